@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Context: everything that would otherwise be a mutable global (grad mode, random numbers, device,
+// log tag, trace) is here, once per thread, because ranks may be threads of one process. Threads
+// that peal starts take their parent's context along: std::thread(with_context([] { ... })). Thread
+// safety: context() is the calling thread's own.
+#pragma once
+
+#include <peal/autograd/core/device.h>
+#include <peal/autograd/core/rng.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace peal {
+
+class Trace;
+
+struct Context {
+  bool grad_enabled = true;
+  Generator generator;
+  Device device;                 // where new tensors live when no device is named
+  std::string log_tag;           // "rank 2": put before every log line
+  std::shared_ptr<Trace> trace;  // null: nothing is recorded
+};
+
+Context& context();
+
+// Seeds this thread's generator (PyTorch: torch.manual_seed).
+void manual_seed(std::uint64_t seed);
+
+// While one of these lives, operations record no graph.
+class NoGrad {
+ public:
+  NoGrad() : before_(std::exchange(context().grad_enabled, false)) {}
+  ~NoGrad() { context().grad_enabled = before_; }
+  NoGrad(const NoGrad&) = delete;
+  NoGrad& operator=(const NoGrad&) = delete;
+
+ private:
+  bool before_;
+};
+
+// Wraps f so that it runs with a copy of the caller's context, whichever thread runs it.
+template <class F>
+auto with_context(F f) {
+  return [f = std::move(f), inherited = context()]() mutable {
+    context() = inherited;
+    return f();
+  };
+}
+
+}  // namespace peal

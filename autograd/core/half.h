@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Half (IEEE binary16) and BFloat16: storage types of two bytes. Arithmetic happens in float;
+// conversions round to nearest, ties to even, keep infinities and quiet NaN. The same source serves
+// host and device.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#ifdef __CUDACC__
+#define PEAL_HOST_DEVICE __host__ __device__
+#else
+#define PEAL_HOST_DEVICE
+#endif
+
+namespace peal {
+
+struct BFloat16 {
+  std::uint16_t bits = 0;
+  BFloat16() = default;
+  PEAL_HOST_DEVICE explicit BFloat16(float value) {
+    auto word = std::bit_cast<std::uint32_t>(value);
+    if ((word & 0x7fffffffu) > 0x7f800000u) {
+      bits = static_cast<std::uint16_t>((word >> 16) | 0x40u);  // NaN stays NaN
+    } else {
+      bits = static_cast<std::uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+    }
+  }
+  PEAL_HOST_DEVICE operator float() const {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+};
+
+struct Half {
+  std::uint16_t bits = 0;
+  Half() = default;
+  PEAL_HOST_DEVICE explicit Half(float value) {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t sign = (word >> 16) & 0x8000u;
+    const std::uint32_t magnitude = word & 0x7fffffffu;
+    std::uint32_t out;
+    if (magnitude > 0x7f800000u) {
+      out = 0x7e00u;
+    } else if (magnitude >= 0x477ff000u) {  // 65520 and above round to infinity
+      out = 0x7c00u;
+    } else if (magnitude < 0x38800000u) {  // below 2^-14: let float addition do the rounding
+      const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+      out = std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
+    } else {
+      out = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+    }
+    bits = static_cast<std::uint16_t>(sign | out);
+  }
+  PEAL_HOST_DEVICE operator float() const {
+    const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+    const std::uint32_t exponent = (bits >> 10) & 0x1fu, fraction = bits & 0x3ffu;
+    if (exponent == 0) {
+      const float small = static_cast<float>(fraction) * 0x1p-24f;
+      return std::bit_cast<float>(std::bit_cast<std::uint32_t>(small) | sign);
+    }
+    if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (fraction << 13));
+    return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (fraction << 13));
+  }
+};
+
+}  // namespace peal

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/storage.h>
+
+namespace peal {
+
+StorageRef Storage::allocate(std::size_t bytes, Device device) {
+  void* data = memory_space(device).allocate(device, bytes);
+  return std::make_shared<Storage>(data, bytes, device, nullptr, true);
+}
+
+StorageRef Storage::wrap(void* data, std::size_t bytes, Device device,
+                         std::function<void()> release) {
+  PEAL_CHECK(data != nullptr || bytes == 0, "storage: cannot wrap ", bytes, " bytes at null");
+  return std::make_shared<Storage>(data, bytes, device, std::move(release), false);
+}
+
+Storage::~Storage() {
+  if (owned_) {
+    if (data_ != nullptr) memory_space(device_).release(device_, data_, bytes_);
+  } else if (release_) {
+    release_();
+  }
+}
+
+std::byte* Storage::data() const {
+  PEAL_CHECK(has_bytes(), "storage: its ", bytes_, " bytes are dropped; regain() them before use");
+  return static_cast<std::byte*>(data_);
+}
+
+void Storage::drop() {
+  PEAL_CHECK(owned_, "storage: wrapped memory cannot be dropped");
+  if (data_ == nullptr) return;
+  memory_space(device_).release(device_, data_, bytes_);
+  data_ = nullptr;
+  bump_version();
+}
+
+void Storage::regain() {
+  if (data_ == nullptr) data_ = memory_space(device_).allocate(device_, bytes_);
+}
+
+}  // namespace peal

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/tensor.h>
+
+#include <utility>
+
+namespace peal {
+namespace {
+
+std::size_t bytes_of(const Shape& shape, DType dtype) {
+  return static_cast<std::size_t>(shape.numel()) * size_of(dtype);
+}
+
+void copy_bytes(const Tensor& dst, const Tensor& src) {
+  const Device device = dst.device().type == DeviceType::cpu ? src.device() : dst.device();
+  memory_space(device).copy(dst.raw(), dst.device(), src.raw(), src.device(),
+                            bytes_of(dst.shape(), dst.dtype()));
+}
+
+}  // namespace
+
+TensorBody& Tensor::body() const {
+  PEAL_CHECK(body_ != nullptr, "tensor: used before it was given a value");
+  return *body_;
+}
+
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+  auto body = std::make_shared<TensorBody>();
+  body->storage = Storage::allocate(bytes_of(shape, dtype), device);
+  body->shape = shape;
+  body->dtype = dtype;
+  return Tensor(std::move(body));
+}
+
+Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
+  Tensor out = empty(shape, dtype, device);
+  memory_space(device).zero(device, out.raw(), bytes_of(shape, dtype));
+  return out;
+}
+
+Tensor Tensor::from_bytes(const void* data, std::int64_t count, DType dtype, const Shape& shape,
+                          Device device) {
+  PEAL_CHECK(count == shape.numel(), "tensor: shape ", shape, " holds ", shape.numel(),
+             " elements, got ", count, " values");
+  Tensor out = empty(shape, dtype, device);
+  memory_space(device).copy(out.raw(), device, data, Device{}, bytes_of(shape, dtype));
+  return out;
+}
+
+Tensor Tensor::from_blob(void* data, const Shape& shape, DType dtype,
+                         std::function<void()> release) {
+  auto body = std::make_shared<TensorBody>();
+  body->storage = Storage::wrap(data, bytes_of(shape, dtype), Device{}, std::move(release));
+  body->shape = shape;
+  body->dtype = dtype;
+  return Tensor(std::move(body));
+}
+
+void* Tensor::raw() const {
+  const TensorBody& here = body();
+  return here.storage->data() + here.at * static_cast<std::int64_t>(size_of(here.dtype));
+}
+
+void* Tensor::checked_data(DType dtype) const {
+  PEAL_CHECK(body().dtype == dtype, "tensor: its elements are ", body().dtype, ", asked for as ",
+             dtype);
+  PEAL_CHECK(device().type == DeviceType::cpu, "tensor: data() reads CPU memory, this is on ",
+             device(), "; use to(Device{}) first");
+  return raw();
+}
+
+void Tensor::read_item(void* value, DType dtype) const {
+  PEAL_CHECK(numel() == 1, "item: expected one element, got shape ", shape());
+  const Tensor here = to(Device{});
+  visit(here.dtype(), [&]<class From>() {
+    const From element = *here.data<From>();
+    visit(dtype, [&]<class To>() {
+      if constexpr (std::is_same_v<From, To>) {
+        *static_cast<To*>(value) = element;
+      } else if constexpr (std::is_same_v<From, Half> || std::is_same_v<From, BFloat16>) {
+        *static_cast<To*>(value) = static_cast<To>(static_cast<float>(element));
+      } else if constexpr (std::is_same_v<To, Half> || std::is_same_v<To, BFloat16>) {
+        *static_cast<To*>(value) = To(static_cast<float>(element));
+      } else {
+        *static_cast<To*>(value) = static_cast<To>(element);
+      }
+    });
+  });
+}
+
+Tensor Tensor::alias(const Shape& shape, std::int64_t at) const {
+  PEAL_CHECK(at >= 0 && at + shape.numel() <= numel(), "alias: shape ", shape, " from element ", at,
+             " does not fit in ", this->shape());
+  auto alias = std::make_shared<TensorBody>();
+  alias->storage = body().storage;
+  alias->at = body().at + at;
+  alias->shape = shape;
+  alias->dtype = body().dtype;
+  return Tensor(std::move(alias));
+}
+
+Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
+  PEAL_CHECK(dim() > 0 && begin >= 0 && begin <= end && end <= size(0), "rows: [", begin, ", ", end,
+             ") of shape ", shape());
+  Shape part = shape();
+  part[0] = end - begin;
+  const std::int64_t row = size(0) == 0 ? 0 : numel() / size(0);
+  return alias(part, begin * row);
+}
+
+Tensor Tensor::clone() const {
+  Tensor out = empty(shape(), dtype(), device());
+  copy_bytes(out, *this);
+  return out;
+}
+
+Tensor Tensor::to(Device device) const {
+  if (device == this->device()) return *this;
+  Tensor out = empty(shape(), dtype(), device);
+  copy_bytes(out, *this);
+  return out;
+}
+
+void Tensor::copy_(const Tensor& source) const {
+  PEAL_CHECK(source.shape() == shape() && source.dtype() == dtype(), "copy_: expected ", dtype(),
+             " ", shape(), ", got ", source.dtype(), " ", source.shape());
+  copy_bytes(*this, source);
+  body().storage->bump_version();
+}
+
+void Tensor::zero_() const {
+  memory_space(device()).zero(device(), raw(), bytes_of(shape(), dtype()));
+  body().storage->bump_version();
+}
+
+void Tensor::rebind(const Tensor& where) const {
+  PEAL_CHECK(where.shape() == shape() && where.dtype() == dtype(), "rebind: expected ", dtype(),
+             " ", shape(), ", got ", where.dtype(), " ", where.shape());
+  body().storage = where.storage();
+  body().at = where.body().at;
+}
+
+}  // namespace peal

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensor: a handle to a dense, row-major array on one device. Copying the handle shares the array;
+// there are no strides, so reshape and slices of the leading dimension share storage, and
+// everything else is a new array (docs/decisions/0001-dense-tensors.md). An undefined tensor
+// (default constructed) stands for "none".
+//
+// The tape (autograd/tape.h) hangs its node and a leaf's gradient slot on the tensor's body. The
+// methods marked (tape) are defined there, in the library peal::autograd. Thread safety: as of a
+// shared_ptr; a tensor's elements are the caller's to order.
+#pragma once
+
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/core/dtype.h>
+#include <peal/autograd/core/shape.h>
+#include <peal/autograd/core/view.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace peal {
+
+struct Node;     // a recorded operation (tape.h)
+class GradSlot;  // a leaf's gradient (grad_slot.h)
+
+struct TensorBody {
+  StorageRef storage;
+  std::int64_t at = 0;  // first element
+  Shape shape;
+  DType dtype = DType::f32;
+  bool requires_grad = false;
+  int output = 0;                  // which output of `node` this is
+  std::shared_ptr<Node> node;      // what made it, where a gradient is wanted
+  std::shared_ptr<GradSlot> slot;  // leaves that require a gradient
+};
+
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(std::shared_ptr<TensorBody> body) : body_(std::move(body)) {}
+
+  // Uninitialised / zero elements on `device`.
+  static Tensor empty(const Shape& shape, DType dtype = DType::f32,
+                      Device device = context().device);
+  static Tensor zeros(const Shape& shape, DType dtype = DType::f32,
+                      Device device = context().device);
+  // A copy of `values`; Error when their number is not shape.numel().
+  template <class T>
+  static Tensor from(std::span<const T> values, const Shape& shape,
+                     Device device = context().device) {
+    return from_bytes(values.data(), static_cast<std::int64_t>(values.size()), dtype_of<T>, shape,
+                      device);
+  }
+  template <class T>
+  static Tensor from(const std::vector<T>& values, const Shape& shape,
+                     Device device = context().device) {
+    return from(std::span<const T>(values), shape, device);
+  }
+  // One element.
+  template <class T>
+  static Tensor scalar(T value, Device device = context().device) {
+    return from(std::span<const T>(&value, 1), Shape{}, device);
+  }
+  // Shares the caller's CPU memory; `release` runs when the last handle goes.
+  static Tensor from_blob(void* data, const Shape& shape, DType dtype,
+                          std::function<void()> release = nullptr);
+
+  bool defined() const { return body_ != nullptr; }
+  explicit operator bool() const { return defined(); }
+
+  const Shape& shape() const { return body().shape; }
+  std::int64_t size(int dim) const { return body().shape[dim]; }
+  int dim() const { return body().shape.dim(); }
+  std::int64_t numel() const { return body().shape.numel(); }
+  DType dtype() const { return body().dtype; }
+  Device device() const { return body().storage->device(); }
+  const StorageRef& storage() const { return body().storage; }
+
+  // The elements; Error when T is not the dtype, or the device is not the CPU.
+  template <class T>
+  T* data() const {
+    return static_cast<T*>(checked_data(dtype_of<T>));
+  }
+  void* raw() const;  // first byte, on whatever device
+  View view() const { return {body().storage, body().at, numel(), body().dtype}; }
+  operator View() const { return view(); }
+
+  // The one element of a one-element tensor, from any device, as T (converted).
+  template <class T>
+  T item() const {
+    T value;
+    read_item(&value, dtype_of<T>);
+    return value;
+  }
+  // All elements, copied to the CPU; Error when T is not the dtype.
+  template <class T>
+  std::vector<T> to_vector() const;
+
+  // Shares storage, records nothing. alias: `shape` from element `at` of this tensor on; rows:
+  // [begin, end) of dim 0.
+  Tensor alias(const Shape& shape, std::int64_t at = 0) const;
+  Tensor rows(std::int64_t begin, std::int64_t end) const;
+  Tensor detach() const { return alias(shape()); }
+  // A new array with the same elements, not recorded.
+  Tensor clone() const;
+  Tensor to(Device device) const;
+  // Overwrites the elements (same shape and dtype, any device) and counts a version. Not recorded.
+  void copy_(const Tensor& source) const;
+  void zero_() const;
+  // Lets this tensor look at other bytes (same shape and dtype): bucket views, loaded parameters.
+  // Not recorded.
+  void rebind(const Tensor& where) const;
+
+  bool requires_grad() const { return body_ && body_->requires_grad; }
+  bool is_leaf() const { return body().node == nullptr; }
+  // A leaf wants a gradient. Error for integer types and for tensors that an operation made. (tape)
+  const Tensor& set_requires_grad(bool wanted = true) const;
+  // The accumulated gradient of a leaf, undefined until one was written. (tape)
+  Tensor grad() const;
+  // Marks the gradient undefined; its storage stays. (tape)
+  void zero_grad() const;
+  // The slot of a leaf that requires a gradient. (tape)
+  GradSlot& grad_slot() const;
+  // Runs the tape backwards from this tensor; `seed` is 1 for a one-element tensor. (tape)
+  void backward(const Tensor& seed = {}, bool retain_graph = false) const;
+
+  TensorBody& body() const;
+  // True when no other handle reaches these elements, so they may be taken over.
+  bool owned_alone() const { return body_.use_count() == 1 && body_->storage.use_count() == 1; }
+  bool same_as(const Tensor& other) const { return body_ == other.body_; }
+
+ private:
+  static Tensor from_bytes(const void* data, std::int64_t count, DType dtype, const Shape& shape,
+                           Device device);
+  void* checked_data(DType dtype) const;
+  void read_item(void* value, DType dtype) const;
+
+  std::shared_ptr<TensorBody> body_;
+};
+
+using Tensors = std::vector<Tensor>;
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  const Tensor here = to(Device{});
+  const T* first = here.data<T>();
+  return std::vector<T>(first, first + numel());
+}
+
+}  // namespace peal

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/grad_slot.h>
+#include <peal/autograd/ops/arithmetic.h>
+
+#include <algorithm>
+
+namespace peal {
+
+GradSlot::GradSlot(const Shape& shape, DType dtype, Device device)
+    : shape_(shape), dtype_(dtype), device_(device) {}
+
+void GradSlot::place(const Tensor& where) {
+  PEAL_CHECK(where.shape() == shape_ && where.dtype() == dtype_ && where.device() == device_,
+             "gradient: a place for ", dtype_, " ", shape_, " on ", device_, " expected, got ",
+             where.dtype(), " ", where.shape(), " on ", where.device());
+  const Tensor here = where.detach();
+  if (defined_) here.copy_(place_);
+  place_ = here;
+  placed_by_other_ = true;
+}
+
+void GradSlot::unplace() {
+  place_ = defined_ ? place_.clone() : Tensor();
+  placed_by_other_ = false;
+}
+
+void GradSlot::accumulate(Tensor grad) {
+  PEAL_CHECK(grad.shape() == shape_ && grad.dtype() == dtype_, "gradient: expected ", dtype_, " ",
+             shape_, ", got ", grad.dtype(), " ", grad.shape());
+  if (defined_) {
+    add_(place_, grad);
+  } else if (placed_by_other_) {
+    place_.copy_(grad);
+  } else {
+    place_ = grad.owned_alone() ? std::move(grad) : grad.clone();
+  }
+  defined_ = true;
+}
+
+std::uint64_t GradSlot::add_hook(Hook hook) {
+  hooks_.emplace_back(next_id_, std::move(hook));
+  return next_id_++;
+}
+
+void GradSlot::remove_hook(std::uint64_t id) {
+  std::erase_if(hooks_, [id](const auto& entry) { return entry.first == id; });
+}
+
+void GradSlot::set_final_hook(Hook hook) {
+  PEAL_CHECK(!final_hook_,
+             "gradient: this parameter already belongs to a distributed wrapper; "
+             "destroy that one first");
+  final_hook_ = std::move(hook);
+}
+
+void GradSlot::complete() {
+  if (!defined_) return;
+  const auto hooks = hooks_;  // a hook may add or remove hooks: that counts from the next time on
+  for (const auto& [id, hook] : hooks) hook(place_);
+  if (final_hook_) final_hook_(place_);
+}
+
+}  // namespace peal

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ways to convolve on the CPU, each for all of a convolution's three products. Undefined
+// gradients are not wanted. Thread safety: as of the tensors.
+#pragma once
+
+#include <peal/autograd/kernels/table.h>
+
+namespace peal::cpu {
+
+// By unrolled columns and matrix products: f32 and f64, the reference.
+void conv2d_columns(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x,
+                    const Tensor& weight, const Tensor& bias);
+void conv2d_columns_backward(const Conv2dGeometry& geometry, const Tensor& dx,
+                             const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
+                             const Tensor& x, const Tensor& weight);
+
+// By oneDNN, f32, in the layouts it likes best. `kept` becomes x in that layout where it differs
+// from [N, C, H, W], so that backward need not arrange it again.
+void conv2d_onednn(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x,
+                   const Tensor& weight, const Tensor& bias, Tensor* kept);
+void conv2d_onednn_backward(const Conv2dGeometry& geometry, const Tensor& dx, const Tensor& dweight,
+                            const Tensor& dbias, const Tensor& dy, const Tensor& x,
+                            const Tensor& weight, const Tensor& kept);
+
+}  // namespace peal::cpu

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/kernels/cpu/convolution.h>
+#include <peal/autograd/kernels/cpu/table.h>
+
+#include <omp.h>
+#include <dnnl.hpp>
+
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+namespace peal::cpu {
+namespace {
+
+using dnnl::memory;
+using Tag = memory::format_tag;
+
+constexpr auto f32 = memory::data_type::f32;
+
+const dnnl::engine& engine() {
+  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
+  return cpu;
+}
+
+dnnl::stream& stream() {
+  thread_local dnnl::stream mine(engine());
+  return mine;
+}
+
+memory on(const memory::desc& desc, const Tensor& tensor) {
+  return memory(desc, engine(), tensor.raw());
+}
+
+std::int64_t floats_of(const memory::desc& desc) {
+  return static_cast<std::int64_t>((desc.get_size() + sizeof(float) - 1) / sizeof(float));
+}
+
+// Room for an array in one of oneDNN's own layouts.
+Tensor room(const memory::desc& desc) {
+  return Tensor::empty({floats_of(desc)}, DType::f32, Device{});
+}
+
+// What oneDNN prepared for one geometry: compiled code, so it is made once and used for every step.
+// Each product is made when it is first wanted.
+class Convolution {
+ public:
+  explicit Convolution(const Conv2dGeometry& o)
+      : geometry_(o),
+        x_({o.batch, o.in_channels, o.in_height, o.in_width}, f32, Tag::nchw),
+        weight_({o.out_channels, o.in_channels, o.kernel_height, o.kernel_width}, f32, Tag::oihw),
+        bias_({o.out_channels}, f32, Tag::x),
+        y_({o.batch, o.out_channels, o.out_height, o.out_width}, f32, Tag::nchw) {
+    attributes_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    const dnnl::convolution_forward::desc desc(dnnl::prop_kind::forward_training, algorithm(),
+                                               any(x_), any(weight_), bias_, any(y_), strides(),
+                                               padding(), padding_after());
+    forward_ = dnnl::convolution_forward::primitive_desc(desc, attributes_, engine());
+    run_forward_ = dnnl::convolution_forward(forward_);
+  }
+
+  // Elements of x in the layout that the products take, or 0 where that is the tensor's own.
+  std::int64_t kept_size() const {
+    return forward_.src_desc() == x_ ? 0 : floats_of(forward_.src_desc());
+  }
+
+  void forward(const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& bias,
+               const Tensor& kept) {
+    if (kept.defined()) arrange(x, x_, kept, forward_.src_desc());
+    const Tensor& source = kept.defined() ? kept : x;
+    const Tensor kernel = arranged(weight, weight_, forward_.weights_desc());
+    const bool direct = forward_.dst_desc() == y_;
+    const Tensor result = direct ? y : room(forward_.dst_desc());
+    run(run_forward_, forward_.scratchpad_desc(),
+        {{DNNL_ARG_SRC, on(forward_.src_desc(), source)},
+         {DNNL_ARG_WEIGHTS, on(forward_.weights_desc(), kernel)},
+         {DNNL_ARG_BIAS, on(bias_, bias.defined() ? bias
+                                                  : Tensor::zeros({geometry_.out_channels},
+                                                                  DType::f32, Device{}))},
+         {DNNL_ARG_DST, on(forward_.dst_desc(), result)}});
+    if (!direct) arrange(result, forward_.dst_desc(), y, y_);
+  }
+
+  void backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
+                const Tensor& x, const Tensor& weight, const Tensor& kept) {
+    Tensor grad;  // dy as the last product wanted it
+    memory::desc layout;
+    const auto grad_as = [&](const memory::desc& wanted) {
+      if (!grad.defined() || layout != wanted) {
+        grad = arranged(dy, y_, wanted);
+        layout = wanted;
+      }
+      return on(wanted, grad);
+    };
+    if (dweight.defined() || dbias.defined()) {
+      ToWeights& product = to_weights_[dbias.defined() ? 1 : 0];
+      if (!product.run) prepare(product, dbias.defined());
+      const auto& pd = product.desc;
+      const bool direct = pd.diff_weights_desc() == weight_ && dweight.defined();
+      const Tensor result = direct ? dweight : room(pd.diff_weights_desc());
+      const Tensor& source = kept.defined() ? kept : x;
+      std::unordered_map<int, memory> arguments{
+          {DNNL_ARG_SRC, on(pd.src_desc(), source)},
+          {DNNL_ARG_DIFF_DST, grad_as(pd.diff_dst_desc())},
+          {DNNL_ARG_DIFF_WEIGHTS, on(pd.diff_weights_desc(), result)}};
+      if (dbias.defined()) arguments.emplace(DNNL_ARG_DIFF_BIAS, on(bias_, dbias));
+      run(product.run, pd.scratchpad_desc(), arguments);
+      if (dweight.defined() && !direct) arrange(result, pd.diff_weights_desc(), dweight, weight_);
+    }
+    if (dx.defined()) {
+      prepare_data();
+      const auto& pd = to_data_;
+      const bool direct = pd.diff_src_desc() == x_;
+      const Tensor result = direct ? dx : room(pd.diff_src_desc());
+      const Tensor kernel = arranged(weight, weight_, pd.weights_desc());
+      run(run_to_data_, pd.scratchpad_desc(),
+          {{DNNL_ARG_DIFF_DST, grad_as(pd.diff_dst_desc())},
+           {DNNL_ARG_WEIGHTS, on(pd.weights_desc(), kernel)},
+           {DNNL_ARG_DIFF_SRC, on(pd.diff_src_desc(), result)}});
+      if (!direct) arrange(result, pd.diff_src_desc(), dx, x_);
+    }
+  }
+
+ private:
+  memory::dims strides() const { return {geometry_.stride[0], geometry_.stride[1]}; }
+  memory::dims padding() const { return {geometry_.padding[0], geometry_.padding[1]}; }
+  // oneDNN considers Winograd, and may take it where channels do not fill its vectors: leave it the
+  // choice only where they do.
+  dnnl::algorithm algorithm() const {
+    const bool full = geometry_.in_channels >= 16 && geometry_.out_channels >= 16;
+    return full ? dnnl::algorithm::convolution_auto : dnnl::algorithm::convolution_direct;
+  }
+  // What of the padding the last window reaches, as oneDNN wants sizes to match exactly.
+  memory::dims padding_after() const {
+    const auto& o = geometry_;
+    return {(o.out_height - 1) * o.stride[0] + o.kernel_height - o.in_height - o.padding[0],
+            (o.out_width - 1) * o.stride[1] + o.kernel_width - o.in_width - o.padding[1]};
+  }
+  static memory::desc any(const memory::desc& plain) { return {plain.dims(), f32, Tag::any}; }
+
+  struct ToWeights {
+    dnnl::convolution_backward_weights::primitive_desc desc;
+    dnnl::primitive run;
+  };
+  // Takes x as forward arranged it.
+  void prepare(ToWeights& product, bool with_bias) {
+    using Backward = dnnl::convolution_backward_weights;
+    const auto desc = with_bias
+                          ? Backward::desc(algorithm(), forward_.src_desc(), any(weight_), bias_,
+                                           any(y_), strides(), padding(), padding_after())
+                          : Backward::desc(algorithm(), forward_.src_desc(), any(weight_), any(y_),
+                                           strides(), padding(), padding_after());
+    product.desc = Backward::primitive_desc(desc, attributes_, engine(), forward_);
+    product.run = Backward(product.desc);
+  }
+
+  void prepare_data() {
+    if (run_to_data_) return;
+    using Backward = dnnl::convolution_backward_data;
+    const Backward::desc desc(algorithm(), any(x_), any(weight_), any(y_), strides(), padding(),
+                              padding_after());
+    to_data_ = Backward::primitive_desc(desc, attributes_, engine(), forward_);
+    run_to_data_ = Backward(to_data_);
+  }
+
+  // Copies between layouts. A reorder is compiled once for each pair.
+  void arrange(const Tensor& from, const memory::desc& from_desc, const Tensor& to,
+               const memory::desc& to_desc) {
+    for (const auto& [first, second, reorder] : reorders_) {
+      if (first == from_desc && second == to_desc) {
+        return run_reorder(reorder, from, from_desc, to, to_desc);
+      }
+    }
+    reorders_.push_back(
+        {from_desc, to_desc,
+         dnnl::reorder(dnnl::reorder::primitive_desc(engine(), from_desc, engine(), to_desc))});
+    run_reorder(reorders_.back().reorder, from, from_desc, to, to_desc);
+  }
+  static void run_reorder(const dnnl::reorder& reorder, const Tensor& from,
+                          const memory::desc& from_desc, const Tensor& to,
+                          const memory::desc& to_desc) {
+    memory source = on(from_desc, from), target = on(to_desc, to);
+    reorder.execute(stream(), source, target);
+  }
+  Tensor arranged(const Tensor& from, const memory::desc& from_desc, const memory::desc& to_desc) {
+    if (from_desc == to_desc) return from;
+    const Tensor to = room(to_desc);
+    arrange(from, from_desc, to, to_desc);
+    return to;
+  }
+
+  static void run(const dnnl::primitive& primitive, const memory::desc& scratch_desc,
+                  std::unordered_map<int, memory> arguments) {
+    const Tensor scratch = room(scratch_desc);
+    if (scratch.numel() > 0) arguments.emplace(DNNL_ARG_SCRATCHPAD, on(scratch_desc, scratch));
+    primitive.execute(stream(), arguments);
+    stream().wait();
+  }
+
+  struct Reorder {
+    memory::desc from, to;
+    dnnl::reorder reorder;
+  };
+
+  Conv2dGeometry geometry_;
+  memory::desc x_, weight_, bias_, y_;  // as tensors are: dense, row-major
+  dnnl::primitive_attr attributes_;
+  dnnl::convolution_forward::primitive_desc forward_;
+  ToWeights to_weights_[2];  // without and with the bias
+  dnnl::convolution_backward_data::primitive_desc to_data_;
+  dnnl::primitive run_forward_, run_to_data_;
+  std::vector<Reorder> reorders_;
+};
+
+// The calling thread's: ranks may be threads, and code is compiled for a number of OpenMP threads.
+Convolution& prepared(const Conv2dGeometry& geometry) {
+  struct Entry {
+    Conv2dGeometry geometry;
+    int threads;
+    std::unique_ptr<Convolution> convolution;
+  };
+  thread_local std::vector<Entry> entries;
+  const int threads = omp_get_max_threads();
+  for (const Entry& entry : entries) {
+    if (entry.geometry == geometry && entry.threads == threads) return *entry.convolution;
+  }
+  constexpr std::size_t most = 256;  // shapes that never come again must not pile up
+  if (entries.size() == most) entries.erase(entries.begin());
+  entries.push_back({geometry, threads, std::make_unique<Convolution>(geometry)});
+  return *entries.back().convolution;
+}
+
+template <class F>
+void report_errors(F&& f) {
+  try {
+    f();
+  } catch (const dnnl::error& error) {
+    fail(concat("conv2d: oneDNN failed: ", error.what(), " (status ",
+                static_cast<int>(error.status), ")"));
+  }
+}
+
+// The batch goes through in chunks of images, so that what oneDNN lays out in its own way stays in
+// the caches until it is read again.
+struct Chunks {
+  explicit Chunks(const Conv2dGeometry& o) : geometry(o) {
+    const std::int64_t floats =
+        o.in_channels * o.in_height * o.in_width + o.out_channels * o.out_height * o.out_width;
+    const std::int64_t weights = o.out_channels * o.in_channels * o.kernel_height * o.kernel_width;
+    constexpr std::int64_t cache = (4 << 20) / sizeof(float);
+    // At least 16 images, with which oneDNN still chooses its fastest algorithms; and each chunk
+    // handles the weights once more, so they must be small beside it.
+    images = std::max<std::int64_t>(16, cache / floats);
+    if (images >= o.batch || 4 * weights > images * floats) images = o.batch;
+    const std::int64_t parts = (o.batch + images - 1) / images;
+    images = (o.batch + parts - 1) / parts;  // even ones
+  }
+
+  // f(prepared for the chunk, its first image, one past its last, its first element in kept)
+  template <class F>
+  void each(F&& f) const {
+    Conv2dGeometry part = geometry;
+    std::int64_t kept_at = 0;
+    for (std::int64_t begin = 0; begin < geometry.batch; begin += part.batch) {
+      part.batch = std::min(images, geometry.batch - begin);
+      Convolution& convolution = prepared(part);
+      f(convolution, begin, begin + part.batch, kept_at);
+      kept_at += convolution.kept_size();
+    }
+  }
+
+  Conv2dGeometry geometry;
+  std::int64_t images;
+};
+
+Tensor kept_part(const Tensor& kept, const Convolution& convolution, std::int64_t at) {
+  return convolution.kept_size() == 0 ? Tensor() : kept.alias({convolution.kept_size()}, at);
+}
+
+}  // namespace
+
+void conv2d_onednn(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x,
+                   const Tensor& weight, const Tensor& bias, Tensor* kept) {
+  report_errors([&] {
+    const Chunks chunks(geometry);
+    std::int64_t size = 0;
+    chunks.each([&](Convolution& convolution, auto...) { size += convolution.kept_size(); });
+    *kept = Tensor::empty({size}, DType::f32, Device{});
+    chunks.each(
+        [&](Convolution& convolution, std::int64_t begin, std::int64_t end, std::int64_t kept_at) {
+          convolution.forward(y.rows(begin, end), x.rows(begin, end), weight, bias,
+                              kept_part(*kept, convolution, kept_at));
+        });
+  });
+}
+
+void conv2d_onednn_backward(const Conv2dGeometry& geometry, const Tensor& dx, const Tensor& dweight,
+                            const Tensor& dbias, const Tensor& dy, const Tensor& x,
+                            const Tensor& weight, const Tensor& kept) {
+  report_errors([&] {
+    const auto part = [](const Tensor& whole, std::int64_t begin, std::int64_t end) {
+      return whole.defined() ? whole.rows(begin, end) : Tensor();
+    };
+    const auto like = [](const Tensor& tensor) {
+      return tensor.defined() ? Tensor::empty(tensor.shape(), DType::f32, Device{}) : Tensor();
+    };
+    // The first chunk writes the gradients of weight and bias, the later ones add.
+    const Tensor more_weight = like(dweight), more_bias = like(dbias);
+    Chunks(geometry).each(
+        [&](Convolution& convolution, std::int64_t begin, std::int64_t end, std::int64_t kept_at) {
+          convolution.backward(part(dx, begin, end), begin == 0 ? dweight : more_weight,
+                               begin == 0 ? dbias : more_bias, dy.rows(begin, end),
+                               x.rows(begin, end), weight, kept_part(kept, convolution, kept_at));
+          if (begin > 0 && dweight.defined()) axpy(dweight, more_weight, 1.0);
+          if (begin > 0 && dbias.defined()) axpy(dbias, more_bias, 1.0);
+        });
+  });
+}
+
+}  // namespace peal::cpu

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/kernels/cpu/gemm.h>
+
+#include <dnnl.h>
+#include <Eigen/Core>
+
+namespace peal::cpu {
+
+template <>
+void gemm(float* out, const float* a, const float* b, const Product& o, bool add) {
+  const dnnl_status_t status =
+      dnnl_sgemm(o.transpose_a ? 'T' : 'N', o.transpose_b ? 'T' : 'N', o.m, o.n, o.k, 1.0f, a,
+                 o.step_a(), b, o.step_b(), add ? 1.0f : 0.0f, out, o.step_out());
+  PEAL_CHECK(status == dnnl_success, "matmul: oneDNN's sgemm failed with status ",
+             static_cast<int>(status));
+}
+
+template <>
+void gemm(double* out, const double* a, const double* b, const Product& o, bool add) {
+  using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using Stride = Eigen::OuterStride<>;
+  using Map = Eigen::Map<const Matrix, 0, Stride>;
+  Eigen::Map<Matrix, 0, Stride> result(out, o.m, o.n, Stride(o.step_out()));
+  const Map left(a, o.transpose_a ? o.k : o.m, o.transpose_a ? o.m : o.k, Stride(o.step_a()));
+  const Map right(b, o.transpose_b ? o.n : o.k, o.transpose_b ? o.k : o.n, Stride(o.step_b()));
+  if (!add) result.setZero();
+  if (o.transpose_a && o.transpose_b) {
+    result.noalias() += left.transpose() * right.transpose();
+  } else if (o.transpose_a) {
+    result.noalias() += left.transpose() * right;
+  } else if (o.transpose_b) {
+    result.noalias() += left * right.transpose();
+  } else {
+    result.noalias() += left * right;
+  }
+}
+
+template <class T>
+void gemm(T* out, const T* a, const T* b, const Product& o, bool add) {
+  for (std::int64_t i = 0; i < o.m; ++i) {
+    for (std::int64_t j = 0; j < o.n; ++j) {
+      T& sum = out[i * o.step_out() + j];
+      T total = add ? sum : T(0);
+      for (std::int64_t p = 0; p < o.k; ++p) {
+        const T left = o.transpose_a ? a[p * o.step_a() + i] : a[i * o.step_a() + p];
+        const T right = o.transpose_b ? b[j * o.step_b() + p] : b[p * o.step_b() + j];
+        total = static_cast<T>(total + left * right);
+      }
+      sum = total;
+    }
+  }
+}
+
+template void gemm(std::int32_t*, const std::int32_t*, const std::int32_t*, const Product&, bool);
+template void gemm(std::int64_t*, const std::int64_t*, const std::int64_t*, const Product&, bool);
+template void gemm(std::uint8_t*, const std::uint8_t*, const std::uint8_t*, const Product&, bool);
+template void gemm(std::int8_t*, const std::int8_t*, const std::int8_t*, const Product&, bool);
+
+}  // namespace peal::cpu

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading and adding by index. Threads split what lies before the indexed dimension, so that sums
+// over equal indices have one order.
+#include <peal/autograd/kernels/cpu/parallel.h>
+#include <peal/autograd/kernels/cpu/table.h>
+#include <peal/autograd/kernels/dispatch.h>
+
+#include <algorithm>
+
+namespace peal::cpu {
+namespace {
+
+// A shape as [outer, size, inner] around one dimension.
+struct Around {
+  std::int64_t outer = 1, size, inner = 1;
+  Around(const Shape& shape, int dim) : size(shape[dim]) {
+    for (int i = 0; i < dim; ++i) outer *= shape[i];
+    for (int i = dim + 1; i < shape.dim(); ++i) inner *= shape[i];
+  }
+};
+
+template <class T>
+void add(T& to, T value) {
+  using C = functor::computed<T>;
+  to = static_cast<T>(static_cast<C>(to) + static_cast<C>(value));
+}
+
+}  // namespace
+
+bool index_select(const Tensor& out, const Tensor& x, const Tensor& index, int dim) {
+  const Around from(x.shape(), dim), to(out.shape(), dim);
+  const std::int64_t* wanted = index.data<std::int64_t>();
+  visit(x.dtype(), [&]<class T>() {
+    const T* source = x.data<T>();
+    T* target = out.data<T>();
+    parallel_for(to.outer * to.size, to.inner, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t row = i / to.size * from.size + wanted[i % to.size];
+        std::copy_n(source + row * to.inner, to.inner, target + i * to.inner);
+      }
+    });
+  });
+  return true;
+}
+
+bool index_add(const Tensor& out, const Tensor& x, const Tensor& index, int dim) {
+  const Around from(x.shape(), dim), to(out.shape(), dim);
+  const std::int64_t* wanted = index.data<std::int64_t>();
+  return with_floating(out.dtype(), [&]<class T>() {
+    const T* source = x.data<T>();
+    T* target = out.data<T>();
+    parallel_for(from.outer, from.size * from.inner, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin * from.size; i < end * from.size; ++i) {
+        const std::int64_t row = i / from.size * to.size + wanted[i % from.size];
+        const T* run = source + i * from.inner;
+        T* sums = target + row * from.inner;
+        for (std::int64_t k = 0; k < from.inner; ++k) add(sums[k], run[k]);
+      }
+    });
+  });
+}
+
+bool gather(const Tensor& out, const Tensor& x, const Tensor& index, int dim) {
+  const Around from(x.shape(), dim), to(out.shape(), dim);
+  const std::int64_t* wanted = index.data<std::int64_t>();
+  visit(x.dtype(), [&]<class T>() {
+    const T* source = x.data<T>();
+    T* target = out.data<T>();
+    parallel_for(to.outer, to.size * to.inner, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin * to.size * to.inner; i < end * to.size * to.inner; ++i) {
+        const std::int64_t outer = i / (to.size * to.inner);
+        target[i] = source[(outer * from.size + wanted[i]) * to.inner + i % to.inner];
+      }
+    });
+  });
+  return true;
+}
+
+bool scatter_add(const Tensor& out, const Tensor& x, const Tensor& index, int dim) {
+  const Around from(x.shape(), dim), to(out.shape(), dim);
+  const std::int64_t* wanted = index.data<std::int64_t>();
+  return with_floating(out.dtype(), [&]<class T>() {
+    const T* source = x.data<T>();
+    T* target = out.data<T>();
+    const std::int64_t part = from.size * from.inner;
+    parallel_for(from.outer, part, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin * part; i < end * part; ++i) {
+        add(target[(i / part * to.size + wanted[i]) * to.inner + i % to.inner], source[i]);
+      }
+    });
+  });
+}
+
+}  // namespace peal::cpu

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/kernels/cpu/loops.h>
+
+#include <cstdlib>
+#include <string_view>
+
+namespace peal::cpu {
+
+#define PEAL_DECLARE_LEVEL(level)                                    \
+  namespace level {                                                  \
+  const MathLoops& all_math_loops();                                 \
+  template <class T>                                                 \
+  const NormLoops<T>& all_norm_loops();                              \
+  extern template const NormLoops<float>& all_norm_loops<float>();   \
+  extern template const NormLoops<double>& all_norm_loops<double>(); \
+  template <class T>                                                 \
+  const Loops<T>& all_loops();                                       \
+  template <class T>                                                 \
+  const RealLoops<T>& all_real_loops();                              \
+  extern template const Loops<float>& all_loops<float>();            \
+  extern template const Loops<double>& all_loops<double>();          \
+  extern template const RealLoops<float>& all_real_loops<float>();   \
+  extern template const RealLoops<double>& all_real_loops<double>(); \
+  }
+PEAL_DECLARE_LEVEL(baseline)
+#if defined(__x86_64__)
+PEAL_DECLARE_LEVEL(avx2)
+PEAL_DECLARE_LEVEL(avx512)
+#endif
+#undef PEAL_DECLARE_LEVEL
+
+Level best_level() {
+#if defined(__x86_64__)
+  static const Level best = [] {
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+        !__builtin_cpu_supports("bmi") || !__builtin_cpu_supports("bmi2")) {
+      return Level::baseline;
+    }
+    const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
+    return wide ? Level::avx512 : Level::avx2;
+  }();
+  return best;
+#else
+  return Level::baseline;
+#endif
+}
+
+Level current_level() {
+  static const Level current = [] {
+    const char* value = std::getenv("PEAL_CPU_LEVEL");
+    const std::string_view text = value ? value : "avx512";
+    PEAL_CHECK(text == "baseline" || text == "avx2" || text == "avx512",
+               "PEAL_CPU_LEVEL: expected baseline, avx2 or avx512, got '", text, "'");
+    const Level wanted = text == "baseline" ? Level::baseline
+                         : text == "avx2"   ? Level::avx2
+                                            : Level::avx512;
+    return wanted < best_level() ? wanted : best_level();
+  }();
+  return current;
+}
+
+const MathLoops& math_loops(Level level) {
+#if defined(__x86_64__)
+  if (level == Level::avx512) return avx512::all_math_loops();
+  if (level == Level::avx2) return avx2::all_math_loops();
+#endif
+  return baseline::all_math_loops();
+}
+
+const MathLoops& math_loops() {
+  static const MathLoops& chosen = math_loops(current_level());
+  return chosen;
+}
+
+template <class T>
+const NormLoops<T>& norm_loops(Level level) {
+#if defined(__x86_64__)
+  if (level == Level::avx512) return avx512::all_norm_loops<T>();
+  if (level == Level::avx2) return avx2::all_norm_loops<T>();
+#endif
+  return baseline::all_norm_loops<T>();
+}
+
+template <class T>
+const NormLoops<T>& norm_loops() {
+  static const NormLoops<T>& chosen = norm_loops<T>(current_level());
+  return chosen;
+}
+
+template <class T>
+const Loops<T>& loops(Level level) {
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
+#if defined(__x86_64__)
+    if (level == Level::avx512) return avx512::all_loops<T>();
+    if (level == Level::avx2) return avx2::all_loops<T>();
+#endif
+  }
+  return baseline::all_loops<T>();
+}
+
+template <class T>
+const RealLoops<T>& real_loops(Level level) {
+#if defined(__x86_64__)
+  if (level == Level::avx512) return avx512::all_real_loops<T>();
+  if (level == Level::avx2) return avx2::all_real_loops<T>();
+#endif
+  return baseline::all_real_loops<T>();
+}
+
+template <class T>
+const Loops<T>& loops() {
+  static const Loops<T>& chosen = loops<T>(current_level());
+  return chosen;
+}
+
+template <class T>
+const RealLoops<T>& real_loops() {
+  static const RealLoops<T>& chosen = real_loops<T>(current_level());
+  return chosen;
+}
+
+#define PEAL_LOOPS(T)                             \
+  template const Loops<T>& loops<T>(Level level); \
+  template const Loops<T>& loops<T>();
+PEAL_LOOPS(float)
+PEAL_LOOPS(double)
+PEAL_LOOPS(Half)
+PEAL_LOOPS(BFloat16)
+PEAL_LOOPS(std::int32_t)
+PEAL_LOOPS(std::int64_t)
+PEAL_LOOPS(std::uint8_t)
+PEAL_LOOPS(std::int8_t)
+#undef PEAL_LOOPS
+template const RealLoops<float>& real_loops<float>(Level level);
+template const RealLoops<double>& real_loops<double>(Level level);
+template const RealLoops<float>& real_loops<float>();
+template const RealLoops<double>& real_loops<double>();
+template const NormLoops<float>& norm_loops<float>(Level level);
+template const NormLoops<double>& norm_loops<double>(Level level);
+template const NormLoops<float>& norm_loops<float>();
+template const NormLoops<double>& norm_loops<double>();
+
+}  // namespace peal::cpu

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loops over contiguous elements, the hot inner part of the elementwise kernels. loops_body.h is
+// compiled once for each vector level the processor family has (baseline; AVX2 with FMA, x86-64-v3;
+// AVX-512, x86-64-v4), and the widest that this CPU has is chosen at run time. PEAL_CPU_LEVEL =
+// baseline | avx2 | avx512 asks for a narrower one. Every loop is serial and takes raw ranges.
+// Thread safety: the tables are constant.
+#pragma once
+
+#include <peal/autograd/kernels/table.h>
+
+#include <cstdint>
+
+namespace peal::cpu {
+
+enum class Level : std::uint8_t { baseline, avx2, avx512 };
+Level best_level();     // the widest this CPU and this build have
+Level current_level();  // best_level(), or what PEAL_CPU_LEVEL asks for if that is narrower
+
+// Which operand of a binary loop is one element, read again and again.
+enum class Repeat : std::uint8_t { none, left, right };
+
+template <class T>
+struct Loops {
+  // out[i] = a[i] op b[i]; out may be a or b.
+  void (*binary)(Binary op, Repeat repeat, T* out, const T* a, const T* b, std::int64_t n);
+  void (*unary)(Unary op, T* out, const T* x, double s, std::int64_t n);
+  void (*axpy)(T* x, const T* y, double alpha, std::int64_t n);
+  void (*fill)(T* out, double value, std::int64_t n);
+};
+
+// For float and double.
+template <class T>
+struct RealLoops {
+  double (*sum)(const T* x, std::int64_t n);
+  void (*add_to_doubles)(double* total, const T* x, std::int64_t n);
+  T (*max)(const T* x, std::int64_t n);  // n >= 1
+  void (*sgd)(T* p, const T* g, T* buffer, const SgdStep& options, std::int64_t n);
+  void (*adam)(T* p, const T* g, T* m, T* v, const AdamStep& options, std::int64_t n);
+  // `first` is a multiple of 4: the place of element 0 in the range of words.
+  void (*dropout)(T* y, std::uint8_t* mask, const T* x, RandomRange words, std::int64_t first,
+                  std::uint32_t threshold, double scale, std::int64_t n);
+  void (*dropout_backward)(T* dx, const T* dy, const std::uint8_t* mask, double scale,
+                           std::int64_t n);
+  // One plane; index is the place in the window, row by row.
+  void (*max_pool)(const Pool2dGeometry& geometry, T* y, std::uint8_t* index, const T* x);
+  void (*max_pool_backward)(const Pool2dGeometry& geometry, T* dx, const T* dy,
+                            const std::uint8_t* index);
+};
+
+// For float alone: what is made of exponentials.
+struct MathLoops {
+  // False, and nothing done, where the function is not one of these; out may be x, dx may be dy.
+  bool (*math)(Pointwise op, float* out, const float* x, std::int64_t n);
+  bool (*math_backward)(Pointwise op, float* dx, const float* dy, const float* x, std::int64_t n);
+  // out = exp(x - shift), and the sum of it; out may be x.
+  double (*exp_shifted)(float* out, const float* x, float shift, std::int64_t n);
+};
+
+// For float and double: what normalisations are made of.
+template <class T>
+struct NormLoops {
+  double (*squares)(const T* x, double mean, std::int64_t n);  // sum of (x - mean)^2
+  // sum of a and of a (x - mean), where a = dy, or dy w where w is not null
+  void (*moments)(const T* dy, const T* w, const T* x, double mean, double* sums, std::int64_t n);
+  // y = (x - mean) inverse w + b; w and b, or either, may be null
+  void (*normalise)(T* y, const T* x, double mean, double inverse, const T* w, const T* b,
+                    std::int64_t n);
+  void (*scale_shift)(T* y, const T* x, double scale, double shift, std::int64_t n);
+  // out = p dy w + q x + r; w may be null, out may be dy
+  void (*combine)(T* out, const T* dy, const T* w, const T* x, double p, double q, double r,
+                  std::int64_t n);
+  double (*dot)(const T* a, const T* b, std::int64_t n);
+};
+
+// Of the current level.
+template <class T>
+const NormLoops<T>& norm_loops();
+const MathLoops& math_loops();
+template <class T>
+const Loops<T>& loops();
+template <class T>
+const RealLoops<T>& real_loops();
+
+// Of a given one, for the tests. REQUIRES: level <= best_level().
+template <class T>
+const NormLoops<T>& norm_loops(Level level);
+const MathLoops& math_loops(Level level);
+template <class T>
+const Loops<T>& loops(Level level);
+template <class T>
+const RealLoops<T>& real_loops(Level level);
+
+}  // namespace peal::cpu

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exponentials and what is made of them, in f32, without branches, so that they become vectors.
+// Part of loops_body.h, and under its rule about symbols.
+#pragma once
+
+#include <peal/autograd/kernels/cpu/loops.h>
+#include <peal/autograd/kernels/functors.h>
+
+#include <cstdint>
+
+namespace peal::cpu::PEAL_LEVEL {
+namespace {
+
+// 2^n for n in [-126, 127].
+PEAL_ELEMENT float power_of_two(std::int32_t n) {
+  return __builtin_bit_cast(float, (n + 127) << 23);
+}
+
+// e^x within 2 units in the last place; 0, infinity and NaN where they belong. x = n ln 2 + r with
+// |r| <= ln 2 / 2, and e^r by Taylor's series to the seventh power (the rest is below 2^-26).
+PEAL_ELEMENT float exponential(float x) {
+  x = x < -104.0f ? -104.0f : x;
+  x = x > 89.0f ? 89.0f : x;
+  constexpr float round = 0x1.8p23f;  // adding it leaves the integer nearest
+  const float shifted = x * 1.44269504f + round;
+  const float n = shifted - round;
+  const float r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
+  float y = 1.0f / 5040;
+  y = y * r + 1.0f / 720;
+  y = y * r + 1.0f / 120;
+  y = y * r + 1.0f / 24;
+  y = y * r + 1.0f / 6;
+  y = y * r + 0.5f;
+  y = y * r + 1.0f;
+  y = y * r + 1.0f;
+  // In two steps, since 2^n alone need not be a normal number.
+  const std::int32_t whole =
+      __builtin_bit_cast(std::int32_t, shifted) - __builtin_bit_cast(std::int32_t, round);
+  const std::int32_t half = whole >> 1;
+  return y * power_of_two(half) * power_of_two(whole - half);
+}
+
+PEAL_ELEMENT float logistic(float x) { return 1.0f / (1.0f + exponential(-x)); }
+
+// Near 0 by Taylor's series, so that the relative error stays small there.
+PEAL_ELEMENT float hyperbolic_tangent(float x) {
+  const float size = x < 0 ? -x : x, square = x * x;
+  float near = -1382.0f / 155925;
+  near = near * square + 62.0f / 2835;
+  near = near * square - 17.0f / 315;
+  near = near * square + 2.0f / 15;
+  near = near * square - 1.0f / 3;
+  near = near * square * x + x;
+  const float far = 1.0f - 2.0f / (1.0f + exponential(2.0f * size));
+  return size < 0.35f ? near : (x < 0 ? -far : far);
+}
+
+// Normal distribution and its density at x, from one exponential: Abramowitz and Stegun, Handbook
+// of Mathematical Functions, 7.1.26 (error of erf below 1.5e-7).
+struct Normal {
+  float distribution, density;
+};
+PEAL_ELEMENT Normal normal_at(float x) {
+  const float size = x < 0 ? -x : x;
+  const float bell = exponential(-0.5f * x * x);
+  const float t = 1.0f / (1.0f + 0.3275911f * 0.707106781f * size);
+  float tail = 1.061405429f;
+  tail = tail * t - 1.453152027f;
+  tail = tail * t + 1.421413741f;
+  tail = tail * t - 0.284496736f;
+  tail = tail * t + 0.254829592f;
+  tail = 0.5f * tail * t * bell;
+  return {x < 0 ? tail : 1.0f - tail, 0.398942280f * bell};
+}
+
+// What gelu's approximation by tanh takes the tanh of, doubled: 0.5 (1 + tanh u) = logistic(2 u).
+PEAL_ELEMENT float gelu_argument(float x) { return 1.59576912f * x * (1.0f + 0.044715f * x * x); }
+
+struct Exp {
+  PEAL_ELEMENT float operator()(float x) const { return exponential(x); }
+};
+struct Tanh {
+  PEAL_ELEMENT float operator()(float x) const { return hyperbolic_tangent(x); }
+};
+struct Sigmoid {
+  PEAL_ELEMENT float operator()(float x) const { return logistic(x); }
+};
+struct Gelu {
+  PEAL_ELEMENT float operator()(float x) const { return x * normal_at(x).distribution; }
+  PEAL_ELEMENT float slope(float x) const {
+    const Normal n = normal_at(x);
+    return n.distribution + x * n.density;
+  }
+};
+struct GeluTanh {
+  PEAL_ELEMENT float operator()(float x) const { return x * logistic(gelu_argument(x)); }
+  PEAL_ELEMENT float slope(float x) const {
+    const float s = logistic(gelu_argument(x));
+    return s + x * s * (1.0f - s) * 1.59576912f * (1.0f + 3 * 0.044715f * x * x);
+  }
+};
+
+template <class F>
+void math_loop(F f, float* out, const float* x, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) out[i] = f(x[i]);
+}
+
+bool math(Pointwise op, float* out, const float* x, std::int64_t n) {
+  switch (op) {
+    case Pointwise::exp:
+      return math_loop(Exp{}, out, x, n), true;
+    case Pointwise::tanh:
+      return math_loop(Tanh{}, out, x, n), true;
+    case Pointwise::sigmoid:
+      return math_loop(Sigmoid{}, out, x, n), true;
+    case Pointwise::gelu:
+      return math_loop(Gelu{}, out, x, n), true;
+    case Pointwise::gelu_tanh:
+      return math_loop(GeluTanh{}, out, x, n), true;
+    default:
+      return false;
+  }
+}
+
+template <class F>
+void slope_loop(F f, float* dx, const float* dy, const float* x, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * f.slope(x[i]);
+}
+
+bool math_backward(Pointwise op, float* dx, const float* dy, const float* x, std::int64_t n) {
+  switch (op) {
+    case Pointwise::gelu:
+      return slope_loop(Gelu{}, dx, dy, x, n), true;
+    case Pointwise::gelu_tanh:
+      return slope_loop(GeluTanh{}, dx, dy, x, n), true;
+    default:
+      return false;
+  }
+}
+
+// A softmax row is at most a few thousand wide: sums of 1024 in T's lanes, those in double.
+double exp_shifted(float* out, const float* x, float shift, std::int64_t n) {
+  double total = 0;
+  for (std::int64_t begin = 0; begin < n; begin += 1024) {
+    const std::int64_t end = n - begin < 1024 ? n : begin + 1024;
+    float part = 0;
+#pragma omp simd reduction(+ : part)
+    for (std::int64_t i = begin; i < end; ++i) {
+      out[i] = exponential(x[i] - shift);
+      part += out[i];
+    }
+    total += static_cast<double>(part);
+  }
+  return total;
+}
+
+constexpr MathLoops math_loops_here = {math, math_backward, exp_shifted};
+
+}  // namespace
+
+const MathLoops& all_math_loops() { return math_loops_here; }
+
+}  // namespace peal::cpu::PEAL_LEVEL

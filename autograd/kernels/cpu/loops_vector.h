@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors as wide as the level's registers, for the loops that the compiler does not find by
+// itself. Part of loops_body.h, and under its rule about symbols.
+#pragma once
+
+#include <peal/autograd/kernels/functors.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace peal::cpu::PEAL_LEVEL {
+namespace {
+
+// Vectors of this level's width, in GCC's portable notation.
+#if defined(__AVX512F__)
+constexpr int vector_bytes = 64;
+#elif defined(__AVX2__)
+constexpr int vector_bytes = 32;
+#else
+constexpr int vector_bytes = 16;
+#endif
+template <class T>
+constexpr int lanes = vector_bytes / sizeof(T);
+template <class T>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(vector_bytes)));
+  typedef std::uint8_t bytes __attribute__((vector_size(lanes<T>)));
+};
+template <class T>
+using Vector = typename VectorOf<T>::type;
+template <class T>
+using Bytes = typename VectorOf<T>::bytes;  // as many bytes as a vector has lanes of T
+template <class T>
+using Integer = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
+template <class T>
+using Lanes = std::make_index_sequence<lanes<T>>;
+
+template <class V, class T>
+PEAL_ELEMENT void load(V& value, const T* from) {
+  __builtin_memcpy(&value, from, sizeof value);
+}
+template <class V, class T>
+PEAL_ELEMENT void store(T* to, const V& value) {
+  __builtin_memcpy(to, &value, sizeof value);
+}
+template <class V, std::size_t... I>
+PEAL_ELEMENT V evens(const V& a, const V& b, std::index_sequence<I...>) {
+  return __builtin_shufflevector(a, b, (2 * I)...);
+}
+template <class V, std::size_t... I>
+PEAL_ELEMENT V odds(const V& a, const V& b, std::index_sequence<I...>) {
+  return __builtin_shufflevector(a, b, (2 * I + 1)...);
+}
+// a0 b0 a1 b1 ...: of the lower halves and of the upper.
+template <class V, std::size_t... I>
+PEAL_ELEMENT V zip_low(const V& a, const V& b, std::index_sequence<I...>) {
+  return __builtin_shufflevector(a, b, (I / 2 + I % 2 * sizeof...(I))...);
+}
+template <class V, std::size_t... I>
+PEAL_ELEMENT V zip_high(const V& a, const V& b, std::index_sequence<I...>) {
+  return __builtin_shufflevector(a, b, (sizeof...(I) / 2 + I / 2 + I % 2 * sizeof...(I))...);
+}
+
+}  // namespace
+}  // namespace peal::cpu::PEAL_LEVEL

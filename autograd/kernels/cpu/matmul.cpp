@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// f16 and bf16 are widened to f32.
+#include <peal/autograd/kernels/cpu/gemm.h>
+#include <peal/autograd/kernels/cpu/loops.h>
+#include <peal/autograd/kernels/cpu/parallel.h>
+#include <peal/autograd/kernels/cpu/table.h>
+#include <peal/autograd/kernels/dispatch.h>
+
+namespace peal::cpu {
+namespace {
+
+template <class T>
+void spread_bias(T* out, const T* bias, const Product& o) {
+  for (std::int64_t row = 0; row < o.m; ++row) std::copy_n(bias, o.n, out + row * o.n);
+}
+
+Tensor widened(const Tensor& x) {
+  Tensor wide = Tensor::empty(x.shape(), DType::f32, Device{});
+  with_floating(x.dtype(), [&]<class T>() {
+    const T* from = x.data<T>();
+    float* to = wide.data<float>();
+    for (std::int64_t i = 0; i < x.numel(); ++i) to[i] = static_cast<float>(from[i]);
+  });
+  return wide;
+}
+
+}  // namespace
+
+bool matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b,
+            const Tensor& bias) {
+  if (out.dtype() == DType::f16 || out.dtype() == DType::bf16) {
+    const Tensor wide = Tensor::empty(out.shape(), DType::f32, Device{});
+    matmul(wide, widened(a), widened(b), transpose_a, transpose_b,
+           bias.defined() ? widened(bias) : Tensor());
+    return with_floating(out.dtype(), [&]<class T>() {
+      const float* from = wide.data<float>();
+      T* to = out.data<T>();
+      for (std::int64_t i = 0; i < out.numel(); ++i) to[i] = static_cast<T>(from[i]);
+    });
+  }
+  const Product o{out.size(0), out.size(1), a.size(transpose_a ? 0 : 1), transpose_a, transpose_b};
+  return with_number(out.dtype(), [&]<class T>() {
+    if constexpr (std::is_arithmetic_v<T>) {
+      T* to = out.data<T>();
+      if (out.numel() == 0) return;
+      if (bias.defined()) {
+        spread_bias(to, bias.data<T>(), o);
+      } else if (o.k == 0) {
+        std::fill_n(to, out.numel(), T(0));
+      }
+      if (o.k > 0) gemm(to, a.data<T>(), b.data<T>(), o, bias.defined());
+    }
+  });
+}
+
+bool batched_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
+                    bool transpose_b) {
+  const auto matrix = [](const Tensor& x, std::int64_t i) {
+    return x.alias({x.size(1), x.size(2)}, i * x.size(1) * x.size(2));
+  };
+  const std::int64_t cost = out.size(1) * out.size(2) * a.size(transpose_a ? 1 : 2) / 16 + 1;
+  if (out.dtype() == DType::boolean) return false;
+  parallel_for(out.size(0), cost, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      matmul(matrix(out, i), matrix(a, i), matrix(b, i), transpose_a, transpose_b, {});
+    }
+  });
+  return true;
+}
+
+}  // namespace peal::cpu

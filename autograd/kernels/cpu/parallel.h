@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// parallel_for: splits [0, n) over the calling thread's OpenMP threads where the work is worth it.
+// Which elements a thread gets never changes a result: kernels split only what is independent. An
+// exception must not leave f. Thread safety: callers on several threads get teams of their own.
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace peal::cpu {
+
+// Work below this many elements costs less than waking a team.
+inline constexpr std::int64_t worth_a_thread = 32768;
+
+// f(begin, end) over parts of [0, n); `cost` is the number
+// of elements behind one item.
+template <class F>
+void parallel_for(std::int64_t n, std::int64_t cost, F&& f) {
+  const std::int64_t wanted = n * cost / worth_a_thread;
+  const int threads = static_cast<int>(std::min<std::int64_t>(wanted, omp_get_max_threads()));
+  if (threads <= 1 || omp_in_parallel()) {
+    if (n > 0) f(std::int64_t{0}, n);
+    return;
+  }
+  const std::int64_t grain = cost == 1 ? 64 : 1;
+#pragma omp parallel num_threads(threads)
+  {
+    const std::int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
+    const std::int64_t grains = (n + grain - 1) / grain;
+    const std::int64_t begin = std::min(n, grains * me / team * grain);
+    const std::int64_t end = std::min(n, grains * (me + 1) / team * grain);
+    if (begin < end) f(begin, end);
+  }
+}
+
+}  // namespace peal::cpu

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/kernels/cpu/loops.h>
+#include <peal/autograd/kernels/cpu/parallel.h>
+#include <peal/autograd/kernels/cpu/table.h>
+#include <peal/autograd/kernels/dispatch.h>
+
+#include <array>
+#include <vector>
+
+namespace peal::cpu {
+namespace {
+
+// Neighbouring dimensions that are both kept or both reduced count as one.
+struct Runs {
+  std::array<std::int64_t, Shape::max_dims> size{}, step{}, out_step{};  // of x, of the result
+  std::array<bool, Shape::max_dims> reduced{};
+  std::size_t dims = 0;
+
+  Runs(const Shape& shape, std::uint32_t mask) {
+    for (int i = 0; i < shape.dim(); ++i) {
+      const bool gone = (mask >> i) & 1;
+      if (shape[i] == 1) continue;
+      if (dims > 0 && reduced[dims - 1] == gone) {
+        size[dims - 1] *= shape[i];
+      } else {
+        size[dims] = shape[i];
+        reduced[dims++] = gone;
+      }
+    }
+    std::int64_t x = 1, out = 1;
+    for (std::size_t d = dims; d-- > 0;) {
+      step[d] = x;
+      x *= size[d];
+      if (reduced[d]) continue;
+      out_step[d] = out;
+      out *= size[d];
+    }
+  }
+};
+
+template <class T>
+double sum_run(const T* x, std::int64_t n) {
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
+    return real_loops<T>().sum(x, n);
+  } else {
+    double total = 0;
+    for (std::int64_t i = 0; i < n; ++i) total += static_cast<double>(static_cast<float>(x[i]));
+    return total;
+  }
+}
+
+template <class T>
+void add_run(double* total, const T* x, std::int64_t n) {
+  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
+    real_loops<T>().add_to_doubles(total, x, n);
+  } else {
+    for (std::int64_t i = 0; i < n; ++i) total[i] += static_cast<double>(static_cast<float>(x[i]));
+  }
+}
+
+// Adds x's elements along the dimensions d.. of runs into total.
+template <class T>
+void add_all(const Runs& runs, std::size_t d, const T* x, double* total) {
+  if (d + 1 >= runs.dims) {
+    const std::int64_t n = runs.dims == 0 ? 1 : runs.size[d];
+    if (runs.dims == 0 || runs.reduced[d]) {
+      *total += sum_run(x, n);
+    } else {
+      add_run(total, x, n);
+    }
+    return;
+  }
+  for (std::int64_t i = 0; i < runs.size[d]; ++i) {
+    add_all(runs, d + 1, x + i * runs.step[d], total + i * runs.out_step[d]);
+  }
+}
+
+template <class T>
+void store(T* out, const double* total, double scale, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    out[i] = static_cast<T>(static_cast<functor::computed<T>>(total[i] * scale));
+  }
+}
+
+template <class T>
+void sum_real(const Tensor& out, const Tensor& x, std::uint32_t mask, double scale) {
+  const Runs runs(x.shape(), mask);
+  const T* from = x.data<T>();
+  T* to = out.data<T>();
+  const std::int64_t n = x.numel();
+  std::vector<double> total(static_cast<std::size_t>(out.numel()), 0.0);
+  if (n == 0) return store(to, total.data(), scale, out.numel());
+  if (runs.dims == 1 && runs.reduced[0]) {
+    // Fixed blocks, summed in order: the same bits for any number of threads.
+    constexpr std::int64_t block = 65536;
+    const std::int64_t blocks = (n + block - 1) / block;
+    total.assign(static_cast<std::size_t>(blocks), 0.0);
+    parallel_for(blocks, block, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        total[static_cast<std::size_t>(i)] =
+            sum_run(from + i * block, std::min(block, n - i * block));
+      }
+    });
+    double all = 0;
+    for (double part : total) all += part;
+    return store(to, &all, scale, 1);
+  }
+  if (runs.dims > 0 && !runs.reduced[0]) {
+    parallel_for(runs.size[0], n / runs.size[0], [&](std::int64_t begin, std::int64_t end) {
+      Runs part = runs;
+      part.size[0] = end - begin;
+      add_all(part, 0, from + begin * runs.step[0], total.data() + begin * runs.out_step[0]);
+    });
+  } else {
+    add_all(runs, 0, from, total.data());
+  }
+  store(to, total.data(), scale, out.numel());
+}
+
+// Integers are summed exactly, one by one.
+template <class T>
+void sum_integers(const Tensor& out, const Tensor& x, std::uint32_t mask) {
+  std::int64_t* to = out.data<std::int64_t>();
+  std::fill_n(to, out.numel(), 0);
+  const T* from = x.data<T>();
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    std::int64_t rest = i, at = 0, step = 1;
+    for (int d = x.dim() - 1; d >= 0; --d) {
+      const std::int64_t place = rest % x.size(d);
+      rest /= x.size(d);
+      if ((mask >> d) & 1) continue;
+      at += place * step;
+      step *= x.size(d);
+    }
+    to[at] += static_cast<std::int64_t>(from[i]);
+  }
+}
+
+}  // namespace
+
+bool sum(const Tensor& out, const Tensor& x, std::uint32_t dims, double scale) {
+  visit(x.dtype(), [&]<class T>() {
+    if constexpr (std::is_integral_v<T>) {
+      sum_integers<T>(out, x, dims);
+    } else {
+      sum_real<T>(out, x, dims, scale);
+    }
+  });
+  return true;
+}
+
+namespace {
+
+// The first place along dim of what none beats; NaN beats all.
+template <class Beats>
+bool extreme_place(const Tensor& out, const Tensor& x, int dim, Beats beats) {
+  std::int64_t inner = 1;
+  for (int i = dim + 1; i < x.dim(); ++i) inner *= x.size(i);
+  const std::int64_t n = x.size(dim), outer = out.numel() / std::max<std::int64_t>(inner, 1);
+  visit(x.dtype(), [&]<class T>() {
+    const T* from = x.data<T>();
+    std::int64_t* to = out.data<std::int64_t>();
+    parallel_for(outer, n * inner, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t o = begin; o < end; ++o) {
+        for (std::int64_t i = 0; i < inner; ++i) {
+          const T* run = from + o * n * inner + i;
+          std::int64_t best = 0;
+          for (std::int64_t k = 1; k < n; ++k) {
+            const auto value = static_cast<functor::computed<T>>(run[k * inner]);
+            const auto best_value = static_cast<functor::computed<T>>(run[best * inner]);
+            if (beats(value, best_value) || (value != value && best_value == best_value)) best = k;
+          }
+          to[o * inner + i] = best;
+        }
+      }
+    });
+  });
+  return true;
+}
+
+}  // namespace
+
+bool argmax(const Tensor& out, const Tensor& x, int dim) {
+  return extreme_place(out, x, dim, [](auto a, auto b) { return a > b; });
+}
+
+bool argmin(const Tensor& out, const Tensor& x, int dim) {
+  return extreme_place(out, x, dim, [](auto a, auto b) { return a < b; });
+}
+
+}  // namespace peal::cpu

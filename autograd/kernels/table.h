@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of kernels: what a device can compute, one typed entry a family. An op checks shapes,
+// makes its output and calls an entry; a kernel only computes. An entry that is empty, or that
+// returns false because it does not serve the dtype, is the error "matmul: no cuda kernel for i64".
+// A device library registers its table once, before first use. REQUIRES of every kernel: shapes,
+// dtypes and devices are as its comment says (ops check them); outputs do not overlap inputs unless
+// it says so. Thread safety: tables are constant and kernels may run on several threads at once.
+#pragma once
+
+#include <peal/autograd/core/rng.h>
+#include <peal/autograd/core/tensor.h>
+#include <peal/autograd/kernels/optimizer.h>
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace peal {
+
+// Throws "OP: no DEVICE kernel for DTYPE".
+[[noreturn]] void no_kernel(std::string_view op, Device device, DType dtype);
+
+template <class... Args>
+class Kernel {
+ public:
+  using Function = bool (*)(Args...);  // false: this dtype is not served
+  Kernel() = default;
+  Kernel(Function function) : function_(function) {}  // NOLINT: a table is written as plain names
+  // `op` and `subject` are for the error.
+  void operator()(std::string_view op, const Tensor& subject, Args... args) const {
+    if (function_ == nullptr || !function_(args...)) {
+      no_kernel(op, subject.device(), subject.dtype());
+    }
+  }
+
+ private:
+  Function function_ = nullptr;
+};
+
+enum class Binary : std::uint8_t { add, sub, mul, div, relu_backward };
+enum class Unary : std::uint8_t { add_scalar, mul_scalar, relu };
+
+enum class Pointwise : std::uint8_t {
+  exp,
+  log,
+  sqrt,
+  abs,
+  tanh,
+  sigmoid,
+  gelu,
+  gelu_tanh,
+  pow,    // x^s
+  clamp,  // to [s, t]
+};
+enum class Compare : std::uint8_t { eq, ne, lt, le, gt, ge };
+
+// For each dimension of a result, the step in elements of an operand; 0 where it is stretched.
+using Steps = std::array<std::int64_t, Shape::max_dims>;
+
+struct Conv2dGeometry {
+  std::int64_t batch, in_channels, in_height, in_width;
+  std::int64_t out_channels, out_height, out_width, kernel_height, kernel_width;
+  std::array<std::int64_t, 2> stride, padding;
+  std::array<std::int64_t, 2> dilation{1, 1};
+  std::int64_t groups = 1;  // a weight has in_channels / groups channels
+  bool operator==(const Conv2dGeometry&) const = default;
+};
+
+struct Pool2dGeometry {
+  std::int64_t planes, in_height, in_width, out_height, out_width;
+  std::array<std::int64_t, 2> kernel, stride;
+};
+
+// Windows of an average: with fixed sizes, or (adaptive) the output's share of the input, from
+// floor(i in / out) to ceil((i + 1) in / out).
+struct AveragePool2d {
+  std::int64_t planes, in_height, in_width, out_height, out_width;
+  bool adaptive;
+  std::array<std::int64_t, 2> kernel, stride, padding;  // not where adaptive
+  bool counts_padding;
+};
+
+struct ClassTargets {
+  std::int64_t ignored;  // rows of this target have loss 0
+  double smoothing;
+};
+enum class PairLoss : std::uint8_t { squared_error, smooth_l1, bce_with_logits };
+
+struct AttentionGeometry {
+  std::int64_t batch, queries, keys, heads, width;  // width: of one head
+  bool causal;
+};
+
+struct Kernels {
+  Kernel<const Tensor&, double> fill;                          // out
+  Kernel<const Tensor&> arange;                                // out = 0, 1, ...
+  Kernel<const Tensor&, RandomRange, double, double> uniform;  // out, low, high
+  Kernel<const Tensor&, RandomRange> normal;                   // out; two words a pair of elements
+
+  // out, a, b: one dtype; a and b broadcast to out. out may be a or b where shapes are equal.
+  Kernel<Binary, const Tensor&, const Tensor&, const Tensor&> binary;
+  Kernel<Unary, const Tensor&, const Tensor&, double> unary;  // out, x, s: out may be x
+  Kernel<const Tensor&, const Tensor&, double> axpy;          // x += alpha y
+  Kernel<const Tensor&, const Tensor&, double> expand;        // out = scale * x, broadcast to out
+
+  // out, x, s, t: out may be x.
+  Kernel<Pointwise, const Tensor&, const Tensor&, double, double> pointwise;
+  // dx, dy, kept, s, t: kept is y for exp, sqrt, tanh and sigmoid, else x; dx may be dy.
+  Kernel<Pointwise, const Tensor&, const Tensor&, const Tensor&, double, double> pointwise_backward;
+  // out bool, a, b: one dtype; a and b broadcast to out.
+  Kernel<Compare, const Tensor&, const Tensor&, const Tensor&> compare;
+  // out, condition bool, a, b: all three broadcast to out.
+  Kernel<const Tensor&, const Tensor&, const Tensor&, const Tensor&> where;
+  Kernel<const Tensor&, const Tensor&> cast;  // out, x: any two dtypes, one shape
+
+  // out, x, steps, at: out[i, j, ...] = x[at + i steps[0] + j steps[1] + ...], any dtype; and back:
+  // those elements of out = x[i, j, ...], the others stay.
+  Kernel<const Tensor&, const Tensor&, const Steps&, std::int64_t> read_strided;
+  Kernel<const Tensor&, const Tensor&, const Steps&, std::int64_t> write_strided;
+  // out, x, index i64 [n] in range, dim: out = x's slices at the indices; and back: added to out's.
+  Kernel<const Tensor&, const Tensor&, const Tensor&, int> index_select;
+  Kernel<const Tensor&, const Tensor&, const Tensor&, int> index_add;
+  // out, x, index i64 in range, dim: out[.., i, ..] = x[.., index[.., i, ..], ..]; and back: x[..,
+  // i,
+  // ..] is added to out[.., index[.., i, ..], ..].
+  Kernel<const Tensor&, const Tensor&, const Tensor&, int> gather;
+  Kernel<const Tensor&, const Tensor&, const Tensor&, int> scatter_add;
+
+  // out, x, mask of the reduced dimensions, scale: out has the kept sizes, in order; integers sum
+  // to i64.
+  Kernel<const Tensor&, const Tensor&, std::uint32_t, double> sum;
+  Kernel<const Tensor&, const Tensor&, int> argmax;  // out i64, x, dim
+  Kernel<const Tensor&, const Tensor&, int> argmin;
+
+  // out [M, N], a, b, transpose_a, transpose_b, bias [N] or undefined.
+  Kernel<const Tensor&, const Tensor&, const Tensor&, bool, bool, const Tensor&> matmul;
+
+  // The same for each of a batch: out [B, M, N], a and b with B first.
+  Kernel<const Tensor&, const Tensor&, const Tensor&, bool, bool> batched_matmul;
+
+  Kernel<const Tensor&, const Tensor&> softmax;  // y, x: over the last dimension
+  Kernel<const Tensor&, const Tensor&, const Tensor&> softmax_backward;  // dx, y, dy
+  // y, probabilities [B, heads, T, S], q [B, T, heads D], k and v [B, S, heads D], causal
+  Kernel<const AttentionGeometry&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+         const Tensor&>
+      attention;
+  // dq, dk, dv, dy, probabilities, q, k, v
+  Kernel<const AttentionGeometry&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+         const Tensor&, const Tensor&, const Tensor&, const Tensor&>
+      attention_backward;
+
+  // y, mean, inverse deviation (one a row of x), x [rows, width], weight and bias [width] or
+  // undefined, eps
+  Kernel<const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+         double>
+      layer_norm;
+  // dx, dweight, dbias (each or undefined), dy, x, mean, inverse deviation, weight or undefined
+  Kernel<const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+         const Tensor&, const Tensor&>
+      layer_norm_backward;
+  // mean [C], variance [C] (over all, not all but one), x [N, C, plane]
+  Kernel<const Tensor&, const Tensor&, const Tensor&> channel_statistics;
+  // y, x [N, C, plane], mean, variance, weight and bias [C] or undefined, eps
+  Kernel<const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+         double>
+      batch_norm;
+  // dx, dweight, dbias (each or undefined), dy, x, mean, variance, weight or undefined, eps,
+  // whether mean and variance are x's own
+  Kernel<const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+         const Tensor&, const Tensor&, double, bool>
+      batch_norm_backward;
+
+  Kernel<const Tensor&, const Tensor&> log_softmax;  // y, x: over the last dimension
+  Kernel<const Tensor&, const Tensor&, const Tensor&> log_softmax_backward;  // dx, y, dy
+  // loss [N], log_probabilities [N, C], target [N] in range or ignored, which classes. The target
+  // is smoothed: 1 - smoothing for the class, and smoothing / C for each.
+  Kernel<const Tensor&, const Tensor&, const Tensor&, const ClassTargets&> nll;
+  // dx [N, C], dloss (one element or [N]), target, which classes, scale
+  Kernel<const Tensor&, const Tensor&, const Tensor&, const ClassTargets&, double> nll_backward;
+  // dx [N, C] = (exp(log_probabilities) - smoothed target) * dloss * scale
+  Kernel<const Tensor&, const Tensor&, const Tensor&, const Tensor&, const ClassTargets&, double>
+      cross_entropy_backward;
+  // loss, x, target: one shape; beta is smooth_l1's.
+  Kernel<PairLoss, const Tensor&, const Tensor&, const Tensor&, double> pair_loss;
+  // dx, dtarget (either undefined), dloss (one element or as x), x, target, beta, scale
+  Kernel<PairLoss, const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+         double, double>
+      pair_loss_backward;
+
+  // y, x, weight, bias or undefined. Returns through `kept` what backward may use instead of x.
+  Kernel<const Conv2dGeometry&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, Tensor*>
+      conv2d;
+  // dx (or undefined), dweight (or undefined), dbias (or undefined), dy, x, weight, kept (or
+  // undefined)
+  Kernel<const Conv2dGeometry&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+         const Tensor&, const Tensor&, const Tensor&>
+      conv2d_backward;
+  Kernel<const Pool2dGeometry&, const Tensor&, const Tensor&, const Tensor&>
+      max_pool2d;  // y, x, index (u8 or i32 of the window)
+  Kernel<const Pool2dGeometry&, const Tensor&, const Tensor&, const Tensor&>
+      max_pool2d_backward;                                                         // dx, dy, index
+  Kernel<const AveragePool2d&, const Tensor&, const Tensor&> avg_pool2d;           // y, x
+  Kernel<const AveragePool2d&, const Tensor&, const Tensor&> avg_pool2d_backward;  // dx, dy
+
+  // y, mask (u8, 1: kept), x, words, threshold, scale: kept where word >= threshold.
+  Kernel<const Tensor&, const Tensor&, const Tensor&, RandomRange, std::uint32_t, double> dropout;
+  Kernel<const Tensor&, const Tensor&, const Tensor&, double>
+      dropout_backward;  // dx, dy, mask, scale; dx may be dy
+
+  Kernel<const Tensor&, const Tensor&, const Tensor&, const SgdStep&>
+      sgd;  // param, grad, momentum buffer or undefined
+  Kernel<const Tensor&, const Tensor&, const Tensor&, const Tensor&, const AdamStep&>
+      adam;  // param, grad, exp_avg, exp_avg_sq
+};
+
+// Error where no table is registered for the device.
+const Kernels& kernels(Device device);
+
+// Called once by a library that brings a device, before first use.
+void register_kernels(DeviceType type, const Kernels* table);
+
+}  // namespace peal

@@ -1,0 +1,39 @@
+# The tape, the ops, and the kernels behind their table. The hot loops are compiled once for each vector level
+# of x86-64 and chosen at run time; elsewhere the baseline alone.
+set(kernels kernels/optimizer.cpp kernels/table.cpp kernels/cpu/attention.cpp kernels/cpu/average_pool.cpp
+  kernels/cpu/batch_norm.cpp kernels/cpu/class_loss.cpp  kernels/cpu/choose.cpp kernels/cpu/convolution.cpp kernels/cpu/convolution_columns.cpp
+  kernels/cpu/convolution_onednn.cpp kernels/cpu/elementwise.cpp
+  kernels/cpu/gemm.cpp kernels/cpu/index.cpp kernels/cpu/layer_norm.cpp kernels/cpu/loops.cpp kernels/cpu/loops_baseline.cpp kernels/cpu/matmul.cpp
+  kernels/cpu/optimizer.cpp kernels/cpu/pair_loss.cpp kernels/cpu/pointwise.cpp kernels/cpu/pool.cpp kernels/cpu/random.cpp kernels/cpu/reduce.cpp
+  kernels/cpu/softmax.cpp kernels/cpu/strided.cpp kernels/cpu/table.cpp)
+set(loop_options -O3 -fopenmp-simd -fno-math-errno -fno-trapping-math)
+set_source_files_properties(kernels/cpu/loops_baseline.cpp PROPERTIES COMPILE_OPTIONS "${loop_options}")
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND kernels kernels/cpu/loops_avx2.cpp kernels/cpu/loops_avx512.cpp)
+  set_source_files_properties(kernels/cpu/loops_avx2.cpp PROPERTIES
+    COMPILE_OPTIONS "${loop_options};-march=x86-64-v3")
+  # GCC 12 warns about its own header (avx512fintrin.h, _mm512_undefined).
+  set_source_files_properties(kernels/cpu/loops_avx512.cpp PROPERTIES
+    COMPILE_OPTIONS "${loop_options};-march=x86-64-v4;-mprefer-vector-width=512;-Wno-maybe-uninitialized")
+endif()
+
+peal_library(autograd
+  SOURCES grad_slot.cpp intra_op.cpp tape.cpp
+    ops/activation.cpp ops/arithmetic.cpp ops/attention.cpp ops/broadcast.cpp ops/choose.cpp ops/concatenate.cpp ops/convolution.cpp
+    ops/dropout.cpp ops/factory.cpp ops/index.cpp ops/loss.cpp ops/math.cpp ops/matmul.cpp ops/pair_loss.cpp ops/pool.cpp ops/reduce.cpp
+    ops/norm.cpp ops/permute.cpp ops/shape.cpp ops/softmax.cpp
+    ${kernels}
+  LINKS peal::core
+  PRIVATE OneDnn::OneDnn Eigen3::Eigen OpenMP::OpenMP_CXX)
+
+# The CUDA parts: memory and what the table has there. peal_cuda_parts is all of them, for a build of nothing else.
+if(PEAL_CUDA)
+  peal_library(autograd_cuda SOURCES kernels/cuda/elementwise.cu kernels/cuda/memory.cpp
+    LINKS peal::core CUDA::cudart_static)
+  # fmt 9 checks format strings at compile time in a way that nvcc does not get through.
+  target_compile_options(peal_autograd_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1 -DFMT_CONSTEVAL=
+    -Xcompiler=-Wall,-Wextra $<$<BOOL:${PEAL_WERROR}>:-Werror=all-warnings>>)
+  target_link_libraries(peal_autograd PRIVATE peal::autograd_cuda)
+  target_compile_definitions(peal_autograd PRIVATE PEAL_CUDA)
+  add_custom_target(peal_cuda_parts DEPENDS peal_autograd_cuda)
+endif()

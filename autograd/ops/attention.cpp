@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/trace.h>
+#include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/attention.h>
+#include <peal/autograd/ops/check.h>
+#include <peal/autograd/tape.h>
+
+namespace peal {
+
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    std::int64_t heads, bool causal) {
+  constexpr std::string_view op = "scaled_dot_product_attention";
+  TraceSpan span(op);
+  check_alike(op, q, k);
+  check_alike(op, q, v);
+  PEAL_CHECK(q.dim() == 3 && k.dim() == 3 && k.shape() == v.shape() && q.size(0) == k.size(0) &&
+                 q.size(2) == k.size(2),
+             op, ": expected q [B, T, H D] and k, v [B, S, H D], got shapes ", q.shape(), ", ",
+             k.shape(), " and ", v.shape());
+  PEAL_CHECK(heads >= 1 && q.size(2) % heads == 0 && q.numel() > 0 && k.numel() > 0, op, ": ",
+             heads, " heads do not divide shapes ", q.shape(), " and ", k.shape());
+  const AttentionGeometry o{q.size(0), q.size(1), k.size(1), heads, q.size(2) / heads, causal};
+  const Tensor y = Tensor::empty(q.shape(), q.dtype(), q.device());
+  const Tensor probabilities =
+      Tensor::empty({o.batch, heads, o.queries, o.keys}, q.dtype(), q.device());
+  kernels(q.device()).attention(op, q, o, y, probabilities, q, k, v);
+  return record(
+      op, y, {q, k, v},
+      [o, op, probabilities, q = save(q), k = save(k), v = save(v)](const Tensor& g, Needs needs) {
+        const auto like = [&](const Tensor& x) {
+          return Tensor::empty(x.shape(), g.dtype(), g.device());
+        };
+        Tensors grads(3);
+        if (needs[0]) grads[0] = like(q());
+        if (needs[1]) grads[1] = like(k());
+        if (needs[2]) grads[2] = like(v());
+        kernels(g.device())
+            .attention_backward(op, g, o, grads[0], grads[1], grads[2], g, probabilities, q(), k(),
+                                v());
+        return grads;
+      });
+}
+
+}  // namespace peal

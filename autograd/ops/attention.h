@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention as one op (Vaswani et al., "Attention is all you need", 2017, section 3.2).
+#pragma once
+
+#include <peal/autograd/core/tensor.h>
+
+#include <cstdint>
+
+namespace peal {
+
+// softmax(q k^T / sqrt(D)) v for each head: q [B, T, heads D], k and v [B, S, heads D] -> [B, T,
+// heads D]. causal: query i sees the keys 0..i. Keeps the probabilities [B, heads, T, S] for
+// backward.
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    std::int64_t heads, bool causal = false);
+
+}  // namespace peal

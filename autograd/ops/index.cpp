@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/trace.h>
+#include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/index.h>
+#include <peal/autograd/tape.h>
+
+namespace peal {
+namespace {
+
+void check_index(std::string_view op, const Tensor& x, int dim, const Tensor& index) {
+  PEAL_CHECK(index.dtype() == DType::i64 && index.device() == x.device(), op,
+             ": expected an i64 index on ", x.device(), ", got ", index.dtype(), " ", index.shape(),
+             " on ", index.device());
+  const Tensor here = index.to(Device{});
+  const std::int64_t* at = here.data<std::int64_t>();
+  for (std::int64_t i = 0; i < here.numel(); ++i) {
+    PEAL_CHECK(at[i] >= 0 && at[i] < x.size(dim), op, ": index ", at[i],
+               " is outside of dimension ", dim, " of shape ", x.shape());
+  }
+}
+
+Tensor selected(std::string_view op, const Tensor& x, int dim, const Tensor& index,
+                const Shape& shape) {
+  Shape rows = x.shape();
+  rows[dim] = index.numel();
+  const Tensor out = Tensor::empty(rows, x.dtype(), x.device());
+  kernels(x.device()).index_select(op, x, out, x, index, dim);
+  return record(op, out.alias(shape), {x},
+                [op, dim, index = save(index), whole = x.shape(), rows](const Tensor& g) {
+                  Tensor dx = Tensor::zeros(whole, g.dtype(), g.device());
+                  kernels(g.device()).index_add(op, g, dx, g.alias(rows), index(), dim);
+                  return dx;
+                });
+}
+
+}  // namespace
+
+Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
+  TraceSpan span("index_select");
+  const int at = checked_dim("index_select", x, dim);
+  PEAL_CHECK(index.dim() == 1, "index_select: expected an index [n], got shape ", index.shape());
+  check_index("index_select", x, at, index);
+  Shape shape = x.shape();
+  shape[at] = index.numel();
+  return selected("index_select", x, at, index, shape);
+}
+
+Tensor embedding(const Tensor& index, const Tensor& weight) {
+  TraceSpan span("embedding");
+  PEAL_CHECK(weight.dim() == 2, "embedding: expected a weight [count, width], got shape ",
+             weight.shape());
+  check_index("embedding", weight, 0, index);
+  Shape shape = index.shape();
+  shape.push_back(weight.size(1));
+  return selected("embedding", weight, 0, index, shape);
+}
+
+Tensor gather(const Tensor& x, int dim, const Tensor& index) {
+  TraceSpan span("gather");
+  const int at = checked_dim("gather", x, dim);
+  bool fits = index.dim() == x.dim();
+  for (int i = 0; fits && i < x.dim(); ++i) fits = i == at || index.size(i) == x.size(i);
+  PEAL_CHECK(fits, "gather: an index of shape ", index.shape(), " differs from shape ", x.shape(),
+             " elsewhere than in dimension ", dim);
+  check_index("gather", x, at, index);
+  Tensor out = Tensor::empty(index.shape(), x.dtype(), x.device());
+  kernels(x.device()).gather("gather", x, out, x, index, at);
+  return record("gather", out, {x}, [at, index = save(index), whole = x.shape()](const Tensor& g) {
+    Tensor dx = Tensor::zeros(whole, g.dtype(), g.device());
+    kernels(g.device()).scatter_add("gather", g, dx, g, index(), at);
+    return dx;
+  });
+}
+
+}  // namespace peal

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading by index. Indices are i64 in [0, size); another value is an Error that names it. The
+// gradients of what is read several times add up.
+#pragma once
+
+#include <peal/autograd/core/tensor.h>
+
+namespace peal {
+
+// The slices of x at index [n] along dim: that size becomes n.
+Tensor index_select(const Tensor& x, int dim, const Tensor& index);
+// out[i, j, ...] = x[.., index[i, j, ...], ..] with the index in the place of dim's. index has as
+// many dimensions as x, and their sizes but for dim.
+Tensor gather(const Tensor& x, int dim, const Tensor& index);
+// weight [count, width], index [...] -> [..., width].
+Tensor embedding(const Tensor& index, const Tensor& weight);
+
+}  // namespace peal

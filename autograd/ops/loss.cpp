@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/trace.h>
+#include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/loss.h>
+#include <peal/autograd/ops/reduce.h>
+#include <peal/autograd/tape.h>
+
+namespace peal {
+namespace {
+
+// Returns how many rows count.
+std::int64_t check_targets(std::string_view op, const Tensor& x, const Tensor& target,
+                           std::int64_t ignored) {
+  check_floating(op, x);
+  PEAL_CHECK(x.dim() == 2, op, ": expected [N, classes], got shape ", x.shape());
+  PEAL_CHECK(target.dtype() == DType::i64 && target.dim() == 1 && target.size(0) == x.size(0), op,
+             ": expected an i64 target [", x.size(0), "], got ", target.dtype(), " ",
+             target.shape());
+  PEAL_CHECK(target.device() == x.device(), op, ": input on ", x.device(), " and target on ",
+             target.device(), "; put both on one device");
+  const Tensor here = target.to(Device{});
+  const std::int64_t* classes = here.data<std::int64_t>();
+  std::int64_t counted = 0;
+  for (std::int64_t row = 0; row < here.numel(); ++row) {
+    if (classes[row] == ignored) continue;
+    ++counted;
+    PEAL_CHECK(classes[row] >= 0 && classes[row] < x.size(1), op, ": target of row ", row, " is ",
+               classes[row], ", expected a class in [0, ", x.size(1), ")");
+  }
+  return counted;
+}
+
+Tensor forward(const Tensor& x) {
+  PEAL_CHECK(x.dim() >= 1 && (x.size(-1) > 0 || x.numel() == 0),
+             "log_softmax: expected at least one class, got shape ", x.shape());
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  kernels(x.device()).log_softmax("log_softmax", x, y, x);
+  return y;
+}
+
+struct Loss {
+  Tensor value;
+  double scale;  // of each row's gradient
+};
+
+// `counted` rows are not ignored; their mean is NaN where there are none, as in PyTorch.
+Loss reduced_nll(std::string_view op, const Tensor& log_probabilities, const Tensor& target,
+                 Reduction reduction, std::int64_t counted, const ClassTargets& classes) {
+  const std::int64_t rows = target.numel();
+  PEAL_CHECK(reduction != Reduction::mean || rows > 0, op, ": the mean of no rows");
+  Tensor each = Tensor::empty({rows}, log_probabilities.dtype(), log_probabilities.device());
+  kernels(each.device()).nll(op, each, each, log_probabilities, target, classes);
+  if (reduction == Reduction::none) return {each, 1.0};
+  const double scale = reduction == Reduction::mean ? 1.0 / static_cast<double>(counted) : 1.0;
+  Tensor total = Tensor::empty({}, each.dtype(), each.device());
+  kernels(each.device()).sum(op, each, total, each, 1, scale);
+  return {total, scale};
+}
+
+}  // namespace
+
+Tensor log_softmax(const Tensor& x) {
+  TraceSpan span("log_softmax");
+  check_floating("log_softmax", x);
+  Tensor y = forward(x);
+  return record("log_softmax", y, {x}, [y = save(y)](const Tensor& g) {
+    Tensor dx = Tensor::empty(g.shape(), g.dtype(), g.device());
+    kernels(g.device()).log_softmax_backward("log_softmax", g, dx, y(), g);
+    return dx;
+  });
+}
+
+Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, Reduction reduction,
+                std::int64_t ignore_index) {
+  TraceSpan span("nll_loss");
+  const std::int64_t counted = check_targets("nll_loss", log_probabilities, target, ignore_index);
+  const ClassTargets classes{ignore_index, 0};
+  const Loss loss = reduced_nll("nll_loss", log_probabilities, target, reduction, counted, classes);
+  return record("nll_loss", loss.value, {log_probabilities},
+                [target = save(target), shape = log_probabilities.shape(), classes,
+                 scale = loss.scale](const Tensor& g) {
+                  Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
+                  kernels(g.device()).nll_backward("nll_loss", g, dx, g, target(), classes, scale);
+                  return dx;
+                });
+}
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction,
+                     std::int64_t ignore_index, double label_smoothing) {
+  TraceSpan span("cross_entropy");
+  PEAL_CHECK(label_smoothing >= 0 && label_smoothing <= 1,
+             "cross_entropy: expected a label smoothing in [0, 1], got ", label_smoothing);
+  const std::int64_t counted = check_targets("cross_entropy", logits, target, ignore_index);
+  const ClassTargets classes{ignore_index, label_smoothing};
+  const Tensor log_probabilities = forward(logits);
+  const Loss loss =
+      reduced_nll("cross_entropy", log_probabilities, target, reduction, counted, classes);
+  return record("cross_entropy", loss.value, {logits},
+                [y = save(log_probabilities), target = save(target), classes,
+                 scale = loss.scale](const Tensor& g) {
+                  Tensor dx = Tensor::empty(y().shape(), g.dtype(), g.device());
+                  kernels(g.device())
+                      .cross_entropy_backward("cross_entropy", g, dx, y(), target(), g, classes,
+                                              scale);
+                  return dx;
+                });
+}
+
+}  // namespace peal

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/trace.h>
+#include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/broadcast.h>
+#include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/matmul.h>
+#include <peal/autograd/tape.h>
+
+namespace peal {
+namespace {
+
+Tensor product(std::string_view op, const Tensor& a, const Tensor& b, bool transpose_a,
+               bool transpose_b, const Tensor& bias = {}) {
+  Tensor out = Tensor::empty({a.size(transpose_a ? 1 : 0), b.size(transpose_b ? 0 : 1)}, a.dtype(),
+                             a.device());
+  kernels(a.device()).matmul(op, a, out, a, b, transpose_a, transpose_b, bias);
+  return out;
+}
+
+Shape leading(const Shape& shape) { return Shape(std::span(shape.begin(), shape.end() - 2)); }
+
+// x's matrices as [B, M, N] with B those of `batch`: copied where they are stretched.
+Tensor stretched(const Tensor& x, const Shape& batch) {
+  Shape shape = batch;
+  shape.push_back(x.size(-2));
+  shape.push_back(x.size(-1));
+  Tensor all = x;
+  if (shape.numel() != x.numel()) {
+    all = Tensor::empty(shape, x.dtype(), x.device());
+    kernels(x.device()).expand("matmul", x, all, x, 1.0);
+  }
+  return all.alias({batch.numel(), x.size(-2), x.size(-1)});
+}
+
+// One product for each matrix of the batch.
+Tensor products(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b,
+                const Shape& batch) {
+  const Tensor left = stretched(a, batch), right = stretched(b, batch);
+  Shape shape = batch;
+  shape.push_back(left.size(transpose_a ? 2 : 1));
+  shape.push_back(right.size(transpose_b ? 1 : 2));
+  const Tensor out = Tensor::empty(shape, a.dtype(), a.device());
+  kernels(a.device())
+      .batched_matmul("matmul", a, out.alias({batch.numel(), shape[-2], shape[-1]}), left, right,
+                      transpose_a, transpose_b);
+  return out;
+}
+
+Tensor batched(const Tensor& a, const Tensor& b, bool ta, bool tb) {
+  const Shape batch = broadcast("matmul", leading(a.shape()), leading(b.shape()));
+  return record("matmul", products(a, b, ta, tb, batch), {a, b},
+                [a = save(a), b = save(b), ta, tb, batch](const Tensor& g, Needs needs) {
+                  Tensors grads(2);
+                  if (needs[0]) {
+                    const Tensor all = ta ? products(b(), g, tb, true, batch)
+                                          : products(g, b(), false, !tb, batch);
+                    grads[0] = sum_to(all, a().shape());
+                  }
+                  if (needs[1]) {
+                    const Tensor all = tb ? products(g, a(), true, ta, batch)
+                                          : products(a(), g, !ta, false, batch);
+                    grads[1] = sum_to(all, b().shape());
+                  }
+                  return grads;
+                });
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
+  TraceSpan span("matmul");
+  check_alike("matmul", a, b);
+  PEAL_CHECK(a.dim() >= 2 && b.dim() >= 2, "matmul: expected two matrices, got shapes ", a.shape(),
+             " and ", b.shape());
+  PEAL_CHECK(a.size(transpose_a ? -2 : -1) == b.size(transpose_b ? -1 : -2), "matmul: shapes ",
+             a.shape(), transpose_a ? " transposed" : "", " and ", b.shape(),
+             transpose_b ? " transposed" : "", " do not chain: ", a.size(transpose_a ? -2 : -1),
+             " columns meet ", b.size(transpose_b ? -1 : -2), " rows");
+  if (a.dim() > 2 || b.dim() > 2) return batched(a, b, transpose_a, transpose_b);
+  return record("matmul", product("matmul", a, b, transpose_a, transpose_b), {a, b},
+                [a = save(a), b = save(b), transpose_a, transpose_b](const Tensor& g, Needs needs) {
+                  Tensors grads(2);
+                  if (needs[0]) {
+                    grads[0] = transpose_a ? product("matmul", b(), g, transpose_b, true)
+                                           : product("matmul", g, b(), false, !transpose_b);
+                  }
+                  if (needs[1]) {
+                    grads[1] = transpose_b ? product("matmul", g, a(), true, transpose_a)
+                                           : product("matmul", a(), g, !transpose_a, false);
+                  }
+                  return grads;
+                });
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  TraceSpan span("linear");
+  check_alike("linear", x, weight);
+  PEAL_CHECK(weight.dim() == 2, "linear: expected a weight [out, in], got shape ", weight.shape());
+  PEAL_CHECK(x.dim() >= 1 && x.size(-1) == weight.size(1), "linear: input of shape ", x.shape(),
+             " does not fit weight [out, in] = ", weight.shape());
+  if (bias.defined()) {
+    check_alike("linear", x, bias);
+    PEAL_CHECK(bias.dim() == 1 && bias.size(0) == weight.size(0), "linear: expected a bias [",
+               weight.size(0), "], got shape ", bias.shape());
+  }
+  const std::int64_t in = weight.size(1), out = weight.size(0);
+  std::int64_t rows = 1;
+  Shape shape = x.shape();
+  for (int i = 0; i + 1 < x.dim(); ++i) rows *= x.size(i);
+  shape[-1] = out;
+  const Tensor y = product("linear", x.alias({rows, in}), weight, false, true, bias).alias(shape);
+  return record("linear", y, {x, weight, bias},
+                [x = save(x), weight = save(weight), rows, in, out](const Tensor& g, Needs needs) {
+                  Tensors grads(3);
+                  const Tensor flat = g.alias({rows, out});
+                  if (needs[0]) {
+                    grads[0] = product("linear", flat, weight(), false, false).alias(x().shape());
+                  }
+                  if (needs[1])
+                    grads[1] = product("linear", flat, x().alias({rows, in}), true, false);
+                  if (needs[2]) {
+                    grads[2] = Tensor::empty({out}, g.dtype(), g.device());
+                    kernels(g.device()).sum("linear", g, grads[2], flat, 0b01, 1.0);
+                  }
+                  return grads;
+                });
+}
+
+}  // namespace peal

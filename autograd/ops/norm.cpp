@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/trace.h>
+#include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/norm.h>
+#include <peal/autograd/tape.h>
+
+namespace peal {
+namespace {
+
+void check_affine(std::string_view op, const Tensor& x, const Tensor& affine, const Shape& shape) {
+  if (!affine.defined()) return;
+  check_alike(op, x, affine);
+  PEAL_CHECK(affine.shape() == shape, op, ": expected weight, bias and statistics of shape ", shape,
+             " for input ", x.shape(), ", got ", affine.shape());
+}
+
+// The gradients that are wanted of x, weight and bias.
+Tensors wanted(const Tensor& x, const Shape& affine, Needs needs) {
+  Tensors grads(3);
+  for (std::size_t i = 0; i < 3; ++i) {
+    const Shape& shape = i == 0 ? x.shape() : affine;
+    if (needs[i]) grads[i] = Tensor::empty(shape, x.dtype(), x.device());
+  }
+  return grads;
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor& x, const Shape& shape, const Tensor& weight, const Tensor& bias,
+                  double eps) {
+  TraceSpan span("layer_norm");
+  check_floating("layer_norm", x);
+  bool fits = shape.dim() >= 1 && shape.dim() <= x.dim() && shape.numel() > 0;
+  for (int i = 1; fits && i <= shape.dim(); ++i) fits = x.size(-i) == shape[-i];
+  PEAL_CHECK(fits, "layer_norm: shape ", x.shape(), " does not end in ", shape);
+  check_affine("layer_norm", x, weight, shape);
+  check_affine("layer_norm", x, bias, shape);
+  const std::int64_t width = shape.numel(), rows = x.numel() / width;
+  const auto flat = [](const Tensor& affine) {
+    return affine.defined() ? affine.alias({affine.numel()}) : affine;
+  };
+  const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  const Tensor mean = Tensor::empty({rows}, x.dtype(), x.device());
+  const Tensor inverse = Tensor::empty({rows}, x.dtype(), x.device());
+  kernels(x.device())
+      .layer_norm("layer_norm", x, y.alias({rows, width}), mean, inverse, x.alias({rows, width}),
+                  flat(weight), flat(bias), eps);
+  return record("layer_norm", y, {x, weight, bias},
+                [x = save(x), weight = save(weight), shape, mean, inverse, rows, width](
+                    const Tensor& g, Needs needs) {
+                  Tensors grads = wanted(x(), shape, needs);
+                  const Shape matrix{rows, width};
+                  kernels(g.device())
+                      .layer_norm_backward(
+                          "layer_norm", g, needs[0] ? grads[0].alias(matrix) : Tensor(), grads[1],
+                          grads[2], g.alias(matrix), x().alias(matrix), mean, inverse, weight());
+                  return grads;
+                });
+}
+
+Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
+                  const Tensor& weight, const Tensor& bias, const BatchNormOptions& options) {
+  TraceSpan span("batch_norm");
+  check_floating("batch_norm", x);
+  PEAL_CHECK(x.dim() >= 2, "batch_norm: expected [N, C, ...], got shape ", x.shape());
+  PEAL_CHECK(running_mean.defined() == running_var.defined(),
+             "batch_norm: running mean and variance come together");
+  const std::int64_t channels = x.size(1);
+  for (const Tensor* affine : {&running_mean, &running_var, &weight, &bias}) {
+    check_affine("batch_norm", x, *affine, {channels});
+  }
+  const Shape planes{x.size(0), channels,
+                     x.numel() / std::max<std::int64_t>(x.size(0) * channels, 1)};
+  const bool own = options.training || !running_mean.defined();
+  const std::int64_t count = planes[0] * planes[2];
+  Tensor mean = running_mean, variance = running_var;
+  if (own) {
+    PEAL_CHECK(count > 1 || (count == 1 && !options.training),
+               "batch_norm: expected more than one value a channel to train with, got shape ",
+               x.shape());
+    mean = Tensor::empty({channels}, x.dtype(), x.device());
+    variance = Tensor::empty({channels}, x.dtype(), x.device());
+    kernels(x.device()).channel_statistics("batch_norm", x, mean, variance, x.alias(planes));
+  } else {  // backward must see what forward saw, and another step may move them
+    mean = running_mean.clone();
+    variance = running_var.clone();
+  }
+  if (options.training && running_mean.defined()) {
+    const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
+    mul_(running_mean, 1 - options.momentum);
+    add_(running_mean, mean, options.momentum);
+    mul_(running_var, 1 - options.momentum);
+    add_(running_var, variance, options.momentum * unbiased);
+  }
+  const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  kernels(x.device())
+      .batch_norm("batch_norm", x, y.alias(planes), x.alias(planes), mean, variance, weight, bias,
+                  options.eps);
+  return record("batch_norm", y, {x, weight, bias},
+                [x = save(x), weight = save(weight), planes, mean, variance, own,
+                 eps = options.eps](const Tensor& g, Needs needs) {
+                  Tensors grads = wanted(x(), mean.shape(), needs);
+                  kernels(g.device())
+                      .batch_norm_backward("batch_norm", g,
+                                           needs[0] ? grads[0].alias(planes) : Tensor(), grads[1],
+                                           grads[2], g.alias(planes), x().alias(planes), mean,
+                                           variance, weight(), eps, own);
+                  return grads;
+                });
+}
+
+}  // namespace peal

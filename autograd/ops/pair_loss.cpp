@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/trace.h>
+#include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/pair_loss.h>
+#include <peal/autograd/tape.h>
+
+namespace peal {
+namespace {
+
+Tensor loss(std::string_view op, PairLoss which, const Tensor& x, const Tensor& target,
+            Reduction reduction, double beta = 0) {
+  TraceSpan span(op);
+  check_alike(op, x, target);
+  check_floating(op, x);
+  PEAL_CHECK(x.shape() == target.shape(), op, ": expected a target of shape ", x.shape(), ", got ",
+             target.shape());
+  PEAL_CHECK(reduction != Reduction::mean || x.numel() > 0, op, ": the mean of no elements");
+  Tensor value = Tensor::empty(x.shape(), x.dtype(), x.device());
+  kernels(x.device()).pair_loss(op, x, which, value, x, target, beta);
+  const double scale = reduction == Reduction::mean ? 1.0 / static_cast<double>(x.numel()) : 1.0;
+  if (reduction != Reduction::none) {
+    const Tensor each = value;
+    value = Tensor::empty({}, x.dtype(), x.device());
+    kernels(x.device()).sum(op, x, value, each, (1u << x.dim()) - 1, scale);
+  }
+  return record(
+      op, value, {x, target},
+      [op, which, x = save(x), target = save(target), beta, scale](const Tensor& g, Needs needs) {
+        Tensors grads(2);
+        for (std::size_t i = 0; i < 2; ++i) {
+          if (needs[i]) grads[i] = Tensor::empty(x().shape(), g.dtype(), g.device());
+        }
+        kernels(g.device())
+            .pair_loss_backward(op, g, which, grads[0], grads[1], g, x(), target(), beta, scale);
+        return grads;
+      });
+}
+
+}  // namespace
+
+Tensor mse_loss(const Tensor& x, const Tensor& target, Reduction reduction) {
+  return loss("mse_loss", PairLoss::squared_error, x, target, reduction);
+}
+
+Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, Reduction reduction, double beta) {
+  PEAL_CHECK(beta >= 0, "smooth_l1_loss: expected a beta of at least 0, got ", beta);
+  return loss("smooth_l1_loss", PairLoss::smooth_l1, x, target, reduction, beta);
+}
+
+Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target,
+                                        Reduction reduction) {
+  return loss("binary_cross_entropy_with_logits", PairLoss::bce_with_logits, x, target, reduction);
+}
+
+}  // namespace peal

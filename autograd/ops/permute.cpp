@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/trace.h>
+#include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/permute.h>
+#include <peal/autograd/ops/shape.h>
+#include <peal/autograd/ops/strided.h>
+#include <peal/autograd/tape.h>
+
+#include <algorithm>
+
+namespace peal {
+namespace {
+
+using Order = std::vector<int>;
+
+Tensor permuted(std::string_view op, const Tensor& x, const Order& order) {
+  const Steps dense = steps_of_dense(x.shape());
+  Shape shape;
+  Steps steps{};
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    shape.push_back(x.size(order[i]));
+    steps[i] = dense[static_cast<std::size_t>(order[i])];
+  }
+  Tensor out = Tensor::empty(shape, x.dtype(), x.device());
+  kernels(x.device()).read_strided(op, x, out, x, steps, 0);
+  return out;
+}
+
+Tensor recorded(std::string_view op, const Tensor& x, const Order& order) {
+  TraceSpan span(op);
+  return record(op, permuted(op, x, order), {x}, [op, order](const Tensor& g) {
+    Order back(order.size());
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      back[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
+    }
+    return permuted(op, g, back);
+  });
+}
+
+// Indices start, start + step, ..., `count` of them, along dim.
+Tensor part(std::string_view op, const Tensor& x, int dim, std::int64_t start, std::int64_t count,
+            std::int64_t step) {
+  TraceSpan span(op);
+  Steps steps = steps_of_dense(x.shape());
+  const std::int64_t at = start * steps[static_cast<std::size_t>(dim)];
+  steps[static_cast<std::size_t>(dim)] *= step;
+  Shape shape = x.shape();
+  shape[dim] = count;
+  Tensor out = Tensor::empty(shape, x.dtype(), x.device());
+  kernels(x.device()).read_strided(op, x, out, x, steps, at);
+  return record(op, out, {x}, [op, whole = x.shape(), steps, at](const Tensor& g) {
+    Tensor dx = Tensor::zeros(whole, g.dtype(), g.device());
+    kernels(g.device()).write_strided(op, g, dx, g, steps, at);
+    return dx;
+  });
+}
+
+}  // namespace
+
+Tensor permute(const Tensor& x, const std::vector<int>& dims) {
+  PEAL_CHECK(static_cast<int>(dims.size()) == x.dim(), "permute: expected an order of ", x.dim(),
+             " dimensions for shape ", x.shape(), ", got ", dims.size());
+  Order order;
+  for (const int dim : dims) {
+    const int at = checked_dim("permute", x, dim);
+    PEAL_CHECK(std::find(order.begin(), order.end(), at) == order.end(), "permute: dimension ", dim,
+               " of shape ", x.shape(), " is named twice");
+    order.push_back(at);
+  }
+  return recorded("permute", x, order);
+}
+
+Tensor transpose(const Tensor& x, int dim0, int dim1) {
+  Order order(static_cast<std::size_t>(x.dim()));
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
+  std::swap(order[static_cast<std::size_t>(checked_dim("transpose", x, dim0))],
+            order[static_cast<std::size_t>(checked_dim("transpose", x, dim1))]);
+  return recorded("transpose", x, order);
+}
+
+Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step) {
+  const int at = checked_dim("slice", x, dim);
+  PEAL_CHECK(step >= 1, "slice: expected a step of at least 1, got ", step);
+  const std::int64_t size = x.size(at);
+  const auto within = [size](std::int64_t i) {
+    return std::clamp<std::int64_t>(i < 0 ? i + size : i, 0, size);
+  };
+  const std::int64_t first = within(start), last = within(end);
+  return part("slice", x, at, first, last > first ? (last - first + step - 1) / step : 0, step);
+}
+
+Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length) {
+  const int at = checked_dim("narrow", x, dim);
+  const std::int64_t first = start < 0 ? start + x.size(at) : start;
+  PEAL_CHECK(first >= 0 && length >= 0 && first + length <= x.size(at), "narrow: ", length,
+             " from ", start, " on leave dimension ", dim, " of shape ", x.shape());
+  return part("narrow", x, at, first, length, 1);
+}
+
+Tensor select(const Tensor& x, int dim, std::int64_t index) {
+  const int at = checked_dim("select", x, dim);
+  const std::int64_t i = index < 0 ? index + x.size(at) : index;
+  PEAL_CHECK(i >= 0 && i < x.size(at), "select: index ", index, " along dimension ", dim,
+             " of shape ", x.shape());
+  return squeeze(part("select", x, at, i, 1, 1), at);
+}
+
+}  // namespace peal

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/trace.h>
+#include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/pool.h>
+#include <peal/autograd/tape.h>
+
+namespace peal {
+namespace {
+
+void check_images(std::string_view op, const Tensor& x) {
+  check_floating(op, x);
+  PEAL_CHECK(x.dim() == 4 && x.size(2) > 0 && x.size(3) > 0, op,
+             ": expected [N, C, H, W], got shape ", x.shape());
+}
+
+Tensor average(std::string_view op, const Tensor& x, const AveragePool2d& o) {
+  TraceSpan span(op);
+  const Tensor y =
+      Tensor::empty({x.size(0), x.size(1), o.out_height, o.out_width}, x.dtype(), x.device());
+  kernels(x.device()).avg_pool2d(op, x, o, y, x);
+  return record(op, y, {x}, [op, o, shape = x.shape()](const Tensor& g) {
+    Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
+    kernels(g.device()).avg_pool2d_backward(op, g, o, dx, g);
+    return dx;
+  });
+}
+
+}  // namespace
+
+Tensor avg_pool2d(const Tensor& x, std::array<std::int64_t, 2> kernel,
+                  const AvgPool2dOptions& options) {
+  check_images("avg_pool2d", x);
+  std::array<std::int64_t, 2> stride = options.stride, out{};
+  for (std::size_t d = 0; d < 2; ++d) {
+    if (stride[d] == 0) stride[d] = kernel[d];
+    const std::int64_t padding = options.padding[d];
+    const std::int64_t room = x.size(2 + static_cast<int>(d)) + 2 * padding - kernel[d];
+    PEAL_CHECK(
+        kernel[d] >= 1 && stride[d] >= 1 && padding >= 0 && 2 * padding <= kernel[d] && room >= 0,
+        "avg_pool2d: a window of ", kernel[0], " x ", kernel[1], " with stride ", stride[d],
+        " and padding ", padding, " does not fit into shape ", x.shape());
+    out[d] = room / stride[d] + 1;
+  }
+  return average("avg_pool2d", x,
+                 {x.size(0) * x.size(1), x.size(2), x.size(3), out[0], out[1], false, kernel,
+                  stride, options.padding, options.count_include_pad});
+}
+
+Tensor adaptive_avg_pool2d(const Tensor& x, std::array<std::int64_t, 2> size) {
+  check_images("adaptive_avg_pool2d", x);
+  PEAL_CHECK(size[0] >= 1 && size[1] >= 1,
+             "adaptive_avg_pool2d: expected sizes of at least 1, got ", size[0], " x ", size[1]);
+  return average(
+      "adaptive_avg_pool2d", x,
+      {x.size(0) * x.size(1), x.size(2), x.size(3), size[0], size[1], true, {}, {}, {}, true});
+}
+
+}  // namespace peal

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tape: what was computed from what, so that gradients can flow back.
+//
+// An op computes its output and then records how a gradient passes through it, backward beside
+// forward:
+//
+//   Tensor tanh(const Tensor& x) {
+//     Tensor y = ...;
+//     return record("tanh", y, {x}, [y = save(y)](const Tensor& g) { return g * (1 - y() * y());
+//     });
+//   }
+//
+// Nodes carry their creation order, and backward visits them newest first: an order in which every
+// node comes after all that used its output, and which is the same on all ranks. A leaf's hooks run
+// as soon as its gradient is complete, while the rest of backward goes on: that is what DDP
+// overlaps with. What needs no gradient records nothing. Saved tensors notice when they were
+// overwritten.
+//
+// Thread safety: a graph belongs to one thread at a time; several threads may each have graphs.
+#pragma once
+
+#include <peal/autograd/core/tensor.h>
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace peal {
+
+// Which inputs of an op want a gradient; backward may return an undefined tensor for the others.
+class Needs {
+ public:
+  explicit Needs(std::uint64_t bits) : bits_(bits) {}
+  bool operator[](std::size_t input) const { return (bits_ >> input) & 1; }
+
+ private:
+  std::uint64_t bits_;
+};
+
+// From the gradients of the outputs (undefined where none came) to those of the inputs, in order.
+using Backward = std::function<Tensors(const Tensors& grads, Needs needs)>;
+
+// A tensor kept for backward. It shares storage without holding the graph, and reading it is an
+// error once its storage was written in place.
+class Saved {
+ public:
+  explicit Saved(const Tensor& tensor)
+      : tensor_(tensor.defined() ? tensor.detach() : Tensor()),
+        version_(tensor.defined() ? tensor.storage()->version() : 0) {}
+  const Tensor& operator()() const;
+
+ private:
+  Tensor tensor_;
+  std::uint64_t version_;
+};
+inline Saved save(const Tensor& tensor) { return Saved(tensor); }
+
+// Where an input of a node came from: a node's output, a leaf's slot, or nothing that wants a
+// gradient.
+struct Edge {
+  std::shared_ptr<Node> node;
+  int output = 0;
+  std::shared_ptr<GradSlot> slot;
+  bool wanted() const { return node || slot; }
+};
+
+struct Node {
+  Node() = default;
+  ~Node();  // iterative, so that a long chain does not exhaust the stack
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  std::string_view op;  // static storage
+  std::uint64_t order = 0;
+  std::vector<Edge> inputs;
+  Backward backward;  // emptied by a backward that does not retain the graph
+  Tensors grads;      // scratch of the walk: what has come for each output
+  std::size_t outputs = 0;
+  bool reached = false;  // scratch of the walk
+};
+
+// True when an op over these inputs has to record.
+bool wants_grad(std::span<const Tensor> inputs);
+
+// Attaches a node to the outputs where a gradient is wanted, and returns them. At most 64 inputs.
+Tensors record(std::string_view op, Tensors outputs, std::span<const Tensor> inputs,
+               Backward backward);
+Tensor record_one(std::string_view op, Tensor output, std::span<const Tensor> inputs,
+                  Backward backward);
+
+// One output; `backward` is (grad) -> Tensor for one input, or (grad, needs) -> Tensors for
+// several.
+template <class F>
+Tensor record(std::string_view op, Tensor output, std::initializer_list<Tensor> inputs,
+              F backward) {
+  const std::span<const Tensor> all(inputs.begin(), inputs.size());
+  if (!wants_grad(all)) return output;
+  if constexpr (std::is_invocable_r_v<Tensor, F, const Tensor&>) {
+    return record_one(
+        op, std::move(output), all,
+        [f = std::move(backward)](const Tensors& grads, Needs) { return Tensors{f(grads[0])}; });
+  } else {
+    return record_one(op, std::move(output), all,
+                      [f = std::move(backward)](const Tensors& grads, Needs needs) {
+                        return f(grads[0], needs);
+                      });
+  }
+}
+
+// Runs f on this thread when the backward that is now under way has visited every node. Error
+// outside one.
+void after_backward(std::function<void()> f);
+
+// Which backward of this thread is under way, counted from 1; 0 outside of one.
+std::uint64_t backward_number();
+
+}  // namespace peal

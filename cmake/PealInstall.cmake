@@ -1,0 +1,32 @@
+# cmake --install: every library and header, the tools, and a package: find_package(peal) gives peal::peal, which
+# links to all of peal, and peal::core, peal::comm ... for those who want less. tests/install holds it.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+get_property(libraries GLOBAL PROPERTY peal_libraries)
+add_library(peal INTERFACE)
+add_library(peal::peal ALIAS peal)
+target_link_libraries(peal INTERFACE ${libraries})
+install(TARGETS peal ${libraries} EXPORT pealTargets)
+install(EXPORT pealTargets NAMESPACE peal:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/peal)
+
+# What is not in the libraries is not in the headers.
+set(absent PATTERN tools EXCLUDE)
+if(NOT PEAL_CUDA)
+  list(APPEND absent REGEX "/(cuda|cuda_ipc|nccl)$" EXCLUDE)
+endif()
+if(NOT PEAL_MPI)
+  list(APPEND absent REGEX "/transport/mpi$" EXCLUDE)
+endif()
+foreach(folder autograd comm nn data launch)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/peal"
+    FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh" ${absent})
+endforeach()
+install(PROGRAMS "${PROJECT_SOURCE_DIR}/launch/tools/peal-run" DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+configure_package_config_file(cmake/pealConfig.cmake.in "${PROJECT_BINARY_DIR}/pealConfig.cmake"
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/peal)
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/pealConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/pealConfig.cmake" "${PROJECT_BINARY_DIR}/pealConfigVersion.cmake"
+  cmake/FindOneDnn.cmake
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/peal)

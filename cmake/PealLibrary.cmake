@@ -1,0 +1,37 @@
+# peal_library(NAME SOURCES ... [LINKS public...] [PRIVATE private...]) makes the static library peal_NAME, alias
+# peal::NAME, with the project's one include spelling: <peal/folder/file.h>, through a link to the source root.
+file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/include")
+file(CREATE_LINK "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/include/peal" SYMBOLIC)
+
+add_library(peal_options INTERFACE)
+target_compile_features(peal_options INTERFACE cxx_std_20)
+target_compile_options(peal_options INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic $<$<BOOL:${PEAL_WERROR}>:-Werror>>
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>)  # GCC 12 sees overlaps in std::string that are not there (PR105651)
+if(PEAL_SANITIZE)
+  set(sanitize -fsanitize=${PEAL_SANITIZE} -fno-omit-frame-pointer -g)
+  if(PEAL_SANITIZE MATCHES undefined)
+    list(APPEND sanitize -fno-sanitize-recover=undefined)
+  endif()
+  target_compile_options(peal_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${sanitize}>)
+  target_link_options(peal_options INTERFACE ${sanitize})
+endif()
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+
+include(GNUInstallDirs)
+set_property(GLOBAL PROPERTY peal_libraries)
+function(peal_library name)
+  cmake_parse_arguments(arg "" "" "SOURCES;LINKS;PRIVATE" ${ARGN})
+  add_library(peal_${name} STATIC ${arg_SOURCES})
+  add_library(peal::${name} ALIAS peal_${name})
+  target_include_directories(peal_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(peal_${name} PUBLIC cxx_std_20)
+  target_link_libraries(peal_${name} PUBLIC ${arg_LINKS} PRIVATE $<BUILD_INTERFACE:peal_options> ${arg_PRIVATE})
+  if(PEAL_SANITIZE)
+    target_link_options(peal_${name} INTERFACE -fsanitize=${PEAL_SANITIZE})
+  endif()
+  set_target_properties(peal_${name} PROPERTIES EXPORT_NAME ${name})
+  set_property(GLOBAL APPEND PROPERTY peal_libraries peal_${name})
+endfunction()

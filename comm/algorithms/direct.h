@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Direct gather and scatter: the root exchanges one message with everyone, all in one round.
+//
+// Cost, n elements in all: one round; the root receives (sends) n(p-1)/p, everyone else a block.
+// Every element travels once, but the root takes p-1 messages: for large blocks and few ranks.
+
+#include <peal/comm/schedule.h>
+
+#include <utility>
+
+namespace peal::comm {
+
+inline Program direct_gather(const Problem& problem) {
+  const int rank = problem.rank;
+  const Blocks block(problem.counts);
+  const Span mine = in({0, block[rank].count});
+  Program program;
+  if (rank != problem.root) {
+    add(program, {send(problem.root, mine)});
+    return program;
+  }
+  Round round{copy(out(block[rank]), mine)};
+  for (int r = 0; r < problem.world; ++r) {
+    if (r != rank) round.push_back(recv(r, out(block[r])));
+  }
+  add(program, std::move(round));
+  return program;
+}
+
+inline Program direct_scatter(const Problem& problem) {
+  const int rank = problem.rank;
+  const Blocks block(problem.counts);
+  const Span mine = out({0, block[rank].count});
+  Program program;
+  if (rank != problem.root) {
+    add(program, {recv(problem.root, mine)});
+    return program;
+  }
+  Round round{copy(mine, in(block[rank]))};
+  for (int r = 0; r < problem.world; ++r) {
+    if (r != rank) round.push_back(send(r, in(block[r])));
+  }
+  add(program, std::move(round));
+  return program;
+}
+
+}  // namespace peal::comm

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Every algorithm of peal, by name: what tests, benchmarks, PEAL_ALGO and the process group choose
+// from. Within a collective, the first entry is the safe default.
+
+#include <peal/comm/schedule.h>
+
+#include <span>
+#include <string_view>
+
+namespace peal::comm {
+
+struct Entry {
+  Collective what;
+  std::string_view name;  // unique within a collective
+  Algorithm make;
+  bool (*supports)(int world);
+};
+
+std::span<const Entry> algorithms();
+
+// Those that touch the memory of other ranks, and so run on transports with symmetric memory alone.
+std::span<const Entry> one_sided_algorithms();
+
+// The entry of that name among algorithms(), or nullptr. A one-sided one is never found.
+const Entry* find(Collective what, std::string_view name);
+
+// The program of problem.rank, with the arguments checked: throws std::invalid_argument if the
+// problem is not one (validate), is another collective's, or has a world that the algorithm doesn't
+// support.
+Program plan(const Entry& entry, const Problem& problem);
+
+}  // namespace peal::comm

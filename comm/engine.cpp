@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/comm/engine.h>
+
+#include <sched.h>
+
+#include <algorithm>
+#include <thread>
+
+namespace peal::comm {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr int spins_before_yield = 2000;
+constexpr int spins_between_looks = 64;
+
+// Lets another thread have the core. Among ranks a yield is cheapest; but where it comes back late,
+// the core is wanted by programs that never wait, and one who sleeps briefly is put before them
+// when it wakes.
+void give_way() {
+  thread_local bool contended = false;
+  const auto before = steady_clock::now();
+  if (contended) {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  } else {
+    sched_yield();
+  }
+  contended = steady_clock::now() - before > std::chrono::microseconds(500);
+}
+
+void run(std::vector<Lane::Ready>& ready) {
+  for (Lane::Ready& next : ready) {
+    if (next.operation->error) continue;
+    try {
+      next.f();
+    } catch (...) {
+      next.operation->error = std::current_exception();
+    }
+  }
+}
+
+}  // namespace
+
+void Engine::submit(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
+  std::vector<Lane::Ready> ready;
+  {
+    std::lock_guard lock(mutex_);
+    if (std::find(lanes_.begin(), lanes_.end(), lane) == lanes_.end()) lanes_.push_back(lane);
+    lane->submit(operation, ready);
+  }
+  run(ready);
+}
+
+void Engine::progress() {
+  std::vector<Lane::Ready> ready;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& lane : lanes_) {
+      if (lane->pending()) lane->advance(ready);
+    }
+  }
+  run(ready);
+}
+
+void Engine::look(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
+  std::vector<Lane::Ready> ready;
+  {
+    std::lock_guard lock(mutex_);
+    if (!operation->retired) lane->watch(operation, ready);
+  }
+  run(ready);
+}
+
+void Engine::wait(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
+  for (int spins = 0; !operation->retired; ++spins) {
+    progress();
+    if (operation->retired) break;
+    if (crowded_ || spins > spins_before_yield) give_way();
+    if (crowded_ || spins % spins_between_looks == 0) look(lane, operation);
+  }
+  if (operation->error) std::rethrow_exception(operation->error);
+}
+
+bool Engine::test(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
+  if (operation->retired) return true;
+  progress();
+  const auto now = steady_clock::now();
+  if (!operation->retired && now >= next_look_) {
+    next_look_ = now + std::chrono::milliseconds(1);
+    look(lane, operation);
+  }
+  return operation->retired;
+}
+
+void Engine::then(const OperationRef& operation, std::function<void()> f) {
+  std::vector<Lane::Ready> ready;
+  {
+    std::lock_guard lock(mutex_);
+    if (!operation->retired) {
+      operation->continuations.push_back(std::move(f));
+      return;
+    }
+    ready.push_back({operation, std::move(f)});
+  }
+  run(ready);
+}
+
+void Engine::remove(const std::shared_ptr<Lane>& lane) {
+  std::vector<Lane::Ready> ready;
+  {
+    std::lock_guard lock(mutex_);
+    lane->fail_all("[comm] the process group is gone", ready);
+    std::erase(lanes_, lane);
+  }
+}
+
+}  // namespace peal::comm

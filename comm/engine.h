@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine: makes the operations in flight of one rank go forward, over all of its groups, so
+// that a rank that waits for one group still serves the others. It is advanced by whoever waits and
+// by every gradient hook, and has no thread of its own (docs/decisions/0003-no-progress-thread.md).
+//
+// A rank that waits first spins, then yields its core; at once where the node has more ranks than
+// cores. Thread safety: every public function takes the engine's lock. Continuations run on the
+// thread that advances, without the lock; an exception of theirs is thrown by wait() on the work
+// they were given to.
+#pragma once
+
+#include <peal/comm/lane.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace peal::comm {
+
+class Engine {
+ public:
+  // `crowded`: the node has more ranks than cores, so waiting ranks yield at once.
+  explicit Engine(bool crowded) : crowded_(crowded) {}
+
+  void submit(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
+  // One pass over everything in flight.
+  void progress();
+  // Until the operation has retired; throws its error.
+  void wait(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
+  // True once it has retired. Makes progress, and looks at the control plane every millisecond.
+  bool test(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
+  // At once if it has retired, else when it does.
+  void then(const OperationRef& operation, std::function<void()> f);
+  // Forgets the lane's operations.
+  void remove(const std::shared_ptr<Lane>& lane);
+
+ private:
+  void look(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
+
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Lane>> lanes_;
+  std::chrono::steady_clock::time_point next_look_{};
+  bool crowded_;
+};
+
+}  // namespace peal::comm

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/comm/executor.h>
+#include <peal/comm/reduce/cpu/reduce.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <mutex>
+#include <utility>
+
+namespace peal::comm {
+namespace {
+
+StorageRef cpu_bytes(std::int64_t bytes) {
+  return Storage::allocate(static_cast<std::size_t>(bytes), Device{});
+}
+
+bool low_precision(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+
+// Memory that a library below may still write, after a failure. Never freed.
+void quarantine(std::vector<StorageRef> memory) {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<StorageRef>;
+  std::lock_guard lock(mutex);
+  std::move(memory.begin(), memory.end(), std::back_inserter(kept));
+}
+
+}  // namespace
+
+Plan::Plan(Program made) : program(std::move(made)) {
+  for (const Round& round : program.rounds) {
+    std::int64_t sum = 0;
+    for (const Step& step : round) {
+      if (step.kind == Kind::recv_reduce) sum += step.dst.count;
+    }
+    arriving = std::max(arriving, sum);
+  }
+}
+
+Execution::Execution(Call call, std::shared_ptr<const Plan> plan, Transport& transport,
+                     Channel channel)
+    : call_(std::move(call)),
+      plan_(std::move(plan)),
+      transport_(transport),
+      channel_(channel),
+      dtype_(call_.reduces() && low_precision(call_.dtype()) ? DType::f32 : call_.dtype()),
+      element_(size_of(dtype_)) {}
+
+Execution::~Execution() {
+  if (ticket_ && !transport_.cancel(*ticket_)) {
+    quarantine({call_.in.storage, call_.out.storage, wide_in_, wide_out_, scratch_, arrivals_});
+  }
+}
+
+void Execution::prepare() {
+  const auto size = static_cast<std::int64_t>(element_);
+  in_ = call_.in.data();
+  out_ = call_.out.data();
+  if (dtype_ !=
+      call_.dtype()) {  // out of place from here on: `in` and `out` get wide memory of their own
+    wide_in_ = cpu_bytes(call_.in.count * size);
+    wide_out_ = cpu_bytes(call_.out.count * size);
+    in_ = wide_in_->data();
+    out_ = wide_out_->data();
+    widen_cpu(call_.dtype(), reinterpret_cast<float*>(in_), call_.in.data(), call_.in.count);
+  } else if (call_.op == ReduceOp::premul_sum && in_ != out_) {  // never write the user's input
+    wide_in_ = cpu_bytes(call_.in.count * size);
+    std::memcpy(wide_in_->data(), in_, call_.in.bytes());
+    in_ = wide_in_->data();
+  }
+  if (call_.op == ReduceOp::premul_sum) scale_cpu(dtype_, in_, call_.factor, call_.in.count);
+  if (plan_) {
+    const std::int64_t scratch = plan_->program.scratch;
+    if (scratch > 0) scratch_ = cpu_bytes(scratch * size);
+    if (plan_->arriving > 0) arrivals_ = cpu_bytes(plan_->arriving * size);
+  }
+  started_ = true;
+}
+
+std::byte* Execution::at(const Span& span) const {
+  std::byte* base = span.buffer == Buffer::in    ? in_
+                    : span.buffer == Buffer::out ? out_
+                                                 : scratch_->data();
+  return base + span.at * static_cast<std::int64_t>(element_);
+}
+
+void Execution::start_round() {
+  messages_.clear();
+  std::byte* arrival = arrivals_ ? arrivals_->data() : nullptr;
+  for (const Step& step : plan_->program.rounds[round_]) {
+    switch (step.kind) {
+      case Kind::send:
+        messages_.push_back({Direction::send, step.peer, at(step.src),
+                             static_cast<std::size_t>(step.src.count) * element_});
+        break;
+      case Kind::recv:
+        messages_.push_back({Direction::recv, step.peer, at(step.dst),
+                             static_cast<std::size_t>(step.dst.count) * element_});
+        break;
+      case Kind::recv_reduce: {
+        const std::size_t bytes = static_cast<std::size_t>(step.dst.count) * element_;
+        messages_.push_back({Direction::recv, step.peer, arrival, bytes});
+        arrival += bytes;
+        break;
+      }
+      default:
+        break;
+    }
+  }
+  if (!messages_.empty()) ticket_ = transport_.post(channel_, messages_);
+  for (const Step& step : plan_->program.rounds[round_]) {
+    if (step.kind == Kind::copy) {
+      std::byte* dst = at(step.dst);
+      const std::byte* src = at(step.src);
+      if (dst != src) std::memmove(dst, src, static_cast<std::size_t>(step.dst.count) * element_);
+    } else if (step.kind == Kind::reduce) {
+      reduce_cpu(dtype_, call_.op, at(step.dst), at(step.src), step.dst.count);
+    } else if (step.kind == Kind::signal || step.kind == Kind::await) {
+      fail(concat("the ", transport_.name(),
+                  " transport has no symmetric memory for one-sided steps"));
+    }
+  }
+}
+
+void Execution::finish_round() {
+  const std::byte* arrival = arrivals_ ? arrivals_->data() : nullptr;
+  for (const Step& step : plan_->program.rounds[round_]) {
+    if (step.kind != Kind::recv_reduce) continue;
+    reduce_cpu(dtype_, call_.op, at(step.dst), arrival, step.dst.count);
+    arrival += static_cast<std::size_t>(step.dst.count) * element_;
+  }
+  ++round_;
+}
+
+void Execution::conclude() {
+  if (call_.op == ReduceOp::avg && call_.reduces()) {
+    divide_cpu(dtype_, out_, transport_.world(), call_.out.count);
+  }
+  if (dtype_ != call_.dtype()) {
+    narrow_cpu(call_.dtype(), call_.out.data(), reinterpret_cast<const float*>(out_),
+               call_.out.count);
+  }
+  if (call_.out.storage) call_.out.storage->bump_version();
+  wide_in_ = wide_out_ = scratch_ = arrivals_ = nullptr;
+  done_ = true;
+}
+
+bool Execution::advance() {
+  if (done_) return true;
+  try {
+    if (!started_) {
+      prepare();
+      if (!plan_) {
+        ticket_ = transport_.start_native(
+            {call_.what, dtype_, call_.op, call_.root, call_.counts, in_, out_});
+        PEAL_CHECK(ticket_, "the ", transport_.name(), " transport has no native ",
+                   name(call_.what), " of ", dtype_, " with ", name(call_.op));
+      } else if (!plan_->program.rounds.empty()) {
+        start_round();
+      }
+    }
+    while (true) {
+      if (ticket_) {
+        if (!transport_.test(*ticket_)) return false;
+        ticket_.reset();
+      }
+      if (!plan_ || plan_->program.rounds.empty()) break;
+      finish_round();
+      if (round_ == plan_->program.rounds.size()) break;
+      start_round();
+    }
+  } catch (const Error& error) {
+    if (!plan_) throw;
+    fail(concat("round ", round_, ": ", error.what()));
+  }
+  conclude();
+  return true;
+}
+
+}  // namespace peal::comm

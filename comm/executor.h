@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Execution: one run of a program on real buffers, as a state machine that can be left and resumed.
+// It follows the plan and never rewrites it: post the messages of a round, do its local steps, and
+// when the messages are there, add what came to be added; then the next round.
+//
+// f16 and bf16 are reduced in f32: buffers are widened at the start and narrowed at the end, so
+// that a sum is rounded once. avg divides, premul_sum scales, exactly once. Thread safety: one
+// thread at a time (the engine's lock).
+#pragma once
+
+#include <peal/autograd/core/view.h>
+#include <peal/comm/transport/transport.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace peal::comm {
+
+// What to run: the call in the user's terms.
+struct Call {
+  Collective what = Collective::barrier;
+  View in{}, out{};  // may alias as schedule.h says; empty where the rank has none
+  ReduceOp op = ReduceOp::sum;
+  double factor = 1;  // premul_sum
+  int root = 0;
+  std::vector<std::int64_t> counts{};
+  // Point to point: "send" or "recv", with `peer` and `tag`; the collective's fields then say
+  // nothing.
+  std::string_view verb{};
+  int peer = 0, tag = 0;
+  bool point_to_point() const { return !verb.empty(); }
+  DType dtype() const { return out.storage ? out.dtype : in.dtype; }
+  bool reduces() const {
+    if (point_to_point()) return false;
+    return what == Collective::all_reduce || what == Collective::reduce ||
+           what == Collective::reduce_scatter;
+  }
+};
+
+// A program, and what running it takes.
+struct Plan {
+  explicit Plan(Program made);
+  Program program;
+  std::int64_t arriving = 0;  // the most elements that come to be reduced in any one round
+};
+
+class Execution {
+ public:
+  // `plan` is null for the transport's native collective.
+  Execution(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel);
+  ~Execution();
+  Execution(const Execution&) = delete;
+  Execution& operator=(const Execution&) = delete;
+
+  // Does what can be done without waiting. True once the operation is complete. Throws Error from
+  // the transport with the round added; the execution is then dead.
+  bool advance();
+  const Call& call() const { return call_; }
+  std::size_t rounds_done() const { return round_ + (done_ ? 1 : 0); }
+
+ private:
+  void prepare();
+  void start_round();
+  void finish_round();
+  void conclude();
+  std::byte* at(const Span& span) const;
+
+  Call call_;
+  std::shared_ptr<const Plan> plan_;
+  Transport& transport_;
+  Channel channel_;
+  DType dtype_;  // of the wire: f32 where f16 or bf16 is reduced
+  std::size_t element_ = 1;
+  std::byte* in_ = nullptr;
+  std::byte* out_ = nullptr;
+  StorageRef wide_in_, wide_out_, scratch_, arrivals_;
+  std::vector<Message> messages_;
+  std::size_t round_ = 0;
+  std::optional<Ticket> ticket_;
+  bool started_ = false, done_ = false;
+};
+
+}  // namespace peal::comm

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/comm/lane.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace peal::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = Operation::Clock;
+
+constexpr milliseconds publish_after{1000};
+constexpr milliseconds between_comparisons{50};
+
+void mix(std::uint64_t& hash, std::uint64_t word) {
+  hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
+  hash ^= hash >> 29;
+}
+
+}  // namespace
+
+std::uint64_t signature(const Call& call) {
+  std::uint64_t hash = 1;
+  mix(hash, static_cast<std::uint64_t>(call.dtype()));
+  if (call.point_to_point()) return hash;  // sizes are compared when the message comes
+  mix(hash, static_cast<std::uint64_t>(call.what));
+  mix(hash, static_cast<std::uint64_t>(call.op));
+  mix(hash, static_cast<std::uint64_t>(call.root));
+  for (const std::int64_t count : call.counts) mix(hash, static_cast<std::uint64_t>(count));
+  return hash;
+}
+
+std::string describe(const Operation& operation) {
+  const Call& call = operation.execution.call();
+  if (call.point_to_point()) {
+    return concat(call.verb, call.verb == "send" ? " to" : " from", " rank ", call.peer, " (",
+                  call.in.count + call.out.count, " ", call.dtype(), ", tag ", call.tag, ")");
+  }
+  std::string text = concat(name(call.what), " #", operation.channel.sequence);
+  if (call.what == Collective::barrier) return text;
+  std::int64_t count = 0;
+  for (const std::int64_t part : call.counts) count += part;
+  text += " (";
+  if (call.reduces()) text += concat(name(call.op), " of ");
+  text += concat(count, " ", call.dtype());
+  if (call.root != 0) text += concat(", root ", call.root);
+  if (!operation.label.empty()) text += concat("; ", operation.label);
+  return text + ")";
+}
+
+Lane::Lane(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
+           milliseconds deadline, std::string who, std::uint64_t id)
+    : transport_(std::move(transport)),
+      control_(std::move(control)),
+      deadline_(deadline),
+      who_(std::move(who)),
+      id_(id) {}
+
+Row Lane::row_of(const Operation& operation) const {
+  Row row;
+  row.group = id_;
+  row.sequence = operation.channel.sequence;
+  row.signature = operation.channel.signature;
+  const std::string text = describe(operation);
+  std::memcpy(row.text, text.data(), std::min(text.size(), sizeof row.text - 1));
+  return row;
+}
+
+void Lane::submit(const OperationRef& operation, std::vector<Ready>& ready) {
+  if (broken_.empty() && control_->poisoned()) fail_all(*control_->poisoned(), ready);
+  if (!broken_.empty()) fail(broken_);
+  queue_.push_back(operation);
+  advance(ready);
+}
+
+void Lane::fail_all(const std::string& message, std::vector<Ready>& ready) {
+  broken_ = message;
+  for (const OperationRef& operation : queue_) {
+    operation->error = std::make_exception_ptr(Error(message));
+    for (auto& f : operation->continuations) ready.push_back({operation, std::move(f)});
+    operation->continuations.clear();
+    operation->retired = true;
+  }
+  queue_.clear();
+}
+
+void Lane::retire(std::deque<OperationRef>::iterator place, std::vector<Ready>& ready) {
+  const OperationRef operation = *place;
+  queue_.erase(place);
+  if (!operation->execution.call().point_to_point()) {
+    control_->finished(id_, operation->channel.sequence, operation->channel.signature);
+  }
+  if (row_is_out_) control_->publish({});
+  row_is_out_ = false;
+  for (auto& f : operation->continuations) ready.push_back({operation, std::move(f)});
+  operation->continuations.clear();
+  operation->retired = true;
+}
+
+void Lane::advance(std::vector<Ready>& ready) {
+  for (const OperationRef& operation : queue_) {
+    if (operation->complete) continue;
+    try {
+      const std::size_t before = operation->execution.rounds_done();
+      operation->complete = operation->execution.advance();
+      if (operation->complete) operation->finished = Clock::now();
+      if (operation->execution.rounds_done() != before) last_progress_ = Clock::now();
+    } catch (const Error& error) {
+      const std::string message =
+          concat("[comm] ", who_, ", ", describe(*operation), ": ", error.what());
+      control_->poison(message);
+      return fail_all(message, ready);
+    }
+  }
+  // Collectives retire in order. A message does not wait for its turn, nor lets others wait: ranks
+  // may send and receive in orders of their own between the same collectives.
+  bool in_turn = true;
+  for (std::size_t i = 0; i < queue_.size();) {
+    const bool ordered = !queue_[i]->execution.call().point_to_point();
+    if (queue_[i]->complete && (in_turn || !ordered)) {
+      retire(queue_.begin() + static_cast<std::ptrdiff_t>(i), ready);
+    } else {
+      in_turn = in_turn && !ordered;
+      ++i;
+    }
+  }
+}
+
+void Lane::watch(const OperationRef& waited, std::vector<Ready>& ready) {
+  const auto now = Clock::now();
+  if (waited->first_look == Clock::time_point{}) waited->first_look = now;
+  // A rank that computes for long before it waits has not been waiting.
+  const auto idle = now - std::max(waited->first_look, last_progress_);
+  try {
+    if (idle > publish_after && now >= next_comparison_) {
+      next_comparison_ = now + between_comparisons;
+      // The first collective that is not done is the one that holds up the rest.
+      const auto ordered = [](const OperationRef& o) {
+        return !o->execution.call().point_to_point();
+      };
+      const auto first = std::find_if(queue_.begin(), queue_.end(), ordered);
+      const Row row = row_of(first == queue_.end() ? *waited : **first);
+      if (!row_is_out_ || control_->own_row() != row) control_->publish(row);
+      row_is_out_ = true;
+      if (first != queue_.end()) control_->compare(row);
+    }
+    control_->check();
+    PEAL_CHECK(idle < deadline_, "[comm] ", who_, ": ", describe(*waited), " has not moved for ",
+               std::chrono::duration<double>(deadline_).count(),
+               " s (PEAL_TIMEOUT); what the ranks of this node wait for:", control_->describe());
+  } catch (const Error& error) {
+    control_->poison(error.what());  // the first message stays
+    fail_all(error.what(), ready);
+  }
+}
+
+}  // namespace peal::comm

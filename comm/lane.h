@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lane: one group's operations in flight. They run concurrently; collectives retire (become done,
+// run their continuations) in the order in which they were issued, so that ranks agree on what
+// happens when. Messages between two ranks retire when they are done.
+//
+// A lane also knows when waiting has become hopeless: a peer's process is dead, the group is
+// poisoned, nothing has moved for as long as the deadline allows, or another rank runs another
+// operation under the same number. Thread safety: the engine's lock.
+#pragma once
+
+#include <peal/comm/control.h>
+#include <peal/comm/executor.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace peal::comm {
+
+struct Operation {
+  using Clock = std::chrono::steady_clock;
+
+  Operation(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel)
+      : channel(channel), execution(std::move(call), std::move(plan), transport, channel) {}
+
+  Channel channel;
+  std::string label;  // what the caller says it is for: "bucket 3: fc1.weight, fc1.bias"
+  Execution execution;
+  Clock::time_point started = Clock::now(), finished{};
+  Clock::time_point first_look{};    // since when somebody has waited for it
+  bool complete = false;             // its elements are there
+  std::atomic<bool> retired{false};  // and so are those of all before it, or it failed
+  std::exception_ptr error;
+  std::vector<std::function<void()>> continuations;
+};
+using OperationRef = std::shared_ptr<Operation>;
+
+// "all_reduce #17 (sum of 256 f32; bucket 3: fc1.weight, fc1.bias)"
+std::string describe(const Operation& operation);
+
+// A hash of what all ranks must agree on: collective, type, reduction, root, counts. Ranks that
+// disagree use different channels, so their messages never meet.
+std::uint64_t signature(const Call& call);
+
+class Lane {
+ public:
+  // A continuation whose turn has come. It is dropped, not run, where the operation failed.
+  struct Ready {
+    OperationRef operation;
+    std::function<void()> f;
+  };
+
+  // `who` is this rank in messages: "rank 2". `id` tells groups apart.
+  Lane(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
+       std::chrono::milliseconds deadline, std::string who, std::uint64_t id);
+  Transport& transport() const { return *transport_; }
+  Control& control() const { return *control_; }
+  const std::string& who() const { return who_; }
+  std::uint64_t id() const { return id_; }
+  bool pending() const { return !queue_.empty(); }
+
+  // Error when the group has failed.
+  void submit(const OperationRef& operation, std::vector<Ready>& ready);
+  // Does what can be done without waiting.
+  void advance(std::vector<Ready>& ready);
+  // Looks whether waiting for the operation is still worth it; if not, everything in the lane
+  // fails.
+  void watch(const OperationRef& waited, std::vector<Ready>& ready);
+  void fail_all(const std::string& message, std::vector<Ready>& ready);
+
+ private:
+  Row row_of(const Operation& operation) const;
+  void retire(std::deque<OperationRef>::iterator place, std::vector<Ready>& ready);
+
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Control> control_;
+  std::chrono::milliseconds deadline_;
+  std::string who_;
+  std::uint64_t id_;
+  std::deque<OperationRef> queue_;
+  std::string broken_;  // the message that ended the group
+  Operation::Clock::time_point last_progress_{}, next_comparison_{};
+  bool row_is_out_ = false;  // the board shows an operation of this lane
+};
+
+}  // namespace peal::comm

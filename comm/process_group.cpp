@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/algorithms/table.h>
+#include <peal/comm/process_group.h>
+#include <peal/comm/reduce/cpu/reduce.h>
+#include <peal/comm/transport/threads/threads.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+namespace peal::comm {
+namespace {
+
+constexpr std::string_view wire_version = "peal 1";  // ranks of other versions are turned away
+
+void check_host(const View& view, std::string_view what) {
+  PEAL_CHECK(view.device().type == DeviceType::cpu, what,
+             ": these transports move CPU memory, got a tensor on ", view.device());
+}
+
+void check_like(const View& out, const View& in, std::string_view what) {
+  PEAL_CHECK(out.dtype == in.dtype, what, ": in is ", in.dtype, ", out is ", out.dtype);
+}
+
+}  // namespace
+
+ProcessGroup::Options ProcessGroup::Options::from_environment() {
+  Options options;
+  if (const char* algorithms = std::getenv("PEAL_ALGO")) options.algorithms = algorithms;
+  if (const char* timeout = std::getenv("PEAL_TIMEOUT")) {
+    char* end = nullptr;
+    const double seconds = std::strtod(timeout, &end);
+    PEAL_CHECK(end != timeout && *end == 0 && seconds > 0 && seconds < 1e9,
+               "PEAL_TIMEOUT: expected a number of seconds above 0, got '", timeout, "'");
+    options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
+  }
+  return options;
+}
+
+ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
+                           std::shared_ptr<Engine> engine, const Options& options)
+    : ProcessGroup(std::move(transport), std::move(control), std::move(engine), options, {}, 0) {}
+
+ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
+                           std::shared_ptr<Engine> engine, const Options& options,
+                           std::vector<int> members, std::uint64_t id)
+    : options_(options), members_(std::move(members)), engine_(std::move(engine)) {
+  const int ranks = transport->world(), me = transport->rank();
+  const bool whole_world = members_.empty();
+  for (int r = 0; whole_world && r < ranks; ++r) members_.push_back(r);
+  std::string who = concat("rank ", members_[static_cast<std::size_t>(me)]);
+  if (!whole_world) who += concat(" (", me, " of ", ranks, " in its group)");
+  lane_ = std::make_shared<Lane>(std::move(transport), std::move(control), options.deadline,
+                                 std::move(who), id);
+  nodes_ = single_node(ranks);
+  // The agreement itself runs on the defaults, which do not depend on the options.
+  const std::string mine =
+      concat(wire_version, ", world ", ranks, ", PEAL_TIMEOUT ", options.deadline.count(),
+             " ms, PEAL_ALGO '", options.algorithms, "'");
+  const auto all = exchange(mine);
+  for (int r = 0; r < ranks; ++r) {
+    const std::string& theirs = all[static_cast<std::size_t>(r)];
+    PEAL_CHECK(theirs == all[0], "[comm] ", lane_->who(),
+               ": the ranks do not agree at start-up: rank 0 has ", all[0], "; rank ", r, " has ",
+               theirs, "; start them from one binary with one environment");
+  }
+  selection_ = Selection(options.algorithms);
+}
+
+ProcessGroup::~ProcessGroup() {
+  if (poisoned()) lane_->transport().abandon();
+  engine_->remove(lane_);
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::alone() {
+  auto transport = std::make_unique<ThreadsTransport>(std::make_shared<Switchboard>(1), 0);
+  auto control =
+      std::make_unique<Control>(Board::in_memory(1), 0, std::vector<int>{0}, std::vector<Peer>{});
+  return std::make_shared<ProcessGroup>(std::move(transport), std::move(control),
+                                        std::make_shared<Engine>(false),
+                                        Options::from_environment());
+}
+
+std::shared_ptr<const Plan> ProcessGroup::plan_for(const Call& call, std::string_view algorithm) {
+  constexpr std::size_t most_plans = 512;  // ragged counts could otherwise fill the memory
+  const Entry* entry = find(call.what, algorithm);
+  PEAL_CHECK(entry != nullptr && entry->supports(world()), "[comm] ", name(call.what),
+             ": the algorithm ", algorithm, " does not serve ", world(), " ranks");
+  if (plans_.size() >= most_plans) plans_.clear();
+  auto& plan = plans_[PlanKey(call.what, entry->name, call.root, call.counts)];
+  if (!plan) {
+    const Problem problem{.what = call.what,
+                          .rank = rank(),
+                          .world = world(),
+                          .root = call.root,
+                          .counts = call.counts,
+                          .nodes = nodes_};
+    try {
+      plan = std::make_shared<const Plan>(comm::plan(*entry, problem));
+    } catch (const std::invalid_argument& error) {
+      fail(concat("[comm] rank ", rank(), ": ", error.what()));
+    }
+  }
+  return plan;
+}
+
+bool ProcessGroup::native_serves(const Call& call) const {
+  const bool widened =
+      call.reduces() && (call.dtype() == DType::f16 || call.dtype() == DType::bf16);
+  const DType wire = widened ? DType::f32 : call.dtype();
+  return lane_->transport().has_native(
+      {call.what, wire, call.op, call.root, call.counts, nullptr, nullptr});
+}
+
+Work ProcessGroup::start(Call call, std::string_view label) {
+  if (call.in.storage) check_host(call.in, name(call.what));
+  if (call.out.storage) check_host(call.out, name(call.what));
+  if (call.reduces()) check_reduction(call.dtype(), call.op);
+  PEAL_CHECK(call.root >= 0 && call.root < world(), "[comm] rank ", rank(), ", ", name(call.what),
+             ": root ", call.root, " of a world of ", world());
+  const bool nothing_to_do =
+      world() == 1 && call.in.data() == call.out.data() && call.op != ReduceOp::premul_sum;
+  const Channel channel{sequence_++, signature(call)};
+  if (nothing_to_do) return {};
+  // From the counts, which all ranks share; a rank's own buffers may have another size.
+  const std::int64_t bytes =
+      std::accumulate(call.counts.begin(), call.counts.end(), std::int64_t{0}) *
+      static_cast<std::int64_t>(size_of(call.dtype()));
+  std::string_view algorithm = selection_.choose(call.what, bytes, world());
+  // Only what all ranks see alike may decide here; whether a buffer is in place is part of the
+  // call.
+  if (algorithm == "native" && !native_serves(call)) {
+    algorithm = Selection().choose(call.what, bytes, world());
+  }
+  auto plan = algorithm == "native" ? nullptr : plan_for(call, algorithm);
+  auto operation =
+      std::make_shared<Operation>(std::move(call), std::move(plan), lane_->transport(), channel);
+  operation->label = label;
+  engine_->submit(lane_, operation);
+  return Work(engine_, lane_, std::move(operation));
+}
+
+Work ProcessGroup::all_reduce(const View& data, ReduceOp op, std::string_view label) {
+  PEAL_CHECK(op != ReduceOp::premul_sum,
+             "all_reduce: premul_sum needs a factor; use all_reduce_premultiplied");
+  return start(
+      {.what = Collective::all_reduce, .in = data, .out = data, .op = op, .counts = {data.count}},
+      label);
+}
+
+Work ProcessGroup::all_reduce(const View& out, const View& in, ReduceOp op) {
+  check_like(out, in, "all_reduce");
+  PEAL_CHECK(out.count == in.count, "all_reduce: in has ", in.count, " elements, out ", out.count);
+  return start(
+      {.what = Collective::all_reduce, .in = in, .out = out, .op = op, .counts = {in.count}});
+}
+
+Work ProcessGroup::all_reduce_premultiplied(const View& data, double factor) {
+  return start({.what = Collective::all_reduce,
+                .in = data,
+                .out = data,
+                .op = ReduceOp::premul_sum,
+                .factor = factor,
+                .counts = {data.count}});
+}
+
+Work ProcessGroup::broadcast(const View& data, int root, std::string_view label) {
+  return start({.what = Collective::broadcast,
+                .in = data,
+                .out = data,
+                .root = root,
+                .counts = {data.count}},
+               label);
+}
+
+Work ProcessGroup::all_gather(const View& out, const View& in) {
+  return all_gather_v(out, in,
+                      std::vector<std::int64_t>(static_cast<std::size_t>(world()), in.count));
+}
+
+Work ProcessGroup::all_gather_v(const View& out, const View& in, std::vector<std::int64_t> counts) {
+  check_like(out, in, "all_gather");
+  PEAL_CHECK(static_cast<int>(counts.size()) == world(),
+             "all_gather: expected a count for each of ", world(), " ranks, got ", counts.size());
+  const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  PEAL_CHECK(in.count == counts[static_cast<std::size_t>(rank())] && out.count == total,
+             "all_gather: rank ", rank(), " expected in of ",
+             counts[static_cast<std::size_t>(rank())], " and out of ", total, " elements, got ",
+             in.count, " and ", out.count);
+  return start({.what = Collective::all_gather, .in = in, .out = out, .counts = std::move(counts)});
+}
+
+Work ProcessGroup::reduce_scatter(const View& out, const View& in, ReduceOp op) {
+  return reduce_scatter_v(
+      out, in, std::vector<std::int64_t>(static_cast<std::size_t>(world()), out.count), op);
+}
+
+Work ProcessGroup::reduce_scatter_v(const View& out, const View& in,
+                                    std::vector<std::int64_t> counts, ReduceOp op) {
+  check_like(out, in, "reduce_scatter");
+  PEAL_CHECK(op != ReduceOp::premul_sum, "reduce_scatter: premul_sum needs a factor");
+  PEAL_CHECK(static_cast<int>(counts.size()) == world(),
+             "reduce_scatter: expected a count for each of ", world(), " ranks, got ",
+             counts.size());
+  const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  PEAL_CHECK(out.count == counts[static_cast<std::size_t>(rank())] && in.count == total,
+             "reduce_scatter: rank ", rank(), " expected in of ", total, " and out of ",
+             counts[static_cast<std::size_t>(rank())], " elements, got ", in.count, " and ",
+             out.count);
+  return start({.what = Collective::reduce_scatter,
+                .in = in,
+                .out = out,
+                .op = op,
+                .counts = std::move(counts)});
+}
+
+Work ProcessGroup::barrier() {
+  if (world() == 1) return {};
+  return start({.what = Collective::barrier});
+}
+
+Work ProcessGroup::reduce(const View& data, int root, ReduceOp op) {
+  PEAL_CHECK(op != ReduceOp::premul_sum,
+             "reduce: premul_sum needs a factor; use all_reduce_premultiplied");
+  const View out = rank() == root ? data : View{.dtype = data.dtype};
+  return start({.what = Collective::reduce,
+                .in = data,
+                .out = out,
+                .op = op,
+                .root = root,
+                .counts = {data.count}});
+}
+
+Work ProcessGroup::gather(const View& out, const View& in, int root) {
+  const bool here = rank() == root;
+  if (here) check_like(out, in, "gather");
+  PEAL_CHECK(!here || out.count == in.count * world(), "gather: root ", root, " expected out of ",
+             in.count * world(), " elements, got ", out.count);
+  return start({.what = Collective::gather,
+                .in = in,
+                .out = here ? out : View{.dtype = in.dtype},
+                .root = root,
+                .counts = std::vector<std::int64_t>(static_cast<std::size_t>(world()), in.count)});
+}
+
+Work ProcessGroup::scatter(const View& out, const View& in, int root) {
+  const bool here = rank() == root;
+  if (here) check_like(out, in, "scatter");
+  PEAL_CHECK(!here || in.count == out.count * world(), "scatter: root ", root, " expected in of ",
+             out.count * world(), " elements, got ", in.count);
+  return start({.what = Collective::scatter,
+                .in = here ? in : View{.dtype = out.dtype},
+                .out = out,
+                .root = root,
+                .counts = std::vector<std::int64_t>(static_cast<std::size_t>(world()), out.count)});
+}
+
+Work ProcessGroup::all_to_all(const View& out, const View& in) {
+  PEAL_CHECK(in.count % world() == 0, "all_to_all: in of ", in.count,
+             " elements does not divide by ", world(), " ranks; use all_to_all_v");
+  const auto pairs = static_cast<std::size_t>(world()) * static_cast<std::size_t>(world());
+  return all_to_all_v(out, in, std::vector<std::int64_t>(pairs, in.count / world()));
+}
+
+Work ProcessGroup::all_to_all_v(const View& out, const View& in, std::vector<std::int64_t> counts) {
+  check_like(out, in, "all_to_all");
+  PEAL_CHECK(static_cast<std::int64_t>(counts.size()) == std::int64_t{world()} * world(),
+             "all_to_all: expected a count for each of ", world(), " x ", world(), " pairs, got ",
+             counts.size());
+  PEAL_CHECK(in.count == 0 || in.data() != out.data(),
+             "all_to_all: in and out must not be the same memory");
+  std::int64_t row = 0, column = 0;
+  for (int r = 0; r < world(); ++r) {
+    row += counts[static_cast<std::size_t>(rank() * world() + r)];
+    column += counts[static_cast<std::size_t>(r * world() + rank())];
+  }
+  PEAL_CHECK(in.count == row && out.count == column, "all_to_all: rank ", rank(),
+             " expected in of ", row, " and out of ", column, " elements, got ", in.count, " and ",
+             out.count);
+  return start({.what = Collective::all_to_all, .in = in, .out = out, .counts = std::move(counts)});
+}
+
+Work ProcessGroup::message(Call call) {
+  const View& data = call.verb == "send" ? call.in : call.out;
+  if (data.storage) check_host(data, call.verb);
+  PEAL_CHECK(call.peer >= 0 && call.peer < world() && call.peer != rank(), call.verb, ": rank ",
+             rank(), " of ", world(), " expected the rank of another, got ", call.peer);
+  PEAL_CHECK(call.tag >= 0 && call.tag <= 0xffff, call.verb, ": tags are 0 to 65535, got ",
+             call.tag);
+  const Block all{0, data.count};
+  const Step step = call.verb == "send" ? comm::send(call.peer, comm::in(all))
+                                        : comm::recv(call.peer, comm::out(all));
+  auto plan = std::make_shared<const Plan>(Program{.scratch = 0, .rounds = {{step}}});
+  // Past every number that a collective can have.
+  const Channel channel{(std::uint64_t{1} << 63) | static_cast<std::uint64_t>(call.tag),
+                        signature(call)};
+  auto operation =
+      std::make_shared<Operation>(std::move(call), std::move(plan), lane_->transport(), channel);
+  engine_->submit(lane_, operation);
+  return Work(engine_, lane_, std::move(operation));
+}
+
+Work ProcessGroup::send(const View& data, int to, int tag) {
+  return message(
+      {.in = data, .out = {.dtype = data.dtype}, .verb = "send", .peer = to, .tag = tag});
+}
+
+Work ProcessGroup::recv(const View& data, int from, int tag) {
+  return message(
+      {.in = {.dtype = data.dtype}, .out = data, .verb = "recv", .peer = from, .tag = tag});
+}
+
+Tensor ProcessGroup::allocate(const Shape& shape, DType dtype) {
+  return Tensor::zeros(shape, dtype, Device{});
+}
+
+}  // namespace peal::comm

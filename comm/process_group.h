@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// ProcessGroup: what users hold. Ranks that run collectives together: the same calls, with matching
+// arguments, in the same order on every rank. One implementation serves every transport.
+//
+// Collectives start at once and return Work; the result is there, and the buffers are the caller's
+// again, after Work::wait(). Any number may be in flight. A group of one does nothing, quickly.
+// When a rank fails, dies, or calls something else than the others, every rank gets an Error that
+// says which rank and what, within seconds, and the group is of no further use.
+//
+// Environment: PEAL_ALGO (selection.h), PEAL_TIMEOUT (seconds an operation may take; default 600).
+// Thread safety: one thread at a time issues collectives.
+#pragma once
+
+#include <peal/autograd/core/tensor.h>
+#include <peal/comm/selection.h>
+#include <peal/comm/store.h>
+#include <peal/comm/work.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+namespace peal::comm {
+
+class ProcessGroup {
+ public:
+  struct Options {
+    std::chrono::milliseconds deadline{600'000};
+    std::string algorithms;  // as PEAL_ALGO
+    static Options from_environment();
+  };
+
+  // Makers are in threads_world.h and transport/mpi/group.h. Collective: the ranks compare versions
+  // and options, and all throw, naming what differs, where they don't agree.
+  ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
+               std::shared_ptr<Engine> engine, const Options& options);
+  // A group whose rank r is rank members[r] of the world.
+  ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
+               std::shared_ptr<Engine> engine, const Options& options, std::vector<int> members,
+               std::uint64_t id);
+  ~ProcessGroup();
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
+  // A group of one rank that needs no transport.
+  static std::shared_ptr<ProcessGroup> alone();
+
+  int rank() const { return lane_->transport().rank(); }
+  int world() const { return lane_->transport().world(); }
+  std::string_view transport() const { return lane_->transport().name(); }
+
+  // Sizes are in elements. `label` says in errors what the operation was for.
+  // Every rank's data becomes the reduction over all ranks. (sum, avg, prod, min, max, bit
+  // operations)
+  [[nodiscard]] Work all_reduce(const View& data, ReduceOp op = ReduceOp::sum,
+                                std::string_view label = {});
+  // As above, out of place; the sizes are equal.
+  [[nodiscard]] Work all_reduce(const View& out, const View& in, ReduceOp op);
+  // data = (op over all ranks of factor * data).
+  [[nodiscard]] Work all_reduce_premultiplied(const View& data, double factor);
+  // Every rank's data becomes that of `root`.
+  [[nodiscard]] Work broadcast(const View& data, int root = 0, std::string_view label = {});
+  // out (world * in) = the ranks' in, by rank. In place: in is out's own part.
+  [[nodiscard]] Work all_gather(const View& out, const View& in);
+  // As above with in.count == counts[rank()], out.count == their sum; counts are equal on all
+  // ranks.
+  [[nodiscard]] Work all_gather_v(const View& out, const View& in,
+                                  std::vector<std::int64_t> counts);
+  // out (in / world) = this rank's part of the reduction. In place: out is in's own part.
+  [[nodiscard]] Work reduce_scatter(const View& out, const View& in, ReduceOp op = ReduceOp::sum);
+  [[nodiscard]] Work reduce_scatter_v(const View& out, const View& in,
+                                      std::vector<std::int64_t> counts,
+                                      ReduceOp op = ReduceOp::sum);
+  // Done when every rank has called it.
+  [[nodiscard]] Work barrier();
+  // root's data becomes the reduction over all ranks; the others' keeps its value.
+  [[nodiscard]] Work reduce(const View& data, int root = 0, ReduceOp op = ReduceOp::sum);
+  // root's out (world * in) = the ranks' in, by rank; out is not read on the others.
+  [[nodiscard]] Work gather(const View& out, const View& in, int root = 0);
+  // out = this rank's part of root's in (world * out); in is not read on the others.
+  [[nodiscard]] Work scatter(const View& out, const View& in, int root = 0);
+  // Part d of in goes to rank d; part s of out comes from rank s. Out of place.
+  [[nodiscard]] Work all_to_all(const View& out, const View& in);
+  // counts[s * world + d]: elements from rank s to rank d; equal on all ranks.
+  [[nodiscard]] Work all_to_all_v(const View& out, const View& in,
+                                  std::vector<std::int64_t> counts);
+
+  // One message, matched by rank, type and tag (0 to 65535) in the order of the calls. The sizes
+  // must be equal. Messages are no collectives: ranks may issue them in any order among the others.
+  [[nodiscard]] Work send(const View& data, int to, int tag = 0);
+  [[nodiscard]] Work recv(const View& data, int from, int tag = 0);
+
+  // Everyone's text, by rank. Waits.
+  std::vector<std::string> exchange(const std::string& mine);
+
+  // A group over some ranks of this one, in this order; null on ranks that are not listed. Every
+  // rank of this group calls it, with the same list.
+  std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks);
+  // Groups of the ranks with equal colour, ordered by key, then rank; null for a negative colour
+  // (MPI_Comm_split).
+  std::shared_ptr<ProcessGroup> split(int colour, int key = 0);
+
+  // Memory for collectives, the same calls in the same order on all ranks: transports that can,
+  // reach into each other's. Zeroed.
+  Tensor allocate(const Shape& shape, DType dtype = DType::f32);
+
+  // Lets operations in flight go forward; cheap when there are none.
+  void progress() { engine_->progress(); }
+  // Tells every other rank that this one has failed; their pending and later operations throw the
+  // message.
+  void poison(const std::string& message) { lane_->control().poison(message); }
+  // True after a failure on any rank: collectives only throw, and nothing may wait for the others.
+  bool poisoned() const { return lane_->control().poisoned().has_value(); }
+  const std::shared_ptr<Engine>& engine() const { return engine_; }
+  // How many operations were issued; equal on all ranks.
+  std::uint64_t sequence() const { return sequence_; }
+
+ private:
+  using PlanKey = std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>>;
+  Work start(Call call, std::string_view label = {});
+  std::shared_ptr<const Plan> plan_for(const Call& call, std::string_view algorithm);
+  Work message(Call call);
+  bool native_serves(const Call& call) const;
+  std::shared_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, std::uint64_t number);
+
+  Options options_;
+  std::vector<int> members_;  // the world's ranks of this group
+  std::shared_ptr<Lane> lane_;
+  std::shared_ptr<Engine> engine_;
+  Selection selection_;
+  Topology nodes_;
+  std::map<PlanKey, std::shared_ptr<const Plan>> plans_;
+  std::uint64_t sequence_ = 0;
+};
+
+}  // namespace peal::comm

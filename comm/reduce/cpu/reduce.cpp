@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/reduce/cpu/reduce.h>
+
+#include <cmath>
+#include <concepts>
+#include <limits>
+#include <type_traits>
+
+namespace peal::comm {
+namespace {
+
+template <class T>
+concept Wide = !std::same_as<T, Half> && !std::same_as<T, BFloat16>;
+
+// NaN wins; among equals (zeros of both signs) the one with the sign bit is the smaller.
+template <class T>
+T smaller(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
+    if (a == b) return std::signbit(a) ? a : b;
+  }
+  return b < a ? b : a;
+}
+
+template <class T>
+T larger(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
+    if (a == b) return std::signbit(a) ? b : a;
+  }
+  return a < b ? b : a;
+}
+
+template <class T, class F>
+void each(void* dst, const void* src, std::int64_t count, F combine) {
+  T* __restrict__ to = static_cast<T*>(dst);
+  const T* __restrict__ from = static_cast<const T*>(src);
+  for (std::int64_t i = 0; i < count; ++i) to[i] = combine(to[i], from[i]);
+}
+
+template <class T>
+void reduce_typed(ReduceOp op, void* dst, const void* src, std::int64_t count) {
+  switch (op) {
+    case ReduceOp::sum:
+    case ReduceOp::avg:
+    case ReduceOp::premul_sum:
+      if constexpr (std::same_as<T, bool>) {
+        return each<T>(dst, src, count, [](T a, T b) { return a || b; });
+      } else if constexpr (std::is_integral_v<T>) {  // wraps around, as unsigned arithmetic does
+        using U = std::make_unsigned_t<T>;
+        return each<T>(dst, src, count, [](T a, T b) {
+          return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+        });
+      } else {
+        return each<T>(dst, src, count, [](T a, T b) { return a + b; });
+      }
+    case ReduceOp::prod:
+      if constexpr (std::same_as<T, bool>) {
+        return each<T>(dst, src, count, [](T a, T b) { return a && b; });
+      } else if constexpr (std::is_integral_v<T>) {
+        return each<T>(dst, src, count, [](T a, T b) {
+          return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+        });
+      } else {
+        return each<T>(dst, src, count, [](T a, T b) { return a * b; });
+      }
+    case ReduceOp::min:
+      return each<T>(dst, src, count, smaller<T>);
+    case ReduceOp::max:
+      return each<T>(dst, src, count, larger<T>);
+    default:
+      break;
+  }
+  if constexpr (std::is_integral_v<T>) {
+    if (op == ReduceOp::band)
+      return each<T>(dst, src, count, [](T a, T b) { return static_cast<T>(a & b); });
+    if (op == ReduceOp::bor)
+      return each<T>(dst, src, count, [](T a, T b) { return static_cast<T>(a | b); });
+    return each<T>(dst, src, count, [](T a, T b) { return static_cast<T>(a ^ b); });
+  }
+  fail(concat("reduce: ", name(op), " is for integers and bool"));
+}
+
+}  // namespace
+
+void check_reduction(DType dtype, ReduceOp op) {
+  const bool bits = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
+  PEAL_CHECK(!(bits && is_floating(dtype)), "reduce: ", name(op), " is for integers and bool, got ",
+             dtype);
+  PEAL_CHECK(!(dtype == DType::boolean && (op == ReduceOp::avg || op == ReduceOp::premul_sum)),
+             "reduce: ", name(op), " has no meaning on bool");
+}
+
+void reduce_cpu(DType dtype, ReduceOp op, void* dst, const void* src, std::int64_t count) {
+  visit(dtype, [&]<class T>() {
+    if constexpr (Wide<T>) {
+      reduce_typed<T>(op, dst, src, count);
+    } else {
+      fail(concat("reduce: ", dtype, " is reduced as f32; widen it first"));
+    }
+  });
+}
+
+void scale_cpu(DType dtype, void* data, double factor, std::int64_t count) {
+  visit(dtype, [&]<class T>() {
+    if constexpr (Wide<T> && !std::same_as<T, bool>) {
+      T* element = static_cast<T*>(data);
+      const auto f =
+          static_cast<std::conditional_t<std::is_same_v<T, float>, float, double>>(factor);
+      for (std::int64_t i = 0; i < count; ++i) {
+        element[i] = static_cast<T>(static_cast<decltype(f)>(element[i]) * f);
+      }
+    } else {
+      fail(concat("scale: not for ", dtype));
+    }
+  });
+}
+
+void divide_cpu(DType dtype, void* data, std::int64_t divisor, std::int64_t count) {
+  visit(dtype, [&]<class T>() {
+    if constexpr (std::is_floating_point_v<T>) {
+      scale_cpu(dtype, data, 1.0 / static_cast<double>(divisor), count);
+    } else if constexpr (std::is_integral_v<T> && !std::same_as<T, bool>) {
+      T* element = static_cast<T*>(data);
+      for (std::int64_t i = 0; i < count; ++i) {
+        element[i] = static_cast<T>(static_cast<std::int64_t>(element[i]) / divisor);
+      }
+    } else {
+      fail(concat("divide: not for ", dtype));
+    }
+  });
+}
+
+void widen_cpu(DType dtype, float* dst, const void* src, std::int64_t count) {
+  if (dtype == DType::f16) {
+    for (std::int64_t i = 0; i < count; ++i) dst[i] = static_cast<const Half*>(src)[i];
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) dst[i] = static_cast<const BFloat16*>(src)[i];
+  }
+}
+
+void narrow_cpu(DType dtype, void* dst, const float* src, std::int64_t count) {
+  if (dtype == DType::f16) {
+    for (std::int64_t i = 0; i < count; ++i) static_cast<Half*>(dst)[i] = Half(src[i]);
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) static_cast<BFloat16*>(dst)[i] = BFloat16(src[i]);
+  }
+}
+
+}  // namespace peal::comm

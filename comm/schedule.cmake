@@ -1,0 +1,13 @@
+# Plans as values: no link but the standard library.
+peal_library(schedule SOURCES
+  schedule.cpp
+  well_formed.cpp
+  verify.cpp
+  verify_order.cpp
+  draw.cpp
+  draw_timeline.cpp
+  simulate_shapes.cpp
+  simulate.cpp
+  simulate_calibration.cpp
+  algorithms/table.cpp
+  algorithms/closed_forms.cpp)

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// A schedule is a value. What one rank does in a collective is a Program: rounds of steps, in
+// elements and ranks, without pointers, bytes or types. So a program can be printed, verified,
+// costed, hashed, cached and replayed on any buffer; an Algorithm is a pure function that makes one
+// from a Problem.
+//
+// Rounds. The steps of a round are concurrent: a round begins when the one before is complete on
+// this rank, starts all its messages and local work at once, and is complete when all of them are
+// (MPI_Waitall; one ncclGroup). So no step may touch elements that another step of the same round
+// writes; copies and reductions run concurrently with the messages of their round like everything
+// else. Rounds are local: ranks may have different numbers of rounds, and no barrier stands between
+// them.
+//
+// Messages. Sends are rendezvous (unbuffered): a send completes only when its receive has. Between
+// two ranks the messages of a direction match in order of (round, place in the round), and both
+// sides name the same count. Empty messages exist in a barrier only; elsewhere neither side has the
+// step.
+//
+// One-sided steps. A copy or reduce may name memory of another rank, if a transport has symmetric
+// memory. Nothing but signals orders such accesses: what stands in rounds before signal(b) of rank
+// a happens before what stands in rounds after the matching await(a) of rank b, and so do the
+// beginning of a program before everything in it, and its end after. A signal never waits; signals
+// and awaits between two ranks match in order, and none is left over. Rank r's memory may be
+// touched by others between r's beginning and r's end only.
+//
+// Buffers. `in` is never written. `scratch` is the program's own, of Program::scratch elements of
+// the accumulation type, undefined at the start. Below, n = counts[0]; sum is of all counts, and
+// offset of those before `rank`; (root) stands for 0 elements on the other ranks.
+//
+//   collective      counts            in             out            in place
+//   all_reduce      {n}               n              n              in == out
+//   reduce          {n}               n              n (root)       in == out
+//   broadcast       {n}               n (root)       n              in == out
+//   all_gather      one a rank        counts[rank]   sum            in == out + offset
+//   reduce_scatter  one a rank        sum            counts[rank]   out == in + offset
+//   gather          one a rank        counts[rank]   sum (root)     in == out + offset
+//   scatter         one a rank        sum (root)     counts[rank]   out == in + offset
+//   all_to_all      world x world     row sum        column sum     never
+//   barrier         {}                0              0              nothing to place
+//
+// counts of all_to_all: row `s`, column `d` is what rank s sends to rank d.
+//
+// Every program is right in place and out of place: it never reads an element of `in` after writing
+// the element of `out` that may share its memory. A copy onto itself (in place) moves nothing and
+// touches nothing.
+//
+// Thread safety: plain values. Everything here throws std::invalid_argument, and only that.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace peal::comm {
+
+enum class Collective : std::uint8_t {
+  all_reduce,
+  reduce,
+  broadcast,
+  all_gather,
+  reduce_scatter,
+  gather,
+  scatter,
+  all_to_all,
+  barrier
+};
+enum class Buffer : std::uint8_t { in, out, scratch };
+enum class Kind : std::uint8_t { send, recv, recv_reduce, copy, reduce, signal, await };
+
+std::string_view name(Collective what);
+std::string_view name(Buffer buffer);
+std::string_view name(Kind kind);
+
+inline constexpr int self = -1;    // Span::owner: memory of the rank that runs the program
+inline constexpr int nobody = -1;  // Step::peer of a step without one
+
+// Elements at .. at + count - 1 of a buffer, never bytes. Another owner than `self` is one-sided
+// access and needs symmetric memory.
+struct Span {
+  int owner = self;
+  Buffer buffer = Buffer::in;
+  std::int64_t at = 0;
+  std::int64_t count = 0;
+  bool operator==(const Span&) const = default;
+};
+
+// A part of a buffer, before one says which buffer.
+struct Block {
+  std::int64_t at = 0;
+  std::int64_t count = 0;
+  bool operator==(const Block&) const = default;
+};
+
+constexpr Span in(Block b) { return {self, Buffer::in, b.at, b.count}; }
+constexpr Span out(Block b) { return {self, Buffer::out, b.at, b.count}; }
+constexpr Span scratch(Block b) { return {self, Buffer::scratch, b.at, b.count}; }
+
+// Made only by the functions below. A field that a kind does not use keeps its default; anything
+// else is illegal.
+struct Step {
+  Kind kind = Kind::copy;
+  Span dst, src;
+  int peer = nobody;
+  bool operator==(const Step&) const = default;
+};
+
+constexpr Step send(int to, Span src) { return {Kind::send, {}, src, to}; }
+constexpr Step recv(int from, Span dst) { return {Kind::recv, dst, {}, from}; }
+// dst = dst (+) what comes.
+constexpr Step recv_reduce(int from, Span dst) { return {Kind::recv_reduce, dst, {}, from}; }
+constexpr Step copy(Span dst, Span src) { return {Kind::copy, dst, src, nobody}; }
+// dst = dst (+) src.
+constexpr Step reduce(Span dst, Span src) { return {Kind::reduce, dst, src, nobody}; }
+// One-sided steps of earlier rounds here happen before those after the matching await there.
+constexpr Step signal(int to) { return {Kind::signal, {}, {}, to}; }
+constexpr Step await(int from) { return {Kind::await, {}, {}, from}; }
+
+using Round = std::vector<Step>;
+
+struct Program {
+  std::int64_t scratch = 0;  // elements
+  std::vector<Round> rounds;
+  bool operator==(const Program&) const = default;
+};
+
+// Appends the round without its steps of no elements; a round that is then empty is left out. Both
+// sides of a message know its count, so both drop it.
+void add(Program& program, Round round);
+
+// node[r] is the node that rank r runs on; nodes are numbered from 0.
+struct Topology {
+  std::vector<int> node;
+};
+Topology single_node(int world);
+
+// What a program is wanted for. A view: counts and nodes outlive it.
+struct Problem {
+  Collective what;
+  int rank;
+  int world;
+  int root;  // reduce, broadcast, gather, scatter; else 0
+  std::span<const std::int64_t> counts;
+  const Topology& nodes;
+  std::int64_t align = 1;  // where an algorithm cuts a buffer freely, it cuts at multiples of this
+  std::int64_t chunk = 0;  // elements of a chunk in a pipeline; 0: as the algorithm likes
+};
+
+// Throws std::invalid_argument, naming the field, unless the problem is one of the table above.
+void validate(const Problem& problem);
+std::int64_t in_count(const Problem& problem);
+std::int64_t out_count(const Problem& problem);
+// In place, in == out + this many elements. Throws for all_to_all.
+std::int64_t in_place_offset(const Problem& problem);
+
+// REQUIRES a problem that validate() accepts, in a world that the algorithm supports.
+using Algorithm = Program (*)(const Problem&);
+
+// i modulo n, in 0 .. n-1 for negative i too: neighbours on a ring.
+constexpr int wrap(int i, int n) {
+  const int rest = i % n;
+  return rest < 0 ? rest + n : rest;
+}
+
+// A buffer cut into blocks that lie one after the other. Indices wrap: block[-1] is the last one.
+class Blocks {
+ public:
+  // Block i has counts[i] elements.
+  explicit Blocks(std::span<const std::int64_t> counts);
+  // `count` elements in `parts` blocks whose sizes differ by at most one; the larger ones come
+  // first. With align > 1 this holds in units of `align` elements, and the last block that is not
+  // empty may end in a broken unit.
+  static Blocks balanced(std::int64_t count, int parts, std::int64_t align = 1);
+
+  int size() const { return static_cast<int>(begin_.size()) - 1; }
+  std::int64_t total() const { return begin_.back(); }
+  std::int64_t largest() const;
+  Block operator[](int i) const;
+  // Blocks first .. first + n - 1 as one range, or as two where they run past the end. n <= size().
+  std::vector<Block> run(int first, int n) const;
+  // The same as one range. REQUIRES 0 <= first and first + n <= size().
+  Block range(int first, int n) const;
+  Block all() const { return {0, total()}; }
+
+ private:
+  Blocks() = default;
+  std::vector<std::int64_t> begin_;  // size() + 1 boundaries
+};
+
+// What a program costs its rank. Under latency a, b per element sent and c per element reduced:
+// rounds * a + sent * b + reduced * c.
+struct Cost {
+  std::int64_t rounds = 0;  // those with a message or signal; others are free of latency
+  std::int64_t sent = 0, received = 0, reduced = 0;  // elements
+  bool operator==(const Cost&) const = default;
+};
+Cost cost(const Program& program);
+
+// Equal programs have equal hashes on every machine. Ranks run different programs: to agree, they
+// compare the hash of one rank's program, which each of them can make.
+std::uint64_t hash(const Program& program);
+
+}  // namespace peal::comm

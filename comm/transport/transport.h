@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transport: moves the messages of one round of a program, and nothing else. This is all that a new
+// backend writes. Everything above (schedules, executor, process group) is the same for all of
+// them.
+//
+// A round's messages are posted at once and complete together. Between two ranks, the messages of
+// one direction and one channel match in the order in which they were posted; an operation has a
+// channel of its own, so operations never mix. A message whose size differs from what the receiver
+// expects is an Error that names both.
+//
+// Thread safety: one thread at a time (the engine's lock).
+#pragma once
+
+#include <peal/autograd/core/dtype.h>
+#include <peal/comm/reduce_op.h>
+#include <peal/comm/schedule.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace peal::comm {
+
+// An operation's own channel. Ranks whose operations differ (another type, count, reduction or root
+// under the same number) have different channels, so their messages never match; the control plane
+// then names both.
+struct Channel {
+  std::uint64_t sequence = 0;   // within the group
+  std::uint64_t signature = 0;  // of everything that ranks must agree on
+  bool operator==(const Channel&) const = default;
+};
+using Ticket = std::uint64_t;  // a posted round
+
+enum class Direction : std::uint8_t { send, recv };
+
+struct Message {
+  Direction direction;
+  int peer;
+  std::byte* data;  // valid and untouched by others until the ticket tests true
+  std::size_t bytes;
+};
+
+// A whole collective for a library that brings its own (MPI_Iallreduce, ncclAllReduce). Counts as
+// in Problem.
+struct NativeCall {
+  Collective what;
+  DType dtype;
+  ReduceOp op;
+  int root;
+  std::span<const std::int64_t> counts;
+  const std::byte* in;
+  std::byte* out;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::string_view name() const = 0;
+  virtual int rank() const = 0;
+  virtual int world() const = 0;
+
+  // The same over some ranks of this transport, in this order, of which this rank is one.
+  // Collective over them; `id` is equal among them and differs from other subsets'.
+  virtual std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) = 0;
+
+  // Starts the messages; never blocks.
+  virtual Ticket post(Channel channel, std::span<const Message> round) = 0;
+  // True once every message of the ticket is done; the ticket is then dead. Makes progress.
+  virtual bool test(Ticket ticket) = 0;
+  // Gives up a ticket whose operation failed. False when the library below may still touch the
+  // message's memory: the caller then keeps it for ever.
+  virtual bool cancel(Ticket ticket) = 0;
+  // After a failure: the destructor must wait for nobody.
+  virtual void abandon() {}
+  // Whether the library below has a collective of its own for these arguments: the same on all
+  // ranks, so buffers have no say.
+  virtual bool has_native(const NativeCall&) const { return false; }
+  // Starts it. REQUIRES: has_native(call).
+  virtual Ticket start_native(const NativeCall& call);
+};
+
+}  // namespace peal::comm

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work: a collective under way. The buffers belong to it until wait() returns. Letting go of a Work
+// waits for nothing: the operation goes on.
+// Thread safety: the thread that made it.
+#pragma once
+
+#include <peal/comm/engine.h>
+
+#include <functional>
+#include <memory>
+
+namespace peal::comm {
+
+class Work {
+ public:
+  Work() = default;  // done
+  Work(std::shared_ptr<Engine> engine, std::shared_ptr<Lane> lane, OperationRef operation)
+      : engine_(std::move(engine)), lane_(std::move(lane)), operation_(std::move(operation)) {}
+
+  // Until later work on the device's stream may use the result; on the CPU, until the result is
+  // there. Throws what went wrong, on any rank.
+  void wait() const {
+    if (operation_) engine_->wait(lane_, operation_);
+  }
+  // Until the host may use the result.
+  void synchronize() const { wait(); }
+  // True when it is done, or has failed (wait() then throws). Makes progress.
+  bool test() const { return !operation_ || engine_->test(lane_, operation_); }
+  // Runs f on the thread that advances the engine, after this and all earlier work of the group.
+  // Not run when the work fails.
+  void then(std::function<void()> f) const {
+    if (operation_) {
+      engine_->then(operation_, std::move(f));
+    } else {
+      f();
+    }
+  }
+  // How long it took from its start to its last message, in seconds; 0 while it is under way.
+  double seconds() const {
+    if (!operation_ || !operation_->complete) return 0;
+    return std::chrono::duration<double>(operation_->finished - operation_->started).count();
+  }
+
+ private:
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<Lane> lane_;
+  OperationRef operation_;
+};
+
+}  // namespace peal::comm

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bytes of a file, in order, packed or not: content that starts with gzip's magic number is
+// unpacked (all its members), anything else passes through. The name of the file does not matter.
+//
+// Invariant: no byte is handed out that zlib has not unpacked without error, and memory grows only
+// by what the caller asks for, so a hostile file costs no more than its reader is ready to take.
+// Thread safety: none; one reader, one thread. REQUIRES: the content outlives the reader.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace peal::data {
+
+// The whole file as it lies on disk. Error: not there, not a file, or not readable (with the
+// system's reason).
+std::vector<std::uint8_t> read_file(const std::filesystem::path& path);
+
+class GzipReader {
+ public:
+  // `name` is what errors call the content.
+  GzipReader(std::span<const std::uint8_t> content, std::string_view name);
+  ~GzipReader();
+  GzipReader(const GzipReader&) = delete;
+  GzipReader& operator=(const GzipReader&) = delete;
+
+  // Fills `out` from the front and returns how many bytes it got: fewer than asked for only at the
+  // end. Error: a damaged gzip stream (bad code, bad checksum), or bytes after it that are not
+  // gzip.
+  std::size_t read(std::span<std::uint8_t> out);
+
+  // True once read() came to the end of a gzip stream that lacks its own end.
+  bool cut_short() const;
+
+ private:
+  struct Stream;
+  std::size_t inflate_into(std::span<std::uint8_t> out);
+
+  std::span<const std::uint8_t> rest_;
+  std::string name_;
+  std::unique_ptr<Stream> stream_;  // null: plain content
+  bool cut_short_ = false;
+};
+
+}  // namespace peal::data

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which samples a rank sees in an epoch, and in which order. The shard is a plan: a pure function
+// of (size, world, rank, options), so it can be tested over thousands of sizes, and ranks need no
+// word with each other to agree on it. The semantics are those of
+// torch.utils.data.DistributedSampler:
+//
+//   order  = a permutation of 0..size-1 drawn from seed + epoch (or 0, 1, 2, ... without shuffle)
+//   padded = order, and its head once more, as often as needed, up to a multiple of world
+//   shard  = padded[rank], padded[rank + world], padded[rank + 2 world], ...
+//
+// As ranks take turns, what all of them saw after k samples each is the first k·world of `order`:
+// global batches do not depend on the world size, and an epoch that was left in the middle can be
+// taken up by another number of ranks (`consumed`). Thread safety: shard() is pure; a
+// DistributedSampler is a value, written by one thread.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace peal::data {
+
+struct ShardOptions {
+  bool shuffle = true;
+  std::uint64_t seed = 0;  // equal on all ranks
+  std::int64_t epoch = 0;
+  // What happens where world does not divide the size. Neither: the head of the order is repeated,
+  // and every rank has ceil(size / world). drop_last: the tail goes unseen, and every rank has
+  // floor(size / world). exact: every sample once, so ranks differ by at most one, the lower ranks
+  // having more. Evaluation wants exact: padding counts some samples twice.
+  bool drop_last = false;
+  bool exact = false;
+  // How many samples all ranks together have seen of this epoch, under whatever world size.
+  std::int64_t consumed = 0;
+};
+
+// The samples of `rank`, in order. Error: world < 1, rank outside of 0..world-1, a negative size,
+// epoch or consumed, exact together with drop_last.
+std::vector<std::int64_t> shard(std::int64_t size, int world, int rank,
+                                const ShardOptions& options = {});
+
+// How many samples shard() returns, without drawing the order.
+std::int64_t shard_size(std::int64_t size, int world, int rank, const ShardOptions& options = {});
+
+// What a loader follows: the samples of the coming epoch, in order.
+class Sampler {
+ public:
+  virtual ~Sampler() = default;
+  virtual std::vector<std::int64_t> indices() const = 0;
+  virtual std::int64_t size() const = 0;  // of indices()
+};
+
+class DistributedSampler : public Sampler {
+ public:
+  // Errors as of shard().
+  DistributedSampler(std::int64_t size, int world, int rank, ShardOptions options = {});
+
+  // Call it before each epoch: without it, all epochs have the same order.
+  void set_epoch(std::int64_t epoch) { resume(epoch, 0); }
+  // Takes up an epoch of which all ranks together have seen `consumed` samples.
+  void resume(std::int64_t epoch, std::int64_t consumed);
+  // What a checkpoint stores as `consumed` after every rank took `taken` samples of indices(). At
+  // the end of an exact epoch ranks may differ by one: rank 0, which has the most, counts.
+  std::int64_t consumed_after(std::int64_t taken) const;
+
+  std::vector<std::int64_t> indices() const override;
+  std::int64_t size() const override;
+  const ShardOptions& options() const { return options_; }
+
+ private:
+  std::int64_t size_;
+  int world_, rank_;
+  ShardOptions options_;
+};
+
+}  // namespace peal::data

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// The main job: BasicNet on MNIST-like images, on as many ranks as the launcher starts.
+//
+//   launch/tools/peal-run -n 2 build/release/examples/05_train_mnist --data fashion --epochs 1
+//
+// Each rank trains on its own shard with DistributedDataParallel and evaluates its own part of the
+// test set; rank 0 reports. A checkpoint (--save) is written after each epoch, and --resume goes on
+// from it.
+#include <peal/autograd/core/log.h>
+#include <peal/autograd/core/trace.h>
+#include <peal/autograd/intra_op.h>
+#include <peal/autograd/ops/ops.h>
+#include <peal/data/loader.h>
+#include <peal/data/mnist.h>
+#include <peal/data/synthetic_digits.h>
+#include <peal/launch/job.h>
+#include <peal/launch/progress_bar.h>
+#include <peal/nn/checkpoint.h>
+#include <peal/nn/models/basic_net.h>
+#include <peal/nn/optim/adam.h>
+#include <peal/nn/parallel/ddp.h>
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+using namespace peal;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+const Clock::time_point program_start = Clock::now();
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+struct Options {
+  std::string data = "fashion", device = "cpu", save, resume, json;
+  int epochs = 1;
+  std::int64_t batch_size = 32, train_samples = 0;
+  double lr = 1e-3;
+  std::uint64_t seed = 0;
+  bool profile = false;
+};
+
+struct Epoch {
+  double loss = 0, seconds = 0, images_per_second = 0, exposed = 0, accuracy = 0;
+};
+
+std::pair<data::DatasetRef, data::DatasetRef> open_data(const Options& options) {
+  if (options.data == "fashion") return {data::fashion_mnist(true), data::fashion_mnist(false)};
+  if (options.data == "synthetic") {
+    const std::int64_t count = options.train_samples > 0 ? options.train_samples : 12000;
+    return {data::synthetic_digits(count, 1), data::synthetic_digits(2000, 2)};
+  }
+  return {data::mnist(options.data, true), data::mnist(options.data, false)};
+}
+
+// Parameters are drawn where the model is made.
+nn::BasicNet seeded_net(std::uint64_t seed) {
+  manual_seed(seed);
+  return {};
+}
+
+class Training {
+ public:
+  Training(launch::Job& job, const Options& options)
+      : job_(job), options_(options), device_(parse_device(options.device)) {
+    std::tie(train_, test_) = open_data(options);
+    net_.to(device_);
+    ddp_ = std::make_unique<nn::DistributedDataParallel>(net_, job.group_ref());
+    optimizer_ =
+        std::make_unique<nn::AdamW>(ddp_->parameters(), nn::AdamWOptions{.lr = options.lr});
+    // Ranks drop out different units: a stream of its own for each.
+    manual_seed(options.seed * 1000003 + static_cast<std::uint64_t>(job.rank()) + 1);
+    if (!options.resume.empty()) resume();
+    if (options.profile) context().trace = std::make_shared<Trace>();
+  }
+
+  void run() {
+    data::ShardOptions shard{.shuffle = true, .seed = options_.seed};
+    const auto sampler = std::make_shared<data::DistributedSampler>(train_->size(), job_.world(),
+                                                                    job_.rank(), shard);
+    data::DataLoader loader(train_, sampler, {.batch_size = options_.batch_size});
+    if (job_.is_main()) {
+      fmt::print("{} training and {} test images; {} rank(s) of batch {}, {} thread(s) each\n",
+                 train_->size(), test_->size(), job_.world(), options_.batch_size, num_threads());
+      std::fflush(stdout);
+    }
+    for (int epoch = first_epoch_; epoch < options_.epochs; ++epoch) {
+      sampler->set_epoch(epoch);
+      epochs_.push_back(train_epoch(loader, epoch));
+      epochs_.back().accuracy = evaluate();
+      if (job_.is_main()) report(epoch, epochs_.back());
+      if (!options_.save.empty()) save(epoch + 1);
+    }
+    if (job_.is_main() && options_.profile) {
+      fmt::print("\nms a step, rank 0:\n{}", context().trace->table(steps_));
+    }
+    if (job_.is_main() && !options_.json.empty()) write_json();
+  }
+
+ private:
+  Epoch train_epoch(data::DataLoader& loader, int epoch) {
+    launch::ProgressBar bar(concat("epoch ", epoch + 1), loader.size(), job_.is_main());
+    ddp_->train();
+    ddp_->reducer().reset_times();
+    const auto start = Clock::now();
+    double loss_sum = 0;
+    std::int64_t step = 0;
+    for (const data::Batch& batch : loader) {
+      optimizer_->zero_grad();
+      const Tensor loss = nll_loss((*ddp_)(batch.x.to(device_)), batch.y.to(device_));
+      loss.backward();
+      optimizer_->step();
+      loss_sum += loss.item<double>();
+      ++step;
+      if (++steps_ == 1 && job_.is_main()) {
+        fmt::print("first training step done {:.2f} s after the program's start\n",
+                   seconds_since(program_start));
+        std::fflush(stdout);
+      }
+      bar.update(step, fmt::format("loss {:.4f}", loss_sum / static_cast<double>(step)));
+    }
+    Epoch result;
+    const Tensor totals =
+        Tensor::from(std::vector<double>{loss_sum, static_cast<double>(step)}, {2});
+    job_.group().all_reduce(totals).wait();
+    result.loss = totals.data<double>()[0] / totals.data<double>()[1];
+    result.seconds = seconds_since(start);
+    result.images_per_second = static_cast<double>(train_->size()) / result.seconds;
+    result.exposed = ddp_->reducer().exposed_seconds() / result.seconds;
+    bar.finish(fmt::format("loss {:.4f}", result.loss));
+    return result;
+  }
+
+  // Every test image once: ranks take turns, and the counts are summed.
+  double evaluate() {
+    NoGrad guard;
+    ddp_->eval();
+    const auto sampler = std::make_shared<data::DistributedSampler>(
+        test_->size(), job_.world(), job_.rank(),
+        data::ShardOptions{.shuffle = false, .exact = true});
+    data::DataLoader loader(test_, sampler, {.batch_size = 250});
+    std::int64_t correct = 0;
+    for (const data::Batch& batch : loader) {
+      const auto guesses = argmax((*ddp_)(batch.x.to(device_)), 1).to_vector<std::int64_t>();
+      const auto classes = batch.y.to_vector<std::int64_t>();
+      for (std::size_t i = 0; i < classes.size(); ++i) correct += guesses[i] == classes[i];
+    }
+    const Tensor total = Tensor::scalar(correct);
+    job_.group().all_reduce(total).wait();
+    return static_cast<double>(total.item<std::int64_t>()) / static_cast<double>(test_->size());
+  }
+
+  void report(int epoch, const Epoch& result) const {
+    fmt::print(
+        "epoch {}: loss {:.4f}, test accuracy {:.2f} %, {:.1f} s, {:.0f} images/s, communication "
+        "exposed {:.1f} %\n",
+        epoch + 1, result.loss, result.accuracy * 100, result.seconds, result.images_per_second,
+        result.exposed * 100);
+    std::fflush(stdout);
+  }
+
+  // What a run must share with the one it goes on from, to be that run.
+  Metadata settings() const {
+    return {{"data", options_.data},
+            {"seed", std::to_string(options_.seed)},
+            {"world", std::to_string(job_.world())},
+            {"batch_size", std::to_string(options_.batch_size)}};
+  }
+
+  void save(int next_epoch) {
+    if (job_.is_main()) {
+      Metadata metadata = settings();
+      metadata["epoch"] = std::to_string(next_epoch);
+      nn::save_checkpoint(options_.save, *ddp_, *optimizer_, metadata);
+    }
+    job_.group().barrier().wait();
+  }
+
+  void resume() {
+    nn::Module& model = *ddp_;
+    const nn::Checkpoint checkpoint = nn::load_checkpoint(options_.resume, model, *optimizer_);
+    const auto saved = [&](const std::string& name) {
+      const auto found = checkpoint.metadata.find(name);
+      PEAL_CHECK(found != checkpoint.metadata.end(), options_.resume, ": it does not say its ",
+                 name, "; is it a checkpoint of this program?");
+      return found->second;
+    };
+    for (const auto& [name, here] : settings()) {
+      PEAL_CHECK(saved(name) == here, options_.resume, ": it was saved with ", name, " ",
+                 saved(name), ", and this run has ", here, "; go on with the same");
+    }
+    const std::string epoch = saved("epoch");
+    const auto [end, problem] =
+        std::from_chars(epoch.data(), epoch.data() + epoch.size(), first_epoch_);
+    PEAL_CHECK(problem == std::errc{} && end == epoch.data() + epoch.size(), options_.resume, ": '",
+               epoch, "' is no number of epochs");
+    PEAL_CHECK(first_epoch_ < options_.epochs, options_.resume, ": its run has ", first_epoch_,
+               " epochs behind it; ask for more with --epochs (now ", options_.epochs,
+               ", counted from the start)");
+    context().generator.offset = checkpoint.generator.offset;
+    optimizer_->set_lr(options_.lr);
+    if (job_.is_main()) log_info("going on after epoch ", first_epoch_, " of ", options_.resume);
+  }
+
+  void write_json() const {
+    nlohmann::json out;
+    out["world"] = job_.world();
+    out["batch_size"] = options_.batch_size;
+    out["seed"] = options_.seed;
+    out["data"] = options_.data;
+    for (const Epoch& epoch : epochs_) {
+      out["epochs"].push_back({{"loss", epoch.loss},
+                               {"test_accuracy", epoch.accuracy},
+                               {"seconds", epoch.seconds},
+                               {"images_per_second", epoch.images_per_second},
+                               {"exposed", epoch.exposed}});
+    }
+    std::ofstream file(options_.json);
+    file << out.dump(2) << '\n';
+    PEAL_CHECK(file.flush(), options_.json, ": cannot be written");
+  }
+
+  launch::Job& job_;
+  Options options_;
+  Device device_;
+  data::DatasetRef train_, test_;
+  nn::BasicNet net_ = seeded_net(options_.seed);
+  std::unique_ptr<nn::DistributedDataParallel> ddp_;
+  std::unique_ptr<nn::AdamW> optimizer_;
+  std::vector<Epoch> epochs_;
+  int first_epoch_ = 0;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app(
+      "Trains BasicNet on MNIST-like images; start it with peal-run or mpirun for several ranks.");
+  app.add_option("--data", options.data, "fashion, synthetic, or a folder with MNIST's IDX files")
+      ->capture_default_str();
+  app.add_option("--epochs", options.epochs, "how often the training set is gone through")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--batch-size", options.batch_size, "images a rank and step")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--lr", options.lr, "AdamW's learning rate")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--device", options.device, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--save", options.save, "checkpoint to write after each epoch (safetensors)");
+  app.add_option("--resume", options.resume, "checkpoint to go on from")->check(CLI::ExistingFile);
+  app.add_option("--seed", options.seed, "of parameters, order and dropout")->capture_default_str();
+  app.add_option("--train-samples", options.train_samples,
+                 "how many synthetic digits to draw (0: 12000)");
+  app.add_option("--json", options.json, "file for the figures");
+  app.add_flag("--profile", options.profile, "print a table of time by op");
+  CLI11_PARSE(app, argc, argv);
+  return launch::run_main([&](launch::Job& job) { Training(job, options).run(); });
+}

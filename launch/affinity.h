@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Affinity: which cores this rank may run on, how many threads an op should use, and whether the
+// launcher gave the rank far fewer cores than its share. mpirun -n 2 binds each rank to a single
+// core, even on a machine with 64: the training then runs, correct and thirty times too slow,
+// without a word.
+//
+// A core here is a physical core: the hardware threads of one core share its arithmetic units and
+// count once. Only cores() reads the machine; the rest is pure. Thread safety: free functions
+// without state.
+#pragma once
+
+#include <peal/launch/rank.h>
+
+#include <string>
+#include <vector>
+
+namespace peal::launch {
+
+// What this process sees of its node.
+struct Cores {
+  std::vector<int> cpus;  // the hardware threads that the process may run on, ascending
+  int allowed = 1;        // the cores those are on
+  int machine = 1;  // the cores that the machine, or the container, offers to all ranks together
+};
+
+// Reads the affinity of this process (the calling thread) and of process 1, which has all that the
+// machine or container offers, and a container's CPU quota (cgroup v2). A number it cannot read is
+// 1 at least.
+Cores cores();
+
+// Threads that an op should use on a rank: max(1, min(allowed, machine / local_world)). Bound to
+// its share a rank uses all of that; unbound it takes no more than its share, so that ranks don't
+// crowd each other out.
+int intra_op_threads(int allowed, int machine, int local_world);
+
+// 0-3,8: cpus in the kernel's list format, ascending.
+std::string cpu_list(const std::vector<int>& cpus);
+
+// One line for the log: rank 0 may use cpus 0-3 (4 of 64 cores), 4 threads an op.
+std::string binding_report(const Cores& cores, const Rank& rank, int threads);
+
+// Empty, or a warning with the flags to use: when a launcher bound the rank to at most half of its
+// share of the cores. Alone there is no launcher, and a subset (taskset) was meant.
+std::string binding_warning(const Cores& cores, const Rank& rank);
+
+}  // namespace peal::launch

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bootstrap: the only part of launch/ that knows MPI. A build without it has the same functions, of
+// which start_mpi is an Error. Thread safety: the main thread.
+#pragma once
+
+#include <peal/comm/process_group.h>
+
+#include <memory>
+#include <utility>
+
+namespace peal::launch {
+
+// True when the program called MPI_Init itself.
+bool mpi_was_started();
+// Starts MPI unless it was; true when this call did, and finish_mpi() is due.
+bool start_mpi();
+void finish_mpi();
+std::pair<int, int> mpi_world();  // rank and world of MPI_COMM_WORLD
+std::shared_ptr<comm::ProcessGroup> mpi_world_group();
+
+}  // namespace peal::launch

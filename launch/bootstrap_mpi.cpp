@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/transport/mpi/group.h>
+#include <peal/launch/bootstrap.h>
+
+#include <mpi.h>
+
+namespace peal::launch {
+
+bool mpi_was_started() {
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  return initialized != 0;
+}
+
+bool start_mpi() {
+  if (mpi_was_started()) return false;
+  // Only the training thread calls MPI, so the cheapest level that says so will do.
+  int provided = 0;
+  const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+  PEAL_CHECK(code == MPI_SUCCESS, "[launch] MPI_Init_thread failed with code ", code);
+  return true;
+}
+
+void finish_mpi() { MPI_Finalize(); }
+
+std::pair<int, int> mpi_world() {
+  int rank = 0, world = 1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &world);
+  return {rank, world};
+}
+
+std::shared_ptr<comm::ProcessGroup> mpi_world_group() { return comm::mpi_group(MPI_COMM_WORLD); }
+
+}  // namespace peal::launch

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/launch/bootstrap.h>
+
+namespace peal::launch {
+
+bool mpi_was_started() { return false; }
+
+bool start_mpi() {
+  fail(
+      "[launch] the environment says that there are several ranks, but this build has no MPI; "
+      "configure with -DPEAL_MPI=ON, or start the program alone");
+}
+
+void finish_mpi() {}
+std::pair<int, int> mpi_world() { return {0, 1}; }
+std::shared_ptr<comm::ProcessGroup> mpi_world_group() { return comm::ProcessGroup::alone(); }
+
+}  // namespace peal::launch

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/log.h>
+#include <peal/autograd/intra_op.h>
+#include <peal/launch/affinity.h>
+#include <peal/launch/bootstrap.h>
+#include <peal/launch/job.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+namespace peal::launch {
+
+Job::Job() : where_(discover([](const char* name) { return std::getenv(name); })) {
+  const bool ranks_expected =
+      where_.launcher != "alone" || mpi_was_started() || std::getenv("PMIX_RANK") != nullptr;
+  if (ranks_expected) {
+    started_mpi_ = start_mpi();
+    const auto [rank, world] = mpi_world();
+    check_world(where_, rank, world);
+    where_.rank = rank;
+    where_.world = world;
+    if (world > 1) context().log_tag = concat("rank ", rank);
+    group_ = mpi_world_group();
+  } else {
+    group_ = comm::ProcessGroup::alone();
+  }
+  // OMP_NUM_THREADS is the user's word; without it a rank takes its share.
+  const Cores here = cores();
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    set_num_threads(intra_op_threads(here.allowed, here.machine, where_.local_world));
+  }
+  report_binding();
+}
+
+void Job::report_binding() const {
+  const Cores here = cores();
+  const std::string warning = binding_warning(here, where_);
+  if (!warning.empty()) log_warning(warning);
+  constexpr int most_lines = 8;
+  const auto reports = group_->exchange(binding_report(here, where_, num_threads()));
+  if (!is_main() || world() == 1) return;
+  for (int r = 0; r < std::min(world(), most_lines); ++r)
+    log_info(reports[static_cast<std::size_t>(r)]);
+}
+
+Job::~Job() {
+  const bool failed = group_->poisoned() || std::uncaught_exceptions() > 0;
+  if (failed) {
+    group_->poison(concat("[launch] rank ", rank(), " was left by an exception"));
+    return;  // MPI's own shutdown would wait for ranks that may be gone
+  }
+  group_.reset();
+  if (started_mpi_) finish_mpi();
+}
+
+int run_main(const std::function<void(Job&)>& f) {
+  std::unique_ptr<Job> job;
+  try {
+    job = std::make_unique<Job>();
+    f(*job);
+    job->group().barrier().wait();  // nobody is done while another may still fail
+    job.reset();
+    return 0;
+  } catch (const std::exception& error) {
+    if (job) {
+      const std::string what = error.what();
+      job->group().poison(what.starts_with("[") ? what : concat("[rank ", job->rank(), "] ", what));
+    }
+    log_error(error.what());
+  }
+  // Neither MPI's shutdown nor static destructors may wait for ranks that are gone.
+  std::fflush(nullptr);
+  std::_Exit(1);
+}
+
+void rank0_first(comm::ProcessGroup& group, const std::function<void()>& f) {
+  std::exception_ptr error;
+  std::string message;
+  if (group.rank() == 0) {
+    try {
+      f();
+    } catch (const std::exception& caught) {
+      error = std::current_exception();
+      message = concat("!", caught.what());
+    }
+  }
+  const std::string said = group.exchange(message)[0];
+  if (error) std::rethrow_exception(error);
+  PEAL_CHECK(said.empty(), "rank0_first: rank 0 failed: ", said.substr(1));
+  if (group.rank() != 0) f();
+}
+
+}  // namespace peal::launch

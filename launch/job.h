@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Job: this process's part in a training run, as one object. It finds out which rank it is, starts
+// MPI where a launcher started ranks, gives ops their share of the cores, tags the log, and holds
+// the group over all ranks. A program started alone is a world of one and touches no MPI.
+//
+//   int main(int argc, char** argv) {
+//     return peal::launch::run_main([&](peal::launch::Job& job) {
+//       Tensor x = ones({4});
+//       job.group().all_reduce(x).wait();
+//     });
+//   }
+//
+// run_main turns what escapes into one log line, tells the other ranks, and ends the process with
+// 1: no rank is left waiting for one that is gone. Thread safety: the main thread makes and ends
+// it.
+#pragma once
+
+#include <peal/comm/process_group.h>
+#include <peal/launch/rank.h>
+
+#include <functional>
+#include <memory>
+
+namespace peal::launch {
+
+class Job {
+ public:
+  // Error where the environment and MPI disagree (check_world), or the build has no MPI but the
+  // environment says that there are several ranks.
+  Job();
+  // Collective after success. After a failure on any rank it waits for nobody.
+  ~Job();
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  comm::ProcessGroup& group() const { return *group_; }
+  const std::shared_ptr<comm::ProcessGroup>& group_ref() const { return group_; }
+  const Rank& where() const { return where_; }
+  int rank() const { return where_.rank; }
+  int world() const { return where_.world; }
+  bool is_main() const { return where_.rank == 0; }
+
+ private:
+  void report_binding() const;
+
+  Rank where_;
+  bool started_mpi_ = false;
+  std::shared_ptr<comm::ProcessGroup> group_;
+};
+
+// Makes a Job and runs f. The exit status: 0, or 1 after an error that was logged.
+int run_main(const std::function<void(Job&)>& f);
+
+// Rank 0 runs f alone (to download, to unpack, to build a vocabulary), then the others, who find
+// its work done. If it throws on rank 0, every rank throws. A world of one runs it once.
+void rank0_first(comm::ProcessGroup& group, const std::function<void()>& f);
+
+}  // namespace peal::launch

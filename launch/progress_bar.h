@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// ProgressBar: a live line on stderr for people at a terminal; elsewhere a plain line every tenth
+// of the way, so that log files stay readable. Silent unless `shown` (rank 0). Thread safety: one
+// thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace peal::launch {
+
+class ProgressBar {
+ public:
+  ProgressBar(std::string title, std::int64_t total, bool shown);
+  // `done` of total; `note` stands at the end of the line. Redraws at most ten times a second.
+  void update(std::int64_t done, const std::string& note);
+  // Leaves the full bar on the screen.
+  void finish(const std::string& note);
+
+ private:
+  void draw(std::int64_t done, const std::string& note, bool last);
+
+  std::string title_;
+  std::int64_t total_;
+  bool shown_, terminal_;
+  std::chrono::steady_clock::time_point start_, drawn_{};
+  std::int64_t tenth_ = 0;
+};
+
+}  // namespace peal::launch

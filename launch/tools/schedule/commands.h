@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What peal-schedule can do. Each command prints to stdout, writes the files it is asked for, and
+// returns the exit status: 0, or 1 where a schedule is not right. Throw Error for what cannot be
+// asked.
+
+#include <peal/comm/simulate.h>
+#include <peal/launch/tools/schedule/world.h>
+
+#include <string>
+#include <vector>
+
+namespace peal::launch {
+
+// Links in the terms of the command line; a machine is made of them for each world.
+struct MachineOptions {
+  double latency_us = 2, inside_latency_us = 0.5;
+  double gap_us = 0.2;                              // between two messages of a rank
+  double gigabytes = 12.5, inside_gigabytes = 25;   // a second, of one message
+  double adapter_gigabytes = 0, bus_gigabytes = 0;  // a second, of all of a node; 0: no limit
+  double reduce_gigabytes = 20, copy_gigabytes = 40;
+  int node_size = 0;  // 0: a rank is a node
+  int ports = 1;
+  std::vector<std::string> stragglers;  // rank:late_us:slowdown
+  double jitter = 0;
+  std::uint64_t seed = 1;
+
+  comm::Machine machine(int ranks) const;
+};
+
+struct ShowOptions {
+  std::string algorithm;
+  int ranks = 4, root = 0;
+  std::int64_t count = -1;  // -1: two elements a block
+  std::int64_t chunk = 0;
+  bool verify = false, cost = false, simulate = false;
+  std::string draw, timeline, trace;  // files
+  MachineOptions machine;
+
+  World world(comm::Collective what) const;
+};
+
+int list();
+int show(comm::Collective what, const ShowOptions& options);
+int explain(comm::Collective what, const ShowOptions& options, int rank);
+
+// Damages: drop, shift, peer, count, twice, merge, swap; empty: any.
+int break_schedule(comm::Collective what, const ShowOptions& options, const std::string& how,
+                   std::uint64_t seed);
+
+struct VerifyOptions {
+  std::string only;  // a collective, or empty for all
+  std::vector<int> ranks;
+  int threads = 1;
+};
+int verify_all(const VerifyOptions& options);
+
+struct CompareOptions {
+  std::vector<std::string> algorithms;  // empty: all
+  std::vector<int> ranks;
+  std::vector<std::int64_t> bytes;
+  std::int64_t chunk = 0;
+  std::string plot;
+  MachineOptions machine;
+};
+int compare(comm::Collective what, const CompareOptions& options);
+
+void write_file(const std::string& path, const std::string& text);
+
+// A line a name, over sizes in bytes; both axes are logarithmic.
+struct Curve {
+  std::string name;
+  std::vector<double> seconds;
+};
+struct Plot {
+  std::string title;
+  std::vector<std::int64_t> bytes;
+  std::vector<Curve> curves;
+};
+std::string svg(const std::vector<Plot>& plots);
+
+}  // namespace peal::launch

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <peal/autograd/core/error.h>
+#include <peal/launch/tools/schedule/world.h>
+
+#include <charconv>
+#include <utility>
+
+namespace peal::launch {
+
+using comm::Collective;
+using comm::Entry;
+
+bool has_root(Collective what) {
+  return what == Collective::reduce || what == Collective::broadcast ||
+         what == Collective::gather || what == Collective::scatter;
+}
+bool has_in_place(Collective what) { return what != Collective::all_to_all; }
+bool is_pipelined(const Entry& entry) {
+  return entry.name == "chain" || entry.name == "double_tree";
+}
+bool sees_nodes(const Entry& entry) { return entry.name == "hierarchical"; }
+
+std::vector<comm::Program> World::programs(const Entry& entry) const {
+  std::vector<comm::Program> all;
+  for (int rank = 0; rank < ranks; ++rank) all.push_back(plan(entry, problem(rank)));
+  return all;
+}
+
+std::string World::text(const Entry& entry) const {
+  std::int64_t n = 0;
+  for (const std::int64_t count : counts) n += count;
+  if (what == Collective::all_to_all) n /= ranks;
+  std::string all =
+      fmt::format("{} by {}, {} ranks, {} elements", name(what), entry.name, ranks, n);
+  if (has_root(what)) all += fmt::format(", root {}", root);
+  if (chunk > 0) all += fmt::format(", chunks of {}", chunk);
+  if (nodes.node.back() > 0) all += fmt::format(", {} nodes", nodes.node.back() + 1);
+  return all;
+}
+
+World make_world(Collective what, int ranks, std::int64_t n, int node_size, int root,
+                 std::int64_t chunk) {
+  World world{what, ranks, root, chunk, {}, {}};
+  for (int r = 0; r < ranks; ++r) world.nodes.node.push_back(node_size > 0 ? r / node_size : 0);
+  if (what == Collective::barrier) return world;
+  const bool whole =
+      what == Collective::all_reduce || what == Collective::reduce || what == Collective::broadcast;
+  if (whole) {
+    world.counts = {n};
+    return world;
+  }
+  const auto block = comm::Blocks::balanced(n, ranks);
+  for (int row = 0; row < (what == Collective::all_to_all ? ranks : 1); ++row) {
+    for (int r = 0; r < ranks; ++r) world.counts.push_back(block[r].count);
+  }
+  return world;
+}
+
+Collective collective_named(std::string_view wanted) {
+  std::string all;
+  for (const Collective what : collectives) {
+    if (name(what) == wanted) return what;
+    all += fmt::format(" {}", name(what));
+  }
+  fail(fmt::format("there is no collective '{}'; there are:{}", wanted, all));
+}
+
+std::vector<Entry> all_algorithms() {
+  std::vector<Entry> all(comm::algorithms().begin(), comm::algorithms().end());
+  all.insert(all.end(), comm::one_sided_algorithms().begin(), comm::one_sided_algorithms().end());
+  return all;
+}
+
+Entry entry_named(Collective what, std::string_view wanted) {
+  std::string all;
+  for (const Entry& entry : all_algorithms()) {
+    if (entry.what != what) continue;
+    if (entry.name == wanted) return entry;
+    all += fmt::format(" {}", entry.name);
+  }
+  fail(fmt::format("{} has no algorithm '{}'; it has:{}", name(what), wanted, all));
+}
+
+void check_supports(const Entry& entry, int ranks) {
+  PEAL_CHECK(ranks >= 1, "expected at least one rank, got ", ranks);
+  PEAL_CHECK(entry.supports(ranks), name(entry.what), " by ", entry.name, " has no plan for ",
+             ranks, " ranks: it needs a power of two");
+}
+
+namespace {
+
+std::int64_t parse_size(std::string_view text, std::string_view whole) {
+  std::int64_t value = -1;
+  const char* end = text.data() + text.size();
+  auto [at, problem] = std::from_chars(text.data(), end, value);
+  for (const auto& [letter, shift] : {std::pair('K', 10), {'M', 20}, {'G', 30}}) {
+    if (problem == std::errc{} && at + 1 == end && *at == letter) {
+      value <<= shift;
+      ++at;
+    }
+  }
+  PEAL_CHECK(problem == std::errc{} && at == end && value >= 0, "expected a number, got '", text,
+             "' in '", whole, "'");
+  return value;
+}
+
+// Calls with both ends of each range, apart by commas.
+template <class Range>
+void for_ranges(std::string_view text, Range range) {
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view part = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
+    const auto dash = part.find('-');
+    const std::int64_t first = parse_size(part.substr(0, dash), text);
+    range(first, dash == std::string_view::npos ? first : parse_size(part.substr(dash + 1), text));
+  }
+}
+
+}  // namespace
+
+std::vector<int> parse_ranks(std::string_view text) {
+  std::vector<int> ranks;
+  for_ranges(text, [&](std::int64_t first, std::int64_t last) {
+    PEAL_CHECK(first >= 1 && last <= 1 << 20, "expected 1 to 1048576 ranks, got '", text, "'");
+    for (std::int64_t r = first; r <= last; ++r) ranks.push_back(static_cast<int>(r));
+  });
+  return ranks;
+}
+
+std::vector<std::int64_t> parse_sizes(std::string_view text) {
+  std::vector<std::int64_t> sizes;
+  for_ranges(text, [&](std::int64_t first, std::int64_t last) {
+    PEAL_CHECK(first >= 1, "expected sizes of at least 1, got '", text, "'");
+    for (std::int64_t size = first; size <= last; size *= 2) sizes.push_back(size);
+  });
+  return sizes;
+}
+
+std::string bytes_text(std::int64_t bytes) {
+  if (bytes >= 1 << 20 && bytes % (1 << 20) == 0) return fmt::format("{} MiB", bytes >> 20);
+  if (bytes >= 1 << 10 && bytes % (1 << 10) == 0) return fmt::format("{} KiB", bytes >> 10);
+  return fmt::format("{} B", bytes);
+}
+
+std::string seconds_text(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.2f} us", seconds * 1e6);
+  return seconds < 1 ? fmt::format("{:.3f} ms", seconds * 1e3) : fmt::format("{:.3f} s", seconds);
+}
+
+}  // namespace peal::launch

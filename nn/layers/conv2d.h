@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conv2d: cross-correlation over images, as PyTorch's. Thread safety: as of Module.
+#pragma once
+
+#include <peal/autograd/ops/convolution.h>
+#include <peal/nn/layers/pair.h>
+#include <peal/nn/module.h>
+
+namespace peal::nn {
+
+struct Conv2dSettings {
+  Pair stride = 1;
+  Pair padding = 0;
+  Pair dilation = 1;
+  std::int64_t groups = 1;
+  bool bias = true;
+};
+
+class Conv2d : public Module {
+ public:
+  // weight [out, in / groups, kernel height, kernel width] and bias [out], both uniform in
+  // +-1/sqrt(in / groups * kernel height * kernel width), drawn in this order.
+  //   Conv2d(64, 128, 3, {.stride = 2, .padding = 1, .bias = false})
+  Conv2d(std::int64_t in, std::int64_t out, Pair kernel, const Conv2dSettings& settings = {});
+
+  // x [N, in, H, W] -> [N, out, H', W'] (sizes: autograd/ops/convolution.h).
+  Tensor forward(const Tensor& x) override;
+
+  Tensor weight, bias;  // bias is undefined where there is none
+
+ private:
+  Conv2dOptions options_;
+};
+
+}  // namespace peal::nn

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flatten: dimensions start_dim and later become one. Thread safety: as of Module.
+#pragma once
+
+#include <peal/autograd/ops/shape.h>
+#include <peal/nn/module.h>
+
+namespace peal::nn {
+
+class Flatten : public Module {
+ public:
+  explicit Flatten(int start_dim = 1) : start_dim_(start_dim) {}
+
+  // [N, ...] -> [N, product of the others], unless start_dim says otherwise.
+  Tensor forward(const Tensor& x) override { return flatten(x, start_dim_); }
+
+ private:
+  int start_dim_;
+};
+
+}  // namespace peal::nn

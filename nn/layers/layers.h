@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every layer at once.
+#pragma once
+
+#include <peal/nn/layers/activation.h>
+#include <peal/nn/layers/attention.h>
+#include <peal/nn/layers/conv2d.h>
+#include <peal/nn/layers/dropout.h>
+#include <peal/nn/layers/embedding.h>
+#include <peal/nn/layers/flatten.h>
+#include <peal/nn/layers/linear.h>
+#include <peal/nn/layers/norm.h>
+#include <peal/nn/layers/pooling.h>
+#include <peal/nn/layers/sequential.h>

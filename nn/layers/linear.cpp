@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/ops/matmul.h>
+#include <peal/nn/init.h>
+#include <peal/nn/layers/linear.h>
+
+namespace peal::nn {
+
+Linear::Linear(std::int64_t in, std::int64_t out, bool with_bias) {
+  PEAL_CHECK(in > 0 && out > 0, "Linear: sizes must be positive, got ", in, " and ", out);
+  weight = add_parameter("weight", init::uniform({out, in}, init::fan_in_bound({out, in})));
+  if (with_bias) bias = add_parameter("bias", init::uniform({out}, init::fan_in_bound({out, in})));
+}
+
+Tensor Linear::forward(const Tensor& x) { return linear(x, weight, bias); }
+
+}  // namespace peal::nn

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/factory.h>
+#include <peal/nn/layers/norm.h>
+
+namespace peal::nn {
+
+LayerNorm::LayerNorm(const Shape& shape, const LayerNormSettings& settings)
+    : shape_(shape), eps_(settings.eps) {
+  PEAL_CHECK(shape.dim() > 0 && shape.numel() > 0, "LayerNorm: sizes must be positive, got ",
+             shape);
+  if (!settings.affine) return;
+  weight = add_parameter("weight", ones(shape));
+  bias = add_parameter("bias", Tensor::zeros(shape));
+}
+
+Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, shape_, weight, bias, eps_); }
+
+BatchNorm::BatchNorm(std::int64_t channels, const BatchNormSettings& settings)
+    : settings_(settings) {
+  PEAL_CHECK(channels > 0, "BatchNorm: channels must be positive, got ", channels);
+  if (settings.affine) {
+    weight = add_parameter("weight", ones({channels}));
+    bias = add_parameter("bias", Tensor::zeros({channels}));
+  }
+  if (settings.track) {
+    running_mean = add_buffer("running_mean", Tensor::zeros({channels}));
+    running_var = add_buffer("running_var", ones({channels}));
+    num_batches_tracked = add_buffer("num_batches_tracked", Tensor::zeros({}, DType::i64));
+  }
+}
+
+Tensor BatchNorm::normalised(const Tensor& x) {
+  const bool on = training();
+  const Tensor y =
+      batch_norm(x, running_mean, running_var, weight, bias,
+                 {.training = on, .momentum = settings_.momentum, .eps = settings_.eps});
+  if (on && num_batches_tracked.defined()) {
+    add_(num_batches_tracked, ones({}, DType::i64, num_batches_tracked.device()));
+  }
+  return y;
+}
+
+Tensor BatchNorm1d::forward(const Tensor& x) {
+  PEAL_CHECK(x.dim() == 2 || x.dim() == 3, "BatchNorm1d: expected [N, C] or [N, C, L], got shape ",
+             x.shape());
+  return normalised(x);
+}
+
+Tensor BatchNorm2d::forward(const Tensor& x) {
+  PEAL_CHECK(x.dim() == 4, "BatchNorm2d: expected [N, C, H, W], got shape ", x.shape());
+  return normalised(x);
+}
+
+}  // namespace peal::nn

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Normalisations (autograd/ops/norm.h has the formulas). Thread safety: as of Module.
+#pragma once
+
+#include <peal/autograd/ops/norm.h>
+#include <peal/nn/module.h>
+
+namespace peal::nn {
+
+struct LayerNormSettings {
+  double eps = 1e-5;
+  bool affine = true;  // with a weight of ones and a bias of zeros, both of the normalised shape
+};
+
+// Over the last dimensions, whose sizes are `shape`.
+class LayerNorm : public Module {
+ public:
+  explicit LayerNorm(const Shape& shape, const LayerNormSettings& settings = {});
+  explicit LayerNorm(std::int64_t width, const LayerNormSettings& settings = {})
+      : LayerNorm(Shape{width}, settings) {}
+
+  Tensor forward(const Tensor& x) override;
+
+  Tensor weight, bias;
+
+ private:
+  Shape shape_;
+  double eps_;
+};
+
+struct BatchNormSettings {
+  double eps = 1e-5;
+  double momentum = 0.1;  // the running statistics' share of the new
+  bool affine = true;     // with a weight of ones and a bias of zeros, both [channels]
+  bool track = true;      // with running_mean, running_var and num_batches_tracked
+};
+
+// What the two below share: normalises by channel, with the batch's statistics while training and
+// with the running ones in evaluation.
+class BatchNorm : public Module {
+ public:
+  Tensor weight, bias, running_mean, running_var, num_batches_tracked;
+
+ protected:
+  BatchNorm(std::int64_t channels, const BatchNormSettings& settings);
+  Tensor normalised(const Tensor& x);
+
+ private:
+  BatchNormSettings settings_;
+};
+
+// x [N, C] or [N, C, L].
+class BatchNorm1d : public BatchNorm {
+ public:
+  explicit BatchNorm1d(std::int64_t channels, const BatchNormSettings& settings = {})
+      : BatchNorm(channels, settings) {}
+  Tensor forward(const Tensor& x) override;
+};
+
+// x [N, C, H, W].
+class BatchNorm2d : public BatchNorm {
+ public:
+  explicit BatchNorm2d(std::int64_t channels, const BatchNormSettings& settings = {})
+      : BatchNorm(channels, settings) {}
+  Tensor forward(const Tensor& x) override;
+};
+
+}  // namespace peal::nn

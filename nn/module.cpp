@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/grad_slot.h>
+#include <peal/nn/module.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <type_traits>
+#include <typeinfo>
+#include <unordered_map>
+#include <unordered_set>
+
+#include <cxxabi.h>
+
+namespace peal::nn {
+
+struct Module::Body {
+  NamedTensors parameters, buffers;
+  std::vector<std::pair<std::string, std::shared_ptr<Module>>> children;
+  std::vector<std::pair<std::uint64_t, PreHook>> pre_hooks;
+  std::vector<std::pair<std::uint64_t, Hook>> hooks;
+  std::uint64_t next_hook = 1;
+  bool training = true;
+
+  // visit(prefix, module, body) for a module and all below it, parents first; the prefix ends in a
+  // dot.
+  template <class F>
+  static void walk(const Module& module, const std::string& prefix, F&& visit) {
+    Body& body = module.body();
+    visit(prefix, module, body);
+    for (const auto& [name, child] : body.children) walk(*child, prefix + name + ".", visit);
+  }
+  // The tensors of `list` (parameters or buffers) of a module and all below it, each once.
+  static NamedTensors distinct(const Module& module, NamedTensors Body::*list) {
+    NamedTensors all;
+    std::unordered_set<const TensorBody*> seen;
+    walk(module, "", [&](const std::string& prefix, const Module&, Body& body) {
+      for (const auto& [name, tensor] : body.*list) {
+        if (seen.insert(&tensor.body()).second) all.emplace_back(prefix + name, tensor);
+      }
+    });
+    return all;
+  }
+  // The place of a direct child, or null.
+  std::shared_ptr<Module> place(std::string_view name) const {
+    for (const auto& [own, child] : children) {
+      if (own == name) return child;
+    }
+    return nullptr;
+  }
+  // The place of the child at a path from `module`.
+  static std::shared_ptr<Module> find(const Module& module, std::string_view path) {
+    Body* body = &module.body();
+    std::string_view rest = path;
+    while (true) {
+      const std::string_view name = rest.substr(0, rest.find('.'));
+      const std::shared_ptr<Module> child = body->place(name);
+      if (!child) {
+        std::string names;
+        for (const auto& [own, other] : body->children) names += (names.empty() ? "" : ", ") + own;
+        PEAL_CHECK(false, module.class_name(), ": no child '", path, "': '", name,
+                   "' is not one of: ", names.empty() ? "(none)" : names);
+      }
+      if (name.size() == rest.size()) return child;
+      rest.remove_prefix(name.size() + 1);
+      body = &child->body();
+    }
+  }
+};
+
+namespace {
+
+void check_name(const Module& module, std::string_view name, bool taken) {
+  PEAL_CHECK(!name.empty() && name.find('.') == std::string_view::npos, module.class_name(),
+             ": a name must not be empty or have a dot, got '", name, "'");
+  PEAL_CHECK(!taken, module.class_name(), ": '", name, "' is registered already");
+}
+
+bool has_name(const NamedTensors& list, std::string_view name) {
+  return std::any_of(list.begin(), list.end(),
+                     [&](const auto& entry) { return entry.first == name; });
+}
+
+// The same elements as another floating type.
+Tensor converted(const Tensor& from, DType dtype) {
+  const Tensor here = from.to(Device{});
+  const Tensor out = Tensor::empty(here.shape(), dtype, Device{});
+  visit(here.dtype(), [&]<class From>() {
+    const From* in = here.data<From>();
+    visit(dtype, [&]<class To>() {
+      using Middle = std::conditional_t<std::is_same_v<From, double>, double, float>;
+      To* to = out.data<To>();
+      for (std::int64_t i = 0; i < here.numel(); ++i)
+        to[i] = static_cast<To>(static_cast<Middle>(in[i]));
+    });
+  });
+  return out.to(from.device());
+}
+
+// The handle and all its copies look at `value` from now on.
+void become(const Tensor& tensor, const Tensor& value) {
+  TensorBody& body = tensor.body();
+  body.storage = value.storage();
+  body.at = value.body().at;
+  body.dtype = value.dtype();
+  if (body.slot) body.slot = std::make_shared<GradSlot>(body.shape, body.dtype, value.device());
+}
+
+}  // namespace
+
+Module::Module() : body_(std::make_shared<Body>()) {}
+
+Tensor Module::forward(const Tensor& x) {
+  PEAL_CHECK(concrete_ != nullptr, class_name(),
+             " has no forward(const Tensor&): it takes other "
+             "arguments, or this is a copy made through a Module&");
+  return concrete_->forward(x);
+}
+
+Tensor Module::operator()(const Tensor& x) {
+  Module& here = target();
+  if (here.body_->pre_hooks.empty() && here.body_->hooks.empty()) return here.forward(x);
+  const std::shared_ptr<Body> keep = here.body_;  // a hook may replace this module
+  Tensor input = x;
+  // Over copies: a hook may add or remove hooks, which counts from the next call on.
+  const auto pre_hooks = keep->pre_hooks;
+  const auto hooks = keep->hooks;
+  for (const auto& [id, hook] : pre_hooks) {
+    if (const Tensor other = hook(here, input); other.defined()) input = other;
+  }
+  Tensor output = here.forward(input);
+  for (const auto& [id, hook] : hooks) {
+    if (const Tensor other = hook(here, input, output); other.defined()) output = other;
+  }
+  return output;
+}
+
+std::shared_ptr<Module> Module::add_child(std::string name, Module child) {
+  Body& here = body();
+  check_name(*this, name,
+             has_name(here.parameters, name) || has_name(here.buffers, name) ||
+                 here.place(name) != nullptr);
+  child.slot_ = nullptr;
+  auto slot = std::make_shared<Module>(std::move(child));
+  here.children.emplace_back(std::move(name), slot);
+  return slot;
+}
+
+Tensor Module::add_parameter(std::string name, Tensor value) {
+  Body& here = body();
+  check_name(*this, name,
+             has_name(here.parameters, name) || has_name(here.buffers, name) || here.place(name));
+  value.set_requires_grad();
+  return here.parameters.emplace_back(std::move(name), std::move(value)).second;
+}
+
+Tensor Module::add_buffer(std::string name, Tensor value) {
+  Body& here = body();
+  check_name(*this, name,
+             has_name(here.parameters, name) || has_name(here.buffers, name) || here.place(name));
+  PEAL_CHECK(value.defined(), class_name(), ": buffer '", name, "' has no value");
+  return here.buffers.emplace_back(std::move(name), std::move(value)).second;
+}
+
+NamedTensors Module::named_parameters() const { return Body::distinct(*this, &Body::parameters); }
+
+NamedTensors Module::named_buffers() const { return Body::distinct(*this, &Body::buffers); }
+
+std::vector<Tensor> Module::parameters() const {
+  std::vector<Tensor> all;
+  for (auto& [name, parameter] : named_parameters()) all.push_back(std::move(parameter));
+  return all;
+}
+
+std::vector<std::pair<std::string, Module>> Module::named_modules() const {
+  std::vector<std::pair<std::string, Module>> all;
+  std::unordered_set<const Body*> seen{&body()};
+  Body::walk(*this, "", [&](std::string prefix, const Module& module, Body& body) {
+    if (!seen.insert(&body).second) return;
+    prefix.pop_back();
+    all.emplace_back(std::move(prefix), module);
+  });
+  return all;
+}
+
+std::vector<std::pair<std::string, Module>> Module::named_children() const {
+  std::vector<std::pair<std::string, Module>> all;
+  for (const auto& [name, child] : body().children) all.emplace_back(name, *child);
+  return all;
+}
+
+std::size_t Module::child_count() const { return body().children.size(); }
+
+Module& Module::child_at(std::size_t i) { return *body().children.at(i).second; }
+
+Module Module::child(std::string_view path) const { return *Body::find(*this, path); }
+
+void Module::replace_child(std::string_view path, Module module) {
+  Module& place = *Body::find(*this, path);
+  module.slot_ = nullptr;
+  place = module;
+}
+
+std::string Module::class_name() const {
+  const Module& here = target();
+  const Module& object = here.concrete_ ? *here.concrete_ : here;
+  const char* mangled = typeid(object).name();
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> name(
+      abi::__cxa_demangle(mangled, nullptr, nullptr, &status), &std::free);
+  return status == 0 ? name.get() : mangled;
+}
+
+NamedTensors Module::state_dict() const {
+  NamedTensors state;
+  Body::walk(*this, "", [&](const std::string& prefix, const Module&, Body& body) {
+    for (const NamedTensors* list : {&body.parameters, &body.buffers}) {
+      for (const auto& [name, tensor] : *list) state.emplace_back(prefix + name, tensor.detach());
+    }
+  });
+  return state;
+}
+
+void Module::load_state_dict(const NamedTensors& state, bool strict) {
+  std::unordered_map<std::string_view, const Tensor*> given;
+  for (const auto& [name, tensor] : state) given.emplace(name, &tensor);
+  std::vector<std::string> faults;
+  std::vector<std::pair<Tensor, Tensor>> copies;  // to, from
+  for (const auto& [name, own] : state_dict()) {
+    const auto found = given.find(name);
+    if (found == given.end()) {
+      if (strict) faults.push_back(concat("missing: ", name, " ", own.dtype(), " ", own.shape()));
+      continue;
+    }
+    const Tensor& from = *found->second;
+    if (from.shape() != own.shape()) {
+      faults.push_back(
+          concat("wrong shape: ", name, ": expected ", own.shape(), ", got ", from.shape()));
+    } else if (from.dtype() != own.dtype() &&
+               !(is_floating(from.dtype()) && is_floating(own.dtype()))) {
+      faults.push_back(
+          concat("wrong type: ", name, ": expected ", own.dtype(), ", got ", from.dtype()));
+    } else {
+      copies.emplace_back(own, from);
+    }
+    given.erase(found);
+  }
+  if (strict) {
+    for (const auto& [name, tensor] : state) {
+      if (given.contains(name)) {
+        faults.push_back(concat("unexpected: ", name, " ", tensor.dtype(), " ", tensor.shape()));
+      }
+    }
+  }
+  if (!faults.empty()) {
+    std::string message = concat("load_state_dict: ", class_name(), ": ", faults.size(),
+                                 faults.size() == 1 ? " difference" : " differences");
+    for (const std::string& fault : faults) message += "\n  " + fault;
+    fail(std::move(message));
+  }
+  for (const auto& [own, from] : copies) {
+    own.copy_(from.dtype() == own.dtype() ? from : converted(from, own.dtype()));
+  }
+}
+
+void Module::train(bool on) {
+  Body::walk(*this, "", [&](const std::string&, const Module&, Body& body) { body.training = on; });
+}
+
+bool Module::training() const { return body().training; }
+
+void Module::zero_grad() {
+  for (const Tensor& parameter : parameters()) parameter.zero_grad();
+}
+
+void Module::requires_grad_(bool wanted) {
+  for (const Tensor& parameter : parameters()) parameter.set_requires_grad(wanted);
+}
+
+namespace {
+
+// A wrapper holds on to gradient slots, which a conversion replaces.
+void check_not_wrapped(const Module& module) {
+  for (const auto& [name, tensor] : module.named_parameters()) {
+    PEAL_CHECK(!tensor.requires_grad() || !tensor.grad_slot().has_final_hook(), "to: ", name,
+               " belongs to a distributed wrapper; convert the model before it is wrapped");
+  }
+}
+
+}  // namespace
+
+void Module::to(DType dtype) {
+  check_not_wrapped(*this);
+  PEAL_CHECK(is_floating(dtype), "to: a model is converted to a floating type, got ", dtype);
+  for (const NamedTensors& list : {named_parameters(), named_buffers()}) {
+    for (const auto& [name, tensor] : list) {
+      if (is_floating(tensor.dtype()) && tensor.dtype() != dtype) {
+        become(tensor, converted(tensor, dtype));
+      }
+    }
+  }
+}
+
+void Module::to(Device device) {
+  check_not_wrapped(*this);
+  for (const NamedTensors& list : {named_parameters(), named_buffers()}) {
+    for (const auto& [name, tensor] : list) {
+      if (tensor.device() != device) become(tensor, tensor.to(device));
+    }
+  }
+}
+
+std::uint64_t Module::add_pre_hook(PreHook hook) {
+  Body& here = body();
+  here.pre_hooks.emplace_back(here.next_hook, std::move(hook));
+  return here.next_hook++;
+}
+
+std::uint64_t Module::add_hook(Hook hook) {
+  Body& here = body();
+  here.hooks.emplace_back(here.next_hook, std::move(hook));
+  return here.next_hook++;
+}
+
+void Module::remove_hook(std::uint64_t id) {
+  const auto is_it = [id](const auto& entry) { return entry.first == id; };
+  std::erase_if(body().pre_hooks, is_it);
+  std::erase_if(body().hooks, is_it);
+}
+
+}  // namespace peal::nn

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Module: a part of a model; it owns parameters, buffers and child modules, each by name.
+//
+// A module is a handle: copies share its parameters, buffers, children, hooks and mode (not the
+// plain members of a class derived from it: those are copied, as of any value). So layers are
+// written and passed by value, and a plain `Module` made from a derived class holds that class.
+// Whoever keeps a module takes it as `Module` by value (a copy made through a `Module&` would be of
+// the base alone, and its forward an error).
+//
+//   struct Net : nn::Module {
+//     nn::Linear fc1 = add("fc1", nn::Linear(784, 128));
+//     nn::Linear fc2 = add("fc2", nn::Linear(128, 10));
+//     Tensor scale = add_parameter("scale", ones({10}));
+//     Tensor forward(const Tensor& x) override { return fc2(relu(fc1(x))) * scale; }
+//   };
+//   Net net;
+//   Tensor y = net(x);                     // runs hooks, then forward
+//   nn::Module any = net;                  // the same parameters; any(x) calls Net::forward
+//   for (auto& [name, p] : net.named_parameters()) ...  // scale, fc1.weight, fc1.bias, fc2.weight,
+//   ...
+//
+// The tensors registered are the module's for good: others write into them or rebind them, nobody
+// assigns another tensor to the member `scale`. A child can be replaced by another module
+// (replace_child); the handle that add() returned then stands for the new one, so `fc1(x)` above
+// calls it. `forward` with one tensor is virtual; a module with another signature has a plain
+// method for it, which runs no hooks. Names and order are PyTorch's: a module's own tensors first,
+// then those of its children, all in order of registration, joined by dots.
+//
+// Thread safety: a module belongs to one thread at a time.
+#pragma once
+
+#include <peal/autograd/core/safetensors.h>
+#include <peal/autograd/core/tensor.h>
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace peal::nn {
+
+class Module;
+
+template <class M>
+concept ModuleType = std::derived_from<M, Module> && !std::same_as<M, Module>;
+
+class Module {
+ public:
+  // Before forward: gets the input, returns another or an undefined tensor to keep it. After
+  // forward: gets input and output, and likewise returns an output. A hook gets the module as an
+  // argument because one that captured it would keep it alive for ever.
+  using PreHook = std::function<Tensor(Module& module, const Tensor& input)>;
+  using Hook = std::function<Tensor(Module& module, const Tensor& input, const Tensor& output)>;
+
+  Module();
+  Module(const Module&) = default;
+  Module& operator=(const Module&) = default;
+  virtual ~Module() = default;
+  // Any module as a plain Module.
+  template <ModuleType M>
+  Module(const M& module)  // NOLINT: meant as a conversion
+      : body_(module.body_), slot_(module.slot_), concrete_(std::make_shared<M>(module)) {
+    concrete_->slot_ = nullptr;
+  }
+
+  // Error where the class does not override it.
+  virtual Tensor forward(const Tensor& x);
+  // forward between the hooks.
+  Tensor operator()(const Tensor& x);
+
+  // Registration, in constructors mostly. Error for a name that is taken, empty or has a dot.
+  template <std::derived_from<Module> M>
+  M add(std::string name, M child) {
+    child.slot_ = add_child(std::move(name), child);
+    return child;
+  }
+  // Makes it require a gradient.
+  Tensor add_parameter(std::string name, Tensor value);
+  // Saved and loaded with the module, but not trained.
+  Tensor add_buffer(std::string name, Tensor value);
+
+  // Of this module and all below it. A tensor registered twice (tied) comes once, by its first
+  // name.
+  NamedTensors named_parameters() const;
+  NamedTensors named_buffers() const;
+  std::vector<Tensor> parameters() const;
+  // All below this module, parents before children, each once.
+  std::vector<std::pair<std::string, Module>> named_modules() const;
+  // The direct ones, in order.
+  std::vector<std::pair<std::string, Module>> named_children() const;
+  // By name, or by a path of names: "layer1.0.conv1". Error that lists the names there are.
+  Module child(std::string_view path) const;
+  // Puts `module` in the place of the child at `path`. It may hold the old one as a child of its
+  // own.
+  void replace_child(std::string_view path, Module module);
+  // This as an M, or null when it is of another class. Valid as long as this handle.
+  template <class M>
+  M* as() {
+    Module& here = target();
+    return dynamic_cast<M*>(here.concrete_ ? here.concrete_.get() : &here);
+  }
+  // The class, for messages: "peal::nn::Linear".
+  std::string class_name() const;
+  bool same_as(const Module& other) const { return target().body_ == other.target().body_; }
+
+  // Parameters and buffers by PyTorch's keys, sharing storage with the module; a tied tensor comes
+  // by each of its names.
+  NamedTensors state_dict() const;
+  // Copies elements into the module's tensors; floating types convert. strict: an error that lists
+  // every missing key, unexpected key and wrong shape, and then nothing is copied. Not strict: keys
+  // that only one side has are passed over.
+  void load_state_dict(const NamedTensors& state, bool strict = true);
+
+  void train(bool on = true);
+  void eval() { train(false); }
+  bool training() const;
+  void zero_grad();
+  void requires_grad_(bool wanted);
+  // Converts floating parameters and buffers in place (handles stay valid; gradients are dropped).
+  // REQUIRES: before an optimizer or a parallel wrapper holds on to their storage.
+  void to(DType dtype);
+  void to(Device device);
+
+  // Run in the order in which they were added; the id removes one.
+  std::uint64_t add_pre_hook(PreHook hook);
+  std::uint64_t add_hook(Hook hook);
+  void remove_hook(std::uint64_t id);
+
+ protected:
+  // For containers: the direct children without copies.
+  std::size_t child_count() const;
+  Module& child_at(std::size_t i);
+
+ private:
+  struct Body;
+
+  std::shared_ptr<Module> add_child(std::string name, Module child);
+  // Where this handle came from add(): what stands in that place now.
+  Module& target() { return slot_ ? in_slot() : *this; }
+  const Module& target() const { return slot_ ? const_cast<Module*>(this)->in_slot() : *this; }
+  Module& in_slot() { return slot_->body_ == body_ ? *this : *slot_; }
+  Body& body() const { return *target().body_; }
+
+  std::shared_ptr<Body> body_;
+  std::shared_ptr<Module> slot_;  // the place in the parent, for a handle that add() returned
+  std::shared_ptr<Module>
+      concrete_;  // a plain Module made from a derived class: that class's object
+};
+
+}  // namespace peal::nn

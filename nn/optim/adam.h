@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adam (Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015, algorithm 1) and
+// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019, algorithm 2),
+// with PyTorch's defaults. Thread safety: as of Optimizer.
+#pragma once
+
+#include <peal/nn/optim/optimizer.h>
+
+namespace peal::nn {
+
+struct AdamOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;  // g += weight_decay p
+};
+
+struct AdamWOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 1e-2;  // p -= lr weight_decay p, apart from the moments
+};
+
+class Adam : public Optimizer {
+ public:
+  explicit Adam(std::vector<Tensor> parameters, const AdamOptions& options = {})
+      : Adam("Adam", std::move(parameters), options, false) {}
+
+ protected:
+  Adam(std::string_view name, std::vector<Tensor> parameters, const AdamOptions& options,
+       bool decoupled);
+  void update(const Tensor& parameter, const Tensor& grad, const State& state) override;
+
+ private:
+  AdamOptions options_;
+  bool decoupled_;
+};
+
+class AdamW : public Adam {
+ public:
+  explicit AdamW(std::vector<Tensor> parameters, const AdamWOptions& options = {})
+      : Adam("AdamW", std::move(parameters),
+             {options.lr, options.beta1, options.beta2, options.eps, options.weight_decay}, true) {}
+};
+
+}  // namespace peal::nn

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/math.h>
+#include <peal/autograd/ops/reduce.h>
+#include <peal/nn/optim/clip_grad.h>
+
+#include <cmath>
+
+namespace peal::nn {
+namespace {
+
+std::vector<Tensor> gradients(const std::vector<Tensor>& parameters) {
+  std::vector<Tensor> all;
+  for (const Tensor& parameter : parameters) {
+    const Tensor grad = parameter.grad();
+    if (grad.defined() && grad.numel() > 0) all.push_back(grad);
+  }
+  return all;
+}
+
+}  // namespace
+
+double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type) {
+  PEAL_CHECK(max_norm >= 0 && norm_type >= 1,
+             "clip_grad_norm_: expected max_norm >= 0 and norm_type >= 1, got ", max_norm, " and ",
+             norm_type);
+  const NoGrad guard;
+  const std::vector<Tensor> grads = gradients(parameters);
+  double total = 0;
+  for (const Tensor& grad : grads) {
+    if (std::isinf(norm_type)) {
+      const double largest = max(abs(grad)).item<double>();
+      if (!(largest <= total)) total = largest;
+    } else {
+      total += sum(norm_type == 2.0 ? grad * grad : pow(abs(grad), norm_type)).item<double>();
+    }
+  }
+  const double norm = std::isinf(norm_type) ? total : std::pow(total, 1 / norm_type);
+  const double factor = max_norm / (norm + 1e-6);
+  if (!(factor >= 1)) {
+    for (const Tensor& grad : grads) mul_(grad, factor);
+  }
+  return norm;
+}
+
+void clip_grad_value_(const std::vector<Tensor>& parameters, double bound) {
+  PEAL_CHECK(bound >= 0, "clip_grad_value_: expected a bound of at least 0, got ", bound);
+  const NoGrad guard;
+  for (const Tensor& grad : gradients(parameters)) grad.copy_(clamp(grad, -bound, bound));
+}
+
+}  // namespace peal::nn

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/nn/optim/optimizer.h>
+
+#include <limits>
+#include <map>
+#include <unordered_set>
+
+namespace peal::nn {
+
+void check_setting(std::string_view what, double value, double low, double high) {
+  PEAL_CHECK(value >= low && value < high, what, ": expected a value from ", low, " to below ",
+             high, ", got ", value);
+}
+
+Optimizer::Optimizer(std::string_view name, std::vector<Tensor> parameters, double lr,
+                     std::vector<std::string_view> state_names)
+    : name_(name),
+      parameters_(std::move(parameters)),
+      lr_(0),
+      state_names_(std::move(state_names)),
+      states_(parameters_.size()) {
+  set_lr(lr);
+  PEAL_CHECK(!parameters_.empty(), name_, ": there are no parameters");
+  std::unordered_set<const TensorBody*> seen;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    PEAL_CHECK(parameters_[i].is_leaf() && is_floating(parameters_[i].dtype()), name_,
+               ": parameter ", i, " of shape ", parameters_[i].shape(),
+               " is not a floating leaf but the result of an operation, or of integers");
+    PEAL_CHECK(seen.insert(&parameters_[i].body()).second, name_, ": parameter ", i, " of shape ",
+               parameters_[i].shape(), " comes twice");
+  }
+}
+
+void Optimizer::step() {
+  const NoGrad guard;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& parameter = parameters_[i];
+    const Tensor grad = parameter.grad();
+    if (!grad.defined()) continue;
+    State& state = states_[i];
+    if (state.step++ == 0) {
+      for (std::size_t k = 0; k < state_names_.size(); ++k) {
+        state.tensors.push_back(
+            Tensor::zeros(parameter.shape(), parameter.dtype(), parameter.device()));
+      }
+    }
+    update(parameter, grad, state);
+  }
+}
+
+void Optimizer::zero_grad() {
+  for (const Tensor& parameter : parameters_) parameter.zero_grad();
+}
+
+void Optimizer::set_lr(double lr) {
+  check_setting(concat(name_, ": lr"), lr, 0, std::numeric_limits<double>::infinity());
+  lr_ = lr;
+}
+
+NamedTensors Optimizer::state_dict() const {
+  NamedTensors result{{"lr", Tensor::scalar(lr_, Device{})}};
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    const State& state = states_[i];
+    if (state.step == 0) continue;
+    result.emplace_back(concat(i, ".step"), Tensor::scalar(state.step, Device{}));
+    for (std::size_t k = 0; k < state_names_.size(); ++k) {
+      result.emplace_back(concat(i, ".", state_names_[k]), state.tensors[k]);
+    }
+  }
+  return result;
+}
+
+void Optimizer::load_state_dict(const NamedTensors& state) {
+  std::map<std::string, Tensor> given(state.begin(), state.end());
+  std::vector<std::string> faults;
+  // The tensor of that name if it is as expected; it counts as seen.
+  const auto take = [&](const std::string& key, const Shape& shape, DType dtype) {
+    const auto node = given.extract(key);
+    if (node.empty()) {
+      faults.push_back(concat("missing: ", key, " ", dtype, " ", shape));
+      return Tensor();
+    }
+    const Tensor& tensor = node.mapped();
+    if (tensor.shape() != shape || tensor.dtype() != dtype) {
+      faults.push_back(concat("wrong: ", key, ": expected ", dtype, " ", shape, ", got ",
+                              tensor.dtype(), " ", tensor.shape()));
+      return Tensor();
+    }
+    return tensor;
+  };
+  const Tensor lr = take("lr", {}, DType::f64);
+  std::vector<State> states(parameters_.size());
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!given.contains(concat(i, ".step"))) continue;  // it had no step yet
+    const Tensor step = take(concat(i, ".step"), {}, DType::i64);
+    if (step) states[i].step = step.item<std::int64_t>();
+    if (step && states[i].step < 1) faults.push_back(concat("wrong: ", i, ".step: below 1"));
+    for (const std::string_view name : state_names_) {
+      const Tensor tensor =
+          take(concat(i, ".", name), parameters_[i].shape(), parameters_[i].dtype());
+      if (tensor) states[i].tensors.push_back(tensor.to(parameters_[i].device()).clone());
+    }
+  }
+  for (const auto& [key, tensor] : given) {
+    faults.push_back(concat("unexpected: ", key, " ", tensor.dtype(), " ", tensor.shape()));
+  }
+  if (!faults.empty()) {
+    std::string message = concat(name_, ": load_state_dict: ", faults.size(),
+                                 " differences (was it saved with other parameters?)");
+    for (const std::string& fault : faults) message += "\n  " + fault;
+    fail(std::move(message));
+  }
+  set_lr(lr.item<double>());
+  states_ = std::move(states);
+}
+
+}  // namespace peal::nn

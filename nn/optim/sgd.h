@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stochastic gradient descent, with momentum (Sutskever et al., "On the importance of
+// initialization and momentum in deep learning", ICML 2013) in PyTorch's form: v = momentum v + g;
+// p -= lr v. Thread safety: as of Optimizer.
+#pragma once
+
+#include <peal/nn/optim/optimizer.h>
+
+namespace peal::nn {
+
+struct SGDOptions {
+  double lr = 1e-3;
+  double momentum = 0;
+  double dampening = 0;     // v = momentum v + (1 - dampening) g, from the second step on
+  double weight_decay = 0;  // g += weight_decay p
+  bool nesterov = false;    // p -= lr (g + momentum v); wants momentum and no dampening
+};
+
+//   SGD optimizer(model.parameters(), {.lr = 0.1, .momentum = 0.9});
+class SGD : public Optimizer {
+ public:
+  explicit SGD(std::vector<Tensor> parameters, const SGDOptions& options = {});
+
+ protected:
+  void update(const Tensor& parameter, const Tensor& grad, const State& state) override;
+
+ private:
+  SGDOptions options_;
+};
+
+}  // namespace peal::nn

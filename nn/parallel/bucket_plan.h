@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bucket plan: which gradients travel together, as a value. A pure function of the parameters,
+// so every rank makes the same one, and start-up can compare hashes.
+//
+// Parameters go into buckets in reverse order of registration, which is about the order in which
+// backward completes them; a bucket holds one dtype and is closed once it is as large as its cap.
+// The first bucket of a dtype is small, so that communication starts early. Buckets are numbered in
+// the order in which they close, and are launched in that order on every rank. (PyTorch's Reducer:
+// Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3.) Thread safety: pure functions and
+// values.
+#pragma once
+
+#include <peal/autograd/core/dtype.h>
+#include <peal/autograd/core/shape.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace peal::nn {
+
+struct ParameterSpec {
+  std::string name;
+  Shape shape;
+  DType dtype = DType::f32;
+  bool requires_grad = true;
+};
+
+struct Bucket {
+  struct Entry {
+    int parameter;    // its index in the list that was planned
+    std::int64_t at;  // first element in the bucket
+    bool operator==(const Entry&) const = default;
+  };
+  DType dtype = DType::f32;
+  std::vector<Entry> entries;
+  std::int64_t count = 0;  // elements, gaps between entries included
+  bool operator==(const Bucket&) const = default;
+};
+
+struct BucketCaps {
+  std::int64_t first_bytes = std::int64_t{1} << 20;
+  std::int64_t bytes = std::int64_t{25} << 20;
+};
+
+// Parameters that require no gradient are left out. Entries start at multiples of 64 bytes.
+std::vector<Bucket> plan_buckets(std::span<const ParameterSpec> parameters,
+                                 const BucketCaps& caps = {});
+
+// One line a parameter and a bucket: what ranks compare.
+std::string describe(std::span<const ParameterSpec> parameters, std::span<const Bucket> buckets);
+
+}  // namespace peal::nn

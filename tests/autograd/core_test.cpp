@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/allocator.h>
+#include <peal/autograd/core/trace.h>
+
+#include "arrays.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <thread>
+
+using namespace peal;
+using test::error_of;
+
+TEST_CASE("the allocator aligns, reuses the newest block, and wastes at most a quarter") {
+  for (const std::size_t bytes :
+       {std::size_t{1}, std::size_t{65}, std::size_t{5000}, std::size_t{3} << 20}) {
+    CHECK(size_class(bytes) >= bytes);
+    CHECK(size_class(bytes) <= bytes + bytes / 4 + 64);
+    CHECK(size_class(size_class(bytes)) == size_class(bytes));
+    void* data = cpu_allocate(bytes);
+    CHECK(reinterpret_cast<std::uintptr_t>(data) % 64 == 0);
+    cpu_release(data, bytes);
+  }
+  CHECK(cpu_allocate(0) == nullptr);
+  cpu_release(nullptr, 0);
+  const auto before = cpu_allocator_statistics();
+  void* data = cpu_allocate(1000);
+  CHECK(cpu_allocator_statistics().in_use == before.in_use + size_class(1000));
+  cpu_release(data, 1000);
+  const auto after = cpu_allocator_statistics();
+  CHECK(after.in_use == before.in_use);
+#if !defined(__SANITIZE_ADDRESS__)  // there it caches nothing
+  void* again = cpu_allocate(1000);
+  CHECK(again == data);
+  CHECK(cpu_allocator_statistics().from_system == after.from_system);
+  cpu_release(again, 1000);
+#endif
+}
+
+TEST_CASE("the allocator serves several threads") {
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([t] {
+      for (int i = 0; i < 500; ++i) {
+        const Tensor x = Tensor::zeros({t * 100 + i % 7 + 1});
+        x.data<float>()[0] = static_cast<float>(t);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_CASE("storage drops its bytes and regains them under living handles") {
+  const Tensor x = Tensor::from(std::vector<float>{1, 2, 3}, {3});
+  const Tensor alias = x.alias({2}, 1);
+  CHECK(alias.data<float>()[0] == 2);
+  const auto version = x.storage()->version();
+  x.storage()->drop();
+  CHECK(x.storage()->version() > version);
+  CHECK(error_of([&] { alias.data<float>(); }).find("regain") != std::string::npos);
+  x.storage()->regain();
+  x.data<float>()[1] = 5;
+  CHECK(alias.data<float>()[0] == 5);
+
+  float own[2] = {1, 2};
+  const Tensor wrapped = Tensor::from_blob(own, {2}, DType::f32);
+  CHECK(error_of([&] { wrapped.storage()->drop(); }).find("cannot be dropped") !=
+        std::string::npos);
+}
+
+TEST_CASE("views hold their storage, and blobs release when the last handle goes") {
+  float own[4] = {1, 2, 3, 4};
+  bool released = false;
+  View view;
+  {
+    const Tensor blob = Tensor::from_blob(own, {4}, DType::f32, [&] { released = true; });
+    view = blob.view().part(1, 2);
+  }
+  CHECK(!released);
+  CHECK(reinterpret_cast<float*>(view.data())[0] == 2);
+  CHECK(view.bytes() == 8);
+  CHECK(error_of([&] { view.part(1, 2); }).find("of a view of 2") != std::string::npos);
+  view = {};
+  CHECK(released);
+}
+
+TEST_CASE("aliases and rows share storage, clones do not") {
+  const Tensor x = Tensor::from(std::vector<std::int64_t>{0, 1, 2, 3, 4, 5}, {3, 2});
+  const Tensor rows = x.rows(1, 3);
+  CHECK(rows.shape() == Shape{2, 2});
+  rows.data<std::int64_t>()[0] = 9;
+  CHECK(x.data<std::int64_t>()[2] == 9);
+  const Tensor copy = x.clone();
+  copy.data<std::int64_t>()[0] = 7;
+  CHECK(x.data<std::int64_t>()[0] == 0);
+  const auto version = x.storage()->version();
+  x.copy_(copy);
+  CHECK(x.data<std::int64_t>()[0] == 7);
+  CHECK(x.storage()->version() == version + 1);
+  const Tensor other = Tensor::zeros({3, 2}, DType::i64);
+  other.rebind(x);
+  CHECK(other.data<std::int64_t>() == x.data<std::int64_t>());
+}
+
+TEST_CASE("errors of tensors say what was expected and what came") {
+  CHECK(error_of([] { Tensor().shape(); }).find("before it was given a value") !=
+        std::string::npos);
+  CHECK(error_of([] { Tensor::zeros({2}).data<double>(); }) ==
+        "tensor: its elements are f32, asked for as f64");
+  CHECK(error_of([] {
+          Tensor::from(std::vector<float>{1, 2}, {3});
+        }) == "tensor: shape [3] holds 3 elements, got 2 values");
+  CHECK(error_of([] { Tensor::zeros({2}).item<float>(); }) ==
+        "item: expected one element, got shape [2]");
+  CHECK(error_of([] { Tensor::zeros({2}).copy_(Tensor::zeros({2}, DType::f64)); }) ==
+        "copy_: expected f32 [2], got f64 [2]");
+  CHECK(error_of([] { Shape{2, 3}[2]; }).find("dimension 2 of a tensor of 2") != std::string::npos);
+  CHECK(error_of([] { parse_device("gpu"); }) == "device: expected cpu, cuda or cuda:N, got 'gpu'");
+}
+
+TEST_CASE("item converts") {
+  CHECK(Tensor::scalar(std::int64_t{3}).item<float>() == 3.0f);
+  CHECK(Tensor::scalar(BFloat16(1.5f)).item<double>() == 1.5);
+  CHECK(Tensor::scalar(2.5).item<Half>().bits == Half(2.5f).bits);
+}
+
+TEST_CASE("a context belongs to its thread and is inherited on request") {
+  context().log_tag = "rank 1";
+  manual_seed(5);
+  std::string plain, inherited;
+  std::uint64_t seed = 0;
+  std::thread([&] { plain = context().log_tag; }).join();
+  std::thread(with_context([&] {
+    inherited = context().log_tag;
+    seed = context().generator.seed;
+  })).join();
+  CHECK(plain.empty());
+  CHECK(inherited == "rank 1");
+  CHECK(seed == 5);
+  context() = {};
+}
+
+TEST_CASE("a trace adds up calls by name and phase") {
+  context().trace = std::make_shared<Trace>();
+  {
+    TraceSpan a("one");
+    TraceSpan b("two", true);
+  }
+  { TraceSpan c("one"); }
+  const auto rows = context().trace->rows();
+  CHECK(rows.size() == 2);
+  for (const auto& row : rows) {
+    CHECK(row.forward.calls == (row.name == "one" ? 2 : 0));
+    CHECK(row.backward.calls == (row.name == "two" ? 1 : 0));
+  }
+  context().trace.reset();
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors name the op, what was expected and what came.
+#include <peal/autograd/kernels/optimizer.h>
+#include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/ops.h>
+
+#include "arrays.h"
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using test::error_of;
+
+namespace {
+
+Tensor z(const Shape& shape, DType dtype = DType::f32) { return Tensor::zeros(shape, dtype); }
+Tensor classes(std::vector<std::int64_t> values) {
+  return Tensor::from(values, {static_cast<std::int64_t>(values.size())});
+}
+
+}  // namespace
+
+TEST_CASE("arithmetic") {
+  CHECK(error_of([] {
+          z({2, 3}) + z({2, 4});
+        }) == "add: shapes [2, 3] and [2, 4] do not broadcast: dimension -1 is 3 and 4");
+  CHECK(error_of([] { z({2}) * z({2}, DType::f64); }) ==
+        "mul: both operands must have one type, got f32 [2] and f64 [2]");
+  CHECK(error_of([] { z({2}, DType::i64) / z({2}, DType::i64); }) == "div: no cpu kernel for i64");
+  CHECK(error_of([] { z({2}, DType::boolean) + z({2}, DType::boolean); }) ==
+        "add: no cpu kernel for bool");
+  CHECK(error_of([] { z({2}, DType::i64) * 0.5; }) ==
+        "mul: 0.5 is not a value of i64, the type of shape [2]");
+  CHECK(error_of([] { add_(z({2}), z({3})); }) == "add_: expected shape [2], got [3]");
+}
+
+TEST_CASE("reductions and shapes") {
+  CHECK(error_of([] { sum(z({2, 3}), {2}); }) == "sum: dimension 2 of shape [2, 3]");
+  CHECK(error_of([] {
+          sum(z({2, 3}), {0, -2});
+        }) == "sum: dimension -2 of shape [2, 3] is named twice");
+  CHECK(error_of([] { mean(z({2}, DType::i64)); }) ==
+        "mean: expected a floating type, got i64 [2]");
+  CHECK(error_of([] { mean(z({0})); }) == "mean: no elements to average in shape [0]");
+  CHECK(error_of([] {
+          argmax(z({2, 0}), 1);
+        }) == "argmax: no elements along dimension 1 of shape [2, 0]");
+  CHECK(error_of([] {
+          reshape(z({2, 3}), {4, 2});
+        }) == "reshape: shape [2, 3] has 6 elements, shape [4, 2] has 8");
+  CHECK(error_of([] {
+          reshape(z({2, 3}), {4, -1});
+        }) == "reshape: shape [2, 3] has 6 elements, shape [4, 1] (-1 worked out) has 4");
+  CHECK(error_of([] {
+          reshape(z({2}), {-1, -1});
+        }) == "reshape: at most one size may be -1, got 2");
+}
+
+TEST_CASE("products") {
+  CHECK(error_of([] {
+          matmul(z({2, 3}), z({2, 3}));
+        }) == "matmul: shapes [2, 3] and [2, 3] do not chain: 3 columns meet 2 rows");
+  CHECK(
+      error_of([] {
+        matmul(z({2, 3}), z({4, 3}), true, true);
+      }) ==
+      "matmul: shapes [2, 3] transposed and [4, 3] transposed do not chain: 2 columns meet 3 rows");
+  CHECK(error_of([] {
+          matmul(z({2}), z({2, 3}));
+        }) == "matmul: expected two matrices, got shapes [2] and [2, 3]");
+  CHECK(error_of([] {
+          linear(z({2, 5}), z({7, 4}));
+        }) == "linear: input of shape [2, 5] does not fit weight [out, in] = [7, 4]");
+  CHECK(error_of([] {
+          linear(z({2, 4}), z({7, 4}), z({4}));
+        }) == "linear: expected a bias [7], got shape [4]");
+}
+
+TEST_CASE("convolution and pooling") {
+  CHECK(error_of([] {
+          conv2d(z({1, 2, 5, 5}), z({3, 1, 3, 3}));
+        }) ==
+        "conv2d: expected an input [N, C, H, W] and a weight [O, C, kH, kW] of the same C, got "
+        "[1, 2, 5, 5] and [3, 1, 3, 3]");
+  CHECK(
+      error_of([] {
+        conv2d(z({1, 1, 2, 5}), z({3, 1, 3, 3}));
+      }) ==
+      "conv2d: a kernel of shape [3, 1, 3, 3] does not fit into input [1, 1, 2, 5] with padding 0");
+  CHECK(error_of([] {
+          conv2d(z({1, 1, 5, 5}, DType::f16), z({3, 1, 3, 3}, DType::f16));
+        }) == "conv2d: no cpu kernel for f16");
+  CHECK(error_of([] {
+          conv2d(z({1, 1, 5, 5}), z({3, 1, 3, 3}), {}, {{0, 1}, {0, 0}});
+        }) == "conv2d: expected strides >= 1 and padding >= 0, got 0 and 0");
+  CHECK(error_of([] {
+          max_pool2d(z({1, 1, 2, 5}), {3, 3});
+        }) == "max_pool2d: a window of 3 x 3 with stride 3 does not fit into shape [1, 1, 2, 5]");
+  CHECK(error_of([] {
+          max_pool2d(z({2, 5}), {2, 2});
+        }) == "max_pool2d: expected [N, C, H, W], got shape [2, 5]");
+}
+
+TEST_CASE("a bad target names its row") {
+  CHECK(error_of([] {
+          nll_loss(z({3, 4}), classes({0, 4, 1}));
+        }) == "nll_loss: target of row 1 is 4, expected a class in [0, 4)");
+  CHECK(error_of([] {
+          cross_entropy(z({3, 4}), classes({0, 1, -1}));
+        }) == "cross_entropy: target of row 2 is -1, expected a class in [0, 4)");
+  CHECK(error_of([] {
+          cross_entropy(z({3, 4}), classes({0, 1}));
+        }) == "cross_entropy: expected an i64 target [3], got i64 [2]");
+  CHECK(error_of([] {
+          cross_entropy(z({3, 4}), z({3}));
+        }) == "cross_entropy: expected an i64 target [3], got f32 [3]");
+  CHECK(error_of([] {
+          cross_entropy(z({0, 4}), z({0}, DType::i64));
+        }) == "cross_entropy: the mean of no rows");
+}
+
+TEST_CASE("dropout, factories and optimizers") {
+  CHECK(error_of([] { dropout(z({2}), 1.5); }) ==
+        "dropout: expected a probability in [0, 1], got 1.5");
+  CHECK(error_of([] { uniform({2}, 1, 0); }) == "uniform: expected low <= high, got [1, 0)");
+  CHECK(error_of([] { randn({2}, DType::i64); }) == "randn: expected a floating type, got i64 [2]");
+  CHECK(error_of([] { sgd_step(z({2}), z({3}), {}, {.lr = 1}); }) ==
+        "sgd_step: a parameter f32 [2] on cpu came with f32 [3] on cpu");
+  CHECK(error_of([] { sgd_step(z({2}), z({2}), {}, {.lr = 1, .momentum = 0.9}); }) ==
+        "sgd_step: momentum 0.9 came without a buffer");
+  CHECK(error_of([] { adam_step(z({2}), z({2}), z({2}), z({2}), {.step = 0}); }) ==
+        "adam_step: steps count from 1, got 0");
+  CHECK(error_of([] {
+          adam_step(z({2}, DType::bf16), z({2}, DType::bf16), z({2}, DType::bf16),
+                    z({2}, DType::bf16), {});
+        }) == "adam_step: no cpu kernel for bf16");
+}
+
+TEST_CASE("an empty entry of a table is an error that names op, device and dtype") {
+  const Kernels empty;
+  const Tensor x = z({1}, DType::i64);
+  CHECK(error_of([&] { empty.matmul("matmul", x, x, x, x, false, false, {}); }) ==
+        "matmul: no cpu kernel for i64");
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every op's gradient in f64 against central differences, at odd shapes.
+#include <peal/autograd/ops/ops.h>
+
+#include "gradcheck.h"
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using test::gradient_error;
+using test::normal;
+
+namespace {
+
+constexpr double good = 1e-7;
+
+Tensor n(const Shape& shape, unsigned seed) { return normal<double>(shape, seed); }
+
+// Away from 0, for divisors.
+Tensor far(const Shape& shape, unsigned seed) {
+  const Tensor x = n(shape, seed);
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    double& value = x.data<double>()[i];
+    value += value < 0 ? -1 : 1;
+  }
+  return x;
+}
+
+// All elements differ by at least 0.01: no ties within reach of a difference.
+Tensor distinct(const Shape& shape, unsigned seed) {
+  std::vector<double> values(static_cast<std::size_t>(shape.numel()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = 0.01 * static_cast<double>(i) - 0.005 * static_cast<double>(values.size()) + 0.003;
+  }
+  std::shuffle(values.begin(), values.end(), std::mt19937(seed));
+  return Tensor::from(values, shape);
+}
+
+const Tensor& targets() {
+  static const Tensor t = Tensor::from(std::vector<std::int64_t>{2, 0, 4, 4, 1}, {5});
+  return t;
+}
+
+}  // namespace
+
+TEST_CASE("arithmetic, with every way to broadcast") {
+  const std::vector<std::pair<Shape, Shape>> pairs = {{{}, {}},
+                                                      {{1}, {7}},
+                                                      {{3, 5}, {3, 5}},
+                                                      {{3, 5}, {5}},
+                                                      {{5}, {3, 5}},
+                                                      {{3, 1}, {1, 5}},
+                                                      {{3, 1}, {3, 5}},
+                                                      {{}, {3, 5}},
+                                                      {{2, 3, 5}, {3, 1}},
+                                                      {{2, 1, 5}, {3, 1}},
+                                                      {{1, 3, 1, 5}, {2, 1, 3, 1}},
+                                                      {{2, 3, 5}, {2, 1, 5}}};
+  for (const auto& [a, b] : pairs) {
+    CAPTURE(a.dim());
+    CAPTURE(b.dim());
+    CHECK(gradient_error([](const Tensors& x) { return x[0] + x[1]; }, {n(a, 1), n(b, 2)}) < good);
+    CHECK(gradient_error([](const Tensors& x) { return x[0] - x[1]; }, {n(a, 1), n(b, 2)}) < good);
+    CHECK(gradient_error([](const Tensors& x) { return x[0] * x[1]; }, {n(a, 1), n(b, 2)}) < good);
+    CHECK(gradient_error([](const Tensors& x) { return x[0] / x[1]; }, {n(a, 1), far(b, 2)}) <
+          good);
+  }
+}
+
+TEST_CASE("arithmetic with numbers, and one tensor twice") {
+  const auto f = [](const Tensors& x) {
+    return (2.0 - x[0]) * (x[0] * 3.0 + 1.0) / 7.0 - (-x[0]) + x[0] * x[0];
+  };
+  CHECK(gradient_error(f, {n({3, 7}, 1)}) < good);
+}
+
+TEST_CASE("relu") {
+  CHECK(gradient_error([](const Tensors& x) { return relu(x[0]); }, {distinct({3, 17}, 1)}) < good);
+}
+
+TEST_CASE("sum and mean over every set of dimensions") {
+  for (int mask = 0; mask < 8; ++mask) {
+    std::vector<int> dims;
+    for (int d = 0; d < 3; ++d) {
+      if (mask >> d & 1) dims.push_back(d % 2 == 0 ? d : d - 3);
+    }
+    for (const bool keep : {false, true}) {
+      const auto total = [&](const Tensors& x) { return sum(x[0], dims, keep); };
+      const auto average = [&](const Tensors& x) { return mean(x[0], dims, keep); };
+      CHECK(gradient_error(total, {n({3, 1, 5}, 1)}) < good);
+      CHECK(gradient_error(average, {n({2, 3, 5}, 1)}) < good);
+    }
+  }
+  CHECK(gradient_error([](const Tensors& x) { return sum(x[0]); }, {n({3, 5}, 1)}) < good);
+  CHECK(gradient_error([](const Tensors& x) { return mean(x[0]); }, {n({3, 5}, 1)}) < good);
+}
+
+TEST_CASE("reshape and flatten") {
+  const auto f = [](const Tensors& x) { return flatten(reshape(x[0], {3, -1, 2}), 1); };
+  CHECK(gradient_error(f, {n({2, 3, 5}, 1)}) < good);
+}
+
+TEST_CASE("matmul with every pair of flags") {
+  for (const bool ta : {false, true}) {
+    for (const bool tb : {false, true}) {
+      const auto f = [&](const Tensors& x) { return matmul(x[0], x[1], ta, tb); };
+      CHECK(gradient_error(f, {n(ta ? Shape{5, 3} : Shape{3, 5}, 1),
+                               n(tb ? Shape{7, 5} : Shape{5, 7}, 2)}) < good);
+    }
+  }
+  CHECK(gradient_error([](const Tensors& x) { return matmul(x[0], x[0]); }, {n({3, 3}, 1)}) < good);
+}
+
+TEST_CASE("linear, with and without bias, for any leading shape") {
+  const auto with = [](const Tensors& x) { return linear(x[0], x[1], x[2]); };
+  const auto without = [](const Tensors& x) { return linear(x[0], x[1]); };
+  for (const Shape& shape : {Shape{5}, Shape{3, 5}, Shape{2, 3, 5}, Shape{1, 5}}) {
+    CHECK(gradient_error(with, {n(shape, 1), n({7, 5}, 2), n({7}, 3)}) < good);
+    CHECK(gradient_error(without, {n(shape, 1), n({1, 5}, 2)}) < good);
+  }
+}
+
+TEST_CASE("log_softmax, nll_loss and cross_entropy, with every reduction") {
+  CHECK(gradient_error([](const Tensors& x) { return log_softmax(x[0]); }, {n({3, 2, 5}, 1)}) <
+        good);
+  CHECK(gradient_error([](const Tensors& x) { return log_softmax(x[0]); }, {n({7}, 1)}) < good);
+  for (const Reduction how : {Reduction::none, Reduction::mean, Reduction::sum}) {
+    const auto nll = [&](const Tensors& x) { return nll_loss(x[0], targets(), how); };
+    const auto entropy = [&](const Tensors& x) { return cross_entropy(x[0], targets(), how); };
+    CHECK(gradient_error(nll, {n({5, 5}, 1)}) < good);
+    CHECK(gradient_error(entropy, {n({5, 7}, 1)}) < good);
+  }
+}
+
+TEST_CASE("conv2d with strides, padding, with and without bias") {
+  struct Case {
+    Shape x, weight;
+    Conv2dOptions options;
+  };
+  const std::vector<Case> cases = {
+      {{1, 1, 3, 3}, {1, 1, 3, 3}, {}},
+      {{2, 3, 5, 7}, {2, 3, 3, 2}, {}},
+      {{2, 1, 6, 5}, {3, 1, 3, 3}, {{2, 2}, {1, 1}}},
+      {{1, 2, 7, 4}, {1, 2, 2, 3}, {{3, 1}, {0, 2}}},
+      {{2, 2, 4, 4}, {3, 2, 1, 1}, {{2, 1}, {0, 0}}},
+  };
+  for (const Case& c : cases) {
+    const auto with = [&](const Tensors& x) { return conv2d(x[0], x[1], x[2], c.options); };
+    const auto without = [&](const Tensors& x) { return conv2d(x[0], x[1], {}, c.options); };
+    CHECK(gradient_error(with, {n(c.x, 1), n(c.weight, 2), n({c.weight[0]}, 3)}) < good);
+    CHECK(gradient_error(without, {n(c.x, 1), n(c.weight, 2)}) < good);
+  }
+}
+
+TEST_CASE("max_pool2d with ragged edges, gaps and overlaps") {
+  const auto pool = [](std::array<std::int64_t, 2> kernel, std::array<std::int64_t, 2> stride) {
+    return [=](const Tensors& x) { return max_pool2d(x[0], kernel, stride); };
+  };
+  CHECK(gradient_error(pool({2, 2}, {0, 0}), {distinct({2, 3, 6, 8}, 1)}) < good);
+  CHECK(gradient_error(pool({2, 2}, {2, 2}), {distinct({1, 2, 5, 7}, 2)}) < good);
+  CHECK(gradient_error(pool({3, 2}, {1, 1}), {distinct({1, 2, 5, 7}, 3)}) < good);
+  CHECK(gradient_error(pool({2, 1}, {3, 2}), {distinct({1, 1, 7, 5}, 4)}) < good);
+  CHECK(gradient_error(pool({1, 1}, {1, 1}), {distinct({1, 1, 3, 3}, 5)}) < good);
+}
+
+TEST_CASE("dropout with its mask held") {
+  for (const double p : {0.0, 0.3, 1.0}) {
+    const auto f = [p](const Tensors& x) {
+      manual_seed(4);
+      return dropout(x[0], p);
+    };
+    const double error = gradient_error(f, {n({3, 33}, 1)});
+    CHECK(error < good);
+  }
+}

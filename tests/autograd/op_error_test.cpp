@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ops of the table refuse: op, what was expected and what came.
+#include <peal/autograd/ops/ops.h>
+#include <peal/autograd/tape.h>
+
+#include "arrays.h"
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using test::error_of;
+
+namespace {
+
+Tensor z(const Shape& shape, DType dtype = DType::f32) { return Tensor::zeros(shape, dtype); }
+Tensor index(std::vector<std::int64_t> values) {
+  return Tensor::from(values, {static_cast<std::int64_t>(values.size())});
+}
+
+}  // namespace
+
+TEST_CASE("functions of one element and choices") {
+  CHECK(error_of([] { gelu(z({2}, DType::i64)); }) ==
+        "gelu: expected a floating type, got i64 [2]");
+  CHECK(error_of([] { lt(z({2}), z({2}, DType::f64)); }) ==
+        "lt: both operands must have one type, got f32 [2] and f64 [2]");
+  CHECK(error_of([] { where(z({2}), z({2}), z({2})); }) ==
+        "where: expected a bool condition on cpu, got f32 [2] on cpu");
+  CHECK(error_of([] { where(z({3}, DType::boolean), z({2}), z({2})); }) ==
+        "where: shapes [3] and [2] do not broadcast: dimension -1 is 3 and 2");
+}
+
+TEST_CASE("orders and parts") {
+  CHECK(error_of([] {
+          permute(z({2, 3}), {0});
+        }) == "permute: expected an order of 2 dimensions for shape [2, 3], got 1");
+  CHECK(error_of([] {
+          permute(z({2, 3}), {1, -1});
+        }) == "permute: dimension -1 of shape [2, 3] is named twice");
+  CHECK(error_of([] { transpose(z({2, 3}), 0, 2); }) == "transpose: dimension 2 of shape [2, 3]");
+  CHECK(error_of([] {
+          narrow(z({2, 3}), 1, 1, 3);
+        }) == "narrow: 3 from 1 on leave dimension 1 of shape [2, 3]");
+  CHECK(error_of([] {
+          select(z({2, 3}), 0, 2);
+        }) == "select: index 2 along dimension 0 of shape [2, 3]");
+  CHECK(error_of([] { squeeze(z({2, 3}), 0); }) == "squeeze: dimension 0 of shape [2, 3] is not 1");
+  CHECK(error_of([] { slice(z({2}), 0, 0, 2, 0); }) ==
+        "slice: expected a step of at least 1, got 0");
+}
+
+TEST_CASE("joining and taking apart") {
+  CHECK(error_of([] { cat({}); }) == "cat: there are no tensors");
+  CHECK(error_of([] {
+          cat({z({2, 3}), z({2, 4})});
+        }) == "cat: shapes [2, 3] and [2, 4] differ elsewhere than in dimension 0");
+  CHECK(error_of([] { stack({z({2}), z({3})}); }) == "stack: shapes [2] and [3] differ");
+  CHECK(error_of([] {
+          split(z({2, 5}), std::vector<std::int64_t>{2, 2}, 1);
+        }) == "split: sizes that add up to 4 for dimension 1 of shape [2, 5]");
+}
+
+TEST_CASE("indices") {
+  CHECK(error_of([] {
+          embedding(index({0, 7}), z({7, 2}));
+        }) == "embedding: index 7 is outside of dimension 0 of shape [7, 2]");
+  CHECK(error_of([] {
+          index_select(z({2, 3}), 1, z({2}));
+        }) == "index_select: expected an i64 index on cpu, got f32 [2] on cpu");
+  CHECK(error_of([] {
+          gather(z({2, 3}), 1, index({0, 1}));
+        }) ==
+        "gather: an index of shape [2] differs from shape [2, 3] elsewhere than in dimension 1");
+}
+
+TEST_CASE("products, attention and normalisation") {
+  CHECK(error_of([] {
+          matmul(z({2, 3, 4}), z({3, 4, 5}));
+        }) == "matmul: shapes [2] and [3] do not broadcast: dimension -1 is 2 and 3");
+  CHECK(error_of([] {
+          scaled_dot_product_attention(z({1, 2, 6}), z({1, 2, 6}), z({1, 2, 6}), 4);
+        }) == "scaled_dot_product_attention: 4 heads do not divide shapes [1, 2, 6] and [1, 2, 6]");
+  CHECK(error_of([] {
+          layer_norm(z({2, 3}), {2});
+        }) == "layer_norm: shape [2, 3] does not end in [2]");
+  CHECK(error_of([] {
+          batch_norm(z({2, 3}), z({2}), z({2}));
+        }) ==
+        "batch_norm: expected weight, bias and statistics of shape [3] for input [2, 3], got [2]");
+  CHECK(error_of([] {
+          batch_norm(z({1, 3}), {}, {}, {}, {}, {.training = true});
+        }) == "batch_norm: expected more than one value a channel to train with, got shape [1, 3]");
+}
+
+TEST_CASE("images, extremes and losses") {
+  CHECK(error_of([] {
+          conv2d(z({1, 4, 5, 5}), z({3, 2, 3, 3}), {}, {.groups = 2});
+        }) ==
+        "conv2d: expected an input [N, C, H, W] and a weight [O, C / groups, kH, kW] with 2 groups "
+        "that divide C and O, got [1, 4, 5, 5] and [3, 2, 3, 3]");
+  CHECK(
+      error_of([] {
+        conv2d(z({1, 1, 4, 5}), z({1, 1, 3, 3}), {}, {.dilation = {2, 1}});
+      }) ==
+      "conv2d: a kernel of shape [1, 1, 3, 3] does not fit into input [1, 1, 4, 5] with padding 0");
+  CHECK(error_of([] {
+          avg_pool2d(z({1, 1, 2, 5}), {3, 3});
+        }) ==
+        "avg_pool2d: a window of 3 x 3 with stride 3 and padding 0 does not fit into shape "
+        "[1, 1, 2, 5]");
+  CHECK(error_of([] {
+          max(z({2, 0}), 1);
+        }) == "max: no elements along dimension 1 of shape [2, 0]");
+  CHECK(error_of([] { mse_loss(z({2}), z({3})); }) ==
+        "mse_loss: expected a target of shape [2], got [3]");
+  CHECK(error_of([] {
+          cross_entropy(z({1, 2}), index({0}), Reduction::mean, -100, 1.5);
+        }) == "cross_entropy: expected a label smoothing in [0, 1], got 1.5");
+}
+
+TEST_CASE("types: integers are compared, moved and joined; two bytes are stored") {
+  const Tensor i = Tensor::from(std::vector<std::int64_t>{3, 1, 2, 5, 4, 6}, {2, 3});
+  CHECK(transpose(i, 0, 1).to_vector<std::int64_t>() ==
+        std::vector<std::int64_t>{3, 5, 1, 4, 2, 6});
+  CHECK(max(i, 1).values.to_vector<std::int64_t>() == std::vector<std::int64_t>{3, 6});
+  CHECK(min(i, 0).indices.to_vector<std::int64_t>() == std::vector<std::int64_t>{0, 0, 0});
+  CHECK(sum(cast(gt(i, 2), DType::i64)).item<std::int64_t>() == 4);
+  CHECK(cast(Tensor::from(std::vector<float>{-1.5f, 0, 2.75f}, {3}), DType::i32)
+            .to_vector<std::int32_t>() == std::vector<std::int32_t>{-1, 0, 2});
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    const Tensor x = test::normal<float>({3, 17}, 1);
+    const Tensor narrow = cast(x, dtype);
+    const double rounding = dtype == DType::f16 ? 1e-3 : 1e-2;
+    CHECK(test::distance(cast(gelu(narrow), DType::f32), gelu(x)) < rounding);
+    CHECK(test::distance(cast(transpose(cat({narrow, narrow}), 0, 1), DType::f32),
+                         transpose(cat({x, x}), 0, 1)) < rounding);
+  }
+}
+
+TEST_CASE("a NaN is the largest and the smallest, and clamp lets it through") {
+  const Tensor x = Tensor::from(std::vector<float>{1, NAN, 3}, {3});
+  CHECK(argmax(x, 0).item<std::int64_t>() == 1);
+  CHECK(argmin(x, 0).item<std::int64_t>() == 1);
+  CHECK(std::isnan(clamp(x, 0, 2).data<float>()[1]));
+  const Tensor wild = Tensor::from(std::vector<float>{-INFINITY, -200, 200, INFINITY, NAN}, {5});
+  const std::vector<float> e = exp(wild).to_vector<float>();
+  CHECK((e[0] == 0 && e[1] == 0 && e[2] == INFINITY && e[3] == INFINITY && std::isnan(e[4])));
+  const std::vector<float> t = tanh(wild).to_vector<float>();
+  CHECK((t[0] == -1 && t[1] == -1 && t[2] == 1 && t[3] == 1 && std::isnan(t[4])));
+  const std::vector<float> s = sigmoid(wild).to_vector<float>();
+  CHECK((s[0] == 0 && s[2] == 1 && s[3] == 1 && std::isnan(s[4])));
+}
+
+TEST_CASE("a saved input that is overwritten is noticed") {
+  const Tensor x = test::normal<float>({3}, 1);
+  x.set_requires_grad();
+  const Tensor y = sum(log(x * x));
+  const Tensor kept = x * 1.0;
+  const Tensor other = sum(abs(kept));
+  mul_(kept, 2);
+  y.backward();
+  CHECK(error_of([&] { other.backward(); }).find("has since been written in place") !=
+        std::string::npos);
+}
+
+TEST_CASE("integers are not cut off silently") {
+  const Tensor x = Tensor::from(std::vector<std::int64_t>{1, 2, 3}, {3});
+  CHECK_THROWS_WITH_AS(lt(x, 2.5), "lt: 2.5 is not a value of i64", Error);
+  CHECK_THROWS_AS(mul_(x, 0.5), Error);
+  CHECK_THROWS_AS(add_(x, x, 0.5), Error);
+  CHECK_THROWS_AS(full({2}, 2.5, DType::i64), Error);
+  CHECK_THROWS_AS(full({2}, 256, DType::u8), Error);
+  CHECK_THROWS_AS(fill_(x, 9223372036854775808.0), Error);
+  CHECK(x.to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 2, 3});
+  CHECK(full({1}, 255, DType::u8).item<int>() == 255);
+}
+
+TEST_CASE("log_softmax keeps small differences beside large logits") {
+  const Tensor y = log_softmax(Tensor::from(std::vector<float>{1e8f, 1e8f, 1000, 999}, {2, 2}));
+  CHECK(y.data<float>()[0] == doctest::Approx(-0.69314718).epsilon(1e-6));
+  CHECK(y.data<float>()[2] == doctest::Approx(-0.31326169).epsilon(1e-6));
+}

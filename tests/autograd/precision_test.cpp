@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// f32 ops, forward and backward, against the same op in f64, at odd sizes. Run once for each vector
+// level that this CPU has (PEAL_CPU_LEVEL).
+#include <peal/autograd/ops/ops.h>
+#include <peal/autograd/tape.h>
+
+#include "arrays.h"
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using test::distance;
+using test::normal;
+
+namespace {
+
+using Function = std::function<Tensor(const Tensors&)>;
+
+// The largest relative difference of f32 from f64, over output and gradients. Inputs are equal.
+double f32_error(const Function& f, const std::vector<Shape>& shapes) {
+  Tensors wide, narrow;
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    wide.push_back(normal<double>(shapes[i], static_cast<unsigned>(i) + 1));
+    narrow.push_back(normal<float>(shapes[i], static_cast<unsigned>(i) + 1));
+  }
+  for (const Tensor& x : wide) x.set_requires_grad();
+  for (const Tensor& x : narrow) x.set_requires_grad();
+  manual_seed(3);
+  const Tensor reference = f(wide);
+  manual_seed(3);
+  const Tensor y = f(narrow);
+  double worst = distance(y, reference);
+  reference.backward(normal<double>(y.shape(), 50));
+  y.backward(normal<float>(y.shape(), 50));
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    worst = std::max(worst, distance(narrow[i].grad(), wide[i].grad()));
+  }
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("elementwise ops") {
+  for (const std::int64_t n : {1, 3, 17, 33, 65, 1023}) {
+    CHECK(f32_error([](const Tensors& x) { return x[0] + x[1]; }, {{n}, {n}}) < 1e-6);
+    CHECK(f32_error([](const Tensors& x) { return x[0] - x[1]; }, {{3, n}, {n}}) < 1e-6);
+    CHECK(f32_error([](const Tensors& x) { return x[0] * x[1]; }, {{n, 1}, {n, 5}}) < 1e-6);
+    CHECK(f32_error([](const Tensors& x) { return x[0] / (x[1] * x[1] + 1.0); }, {{n}, {n}}) <
+          1e-6);
+    // The gradient of one stretched element is a sum that nearly cancels.
+    CHECK(f32_error([](const Tensors& x) { return x[0] / (x[1] * x[1] + 1.0); }, {{n}, {1}}) <
+          1e-5);
+    CHECK(f32_error([](const Tensors& x) { return relu(x[0]); }, {{n}}) < 1e-7);
+    CHECK(f32_error([](const Tensors& x) { return dropout(x[0], 0.4); }, {{n}}) < 1e-7);
+    CHECK(f32_error([](const Tensors& x) { return -x[0] * 3.0 + 1.0; }, {{n}}) < 1e-6);
+  }
+}
+
+TEST_CASE("reductions") {
+  for (const std::int64_t n : {1, 3, 17, 65, 129}) {
+    CHECK(f32_error([](const Tensors& x) { return sum(x[0]); }, {{n, 33}}) < 1e-6);
+    CHECK(f32_error([](const Tensors& x) { return sum(x[0], {0}); }, {{n, 33}}) < 1e-6);
+    CHECK(f32_error([](const Tensors& x) { return mean(x[0], {1}); }, {{3, n, 17}}) < 1e-6);
+    CHECK(f32_error([](const Tensors& x) { return mean(x[0], {0, 2}); }, {{3, n, 17}}) < 1e-6);
+  }
+  CHECK(f32_error([](const Tensors& x) { return mean(x[0]); }, {{100001}}) < 1e-5);
+}
+
+TEST_CASE("products") {
+  for (const std::int64_t m : {1, 3, 17, 65}) {
+    for (const std::int64_t k : {1, 33, 129}) {
+      CHECK(f32_error([](const Tensors& x) { return linear(x[0], x[1], x[2]); },
+                      {{m, k}, {17, k}, {17}}) < 2e-6);
+      CHECK(f32_error([](const Tensors& x) { return matmul(x[0], x[1], true, true); },
+                      {{k, m}, {33, k}}) < 2e-6);
+      CHECK(f32_error([](const Tensors& x) { return matmul(x[0], x[1], true, false); },
+                      {{k, m}, {k, 3}}) < 2e-6);
+    }
+  }
+}
+
+TEST_CASE("losses") {
+  for (const std::int64_t rows : {1, 3, 65}) {
+    std::vector<std::int64_t> classes;
+    for (std::int64_t i = 0; i < rows; ++i) classes.push_back(i * 5 % 17);
+    const Tensor target = Tensor::from(classes, {rows});
+    for (const Reduction how : {Reduction::none, Reduction::mean, Reduction::sum}) {
+      const auto nll = [&](const Tensors& x) { return nll_loss(log_softmax(x[0]), target, how); };
+      const auto entropy = [&](const Tensors& x) { return cross_entropy(x[0], target, how); };
+      CHECK(f32_error(nll, {{rows, 17}}) < 1e-6);
+      CHECK(f32_error(entropy, {{rows, 33}}) < 1e-6);
+    }
+  }
+}
+
+TEST_CASE("convolutions") {
+  struct Case {
+    std::int64_t batch, in, out, height, width, kernel;
+    Conv2dOptions options;
+  };
+  const std::vector<Case> cases = {
+      {1, 1, 1, 3, 3, 3, {}},
+      {3, 1, 32, 28, 28, 3, {}},
+      {2, 32, 64, 17, 13, 3, {}},
+      {2, 3, 17, 33, 17, 3, {{2, 2}, {1, 1}}},
+      {1, 17, 33, 9, 7, 3, {{1, 1}, {1, 1}}},
+      {5, 16, 16, 8, 8, 1, {}},
+      {2, 3, 8, 17, 17, 5, {{3, 2}, {2, 1}}},
+      {65, 2, 3, 5, 5, 2, {{2, 1}, {0, 0}}},
+      {2, 33, 16, 10, 6, 3, {{3, 4}, {1, 1}}},
+  };
+  for (const Case& c : cases) {
+    CAPTURE(c.in);
+    CAPTURE(c.out);
+    const Shape x{c.batch, c.in, c.height, c.width}, weight{c.out, c.in, c.kernel, c.kernel};
+    const auto with = [&](const Tensors& t) { return conv2d(t[0], t[1], t[2], c.options); };
+    const auto without = [&](const Tensors& t) { return conv2d(t[0], t[1], {}, c.options); };
+    CHECK(f32_error(with, {x, weight, {c.out}}) < 5e-6);
+    CHECK(f32_error(without, {x, weight}) < 5e-6);
+  }
+}
+
+TEST_CASE("a convolution gives each gradient alone as it gives all") {
+  const auto grads = [](bool x_wanted, bool w_wanted, bool b_wanted) {
+    const Tensors t{normal<float>({3, 5, 9, 9}, 1), normal<float>({17, 5, 3, 3}, 2),
+                    normal<float>({17}, 3)};
+    t[0].set_requires_grad(x_wanted);
+    t[1].set_requires_grad(w_wanted);
+    t[2].set_requires_grad(b_wanted);
+    conv2d(t[0], t[1], t[2]).backward(normal<float>({3, 17, 7, 7}, 4));
+    return Tensors{t[0].grad(), t[1].grad(), t[2].grad()};
+  };
+  const Tensors all = grads(true, true, true);
+  CHECK(distance(grads(true, false, false)[0], all[0]) < 1e-6);
+  CHECK(distance(grads(false, true, false)[1], all[1]) < 1e-6);
+  CHECK(distance(grads(false, false, true)[2], all[2]) < 1e-6);
+  CHECK(!grads(false, true, true)[0].defined());
+}
+
+TEST_CASE("pooling") {
+  for (const std::int64_t size : {2, 3, 17, 24, 33, 66}) {
+    CHECK(f32_error(
+              [](const Tensors& x) {
+                return max_pool2d(x[0], {2, 2});
+              },
+              {{2, 3, size, size}}) < 1e-7);
+    CHECK(f32_error(
+              [](const Tensors& x) {
+                return max_pool2d(x[0], {2, 2}, {1, 2});
+              },
+              {{2, 3, size, size}}) < 1e-6);
+  }
+  CHECK(f32_error(
+            [](const Tensors& x) {
+              return max_pool2d(x[0], {3, 3}, {2, 2});
+            },
+            {{1, 3, 65, 17}}) < 1e-6);
+}
+
+TEST_CASE("sizes that are split over threads") {
+  CHECK(f32_error([](const Tensors& x) { return gelu(x[0]) + tanh(x[0]) * exp(x[0]); },
+                  {{100003}}) < 1e-6);
+  CHECK(f32_error([](const Tensors& x) { return softmax(x[0]); }, {{301, 257}}) < 1e-6);
+  CHECK(f32_error([](const Tensors& x) { return layer_norm(x[0], {513}, x[1], x[2]); },
+                  {{201, 513}, {513}, {513}}) < 5e-6);
+  CHECK(
+      f32_error(
+          [](const Tensors& x) { return batch_norm(x[0], {}, {}, x[1], x[2], {.training = true}); },
+          {{4, 7, 50, 51}, {7}, {7}}) < 5e-6);
+  for (const bool causal : {false, true}) {
+    CHECK(f32_error(
+              [=](const Tensors& x) {
+                return scaled_dot_product_attention(x[0], x[1], x[2], 4, causal);
+              },
+              {{2, 67, 64}, {2, 67, 64}, {2, 67, 64}}) < 5e-6);
+  }
+  CHECK(f32_error([](const Tensors& x) { return matmul(x[0], x[1], false, true); },
+                  {{9, 65, 130}, {9, 70, 130}}) < 5e-6);
+  CHECK(f32_error([](const Tensors& x) { return permute(x[0], {2, 0, 1}); }, {{64, 33, 41}}) == 0);
+  CHECK(f32_error(
+            [](const Tensors& x) {
+              return cat({x[0], slice(x[1], 1, 1, -1, 2)}, 1);
+            },
+            {{65, 700}, {65, 1000}}) == 0);
+  CHECK(f32_error([](const Tensors& x) { return where(lt(x[0], x[1]), x[0], x[1]); },
+                  {{300, 301}, {301}}) < 1e-6);
+  CHECK(f32_error([](const Tensors& x) { return max(x[0], 1).values; }, {{300, 30, 11}}) == 0);
+  CHECK(f32_error(
+            [](const Tensors& x) {
+              return avg_pool2d(x[0], {3, 3}, {.stride = {2, 2}, .padding = {1, 1}});
+            },
+            {{5, 7, 40, 41}}) < 1e-6);
+  CHECK(f32_error([](const Tensors& x) { return smooth_l1_loss(x[0], x[1]); },
+                  {{300, 301}, {300, 301}}) < 1e-6);
+  const Tensor index = Tensor::from(std::vector<std::int64_t>{4, 0, 4, 2, 4, 1}, {6});
+  CHECK(f32_error([&](const Tensors& x) { return index_select(x[0], 1, index); }, {{40, 5, 401}}) <
+        1e-6);
+}

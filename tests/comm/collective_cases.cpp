@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective_cases.h"
+
+#include <peal/autograd/core/error.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <vector>
+
+namespace peal::comm::testing {
+namespace {
+
+constexpr DType dtypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16,   DType::i32,
+                            DType::i64, DType::u8,  DType::i8,  DType::boolean};
+constexpr ReduceOp ops[] = {ReduceOp::sum, ReduceOp::avg,  ReduceOp::prod, ReduceOp::min,
+                            ReduceOp::max, ReduceOp::band, ReduceOp::bor,  ReduceOp::bxor};
+
+bool meaningful(DType dtype, ReduceOp op) {
+  const bool bits = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
+  if (bits) return !is_floating(dtype);
+  return dtype != DType::boolean || op != ReduceOp::avg;
+}
+
+// Small integers, different for each rank and element: products of five stay exact in bf16.
+double value(int rank, std::int64_t i, DType dtype) {
+  const auto mixed = static_cast<std::int64_t>(
+      (static_cast<std::uint64_t>(i) * 2654435761u + static_cast<std::uint64_t>(rank) * 40503u) >>
+      4);
+  if (dtype == DType::boolean) return static_cast<double>(mixed & 1);
+  return static_cast<double>(mixed % 3 + 1);
+}
+
+Tensor filled(std::int64_t count, DType dtype, const std::function<double(std::int64_t)>& at) {
+  Tensor out = Tensor::empty({count}, dtype);
+  visit(dtype, [&]<class T>() {
+    for (std::int64_t i = 0; i < count; ++i) {
+      if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+        out.data<T>()[i] = T(static_cast<float>(at(i)));
+      } else {
+        out.data<T>()[i] = static_cast<T>(at(i));
+      }
+    }
+  });
+  return out;
+}
+
+double element(const Tensor& tensor, std::int64_t i) {
+  return visit(tensor.dtype(), [&]<class T>() { return static_cast<double>(tensor.data<T>()[i]); });
+}
+
+double expected(int world, std::int64_t i, DType dtype, ReduceOp op) {
+  double sum = 0, product = 1, least = 1e300, most = -1e300;
+  std::int64_t band = -1, bor = 0, bxor = 0;
+  for (int r = 0; r < world; ++r) {
+    const double v = value(r, i, dtype);
+    sum += v;
+    product *= v;
+    least = std::min(least, v);
+    most = std::max(most, v);
+    band &= static_cast<std::int64_t>(v);
+    bor |= static_cast<std::int64_t>(v);
+    bxor ^= static_cast<std::int64_t>(v);
+  }
+  switch (op) {
+    case ReduceOp::sum:
+      return dtype == DType::boolean ? most : sum;
+    case ReduceOp::avg:
+      return is_floating(dtype) ? sum / world : std::trunc(sum / world);
+    case ReduceOp::prod:
+      return dtype == DType::i8 ? static_cast<std::int8_t>(product) : product;
+    case ReduceOp::min:
+      return least;
+    case ReduceOp::max:
+      return most;
+    case ReduceOp::band:
+      return static_cast<double>(band);
+    case ReduceOp::bor:
+      return static_cast<double>(bor);
+    default:
+      return static_cast<double>(bxor);
+  }
+}
+
+class Checker {
+ public:
+  explicit Checker(ProcessGroup& group)
+      : group_(group), world_(group.world()), rank_(group.rank()) {}
+
+  std::int64_t run(const std::vector<std::int64_t>& counts, std::span<const DType> types,
+                   std::span<const ReduceOp> reductions) {
+    for (const std::int64_t count : counts) {
+      for (const DType dtype : types) {
+        for (const ReduceOp op : reductions) {
+          if (!meaningful(dtype, op)) continue;
+          all_reduce(count, dtype, op);
+          reduce_scatter(count, dtype, op);
+          reduce(count, dtype, op, static_cast<int>(count % world_));
+        }
+        for (int root = 0; root < world_; ++root) {
+          broadcast(count, dtype, root);
+          gather_and_scatter(count, dtype, root);
+        }
+        all_gather(count, dtype);
+        all_to_all(count, dtype);
+      }
+    }
+    ragged();
+    many_in_flight();
+    premultiplied();
+    subgroups();
+    if (world_ > 1) messages();
+    for (int i = 0; i < 3; ++i) group_.barrier().wait();
+    return compared_;
+  }
+
+ private:
+  void same(const Tensor& got, std::int64_t i, double want, std::string_view what, DType dtype,
+            ReduceOp op) {
+    ++compared_;
+    const double tolerance = op == ReduceOp::avg && is_floating(dtype) ? std::abs(want) * 0.008 : 0;
+    PEAL_CHECK(std::abs(element(got, i) - want) <= tolerance, what, " ", dtype, " ", name(op),
+               " of ", got.numel(), " on rank ", rank_, " of ", world_, ": element ", i,
+               " expected ", want, ", got ", element(got, i));
+  }
+
+  void all_reduce(std::int64_t count, DType dtype, ReduceOp op) {
+    const Tensor in = filled(count, dtype, [&](std::int64_t i) { return value(rank_, i, dtype); });
+    const Tensor out = Tensor::zeros({count}, dtype), in_place = in.clone();
+    const Work first = group_.all_reduce(out, in, op);
+    const Work second = group_.all_reduce(in_place, op);
+    second.wait();
+    first.wait();
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double want = expected(world_, i, dtype, op);
+      same(out, i, want, "all_reduce", dtype, op);
+      same(in_place, i, want, "all_reduce in place", dtype, op);
+      same(in, i, value(rank_, i, dtype), "all_reduce's input", dtype, ReduceOp::sum);
+    }
+  }
+
+  void reduce_scatter(std::int64_t count, DType dtype, ReduceOp op) {
+    const Tensor in =
+        filled(count * world_, dtype, [&](std::int64_t i) { return value(rank_, i, dtype); });
+    const Tensor out = Tensor::zeros({count}, dtype), both = in.clone();
+    group_.reduce_scatter(out, in, op).wait();
+    const View own = both.view().part(rank_ * count, count);
+    group_.reduce_scatter(own, both, op).wait();
+    for (std::int64_t i = 0; i < count; ++i) {
+      const double want = expected(world_, rank_ * count + i, dtype, op);
+      same(out, i, want, "reduce_scatter", dtype, op);
+      same(both, rank_ * count + i, want, "reduce_scatter in place", dtype, op);
+    }
+  }
+
+  void broadcast(std::int64_t count, DType dtype, int root) {
+    const Tensor data =
+        filled(count, dtype, [&](std::int64_t i) { return value(rank_, i, dtype); });
+    group_.broadcast(data, root).wait();
+    for (std::int64_t i = 0; i < count; ++i) {
+      same(data, i, value(root, i, dtype), "broadcast", dtype, ReduceOp::sum);
+    }
+  }
+
+  void all_gather(std::int64_t count, DType dtype) {
+    const Tensor in = filled(count, dtype, [&](std::int64_t i) { return value(rank_, i, dtype); });
+    const Tensor out = Tensor::zeros({count * world_}, dtype),
+                 both = Tensor::zeros({count * world_}, dtype);
+    group_.all_gather(out, in).wait();
+    both.rows(rank_ * count, (rank_ + 1) * count).copy_(in);
+    group_.all_gather(both, both.view().part(rank_ * count, count)).wait();
+    for (std::int64_t i = 0; i < count * world_; ++i) {
+      const double want = value(static_cast<int>(i / std::max<std::int64_t>(count, 1)),
+                                i % std::max<std::int64_t>(count, 1), dtype);
+      same(out, i, want, "all_gather", dtype, ReduceOp::sum);
+      same(both, i, want, "all_gather in place", dtype, ReduceOp::sum);
+    }
+  }
+
+  void reduce(std::int64_t count, DType dtype, ReduceOp op, int root) {
+    const Tensor data =
+        filled(count, dtype, [&](std::int64_t i) { return value(rank_, i, dtype); });
+    group_.reduce(data, root, op).wait();
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (rank_ == root) {
+        same(data, i, expected(world_, i, dtype, op), "reduce", dtype, op);
+      } else {
+        same(data, i, value(rank_, i, dtype), "reduce's data off the root", dtype, ReduceOp::sum);
+      }
+    }
+  }
+
+  void gather_and_scatter(std::int64_t count, DType dtype, int root) {
+    const Tensor mine =
+        filled(count, dtype, [&](std::int64_t i) { return value(rank_, i, dtype); });
+    const Tensor all = Tensor::zeros({rank_ == root ? count * world_ : 0}, dtype),
+                 back = Tensor::zeros({count}, dtype);
+    group_.gather(all, mine, root).wait();
+    for (std::int64_t i = 0; i < all.numel(); ++i) {
+      same(all, i, value(static_cast<int>(i / count), i % count, dtype), "gather", dtype,
+           ReduceOp::sum);
+    }
+    group_.scatter(back, all, root).wait();
+    for (std::int64_t i = 0; i < count; ++i) {
+      same(back, i, value(rank_, i, dtype), "scatter", dtype, ReduceOp::sum);
+    }
+  }
+
+  void all_to_all(std::int64_t count, DType dtype) {
+    // What rank s has for rank d: value(s, d * count + i).
+    const Tensor in =
+        filled(count * world_, dtype, [&](std::int64_t i) { return value(rank_, i, dtype); });
+    const Tensor out = Tensor::zeros({count * world_}, dtype);
+    group_.all_to_all(out, in).wait();
+    for (std::int64_t i = 0; i < count * world_; ++i) {
+      same(out, i, value(static_cast<int>(i / count), rank_ * count + i % count, dtype),
+           "all_to_all", dtype, ReduceOp::sum);
+    }
+  }
+
+  // Round the ring, with tags waited for in another order than sent, and a message pending across a
+  // collective.
+  void messages() {
+    const int next = (rank_ + 1) % world_, previous = (rank_ + world_ - 1) % world_;
+    const auto at = [](int rank, int tag) {
+      return [=](std::int64_t i) { return value(rank, i + tag, DType::f32); };
+    };
+    std::vector<Tensor> in, out;
+    std::vector<Work> sends, receives;
+    for (int tag = 0; tag < 5; ++tag) {
+      out.push_back(filled(tag * 1000, DType::f32, at(rank_, tag)));
+      in.push_back(Tensor::zeros({tag * 1000}));
+    }
+    for (int tag = 4; tag >= 0; --tag)
+      receives.push_back(group_.recv(in[static_cast<std::size_t>(tag)], previous, tag));
+    const Tensor sum = Tensor::scalar(std::int64_t{1});
+    group_.all_reduce(sum).wait();
+    for (int tag = 0; tag < 5; ++tag)
+      sends.push_back(group_.send(out[static_cast<std::size_t>(tag)], next, tag));
+    for (const Work& work : receives) work.wait();
+    for (const Work& work : sends) work.wait();
+    for (int tag = 0; tag < 5; ++tag) {
+      const Tensor& got = in[static_cast<std::size_t>(tag)];
+      for (std::int64_t i = 0; i < got.numel(); ++i) {
+        same(got, i, at(previous, tag)(i), "recv", DType::f32, ReduceOp::sum);
+      }
+    }
+  }
+
+  // Odd and even ranks apart, each group in reverse order; and a listed one inside of it.
+  void subgroups() {
+    const auto half = group_.split(rank_ % 2, -rank_);
+    const int members = (world_ + 1 - rank_ % 2) / 2;
+    PEAL_CHECK(half->world() == members && half->rank() == members - 1 - rank_ / 2, "split: rank ",
+               rank_, " is ", half->rank(), " of ", half->world());
+    const Tensor sum = Tensor::scalar(std::int64_t{rank_});
+    half->all_reduce(sum).wait();
+    std::int64_t want = 0;
+    for (int r = rank_ % 2; r < world_; r += 2) want += r;
+    same(sum, 0, static_cast<double>(want), "all_reduce in a sub-group", DType::i64, ReduceOp::sum);
+    const auto last = group_.subgroup({world_ - 1});
+    PEAL_CHECK((last != nullptr) == (rank_ == world_ - 1), "subgroup: rank ", rank_,
+               " should not be in it");
+    PEAL_CHECK(group_.split(-1) == nullptr, "split: a negative colour is no group");
+  }
+
+  // Blocks of different sizes, one of them empty; texts of different lengths.
+  void ragged() {
+    std::vector<std::int64_t> counts;
+    std::int64_t total = 0, before = 0;
+    for (int r = 0; r < world_; ++r) {
+      counts.push_back(r == 1 ? 0 : 7 * r + 3);
+      if (r < rank_) before += counts.back();
+      total += counts.back();
+    }
+    const std::int64_t mine = counts[static_cast<std::size_t>(rank_)];
+    const auto at = [&](std::int64_t i) { return value(rank_, i, DType::i64); };
+    const Tensor own = filled(mine, DType::i64, at), gathered = Tensor::zeros({total}, DType::i64);
+    group_.all_gather_v(gathered, own, counts).wait();
+    for (std::int64_t i = 0; i < mine; ++i) {
+      same(gathered, before + i, at(i), "all_gather_v", DType::i64, ReduceOp::sum);
+    }
+    const Tensor whole = filled(total, DType::i64, at), part = Tensor::zeros({mine}, DType::i64);
+    group_.reduce_scatter_v(part, whole, counts).wait();
+    for (std::int64_t i = 0; i < mine; ++i) {
+      same(part, i, expected(world_, before + i, DType::i64, ReduceOp::sum), "reduce_scatter_v",
+           DType::i64, ReduceOp::sum);
+    }
+    const auto texts = group_.exchange(std::string(static_cast<std::size_t>(rank_ * 3), 'a'));
+    for (int r = 0; r < world_; ++r) {
+      ++compared_;
+      PEAL_CHECK(
+          texts[static_cast<std::size_t>(r)] == std::string(static_cast<std::size_t>(r * 3), 'a'),
+          "exchange: rank ", r, "'s text is wrong on rank ", rank_);
+    }
+  }
+
+  // Waited for in reverse: operations must not mix, and continuations run in order of issue.
+  void many_in_flight() {
+    std::vector<Tensor> data;
+    std::vector<Work> works;
+    std::vector<int> order;
+    for (int k = 0; k < 20; ++k) {
+      data.push_back(filled(k * 11 + 1, DType::f32,
+                            [&](std::int64_t i) { return value(rank_, i + k, DType::f32); }));
+      works.push_back(group_.all_reduce(data.back()));
+      works.back().then([&order, k] { order.push_back(k); });
+    }
+    for (auto work = works.rbegin(); work != works.rend(); ++work) work->wait();
+    for (int k = 0; k < 20; ++k) {
+      PEAL_CHECK(order[static_cast<std::size_t>(k)] == k, "then: continuation ", k,
+                 " ran out of order");
+      for (std::int64_t i = 0; i < data[static_cast<std::size_t>(k)].numel(); ++i) {
+        same(data[static_cast<std::size_t>(k)], i,
+             expected(world_, i + k, DType::f32, ReduceOp::sum), "in flight", DType::f32,
+             ReduceOp::sum);
+      }
+    }
+  }
+
+  void premultiplied() {
+    const Tensor data =
+        filled(33, DType::f32, [&](std::int64_t i) { return value(rank_, i, DType::f32); });
+    group_.all_reduce_premultiplied(data, 4).wait();
+    for (std::int64_t i = 0; i < 33; ++i) {
+      same(data, i, 4 * expected(world_, i, DType::f32, ReduceOp::sum), "premul_sum", DType::f32,
+           ReduceOp::sum);
+    }
+  }
+
+  ProcessGroup& group_;
+  int world_, rank_;
+  std::int64_t compared_ = 0;
+};
+
+}  // namespace
+
+std::int64_t check_collectives(ProcessGroup& group) {
+  return Checker(group).run({0, 1, group.world() - 1, group.world(), group.world() + 1, 97, 5000},
+                            dtypes, ops);
+}
+
+std::int64_t check_algorithms(ProcessGroup& group) {
+  constexpr DType i32[] = {DType::i32};
+  constexpr ReduceOp sum[] = {ReduceOp::sum};
+  return Checker(group).run({0, 1, group.world() + 1, 97, 5000}, i32, sum);
+}
+
+}  // namespace peal::comm::testing

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What peal-schedule says and writes, and how it refuses. Arguments: the program, the command to test.
+set -euo pipefail
+shopt -s inherit_errexit
+
+program=${1:?usage: peal_schedule_test.sh PROGRAM COMMAND}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+
+says() { # says TEXT ARGUMENTS...: the output has TEXT, and the status is 0
+  local text=$1 output
+  shift
+  output=$("$program" "$@") || { echo "failed: $*"; printf '%s\n' "$output"; exit 1; }
+  grep -qF -- "$text" <<<"$output" || { echo "expected '$text' from: $*"; printf '%s\n' "$output"; exit 1; }
+}
+
+refuses() { # refuses TEXT ARGUMENTS...: the error has TEXT, and the status is not 0
+  local text=$1 output
+  shift
+  if output=$("$program" "$@" 2>&1); then echo "not refused: $*"; exit 1; fi
+  grep -qF -- "$text" <<<"$output" || { echo "expected '$text' from: $*"; printf '%s\n' "$output"; exit 1; }
+}
+
+holds() { # holds FILE TEXT...: the file has each text
+  local file=$1 text
+  shift
+  for text in "$@"; do
+    grep -qF -- "$text" "$file" || { echo "expected '$text' in $file"; exit 1; }
+  done
+}
+
+case ${2:?} in
+  list)
+    says 'all_reduce      circulant            any              6    1.750    0.875' list
+    says 'all_gather      recursive_doubling   powers of 2      3    0.875    0.000' list
+    refuses 'A subcommand is required'
+    ;;
+  show)
+    says '1      0>1 4+<4   1>2 0+<0   2>3 1+<1   3>4 2+<2   4>0 3+<3' all_reduce ring --ranks 5
+    says 'in place: right' all_reduce ring --ranks 5 --verify --cost --draw out.svg --trace out.json --timeline time.svg
+    holds out.svg 'all_reduce by ring, 5 ranks, 10 elements' '</svg>'
+    holds time.svg 'rank 4' '</svg>'
+    holds out.json '"traceEvents"' '"name":"rank 4"'
+    if command -v python3 >/dev/null; then python3 -c 'import json; json.load(open("out.json"))'; fi
+    says ' books        8         16         16          8  (the most of a rank)' all_reduce ring --ranks 5 --cost
+    says '33546240 messages' all_reduce ring --ranks 4096 --count 1048576 --simulate
+    says 'in place: right' all_reduce direct_slices --ranks 4 --verify
+    says '2 nodes' all_reduce hierarchical --ranks 8 --node-size 4 --verify
+    refuses 'it needs a power of two' all_reduce swing --ranks 6
+    refuses "has no algorithm 'rings'; it has: ring" all_reduce rings
+    refuses 'expected a root below 4, got 9' broadcast chain --root 9
+    refuses 'expected rank:late_us:slowdown' all_reduce ring --simulate --straggler 1
+    ;;
+  verify)
+    says 'all, by the clock' verify --all --ranks 1-12
+    says 'bruck' verify all_to_all --ranks 1,5,8
+    refuses 'expected --all or a collective' verify
+    refuses "there is no collective 'alltoall'; there are: all_reduce" verify alltoall
+    ;;
+  compare)
+    says 'recursive_doubling meets rabenseifner, by formula' compare all_reduce --ranks 8,16 --bytes 1K-4M --plot plot.svg
+    holds plot.svg 'all_reduce, 16 ranks' 'polyline' '</svg>'
+    says 'fastest: recursive_doubling from 1 KiB, rabenseifner from about' \
+      compare all_reduce recursive_doubling rabenseifner --ranks 8 --bytes 1K-4M
+    refuses "broadcast has no algorithm 'ring'" compare broadcast ring
+    refuses "expected a number, got '1x'" compare broadcast --bytes 1x
+    ;;
+  explain)
+    says 'adds what comes from 2 to out[4..5]' explain all_reduce ring --ranks 3
+    says 'Then it has out[0..1] sum of 0-2' explain all_reduce ring --ranks 3
+    says 'All ranks do the same' explain reduce_scatter pairwise --ranks 6
+    says 'copies scratch[0..1] to out[0..1]; copies scratch[0..1] to out[0..1] of rank 1' explain all_reduce direct_slices --ranks 2
+    refuses 'there is no rank 7 among 4' explain all_reduce ring --rank 7
+    ;;
+  break)
+    says 'verifier: deadlock' break all_reduce ring --ranks 4 --how drop --draw broken.svg
+    holds broken.svg 'The verifier' "class='stuck'"
+    for how in shift peer count twice merge swap; do
+      says 'verifier: ' break all_reduce recursive_doubling --ranks 4 --how "$how"
+    done
+    refuses "there is no damage 'hammer'" break all_reduce ring --how hammer
+    ;;
+  *)
+    echo "no such test: $2"
+    exit 1
+    ;;
+esac

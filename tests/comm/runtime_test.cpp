@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// The process group over threads: results, algorithms by name, and every way to go wrong.
+#include <peal/comm/algorithms/table.h>
+#include <peal/comm/threads_world.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <doctest/doctest.h>
+#include "collective_cases.h"
+
+using namespace peal;
+using namespace peal::comm;
+
+namespace {
+
+// The message with which run_ranks ends.
+std::string failure(int world, const ProcessGroup::Options& options,
+                    const std::function<void(ProcessGroup&)>& f) {
+  try {
+    run_ranks(world, options, f);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("every operation, type and reduction is exact at 1 to 5 ranks") {
+  for (int world = 1; world <= 5; ++world) {
+    std::atomic<std::int64_t> compared{0};
+    run_ranks(world, [&](ProcessGroup& group) { compared += testing::check_collectives(group); });
+    MESSAGE("world " << world << ": " << compared.load() << " elements compared");
+    CHECK(compared > 100000);
+  }
+}
+
+TEST_CASE("every algorithm serves by name, with exact results") {
+  for (const Entry& entry : algorithms()) {
+    CAPTURE(entry.name);
+    for (int world = 1; world <= 5; ++world) {
+      if (!entry.supports(world)) continue;
+      ProcessGroup::Options options;
+      options.algorithms = concat(name(entry.what), "=", entry.name);
+      run_ranks(world, options, [](ProcessGroup& group) { testing::check_algorithms(group); });
+    }
+  }
+}
+
+TEST_CASE("an exception on one rank reaches all with its own message") {
+  std::atomic<int> told{0};
+  const std::string message = failure(3, {}, [&](ProcessGroup& group) {
+    const Tensor data = Tensor::zeros({10});
+    if (group.rank() == 1) {
+      group.all_reduce(data).wait();
+      throw std::runtime_error("disk of rank 1 is on fire");
+    }
+    try {
+      while (true) group.all_reduce(data).wait();
+    } catch (const Error& error) {
+      if (contains(error.what(), "on fire")) ++told;
+      throw;
+    }
+  });
+  CHECK(told == 2);
+  CHECK(contains(message, "on fire"));
+}
+
+TEST_CASE("calls that differ never meet, and both are named") {
+  const auto differ = [](const std::function<void(ProcessGroup&, bool)>& call) {
+    const std::string message =
+        failure(2, {}, [&](ProcessGroup& group) { call(group, group.rank() == 0); });
+    CAPTURE(message);
+    CHECK(contains(message, "#"));
+    CHECK(contains(message, "same order"));
+  };
+  differ([](ProcessGroup& group, bool first) {  // sizes
+    const Tensor data = Tensor::zeros({first ? 4000 : 4001});
+    group.all_reduce(data, ReduceOp::sum, "bucket 3: fc1.weight").wait();
+  });
+  differ([](ProcessGroup& group, bool first) {  // reductions
+    const Tensor data = Tensor::zeros({4});
+    group.all_reduce(data, first ? ReduceOp::sum : ReduceOp::max).wait();
+  });
+  differ([](ProcessGroup& group, bool first) {  // types
+    const Tensor data = Tensor::zeros({4}, first ? DType::f32 : DType::i32);
+    group.all_reduce(data).wait();
+  });
+  differ([](ProcessGroup& group, bool first) {  // one rank is done at once, and goes on
+    const Tensor data = Tensor::zeros({first ? 0 : 4});
+    group.all_reduce(data).wait();
+    group.barrier().wait();
+  });
+}
+
+TEST_CASE("a poll sees what a wait would see") {
+  std::atomic<int> told{0};
+  const std::string message = failure(2, {}, [&](ProcessGroup& group) {
+    const Tensor data = Tensor::zeros({4});
+    if (group.rank() == 1) {
+      group.all_reduce(data).wait();
+      throw std::runtime_error("rank 1 gives up");
+    }
+    group.all_reduce(data).wait();
+    const Work work = group.all_reduce(data);
+    while (!work.test()) continue;
+    bool ran = false;
+    work.then([&] { ran = true; });
+    CHECK(!ran);
+    CHECK_THROWS_WITH((void)work.wait(), doctest::Contains("gives up"));
+    CHECK_THROWS_WITH((void)group.all_reduce(data), doctest::Contains("gives up"));
+    ++told;
+  });
+  CHECK(told == 1);
+}
+
+TEST_CASE("a continuation's exception belongs to its own work") {
+  run_ranks(2, [](ProcessGroup& group) {
+    const Tensor x = Tensor::zeros({4}), y = Tensor::zeros({4});
+    const Work first = group.all_reduce(x), second = group.all_reduce(y);
+    bool ran = false;
+    first.then([] { throw Error("not today"); });
+    second.then([&] { ran = true; });
+    second.wait();
+    CHECK(ran);
+    CHECK_THROWS_WITH(first.wait(), "not today");
+  });
+}
+
+TEST_CASE("computing for longer than the deadline is no failure") {
+  ProcessGroup::Options options;
+  options.deadline = std::chrono::milliseconds(2000);
+  run_ranks(2, options, [](ProcessGroup& group) {
+    const Tensor data = Tensor::zeros({4});
+    const Work work = group.all_reduce(data);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    work.wait();
+  });
+}
+
+TEST_CASE("a rank that waits for one group serves the others") {
+  run_ranks(2, [](ProcessGroup& group) {
+    const auto a = group.subgroup({0, 1}), b = group.subgroup({1, 0});
+    const Tensor x = Tensor::zeros({100000}), y = Tensor::zeros({100000});
+    const Work first = a->all_reduce(x), second = b->all_reduce(y);
+    (group.rank() == 0 ? first : second).wait();
+    (group.rank() == 0 ? second : first).wait();
+  });
+}
+
+TEST_CASE("different operations are an error that names both, within seconds") {
+  const auto start = std::chrono::steady_clock::now();
+  const std::string message = failure(2, {}, [](ProcessGroup& group) {
+    const Tensor data = Tensor::zeros({8});
+    if (group.rank() == 0) {
+      group.broadcast(data, 1).wait();
+    } else {
+      group.broadcast(data, 0).wait();
+    }
+    group.barrier().wait();
+  });
+  CAPTURE(message);
+  CHECK(contains(message, "broadcast #"));
+  CHECK(contains(message, "same order"));
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+}
+
+TEST_CASE(
+    "a rank that never comes is found by the deadline, and the message says who waits for what") {
+  ProcessGroup::Options options;
+  options.deadline = std::chrono::milliseconds(1500);
+  std::atomic<bool> done{false};
+  const std::string message = failure(2, options, [&](ProcessGroup& group) {
+    while (group.rank() == 1 && !done) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (group.rank() == 1) return;
+    const Tensor data = Tensor::zeros({8});
+    const auto finally = std::shared_ptr<void>(nullptr, [&](void*) { done = true; });
+    group.all_reduce(data).wait();
+  });
+  CAPTURE(message);
+  CHECK(contains(message, "PEAL_TIMEOUT"));
+  CHECK(contains(message, "rank 0: all_reduce #"));
+}
+
+TEST_CASE("ranks whose options differ are turned away at start-up") {
+  const auto board = Board::in_memory(1);
+  CHECK_THROWS_WITH_AS(Selection("all_reduce=rings"), doctest::Contains("there are native"), Error);
+  CHECK_THROWS_AS(Selection("all_reduce"), Error);
+  CHECK_THROWS_AS(Selection("all_reduce=ring:5"), Error);
+  CHECK_THROWS_AS(Selection("bcast=ring"), Error);
+  const Selection selection("all_reduce=recursive_doubling:0-100;ring:101-max");
+  CHECK(selection.choose(Collective::all_reduce, 100, 3) == "recursive_doubling");
+  CHECK(selection.choose(Collective::all_reduce, 101, 3) == "ring");
+}
+
+TEST_CASE("a message of another size is an error that names both") {
+  const std::string message = failure(2, {}, [](ProcessGroup& group) {
+    const Tensor data = Tensor::zeros({group.rank() == 0 ? 256 : 255});
+    (group.rank() == 0 ? group.send(data, 1) : group.recv(data, 0)).wait();
+    group.barrier().wait();
+  });
+  CAPTURE(message);
+  CHECK(contains(message, "recv from rank 0 (255 f32, tag 0)"));
+  CHECK(contains(message, "expected 1020 bytes from rank 0, got 1024"));
+}
+
+TEST_CASE("bad arguments are errors before anything is sent") {
+  run_ranks(2, [](ProcessGroup& group) {
+    const Tensor four = Tensor::zeros({4}), five = Tensor::zeros({5}),
+                 whole = Tensor::zeros({4}, DType::i32);
+    CHECK_THROWS_WITH_AS((void)group.broadcast(four, 2), doctest::Contains("root 2"), Error);
+    CHECK_THROWS_AS((void)group.all_reduce(four, five, ReduceOp::sum), Error);
+    CHECK_THROWS_AS((void)group.all_reduce(four, whole, ReduceOp::sum), Error);
+    CHECK_THROWS_WITH_AS((void)group.all_reduce(four, ReduceOp::bxor), doctest::Contains("bxor"),
+                         Error);
+    CHECK_THROWS_AS((void)group.all_gather(five, four), Error);
+    group.all_reduce(four).wait();
+  });
+}
+
+TEST_CASE("min and max let NaN through and order zeros") {
+  run_ranks(3, [](ProcessGroup& group) {
+    const float mine[] = {group.rank() == 1 ? NAN : 1.0f, group.rank() == 2 ? -0.0f : 0.0f};
+    const Tensor least = Tensor::from(std::span<const float>(mine), {2}), most = least.clone();
+    group.all_reduce(least, ReduceOp::min).wait();
+    group.all_reduce(most, ReduceOp::max).wait();
+    CHECK(std::isnan(least.data<float>()[0]));
+    CHECK(std::isnan(most.data<float>()[0]));
+    CHECK(std::signbit(least.data<float>()[1]));
+    CHECK(!std::signbit(most.data<float>()[1]));
+  });
+}

@@ -1,0 +1,15 @@
+# Schedules as values. The judge is the verifier's opponent and shares nothing with it but the schedules.
+peal_test(schedule_values SOURCES schedule_values.cpp LINKS peal::schedule LABELS comm)
+peal_test(schedule_costs SOURCES schedule_costs.cpp LINKS peal::schedule LABELS comm)
+peal_test(schedule_draw SOURCES schedule_draw.cpp LINKS peal::schedule LABELS comm)
+peal_test(verify_table SOURCES verify_table.cpp judge.cpp LINKS peal::schedule LABELS comm)
+peal_test(verify_rejects SOURCES verify_rejects.cpp judge.cpp LINKS peal::schedule LABELS comm)
+peal_test(verify_mutants SOURCES verify_mutants.cpp judge.cpp LINKS peal::schedule LABELS comm)
+peal_test(simulate_test SOURCES simulate_test.cpp LINKS peal::schedule LABELS comm)
+if(TARGET peal-schedule)
+  foreach(command list show verify compare explain break)
+    add_test(NAME peal_schedule_${command}
+      COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/peal_schedule_test.sh" $<TARGET_FILE:peal-schedule> ${command})
+    set_tests_properties(peal_schedule_${command} PROPERTIES TIMEOUT ${peal_minute} LABELS tools)
+  endforeach()
+endif()

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every schedule of the table is right, says the verifier; and so says the judge, on a sample.
+#include "judge.h"
+#include "schedule_worlds.h"
+
+#include <doctest/doctest.h>
+#include <peal/comm/algorithms/table.h>
+#include <peal/comm/verify.h>
+
+#include <cstdint>
+#include <string_view>
+
+namespace peal::comm {
+namespace {
+
+using testing::World;
+
+Aliasing aliasing(bool in_place) { return in_place ? Aliasing::in_place : Aliasing::out_of_place; }
+
+TEST_CASE("the verifier accepts every schedule of the table") {
+  int verified = 0;
+  for (const Entry& entry : testing::all_algorithms()) {
+    for (int p = 1; p <= 16; ++p) {
+      if (!entry.supports(p)) continue;
+      for (const std::int64_t n : {0, 1, p - 1, p, p + 1, 97}) {
+        for (const World& world : testing::worlds_for(entry, p, n)) {
+          const auto programs = world.programs(entry);
+          for (const bool in_place : testing::in_place_or_not(entry.what)) {
+            const Verdict verdict = verify(world.problem(), programs, aliasing(in_place));
+            CHECK_MESSAGE(verdict.ok, world.text(entry), ": ", verdict.why);
+            ++verified;
+          }
+        }
+      }
+    }
+  }
+  CHECK(verified > 30000);
+}
+
+TEST_CASE("alignment moves the cuts and nothing else") {
+  for (const Entry& entry : testing::all_algorithms()) {
+    if (entry.what != Collective::all_reduce) continue;
+    for (int p = 1; p <= 9; ++p) {
+      if (!entry.supports(p)) continue;
+      World world{entry.what, p, 0, {97}};
+      world.align = 8;
+      const Verdict verdict = verify(world.problem(), world.programs(entry), Aliasing::in_place);
+      CHECK_MESSAGE(verdict.ok, world.text(entry), ": ", verdict.why);
+    }
+  }
+}
+
+TEST_CASE("the judge agrees") {
+  for (const Entry& entry : testing::all_algorithms()) {
+    for (const int p : {1, 2, 3, 5, 6, 8}) {
+      if (!entry.supports(p)) continue;
+      for (const std::int64_t n : {1, p + 1, 3 * p}) {
+        for (const World& world : testing::worlds_for(entry, p, n)) {
+          const auto programs = world.programs(entry);
+          for (const bool in_place : testing::in_place_or_not(entry.what)) {
+            const auto judgement = testing::judge(world.problem(), programs, in_place, 17);
+            CHECK_MESSAGE(judgement.good, world.text(entry), ": ", judgement.why);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE(
+    "one tree for all elements: recursive doubling has it, the block-wise algorithms do not") {
+  const World world{Collective::all_reduce, 6, 0, {24}};
+  const auto one_tree = [&](std::string_view name) {
+    for (const Entry& entry : testing::all_algorithms()) {
+      if (entry.what != world.what || entry.name != name) continue;
+      const Verdict verdict = verify(world.problem(), world.programs(entry), Aliasing::in_place);
+      REQUIRE(verdict.ok);
+      return verdict.one_tree;
+    }
+    FAIL("no such algorithm");
+    return false;
+  };
+  CHECK(one_tree("recursive_doubling"));
+  CHECK(one_tree("binomial"));
+  CHECK(one_tree("direct_slices"));
+  CHECK_FALSE(one_tree("ring"));
+  CHECK_FALSE(one_tree("circulant"));
+}
+
+}  // namespace
+}  // namespace peal::comm

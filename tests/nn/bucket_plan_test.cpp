@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bucket plan over many parameter lists: each gradient once, none on top of another, caps kept.
+#include <peal/autograd/core/rng.h>
+#include <peal/nn/parallel/bucket_plan.h>
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using namespace peal::nn;
+
+namespace {
+
+std::vector<ParameterSpec> random_parameters(std::uint64_t seed) {
+  Generator generator{seed, 0};
+  const auto draw = [&](std::uint32_t below) { return generator.reserve(1).word(0) % below; };
+  constexpr DType dtypes[] = {DType::f32, DType::f32, DType::f32, DType::f64, DType::bf16};
+  std::vector<ParameterSpec> parameters;
+  const auto count = draw(40);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const Shape shape{static_cast<std::int64_t>(draw(3000)), static_cast<std::int64_t>(draw(20))};
+    parameters.push_back({concat("p", i), shape, dtypes[draw(5)], draw(6) != 0});
+  }
+  return parameters;
+}
+
+}  // namespace
+
+TEST_CASE("a thousand random models") {
+  const BucketCaps caps{.first_bytes = 20000, .bytes = 100000};
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+    const auto parameters = random_parameters(seed);
+    const auto plan = plan_buckets(parameters, caps);
+    std::vector<int> times(parameters.size());
+    for (const Bucket& bucket : plan) {
+      std::int64_t end = 0;
+      int previous = static_cast<int>(parameters.size());
+      REQUIRE(!bucket.entries.empty());
+      const auto size = static_cast<std::int64_t>(size_of(bucket.dtype));
+      for (const auto& [parameter, at] : bucket.entries) {
+        const auto& spec = parameters[static_cast<std::size_t>(parameter)];
+        CHECK(spec.dtype == bucket.dtype);
+        CHECK(at >= end);
+        CHECK(at * size % 64 == 0);
+        CHECK(parameter < previous);  // in reverse order of registration
+        // Whatever came before left room below the cap.
+        CHECK(end * size < caps.bytes);
+        end = at + spec.shape.numel();
+        previous = parameter;
+        ++times[static_cast<std::size_t>(parameter)];
+      }
+      CHECK(bucket.count == end);
+    }
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      CHECK(times[i] == (parameters[i].requires_grad ? 1 : 0));
+    CHECK(plan == plan_buckets(parameters, caps));
+  }
+}
+
+TEST_CASE("BasicNet: the first bucket closes with fc1, the convolutions follow") {
+  const std::vector<ParameterSpec> parameters = {
+      {"conv1.weight", {32, 1, 3, 3}},  {"conv1.bias", {32}},
+      {"conv2.weight", {64, 32, 3, 3}}, {"conv2.bias", {64}},
+      {"fc1.weight", {128, 9216}},      {"fc1.bias", {128}},
+      {"fc2.weight", {10, 128}},        {"fc2.bias", {10}}};
+  const auto plan = plan_buckets(parameters);
+  REQUIRE(plan.size() == 2);
+  CHECK(plan[0].entries.size() == 4);
+  CHECK(plan[0].entries.back().parameter == 4);
+  CHECK(plan[1].entries.front().parameter == 3);
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// DDP over threads, where things go wrong: exceptions in backward, gradients that never come,
+// wrappers that overlap. Results that must equal one process are in tests/mpi/parity_test.cpp.
+#include <peal/autograd/grad_slot.h>
+#include <peal/autograd/ops/ops.h>
+#include <peal/comm/threads_world.h>
+#include <peal/nn/models/mlp.h>
+#include <peal/nn/optim/sgd.h>
+#include <peal/nn/parallel/ddp.h>
+
+#include <doctest/doctest.h>
+#include <atomic>
+#include <memory>
+
+using namespace peal;
+
+namespace {
+
+// run_ranks lends the group; a wrapper wants to share it.
+std::shared_ptr<comm::ProcessGroup> share(comm::ProcessGroup& group) {
+  return {std::shared_ptr<void>(), &group};
+}
+
+nn::DistributedDataParallel wrap(nn::Sequential& model, comm::ProcessGroup& group) {
+  return {model, share(group), {.buckets = {.first_bytes = 1, .bytes = 1}}};
+}
+
+Tensor loss_of(nn::Module& model, double value) {
+  const Tensor y = model(full({2, 3}, value));
+  return mean(y * y);
+}
+
+}  // namespace
+
+TEST_CASE("an exception before the first bucket costs that backward alone") {
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    manual_seed(1);
+    nn::Sequential model = nn::mlp({3, 4, 2});
+    auto ddp = wrap(model, group);
+    const auto last = ddp.parameters().back();  // its gradient comes first
+    bool throws = true;
+    last.grad_slot().add_hook([&](const Tensor&) {
+      if (throws) throw Error("once");
+    });
+    const double mine = group.rank() + 1.0;
+    CHECK_THROWS_WITH(loss_of(ddp, mine).backward(), "once");
+    throws = false;
+    ddp.zero_grad();
+    const std::uint64_t before = group.sequence();
+    loss_of(ddp, mine).backward();
+    CHECK(group.sequence() - before == 4);
+    const auto gradients = group.exchange(concat(last.grad().data<float>()[0]));
+    CHECK(gradients[0] == gradients[1]);
+  });
+}
+
+TEST_CASE("an exception after a bucket was launched ends the job, in words") {
+  CHECK_THROWS_WITH(comm::run_ranks(2,
+                                    [](comm::ProcessGroup& group) {
+                                      manual_seed(1);
+                                      nn::Sequential model = nn::mlp({3, 4, 2});
+                                      auto ddp = wrap(model, group);
+                                      ddp.parameters()[0].grad_slot().add_hook([&](const Tensor&) {
+                                        if (group.rank() == 0) throw Error("too late");
+                                      });
+                                      try {
+                                        loss_of(ddp, 1).backward();
+                                      } catch (const Error&) {
+                                        if (group.rank() != 0) throw;
+                                      }
+                                      loss_of(ddp, 1).backward();
+                                    }),
+                    doctest::Contains("left by an exception"));
+}
+
+TEST_CASE("a parameter without a gradient is named in the same step, on every rank") {
+  std::atomic<int> told{0};
+  CHECK_THROWS(comm::run_ranks(3, [&](comm::ProcessGroup& group) {
+    manual_seed(1);
+    struct Branches : nn::Module {
+      nn::Linear left = add("left", nn::Linear(3, 1)), right = add("right", nn::Linear(3, 1));
+    } model;
+    const Tensor x = ones({2, 3});
+    try {  // a rank may still be in the wrapper's start when the others have failed
+      nn::DistributedDataParallel ddp(model, share(group));
+      const Tensor y = group.rank() == 1 ? model.left(x) : model.left(x) + model.right(x);
+      sum(y).backward();
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      if (text.find("rank 1: no gradient came for right.weight, right.bias") != std::string::npos)
+        ++told;
+      throw;
+    }
+  }));
+  CHECK(told == 3);
+}
+
+TEST_CASE("a model belongs to one wrapper, and cannot change its type under it") {
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    manual_seed(1);
+    nn::Sequential model = nn::mlp({3, 4, 2});
+    {
+      auto ddp = wrap(model, group);
+      CHECK_THROWS_WITH(wrap(model, group), doctest::Contains("already belongs"));
+      CHECK_THROWS_WITH(model.to(DType::f64),
+                        doctest::Contains("belongs to a distributed wrapper"));
+      loss_of(ddp, 1).backward();  // the first wrapper is unharmed
+    }
+    auto again = wrap(model, group);  // and when it is gone, another may come
+    loss_of(again, 1).backward();
+    CHECK(model.parameters()[0].grad().defined());
+  });
+}
+
+TEST_CASE("buffers are rank 0's at each forward in training") {
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    struct Scaled : nn::Module {
+      Tensor factor = add_buffer("factor", ones({1}));
+      nn::Linear fc = add("fc", nn::Linear(2, 2));
+      Tensor forward(const Tensor& x) override { return fc(x) * factor; }
+    } model;
+    nn::DistributedDataParallel ddp(model, share(group));
+    fill_(model.factor, group.rank() + 5.0);
+    ddp(ones({1, 2}));
+    CHECK(model.factor.item<double>() == 5.0);
+    ddp.eval();
+    fill_(model.factor, group.rank() + 5.0);
+    ddp(ones({1, 2}));
+    CHECK(model.factor.item<double>() == group.rank() + 5.0);
+  });
+}

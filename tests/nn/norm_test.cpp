@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers with statistics or tables, the models made of them, clipping and schedules: keys, modes
+// and what they refuse. Their values are held against PyTorch in torch_models.cpp.
+#include "folder.h"
+
+#include <peal/autograd/ops/ops.h>
+#include <peal/nn/loss.h>
+#include <peal/nn/models/gpt.h>
+#include <peal/nn/optim/clip_grad.h>
+#include <peal/nn/optim/scheduler.h>
+#include <peal/nn/optim/sgd.h>
+
+#include <cmath>
+
+using namespace peal;
+
+namespace {
+
+std::vector<std::string> keys(const nn::Module& module) {
+  std::vector<std::string> all;
+  for (const auto& [name, tensor] : module.state_dict()) all.push_back(name);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("BatchNorm has PyTorch's keys, counts batches, and stands still in evaluation") {
+  nn::BatchNorm1d norm(2, {.momentum = 0.5});
+  CHECK(keys(norm) == std::vector<std::string>{"weight", "bias", "running_mean", "running_var",
+                                               "num_batches_tracked"});
+  const Tensor x = Tensor::from<float>({0, 10, 2, 30}, {2, 2});
+  CHECK(norm(x).data<float>()[0] == doctest::Approx(-1).epsilon(1e-4));
+  CHECK(norm.running_mean.to_vector<float>() == std::vector<float>{0.5f, 10});
+  CHECK(norm.running_var.to_vector<float>() == std::vector<float>{1.5f, 100.5f});
+  CHECK(norm.num_batches_tracked.item<std::int64_t>() == 1);
+  norm.eval();
+  CHECK(norm(x).data<float>()[2] == doctest::Approx((2 - 0.5) / std::sqrt(1.5)).epsilon(1e-4));
+  CHECK(norm.running_mean.to_vector<float>() == std::vector<float>{0.5f, 10});
+  CHECK(norm.num_batches_tracked.item<std::int64_t>() == 1);
+
+  nn::BatchNorm2d bare(3, {.affine = false, .track = false});
+  CHECK(keys(bare).empty());
+  bare.eval();
+  CHECK(std::abs(mean(bare(randn({2, 3, 5, 5}))).item<float>()) < 1e-6);
+  check_has(error_of([&] { bare(randn({2, 3})); }), "BatchNorm2d: expected [N, C, H, W], got");
+  check_has(error_of([&] { norm(randn({2, 3, 1, 1})); }), "BatchNorm1d: expected [N, C] or");
+}
+
+TEST_CASE("LayerNorm, Embedding, activations and averages") {
+  nn::LayerNorm norm(Shape{2, 3});
+  CHECK(norm.weight.shape() == Shape{2, 3});
+  CHECK(std::abs(mean(norm(randn({4, 2, 3}))).item<float>()) < 1e-6);
+  nn::Embedding table(5, 3);
+  CHECK(table(Tensor::from<std::int64_t>({4, 0}, {2, 1})).shape() == Shape{2, 1, 3});
+  check_has(error_of([&] { table(Tensor::from<std::int64_t>({5}, {1})); }), "index 5 is outside");
+  check_has(error_of([] { nn::Embedding(0, 3); }), "Embedding: sizes must be positive");
+  const Tensor x = randn({2, 3, 4, 4});
+  CHECK(nn::AvgPool2d(2)(x).shape() == Shape{2, 3, 2, 2});
+  CHECK(sum(nn::AdaptiveAvgPool2d(1)(x)).item<float>() ==
+        doctest::Approx(sum(x).item<float>() / 16).epsilon(1e-4));
+  CHECK(sum(nn::Softmax(1)(x)).item<float>() == doctest::Approx(2 * 16));
+  CHECK(nn::Sigmoid()(Tensor::zeros({1})).item<float>() == 0.5f);
+  CHECK(nn::Tanh()(Tensor::zeros({1})).item<float>() == 0);
+  CHECK(nn::GELU()(Tensor::from<float>({100}, {1})).item<float>() == 100);
+  nn::Conv2d grouped(4, 6, 3, {.padding = 2, .dilation = 2, .groups = 2});
+  CHECK(grouped.weight.shape() == Shape{6, 2, 3, 3});
+  CHECK(grouped(randn({1, 4, 5, 5})).shape() == Shape{1, 6, 5, 5});
+  nn::MultiheadAttention attention(6, 2, {.causal = true});
+  CHECK(keys(attention) == std::vector<std::string>{"in_proj_weight", "in_proj_bias",
+                                                    "out_proj.weight", "out_proj.bias"});
+  const Tensor sequence = randn({2, 5, 6});
+  CHECK(attention(sequence).shape() == Shape{2, 5, 6});
+  // The first output sees the first input alone.
+  const Tensor alone = attention(slice(sequence, 1, 0, 1));
+  CHECK(max(abs(slice(attention(sequence), 1, 0, 1) - alone)).item<float>() < 1e-6f);
+  check_has(error_of([] { nn::MultiheadAttention(6, 4); }), "4 heads do not divide a width of 6");
+  check_has(error_of([] { nn::Conv2d(3, 4, 3, {.groups = 2}); }), "2 groups do not divide 3 and 4");
+}
+
+TEST_CASE("GPT learns one batch") {
+  manual_seed(2);
+  nn::GPT gpt({11, 16, 2, 2, 6});
+  CHECK(keys(gpt).size() == 2 + 2 * 12 + 2 + 1);
+  nn::SGD optimizer(gpt.parameters(), {.lr = 0.1});
+  const Tensor tokens = Tensor::from<std::int64_t>({1, 2, 3, 4, 5, 6}, {1, 6});
+  const Tensor next = Tensor::from<std::int64_t>({2, 3, 4, 5, 6, 7}, {6});
+  double first = 0, last = 0;
+  for (int step = 0; step < 20; ++step) {
+    optimizer.zero_grad();
+    const Tensor loss = cross_entropy(reshape(gpt(tokens), {-1, 11}), next);
+    loss.backward();
+    CHECK(nn::clip_grad_norm_(gpt.parameters(), 1.0) > 0);
+    optimizer.step();
+    (step == 0 ? first : last) = loss.item<double>();
+  }
+  CHECK(last < 0.5 * first);
+  check_has(error_of([&] { gpt(Tensor::zeros({1, 7}, DType::i64)); }), "index 6 is outside");
+}
+
+TEST_CASE("clipping passes over parameters without a gradient and refuses bad bounds") {
+  const Tensor a = Tensor::from<double>({3, 4}, {2}), b = ones({2}, DType::f64);
+  a.set_requires_grad();
+  b.set_requires_grad();
+  sum(a * a).backward();
+  CHECK(nn::clip_grad_norm_({a, b}, 100) == doctest::Approx(10));
+  CHECK(a.grad().to_vector<double>() == std::vector<double>{6, 8});
+  CHECK(nn::clip_grad_norm_({a, b}, 5) == doctest::Approx(10));
+  CHECK(a.grad().data<double>()[0] == doctest::Approx(3).epsilon(1e-6));
+  nn::clip_grad_value_({a, b}, 3.5);
+  CHECK(a.grad().data<double>()[1] == 3.5);
+  check_has(error_of([&] { nn::clip_grad_norm_({a}, -1); }), "expected max_norm >= 0");
+}
+
+TEST_CASE("a schedule goes on where it stopped, and says what it refuses") {
+  nn::SGD optimizer({ones({1}).set_requires_grad()}, {.lr = 1});
+  nn::LRScheduler scheduler(optimizer, nn::warm_up(4, nn::step_lr(2, 0.5)));
+  std::vector<double> rates;
+  for (int i = 0; i < 9; ++i, scheduler.step()) rates.push_back(optimizer.lr());
+  CHECK(rates == std::vector<double>{0.25, 0.5, 0.75, 1, 1, 0.5, 0.5, 0.25, 0.25});
+  scheduler.set_steps(5);
+  CHECK(optimizer.lr() == 0.5);
+  check_has(error_of([] { nn::step_lr(0); }), "step size of at least 1, got 0");
+  nn::LRScheduler cycle(optimizer, nn::one_cycle_lr({.max_lr = 1, .total_steps = 2}));
+  cycle.step();
+  const double last = optimizer.lr();
+  cycle.step();  // a loop of two steps may end with step()
+  CHECK(optimizer.lr() == last);
+  check_has(error_of([&] { cycle.step(); }), "one_cycle_lr: step 3 of 2");
+  CHECK(cycle.steps() == 2);
+}
+
+TEST_CASE("the losses of pairs and the options of CrossEntropyLoss") {
+  const Tensor x = Tensor::from<float>({1, -2}, {2}), t = Tensor::from<float>({0, 1}, {2});
+  CHECK(nn::MSELoss()(x, t).item<float>() == 5);
+  CHECK(nn::SmoothL1Loss{Reduction::sum}(x, t).item<float>() == 3);
+  CHECK(nn::BCEWithLogitsLoss()(x, t).item<double>() ==
+        doctest::Approx((std::log1p(std::exp(1.0)) + std::log1p(std::exp(2.0))) / 2));
+  const nn::CrossEntropyLoss loss{.ignore_index = 0, .label_smoothing = 1};
+  CHECK(loss(Tensor::zeros({2, 4}), Tensor::from<std::int64_t>({0, 2}, {2})).item<double>() ==
+        doctest::Approx(std::log(4.0)));
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizers against values that PyTorch 1.13 computed in f64, and their state saved and resumed.
+#include "folder.h"
+
+#include <peal/autograd/grad_slot.h>
+#include <peal/nn/optim/adam.h>
+#include <peal/nn/optim/sgd.h>
+
+#include <functional>
+#include <memory>
+
+using namespace peal;
+
+namespace {
+
+Tensor start(DType dtype) {
+  Tensor p = dtype == DType::f64 ? Tensor::from<double>({1.0, -2.0, 0.5}, {3})
+                                 : Tensor::from<float>({1.0f, -2.0f, 0.5f}, {3});
+  return p.set_requires_grad();
+}
+
+// The gradient of step t, and one step; from step 2 on the learning rate is half.
+void run_step(nn::Optimizer& optimizer, const Tensor& p, int t) {
+  const std::vector<double> g{0.5 - t, 0.25 * t + 0.1, -1.5 + 0.3 * t * t};
+  p.zero_grad();
+  p.grad_slot().accumulate(p.dtype() == DType::f64
+                               ? Tensor::from(g, {3})
+                               : Tensor::from(std::vector<float>(g.begin(), g.end()), {3}));
+  if (t == 2) optimizer.set_lr(optimizer.lr() * 0.5);
+  optimizer.step();
+}
+
+double element(const Tensor& p, int i) {
+  return p.dtype() == DType::f64 ? p.data<double>()[i] : p.data<float>()[i];
+}
+
+using Make = std::function<std::unique_ptr<nn::Optimizer>(std::vector<Tensor>)>;
+
+template <class O, class Settings>
+Make make(Settings settings) {
+  return [settings](std::vector<Tensor> p) { return std::make_unique<O>(std::move(p), settings); };
+}
+
+struct Case {
+  const char* name;
+  Make make;
+  double after_four[3];
+};
+
+const std::vector<Case>& cases() {
+  using nn::Adam, nn::AdamOptions, nn::AdamW, nn::AdamWOptions, nn::SGD, nn::SGDOptions;
+  static const std::vector<Case> all{
+      {"SGD", make<SGD>(SGDOptions{.lr = 0.1}), {1.2, -2.1174999999999997, 0.72500000000000009}},
+      {"SGD, decay",
+       make<SGD>(SGDOptions{.lr = 0.1, .weight_decay = 0.01}),
+       {1.1970156985127498, -2.1114365182480004, 0.72307434171262497}},
+      {"SGD, momentum",
+       make<SGD>(SGDOptions{.lr = 0.1, .momentum = 0.9}),
+       {1.2267749999999999, -2.1911199999999997, 1.0915250000000001}},
+      {"SGD, momentum, dampening, decay",
+       make<SGD>(SGDOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.3, .weight_decay = 0.01}),
+       {1.1138302874776234, -2.1317653715070639, 1.0310983462325554}},
+      {"SGD, nesterov, decay",
+       make<SGD>(SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}),
+       {1.3959469356735592, -2.2724511642934861, 1.2508460479166252}},
+      {"Adam",
+       make<Adam>(AdamOptions{}),
+       {0.99972714050214762, -2.0028133875567407, 0.50255932435818795}},
+      {"Adam, all settings",
+       make<Adam>(
+           AdamOptions{.lr = 0.1, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-3, .weight_decay = 0.1}),
+       {0.96353766422681553, -2.0146417157339069, 0.74324784407198863}},
+      {"AdamW",
+       make<AdamW>(AdamWOptions{}),
+       {0.99969715881259469, -2.0027533569447193, 0.50254429250630328}},
+      {"AdamW, all settings",
+       make<AdamW>(
+           AdamWOptions{.lr = 0.1, .beta1 = 0.8, .beta2 = 0.99, .eps = 1e-3, .weight_decay = 0.1}),
+       {0.95921371918488751, -2.2252471380718974, 0.72922637139644064}}};
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("four steps give PyTorch's values") {
+  for (const auto& [name, make, after_four] : cases()) {
+    for (const DType dtype : {DType::f64, DType::f32}) {
+      INFO(name, ", ", name_of(dtype));
+      const Tensor p = start(dtype);
+      const auto optimizer = make({p});
+      for (int t = 0; t < 4; ++t) run_step(*optimizer, p, t);
+      const double tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
+      for (int i = 0; i < 3; ++i) {
+        CHECK(std::abs(element(p, i) - after_four[i]) <= tolerance);
+      }
+    }
+  }
+}
+
+TEST_CASE("state saved after two steps and loaded elsewhere goes on bit for bit") {
+  for (const auto& [name, make, after_four] : cases()) {
+    INFO(name);
+    const Tensor p = start(DType::f32), q = start(DType::f32);
+    const auto first = make({p});
+    for (int t = 0; t < 3; ++t) run_step(*first, p, t);
+    const auto second = make({q});
+    q.copy_(p);
+    NamedTensors state = first->state_dict();
+    second->load_state_dict(state);
+    CHECK(second->lr() == first->lr());
+    for (int t = 3; t < 6; ++t) {
+      run_step(*first, p, t);
+      run_step(*second, q, t);
+    }
+    CHECK(p.to_vector<float>() == q.to_vector<float>());
+  }
+}
+
+TEST_CASE("a parameter without a gradient is left alone and has no state") {
+  const Tensor p = start(DType::f32), frozen = start(DType::f32);
+  nn::AdamW optimizer({frozen, p});
+  run_step(optimizer, p, 0);
+  CHECK(frozen.to_vector<float>() == std::vector<float>{1.0f, -2.0f, 0.5f});
+  CHECK(p.to_vector<float>() != frozen.to_vector<float>());
+  std::vector<std::string> keys;
+  for (const auto& [key, tensor] : optimizer.state_dict()) keys.push_back(key);
+  CHECK(keys == std::vector<std::string>{"lr", "1.step", "1.exp_avg", "1.exp_avg_sq"});
+  optimizer.zero_grad();
+  CHECK_FALSE(p.grad().defined());
+}
+
+TEST_CASE("a step writes the parameter where it lies and counts a version") {
+  const Tensor p = start(DType::f32);
+  nn::SGD optimizer({p}, {.lr = 0.1});
+  const void* place = p.raw();
+  const auto version = p.storage()->version();
+  run_step(optimizer, p, 0);
+  CHECK(p.raw() == place);
+  CHECK(p.storage()->version() > version);
+}
+
+TEST_CASE("wrong settings and wrong parameters are refused by name") {
+  const Tensor p = start(DType::f32);
+  const auto sgd = [&](nn::SGDOptions settings) {
+    return error_of([&] { nn::SGD({p}, settings); });
+  };
+  check_has(sgd({.lr = -1}), "SGD: lr: expected a value from 0");
+  check_has(sgd({.momentum = -0.1}), "SGD: momentum");
+  check_has(sgd({.nesterov = true}), "nesterov wants a momentum above 0");
+  check_has(error_of([&] { nn::Adam({p}, {.beta2 = 1}); }), "Adam: beta2: expected a value from 0");
+  check_has(error_of([&] { nn::AdamW({p}, {.eps = -1}); }), "AdamW: eps");
+  check_has(error_of([&] { nn::Adam({}); }), "Adam: there are no parameters");
+  check_has(error_of([&] { nn::Adam({p, p}); }), "parameter 1 of shape [3] comes twice");
+  check_has(error_of([&] { nn::Adam({Tensor::from<std::int64_t>({1}, {1})}); }),
+            "parameter 0 of shape [1] is not a floating leaf");
+}
+
+TEST_CASE("a state that does not fit is refused with all differences, and nothing changes") {
+  const Tensor p = start(DType::f32);
+  nn::Adam optimizer({p}, {.lr = 0.5});
+  const std::string message = error_of([&] {
+    optimizer.load_state_dict({{"0.step", Tensor::scalar<std::int64_t>(1)},
+                               {"0.exp_avg", Tensor::zeros({4})},
+                               {"1.step", Tensor::scalar<std::int64_t>(1)}});
+  });
+  check_has(message, "Adam: load_state_dict: 4 differences");
+  check_has(message, "missing: lr f64 []");
+  check_has(message, "wrong: 0.exp_avg: expected f32 [3], got f32 [4]");
+  check_has(message, "missing: 0.exp_avg_sq f32 [3]");
+  check_has(message, "unexpected: 1.step i64 []");
+  CHECK(optimizer.lr() == 0.5);
+  CHECK(optimizer.state_dict().size() == 1);
+}

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# A checkpoint of peal's loads in PyTorch by its keys and gives the same outputs and gradients, and a model of
+# PyTorch's loads in peal. Argument 1: the program of torch_exchange.cpp. Skips (77) where there is no PyTorch.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+program=${1:?usage: torch_exchange_test.sh PROGRAM}
+for python in /usr/bin/python3 python3 ''; do
+  [[ -z $python ]] || ! "$python" -c 'import torch' 2>/dev/null || break
+done
+if [[ -z $python ]]; then
+  echo 'SKIPPED: no python3 here imports torch; install python3-torch to run this test'
+  exit 77
+fi
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+"$program" write "$folder"
+"$python" "$here/torch_exchange.py" "$folder"
+"$program" check "$folder"

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes models, what they make of a batch, gradients, clipped gradients and learning rates, for
+// torch_models.py to compare with PyTorch. usage: torch_models FOLDER
+#include <peal/autograd/ops/ops.h>
+#include <peal/nn/layers/attention.h>
+#include <peal/nn/models/gpt.h>
+#include <peal/nn/models/resnet18.h>
+#include <peal/nn/optim/clip_grad.h>
+#include <peal/nn/optim/scheduler.h>
+#include <peal/nn/optim/sgd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+using namespace peal;
+
+namespace {
+
+// State before, loss, gradients, state and outputs in evaluation after; then clipped gradients.
+void write_model(const std::filesystem::path& path, nn::Module model, const Tensor& x,
+                 const Tensor& target) {
+  NamedTensors all{{"x", x}, {"target", target}};
+  for (const auto& [name, tensor] : model.state_dict()) {
+    all.emplace_back("before." + name, tensor.clone());
+  }
+  const Tensor y = model(x);
+  const Tensor logits = reshape(y, {-1, y.size(-1)});
+  const Tensor loss = cross_entropy(logits, target, Reduction::mean, -100, 0.1);
+  loss.backward();
+  all.emplace_back("y", y.detach());
+  all.emplace_back("loss", loss.detach());
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    all.emplace_back("grad." + name, parameter.grad().clone());
+  }
+  for (const auto& [name, tensor] : model.state_dict()) {
+    all.emplace_back("after." + name, tensor.clone());
+  }
+  model.eval();
+  all.emplace_back("eval", model(x).detach());
+  const double infinite = std::numeric_limits<double>::infinity();
+  for (const double type : {infinite, 1.0, 2.0}) {
+    const double bound = type == 2.0 ? 0.125 : 1e9;  // only the last one clips
+    all.emplace_back(concat("norm.", type),
+                     Tensor::scalar(nn::clip_grad_norm_(model.parameters(), bound, type)));
+  }
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    all.emplace_back("clipped." + name, parameter.grad().clone());
+  }
+  nn::clip_grad_value_(model.parameters(), 1e-3);
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    all.emplace_back("cut." + name, parameter.grad());
+  }
+  save_safetensors(path, all);
+}
+
+// Attention of three inputs, and of one to itself; state and gradients of all.
+void write_attention(const std::filesystem::path& path, bool bias, bool causal) {
+  nn::MultiheadAttention attention(12, 3, {.bias = bias, .causal = causal});
+  attention.to(DType::f64);
+  NamedTensors all;
+  Tensors inputs;
+  for (int i = 0; i < 3; ++i) {
+    inputs.push_back(randn({2, 5, 12}, DType::f64).set_requires_grad());
+    all.emplace_back(concat("x.", inputs.size() - 1), inputs.back().detach());
+  }
+  const Tensor y = attention.attend(inputs[0], inputs[1], inputs[2]) + attention(inputs[0]);
+  const Tensor seed = randn(y.shape(), DType::f64);
+  y.backward(seed);
+  all.emplace_back("y", y.detach());
+  all.emplace_back("seed", seed);
+  for (const auto& [name, parameter] : attention.named_parameters()) {
+    all.emplace_back("state." + name, parameter.detach());
+    all.emplace_back("grad." + name, parameter.grad());
+  }
+  for (std::size_t i = 0; i < 3; ++i) all.emplace_back(concat("dx.", i), inputs[i].grad());
+  save_safetensors(path, all);
+}
+
+void write_rates(const std::filesystem::path& path) {
+  NamedTensors all;
+  const auto write = [&](const char* name, const nn::Schedule& schedule) {
+    nn::SGD optimizer({Tensor::zeros({1}).set_requires_grad()}, {.lr = 0.4});
+    nn::LRScheduler scheduler(optimizer, schedule);
+    std::vector<double> rates;
+    for (int i = 0; i < 20; ++i) {
+      rates.push_back(optimizer.lr());
+      if (i + 1 < 20) scheduler.step();
+    }
+    all.emplace_back(name, Tensor::from(rates, {20}));
+  };
+  write("StepLR(o, 3, 0.5)", nn::step_lr(3, 0.5));
+  write("MultiStepLR(o, [2, 7, 7, 15], 0.3)", nn::multi_step_lr({2, 7, 7, 15}, 0.3));
+  write("CosineAnnealingLR(o, 25, 0.01)", nn::cosine_annealing_lr(25, 0.01));
+  write("LinearLR(o, 0.25, 0.75, 8)", nn::linear_lr(0.25, 0.75, 8));
+  write("LinearLR(o, 0.2, 1.0, 4)", nn::warm_up(5, [](double base, std::int64_t) { return base; }));
+  write("LambdaLR(o, lambda n: 0.9 ** n)", [](double base, std::int64_t step) {
+    return base * std::pow(0.9, static_cast<double>(step));
+  });
+  write("OneCycleLR(o, 2.0, total_steps=20, cycle_momentum=False)",
+        nn::one_cycle_lr({.max_lr = 2.0, .total_steps = 20}));
+  write(
+      "OneCycleLR(o, 1.5, total_steps=23, pct_start=0.45, div_factor=10, final_div_factor=50, "
+      "cycle_momentum=False)",
+      nn::one_cycle_lr({1.5, 23, 0.45, 10, 50}));
+  save_safetensors(path, all);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  const std::filesystem::path folder = argv[1];
+  try {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      manual_seed(1);
+      nn::Module resnet = nn::ResNet18();
+      resnet.to(dtype);
+      write_model(folder / concat("resnet18.", dtype), resnet, cast(randn({4, 3, 16, 16}), dtype),
+                  Tensor::from<std::int64_t>({3, 1, 4, 1}, {4}));
+      nn::Module gpt = nn::GPT({50, 24, 3, 2, 9});
+      gpt.to(dtype);
+      const Tensor tokens =
+          Tensor::from<std::int64_t>({1, 49, 0, 3, 3, 7, 20, 30, 31, 2, 2, 5, 44, 11}, {2, 7});
+      write_model(
+          folder / concat("gpt.", dtype), gpt, tokens,
+          Tensor::from<std::int64_t>({49, 0, 3, 3, 7, 20, -100, 31, 2, 2, 5, 44, 11, -100}, {14}));
+    }
+    for (const bool on : {false, true}) {
+      write_attention(folder / concat("attention.", on), on, on);
+    }
+    write_rates(folder / "rates");
+  } catch (const Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's side of torch_models.cpp: builds the same models, loads peal's state by its keys, and compares outputs,
+loss, gradients, running statistics, clipped gradients and learning rates."""
+import sys
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torch.optim.lr_scheduler import (CosineAnnealingLR, LambdaLR, LinearLR, MultiStepLR,  # noqa: F401
+                                      OneCycleLR, StepLR)
+from torch_exchange import load
+
+BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-5}
+
+
+class Block(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.c1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.b1 = nn.BatchNorm2d(outputs)
+        self.c2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.b2 = nn.BatchNorm2d(outputs)
+        self.sc = nn.Sequential()
+        if stride != 1 or inputs != outputs:
+            self.sc = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        y = F.relu(self.b1(self.c1(x)))
+        return F.relu(self.b2(self.c2(y)) + self.sc(x))
+
+
+class ResNet18(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.c = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
+        self.b = nn.BatchNorm2d(64)
+        blocks, inputs = [], 64
+        for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
+            blocks += [Block(inputs, outputs, stride), Block(outputs, outputs, 1)]
+            inputs = outputs
+        self.l = nn.Sequential(*blocks)
+        self.f = nn.Linear(512, 10)
+
+    def forward(self, x):
+        return self.f(self.l(F.relu(self.b(self.c(x)))).mean((2, 3)))
+
+
+class GptBlock(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.n1, self.q, self.o = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.n2, self.u, self.w = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        batch, time, width = x.shape
+        shape = (batch, time, 3, self.heads, width // self.heads)
+        q, k, v = self.q(self.n1(x)).view(shape).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-1, -2) / (width // self.heads) ** 0.5
+        future = torch.ones(time, time, dtype=torch.bool).triu(1)
+        attention = scores.masked_fill(future, -torch.inf).softmax(-1) @ v
+        x = x + self.o(attention.transpose(1, 2).reshape(batch, time, width))
+        return x + self.w(F.gelu(self.u(self.n2(x))))
+
+
+class GPT(nn.Module):
+    def __init__(self, vocabulary, width, heads, layers, positions):
+        super().__init__()
+        self.e, self.p = nn.Embedding(vocabulary, width), nn.Embedding(positions, width)
+        self.b = nn.Sequential(*[GptBlock(width, heads) for _ in range(layers)])
+        self.n, self.hd = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, tokens):
+        return self.hd(self.n(self.b(self.e(tokens) + self.p(torch.arange(tokens.shape[1])))))
+
+
+class Comparison:
+    def __init__(self):
+        self.count, self.wrong, self.worst = 0, 0, {}
+
+    def __call__(self, what, got, expected, bound):
+        if got.shape != expected.shape or got.dtype != expected.dtype:
+            sys.exit(f"{what}: peal has {got.dtype} {tuple(got.shape)}, PyTorch {expected.dtype} {tuple(expected.shape)}")
+        got, expected = got.double(), expected.detach().double()
+        error = ((got - expected).norm() / expected.norm().clamp(min=1e-30)).item() if got.ne(expected).any() else 0.0
+        self.count += 1
+        self.worst[bound] = max(self.worst.get(bound, 0), error)
+        if not error <= bound:
+            print(f"{what}: relative difference {error:.2g}")
+            self.wrong += 1
+
+
+def compare_model(same, name, model, path):
+    tensors, _ = load(path)
+
+    def part(prefix):
+        return {key[len(prefix):]: value for key, value in tensors.items() if key.startswith(prefix)}
+
+    dtype = tensors["y"].dtype
+    bound = BOUNDS[dtype]
+    model = model.to(dtype)
+    state = part("before.")
+    assert list(sorted(state)) == sorted(model.state_dict()), sorted(state)
+    model.load_state_dict(state)
+    y = model(tensors["x"])
+    loss = F.cross_entropy(y.reshape(-1, y.shape[-1]), tensors["target"], label_smoothing=0.1)
+    loss.backward()
+    same(f"{name} output", tensors["y"], y, bound)
+    same(f"{name} loss", tensors["loss"], loss, bound)
+    gradients = dict(model.named_parameters())
+    for key, value in part("grad.").items():
+        # A sum of many nearly cancelling terms: the gradients of f32 agree as far as f32 goes.
+        same(f"{name} grad {key}", value, gradients[key].grad, 20 * bound)
+    for key, value in part("after.").items():
+        same(f"{name} after {key}", value, model.state_dict()[key], bound)
+    same(f"{name} evaluation", tensors["eval"], model.eval()(tensors["x"]), bound)
+    for kind in ("inf", "1", "2"):  # in f64, since PyTorch's sum of millions of f32 is off by 4e-4
+        norms = torch.stack([parameter.grad.double().norm(float(kind)) for parameter in model.parameters()])
+        same(f"{name} norm {kind}", tensors[f"norm.{kind}"], norms.norm(float(kind)), bound)
+    nn.utils.clip_grad_norm_(model.parameters(), 0.125)
+    for key, value in part("clipped.").items():
+        same(f"{name} clipped {key}", value, gradients[key].grad, 20 * bound)
+    nn.utils.clip_grad_value_(model.parameters(), 1e-3)
+    for key, value in part("cut.").items():
+        same(f"{name} cut {key}", value, gradients[key].grad, 20 * bound)
+
+
+def compare_attention(same, name, path, on):
+    tensors, _ = load(path)
+    attention = nn.MultiheadAttention(12, 3, bias=on, batch_first=True).double()
+    names = list(attention.state_dict())
+    assert names == [key[6:] for key in tensors if key.startswith("state.")], names
+    attention.load_state_dict({key: tensors["state." + key] for key in names})
+    x = [tensors[f"x.{i}"].requires_grad_() for i in range(3)]
+    mask = torch.ones(5, 5, dtype=torch.bool).triu(1) if on else None
+    y = attention(*x, attn_mask=mask)[0] + attention(x[0], x[0], x[0], attn_mask=mask)[0]
+    y.backward(tensors["seed"])
+    same(f"{name} output", tensors["y"], y, 1e-10)
+    for i in range(3):
+        same(f"{name} input gradient {i}", tensors[f"dx.{i}"], x[i].grad, 1e-10)
+    for key, parameter in attention.named_parameters():
+        same(f"{name} grad {key}", tensors["grad." + key], parameter.grad, 1e-10)
+
+
+def compare_rates(same, path):
+    for name, rates in load(path)[0].items():
+        o = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.4)
+        scheduler, expected = eval(name), []
+        for i in range(20):
+            expected.append(o.param_groups[0]["lr"])
+            if i + 1 < 20:
+                o.step()
+                scheduler.step()
+        same(name, rates, torch.tensor(expected, dtype=torch.float64), 1e-12)
+
+
+def main(folder):
+    same = Comparison()
+    for dtype in ("f64", "f32"):
+        compare_model(same, f"resnet18 {dtype}", ResNet18(), f"{folder}/resnet18.{dtype}")
+        compare_model(same, f"gpt {dtype}", GPT(50, 24, 3, 2, 9), f"{folder}/gpt.{dtype}")
+    for on in (False, True):
+        word = "true" if on else "false"
+        compare_attention(same, f"attention {word}", f"{folder}/attention.{word}", on)
+    compare_rates(same, f"{folder}/rates")
+    print(f"{same.count} comparisons with PyTorch {torch.__version__}; largest relative difference by bound:",
+          ", ".join(f"{worst:.2g} of {bound:.2g}" for bound, worst in same.worst.items()))
+    if same.wrong:
+        sys.exit(f"{same.wrong} differences")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
