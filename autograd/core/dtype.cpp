@@ -35,4 +35,8 @@ bool is_floating(DType dtype) {
   return dtype == DType::f32 || dtype == DType::f64 || dtype == DType::f16 || dtype == DType::bf16;
 }
 
+bool is_low_precision(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+
+DType computed_in(DType dtype) { return is_low_precision(dtype) ? DType::f32 : dtype; }
+
 }  // namespace peal

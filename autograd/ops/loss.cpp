@@ -2,6 +2,7 @@
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/loss.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/tape.h>
@@ -31,10 +32,11 @@ std::int64_t check_targets(std::string_view op, const Tensor& x, const Tensor& t
   return counted;
 }
 
-Tensor forward(const Tensor& x) {
+// The result in `dtype`.
+Tensor forward(const Tensor& x, DType dtype) {
   PEAL_CHECK(x.dim() >= 1 && (x.size(-1) > 0 || x.numel() == 0),
              "log_softmax: expected at least one class, got shape ", x.shape());
-  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  Tensor y = Tensor::empty(x.shape(), dtype, x.device());
   kernels(x.device()).log_softmax("log_softmax", x, y, x);
   return y;
 }
@@ -44,18 +46,20 @@ struct Loss {
   double scale;  // of each row's gradient
 };
 
-// `counted` rows are not ignored; their mean is NaN where there are none, as in PyTorch.
+// `counted` rows are not ignored; their mean is NaN where there are none, as in PyTorch. The value
+// is rounded to `dtype` at the end.
 Loss reduced_nll(std::string_view op, const Tensor& log_probabilities, const Tensor& target,
-                 Reduction reduction, std::int64_t counted, const ClassTargets& classes) {
+                 Reduction reduction, std::int64_t counted, const ClassTargets& classes,
+                 DType dtype) {
   const std::int64_t rows = target.numel();
   PEAL_CHECK(reduction != Reduction::mean || rows > 0, op, ": the mean of no rows");
-  Tensor each = Tensor::empty({rows}, log_probabilities.dtype(), log_probabilities.device());
+  Tensor each = Tensor::empty({rows}, computed_in(dtype), log_probabilities.device());
   kernels(each.device()).nll(op, each, each, log_probabilities, target, classes);
-  if (reduction == Reduction::none) return {each, 1.0};
+  if (reduction == Reduction::none) return {cast(each, dtype), 1.0};
   const double scale = reduction == Reduction::mean ? 1.0 / static_cast<double>(counted) : 1.0;
   Tensor total = Tensor::empty({}, each.dtype(), each.device());
   kernels(each.device()).sum(op, each, total, each, 1, scale);
-  return {total, scale};
+  return {cast(total, dtype), scale};
 }
 
 }  // namespace
@@ -63,7 +67,7 @@ Loss reduced_nll(std::string_view op, const Tensor& log_probabilities, const Ten
 Tensor log_softmax(const Tensor& x) {
   TraceSpan span("log_softmax");
   check_floating("log_softmax", x);
-  Tensor y = forward(x);
+  Tensor y = forward(x, x.dtype());
   return record("log_softmax", y, {x}, [y = save(y)](const Tensor& g) {
     Tensor dx = Tensor::empty(g.shape(), g.dtype(), g.device());
     kernels(g.device()).log_softmax_backward("log_softmax", g, dx, y(), g);
@@ -76,7 +80,8 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, Reduction
   TraceSpan span("nll_loss");
   const std::int64_t counted = check_targets("nll_loss", log_probabilities, target, ignore_index);
   const ClassTargets classes{ignore_index, 0};
-  const Loss loss = reduced_nll("nll_loss", log_probabilities, target, reduction, counted, classes);
+  const Loss loss = reduced_nll("nll_loss", log_probabilities, target, reduction, counted, classes,
+                                log_probabilities.dtype());
   return record("nll_loss", loss.value, {log_probabilities},
                 [target = save(target), shape = log_probabilities.shape(), classes,
                  scale = loss.scale](const Tensor& g) {
@@ -93,9 +98,9 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduc
              "cross_entropy: expected a label smoothing in [0, 1], got ", label_smoothing);
   const std::int64_t counted = check_targets("cross_entropy", logits, target, ignore_index);
   const ClassTargets classes{ignore_index, label_smoothing};
-  const Tensor log_probabilities = forward(logits);
-  const Loss loss =
-      reduced_nll("cross_entropy", log_probabilities, target, reduction, counted, classes);
+  const Tensor log_probabilities = forward(logits, computed_in(logits.dtype()));
+  const Loss loss = reduced_nll("cross_entropy", log_probabilities, target, reduction, counted,
+                                classes, logits.dtype());
   return record("cross_entropy", loss.value, {logits},
                 [y = save(log_probabilities), target = save(target), classes,
                  scale = loss.scale](const Tensor& g) {

@@ -3,27 +3,47 @@
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/norm.h>
 #include <peal/autograd/tape.h>
 
 namespace peal {
 namespace {
 
+// Beside an x in low precision they may also be f32.
 void check_affine(std::string_view op, const Tensor& x, const Tensor& affine, const Shape& shape) {
   if (!affine.defined()) return;
-  check_alike(op, x, affine);
+  if (affine.dtype() != computed_in(x.dtype()) || affine.device() != x.device()) {
+    check_alike(op, x, affine);
+  }
   PEAL_CHECK(affine.shape() == shape, op, ": expected weight, bias and statistics of shape ", shape,
              " for input ", x.shape(), ", got ", affine.shape());
 }
 
+struct Affine {
+  Shape shape;
+  DType weight, bias;
+  Affine(const Tensor& x, const Shape& shape, const Tensor& weight, const Tensor& bias)
+      : shape(shape),
+        weight(weight.defined() ? weight.dtype() : x.dtype()),
+        bias(bias.defined() ? bias.dtype() : x.dtype()) {}
+};
+
 // The gradients that are wanted of x, weight and bias.
-Tensors wanted(const Tensor& x, const Shape& affine, Needs needs) {
+Tensors wanted(const Tensor& x, const Affine& affine, Needs needs) {
   Tensors grads(3);
-  for (std::size_t i = 0; i < 3; ++i) {
-    const Shape& shape = i == 0 ? x.shape() : affine;
-    if (needs[i]) grads[i] = Tensor::empty(shape, x.dtype(), x.device());
-  }
+  if (needs[0]) grads[0] = Tensor::empty(x.shape(), x.dtype(), x.device());
+  if (needs[1]) grads[1] = Tensor::empty(affine.shape, affine.weight, x.device());
+  if (needs[2]) grads[2] = Tensor::empty(affine.shape, affine.bias, x.device());
   return grads;
+}
+
+// running = (1 - momentum) running + share batch, in batch's type.
+void move_towards(const Tensor& running, const Tensor& batch, double momentum, double share) {
+  const Tensor wide = cast(running, batch.dtype());
+  mul_(wide, 1 - momentum);
+  add_(wide, batch, share);
+  if (!wide.same_as(running)) running.copy_(cast(wide, running.dtype()));
 }
 
 }  // namespace
@@ -42,15 +62,15 @@ Tensor layer_norm(const Tensor& x, const Shape& shape, const Tensor& weight, con
     return affine.defined() ? affine.alias({affine.numel()}) : affine;
   };
   const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
-  const Tensor mean = Tensor::empty({rows}, x.dtype(), x.device());
-  const Tensor inverse = Tensor::empty({rows}, x.dtype(), x.device());
+  const Tensor mean = Tensor::empty({rows}, computed_in(x.dtype()), x.device());
+  const Tensor inverse = Tensor::empty({rows}, mean.dtype(), x.device());
   kernels(x.device())
       .layer_norm("layer_norm", x, y.alias({rows, width}), mean, inverse, x.alias({rows, width}),
                   flat(weight), flat(bias), eps);
   return record("layer_norm", y, {x, weight, bias},
-                [x = save(x), weight = save(weight), shape, mean, inverse, rows, width](
-                    const Tensor& g, Needs needs) {
-                  Tensors grads = wanted(x(), shape, needs);
+                [x = save(x), weight = save(weight), affine = Affine(x, shape, weight, bias), mean,
+                 inverse, rows, width](const Tensor& g, Needs needs) {
+                  Tensors grads = wanted(x(), affine, needs);
                   const Shape matrix{rows, width};
                   kernels(g.device())
                       .layer_norm_backward(
@@ -80,8 +100,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
     PEAL_CHECK(count > 1 || (count == 1 && !options.training),
                "batch_norm: expected more than one value a channel to train with, got shape ",
                x.shape());
-    mean = Tensor::empty({channels}, x.dtype(), x.device());
-    variance = Tensor::empty({channels}, x.dtype(), x.device());
+    mean = Tensor::empty({channels}, computed_in(x.dtype()), x.device());
+    variance = Tensor::empty({channels}, mean.dtype(), x.device());
     kernels(x.device()).channel_statistics("batch_norm", x, mean, variance, x.alias(planes));
   } else {  // backward must see what forward saw, and another step may move them
     mean = running_mean.clone();
@@ -89,19 +109,17 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
   }
   if (options.training && running_mean.defined()) {
     const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
-    mul_(running_mean, 1 - options.momentum);
-    add_(running_mean, mean, options.momentum);
-    mul_(running_var, 1 - options.momentum);
-    add_(running_var, variance, options.momentum * unbiased);
+    move_towards(running_mean, mean, options.momentum, options.momentum);
+    move_towards(running_var, variance, options.momentum, options.momentum * unbiased);
   }
   const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   kernels(x.device())
       .batch_norm("batch_norm", x, y.alias(planes), x.alias(planes), mean, variance, weight, bias,
                   options.eps);
   return record("batch_norm", y, {x, weight, bias},
-                [x = save(x), weight = save(weight), planes, mean, variance, own,
-                 eps = options.eps](const Tensor& g, Needs needs) {
-                  Tensors grads = wanted(x(), mean.shape(), needs);
+                [x = save(x), weight = save(weight), affine = Affine(x, {channels}, weight, bias),
+                 planes, mean, variance, own, eps = options.eps](const Tensor& g, Needs needs) {
+                  Tensors grads = wanted(x(), affine, needs);
                   kernels(g.device())
                       .batch_norm_backward("batch_norm", g,
                                            needs[0] ? grads[0].alias(planes) : Tensor(), grads[1],

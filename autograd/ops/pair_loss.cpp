@@ -2,6 +2,7 @@
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/pair_loss.h>
 #include <peal/autograd/tape.h>
 
@@ -16,16 +17,17 @@ Tensor loss(std::string_view op, PairLoss which, const Tensor& x, const Tensor& 
   PEAL_CHECK(x.shape() == target.shape(), op, ": expected a target of shape ", x.shape(), ", got ",
              target.shape());
   PEAL_CHECK(reduction != Reduction::mean || x.numel() > 0, op, ": the mean of no elements");
-  Tensor value = Tensor::empty(x.shape(), x.dtype(), x.device());
+  const DType within = computed_in(x.dtype());
+  Tensor value = Tensor::empty(x.shape(), within, x.device());
   kernels(x.device()).pair_loss(op, x, which, value, x, target, beta);
   const double scale = reduction == Reduction::mean ? 1.0 / static_cast<double>(x.numel()) : 1.0;
   if (reduction != Reduction::none) {
     const Tensor each = value;
-    value = Tensor::empty({}, x.dtype(), x.device());
+    value = Tensor::empty({}, within, x.device());
     kernels(x.device()).sum(op, x, value, each, (1u << x.dim()) - 1, scale);
   }
   return record(
-      op, value, {x, target},
+      op, cast(value, x.dtype()), {x, target},
       [op, which, x = save(x), target = save(target), beta, scale](const Tensor& g, Needs needs) {
         Tensors grads(2);
         for (std::size_t i = 0; i < 2; ++i) {

@@ -26,6 +26,7 @@ struct OpCase {
 };
 
 // One table a family.
+std::vector<OpCase> basic_cases();
 std::vector<OpCase> pointwise_cases();
 std::vector<OpCase> shape_cases();
 std::vector<OpCase> layer_cases();
@@ -33,7 +34,7 @@ std::vector<OpCase> image_cases();
 
 inline std::vector<OpCase> all_cases() {
   std::vector<OpCase> all;
-  for (const auto& table : {pointwise_cases, shape_cases, layer_cases, image_cases}) {
+  for (const auto& table : {basic_cases, pointwise_cases, shape_cases, layer_cases, image_cases}) {
     for (OpCase& entry : table()) all.push_back(std::move(entry));
   }
   return all;

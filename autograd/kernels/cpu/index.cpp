@@ -19,12 +19,6 @@ struct Around {
   }
 };
 
-template <class T>
-void add(T& to, T value) {
-  using C = functor::computed<T>;
-  to = static_cast<T>(static_cast<C>(to) + static_cast<C>(value));
-}
-
 }  // namespace
 
 bool index_select(const Tensor& out, const Tensor& x, const Tensor& index, int dim) {
@@ -46,7 +40,7 @@ bool index_select(const Tensor& out, const Tensor& x, const Tensor& index, int d
 bool index_add(const Tensor& out, const Tensor& x, const Tensor& index, int dim) {
   const Around from(x.shape(), dim), to(out.shape(), dim);
   const std::int64_t* wanted = index.data<std::int64_t>();
-  return with_floating(out.dtype(), [&]<class T>() {
+  return with_real(out.dtype(), [&]<class T>() {
     const T* source = x.data<T>();
     T* target = out.data<T>();
     parallel_for(from.outer, from.size * from.inner, [&](std::int64_t begin, std::int64_t end) {
@@ -54,7 +48,7 @@ bool index_add(const Tensor& out, const Tensor& x, const Tensor& index, int dim)
         const std::int64_t row = i / from.size * to.size + wanted[i % from.size];
         const T* run = source + i * from.inner;
         T* sums = target + row * from.inner;
-        for (std::int64_t k = 0; k < from.inner; ++k) add(sums[k], run[k]);
+        for (std::int64_t k = 0; k < from.inner; ++k) sums[k] += run[k];
       }
     });
   });
@@ -79,13 +73,13 @@ bool gather(const Tensor& out, const Tensor& x, const Tensor& index, int dim) {
 bool scatter_add(const Tensor& out, const Tensor& x, const Tensor& index, int dim) {
   const Around from(x.shape(), dim), to(out.shape(), dim);
   const std::int64_t* wanted = index.data<std::int64_t>();
-  return with_floating(out.dtype(), [&]<class T>() {
+  return with_real(out.dtype(), [&]<class T>() {
     const T* source = x.data<T>();
     T* target = out.data<T>();
     const std::int64_t part = from.size * from.inner;
     parallel_for(from.outer, part, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin * part; i < end * part; ++i) {
-        add(target[(i / part * to.size + wanted[i]) * to.inner + i % to.inner], source[i]);
+        target[(i / part * to.size + wanted[i]) * to.inner + i % to.inner] += source[i];
       }
     });
   });

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-// f16 and bf16 are widened to f32.
 #include <peal/autograd/kernels/cpu/gemm.h>
 #include <peal/autograd/kernels/cpu/loops.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
@@ -14,30 +13,10 @@ void spread_bias(T* out, const T* bias, const Product& o) {
   for (std::int64_t row = 0; row < o.m; ++row) std::copy_n(bias, o.n, out + row * o.n);
 }
 
-Tensor widened(const Tensor& x) {
-  Tensor wide = Tensor::empty(x.shape(), DType::f32, Device{});
-  with_floating(x.dtype(), [&]<class T>() {
-    const T* from = x.data<T>();
-    float* to = wide.data<float>();
-    for (std::int64_t i = 0; i < x.numel(); ++i) to[i] = static_cast<float>(from[i]);
-  });
-  return wide;
-}
-
 }  // namespace
 
 bool matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b,
             const Tensor& bias) {
-  if (out.dtype() == DType::f16 || out.dtype() == DType::bf16) {
-    const Tensor wide = Tensor::empty(out.shape(), DType::f32, Device{});
-    matmul(wide, widened(a), widened(b), transpose_a, transpose_b,
-           bias.defined() ? widened(bias) : Tensor());
-    return with_floating(out.dtype(), [&]<class T>() {
-      const float* from = wide.data<float>();
-      T* to = out.data<T>();
-      for (std::int64_t i = 0; i < out.numel(); ++i) to[i] = static_cast<T>(from[i]);
-    });
-  }
   const Product o{out.size(0), out.size(1), a.size(transpose_a ? 0 : 1), transpose_a, transpose_b};
   return with_number(out.dtype(), [&]<class T>() {
     if constexpr (std::is_arithmetic_v<T>) {

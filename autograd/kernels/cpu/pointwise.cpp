@@ -95,17 +95,16 @@ void with_slope(Pointwise op, C s, C t, Run&& run) {
 }  // namespace
 
 bool pointwise(Pointwise op, const Tensor& out, const Tensor& x, double s, double t) {
-  return with_floating(out.dtype(), [&]<class T>() {
-    using C = functor::computed<T>;
+  return with_real(out.dtype(), [&]<class T>() {
     T* to = out.data<T>();
     const T* from = x.data<T>();
     parallel_for(out.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
       if constexpr (std::is_same_v<T, float>) {
         if (math_loops().math(op, to + begin, from + begin, end - begin)) return;
       }
-      with_function<C>(op, static_cast<C>(s), static_cast<C>(t), [&](auto f) {
+      with_function<T>(op, static_cast<T>(s), static_cast<T>(t), [&](auto f) {
         for (std::int64_t i = begin; i < end; ++i) {
-          to[i] = static_cast<T>(f(static_cast<C>(from[i])));
+          to[i] = f(from[i]);
         }
       });
     });
@@ -114,8 +113,7 @@ bool pointwise(Pointwise op, const Tensor& out, const Tensor& x, double s, doubl
 
 bool pointwise_backward(Pointwise op, const Tensor& dx, const Tensor& dy, const Tensor& kept,
                         double s, double t) {
-  return with_floating(dx.dtype(), [&]<class T>() {
-    using C = functor::computed<T>;
+  return with_real(dx.dtype(), [&]<class T>() {
     T* to = dx.data<T>();
     const T *grad = dy.data<T>(), *from = kept.data<T>();
     parallel_for(dx.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
@@ -124,9 +122,9 @@ bool pointwise_backward(Pointwise op, const Tensor& dx, const Tensor& dy, const 
           return;
         }
       }
-      with_slope<C>(op, static_cast<C>(s), static_cast<C>(t), [&](auto f) {
+      with_slope<T>(op, static_cast<T>(s), static_cast<T>(t), [&](auto f) {
         for (std::int64_t i = begin; i < end; ++i) {
-          to[i] = static_cast<T>(static_cast<C>(grad[i]) * f(static_cast<C>(from[i])));
+          to[i] = grad[i] * f(from[i]);
         }
       });
     });

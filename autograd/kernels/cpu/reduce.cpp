@@ -38,35 +38,15 @@ struct Runs {
   }
 };
 
-template <class T>
-double sum_run(const T* x, std::int64_t n) {
-  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
-    return real_loops<T>().sum(x, n);
-  } else {
-    double total = 0;
-    for (std::int64_t i = 0; i < n; ++i) total += static_cast<double>(static_cast<float>(x[i]));
-    return total;
-  }
-}
-
-template <class T>
-void add_run(double* total, const T* x, std::int64_t n) {
-  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
-    real_loops<T>().add_to_doubles(total, x, n);
-  } else {
-    for (std::int64_t i = 0; i < n; ++i) total[i] += static_cast<double>(static_cast<float>(x[i]));
-  }
-}
-
 // Adds x's elements along the dimensions d.. of runs into total.
 template <class T>
 void add_all(const Runs& runs, std::size_t d, const T* x, double* total) {
   if (d + 1 >= runs.dims) {
     const std::int64_t n = runs.dims == 0 ? 1 : runs.size[d];
     if (runs.dims == 0 || runs.reduced[d]) {
-      *total += sum_run(x, n);
+      *total += real_loops<T>().sum(x, n);
     } else {
-      add_run(total, x, n);
+      real_loops<T>().add_to_doubles(total, x, n);
     }
     return;
   }
@@ -78,7 +58,7 @@ void add_all(const Runs& runs, std::size_t d, const T* x, double* total) {
 template <class T>
 void store(T* out, const double* total, double scale, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = static_cast<T>(static_cast<functor::computed<T>>(total[i] * scale));
+    out[i] = static_cast<T>(total[i] * scale);
   }
 }
 
@@ -98,7 +78,7 @@ void sum_real(const Tensor& out, const Tensor& x, std::uint32_t mask, double sca
     parallel_for(blocks, block, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         total[static_cast<std::size_t>(i)] =
-            sum_run(from + i * block, std::min(block, n - i * block));
+            real_loops<T>().sum(from + i * block, std::min(block, n - i * block));
       }
     });
     double all = 0;
@@ -139,12 +119,11 @@ void sum_integers(const Tensor& out, const Tensor& x, std::uint32_t mask) {
 }  // namespace
 
 bool sum(const Tensor& out, const Tensor& x, std::uint32_t dims, double scale) {
+  if (is_floating(x.dtype())) {
+    return with_real(x.dtype(), [&]<class T>() { sum_real<T>(out, x, dims, scale); });
+  }
   visit(x.dtype(), [&]<class T>() {
-    if constexpr (std::is_integral_v<T>) {
-      sum_integers<T>(out, x, dims);
-    } else {
-      sum_real<T>(out, x, dims, scale);
-    }
+    if constexpr (std::is_integral_v<T>) sum_integers<T>(out, x, dims);
   });
   return true;
 }

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// What f16 and bf16 need beyond agreeing with f64 (op_table_test.cpp): sums that do not lose small
+// terms, results at the ends of the range, statistics in f32, parameters in f32 beside them.
+#include <peal/autograd/ops/ops.h>
+
+#include "arrays.h"
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using namespace peal::test;
+
+namespace {
+
+const DType both[] = {DType::f16, DType::bf16};
+
+// In f16 with f32 sums; in f16 alone the sum would stay at 2048.
+TEST_CASE("sums are of f32") {
+  for (const DType dtype : both) {
+    CAPTURE(concat(dtype));
+    const Tensor x = full({4096}, 0.25, dtype).set_requires_grad();
+    CHECK(sum(x).item<float>() == 1024);
+    CHECK(mean(x).item<float>() == 0.25);
+    CHECK(doubles(sum(reshape(x, {64, 64}), {0})) == std::vector<double>(64, 16));
+    const Tensor ones_row = full({1, 4096}, 1, dtype);
+    CHECK(matmul(ones_row, ones_row, false, true).item<float>() == 4096);
+    // A gradient that is a sum over equal indices.
+    const Tensor weight = full({2, 1}, 1, dtype).set_requires_grad();
+    const Tensor index = Tensor::zeros({4096}, DType::i64);
+    embedding(index, weight).backward(full({4096, 1}, 0.25, dtype));
+    CHECK(doubles(weight.grad()) == std::vector<double>{1024, 0});
+    const Tensor one = full({1, 3}, 1, dtype).set_requires_grad();
+    gather(one, 1, Tensor::zeros({1, 4096}, DType::i64)).backward(full({1, 4096}, 0.25, dtype));
+    CHECK(doubles(one.grad()) == std::vector<double>{1024, 0, 0});
+  }
+}
+
+TEST_CASE("results are finite at the ends of the range") {
+  for (const DType dtype : both) {
+    CAPTURE(concat(dtype));
+    const double largest = dtype == DType::f16 ? 65504 : 0x1.fep127;
+    const Tensor x = full({2, 3}, largest, dtype);
+    const auto finite = [](const Tensor& t) {
+      for (const double value : doubles(t)) {
+        if (!std::isfinite(value)) return false;
+      }
+      return true;
+    };
+    CHECK(finite(mean(x)));
+    CHECK(finite(softmax(x)));
+    CHECK(finite(log_softmax(x)));
+    CHECK(finite(tanh(x)));
+    CHECK(finite(sigmoid(-x)));
+    CHECK(finite(gelu(x)));
+    CHECK(finite(cross_entropy(x, Tensor::zeros({2}, DType::i64))));
+    CHECK(finite(binary_cross_entropy_with_logits(x, full({2, 3}, 1, dtype))));
+    CHECK(finite(smooth_l1_loss(x, full({2, 3}, largest / 2, dtype))));
+    CHECK(finite(avg_pool2d(reshape(x, {1, 1, 2, 3}), {2, 2})));
+    CHECK(finite(max_pool2d(reshape(x, {1, 1, 2, 3}), {2, 2})));
+    CHECK(finite(dropout(x * 0.25, 0.5)));
+    // Squares of these are past f16.
+    const Tensor wide = Tensor::from(std::vector<float>{-60000, 0, 30000, 60000}, {1, 4});
+    CHECK(finite(layer_norm(cast(wide, dtype), {4})));
+    CHECK(
+        finite(batch_norm(cast(reshape(wide, {4, 1}), dtype), {}, {}, {}, {}, {.training = true})));
+    // What f32 itself cannot hold is infinite, and no error.
+    CHECK(std::isinf(sum(x).item<float>()));
+    // The smallest numbers are not flushed to zero.
+    const double least = dtype == DType::f16 ? 0x1p-24 : 0x1p-133;
+    CHECK((full({1}, least, dtype) * 1.0).item<double>() == least);
+    CHECK(cast(full({1}, least, dtype), DType::f32).item<double>() == least);
+  }
+}
+
+TEST_CASE("dropout keeps the same elements in every type") {
+  for (const DType dtype : both) {
+    CAPTURE(concat(dtype));
+    const Tensor wide = normal<float>({513}, 3);
+    const Tensor x = cast(wide, dtype).set_requires_grad();
+    manual_seed(7);
+    const Tensor y = dropout(x, 0.25);
+    manual_seed(7);
+    const Tensor reference = dropout(cast(x.detach(), DType::f32), 0.25);
+    CHECK(y.dtype() == dtype);
+    CHECK(distance(y, cast(reference, dtype)) == 0);
+    y.backward(full({513}, 0.75, dtype));
+    for (std::size_t i = 0; i < 513; ++i) {
+      CHECK((doubles(x.grad())[i] == 1) == (doubles(y)[i] != 0));
+    }
+  }
+}
+
+TEST_CASE("normalisations take f32 parameters and statistics beside x in low precision") {
+  for (const DType dtype : both) {
+    CAPTURE(concat(dtype));
+    const Tensor x = cast(normal<float>({6, 5}, 1), dtype).set_requires_grad();
+    const Tensor reference_x = cast(x.detach(), DType::f64).set_requires_grad();
+    const Tensor weight = normal<float>({5}, 2).set_requires_grad();
+    const Tensor reference_weight = cast(weight.detach(), DType::f64).set_requires_grad();
+    const Tensor bias = normal<float>({5}, 3).set_requires_grad();
+    const Tensor reference_bias = cast(bias.detach(), DType::f64).set_requires_grad();
+    const Tensor mean = Tensor::zeros({5}), variance = ones({5});
+    const Tensor reference_mean = Tensor::zeros({5}, DType::f64);
+    const Tensor reference_variance = ones({5}, DType::f64);
+    const auto check = [&](const Tensor& y, const Tensor& reference) {
+      CHECK(y.dtype() == dtype);
+      const double bound = dtype == DType::f16 ? 0x1p-9 : 0x1p-6;
+      CHECK(distance(y, reference) < bound);
+      const Tensor seed = cast(normal<float>({6, 5}, 4), dtype);
+      for (const Tensor& leaf : {x, weight, bias, reference_x, reference_weight, reference_bias}) {
+        leaf.zero_grad();
+      }
+      y.backward(seed);
+      reference.backward(cast(seed, DType::f64));
+      CHECK(x.grad().dtype() == dtype);
+      CHECK(weight.grad().dtype() == DType::f32);
+      CHECK(bias.grad().dtype() == DType::f32);
+      CHECK(distance(x.grad(), reference_x.grad()) < bound);
+      CHECK(distance(weight.grad(), reference_weight.grad()) < 1e-5);
+      CHECK(distance(bias.grad(), reference_bias.grad()) < 1e-5);
+    };
+    check(layer_norm(x, {5}, weight, bias),
+          layer_norm(reference_x, {5}, reference_weight, reference_bias));
+    const BatchNormOptions training{.training = true};
+    check(batch_norm(x, mean, variance, weight, bias, training),
+          batch_norm(reference_x, reference_mean, reference_variance, reference_weight,
+                     reference_bias, training));
+    CHECK(distance(mean, reference_mean) < 1e-6);
+    CHECK(distance(variance, reference_variance) < 1e-6);
+    check(batch_norm(x, mean, variance, weight, bias),
+          batch_norm(reference_x, reference_mean, reference_variance, reference_weight,
+                     reference_bias));
+    // Running statistics in low precision are moved in f32 and rounded once.
+    const Tensor narrow_mean = Tensor::zeros({5}, dtype), narrow_variance = full({5}, 1, dtype);
+    batch_norm(x, narrow_mean, narrow_variance, {}, {}, training);
+    CHECK(distance(narrow_mean, cast(mean, dtype)) == 0);
+  }
+}
+
+TEST_CASE("two types do not mix without autocast") {
+  const Tensor wide = ones({3, 3}), narrow = ones({3, 3}, DType::bf16);
+  CHECK(error_of([&] { wide + narrow; }).find("both operands must have one type") !=
+        std::string::npos);
+  CHECK(error_of([&] { linear(wide, narrow); }).find("f32 [3, 3] and bf16 [3, 3]") !=
+        std::string::npos);
+  CHECK(error_of([&] { layer_norm(wide, {3}, ones({3}, DType::bf16)); }) != "");
+}
+
+}  // namespace
