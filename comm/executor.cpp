@@ -33,6 +33,14 @@ Plan::Plan(Program made) : program(std::move(made)) {
     std::int64_t sum = 0;
     for (const Step& step : round) {
       if (step.kind == Kind::recv_reduce) sum += step.dst.count;
+      highest_peer = std::max(highest_peer, step.peer);
+      PEAL_CHECK(step.peer >= nobody, "a program has a message with rank ", step.peer);
+      for (const Span& span : {step.dst, step.src}) {
+        PEAL_CHECK(span.at >= 0 && span.count >= 0, "a program has a span of ", span.count,
+                   " elements at ", span.at);
+        std::int64_t& extent_of = extent[static_cast<int>(span.buffer)];
+        if (span.count > 0) extent_of = std::max(extent_of, span.at + span.count);
+      }
     }
     arriving = std::max(arriving, sum);
   }

@@ -45,6 +45,10 @@ struct Plan {
   explicit Plan(Program made);
   Program program;
   std::int64_t arriving = 0;  // the most elements that come to be reduced in any one round
+  // How much of each Buffer it touches, up to the last element, and the highest rank it talks to.
+  // The constructor throws Error where a span begins before its buffer.
+  std::int64_t extent[3] = {};
+  int highest_peer = nobody;
 };
 
 class Execution {

@@ -135,11 +135,38 @@ Work ProcessGroup::start(Call call, std::string_view label) {
     algorithm = Selection().choose(call.what, bytes, world());
   }
   auto plan = algorithm == "native" ? nullptr : plan_for(call, algorithm);
+  return submit(std::move(call), std::move(plan), channel, label);
+}
+
+Work ProcessGroup::submit(Call call, std::shared_ptr<const Plan> plan, Channel channel,
+                          std::string_view label) {
   auto operation =
       std::make_shared<Operation>(std::move(call), std::move(plan), lane_->transport(), channel);
   operation->label = label;
   engine_->submit(lane_, operation);
   return Work(engine_, lane_, std::move(operation));
+}
+
+Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const View& out,
+                       const View& in, ReduceOp op) {
+  PEAL_CHECK(plan != nullptr, "run: expected a plan, got none");
+  if (in.storage) check_host(in, "run");
+  if (out.storage) check_host(out, "run");
+  check_like(out, in, "run");
+  const std::int64_t scratch = plan->program.scratch;
+  const std::int64_t sizes[] = {in.count, out.count, scratch};
+  for (const Buffer buffer : {Buffer::in, Buffer::out, Buffer::scratch}) {
+    const auto b = static_cast<std::size_t>(buffer);
+    PEAL_CHECK(plan->extent[b] <= sizes[b], "[comm] rank ", rank(), ", run: the program uses ",
+               plan->extent[b], " elements of ", name(buffer), ", which has ", sizes[b]);
+  }
+  PEAL_CHECK(plan->highest_peer < world(), "[comm] rank ", rank(),
+             ", run: the program talks to rank ", plan->highest_peer, " of a world of ", world());
+  Call call{.what = what, .in = in, .out = out, .op = op};
+  if (call.reduces()) check_reduction(call.dtype(), op);
+  PEAL_CHECK(op != ReduceOp::premul_sum, "run: premul_sum needs a factor");
+  const Channel channel{sequence_++, signature(call)};
+  return submit(std::move(call), std::move(plan), channel, "");
 }
 
 Work ProcessGroup::all_reduce(const View& data, ReduceOp op, std::string_view label) {
@@ -296,10 +323,7 @@ Work ProcessGroup::message(Call call) {
   // Past every number that a collective can have.
   const Channel channel{(std::uint64_t{1} << 63) | static_cast<std::uint64_t>(call.tag),
                         signature(call)};
-  auto operation =
-      std::make_shared<Operation>(std::move(call), std::move(plan), lane_->transport(), channel);
-  engine_->submit(lane_, operation);
-  return Work(engine_, lane_, std::move(operation));
+  return submit(std::move(call), std::move(plan), channel, "");
 }
 
 Work ProcessGroup::send(const View& data, int to, int tag) {

@@ -94,6 +94,12 @@ class ProcessGroup {
   [[nodiscard]] Work send(const View& data, int to, int tag = 0);
   [[nodiscard]] Work recv(const View& data, int from, int tag = 0);
 
+  // A schedule of the caller's own, to try it before it is in algorithms/table.h: every rank gives
+  // its program, as schedule.h says for `what`. verify() tells whether the programs are right;
+  // wrong ones may wait until the deadline, but touch no memory beyond `in` and `out`.
+  [[nodiscard]] Work run(Collective what, std::shared_ptr<const Plan> plan, const View& out,
+                         const View& in, ReduceOp op = ReduceOp::sum);
+
   // Everyone's text, by rank. Waits.
   std::vector<std::string> exchange(const std::string& mine);
 
@@ -122,6 +128,7 @@ class ProcessGroup {
  private:
   using PlanKey = std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>>;
   Work start(Call call, std::string_view label = {});
+  Work submit(Call call, std::shared_ptr<const Plan> plan, Channel channel, std::string_view label);
   std::shared_ptr<const Plan> plan_for(const Call& call, std::string_view algorithm);
   Work message(Call call);
   bool native_serves(const Call& call) const;

@@ -6,6 +6,7 @@ peal_library(schedule SOURCES
   verify_order.cpp
   draw.cpp
   draw_timeline.cpp
+  simulate_rate.cpp
   simulate_shapes.cpp
   simulate.cpp
   simulate_calibration.cpp

@@ -85,6 +85,7 @@ class Simulator {
     for (int r = 0; r < world; ++r) {
       Rank& me = rank(r);
       me.plan = shapes_.plan(r, program_of(r));
+      me.arithmetic = machine.start;
     }
     out_.assign(ranks_.size() * ports, 0);
     in_ = out_;
@@ -93,7 +94,7 @@ class Simulator {
         throw std::invalid_argument("simulate: there is no rank " + std::to_string(s.rank) +
                                     " to be a straggler");
       }
-      rank(s.rank).arithmetic = s.late;
+      rank(s.rank).arithmetic += s.late;
       rank(s.rank).slowdown = s.slowdown;
     }
   }
@@ -159,8 +160,8 @@ class Simulator {
   double compute(int r, bool adds, double bytes, double ready) {
     Rank& me = rank(r);
     const double begin = std::max(ready, me.arithmetic);
-    const double rate = adds ? machine_.reduce_per_byte : machine_.copy_per_byte;
-    me.arithmetic = begin + bytes * rate * me.slowdown;
+    const Rate& rate = adds ? machine_.reduce : machine_.copy;
+    me.arithmetic = begin + rate.seconds(bytes) * me.slowdown;
     me.round_end = std::max(me.round_end, me.arithmetic);
     return begin;
   }
@@ -222,8 +223,8 @@ class Simulator {
   double earliest(const Event& e) {
     double start = std::max({queue_.now(), soonest(out_, e.from), soonest(in_, e.to)});
     if (node(e.from) == node(e.to)) {
-      if (machine_.bus > 0) start = std::max(start, bus_[node(e.from)]);
-    } else if (machine_.adapter > 0) {
+      start = std::max(start, bus_[node(e.from)]);
+    } else {
       start = std::max({start, adapter_out_[node(e.from)], adapter_in_[node(e.to)]});
     }
     return start;
@@ -234,8 +235,8 @@ class Simulator {
     const bool inside = node(e.from) == node(e.to);
     const Link& link = inside ? machine_.inside : machine_.between;
     const double slowdown = std::max(rank(e.from).slowdown, rank(e.to).slowdown);
-    const double on_ports = (link.gap + bytes * link.per_byte) * slowdown;
-    const double on_wire = bytes * (inside ? machine_.bus : machine_.adapter);
+    const double on_ports = (link.gap + link.rate.seconds(bytes)) * slowdown;
+    const double on_wire = (inside ? machine_.bus : machine_.adapter).seconds(bytes);
     const double moved = start + std::max(on_ports, on_wire);
     soonest(out_, e.from) = moved;
     soonest(in_, e.to) = moved;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// How long a schedule takes on a machine that one can describe in ten numbers.
+// How long a schedule takes on a machine that one can describe in ten numbers, or by measurements.
 //
-// Model. A message takes latency + gap + bytes * per_byte. It starts when both sides are in their
+// Model. A message takes latency + gap + rate of its bytes. It starts when both sides are in their
 // rounds (rendezvous), the sender has a free port out, the receiver a free port in, and the shared
-// wire has room; among messages that could start, the one ready first does. For gap + bytes *
-// per_byte of that it occupies both ports. Inside a node the shared wire is the memory bus, between
+// wire has room; among messages that could start, the one ready first does. But for the latency, it
+// occupies both ports all the time. Inside a node the shared wire is the memory bus, between
 // nodes the sending and the receiving node's adapter: each passes one message at a time, at a rate
 // of its own, so that many slow ranks fill it together. A rank's copies and reductions run one
 // after the other, beside its messages. A round ends with the last of its steps.
 //
 // On a machine without sharing, jitter and stragglers, a program whose ranks keep in step and send
-// one message a round takes what Cost says: rounds * (latency + gap) + sent * per_byte + reduced *
-// reduce_per_byte.
+// one message a round takes what Cost says: rounds * (latency + gap) + rate of what is sent +
+// reduce of what is added.
 //
 // Size. Programs are made one rank at a time and kept as lists of round shapes, in which peers are
 // distances; equal ones are kept once. So 4096 ranks of a ring, 67 million steps, fit in a few
@@ -24,6 +24,7 @@
 
 #include <peal/comm/draw_timeline.h>
 #include <peal/comm/schedule.h>
+#include <peal/comm/simulate_rate.h>
 
 #include <cstdint>
 #include <functional>
@@ -32,9 +33,9 @@
 namespace peal::comm {
 
 struct Link {
-  double latency = 0;   // seconds
-  double per_byte = 0;  // seconds
-  double gap = 0;       // seconds that a message occupies the ports, however small it is
+  double latency = 0;  // seconds
+  Rate rate = 0;       // what its bytes take
+  double gap = 0;      // seconds that a message occupies the ports, however small it is
 };
 
 struct Straggler {
@@ -44,12 +45,13 @@ struct Straggler {
 };
 
 struct Machine {
-  Topology nodes;        // of as many ranks as the world has
-  Link inside, between;  // what one message alone gets, within a node and between two
-  int ports = 1;         // messages that a rank can send at a time, and as many receive
-  double bus = 0;        // seconds a byte on the wire that a node's ranks share inside; 0: no limit
-  double adapter = 0;    // the same for what leaves a node, and for what comes in
-  double reduce_per_byte = 0, copy_per_byte = 0;  // seconds
+  Topology nodes;             // of as many ranks as the world has
+  Link inside, between;       // what one message alone gets, within a node and between two
+  int ports = 1;              // messages that a rank can send at a time, and as many receive
+  Rate bus = 0;               // on the wire that a node's ranks share inside; 0: no limit
+  Rate adapter = 0;           // the same for what leaves a node, and for what comes in
+  Rate reduce = 0, copy = 0;  // a rank's own arithmetic
+  double start = 0;           // seconds that a rank needs before its first round
   std::vector<Straggler> stragglers;
   // A message's latency is multiplied by 1 + jitter * e, with e exponentially distributed, mean 1.
   double jitter = 0;

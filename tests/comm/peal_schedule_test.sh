@@ -64,6 +64,11 @@ case ${2:?} in
     holds plot.svg 'all_reduce, 16 ranks' 'polyline' '</svg>'
     says 'fastest: recursive_doubling from 1 KiB, rabenseifner from about' \
       compare all_reduce recursive_doubling rabenseifner --ranks 8 --bytes 1K-4M
+    echo '{"ranks":4,"start":1e-6,"latency":0,"link":[[64,1e-6],[1048576,1e-4]],"bus":[[64,0]],"reduce":[[64,0]],"copy":[[64,0]]}' >four.json
+    says '7.00 us' compare all_reduce ring --ranks 4 --bytes 256 --machine four.json
+    refuses 'was measured with 4 ranks on one node, not 8' compare all_reduce --machine four.json
+    echo '{"ranks":4}' >less.json
+    refuses 'less.json: not a machine that bench/calibrate wrote' compare all_reduce --ranks 4 --machine less.json
     refuses "broadcast has no algorithm 'ring'" compare broadcast ring
     refuses "expected a number, got '1x'" compare broadcast --bytes 1x
     ;;

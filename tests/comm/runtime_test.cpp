@@ -124,6 +124,32 @@ TEST_CASE("a poll sees what a wait would see") {
   CHECK(told == 1);
 }
 
+TEST_CASE("a schedule of one's own runs before it is in the table") {
+  for (const int world : {1, 2, 3, 4, 5}) {
+    run_ranks(world, [&](ProcessGroup& group) {
+      // Everyone's number to everyone, by one step round the circle after the other.
+      const int me = group.rank(), next = wrap(me + 1, world), before = wrap(me - 1, world);
+      Program program;
+      program.rounds.push_back({copy(out({me, 1}), in({0, 1}))});
+      for (int i = 0; i + 1 < world; ++i) {
+        program.rounds.push_back({send(next, out({wrap(me - i, world), 1})),
+                                  recv(before, out({wrap(me - i - 1, world), 1}))});
+      }
+      const auto plan = std::make_shared<const Plan>(program);
+      const Tensor mine = Tensor::from(std::vector<float>{float(10 + me)}, {1});
+      const Tensor all = Tensor::zeros({world});
+      group.run(Collective::all_gather, plan, all, mine).wait();
+      for (int r = 0; r < world; ++r) CHECK(all.data<float>()[r] == float(10 + r));
+      CHECK_THROWS_WITH((void)group.run(Collective::all_gather, plan, mine, mine.view().part(0, 0)),
+                        doctest::Contains("the program uses 1 elements of in, which has 0"));
+      const Program stranger{.scratch = 0, .rounds = {{send(world, in({0, 1}))}}};
+      CHECK_THROWS_WITH((void)group.run(Collective::all_gather,
+                                        std::make_shared<const Plan>(stranger), all, mine),
+                        doctest::Contains("talks to rank"));
+    });
+  }
+}
+
 TEST_CASE("a continuation's exception belongs to its own work") {
   run_ranks(2, [](ProcessGroup& group) {
     const Tensor x = Tensor::zeros({4}), y = Tensor::zeros({4});

@@ -124,7 +124,7 @@ TEST_CASE("a timeline as a picture and as a trace") {
   const Machine machine{.nodes = single_node(3),
                         .inside = {1e-6, 1e-9},
                         .between = {},
-                        .reduce_per_byte = 1e-9,
+                        .reduce = 1e-9,
                         .stragglers = {{1, 5e-6, 1}}};
   const Timeline timeline = simulate(
                                 3, [&](int rank) { return plan(ring, world.problem(rank)); }, 4,

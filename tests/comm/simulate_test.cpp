@@ -26,7 +26,7 @@ Machine flat(int world) {
   return {.nodes = single_node(world),
           .inside = {alpha, beta},
           .between = {alpha, beta},
-          .reduce_per_byte = gamma,
+          .reduce = gamma,
           .stragglers = {}};
 }
 
@@ -67,6 +67,30 @@ TEST_CASE("where all ranks keep step, a simulated run takes what the cost model 
   }
 }
 
+TEST_CASE("a measured rate is a line through its points") {
+  const Rate rate({{100, 2e-6}, {200, 6e-6}, {400, 8e-6}});
+  CHECK(rate.seconds(1) == 2e-6);
+  CHECK(rate.seconds(150) == doctest::Approx(4e-6));
+  CHECK(rate.seconds(400) == doctest::Approx(8e-6));
+  CHECK(rate.seconds(4000) == doctest::Approx(80e-6));
+  CHECK(Rate(0.5).seconds(3) == 1.5);
+  using Points = std::vector<Rate::Point>;
+  for (const Points& wrong : {Points{}, {{0, 1}}, {{2, 1}, {1, 1}}, {{1, -1.0}}}) {
+    CHECK_THROWS_AS(Rate{wrong}, std::invalid_argument);
+  }
+}
+
+TEST_CASE("a machine of measured points takes what they say") {
+  Machine machine = flat(2);
+  machine.inside = {0, Rate({{64, 1e-6}, {1 << 20, 300e-6}})};
+  machine.reduce = Rate({{64, 5e-6}, {1 << 20, 50e-6}});
+  machine.start = 7e-6;
+  const World world{Collective::all_reduce, 2, 0, {1 << 18}};  // one exchange of a MiB, one sum
+  CHECK(run(world, "recursive_doubling", machine).seconds == doctest::Approx(357e-6));
+  machine.bus = Rate({{64, 0}, {1 << 20, 100e-6}});  // the second message waits for the wire
+  CHECK(run(world, "recursive_doubling", machine).seconds == doctest::Approx(457e-6));
+}
+
 TEST_CASE("trees wait for their ports: a root sends its messages one after the other") {
   const std::int64_t n = 1000;
   const double message = n * f32 * beta;
@@ -92,7 +116,7 @@ TEST_CASE("a pipeline of k chunks down a chain: p-2+k rounds") {
 TEST_CASE("two ports halve the bytes' time of the bidirectional ring, not of the ring") {
   const World world{Collective::all_reduce, 8, 0, {1 << 20}};
   Machine machine = flat(8);
-  machine.reduce_per_byte = 0;
+  machine.reduce = 0;
   const double one = run(world, "bidirectional_ring", machine).seconds;
   const double ring = run(world, "ring", machine).seconds;
   CHECK(one == doctest::Approx(ring));

@@ -11,6 +11,7 @@ function folders_seen(file) {
   if (file ~ /^comm\//) return "^peal/(comm|autograd/core)/"
   if (file ~ /^data\//) return "^peal/(data|autograd/core)/"
   if (file ~ /^nn\//) return "^peal/(nn|autograd|comm)/"
+  if (file ~ /^bench\//) return "^peal/(autograd|comm|nn|data|launch|bench)/"
   if (file ~ /^tests\//) return "^peal/(autograd|comm|nn|data|launch|tests)/"
   return "^peal/(autograd|comm|nn|data|launch)/"
 }

@@ -25,6 +25,7 @@ struct MachineOptions {
   std::vector<std::string> stragglers;  // rank:late_us:slowdown
   double jitter = 0;
   std::uint64_t seed = 1;
+  std::string measured;  // file of a machine, instead of the links above
 
   comm::Machine machine(int ranks) const;
 };

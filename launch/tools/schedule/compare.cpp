@@ -65,8 +65,8 @@ void print_formula(const Plot& plot, int ranks, const comm::Machine& machine) {
   const double share = (ranks - 1.0) / ranks;
   fmt::print("recursive_doubling meets rabenseifner, by formula: {:.0f} B\n",
              levels * (machine.between.latency + machine.between.gap) /
-                 ((levels - 2 * share) * machine.between.per_byte +
-                  (levels - share) * machine.reduce_per_byte));
+                 ((levels - 2 * share) * machine.between.rate.per_byte() +
+                  (levels - share) * machine.reduce.per_byte()));
 }
 
 }  // namespace

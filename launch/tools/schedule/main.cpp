@@ -60,6 +60,10 @@ void add_machine(CLI::App& app, MachineOptions& machine) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber)
       ->group("Machine");
+  app.add_option("--machine", machine.measured,
+                 "a file that bench/calibrate wrote, instead of all these numbers")
+      ->check(CLI::ExistingFile)
+      ->group("Machine");
   app.add_option("--straggler", machine.stragglers, "rank:late_us:slowdown; several")
       ->group("Machine");
   app.add_option("--jitter", machine.jitter, "latencies grow by this share on average")

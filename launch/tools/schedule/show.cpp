@@ -4,6 +4,7 @@
 #include <peal/comm/algorithms/closed_forms.h>
 #include <peal/comm/draw.h>
 #include <peal/comm/verify.h>
+#include <peal/launch/machine_file.h>
 #include <peal/launch/tools/schedule/commands.h>
 
 #include <algorithm>
@@ -65,12 +66,26 @@ comm::Machine MachineOptions::machine(int ranks) const {
       .ports = ports,
       .bus = per_byte(bus_gigabytes),
       .adapter = per_byte(adapter_gigabytes),
-      .reduce_per_byte = per_byte(reduce_gigabytes),
-      .copy_per_byte = per_byte(copy_gigabytes),
+      .reduce = per_byte(reduce_gigabytes),
+      .copy = per_byte(copy_gigabytes),
       .stragglers = {},
       .jitter = jitter,
       .seed = seed};
-  for (int r = 0; r < ranks; ++r) machine.nodes.node.push_back(r / std::max(1, node_size));
+  if (!measured.empty()) {
+    const comm::Machine found = load_machine(measured);
+    PEAL_CHECK(found.nodes.node.size() == static_cast<std::size_t>(ranks), measured,
+               " was measured with ", found.nodes.node.size(), " ranks on one node, not ", ranks,
+               "; run bench/calibrate with that many");
+    PEAL_CHECK(node_size == 0, "--machine: a measured machine is one node, got --node-size ",
+               node_size);
+    machine.inside = machine.between = found.inside;
+    machine.bus = found.bus;
+    machine.reduce = found.reduce;
+    machine.copy = found.copy;
+    machine.start = found.start;
+  }
+  for (int r = 0; r < ranks; ++r)
+    machine.nodes.node.push_back(measured.empty() ? r / std::max(1, node_size) : 0);
   for (const std::string& text : stragglers) {
     comm::Straggler s;
     double late_us = 0;
