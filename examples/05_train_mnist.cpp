@@ -6,6 +6,7 @@
 // Each rank trains on its own shard with DistributedDataParallel and evaluates its own part of the
 // test set; rank 0 reports. A checkpoint (--save) is written after each epoch, and --resume goes on
 // from it.
+#include <peal/autograd/core/atomic_file.h>
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/intra_op.h>
@@ -81,6 +82,8 @@ class Training {
     // Ranks drop out different units: a stream of its own for each.
     manual_seed(options.seed * 1000003 + static_cast<std::uint64_t>(job.rank()) + 1);
     if (!options.resume.empty()) resume();
+    // Where nothing can be saved, it shall not take an epoch to find out.
+    if (!options.save.empty() && job.is_main()) AtomicFile(options.save);
     if (options.profile) context().trace = std::make_shared<Trace>();
   }
 

@@ -16,6 +16,11 @@ namespace {
 
 constexpr std::size_t huge_page = std::size_t{2} << 20;
 
+#if defined(__has_feature)  // clang's way to say what GCC says with a macro
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#endif
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool caches = false;
 #else

@@ -2,18 +2,49 @@
 #include <peal/autograd/core/atomic_file.h>
 #include <peal/autograd/core/error.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <string_view>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace peal {
 
+namespace {
+
+// Whether `name` is what create() calls a temporary file of `target`: target.PID.N.tmp.
+bool is_temporary_of(std::string_view name, std::string_view target) {
+  const auto digits_then = [&](std::string_view end) {
+    const std::size_t count = std::min(name.find_first_not_of("0123456789"), name.size());
+    const bool right = count > 0 && name.substr(count).starts_with(end);
+    name.remove_prefix(right ? count + end.size() : 0);
+    return right;
+  };
+  if (!name.starts_with(target)) return false;
+  name.remove_prefix(target.size());
+  if (!name.starts_with('.')) return false;
+  name.remove_prefix(1);
+  return digits_then(".") && digits_then(".tmp") && name.empty();
+}
+
+bool same_file(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+}  // namespace
+
 void AtomicFile::fail_at(const char* action) const {
-  const std::string reason = std::generic_category().message(errno);
-  fail(concat("save ", path_.string(), ": ", action, " failed after ", written_, " bytes: ", reason,
+  const int number = errno;
+  const bool full = number == ENOSPC || number == EDQUOT;
+  fail(concat("save ", path_.string(), ": ", action, " failed after ", written_,
+              " bytes: ", std::generic_category().message(number),
+              full ? "; make room there or save elsewhere" : "",
               "; what was at that path before is untouched"));
 }
 
@@ -24,18 +55,56 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path) {
                ": something that is not a regular file stands there; name another path");
     path_ = std::filesystem::canonical(path);
   }
-  for (int i = 0; file_ < 0; ++i) {
-    temporary_ = path_;
-    temporary_ += concat(".", ::getpid(), ".", i, ".tmp");
-    file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file_ < 0 && errno != EEXIST) fail_at("opening a temporary file beside it");
+  remove_stale();
+  for (int i = 0; !create(i); ++i) {
+  }
+  struct stat old;
+  if (::stat(path_.c_str(), &old) == 0) {
+    // The owner first: changing it takes permissions away. Only root may give a file to another.
+    [[maybe_unused]] const int given = ::fchown(file_, old.st_uid, old.st_gid);
+    ::fchmod(file_, old.st_mode & 07777);
+  }
+}
+
+// False where the name is taken, or was while remove_stale() of another process held it for stale.
+bool AtomicFile::create(int number) {
+  temporary_ = path_;
+  temporary_ += concat(".", ::getpid(), ".", number, ".tmp");
+  file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (file_ < 0 && errno == EEXIST) return false;
+  if (file_ < 0) fail_at("opening a temporary file beside it");
+  ::flock(file_, LOCK_EX);  // where there are no locks, nobody can hold it for stale either
+  struct stat here;
+  if (::fstat(file_, &here) == 0 && here.st_nlink > 0) return true;
+  ::close(std::exchange(file_, -1));
+  return false;
+}
+
+void AtomicFile::remove_stale() const {
+  const auto folder = path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".");
+  const std::string target = path_.filename().string();
+  std::error_code error;
+  std::filesystem::directory_iterator entries(folder, error), end;
+  for (; !error && entries != end; entries.increment(error)) {
+    const std::filesystem::path& entry = entries->path();
+    if (!is_temporary_of(entry.filename().string(), target)) continue;
+    const int file = ::open(entry.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (file < 0) continue;
+    // The lock is its writer's as long as that lives. Between open and flock the file may have been
+    // renamed to its target; then the name is no longer this file's.
+    struct stat locked, named;
+    if (::flock(file, LOCK_EX | LOCK_NB) == 0 && ::fstat(file, &locked) == 0 &&
+        ::lstat(entry.c_str(), &named) == 0 && same_file(locked, named)) {
+      ::unlink(entry.c_str());
+    }
+    ::close(file);
   }
 }
 
 AtomicFile::~AtomicFile() {
   if (file_ < 0) return;
-  ::close(file_);
   ::unlink(temporary_.c_str());
+  ::close(file_);  // last, with the lock: nobody takes the name in between
 }
 
 void AtomicFile::write(const void* data, std::size_t bytes) {

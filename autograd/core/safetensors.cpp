@@ -147,7 +147,7 @@ class Reader {
       check_tensor(size.is_number_unsigned(), name, "shape ", shown(shape),
                    ": sizes are whole numbers");
       const auto n = size.get<std::uint64_t>();
-      std::uint64_t product;
+      std::uint64_t product = 0;
       check_tensor(
           n <= INT64_MAX && !__builtin_mul_overflow(bytes, n, &product) && product <= INT64_MAX,
           name, "shape ", shown(shape), " is larger than any memory");
@@ -243,9 +243,9 @@ void save_safetensors(const std::filesystem::path& path, const NamedTensors& ten
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const auto& [name, tensor] = tensors[i];
     check(names.insert(name).second, name, "is there twice, or has the format's own name");
-    const auto type =
-        std::find_if(type_names.begin(), type_names.end(),
-                     [&](const TypeName& known) { return known.dtype == tensor.dtype(); });
+    const auto type = std::find_if(
+        type_names.begin(), type_names.end(),
+        [dtype = tensor.dtype()](const TypeName& known) { return known.dtype == dtype; });
     header[name] = {
         {"dtype", type->name},
         {"shape", std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end())},

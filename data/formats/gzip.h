@@ -35,6 +35,9 @@ class GzipReader {
   // gzip.
   std::size_t read(std::span<std::uint8_t> out);
 
+  // About the most that read() can still give; deflate's best ratio is 1032 to 1.
+  std::size_t at_most() const { return stream_ ? rest_.size() * 1032 : rest_.size(); }
+
   // True once read() came to the end of a gzip stream that lacks its own end.
   bool cut_short() const;
 

@@ -11,8 +11,8 @@ namespace peal::data {
 namespace {
 
 constexpr std::int64_t most_elements = std::int64_t{1} << 40;
-constexpr std::size_t growth = std::size_t{64}
-                               << 20;  // a false header costs no more memory than this
+// A false header costs no more memory than this, nor much more than the file could hold.
+constexpr std::size_t least_growth = std::size_t{1} << 16, most_growth = std::size_t{1} << 26;
 
 std::string_view type_name(std::uint8_t type) {
   switch (type) {
@@ -82,6 +82,7 @@ Idx parse_idx(std::span<const std::uint8_t> content, std::string_view name, int 
   const auto expected = static_cast<std::size_t>(count);
   std::size_t got = 0;
   while (got < expected) {
+    const std::size_t growth = std::clamp(reader.at_most(), least_growth, most_growth);
     idx.elements.resize(std::min(expected, got + growth));
     const std::size_t more = reader.read(std::span(idx.elements).subspan(got));
     got += more;

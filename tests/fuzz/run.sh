@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the fuzzers of the file readers (clang with libFuzzer, AddressSanitizer and UBSan) and runs one after the
+# other from the seeds that a program writes. Ends at the first finding, with the file that shows it.
+#   tests/fuzz/run.sh FOLDER [libFuzzer options]     FOLDER: where to build, and where corpora are kept
+#   tests/fuzz/run.sh build/fuzz -max_total_time=600
+# Skips (77) where there is no clang with libFuzzer: apt-get install clang libclang-rt-14-dev
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+folder=${1:?usage: run.sh FOLDER [libFuzzer options]}
+shift
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+
+probe=$folder/probe
+echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' >"$probe.cpp"
+if ! clang++ -fsanitize=fuzzer,address,undefined "$probe.cpp" -o "$probe" 2>"$probe.log"; then
+  echo 'SKIPPED: no clang++ here builds with libFuzzer (Debian: apt-get install clang libclang-rt-14-dev):'
+  sed 1q "$probe.log"
+  exit 77
+fi
+
+cmake -S "$here" -B "$folder/build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ --log-level=WARNING
+cmake --build "$folder/build"
+"$folder/build/seeds" "$folder/seeds"
+cd "$folder" # findings are written here
+for name in idx safetensors; do
+  options=()
+  [[ ! -f $here/$name.dict ]] || options+=("-dict=$here/$name.dict")
+  mkdir -p "$folder/corpus/$name"
+  echo "fuzz: $name $*"
+  "$folder/build/$name" -print_final_stats=1 -verbosity=1 "${options[@]}" "$@" \
+    "$folder/corpus/$name" "$folder/seeds/$name" >"$folder/$name.log" 2>&1 || {
+    tail -n 60 "$folder/$name.log"
+    echo "FAILED: fuzzing $name found something; the input is named above, in $folder"
+    exit 1
+  }
+  grep -E '^(Done|stat::number_of_executed_units|stat::new_units_added|stat::peak_rss_mb)' "$folder/$name.log"
+done

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes what the fuzzers start from: a few small good files of each format, and one of each kind
+// of damage. Argument 1: the folder; each format gets a folder in it.
+#include <peal/autograd/core/safetensors.h>
+#include <zlib.h>
+
+#include <cstdio>
+#include <fstream>
+#include <vector>
+
+using namespace peal;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+void write(const fs::path& path, const Bytes& bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file.write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+  PEAL_CHECK(file.flush(), "seeds: cannot write ", path.string());
+}
+
+Bytes gzip(const Bytes& plain) {
+  z_stream z{};
+  PEAL_CHECK(deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY) == Z_OK,
+             "seeds: zlib does not start");
+  Bytes packed(deflateBound(&z, plain.size()) + 64);
+  z.next_in = const_cast<Bytef*>(plain.data());
+  z.avail_in = static_cast<uInt>(plain.size());
+  z.next_out = packed.data();
+  z.avail_out = static_cast<uInt>(packed.size());
+  PEAL_CHECK(deflate(&z, Z_FINISH) == Z_STREAM_END, "seeds: zlib does not finish");
+  packed.resize(z.total_out);
+  deflateEnd(&z);
+  return packed;
+}
+
+void write_idx(const fs::path& folder) {
+  fs::create_directories(folder);
+  Bytes images{0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 3};
+  for (int i = 0; i < 24; ++i) images.push_back(static_cast<std::uint8_t>(i * 37));
+  const Bytes labels{0, 0, 8, 1, 0, 0, 0, 5, 4, 9, 0, 1, 2};
+  write(folder / "images", images);
+  write(folder / "labels", labels);
+  write(folder / "none", {0, 0, 8, 3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 3});
+  write(folder / "too_many", {0, 0, 8, 3, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 1, 7});
+  write(folder / "images.gz", gzip(images));
+  write(folder / "labels.gz", gzip(labels));
+  Bytes members = gzip(Bytes(images.begin(), images.begin() + 9));
+  const Bytes second = gzip(Bytes(images.begin() + 9, images.end()));
+  members.insert(members.end(), second.begin(), second.end());
+  write(folder / "members.gz", members);
+  members.resize(members.size() - 9);
+  write(folder / "cut.gz", members);
+}
+
+// What a header looks like to the fuzzer: after a byte that says how many bytes of elements follow.
+Bytes header(std::uint8_t elements, const std::string& json) {
+  Bytes bytes{elements};
+  bytes.insert(bytes.end(), json.begin(), json.end());
+  return bytes;
+}
+
+void write_safetensors(const fs::path& folder) {
+  fs::create_directories(folder);
+  save_safetensors(folder / "small", {{"b", Tensor::from<std::uint8_t>({7, 8}, {2})},
+                                      {"a", Tensor::from<float>({1.0f, -2.0f}, {2})}});
+  save_safetensors(folder / "all",
+                   {{"scalar", Tensor::scalar(0.1)},
+                    {"none", Tensor::zeros({0, 5})},
+                    {"bool", Tensor::zeros({2, 1}, DType::boolean)},
+                    {"i64", Tensor::from<std::int64_t>({-1}, {1, 1, 1})}},
+                   {{"epoch", "3"}, {"sch\xc3\xb6n", "\"ja\"\n"}});
+  save_safetensors(folder / "empty", {});
+  const std::string a = R"("a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]})";
+  write(folder / "header", header(8, "{" + a + "}"));
+  write(folder / "twice", header(8, "{" + a + "," + a + "}"));
+  write(folder / "overlap",
+        header(12, "{" + a + R"(,"b":{"dtype":"U8","shape":[8],"data_offsets":[4,12]}})"));
+  write(folder / "large", header(8, R"({"a":{"dtype":"BF16","shape":[4294967296,4294967296],)"
+                                    R"("data_offsets":[0,8]}})"));
+  write(folder / "metadata", header(0, R"({"__metadata__":{"format":"pt","n":3}})"));
+  write(folder / "nested", header(0, std::string(200, '[')));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  PEAL_CHECK(argc == 2, "usage: seeds FOLDER");
+  write_idx(fs::path(argv[1]) / "idx");
+  write_safetensors(fs::path(argv[1]) / "safetensors");
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s\n", error.what());
+  return 1;
+}

@@ -1,0 +1,153 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Bad input to the training program: each ends it at once, non-zero, with an error that says which file, what was
+# expected and what came; a save that fails leaves the old checkpoint whole and nothing beside it.
+#   bad_input_test.sh TRAINER [PEAL_RUN]     with PEAL_RUN also on two ranks
+set -euo pipefail
+
+trainer=${1:?usage: bad_input_test.sh TRAINER [PEAL_RUN]} launcher=${2-}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+failures=0
+
+# refused NAME PART... -- COMMAND...: it ends with another status than 0, and not by a signal, and says every part.
+refused() {
+  local name=$1 parts=() status=0 part
+  shift
+  while [[ $1 != -- ]]; do
+    parts+=("$1")
+    shift
+  done
+  shift
+  "$@" >log 2>&1 </dev/null || status=$?
+  if [[ $status -eq 0 || $status -ge 128 ]]; then
+    echo "FAILED: $name: exit status $status"
+    failures=$((failures + 1))
+  fi
+  for part in "${parts[@]}"; do
+    if ! grep -qF -e "$part" log; then
+      echo "FAILED: $name: it does not say: $part"
+      failures=$((failures + 1))
+      cat log
+    fi
+  done
+}
+
+# number N COUNT: N in COUNT big-endian bytes, as printf's escapes.
+number() {
+  local shift
+  for ((shift = 8 * ($2 - 1); shift >= 0; shift -= 8)); do printf '\\x%02x' $((($1 >> shift) & 255)); done
+}
+
+# images COUNT and labels COUNT: IDX files of 28x28 images and of classes, all zero.
+images() {
+  printf "\0\0\10\3$(number "$1" 4)$(number 28 4)$(number 28 4)"
+  head -c $(($1 * 784)) /dev/zero
+}
+labels() {
+  printf "\0\0\10\1$(number "$1" 4)"
+  head -c "$1" /dev/zero
+}
+
+# data_folder NAME: four good files of 40 and 20 images.
+data_folder() {
+  mkdir "$1"
+  images 40 >"$1/train-images-idx3-ubyte"
+  labels 40 >"$1/train-labels-idx1-ubyte"
+  images 20 >"$1/t10k-images-idx3-ubyte"
+  labels 20 >"$1/t10k-labels-idx1-ubyte"
+}
+
+# safetensors HEADER BYTES: the file with this header and so many bytes of elements.
+safetensors() {
+  local length=${#1} shift escapes=''
+  for ((shift = 0; shift < 64; shift += 8)); do escapes+=$(printf '\\x%02x' $(((length >> shift) & 255))); done
+  printf "$escapes"
+  printf '%s' "$1"
+  head -c "$2" /dev/zero
+}
+
+data_folder good
+"$trainer" --data good >log 2>&1 || { cat log; echo 'FAILED: good data is refused'; exit 1; }
+
+data_folder cut
+gzip cut/train-images-idx3-ubyte
+size=$(wc -c <cut/train-images-idx3-ubyte.gz)
+truncate -s $((size - 6)) cut/train-images-idx3-ubyte.gz
+refused 'a truncated .gz' 'cut/train-images-idx3-ubyte.gz: ' 'gzip stream' 'copy or download the file again' \
+  -- "$trainer" --data cut
+
+data_folder magic
+printf '\x89PNG' | dd of=magic/t10k-labels-idx1-ubyte conv=notrunc status=none
+refused 'a wrong magic number' 'magic/t10k-labels-idx1-ubyte: not an IDX file: expected the magic number 00 00 08 01' \
+  'got 89 50 4e 47' -- "$trainer" --data magic
+
+data_folder swapped
+mv swapped/train-labels-idx1-ubyte swapped/keep
+cp swapped/train-images-idx3-ubyte swapped/train-labels-idx1-ubyte
+refused 'images for labels' 'train-labels-idx1-ubyte: expected 1 IDX dimensions, got 3' -- "$trainer" --data swapped
+
+data_folder counts
+labels 39 >counts/train-labels-idx1-ubyte
+refused 'other counts' 'counts: images and labels differ in number' 'holds 40 images' 'holds 39 labels' \
+  -- "$trainer" --data counts
+
+refused 'no such folder' 'nowhere: no such folder; it should hold the four IDX files' -- "$trainer" --data nowhere
+refused 'no such device' 'gpu' -- "$trainer" --data good --device gpu
+refused 'no such checkpoint' 'nowhere' -- "$trainer" --data good --resume nowhere
+refused 'no folder to save in' 'save nowhere/c: opening a temporary file beside it failed' 'No such file' \
+  -- "$trainer" --data good --save nowhere/c
+! grep -q 'epoch 1' log || { echo 'FAILED: it trained before it looked where to save'; failures=$((failures + 1)); }
+
+ours='"__metadata__":{"peal.generator.seed":"0","peal.generator.offset":"0","epoch":"1"}'
+safetensors "{$ours,"'"fc1.weight":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},'\
+'"head.weight":{"dtype":"F32","shape":[1],"data_offsets":[24,28]}}' 28 >other
+refused 'a checkpoint of another model' 'load other: ' 'BasicNet: ' 'missing: conv1.weight f32 [32, 1, 3, 3]' \
+  'wrong shape: fc1.weight: expected [128, 9216], got [2, 3]' 'unexpected: head.weight f32 [1]' \
+  -- "$trainer" --data good --resume other
+safetensors '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}' \
+  12 >overlapping
+refused 'overlapping offsets' "safetensors overlapping: tensor 'b': starts at 4, inside tensor 'a', which ends at 8" \
+  -- "$trainer" --data good --resume overlapping
+safetensors '{"a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}' 8 >outside
+refused 'offsets out of range' "safetensors outside: tensor 'a': data_offsets [4, 12] are outside the file's 8 bytes" \
+  -- "$trainer" --data good --resume outside
+printf '\xff\xff\xff\xff\0\0\0\0{}' >header
+refused 'a header beyond the file' 'safetensors header: a header of 4294967295 bytes in a file of 10: truncated, or' \
+  -- "$trainer" --data good --resume header
+
+# A disk that holds one checkpoint (14.5 MB) but not two: the second save fails. In namespaces of its own, so that
+# the mount is gone with the shell, and no right is needed where the system lets users have such.
+cat >on_a_small_disk.sh <<'EOF'
+set -euo pipefail
+trainer=$1
+mkdir disk
+mount -t tmpfs -o size=20M tmpfs disk
+"$trainer" --data good --save disk/c >first 2>&1
+cp disk/c kept
+status=0
+"$trainer" --data good --save disk/c --resume disk/c --epochs 2 >second 2>&1 || status=$?
+[[ $status -ne 0 && $status -lt 128 ]] || { echo "FAILED: a full disk: exit status $status"; exit 1; }
+grep -q 'save .*disk/c: writing failed after [0-9]* bytes: No space left on device; make room there' second ||
+  { echo 'FAILED: a full disk: it does not say so'; cat second; exit 1; }
+cmp disk/c kept || { echo 'FAILED: a full disk: the old checkpoint is not whole'; exit 1; }
+[[ $(ls -A disk) == c ]] || { echo 'FAILED: a full disk: left behind:'; ls -A disk; exit 1; }
+"$trainer" --data good --resume disk/c --epochs 2 >third 2>&1 ||
+  { echo 'FAILED: the old checkpoint cannot be gone on from'; cat third; exit 1; }
+EOF
+namespaces=(unshare -m)
+[[ $(id -u) -eq 0 ]] || namespaces=(unshare -rm)
+if "${namespaces[@]}" sh -c 'mkdir -p probe && mount -t tmpfs -o size=1M tmpfs probe' 2>/dev/null; then
+  "${namespaces[@]}" bash on_a_small_disk.sh "$trainer" || { cat first; failures=$((failures + 1)); }
+else
+  echo '!!!!! SKIPPED: a full disk: this system lets no test mount a small one'
+fi
+
+if [[ -n $launcher ]]; then
+  refused 'other counts, two ranks' 'images and labels differ in number' -- "$launcher" -n 2 "$trainer" --data counts
+  refused 'no folder to save in, two ranks' 'save nowhere/c: opening a temporary file' \
+    -- "$launcher" -n 2 "$trainer" --data good --save nowhere/c
+fi
+[[ $failures -eq 0 ]] || exit 1
+echo 'every bad input was refused'

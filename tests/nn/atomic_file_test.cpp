@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// AtomicFile: the old file's permissions stay, what killed processes left goes, writers of one path
+// do not disturb each other, and a full disk costs nothing but the new file.
+#include "folder.h"
+
+#include <peal/autograd/core/atomic_file.h>
+
+#include <string_view>
+#include <vector>
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using peal::AtomicFile;
+
+namespace {
+
+void write(AtomicFile& file, std::string_view text) { file.write(text.data(), text.size()); }
+
+void save(const std::filesystem::path& path, std::string_view text) {
+  AtomicFile file(path);
+  write(file, text);
+  file.commit();
+}
+
+mode_t mode_of(const std::filesystem::path& path) {
+  struct stat status;
+  REQUIRE(::stat(path.c_str(), &status) == 0);
+  return status.st_mode & 07777;
+}
+
+// A save of another process that is killed in the middle.
+void save_and_die(const std::filesystem::path& path) {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    AtomicFile file(path);
+    write(file, "half of it");
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFSIGNALED(status));
+}
+
+void write_line(const char* path, const std::string& line) {
+  const int file = ::open(path, O_WRONLY | O_CLOEXEC);
+  if (file < 0) return;
+  [[maybe_unused]] const auto written = ::write(file, line.data(), line.size());
+  ::close(file);
+}
+
+// Mounts a disk of so many bytes there, seen by this process alone and gone with it. False where
+// the system does not allow it.
+bool mount_small_disk(const std::filesystem::path& folder, int bytes) {
+  const uid_t user = ::getuid();
+  const gid_t group = ::getgid();
+  if (::unshare(CLONE_NEWNS) != 0) {
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
+    write_line("/proc/self/setgroups", "deny");
+    write_line("/proc/self/uid_map", peal::concat("0 ", user, " 1"));
+    write_line("/proc/self/gid_map", peal::concat("0 ", group, " 1"));
+  }
+  return ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         ::mount("tmpfs", folder.c_str(), "tmpfs", 0, peal::concat("size=", bytes).c_str()) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("a new file has the permissions that the umask leaves, a replaced one keeps its own") {
+  const Folder folder;
+  const auto path = folder.path / "f";
+  const mode_t before = ::umask(027);
+  save(path, "first");
+  CHECK(mode_of(path) == 0640);
+  for (const mode_t mode : {0600, 0664, 0444}) {
+    REQUIRE(::chmod(path.c_str(), mode) == 0);
+    save(path, "second");
+    CHECK(mode_of(path) == mode);
+  }
+  ::umask(before);
+  CHECK(content_of(path) == "second");
+}
+
+TEST_CASE("what killed saves left is removed by the next save, and nothing else") {
+  const Folder folder;
+  const auto path = folder.path / "f";
+  save(path, "old");
+  save_and_die(path);
+  CHECK(folder.entries() == 2);
+  save_and_die(path);  // removes the first one's
+  save_and_die(folder.path / "other");
+  CHECK(folder.entries() == 3);
+  CHECK(content_of(path) == "old");
+  const std::vector<std::string> kept{"f.1.2.tmp.txt", "f.1.tmp",   "f.a.0.tmp",
+                                      "f..0.tmp",      "g.1.2.tmp", "f1.2.tmp"};
+  for (const std::string& name : kept) std::ofstream(folder.path / name) << name;
+  std::ofstream(folder.path / "f.1.2.tmp") << "stale";
+  save(path, "new");
+  CHECK(content_of(path) == "new");
+  for (const std::string& name : kept) CHECK(content_of(folder.path / name) == name);
+  CHECK(folder.entries() == 2 + kept.size());  // "f" and what is left of "other"
+}
+
+TEST_CASE("several writers of one path: none disturbs another, and the last to commit stays") {
+  const Folder folder;
+  const auto path = folder.path / "f";
+  AtomicFile first(path);
+  write(first, "first");
+  {
+    AtomicFile dropped(path);
+    write(dropped, "dropped");
+  }
+  AtomicFile second(path);
+  write(second, "second");
+  CHECK(folder.entries() == 2);
+  second.commit();
+  CHECK(content_of(path) == "second");
+  first.commit();
+  CHECK(content_of(path) == "first");
+  CHECK(folder.entries() == 1);
+}
+
+// Last, because this process sees another file system afterwards.
+TEST_CASE("a full disk: an error that says so, the old file whole, nothing left behind") {
+  const Folder folder;
+  const auto disk = folder.path / "disk";
+  std::filesystem::create_directory(disk);
+  constexpr int size = 1 << 16;
+  if (!mount_small_disk(disk, size)) {
+    MESSAGE("SKIPPED: this system lets no test mount a small disk; the limit on the size of files ",
+            "in safetensors_test.cpp stands for it alone");
+    return;
+  }
+  const auto path = disk / "f";
+  const std::string old(size / 2, 'o');
+  save(path, old);
+  for (int round = 0; round < 2; ++round) {
+    const std::string message = error_of([&] { save(path, std::string(size, 'n')); });
+    check_has(message, "save " + path.string() + ": writing failed after ");
+    check_has(message, "No space left on device; make room there or save elsewhere; what was at");
+    CHECK(content_of(path) == old);
+    CHECK(std::distance(std::filesystem::directory_iterator(disk), {}) == 1);
+  }
+  save(path, "small");
+  CHECK(content_of(path) == "small");
+  CHECK(::umount2(disk.c_str(), MNT_DETACH) == 0);
+}
