@@ -21,8 +21,9 @@ struct Row {
   std::uint64_t group = 0;  // which group's operation; sequences of different groups don't compare
   std::uint64_t sequence = 0;
   std::uint64_t signature =
-      0;                // of (collective, dtype, op, root, counts); equal on ranks that agree
-  char text[104] = {};  // the operation in words
+      0;                     // of (collective, dtype, op, root, counts); equal on ranks that agree
+  char text[104] = {};       // the operation in words
+  char waits_for[128] = {};  // the messages that it still needs, in words
 
   bool operator==(const Row&) const = default;
 };

@@ -103,9 +103,12 @@ std::string Control::describe() const {
   std::string text;
   for (const int peer : here_) {
     const auto row = read(peer);
-    text += concat("\n  rank ", peer, ": ",
-                   row && row->text[0] != 0 ? std::string_view(row->text)
-                                            : "waits for nothing that it has said");
+    if (!row || row->text[0] == 0) {
+      text += concat("\n  rank ", peer, ": waits for nothing that it has said");
+      continue;
+    }
+    text += concat("\n  rank ", peer, ": ", std::string_view(row->text));
+    if (row->waits_for[0] != 0) text += concat(", for ", std::string_view(row->waits_for));
   }
   return text;
 }

@@ -73,9 +73,15 @@ void Engine::look(const std::shared_ptr<Lane>& lane, const OperationRef& operati
 }
 
 void Engine::wait(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
+  const auto nap = lane->transport().nap();
   for (int spins = 0; !operation->retired; ++spins) {
     progress();
     if (operation->retired) break;
+    if (nap.count() > 0) {
+      std::this_thread::sleep_for(nap);
+      look(lane, operation);
+      continue;
+    }
     if (crowded_ || spins > spins_before_yield) give_way();
     if (crowded_ || spins % spins_between_looks == 0) look(lane, operation);
   }

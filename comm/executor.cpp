@@ -104,7 +104,7 @@ void Execution::start_round() {
         break;
       case Kind::recv:
         messages_.push_back({Direction::recv, step.peer, at(step.dst),
-                             static_cast<std::size_t>(step.dst.count) * element_});
+                             static_cast<std::size_t>(step.dst.count) * element_, &source_});
         break;
       case Kind::recv_reduce: {
         const std::size_t bytes = static_cast<std::size_t>(step.dst.count) * element_;
@@ -152,6 +152,13 @@ void Execution::conclude() {
   if (call_.out.storage) call_.out.storage->bump_version();
   wide_in_ = wide_out_ = scratch_ = arrivals_ = nullptr;
   done_ = true;
+}
+
+std::string Execution::waits_for() const {
+  if (!ticket_) return {};
+  const std::string messages = describe(transport_.open(*ticket_));
+  const bool rounds = !messages.empty() && !call_.point_to_point();
+  return rounds ? concat(messages, " in round ", round_) : messages;
 }
 
 bool Execution::advance() {

@@ -64,6 +64,10 @@ class Execution {
   bool advance();
   const Call& call() const { return call_; }
   std::size_t rounds_done() const { return round_ + (done_ ? 1 : 0); }
+  // "16 B from rank 1 in round 3", while it waits for messages.
+  std::string waits_for() const;
+  // A receive's: the rank that sent, once it is complete.
+  int source() const { return source_; }
 
  private:
   void prepare();
@@ -82,6 +86,7 @@ class Execution {
   std::byte* out_ = nullptr;
   StorageRef wide_in_, wide_out_, scratch_, arrivals_;
   std::vector<Message> messages_;
+  int source_ = any_source;
   std::size_t round_ = 0;
   std::optional<Ticket> ticket_;
   bool started_ = false, done_ = false;

@@ -35,7 +35,8 @@ std::uint64_t signature(const Call& call) {
 std::string describe(const Operation& operation) {
   const Call& call = operation.execution.call();
   if (call.point_to_point()) {
-    return concat(call.verb, call.verb == "send" ? " to" : " from", " rank ", call.peer, " (",
+    const std::string peer = call.peer == any_source ? "any rank" : concat("rank ", call.peer);
+    return concat(call.verb, call.verb == "send" ? " to " : " from ", peer, " (",
                   call.in.count + call.out.count, " ", call.dtype(), ", tag ", call.tag, ")");
   }
   std::string text = concat(name(call.what), " #", operation.channel.sequence);
@@ -65,6 +66,8 @@ Row Lane::row_of(const Operation& operation) const {
   row.signature = operation.channel.signature;
   const std::string text = describe(operation);
   std::memcpy(row.text, text.data(), std::min(text.size(), sizeof row.text - 1));
+  const std::string needs = operation.execution.waits_for();
+  std::memcpy(row.waits_for, needs.data(), std::min(needs.size(), sizeof row.waits_for - 1));
   return row;
 }
 
@@ -134,7 +137,7 @@ void Lane::watch(const OperationRef& waited, std::vector<Ready>& ready) {
   // A rank that computes for long before it waits has not been waiting.
   const auto idle = now - std::max(waited->first_look, last_progress_);
   try {
-    if (idle > publish_after && now >= next_comparison_) {
+    if (idle > std::min(publish_after, deadline_ / 2) && now >= next_comparison_) {
       next_comparison_ = now + between_comparisons;
       // The first collective that is not done is the one that holds up the rest.
       const auto ordered = [](const OperationRef& o) {
@@ -147,9 +150,13 @@ void Lane::watch(const OperationRef& waited, std::vector<Ready>& ready) {
       if (first != queue_.end()) control_->compare(row);
     }
     control_->check();
-    PEAL_CHECK(idle < deadline_, "[comm] ", who_, ": ", describe(*waited), " has not moved for ",
-               std::chrono::duration<double>(deadline_).count(),
-               " s (PEAL_TIMEOUT); what the ranks of this node wait for:", control_->describe());
+    if (idle >= deadline_) {
+      const std::string needs = waited->execution.waits_for();
+      fail(concat("[comm] ", who_, ": ", describe(*waited), " has not moved for ",
+                  std::chrono::duration<double>(deadline_).count(), " s (PEAL_TIMEOUT)",
+                  needs.empty() ? "" : "; it waits for ", needs,
+                  "; what the ranks of this node wait for:", control_->describe()));
+    }
   } catch (const Error& error) {
     control_->poison(error.what());  // the first message stays
     fail_all(error.what(), ready);

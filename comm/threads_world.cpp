@@ -9,12 +9,10 @@
 
 namespace peal::comm {
 
-void run_ranks(int world, const std::function<void(ProcessGroup&)>& f) {
-  run_ranks(world, ProcessGroup::Options::from_environment(), f);
-}
+namespace {
 
-void run_ranks(int world, const ProcessGroup::Options& options,
-               const std::function<void(ProcessGroup&)>& f) {
+void run(int world, const ProcessGroup::Options& options, const std::shared_ptr<Network>& network,
+         const std::function<void(ProcessGroup&)>& f) {
   PEAL_CHECK(world > 0, "run_ranks: a world of ", world);
   const auto switchboard = std::make_shared<Switchboard>(world);
   const auto board = Board::in_memory(world);
@@ -27,9 +25,12 @@ void run_ranks(int world, const ProcessGroup::Options& options,
     context().log_tag = concat("rank ", rank);
     try {
       const bool crowded = world > static_cast<int>(std::thread::hardware_concurrency());
-      ProcessGroup group(std::make_unique<ThreadsTransport>(switchboard, rank),
+      auto transport = std::make_unique<ThreadsTransport>(switchboard, rank);
+      ThreadsTransport& wired = *transport;
+      ProcessGroup group(std::move(transport),
                          std::make_unique<Control>(board, rank, everyone, std::vector<Peer>{}),
                          std::make_shared<Engine>(crowded), options);
+      if (network) wired.connect(network);
       f(group);
       group.barrier().wait();  // nobody is done while another may still fail
     } catch (const std::exception& error) {
@@ -53,6 +54,23 @@ void run_ranks(int world, const ProcessGroup::Options& options,
   }
   for (std::thread& thread : threads) thread.join();
   if (first) std::rethrow_exception(first);
+}
+
+}  // namespace
+
+void run_ranks(int world, const std::function<void(ProcessGroup&)>& f) {
+  run_ranks(world, ProcessGroup::Options::from_environment(), f);
+}
+
+void run_ranks(int world, const ProcessGroup::Options& options,
+               const std::function<void(ProcessGroup&)>& f) {
+  run(world, options, nullptr, f);
+}
+
+void run_ranks(int world, const ProcessGroup::Options& options, const Wire& wire,
+               const std::function<void(ProcessGroup&)>& f) {
+  PEAL_CHECK(world > 0, "run_ranks: a world of ", world);
+  run(world, options, std::make_shared<Network>(wire, world), f);
 }
 
 }  // namespace peal::comm

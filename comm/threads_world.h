@@ -3,6 +3,7 @@
 #pragma once
 
 #include <peal/comm/process_group.h>
+#include <peal/comm/transport/threads/wire.h>
 
 #include <functional>
 
@@ -14,6 +15,10 @@ namespace peal::comm {
 // log tag of their own.
 void run_ranks(int world, const std::function<void(ProcessGroup&)>& f);
 void run_ranks(int world, const ProcessGroup::Options& options,
+               const std::function<void(ProcessGroup&)>& f);
+// The same over a wire that is slow, jittery or lossy. The world's group is made over a perfect
+// one, so a link's message 0 is the first that f sends.
+void run_ranks(int world, const ProcessGroup::Options& options, const Wire& wire,
                const std::function<void(ProcessGroup&)>& f);
 
 }  // namespace peal::comm

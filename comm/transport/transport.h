@@ -6,7 +6,8 @@
 // A round's messages are posted at once and complete together. Between two ranks, the messages of
 // one direction and one channel match in the order in which they were posted; an operation has a
 // channel of its own, so operations never mix. A message whose size differs from what the receiver
-// expects is an Error that names both.
+// expects is an Error that names both. A receive from any source takes part in that order: it gets
+// the next message of the channel from whichever rank, and later receives none that it could have.
 //
 // Thread safety: one thread at a time (the engine's lock).
 #pragma once
@@ -15,10 +16,12 @@
 #include <peal/comm/reduce_op.h>
 #include <peal/comm/schedule.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -35,13 +38,17 @@ struct Channel {
 using Ticket = std::uint64_t;  // a posted round
 
 enum class Direction : std::uint8_t { send, recv };
+constexpr int any_source = -1;  // the peer of a receive that takes what comes (MPI_ANY_SOURCE)
 
 struct Message {
   Direction direction;
   int peer;
   std::byte* data;  // valid and untouched by others until the ticket tests true
   std::size_t bytes;
+  int* source = nullptr;  // a receive's: who sent it, written before the ticket tests true
 };
+// "16 B from rank 1, rank 2 to take 4 B": what a rank waits for, the first few of them.
+std::string describe(std::span<const Message> messages);
 
 // A whole collective for a library that brings its own (MPI_Iallreduce, ncclAllReduce). Counts as
 // in Problem.
@@ -73,6 +80,10 @@ class Transport {
   // Gives up a ticket whose operation failed. False when the library below may still touch the
   // message's memory: the caller then keeps it for ever.
   virtual bool cancel(Ticket ticket) = 0;
+  // What a ticket still waits for, for messages about ranks that are stuck.
+  virtual std::vector<Message> open(Ticket) const { return {}; }
+  // How long a rank that waits may sleep between two looks: 0 where looking often is worth it.
+  virtual std::chrono::microseconds nap() const { return std::chrono::microseconds(0); }
   // After a failure: the destructor must wait for nobody.
   virtual void abandon() {}
   // Whether the library below has a collective of its own for these arguments: the same on all

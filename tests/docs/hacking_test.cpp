@@ -10,6 +10,7 @@
 #include <peal/tests/autograd/gradcheck.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -23,6 +24,7 @@
 #include "peal/comm/algorithms/flat_broadcast.h"
 #include "peal/comm/transport/counting/counting.h"
 #include "peal/nn/layers/scale.h"
+#include "peal/tests/comm/slow_ring.h"
 
 using namespace peal;
 using test::gradient_error;
@@ -102,6 +104,26 @@ TEST_CASE("the transport: a group over it, and the bytes of a ring") {
   other.join();
   CHECK(sent[0] == 10 * sizeof(float));  // 2n(p-1)/p elements
   CHECK(sent[1] == 10 * sizeof(float));
+}
+
+TEST_CASE("the wire: the slow link's time, and who waits for whom when a message is lost") {
+  const auto start = std::chrono::steady_clock::now();
+  comm::slow_ring();
+  CHECK(std::chrono::steady_clock::now() - start >= std::chrono::milliseconds(45));
+  comm::ProcessGroup::Options options{.deadline = std::chrono::milliseconds(4000),
+                                      .algorithms = "all_reduce=ring"};
+  std::string message;
+  try {
+    comm::run_ranks(
+        3, options, {.faults = {{.from = 1, .to = 2, .nth = 1, .drop = true}}},
+        [](comm::ProcessGroup& group) { group.all_reduce(Tensor::zeros({12})).wait(); });
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  CAPTURE(message);
+  const auto rows = message.find("\n  rank 0");
+  REQUIRE(rows != std::string::npos);
+  CHECK(document_has("```text" + message.substr(rows) + "\n```"));
 }
 
 TEST_CASE("the layer: its key, a value by hand, a gradient") {

@@ -229,6 +229,15 @@ bool MpiTransport::cancel(Ticket ticket) {
   return all;
 }
 
+std::vector<Message> MpiTransport::open(Ticket ticket) const {
+  const Posted& posted = at(ticket);
+  std::vector<Message> messages;
+  for (std::size_t i = 0; i < posted.messages.size(); ++i) {
+    if (posted.requests[i] != MPI_REQUEST_NULL) messages.push_back(posted.messages[i]);
+  }
+  return messages;
+}
+
 // Depends on nothing that may differ between ranks, buffers least of all: all must decide alike.
 bool MpiTransport::has_native(const NativeCall& call) const {
   const std::int64_t total =

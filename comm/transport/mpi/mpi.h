@@ -34,6 +34,7 @@ class MpiTransport : public Transport {
   Ticket post(Channel channel, std::span<const Message> round) override;
   bool test(Ticket ticket) override;
   bool cancel(Ticket ticket) override;
+  std::vector<Message> open(Ticket ticket) const override;
   bool has_native(const NativeCall& call) const override;
   Ticket start_native(const NativeCall& call) override;
   void abandon() override { abandoned_ = true; }  // freeing the communicator is collective
@@ -51,6 +52,7 @@ class MpiTransport : public Transport {
   // A slot that is free, with its number.
   Ticket take_slot();
   Posted& at(Ticket ticket) { return slots_[static_cast<std::size_t>(ticket)]; }
+  const Posted& at(Ticket ticket) const { return slots_[static_cast<std::size_t>(ticket)]; }
   void give_back(Ticket ticket);
 
   MPI_Comm communicator_ = MPI_COMM_NULL;

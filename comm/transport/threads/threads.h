@@ -3,14 +3,17 @@
 // receiver.
 //
 // A Switchboard has a mailbox for each ordered pair of ranks. A send lies there, as a pointer,
-// until the receiver has copied it: the rendezvous semantics that schedules are verified for.
+// until the receiver has copied it: the rendezvous semantics that schedules are verified for. Over
+// a Network it cannot be taken before it has arrived.
 // Thread safety: the switchboard is shared by all ranks; a ThreadsTransport belongs to one.
 #pragma once
 
+#include <peal/comm/transport/threads/network.h>
 #include <peal/comm/transport/transport.h>
 
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -32,6 +35,7 @@ class Switchboard {
     const std::byte* data;
     std::size_t bytes;
     std::shared_ptr<std::atomic<bool>> taken;
+    Network::Clock::time_point arrives;  // `never`: dropped, and holds up those behind it
   };
   struct Mailbox {
     std::mutex mutex;
@@ -52,6 +56,9 @@ class ThreadsTransport : public Transport {
   ThreadsTransport(std::shared_ptr<Switchboard> board, int rank)
       : board_(std::move(board)), rank_(rank) {}
 
+  // What is posted from now on goes over it. REQUIRES: this transport is the world's.
+  void connect(std::shared_ptr<Network> network);
+
   std::string_view name() const override { return "threads"; }
   int rank() const override { return rank_; }
   int world() const override { return board_->world(); }
@@ -59,19 +66,43 @@ class ThreadsTransport : public Transport {
   Ticket post(Channel channel, std::span<const Message> round) override;
   bool test(Ticket ticket) override;
   bool cancel(Ticket ticket) override;
+  std::vector<Message> open(Ticket ticket) const override;
+  std::chrono::microseconds nap() const override;
 
  private:
+  struct Sent {
+    Message message;
+    std::shared_ptr<std::atomic<bool>> taken;
+  };
   struct Posted {
     Channel channel;
-    std::deque<Message> receives;  // still to come, in order
-    std::vector<std::pair<int, std::shared_ptr<std::atomic<bool>>>> sends;
+    std::vector<Sent> sends{};  // not taken yet
+    std::size_t receives = 0;   // still to come
   };
-  bool receive(Channel channel, const Message& message);
+  struct Expected {
+    Message message;
+    Ticket ticket;
+  };
+  struct ByNumber {
+    bool operator()(Channel a, Channel b) const {
+      return a.sequence != b.sequence ? a.sequence < b.sequence : a.signature < b.signature;
+    }
+  };
+  bool receive(Channel channel, int from, const Message& message);
+  bool receive_any(Channel channel, const Message& message, const std::vector<int>& spoken_for);
+  std::int64_t count_in_channel(Channel channel, int to);
 
   std::shared_ptr<Switchboard> board_;
   int rank_;
   Ticket next_ = 1;
   std::unordered_map<Ticket, Posted> posted_;
+  std::map<Channel, std::deque<Expected>, ByNumber> expected_;  // in the order of posting
+  int next_source_ = 0;                                         // any source: each gets its turn
+
+  std::shared_ptr<Network> network_;  // null: messages are there at once
+  std::uint64_t group_ = 0;
+  std::vector<int> members_;                                     // the world's ranks of this group
+  std::map<Channel, std::vector<std::int64_t>, ByNumber> sent_;  // messages, by peer
 };
 
 }  // namespace peal::comm

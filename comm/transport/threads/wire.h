@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Wire: what lies between ranks that are threads, as a plain value: how long a message takes, which
+// come late, and which never come. So congestion, reordering and loss are seen on one machine.
+//
+// A link is an ordered pair of the world's ranks. It passes one message at a time, and so does a
+// rank's port, which all its links share. A message leaves when both are free, and arrives latency,
+// and what jitter and faults add, after its last byte has left. Messages overtake each other freely
+// but for what transport.h promises: those of one channel between two ranks stay in order.
+//
+// What befalls a message is drawn from the seed and from what the message is (its group, operation,
+// link, and place in the operation), never from when it comes: the same program under the same seed
+// meets the same faults. Thread safety: values.
+#pragma once
+
+#include <peal/comm/transport/transport.h>
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace peal::comm {
+
+struct Wire {
+  static constexpr int any = -1;             // rank
+  static constexpr std::int64_t every = -1;  // message
+  static constexpr double unlimited = std::numeric_limits<double>::infinity();
+
+  double latency = 0;            // seconds
+  double bandwidth = unlimited;  // bytes a second, of a link
+  double port = unlimited;       // bytes a second, of all that a rank sends
+  double jitter = 0;             // seconds: each message is late by 0 to jitter, drawn evenly
+  std::uint64_t seed = 1;
+
+  // A link that is unlike the others; of several that fit, the last.
+  struct Link {
+    int from = any, to = any;
+    double latency = 0, bandwidth = unlimited;
+  };
+  std::vector<Link> links{};
+
+  // Hits a share of a link's messages, or its nth, counted from 0 in the order in which the sender
+  // posts them (which is the program's where one operation is in flight at a time). One that is
+  // dropped leaves its sender content, and its receiver waiting.
+  struct Fault {
+    int from = any, to = any;
+    std::int64_t nth = every;
+    double share = 1;  // drawn for each message
+    double delay = 0;  // seconds
+    bool drop = false;
+  };
+  std::vector<Fault> faults{};
+};
+
+// Error that names the field: negative times, rates that are not above 0, ranks beyond the world.
+void check(const Wire& wire, int world);
+
+// A message as the wire knows it.
+struct Letter {
+  std::uint64_t group = 0;
+  Channel channel{};
+  int from = 0, to = 0;         // ranks of the world
+  std::int64_t in_channel = 0;  // how many went before it: between these two in this channel,
+  std::int64_t on_link = 0;     // and on the link in all
+  std::size_t bytes = 0;
+};
+
+// What the wire does to it.
+struct Fate {
+  double link = 0, port = 0;  // seconds for which it occupies each
+  double late = 0;            // seconds from its leaving to its arrival
+  bool dropped = false;
+};
+Fate fate(const Wire& wire, const Letter& letter);
+
+}  // namespace peal::comm
