@@ -312,8 +312,12 @@ Work ProcessGroup::all_to_all_v(const View& out, const View& in, std::vector<std
 Work ProcessGroup::message(Call call) {
   const View& data = call.verb == "send" ? call.in : call.out;
   if (data.storage) check_host(data, call.verb);
-  PEAL_CHECK(call.peer >= 0 && call.peer < world() && call.peer != rank(), call.verb, ": rank ",
-             rank(), " of ", world(), " expected the rank of another, got ", call.peer);
+  if (call.peer == any_source && call.verb == "recv") {
+    PEAL_CHECK(world() > 1, "recv: from any source, but rank 0 is alone in its group");
+  } else {
+    PEAL_CHECK(call.peer >= 0 && call.peer < world() && call.peer != rank(), call.verb, ": rank ",
+               rank(), " of ", world(), " expected the rank of another, got ", call.peer);
+  }
   PEAL_CHECK(call.tag >= 0 && call.tag <= 0xffff, call.verb, ": tags are 0 to 65535, got ",
              call.tag);
   const Block all{0, data.count};

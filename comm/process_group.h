@@ -92,6 +92,7 @@ class ProcessGroup {
   // One message, matched by rank, type and tag (0 to 65535) in the order of the calls. The sizes
   // must be equal. Messages are no collectives: ranks may issue them in any order among the others.
   [[nodiscard]] Work send(const View& data, int to, int tag = 0);
+  // `from` may be any_source: whoever sends; Work::source() says who it was.
   [[nodiscard]] Work recv(const View& data, int from, int tag = 0);
 
   // A schedule of the caller's own, to try it before it is in algorithms/table.h: every rank gives

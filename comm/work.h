@@ -4,6 +4,7 @@
 // Thread safety: the thread that made it.
 #pragma once
 
+#include <peal/autograd/core/error.h>
 #include <peal/comm/engine.h>
 
 #include <functional>
@@ -34,6 +35,12 @@ class Work {
     } else {
       f();
     }
+  }
+  // A receive's: the rank of its group that sent, once it is done. Error for other work.
+  int source() const {
+    PEAL_CHECK(operation_ && operation_->complete && operation_->execution.call().verb == "recv",
+               "Work::source: this is no receive that is done");
+    return operation_->execution.source();
   }
   // How long it took from its start to its last message, in seconds; 0 while it is under way.
   double seconds() const {

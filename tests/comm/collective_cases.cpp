@@ -110,6 +110,7 @@ class Checker {
     premultiplied();
     subgroups();
     if (world_ > 1) messages();
+    from_any_source(group_);
     for (int i = 0; i < 3; ++i) group_.barrier().wait();
     return compared_;
   }
@@ -247,6 +248,48 @@ class Checker {
     }
   }
 
+  // Rank 0 takes what comes: each sender's messages in its own order, and none lost.
+  void from_any_source(ProcessGroup& group) {
+    constexpr int each = 4, tag = 3, turns = 4;
+    const int world = group.world();
+    const auto text = [](int rank, int k) { return std::int64_t{rank * 100 + k}; };
+    std::vector<Tensor> data;
+    std::vector<Work> works;
+    if (group.rank() == 0) {
+      for (int i = 0; i < each * (world - 1); ++i) {
+        data.push_back(Tensor::zeros({1}, DType::i64));
+        works.push_back(group.recv(data.back(), any_source, tag));
+      }
+    } else {
+      for (int k = 0; k < each; ++k) {
+        data.push_back(Tensor::scalar(text(group.rank(), k)));
+        works.push_back(group.send(data.back(), 0, tag));
+      }
+    }
+    for (const Work& work : works) work.wait();
+    std::vector<int> seen(static_cast<std::size_t>(world), 0);
+    for (std::size_t i = 0; group.rank() == 0 && i < works.size(); ++i) {
+      const int from = works[i].source();
+      same(data[i], 0, static_cast<double>(text(from, seen[static_cast<std::size_t>(from)]++)),
+           "recv from any source", DType::i64, ReduceOp::sum);
+    }
+    if (world < 2 || group.rank() > 1) return;
+    // A receive from any source takes its turn among those from one.
+    const Tensor first = Tensor::scalar(std::int64_t{1}), second = Tensor::scalar(std::int64_t{2});
+    for (const bool any_first : {true, false}) {
+      const Work a = group.rank() == 1 ? group.send(first, 0, turns)
+                                       : group.recv(first, any_first ? any_source : 1, turns);
+      const Work b = group.rank() == 1 ? group.send(second, 0, turns)
+                                       : group.recv(second, any_first ? 1 : any_source, turns);
+      b.wait();
+      a.wait();
+      same(first, 0, 1, "the first of two receives", DType::i64, ReduceOp::sum);
+      same(second, 0, 2, "the second of two receives", DType::i64, ReduceOp::sum);
+      PEAL_CHECK(group.rank() == 1 || (a.source() == 1 && b.source() == 1), "source: ", a.source(),
+                 " and ", b.source());
+    }
+  }
+
   // Odd and even ranks apart, each group in reverse order; and a listed one inside of it.
   void subgroups() {
     const auto half = group_.split(rank_ % 2, -rank_);
@@ -258,6 +301,7 @@ class Checker {
     std::int64_t want = 0;
     for (int r = rank_ % 2; r < world_; r += 2) want += r;
     same(sum, 0, static_cast<double>(want), "all_reduce in a sub-group", DType::i64, ReduceOp::sum);
+    from_any_source(*half);
     const auto last = group_.subgroup({world_ - 1});
     PEAL_CHECK((last != nullptr) == (rank_ == world_ - 1), "subgroup: rank ", rank_,
                " should not be in it");

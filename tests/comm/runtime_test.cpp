@@ -240,6 +240,40 @@ TEST_CASE("a message of another size is an error that names both") {
   CHECK(contains(message, "expected 1020 bytes from rank 0, got 1024"));
 }
 
+TEST_CASE("a receive from any source: what can go wrong says who") {
+  const std::string other_size = failure(3, {}, [](ProcessGroup& group) {
+    const Tensor data = Tensor::zeros({group.rank() == 0 ? 3 : 4});
+    if (group.rank() == 2) group.send(data, 0).wait();
+    if (group.rank() == 0) group.recv(data, any_source).wait();
+    group.barrier().wait();
+  });
+  CAPTURE(other_size);
+  CHECK(contains(other_size, "recv from any rank (3 f32, tag 0)"));
+  CHECK(contains(other_size, "expected 12 bytes from rank 2, got 16"));
+  ProcessGroup::Options options;
+  options.deadline = std::chrono::milliseconds(1500);
+  std::atomic<bool> done{false};
+  const std::string nobody_sends = failure(2, options, [&](ProcessGroup& group) {
+    while (group.rank() == 1 && !done) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (group.rank() == 1) return;
+    const auto finally = std::shared_ptr<void>(nullptr, [&](void*) { done = true; });
+    group.recv(Tensor::zeros({2}), any_source, 5).wait();
+  });
+  CAPTURE(nobody_sends);
+  CHECK(contains(nobody_sends, "recv from any rank (2 f32, tag 5) has not moved"));
+  CHECK(contains(nobody_sends, "it waits for 8 B from any rank"));
+  run_ranks(2, [](ProcessGroup& group) {
+    const Tensor data = Tensor::zeros({4});
+    CHECK_THROWS_WITH_AS((void)group.send(data, any_source), doctest::Contains("rank of another"),
+                         Error);
+    const Work work = group.all_reduce(data);
+    work.wait();
+    CHECK_THROWS_WITH_AS((void)work.source(), doctest::Contains("no receive"), Error);
+  });
+  CHECK_THROWS_WITH_AS((void)ProcessGroup::alone()->recv(Tensor::zeros({1}), any_source),
+                       doctest::Contains("alone"), Error);
+}
+
 TEST_CASE("bad arguments are errors before anything is sent") {
   run_ranks(2, [](ProcessGroup& group) {
     const Tensor four = Tensor::zeros({4}), five = Tensor::zeros({5}),

@@ -147,6 +147,11 @@ Ticket MpiTransport::post(Channel channel, std::span<const Message> round) {
   const Ticket ticket = take_slot();
   Posted& posted = at(ticket);
   for (const Message& message : round) {
+    // Its second piece could come from another rank than its first.
+    PEAL_CHECK(message.peer != any_source || message.bytes <= piece,
+               "a receive from any source takes at most ", piece, " bytes over MPI, got ",
+               message.bytes, "; name the sender");
+    const int peer = message.peer == any_source ? MPI_ANY_SOURCE : message.peer;
     std::size_t begun = 0;
     do {  // an empty message is a message
       const std::size_t bytes = std::min(piece, message.bytes - begun);
@@ -157,12 +162,13 @@ Ticket MpiTransport::post(Channel channel, std::span<const Message> round) {
                             &request),
                   "MPI_Isend");
       } else {
-        check_mpi(MPI_Irecv(message.data + begun, count, MPI_BYTE, message.peer, tag, communicator_,
-                            &request),
-                  "MPI_Irecv");
+        check_mpi(
+            MPI_Irecv(message.data + begun, count, MPI_BYTE, peer, tag, communicator_, &request),
+            "MPI_Irecv");
       }
       posted.requests.push_back(request);
-      posted.messages.push_back({message.direction, message.peer, message.data + begun, bytes});
+      posted.messages.push_back(
+          {message.direction, message.peer, message.data + begun, bytes, message.source});
       begun += bytes;
     } while (begun < message.bytes);
   }
@@ -174,14 +180,16 @@ void MpiTransport::check_arrival(const Posted& posted, int index, const MPI_Stat
   int code = status.MPI_ERROR;
   int kind = MPI_SUCCESS;
   if (code != MPI_SUCCESS) MPI_Error_class(code, &kind);
-  PEAL_CHECK(kind != MPI_ERR_TRUNCATE, "expected ", message.bytes, " bytes from rank ",
-             message.peer, ", got more");
+  const int from = message.peer == any_source ? status.MPI_SOURCE : message.peer;
+  PEAL_CHECK(kind != MPI_ERR_TRUNCATE, "expected ", message.bytes, " bytes from rank ", from,
+             ", got more");
   check_mpi(code, message.direction == Direction::send ? "send" : "receive");
   if (message.direction == Direction::send) return;
   int got = 0;
   MPI_Get_count(&status, MPI_BYTE, &got);
   PEAL_CHECK(static_cast<std::size_t>(got) == message.bytes, "expected ", message.bytes,
-             " bytes from rank ", message.peer, ", got ", got);
+             " bytes from rank ", from, ", got ", got);
+  if (message.source != nullptr) *message.source = from;
 }
 
 bool MpiTransport::test(Ticket ticket) {
