@@ -16,6 +16,10 @@ StorageRef cpu_bytes(std::int64_t bytes) {
   return Storage::allocate(static_cast<std::size_t>(bytes), Device{});
 }
 
+void copy_bytes(const View& to, const View& from) {
+  if (from.count != 0) std::memcpy(to.data(), from.data(), from.bytes());
+}
+
 bool low_precision(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
 // Memory that a library below may still write, after a failure. Never freed.
@@ -65,6 +69,9 @@ void Execution::prepare() {
   const auto size = static_cast<std::int64_t>(element_);
   in_ = call_.in.data();
   out_ = call_.out.data();
+  for (const Piece& piece : call_.gathered) {
+    copy_bytes(call_.in.part(piece.at, piece.data.count), piece.data);
+  }
   if (dtype_ !=
       call_.dtype()) {  // out of place from here on: `in` and `out` get wide memory of their own
     wide_in_ = cpu_bytes(call_.in.count * size);
@@ -150,6 +157,10 @@ void Execution::conclude() {
                call_.out.count);
   }
   if (call_.out.storage) call_.out.storage->bump_version();
+  for (const Piece& piece : call_.scattered) {
+    copy_bytes(piece.data, call_.out.part(piece.at, piece.data.count));
+    if (piece.data.storage) piece.data.storage->bump_version();
+  }
   wide_in_ = wide_out_ = scratch_ = arrivals_ = nullptr;
   done_ = true;
 }

@@ -19,6 +19,12 @@
 
 namespace peal::comm {
 
+// A user's tensor, or a part of it, and where it lies in the buffer that carries it.
+struct Piece {
+  View data;
+  std::int64_t at = 0;  // elements
+};
+
 // What to run: the call in the user's terms.
 struct Call {
   Collective what = Collective::barrier;
@@ -27,6 +33,9 @@ struct Call {
   double factor = 1;  // premul_sum
   int root = 0;
   std::vector<std::int64_t> counts{};
+  // Where `in` and `out` stand for pieces that lie elsewhere: what is copied into `in` at the
+  // start, and out of `out` at the end. Pieces are the same on all ranks.
+  std::vector<Piece> gathered{}, scattered{};
   // Point to point: "send" or "recv", with `peer` and `tag`; the collective's fields then say
   // nothing.
   std::string_view verb{};

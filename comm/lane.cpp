@@ -29,6 +29,7 @@ std::uint64_t signature(const Call& call) {
   mix(hash, static_cast<std::uint64_t>(call.op));
   mix(hash, static_cast<std::uint64_t>(call.root));
   for (const std::int64_t count : call.counts) mix(hash, static_cast<std::uint64_t>(count));
+  for (const Piece& piece : call.gathered) mix(hash, static_cast<std::uint64_t>(piece.data.count));
   return hash;
 }
 
@@ -46,6 +47,7 @@ std::string describe(const Operation& operation) {
   text += " (";
   if (call.reduces()) text += concat(name(call.op), " of ");
   text += concat(count, " ", call.dtype());
+  if (!call.gathered.empty()) text += concat(" in ", call.gathered.size(), " pieces");
   if (call.root != 0) text += concat(", root ", call.root);
   if (!operation.label.empty()) text += concat("; ", operation.label);
   return text + ")";

@@ -24,6 +24,16 @@ void check_like(const View& out, const View& in, std::string_view what) {
   PEAL_CHECK(out.dtype == in.dtype, what, ": in is ", in.dtype, ", out is ", out.dtype);
 }
 
+Call call_of(const P2POp& op) {
+  const bool sends = op.direction == Direction::send;
+  const View nothing{.dtype = op.data.dtype};
+  return {.in = sends ? op.data : nothing,
+          .out = sends ? nothing : op.data,
+          .verb = sends ? "send" : "recv",
+          .peer = op.peer,
+          .tag = op.tag};
+}
+
 }  // namespace
 
 ProcessGroup::Options ProcessGroup::Options::from_environment() {
@@ -117,11 +127,14 @@ bool ProcessGroup::native_serves(const Call& call) const {
 Work ProcessGroup::start(Call call, std::string_view label) {
   if (call.in.storage) check_host(call.in, name(call.what));
   if (call.out.storage) check_host(call.out, name(call.what));
+  for (const auto* pieces : {&call.gathered, &call.scattered}) {
+    for (const Piece& piece : *pieces) check_host(piece.data, name(call.what));
+  }
   if (call.reduces()) check_reduction(call.dtype(), call.op);
   PEAL_CHECK(call.root >= 0 && call.root < world(), "[comm] rank ", rank(), ", ", name(call.what),
              ": root ", call.root, " of a world of ", world());
-  const bool nothing_to_do =
-      world() == 1 && call.in.data() == call.out.data() && call.op != ReduceOp::premul_sum;
+  const bool nothing_to_do = world() == 1 && call.in.data() == call.out.data() &&
+                             call.gathered.empty() && call.op != ReduceOp::premul_sum;
   const Channel channel{sequence_++, signature(call)};
   if (nothing_to_do) return {};
   // From the counts, which all ranks share; a rank's own buffers may have another size.
@@ -309,7 +322,7 @@ Work ProcessGroup::all_to_all_v(const View& out, const View& in, std::vector<std
   return start({.what = Collective::all_to_all, .in = in, .out = out, .counts = std::move(counts)});
 }
 
-Work ProcessGroup::message(Call call) {
+void ProcessGroup::check_message(const Call& call) const {
   const View& data = call.verb == "send" ? call.in : call.out;
   if (data.storage) check_host(data, call.verb);
   if (call.peer == any_source && call.verb == "recv") {
@@ -320,7 +333,11 @@ Work ProcessGroup::message(Call call) {
   }
   PEAL_CHECK(call.tag >= 0 && call.tag <= 0xffff, call.verb, ": tags are 0 to 65535, got ",
              call.tag);
-  const Block all{0, data.count};
+}
+
+Work ProcessGroup::message(Call call) {
+  check_message(call);
+  const Block all{0, call.in.count + call.out.count};  // one of them is empty
   const Step step = call.verb == "send" ? comm::send(call.peer, comm::in(all))
                                         : comm::recv(call.peer, comm::out(all));
   auto plan = std::make_shared<const Plan>(Program{.scratch = 0, .rounds = {{step}}});
@@ -331,13 +348,19 @@ Work ProcessGroup::message(Call call) {
 }
 
 Work ProcessGroup::send(const View& data, int to, int tag) {
-  return message(
-      {.in = data, .out = {.dtype = data.dtype}, .verb = "send", .peer = to, .tag = tag});
+  return message(call_of({Direction::send, data, to, tag}));
 }
 
 Work ProcessGroup::recv(const View& data, int from, int tag) {
-  return message(
-      {.in = {.dtype = data.dtype}, .out = data, .verb = "recv", .peer = from, .tag = tag});
+  return message(call_of({Direction::recv, data, from, tag}));
+}
+
+Work ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& ops) {
+  for (const P2POp& op : ops) check_message(call_of(op));
+  std::vector<Work> works;
+  works.reserve(ops.size());
+  for (const P2POp& op : ops) works.push_back(message(call_of(op)));
+  return Work::all(std::move(works));
 }
 
 Tensor ProcessGroup::allocate(const Shape& shape, DType dtype) {

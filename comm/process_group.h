@@ -27,6 +27,14 @@
 
 namespace peal::comm {
 
+// One of the messages of batch_isend_irecv().
+struct P2POp {
+  Direction direction;  // send or recv
+  View data;
+  int peer;  // of a receive also any_source
+  int tag = 0;
+};
+
 class ProcessGroup {
  public:
   struct Options {
@@ -95,14 +103,32 @@ class ProcessGroup {
   // `from` may be any_source: whoever sends; Work::source() says who it was.
   [[nodiscard]] Work recv(const View& data, int from, int tag = 0);
 
+  // Several messages at once; their order among them does not matter. Nothing is sent if one of
+  // them cannot be.
+  [[nodiscard]] Work batch_isend_irecv(const std::vector<P2POp>& ops);
+
+  // Lists of tensors as one operation for each type among them, which travels as one buffer. Every
+  // rank gives as many tensors of the same sizes and types, in the same order.
+  [[nodiscard]] Work all_reduce_coalesced(const std::vector<View>& data,
+                                          ReduceOp op = ReduceOp::sum, std::string_view label = {});
+  // out[k] (world * in[k]) = the ranks' in[k], by rank.
+  [[nodiscard]] Work all_gather_coalesced(const std::vector<View>& out,
+                                          const std::vector<View>& in);
+  // out[k] (in[k] / world) = this rank's part of the reduction of in[k].
+  [[nodiscard]] Work reduce_scatter_coalesced(const std::vector<View>& out,
+                                              const std::vector<View>& in,
+                                              ReduceOp op = ReduceOp::sum);
+
   // A schedule of the caller's own, to try it before it is in algorithms/table.h: every rank gives
   // its program, as schedule.h says for `what`. verify() tells whether the programs are right;
   // wrong ones may wait until the deadline, but touch no memory beyond `in` and `out`.
   [[nodiscard]] Work run(Collective what, std::shared_ptr<const Plan> plan, const View& out,
                          const View& in, ReduceOp op = ReduceOp::sum);
 
-  // Everyone's text, by rank. Waits.
+  // Everyone's text (bytes of any length), by rank: PyTorch's all_gather_object. Waits.
   std::vector<std::string> exchange(const std::string& mine);
+  // root's text (bytes of any length); the others' is not read. Waits.
+  std::string broadcast_object(const std::string& mine, int root = 0);
 
   // A group over some ranks of this one, in this order; null on ranks that are not listed. Every
   // rank of this group calls it, with the same list.
@@ -132,6 +158,7 @@ class ProcessGroup {
   Work submit(Call call, std::shared_ptr<const Plan> plan, Channel channel, std::string_view label);
   std::shared_ptr<const Plan> plan_for(const Call& call, std::string_view algorithm);
   Work message(Call call);
+  void check_message(const Call& call) const;
   bool native_serves(const Call& call) const;
   std::shared_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, std::uint64_t number);
 

@@ -28,6 +28,18 @@ std::vector<std::string> ProcessGroup::exchange(const std::string& mine) {
   return parts;
 }
 
+std::string ProcessGroup::broadcast_object(const std::string& mine, int root) {
+  const Tensor size = Tensor::scalar(static_cast<std::int64_t>(mine.size()));
+  broadcast(size, root).wait();
+  const std::span<const std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(mine.data()),
+                                            mine.size());
+  const Shape shape{size.item<std::int64_t>()};
+  const Tensor text =
+      rank() == root ? Tensor::from(bytes, shape, Device{}) : Tensor::empty(shape, DType::u8);
+  broadcast(text, root).wait();
+  return {reinterpret_cast<const char*>(text.raw()), static_cast<std::size_t>(text.numel())};
+}
+
 std::shared_ptr<ProcessGroup> ProcessGroup::subgroup(const std::vector<int>& ranks) {
   std::string list;
   for (const int r : ranks) {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work: a collective under way. The buffers belong to it until wait() returns. Letting go of a Work
-// waits for nothing: the operation goes on.
-// Thread safety: the thread that made it.
+// Work: a collective under way, or several as one. The buffers belong to it until wait() returns.
+// Letting go of a Work waits for nothing: the operation goes on. Thread safety: the thread that
+// made it.
 #pragma once
 
 #include <peal/autograd/core/error.h>
 #include <peal/comm/engine.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace peal::comm {
 
@@ -17,25 +19,25 @@ class Work {
   Work() = default;  // done
   Work(std::shared_ptr<Engine> engine, std::shared_ptr<Lane> lane, OperationRef operation)
       : engine_(std::move(engine)), lane_(std::move(lane)), operation_(std::move(operation)) {}
+  // All of them as one.
+  static Work all(std::vector<Work> parts);
 
   // Until later work on the device's stream may use the result; on the CPU, until the result is
   // there. Throws what went wrong, on any rank.
   void wait() const {
     if (operation_) engine_->wait(lane_, operation_);
+    for (const Work& part : parts_) part.wait();
   }
   // Until the host may use the result.
   void synchronize() const { wait(); }
   // True when it is done, or has failed (wait() then throws). Makes progress.
-  bool test() const { return !operation_ || engine_->test(lane_, operation_); }
+  bool test() const {
+    if (operation_ && !engine_->test(lane_, operation_)) return false;
+    return std::all_of(parts_.begin(), parts_.end(), [](const Work& part) { return part.test(); });
+  }
   // Runs f on the thread that advances the engine, after this and all earlier work of the group.
   // Not run when the work fails.
-  void then(std::function<void()> f) const {
-    if (operation_) {
-      engine_->then(operation_, std::move(f));
-    } else {
-      f();
-    }
-  }
+  void then(std::function<void()> f) const;
   // A receive's: the rank of its group that sent, once it is done. Error for other work.
   int source() const {
     PEAL_CHECK(operation_ && operation_->complete && operation_->execution.call().verb == "recv",
@@ -43,15 +45,13 @@ class Work {
     return operation_->execution.source();
   }
   // How long it took from its start to its last message, in seconds; 0 while it is under way.
-  double seconds() const {
-    if (!operation_ || !operation_->complete) return 0;
-    return std::chrono::duration<double>(operation_->finished - operation_->started).count();
-  }
+  double seconds() const;
 
  private:
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<Lane> lane_;
   OperationRef operation_;
+  std::vector<Work> parts_;  // where it is several
 };
 
 }  // namespace peal::comm

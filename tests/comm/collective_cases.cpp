@@ -111,6 +111,9 @@ class Checker {
     subgroups();
     if (world_ > 1) messages();
     from_any_source(group_);
+    batched(group_);
+    for (const ReduceOp op : reductions) coalesced(group_, types, op);
+    objects();
     for (int i = 0; i < 3; ++i) group_.barrier().wait();
     return compared_;
   }
@@ -290,6 +293,90 @@ class Checker {
     }
   }
 
+  // To everyone and from everyone, of sizes that grow with the sender, as one Work.
+  void batched(ProcessGroup& group) {
+    const int world = group.world(), rank = group.rank();
+    std::vector<P2POp> ops;
+    std::vector<std::pair<int, Tensor>> received;
+    for (int peer = 0; peer < world; ++peer) {
+      if (peer == rank) continue;
+      for (int tag = 0; tag < 2; ++tag) {
+        const auto at = [&](std::int64_t i) { return value(rank, i + peer + tag, DType::i32); };
+        received.emplace_back(tag, Tensor::zeros({peer * 10 + tag}, DType::i32));
+        ops.push_back({Direction::recv, received.back().second, peer, tag});
+        ops.push_back({Direction::send, filled(rank * 10 + tag, DType::i32, at), peer, tag});
+      }
+    }
+    bool done = false;
+    const Work work = group.batch_isend_irecv(ops);
+    work.then([&done] { done = true; });
+    work.wait();
+    PEAL_CHECK(done && work.test(), "batch_isend_irecv: it is done and says that it is not");
+    for (std::size_t k = 0; k < received.size(); ++k) {
+      const auto& [tag, data] = received[k];
+      const int from = static_cast<int>(k / 2) + (static_cast<int>(k / 2) >= rank);
+      for (std::int64_t i = 0; i < data.numel(); ++i) {
+        same(data, i, value(from, i + rank + tag, DType::i32), "batch_isend_irecv", DType::i32,
+             ReduceOp::sum);
+      }
+    }
+  }
+
+  // All types in one list, three tensors of each, one of them empty.
+  void coalesced(ProcessGroup& group, std::span<const DType> types, ReduceOp op) {
+    const std::int64_t sizes[] = {5, 0, 130};
+    std::vector<Tensor> reduced, parts, wholes, gathered, scattered;
+    const auto views = [](const std::vector<Tensor>& list) {
+      return std::vector<View>(list.begin(), list.end());
+    };
+    for (const std::int64_t size : sizes) {
+      for (const DType dtype : types) {
+        if (!meaningful(dtype, op)) continue;
+        const auto at = [&](std::int64_t i) { return value(rank_, i + size, dtype); };
+        reduced.push_back(filled(size, dtype, at));
+        parts.push_back(reduced.back().clone());
+        wholes.push_back(filled(size * world_, dtype, at));
+        gathered.push_back(Tensor::zeros({size * world_}, dtype));
+        scattered.push_back(Tensor::zeros({size}, dtype));
+      }
+    }
+    const Work first = group.all_reduce_coalesced(views(reduced), op);
+    const Work second = group.all_gather_coalesced(views(gathered), views(parts));
+    const Work third = group.reduce_scatter_coalesced(views(scattered), views(wholes), op);
+    third.wait();
+    second.wait();
+    first.wait();
+    for (std::size_t k = 0; k < reduced.size(); ++k) {
+      const std::int64_t size = reduced[k].numel();
+      const DType dtype = reduced[k].dtype();
+      for (std::int64_t i = 0; i < size; ++i) {
+        same(reduced[k], i, expected(world_, i + size, dtype, op), "all_reduce_coalesced", dtype,
+             op);
+        same(scattered[k], i, expected(world_, rank_ * size + i + size, dtype, op),
+             "reduce_scatter_coalesced", dtype, op);
+      }
+      for (std::int64_t i = 0; i < size * world_; ++i) {
+        same(gathered[k], i, value(static_cast<int>(i / size), i % size + size, dtype),
+             "all_gather_coalesced", dtype, ReduceOp::sum);
+      }
+    }
+    group.all_reduce_coalesced({}).wait();
+  }
+
+  // Bytes of any value and length, from every root.
+  void objects() {
+    const auto bytes = [](int rank) {
+      std::string text;
+      for (int i = 0; i < rank * 300; ++i) text += static_cast<char>(i * 7 + rank);
+      return text;
+    };
+    for (int root = 0; root < world_; ++root) {
+      ++compared_;
+      PEAL_CHECK(group_.broadcast_object(bytes(rank_), root) == bytes(root),
+                 "broadcast_object: not what rank ", root, " has, on rank ", rank_);
+    }
+  }
+
   // Odd and even ranks apart, each group in reverse order; and a listed one inside of it.
   void subgroups() {
     const auto half = group_.split(rank_ % 2, -rank_);
@@ -302,6 +389,7 @@ class Checker {
     for (int r = rank_ % 2; r < world_; r += 2) want += r;
     same(sum, 0, static_cast<double>(want), "all_reduce in a sub-group", DType::i64, ReduceOp::sum);
     from_any_source(*half);
+    batched(*half);
     const auto last = group_.subgroup({world_ - 1});
     PEAL_CHECK((last != nullptr) == (rank_ == world_ - 1), "subgroup: rank ", rank_,
                " should not be in it");

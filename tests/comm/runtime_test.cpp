@@ -288,6 +288,37 @@ TEST_CASE("bad arguments are errors before anything is sent") {
   });
 }
 
+TEST_CASE("a batch or a list with a fault in it sends nothing, and says which") {
+  run_ranks(2, [](ProcessGroup& group) {
+    const Tensor four = Tensor::zeros({4}), eight = Tensor::zeros({8}),
+                 whole = Tensor::zeros({8}, DType::i32);
+    const int other = 1 - group.rank();
+    CHECK_THROWS_WITH_AS((void)group.batch_isend_irecv({{Direction::send, four, other},
+                                                        {Direction::recv, four, group.rank()}}),
+                         doctest::Contains("rank of another"), Error);
+    CHECK_THROWS_WITH_AS((void)group.all_gather_coalesced({eight, whole}, {four, four}),
+                         doctest::Contains("tensor 1 of out is i32, of in f32"), Error);
+    CHECK_THROWS_WITH_AS((void)group.reduce_scatter_coalesced({four}, {eight, eight}),
+                         doctest::Contains("in has 2 tensors, out 1"), Error);
+    CHECK_THROWS_WITH_AS((void)group.reduce_scatter_coalesced({four, four}, {eight, four}),
+                         doctest::Contains("tensor 1 of in expected 8 elements"), Error);
+    const Work work = group.batch_isend_irecv(
+        {{Direction::send, four, other}, {Direction::recv, four.clone(), any_source}});
+    CHECK_THROWS_AS((void)work.source(), Error);
+    work.wait();
+    CHECK(work.seconds() > 0);
+    group.all_reduce(four).wait();
+  });
+  const std::string message = failure(2, {}, [](ProcessGroup& group) {
+    const bool first = group.rank() == 0;
+    const Tensor a = Tensor::zeros({first ? 3 : 4}), b = Tensor::zeros({first ? 4 : 3});
+    group.all_reduce_coalesced({a, b}).wait();
+  });
+  CAPTURE(message);
+  CHECK(contains(message, "sum of 7 f32 in 2 pieces"));
+  CHECK(contains(message, "same order"));
+}
+
 TEST_CASE("min and max let NaN through and order zeros") {
   run_ranks(3, [](ProcessGroup& group) {
     const float mine[] = {group.rank() == 1 ? NAN : 1.0f, group.rank() == 2 ? -0.0f : 0.0f};
