@@ -7,13 +7,16 @@
 namespace peal::nn::functional {
 
 using peal::adaptive_avg_pool2d;
+using peal::alpha_dropout;
 using peal::avg_pool2d;
 using peal::batch_norm;
 using peal::binary_cross_entropy_with_logits;
+using peal::conv1d;
 using peal::conv2d;
 using peal::cross_entropy;
 using peal::dropout;
 using peal::embedding;
+using peal::feature_dropout;
 using peal::gelu;
 using peal::layer_norm;
 using peal::linear;

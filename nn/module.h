@@ -66,6 +66,10 @@ class Module {
       : body_(module.body_), slot_(module.slot_), concrete_(std::make_shared<M>(module)) {
     concrete_->slot_ = nullptr;
   }
+  template <ModuleType M>
+  Module& operator=(const M& module) {
+    return *this = Module(module);
+  }
 
   // Error where the class does not override it.
   virtual Tensor forward(const Tensor& x);

@@ -69,6 +69,14 @@ struct Conv2dGeometry {
 struct Pool2dGeometry {
   std::int64_t planes, in_height, in_width, out_height, out_width;
   std::array<std::int64_t, 2> kernel, stride;
+  std::array<std::int64_t, 2> padding{0, 0}, dilation{1, 1};
+  // Every window lies in the plane, and its cells side by side.
+  bool plain() const {
+    return padding == std::array<std::int64_t, 2>{0, 0} &&
+           dilation == std::array<std::int64_t, 2>{1, 1} &&
+           (out_height - 1) * stride[0] + kernel[0] <= in_height &&
+           (out_width - 1) * stride[1] + kernel[1] <= in_width;
+  }
 };
 
 // Windows of an average: with fixed sizes, or (adaptive) the output's share of the input, from

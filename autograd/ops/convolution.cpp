@@ -3,6 +3,7 @@
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/convolution.h>
+#include <peal/autograd/ops/shape.h>
 #include <peal/autograd/tape.h>
 
 namespace peal {
@@ -71,32 +72,17 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                 });
 }
 
-Tensor max_pool2d(const Tensor& x, std::array<std::int64_t, 2> kernel,
-                  std::array<std::int64_t, 2> stride) {
-  TraceSpan span("max_pool2d");
-  check_floating("max_pool2d", x);
-  PEAL_CHECK(x.dim() == 4, "max_pool2d: expected [N, C, H, W], got shape ", x.shape());
-  Shape out{x.size(0), x.size(1)};
-  for (std::size_t d = 0; d < 2; ++d) {
-    if (stride[d] == 0) stride[d] = kernel[d];
-    const std::int64_t size = x.size(2 + static_cast<int>(d));
-    PEAL_CHECK(kernel[d] >= 1 && stride[d] >= 1 && kernel[d] <= size, "max_pool2d: a window of ",
-               kernel[0], " x ", kernel[1], " with stride ", stride[d], " does not fit into shape ",
-               x.shape());
-    out.push_back((size - kernel[d]) / stride[d] + 1);
-  }
-  PEAL_CHECK(kernel[0] * kernel[1] <= 256, "max_pool2d: a window of at most 256 elements, got ",
-             kernel[0], " x ", kernel[1]);
-  const Pool2dGeometry o{
-      x.size(0) * x.size(1), x.size(2), x.size(3), out[2], out[3], kernel, stride};
-  Tensor y = Tensor::empty(out, x.dtype(), x.device());
-  const Tensor index = Tensor::empty(out, DType::u8, x.device());
-  kernels(x.device()).max_pool2d("max_pool2d", x, o, y, x, index);
-  return record("max_pool2d", y, {x}, [o, index, shape = x.shape()](const Tensor& g) {
-    Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
-    kernels(g.device()).max_pool2d_backward("max_pool2d", g, o, dx, g, index);
-    return dx;
-  });
+Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const Conv1dOptions& options) {
+  PEAL_CHECK(x.dim() == 3 && weight.dim() == 3,
+             "conv1d: expected an input [N, C, L] and a weight [O, C / groups, K], got ", x.shape(),
+             " and ", weight.shape());
+  const Tensor y = conv2d(unsqueeze(x, 2), unsqueeze(weight, 2), bias,
+                          {.stride = {1, options.stride},
+                           .padding = {0, options.padding},
+                           .dilation = {1, options.dilation},
+                           .groups = options.groups});
+  return squeeze(y, 2);
 }
 
 }  // namespace peal

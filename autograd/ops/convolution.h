@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution and pooling on [N, C, H, W].
+// Convolutions of sequences [N, C, L] and images [N, C, H, W].
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
@@ -20,9 +20,12 @@ struct Conv2dOptions {
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 
-// The largest of each kernel x kernel window; stride 0 means the kernel's size. No padding; ragged
-// edges are dropped.
-Tensor max_pool2d(const Tensor& x, std::array<std::int64_t, 2> kernel,
-                  std::array<std::int64_t, 2> stride = {0, 0});
+struct Conv1dOptions {
+  std::int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+};
+
+// The same along one dimension: x [N, C, L], weight [O, C / groups, K] -> [N, O, L'].
+Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
+              const Conv1dOptions& options = {});
 
 }  // namespace peal

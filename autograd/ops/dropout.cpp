@@ -4,15 +4,24 @@
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/dropout.h>
+#include <peal/autograd/ops/factory.h>
 #include <peal/autograd/tape.h>
 
 #include <cmath>
 
 namespace peal {
 
+namespace {
+
+void check(std::string_view op, const Tensor& x, double p) {
+  check_floating(op, x);
+  PEAL_CHECK(p >= 0 && p <= 1, op, ": expected a probability in [0, 1], got ", p);
+}
+
+}  // namespace
+
 Tensor dropout(const Tensor& x, double p, bool training) {
-  check_floating("dropout", x);
-  PEAL_CHECK(p >= 0 && p <= 1, "dropout: expected a probability in [0, 1], got ", p);
+  check("dropout", x, p);
   if (!training || p == 0) return x;
   if (p == 1) return mul(x, 0.0);
   TraceSpan span("dropout");
@@ -27,6 +36,26 @@ Tensor dropout(const Tensor& x, double p, bool training) {
     kernels(g.device()).dropout_backward("dropout", g, dx, g, mask, scale);
     return dx;
   });
+}
+
+Tensor feature_dropout(const Tensor& x, double p, bool training) {
+  check("feature_dropout", x, p);
+  PEAL_CHECK(x.dim() >= 2, "feature_dropout: expected [N, C, ...], got shape ", x.shape());
+  if (!training || p == 0) return x;
+  Shape channels = x.shape();
+  for (int i = 2; i < x.dim(); ++i) channels[i] = 1;
+  return mul(x, dropout(ones(channels, x.dtype(), x.device()), p));
+}
+
+Tensor alpha_dropout(const Tensor& x, double p, bool training) {
+  check("alpha_dropout", x, p);
+  if (!training || p == 0) return x;
+  if (p == 1) return mul(x, 0.0);
+  constexpr double least = -1.7580993408473766;  // -alpha lambda of SELU
+  const double scale = 1 / std::sqrt((1 - p) * (1 + p * least * least));
+  // 1 where an element is kept.
+  const Tensor kept = mul(dropout(ones(x.shape(), x.dtype(), x.device()), p), 1 - p);
+  return x * (kept * scale) + (kept * (-scale * least) + scale * least * (1 - p));
 }
 
 }  // namespace peal

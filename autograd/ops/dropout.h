@@ -10,4 +10,12 @@ namespace peal {
 // Draws from the context's generator, so the mask is equal on every device. p in [0, 1].
 Tensor dropout(const Tensor& x, double p, bool training = true);
 
+// The same by channel of x [N, C, ...]: all of one, or none (Tompson et al., "Efficient object
+// localization using convolutional networks", 2015, section 3.2).
+Tensor feature_dropout(const Tensor& x, double p, bool training = true);
+
+// Sets elements to the least value of SELU, and scales and shifts so that a mean of 0 and a
+// variance of 1 stay (Klambauer et al., "Self-normalizing neural networks", 2017, section 3).
+Tensor alpha_dropout(const Tensor& x, double p, bool training = true);
+
 }  // namespace peal

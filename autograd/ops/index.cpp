@@ -20,18 +20,21 @@ void check_index(std::string_view op, const Tensor& x, int dim, const Tensor& in
   }
 }
 
+// `untrained`: an index along dim 0 that gets no gradient, or -1.
 Tensor selected(std::string_view op, const Tensor& x, int dim, const Tensor& index,
-                const Shape& shape) {
+                const Shape& shape, std::int64_t untrained = -1) {
   Shape rows = x.shape();
   rows[dim] = index.numel();
   const Tensor out = Tensor::empty(rows, x.dtype(), x.device());
   kernels(x.device()).index_select(op, x, out, x, index, dim);
-  return record(op, out.alias(shape), {x},
-                [op, dim, index = save(index), whole = x.shape(), rows](const Tensor& g) {
-                  Tensor dx = Tensor::zeros(whole, g.dtype(), g.device());
-                  kernels(g.device()).index_add(op, g, dx, g.alias(rows), index(), dim);
-                  return dx;
-                });
+  return record(
+      op, out.alias(shape), {x},
+      [op, dim, index = save(index), whole = x.shape(), rows, untrained](const Tensor& g) {
+        Tensor dx = Tensor::zeros(whole, g.dtype(), g.device());
+        kernels(g.device()).index_add(op, g, dx, g.alias(rows), index(), dim);
+        if (untrained >= 0) dx.rows(untrained, untrained + 1).zero_();
+        return dx;
+      });
 }
 
 }  // namespace
@@ -46,14 +49,21 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
   return selected("index_select", x, at, index, shape);
 }
 
-Tensor embedding(const Tensor& index, const Tensor& weight) {
+Tensor embedding(const Tensor& index, const Tensor& weight,
+                 std::optional<std::int64_t> padding_idx) {
   TraceSpan span("embedding");
   PEAL_CHECK(weight.dim() == 2, "embedding: expected a weight [count, width], got shape ",
              weight.shape());
   check_index("embedding", weight, 0, index);
+  std::int64_t untrained = -1;
+  if (padding_idx) {
+    untrained = *padding_idx < 0 ? *padding_idx + weight.size(0) : *padding_idx;
+    PEAL_CHECK(untrained >= 0 && untrained < weight.size(0), "embedding: padding_idx ",
+               *padding_idx, " is outside of a weight of shape ", weight.shape());
+  }
   Shape shape = index.shape();
   shape.push_back(weight.size(1));
-  return selected("embedding", weight, 0, index, shape);
+  return selected("embedding", weight, 0, index, shape, untrained);
 }
 
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {

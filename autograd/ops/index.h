@@ -5,6 +5,9 @@
 
 #include <peal/autograd/core/tensor.h>
 
+#include <cstdint>
+#include <optional>
+
 namespace peal {
 
 // The slices of x at index [n] along dim: that size becomes n.
@@ -12,7 +15,9 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index);
 // out[i, j, ...] = x[.., index[i, j, ...], ..] with the index in the place of dim's. index has as
 // many dimensions as x, and their sizes but for dim.
 Tensor gather(const Tensor& x, int dim, const Tensor& index);
-// weight [count, width], index [...] -> [..., width].
-Tensor embedding(const Tensor& index, const Tensor& weight);
+// weight [count, width], index [...] -> [..., width]. The row padding_idx (a negative one counts
+// from the end) gets no gradient.
+Tensor embedding(const Tensor& index, const Tensor& weight,
+                 std::optional<std::int64_t> padding_idx = std::nullopt);
 
 }  // namespace peal

@@ -4,6 +4,7 @@
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/loss.h>
+#include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/tape.h>
 
@@ -64,9 +65,11 @@ Loss reduced_nll(std::string_view op, const Tensor& log_probabilities, const Ten
 
 }  // namespace
 
-Tensor log_softmax(const Tensor& x) {
+Tensor log_softmax(const Tensor& x, int dim) {
   TraceSpan span("log_softmax");
   check_floating("log_softmax", x);
+  const int at = checked_dim("log_softmax", x, dim);
+  if (at != x.dim() - 1) return transpose(log_softmax(transpose(x, at, -1)), at, -1);
   Tensor y = forward(x, x.dtype());
   return record("log_softmax", y, {x}, [y = save(y)](const Tensor& g) {
     Tensor dx = Tensor::empty(g.shape(), g.dtype(), g.device());

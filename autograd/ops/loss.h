@@ -12,8 +12,8 @@ namespace peal {
 
 enum class Reduction : std::uint8_t { none, mean, sum };
 
-// Over the last dimension, shifted by the row's maximum: finite for any finite input.
-Tensor log_softmax(const Tensor& x);
+// The logarithm of softmax along dim, shifted by the largest: finite for any finite input.
+Tensor log_softmax(const Tensor& x, int dim = -1);
 // log_probabilities [N, C], target [N] -> scalar, or [N] with Reduction::none.
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target,
                 Reduction reduction = Reduction::mean, std::int64_t ignore_index = -100);

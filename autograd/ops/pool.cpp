@@ -28,6 +28,45 @@ Tensor average(std::string_view op, const Tensor& x, const AveragePool2d& o) {
 
 }  // namespace
 
+Tensor max_pool2d(const Tensor& x, std::array<std::int64_t, 2> kernel,
+                  const MaxPool2dOptions& options) {
+  TraceSpan span("max_pool2d");
+  check_floating("max_pool2d", x);
+  PEAL_CHECK(x.dim() == 4, "max_pool2d: expected [N, C, H, W], got shape ", x.shape());
+  std::array<std::int64_t, 2> stride = options.stride;
+  Shape out{x.size(0), x.size(1)};
+  for (std::size_t d = 0; d < 2; ++d) {
+    if (stride[d] == 0) stride[d] = kernel[d];
+    const std::int64_t size = x.size(2 + static_cast<int>(d)), padding = options.padding[d];
+    PEAL_CHECK(padding >= 0 && 2 * padding <= kernel[d] && options.dilation[d] >= 1,
+               "max_pool2d: expected a padding of at most half of the window and a dilation of at "
+               "least 1, got ",
+               padding, " and ", options.dilation[d], " with a window of ", kernel[0], " x ",
+               kernel[1]);
+    const std::int64_t room = size + 2 * padding - options.dilation[d] * (kernel[d] - 1) - 1;
+    PEAL_CHECK(kernel[d] >= 1 && stride[d] >= 1 && size >= 1 && room >= 0,
+               "max_pool2d: a window of ", kernel[0], " x ", kernel[1], " with stride ", stride[d],
+               " does not fit into shape ", x.shape());
+    std::int64_t count = room / stride[d] + 1;
+    // A last window that is cut off counts if it begins before the padding on the right.
+    if (options.ceil_mode && room % stride[d] != 0 && count * stride[d] < size + padding) ++count;
+    out.push_back(count);
+  }
+  PEAL_CHECK(kernel[0] * kernel[1] <= 256, "max_pool2d: a window of at most 256 elements, got ",
+             kernel[0], " x ", kernel[1]);
+  const Pool2dGeometry o{
+      x.size(0) * x.size(1), x.size(2),       x.size(3), out[2], out[3], kernel, stride,
+      options.padding,       options.dilation};
+  Tensor y = Tensor::empty(out, x.dtype(), x.device());
+  const Tensor index = Tensor::empty(out, DType::u8, x.device());
+  kernels(x.device()).max_pool2d("max_pool2d", x, o, y, x, index);
+  return record("max_pool2d", y, {x}, [o, index, shape = x.shape()](const Tensor& g) {
+    Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
+    kernels(g.device()).max_pool2d_backward("max_pool2d", g, o, dx, g, index);
+    return dx;
+  });
+}
+
 Tensor avg_pool2d(const Tensor& x, std::array<std::int64_t, 2> kernel,
                   const AvgPool2dOptions& options) {
   check_images("avg_pool2d", x);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages over windows of [N, C, H, W]; max_pool2d is in convolution.h.
+// Extremes and averages over windows of [N, C, H, W].
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
@@ -7,6 +7,18 @@
 #include <array>
 
 namespace peal {
+
+struct MaxPool2dOptions {
+  std::array<std::int64_t, 2> stride{0, 0};   // 0: the kernel's size
+  std::array<std::int64_t, 2> padding{0, 0};  // at most half of the kernel; it never is the largest
+  std::array<std::int64_t, 2> dilation{1, 1};  // from one cell of the window to the next
+  bool ceil_mode = false;                      // a ragged last window counts
+};
+
+// The largest of each window; NaN wins. H' = (H + 2 padding - dilation (kernel - 1) - 1) / stride +
+// 1. A window has at most 256 cells.
+Tensor max_pool2d(const Tensor& x, std::array<std::int64_t, 2> kernel,
+                  const MaxPool2dOptions& options = {});
 
 struct AvgPool2dOptions {
   std::array<std::int64_t, 2> stride{0, 0};  // 0: the kernel's size

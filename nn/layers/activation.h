@@ -43,10 +43,13 @@ class Softmax : public Module {
   int dim_;
 };
 
-// Over the last dimension.
 class LogSoftmax : public Module {
  public:
-  Tensor forward(const Tensor& x) override { return log_softmax(x); }
+  explicit LogSoftmax(int dim = -1) : dim_(dim) {}
+  Tensor forward(const Tensor& x) override { return log_softmax(x, dim_); }
+
+ private:
+  int dim_;
 };
 
 }  // namespace peal::nn

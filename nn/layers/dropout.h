@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dropout: while training, zeroes each element with probability p and scales the others by
-// 1 / (1 - p); in evaluation the identity. Thread safety: as of Module.
+// 1 / (1 - p); in evaluation the identity. Its variants are in autograd/ops/dropout.h. Thread
+// safety: as of Module.
 #pragma once
 
 #include <peal/autograd/ops/dropout.h>
@@ -16,8 +17,33 @@ class Dropout : public Module {
 
   Tensor forward(const Tensor& x) override { return dropout(x, p_, training()); }
 
+ protected:
+  double p() const { return p_; }
+
  private:
   double p_;
+};
+
+// Whole channels: of x [N, C, L], [N, C, H, W] and [N, C, D, H, W].
+template <int dims>
+class FeatureDropout : public Dropout {
+ public:
+  using Dropout::Dropout;
+
+  Tensor forward(const Tensor& x) override {
+    PEAL_CHECK(x.dim() == dims + 2, "Dropout", dims, "d: expected [N, C] and ", dims,
+               " dimensions more, got shape ", x.shape());
+    return feature_dropout(x, p(), training());
+  }
+};
+using Dropout1d = FeatureDropout<1>;
+using Dropout2d = FeatureDropout<2>;
+using Dropout3d = FeatureDropout<3>;
+
+class AlphaDropout : public Dropout {
+ public:
+  using Dropout::Dropout;
+  Tensor forward(const Tensor& x) override { return alpha_dropout(x, p(), training()); }
 };
 
 }  // namespace peal::nn

@@ -32,9 +32,12 @@ BatchNorm::BatchNorm(std::int64_t channels, const BatchNormSettings& settings)
 
 Tensor BatchNorm::normalised(const Tensor& x) {
   const bool on = training();
-  const Tensor y =
-      batch_norm(x, running_mean, running_var, weight, bias,
-                 {.training = on, .momentum = settings_.momentum, .eps = settings_.eps});
+  double momentum = settings_.momentum.value_or(0);
+  if (on && !settings_.momentum && num_batches_tracked.defined()) {
+    momentum = 1 / static_cast<double>(num_batches_tracked.item<std::int64_t>() + 1);
+  }
+  const Tensor y = batch_norm(x, running_mean, running_var, weight, bias,
+                              {.training = on, .momentum = momentum, .eps = settings_.eps});
   if (on && num_batches_tracked.defined()) {
     add_(num_batches_tracked, ones({}, DType::i64, num_batches_tracked.device()));
   }
@@ -49,6 +52,11 @@ Tensor BatchNorm1d::forward(const Tensor& x) {
 
 Tensor BatchNorm2d::forward(const Tensor& x) {
   PEAL_CHECK(x.dim() == 4, "BatchNorm2d: expected [N, C, H, W], got shape ", x.shape());
+  return normalised(x);
+}
+
+Tensor BatchNorm3d::forward(const Tensor& x) {
+  PEAL_CHECK(x.dim() == 5, "BatchNorm3d: expected [N, C, D, H, W], got shape ", x.shape());
   return normalised(x);
 }
 

@@ -5,6 +5,8 @@
 #include <peal/autograd/ops/norm.h>
 #include <peal/nn/module.h>
 
+#include <optional>
+
 namespace peal::nn {
 
 struct LayerNormSettings {
@@ -30,12 +32,13 @@ class LayerNorm : public Module {
 
 struct BatchNormSettings {
   double eps = 1e-5;
-  double momentum = 0.1;  // the running statistics' share of the new
-  bool affine = true;     // with a weight of ones and a bias of zeros, both [channels]
-  bool track = true;      // with running_mean, running_var and num_batches_tracked
+  // The running statistics' share of the new; none: they are the average over all batches.
+  std::optional<double> momentum = 0.1;
+  bool affine = true;  // with a weight of ones and a bias of zeros, both [channels]
+  bool track = true;   // with running_mean, running_var and num_batches_tracked
 };
 
-// What the two below share: normalises by channel, with the batch's statistics while training and
+// What those below share: normalises by channel, with the batch's statistics while training and
 // with the running ones in evaluation.
 class BatchNorm : public Module {
  public:
@@ -61,6 +64,14 @@ class BatchNorm1d : public BatchNorm {
 class BatchNorm2d : public BatchNorm {
  public:
   explicit BatchNorm2d(std::int64_t channels, const BatchNormSettings& settings = {})
+      : BatchNorm(channels, settings) {}
+  Tensor forward(const Tensor& x) override;
+};
+
+// x [N, C, D, H, W].
+class BatchNorm3d : public BatchNorm {
+ public:
+  explicit BatchNorm3d(std::int64_t channels, const BatchNormSettings& settings = {})
       : BatchNorm(channels, settings) {}
   Tensor forward(const Tensor& x) override;
 };

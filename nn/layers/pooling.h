@@ -2,7 +2,6 @@
 // Pooling over images. Thread safety: as of Module.
 #pragma once
 
-#include <peal/autograd/ops/convolution.h>
 #include <peal/autograd/ops/pool.h>
 #include <peal/nn/layers/pair.h>
 #include <peal/nn/module.h>
@@ -12,14 +11,17 @@ namespace peal::nn {
 // The largest of each window; stride 0 means the kernel's size.
 class MaxPool2d : public Module {
  public:
-  explicit MaxPool2d(Pair kernel, Pair stride = 0)
-      : kernel_(kernel.array()), stride_(stride.array()) {}
+  explicit MaxPool2d(Pair kernel, Pair stride = 0, Pair padding = 0, Pair dilation = 1,
+                     bool ceil_mode = false)
+      : kernel_(kernel.array()),
+        options_{stride.array(), padding.array(), dilation.array(), ceil_mode} {}
 
   // x [N, C, H, W] -> [N, C, H', W'].
-  Tensor forward(const Tensor& x) override { return max_pool2d(x, kernel_, stride_); }
+  Tensor forward(const Tensor& x) override { return max_pool2d(x, kernel_, options_); }
 
  private:
-  std::array<std::int64_t, 2> kernel_, stride_;
+  std::array<std::int64_t, 2> kernel_;
+  MaxPool2dOptions options_;
 };
 
 // The mean of each window.

@@ -96,6 +96,17 @@ TEST_CASE("convolution and pooling") {
   CHECK(error_of([] {
           max_pool2d(z({1, 1, 2, 5}), {3, 3});
         }) == "max_pool2d: a window of 3 x 3 with stride 3 does not fit into shape [1, 1, 2, 5]");
+  CHECK(
+      error_of([] {
+        max_pool2d(z({1, 1, 5, 5}), {3, 3}, {.padding = {2, 0}});
+      }) ==
+      "max_pool2d: expected a padding of at most half of the window and a dilation of at least 1, "
+      "got 2 and 1 with a window of 3 x 3");
+  CHECK(error_of([] {
+          conv1d(z({1, 2, 5, 5}), z({3, 2, 3}));
+        }) ==
+        "conv1d: expected an input [N, C, L] and a weight [O, C / groups, K], got [1, 2, 5, 5] and "
+        "[3, 2, 3]");
   CHECK(error_of([] {
           max_pool2d(z({2, 5}), {2, 2});
         }) == "max_pool2d: expected [N, C, H, W], got shape [2, 5]");
@@ -122,6 +133,11 @@ TEST_CASE("a bad target names its row") {
 TEST_CASE("dropout, factories and optimizers") {
   CHECK(error_of([] { dropout(z({2}), 1.5); }) ==
         "dropout: expected a probability in [0, 1], got 1.5");
+  CHECK(error_of([] { feature_dropout(z({2}), 0.5); }) ==
+        "feature_dropout: expected [N, C, ...], got shape [2]");
+  CHECK(error_of([] {
+          embedding(z({1}, DType::i64), z({3, 2}), 3);
+        }) == "embedding: padding_idx 3 is outside of a weight of shape [3, 2]");
   CHECK(error_of([] { uniform({2}, 1, 0); }) == "uniform: expected low <= high, got [1, 0)");
   CHECK(error_of([] { randn({2}, DType::i64); }) == "randn: expected a floating type, got i64 [2]");
   CHECK(error_of([] { sgd_step(z({2}), z({3}), {}, {.lr = 1}); }) ==

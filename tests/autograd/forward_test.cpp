@@ -258,7 +258,7 @@ TEST_CASE("max_pool2d takes each window's largest; NaN wins") {
            {{2, 2}, {2, 2}, {1, 1, 2, 2}}}) {
     const Tensor x = normal<float>(shape, 1);
     x.data<float>()[x.numel() / 2] = NAN;
-    const Tensor y = max_pool2d(x, kernel, stride);
+    const Tensor y = max_pool2d(x, kernel, {.stride = stride});
     const std::int64_t sh = stride[0] ? stride[0] : kernel[0],
                        sw = stride[1] ? stride[1] : kernel[1];
     std::vector<double> expected;

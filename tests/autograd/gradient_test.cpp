@@ -154,7 +154,7 @@ TEST_CASE("conv2d with strides, padding, with and without bias") {
 
 TEST_CASE("max_pool2d with ragged edges, gaps and overlaps") {
   const auto pool = [](std::array<std::int64_t, 2> kernel, std::array<std::int64_t, 2> stride) {
-    return [=](const Tensors& x) { return max_pool2d(x[0], kernel, stride); };
+    return [=](const Tensors& x) { return max_pool2d(x[0], kernel, {.stride = stride}); };
   };
   CHECK(gradient_error(pool({2, 2}, {0, 0}), {distinct({2, 3, 6, 8}, 1)}) < good);
   CHECK(gradient_error(pool({2, 2}, {2, 2}), {distinct({1, 2, 5, 7}, 2)}) < good);
@@ -169,7 +169,16 @@ TEST_CASE("dropout with its mask held") {
       manual_seed(4);
       return dropout(x[0], p);
     };
-    const double error = gradient_error(f, {n({3, 33}, 1)});
-    CHECK(error < good);
+    CHECK(gradient_error(f, {n({3, 33}, 1)}) < good);
+    const auto features = [p](const Tensors& x) {
+      manual_seed(4);
+      return feature_dropout(x[0], p);
+    };
+    CHECK(gradient_error(features, {n({3, 5, 2, 3}, 1)}) < good);
+    const auto alpha = [p](const Tensors& x) {
+      manual_seed(4);
+      return alpha_dropout(x[0], p);
+    };
+    CHECK(gradient_error(alpha, {n({3, 33}, 1)}) < good);
   }
 }

@@ -23,6 +23,7 @@ struct OpCase {
   std::function<Tensor(const Tensors& x, const Tensors& k)> op;
   std::vector<Input> inputs;  // wanting gradients
   Tensors constants{};        // integers or bool
+  bool derivative = true;     // false: something is kept out of the gradient on purpose
 };
 
 // One table a family.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic, sums, and what BasicNet is made of.
+// Arithmetic, sums, products of two matrices, and shapes that share storage.
 #include <peal/autograd/ops/ops.h>
 
 #include "op_cases.h"
@@ -9,78 +9,109 @@ namespace {
 
 void add_arithmetic(std::vector<OpCase>& all) {
   const std::vector<std::pair<Shape, Shape>> pairs = {
-      {{3, 17}, {3, 17}}, {{17}, {3, 1}}, {{}, {2, 3, 5}}, {{2, 1, 67}, {1}}};
+      {{17}, {17}},        {{3, 5}, {3, 5}}, {{}, {}},         {{}, {2, 3}},
+      {{2, 3}, {}},        {{3, 5}, {5}},    {{5}, {3, 5}},    {{3, 1}, {5}},
+      {{2, 1, 5}, {3, 1}}, {{1}, {4, 1, 3}}, {{67, 3}, {1, 3}}};
   for (const auto& [a, b] : pairs) {
-    const auto add = [&](std::string torch, auto op) {
+    const auto add = [&](std::string torch, auto op, Values values = Values::normal) {
       all.push_back({std::move(torch),
                      [op](const Tensors& x, const Tensors&) { return op(x[0], x[1]); },
-                     {{a}, {b, Values::nonzero}}});
+                     {{a}, {b, values}}});
     };
     add("x[0] + x[1]", [](const Tensor& l, const Tensor& r) { return l + r; });
     add("x[0] - x[1]", [](const Tensor& l, const Tensor& r) { return l - r; });
     add("x[0] * x[1]", [](const Tensor& l, const Tensor& r) { return l * r; });
-    add("x[0] / x[1]", [](const Tensor& l, const Tensor& r) { return l / r; });
+    add(
+        "x[0] / x[1]", [](const Tensor& l, const Tensor& r) { return l / r; }, Values::positive);
+  }
+  for (const Shape& shape : {Shape{}, Shape{17}, Shape{3, 67}}) {
+    const auto add = [&](std::string torch, auto op, Values values = Values::normal) {
+      all.push_back({std::move(torch),
+                     [op](const Tensors& x, const Tensors&) { return op(x[0]); },
+                     {{shape, values}}});
+    };
+    add("-x[0]", [](const Tensor& x) { return -x; });
+    add("2.5 - x[0] * 3", [](const Tensor& x) { return 2.5 - x * 3.0; });
+    add("(0.5 + x[0]) / 7", [](const Tensor& x) { return (0.5 + x) / 7.0; });
+    add(
+        "torch.relu(x[0])", [](const Tensor& x) { return relu(x); }, Values::distinct);
+    add(
+        "torch.relu(x[0] * 2)", [](const Tensor& x) { return relu(x * 2.0); }, Values::distinct);
+    all.push_back({"x[0].detach() * x[0]",
+                   [](const Tensors& x, const Tensors&) { return x[0].detach() * x[0]; },
+                   {{shape}},
+                   {},
+                   false});
+    add("F.dropout(x[0], 0.5, training=False)",
+        [](const Tensor& x) { return dropout(x, 0.5, false) * 1.0; });
   }
 }
 
-void add_one_operand(std::vector<OpCase>& all) {
-  const auto add = [&](std::string torch, const Shape& shape, auto op) {
-    all.push_back({std::move(torch),
-                   [op](const Tensors& x, const Tensors&) { return op(x[0]); },
-                   {{shape, Values::distinct}}});
+void add_sums(std::vector<OpCase>& all) {
+  struct Case {
+    Shape shape;
+    std::vector<int> dims;
   };
-  add("torch.relu(x[0])", {3, 67}, [](const Tensor& x) { return relu(x); });
-  add("-x[0] * 2 + 1", {3, 67}, [](const Tensor& x) { return -x * 2.0 + 1.0; });
-  add("x[0].sum()", {3, 67}, [](const Tensor& x) { return sum(x); });
-  add("x[0].mean()", {3, 67}, [](const Tensor& x) { return mean(x); });
-  add("x[0].sum((0, 2), keepdim=True)", {3, 5, 7}, [](const Tensor& x) {
-    return sum(x, {0, 2}, true);
-  });
-  add("x[0].mean(1)", {3, 5, 7}, [](const Tensor& x) { return mean(x, {1}); });
-  for (const Shape& shape : {Shape{1}, Shape{3, 5}, Shape{33, 67}}) {
-    add("torch.log_softmax(x[0], -1)", shape, [](const Tensor& x) { return log_softmax(x); });
-  }
-  add("F.max_pool2d(x[0], 2)", {2, 3, 5, 8}, [](const Tensor& x) { return max_pool2d(x, {2, 2}); });
-  add("F.max_pool2d(x[0], (3, 2), (1, 2))", {1, 2, 6, 7}, [](const Tensor& x) {
-    return max_pool2d(x, {3, 2}, {1, 2});
-  });
-}
-
-void add_products(std::vector<OpCase>& all) {
-  for (const bool ta : {false, true}) {
-    for (const bool tb : {false, true}) {
+  for (const Case& c : {Case{{17}, {0}}, Case{{3, 5}, {0}}, Case{{3, 5}, {-1}},
+                        Case{{2, 3, 5}, {1}}, Case{{2, 3, 5}, {0, 2}}, Case{{2, 3, 5}, {1, 2}},
+                        Case{{2, 3, 4, 5}, {0, -2}}, Case{{65, 33}, {0}}}) {
+    std::string dims;
+    for (const int dim : c.dims) dims += concat(dim, ",");
+    for (const bool keep : {false, true}) {
+      const std::string rest = concat("(x[0], (", dims, "), ", keep ? "True" : "False", ")");
       all.push_back(
-          {concat("x[0]", ta ? ".t()" : "", " @ x[1]", tb ? ".t()" : ""),
-           [ta, tb](const Tensors& x, const Tensors&) { return matmul(x[0], x[1], ta, tb); },
-           {{ta ? Shape{33, 5} : Shape{5, 33}}, {tb ? Shape{17, 33} : Shape{33, 17}}}});
+          {"torch.sum" + rest,
+           [d = c.dims, keep](const Tensors& x, const Tensors&) { return sum(x[0], d, keep); },
+           {{c.shape}}});
+      all.push_back(
+          {"torch.mean" + rest,
+           [d = c.dims, keep](const Tensors& x, const Tensors&) { return mean(x[0], d, keep); },
+           {{c.shape}}});
     }
   }
-  for (const Shape& shape : {Shape{7}, Shape{1, 7}, Shape{5, 7}, Shape{2, 3, 7}}) {
+  for (const Shape& shape : {Shape{}, Shape{17}, Shape{3, 5, 7}}) {
+    all.push_back(
+        {"x[0].sum()", [](const Tensors& x, const Tensors&) { return sum(x[0]); }, {{shape}}});
+    all.push_back(
+        {"x[0].mean()", [](const Tensors& x, const Tensors&) { return mean(x[0]); }, {{shape}}});
+  }
+}
+
+void add_matrices(std::vector<OpCase>& all) {
+  for (const bool ta : {false, true}) {
+    for (const bool tb : {false, true}) {
+      for (const auto& [m, k, n] : {std::array{1, 1, 1}, {3, 17, 5}, {33, 2, 7}}) {
+        Shape a{m, k}, b{k, n};
+        if (ta) std::swap(a[0], a[1]);
+        if (tb) std::swap(b[0], b[1]);
+        all.push_back(
+            {concat("torch.matmul(x[0]", ta ? ".t()" : "", ", x[1]", tb ? ".t()" : "", ")"),
+             [ta, tb](const Tensors& x, const Tensors&) { return matmul(x[0], x[1], ta, tb); },
+             {{a}, {b}}});
+      }
+    }
+  }
+  for (const Shape& shape : {Shape{5}, Shape{3, 5}, Shape{2, 3, 5}, Shape{33, 5}}) {
     all.push_back({"F.linear(x[0], x[1], x[2])",
                    [](const Tensors& x, const Tensors&) { return linear(x[0], x[1], x[2]); },
-                   {{shape}, {{17, 7}}, {{17}}}});
+                   {{shape}, {{7, 5}}, {{7}}}});
     all.push_back({"F.linear(x[0], x[1])",
                    [](const Tensors& x, const Tensors&) { return linear(x[0], x[1]); },
-                   {{shape}, {{17, 7}}}});
+                   {{shape}, {{7, 5}}}});
   }
-  struct Case {
-    Shape x, weight;
-    Conv2dOptions o;
+}
+
+void add_views(std::vector<OpCase>& all) {
+  const auto add = [&](std::string torch, auto op) {
+    all.push_back({std::move(torch),
+                   [op](const Tensors& x, const Tensors&) { return op(x[0]) * 2.0; },
+                   {{{2, 3, 4}}}});
   };
-  const std::vector<Case> cases = {
-      {{2, 1, 8, 8}, {4, 1, 3, 3}, {}},
-      {{1, 3, 7, 9}, {5, 3, 3, 2}, {{2, 1}, {1, 0}}},
-      {{3, 17, 6, 6}, {16, 17, 3, 3}, {{1, 1}, {1, 1}}},
-      {{2, 16, 5, 5}, {33, 16, 1, 1}, {}},
-      {{18, 16, 6, 6}, {16, 16, 3, 3}, {{1, 1}, {1, 1}}},
-  };
-  for (const Case& c : cases) {
-    all.push_back(
-        {concat("F.conv2d(x[0], x[1], x[2], (", c.o.stride[0], ", ", c.o.stride[1], "), (",
-                c.o.padding[0], ", ", c.o.padding[1], "))"),
-         [o = c.o](const Tensors& x, const Tensors&) { return conv2d(x[0], x[1], x[2], o); },
-         {{c.x}, {c.weight}, {{c.weight[0]}}}});
-  }
+  add("x[0].reshape(4, 6) * 2", [](const Tensor& x) { return reshape(x, {4, 6}); });
+  add("x[0].reshape(-1, 2) * 2", [](const Tensor& x) { return reshape(x, {-1, 2}); });
+  add("x[0].flatten() * 2", [](const Tensor& x) { return flatten(x); });
+  add("x[0].flatten(1) * 2", [](const Tensor& x) { return flatten(x, 1); });
+  add("x[0].unsqueeze(1) * 2", [](const Tensor& x) { return unsqueeze(x, 1); });
 }
 
 }  // namespace
@@ -88,8 +119,9 @@ void add_products(std::vector<OpCase>& all) {
 std::vector<OpCase> basic_cases() {
   std::vector<OpCase> all;
   add_arithmetic(all);
-  add_one_operand(all);
-  add_products(all);
+  add_sums(all);
+  add_matrices(all);
+  add_views(all);
   return all;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions with groups and dilation, averages, extremes and losses.
+// Convolutions, windows, extremes and losses.
 #include <peal/autograd/ops/ops.h>
 
 #include "op_cases.h"
@@ -13,6 +13,13 @@ void add_convolutions(std::vector<OpCase>& all) {
     Conv2dOptions o;
   };
   const std::vector<Case> cases = {
+      {{1, 1, 3, 3}, {1, 1, 3, 3}, {}},
+      {{2, 3, 5, 7}, {2, 3, 3, 2}, {}},
+      {{2, 1, 6, 5}, {3, 1, 3, 3}, {{2, 2}, {1, 1}}},
+      {{3, 17, 6, 6}, {16, 17, 3, 3}, {{1, 1}, {1, 1}}},
+      {{2, 16, 5, 5}, {33, 16, 1, 1}, {}},
+      {{18, 16, 6, 6}, {16, 16, 3, 3}, {{1, 1}, {1, 1}}},
+      {{2, 2, 4, 4}, {3, 2, 1, 1}, {{2, 1}, {0, 0}}},
       {{2, 4, 5, 7}, {6, 2, 3, 2}, {.groups = 2}},
       {{1, 3, 6, 5}, {3, 1, 3, 3}, {.padding = {1, 1}, .groups = 3}},
       {{2, 3, 5, 5}, {6, 1, 3, 3}, {.stride = {2, 1}, .padding = {1, 0}, .groups = 3}},
@@ -31,6 +38,65 @@ void add_convolutions(std::vector<OpCase>& all) {
         {"F.conv2d(x[0], x[1], None, " + rest,
          [o = c.o](const Tensors& x, const Tensors&) { return conv2d(x[0], x[1], {}, o); },
          {{c.x}, {c.weight}}});
+  }
+}
+
+void add_sequences(std::vector<OpCase>& all) {
+  struct Case {
+    Shape x, weight;
+    Conv1dOptions o;
+  };
+  const std::vector<Case> cases = {
+      {{1, 1, 3}, {1, 1, 3}, {}},
+      {{2, 3, 17}, {5, 3, 3}, {}},
+      {{2, 3, 9}, {4, 3, 4}, {.stride = 2, .padding = 3}},
+      {{3, 4, 11}, {6, 2, 3}, {.padding = 1, .groups = 2}},
+      {{2, 3, 13}, {3, 1, 3}, {.stride = 2, .padding = 2, .dilation = 3, .groups = 3}},
+      {{2, 5, 6}, {7, 5, 1}, {.stride = 3}},
+  };
+  for (const Case& c : cases) {
+    const std::string rest =
+        concat(c.o.stride, ", ", c.o.padding, ", ", c.o.dilation, ", ", c.o.groups, ")");
+    all.push_back(
+        {"F.conv1d(x[0], x[1], x[2], " + rest,
+         [o = c.o](const Tensors& x, const Tensors&) { return conv1d(x[0], x[1], x[2], o); },
+         {{c.x}, {c.weight}, {{c.weight[0]}}}});
+    all.push_back(
+        {"F.conv1d(x[0], x[1], None, " + rest,
+         [o = c.o](const Tensors& x, const Tensors&) { return conv1d(x[0], x[1], {}, o); },
+         {{c.x}, {c.weight}}});
+  }
+}
+
+void add_maxima(std::vector<OpCase>& all) {
+  struct Case {
+    Shape x;
+    std::array<std::int64_t, 2> kernel;
+    MaxPool2dOptions o;
+  };
+  const std::vector<Case> cases = {
+      {{2, 3, 6, 8}, {2, 2}, {}},
+      {{1, 2, 5, 7}, {2, 2}, {}},
+      {{1, 2, 5, 7}, {3, 2}, {.stride = {1, 1}}},
+      {{1, 1, 7, 5}, {2, 1}, {.stride = {3, 2}}},
+      {{2, 3, 7, 9}, {3, 3}, {.stride = {2, 2}, .padding = {1, 1}}},
+      {{1, 2, 8, 6}, {3, 2}, {.stride = {2, 1}, .padding = {0, 1}}},
+      {{1, 2, 9, 8}, {2, 3}, {.stride = {1, 1}, .dilation = {3, 2}}},
+      {{1, 2, 6, 7}, {2, 2}, {.ceil_mode = true}},
+      {{2, 1, 5, 5}, {2, 3}, {.stride = {3, 2}, .padding = {1, 1}, .ceil_mode = true}},
+      {{1, 2, 10, 9}, {3, 3}, {{2, 2}, {1, 1}, {2, 1}, true}},
+      {{1, 1, 4, 4}, {2, 2}, {.stride = {3, 3}, .padding = {1, 1}, .ceil_mode = true}},
+  };
+  for (const Case& c : cases) {
+    const auto pair = [](const std::array<std::int64_t, 2>& a) {
+      return concat("(", a[0], ", ", a[1], ")");
+    };
+    all.push_back(
+        {concat("F.max_pool2d(x[0], ", pair(c.kernel), ", ",
+                c.o.stride[0] == 0 ? "None" : pair(c.o.stride), ", ", pair(c.o.padding), ", ",
+                pair(c.o.dilation), ", ", c.o.ceil_mode ? "True" : "False", ")"),
+         [c](const Tensors& x, const Tensors&) { return max_pool2d(x[0], c.kernel, c.o); },
+         {{c.x, Values::distinct}}});
   }
 }
 
@@ -124,6 +190,8 @@ void add_losses(std::vector<OpCase>& all) {
 std::vector<OpCase> image_cases() {
   std::vector<OpCase> all;
   add_convolutions(all);
+  add_sequences(all);
+  add_maxima(all);
   add_averages(all);
   add_extremes(all);
   add_losses(all);

@@ -29,12 +29,17 @@ void add_products(std::vector<OpCase>& all) {
 }
 
 void add_softmax(std::vector<OpCase>& all) {
-  const std::vector<std::pair<Shape, int>> cases = {{{7}, 0},        {{3, 5}, -1},    {{3, 5}, 0},
-                                                    {{2, 3, 67}, 2}, {{2, 33, 3}, 1}, {{3, 1}, 1}};
+  const std::vector<std::pair<Shape, int>> cases = {
+      {{7}, 0},        {{3, 5}, -1},    {{3, 5}, 0}, {{33, 67}, -1},
+      {{2, 3, 67}, 2}, {{2, 33, 3}, 1}, {{3, 1}, 1}};
   for (const auto& [shape, dim] : cases) {
     all.push_back(
         {concat("torch.softmax(x[0] * 3, ", dim, ")"),
          [dim = dim](const Tensors& x, const Tensors&) { return softmax(x[0] * 3.0, dim); },
+         {{shape}}});
+    all.push_back(
+        {concat("torch.log_softmax(x[0] * 3, ", dim, ")"),
+         [dim = dim](const Tensors& x, const Tensors&) { return log_softmax(x[0] * 3.0, dim); },
          {{shape}}});
   }
 }

@@ -79,6 +79,14 @@ std::vector<OpCase> shape_cases() {
                    [](const Tensors& x, const Tensors& k) { return embedding(k[0], x[0]); },
                    {{{7, 5}}},
                    {i64(ids, shape)}});
+    for (const int padding : {4, -3}) {
+      all.push_back(
+          {concat("F.embedding(k[0], x[0], padding_idx=", padding, ")"),
+           [padding](const Tensors& x, const Tensors& k) { return embedding(k[0], x[0], padding); },
+           {{{7, 5}}},
+           {i64(ids, shape)},
+           false});
+    }
   }
   return all;
 }

@@ -146,13 +146,13 @@ TEST_CASE("pooling") {
               {{2, 3, size, size}}) < 1e-7);
     CHECK(f32_error(
               [](const Tensors& x) {
-                return max_pool2d(x[0], {2, 2}, {1, 2});
+                return max_pool2d(x[0], {2, 2}, {.stride = {1, 2}});
               },
               {{2, 3, size, size}}) < 1e-6);
   }
   CHECK(f32_error(
             [](const Tensors& x) {
-              return max_pool2d(x[0], {3, 3}, {2, 2});
+              return max_pool2d(x[0], {3, 3}, {.stride = {2, 2}});
             },
             {{1, 3, 65, 17}}) < 1e-6);
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes what every op of the table makes, in f64 and f32, with its inputs and gradients, for
-// torch_parity.py to compare with PyTorch. usage: torch_parity FILE
+// torch_parity.py to compare with PyTorch. usage: torch_parity FOLDER
 #include <peal/autograd/core/safetensors.h>
 #include <peal/autograd/tape.h>
 
 #include "op_cases.h"
 
 #include <cstdio>
+#include <filesystem>
 
 using namespace peal;
 using namespace peal::test;
@@ -43,7 +44,7 @@ int main(int argc, char** argv) {
       write<double>(cases[i], concat(i, ".f64."), tensors);
       write<float>(cases[i], concat(i, ".f32."), tensors);
     }
-    save_safetensors(argv[1], tensors, expressions);
+    save_safetensors(std::filesystem::path(argv[1]) / "cases.safetensors", tensors, expressions);
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

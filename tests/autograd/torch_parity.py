@@ -43,8 +43,8 @@ def difference(got, expected):
     return ((got - expected).abs().max() / expected.abs().max().clamp(min=1e-30)).item()
 
 
-def main(path):
-    cases, expressions = load(path)
+def main(folder):
+    cases, expressions = load(f"{folder}/cases.safetensors")
     wrong, worst = 0, {"f64": 0.0, "f32": 0.0}
     for (case, dtype), tensors in cases.items():
         x = [tensor.requires_grad_() for tensor in numbered(tensors, "x")]

@@ -51,6 +51,12 @@ std::vector<float> times(std::vector<float> y, float factor) {
 
 }  // namespace
 
+TEST_CASE("a plain Module that is assigned a derived one holds that class") {
+  nn::Module any = nn::ReLU();
+  any = nn::Linear(2, 3);
+  CHECK(any(ones({1, 2})).shape() == Shape{1, 3});
+}
+
 TEST_CASE("BasicNet has PyTorch's keys, order, shapes and number of parameters") {
   const nn::BasicNet net;
   const std::vector<std::pair<std::string, Shape>> expected{

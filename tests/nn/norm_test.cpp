@@ -46,6 +46,53 @@ TEST_CASE("BatchNorm has PyTorch's keys, counts batches, and stands still in eva
   check_has(error_of([&] { norm(randn({2, 3, 1, 1})); }), "BatchNorm1d: expected [N, C] or");
 }
 
+TEST_CASE("a momentum of none averages over all batches, also after loading") {
+  nn::BatchNorm1d norm(1, {.momentum = std::nullopt});
+  norm(Tensor::from<float>({0, 2}, {2, 1}));
+  norm(Tensor::from<float>({4, 6}, {2, 1}));
+  CHECK(norm.running_mean.item<float>() == 3);
+  nn::BatchNorm1d other(1, {.momentum = std::nullopt});
+  other.load_state_dict(norm.state_dict());
+  other(Tensor::from<float>({8, 10}, {2, 1}));
+  CHECK(other.running_mean.item<float>() == doctest::Approx(5));
+  check_has(error_of([] {
+              nn::BatchNorm3d(3)(randn({2, 3, 4}));
+            }),
+            "BatchNorm3d: expected [N, C, D, H, W], got shape [2, 3, 4]");
+}
+
+TEST_CASE("Dropout1d to 3d drop whole channels; AlphaDropout keeps mean and variance") {
+  manual_seed(1);
+  for (const Shape& rest : {Shape{5}, Shape{5, 3}, Shape{5, 3, 2}}) {
+    Shape shape{20, 30};
+    for (const std::int64_t size : rest) shape.push_back(size);
+    nn::Module layer = nn::Dropout1d(0.25);
+    if (rest.dim() == 2) layer = nn::Dropout2d(0.25);
+    if (rest.dim() == 3) layer = nn::Dropout3d(0.25);
+    const Tensor y = layer(ones(shape));
+    const float* at = y.data<float>();
+    int dropped = 0;
+    for (std::int64_t channel = 0; channel < 600; ++channel) {
+      const float first = at[channel * rest.numel()];
+      CHECK((first == 0 || first == doctest::Approx(4.0 / 3)));
+      dropped += first == 0;
+      for (std::int64_t i = 1; i < rest.numel(); ++i)
+        CHECK(at[channel * rest.numel() + i] == first);
+    }
+    CHECK((dropped > 90 && dropped < 210));
+    layer.eval();
+    CHECK(layer(ones(shape)).to_vector<float>() == ones(shape).to_vector<float>());
+  }
+  check_has(error_of([] {
+              nn::Dropout2d()(ones({2, 3, 4}));
+            }),
+            "Dropout2d: expected [N, C] and 2 dimensions more, got shape [2, 3, 4]");
+  const Tensor y = nn::AlphaDropout(0.3)(randn({100000}));
+  const double average = mean(y).item<double>();
+  CHECK(std::abs(average) < 0.02);
+  CHECK(std::abs(mean(y * y).item<double>() - average * average - 1) < 0.03);
+}
+
 TEST_CASE("LayerNorm, Embedding, activations and averages") {
   nn::LayerNorm norm(Shape{2, 3});
   CHECK(norm.weight.shape() == Shape{2, 3});

@@ -6,16 +6,8 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 program=${1:?usage: torch_exchange_test.sh PROGRAM}
-for python in /usr/bin/python3 python3 ''; do
-  [[ -z $python ]] || ! "$python" -c 'import torch' 2>/dev/null || break
-done
-if [[ -z $python ]]; then
-  echo 'SKIPPED: no python3 here imports torch; install python3-torch to run this test'
-  exit 77
-fi
+. "$here/../torch.sh"
 
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
 "$program" write "$folder"
 "$python" "$here/torch_exchange.py" "$folder"
 "$program" check "$folder"

@@ -89,6 +89,12 @@ class Comparison:
             print(f"{what}: relative difference {error:.2g}")
             self.wrong += 1
 
+    def finish(self):
+        print(f"{self.count} comparisons with PyTorch {torch.__version__}; largest relative difference by bound:",
+              ", ".join(f"{worst:.2g} of {bound:.2g}" for bound, worst in self.worst.items()))
+        if self.wrong:
+            sys.exit(f"{self.wrong} differences")
+
 
 def compare_model(same, name, model, path):
     tensors, _ = load(path)
@@ -163,10 +169,7 @@ def main(folder):
         word = "true" if on else "false"
         compare_attention(same, f"attention {word}", f"{folder}/attention.{word}", on)
     compare_rates(same, f"{folder}/rates")
-    print(f"{same.count} comparisons with PyTorch {torch.__version__}; largest relative difference by bound:",
-          ", ".join(f"{worst:.2g} of {bound:.2g}" for bound, worst in same.worst.items()))
-    if same.wrong:
-        sys.exit(f"{same.wrong} differences")
+    same.finish()
 
 
 if __name__ == "__main__":

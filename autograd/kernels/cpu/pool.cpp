@@ -4,7 +4,60 @@
 #include <peal/autograd/kernels/cpu/table.h>
 #include <peal/autograd/kernels/dispatch.h>
 
+#include <algorithm>
+#include <limits>
+
 namespace peal::cpu {
+namespace {
+
+// Windows with holes, or that reach over the edge. Cells count as in the index: p * kernel[1] + q.
+struct Cell {
+  std::int64_t row, column;
+  bool inside;
+};
+
+Cell cell(const Pool2dGeometry& o, std::int64_t i, std::int64_t j, std::int64_t p, std::int64_t q) {
+  const std::int64_t row = i * o.stride[0] - o.padding[0] + p * o.dilation[0];
+  const std::int64_t column = j * o.stride[1] - o.padding[1] + q * o.dilation[1];
+  return {row, column, row >= 0 && row < o.in_height && column >= 0 && column < o.in_width};
+}
+
+template <class T>
+void max_pool_cells(const Pool2dGeometry& o, T* y, std::uint8_t* index, const T* x) {
+  for (std::int64_t i = 0; i < o.out_height; ++i) {
+    for (std::int64_t j = 0; j < o.out_width; ++j, ++y, ++index) {
+      bool any = false;
+      *y = -std::numeric_limits<T>::infinity();
+      *index = 0;
+      for (std::int64_t p = 0; p < o.kernel[0]; ++p) {
+        for (std::int64_t q = 0; q < o.kernel[1]; ++q) {
+          const Cell at = cell(o, i, j, p, q);
+          if (!at.inside) continue;
+          const T value = x[at.row * o.in_width + at.column];
+          if (!any || value > *y || value != value) {
+            *y = value;
+            *index = static_cast<std::uint8_t>(p * o.kernel[1] + q);
+          }
+          any = true;
+        }
+      }
+    }
+  }
+}
+
+template <class T>
+void max_pool_cells_backward(const Pool2dGeometry& o, T* dx, const T* dy,
+                             const std::uint8_t* index) {
+  std::fill_n(dx, o.in_height * o.in_width, T(0));
+  for (std::int64_t i = 0; i < o.out_height; ++i) {
+    for (std::int64_t j = 0; j < o.out_width; ++j, ++dy, ++index) {
+      const Cell at = cell(o, i, j, *index / o.kernel[1], *index % o.kernel[1]);
+      if (at.inside) dx[at.row * o.in_width + at.column] += *dy;
+    }
+  }
+}
+
+}  // namespace
 
 bool max_pool2d(const Pool2dGeometry& o, const Tensor& y, const Tensor& x, const Tensor& index) {
   const std::int64_t in = o.in_height * o.in_width, out = o.out_height * o.out_width;
@@ -14,7 +67,8 @@ bool max_pool2d(const Pool2dGeometry& o, const Tensor& y, const Tensor& x, const
     std::uint8_t* where = index.data<std::uint8_t>();
     parallel_for(o.planes, in, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t plane = begin; plane < end; ++plane) {
-        real_loops<T>().max_pool(o, to + plane * out, where + plane * out, from + plane * in);
+        const auto pool = o.plain() ? real_loops<T>().max_pool : max_pool_cells<T>;
+        pool(o, to + plane * out, where + plane * out, from + plane * in);
       }
     });
   });
@@ -29,8 +83,9 @@ bool max_pool2d_backward(const Pool2dGeometry& o, const Tensor& dx, const Tensor
     const std::uint8_t* where = index.data<std::uint8_t>();
     parallel_for(o.planes, in, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t plane = begin; plane < end; ++plane) {
-        real_loops<T>().max_pool_backward(o, to + plane * in, from + plane * out,
-                                          where + plane * out);
+        const auto pool =
+            o.plain() ? real_loops<T>().max_pool_backward : max_pool_cells_backward<T>;
+        pool(o, to + plane * in, from + plane * out, where + plane * out);
       }
     });
   });

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conv1d: cross-correlation over sequences, as PyTorch's. Thread safety: as of Module.
+#pragma once
+
+#include <peal/autograd/ops/convolution.h>
+#include <peal/nn/module.h>
+
+namespace peal::nn {
+
+struct Conv1dSettings {
+  std::int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+  bool bias = true;
+};
+
+class Conv1d : public Module {
+ public:
+  // weight [out, in / groups, kernel] and bias [out], both uniform in +-1/sqrt(in / groups *
+  // kernel), drawn in this order.
+  Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel,
+         const Conv1dSettings& settings = {});
+
+  // x [N, in, L] -> [N, out, L'] (sizes: autograd/ops/convolution.h).
+  Tensor forward(const Tensor& x) override { return conv1d(x, weight, bias, options_); }
+
+  Tensor weight, bias;  // bias is undefined where there is none
+
+ private:
+  Conv1dOptions options_;
+};
+
+}  // namespace peal::nn

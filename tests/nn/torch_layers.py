@@ -1,0 +1,66 @@
+"""PyTorch's side of torch_layers.cpp: makes each layer by its expression, loads peal's state by its keys, and compares
+outputs while training and in evaluation, gradients of inputs and parameters, and the state after two batches."""
+import collections
+import sys
+
+import torch
+import torch.nn as nn
+from torch_exchange import load
+from torch_models import Comparison
+
+BOUNDS = {"f64": 1e-10, "f32": 1e-5}
+
+
+def flat(y):
+    return [y] if isinstance(y, torch.Tensor) else [tensor for part in y for tensor in flat(part)]
+
+
+def compare(same, expression, tensors, bound):
+    def part(prefix):
+        return {name[len(prefix):]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+    def numbered(prefix):
+        found = part(prefix)
+        return [found[str(i)] for i in range(len(found))]
+
+    make, call = expression.split("; ")
+    x = [tensor.requires_grad_(tensor.is_floating_point()) for tensor in numbered("x.")]
+    m = eval(make).to(next(tensor.dtype for tensor in part("y.").values()))
+    state = part("before.")
+    if list(state) != list(m.state_dict()):
+        sys.exit(f"{make}: peal has the keys {list(state)}, PyTorch {list(m.state_dict())}")
+    m.load_state_dict(state)
+
+    def run():
+        return flat(eval(call, {"m": m, "x": x}))
+
+    y = run()
+    pairs = list(zip(numbered("y."), y, ("output",) * len(y)))
+    sum((out * seed).sum() for out, seed in zip(y, numbered("seed."))).backward()
+    pairs += [(dx, x[int(i)].grad, f"gradient of input {i}") for i, dx in part("dx.").items()]
+    parameters = dict(m.named_parameters())
+    pairs += [(grad, parameters[key].grad, f"gradient of {key}") for key, grad in part("grad.").items()]
+    run()
+    pairs += [(value, m.state_dict()[key], f"{key} after") for key, value in part("after.").items()]
+    m.eval()
+    pairs += list(zip(numbered("eval."), run(), ("evaluation",) * len(y)))
+    assert len(part("grad.")) == len(parameters) and len(numbered("y.")) == len(y), expression
+    for got, expected, what in pairs:
+        same(f"{expression} of {[tuple(tensor.shape) for tensor in x]}: {what}", got, expected, bound)
+
+
+def main(folder):
+    tensors, expressions = load(f"{folder}/layers.safetensors")
+    cases = collections.defaultdict(dict)
+    for name, tensor in tensors.items():
+        case, dtype, what = name.split(".", 2)
+        cases[case, dtype][what] = tensor
+    same = Comparison()
+    for (case, dtype), found in cases.items():
+        compare(same, expressions[case], found, BOUNDS[dtype])
+    print(f"{len(expressions)} layers in f64 and f32,", end=" ")
+    same.finish()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
