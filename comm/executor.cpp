@@ -20,7 +20,9 @@ void copy_bytes(const View& to, const View& from) {
   if (from.count != 0) std::memcpy(to.data(), from.data(), from.bytes());
 }
 
-bool low_precision(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+DType wire_type(const Call& call) {
+  return call.reduces() ? computed_in(call.dtype()) : call.dtype();
+}
 
 // Memory that a library below may still write, after a failure. Never freed.
 void quarantine(std::vector<StorageRef> memory) {
@@ -31,6 +33,10 @@ void quarantine(std::vector<StorageRef> memory) {
 }
 
 }  // namespace
+
+NativeCall native_call(const Call& call) {
+  return {call.what, wire_type(call), call.op, call.root, call.counts, nullptr, nullptr};
+}
 
 Plan::Plan(Program made) : program(std::move(made)) {
   for (const Round& round : program.rounds) {
@@ -56,7 +62,7 @@ Execution::Execution(Call call, std::shared_ptr<const Plan> plan, Transport& tra
       plan_(std::move(plan)),
       transport_(transport),
       channel_(channel),
-      dtype_(call_.reduces() && low_precision(call_.dtype()) ? DType::f32 : call_.dtype()),
+      dtype_(wire_type(call_)),
       element_(size_of(dtype_)) {}
 
 Execution::~Execution() {
@@ -178,10 +184,10 @@ bool Execution::advance() {
     if (!started_) {
       prepare();
       if (!plan_) {
-        ticket_ = transport_.start_native(
-            {call_.what, dtype_, call_.op, call_.root, call_.counts, in_, out_});
-        PEAL_CHECK(ticket_, "the ", transport_.name(), " transport has no native ",
-                   name(call_.what), " of ", dtype_, " with ", name(call_.op));
+        NativeCall native = native_call(call_);
+        native.in = in_;
+        native.out = out_;
+        ticket_ = transport_.start_native(native);
       } else if (!plan_->program.rounds.empty()) {
         start_round();
       }

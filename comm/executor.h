@@ -49,6 +49,10 @@ struct Call {
   }
 };
 
+// The call as the transport's own collective: reductions of f16 and bf16 travel as f32. Without
+// buffers, which have no say in whether there is one; its counts are the call's.
+NativeCall native_call(const Call& call);
+
 // A program, and what running it takes.
 struct Plan {
   explicit Plan(Program made);

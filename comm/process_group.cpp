@@ -116,14 +116,6 @@ std::shared_ptr<const Plan> ProcessGroup::plan_for(const Call& call, std::string
   return plan;
 }
 
-bool ProcessGroup::native_serves(const Call& call) const {
-  const bool widened =
-      call.reduces() && (call.dtype() == DType::f16 || call.dtype() == DType::bf16);
-  const DType wire = widened ? DType::f32 : call.dtype();
-  return lane_->transport().has_native(
-      {call.what, wire, call.op, call.root, call.counts, nullptr, nullptr});
-}
-
 Work ProcessGroup::start(Call call, std::string_view label) {
   if (call.in.storage) check_host(call.in, name(call.what));
   if (call.out.storage) check_host(call.out, name(call.what));
@@ -144,7 +136,7 @@ Work ProcessGroup::start(Call call, std::string_view label) {
   std::string_view algorithm = selection_.choose(call.what, bytes, world());
   // Only what all ranks see alike may decide here; whether a buffer is in place is part of the
   // call.
-  if (algorithm == "native" && !native_serves(call)) {
+  if (algorithm == "native" && !lane_->transport().has_native(native_call(call))) {
     algorithm = Selection().choose(call.what, bytes, world());
   }
   auto plan = algorithm == "native" ? nullptr : plan_for(call, algorithm);

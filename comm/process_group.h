@@ -159,7 +159,6 @@ class ProcessGroup {
   std::shared_ptr<const Plan> plan_for(const Call& call, std::string_view algorithm);
   Work message(Call call);
   void check_message(const Call& call) const;
-  bool native_serves(const Call& call) const;
   std::shared_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, std::uint64_t number);
 
   Options options_;

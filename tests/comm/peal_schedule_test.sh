@@ -79,6 +79,19 @@ case ${2:?} in
     says 'copies scratch[0..1] to out[0..1]; copies scratch[0..1] to out[0..1] of rank 1' explain all_reduce direct_slices --ranks 2
     refuses 'there is no rank 7 among 4' explain all_reduce ring --rank 7
     ;;
+  native)
+    says 'mpi                              f32      f64      f16      bf16     i32      i64      u8       i8       bool' native
+    says '  all_reduce sum, prod           native   native   as f32   as f32   native   native   native   native   schedule' native
+    says '  all_reduce avg, premul_sum     native   native   as f32   as f32   native   native   native   native   -' native all_reduce
+    says '  reduce_scatter min, max        schedule schedule schedule schedule native   native   native   native   schedule' native
+    says '  reduce_scatter band, bor, bxor -        -        -        -        native' native reduce_scatter
+    says '  broadcast                      native   native   native   native   native   native   native   native   native' native
+    says '  scatter                        schedule' native
+    says '  barrier                        native' native barrier
+    says 'threads: nothing is native' native
+    says 'mpi: nothing is native' native all_to_all
+    refuses "there is no collective 'bcast'" native bcast
+    ;;
   break)
     says 'verifier: deadlock' break all_reduce ring --ranks 4 --how drop --draw broken.svg
     holds broken.svg 'The verifier' "class='stuck'"

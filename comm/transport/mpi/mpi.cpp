@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/comm/transport/mpi/mpi.h>
+#include <peal/comm/transport/mpi/native.h>
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <mutex>
-#include <numeric>
-#include <optional>
 #include <string>
 
 namespace peal::comm {
@@ -23,7 +21,8 @@ void check_mpi(int code, std::string_view what) {
   fail(concat("[mpi] ", what, ": ", std::string_view(text, static_cast<std::size_t>(length))));
 }
 
-std::optional<MPI_Datatype> native_type(DType dtype) {
+// For what mpi_has_native() admits. What MPI does not know is moved, never reduced, as unsigned.
+MPI_Datatype native_type(DType dtype) {
   switch (dtype) {
     case DType::f32:
       return MPI_FLOAT;
@@ -34,16 +33,18 @@ std::optional<MPI_Datatype> native_type(DType dtype) {
     case DType::i64:
       return MPI_INT64_T;
     case DType::u8:
+    case DType::boolean:
       return MPI_UINT8_T;
+    case DType::f16:
+    case DType::bf16:
+      return MPI_UINT16_T;
     case DType::i8:
       return MPI_INT8_T;
-    default:
-      return std::nullopt;
   }
+  return MPI_DATATYPE_NULL;
 }
 
-// min and max of floating types are left to the schedules: MPI does not define them for NaN.
-std::optional<MPI_Op> native_op(ReduceOp op, DType dtype) {
+MPI_Op native_op(ReduceOp op) {
   switch (op) {
     case ReduceOp::sum:
     case ReduceOp::avg:
@@ -52,9 +53,9 @@ std::optional<MPI_Op> native_op(ReduceOp op, DType dtype) {
     case ReduceOp::prod:
       return MPI_PROD;
     case ReduceOp::min:
-      return is_floating(dtype) ? std::optional<MPI_Op>() : MPI_MIN;
+      return MPI_MIN;
     case ReduceOp::max:
-      return is_floating(dtype) ? std::optional<MPI_Op>() : MPI_MAX;
+      return MPI_MAX;
     case ReduceOp::band:
       return MPI_BAND;
     case ReduceOp::bor:
@@ -62,7 +63,7 @@ std::optional<MPI_Op> native_op(ReduceOp op, DType dtype) {
     case ReduceOp::bxor:
       return MPI_BXOR;
   }
-  return std::nullopt;
+  return MPI_OP_NULL;
 }
 
 }  // namespace
@@ -246,23 +247,7 @@ std::vector<Message> MpiTransport::open(Ticket ticket) const {
   return messages;
 }
 
-// Depends on nothing that may differ between ranks, buffers least of all: all must decide alike.
-bool MpiTransport::has_native(const NativeCall& call) const {
-  const std::int64_t total =
-      std::accumulate(call.counts.begin(), call.counts.end(), std::int64_t{0});
-  if (!native_type(call.dtype) || total > std::numeric_limits<int>::max()) return false;
-  switch (call.what) {
-    case Collective::all_reduce:
-    case Collective::reduce_scatter:
-      return native_op(call.op, call.dtype).has_value();
-    case Collective::broadcast:
-    case Collective::all_gather:
-    case Collective::barrier:
-      return true;
-    default:
-      return false;
-  }
-}
+bool MpiTransport::has_native(const NativeCall& call) const { return mpi_has_native(call); }
 
 Ticket MpiTransport::start_native(const NativeCall& call) {
   check_thread();
@@ -273,8 +258,8 @@ Ticket MpiTransport::start_native(const NativeCall& call) {
                                                    : posted.offsets.back() + posted.counts.back());
     posted.counts.push_back(static_cast<int>(count));
   }
-  const MPI_Datatype type = native_type(call.dtype).value_or(MPI_BYTE);
-  const MPI_Op op = native_op(call.op, call.dtype).value_or(MPI_OP_NULL);
+  const MPI_Datatype type = native_type(call.dtype);
+  const MPI_Op op = native_op(call.op);
   const auto own = static_cast<std::size_t>(rank_);
   const void* in = call.in == call.out ? MPI_IN_PLACE : call.in;
   MPI_Request request = MPI_REQUEST_NULL;

@@ -46,6 +46,9 @@ int list();
 int show(comm::Collective what, const ShowOptions& options);
 int explain(comm::Collective what, const ShowOptions& options, int rank);
 
+// What each transport runs natively.
+int native(const std::vector<comm::Collective>& wanted);
+
 // Damages: drop, shift, peer, count, twice, merge, swap; empty: any.
 int break_schedule(comm::Collective what, const ShowOptions& options, const std::string& how,
                    std::uint64_t seed);

@@ -89,6 +89,15 @@ int run(int argc, char** argv) {
   app.add_subcommand("list", "the algorithms of every collective, and what they cost")
       ->callback([&status] { status = list(); });
 
+  std::string only;
+  CLI::App* asking =
+      app.add_subcommand("native", "which collectives the library below a transport runs itself");
+  asking->add_option("collective", only, "default: all");
+  asking->callback([&status, &only] {
+    status = native(only.empty() ? std::vector(std::begin(collectives), std::end(collectives))
+                                 : std::vector{collective_named(only)});
+  });
+
   ShowOptions shown;
   for (const comm::Collective what : collectives) {
     CLI::App* one = app.add_subcommand(std::string(name(what)), "shows a schedule");
