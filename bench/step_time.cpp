@@ -2,10 +2,10 @@
 // step_time: the time of one training step (zero_grad, forward, backward, AdamW) of a model on
 // random data. Prints the median over --reps groups of --steps steps, so that a group outlasts the
 // clock's noise; --json writes {"model", "batch", "threads", "step_ms"}; --profile prints the time
-// by op as well, measured in a run of its own. With --on-demand it times one group for each line on
-// its standard input and prints the milliseconds of a step, of wall and of processor time, so that
-// bench/peers/ratios.py can alternate it with another program.
-#include <peal/autograd/core/trace.h>
+// by op as well, measured in a run of its own, and --trace draws one. With --on-demand it times one
+// group for each line on its standard input and prints the milliseconds of a step, of wall and of
+// processor time, so that bench/peers/ratios.py can alternate it with another program.
+#include <peal/autograd/profile.h>
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/models/mlp.h>
@@ -27,6 +27,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -100,7 +101,7 @@ const std::map<std::string, Model>& models() {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  std::string name = "basicnet", json;
+  std::string name = "basicnet", json, trace_file;
   std::int64_t batch = 0;
   int threads = 1, reps = 15, steps = 0;
   bool profile = false, on_demand = false;
@@ -117,7 +118,8 @@ int main(int argc, char** argv) try {
   app.add_option("--steps", steps, "steps in a group; default: 10, 50, 3, 1")
       ->check(CLI::PositiveNumber);
   app.add_option("--json", json, "file to write");
-  app.add_flag("--profile", profile, "print the time by op");
+  app.add_flag("--profile", profile, "print time, rates and memory by op");
+  app.add_option("--trace", trace_file, "file for a picture of a group (ui.perfetto.dev)");
   app.add_flag("--on-demand", on_demand, "time a group for each line of standard input");
   CLI11_PARSE(app, argc, argv);
 
@@ -171,7 +173,13 @@ int main(int argc, char** argv) try {
     peal::context().trace = std::make_shared<peal::Trace>();
     const int count = reps * steps;
     for (int i = 0; i < count; ++i) step();
-    fmt::print("{}", peal::context().trace->table(count));
+    const auto trace = std::exchange(peal::context().trace, nullptr);
+    fmt::print("{}", peal::profile_report(*trace, count));
+  }
+  if (!trace_file.empty()) {
+    peal::context().trace = std::make_shared<peal::Trace>(peal::Trace::picture_events);
+    for (int i = 0; i < steps; ++i) step();
+    peal::save_trace(trace_file, *peal::context().trace);
   }
   return 0;
 } catch (const std::exception& error) {

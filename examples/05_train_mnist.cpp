@@ -8,9 +8,9 @@
 // from it.
 #include <peal/autograd/core/atomic_file.h>
 #include <peal/autograd/core/log.h>
-#include <peal/autograd/core/trace.h>
 #include <peal/autograd/intra_op.h>
 #include <peal/autograd/ops/ops.h>
+#include <peal/autograd/profile.h>
 #include <peal/data/loader.h>
 #include <peal/data/mnist.h>
 #include <peal/data/synthetic_digits.h>
@@ -30,6 +30,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 using namespace peal;
 using Clock = std::chrono::steady_clock;
@@ -43,7 +44,7 @@ double seconds_since(Clock::time_point start) {
 }
 
 struct Options {
-  std::string data = "fashion", device = "cpu", save, resume, json;
+  std::string data = "fashion", device = "cpu", save, resume, json, trace;
   int epochs = 1;
   std::int64_t batch_size = 32, train_samples = 0;
   double lr = 1e-3;
@@ -84,7 +85,9 @@ class Training {
     if (!options.resume.empty()) resume();
     // Where nothing can be saved, it shall not take an epoch to find out.
     if (!options.save.empty() && job.is_main()) AtomicFile(options.save);
-    if (options.profile) context().trace = std::make_shared<Trace>();
+    if (job.is_main() && (options.profile || !options.trace.empty())) {
+      context().trace = std::make_shared<Trace>(options.trace.empty() ? 0 : Trace::picture_events);
+    }
   }
 
   void run() {
@@ -100,12 +103,15 @@ class Training {
     for (int epoch = first_epoch_; epoch < options_.epochs; ++epoch) {
       sampler->set_epoch(epoch);
       epochs_.push_back(train_epoch(loader, epoch));
+      const auto trace = std::exchange(context().trace, nullptr);  // of training steps alone
       epochs_.back().accuracy = evaluate();
+      context().trace = trace;
       if (job_.is_main()) report(epoch, epochs_.back());
       if (!options_.save.empty()) save(epoch + 1);
     }
-    if (job_.is_main() && options_.profile) {
-      fmt::print("\nms a step, rank 0:\n{}", context().trace->table(steps_));
+    if (const auto trace = std::exchange(context().trace, nullptr)) {
+      if (options_.profile) fmt::print("\na step, rank 0:\n{}", profile_report(*trace, steps_));
+      if (!options_.trace.empty()) save_trace(options_.trace, *trace);
     }
     if (job_.is_main() && !options_.json.empty()) write_json();
   }
@@ -269,7 +275,8 @@ int main(int argc, char** argv) {
   app.add_option("--train-samples", options.train_samples,
                  "how many synthetic digits to draw (0: 12000)");
   app.add_option("--json", options.json, "file for the figures");
-  app.add_flag("--profile", options.profile, "print a table of time by op");
+  app.add_flag("--profile", options.profile, "print time, rates and memory by op, of rank 0");
+  app.add_option("--trace", options.trace, "file for rank 0's ops as a picture (ui.perfetto.dev)");
   CLI11_PARSE(app, argc, argv);
   return launch::run_main([&](launch::Job& job) { Training(job, options).run(); });
 }

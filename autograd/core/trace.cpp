@@ -1,21 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/allocator.h>
 #include <peal/autograd/core/trace.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 namespace peal {
 
-void Trace::add(std::string_view name, bool backward, double seconds) {
+void Trace::add(Event event, bool outermost) {
   std::lock_guard lock(mutex_);
-  auto found = rows_.find(name);
-  if (found == rows_.end()) {
-    found = rows_.emplace(std::string(name), Row{std::string(name), {}, {}}).first;
+  if (outermost) {
+    auto found = rows_.find(event.name);
+    if (found == rows_.end()) {
+      found = rows_.emplace(std::string(event.name), Row{std::string(event.name), {}, {}}).first;
+    }
+    Total& total = event.backward ? found->second.backward : found->second.forward;
+    ++total.calls;
+    total.seconds += event.seconds;
+    total.work += event.work;
   }
-  Total& total = backward ? found->second.backward : found->second.forward;
-  ++total.calls;
-  total.seconds += seconds;
+  if (most_events_ == 0) return;
+  if (events_.size() == most_events_) {
+    ++dropped_;
+    return;
+  }
+  event.name = *names_.emplace(event.name).first;
+  events_.push_back(event);
 }
 
 std::vector<Trace::Row> Trace::rows() const {
@@ -24,35 +37,50 @@ std::vector<Trace::Row> Trace::rows() const {
     std::lock_guard lock(mutex_);
     for (const auto& [name, row] : rows_) out.push_back(row);
   }
-  const auto seconds = [](const Row& row) { return row.forward.seconds + row.backward.seconds; };
   std::stable_sort(out.begin(), out.end(),
-                   [&](const Row& a, const Row& b) { return seconds(a) > seconds(b); });
+                   [](const Row& a, const Row& b) { return a.seconds() > b.seconds(); });
   return out;
 }
 
-std::string Trace::table(std::int64_t steps) const {
-  const double scale = 1e3 / static_cast<double>(std::max<std::int64_t>(steps, 1));
-  std::string text = fmt::format("{:<20} {:>8} {:>12} {:>12} {:>12}\n", "op", "calls", "forward ms",
-                                 "backward ms", "sum ms");
-  Total forward, backward;
-  for (const Row& row : rows()) {
-    const double calls = static_cast<double>(row.forward.calls) /
-                         static_cast<double>(std::max<std::int64_t>(steps, 1));
-    text += fmt::format("{:<20} {:>8.1f} {:>12.3f} {:>12.3f} {:>12.3f}\n", row.name, calls,
-                        row.forward.seconds * scale, row.backward.seconds * scale,
-                        (row.forward.seconds + row.backward.seconds) * scale);
-    forward.seconds += row.forward.seconds;
-    backward.seconds += row.backward.seconds;
+std::string Trace::json(std::string_view process) const {
+  const auto quoted = [](std::string_view text) {
+    using Json = nlohmann::json;
+    return Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
+  };
+  std::lock_guard lock(mutex_);
+  std::map<std::thread::id, std::size_t> threads;
+  std::string text = fmt::format(
+      "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"spans left out\":{}}},\"traceEvents\":[\n"
+      "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{{\"name\":{}}}}}",
+      dropped_, quoted(process));
+  for (const Event& event : events_) {
+    const std::size_t thread = threads.emplace(event.thread, threads.size()).first->second;
+    const std::chrono::duration<double, std::micro> start = event.start - start_;
+    const double micros = event.seconds * 1e6;
+    fmt::format_to(std::back_inserter(text),
+                   ",\n{{\"name\":{},\"cat\":\"{}\",\"ph\":\"X\",\"pid\":0,\"tid\":{},\"ts\":{:.3f}"
+                   ",\"dur\":{:.3f},\"args\":{{\"flops\":{},\"bytes\":{}}}}}"
+                   ",\n{{\"name\":\"tensors\",\"ph\":\"C\",\"pid\":0,\"ts\":{:.3f},\"args\":"
+                   "{{\"bytes\":{}}}}}",
+                   quoted(event.name), event.backward ? "backward" : "forward", thread,
+                   start.count(), micros, event.work.flops, event.work.bytes,
+                   start.count() + micros, event.tensor_bytes);
   }
-  text += fmt::format("{:<20} {:>8} {:>12.3f} {:>12.3f} {:>12.3f}\n", "sum", "",
-                      forward.seconds * scale, backward.seconds * scale,
-                      (forward.seconds + backward.seconds) * scale);
-  return text;
+  return text + "\n]}\n";
 }
 
-void Trace::clear() {
-  std::lock_guard lock(mutex_);
-  rows_.clear();
+void TraceSpan::begin() {
+  outer_ = std::exchange(innermost_, this);
+  start_ = Trace::Clock::now();
+}
+
+void TraceSpan::end() {
+  const std::chrono::duration<double> spent = Trace::Clock::now() - start_;
+  innermost_ = outer_;
+  if (outer_ != nullptr) outer_->work_ += work_;
+  trace_->add({name_, backward_, std::this_thread::get_id(), start_, spent.count(), work_,
+               trace_->most_events_ > 0 ? cpu_allocator_statistics().in_use : 0},
+              outer_ == nullptr);
 }
 
 }  // namespace peal

@@ -1,64 +1,118 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trace: who spent how long on what. A Span measures its own lifetime under (name, phase) into the
-// context's Trace; without one it costs a null check. Times are inclusive of nested spans.
+// Trace: who spent how long on what, and what was computed meanwhile. A TraceSpan measures its own
+// lifetime into the context's Trace; kernels add their work, floating-point operations and bytes,
+// to the span that they run in. Without a Trace a span costs a null check.
+//
+// Invariant: rows() counts a span inside another to the outer one, so that what is called in a
+// backward is that backward's, and the rows of one thread add up to no more than the time passed.
+// A Trace made with room for events keeps every span as well, inner ones too, for a picture: json()
+// is the format that ui.perfetto.dev and chrome://tracing show.
 // Thread safety: a Trace may be fed from several threads.
 #pragma once
 
 #include <peal/autograd/core/context.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace peal {
 
+// What a computation takes at least: multiplications and additions, and bytes of its operands, each
+// read or written once.
+struct Work {
+  double flops = 0, bytes = 0;
+  Work& operator+=(const Work& other) {
+    flops += other.flops;
+    bytes += other.bytes;
+    return *this;
+  }
+  bool operator==(const Work&) const = default;
+};
+
 class Trace {
  public:
+  using Clock = std::chrono::steady_clock;
   struct Total {
     std::int64_t calls = 0;
     double seconds = 0;
+    Work work;
   };
   struct Row {
     std::string name;
     Total forward, backward;
+    double seconds() const { return forward.seconds + backward.seconds; }
   };
 
-  void add(std::string_view name, bool backward, double seconds);
+  static constexpr std::size_t picture_events =
+      200'000;  // some 20 MB, and as much as a viewer likes
+
+  // `most_events`: how many spans are kept for json(); what comes after is counted only.
+  explicit Trace(std::size_t most_events = 0) : most_events_(most_events) {}
+
   // Totals by name, longest first.
   std::vector<Row> rows() const;
-  // A table with one line a name: calls, forward ms, backward ms, each divided by `steps`.
-  std::string table(std::int64_t steps) const;
-  void clear();
+  // Times in microseconds from the Trace's start; beside the spans, the bytes of tensors.
+  std::string json(std::string_view process) const;
 
  private:
+  friend class TraceSpan;
+  struct Event {
+    std::string_view name;  // in names_
+    bool backward;
+    std::thread::id thread;
+    Clock::time_point start;
+    double seconds;
+    Work work;
+    std::size_t tensor_bytes;
+  };
+  void add(Event event, bool outermost);
+
+  const std::size_t most_events_;
+  const Clock::time_point start_ = Clock::now();
   mutable std::mutex mutex_;
   std::map<std::string, Row, std::less<>> rows_;
+  std::set<std::string, std::less<>> names_;
+  std::vector<Event> events_;
+  std::size_t dropped_ = 0;
 };
 
 class TraceSpan {
  public:
+  // REQUIRES: the name outlives the span.
   explicit TraceSpan(std::string_view name, bool backward = false)
       : trace_(context().trace.get()), name_(name), backward_(backward) {
-    if (trace_) start_ = std::chrono::steady_clock::now();
+    if (trace_) begin();
   }
   ~TraceSpan() {
-    if (!trace_) return;
-    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start_;
-    trace_->add(name_, backward_, spent.count());
+    if (trace_) end();
   }
   TraceSpan(const TraceSpan&) = delete;
   TraceSpan& operator=(const TraceSpan&) = delete;
 
+  // Whether this thread is in a span that records, and adding to it. REQUIRES of add: recording.
+  static bool recording() { return innermost_ != nullptr; }
+  static void add(const Work& work) { innermost_->work_ += work; }
+
  private:
+  void begin();
+  void end();
+
+  static inline thread_local constinit TraceSpan* innermost_ = nullptr;
   Trace* trace_;
+  TraceSpan* outer_ = nullptr;
   std::string_view name_;
   bool backward_;
-  std::chrono::steady_clock::time_point start_;
+  Work work_;
+  Trace::Clock::time_point start_;
 };
 
 }  // namespace peal

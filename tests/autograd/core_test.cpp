@@ -143,10 +143,8 @@ TEST_CASE("a context belongs to its thread and is inherited on request") {
 
 TEST_CASE("a trace adds up calls by name and phase") {
   context().trace = std::make_shared<Trace>();
-  {
-    TraceSpan a("one");
-    TraceSpan b("two", true);
-  }
+  { TraceSpan a("one"); }
+  { TraceSpan b("two", true); }
   { TraceSpan c("one"); }
   const auto rows = context().trace->rows();
   CHECK(rows.size() == 2);

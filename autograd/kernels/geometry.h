@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sizes that kernels with windows, heads or classes take beside their tensors: plain values,
+// checked by the op that makes them.
+#pragma once
+
+#include <peal/autograd/core/shape.h>
+
+#include <array>
+#include <cstdint>
+
+namespace peal {
+
+// For each dimension of a result, the step in elements of an operand; 0 where it is stretched.
+using Steps = std::array<std::int64_t, Shape::max_dims>;
+
+struct Conv2dGeometry {
+  std::int64_t batch, in_channels, in_height, in_width;
+  std::int64_t out_channels, out_height, out_width, kernel_height, kernel_width;
+  std::array<std::int64_t, 2> stride, padding;
+  std::array<std::int64_t, 2> dilation{1, 1};
+  std::int64_t groups = 1;  // a weight has in_channels / groups channels
+  bool operator==(const Conv2dGeometry&) const = default;
+};
+
+struct Pool2dGeometry {
+  std::int64_t planes, in_height, in_width, out_height, out_width;
+  std::array<std::int64_t, 2> kernel, stride;
+  std::array<std::int64_t, 2> padding{0, 0}, dilation{1, 1};
+  // Every window lies in the plane, and its cells side by side.
+  bool plain() const {
+    return padding == std::array<std::int64_t, 2>{0, 0} &&
+           dilation == std::array<std::int64_t, 2>{1, 1} &&
+           (out_height - 1) * stride[0] + kernel[0] <= in_height &&
+           (out_width - 1) * stride[1] + kernel[1] <= in_width;
+  }
+};
+
+// Windows of an average: with fixed sizes, or (adaptive) the output's share of the input, from
+// floor(i in / out) to ceil((i + 1) in / out).
+struct AveragePool2d {
+  std::int64_t planes, in_height, in_width, out_height, out_width;
+  bool adaptive;
+  std::array<std::int64_t, 2> kernel, stride, padding;  // not where adaptive
+  bool counts_padding;
+};
+
+struct ClassTargets {
+  std::int64_t ignored;  // rows of this target have loss 0
+  double smoothing;
+};
+
+struct AttentionGeometry {
+  std::int64_t batch, queries, keys, heads, width;  // width: of one head
+  bool causal;
+};
+
+}  // namespace peal

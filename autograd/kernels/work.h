@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a call of a kernel takes, as plain functions of its arguments, for the profiler. An entry of
+// the table finds its function by the types of its arguments, geometry among them.
+//
+// Flops are those of the definition: 2 for each multiplication with its addition, padding included,
+// whatever the kernel does instead (Winograd's convolution needs fewer). Of elementwise kernels
+// they are 1 an element of the largest operand, which is what can be said of all of them. Bytes are
+// those of the operands, each read or written once: less than a machine moves where they do not
+// stay in a cache. Thread safety: pure functions.
+#pragma once
+
+#include <peal/autograd/core/tensor.h>
+#include <peal/autograd/core/trace.h>
+#include <peal/autograd/kernels/geometry.h>
+
+#include <algorithm>
+#include <type_traits>
+
+namespace peal {
+
+inline double count_of(const Tensor& x) {
+  return x.defined() ? static_cast<double>(x.numel()) : 0.0;
+}
+
+// The bytes of all tensors among the arguments.
+template <class... Args>
+double operand_bytes(const Args&... args) {
+  double bytes = 0;
+  const auto add = [&](const auto& arg) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(arg)>, Tensor>) {
+      if (arg.defined()) bytes += static_cast<double>(arg.view().bytes());
+    }
+  };
+  (add(args), ...);
+  return bytes;
+}
+
+// Elementwise, and whatever else has no function of its own.
+template <class... Args>
+Work work_of(const Args&... args) {
+  double most = 0;
+  const auto look = [&](const auto& arg) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(arg)>, Tensor>) {
+      most = std::max(most, count_of(arg));
+    }
+  };
+  (look(args), ...);
+  return {most, operand_bytes(args...)};
+}
+
+// matmul: M N sums of K products, and the bias.
+inline Work work_of(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a, bool,
+                    const Tensor& bias) {
+  const auto k = static_cast<double>(a.size(transpose_a ? 0 : 1));
+  return {count_of(out) * (2 * k + (bias.defined() ? 1 : 0)), operand_bytes(out, a, b, bias)};
+}
+
+// batched_matmul
+inline Work work_of(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a, bool) {
+  const auto k = static_cast<double>(a.size(transpose_a ? 1 : 2));
+  return {count_of(out) * 2 * k, operand_bytes(out, a, b)};
+}
+
+// The products of one pass over all windows: forward, to the input, or to the weight.
+inline double flops_of(const Conv2dGeometry& o) {
+  return 2.0 * static_cast<double>(o.batch * o.out_channels * o.out_height * o.out_width) *
+         static_cast<double>(o.in_channels / o.groups * o.kernel_height * o.kernel_width);
+}
+
+// conv2d
+inline Work work_of(const Conv2dGeometry& o, const Tensor& y, const Tensor& x, const Tensor& weight,
+                    const Tensor& bias, Tensor*) {
+  return {flops_of(o) + (bias.defined() ? count_of(y) : 0), operand_bytes(y, x, weight, bias)};
+}
+
+// conv2d_backward
+inline Work work_of(const Conv2dGeometry& o, const Tensor& dx, const Tensor& dweight,
+                    const Tensor& dbias, const Tensor& dy, const Tensor& x, const Tensor& weight,
+                    const Tensor&) {
+  const int passes = (dx.defined() ? 1 : 0) + (dweight.defined() ? 1 : 0);
+  return {passes * flops_of(o) + (dbias.defined() ? count_of(dy) : 0),
+          operand_bytes(dx, dweight, dbias, dy, dweight.defined() ? x : Tensor(),
+                        dx.defined() ? weight : Tensor())};
+}
+
+// One product of all queries with the keys that they see, over the width of all heads.
+inline double flops_of(const AttentionGeometry& o) {
+  const auto t = static_cast<double>(o.queries), s = static_cast<double>(o.keys);
+  const double seen = std::min(t, s);  // a causal query sees the keys up to its own place
+  const double pairs = o.causal ? seen * (seen + 1) / 2 + (t - seen) * s : t * s;
+  return 2.0 * pairs * static_cast<double>(o.batch * o.heads * o.width);
+}
+
+// attention: scores and weighted values; the softmax between is not counted.
+inline Work work_of(const AttentionGeometry& o, const Tensor& y, const Tensor& probabilities,
+                    const Tensor& q, const Tensor& k, const Tensor& v) {
+  return {2 * flops_of(o), operand_bytes(y, probabilities, q, k, v)};
+}
+
+// attention_backward: dv, the probabilities' gradient, dq and dk.
+inline Work work_of(const AttentionGeometry& o, const Tensor& dq, const Tensor& dk,
+                    const Tensor& dv, const Tensor& dy, const Tensor& probabilities,
+                    const Tensor& q, const Tensor& k, const Tensor& v) {
+  const int query = dq.defined() ? 1 : 0, key = dk.defined() ? 1 : 0;
+  const int passes = (dv.defined() ? 1 : 0) + query + key + (query + key > 0 ? 1 : 0);
+  return {passes * flops_of(o), operand_bytes(dq, dk, dv, dy, probabilities, q, k, v)};
+}
+
+// read_strided and write_strided: the smaller operand's elements move; nothing is computed.
+inline Work work_of(const Tensor& out, const Tensor& x, const Steps&, std::int64_t) {
+  return {0, 2 * std::min(operand_bytes(out), operand_bytes(x))};
+}
+
+// index_select, gather, and what adds back: so here, and the indices.
+inline Work work_of(const Tensor& out, const Tensor& x, const Tensor& index, int) {
+  return {0, 2 * std::min(operand_bytes(out), operand_bytes(x)) + operand_bytes(index)};
+}
+
+}  // namespace peal

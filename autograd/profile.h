@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The profiler's report: a Trace (autograd/core/trace.h) read as a table, against what the machine
+// can do, and the memory that was used. Thread safety: reentrant.
+#pragma once
+
+#include <peal/autograd/ceilings.h>
+#include <peal/autograd/core/trace.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+namespace peal {
+
+// The share of the time that the work would take if one ceiling were reached: the higher of its
+// share of the flops and of the bytes. 0 without time. Above 1 where operands stay in a cache, or
+// where a kernel needs fewer operations than the definition.
+double share_of_ceiling(const Work& work, double seconds, const Ceilings& ceilings);
+
+// One line an op, longest first: calls, then forward and backward each ms, GFLOP/s and GB/s, then
+// both together in ms and as share of the ceiling, and a line with the sums. Calls and ms are
+// divided by `steps`.
+std::string profile_table(const Trace& trace, std::int64_t steps, const Ceilings& ceilings);
+
+struct MemoryMarks {
+  std::size_t tensors = 0;   // bytes of tensors at most at once
+  std::size_t cached = 0;    // bytes that the allocator holds for reuse now
+  std::size_t resident = 0;  // of the process at most (VmHWM); 0 where the system does not say
+};
+MemoryMarks memory_marks();
+
+// The whole report. The memory is read before the ceilings are measured, which takes some itself.
+std::string profile_report(const Trace& trace, std::int64_t steps);
+
+// Writes trace.json() to a file. Error where it cannot be written.
+void save_trace(const std::filesystem::path& path, const Trace& trace);
+
+}  // namespace peal
