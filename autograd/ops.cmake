@@ -18,7 +18,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 endif()
 
 peal_library(autograd
-  SOURCES ceilings.cpp grad_slot.cpp intra_op.cpp profile.cpp tape.cpp
+  SOURCES autocast.cpp ceilings.cpp grad_slot.cpp intra_op.cpp profile.cpp tape.cpp
     ops/activation.cpp ops/arithmetic.cpp ops/attention.cpp ops/broadcast.cpp ops/choose.cpp ops/concatenate.cpp ops/convolution.cpp
     ops/dropout.cpp ops/factory.cpp ops/index.cpp ops/loss.cpp ops/math.cpp ops/matmul.cpp ops/pair_loss.cpp ops/pool.cpp ops/reduce.cpp
     ops/norm.cpp ops/permute.cpp ops/shape.cpp ops/softmax.cpp

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/arithmetic.h>
@@ -238,7 +239,8 @@ void Tensor::backward(const Tensor& seed, bool retain_graph) const {
   PEAL_CHECK(seed.defined() || numel() == 1,
              "backward: without a seed the tensor must have one element, got shape ", shape(),
              "; reduce it (sum, mean) or pass a seed of that shape");
-  NoGrad guard;
+  const NoGrad guard;
+  const Autocast as_recorded(DType::bf16, false);
   const Tensor start = seed.defined() ? seed.detach() : ones(shape(), dtype(), device());
   PEAL_CHECK(start.shape() == shape() && start.dtype() == dtype(), "backward: expected a seed ",
              dtype(), " ", shape(), ", got ", start.dtype(), " ", start.shape());

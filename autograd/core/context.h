@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Context: everything that would otherwise be a mutable global (grad mode, random numbers, device,
-// log tag, trace) is here, once per thread, because ranks may be threads of one process. Threads
-// that peal starts take their parent's context along: std::thread(with_context([] { ... })). Thread
-// safety: context() is the calling thread's own.
+// Context: everything that would otherwise be a mutable global (grad mode, autocast, random
+// numbers, device, log tag, trace) is here, once per thread, because ranks may be threads of one
+// process. Threads that peal starts take their parent's context along: std::thread(with_context([]
+// { ... })). Thread safety: context() is the calling thread's own.
 #pragma once
 
 #include <peal/autograd/core/device.h>
+#include <peal/autograd/core/dtype.h>
 #include <peal/autograd/core/rng.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -18,6 +20,7 @@ class Trace;
 
 struct Context {
   bool grad_enabled = true;
+  std::optional<DType> autocast;  // what Autocast (autograd/autocast.h) lowers to
   Generator generator;
   Device device;                 // where new tensors live when no device is named
   std::string log_tag;           // "rank 2": put before every log line

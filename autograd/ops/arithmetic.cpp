@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/arithmetic.h>
@@ -35,6 +36,7 @@ Tensor run_unary(std::string_view op, Unary which, const Tensor& x, double s) {
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
+  if (promotes(a, b)) return add(promoted(a, b), promoted(b, a));
   return record(
       "add", run_binary("add", Binary::add, a, b), {a, b},
       [sa = a.shape(), sb = b.shape()](const Tensor& g, Needs needs) {
@@ -43,6 +45,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
 }
 
 Tensor sub(const Tensor& a, const Tensor& b) {
+  if (promotes(a, b)) return sub(promoted(a, b), promoted(b, a));
   return record("sub", run_binary("sub", Binary::sub, a, b), {a, b},
                 [sa = a.shape(), sb = b.shape()](const Tensor& g, Needs needs) {
                   return Tensors{needs[0] ? sum_to(g, sa) : Tensor(),
@@ -51,6 +54,7 @@ Tensor sub(const Tensor& a, const Tensor& b) {
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
+  if (promotes(a, b)) return mul(promoted(a, b), promoted(b, a));
   return record("mul", run_binary("mul", Binary::mul, a, b), {a, b},
                 [a = save(a), b = save(b)](const Tensor& g, Needs needs) {
                   return Tensors{needs[0] ? sum_to(g * b(), a().shape()) : Tensor(),
@@ -59,6 +63,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor div(const Tensor& a, const Tensor& b) {
+  if (promotes(a, b)) return div(promoted(a, b), promoted(b, a));
   return record("div", run_binary("div", Binary::div, a, b), {a, b},
                 [a = save(a), b = save(b)](const Tensor& g, Needs needs) {
                   const Tensor over_b = g / b();

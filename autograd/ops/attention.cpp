@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/attention.h>
@@ -9,6 +10,9 @@ namespace peal {
 
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     std::int64_t heads, bool causal) {
+  if (lowers(q, k, v)) {
+    return scaled_dot_product_attention(lowered(q), lowered(k), lowered(v), heads, causal);
+  }
   constexpr std::string_view op = "scaled_dot_product_attention";
   TraceSpan span(op);
   check_alike(op, q, k);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/broadcast.h>
@@ -11,6 +12,7 @@ namespace peal {
 namespace {
 
 Tensor compared(std::string_view op, Compare which, const Tensor& a, const Tensor& b) {
+  if (promotes(a, b)) return compared(op, which, promoted(a, b), promoted(b, a));
   TraceSpan span(op);
   check_alike(op, a, b);
   Tensor out = Tensor::empty(broadcast(op, a.shape(), b.shape()), DType::boolean, a.device());
@@ -43,6 +45,7 @@ PEAL_COMPARISON(ge)
 #undef PEAL_COMPARISON
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+  if (promotes(a, b)) return where(condition, promoted(a, b), promoted(b, a));
   TraceSpan span("where");
   check_alike("where", a, b);
   PEAL_CHECK(condition.dtype() == DType::boolean && condition.device() == a.device(),

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/concatenate.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/strided.h>
@@ -49,8 +51,22 @@ Tensors taken_apart(std::string_view op, const Tensor& x, const Sizes& sizes, in
 }  // namespace
 
 Tensor cat(const Tensors& tensors, int dim) {
-  TraceSpan span("cat");
   PEAL_CHECK(!tensors.empty(), "cat: there are no tensors");
+  bool mixed = false;
+  DType widest = tensors[0].dtype();
+  for (const Tensor& tensor : tensors) {
+    if (!promotes(tensors[0], tensor)) continue;
+    mixed = true;
+    widest = wider(widest, tensor.dtype());
+  }
+  if (mixed) {
+    Tensors alike;
+    for (const Tensor& tensor : tensors) {
+      alike.push_back(is_floating(tensor.dtype()) ? cast(tensor, widest) : tensor);
+    }
+    return cat(alike, dim);
+  }
+  TraceSpan span("cat");
   const int at = checked_dim("cat", tensors[0], dim);
   Shape shape = tensors[0].shape();
   shape[at] = 0;

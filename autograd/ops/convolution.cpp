@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/check.h>
@@ -50,6 +51,9 @@ Conv2dGeometry geometry_of(const Tensor& x, const Tensor& weight, const Tensor& 
 
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
               const Conv2dOptions& options) {
+  if (lowers(x, weight, bias)) {
+    return conv2d(lowered(x), lowered(weight), lowered(bias), options);
+  }
   TraceSpan span("conv2d");
   const Conv2dGeometry o = geometry_of(x, weight, bias, options);
   Tensor y =

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/check.h>
@@ -66,6 +67,7 @@ Loss reduced_nll(std::string_view op, const Tensor& log_probabilities, const Ten
 }  // namespace
 
 Tensor log_softmax(const Tensor& x, int dim) {
+  if (widens(x)) return log_softmax(widened(x), dim);
   TraceSpan span("log_softmax");
   check_floating("log_softmax", x);
   const int at = checked_dim("log_softmax", x, dim);
@@ -80,6 +82,9 @@ Tensor log_softmax(const Tensor& x, int dim) {
 
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, Reduction reduction,
                 std::int64_t ignore_index) {
+  if (widens(log_probabilities)) {
+    return nll_loss(widened(log_probabilities), target, reduction, ignore_index);
+  }
   TraceSpan span("nll_loss");
   const std::int64_t counted = check_targets("nll_loss", log_probabilities, target, ignore_index);
   const ClassTargets classes{ignore_index, 0};
@@ -96,6 +101,9 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, Reduction
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction,
                      std::int64_t ignore_index, double label_smoothing) {
+  if (widens(logits)) {
+    return cross_entropy(widened(logits), target, reduction, ignore_index, label_smoothing);
+  }
   TraceSpan span("cross_entropy");
   PEAL_CHECK(label_smoothing >= 0 && label_smoothing <= 1,
              "cross_entropy: expected a label smoothing in [0, 1], got ", label_smoothing);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/math.h>
@@ -21,11 +22,16 @@ Tensor apply_pointwise(std::string_view op, Pointwise f, const Tensor& x, double
   });
 }
 
-Tensor exp(const Tensor& x) { return apply_pointwise("exp", Pointwise::exp, x); }
-Tensor log(const Tensor& x) { return apply_pointwise("log", Pointwise::log, x); }
+Tensor exp(const Tensor& x) {
+  return widens(x) ? exp(widened(x)) : apply_pointwise("exp", Pointwise::exp, x);
+}
+Tensor log(const Tensor& x) {
+  return widens(x) ? log(widened(x)) : apply_pointwise("log", Pointwise::log, x);
+}
 Tensor sqrt(const Tensor& x) { return apply_pointwise("sqrt", Pointwise::sqrt, x); }
 Tensor abs(const Tensor& x) { return apply_pointwise("abs", Pointwise::abs, x); }
 Tensor pow(const Tensor& x, double exponent) {
+  if (widens(x)) return pow(widened(x), exponent);
   return apply_pointwise("pow", Pointwise::pow, x, exponent);
 }
 Tensor clamp(const Tensor& x, double low, double high) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/broadcast.h>
@@ -68,6 +69,7 @@ Tensor batched(const Tensor& a, const Tensor& b, bool ta, bool tb) {
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
+  if (lowers(a, b)) return matmul(lowered(a), lowered(b), transpose_a, transpose_b);
   TraceSpan span("matmul");
   check_alike("matmul", a, b);
   PEAL_CHECK(a.dim() >= 2 && b.dim() >= 2, "matmul: expected two matrices, got shapes ", a.shape(),
@@ -93,6 +95,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (lowers(x, weight, bias)) return linear(lowered(x), lowered(weight), lowered(bias));
   TraceSpan span("linear");
   check_alike("linear", x, weight);
   PEAL_CHECK(weight.dim() == 2, "linear: expected a weight [out, in], got shape ", weight.shape());

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/arithmetic.h>
@@ -50,6 +51,9 @@ void move_towards(const Tensor& running, const Tensor& batch, double momentum, d
 
 Tensor layer_norm(const Tensor& x, const Shape& shape, const Tensor& weight, const Tensor& bias,
                   double eps) {
+  if (widens(x, weight, bias)) {
+    return layer_norm(widened(x), shape, widened(weight), widened(bias), eps);
+  }
   TraceSpan span("layer_norm");
   check_floating("layer_norm", x);
   bool fits = shape.dim() >= 1 && shape.dim() <= x.dim() && shape.numel() > 0;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/check.h>
@@ -11,6 +12,7 @@ namespace {
 
 Tensor loss(std::string_view op, PairLoss which, const Tensor& x, const Tensor& target,
             Reduction reduction, double beta = 0) {
+  if (widens(x, target)) return loss(op, which, widened(x), widened(target), reduction, beta);
   TraceSpan span(op);
   check_alike(op, x, target);
   check_floating(op, x);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/check.h>
@@ -25,6 +26,7 @@ std::uint32_t mask_of(std::string_view op, const Tensor& x, const std::vector<in
 // Backward stretches the gradient back over what was summed.
 Tensor reduce(std::string_view op, const Tensor& x, std::uint32_t mask, bool keepdim,
               bool is_mean) {
+  if (widens(x)) return reduce(op, widened(x), mask, keepdim, is_mean);
   TraceSpan span(op);
   Shape kept, result;
   std::int64_t reduced = 1;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/check.h>
@@ -9,6 +10,7 @@
 namespace peal {
 
 Tensor softmax(const Tensor& x, int dim) {
+  if (widens(x)) return softmax(widened(x), dim);
   TraceSpan span("softmax");
   check_floating("softmax", x);
   const int at = checked_dim("softmax", x, dim);

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Autocast: mixed precision. While one lives, the ops of this thread choose what they compute in,
+// whatever the types of their operands are (PyTorch's torch.autocast; the choice is that of its
+// documentation, "Automatic Mixed Precision package", op lists):
+//
+//   low precision     linear, matmul, conv2d, scaled_dot_product_attention
+//   f32               exp, log, pow, sum, mean, softmax, log_softmax, layer_norm, the losses
+//   the widest type   what takes several tensors: add, sub, mul, div, where, cat, comparisons
+//   the operand's     everything else; batch_norm has its statistics and parameters in f32 anyway
+//
+//   Autocast guard(DType::bf16);              // the model's parameters stay f32
+//   Tensor loss = cross_entropy(model(x), y); // f32
+//
+// The casts are recorded like any op, so a gradient has its parameter's type. f64 is left alone.
+// backward runs each op in the types that forward had, inside the guard or outside. f16 gradients
+// fall below its range easily: scale the loss (nn/amp/grad_scaler.h). Thread safety: the guard is
+// the thread's own (core/context.h), and belongs to the block that made it.
+//
+// An op of the lists starts with a line such as
+//   if (lowers(x, weight)) return linear(lowered(x), lowered(weight));
+#pragma once
+
+#include <peal/autograd/core/tensor.h>
+
+#include <optional>
+
+namespace peal {
+
+class Autocast {
+ public:
+  // Error unless dtype is f16 or bf16. With enabled = false ops do as they do without one.
+  explicit Autocast(DType dtype = DType::bf16, bool enabled = true);
+  ~Autocast() { context().autocast = before_; }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  std::optional<DType> before_;
+};
+
+// The operand cast to low precision, to f32, to the wider of two types; itself where there is
+// nothing to do.
+Tensor lowered(const Tensor& x);
+Tensor widened(const Tensor& x);
+Tensor promoted(const Tensor& x, const Tensor& other);
+// The floating type that holds both: f32 for f16 and bf16.
+DType wider(DType a, DType b);
+
+// Whether autocast is on and one of these operands would be cast by it. Undefined ones, integers
+// and f64 are not.
+bool would_lower(const Tensor& x);
+bool would_widen(const Tensor& x);
+template <class... T>
+bool lowers(const T&... operands) {
+  return context().autocast && (would_lower(operands) || ...);
+}
+template <class... T>
+bool widens(const T&... operands) {
+  return context().autocast && (would_widen(operands) || ...);
+}
+inline bool promotes(const Tensor& a, const Tensor& b) {
+  return a.dtype() != b.dtype() && context().autocast && is_floating(a.dtype()) &&
+         is_floating(b.dtype());
+}
+
+}  // namespace peal

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Autocast: which op computes in what, gradients in the type of their parameter, and the guard.
+#include <peal/autograd/autocast.h>
+#include <peal/autograd/ops/ops.h>
+
+#include "arrays.h"
+
+#include <doctest/doctest.h>
+
+#include <thread>
+
+using namespace peal;
+using namespace peal::test;
+
+namespace {
+
+const DType both[] = {DType::f16, DType::bf16};
+
+struct Case {
+  const char* name;
+  DType expected;
+  std::function<Tensor()> op;
+};
+
+TEST_CASE("each op computes in the type of its list") {
+  for (const DType low : both) {
+    const Tensor wide = normal<float>({4, 4}, 1), narrow = cast(wide, low);
+    const Tensor image = reshape(wide, {1, 1, 4, 4}), kernel = ones({2, 1, 2, 2});
+    const Tensor sequence = reshape(narrow, {1, 4, 4});
+    const Tensor target = Tensor::zeros({4}, DType::i64);
+    const DType f32 = DType::f32;
+    const Case cases[] = {
+        {"matmul", low, [&] { return matmul(wide, wide); }},
+        {"matmul of both", low, [&] { return matmul(narrow, wide); }},
+        {"batched", low,
+         [&] {
+           return matmul(sequence, reshape(wide, {1, 4, 4}));
+         }},
+        {"linear", low, [&] { return linear(wide, wide, ones({4})); }},
+        {"linear of low x", low, [&] { return linear(narrow, wide); }},
+        {"conv2d", low, [&] { return conv2d(image, kernel, ones({2})); }},
+        {"attention", low,
+         [&] { return scaled_dot_product_attention(sequence, sequence, cast(sequence, f32), 2); }},
+        {"exp", f32, [&] { return exp(narrow); }},
+        {"log", f32, [&] { return log(narrow); }},
+        {"pow", f32, [&] { return pow(narrow, 2); }},
+        {"sum", f32, [&] { return sum(narrow); }},
+        {"mean", f32, [&] { return mean(narrow, {1}); }},
+        {"softmax", f32, [&] { return softmax(narrow, 0); }},
+        {"log_softmax", f32, [&] { return log_softmax(narrow); }},
+        {"layer_norm", f32, [&] { return layer_norm(narrow, {4}, ones({4}), ones({4})); }},
+        {"cross_entropy", f32, [&] { return cross_entropy(narrow, target); }},
+        {"nll_loss", f32, [&] { return nll_loss(narrow, target); }},
+        {"mse_loss", f32, [&] { return mse_loss(narrow, wide); }},
+        {"smooth_l1_loss", f32, [&] { return smooth_l1_loss(wide, narrow); }},
+        {"bce", f32, [&] { return binary_cross_entropy_with_logits(narrow, sigmoid(narrow)); }},
+        {"relu", low, [&] { return relu(narrow); }},
+        {"relu of f32", f32, [&] { return relu(wide); }},
+        {"max_pool2d", low,
+         [&] {
+           return max_pool2d(cast(image, low), {2, 2});
+         }},
+        {"batch_norm", low,
+         [&] { return batch_norm(narrow, {}, {}, ones({4}), ones({4}), {.training = true}); }},
+        {"add", f32, [&] { return narrow + wide; }},
+        {"sub", f32, [&] { return wide - narrow; }},
+        {"mul", f32, [&] { return narrow * wide; }},
+        {"div", f32, [&] { return wide / narrow; }},
+        {"add of low", low, [&] { return narrow + narrow; }},
+        {"where", f32, [&] { return where(lt(narrow, wide), narrow, wide); }},
+        {"cat", f32,
+         [&] {
+           return cat({narrow, wide, narrow});
+         }},
+        {"cat of f32 first", f32,
+         [&] {
+           return cat({wide, narrow});
+         }},
+        {"stack", f32,
+         [&] {
+           return stack({narrow, wide});
+         }},
+        {"f64 is left alone", DType::f64,
+         [&] { return matmul(cast(wide, DType::f64), cast(wide, DType::f64)); }},
+        {"f64 is the widest", DType::f64,
+         [&] {
+           return cat({narrow, cast(wide, DType::f64)});
+         }},
+    };
+    for (const Case& each : cases) {
+      CAPTURE(each.name);
+      const Autocast guard(low);
+      CHECK(concat(each.op().dtype()) == concat(each.expected));
+    }
+  }
+  const Tensor half = ones({3}, DType::f16), brain = ones({3}, DType::bf16);
+  const Autocast guard;
+  CHECK(concat((half + brain).dtype()) == "f32");
+  CHECK(concat(cat({half, brain}).dtype()) == "f32");
+}
+
+// A small network with a residual: the parameters' gradients are f32, and near those of f32.
+TEST_CASE("gradients have the type of their parameter") {
+  const Tensor x = normal<float>({8, 6}, 1);
+  const Tensor target = Tensor::from(std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 0, 1}, {8});
+  const auto train = [&](bool backward_inside, std::optional<DType> low) {
+    const Tensors leaves{normal<float>({6, 6}, 2), normal<float>({6}, 3), normal<float>({6}, 4),
+                         normal<float>({6}, 5)};
+    for (const Tensor& leaf : leaves) leaf.set_requires_grad();
+    Tensor loss;
+    {
+      const Autocast guard(low.value_or(DType::bf16), low.has_value());
+      Tensor y = x + gelu(linear(x, leaves[0], leaves[1]));
+      y = layer_norm(y, {6}, leaves[2], leaves[3]);
+      y = linear(y, leaves[0], leaves[1]) + y;
+      loss = cross_entropy(y, target);
+      if (backward_inside) loss.backward();
+    }
+    if (!backward_inside) loss.backward();
+    Tensors result{loss.detach()};
+    for (const Tensor& leaf : leaves) result.push_back(leaf.grad());
+    return result;
+  };
+  const Tensors reference = train(false, std::nullopt);
+  for (const DType low : both) {
+    const Tensors outside = train(false, low), inside = train(true, low);
+    for (std::size_t i = 0; i < reference.size(); ++i) {
+      CAPTURE(i);
+      CHECK(concat(outside[i].dtype()) == "f32");
+      CHECK(distance(outside[i], inside[i]) == 0);
+      CHECK(distance(outside[i], reference[i]) < (low == DType::f16 ? 0x1p-8 : 0x1p-5));
+      CHECK(distance(outside[i], reference[i]) > 0);
+    }
+  }
+}
+
+TEST_CASE("the guard nests, ends with its block, and is its thread's own") {
+  CHECK(!context().autocast);
+  {
+    const Autocast outer(DType::f16);
+    {
+      const Autocast inner;
+      CHECK(context().autocast == DType::bf16);
+      const Autocast off(DType::bf16, false);
+      CHECK(matmul(ones({2, 2}), ones({2, 2})).dtype() == DType::f32);
+    }
+    CHECK(context().autocast == DType::f16);
+    bool fresh = true, inherited = false;
+    std::thread([&] { fresh = context().autocast.has_value(); }).join();
+    std::thread(with_context([&] { inherited = context().autocast == DType::f16; })).join();
+    CHECK(!fresh);
+    CHECK(inherited);
+  }
+  CHECK(!context().autocast);
+  CHECK(error_of([] { Autocast wrong(DType::f64); }) == "Autocast: expected f16 or bf16, got f64");
+}
+
+}  // namespace
