@@ -5,7 +5,9 @@
 //
 // Each rank trains on its own shard with DistributedDataParallel and evaluates its own part of the
 // test set; rank 0 reports. A checkpoint (--save) is written after each epoch, and --resume goes on
-// from it.
+// from it. With --precision bf16 or f16 the parameters stay f32 and the model computes in that
+// type.
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/atomic_file.h>
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/intra_op.h>
@@ -16,6 +18,7 @@
 #include <peal/data/synthetic_digits.h>
 #include <peal/launch/job.h>
 #include <peal/launch/progress_bar.h>
+#include <peal/nn/amp/grad_scaler.h>
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/optim/adam.h>
@@ -44,7 +47,7 @@ double seconds_since(Clock::time_point start) {
 }
 
 struct Options {
-  std::string data = "fashion", device = "cpu", save, resume, json, trace;
+  std::string data = "fashion", device = "cpu", precision = "f32", save, resume, json, trace;
   int epochs = 1;
   std::int64_t batch_size = 32, train_samples = 0;
   double lr = 1e-3;
@@ -80,6 +83,8 @@ class Training {
     ddp_ = std::make_unique<nn::DistributedDataParallel>(net_, job.group_ref());
     optimizer_ =
         std::make_unique<nn::AdamW>(ddp_->parameters(), nn::AdamWOptions{.lr = options.lr});
+    scaler_ = std::make_unique<nn::GradScaler>(
+        nn::GradScalerOptions{.enabled = options.precision == "f16"}, job.group_ref());
     // Ranks drop out different units: a stream of its own for each.
     manual_seed(options.seed * 1000003 + static_cast<std::uint64_t>(job.rank()) + 1);
     if (!options.resume.empty()) resume();
@@ -126,9 +131,13 @@ class Training {
     std::int64_t step = 0;
     for (const data::Batch& batch : loader) {
       optimizer_->zero_grad();
-      const Tensor loss = nll_loss((*ddp_)(batch.x.to(device_)), batch.y.to(device_));
-      loss.backward();
-      optimizer_->step();
+      const Tensor loss = [&] {
+        const Autocast guard = autocast();
+        return nll_loss((*ddp_)(batch.x.to(device_)), batch.y.to(device_));
+      }();
+      scaler_->scale(loss).backward();
+      scaler_->step(*optimizer_);
+      scaler_->update();
       loss_sum += loss.item<double>();
       ++step;
       if (++steps_ == 1 && job_.is_main()) {
@@ -150,9 +159,15 @@ class Training {
     return result;
   }
 
+  Autocast autocast() const {
+    return Autocast(options_.precision == "f16" ? DType::f16 : DType::bf16,
+                    options_.precision != "f32");
+  }
+
   // Every test image once: ranks take turns, and the counts are summed.
   double evaluate() {
-    NoGrad guard;
+    const NoGrad guard;
+    const Autocast precision = autocast();
     ddp_->eval();
     const auto sampler = std::make_shared<data::DistributedSampler>(
         test_->size(), job_.world(), job_.rank(),
@@ -183,13 +198,17 @@ class Training {
     return {{"data", options_.data},
             {"seed", std::to_string(options_.seed)},
             {"world", std::to_string(job_.world())},
-            {"batch_size", std::to_string(options_.batch_size)}};
+            {"batch_size", std::to_string(options_.batch_size)},
+            {"precision", options_.precision}};
   }
 
   void save(int next_epoch) {
     if (job_.is_main()) {
       Metadata metadata = settings();
       metadata["epoch"] = std::to_string(next_epoch);
+      for (const auto& [name, value] : scaler_->state_dict()) {
+        metadata[name] = fmt::format("{}", value.item<double>());
+      }
       nn::save_checkpoint(options_.save, *ddp_, *optimizer_, metadata);
     }
     job_.group().barrier().wait();
@@ -216,6 +235,9 @@ class Training {
     PEAL_CHECK(first_epoch_ < options_.epochs, options_.resume, ": its run has ", first_epoch_,
                " epochs behind it; ask for more with --epochs (now ", options_.epochs,
                ", counted from the start)");
+    scaler_->load_state_dict(
+        {{"scale", Tensor::scalar(std::stod(saved("scale")))},
+         {"growth_tracker", Tensor::scalar(std::int64_t{std::stoll(saved("growth_tracker"))})}});
     context().generator.offset = checkpoint.generator.offset;
     optimizer_->set_lr(options_.lr);
     if (job_.is_main()) log_info("going on after epoch ", first_epoch_, " of ", options_.resume);
@@ -226,6 +248,7 @@ class Training {
     out["world"] = job_.world();
     out["batch_size"] = options_.batch_size;
     out["seed"] = options_.seed;
+    out["precision"] = options_.precision;
     out["data"] = options_.data;
     for (const Epoch& epoch : epochs_) {
       out["epochs"].push_back({{"loss", epoch.loss},
@@ -243,6 +266,7 @@ class Training {
   Options options_;
   Device device_;
   data::DatasetRef train_, test_;
+  std::unique_ptr<nn::GradScaler> scaler_;
   nn::BasicNet net_ = seeded_net(options_.seed);
   std::unique_ptr<nn::DistributedDataParallel> ddp_;
   std::unique_ptr<nn::AdamW> optimizer_;
@@ -269,6 +293,9 @@ int main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--device", options.device, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--precision", options.precision, "what the model computes in: f32, bf16 or f16")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}))
+      ->capture_default_str();
   app.add_option("--save", options.save, "checkpoint to write after each epoch (safetensors)");
   app.add_option("--resume", options.resume, "checkpoint to go on from")->check(CLI::ExistingFile);
   app.add_option("--seed", options.seed, "of parameters, order and dropout")->capture_default_str();

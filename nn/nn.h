@@ -2,6 +2,7 @@
 // All of nn/ that a training program on one rank needs.
 #pragma once
 
+#include <peal/nn/amp/grad_scaler.h>
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/functional.h>
 #include <peal/nn/layers/layers.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/nn/optim/clip_grad.h>
@@ -27,7 +28,8 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
   const NoGrad guard;
   const std::vector<Tensor> grads = gradients(parameters);
   double total = 0;
-  for (const Tensor& grad : grads) {
+  for (const Tensor& each : grads) {
+    const Tensor grad = cast(each, computed_in(each.dtype()));  // squares are past f16's range soon
     if (std::isinf(norm_type)) {
       const double largest = max(abs(grad)).item<double>();
       if (!(largest <= total)) total = largest;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/ops/choose.h>
 #include <peal/nn/optim/optimizer.h>
 
 #include <limits>
@@ -6,6 +7,15 @@
 #include <unordered_set>
 
 namespace peal::nn {
+namespace {
+
+Tensor fresh_master(const Tensor& master, const Tensor& parameter) {
+  const Tensor wide = cast(parameter, DType::f32);
+  if (!master.defined()) return wide;
+  return where(eq(cast(master, parameter.dtype()), parameter), master, wide);
+}
+
+}  // namespace
 
 void check_setting(std::string_view what, double value, double low, double high) {
   PEAL_CHECK(value >= low && value < high, what, ": expected a value from ", low, " to below ",
@@ -41,10 +51,16 @@ void Optimizer::step() {
     if (state.step++ == 0) {
       for (std::size_t k = 0; k < state_names_.size(); ++k) {
         state.tensors.push_back(
-            Tensor::zeros(parameter.shape(), parameter.dtype(), parameter.device()));
+            Tensor::zeros(parameter.shape(), computed_in(parameter.dtype()), parameter.device()));
       }
     }
-    update(parameter, grad, state);
+    if (is_low_precision(parameter.dtype())) {
+      state.master = fresh_master(state.master, parameter);
+      update(state.master, cast(grad, DType::f32), state);
+      parameter.copy_(cast(state.master, parameter.dtype()));
+    } else {
+      update(parameter, grad, state);
+    }
   }
 }
 
@@ -66,6 +82,7 @@ NamedTensors Optimizer::state_dict() const {
     for (std::size_t k = 0; k < state_names_.size(); ++k) {
       result.emplace_back(concat(i, ".", state_names_[k]), state.tensors[k]);
     }
+    if (state.master.defined()) result.emplace_back(concat(i, ".master"), state.master);
   }
   return result;
 }
@@ -95,11 +112,13 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     const Tensor step = take(concat(i, ".step"), {}, DType::i64);
     if (step) states[i].step = step.item<std::int64_t>();
     if (step && states[i].step < 1) faults.push_back(concat("wrong: ", i, ".step: below 1"));
-    for (const std::string_view name : state_names_) {
+    const auto take_copy = [&](std::string_view name) {
       const Tensor tensor =
-          take(concat(i, ".", name), parameters_[i].shape(), parameters_[i].dtype());
-      if (tensor) states[i].tensors.push_back(tensor.to(parameters_[i].device()).clone());
-    }
+          take(concat(i, ".", name), parameters_[i].shape(), computed_in(parameters_[i].dtype()));
+      return tensor ? tensor.to(parameters_[i].device()).clone() : tensor;
+    };
+    for (const std::string_view name : state_names_) states[i].tensors.push_back(take_copy(name));
+    if (is_low_precision(parameters_[i].dtype())) states[i].master = take_copy("master");
   }
   for (const auto& [key, tensor] : given) {
     faults.push_back(concat("unexpected: ", key, " ", tensor.dtype(), " ", tensor.shape()));

@@ -3,6 +3,12 @@
 // order and makes one fused pass over each that has a gradient; one without a gradient is left as
 // it is, and so is its state. State is made at a parameter's first step.
 //
+// A parameter in f16 or bf16 would lose every update smaller than half the distance to its
+// neighbour. So its state is f32 and has a master, the parameter in f32 (Micikevicius et al.,
+// "Mixed precision training", ICLR 2018, section 3.1): the step is taken there, and the parameter
+// becomes the master rounded. An element of the master that no longer rounds to the parameter's is
+// stale, since somebody else wrote the parameter, and starts again from there.
+//
 // Thread safety: one thread at a time, the one that runs backward.
 #pragma once
 
@@ -29,8 +35,8 @@ class Optimizer {
   const std::vector<Tensor>& parameters() const { return parameters_; }
 
   // What a resumed run needs to go on bit for bit: "lr", and for the parameter number i that has
-  // had a step "i.step" and its tensors, "i.exp_avg" for example. They share storage with the
-  // optimizer. The other settings are the constructor's.
+  // had a step "i.step" and its tensors, "i.exp_avg" for example, and "i.master". They share
+  // storage with the optimizer. The other settings are the constructor's.
   NamedTensors state_dict() const;
   // REQUIRES: made with the same parameters in the same order. Error that lists every key and shape
   // that does not fit; then nothing has changed.
@@ -40,14 +46,15 @@ class Optimizer {
   struct State {
     std::int64_t step = 0;
     std::vector<Tensor> tensors;  // as many as state_names, once there was a step
+    Tensor master;                // f32, of a parameter in low precision
   };
 
   // Error for no parameters, one that comes twice, one that is not a leaf.
   Optimizer(std::string_view name, std::vector<Tensor> parameters, double lr,
             std::vector<std::string_view> state_names);
 
-  // One pass over one parameter. `state.step` counts this step, from 1; the tensors are zero at
-  // the first.
+  // One pass over one parameter, or its master: f32 or f64. `state.step` counts this step, from 1;
+  // the tensors are zero at the first.
   virtual void update(const Tensor& parameter, const Tensor& grad, const State& state) = 0;
 
  private:

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/reduce.h>
+#include <peal/nn/amp/grad_scaler.h>
+
+#include <cmath>
+#include <limits>
+
+namespace peal::nn {
+
+GradScaler::GradScaler(const GradScalerOptions& options, std::shared_ptr<comm::ProcessGroup> group)
+    : options_(options), group_(std::move(group)), scale_(options.init_scale) {
+  constexpr double unbounded = std::numeric_limits<double>::infinity();
+  constexpr double least = std::numeric_limits<double>::min();
+  check_setting("GradScaler: init_scale", options.init_scale, least, unbounded);
+  check_setting("GradScaler: growth_factor", options.growth_factor, std::nextafter(1.0, 2.0),
+                unbounded);
+  check_setting("GradScaler: backoff_factor", options.backoff_factor, least, 1);
+  PEAL_CHECK(options.growth_interval >= 1, "GradScaler: growth_interval: expected at least 1, got ",
+             options.growth_interval);
+}
+
+Tensor GradScaler::scale(const Tensor& loss) const {
+  if (!options_.enabled) return loss;
+  return mul(cast(loss, computed_in(loss.dtype())), scale_);
+}
+
+void GradScaler::unscale_(Optimizer& optimizer) {
+  if (!options_.enabled) return;
+  const auto found = found_.find(&optimizer);
+  PEAL_CHECK(found == found_.end(), "GradScaler: ",
+             found != found_.end() && found->second.stepped ? "unscale_ after step"
+                                                            : "unscale_ a second time",
+             " for one optimizer since the last update");
+  const NoGrad guard;
+  std::vector<Tensor> grads;
+  for (const Tensor& parameter : optimizer.parameters()) {
+    const Tensor grad = parameter.grad();
+    if (!grad.defined() || grad.numel() == 0) continue;
+    grads.push_back(grad);
+    PEAL_CHECK(grad.dtype() != DType::f16, "GradScaler: unscale_ of an f16 gradient of shape ",
+               grad.shape(), "; keep parameters in f32 and compute in f16 with Autocast");
+  }
+  bool infinite = false;
+  for (const Tensor& grad : grads) {
+    mul_(grad, 1 / scale_);
+    // The mean of finite numbers is finite.
+    infinite = infinite || !std::isfinite(mean(grad).item<double>());
+  }
+  if (group_) {
+    const Tensor any = Tensor::scalar(infinite ? 1.0f : 0.0f, Device{});
+    group_->all_reduce(any, comm::ReduceOp::max, "GradScaler: found_inf").wait();
+    infinite = any.item<float>() > 0;
+  }
+  found_[&optimizer] = {infinite, false};
+}
+
+bool GradScaler::step(Optimizer& optimizer) {
+  if (!options_.enabled) {
+    optimizer.step();
+    return true;
+  }
+  if (!found_.contains(&optimizer)) unscale_(optimizer);
+  Found& found = found_[&optimizer];
+  PEAL_CHECK(!found.stepped,
+             "GradScaler: step a second time for one optimizer since the last update");
+  found.stepped = true;
+  if (!found.infinite) optimizer.step();
+  return !found.infinite;
+}
+
+void GradScaler::update() {
+  if (!options_.enabled) return;
+  PEAL_CHECK(!found_.empty(), "GradScaler: update without a step or unscale_ before it");
+  bool infinite = false;
+  for (const auto& [optimizer, found] : found_) infinite = infinite || found.infinite;
+  found_.clear();
+  if (infinite) {
+    scale_ *= options_.backoff_factor;
+    good_steps_ = 0;
+  } else if (++good_steps_ == options_.growth_interval) {
+    // Not past what an f32 loss can be multiplied by.
+    const double grown = scale_ * options_.growth_factor;
+    if (grown <= std::numeric_limits<float>::max()) scale_ = grown;
+    good_steps_ = 0;
+  }
+}
+
+NamedTensors GradScaler::state_dict() const {
+  return {{"scale", Tensor::scalar(scale_, Device{})},
+          {"growth_tracker", Tensor::scalar(good_steps_, Device{})}};
+}
+
+void GradScaler::load_state_dict(const NamedTensors& state) {
+  double scale = 0;
+  std::int64_t good_steps = -1;
+  for (const auto& [name, value] : state) {
+    if (name == "scale") {
+      scale = value.item<double>();
+    } else if (name == "growth_tracker") {
+      good_steps = value.item<std::int64_t>();
+    } else {
+      fail(concat("GradScaler: load_state_dict: unexpected: ", name));
+    }
+  }
+  PEAL_CHECK(scale > 0 && good_steps >= 0,
+             "GradScaler: load_state_dict: expected a scale above 0 and a growth_tracker of at "
+             "least 0");
+  scale_ = scale;
+  good_steps_ = good_steps;
+}
+
+}  // namespace peal::nn
