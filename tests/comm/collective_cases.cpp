@@ -87,8 +87,8 @@ class Checker {
   explicit Checker(ProcessGroup& group)
       : group_(group), world_(group.world()), rank_(group.rank()) {}
 
-  std::int64_t run(const std::vector<std::int64_t>& counts, std::span<const DType> types,
-                   std::span<const ReduceOp> reductions) {
+  Tally run(const std::vector<std::int64_t>& counts, std::span<const DType> types,
+            std::span<const ReduceOp> reductions) {
     for (const std::int64_t count : counts) {
       for (const DType dtype : types) {
         for (const ReduceOp op : reductions) {
@@ -107,21 +107,23 @@ class Checker {
     }
     ragged();
     many_in_flight();
-    premultiplied();
+    for (const DType dtype : types) {
+      if (dtype != DType::boolean) premultiplied(dtype);
+    }
     subgroups();
     if (world_ > 1) messages();
     from_any_source(group_);
     batched(group_);
     for (const ReduceOp op : reductions) coalesced(group_, types, op);
     objects();
-    for (int i = 0; i < 3; ++i) group_.barrier().wait();
-    return compared_;
+    for (int i = 0; i < 3; ++i, ++tally_.cases) group_.barrier().wait();
+    return tally_;
   }
 
  private:
   void same(const Tensor& got, std::int64_t i, double want, std::string_view what, DType dtype,
             ReduceOp op) {
-    ++compared_;
+    ++tally_.compared;
     const double tolerance = op == ReduceOp::avg && is_floating(dtype) ? std::abs(want) * 0.008 : 0;
     PEAL_CHECK(std::abs(element(got, i) - want) <= tolerance, what, " ", dtype, " ", name(op),
                " of ", got.numel(), " on rank ", rank_, " of ", world_, ": element ", i,
@@ -129,6 +131,7 @@ class Checker {
   }
 
   void all_reduce(std::int64_t count, DType dtype, ReduceOp op) {
+    tally_.cases += 2;
     const Tensor in = filled(count, dtype, [&](std::int64_t i) { return value(rank_, i, dtype); });
     const Tensor out = Tensor::zeros({count}, dtype), in_place = in.clone();
     const Work first = group_.all_reduce(out, in, op);
@@ -144,6 +147,7 @@ class Checker {
   }
 
   void reduce_scatter(std::int64_t count, DType dtype, ReduceOp op) {
+    tally_.cases += 2;
     const Tensor in =
         filled(count * world_, dtype, [&](std::int64_t i) { return value(rank_, i, dtype); });
     const Tensor out = Tensor::zeros({count}, dtype), both = in.clone();
@@ -158,6 +162,7 @@ class Checker {
   }
 
   void broadcast(std::int64_t count, DType dtype, int root) {
+    tally_.cases += 1;
     const Tensor data =
         filled(count, dtype, [&](std::int64_t i) { return value(rank_, i, dtype); });
     group_.broadcast(data, root).wait();
@@ -167,6 +172,7 @@ class Checker {
   }
 
   void all_gather(std::int64_t count, DType dtype) {
+    tally_.cases += 2;
     const Tensor in = filled(count, dtype, [&](std::int64_t i) { return value(rank_, i, dtype); });
     const Tensor out = Tensor::zeros({count * world_}, dtype),
                  both = Tensor::zeros({count * world_}, dtype);
@@ -182,6 +188,7 @@ class Checker {
   }
 
   void reduce(std::int64_t count, DType dtype, ReduceOp op, int root) {
+    tally_.cases += 1;
     const Tensor data =
         filled(count, dtype, [&](std::int64_t i) { return value(rank_, i, dtype); });
     group_.reduce(data, root, op).wait();
@@ -195,6 +202,7 @@ class Checker {
   }
 
   void gather_and_scatter(std::int64_t count, DType dtype, int root) {
+    tally_.cases += 2;
     const Tensor mine =
         filled(count, dtype, [&](std::int64_t i) { return value(rank_, i, dtype); });
     const Tensor all = Tensor::zeros({rank_ == root ? count * world_ : 0}, dtype),
@@ -211,6 +219,7 @@ class Checker {
   }
 
   void all_to_all(std::int64_t count, DType dtype) {
+    tally_.cases += 1;
     // What rank s has for rank d: value(s, d * count + i).
     const Tensor in =
         filled(count * world_, dtype, [&](std::int64_t i) { return value(rank_, i, dtype); });
@@ -225,6 +234,7 @@ class Checker {
   // Round the ring, with tags waited for in another order than sent, and a message pending across a
   // collective.
   void messages() {
+    tally_.cases += 5;
     const int next = (rank_ + 1) % world_, previous = (rank_ + world_ - 1) % world_;
     const auto at = [](int rank, int tag) {
       return [=](std::int64_t i) { return value(rank, i + tag, DType::f32); };
@@ -253,6 +263,7 @@ class Checker {
 
   // Rank 0 takes what comes: each sender's messages in its own order, and none lost.
   void from_any_source(ProcessGroup& group) {
+    tally_.cases += 1;
     constexpr int each = 4, tag = 3, turns = 4;
     const int world = group.world();
     const auto text = [](int rank, int k) { return std::int64_t{rank * 100 + k}; };
@@ -295,6 +306,7 @@ class Checker {
 
   // To everyone and from everyone, of sizes that grow with the sender, as one Work.
   void batched(ProcessGroup& group) {
+    tally_.cases += 1;
     const int world = group.world(), rank = group.rank();
     std::vector<P2POp> ops;
     std::vector<std::pair<int, Tensor>> received;
@@ -324,6 +336,7 @@ class Checker {
 
   // All types in one list, three tensors of each, one of them empty.
   void coalesced(ProcessGroup& group, std::span<const DType> types, ReduceOp op) {
+    tally_.cases += 3;
     const std::int64_t sizes[] = {5, 0, 130};
     std::vector<Tensor> reduced, parts, wholes, gathered, scattered;
     const auto views = [](const std::vector<Tensor>& list) {
@@ -371,7 +384,8 @@ class Checker {
       return text;
     };
     for (int root = 0; root < world_; ++root) {
-      ++compared_;
+      ++tally_.cases;
+      ++tally_.compared;
       PEAL_CHECK(group_.broadcast_object(bytes(rank_), root) == bytes(root),
                  "broadcast_object: not what rank ", root, " has, on rank ", rank_);
     }
@@ -379,6 +393,7 @@ class Checker {
 
   // Odd and even ranks apart, each group in reverse order; and a listed one inside of it.
   void subgroups() {
+    tally_.cases += 1;
     const auto half = group_.split(rank_ % 2, -rank_);
     const int members = (world_ + 1 - rank_ % 2) / 2;
     PEAL_CHECK(half->world() == members && half->rank() == members - 1 - rank_ / 2, "split: rank ",
@@ -398,6 +413,7 @@ class Checker {
 
   // Blocks of different sizes, one of them empty; texts of different lengths.
   void ragged() {
+    tally_.cases += 3;
     std::vector<std::int64_t> counts;
     std::int64_t total = 0, before = 0;
     for (int r = 0; r < world_; ++r) {
@@ -420,7 +436,7 @@ class Checker {
     }
     const auto texts = group_.exchange(std::string(static_cast<std::size_t>(rank_ * 3), 'a'));
     for (int r = 0; r < world_; ++r) {
-      ++compared_;
+      ++tally_.compared;
       PEAL_CHECK(
           texts[static_cast<std::size_t>(r)] == std::string(static_cast<std::size_t>(r * 3), 'a'),
           "exchange: rank ", r, "'s text is wrong on rank ", rank_);
@@ -429,6 +445,7 @@ class Checker {
 
   // Waited for in reverse: operations must not mix, and continuations run in order of issue.
   void many_in_flight() {
+    tally_.cases += 20;
     std::vector<Tensor> data;
     std::vector<Work> works;
     std::vector<int> order;
@@ -450,29 +467,29 @@ class Checker {
     }
   }
 
-  void premultiplied() {
-    const Tensor data =
-        filled(33, DType::f32, [&](std::int64_t i) { return value(rank_, i, DType::f32); });
+  void premultiplied(DType dtype) {
+    const Tensor data = filled(33, dtype, [&](std::int64_t i) { return value(rank_, i, dtype); });
     group_.all_reduce_premultiplied(data, 4).wait();
+    ++tally_.cases;
     for (std::int64_t i = 0; i < 33; ++i) {
-      same(data, i, 4 * expected(world_, i, DType::f32, ReduceOp::sum), "premul_sum", DType::f32,
-           ReduceOp::sum);
+      same(data, i, 4 * expected(world_, i, dtype, ReduceOp::sum), "premul_sum", dtype,
+           ReduceOp::premul_sum);
     }
   }
 
   ProcessGroup& group_;
   int world_, rank_;
-  std::int64_t compared_ = 0;
+  Tally tally_;
 };
 
 }  // namespace
 
-std::int64_t check_collectives(ProcessGroup& group) {
+Tally check_collectives(ProcessGroup& group) {
   return Checker(group).run({0, 1, group.world() - 1, group.world(), group.world() + 1, 97, 5000},
                             dtypes, ops);
 }
 
-std::int64_t check_algorithms(ProcessGroup& group) {
+Tally check_algorithms(ProcessGroup& group) {
   constexpr DType i32[] = {DType::i32};
   constexpr ReduceOp sum[] = {ReduceOp::sum};
   return Checker(group).run({0, 1, group.world() + 1, 97, 5000}, i32, sum);

@@ -8,10 +8,15 @@
 
 namespace peal::comm::testing {
 
-// Returns how many results were compared; throws Error that names the case where one is wrong.
-std::int64_t check_collectives(ProcessGroup& group);
+struct Tally {
+  std::int64_t cases = 0;     // calls with arguments of their own; equal on all ranks
+  std::int64_t compared = 0;  // elements, on this rank
+};
+
+// Throws Error that names the case where a result is wrong.
+Tally check_collectives(ProcessGroup& group);
 
 // The same for one type and a few sizes: for going through the algorithms.
-std::int64_t check_algorithms(ProcessGroup& group);
+Tally check_algorithms(ProcessGroup& group);
 
 }  // namespace peal::comm::testing

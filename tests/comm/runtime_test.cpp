@@ -2,6 +2,7 @@
 // The process group over threads: results, algorithms by name, and every way to go wrong.
 #include <peal/comm/algorithms/table.h>
 #include <peal/comm/threads_world.h>
+#include <peal/comm/transport/mpi/native.h>
 
 #include <atomic>
 #include <chrono>
@@ -37,9 +38,15 @@ bool contains(const std::string& text, const std::string& part) {
 
 TEST_CASE("every operation, type and reduction is exact at 1 to 5 ranks") {
   for (int world = 1; world <= 5; ++world) {
-    std::atomic<std::int64_t> compared{0};
-    run_ranks(world, [&](ProcessGroup& group) { compared += testing::check_collectives(group); });
-    MESSAGE("world " << world << ": " << compared.load() << " elements compared");
+    std::atomic<std::int64_t> compared{0}, cases{0};
+    run_ranks(world, [&](ProcessGroup& group) {
+      const testing::Tally tally = testing::check_collectives(group);
+      compared += tally.compared;
+      if (group.rank() == 0) cases = tally.cases;
+    });
+    MESSAGE("threads, world " << world << ": " << cases.load() << " cases, " << compared.load()
+                              << " elements compared, none wrong");
+    CHECK(cases > 2000);
     CHECK(compared > 100000);
   }
 }
@@ -317,6 +324,15 @@ TEST_CASE("a batch or a list with a fault in it sends nothing, and says which") 
   CAPTURE(message);
   CHECK(contains(message, "sum of 7 f32 in 2 pieces"));
   CHECK(contains(message, "same order"));
+}
+
+TEST_CASE("MPI's own collectives count in ints: past them a schedule runs") {
+  const std::int64_t most[] = {mpi_native_limit}, more[] = {mpi_native_limit, 1};
+  const auto serves = [](std::span<const std::int64_t> counts) {
+    return mpi_has_native({Collective::all_gather, DType::u8, ReduceOp::sum, 0, counts, {}, {}});
+  };
+  CHECK(serves(most));
+  CHECK(!serves(more));
 }
 
 TEST_CASE("min and max let NaN through and order zeros") {

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
 #include <vector>
 
@@ -129,8 +130,13 @@ TEST_CASE("the closed forms of the table: met where blocks are equal, not passed
   for (const Entry& entry : testing::all_algorithms()) {
     for (int p = 1; p <= 33; ++p) {
       if (!entry.supports(p)) continue;
-      for (const std::int64_t n : {0, 1, p - 1, p, p + 1, 97, 6 * p}) {
+      constexpr std::int64_t many = (std::int64_t{1} << 33) + 5;  // past every 32-bit count
+      for (const std::int64_t n :
+           std::initializer_list<std::int64_t>{0, 1, p - 1, p, p + 1, 97, 6 * p, many}) {
+        if (n == many && p > 9) continue;
         std::vector<World> worlds = testing::worlds_for(entry, p, n);
+        const bool pipelined = std::ranges::any_of(worlds, [](auto& w) { return w.chunk != 0; });
+        if (n == many && pipelined) continue;  // a round for each of very many chunks
         if (testing::has_root(entry.what)) {
           std::erase_if(worlds, [&](const World& w) { return w.root % 3 != p % 3; });
         }

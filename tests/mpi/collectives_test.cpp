@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same cases as over threads, over MPI.
+#include <peal/comm/transport/mpi/group.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -8,12 +13,45 @@
 
 using namespace peal;
 
+namespace {
+
+// Prints what was compared, on all ranks together.
+void check_all(comm::ProcessGroup& group, std::string_view how) {
+  const comm::testing::Tally tally = comm::testing::check_collectives(group);
+  const Tensor compared = Tensor::scalar(tally.compared);
+  group.all_reduce(compared).wait();
+  if (group.rank() == 0) {
+    MESSAGE(group.transport() << how << ", world " << group.world() << ": " << tally.cases
+                              << " cases, " << compared.item<std::int64_t>()
+                              << " elements compared, none wrong");
+  }
+  CHECK(tally.cases > 2000);
+  CHECK(tally.compared > 100000);
+}
+
+}  // namespace
+
 TEST_CASE("every operation, type and reduction is exact") {
   comm::ProcessGroup& group = testing::job().group();
-  const std::int64_t compared = comm::testing::check_collectives(group);
-  CHECK(compared > 100000);
-  if (group.rank() == 0)
-    MESSAGE(group.transport() << ", world " << group.world() << ": " << compared << " compared");
+  const auto options = comm::ProcessGroup::Options::from_environment();
+  check_all(group, options.algorithms.find("native") != std::string::npos ? " native" : "");
+}
+
+TEST_CASE("messages that go in pieces, as those past 1 GiB do, are exact") {
+  const auto group = comm::mpi_group(MPI_COMM_WORLD, {}, 1000);
+  check_all(*group, " in pieces of 1000 B");
+  if (group->world() < 2) return;
+  // The last piece is whole, or one byte; and a collective waits behind none of them.
+  for (const std::int64_t count : {0, 1, 999, 1000, 1001, 2000, 2001}) {
+    if (group->rank() > 1) break;
+    std::vector<std::uint8_t> bytes;
+    for (std::int64_t i = 0; i < count; ++i) bytes.push_back(static_cast<std::uint8_t>(i * 7));
+    const Tensor data =
+        group->rank() == 0 ? Tensor::from(bytes, {count}) : Tensor::zeros({count}, DType::u8);
+    (group->rank() == 0 ? group->send(data, 1) : group->recv(data, 0)).wait();
+    CHECK(data.to_vector<std::uint8_t>() == bytes);
+  }
+  group->barrier().wait();
 }
 
 TEST_CASE("a large message keeps its place") {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/log.h>
 #include <peal/comm/transport/mpi/group.h>
-#include <peal/comm/transport/mpi/mpi.h>
 #include <peal/comm/transport/mpi/mpi_store.h>
 
 #include <unistd.h>
@@ -26,12 +25,12 @@ std::shared_ptr<Engine> engine_of_this_process(bool crowded) {
 
 }  // namespace
 
-std::shared_ptr<ProcessGroup> mpi_group(MPI_Comm communicator,
-                                        const ProcessGroup::Options& options) {
+std::shared_ptr<ProcessGroup> mpi_group(MPI_Comm communicator, const ProcessGroup::Options& options,
+                                        std::size_t piece) {
   int initialized = 0;
   MPI_Initialized(&initialized);
   PEAL_CHECK(initialized, "mpi_group: call MPI_Init first, or use peal::launch");
-  auto transport = MpiTransport::duplicate(communicator);
+  auto transport = MpiTransport::duplicate(communicator, piece);
   const int rank = transport->rank(), world = transport->world();
 
   MPI_Comm node;

@@ -11,8 +11,6 @@
 namespace peal::comm {
 namespace {
 
-constexpr std::size_t piece = std::size_t{1} << 30;
-
 void check_mpi(int code, std::string_view what) {
   if (code == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING];
@@ -68,8 +66,8 @@ MPI_Op native_op(ReduceOp op) {
 
 }  // namespace
 
-MpiTransport::MpiTransport(MPI_Comm communicator)
-    : communicator_(communicator), owner_(std::this_thread::get_id()) {
+MpiTransport::MpiTransport(MPI_Comm communicator, std::size_t piece)
+    : communicator_(communicator), piece_(piece), owner_(std::this_thread::get_id()) {
   check_mpi(MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check_mpi(MPI_Comm_rank(communicator_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(communicator_, &world_), "MPI_Comm_size");
@@ -82,10 +80,10 @@ MpiTransport::MpiTransport(MPI_Comm communicator)
   any_thread_ = level >= MPI_THREAD_SERIALIZED;
 }
 
-std::unique_ptr<MpiTransport> MpiTransport::duplicate(MPI_Comm communicator) {
+std::unique_ptr<MpiTransport> MpiTransport::duplicate(MPI_Comm communicator, std::size_t piece) {
   MPI_Comm copy = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(communicator, &copy), "MPI_Comm_dup");
-  return std::make_unique<MpiTransport>(copy);
+  return std::make_unique<MpiTransport>(copy, piece);
 }
 
 std::unique_ptr<Transport> MpiTransport::subset(const std::vector<int>& ranks, std::uint64_t id) {
@@ -99,7 +97,7 @@ std::unique_ptr<Transport> MpiTransport::subset(const std::vector<int>& ranks, s
             "MPI_Comm_create_group");
   MPI_Group_free(&some);
   MPI_Group_free(&all);
-  return std::make_unique<MpiTransport>(communicator);
+  return std::make_unique<MpiTransport>(communicator, piece_);
 }
 
 MpiTransport::~MpiTransport() {
@@ -149,13 +147,13 @@ Ticket MpiTransport::post(Channel channel, std::span<const Message> round) {
   Posted& posted = at(ticket);
   for (const Message& message : round) {
     // Its second piece could come from another rank than its first.
-    PEAL_CHECK(message.peer != any_source || message.bytes <= piece,
-               "a receive from any source takes at most ", piece, " bytes over MPI, got ",
+    PEAL_CHECK(message.peer != any_source || message.bytes <= piece_,
+               "a receive from any source takes at most ", piece_, " bytes over MPI, got ",
                message.bytes, "; name the sender");
     const int peer = message.peer == any_source ? MPI_ANY_SOURCE : message.peer;
     std::size_t begun = 0;
     do {  // an empty message is a message
-      const std::size_t bytes = std::min(piece, message.bytes - begun);
+      const std::size_t bytes = std::min(piece_, message.bytes - begun);
       const int count = static_cast<int>(bytes);
       MPI_Request request = MPI_REQUEST_NULL;
       if (message.direction == Direction::send) {

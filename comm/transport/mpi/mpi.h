@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The MPI transport: point-to-point messages and native collectives over a communicator of its own.
 //
-// The channel is the tag. Messages past 1 GiB go in pieces, since MPI counts are ints. MPI errors
+// The channel is the tag. Messages past 1 GiB go in pieces, since MPI counts are ints (tests have
+// smaller pieces). MPI errors
 // come back as Errors. Where MPI_Init_thread gave less than MPI_THREAD_SERIALIZED, only the thread
 // that made the transport may use it, and another is an Error. REQUIRES: MPI is initialised, and
 // not finalised before the transport is gone.
@@ -19,10 +20,12 @@ namespace peal::comm {
 
 class MpiTransport : public Transport {
  public:
-  // Owns the communicator, which nobody else uses.
-  explicit MpiTransport(MPI_Comm communicator);
+  static constexpr std::size_t largest_piece = std::size_t{1} << 30;  // bytes
+
+  // Owns the communicator, which nobody else uses. `piece` is equal on all ranks.
+  explicit MpiTransport(MPI_Comm communicator, std::size_t piece = largest_piece);
   // Over a duplicate of it: collective.
-  static std::unique_ptr<MpiTransport> duplicate(MPI_Comm communicator);
+  static std::unique_ptr<MpiTransport> duplicate(MPI_Comm communicator, std::size_t piece);
   ~MpiTransport() override;
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
@@ -56,6 +59,7 @@ class MpiTransport : public Transport {
   void give_back(Ticket ticket);
 
   MPI_Comm communicator_ = MPI_COMM_NULL;
+  std::size_t piece_;
   int rank_ = 0, world_ = 1, tag_limit_ = 32767;
   bool any_thread_ = false, abandoned_ = false;
   std::thread::id owner_;
