@@ -101,7 +101,9 @@ void add_attention(std::vector<OpCase>& all) {
     std::int64_t batch, queries, keys, heads, width;
   };
   for (const Case& c : {Case{1, 1, 1, 1, 1}, Case{2, 5, 5, 3, 4}, Case{1, 17, 17, 2, 3},
-                        Case{2, 3, 7, 2, 5}, Case{1, 7, 3, 1, 4}}) {
+                        Case{2, 3, 7, 2, 5}, Case{1, 7, 3, 1, 4},
+                        // more queries than a block of the kernel
+                        Case{1, 70, 70, 2, 3}, Case{1, 131, 67, 1, 2}, Case{1, 67, 131, 1, 2}}) {
     for (const bool causal : {false, true}) {
       const std::string heads =
           concat("unflatten(-1, (", c.heads, ", ", c.width, ")).transpose(1, 2)");

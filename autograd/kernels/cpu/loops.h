@@ -70,6 +70,9 @@ struct NormLoops {
   void (*combine)(T* out, const T* dy, const T* w, const T* x, double p, double q, double r,
                   std::int64_t n);
   double (*dot)(const T* a, const T* b, std::int64_t n);
+  // plain += dy and centred += dy (x - mean) inverse, element by element
+  void (*add_moments)(T* plain, T* centred, const T* dy, const T* x, T mean, T inverse,
+                      std::int64_t n);
 };
 
 // Of the current level.

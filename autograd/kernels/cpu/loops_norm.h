@@ -111,8 +111,18 @@ void combine(T* out, const T* dy, const T* w, const T* x, double p, double q, do
 }
 
 template <class T>
-constexpr NormLoops<T> norm_loops_here = {squares<T>,     moments<T>, normalise<T>,
-                                          scale_shift<T>, combine<T>, dot<T>};
+void add_moments(T* __restrict plain, T* __restrict centred, const T* __restrict dy,
+                 const T* __restrict x, T mean, T inverse, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    plain[i] += dy[i];
+    centred[i] += dy[i] * ((x[i] - mean) * inverse);
+  }
+}
+
+template <class T>
+constexpr NormLoops<T> norm_loops_here = {squares<T>, moments<T>, normalise<T>,  scale_shift<T>,
+                                          combine<T>, dot<T>,     add_moments<T>};
 
 }  // namespace
 }  // namespace peal::cpu::PEAL_LEVEL

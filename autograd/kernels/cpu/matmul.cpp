@@ -39,11 +39,17 @@ bool batched_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool tr
   };
   const std::int64_t cost = out.size(1) * out.size(2) * a.size(transpose_a ? 1 : 2) / 16 + 1;
   if (out.dtype() == DType::boolean) return false;
-  parallel_for(out.size(0), cost, [&](std::int64_t begin, std::int64_t end) {
+  const auto products = [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       matmul(matrix(out, i), matrix(a, i), matrix(b, i), transpose_a, transpose_b, {});
     }
-  });
+  };
+  // A batch that does not fill the team: one product after another, each by all threads.
+  if (out.size(0) < omp_get_max_threads()) {
+    products(0, out.size(0));
+  } else {
+    parallel_for(out.size(0), cost, products);
+  }
   return true;
 }
 

@@ -6,6 +6,7 @@
 #include <peal/autograd/kernels/dispatch.h>
 
 #include <cmath>
+#include <type_traits>
 
 namespace peal::cpu {
 namespace {
@@ -58,8 +59,11 @@ bool log_softmax(const Tensor& y, const Tensor& x) {
       T* out = to + row * rows.width;
       const T largest = real_loops<T>().max(in, rows.width);
       double total = 0;
-      for (std::int64_t i = 0; i < rows.width; ++i)
-        total += static_cast<double>(std::exp(in[i] - largest));
+      if constexpr (std::is_same_v<T, float>) {
+        total = math_loops().exp_shifted(out, in, largest, rows.width);
+      } else {
+        for (std::int64_t i = 0; i < rows.width; ++i) total += std::exp(in[i] - largest);
+      }
       // In two steps: the sum of a large maximum and a small logarithm would lose the latter.
       const T log_total = static_cast<T>(std::log(total));
       for (std::int64_t i = 0; i < rows.width; ++i) out[i] = (in[i] - largest) - log_total;
@@ -75,8 +79,13 @@ bool log_softmax_backward(const Tensor& dx, const Tensor& y, const Tensor& dy) {
     each_row(rows, [&](std::int64_t row) {
       const std::int64_t at = row * rows.width;
       const T total = static_cast<T>(real_loops<T>().sum(grad + at, rows.width));
-      for (std::int64_t i = at; i < at + rows.width; ++i)
-        to[i] = grad[i] - std::exp(saved[i]) * total;
+      T* out = to + at;
+      if constexpr (std::is_same_v<T, float>) {
+        math_loops().exp_shifted(out, saved + at, 0, rows.width);
+      } else {
+        for (std::int64_t i = 0; i < rows.width; ++i) out[i] = std::exp(saved[at + i]);
+      }
+      for (std::int64_t i = 0; i < rows.width; ++i) out[i] = grad[at + i] - out[i] * total;
     });
   });
 }
