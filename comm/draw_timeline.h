@@ -23,19 +23,42 @@ struct Activity {
   std::int64_t round = 0;  // of the rank
   std::int64_t bytes = 0;
   double begin = 0, moves = 0, end = 0;  // seconds on a clock that all ranks share
+  std::int64_t message = -1;             // a number that both its sides have; -1: none
+};
+
+// What the steps belong to: a collective of a rank, from its start to its end.
+struct OperationTime {
+  int rank = 0;
+  std::string text;
+  double begin = 0, end = 0;
 };
 
 struct Timeline {
   int world = 0;
-  std::vector<Activity> activities;  // of a rank and kind, in order of their begin
+  std::vector<Activity> activities;
+  std::vector<OperationTime> operations{};  // may overlap; for traces alone
+};
+
+// A timeline among others of the same ranks, such as "model" and "measured".
+struct NamedTimeline {
+  std::string name;
+  const Timeline* timeline;
 };
 
 // A complete SVG file. A lane for each rank, time from left to right: what it sends above, what it
-// receives below, arithmetic between; pale where it waits.
-std::string svg(const Timeline& timeline, std::string_view title);
+// receives below, arithmetic between; pale where it waits. Several timelines share one axis, and a
+// rank has a lane in each, one below the other.
+std::string svg(const std::vector<NamedTimeline>& timelines, std::string_view title);
+inline std::string svg(const Timeline& timeline, std::string_view title) {
+  return svg({{"", &timeline}}, title);
+}
 
 // JSON in the format of chrome://tracing and ui.perfetto.dev: a process for each rank, whose
-// threads are what it sends, receives and computes; an arrow for each message.
-std::string chrome_trace(const Timeline& timeline);
+// threads are what it sends, receives and computes, and its operations above them; an arrow for
+// each message. Of several timelines each has processes of its own.
+std::string chrome_trace(const std::vector<NamedTimeline>& timelines);
+inline std::string chrome_trace(const Timeline& timeline) {
+  return chrome_trace({{"", &timeline}});
+}
 
 }  // namespace peal::comm

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/comm/engine.h>
+#include <peal/comm/recorder.h>
 
 #include <sched.h>
 
@@ -47,6 +48,12 @@ void Engine::submit(const std::shared_ptr<Lane>& lane, const OperationRef& opera
   {
     std::lock_guard lock(mutex_);
     if (std::find(lanes_.begin(), lanes_.end(), lane) == lanes_.end()) lanes_.push_back(lane);
+    if (recorder_) {
+      Execution& run = operation->execution;
+      run.record(recorder_,
+                 recorder_->begin(lane->id(), run.call(), operation->channel, run.plan(),
+                                  operation->algorithm, operation->label, run.element()));
+    }
     lane->submit(operation, ready);
   }
   run(ready);

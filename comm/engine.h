@@ -32,6 +32,10 @@ class Engine {
   bool test(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
   // At once if it has retired, else when it does.
   void then(const OperationRef& operation, std::function<void()> f);
+  // Where operations that are submitted from now on leave their times; null: nowhere. Not
+  // while another thread submits.
+  void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
+  const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
   // Forgets the lane's operations.
   void remove(const std::shared_ptr<Lane>& lane);
 
@@ -40,6 +44,7 @@ class Engine {
 
   std::mutex mutex_;
   std::vector<std::shared_ptr<Lane>> lanes_;
+  std::shared_ptr<Recorder> recorder_;
   std::chrono::steady_clock::time_point next_look_{};
   bool crowded_;
 };

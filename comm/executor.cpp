@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/comm/executor.h>
+#include <peal/comm/recorder.h>
 #include <peal/comm/reduce/cpu/reduce.h>
 
 #include <algorithm>
@@ -38,6 +39,25 @@ NativeCall native_call(const Call& call) {
   return {call.what, wire_type(call), call.op, call.root, call.counts, nullptr, nullptr};
 }
 
+std::string describe(const Call& call, std::uint64_t sequence, std::string_view label) {
+  if (call.point_to_point()) {
+    const std::string peer = call.peer == any_source ? "any rank" : concat("rank ", call.peer);
+    return concat(call.verb, call.verb == "send" ? " to " : " from ", peer, " (",
+                  call.in.count + call.out.count, " ", call.dtype(), ", tag ", call.tag, ")");
+  }
+  std::string text = concat(name(call.what), " #", sequence);
+  if (call.what == Collective::barrier) return text;
+  std::int64_t count = 0;
+  for (const std::int64_t part : call.counts) count += part;
+  text += " (";
+  if (call.reduces()) text += concat(name(call.op), " of ");
+  text += concat(count, " ", call.dtype());
+  if (!call.gathered.empty()) text += concat(" in ", call.gathered.size(), " pieces");
+  if (call.root != 0) text += concat(", root ", call.root);
+  if (!label.empty()) text += concat("; ", label);
+  return text + ")";
+}
+
 Plan::Plan(Program made) : program(std::move(made)) {
   for (const Round& round : program.rounds) {
     std::int64_t sum = 0;
@@ -69,6 +89,11 @@ Execution::~Execution() {
   if (ticket_ && !transport_.cancel(*ticket_)) {
     quarantine({call_.in.storage, call_.out.storage, wide_in_, wide_out_, scratch_, arrivals_});
   }
+}
+
+void Execution::record(std::shared_ptr<Recorder> recorder, std::int32_t number) {
+  recorder_ = std::move(recorder);
+  number_ = number;
 }
 
 void Execution::prepare() {
@@ -107,6 +132,9 @@ std::byte* Execution::at(const Span& span) const {
 }
 
 void Execution::start_round() {
+  if (recorder_) {
+    times_ = recorder_->begin_round(number_, round_, plan_->program.rounds[round_]);
+  }
   messages_.clear();
   std::byte* arrival = arrivals_ ? arrivals_->data() : nullptr;
   for (const Step& step : plan_->program.rounds[round_]) {
@@ -130,7 +158,9 @@ void Execution::start_round() {
     }
   }
   if (!messages_.empty()) ticket_ = transport_.post(channel_, messages_);
+  StepTimes* times = times_;
   for (const Step& step : plan_->program.rounds[round_]) {
+    if (times && step.peer == nobody) times->moves = Recorder::now();
     if (step.kind == Kind::copy) {
       std::byte* dst = at(step.dst);
       const std::byte* src = at(step.src);
@@ -141,15 +171,32 @@ void Execution::start_round() {
       fail(concat("the ", transport_.name(),
                   " transport has no symmetric memory for one-sided steps"));
     }
+    if (times && step.peer == nobody) times->end = Recorder::now();
+    if (times) ++times;
+  }
+}
+
+// A round's messages are known to be over together.
+void Execution::note_arrival() {
+  const std::int64_t now = Recorder::now();
+  StepTimes* times = times_;
+  for (const Step& step : plan_->program.rounds[round_]) {
+    if (step.peer != nobody) times->end = now;
+    ++times;
   }
 }
 
 void Execution::finish_round() {
+  if (times_) note_arrival();
   const std::byte* arrival = arrivals_ ? arrivals_->data() : nullptr;
+  StepTimes* times = times_;
   for (const Step& step : plan_->program.rounds[round_]) {
-    if (step.kind != Kind::recv_reduce) continue;
-    reduce_cpu(dtype_, call_.op, at(step.dst), arrival, step.dst.count);
-    arrival += static_cast<std::size_t>(step.dst.count) * element_;
+    if (step.kind == Kind::recv_reduce) {
+      reduce_cpu(dtype_, call_.op, at(step.dst), arrival, step.dst.count);
+      arrival += static_cast<std::size_t>(step.dst.count) * element_;
+      if (times) times->end = Recorder::now();
+    }
+    if (times) ++times;
   }
   ++round_;
 }
@@ -168,6 +215,7 @@ void Execution::conclude() {
     if (piece.data.storage) piece.data.storage->bump_version();
   }
   wide_in_ = wide_out_ = scratch_ = arrivals_ = nullptr;
+  if (recorder_) recorder_->end(number_);
   done_ = true;
 }
 

@@ -11,6 +11,7 @@
 #include <peal/autograd/core/view.h>
 #include <peal/comm/transport/transport.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,6 +19,9 @@
 #include <vector>
 
 namespace peal::comm {
+
+class Recorder;
+struct StepTimes;
 
 // A user's tensor, or a part of it, and where it lies in the buffer that carries it.
 struct Piece {
@@ -53,6 +57,9 @@ struct Call {
 // buffers, which have no say in whether there is one; its counts are the call's.
 NativeCall native_call(const Call& call);
 
+// "all_reduce #17 (sum of 256 f32; bucket 3: fc1.weight, fc1.bias)"; the label says what it is for.
+std::string describe(const Call& call, std::uint64_t sequence, std::string_view label);
+
 // A program, and what running it takes.
 struct Plan {
   explicit Plan(Program made);
@@ -75,7 +82,11 @@ class Execution {
   // Does what can be done without waiting. True once the operation is complete. Throws Error from
   // the transport with the round added; the execution is then dead.
   bool advance();
+  // Its steps leave their times there, under this number of its own.
+  void record(std::shared_ptr<Recorder> recorder, std::int32_t number);
   const Call& call() const { return call_; }
+  const std::shared_ptr<const Plan>& plan() const { return plan_; }
+  std::size_t element() const { return element_; }  // bytes, on the wire
   std::size_t rounds_done() const { return round_ + (done_ ? 1 : 0); }
   // "16 B from rank 1 in round 3", while it waits for messages.
   std::string waits_for() const;
@@ -85,6 +96,7 @@ class Execution {
  private:
   void prepare();
   void start_round();
+  void note_arrival();
   void finish_round();
   void conclude();
   std::byte* at(const Span& span) const;
@@ -103,6 +115,9 @@ class Execution {
   std::size_t round_ = 0;
   std::optional<Ticket> ticket_;
   bool started_ = false, done_ = false;
+  std::shared_ptr<Recorder> recorder_;  // null but under PEAL_TRACE
+  std::int32_t number_ = 0;
+  StepTimes* times_ = nullptr;  // of the round's steps; null where nobody records
 };
 
 }  // namespace peal::comm

@@ -34,23 +34,7 @@ std::uint64_t signature(const Call& call) {
 }
 
 std::string describe(const Operation& operation) {
-  const Call& call = operation.execution.call();
-  if (call.point_to_point()) {
-    const std::string peer = call.peer == any_source ? "any rank" : concat("rank ", call.peer);
-    return concat(call.verb, call.verb == "send" ? " to " : " from ", peer, " (",
-                  call.in.count + call.out.count, " ", call.dtype(), ", tag ", call.tag, ")");
-  }
-  std::string text = concat(name(call.what), " #", operation.channel.sequence);
-  if (call.what == Collective::barrier) return text;
-  std::int64_t count = 0;
-  for (const std::int64_t part : call.counts) count += part;
-  text += " (";
-  if (call.reduces()) text += concat(name(call.op), " of ");
-  text += concat(count, " ", call.dtype());
-  if (!call.gathered.empty()) text += concat(" in ", call.gathered.size(), " pieces");
-  if (call.root != 0) text += concat(", root ", call.root);
-  if (!operation.label.empty()) text += concat("; ", operation.label);
-  return text + ")";
+  return describe(operation.execution.call(), operation.channel.sequence, operation.label);
 }
 
 Lane::Lane(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,

@@ -30,7 +30,8 @@ struct Operation {
       : channel(channel), execution(std::move(call), std::move(plan), transport, channel) {}
 
   Channel channel;
-  std::string label;  // what the caller says it is for: "bucket 3: fc1.weight, fc1.bias"
+  std::string label;           // what the caller says it is for: "bucket 3: fc1.weight, fc1.bias"
+  std::string_view algorithm;  // of a table's lifetime
   Execution execution;
   Clock::time_point started = Clock::now(), finished{};
   Clock::time_point first_look{};    // since when somebody has waited for it
@@ -41,7 +42,6 @@ struct Operation {
 };
 using OperationRef = std::shared_ptr<Operation>;
 
-// "all_reduce #17 (sum of 256 f32; bucket 3: fc1.weight, fc1.bias)"
 std::string describe(const Operation& operation);
 
 // A hash of what all ranks must agree on: collective, type, reduction, root, counts. Ranks that

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/log.h>
 #include <peal/comm/algorithms/table.h>
 #include <peal/comm/process_group.h>
+#include <peal/comm/recorder.h>
 #include <peal/comm/reduce/cpu/reduce.h>
 #include <peal/comm/transport/threads/threads.h>
 
@@ -39,6 +41,7 @@ Call call_of(const P2POp& op) {
 ProcessGroup::Options ProcessGroup::Options::from_environment() {
   Options options;
   if (const char* algorithms = std::getenv("PEAL_ALGO")) options.algorithms = algorithms;
+  if (const char* folder = std::getenv("PEAL_TRACE")) options.trace = folder;
   if (const char* timeout = std::getenv("PEAL_TIMEOUT")) {
     char* end = nullptr;
     const double seconds = std::strtod(timeout, &end);
@@ -68,7 +71,7 @@ ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr
   // The agreement itself runs on the defaults, which do not depend on the options.
   const std::string mine =
       concat(wire_version, ", world ", ranks, ", PEAL_TIMEOUT ", options.deadline.count(),
-             " ms, PEAL_ALGO '", options.algorithms, "'");
+             " ms, PEAL_ALGO '", options.algorithms, "', PEAL_TRACE '", options.trace, "'");
   const auto all = exchange(mine);
   for (int r = 0; r < ranks; ++r) {
     const std::string& theirs = all[static_cast<std::size_t>(r)];
@@ -77,9 +80,22 @@ ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr
                theirs, "; start them from one binary with one environment");
   }
   selection_ = Selection(options.algorithms);
+  if (const auto& recorder = engine_->recorder()) {
+    recorder->add_group(id, members_);
+  } else if (whole_world && !options.trace.empty()) {
+    start_trace();
+  }
 }
 
 ProcessGroup::~ProcessGroup() {
+  if (traces_) {
+    try {
+      engine_->recorder()->write();
+    } catch (const Error& error) {
+      log_error(error.what());
+    }
+    engine_->set_recorder(nullptr);
+  }
   if (poisoned()) lane_->transport().abandon();
   engine_->remove(lane_);
 }
@@ -140,14 +156,15 @@ Work ProcessGroup::start(Call call, std::string_view label) {
     algorithm = Selection().choose(call.what, bytes, world());
   }
   auto plan = algorithm == "native" ? nullptr : plan_for(call, algorithm);
-  return submit(std::move(call), std::move(plan), channel, label);
+  return submit(std::move(call), std::move(plan), channel, algorithm, label);
 }
 
 Work ProcessGroup::submit(Call call, std::shared_ptr<const Plan> plan, Channel channel,
-                          std::string_view label) {
+                          std::string_view algorithm, std::string_view label) {
   auto operation =
       std::make_shared<Operation>(std::move(call), std::move(plan), lane_->transport(), channel);
   operation->label = label;
+  operation->algorithm = algorithm;
   engine_->submit(lane_, operation);
   return Work(engine_, lane_, std::move(operation));
 }
@@ -171,7 +188,7 @@ Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const 
   if (call.reduces()) check_reduction(call.dtype(), op);
   PEAL_CHECK(op != ReduceOp::premul_sum, "run: premul_sum needs a factor");
   const Channel channel{sequence_++, signature(call)};
-  return submit(std::move(call), std::move(plan), channel, "");
+  return submit(std::move(call), std::move(plan), channel, "own", "");
 }
 
 Work ProcessGroup::all_reduce(const View& data, ReduceOp op, std::string_view label) {
@@ -336,7 +353,7 @@ Work ProcessGroup::message(Call call) {
   // Past every number that a collective can have.
   const Channel channel{(std::uint64_t{1} << 63) | static_cast<std::uint64_t>(call.tag),
                         signature(call)};
-  return submit(std::move(call), std::move(plan), channel, "");
+  return submit(std::move(call), std::move(plan), channel, "message", "");
 }
 
 Work ProcessGroup::send(const View& data, int to, int tag) {

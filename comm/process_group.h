@@ -7,7 +7,8 @@
 // When a rank fails, dies, or calls something else than the others, every rank gets an Error that
 // says which rank and what, within seconds, and the group is of no further use.
 //
-// Environment: PEAL_ALGO (selection.h), PEAL_TIMEOUT (seconds an operation may take; default 600).
+// Environment: PEAL_ALGO (selection.h), PEAL_TIMEOUT (seconds an operation may take; default 600),
+// PEAL_TRACE (a folder for what the ranks did and when; recorder.h).
 // Thread safety: one thread at a time issues collectives.
 #pragma once
 
@@ -40,6 +41,7 @@ class ProcessGroup {
   struct Options {
     std::chrono::milliseconds deadline{600'000};
     std::string algorithms;  // as PEAL_ALGO
+    std::string trace;       // as PEAL_TRACE: a folder, or empty
     static Options from_environment();
   };
 
@@ -141,6 +143,11 @@ class ProcessGroup {
   // reach into each other's. Zeroed.
   Tensor allocate(const Shape& shape, DType dtype = DType::f32);
 
+  // Under PEAL_TRACE, writes what this rank and its sub-groups have done to its file and ends the
+  // recording; else does nothing. Collective, unless the group is poisoned. Error on every rank
+  // where a file cannot be written. The destructor writes where nobody has, and only logs.
+  void write_trace();
+
   // Lets operations in flight go forward; cheap when there are none.
   void progress() { engine_->progress(); }
   // Tells every other rank that this one has failed; their pending and later operations throw the
@@ -155,10 +162,14 @@ class ProcessGroup {
  private:
   using PlanKey = std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>>;
   Work start(Call call, std::string_view label = {});
-  Work submit(Call call, std::shared_ptr<const Plan> plan, Channel channel, std::string_view label);
+  Work submit(Call call, std::shared_ptr<const Plan> plan, Channel channel,
+              std::string_view algorithm, std::string_view label);
   std::shared_ptr<const Plan> plan_for(const Call& call, std::string_view algorithm);
   Work message(Call call);
   void check_message(const Call& call) const;
+  void start_trace();
+  void compare_clocks(Recorder& recorder);
+  void pass_word(bool sends, int peer, const Tensor& word);
   std::shared_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, std::uint64_t number);
 
   Options options_;
@@ -169,6 +180,7 @@ class ProcessGroup {
   Topology nodes_;
   std::map<PlanKey, std::shared_ptr<const Plan>> plans_;
   std::uint64_t sequence_ = 0;
+  bool traces_ = false;  // the engine's recorder is of this group, and not written
 };
 
 }  // namespace peal::comm

@@ -148,11 +148,12 @@ class Simulator {
   }
   std::span<const std::int32_t> plan_of(int r) { return shapes_.shapes_of(rank(r).plan); }
 
-  void note(int r, Kind kind, int peer, double bytes, double moves, double end) {
+  void note(int r, Kind kind, int peer, double bytes, double moves, double end,
+            std::int64_t message = -1) {
     if (!records_) return;
     result_.timeline.activities.push_back({r, kind, peer, static_cast<std::int64_t>(rank(r).round),
                                            static_cast<std::int64_t>(bytes), rank(r).round_begin,
-                                           moves, end});
+                                           moves, end, message});
   }
 
   // Copies or adds when the rank's arithmetic is free, and at `ready` at the earliest. Says when
@@ -253,8 +254,8 @@ class Simulator {
       compute(e.to, true, bytes, arrived);
       ended = rank(e.to).arithmetic;
     }
-    note(e.from, e.sends, e.to, bytes, start, arrived);
-    note(e.to, e.receives, e.from, bytes, start, ended);
+    note(e.from, e.sends, e.to, bytes, start, arrived, result_.messages);
+    note(e.to, e.receives, e.from, bytes, start, ended, result_.messages);
     complete(e.from, arrived);
     complete(e.to, ended);
   }

@@ -33,6 +33,7 @@ void run(int world, const ProcessGroup::Options& options, const std::shared_ptr<
       if (network) wired.connect(network);
       f(group);
       group.barrier().wait();  // nobody is done while another may still fail
+      group.write_trace();
     } catch (const std::exception& error) {
       {
         std::lock_guard lock(mutex);

@@ -60,12 +60,18 @@ int run_main(const std::function<void(Job&)>& f) {
     job = std::make_unique<Job>();
     f(*job);
     job->group().barrier().wait();  // nobody is done while another may still fail
+    job->group().write_trace();
     job.reset();
     return 0;
   } catch (const std::exception& error) {
     if (job) {
       const std::string what = error.what();
       job->group().poison(what.starts_with("[") ? what : concat("[rank ", job->rank(), "] ", what));
+      try {  // where everybody was when it happened
+        job->group().write_trace();
+      } catch (const Error& second) {
+        log_error(second.what());
+      }
     }
     log_error(error.what());
   }

@@ -3,3 +3,6 @@ target_link_libraries(peal_collective_cases PUBLIC peal::comm PRIVATE peal_optio
 target_include_directories(peal_collective_cases PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}")
 peal_test(comm_runtime SOURCES runtime_test.cpp LINKS peal_collective_cases LABELS comm tsan TIMEOUT 240)
 set_tests_properties(comm_runtime PROPERTIES PROCESSORS 2)
+find_package(nlohmann_json REQUIRED)
+peal_test(comm_trace SOURCES trace_test.cpp LINKS peal::comm nlohmann_json::nlohmann_json LABELS comm tsan TIMEOUT 120)
+set_tests_properties(comm_trace PROPERTIES PROCESSORS 2)

@@ -70,6 +70,14 @@ struct CompareOptions {
 };
 int compare(comm::Collective what, const CompareOptions& options);
 
+struct TraceOptions {
+  std::string folder;      // of the files that PEAL_TRACE left
+  int operation = -1;      // by its line in the list; -1: the one that moves most
+  std::string draw, json;  // files
+  MachineOptions machine;
+};
+int trace(const TraceOptions& options);
+
 void write_file(const std::string& path, const std::string& text);
 
 // A line a name, over sizes in bytes; both axes are logarithmic.

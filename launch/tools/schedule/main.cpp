@@ -166,6 +166,17 @@ int run(int argc, char** argv) {
   breaking->callback(
       [&] { status = break_schedule(collective_named(collective), broken, how, seed); });
 
+  TraceOptions traced;
+  CLI::App* tracing = app.add_subcommand("trace", "shows a run that was measured under PEAL_TRACE");
+  tracing->add_option("folder", traced.folder, "what PEAL_TRACE named")->required();
+  tracing->add_option("--operation", traced.operation,
+                      "a number of the list; default: of those that move most, the median");
+  tracing->add_option("--draw", traced.draw, "SVG file of the operation, beside the model");
+  tracing->add_option("--trace", traced.json,
+                      "JSON for ui.perfetto.dev: the whole run, or --operation beside the model");
+  add_machine(*tracing, traced.machine);
+  tracing->callback([&] { status = trace(traced); });
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

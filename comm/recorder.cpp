@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
+#include <peal/comm/recorder.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cinttypes>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+namespace peal::comm {
+namespace {
+
+// 40 MiB of steps, which the system gives as they are used.
+constexpr std::size_t most_steps = std::size_t{1} << 20;
+constexpr std::size_t most_operations = std::size_t{1} << 16;
+
+// All processes of one running kernel read one steady clock, unless they are in a time namespace.
+std::string clock_name() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  file >> boot;
+  char space[64] = {};
+  if (readlink("/proc/self/ns/time", space, sizeof space - 1) < 0) space[0] = 0;
+  return boot.empty() ? concat("process-", getpid()) : concat(boot, space);
+}
+
+}  // namespace
+
+std::int64_t Recorder::now() {
+  using std::chrono::steady_clock;
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             steady_clock::now().time_since_epoch())
+      .count();
+}
+
+Recorder::Recorder(const std::string& folder, int rank, int world)
+    : path_(concat(folder, "/rank-", rank, ".trace")), rank_(rank), world_(world) {
+  std::error_code ignored;  // opening the file says what is wrong
+  std::filesystem::create_directories(folder, ignored);
+  file_.reset(std::fopen(path_.c_str(), "w"));
+  PEAL_CHECK(file_, "PEAL_TRACE: cannot write ", path_, ": ", std::strerror(errno));
+  operations_.reserve(most_operations);
+  times_ = std::make_unique_for_overwrite<StepTimes[]>(most_steps);
+}
+
+void Recorder::start(std::int64_t run) {
+  run_ = run;
+  recording_ = true;
+}
+
+void Recorder::add_group(std::uint64_t id, std::vector<int> members) {
+  groups_.emplace_back(id, std::move(members));
+}
+
+std::int32_t Recorder::begin(std::uint64_t group, const Call& call, Channel channel,
+                             std::shared_ptr<const Plan> plan, std::string_view algorithm,
+                             std::string_view label, std::size_t element) {
+  if (!recording_) return nothing;
+  if (operations_.size() == most_operations) {
+    ++dropped_;
+    return nothing;
+  }
+  Entry& entry = operations_.emplace_back();
+  entry.group = group;
+  entry.channel = channel;
+  entry.call.what = call.what;
+  entry.call.in.count = call.in.count + call.out.count;
+  entry.call.in.dtype = call.dtype();
+  entry.call.op = call.op;
+  entry.call.root = call.root;
+  entry.call.verb = call.verb;
+  entry.call.peer = call.peer;
+  entry.call.tag = call.tag;
+  for (const std::int64_t part : call.counts) entry.count += part;
+  entry.plan = std::move(plan);
+  entry.algorithm = algorithm;
+  std::copy_n(label.begin(), std::min(label.size(), entry.label.size() - 1), entry.label.begin());
+  entry.element = element;
+  entry.begin = now();
+  return static_cast<std::int32_t>(operations_.size() - 1);
+}
+
+StepTimes* Recorder::begin_round(std::int32_t operation, std::size_t round, const Round& steps) {
+  if (!recording_ || operation == nothing) return nullptr;
+  if (most_steps - used_ < steps.size()) {
+    dropped_ += steps.size();
+    return nullptr;
+  }
+  StepTimes* const first = &times_[used_];
+  const std::int64_t begin = now();
+  for (const Step& step : steps) {
+    times_[used_++] = {&step, begin, begin, 0, operation, static_cast<std::int32_t>(round)};
+  }
+  return first;
+}
+
+void Recorder::end(std::int32_t operation) {
+  if (!recording_ || operation == nothing) return;
+  operations_[static_cast<std::size_t>(operation)].end = now();
+}
+
+void Recorder::write() {
+  recording_ = false;
+  std::FILE* const file = file_.get();
+  std::fprintf(file, "peal-trace 1\nrun %" PRId64 "\nrank %d of %d\nclock %s\n", run_, rank_,
+               world_, clock_name().c_str());
+  for (const ClockBounds& b : bounds_) {
+    std::fprintf(file, "bounds %" PRId64 " %" PRId64 " %" PRId64 "\n", b.at, b.low, b.high);
+  }
+  for (const auto& [id, members] : groups_) {
+    std::fprintf(file, "group %" PRIu64, id);
+    for (const int member : members) std::fprintf(file, " %d", member);
+    std::fprintf(file, "\n");
+  }
+  for (Entry& entry : operations_) {
+    entry.call.counts = {entry.count};
+    std::fprintf(
+        file, "operation %" PRIu64 " %" PRIu64 " %" PRIu64 " %zu %" PRId64 " %" PRId64 " %s %s\n",
+        entry.group, entry.channel.sequence, entry.channel.signature, entry.element, entry.begin,
+        entry.end, std::string(entry.algorithm).c_str(),
+        describe(entry.call, entry.channel.sequence, entry.label.data()).c_str());
+  }
+  for (std::size_t i = 0; i < used_; ++i) {
+    const StepTimes& t = times_[i];
+    const Step& s = *t.step;
+    std::fprintf(file,
+                 "step %d %d %s %d %" PRId64 " %s %" PRId64 " %s %" PRId64 " %" PRId64 " %" PRId64
+                 " %" PRId64 "\n",
+                 t.operation, t.round, std::string(name(s.kind)).c_str(), s.peer,
+                 std::max(s.dst.count, s.src.count), std::string(name(s.dst.buffer)).c_str(),
+                 s.dst.at, std::string(name(s.src.buffer)).c_str(), s.src.at, t.begin, t.moves,
+                 t.end);
+  }
+  std::fprintf(file, "dropped %zu\nend\n", dropped_);
+  // A full disk shows when what was kept back is flushed.
+  const bool good = std::fflush(file) == 0 && std::ferror(file) == 0;
+  const int why = errno;
+  file_.reset();
+  PEAL_CHECK(good, "PEAL_TRACE: cannot write ", path_, ": ", std::strerror(why));
+  if (dropped_ > 0) {
+    log_warning("PEAL_TRACE: ", path_, " has the first ", used_, " steps; ", dropped_,
+                " later records had no room");
+  }
+}
+
+}  // namespace peal::comm
