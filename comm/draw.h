@@ -32,10 +32,15 @@ enum class Stuck : std::uint8_t { refuse, show };
 
 std::string draw(std::span<const Program> programs, Stuck stuck = Stuck::refuse);
 
-// A complete SVG file. Arrows run from sender to receiver, in the colour of their block; a dashed
-// arrow replaces what it meets, a full one adds to it. Squares are local steps.
-// `note` stands below it, in lines of its own.
+struct Sketch {
+  Stuck stuck = Stuck::refuse;
+  std::string_view note{};          // below the picture, in lines of its own
+  const Topology* nodes = nullptr;  // frames round the ranks of a node
+};
+
+// A complete SVG file. Arrows run from sender to receiver, in the colour of their (first) block; a
+// dashed arrow replaces what it meets, a full one adds to it. Squares are local steps.
 std::string svg(std::span<const Program> programs, std::string_view title,
-                Stuck stuck = Stuck::refuse, std::string_view note = {});
+                const Sketch& sketch = {});
 
 }  // namespace peal::comm

@@ -47,7 +47,7 @@ std::string describe(const Call& call, std::uint64_t sequence, std::string_view 
   }
   std::string text = concat(name(call.what), " #", sequence);
   if (call.what == Collective::barrier) return text;
-  std::int64_t count = 0;
+  std::int64_t count = call.counts.empty() ? std::max(call.in.count, call.out.count) : 0;
   for (const std::int64_t part : call.counts) count += part;
   text += " (";
   if (call.reduces()) text += concat(name(call.op), " of ");

@@ -41,7 +41,7 @@ class ProcessGroup {
   struct Options {
     std::chrono::milliseconds deadline{600'000};
     std::string algorithms;  // as PEAL_ALGO
-    std::string trace;       // as PEAL_TRACE: a folder, or empty
+    std::string trace{};     // as PEAL_TRACE: a folder, or empty
     static Options from_environment();
   };
 

@@ -78,6 +78,7 @@ std::int32_t Recorder::begin(std::uint64_t group, const Call& call, Channel chan
   entry.call.verb = call.verb;
   entry.call.peer = call.peer;
   entry.call.tag = call.tag;
+  if (call.counts.empty()) entry.count = std::max(call.in.count, call.out.count);
   for (const std::int64_t part : call.counts) entry.count += part;
   entry.plan = std::move(plan);
   entry.algorithm = algorithm;

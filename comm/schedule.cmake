@@ -5,6 +5,8 @@ peal_library(schedule SOURCES
   verify.cpp
   verify_order.cpp
   draw.cpp
+  draw_rows.cpp
+  draw_svg.cpp
   draw_timeline.cpp
   simulate_rate.cpp
   simulate_shapes.cpp

@@ -79,7 +79,7 @@ TEST_CASE("memory of others") {
 4      >1 <1                   >0 <0
 )");
   const std::string picture = svg(programs, "");
-  CHECK(occurrences(picture, "marker-end") == 4 + 2 + 2);  // signals, reads, stores
+  CHECK(occurrences(picture, "class='arrow'") == 4 + 2 + 2);  // signals, reads, stores
 }
 
 TEST_CASE("a picture has an arrow a message") {
@@ -88,10 +88,20 @@ TEST_CASE("a picture has an arrow a message") {
       svg(world.programs(*find(Collective::all_reduce, "ring")), "a < b & c");
   CHECK(picture.starts_with("<svg "));
   CHECK(picture.ends_with("</svg>\n"));
-  CHECK(occurrences(picture, "marker-end") == 5 * 8);
+  CHECK(occurrences(picture, "class='arrow'") == 5 * 8);
   CHECK(occurrences(picture, "stroke-dasharray") == 5 * 4);
   CHECK(occurrences(picture, "a &lt; b &amp; c") == 1);
   CHECK(occurrences(picture, ">rank 4</text>") == 1);
+}
+
+TEST_CASE("a picture has a frame a node") {
+  const World world{Collective::all_reduce, 4, 0, {8}};
+  const auto programs = world.programs(*find(Collective::all_reduce, "ring"));
+  const Topology nodes{{0, 0, 1, 1}};
+  const std::string picture = svg(programs, "", {.nodes = &nodes});
+  CHECK(occurrences(picture, "class='node'") == 2);
+  CHECK(occurrences(picture, ">node 1</text>") == 1);
+  CHECK(occurrences(svg(programs, ""), "class='node'") == 0);
 }
 
 TEST_CASE("what does not match cannot be drawn") {
@@ -112,9 +122,10 @@ TEST_CASE("but it can be drawn as what it is: who is stuck, and on what") {
 1      scratch<1 out>1?   out>0
 2                         out+=scratch
 )");
-  const std::string picture = svg(programs, "broken", Stuck::show, "what the verifier says");
+  const std::string picture =
+      svg(programs, "broken", {.stuck = Stuck::show, .note = "what the verifier says"});
   CHECK(occurrences(picture, "class='stuck'") == 1);
-  CHECK(occurrences(picture, "out to 1?") == 1);
+  CHECK(occurrences(picture, "waits: out to rank 1?") == 1);
   CHECK(occurrences(picture, "what the verifier says") == 1);
 }
 
@@ -135,13 +146,13 @@ TEST_CASE("a timeline as a picture and as a trace") {
   CHECK(picture.ends_with("</svg>\n"));
   CHECK(occurrences(picture, "a &lt; b") == 1);
   CHECK(occurrences(picture, "<title>send to ") >= 3 * 4);
-  CHECK(occurrences(picture, "opacity='0.18'") > 0);  // rank 2 waits for rank 1
+  CHECK(occurrences(picture, "opacity='0.25'") > 0);  // rank 2 waits for rank 1
   const std::string trace = chrome_trace(timeline);
   CHECK(occurrences(trace, "\"ph\":\"X\"") == timeline.activities.size());
   CHECK(occurrences(trace, "\"process_name\"") == 3);
   CHECK(occurrences(trace, "\"ph\":\"s\"") == 3 * 4);
   CHECK(occurrences(trace, "\"ph\":\"f\"") == 3 * 4);
-  CHECK(occurrences(trace, "\"id\":\"0>1#3\"") == 2);
+  CHECK(occurrences(trace, "\"id\":\"11\"") == 2);
   CHECK(occurrences(trace, "{") == occurrences(trace, "}"));
   CHECK(svg(Timeline{1, {}}, "").ends_with("</svg>\n"));
 }

@@ -101,8 +101,9 @@ int break_schedule(comm::Collective what, const ShowOptions& options, const std:
     fmt::print("{}\n\ndamage:   {}\nverifier: {}\n\n{}", world.text(entry), *done, verdict.why,
                draw(programs, comm::Stuck::show));
     if (!options.draw.empty()) {
-      write_file(options.draw, svg(programs, world.text(entry) + ", damaged", comm::Stuck::show,
-                                   *done + ". The verifier: " + verdict.why));
+      write_file(options.draw, svg(programs, world.text(entry) + ", damaged",
+                                   {.stuck = comm::Stuck::show,
+                                    .note = *done + ". The verifier: " + verdict.why}));
     }
     return 0;
   }

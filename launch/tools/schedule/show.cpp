@@ -149,12 +149,15 @@ int show(comm::Collective what, const ShowOptions& options) {
   }
   const auto programs = world.programs(entry);
   const std::string title = world.text(entry);
+  const bool several_nodes = options.machine.node_size > 0 && world.nodes.node.back() > 0;
   fmt::print("{}\n", title);
   if (drawn_here) fmt::print("{}", draw(programs));
   int status = 0;
   if (options.verify) status = show_verdicts(world, programs);
   if (options.cost) show_costs(entry, world, programs);
-  if (!options.draw.empty()) write_file(options.draw, svg(programs, title));
+  if (!options.draw.empty())
+    write_file(options.draw,
+               svg(programs, title, {.nodes = several_nodes ? &world.nodes : nullptr}));
   if (options.simulate || !options.timeline.empty() || !options.trace.empty()) {
     const auto simulation = simulate(
         world.ranks, [&](int rank) { return programs[static_cast<std::size_t>(rank)]; }, f32,
