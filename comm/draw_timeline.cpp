@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace peal::comm {
@@ -78,20 +79,22 @@ std::string quoted(std::string_view text) {
   return safe + "\"";
 }
 
-// The chart of some timelines: places for times, ranks and lanes.
+// The chart of some timelines: a panel for each, one below the other, on one axis.
 class Chart {
  public:
   explicit Chart(const std::vector<NamedTimeline>& timelines) : timelines_(timelines) {
     for (const NamedTimeline& t : timelines) {
       world_ = std::max(world_, t.timeline->world);
-      for (const Activity& a : t.timeline->activities) last_ = std::max(last_, a.end);
+      for (const Activity& a : t.timeline->activities) {
+        last_ = std::max(last_, a.end);
+        kinds_.insert(a.kind);
+      }
     }
-    if (timelines.size() > 1) left_ = 130;
   }
 
   std::string drawn(std::string_view title) const {
     std::string all = "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 " +
-                      std::to_string(left_ + across + 50) + " " + std::to_string(bottom() + 60) +
+                      std::to_string(left + across + 50) + " " + std::to_string(bottom() + 60) +
                       "' font-family='sans-serif' font-size='12' fill='#222'>\n"
                       "<rect width='100%' height='100%' fill='white'/>\n" +
                       text(20, 24, escaped(title), "start") + axis() + names();
@@ -103,14 +106,16 @@ class Chart {
   }
 
  private:
-  static constexpr int across = 1000, top = 70, bar = 11, lane = 3 * bar + 5, between = 9;
+  static constexpr int across = 1000, top = 64, left = 80, bar = 11, lane = 3 * bar + 9;
   static constexpr std::size_t most_arrows = 200;  // more only hide each other
 
-  int rank_height() const { return lane * static_cast<int>(timelines_.size()) + between; }
-  int bottom() const { return top + rank_height() * world_; }
-  double x(double seconds) const { return left_ + (last_ > 0 ? seconds / last_ : 0) * across; }
+  bool named() const { return !timelines_.empty() && !timelines_[0].name.empty(); }
+  int heading() const { return named() ? 26 : 0; }
+  int panel() const { return heading() + lane * world_ + 8; }  // of one timeline
+  int bottom() const { return top + panel() * static_cast<int>(timelines_.size()); }
+  double x(double seconds) const { return left + (last_ > 0 ? seconds / last_ : 0) * across; }
   int y(int rank, std::size_t timeline) const {
-    return top + rank * rank_height() + lane * static_cast<int>(timeline);
+    return top + panel() * static_cast<int>(timeline) + heading() + rank * lane;
   }
   static std::string text(double x, double y, const std::string& said, const char* anchor,
                           const char* look = "") {
@@ -123,27 +128,24 @@ class Chart {
     const double step = last_ > 0 ? tick(last_) : 1;
     for (int i = 0; last_ > 0 && i * step <= last_; ++i) {
       const std::string at = number(x(i * step), 2);
-      all += "<path d='M" + at + " " + std::to_string(top - 14) + "V" +
-             std::to_string(bottom() - between) + "' stroke='#e4e4e4'/>\n" +
-             text(x(i * step), top - 20, duration(i * step), "middle", " fill='#666'");
+      all += "<path d='M" + at + " " + std::to_string(top - 8) + "V" + std::to_string(bottom()) +
+             "' stroke='#e0e0e0'/>\n" +
+             text(x(i * step), top - 14, duration(i * step), "middle", " fill='#666'");
     }
     return all;
   }
 
   std::string names() const {
     std::string all;
-    for (int r = 0; r < world_; ++r) {
-      if (r > 0) {
-        const std::string at = number(y(r, 0) - (between + 1) / 2.0, 1);
-        all += "<path d='M20 " + at + "H" + std::to_string(left_ + across) + "' stroke='#bbb'/>\n";
+    for (std::size_t t = 0; t < timelines_.size(); ++t) {
+      if (named()) {
+        const int at = y(0, t) - heading();
+        all += "<rect x='20' y='" + std::to_string(at + 4) + "' width='" +
+               std::to_string(left + across - 20) + "' height='18' fill='#eef1f6'/>\n" +
+               text(28, at + 17, escaped(timelines_[t].name), "start", " font-weight='bold'");
       }
-      const double middle = (rank_height() - between) / 2.0 + 3;
-      all +=
-          text(20, y(r, 0) + middle, "rank " + std::to_string(r), "start", " font-weight='bold'");
-      for (std::size_t t = 0; t < timelines_.size(); ++t) {
-        if (timelines_[t].name.empty()) continue;
-        all += text(left_ - 8, y(r, t) + lane / 2.0 + 3, escaped(timelines_[t].name), "end",
-                    " fill='#666'");
+      for (int r = 0; r < timelines_[t].timeline->world; ++r) {
+        all += text(left - 10, y(r, t) + 24, "rank " + std::to_string(r), "end");
       }
     }
     return all;
@@ -157,7 +159,7 @@ class Chart {
   }
 
   std::string bars(std::size_t timeline, const Activity& a) const {
-    const int at = y(a.rank, timeline) + 2 + static_cast<int>(lane_of(a.kind)) * (bar + 1);
+    const int at = y(a.rank, timeline) + 4 + static_cast<int>(lane_of(a.kind)) * (bar + 1);
     const std::string ink = "fill='" + std::string(colour(a.kind)) + "'";
     const std::string hint = words(a) + ", " + duration(a.end - a.begin);
     std::string all;
@@ -179,8 +181,8 @@ class Chart {
       const auto& [gone, come] = sides;
       if (gone == nullptr || come == nullptr) continue;
       all += "<path d='M" + number(x(gone->moves), 2) + " " +
-             std::to_string(y(gone->rank, timeline) + 2 + bar / 2) + "L" + number(x(come->end), 2) +
-             " " + std::to_string(y(come->rank, timeline) + 2 + 2 * (bar + 1) + bar / 2) + "'/>\n";
+             std::to_string(y(gone->rank, timeline) + 4 + bar / 2) + "L" + number(x(come->end), 2) +
+             " " + std::to_string(y(come->rank, timeline) + 4 + 2 * (bar + 1) + bar / 2) + "'/>\n";
     }
     return "<g stroke='#333' stroke-width='0.8' opacity='0.45'>\n" + all + "</g>\n";
   }
@@ -192,7 +194,7 @@ class Chart {
                                                         {Kind::copy, "copies"},
                                                         {Kind::reduce, "adds"}};
     std::string all;
-    int at = left_;
+    int at = left;
     const auto entry = [&](const std::string& look, const std::string& said, int width) {
       all += "<rect x='" + std::to_string(at) + "' y='" + std::to_string(bottom() + 20) +
              "' width='12' height='12' " + look + "/>\n" +
@@ -200,6 +202,7 @@ class Chart {
       at += width;
     };
     for (const auto& [kind, said] : entries) {
+      if (!kinds_.contains(kind)) continue;
       entry("fill='" + std::string(colour(kind)) + "'", said,
             45 + 7 * static_cast<int>(std::string_view(said).size()));
     }
@@ -208,8 +211,9 @@ class Chart {
   }
 
   const std::vector<NamedTimeline>& timelines_;
-  int world_ = 0, left_ = 80;
+  int world_ = 0;
   double last_ = 0;
+  std::set<Kind> kinds_;
 };
 
 // Writes the events of timelines one after the other, with numbers of their own for processes.

@@ -46,8 +46,8 @@ struct NamedTimeline {
 };
 
 // A complete SVG file. A lane for each rank, time from left to right: what it sends above, what it
-// receives below, arithmetic between; pale where it waits. Several timelines share one axis, and a
-// rank has a lane in each, one below the other.
+// receives below, arithmetic between; pale where it waits. Several timelines share one axis, each
+// with lanes of its own, one below the other.
 std::string svg(const std::vector<NamedTimeline>& timelines, std::string_view title);
 inline std::string svg(const Timeline& timeline, std::string_view title) {
   return svg({{"", &timeline}}, title);

@@ -58,7 +58,7 @@ std::string describe(const Call& call, std::uint64_t sequence, std::string_view 
   return text + ")";
 }
 
-Plan::Plan(Program made) : program(std::move(made)) {
+Plan::Plan(Program made, std::string name) : program(std::move(made)), name(std::move(name)) {
   for (const Round& round : program.rounds) {
     std::int64_t sum = 0;
     for (const Step& step : round) {
@@ -160,7 +160,8 @@ void Execution::start_round() {
   if (!messages_.empty()) ticket_ = transport_.post(channel_, messages_);
   StepTimes* times = times_;
   for (const Step& step : plan_->program.rounds[round_]) {
-    if (times && step.peer == nobody) times->moves = Recorder::now();
+    const bool timed = times && (step.kind == Kind::copy || step.kind == Kind::reduce);
+    if (timed) times->moves = Recorder::now();
     if (step.kind == Kind::copy) {
       std::byte* dst = at(step.dst);
       const std::byte* src = at(step.src);
@@ -171,7 +172,7 @@ void Execution::start_round() {
       fail(concat("the ", transport_.name(),
                   " transport has no symmetric memory for one-sided steps"));
     }
-    if (times && step.peer == nobody) times->end = Recorder::now();
+    if (timed) times->end = Recorder::now();
     if (times) ++times;
   }
 }
@@ -181,7 +182,8 @@ void Execution::note_arrival() {
   const std::int64_t now = Recorder::now();
   StepTimes* times = times_;
   for (const Step& step : plan_->program.rounds[round_]) {
-    if (step.peer != nobody) times->end = now;
+    if (step.kind != Kind::copy && step.kind != Kind::reduce) times->end = now;
+    if (step.kind == Kind::recv && step.peer == any_source) times->peer = source_;
     ++times;
   }
 }

@@ -62,8 +62,9 @@ std::string describe(const Call& call, std::uint64_t sequence, std::string_view 
 
 // A program, and what running it takes.
 struct Plan {
-  explicit Plan(Program made);
+  explicit Plan(Program made, std::string name = "own");
   Program program;
+  std::string name;           // of the algorithm
   std::int64_t arriving = 0;  // the most elements that come to be reduced in any one round
   // How much of each Buffer it touches, up to the last element, and the highest rank it talks to.
   // The constructor throws Error where a span begins before its buffer.

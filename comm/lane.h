@@ -30,8 +30,7 @@ struct Operation {
       : channel(channel), execution(std::move(call), std::move(plan), transport, channel) {}
 
   Channel channel;
-  std::string label;           // what the caller says it is for: "bucket 3: fc1.weight, fc1.bias"
-  std::string_view algorithm;  // of a table's lifetime
+  std::string label;  // what the caller says it is for: "bucket 3: fc1.weight, fc1.bias"
   Execution execution;
   Clock::time_point started = Clock::now(), finished{};
   Clock::time_point first_look{};    // since when somebody has waited for it

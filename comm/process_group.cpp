@@ -124,7 +124,7 @@ std::shared_ptr<const Plan> ProcessGroup::plan_for(const Call& call, std::string
                           .counts = call.counts,
                           .nodes = nodes_};
     try {
-      plan = std::make_shared<const Plan>(comm::plan(*entry, problem));
+      plan = std::make_shared<const Plan>(comm::plan(*entry, problem), std::string(entry->name));
     } catch (const std::invalid_argument& error) {
       fail(concat("[comm] rank ", rank(), ": ", error.what()));
     }
@@ -156,15 +156,14 @@ Work ProcessGroup::start(Call call, std::string_view label) {
     algorithm = Selection().choose(call.what, bytes, world());
   }
   auto plan = algorithm == "native" ? nullptr : plan_for(call, algorithm);
-  return submit(std::move(call), std::move(plan), channel, algorithm, label);
+  return submit(std::move(call), std::move(plan), channel, label);
 }
 
 Work ProcessGroup::submit(Call call, std::shared_ptr<const Plan> plan, Channel channel,
-                          std::string_view algorithm, std::string_view label) {
+                          std::string_view label) {
   auto operation =
       std::make_shared<Operation>(std::move(call), std::move(plan), lane_->transport(), channel);
   operation->label = label;
-  operation->algorithm = algorithm;
   engine_->submit(lane_, operation);
   return Work(engine_, lane_, std::move(operation));
 }
@@ -188,7 +187,7 @@ Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const 
   if (call.reduces()) check_reduction(call.dtype(), op);
   PEAL_CHECK(op != ReduceOp::premul_sum, "run: premul_sum needs a factor");
   const Channel channel{sequence_++, signature(call)};
-  return submit(std::move(call), std::move(plan), channel, "own", "");
+  return submit(std::move(call), std::move(plan), channel, "");
 }
 
 Work ProcessGroup::all_reduce(const View& data, ReduceOp op, std::string_view label) {
@@ -349,11 +348,11 @@ Work ProcessGroup::message(Call call) {
   const Block all{0, call.in.count + call.out.count};  // one of them is empty
   const Step step = call.verb == "send" ? comm::send(call.peer, comm::in(all))
                                         : comm::recv(call.peer, comm::out(all));
-  auto plan = std::make_shared<const Plan>(Program{.scratch = 0, .rounds = {{step}}});
+  auto plan = std::make_shared<const Plan>(Program{.scratch = 0, .rounds = {{step}}}, "message");
   // Past every number that a collective can have.
   const Channel channel{(std::uint64_t{1} << 63) | static_cast<std::uint64_t>(call.tag),
                         signature(call)};
-  return submit(std::move(call), std::move(plan), channel, "message", "");
+  return submit(std::move(call), std::move(plan), channel, "");
 }
 
 Work ProcessGroup::send(const View& data, int to, int tag) {

@@ -162,8 +162,7 @@ class ProcessGroup {
  private:
   using PlanKey = std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>>;
   Work start(Call call, std::string_view label = {});
-  Work submit(Call call, std::shared_ptr<const Plan> plan, Channel channel,
-              std::string_view algorithm, std::string_view label);
+  Work submit(Call call, std::shared_ptr<const Plan> plan, Channel channel, std::string_view label);
   std::shared_ptr<const Plan> plan_for(const Call& call, std::string_view algorithm);
   Work message(Call call);
   void check_message(const Call& call) const;

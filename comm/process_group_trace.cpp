@@ -16,7 +16,7 @@
 namespace peal::comm {
 namespace {
 
-constexpr int exchanges = 64;
+constexpr int exchanges = 32;
 // Past every tag of the user's.
 constexpr Channel clock_channel{(std::uint64_t{1} << 63) | (std::uint64_t{1} << 16), 0xC10C};
 
@@ -31,8 +31,8 @@ void ProcessGroup::pass_word(bool sends, int peer, const Tensor& word) {
             .peer = peer};
   const Block all{0, word.numel()};
   const Step step = sends ? comm::send(peer, in(all)) : comm::recv(peer, out(all));
-  auto plan = std::make_shared<const Plan>(Program{.scratch = 0, .rounds = {{step}}});
-  submit(std::move(call), std::move(plan), clock_channel, "message", "").wait();
+  auto plan = std::make_shared<const Plan>(Program{.scratch = 0, .rounds = {{step}}}, "message");
+  submit(std::move(call), std::move(plan), clock_channel, "").wait();
 }
 
 void ProcessGroup::compare_clocks(Recorder& recorder) {

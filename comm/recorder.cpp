@@ -60,8 +60,8 @@ void Recorder::add_group(std::uint64_t id, std::vector<int> members) {
 }
 
 std::int32_t Recorder::begin(std::uint64_t group, const Call& call, Channel channel,
-                             std::shared_ptr<const Plan> plan, std::string_view algorithm,
-                             std::string_view label, std::size_t element) {
+                             std::shared_ptr<const Plan> plan, std::string_view label,
+                             std::size_t element) {
   if (!recording_) return nothing;
   if (operations_.size() == most_operations) {
     ++dropped_;
@@ -81,7 +81,6 @@ std::int32_t Recorder::begin(std::uint64_t group, const Call& call, Channel chan
   if (call.counts.empty()) entry.count = std::max(call.in.count, call.out.count);
   for (const std::int64_t part : call.counts) entry.count += part;
   entry.plan = std::move(plan);
-  entry.algorithm = algorithm;
   std::copy_n(label.begin(), std::min(label.size(), entry.label.size() - 1), entry.label.begin());
   entry.element = element;
   entry.begin = now();
@@ -97,7 +96,8 @@ StepTimes* Recorder::begin_round(std::int32_t operation, std::size_t round, cons
   StepTimes* const first = &times_[used_];
   const std::int64_t begin = now();
   for (const Step& step : steps) {
-    times_[used_++] = {&step, begin, begin, 0, operation, static_cast<std::int32_t>(round)};
+    times_[used_++] = {&step,    begin, begin, 0, operation, static_cast<std::int32_t>(round),
+                       step.peer};
   }
   return first;
 }
@@ -125,7 +125,7 @@ void Recorder::write() {
     std::fprintf(
         file, "operation %" PRIu64 " %" PRIu64 " %" PRIu64 " %zu %" PRId64 " %" PRId64 " %s %s\n",
         entry.group, entry.channel.sequence, entry.channel.signature, entry.element, entry.begin,
-        entry.end, std::string(entry.algorithm).c_str(),
+        entry.end, entry.plan ? entry.plan->name.c_str() : "native",
         describe(entry.call, entry.channel.sequence, entry.label.data()).c_str());
   }
   for (std::size_t i = 0; i < used_; ++i) {
@@ -134,7 +134,7 @@ void Recorder::write() {
     std::fprintf(file,
                  "step %d %d %s %d %" PRId64 " %s %" PRId64 " %s %" PRId64 " %" PRId64 " %" PRId64
                  " %" PRId64 "\n",
-                 t.operation, t.round, std::string(name(s.kind)).c_str(), s.peer,
+                 t.operation, t.round, std::string(name(s.kind)).c_str(), t.peer,
                  std::max(s.dst.count, s.src.count), std::string(name(s.dst.buffer)).c_str(),
                  s.dst.at, std::string(name(s.src.buffer)).c_str(), s.src.at, t.begin, t.moves,
                  t.end);

@@ -45,6 +45,7 @@ struct StepTimes {
   const Step* step;
   std::int64_t begin, moves, end;
   std::int32_t operation, round;
+  std::int32_t peer;  // who it was, where the step says any_source
 };
 
 class Recorder {
@@ -64,8 +65,7 @@ class Recorder {
 
   // The number that the other two want, or `nothing`.
   std::int32_t begin(std::uint64_t group, const Call& call, Channel channel,
-                     std::shared_ptr<const Plan> plan, std::string_view algorithm,
-                     std::string_view label, std::size_t element);
+                     std::shared_ptr<const Plan> plan, std::string_view label, std::size_t element);
   // Room for the round's steps in their order, begun now; null where there is none. The times stay
   // where they are. REQUIRES: the round is of the operation's plan.
   StepTimes* begin_round(std::int32_t operation, std::size_t round, const Round& steps);
@@ -78,7 +78,6 @@ class Recorder {
     Call call;  // without memory and counts
     std::int64_t count = 0;
     std::shared_ptr<const Plan> plan;  // of which steps are named
-    std::string_view algorithm;
     std::array<char, 64> label{};
     std::size_t element = 1;
     std::int64_t begin = 0, end = 0;

@@ -63,10 +63,10 @@ Selection::Selection(std::string_view text) {
     PEAL_CHECK(what, "PEAL_ALGO: there is no collective '", clause.substr(0, equals), "'");
     for (const std::string_view choice : split(clause.substr(equals + 1), ';')) {
       const auto parts = split(choice, ':');
-      const Entry* entry = find(*what, parts[0]);
-      PEAL_CHECK(parts[0] == "native" || entry != nullptr, "PEAL_ALGO: ", name(*what),
-                 " has no algorithm '", parts[0], "'; there are ", names_for(*what));
-      Rule rule{*what, entry ? entry->name : "native", 0, std::numeric_limits<std::int64_t>::max()};
+      PEAL_CHECK(parts[0] == "native" || find(*what, parts[0]) != nullptr,
+                 "PEAL_ALGO: ", name(*what), " has no algorithm '", parts[0], "'; there are ",
+                 names_for(*what));
+      Rule rule{*what, std::string(parts[0]), 0, std::numeric_limits<std::int64_t>::max()};
       if (parts.size() > 1) {
         const auto range = split(parts[1], '-');
         PEAL_CHECK(parts.size() == 2 && range.size() == 2,

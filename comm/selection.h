@@ -24,15 +24,14 @@ class Selection {
   // Error that shows the part it cannot read, and the names that exist.
   explicit Selection(std::string_view text);
 
-  // The algorithm's name: the user's choice, else the default, which supports the world. It lives
-  // as long as the program.
+  // The algorithm's name: the user's choice, else the default, which supports the world.
   std::string_view choose(Collective what, std::int64_t bytes, int world) const;
 
  private:
   struct Rule {
     Collective what;
-    std::string_view algorithm;  // the table's own, or "native"
-    std::int64_t first, last;    // bytes, both included
+    std::string algorithm;
+    std::int64_t first, last;  // bytes, both included
   };
   const Rule* find_rule(Collective what, std::int64_t bytes) const;
   std::vector<Rule> rules_;

@@ -48,6 +48,8 @@ case ${2:?} in
     says '33546240 messages' all_reduce ring --ranks 4096 --count 1048576 --simulate
     says 'in place: right' all_reduce direct_slices --ranks 4 --verify
     says '2 nodes' all_reduce hierarchical --ranks 8 --node-size 4 --verify
+    says '2 nodes' all_reduce hierarchical --ranks 8 --node-size 4 --draw nodes.svg
+    holds nodes.svg '>node 1</text>'
     refuses 'it needs a power of two' all_reduce swing --ranks 6
     refuses "has no algorithm 'rings'; it has: ring" all_reduce rings
     refuses 'expected a root below 4, got 9' broadcast chain --root 9
@@ -99,6 +101,21 @@ case ${2:?} in
       says 'verifier: ' break all_reduce recursive_doubling --ranks 4 --how "$how"
     done
     refuses "there is no damage 'hammer'" break all_reduce ring --how hammer
+    ;;
+  trace)
+    says 'a trace has a file for each rank' all_reduce ring --ranks 3 --count 300 --run 'a trace' --straggler 1:500:1
+    says ' by ring, 3 ranks: model ' trace 'a trace' --draw out.svg --trace out.json
+    says 'all_reduce #' trace 'a trace'
+    says ' by ring, 3 ranks: model ' trace 'a trace' --operation 1 --trace one.json
+    holds out.svg '>model</text>' '>measured</text>' '</svg>'
+    holds one.json '"rank 2 measured"' '"rank 2 model"'
+    if command -v python3 >/dev/null; then
+      python3 -c 'import json; json.load(open("out.json")); json.load(open("one.json"))'
+    fi
+    says 'by binomial, 5 ranks' broadcast binomial --ranks 5 --root 2 --node-size 2 --count 7 --run five
+    refuses 'there is no operation 99 among 7' trace five --operation 99
+    refuses 'cannot read nothing/rank-0.trace' trace nothing
+    refuses 'needs symmetric memory' all_reduce direct_slices --ranks 2 --run two
     ;;
   *)
     echo "no such test: $2"

@@ -7,7 +7,7 @@ peal_test(verify_rejects SOURCES verify_rejects.cpp judge.cpp LINKS peal::schedu
 peal_test(verify_mutants SOURCES verify_mutants.cpp judge.cpp LINKS peal::schedule LABELS comm)
 peal_test(simulate_test SOURCES simulate_test.cpp LINKS peal::schedule LABELS comm)
 if(TARGET peal-schedule)
-  foreach(command list show verify compare explain break native)
+  foreach(command list show verify compare explain break trace native)
     add_test(NAME peal_schedule_${command}
       COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/peal_schedule_test.sh" $<TARGET_FILE:peal-schedule> ${command})
     set_tests_properties(peal_schedule_${command} PROPERTIES TIMEOUT ${peal_minute} LABELS tools)

@@ -37,6 +37,7 @@ struct ShowOptions {
   std::int64_t chunk = 0;
   bool verify = false, cost = false, simulate = false;
   std::string draw, timeline, trace;  // files
+  std::string run;                    // folder
   MachineOptions machine;
 
   World world(comm::Collective what) const;
@@ -44,6 +45,10 @@ struct ShowOptions {
 
 int list();
 int show(comm::Collective what, const ShowOptions& options);
+// As PEAL_TRACE leaves it in the folder.
+void run_between_threads(const comm::Entry& entry, const World& world,
+                         const std::vector<comm::Program>& programs, const comm::Machine& machine,
+                         const std::string& folder);
 int explain(comm::Collective what, const ShowOptions& options, int rank);
 
 // What each transport runs natively.

@@ -137,9 +137,11 @@ int show(comm::Collective what, const ShowOptions& options) {
   check_supports(entry, options.ranks);
   const World world = options.world(what);
   const bool drawn_here = !options.verify && !options.cost && !options.simulate &&
-                          options.draw.empty() && options.timeline.empty() && options.trace.empty();
+                          options.draw.empty() && options.timeline.empty() &&
+                          options.trace.empty() && options.run.empty();
   if (options.simulate && !options.verify && !options.cost && options.draw.empty() &&
-      options.timeline.empty() && options.trace.empty()) {  // large worlds: a program at a time
+      options.timeline.empty() && options.trace.empty() &&
+      options.run.empty()) {  // large worlds: a program at a time
     const auto simulation = simulate(
         world.ranks, [&](int rank) { return plan(entry, world.problem(rank)); }, f32,
         options.machine.machine(world.ranks));
@@ -166,6 +168,9 @@ int show(comm::Collective what, const ShowOptions& options) {
                simulation.messages);
     if (!options.timeline.empty()) write_file(options.timeline, svg(simulation.timeline, title));
     if (!options.trace.empty()) write_file(options.trace, chrome_trace(simulation.timeline));
+  }
+  if (!options.run.empty()) {
+    run_between_threads(entry, world, programs, options.machine.machine(world.ranks), options.run);
   }
   return status;
 }
