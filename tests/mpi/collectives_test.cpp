@@ -41,7 +41,7 @@ TEST_CASE("messages that go in pieces, as those past 1 GiB do, are exact") {
   const auto group = comm::mpi_group(MPI_COMM_WORLD, {}, 1000);
   check_all(*group, " in pieces of 1000 B");
   if (group->world() < 2) return;
-  // The last piece is whole, or one byte; and a collective waits behind none of them.
+  // With a last piece that is empty, one byte, or nearly whole.
   for (const std::int64_t count : {0, 1, 999, 1000, 1001, 2000, 2001}) {
     if (group->rank() > 1) break;
     std::vector<std::uint8_t> bytes;
@@ -52,6 +52,25 @@ TEST_CASE("messages that go in pieces, as those past 1 GiB do, are exact") {
     CHECK(data.to_vector<std::uint8_t>() == bytes);
   }
   group->barrier().wait();
+}
+
+TEST_CASE("pieces of a message that is longer or shorter than its receiver expects are an error") {
+  comm::ProcessGroup& everyone = testing::job().group();
+  if (everyone.world() < 2) return;
+  const auto meet = [&](std::int64_t sent, std::int64_t expected, const std::string& error) {
+    const auto group = comm::mpi_group(MPI_COMM_WORLD, {}, 1000);
+    everyone.barrier().wait();  // all have made it, before it fails
+    if (group->rank() == 1) {
+      CHECK_THROWS_WITH_AS(group->recv(Tensor::zeros({expected}, DType::u8), 0).wait(),
+                           doctest::Contains(error.c_str()), Error);
+    } else if (group->rank() == 0) {
+      const comm::Work sending = group->send(Tensor::zeros({sent}, DType::u8), 1);
+      CHECK_THROWS_AS(group->recv(Tensor::zeros({1}), 1).wait(), Error);  // rank 1's error
+    }
+    everyone.barrier().wait();  // all know that the group has failed
+  };
+  meet(3000, 2000, "expected 2000 bytes from rank 0, got more");
+  meet(1000, 2500, "expected 2500 bytes from rank 0, got 1000");
 }
 
 TEST_CASE("a large message keeps its place") {

@@ -133,7 +133,7 @@ Ticket MpiTransport::take_slot() {
 void MpiTransport::give_back(Ticket ticket) {
   Posted& posted = at(ticket);
   posted.requests.clear();
-  posted.messages.clear();
+  posted.parts.clear();
   posted.counts.clear();
   posted.offsets.clear();
   posted.input = {};
@@ -147,35 +147,33 @@ Ticket MpiTransport::post(Channel channel, std::span<const Message> round) {
   Posted& posted = at(ticket);
   for (const Message& message : round) {
     // Its second piece could come from another rank than its first.
-    PEAL_CHECK(message.peer != any_source || message.bytes <= piece_,
-               "a receive from any source takes at most ", piece_, " bytes over MPI, got ",
+    PEAL_CHECK(message.peer != any_source || message.bytes < piece_,
+               "a receive from any source takes less than ", piece_, " bytes over MPI, got ",
                message.bytes, "; name the sender");
     const int peer = message.peer == any_source ? MPI_ANY_SOURCE : message.peer;
-    std::size_t begun = 0;
-    do {  // an empty message is a message
-      const std::size_t bytes = std::min(piece_, message.bytes - begun);
+    std::size_t at = 0, bytes = 0;
+    do {  // until one that is not whole
+      bytes = std::min(piece_, message.bytes - at);
       const int count = static_cast<int>(bytes);
       MPI_Request request = MPI_REQUEST_NULL;
       if (message.direction == Direction::send) {
-        check_mpi(MPI_Isend(message.data + begun, count, MPI_BYTE, message.peer, tag, communicator_,
+        check_mpi(MPI_Isend(message.data + at, count, MPI_BYTE, message.peer, tag, communicator_,
                             &request),
                   "MPI_Isend");
       } else {
-        check_mpi(
-            MPI_Irecv(message.data + begun, count, MPI_BYTE, peer, tag, communicator_, &request),
-            "MPI_Irecv");
+        check_mpi(MPI_Irecv(message.data + at, count, MPI_BYTE, peer, tag, communicator_, &request),
+                  "MPI_Irecv");
       }
       posted.requests.push_back(request);
-      posted.messages.push_back(
-          {message.direction, message.peer, message.data + begun, bytes, message.source});
-      begun += bytes;
-    } while (begun < message.bytes);
+      posted.parts.push_back({message, at, bytes});
+      at += bytes;
+    } while (bytes == piece_);
   }
   return ticket;
 }
 
 void MpiTransport::check_arrival(const Posted& posted, int index, const MPI_Status& status) const {
-  const Message& message = posted.messages[static_cast<std::size_t>(index)];
+  const auto& [message, at, bytes] = posted.parts[static_cast<std::size_t>(index)];
   int code = status.MPI_ERROR;
   int kind = MPI_SUCCESS;
   if (code != MPI_SUCCESS) MPI_Error_class(code, &kind);
@@ -186,8 +184,9 @@ void MpiTransport::check_arrival(const Posted& posted, int index, const MPI_Stat
   if (message.direction == Direction::send) return;
   int got = 0;
   MPI_Get_count(&status, MPI_BYTE, &got);
-  PEAL_CHECK(static_cast<std::size_t>(got) == message.bytes, "expected ", message.bytes,
-             " bytes from rank ", from, ", got ", got);
+  const auto arrived = static_cast<std::size_t>(got);
+  PEAL_CHECK(arrived == bytes, "expected ", message.bytes, " bytes from rank ", from, ", got ",
+             at + arrived);
   if (message.source != nullptr) *message.source = from;
 }
 
@@ -207,7 +206,7 @@ bool MpiTransport::test(Ticket ticket) {
     give_back(ticket);
     return true;
   }
-  if (!posted.messages.empty()) {
+  if (!posted.parts.empty()) {
     for (int i = 0; i < done; ++i) {
       MPI_Status& status = statuses[static_cast<std::size_t>(i)];
       if (code == MPI_SUCCESS) status.MPI_ERROR = MPI_SUCCESS;  // else MPI leaves the field unset
@@ -239,8 +238,10 @@ bool MpiTransport::cancel(Ticket ticket) {
 std::vector<Message> MpiTransport::open(Ticket ticket) const {
   const Posted& posted = at(ticket);
   std::vector<Message> messages;
-  for (std::size_t i = 0; i < posted.messages.size(); ++i) {
-    if (posted.requests[i] != MPI_REQUEST_NULL) messages.push_back(posted.messages[i]);
+  for (std::size_t i = 0; i < posted.parts.size(); ++i) {
+    if (posted.requests[i] == MPI_REQUEST_NULL) continue;
+    messages.push_back(posted.parts[i].message);
+    messages.back().bytes = posted.parts[i].bytes;
   }
   return messages;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The MPI transport: point-to-point messages and native collectives over a communicator of its own.
 //
-// The channel is the tag. Messages past 1 GiB go in pieces, since MPI counts are ints (tests have
-// smaller pieces). MPI errors
-// come back as Errors. Where MPI_Init_thread gave less than MPI_THREAD_SERIALIZED, only the thread
-// that made the transport may use it, and another is an Error. REQUIRES: MPI is initialised, and
-// not finalised before the transport is gone.
+// The channel is the tag. MPI counts are ints, so a message goes in whole pieces of 1 GiB (tests
+// have smaller ones) and a last one that is smaller, if need be empty: then ranks that disagree on
+// a size find out. MPI errors come back as Errors. Where MPI_Init_thread gave less than
+// MPI_THREAD_SERIALIZED, only the thread that made the transport may use it, and another is an
+// Error. REQUIRES: MPI is initialised, and not finalised before the transport is gone.
 #pragma once
 
 #include <peal/comm/transport/transport.h>
@@ -43,9 +43,13 @@ class MpiTransport : public Transport {
   void abandon() override { abandoned_ = true; }  // freeing the communicator is collective
 
  private:
+  struct Part {
+    Message message;  // the whole
+    std::size_t at, bytes;
+  };
   struct Posted {
     std::vector<MPI_Request> requests;
-    std::vector<Message> messages;     // one a request: what was expected of it
+    std::vector<Part> parts;           // one a request: what was expected of it
     std::vector<std::byte> input;      // of a native reduce_scatter in place
     std::vector<int> counts, offsets;  // of a native collective under way, which reads them
   };
