@@ -10,7 +10,8 @@
 #ifdef __CUDACC__
 #define PEAL_HOST_DEVICE __host__ __device__
 #else
-#define PEAL_HOST_DEVICE
+// Forced inline, because loops that use it are compiled with several instruction sets.
+#define PEAL_HOST_DEVICE __attribute__((always_inline))
 #endif
 
 namespace peal {

@@ -75,7 +75,85 @@ void check(Level level, std::int64_t n) {
       0);
 }
 
+// Every f16 and bf16 there is, and f32 numbers of all sizes with their roundings.
+template <class T>
+void check_width(Level level) {
+  std::vector<T> all(65536);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<std::uint16_t>(i);
+  std::vector<float> wide(all.size());
+  width_loops<T>(level).widen(wide.data(), all.data(), 65536);
+  std::vector<float> numbers;
+  for (std::uint64_t bits = 0; bits < (std::uint64_t{1} << 32); bits += 65521) {
+    numbers.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits)));
+  }
+  for (const T value : all) {  // halfway to the next, and beside it
+    const auto next = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+    const std::uint32_t half = std::is_same_v<T, BFloat16> ? 0x8000 : 0x1000;
+    for (const std::uint32_t more : {half - 1, half, half + 1}) {
+      numbers.push_back(std::bit_cast<float>(next + more));
+    }
+  }
+  std::vector<T> narrow(numbers.size());
+  width_loops<T>(level).narrow(narrow.data(), numbers.data(),
+                               static_cast<std::int64_t>(numbers.size()));
+  int wrong = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const float expected = static_cast<float>(all[i]);
+    wrong += std::isnan(expected)
+                 ? !std::isnan(wide[i])
+                 : std::bit_cast<std::uint32_t>(wide[i]) != std::bit_cast<std::uint32_t>(expected);
+  }
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    const T expected(numbers[i]);
+    wrong += std::isnan(numbers[i]) ? !std::isnan(static_cast<float>(narrow[i]))
+                                    : narrow[i].bits != expected.bits;
+  }
+  CHECK(wrong == 0);
+}
+
+// Lengths past the buffers that the loops go through.
+template <class T>
+void check_narrow(Level level) {
+  for (const std::int64_t n : {1, 17, 1023, 1024, 2500}) {
+    const Tensor a = normal<T>({n}, 1), b = normal<T>({n}, 2);
+    const T *left = a.data<T>(), *right = b.data<T>();
+    int wrong = 0;
+    const auto compare = [&](const T* got, auto expected) {
+      for (std::int64_t i = 0; i < n; ++i) wrong += got[i].bits != T(expected(i)).bits;
+    };
+    const auto f = [](const T* x, std::int64_t i) { return static_cast<float>(x[i]); };
+    const Tensor out = a.clone();
+    T* to = out.data<T>();
+    loops<T>(level).binary(Binary::mul, Repeat::none, to, to, right, n);
+    compare(to, [&](std::int64_t i) { return f(left, i) * f(right, i); });
+    loops<T>(level).binary(Binary::sub, Repeat::left, to, left, right, n);
+    compare(to, [&](std::int64_t i) { return f(left, 0) - f(right, i); });
+    loops<T>(level).binary(Binary::div, Repeat::right, to, left, right, n);
+    compare(to, [&](std::int64_t i) { return f(left, i) / f(right, 0); });
+    loops<T>(level).unary(Unary::relu, to, left, 0, n);
+    compare(to, [&](std::int64_t i) { return std::max(f(left, i), 0.0f); });
+    loops<T>(level).unary(Unary::add_scalar, to, left, 1.5, n);
+    compare(to, [&](std::int64_t i) { return f(left, i) + 1.5f; });
+    std::copy_n(left, n, to);
+    loops<T>(level).axpy(to, right, 0.5, n);
+    compare(to, [&](std::int64_t i) { return f(left, i) + 0.5f * f(right, i); });
+    loops<T>(level).fill(to, 0.1, n);
+    compare(to, [&](std::int64_t) { return 0.1f; });
+    CHECK(wrong == 0);
+  }
+}
+
 }  // namespace
+
+TEST_CASE("two-byte types widen and narrow alike at every level") {
+  for (const Level level : {Level::baseline, Level::avx2, Level::avx512}) {
+    if (level > best_level()) continue;
+    check_width<Half>(level);
+    check_width<BFloat16>(level);
+    check_narrow<Half>(level);
+    check_narrow<BFloat16>(level);
+  }
+}
 
 TEST_CASE("every level computes what the baseline does") {
   for (const Level level : levels()) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/kernels/cpu/loops.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
 #include <peal/autograd/kernels/cpu/table.h>
 #include <peal/autograd/kernels/cpu/walk.h>
@@ -80,10 +81,17 @@ bool cast(const Tensor& out, const Tensor& x) {
     const From* from = x.data<From>();
     visit(out.dtype(), [&]<class To>() {
       To* to = out.data<To>();
+      using Wide = functor::computed<To>;
       parallel_for(out.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          to[i] = static_cast<To>(
-              static_cast<functor::computed<To>>(static_cast<functor::computed<From>>(from[i])));
+        if constexpr (std::is_same_v<To, float> && !std::is_same_v<functor::computed<From>, From>) {
+          width_loops<From>().widen(to + begin, from + begin, end - begin);
+        } else if constexpr (std::is_same_v<From, float> && !std::is_same_v<Wide, To>) {
+          width_loops<To>().narrow(to + begin, from + begin, end - begin);
+        } else {
+          for (std::int64_t i = begin; i < end; ++i) {
+            to[i] =
+                static_cast<To>(static_cast<Wide>(static_cast<functor::computed<From>>(from[i])));
+          }
         }
       });
     });

@@ -10,6 +10,8 @@ namespace peal::cpu {
   namespace level {                                                  \
   const MathLoops& all_math_loops();                                 \
   template <class T>                                                 \
+  const WidthLoops<T>& all_width_loops();                            \
+  template <class T>                                                 \
   const NormLoops<T>& all_norm_loops();                              \
   extern template const NormLoops<float>& all_norm_loops<float>();   \
   extern template const NormLoops<double>& all_norm_loops<double>(); \
@@ -91,6 +93,24 @@ const NormLoops<T>& norm_loops() {
 }
 
 template <class T>
+const WidthLoops<T>& width_loops(Level level) {
+#if defined(__x86_64__)
+  if (level == Level::avx512) return avx512::all_width_loops<T>();
+  if (level == Level::avx2) return avx2::all_width_loops<T>();
+#endif
+  return baseline::all_width_loops<T>();
+}
+
+template <class T>
+const WidthLoops<T>& width_loops() {
+  static const WidthLoops<T>& chosen = width_loops<T>(current_level());
+  return chosen;
+}
+
+template <class T>
+const Loops<T>& narrow_loops(Level level);  // loops_narrow.cpp
+
+template <class T>
 const Loops<T>& loops(Level level) {
   if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
 #if defined(__x86_64__)
@@ -98,7 +118,11 @@ const Loops<T>& loops(Level level) {
     if (level == Level::avx2) return avx2::all_loops<T>();
 #endif
   }
-  return baseline::all_loops<T>();
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
+    return narrow_loops<T>(level);
+  } else {
+    return baseline::all_loops<T>();
+  }
 }
 
 template <class T>
@@ -134,6 +158,10 @@ PEAL_LOOPS(std::int64_t)
 PEAL_LOOPS(std::uint8_t)
 PEAL_LOOPS(std::int8_t)
 #undef PEAL_LOOPS
+template const WidthLoops<Half>& width_loops<Half>(Level level);
+template const WidthLoops<BFloat16>& width_loops<BFloat16>(Level level);
+template const WidthLoops<Half>& width_loops<Half>();
+template const WidthLoops<BFloat16>& width_loops<BFloat16>();
 template const RealLoops<float>& real_loops<float>(Level level);
 template const RealLoops<double>& real_loops<double>(Level level);
 template const RealLoops<float>& real_loops<float>();

@@ -47,6 +47,13 @@ struct RealLoops {
                             const std::uint8_t* index);
 };
 
+// For Half and BFloat16: to f32, and back with one rounding. Tiny numbers are not flushed to zero.
+template <class T>
+struct WidthLoops {
+  void (*widen)(float* out, const T* x, std::int64_t n);
+  void (*narrow)(T* out, const float* x, std::int64_t n);
+};
+
 // For float alone: what is made of exponentials.
 struct MathLoops {
   // False, and nothing done, where the function is not one of these; out may be x, dx may be dy.
@@ -80,6 +87,8 @@ template <class T>
 const NormLoops<T>& norm_loops();
 const MathLoops& math_loops();
 template <class T>
+const WidthLoops<T>& width_loops();
+template <class T>
 const Loops<T>& loops();
 template <class T>
 const RealLoops<T>& real_loops();
@@ -88,6 +97,8 @@ const RealLoops<T>& real_loops();
 template <class T>
 const NormLoops<T>& norm_loops(Level level);
 const MathLoops& math_loops(Level level);
+template <class T>
+const WidthLoops<T>& width_loops(Level level);
 template <class T>
 const Loops<T>& loops(Level level);
 template <class T>

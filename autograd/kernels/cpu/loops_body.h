@@ -8,6 +8,7 @@
 #include <peal/autograd/kernels/cpu/loops_norm.h>
 #include <peal/autograd/kernels/cpu/loops_pool.h>
 #include <peal/autograd/kernels/cpu/loops_vector.h>
+#include <peal/autograd/kernels/cpu/loops_width.h>
 #include <peal/autograd/kernels/functors.h>
 
 #if defined(__SSE2__)
@@ -17,28 +18,25 @@
 namespace peal::cpu::PEAL_LEVEL {
 namespace {
 
-using functor::computed;
-
 template <class T, class F>
 void binary_loop(F f, Repeat repeat, T* out, const T* a, const T* b, std::int64_t n) {
-  using C = computed<T>;
   switch (repeat) {
     case Repeat::none:
 #pragma omp simd
       for (std::int64_t i = 0; i < n; ++i) {
-        out[i] = static_cast<T>(f(static_cast<C>(a[i]), static_cast<C>(b[i])));
+        out[i] = f(a[i], b[i]);
       }
       break;
     case Repeat::left: {
-      const C left = static_cast<C>(*a);
+      const T left = *a;
 #pragma omp simd
-      for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(f(left, static_cast<C>(b[i])));
+      for (std::int64_t i = 0; i < n; ++i) out[i] = f(left, b[i]);
       break;
     }
     case Repeat::right: {
-      const C right = static_cast<C>(*b);
+      const T right = *b;
 #pragma omp simd
-      for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(f(static_cast<C>(a[i]), right));
+      for (std::int64_t i = 0; i < n; ++i) out[i] = f(a[i], right);
       break;
     }
   }
@@ -54,7 +52,7 @@ void binary(Binary op, Repeat repeat, T* out, const T* a, const T* b, std::int64
     case Binary::mul:
       return binary_loop(functor::Mul{}, repeat, out, a, b, n);
     case Binary::div:
-      if constexpr (std::is_floating_point_v<computed<T>>) {
+      if constexpr (std::is_floating_point_v<T>) {
         return binary_loop(functor::Div{}, repeat, out, a, b, n);
       }
       return;
@@ -66,36 +64,34 @@ void binary(Binary op, Repeat repeat, T* out, const T* a, const T* b, std::int64
 template <class T, class F>
 void unary_loop(F f, T* out, const T* x, std::int64_t n) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(f(static_cast<computed<T>>(x[i])));
+  for (std::int64_t i = 0; i < n; ++i) out[i] = f(x[i]);
 }
 
 template <class T>
 void unary(Unary op, T* out, const T* x, double s, std::int64_t n) {
-  using C = computed<T>;
-  const C scalar = static_cast<C>(s);
+  const T scalar = static_cast<T>(s);
   switch (op) {
     case Unary::add_scalar:
-      return unary_loop(functor::AddScalar<C>{scalar}, out, x, n);
+      return unary_loop(functor::AddScalar<T>{scalar}, out, x, n);
     case Unary::mul_scalar:
-      return unary_loop(functor::MulScalar<C>{scalar}, out, x, n);
+      return unary_loop(functor::MulScalar<T>{scalar}, out, x, n);
     case Unary::relu:
-      return unary_loop(functor::Relu<C>{scalar}, out, x, n);
+      return unary_loop(functor::Relu<T>{scalar}, out, x, n);
   }
 }
 
 template <class T>
 void axpy(T* x, const T* y, double alpha, std::int64_t n) {
-  using C = computed<T>;
-  const C scale = static_cast<C>(alpha);
+  const T scale = static_cast<T>(alpha);
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) {
-    x[i] = static_cast<T>(static_cast<C>(x[i]) + scale * static_cast<C>(y[i]));
+    x[i] = static_cast<T>(x[i] + scale * y[i]);
   }
 }
 
 template <class T>
 void fill(T* out, double value, std::int64_t n) {
-  const T element = static_cast<T>(static_cast<computed<T>>(value));
+  const T element = static_cast<T>(value);
   for (std::int64_t i = 0; i < n; ++i) out[i] = element;
 }
 
@@ -240,6 +236,13 @@ const NormLoops<T>& all_norm_loops() {
   return norm_loops_here<T>;
 }
 
+template <class T>
+const WidthLoops<T>& all_width_loops() {
+  return width_loops_here<T>;
+}
+
+template const WidthLoops<Half>& all_width_loops<Half>();
+template const WidthLoops<BFloat16>& all_width_loops<BFloat16>();
 template const NormLoops<float>& all_norm_loops<float>();
 template const NormLoops<double>& all_norm_loops<double>();
 template const Loops<float>& all_loops<float>();
@@ -247,8 +250,6 @@ template const Loops<double>& all_loops<double>();
 template const RealLoops<float>& all_real_loops<float>();
 template const RealLoops<double>& all_real_loops<double>();
 #ifdef PEAL_ALL_DTYPES
-template const Loops<Half>& all_loops<Half>();
-template const Loops<BFloat16>& all_loops<BFloat16>();
 template const Loops<std::int32_t>& all_loops<std::int32_t>();
 template const Loops<std::int64_t>& all_loops<std::int64_t>();
 template const Loops<std::uint8_t>& all_loops<std::uint8_t>();
