@@ -3,20 +3,17 @@
 #include <peal/autograd/kernels/cpu/table.h>
 
 namespace peal::cpu {
-namespace {
 
-bool by_onednn(const Conv2dGeometry& o, const Tensor& x) {
-  return x.dtype() == DType::f32 && x.numel() > 0 && o.groups == 1 &&
+bool conv2d_by_onednn(const Conv2dGeometry& o, const Tensor& x) {
+  return x.dtype() != DType::f64 && x.numel() > 0 && o.groups == 1 &&
          o.dilation == std::array<std::int64_t, 2>{1, 1};
 }
-
-}  // namespace
 
 bool conv2d(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x, const Tensor& weight,
             const Tensor& bias, Tensor* kept) {
   if (x.dtype() != DType::f32 && x.dtype() != DType::f64) return false;
   if (y.numel() == 0) return true;
-  if (by_onednn(geometry, x)) {
+  if (conv2d_by_onednn(geometry, x)) {
     conv2d_onednn(geometry, y, x, weight, bias, kept);
   } else {
     conv2d_columns(geometry, y, x, weight, bias);
@@ -28,7 +25,7 @@ bool conv2d_backward(const Conv2dGeometry& geometry, const Tensor& dx, const Ten
                      const Tensor& dbias, const Tensor& dy, const Tensor& x, const Tensor& weight,
                      const Tensor& kept) {
   if (x.dtype() != DType::f32 && x.dtype() != DType::f64) return false;
-  if (by_onednn(geometry, x) && dy.numel() > 0) {
+  if (conv2d_by_onednn(geometry, x) && dy.numel() > 0) {
     conv2d_onednn_backward(geometry, dx, dweight, dbias, dy, x, weight, kept);
   } else {
     conv2d_columns_backward(geometry, dx, dweight, dbias, dy, x, weight);

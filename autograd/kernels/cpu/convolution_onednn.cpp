@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/kernels/cpu/bf16.h>
 #include <peal/autograd/kernels/cpu/convolution.h>
+#include <peal/autograd/kernels/cpu/onednn.h>
 #include <peal/autograd/kernels/cpu/table.h>
 
 #include <omp.h>
-#include <dnnl.hpp>
 
 #include <memory>
 #include <unordered_map>
@@ -17,19 +18,9 @@ using Tag = memory::format_tag;
 
 constexpr auto f32 = memory::data_type::f32;
 
-const dnnl::engine& engine() {
-  static const dnnl::engine cpu(dnnl::engine::kind::cpu, 0);
-  return cpu;
-}
-
-dnnl::stream& stream() {
-  thread_local dnnl::stream mine(engine());
-  return mine;
-}
-
-memory on(const memory::desc& desc, const Tensor& tensor) {
-  return memory(desc, engine(), tensor.raw());
-}
+const dnnl::engine& engine() { return onednn_engine(); }
+dnnl::stream& stream() { return onednn_stream(); }
+memory on(const memory::desc& desc, const Tensor& tensor) { return onednn_memory(desc, tensor); }
 
 std::int64_t floats_of(const memory::desc& desc) {
   return static_cast<std::int64_t>((desc.get_size() + sizeof(float) - 1) / sizeof(float));
@@ -41,15 +32,19 @@ Tensor room(const memory::desc& desc) {
 }
 
 // What oneDNN prepared for one geometry: compiled code, so it is made once and used for every step.
-// Each product is made when it is first wanted.
+// Each product is made when it is first wanted. In bf16 the gradients of weight and bias are f32,
+// as the chunks of a batch add up in them.
 class Convolution {
  public:
-  explicit Convolution(const Conv2dGeometry& o)
+  Convolution(const Conv2dGeometry& o, memory::data_type type)
       : geometry_(o),
-        x_({o.batch, o.in_channels, o.in_height, o.in_width}, f32, Tag::nchw),
-        weight_({o.out_channels, o.in_channels, o.kernel_height, o.kernel_width}, f32, Tag::oihw),
-        bias_({o.out_channels}, f32, Tag::x),
-        y_({o.batch, o.out_channels, o.out_height, o.out_width}, f32, Tag::nchw) {
+        type_(type),
+        x_({o.batch, o.in_channels, o.in_height, o.in_width}, type, Tag::nchw),
+        weight_({o.out_channels, o.in_channels, o.kernel_height, o.kernel_width}, type, Tag::oihw),
+        bias_({o.out_channels}, type, Tag::x),
+        y_({o.batch, o.out_channels, o.out_height, o.out_width}, type, Tag::nchw),
+        weight_grad_(weight_.dims(), f32, Tag::oihw),
+        bias_grad_(bias_.dims(), f32, Tag::x) {
     attributes_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     const dnnl::convolution_forward::desc desc(dnnl::prop_kind::forward_training, algorithm(),
                                                any(x_), any(weight_), bias_, any(y_), strides(),
@@ -73,9 +68,9 @@ class Convolution {
     run(run_forward_, forward_.scratchpad_desc(),
         {{DNNL_ARG_SRC, on(forward_.src_desc(), source)},
          {DNNL_ARG_WEIGHTS, on(forward_.weights_desc(), kernel)},
-         {DNNL_ARG_BIAS, on(bias_, bias.defined() ? bias
-                                                  : Tensor::zeros({geometry_.out_channels},
-                                                                  DType::f32, Device{}))},
+         {DNNL_ARG_BIAS,
+          on(bias_,
+             bias.defined() ? bias : Tensor::zeros({geometry_.out_channels}, x.dtype(), Device{}))},
          {DNNL_ARG_DST, on(forward_.dst_desc(), result)}});
     if (!direct) arrange(result, forward_.dst_desc(), y, y_);
   }
@@ -95,16 +90,20 @@ class Convolution {
       ToWeights& product = to_weights_[dbias.defined() ? 1 : 0];
       if (!product.run) prepare(product, dbias.defined());
       const auto& pd = product.desc;
-      const bool direct = pd.diff_weights_desc() == weight_ && dweight.defined();
+      const bool direct = pd.diff_weights_desc() == weight_grad_ && dweight.defined();
       const Tensor result = direct ? dweight : room(pd.diff_weights_desc());
-      const Tensor& source = kept.defined() ? kept : x;
+      // Without what forward kept it is arranged here.
+      const Tensor source = kept.defined() ? arranged(kept, forward_.src_desc(), pd.src_desc())
+                                           : arranged(x, x_, pd.src_desc());
       std::unordered_map<int, memory> arguments{
           {DNNL_ARG_SRC, on(pd.src_desc(), source)},
           {DNNL_ARG_DIFF_DST, grad_as(pd.diff_dst_desc())},
           {DNNL_ARG_DIFF_WEIGHTS, on(pd.diff_weights_desc(), result)}};
-      if (dbias.defined()) arguments.emplace(DNNL_ARG_DIFF_BIAS, on(bias_, dbias));
+      if (dbias.defined()) arguments.emplace(DNNL_ARG_DIFF_BIAS, on(bias_grad_, dbias));
       run(product.run, pd.scratchpad_desc(), arguments);
-      if (dweight.defined() && !direct) arrange(result, pd.diff_weights_desc(), dweight, weight_);
+      if (dweight.defined() && !direct) {
+        arrange(result, pd.diff_weights_desc(), dweight, weight_grad_);
+      }
     }
     if (dx.defined()) {
       prepare_data();
@@ -127,7 +126,8 @@ class Convolution {
   // choice only where they do.
   dnnl::algorithm algorithm() const {
     const bool full = geometry_.in_channels >= 16 && geometry_.out_channels >= 16;
-    return full ? dnnl::algorithm::convolution_auto : dnnl::algorithm::convolution_direct;
+    return full && type_ == f32 ? dnnl::algorithm::convolution_auto
+                                : dnnl::algorithm::convolution_direct;
   }
   // What of the padding the last window reaches, as oneDNN wants sizes to match exactly.
   memory::dims padding_after() const {
@@ -135,20 +135,28 @@ class Convolution {
     return {(o.out_height - 1) * o.stride[0] + o.kernel_height - o.in_height - o.padding[0],
             (o.out_width - 1) * o.stride[1] + o.kernel_width - o.in_width - o.padding[1]};
   }
-  static memory::desc any(const memory::desc& plain) { return {plain.dims(), f32, Tag::any}; }
+  static memory::desc any(const memory::desc& plain) {
+    return {plain.dims(), plain.data_type(), Tag::any};
+  }
 
   struct ToWeights {
     dnnl::convolution_backward_weights::primitive_desc desc;
     dnnl::primitive run;
   };
-  // Takes x as forward arranged it.
+  // Takes x as forward arranged it, if there is code for that.
   void prepare(ToWeights& product, bool with_bias) {
+    try {
+      prepare(product, with_bias, forward_.src_desc());
+    } catch (const dnnl::error&) {
+      prepare(product, with_bias, any(x_));
+    }
+  }
+  void prepare(ToWeights& product, bool with_bias, const memory::desc& x) {
     using Backward = dnnl::convolution_backward_weights;
-    const auto desc = with_bias
-                          ? Backward::desc(algorithm(), forward_.src_desc(), any(weight_), bias_,
-                                           any(y_), strides(), padding(), padding_after())
-                          : Backward::desc(algorithm(), forward_.src_desc(), any(weight_), any(y_),
-                                           strides(), padding(), padding_after());
+    const auto desc = with_bias ? Backward::desc(algorithm(), x, any(weight_grad_), bias_grad_,
+                                                 any(y_), strides(), padding(), padding_after())
+                                : Backward::desc(algorithm(), x, any(weight_grad_), any(y_),
+                                                 strides(), padding(), padding_after());
     product.desc = Backward::primitive_desc(desc, attributes_, engine(), forward_);
     product.run = Backward(product.desc);
   }
@@ -202,7 +210,8 @@ class Convolution {
   };
 
   Conv2dGeometry geometry_;
-  memory::desc x_, weight_, bias_, y_;  // as tensors are: dense, row-major
+  memory::data_type type_;
+  memory::desc x_, weight_, bias_, y_, weight_grad_, bias_grad_;  // as tensors: dense, row-major
   dnnl::primitive_attr attributes_;
   dnnl::convolution_forward::primitive_desc forward_;
   ToWeights to_weights_[2];  // without and with the bias
@@ -212,20 +221,23 @@ class Convolution {
 };
 
 // The calling thread's: ranks may be threads, and code is compiled for a number of OpenMP threads.
-Convolution& prepared(const Conv2dGeometry& geometry) {
+Convolution& prepared(const Conv2dGeometry& geometry, memory::data_type type) {
   struct Entry {
     Conv2dGeometry geometry;
+    memory::data_type type;
     int threads;
     std::unique_ptr<Convolution> convolution;
   };
   thread_local std::vector<Entry> entries;
   const int threads = omp_get_max_threads();
   for (const Entry& entry : entries) {
-    if (entry.geometry == geometry && entry.threads == threads) return *entry.convolution;
+    if (entry.geometry == geometry && entry.type == type && entry.threads == threads) {
+      return *entry.convolution;
+    }
   }
   constexpr std::size_t most = 256;  // shapes that never come again must not pile up
   if (entries.size() == most) entries.erase(entries.begin());
-  entries.push_back({geometry, threads, std::make_unique<Convolution>(geometry)});
+  entries.push_back({geometry, type, threads, std::make_unique<Convolution>(geometry, type)});
   return *entries.back().convolution;
 }
 
@@ -242,7 +254,7 @@ void report_errors(F&& f) {
 // The batch goes through in chunks of images, so that what oneDNN lays out in its own way stays in
 // the caches until it is read again.
 struct Chunks {
-  explicit Chunks(const Conv2dGeometry& o) : geometry(o) {
+  Chunks(const Conv2dGeometry& o, memory::data_type type) : geometry(o), type(type) {
     const std::int64_t floats =
         o.in_channels * o.in_height * o.in_width + o.out_channels * o.out_height * o.out_width;
     const std::int64_t weights = o.out_channels * o.in_channels * o.kernel_height * o.kernel_width;
@@ -262,58 +274,109 @@ struct Chunks {
     std::int64_t kept_at = 0;
     for (std::int64_t begin = 0; begin < geometry.batch; begin += part.batch) {
       part.batch = std::min(images, geometry.batch - begin);
-      Convolution& convolution = prepared(part);
+      Convolution& convolution = prepared(part, type);
       f(convolution, begin, begin + part.batch, kept_at);
       kept_at += convolution.kept_size();
     }
   }
 
   Conv2dGeometry geometry;
+  memory::data_type type;
   std::int64_t images;
 };
 
 Tensor kept_part(const Tensor& kept, const Convolution& convolution, std::int64_t at) {
-  return convolution.kept_size() == 0 ? Tensor() : kept.alias({convolution.kept_size()}, at);
+  return convolution.kept_size() == 0 || !kept.defined()
+             ? Tensor()
+             : kept.alias({convolution.kept_size()}, at);
+}
+
+// With `kept` null nothing is kept.
+void forward(const Conv2dGeometry& geometry, memory::data_type type, const Tensor& y,
+             const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor* kept) {
+  const Chunks chunks(geometry, type);
+  std::int64_t size = 0;
+  chunks.each([&](Convolution& convolution, auto...) { size += convolution.kept_size(); });
+  const Tensor arranged = Tensor::empty({size}, DType::f32, Device{});
+  chunks.each(
+      [&](Convolution& convolution, std::int64_t begin, std::int64_t end, std::int64_t kept_at) {
+        convolution.forward(y.rows(begin, end), x.rows(begin, end), weight, bias,
+                            kept_part(arranged, convolution, kept_at));
+      });
+  if (kept != nullptr) *kept = arranged;
+}
+
+void backward(const Conv2dGeometry& geometry, memory::data_type type, const Tensor& dx,
+              const Tensor& dweight, const Tensor& dbias, const Tensor& dy, const Tensor& x,
+              const Tensor& weight, const Tensor& kept) {
+  const auto part = [](const Tensor& whole, std::int64_t begin, std::int64_t end) {
+    return whole.defined() ? whole.rows(begin, end) : Tensor();
+  };
+  const auto like = [](const Tensor& tensor) {
+    return tensor.defined() ? Tensor::empty(tensor.shape(), DType::f32, Device{}) : Tensor();
+  };
+  // The first chunk writes the gradients of weight and bias, the later ones add.
+  const Tensor more_weight = like(dweight), more_bias = like(dbias);
+  Chunks(geometry, type)
+      .each([&](Convolution& convolution, std::int64_t begin, std::int64_t end,
+                std::int64_t kept_at) {
+        convolution.backward(part(dx, begin, end), begin == 0 ? dweight : more_weight,
+                             begin == 0 ? dbias : more_bias, dy.rows(begin, end),
+                             x.rows(begin, end), weight, kept_part(kept, convolution, kept_at));
+        if (begin > 0 && dweight.defined()) axpy(dweight, more_weight, 1.0);
+        if (begin > 0 && dbias.defined()) axpy(dbias, more_bias, 1.0);
+      });
+}
+
+bool serves_bf16(const Conv2dGeometry& o, const Tensor& x, const Tensor& weight) {
+  return x.dtype() == DType::bf16 && weight.dtype() == DType::bf16 && multiplies_bf16() &&
+         conv2d_by_onednn(o, x);
 }
 
 }  // namespace
 
 void conv2d_onednn(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x,
                    const Tensor& weight, const Tensor& bias, Tensor* kept) {
-  report_errors([&] {
-    const Chunks chunks(geometry);
-    std::int64_t size = 0;
-    chunks.each([&](Convolution& convolution, auto...) { size += convolution.kept_size(); });
-    *kept = Tensor::empty({size}, DType::f32, Device{});
-    chunks.each(
-        [&](Convolution& convolution, std::int64_t begin, std::int64_t end, std::int64_t kept_at) {
-          convolution.forward(y.rows(begin, end), x.rows(begin, end), weight, bias,
-                              kept_part(*kept, convolution, kept_at));
-        });
-  });
+  report_errors([&] { forward(geometry, f32, y, x, weight, bias, kept); });
 }
 
 void conv2d_onednn_backward(const Conv2dGeometry& geometry, const Tensor& dx, const Tensor& dweight,
                             const Tensor& dbias, const Tensor& dy, const Tensor& x,
                             const Tensor& weight, const Tensor& kept) {
-  report_errors([&] {
-    const auto part = [](const Tensor& whole, std::int64_t begin, std::int64_t end) {
-      return whole.defined() ? whole.rows(begin, end) : Tensor();
-    };
-    const auto like = [](const Tensor& tensor) {
-      return tensor.defined() ? Tensor::empty(tensor.shape(), DType::f32, Device{}) : Tensor();
-    };
-    // The first chunk writes the gradients of weight and bias, the later ones add.
-    const Tensor more_weight = like(dweight), more_bias = like(dbias);
-    Chunks(geometry).each(
-        [&](Convolution& convolution, std::int64_t begin, std::int64_t end, std::int64_t kept_at) {
-          convolution.backward(part(dx, begin, end), begin == 0 ? dweight : more_weight,
-                               begin == 0 ? dbias : more_bias, dy.rows(begin, end),
-                               x.rows(begin, end), weight, kept_part(kept, convolution, kept_at));
-          if (begin > 0 && dweight.defined()) axpy(dweight, more_weight, 1.0);
-          if (begin > 0 && dbias.defined()) axpy(dbias, more_bias, 1.0);
-        });
-  });
+  report_errors([&] { backward(geometry, f32, dx, dweight, dbias, dy, x, weight, kept); });
+}
+
+// Nothing is kept: what one of them lacks may be done in f32, which would not know the layout.
+bool conv2d_bf16(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x,
+                 const Tensor& weight, const Tensor& bias, Tensor*) {
+  if (!serves_bf16(geometry, x, weight) || y.numel() == 0 ||
+      (bias.defined() && bias.dtype() != DType::bf16)) {
+    return false;
+  }
+  try {
+    forward(geometry, memory::data_type::bf16, y, x, weight, bias, nullptr);
+  } catch (const dnnl::error&) {
+    return false;
+  }
+  return true;
+}
+
+bool conv2d_backward_bf16(const Conv2dGeometry& geometry, const Tensor& dx, const Tensor& dweight,
+                          const Tensor& dbias, const Tensor& dy, const Tensor& x,
+                          const Tensor& weight, const Tensor&) {
+  if (!serves_bf16(geometry, x, weight) || dy.numel() == 0) return false;
+  const auto wide = [](const Tensor& grad) {
+    return grad.defined() ? Tensor::empty(grad.shape(), DType::f32, Device{}) : Tensor();
+  };
+  const Tensor wide_weight = wide(dweight), wide_bias = wide(dbias);
+  try {
+    backward(geometry, memory::data_type::bf16, dx, wide_weight, wide_bias, dy, x, weight, {});
+  } catch (const dnnl::error&) {
+    return false;
+  }
+  if (dweight.defined()) cast(dweight, wide_weight);
+  if (dbias.defined()) cast(dbias, wide_bias);
+  return true;
 }
 
 }  // namespace peal::cpu

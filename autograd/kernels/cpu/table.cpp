@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/kernels/cpu/bf16.h>
 #include <peal/autograd/kernels/cpu/table.h>
 #include <peal/autograd/kernels/cpu/widening.h>
 
@@ -28,8 +29,8 @@ const Kernels& table() {
       .sum = widening<sum, 1>,
       .argmax = argmax,
       .argmin = argmin,
-      .matmul = widening<matmul, 1>,
-      .batched_matmul = widening<batched_matmul, 1>,
+      .matmul = preferring<matmul_bf16, widening<matmul, 1>>,
+      .batched_matmul = preferring<batched_matmul_bf16, widening<batched_matmul, 1>>,
       .softmax = widening<softmax, 1>,
       .softmax_backward = widening<softmax_backward, 1>,
       .attention = widening<attention, 2>,
@@ -46,8 +47,8 @@ const Kernels& table() {
       .cross_entropy_backward = widening<cross_entropy_backward, 1>,
       .pair_loss = widening<pair_loss, 1>,
       .pair_loss_backward = widening<pair_loss_backward, 2>,
-      .conv2d = widening<conv2d, 1>,
-      .conv2d_backward = widening<conv2d_backward, 3>,
+      .conv2d = preferring<conv2d_bf16, widening<conv2d, 1>>,
+      .conv2d_backward = preferring<conv2d_backward_bf16, widening<conv2d_backward, 3>>,
       .max_pool2d = widening<max_pool2d, 1>,
       .max_pool2d_backward = widening<max_pool2d_backward, 1>,
       .avg_pool2d = widening<avg_pool2d, 1>,

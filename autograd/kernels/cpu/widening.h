@@ -82,4 +82,16 @@ constexpr auto widened_as(bool (*)(Args...)) {
 template <auto kernel, int written, Written how = Written::whole>
 inline constexpr auto widening = widened_as<kernel, written, how>(kernel);
 
+// `first` where it serves the types, else `second`.
+template <auto first, auto second, class... Args>
+bool try_both(Args... args) {
+  return first(args...) || second(args...);
+}
+template <auto first, auto second, class... Args>
+constexpr auto try_both_as(bool (*)(Args...)) {
+  return try_both<first, second, Args...>;
+}
+template <auto first, auto second>
+inline constexpr auto preferring = try_both_as<first, second>(first);
+
 }  // namespace peal::cpu

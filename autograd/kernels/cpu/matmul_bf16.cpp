@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/kernels/cpu/bf16.h>
+#include <peal/autograd/kernels/cpu/loops.h>
+#include <peal/autograd/kernels/cpu/onednn.h>
+
+#include <omp.h>
+
+#include <vector>
+
+namespace peal::cpu {
+namespace {
+
+using dnnl::memory;
+
+constexpr auto bf16 = memory::data_type::bf16;
+
+struct Sizes {
+  std::int64_t batch, m, n, k;
+  bool transpose_a, transpose_b, bias;
+  int threads;
+  bool operator==(const Sizes&) const = default;
+};
+
+memory::desc matrices(std::int64_t batch, std::int64_t rows, std::int64_t columns,
+                      bool transposed) {
+  return {{batch, rows, columns},
+          bf16,
+          memory::dims{rows * columns, transposed ? 1 : columns, transposed ? rows : 1}};
+}
+
+struct Prepared {
+  Sizes sizes;
+  memory::desc a, b, bias, out;
+  dnnl::matmul run;
+};
+
+// The calling thread's, since code is compiled for a number of OpenMP threads.
+const Prepared& prepared(const Sizes& o) {
+  thread_local std::vector<Prepared> all;
+  for (const Prepared& entry : all) {
+    if (entry.sizes == o) return entry;
+  }
+  Prepared entry{o,
+                 matrices(o.batch, o.m, o.k, o.transpose_a),
+                 matrices(o.batch, o.k, o.n, o.transpose_b),
+                 matrices(1, 1, o.n, false),
+                 matrices(o.batch, o.m, o.n, false),
+                 {}};
+  const auto desc = o.bias ? dnnl::matmul::desc(entry.a, entry.b, entry.bias, entry.out)
+                           : dnnl::matmul::desc(entry.a, entry.b, entry.out);
+  entry.run = dnnl::matmul(dnnl::matmul::primitive_desc(desc, onednn_engine()));
+  constexpr std::size_t most = 256;  // shapes that never come again must not pile up
+  if (all.size() == most) all.erase(all.begin());
+  all.push_back(std::move(entry));
+  return all.back();
+}
+
+bool multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, Sizes o) {
+  const auto is_bf16 = [](const Tensor& x) { return x.dtype() == DType::bf16; };
+  if (!is_bf16(out) || !multiplies_bf16() || !is_bf16(a) || !is_bf16(b) || out.numel() == 0 ||
+      o.k == 0 || (bias.defined() && !is_bf16(bias))) {
+    return false;
+  }
+  o.bias = bias.defined();
+  o.threads = omp_get_max_threads();
+  try {
+    const Prepared& product = prepared(o);
+    std::unordered_map<int, memory> arguments{{DNNL_ARG_SRC, onednn_memory(product.a, a)},
+                                              {DNNL_ARG_WEIGHTS, onednn_memory(product.b, b)},
+                                              {DNNL_ARG_DST, onednn_memory(product.out, out)}};
+    if (o.bias) arguments.emplace(DNNL_ARG_BIAS, onednn_memory(product.bias, bias));
+    product.run.execute(onednn_stream(), arguments);
+    onednn_stream().wait();
+  } catch (const dnnl::error&) {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool multiplies_bf16() {
+  static const bool has = [] {
+    constexpr auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted &&
+           current_level() == Level::avx512;
+  }();
+  return has;
+}
+
+bool matmul_bf16(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
+                 bool transpose_b, const Tensor& bias) {
+  return multiply(out, a, b, bias,
+                  {1, out.size(0), out.size(1), a.size(transpose_a ? 0 : 1), transpose_a,
+                   transpose_b, false, 0});
+}
+
+bool batched_matmul_bf16(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
+                         bool transpose_b) {
+  return multiply(out, a, b, {},
+                  {out.size(0), out.size(1), out.size(2), a.size(transpose_a ? 1 : 2), transpose_a,
+                   transpose_b, false, 0});
+}
+
+}  // namespace peal::cpu
