@@ -137,6 +137,51 @@ TEST_CASE("normalisations take f32 parameters and statistics beside x in low pre
   }
 }
 
+// Past the sizes that stay on one thread and in one chunk of a batch; bf16 where the CPU multiplies
+// it itself, and widened at the lower vector levels.
+TEST_CASE("large operands") {
+  const std::vector<std::pair<std::vector<Shape>, std::function<Tensor(const Tensors&)>>> cases = {
+      {{{40, 16, 26, 26}, {32, 16, 3, 3}, {32}},
+       [](const Tensors& x) { return conv2d(x[0], x[1], x[2]); }},
+      {{{35, 3, 33, 31}, {17, 3, 3, 3}},
+       [](const Tensors& x) {
+         return conv2d(x[0], x[1], {}, {.stride = {2, 1}, .padding = {1, 1}});
+       }},
+      {{{3, 65, 130}, {3, 130, 33}}, [](const Tensors& x) { return matmul(x[0], x[1]); }},
+      {{{3, 65, 130}, {33, 130}}, [](const Tensors& x) { return matmul(x[0], x[1], false, true); }},
+      {{{130, 65}, {130, 33}}, [](const Tensors& x) { return matmul(x[0], x[1], true); }},
+      {{{64, 300}, {257, 300}, {257}}, [](const Tensors& x) { return linear(x[0], x[1], x[2]); }},
+      {{{2, 67, 64}, {2, 67, 64}, {2, 67, 64}},
+       [](const Tensors& x) { return scaled_dot_product_attention(x[0], x[1], x[2], 4, true); }},
+      {{{301, 257}}, [](const Tensors& x) { return softmax(x[0]); }},
+      {{{201, 513}, {513}, {513}},
+       [](const Tensors& x) { return layer_norm(x[0], {513}, x[1], x[2]); }},
+      {{{300, 301}, {301}}, [](const Tensors& x) { return relu(x[0] + x[1]) * x[1]; }},
+  };
+  for (const DType dtype : both) {
+    for (std::size_t c = 0; c < cases.size(); ++c) {
+      CAPTURE(concat(dtype));
+      CAPTURE(c);
+      Tensors narrow, wide;
+      for (const Shape& shape : cases[c].first) {
+        const auto seed = static_cast<unsigned>(narrow.size()) + 1;
+        narrow.push_back(cast(normal<float>(shape, seed), dtype).set_requires_grad());
+        wide.push_back(cast(narrow.back().detach(), DType::f32).set_requires_grad());
+      }
+      const Tensor y = cases[c].second(narrow), reference = cases[c].second(wide);
+      const double bound = dtype == DType::f16 ? 0x1p-9 : 0x1p-6;
+      CHECK(distance(y, reference) < bound);
+      const Tensor seed = cast(normal<float>(y.shape(), 9), dtype);
+      y.backward(seed);
+      reference.backward(cast(seed, DType::f32));
+      for (std::size_t i = 0; i < wide.size(); ++i) {
+        CAPTURE(i);
+        CHECK(distance(narrow[i].grad(), wide[i].grad()) < bound);
+      }
+    }
+  }
+}
+
 TEST_CASE("two types do not mix without autocast") {
   const Tensor wide = ones({3, 3}), narrow = ones({3, 3}, DType::bf16);
   CHECK(error_of([&] { wide + narrow; }).find("both operands must have one type") !=
