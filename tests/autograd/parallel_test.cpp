@@ -2,6 +2,7 @@
 // How kernels split their work over OpenMP's threads.
 #include <peal/autograd/kernels/cpu/parallel.h>
 #include <peal/autograd/ops/ops.h>
+#include <peal/autograd/tape.h>
 
 #include <doctest/doctest.h>
 
@@ -42,17 +43,49 @@ TEST_CASE("an exception in one thread's part reaches the caller, and the next ca
   CHECK(visits == std::vector<int>(8, 1));
 }
 
+namespace {
+
+// Small whole numbers, whose sums and products are exact in f32 in any order.
+Tensor whole(const Shape& shape) {
+  std::vector<float> values(static_cast<std::size_t>(shape.numel()));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 7 % 5) - 2;
+  return Tensor::from(values, shape);
+}
+
+}  // namespace
+
 TEST_CASE("a batched product is the same for a batch smaller and larger than the team") {
-  const auto whole = [](const Shape& shape) {
-    std::vector<float> values(static_cast<std::size_t>(shape.numel()));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i * 7 % 5) - 2;
-    return Tensor::from(values, shape);
-  };
   for (const std::int64_t batch : {1, 2, 3, 9}) {
     const Tensor a = whole({batch, 65, 70}), b = whole({batch, 70, 33});
     omp_set_num_threads(1);
     const std::vector<float> alone = matmul(a, b).to_vector<float>();
     omp_set_num_threads(4);
     CHECK(matmul(a, b).to_vector<float>() == alone);
+  }
+}
+
+TEST_CASE("sums over rows have the same bits for any number of threads") {
+  manual_seed(1);
+  // One column would be a sum over all, which adds in f32 first.
+  for (const std::int64_t width : {2, 255, 256, 257, 1000}) {
+    const Tensor x = randn({300, width}), w = randn({width});
+    const auto sums = [&](int threads) {
+      omp_set_num_threads(threads);
+      w.set_requires_grad();
+      w.zero_grad();
+      layer_norm(x, {width}, w).backward(x);
+      const Tensors both{sum(x, {0}), w.grad()};
+      return std::vector{both[0].to_vector<float>(), both[1].to_vector<float>()};
+    };
+    const auto alone = sums(1);
+    std::vector<double> exact(static_cast<std::size_t>(width), 0.0);
+    const std::vector<float> all = x.to_vector<float>();
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      exact[i % exact.size()] += static_cast<double>(all[i]);
+    }
+    for (std::size_t i = 0; i < exact.size(); ++i)
+      CHECK(alone[0][i] == static_cast<float>(exact[i]));
+    CHECK(sums(3) == alone);
+    CHECK(sums(4) == alone);
   }
 }

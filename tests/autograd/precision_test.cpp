@@ -60,6 +60,7 @@ TEST_CASE("reductions") {
   for (const std::int64_t n : {1, 3, 17, 65, 129}) {
     CHECK(f32_error([](const Tensors& x) { return sum(x[0]); }, {{n, 33}}) < 1e-6);
     CHECK(f32_error([](const Tensors& x) { return sum(x[0], {0}); }, {{n, 33}}) < 1e-6);
+    CHECK(f32_error([](const Tensors& x) { return sum(x[0], {0}); }, {{n, 700}}) < 1e-6);
     CHECK(f32_error([](const Tensors& x) { return mean(x[0], {1}); }, {{3, n, 17}}) < 1e-6);
     CHECK(f32_error([](const Tensors& x) { return mean(x[0], {0, 2}); }, {{3, n, 17}}) < 1e-6);
   }
@@ -108,11 +109,26 @@ TEST_CASE("convolutions") {
       {2, 3, 8, 17, 17, 5, {{3, 2}, {2, 1}}},
       {65, 2, 3, 5, 5, 2, {{2, 1}, {0, 0}}},
       {2, 33, 16, 10, 6, 3, {{3, 4}, {1, 1}}},
+      // Groups and dilation, with channels that fill oneDNN's vectors and that do not; f64 computes
+      // them in another way.
+      {2, 32, 32, 13, 11, 3, {.padding = {1, 1}, .groups = 32}},
+      {3, 32, 64, 12, 9, 3, {.stride = {2, 1}, .padding = {1, 0}, .groups = 2}},
+      {2, 17, 34, 9, 9, 3, {.groups = 17}},
+      {2, 32, 16, 15, 14, 3, {.padding = {2, 3}, .dilation = {2, 3}}},
+      {2,
+       32,
+       32,
+       16,
+       15,
+       3,
+       {.stride = {2, 2}, .padding = {2, 2}, .dilation = {3, 2}, .groups = 32}},
+      {40, 64, 64, 20, 20, 3, {.padding = {2, 2}, .dilation = {2, 2}, .groups = 4}},  // in chunks
   };
   for (const Case& c : cases) {
     CAPTURE(c.in);
     CAPTURE(c.out);
-    const Shape x{c.batch, c.in, c.height, c.width}, weight{c.out, c.in, c.kernel, c.kernel};
+    const Shape x{c.batch, c.in, c.height, c.width},
+        weight{c.out, c.in / c.options.groups, c.kernel, c.kernel};
     const auto with = [&](const Tensors& t) { return conv2d(t[0], t[1], t[2], c.options); };
     const auto without = [&](const Tensors& t) { return conv2d(t[0], t[1], {}, c.options); };
     CHECK(f32_error(with, {x, weight, {c.out}}) < 5e-6);

@@ -4,9 +4,10 @@
 
 namespace peal::cpu {
 
+// In low precision only what oneDNN has code of its own for.
 bool conv2d_by_onednn(const Conv2dGeometry& o, const Tensor& x) {
-  return x.dtype() != DType::f64 && x.numel() > 0 && o.groups == 1 &&
-         o.dilation == std::array<std::int64_t, 2>{1, 1};
+  const bool plain = o.groups == 1 && o.dilation == std::array<std::int64_t, 2>{1, 1};
+  return x.numel() > 0 && (x.dtype() == DType::f32 || (x.dtype() != DType::f64 && plain));
 }
 
 bool conv2d(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x, const Tensor& weight,

@@ -40,15 +40,15 @@ class Convolution {
       : geometry_(o),
         type_(type),
         x_({o.batch, o.in_channels, o.in_height, o.in_width}, type, Tag::nchw),
-        weight_({o.out_channels, o.in_channels, o.kernel_height, o.kernel_width}, type, Tag::oihw),
+        weight_(weight_of(o, type)),
         bias_({o.out_channels}, type, Tag::x),
         y_({o.batch, o.out_channels, o.out_height, o.out_width}, type, Tag::nchw),
-        weight_grad_(weight_.dims(), f32, Tag::oihw),
+        weight_grad_(weight_of(o, f32)),
         bias_grad_(bias_.dims(), f32, Tag::x) {
     attributes_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     const dnnl::convolution_forward::desc desc(dnnl::prop_kind::forward_training, algorithm(),
                                                any(x_), any(weight_), bias_, any(y_), strides(),
-                                               padding(), padding_after());
+                                               dilation(), padding(), padding_after());
     forward_ = dnnl::convolution_forward::primitive_desc(desc, attributes_, engine());
     run_forward_ = dnnl::convolution_forward(forward_);
   }
@@ -121,19 +121,36 @@ class Convolution {
 
  private:
   memory::dims strides() const { return {geometry_.stride[0], geometry_.stride[1]}; }
+  // oneDNN counts the pixels between two of the kernel.
+  memory::dims dilation() const { return {geometry_.dilation[0] - 1, geometry_.dilation[1] - 1}; }
   memory::dims padding() const { return {geometry_.padding[0], geometry_.padding[1]}; }
   // oneDNN considers Winograd, and may take it where channels do not fill its vectors: leave it the
   // choice only where they do.
   dnnl::algorithm algorithm() const {
-    const bool full = geometry_.in_channels >= 16 && geometry_.out_channels >= 16;
+    const auto& o = geometry_;
+    const bool full = o.in_channels >= 16 && o.out_channels >= 16 && o.groups == 1 &&
+                      o.dilation == std::array<std::int64_t, 2>{1, 1};
     return full && type_ == f32 ? dnnl::algorithm::convolution_auto
                                 : dnnl::algorithm::convolution_direct;
   }
   // What of the padding the last window reaches, as oneDNN wants sizes to match exactly.
   memory::dims padding_after() const {
     const auto& o = geometry_;
-    return {(o.out_height - 1) * o.stride[0] + o.kernel_height - o.in_height - o.padding[0],
-            (o.out_width - 1) * o.stride[1] + o.kernel_width - o.in_width - o.padding[1]};
+    const auto reach = [&o](std::size_t d, std::int64_t out, std::int64_t kernel) {
+      return (out - 1) * o.stride[d] + (kernel - 1) * o.dilation[d] + 1 - o.padding[d];
+    };
+    return {reach(0, o.out_height, o.kernel_height) - o.in_height,
+            reach(1, o.out_width, o.kernel_width) - o.in_width};
+  }
+  // Groups are a dimension of their own there, over the same array.
+  static memory::desc weight_of(const Conv2dGeometry& o, memory::data_type type) {
+    const std::int64_t in = o.in_channels / o.groups;
+    if (o.groups == 1) {
+      return {{o.out_channels, in, o.kernel_height, o.kernel_width}, type, Tag::oihw};
+    }
+    return {{o.groups, o.out_channels / o.groups, in, o.kernel_height, o.kernel_width},
+            type,
+            Tag::goihw};
   }
   static memory::desc any(const memory::desc& plain) {
     return {plain.dims(), plain.data_type(), Tag::any};
@@ -153,10 +170,11 @@ class Convolution {
   }
   void prepare(ToWeights& product, bool with_bias, const memory::desc& x) {
     using Backward = dnnl::convolution_backward_weights;
-    const auto desc = with_bias ? Backward::desc(algorithm(), x, any(weight_grad_), bias_grad_,
-                                                 any(y_), strides(), padding(), padding_after())
-                                : Backward::desc(algorithm(), x, any(weight_grad_), any(y_),
-                                                 strides(), padding(), padding_after());
+    const auto desc = with_bias
+                          ? Backward::desc(algorithm(), x, any(weight_grad_), bias_grad_, any(y_),
+                                           strides(), dilation(), padding(), padding_after())
+                          : Backward::desc(algorithm(), x, any(weight_grad_), any(y_), strides(),
+                                           dilation(), padding(), padding_after());
     product.desc = Backward::primitive_desc(desc, attributes_, engine(), forward_);
     product.run = Backward(product.desc);
   }
@@ -164,8 +182,8 @@ class Convolution {
   void prepare_data() {
     if (run_to_data_) return;
     using Backward = dnnl::convolution_backward_data;
-    const Backward::desc desc(algorithm(), any(x_), any(weight_), any(y_), strides(), padding(),
-                              padding_after());
+    const Backward::desc desc(algorithm(), any(x_), any(weight_), any(y_), strides(), dilation(),
+                              padding(), padding_after());
     to_data_ = Backward::primitive_desc(desc, attributes_, engine(), forward_);
     run_to_data_ = Backward(to_data_);
   }
@@ -257,7 +275,8 @@ struct Chunks {
   Chunks(const Conv2dGeometry& o, memory::data_type type) : geometry(o), type(type) {
     const std::int64_t floats =
         o.in_channels * o.in_height * o.in_width + o.out_channels * o.out_height * o.out_width;
-    const std::int64_t weights = o.out_channels * o.in_channels * o.kernel_height * o.kernel_width;
+    const std::int64_t weights =
+        o.out_channels * (o.in_channels / o.groups) * o.kernel_height * o.kernel_width;
     constexpr std::int64_t cache = (4 << 20) / sizeof(float);
     // At least 16 images, with which oneDNN still chooses its fastest algorithms; and each chunk
     // handles the weights once more, so they must be small beside it.
