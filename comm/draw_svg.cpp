@@ -108,7 +108,7 @@ class Picture {
       scratch |= e.message() && e.sends->src.buffer == Buffer::scratch;
       (kind == Kind::recv_reduce || kind == Kind::reduce ? adds : replaces) = true;
     }
-    std::string all = "number and colour: the block";
+    std::string all = "label and colour: the block";
     if (adds) all += "; full arrow: adds";
     if (replaces) all += "; dashed: replaces";
     if (scratch) all += "; grey: scratch memory";

@@ -128,9 +128,10 @@ class Chart {
     const double step = last_ > 0 ? tick(last_) : 1;
     for (int i = 0; last_ > 0 && i * step <= last_; ++i) {
       const std::string at = number(x(i * step), 2);
-      all += "<path d='M" + at + " " + std::to_string(top - 8) + "V" + std::to_string(bottom()) +
-             "' stroke='#e0e0e0'/>\n" +
-             text(x(i * step), top - 14, duration(i * step), "middle", " fill='#666'");
+      all +=
+          "<path d='M" + at + " " + std::to_string(top - 8) + "V" + std::to_string(bottom()) +
+          "' stroke='#e0e0e0'/>\n" +
+          text(x(i * step), top - 14, i == 0 ? "0" : duration(i * step), "middle", " fill='#666'");
     }
     return all;
   }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The chapters of docs/book say what is so. Each line of a ```sh block runs, in a folder of its own with the build at
-# hand as build/release; what it prints is the ```text block that follows, and each picture that it draws in
-# docs/pictures is the committed one. A ```cpp block begins with the name of a file, as `// comm/schedule.h`, and its
+# hand as build/release and the book as docs/book; what it prints is the ```text block that follows, and each picture
+# that it draws in docs/pictures is the committed one. A ```cpp block begins with the name of a file, as `// comm/schedule.h`, and its
 # other lines stand in that file. With --update the text blocks and the pictures are written instead.
 #   check_book.sh ROOT BUILD [--update]
 set -euo pipefail
@@ -18,6 +18,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder"/run/{build,docs/pictures}
 ln -s "$build" "$folder/run/build/release"
+ln -s "$root/docs/book" "$folder/run/docs/book"
 
 failures=0 commands=0
 fault() {

@@ -46,15 +46,17 @@ std::string one_plot(const Plot& plot, int y0) {
   for (std::size_t c = 0; c < plot.curves.size(); ++c) {
     const Curve& curve = plot.curves[c];
     const char* ink = inks[c % std::size(inks)];
+    const char* dashes = c % 2 == 0 ? "" : " stroke-dasharray='9 5'";  // what lies below shows
     std::string points;
     for (std::size_t i = 0; i < plot.bytes.size(); ++i) {
       points += fmt::format("{:.1f},{:.1f} ", x(plot.bytes[i]), y(curve.seconds[i]));
     }
     const int at = y0 + top + 14 + 20 * static_cast<int>(c);
     all += fmt::format(
-        "<polyline points='{0}' fill='none' stroke='{1}' stroke-width='2'/>\n"
-        "<path d='M{2} {3}h22' stroke='{1}' stroke-width='3'/><text x='{4}' y='{5}'>{6}</text>\n",
-        points, ink, left + width + 14, at, left + width + 42, at + 4, curve.name);
+        "<polyline points='{0}' fill='none' stroke='{1}' stroke-width='2'{7}/>\n"
+        "<path d='M{2} {3}h22' stroke='{1}' stroke-width='3'{7}/><text x='{4}' "
+        "y='{5}'>{6}</text>\n",
+        points, ink, left + width + 14, at, left + width + 42, at + 4, curve.name, dashes);
   }
   return all;
 }
