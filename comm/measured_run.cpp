@@ -166,8 +166,9 @@ File read_file(const std::string& path) {
   File file;
   std::string line;
   std::int64_t number = 1;
-  PEAL_CHECK(std::getline(stream, line) && line == "peal-trace 1", path,
-             ": not a trace of this version of peal");
+  PEAL_CHECK(std::getline(stream, line), path,
+             ": is empty; its rank was killed, or still runs, and a rank writes at its end");
+  PEAL_CHECK(line == "peal-trace 1", path, ": not a trace of this version of peal");
   try {
     while (std::getline(stream, line)) {
       ++number;

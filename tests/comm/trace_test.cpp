@@ -277,6 +277,7 @@ TEST_CASE("what cannot be read is an error that names the place") {
   CHECK(with(good).empty());
   CHECK(has(with(good.substr(0, good.rfind("end"))), "cut short after line"));
   CHECK(has(with("hello"), "not a trace of this version"));
+  CHECK(has(with(""), "is empty; its rank was killed"));
   CHECK(has(with("peal-trace 1\nrun 1\nrank 1 of 2\nend\n"), "is of another run than"));
   CHECK(has(with("peal-trace 1\nrank x of 2\nend\n"), "rank-1.trace:2: expected a number"));
   CHECK(
