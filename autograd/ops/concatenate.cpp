@@ -9,6 +9,8 @@
 #include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 
+#include <algorithm>
+
 namespace peal {
 namespace {
 
@@ -65,6 +67,16 @@ Tensor cat(const Tensors& tensors, int dim) {
       alike.push_back(is_floating(tensor.dtype()) ? cast(tensor, widest) : tensor);
     }
     return cat(alike, dim);
+  }
+  constexpr std::size_t most = 64;  // inputs of a node
+  if (tensors.size() > most) {
+    Tensors parts;
+    for (std::size_t i = 0; i < tensors.size(); i += most) {
+      const auto begin = tensors.begin() + static_cast<std::ptrdiff_t>(i);
+      const auto count = static_cast<std::ptrdiff_t>(std::min(most, tensors.size() - i));
+      parts.push_back(cat(Tensors(begin, begin + count), dim));
+    }
+    return cat(parts, dim);
   }
   TraceSpan span("cat");
   const int at = checked_dim("cat", tensors[0], dim);

@@ -8,7 +8,7 @@
 
 namespace peal {
 
-// One after the other along dim; all other sizes are equal. At least one and at most 64 tensors.
+// One after the other along dim; all other sizes are equal. At least one tensor.
 Tensor cat(const Tensors& tensors, int dim = 0);
 // Side by side along a new dimension, which is `dim` of the result; all shapes are equal.
 Tensor stack(const Tensors& tensors, int dim = 0);

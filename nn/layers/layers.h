@@ -12,4 +12,5 @@
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/layers/norm.h>
 #include <peal/nn/layers/pooling.h>
+#include <peal/nn/layers/recurrent.h>
 #include <peal/nn/layers/sequential.h>

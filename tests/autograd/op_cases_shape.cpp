@@ -50,6 +50,11 @@ std::vector<OpCase> shape_cases() {
                    },
                    {{{3, 5}}, {{3, 5}}}});
   }
+  one("torch.cat([x[0] * i for i in range(130)], 1)", {3, 2}, [](const Tensor& x) {
+    Tensors all;
+    for (int i = 0; i < 130; ++i) all.push_back(x * static_cast<double>(i));
+    return cat(all, 1);
+  });
   all.push_back({"torch.cat([x[0], x[1], x[2]], 1)",
                  [](const Tensors& x, const Tensors&) { return cat(x, 1); },
                  {{{2, 1, 3}}, {{2, 4, 3}}, {{2, 2, 3}}}});
