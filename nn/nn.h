@@ -10,5 +10,6 @@
 #include <peal/nn/module.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/clip_grad.h>
+#include <peal/nn/optim/plateau.h>
 #include <peal/nn/optim/scheduler.h>
 #include <peal/nn/optim/sgd.h>

@@ -5,26 +5,35 @@
 #include <limits>
 
 namespace peal::nn {
+namespace {
 
-Adam::Adam(std::string_view name, std::vector<Tensor> parameters, const AdamOptions& options,
-           bool decoupled)
-    : Optimizer(name, std::move(parameters), options.lr, {"exp_avg", "exp_avg_sq"}),
-      options_(options),
-      decoupled_(decoupled) {
-  constexpr double unbounded = std::numeric_limits<double>::infinity();
-  check_setting(concat(name, ": beta1"), options.beta1, 0, 1);
-  check_setting(concat(name, ": beta2"), options.beta2, 0, 1);
-  check_setting(concat(name, ": eps"), options.eps, 0, unbounded);
-  check_setting(concat(name, ": weight_decay"), options.weight_decay, 0, unbounded);
+namespace at {  // of settings
+enum : std::size_t { lr, beta1, beta2, eps, weight_decay };
 }
 
-void Adam::update(const Tensor& parameter, const Tensor& grad, const State& state) {
+}  // namespace
+
+Adam::Adam(std::string_view name, bool decoupled)
+    : Optimizer(name, {"lr", "beta1", "beta2", "eps", "weight_decay"}, {"exp_avg", "exp_avg_sq"}),
+      decoupled_(decoupled) {}
+
+void Adam::check(std::span<const double> settings) const {
+  constexpr double unbounded = std::numeric_limits<double>::infinity();
+  check_setting(concat(name(), ": lr"), settings[at::lr], 0, unbounded);
+  check_setting(concat(name(), ": beta1"), settings[at::beta1], 0, 1);
+  check_setting(concat(name(), ": beta2"), settings[at::beta2], 0, 1);
+  check_setting(concat(name(), ": eps"), settings[at::eps], 0, unbounded);
+  check_setting(concat(name(), ": weight_decay"), settings[at::weight_decay], 0, unbounded);
+}
+
+void Adam::update(const Tensor& parameter, const Tensor& grad, const State& state,
+                  std::span<const double> settings) {
   adam_step(parameter, grad, state.tensors[0], state.tensors[1],
-            {.lr = lr(),
-             .beta1 = options_.beta1,
-             .beta2 = options_.beta2,
-             .eps = options_.eps,
-             .weight_decay = options_.weight_decay,
+            {.lr = settings[at::lr],
+             .beta1 = settings[at::beta1],
+             .beta2 = settings[at::beta2],
+             .eps = settings[at::eps],
+             .weight_decay = settings[at::weight_decay],
              .step = state.step,
              .decoupled = decoupled_});
 }

@@ -25,23 +25,38 @@ struct AdamWOptions {
 class Adam : public Optimizer {
  public:
   explicit Adam(std::vector<Tensor> parameters, const AdamOptions& options = {})
-      : Adam("Adam", std::move(parameters), options, false) {}
+      : Adam(std::vector{ParameterGroup<AdamOptions>{std::move(parameters), options}}) {}
+  explicit Adam(const std::vector<ParameterGroup<AdamOptions>>& groups) : Adam("Adam", false) {
+    for (const auto& [parameters, options] : groups) add_group(parameters, options);
+  }
+  // One more group, of parameters that are in none.
+  void add_group(std::vector<Tensor> parameters, const AdamOptions& options) {
+    Optimizer::add_group(std::move(parameters), {options.lr, options.beta1, options.beta2,
+                                                 options.eps, options.weight_decay});
+  }
 
  protected:
-  Adam(std::string_view name, std::vector<Tensor> parameters, const AdamOptions& options,
-       bool decoupled);
-  void update(const Tensor& parameter, const Tensor& grad, const State& state) override;
+  Adam(std::string_view name, bool decoupled);
+  void check(std::span<const double> settings) const override;
+  std::size_t state_count(std::span<const double>) const override { return 2; }
+  void update(const Tensor& parameter, const Tensor& grad, const State& state,
+              std::span<const double> settings) override;
 
  private:
-  AdamOptions options_;
   bool decoupled_;
 };
 
 class AdamW : public Adam {
  public:
   explicit AdamW(std::vector<Tensor> parameters, const AdamWOptions& options = {})
-      : Adam("AdamW", std::move(parameters),
-             {options.lr, options.beta1, options.beta2, options.eps, options.weight_decay}, true) {}
+      : AdamW(std::vector{ParameterGroup<AdamWOptions>{std::move(parameters), options}}) {}
+  explicit AdamW(const std::vector<ParameterGroup<AdamWOptions>>& groups) : Adam("AdamW", true) {
+    for (const auto& [parameters, options] : groups) add_group(parameters, options);
+  }
+  void add_group(std::vector<Tensor> parameters, const AdamWOptions& options) {
+    Optimizer::add_group(std::move(parameters), {options.lr, options.beta1, options.beta2,
+                                                 options.eps, options.weight_decay});
+  }
 };
 
 }  // namespace peal::nn

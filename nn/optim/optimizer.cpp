@@ -2,7 +2,7 @@
 #include <peal/autograd/ops/choose.h>
 #include <peal/nn/optim/optimizer.h>
 
-#include <limits>
+#include <algorithm>
 #include <map>
 #include <unordered_set>
 
@@ -22,23 +22,29 @@ void check_setting(std::string_view what, double value, double low, double high)
              high, ", got ", value);
 }
 
-Optimizer::Optimizer(std::string_view name, std::vector<Tensor> parameters, double lr,
+Optimizer::Optimizer(std::string_view name, std::vector<std::string_view> setting_names,
                      std::vector<std::string_view> state_names)
-    : name_(name),
-      parameters_(std::move(parameters)),
-      lr_(0),
-      state_names_(std::move(state_names)),
-      states_(parameters_.size()) {
-  set_lr(lr);
-  PEAL_CHECK(!parameters_.empty(), name_, ": there are no parameters");
+    : name_(name), setting_names_(std::move(setting_names)), state_names_(std::move(state_names)) {}
+
+void Optimizer::add_group(std::vector<Tensor> parameters, std::vector<double> settings) {
+  check(settings);
+  PEAL_CHECK(!parameters.empty(), name_, ": there are no parameters",
+             groups_.empty() ? "" : concat(" in group ", groups_.size()));
   std::unordered_set<const TensorBody*> seen;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    PEAL_CHECK(parameters_[i].is_leaf() && is_floating(parameters_[i].dtype()), name_,
-               ": parameter ", i, " of shape ", parameters_[i].shape(),
+  for (const Tensor& parameter : parameters_) seen.insert(&parameter.body());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const std::size_t number = parameters_.size() + i;
+    PEAL_CHECK(parameters[i].is_leaf() && is_floating(parameters[i].dtype()), name_, ": parameter ",
+               number, " of shape ", parameters[i].shape(),
                " is not a floating leaf but the result of an operation, or of integers");
-    PEAL_CHECK(seen.insert(&parameters_[i].body()).second, name_, ": parameter ", i, " of shape ",
-               parameters_[i].shape(), " comes twice");
+    PEAL_CHECK(seen.insert(&parameters[i].body()).second, name_, ": parameter ", number,
+               " of shape ", parameters[i].shape(), " comes twice");
   }
+  group_of_.resize(parameters_.size() + parameters.size(), groups_.size());
+  groups_.push_back(
+      {std::move(settings), static_cast<std::int64_t>(parameters.size()), std::nullopt});
+  parameters_.insert(parameters_.end(), parameters.begin(), parameters.end());
+  states_.resize(parameters_.size());
 }
 
 void Optimizer::step() {
@@ -47,19 +53,21 @@ void Optimizer::step() {
     const Tensor& parameter = parameters_[i];
     const Tensor grad = parameter.grad();
     if (!grad.defined()) continue;
+    const std::vector<double>& settings = groups_[group_of_[i]].settings;
     State& state = states_[i];
-    if (state.step++ == 0) {
-      for (std::size_t k = 0; k < state_names_.size(); ++k) {
-        state.tensors.push_back(
-            Tensor::zeros(parameter.shape(), computed_in(parameter.dtype()), parameter.device()));
-      }
+    ++state.step;
+    const std::size_t wanted = state_count(settings);
+    state.fresh = state.tensors.size() < wanted;
+    while (state.tensors.size() < wanted) {
+      state.tensors.push_back(
+          Tensor::zeros(parameter.shape(), computed_in(parameter.dtype()), parameter.device()));
     }
     if (is_low_precision(parameter.dtype())) {
       state.master = fresh_master(state.master, parameter);
-      update(state.master, cast(grad, DType::f32), state);
+      update(state.master, cast(grad, DType::f32), state, settings);
       parameter.copy_(cast(state.master, parameter.dtype()));
     } else {
-      update(parameter, grad, state);
+      update(parameter, grad, state, settings);
     }
   }
 }
@@ -68,18 +76,62 @@ void Optimizer::zero_grad() {
   for (const Tensor& parameter : parameters_) parameter.zero_grad();
 }
 
+Optimizer::Group& Optimizer::at(std::size_t group) {
+  PEAL_CHECK(group < groups_.size(), name_, ": there is no group ", group, ", but ",
+             groups_.size());
+  return groups_[group];
+}
+
+std::size_t Optimizer::place(std::string_view setting) const {
+  const auto found = std::find(setting_names_.begin(), setting_names_.end(), setting);
+  if (found == setting_names_.end()) {
+    std::string names;
+    for (const std::string_view name : setting_names_) names += concat(" ", name);
+    PEAL_CHECK(false, name_, ": there is no setting '", setting, "', but:", names);
+  }
+  return static_cast<std::size_t>(found - setting_names_.begin());
+}
+
+double Optimizer::setting(std::string_view name, std::size_t group) const {
+  return const_cast<Optimizer*>(this)->at(group).settings[place(name)];
+}
+
+void Optimizer::set_setting(std::string_view name, double value, std::size_t group) {
+  Group& here = at(group);
+  std::vector<double> settings = here.settings;
+  settings[place(name)] = value;
+  check(settings);
+  here.settings = std::move(settings);
+}
+
 void Optimizer::set_lr(double lr) {
-  check_setting(concat(name_, ": lr"), lr, 0, std::numeric_limits<double>::infinity());
-  lr_ = lr;
+  for (std::size_t group = 0; group < groups_.size(); ++group) set_lr(lr, group);
+}
+
+double Optimizer::initial_lr(std::size_t group) {
+  Group& here = at(group);
+  if (!here.initial_lr) here.initial_lr = here.settings[0];
+  return *here.initial_lr;
 }
 
 NamedTensors Optimizer::state_dict() const {
-  NamedTensors result{{"lr", Tensor::scalar(lr_, Device{})}};
+  NamedTensors result;
+  const auto add = [&](std::string key, auto value) {
+    result.emplace_back(std::move(key), Tensor::scalar(value, Device{}));
+  };
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const std::string prefix = concat("groups.", g, ".");
+    for (std::size_t k = 0; k < setting_names_.size(); ++k) {
+      add(prefix + std::string(setting_names_[k]), groups_[g].settings[k]);
+    }
+    if (groups_[g].initial_lr) add(prefix + "initial_lr", *groups_[g].initial_lr);
+    add(prefix + "parameters", groups_[g].parameters);
+  }
   for (std::size_t i = 0; i < states_.size(); ++i) {
     const State& state = states_[i];
     if (state.step == 0) continue;
-    result.emplace_back(concat(i, ".step"), Tensor::scalar(state.step, Device{}));
-    for (std::size_t k = 0; k < state_names_.size(); ++k) {
+    add(concat(i, ".step"), state.step);
+    for (std::size_t k = 0; k < state.tensors.size(); ++k) {
       result.emplace_back(concat(i, ".", state_names_[k]), state.tensors[k]);
     }
     if (state.master.defined()) result.emplace_back(concat(i, ".master"), state.master);
@@ -105,7 +157,29 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     }
     return tensor;
   };
-  const Tensor lr = take("lr", {}, DType::f64);
+  std::vector<Group> groups = groups_;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const std::string prefix = concat("groups.", g, ".");
+    for (std::size_t k = 0; k < setting_names_.size(); ++k) {
+      const Tensor value = take(prefix + std::string(setting_names_[k]), {}, DType::f64);
+      if (value) groups[g].settings[k] = value.item<double>();
+    }
+    groups[g].initial_lr.reset();
+    if (given.contains(prefix + "initial_lr")) {
+      const Tensor value = take(prefix + "initial_lr", {}, DType::f64);
+      if (value) groups[g].initial_lr = value.item<double>();
+    }
+    const Tensor count = take(prefix + "parameters", {}, DType::i64);
+    if (count && count.item<std::int64_t>() != groups[g].parameters) {
+      faults.push_back(concat("wrong: group ", g, " has ", groups[g].parameters,
+                              " parameters, the saved one ", count.item<std::int64_t>()));
+    }
+    try {
+      check(groups[g].settings);
+    } catch (const Error& error) {
+      faults.push_back(concat("wrong: group ", g, ": ", error.what()));
+    }
+  }
   std::vector<State> states(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!given.contains(concat(i, ".step"))) continue;  // it had no step yet
@@ -117,7 +191,9 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
           take(concat(i, ".", name), parameters_[i].shape(), computed_in(parameters_[i].dtype()));
       return tensor ? tensor.to(parameters_[i].device()).clone() : tensor;
     };
-    for (const std::string_view name : state_names_) states[i].tensors.push_back(take_copy(name));
+    for (std::size_t k = 0; k < state_count(groups[group_of_[i]].settings); ++k) {
+      states[i].tensors.push_back(take_copy(state_names_[k]));
+    }
     if (is_low_precision(parameters_[i].dtype())) states[i].master = take_copy("master");
   }
   for (const auto& [key, tensor] : given) {
@@ -129,7 +205,7 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     for (const std::string& fault : faults) message += "\n  " + fault;
     fail(std::move(message));
   }
-  set_lr(lr.item<double>());
+  groups_ = std::move(groups);
   states_ = std::move(states);
 }
 

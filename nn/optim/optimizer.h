@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizer: changes parameters along their gradients. A step goes over the parameters in their
-// order and makes one fused pass over each that has a gradient; one without a gradient is left as
-// it is, and so is its state. State is made at a parameter's first step.
+// order and makes one fused pass over each that has a gradient; one without a gradient (frozen, or
+// not used) is left as it is, and so is its state. State is made at a parameter's first step.
 //
 // A parameter in f16 or bf16 would lose every update smaller than half the distance to its
 // neighbour. So its state is f32 and has a master, the parameter in f32 (Micikevicius et al.,
@@ -9,16 +9,30 @@
 // becomes the master rounded. An element of the master that no longer rounds to the parameter's is
 // stale, since somebody else wrote the parameter, and starts again from there.
 //
+// Parameters come in groups, each with settings of its own, numbers by PyTorch's names:
+//
+//   nn::AdamW optimizer({{matrices, {.lr = 1e-3, .weight_decay = 0.1}}, {others, {.lr = 1e-3}}});
+//   optimizer.set_setting("weight_decay", 0.05, 0);
+//
 // Thread safety: one thread at a time, the one that runs backward.
 #pragma once
 
 #include <peal/autograd/core/safetensors.h>
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
 namespace peal::nn {
+
+// What an optimizer is made of; `Options` are SGDOptions, AdamOptions or AdamWOptions.
+template <class Options>
+struct ParameterGroup {
+  std::vector<Tensor> parameters;
+  Options options;
+};
 
 class Optimizer {
  public:
@@ -30,39 +44,70 @@ class Optimizer {
   // Marks all gradients undefined; their storage stays where it is.
   void zero_grad();
 
-  double lr() const { return lr_; }
-  void set_lr(double lr);
+  // Of all groups, in their order.
   const std::vector<Tensor>& parameters() const { return parameters_; }
+  std::size_t group_count() const { return groups_.size(); }
+  // By name ("lr", "weight_decay", ...); Error that lists the names for another, and for a value
+  // that makes no sense.
+  double setting(std::string_view name, std::size_t group = 0) const;
+  void set_setting(std::string_view name, double value, std::size_t group = 0);
+  double lr(std::size_t group = 0) const { return setting("lr", group); }
+  void set_lr(double lr);  // of all groups
+  void set_lr(double lr, std::size_t group) { set_setting("lr", lr, group); }
+  // What schedules start from: the group's rate when this was first asked for, which is when its
+  // first schedule was made. It is saved, so a schedule made after loading goes on from it.
+  double initial_lr(std::size_t group = 0);
 
-  // What a resumed run needs to go on bit for bit: "lr", and for the parameter number i that has
-  // had a step "i.step" and its tensors, "i.exp_avg" for example, and "i.master". They share
-  // storage with the optimizer. The other settings are the constructor's.
+  // What a resumed run needs to go on bit for bit: the settings of group number g as "groups.g.lr"
+  // and so on, "groups.g.parameters" (how many) and, where there was a schedule,
+  // "groups.g.initial_lr"; and for the parameter number i that has had a step "i.step" and its
+  // tensors, "i.exp_avg" for example, and "i.master". These share storage with the optimizer.
   NamedTensors state_dict() const;
-  // REQUIRES: made with the same parameters in the same order. Error that lists every key and shape
-  // that does not fit; then nothing has changed.
+  // REQUIRES: made with the same parameters in the same order and groups. Takes settings and state.
+  // Error that lists every key and shape that does not fit; then nothing has changed.
   void load_state_dict(const NamedTensors& state);
 
  protected:
   struct State {
     std::int64_t step = 0;
-    std::vector<Tensor> tensors;  // as many as state_names, once there was a step
-    Tensor master;                // f32, of a parameter in low precision
+    std::vector<Tensor> tensors;
+    bool fresh = false;  // tensors were made, as zeros, for this step
+    Tensor master;       // f32, of a parameter in low precision
   };
 
-  // Error for no parameters, one that comes twice, one that is not a leaf.
-  Optimizer(std::string_view name, std::vector<Tensor> parameters, double lr,
+  // setting_names[0] is "lr". A derived constructor adds its groups.
+  Optimizer(std::string_view name, std::vector<std::string_view> setting_names,
             std::vector<std::string_view> state_names);
 
-  // One pass over one parameter, or its master: f32 or f64. `state.step` counts this step, from 1;
-  // the tensors are zero at the first.
-  virtual void update(const Tensor& parameter, const Tensor& grad, const State& state) = 0;
+  // `settings` in the order of their names. Error for no parameters, one that comes twice, one that
+  // is not a leaf.
+  void add_group(std::vector<Tensor> parameters, std::vector<double> settings);
+
+  // Error for settings that make no sense.
+  virtual void check(std::span<const double> settings) const = 0;
+  // How many of the state's tensors these settings want.
+  virtual std::size_t state_count(std::span<const double> settings) const = 0;
+  // One pass over one parameter, or its master: f32 or f64. `state.step` counts this step, from 1.
+  virtual void update(const Tensor& parameter, const Tensor& grad, const State& state,
+                      std::span<const double> settings) = 0;
+
+  std::string_view name() const { return name_; }
 
  private:
+  struct Group {
+    std::vector<double> settings;
+    std::int64_t parameters;  // how many
+    std::optional<double> initial_lr;
+  };
+  Group& at(std::size_t group);
+  std::size_t place(std::string_view setting) const;
+
   std::string_view name_;
+  std::vector<std::string_view> setting_names_, state_names_;
+  std::vector<Group> groups_;
   std::vector<Tensor> parameters_;
-  double lr_;
-  std::vector<std::string_view> state_names_;
-  std::vector<State> states_;
+  std::vector<std::size_t> group_of_;  // by parameter
+  std::vector<State> states_;          // by parameter
 };
 
 // Error unless low <= value < high. `what` is "SGD: momentum", for example.

@@ -16,14 +16,18 @@ double cosine_between(double a, double b, double share) {
 }  // namespace
 
 LRScheduler::LRScheduler(Optimizer& optimizer, Schedule schedule)
-    : optimizer_(optimizer), schedule_(std::move(schedule)), base_lr_(optimizer.lr()) {
+    : optimizer_(optimizer), schedule_(std::move(schedule)) {
   PEAL_CHECK(schedule_ != nullptr, "LRScheduler: there is no schedule");
   set_steps(0);
 }
 
 void LRScheduler::set_steps(std::int64_t steps) {
   PEAL_CHECK(steps >= 0, "LRScheduler: steps count from 0, got ", steps);
-  optimizer_.set_lr(schedule_(base_lr_, steps));
+  std::vector<double> rates;
+  for (std::size_t group = 0; group < optimizer_.group_count(); ++group) {
+    rates.push_back(schedule_(optimizer_.initial_lr(group), steps));
+  }
+  for (std::size_t group = 0; group < rates.size(); ++group) optimizer_.set_lr(rates[group], group);
   steps_ = steps;
 }
 

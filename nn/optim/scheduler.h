@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learning rates over time. A Schedule says the rate after n steps of the scheduler, from the rate
-// that the optimizer had at first; the names are PyTorch's, and so are the values. Any function
-// will do:
+// that a group of the optimizer had at first; the names are PyTorch's, and so are the values. Any
+// function will do:
 //
 //   LRScheduler scheduler(optimizer, warm_up(100, cosine_annealing_lr(1000)));
 //   for (...) { ...; optimizer.step(); scheduler.step(); }
@@ -19,19 +19,19 @@ namespace peal::nn {
 
 using Schedule = std::function<double(double base_lr, std::int64_t step)>;
 
-// Sets the optimizer's rate at once and at each step. REQUIRES: the optimizer outlives this.
+// Sets each group's rate at once and at each step, from its initial_lr: that of the constructor, or
+// of the run that a checkpoint goes on with. REQUIRES: the optimizer outlives this.
 class LRScheduler {
  public:
   LRScheduler(Optimizer& optimizer, Schedule schedule);
   void step() { set_steps(steps_ + 1); }
-  // For a run that goes on: how many steps there were. The base rate is the constructor's.
+  // For a run that goes on: how many steps there were.
   void set_steps(std::int64_t steps);
   std::int64_t steps() const { return steps_; }
 
  private:
   Optimizer& optimizer_;
   Schedule schedule_;
-  double base_lr_;
   std::int64_t steps_ = 0;
 };
 

@@ -5,28 +5,52 @@
 #include <limits>
 
 namespace peal::nn {
+namespace {
 
-SGD::SGD(std::vector<Tensor> parameters, const SGDOptions& options)
-    : Optimizer("SGD", std::move(parameters), options.lr,
-                options.momentum == 0 ? std::vector<std::string_view>{}
-                                      : std::vector<std::string_view>{"momentum_buffer"}),
-      options_(options) {
-  constexpr double unbounded = std::numeric_limits<double>::infinity();
-  check_setting("SGD: momentum", options.momentum, 0, unbounded);
-  check_setting("SGD: weight_decay", options.weight_decay, 0, unbounded);
-  PEAL_CHECK(!options.nesterov || (options.momentum > 0 && options.dampening == 0),
-             "SGD: nesterov wants a momentum above 0 and no dampening, got momentum ",
-             options.momentum, " and dampening ", options.dampening);
+namespace at {  // of settings
+enum : std::size_t { lr, momentum, dampening, weight_decay, nesterov };
 }
 
-void SGD::update(const Tensor& parameter, const Tensor& grad, const State& state) {
-  sgd_step(parameter, grad, state.tensors.empty() ? Tensor() : state.tensors[0],
-           {.lr = lr(),
-            .momentum = options_.momentum,
-            .dampening = options_.dampening,
-            .weight_decay = options_.weight_decay,
-            .nesterov = options_.nesterov,
-            .first = state.step == 1});
+}  // namespace
+
+SGD::SGD(std::vector<Tensor> parameters, const SGDOptions& options)
+    : SGD(std::vector{ParameterGroup<SGDOptions>{std::move(parameters), options}}) {}
+
+SGD::SGD(const std::vector<ParameterGroup<SGDOptions>>& groups)
+    : Optimizer("SGD", {"lr", "momentum", "dampening", "weight_decay", "nesterov"},
+                {"momentum_buffer"}) {
+  for (const auto& [parameters, options] : groups) add_group(parameters, options);
+}
+
+void SGD::add_group(std::vector<Tensor> parameters, const SGDOptions& options) {
+  Optimizer::add_group(std::move(parameters), {options.lr, options.momentum, options.dampening,
+                                               options.weight_decay, options.nesterov ? 1.0 : 0.0});
+}
+
+void SGD::check(std::span<const double> settings) const {
+  constexpr double unbounded = std::numeric_limits<double>::infinity();
+  check_setting(concat(name(), ": lr"), settings[at::lr], 0, unbounded);
+  check_setting(concat(name(), ": momentum"), settings[at::momentum], 0, unbounded);
+  check_setting(concat(name(), ": weight_decay"), settings[at::weight_decay], 0, unbounded);
+  PEAL_CHECK(
+      settings[at::nesterov] == 0 || (settings[at::momentum] > 0 && settings[at::dampening] == 0),
+      "SGD: nesterov wants a momentum above 0 and no dampening, got momentum ",
+      settings[at::momentum], " and dampening ", settings[at::dampening]);
+}
+
+std::size_t SGD::state_count(std::span<const double> settings) const {
+  return settings[at::momentum] == 0 ? 0 : 1;
+}
+
+void SGD::update(const Tensor& parameter, const Tensor& grad, const State& state,
+                 std::span<const double> settings) {
+  sgd_step(parameter, grad, settings[at::momentum] == 0 ? Tensor() : state.tensors[0],
+           {.lr = settings[at::lr],
+            .momentum = settings[at::momentum],
+            .dampening = settings[at::dampening],
+            .weight_decay = settings[at::weight_decay],
+            .nesterov = settings[at::nesterov] != 0,
+            .first = state.fresh});
 }
 
 }  // namespace peal::nn

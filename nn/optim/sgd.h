@@ -20,12 +20,15 @@ struct SGDOptions {
 class SGD : public Optimizer {
  public:
   explicit SGD(std::vector<Tensor> parameters, const SGDOptions& options = {});
+  explicit SGD(const std::vector<ParameterGroup<SGDOptions>>& groups);
+  // One more group, of parameters that are in none.
+  void add_group(std::vector<Tensor> parameters, const SGDOptions& options);
 
  protected:
-  void update(const Tensor& parameter, const Tensor& grad, const State& state) override;
-
- private:
-  SGDOptions options_;
+  void check(std::span<const double> settings) const override;
+  std::size_t state_count(std::span<const double> settings) const override;
+  void update(const Tensor& parameter, const Tensor& grad, const State& state,
+              std::span<const double> settings) override;
 };
 
 }  // namespace peal::nn

@@ -3,7 +3,10 @@
 #include "folder.h"
 
 #include <peal/autograd/grad_slot.h>
+#include <peal/autograd/ops/ops.h>
 #include <peal/nn/optim/adam.h>
+#include <peal/nn/optim/plateau.h>
+#include <peal/nn/optim/scheduler.h>
 #include <peal/nn/optim/sgd.h>
 
 #include <functional>
@@ -124,7 +127,10 @@ TEST_CASE("a parameter without a gradient is left alone and has no state") {
   CHECK(p.to_vector<float>() != frozen.to_vector<float>());
   std::vector<std::string> keys;
   for (const auto& [key, tensor] : optimizer.state_dict()) keys.push_back(key);
-  CHECK(keys == std::vector<std::string>{"lr", "1.step", "1.exp_avg", "1.exp_avg_sq"});
+  CHECK(keys == std::vector<std::string>{"groups.0.lr", "groups.0.beta1", "groups.0.beta2",
+                                         "groups.0.eps", "groups.0.weight_decay",
+                                         "groups.0.parameters", "1.step", "1.exp_avg",
+                                         "1.exp_avg_sq"});
   optimizer.zero_grad();
   CHECK_FALSE(p.grad().defined());
 }
@@ -149,25 +155,124 @@ TEST_CASE("wrong settings and wrong parameters are refused by name") {
   check_has(sgd({.nesterov = true}), "nesterov wants a momentum above 0");
   check_has(error_of([&] { nn::Adam({p}, {.beta2 = 1}); }), "Adam: beta2: expected a value from 0");
   check_has(error_of([&] { nn::AdamW({p}, {.eps = -1}); }), "AdamW: eps");
-  check_has(error_of([&] { nn::Adam({}); }), "Adam: there are no parameters");
+  check_has(error_of([&] { nn::Adam(std::vector<Tensor>{}); }), "Adam: there are no parameters");
   check_has(error_of([&] { nn::Adam({p, p}); }), "parameter 1 of shape [3] comes twice");
   check_has(error_of([&] { nn::Adam({Tensor::from<std::int64_t>({1}, {1})}); }),
             "parameter 0 of shape [1] is not a floating leaf");
+}
+
+TEST_CASE("groups are optimizers of their own with one step") {
+  const auto values = [](const Tensor& p) { return p.to_vector<float>(); };
+  const Tensor a = start(DType::f32), b = start(DType::f32);
+  const Tensor alone_a = start(DType::f32), alone_b = start(DType::f32);
+  nn::AdamW both({{{a}, {.lr = 0.1, .weight_decay = 0}}, {{b}, {.lr = 0.02, .weight_decay = 0.3}}});
+  nn::AdamW first({alone_a}, {.lr = 0.1, .weight_decay = 0});
+  nn::AdamW second({alone_b}, {.lr = 0.02, .weight_decay = 0.3});
+  for (int t = 0; t < 3; ++t) {
+    for (const Tensor& p : {a, b, alone_a, alone_b}) {
+      p.zero_grad();
+      p.grad_slot().accumulate(Tensor::from<float>({0.5f, -0.25f * t, 1}, {3}));
+    }
+    both.step();
+    first.step();
+    second.step();
+    both.set_setting("weight_decay", 0.1, 1);
+    second.set_setting("weight_decay", 0.1);
+  }
+  CHECK(values(a) == values(alone_a));
+  CHECK(values(b) == values(alone_b));
+  CHECK(both.lr(0) == 0.1);
+  CHECK(both.lr(1) == 0.02);
+  CHECK(both.setting("weight_decay", 1) == 0.1);
+  both.set_lr(0.5);
+  CHECK((both.lr(0) == 0.5 && both.lr(1) == 0.5));
+  both.add_group({start(DType::f32)}, {.lr = 3});
+  CHECK(both.lr(2) == 3);
+  CHECK(both.parameters().size() == 3);
+  check_has(error_of([&] { both.add_group({b}, {}); }), "parameter 3 of shape [3] comes twice");
+  check_has(error_of([&] { both.setting("momentum"); }),
+            "AdamW: there is no setting 'momentum', but: lr beta1 beta2 eps weight_decay");
+  check_has(error_of([&] { both.lr(3); }), "there is no group 3, but 3");
+  check_has(error_of([&] { both.set_lr(-1, 1); }), "AdamW: lr: expected a value from 0");
+}
+
+TEST_CASE("settings of all groups are saved, and a schedule made after loading goes on") {
+  const Tensor a = start(DType::f32), b = start(DType::f32);
+  nn::SGD optimizer({{{a}, {.lr = 1, .momentum = 0.5}}, {{b}, {.lr = 0.5}}});
+  nn::LRScheduler scheduler(optimizer, nn::step_lr(2, 0.5));
+  for (int t = 0; t < 5; ++t) {
+    run_step(optimizer, a, 0);
+    scheduler.step();
+  }
+  CHECK(optimizer.lr(0) == 0.25);
+  CHECK(optimizer.lr(1) == 0.125);
+
+  nn::SGD resumed({{{start(DType::f32)}, {.lr = 9}}, {{start(DType::f32)}, {.lr = 9}}});
+  resumed.load_state_dict(optimizer.state_dict());
+  CHECK(resumed.setting("momentum", 0) == 0.5);
+  CHECK(resumed.lr(1) == 0.125);
+  nn::LRScheduler later(resumed, nn::step_lr(2, 0.5));
+  later.set_steps(scheduler.steps());
+  CHECK(resumed.lr(0) == 0.25);
+  later.step();
+  CHECK(resumed.lr(0) == 0.125);
+  CHECK(resumed.lr(1) == 0.0625);
+
+  nn::SGD other({{{start(DType::f32), start(DType::f32)}, {.momentum = 0.5}}});
+  const std::string message = error_of([&] { other.load_state_dict(optimizer.state_dict()); });
+  check_has(message, "wrong: group 0 has 2 parameters, the saved one 1");
+  check_has(message, "unexpected: groups.1.lr f64 []");
+}
+
+TEST_CASE("a frozen parameter is not trained, decay included, until it is thawed") {
+  const Tensor p = start(DType::f32), q = start(DType::f32);
+  nn::AdamW optimizer({p, q}, {.lr = 0.1, .weight_decay = 0.5});
+  p.set_requires_grad(false);
+  sum(p * q).backward();
+  optimizer.step();
+  CHECK(p.to_vector<float>() == start(DType::f32).to_vector<float>());
+  CHECK(q.to_vector<float>() != p.to_vector<float>());
+  p.set_requires_grad();
+  sum(p * q).backward();
+  optimizer.step();
+  CHECK(p.to_vector<float>() != start(DType::f32).to_vector<float>());
+}
+
+TEST_CASE("a plateau goes on after loading, and refuses what makes no sense") {
+  nn::SGD optimizer({start(DType::f32)}, {.lr = 1});
+  nn::ReduceLROnPlateau plateau(optimizer, {.factor = 0.5, .patience = 1});
+  plateau.step(3);
+  plateau.step(4);
+  CHECK(plateau.best() == 3);
+  nn::ReduceLROnPlateau later(optimizer, {.factor = 0.5, .patience = 1});
+  later.load_state_dict(plateau.state_dict());
+  later.step(3.5);
+  CHECK(optimizer.lr() == 0.5);
+  check_has(error_of([&] { nn::ReduceLROnPlateau(optimizer, {.factor = 1}); }),
+            "expected a factor in [0, 1)");
+  check_has(error_of([&] { later.load_state_dict({}); }), "expected one number 'best'");
 }
 
 TEST_CASE("a state that does not fit is refused with all differences, and nothing changes") {
   const Tensor p = start(DType::f32);
   nn::Adam optimizer({p}, {.lr = 0.5});
   const std::string message = error_of([&] {
-    optimizer.load_state_dict({{"0.step", Tensor::scalar<std::int64_t>(1)},
+    optimizer.load_state_dict({{"groups.0.beta1", Tensor::scalar(0.9)},
+                               {"groups.0.beta2", Tensor::scalar(2.0)},
+                               {"groups.0.eps", Tensor::scalar(1e-8)},
+                               {"groups.0.weight_decay", Tensor::scalar(0.0)},
+                               {"groups.0.parameters", Tensor::scalar<std::int64_t>(1)},
+                               {"0.step", Tensor::scalar<std::int64_t>(1)},
                                {"0.exp_avg", Tensor::zeros({4})},
                                {"1.step", Tensor::scalar<std::int64_t>(1)}});
   });
-  check_has(message, "Adam: load_state_dict: 4 differences");
-  check_has(message, "missing: lr f64 []");
+  check_has(message, "Adam: load_state_dict: 5 differences");
+  check_has(message, "missing: groups.0.lr f64 []");
+  check_has(message, "wrong: group 0: Adam: beta2: expected a value from 0 to below 1, got 2");
   check_has(message, "wrong: 0.exp_avg: expected f32 [3], got f32 [4]");
   check_has(message, "missing: 0.exp_avg_sq f32 [3]");
   check_has(message, "unexpected: 1.step i64 []");
   CHECK(optimizer.lr() == 0.5);
-  CHECK(optimizer.state_dict().size() == 1);
+  CHECK(optimizer.setting("beta2") == 0.999);
+  CHECK(optimizer.state_dict().size() == 6);
 }

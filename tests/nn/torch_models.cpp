@@ -6,6 +6,7 @@
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/models/resnet18.h>
 #include <peal/nn/optim/clip_grad.h>
+#include <peal/nn/optim/plateau.h>
 #include <peal/nn/optim/scheduler.h>
 #include <peal/nn/optim/sgd.h>
 
@@ -77,17 +78,23 @@ void write_attention(const std::filesystem::path& path, bool bias, bool causal) 
   save_safetensors(path, all);
 }
 
+std::vector<nn::ParameterGroup<nn::SGDOptions>> two_groups() {
+  return {{{ones({1}).set_requires_grad()}, {.lr = 0.4}},
+          {{ones({1}).set_requires_grad()}, {.lr = 0.1}}};
+}
+
 void write_rates(const std::filesystem::path& path) {
   NamedTensors all;
   const auto write = [&](const char* name, const nn::Schedule& schedule) {
-    nn::SGD optimizer({Tensor::zeros({1}).set_requires_grad()}, {.lr = 0.4});
+    nn::SGD optimizer(two_groups());
     nn::LRScheduler scheduler(optimizer, schedule);
     std::vector<double> rates;
     for (int i = 0; i < 20; ++i) {
-      rates.push_back(optimizer.lr());
+      rates.push_back(optimizer.lr(0));
+      rates.push_back(optimizer.lr(1));
       if (i + 1 < 20) scheduler.step();
     }
-    all.emplace_back(name, Tensor::from(rates, {20}));
+    all.emplace_back(name, Tensor::from(rates, {20, 2}));
   };
   write("StepLR(o, 3, 0.5)", nn::step_lr(3, 0.5));
   write("MultiStepLR(o, [2, 7, 7, 15], 0.3)", nn::multi_step_lr({2, 7, 7, 15}, 0.3));
@@ -103,6 +110,26 @@ void write_rates(const std::filesystem::path& path) {
       "OneCycleLR(o, 1.5, total_steps=23, pct_start=0.45, div_factor=10, final_div_factor=50, "
       "cycle_momentum=False)",
       nn::one_cycle_lr({1.5, 23, 0.45, 10, 50}));
+  const std::vector<double> measures{5, 4,   4,   4.5, 4,   3.9996, 3.999, 4, 4, 4,
+                                     4, 3.5, 3.4, 3.6, 3.4, 3.4,    3.4,   9, 9, 9};
+  all.emplace_back("measures", Tensor::from(measures, {20}));
+  const auto plateau = [&](const char* name, const nn::PlateauOptions& options) {
+    nn::SGD optimizer(two_groups());
+    nn::ReduceLROnPlateau scheduler(optimizer, options);
+    std::vector<double> rates;
+    for (const double measure : measures) {
+      rates.push_back(optimizer.lr(0));
+      rates.push_back(optimizer.lr(1));
+      scheduler.step(measure);
+    }
+    all.emplace_back(name, Tensor::from(rates, {20, 2}));
+  };
+  plateau("ReduceLROnPlateau(o, patience=2)", {.patience = 2});
+  plateau("ReduceLROnPlateau(o, 'max', 0.5, 1)", {.maximize = true, .factor = 0.5, .patience = 1});
+  plateau("ReduceLROnPlateau(o, 'min', 0.3, 0, 0.01, 'abs', 2, 0.01)",
+          {false, 0.3, 0, 0.01, false, 2, 0.01});
+  plateau("ReduceLROnPlateau(o, 'max', 0.9, 3, 0.1, 'abs', 1, 0, 0.02)",
+          {true, 0.9, 3, 0.1, false, 1, 0, 0.02});
   save_safetensors(path, all);
 }
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.optim.lr_scheduler import (CosineAnnealingLR, LambdaLR, LinearLR, MultiStepLR,  # noqa: F401
-                                      OneCycleLR, StepLR)
+                                      OneCycleLR, ReduceLROnPlateau, StepLR)
 from torch_exchange import load
 
 BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-5}
@@ -149,14 +149,16 @@ def compare_attention(same, name, path, on):
 
 
 def compare_rates(same, path):
-    for name, rates in load(path)[0].items():
-        o = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.4)
+    tensors = load(path)[0]
+    measures = tensors.pop("measures")
+    for name, rates in tensors.items():
+        o = torch.optim.SGD([{"params": [torch.zeros(1, requires_grad=True)], "lr": lr} for lr in (0.4, 0.1)], lr=1)
         scheduler, expected = eval(name), []
         for i in range(20):
-            expected.append(o.param_groups[0]["lr"])
+            expected.append([group["lr"] for group in o.param_groups])
             if i + 1 < 20:
                 o.step()
-                scheduler.step()
+                scheduler.step(*([measures[i].item()] if "Plateau" in name else []))
         same(name, rates, torch.tensor(expected, dtype=torch.float64), 1e-12)
 
 
