@@ -6,12 +6,12 @@
 namespace peal::nn {
 namespace {
 
-constexpr std::string_view optimizer_prefix = "optimizer.";
+constexpr std::string_view optimizer_prefix = "optimizer.", extra_prefix = "extra.";
 constexpr std::string_view own_prefix = "peal.";
 const std::string seed_key = "peal.generator.seed", offset_key = "peal.generator.offset";
 
 struct Parts {
-  NamedTensors model, optimizer;
+  NamedTensors model, optimizer, extra;
   Metadata metadata;
 };
 
@@ -22,6 +22,8 @@ Parts read_parts(const std::filesystem::path& path) {
   for (auto& [name, tensor] : file.tensors) {
     if (name.starts_with(optimizer_prefix)) {
       parts.optimizer.emplace_back(name.substr(optimizer_prefix.size()), std::move(tensor));
+    } else if (name.starts_with(extra_prefix)) {
+      parts.extra.emplace_back(name.substr(extra_prefix.size()), std::move(tensor));
     } else {
       parts.model.emplace_back(name, std::move(tensor));
     }
@@ -64,14 +66,20 @@ void load_model(const std::filesystem::path& path, Module& model) {
 }
 
 void save_checkpoint(const std::filesystem::path& path, const Module& model,
-                     const Optimizer& optimizer, const Metadata& metadata) {
+                     const Optimizer& optimizer, const Metadata& metadata,
+                     const NamedTensors& extra) {
   NamedTensors all = model.state_dict();
   for (const auto& [name, tensor] : all) {
-    PEAL_CHECK(!name.starts_with(optimizer_prefix), "save ", path.string(), ": the model's key '",
-               name, "' starts with '", optimizer_prefix, "', which is the optimizer's; rename it");
+    for (const std::string_view prefix : {optimizer_prefix, extra_prefix}) {
+      PEAL_CHECK(!name.starts_with(prefix), "save ", path.string(), ": the model's key '", name,
+                 "' starts with '", prefix, "', which is the checkpoint's own; rename it");
+    }
   }
   for (auto& [name, tensor] : optimizer.state_dict()) {
     all.emplace_back(std::string(optimizer_prefix) + name, std::move(tensor));
+  }
+  for (const auto& [name, tensor] : extra) {
+    all.emplace_back(std::string(extra_prefix) + name, tensor);
   }
   for (const auto& [name, text] : metadata) {
     PEAL_CHECK(!name.starts_with(own_prefix), "save ", path.string(), ": metadata '", name,
@@ -89,6 +97,7 @@ Checkpoint load_checkpoint(const std::filesystem::path& path, Module& model, Opt
   checkpoint.generator.seed = take_number(path, parts.metadata, seed_key);
   checkpoint.generator.offset = take_number(path, parts.metadata, offset_key);
   checkpoint.metadata = std::move(parts.metadata);
+  checkpoint.extra = std::move(parts.extra);
   naming(path, [&] {
     model.load_state_dict(parts.model);
     optimizer.load_state_dict(parts.optimizer);

@@ -1,10 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/nn/init.h>
 
+#include <algorithm>
 #include <cmath>
+#include <numbers>
+#include <vector>
 
 namespace peal::nn::init {
+namespace {
+
+void check_weight(std::string_view who, const Shape& weight) {
+  PEAL_CHECK(weight.dim() >= 2 && weight.numel() > 0, who,
+             ": a weight has at least two dimensions [out, in, ...], got ", weight);
+}
+
+void overwrite(const Tensor& x, const Tensor& values) {
+  const NoGrad guard;
+  x.copy_(cast(values, x.dtype()).to(x.device()));
+}
+
+// x with erf(x) = y: Newton's steps from Winitzki's approximation (2008), good to 2e-3.
+double inverse_erf(double y) {
+  constexpr double a = 0.147;
+  const double l = std::log1p(-y * y), t = 2 / (std::numbers::pi * a) + l / 2;
+  double x = std::copysign(std::sqrt(std::sqrt(t * t - l / a) - t), y);
+  for (int i = 0; i < 4; ++i) {
+    const double slope = 2 * std::numbers::inv_sqrtpi * std::exp(-x * x);
+    if (slope < 1e-300) break;
+    x -= (std::erf(x) - y) / slope;
+  }
+  return x;
+}
+
+double kaiming_deviation(std::string_view who, const Tensor& weight,
+                         const KaimingOptions& options) {
+  check_weight(who, weight.shape());
+  const std::int64_t fan =
+      options.mode == FanMode::fan_in ? fan_in(weight.shape()) : fan_out(weight.shape());
+  return calculate_gain(options.nonlinearity, options.a) / std::sqrt(static_cast<double>(fan));
+}
+
+double xavier_deviation(std::string_view who, const Tensor& weight, double gain) {
+  check_weight(who, weight.shape());
+  const std::int64_t both = fan_in(weight.shape()) + fan_out(weight.shape());
+  return gain * std::sqrt(2.0 / static_cast<double>(both));
+}
+
+void symmetric_uniform(const Tensor& x, double deviation) {
+  const double bound = std::sqrt(3.0) * deviation;
+  uniform_(x, -bound, bound);
+}
+
+}  // namespace
 
 std::int64_t fan_in(const Shape& weight) {
   PEAL_CHECK(weight.dim() >= 2 && weight[0] > 0,
@@ -12,10 +61,115 @@ std::int64_t fan_in(const Shape& weight) {
   return weight.numel() / weight[0];
 }
 
+std::int64_t fan_out(const Shape& weight) {
+  PEAL_CHECK(weight.dim() >= 2 && weight[1] > 0,
+             "fan_out: a weight has at least two dimensions [out, in, ...], got ", weight);
+  return weight.numel() / weight[1];
+}
+
 double fan_in_bound(const Shape& weight) {
   return 1.0 / std::sqrt(static_cast<double>(fan_in(weight)));
 }
 
 Tensor uniform(const Shape& shape, double bound) { return peal::uniform(shape, -bound, bound); }
+
+void uniform_(const Tensor& x, double low, double high) {
+  overwrite(x, peal::uniform(x.shape(), low, high, computed_in(x.dtype())));
+}
+
+void normal_(const Tensor& x, double mean, double deviation) {
+  const Tensor values = randn(x.shape(), DType::f64, Device{});
+  for (double* at = values.data<double>(); at != values.data<double>() + values.numel(); ++at) {
+    *at = mean + deviation * *at;
+  }
+  overwrite(x, values);
+}
+
+void constant_(const Tensor& x, double value) {
+  overwrite(x, full(x.shape(), value, x.dtype(), x.device()));
+}
+
+void trunc_normal_(const Tensor& x, double mean, double deviation, double low, double high) {
+  PEAL_CHECK(deviation > 0 && low < high,
+             "trunc_normal_: expected a deviation above 0 and low < "
+             "high, got ",
+             deviation, ", ", low, " and ", high);
+  // A uniform share of what lies between the bounds, turned back into a number.
+  const auto area = [&](double bound) {
+    return std::erf((bound - mean) / deviation / std::numbers::sqrt2);
+  };
+  const Tensor values = peal::uniform(x.shape(), area(low), area(high), DType::f64, Device{});
+  for (double* at = values.data<double>(); at != values.data<double>() + values.numel(); ++at) {
+    *at = std::clamp(mean + deviation * std::numbers::sqrt2 * inverse_erf(*at), low, high);
+  }
+  overwrite(x, values);
+}
+
+double calculate_gain(Nonlinearity nonlinearity, double slope) {
+  switch (nonlinearity) {
+    case Nonlinearity::tanh:
+      return 5.0 / 3;
+    case Nonlinearity::relu:
+      return std::sqrt(2.0);
+    case Nonlinearity::leaky_relu:
+      return std::sqrt(2 / (1 + slope * slope));
+    case Nonlinearity::selu:
+      return 3.0 / 4;
+    case Nonlinearity::linear:
+    case Nonlinearity::sigmoid:
+      break;
+  }
+  return 1;
+}
+
+void xavier_uniform_(const Tensor& weight, double gain) {
+  symmetric_uniform(weight, xavier_deviation("xavier_uniform_", weight, gain));
+}
+void xavier_normal_(const Tensor& weight, double gain) {
+  normal_(weight, 0, xavier_deviation("xavier_normal_", weight, gain));
+}
+void kaiming_uniform_(const Tensor& weight, const KaimingOptions& options) {
+  symmetric_uniform(weight, kaiming_deviation("kaiming_uniform_", weight, options));
+}
+void kaiming_normal_(const Tensor& weight, const KaimingOptions& options) {
+  normal_(weight, 0, kaiming_deviation("kaiming_normal_", weight, options));
+}
+
+void orthogonal_(const Tensor& weight, double gain) {
+  check_weight("orthogonal_", weight.shape());
+  const std::int64_t rows = weight.size(0), columns = weight.numel() / rows;
+  const bool tall = rows > columns;
+  const auto count = static_cast<std::size_t>(tall ? columns : rows);
+  const auto length = static_cast<std::size_t>(tall ? rows : columns);
+  const Tensor random =
+      randn({std::min(rows, columns), std::max(rows, columns)}, DType::f64, Device{});
+  double* v = random.data<double>();
+  const auto product = [&](const double* a, const double* b) {
+    double total = 0;
+    for (std::size_t i = 0; i < length; ++i) total += a[i] * b[i];
+    return total;
+  };
+  // Gram and Schmidt, twice, so that rounding does not tilt the vectors.
+  for (std::size_t k = 0; k < count; ++k) {
+    double* here = v + k * length;
+    for (int pass = 0; pass < 2; ++pass) {
+      for (std::size_t before = 0; before < k; ++before) {
+        const double* other = v + before * length;
+        const double share = product(here, other);
+        for (std::size_t i = 0; i < length; ++i) here[i] -= share * other[i];
+      }
+    }
+    const double scale = 1 / std::sqrt(product(here, here));
+    for (std::size_t i = 0; i < length; ++i) here[i] *= scale;
+  }
+  const Tensor values = Tensor::empty(weight.shape(), DType::f64, Device{});
+  double* to = values.data<double>();
+  for (std::size_t k = 0; k < count; ++k) {
+    for (std::size_t i = 0; i < length; ++i) {
+      to[tall ? i * count + k : k * length + i] = gain * v[k * length + i];
+    }
+  }
+  overwrite(weight, values);
+}
 
 }  // namespace peal::nn::init

@@ -5,10 +5,14 @@
 
 #include <peal/autograd/core/tensor.h>
 
+#include <cstdint>
+
 namespace peal::nn::init {
 
-// Inputs of one output: the product of all sizes but the first, for a weight [out, in, ...].
+// Inputs of one output: the product of all sizes but the first, for a weight [out, in, ...]; and
+// outputs of one input.
 std::int64_t fan_in(const Shape& weight);
+std::int64_t fan_out(const Shape& weight);
 
 // 1 / sqrt(fan_in): the bound of PyTorch's Linear and Conv2d, for weight and bias alike. It is He's
 // uniform initialisation with a = sqrt(5) (He et al., "Delving deep into rectifiers", ICCV 2015,
@@ -17,5 +21,37 @@ double fan_in_bound(const Shape& weight);
 
 // A new f32 tensor, uniform in [-bound, bound).
 Tensor uniform(const Shape& shape, double bound);
+
+// PyTorch's torch.nn.init: these overwrite x, of any floating type and device, and count a version.
+void uniform_(const Tensor& x, double low = 0, double high = 1);
+void normal_(const Tensor& x, double mean = 0, double deviation = 1);
+void constant_(const Tensor& x, double value);
+// Normal, drawn again where it falls outside of [low, high].
+void trunc_normal_(const Tensor& x, double mean = 0, double deviation = 1, double low = -2,
+                   double high = 2);
+
+// What keeps the variance through a nonlinearity; `slope` is leaky_relu's.
+enum class Nonlinearity : std::uint8_t { linear, sigmoid, tanh, relu, leaky_relu, selu };
+double calculate_gain(Nonlinearity nonlinearity, double slope = 0.01);
+
+// Deviation gain sqrt(2 / (fan_in + fan_out)) (Glorot and Bengio, "Understanding the difficulty of
+// training deep feedforward neural networks", 2010).
+void xavier_uniform_(const Tensor& weight, double gain = 1);
+void xavier_normal_(const Tensor& weight, double gain = 1);
+
+enum class FanMode : std::uint8_t { fan_in, fan_out };
+struct KaimingOptions {
+  double a = 0;  // the slope of leaky_relu
+  FanMode mode = FanMode::fan_in;
+  Nonlinearity nonlinearity = Nonlinearity::leaky_relu;
+};
+// Deviation gain / sqrt(fan) (He et al., 2015, section 2.2).
+void kaiming_uniform_(const Tensor& weight, const KaimingOptions& options = {});
+void kaiming_normal_(const Tensor& weight, const KaimingOptions& options = {});
+
+// gain times a random matrix [size 0, all others] with orthonormal rows or columns, of which there
+// are fewer (Saxe et al., "Exact solutions to the nonlinear dynamics of learning in deep linear
+// neural networks", 2013). Takes time of the smaller size squared times the larger one.
+void orthogonal_(const Tensor& weight, double gain = 1);
 
 }  // namespace peal::nn::init

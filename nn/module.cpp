@@ -276,6 +276,17 @@ void Module::requires_grad_(bool wanted) {
   for (const Tensor& parameter : parameters()) parameter.set_requires_grad(wanted);
 }
 
+void Module::requires_grad_(std::string_view path, bool wanted) {
+  bool any = false;
+  for (const auto& [name, parameter] : named_parameters()) {
+    const bool below =
+        name.starts_with(path) && (name.size() == path.size() || name[path.size()] == '.');
+    if (below) parameter.set_requires_grad(wanted);
+    any = any || below;
+  }
+  PEAL_CHECK(any, class_name(), ": requires_grad_: there is no parameter at '", path, "'");
+}
+
 namespace {
 
 // A wrapper holds on to gradient slots, which a conversion replaces.

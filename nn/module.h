@@ -123,7 +123,11 @@ class Module {
   void eval() { train(false); }
   bool training() const;
   void zero_grad();
+  // Freezes and thaws: all parameters below, or those at a path of names ("conv1", "fc.bias");
+  // Error where there are none. A frozen one gets no gradient, and optimizers pass it over.
+  // REQUIRES: before a parallel wrapper is made, which is an Error otherwise.
   void requires_grad_(bool wanted);
+  void requires_grad_(std::string_view path, bool wanted);
   // Converts floating parameters and buffers in place (handles stay valid; gradients are dropped).
   // REQUIRES: before an optimizer or a parallel wrapper holds on to their storage.
   void to(DType dtype);

@@ -112,6 +112,40 @@ TEST_CASE("a model belongs to one wrapper, and cannot change its type under it")
   });
 }
 
+TEST_CASE("a frozen part is in no bucket, and thawing it under the wrapper is an error") {
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    manual_seed(1);
+    nn::Sequential model = nn::mlp({3, 4, 2});
+    model.requires_grad_(model.named_parameters()[0].first, false);
+    {
+      auto ddp = wrap(model, group);
+      CHECK(ddp.reducer().buckets().size() == 3);
+      loss_of(ddp, group.rank() + 1.0).backward();
+      CHECK_FALSE(ddp.parameters()[0].grad().defined());
+      CHECK_THROWS_WITH(wrap(model, group), doctest::Contains("already belongs"));
+    }
+    model.requires_grad_(true);
+    auto whole = wrap(model, group);
+    CHECK(whole.reducer().buckets().size() == 4);
+    loss_of(whole, group.rank() + 1.0).backward();
+    CHECK(whole.parameters()[0].grad().defined());
+  });
+  CHECK_THROWS_WITH(comm::run_ranks(2,
+                                    [](comm::ProcessGroup& group) {
+                                      manual_seed(1);
+                                      nn::Sequential model = nn::mlp({3, 4, 2});
+                                      model.requires_grad_(model.named_parameters()[0].first,
+                                                           false);
+                                      auto ddp = wrap(model, group);
+                                      // A rank may still be in the wrapper's start when the other
+                                      // has failed.
+                                      group.exchange("wrapped");
+                                      model.requires_grad_(true);
+                                      loss_of(ddp, 1).backward();
+                                    }),
+                    doctest::Contains("was frozen when the model was wrapped"));
+}
+
 TEST_CASE("buffers are rank 0's at each forward in training") {
   comm::run_ranks(2, [](comm::ProcessGroup& group) {
     struct Scaled : nn::Module {

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/choose.h>
+#include <peal/nn/optim/ema.h>
+
+#include <algorithm>
+
+namespace peal::nn {
+
+ExponentialMovingAverage::ExponentialMovingAverage(Module module, const EMAOptions& options)
+    : options_(options), tensors_(module.named_parameters()) {
+  PEAL_CHECK(options.decay >= 0 && options.decay <= 1,
+             "ExponentialMovingAverage: expected a decay in [0, 1], got ", options.decay);
+  if (options.buffers) {
+    for (auto& entry : module.named_buffers()) {
+      if (is_floating(entry.second.dtype())) tensors_.push_back(std::move(entry));
+    }
+  }
+  for (const auto& [name, tensor] : tensors_) {
+    const Tensor here = tensor.detach().clone();
+    averages_.push_back(cast(here, computed_in(here.dtype())));
+  }
+}
+
+void ExponentialMovingAverage::update() {
+  PEAL_CHECK(!swapped(),
+             "ExponentialMovingAverage: update while the model holds the averages; "
+             "swap() back first");
+  const NoGrad guard;
+  ++updates_;
+  const auto n = static_cast<double>(updates_);
+  const double decay =
+      options_.warm_up ? std::min(options_.decay, (1 + n) / (10 + n)) : options_.decay;
+  for (std::size_t i = 0; i < averages_.size(); ++i) {
+    mul_(averages_[i], decay);
+    add_(averages_[i], cast(tensors_[i].second, averages_[i].dtype()), 1 - decay);
+  }
+}
+
+void ExponentialMovingAverage::copy_to() {
+  const NoGrad guard;
+  for (std::size_t i = 0; i < averages_.size(); ++i) {
+    const Tensor& tensor = tensors_[i].second;
+    tensor.copy_(cast(averages_[i], tensor.dtype()));
+  }
+}
+
+void ExponentialMovingAverage::swap() {
+  const NoGrad guard;
+  if (swapped()) {
+    for (std::size_t i = 0; i < put_by_.size(); ++i) tensors_[i].second.copy_(put_by_[i]);
+    put_by_.clear();
+    return;
+  }
+  for (const auto& [name, tensor] : tensors_) put_by_.push_back(tensor.detach().clone());
+  copy_to();
+}
+
+NamedTensors ExponentialMovingAverage::state_dict() const {
+  NamedTensors state{{"updates", Tensor::scalar(updates_, Device{})}};
+  for (std::size_t i = 0; i < averages_.size(); ++i) {
+    state.emplace_back(tensors_[i].first, averages_[i]);
+  }
+  return state;
+}
+
+void ExponentialMovingAverage::load_state_dict(const NamedTensors& state) {
+  Tensors from;
+  for (const auto& [name, own] : state_dict()) {
+    const auto found = std::find_if(state.begin(), state.end(),
+                                    [&, &key = name](const auto& e) { return e.first == key; });
+    PEAL_CHECK(found != state.end(), "ExponentialMovingAverage: load_state_dict: missing: ", name);
+    PEAL_CHECK(found->second.shape() == own.shape() && found->second.dtype() == own.dtype(),
+               "ExponentialMovingAverage: load_state_dict: ", name, ": expected ", own.dtype(), " ",
+               own.shape(), ", got ", found->second.dtype(), " ", found->second.shape());
+    from.push_back(found->second);
+  }
+  updates_ = from[0].item<std::int64_t>();
+  for (std::size_t i = 0; i < averages_.size(); ++i) averages_[i].copy_(from[i + 1]);
+}
+
+}  // namespace peal::nn

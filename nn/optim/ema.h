@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// ExponentialMovingAverage of a model's parameters (Polyak and Juditsky, 1992; as PyTorch's
+// swa_utils.AveragedModel with get_ema_avg_fn and timm's ModelEma): after each step of the
+// optimizer average = decay average + (1 - decay) parameter. The averages mostly predict better
+// than the parameters that training jumps about with:
+//
+//   nn::ExponentialMovingAverage ema(model, {.decay = 0.999});
+//   for (...) { ...; optimizer.step(); ema.update(); }
+//   ema.swap();  evaluate(model);  ema.swap();
+//
+// Averages of low precision are kept in f32. Replicas under DDP are equal, and so are their
+// averages: nothing is communicated. Thread safety: as of the module.
+#pragma once
+
+#include <peal/nn/module.h>
+
+namespace peal::nn {
+
+struct EMAOptions {
+  double decay = 0.999;
+  bool warm_up = false;  // the n-th update decays by at most (1 + n) / (10 + n), from n = 1
+  bool buffers = false;  // floating buffers (running statistics) are averaged too
+};
+
+class ExponentialMovingAverage {
+ public:
+  // Begins as a copy.
+  explicit ExponentialMovingAverage(Module module, const EMAOptions& options = {});
+
+  // Error while swapped.
+  void update();
+  // The model's tensors become the averages, for good.
+  void copy_to();
+  // The model's tensors become the averages; the next call gives them back.
+  void swap();
+  bool swapped() const { return !put_by_.empty(); }
+  std::int64_t updates() const { return updates_; }
+
+  // "updates", and the averages by the model's keys; they share storage with this object.
+  NamedTensors state_dict() const;
+  // Error that names what is missing or of another shape; then nothing has changed.
+  void load_state_dict(const NamedTensors& state);
+
+ private:
+  EMAOptions options_;
+  NamedTensors tensors_;  // the model's
+  Tensors averages_, put_by_;
+  std::int64_t updates_ = 0;
+};
+
+}  // namespace peal::nn

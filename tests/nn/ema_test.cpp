@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Averages of parameters: the rule, swapping, saving within a checkpoint, low precision.
+#include "folder.h"
+
+#include <peal/autograd/ops/ops.h>
+#include <peal/nn/nn.h>
+
+#include <cmath>
+
+using namespace peal;
+
+namespace {
+
+// One weight of the given type, for sums that can be done by hand.
+struct One : nn::Module {
+  explicit One(DType dtype = DType::f32)
+      : weight(add_parameter("weight", full({1}, 8, dtype))),
+        statistic(add_buffer("statistic", full({1}, 8, dtype))) {}
+  Tensor forward(const Tensor& x) override { return x * weight; }
+  void set(double value) {
+    const NoGrad guard;
+    fill_(weight, value);
+    fill_(statistic, value);
+  }
+  Tensor weight, statistic;
+};
+
+double value(const Tensor& x) { return x.item<double>(); }
+
+}  // namespace
+
+TEST_CASE("the average follows the rule, and the model gets it and its own values back") {
+  One model;
+  nn::ExponentialMovingAverage ema(model, {.decay = 0.5});
+  model.set(4);
+  ema.update();
+  model.set(2);
+  ema.update();  // (8 / 2 + 4 / 2) / 2 + 2 / 2
+  CHECK(value(ema.state_dict()[1].second) == 4);
+  const void* place = model.weight.raw();
+  ema.swap();
+  CHECK(value(model.weight) == 4);
+  CHECK(value(model.statistic) == 2);
+  CHECK(model.weight.raw() == place);
+  check_has(error_of([&] { ema.update(); }), "swap() back first");
+  ema.swap();
+  CHECK(value(model.weight) == 2);
+  ema.copy_to();
+  CHECK(value(model.weight) == 4);
+  CHECK(ema.updates() == 2);
+}
+
+TEST_CASE("warm-up decays less at first, and buffers are averaged where that is asked for") {
+  One model;
+  nn::ExponentialMovingAverage ema(model, {.decay = 0.5, .warm_up = true, .buffers = true});
+  model.set(0);
+  ema.update();
+  CHECK(value(ema.state_dict()[1].second) == doctest::Approx(8 * 2.0 / 11));
+  CHECK(value(ema.state_dict()[2].second) == doctest::Approx(8 * 2.0 / 11));
+  for (int i = 0; i < 8; ++i) ema.update();
+  const double before = value(ema.state_dict()[1].second);
+  ema.update();
+  CHECK(value(ema.state_dict()[1].second) == doctest::Approx(before / 2));
+}
+
+TEST_CASE("averages of bf16 move by less than bf16 can show") {
+  One model(DType::bf16);
+  nn::ExponentialMovingAverage ema(model, {.decay = 0.999});
+  model.set(9);
+  for (int i = 0; i < 1000; ++i) ema.update();
+  CHECK(value(ema.state_dict()[1].second) == doctest::Approx(9 - std::pow(0.999, 1000)));
+  ema.swap();
+  CHECK(value(model.weight) == doctest::Approx(8.6).epsilon(0.01));
+}
+
+TEST_CASE("averages are saved beside the model in a checkpoint") {
+  const Folder folder;
+  One model;
+  nn::SGD optimizer(model.parameters());
+  nn::ExponentialMovingAverage ema(model, {.decay = 0.5});
+  model.set(4);
+  ema.update();
+  nn::save_checkpoint(folder.path / "c", model, optimizer, {{"epoch", "1"}}, ema.state_dict());
+  One other;
+  nn::SGD other_optimizer(other.parameters());
+  nn::ExponentialMovingAverage resumed(other, {.decay = 0.5});
+  const nn::Checkpoint checkpoint = nn::load_checkpoint(folder.path / "c", other, other_optimizer);
+  resumed.load_state_dict(checkpoint.extra);
+  CHECK(resumed.updates() == 1);
+  CHECK(value(other.weight) == 4);
+  resumed.swap();
+  CHECK(value(other.weight) == 6);
+  nn::load_model(folder.path / "c", model);  // a model's loader passes over them
+  check_has(error_of([&] { resumed.load_state_dict({}); }), "missing: updates");
+  nn::Sequential named;
+  named.add("extra", nn::Linear(1, 1));
+  check_has(error_of([&] { nn::save_checkpoint(folder.path / "d", named, optimizer); }),
+            "the model's key 'extra.weight' starts with 'extra.'");
+}
