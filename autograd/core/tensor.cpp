@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/in_place.h>
 #include <peal/autograd/core/tensor.h>
 
 #include <utility>
@@ -120,7 +121,15 @@ Tensor Tensor::to(Device device) const {
   return out;
 }
 
+void check_in_place(std::string_view op, const Tensor& x) {
+  PEAL_CHECK(!context().grad_enabled || !x.requires_grad() || x.is_leaf(), op,
+             ": a tensor of shape ", x.shape(),
+             " that an operation made, and whose gradient is wanted, would be written in place, "
+             "which is not recorded; compute out of place, or write under NoGrad or to detach()");
+}
+
 void Tensor::copy_(const Tensor& source) const {
+  check_in_place("copy_", *this);
   PEAL_CHECK(source.shape() == shape() && source.dtype() == dtype(), "copy_: expected ", dtype(),
              " ", shape(), ", got ", source.dtype(), " ", source.shape());
   copy_bytes(*this, source);
@@ -128,6 +137,7 @@ void Tensor::copy_(const Tensor& source) const {
 }
 
 void Tensor::zero_() const {
+  check_in_place("zero_", *this);
   memory_space(device()).zero(device(), raw(), bytes_of(shape(), dtype()));
   body().storage->bump_version();
 }

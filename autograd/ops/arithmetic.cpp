@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/autocast.h>
+#include <peal/autograd/core/in_place.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/arithmetic.h>
@@ -90,6 +91,7 @@ Tensor neg(const Tensor& a) {
 
 void add_(const Tensor& x, const Tensor& y, double alpha) {
   TraceSpan span("add_");
+  check_in_place("add_", x);
   check_alike("add_", x, y);
   PEAL_CHECK(x.shape() == y.shape(), "add_: expected shape ", x.shape(), ", got ", y.shape());
   check_whole("add_", x, alpha);
@@ -99,6 +101,7 @@ void add_(const Tensor& x, const Tensor& y, double alpha) {
 
 void mul_(const Tensor& x, double factor) {
   TraceSpan span("mul_");
+  check_in_place("mul_", x);
   check_whole("mul_", x, factor);
   kernels(x.device()).unary("mul_", x, Unary::mul_scalar, x, x, factor);
   x.storage()->bump_version();

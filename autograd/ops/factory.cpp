@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/in_place.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/check.h>
@@ -42,6 +43,7 @@ Tensor randn(const Shape& shape, DType dtype, Device device) {
 }
 
 void fill_(const Tensor& x, double value) {
+  check_in_place("fill_", x);
   check_value("fill_", value, x.dtype());
   kernels(x.device()).fill("fill_", x, x, value);
   x.storage()->bump_version();

@@ -226,3 +226,86 @@ TEST_CASE("hooks and callbacks may add and remove hooks and callbacks") {
   CHECK(runs == 1);
   CHECK(late == 40);
 }
+
+TEST_CASE("writing the result of a recorded operation in place is an error, not a wrong gradient") {
+  const Tensor x = leaf({1, 2});
+  const Tensor y = x * 3.0;
+  const std::string words = "in place, which is not recorded";
+  for (const auto& write : std::vector<std::function<void()>>{
+           [&] { mul_(y, 2.0); }, [&] { add_(y, y.detach()); }, [&] { fill_(y, 0); },
+           [&] { y.zero_(); }, [&] { y.copy_(x.detach()); }}) {
+    CHECK(error_of(write).find(words) != std::string::npos);
+  }
+  CHECK(y.to_vector<double>() == std::vector<double>{3, 6});
+  {
+    NoGrad guard;
+    mul_(y, 2.0);
+  }
+  mul_(y.detach(), 0.5);
+  CHECK(y.to_vector<double>() == std::vector<double>{3, 6});
+  sum(y).backward();  // a product with a number keeps nothing
+  CHECK(x.grad().to_vector<double>() == std::vector<double>{3, 3});
+  // A leaf may be written, and is noticed where it was kept.
+  const Tensor z = sum(x * x);
+  fill_(x, 5);
+  CHECK(error_of([&] { z.backward(); }).find("written in place") != std::string::npos);
+}
+
+TEST_CASE("a write through any alias of what was saved is noticed, one beside it is counted too") {
+  const Tensor x = leaf({1, 2, 3, 4}), all = Tensor::from(std::vector<double>{1, 2, 3, 4}, {4});
+  const Tensor y = sum(x * all);
+  all.rows(0, 1).zero_();
+  CHECK(error_of([&] { y.backward(); }).find("written in place") != std::string::npos);
+  const Tensor z = sum(exp(x));  // keeps its result
+  const Tensor shape = reshape(z, {1});
+  shape.backward();
+  CHECK(x.grad().defined());
+}
+
+TEST_CASE("retained graphs give the same gradients each time, and may be freed from any end") {
+  const Tensor x = leaf({2, 3}), w = leaf({4, 5});
+  const Tensor h = x * w;
+  const Tensor a = sum(h * h), b = sum(exp(h * 0.1));
+  a.backward({}, true);
+  const std::vector<double> once = x.grad().to_vector<double>();
+  for (int i = 2; i < 4; ++i) {
+    a.backward({}, true);
+    CHECK(x.grad().to_vector<double>() == std::vector<double>{i * once[0], i * once[1]});
+  }
+  b.backward();  // frees what it shares with a
+  CHECK(error_of([&] { a.backward(); }).find("already freed") != std::string::npos);
+}
+
+TEST_CASE("NoGrad nests and ends with its scope, also by an exception") {
+  const Tensor x = leaf({1});
+  {
+    NoGrad outer;
+    { NoGrad inner; }
+    CHECK(!(x * 2.0).requires_grad());
+    CHECK(x.requires_grad());
+  }
+  try {
+    NoGrad guard;
+    throw Error("out");
+  } catch (const Error&) {
+  }
+  CHECK((x * 2.0).requires_grad());
+}
+
+TEST_CASE("memory of the caller's can be a leaf; its gradient is its own") {
+  double own[2] = {2, 3};
+  bool released = false;
+  {
+    const Tensor x = Tensor::from_blob(own, {2}, DType::f64, [&] { released = true; });
+    x.set_requires_grad();
+    const Tensor y = sum(x * x);
+    y.backward({}, true);
+    CHECK(x.grad().to_vector<double>() == std::vector<double>{4, 6});
+    own[0] = 7;  // which no version counts: the caller's to order
+    x.zero_grad();
+    y.backward();
+    CHECK(x.grad().to_vector<double>() == std::vector<double>{14, 6});
+    CHECK(own[1] == 3);
+  }
+  CHECK(released);
+}
