@@ -4,7 +4,8 @@
 // clock's noise; --json writes {"model", "batch", "threads", "step_ms"}; --profile prints the time
 // by op as well, measured in a run of its own, and --trace draws one. With --on-demand it times one
 // group for each line on its standard input and prints the milliseconds of a step, of wall and of
-// processor time, so that bench/peers/ratios.py can alternate it with another program.
+// processor time, so that bench/peers/ratios.py can alternate it with another program; --memory is
+// for bench/peers/memory.py.
 #include <peal/autograd/profile.h>
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/models/gpt.h>
@@ -104,7 +105,7 @@ int main(int argc, char** argv) try {
   std::string name = "basicnet", json, trace_file;
   std::int64_t batch = 0;
   int threads = 1, reps = 15, steps = 0;
-  bool profile = false, on_demand = false;
+  bool profile = false, on_demand = false, memory = false;
   CLI::App app("Time of one training step");
   app.add_option("--model", name)
       ->check(CLI::IsMember({"basicnet", "mlp", "gpt", "resnet18"}))
@@ -120,12 +121,15 @@ int main(int argc, char** argv) try {
   app.add_option("--json", json, "file to write");
   app.add_flag("--profile", profile, "print time, rates and memory by op");
   app.add_option("--trace", trace_file, "file for a picture of a group (ui.perfetto.dev)");
+  app.add_flag("--memory", memory,
+               "print the most bytes resident, before the model and after steps");
   app.add_flag("--on-demand", on_demand, "time a group for each line of standard input");
   CLI11_PARSE(app, argc, argv);
 
   const Model& model = models().at(name);
   if (batch == 0) batch = model.batch;
   if (steps == 0) steps = model.steps;
+  const std::size_t at_start = peal::memory_marks().resident;
   omp_set_num_threads(threads);
   peal::manual_seed(0);
   const Job work = model.make(batch);
@@ -135,6 +139,11 @@ int main(int argc, char** argv) try {
     work.loss().backward();
     optimizer.step();
   };
+  if (memory) {
+    for (int i = 0; i < steps; ++i) step();
+    fmt::print("{} {}\n", at_start, peal::memory_marks().resident);
+    return 0;
+  }
   for (int i = 0; i < 3; ++i) step();
 
   const auto group = [&] {

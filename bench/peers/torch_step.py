@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The models of bench/step_time.cpp in PyTorch. Reads a line, times one group of steps, prints ms a step, of wall
-# and of processor time; until its input ends. So a caller can alternate it with peal.
+# and of processor time; until its input ends. So a caller can alternate it with peal. With --memory it measures that instead.
 import argparse
 import sys
 import time
@@ -93,7 +93,17 @@ parser.add_argument("--model", choices=["basicnet", "mlp", "gpt", "resnet18"], d
 parser.add_argument("--batch", type=int, required=True)
 parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--steps", type=int, default=10)
+parser.add_argument("--memory", action="store_true", help="print the most bytes resident, before the model and after steps")
 options = parser.parse_args()
+
+
+def resident():
+    """The most bytes of this process that were in memory at once."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+
+
+at_start = resident()
 
 torch.set_num_threads(options.threads)
 torch.manual_seed(0)
@@ -126,6 +136,10 @@ def group(chosen):
             for start, end in ((wall, time.perf_counter()), (processor, time.process_time()))]
 
 
+if options.memory:
+    group(plain)
+    print(at_start, resident())
+    sys.exit()
 for candidate in (optimizer, plain):
     group(candidate)
 best = min((optimizer, plain), key=lambda chosen: min(group(chosen)[1] for _ in range(3)))
