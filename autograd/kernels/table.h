@@ -155,13 +155,11 @@ struct Kernels {
          double, double>
       pair_loss_backward;
 
-  // y, x, weight, bias or undefined. Returns through `kept` what backward may use instead of x.
-  Kernel<const Conv2dGeometry&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, Tensor*>
-      conv2d;
-  // dx (or undefined), dweight (or undefined), dbias (or undefined), dy, x, weight, kept (or
-  // undefined)
+  // y, x, weight, bias or undefined
+  Kernel<const Conv2dGeometry&, const Tensor&, const Tensor&, const Tensor&, const Tensor&> conv2d;
+  // dx, dweight, dbias (each or undefined), dy, x, weight
   Kernel<const Conv2dGeometry&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-         const Tensor&, const Tensor&, const Tensor&>
+         const Tensor&, const Tensor&>
       conv2d_backward;
   Kernel<const Pool2dGeometry&, const Tensor&, const Tensor&, const Tensor&>
       max_pool2d;  // y, x, index (u8 or i32 of the window)

@@ -69,14 +69,13 @@ inline double flops_of(const Conv2dGeometry& o) {
 
 // conv2d
 inline Work work_of(const Conv2dGeometry& o, const Tensor& y, const Tensor& x, const Tensor& weight,
-                    const Tensor& bias, Tensor*) {
+                    const Tensor& bias) {
   return {flops_of(o) + (bias.defined() ? count_of(y) : 0), operand_bytes(y, x, weight, bias)};
 }
 
 // conv2d_backward
 inline Work work_of(const Conv2dGeometry& o, const Tensor& dx, const Tensor& dweight,
-                    const Tensor& dbias, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                    const Tensor&) {
+                    const Tensor& dbias, const Tensor& dy, const Tensor& x, const Tensor& weight) {
   const int passes = (dx.defined() ? 1 : 0) + (dweight.defined() ? 1 : 0);
   return {passes * flops_of(o) + (dbias.defined() ? count_of(dy) : 0),
           operand_bytes(dx, dweight, dbias, dy, dweight.defined() ? x : Tensor(),

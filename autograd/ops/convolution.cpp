@@ -58,10 +58,9 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
   const Conv2dGeometry o = geometry_of(x, weight, bias, options);
   Tensor y =
       Tensor::empty({o.batch, o.out_channels, o.out_height, o.out_width}, x.dtype(), x.device());
-  Tensor kept;
-  kernels(x.device()).conv2d("conv2d", x, o, y, x, weight, bias, &kept);
+  kernels(x.device()).conv2d("conv2d", x, o, y, x, weight, bias);
   return record("conv2d", y, {x, weight, bias},
-                [o, x = save(x), weight = save(weight), kept](const Tensor& g, Needs needs) {
+                [o, x = save(x), weight = save(weight)](const Tensor& g, Needs needs) {
                   const auto like = [&](const Shape& shape) {
                     return Tensor::empty(shape, g.dtype(), g.device());
                   };
@@ -71,7 +70,7 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   if (needs[2]) grads[2] = like({o.out_channels});
                   kernels(g.device())
                       .conv2d_backward("conv2d", g, o, grads[0], grads[1], grads[2], g, x(),
-                                       weight(), kept);
+                                       weight());
                   return grads;
                 });
 }

@@ -19,9 +19,9 @@ bool batched_matmul_bf16(const Tensor& out, const Tensor& a, const Tensor& b, bo
                          bool transpose_b);
 
 bool conv2d_bf16(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x,
-                 const Tensor& weight, const Tensor& bias, Tensor* kept);
+                 const Tensor& weight, const Tensor& bias);
 bool conv2d_backward_bf16(const Conv2dGeometry& geometry, const Tensor& dx, const Tensor& dweight,
                           const Tensor& dbias, const Tensor& dy, const Tensor& x,
-                          const Tensor& weight, const Tensor& kept);
+                          const Tensor& weight);
 
 }  // namespace peal::cpu

@@ -11,11 +11,11 @@ bool conv2d_by_onednn(const Conv2dGeometry& o, const Tensor& x) {
 }
 
 bool conv2d(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x, const Tensor& weight,
-            const Tensor& bias, Tensor* kept) {
+            const Tensor& bias) {
   if (x.dtype() != DType::f32 && x.dtype() != DType::f64) return false;
   if (y.numel() == 0) return true;
   if (conv2d_by_onednn(geometry, x)) {
-    conv2d_onednn(geometry, y, x, weight, bias, kept);
+    conv2d_onednn(geometry, y, x, weight, bias);
   } else {
     conv2d_columns(geometry, y, x, weight, bias);
   }
@@ -23,11 +23,10 @@ bool conv2d(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x, co
 }
 
 bool conv2d_backward(const Conv2dGeometry& geometry, const Tensor& dx, const Tensor& dweight,
-                     const Tensor& dbias, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                     const Tensor& kept) {
+                     const Tensor& dbias, const Tensor& dy, const Tensor& x, const Tensor& weight) {
   if (x.dtype() != DType::f32 && x.dtype() != DType::f64) return false;
   if (conv2d_by_onednn(geometry, x) && dy.numel() > 0) {
-    conv2d_onednn_backward(geometry, dx, dweight, dbias, dy, x, weight, kept);
+    conv2d_onednn_backward(geometry, dx, dweight, dbias, dy, x, weight);
   } else {
     conv2d_columns_backward(geometry, dx, dweight, dbias, dy, x, weight);
   }

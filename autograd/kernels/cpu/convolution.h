@@ -17,12 +17,12 @@ void conv2d_columns_backward(const Conv2dGeometry& geometry, const Tensor& dx,
 // Whether a convolution that is not in f64 is left to oneDNN.
 bool conv2d_by_onednn(const Conv2dGeometry& geometry, const Tensor& x);
 
-// By oneDNN, f32, in the layouts it likes best. `kept` becomes x in that layout where it differs
-// from [N, C, H, W], so that backward need not arrange it again.
+// By oneDNN, f32, in the layouts it likes best. x is arranged anew for backward: kept from forward
+// on, it would take as much memory as x again, and come from memory as x does.
 void conv2d_onednn(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x,
-                   const Tensor& weight, const Tensor& bias, Tensor* kept);
+                   const Tensor& weight, const Tensor& bias);
 void conv2d_onednn_backward(const Conv2dGeometry& geometry, const Tensor& dx, const Tensor& dweight,
                             const Tensor& dbias, const Tensor& dy, const Tensor& x,
-                            const Tensor& weight, const Tensor& kept);
+                            const Tensor& weight);
 
 }  // namespace peal::cpu

@@ -53,15 +53,8 @@ class Convolution {
     run_forward_ = dnnl::convolution_forward(forward_);
   }
 
-  // Elements of x in the layout that the products take, or 0 where that is the tensor's own.
-  std::int64_t kept_size() const {
-    return forward_.src_desc() == x_ ? 0 : floats_of(forward_.src_desc());
-  }
-
-  void forward(const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& bias,
-               const Tensor& kept) {
-    if (kept.defined()) arrange(x, x_, kept, forward_.src_desc());
-    const Tensor& source = kept.defined() ? kept : x;
+  void forward(const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+    const Tensor source = arranged(x, x_, forward_.src_desc());
     const Tensor kernel = arranged(weight, weight_, forward_.weights_desc());
     const bool direct = forward_.dst_desc() == y_;
     const Tensor result = direct ? y : room(forward_.dst_desc());
@@ -76,7 +69,7 @@ class Convolution {
   }
 
   void backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
-                const Tensor& x, const Tensor& weight, const Tensor& kept) {
+                const Tensor& x, const Tensor& weight) {
     Tensor grad;  // dy as the last product wanted it
     memory::desc layout;
     const auto grad_as = [&](const memory::desc& wanted) {
@@ -92,9 +85,7 @@ class Convolution {
       const auto& pd = product.desc;
       const bool direct = pd.diff_weights_desc() == weight_grad_ && dweight.defined();
       const Tensor result = direct ? dweight : room(pd.diff_weights_desc());
-      // Without what forward kept it is arranged here.
-      const Tensor source = kept.defined() ? arranged(kept, forward_.src_desc(), pd.src_desc())
-                                           : arranged(x, x_, pd.src_desc());
+      const Tensor source = arranged(x, x_, pd.src_desc());
       std::unordered_map<int, memory> arguments{
           {DNNL_ARG_SRC, on(pd.src_desc(), source)},
           {DNNL_ARG_DIFF_DST, grad_as(pd.diff_dst_desc())},
@@ -286,16 +277,13 @@ struct Chunks {
     images = (o.batch + parts - 1) / parts;  // even ones
   }
 
-  // f(prepared for the chunk, its first image, one past its last, its first element in kept)
+  // f(prepared for the chunk, its first image, one past its last)
   template <class F>
   void each(F&& f) const {
     Conv2dGeometry part = geometry;
-    std::int64_t kept_at = 0;
     for (std::int64_t begin = 0; begin < geometry.batch; begin += part.batch) {
       part.batch = std::min(images, geometry.batch - begin);
-      Convolution& convolution = prepared(part, type);
-      f(convolution, begin, begin + part.batch, kept_at);
-      kept_at += convolution.kept_size();
+      f(prepared(part, type), begin, begin + part.batch);
     }
   }
 
@@ -304,30 +292,16 @@ struct Chunks {
   std::int64_t images;
 };
 
-Tensor kept_part(const Tensor& kept, const Convolution& convolution, std::int64_t at) {
-  return convolution.kept_size() == 0 || !kept.defined()
-             ? Tensor()
-             : kept.alias({convolution.kept_size()}, at);
-}
-
-// With `kept` null nothing is kept.
 void forward(const Conv2dGeometry& geometry, memory::data_type type, const Tensor& y,
-             const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor* kept) {
-  const Chunks chunks(geometry, type);
-  std::int64_t size = 0;
-  chunks.each([&](Convolution& convolution, auto...) { size += convolution.kept_size(); });
-  const Tensor arranged = Tensor::empty({size}, DType::f32, Device{});
-  chunks.each(
-      [&](Convolution& convolution, std::int64_t begin, std::int64_t end, std::int64_t kept_at) {
-        convolution.forward(y.rows(begin, end), x.rows(begin, end), weight, bias,
-                            kept_part(arranged, convolution, kept_at));
-      });
-  if (kept != nullptr) *kept = arranged;
+             const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  Chunks(geometry, type).each([&](Convolution& convolution, std::int64_t begin, std::int64_t end) {
+    convolution.forward(y.rows(begin, end), x.rows(begin, end), weight, bias);
+  });
 }
 
 void backward(const Conv2dGeometry& geometry, memory::data_type type, const Tensor& dx,
               const Tensor& dweight, const Tensor& dbias, const Tensor& dy, const Tensor& x,
-              const Tensor& weight, const Tensor& kept) {
+              const Tensor& weight) {
   const auto part = [](const Tensor& whole, std::int64_t begin, std::int64_t end) {
     return whole.defined() ? whole.rows(begin, end) : Tensor();
   };
@@ -336,15 +310,13 @@ void backward(const Conv2dGeometry& geometry, memory::data_type type, const Tens
   };
   // The first chunk writes the gradients of weight and bias, the later ones add.
   const Tensor more_weight = like(dweight), more_bias = like(dbias);
-  Chunks(geometry, type)
-      .each([&](Convolution& convolution, std::int64_t begin, std::int64_t end,
-                std::int64_t kept_at) {
-        convolution.backward(part(dx, begin, end), begin == 0 ? dweight : more_weight,
-                             begin == 0 ? dbias : more_bias, dy.rows(begin, end),
-                             x.rows(begin, end), weight, kept_part(kept, convolution, kept_at));
-        if (begin > 0 && dweight.defined()) axpy(dweight, more_weight, 1.0);
-        if (begin > 0 && dbias.defined()) axpy(dbias, more_bias, 1.0);
-      });
+  Chunks(geometry, type).each([&](Convolution& convolution, std::int64_t begin, std::int64_t end) {
+    convolution.backward(part(dx, begin, end), begin == 0 ? dweight : more_weight,
+                         begin == 0 ? dbias : more_bias, dy.rows(begin, end), x.rows(begin, end),
+                         weight);
+    if (begin > 0 && dweight.defined()) axpy(dweight, more_weight, 1.0);
+    if (begin > 0 && dbias.defined()) axpy(dbias, more_bias, 1.0);
+  });
 }
 
 bool serves_bf16(const Conv2dGeometry& o, const Tensor& x, const Tensor& weight) {
@@ -355,25 +327,24 @@ bool serves_bf16(const Conv2dGeometry& o, const Tensor& x, const Tensor& weight)
 }  // namespace
 
 void conv2d_onednn(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x,
-                   const Tensor& weight, const Tensor& bias, Tensor* kept) {
-  report_errors([&] { forward(geometry, f32, y, x, weight, bias, kept); });
+                   const Tensor& weight, const Tensor& bias) {
+  report_errors([&] { forward(geometry, f32, y, x, weight, bias); });
 }
 
 void conv2d_onednn_backward(const Conv2dGeometry& geometry, const Tensor& dx, const Tensor& dweight,
                             const Tensor& dbias, const Tensor& dy, const Tensor& x,
-                            const Tensor& weight, const Tensor& kept) {
-  report_errors([&] { backward(geometry, f32, dx, dweight, dbias, dy, x, weight, kept); });
+                            const Tensor& weight) {
+  report_errors([&] { backward(geometry, f32, dx, dweight, dbias, dy, x, weight); });
 }
 
-// Nothing is kept: what one of them lacks may be done in f32, which would not know the layout.
 bool conv2d_bf16(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x,
-                 const Tensor& weight, const Tensor& bias, Tensor*) {
+                 const Tensor& weight, const Tensor& bias) {
   if (!serves_bf16(geometry, x, weight) || y.numel() == 0 ||
       (bias.defined() && bias.dtype() != DType::bf16)) {
     return false;
   }
   try {
-    forward(geometry, memory::data_type::bf16, y, x, weight, bias, nullptr);
+    forward(geometry, memory::data_type::bf16, y, x, weight, bias);
   } catch (const dnnl::error&) {
     return false;
   }
@@ -382,14 +353,14 @@ bool conv2d_bf16(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& 
 
 bool conv2d_backward_bf16(const Conv2dGeometry& geometry, const Tensor& dx, const Tensor& dweight,
                           const Tensor& dbias, const Tensor& dy, const Tensor& x,
-                          const Tensor& weight, const Tensor&) {
+                          const Tensor& weight) {
   if (!serves_bf16(geometry, x, weight) || dy.numel() == 0) return false;
   const auto wide = [](const Tensor& grad) {
     return grad.defined() ? Tensor::empty(grad.shape(), DType::f32, Device{}) : Tensor();
   };
   const Tensor wide_weight = wide(dweight), wide_bias = wide(dbias);
   try {
-    backward(geometry, memory::data_type::bf16, dx, wide_weight, wide_bias, dy, x, weight, {});
+    backward(geometry, memory::data_type::bf16, dx, wide_weight, wide_bias, dy, x, weight);
   } catch (const dnnl::error&) {
     return false;
   }

@@ -102,10 +102,9 @@ bool pair_loss_backward(PairLoss which, const Tensor& dx, const Tensor& dtarget,
 
 // convolution.cpp
 bool conv2d(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x, const Tensor& weight,
-            const Tensor& bias, Tensor* kept);
+            const Tensor& bias);
 bool conv2d_backward(const Conv2dGeometry& geometry, const Tensor& dx, const Tensor& dweight,
-                     const Tensor& dbias, const Tensor& dy, const Tensor& x, const Tensor& weight,
-                     const Tensor& kept);
+                     const Tensor& dbias, const Tensor& dy, const Tensor& x, const Tensor& weight);
 
 // pool.cpp
 bool max_pool2d(const Pool2dGeometry& geometry, const Tensor& y, const Tensor& x,
