@@ -25,7 +25,11 @@ class GradSlot {
   // The gradient, or an undefined tensor.
   Tensor grad() const { return defined_ ? place_ : Tensor(); }
   bool defined() const { return defined_; }
-  void clear() { defined_ = false; }
+  // Memory that is the slot's own goes back, for the next forward to use.
+  void clear() {
+    defined_ = false;
+    if (!placed_by_other_) place_ = Tensor();
+  }
 
   // The gradient lives in `where` (same shape, dtype and device) from now on; a defined value moves
   // along.

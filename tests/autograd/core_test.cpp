@@ -38,6 +38,30 @@ TEST_CASE("the allocator aligns, reuses the newest block, and wastes at most a q
 #endif
 }
 
+TEST_CASE("a large block serves a smaller request, and is whole again afterwards") {
+  constexpr std::size_t large = std::size_t{80} << 20, smaller = std::size_t{48} << 20;
+  const auto before = cpu_allocator_statistics();
+  void* data = cpu_allocate(large);
+  CHECK(reinterpret_cast<std::uintptr_t>(data) % 64 == 0);
+  cpu_release(data, large);
+  void* part = cpu_allocate(smaller);
+  static_cast<char*>(part)[smaller - 1] = 1;
+#if !defined(__SANITIZE_ADDRESS__)
+  CHECK(part == data);
+  void* other = cpu_allocate(large / 4);  // less than half: takes none of such size
+  CHECK(other != part);
+  cpu_release(other, large / 4);
+#endif
+  cpu_release(part, smaller);
+  void* again = cpu_allocate(large);
+#if !defined(__SANITIZE_ADDRESS__)
+  CHECK(again == data);
+#endif
+  static_cast<char*>(again)[large - 1] = 1;
+  cpu_release(again, large);
+  CHECK(cpu_allocator_statistics().in_use == before.in_use);
+}
+
 TEST_CASE("the allocator serves several threads") {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
