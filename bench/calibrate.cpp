@@ -21,6 +21,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -149,6 +150,9 @@ int main(int argc, char** argv) {
     PEAL_CHECK(group.world() > 1, "calibrate: expected two ranks or more, got ", group.world(),
                "; start it with mpirun -n 2");
     const std::int64_t most_bytes = most << 20;
+    // Rather now than after all the sweeps.
+    PEAL_CHECK(!job.is_main() || json.empty() || std::ofstream(json, std::ios::app).good(),
+               "cannot write ", json);
     bench::MachineMeasurement measurement(group, most_bytes);
     std::vector<Run> runs;
     for (std::int64_t bytes = 1 << 10; check && bytes <= most_bytes; bytes *= 4) {

@@ -87,9 +87,8 @@ MachineMeasurement::MachineMeasurement(comm::ProcessGroup& group, std::int64_t m
     : group_(group), data_(Tensor::zeros({most_bytes / f32 * group.world()})) {}
 
 // Seconds of a round.
-double MachineMeasurement::run(Program program) const {
+double MachineMeasurement::run(Program program, int rounds) const {
   const auto plan = std::make_shared<const Plan>(std::move(program));
-  const auto rounds = static_cast<double>(std::max<std::size_t>(1, plan->program.rounds.size()));
   return time_collective(
              group_, [&] { group_.run(comm::Collective::all_reduce, plan, data_, data_).wait(); }) /
          rounds;
@@ -100,16 +99,16 @@ void MachineMeasurement::measure(std::int64_t bytes) {
   const std::int64_t count = bytes / f32;
   // Many rounds, so that what an operation costs by itself does not show.
   const int rounds = bytes <= 1 << 16 ? 100 : bytes <= 1 << 20 ? 20 : 4;
-  const double one_way = run(ping_pong(rank, world, count, rounds));
-  const double all = run(shifts(rank, world, count, rounds, false));
-  const double all_added = run(shifts(rank, world, count, rounds, true));
+  const double one_way = run(ping_pong(rank, world, count, rounds), rounds);
+  const double all = run(shifts(rank, world, count, rounds, false), rounds);
+  const double all_added = run(shifts(rank, world, count, rounds, true), rounds);
   Samples& samples = samples_[bytes];
   samples.one_way.push_back(one_way);
   // `world` messages one after the other on the wire end when the last one does.
   samples.shared.push_back((all - one_way) / (world - 1));
   samples.reduce.push_back(all_added - all);
-  samples.copy.push_back(run(copies(world, count, rounds)));
-  start_.push_back(run(Program{}));
+  samples.copy.push_back(run(copies(world, count, rounds), rounds));
+  start_.push_back(run(Program{}, 1));
 }
 
 comm::Machine MachineMeasurement::machine() const {

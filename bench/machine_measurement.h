@@ -39,7 +39,7 @@ class MachineMeasurement {
   struct Samples {
     std::vector<double> one_way, shared, reduce, copy;  // seconds
   };
-  double run(comm::Program program) const;
+  double run(comm::Program program, int rounds) const;
 
   comm::ProcessGroup& group_;
   Tensor data_;

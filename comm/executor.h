@@ -67,9 +67,11 @@ struct Plan {
   std::string name;           // of the algorithm
   std::int64_t arriving = 0;  // the most elements that come to be reduced in any one round
   // How much of each Buffer it touches, up to the last element, and the highest rank it talks to.
-  // The constructor throws Error where a span begins before its buffer.
+  // The constructor throws Error for steps that make no sense, whatever the buffers.
   std::int64_t extent[3] = {};
   int highest_peer = nobody;
+  bool one_sided = false;  // touches memory of others
+  bool from_any = false;   // has a receive from any source
 };
 
 class Execution {

@@ -183,6 +183,9 @@ Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const 
   }
   PEAL_CHECK(plan->highest_peer < world(), "[comm] rank ", rank(),
              ", run: the program talks to rank ", plan->highest_peer, " of a world of ", world());
+  PEAL_CHECK(!plan->one_sided, "run: the ", lane_->transport().name(),
+             " transport has no symmetric memory for one-sided steps");
+  PEAL_CHECK(!plan->from_any, "run: a schedule names the rank of every message");
   Call call{.what = what, .in = in, .out = out, .op = op};
   if (call.reduces()) check_reduction(call.dtype(), op);
   PEAL_CHECK(op != ReduceOp::premul_sum, "run: premul_sum needs a factor");

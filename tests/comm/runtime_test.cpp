@@ -153,6 +153,20 @@ TEST_CASE("a schedule of one's own runs before it is in the table") {
       CHECK_THROWS_WITH((void)group.run(Collective::all_gather,
                                         std::make_shared<const Plan>(stranger), all, mine),
                         doctest::Contains("talks to rank"));
+      const auto refused = [&](const Step& step, const char* why) {
+        const auto try_it = [&] {
+          const auto made = std::make_shared<const Plan>(Program{.scratch = 0, .rounds = {{step}}});
+          (void)group.run(Collective::all_gather, made, all, mine);
+        };
+        CHECK_THROWS_WITH(try_it(), doctest::Contains(why));
+      };
+      refused(send(nobody, in({0, 1})), "a send with rank -1");
+      refused(recv(nobody, out({0, 1})), "names the rank of every message");
+      refused(copy(out({0, 1}), in({0, 0})), "a copy of 0 elements to 1");
+      refused(copy(out({0, 1}), {0, Buffer::in, 0, 1}), "no symmetric memory");
+      const Step nothing = copy(scratch({0, 0}), in({0, 0}));
+      const Program idle{.scratch = 0, .rounds = {{nothing}}};
+      group.run(Collective::all_gather, std::make_shared<const Plan>(idle), all, mine).wait();
     });
   }
 }
