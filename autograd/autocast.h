@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Autocast: mixed precision. While one lives, the ops of this thread choose what they compute in,
 // whatever the types of their operands are (PyTorch's torch.autocast; the choice is that of its
-// documentation, "Automatic Mixed Precision package", op lists):
+// documentation, "Automatic Mixed Precision package", op lists; mean, which sums as well, is peal's
+// addition):
 //
 //   low precision     linear, matmul, conv2d, scaled_dot_product_attention
 //   f32               exp, log, pow, sum, mean, softmax, log_softmax, layer_norm, the losses

@@ -31,6 +31,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -207,7 +208,8 @@ class Training {
       Metadata metadata = settings();
       metadata["epoch"] = std::to_string(next_epoch);
       for (const auto& [name, value] : scaler_->state_dict()) {
-        metadata[name] = fmt::format("{}", value.item<double>());
+        metadata[name] = value.dtype() == DType::i64 ? std::to_string(value.item<std::int64_t>())
+                                                     : fmt::format("{}", value.item<double>());
       }
       nn::save_checkpoint(options_.save, *ddp_, *optimizer_, metadata);
     }
@@ -227,17 +229,23 @@ class Training {
       PEAL_CHECK(saved(name) == here, options_.resume, ": it was saved with ", name, " ",
                  saved(name), ", and this run has ", here, "; go on with the same");
     }
-    const std::string epoch = saved("epoch");
-    const auto [end, problem] =
-        std::from_chars(epoch.data(), epoch.data() + epoch.size(), first_epoch_);
-    PEAL_CHECK(problem == std::errc{} && end == epoch.data() + epoch.size(), options_.resume, ": '",
-               epoch, "' is no number of epochs");
+    const auto read = [&](const std::string& name, auto number) {
+      const std::string text = saved(name);
+      const char* stop = text.data() + text.size();
+      const auto [end, problem] = std::from_chars(text.data(), stop, number);
+      const bool whole = problem == std::errc{} && end == stop;
+      PEAL_CHECK(whole && number >= 0 && number <= std::numeric_limits<decltype(number)>::max(),
+                 options_.resume, ": its ", name, " is '", text,
+                 "', which is no such number; the file is damaged");
+      return number;
+    };
+    first_epoch_ = read("epoch", 0);
     PEAL_CHECK(first_epoch_ < options_.epochs, options_.resume, ": its run has ", first_epoch_,
                " epochs behind it; ask for more with --epochs (now ", options_.epochs,
                ", counted from the start)");
     scaler_->load_state_dict(
-        {{"scale", Tensor::scalar(std::stod(saved("scale")))},
-         {"growth_tracker", Tensor::scalar(std::int64_t{std::stoll(saved("growth_tracker"))})}});
+        {{"scale", Tensor::scalar(read("scale", 0.0))},
+         {"growth_tracker", Tensor::scalar(read("growth_tracker", std::int64_t{0}))}});
     context().generator.offset = checkpoint.generator.offset;
     optimizer_->set_lr(options_.lr);
     if (job_.is_main()) log_info("going on after epoch ", first_epoch_, " of ", options_.resume);

@@ -20,12 +20,14 @@ namespace {
 
 constexpr std::size_t huge_page = std::size_t{2} << 20, small_page = 4096;
 
-#if defined(__has_feature)  // clang's way to say what GCC says with a macro
+#if defined(__SANITIZE_ADDRESS__)  // GCC
+#define PEAL_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)  // clang
 #if __has_feature(address_sanitizer)
-#define __SANITIZE_ADDRESS__ 1
+#define PEAL_ADDRESS_SANITIZER 1
 #endif
 #endif
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(PEAL_ADDRESS_SANITIZER)
 constexpr bool caches = false;
 #else
 constexpr bool caches = true;

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
+#include <cstring>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -18,7 +21,17 @@ namespace peal {
 
 namespace {
 
-// Whether `name` is what create() calls a temporary file of `target`: target.PID.N.tmp.
+// This host, as a part of a file's name.
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  if (::gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0') return "host";
+  std::replace(name, name + std::strlen(name), '/', '_');
+  return name;
+}
+
+// Whether `name` is what create() calls a temporary file of `target` on this host:
+// target.HOST.PID.N.tmp. Other hosts' are theirs: where locks stay within a host, as on some
+// network file systems, a file at work there looks like one that was left.
 bool is_temporary_of(std::string_view name, std::string_view target) {
   const auto digits_then = [&](std::string_view end) {
     const std::size_t count = std::min(name.find_first_not_of("0123456789"), name.size());
@@ -26,10 +39,9 @@ bool is_temporary_of(std::string_view name, std::string_view target) {
     name.remove_prefix(right ? count + end.size() : 0);
     return right;
   };
-  if (!name.starts_with(target)) return false;
-  name.remove_prefix(target.size());
-  if (!name.starts_with('.')) return false;
-  name.remove_prefix(1);
+  const std::string begin = concat(target, ".", host_name(), ".");
+  if (!name.starts_with(begin)) return false;
+  name.remove_prefix(begin.size());
   return digits_then(".") && digits_then(".tmp") && name.empty();
 }
 
@@ -60,16 +72,21 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path) {
   }
   struct stat old;
   if (::stat(path_.c_str(), &old) == 0) {
-    // The owner first: changing it takes permissions away. Only root may give a file to another.
-    [[maybe_unused]] const int given = ::fchown(file_, old.st_uid, old.st_gid);
-    ::fchmod(file_, old.st_mode & 07777);
+    // The owner first: changing it takes permissions away. Only root may give a file to another,
+    // and others only to groups they are in; what the old group may do is not for the writer's.
+    mode_t mode = old.st_mode & 0777;
+    if (::fchown(file_, old.st_uid, old.st_gid) != 0 &&
+        ::fchown(file_, static_cast<uid_t>(-1), old.st_gid) != 0) {
+      mode &= ~static_cast<mode_t>(S_IRWXG);
+    }
+    ::fchmod(file_, mode);
   }
 }
 
 // False where the name is taken, or was while remove_stale() of another process held it for stale.
 bool AtomicFile::create(int number) {
   temporary_ = path_;
-  temporary_ += concat(".", ::getpid(), ".", number, ".tmp");
+  temporary_ += concat(".", host_name(), ".", ::getpid(), ".", number, ".tmp");
   file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file_ < 0 && errno == EEXIST) return false;
   if (file_ < 0) fail_at("opening a temporary file beside it");
@@ -88,7 +105,10 @@ void AtomicFile::remove_stale() const {
   for (; !error && entries != end; entries.increment(error)) {
     const std::filesystem::path& entry = entries->path();
     if (!is_temporary_of(entry.filename().string(), target)) continue;
-    const int file = ::open(entry.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    // To write, which an exclusive lock on NFS takes.
+    constexpr int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+    int file = ::open(entry.c_str(), O_RDWR | flags);
+    if (file < 0) file = ::open(entry.c_str(), O_RDONLY | flags);
     if (file < 0) continue;
     // The lock is its writer's as long as that lives. Between open and flock the file may have been
     // renamed to its target; then the name is no longer this file's.

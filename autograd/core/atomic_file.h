@@ -3,11 +3,11 @@
 // whatever happens in between (a full disk, a kill, a power cut). It writes a temporary file in the
 // same folder, and commit() flushes that to the disk, renames it over the path and flushes the
 // folder. Without commit() the destructor removes the temporary file. Errors name the path and the
-// system's reason. The new file has the permissions of the old one, and its owner where the system
-// lets it. A process that was killed leaves its temporary file, PATH.PID.N.tmp; the next AtomicFile
-// of that path removes it, told from one at work by its lock (flock, which NFS passes on). Thread
-// safety: one thread; several AtomicFiles of one path do not disturb each other, and the last to
-// commit stays.
+// system's reason. The new file has the permissions of the old one, and its owner and group where
+// the system lets it; where it lets not even the group be, group members get no access. A process
+// that was killed leaves its temporary file, PATH.HOST.PID.N.tmp; the next AtomicFile of that path
+// on that host removes it, told from one at work by its lock (flock). Thread safety: one thread;
+// several AtomicFiles of one path do not disturb each other, and the last to commit stays.
 #pragma once
 
 #include <cstddef>

@@ -10,40 +10,55 @@
 namespace peal {
 namespace {
 
-Conv2dGeometry geometry_of(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                           const Conv2dOptions& options) {
-  check_alike("conv2d", x, weight);
-  PEAL_CHECK(options.groups >= 1, "conv2d: expected at least one group, got ", options.groups);
-  PEAL_CHECK(options.groups == 1 || (x.dim() == 4 && weight.dim() == 4 &&
-                                     x.size(1) == weight.size(1) * options.groups &&
+// What a convolution is called and what its tensors look like, for messages.
+struct Form {
+  std::string_view op, input, kernel;
+  int dim;
+};
+constexpr Form form1d{"conv1d", "[N, C, L]", "K", 3};
+constexpr Form form2d{"conv2d", "[N, C, H, W]", "kH, kW", 4};
+
+// The sizes of the result behind [N, O]. The options' last numbers count where there are fewer.
+Shape checked_sizes(const Form& form, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                    const Conv2dOptions& options) {
+  const std::string_view op = form.op;
+  check_alike(op, x, weight);
+  PEAL_CHECK(options.groups >= 1, op, ": expected at least one group, got ", options.groups);
+  const bool right_dims = x.dim() == form.dim && weight.dim() == form.dim;
+  PEAL_CHECK(options.groups == 1 || (right_dims && x.size(1) == weight.size(1) * options.groups &&
                                      weight.size(0) % options.groups == 0),
-             "conv2d: expected an input [N, C, H, W] and a weight [O, C / groups, kH, kW] with ",
-             options.groups, " groups that divide C and O, got ", x.shape(), " and ",
+             op, ": expected an input ", form.input, " and a weight [O, C / groups, ", form.kernel,
+             "] with ", options.groups, " groups that divide C and O, got ", x.shape(), " and ",
              weight.shape());
-  PEAL_CHECK(
-      options.groups > 1 || (x.dim() == 4 && weight.dim() == 4 && x.size(1) == weight.size(1)),
-      "conv2d: expected an input [N, C, H, W] and a weight [O, C, kH, kW] of the same C, got ",
-      x.shape(), " and ", weight.shape());
+  PEAL_CHECK(options.groups > 1 || (right_dims && x.size(1) == weight.size(1)), op,
+             ": expected an input ", form.input, " and a weight [O, C, ", form.kernel,
+             "] of the same C, got ", x.shape(), " and ", weight.shape());
   if (bias.defined()) {
-    check_alike("conv2d", x, bias);
-    PEAL_CHECK(bias.dim() == 1 && bias.size(0) == weight.size(0), "conv2d: expected a bias [",
+    check_alike(op, x, bias);
+    PEAL_CHECK(bias.dim() == 1 && bias.size(0) == weight.size(0), op, ": expected a bias [",
                weight.size(0), "], got shape ", bias.shape());
   }
-  Shape out{x.size(0), weight.size(0)};
-  for (int i = 0; i < 2; ++i) {
-    const auto d = static_cast<std::size_t>(i);
+  Shape out;
+  for (int i = 2; i < form.dim; ++i) {
+    const auto d = static_cast<std::size_t>(i + 2 - form.dim);
     const std::int64_t stride = options.stride[d], padding = options.padding[d];
     const std::int64_t dilation = options.dilation[d];
-    PEAL_CHECK(dilation >= 1, "conv2d: expected a dilation of at least 1, got ", dilation);
-    PEAL_CHECK(stride >= 1 && padding >= 0, "conv2d: expected strides >= 1 and padding >= 0, got ",
+    PEAL_CHECK(dilation >= 1, op, ": expected a dilation of at least 1, got ", dilation);
+    PEAL_CHECK(stride >= 1 && padding >= 0, op, ": expected strides >= 1 and padding >= 0, got ",
                stride, " and ", padding);
-    const std::int64_t room = x.size(2 + i) + 2 * padding - dilation * (weight.size(2 + i) - 1) - 1;
-    PEAL_CHECK(room >= 0 && weight.size(2 + i) > 0, "conv2d: a kernel of shape ", weight.shape(),
+    const std::int64_t room = x.size(i) + 2 * padding - dilation * (weight.size(i) - 1) - 1;
+    PEAL_CHECK(room >= 0 && weight.size(i) > 0, op, ": a kernel of shape ", weight.shape(),
                " does not fit into input ", x.shape(), " with padding ", padding);
     out.push_back(room / stride + 1);
   }
-  return {x.size(0),       x.size(1),        x.size(2),      x.size(3),      out[1],
-          out[2],          out[3],           weight.size(2), weight.size(3), options.stride,
+  return out;
+}
+
+Conv2dGeometry geometry_of(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                           const Conv2dOptions& options) {
+  const Shape out = checked_sizes(form2d, x, weight, bias, options);
+  return {x.size(0),       x.size(1),        x.size(2),      x.size(3),      weight.size(0),
+          out[0],          out[1],           weight.size(2), weight.size(3), options.stride,
           options.padding, options.dilation, options.groups};
 }
 
@@ -77,15 +92,15 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
 
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
               const Conv1dOptions& options) {
-  PEAL_CHECK(x.dim() == 3 && weight.dim() == 3,
-             "conv1d: expected an input [N, C, L] and a weight [O, C / groups, K], got ", x.shape(),
-             " and ", weight.shape());
-  const Tensor y = conv2d(unsqueeze(x, 2), unsqueeze(weight, 2), bias,
-                          {.stride = {1, options.stride},
+  if (lowers(x, weight, bias)) {
+    return conv1d(lowered(x), lowered(weight), lowered(bias), options);
+  }
+  const Conv2dOptions flat{.stride = {1, options.stride},
                            .padding = {0, options.padding},
                            .dilation = {1, options.dilation},
-                           .groups = options.groups});
-  return squeeze(y, 2);
+                           .groups = options.groups};
+  checked_sizes(form1d, x, weight, bias, flat);
+  return squeeze(conv2d(unsqueeze(x, 2), unsqueeze(weight, 2), bias, flat), 2);
 }
 
 }  // namespace peal

@@ -44,12 +44,13 @@ Tensor max_pool2d(const Tensor& x, std::array<std::int64_t, 2> kernel,
                padding, " and ", options.dilation[d], " with a window of ", kernel[0], " x ",
                kernel[1]);
     const std::int64_t room = size + 2 * padding - options.dilation[d] * (kernel[d] - 1) - 1;
-    PEAL_CHECK(kernel[d] >= 1 && stride[d] >= 1 && size >= 1 && room >= 0,
+    const std::int64_t ragged = options.ceil_mode ? stride[d] - 1 : 0;
+    PEAL_CHECK(kernel[d] >= 1 && stride[d] >= 1 && size >= 1 && room + ragged >= 0,
                "max_pool2d: a window of ", kernel[0], " x ", kernel[1], " with stride ", stride[d],
                " does not fit into shape ", x.shape());
-    std::int64_t count = room / stride[d] + 1;
+    std::int64_t count = (room + ragged) / stride[d] + 1;
     // A last window that is cut off counts if it begins before the padding on the right.
-    if (options.ceil_mode && room % stride[d] != 0 && count * stride[d] < size + padding) ++count;
+    if (options.ceil_mode && (count - 1) * stride[d] >= size + padding) --count;
     out.push_back(count);
   }
   PEAL_CHECK(kernel[0] * kernel[1] <= 256, "max_pool2d: a window of at most 256 elements, got ",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/nn/amp/grad_scaler.h>
 
@@ -45,8 +46,9 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   bool infinite = false;
   for (const Tensor& grad : grads) {
     mul_(grad, 1 / scale_);
-    // The mean of finite numbers is finite.
-    infinite = infinite || !std::isfinite(mean(grad).item<double>());
+    // A finite mean says that all are; another may be of large numbers whose sum is past f32.
+    infinite = infinite || (!std::isfinite(mean(grad).item<double>()) &&
+                            !std::isfinite(max(abs(grad)).item<double>()));
   }
   if (group_) {
     const Tensor any = Tensor::scalar(infinite ? 1.0f : 0.0f, Device{});
@@ -79,7 +81,7 @@ void GradScaler::update() {
   if (infinite) {
     scale_ *= options_.backoff_factor;
     good_steps_ = 0;
-  } else if (++good_steps_ == options_.growth_interval) {
+  } else if (++good_steps_ >= options_.growth_interval) {
     // Not past what an f32 loss can be multiplied by.
     const double grown = scale_ * options_.growth_factor;
     if (grown <= std::numeric_limits<float>::max()) scale_ = grown;
@@ -104,9 +106,10 @@ void GradScaler::load_state_dict(const NamedTensors& state) {
       fail(concat("GradScaler: load_state_dict: unexpected: ", name));
     }
   }
-  PEAL_CHECK(scale > 0 && good_steps >= 0,
-             "GradScaler: load_state_dict: expected a scale above 0 and a growth_tracker of at "
-             "least 0");
+  PEAL_CHECK(scale > 0 && std::isfinite(scale) && good_steps >= 0,
+             "GradScaler: load_state_dict: expected a finite scale above 0 and a growth_tracker of "
+             "at least 0, got ",
+             scale, " and ", good_steps);
   scale_ = scale;
   good_steps_ = good_steps;
 }

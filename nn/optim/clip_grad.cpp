@@ -32,7 +32,8 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
     const Tensor grad = cast(each, computed_in(each.dtype()));  // squares are past f16's range soon
     if (std::isinf(norm_type)) {
       const double largest = max(abs(grad)).item<double>();
-      if (!(largest <= total)) total = largest;
+      if (std::isnan(largest) || largest > total) total = largest;
+      if (std::isnan(total)) break;
     } else {
       total += sum(norm_type == 2.0 ? grad * grad : pow(abs(grad), norm_type)).item<double>();
     }

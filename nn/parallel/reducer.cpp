@@ -54,9 +54,14 @@ Reducer::Reducer(NamedTensors parameters, const NamedTensors& buffers,
   }
   bucket_of_.assign(parameters_.size(), -1);
   complete_.assign(parameters_.size(), false);
+  // All memory before the first hook: a constructor that throws leaves no hook behind.
+  for (std::size_t b = 0; b < plan_.size(); ++b) {
+    flights_.push_back(
+        {group_->allocate({plan_[b].count}, plan_[b].dtype), concat("bucket ", b, ":"), 0, {}});
+  }
   for (std::size_t b = 0; b < plan_.size(); ++b) {
     const Bucket& bucket = plan_[b];
-    Flight flight{group_->allocate({bucket.count}, bucket.dtype), concat("bucket ", b, ":"), 0, {}};
+    Flight& flight = flights_[b];
     for (const auto& [parameter, at] : bucket.entries) {
       const auto& [name, tensor] = parameters_[static_cast<std::size_t>(parameter)];
       bucket_of_[static_cast<std::size_t>(parameter)] = static_cast<int>(b);
@@ -65,7 +70,6 @@ Reducer::Reducer(NamedTensors parameters, const NamedTensors& buffers,
                                             const Tensor&) { on_complete(index); });
       tensor.grad_slot().place(flight.memory.alias(tensor.shape(), at));
     }
-    flights_.push_back(std::move(flight));
   }
 }
 

@@ -102,11 +102,27 @@ TEST_CASE("convolution and pooling") {
       }) ==
       "max_pool2d: expected a padding of at most half of the window and a dilation of at least 1, "
       "got 2 and 1 with a window of 3 x 3");
+  CHECK(
+      error_of([] {
+        conv1d(z({1, 2, 5, 5}), z({3, 2, 3}));
+      }) ==
+      "conv1d: expected an input [N, C, L] and a weight [O, C, K] of the same C, got [1, 2, 5, 5] "
+      "and [3, 2, 3]");
   CHECK(error_of([] {
-          conv1d(z({1, 2, 5, 5}), z({3, 2, 3}));
+          conv1d(z({1, 2, 5}), z({3, 2, 7}), {}, {.padding = 0});
         }) ==
-        "conv1d: expected an input [N, C, L] and a weight [O, C / groups, K], got [1, 2, 5, 5] and "
-        "[3, 2, 3]");
+        "conv1d: a kernel of shape [3, 2, 7] does not fit into input [1, 2, 5] with padding 0");
+  CHECK(error_of([] {
+          conv1d(z({1, 2, 5}), z({3, 2, 3}), {}, {.groups = 2});
+        }) ==
+        "conv1d: expected an input [N, C, L] and a weight [O, C / groups, K] with 2 groups that "
+        "divide C and O, got [1, 2, 5] and [3, 2, 3]");
+  CHECK(error_of([] {
+          conv1d(z({1, 2, 5}), z({3, 2, 3}), {}, {.stride = 0});
+        }) == "conv1d: expected strides >= 1 and padding >= 0, got 0 and 0");
+  CHECK(error_of([] {
+          max_pool2d(z({1, 1, 2, 2}), {4, 4}, {.stride = {2, 2}, .ceil_mode = true});
+        }) == "max_pool2d: a window of 4 x 4 with stride 2 does not fit into shape [1, 1, 2, 2]");
   CHECK(error_of([] {
           max_pool2d(z({2, 5}), {2, 2});
         }) == "max_pool2d: expected [N, C, H, W], got shape [2, 5]");

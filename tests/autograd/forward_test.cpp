@@ -247,6 +247,16 @@ TEST_CASE("conv2d is the cross-correlation of its definition") {
   }
 }
 
+TEST_CASE("max_pool2d's ragged windows, as PyTorch counts them") {
+  // One window, cut off, where less than a stride is missing; never one more beside it.
+  CHECK(max_pool2d(Tensor::from<float>({1, 2, 3, 4}, {1, 1, 2, 2}), {3, 3},
+                   {.stride = {2, 2}, .ceil_mode = true})
+            .to_vector<float>() == std::vector<float>{4});
+  CHECK(max_pool2d(arange(15, DType::f32).alias({1, 1, 3, 5}), {4, 2},
+                   {.stride = {2, 2}, .ceil_mode = true})
+            .shape() == Shape{1, 1, 1, 3});
+}
+
 TEST_CASE("max_pool2d takes each window's largest; NaN wins") {
   for (const auto& [kernel, stride, shape] :
        std::vector<std::tuple<std::array<std::int64_t, 2>, std::array<std::int64_t, 2>, Shape>>{

@@ -86,6 +86,8 @@ void add_maxima(std::vector<OpCase>& all) {
       {{2, 1, 5, 5}, {2, 3}, {.stride = {3, 2}, .padding = {1, 1}, .ceil_mode = true}},
       {{1, 2, 10, 9}, {3, 3}, {{2, 2}, {1, 1}, {2, 1}, true}},
       {{1, 1, 4, 4}, {2, 2}, {.stride = {3, 3}, .padding = {1, 1}, .ceil_mode = true}},
+      {{1, 2, 2, 2}, {3, 3}, {.stride = {2, 2}, .ceil_mode = true}},
+      {{1, 1, 3, 5}, {4, 2}, {.stride = {2, 2}, .ceil_mode = true}},
   };
   for (const Case& c : cases) {
     const auto pair = [](const std::array<std::int64_t, 2>& a) {

@@ -117,6 +117,16 @@ printf '\xff\xff\xff\xff\0\0\0\0{}' >header
 refused 'a header beyond the file' 'safetensors header: a header of 4294967295 bytes in a file of 10: truncated, or' \
   -- "$trainer" --data good --resume header
 
+# Numbers in a checkpoint that are none: as long as the right ones, so that the rest of the file stays as it is.
+"$trainer" --data good --save whole >log 2>&1 || { cat log; echo 'FAILED: it cannot save'; exit 1; }
+for change in scale:65536:6553x scale:65536:1e999 growth_tracker:0:? epoch:1:x; do
+  IFS=: read -r key right wrong <<<"$change"
+  LC_ALL=C sed "1s/\"$key\":\"$right\"/\"$key\":\"$wrong\"/" whole >damaged
+  ! cmp -s whole damaged || { echo "FAILED: whole has no $key $right"; failures=$((failures + 1)); }
+  refused "a damaged $key" "damaged: its $key is '$wrong', which is no such number" \
+    -- "$trainer" --data good --resume damaged --epochs 2
+done
+
 # A disk that holds one checkpoint (14.5 MB) but not two: the second save fails. In namespaces of its own, so that
 # the mount is gone with the shell, and no right is needed where the system lets users have such.
 cat >on_a_small_disk.sh <<'EOF'

@@ -56,6 +56,40 @@ TEST_CASE("the scale grows after an interval of good steps and shrinks at once")
   CHECK(other.get_scale() == 16384);
 }
 
+TEST_CASE("a loaded scale and tracker count on, and nonsense is refused") {
+  const Tensor p = ones({3}).set_requires_grad();
+  nn::SGD sgd({p}, {.lr = 1});
+  const auto state = [](double scale, std::int64_t steps) {
+    return NamedTensors{{"scale", Tensor::scalar(scale)},
+                        {"growth_tracker", Tensor::scalar(steps)}};
+  };
+  for (const std::int64_t steps : {2, 5}) {  // as saved, and from a run of a longer interval
+    nn::GradScaler scaler({.growth_interval = 3});
+    scaler.load_state_dict(state(8, steps));
+    give(p, 8);
+    CHECK(scaler.step(sgd));
+    scaler.update();
+    CHECK(scaler.get_scale() == 16);
+    CHECK(scaler.state_dict()[1].second.item<std::int64_t>() == 0);
+  }
+  nn::GradScaler scaler;
+  for (const double scale : {0.0, -1.0, static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+    CHECK_THROWS_WITH(scaler.load_state_dict(state(scale, 0)),
+                      doctest::Contains("expected a finite scale above 0"));
+  }
+  CHECK_THROWS(scaler.load_state_dict(state(1, -1)));
+  CHECK(scaler.get_scale() == 65536);
+}
+
+TEST_CASE("finite gradients whose sum is past f32 are no reason to leave a step out") {
+  const Tensor p = Tensor::zeros({128}).set_requires_grad();
+  nn::SGD sgd({p}, {.lr = 1});
+  nn::GradScaler scaler({.init_scale = 1});
+  give(p, 3e38);
+  CHECK(scaler.step(sgd));
+  CHECK(floats(p)[127] == -3e38f);
+}
+
 TEST_CASE("scale, unscale_ and clipping") {
   const Tensor p = full({4}, 2).set_requires_grad();
   nn::SGD sgd({p}, {.lr = 1});
@@ -159,6 +193,18 @@ TEST_CASE("state of low precision is f32, and goes on bit for bit") {
     nn::AdamW wrong({ones({3}).set_requires_grad()}, {.lr = 1e-3});
     CHECK_THROWS_AS(wrong.load_state_dict(state), Error);
   }
+}
+
+TEST_CASE("the largest gradient is NaN where any is") {
+  const Tensor a = ones({2}).set_requires_grad(), b = ones({2}).set_requires_grad();
+  give(a, NAN);
+  give(b, 1);
+  CHECK(std::isnan(nn::clip_grad_norm_({a, b}, 1.0, INFINITY)));
+  give(b, 1);
+  CHECK(std::isnan(nn::clip_grad_norm_({b, a}, 1.0, INFINITY)));
+  give(a, -8);
+  give(b, 1);
+  CHECK(nn::clip_grad_norm_({a, b}, 100, INFINITY) == 8);
 }
 
 TEST_CASE("the norm of f16 gradients is of f32") {

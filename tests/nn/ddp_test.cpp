@@ -95,6 +95,22 @@ TEST_CASE("a parameter without a gradient is named in the same step, on every ra
   CHECK(told == 3);
 }
 
+// Sanitizers end the process where memory for a tensor is refused.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+TEST_CASE("a wrapper that finds no memory for a later bucket leaves no hook behind") {
+  const Tensor small = ones({2}).set_requires_grad();
+  float element = 0;  // stands for 2^50 of them, which nobody reads
+  const Tensor large =
+      Tensor::from_blob(&element, {std::int64_t{1} << 50}, DType::f32).set_requires_grad();
+  const NamedTensors parameters{{"large", large}, {"small", small}};
+  CHECK_THROWS_WITH(nn::Reducer(parameters, {}, comm::ProcessGroup::alone(), {1, 1}),
+                    doctest::Contains("the system has no"));
+  CHECK_FALSE(small.grad_slot().has_final_hook());
+  sum(small * small).backward();
+  CHECK(small.grad().to_vector<float>() == std::vector<float>{2, 2});
+}
+#endif
+
 TEST_CASE("a model belongs to one wrapper, and cannot change its type under it") {
   comm::run_ranks(2, [](comm::ProcessGroup& group) {
     manual_seed(1);
