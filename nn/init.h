@@ -26,7 +26,8 @@ Tensor uniform(const Shape& shape, double bound);
 void uniform_(const Tensor& x, double low = 0, double high = 1);
 void normal_(const Tensor& x, double mean = 0, double deviation = 1);
 void constant_(const Tensor& x, double value);
-// Normal, drawn again where it falls outside of [low, high].
+// Of a normal distribution cut to [low, high]: each element from one uniform number, through the
+// inverse of the distribution function.
 void trunc_normal_(const Tensor& x, double mean = 0, double deviation = 1, double low = -2,
                    double high = 2);
 

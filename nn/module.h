@@ -128,6 +128,7 @@ class Module {
   // REQUIRES: before a parallel wrapper is made, which is an Error otherwise.
   void requires_grad_(bool wanted);
   void requires_grad_(std::string_view path, bool wanted);
+  void requires_grad_(const char*) = delete;  // a path alone would be taken for `true`
   // Converts floating parameters and buffers in place (handles stay valid; gradients are dropped).
   // REQUIRES: before an optimizer or a parallel wrapper holds on to their storage.
   void to(DType dtype);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/ops/activation.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/concatenate.h>
@@ -53,6 +54,8 @@ Tensor Recurrent::states_of(const Tensor& given, const Shape& shape, const Tenso
   PEAL_CHECK(given.shape() == shape, name_,
              ": expected states [layers * directions, N, hidden] = ", shape, ", got ",
              given.shape());
+  PEAL_CHECK(given.dtype() == x.dtype(), name_, ": expected states in ", x.dtype(),
+             ", as the input is, got ", given.dtype());
   return given;
 }
 
@@ -70,16 +73,24 @@ Tensor Recurrent::run(const Tensor& x, const Weights& weights, Tensors& states,
   return reshape(cat(outputs), {x.size(0), x.size(1), hidden_});
 }
 
-Tensors Recurrent::unrolled(const Tensor& x, const Tensors& initial) {
-  PEAL_CHECK(x.dim() == 3 && x.size(-1) == input_ && x.size(0) > 0 && x.size(1) > 0, name_,
-             ": expected ", settings_.batch_first ? "[N, T, " : "[T, N, ", input_, "], got shape ",
-             x.shape());
+Tensors Recurrent::unrolled(const Tensor& input, const Tensors& initial) {
+  PEAL_CHECK(input.dim() == 3 && input.size(-1) == input_, name_, ": expected ",
+             settings_.batch_first ? "[N, T, " : "[T, N, ", input_, "], got shape ", input.shape());
+  PEAL_CHECK(input.size(0) > 0 && input.size(1) > 0, name_,
+             ": expected at least one sequence of at least one element, got shape ", input.shape());
+  // Under Autocast everything is low, states too (a state in f32 would widen all that follows), and
+  // a weight is cast once instead of at each step.
+  const auto low = [](const Tensor& tensor) {
+    return context().autocast ? lowered(tensor) : tensor;
+  };
+  const Tensor x = low(input);
   Tensor y = settings_.batch_first ? transpose(x, 0, 1) : x;
   const std::int64_t batch = y.size(1), directions = settings_.bidirectional ? 2 : 1;
   const Shape shape{settings_.num_layers * directions, batch, hidden_};
   std::vector<Tensors> first;  // of each kind of state, one a layer and direction
   for (const Tensor& given : initial) {
-    first.push_back(split(reshape(states_of(given, shape, x), {shape[0] * batch, hidden_}), batch));
+    first.push_back(
+        split(reshape(states_of(low(given), shape, x), {shape[0] * batch, hidden_}), batch));
   }
   std::vector<Tensors> last(states_);
   for (std::size_t k = 0; k < weights_.size();) {
@@ -88,7 +99,9 @@ Tensors Recurrent::unrolled(const Tensor& x, const Tensors& initial) {
     for (std::int64_t direction = 0; direction < directions; ++direction, ++k) {
       Tensors states;
       for (const Tensors& kind : first) states.push_back(kind[k]);
-      sides.push_back(run(y, weights_[k], states, direction == 1));
+      const Weights& own = weights_[k];
+      const Weights weights{low(own.ih), low(own.hh), low(own.bias_ih), low(own.bias_hh)};
+      sides.push_back(run(y, weights, states, direction == 1));
       for (std::size_t i = 0; i < states_; ++i) last[i].push_back(states[i]);
     }
     y = directions == 1 ? sides[0] : cat(sides, -1);

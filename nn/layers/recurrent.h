@@ -12,7 +12,7 @@
 //   nn::LSTM lstm(28, 64, {.num_layers = 2, .batch_first = true});
 //   auto [output, h, c] = lstm.unroll(x);   // x [N, T, 28] -> [N, T, 64], [2, N, 64], [2, N, 64]
 //
-// Thread safety: as of Module.
+// Under Autocast output and states are in low precision, as PyTorch's. Thread safety: as of Module.
 #pragma once
 
 #include <peal/nn/module.h>
@@ -46,7 +46,7 @@ class Recurrent : public Module {
             std::int64_t input, std::int64_t hidden, const RecurrentSettings& settings);
   // The output, then the last states, [layers times directions, N, hidden]. `initial` holds such
   // states, or undefined ones for zeros.
-  Tensors unrolled(const Tensor& x, const Tensors& initial);
+  Tensors unrolled(const Tensor& input, const Tensors& initial);
 
  private:
   Tensor states_of(const Tensor& given, const Shape& shape, const Tensor& x) const;

@@ -38,6 +38,11 @@ void ExponentialMovingAverage::update() {
 }
 
 void ExponentialMovingAverage::copy_to() {
+  put_by_.clear();
+  write_averages();
+}
+
+void ExponentialMovingAverage::write_averages() {
   const NoGrad guard;
   for (std::size_t i = 0; i < averages_.size(); ++i) {
     const Tensor& tensor = tensors_[i].second;
@@ -53,7 +58,7 @@ void ExponentialMovingAverage::swap() {
     return;
   }
   for (const auto& [name, tensor] : tensors_) put_by_.push_back(tensor.detach().clone());
-  copy_to();
+  write_averages();
 }
 
 NamedTensors ExponentialMovingAverage::state_dict() const {
@@ -65,8 +70,15 @@ NamedTensors ExponentialMovingAverage::state_dict() const {
 }
 
 void ExponentialMovingAverage::load_state_dict(const NamedTensors& state) {
+  const NamedTensors all = state_dict();
+  for (const auto& [name, tensor] : state) {
+    PEAL_CHECK(std::any_of(all.begin(), all.end(),
+                           [&, &key = name](const auto& own) { return own.first == key; }),
+               "ExponentialMovingAverage: load_state_dict: unexpected: ", name, " ", tensor.dtype(),
+               " ", tensor.shape());
+  }
   Tensors from;
-  for (const auto& [name, own] : state_dict()) {
+  for (const auto& [name, own] : all) {
     const auto found = std::find_if(state.begin(), state.end(),
                                     [&, &key = name](const auto& e) { return e.first == key; });
     PEAL_CHECK(found != state.end(), "ExponentialMovingAverage: load_state_dict: missing: ", name);

@@ -8,8 +8,9 @@
 //   for (...) { ...; optimizer.step(); ema.update(); }
 //   ema.swap();  evaluate(model);  ema.swap();
 //
-// Averages of low precision are kept in f32. Replicas under DDP are equal, and so are their
-// averages: nothing is communicated. Thread safety: as of the module.
+// Averages of low precision are kept in f32. Swapping there and back writes the parameters, so an
+// optimizer's masters of them start again from what is rounded (optimizer.h). Replicas under DDP
+// are equal, and so are their averages: nothing is communicated. Thread safety: as of the module.
 #pragma once
 
 #include <peal/nn/module.h>
@@ -29,7 +30,7 @@ class ExponentialMovingAverage {
 
   // Error while swapped.
   void update();
-  // The model's tensors become the averages, for good.
+  // The model's tensors become the averages, for good, also while swapped.
   void copy_to();
   // The model's tensors become the averages; the next call gives them back.
   void swap();
@@ -38,10 +39,12 @@ class ExponentialMovingAverage {
 
   // "updates", and the averages by the model's keys; they share storage with this object.
   NamedTensors state_dict() const;
-  // Error that names what is missing or of another shape; then nothing has changed.
+  // Error that names what is missing, unexpected or of another shape; then nothing has changed.
   void load_state_dict(const NamedTensors& state);
 
  private:
+  void write_averages();
+
   EMAOptions options_;
   NamedTensors tensors_;  // the model's
   Tensors averages_, put_by_;

@@ -7,16 +7,6 @@
 #include <unordered_set>
 
 namespace peal::nn {
-namespace {
-
-Tensor fresh_master(const Tensor& master, const Tensor& parameter) {
-  const Tensor wide = cast(parameter, DType::f32);
-  if (!master.defined()) return wide;
-  return where(eq(cast(master, parameter.dtype()), parameter), master, wide);
-}
-
-}  // namespace
-
 void check_setting(std::string_view what, double value, double low, double high) {
   PEAL_CHECK(value >= low && value < high, what, ": expected a value from ", low, " to below ",
              high, ", got ", value);
@@ -47,8 +37,23 @@ void Optimizer::add_group(std::vector<Tensor> parameters, std::vector<double> se
   states_.resize(parameters_.size());
 }
 
+// Brings the master up to date with what others wrote into the parameter.
+void Optimizer::follow(State& state, const Tensor& parameter) {
+  const Tensor& master = state.master;
+  if (!master.defined()) return;
+  if (!state.version) {
+    const Tensor wide = cast(parameter, DType::f32);
+    master.copy_(where(eq(cast(master, parameter.dtype()), parameter), master, wide));
+  } else if (*state.version != parameter.storage()->version() ||
+             state.storage.lock() != parameter.storage()) {
+    master.copy_(cast(parameter, DType::f32));
+  }
+}
+
 void Optimizer::step() {
   const NoGrad guard;
+  // Before the first write, and remembered after the last: parameters may share a storage.
+  for (std::size_t i = 0; i < parameters_.size(); ++i) follow(states_[i], parameters_[i]);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i];
     const Tensor grad = parameter.grad();
@@ -63,12 +68,17 @@ void Optimizer::step() {
           Tensor::zeros(parameter.shape(), computed_in(parameter.dtype()), parameter.device()));
     }
     if (is_low_precision(parameter.dtype())) {
-      state.master = fresh_master(state.master, parameter);
+      if (!state.master.defined()) state.master = cast(parameter, DType::f32);
       update(state.master, cast(grad, DType::f32), state, settings);
       parameter.copy_(cast(state.master, parameter.dtype()));
     } else {
       update(parameter, grad, state, settings);
     }
+  }
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!states_[i].master.defined()) continue;
+    states_[i].storage = parameters_[i].storage();
+    states_[i].version = parameters_[i].storage()->version();
   }
 }
 
@@ -191,7 +201,11 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
           take(concat(i, ".", name), parameters_[i].shape(), computed_in(parameters_[i].dtype()));
       return tensor ? tensor.to(parameters_[i].device()).clone() : tensor;
     };
-    for (std::size_t k = 0; k < state_count(groups[group_of_[i]].settings); ++k) {
+    // Settings may have changed since the state was made, so what is there counts, if it is whole.
+    const bool any =
+        std::any_of(state_names_.begin(), state_names_.end(),
+                    [&](std::string_view name) { return given.contains(concat(i, ".", name)); });
+    for (std::size_t k = 0; any && k < state_names_.size(); ++k) {
       states[i].tensors.push_back(take_copy(state_names_[k]));
     }
     if (is_low_precision(parameters_[i].dtype())) states[i].master = take_copy("master");

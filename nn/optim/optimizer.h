@@ -6,8 +6,9 @@
 // A parameter in f16 or bf16 would lose every update smaller than half the distance to its
 // neighbour. So its state is f32 and has a master, the parameter in f32 (Micikevicius et al.,
 // "Mixed precision training", ICLR 2018, section 3.1): the step is taken there, and the parameter
-// becomes the master rounded. An element of the master that no longer rounds to the parameter's is
-// stale, since somebody else wrote the parameter, and starts again from there.
+// becomes the master rounded. When somebody else wrote the parameter since (its storage's version
+// tells), the whole master starts again from it: replicas whose parameters were made equal have
+// equal masters. After loading, elements do that which the master does not round to.
 //
 // Parameters come in groups, each with settings of its own, numbers by PyTorch's names:
 //
@@ -20,6 +21,7 @@
 #include <peal/autograd/core/safetensors.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -63,8 +65,9 @@ class Optimizer {
   // "groups.g.initial_lr"; and for the parameter number i that has had a step "i.step" and its
   // tensors, "i.exp_avg" for example, and "i.master". These share storage with the optimizer.
   NamedTensors state_dict() const;
-  // REQUIRES: made with the same parameters in the same order and groups. Takes settings and state.
-  // Error that lists every key and shape that does not fit; then nothing has changed.
+  // REQUIRES: made with the same parameters in the same order and groups. Takes settings and state;
+  // a parameter may come without tensors that its settings want, which then start from zero. Error
+  // that lists every key and shape that does not fit; then nothing has changed.
   void load_state_dict(const NamedTensors& state);
 
  protected:
@@ -73,6 +76,9 @@ class Optimizer {
     std::vector<Tensor> tensors;
     bool fresh = false;  // tensors were made, as zeros, for this step
     Tensor master;       // f32, of a parameter in low precision
+    // The parameter's storage after the last step; neither where there was none since loading.
+    std::weak_ptr<Storage> storage;
+    std::optional<std::uint64_t> version;
   };
 
   // setting_names[0] is "lr". A derived constructor adds its groups.
@@ -99,6 +105,7 @@ class Optimizer {
     std::int64_t parameters;  // how many
     std::optional<double> initial_lr;
   };
+  static void follow(State& state, const Tensor& parameter);
   Group& at(std::size_t group);
   std::size_t place(std::string_view setting) const;
 

@@ -38,19 +38,8 @@ Reducer::Reducer(NamedTensors parameters, const NamedTensors& buffers,
   plan_ = plan_buckets(specs_, caps);
   compare_models(buffers);
   for (const auto& [name, tensor] : parameters_) {
-    PEAL_CHECK(!tensor.body().slot || !tensor.grad_slot().has_final_hook(), "[ddp] ", name,
+    PEAL_CHECK(!tensor.requires_grad() || !tensor.grad_slot().has_final_hook(), "[ddp] ", name,
                " already belongs to a distributed wrapper; destroy that one first");
-  }
-  for (const auto& [name, tensor] : parameters_) {  // frozen ones are in no bucket
-    if (tensor.requires_grad() || !tensor.body().slot) continue;
-    tensor.grad_slot().set_final_hook([this, name = name](const Tensor&) {
-      const std::string message =
-          concat("[ddp] rank ", group_->rank(), ": ", name,
-                 " was frozen when the model was wrapped and has a gradient now, which is not "
-                 "averaged; wrap the model again after thawing");
-      group_->poison(message);
-      fail(message);
-    });
   }
   bucket_of_.assign(parameters_.size(), -1);
   complete_.assign(parameters_.size(), false);
@@ -59,6 +48,7 @@ Reducer::Reducer(NamedTensors parameters, const NamedTensors& buffers,
     flights_.push_back(
         {group_->allocate({plan_[b].count}, plan_[b].dtype), concat("bucket ", b, ":"), 0, {}});
   }
+  watch_frozen();
   for (std::size_t b = 0; b < plan_.size(); ++b) {
     const Bucket& bucket = plan_[b];
     Flight& flight = flights_[b];
@@ -74,10 +64,28 @@ Reducer::Reducer(NamedTensors parameters, const NamedTensors& buffers,
 }
 
 Reducer::~Reducer() {
+  for (const auto& [slot, id] : frozen_) slot->remove_hook(id);
   for (std::size_t i = 0; i < bucket_of_.size(); ++i) {
-    const Tensor& parameter = parameters_[i].second;
-    if (parameter.body().slot) parameter.grad_slot().remove_final_hook();
-    if (bucket_of_[i] >= 0) parameter.grad_slot().unplace();
+    if (bucket_of_[i] < 0) continue;
+    parameters_[i].second.grad_slot().remove_final_hook();
+    parameters_[i].second.grad_slot().unplace();
+  }
+}
+
+// Frozen parameters are in no bucket, and may be shared by wrapped models: a hook, of which each
+// wrapper has its own, tells when one was thawed.
+void Reducer::watch_frozen() {
+  for (const auto& [name, tensor] : parameters_) {
+    if (tensor.requires_grad() || !tensor.body().slot) continue;
+    const std::uint64_t id = tensor.grad_slot().add_hook([this, name = name](const Tensor&) {
+      const std::string message =
+          concat("[ddp] rank ", group_->rank(), ": ", name,
+                 " was frozen when the model was wrapped and has a gradient now, which is not "
+                 "averaged; wrap the model again after thawing");
+      group_->poison(message);
+      fail(message);
+    });
+    frozen_.emplace_back(tensor.body().slot, id);
   }
 }
 

@@ -16,6 +16,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace peal::nn {
@@ -50,6 +51,7 @@ class Reducer {
     comm::Work work;
   };
   void compare_models(const NamedTensors& buffers) const;
+  void watch_frozen();
   void on_complete(std::size_t parameter);
   void launch_ready();
   void finish();
@@ -61,6 +63,7 @@ class Reducer {
   std::vector<Bucket> plan_;
   std::vector<Flight> flights_;
   std::vector<int> bucket_of_;  // by parameter; -1: frozen
+  std::vector<std::pair<std::shared_ptr<GradSlot>, std::uint64_t>> frozen_;  // with the hook's id
   std::vector<bool> complete_;  // by parameter, in this backward
   std::size_t next_ = 0;        // the bucket to launch next
   std::uint64_t backward_ = 0;  // the one under way (tape.h), 0: none

@@ -166,6 +166,42 @@ TEST_CASE("small steps add up in the master") {
   }
 }
 
+// Two replicas trained apart, whose parameters round alike, and are then made equal.
+TEST_CASE("a master starts again from a parameter that others wrote") {
+  const Tensor p = full({2}, 4, DType::bf16).set_requires_grad();
+  const Tensor q = full({2}, 4, DType::bf16).set_requires_grad();
+  nn::SGD first({p}, {.lr = 0x1p-9}), second({q}, {.lr = 0x1p-9});
+  const auto train = [](nn::SGD& sgd, int steps) {
+    for (int i = 0; i < steps; ++i) {
+      give(sgd.parameters()[0], 1);
+      sgd.step();
+    }
+  };
+  train(first, 1);
+  train(second, 2);
+  CHECK(floats(p) == floats(q));
+  const Tensor master = second.state_dict().back().second;
+  CHECK(floats(master)[0] == 4 - 0x1p-8f);
+  for (const Tensor& each : {p, q}) each.copy_(full({2}, 4, DType::bf16));
+  train(first, 1);
+  train(second, 1);
+  CHECK(floats(first.state_dict().back().second) == floats(second.state_dict().back().second));
+  CHECK(floats(master)[0] == 4 - 0x1p-9f);  // the one tensor all along
+}
+
+// As a model whose parameters are views of one flat tensor.
+TEST_CASE("parameters that share a storage keep their masters") {
+  const Tensor flat = full({2}, 4, DType::bf16);
+  const Tensor a = flat.rows(0, 1).set_requires_grad(), b = flat.rows(1, 2).set_requires_grad();
+  nn::SGD sgd({a, b}, {.lr = 0x1p-9});
+  for (int i = 0; i < 256; ++i) {
+    give(a, 1);
+    give(b, 1);
+    sgd.step();
+  }
+  CHECK(floats(flat) == std::vector<float>{3.5f, 3.5f});
+}
+
 TEST_CASE("state of low precision is f32, and goes on bit for bit") {
   for (const DType dtype : both) {
     const auto step = [](nn::Optimizer& optimizer, int t) {

@@ -162,6 +162,28 @@ TEST_CASE("a frozen part is in no bucket, and thawing it under the wrapper is an
                     doctest::Contains("was frozen when the model was wrapped"));
 }
 
+TEST_CASE("two wrapped models may share a frozen part") {
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    manual_seed(1);
+    nn::Linear backbone(3, 4);
+    backbone.requires_grad_(false);
+    const auto head = [&] {
+      nn::Sequential model;
+      model.add("backbone", backbone);
+      model.add("head", nn::Linear(4, 2));
+      return model;
+    };
+    nn::Sequential a = head(), b = head();
+    auto first = std::make_unique<nn::DistributedDataParallel>(a, share(group));
+    nn::DistributedDataParallel second(b, share(group));
+    loss_of(*first, group.rank() + 1.0).backward();
+    first.reset();
+    loss_of(second, group.rank() + 1.0).backward();
+    CHECK_FALSE(backbone.weight.grad().defined());
+    CHECK(second.parameters().back().grad().defined());
+  });
+}
+
 TEST_CASE("buffers are rank 0's at each forward in training") {
   comm::run_ranks(2, [](comm::ProcessGroup& group) {
     struct Scaled : nn::Module {

@@ -45,7 +45,9 @@ TEST_CASE("the average follows the rule, and the model gets it and its own value
   check_has(error_of([&] { ema.update(); }), "swap() back first");
   ema.swap();
   CHECK(value(model.weight) == 2);
-  ema.copy_to();
+  ema.swap();
+  ema.copy_to();  // for good: nothing is put by any more
+  CHECK_FALSE(ema.swapped());
   CHECK(value(model.weight) == 4);
   CHECK(ema.updates() == 2);
 }
@@ -92,6 +94,9 @@ TEST_CASE("averages are saved beside the model in a checkpoint") {
   CHECK(value(other.weight) == 6);
   nn::load_model(folder.path / "c", model);  // a model's loader passes over them
   check_has(error_of([&] { resumed.load_state_dict({}); }), "missing: updates");
+  NamedTensors more = ema.state_dict();
+  more.emplace_back("stranger", ones({2}));
+  check_has(error_of([&] { resumed.load_state_dict(more); }), "unexpected: stranger f32 [2]");
   nn::Sequential named;
   named.add("extra", nn::Linear(1, 1));
   check_has(error_of([&] { nn::save_checkpoint(folder.path / "d", named, optimizer); }),

@@ -129,6 +129,13 @@ TEST_CASE("initialisers write parameters where they lie, and refuse what has no 
   check_has(error_of([&] { init::trunc_normal_(layer.bias, 0, 0); }), "a deviation above 0");
 }
 
+// A path without what is wanted would be taken for `true`.
+template <class M>
+concept FrozenByPathAlone = requires(M& module) {
+  module.requires_grad_("fc1");
+};
+static_assert(!FrozenByPathAlone<nn::Sequential>);
+
 TEST_CASE("a module is frozen and thawed whole or by path") {
   nn::Sequential net = nn::mlp({3, 4, 4, 2});
   const std::string first = net.named_parameters()[0].first;

@@ -224,6 +224,24 @@ TEST_CASE("settings of all groups are saved, and a schedule made after loading g
   check_has(message, "unexpected: groups.1.lr f64 []");
 }
 
+TEST_CASE("a momentum that changed since the state was made is saved and loaded") {
+  for (const double before : {0.9, 0.0}) {
+    const double after = 0.9 - before;
+    const Tensor p = start(DType::f32), q = start(DType::f32);
+    nn::SGD optimizer({p}, {.lr = 0.1, .momentum = before}), resumed({q}, {.lr = 0.1});
+    run_step(optimizer, p, 0);
+    optimizer.set_setting("momentum", after);
+    resumed.load_state_dict(optimizer.state_dict());
+    q.copy_(p);
+    for (int t = 1; t < 3; ++t) {
+      run_step(optimizer, p, t);
+      run_step(resumed, q, t);
+    }
+    CHECK(p.to_vector<float>() == q.to_vector<float>());
+    CHECK(resumed.setting("momentum") == after);
+  }
+}
+
 TEST_CASE("a frozen parameter is not trained, decay included, until it is thawed") {
   const Tensor p = start(DType::f32), q = start(DType::f32);
   nn::AdamW optimizer({p, q}, {.lr = 0.1, .weight_decay = 0.5});

@@ -3,6 +3,7 @@
 // torch_layers.cpp.
 #include "folder.h"
 
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/layers/recurrent.h>
@@ -86,6 +87,24 @@ TEST_CASE("an LSTM learns to remember the first of a sequence") {
   CHECK(last < 0.5 * first);
 }
 
+TEST_CASE("under Autocast output and states are low, near those in f32, and gradients are f32") {
+  manual_seed(5);
+  const Tensor x = randn({6, 3, 4});
+  nn::LSTM lstm(4, 8, {.num_layers = 2, .bidirectional = true});
+  nn::GRU gru(4, 8);
+  const Tensor exact = lstm(x), gru_exact = gru(x);
+  const Autocast guard(DType::bf16);
+  const auto result = lstm.unroll(x);
+  for (const Tensor& each : {result.output, result.h, result.c, gru(x)}) {
+    CHECK(concat(each.dtype()) == "bf16");
+  }
+  CHECK(concat(lstm.unroll(x, ones({4, 3, 8}), ones({4, 3, 8})).output.dtype()) == "bf16");
+  CHECK(largest_difference(cast(result.output, DType::f32), exact) < 0.03);
+  CHECK(largest_difference(cast(gru(x), DType::f32), gru_exact) < 0.03);
+  sum(result.output).backward();
+  for (const Tensor& p : lstm.parameters()) CHECK(concat(p.grad().dtype()) == "f32");
+}
+
 TEST_CASE("what does not fit is refused by name") {
   nn::LSTM lstm(3, 4, {.batch_first = true});
   check_has(error_of([&] { lstm(ones({2, 3})); }), "LSTM: expected [N, T, 3], got shape [2, 3]");
@@ -94,6 +113,11 @@ TEST_CASE("what does not fit is refused by name") {
               lstm.unroll(ones({2, 5, 3}), ones({1, 5, 4}));
             }),
             "LSTM: expected states [layers * directions, N, hidden] = [1, 2, 4], got [1, 5, 4]");
+  check_has(error_of([&] {
+              lstm.unroll(ones({2, 5, 3}), ones({1, 2, 4}, DType::f64));
+            }),
+            "LSTM: expected states in f32, as the input is, got f64");
+  check_has(error_of([&] { lstm(ones({0, 5, 3})); }), "LSTM: expected at least one sequence");
   check_has(error_of([] { nn::GRU(3, 0); }), "GRU: sizes and num_layers must be positive");
   check_has(error_of([] { nn::LSTM(3, 4, {.dropout = 2}); }), "expected a dropout in [0, 1]");
 }
