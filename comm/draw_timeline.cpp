@@ -16,7 +16,7 @@ constexpr const char* lane_names[] = {"sends", "computes", "receives", "operatio
 
 Lane lane_of(Kind kind) {
   if (kind == Kind::send || kind == Kind::signal) return sends;
-  return kind == Kind::copy || kind == Kind::reduce ? computes : receives;
+  return is_local(kind) ? computes : receives;
 }
 
 std::string number(double value, int digits) {
@@ -32,8 +32,10 @@ std::string duration(double seconds) {
 
 std::string words(const Activity& a) {
   std::string text(name(a.kind));
-  if (a.peer != nobody)
-    text += (lane_of(a.kind) == sends ? " to " : " from ") + std::to_string(a.peer);
+  if (!is_local(a.kind)) {
+    text += lane_of(a.kind) == sends ? " to " : " from ";
+    text += a.peer == nobody ? "any rank" : std::to_string(a.peer);
+  }
   return text + ", " + std::to_string(a.bytes) + " B, round " + std::to_string(a.round);
 }
 

@@ -48,11 +48,11 @@ void Engine::submit(const std::shared_ptr<Lane>& lane, const OperationRef& opera
   {
     std::lock_guard lock(mutex_);
     if (std::find(lanes_.begin(), lanes_.end(), lane) == lanes_.end()) lanes_.push_back(lane);
-    if (recorder_) {
+    if (const auto& recorder = lane->recorder()) {
       Execution& execution = operation->execution;
-      execution.record(recorder_,
-                       recorder_->begin(lane->id(), execution.call(), operation->channel,
-                                        execution.plan(), operation->label, execution.element()));
+      execution.record(recorder,
+                       recorder->begin(lane->id(), execution.call(), operation->channel,
+                                       execution.plan(), operation->label, execution.element()));
     }
     lane->submit(operation, ready);
   }

@@ -32,8 +32,7 @@ class Engine {
   bool test(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
   // At once if it has retired, else when it does.
   void then(const OperationRef& operation, std::function<void()> f);
-  // Where operations that are submitted from now on leave their times; null: nowhere. Not
-  // while another thread submits.
+  // Of the world that is recorded, for the groups within it (Lane::set_recorder()).
   void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
   const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
   // Forgets the lane's operations.

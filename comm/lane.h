@@ -41,6 +41,7 @@ struct Operation {
 };
 using OperationRef = std::shared_ptr<Operation>;
 
+// As describe(Call) of executor.h: what errors call it.
 std::string describe(const Operation& operation);
 
 // A hash of what all ranks must agree on: collective, type, reduction, root, counts. Ranks that
@@ -62,6 +63,9 @@ class Lane {
   Control& control() const { return *control_; }
   const std::string& who() const { return who_; }
   std::uint64_t id() const { return id_; }
+  // Where its operations leave their times; null: nowhere. Not while another thread submits.
+  void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
+  const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
   bool pending() const { return !queue_.empty(); }
 
   // Error when the group has failed.
@@ -82,6 +86,7 @@ class Lane {
   std::chrono::milliseconds deadline_;
   std::string who_;
   std::uint64_t id_;
+  std::shared_ptr<Recorder> recorder_;
   std::deque<OperationRef> queue_;
   std::string broken_;  // the message that ended the group
   Operation::Clock::time_point last_progress_{}, next_comparison_{};

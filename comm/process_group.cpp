@@ -17,11 +17,6 @@ namespace {
 
 constexpr std::string_view wire_version = "peal 1";  // ranks of other versions are turned away
 
-void check_host(const View& view, std::string_view what) {
-  PEAL_CHECK(view.device().type == DeviceType::cpu, what,
-             ": these transports move CPU memory, got a tensor on ", view.device());
-}
-
 void check_like(const View& out, const View& in, std::string_view what) {
   PEAL_CHECK(out.dtype == in.dtype, what, ": in is ", in.dtype, ", out is ", out.dtype);
 }
@@ -62,16 +57,23 @@ ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr
     : options_(options), members_(std::move(members)), engine_(std::move(engine)) {
   const int ranks = transport->world(), me = transport->rank();
   const bool whole_world = members_.empty();
+  // Of several worlds in a process the first one has the files; of the others, and of the groups
+  // within them, nothing is recorded.
+  if (whole_world && engine_->recorder()) options_.trace.clear();
   for (int r = 0; whole_world && r < ranks; ++r) members_.push_back(r);
   std::string who = concat("rank ", members_[static_cast<std::size_t>(me)]);
   if (!whole_world) who += concat(" (", me, " of ", ranks, " in its group)");
   lane_ = std::make_shared<Lane>(std::move(transport), std::move(control), options.deadline,
                                  std::move(who), id);
+  if (const auto& recorder = engine_->recorder(); recorder && !options_.trace.empty()) {
+    recorder->add_group(id, members_);
+    lane_->set_recorder(recorder);
+  }
   nodes_ = single_node(ranks);
   // The agreement itself runs on the defaults, which do not depend on the options.
   const std::string mine =
       concat(wire_version, ", world ", ranks, ", PEAL_TIMEOUT ", options.deadline.count(),
-             " ms, PEAL_ALGO '", options.algorithms, "', PEAL_TRACE '", options.trace, "'");
+             " ms, PEAL_ALGO '", options.algorithms, "', PEAL_TRACE '", options_.trace, "'");
   const auto all = exchange(mine);
   for (int r = 0; r < ranks; ++r) {
     const std::string& theirs = all[static_cast<std::size_t>(r)];
@@ -80,11 +82,7 @@ ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr
                theirs, "; start them from one binary with one environment");
   }
   selection_ = Selection(options.algorithms);
-  if (const auto& recorder = engine_->recorder()) {
-    recorder->add_group(id, members_);
-  } else if (whole_world && !options.trace.empty()) {
-    start_trace();
-  }
+  if (whole_world && !options_.trace.empty()) start_trace();
 }
 
 ProcessGroup::~ProcessGroup() {
@@ -104,9 +102,10 @@ std::shared_ptr<ProcessGroup> ProcessGroup::alone() {
   auto transport = std::make_unique<ThreadsTransport>(std::make_shared<Switchboard>(1), 0);
   auto control =
       std::make_unique<Control>(Board::in_memory(1), 0, std::vector<int>{0}, std::vector<Peer>{});
+  Options options = Options::from_environment();
+  if (Recorder::writes_to(options.trace)) options.trace.clear();  // within a traced world
   return std::make_shared<ProcessGroup>(std::move(transport), std::move(control),
-                                        std::make_shared<Engine>(false),
-                                        Options::from_environment());
+                                        std::make_shared<Engine>(false), options);
 }
 
 std::shared_ptr<const Plan> ProcessGroup::plan_for(const Call& call, std::string_view algorithm) {
@@ -333,11 +332,20 @@ Work ProcessGroup::all_to_all_v(const View& out, const View& in, std::vector<std
   return start({.what = Collective::all_to_all, .in = in, .out = out, .counts = std::move(counts)});
 }
 
+void ProcessGroup::check_host(const View& view, std::string_view what) {
+  PEAL_CHECK(view.device().type == DeviceType::cpu, what,
+             ": these transports move CPU memory, got a tensor on ", view.device());
+}
+
 void ProcessGroup::check_message(const Call& call) const {
   const View& data = call.verb == "send" ? call.in : call.out;
   if (data.storage) check_host(data, call.verb);
   if (call.peer == any_source && call.verb == "recv") {
     PEAL_CHECK(world() > 1, "recv: from any source, but rank 0 is alone in its group");
+    const std::size_t most = lane_->transport().most_from_any();
+    PEAL_CHECK(data.bytes() <= most, "recv: rank ", rank(), " expected at most ", most,
+               " bytes from any source over ", lane_->transport().name(), ", got ", data.bytes(),
+               "; name the sender");
   } else {
     PEAL_CHECK(call.peer >= 0 && call.peer < world() && call.peer != rank(), call.verb, ": rank ",
                rank(), " of ", world(), " expected the rank of another, got ", call.peer);

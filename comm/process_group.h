@@ -102,11 +102,14 @@ class ProcessGroup {
   // One message, matched by rank, type and tag (0 to 65535) in the order of the calls. The sizes
   // must be equal. Messages are no collectives: ranks may issue them in any order among the others.
   [[nodiscard]] Work send(const View& data, int to, int tag = 0);
-  // `from` may be any_source: whoever sends; Work::source() says who it was.
+  // `from` may be any_source: whoever sends; Work::source() says who it was. Over MPI such a
+  // message has less than 1 GiB.
   [[nodiscard]] Work recv(const View& data, int from, int tag = 0);
 
-  // Several messages at once; their order among them does not matter. Nothing is sent if one of
-  // them cannot be.
+  // Several messages at once. Those with one peer, direction, type and tag match in their order in
+  // the list, and a receive from any source takes part in that: listed before a receive that names
+  // the sender, it may get that one's message. The order of others does not matter. Nothing is sent
+  // if one of them cannot be.
   [[nodiscard]] Work batch_isend_irecv(const std::vector<P2POp>& ops);
 
   // Lists of tensors as one operation for each type among them, which travels as one buffer. Every
@@ -165,6 +168,9 @@ class ProcessGroup {
   Work submit(Call call, std::shared_ptr<const Plan> plan, Channel channel, std::string_view label);
   std::shared_ptr<const Plan> plan_for(const Call& call, std::string_view algorithm);
   Work message(Call call);
+  static void check_host(const View& view, std::string_view what);
+  static void check_list(const std::vector<View>& list, std::string_view what);
+  static void check_list(const std::vector<View>& list, ReduceOp op, std::string_view what);
   void check_message(const Call& call) const;
   void start_trace();
   void compare_clocks(Recorder& recorder);

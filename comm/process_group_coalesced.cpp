@@ -2,6 +2,7 @@
 // Collectives over lists of tensors: those of one type are packed into one buffer, which travels as
 // one operation, and unpacked from it.
 #include <peal/comm/process_group.h>
+#include <peal/comm/reduce/cpu/reduce.h>
 
 #include <algorithm>
 #include <string_view>
@@ -63,10 +64,20 @@ struct Packing {
 
 }  // namespace
 
+// Of all types, before the first of them starts.
+void ProcessGroup::check_list(const std::vector<View>& list, std::string_view what) {
+  for (const View& view : list) check_host(view, what);
+}
+void ProcessGroup::check_list(const std::vector<View>& list, ReduceOp op, std::string_view what) {
+  check_list(list, what);
+  for (const View& view : list) check_reduction(view.dtype, op);
+}
+
 Work ProcessGroup::all_reduce_coalesced(const std::vector<View>& data, ReduceOp op,
                                         std::string_view label) {
   PEAL_CHECK(op != ReduceOp::premul_sum,
              "all_reduce_coalesced: premul_sum needs a factor; use all_reduce_premultiplied");
+  check_list(data, op, "all_reduce_coalesced");
   std::vector<Work> works;
   for (const DType dtype : types_of(data)) {
     Packing packing(data, {}, dtype, world());
@@ -85,6 +96,8 @@ Work ProcessGroup::all_reduce_coalesced(const std::vector<View>& data, ReduceOp 
 
 Work ProcessGroup::all_gather_coalesced(const std::vector<View>& out, const std::vector<View>& in) {
   check_lists(out, in, world(), "all_gather_coalesced", "out", "in");
+  check_list(in, "all_gather_coalesced");
+  check_list(out, "all_gather_coalesced");
   std::vector<Work> works;
   for (const DType dtype : types_of(in)) {
     Packing packing(in, out, dtype, world());
@@ -104,6 +117,8 @@ Work ProcessGroup::reduce_scatter_coalesced(const std::vector<View>& out,
                                             const std::vector<View>& in, ReduceOp op) {
   PEAL_CHECK(op != ReduceOp::premul_sum, "reduce_scatter_coalesced: premul_sum needs a factor");
   check_lists(in, out, world(), "reduce_scatter_coalesced", "in", "out");
+  check_list(in, op, "reduce_scatter_coalesced");
+  check_list(out, "reduce_scatter_coalesced");
   std::vector<Work> works;
   for (const DType dtype : types_of(out)) {
     Packing packing(out, in, dtype, world());

@@ -80,6 +80,7 @@ void ProcessGroup::start_trace() {
   recorder->add_group(lane_->id(), members_);
   recorder->start(run);
   engine_->set_recorder(recorder);
+  lane_->set_recorder(recorder);
   traces_ = true;
 }
 
@@ -87,8 +88,14 @@ void ProcessGroup::write_trace() {
   if (!std::exchange(traces_, false)) return;
   const std::shared_ptr<Recorder> recorder = engine_->recorder();
   engine_->set_recorder(nullptr);
+  lane_->set_recorder(nullptr);
   if (poisoned()) return recorder->write();
-  compare_clocks(*recorder);
+  try {
+    compare_clocks(*recorder);
+  } catch (...) {  // a rank has failed meanwhile
+    recorder->write();
+    throw;
+  }
   std::string problem;
   try {
     recorder->write();

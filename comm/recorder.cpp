@@ -6,12 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cinttypes>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <system_error>
 
 namespace peal::comm {
@@ -20,6 +22,28 @@ namespace {
 // 40 MiB of steps, which the system gives as they are used.
 constexpr std::size_t most_steps = std::size_t{1} << 20;
 constexpr std::size_t most_operations = std::size_t{1} << 16;
+
+// The folders of those that have yet to write.
+struct Folders {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<const std::string>> known;
+};
+Folders& folders() {
+  static Folders all;
+  return all;
+}
+
+// What keeps a record one line, and an algorithm's name one word.
+std::string line_of(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return text;
+}
+std::string word_of(std::string name) {
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return std::isspace(c) != 0; }, '_');
+  return name.empty() ? "unnamed" : name;
+}
 
 // All processes of one running kernel read one steady clock, unless they are in a time namespace.
 std::string clock_name() {
@@ -40,6 +64,15 @@ std::int64_t Recorder::now() {
       .count();
 }
 
+bool Recorder::writes_to(const std::string& folder) {
+  std::lock_guard lock(folders().mutex);
+  std::erase_if(folders().known, [](const auto& known) { return known.expired(); });
+  return std::ranges::any_of(folders().known, [&](const auto& known) {
+    const auto name = known.lock();
+    return name && *name == folder;
+  });
+}
+
 Recorder::Recorder(const std::string& folder, int rank, int world)
     : path_(concat(folder, "/rank-", rank, ".trace")), rank_(rank), world_(world) {
   std::error_code ignored;  // opening the file says what is wrong
@@ -48,6 +81,9 @@ Recorder::Recorder(const std::string& folder, int rank, int world)
   PEAL_CHECK(file_, "PEAL_TRACE: cannot write ", path_, ": ", std::strerror(errno));
   operations_.reserve(most_operations);
   times_ = std::make_unique_for_overwrite<StepTimes[]>(most_steps);
+  folder_ = std::make_shared<const std::string>(folder);
+  std::lock_guard lock(folders().mutex);
+  folders().known.push_back(folder_);
 }
 
 void Recorder::start(std::int64_t run) {
@@ -125,8 +161,8 @@ void Recorder::write() {
     std::fprintf(
         file, "operation %" PRIu64 " %" PRIu64 " %" PRIu64 " %zu %" PRId64 " %" PRId64 " %s %s\n",
         entry.group, entry.channel.sequence, entry.channel.signature, entry.element, entry.begin,
-        entry.end, entry.plan ? entry.plan->name.c_str() : "native",
-        describe(entry.call, entry.channel.sequence, entry.label.data()).c_str());
+        entry.end, entry.plan ? word_of(entry.plan->name).c_str() : "native",
+        line_of(describe(entry.call, entry.channel.sequence, entry.label.data())).c_str());
   }
   for (std::size_t i = 0; i < used_; ++i) {
     const StepTimes& t = times_[i];
@@ -144,6 +180,7 @@ void Recorder::write() {
   const bool good = std::fflush(file) == 0 && std::ferror(file) == 0;
   const int why = errno;
   file_.reset();
+  folder_.reset();
   PEAL_CHECK(good, "PEAL_TRACE: cannot write ", path_, ": ", std::strerror(why));
   if (dropped_ > 0) {
     log_warning("PEAL_TRACE: ", path_, " has the first ", used_, " steps; ", dropped_,

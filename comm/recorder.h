@@ -53,6 +53,9 @@ class Recorder {
   static std::int64_t now();  // nanoseconds
   static constexpr std::int32_t nothing = -1;
 
+  // Whether one of this process has files to write there.
+  static bool writes_to(const std::string& folder);
+
   // Makes the folder where it is missing. Error where the file cannot be opened for writing.
   Recorder(const std::string& folder, int rank, int world);
 
@@ -86,6 +89,7 @@ class Recorder {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
   std::string path_;
+  std::shared_ptr<const std::string> folder_;  // until it is written
   int rank_, world_;
   std::unique_ptr<std::FILE, Close> file_;
   bool recording_ = false;

@@ -72,6 +72,8 @@ enum class Kind : std::uint8_t { send, recv, recv_reduce, copy, reduce, signal, 
 std::string_view name(Collective what);
 std::string_view name(Buffer buffer);
 std::string_view name(Kind kind);
+// Needs no other rank. What is not may have `nobody` as its peer too: a receive from any source.
+constexpr bool is_local(Kind kind) { return kind == Kind::copy || kind == Kind::reduce; }
 
 inline constexpr int self = -1;    // Span::owner: memory of the rank that runs the program
 inline constexpr int nobody = -1;  // Step::peer of a step without one

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/recorder.h>
 #include <peal/comm/threads_world.h>
 #include <peal/comm/transport/threads/threads.h>
 
@@ -11,8 +12,9 @@ namespace peal::comm {
 
 namespace {
 
-void run(int world, const ProcessGroup::Options& options, const std::shared_ptr<Network>& network,
+void run(int world, ProcessGroup::Options options, const std::shared_ptr<Network>& network,
          const std::function<void(ProcessGroup&)>& f) {
+  if (Recorder::writes_to(options.trace)) options.trace.clear();  // a world within a traced one
   PEAL_CHECK(world > 0, "run_ranks: a world of ", world);
   const auto switchboard = std::make_shared<Switchboard>(world);
   const auto board = Board::in_memory(world);

@@ -40,7 +40,8 @@ class Work {
   void then(std::function<void()> f) const;
   // A receive's: the rank of its group that sent, once it is done. Error for other work.
   int source() const {
-    PEAL_CHECK(operation_ && operation_->complete && operation_->execution.call().verb == "recv",
+    PEAL_CHECK(operation_ && operation_->retired && operation_->complete &&
+                   operation_->execution.call().verb == "recv",
                "Work::source: this is no receive that is done");
     return operation_->execution.source();
   }

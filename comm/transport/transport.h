@@ -19,6 +19,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -84,6 +85,8 @@ class Transport {
   virtual std::vector<Message> open(Ticket) const { return {}; }
   // How long a rank that waits may sleep between two looks: 0 where looking often is worth it.
   virtual std::chrono::microseconds nap() const { return std::chrono::microseconds(0); }
+  // The most bytes that a receive from any source can take.
+  virtual std::size_t most_from_any() const { return std::numeric_limits<std::size_t>::max(); }
   // After a failure: the destructor must wait for nobody.
   virtual void abandon() {}
   // Whether the library below has a collective of its own for these arguments: the same on all

@@ -225,7 +225,7 @@ TEST_CASE("different operations are an error that names both, within seconds") {
 TEST_CASE(
     "a rank that never comes is found by the deadline, and the message says who waits for what") {
   ProcessGroup::Options options;
-  options.deadline = std::chrono::milliseconds(1500);
+  options.deadline = std::chrono::milliseconds(4000);  // the start-up as well
   std::atomic<bool> done{false};
   const std::string message = failure(2, options, [&](ProcessGroup& group) {
     while (group.rank() == 1 && !done) std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -272,7 +272,7 @@ TEST_CASE("a receive from any source: what can go wrong says who") {
   CHECK(contains(other_size, "recv from any rank (3 f32, tag 0)"));
   CHECK(contains(other_size, "expected 12 bytes from rank 2, got 16"));
   ProcessGroup::Options options;
-  options.deadline = std::chrono::milliseconds(1500);
+  options.deadline = std::chrono::milliseconds(4000);  // the start-up as well
   std::atomic<bool> done{false};
   const std::string nobody_sends = failure(2, options, [&](ProcessGroup& group) {
     while (group.rank() == 1 && !done) std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -323,6 +323,13 @@ TEST_CASE("a batch or a list with a fault in it sends nothing, and says which") 
                          doctest::Contains("in has 2 tensors, out 1"), Error);
     CHECK_THROWS_WITH_AS((void)group.reduce_scatter_coalesced({four, four}, {eight, four}),
                          doctest::Contains("tensor 1 of in expected 8 elements"), Error);
+    const std::uint64_t before = group.sequence();
+    CHECK_THROWS_WITH_AS((void)group.all_reduce_coalesced({whole, four}, ReduceOp::bor),
+                         doctest::Contains("bor"), Error);
+    CHECK_THROWS_AS((void)group.reduce_scatter_coalesced({whole.rows(0, 4), four}, {whole, eight},
+                                                         ReduceOp::bor),
+                    Error);
+    CHECK(group.sequence() == before);  // nor the types that could have been reduced
     const Work work = group.batch_isend_irecv(
         {{Direction::send, four, other}, {Direction::recv, four.clone(), any_source}});
     CHECK_THROWS_AS((void)work.source(), Error);

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -18,6 +19,7 @@
 #include <functional>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace peal;
@@ -234,6 +236,7 @@ TEST_CASE("a run that failed shows what ranks waited for") {
   const Folder folder;
   CHECK(has(failure([&] {
               run_ranks(2, traced(folder.path), [](ProcessGroup& group) {
+                group.barrier().wait();  // else rank 0 could still be comparing clocks
                 if (group.rank() == 1) throw Error("rank 1 has had enough");
                 group.barrier().wait();
               });
@@ -246,6 +249,67 @@ TEST_CASE("a run that failed shows what ranks waited for") {
   CHECK(waits->rank == 0);
   CHECK(waits->text.starts_with("barrier #"));
   CHECK(nlohmann::json::parse(chrome_trace(timeline(run))).is_object());
+}
+
+TEST_CASE("a failure while a group is made, or while files are written, leaves files to read") {
+  const Folder folder;
+  CHECK(has(failure([&] {
+              run_ranks(2, traced(folder.path), [](ProcessGroup& group) {
+                if (group.rank() == 0) (void)group.subgroup({0, 1});
+                group.exchange("0 1 ");  // rank 1's part in rank 0's subgroup(), but for its end
+                throw Error("rank 1 makes no group");
+              });
+            }),
+            "rank 1 makes no group"));
+  CHECK(read_measured(folder.path).world == 2);
+
+  std::atomic<bool> writes{false};
+  const std::string said = failure([&] {
+    run_ranks(2, traced(folder.path), [&](ProcessGroup& group) {
+      some_work_of_two(group);
+      while (group.rank() == 1 && !writes) std::this_thread::yield();
+      if (group.rank() == 1) throw Error("rank 1 writes nothing");
+      writes = true;
+      group.write_trace();
+    });
+  });
+  CHECK(has(said, "rank 1 writes nothing"));
+  CHECK(read_measured(folder.path).parts.size() >= 2);
+}
+
+TEST_CASE("of several worlds in a process the first is recorded") {
+  const Folder folder;
+  run_ranks(2, traced(folder.path), [&](ProcessGroup& group) {
+    some_work_of_two(group);
+    if (group.rank() == 0) {
+      run_ranks(2, traced(folder.path), some_work_of_two);
+      CHECK(text_of(folder.file(0)).empty());
+    }
+    group.barrier().wait();
+  });
+  CHECK(has(text_of(folder.file(0)), "barrier #"));
+}
+
+TEST_CASE(
+    "names and labels that are no words are read as they were written, but for their spaces") {
+  const Folder folder;
+  run_ranks(2, traced(folder.path), [](ProcessGroup& group) {
+    const Tensor data = Tensor::zeros({2});
+    group.all_reduce(data, ReduceOp::sum, "two\nlines").wait();
+    for (const char* name : {"", "of my own"}) {
+      const auto plan = std::make_shared<const Plan>(
+          Program{.scratch = 0, .rounds = {{copy(out({0, 2}), in({0, 2}))}}}, name);
+      group.run(Collective::all_reduce, plan, data, data).wait();
+    }
+  });
+  const auto run = read_measured(folder.path);
+  const auto all = collectives(run);
+  CHECK(named(all, "two lines", 2).bytes > 0);
+  const auto by = [&](const char* name) {
+    return std::ranges::count(run.parts, name, &MeasuredPart::algorithm);
+  };
+  CHECK(by("unnamed") == 2);
+  CHECK(by("of_my_own") == 2);
 }
 
 TEST_CASE("what cannot be written is an error at once, or at the end") {

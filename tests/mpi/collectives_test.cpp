@@ -41,6 +41,8 @@ TEST_CASE("messages that go in pieces, as those past 1 GiB do, are exact") {
   const auto group = comm::mpi_group(MPI_COMM_WORLD, {}, 1000);
   check_all(*group, " in pieces of 1000 B");
   if (group->world() < 2) return;
+  CHECK_THROWS_WITH_AS((void)group->recv(Tensor::zeros({1000}, DType::u8), comm::any_source),
+                       doctest::Contains("expected at most 999 bytes from any source"), Error);
   // With a last piece that is empty, one byte, or nearly whole.
   for (const std::int64_t count : {0, 1, 999, 1000, 1001, 2000, 2001}) {
     if (group->rank() > 1) break;

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # PEAL_TRACE over MPI: three ranks leave a file each, peal-schedule draws them, and a folder that cannot be written is an
-# error before anything runs. Arguments: peal-run, a program of some collectives, peal-schedule.
+# error before anything runs. Arguments: peal-run, a program of some collectives, peal-schedule, the tests of MPI.
 set -euo pipefail
 
-run=$1 program=$2 schedule=$3
+run=$1 program=$2 schedule=$3 tests=$4
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
@@ -37,3 +37,16 @@ if PEAL_TRACE="$folder/out.txt/sub" "$run" -n 3 "$program" >refused.txt 2>&1; th
   exit 1
 fi
 says refused.txt "PEAL_TRACE: cannot write $folder/out.txt/sub/rank-0.trace: Not a directory"
+
+# A second group of all ranks is not recorded, and leaves the first one's files readable.
+PEAL_TRACE="$folder/two" "$run" -n 2 "$tests" --test-case='messages*' >out.txt
+"$schedule" trace two >list.txt
+says list.txt '2 ranks, '
+
+# A rank that is alone has no collectives.
+PEAL_TRACE="$folder/one" "$run" -n 1 "$program" >out.txt
+if "$schedule" trace one --draw one.svg >list.txt 2>&1; then
+  echo 'a drawing of no collective is no error'
+  exit 1
+fi
+says list.txt 'no collective in this trace'

@@ -57,10 +57,16 @@ std::shared_ptr<ProcessGroup> mpi_group(MPI_Comm communicator, const ProcessGrou
   }
   MPI_Comm_free(&node);
 
+  // Of groups over parts of the job each would have a rank 0 and its file.
+  int job = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &job);
+  ProcessGroup::Options kept = options;
+  if (world != job) kept.trace.clear();
+
   const bool crowded = static_cast<long>(here.size()) > sysconf(_SC_NPROCESSORS_ONLN);
   auto control = std::make_unique<Control>(std::move(board), rank, std::move(here), processes);
   return std::make_shared<ProcessGroup>(std::move(transport), std::move(control),
-                                        engine_of_this_process(crowded), options);
+                                        engine_of_this_process(crowded), kept);
 }
 
 }  // namespace peal::comm

@@ -146,10 +146,6 @@ Ticket MpiTransport::post(Channel channel, std::span<const Message> round) {
   const Ticket ticket = take_slot();
   Posted& posted = at(ticket);
   for (const Message& message : round) {
-    // Its second piece could come from another rank than its first.
-    PEAL_CHECK(message.peer != any_source || message.bytes < piece_,
-               "a receive from any source takes less than ", piece_, " bytes over MPI, got ",
-               message.bytes, "; name the sender");
     const int peer = message.peer == any_source ? MPI_ANY_SOURCE : message.peer;
     std::size_t at = 0, bytes = 0;
     do {  // until one that is not whole

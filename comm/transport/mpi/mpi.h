@@ -38,6 +38,8 @@ class MpiTransport : public Transport {
   bool test(Ticket ticket) override;
   bool cancel(Ticket ticket) override;
   std::vector<Message> open(Ticket ticket) const override;
+  // Its second piece could come from another rank than its first.
+  std::size_t most_from_any() const override { return piece_ - 1; }
   bool has_native(const NativeCall& call) const override;
   Ticket start_native(const NativeCall& call) override;
   void abandon() override { abandoned_ = true; }  // freeing the communicator is collective

@@ -40,7 +40,7 @@ struct Wire {
 
   // Hits a share of a link's messages, or its nth, counted from 0 in the order in which the sender
   // posts them (which is the program's where one operation is in flight at a time). One that is
-  // dropped leaves its sender content, and its receiver waiting.
+  // dropped leaves its sender content, and its receiver waiting; it occupies neither link nor port.
   struct Fault {
     int from = any, to = any;
     std::int64_t nth = every;

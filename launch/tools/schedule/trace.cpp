@@ -20,7 +20,7 @@ using comm::MeasuredPart;
 double waiting_share(const comm::Timeline& timeline) {
   double waits = 0, all = 0;
   for (const comm::Activity& a : timeline.activities) {
-    if (a.peer == comm::nobody) continue;
+    if (comm::is_local(a.kind)) continue;
     waits += a.moves - a.begin;
     all += a.end - a.begin;
   }
@@ -54,10 +54,12 @@ void print_unfinished(const comm::MeasuredRun& run) {
     if (part.ended()) continue;
     fmt::print("rank {} never ended {}", part.rank, part.text);
     for (const comm::MeasuredStep& s : part.steps) {
-      if (s.times.end != 0 || s.step.peer == comm::nobody) continue;
-      fmt::print("; round {}: {} {} rank {}", s.times.round, name(s.step.kind),
+      if (s.times.end != 0 || comm::is_local(s.step.kind)) continue;
+      fmt::print("; round {}: {} {} {}", s.times.round, name(s.step.kind),
                  s.step.kind == comm::Kind::send ? "to" : "from",
-                 part.group[static_cast<std::size_t>(s.step.peer)]);
+                 s.step.peer == comm::nobody
+                     ? "any rank"
+                     : fmt::format("rank {}", part.group[static_cast<std::size_t>(s.step.peer)]));
     }
     fmt::print("\n");
   }
@@ -65,6 +67,7 @@ void print_unfinished(const comm::MeasuredRun& run) {
 
 // The median in time of those that move the most bytes.
 std::size_t chosen(const std::vector<MeasuredCollective>& all) {
+  PEAL_CHECK(!all.empty(), "there is no collective in this trace: ranks that are alone have none");
   const auto most = std::ranges::max_element(all, {}, &MeasuredCollective::bytes)->bytes;
   std::vector<std::pair<double, std::size_t>> best;
   for (std::size_t i = 0; i < all.size(); ++i) {
