@@ -3,7 +3,8 @@
 # peal beside PyTorch (training steps) and LibTorch (what an op costs): two programs live at once, pinned to the same
 # cores, and take turns (A B A B), so that whatever the machine does, it does to both. Prints one table: both medians
 # and the median of the ratios pair by pair, with its quartiles; then the ratio of processor time, which is the one to
-# trust for one thread while others use the machine: wall time favours shorter bursts there. Says what it leaves out where a peer is not installed.
+# trust for one thread while others use the machine: wall time favours shorter bursts there. Says what it leaves out
+# where a peer is not installed.
 #
 #   bench/peers/ratios.py BUILD_FOLDER [--what basicnet mlp gpt resnet18 overhead] [--threads 1 2] [--pairs N]
 #                         [--batch N] [--blas FOLDER] [--libtorch ROOT] [--json FILE]
@@ -122,7 +123,8 @@ def overhead():
     program = options.build / "bench" / "op_overhead_libtorch"
     libraries = options.libtorch / DEBIAN_LIBRARIES
     source = HERE / "op_overhead.cpp"
-    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+    newest = max(file.stat().st_mtime for file in (source, HERE.parent / "clock.h"))
+    if not program.exists() or program.stat().st_mtime < newest:
         subprocess.run([os.environ.get("CXX", "g++"), "-O3", "-DNDEBUG", "-std=c++17", "-w", str(source), "-o", str(program),
                         f"-I{options.build}/include", f"-I{include}", f"-I{include}/torch/csrc/api/include", f"-L{libraries}",
                         f"-Wl,-rpath-link,{libraries}", "-ltorch", "-ltorch_cpu", "-lc10"], check=True)

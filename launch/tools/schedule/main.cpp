@@ -111,8 +111,9 @@ int run(int argc, char** argv) {
     one->add_option("--timeline", shown.timeline, "SVG file of the simulated run");
     one->add_option("--trace", shown.trace, "the same, JSON for ui.perfetto.dev");
     one->add_option("--run", shown.run,
-                    "runs it between threads, over a wire like the machine's, and leaves in this "
-                    "folder what `peal-schedule trace` shows");
+                    "runs it between threads, over a wire with the latencies and bandwidths of the "
+                    "machine's links (not its ports, bus, adapters, gaps, slowdowns and jitter), "
+                    "and leaves in this folder what `peal-schedule trace` shows");
     one->callback([&status, &shown, what] { status = show(what, shown); });
   }
 

@@ -8,6 +8,7 @@
 #include <peal/comm/transport/threads/wire.h>
 #include <peal/launch/tools/schedule/commands.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -18,11 +19,13 @@ namespace {
 
 constexpr int runs = 3;  // the first one is cold
 
-// The wire has the machine's links; arithmetic is that of this machine.
+// The wire has the machine's links, and a port as fast as the faster of them; arithmetic is that of
+// this machine.
 comm::Wire wire_of(const comm::Machine& machine) {
-  comm::Wire wire{.latency = machine.between.latency,
-                  .bandwidth = 1 / machine.between.rate.per_byte(),
-                  .port = 1 / machine.between.rate.per_byte()};
+  comm::Wire wire{
+      .latency = machine.between.latency,
+      .bandwidth = 1 / machine.between.rate.per_byte(),
+      .port = 1 / std::min(machine.between.rate.per_byte(), machine.inside.rate.per_byte())};
   const auto& node = machine.nodes.node;
   for (int from = 0; from < static_cast<int>(node.size()); ++from) {
     for (int to = 0; to < static_cast<int>(node.size()); ++to) {
