@@ -53,7 +53,17 @@ class Run {
   std::int64_t bytes() const { return counts_[0] * f32; }
   double measured() const { return bench::median(seconds_); }
   double simulated(const comm::Machine& machine) const {
-    const auto make = [this](int rank) { return program(rank); };
+    // In place, as it is measured: a copy of `in` to the same place of `out` is nothing.
+    const auto make = [this](int rank) {
+      comm::Program in_place = program(rank);
+      for (comm::Round& round : in_place.rounds) {
+        std::erase_if(round, [](const comm::Step& step) {
+          return step.kind == comm::Kind::copy && step.dst.buffer == comm::Buffer::out &&
+                 step.src.buffer == comm::Buffer::in && step.dst.at == step.src.at;
+        });
+      }
+      return in_place;
+    };
     return comm::simulate(group_.world(), make, f32, machine).seconds;
   }
   comm::Measured terms() const {  // of the straight-line model
@@ -153,7 +163,7 @@ int main(int argc, char** argv) {
     // Rather now than after all the sweeps.
     PEAL_CHECK(!job.is_main() || json.empty() || std::ofstream(json, std::ios::app).good(),
                "cannot write ", json);
-    bench::MachineMeasurement measurement(group, most_bytes);
+    bench::MachineMeasurement measurement(group);
     std::vector<Run> runs;
     for (std::int64_t bytes = 1 << 10; check && bytes <= most_bytes; bytes *= 4) {
       for (const char* algorithm : checked) runs.emplace_back(group, algorithm, bytes);

@@ -83,14 +83,11 @@ double time_collective(comm::ProcessGroup& group, const std::function<void()>& f
   return timed(static_cast<int>(std::clamp(wanted / timed(1), 1.0, 2000.0)));
 }
 
-MachineMeasurement::MachineMeasurement(comm::ProcessGroup& group, std::int64_t most_bytes)
-    : group_(group), data_(Tensor::zeros({most_bytes / f32 * group.world()})) {}
-
 // Seconds of a round.
-double MachineMeasurement::run(Program program, int rounds) const {
+double MachineMeasurement::run(Program program, int rounds, const Tensor& data) const {
   const auto plan = std::make_shared<const Plan>(std::move(program));
   return time_collective(
-             group_, [&] { group_.run(comm::Collective::all_reduce, plan, data_, data_).wait(); }) /
+             group_, [&] { group_.run(comm::Collective::all_reduce, plan, data, data).wait(); }) /
          rounds;
 }
 
@@ -99,16 +96,20 @@ void MachineMeasurement::measure(std::int64_t bytes) {
   const std::int64_t count = bytes / f32;
   // Many rounds, so that what an operation costs by itself does not show.
   const int rounds = bytes <= 1 << 16 ? 100 : bytes <= 1 << 20 ? 20 : 4;
-  const double one_way = run(ping_pong(rank, world, count, rounds), rounds);
-  const double all = run(shifts(rank, world, count, rounds, false), rounds);
-  const double all_added = run(shifts(rank, world, count, rounds, true), rounds);
   Samples& samples = samples_[bytes];
+  if (!samples.data.defined()) samples.data = Tensor::zeros({count * world});
+  const Tensor& data = samples.data;
+  const double one_way = run(ping_pong(rank, world, count, rounds), rounds, data);
+  const double all = run(shifts(rank, world, count, rounds, false), rounds, data);
+  const double all_added = run(shifts(rank, world, count, rounds, true), rounds, data);
   samples.one_way.push_back(one_way);
-  // `world` messages one after the other on the wire end when the last one does.
-  samples.shared.push_back((all - one_way) / (world - 1));
+  // `world` messages one after the other on the wire: the last one begins after the others, and
+  // takes what the wire or its ports take, whichever is more.
+  const double behind = (all - one_way) / (world - 1);
+  samples.shared.push_back(behind > one_way ? all / world : behind);
   samples.reduce.push_back(all_added - all);
-  samples.copy.push_back(run(copies(world, count, rounds), rounds));
-  start_.push_back(run(Program{}, 1));
+  samples.copy.push_back(run(copies(world, count, rounds), rounds, data));
+  start_.push_back(run(Program{}, 1, data));
 }
 
 comm::Machine MachineMeasurement::machine() const {

@@ -28,21 +28,20 @@ double time_collective(comm::ProcessGroup& group, const std::function<void()>& f
 // core that slows down, a neighbour that wakes up) can be met by measuring in several sweeps.
 class MachineMeasurement {
  public:
-  // Collective, like measure().
-  MachineMeasurement(comm::ProcessGroup& group, std::int64_t most_bytes);
-  // One sample with messages of so many bytes: a multiple of 4, at most most_bytes.
+  explicit MachineMeasurement(comm::ProcessGroup& group) : group_(group) {}
+  // One sample with messages of so many bytes, a multiple of 4. Collective.
   void measure(std::int64_t bytes);
   // REQUIRES a sample. The same on every rank.
   comm::Machine machine() const;
 
  private:
   struct Samples {
+    Tensor data;  // of its own, as a collective's: how pages are made up depends on the size
     std::vector<double> one_way, shared, reduce, copy;  // seconds
   };
-  double run(comm::Program program, int rounds) const;
+  double run(comm::Program program, int rounds, const Tensor& data) const;
 
   comm::ProcessGroup& group_;
-  Tensor data_;
   std::vector<double> start_;
   std::map<std::int64_t, Samples> samples_;  // by bytes
 };
