@@ -1,192 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/comm/measured_run.h>
+#include <peal/comm/trace_file.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <deque>
-#include <fstream>
 #include <limits>
 #include <map>
-#include <string_view>
 #include <tuple>
 #include <utility>
 
 namespace peal::comm {
 namespace {
 
-struct Bounds {
-  std::int64_t at, low, high;
-};
-
-// One rank's file, in nanoseconds of its own clock.
-struct File {
-  struct Step {
-    std::size_t operation;
-    comm::Step step;
-    std::int64_t round, begin, moves, end;
-  };
-  struct Operation {
-    MeasuredPart part;
-    std::int64_t begin, end;
-  };
-  std::int64_t run = 0, dropped = 0;
-  int rank = 0, world = 0;
-  std::string clock;
-  std::vector<Bounds> bounds;
-  std::map<std::uint64_t, std::vector<int>> groups;
-  std::vector<Operation> operations;
-  std::vector<Step> steps;
-};
-
-// The words of a line.
-class Words {
- public:
-  explicit Words(std::string_view line) : rest_(line) {}
-
-  std::string_view word() {
-    const std::string_view next = rest_.substr(0, rest_.find(' '));
-    PEAL_CHECK(!next.empty(), "a word is missing");
-    rest_.remove_prefix(std::min(rest_.size(), next.size() + 1));
-    return next;
-  }
-  template <class Number>
-  Number number(Number least, Number most = std::numeric_limits<Number>::max()) {
-    const std::string_view text = word();
-    Number value{};
-    const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-    PEAL_CHECK(problem == std::errc{} && end == text.data() + text.size() && value >= least &&
-                   value <= most,
-               "expected a number of at least ", least, ", got '", text, "'");
-    return value;
-  }
-  std::int64_t time() { return number<std::int64_t>(std::numeric_limits<std::int64_t>::min()); }
-  template <class Enum, std::size_t n>
-  Enum one_of(const std::array<Enum, n>& values) {
-    const std::string_view text = word();
-    for (const Enum value : values) {
-      if (name(value) == text) return value;
-    }
-    fail(concat("does not know '", text, "'"));
-  }
-  bool empty() const { return rest_.empty(); }
-  std::string_view rest() const { return rest_; }
-
- private:
-  std::string_view rest_;
-};
-
-constexpr std::array kinds{Kind::send,   Kind::recv,   Kind::recv_reduce, Kind::copy,
-                           Kind::reduce, Kind::signal, Kind::await};
-constexpr std::array buffers{Buffer::in, Buffer::out, Buffer::scratch};
-
-void read_operation(Words& words, File& file) {
-  File::Operation operation{};
-  MeasuredPart& part = operation.part;
-  part.group_id = words.number<std::uint64_t>(0);
-  const auto group = file.groups.find(part.group_id);
-  PEAL_CHECK(group != file.groups.end(), "there is no group ", part.group_id);
-  part.group = group->second;
-  part.rank = file.rank;
-  part.sequence = words.number<std::uint64_t>(0);
-  part.signature = words.number<std::uint64_t>(0);
-  part.element = words.number<std::int64_t>(1, 64);
-  operation.begin = words.time();
-  operation.end = words.time();
-  part.algorithm = words.word();
-  part.text = words.rest();
-  file.operations.push_back(std::move(operation));
-}
-
-void read_step(Words& words, File& file) {
-  PEAL_CHECK(!file.operations.empty(), "a step before all operations");
-  File::Step s{};
-  s.operation = words.number<std::size_t>(0, file.operations.size() - 1);
-  s.round = words.number<std::int64_t>(0);
-  s.step.kind = words.one_of(kinds);
-  const auto ranks = static_cast<int>(file.operations[s.operation].part.group.size());
-  s.step.peer = words.number<int>(nobody, ranks - 1);
-  const auto count = words.number<std::int64_t>(0, std::int64_t{1} << 58);
-  for (Span* span : {&s.step.dst, &s.step.src}) {
-    span->buffer = words.one_of(buffers);
-    span->at = words.number<std::int64_t>(0);
-    span->count = count;
-  }
-  // As the steps are made: what a kind does not use keeps its default.
-  const Kind kind = s.step.kind;
-  if (kind == Kind::send || kind == Kind::signal || kind == Kind::await) s.step.dst = {};
-  if (kind == Kind::recv || kind == Kind::recv_reduce || kind == Kind::signal ||
-      kind == Kind::await) {
-    s.step.src = {};
-  }
-  s.begin = words.time();
-  s.moves = words.time();
-  s.end = words.time();
-  file.steps.push_back(s);
-}
-
-// False at the end.
-bool read_line(std::string_view line, File& file) {
-  Words words(line);
-  const std::string_view what = words.word();
-  if (what == "end") return false;
-  if (what == "step") {
-    read_step(words, file);
-  } else if (what == "operation") {
-    read_operation(words, file);
-  } else if (what == "group") {
-    auto& members = file.groups[words.number<std::uint64_t>(0)];
-    while (!words.empty()) members.push_back(words.number<int>(0, file.world - 1));
-    PEAL_CHECK(std::ranges::count(members, file.rank) == 1, "a group without rank ", file.rank);
-  } else if (what == "run") {
-    file.run = words.time();
-  } else if (what == "rank") {
-    file.rank = words.number<int>(0);
-    PEAL_CHECK(words.word() == "of", "expected: rank R of WORLD");
-    file.world = words.number<int>(file.rank + 1, 1 << 20);
-  } else if (what == "clock") {
-    file.clock = words.word();
-  } else if (what == "bounds") {
-    const std::int64_t at = words.time(), low = words.time();
-    file.bounds.push_back({at, low, words.number<std::int64_t>(low)});
-  } else if (what == "dropped") {
-    file.dropped = words.number<std::int64_t>(0);
-  } else {
-    fail(concat("does not know '", what, "'"));
-  }
-  return true;
-}
-
-File read_file(const std::string& path) {
-  std::ifstream stream(path);
-  PEAL_CHECK(stream.good(), "cannot read ", path,
-             "; a run under PEAL_TRACE leaves a file for each rank");
-  File file;
-  std::string line;
-  std::int64_t number = 1;
-  PEAL_CHECK(std::getline(stream, line), path,
-             ": is empty; its rank was killed, or still runs, and a rank writes at its end");
-  PEAL_CHECK(line == "peal-trace 1", path, ": not a trace of this version of peal");
-  try {
-    while (std::getline(stream, line)) {
-      ++number;
-      if (!read_line(line, file)) return file;
-    }
-  } catch (const Error& error) {
-    fail(concat(path, ":", number, ": ", error.what()));
-  }
-  fail(concat(path, ": cut short after line ", number,
-              "; its rank was stopped, or the disk was full"));
-}
-
 // What to add to a clock to have rank 0's: a straight line.
 class Difference {
  public:
   Difference() = default;
-  explicit Difference(const std::vector<Bounds>& ends) {
-    for (const Bounds& b : ends) {
+  explicit Difference(const std::vector<ClockBounds>& ends) {
+    for (const ClockBounds& b : ends) {
       known_.emplace_back(static_cast<double>(b.at), middle(b.low, b.high));
       uncertainty_ = std::max(uncertainty_, (double(b.high) - double(b.low)) / 2);
     }
@@ -207,13 +40,13 @@ class Difference {
 
 // By clock: that of rank 0 needs nothing, and those of others are as narrow as any of their ranks
 // has found, at the start and at the end.
-std::map<std::string, Difference> differences(const std::vector<File>& files) {
-  std::map<std::string, std::vector<Bounds>> narrowest;
-  for (const File& file : files) {
+std::map<std::string, Difference> differences(const std::vector<TraceFile>& files) {
+  std::map<std::string, std::vector<ClockBounds>> narrowest;
+  for (const TraceFile& file : files) {
     if (file.clock == files[0].clock) continue;
     auto& ends = narrowest[file.clock];
     for (std::size_t i = 0; i < file.bounds.size(); ++i) {
-      const Bounds& b = file.bounds[i];
+      const ClockBounds& b = file.bounds[i];
       if (i == ends.size()) {
         ends.push_back(b);
       } else if (b.high - b.low < ends[i].high - ends[i].low) {
@@ -287,10 +120,10 @@ double last_time(const std::vector<const MeasuredPart*>& parts) {
 
 MeasuredRun read_measured(const std::string& folder) {
   const auto path = [&](int rank) { return concat(folder, "/rank-", rank, ".trace"); };
-  std::vector<File> files{read_file(path(0))};
-  for (int r = 1; r < files[0].world; ++r) files.push_back(read_file(path(r)));
+  std::vector<TraceFile> files{read_trace_file(path(0))};
+  for (int r = 1; r < files[0].world; ++r) files.push_back(read_trace_file(path(r)));
   for (int r = 0; r < files[0].world; ++r) {
-    const File& file = files[static_cast<std::size_t>(r)];
+    const TraceFile& file = files[static_cast<std::size_t>(r)];
     PEAL_CHECK(file.rank == r && file.world == files[0].world && file.run == files[0].run, path(r),
                ": is of another run than ", path(0));
   }
@@ -300,7 +133,7 @@ MeasuredRun read_measured(const std::string& folder) {
   const auto difference = differences(files);
   std::int64_t origin = std::numeric_limits<std::int64_t>::max();
   std::vector<double> uncertainty_of;
-  for (const File& file : files) {
+  for (const TraceFile& file : files) {
     const Difference& d = difference.at(file.clock);
     uncertainty_of.push_back(d.uncertainty() * 1e-9);
     run.dropped += file.dropped;
@@ -314,7 +147,7 @@ MeasuredRun read_measured(const std::string& folder) {
   std::ranges::sort(widths, std::greater<>());
   run.uncertainty = widths[0] + (widths.size() > 1 ? widths[1] : 0);
 
-  for (File& file : files) {
+  for (TraceFile& file : files) {
     const Difference& d = difference.at(file.clock);
     const auto seconds = [&](std::int64_t time) {  // 0 stays 0: what has not ended
       if (time == 0) return 0.0;
@@ -322,11 +155,19 @@ MeasuredRun read_measured(const std::string& folder) {
     };
     const std::size_t first = run.parts.size();
     for (auto& o : file.operations) {
-      o.part.begin = seconds(o.begin);
-      o.part.end = seconds(o.end);
-      run.parts.push_back(std::move(o.part));
+      run.parts.push_back({.rank = file.rank,
+                           .group = file.groups.at(o.group),
+                           .group_id = o.group,
+                           .sequence = o.sequence,
+                           .signature = o.signature,
+                           .element = o.element,
+                           .begin = seconds(o.begin),
+                           .end = seconds(o.end),
+                           .algorithm = std::move(o.algorithm),
+                           .text = std::move(o.text),
+                           .steps = {}});
     }
-    for (const File::Step& s : file.steps) {
+    for (const TraceFile::Step& s : file.steps) {
       MeasuredPart& part = run.parts[first + s.operation];
       const auto place = std::ranges::find(part.group, part.rank) - part.group.begin();
       part.steps.push_back({s.step,

@@ -134,9 +134,6 @@ std::shared_ptr<const Plan> ProcessGroup::plan_for(const Call& call, std::string
 Work ProcessGroup::start(Call call, std::string_view label) {
   if (call.in.storage) check_host(call.in, name(call.what));
   if (call.out.storage) check_host(call.out, name(call.what));
-  for (const auto* pieces : {&call.gathered, &call.scattered}) {
-    for (const Piece& piece : *pieces) check_host(piece.data, name(call.what));
-  }
   if (call.reduces()) check_reduction(call.dtype(), call.op);
   PEAL_CHECK(call.root >= 0 && call.root < world(), "[comm] rank ", rank(), ", ", name(call.what),
              ": root ", call.root, " of a world of ", world());

@@ -19,7 +19,7 @@
 namespace peal::comm {
 namespace {
 
-// 40 MiB of steps, which the system gives as they are used.
+// 48 MiB of steps, which the system gives as they are used.
 constexpr std::size_t most_steps = std::size_t{1} << 20;
 constexpr std::size_t most_operations = std::size_t{1} << 16;
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective_cases.h"
 
+#include "collective_values.h"
+
 #include <peal/autograd/core/error.h>
 
 #include <algorithm>
@@ -15,72 +17,6 @@ constexpr DType dtypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16,   D
                             DType::i64, DType::u8,  DType::i8,  DType::boolean};
 constexpr ReduceOp ops[] = {ReduceOp::sum, ReduceOp::avg,  ReduceOp::prod, ReduceOp::min,
                             ReduceOp::max, ReduceOp::band, ReduceOp::bor,  ReduceOp::bxor};
-
-bool meaningful(DType dtype, ReduceOp op) {
-  const bool bits = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
-  if (bits) return !is_floating(dtype);
-  return dtype != DType::boolean || op != ReduceOp::avg;
-}
-
-// Small integers, different for each rank and element: products of five stay exact in bf16.
-double value(int rank, std::int64_t i, DType dtype) {
-  const auto mixed = static_cast<std::int64_t>(
-      (static_cast<std::uint64_t>(i) * 2654435761u + static_cast<std::uint64_t>(rank) * 40503u) >>
-      4);
-  if (dtype == DType::boolean) return static_cast<double>(mixed & 1);
-  return static_cast<double>(mixed % 3 + 1);
-}
-
-Tensor filled(std::int64_t count, DType dtype, const std::function<double(std::int64_t)>& at) {
-  Tensor out = Tensor::empty({count}, dtype);
-  visit(dtype, [&]<class T>() {
-    for (std::int64_t i = 0; i < count; ++i) {
-      if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
-        out.data<T>()[i] = T(static_cast<float>(at(i)));
-      } else {
-        out.data<T>()[i] = static_cast<T>(at(i));
-      }
-    }
-  });
-  return out;
-}
-
-double element(const Tensor& tensor, std::int64_t i) {
-  return visit(tensor.dtype(), [&]<class T>() { return static_cast<double>(tensor.data<T>()[i]); });
-}
-
-double expected(int world, std::int64_t i, DType dtype, ReduceOp op) {
-  double sum = 0, product = 1, least = 1e300, most = -1e300;
-  std::int64_t band = -1, bor = 0, bxor = 0;
-  for (int r = 0; r < world; ++r) {
-    const double v = value(r, i, dtype);
-    sum += v;
-    product *= v;
-    least = std::min(least, v);
-    most = std::max(most, v);
-    band &= static_cast<std::int64_t>(v);
-    bor |= static_cast<std::int64_t>(v);
-    bxor ^= static_cast<std::int64_t>(v);
-  }
-  switch (op) {
-    case ReduceOp::sum:
-      return dtype == DType::boolean ? most : sum;
-    case ReduceOp::avg:
-      return is_floating(dtype) ? sum / world : std::trunc(sum / world);
-    case ReduceOp::prod:
-      return dtype == DType::i8 ? static_cast<std::int8_t>(product) : product;
-    case ReduceOp::min:
-      return least;
-    case ReduceOp::max:
-      return most;
-    case ReduceOp::band:
-      return static_cast<double>(band);
-    case ReduceOp::bor:
-      return static_cast<double>(bor);
-    default:
-      return static_cast<double>(bxor);
-  }
-}
 
 class Checker {
  public:

@@ -1,4 +1,4 @@
-add_library(peal_collective_cases STATIC collective_cases.cpp)
+add_library(peal_collective_cases STATIC collective_cases.cpp collective_values.cpp)
 target_link_libraries(peal_collective_cases PUBLIC peal::comm PRIVATE peal_options)
 target_include_directories(peal_collective_cases PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}")
 peal_test(comm_runtime SOURCES runtime_test.cpp LINKS peal_collective_cases LABELS comm tsan TIMEOUT 240)
