@@ -26,14 +26,13 @@ peal_library(autograd
   LINKS peal::core
   PRIVATE OneDnn::OneDnn Eigen3::Eigen OpenMP::OpenMP_CXX)
 
-# The CUDA parts: memory and what the table has there. peal_cuda_parts is all of them, for a build of nothing else.
+# CUDA's kernels. peal_cuda_parts is all that sees CUDA, for a build of nothing else.
 if(PEAL_CUDA)
-  peal_library(autograd_cuda SOURCES kernels/cuda/elementwise.cu kernels/cuda/memory.cpp
-    LINKS peal::core CUDA::cudart_static)
+  peal_library(autograd_cuda SOURCES kernels/cuda/elementwise.cu LINKS peal::core)
   # fmt 9 checks format strings at compile time in a way that nvcc does not get through.
   target_compile_options(peal_autograd_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1 -DFMT_CONSTEVAL=
     -Xcompiler=-Wall,-Wextra $<$<BOOL:${PEAL_WERROR}>:-Werror=all-warnings>>)
   target_link_libraries(peal_autograd PRIVATE peal::autograd_cuda)
   target_compile_definitions(peal_autograd PRIVATE PEAL_CUDA)
-  add_custom_target(peal_cuda_parts DEPENDS peal_autograd_cuda)
+  add_custom_target(peal_cuda_parts DEPENDS peal_core peal_autograd_cuda)
 endif()

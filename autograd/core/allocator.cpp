@@ -184,4 +184,11 @@ AllocatorStatistics cpu_allocator_statistics() {
   return cache().statistics;
 }
 
+void cpu_reset_peak() {
+  std::lock_guard lock(cache().mutex);
+  cache().statistics.peak = cache().statistics.in_use;
+}
+
+void cpu_empty_cache() { empty_cache(cache()); }
+
 }  // namespace peal

@@ -23,6 +23,10 @@ struct AllocatorStatistics {
   std::size_t from_system = 0;  // how many blocks were asked of the system
 };
 AllocatorStatistics cpu_allocator_statistics();
+// The peak becomes what is in use now.
+void cpu_reset_peak();
+// Gives cached blocks back to the system.
+void cpu_empty_cache();
 
 // The size class of a request: powers of two with four steps between, so at most 25 % is lost.
 std::size_t size_class(std::size_t bytes);

@@ -16,15 +16,17 @@
 
 namespace peal {
 
+class Stream;
 class Trace;
 
 struct Context {
   bool grad_enabled = true;
   std::optional<DType> autocast;  // what Autocast (autograd/autocast.h) lowers to
   Generator generator;
-  Device device;                 // where new tensors live when no device is named
-  std::string log_tag;           // "rank 2": put before every log line
-  std::shared_ptr<Trace> trace;  // null: nothing is recorded
+  Device device;                         // where new tensors live when no device is named
+  std::shared_ptr<const Stream> stream;  // null: the device's own (stream.h)
+  std::string log_tag;                   // "rank 2": put before every log line
+  std::shared_ptr<Trace> trace;          // null: nothing is recorded
 };
 
 Context& context();

@@ -2,6 +2,9 @@
 #include <peal/autograd/core/allocator.h>
 #include <peal/autograd/core/device.h>
 #include <peal/autograd/core/error.h>
+#if defined(PEAL_CUDA)
+#include <peal/autograd/core/cuda/device.h>
+#endif
 
 #include <atomic>
 #include <charconv>
@@ -16,13 +19,26 @@ const MemorySpace cpu_space = {
     [](Device, void* data, std::size_t bytes) {
       if (bytes != 0) std::memset(data, 0, bytes);
     },
-    [](void* dst, Device, const void* src, Device, std::size_t bytes) {
+    [](void* dst, Device, const void* src, Device, std::size_t bytes, bool) {
       if (bytes != 0) std::memmove(dst, src, bytes);
     },
+    [](Device, void*, void*) {},
+    [](Device) { return cpu_allocator_statistics(); },
+    [](Device) { cpu_reset_peak(); },
+    [](Device) { cpu_empty_cache(); },
+    [] { return 1; },
+    [](Device) { return DeviceDescription{}; },
 };
 
 // Written once while a device library is loaded, read ever after.
 std::atomic<const MemorySpace*> cuda_space{nullptr};
+
+#if defined(PEAL_CUDA)
+[[maybe_unused]] const bool cuda_registered = [] {
+  cuda::register_spaces();
+  return true;
+}();
+#endif
 
 }  // namespace
 
@@ -50,6 +66,14 @@ const MemorySpace& memory_space(Device device) {
       " asked for, but this build has no CUDA memory; configure with -DPEAL_CUDA=ON or use cpu");
   return *space;
 }
+
+int device_count(DeviceType type) {
+  if (type == DeviceType::cpu) return cpu_space.count();
+  const MemorySpace* space = cuda_space.load(std::memory_order_acquire);
+  return space == nullptr ? 0 : space->count();
+}
+
+DeviceDescription describe(Device device) { return memory_space(device).describe(device); }
 
 void register_memory_space(DeviceType type, const MemorySpace* space) {
   PEAL_CHECK(type == DeviceType::cuda, "device: the CPU's memory is built in");

@@ -4,6 +4,8 @@
 // thread safe.
 #pragma once
 
+#include <peal/autograd/core/allocator.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -24,12 +26,31 @@ std::string name_of(Device device);  // "cpu", "cuda:0"
 // "cpu", "cuda" (index 0) or "cuda:N"; anything else is an Error that lists these.
 Device parse_device(const std::string& text);
 
+struct DeviceDescription {
+  std::string name;        // "NVIDIA H200"
+  std::string uuid;        // "GPU-8f9c...": tells whether two ranks have one device
+  std::size_t memory = 0;  // bytes
+  int multiprocessors = 0;
+};
+// How many there are: 0 where the build or the machine has none, never an error.
+int device_count(DeviceType type);
+// Error where there is no such device. The CPU's says nothing.
+DeviceDescription describe(Device device);
+
 struct MemorySpace {
   void* (*allocate)(Device, std::size_t bytes);  // aligned to 64 bytes; never null for bytes > 0
   void (*release)(Device, void* data, std::size_t bytes);  // bytes as given to allocate
-  void (*zero)(Device, void* data, std::size_t bytes);     // ordered on the context's stream
-  // Copies between this device and the CPU, or within this device; returns when dst may be read.
-  void (*copy)(void* dst, Device to, const void* src, Device from, std::size_t bytes);
+  void (*zero)(Device, void* data, std::size_t bytes);     // ordered on the current stream
+  // Copies between this device and the CPU, or within this device, ordered on the current stream.
+  // With `wait` it returns when dst may be read and src be changed by anyone.
+  void (*copy)(void* dst, Device to, const void* src, Device from, std::size_t bytes, bool wait);
+  // The block is used on that stream too (Tensor::record_stream).
+  void (*record_stream)(Device, void* data, void* stream);
+  AllocatorStatistics (*statistics)(Device);
+  void (*reset_peak)(Device);   // statistics' peak becomes what is in use now
+  void (*empty_cache)(Device);  // gives cached blocks back to the system
+  int (*count)();
+  DeviceDescription (*describe)(Device);
 };
 
 // Error where the build or the machine has no such device.

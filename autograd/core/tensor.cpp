@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/in_place.h>
+#include <peal/autograd/core/stream.h>
 #include <peal/autograd/core/tensor.h>
 
 #include <utility>
@@ -11,10 +12,13 @@ std::size_t bytes_of(const Shape& shape, DType dtype) {
   return static_cast<std::size_t>(shape.numel()) * size_of(dtype);
 }
 
-void copy_bytes(const Tensor& dst, const Tensor& src) {
+// A device's own order is enough for copies within it; the host waits for those that it takes part
+// in.
+void copy_bytes(const Tensor& dst, const Tensor& src, bool non_blocking) {
+  const bool within = dst.device() == src.device();
   const Device device = dst.device().type == DeviceType::cpu ? src.device() : dst.device();
   memory_space(device).copy(dst.raw(), dst.device(), src.raw(), src.device(),
-                            bytes_of(dst.shape(), dst.dtype()));
+                            bytes_of(dst.shape(), dst.dtype()), !within && !non_blocking);
 }
 
 }  // namespace
@@ -43,7 +47,7 @@ Tensor Tensor::from_bytes(const void* data, std::int64_t count, DType dtype, con
   PEAL_CHECK(count == shape.numel(), "tensor: shape ", shape, " holds ", shape.numel(),
              " elements, got ", count, " values");
   Tensor out = empty(shape, dtype, device);
-  memory_space(device).copy(out.raw(), device, data, Device{}, bytes_of(shape, dtype));
+  memory_space(device).copy(out.raw(), device, data, Device{}, bytes_of(shape, dtype), true);
   return out;
 }
 
@@ -54,6 +58,20 @@ Tensor Tensor::from_blob(void* data, const Shape& shape, DType dtype,
   body->shape = shape;
   body->dtype = dtype;
   return Tensor(std::move(body));
+}
+
+Tensor Tensor::pinned(const Shape& shape, DType dtype) {
+  const std::size_t bytes = bytes_of(shape, dtype);
+  if (bytes == 0) return empty(shape, dtype, Device{});
+  const std::shared_ptr<void> memory = allocate_pinned(bytes);
+  if (!memory) return empty(shape, dtype, Device{});
+  return from_blob(memory.get(), shape, dtype, [memory] {});
+}
+
+void Tensor::record_stream(const Stream& stream) const {
+  if (stream.native() == nullptr || raw() == nullptr) return;
+  const StorageRef& storage = this->storage();
+  memory_space(device()).record_stream(device(), storage->data(), stream.native());
 }
 
 void* Tensor::raw() const {
@@ -110,14 +128,14 @@ Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
 
 Tensor Tensor::clone() const {
   Tensor out = empty(shape(), dtype(), device());
-  copy_bytes(out, *this);
+  copy_bytes(out, *this, false);
   return out;
 }
 
-Tensor Tensor::to(Device device) const {
+Tensor Tensor::to(Device device, bool non_blocking) const {
   if (device == this->device()) return *this;
   Tensor out = empty(shape(), dtype(), device);
-  copy_bytes(out, *this);
+  copy_bytes(out, *this, non_blocking);
   return out;
 }
 
@@ -128,11 +146,11 @@ void check_in_place(std::string_view op, const Tensor& x) {
              "which is not recorded; compute out of place, or write under NoGrad or to detach()");
 }
 
-void Tensor::copy_(const Tensor& source) const {
+void Tensor::copy_(const Tensor& source, bool non_blocking) const {
   check_in_place("copy_", *this);
   PEAL_CHECK(source.shape() == shape() && source.dtype() == dtype(), "copy_: expected ", dtype(),
              " ", shape(), ", got ", source.dtype(), " ", source.shape());
-  copy_bytes(*this, source);
+  copy_bytes(*this, source, non_blocking);
   body().storage->bump_version();
 }
 

@@ -63,6 +63,9 @@ class Tensor {
   static Tensor scalar(T value, Device device = context().device) {
     return from(std::span<const T>(&value, 1), Shape{}, device);
   }
+  // On the CPU, uninitialised, in page-locked memory, from and to which a device copies while the
+  // host goes on. Ordinary memory where the machine has no device.
+  static Tensor pinned(const Shape& shape, DType dtype = DType::f32);
   // Shares the caller's CPU memory; `release` runs when the last handle goes.
   static Tensor from_blob(void* data, const Shape& shape, DType dtype,
                           std::function<void()> release = nullptr);
@@ -105,13 +108,19 @@ class Tensor {
   Tensor detach() const { return alias(shape()); }
   // A new array with the same elements, not recorded.
   Tensor clone() const;
-  Tensor to(Device device) const;
+  // With non_blocking the host does not wait for a copy between it and a device: it then leaves
+  // both tensors alone until an event after the copy is reached. Worth it for pinned memory.
+  Tensor to(Device device, bool non_blocking = false) const;
   // Overwrites the elements (same shape and dtype, any device) and counts a version. Not recorded.
-  void copy_(const Tensor& source) const;
+  void copy_(const Tensor& source, bool non_blocking = false) const;
   void zero_() const;
   // Lets this tensor look at other bytes (same shape and dtype): bucket views, loaded parameters.
   // Not recorded.
   void rebind(const Tensor& where) const;
+
+  // These elements are used on `stream` too: once released, their memory is given out again only
+  // after what that stream has queued by then.
+  void record_stream(const Stream& stream) const;
 
   bool requires_grad() const { return body_ && body_->requires_grad; }
   bool is_leaf() const { return body().node == nullptr; }

@@ -15,7 +15,6 @@ std::atomic<const Kernels*> cuda_table{nullptr};
 
 #if defined(PEAL_CUDA)
 [[maybe_unused]] const bool cuda_registered = [] {
-  register_memory_space(DeviceType::cuda, &cuda::memory());
   register_kernels(DeviceType::cuda, &cuda::table());
   return true;
 }();

@@ -178,3 +178,22 @@ TEST_CASE("a trace adds up calls by name and phase") {
   }
   context().trace.reset();
 }
+
+TEST_CASE("on the CPU, streams and events have nothing to do") {
+  CHECK(device_count(DeviceType::cpu) == 1);
+  const Stream stream = current_stream(Device{});
+  CHECK(stream.query());
+  stream.synchronize();
+  Event event;
+  CHECK(event.query());
+  event.record(stream);
+  stream.wait(event);
+  event.synchronize();
+  CHECK(event.seconds_since(event) == 0);
+  const StreamGuard guard(stream);
+  const Tensor pinned = Tensor::pinned({3});
+  pinned.copy_(Tensor::from(std::vector<float>{1, 2, 3}, {3}), true);
+  pinned.record_stream(stream);
+  CHECK(pinned.to_vector<float>() == std::vector<float>{1, 2, 3});
+  CHECK(Tensor::pinned({0}).numel() == 0);
+}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The elementwise kernels on CUDA: the functors that the CPU uses too, one element a thread in
 // strides of the grid. What is missing from the table is an error that says so.
-#include <peal/autograd/kernels/cuda/check.h>
+#include <peal/autograd/core/cuda/check.h>
+#include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/kernels/cuda/device.h>
 #include <peal/autograd/kernels/dispatch.h>
 #include <peal/autograd/kernels/functors.h>
@@ -28,9 +29,8 @@ void for_each(const Tensor& on, std::int64_t n, F f) {
   if (n == 0) return;
   constexpr int threads = 256;
   const std::int64_t wanted = (n + threads - 1) / threads;
-  PEAL_CUDA_CHECK(cudaSetDevice(on.device().index));
   each<<<static_cast<unsigned>(std::min<std::int64_t>(wanted, 1 << 16)), threads, 0,
-         cudaStreamPerThread>>>(n, f);
+         stream_on(on.device())>>>(n, f);
   PEAL_CUDA_CHECK(cudaGetLastError());
 }
 

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/cuda/allocator.h>
+#include <peal/autograd/core/cuda/check.h>
+#include <peal/autograd/core/cuda/device.h>
+
+#include <fmt/format.h>
+
+namespace peal::cuda {
+namespace {
+
+int count() {
+  static const int devices = [] {
+    int found = 0;
+    if (cudaGetDeviceCount(&found) != cudaSuccess) {  // no driver, or none that fits
+      static_cast<void>(cudaGetLastError());
+      found = 0;
+    }
+    return found;
+  }();
+  return devices;
+}
+
+void check(Device device) {
+  PEAL_CHECK(count() > 0, "cuda: ", device,
+             " asked for, but this machine has no CUDA device, or no driver for it; use cpu");
+  PEAL_CHECK(device.index >= 0 && device.index < count(), "cuda: ", device, " asked for, but only ",
+             count(), " device(s) are here: cuda:0 to cuda:", count() - 1);
+}
+
+DeviceDescription description(Device device) {
+  check(device);
+  cudaDeviceProp properties{};
+  PEAL_CUDA_CHECK(cudaGetDeviceProperties(&properties, device.index));
+  std::string uuid = "GPU-";
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) uuid += '-';
+    uuid += fmt::format("{:02x}", static_cast<unsigned char>(properties.uuid.bytes[i]));
+  }
+  return {properties.name, uuid, properties.totalGlobalMem, properties.multiProcessorCount};
+}
+
+const MemorySpace memory = {
+    [](Device device, std::size_t bytes) { return allocate(device, bytes, stream_on(device)); },
+    [](Device device, void* data, std::size_t) { release(device, data); },
+    [](Device device, void* data, std::size_t bytes) {
+      if (bytes != 0) PEAL_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, stream_on(device)));
+    },
+    [](void* dst, Device to, const void* src, Device from, std::size_t bytes, bool wait) {
+      if (bytes == 0) return;
+      if (to.type == from.type && to != from)  // two devices: the other's order ends here
+        PEAL_CUDA_CHECK(cudaStreamSynchronize(stream_on(from)));
+      const cudaStream_t stream = stream_on(to.type == DeviceType::cuda ? to : from);
+      PEAL_CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream));
+      if (wait) PEAL_CUDA_CHECK(cudaStreamSynchronize(stream));
+    },
+    [](Device device, void* data, void* stream) {
+      record_stream(device, data, static_cast<cudaStream_t>(stream));
+    },
+    statistics,
+    reset_peak,
+    empty_cache,
+    count,
+    description,
+};
+
+}  // namespace
+
+void use(Device device) {
+  check(device);
+  PEAL_CUDA_CHECK(cudaSetDevice(device.index));
+}
+
+void register_spaces() {
+  register_memory_space(DeviceType::cuda, &memory);
+  register_stream_space(DeviceType::cuda, &stream_space());
+}
+
+}  // namespace peal::cuda

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/core/cuda/check.h>
+#include <peal/autograd/core/cuda/device.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace peal::cuda {
+namespace {
+
+cudaStream_t native(void* stream) { return static_cast<cudaStream_t>(stream); }
+cudaEvent_t event_of(void* event) { return static_cast<cudaEvent_t>(event); }
+
+// Waits for its work at the end, because the allocator may give its memory to a stream of the same
+// handle. Its deleter never throws: it may run after the driver is gone.
+std::shared_ptr<void> create(Device device, bool high_priority) {
+  use(device);
+  int least = 0, greatest = 0;
+  PEAL_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  cudaStream_t stream = nullptr;
+  PEAL_CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                               high_priority ? greatest : least));
+  return {stream, [](void* gone) {
+            static_cast<void>(cudaStreamSynchronize(native(gone)));
+            static_cast<void>(cudaStreamDestroy(native(gone)));
+          }};
+}
+
+// One for each device, made when first asked for, and never destroyed: tensors with static storage
+// may outlive any order of destruction.
+const std::shared_ptr<void>& own(Device device) {
+  static auto& mutex = *new std::mutex;
+  static auto& streams = *new std::vector<std::shared_ptr<void>>;
+  const std::lock_guard lock(mutex);
+  const auto index = static_cast<std::size_t>(device.index);
+  use(device);
+  if (streams.size() <= index) streams.resize(index + 1);
+  if (!streams[index]) streams[index] = create(device, false);
+  return streams[index];
+}
+
+bool reached(cudaError_t status, const char* what) {
+  if (status == cudaErrorNotReady) {
+    static_cast<void>(cudaGetLastError());
+    return false;
+  }
+  PEAL_CHECK(status == cudaSuccess, "cuda: ", what, ": ", cudaGetErrorString(status));
+  return true;
+}
+
+// Page-locking costs milliseconds, so blocks are kept by size class.
+class PinnedCache {
+ public:
+  std::shared_ptr<void> take(std::size_t bytes) {
+    const std::size_t size = std::bit_ceil(std::max<std::size_t>(bytes, 4096));
+    void* data = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      auto& list = free_[size];
+      if (!list.empty()) {
+        data = list.back();
+        list.pop_back();
+      }
+    }
+    if (data == nullptr) PEAL_CUDA_CHECK(cudaHostAlloc(&data, size, cudaHostAllocPortable));
+    return {data, [this, size](void* gone) {
+              const std::lock_guard lock(mutex_);
+              free_[size].push_back(gone);
+            }};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::size_t, std::vector<void*>> free_;
+};
+
+const StreamSpace streams = {
+    create,
+    [](Device device) { return own(device); },
+    [](Device, void* stream) { PEAL_CUDA_CHECK(cudaStreamSynchronize(native(stream))); },
+    [](Device, void* stream) {
+      return reached(cudaStreamQuery(native(stream)), "cudaStreamQuery");
+    },
+    [](Device, void* stream, void* event) {
+      PEAL_CUDA_CHECK(cudaStreamWaitEvent(native(stream), event_of(event), 0));
+    },
+    [](Device device, bool timed) -> std::shared_ptr<void> {
+      use(device);
+      cudaEvent_t event = nullptr;
+      PEAL_CUDA_CHECK(
+          cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
+      return {event, [](void* gone) { static_cast<void>(cudaEventDestroy(event_of(gone))); }};
+    },
+    [](Device, void* event, void* stream) {
+      PEAL_CUDA_CHECK(cudaEventRecord(event_of(event), native(stream)));
+    },
+    [](Device, void* event) { return reached(cudaEventQuery(event_of(event)), "cudaEventQuery"); },
+    [](Device, void* event) { PEAL_CUDA_CHECK(cudaEventSynchronize(event_of(event))); },
+    [](void* start, void* end) {
+      float milliseconds = 0;
+      PEAL_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, event_of(start), event_of(end)));
+      return milliseconds / 1000.0;
+    },
+    [](Device device) {
+      use(device);
+      PEAL_CUDA_CHECK(cudaDeviceSynchronize());
+    },
+    [](std::size_t bytes) {
+      static auto& cache = *new PinnedCache;  // never destroyed, as own()
+      return cache.take(bytes);
+    },
+};
+
+}  // namespace
+
+cudaStream_t stream_on(Device device) {
+  use(device);
+  const auto& chosen = context().stream;
+  if (chosen && chosen->device() == device) return native(chosen->native());
+  return native(own(device).get());
+}
+
+const StreamSpace& stream_space() { return streams; }
+
+}  // namespace peal::cuda
