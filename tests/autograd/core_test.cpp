@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/allocator.h>
+#include <peal/autograd/core/stream.h>
 #include <peal/autograd/core/trace.h>
 
 #include "arrays.h"
