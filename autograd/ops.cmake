@@ -28,7 +28,9 @@ peal_library(autograd
 
 # CUDA's kernels. peal_cuda_parts is all that sees CUDA, for a build of nothing else.
 if(PEAL_CUDA)
-  peal_library(autograd_cuda SOURCES kernels/cuda/elementwise.cu LINKS peal::core)
+  peal_library(autograd_cuda SOURCES kernels/cuda/elementwise.cu kernels/cuda/optimizer.cu kernels/cuda/random.cu
+    kernels/cuda/table.cpp
+    LINKS peal::core)
   # fmt 9 checks format strings at compile time in a way that nvcc does not get through.
   target_compile_options(peal_autograd_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1 -DFMT_CONSTEVAL=
     -Xcompiler=-Wall,-Wextra $<$<BOOL:${PEAL_WERROR}>:-Werror=all-warnings>>)

@@ -43,6 +43,10 @@ class Walk {
     if (dims_ == 0) size_[dims_++] = 1;  // one element: steps of 0
   }
 
+  // Dimensions after merging, at least one.
+  std::size_t dims() const { return dims_; }
+  std::int64_t size(std::size_t d) const { return size_[d]; }
+  std::int64_t step(std::size_t operand, std::size_t d) const { return steps_[operand][d]; }
   std::int64_t row() const { return size_[dims_ - 1]; }
   std::int64_t row_step(std::size_t operand) const { return steps_[operand][dims_ - 1]; }
   std::int64_t rows() const {

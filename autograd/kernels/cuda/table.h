@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA's kernels by name, one file a few families beside this one; table.cpp puts them into the
+// table of kernels/table.h, whose comments say what each takes. All are queued and none waits.
+// Thread safety: all may run on several threads.
+#pragma once
+
+#include <peal/autograd/kernels/table.h>
+
+namespace peal::cuda {
+
+// elementwise.cu
+bool fill(const Tensor& out, double value);
+bool arange(const Tensor& out);
+bool binary(Binary op, const Tensor& out, const Tensor& a, const Tensor& b);
+bool unary(Unary op, const Tensor& out, const Tensor& x, double s);
+bool axpy(const Tensor& x, const Tensor& y, double alpha);
+bool expand(const Tensor& out, const Tensor& x, double scale);
+
+// pointwise.cu
+bool pointwise(Pointwise op, const Tensor& out, const Tensor& x, double s, double t);
+bool pointwise_backward(Pointwise op, const Tensor& dx, const Tensor& dy, const Tensor& kept,
+                        double s, double t);
+
+// choose.cu
+bool compare(Compare op, const Tensor& out, const Tensor& a, const Tensor& b);
+bool where(const Tensor& out, const Tensor& condition, const Tensor& a, const Tensor& b);
+bool cast(const Tensor& out, const Tensor& x);
+
+// strided.cu
+bool read_strided(const Tensor& out, const Tensor& x, const Steps& steps, std::int64_t at);
+bool write_strided(const Tensor& out, const Tensor& x, const Steps& steps, std::int64_t at);
+
+// index.cu
+bool index_select(const Tensor& out, const Tensor& x, const Tensor& index, int dim);
+bool index_add(const Tensor& out, const Tensor& x, const Tensor& index, int dim);
+bool gather(const Tensor& out, const Tensor& x, const Tensor& index, int dim);
+bool scatter_add(const Tensor& out, const Tensor& x, const Tensor& index, int dim);
+
+// random.cu
+bool uniform(const Tensor& out, RandomRange words, double low, double high);
+bool normal(const Tensor& out, RandomRange words);
+bool dropout(const Tensor& y, const Tensor& mask, const Tensor& x, RandomRange words,
+             std::uint32_t threshold, double scale);
+bool dropout_backward(const Tensor& dx, const Tensor& dy, const Tensor& mask, double scale);
+
+// reduce.cu
+bool sum(const Tensor& out, const Tensor& x, std::uint32_t dims, double scale);
+bool argmax(const Tensor& out, const Tensor& x, int dim);
+bool argmin(const Tensor& out, const Tensor& x, int dim);
+
+// layer_norm.cu
+bool layer_norm(const Tensor& y, const Tensor& mean, const Tensor& inverse, const Tensor& x,
+                const Tensor& weight, const Tensor& bias, double eps);
+bool layer_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
+                         const Tensor& dy, const Tensor& x, const Tensor& mean,
+                         const Tensor& inverse, const Tensor& weight);
+
+// batch_norm.cu
+bool channel_statistics(const Tensor& mean, const Tensor& variance, const Tensor& x);
+bool batch_norm(const Tensor& y, const Tensor& x, const Tensor& mean, const Tensor& variance,
+                const Tensor& weight, const Tensor& bias, double eps);
+bool batch_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
+                         const Tensor& dy, const Tensor& x, const Tensor& mean,
+                         const Tensor& variance, const Tensor& weight, double eps, bool own);
+
+// softmax.cu
+bool softmax(const Tensor& y, const Tensor& x);
+bool softmax_backward(const Tensor& dx, const Tensor& y, const Tensor& dy);
+bool log_softmax(const Tensor& y, const Tensor& x);
+bool log_softmax_backward(const Tensor& dx, const Tensor& y, const Tensor& dy);
+
+// class_loss.cu
+bool nll(const Tensor& loss, const Tensor& log_probabilities, const Tensor& target,
+         const ClassTargets& classes);
+bool nll_backward(const Tensor& dx, const Tensor& dloss, const Tensor& target,
+                  const ClassTargets& classes, double scale);
+bool cross_entropy_backward(const Tensor& dx, const Tensor& log_probabilities, const Tensor& target,
+                            const Tensor& dloss, const ClassTargets& classes, double scale);
+
+// pointwise.cu
+bool pair_loss(PairLoss which, const Tensor& loss, const Tensor& x, const Tensor& target,
+               double beta);
+bool pair_loss_backward(PairLoss which, const Tensor& dx, const Tensor& dtarget,
+                        const Tensor& dloss, const Tensor& x, const Tensor& target, double beta,
+                        double scale);
+
+// pool.cu
+bool max_pool2d(const Pool2dGeometry& geometry, const Tensor& y, const Tensor& x,
+                const Tensor& index);
+bool max_pool2d_backward(const Pool2dGeometry& geometry, const Tensor& dx, const Tensor& dy,
+                         const Tensor& index);
+
+// pool.cu
+bool avg_pool2d(const AveragePool2d& geometry, const Tensor& y, const Tensor& x);
+bool avg_pool2d_backward(const AveragePool2d& geometry, const Tensor& dx, const Tensor& dy);
+
+// optimizer.cu
+bool sgd(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
+         const SgdStep& options);
+bool adam(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const Tensor& exp_avg_sq,
+          const AdamStep& options);
+
+}  // namespace peal::cuda
