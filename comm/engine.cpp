@@ -15,6 +15,7 @@ using std::chrono::steady_clock;
 
 constexpr int spins_before_yield = 2000;
 constexpr int spins_between_looks = 64;
+constexpr std::chrono::milliseconds between_guards{50};
 
 // Lets another thread have the core. Among ranks a yield is cheapest; but where it comes back late,
 // the core is wanted by programs that never wait, and one who sleeps briefly is put before them
@@ -34,6 +35,7 @@ void run(std::vector<Lane::Ready>& ready) {
   for (Lane::Ready& next : ready) {
     if (next.operation->error) continue;
     try {
+      next.operation->execution.order();
       next.f();
     } catch (...) {
       next.operation->error = std::current_exception();
@@ -79,11 +81,13 @@ void Engine::look(const std::shared_ptr<Lane>& lane, const OperationRef& operati
   run(ready);
 }
 
-void Engine::wait(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
+void Engine::wait_until(const std::shared_ptr<Lane>& lane, const OperationRef& operation,
+                        bool handed_over) {
   const auto nap = lane->transport().nap();
-  for (int spins = 0; !operation->retired; ++spins) {
+  const auto over = [&] { return operation->retired || (handed_over && operation->ordered); };
+  for (int spins = 0; !over(); ++spins) {
     progress();
-    if (operation->retired) break;
+    if (over()) break;
     if (nap.count() > 0) {
       std::this_thread::sleep_for(nap);
       look(lane, operation);
@@ -92,7 +96,28 @@ void Engine::wait(const std::shared_ptr<Lane>& lane, const OperationRef& operati
     if (crowded_ || spins > spins_before_yield) give_way();
     if (crowded_ || spins % spins_between_looks == 0) look(lane, operation);
   }
-  if (operation->error) std::rethrow_exception(operation->error);
+  if (operation->retired && operation->error) std::rethrow_exception(operation->error);
+}
+
+Engine::~Engine() {
+  guard_.request_stop();
+  guard_sleeps_.notify_all();
+}
+
+void Engine::guard_queues() {
+  if (!guard_.joinable())
+    guard_ = std::jthread([this](const std::stop_token& stop) { guard(stop); });
+}
+
+void Engine::guard(const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    std::vector<Lane::Ready> ready;  // of operations that failed: nothing runs
+    for (const auto& lane : lanes_) {
+      if (lane->device_transport() != nullptr && lane->pending()) lane->watch_device(ready);
+    }
+    guard_sleeps_.wait_for(lock, stop, between_guards, [] { return false; });
+  }
 }
 
 bool Engine::test(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {

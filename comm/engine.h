@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine: makes the operations in flight of one rank go forward, over all of its groups, so
 // that a rank that waits for one group still serves the others. It is advanced by whoever waits and
-// by every gradient hook, and has no thread of its own (docs/decisions/0003-no-progress-thread.md).
+// by every gradient hook, and has no thread of its own (docs/decisions/0003-no-progress-thread.md),
+// but for one that looks after the queues of stream-ordered transports: the host does not wait for
+// them, so nobody else would see that a peer is gone, and end what waits for it.
 //
 // A rank that waits first spins, then yields its core; at once where the node has more ranks than
 // cores. Thread safety: every public function takes the engine's lock. Continuations run on the
@@ -12,8 +14,11 @@
 #include <peal/comm/lane.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <stop_token>
+#include <thread>
 #include <vector>
 
 namespace peal::comm {
@@ -26,8 +31,20 @@ class Engine {
   void submit(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
   // One pass over everything in flight.
   void progress();
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Until the operation has retired, or is handed over to a device; throws its error.
+  void wait(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
+    wait_until(lane, operation, true);
+  }
   // Until the operation has retired; throws its error.
-  void wait(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
+  void synchronize(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
+    wait_until(lane, operation, false);
+  }
+  // From now on a thread looks after the queues of all lanes.
+  void guard_queues();
   // True once it has retired. Makes progress, and looks at the control plane every millisecond.
   bool test(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
   // At once if it has retired, else when it does.
@@ -39,6 +56,9 @@ class Engine {
   void remove(const std::shared_ptr<Lane>& lane);
 
  private:
+  void wait_until(const std::shared_ptr<Lane>& lane, const OperationRef& operation,
+                  bool handed_over);
+  void guard(const std::stop_token& stop);
   void look(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
 
   std::mutex mutex_;
@@ -46,6 +66,8 @@ class Engine {
   std::shared_ptr<Recorder> recorder_;
   std::chrono::steady_clock::time_point next_look_{};
   bool crowded_;
+  std::condition_variable_any guard_sleeps_;
+  std::jthread guard_;  // the last member: it ends before the others do
 };
 
 }  // namespace peal::comm

@@ -2,42 +2,24 @@
 #include <peal/autograd/core/error.h>
 #include <peal/comm/executor.h>
 #include <peal/comm/recorder.h>
-#include <peal/comm/reduce/cpu/reduce.h>
+#include <peal/comm/reduce/table.h>
 
 #include <algorithm>
-#include <cstring>
-#include <iterator>
 #include <limits>
-#include <mutex>
 #include <utility>
 
 namespace peal::comm {
 namespace {
 
-StorageRef cpu_bytes(std::int64_t bytes) {
-  return Storage::allocate(static_cast<std::size_t>(bytes), Device{});
-}
-
-void copy_bytes(const View& to, const View& from) {
-  if (from.count != 0) std::memcpy(to.data(), from.data(), from.bytes());
-}
-
 DType wire_type(const Call& call) {
   return call.reduces() ? computed_in(call.dtype()) : call.dtype();
 }
 
-// Memory that a library below may still write, after a failure. Never freed.
-void quarantine(std::vector<StorageRef> memory) {
-  static std::mutex mutex;
-  static auto& kept = *new std::vector<StorageRef>;
-  std::lock_guard lock(mutex);
-  std::move(memory.begin(), memory.end(), std::back_inserter(kept));
-}
-
 }  // namespace
 
-NativeCall native_call(const Call& call) {
-  return {call.what, wire_type(call), call.op, call.root, call.counts, nullptr, nullptr};
+NativeCall native_call(const Call& call, DeviceType where) {
+  const DType dtype = where == DeviceType::cpu ? wire_type(call) : call.dtype();
+  return {call.what, dtype, call.op, call.root, call.counts, nullptr, nullptr, call.factor};
 }
 
 std::string describe(const Call& call, std::uint64_t sequence, std::string_view label) {
@@ -86,59 +68,32 @@ Plan::Plan(Program made, std::string name) : program(std::move(made)), name(std:
 }
 
 Execution::Execution(Call call, std::shared_ptr<const Plan> plan, Transport& transport,
-                     Channel channel)
+                     Channel channel, CopyStreams& copies, std::size_t segment)
     : call_(std::move(call)),
       plan_(std::move(plan)),
       transport_(transport),
       channel_(channel),
-      dtype_(wire_type(call_)),
-      element_(size_of(dtype_)) {}
-
-Execution::~Execution() {
-  if (ticket_ && !transport_.cancel(*ticket_)) {
-    quarantine({call_.in.storage, call_.out.storage, wide_in_, wide_out_, scratch_, arrivals_});
+      place_(transport.device()),
+      dtype_(plan_ ? wire_type(call_) : native_call(call_, place_.type).dtype),
+      scaled_(!plan_ && transport.scales_natively(native_call(call_, place_.type))),
+      element_(size_of(dtype_)),
+      segment_(segment) {
+  bool staged = false;
+  const auto follow = [&](const View& view) {
+    caller_.follow(view.device());
+    staged = staged || view.device().type != place_.type;
+  };
+  for (const View* view : {&call_.in, &call_.out}) {
+    if (view->storage) follow(*view);
   }
+  for (const Piece& piece : call_.gathered) follow(piece.data);
+  for (const Piece& piece : call_.scattered) follow(piece.data);
+  if (staged) staging_ = std::make_unique<Staging>(copies, caller_);
 }
 
 void Execution::record(std::shared_ptr<Recorder> recorder, std::int32_t number) {
   recorder_ = std::move(recorder);
   number_ = number;
-}
-
-void Execution::prepare() {
-  const auto size = static_cast<std::int64_t>(element_);
-  in_ = call_.in.data();
-  out_ = call_.out.data();
-  for (const Piece& piece : call_.gathered) {
-    copy_bytes(call_.in.part(piece.at, piece.data.count), piece.data);
-  }
-  if (dtype_ !=
-      call_.dtype()) {  // out of place from here on: `in` and `out` get wide memory of their own
-    wide_in_ = cpu_bytes(call_.in.count * size);
-    wide_out_ = cpu_bytes(call_.out.count * size);
-    in_ = wide_in_->data();
-    out_ = wide_out_->data();
-    widen_cpu(call_.dtype(), reinterpret_cast<float*>(in_), call_.in.data(), call_.in.count);
-  } else if (call_.op == ReduceOp::premul_sum && in_ != out_) {  // never write the user's input
-    wide_in_ = cpu_bytes(call_.in.count * size);
-    std::memcpy(wide_in_->data(), in_, call_.in.bytes());
-    in_ = wide_in_->data();
-  }
-  if (call_.op == ReduceOp::premul_sum) scale_cpu(dtype_, in_, call_.factor, call_.in.count);
-  if (plan_) {
-    const std::int64_t scratch = plan_->program.scratch;
-    if (scratch > 0) scratch_ = cpu_bytes(scratch * size);
-    if (plan_->arriving > 0) arrivals_ = cpu_bytes(plan_->arriving * size);
-  }
-  started_ = true;
-}
-
-std::byte* Execution::at(const Span& span) const {
-  if (span.count == 0) return nullptr;  // of a buffer that may not be there
-  std::byte* base = span.buffer == Buffer::in    ? in_
-                    : span.buffer == Buffer::out ? out_
-                                                 : scratch_->data();
-  return base + span.at * static_cast<std::int64_t>(element_);
 }
 
 void Execution::start_round() {
@@ -168,16 +123,15 @@ void Execution::start_round() {
     }
   }
   if (!messages_.empty()) ticket_ = transport_.post(channel_, messages_);
+  const WireKernels& kernels = wire_kernels(place_);
   StepTimes* times = times_;
   for (const Step& step : plan_->program.rounds[round_]) {
     const bool timed = times && (step.kind == Kind::copy || step.kind == Kind::reduce);
     if (timed) times->moves = Recorder::now();
     if (step.kind == Kind::copy) {
-      std::byte* dst = at(step.dst);
-      const std::byte* src = at(step.src);
-      if (dst != src) std::memmove(dst, src, static_cast<std::size_t>(step.dst.count) * element_);
+      move(at(step.dst), at(step.src), static_cast<std::size_t>(step.dst.count) * element_);
     } else if (step.kind == Kind::reduce) {
-      reduce_cpu(dtype_, call_.op, at(step.dst), at(step.src), step.dst.count);
+      kernels.reduce(dtype_, call_.op, at(step.dst), at(step.src), step.dst.count);
     } else if (step.kind == Kind::signal || step.kind == Kind::await) {
       fail(concat("the ", transport_.name(),
                   " transport has no symmetric memory for one-sided steps"));
@@ -200,73 +154,70 @@ void Execution::note_arrival() {
 
 void Execution::finish_round() {
   if (times_) note_arrival();
+  const WireKernels& kernels = wire_kernels(place_);
   const std::byte* arrival = arrivals_ ? arrivals_->data() : nullptr;
   StepTimes* times = times_;
   for (const Step& step : plan_->program.rounds[round_]) {
     if (step.kind == Kind::recv_reduce) {
-      reduce_cpu(dtype_, call_.op, at(step.dst), arrival, step.dst.count);
+      kernels.reduce(dtype_, call_.op, at(step.dst), arrival, step.dst.count);
       arrival += static_cast<std::size_t>(step.dst.count) * element_;
       if (times) times->end = Recorder::now();
     }
     if (times) ++times;
   }
-  ++round_;
-}
-
-void Execution::conclude() {
-  if (call_.op == ReduceOp::avg && call_.reduces()) {
-    divide_cpu(dtype_, out_, transport_.world(), call_.out.count);
-  }
-  if (dtype_ != call_.dtype()) {
-    narrow_cpu(call_.dtype(), call_.out.data(), reinterpret_cast<const float*>(out_),
-               call_.out.count);
-  }
-  if (call_.out.storage) call_.out.storage->bump_version();
-  for (const Piece& piece : call_.scattered) {
-    copy_bytes(piece.data, call_.out.part(piece.at, piece.data.count));
-    if (piece.data.storage) piece.data.storage->bump_version();
-  }
-  wide_in_ = wide_out_ = scratch_ = arrivals_ = nullptr;
-  if (recorder_) recorder_->end(number_);
-  done_ = true;
 }
 
 std::string Execution::waits_for() const {
+  if (started_ && !ticket_ && taken_ < down_.size()) return "its own data from the device";
   if (!ticket_) return {};
   const std::string messages = describe(transport_.open(*ticket_));
   const bool rounds = !messages.empty() && !call_.point_to_point();
   return rounds ? concat(messages, " in round ", round_) : messages;
 }
 
-bool Execution::advance() {
-  if (done_) return true;
-  try {
-    if (!started_) {
-      prepare();
-      if (!plan_) {
-        NativeCall native = native_call(call_);
+// Until all rounds are done, or something must be waited for: then false.
+bool Execution::run() {
+  const std::size_t rounds = plan_ ? plan_->program.rounds.size() : 1;
+  while (round_ < rounds) {
+    if (!ticket_ && !in_round_) {
+      if (!arrived(round_)) return false;
+      in_round_ = true;
+      if (plan_) {
+        start_round();
+      } else {
+        NativeCall native = native_call(call_, place_.type);
         native.in = in_;
         native.out = out_;
         ticket_ = transport_.start_native(native);
-      } else if (!plan_->program.rounds.empty()) {
-        start_round();
       }
     }
-    while (true) {
-      if (ticket_) {
-        if (!transport_.test(*ticket_)) return false;
-        ticket_.reset();
-      }
-      if (!plan_ || plan_->program.rounds.empty()) break;
-      finish_round();
-      if (round_ == plan_->program.rounds.size()) break;
-      start_round();
+    if (ticket_) {
+      if (!transport_.test(*ticket_)) return false;
+      ticket_.reset();
     }
+    in_round_ = false;
+    if (plan_) finish_round();
+    hand_back(round_++);
+  }
+  return arrived(rounds);
+}
+
+bool Execution::advance() {
+  if (done_) return true;
+  try {
+    std::optional<StreamGuard> guard;
+    if (on_device() && !handed_over_) guard.emplace(transport_.stream());
+    if (!started_) prepare();
+    if (!handed_over_) {
+      if (!run()) return false;
+      conclude();
+    }
+    if (!caller_.is_over()) return false;
   } catch (const Error& error) {
-    if (!plan_) throw;
+    if (!plan_ || handed_over_) throw;
     fail(concat("round ", round_, ": ", error.what()));
   }
-  conclude();
+  end();
   return true;
 }
 

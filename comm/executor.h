@@ -3,12 +3,21 @@
 // It follows the plan and never rewrites it: post the messages of a round, do its local steps, and
 // when the messages are there, add what came to be added; then the next round.
 //
+// It runs where the transport moves messages. Over a transport of the CPU, tensors on a device are
+// copied to page-locked memory and back, segment by segment, beside the rounds (segments.h); over a
+// stream-ordered one everything, kernels too, goes into the device's queue at once. Either way the
+// execution follows what the caller had queued when it was made, and is *handed over* when all that
+// is left lies in queues: the host need not wait then.
+//
 // f16 and bf16 are reduced in f32: buffers are widened at the start and narrowed at the end, so
-// that a sum is rounded once. avg divides, premul_sum scales, exactly once. Thread safety: one
-// thread at a time (the engine's lock).
+// that a sum is rounded once; a device's native collectives do as the library below does. avg
+// divides, premul_sum scales, exactly once. Thread safety: one thread at a time (the engine's
+// lock), but for order().
 #pragma once
 
 #include <peal/autograd/core/view.h>
+#include <peal/comm/segments.h>
+#include <peal/comm/staging.h>
 #include <peal/comm/transport/transport.h>
 
 #include <cstdint>
@@ -53,9 +62,9 @@ struct Call {
   }
 };
 
-// The call as the transport's own collective: reductions of f16 and bf16 travel as f32. Without
-// buffers, which have no say in whether there is one; its counts are the call's.
-NativeCall native_call(const Call& call);
+// The call as the transport's own collective: reductions of f16 and bf16 travel as f32, but on a
+// device. Without buffers, which have no say in whether there is one; its counts are the call's.
+NativeCall native_call(const Call& call, DeviceType where = DeviceType::cpu);
 
 // "all_reduce #17 (sum of 256 f32; bucket 3: fc1.weight, fc1.bias)"; the label says what it is for.
 std::string describe(const Call& call, std::uint64_t sequence, std::string_view label);
@@ -76,8 +85,13 @@ struct Plan {
 
 class Execution {
  public:
-  // `plan` is null for the transport's native collective.
-  Execution(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel);
+  // Bytes that are copied at a time, where a program uses a part of a buffer before the rest.
+  static constexpr std::size_t segment_bytes = std::size_t{4} << 20;
+
+  // `plan` is null for the transport's native collective. Made on the caller's thread: there it
+  // takes its place among what the caller has queued.
+  Execution(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
+            CopyStreams& copies, std::size_t segment = segment_bytes);
   ~Execution();
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
@@ -85,39 +99,76 @@ class Execution {
   // Does what can be done without waiting. True once the operation is complete. Throws Error from
   // the transport with the round added; the execution is then dead.
   bool advance();
+  // All that is left lies in queues of devices: the next execution over the transport may begin,
+  // and order() may be called.
+  bool handed_over() const { return handed_over_; }
+  // What the calling thread's current streams get from now on comes after it.
+  void order() const { caller_.order(); }
+  // The device's queue has come to it, or it is of the CPU.
+  bool may_begin() const { return caller_.may_begin(); }
+  bool on_device() const { return place_.type != DeviceType::cpu; }
   // Its steps leave their times there, under this number of its own.
   void record(std::shared_ptr<Recorder> recorder, std::int32_t number);
   const Call& call() const { return call_; }
   const std::shared_ptr<const Plan>& plan() const { return plan_; }
   std::size_t element() const { return element_; }  // bytes, on the wire
-  std::size_t rounds_done() const { return round_ + (done_ ? 1 : 0); }
+  std::size_t rounds_done() const { return round_ + taken_ + (done_ ? 1 : 0); }
   // "16 B from rank 1 in round 3", while it waits for messages.
   std::string waits_for() const;
   // A receive's: the rank that sent, once it is complete.
   int source() const { return source_; }
 
  private:
+  // A part of a buffer that is copied, and the round that it waits for or is waited for by.
+  struct Copied {
+    Block block;  // elements
+    std::size_t round;
+    std::size_t mark = 0;  // of Staging, for copies down
+  };
+
+  // executor_buffers.cpp: where the buffers lie, and what happens before and after the rounds.
   void prepare();
+  void stage();
+  void widen(const Block& block);
+  void finish(const Block& block);
+  bool arrived(std::size_t round);
+  void hand_back(std::size_t round);
+  void conclude();
+  void end();
+  std::byte* at(const Span& span) const;
+  StorageRef fresh(std::int64_t elements) const;
+  void move(std::byte* to, const std::byte* from, std::size_t bytes) const;
+  bool quiet() const;
+
+  // executor.cpp: the rounds.
+  bool run();
   void start_round();
   void note_arrival();
   void finish_round();
-  void conclude();
-  std::byte* at(const Span& span) const;
 
   Call call_;
   std::shared_ptr<const Plan> plan_;
   Transport& transport_;
   Channel channel_;
-  DType dtype_;  // of the wire: f32 where f16 or bf16 is reduced
+  Device place_;  // where the program runs, and messages lie
+  DType dtype_;   // of the wire: f32 where f16 or bf16 is reduced
+  bool scaled_;   // a native collective that divides and multiplies itself
   std::size_t element_ = 1;
-  std::byte* in_ = nullptr;
+  std::byte* in_ = nullptr;  // the program's buffers
   std::byte* out_ = nullptr;
-  StorageRef wide_in_, wide_out_, scratch_, arrivals_;
+  std::byte* own_in_ = nullptr;  // the same in the call's type: the call's, or staged
+  std::byte* own_out_ = nullptr;
+  StorageRef wide_in_, wide_out_, scratch_, arrivals_, staged_in_, staged_out_;
+  CallerOrder caller_;
+  std::unique_ptr<Staging> staging_;  // null where nothing lies elsewhere
+  std::size_t segment_;
+  std::vector<Copied> down_, up_;  // in the order of rounds
+  std::size_t taken_ = 0, given_ = 0;
   std::vector<Message> messages_;
   int source_ = any_source;
   std::size_t round_ = 0;
   std::optional<Ticket> ticket_;
-  bool started_ = false, done_ = false;
+  bool started_ = false, in_round_ = false, handed_over_ = false, done_ = false;
   std::shared_ptr<Recorder> recorder_;  // null but under PEAL_TRACE
   std::int32_t number_ = 0;
   StepTimes* times_ = nullptr;  // of the round's steps; null where nobody records

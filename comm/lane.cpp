@@ -45,6 +45,12 @@ Lane::Lane(std::unique_ptr<Transport> transport, std::unique_ptr<Control> contro
       who_(std::move(who)),
       id_(id) {}
 
+void Lane::set_device_transport(std::unique_ptr<Transport> transport) {
+  PEAL_CHECK(!pending(), "[comm] ", who_,
+             ": a transport cannot join while operations are in flight");
+  device_transport_ = std::move(transport);
+}
+
 Row Lane::row_of(const Operation& operation) const {
   Row row;
   row.group = id_;
@@ -66,6 +72,8 @@ void Lane::submit(const OperationRef& operation, std::vector<Ready>& ready) {
 
 void Lane::fail_all(const std::string& message, std::vector<Ready>& ready) {
   broken_ = message;
+  if (device_transport_)
+    device_transport_->abandon();  // what waits in its queue would wait for ever
   for (const OperationRef& operation : queue_) {
     operation->error = std::make_exception_ptr(Error(message));
     for (auto& f : operation->continuations) ready.push_back({operation, std::move(f)});
@@ -89,12 +97,17 @@ void Lane::retire(std::deque<OperationRef>::iterator place, std::vector<Ready>& 
 }
 
 void Lane::advance(std::vector<Ready>& ready) {
+  bool device_is_taken = false;  // by an operation that is not whole in its queue
   for (const OperationRef& operation : queue_) {
     if (operation->complete) continue;
+    if (device_is_taken && operation->execution.on_device()) continue;
     try {
       const std::size_t before = operation->execution.rounds_done();
       operation->complete = operation->execution.advance();
       if (operation->complete) operation->finished = Clock::now();
+      const bool handed_over = operation->execution.handed_over();
+      if (operation->execution.on_device()) device_is_taken = !handed_over;
+      if (handed_over && !operation->complete) operation->ordered = true;
       if (operation->execution.rounds_done() != before) last_progress_ = Clock::now();
     } catch (const Error& error) {
       const std::string message =
@@ -136,6 +149,7 @@ void Lane::watch(const OperationRef& waited, std::vector<Ready>& ready) {
       if (first != queue_.end()) control_->compare(row);
     }
     control_->check();
+    if (device_transport_) device_transport_->check();
     if (idle >= deadline_) {
       const std::string needs = waited->execution.waits_for();
       fail(concat("[comm] ", who_, ": ", describe(*waited), " has not moved for ",
@@ -147,6 +161,20 @@ void Lane::watch(const OperationRef& waited, std::vector<Ready>& ready) {
     control_->poison(error.what());  // the first message stays
     fail_all(error.what(), ready);
   }
+}
+
+void Lane::watch_device(std::vector<Ready>& ready) {
+  const auto first = std::find_if(queue_.begin(), queue_.end(), [](const OperationRef& o) {
+    return o->execution.on_device() && !o->complete;
+  });
+  if (first == queue_.end()) return;
+  const OperationRef operation = *first;
+  try {
+    if (!operation->execution.may_begin()) return;
+  } catch (const Error&) {  // who advances it will say what it is
+    return;
+  }
+  watch(operation, ready);
 }
 
 }  // namespace peal::comm

@@ -3,6 +3,9 @@
 // run their continuations) in the order in which they were issued, so that ranks agree on what
 // happens when. Messages between two ranks retire when they are done.
 //
+// Over a stream-ordered transport one operation after the other is put into the device's queue,
+// whole.
+//
 // A lane also knows when waiting has become hopeless: a peer's process is dead, the group is
 // poisoned, nothing has moved for as long as the deadline allows, or another rank runs another
 // operation under the same number. Thread safety: the engine's lock.
@@ -26,14 +29,16 @@ namespace peal::comm {
 struct Operation {
   using Clock = std::chrono::steady_clock;
 
-  Operation(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel)
-      : channel(channel), execution(std::move(call), std::move(plan), transport, channel) {}
+  Operation(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
+            CopyStreams& copies)
+      : channel(channel), execution(std::move(call), std::move(plan), transport, channel, copies) {}
 
   Channel channel;
   std::string label;  // what the caller says it is for: "bucket 3: fc1.weight, fc1.bias"
   Execution execution;
   Clock::time_point started = Clock::now(), finished{};
   Clock::time_point first_look{};    // since when somebody has waited for it
+  std::atomic<bool> ordered{false};  // it has tensors on a device, and is handed over
   bool complete = false;             // its elements are there
   std::atomic<bool> retired{false};  // and so are those of all before it, or it failed
   std::exception_ptr error;
@@ -60,6 +65,10 @@ class Lane {
   Lane(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
        std::chrono::milliseconds deadline, std::string who, std::uint64_t id);
   Transport& transport() const { return *transport_; }
+  // The stream-ordered one beside it, or null.
+  Transport* device_transport() const { return device_transport_.get(); }
+  void set_device_transport(std::unique_ptr<Transport> transport);
+  CopyStreams& copies() { return copies_; }
   Control& control() const { return *control_; }
   const std::string& who() const { return who_; }
   std::uint64_t id() const { return id_; }
@@ -76,12 +85,16 @@ class Lane {
   // fails.
   void watch(const OperationRef& waited, std::vector<Ready>& ready);
   void fail_all(const std::string& message, std::vector<Ready>& ready);
+  // watch() for the first operation that a device's queue has come to and not left, if there is
+  // one: for a thread that looks after queues for which no other waits.
+  void watch_device(std::vector<Ready>& ready);
 
  private:
   Row row_of(const Operation& operation) const;
   void retire(std::deque<OperationRef>::iterator place, std::vector<Ready>& ready);
 
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Transport> transport_, device_transport_;
+  CopyStreams copies_;
   std::unique_ptr<Control> control_;
   std::chrono::milliseconds deadline_;
   std::string who_;

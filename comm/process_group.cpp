@@ -94,7 +94,10 @@ ProcessGroup::~ProcessGroup() {
     }
     engine_->set_recorder(nullptr);
   }
-  if (poisoned()) lane_->transport().abandon();
+  if (poisoned()) {
+    lane_->transport().abandon();
+    if (lane_->device_transport() != nullptr) lane_->device_transport()->abandon();
+  }
   engine_->remove(lane_);
 }
 
@@ -131,34 +134,71 @@ std::shared_ptr<const Plan> ProcessGroup::plan_for(const Call& call, std::string
   return plan;
 }
 
+Transport& ProcessGroup::moves(Device device) const {
+  Transport* const attached = lane_->device_transport();
+  return attached != nullptr && attached->device() == device ? *attached : lane_->transport();
+}
+
+// The device's, if everything lies there.
+Transport& ProcessGroup::route(const Call& call) const {
+  Transport* found = nullptr;
+  const auto look = [&](const View& view) {
+    if (!view.storage) return;
+    Transport& of_this = moves(view.device());
+    found = found == nullptr || found == &of_this ? &of_this : &lane_->transport();
+  };
+  look(call.in);
+  look(call.out);
+  for (const Piece& piece : call.gathered) look(piece.data);
+  for (const Piece& piece : call.scattered) look(piece.data);
+  return found == nullptr ? lane_->transport() : *found;
+}
+
+// Ranks that take different transports disagree, and never meet.
+Channel ProcessGroup::next_channel(const Call& call, const Transport& transport) {
+  const std::uint64_t stream_ordered = transport.device().type == DeviceType::cpu ? 0 : 1;
+  return {sequence_++, signature(call) ^ stream_ordered};
+}
+
+void ProcessGroup::attach(std::unique_ptr<Transport> transport) {
+  PEAL_CHECK(transport != nullptr && transport->world() == world() && transport->rank() == rank() &&
+                 transport->device().type != DeviceType::cpu,
+             "attach: expected a transport of a device, for rank ", rank(), " of ", world());
+  lane_->set_device_transport(std::move(transport));
+  engine_->guard_queues();
+}
+
 Work ProcessGroup::start(Call call, std::string_view label) {
-  if (call.in.storage) check_host(call.in, name(call.what));
-  if (call.out.storage) check_host(call.out, name(call.what));
   if (call.reduces()) check_reduction(call.dtype(), call.op);
   PEAL_CHECK(call.root >= 0 && call.root < world(), "[comm] rank ", rank(), ", ", name(call.what),
              ": root ", call.root, " of a world of ", world());
   const bool nothing_to_do = world() == 1 && call.in.data() == call.out.data() &&
                              call.gathered.empty() && call.op != ReduceOp::premul_sum;
-  const Channel channel{sequence_++, signature(call)};
+  Transport& transport = route(call);
+  const DeviceType where = transport.device().type;
+  const Channel channel = next_channel(call, transport);
   if (nothing_to_do) return {};
   // From the counts, which all ranks share; a rank's own buffers may have another size.
   const std::int64_t bytes =
       std::accumulate(call.counts.begin(), call.counts.end(), std::int64_t{0}) *
       static_cast<std::int64_t>(size_of(call.dtype()));
-  std::string_view algorithm = selection_.choose(call.what, bytes, world());
+  // On a device its library's own are the default: they see the links.
+  std::string_view algorithm = where == DeviceType::cpu || selection_.names(call.what, bytes)
+                                   ? selection_.choose(call.what, bytes, world())
+                                   : "native";
   // Only what all ranks see alike may decide here; whether a buffer is in place is part of the
   // call.
-  if (algorithm == "native" && !lane_->transport().has_native(native_call(call))) {
+  if (algorithm == "native" && !transport.has_native(native_call(call, where))) {
     algorithm = Selection().choose(call.what, bytes, world());
   }
   auto plan = algorithm == "native" ? nullptr : plan_for(call, algorithm);
-  return submit(std::move(call), std::move(plan), channel, label);
+  return submit(std::move(call), std::move(plan), transport, channel, label);
 }
 
-Work ProcessGroup::submit(Call call, std::shared_ptr<const Plan> plan, Channel channel,
-                          std::string_view label) {
-  auto operation =
-      std::make_shared<Operation>(std::move(call), std::move(plan), lane_->transport(), channel);
+Work ProcessGroup::submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport,
+                          Channel channel, std::string_view label) {
+  auto operation = std::make_shared<Operation>(std::move(call), std::move(plan), transport, channel,
+                                               lane_->copies());
   operation->label = label;
   engine_->submit(lane_, operation);
   return Work(engine_, lane_, std::move(operation));
@@ -167,8 +207,6 @@ Work ProcessGroup::submit(Call call, std::shared_ptr<const Plan> plan, Channel c
 Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const View& out,
                        const View& in, ReduceOp op) {
   PEAL_CHECK(plan != nullptr, "run: expected a plan, got none");
-  if (in.storage) check_host(in, "run");
-  if (out.storage) check_host(out, "run");
   check_like(out, in, "run");
   const std::int64_t scratch = plan->program.scratch;
   const std::int64_t sizes[] = {in.count, out.count, scratch};
@@ -185,8 +223,9 @@ Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const 
   Call call{.what = what, .in = in, .out = out, .op = op};
   if (call.reduces()) check_reduction(call.dtype(), op);
   PEAL_CHECK(op != ReduceOp::premul_sum, "run: premul_sum needs a factor");
-  const Channel channel{sequence_++, signature(call)};
-  return submit(std::move(call), std::move(plan), channel, "");
+  Transport& transport = route(call);
+  const Channel channel = next_channel(call, transport);
+  return submit(std::move(call), std::move(plan), transport, channel, "");
 }
 
 Work ProcessGroup::all_reduce(const View& data, ReduceOp op, std::string_view label) {
@@ -329,14 +368,8 @@ Work ProcessGroup::all_to_all_v(const View& out, const View& in, std::vector<std
   return start({.what = Collective::all_to_all, .in = in, .out = out, .counts = std::move(counts)});
 }
 
-void ProcessGroup::check_host(const View& view, std::string_view what) {
-  PEAL_CHECK(view.device().type == DeviceType::cpu, what,
-             ": these transports move CPU memory, got a tensor on ", view.device());
-}
-
 void ProcessGroup::check_message(const Call& call) const {
   const View& data = call.verb == "send" ? call.in : call.out;
-  if (data.storage) check_host(data, call.verb);
   if (call.peer == any_source && call.verb == "recv") {
     PEAL_CHECK(world() > 1, "recv: from any source, but rank 0 is alone in its group");
     const std::size_t most = lane_->transport().most_from_any();
@@ -360,7 +393,7 @@ Work ProcessGroup::message(Call call) {
   // Past every number that a collective can have.
   const Channel channel{(std::uint64_t{1} << 63) | static_cast<std::uint64_t>(call.tag),
                         signature(call)};
-  return submit(std::move(call), std::move(plan), channel, "");
+  return submit(std::move(call), std::move(plan), lane_->transport(), channel, "");
 }
 
 Work ProcessGroup::send(const View& data, int to, int tag) {
@@ -379,8 +412,16 @@ Work ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& ops) {
   return Work::all(std::move(works));
 }
 
-Tensor ProcessGroup::allocate(const Shape& shape, DType dtype) {
-  return Tensor::zeros(shape, dtype, Device{});
+Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, Device device) {
+  Transport& transport = moves(device);
+  const std::size_t bytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
+  StorageRef known = device.type == DeviceType::cpu ? nullptr : transport.allocate(bytes);
+  if (!known) return Tensor::zeros(shape, dtype, device);
+  auto body = std::make_shared<TensorBody>();
+  body->storage = std::move(known);
+  body->shape = shape;
+  body->dtype = dtype;
+  return Tensor(std::move(body));
 }
 
 }  // namespace peal::comm

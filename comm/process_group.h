@@ -4,6 +4,11 @@
 //
 // Collectives start at once and return Work; the result is there, and the buffers are the caller's
 // again, after Work::wait(). Any number may be in flight. A group of one does nothing, quickly.
+//
+// Tensors may lie on a device, on some ranks or on all. An operation comes after what the caller's
+// current stream held when it was called, and before what that stream gets after Work::wait().
+// Where the group has a transport of that device (attach()), it moves collectives whose tensors all
+// lie there, on every rank; everything else, messages too, is copied through page-locked memory.
 // When a rank fails, dies, or calls something else than the others, every rank gets an Error that
 // says which rank and what, within seconds, and the group is of no further use.
 //
@@ -143,8 +148,15 @@ class ProcessGroup {
   std::shared_ptr<ProcessGroup> split(int colour, int key = 0);
 
   // Memory for collectives, the same calls in the same order on all ranks: transports that can,
-  // reach into each other's. Zeroed.
-  Tensor allocate(const Shape& shape, DType dtype = DType::f32);
+  // reach into each other's, or move it without copies of their own. Zeroed.
+  Tensor allocate(const Shape& shape, DType dtype = DType::f32, Device device = {});
+
+  // Collectives on tensors of the transport's device go over it from now on, of later sub-groups
+  // too. Collective; REQUIRES: of as many ranks, in the same order (transport/nccl/nccl.h makes
+  // one).
+  void attach(std::unique_ptr<Transport> transport);
+  // "nccl" where one is attached for the device; else that of the CPU, through which it is staged.
+  std::string_view transport(Device device) const { return moves(device).name(); }
 
   // Under PEAL_TRACE, writes what this rank and its sub-groups have done to its file and ends the
   // recording; else does nothing. Collective, unless the group is poisoned. Error on every rank
@@ -165,12 +177,14 @@ class ProcessGroup {
  private:
   using PlanKey = std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>>;
   Work start(Call call, std::string_view label = {});
-  Work submit(Call call, std::shared_ptr<const Plan> plan, Channel channel, std::string_view label);
+  Work submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
+              std::string_view label);
+  Transport& moves(Device device) const;
+  Transport& route(const Call& call) const;
+  Channel next_channel(const Call& call, const Transport& transport);
   std::shared_ptr<const Plan> plan_for(const Call& call, std::string_view algorithm);
   Work message(Call call);
-  static void check_host(const View& view, std::string_view what);
-  static void check_list(const std::vector<View>& list, std::string_view what);
-  static void check_list(const std::vector<View>& list, ReduceOp op, std::string_view what);
+  View packed(const std::vector<View>& list, std::int64_t count, DType dtype) const;
   void check_message(const Call& call) const;
   void start_trace();
   void compare_clocks(Recorder& recorder);

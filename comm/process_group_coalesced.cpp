@@ -22,7 +22,10 @@ std::vector<DType> types_of(const std::vector<View>& list) {
   return types;
 }
 
-View packed(std::int64_t count, DType dtype) { return Tensor::empty({count}, dtype).view(); }
+std::vector<View> joined(std::vector<View> list, const std::vector<View>& more) {
+  list.insert(list.end(), more.begin(), more.end());
+  return list;
+}
 
 // `whole` is world times `part`, tensor by tensor.
 void check_lists(const std::vector<View>& whole, const std::vector<View>& part, int world,
@@ -64,24 +67,30 @@ struct Packing {
 
 }  // namespace
 
-// Of all types, before the first of them starts.
-void ProcessGroup::check_list(const std::vector<View>& list, std::string_view what) {
-  for (const View& view : list) check_host(view, what);
-}
-void ProcessGroup::check_list(const std::vector<View>& list, ReduceOp op, std::string_view what) {
-  check_list(list, what);
-  for (const View& view : list) check_reduction(view.dtype, op);
+// A buffer for tensors of these: where the transport moves them, and page-locked where they are
+// copied to it.
+View ProcessGroup::packed(const std::vector<View>& list, std::int64_t count, DType dtype) const {
+  Call call;
+  bool away = false;
+  for (const View& view : list) {
+    if (view.dtype != dtype) continue;
+    call.gathered.push_back({view});
+    away = away || view.device().type != DeviceType::cpu;
+  }
+  const Transport& transport = route(call);
+  if (away && transport.device().type == DeviceType::cpu) return Tensor::pinned({count}, dtype);
+  return Tensor::empty({count}, dtype, transport.device());
 }
 
 Work ProcessGroup::all_reduce_coalesced(const std::vector<View>& data, ReduceOp op,
                                         std::string_view label) {
   PEAL_CHECK(op != ReduceOp::premul_sum,
              "all_reduce_coalesced: premul_sum needs a factor; use all_reduce_premultiplied");
-  check_list(data, op, "all_reduce_coalesced");
+  for (const View& view : data) check_reduction(view.dtype, op);  // before any of them starts
   std::vector<Work> works;
   for (const DType dtype : types_of(data)) {
     Packing packing(data, {}, dtype, world());
-    const View buffer = packed(packing.block, dtype);
+    const View buffer = packed(data, packing.block, dtype);
     works.push_back(start({.what = Collective::all_reduce,
                            .in = buffer,
                            .out = buffer,
@@ -96,12 +105,10 @@ Work ProcessGroup::all_reduce_coalesced(const std::vector<View>& data, ReduceOp 
 
 Work ProcessGroup::all_gather_coalesced(const std::vector<View>& out, const std::vector<View>& in) {
   check_lists(out, in, world(), "all_gather_coalesced", "out", "in");
-  check_list(in, "all_gather_coalesced");
-  check_list(out, "all_gather_coalesced");
   std::vector<Work> works;
   for (const DType dtype : types_of(in)) {
     Packing packing(in, out, dtype, world());
-    const View buffer = packed(packing.block * world(), dtype);
+    const View buffer = packed(joined(in, out), packing.block * world(), dtype);
     works.push_back(start(
         {.what = Collective::all_gather,
          .in = buffer.part(rank() * packing.block, packing.block),
@@ -117,12 +124,11 @@ Work ProcessGroup::reduce_scatter_coalesced(const std::vector<View>& out,
                                             const std::vector<View>& in, ReduceOp op) {
   PEAL_CHECK(op != ReduceOp::premul_sum, "reduce_scatter_coalesced: premul_sum needs a factor");
   check_lists(in, out, world(), "reduce_scatter_coalesced", "in", "out");
-  check_list(in, op, "reduce_scatter_coalesced");
-  check_list(out, "reduce_scatter_coalesced");
+  for (const View& view : in) check_reduction(view.dtype, op);
   std::vector<Work> works;
   for (const DType dtype : types_of(out)) {
     Packing packing(out, in, dtype, world());
-    const View buffer = packed(packing.block * world(), dtype);
+    const View buffer = packed(joined(in, out), packing.block * world(), dtype);
     works.push_back(start(
         {.what = Collective::reduce_scatter,
          .in = buffer,

@@ -9,15 +9,15 @@
 namespace peal::comm {
 std::vector<std::string> ProcessGroup::exchange(const std::string& mine) {
   // In storage that operations keep alive, should they fail while the transport still writes it.
-  const Tensor sizes = Tensor::zeros({world()}, DType::i64);
+  const Tensor sizes = Tensor::zeros({world()}, DType::i64, Device{});
   sizes.data<std::int64_t>()[rank()] = static_cast<std::int64_t>(mine.size());
   all_gather(sizes, sizes.view().part(rank(), 1)).wait();
   const auto counts = sizes.to_vector<std::int64_t>();
   const std::span<const std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(mine.data()),
                                             mine.size());
   const Tensor text = Tensor::from(bytes, {counts[static_cast<std::size_t>(rank())]}, Device{});
-  const Tensor joined =
-      Tensor::zeros({std::accumulate(counts.begin(), counts.end(), std::int64_t{0})}, DType::u8);
+  const Tensor joined = Tensor::zeros(
+      {std::accumulate(counts.begin(), counts.end(), std::int64_t{0})}, DType::u8, Device{});
   all_gather_v(joined, text, counts).wait();
   std::vector<std::string> parts;
   const char* at = reinterpret_cast<const char*>(joined.raw());
@@ -29,13 +29,13 @@ std::vector<std::string> ProcessGroup::exchange(const std::string& mine) {
 }
 
 std::string ProcessGroup::broadcast_object(const std::string& mine, int root) {
-  const Tensor size = Tensor::scalar(static_cast<std::int64_t>(mine.size()));
+  const Tensor size = Tensor::scalar(static_cast<std::int64_t>(mine.size()), Device{});
   broadcast(size, root).wait();
   const std::span<const std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(mine.data()),
                                             mine.size());
   const Shape shape{size.item<std::int64_t>()};
-  const Tensor text =
-      rank() == root ? Tensor::from(bytes, shape, Device{}) : Tensor::empty(shape, DType::u8);
+  const Tensor text = rank() == root ? Tensor::from(bytes, shape, Device{})
+                                     : Tensor::empty(shape, DType::u8, Device{});
   broadcast(text, root).wait();
   return {reinterpret_cast<const char*>(text.raw()), static_cast<std::size_t>(text.numel())};
 }
@@ -65,7 +65,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int colour, int key) {
     const std::string& text = said[static_cast<std::size_t>(r)];
     if (std::stoi(text) == colour) members.emplace_back(std::stoi(text.substr(text.find(' '))), r);
   }
-  if (colour < 0) return nullptr;
+  if (colour < 0) return make_subgroup({}, number);
   std::sort(members.begin(), members.end());
   std::vector<int> ranks;
   for (const auto& [order, r] : members) ranks.push_back(r);
@@ -74,7 +74,11 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int colour, int key) {
 
 std::shared_ptr<ProcessGroup> ProcessGroup::make_subgroup(const std::vector<int>& ranks,
                                                           std::uint64_t number) {
-  if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) return nullptr;
+  Transport* const attached = lane_->device_transport();
+  if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) {
+    if (attached != nullptr) attached->no_subset();
+    return nullptr;
+  }
   // Equal among the members, and different from every other group's that could meet it.
   std::uint64_t id = (lane_->id() * 31 + number + 1) * 0x9E3779B97F4A7C15ull;
   std::vector<int> members;
@@ -84,8 +88,10 @@ std::shared_ptr<ProcessGroup> ProcessGroup::make_subgroup(const std::vector<int>
   }
   auto transport = lane_->transport().subset(ranks, id);
   auto control = lane_->control().subset(members);
-  return std::make_shared<ProcessGroup>(std::move(transport), std::move(control), engine_, options_,
-                                        members, id);
+  auto group = std::make_shared<ProcessGroup>(std::move(transport), std::move(control), engine_,
+                                              options_, members, id);
+  if (attached != nullptr) group->attach(attached->subset(ranks, id));
+  return group;
 }
 
 }  // namespace peal::comm

@@ -32,11 +32,11 @@ void ProcessGroup::pass_word(bool sends, int peer, const Tensor& word) {
   const Block all{0, word.numel()};
   const Step step = sends ? comm::send(peer, in(all)) : comm::recv(peer, out(all));
   auto plan = std::make_shared<const Plan>(Program{.scratch = 0, .rounds = {{step}}}, "message");
-  submit(std::move(call), std::move(plan), clock_channel, "").wait();
+  submit(std::move(call), std::move(plan), lane_->transport(), clock_channel, "").wait();
 }
 
 void ProcessGroup::compare_clocks(Recorder& recorder) {
-  const Tensor word = Tensor::zeros({2}, DType::i64);
+  const Tensor word = Tensor::zeros({2}, DType::i64, Device{});
   auto* const values = word.data<std::int64_t>();
   if (rank() != 0) {
     for (int i = 0; i < exchanges; ++i) {

@@ -1,6 +1,7 @@
 # Plans as values: no link but the standard library.
 peal_library(schedule SOURCES
   schedule.cpp
+  segments.cpp
   well_formed.cpp
   verify.cpp
   verify_order.cpp

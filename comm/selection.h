@@ -26,6 +26,10 @@ class Selection {
 
   // The algorithm's name: the user's choice, else the default, which supports the world.
   std::string_view choose(Collective what, std::int64_t bytes, int world) const;
+  // Whether that is the user's choice.
+  bool names(Collective what, std::int64_t bytes) const {
+    return find_rule(what, bytes) != nullptr;
+  }
 
  private:
   struct Rule {

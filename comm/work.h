@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work: a collective under way, or several as one. The buffers belong to it until wait() returns.
-// Letting go of a Work waits for nothing: the operation goes on. Thread safety: the thread that
-// made it.
+// Work: a collective under way, or several as one. The buffers belong to it until wait() returns;
+// on a device, until what the streams held when it returned is done. Letting go of a Work waits for
+// nothing: the operation goes on. Thread safety: the thread that made it.
 #pragma once
 
 #include <peal/autograd/core/error.h>
@@ -22,21 +22,28 @@ class Work {
   // All of them as one.
   static Work all(std::vector<Work> parts);
 
-  // Until later work on the device's stream may use the result; on the CPU, until the result is
-  // there. Throws what went wrong, on any rank.
+  // Until later work on the calling thread's current stream may use the result; on the CPU, until
+  // the result is there. Throws what went wrong, on any rank, as far as it is known.
   void wait() const {
-    if (operation_) engine_->wait(lane_, operation_);
+    if (operation_) {
+      engine_->wait(lane_, operation_);
+      operation_->execution.order();
+    }
     for (const Work& part : parts_) part.wait();
   }
-  // Until the host may use the result.
-  void synchronize() const { wait(); }
-  // True when it is done, or has failed (wait() then throws). Makes progress.
+  // As wait(), and until the host may use the result.
+  void synchronize() const {
+    wait();
+    if (operation_) engine_->synchronize(lane_, operation_);
+    for (const Work& part : parts_) part.synchronize();
+  }
+  // True when it is done, on the device too, or has failed (wait() then throws). Makes progress.
   bool test() const {
     if (operation_ && !engine_->test(lane_, operation_)) return false;
     return std::all_of(parts_.begin(), parts_.end(), [](const Work& part) { return part.test(); });
   }
   // Runs f on the thread that advances the engine, after this and all earlier work of the group.
-  // Not run when the work fails.
+  // Not run when the work fails. On a device it is run when the result is there.
   void then(std::function<void()> f) const;
   // A receive's: the rank of its group that sent, once it is done. Error for other work.
   int source() const {

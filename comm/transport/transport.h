@@ -13,6 +13,8 @@
 #pragma once
 
 #include <peal/autograd/core/dtype.h>
+#include <peal/autograd/core/storage.h>
+#include <peal/autograd/core/stream.h>
 #include <peal/comm/reduce_op.h>
 #include <peal/comm/schedule.h>
 
@@ -51,6 +53,12 @@ struct Message {
 // "16 B from rank 1, rank 2 to take 4 B": what a rank waits for, the first few of them.
 std::string describe(std::span<const Message> messages);
 
+// Transports of a device (NCCL) are *stream-ordered*: what is posted lies in a queue of the device,
+// so rounds and the kernels between them follow one another there without the host. A round is
+// done, for test(), when it is in the queue; what comes after it in the queue finds its messages
+// there. Their rounds match in the order of posting alone, whatever the channel: operations are
+// posted one after the other, in the same order on all ranks.
+
 // A whole collective for a library that brings its own (MPI_Iallreduce, ncclAllReduce). Counts as
 // in Problem.
 struct NativeCall {
@@ -61,6 +69,7 @@ struct NativeCall {
   std::span<const std::int64_t> counts;
   const std::byte* in;
   std::byte* out;
+  double factor = 1;  // premul_sum
 };
 
 class Transport {
@@ -70,9 +79,16 @@ class Transport {
   virtual int rank() const = 0;
   virtual int world() const = 0;
 
+  // Where messages lie: the CPU, or the device of a stream-ordered transport.
+  virtual Device device() const { return {}; }
+  // That device's queue.
+  virtual Stream stream() const { return {}; }
+
   // The same over some ranks of this transport, in this order, of which this rank is one.
   // Collective over them; `id` is equal among them and differs from other subsets'.
   virtual std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) = 0;
+  // This rank is in none of the subsets that others make now.
+  virtual void no_subset() {}
 
   // Starts the messages; never blocks.
   virtual Ticket post(Channel channel, std::span<const Message> round) = 0;
@@ -87,13 +103,20 @@ class Transport {
   virtual std::chrono::microseconds nap() const { return std::chrono::microseconds(0); }
   // The most bytes that a receive from any source can take.
   virtual std::size_t most_from_any() const { return std::numeric_limits<std::size_t>::max(); }
-  // After a failure: the destructor must wait for nobody.
+  // Throws Error where the library below has failed meanwhile.
+  virtual void check() {}
+  // After a failure: the destructor must wait for nobody, and what is in the device's queue ends.
   virtual void abandon() {}
   // Whether the library below has a collective of its own for these arguments: the same on all
   // ranks, so buffers have no say.
   virtual bool has_native(const NativeCall&) const { return false; }
   // Starts it. REQUIRES: has_native(call).
   virtual Ticket start_native(const NativeCall& call);
+  // Whether start_native() itself divides (avg) or multiplies (premul_sum).
+  virtual bool scales_natively(const NativeCall&) const { return false; }
+  // Zeroed memory of its device that the library below knows, so that it needs no copies of it;
+  // null where there is no such thing. The same calls in the same order on all ranks.
+  virtual StorageRef allocate(std::size_t) { return nullptr; }
 };
 
 }  // namespace peal::comm

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <peal/comm/algorithms/table.h>
 #include <peal/comm/schedule.h>
+#include <peal/comm/segments.h>
 
 #include <algorithm>
 #include <functional>
@@ -198,6 +199,47 @@ TEST_CASE("one rank of a large world is planned alone") {
   const World world{Collective::all_reduce, 4096, 0, {1 << 20}};
   const Program program = plan(*find(Collective::all_reduce, "ring"), world.problem(4095));
   CHECK(program.rounds.size() == 1 + 2 * 4095);
+}
+
+TEST_CASE("segments: what a ring needs first comes first, and goes back while the rest travels") {
+  const std::int64_t counts[] = {12};
+  const Topology nodes = single_node(4);
+  const Entry& ring = *find(Collective::all_reduce, "ring");
+  const Program program = plan(ring, {Collective::all_reduce, 1, 4, 0, counts, nodes});
+  const std::size_t rounds = program.rounds.size();
+  // Each segment's rounds are those of its steps, whichever of the two buffers they name.
+  for (const std::int64_t size : {1, 3, 5, 12, 100}) {
+    std::int64_t next = 0;
+    for (const Segment& segment : segments(program, Buffer::in, 12, size, 0)) {
+      CHECK(segment.block.at == next);
+      next += segment.block.count;
+      std::size_t first = rounds, last = 0;
+      for (std::size_t r = 0; r < rounds; ++r) {
+        for (const Step& step : program.rounds[r]) {
+          for (const Span& span : {step.dst, step.src}) {
+            const bool meets = span.buffer != Buffer::scratch && span.at < next &&
+                               span.at + span.count > segment.block.at && span.count > 0;
+            if (meets) first = std::min(first, r), last = std::max(last, r);
+          }
+        }
+      }
+      CHECK(segment.first == (size >= 12 ? 0 : first));
+      CHECK(segment.last == (size >= 12 ? rounds - 1 : last));
+    }
+    CHECK(next == 12);
+  }
+  // Out of place a buffer's rounds are its own: the first one copies all of `in`.
+  const auto input = segments(program, Buffer::in, 12, 3, std::nullopt);
+  CHECK(std::all_of(input.begin(), input.end(), [](const Segment& s) { return s.first == 0; }));
+  // Shifted: rank 1's part of an all-gather, of 2 elements from element 4 on.
+  const std::int64_t parts[] = {4, 2, 3};
+  const Program gather = plan(*find(Collective::all_gather, "ring"),
+                              {Collective::all_gather, 1, 3, 0, parts, single_node(3)});
+  const auto mine = segments(gather, Buffer::in, 2, 1, 4);
+  REQUIRE(mine.size() == 2);
+  CHECK(mine[0].first == 0);
+  CHECK(segments(Program{}, Buffer::out, 7, 2, 0) == std::vector<Segment>{{{0, 7}, 0, 0}});
+  CHECK(segments(program, Buffer::out, 0, 2, 0).empty());
 }
 
 }  // namespace

@@ -4,8 +4,8 @@ function violation(rule) { print FILENAME ":" FNR ": " rule }
 
 # Who may include which folders of peal: the first pattern that the file matches rules.
 function folders_seen(file) {
-  if (file ~ /^comm\/(schedule|verify|well_formed|reduction_trees|simulate|draw)[._]/ || file ~ /^comm\/algorithms\//)
-    return "^peal/comm/((schedule|verify|well_formed|reduction_trees|simulate|draw)[._]|algorithms/)"
+  if (file ~ /^comm\/(schedule|segments|verify|well_formed|reduction_trees|simulate|draw)[._]/ || file ~ /^comm\/algorithms\//)
+    return "^peal/comm/((schedule|segments|verify|well_formed|reduction_trees|simulate|draw)[._]|algorithms/)"
   if (file ~ /^autograd\/core\//) return "^peal/autograd/core/"
   if (file ~ /^autograd\//) return "^peal/autograd/"
   if (file ~ /^comm\//) return "^peal/(comm|autograd/core)/"

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of the wire behind one table for each kind of device: plain arrays of one type, no
+// tensors. What they do is said in cpu/reduce.h, and is the same everywhere. On a device they are
+// put into the current stream (stream.h), which the caller has chosen with a StreamGuard; on the
+// CPU they are done when they return. Thread safety: tables are constant.
+#pragma once
+
+#include <peal/autograd/core/device.h>
+#include <peal/autograd/core/dtype.h>
+#include <peal/comm/reduce_op.h>
+
+#include <cstdint>
+
+namespace peal::comm {
+
+struct WireKernels {
+  void (*reduce)(DType dtype, ReduceOp op, void* dst, const void* src, std::int64_t count);
+  void (*scale)(DType dtype, void* data, double factor, std::int64_t count);
+  void (*divide)(DType dtype, void* data, std::int64_t divisor, std::int64_t count);
+  void (*widen)(DType dtype, float* dst, const void* src, std::int64_t count);
+  void (*narrow)(DType dtype, void* dst, const float* src, std::int64_t count);
+};
+
+// Error where the build has none for the device.
+const WireKernels& wire_kernels(Device device);
+
+// Called once by a library that brings a device, before first use.
+void register_wire_kernels(DeviceType type, const WireKernels* kernels);
+
+}  // namespace peal::comm
