@@ -75,6 +75,75 @@ void check(Level level, std::int64_t n) {
       0);
 }
 
+// Sizes around a tile's, a transposed and not, onto what is there and not; nothing is written
+// beside the result.
+template <class T>
+void check_products(Level level) {
+  constexpr std::int64_t row = 131;
+  const Tensor a = normal<T>({row, row}, 1), b = normal<T>({row, row}, 2);
+  for (const std::int64_t m : {1, 5, 6, 13}) {
+    for (const std::int64_t n : {1, 4, 7, 16, 33, 63, 64, 65, 113}) {
+      for (const std::int64_t k : {0, 1, 3, 20}) {
+        for (const bool transposed : {false, true}) {
+          for (const bool add : {false, true}) {
+            const Tensor one = normal<T>({13, row}, 3), two = one.clone();
+            const SmallProduct o{m,   n,   k,  transposed ? 1 : row, transposed ? row : 1,
+                                 row, row, add};
+            product_loops<T>(level).multiply(one.data<T>(), a.data<T>(), b.data<T>(), o);
+            for (std::int64_t i = 0; i < m; ++i) {
+              for (std::int64_t j = 0; j < n; ++j) {
+                double sum = add ? two.data<T>()[i * row + j] : 0.0;
+                for (std::int64_t p = 0; p < k; ++p) {
+                  sum += double{a.data<T>()[i * o.row_a + p * o.step_a]} *
+                         double{b.data<T>()[p * row + j]};
+                }
+                two.data<T>()[i * row + j] = static_cast<T>(sum);
+              }
+            }
+            CHECK(distance(one, two) <= (sizeof(T) == 4 ? 2e-6 : 1e-14));
+          }
+        }
+      }
+    }
+  }
+  for (const std::int64_t rows : {1, 15, 16, 17, 40}) {
+    for (const std::int64_t columns : {1, 8, 31, 64}) {
+      const Tensor out = normal<T>({64, row}, 4), expected = out.clone();
+      product_loops<T>(level).transpose(out.data<T>(), a.data<T>(), rows, columns, row, row);
+      for (std::int64_t i = 0; i < rows; ++i) {
+        for (std::int64_t j = 0; j < columns; ++j) {
+          expected.data<T>()[j * row + i] = a.data<T>()[i * row + j];
+        }
+      }
+      CHECK(distance(out, expected) == 0);
+    }
+  }
+}
+
+// The unseen is not looked at, whatever is there.
+void check_softmax(Level level) {
+  constexpr std::int64_t rows = 13, row = 144;
+  for (const std::int64_t n : {1, 5, 16, 100, 128}) {
+    for (const std::int64_t count : {std::int64_t{1}, n}) {
+      const Tensor x = normal<float>({rows, row}, 5), out = normal<float>({rows, row}, 6);
+      const Tensor expected = out.clone();
+      for (std::int64_t i = 0; i < rows; ++i) {
+        float *from = x.data<float>() + i * row, *to = expected.data<float>() + i * row;
+        const std::int64_t seen = std::min(n, count + i);
+        std::fill(from + seen, from + row, i % 2 == 0 ? INFINITY : NAN);
+        double total = 0;
+        for (std::int64_t j = 0; j < n; ++j) {
+          total += to[j] = j < seen ? std::exp(0.5f * from[j]) : 0.0f;
+        }
+        for (std::int64_t j = 0; j < n; ++j) to[j] = static_cast<float>(to[j] / total);
+      }
+      math_loops(level).softmax_scaled(out.data<float>(), x.data<float>(),
+                                       {rows, n, row, row, count, true, 0.5f});
+      CHECK(distance(out, expected) < 1e-6);
+    }
+  }
+}
+
 // Every f16 and bf16 there is, and f32 numbers of all sizes with their roundings.
 template <class T>
 void check_width(Level level) {
@@ -171,4 +240,13 @@ TEST_CASE("PEAL_CPU_LEVEL is obeyed as far as the CPU goes") {
                       : text == "avx2"   ? Level::avx2
                                          : Level::avx512;
   CHECK(current_level() == std::min(level, best_level()));
+}
+
+TEST_CASE("small products and their softmax agree with their definitions") {
+  for (const Level level : {Level::baseline, Level::avx2, Level::avx512}) {
+    if (level > best_level()) continue;
+    check_products<float>(level);
+    check_products<double>(level);
+    check_softmax(level);
+  }
 }

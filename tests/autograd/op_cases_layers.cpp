@@ -100,10 +100,12 @@ void add_attention(std::vector<OpCase>& all) {
   struct Case {
     std::int64_t batch, queries, keys, heads, width;
   };
-  for (const Case& c : {Case{1, 1, 1, 1, 1}, Case{2, 5, 5, 3, 4}, Case{1, 17, 17, 2, 3},
-                        Case{2, 3, 7, 2, 5}, Case{1, 7, 3, 1, 4},
-                        // more queries than a block of the kernel
-                        Case{1, 70, 70, 2, 3}, Case{1, 131, 67, 1, 2}, Case{1, 67, 131, 1, 2}}) {
+  for (const Case& c :
+       {Case{1, 1, 1, 1, 1}, Case{2, 5, 5, 3, 4}, Case{1, 17, 17, 2, 3}, Case{2, 3, 7, 2, 5},
+        Case{1, 7, 3, 1, 4},
+        // more queries than a block of the kernel, and than one of its backward
+        Case{1, 70, 70, 2, 3}, Case{1, 131, 67, 1, 2}, Case{1, 67, 131, 1, 2},
+        Case{1, 300, 300, 2, 16}, Case{1, 301, 160, 1, 64}, Case{1, 160, 301, 1, 33}}) {
     for (const bool causal : {false, true}) {
       const std::string heads =
           concat("unflatten(-1, (", c.heads, ", ", c.width, ")).transpose(1, 2)");

@@ -6,23 +6,27 @@
 
 namespace peal::cpu {
 
-#define PEAL_DECLARE_LEVEL(level)                                    \
-  namespace level {                                                  \
-  const MathLoops& all_math_loops();                                 \
-  template <class T>                                                 \
-  const WidthLoops<T>& all_width_loops();                            \
-  template <class T>                                                 \
-  const NormLoops<T>& all_norm_loops();                              \
-  extern template const NormLoops<float>& all_norm_loops<float>();   \
-  extern template const NormLoops<double>& all_norm_loops<double>(); \
-  template <class T>                                                 \
-  const Loops<T>& all_loops();                                       \
-  template <class T>                                                 \
-  const RealLoops<T>& all_real_loops();                              \
-  extern template const Loops<float>& all_loops<float>();            \
-  extern template const Loops<double>& all_loops<double>();          \
-  extern template const RealLoops<float>& all_real_loops<float>();   \
-  extern template const RealLoops<double>& all_real_loops<double>(); \
+#define PEAL_DECLARE_LEVEL(level)                                          \
+  namespace level {                                                        \
+  const MathLoops& all_math_loops();                                       \
+  template <class T>                                                       \
+  const WidthLoops<T>& all_width_loops();                                  \
+  template <class T>                                                       \
+  const NormLoops<T>& all_norm_loops();                                    \
+  extern template const NormLoops<float>& all_norm_loops<float>();         \
+  extern template const NormLoops<double>& all_norm_loops<double>();       \
+  template <class T>                                                       \
+  const ProductLoops<T>& all_product_loops();                              \
+  extern template const ProductLoops<float>& all_product_loops<float>();   \
+  extern template const ProductLoops<double>& all_product_loops<double>(); \
+  template <class T>                                                       \
+  const Loops<T>& all_loops();                                             \
+  template <class T>                                                       \
+  const RealLoops<T>& all_real_loops();                                    \
+  extern template const Loops<float>& all_loops<float>();                  \
+  extern template const Loops<double>& all_loops<double>();                \
+  extern template const RealLoops<float>& all_real_loops<float>();         \
+  extern template const RealLoops<double>& all_real_loops<double>();       \
   }
 PEAL_DECLARE_LEVEL(baseline)
 #if defined(__x86_64__)
@@ -89,6 +93,21 @@ const NormLoops<T>& norm_loops(Level level) {
 template <class T>
 const NormLoops<T>& norm_loops() {
   static const NormLoops<T>& chosen = norm_loops<T>(current_level());
+  return chosen;
+}
+
+template <class T>
+const ProductLoops<T>& product_loops(Level level) {
+#if defined(__x86_64__)
+  if (level == Level::avx512) return avx512::all_product_loops<T>();
+  if (level == Level::avx2) return avx2::all_product_loops<T>();
+#endif
+  return baseline::all_product_loops<T>();
+}
+
+template <class T>
+const ProductLoops<T>& product_loops() {
+  static const ProductLoops<T>& chosen = product_loops<T>(current_level());
   return chosen;
 }
 
@@ -170,5 +189,9 @@ template const NormLoops<float>& norm_loops<float>(Level level);
 template const NormLoops<double>& norm_loops<double>(Level level);
 template const NormLoops<float>& norm_loops<float>();
 template const NormLoops<double>& norm_loops<double>();
+template const ProductLoops<float>& product_loops<float>(Level level);
+template const ProductLoops<double>& product_loops<double>(Level level);
+template const ProductLoops<float>& product_loops<float>();
+template const ProductLoops<double>& product_loops<double>();
 
 }  // namespace peal::cpu

@@ -54,6 +54,14 @@ struct WidthLoops {
   void (*narrow)(T* out, const float* x, std::int64_t n);
 };
 
+// Rows of n elements, of which the first `count` are seen, and if causal one more in each row.
+// From one row of x to the next are whole vectors.
+struct SoftmaxRows {
+  std::int64_t rows, n, row_x, row_out, count;
+  bool causal;
+  float scale;
+};
+
 // For float alone: what is made of exponentials.
 struct MathLoops {
   // False, and nothing done, where the function is not one of these; out may be x, dx may be dy.
@@ -61,6 +69,29 @@ struct MathLoops {
   bool (*math_backward)(Pointwise op, float* dx, const float* dy, const float* x, std::int64_t n);
   // out = exp(x - shift), and the sum of it; out may be x.
   double (*exp_shifted)(float* out, const float* x, float shift, std::int64_t n);
+  // out = softmax of scale x over what is seen, 0 elsewhere. x is overwritten. scale, count > 0.
+  void (*softmax_scaled)(float* out, float* x, const SoftmaxRows& o);
+};
+
+// out [m, n] = a b, or out += a b. Element i, p of a is a[i row_a + p step_a], so that a may lie
+// transposed; row p of b is contiguous from b[p row_b].
+struct SmallProduct {
+  std::int64_t m, n, k, row_a, step_a, row_b, row_out;
+  bool add;
+};
+
+// For float and double: products too small for a matrix library, as attention has them.
+template <class T>
+struct ProductLoops {
+  std::int64_t lanes;  // elements of a vector
+  // Reads b's rows in whole vectors: a multiple of `lanes` elements, n or more.
+  void (*multiply)(T* out, const T* a, const T* b, const SmallProduct& o);
+  // out [columns, rows] from x [rows, columns]
+  void (*transpose)(T* out, const T* x, std::int64_t rows, std::int64_t columns, std::int64_t row_x,
+                    std::int64_t row_out);
+  // dx, in place, from dy: scale y (dy - sum(y dy)) over the first `count`, 0 from there to n
+  void (*softmax_backward_scaled)(T* dx, const T* y, double scale, std::int64_t count,
+                                  std::int64_t n);
 };
 
 // For float and double: what normalisations are made of.
@@ -85,6 +116,8 @@ struct NormLoops {
 // Of the current level.
 template <class T>
 const NormLoops<T>& norm_loops();
+template <class T>
+const ProductLoops<T>& product_loops();
 const MathLoops& math_loops();
 template <class T>
 const WidthLoops<T>& width_loops();
@@ -96,6 +129,8 @@ const RealLoops<T>& real_loops();
 // Of a given one, for the tests. REQUIRES: level <= best_level().
 template <class T>
 const NormLoops<T>& norm_loops(Level level);
+template <class T>
+const ProductLoops<T>& product_loops(Level level);
 const MathLoops& math_loops(Level level);
 template <class T>
 const WidthLoops<T>& width_loops(Level level);

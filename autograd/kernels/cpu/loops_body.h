@@ -7,6 +7,7 @@
 #include <peal/autograd/kernels/cpu/loops_math.h>
 #include <peal/autograd/kernels/cpu/loops_norm.h>
 #include <peal/autograd/kernels/cpu/loops_pool.h>
+#include <peal/autograd/kernels/cpu/loops_product.h>
 #include <peal/autograd/kernels/cpu/loops_vector.h>
 #include <peal/autograd/kernels/cpu/loops_width.h>
 #include <peal/autograd/kernels/functors.h>
@@ -237,12 +238,19 @@ const NormLoops<T>& all_norm_loops() {
 }
 
 template <class T>
+const ProductLoops<T>& all_product_loops() {
+  return product_loops_here<T>;
+}
+
+template <class T>
 const WidthLoops<T>& all_width_loops() {
   return width_loops_here<T>;
 }
 
 template const WidthLoops<Half>& all_width_loops<Half>();
 template const WidthLoops<BFloat16>& all_width_loops<BFloat16>();
+template const ProductLoops<float>& all_product_loops<float>();
+template const ProductLoops<double>& all_product_loops<double>();
 template const NormLoops<float>& all_norm_loops<float>();
 template const NormLoops<double>& all_norm_loops<double>();
 template const Loops<float>& all_loops<float>();

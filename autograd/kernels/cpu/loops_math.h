@@ -4,6 +4,7 @@
 #pragma once
 
 #include <peal/autograd/kernels/cpu/loops.h>
+#include <peal/autograd/kernels/cpu/loops_vector.h>
 #include <peal/autograd/kernels/functors.h>
 
 #include <cstdint>
@@ -11,21 +12,24 @@
 namespace peal::cpu::PEAL_LEVEL {
 namespace {
 
-// 2^n for n in [-126, 127].
-PEAL_ELEMENT float power_of_two(std::int32_t n) {
-  return __builtin_bit_cast(float, (n + 127) << 23);
+// V is float, or a vector of them; I is the integers as wide.
+template <class V, class I>
+PEAL_ELEMENT V power_of_two(I n) {  // for n in [-126, 127]
+  return __builtin_bit_cast(V, (n + 127) << 23);
 }
 
 // e^x within 2 units in the last place; 0, infinity and NaN where they belong. x = n ln 2 + r with
 // |r| <= ln 2 / 2, and e^r by Taylor's series to the seventh power (the rest is below 2^-26).
-PEAL_ELEMENT float exponential(float x) {
-  x = x < -104.0f ? -104.0f : x;
-  x = x > 89.0f ? 89.0f : x;
-  constexpr float round = 0x1.8p23f;  // adding it leaves the integer nearest
-  const float shifted = x * 1.44269504f + round;
-  const float n = shifted - round;
-  const float r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
-  float y = 1.0f / 5040;
+template <class V, class I>
+PEAL_ELEMENT V exponential_of(V x) {
+  const V least = V{} - 104.0f, most = V{} + 89.0f;
+  x = x < least ? least : x;
+  x = x > most ? most : x;
+  const V round = V{} + 0x1.8p23f;  // adding it leaves the integer nearest
+  const V shifted = x * 1.44269504f + round;
+  const V n = shifted - round;
+  const V r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
+  V y = V{} + 1.0f / 5040;
   y = y * r + 1.0f / 720;
   y = y * r + 1.0f / 120;
   y = y * r + 1.0f / 24;
@@ -34,11 +38,11 @@ PEAL_ELEMENT float exponential(float x) {
   y = y * r + 1.0f;
   y = y * r + 1.0f;
   // In two steps, since 2^n alone need not be a normal number.
-  const std::int32_t whole =
-      __builtin_bit_cast(std::int32_t, shifted) - __builtin_bit_cast(std::int32_t, round);
-  const std::int32_t half = whole >> 1;
-  return y * power_of_two(half) * power_of_two(whole - half);
+  const I whole = __builtin_bit_cast(I, shifted) - __builtin_bit_cast(I, round);
+  const I half = whole >> 1;
+  return y * power_of_two<V, I>(half) * power_of_two<V, I>(whole - half);
 }
+PEAL_ELEMENT float exponential(float x) { return exponential_of<float, std::int32_t>(x); }
 
 PEAL_ELEMENT float logistic(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
@@ -156,7 +160,86 @@ double exp_shifted(float* out, const float* x, float shift, std::int64_t n) {
   return total;
 }
 
-constexpr MathLoops math_loops_here = {math, math_backward, exp_shifted};
+template <std::size_t... I>
+PEAL_ELEMENT Vector<std::int32_t> count_up(std::index_sequence<I...>) {
+  return Vector<std::int32_t>{I...};
+}
+
+// Several rows at once, so that one's sums do not wait for another's. x is overwritten.
+template <int rows>
+void softmax_rows(float* out, float* x, const SoftmaxRows& o, std::int64_t first) {
+  constexpr int wide = lanes<float>;
+  using Floats = Vector<float>;
+  using Ints = Vector<std::int32_t>;
+  const Floats nothing = Floats{} - __builtin_inff();
+  const Ints upwards = count_up(Lanes<float>{});
+  Ints count[rows];
+  Floats most[rows], part[rows];
+  std::int64_t end = 0;
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; ++r) {
+    const std::int64_t seen = o.causal ? o.count + first + r : o.count;
+    end = whole_vectors<float>(seen < o.n ? seen : o.n, o.row_x);
+    count[r] = Ints{} + static_cast<std::int32_t>(seen < o.n ? seen : o.n);
+    most[r] = nothing;
+    part[r] = Floats{};
+  }
+  for (std::int64_t i = 0; i < end; i += wide) {
+    const Ints place = upwards + static_cast<std::int32_t>(i);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) {
+      Floats value;
+      load(value, x + r * o.row_x + i);
+      value = place < count[r] ? value : nothing;
+      most[r] = value > most[r] ? value : most[r];
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; ++r) most[r] = Floats{} + largest_lane<float>(most[r]) * o.scale;
+  for (std::int64_t i = 0; i < end; i += wide) {
+    const Ints place = upwards + static_cast<std::int32_t>(i);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) {
+      Floats value;
+      load(value, x + r * o.row_x + i);
+      value = place < count[r] ? value : nothing;
+      value = exponential_of<Floats, Ints>(value * o.scale - most[r]);
+      store(x + r * o.row_x + i, value);
+      part[r] += value;
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < rows; ++r) part[r] = Floats{} + 1 / sum_of_lanes<float>(part[r]);
+  const std::int64_t whole = end < o.n ? end : o.n / wide * wide;
+  for (std::int64_t i = 0; i < whole; i += wide) {
+    const Ints place = upwards + static_cast<std::int32_t>(i);
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; ++r) {
+      Floats value;
+      load(value, x + r * o.row_x + i);
+      value *= part[r];
+      store(out + r * o.row_out + i, place < count[r] ? value : Floats{});
+    }
+  }
+  for (int r = 0; r < rows; ++r) {
+    float* to = out + r * o.row_out;
+    for (std::int64_t i = whole; i < end && i < o.n; ++i) {
+      to[i] = i < count[r][0] ? x[r * o.row_x + i] * part[r][0] : 0.0f;
+    }
+    for (std::int64_t i = end; i < o.n; ++i) to[i] = 0.0f;
+  }
+}
+
+void softmax_scaled(float* out, float* x, const SoftmaxRows& o) {
+  constexpr int together = 4;
+  std::int64_t i = 0;
+  for (; o.rows - i >= together; i += together) {
+    softmax_rows<together>(out + i * o.row_out, x + i * o.row_x, o, i);
+  }
+  for (; i < o.rows; ++i) softmax_rows<1>(out + i * o.row_out, x + i * o.row_x, o, i);
+}
+
+constexpr MathLoops math_loops_here = {math, math_backward, exp_shifted, softmax_scaled};
 
 }  // namespace
 

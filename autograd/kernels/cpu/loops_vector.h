@@ -37,6 +37,13 @@ using Integer = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
 template <class T>
 using Lanes = std::make_index_sequence<lanes<T>>;
 
+// The end of the vectors that hold the first `count` of n elements.
+template <class T>
+PEAL_ELEMENT std::int64_t whole_vectors(std::int64_t count, std::int64_t n) {
+  const std::int64_t end = (count + lanes<T> - 1) / lanes<T> * lanes<T>;
+  return end < n ? end : n;
+}
+
 template <class V, class T>
 PEAL_ELEMENT void load(V& value, const T* from) {
   __builtin_memcpy(&value, from, sizeof value);
@@ -61,6 +68,23 @@ PEAL_ELEMENT V zip_low(const V& a, const V& b, std::index_sequence<I...>) {
 template <class V, std::size_t... I>
 PEAL_ELEMENT V zip_high(const V& a, const V& b, std::index_sequence<I...>) {
   return __builtin_shufflevector(a, b, (sizeof...(I) / 2 + I / 2 + I % 2 * sizeof...(I))...);
+}
+template <class T>
+PEAL_ELEMENT T sum_of_lanes(const Vector<T>& x) {
+  T lane[lanes<T>], total = 0;
+  store(lane, x);
+#pragma omp simd reduction(+ : total)
+  for (int l = 0; l < lanes<T>; ++l) total += lane[l];
+  return total;
+}
+template <class T>
+PEAL_ELEMENT T largest_lane(const Vector<T>& x) {
+  T lane[lanes<T>];
+  store(lane, x);
+  T largest = lane[0];
+#pragma omp simd reduction(max : largest)
+  for (int l = 0; l < lanes<T>; ++l) largest = lane[l] > largest ? lane[l] : largest;
+  return largest;
 }
 
 }  // namespace

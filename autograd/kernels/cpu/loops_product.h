@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of small matrices, read where they lie: a tile of the result stays in registers while it
+// is summed. Part of loops_body.h, and under its rule about symbols.
+#pragma once
+
+#include <peal/autograd/kernels/cpu/loops.h>
+#include <peal/autograd/kernels/cpu/loops_vector.h>
+
+#include <cstdint>
+
+namespace peal::cpu::PEAL_LEVEL {
+namespace {
+
+// A tile's sums, one vector of each operand and what a multiplication needs fill the registers: 32
+// with AVX-512, 16 else.
+constexpr int tile_rows = 6;
+#if defined(__AVX512F__)
+constexpr int tile_vectors = 4;
+#else
+constexpr int tile_vectors = 2;
+#endif
+
+// Of the last vector, the first `left` elements.
+template <class T>
+PEAL_ELEMENT void store_part(T* to, const Vector<T>& value, std::int64_t left) {
+  T all[lanes<T>];
+  store(all, value);
+  for (std::int64_t l = 0; l < left; ++l) to[l] = all[l];
+}
+template <class T>
+PEAL_ELEMENT void load_part(Vector<T>& value, const T* from, std::int64_t left) {
+  T all[lanes<T>] = {};
+  for (std::int64_t l = 0; l < left; ++l) all[l] = from[l];
+  load(value, all);
+}
+
+// `columns` of them are stored; more than all vectors but the last hold.
+template <class T, int rows, int vectors>
+void product_tile(T* out, const T* a, const T* b, const SmallProduct& o, std::int64_t columns) {
+  Vector<T> sums[rows][vectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < vectors; ++j) sums[i][j] = Vector<T>{};
+  }
+  for (std::int64_t p = 0; p < o.k; ++p, a += o.step_a, b += o.row_b) {
+    Vector<T> right[vectors];
+#pragma GCC unroll 8
+    for (int j = 0; j < vectors; ++j) load(right[j], b + j * lanes<T>);
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; ++i) {
+      const Vector<T> left = a[i * o.row_a] - Vector<T>{};  // in all lanes
+#pragma GCC unroll 8
+      for (int j = 0; j < vectors; ++j) sums[i][j] += left * right[j];
+    }
+  }
+  const std::int64_t last = columns - (vectors - 1) * lanes<T>;
+#pragma GCC unroll 8
+  for (int i = 0; i < rows; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < vectors; ++j) {
+      T* to = out + i * o.row_out + j * lanes<T>;
+      Vector<T> before = {};
+      if (j < vectors - 1 || last == lanes<T>) {
+        if (o.add) load(before, to);
+        store(to, sums[i][j] + before);
+      } else {
+        if (o.add) load_part(before, to, last);
+        store_part(to, sums[i][j] + before, last);
+      }
+    }
+  }
+}
+
+template <class T, int rows>
+PEAL_ELEMENT void product_rows(T* out, const T* a, const T* b, const SmallProduct& o) {
+  std::int64_t j = 0;
+  for (; o.n - j >= tile_vectors * lanes<T>; j += tile_vectors * lanes<T>) {
+    product_tile<T, rows, tile_vectors>(out + j, a, b + j, o, tile_vectors * lanes<T>);
+  }
+  const std::int64_t columns = o.n - j;
+  if (columns <= 0) return;
+  switch ((columns - 1) / lanes<T>) {
+    case 0:
+      return product_tile<T, rows, 1>(out + j, a, b + j, o, columns);
+    case 1:
+      return product_tile<T, rows, 2>(out + j, a, b + j, o, columns);
+#if defined(__AVX512F__)
+    case 2:
+      return product_tile<T, rows, 3>(out + j, a, b + j, o, columns);
+    case 3:
+      return product_tile<T, rows, 4>(out + j, a, b + j, o, columns);
+#endif
+  }
+}
+
+template <class T>
+void multiply_small(T* out, const T* a, const T* b, const SmallProduct& o) {
+  std::int64_t i = 0;
+  for (; o.m - i >= tile_rows; i += tile_rows) {
+    product_rows<T, tile_rows>(out + i * o.row_out, a + i * o.row_a, b, o);
+  }
+  for (; i < o.m; ++i) product_rows<T, 1>(out + i * o.row_out, a + i * o.row_a, b, o);
+}
+
+// A square of as many vectors as a vector has lanes: each round is a perfect shuffle of all.
+template <class T>
+PEAL_ELEMENT void transpose_square(T* out, const T* x, std::int64_t row_x, std::int64_t row_out) {
+  constexpr int n = lanes<T>;
+  Vector<T> now[n], next[n];
+#pragma GCC unroll 16
+  for (int i = 0; i < n; ++i) load(now[i], x + i * row_x);
+#pragma GCC unroll 4
+  for (int round = 1; round < n; round *= 2) {
+#pragma GCC unroll 16
+    for (int i = 0; i < n / 2; ++i) {
+      next[2 * i] = zip_low(now[i], now[i + n / 2], Lanes<T>{});
+      next[2 * i + 1] = zip_high(now[i], now[i + n / 2], Lanes<T>{});
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < n; ++i) now[i] = next[i];
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < n; ++i) store(out + i * row_out, now[i]);
+}
+
+template <class T>
+void transpose(T* out, const T* x, std::int64_t rows, std::int64_t columns, std::int64_t row_x,
+               std::int64_t row_out) {
+  constexpr std::int64_t n = lanes<T>;
+  std::int64_t i = 0;
+  for (; rows - i >= n; i += n) {
+    std::int64_t j = 0;
+    for (; columns - j >= n; j += n) {
+      transpose_square(out + j * row_out + i, x + i * row_x + j, row_x, row_out);
+    }
+    for (; j < columns; ++j) {
+      for (std::int64_t l = i; l < i + n; ++l) out[j * row_out + l] = x[l * row_x + j];
+    }
+  }
+  for (; i < rows; ++i) {
+    for (std::int64_t j = 0; j < columns; ++j) out[j * row_out + i] = x[i * row_x + j];
+  }
+}
+
+template <class T>
+void softmax_backward_scaled(T* dx, const T* y, double factor, std::int64_t count, std::int64_t n) {
+  const T scale = static_cast<T>(factor);
+  const std::int64_t end = whole_vectors<T>(count, n);
+  T total = 0;
+#pragma omp simd reduction(+ : total)
+  for (std::int64_t i = 0; i < end; ++i) total += i < count ? y[i] * dx[i] : T(0);
+#pragma omp simd
+  for (std::int64_t i = 0; i < end; ++i) {
+    dx[i] = i < count ? y[i] * (dx[i] - total) * scale : T(0);
+  }
+  for (std::int64_t i = end; i < n; ++i) dx[i] = T(0);
+}
+
+template <class T>
+constexpr ProductLoops<T> product_loops_here = {lanes<T>, multiply_small<T>, transpose<T>,
+                                                softmax_backward_scaled<T>};
+
+}  // namespace
+}  // namespace peal::cpu::PEAL_LEVEL
