@@ -28,6 +28,7 @@ class Kernel {
   using Function = bool (*)(Args...);  // false: this dtype is not served
   Kernel() = default;
   Kernel(Function function) : function_(function) {}  // NOLINT: a table is written as plain names
+  explicit operator bool() const { return function_ != nullptr; }
   // `op` and `subject` are for the error.
   void operator()(std::string_view op, const Tensor& subject, Args... args) const {
     if (TraceSpan::recording()) TraceSpan::add(work_of(args...));

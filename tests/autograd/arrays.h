@@ -36,8 +36,9 @@ Tensor normal(const Shape& shape, unsigned seed) {
 inline std::vector<double> doubles(const Tensor& tensor) {
   std::vector<double> out;
   visit(tensor.dtype(), [&]<class T>() {
-    const T* data = tensor.data<T>();
-    for (std::int64_t i = 0; i < tensor.numel(); ++i) out.push_back(static_cast<double>(data[i]));
+    const Tensor here = tensor.to(Device{});
+    const T* data = here.data<T>();
+    for (std::int64_t i = 0; i < here.numel(); ++i) out.push_back(static_cast<double>(data[i]));
   });
   return out;
 }

@@ -29,7 +29,7 @@ FNR == 1 {
   seen = folders_seen(FILENAME)
   plan = seen ~ /schedule/
   test = FILENAME ~ /^tests\//
-  sees_cuda = FILENAME ~ /^(autograd\/core|autograd\/kernels\/cuda|comm\/reduce\/cuda|tests\/gpu)\// ||
+  sees_cuda = FILENAME ~ /^(autograd\/core|autograd\/kernels\/cuda|comm\/reduce\/cuda|tests\/gpu|tests\/cuda_host)\// ||
               FILENAME ~ /^comm\/transport\/(nccl|cuda_ipc)/
   sees_mpi = FILENAME ~ /^comm\/transport\/mpi/ || FILENAME ~ /^launch\/bootstrap/ ||
              FILENAME ~ /^tests\/mpi\//

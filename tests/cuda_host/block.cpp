@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "block.h"
+
+#include "fiber.h"
+#include "random.h"
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+constinit thread_local uint3 threadIdx{0, 0, 0}, blockIdx{0, 0, 0};
+constinit thread_local dim3 blockDim{1, 1, 1}, gridDim{1, 1, 1};
+
+namespace cuda_host {
+namespace {
+
+struct Thread {
+  Fiber* fiber = nullptr;  // while it has one
+  uint3 index{0, 0, 0};
+  bool alive = true, at_warp = false;
+  WarpOp op = WarpOp::sync;
+  unsigned mask = 0;
+  int source = 0;
+  std::uint64_t value = 0;  // given, then got
+};
+
+class Block {
+ public:
+  void begin(dim3 size, const std::function<void()>& thread) {
+    kernel_ = &thread;
+    const std::size_t count = std::size_t{size.x} * size.y * size.z;
+    threads_.assign(count, Thread());
+    fresh_.resize(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto at = static_cast<unsigned>(i);
+      threads_[i].index = {at % size.x, at / size.x % size.y, at / size.x / size.y};
+      fresh_[i] = i;
+    }
+    shuffle_order(fresh_);
+    ready_.clear();
+    living_ = count;
+    waiting_ = 0;
+    failure_.clear();
+  }
+
+  // Empty, or why the block cannot end.
+  std::string run() {
+    go_on(host_);
+    idle_.clear();
+    for (const auto& fiber : fibers_) idle_.push_back(fiber.get());
+    if (!failure_.empty()) {
+      // What waits on the stacks is given up, with them.
+      idle_.clear();
+      fibers_.clear();
+    }
+    return failure_;
+  }
+
+  void barrier() {
+    ++waiting_;
+    at_barrier_.push_back(current_);
+    if (waiting_ == living_) pass_barrier();
+    wait();
+  }
+
+  std::uint64_t exchange(WarpOp op, unsigned mask, std::uint64_t value, int source) {
+    Thread& own = threads_[current_];
+    if ((mask >> (current_ % 32) & 1) == 0)
+      fail("a lane is not in the mask of its own warp operation");
+    own.op = op;
+    own.mask = mask;
+    own.value = value;
+    own.source = source;
+    own.at_warp = true;
+    settle(current_ / 32, mask);
+    wait();
+    return own.value;
+  }
+
+  std::size_t current() const { return current_; }
+
+ private:
+  // The lanes of the mask go on when all that live have come with the same mask.
+  void settle(std::size_t warp, unsigned mask) {
+    const std::size_t first = warp * 32;
+    std::array<std::uint64_t, 32> given;
+    given.fill(~std::uint64_t{0});  // a lane that is gone, or not in the mask: poison
+    unsigned votes = 0, come = 0;
+    WarpOp op = WarpOp::sync;
+    for (std::size_t i = 0; i < 32 && first + i < threads_.size(); ++i) {
+      const Thread& lane = threads_[first + i];
+      if ((mask >> i & 1) == 0 || !lane.alive) continue;
+      if (!lane.at_warp || lane.mask != mask) return;
+      if (come != 0 && lane.op != op) fail("lanes of one warp meet in different warp operations");
+      op = lane.op;
+      come |= 1u << i;
+      given[i] = lane.value;
+      if (lane.value != 0) votes |= 1u << i;
+    }
+    for (std::size_t i = 0; i < 32; ++i) {
+      if ((come >> i & 1) == 0) continue;
+      Thread& lane = threads_[first + i];
+      lane.at_warp = false;
+      lane.value = op == WarpOp::ballot ? votes : given[static_cast<std::size_t>(lane.source) & 31];
+      ready_.push_back(first + i);
+    }
+  }
+
+  void pass_barrier() {
+    waiting_ = 0;
+    shuffle_order(at_barrier_);
+    ready_.insert(ready_.end(), at_barrier_.begin(), at_barrier_.end());
+    at_barrier_.clear();
+  }
+
+  // Leaves the running thread until it may go on.
+  void wait() {
+    const std::size_t own = current_;
+    if (!ready_.empty() && ready_.back() == own && (fresh_.empty() || draw() % 2 == 0)) {
+      ready_.pop_back();
+      return;
+    }
+    threads_[own].fiber = running_;
+    go_on(*running_);
+    // Whoever came back here has made this thread the current one.
+  }
+
+  // From `from` to the next thread that can run, or back to the host where there is none.
+  void go_on(Fiber& from) {
+    Fiber* to = &host_;
+    if (!failure_.empty()) {
+    } else if (!ready_.empty() && (fresh_.empty() || draw() % 2 == 0)) {
+      const std::size_t at = ready_.size() - 1 - below(std::min<std::size_t>(ready_.size(), 32));
+      const std::size_t next = ready_[at];
+      ready_[at] = ready_.back();
+      ready_.pop_back();
+      to = threads_[next].fiber;
+      enter(next);
+    } else if (!fresh_.empty()) {
+      to = take_fiber();
+    } else if (living_ > 0) {
+      failure_ = deadlock();
+    }
+    running_ = to;
+    if (to != &from) from.switch_to(*to);
+  }
+
+  void enter(std::size_t thread) {
+    current_ = thread;
+    threadIdx = threads_[thread].index;
+  }
+
+  Fiber* take_fiber() {
+    if (idle_.empty()) {
+      fibers_.push_back(std::make_unique<Fiber>(fibers_.size(), [this] { serve(); }));
+      return fibers_.back().get();
+    }
+    Fiber* fiber = idle_.back();
+    idle_.pop_back();
+    return fiber;
+  }
+
+  // The life of a fiber: fresh threads one after the other.
+  void serve() {
+    for (;;) {
+      while (!fresh_.empty()) {
+        enter(fresh_.back());
+        fresh_.pop_back();
+        (*kernel_)();
+        end_thread();
+      }
+      Fiber* own = running_;
+      idle_.push_back(own);
+      go_on(*own);
+    }
+  }
+
+  void end_thread() {
+    Thread& own = threads_[current_];
+    own.alive = false;
+    --living_;
+    if (living_ > 0 && waiting_ == living_) pass_barrier();
+    const std::size_t first = current_ / 32 * 32;
+    for (std::size_t i = first; i < first + 32 && i < threads_.size(); ++i) {
+      if (threads_[i].at_warp) settle(current_ / 32, threads_[i].mask);
+    }
+  }
+
+  [[noreturn]] void fail(const char* what) {
+    failure_ = what;
+    for (;;) go_on(*running_);
+  }
+
+  std::string deadlock() const {
+    std::size_t warp = 0, example = 0;
+    for (std::size_t i = 0; i < threads_.size(); ++i) {
+      if (!threads_[i].at_warp) continue;
+      ++warp;
+      example = i;
+    }
+    std::string text = "deadlock: of " + std::to_string(living_) + " living threads " +
+                       std::to_string(waiting_) + " wait at __syncthreads";
+    if (warp > 0) {
+      text += " and " + std::to_string(warp) + " at a warp operation (thread " +
+              std::to_string(example) + " among them)";
+    }
+    return text + ", and nobody else is left who could come";
+  }
+
+  const std::function<void()>* kernel_ = nullptr;
+  std::vector<Thread> threads_;
+  std::vector<std::size_t> fresh_, ready_, at_barrier_;
+  std::size_t living_ = 0, waiting_ = 0, current_ = 0;
+  std::string failure_;
+  Fiber host_;
+  Fiber* running_ = nullptr;
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Fiber*> idle_;
+};
+
+thread_local Block block;
+
+}  // namespace
+
+std::string run_grid(dim3 grid, dim3 size, const std::function<void()>& thread) {
+  gridDim = grid;
+  blockDim = size;
+  // Blocks in the order of a walk in equal strides around all of them, which visits each once.
+  const std::uint64_t count = std::uint64_t{grid.x} * grid.y * grid.z;
+  std::uint64_t stride = draw() % count + 1, at = draw() % count;
+  for (std::uint64_t a = stride, b = count; b != 0 || a != 1;) {
+    if (b == 0) a = ++stride, b = count;  // a common divisor: try the next
+    a %= b;
+    std::swap(a, b);
+  }
+  for (std::uint64_t i = 0; i < count; ++i, at = (at + stride) % count) {
+    blockIdx = {static_cast<unsigned>(at % grid.x), static_cast<unsigned>(at / grid.x % grid.y),
+                static_cast<unsigned>(at / grid.x / grid.y)};
+    block.begin(size, thread);
+    const std::string failure = block.run();
+    if (!failure.empty()) {
+      return "block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) + ", " +
+             std::to_string(blockIdx.z) + "): " + failure;
+    }
+  }
+  return {};
+}
+
+std::uint64_t warp_exchange(WarpOp op, unsigned mask, std::uint64_t value, int source) {
+  const std::uint64_t got = block.exchange(op, mask, value, source);
+  asm volatile("" ::: "memory");
+  return got;
+}
+
+int lane() { return static_cast<int>(block.current() % 32); }
+
+}  // namespace cuda_host
+
+void __syncthreads() {
+  cuda_host::block.barrier();
+  asm volatile("" ::: "memory");
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch.h"
+
+#include "block.h"
+#include "device.h"
+#include "error.h"
+#include "fault.h"
+#include "memory.h"
+#include "queue.h"
+#include "symbols.h"
+
+#include <unordered_map>
+#include <utility>
+
+namespace cuda_host {
+namespace {
+
+std::unordered_map<const void*, std::size_t>& counts() {
+  static auto& all = *new std::unordered_map<const void*, std::size_t>;
+  return all;
+}
+
+bool fits(dim3 grid, dim3 block) {
+  const auto in = [](unsigned value, unsigned most) { return value >= 1 && value <= most; };
+  return in(grid.x, 2147483647) && in(grid.y, 65535) && in(grid.z, 65535) && in(block.x, 1024) &&
+         in(block.y, 1024) && in(block.z, 64) && block.x * block.y * block.z <= 1024;
+}
+
+void run(const void* kernel, dim3 grid, dim3 block, const std::function<void()>& thread) {
+  ++counts()[kernel];
+  set_running(kernel);
+  const std::string problem = run_grid(grid, block, thread);
+  set_running(nullptr);
+  if (!problem.empty()) {
+    set_failure(cudaErrorLaunchTimeout, "kernel " + name_of(kernel) + ", " + problem);
+  }
+}
+
+}  // namespace
+
+cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
+                   std::function<void()> thread) {
+  const auto guard = lock();
+  CUstream_st* stream = stream_of(config.stream);
+  if (stream == nullptr || stream->device != current_device()) {
+    return result(cudaErrorInvalidResourceHandle);
+  }
+  if (!fits(config.gridDim, config.blockDim)) return result(cudaErrorInvalidConfiguration);
+  if (config.dynamicSmemBytes != 0) return result(cudaErrorNotSupported);
+  return result(
+      enqueue(stream, {.run = [kernel, grid = config.gridDim, block = config.blockDim,
+                               thread = std::move(thread)] { run(kernel, grid, block, thread); },
+                       .devices = reach_of(stream->device)}));
+}
+
+std::map<std::string, std::size_t> launches() {
+  const auto guard = lock();
+  std::map<std::string, std::size_t> all;
+  for (const auto& [kernel, count] : counts()) all[name_of(kernel)] += count;
+  return all;
+}
+
+}  // namespace cuda_host
+
+cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
+  *name = cuda_host::symbol_of(kernel);
+  return cuda_host::result(*name == nullptr ? cudaErrorInvalidValue : cudaSuccess);
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops of tests/autograd/op_cases.h on a simulated device against the CPU: outputs and
+// gradients.
+#include <peal/autograd/tape.h>
+#include <peal/tests/autograd/op_cases.h>
+
+#include "entries.h"
+#include "on_device.h"
+
+#include <iostream>
+#include <map>
+#include <string>
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using namespace peal::test;
+
+namespace {
+
+struct Result {
+  Tensor y;
+  Tensors gradients;
+};
+
+template <class T>
+Result run(const OpCase& entry) {
+  const Tensors x = inputs_of<T>(entry);
+  Tensors constants;
+  for (const Tensor& constant : entry.constants) {
+    constants.push_back(constant.to(context().device));
+  }
+  Result result{entry.op(x, constants), {}};
+  result.y.backward(normal<T>(result.y.shape(), 50));
+  for (const Tensor& input : x) result.gradients.push_back(input.grad());
+  return result;
+}
+
+template <class T>
+void check(double bound) {
+  const std::vector<OpCase> all = all_cases();
+  const OnDevice device;
+  std::map<std::string, int> missing;
+  int passed = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    CAPTURE(all[i].torch);
+    CAPTURE(concat(all[i].inputs[0].shape));
+    Result got;
+    try {
+      got = run<T>(all[i]);
+    } catch (const MissingEntry& entry) {
+      ++missing[entry.name];
+      continue;
+    }
+    context().device = {};
+    const Result expected = run<T>(all[i]);
+    context().device = {DeviceType::cuda, 0};
+    CHECK(got.y.device().type == DeviceType::cuda);
+    CHECK(got.y.dtype() == expected.y.dtype());
+    CHECK(distance(got.y, expected.y) < bound);
+    for (std::size_t k = 0; k < expected.gradients.size(); ++k) {
+      CHECK(distance(got.gradients[k], expected.gradients[k]) < bound);
+    }
+    ++passed;
+  }
+  std::cout << concat(dtype_of<T>) << ": " << passed << " of " << all.size() << " cases";
+  for (const auto& [name, cases] : missing) {
+    std::cout << "\n  no cuda kernel yet: " << name << " (" << cases << " cases)";
+  }
+  std::cout << "\n";
+}
+
+}  // namespace
+
+TEST_CASE("the list of entries that may be empty is true") {
+  CHECK(missing_entries() == may_be_missing);
+}
+
+TEST_CASE("f32 agrees with the CPU") { check<float>(1e-5); }
+TEST_CASE("f64 agrees with the CPU") { check<double>(1e-12); }
+TEST_CASE("f16 agrees with the CPU") { check<Half>(0x1p-9); }
+TEST_CASE("bf16 agrees with the CPU") { check<BFloat16>(0x1p-6); }
