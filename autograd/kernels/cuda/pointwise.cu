@@ -207,8 +207,8 @@ bool pair_loss(PairLoss which, const Tensor& loss, const Tensor& x, const Tensor
                double beta) {
   return with_floating(x.dtype(), [&]<class T>() {
     using C = computed<T>;
-    using F = Computing<T, PairLossOf<C>>;
-    walk(x, x.numel(), Assigning<F>{{{which, static_cast<C>(beta)}}}, Out<T>{pointer<T>(loss)},
+    using F = Computing<C, PairLossOf<C>>;
+    walk(x, x.numel(), Assigning<F>{{{which, static_cast<C>(beta)}}}, Out<C>{pointer<C>(loss)},
          In<T>(pointer<T>(x)), In<T>(pointer<T>(target)));
   });
 }
