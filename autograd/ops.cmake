@@ -4,7 +4,7 @@ set(kernels kernels/optimizer.cpp kernels/table.cpp kernels/cpu/attention.cpp ke
   kernels/cpu/batch_norm.cpp kernels/cpu/class_loss.cpp  kernels/cpu/choose.cpp kernels/cpu/convolution.cpp kernels/cpu/convolution_columns.cpp
   kernels/cpu/convolution_onednn.cpp kernels/cpu/elementwise.cpp
   kernels/cpu/gemm.cpp kernels/cpu/index.cpp kernels/cpu/layer_norm.cpp kernels/cpu/loops.cpp kernels/cpu/loops_baseline.cpp kernels/cpu/loops_narrow.cpp kernels/cpu/matmul.cpp kernels/cpu/matmul_bf16.cpp
-  kernels/cpu/optimizer.cpp kernels/cpu/pair_loss.cpp kernels/cpu/pointwise.cpp kernels/cpu/pool.cpp kernels/cpu/random.cpp kernels/cpu/reduce.cpp
+  kernels/cpu/optimizer.cpp kernels/cpu/pair_loss.cpp kernels/cpu/panels.cpp kernels/cpu/pointwise.cpp kernels/cpu/pool.cpp kernels/cpu/random.cpp kernels/cpu/reduce.cpp
   kernels/cpu/softmax.cpp kernels/cpu/strided.cpp kernels/cpu/table.cpp)
 set(loop_options -O3 -fopenmp-simd -fno-math-errno -fno-trapping-math)
 set_source_files_properties(kernels/cpu/loops_baseline.cpp PROPERTIES COMPILE_OPTIONS "${loop_options}")

@@ -88,8 +88,9 @@ void check_products(Level level) {
           for (const bool add : {false, true}) {
             const Tensor one = normal<T>({13, row}, 3), two = one.clone();
             const SmallProduct o{m,   n,   k,  transposed ? 1 : row, transposed ? row : 1,
-                                 row, row, add};
-            product_loops<T>(level).multiply(one.data<T>(), a.data<T>(), b.data<T>(), o);
+                                 row, row, row};
+            product_loops<T>(level).multiply(one.data<T>(), a.data<T>(), b.data<T>(),
+                                             add ? one.data<T>() : nullptr, o);
             for (std::int64_t i = 0; i < m; ++i) {
               for (std::int64_t j = 0; j < n; ++j) {
                 double sum = add ? two.data<T>()[i * row + j] : 0.0;

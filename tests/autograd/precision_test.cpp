@@ -190,6 +190,16 @@ TEST_CASE("sizes that are split over threads") {
               },
               {{2, 67, 64}, {2, 67, 64}, {2, 67, 64}}) < 5e-6);
   }
+  // Sums that begin with a bias, in panels: many rows and few; columns that fill panels and not.
+  CHECK(f32_error([](const Tensors& x) { return linear(x[0], x[1], x[2]); },
+                  {{301, 700}, {130, 700}, {130}}) < 5e-6);
+  CHECK(f32_error([](const Tensors& x) { return linear(x[0], x[1], x[2]); },
+                  {{97, 64}, {320, 64}, {320}}) < 5e-6);
+  // Rows a page apart, of the transposed operand and of the other.
+  CHECK(f32_error([](const Tensors& x) { return matmul(x[0], x[1], true, false); },
+                  {{600, 1024}, {600, 70}}) < 5e-6);
+  CHECK(f32_error([](const Tensors& x) { return matmul(x[0], x[1], true, false); },
+                  {{130, 203}, {130, 1024}}) < 5e-6);
   CHECK(f32_error([](const Tensors& x) { return matmul(x[0], x[1], false, true); },
                   {{9, 65, 130}, {9, 70, 130}}) < 5e-6);
   CHECK(f32_error([](const Tensors& x) { return permute(x[0], {2, 0, 1}); }, {{64, 33, 41}}) == 0);

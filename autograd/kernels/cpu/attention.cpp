@@ -119,12 +119,12 @@ bool attention(const AttentionGeometry& o, const Tensor& y, const Tensor& probab
       for (std::int64_t first = 0; first < o.queries; first += block) {
         const std::int64_t n = std::min(block, o.queries - first);
         const std::int64_t visible = seen(o, first + n - 1);
-        product.multiply(scores, queries + head.q + first * row, right.at,
-                         {n, visible, o.width, row, 1, right.step, step, false});
+        product.multiply(scores, queries + head.q + first * row, right.at, nullptr,
+                         {n, visible, o.width, row, 1, right.step, step});
         T* shares = all + head.scores + first * o.keys;
         shares_of(o, shares, scores, step, first, n);
-        product.multiply(out + head.q + first * row, shares, shared.at,
-                         {n, o.width, visible, o.keys, 1, shared.step, row, false});
+        product.multiply(out + head.q + first * row, shares, shared.at, nullptr,
+                         {n, o.width, visible, o.keys, 1, shared.step, row});
       }
     });
   });
@@ -156,16 +156,16 @@ bool attention_backward(const AttentionGeometry& o, const Tensor& dq, const Tens
           T* lines = ds + (first - begin) * step;
           // The sums over queries read whole blocks of keys, which fewer queries may not fill.
           const std::int64_t filled = seen(o, first + block - 1);
-          product.multiply(lines, grad + head.q + first * row, values_t.at,
-                           {n, visible, o.width, row, 1, values_t.step, step, false});
+          product.multiply(lines, grad + head.q + first * row, values_t.at, nullptr,
+                           {n, visible, o.width, row, 1, values_t.step, step});
           for (std::int64_t i = 0; i < n; ++i) {
             product.softmax_backward_scaled(lines + i * step,
                                             all + head.scores + (first + i) * o.keys, scale,
                                             seen(o, first + i), filled);
           }
           if (dq.defined()) {
-            product.multiply(dq.data<T>() + head.q + first * row, lines, k_rows.at,
-                             {n, o.width, visible, step, 1, k_rows.step, row, false});
+            product.multiply(dq.data<T>() + head.q + first * row, lines, k_rows.at, nullptr,
+                             {n, o.width, visible, step, 1, k_rows.step, row});
           }
         }
         for (std::int64_t j = 0; j < o.keys; j += block) {
@@ -174,18 +174,20 @@ bool attention_backward(const AttentionGeometry& o, const Tensor& dq, const Tens
           const std::int64_t first = std::min(end, o.causal ? std::max(begin, j) : begin);
           const bool add = o.causal ? j < begin : begin > 0;
           if (first == end && begin > 0) continue;
-          const SmallProduct sum{n, o.width, end - first, 1, 0, 0, row, add};
+          const SmallProduct sum{n, o.width, end - first, 1, 0, 0, row, row};
           if (dv.defined()) {
             SmallProduct of = sum;
             of.step_a = o.keys, of.row_b = g_rows.step;
-            product.multiply(dv.data<T>() + to, all + head.scores + first * o.keys + j,
-                             g_rows.at + first * g_rows.step, of);
+            T* out = dv.data<T>() + to;
+            product.multiply(out, all + head.scores + first * o.keys + j,
+                             g_rows.at + first * g_rows.step, add ? out : nullptr, of);
           }
           if (dk.defined()) {
             SmallProduct of = sum;
             of.step_a = step, of.row_b = q_rows.step;
-            product.multiply(dk.data<T>() + to, ds + (first - begin) * step + j,
-                             q_rows.at + first * q_rows.step, of);
+            T* out = dk.data<T>() + to;
+            product.multiply(out, ds + (first - begin) * step + j, q_rows.at + first * q_rows.step,
+                             add ? out : nullptr, of);
           }
         }
       }

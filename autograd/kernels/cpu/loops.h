@@ -73,19 +73,21 @@ struct MathLoops {
   void (*softmax_scaled)(float* out, float* x, const SoftmaxRows& o);
 };
 
-// out [m, n] = a b, or out += a b. Element i, p of a is a[i row_a + p step_a], so that a may lie
-// transposed; row p of b is contiguous from b[p row_b].
+// out [m, n] = onto + a b. Element i, p of a is a[i row_a + p step_a], so that a may lie
+// transposed; row p of b is contiguous from b[p row_b]. Row i of onto begins at onto[i row_onto]:
+// a bias has rows 0 apart.
 struct SmallProduct {
-  std::int64_t m, n, k, row_a, step_a, row_b, row_out;
-  bool add;
+  std::int64_t m, n, k, row_a, step_a, row_b, row_out, row_onto = 0;
 };
 
-// For float and double: products too small for a matrix library, as attention has them.
+// For float and double: products whose right operand stays in a cache, as attention has them.
 template <class T>
 struct ProductLoops {
-  std::int64_t lanes;  // elements of a vector
-  // Reads b's rows in whole vectors: a multiple of `lanes` elements, n or more.
-  void (*multiply)(T* out, const T* a, const T* b, const SmallProduct& o);
+  std::int64_t lanes;          // elements of a vector
+  std::int64_t rows, columns;  // of a tile, the part of the result that is summed in registers
+  // Reads b's rows in whole vectors: a multiple of `lanes` elements, n or more. `onto` may be null,
+  // or out.
+  void (*multiply)(T* out, const T* a, const T* b, const T* onto, const SmallProduct& o);
   // out [columns, rows] from x [rows, columns]
   void (*transpose)(T* out, const T* x, std::int64_t rows, std::int64_t columns, std::int64_t row_x,
                     std::int64_t row_out);

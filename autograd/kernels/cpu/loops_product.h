@@ -36,7 +36,8 @@ PEAL_ELEMENT void load_part(Vector<T>& value, const T* from, std::int64_t left) 
 
 // `columns` of them are stored; more than all vectors but the last hold.
 template <class T, int rows, int vectors>
-void product_tile(T* out, const T* a, const T* b, const SmallProduct& o, std::int64_t columns) {
+void product_tile(T* out, const T* a, const T* b, const T* onto, const SmallProduct& o,
+                  std::int64_t columns) {
   Vector<T> sums[rows][vectors];
 #pragma GCC unroll 8
   for (int i = 0; i < rows; ++i) {
@@ -62,10 +63,10 @@ void product_tile(T* out, const T* a, const T* b, const SmallProduct& o, std::in
       T* to = out + i * o.row_out + j * lanes<T>;
       Vector<T> before = {};
       if (j < vectors - 1 || last == lanes<T>) {
-        if (o.add) load(before, to);
+        if (onto != nullptr) load(before, onto + i * o.row_onto + j * lanes<T>);
         store(to, sums[i][j] + before);
       } else {
-        if (o.add) load_part(before, to, last);
+        if (onto != nullptr) load_part(before, onto + i * o.row_onto + j * lanes<T>, last);
         store_part(to, sums[i][j] + before, last);
       }
     }
@@ -73,34 +74,42 @@ void product_tile(T* out, const T* a, const T* b, const SmallProduct& o, std::in
 }
 
 template <class T, int rows>
-PEAL_ELEMENT void product_rows(T* out, const T* a, const T* b, const SmallProduct& o) {
+PEAL_ELEMENT void product_rows(T* out, const T* a, const T* b, const T* onto,
+                               const SmallProduct& o) {
   std::int64_t j = 0;
+  const auto tile = [&]<int vectors>(std::int64_t columns) {
+    product_tile<T, rows, vectors>(out + j, a, b + j, onto != nullptr ? onto + j : nullptr, o,
+                                   columns);
+  };
   for (; o.n - j >= tile_vectors * lanes<T>; j += tile_vectors * lanes<T>) {
-    product_tile<T, rows, tile_vectors>(out + j, a, b + j, o, tile_vectors * lanes<T>);
+    tile.template operator()<tile_vectors>(tile_vectors * lanes<T>);
   }
   const std::int64_t columns = o.n - j;
   if (columns <= 0) return;
   switch ((columns - 1) / lanes<T>) {
     case 0:
-      return product_tile<T, rows, 1>(out + j, a, b + j, o, columns);
+      return tile.template operator()<1>(columns);
     case 1:
-      return product_tile<T, rows, 2>(out + j, a, b + j, o, columns);
+      return tile.template operator()<2>(columns);
 #if defined(__AVX512F__)
     case 2:
-      return product_tile<T, rows, 3>(out + j, a, b + j, o, columns);
+      return tile.template operator()<3>(columns);
     case 3:
-      return product_tile<T, rows, 4>(out + j, a, b + j, o, columns);
+      return tile.template operator()<4>(columns);
 #endif
   }
 }
 
 template <class T>
-void multiply_small(T* out, const T* a, const T* b, const SmallProduct& o) {
+void multiply_small(T* out, const T* a, const T* b, const T* onto, const SmallProduct& o) {
+  const auto row = [&](std::int64_t i) {
+    return onto != nullptr ? onto + i * o.row_onto : nullptr;
+  };
   std::int64_t i = 0;
   for (; o.m - i >= tile_rows; i += tile_rows) {
-    product_rows<T, tile_rows>(out + i * o.row_out, a + i * o.row_a, b, o);
+    product_rows<T, tile_rows>(out + i * o.row_out, a + i * o.row_a, b, row(i), o);
   }
-  for (; i < o.m; ++i) product_rows<T, 1>(out + i * o.row_out, a + i * o.row_a, b, o);
+  for (; i < o.m; ++i) product_rows<T, 1>(out + i * o.row_out, a + i * o.row_a, b, row(i), o);
 }
 
 // A square of as many vectors as a vector has lanes: each round is a perfect shuffle of all.
@@ -158,8 +167,9 @@ void softmax_backward_scaled(T* dx, const T* y, double factor, std::int64_t coun
 }
 
 template <class T>
-constexpr ProductLoops<T> product_loops_here = {lanes<T>, multiply_small<T>, transpose<T>,
-                                                softmax_backward_scaled<T>};
+constexpr ProductLoops<T> product_loops_here = {
+    lanes<T>,          tile_rows,    tile_vectors* lanes<T>,
+    multiply_small<T>, transpose<T>, softmax_backward_scaled<T>};
 
 }  // namespace
 }  // namespace peal::cpu::PEAL_LEVEL

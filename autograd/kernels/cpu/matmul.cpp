@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/kernels/cpu/gemm.h>
-#include <peal/autograd/kernels/cpu/loops.h>
+#include <peal/autograd/kernels/cpu/panels.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
 #include <peal/autograd/kernels/cpu/table.h>
 #include <peal/autograd/kernels/dispatch.h>
@@ -9,8 +9,12 @@ namespace peal::cpu {
 namespace {
 
 template <class T>
-void spread_bias(T* out, const T* bias, const Product& o) {
+void multiply_onto_bias(T* out, const T* a, const T* b, const T* bias, const Product& o) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (multiply_in_panels(out, a, b, bias, 0, o)) return;
+  }
   for (std::int64_t row = 0; row < o.m; ++row) std::copy_n(bias, o.n, out + row * o.n);
+  if (o.k > 0) gemm(out, a, b, o, true);
 }
 
 }  // namespace
@@ -23,11 +27,12 @@ bool matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_
       T* to = out.data<T>();
       if (out.numel() == 0) return;
       if (bias.defined()) {
-        spread_bias(to, bias.data<T>(), o);
-      } else if (o.k == 0) {
+        multiply_onto_bias(to, a.data<T>(), b.data<T>(), bias.data<T>(), o);
+      } else if (o.k > 0) {
+        gemm(to, a.data<T>(), b.data<T>(), o, false);
+      } else {
         std::fill_n(to, out.numel(), T(0));
       }
-      if (o.k > 0) gemm(to, a.data<T>(), b.data<T>(), o, bias.defined());
     }
   });
 }

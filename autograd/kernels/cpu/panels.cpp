@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/kernels/cpu/loops.h>
+#include <peal/autograd/kernels/cpu/panels.h>
+#include <peal/autograd/kernels/cpu/parallel.h>
+
+#include <memory>
+
+namespace peal::cpu {
+namespace {
+
+// Rows of a panel: 128 KiB of 64 columns, which a second-level cache holds.
+constexpr std::int64_t depth = 512;
+
+// Rows of b from `begin`, columns from `first`.
+void copy_panel(float* panel, const float* b, const Product& o, std::int64_t begin, std::int64_t k,
+                std::int64_t first, std::int64_t n) {
+  const ProductLoops<float>& loops = product_loops<float>();
+  if (o.transpose_b) {
+    loops.transpose(panel, b + first * o.step_b() + begin, n, k, o.step_b(), loops.columns);
+    return;
+  }
+  for (std::int64_t p = 0; p < k; ++p) {
+    std::copy_n(b + (begin + p) * o.step_b() + first, n, panel + p * loops.columns);
+  }
+}
+
+}  // namespace
+
+bool multiply_in_panels(float* out, const float* a, const float* b, const float* onto,
+                        std::int64_t row_onto, const Product& o) {
+  const ProductLoops<float>& loops = product_loops<float>();
+  const std::int64_t enough = 768 / loops.lanes;  // rows: wider vectors copy faster
+  const std::int64_t threads = omp_in_parallel() ? 1 : omp_get_max_threads();
+  const std::int64_t tiles = (o.m + loops.rows - 1) / loops.rows;
+  const std::int64_t panels = (o.n + loops.columns - 1) / loops.columns;
+  // Threads that share the rows copy every panel each; those that share the panels do not.
+  const bool by_rows = o.m >= enough * threads;
+  if (current_level() == Level::baseline || o.m < enough || o.k < loops.columns ||
+      o.n < loops.columns || (!by_rows && panels < threads)) {
+    return false;
+  }
+  const std::int64_t row_a = o.transpose_a ? 1 : o.step_a();
+  const std::int64_t step_a = o.transpose_a ? o.step_a() : 1;
+  const auto part = [&](std::int64_t i, std::int64_t rows, std::int64_t from, std::int64_t to) {
+    const auto panel = std::make_unique_for_overwrite<float[]>(
+        static_cast<std::size_t>(std::min(depth, o.k) * loops.columns));
+    for (std::int64_t j = from * loops.columns; j < std::min(o.n, to * loops.columns);
+         j += loops.columns) {
+      const std::int64_t n = std::min(loops.columns, o.n - j);
+      float* sums = out + i * o.step_out() + j;
+      for (std::int64_t p = 0; p < o.k; p += depth) {
+        const std::int64_t k = std::min(depth, o.k - p);
+        copy_panel(panel.get(), b, o, p, k, j, n);
+        const float* first = onto != nullptr ? onto + i * row_onto + j : nullptr;
+        loops.multiply(sums, a + i * row_a + p * step_a, panel.get(), p == 0 ? first : sums,
+                       {rows, n, k, row_a, step_a, loops.columns, o.step_out(),
+                        p == 0 ? row_onto : o.step_out()});
+      }
+    }
+  };
+  if (by_rows) {
+    parallel_for(tiles, loops.rows * o.n * o.k / 16, [&](std::int64_t begin, std::int64_t end) {
+      const std::int64_t i = begin * loops.rows;
+      part(i, std::min(o.m, end * loops.rows) - i, 0, panels);
+    });
+  } else {
+    parallel_for(panels, loops.columns * o.m * o.k / 16,
+                 [&](std::int64_t begin, std::int64_t end) { part(0, o.m, begin, end); });
+  }
+  return true;
+}
+
+bool belongs_in_panels(const Product& o) {
+  const auto page_apart = [](std::int64_t step) { return step % 1024 == 0; };
+  // oneDNN 2.6 is slow for the first on AVX-512 (by 15 %), for both on AVX2 (to half its speed).
+  return o.transpose_a &&
+         (page_apart(o.step_a()) || (current_level() != Level::avx512 && page_apart(o.step_b())));
+}
+
+}  // namespace peal::cpu
