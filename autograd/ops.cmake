@@ -28,11 +28,12 @@ peal_library(autograd
 
 # CUDA's kernels. peal_cuda_parts is all that sees CUDA, for a build of nothing else.
 if(PEAL_CUDA)
-  peal_library(autograd_cuda SOURCES kernels/cuda/batch_norm.cu kernels/cuda/choose.cu
-    kernels/cuda/class_loss.cu kernels/cuda/elementwise.cu kernels/cuda/index.cu kernels/cuda/layer_norm.cu
+  peal_library(autograd_cuda SOURCES kernels/cuda/attention.cu kernels/cuda/batch_norm.cu kernels/cuda/choose.cu
+    kernels/cuda/class_loss.cu kernels/cuda/convolution.cpp kernels/cuda/cublaslt.cpp kernels/cuda/cudnn.cpp
+    kernels/cuda/elementwise.cu kernels/cuda/index.cu kernels/cuda/layer_norm.cu kernels/cuda/matmul.cpp
     kernels/cuda/optimizer.cu kernels/cuda/pointwise.cu kernels/cuda/pool.cu kernels/cuda/random.cu
     kernels/cuda/reduce.cu kernels/cuda/softmax.cu kernels/cuda/strided.cu kernels/cuda/table.cpp
-    LINKS peal::core)
+    LINKS peal::core PRIVATE CUDA::cublasLt CuDnn::CuDnn)
   # fmt 9 checks format strings at compile time in a way that nvcc does not get through.
   target_compile_options(peal_autograd_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1 -DFMT_CONSTEVAL=
     -Xcompiler=-Wall,-Wextra $<$<BOOL:${PEAL_WERROR}>:-Werror=all-warnings>>)

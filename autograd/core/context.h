@@ -25,8 +25,13 @@ struct Context {
   Generator generator;
   Device device;                         // where new tensors live when no device is named
   std::shared_ptr<const Stream> stream;  // null: the device's own (stream.h)
-  std::string log_tag;                   // "rank 2": put before every log line
-  std::shared_ptr<Trace> trace;          // null: nothing is recorded
+  // On a device f32 may be multiplied as TF32, with 10 bits of fraction: faster, for products and
+  // convolutions alike (PyTorch: torch.backends.cuda.matmul.allow_tf32 and cudnn.allow_tf32).
+  bool allow_tf32 = false;
+  // Only algorithms that give the same bits at each run (torch.use_deterministic_algorithms).
+  bool deterministic = false;
+  std::string log_tag;           // "rank 2": put before every log line
+  std::shared_ptr<Trace> trace;  // null: nothing is recorded
 };
 
 Context& context();

@@ -19,6 +19,7 @@ namespace {
 constexpr std::size_t slab_bytes = std::size_t{2} << 20;
 // Above it a block is the driver's own, which can be given back; below it a part of a slab.
 constexpr std::size_t most_small = slab_bytes / 4;
+constexpr std::size_t alignment = 256;
 constexpr int general = 0;  // the pool of all work that is not captured
 
 // Who may reuse a block.
@@ -46,7 +47,7 @@ double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 
 class Cache {
  public:
   void* allocate(Device device, std::size_t bytes, cudaStream_t stream) {
-    const std::size_t size = std::max<std::size_t>(size_class(bytes), 256);
+    const std::size_t size = (size_class(bytes) + alignment - 1) / alignment * alignment;
     std::lock_guard lock(mutex_);
     const auto captured = captured_.find(stream);
     const Owner owner{captured == captured_.end() ? general : captured->second, stream};

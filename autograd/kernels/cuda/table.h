@@ -48,6 +48,19 @@ bool sum(const Tensor& out, const Tensor& x, std::uint32_t dims, double scale);
 bool argmax(const Tensor& out, const Tensor& x, int dim);
 bool argmin(const Tensor& out, const Tensor& x, int dim);
 
+// matmul.cpp
+bool matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b,
+            const Tensor& bias);
+bool batched_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
+                    bool transpose_b);
+
+// attention.cu
+bool attention(const AttentionGeometry& geometry, const Tensor& y, const Tensor& probabilities,
+               const Tensor& q, const Tensor& k, const Tensor& v);
+bool attention_backward(const AttentionGeometry& geometry, const Tensor& dq, const Tensor& dk,
+                        const Tensor& dv, const Tensor& dy, const Tensor& probabilities,
+                        const Tensor& q, const Tensor& k, const Tensor& v);
+
 // layer_norm.cu
 bool layer_norm(const Tensor& y, const Tensor& mean, const Tensor& inverse, const Tensor& x,
                 const Tensor& weight, const Tensor& bias, double eps);
@@ -83,6 +96,12 @@ bool pair_loss(PairLoss which, const Tensor& loss, const Tensor& x, const Tensor
 bool pair_loss_backward(PairLoss which, const Tensor& dx, const Tensor& dtarget,
                         const Tensor& dloss, const Tensor& x, const Tensor& target, double beta,
                         double scale);
+
+// convolution.cpp
+bool conv2d(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x, const Tensor& weight,
+            const Tensor& bias);
+bool conv2d_backward(const Conv2dGeometry& geometry, const Tensor& dx, const Tensor& dweight,
+                     const Tensor& dbias, const Tensor& dy, const Tensor& x, const Tensor& weight);
 
 // pool.cu
 bool max_pool2d(const Pool2dGeometry& geometry, const Tensor& y, const Tensor& x,

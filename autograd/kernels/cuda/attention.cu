@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Attention as products by cuBLASLt, which read the heads where they lie, with the mask and the
+// softmax between them in one pass of a kernel. Scores and their gradients are f32 for f16 and
+// bf16, in memory that is given back at the end; the scale is a factor of the products.
+#include <peal/autograd/core/tensor.h>
+#include <peal/autograd/kernels/cuda/block.h>
+#include <peal/autograd/kernels/cuda/cublaslt.h>
+#include <peal/autograd/kernels/cuda/launch.h>
+#include <peal/autograd/kernels/cuda/table.h>
+#include <peal/autograd/kernels/dispatch.h>
+
+#include <cmath>
+
+namespace peal::cuda {
+namespace {
+
+using functor::computed;
+
+// What the rows of scores are: `rows` of them, B x heads x queries, each of `keys`.
+struct ScoreRows {
+  std::int64_t rows, queries, keys;
+  bool causal;
+  // The keys that a row's query sees.
+  __device__ std::int64_t seen(std::int64_t row) const {
+    const std::int64_t query = row % queries;
+    return causal && query + 1 < keys ? query + 1 : keys;
+  }
+};
+
+// A row is a warp's work, a long one a block's.
+int threads_for(std::int64_t keys) { return keys <= 1024 ? warp : block; }
+
+// p = softmax of what a query sees of its scores, and 0 elsewhere; p may be the scores.
+template <class T>
+__global__ void masked_softmax(ScoreRows o, int threads, T* p, const computed<T>* scores) {
+  using C = computed<T>;
+  const std::int64_t row = thread_number() / threads;
+  if (row >= o.rows) return;  // a whole warp, or nobody
+  const int first = static_cast<int>(threadIdx.x) % threads;
+  const std::int64_t count = o.seen(row), at = row * o.keys;
+  const C lowest = -HUGE_VALF;
+  C largest = lowest;
+  for (std::int64_t i = first; i < count; i += threads) largest = Larger{}(largest, scores[at + i]);
+  largest = group_reduce(largest, Larger{}, lowest, threads);
+  C total = 0;
+  for (std::int64_t i = first; i < count; i += threads) total += std::exp(scores[at + i] - largest);
+  const C share = 1 / group_reduce(total, Plus{}, C(0), threads);
+  for (std::int64_t i = first; i < o.keys; i += threads) {
+    p[at + i] = static_cast<T>(i < count ? std::exp(scores[at + i] - largest) * share : C(0));
+  }
+}
+
+// ds = p (dp - sum(p dp)) over what a query sees, and 0 elsewhere; ds may be dp.
+template <class T>
+__global__ void masked_softmax_backward(ScoreRows o, int threads, T* ds, const T* p,
+                                        const computed<T>* dp) {
+  using C = computed<T>;
+  const std::int64_t row = thread_number() / threads;
+  if (row >= o.rows) return;
+  const int first = static_cast<int>(threadIdx.x) % threads;
+  const std::int64_t count = o.seen(row), at = row * o.keys;
+  C total = 0;
+  for (std::int64_t i = first; i < count; i += threads) {
+    total += static_cast<C>(p[at + i]) * dp[at + i];
+  }
+  total = group_reduce(total, Plus{}, C(0), threads);
+  for (std::int64_t i = first; i < o.keys; i += threads) {
+    const C share = static_cast<C>(p[at + i]);
+    ds[at + i] = static_cast<T>(i < count ? share * (dp[at + i] - total) : C(0));
+  }
+}
+
+template <class Kernel, class... Args>
+void launch_rows(const AttentionGeometry& o, const Tensor& on, Kernel kernel, Args... args) {
+  const ScoreRows rows{o.batch * o.heads * o.queries, o.queries, o.keys, o.causal};
+  const int threads = threads_for(o.keys);
+  const std::int64_t in_block = block / threads;
+  launch(on, (rows.rows + in_block - 1) / in_block, block, kernel, rows, threads, args...);
+}
+
+// An operand of the products: where its heads lie.
+struct Heads {
+  const Tensor& data;
+  HeadMatrices layout;
+};
+
+// [B, length, heads width]
+Heads sequence(const AttentionGeometry& o, const Tensor& x) {
+  const std::int64_t row = o.heads * o.width;
+  return {x, {row, x.size(1) * row, o.width}};
+}
+// [B, heads, queries, keys]
+Heads scores(const AttentionGeometry& o, const Tensor& x) {
+  const std::int64_t matrix = o.queries * o.keys;
+  return {x, {o.keys, o.heads * matrix, matrix}};
+}
+
+// out [m, n] = alpha a [m, k] b [k, n] for every head.
+void multiply_heads(const AttentionGeometry& o, std::int64_t m, std::int64_t n, std::int64_t k,
+                    const Heads& out, const Heads& a, bool transpose_a, const Heads& b,
+                    bool transpose_b, double alpha = 1) {
+  const HeadLaunches plan = head_launches(o.batch, o.heads);
+  const RowProduct product{m,
+                           n,
+                           k,
+                           transpose_a,
+                           transpose_b,
+                           a.layout.row,
+                           b.layout.row,
+                           out.layout.row,
+                           plan.batch,
+                           plan.step(a.layout),
+                           plan.step(b.layout),
+                           plan.step(out.layout)};
+  for (std::int64_t i = 0; i < plan.launches; ++i) {
+    const auto at = [&](const Heads& x) {
+      return static_cast<std::byte*>(x.data.raw()) +
+             plan.offset(x.layout, i) * static_cast<std::int64_t>(size_of(x.data.dtype()));
+    };
+    static_cast<void>(multiply(product, {a.data.dtype(), out.data.dtype()}, out.data.device(),
+                               {at(out), at(a), at(b)}, alpha));
+  }
+}
+
+double score_scale(const AttentionGeometry& o) {
+  return 1 / std::sqrt(static_cast<double>(o.width));
+}
+
+// Memory for scores in the type they are computed in: `there`, where that is its type.
+Tensor room_for_scores(const Tensor& there) {
+  const DType dtype = computed_in(there.dtype());
+  if (there.dtype() == dtype) return there;
+  return Tensor::empty(there.shape(), dtype, there.device());
+}
+
+}  // namespace
+
+bool attention(const AttentionGeometry& o, const Tensor& y, const Tensor& probabilities,
+               const Tensor& q, const Tensor& k, const Tensor& v) {
+  return with_floating(y.dtype(), [&]<class T>() {
+    const Tensor room = room_for_scores(probabilities);
+    multiply_heads(o, o.queries, o.keys, o.width, scores(o, room), sequence(o, q), false,
+                   sequence(o, k), true, score_scale(o));
+    launch_rows(o, y, masked_softmax<T>, pointer<T>(probabilities),
+                pointer<const computed<T>>(room));
+    multiply_heads(o, o.queries, o.width, o.keys, sequence(o, y), scores(o, probabilities), false,
+                   sequence(o, v), false);
+  });
+}
+
+bool attention_backward(const AttentionGeometry& o, const Tensor& dq, const Tensor& dk,
+                        const Tensor& dv, const Tensor& dy, const Tensor& probabilities,
+                        const Tensor& q, const Tensor& k, const Tensor& v) {
+  return with_floating(dy.dtype(), [&]<class T>() {
+    if (dv.defined()) {
+      multiply_heads(o, o.keys, o.width, o.queries, sequence(o, dv), scores(o, probabilities), true,
+                     sequence(o, dy), false);
+    }
+    if (!dq.defined() && !dk.defined()) return;
+    const Tensor ds = Tensor::empty(probabilities.shape(), dy.dtype(), dy.device());
+    const Tensor dp = room_for_scores(ds);
+    multiply_heads(o, o.queries, o.keys, o.width, scores(o, dp), sequence(o, dy), false,
+                   sequence(o, v), true);
+    launch_rows(o, dy, masked_softmax_backward<T>, pointer<T>(ds), pointer<const T>(probabilities),
+                pointer<const computed<T>>(dp));
+    if (dq.defined()) {
+      multiply_heads(o, o.queries, o.width, o.keys, sequence(o, dq), scores(o, ds), false,
+                     sequence(o, k), false, score_scale(o));
+    }
+    if (dk.defined()) {
+      multiply_heads(o, o.keys, o.width, o.queries, sequence(o, dk), scores(o, ds), true,
+                     sequence(o, q), false, score_scale(o));
+    }
+  });
+}
+
+}  // namespace peal::cuda

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table's products of matrices. A bias is added by the product's last step; where cuBLASLt has
+// none for it (f64, addresses of little alignment) it is spread over the rows first, and the
+// product added to it.
+#include <peal/autograd/kernels/cuda/cublaslt.h>
+#include <peal/autograd/kernels/cuda/table.h>
+
+namespace peal::cuda {
+namespace {
+
+bool product(const RowProduct& o, const Tensor& out, const Tensor& a, const Tensor& b,
+             const Tensor& bias, bool add) {
+  return multiply(o, {a.dtype(), out.dtype()}, out.device(),
+                  {out.raw(), a.raw(), b.raw(), bias.defined() ? bias.raw() : nullptr}, 1, add);
+}
+
+}  // namespace
+
+bool matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b,
+            const Tensor& bias) {
+  if (!has_product(out.dtype())) return false;
+  if (out.numel() == 0) return true;
+  const RowProduct o = dense_product(out.size(0), out.size(1), a.size(transpose_a ? 0 : 1),
+                                     transpose_a, transpose_b);
+  if (o.k == 0) return bias.defined() ? expand(out, bias, 1) : fill(out, 0);
+  // To the libary, double precision has no bias.
+  if (out.dtype() != DType::f64 && product(o, out, a, b, bias, false)) return true;
+  if (bias.defined()) expand(out, bias, 1);
+  return product(o, out, a, b, {}, bias.defined());
+}
+
+bool batched_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
+                    bool transpose_b) {
+  if (!has_product(out.dtype())) return false;
+  if (out.numel() == 0) return true;
+  const RowProduct o = dense_product(out.size(1), out.size(2), a.size(transpose_a ? 1 : 2),
+                                     transpose_a, transpose_b, out.size(0));
+  return o.k == 0 ? fill(out, 0) : product(o, out, a, b, {}, false);
+}
+
+}  // namespace peal::cuda
