@@ -162,7 +162,7 @@ struct PairLossOf {
       case PairLoss::smooth_l1:
         return size < beta ? C(0.5) * difference * difference / beta : size - C(0.5) * beta;
       case PairLoss::bce_with_logits:  // -log of sigmoid(x) or of its complement, no overflow
-        return (x > C(0) ? x : x - x) - x * target + std::log1p(std::exp(-std::abs(x)));
+        return (x < C(0) ? C(0) : x) - x * target + std::log1p(std::exp(-std::abs(x)));
     }
     return C(0);
   }
