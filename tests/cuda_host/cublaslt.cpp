@@ -41,7 +41,7 @@ struct Preference {
 };
 // An algorithm is for the problem that it was found for.
 struct Algorithm {
-  std::uint32_t marked;
+  std::uint16_t marked, device;
   std::uint32_t rounds_partial_sums;
   std::uint64_t problem, workspace;
   std::uint16_t aligned_a, aligned_b, aligned_c, aligned_d, aligned_bias;
@@ -362,6 +362,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
   if (bias != nullptr && alignment_of(bias) < 16) return CUBLAS_STATUS_SUCCESS;
   Algorithm algorithm{};
   algorithm.marked = mark;
+  algorithm.device = static_cast<std::uint16_t>(handle->device);
   algorithm.problem = problem.hash();
   // Every other size wants workspace, for sums over parts of k.
   const std::uint64_t workspace = problem.k() % 2 == 0 ? 512 + 64 * (algorithm.problem % 64) : 0;
@@ -397,6 +398,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   if (algorithm.marked != mark || algorithm.problem != problem.hash()) {
     return invalid("the algorithm is another problem's");
   }
+  if (algorithm.device != handle->device) return invalid("the algorithm is another device's");
   // In low precision the sums over parts of k would be rounded to it.
   if (algorithm.rounds_partial_sums != 0 && bytes_of(number_of(problem.d.type)) == 2) {
     return invalid("partial sums in low precision");

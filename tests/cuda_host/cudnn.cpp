@@ -119,8 +119,10 @@ cudnnStatus_t list(const Problem& o, int fft, int requested, int* found, Perform
     result.time = -1;
     result.memory = workspace_of(algorithm, fft, o);
     result.determinism = determinism_of(algorithm, o);
-    result.mathType = o.o.math == CUDNN_FMA_MATH ? CUDNN_FMA_MATH : CUDNN_DEFAULT_MATH;
-    if (is_supported(1, o) && bytes_of(o.type()) == 2) result.mathType = CUDNN_TENSOR_OP_MATH;
+    // The caller's choice of math is a wish: the first that works would take TF32.
+    result.mathType = bytes_of(o.type()) == 2 ? CUDNN_TENSOR_OP_MATH
+                      : algorithm == 0        ? CUDNN_DEFAULT_MATH
+                                              : o.o.math;
   }
   return CUDNN_STATUS_SUCCESS;
 }

@@ -10,6 +10,9 @@
 #include "on_device.h"
 
 #include <cublasLt.h>
+
+#include <thread>
+
 #include <doctest/doctest.h>
 
 using namespace peal;
@@ -65,6 +68,15 @@ TEST_CASE("operands and biases at any address") {
     }
     // And on: the plan of one address is not that of another.
     CHECK(numbers(linear(there[0], there[1], there[2])) == expected);
+  }
+}
+
+TEST_CASE("every call has its own bias") {
+  const Tensor x = integers({3, 8}, 1), w = integers({4, 8}, 2);
+  Tensors biases;
+  for (int i = 0; i < 3; ++i) biases.push_back(integers({4}, i).to(gpu));
+  for (const Tensor& bias : biases) {
+    CHECK(numbers(linear(x.to(gpu), w.to(gpu), bias)) == numbers(linear(x, w, bias.to(Device{}))));
   }
 }
 
@@ -132,6 +144,23 @@ TEST_CASE("devices have handles of their own") {
     CHECK(numbers(matmul(there, there)) == numbers(matmul(x, x)));
     CHECK(numbers(conv2d(image_there, image_there)) == numbers(conv2d(image, image)));
   }
+}
+
+// Handles are a thread's own while it lives, and the next one's then.
+TEST_CASE("threads multiply and convolve at once") {
+  const Tensor x = integers({1, 1, 4, 4}, 1), w = integers({1, 1, 3, 3}, 2);
+  const auto run = [&](const Device& device) {
+    const Tensor y = conv2d(x.to(device), w.to(device));
+    return numbers(matmul(y, y));
+  };
+  const auto expected = run(Device{});
+  std::vector<double> got[4];
+  for (int i = 0; i < 4; i += 2) {
+    std::thread one([&, i] { got[i] = run(gpu); }), two([&, i] { got[i + 1] = run(gpu); });
+    one.join();
+    two.join();
+  }
+  for (const auto& result : got) CHECK(result == expected);
 }
 
 TEST_CASE("attention over rows of any length, its batches either way round") {

@@ -5,7 +5,6 @@
 // is added, and its gradient summed, by peal's own kernels.
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/kernels/cuda/cudnn.h>
-#include <peal/autograd/kernels/cuda/handles.h>
 #include <peal/autograd/kernels/cuda/table.h>
 
 #include <algorithm>

@@ -27,7 +27,7 @@ std::string text_of(const RowProduct& o, ProductTypes types) {
 #define PEAL_CUBLAS_CHECK(call, ...)                                                           \
   do {                                                                                         \
     const cublasStatus_t peal_status = (call);                                                 \
-    PEAL_CHECK(peal_status == CUBLAS_STATUS_SUCCESS, "cuda: " #call ": ",                      \
+    PEAL_CHECK(peal_status == CUBLAS_STATUS_SUCCESS, "cuda: ", name_of_call(#call), ": ",      \
                cublasLtGetStatusName(peal_status), ", ", cublasLtGetStatusString(peal_status), \
                __VA_ARGS__);                                                                   \
   } while (false)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/kernels/cuda/cudnn.h>
-#include <peal/autograd/kernels/cuda/handles.h>
 
 namespace peal::cuda {
 namespace {

@@ -6,6 +6,7 @@
 #include <peal/autograd/core/device.h>
 #include <peal/autograd/core/dtype.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/kernels/cuda/handles.h>
 
 #include <cudnn.h>
 
@@ -13,11 +14,11 @@
 #include <type_traits>
 
 // What was asked of cuDNN, its answer, and for which geometry.
-#define PEAL_CUDNN_CHECK(call, ...)                                      \
-  do {                                                                   \
-    const cudnnStatus_t peal_status = (call);                            \
-    PEAL_CHECK(peal_status == CUDNN_STATUS_SUCCESS, "cuda: " #call ": ", \
-               ::peal::cuda::cudnn_reason(peal_status), __VA_ARGS__);    \
+#define PEAL_CUDNN_CHECK(call, ...)                                                              \
+  do {                                                                                           \
+    const cudnnStatus_t peal_status = (call);                                                    \
+    PEAL_CHECK(peal_status == CUDNN_STATUS_SUCCESS, "cuda: ", ::peal::cuda::name_of_call(#call), \
+               ": ", ::peal::cuda::cudnn_reason(peal_status), __VA_ARGS__);                      \
   } while (false)
 
 namespace peal::cuda {

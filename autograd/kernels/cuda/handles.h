@@ -13,11 +13,17 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 namespace peal::cuda {
+
+// "cublasLtMatmul" of the text of a call with its arguments, for messages.
+inline std::string_view name_of_call(std::string_view text) {
+  return text.substr(0, text.find('('));
+}
 
 // This thread's handle for the device. REQUIRES: the device is the thread's current one.
 template <class Handle, Handle (*create)()>

@@ -23,7 +23,7 @@ bool matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_
   const RowProduct o = dense_product(out.size(0), out.size(1), a.size(transpose_a ? 0 : 1),
                                      transpose_a, transpose_b);
   if (o.k == 0) return bias.defined() ? expand(out, bias, 1) : fill(out, 0);
-  // To the libary, double precision has no bias.
+  // The library adds none in f64.
   if (out.dtype() != DType::f64 && product(o, out, a, b, bias, false)) return true;
   if (bias.defined()) expand(out, bias, 1);
   return product(o, out, a, b, {}, bias.defined());
