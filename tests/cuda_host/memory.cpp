@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -20,12 +21,14 @@ namespace cuda_host {
 namespace {
 
 constexpr std::size_t arena_bytes = std::size_t{4} << 30, granule = 256, guard_bytes = 256;
-constexpr std::size_t page = 4096;
+constexpr std::size_t page = 4096, huge_page = std::size_t{2} << 20;
 constexpr unsigned char guard_value = 0xa5, poison = 0xff;
+
+std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 
 struct Arena {
   unsigned char* base = nullptr;
-  std::size_t used = 0;  // bytes from the base on that were ever handed out, whole pages
+  std::size_t used = 0;  // bytes from the base on that were ever handed out, whole huge pages
   std::size_t limit = std::size_t{2} << 30, in_use = 0;
   std::map<std::size_t, std::size_t> live{}, free{};  // offset -> bytes; free ones with their guard
 };
@@ -38,10 +41,12 @@ struct Memory {
   Memory() {
     for (int d = 0; d < devices; ++d) {
       Arena& arena = arenas[static_cast<std::size_t>(d)];
-      void* base = ::mmap(nullptr, arena_bytes, PROT_NONE,
+      void* base = ::mmap(nullptr, arena_bytes + huge_page, PROT_NONE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (base == MAP_FAILED) throw std::bad_alloc();
-      arena.base = static_cast<unsigned char*>(base);
+      arena.base = reinterpret_cast<unsigned char*>(
+          round_up(reinterpret_cast<std::uintptr_t>(base), huge_page));
+      ::madvise(arena.base, arena_bytes, MADV_HUGEPAGE);  // opened and closed a page at a time
       arena.free[0] = arena_bytes;
       reach[static_cast<std::size_t>(d)] = 1u << d;
     }
@@ -56,19 +61,6 @@ Memory& memory() {
 
 Arena& arena_of(int device) { return memory().arenas[static_cast<std::size_t>(device)]; }
 
-void set_open(unsigned wanted) {
-  for (int d = 0; d < devices; ++d) {
-    const unsigned bit = 1u << d;
-    if ((memory().open & bit) == (wanted & bit)) continue;
-    const Arena& arena = arena_of(d);
-    if (arena.used > 0) {
-      ::mprotect(arena.base, arena.used, (wanted & bit) != 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
-    }
-  }
-  memory().open = wanted;
-}
-
-std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
 std::size_t with_guard(std::size_t bytes) { return round_up(bytes, granule) + guard_bytes; }
 
 // The allocation that holds it: its offset and bytes; bytes 0 where none does.
@@ -94,8 +86,20 @@ void report_overrun(int device, std::size_t bytes) {
 
 }  // namespace
 
-Access::Access(unsigned wanted) : before_(memory().open) { set_open(before_ | wanted); }
-Access::~Access() { set_open(before_); }
+void open_memory(unsigned wanted) {
+  for (int d = 0; d < devices; ++d) {
+    const unsigned bit = 1u << d;
+    if ((memory().open & bit) == (wanted & bit)) continue;
+    const Arena& arena = arena_of(d);
+    if (arena.used > 0) {
+      ::mprotect(arena.base, arena.used, (wanted & bit) != 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
+    }
+  }
+  memory().open = wanted;
+}
+
+Access::Access(unsigned wanted) : before_(memory().open) { open_memory(before_ | wanted); }
+Access::~Access() { open_memory(before_); }
 
 int device_of(const void* data) {
   for (int d = 0; d < devices; ++d) {
@@ -125,6 +129,7 @@ std::size_t room_at(const void* data) {
 void check_guards() {
   const auto guard = lock();
   for (int d = 0; d < devices; ++d) {
+    if (arena_of(d).live.empty()) continue;
     const Access access(1u << d);
     for (const auto& [offset, bytes] : arena_of(d).live) {
       if (!guards_hold(arena_of(d), offset, bytes)) report_overrun(d, bytes);
@@ -160,12 +165,12 @@ void* take(int device, std::size_t bytes) {
   arena.live[offset] = bytes;
   arena.in_use += whole;
   const unsigned open = memory().open;
-  set_open(0);
-  arena.used = std::max(arena.used, round_up(offset + whole, page));
-  set_open(1u << device);
+  open_memory(0);
+  arena.used = std::max(arena.used, round_up(offset + whole, huge_page));
+  open_memory(1u << device);
   std::memset(arena.base + offset, poison, bytes);
   std::memset(arena.base + offset + bytes, guard_value, whole - bytes);
-  set_open(open);
+  open_memory(open);
   return arena.base + offset;
 }
 

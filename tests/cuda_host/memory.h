@@ -13,7 +13,10 @@ namespace cuda_host {
 
 inline constexpr int devices = 2;
 
-// While one lives, the memory of these devices (a bit each) can be touched.
+// The memory of these devices alone can be touched from now on.
+void open_memory(unsigned devices);
+
+// While one lives, the memory of these devices (a bit each) can be touched too.
 class Access {
  public:
   explicit Access(unsigned devices);

@@ -35,6 +35,7 @@ State& state() {
 
 // Lets other threads at the queues until one has changed something, or a while has passed.
 void wait_for_others() {
+  open_memory(0);
   State& here = state();
   const int depth = std::exchange(here.depth, 0);
   here.owner = std::thread::id();
@@ -62,7 +63,7 @@ void run_head(CUstream_st& stream) {
   const WorkRef work = stream.queue.front();
   stream.queue.pop_front();
   if (work->run && failure() == cudaSuccess) {
-    const Access access(work->devices);
+    open_memory(work->devices);  // until other work needs another's, or this thread is done
     state().running = true;
     work->run();
     state().running = false;
@@ -156,6 +157,7 @@ void finish(const WorkRef& work) {
   while (!target->done) {
     if (!step(target)) wait_for_others();
   }
+  open_memory(0);
 }
 
 void finish(CUstream_st* stream) { finish(stream->last); }
@@ -174,7 +176,10 @@ void finish_device(int device) {
 bool nudge(const WorkRef& work) {
   const auto guard = lock();
   if (work == nullptr || work->done) return true;
-  if (!state().running && draw() % 2 == 0) step(work);
+  if (!state().running && draw() % 2 == 0) {
+    step(work);
+    open_memory(0);
+  }
   return work->done;
 }
 
