@@ -86,6 +86,8 @@ struct Kernels {
   // those elements of out = x[i, j, ...], the others stay.
   Kernel<const Tensor&, const Tensor&, const Steps&, std::int64_t> read_strided;
   Kernel<const Tensor&, const Tensor&, const Steps&, std::int64_t> write_strided;
+  // Indices that are out of range are an error of the CPU's ops, which see them, and end the kernel
+  // of a device.
   // out, x, index i64 [n] in range, dim: out = x's slices at the indices; and back: added to out's.
   Kernel<const Tensor&, const Tensor&, const Tensor&, int> index_select;
   Kernel<const Tensor&, const Tensor&, const Tensor&, int> index_add;
@@ -141,6 +143,9 @@ struct Kernels {
 
   Kernel<const Tensor&, const Tensor&> log_softmax;  // y, x: over the last dimension
   Kernel<const Tensor&, const Tensor&, const Tensor&> log_softmax_backward;  // dx, y, dy
+  // share (one element, f32 or f64) = 1 / how many targets are not ignored. Devices have it, which
+  // the host would have to wait for; of the CPU's targets it counts them itself.
+  Kernel<const Tensor&, const Tensor&, std::int64_t> target_share;
   // loss [N], log_probabilities [N, C], target [N] in range or ignored, which classes. The target
   // is smoothed: 1 - smoothing for the class, and smoothing / C for each.
   Kernel<const Tensor&, const Tensor&, const Tensor&, const ClassTargets&> nll;

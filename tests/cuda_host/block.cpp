@@ -78,6 +78,8 @@ class Block {
     return own.value;
   }
 
+  [[noreturn]] void trap() { fail("a thread trapped"); }
+
   std::size_t current() const { return current_; }
 
  private:
@@ -256,6 +258,8 @@ std::uint64_t warp_exchange(WarpOp op, unsigned mask, std::uint64_t value, int s
 int lane() { return static_cast<int>(block.current() % 32); }
 
 }  // namespace cuda_host
+
+void __trap() { cuda_host::block.trap(); }
 
 void __syncthreads() {
   cuda_host::block.barrier();

@@ -15,7 +15,7 @@ namespace {
   X(argmax) X(argmin) X(matmul) X(batched_matmul) X(softmax) \
   X(softmax_backward) X(attention) X(attention_backward) X(layer_norm) X(layer_norm_backward) \
   X(channel_statistics) X(batch_norm) X(batch_norm_backward) X(log_softmax) X(log_softmax_backward) \
-  X(nll) X(nll_backward) X(cross_entropy_backward) X(pair_loss) X(pair_loss_backward) \
+  X(target_share) X(nll) X(nll_backward) X(cross_entropy_backward) X(pair_loss) X(pair_loss_backward) \
   X(conv2d) X(conv2d_backward) X(max_pool2d) X(max_pool2d_backward) X(avg_pool2d) \
   X(avg_pool2d_backward) X(dropout) X(dropout_backward) X(sgd) X(adam)
 // clang-format on

@@ -75,6 +75,10 @@ __global__ void stuck() {
     __syncthreads();
 }
 
+__global__ void trap() {
+  if (threadIdx.x == 40) __trap();
+}
+
 __global__ void write_behind(int* x) { x[5] = 1; }
 
 __global__ void note_order(int* order, unsigned* next) {
@@ -146,6 +150,14 @@ TEST_CASE("a kernel that cannot end is named") {
   CHECK(cudaStreamSynchronize(nullptr) == cudaErrorLaunchTimeout);  // for good
   cuda_host::forget_failure();
   check(cudaDeviceSynchronize());
+}
+
+TEST_CASE("a kernel that traps is named") {
+  check(start(nullptr, 1, 64, trap));
+  CHECK(cudaDeviceSynchronize() == cudaErrorLaunchFailure);
+  const std::string text = cudaGetErrorString(cudaErrorLaunchFailure);
+  CHECK(text.find("trap()") != std::string::npos);
+  cuda_host::forget_failure();
 }
 
 TEST_CASE("a write behind an allocation is found") {

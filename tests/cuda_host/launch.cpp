@@ -32,7 +32,9 @@ void run(const void* kernel, dim3 grid, dim3 block, const std::function<void()>&
   const std::string problem = run_grid(grid, block, thread);
   set_running(nullptr);
   if (!problem.empty()) {
-    set_failure(cudaErrorLaunchTimeout, "kernel " + name_of(kernel) + ", " + problem);
+    const bool hangs = problem.find("deadlock") != std::string::npos;
+    set_failure(hangs ? cudaErrorLaunchTimeout : cudaErrorLaunchFailure,
+                "kernel " + name_of(kernel) + ", " + problem);
   }
 }
 

@@ -42,6 +42,7 @@ const Kernels& table() {
       .batch_norm_backward = widening<batch_norm_backward, 3>,
       .log_softmax = widening<log_softmax, 1>,
       .log_softmax_backward = widening<log_softmax_backward, 1>,
+      .target_share = {},
       .nll = widening<nll, 1>,
       .nll_backward = widening<nll_backward, 1>,
       .cross_entropy_backward = widening<cross_entropy_backward, 1>,

@@ -34,7 +34,8 @@ __global__ void nll_kernel(std::int64_t rows, std::int64_t width, int threads, C
     if (lane != 0 || row >= rows) continue;
     C result = 0;
     if (counts) {
-      const C even = -total / static_cast<C>(width), sharp = -static_cast<C>(logs[target[row]]);
+      const C even = -total / static_cast<C>(width),
+              sharp = -static_cast<C>(logs[checked_index(target[row], width)]);
       const C smoothing = static_cast<C>(classes.smoothing);
       result =
           threads == 1 ? sharp : static_cast<C>(1 - classes.smoothing) * sharp + smoothing * even;
@@ -122,7 +123,24 @@ RowGradient<T> gradient_of(const Tensor& dx, const Tensor& target, const Tensor&
       classes,     static_cast<computed<T>>(scale)};
 }
 
+// One block.
+template <class T>
+__global__ void target_share_kernel(std::int64_t rows, const std::int64_t* target,
+                                    std::int64_t ignored, T* share) {
+  std::int64_t counted = 0;
+  for (std::int64_t i = threadIdx.x; i < rows; i += block) counted += target[i] != ignored;
+  counted = block_reduce(counted, Plus{}, std::int64_t{0});
+  if (threadIdx.x == 0) *share = T(1) / static_cast<T>(counted);
+}
+
 }  // namespace
+
+bool target_share(const Tensor& share, const Tensor& target, std::int64_t ignored) {
+  return with_real(share.dtype(), [&]<class T>() {
+    launch(target, 1, block, target_share_kernel<T>, target.numel(),
+           pointer<const std::int64_t>(target), ignored, pointer<T>(share));
+  });
+}
 
 bool nll_backward(const Tensor& dx, const Tensor& dloss, const Tensor& target,
                   const ClassTargets& classes, double scale) {

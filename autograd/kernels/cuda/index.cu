@@ -36,7 +36,7 @@ struct Select {
   std::int64_t size;
   __device__ void operator()(std::int64_t i) const {
     const std::int64_t row = inner.quotient(i), outer = count.quotient(row);
-    const std::int64_t from = outer * size + index[row - outer * count.by];
+    const std::int64_t from = outer * size + checked_index(index[row - outer * count.by], size);
     out[i] = x[from * inner.by + i - row * inner.by];
   }
 };
@@ -50,7 +50,7 @@ struct Gather {
   std::int64_t size;
   __device__ void operator()(std::int64_t i) const {
     const std::int64_t outer = part.quotient(i), column = i - inner.quotient(i) * inner.by;
-    out[i] = x[(outer * size + index[i]) * inner.by + column];
+    out[i] = x[(outer * size + checked_index(index[i], size)) * inner.by + column];
   }
 };
 

@@ -41,6 +41,7 @@ const Kernels& table() {
       .batch_norm_backward = batch_norm_backward,
       .log_softmax = log_softmax,
       .log_softmax_backward = log_softmax_backward,
+      .target_share = target_share,
       .nll = nll,
       .nll_backward = nll_backward,
       .cross_entropy_backward = cross_entropy_backward,

@@ -85,6 +85,7 @@ bool log_softmax_backward(const Tensor& dx, const Tensor& y, const Tensor& dy);
 // class_loss.cu
 bool nll(const Tensor& loss, const Tensor& log_probabilities, const Tensor& target,
          const ClassTargets& classes);
+bool target_share(const Tensor& share, const Tensor& target, std::int64_t ignored);
 bool nll_backward(const Tensor& dx, const Tensor& dloss, const Tensor& target,
                   const ClassTargets& classes, double scale);
 bool cross_entropy_backward(const Tensor& dx, const Tensor& log_probabilities, const Tensor& target,

@@ -80,6 +80,7 @@ cudaError_t cudaMallocHost(T** data, std::size_t bytes, unsigned flags = 0) {
 }
 
 void __syncthreads();
+void __trap();
 inline void __syncwarp(unsigned mask = 0xffffffffu) {
   cuda_host::warp_exchange(cuda_host::WarpOp::sync, mask, 0, 0);
 }
