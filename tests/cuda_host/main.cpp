@@ -2,8 +2,7 @@
 // The main of tests with simulated devices: they are registered as a build with CUDA registers its
 // own. doctest's handlers of signals would hide the simulator's report of a fault.
 #include <peal/autograd/core/cuda/device.h>
-
-#include "entries.h"
+#include <peal/autograd/kernels/cuda/device.h>
 
 #define DOCTEST_CONFIG_IMPLEMENT
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS
@@ -11,6 +10,6 @@
 
 int main(int argc, char** argv) {
   peal::cuda::register_spaces();
-  peal::register_kernels(peal::DeviceType::cuda, &peal::test::table_with_gaps_named());
+  peal::register_kernels(peal::DeviceType::cuda, &peal::cuda::table());
   return doctest::Context(argc, argv).run();
 }
