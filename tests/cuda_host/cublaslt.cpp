@@ -178,7 +178,6 @@ cublasStatus_t check(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
        problem.b.type == in && out == in);
   if (!types) return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "these types do not go together");
   if (o.epilogue == CUBLASLT_EPILOGUE_BIAS) {
-    if (in == CUDA_R_64F) return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "no epilogue for f64");
     if (o.bias == nullptr) return invalid("a bias without an address");
   } else if (o.epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
     return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "an epilogue that the stand-in lacks");

@@ -190,7 +190,7 @@ TEST_CASE("attention over rows of any length, its batches either way round") {
   }
 }
 
-TEST_CASE("deterministic convolutions where they are wanted") {
+TEST_CASE("deterministic algorithms where they are wanted") {
   const Tensor x = integers({2, 4, 5, 5}, 1).to(gpu), w = integers({4, 4, 3, 3}, 2).to(gpu);
   x.set_requires_grad();
   w.set_requires_grad();
@@ -199,6 +199,18 @@ TEST_CASE("deterministic convolutions where they are wanted") {
     conv2d(x, w).backward(integers({2, 4, 3, 3}, 3).to(gpu));
     CHECK(cuda_host::last_convolution_algorithm() == (wanted ? 1 : 0));
   }
+  // The CPU's order, in numbers whose sums depend on it.
+  std::vector<std::int64_t> places(1000);
+  for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<std::int64_t>(i * i % 3);
+  const Tensor at = Tensor::from(places, {1000}), addends = normal<float>({1000}, 4);
+  const auto sums = [](const Tensor& x, const Tensor& index) {
+    const Tensor out = Tensor::zeros({3}, DType::f32, x.device());
+    kernels(x.device()).scatter_add("scatter_add", x, out, x, index, 0);
+    return numbers(out);
+  };
+  context().deterministic = true;
+  CHECK(sums(addends.to(gpu), at.to(gpu)) == sums(addends, at));
+  context().deterministic = false;
 }
 
 TEST_CASE("a convolution of nothing") {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading and adding by index. index_add adds what has the same index in its order, in one thread,
-// so it has the CPU's bits. scatter_add does where its columns fill the device, or are short; else
-// it adds by atomic operations in f32 and f64, in an order that changes from run to run.
+// so it has the CPU's bits. scatter_add does where its columns fill the device, or are short, or
+// the context wants determinism; else it adds by atomic operations in f32 and f64, in an order that
+// changes from run to run.
 #include <peal/autograd/kernels/cuda/block.h>
 #include <peal/autograd/kernels/cuda/element.h>
 #include <peal/autograd/kernels/cuda/launch.h>
@@ -232,7 +233,7 @@ bool scatter_add(const Tensor& out, const Tensor& x, const Tensor& index, int di
   const std::int64_t* places = pointer<const std::int64_t>(index);
   return with_real(out.dtype(), [&]<class T>() {
     if (x.numel() == 0) return;
-    if (columns >= 4096 || from.size <= 64) {
+    if (columns >= 4096 || from.size <= 64 || context().deterministic) {
       for_each(x, columns,
                ScatterColumn<T>{pointer<T>(out), pointer<const T>(x), places, from.inner, from.size,
                                 to.size});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table's products of matrices. A bias is added by the product's last step; where cuBLASLt has
-// none for it (f64, addresses of little alignment) it is spread over the rows first, and the
-// product added to it.
+// no algorithm that does (for a bias of little alignment, say) it is spread over the rows first,
+// and the product added to it.
 #include <peal/autograd/kernels/cuda/cublaslt.h>
 #include <peal/autograd/kernels/cuda/table.h>
 
@@ -23,10 +23,8 @@ bool matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_
   const RowProduct o = dense_product(out.size(0), out.size(1), a.size(transpose_a ? 0 : 1),
                                      transpose_a, transpose_b);
   if (o.k == 0) return bias.defined() ? expand(out, bias, 1) : fill(out, 0);
-  // The library adds none in f64.
-  if (out.dtype() != DType::f64 && product(o, out, a, b, bias, false)) return true;
-  if (bias.defined()) expand(out, bias, 1);
-  return product(o, out, a, b, {}, bias.defined());
+  return product(o, out, a, b, bias, false) ||
+         (expand(out, bias, 1) && product(o, out, a, b, {}, true));
 }
 
 bool batched_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
