@@ -34,9 +34,7 @@ if(PEAL_CUDA)
     kernels/cuda/optimizer.cu kernels/cuda/pointwise.cu kernels/cuda/pool.cu kernels/cuda/random.cu
     kernels/cuda/reduce.cu kernels/cuda/softmax.cu kernels/cuda/strided.cu kernels/cuda/table.cpp
     LINKS peal::core PRIVATE CUDA::cublasLt CuDnn::CuDnn)
-  # fmt 9 checks format strings at compile time in a way that nvcc does not get through.
-  target_compile_options(peal_autograd_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr -DFMT_USE_CONSTEXPR=1 -DFMT_CONSTEVAL=
-    -Xcompiler=-Wall,-Wextra $<$<BOOL:${PEAL_WERROR}>:-Werror=all-warnings>>)
+  peal_cuda_options(peal_autograd_cuda)
   target_link_libraries(peal_autograd PRIVATE peal::autograd_cuda)
   target_compile_definitions(peal_autograd PRIVATE PEAL_CUDA)
   add_custom_target(peal_cuda_parts DEPENDS peal_core peal_autograd_cuda)

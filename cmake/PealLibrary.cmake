@@ -35,3 +35,10 @@ function(peal_library name)
   set_target_properties(peal_${name} PROPERTIES EXPORT_NAME ${name})
   set_property(GLOBAL APPEND PROPERTY peal_libraries peal_${name})
 endfunction()
+
+# How nvcc compiles a library's kernels. fmt 9 checks format strings at compile time in a way that nvcc does not get
+# through.
+function(peal_cuda_options target)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr
+    -DFMT_USE_CONSTEXPR=1 -DFMT_CONSTEVAL= -Xcompiler=-Wall,-Wextra $<$<BOOL:${PEAL_WERROR}>:-Werror=all-warnings>>)
+endfunction()

@@ -144,10 +144,23 @@ void Engine::then(const OperationRef& operation, std::function<void()> f) {
   run(ready);
 }
 
-void Engine::remove(const std::shared_ptr<Lane>& lane) {
+void Engine::remove(const std::shared_ptr<Lane>& lane, bool failed) {
+  for (OperationRef last; !failed;) {
+    {
+      std::lock_guard lock(mutex_);
+      last = lane->handed_over();
+    }
+    if (!last) break;
+    try {
+      synchronize(lane, last);
+    } catch (const std::exception&) {  // whoever waits for it is told
+      failed = true;
+    }
+  }
   std::vector<Lane::Ready> ready;
   {
     std::lock_guard lock(mutex_);
+    if (failed) lane->abandon();
     lane->fail_all("[comm] the process group is gone", ready);
     std::erase(lanes_, lane);
   }

@@ -52,8 +52,9 @@ class Engine {
   // Of the world that is recorded, for the groups within it (Lane::set_recorder()).
   void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
   const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
-  // Forgets the lane's operations.
-  void remove(const std::shared_ptr<Lane>& lane);
+  // Forgets the lane and its operations; those that are handed over end first, or are ended where
+  // a rank has `failed`.
+  void remove(const std::shared_ptr<Lane>& lane, bool failed);
 
  private:
   void wait_until(const std::shared_ptr<Lane>& lane, const OperationRef& operation,

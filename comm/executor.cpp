@@ -77,18 +77,21 @@ Execution::Execution(Call call, std::shared_ptr<const Plan> plan, Transport& tra
       dtype_(plan_ ? wire_type(call_) : native_call(call_, place_.type).dtype),
       scaled_(!plan_ && transport.scales_natively(native_call(call_, place_.type))),
       element_(size_of(dtype_)),
-      segment_(segment) {
-  bool staged = false;
+      segment_(segment),
+      copies_(copies) {}
+
+void Execution::take_place() {
+  bool away = false;
   const auto follow = [&](const View& view) {
     caller_.follow(view.device());
-    staged = staged || view.device().type != place_.type;
+    away = away || view.device().type != place_.type;
   };
   for (const View* view : {&call_.in, &call_.out}) {
     if (view->storage) follow(*view);
   }
   for (const Piece& piece : call_.gathered) follow(piece.data);
   for (const Piece& piece : call_.scattered) follow(piece.data);
-  if (staged) staging_ = std::make_unique<Staging>(copies, caller_);
+  if (away) staging_ = std::make_unique<Staging>(copies_, caller_);
 }
 
 void Execution::record(std::shared_ptr<Recorder> recorder, std::int32_t number) {
@@ -169,6 +172,7 @@ void Execution::finish_round() {
 
 std::string Execution::waits_for() const {
   if (started_ && !ticket_ && taken_ < down_.size()) return "its own data from the device";
+  if (handed_over_) return "the device's queue";
   if (!ticket_) return {};
   const std::string messages = describe(transport_.open(*ticket_));
   const bool rounds = !messages.empty() && !call_.point_to_point();

@@ -88,14 +88,15 @@ class Execution {
   // Bytes that are copied at a time, where a program uses a part of a buffer before the rest.
   static constexpr std::size_t segment_bytes = std::size_t{4} << 20;
 
-  // `plan` is null for the transport's native collective. Made on the caller's thread: there it
-  // takes its place among what the caller has queued.
+  // `plan` is null for the transport's native collective.
   Execution(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
-            CopyStreams& copies, std::size_t segment = segment_bytes);
+            CopyStreams& copies, std::size_t segment);
   ~Execution();
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
 
+  // It comes after what the calling thread's current streams hold now. Once, before advance().
+  void take_place();
   // Does what can be done without waiting. True once the operation is complete. Throws Error from
   // the transport with the round added; the execution is then dead.
   bool advance();
@@ -161,7 +162,8 @@ class Execution {
   StorageRef wide_in_, wide_out_, scratch_, arrivals_, staged_in_, staged_out_;
   CallerOrder caller_;
   std::unique_ptr<Staging> staging_;  // null where nothing lies elsewhere
-  std::size_t segment_;
+  std::size_t segment_;               // bytes
+  CopyStreams& copies_;
   std::vector<Copied> down_, up_;  // in the order of rounds
   std::size_t taken_ = 0, given_ = 0;
   std::vector<Message> messages_;

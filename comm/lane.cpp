@@ -67,6 +67,11 @@ void Lane::submit(const OperationRef& operation, std::vector<Ready>& ready) {
   if (broken_.empty() && control_->poisoned()) fail_all(*control_->poisoned(), ready);
   if (!broken_.empty()) fail(broken_);
   queue_.push_back(operation);
+  try {
+    operation->execution.take_place();
+  } catch (const Error& error) {
+    return fail_by(*operation, error, ready);
+  }
   advance(ready);
 }
 
@@ -80,7 +85,29 @@ void Lane::fail_all(const std::string& message, std::vector<Ready>& ready) {
     operation->continuations.clear();
     operation->retired = true;
   }
+  // What waits in a device's queue would wait for ever. Last: who waits for the queue finds the
+  // error.
+  if (device_transport_ && !queue_.empty()) device_transport_->abandon();
   queue_.clear();
+}
+
+// This rank's fault, and everyone's failure.
+void Lane::fail_by(const Operation& operation, const Error& error, std::vector<Ready>& ready) {
+  const std::string message =
+      concat("[comm] ", who_, ", ", describe(operation), ": ", error.what());
+  control_->poison(message);
+  fail_all(message, ready);
+}
+
+void Lane::abandon() {
+  if (control_->poisoned()) transport_->abandon();
+  if (device_transport_) device_transport_->abandon();
+}
+
+OperationRef Lane::handed_over() const {
+  const auto found = std::find_if(queue_.begin(), queue_.end(),
+                                  [](const OperationRef& o) { return o->ordered && !o->complete; });
+  return found == queue_.end() ? nullptr : *found;
 }
 
 void Lane::retire(std::deque<OperationRef>::iterator place, std::vector<Ready>& ready) {
@@ -110,10 +137,7 @@ void Lane::advance(std::vector<Ready>& ready) {
       if (handed_over && !operation->complete) operation->ordered = true;
       if (operation->execution.rounds_done() != before) last_progress_ = Clock::now();
     } catch (const Error& error) {
-      const std::string message =
-          concat("[comm] ", who_, ", ", describe(*operation), ": ", error.what());
-      control_->poison(message);
-      return fail_all(message, ready);
+      return fail_by(*operation, error, ready);
     }
   }
   // Collectives retire in order. A message does not wait for its turn, nor lets others wait: ranks

@@ -11,6 +11,7 @@
 // operation under the same number. Thread safety: the engine's lock.
 #pragma once
 
+#include <peal/autograd/core/error.h>
 #include <peal/comm/control.h>
 #include <peal/comm/executor.h>
 
@@ -30,8 +31,9 @@ struct Operation {
   using Clock = std::chrono::steady_clock;
 
   Operation(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
-            CopyStreams& copies)
-      : channel(channel), execution(std::move(call), std::move(plan), transport, channel, copies) {}
+            CopyStreams& copies, std::size_t segment)
+      : channel(channel),
+        execution(std::move(call), std::move(plan), transport, channel, copies, segment) {}
 
   Channel channel;
   std::string label;  // what the caller says it is for: "bucket 3: fc1.weight, fc1.bias"
@@ -85,12 +87,17 @@ class Lane {
   // fails.
   void watch(const OperationRef& waited, std::vector<Ready>& ready);
   void fail_all(const std::string& message, std::vector<Ready>& ready);
+  // After a failure: the transports wait for nobody any more.
+  void abandon();
+  // An operation of which all that is left lies in queues of devices; null where there is none.
+  OperationRef handed_over() const;
   // watch() for the first operation that a device's queue has come to and not left, if there is
   // one: for a thread that looks after queues for which no other waits.
   void watch_device(std::vector<Ready>& ready);
 
  private:
   Row row_of(const Operation& operation) const;
+  void fail_by(const Operation& operation, const Error& error, std::vector<Ready>& ready);
   void retire(std::deque<OperationRef>::iterator place, std::vector<Ready>& ready);
 
   std::unique_ptr<Transport> transport_, device_transport_;

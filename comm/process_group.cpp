@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <exception>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
@@ -85,6 +86,7 @@ ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr
   if (whole_world && !options_.trace.empty()) start_trace();
 }
 
+// What devices have in their queues ends first, unless somebody has failed: then nobody waits.
 ProcessGroup::~ProcessGroup() {
   if (traces_) {
     try {
@@ -94,11 +96,8 @@ ProcessGroup::~ProcessGroup() {
     }
     engine_->set_recorder(nullptr);
   }
-  if (poisoned()) {
-    lane_->transport().abandon();
-    if (lane_->device_transport() != nullptr) lane_->device_transport()->abandon();
-  }
-  engine_->remove(lane_);
+  const bool failed = poisoned() || std::uncaught_exceptions() > 0;
+  engine_->remove(lane_, failed);
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::alone() {
@@ -164,6 +163,7 @@ void ProcessGroup::attach(std::unique_ptr<Transport> transport) {
   PEAL_CHECK(transport != nullptr && transport->world() == world() && transport->rank() == rank() &&
                  transport->device().type != DeviceType::cpu,
              "attach: expected a transport of a device, for rank ", rank(), " of ", world());
+  transport->set_hopeless([control = &lane_->control()] { control->check(); });
   lane_->set_device_transport(std::move(transport));
   engine_->guard_queues();
 }
@@ -198,7 +198,7 @@ Work ProcessGroup::start(Call call, std::string_view label) {
 Work ProcessGroup::submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport,
                           Channel channel, std::string_view label) {
   auto operation = std::make_shared<Operation>(std::move(call), std::move(plan), transport, channel,
-                                               lane_->copies());
+                                               lane_->copies(), options_.segment);
   operation->label = label;
   engine_->submit(lane_, operation);
   return Work(engine_, lane_, std::move(operation));

@@ -45,8 +45,10 @@ class ProcessGroup {
  public:
   struct Options {
     std::chrono::milliseconds deadline{600'000};
-    std::string algorithms;  // as PEAL_ALGO
-    std::string trace{};     // as PEAL_TRACE: a folder, or empty
+    std::string algorithms{};  // as PEAL_ALGO
+    std::string trace{};       // as PEAL_TRACE: a folder, or empty
+    // Of device memory that is staged, how much is copied at a time; the ranks' may differ.
+    std::size_t segment = Execution::segment_bytes;
     static Options from_environment();
   };
 
@@ -171,6 +173,7 @@ class ProcessGroup {
   // True after a failure on any rank: collectives only throw, and nothing may wait for the others.
   bool poisoned() const { return lane_->control().poisoned().has_value(); }
   const std::shared_ptr<Engine>& engine() const { return engine_; }
+  std::chrono::milliseconds deadline() const { return options_.deadline; }
   // How many operations were issued; equal on all ranks.
   std::uint64_t sequence() const { return sequence_; }
 

@@ -21,6 +21,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
@@ -105,6 +106,8 @@ class Transport {
   virtual std::size_t most_from_any() const { return std::numeric_limits<std::size_t>::max(); }
   // Throws Error where the library below has failed meanwhile.
   virtual void check() {}
+  // What throws where another rank has failed, for those functions that wait.
+  virtual void set_hopeless(std::function<void()>) {}
   // After a failure: the destructor must wait for nobody, and what is in the device's queue ends.
   virtual void abandon() {}
   // Whether the library below has a collective of its own for these arguments: the same on all

@@ -258,7 +258,7 @@ class Checker {
     bool done = false;
     const Work work = group.batch_isend_irecv(ops);
     work.then([&done] { done = true; });
-    work.wait();
+    work.synchronize();
     PEAL_CHECK(done && work.test(), "batch_isend_irecv: it is done and says that it is not");
     for (std::size_t k = 0; k < received.size(); ++k) {
       const auto& [tag, data] = received[k];
@@ -391,7 +391,7 @@ class Checker {
       works.push_back(group_.all_reduce(data.back()));
       works.back().then([&order, k] { order.push_back(k); });
     }
-    for (auto work = works.rbegin(); work != works.rend(); ++work) work->wait();
+    for (auto work = works.rbegin(); work != works.rend(); ++work) work->synchronize();
     for (int k = 0; k < 20; ++k) {
       PEAL_CHECK(order[static_cast<std::size_t>(k)] == k, "then: continuation ", k,
                  " ran out of order");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every transport must get right, as one function over a group: all operations, types and
 // reductions on integer-valued data, for which sums are exact in any order, so results compare for
-// equality.
+// equality. Tensors are on the context's device, and read on the calling thread's current stream.
 #pragma once
 
 #include <peal/comm/process_group.h>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <type_traits>
 
 namespace peal::comm::testing {
@@ -22,7 +23,7 @@ double value(int rank, std::int64_t i, DType dtype) {
 }
 
 Tensor filled(std::int64_t count, DType dtype, const std::function<double(std::int64_t)>& at) {
-  Tensor out = Tensor::empty({count}, dtype);
+  Tensor out = Tensor::empty({count}, dtype, Device{});
   visit(dtype, [&]<class T>() {
     for (std::int64_t i = 0; i < count; ++i) {
       if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
@@ -32,10 +33,29 @@ Tensor filled(std::int64_t count, DType dtype, const std::function<double(std::i
       }
     }
   });
-  return out;
+  return out.to(context().device);
 }
 
-double element(const Tensor& tensor, std::int64_t i) {
+// A copy on the CPU. Elements are asked for one by one, of a few tensors in turn, so the newest
+// copies are kept.
+Tensor on_cpu(const Tensor& tensor) {
+  if (tensor.device().type == DeviceType::cpu) return tensor;
+  struct Copy {
+    Tensor of, copy;
+    std::uint64_t version;
+  };
+  thread_local std::deque<Copy> copies;
+  const std::uint64_t version = tensor.storage()->version();
+  for (const Copy& made : copies) {
+    if (made.of.same_as(tensor) && made.version == version) return made.copy;
+  }
+  if (copies.size() == 4) copies.pop_back();
+  copies.push_front({tensor, tensor.to(Device{}), version});
+  return copies.front().copy;
+}
+
+double element(const Tensor& where, std::int64_t i) {
+  const Tensor tensor = on_cpu(where);
   return visit(tensor.dtype(), [&]<class T>() { return static_cast<double>(tensor.data<T>()[i]); });
 }
 

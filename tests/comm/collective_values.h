@@ -17,7 +17,9 @@ double value(int rank, std::int64_t i, DType dtype);
 // The reduction of element i over the world.
 double expected(int world, std::int64_t i, DType dtype, ReduceOp op);
 
+// On the context's device.
 Tensor filled(std::int64_t count, DType dtype, const std::function<double(std::int64_t)>& at);
+// From any device, ordered on the calling thread's current stream.
 double element(const Tensor& tensor, std::int64_t i);
 
 }  // namespace peal::comm::testing

@@ -7,6 +7,7 @@
 #include <bit>
 #include <map>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 namespace peal::cuda {
@@ -15,19 +16,42 @@ namespace {
 cudaStream_t native(void* stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t event_of(void* event) { return static_cast<cudaEvent_t>(event); }
 
-// Waits for its work at the end, because the allocator may give its memory to a stream of the same
-// handle. Its deleter never throws: it may run after the driver is gone.
+// Streams are used again and never destroyed: the allocator keeps memory by stream, which would be
+// of no more use to anybody.
+class StreamPool {
+ public:
+  std::shared_ptr<void> take(Device device, bool high_priority) {
+    use(device);
+    const std::pair<int, bool> kind{device.index, high_priority};
+    cudaStream_t stream = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      auto& list = free_[kind];
+      if (!list.empty()) {
+        stream = list.back();
+        list.pop_back();
+      }
+    }
+    if (stream == nullptr) {
+      int least = 0, greatest = 0;
+      PEAL_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+      PEAL_CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                                   high_priority ? greatest : least));
+    }
+    return {stream, [this, kind](void* gone) {
+              const std::lock_guard lock(mutex_);
+              free_[kind].push_back(native(gone));
+            }};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<int, bool>, std::vector<cudaStream_t>> free_;
+};
+
 std::shared_ptr<void> create(Device device, bool high_priority) {
-  use(device);
-  int least = 0, greatest = 0;
-  PEAL_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-  cudaStream_t stream = nullptr;
-  PEAL_CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
-                                               high_priority ? greatest : least));
-  return {stream, [](void* gone) {
-            static_cast<void>(cudaStreamSynchronize(native(gone)));
-            static_cast<void>(cudaStreamDestroy(native(gone)));
-          }};
+  static auto& pool = *new StreamPool;  // never destroyed, as own()
+  return pool.take(device, high_priority);
 }
 
 // One for each device, made when first asked for, and never destroyed: tensors with static storage

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/reduce/combine.h>
 #include <peal/comm/reduce/cpu/reduce.h>
 
-#include <cmath>
 #include <concepts>
-#include <limits>
 #include <type_traits>
 
 namespace peal::comm {
@@ -12,73 +11,13 @@ namespace {
 template <class T>
 concept Wide = !std::same_as<T, Half> && !std::same_as<T, BFloat16>;
 
-// NaN wins; among equals (zeros of both signs) the one with the sign bit is the smaller.
-template <class T>
-T smaller(T a, T b) {
-  if constexpr (std::is_floating_point_v<T>) {
-    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
-    if (a == b) return std::signbit(a) ? a : b;
-  }
-  return b < a ? b : a;
-}
-
-template <class T>
-T larger(T a, T b) {
-  if constexpr (std::is_floating_point_v<T>) {
-    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
-    if (a == b) return std::signbit(a) ? b : a;
-  }
-  return a < b ? b : a;
-}
-
-template <class T, class F>
-void each(void* dst, const void* src, std::int64_t count, F combine) {
-  T* __restrict__ to = static_cast<T*>(dst);
-  const T* __restrict__ from = static_cast<const T*>(src);
-  for (std::int64_t i = 0; i < count; ++i) to[i] = combine(to[i], from[i]);
-}
-
 template <class T>
 void reduce_typed(ReduceOp op, void* dst, const void* src, std::int64_t count) {
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::avg:
-    case ReduceOp::premul_sum:
-      if constexpr (std::same_as<T, bool>) {
-        return each<T>(dst, src, count, [](T a, T b) { return a || b; });
-      } else if constexpr (std::is_integral_v<T>) {  // wraps around, as unsigned arithmetic does
-        using U = std::make_unsigned_t<T>;
-        return each<T>(dst, src, count, [](T a, T b) {
-          return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
-        });
-      } else {
-        return each<T>(dst, src, count, [](T a, T b) { return a + b; });
-      }
-    case ReduceOp::prod:
-      if constexpr (std::same_as<T, bool>) {
-        return each<T>(dst, src, count, [](T a, T b) { return a && b; });
-      } else if constexpr (std::is_integral_v<T>) {
-        return each<T>(dst, src, count, [](T a, T b) {
-          return static_cast<T>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
-        });
-      } else {
-        return each<T>(dst, src, count, [](T a, T b) { return a * b; });
-      }
-    case ReduceOp::min:
-      return each<T>(dst, src, count, smaller<T>);
-    case ReduceOp::max:
-      return each<T>(dst, src, count, larger<T>);
-    default:
-      break;
-  }
-  if constexpr (std::is_integral_v<T>) {
-    if (op == ReduceOp::band)
-      return each<T>(dst, src, count, [](T a, T b) { return static_cast<T>(a & b); });
-    if (op == ReduceOp::bor)
-      return each<T>(dst, src, count, [](T a, T b) { return static_cast<T>(a | b); });
-    return each<T>(dst, src, count, [](T a, T b) { return static_cast<T>(a ^ b); });
-  }
-  fail(concat("reduce: ", name(op), " is for integers and bool"));
+  T* __restrict__ to = static_cast<T*>(dst);
+  const T* __restrict__ from = static_cast<const T*>(src);
+  with_combination<T>(op, [=](auto combine) {
+    for (std::int64_t i = 0; i < count; ++i) to[i] = combine(to[i], from[i]);
+  });
 }
 
 }  // namespace
@@ -97,6 +36,7 @@ void check_reduction(DType dtype, ReduceOp op) {
 void reduce_cpu(DType dtype, ReduceOp op, void* dst, const void* src, std::int64_t count) {
   visit(dtype, [&]<class T>() {
     if constexpr (Wide<T>) {
+      check_reduction(dtype, op);
       reduce_typed<T>(op, dst, src, count);
     } else {
       fail(concat("reduce: ", dtype, " is reduced as f32; widen it first"));

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/cuda/check.h>
+#include <peal/autograd/core/cuda/device.h>
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
+#include <peal/comm/transport/nccl/communicator.h>
+
+#include <thread>
+#include <utility>
+
+namespace peal::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+ncclConfig_t configuration() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  return config;
+}
+
+std::string reason(ncclResult_t result, ncclComm_t handle) {
+  const char* last = ncclGetLastError(handle);
+  std::string text = ncclGetErrorString(result);
+  if (last != nullptr && *last != 0) text += concat(" (", last, ")");
+  // It refuses ranks that share a GPU with this.
+  if (result == ncclInvalidUsage) {
+    text +=
+        "; ranks need a GPU each: see which rank has which (nvidia-smi -L, CUDA_VISIBLE_DEVICES), "
+        "or, "
+        "for tests on one GPU, start each process with an NCCL_HOSTID of its own and "
+        "NCCL_SOCKET_IFNAME=lo";
+  }
+  return text;
+}
+
+// A communicator that is being made; it is there once NCCL is done with it.
+class Making {
+ public:
+  explicit Making(Device device) { cuda::use(device); }
+  ~Making() {
+    if (handle != nullptr) static_cast<void>(ncclCommAbort(handle));
+  }
+  Making(const Making&) = delete;
+  Making& operator=(const Making&) = delete;
+  ncclComm_t handle = nullptr;
+};
+
+}  // namespace
+
+std::shared_ptr<Communicator> Communicator::create(const ncclUniqueId& id, int rank, int world,
+                                                   Device device,
+                                                   std::chrono::milliseconds deadline,
+                                                   const Hopeless& hopeless) {
+  Making making(device);
+  ncclConfig_t config = configuration();
+  const ncclResult_t result = ncclCommInitRankConfig(&making.handle, world, id, rank, &config);
+  PEAL_CHECK(result == ncclSuccess || result == ncclInProgress, "[nccl] rank ", rank, " on ",
+             device, ": ncclCommInitRankConfig: ", reason(result, making.handle));
+  auto made =
+      std::make_shared<Communicator>(std::exchange(making.handle, nullptr), device, deadline);
+  made->settle("ncclCommInitRankConfig", hopeless);
+  return made;
+}
+
+std::shared_ptr<Communicator> Communicator::split(int colour, int key, const Hopeless& hopeless) {
+  Making making(device_);
+  ncclConfig_t config = configuration();
+  expect(ncclCommSplit(handle_, colour, key, &making.handle, &config), "ncclCommSplit");
+  settle("ncclCommSplit", hopeless);
+  if (making.handle == nullptr || colour == NCCL_SPLIT_NOCOLOR) return nullptr;
+  auto made =
+      std::make_shared<Communicator>(std::exchange(making.handle, nullptr), device_, deadline_);
+  made->settle("ncclCommSplit", hopeless);
+  return made;
+}
+
+Communicator::~Communicator() {
+  if (handle_ == nullptr) return;
+  try {
+    expect(ncclCommFinalize(handle_), "ncclCommFinalize");
+    settle("ncclCommFinalize", [] {});
+    expect(ncclCommDestroy(handle_), "ncclCommDestroy");
+  } catch (const Error& error) {
+    log_warning(error.what());
+    abort();
+  }
+}
+
+void Communicator::expect(ncclResult_t result, std::string_view call) const {
+  PEAL_CHECK(result == ncclSuccess || result == ncclInProgress, "[nccl] ", call, " on ", device_,
+             ": ", reason(result, handle_));
+}
+
+bool Communicator::busy() const {
+  PEAL_CHECK(handle_ != nullptr, "[nccl] the communicator on ", device_, " was aborted");
+  ncclResult_t state = ncclSuccess;
+  expect(ncclCommGetAsyncError(handle_, &state), "ncclCommGetAsyncError");
+  expect(state, "an operation");
+  return state == ncclInProgress;
+}
+
+// Until NCCL has done what was asked.
+void Communicator::settle(std::string_view call, const Hopeless& hopeless) const {
+  const auto start = Clock::now();
+  while (busy()) {
+    hopeless();
+    PEAL_CHECK(Clock::now() - start < deadline_, "[nccl] ", call, " on ", device_,
+               " has not ended for ", std::chrono::duration<double>(deadline_).count(),
+               " s (PEAL_TIMEOUT): not every rank takes part");
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+}
+
+void Communicator::abort() {
+  if (handle_ != nullptr) static_cast<void>(ncclCommAbort(std::exchange(handle_, nullptr)));
+}
+
+StorageRef Communicator::allocate(std::size_t bytes) {
+  if (bytes == 0) return nullptr;
+  cuda::use(device_);
+  void* data = nullptr;
+  if (ncclMemAlloc(&data, bytes) != ncclSuccess) return nullptr;
+  void* known = nullptr;
+  const ncclResult_t result = ncclCommRegister(handle_, data, bytes, &known);
+  if (result != ncclSuccess) {
+    static_cast<void>(ncclMemFree(data));
+    expect(result, "ncclCommRegister");
+    return nullptr;
+  }
+  const auto release = [data, known, device = device_, weak = weak_from_this()] {
+    try {
+      synchronize(device);  // it goes back to the driver at once
+      const auto alive = weak.lock();
+      if (alive && alive->handle_ != nullptr) {
+        static_cast<void>(ncclCommDeregister(alive->handle_, known));
+      }
+      static_cast<void>(ncclMemFree(data));
+    } catch (const Error&) {  // the driver is gone, and the memory with it
+    }
+  };
+  StorageRef storage = Storage::wrap(data, bytes, device_, release);
+  PEAL_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, cuda::stream_on(device_)));
+  return storage;
+}
+
+}  // namespace peal::comm

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communicator: a non-blocking communicator of NCCL, and what peal asks of one. Calls return at
+// once; while the last one is under way the communicator is *busy*, and nothing else may be asked
+// of it. So a peer that never comes is found by whoever polls, and the communicator aborted, where
+// a blocking one would hang in the library. Thread safety: one thread at a time, but for the memory
+// of allocate(), which any thread may give back.
+#pragma once
+
+#include <peal/autograd/core/device.h>
+#include <peal/autograd/core/storage.h>
+#include <peal/autograd/core/stream.h>
+
+#include <nccl.h>
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace peal::comm {
+
+// Throws where waiting is of no more use: a rank has failed.
+using Hopeless = std::function<void()>;
+
+class Communicator : public std::enable_shared_from_this<Communicator> {
+ public:
+  // Collective over the ranks that got `id` from one of them. Waits for them, until the deadline.
+  static std::shared_ptr<Communicator> create(const ncclUniqueId& id, int rank, int world,
+                                              Device device, std::chrono::milliseconds deadline,
+                                              const Hopeless& hopeless);
+  Communicator(ncclComm_t handle, Device device, std::chrono::milliseconds deadline)
+      : handle_(handle), device_(device), deadline_(deadline) {}
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  // Collective over this one: those of one colour get a communicator, by key; null for
+  // NCCL_SPLIT_NOCOLOR. REQUIRES: nothing of it is in a queue.
+  std::shared_ptr<Communicator> split(int colour, int key, const Hopeless& hopeless);
+
+  ncclComm_t handle() const { return handle_; }
+  // Error that names the call and NCCL's reason, unless `result` is success or "in progress".
+  void expect(ncclResult_t result, std::string_view call) const;
+  // True while the last call is under way. Error where it, or anything else, has failed.
+  bool busy() const;
+  // Ends everything in queues that waits for a peer.
+  void abort();
+  // Memory that NCCL knows, so that it moves it without copies; null where it has none to give.
+  StorageRef allocate(std::size_t bytes);
+
+ private:
+  void settle(std::string_view call, const Hopeless& hopeless) const;
+
+  ncclComm_t handle_ = nullptr;  // null once aborted
+  Device device_;
+  std::chrono::milliseconds deadline_;
+};
+
+}  // namespace peal::comm

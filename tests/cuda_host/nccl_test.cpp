@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives over NCCL's stand-in: ranks are threads, streams are lazy, and the communicator puts
+// things into them late.
+#include <peal/comm/algorithms/table.h>
+#include <peal/comm/threads_world.h>
+#include <peal/comm/transport/nccl/nccl.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include "collective_cases.h"
+#include "collective_values.h"
+#include "nccl.h"
+#include "on_rank.h"
+#include "queued.h"
+
+using namespace peal;
+using namespace peal::comm;
+using peal::testing::OnDevice;
+
+namespace {
+
+// f on the ranks, each with a device, and NCCL for collectives there.
+void over_nccl(int world, const ProcessGroup::Options& options,
+               const std::function<void(ProcessGroup&)>& f) {
+  run_ranks(world, options, [&](ProcessGroup& group) {
+    const OnDevice here(group.rank());
+    use_nccl(group, here.device);
+    f(group);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("every operation, type and reduction is exact over NCCL") {
+  for (const int world : {1, 2, 3}) {
+    std::atomic<std::int64_t> compared{0}, cases{0};
+    const int before = cuda_host::nccl_collectives();
+    over_nccl(world, {}, [&](ProcessGroup& group) {
+      const comm::testing::Tally tally = comm::testing::check_collectives(group);
+      compared += tally.compared;
+      if (group.rank() == 0) cases = tally.cases;
+    });
+    MESSAGE("nccl, world " << world << ": " << cases.load() << " cases, " << compared.load()
+                           << " elements compared, none wrong, "
+                           << cuda_host::nccl_collectives() - before << " collectives of NCCL's");
+    CHECK(cases > 2000);
+  }
+}
+
+TEST_CASE("every algorithm serves over grouped sends and receives") {
+  for (const Entry& entry : algorithms()) {
+    CAPTURE(entry.name);
+    for (const int world : {2, 3, 5}) {
+      if (!entry.supports(world)) continue;
+      ProcessGroup::Options options;
+      options.algorithms = concat(name(entry.what), "=", entry.name);
+      over_nccl(world, options,
+                [](ProcessGroup& group) { comm::testing::check_algorithms(group); });
+    }
+  }
+}
+
+TEST_CASE("collectives over NCCL keep the order of the caller's stream") {
+  for (const char* algorithms : {"", "all_reduce=ring,broadcast=binomial"}) {
+    over_nccl(3, {.algorithms = algorithms},
+              [](ProcessGroup& group) { peal::testing::check_order(group, 1000); });
+  }
+}
+
+TEST_CASE("who moves what: NCCL's own, schedules over it, and the CPU's transport") {
+  over_nccl(2, {.algorithms = "all_reduce=native:0-1000;ring:1001-max"}, [](ProcessGroup& group) {
+    const Device device = context().device;
+    CHECK(group.transport() == "threads");
+    CHECK(group.transport(device) == "nccl");
+    CHECK(group.transport(Device{}) == "threads");
+    const auto counted = [&](const std::function<void()>& f) {
+      group.barrier().wait();
+      const std::pair before(cuda_host::nccl_collectives(), cuda_host::nccl_groups());
+      group.barrier().wait();
+      f();
+      group.barrier().wait();
+      return std::pair(cuda_host::nccl_collectives() - before.first,
+                       cuda_host::nccl_groups() - before.second);
+    };
+    const Tensor small = Tensor::zeros({10}), large = Tensor::zeros({1000});
+    CHECK(counted([&] { group.all_reduce(small).synchronize(); }) == std::pair(2, 2));
+    CHECK(counted([&] { group.all_reduce(large).synchronize(); }) == std::pair(0, 4));
+    // NCCL says nothing of NaN, and knows no bits.
+    CHECK(counted([&] { group.all_reduce(small, ReduceOp::max).synchronize(); }).first == 0);
+    const int other = 1 - group.rank();
+    CHECK(counted([&] {
+            const Work sending = group.send(small, other);
+            group.recv(large.rows(0, 10), other).synchronize();
+            sending.synchronize();
+          }) == std::pair(0, 0));
+  });
+}
+
+TEST_CASE("memory for collectives is known to NCCL while it lives") {
+  over_nccl(2, {}, [](ProcessGroup& group) {
+    group.barrier().wait();
+    {
+      const Tensor bucket = group.allocate({100}, DType::f32, context().device);
+      CHECK(bucket.device() == context().device);
+      group.all_reduce(bucket).synchronize();
+      CHECK(bucket.to_vector<float>() == std::vector<float>(100));
+      group.barrier().wait();
+      CHECK(cuda_host::nccl_registered() == 2);
+      group.barrier().wait();
+    }
+    group.barrier().wait();
+    CHECK(cuda_host::nccl_registered() == 0);
+  });
+}
+
+TEST_CASE("what goes wrong over NCCL reaches every rank in words, and nobody hangs") {
+  const auto failure = [](const ProcessGroup::Options& options,
+                          const std::function<void(ProcessGroup&)>& f) -> std::string {
+    try {
+      over_nccl(2, options, f);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "nothing";
+  };
+  const auto contains = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
+  const std::string sizes = failure({}, [](ProcessGroup& group) {
+    group.all_reduce(Tensor::zeros({group.rank() == 0 ? 40 : 41})).synchronize();
+    group.barrier().wait();
+  });
+  CAPTURE(sizes);
+  CHECK(contains(sizes, "all_reduce #"));
+  CHECK(contains(sizes, "same order"));
+  CHECK(contains(cuda_host::nccl_hang(), "ncclAllReduce of 4"));
+
+  // A rank throws while another has only its stream to wait for, where no call of comm/ looks.
+  std::atomic<int> told{0};
+  std::atomic<bool> queued{false};
+  const std::string thrown = failure({}, [&](ProcessGroup& group) {
+    const Tensor data = Tensor::zeros({10});
+    group.all_reduce(data).synchronize();
+    if (group.rank() == 1) {
+      while (!queued) std::this_thread::yield();
+      throw std::runtime_error("disk of rank 1 is on fire");
+    }
+    const Work work = group.all_reduce(data);
+    work.wait();
+    queued = true;
+    current_stream(context().device).synchronize();
+    try {
+      work.wait();
+    } catch (const Error& error) {
+      if (contains(error.what(), "on fire")) ++told;
+    }
+    group.barrier().wait();
+  });
+  CAPTURE(thrown);
+  CHECK(contains(thrown, "on fire"));
+  CHECK(told == 1);
+
+  std::atomic<bool> done{false};
+  const std::string late =
+      failure({.deadline = std::chrono::milliseconds(4000)}, [&](ProcessGroup& group) {
+        group.barrier().wait();
+        while (group.rank() == 1 && !done)
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        if (group.rank() == 1) return;
+        const auto finally = std::shared_ptr<void>(nullptr, [&](void*) { done = true; });
+        group.all_reduce(Tensor::zeros({8})).synchronize();
+      });
+  CAPTURE(late);
+  CHECK(contains(late, "PEAL_TIMEOUT"));
+  CHECK(contains(late, "rank 0: all_reduce #"));
+
+  cuda_host::nccl_refuse_shared_devices(true);
+  std::string shared;
+  try {
+    run_ranks(3, [](ProcessGroup& group) {  // of whom two have one device
+      const OnDevice here(group.rank());
+      use_nccl(group, here.device);
+    });
+  } catch (const Error& error) {
+    shared = error.what();
+  }
+  cuda_host::nccl_refuse_shared_devices(false);
+  CAPTURE(shared);
+  CHECK(contains(shared, "Duplicate GPU"));
+  CHECK(contains(shared, "NCCL_HOSTID"));
+}
+
+TEST_CASE("a group that goes while its work is in the queue lets it end") {
+  for (int round = 0; round < 3; ++round) {
+    const int world = 3;
+    std::vector<double> got(world);
+    run_ranks(world, [&](ProcessGroup& everyone) {
+      const OnDevice here(everyone.rank());
+      use_nccl(everyone, here.device);
+      const Tensor data = comm::testing::filled(50, DType::f32, [](std::int64_t) { return 2; });
+      {
+        const auto group = everyone.split(0);
+        group->all_reduce(data).wait();
+      }
+      got[static_cast<std::size_t>(everyone.rank())] = comm::testing::element(data, 49);
+    });
+    CHECK(got == std::vector<double>(world, 6));
+  }
+}
