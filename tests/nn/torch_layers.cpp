@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes layers, what they make of their inputs and all gradients, in f64 and f32, each under the
-// expression that makes the same layer in PyTorch, for torch_layers.py. usage: torch_layers FOLDER
+#include "torch_layers.h"
+
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/layers/layers.h>
-
-#include <cstdio>
-#include <filesystem>
 
 using namespace peal;
 
@@ -262,19 +259,17 @@ void write_recurrent(Writer& write) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 2) return 2;
-  try {
-    manual_seed(1);
-    Writer write;
-    write_products(write);
-    write_norms(write);
-    write_windows(write);
-    write_functions(write);
-    write_recurrent(write);
-    write.save(std::filesystem::path(argv[1]) / "layers.safetensors");
-  } catch (const Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+namespace peal::test {
+
+void write_layers(const std::filesystem::path& path) {
+  manual_seed(1);
+  Writer write;
+  write_products(write);
+  write_norms(write);
+  write_windows(write);
+  write_functions(write);
+  write_recurrent(write);
+  write.save(path);
 }
+
+}  // namespace peal::test
