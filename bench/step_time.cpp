@@ -5,7 +5,10 @@
 // by op as well, measured in a run of its own, and --trace draws one. With --on-demand it times one
 // group for each line on its standard input and prints the milliseconds of a step, of wall and of
 // processor time, so that bench/peers/ratios.py can alternate it with another program; --memory is
-// for bench/peers/memory.py.
+// for bench/peers/memory.py. With --device cuda all is on that device; --graph captures forward and
+// backward there and replays them.
+#include <peal/autograd/autocast.h>
+#include <peal/autograd/core/graph.h>
 #include <peal/autograd/profile.h>
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/models/gpt.h>
@@ -37,13 +40,16 @@ using peal::Tensor;
 using peal::bench::Clock;
 using peal::bench::Seconds;
 
-Tensor classes(std::int64_t count, std::int64_t n) {
+Tensor classes(std::int64_t count, std::int64_t n, peal::Device device) {
   std::vector<std::int64_t> target(static_cast<std::size_t>(n));
   for (std::size_t i = 0; i < target.size(); ++i) {
     target[i] = static_cast<std::int64_t>(i) * 7 % count;
   }
-  return Tensor::from(target, {n});
+  return Tensor::from(target, {n}, device);
 }
+
+// Drawn on the CPU, so that every device has the same.
+Tensor on(peal::Device device, const peal::Shape& shape) { return peal::randn(shape).to(device); }
 
 // What is trained, and what one pass of a batch through it loses.
 struct Job {
@@ -55,45 +61,57 @@ struct Job {
 template <class M, class LossOf>
 Job job(M made, const Tensor& x, LossOf loss_of) {
   const auto model = std::make_shared<M>(std::move(made));
+  model->to(x.device());
   return {model->parameters(), [=] { return loss_of(model->forward(x)); }};
+}
+
+Job gpt(const peal::nn::GptSettings& settings, std::int64_t n, peal::Device device) {
+  const std::int64_t words = settings.vocabulary, length = settings.positions;
+  const Tensor tokens = peal::reshape(classes(words, n * length, device), {n, length});
+  return job(peal::nn::GPT(settings), tokens,
+             [words, y = classes(words, n * length, device)](const Tensor& out) {
+               return peal::cross_entropy(peal::reshape(out, {-1, words}), y);
+             });
 }
 
 struct Model {
   std::int64_t batch;  // of the measurement in shared use
   int steps;           // in a group
-  std::function<Job(std::int64_t batch)> make;
+  std::function<Job(std::int64_t batch, peal::Device device)> make;
 };
 
 const std::map<std::string, Model>& models() {
   static const std::map<std::string, Model> all{
       {"basicnet",
        {64, 10,
-        [](std::int64_t n) {
-          return job(peal::nn::BasicNet(), peal::randn({n, 1, 28, 28}),
-                     [y = classes(10, n)](const Tensor& out) { return peal::nll_loss(out, y); });
+        [](std::int64_t n, peal::Device device) {
+          return job(
+              peal::nn::BasicNet(), on(device, {n, 1, 28, 28}),
+              [y = classes(10, n, device)](const Tensor& out) { return peal::nll_loss(out, y); });
         }}},
       {"mlp",
        {128, 50,
-        [](std::int64_t n) {
-          return job(
-              peal::nn::mlp({784, 512, 512, 10}), peal::randn({n, 784}),
-              [y = classes(10, n)](const Tensor& out) { return peal::cross_entropy(out, y); });
+        [](std::int64_t n, peal::Device device) {
+          return job(peal::nn::mlp({784, 512, 512, 10}), on(device, {n, 784}),
+                     [y = classes(10, n, device)](const Tensor& out) {
+                       return peal::cross_entropy(out, y);
+                     });
         }}},
-      {"gpt",
-       {8, 3,
-        [](std::int64_t n) {
-          constexpr std::int64_t length = 128, words = 1000;
-          const Tensor tokens = peal::reshape(classes(words, n * length), {n, length});
-          return job(peal::nn::GPT(), tokens, [y = classes(words, n * length)](const Tensor& out) {
-            return peal::cross_entropy(peal::reshape(out, {-1, words}), y);
-          });
+      {"gpt", {8, 3, [](std::int64_t n, peal::Device device) { return gpt({}, n, device); }}},
+      {"gpt2",
+       {8, 1,
+        [](std::int64_t n, peal::Device device) {
+          return gpt(
+              {.vocabulary = 50257, .width = 768, .heads = 12, .layers = 12, .positions = 1024}, n,
+              device);
         }}},
       {"resnet18",
        {32, 1,
-        [](std::int64_t n) {
-          return job(
-              peal::nn::ResNet18(), peal::randn({n, 3, 32, 32}),
-              [y = classes(10, n)](const Tensor& out) { return peal::cross_entropy(out, y); });
+        [](std::int64_t n, peal::Device device) {
+          return job(peal::nn::ResNet18(), on(device, {n, 3, 32, 32}),
+                     [y = classes(10, n, device)](const Tensor& out) {
+                       return peal::cross_entropy(out, y);
+                     });
         }}},
   };
   return all;
@@ -102,16 +120,22 @@ const std::map<std::string, Model>& models() {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  std::string name = "basicnet", json, trace_file;
+  std::string name = "basicnet", device_name = "cpu", precision = "f32", json, trace_file;
   std::int64_t batch = 0;
   int threads = 1, reps = 15, steps = 0;
-  bool profile = false, on_demand = false, memory = false;
+  bool profile = false, on_demand = false, memory = false, captures = false;
   CLI::App app("Time of one training step");
   app.add_option("--model", name)
-      ->check(CLI::IsMember({"basicnet", "mlp", "gpt", "resnet18"}))
+      ->check(CLI::IsMember({"basicnet", "mlp", "gpt", "resnet18", "gpt2"}))
       ->capture_default_str();
-  app.add_option("--batch", batch, "default: 64, 128, 8 (of 128 tokens), 32")
+  app.add_option("--batch", batch, "default: 64, 128, 8 (of 128 tokens), 32, 8 (of 1024)")
       ->check(CLI::PositiveNumber);
+  app.add_option("--device", device_name, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--precision", precision,
+                 "f32, bf16 (autocast), or tf32 (products of f32, on a device that has it)")
+      ->check(CLI::IsMember({"f32", "tf32", "bf16"}))
+      ->capture_default_str();
+  app.add_flag("--graph", captures, "capture forward and backward, and replay them (cuda)");
   app.add_option("--threads", threads)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--reps", reps, "groups, of which the median counts")
       ->check(CLI::PositiveNumber)
@@ -121,34 +145,51 @@ int main(int argc, char** argv) try {
   app.add_option("--json", json, "file to write");
   app.add_flag("--profile", profile, "print time, rates and memory by op");
   app.add_option("--trace", trace_file, "file for a picture of a group (ui.perfetto.dev)");
-  app.add_flag("--memory", memory,
-               "print the most bytes resident, before the model and after steps");
+  app.add_flag(
+      "--memory", memory,
+      "print the most bytes resident, before the model and after steps (cuda: of tensors)");
   app.add_flag("--on-demand", on_demand, "time a group for each line of standard input");
   CLI11_PARSE(app, argc, argv);
 
   const Model& model = models().at(name);
   if (batch == 0) batch = model.batch;
   if (steps == 0) steps = model.steps;
+  const peal::Device device = peal::parse_device(device_name);
   const std::size_t at_start = peal::memory_marks().resident;
   omp_set_num_threads(threads);
   peal::manual_seed(0);
-  const Job work = model.make(batch);
+  peal::context().allow_tf32 = precision == "tf32";
+  const Job work = model.make(batch, device);
   peal::nn::AdamW optimizer(work.parameters, {.lr = 1e-3});
+  peal::Graph graph(captures ? device : peal::Device{});
   const auto step = [&] {
-    optimizer.zero_grad();
-    work.loss().backward();
+    graph.run([&] {
+      optimizer.zero_grad();
+      const auto loss = [&] {
+        const peal::Autocast guard(peal::DType::bf16, precision == "bf16");
+        return work.loss();
+      }();
+      loss.backward();
+    });
     optimizer.step();
   };
   if (memory) {
     for (int i = 0; i < steps; ++i) step();
-    fmt::print("{} {}\n", at_start, peal::memory_marks().resident);
+    peal::synchronize(device);
+    if (device.type == peal::DeviceType::cpu) {
+      fmt::print("{} {}\n", at_start, peal::memory_marks().resident);
+    } else {
+      fmt::print("0 {}\n", peal::memory_space(device).statistics(device).peak);
+    }
     return 0;
   }
   for (int i = 0; i < 3; ++i) step();
 
   const auto group = [&] {
+    peal::synchronize(device);
     const Clock clock;
     for (int i = 0; i < steps; ++i) step();
+    peal::synchronize(device);
     const Seconds spent = clock.since_start();
     return Seconds{spent.wall / steps * 1e3, spent.processor / steps * 1e3};
   };
@@ -165,16 +206,15 @@ int main(int argc, char** argv) try {
   std::sort(ms.begin(), ms.end());
   const double median = ms[ms.size() / 2];
   fmt::print(
-      "{} batch {} threads {}: {:.3f} ms a step (median of {}; least {:.3f}, most {:.3f}), {:.0f} "
+      "{} batch {} {} {} threads {}: {:.3f} ms a step (median of {}; least {:.3f}, most {:.3f}), "
+      "{:.0f} "
       "items/s\n",
-      name, batch, threads, median, reps, ms.front(), ms.back(),
+      name, batch, device_name, precision, threads, median, reps, ms.front(), ms.back(),
       static_cast<double>(batch) / median * 1e3);
   if (!json.empty()) {
     std::ofstream file(json);
-    file << nlohmann::json{{"model", name},
-                           {"batch", batch},
-                           {"threads", threads},
-                           {"step_ms", median}}
+    file << nlohmann::json{{"model", name},          {"batch", batch},     {"device", device_name},
+                           {"precision", precision}, {"threads", threads}, {"step_ms", median}}
          << "\n";
     PEAL_CHECK(file.flush().good(), "step_time: cannot write ", json);
   }

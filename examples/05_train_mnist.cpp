@@ -78,7 +78,7 @@ nn::BasicNet seeded_net(std::uint64_t seed) {
 class Training {
  public:
   Training(launch::Job& job, const Options& options)
-      : job_(job), options_(options), device_(parse_device(options.device)) {
+      : job_(job), options_(options), device_(job.device(options.device)) {
     std::tie(train_, test_) = open_data(options);
     net_.to(device_);
     ddp_ = std::make_unique<nn::DistributedDataParallel>(net_, job.group_ref());

@@ -3,6 +3,7 @@
 #include <peal/autograd/intra_op.h>
 #include <peal/launch/affinity.h>
 #include <peal/launch/bootstrap.h>
+#include <peal/launch/devices.h>
 #include <peal/launch/job.h>
 
 #include <cstdio>
@@ -33,15 +34,28 @@ Job::Job() : where_(discover([](const char* name) { return std::getenv(name); })
   report_binding();
 }
 
+void Job::report(const std::string& mine) const {
+  constexpr int most_lines = 8;
+  const auto reports = group_->exchange(mine);
+  if (!is_main() || world() == 1) return;
+  for (int r = 0; r < std::min(world(), most_lines); ++r)
+    log_info(reports[static_cast<std::size_t>(r)]);
+}
+
 void Job::report_binding() const {
   const Cores here = cores();
   const std::string warning = binding_warning(here, where_);
   if (!warning.empty()) log_warning(warning);
-  constexpr int most_lines = 8;
-  const auto reports = group_->exchange(binding_report(here, where_, num_threads()));
-  if (!is_main() || world() == 1) return;
-  for (int r = 0; r < std::min(world(), most_lines); ++r)
-    log_info(reports[static_cast<std::size_t>(r)]);
+  report(binding_report(here, where_, num_threads()));
+}
+
+Device Job::device(const std::string& text) {
+  const Device chosen = choose_device(text, where_, device_count(DeviceType::cuda));
+  const DeviceDescription description = describe(chosen);
+  if (chosen.type != DeviceType::cpu) report(device_report(chosen, description, where_));
+  const std::string warning = sharing_warning(group_->exchange(description.uuid));
+  if (is_main() && !warning.empty()) log_warning(warning);
+  return chosen;
 }
 
 Job::~Job() {

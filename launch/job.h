@@ -39,8 +39,12 @@ class Job {
   int rank() const { return where_.rank; }
   int world() const { return where_.world; }
   bool is_main() const { return where_.rank == 0; }
+  // The device this rank trains on (choose_device() in devices.h): move the model and each batch
+  // there. Rank 0 logs the mapping, and warns where ranks share a device. Collective.
+  Device device(const std::string& text);
 
  private:
+  void report(const std::string& mine) const;
   void report_binding() const;
 
   Rank where_;

@@ -1,2 +1,2 @@
-# What a process can know before any communication: its rank, and its cores.
-peal_library(rank SOURCES rank.cpp affinity.cpp LINKS peal::core)
+# What a process can know before any communication: its rank, its cores and its device.
+peal_library(rank SOURCES rank.cpp affinity.cpp devices.cpp LINKS peal::core)

@@ -49,20 +49,26 @@ PEAL_HOST_DEVICE inline float uniform_from(std::uint32_t word) {
 // A place in a stream: word `offset` and those that follow belong to whoever reserved them.
 struct RandomRange {
   std::uint64_t seed = 0, offset = 0;
+  const std::uint64_t* shift = nullptr;  // on the device, in a captured graph (graph.h), else null
   PEAL_HOST_DEVICE std::uint32_t word(std::uint64_t i) const {
     return philox_word(seed, offset + i);
   }
   PEAL_HOST_DEVICE float uniform(std::uint64_t i) const { return uniform_from(word(i)); }
+  // A device's kernel draws from this: where the range lies in the replay that is under way.
+  PEAL_HOST_DEVICE RandomRange shifted() const {
+    return {seed, offset + (shift == nullptr ? 0 : *shift), nullptr};
+  }
 };
 
 // Hands out ranges of one stream; its whole state is (seed, offset), so a checkpoint stores two
 // integers.
 struct Generator {
   std::uint64_t seed = 0, offset = 0;
+  const std::uint64_t* shift = nullptr;  // while a graph is captured
 
   // n words nobody else gets, starting on a block of four.
   RandomRange reserve(std::uint64_t n) {
-    const RandomRange range{seed, offset};
+    const RandomRange range{seed, offset, shift};
     offset += (n + 3) / 4 * 4;
     return range;
   }

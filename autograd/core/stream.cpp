@@ -12,14 +12,14 @@ namespace {
 // Written once while a device library is loaded, read ever after.
 std::atomic<const StreamSpace*> cuda_space{nullptr};
 
-const StreamSpace& space(Device device) {
+}  // namespace
+
+const StreamSpace& stream_space(Device device) {
   const StreamSpace* found = cuda_space.load(std::memory_order_acquire);
   PEAL_CHECK(found != nullptr, "stream: ", device,
              " asked for, but this build has no CUDA; configure with -DPEAL_CUDA=ON or use cpu");
   return *found;
 }
-
-}  // namespace
 
 void register_stream_space(DeviceType type, const StreamSpace* space) {
   PEAL_CHECK(type == DeviceType::cuda, "stream: the CPU has none");
@@ -28,19 +28,21 @@ void register_stream_space(DeviceType type, const StreamSpace* space) {
 
 Stream Stream::create(Device device, bool high_priority) {
   if (device.type == DeviceType::cpu) return {};
-  return {device, space(device).create(device, high_priority)};
+  return {device, stream_space(device).create(device, high_priority)};
 }
 
 void Stream::synchronize() const {
-  if (handle_) space(device_).synchronize(device_, handle_.get());
+  if (handle_) stream_space(device_).synchronize(device_, handle_.get());
 }
 
-bool Stream::query() const { return !handle_ || space(device_).query(device_, handle_.get()); }
+bool Stream::query() const {
+  return !handle_ || stream_space(device_).query(device_, handle_.get());
+}
 
 void Stream::wait(const Event& event) const {
   if (!event.handle_) return;
   if (handle_) {
-    space(device_).wait(device_, handle_.get(), event.handle_.get());
+    stream_space(device_).wait(device_, handle_.get(), event.handle_.get());
   } else {
     event.synchronize();  // the CPU's work starts at once, so it is the host that waits
   }
@@ -53,32 +55,34 @@ void Event::record(const Stream& stream) {
   }
   if (!handle_ || device_ != stream.device()) {
     device_ = stream.device();
-    handle_ = space(device_).create_event(device_, timed_);
+    handle_ = stream_space(device_).create_event(device_, timed_);
   }
-  space(device_).record(device_, handle_.get(), stream.native());
+  stream_space(device_).record(device_, handle_.get(), stream.native());
 }
 
-bool Event::query() const { return !handle_ || space(device_).reached(device_, handle_.get()); }
+bool Event::query() const {
+  return !handle_ || stream_space(device_).reached(device_, handle_.get());
+}
 
 void Event::synchronize() const {
-  if (handle_) space(device_).synchronize_event(device_, handle_.get());
+  if (handle_) stream_space(device_).synchronize_event(device_, handle_.get());
 }
 
 double Event::seconds_since(const Event& start) const {
   if (!handle_ || !start.handle_) return 0;
   PEAL_CHECK(timed_ && start.timed_, "event: only timed events can be subtracted: Event(true)");
-  return space(device_).seconds_between(start.handle_.get(), handle_.get());
+  return stream_space(device_).seconds_between(start.handle_.get(), handle_.get());
 }
 
 Stream current_stream(Device device) {
   if (device.type == DeviceType::cpu) return {};
   const auto& chosen = context().stream;
   if (chosen && chosen->device() == device) return *chosen;
-  return {device, space(device).own(device)};
+  return {device, stream_space(device).own(device)};
 }
 
 void synchronize(Device device) {
-  if (device.type != DeviceType::cpu) space(device).synchronize_device(device);
+  if (device.type != DeviceType::cpu) stream_space(device).synchronize_device(device);
 }
 
 std::shared_ptr<void> allocate_pinned(std::size_t bytes) {

@@ -14,6 +14,7 @@
 #include <peal/autograd/core/device.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -100,7 +101,16 @@ struct StreamSpace {
   double (*seconds_between)(void* start, void* end);
   void (*synchronize_device)(Device);
   std::shared_ptr<void> (*allocate_pinned)(std::size_t bytes);
+  // Captured work (graph.h). What the stream is given from begin_capture on becomes the graph, and
+  // memory comes from the graph's own pool; the result is where `shift` of random ranges lies.
+  std::shared_ptr<void> (*create_graph)(Device);
+  const std::uint64_t* (*begin_capture)(void* graph, void* stream);
+  void (*end_capture)(void* graph, void* stream);
+  void (*abandon_capture)(void* graph, void* stream);
+  void (*replay)(void* graph, void* stream, std::uint64_t shift);
 };
+// Error where the build has no such device.
+const StreamSpace& stream_space(Device device);
 // Called once by a library that brings a device, before first use.
 void register_stream_space(DeviceType type, const StreamSpace* space);
 

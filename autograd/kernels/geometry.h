@@ -47,6 +47,9 @@ struct AveragePool2d {
 struct ClassTargets {
   std::int64_t ignored;  // rows of this target have loss 0
   double smoothing;
+  // On a device, of a mean: where it has written how many rows count, by which gradients are
+  // divided; else null.
+  const double* counted = nullptr;
 };
 
 struct AttentionGeometry {

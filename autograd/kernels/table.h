@@ -86,8 +86,6 @@ struct Kernels {
   // those elements of out = x[i, j, ...], the others stay.
   Kernel<const Tensor&, const Tensor&, const Steps&, std::int64_t> read_strided;
   Kernel<const Tensor&, const Tensor&, const Steps&, std::int64_t> write_strided;
-  // Indices that are out of range are an error of the CPU's ops, which see them, and end the kernel
-  // of a device.
   // out, x, index i64 [n] in range, dim: out = x's slices at the indices; and back: added to out's.
   Kernel<const Tensor&, const Tensor&, const Tensor&, int> index_select;
   Kernel<const Tensor&, const Tensor&, const Tensor&, int> index_add;
@@ -96,6 +94,11 @@ struct Kernels {
   // ..] is added to out[.., index[.., i, ..], ..].
   Kernel<const Tensor&, const Tensor&, const Tensor&, int> gather;
   Kernel<const Tensor&, const Tensor&, const Tensor&, int> scatter_add;
+
+  // counted (f64, one element, or undefined), index i64, limit, ignored: what is in [0, limit) or
+  // `ignored` is fine, counted = how many are not ignored. For devices whose values the host does
+  // not look at: what is not fine is told when it next waits for the device.
+  Kernel<const Tensor&, const Tensor&, std::int64_t, std::int64_t> check_indices;
 
   // out, x, mask of the reduced dimensions, scale: out has the kept sizes, in order; integers sum
   // to i64.
@@ -143,9 +146,6 @@ struct Kernels {
 
   Kernel<const Tensor&, const Tensor&> log_softmax;  // y, x: over the last dimension
   Kernel<const Tensor&, const Tensor&, const Tensor&> log_softmax_backward;  // dx, y, dy
-  // share (one element, f32 or f64) = 1 / how many targets are not ignored. Devices have it, which
-  // the host would have to wait for; of the CPU's targets it counts them itself.
-  Kernel<const Tensor&, const Tensor&, std::int64_t> target_share;
   // loss [N], log_probabilities [N, C], target [N] in range or ignored, which classes. The target
   // is smoothed: 1 - smoothing for the class, and smoothing / C for each.
   Kernel<const Tensor&, const Tensor&, const Tensor&, const ClassTargets&> nll;

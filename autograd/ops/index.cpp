@@ -5,14 +5,21 @@
 #include <peal/autograd/ops/index.h>
 #include <peal/autograd/tape.h>
 
+#include <limits>
+
 namespace peal {
 namespace {
+
+constexpr std::int64_t no_index = std::numeric_limits<std::int64_t>::min();  // none is ignored
 
 void check_index(std::string_view op, const Tensor& x, int dim, const Tensor& index) {
   PEAL_CHECK(index.dtype() == DType::i64 && index.device() == x.device(), op,
              ": expected an i64 index on ", x.device(), ", got ", index.dtype(), " ", index.shape(),
              " on ", index.device());
-  if (index.device().type != DeviceType::cpu) return;  // its kernels look, and nobody waits
+  if (x.device().type != DeviceType::cpu) {
+    kernels(x.device()).check_indices(op, index, {}, index, x.size(dim), no_index);
+    return;
+  }
   const std::int64_t* at = index.data<std::int64_t>();
   for (std::int64_t i = 0; i < index.numel(); ++i) {
     PEAL_CHECK(at[i] >= 0 && at[i] < x.size(dim), op, ": index ", at[i],

@@ -2,7 +2,6 @@
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
-#include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/loss.h>
@@ -13,11 +12,14 @@
 namespace peal {
 namespace {
 
-// Returns 1 / how many rows count. On a device the number is not known to the host, which would
-// have to wait for it: then 1, and share_of has the rest, and kernels look whether targets are in
-// range.
-double check_targets(std::string_view op, const Tensor& x, const Tensor& target,
-                     std::int64_t ignored) {
+// How many rows count: on the CPU a number, elsewhere an f64 that the host need not wait for.
+struct Counted {
+  std::int64_t rows = 0;
+  Tensor on_device{};
+};
+
+Counted check_targets(std::string_view op, const Tensor& x, const Tensor& target,
+                      std::int64_t ignored) {
   check_floating(op, x);
   PEAL_CHECK(x.dim() == 2, op, ": expected [N, classes], got shape ", x.shape());
   PEAL_CHECK(target.dtype() == DType::i64 && target.dim() == 1 && target.size(0) == x.size(0), op,
@@ -25,7 +27,11 @@ double check_targets(std::string_view op, const Tensor& x, const Tensor& target,
              target.shape());
   PEAL_CHECK(target.device() == x.device(), op, ": input on ", x.device(), " and target on ",
              target.device(), "; put both on one device");
-  if (target.device().type != DeviceType::cpu) return 1;
+  if (x.device().type != DeviceType::cpu) {
+    const Tensor counted = Tensor::empty({}, DType::f64, x.device());
+    kernels(x.device()).check_indices(op, target, counted, target, x.size(1), ignored);
+    return {target.numel(), counted};
+  }
   const std::int64_t* classes = target.data<std::int64_t>();
   std::int64_t counted = 0;
   for (std::int64_t row = 0; row < target.numel(); ++row) {
@@ -34,7 +40,7 @@ double check_targets(std::string_view op, const Tensor& x, const Tensor& target,
     PEAL_CHECK(classes[row] >= 0 && classes[row] < x.size(1), op, ": target of row ", row, " is ",
                classes[row], ", expected a class in [0, ", x.size(1), ")");
   }
-  return 1.0 / static_cast<double>(counted);
+  return {counted, {}};
 }
 
 // The result in `dtype`.
@@ -46,42 +52,36 @@ Tensor forward(const Tensor& x, DType dtype) {
   return y;
 }
 
-// A device's number of rows that count, as 1 / number; undefined for the CPU.
-Tensor share_of(std::string_view op, const Tensor& target, std::int64_t ignored, DType dtype) {
-  if (target.device().type == DeviceType::cpu) return {};
-  const Tensor share = Tensor::empty({}, dtype, target.device());
-  kernels(target.device()).target_share(op, target, share, target, ignored);
-  return share;
-}
-
-// x * share, in share's type.
-Tensor shared_out(const Tensor& x, const Tensor& share) {
-  if (!share.defined()) return x;
-  const NoGrad guard;
-  return cast(cast(x, share.dtype()) * share, x.dtype());
-}
-
 struct Loss {
   Tensor value;
-  double scale;  // of each row's gradient
-  Tensor share;  // and this, where it is defined
+  double scale;      // of each row's gradient,
+  Tensor divided{};  // which is divided by this too, where it is defined
 };
 
-// `average` is 1 / how many rows are not ignored; their mean is NaN where there are none, as in
-// PyTorch. The value is rounded to `dtype` at the end.
+// The mean is over the rows that are not ignored; NaN where there are none, as in PyTorch. The
+// value is rounded to `dtype` at the end.
 Loss reduced_nll(std::string_view op, const Tensor& log_probabilities, const Tensor& target,
-                 Reduction reduction, double average, const ClassTargets& classes, DType dtype) {
+                 Reduction reduction, const Counted& counted, const ClassTargets& classes,
+                 DType dtype) {
   const std::int64_t rows = target.numel();
   PEAL_CHECK(reduction != Reduction::mean || rows > 0, op, ": the mean of no rows");
   Tensor each = Tensor::empty({rows}, computed_in(dtype), log_probabilities.device());
-  kernels(each.device()).nll(op, each, each, log_probabilities, target, classes);
-  if (reduction == Reduction::none) return {cast(each, dtype), 1.0, {}};
-  const double scale = reduction == Reduction::mean ? average : 1.0;
-  const Tensor share =
-      reduction == Reduction::mean ? share_of(op, target, classes.ignored, each.dtype()) : Tensor();
+  const Kernels& table = kernels(each.device());
+  table.nll(op, each, each, log_probabilities, target, classes);
+  if (reduction == Reduction::none) return {cast(each, dtype), 1.0};
+  const bool mean = reduction == Reduction::mean, on_device = counted.on_device.defined();
+  const double scale = mean && !on_device ? 1.0 / static_cast<double>(counted.rows) : 1.0;
   Tensor total = Tensor::empty({}, each.dtype(), each.device());
-  kernels(each.device()).sum(op, each, total, each, 1, scale);
-  return {cast(shared_out(total, share), dtype), scale, share};
+  table.sum(op, each, total, each, 1, scale);
+  if (!mean || !on_device) return {cast(total, dtype), scale};
+  table.binary(op, total, Binary::div, total, total, cast(counted.on_device, total.dtype()));
+  return {cast(total, dtype), scale, counted.on_device};
+}
+
+// `classes` as a backward kernel takes them.
+ClassTargets divided(ClassTargets classes, const Tensor& counted) {
+  if (counted.defined()) classes.counted = static_cast<const double*>(counted.raw());
+  return classes;
 }
 
 }  // namespace
@@ -106,16 +106,16 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, Reduction
     return nll_loss(widened(log_probabilities), target, reduction, ignore_index);
   }
   TraceSpan span("nll_loss");
-  const double average = check_targets("nll_loss", log_probabilities, target, ignore_index);
+  const Counted counted = check_targets("nll_loss", log_probabilities, target, ignore_index);
   const ClassTargets classes{ignore_index, 0};
-  const Loss loss = reduced_nll("nll_loss", log_probabilities, target, reduction, average, classes,
+  const Loss loss = reduced_nll("nll_loss", log_probabilities, target, reduction, counted, classes,
                                 log_probabilities.dtype());
   return record("nll_loss", loss.value, {log_probabilities},
                 [target = save(target), shape = log_probabilities.shape(), classes,
-                 scale = loss.scale, share = loss.share](const Tensor& g) {
+                 scale = loss.scale, counted = loss.divided](const Tensor& g) {
                   Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
                   kernels(g.device())
-                      .nll_backward("nll_loss", g, dx, shared_out(g, share), target(), classes,
+                      .nll_backward("nll_loss", g, dx, g, target(), divided(classes, counted),
                                     scale);
                   return dx;
                 });
@@ -129,18 +129,18 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduc
   TraceSpan span("cross_entropy");
   PEAL_CHECK(label_smoothing >= 0 && label_smoothing <= 1,
              "cross_entropy: expected a label smoothing in [0, 1], got ", label_smoothing);
-  const double average = check_targets("cross_entropy", logits, target, ignore_index);
+  const Counted counted = check_targets("cross_entropy", logits, target, ignore_index);
   const ClassTargets classes{ignore_index, label_smoothing};
   const Tensor log_probabilities = forward(logits, computed_in(logits.dtype()));
-  const Loss loss = reduced_nll("cross_entropy", log_probabilities, target, reduction, average,
+  const Loss loss = reduced_nll("cross_entropy", log_probabilities, target, reduction, counted,
                                 classes, logits.dtype());
   return record("cross_entropy", loss.value, {logits},
                 [y = save(log_probabilities), target = save(target), classes, scale = loss.scale,
-                 share = loss.share](const Tensor& g) {
+                 counted = loss.divided](const Tensor& g) {
                   Tensor dx = Tensor::empty(y().shape(), g.dtype(), g.device());
                   kernels(g.device())
-                      .cross_entropy_backward("cross_entropy", g, dx, y(), target(),
-                                              shared_out(g, share), classes, scale);
+                      .cross_entropy_backward("cross_entropy", g, dx, y(), target(), g,
+                                              divided(classes, counted), scale);
                   return dx;
                 });
 }

@@ -8,6 +8,7 @@
 #
 #   bench/peers/ratios.py BUILD_FOLDER [--what basicnet mlp gpt resnet18 overhead] [--threads 1 2] [--pairs N]
 #                         [--batch N] [--blas FOLDER] [--libtorch ROOT] [--json FILE]
+#   bench/peers/ratios.py BUILD_FOLDER --device cuda      the table of models, batches and precisions of GPU_STEPS
 import argparse
 import json
 import os
@@ -18,6 +19,10 @@ import sys
 
 # model: batch, steps in a group
 MODELS = {"basicnet": (64, 10), "mlp": (128, 50), "gpt": (8, 3), "resnet18": (32, 1)}
+# On a GPU: model, batch, steps in a group, precision, and whether peal replays a graph beside PyTorch's eager steps.
+GPU_STEPS = [("basicnet", 64, 100, "f32", False), ("basicnet", 64, 100, "f32", True), ("basicnet", 1024, 50, "f32", False),
+             *(("resnet18", 256, 10, precision, False) for precision in ("f32", "tf32", "bf16")),
+             ("gpt2", 8, 3, "bf16", False)]
 DEBIAN_LIBRARIES = "usr/lib/x86_64-linux-gnu"
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -26,6 +31,7 @@ parser.add_argument("build", type=pathlib.Path)
 parser.add_argument("--what", nargs="+", choices=[*MODELS, "overhead"], default=[*MODELS, "overhead"])
 parser.add_argument("--threads", type=int, nargs="+", default=[1])
 parser.add_argument("--batch", type=int, help="of every model; default: 64, 128, 8, 32")
+parser.add_argument("--device", default="cpu", help="cuda: the models of GPU_STEPS there, and their memory")
 parser.add_argument("--pairs", type=int, default=15)
 parser.add_argument("--python", default="/usr/bin/python3", help="the interpreter that has torch")
 parser.add_argument("--blas", type=pathlib.Path, default=pathlib.Path("/") / DEBIAN_LIBRARIES / "openblas-openmp",
@@ -54,6 +60,9 @@ def peer_environment():
 def start(command, environment, threads):
     environment["OMP_NUM_THREADS"] = str(threads)
     environment["OPENBLAS_NUM_THREADS"] = str(threads)
+    if options.device != "cpu":  # each launches from a core of its own
+        return subprocess.Popen([str(part) for part in command], env=environment, stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, text=True)
     cores = sorted(os.sched_getaffinity(0))[:threads]
     return subprocess.Popen([str(part) for part in command], env=environment, stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE, text=True, preexec_fn=lambda: os.sched_setaffinity(0, cores))
@@ -115,6 +124,28 @@ def step(name, threads):
     add(f"{name}, batch {batch}", threads, "ms", pairs)
 
 
+def peak(command):
+    """The most MiB of tensors on the device at once."""
+    out = subprocess.run([str(part) for part in [*command, "--memory"]], capture_output=True, text=True, check=True)
+    return int(out.stdout.split()[1]) / (1 << 20)
+
+
+def gpu_step(name, batch, steps, precision, graph):
+    same = ["--model", name, "--batch", batch, "--steps", steps, "--precision", precision, "--device", options.device]
+    peer = [options.python, HERE / "torch_step.py", *same]
+    mine = [options.build / "bench" / "step_time", *same, *(["--graph"] if graph else [])]
+    title = f"{name} {batch} {precision}{' graph' if graph else ''}"
+    try:
+        pairs, _ = alternate(start(peer, dict(os.environ), 1), start([*mine, "--on-demand"], dict(os.environ), 1))
+    except (SystemExit, BrokenPipeError) as error:  # one model that fails does not cost the others' figures
+        skipped.append(f"{title}: {error}")
+        return
+    add(title, 1, "ms", pairs)
+    memory = peak(peer), peak(mine)
+    results[-1].update(peer_memory=memory[0], peal_memory=memory[1])
+    print(f"{title}: most memory {memory[0]:.0f} MiB, peal {memory[1]:.0f} MiB, ratio {memory[1] / memory[0]:.3f}")
+
+
 def overhead():
     include = options.libtorch / "usr/include"
     if not (include / "torch/csrc/api/include/torch/torch.h").is_file():
@@ -135,7 +166,11 @@ def overhead():
 
 
 has_torch = subprocess.run([options.python, "-c", "import torch"], capture_output=True).returncode == 0
-for what in options.what:
+if options.device != "cpu" and has_torch:
+    for row in GPU_STEPS:
+        if row[0] in options.what or row[0] == "gpt2":
+            gpu_step(*row)
+for what in options.what if options.device == "cpu" or not has_torch else []:
     if what == "overhead":
         overhead()
     elif has_torch:
@@ -149,7 +184,7 @@ if results:
 for row in results:
     print(f"{row['what']:<30} {row['threads']:>7} {row['peer']:>9.3f} {row['unit']} {row['peal']:>9.3f} {row['unit']} "
           f"{row['ratio']:>7.3f} {row['processor_ratio']:>7.3f}   {row['low']:.3f} {row['high']:.3f}, {row['pairs']}")
-for path in sorted(blas_used):
+for path in sorted(blas_used if options.device == "cpu" else []):
     if not any(fast in path for fast in ("openblas", "mkl", "blis")):
         print(f"WARNING: PyTorch computed its products with {path or 'an unknown BLAS'}, which may be the slow reference: "
               "these ratios flatter peal (Debian: apt-get install libopenblas0-openmp, or --blas FOLDER)",

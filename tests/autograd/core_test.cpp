@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/allocator.h>
+#include <peal/autograd/core/graph.h>
 #include <peal/autograd/core/stream.h>
 #include <peal/autograd/core/trace.h>
 
@@ -197,4 +198,12 @@ TEST_CASE("on the CPU, streams and events have nothing to do") {
   pinned.record_stream(stream);
   CHECK(pinned.to_vector<float>() == std::vector<float>{1, 2, 3});
   CHECK(Tensor::pinned({0}).numel() == 0);
+}
+
+TEST_CASE("on the CPU, a graph calls its function each time") {
+  Graph graph(Device{});
+  int calls = 0;
+  for (int i = 0; i < 5; ++i) graph.run([&] { ++calls; });
+  CHECK(calls == 5);
+  CHECK(!graph.captured());
 }

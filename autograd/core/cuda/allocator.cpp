@@ -51,7 +51,7 @@ class Cache {
     std::lock_guard lock(mutex_);
     const auto captured = captured_.find(stream);
     const Owner owner{captured == captured_.end() ? general : captured->second, stream};
-    if (owner.pool == general) wake();
+    if (captured_.empty()) wake();  // events may not be asked during a capture
     void* data = take(owner, size);
     if (data == nullptr) data = fresh(device, size, bytes, owner);
     const std::size_t own = blocks_.at(data).size;
@@ -278,10 +278,5 @@ void begin_pool(Device device, int pool, cudaStream_t stream) {
 }
 void end_pool(Device device, cudaStream_t stream) { cache(device).end_pool(stream); }
 void release_pool(Device device, int pool) { cache(device).release_pool(pool); }
-
-MemoryPool::MemoryPool(Device device) : device_(device), id_(make_pool(device)) {}
-MemoryPool::~MemoryPool() { release_pool(device_, id_); }
-void MemoryPool::begin(cudaStream_t stream) { begin_pool(device_, id_, stream); }
-void MemoryPool::end(cudaStream_t stream) { end_pool(device_, stream); }
 
 }  // namespace peal::cuda

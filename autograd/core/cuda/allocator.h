@@ -5,7 +5,7 @@
 // (record_stream) rests until events on them are reached. Blocks come in size classes (at most
 // 25 % lost; a block of up to twice the size serves where none fits), small ones are cut from slabs
 // of 2 MiB. All are aligned to 256 bytes, as cuBLASLt wants its workspace. While a graph is
-// captured its stream allocates from a pool of its own (MemoryPool in device.h). When the device
+// captured its stream allocates from a pool of its own (graph.h). When the device
 // has no memory left, cached blocks are given back and it is tried again; the error says what is
 // held. Thread safety: all functions, any thread.
 #pragma once

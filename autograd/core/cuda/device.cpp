@@ -2,6 +2,7 @@
 #include <peal/autograd/core/cuda/allocator.h>
 #include <peal/autograd/core/cuda/check.h>
 #include <peal/autograd/core/cuda/device.h>
+#include <peal/autograd/core/cuda/fault.h>
 
 #include <fmt/format.h>
 
@@ -51,7 +52,9 @@ const MemorySpace memory = {
         PEAL_CUDA_CHECK(cudaStreamSynchronize(stream_on(from)));
       const cudaStream_t stream = stream_on(to.type == DeviceType::cuda ? to : from);
       PEAL_CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream));
-      if (wait) PEAL_CUDA_CHECK(cudaStreamSynchronize(stream));
+      if (!wait) return;
+      PEAL_CUDA_CHECK(cudaStreamSynchronize(stream));
+      check_fault(to.type == DeviceType::cuda ? to : from);
     },
     [](Device device, void* data, void* stream) {
       record_stream(device, data, static_cast<cudaStream_t>(stream));
@@ -72,7 +75,7 @@ void use(Device device) {
 
 void register_spaces() {
   register_memory_space(DeviceType::cuda, &memory);
-  register_stream_space(DeviceType::cuda, &stream_space());
+  register_stream_space(DeviceType::cuda, &streams());
 }
 
 }  // namespace peal::cuda

@@ -16,29 +16,12 @@ namespace peal::cuda {
 // Makes memory and streams known to memory_space(), Stream and Event. May be called again.
 void register_spaces();
 
-const StreamSpace& stream_space();
+const StreamSpace& streams();
 
 // Makes the device the calling thread's current one. Peal never relies on what was current before.
 void use(Device device);
 
 // The current stream of the device (stream.h), which becomes the thread's current device.
 cudaStream_t stream_on(Device device);
-
-// While one of these lives, memory that is allocated on the stream comes from a pool of its own,
-// and goes back there: work that is captured into a graph finds its memory again at each replay.
-// The pool is free for others when the last handle to it is gone.
-class MemoryPool {
- public:
-  explicit MemoryPool(Device device);
-  ~MemoryPool();
-  MemoryPool(const MemoryPool&) = delete;
-  MemoryPool& operator=(const MemoryPool&) = delete;
-  void begin(cudaStream_t stream);
-  void end(cudaStream_t stream);
-
- private:
-  Device device_;
-  int id_;
-};
 
 }  // namespace peal::cuda

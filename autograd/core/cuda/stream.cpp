@@ -2,6 +2,8 @@
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/cuda/check.h>
 #include <peal/autograd/core/cuda/device.h>
+#include <peal/autograd/core/cuda/fault.h>
+#include <peal/autograd/core/cuda/graph.h>
 
 #include <algorithm>
 #include <bit>
@@ -102,10 +104,13 @@ class PinnedCache {
   std::map<std::size_t, std::vector<void*>> free_;
 };
 
-const StreamSpace streams = {
+const StreamSpace space = {
     create,
     [](Device device) { return own(device); },
-    [](Device, void* stream) { PEAL_CUDA_CHECK(cudaStreamSynchronize(native(stream))); },
+    [](Device device, void* stream) {
+      PEAL_CUDA_CHECK(cudaStreamSynchronize(native(stream)));
+      check_fault(device);
+    },
     [](Device, void* stream) {
       return reached(cudaStreamQuery(native(stream)), "cudaStreamQuery");
     },
@@ -132,11 +137,17 @@ const StreamSpace streams = {
     [](Device device) {
       use(device);
       PEAL_CUDA_CHECK(cudaDeviceSynchronize());
+      check_fault(device);
     },
     [](std::size_t bytes) {
       static auto& cache = *new PinnedCache;  // never destroyed, as own()
       return cache.take(bytes);
     },
+    create_graph,
+    begin_capture,
+    end_capture,
+    abandon_capture,
+    replay,
 };
 
 }  // namespace
@@ -148,6 +159,6 @@ cudaStream_t stream_on(Device device) {
   return native(own(device).get());
 }
 
-const StreamSpace& stream_space() { return streams; }
+const StreamSpace& streams() { return space; }
 
 }  // namespace peal::cuda

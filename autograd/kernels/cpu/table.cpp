@@ -26,6 +26,7 @@ const Kernels& table() {
       .index_add = widening<index_add, 1, Written::onto>,
       .gather = gather,
       .scatter_add = widening<scatter_add, 1, Written::onto>,
+      .check_indices = {},  // ops look at the values themselves
       .sum = widening<sum, 1>,
       .argmax = argmax,
       .argmin = argmin,
@@ -42,7 +43,6 @@ const Kernels& table() {
       .batch_norm_backward = widening<batch_norm_backward, 3>,
       .log_softmax = widening<log_softmax, 1>,
       .log_softmax_backward = widening<log_softmax_backward, 1>,
-      .target_share = {},
       .nll = widening<nll, 1>,
       .nll_backward = widening<nll_backward, 1>,
       .cross_entropy_backward = widening<cross_entropy_backward, 1>,

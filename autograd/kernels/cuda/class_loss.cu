@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Losses of rows of classes. log_probabilities may be in the type that dx is computed in.
 #include <peal/autograd/kernels/cuda/block.h>
+#include <peal/autograd/kernels/cuda/inside.h>
 #include <peal/autograd/kernels/cuda/places.h>
 #include <peal/autograd/kernels/cuda/table.h>
 #include <peal/autograd/kernels/cuda/walk.h>
@@ -35,7 +36,7 @@ __global__ void nll_kernel(std::int64_t rows, std::int64_t width, int threads, C
     C result = 0;
     if (counts) {
       const C even = -total / static_cast<C>(width),
-              sharp = -static_cast<C>(logs[checked_index(target[row], width)]);
+              sharp = -static_cast<C>(logs[inside(target[row], width)]);
       const C smoothing = static_cast<C>(classes.smoothing);
       result =
           threads == 1 ? sharp : static_cast<C>(1 - classes.smoothing) * sharp + smoothing * even;
@@ -74,12 +75,14 @@ struct RowGradient {
   __device__ void over(std::int64_t at, const F& f) const {
     std::int64_t row = width.quotient(at), column = at - row * width.by;
     std::int64_t wanted = target[row];
-    computed<T> factor = static_cast<computed<T>>(dloss[each ? row : 0]) * scale;
+    const auto share =
+        classes.counted == nullptr ? scale : static_cast<computed<T>>(scale / *classes.counted);
+    computed<T> factor = static_cast<computed<T>>(dloss[each ? row : 0]) * share;
     for (int k = 0; k < N; ++k, ++column) {
       if (column == width.by) {
         column = 0;
         wanted = target[++row];
-        if (each) factor = static_cast<computed<T>>(dloss[row]) * scale;
+        if (each) factor = static_cast<computed<T>>(dloss[row]) * share;
       }
       f(k, factor, wanted != classes.ignored, column == wanted);
     }
@@ -123,24 +126,7 @@ RowGradient<T> gradient_of(const Tensor& dx, const Tensor& target, const Tensor&
       classes,     static_cast<computed<T>>(scale)};
 }
 
-// One block.
-template <class T>
-__global__ void target_share_kernel(std::int64_t rows, const std::int64_t* target,
-                                    std::int64_t ignored, T* share) {
-  std::int64_t counted = 0;
-  for (std::int64_t i = threadIdx.x; i < rows; i += block) counted += target[i] != ignored;
-  counted = block_reduce(counted, Plus{}, std::int64_t{0});
-  if (threadIdx.x == 0) *share = T(1) / static_cast<T>(counted);
-}
-
 }  // namespace
-
-bool target_share(const Tensor& share, const Tensor& target, std::int64_t ignored) {
-  return with_real(share.dtype(), [&]<class T>() {
-    launch(target, 1, block, target_share_kernel<T>, target.numel(),
-           pointer<const std::int64_t>(target), ignored, pointer<T>(share));
-  });
-}
 
 bool nll_backward(const Tensor& dx, const Tensor& dloss, const Tensor& target,
                   const ClassTargets& classes, double scale) {

@@ -5,6 +5,7 @@
 // changes from run to run.
 #include <peal/autograd/kernels/cuda/block.h>
 #include <peal/autograd/kernels/cuda/element.h>
+#include <peal/autograd/kernels/cuda/inside.h>
 #include <peal/autograd/kernels/cuda/launch.h>
 #include <peal/autograd/kernels/cuda/places.h>
 #include <peal/autograd/kernels/cuda/table.h>
@@ -37,7 +38,7 @@ struct Select {
   std::int64_t size;
   __device__ void operator()(std::int64_t i) const {
     const std::int64_t row = inner.quotient(i), outer = count.quotient(row);
-    const std::int64_t from = outer * size + checked_index(index[row - outer * count.by], size);
+    const std::int64_t from = outer * size + inside(index[row - outer * count.by], size);
     out[i] = x[from * inner.by + i - row * inner.by];
   }
 };
@@ -51,7 +52,7 @@ struct Gather {
   std::int64_t size;
   __device__ void operator()(std::int64_t i) const {
     const std::int64_t outer = part.quotient(i), column = i - inner.quotient(i) * inner.by;
-    out[i] = x[(outer * size + checked_index(index[i], size)) * inner.by + column];
+    out[i] = x[(outer * size + inside(index[i], size)) * inner.by + column];
   }
 };
 
@@ -92,10 +93,12 @@ namespace {
 // The first place of each index, and how often it comes: neither depends on the order.
 struct FindFirst {
   const std::int64_t* index;
+  std::int64_t size;
   int *first, *count;
   __device__ void operator()(std::int64_t i) const {
-    atomicMin(first + index[i], static_cast<int>(i));
-    atomicAdd(count + index[i], 1);
+    const std::int64_t at = inside(index[i], size);
+    atomicMin(first + at, static_cast<int>(i));
+    atomicAdd(count + at, 1);
   }
 };
 
@@ -113,7 +116,7 @@ __global__ void add_rows(T* out, const T* x, const std::int64_t* index, const in
   const int thread = static_cast<int>(threadIdx.x), lane = thread % warp;
   for (std::int64_t task = blockIdx.x; task < places * tiles; task += gridDim.x) {
     const std::int64_t place = task / tiles, tile = task - place * tiles;
-    const std::int64_t row = index[place];
+    const std::int64_t row = inside(index[place], size);
     if (first[row] != place) continue;  // the same for all threads
     std::int64_t from[each_thread], to[each_thread];
     C sum[each_thread];
@@ -130,7 +133,7 @@ __global__ void add_rows(T* out, const T* x, const std::int64_t* index, const in
     }
     int left = count[row];
     for (std::int64_t base = place; left > 0; base += block) {
-      const bool same = base + thread < places && index[base + thread] == row;
+      const bool same = base + thread < places && inside(index[base + thread], size) == row;
       const unsigned mask = __ballot_sync(whole_warp, same ? 1 : 0);
       if (lane == 0) found[thread / warp] = mask;
       __syncthreads();
@@ -175,7 +178,7 @@ bool index_add(const Tensor& out, const Tensor& x, const Tensor& index, int dim)
     const Tensor count = Tensor::zeros({to.size}, DType::i32, x.device());
     fill(first, std::numeric_limits<std::int32_t>::max());
     const std::int64_t* places = pointer<const std::int64_t>(index);
-    for_each(x, from.size, FindFirst{places, pointer<int>(first), pointer<int>(count)});
+    for_each(x, from.size, FindFirst{places, to.size, pointer<int>(first), pointer<int>(count)});
     const std::int64_t columns = to.outer * to.inner;
     const std::int64_t tiles = (columns + block * each_thread - 1) / (block * each_thread);
     launch(x, std::min<std::int64_t>(from.size * tiles, std::int64_t{1} << 20), block, add_rows<T>,
@@ -200,7 +203,7 @@ struct ScatterColumn {
     T* to = out + outer * to_size * inner.by + column;
     for (std::int64_t k = 0; k < from_size; ++k) {
       const std::int64_t at = first + k * inner.by;
-      T& sum = to[index[at] * inner.by];
+      T& sum = to[inside(index[at], to_size) * inner.by];
       sum = static_cast<T>(static_cast<C>(sum) + static_cast<C>(x[at]));
     }
   }
@@ -215,7 +218,7 @@ struct ScatterEach {
   std::int64_t to_size;
   __device__ void operator()(std::int64_t i) const {
     const std::int64_t outer = part.quotient(i), column = i - inner.quotient(i) * inner.by;
-    atomicAdd(out + (outer * to_size + index[i]) * inner.by + column, x[i]);
+    atomicAdd(out + (outer * to_size + inside(index[i], to_size)) * inner.by + column, x[i]);
   }
 };
 

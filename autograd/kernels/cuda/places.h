@@ -15,13 +15,6 @@
 
 namespace peal::cuda {
 
-// An index out of [0, size) ends the kernel, and with it the process's use of the device: what it
-// would have read or written is somebody else's. The host learns of it when it next synchronises.
-__device__ inline std::int64_t checked_index(std::int64_t index, std::int64_t size) {
-  if (index < 0 || index >= size) __trap();
-  return index;
-}
-
 struct Divisor {
   std::int64_t by = 1;
   std::uint32_t multiplier = 0, shift = 0;

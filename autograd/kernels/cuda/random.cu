@@ -16,7 +16,7 @@ namespace {
 // Words of a range in ascending order.
 class Words {
  public:
-  __device__ explicit Words(const RandomRange& range) : range_(range) {}
+  __device__ explicit Words(const RandomRange& range) : range_(range.shifted()) {}
   __device__ std::uint32_t next(std::int64_t i) {
     const std::uint64_t word = range_.offset + static_cast<std::uint64_t>(i);
     if (!any_ || word >> 2 != number_) {
@@ -31,7 +31,7 @@ class Words {
   }
 
  private:
-  const RandomRange& range_;
+  const RandomRange range_;
   std::uint64_t number_ = 0;
   PhiloxBlock block_;
   bool any_ = false;

@@ -36,6 +36,10 @@ bool index_add(const Tensor& out, const Tensor& x, const Tensor& index, int dim)
 bool gather(const Tensor& out, const Tensor& x, const Tensor& index, int dim);
 bool scatter_add(const Tensor& out, const Tensor& x, const Tensor& index, int dim);
 
+// indices.cu
+bool check_indices(const Tensor& counted, const Tensor& index, std::int64_t limit,
+                   std::int64_t ignored);
+
 // random.cu
 bool uniform(const Tensor& out, RandomRange words, double low, double high);
 bool normal(const Tensor& out, RandomRange words);
@@ -85,7 +89,6 @@ bool log_softmax_backward(const Tensor& dx, const Tensor& y, const Tensor& dy);
 // class_loss.cu
 bool nll(const Tensor& loss, const Tensor& log_probabilities, const Tensor& target,
          const ClassTargets& classes);
-bool target_share(const Tensor& share, const Tensor& target, std::int64_t ignored);
 bool nll_backward(const Tensor& dx, const Tensor& dloss, const Tensor& target,
                   const ClassTargets& classes, double scale);
 bool cross_entropy_backward(const Tensor& dx, const Tensor& log_probabilities, const Tensor& target,

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory, streams, events, graphs and faults of a CUDA device: on a GPU, and on the host.
+#include <peal/autograd/core/cuda/allocator.h>
+#include <peal/autograd/core/cuda/device.h>
+#include <peal/autograd/core/graph.h>
+#include <peal/autograd/ops/ops.h>
+#include <peal/autograd/tape.h>
+
+#include <peal/tests/autograd/arrays.h>
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+using namespace peal;
+using test::error_of;
+
+namespace {
+
+constexpr Device gpu{DeviceType::cuda, 0};
+
+AllocatorStatistics statistics() { return memory_space(gpu).statistics(gpu); }
+
+Tensor classes(std::vector<std::int64_t> values) {
+  const auto n = static_cast<std::int64_t>(values.size());
+  return Tensor::from(values, {n}, gpu);
+}
+
+}  // namespace
+
+TEST_CASE("a released block goes back to its own stream, at once, and to no other") {
+  const Stream first = Stream::create(gpu), second = Stream::create(gpu);
+  const auto before = statistics();
+  void* data = nullptr;
+  {
+    const StreamGuard guard(first);
+    data = Tensor::empty({3000}, DType::f32, gpu).raw();
+    CHECK(statistics().in_use == before.in_use);
+    CHECK(Tensor::empty({3000}, DType::f32, gpu).raw() == data);
+  }
+  const StreamGuard guard(second);
+  CHECK(Tensor::empty({3000}, DType::f32, gpu).raw() != data);
+  CHECK(current_stream(gpu) == second);
+}
+
+TEST_CASE("a block that a second stream uses rests until that stream is done with it") {
+  const Stream stream = Stream::create(gpu), other = Stream::create(gpu);
+  const StreamGuard guard(stream);
+  void* data = nullptr;
+  {
+    const Tensor x = full({1 << 20}, 1.0, DType::f32, gpu);
+    data = x.raw();
+    Event made;
+    made.record(stream);
+    other.wait(made);
+    const StreamGuard inside(other);
+    x.zero_();
+    x.record_stream(other);
+  }
+  other.synchronize();
+  // Now it may be used again: either it was woken here, or by the next allocation.
+  Tensor next = Tensor::empty({1 << 20}, DType::f32, gpu);
+  CHECK(next.raw() == data);
+}
+
+TEST_CASE("statistics count blocks, their peak, and what the cache holds") {
+  memory_space(gpu).empty_cache(gpu);
+  memory_space(gpu).reset_peak(gpu);
+  const auto before = statistics();
+  CHECK(before.peak == before.in_use);
+  {
+    const Tensor a = Tensor::empty({1 << 20}, DType::f32, gpu);
+    CHECK(statistics().in_use == before.in_use + (4 << 20));
+    const Tensor b = Tensor::empty({1 << 19}, DType::f32, gpu);
+    CHECK(statistics().peak == before.in_use + (6 << 20));
+  }
+  CHECK(statistics().in_use == before.in_use);
+  CHECK(statistics().cached == before.cached + (6 << 20));
+  memory_space(gpu).empty_cache(gpu);
+  CHECK(statistics().cached <= before.cached);
+}
+
+TEST_CASE("where a device has no memory left, the error says what is held") {
+  const Tensor held = Tensor::empty({1 << 20}, DType::f32, gpu);
+  const std::string error =
+      error_of([] { Tensor::empty({std::int64_t{1} << 50}, DType::f32, gpu); });
+  CHECK(
+      error.find("cuda:0 has no memory left for 4294967296.0 MiB: tensors of this process hold ") !=
+      std::string::npos);
+  CHECK(error.find("make the batch smaller") != std::string::npos);
+  CHECK(error_of([] {
+          Tensor::empty({1}, DType::f32, {DeviceType::cuda, 60});
+        }).find("cuda:60 asked for, but only ") != std::string::npos);
+  CHECK(held.numel() == 1 << 20);
+}
+
+TEST_CASE("another stream that waits for an event sees what was made before it") {
+  const Stream first = Stream::create(gpu), second = Stream::create(gpu, true);
+  Tensor x;
+  Event made;
+  {
+    const StreamGuard guard(first);
+    x = full({5000}, 3.0, DType::f32, gpu) * 2.0;
+    made.record(first);
+  }
+  const StreamGuard guard(second);
+  second.wait(made);
+  const Tensor y = x + 1.0;
+  CHECK(y.to_vector<float>() == std::vector<float>(5000, 7.0f));
+  second.synchronize();
+  CHECK(second.query());
+  CHECK(made.query());
+}
+
+TEST_CASE("copies from page-locked memory need no wait") {
+  const Tensor source = Tensor::pinned({1000});
+  for (int i = 0; i < 1000; ++i) source.data<float>()[i] = static_cast<float>(i);
+  const Tensor x = source.to(gpu, true), back = Tensor::pinned({1000});
+  back.copy_(x * 2.0, true);
+  Event copied;
+  copied.record(current_stream(gpu));
+  copied.synchronize();
+  for (int i = 0; i < 1000; ++i) CHECK(back.data<float>()[i] == static_cast<float>(2 * i));
+}
+
+TEST_CASE("a class out of range is told when the host next waits, and only once") {
+  const Tensor x = log_softmax(full({3, 10}, 0.0, DType::f32, gpu), 1);
+  const Tensor loss = nll_loss(x, classes({1, 12, 3}));
+  const std::string error = error_of([&] { loss.item<float>(); });
+  CHECK(error.find("an index or class of 12 came to an op on cuda:0, expected one in [0, 10)") !=
+        std::string::npos);
+  CHECK(nll_loss(x, classes({1, 2, 3})).item<float>() == doctest::Approx(std::log(10.0)));
+  const Tensor weight = full({4, 2}, 1.0, DType::f32, gpu);
+  CHECK(error_of([&] {
+          embedding(classes({-1}), weight).to_vector<float>();
+        }).find("class of -1") != std::string::npos);
+}
+
+TEST_CASE("ignored targets count for nothing, forward and backward, without a wait") {
+  const std::vector<float> values{1, 2, 3, 4, 5, 6, 7, 8, 9};
+  const auto gradient = [&](Device device, const std::vector<std::int64_t>& target,
+                            double smoothing) {
+    const Tensor x = Tensor::from(values, {3, 3}, device);
+    x.set_requires_grad();
+    const Tensor loss =
+        cross_entropy(x, Tensor::from(target, {3}, device), Reduction::mean, 7, smoothing);
+    loss.backward();
+    std::vector<float> all = x.grad().to_vector<float>();
+    all.push_back(loss.item<float>());
+    return all;
+  };
+  for (const double smoothing : {0.0, 0.2}) {
+    const auto here = gradient({}, {0, 7, 2}, smoothing),
+               there = gradient(gpu, {0, 7, 2}, smoothing);
+    for (std::size_t i = 0; i < here.size(); ++i) CHECK(there[i] == doctest::Approx(here[i]));
+  }
+  CHECK(std::isnan(gradient(gpu, {7, 7, 7}, 0).back()));
+}
+
+TEST_CASE("a replayed graph computes what calls would, random numbers too") {
+  const auto train = [&](bool captured) {
+    manual_seed(5);
+    const Tensor w = full({64, 64}, 0.5, DType::f32, gpu);
+    w.set_requires_grad();
+    const Tensor x = Tensor::empty({8, 64}, DType::f32, gpu);
+    Tensor loss;
+    Graph graph(captured ? gpu : Device{});
+    std::vector<float> losses;
+    for (int step = 0; step < 6; ++step) {
+      x.copy_(full({8, 64}, 1.0 + step, DType::f32, gpu));
+      graph.run([&] {
+        w.zero_grad();
+        loss = mean(dropout(x * sum(w, {0}), 0.5, true));
+        loss.backward();
+      });
+      const NoGrad guard;
+      w.copy_(w - w.grad() * 0.01);
+      losses.push_back(loss.item<float>());
+      const auto drawn = uniform({3}, 0, 1, DType::f32, gpu).to_vector<float>();  // between replays
+      losses.insert(losses.end(), drawn.begin(), drawn.end());
+    }
+    CHECK(graph.captured() == captured);
+    const auto weights = w.to_vector<float>();
+    losses.insert(losses.end(), weights.begin(), weights.end());
+    losses.push_back(static_cast<float>(context().generator.offset));
+    return losses;
+  };
+  CHECK(train(true) == train(false));
+}
+
+TEST_CASE("a step that waits for the device cannot be captured, and says so") {
+  Graph graph(gpu, 0);
+  const Tensor x = full({4}, 1.0, DType::f32, gpu);
+  CHECK(error_of([&] { graph.run([&] { sum(x).item<float>(); }); }) != "");
+  CHECK(!graph.captured());
+  // And all goes on.
+  Tensor y;
+  graph.run([&] { y = x * 3.0; });
+  CHECK(graph.captured());
+  CHECK(y.to_vector<float>() == std::vector<float>(4, 3.0f));
+}

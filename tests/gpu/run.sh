@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# On a machine with an NVIDIA GPU: builds peal with its CUDA parts, runs the tests that need a GPU, measures training
+# steps beside the PyTorch that is there, and prints one table. One command; what a stage printed is in OUT.
+#
+#   tests/gpu/run.sh [OUT]          OUT: a folder for logs and the table (default: build/gpu)
+#
+# PEAL_GPU_STAGES chooses among: build test sanitizer ranks train bench (default: all). It goes on after a stage that
+# fails, and ends with what failed. NCCL and cuDNN may lie in PyTorch's own packages (nvidia/ in site-packages).
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+out=$(mkdir -p "${1:-build/gpu}" && cd "${1:-build/gpu}" && pwd)
+stages=${PEAL_GPU_STAGES:-build test sanitizer ranks train bench}
+build=build/cuda
+python=$(command -v python3 || echo python3)
+failed=()
+
+command -v nvidia-smi >/dev/null || { echo "tests/gpu/run.sh: no nvidia-smi: this machine has no NVIDIA GPU" >&2; exit 1; }
+export PATH=$PATH:/usr/local/cuda/bin
+command -v nvcc >/dev/null || { echo "tests/gpu/run.sh: no nvcc on PATH or in /usr/local/cuda/bin" >&2; exit 1; }
+
+# stage NAME COMMAND... : runs it where it is wanted; its output goes to the screen and to OUT/NAME.log.
+stage() {
+  local name=$1 start=$SECONDS
+  shift
+  [[ " $stages " == *" ${name%%-*} "* ]] || return 0
+  printf '\n===== %s: %s\n' "$name" "$*"
+  if "$@" 2>&1 | tee "$out/$name.log"; then
+    printf '===== %s passed, %d s\n' "$name" $((SECONDS - start))
+  else
+    printf '===== %s FAILED, %d s\n' "$name" $((SECONDS - start))
+    failed+=("$name")
+  fi
+}
+
+# Where PyTorch's packages keep NCCL and cuDNN, for machines that have them nowhere else.
+site=$("$python" -c 'import nvidia, os; print(list(nvidia.__path__)[0])' 2>/dev/null || true)
+prefixes=$site/nccl\;$site/cudnn
+if [[ -n $site ]]; then
+  for library in nccl cudnn cublas; do
+    [[ -d $site/$library/lib ]] && export LD_LIBRARY_PATH=${LD_LIBRARY_PATH-}:$site/$library/lib
+  done
+fi
+
+build() {
+  nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+  cmake --preset cuda -DCMAKE_PREFIX_PATH="$prefixes" -DCMAKE_CUDA_ARCHITECTURES=native --log-level=WARNING &&
+    cmake --build --preset cuda -j "$(nproc)"
+}
+
+# Each program again under compute-sanitizer, on its shortest cases.
+sanitize() {
+  command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer here"; return 1; }
+  local program status=0
+  for program in "$build"/tests/gpu/gpu_*; do
+    [[ -x $program && -f $program ]] || continue
+    PEAL_TEST_SHORT=1 timeout 300 compute-sanitizer --error-exitcode 9 --leak-check no "$program" || status=1
+  done
+  return $status
+}
+
+# Two and three ranks on one GPU: over MPI, and NCCL where every process says that it is a host of its own.
+ranks() {
+  local n status=0
+  for n in 1 2 3; do
+    timeout 300 launch/tools/peal-run -n "$n" "$build/tests/gpu/gpu_ranks_mpi" || status=1
+    timeout 300 launch/tools/peal-run -n "$n" bash -c \
+      'NCCL_HOSTID=$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo exec "$0"' "$build/tests/gpu/gpu_ranks_nccl" || status=1
+  done
+  return $status
+}
+
+train() {
+  local data=${PEAL_MNIST:-synthetic}
+  timeout 300 "$build/examples/05_train_mnist" --data "$data" --device cpu --seed 0 &&
+    timeout 300 "$build/examples/05_train_mnist" --data "$data" --device cuda --seed 0 &&
+    timeout 300 launch/tools/peal-run -n 2 "$build/examples/05_train_mnist" --data "$data" --device cuda --seed 0
+}
+
+stage build build
+stage test ctest --test-dir "$build" -L gpu --output-on-failure -j 4
+stage ranks ranks
+stage sanitizer sanitize
+stage train train
+stage bench "$python" bench/peers/ratios.py "$build" --device cuda --python "$python" --json "$out/ratios.json"
+
+if ((${#failed[@]})); then
+  printf '\ntests/gpu/run.sh: FAILED: %s (logs in %s)\n' "${failed[*]}" "$out"
+  exit 1
+fi
+printf '\ntests/gpu/run.sh: passed\n'
