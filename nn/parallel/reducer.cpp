@@ -27,6 +27,16 @@ std::pair<std::string, std::string> first_difference(std::string_view a, std::st
   }
 }
 
+Device common_device(const NamedTensors& parameters) {
+  for (const auto& [name, tensor] : parameters) {
+    const auto& [first_name, first] = parameters.front();
+    PEAL_CHECK(tensor.device() == first.device(), "[ddp] ", first_name, " is on ", first.device(),
+               " and ", name, " on ", tensor.device(),
+               "; move the whole model to one device before it is wrapped");
+  }
+  return parameters.empty() ? Device{} : parameters.front().second.device();
+}
+
 }  // namespace
 
 Reducer::Reducer(NamedTensors parameters, const NamedTensors& buffers,
@@ -43,10 +53,13 @@ Reducer::Reducer(NamedTensors parameters, const NamedTensors& buffers,
   }
   bucket_of_.assign(parameters_.size(), -1);
   complete_.assign(parameters_.size(), false);
+  const Device device = common_device(parameters_);
   // All memory before the first hook: a constructor that throws leaves no hook behind.
   for (std::size_t b = 0; b < plan_.size(); ++b) {
-    flights_.push_back(
-        {group_->allocate({plan_[b].count}, plan_[b].dtype), concat("bucket ", b, ":"), 0, {}});
+    flights_.push_back({group_->allocate({plan_[b].count}, plan_[b].dtype, device),
+                        concat("bucket ", b, ":"),
+                        0,
+                        {}});
   }
   watch_frozen();
   for (std::size_t b = 0; b < plan_.size(); ++b) {
