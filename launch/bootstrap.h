@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bootstrap: the only part of launch/ that knows MPI. A build without it has the same functions, of
-// which start_mpi is an Error. Thread safety: the main thread.
+// Bootstrap: the only part of launch/ that knows MPI and NCCL. A build without them has the same
+// functions, of which start_mpi is an Error. Thread safety: the main thread.
 #pragma once
 
 #include <peal/comm/process_group.h>
@@ -17,5 +17,8 @@ bool start_mpi();
 void finish_mpi();
 std::pair<int, int> mpi_world();  // rank and world of MPI_COMM_WORLD
 std::shared_ptr<comm::ProcessGroup> mpi_world_group();
+
+// Collectives on tensors of this device go over NCCL from now on. Collective; nothing without NCCL.
+void attach_nccl(comm::ProcessGroup& group, Device device);
 
 }  // namespace peal::launch

@@ -6,6 +6,7 @@
 #include <peal/launch/devices.h>
 #include <peal/launch/job.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -53,8 +54,16 @@ Device Job::device(const std::string& text) {
   const Device chosen = choose_device(text, where_, device_count(DeviceType::cuda));
   const DeviceDescription description = describe(chosen);
   if (chosen.type != DeviceType::cpu) report(device_report(chosen, description, where_));
-  const std::string warning = sharing_warning(group_->exchange(description.uuid));
+  // As NCCL sees it: a process with an NCCL_HOSTID of its own has its device for itself.
+  const char* host = std::getenv("NCCL_HOSTID");
+  const std::string own = description.uuid.empty() || host == nullptr
+                              ? description.uuid
+                              : concat(description.uuid, " of NCCL_HOSTID ", host);
+  const auto uuids = group_->exchange(own);
+  const std::string warning = sharing_warning(uuids);
   if (is_main() && !warning.empty()) log_warning(warning);
+  const bool everyone_has_one = std::find(uuids.begin(), uuids.end(), std::string()) == uuids.end();
+  if (world() > 1 && everyone_has_one && warning.empty()) attach_nccl(*group_, chosen);
   return chosen;
 }
 

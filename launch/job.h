@@ -40,7 +40,8 @@ class Job {
   int world() const { return where_.world; }
   bool is_main() const { return where_.rank == 0; }
   // The device this rank trains on (choose_device() in devices.h): move the model and each batch
-  // there. Rank 0 logs the mapping, and warns where ranks share a device. Collective.
+  // there. Rank 0 logs the mapping, and warns where ranks share a device; where each has its own,
+  // collectives go over NCCL, else through the CPU. Collective.
   Device device(const std::string& text);
 
  private:

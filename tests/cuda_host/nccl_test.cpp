@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives over NCCL's stand-in: ranks are threads, streams are lazy, and the communicator puts
 // things into them late.
+#include <peal/autograd/ops/ops.h>
 #include <peal/comm/algorithms/table.h>
 #include <peal/comm/threads_world.h>
 #include <peal/comm/transport/nccl/nccl.h>
+#include <peal/nn/models/mlp.h>
+#include <peal/nn/nn.h>
+#include <peal/nn/parallel/ddp.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -215,4 +221,44 @@ TEST_CASE("a group that goes while its work is in the queue lets it end") {
     });
     CHECK(got == std::vector<double>(world, 6));
   }
+}
+
+TEST_CASE("DDP over NCCL trains as over the CPU's transport, and replicas stay equal") {
+  constexpr int world = 3;
+  const auto train = [](bool nccl) {
+    std::vector<std::vector<float>> results(world);
+    run_ranks(world, [&](ProcessGroup& group) {
+      const OnDevice here(group.rank());
+      if (nccl) use_nccl(group, here.device);
+      manual_seed(3);
+      nn::Module net = nn::mlp({6, 8, 3});
+      net.to(here.device);
+      const std::shared_ptr<ProcessGroup> shared(std::shared_ptr<void>(), &group);
+      nn::DistributedDataParallel model(net, shared,
+                                        {.buckets = {.first_bytes = 64, .bytes = 128}});
+      nn::AdamW optimizer(net.parameters(), {.lr = 1e-2});
+      for (int step = 0; step < 4; ++step) {
+        manual_seed(static_cast<std::uint64_t>(10 * step + group.rank()));
+        const Tensor x = randn({5, 6}, DType::f32, Device{}).to(here.device);
+        const Tensor y = Tensor::from(std::vector<std::int64_t>{0, 1, 2, 1, 0}, {5}, here.device);
+        optimizer.zero_grad();
+        cross_entropy(model(x), y).backward();
+        optimizer.step();
+      }
+      auto& result = results[static_cast<std::size_t>(group.rank())];
+      for (const Tensor& parameter : net.parameters()) {
+        const auto values = parameter.to_vector<float>();
+        result.insert(result.end(), values.begin(), values.end());
+      }
+    });
+    for (const auto& result : results) CHECK(result == results[0]);
+    return results[0];
+  };
+  const auto staged = train(false), over = train(true);
+  REQUIRE(staged.size() == over.size());
+  float difference = 0;
+  for (std::size_t i = 0; i < staged.size(); ++i)
+    difference = std::max(difference, std::abs(staged[i] - over[i]));
+  CHECK(difference < 1e-5f);
+  CHECK(difference >= 0);  // no NaN
 }
