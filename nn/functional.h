@@ -26,6 +26,7 @@ using peal::mse_loss;
 using peal::nll_loss;
 using peal::relu;
 using peal::scaled_dot_product_attention;
+using peal::self_attention;
 using peal::sigmoid;
 using peal::smooth_l1_loss;
 using peal::softmax;

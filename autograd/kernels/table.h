@@ -122,6 +122,11 @@ struct Kernels {
   Kernel<const AttentionGeometry&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
          const Tensor&, const Tensor&, const Tensor&, const Tensor&>
       attention_backward;
+  // The same of queries, keys and values side by side, [B, T, 3 heads width]; where a device has
+  // none, they are taken apart. y, probabilities, qkv; dqkv, dy, probabilities, qkv
+  Kernel<const AttentionGeometry&, const Tensor&, const Tensor&, const Tensor&> self_attention;
+  Kernel<const AttentionGeometry&, const Tensor&, const Tensor&, const Tensor&, const Tensor&>
+      self_attention_backward;
 
   // y, mean, inverse deviation (one a row of x), x [rows, width], weight and bias [width] or
   // undefined, eps

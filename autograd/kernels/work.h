@@ -105,6 +105,18 @@ inline Work work_of(const AttentionGeometry& o, const Tensor& dq, const Tensor& 
   return {passes * flops_of(o), operand_bytes(dq, dk, dv, dy, probabilities, q, k, v)};
 }
 
+// self_attention
+inline Work work_of(const AttentionGeometry& o, const Tensor& y, const Tensor& probabilities,
+                    const Tensor& qkv) {
+  return {2 * flops_of(o), operand_bytes(y, probabilities, qkv)};
+}
+
+// self_attention_backward
+inline Work work_of(const AttentionGeometry& o, const Tensor& dqkv, const Tensor& dy,
+                    const Tensor& probabilities, const Tensor& qkv) {
+  return {4 * flops_of(o), operand_bytes(dqkv, dy, probabilities, qkv)};
+}
+
 // read_strided and write_strided: the smaller operand's elements move; nothing is computed.
 inline Work work_of(const Tensor& out, const Tensor& x, const Steps&, std::int64_t) {
   return {0, 2 * std::min(operand_bytes(out), operand_bytes(x))};

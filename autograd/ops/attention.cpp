@@ -4,6 +4,7 @@
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/attention.h>
 #include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/concatenate.h>
 #include <peal/autograd/tape.h>
 
 namespace peal {
@@ -43,6 +44,29 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
                                 v());
         return grads;
       });
+}
+
+Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal) {
+  if (lowers(qkv)) return self_attention(lowered(qkv), heads, causal);
+  constexpr std::string_view op = "self_attention";
+  PEAL_CHECK(qkv.dim() == 3 && qkv.numel() > 0 && heads >= 1 && qkv.size(2) % (3 * heads) == 0, op,
+             ": expected qkv [B, T, 3 H D] for H = ", heads, ", got shape ", qkv.shape());
+  const std::int64_t width = qkv.size(2) / 3;
+  if (!kernels(qkv.device()).self_attention) {
+    const Tensors parts = split(qkv, width, -1);
+    return scaled_dot_product_attention(parts[0], parts[1], parts[2], heads, causal);
+  }
+  TraceSpan span(op);
+  const AttentionGeometry o{qkv.size(0), qkv.size(1), qkv.size(1), heads, width / heads, causal};
+  const Tensor y = Tensor::empty({qkv.size(0), qkv.size(1), width}, qkv.dtype(), qkv.device());
+  const Tensor probabilities =
+      Tensor::empty({o.batch, heads, o.queries, o.keys}, qkv.dtype(), qkv.device());
+  kernels(qkv.device()).self_attention(op, qkv, o, y, probabilities, qkv);
+  return record(op, y, {qkv}, [o, op, probabilities, qkv = save(qkv)](const Tensor& g) {
+    const Tensor grad = Tensor::empty(qkv().shape(), g.dtype(), g.device());
+    kernels(g.device()).self_attention_backward(op, g, o, grad, g, probabilities, qkv());
+    return grad;
+  });
 }
 
 }  // namespace peal

@@ -14,4 +14,8 @@ namespace peal {
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     std::int64_t heads, bool causal = false);
 
+// The same of queries, keys and values side by side, as one linear layer gives them: qkv [B, T, 3
+// heads D] -> [B, T, heads D].
+Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal = false);
+
 }  // namespace peal

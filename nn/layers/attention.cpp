@@ -24,8 +24,7 @@ MultiheadAttention::MultiheadAttention(std::int64_t width, std::int64_t heads,
 }
 
 Tensor MultiheadAttention::forward(const Tensor& x) {
-  const Tensors parts = split(linear(x, in_proj_weight, in_proj_bias), x.size(-1), -1);
-  return out_proj(scaled_dot_product_attention(parts[0], parts[1], parts[2], heads_, causal_));
+  return out_proj(self_attention(linear(x, in_proj_weight, in_proj_bias), heads_, causal_));
 }
 
 Tensor MultiheadAttention::attend(const Tensor& queries, const Tensor& keys, const Tensor& values) {

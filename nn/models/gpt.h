@@ -27,8 +27,7 @@ struct GptBlock : Module {
         heads_(heads) {}
 
   Tensor forward(const Tensor& x) override {
-    const Tensors qkv = split(q(n1(x)), x.size(-1), -1);
-    const Tensor y = x + o(scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], heads_, true));
+    const Tensor y = x + o(self_attention(q(n1(x)), heads_, true));
     return y + w(gelu(u(n2(y))));
   }
 

@@ -41,6 +41,10 @@ TEST_CASE("each op computes in the type of its list") {
         {"conv2d", low, [&] { return conv2d(image, kernel, ones({2})); }},
         {"attention", low,
          [&] { return scaled_dot_product_attention(sequence, sequence, cast(sequence, f32), 2); }},
+        {"self_attention", low,
+         [&] {
+           return self_attention(cat({sequence, cast(sequence, f32), sequence}, -1), 2);
+         }},
         {"exp", f32, [&] { return exp(narrow); }},
         {"log", f32, [&] { return log(narrow); }},
         {"pow", f32, [&] { return pow(narrow, 2); }},

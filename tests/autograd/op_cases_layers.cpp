@@ -122,6 +122,22 @@ void add_attention(std::vector<OpCase>& all) {
            {{{c.batch, c.queries, c.heads * c.width}},
             {{c.batch, c.keys, c.heads * c.width}},
             {{c.batch, c.keys, c.heads * c.width}}}});
+      if (c.queries != c.keys) continue;
+      const auto part = [&](int i) {
+        return concat("x[0].unflatten(-1, (3, ", c.heads, ", ", c.width, "))[:, :, ", i,
+                      "].transpose(1, 2)");
+      };
+      const std::string own =
+          causal
+              ? ".masked_fill(torch.ones(x[0].shape[1], x[0].shape[1]).triu(1).bool(), -torch.inf)"
+              : "";
+      all.push_back(
+          {concat("(((", part(0), " @ ", part(1), ".transpose(-1, -2)) / ", c.width, " ** 0.5)",
+                  own, ".softmax(-1) @ ", part(2), ").transpose(1, 2).flatten(2)"),
+           [heads = c.heads, causal](const Tensors& x, const Tensors&) {
+             return self_attention(x[0], heads, causal);
+           },
+           {{{c.batch, c.queries, 3 * c.heads * c.width}}}});
     }
   }
 }

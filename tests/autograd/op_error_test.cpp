@@ -81,6 +81,9 @@ TEST_CASE("products, attention and normalisation") {
           scaled_dot_product_attention(z({1, 2, 6}), z({1, 2, 6}), z({1, 2, 6}), 4);
         }) == "scaled_dot_product_attention: 4 heads do not divide shapes [1, 2, 6] and [1, 2, 6]");
   CHECK(error_of([] {
+          self_attention(z({1, 2, 6}), 4);
+        }) == "self_attention: expected qkv [B, T, 3 H D] for H = 4, got shape [1, 2, 6]");
+  CHECK(error_of([] {
           layer_norm(z({2, 3}), {2});
         }) == "layer_norm: shape [2, 3] does not end in [2]");
   CHECK(error_of([] {

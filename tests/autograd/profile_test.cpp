@@ -85,6 +85,9 @@ TEST_CASE("attention: a causal query sees the keys up to its own") {
   CHECK(work(false).forward.work.flops == 2 * (2.0 * 2 * 5 * 5 * 12));
   CHECK(work(false).backward.work.flops == 4 * (2.0 * 2 * 5 * 5 * 12));
   CHECK(work(true).forward.work.flops == 2 * (2.0 * 2 * 15 * 12));
+  const auto rows = rows_of([&] { sum(self_attention(leaf({2, 5, 36}), 3, true)).backward(); });
+  CHECK(rows.at("self_attention").forward.work.flops == 2 * (2.0 * 2 * 15 * 12));
+  CHECK(rows.at("self_attention").backward.work.flops == 4 * (2.0 * 2 * 15 * 12));
 }
 
 TEST_CASE("elementwise: an operation an element, each operand's bytes once") {

@@ -36,6 +36,8 @@ const Kernels& table() {
       .softmax_backward = widening<softmax_backward, 1>,
       .attention = widening<attention, 2>,
       .attention_backward = widening<attention_backward, 3>,
+      .self_attention = widening<self_attention, 2>,
+      .self_attention_backward = widening<self_attention_backward, 1>,
       .layer_norm = widening<layer_norm, 3>,
       .layer_norm_backward = widening<layer_norm_backward, 3>,
       .channel_statistics = widening<channel_statistics, 2>,

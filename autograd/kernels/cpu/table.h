@@ -63,6 +63,10 @@ bool attention(const AttentionGeometry& geometry, const Tensor& y, const Tensor&
 bool attention_backward(const AttentionGeometry& geometry, const Tensor& dq, const Tensor& dk,
                         const Tensor& dv, const Tensor& dy, const Tensor& probabilities,
                         const Tensor& q, const Tensor& k, const Tensor& v);
+bool self_attention(const AttentionGeometry& geometry, const Tensor& y, const Tensor& probabilities,
+                    const Tensor& qkv);
+bool self_attention_backward(const AttentionGeometry& geometry, const Tensor& dqkv,
+                             const Tensor& dy, const Tensor& probabilities, const Tensor& qkv);
 
 // layer_norm.cpp
 bool layer_norm(const Tensor& y, const Tensor& mean, const Tensor& inverse, const Tensor& x,

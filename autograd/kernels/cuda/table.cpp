@@ -35,6 +35,8 @@ const Kernels& table() {
       .softmax_backward = softmax_backward,
       .attention = attention,
       .attention_backward = attention_backward,
+      .self_attention = {},
+      .self_attention_backward = {},
       .layer_norm = layer_norm,
       .layer_norm_backward = layer_norm_backward,
       .channel_statistics = channel_statistics,
