@@ -177,7 +177,7 @@ TEST_CASE("what goes wrong over NCCL reaches every rank in words, and nobody han
 
   std::atomic<bool> done{false};
   const std::string late =
-      failure({.deadline = std::chrono::milliseconds(4000)}, [&](ProcessGroup& group) {
+      failure({.deadline = std::chrono::milliseconds(8000)}, [&](ProcessGroup& group) {
         group.barrier().wait();
         while (group.rank() == 1 && !done)
           std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -5,6 +5,7 @@
 #include <peal/autograd/core/log.h>
 #include <peal/comm/transport/nccl/communicator.h>
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -34,8 +35,10 @@ std::string reason(ncclResult_t result, ncclComm_t handle) {
   return text;
 }
 
+}  // namespace
+
 // A communicator that is being made; it is there once NCCL is done with it.
-class Making {
+class Communicator::Making {
  public:
   explicit Making(Device device) { cuda::use(device); }
   ~Making() {
@@ -46,8 +49,6 @@ class Making {
   ncclComm_t handle = nullptr;
 };
 
-}  // namespace
-
 std::shared_ptr<Communicator> Communicator::create(const ncclUniqueId& id, int rank, int world,
                                                    Device device,
                                                    std::chrono::milliseconds deadline,
@@ -57,29 +58,43 @@ std::shared_ptr<Communicator> Communicator::create(const ncclUniqueId& id, int r
   const ncclResult_t result = ncclCommInitRankConfig(&making.handle, world, id, rank, &config);
   PEAL_CHECK(result == ncclSuccess || result == ncclInProgress, "[nccl] rank ", rank, " on ",
              device, ": ncclCommInitRankConfig: ", reason(result, making.handle));
-  auto made =
-      std::make_shared<Communicator>(std::exchange(making.handle, nullptr), device, deadline);
-  made->settle("ncclCommInitRankConfig", hopeless);
-  return made;
+  return finished(making, "ncclCommInitRankConfig", device, deadline, hopeless);
 }
 
 std::shared_ptr<Communicator> Communicator::split(int colour, int key, const Hopeless& hopeless) {
   Making making(device_);
-  ncclConfig_t config = configuration();
-  expect(ncclCommSplit(handle_, colour, key, &making.handle, &config), "ncclCommSplit");
-  settle("ncclCommSplit", hopeless);
-  if (making.handle == nullptr || colour == NCCL_SPLIT_NOCOLOR) return nullptr;
+  {
+    const auto guard = lock();
+    ncclConfig_t config = configuration();
+    expect(ncclCommSplit(handle_, colour, key, &making.handle, &config), "ncclCommSplit");
+  }
+  settle("ncclCommSplit", deadline_, hopeless);
+  if (colour == NCCL_SPLIT_NOCOLOR) return nullptr;
+  return finished(making, "ncclCommSplit", device_, deadline_, hopeless);
+}
+
+// The communicator that is being made, once it is there.
+std::shared_ptr<Communicator> Communicator::finished(Making& making, std::string_view call,
+                                                     Device device,
+                                                     std::chrono::milliseconds deadline,
+                                                     const Hopeless& hopeless) {
   auto made =
-      std::make_shared<Communicator>(std::exchange(making.handle, nullptr), device_, deadline_);
-  made->settle("ncclCommSplit", hopeless);
+      std::make_shared<Communicator>(std::exchange(making.handle, nullptr), device, deadline);
+  try {
+    made->settle(call, deadline, hopeless);
+  } catch (const Error&) {
+    made->abort();  // it cannot be finalised
+    throw;
+  }
   return made;
 }
 
 Communicator::~Communicator() {
   if (handle_ == nullptr) return;
+  constexpr std::chrono::milliseconds patience{10'000};  // for peers, of whom some may be gone
   try {
     expect(ncclCommFinalize(handle_), "ncclCommFinalize");
-    settle("ncclCommFinalize", [] {});
+    settle("ncclCommFinalize", std::min(deadline_, patience), [] {});
     expect(ncclCommDestroy(handle_), "ncclCommDestroy");
   } catch (const Error& error) {
     log_warning(error.what());
@@ -93,6 +108,7 @@ void Communicator::expect(ncclResult_t result, std::string_view call) const {
 }
 
 bool Communicator::busy() const {
+  const auto guard = lock();
   PEAL_CHECK(handle_ != nullptr, "[nccl] the communicator on ", device_, " was aborted");
   ncclResult_t state = ncclSuccess;
   expect(ncclCommGetAsyncError(handle_, &state), "ncclCommGetAsyncError");
@@ -101,23 +117,26 @@ bool Communicator::busy() const {
 }
 
 // Until NCCL has done what was asked.
-void Communicator::settle(std::string_view call, const Hopeless& hopeless) const {
+void Communicator::settle(std::string_view call, std::chrono::milliseconds deadline,
+                          const Hopeless& hopeless) const {
   const auto start = Clock::now();
   while (busy()) {
     hopeless();
-    PEAL_CHECK(Clock::now() - start < deadline_, "[nccl] ", call, " on ", device_,
-               " has not ended for ", std::chrono::duration<double>(deadline_).count(),
+    PEAL_CHECK(Clock::now() - start < deadline, "[nccl] ", call, " on ", device_,
+               " has not ended for ", std::chrono::duration<double>(deadline).count(),
                " s (PEAL_TIMEOUT): not every rank takes part");
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
 
 void Communicator::abort() {
+  const auto guard = lock();
   if (handle_ != nullptr) static_cast<void>(ncclCommAbort(std::exchange(handle_, nullptr)));
 }
 
 StorageRef Communicator::allocate(std::size_t bytes) {
   if (bytes == 0) return nullptr;
+  const auto guard = lock();
   cuda::use(device_);
   void* data = nullptr;
   if (ncclMemAlloc(&data, bytes) != ncclSuccess) return nullptr;
@@ -132,6 +151,7 @@ StorageRef Communicator::allocate(std::size_t bytes) {
     try {
       synchronize(device);  // it goes back to the driver at once
       const auto alive = weak.lock();
+      const auto guard = alive ? alive->lock() : std::unique_lock<std::recursive_mutex>();
       if (alive && alive->handle_ != nullptr) {
         static_cast<void>(ncclCommDeregister(alive->handle_, known));
       }

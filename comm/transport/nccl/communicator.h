@@ -2,8 +2,8 @@
 // Communicator: a non-blocking communicator of NCCL, and what peal asks of one. Calls return at
 // once; while the last one is under way the communicator is *busy*, and nothing else may be asked
 // of it. So a peer that never comes is found by whoever polls, and the communicator aborted, where
-// a blocking one would hang in the library. Thread safety: one thread at a time, but for the memory
-// of allocate(), which any thread may give back.
+// a blocking one would hang in the library. Thread safety: any thread; NCCL's own calls want the
+// lock() meanwhile.
 #pragma once
 
 #include <peal/autograd/core/device.h>
@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -41,6 +42,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::shared_ptr<Communicator> split(int colour, int key, const Hopeless& hopeless);
 
   ncclComm_t handle() const { return handle_; }
+  // For calls with the handle: NCCL takes one thread at a time, even for asking.
+  std::unique_lock<std::recursive_mutex> lock() const { return std::unique_lock(mutex_); }
   // Error that names the call and NCCL's reason, unless `result` is success or "in progress".
   void expect(ncclResult_t result, std::string_view call) const;
   // True while the last call is under way. Error where it, or anything else, has failed.
@@ -51,11 +54,17 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   StorageRef allocate(std::size_t bytes);
 
  private:
-  void settle(std::string_view call, const Hopeless& hopeless) const;
+  class Making;
+  static std::shared_ptr<Communicator> finished(Making& making, std::string_view call,
+                                                Device device, std::chrono::milliseconds deadline,
+                                                const Hopeless& hopeless);
+  void settle(std::string_view call, std::chrono::milliseconds deadline,
+              const Hopeless& hopeless) const;
 
   ncclComm_t handle_ = nullptr;  // null once aborted
   Device device_;
   std::chrono::milliseconds deadline_;
+  mutable std::recursive_mutex mutex_;
 };
 
 }  // namespace peal::comm

@@ -84,6 +84,7 @@ void NcclTransport::no_subset() {
 }
 
 Ticket NcclTransport::post(Channel, std::span<const Message> round) {
+  const auto guard = communicator_->lock();
   PEAL_CHECK(!communicator_->busy(),
              "[nccl] a round is posted before the last one is in the queue");
   cuda::use(device_);
@@ -107,6 +108,7 @@ Ticket NcclTransport::post(Channel, std::span<const Message> round) {
 
 // Only then may anything else be put into the queue behind it.
 bool NcclTransport::test(Ticket) {
+  const auto guard = communicator_->lock();
   if (communicator_->busy()) return false;
   posted_.clear();
   if (made_ != ncclNumOps) {
@@ -144,6 +146,7 @@ ncclRedOp_t NcclTransport::reduction(const NativeCall& call) {
 }
 
 Ticket NcclTransport::start_native(const NativeCall& call) {
+  const auto guard = communicator_->lock();
   PEAL_CHECK(!communicator_->busy(),
              "[nccl] a collective is posted before the last one is in the queue");
   cuda::use(device_);
