@@ -9,6 +9,9 @@
 #include "queue.h"
 #include "symbols.h"
 
+#include <cstdlib>
+#include <fstream>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -55,11 +58,15 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
                        .devices = reach_of(stream->device)}));
 }
 
-std::map<std::string, std::size_t> launches() {
+void write_launches() {
+  const char* path = std::getenv("CUDA_HOST_LAUNCHES");
+  if (path == nullptr) return;
   const auto guard = lock();
-  std::map<std::string, std::size_t> all;
-  for (const auto& [kernel, count] : counts()) all[name_of(kernel)] += count;
-  return all;
+  std::ofstream file(path);
+  for (const auto& [kernel, count] : counts()) {
+    const char* name = symbol_of(kernel);
+    file << count << " " << (name == nullptr ? "?" : name) << "\n";
+  }
 }
 
 }  // namespace cuda_host

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many launches each kernel has had, by its full name. Thread safety: under queue.h's lock.
+// How many launches each kernel has had, by the name that the linker knows. Thread safety: under
+// queue.h's lock.
 #pragma once
-
-#include <map>
-#include <string>
 
 namespace cuda_host {
 
-std::map<std::string, std::size_t> launches();
+// Writes one line a kernel, "count name", to the file that CUDA_HOST_LAUNCHES names, if it is set.
+void write_launches();
 
 }  // namespace cuda_host

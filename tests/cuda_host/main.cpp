@@ -4,6 +4,8 @@
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/kernels/cuda/device.h>
 
+#include "launch.h"
+
 #define DOCTEST_CONFIG_IMPLEMENT
 #define DOCTEST_CONFIG_NO_POSIX_SIGNALS
 #include <doctest/doctest.h>
@@ -11,5 +13,7 @@
 int main(int argc, char** argv) {
   peal::cuda::register_spaces();
   peal::register_kernels(peal::DeviceType::cuda, &peal::cuda::table());
-  return doctest::Context(argc, argv).run();
+  const int failed = doctest::Context(argc, argv).run();
+  cuda_host::write_launches();
+  return failed;
 }
