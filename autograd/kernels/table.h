@@ -109,7 +109,12 @@ struct Kernels {
   // out [M, N], a, b, transpose_a, transpose_b, bias [N] or undefined.
   Kernel<const Tensor&, const Tensor&, const Tensor&, bool, bool, const Tensor&> matmul;
 
-  // The same for each of a batch: out [B, M, N], a and b with B first.
+  // The same without a bias, and sums [M] = the sums of the rows of a (of its transpose, by the
+  // flag): the gradients of a weight and a bias read the output's once. May be empty: matmul and
+  // sum serve then.
+  Kernel<const Tensor&, const Tensor&, const Tensor&, bool, bool, const Tensor&> matmul_and_sums;
+
+  // matmul for each of a batch: out [B, M, N], a and b with B first.
   Kernel<const Tensor&, const Tensor&, const Tensor&, bool, bool> batched_matmul;
 
   Kernel<const Tensor&, const Tensor&> softmax;  // y, x: over the last dimension

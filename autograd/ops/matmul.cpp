@@ -119,12 +119,17 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                   if (needs[0]) {
                     grads[0] = product("linear", flat, weight(), false, false).alias(x().shape());
                   }
+                  const Kernels& table = kernels(g.device());
+                  if (needs[2]) grads[2] = Tensor::empty({out}, g.dtype(), g.device());
+                  if (needs[1] && needs[2] && table.matmul_and_sums) {
+                    grads[1] = Tensor::empty({out, in}, g.dtype(), g.device());
+                    table.matmul_and_sums("linear", g, grads[1], flat, x().alias({rows, in}), true,
+                                          false, grads[2]);
+                    return grads;
+                  }
                   if (needs[1])
                     grads[1] = product("linear", flat, x().alias({rows, in}), true, false);
-                  if (needs[2]) {
-                    grads[2] = Tensor::empty({out}, g.dtype(), g.device());
-                    kernels(g.device()).sum("linear", g, grads[2], flat, 0b01, 1.0);
-                  }
+                  if (needs[2]) table.sum("linear", g, grads[2], flat, 0b01, 1.0);
                   return grads;
                 });
 }

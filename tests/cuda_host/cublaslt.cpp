@@ -4,6 +4,7 @@
 #include <cublasLt.h>
 
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 using namespace cuda_host;
@@ -44,7 +45,7 @@ struct Algorithm {
   std::uint16_t marked, device;
   std::uint32_t rounds_partial_sums;
   std::uint64_t problem, workspace;
-  std::uint16_t aligned_a, aligned_b, aligned_c, aligned_d, aligned_bias;
+  std::uint16_t aligned_a, aligned_b, aligned_c, aligned_d, aligned_vector;
 };
 
 template <class State, class Opaque>
@@ -177,7 +178,8 @@ cublasStatus_t check(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
       (o.compute == CUBLAS_COMPUTE_64F && o.scale == CUDA_R_64F && in == CUDA_R_64F &&
        problem.b.type == in && out == in);
   if (!types) return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "these types do not go together");
-  if (o.epilogue == CUBLASLT_EPILOGUE_BIAS) {
+  if (o.epilogue == CUBLASLT_EPILOGUE_BIAS || o.epilogue == CUBLASLT_EPILOGUE_BGRADB) {
+    if (problem.d.batch > 1) return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "an epilogue of a batch");
     if (o.bias == nullptr) return invalid("a bias without an address");
   } else if (o.epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
     return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "an epilogue that the stand-in lacks");
@@ -186,8 +188,9 @@ cublasStatus_t check(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
 }
 
 struct Data {
-  const void *a, *b, *c, *bias;
+  const void *a, *b, *c;
   void* d;
+  void* vector;  // the epilogue's, null where there is none
   void* workspace;
   std::size_t workspace_bytes;
   double alpha, beta;
@@ -220,6 +223,9 @@ void run(const Problem& o, const Data& data) {
         column[static_cast<std::size_t>(p)] =
             element(data.b, batch * o.b.offset + p * row_b + j * column_b);
       }
+      if (o.operation.epilogue == CUBLASLT_EPILOGUE_BGRADB) {
+        store(data.vector, out, j, std::accumulate(column.begin(), column.end(), 0.0));
+      }
       for (std::int64_t i = 0; i < m; ++i) {
         const double* row = rows.data() + i * k;
         double sum = 0;
@@ -227,7 +233,7 @@ void run(const Problem& o, const Data& data) {
         sum *= data.alpha;
         const std::int64_t at = batch * o.d.offset + j * o.d.leading + i;
         if (data.beta != 0) sum += data.beta * load(data.c, out, at);
-        if (data.bias != nullptr) sum += load(data.bias, out, i);
+        if (o.operation.epilogue == CUBLASLT_EPILOGUE_BIAS) sum += load(data.vector, out, i);
         store(data.d, out, at, sum);
       }
     }
@@ -355,10 +361,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
   const cublasStatus_t status = check(handle, operation, a, b, c, d, problem);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   const auto wanted = get<Preference>(preference);
-  // A bias that vectors of 16 bytes do not fit: no algorithm, which is not an error.
-  const void* bias =
-      problem.operation.epilogue == CUBLASLT_EPILOGUE_BIAS ? problem.operation.bias : nullptr;
-  if (bias != nullptr && alignment_of(bias) < 16) return CUBLAS_STATUS_SUCCESS;
+  // Where packs of 16 bytes do not fit a bias or its gradient: no algorithm, which is not an error.
+  const void* vector =
+      problem.operation.epilogue != CUBLASLT_EPILOGUE_DEFAULT ? problem.operation.bias : nullptr;
+  if (vector != nullptr && alignment_of(vector) < 16) return CUBLAS_STATUS_SUCCESS;
   Algorithm algorithm{};
   algorithm.marked = mark;
   algorithm.device = static_cast<std::uint16_t>(handle->device);
@@ -371,7 +377,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
   algorithm.aligned_b = bytes(wanted.aligned_b);
   algorithm.aligned_c = bytes(wanted.aligned_c);
   algorithm.aligned_d = bytes(wanted.aligned_d);
-  if (bias != nullptr) algorithm.aligned_bias = bytes(alignment_of(bias));
+  if (vector != nullptr) algorithm.aligned_vector = bytes(alignment_of(vector));
   algorithm.rounds_partial_sums = (wanted.reductions & ~2u) != 0 ? 1 : 0;
   results[0] = {};
   put(&results[0].algo, algorithm);
@@ -403,8 +409,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     return invalid("partial sums in low precision");
   }
   const int device = handle->device;
-  Data data{a, b, c, nullptr, d, workspace, algorithm.workspace, 0, 0};
-  if (problem.operation.epilogue == CUBLASLT_EPILOGUE_BIAS) data.bias = problem.operation.bias;
+  Data data{a, b, c, d, nullptr, workspace, algorithm.workspace, 0, 0};
+  if (problem.operation.epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
+    data.vector = const_cast<void*>(problem.operation.bias);
+  }
   const Number scale = problem.operation.scale == CUDA_R_64F ? Number::f64 : Number::f32;
   data.alpha = load(alpha, scale, 0);
   data.beta = load(beta, scale, 0);
@@ -428,9 +436,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   look_at("B", b, problem.b, algorithm.aligned_b);
   look_at("D", d, problem.d, algorithm.aligned_d);
   if (data.beta != 0) look_at("C", c, problem.d, algorithm.aligned_c);
-  if (data.bias != nullptr) {
-    look("the bias", data.bias, problem.m() * bytes_of(number_of(problem.d.type)),
-         algorithm.aligned_bias);
+  if (data.vector != nullptr) {
+    const std::int64_t n =
+        problem.operation.epilogue == CUBLASLT_EPILOGUE_BIAS ? problem.m() : problem.n();
+    look("the bias or its gradient", data.vector, n * bytes_of(number_of(problem.d.type)),
+         algorithm.aligned_vector);
   }
   if (workspace_bytes < algorithm.workspace) return invalid("the workspace is too small");
   if (algorithm.workspace > 0) {

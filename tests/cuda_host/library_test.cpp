@@ -80,6 +80,28 @@ TEST_CASE("every call has its own bias") {
   }
 }
 
+TEST_CASE("a product with the sums of its first operand's rows") {
+  for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16}) {
+    for (const bool ta : {false, true}) {
+      for (const bool tb : {false, true}) {
+        for (const std::int64_t k : {0, 5, 8}) {
+          const Tensor a = integers(ta ? Shape{k, 3} : Shape{3, k}, 1, dtype);
+          const Tensor b = integers(tb ? Shape{4, k} : Shape{k, 4}, 2, dtype);
+          const auto product = numbers(matmul(a, b, ta, tb));
+          const auto expected = numbers(sum(cast(a, DType::f64), {ta ? 0 : 1}));
+          const Tensor aligned = Tensor::zeros({3}, dtype, gpu);
+          for (const Tensor& sums : {aligned, misaligned(aligned)}) {
+            const Tensor out = Tensor::empty({3, 4}, dtype, gpu), there = a.to(gpu);
+            kernels(gpu).matmul_and_sums("linear", out, out, there, b.to(gpu), ta, tb, sums);
+            CHECK(numbers(out) == product);
+            CHECK(numbers(sums) == expected);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("empty products") {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     for (const Shape& shape : {Shape{3, 0}, Shape{0, 4}, Shape{0, 0}}) {

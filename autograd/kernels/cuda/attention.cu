@@ -82,12 +82,14 @@ void launch_rows(const AttentionGeometry& o, const Tensor& on, Kernel kernel, Ar
 struct Heads {
   const Tensor& data;
   HeadMatrices layout;
+  std::int64_t at = 0;  // the first element
 };
 
-// [B, length, heads width]
-Heads sequence(const AttentionGeometry& o, const Tensor& x) {
-  const std::int64_t row = o.heads * o.width;
-  return {x, {row, x.size(1) * row, o.width}};
+// [B, length, heads width], or one of several such side by side.
+Heads sequence(const AttentionGeometry& o, const Tensor& x, std::int64_t part = 0,
+               std::int64_t parts = 1) {
+  const std::int64_t width = o.heads * o.width, row = parts * width;
+  return {x, {row, x.size(1) * row, o.width}, part * width};
 }
 // [B, heads, queries, keys]
 Heads scores(const AttentionGeometry& o, const Tensor& x) {
@@ -115,7 +117,7 @@ void multiply_heads(const AttentionGeometry& o, std::int64_t m, std::int64_t n, 
   for (std::int64_t i = 0; i < plan.launches; ++i) {
     const auto at = [&](const Heads& x) {
       return static_cast<std::byte*>(x.data.raw()) +
-             plan.offset(x.layout, i) * static_cast<std::int64_t>(size_of(x.data.dtype()));
+             (x.at + plan.offset(x.layout, i)) * static_cast<std::int64_t>(size_of(x.data.dtype()));
     };
     static_cast<void>(multiply(product, {a.data.dtype(), out.data.dtype()}, out.data.device(),
                                {at(out), at(a), at(b)}, alpha));
@@ -133,44 +135,77 @@ Tensor room_for_scores(const Tensor& there) {
   return Tensor::empty(there.shape(), dtype, there.device());
 }
 
+template <class T>
+void attend(const AttentionGeometry& o, const Tensor& y, const Tensor& probabilities,
+            const Heads& q, const Heads& k, const Heads& v) {
+  const Tensor room = room_for_scores(probabilities);
+  multiply_heads(o, o.queries, o.keys, o.width, scores(o, room), q, false, k, true, score_scale(o));
+  launch_rows(o, y, masked_softmax<T>, pointer<T>(probabilities), pointer<const computed<T>>(room));
+  multiply_heads(o, o.queries, o.width, o.keys, sequence(o, y), scores(o, probabilities), false, v,
+                 false);
+}
+
+// Of what is wanted: dq, dk and dv may be null.
+template <class T>
+void attend_backward(const AttentionGeometry& o, const Heads* dq, const Heads* dk, const Heads* dv,
+                     const Tensor& dy, const Tensor& probabilities, const Heads& q, const Heads& k,
+                     const Heads& v) {
+  if (dv != nullptr) {
+    multiply_heads(o, o.keys, o.width, o.queries, *dv, scores(o, probabilities), true,
+                   sequence(o, dy), false);
+  }
+  if (dq == nullptr && dk == nullptr) return;
+  const Tensor ds = Tensor::empty(probabilities.shape(), dy.dtype(), dy.device());
+  const Tensor dp = room_for_scores(ds);
+  multiply_heads(o, o.queries, o.keys, o.width, scores(o, dp), sequence(o, dy), false, v, true);
+  launch_rows(o, dy, masked_softmax_backward<T>, pointer<T>(ds), pointer<const T>(probabilities),
+              pointer<const computed<T>>(dp));
+  if (dq != nullptr) {
+    multiply_heads(o, o.queries, o.width, o.keys, *dq, scores(o, ds), false, k, false,
+                   score_scale(o));
+  }
+  if (dk != nullptr) {
+    multiply_heads(o, o.keys, o.width, o.queries, *dk, scores(o, ds), true, q, false,
+                   score_scale(o));
+  }
+}
+
 }  // namespace
 
 bool attention(const AttentionGeometry& o, const Tensor& y, const Tensor& probabilities,
                const Tensor& q, const Tensor& k, const Tensor& v) {
   return with_floating(y.dtype(), [&]<class T>() {
-    const Tensor room = room_for_scores(probabilities);
-    multiply_heads(o, o.queries, o.keys, o.width, scores(o, room), sequence(o, q), false,
-                   sequence(o, k), true, score_scale(o));
-    launch_rows(o, y, masked_softmax<T>, pointer<T>(probabilities),
-                pointer<const computed<T>>(room));
-    multiply_heads(o, o.queries, o.width, o.keys, sequence(o, y), scores(o, probabilities), false,
-                   sequence(o, v), false);
+    attend<T>(o, y, probabilities, sequence(o, q), sequence(o, k), sequence(o, v));
   });
 }
 
 bool attention_backward(const AttentionGeometry& o, const Tensor& dq, const Tensor& dk,
                         const Tensor& dv, const Tensor& dy, const Tensor& probabilities,
                         const Tensor& q, const Tensor& k, const Tensor& v) {
+  const Heads to_q = sequence(o, dq.defined() ? dq : q), to_k = sequence(o, dk.defined() ? dk : k),
+              to_v = sequence(o, dv.defined() ? dv : v);
   return with_floating(dy.dtype(), [&]<class T>() {
-    if (dv.defined()) {
-      multiply_heads(o, o.keys, o.width, o.queries, sequence(o, dv), scores(o, probabilities), true,
-                     sequence(o, dy), false);
-    }
-    if (!dq.defined() && !dk.defined()) return;
-    const Tensor ds = Tensor::empty(probabilities.shape(), dy.dtype(), dy.device());
-    const Tensor dp = room_for_scores(ds);
-    multiply_heads(o, o.queries, o.keys, o.width, scores(o, dp), sequence(o, dy), false,
-                   sequence(o, v), true);
-    launch_rows(o, dy, masked_softmax_backward<T>, pointer<T>(ds), pointer<const T>(probabilities),
-                pointer<const computed<T>>(dp));
-    if (dq.defined()) {
-      multiply_heads(o, o.queries, o.width, o.keys, sequence(o, dq), scores(o, ds), false,
-                     sequence(o, k), false, score_scale(o));
-    }
-    if (dk.defined()) {
-      multiply_heads(o, o.keys, o.width, o.queries, sequence(o, dk), scores(o, ds), true,
-                     sequence(o, q), false, score_scale(o));
-    }
+    attend_backward<T>(o, dq.defined() ? &to_q : nullptr, dk.defined() ? &to_k : nullptr,
+                       dv.defined() ? &to_v : nullptr, dy, probabilities, sequence(o, q),
+                       sequence(o, k), sequence(o, v));
+  });
+}
+
+bool self_attention(const AttentionGeometry& o, const Tensor& y, const Tensor& probabilities,
+                    const Tensor& qkv) {
+  return with_floating(y.dtype(), [&]<class T>() {
+    attend<T>(o, y, probabilities, sequence(o, qkv, 0, 3), sequence(o, qkv, 1, 3),
+              sequence(o, qkv, 2, 3));
+  });
+}
+
+bool self_attention_backward(const AttentionGeometry& o, const Tensor& dqkv, const Tensor& dy,
+                             const Tensor& probabilities, const Tensor& qkv) {
+  const Heads dq = sequence(o, dqkv, 0, 3), dk = sequence(o, dqkv, 1, 3),
+              dv = sequence(o, dqkv, 2, 3);
+  return with_floating(dy.dtype(), [&]<class T>() {
+    attend_backward<T>(o, &dq, &dk, &dv, dy, probabilities, sequence(o, qkv, 0, 3),
+                       sequence(o, qkv, 1, 3), sequence(o, qkv, 2, 3));
   });
 }
 

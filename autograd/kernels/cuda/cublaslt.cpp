@@ -100,8 +100,23 @@ struct Alignments {
   std::uint32_t first, second, out;
 };
 
-void make_plan(Plan& plan, const RowProduct& o, ProductTypes types, Device device, const void* bias,
-               const Alignments& aligned) {
+// What is done beside the product, and with which vector. a is the library's second matrix.
+struct Epilogue {
+  cublasLtEpilogue_t kind = CUBLASLT_EPILOGUE_DEFAULT;
+  const void* vector = nullptr;
+  explicit Epilogue(const ProductData& data) {
+    if (data.bias != nullptr) {
+      kind = CUBLASLT_EPILOGUE_BIAS;
+      vector = data.bias;
+    } else if (data.sums != nullptr) {
+      kind = CUBLASLT_EPILOGUE_BGRADB;
+      vector = data.sums;
+    }
+  }
+};
+
+void make_plan(Plan& plan, const RowProduct& o, ProductTypes types, Device device,
+               const Epilogue& epilogue, const Alignments& aligned) {
   const ColumnProduct product = column_major(o);
   const bool wide = types.operands == DType::f64;
   cublasComputeType_t compute = wide ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
@@ -113,10 +128,9 @@ void make_plan(Plan& plan, const RowProduct& o, ProductTypes types, Device devic
   };
   set(&plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, flag(product.first));
   set(&plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, flag(product.second));
-  if (bias != nullptr) {
-    set(&plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
-        static_cast<std::uint32_t>(CUBLASLT_EPILOGUE_BIAS));
-    set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  if (epilogue.vector != nullptr) {
+    set(&plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(epilogue.kind));
+    set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, epilogue.vector);
   }
   describe(plan.first, product.first, o.batch, types.operands);
   describe(plan.second, product.second, o.batch, types.operands);
@@ -141,7 +155,7 @@ void make_plan(Plan& plan, const RowProduct& o, ProductTypes types, Device devic
       &plan.second, &plan.out, &plan.out, &preference, 1, &result, &found);
   plan.possible =
       status == CUBLAS_STATUS_SUCCESS && found > 0 && result.state == CUBLAS_STATUS_SUCCESS;
-  if (bias == nullptr) {
+  if (epilogue.vector == nullptr) {
     PEAL_CHECK(plan.possible,
                "cuda: cublasLtMatmulAlgoGetHeuristic: ", cublasLtGetStatusName(status), ", and ",
                found, " algorithms, for ", text_of(o, types));
@@ -151,9 +165,9 @@ void make_plan(Plan& plan, const RowProduct& o, ProductTypes types, Device devic
 }
 
 // Everything that a plan depends on.
-using Plans = PlanCache<20, Plan>;
+using Plans = PlanCache<21, Plan>;
 
-Plans::Key key_of(const RowProduct& o, ProductTypes types, Device device, std::uint32_t bias,
+Plans::Key key_of(const RowProduct& o, ProductTypes types, Device device, const Epilogue& epilogue,
                   const Alignments& aligned) {
   const auto number = [](auto value) { return static_cast<std::int64_t>(value); };
   return {o.m,
@@ -171,7 +185,8 @@ Plans::Key key_of(const RowProduct& o, ProductTypes types, Device device, std::u
           number(types.operands),
           number(types.out),
           number(device.index),
-          number(bias),
+          number(epilogue.kind),
+          number(epilogue.vector == nullptr ? 0 : alignment_of(epilogue.vector, {}, 1, types.out)),
           number(aligned.first),
           number(aligned.second),
           number(aligned.out),
@@ -186,12 +201,13 @@ bool multiply_batch(const RowProduct& o, ProductTypes types, Device device, cons
                            alignment_of(data.a, product.second, o.batch, types.operands),
                            alignment_of(data.out, product.out, o.batch, types.out)};
   thread_local Plans plans;
-  const std::uint32_t bias = data.bias == nullptr ? 0 : alignment_of(data.bias, {}, 1, types.out);
-  Plan& plan = plans.get(key_of(o, types, device, bias, aligned), [&](Plan& made) {
-    make_plan(made, o, types, device, data.bias, aligned);
-  });
+  const Epilogue epilogue(data);
+  Plan& plan = plans.get(key_of(o, types, device, epilogue, aligned),
+                         [&](Plan& made) { make_plan(made, o, types, device, epilogue, aligned); });
   if (!plan.possible) return false;
-  if (data.bias != nullptr) set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, data.bias);
+  if (epilogue.vector != nullptr) {
+    set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, epilogue.vector);
+  }
   Tensor workspace;  // goes back at the end, to the stream that still uses it
   if (plan.workspace > 0) {
     workspace = Tensor::empty({static_cast<std::int64_t>(plan.workspace)}, DType::u8, device);
@@ -228,7 +244,7 @@ bool multiply(const RowProduct& o, ProductTypes types, Device device, const Prod
     part.batch = std::min(most_in_batch, o.batch - begin);
     const ProductData here{const_cast<std::byte*>(at(data.out, begin * o.step_out, types.out)),
                            at(data.a, begin * o.step_a, types.operands),
-                           at(data.b, begin * o.step_b, types.operands), data.bias};
+                           at(data.b, begin * o.step_b, types.operands), data.bias, data.sums};
     if (!multiply_batch(part, types, device, here, alpha, add, stream)) return false;
   }
   return true;

@@ -19,15 +19,17 @@ struct ProductTypes {
 struct ProductData {
   void* out;
   const void *a, *b;
-  const void* bias = nullptr;  // [n] of out's type, added to every row: for a batch of one
+  // At most one of these, and only for a batch of one. Both of out's type.
+  const void* bias = nullptr;  // [n], added to every row
+  void* sums = nullptr;        // [m], becomes the sums of a's rows (of its transpose, by the flag)
 };
 
 // f32, f64, f16, bf16
 bool has_product(DType dtype);
 
-// out = alpha a b, or out += alpha a b. False where cuBLASLt cannot add this bias: then nothing was
-// done. Any other refusal is an Error with the geometry.
-// REQUIRES: k > 0; the layouts do not overlap; bias only without `add`.
+// out = alpha a b, or out += alpha a b. False where cuBLASLt cannot add this bias or give these
+// sums: then nothing was done. Any other refusal is an Error with the geometry.
+// REQUIRES: k > 0; the layouts do not overlap; bias and sums only without `add`.
 [[nodiscard]] bool multiply(const RowProduct& o, ProductTypes types, Device device,
                             const ProductData& data, double alpha = 1, bool add = false);
 

@@ -27,6 +27,19 @@ bool matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_
          (expand(out, bias, 1) && product(o, out, a, b, {}, true));
 }
 
+bool matmul_and_sums(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
+                     bool transpose_b, const Tensor& sums) {
+  if (!has_product(out.dtype())) return false;
+  const RowProduct o = dense_product(out.size(0), out.size(1), a.size(transpose_a ? 0 : 1),
+                                     transpose_a, transpose_b);
+  const ProductData data{out.raw(), a.raw(), b.raw(), nullptr, sums.raw()};
+  if (out.numel() > 0 && o.k > 0 && multiply(o, {a.dtype(), out.dtype()}, out.device(), data)) {
+    return true;
+  }
+  return matmul(out, a, b, transpose_a, transpose_b, {}) &&
+         sum(sums, a, transpose_a ? 0b01 : 0b10, 1);
+}
+
 bool batched_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
                     bool transpose_b) {
   if (!has_product(out.dtype())) return false;

@@ -55,6 +55,8 @@ bool argmin(const Tensor& out, const Tensor& x, int dim);
 // matmul.cpp
 bool matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b,
             const Tensor& bias);
+bool matmul_and_sums(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
+                     bool transpose_b, const Tensor& sums);
 bool batched_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
                     bool transpose_b);
 
@@ -64,6 +66,10 @@ bool attention(const AttentionGeometry& geometry, const Tensor& y, const Tensor&
 bool attention_backward(const AttentionGeometry& geometry, const Tensor& dq, const Tensor& dk,
                         const Tensor& dv, const Tensor& dy, const Tensor& probabilities,
                         const Tensor& q, const Tensor& k, const Tensor& v);
+bool self_attention(const AttentionGeometry& geometry, const Tensor& y, const Tensor& probabilities,
+                    const Tensor& qkv);
+bool self_attention_backward(const AttentionGeometry& geometry, const Tensor& dqkv,
+                             const Tensor& dy, const Tensor& probabilities, const Tensor& qkv);
 
 // layer_norm.cu
 bool layer_norm(const Tensor& y, const Tensor& mean, const Tensor& inverse, const Tensor& x,
