@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives of device tensors between processes, each with the device that Job::device() gives
+// it: over NCCL where every rank has one of its own (or says so by NCCL_HOSTID), else staged.
+// Started by tests/gpu/run.sh.
+#include <peal/autograd/core/context.h>
+
+#include <doctest/doctest.h>
+#include "collective_cases.h"
+#include "mpi_main.h"
+
+using namespace peal;
+
+TEST_CASE("every operation, type and reduction is exact between processes with devices") {
+  launch::Job& job = testing::job();
+  context().device = job.device("cuda");
+  const comm::testing::Tally tally = comm::testing::check_collectives(job.group());
+  comm::testing::check_algorithms(job.group());
+  if (job.is_main()) {
+    MESSAGE(job.group().transport()
+            << ", world " << job.world() << ": " << tally.cases << " cases, " << tally.compared
+            << " elements compared, none wrong");
+  }
+  CHECK(tally.cases > 2000);
+}
