@@ -61,8 +61,8 @@ std::string profile_table(const Trace& trace, std::int64_t steps, const Ceilings
   return text + line("sum", "", sum, to_ms, ceilings);
 }
 
-MemoryMarks memory_marks() {
-  const AllocatorStatistics statistics = cpu_allocator_statistics();
+MemoryMarks memory_marks(Device device) {
+  const AllocatorStatistics statistics = memory_space(device).statistics(device);
   MemoryMarks marks{statistics.peak, statistics.cached, 0};
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
@@ -75,16 +75,19 @@ MemoryMarks memory_marks() {
 }
 
 std::string profile_report(const Trace& trace, std::int64_t steps) {
-  const MemoryMarks memory = memory_marks();
-  const Ceilings ceilings = measure_ceilings();
+  const Device device = trace.device();
+  const MemoryMarks memory = memory_marks(device);
+  const Ceilings ceilings = measure_ceilings(device);
+  const std::string where =
+      device.type == DeviceType::cpu ? concat(num_threads(), " thread(s)") : describe(device).name;
   const auto mib = [](std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   return profile_table(trace, steps, ceilings) +
          fmt::format(
-             "ceilings of {} thread(s), measured: {:.1f} GFLOP/s (f32 matrix product), {:.1f} GB/s "
+             "ceilings of {}, measured: {:.1f} GFLOP/s (f32 matrix product), {:.1f} GB/s "
              "(x += a y out of memory)\n"
              "memory: tensors at most {:.1f} MiB at once, {:.1f} MiB kept for reuse; resident at "
              "most {:.1f} MiB\n",
-             num_threads(), ceilings.flops * 1e-9, ceilings.bytes * 1e-9, mib(memory.tensors),
+             where, ceilings.flops * 1e-9, ceilings.bytes * 1e-9, mib(memory.tensors),
              mib(memory.cached), mib(memory.resident));
 }
 

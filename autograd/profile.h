@@ -24,11 +24,11 @@ double share_of_ceiling(const Work& work, double seconds, const Ceilings& ceilin
 std::string profile_table(const Trace& trace, std::int64_t steps, const Ceilings& ceilings);
 
 struct MemoryMarks {
-  std::size_t tensors = 0;   // bytes of tensors at most at once
+  std::size_t tensors = 0;   // bytes of the device's tensors at most at once
   std::size_t cached = 0;    // bytes that the allocator holds for reuse now
   std::size_t resident = 0;  // of the process at most (VmHWM); 0 where the system does not say
 };
-MemoryMarks memory_marks();
+MemoryMarks memory_marks(Device device = {});
 
 // The whole report. The memory is read before the ceilings are measured, which takes some itself.
 std::string profile_report(const Trace& trace, std::int64_t steps);

@@ -219,14 +219,14 @@ int main(int argc, char** argv) try {
     PEAL_CHECK(file.flush().good(), "step_time: cannot write ", json);
   }
   if (profile) {
-    peal::context().trace = std::make_shared<peal::Trace>();
+    peal::context().trace = std::make_shared<peal::Trace>(0, device);
     const int count = reps * steps;
     for (int i = 0; i < count; ++i) step();
     const auto trace = std::exchange(peal::context().trace, nullptr);
     fmt::print("{}", peal::profile_report(*trace, count));
   }
   if (!trace_file.empty()) {
-    peal::context().trace = std::make_shared<peal::Trace>(peal::Trace::picture_events);
+    peal::context().trace = std::make_shared<peal::Trace>(peal::Trace::picture_events, device);
     for (int i = 0; i < steps; ++i) step();
     peal::save_trace(trace_file, *peal::context().trace);
   }

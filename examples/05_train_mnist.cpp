@@ -92,7 +92,8 @@ class Training {
     // Where nothing can be saved, it shall not take an epoch to find out.
     if (!options.save.empty() && job.is_main()) AtomicFile(options.save);
     if (job.is_main() && (options.profile || !options.trace.empty())) {
-      context().trace = std::make_shared<Trace>(options.trace.empty() ? 0 : Trace::picture_events);
+      context().trace =
+          std::make_shared<Trace>(options.trace.empty() ? 0 : Trace::picture_events, device_);
     }
   }
 

@@ -3,6 +3,7 @@
 #include <peal/autograd/core/graph.h>
 
 #include <exception>
+#include <utility>
 
 namespace peal {
 
@@ -26,6 +27,7 @@ void Graph::capture(const std::function<void()>& step) {
   const StreamSpace& space = stream_space(device_);
   Generator& generator = context().generator;
   const Generator before = generator;
+  const auto trace = std::exchange(context().trace, nullptr);  // nothing takes time yet
   {
     const StreamGuard guard(stream_);
     generator.shift = space.begin_capture(graph_.get(), stream_.native());
@@ -33,11 +35,13 @@ void Graph::capture(const std::function<void()>& step) {
       step();
     } catch (...) {
       generator = before;
+      context().trace = trace;
       space.abandon_capture(graph_.get(), stream_.native());
       throw;
     }
     space.end_capture(graph_.get(), stream_.native());
   }
+  context().trace = trace;
   drawn_at_ = before.offset;
   drawn_ = generator.offset - before.offset;
   generator = before;  // capturing drew nothing; the replays do

@@ -101,6 +101,9 @@ struct StreamSpace {
   double (*seconds_between)(void* start, void* end);
   void (*synchronize_device)(Device);
   std::shared_ptr<void> (*allocate_pinned)(std::size_t bytes);
+  // A range of the calling thread with a name, for Nsight Systems (NVTX).
+  void (*push_range)(const char* name);
+  void (*pop_range)();
   // Captured work (graph.h). What the stream is given from begin_capture on becomes the graph, and
   // memory comes from the graph's own pool; the result is where `shift` of random ranges lies.
   std::shared_ptr<void> (*create_graph)(Device);

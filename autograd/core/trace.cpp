@@ -10,8 +10,37 @@
 
 namespace peal {
 
-void Trace::add(Event event, bool outermost) {
+constexpr std::size_t most_unread = 4096;  // events of a device that are held at once
+
+Trace::Trace(std::size_t most_events, Device device) : most_events_(most_events), device_(device) {
+  if (device_.type != DeviceType::cpu) {
+    synchronize(device_);
+    origin_.record(current_stream(device_));
+    origin_.synchronize();
+  }
+  start_ = Clock::now();
+}
+
+void Trace::add(Event event, bool outermost, std::unique_ptr<Marks> marks) {
   std::lock_guard lock(mutex_);
+  if (!marks) return count(event, outermost);
+  event.name = *names_.emplace(event.name).first;
+  unread_.push_back({event, outermost, std::move(marks)});
+  if (unread_.size() == most_unread) read_marks();
+}
+
+void Trace::read_marks() const {
+  for (Unread& unread : unread_) {
+    unread.marks->end.synchronize();
+    Event& event = unread.event;
+    event.device_start = unread.marks->begin.seconds_since(origin_);
+    event.device_seconds = unread.marks->end.seconds_since(unread.marks->begin);
+    count(event, unread.outermost);
+  }
+  unread_.clear();
+}
+
+void Trace::count(Event event, bool outermost) const {
   if (outermost) {
     auto found = rows_.find(event.name);
     if (found == rows_.end()) {
@@ -19,7 +48,7 @@ void Trace::add(Event event, bool outermost) {
     }
     Total& total = event.backward ? found->second.backward : found->second.forward;
     ++total.calls;
-    total.seconds += event.seconds;
+    total.seconds += device_.type == DeviceType::cpu ? event.seconds : event.device_seconds;
     total.work += event.work;
   }
   if (most_events_ == 0) return;
@@ -35,6 +64,7 @@ std::vector<Trace::Row> Trace::rows() const {
   std::vector<Row> out;
   {
     std::lock_guard lock(mutex_);
+    read_marks();
     for (const auto& [name, row] : rows_) out.push_back(row);
   }
   std::stable_sort(out.begin(), out.end(),
@@ -48,6 +78,7 @@ std::string Trace::json(std::string_view process) const {
     return Json(text).dump(-1, ' ', true, Json::error_handler_t::replace);
   };
   std::lock_guard lock(mutex_);
+  read_marks();
   std::map<std::thread::id, std::size_t> threads;
   std::string text = fmt::format(
       "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"spans left out\":{}}},\"traceEvents\":[\n"
@@ -65,22 +96,42 @@ std::string Trace::json(std::string_view process) const {
                    quoted(event.name), event.backward ? "backward" : "forward", thread,
                    start.count(), micros, event.work.flops, event.work.bytes,
                    start.count() + micros, event.tensor_bytes);
+    if (device_.type == DeviceType::cpu) continue;
+    // A row of its own, below the host's.
+    fmt::format_to(
+        std::back_inserter(text),
+        ",\n{{\"name\":{},\"cat\":\"{}\",\"ph\":\"X\",\"pid\":0,\"tid\":\"{}\",\"ts\":{:.3f}"
+        ",\"dur\":{:.3f}}}",
+        quoted(event.name), event.backward ? "backward" : "forward", name_of(device_),
+        event.device_start * 1e6, event.device_seconds * 1e6);
   }
   return text + "\n]}\n";
 }
 
 void TraceSpan::begin() {
   outer_ = std::exchange(innermost_, this);
+  if (trace_->device_.type != DeviceType::cpu) {
+    const Stream stream = current_stream(trace_->device_);
+    stream_space(stream.device()).push_range(std::string(name_).c_str());
+    marks_ = std::make_unique<Trace::Marks>();
+    marks_->begin.record(stream);
+  }
   start_ = Trace::Clock::now();
 }
 
 void TraceSpan::end() {
   const std::chrono::duration<double> spent = Trace::Clock::now() - start_;
   innermost_ = outer_;
+  if (marks_) {
+    marks_->end.record(current_stream(trace_->device_));
+    stream_space(trace_->device_).pop_range();
+  }
   if (outer_ != nullptr) outer_->work_ += work_;
-  trace_->add({name_, backward_, std::this_thread::get_id(), start_, spent.count(), work_,
-               trace_->most_events_ > 0 ? cpu_allocator_statistics().in_use : 0},
-              outer_ == nullptr);
+  trace_->add(
+      {name_, backward_, std::this_thread::get_id(), start_, spent.count(), work_,
+       trace_->most_events_ > 0 ? memory_space(trace_->device_).statistics(trace_->device_).in_use
+                                : 0},
+      outer_ == nullptr, std::move(marks_));
 }
 
 }  // namespace peal

@@ -7,10 +7,15 @@
 // backward is that backward's, and the rows of one thread add up to no more than the time passed.
 // A Trace made with room for events keeps every span as well, inner ones too, for a picture: json()
 // is the format that ui.perfetto.dev and chrome://tracing show.
-// Thread safety: a Trace may be fed from several threads.
+//
+// A Trace of a CUDA device times spans there, between events on the current stream, as the host
+// only queues what it is asked for: rows() has the device's times, json() both, and each span is a
+// range of NVTX too, for Nsight Systems. Spans are read when rows() or json() is called, which
+// waits. Thread safety: a Trace may be fed from several threads.
 #pragma once
 
 #include <peal/autograd/core/context.h>
+#include <peal/autograd/core/stream.h>
 
 #include <chrono>
 #include <cstddef>
@@ -56,7 +61,8 @@ class Trace {
       200'000;  // some 20 MB, and as much as a viewer likes
 
   // `most_events`: how many spans are kept for json(); what comes after is counted only.
-  explicit Trace(std::size_t most_events = 0) : most_events_(most_events) {}
+  explicit Trace(std::size_t most_events = 0, Device device = {});
+  Device device() const { return device_; }
 
   // Totals by name, longest first.
   std::vector<Row> rows() const;
@@ -65,6 +71,10 @@ class Trace {
 
  private:
   friend class TraceSpan;
+  // A span's begin and end on the device.
+  struct Marks {
+    peal::Event begin{true}, end{true};
+  };
   struct Event {
     std::string_view name;  // in names_
     bool backward;
@@ -73,16 +83,27 @@ class Trace {
     double seconds;
     Work work;
     std::size_t tensor_bytes;
+    double device_start = 0, device_seconds = 0;  // since the Trace's start
   };
-  void add(Event event, bool outermost);
+  struct Unread {
+    Event event;
+    bool outermost;
+    std::unique_ptr<Marks> marks;
+  };
+  void add(Event event, bool outermost, std::unique_ptr<Marks> marks);
+  void count(Event event, bool outermost) const;
+  void read_marks() const;
 
   const std::size_t most_events_;
-  const Clock::time_point start_ = Clock::now();
+  const Device device_;
+  peal::Event origin_{true};  // on the device, at start_
+  Clock::time_point start_;
   mutable std::mutex mutex_;
-  std::map<std::string, Row, std::less<>> rows_;
-  std::set<std::string, std::less<>> names_;
-  std::vector<Event> events_;
-  std::size_t dropped_ = 0;
+  mutable std::map<std::string, Row, std::less<>> rows_;
+  mutable std::set<std::string, std::less<>> names_;
+  mutable std::vector<Event> events_;
+  mutable std::vector<Unread> unread_;  // of a device: their times are not known yet
+  mutable std::size_t dropped_ = 0;
 };
 
 class TraceSpan {
@@ -113,6 +134,7 @@ class TraceSpan {
   bool backward_;
   Work work_;
   Trace::Clock::time_point start_;
+  std::unique_ptr<Trace::Marks> marks_;  // on a device
 };
 
 }  // namespace peal

@@ -3,6 +3,7 @@
 #include <peal/autograd/core/cuda/allocator.h>
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/core/graph.h>
+#include <peal/autograd/core/trace.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/tape.h>
 
@@ -200,4 +201,23 @@ TEST_CASE("a step that waits for the device cannot be captured, and says so") {
   graph.run([&] { y = x * 3.0; });
   CHECK(graph.captured());
   CHECK(y.to_vector<float>() == std::vector<float>(4, 3.0f));
+}
+
+TEST_CASE("a trace of a device has its times, by op and as a picture") {
+  const auto trace = std::make_shared<Trace>(1000, gpu);
+  context().trace = trace;
+  const Tensor x = full({1000}, 2.0, DType::f32, gpu);
+  x.set_requires_grad();
+  mean(x * x).backward();
+  context().trace = nullptr;
+  std::int64_t calls = 0;
+  for (const Trace::Row& row : trace->rows()) {
+    CHECK(row.seconds() >= 0);
+    calls += row.forward.calls;
+    if (row.name == "mul") CHECK(row.backward.calls == 1);
+  }
+  CHECK(calls >= 2);
+  const std::string picture = trace->json("test");
+  CHECK(picture.find("\"tid\":\"cuda:0\"") != std::string::npos);
+  CHECK(picture.find("\"name\":\"mul\"") != std::string::npos);
 }

@@ -5,6 +5,8 @@
 #include <peal/autograd/core/cuda/fault.h>
 #include <peal/autograd/core/cuda/graph.h>
 
+#include <nvtx3/nvToolsExt.h>
+
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -143,6 +145,8 @@ const StreamSpace space = {
       static auto& cache = *new PinnedCache;  // never destroyed, as own()
       return cache.take(bytes);
     },
+    [](const char* name) { nvtxRangePushA(name); },
+    [] { nvtxRangePop(); },
     create_graph,
     begin_capture,
     end_capture,
