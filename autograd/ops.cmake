@@ -1,6 +1,6 @@
 # The tape, the ops, and the kernels behind their table. The hot loops are compiled once for each vector level
 # of x86-64 and chosen at run time; elsewhere the baseline alone.
-set(kernels kernels/optimizer.cpp kernels/table.cpp kernels/cpu/attention.cpp kernels/cpu/average_pool.cpp
+set(kernels kernels/gradients.cpp kernels/optimizer.cpp kernels/table.cpp kernels/cpu/attention.cpp kernels/cpu/average_pool.cpp
   kernels/cpu/batch_norm.cpp kernels/cpu/class_loss.cpp  kernels/cpu/choose.cpp kernels/cpu/convolution.cpp kernels/cpu/convolution_columns.cpp
   kernels/cpu/convolution_onednn.cpp kernels/cpu/elementwise.cpp
   kernels/cpu/gemm.cpp kernels/cpu/index.cpp kernels/cpu/layer_norm.cpp kernels/cpu/loops.cpp kernels/cpu/loops_baseline.cpp kernels/cpu/loops_narrow.cpp kernels/cpu/matmul.cpp kernels/cpu/matmul_bf16.cpp

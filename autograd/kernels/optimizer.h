@@ -1,15 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// One step of an optimizer over one tensor: parameter, gradient and state are read and written
-// once, in one pass. The formulas are PyTorch's (torch.optim.SGD, Adam, AdamW), for f32 and f64.
-// REQUIRES: all tensors have the parameter's shape, dtype and device. The parameter and the state
-// count a version. Nothing is recorded. Thread safety: as of the tensors.
+// One step of an optimizer over a list of parameters: parameter, gradient and state are read and
+// written once, in one pass, which on a device is a few launches for the whole list. The formulas
+// are PyTorch's (torch.optim.SGD, Adam, AdamW), for f32 and f64. REQUIRES: the tensors of a
+// parameter have its shape, dtype and device; beside a parameter in f32 that is the master of one
+// in f16 or bf16, the gradient has that one's dtype, and so does `rounded`, which becomes the
+// parameter rounded. All parameters of a list are on one device and of one dtype, and so are their
+// gradients, and all have `rounded` or none. What is written counts a version. Nothing is recorded.
+// Thread safety: as of the tensors.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
 
 #include <cstdint>
+#include <span>
 
 namespace peal {
+
+// What a step takes of one parameter.
+struct Stepped {
+  Tensor param, grad;
+  Tensor first, second;  // the momentum buffer or undefined; exp_avg and exp_avg_sq
+  Tensor rounded = {};   // undefined where the parameter is nobody's master
+};
 
 struct SgdStep {
   double lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
@@ -18,7 +30,8 @@ struct SgdStep {
 };
 
 // g += weight_decay p; b = momentum b + (1 - dampening) g; p -= lr b (nesterov: lr (g + momentum
-// b)). `momentum_buffer` is undefined where momentum is 0.
+// b)). `first`, the momentum buffer, is undefined where momentum is 0.
+void sgd_step(std::span<const Stepped> list, const SgdStep& options);
 void sgd_step(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
               const SgdStep& options);
 
@@ -30,6 +43,7 @@ struct AdamStep {
 
 // Kingma and Ba, "Adam", ICLR 2015, algorithm 1; Loshchilov and Hutter, "Decoupled weight decay
 // regularization", ICLR 2019, algorithm 2, where decoupled.
+void adam_step(std::span<const Stepped> list, const AdamStep& options);
 void adam_step(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
                const Tensor& exp_avg_sq, const AdamStep& options);
 

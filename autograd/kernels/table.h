@@ -15,6 +15,7 @@
 #include <peal/autograd/kernels/work.h>
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace peal {
@@ -189,10 +190,15 @@ struct Kernels {
   Kernel<const Tensor&, const Tensor&, const Tensor&, double>
       dropout_backward;  // dx, dy, mask, scale; dx may be dy
 
-  Kernel<const Tensor&, const Tensor&, const Tensor&, const SgdStep&>
-      sgd;  // param, grad, momentum buffer or undefined
-  Kernel<const Tensor&, const Tensor&, const Tensor&, const Tensor&, const AdamStep&>
-      adam;  // param, grad, exp_avg, exp_avg_sq
+  // Lists of parameters with their gradients and states, as optimizer.h says.
+  Kernel<std::span<const Stepped>, const SgdStep&> sgd;
+  Kernel<std::span<const Stepped>, const AdamStep&> adam;
+  // out (one element, f64) = the sum of |x|^p over all tensors, or for infinite p the largest |x|,
+  // which is NaN where one is.
+  Kernel<const Tensor&, std::span<const Tensor>, double> power_sum;
+  // Each x *= factor; found (one element, f32, or undefined) becomes 1 where a result is not
+  // finite.
+  Kernel<std::span<const Tensor>, double, const Tensor&> scale_all;
 };
 
 // Error where no table is registered for the device.

@@ -12,8 +12,10 @@
 #include <peal/autograd/core/tensor.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/geometry.h>
+#include <peal/autograd/kernels/optimizer.h>
 
 #include <algorithm>
+#include <span>
 #include <type_traits>
 
 namespace peal {
@@ -46,6 +48,25 @@ Work work_of(const Args&... args) {
   };
   (look(args), ...);
   return {most, operand_bytes(args...)};
+}
+
+// Lists: an element of the parameters or of the operands each, and the bytes of all.
+template <class... Args>
+Work work_of(const std::span<const Stepped>& list, const Args&...) {
+  Work all;
+  for (const Stepped& each : list) {
+    all += {count_of(each.param),
+            operand_bytes(each.param, each.grad, each.first, each.second, each.rounded)};
+  }
+  return all;
+}
+inline Work work_of(const std::span<const Tensor>& list, double, const Tensor&) {
+  Work all;
+  for (const Tensor& each : list) all += {count_of(each), operand_bytes(each)};
+  return all;
+}
+inline Work work_of(const Tensor& found, const std::span<const Tensor>& list, double factor) {
+  return work_of(list, factor, found);
 }
 
 // matmul: M N sums of K products, and the bias.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/kernels/gradients.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/choose.h>
-#include <peal/autograd/ops/math.h>
-#include <peal/autograd/ops/reduce.h>
 #include <peal/nn/amp/grad_scaler.h>
 
 #include <cmath>
@@ -43,13 +42,7 @@ void GradScaler::unscale_(Optimizer& optimizer) {
     PEAL_CHECK(grad.dtype() != DType::f16, "GradScaler: unscale_ of an f16 gradient of shape ",
                grad.shape(), "; keep parameters in f32 and compute in f16 with Autocast");
   }
-  bool infinite = false;
-  for (const Tensor& grad : grads) {
-    mul_(grad, 1 / scale_);
-    // A finite mean says that all are; another may be of large numbers whose sum is past f32.
-    infinite = infinite || (!std::isfinite(mean(grad).item<double>()) &&
-                            !std::isfinite(max(abs(grad)).item<double>()));
-  }
+  bool infinite = !scale_all_finite(grads, 1 / scale_);
   if (group_) {
     const Tensor any = Tensor::scalar(infinite ? 1.0f : 0.0f, Device{});
     group_->all_reduce(any, comm::ReduceOp::max, "GradScaler: found_inf").wait();

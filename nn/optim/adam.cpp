@@ -26,16 +26,14 @@ void Adam::check(std::span<const double> settings) const {
   check_setting(concat(name(), ": weight_decay"), settings[at::weight_decay], 0, unbounded);
 }
 
-void Adam::update(const Tensor& parameter, const Tensor& grad, const State& state,
-                  std::span<const double> settings) {
-  adam_step(parameter, grad, state.tensors[0], state.tensors[1],
-            {.lr = settings[at::lr],
-             .beta1 = settings[at::beta1],
-             .beta2 = settings[at::beta2],
-             .eps = settings[at::eps],
-             .weight_decay = settings[at::weight_decay],
-             .step = state.step,
-             .decoupled = decoupled_});
+void Adam::update(const Alike& alike, std::span<const double> settings) {
+  adam_step(alike.list, {.lr = settings[at::lr],
+                         .beta1 = settings[at::beta1],
+                         .beta2 = settings[at::beta2],
+                         .eps = settings[at::eps],
+                         .weight_decay = settings[at::weight_decay],
+                         .step = alike.step,
+                         .decoupled = decoupled_});
 }
 
 }  // namespace peal::nn

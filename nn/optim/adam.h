@@ -39,8 +39,7 @@ class Adam : public Optimizer {
   Adam(std::string_view name, bool decoupled);
   void check(std::span<const double> settings) const override;
   std::size_t state_count(std::span<const double>) const override { return 2; }
-  void update(const Tensor& parameter, const Tensor& grad, const State& state,
-              std::span<const double> settings) override;
+  void update(const Alike& alike, std::span<const double> settings) override;
 
  private:
   bool decoupled_;

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/autograd/ops/arithmetic.h>
-#include <peal/autograd/ops/choose.h>
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/kernels/gradients.h>
 #include <peal/autograd/ops/math.h>
-#include <peal/autograd/ops/reduce.h>
 #include <peal/nn/optim/clip_grad.h>
-
-#include <cmath>
 
 namespace peal::nn {
 namespace {
@@ -27,22 +24,9 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
              norm_type);
   const NoGrad guard;
   const std::vector<Tensor> grads = gradients(parameters);
-  double total = 0;
-  for (const Tensor& each : grads) {
-    const Tensor grad = cast(each, computed_in(each.dtype()));  // squares are past f16's range soon
-    if (std::isinf(norm_type)) {
-      const double largest = max(abs(grad)).item<double>();
-      if (std::isnan(largest) || largest > total) total = largest;
-      if (std::isnan(total)) break;
-    } else {
-      total += sum(norm_type == 2.0 ? grad * grad : pow(abs(grad), norm_type)).item<double>();
-    }
-  }
-  const double norm = std::isinf(norm_type) ? total : std::pow(total, 1 / norm_type);
+  const double norm = norm_of(grads, norm_type);
   const double factor = max_norm / (norm + 1e-6);
-  if (!(factor >= 1)) {
-    for (const Tensor& grad : grads) mul_(grad, factor);
-  }
+  if (!(factor >= 1)) scale_all(grads, factor);
   return norm;
 }
 

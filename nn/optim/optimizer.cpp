@@ -54,26 +54,40 @@ void Optimizer::step() {
   const NoGrad guard;
   // Before the first write, and remembered after the last: parameters may share a storage.
   for (std::size_t i = 0; i < parameters_.size(); ++i) follow(states_[i], parameters_[i]);
+  // What all of a list have in common; lists come in the order of their first parameters.
+  struct Kind {
+    std::size_t group;
+    std::int64_t step;
+    bool fresh;
+    DType dtype;
+    Device device;
+    bool operator==(const Kind&) const = default;
+  };
+  std::vector<std::pair<Kind, std::vector<Stepped>>> lists;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i];
     const Tensor grad = parameter.grad();
     if (!grad.defined()) continue;
-    const std::vector<double>& settings = groups_[group_of_[i]].settings;
     State& state = states_[i];
     ++state.step;
-    const std::size_t wanted = state_count(settings);
-    state.fresh = state.tensors.size() < wanted;
+    const std::size_t wanted = state_count(groups_[group_of_[i]].settings);
+    const bool fresh = state.tensors.size() < wanted;
     while (state.tensors.size() < wanted) {
       state.tensors.push_back(
           Tensor::zeros(parameter.shape(), computed_in(parameter.dtype()), parameter.device()));
     }
-    if (is_low_precision(parameter.dtype())) {
-      if (!state.master.defined()) state.master = cast(parameter, DType::f32);
-      update(state.master, cast(grad, DType::f32), state, settings);
-      parameter.copy_(cast(state.master, parameter.dtype()));
-    } else {
-      update(parameter, grad, state, settings);
-    }
+    const bool low = is_low_precision(parameter.dtype());
+    if (low && !state.master.defined()) state.master = cast(parameter, DType::f32);
+    const Kind kind{group_of_[i], state.step, fresh, parameter.dtype(), parameter.device()};
+    std::size_t at = 0;
+    while (at < lists.size() && lists[at].first != kind) ++at;
+    if (at == lists.size()) lists.emplace_back(kind, std::vector<Stepped>{});
+    const auto kept = [&](std::size_t k) { return k < wanted ? state.tensors[k] : Tensor(); };
+    lists[at].second.push_back(
+        {low ? state.master : parameter, grad, kept(0), kept(1), low ? parameter : Tensor()});
+  }
+  for (const auto& [kind, list] : lists) {
+    update({kind.step, kind.fresh, list}, groups_[kind.group].settings);
   }
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!states_[i].master.defined()) continue;

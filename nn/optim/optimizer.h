@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizer: changes parameters along their gradients. A step goes over the parameters in their
-// order and makes one fused pass over each that has a gradient; one without a gradient (frozen, or
-// not used) is left as it is, and so is its state. State is made at a parameter's first step.
+// Optimizer: changes parameters along their gradients. A step makes one fused pass over each that
+// has a gradient, in lists of those that step alike, so that a device has few launches and waits
+// for none; one without a gradient (frozen, or not used) is left as it is, and so is its state.
+// State is made at a parameter's first step.
 //
 // A parameter in f16 or bf16 would lose every update smaller than half the distance to its
 // neighbour. So its state is f32 and has a master, the parameter in f32 (Micikevicius et al.,
@@ -19,6 +20,7 @@
 #pragma once
 
 #include <peal/autograd/core/safetensors.h>
+#include <peal/autograd/kernels/optimizer.h>
 
 #include <cstdint>
 #include <memory>
@@ -74,8 +76,7 @@ class Optimizer {
   struct State {
     std::int64_t step = 0;
     std::vector<Tensor> tensors;
-    bool fresh = false;  // tensors were made, as zeros, for this step
-    Tensor master;       // f32, of a parameter in low precision
+    Tensor master;  // f32, of a parameter in low precision
     // The parameter's storage after the last step; neither where there was none since loading.
     std::weak_ptr<Storage> storage;
     std::optional<std::uint64_t> version;
@@ -93,9 +94,14 @@ class Optimizer {
   virtual void check(std::span<const double> settings) const = 0;
   // How many of the state's tensors these settings want.
   virtual std::size_t state_count(std::span<const double> settings) const = 0;
-  // One pass over one parameter, or its master: f32 or f64. `state.step` counts this step, from 1.
-  virtual void update(const Tensor& parameter, const Tensor& grad, const State& state,
-                      std::span<const double> settings) = 0;
+  // Parameters, or their masters, that step alike: their first two tensors of state are with them.
+  struct Alike {
+    std::int64_t step;  // counts this step, from 1
+    bool fresh;         // their state was made, as zeros, for this step
+    std::span<const Stepped> list;
+  };
+  // One pass over each: f32 or f64.
+  virtual void update(const Alike& alike, std::span<const double> settings) = 0;
 
   std::string_view name() const { return name_; }
 

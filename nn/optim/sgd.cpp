@@ -42,15 +42,13 @@ std::size_t SGD::state_count(std::span<const double> settings) const {
   return settings[at::momentum] == 0 ? 0 : 1;
 }
 
-void SGD::update(const Tensor& parameter, const Tensor& grad, const State& state,
-                 std::span<const double> settings) {
-  sgd_step(parameter, grad, settings[at::momentum] == 0 ? Tensor() : state.tensors[0],
-           {.lr = settings[at::lr],
-            .momentum = settings[at::momentum],
-            .dampening = settings[at::dampening],
-            .weight_decay = settings[at::weight_decay],
-            .nesterov = settings[at::nesterov] != 0,
-            .first = state.fresh});
+void SGD::update(const Alike& alike, std::span<const double> settings) {
+  sgd_step(alike.list, {.lr = settings[at::lr],
+                        .momentum = settings[at::momentum],
+                        .dampening = settings[at::dampening],
+                        .weight_decay = settings[at::weight_decay],
+                        .nesterov = settings[at::nesterov] != 0,
+                        .first = alike.fresh});
 }
 
 }  // namespace peal::nn

@@ -27,8 +27,7 @@ class SGD : public Optimizer {
  protected:
   void check(std::span<const double> settings) const override;
   std::size_t state_count(std::span<const double> settings) const override;
-  void update(const Tensor& parameter, const Tensor& grad, const State& state,
-              std::span<const double> settings) override;
+  void update(const Alike& alike, std::span<const double> settings) override;
 };
 
 }  // namespace peal::nn

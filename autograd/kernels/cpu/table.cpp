@@ -61,6 +61,8 @@ const Kernels& table() {
       .dropout_backward = widening<dropout_backward, 1>,
       .sgd = sgd,
       .adam = adam,
+      .power_sum = power_sum,
+      .scale_all = scale_all,
   };
   return all;
 }

@@ -121,9 +121,9 @@ bool avg_pool2d(const AveragePool2d& geometry, const Tensor& y, const Tensor& x)
 bool avg_pool2d_backward(const AveragePool2d& geometry, const Tensor& dx, const Tensor& dy);
 
 // optimizer.cpp
-bool sgd(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
-         const SgdStep& options);
-bool adam(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const Tensor& exp_avg_sq,
-          const AdamStep& options);
+bool sgd(std::span<const Stepped> list, const SgdStep& options);
+bool adam(std::span<const Stepped> list, const AdamStep& options);
+bool power_sum(const Tensor& out, std::span<const Tensor> list, double power);
+bool scale_all(std::span<const Tensor> list, double factor, const Tensor& found);
 
 }  // namespace peal::cpu

@@ -1,54 +1,229 @@
 // SPDX-License-Identifier: Apache-2.0
+// Steps of optimizers, norms and factors over lists of tensors (list.h).
+#include <peal/autograd/kernels/cuda/block.h>
+#include <peal/autograd/kernels/cuda/list.h>
 #include <peal/autograd/kernels/cuda/table.h>
-#include <peal/autograd/kernels/cuda/walk.h>
 #include <peal/autograd/kernels/dispatch.h>
 
+#include <cmath>
+#include <limits>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
 namespace peal::cuda {
+
+using functor::computed;
+
 namespace {
 
+// `rounded`, where there is one, is the parameter in low precision whose master p is.
 template <class T>
 struct SgdPlain {
   functor::Sgd<T> f;
-  __device__ void operator()(std::int64_t, T& p, const T& g) const { p = f.plain(p, g); }
+  template <class G, class... Rounded>
+  __device__ void operator()(std::int64_t, T& p, const G& g, Rounded&... rounded) const {
+    p = f.plain(p, static_cast<T>(g));
+    ((rounded = static_cast<Rounded>(p)), ...);
+  }
 };
 
 template <class T>
 struct SgdMomentum {
   functor::Sgd<T> f;
-  __device__ void operator()(std::int64_t, T& p, const T& g, T& buffer) const {
-    p = f.with_momentum(p, g, buffer);
+  template <class G, class... Rounded>
+  __device__ void operator()(std::int64_t, T& p, const G& g, T& buffer, Rounded&... rounded) const {
+    p = f.with_momentum(p, static_cast<T>(g), buffer);
+    ((rounded = static_cast<Rounded>(p)), ...);
   }
 };
 
 template <class T>
 struct AdamEach {
   functor::Adam<T> f;
-  __device__ void operator()(std::int64_t, T& p, const T& g, T& m, T& v) const {
-    p = f(p, g, m, v);
+  template <class G, class... Rounded>
+  __device__ void operator()(std::int64_t, T& p, const G& g, T& m, T& v,
+                             Rounded&... rounded) const {
+    p = f(p, static_cast<T>(g), m, v);
+    ((rounded = static_cast<Rounded>(p)), ...);
   }
 };
 
+// run<T, G>(whether there are rounded ones) for the list's types; false for others.
+template <class Run>
+bool with_types(std::span<const Stepped> list, Run&& run) {
+  const Stepped& front = list.front();
+  const DType param = front.param.dtype(), grad = front.grad.dtype();
+  if (!front.rounded.defined()) {
+    return param == grad && with_real(param, [&]<class T>() { run.template operator()<T, T>(); });
+  }
+  if (param == DType::f32 && grad == DType::f16) {
+    run.template operator()<float, Half>();
+    return true;
+  }
+  if (param == DType::f32 && grad == DType::bf16) {
+    run.template operator()<float, BFloat16>();
+    return true;
+  }
+  return false;
+}
+
+// The arrays of Kinds... are those of `members`, in order; rounded ones are the last.
+template <class T, class G, class... State, class F, class... Members>
+void step_all(std::span<const Stepped> list, const F& f, Members... members) {
+  const On on(list.front().param);
+  constexpr std::size_t count = sizeof...(Members);
+  const auto addresses = [&](auto... all) {
+    return [list, all...](std::size_t i) {
+      const Stepped& each = list[i];
+      return std::pair{each.param.numel(), std::array<void*, sizeof...(all)>{(each.*all).raw()...}};
+    };
+  };
+  static_assert(count == 2 + sizeof...(State));
+  if constexpr (std::is_same_v<T, G>) {
+    walk_list<InOut<T>, In<G>, State...>(on, list.size(), f, addresses(members...));
+  } else {
+    walk_list<InOut<T>, In<G>, State..., Out<G>>(on, list.size(), f,
+                                                 addresses(members..., &Stepped::rounded));
+  }
+}
+
 }  // namespace
 
-bool sgd(const Tensor& param, const Tensor& grad, const Tensor& momentum_buffer,
-         const SgdStep& options) {
-  return with_real(param.dtype(), [&]<class T>() {
+bool sgd(std::span<const Stepped> list, const SgdStep& options) {
+  return with_types(list, [&]<class T, class G>() {
     const functor::Sgd<T> f(options);
-    const InOut<T> p{pointer<T>(param)};
-    const In<T> g(pointer<T>(grad));
-    if (momentum_buffer.defined()) {
-      walk(param, param.numel(), SgdMomentum<T>{f}, p, g, InOut<T>{pointer<T>(momentum_buffer)});
+    if (list.front().first.defined()) {
+      step_all<T, G, InOut<T>>(list, SgdMomentum<T>{f}, &Stepped::param, &Stepped::grad,
+                               &Stepped::first);
     } else {
-      walk(param, param.numel(), SgdPlain<T>{f}, p, g);
+      step_all<T, G>(list, SgdPlain<T>{f}, &Stepped::param, &Stepped::grad);
     }
   });
 }
 
-bool adam(const Tensor& param, const Tensor& grad, const Tensor& exp_avg, const Tensor& exp_avg_sq,
-          const AdamStep& options) {
-  return with_real(param.dtype(), [&]<class T>() {
-    walk(param, param.numel(), AdamEach<T>{functor::Adam<T>(options)}, InOut<T>{pointer<T>(param)},
-         In<T>(pointer<T>(grad)), InOut<T>{pointer<T>(exp_avg)}, InOut<T>{pointer<T>(exp_avg_sq)});
+bool adam(std::span<const Stepped> list, const AdamStep& options) {
+  return with_types(list, [&]<class T, class G>() {
+    step_all<T, G, InOut<T>, InOut<T>>(list, AdamEach<T>{functor::Adam<T>(options)},
+                                       &Stepped::param, &Stepped::grad, &Stepped::first,
+                                       &Stepped::second);
+  });
+}
+
+namespace {
+
+// Those of the list that have the dtype.
+template <class T>
+std::vector<Tensor> of_type(std::span<const Tensor> list) {
+  std::vector<Tensor> some;
+  for (const Tensor& each : list) {
+    if (each.dtype() == dtype_of<T>) some.push_back(each);
+  }
+  return some;
+}
+
+// run<T>(tensors) for each floating type in the list; false where there are others.
+template <class Run>
+bool by_type(std::span<const Tensor> list, Run&& run) {
+  const auto one = [&]<class T>() {
+    const std::vector<Tensor> some = of_type<T>(list);
+    if (!some.empty()) run.template operator()<T>(some);
+    return some.size();
+  };
+  const std::size_t served = one.template operator()<float>() + one.template operator()<double>() +
+                             one.template operator()<Half>() + one.template operator()<BFloat16>();
+  return served == list.size();
+}
+
+auto address_of(const std::vector<Tensor>& list) {
+  return [&list](std::size_t i) {
+    return std::pair{list[i].numel(), std::array<void*, 1>{list[i].raw()}};
+  };
+}
+
+template <class T>
+struct Scale {
+  computed<T> factor;
+  float* found;
+  __device__ void operator()(std::int64_t, T& x) const {
+    x = static_cast<T>(static_cast<computed<T>>(x) * factor);
+    const auto result = static_cast<computed<T>>(x);
+    // All that write, write the same.
+    if (found != nullptr && !(result - result == computed<T>(0))) *found = 1;
+  }
+};
+
+// Sums of |x|^p, or the largest |x|, among which a NaN wins.
+struct Powers {
+  double power;
+  __device__ double of(double x) const {
+    if (power == 2) return x * x;
+    const double size = std::abs(x);
+    return power == 1 || std::isinf(power) ? size : std::pow(size, power);
+  }
+  __device__ double operator()(double a, double b) const {
+    if (!std::isinf(power)) return a + b;
+    if (a != a) return a;
+    return b != b || b > a ? b : a;
+  }
+};
+
+// The total of each block's chunk. In f64: there is one operation for four bytes at most.
+template <class T>
+__global__ void power_parts(List<1> list, Powers powers, double* parts) {
+  constexpr int N = pack_size<T>;
+  const int number = static_cast<int>(blockIdx.x), tensor = list.tensor_of(number);
+  const std::int64_t begin = (number - list.first_block[tensor]) * chunk, size = list.size[tensor];
+  const std::int64_t end = begin + chunk < size ? begin + chunk : size;
+  const T* x = static_cast<const T*>(list.at[tensor][0]);
+  double total = 0;
+  std::int64_t single = begin;
+  if (list.packed[tensor]) {
+    single = begin + (end - begin) / N * N;
+    for (std::int64_t at = begin + static_cast<int>(threadIdx.x) * N; at < single;
+         at += block * N) {
+      const auto pack = *reinterpret_cast<const Pack<T, N>*>(x + at);
+      for (int k = 0; k < N; ++k) {
+        total = powers(total, powers.of(static_cast<double>(static_cast<computed<T>>(pack.at[k]))));
+      }
+    }
+  }
+  for (std::int64_t at = single + static_cast<int>(threadIdx.x); at < end; at += block) {
+    total = powers(total, powers.of(static_cast<double>(static_cast<computed<T>>(x[at]))));
+  }
+  total = block_reduce(total, powers, 0.0);
+  if (threadIdx.x == 0) parts[number] = total;
+}
+
+__global__ void power_total(std::int64_t n, Powers powers, const double* parts, double* out) {
+  double total = 0;
+  for (std::int64_t i = threadIdx.x; i < n; i += block) total = powers(total, parts[i]);
+  total = block_reduce(total, powers, 0.0);
+  if (threadIdx.x == 0) *out = total;
+}
+
+}  // namespace
+
+bool power_sum(const Tensor& out, std::span<const Tensor> list, double power) {
+  std::int64_t blocks = 0;
+  for (const Tensor& each : list) blocks += (each.numel() + chunk - 1) / chunk;
+  const Tensor parts = Tensor::empty({blocks}, DType::f64, out.device());
+  double* next = pointer<double>(parts);
+  const bool served = by_type(list, [&]<class T>(const std::vector<Tensor>& some) {
+    in_lists<1>(some.size(), {sizeof(T)}, address_of(some), [&](const List<1>& part) {
+      launch(out, part.first_block[part.count], block, power_parts<T>, part, Powers{power}, next);
+      next += part.first_block[part.count];
+    });
+  });
+  launch(out, 1, block, power_total, blocks, Powers{power}, pointer<const double>(parts),
+         pointer<double>(out));
+  return served;
+}
+
+bool scale_all(std::span<const Tensor> list, double factor, const Tensor& found) {
+  return by_type(list, [&]<class T>(const std::vector<Tensor>& some) {
+    const Scale<T> f{static_cast<computed<T>>(factor), pointer<float>(found)};
+    walk_list<InOut<T>>(some.front(), some.size(), f, address_of(some));
   });
 }
 

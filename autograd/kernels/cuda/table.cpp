@@ -60,6 +60,8 @@ const Kernels& table() {
       .dropout_backward = dropout_backward,
       .sgd = sgd,
       .adam = adam,
+      .power_sum = power_sum,
+      .scale_all = scale_all,
   };
   return all;
 }

@@ -44,7 +44,7 @@ struct In {
   using Element = T;
   static constexpr bool reads = true, writes = false;
   T* data;
-  In(const T* data) : data(const_cast<T*>(data)) {}
+  __host__ __device__ In(const T* data) : data(const_cast<T*>(data)) {}
 };
 template <class T>
 struct Out {

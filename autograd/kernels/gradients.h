@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of a whole model as one: norms and factors over a list of tensors of any floating
+// types. On a device that is a few launches for all, and what is returned is waited for once.
+// Nothing is recorded. Thread safety: as of the tensors.
+#pragma once
+
+#include <peal/autograd/core/tensor.h>
+
+#include <span>
+
+namespace peal {
+
+// The norm of order p >= 1, or of infinite order the largest magnitude, of all elements together; 0
+// of none, NaN where one is NaN. Summed in f64.
+double norm_of(std::span<const Tensor> list, double p);
+
+// Each x *= factor, and counts a version.
+void scale_all(std::span<const Tensor> list, double factor);
+// The same; returns whether all results are finite.
+bool scale_all_finite(std::span<const Tensor> list, double factor);
+
+}  // namespace peal

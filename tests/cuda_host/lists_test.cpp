@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entries that take lists of tensors: CUDA's kernels against the CPU's, for more tensors than one
+// launch takes, of odd sizes, on and off boundaries of 16 bytes.
+#include "both.h"
+
+#include <peal/autograd/kernels/gradients.h>
+
+#include <limits>
+
+using namespace peal;
+using namespace peal::test;
+
+namespace {
+
+constexpr Device cpu{}, cuda{DeviceType::cuda, 0};
+
+// More than a launch's sixty; some without elements, one of several chunks.
+std::int64_t size_of_number(std::size_t i) {
+  return i == 5 ? 20001 : static_cast<std::int64_t>(i * 37 % 300);
+}
+constexpr std::size_t count = 66;
+
+double magnitude(double x) { return std::abs(x); }
+
+// Parameters in `dtype`, or masters of such; with as many tensors of state as wanted.
+std::vector<Stepped> parameters(Device device, DType dtype, bool master, int states) {
+  std::vector<Stepped> list;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Shape shape{size_of_number(i)};
+    const auto seed = static_cast<unsigned>(10 * i);
+    const auto shift = static_cast<std::int64_t>(i % 3);
+    const DType within = computed_in(dtype);
+    const auto place = [&](const Tensor& x, std::int64_t by) { return placed(x, device, by); };
+    Stepped each{place(random(within, shape, seed), shift),
+                 place(random(dtype, shape, seed + 1), shift),
+                 {},
+                 {}};
+    if (states > 0) each.first = place(random(within, shape, seed + 2), shift);
+    if (states > 1)
+      each.second = place(map(random(within, shape, seed + 3), magnitude), i % 2 == 0 ? shift : 0);
+    if (master) each.rounded = place(random(dtype, shape, seed + 4), 0);
+    list.push_back(each);
+  }
+  return list;
+}
+
+template <class Step>
+void compare(DType dtype, int states, Step&& step) {
+  const bool master = is_low_precision(dtype);
+  CAPTURE(concat(dtype));
+  const std::vector<Stepped> expected = parameters(cpu, dtype, master, states);
+  const std::vector<Stepped> got = parameters(cuda, dtype, master, states);
+  step(kernels(cpu), expected);
+  step(kernels(cuda), got);
+  for (std::size_t i = 0; i < count; ++i) {
+    CAPTURE(i);
+    const double bound = bound_of(computed_in(dtype));
+    CHECK(distance(got[i].param, expected[i].param) <= bound);
+    if (states > 0) CHECK(distance(got[i].first, expected[i].first) <= bound);
+    if (states > 1) CHECK(distance(got[i].second, expected[i].second) <= bound);
+    // Masters apart by less than f32 rounds may round to neighbours.
+    if (master) CHECK(distance(got[i].rounded, expected[i].rounded) <= bound_of(dtype));
+  }
+}
+
+Tensors gradients(Device device, float odd) {
+  Tensors list;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Shape shape{size_of_number(i)};
+    const DType dtype = floating_types[i % floating_types.size()];
+    Tensor x = random(dtype, shape, static_cast<unsigned>(i));
+    if (i == 61 && odd != 0) {
+      visit(dtype, [&]<class T>() { x.data<T>()[shape[0] / 2] = static_cast<T>(odd); });
+    }
+    list.push_back(placed(x, device, static_cast<std::int64_t>(i % 2)));
+  }
+  return list;
+}
+
+}  // namespace
+
+TEST_CASE("steps of SGD and Adam over a list, and of masters") {
+  for (const DType dtype : floating_types) {
+    compare(dtype, 0, [](const Kernels& table, std::span<const Stepped> list) {
+      table.sgd("sgd", list.front().param, list, {.lr = 0.1, .weight_decay = 0.01});
+    });
+    for (const bool first : {false, true}) {
+      if (first && dtype != DType::f32) break;
+      compare(dtype, 1, [&](const Kernels& table, std::span<const Stepped> list) {
+        table.sgd("sgd", list.front().param, list,
+                  {.lr = 0.1,
+                   .momentum = 0.9,
+                   .dampening = first ? 0 : 0.1,
+                   .weight_decay = 0.01,
+                   .nesterov = first,
+                   .first = first});
+      });
+    }
+    for (const bool decoupled : {false, true}) {
+      if (decoupled && dtype != DType::f32) break;
+      compare(dtype, 2, [&](const Kernels& table, std::span<const Stepped> list) {
+        table.adam("adam", list.front().param, list,
+                   {.lr = 0.1, .weight_decay = 0.1, .step = 3, .decoupled = decoupled});
+      });
+    }
+  }
+}
+
+TEST_CASE("a parameter's master and its gradient must fit") {
+  const Stepped wrong{
+      random(DType::f64, {3}, 1), random(DType::f16, {3}, 2), {}, {}, random(DType::f16, {3}, 3)};
+  CHECK(error_of([&] {
+          sgd_step({&wrong, 1}, {.lr = 1});
+        }) == "sgd_step: a parameter f64 is not the master of one in f16");
+  const std::vector<Stepped> mixed = {
+      {random(DType::f64, {3}, 1), random(DType::f64, {3}, 2), {}, {}},
+      {random(DType::f32, {3}, 1), random(DType::f32, {3}, 2), {}, {}}};
+  CHECK(error_of([&] { sgd_step(mixed, {.lr = 1}); }) ==
+        "sgd_step: a list of parameters of several types or devices");
+}
+
+TEST_CASE("norms of a list") {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const Tensors here = gradients(cpu, 0), there = gradients(cuda, 0);
+  for (const double p : {1.0, 2.0, 3.0, infinity}) {
+    CAPTURE(p);
+    CHECK(norm_of(there, p) == doctest::Approx(norm_of(here, p)).epsilon(1e-6));
+  }
+  CHECK(norm_of({}, 2) == 0);
+  for (const float odd :
+       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    const Tensors ill = gradients(cpu, odd), ill_there = gradients(cuda, odd);
+    for (const double p : {2.0, infinity}) {
+      CHECK(std::isnan(norm_of(ill, p)) == std::isnan(odd));
+      CHECK(std::isnan(norm_of(ill_there, p)) == std::isnan(odd));
+      CHECK(!std::isfinite(norm_of(ill_there, p)));
+    }
+  }
+}
+
+TEST_CASE("a factor for a list, and whether all is finite") {
+  const Tensors here = gradients(cpu, 0), there = gradients(cuda, 0);
+  scale_all(here, 0.25);
+  scale_all(there, 0.25);
+  for (std::size_t i = 0; i < count; ++i) CHECK(distance(there[i], here[i]) == 0);
+  CHECK(scale_all_finite(here, 2));
+  CHECK(scale_all_finite(there, 2));
+  for (std::size_t i = 0; i < count; ++i) CHECK(distance(there[i], here[i]) == 0);
+  for (const Device device : {cpu, cuda}) {
+    CHECK_FALSE(scale_all_finite(gradients(device, std::numeric_limits<float>::infinity()), 0.5));
+    CHECK_FALSE(scale_all_finite(gradients(device, std::numeric_limits<float>::quiet_NaN()), 0.5));
+    CHECK_FALSE(scale_all_finite(gradients(device, 1e4f), 1e36));  // it was finite before
+  }
+}
