@@ -33,6 +33,8 @@ void GradSlot::accumulate(Tensor grad) {
     place_.copy_(grad);
   } else {
     place_ = grad.owned_alone() ? std::move(grad) : grad.clone();
+    // A graph that is being captured writes there at each replay: it stays the place.
+    placed_by_other_ = context().generator.shift != nullptr;
   }
   defined_ = true;
 }

@@ -104,7 +104,9 @@ Engine::~Engine() {
   guard_sleeps_.notify_all();
 }
 
-void Engine::guard_queues() {
+void Engine::attach(const std::shared_ptr<Lane>& lane, std::unique_ptr<Transport> transport) {
+  const std::lock_guard lock(mutex_);  // the thread below looks at the lanes
+  lane->set_device_transport(std::move(transport));
   if (!guard_.joinable())
     guard_ = std::jthread([this](const std::stop_token& stop) { guard(stop); });
 }

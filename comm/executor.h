@@ -103,6 +103,8 @@ class Execution {
   // All that is left lies in queues of devices: the next execution over the transport may begin,
   // and order() may be called.
   bool handed_over() const { return handed_over_; }
+  // The device has come to its end, whether or not advance() has found out.
+  bool is_over() const { return handed_over_ && caller_.is_over(); }
   // What the calling thread's current streams get from now on comes after it.
   void order() const { caller_.order(); }
   // The device's queue has come to it, or it is of the CPU.

@@ -77,8 +77,6 @@ void Lane::submit(const OperationRef& operation, std::vector<Ready>& ready) {
 
 void Lane::fail_all(const std::string& message, std::vector<Ready>& ready) {
   broken_ = message;
-  if (device_transport_)
-    device_transport_->abandon();  // what waits in its queue would wait for ever
   for (const OperationRef& operation : queue_) {
     operation->error = std::make_exception_ptr(Error(message));
     for (auto& f : operation->continuations) ready.push_back({operation, std::move(f)});
@@ -188,17 +186,20 @@ void Lane::watch(const OperationRef& waited, std::vector<Ready>& ready) {
 }
 
 void Lane::watch_device(std::vector<Ready>& ready) {
-  const auto first = std::find_if(queue_.begin(), queue_.end(), [](const OperationRef& o) {
-    return o->execution.on_device() && !o->complete;
-  });
-  if (first == queue_.end()) return;
-  const OperationRef operation = *first;
+  OperationRef first;
   try {
-    if (!operation->execution.may_begin()) return;
+    // What the device has done is over, though the host has not looked since.
+    for (const OperationRef& operation : queue_) {
+      const Execution& execution = operation->execution;
+      if (!execution.on_device() || operation->complete || execution.is_over()) continue;
+      first = operation;
+      break;
+    }
+    if (!first || !first->execution.may_begin()) return;
   } catch (const Error&) {  // who advances it will say what it is
     return;
   }
-  watch(operation, ready);
+  watch(first, ready);
 }
 
 }  // namespace peal::comm

@@ -164,8 +164,7 @@ void ProcessGroup::attach(std::unique_ptr<Transport> transport) {
                  transport->device().type != DeviceType::cpu,
              "attach: expected a transport of a device, for rank ", rank(), " of ", world());
   transport->set_hopeless([control = &lane_->control()] { control->check(); });
-  lane_->set_device_transport(std::move(transport));
-  engine_->guard_queues();
+  engine_->attach(lane_, std::move(transport));
 }
 
 Work ProcessGroup::start(Call call, std::string_view label) {

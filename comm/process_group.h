@@ -170,6 +170,8 @@ class ProcessGroup {
   // Tells every other rank that this one has failed; their pending and later operations throw the
   // message.
   void poison(const std::string& message) { lane_->control().poison(message); }
+  // Throws what has failed on any rank, or which rank's process is gone.
+  void check() const { lane_->control().check(); }
   // True after a failure on any rank: collectives only throw, and nothing may wait for the others.
   bool poisoned() const { return lane_->control().poisoned().has_value(); }
   const std::shared_ptr<Engine>& engine() const { return engine_; }

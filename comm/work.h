@@ -47,8 +47,9 @@ class Work {
   void then(std::function<void()> f) const;
   // A receive's: the rank of its group that sent, once it is done. Error for other work.
   int source() const {
-    const bool over = operation_ && (operation_->ordered || operation_->retired);
-    PEAL_CHECK(over && !operation_->error && operation_->execution.call().verb == "recv",
+    const bool over =
+        operation_ && (operation_->retired ? !operation_->error : operation_->ordered.load());
+    PEAL_CHECK(over && operation_->execution.call().verb == "recv",
                "Work::source: this is no receive that is done");
     return operation_->execution.source();
   }

@@ -40,7 +40,8 @@ void Job::report(const std::string& mine) const {
   const auto reports = group_->exchange(mine);
   if (!is_main() || world() == 1) return;
   for (int r = 0; r < std::min(world(), most_lines); ++r)
-    log_info(reports[static_cast<std::size_t>(r)]);
+    if (!reports[static_cast<std::size_t>(r)].empty())
+      log_info(reports[static_cast<std::size_t>(r)]);
 }
 
 void Job::report_binding() const {
@@ -53,7 +54,7 @@ void Job::report_binding() const {
 Device Job::device(const std::string& text) {
   const Device chosen = choose_device(text, where_, device_count(DeviceType::cuda));
   const DeviceDescription description = describe(chosen);
-  if (chosen.type != DeviceType::cpu) report(device_report(chosen, description, where_));
+  report(chosen.type == DeviceType::cpu ? "" : device_report(chosen, description, where_));
   // As NCCL sees it: a process with an NCCL_HOSTID of its own has its device for itself.
   const char* host = std::getenv("NCCL_HOSTID");
   const std::string own = description.uuid.empty() || host == nullptr

@@ -12,10 +12,10 @@
 //
 // The first calls run the function as it is, so that caches, plans and buffers are made; then it is
 // captured; from then on it is replayed, and the function is not called again. What it reads must
-// stay where it is, what it makes (loss) keeps its place and gets new values. It may not wait for
-// the device (item(), to(cpu)), nor decide anything by values. Random numbers are those that
-// uncaptured calls would draw. On the CPU the function is called each time. Thread safety: one
-// thread.
+// stay where it is, what it makes (loss, gradients) keeps its place and gets new values;
+// zero_grad() belongs inside, where gradients begin anew. It may not wait for the device (item(),
+// to(cpu)), nor decide anything by values. Random numbers are those that uncaptured calls would
+// draw. On the CPU the function is called each time. Thread safety: one thread.
 #pragma once
 
 #include <peal/autograd/core/stream.h>
@@ -45,9 +45,10 @@ class Graph {
   Device device_;
   int warm_up_;
   State state_ = State::warming_up;
-  Stream stream_;                           // that captures
-  std::shared_ptr<void> graph_;             // the device library's
-  std::uint64_t drawn_at_ = 0, drawn_ = 0;  // random words: where the capture began, how many
+  Stream stream_;                // that captures
+  std::shared_ptr<void> graph_;  // the device library's
+  // Random words: their seed, where the capture began, and how many it took.
+  std::uint64_t seed_ = 0, drawn_at_ = 0, drawn_ = 0;
 };
 
 }  // namespace peal

@@ -110,7 +110,7 @@ struct StreamSpace {
   const std::uint64_t* (*begin_capture)(void* graph, void* stream);
   void (*end_capture)(void* graph, void* stream);
   void (*abandon_capture)(void* graph, void* stream);
-  void (*replay)(void* graph, void* stream, std::uint64_t shift);
+  void (*replay)(void* graph, void* stream, const std::uint64_t* shift);  // null: draws nothing
 };
 // Error where the build has no such device.
 const StreamSpace& stream_space(Device device);

@@ -26,7 +26,12 @@ void Trace::add(Event event, bool outermost, std::unique_ptr<Marks> marks) {
   if (!marks) return count(event, outermost);
   event.name = *names_.emplace(event.name).first;
   unread_.push_back({event, outermost, std::move(marks)});
-  if (unread_.size() == most_unread) read_marks();
+  if (unread_.size() < most_unread) return;
+  try {
+    read_marks();
+  } catch (const Error&) {  // a destructor's; the device is lost, and who waits for it is told
+    unread_.clear();
+  }
 }
 
 void Trace::read_marks() const {
@@ -109,13 +114,13 @@ std::string Trace::json(std::string_view process) const {
 }
 
 void TraceSpan::begin() {
-  outer_ = std::exchange(innermost_, this);
   if (trace_->device_.type != DeviceType::cpu) {
     const Stream stream = current_stream(trace_->device_);
-    stream_space(stream.device()).push_range(std::string(name_).c_str());
     marks_ = std::make_unique<Trace::Marks>();
     marks_->begin.record(stream);
+    stream_space(stream.device()).push_range(std::string(name_).c_str());
   }
+  outer_ = std::exchange(innermost_, this);
   start_ = Trace::Clock::now();
 }
 
@@ -123,8 +128,12 @@ void TraceSpan::end() {
   const std::chrono::duration<double> spent = Trace::Clock::now() - start_;
   innermost_ = outer_;
   if (marks_) {
-    marks_->end.record(current_stream(trace_->device_));
     stream_space(trace_->device_).pop_range();
+    try {  // this is a destructor's, maybe on the way of the device's own error
+      marks_->end.record(current_stream(trace_->device_));
+    } catch (const Error&) {
+      return;
+    }
   }
   if (outer_ != nullptr) outer_->work_ += work_;
   trace_->add(

@@ -137,11 +137,11 @@ def gpu_step(name, batch, steps, precision, graph):
     title = f"{name} {batch} {precision}{' graph' if graph else ''}"
     try:
         pairs, _ = alternate(start(peer, dict(os.environ), 1), start([*mine, "--on-demand"], dict(os.environ), 1))
-    except (SystemExit, BrokenPipeError) as error:  # one model that fails does not cost the others' figures
+        memory = peak(peer), peak(mine)
+    except (SystemExit, BrokenPipeError, subprocess.CalledProcessError) as error:  # costs this row alone
         skipped.append(f"{title}: {error}")
         return
     add(title, 1, "ms", pairs)
-    memory = peak(peer), peak(mine)
     results[-1].update(peer_memory=memory[0], peal_memory=memory[1])
     print(f"{title}: most memory {memory[0]:.0f} MiB, peal {memory[1]:.0f} MiB, ratio {memory[1] / memory[0]:.3f}")
 
@@ -170,7 +170,9 @@ if options.device != "cpu" and has_torch:
     for row in GPU_STEPS:
         if row[0] in options.what or row[0] == "gpt2":
             gpu_step(*row)
-for what in options.what if options.device == "cpu" or not has_torch else []:
+if options.device != "cpu" and not has_torch:
+    skipped.append(f"steps on {options.device}: {options.python} has no torch")
+for what in options.what if options.device == "cpu" else []:
     if what == "overhead":
         overhead()
     elif has_torch:

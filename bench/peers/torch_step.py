@@ -166,7 +166,10 @@ def group(chosen):
 
 
 if options.memory:
-    group(plain)
+    group(optimizer if cuda else plain)
+    if cuda:  # without what the first step tries
+        torch.cuda.reset_peak_memory_stats()
+        group(optimizer)
     print(*(0, torch.cuda.max_memory_allocated()) if cuda else (at_start, resident()))
     sys.exit()
 for candidate in (optimizer, plain):

@@ -157,7 +157,7 @@ TEST_CASE("what goes wrong over NCCL reaches every rank in words, and nobody han
     const Tensor data = Tensor::zeros({10});
     group.all_reduce(data).synchronize();
     if (group.rank() == 1) {
-      while (!queued) std::this_thread::yield();
+      while (!queued && !group.poisoned()) std::this_thread::yield();
       throw std::runtime_error("disk of rank 1 is on fire");
     }
     const Work work = group.all_reduce(data);
@@ -179,7 +179,7 @@ TEST_CASE("what goes wrong over NCCL reaches every rank in words, and nobody han
   const std::string late =
       failure({.deadline = std::chrono::milliseconds(8000)}, [&](ProcessGroup& group) {
         group.barrier().wait();
-        while (group.rank() == 1 && !done)
+        while (group.rank() == 1 && !done && !group.poisoned())
           std::this_thread::sleep_for(std::chrono::milliseconds(10));
         if (group.rank() == 1) return;
         const auto finally = std::shared_ptr<void>(nullptr, [&](void*) { done = true; });

@@ -192,8 +192,10 @@ TEST_CASE("a replayed graph computes what calls would, random numbers too") {
 }
 
 TEST_CASE("a step that waits for the device cannot be captured, and says so") {
-  Graph graph(gpu, 0);
+  CHECK(error_of([] { Graph(gpu, 0); }) != "");
+  Graph graph(gpu, 1);
   const Tensor x = full({4}, 1.0, DType::f32, gpu);
+  graph.run([&] { sum(x); });
   CHECK(error_of([&] { graph.run([&] { sum(x).item<float>(); }); }) != "");
   CHECK(!graph.captured());
   // And all goes on.

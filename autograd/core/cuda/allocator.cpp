@@ -99,7 +99,7 @@ class Cache {
 
   void empty(Device device) {
     std::lock_guard lock(mutex_);
-    give_back(device);
+    if (captured_.empty()) give_back(device);  // a capture must not be waited for
   }
 
   int make_pool() {

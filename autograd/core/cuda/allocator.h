@@ -25,7 +25,8 @@ void release(Device device, void* data);
 void record_stream(Device device, void* data, cudaStream_t stream);
 AllocatorStatistics statistics(Device device);
 void reset_peak(Device device);
-// Gives cached blocks of no pool back to the driver. Waits for the device.
+// Gives cached blocks of no pool back to the driver. Waits for the device; does nothing while work
+// is captured.
 void empty_cache(Device device);
 
 // Blocks that `stream` asks for come from the pool, until end_pool.

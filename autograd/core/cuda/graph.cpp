@@ -4,6 +4,8 @@
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/core/cuda/graph.h>
 
+#include <array>
+
 namespace peal::cuda {
 namespace {
 
@@ -13,12 +15,18 @@ struct Captured {
   explicit Captured(Device where) : device(where), pool(make_pool(where)) {
     use(device);
     PEAL_CUDA_CHECK(cudaMalloc(reinterpret_cast<void**>(&shift), sizeof(*shift)));
+    PEAL_CUDA_CHECK(cudaHostAlloc(reinterpret_cast<void**>(&words), replays_ahead * sizeof(*words),
+                                  cudaHostAllocPortable));
+    for (cudaEvent_t& event : taken)
+      PEAL_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   }
   // Waits, because its memory may go to other streams than those of its replays.
   ~Captured() {
     static_cast<void>(cudaSetDevice(device.index));
     static_cast<void>(cudaDeviceSynchronize());
     if (executable != nullptr) static_cast<void>(cudaGraphExecDestroy(executable));
+    for (cudaEvent_t event : taken) static_cast<void>(cudaEventDestroy(event));
+    static_cast<void>(cudaFreeHost(words));
     static_cast<void>(cudaFree(shift));
     release_pool(device, pool);
   }
@@ -28,6 +36,12 @@ struct Captured {
   Device device;
   int pool;
   std::uint64_t* shift = nullptr;
+  // The shift's way to the device: page-locked words, each free again once its event is reached, so
+  // that the host goes on while replays are queued.
+  static constexpr std::size_t replays_ahead = 16;
+  std::uint64_t* words = nullptr;
+  std::array<cudaEvent_t, replays_ahead> taken{};
+  std::size_t replays = 0;
   cudaGraphExec_t executable = nullptr;
 };
 
@@ -65,12 +79,17 @@ void abandon_capture(void* graph, void* stream) {
   static_cast<void>(cudaGetLastError());  // the exception under way says what was wrong
 }
 
-void replay(void* graph, void* stream, std::uint64_t shift) {
-  const Captured& here = captured(graph);
+void replay(void* graph, void* stream, const std::uint64_t* shift) {
+  Captured& here = captured(graph);
   use(here.device);
-  // From pageable memory, so the word is taken before the call returns.
-  PEAL_CUDA_CHECK(
-      cudaMemcpyAsync(here.shift, &shift, sizeof(shift), cudaMemcpyHostToDevice, native(stream)));
+  if (shift != nullptr) {
+    const std::size_t at = here.replays++ % Captured::replays_ahead;
+    PEAL_CUDA_CHECK(cudaEventSynchronize(here.taken[at]));
+    here.words[at] = *shift;
+    PEAL_CUDA_CHECK(cudaMemcpyAsync(here.shift, here.words + at, sizeof(*shift),
+                                    cudaMemcpyHostToDevice, native(stream)));
+    PEAL_CUDA_CHECK(cudaEventRecord(here.taken[at], native(stream)));
+  }
   PEAL_CUDA_CHECK(cudaGraphLaunch(here.executable, native(stream)));
 }
 

@@ -14,6 +14,6 @@ std::shared_ptr<void> create_graph(Device device);
 const std::uint64_t* begin_capture(void* graph, void* stream);
 void end_capture(void* graph, void* stream);
 void abandon_capture(void* graph, void* stream);
-void replay(void* graph, void* stream, std::uint64_t shift);
+void replay(void* graph, void* stream, const std::uint64_t* shift);
 
 }  // namespace peal::cuda

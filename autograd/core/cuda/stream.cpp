@@ -60,7 +60,7 @@ std::shared_ptr<void> create(Device device, bool high_priority) {
 
 // One for each device, made when first asked for, and never destroyed: tensors with static storage
 // may outlive any order of destruction.
-const std::shared_ptr<void>& own(Device device) {
+std::shared_ptr<void> own(Device device) {
   static auto& mutex = *new std::mutex;
   static auto& streams = *new std::vector<std::shared_ptr<void>>;
   const std::lock_guard lock(mutex);
@@ -113,7 +113,8 @@ const StreamSpace space = {
       PEAL_CUDA_CHECK(cudaStreamSynchronize(native(stream)));
       check_fault(device);
     },
-    [](Device, void* stream) {
+    [](Device device, void* stream) {
+      use(device);  // a thread's first call would else make a context on device 0
       return reached(cudaStreamQuery(native(stream)), "cudaStreamQuery");
     },
     [](Device, void* stream, void* event) {
@@ -129,8 +130,14 @@ const StreamSpace space = {
     [](Device, void* event, void* stream) {
       PEAL_CUDA_CHECK(cudaEventRecord(event_of(event), native(stream)));
     },
-    [](Device, void* event) { return reached(cudaEventQuery(event_of(event)), "cudaEventQuery"); },
-    [](Device, void* event) { PEAL_CUDA_CHECK(cudaEventSynchronize(event_of(event))); },
+    [](Device device, void* event) {
+      use(device);
+      return reached(cudaEventQuery(event_of(event)), "cudaEventQuery");
+    },
+    [](Device device, void* event) {
+      PEAL_CUDA_CHECK(cudaEventSynchronize(event_of(event)));
+      check_fault(device);
+    },
     [](void* start, void* end) {
       float milliseconds = 0;
       PEAL_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, event_of(start), event_of(end)));

@@ -10,8 +10,9 @@ namespace peal::cuda {
 namespace {
 
 // One block: indices are few beside what they choose.
-__global__ void check_each(double* counted, const std::int64_t* index, std::int64_t n,
-                           std::int64_t limit, std::int64_t ignored, Fault* fault) {
+__global__ void __launch_bounds__(1024)
+    check_each(double* counted, const std::int64_t* index, std::int64_t n, std::int64_t limit,
+               std::int64_t ignored, Fault* fault) {
   std::int64_t here = 0;
   for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) {
     const std::int64_t value = index[i];

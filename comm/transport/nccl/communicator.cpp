@@ -62,13 +62,21 @@ std::shared_ptr<Communicator> Communicator::create(const ncclUniqueId& id, int r
 }
 
 std::shared_ptr<Communicator> Communicator::split(int colour, int key, const Hopeless& hopeless) {
-  Making making(device_);
+  // NCCL writes the handle when it is done, which after a failure may be never or late: then it
+  // must still be there.
+  auto kept = std::make_unique<Making>(device_);
+  Making& making = *kept;
   {
     const auto guard = lock();
     ncclConfig_t config = configuration();
     expect(ncclCommSplit(handle_, colour, key, &making.handle, &config), "ncclCommSplit");
   }
-  settle("ncclCommSplit", deadline_, hopeless);
+  try {
+    settle("ncclCommSplit", deadline_, hopeless);
+  } catch (const Error&) {
+    static_cast<void>(kept.release());
+    throw;
+  }
   if (colour == NCCL_SPLIT_NOCOLOR) return nullptr;
   return finished(making, "ncclCommSplit", device_, deadline_, hopeless);
 }
@@ -149,7 +157,8 @@ StorageRef Communicator::allocate(std::size_t bytes) {
   }
   const auto release = [data, known, device = device_, weak = weak_from_this()] {
     try {
-      synchronize(device);  // it goes back to the driver at once
+      cuda::use(device);
+      static_cast<void>(cudaDeviceSynchronize());  // it goes back to the driver at once
       const auto alive = weak.lock();
       const auto guard = alive ? alive->lock() : std::unique_lock<std::recursive_mutex>();
       if (alive && alive->handle_ != nullptr) {

@@ -188,9 +188,8 @@ void use_nccl(ProcessGroup& group, Device device) {
   register_wire_kernels(DeviceType::cuda, &cuda_wire_kernels());
   GroupStore store(group);
   try {
-    group.attach(NcclTransport::create(store, device, group.deadline(), [&group] {
-      if (group.poisoned()) group.barrier().wait();  // throws what it was
-    }));
+    group.attach(
+        NcclTransport::create(store, device, group.deadline(), [&group] { group.check(); }));
   } catch (const Error& error) {
     group.poison(error.what());
     throw;
