@@ -8,7 +8,6 @@ function folders_seen(file) {
     return "^peal/comm/((schedule|segments|verify|well_formed|reduction_trees|simulate|draw)[._]|algorithms/)"
   if (file ~ /^autograd\/core\//) return "^peal/autograd/core/"
   if (file ~ /^autograd\//) return "^peal/autograd/"
-  if (file ~ /^comm\/reduce\/cuda\//) return "^peal/((comm|autograd/core)/|autograd/kernels/cuda/launch[.]h)"
   if (file ~ /^comm\//) return "^peal/(comm|autograd/core)/"
   if (file ~ /^data\//) return "^peal/(data|autograd/core)/"
   if (file ~ /^nn\//) return "^peal/(nn|autograd|comm)/"

@@ -2,10 +2,10 @@
 // Attention as products by cuBLASLt, which read the heads where they lie, with the mask and the
 // softmax between them in one pass of a kernel. Scores and their gradients are f32 for f16 and
 // bf16, in memory that is given back at the end; the scale is a factor of the products.
+#include <peal/autograd/core/cuda/launch.h>
 #include <peal/autograd/core/tensor.h>
 #include <peal/autograd/kernels/cuda/block.h>
 #include <peal/autograd/kernels/cuda/cublaslt.h>
-#include <peal/autograd/kernels/cuda/launch.h>
 #include <peal/autograd/kernels/cuda/table.h>
 #include <peal/autograd/kernels/dispatch.h>
 

@@ -3,10 +3,10 @@
 // so it has the CPU's bits. scatter_add does where its columns fill the device, or are short, or
 // the context wants determinism; else it adds by atomic operations in f32 and f64, in an order that
 // changes from run to run.
+#include <peal/autograd/core/cuda/launch.h>
 #include <peal/autograd/kernels/cuda/block.h>
 #include <peal/autograd/kernels/cuda/element.h>
 #include <peal/autograd/kernels/cuda/inside.h>
-#include <peal/autograd/kernels/cuda/launch.h>
 #include <peal/autograd/kernels/cuda/places.h>
 #include <peal/autograd/kernels/cuda/table.h>
 #include <peal/autograd/kernels/dispatch.h>

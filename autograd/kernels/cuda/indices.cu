@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looks at indices and classes where they are, so that the host need not wait for them: what is
 // out of range is told through the device's fault (core/cuda/fault.h).
+#include <peal/autograd/core/cuda/launch.h>
 #include <peal/autograd/kernels/cuda/block.h>
 #include <peal/autograd/kernels/cuda/inside.h>
-#include <peal/autograd/kernels/cuda/launch.h>
 #include <peal/autograd/kernels/cuda/table.h>
 
 namespace peal::cuda {

@@ -2,9 +2,9 @@
 // Rows of a normalisation: a warp or a block each, in registers where they fit; variance by a
 // second pass over these. The gradients of weight and bias are sums over rows, in parts of rows
 // first.
+#include <peal/autograd/core/cuda/launch.h>
 #include <peal/autograd/kernels/cuda/block.h>
 #include <peal/autograd/kernels/cuda/either.h>
-#include <peal/autograd/kernels/cuda/launch.h>
 #include <peal/autograd/kernels/cuda/table.h>
 #include <peal/autograd/kernels/dispatch.h>
 

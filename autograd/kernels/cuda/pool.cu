@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling: a thread an output, and backward a thread an input, which looks at the windows over it
 // in their order. So sums have the CPU's order and nothing is added by atomic operations.
+#include <peal/autograd/core/cuda/launch.h>
 #include <peal/autograd/kernels/cuda/block.h>
-#include <peal/autograd/kernels/cuda/launch.h>
 #include <peal/autograd/kernels/cuda/places.h>
 #include <peal/autograd/kernels/cuda/table.h>
 #include <peal/autograd/kernels/dispatch.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A warp a row where it keeps the row in registers, else a block a row.
-#include <peal/autograd/kernels/cuda/launch.h>
+#include <peal/autograd/core/cuda/launch.h>
 #include <peal/autograd/kernels/cuda/softmax_row.h>
 #include <peal/autograd/kernels/cuda/table.h>
 #include <peal/autograd/kernels/dispatch.h>

@@ -3,8 +3,8 @@
 // both, several move as one of up to 16 bytes. Where the strided array runs along another dimension
 // than the dense one (a transpose), squares of both go through shared memory, so that each is
 // accessed in runs. Else every element finds its own place.
+#include <peal/autograd/core/cuda/launch.h>
 #include <peal/autograd/kernels/cuda/element.h>
-#include <peal/autograd/kernels/cuda/launch.h>
 #include <peal/autograd/kernels/cuda/places.h>
 #include <peal/autograd/kernels/cuda/table.h>
 

@@ -7,7 +7,7 @@
 // instead, as pack(i, packs...).
 #pragma once
 
-#include <peal/autograd/kernels/cuda/launch.h>
+#include <peal/autograd/core/cuda/launch.h>
 #include <peal/autograd/kernels/functors.h>
 
 #include <cstdint>

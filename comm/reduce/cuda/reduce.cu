@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/context.h>
+#include <peal/autograd/core/cuda/launch.h>
 #include <peal/autograd/core/stream.h>
-#include <peal/autograd/kernels/cuda/launch.h>
 #include <peal/comm/reduce/combine.h>
 #include <peal/comm/reduce/cpu/reduce.h>
 #include <peal/comm/reduce/cuda/reduce.h>
