@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// What NCCL puts into a stream: collectives and messages, alone or in groups.
+#include "nccl_world.h"
+#include "random.h"
+
+#include <algorithm>
+
+namespace cuda_host::nccl {
+
+ncclResult_t launch(ncclComm* comm) {
+  for (const auto& part : comm->waiting) {
+    CUstream_st* stream = cuda_host::stream_of(part->stream);
+    if (stream == nullptr || stream->device != comm->device) {
+      return wrong(comm, ncclInvalidArgument, "the stream is of another device, or of none");
+    }
+    const auto ready = [part] {
+      return part->comm->aborted || std::all_of(part->meetings.begin(), part->meetings.end(),
+                                                [](const auto& m) { return all_come(*m); });
+    };
+    if (cuda_host::enqueue(stream, {.run = [part] { run(*part); }, .ready = ready}) !=
+        cudaSuccess) {
+      return ncclUnhandledCudaError;
+    }
+    part->work = stream->last;
+    comm->parts.push_back(part);
+  }
+  comm->waiting.clear();
+  return ncclSuccess;
+}
+
+}  // namespace cuda_host::nccl
+
+namespace {
+
+using namespace cuda_host::nccl;
+using cuda_host::lock;
+
+// The end of a call: at once, or some polls later.
+ncclResult_t done(ncclComm* comm) {
+  if (comm->blocking) return launch(comm);
+  if (cuda_host::below(2) == 0) {
+    comm->busy = static_cast<int>(1 + cuda_host::below(3));
+    return ncclInProgress;
+  }
+  return launch(comm);
+}
+
+// The group that the thread is in: depth, and what each communicator's stream will get.
+struct Group {
+  int depth = 0;
+  ncclResult_t error = ncclSuccess;
+  std::vector<std::shared_ptr<Part>> parts;
+};
+thread_local Group group;
+
+Part& part_of(ncclComm* comm, cudaStream_t stream) {
+  for (const auto& part : group.parts) {
+    if (part->comm == comm && part->stream == stream) return *part;
+  }
+  group.parts.push_back(std::make_shared<Part>(Part{.comm = comm, .stream = stream}));
+  return *group.parts.back();
+}
+
+std::shared_ptr<Part> shared(const Part& part) {
+  return *std::find_if(group.parts.begin(), group.parts.end(),
+                       [&](const auto& one) { return one.get() == &part; });
+}
+
+void join(const std::shared_ptr<Meeting>& meeting, std::size_t place, std::size_t places,
+          Part& part, const Share& share) {
+  meeting->parts.resize(places);
+  meeting->shares.resize(places);
+  meeting->parts[place] = shared(part);
+  meeting->shares[place] = share;
+  part.meetings.push_back(meeting);
+}
+
+std::shared_ptr<Meeting>& nth(std::vector<std::shared_ptr<Meeting>>& list, std::size_t n) {
+  if (list.size() <= n) list.resize(n + 1);
+  if (list[n] == nullptr) list[n] = std::make_shared<Meeting>();
+  return list[n];
+}
+
+ncclResult_t collective(ncclComm* comm, cudaStream_t stream, Share share, std::size_t in_count,
+                        std::size_t out_count) {
+  const auto guard = lock();
+  if (!usable(comm)) return wrong(comm, ncclInvalidUsage, "the communicator is busy, or gone");
+  const std::size_t size = size_of(share.type);
+  if (share.type >= ncclNumTypes || !reachable(comm, share.in, in_count * size) ||
+      !reachable(comm, share.out, out_count * size)) {
+    return wrong(comm, ncclInvalidArgument, "a buffer is not, or not whole, on its device");
+  }
+  if (share.op >= ncclNumOps) {
+    const auto k = static_cast<std::size_t>(share.op - ncclNumOps);
+    if (k >= comm->factors.size() || !comm->factors[k]) {
+      return wrong(comm, ncclInvalidArgument, "a reduction that is not, or no more");
+    }
+    share.factor = comm->factors[k];
+    share.op = ncclSum;
+  }
+  ++group.depth;
+  ++counts.collectives;
+  join(nth(comm->world->collectives, comm->collectives++), static_cast<std::size_t>(comm->rank),
+       comm->world->members.size(), part_of(comm, stream), share);
+  return ncclGroupEnd();
+}
+
+ncclResult_t message(ncclComm* comm, cudaStream_t stream, const Share& share, int peer,
+                     bool sends) {
+  const auto guard = lock();
+  if (!usable(comm)) return wrong(comm, ncclInvalidUsage, "the communicator is busy, or gone");
+  const auto ranks = static_cast<int>(comm->world->members.size());
+  const void* data = sends ? share.in : share.out;
+  if (peer < 0 || peer >= ranks || !reachable(comm, data, share.count * size_of(share.type))) {
+    return wrong(comm, ncclInvalidArgument, "no such peer, or a buffer that is not on its device");
+  }
+  ++group.depth;
+  const std::pair<int, int> link =
+      sends ? std::pair(comm->rank, peer) : std::pair(peer, comm->rank);
+  // Own messages count apart as sent and as received.
+  auto& number = comm->messages[sends ? link : std::pair(-1 - link.first, link.second)];
+  join(nth(comm->world->messages[link], number++), sends ? 0 : 1, 2, part_of(comm, stream), share);
+  return ncclGroupEnd();
+}
+
+}  // namespace
+
+ncclResult_t ncclReduce(const void* in, void* out, std::size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+  const bool here = comm != nullptr && comm->rank == root;
+  return collective(comm, stream, {What::reduce, in, out, count, type, op, root}, count,
+                    here ? count : 0);
+}
+
+ncclResult_t ncclBroadcast(const void* in, void* out, std::size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream) {
+  const bool here = comm != nullptr && comm->rank == root;
+  return collective(comm, stream, {What::broadcast, in, out, count, type, ncclSum, root},
+                    here ? count : 0, count);
+}
+
+ncclResult_t ncclAllReduce(const void* in, void* out, std::size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return collective(comm, stream, {What::all_reduce, in, out, count, type, op}, count, count);
+}
+
+ncclResult_t ncclReduceScatter(const void* in, void* out, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  const std::size_t ranks = comm == nullptr || !comm->world ? 0 : comm->world->members.size();
+  return collective(comm, stream, {What::reduce_scatter, in, out, count, type, op}, count * ranks,
+                    count);
+}
+
+ncclResult_t ncclAllGather(const void* in, void* out, std::size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  const std::size_t ranks = comm == nullptr || !comm->world ? 0 : comm->world->members.size();
+  return collective(comm, stream, {What::all_gather, in, out, count, type}, count, count * ranks);
+}
+
+ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  return message(comm, stream, {What::message, data, nullptr, count, type}, peer, true);
+}
+
+ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return message(comm, stream, {What::message, nullptr, data, count, type}, peer, false);
+}
+
+ncclResult_t ncclGroupStart() {
+  ++group.depth;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  const auto guard = lock();
+  if (group.depth == 0) return ncclInvalidUsage;
+  if (--group.depth > 0) return ncclSuccess;
+  std::vector<std::shared_ptr<Part>> parts = std::move(group.parts);
+  group.parts.clear();
+  ncclResult_t result = ncclSuccess;
+  for (const auto& part : parts) {
+    ++counts.groups;
+    part->comm->waiting.push_back(part);
+    const ncclResult_t one = done(part->comm);
+    if (result == ncclSuccess || one != ncclInProgress) result = one;
+  }
+  return result;
+}

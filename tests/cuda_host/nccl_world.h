@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// NCCL on the host, from within. What a rank puts into its stream in one group is one work there (a
+// Part), which runs once the streams of all whom it meets have come to theirs. The first that runs
+// moves the bytes for all. A part whose partners want something else never runs, as in NCCL; abort
+// ends it. Rooms: nccl_communicator.cpp (who there is), nccl_launch.cpp (what goes into a stream),
+// nccl_meeting.cpp (ranks meet), nccl_reduce.cpp (arithmetic). Everything under the simulator's
+// lock().
+#pragma once
+
+#include "queue.h"
+
+#include <nccl.h>
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace cuda_host::nccl {
+
+enum class What { all_reduce, reduce, broadcast, all_gather, reduce_scatter, message };
+constexpr const char* names[] = {"ncclAllReduce", "ncclReduce",        "ncclBroadcast",
+                                 "ncclAllGather", "ncclReduceScatter", "a message"};
+
+// What one rank brings to a meeting.
+struct Share {
+  What what = What::message;
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = 0;
+  ncclDataType_t type = ncclInt8;
+  ncclRedOp_t op = ncclSum;
+  int root = 0;
+  std::optional<double> factor{};  // of premul_sum
+};
+
+struct Part {
+  ncclComm* comm = nullptr;
+  cudaStream_t stream = nullptr;
+  cuda_host::WorkRef work{};  // null until it is in the stream
+  std::vector<std::shared_ptr<struct Meeting>> meetings{};
+};
+
+// A collective of all ranks, or a message of two.
+struct Meeting {
+  std::vector<std::shared_ptr<Part>> parts{};  // by rank, or sender and receiver; null: not come
+  std::vector<Share> shares{};
+  bool over = false, hopeless = false;
+};
+
+struct World {
+  std::vector<ncclComm*> members{};  // null: not come
+  std::vector<std::shared_ptr<Meeting>> collectives{};
+  std::map<std::pair<int, int>, std::vector<std::shared_ptr<Meeting>>> messages{};  // from, to
+  // Splits, by number: each rank's colour, key and communicator to be.
+  std::vector<std::vector<std::optional<std::tuple<int, int, ncclComm*>>>> splits{};
+};
+
+}  // namespace cuda_host::nccl
+
+struct ncclComm {
+  std::shared_ptr<cuda_host::nccl::World> world{};  // null until it is known, for parts of a split
+  int rank = 0, device = 0;
+  bool blocking = true, aborted = false, finalized = false, destroyed = false;
+  int busy = 0;  // polls until what was asked is done
+  ncclResult_t error = ncclSuccess;
+  std::string text{};
+  std::vector<std::shared_ptr<cuda_host::nccl::Part>> waiting{};  // to be put into their streams
+  std::vector<std::shared_ptr<cuda_host::nccl::Part>> parts{};    // in streams
+  std::size_t collectives = 0, splits = 0;
+  std::map<std::pair<int, int>, std::size_t> messages{};
+  std::vector<std::optional<double>> factors{};  // premul_sum's; empty: destroyed
+};
+
+namespace cuda_host::nccl {
+
+// Of all communicators together.
+struct Counts {
+  std::string hang{};  // what made a part wait for ever
+  int registered = 0, collectives = 0, groups = 0;
+};
+extern Counts counts;
+
+// nccl_communicator.cpp
+bool usable(const ncclComm* comm);
+ncclResult_t wrong(ncclComm* comm, ncclResult_t result, std::string text);
+// A buffer of the communicator's device, or nothing that is ever touched.
+bool reachable(const ncclComm* comm, const void* data, std::size_t bytes);
+
+// nccl_launch.cpp: puts what waits into its streams.
+ncclResult_t launch(ncclComm* comm);
+
+// nccl_meeting.cpp: whether all streams have come to it, and what happens then.
+bool all_come(Meeting& meeting);
+void run(Part& part);
+
+// nccl_reduce.cpp
+std::size_t size_of(ncclDataType_t type);
+std::vector<char> reduced(const Meeting& meeting, std::size_t count);
+
+}  // namespace cuda_host::nccl
