@@ -30,6 +30,7 @@ struct Tied : nn::Module {
 };
 
 struct TwoArguments : nn::Module {
+  using Module::forward;
   Tensor forward(const Tensor& x, const Tensor& y) { return x + y; }
 };
 

@@ -44,12 +44,11 @@ class Convolution {
         bias_({o.out_channels}, type, Tag::x),
         y_({o.batch, o.out_channels, o.out_height, o.out_width}, type, Tag::nchw),
         weight_grad_(weight_of(o, f32)),
-        bias_grad_(bias_.dims(), f32, Tag::x) {
+        bias_grad_({o.out_channels}, f32, Tag::x) {
     attributes_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    const dnnl::convolution_forward::desc desc(dnnl::prop_kind::forward_training, algorithm(),
-                                               any(x_), any(weight_), bias_, any(y_), strides(),
-                                               dilation(), padding(), padding_after());
-    forward_ = dnnl::convolution_forward::primitive_desc(desc, attributes_, engine());
+    forward_ = onednn_describe<dnnl::convolution_forward>(
+        attributes_, dnnl::prop_kind::forward_training, algorithm(), any(x_), any(weight_), bias_,
+        any(y_), strides(), dilation(), padding(), padding_after());
     run_forward_ = dnnl::convolution_forward(forward_);
   }
 
@@ -144,7 +143,7 @@ class Convolution {
             Tag::goihw};
   }
   static memory::desc any(const memory::desc& plain) {
-    return {plain.dims(), plain.data_type(), Tag::any};
+    return {onednn_dims(plain), onednn_type(plain), Tag::any};
   }
 
   struct ToWeights {
@@ -161,21 +160,22 @@ class Convolution {
   }
   void prepare(ToWeights& product, bool with_bias, const memory::desc& x) {
     using Backward = dnnl::convolution_backward_weights;
-    const auto desc = with_bias
-                          ? Backward::desc(algorithm(), x, any(weight_grad_), bias_grad_, any(y_),
-                                           strides(), dilation(), padding(), padding_after())
-                          : Backward::desc(algorithm(), x, any(weight_grad_), any(y_), strides(),
-                                           dilation(), padding(), padding_after());
-    product.desc = Backward::primitive_desc(desc, attributes_, engine(), forward_);
+    product.desc = with_bias
+                       ? onednn_describe_backward<Backward>(
+                             attributes_, forward_, algorithm(), x, any(weight_grad_), bias_grad_,
+                             any(y_), strides(), dilation(), padding(), padding_after())
+                       : onednn_describe_backward<Backward>(attributes_, forward_, algorithm(), x,
+                                                            any(weight_grad_), any(y_), strides(),
+                                                            dilation(), padding(), padding_after());
     product.run = Backward(product.desc);
   }
 
   void prepare_data() {
     if (run_to_data_) return;
     using Backward = dnnl::convolution_backward_data;
-    const Backward::desc desc(algorithm(), any(x_), any(weight_), any(y_), strides(), dilation(),
-                              padding(), padding_after());
-    to_data_ = Backward::primitive_desc(desc, attributes_, engine(), forward_);
+    to_data_ = onednn_describe_backward<Backward>(attributes_, forward_, algorithm(), any(x_),
+                                                  any(weight_), any(y_), strides(), dilation(),
+                                                  padding(), padding_after());
     run_to_data_ = Backward(to_data_);
   }
 

@@ -46,9 +46,9 @@ const Prepared& prepared(const Sizes& o) {
                  matrices(1, 1, o.n, false),
                  matrices(o.batch, o.m, o.n, false),
                  {}};
-  const auto desc = o.bias ? dnnl::matmul::desc(entry.a, entry.b, entry.bias, entry.out)
-                           : dnnl::matmul::desc(entry.a, entry.b, entry.out);
-  entry.run = dnnl::matmul(dnnl::matmul::primitive_desc(desc, onednn_engine()));
+  entry.run = dnnl::matmul(
+      o.bias ? onednn_describe<dnnl::matmul>({}, entry.a, entry.b, entry.bias, entry.out)
+             : onednn_describe<dnnl::matmul>({}, entry.a, entry.b, entry.out));
   constexpr std::size_t most = 256;  // shapes that never come again must not pile up
   if (all.size() == most) all.erase(all.begin());
   all.push_back(std::move(entry));
