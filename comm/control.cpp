@@ -65,7 +65,7 @@ void Control::lament(const Peer& peer) {
 void Control::check() {
   if (const auto message = board_->poisoned()) fail(*message);
   const auto now = std::chrono::steady_clock::now();
-  if (now < next_look_) return;
+  if (now < next_look_.load()) return;
   next_look_ = now + std::chrono::milliseconds(2);
   if (!dead_already_.empty()) lament(dead_already_[0]);
   if (watched_.empty()) return;

@@ -6,11 +6,12 @@
 //
 // Peers on the same node are watched through pidfds, which become readable at the moment of death.
 // Peers on other nodes are found by the deadline alone until the plane reaches across nodes. Thread
-// safety: one thread at a time; poison() from any.
+// safety: check(), poison() and what only reads from any thread; publish() and finished() by one.
 #pragma once
 
 #include <peal/comm/board.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -70,7 +71,7 @@ class Control {
   std::vector<Peer> processes_;
   std::vector<Peer> dead_already_;  // when this was made
   std::vector<Watched> watched_;
-  std::chrono::steady_clock::time_point next_look_{};
+  std::atomic<std::chrono::steady_clock::time_point> next_look_{};
 };
 
 }  // namespace peal::comm

@@ -33,7 +33,7 @@ void give_way() {
 
 void run(std::vector<Lane::Ready>& ready) {
   for (Lane::Ready& next : ready) {
-    if (next.operation->error) continue;
+    if (!next.f || next.operation->error) continue;
     try {
       next.operation->execution.order();
       next.f();
@@ -49,6 +49,7 @@ void Engine::submit(const std::shared_ptr<Lane>& lane, const OperationRef& opera
   std::vector<Lane::Ready> ready;
   {
     std::lock_guard lock(mutex_);
+    ready.swap(ended_);
     if (std::find(lanes_.begin(), lanes_.end(), lane) == lanes_.end()) lanes_.push_back(lane);
     if (const auto& recorder = lane->recorder()) {
       Execution& execution = operation->execution;
@@ -65,6 +66,7 @@ void Engine::progress() {
   std::vector<Lane::Ready> ready;
   {
     std::lock_guard lock(mutex_);
+    ready.swap(ended_);
     for (const auto& lane : lanes_) {
       if (lane->pending()) lane->advance(ready);
     }
@@ -105,8 +107,9 @@ Engine::~Engine() {
 }
 
 void Engine::attach(const std::shared_ptr<Lane>& lane, std::unique_ptr<Transport> transport) {
+  std::unique_ptr<Transport> before;   // it waits for its peers when it goes
   const std::lock_guard lock(mutex_);  // the thread below looks at the lanes
-  lane->set_device_transport(std::move(transport));
+  before = lane->set_device_transport(std::move(transport), entrance_);
   if (!guard_.joinable())
     guard_ = std::jthread([this](const std::stop_token& stop) { guard(stop); });
 }
@@ -114,9 +117,8 @@ void Engine::attach(const std::shared_ptr<Lane>& lane, std::unique_ptr<Transport
 void Engine::guard(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
-    std::vector<Lane::Ready> ready;  // of operations that failed: nothing runs
     for (const auto& lane : lanes_) {
-      if (lane->device_transport() != nullptr && lane->pending()) lane->watch_device(ready);
+      if (lane->device_transport() != nullptr && lane->pending()) lane->watch_device(ended_);
     }
     guard_sleeps_.wait_for(lock, stop, between_guards, [] { return false; });
   }
@@ -133,7 +135,8 @@ bool Engine::test(const std::shared_ptr<Lane>& lane, const OperationRef& operati
   return operation->retired;
 }
 
-void Engine::then(const OperationRef& operation, std::function<void()> f) {
+void Engine::then(const std::shared_ptr<Lane>& lane, const OperationRef& operation,
+                  std::function<void()> f) {
   std::vector<Lane::Ready> ready;
   {
     std::lock_guard lock(mutex_);
@@ -141,7 +144,7 @@ void Engine::then(const OperationRef& operation, std::function<void()> f) {
       operation->continuations.push_back(std::move(f));
       return;
     }
-    ready.push_back({operation, std::move(f)});
+    ready.push_back({lane, operation, std::move(f)});
   }
   run(ready);
 }
@@ -162,6 +165,7 @@ void Engine::remove(const std::shared_ptr<Lane>& lane, bool failed) {
   std::vector<Lane::Ready> ready;
   {
     std::lock_guard lock(mutex_);
+    ready.swap(ended_);
     if (failed) lane->abandon();
     lane->fail_all("[comm] the process group is gone", ready);
     std::erase(lanes_, lane);

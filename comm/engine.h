@@ -3,7 +3,8 @@
 // that a rank that waits for one group still serves the others. It is advanced by whoever waits and
 // by every gradient hook, and has no thread of its own (docs/decisions/0003-no-progress-thread.md),
 // but for one that looks after the queues of stream-ordered transports: the host does not wait for
-// them, so nobody else would see that a peer is gone, and end what waits for it.
+// them, so nobody else would see that a peer is gone, and end what waits for it. That thread, the
+// guard, runs and destroys nothing of the users': what it has ended, the next to call drops.
 //
 // A rank that waits first spins, then yields its core; at once where the node has more ranks than
 // cores. Thread safety: every public function takes the engine's lock. Continuations run on the
@@ -49,7 +50,8 @@ class Engine {
   // True once it has retired. Makes progress, and looks at the control plane every millisecond.
   bool test(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
   // At once if it has retired, else when it does.
-  void then(const OperationRef& operation, std::function<void()> f);
+  void then(const std::shared_ptr<Lane>& lane, const OperationRef& operation,
+            std::function<void()> f);
   // Of the world that is recorded, for the groups within it (Lane::set_recorder()).
   void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
   const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
@@ -65,6 +67,8 @@ class Engine {
 
   std::mutex mutex_;
   std::vector<std::shared_ptr<Lane>> lanes_;
+  std::vector<Lane::Ready> ended_;  // by the guard
+  std::shared_ptr<Entrance> entrance_ = std::make_shared<Entrance>();
   std::shared_ptr<Recorder> recorder_;
   std::chrono::steady_clock::time_point next_look_{};
   bool crowded_;

@@ -103,6 +103,8 @@ class Execution {
   // All that is left lies in queues of devices: the next execution over the transport may begin,
   // and order() may be called.
   bool handed_over() const { return handed_over_; }
+  // Its first messages are posted: those of later operations come behind them.
+  bool begun() const { return in_round_ || round_ > 0; }
   // The device has come to its end, whether or not advance() has found out.
   bool is_over() const { return handed_over_ && caller_.is_over(); }
   // What the calling thread's current streams get from now on comes after it.

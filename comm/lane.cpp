@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace peal::comm {
 namespace {
@@ -45,10 +46,21 @@ Lane::Lane(std::unique_ptr<Transport> transport, std::unique_ptr<Control> contro
       who_(std::move(who)),
       id_(id) {}
 
-void Lane::set_device_transport(std::unique_ptr<Transport> transport) {
+std::unique_ptr<Transport> Lane::set_device_transport(std::unique_ptr<Transport> transport,
+                                                      std::shared_ptr<Entrance> entrance) {
   PEAL_CHECK(!pending(), "[comm] ", who_,
              ": a transport cannot join while operations are in flight");
-  device_transport_ = std::move(transport);
+  entrance_ = std::move(entrance);
+  return std::exchange(device_transport_, std::move(transport));
+}
+
+// What it waits for, in words.
+std::string Lane::needs_of(const Operation& operation) const {
+  const Execution& execution = operation.execution;
+  if (execution.on_device() && !execution.handed_over() && !entrance_->is_next(operation)) {
+    return "its turn (all groups' operations on the device, in the order of their calls)";
+  }
+  return execution.waits_for();
 }
 
 Row Lane::row_of(const Operation& operation) const {
@@ -58,7 +70,7 @@ Row Lane::row_of(const Operation& operation) const {
   row.signature = operation.channel.signature;
   const std::string text = describe(operation);
   std::memcpy(row.text, text.data(), std::min(text.size(), sizeof row.text - 1));
-  const std::string needs = operation.execution.waits_for();
+  const std::string needs = needs_of(operation);
   std::memcpy(row.waits_for, needs.data(), std::min(needs.size(), sizeof row.waits_for - 1));
   return row;
 }
@@ -67,6 +79,7 @@ void Lane::submit(const OperationRef& operation, std::vector<Ready>& ready) {
   if (broken_.empty() && control_->poisoned()) fail_all(*control_->poisoned(), ready);
   if (!broken_.empty()) fail(broken_);
   queue_.push_back(operation);
+  if (operation->execution.on_device()) entrance_->join(*operation);
   try {
     operation->execution.take_place();
   } catch (const Error& error) {
@@ -79,9 +92,8 @@ void Lane::fail_all(const std::string& message, std::vector<Ready>& ready) {
   broken_ = message;
   for (const OperationRef& operation : queue_) {
     operation->error = std::make_exception_ptr(Error(message));
-    for (auto& f : operation->continuations) ready.push_back({operation, std::move(f)});
-    operation->continuations.clear();
-    operation->retired = true;
+    if (entrance_) entrance_->leave(*operation);
+    let_go(operation, ready);
   }
   // What waits in a device's queue would wait for ever. Last: who waits for the queue finds the
   // error.
@@ -108,6 +120,15 @@ OperationRef Lane::handed_over() const {
   return found == queue_.end() ? nullptr : *found;
 }
 
+// Its continuations are due, and it is the caller's to drop.
+void Lane::let_go(const OperationRef& operation, std::vector<Ready>& ready) {
+  if (operation->continuations.empty()) ready.push_back({shared_from_this(), operation, nullptr});
+  for (auto& f : operation->continuations)
+    ready.push_back({shared_from_this(), operation, std::move(f)});
+  operation->continuations.clear();
+  operation->retired = true;
+}
+
 void Lane::retire(std::deque<OperationRef>::iterator place, std::vector<Ready>& ready) {
   const OperationRef operation = *place;
   queue_.erase(place);
@@ -116,22 +137,30 @@ void Lane::retire(std::deque<OperationRef>::iterator place, std::vector<Ready>& 
   }
   if (row_is_out_) control_->publish({});
   row_is_out_ = false;
-  for (auto& f : operation->continuations) ready.push_back({operation, std::move(f)});
-  operation->continuations.clear();
-  operation->retired = true;
+  let_go(operation, ready);
 }
 
 void Lane::advance(std::vector<Ready>& ready) {
-  bool device_is_taken = false;  // by an operation that is not whole in its queue
+  // Messages whose data is still on its way from a device: later ones must not overtake them.
+  std::vector<const Operation*> late;
   for (const OperationRef& operation : queue_) {
     if (operation->complete) continue;
-    if (device_is_taken && operation->execution.on_device()) continue;
+    const bool enters = operation->execution.on_device() && !operation->execution.handed_over();
+    if (enters && !entrance_->is_next(*operation)) continue;
+    const bool sends = operation->execution.call().verb == "send" && !operation->execution.begun();
+    if (sends && std::any_of(late.begin(), late.end(), [&](const Operation* earlier) {
+          return earlier->channel == operation->channel &&
+                 earlier->execution.call().peer == operation->execution.call().peer;
+        })) {
+      continue;
+    }
     try {
       const std::size_t before = operation->execution.rounds_done();
       operation->complete = operation->execution.advance();
+      if (sends && !operation->execution.begun()) late.push_back(operation.get());
       if (operation->complete) operation->finished = Clock::now();
       const bool handed_over = operation->execution.handed_over();
-      if (operation->execution.on_device()) device_is_taken = !handed_over;
+      if (enters && handed_over) entrance_->leave(*operation);
       if (handed_over && !operation->complete) operation->ordered = true;
       if (operation->execution.rounds_done() != before) last_progress_ = Clock::now();
     } catch (const Error& error) {
@@ -173,7 +202,7 @@ void Lane::watch(const OperationRef& waited, std::vector<Ready>& ready) {
     control_->check();
     if (device_transport_) device_transport_->check();
     if (idle >= deadline_) {
-      const std::string needs = waited->execution.waits_for();
+      const std::string needs = needs_of(*waited);
       fail(concat("[comm] ", who_, ": ", describe(*waited), " has not moved for ",
                   std::chrono::duration<double>(deadline_).count(), " s (PEAL_TIMEOUT)",
                   needs.empty() ? "" : "; it waits for ", needs,

@@ -4,7 +4,11 @@
 // happens when. Messages between two ranks retire when they are done.
 //
 // Over a stream-ordered transport one operation after the other is put into the device's queue,
-// whole.
+// whole; those of all groups of the process in the order of their calls (Entrance).
+//
+// What dies here may hold anything, tensors of libraries and groups too, whose destructors wait,
+// speak to MPI, or come back to the engine. So whatever a lane lets go of, it hands to its caller,
+// to be dropped without the lock, and never by the engine's own thread.
 //
 // A lane also knows when waiting has become hopeless: a peer's process is dead, the group is
 // poisoned, nothing has moved for as long as the deadline allows, or another rank runs another
@@ -55,10 +59,27 @@ std::string describe(const Operation& operation);
 // disagree use different channels, so their messages never meet.
 std::uint64_t signature(const Call& call);
 
-class Lane {
+// The line before the queues of devices. Communicators of one device must be fed in one order on
+// all ranks: each may take what the other needs, and hold it until its peers come. So operations of
+// all groups enter in the order in which they were called, however late their libraries are, and a
+// program that calls them in one order on all ranks cannot be stuck there.
+class Entrance {
  public:
-  // A continuation whose turn has come. It is dropped, not run, where the operation failed.
+  void join(const Operation& operation) { line_.push_back(&operation); }
+  bool is_next(const Operation& operation) const { return line_.front() == &operation; }
+  // It is whole in its queue, or has failed.
+  void leave(const Operation& operation) { std::erase(line_, &operation); }
+
+ private:
+  std::deque<const Operation*> line_;
+};
+
+class Lane : public std::enable_shared_from_this<Lane> {
+ public:
+  // An operation that the lane has let go of, and, where there is one, a continuation whose turn
+  // has come. That is dropped, not run, where the operation failed.
   struct Ready {
+    std::shared_ptr<Lane> lane;  // whose transports the operation uses, to its end
     OperationRef operation;
     std::function<void()> f;
   };
@@ -69,7 +90,9 @@ class Lane {
   Transport& transport() const { return *transport_; }
   // The stream-ordered one beside it, or null.
   Transport* device_transport() const { return device_transport_.get(); }
-  void set_device_transport(std::unique_ptr<Transport> transport);
+  // Gives the one before it back. The entrance is that of all groups of the process.
+  std::unique_ptr<Transport> set_device_transport(std::unique_ptr<Transport> transport,
+                                                  std::shared_ptr<Entrance> entrance);
   CopyStreams& copies() { return copies_; }
   Control& control() const { return *control_; }
   const std::string& who() const { return who_; }
@@ -96,11 +119,14 @@ class Lane {
   void watch_device(std::vector<Ready>& ready);
 
  private:
+  std::string needs_of(const Operation& operation) const;
   Row row_of(const Operation& operation) const;
   void fail_by(const Operation& operation, const Error& error, std::vector<Ready>& ready);
+  void let_go(const OperationRef& operation, std::vector<Ready>& ready);
   void retire(std::deque<OperationRef>::iterator place, std::vector<Ready>& ready);
 
   std::unique_ptr<Transport> transport_, device_transport_;
+  std::shared_ptr<Entrance> entrance_;  // null without a device's transport
   CopyStreams copies_;
   std::unique_ptr<Control> control_;
   std::chrono::milliseconds deadline_;

@@ -412,6 +412,7 @@ Work ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& ops) {
 }
 
 Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, Device device) {
+  check();  // a transport that was abandoned would not know why
   Transport& transport = moves(device);
   const std::size_t bytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
   StorageRef known = device.type == DeviceType::cpu ? nullptr : transport.allocate(bytes);

@@ -16,7 +16,7 @@ Work Work::all(std::vector<Work> parts) {
 }
 
 void Work::then(std::function<void()> f) const {
-  if (operation_) return engine_->then(operation_, std::move(f));
+  if (operation_) return engine_->then(lane_, operation_, std::move(f));
   if (parts_.empty()) return f();
   const auto left = std::make_shared<std::atomic<std::size_t>>(parts_.size());
   const auto shared = std::make_shared<std::function<void()>>(std::move(f));

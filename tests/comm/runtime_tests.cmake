@@ -6,3 +6,6 @@ set_tests_properties(comm_runtime PROPERTIES PROCESSORS 2)
 find_package(nlohmann_json REQUIRED)
 peal_test(comm_trace SOURCES trace_test.cpp LINKS peal::comm nlohmann_json::nlohmann_json LABELS comm tsan TIMEOUT 120)
 set_tests_properties(comm_trace PROPERTIES PROCESSORS 2)
+peal_test(comm_engine SOURCES engine_test.cpp queue_device.cpp queue_transport.cpp LINKS peal_collective_cases LABELS comm tsan
+  TIMEOUT 240)
+set_tests_properties(comm_engine PROPERTIES PROCESSORS 2)

@@ -145,6 +145,8 @@ void Communicator::abort() {
 StorageRef Communicator::allocate(std::size_t bytes) {
   if (bytes == 0) return nullptr;
   const auto guard = lock();
+  PEAL_CHECK(handle_ != nullptr, "[nccl] ", bytes, " bytes for collectives asked for on ", device_,
+             ", whose communicator was aborted after a failure: the group is of no further use");
   cuda::use(device_);
   void* data = nullptr;
   if (ncclMemAlloc(&data, bytes) != ncclSuccess) return nullptr;

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device for machines and sanitizers that have none: its memory is the CPU's, and each of its
+// streams is a thread that does what was put into it, in order. So ThreadSanitizer sees every
+// access of "the device", and what is ordered by nothing but luck is a race. Fresh memory is
+// poisoned; released memory is given back when its streams have come to that point.
+// Thread safety: any thread.
+#pragma once
+
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/core/stream.h>
+
+#include <functional>
+#include <memory>
+
+namespace peal::testing {
+
+// The tables of Device{cuda, 0..15}, wire kernels too. Once, before first use.
+void register_queue_device();
+
+// What stands in a stream; it may wait for others' work, and for what `release` is told.
+void put(const Stream& stream, std::function<void()> work);
+
+// A rank's own device and stream, for the calling thread.
+class OnQueue {
+ public:
+  explicit OnQueue(int rank)
+      : device{DeviceType::cuda, rank},
+        stream(Stream::create(device)),
+        before_(context().device),
+        guard_(stream) {
+    context().device = device;
+  }
+  ~OnQueue() { context().device = before_; }
+  OnQueue(const OnQueue&) = delete;
+  OnQueue& operator=(const OnQueue&) = delete;
+
+  const Device device;
+  const Stream stream;
+
+ private:
+  Device before_;
+  StreamGuard guard_;
+};
+
+}  // namespace peal::testing
