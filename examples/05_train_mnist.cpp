@@ -27,6 +27,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -64,7 +65,8 @@ std::pair<data::DatasetRef, data::DatasetRef> open_data(const Options& options) 
   if (options.data == "fashion") return {data::fashion_mnist(true), data::fashion_mnist(false)};
   if (options.data == "synthetic") {
     const std::int64_t count = options.train_samples > 0 ? options.train_samples : 12000;
-    return {data::synthetic_digits(count, 1), data::synthetic_digits(2000, 2)};
+    return {data::synthetic_digits(count, 1),
+            data::synthetic_digits(std::min<std::int64_t>(2000, count), 2)};
   }
   return {data::mnist(options.data, true), data::mnist(options.data, false)};
 }
@@ -308,8 +310,9 @@ int main(int argc, char** argv) {
   app.add_option("--save", options.save, "checkpoint to write after each epoch (safetensors)");
   app.add_option("--resume", options.resume, "checkpoint to go on from")->check(CLI::ExistingFile);
   app.add_option("--seed", options.seed, "of parameters, order and dropout")->capture_default_str();
-  app.add_option("--train-samples", options.train_samples,
-                 "how many synthetic digits to draw (0: 12000)");
+  app.add_option(
+      "--train-samples", options.train_samples,
+      "how many synthetic digits to draw (0: 12000), and as many, up to 2000, to test on");
   app.add_option("--json", options.json, "file for the figures");
   app.add_flag("--profile", options.profile, "print time, rates and memory by op, of rank 0");
   app.add_option("--trace", options.trace, "file for rank 0's ops as a picture (ui.perfetto.dev)");
