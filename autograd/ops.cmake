@@ -30,7 +30,7 @@ peal_library(autograd
 if(PEAL_CUDA)
   peal_library(autograd_cuda SOURCES kernels/cuda/attention.cu kernels/cuda/batch_norm.cu kernels/cuda/choose.cu
     kernels/cuda/class_loss.cu kernels/cuda/convolution.cpp kernels/cuda/cublaslt.cpp kernels/cuda/cudnn.cpp
-    kernels/cuda/elementwise.cu kernels/cuda/index.cu kernels/cuda/indices.cu kernels/cuda/layer_norm.cu kernels/cuda/matmul.cpp
+    kernels/cuda/elementwise.cu kernels/cuda/fused_attention.cu kernels/cuda/index.cu kernels/cuda/indices.cu kernels/cuda/layer_norm.cu kernels/cuda/matmul.cpp
     kernels/cuda/optimizer.cu kernels/cuda/pointwise.cu kernels/cuda/pool.cu kernels/cuda/random.cu
     kernels/cuda/reduce.cu kernels/cuda/softmax.cu kernels/cuda/strided.cu kernels/cuda/table.cpp
     LINKS peal::core PRIVATE CUDA::cublasLt CuDnn::CuDnn)

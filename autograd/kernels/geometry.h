@@ -4,6 +4,7 @@
 #pragma once
 
 #include <peal/autograd/core/shape.h>
+#include <peal/autograd/core/tensor.h>
 
 #include <array>
 #include <cstdint>
@@ -55,6 +56,14 @@ struct ClassTargets {
 struct AttentionGeometry {
   std::int64_t batch, queries, keys, heads, width;  // width: of one head
   bool causal;
+};
+
+// What attention makes, and reads again in backward.
+struct AttentionResult {
+  Tensor y;
+  // The probabilities [B, heads, T, S] in y's type, of which backward needs no y; or of each query
+  // something that it makes them from again, [B, heads, T] in the type they are computed in.
+  Tensor kept;
 };
 
 }  // namespace peal

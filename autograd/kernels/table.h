@@ -120,18 +120,22 @@ struct Kernels {
 
   Kernel<const Tensor&, const Tensor&> softmax;  // y, x: over the last dimension
   Kernel<const Tensor&, const Tensor&, const Tensor&> softmax_backward;  // dx, y, dy
-  // y, probabilities [B, heads, T, S], q [B, T, heads D], k and v [B, S, heads D], causal
-  Kernel<const AttentionGeometry&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+  // Whether a query keeps a number, from which its probabilities are made again, and not these
+  // (AttentionResult). Empty: never.
+  bool (*attention_recomputes)(const AttentionGeometry&, DType) = nullptr;
+  // y and what is kept; q [B, T, heads D], k and v [B, S, heads D]
+  Kernel<const AttentionGeometry&, const AttentionResult&, const Tensor&, const Tensor&,
          const Tensor&>
       attention;
-  // dq, dk, dv, dy, probabilities, q, k, v
+  // dq, dk, dv (each or undefined), dy, y and what is kept, q, k, v
   Kernel<const AttentionGeometry&, const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-         const Tensor&, const Tensor&, const Tensor&, const Tensor&>
+         const AttentionResult&, const Tensor&, const Tensor&, const Tensor&>
       attention_backward;
   // The same of queries, keys and values side by side, [B, T, 3 heads width]; where a device has
-  // none, they are taken apart. y, probabilities, qkv; dqkv, dy, probabilities, qkv
-  Kernel<const AttentionGeometry&, const Tensor&, const Tensor&, const Tensor&> self_attention;
-  Kernel<const AttentionGeometry&, const Tensor&, const Tensor&, const Tensor&, const Tensor&>
+  // none, they are taken apart. y and what is kept, qkv; dqkv, dy, y and what is kept, qkv
+  Kernel<const AttentionGeometry&, const AttentionResult&, const Tensor&> self_attention;
+  Kernel<const AttentionGeometry&, const Tensor&, const Tensor&, const AttentionResult&,
+         const Tensor&>
       self_attention_backward;
 
   // y, mean, inverse deviation (one a row of x), x [rows, width], weight and bias [width] or

@@ -112,30 +112,30 @@ inline double flops_of(const AttentionGeometry& o) {
 }
 
 // attention: scores and weighted values; the softmax between is not counted.
-inline Work work_of(const AttentionGeometry& o, const Tensor& y, const Tensor& probabilities,
-                    const Tensor& q, const Tensor& k, const Tensor& v) {
-  return {2 * flops_of(o), operand_bytes(y, probabilities, q, k, v)};
+inline Work work_of(const AttentionGeometry& o, const AttentionResult& result, const Tensor& q,
+                    const Tensor& k, const Tensor& v) {
+  return {2 * flops_of(o), operand_bytes(result.y, result.kept, q, k, v)};
 }
 
-// attention_backward: dv, the probabilities' gradient, dq and dk.
+// attention_backward: dv, the probabilities' gradient, dq and dk. What is computed again where the
+// probabilities are not kept does not count.
 inline Work work_of(const AttentionGeometry& o, const Tensor& dq, const Tensor& dk,
-                    const Tensor& dv, const Tensor& dy, const Tensor& probabilities,
+                    const Tensor& dv, const Tensor& dy, const AttentionResult& result,
                     const Tensor& q, const Tensor& k, const Tensor& v) {
   const int query = dq.defined() ? 1 : 0, key = dk.defined() ? 1 : 0;
   const int passes = (dv.defined() ? 1 : 0) + query + key + (query + key > 0 ? 1 : 0);
-  return {passes * flops_of(o), operand_bytes(dq, dk, dv, dy, probabilities, q, k, v)};
+  return {passes * flops_of(o), operand_bytes(dq, dk, dv, dy, result.y, result.kept, q, k, v)};
 }
 
 // self_attention
-inline Work work_of(const AttentionGeometry& o, const Tensor& y, const Tensor& probabilities,
-                    const Tensor& qkv) {
-  return {2 * flops_of(o), operand_bytes(y, probabilities, qkv)};
+inline Work work_of(const AttentionGeometry& o, const AttentionResult& result, const Tensor& qkv) {
+  return {2 * flops_of(o), operand_bytes(result.y, result.kept, qkv)};
 }
 
 // self_attention_backward
 inline Work work_of(const AttentionGeometry& o, const Tensor& dqkv, const Tensor& dy,
-                    const Tensor& probabilities, const Tensor& qkv) {
-  return {4 * flops_of(o), operand_bytes(dqkv, dy, probabilities, qkv)};
+                    const AttentionResult& result, const Tensor& qkv) {
+  return {4 * flops_of(o), operand_bytes(dqkv, dy, result.y, result.kept, qkv)};
 }
 
 // read_strided and write_strided: the smaller operand's elements move; nothing is computed.

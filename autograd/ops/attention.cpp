@@ -8,6 +8,30 @@
 #include <peal/autograd/tape.h>
 
 namespace peal {
+namespace {
+
+// Where attention's result goes, for q's dtype and device.
+AttentionResult room_for(const AttentionGeometry& o, const Tensor& q) {
+  const auto recomputes = kernels(q.device()).attention_recomputes;
+  const Tensor y = Tensor::empty({o.batch, o.queries, o.heads * o.width}, q.dtype(), q.device());
+  if (recomputes != nullptr && recomputes(o, q.dtype())) {
+    return {y, Tensor::empty({o.batch, o.heads, o.queries}, computed_in(q.dtype()), q.device())};
+  }
+  return {y, Tensor::empty({o.batch, o.heads, o.queries, o.keys}, q.dtype(), q.device())};
+}
+
+// What of it waits for backward.
+class SavedResult {
+ public:
+  explicit SavedResult(const AttentionResult& result)
+      : y_(result.kept.dim() == 3 ? result.y : Tensor()), kept_(result.kept) {}
+  AttentionResult operator()() const { return {y_(), kept_()}; }
+
+ private:
+  Saved y_, kept_;
+};
+
+}  // namespace
 
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     std::int64_t heads, bool causal) {
@@ -25,25 +49,23 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   PEAL_CHECK(heads >= 1 && q.size(2) % heads == 0 && q.numel() > 0 && k.numel() > 0, op, ": ",
              heads, " heads do not divide shapes ", q.shape(), " and ", k.shape());
   const AttentionGeometry o{q.size(0), q.size(1), k.size(1), heads, q.size(2) / heads, causal};
-  const Tensor y = Tensor::empty(q.shape(), q.dtype(), q.device());
-  const Tensor probabilities =
-      Tensor::empty({o.batch, heads, o.queries, o.keys}, q.dtype(), q.device());
-  kernels(q.device()).attention(op, q, o, y, probabilities, q, k, v);
-  return record(
-      op, y, {q, k, v},
-      [o, op, probabilities, q = save(q), k = save(k), v = save(v)](const Tensor& g, Needs needs) {
-        const auto like = [&](const Tensor& x) {
-          return Tensor::empty(x.shape(), g.dtype(), g.device());
-        };
-        Tensors grads(3);
-        if (needs[0]) grads[0] = like(q());
-        if (needs[1]) grads[1] = like(k());
-        if (needs[2]) grads[2] = like(v());
-        kernels(g.device())
-            .attention_backward(op, g, o, grads[0], grads[1], grads[2], g, probabilities, q(), k(),
-                                v());
-        return grads;
-      });
+  const AttentionResult result = room_for(o, q);
+  kernels(q.device()).attention(op, q, o, result, q, k, v);
+  return record(op, result.y, {q, k, v},
+                [o, op, saved = SavedResult(result), q = save(q), k = save(k), v = save(v)](
+                    const Tensor& g, Needs needs) {
+                  const auto like = [&](const Tensor& x) {
+                    return Tensor::empty(x.shape(), g.dtype(), g.device());
+                  };
+                  Tensors grads(3);
+                  if (needs[0]) grads[0] = like(q());
+                  if (needs[1]) grads[1] = like(k());
+                  if (needs[2]) grads[2] = like(v());
+                  kernels(g.device())
+                      .attention_backward(op, g, o, grads[0], grads[1], grads[2], g, saved(), q(),
+                                          k(), v());
+                  return grads;
+                });
 }
 
 Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal) {
@@ -58,15 +80,14 @@ Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal) {
   }
   TraceSpan span(op);
   const AttentionGeometry o{qkv.size(0), qkv.size(1), qkv.size(1), heads, width / heads, causal};
-  const Tensor y = Tensor::empty({qkv.size(0), qkv.size(1), width}, qkv.dtype(), qkv.device());
-  const Tensor probabilities =
-      Tensor::empty({o.batch, heads, o.queries, o.keys}, qkv.dtype(), qkv.device());
-  kernels(qkv.device()).self_attention(op, qkv, o, y, probabilities, qkv);
-  return record(op, y, {qkv}, [o, op, probabilities, qkv = save(qkv)](const Tensor& g) {
-    const Tensor grad = Tensor::empty(qkv().shape(), g.dtype(), g.device());
-    kernels(g.device()).self_attention_backward(op, g, o, grad, g, probabilities, qkv());
-    return grad;
-  });
+  const AttentionResult result = room_for(o, qkv);
+  kernels(qkv.device()).self_attention(op, qkv, o, result, qkv);
+  return record(op, result.y, {qkv},
+                [o, op, saved = SavedResult(result), qkv = save(qkv)](const Tensor& g) {
+                  const Tensor grad = Tensor::empty(qkv().shape(), g.dtype(), g.device());
+                  kernels(g.device()).self_attention_backward(op, g, o, grad, g, saved(), qkv());
+                  return grad;
+                });
 }
 
 }  // namespace peal

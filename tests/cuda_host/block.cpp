@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "block.h"
 
+#include <cuda_host_ptx.h>
+
 #include "fiber.h"
 #include "random.h"
 
@@ -15,6 +17,13 @@ constinit thread_local dim3 blockDim{1, 1, 1}, gridDim{1, 1, 1};
 namespace cuda_host {
 namespace {
 
+// A copy that is under way, from where 16 bytes may be fewer.
+struct Copy {
+  void* to;
+  const void* from;
+  int bytes;
+};
+
 struct Thread {
   Fiber* fiber = nullptr;  // while it has one
   uint3 index{0, 0, 0};
@@ -23,6 +32,8 @@ struct Thread {
   unsigned mask = 0;
   int source = 0;
   std::uint64_t value = 0;  // given, then got
+  Together together = nullptr;
+  std::vector<Copy> copies;
 };
 
 class Block {
@@ -78,6 +89,30 @@ class Block {
     return own.value;
   }
 
+  void together(Together what, void* mine) {
+    threads_[current_].together = what;
+    exchange(WarpOp::together, ~0u, reinterpret_cast<std::uintptr_t>(mine), 0);
+  }
+
+  void copy_later(const Copy& copy) {
+    const auto aligned = [](const void* at) {
+      return reinterpret_cast<std::uintptr_t>(at) % 16 == 0;
+    };
+    if (!aligned(copy.to) || !aligned(copy.from) || copy.bytes < 0 || copy.bytes > 16) {
+      fail("cp.async of 16 bytes that are not on boundaries of 16");
+    }
+    std::memset(copy.to, 0xff, 16);
+    threads_[current_].copies.push_back(copy);
+  }
+
+  void copies_arrive() {
+    for (const Copy& copy : threads_[current_].copies) {
+      std::memset(copy.to, 0, 16);
+      std::memcpy(copy.to, copy.from, static_cast<std::size_t>(copy.bytes));
+    }
+    threads_[current_].copies.clear();
+  }
+
   [[noreturn]] void trap() { fail("a thread trapped"); }
 
   std::size_t current() const { return current_; }
@@ -100,6 +135,7 @@ class Block {
       given[i] = lane.value;
       if (lane.value != 0) votes |= 1u << i;
     }
+    if (op == WarpOp::together) work_together(first, come, given);
     for (std::size_t i = 0; i < 32; ++i) {
       if ((come >> i & 1) == 0) continue;
       Thread& lane = threads_[first + i];
@@ -107,6 +143,19 @@ class Block {
       lane.value = op == WarpOp::ballot ? votes : given[static_cast<std::size_t>(lane.source) & 31];
       ready_.push_back(first + i);
     }
+  }
+
+  void work_together(std::size_t first, unsigned come, const std::array<std::uint64_t, 32>& given) {
+    if (come != ~0u) fail("an operation of a whole warp, without some of its lanes");
+    std::array<void*, 32> lanes;
+    for (std::size_t i = 0; i < 32; ++i) {
+      if (threads_[first + i].together != threads_[first].together) {
+        fail("lanes of one warp meet in different warp operations");
+      }
+      lanes[i] = reinterpret_cast<void*>(given[i]);
+    }
+    const char* problem = threads_[first].together(lanes.data());
+    if (problem != nullptr) fail(problem);
   }
 
   void pass_barrier() {
@@ -180,6 +229,7 @@ class Block {
 
   void end_thread() {
     Thread& own = threads_[current_];
+    if (!own.copies.empty()) fail("a thread ends while its copies are under way");
     own.alive = false;
     --living_;
     if (living_ > 0 && waiting_ == living_) pass_barrier();
@@ -253,6 +303,17 @@ std::uint64_t warp_exchange(WarpOp op, unsigned mask, std::uint64_t value, int s
   const std::uint64_t got = block.exchange(op, mask, value, source);
   asm volatile("" ::: "memory");
   return got;
+}
+
+void warp_together(Together what, void* mine) {
+  block.together(what, mine);
+  asm volatile("" ::: "memory");
+}
+
+void copy_later(void* to, const void* from, int bytes) { block.copy_later({to, from, bytes}); }
+void copies_arrive() {
+  block.copies_arrive();
+  asm volatile("" ::: "memory");
 }
 
 int lane() { return static_cast<int>(block.current() % 32); }

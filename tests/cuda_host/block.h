@@ -16,4 +16,9 @@ namespace cuda_host {
 // Empty where all is well, else what went wrong, with the block.
 std::string run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
 
+// An operation of a whole warp: when all 32 lanes have come with the same function, it is called
+// once with what each of them gives. It returns null, or what is wrong.
+using Together = const char* (*)(void* const* lanes);
+void warp_together(Together what, void* mine);
+
 }  // namespace cuda_host

@@ -217,33 +217,32 @@ Operand<T> result(const AttentionGeometry& o, const Tensor& y) {
 
 }  // namespace
 
-bool attention(const AttentionGeometry& o, const Tensor& y, const Tensor& probabilities,
-               const Tensor& q, const Tensor& k, const Tensor& v) {
-  return with_real(y.dtype(), [&]<class T>() {
-    forward(o, result<T>(o, y), probabilities.data<T>(), operands<T>(o, q, k, v));
+bool attention(const AttentionGeometry& o, const AttentionResult& to, const Tensor& q,
+               const Tensor& k, const Tensor& v) {
+  return with_real(to.y.dtype(), [&]<class T>() {
+    forward(o, result<T>(o, to.y), to.kept.data<T>(), operands<T>(o, q, k, v));
   });
 }
 
 bool attention_backward(const AttentionGeometry& o, const Tensor& dq, const Tensor& dk,
-                        const Tensor& dv, const Tensor& dy, const Tensor& probabilities,
+                        const Tensor& dv, const Tensor& dy, const AttentionResult& from,
                         const Tensor& q, const Tensor& k, const Tensor& v) {
   return with_real(dy.dtype(), [&]<class T>() {
-    backward<T>(o, operands<T>(o, dq, dk, dv), result<T>(o, dy), probabilities.data<T>(),
+    backward<T>(o, operands<T>(o, dq, dk, dv), result<T>(o, dy), from.kept.data<T>(),
                 operands<T>(o, q, k, v));
   });
 }
 
-bool self_attention(const AttentionGeometry& o, const Tensor& y, const Tensor& probabilities,
-                    const Tensor& qkv) {
-  return with_real(y.dtype(), [&]<class T>() {
-    forward(o, result<T>(o, y), probabilities.data<T>(), operands<T>(o, qkv));
+bool self_attention(const AttentionGeometry& o, const AttentionResult& to, const Tensor& qkv) {
+  return with_real(to.y.dtype(), [&]<class T>() {
+    forward(o, result<T>(o, to.y), to.kept.data<T>(), operands<T>(o, qkv));
   });
 }
 
 bool self_attention_backward(const AttentionGeometry& o, const Tensor& dqkv, const Tensor& dy,
-                             const Tensor& probabilities, const Tensor& qkv) {
+                             const AttentionResult& from, const Tensor& qkv) {
   return with_real(dy.dtype(), [&]<class T>() {
-    backward<T>(o, operands<T>(o, dqkv), result<T>(o, dy), probabilities.data<T>(),
+    backward<T>(o, operands<T>(o, dqkv), result<T>(o, dy), from.kept.data<T>(),
                 operands<T>(o, qkv));
   });
 }

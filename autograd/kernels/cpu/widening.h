@@ -50,10 +50,30 @@ class Widened<const Tensor&> {
   Tensor wide_;
 };
 
+template <>
+class Widened<const AttentionResult&> {
+ public:
+  Widened(const AttentionResult& narrow, int& place, int written, Written how)
+      : y_(narrow.y, place, written, how),
+        kept_(narrow.kept, place, written, how),
+        wide_{y_.get(), kept_.get()} {}
+  const AttentionResult& get() const { return wide_; }
+  void narrow() const {
+    y_.narrow();
+    kept_.narrow();
+  }
+
+ private:
+  Widened<const Tensor&> y_, kept_;
+  AttentionResult wide_;
+};
+
 template <class Arg>
 bool is_low(const Arg& argument) {
   if constexpr (std::is_same_v<Arg, Tensor>) {
     return argument.defined() && is_low_precision(argument.dtype());
+  } else if constexpr (std::is_same_v<Arg, AttentionResult>) {
+    return is_low(argument.y) || is_low(argument.kept);
   } else {
     return false;
   }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention as products by cuBLASLt, which read the heads where they lie, with the mask and the
-// softmax between them in one pass of a kernel. Scores and their gradients are f32 for f16 and
-// bf16, in memory that is given back at the end; the scale is a factor of the products.
+// Attention: fused (fused_attention.h) where that serves the head's width. Else products by
+// cuBLASLt, which read the heads where they lie, with the mask and the softmax between them in one
+// pass of a kernel. Scores and their gradients are f32 for f16 and bf16, in memory that is given
+// back at the end; the scale is a factor of the products.
 #include <peal/autograd/core/cuda/launch.h>
 #include <peal/autograd/core/tensor.h>
 #include <peal/autograd/kernels/cuda/block.h>
 #include <peal/autograd/kernels/cuda/cublaslt.h>
+#include <peal/autograd/kernels/cuda/fused_attention.h>
 #include <peal/autograd/kernels/cuda/table.h>
 #include <peal/autograd/kernels/dispatch.h>
 
@@ -78,6 +80,13 @@ void launch_rows(const AttentionGeometry& o, const Tensor& on, Kernel kernel, Ar
   launch(on, (rows.rows + in_block - 1) / in_block, block, kernel, rows, threads, args...);
 }
 
+// [B, length, heads width], or one of several such side by side.
+Tokens tokens(const AttentionGeometry& o, const Tensor& x, std::int64_t part = 0,
+              std::int64_t parts = 1) {
+  const std::int64_t width = o.heads * o.width;
+  return {x, parts * width, part * width};
+}
+
 // An operand of the products: where its heads lie.
 struct Heads {
   const Tensor& data;
@@ -85,11 +94,8 @@ struct Heads {
   std::int64_t at = 0;  // the first element
 };
 
-// [B, length, heads width], or one of several such side by side.
-Heads sequence(const AttentionGeometry& o, const Tensor& x, std::int64_t part = 0,
-               std::int64_t parts = 1) {
-  const std::int64_t width = o.heads * o.width, row = parts * width;
-  return {x, {row, x.size(1) * row, o.width}, part * width};
+Heads sequence(const AttentionGeometry& o, const Tokens& x) {
+  return {x.data, {x.row, x.data.size(1) * x.row, o.width}, x.at};
 }
 // [B, heads, queries, keys]
 Heads scores(const AttentionGeometry& o, const Tensor& x) {
@@ -136,77 +142,93 @@ Tensor room_for_scores(const Tensor& there) {
 }
 
 template <class T>
-void attend(const AttentionGeometry& o, const Tensor& y, const Tensor& probabilities,
-            const Heads& q, const Heads& k, const Heads& v) {
+void multiply_through(const AttentionGeometry& o, const Tensor& y, const Tensor& probabilities,
+                      const Tokens& q, const Tokens& k, const Tokens& v) {
   const Tensor room = room_for_scores(probabilities);
-  multiply_heads(o, o.queries, o.keys, o.width, scores(o, room), q, false, k, true, score_scale(o));
+  multiply_heads(o, o.queries, o.keys, o.width, scores(o, room), sequence(o, q), false,
+                 sequence(o, k), true, score_scale(o));
   launch_rows(o, y, masked_softmax<T>, pointer<T>(probabilities), pointer<const computed<T>>(room));
-  multiply_heads(o, o.queries, o.width, o.keys, sequence(o, y), scores(o, probabilities), false, v,
-                 false);
+  multiply_heads(o, o.queries, o.width, o.keys, sequence(o, tokens(o, y)), scores(o, probabilities),
+                 false, sequence(o, v), false);
 }
 
 // Of what is wanted: dq, dk and dv may be null.
 template <class T>
-void attend_backward(const AttentionGeometry& o, const Heads* dq, const Heads* dk, const Heads* dv,
-                     const Tensor& dy, const Tensor& probabilities, const Heads& q, const Heads& k,
-                     const Heads& v) {
+void multiply_back(const AttentionGeometry& o, const Tokens* dq, const Tokens* dk, const Tokens* dv,
+                   const Tensor& dy, const Tensor& probabilities, const Tokens& q, const Tokens& k,
+                   const Tokens& v) {
+  const Heads grads = sequence(o, tokens(o, dy));
   if (dv != nullptr) {
-    multiply_heads(o, o.keys, o.width, o.queries, *dv, scores(o, probabilities), true,
-                   sequence(o, dy), false);
+    multiply_heads(o, o.keys, o.width, o.queries, sequence(o, *dv), scores(o, probabilities), true,
+                   grads, false);
   }
   if (dq == nullptr && dk == nullptr) return;
   const Tensor ds = Tensor::empty(probabilities.shape(), dy.dtype(), dy.device());
   const Tensor dp = room_for_scores(ds);
-  multiply_heads(o, o.queries, o.keys, o.width, scores(o, dp), sequence(o, dy), false, v, true);
+  multiply_heads(o, o.queries, o.keys, o.width, scores(o, dp), grads, false, sequence(o, v), true);
   launch_rows(o, dy, masked_softmax_backward<T>, pointer<T>(ds), pointer<const T>(probabilities),
               pointer<const computed<T>>(dp));
   if (dq != nullptr) {
-    multiply_heads(o, o.queries, o.width, o.keys, *dq, scores(o, ds), false, k, false,
-                   score_scale(o));
+    multiply_heads(o, o.queries, o.width, o.keys, sequence(o, *dq), scores(o, ds), false,
+                   sequence(o, k), false, score_scale(o));
   }
   if (dk != nullptr) {
-    multiply_heads(o, o.keys, o.width, o.queries, *dk, scores(o, ds), true, q, false,
-                   score_scale(o));
+    multiply_heads(o, o.keys, o.width, o.queries, sequence(o, *dk), scores(o, ds), true,
+                   sequence(o, q), false, score_scale(o));
   }
+}
+
+bool forward(const AttentionGeometry& o, const AttentionResult& result, const Tokens& q,
+             const Tokens& k, const Tokens& v) {
+  if (has_fused_attention(o, result.y.dtype())) {
+    fused_attention(o, tokens(o, result.y), result.kept, q, k, v);
+    return true;
+  }
+  return with_floating(result.y.dtype(),
+                       [&]<class T>() { multiply_through<T>(o, result.y, result.kept, q, k, v); });
+}
+
+bool backward(const AttentionGeometry& o, const Tokens* dq, const Tokens* dk, const Tokens* dv,
+              const Tensor& dy, const AttentionResult& result, const Tokens& q, const Tokens& k,
+              const Tokens& v) {
+  if (has_fused_attention(o, dy.dtype())) {
+    fused_attention_backward(o, dq, dk, dv, tokens(o, dy), tokens(o, result.y), result.kept, q, k,
+                             v);
+    return true;
+  }
+  return with_floating(
+      dy.dtype(), [&]<class T>() { multiply_back<T>(o, dq, dk, dv, dy, result.kept, q, k, v); });
 }
 
 }  // namespace
 
-bool attention(const AttentionGeometry& o, const Tensor& y, const Tensor& probabilities,
-               const Tensor& q, const Tensor& k, const Tensor& v) {
-  return with_floating(y.dtype(), [&]<class T>() {
-    attend<T>(o, y, probabilities, sequence(o, q), sequence(o, k), sequence(o, v));
-  });
+bool attention_recomputes(const AttentionGeometry& o, DType dtype) {
+  return has_fused_attention(o, dtype);
+}
+
+bool attention(const AttentionGeometry& o, const AttentionResult& result, const Tensor& q,
+               const Tensor& k, const Tensor& v) {
+  return forward(o, result, tokens(o, q), tokens(o, k), tokens(o, v));
 }
 
 bool attention_backward(const AttentionGeometry& o, const Tensor& dq, const Tensor& dk,
-                        const Tensor& dv, const Tensor& dy, const Tensor& probabilities,
+                        const Tensor& dv, const Tensor& dy, const AttentionResult& result,
                         const Tensor& q, const Tensor& k, const Tensor& v) {
-  const Heads to_q = sequence(o, dq.defined() ? dq : q), to_k = sequence(o, dk.defined() ? dk : k),
-              to_v = sequence(o, dv.defined() ? dv : v);
-  return with_floating(dy.dtype(), [&]<class T>() {
-    attend_backward<T>(o, dq.defined() ? &to_q : nullptr, dk.defined() ? &to_k : nullptr,
-                       dv.defined() ? &to_v : nullptr, dy, probabilities, sequence(o, q),
-                       sequence(o, k), sequence(o, v));
-  });
+  const Tokens to_q = tokens(o, dq), to_k = tokens(o, dk), to_v = tokens(o, dv);
+  return backward(o, dq.defined() ? &to_q : nullptr, dk.defined() ? &to_k : nullptr,
+                  dv.defined() ? &to_v : nullptr, dy, result, tokens(o, q), tokens(o, k),
+                  tokens(o, v));
 }
 
-bool self_attention(const AttentionGeometry& o, const Tensor& y, const Tensor& probabilities,
-                    const Tensor& qkv) {
-  return with_floating(y.dtype(), [&]<class T>() {
-    attend<T>(o, y, probabilities, sequence(o, qkv, 0, 3), sequence(o, qkv, 1, 3),
-              sequence(o, qkv, 2, 3));
-  });
+bool self_attention(const AttentionGeometry& o, const AttentionResult& result, const Tensor& qkv) {
+  return forward(o, result, tokens(o, qkv, 0, 3), tokens(o, qkv, 1, 3), tokens(o, qkv, 2, 3));
 }
 
 bool self_attention_backward(const AttentionGeometry& o, const Tensor& dqkv, const Tensor& dy,
-                             const Tensor& probabilities, const Tensor& qkv) {
-  const Heads dq = sequence(o, dqkv, 0, 3), dk = sequence(o, dqkv, 1, 3),
-              dv = sequence(o, dqkv, 2, 3);
-  return with_floating(dy.dtype(), [&]<class T>() {
-    attend_backward<T>(o, &dq, &dk, &dv, dy, probabilities, sequence(o, qkv, 0, 3),
-                       sequence(o, qkv, 1, 3), sequence(o, qkv, 2, 3));
-  });
+                             const AttentionResult& result, const Tensor& qkv) {
+  const Tokens dq = tokens(o, dqkv, 0, 3), dk = tokens(o, dqkv, 1, 3), dv = tokens(o, dqkv, 2, 3);
+  return backward(o, &dq, &dk, &dv, dy, result, tokens(o, qkv, 0, 3), tokens(o, qkv, 1, 3),
+                  tokens(o, qkv, 2, 3));
 }
 
 }  // namespace peal::cuda

@@ -34,6 +34,7 @@ const Kernels& table() {
       .batched_matmul = batched_matmul,
       .softmax = softmax,
       .softmax_backward = softmax_backward,
+      .attention_recomputes = attention_recomputes,
       .attention = attention,
       .attention_backward = attention_backward,
       .self_attention = self_attention,

@@ -61,15 +61,16 @@ bool batched_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool tr
                     bool transpose_b);
 
 // attention.cu
-bool attention(const AttentionGeometry& geometry, const Tensor& y, const Tensor& probabilities,
-               const Tensor& q, const Tensor& k, const Tensor& v);
+bool attention_recomputes(const AttentionGeometry& geometry, DType dtype);
+bool attention(const AttentionGeometry& geometry, const AttentionResult& result, const Tensor& q,
+               const Tensor& k, const Tensor& v);
 bool attention_backward(const AttentionGeometry& geometry, const Tensor& dq, const Tensor& dk,
-                        const Tensor& dv, const Tensor& dy, const Tensor& probabilities,
+                        const Tensor& dv, const Tensor& dy, const AttentionResult& result,
                         const Tensor& q, const Tensor& k, const Tensor& v);
-bool self_attention(const AttentionGeometry& geometry, const Tensor& y, const Tensor& probabilities,
+bool self_attention(const AttentionGeometry& geometry, const AttentionResult& result,
                     const Tensor& qkv);
 bool self_attention_backward(const AttentionGeometry& geometry, const Tensor& dqkv,
-                             const Tensor& dy, const Tensor& probabilities, const Tensor& qkv);
+                             const Tensor& dy, const AttentionResult& result, const Tensor& qkv);
 
 // layer_norm.cu
 bool layer_norm(const Tensor& y, const Tensor& mean, const Tensor& inverse, const Tensor& x,

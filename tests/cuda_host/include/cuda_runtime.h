@@ -35,7 +35,7 @@ namespace cuda_host {
 cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
                    std::function<void()> thread);
 
-enum class WarpOp { sync, shuffle, ballot };
+enum class WarpOp { sync, shuffle, ballot, together };
 // The calling lane gives `value` and waits for the living lanes of the mask. What it gets: for
 // shuffle the value of lane `source`; for ballot the lanes whose value is not 0.
 std::uint64_t warp_exchange(WarpOp op, unsigned mask, std::uint64_t value, int source);
