@@ -92,4 +92,8 @@ inline int current_device() {
 // What the calling thread's last convolution ran, by cuDNN's numbers.
 int last_convolution_algorithm();
 
+// From now on the calling thread's convolutions by these algorithms, a bit each, are refused when
+// they are to run: what heuristics and sizes of workspace do not tell.
+void refuse_convolutions(int algorithms);
+
 }  // namespace cuda_host

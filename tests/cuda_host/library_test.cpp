@@ -235,6 +235,40 @@ TEST_CASE("deterministic algorithms where they are wanted") {
   context().deterministic = false;
 }
 
+TEST_CASE("a convolution that is refused goes to the next algorithm") {
+  const Tensor x = integers({2, 3, 6, 7}, 1), w = integers({4, 3, 3, 3}, 2);
+  const Tensor there = x.to(gpu), weight = w.to(gpu), dy = integers({2, 4, 4, 5}, 3);
+  weight.set_requires_grad();
+  there.set_requires_grad();
+  w.set_requires_grad();
+  x.set_requires_grad();
+  conv2d(x, w).backward(dy);
+  cuda_host::refuse_convolutions(0b001);
+  const Tensor y = conv2d(there, weight);
+  CHECK(cuda_host::last_convolution_algorithm() == 1);
+  y.backward(dy.to(gpu));
+  CHECK(cuda_host::last_convolution_algorithm() == 1);
+  cuda_host::refuse_convolutions(0);
+  CHECK(numbers(y) == numbers(conv2d(x, w)));
+  CHECK(numbers(weight.grad()) == numbers(w.grad()));
+  CHECK(numbers(there.grad()) == numbers(x.grad()));
+  conv2d(there, weight);
+  CHECK(cuda_host::last_convolution_algorithm() == 1);  // and stays there
+  cuda_host::refuse_convolutions(0b011);
+  const Tensor other = integers({1, 3, 6, 7}, 1).to(gpu);
+  const std::string text = error_of([&] { conv2d(other, weight); });
+  CAPTURE(text);
+  for (const char* part : {"cuDNN runs none of its algorithms, for f32 input [1, 3, 6, 7]",
+                           "; algorithm 0 with 0 bytes of workspace: CUDNN_STATUS_NOT_SUPPORTED",
+                           "; algorithm 1 with 1032 bytes of workspace: CUDNN_STATUS_NOT_SUPPORTED",
+                           "as the test wants it"}) {
+    CHECK(text.find(part) != std::string::npos);
+  }
+  cuda_host::refuse_convolutions(0);
+  conv2d(other, weight);
+  CHECK(cuda_host::last_convolution_algorithm() == 0);  // a plan is not spoilt by a failure
+}
+
 TEST_CASE("a convolution of nothing") {
   const auto run = [](const Tensors& t) { return conv2d(t[0], t[1], t[2]); };
   const Tensor bias = integers({2}, 1);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions by cuDNN, in the layout NCHW. For each geometry and direction the first algorithm
-// that its heuristics list and that keeps the rules is taken: workspace within a bound, FMA in f32
-// unless the context allows TF32, and reproducible sums where the context wants determinism. A bias
-// is added, and its gradient summed, by peal's own kernels.
+// Convolutions by cuDNN, in the layout NCHW. For each geometry and direction those algorithms that
+// its heuristics list and that keep the rules are tried in their order, until one runs, which is
+// kept: workspace within a bound, FMA in f32 unless the context allows TF32, and reproducible sums
+// where the context wants determinism. A bias is added, and its gradient summed, by peal's own
+// kernels.
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/kernels/cuda/cudnn.h>
 #include <peal/autograd/kernels/cuda/table.h>
@@ -10,6 +11,8 @@
 #include <algorithm>
 #include <limits>
 #include <span>
+#include <string>
+#include <vector>
 
 namespace peal::cuda {
 namespace {
@@ -32,13 +35,19 @@ int count(std::int64_t number) {
   return static_cast<int>(number);
 }
 
-// The descriptors of a geometry, and one direction's algorithm: a value of cuDNN's enumeration.
+struct Algorithm {
+  int number;  // a value of cuDNN's enumeration
+  cudnnMathType_t math;
+  std::size_t workspace;
+};
+
+// The descriptors of a geometry, and one direction's algorithms, of which the first one is taken
+// while it runs.
 struct Plan {
   TensorDescriptor x, y;
   FilterDescriptor weight;
   ConvolutionDescriptor convolution;
-  int algorithm = 0;
-  std::size_t workspace = 0;
+  std::vector<Algorithm> algorithms;
 };
 
 void describe(const TensorDescriptor& tensor, DType dtype, std::int64_t n, std::int64_t c,
@@ -89,17 +98,15 @@ void choose(Plan& plan, const Conv2dGeometry& o, DType dtype, List&& list, Size&
     if (result.status != CUDNN_STATUS_SUCCESS) continue;
     if (context().deterministic && result.determinism != CUDNN_DETERMINISTIC) continue;
     // An algorithm is meant with its own type of math, but f32 without TF32 stays FMA.
-    PEAL_CUDNN_CHECK(cudnnSetConvolutionMathType(plan.convolution.get(),
-                                                 math == CUDNN_FMA_MATH ? math : result.mathType),
-                     text_of(o, dtype));
+    const cudnnMathType_t own = math == CUDNN_FMA_MATH ? math : result.mathType;
+    PEAL_CUDNN_CHECK(cudnnSetConvolutionMathType(plan.convolution.get(), own), text_of(o, dtype));
     std::size_t bytes = 0;
     if (size(plan, result.algo, &bytes) != CUDNN_STATUS_SUCCESS || bytes > most_workspace) continue;
-    plan.algorithm = static_cast<int>(result.algo);
-    plan.workspace = bytes;
-    return;
+    plan.algorithms.push_back({static_cast<int>(result.algo), own, bytes});
   }
-  fail(concat("cuda: cuDNN has no ", context().deterministic ? "deterministic " : "",
-              "algorithm within ", most_workspace >> 20, " MiB of workspace", text_of(o, dtype)));
+  PEAL_CHECK(!plan.algorithms.empty(), "cuda: cuDNN has no ",
+             context().deterministic ? "deterministic " : "", "algorithm within ",
+             most_workspace >> 20, " MiB of workspace", text_of(o, dtype));
 }
 
 void make_plan(Plan& plan, Direction direction, cudnnHandle_t handle, const Conv2dGeometry& o,
@@ -148,8 +155,7 @@ void make_plan(Plan& plan, Direction direction, cudnnHandle_t handle, const Conv
       });
 }
 
-const Plan& plan_of(Direction direction, cudnnHandle_t handle, const Conv2dGeometry& o,
-                    const Tensor& x) {
+Plan& plan_of(Direction direction, cudnnHandle_t handle, const Conv2dGeometry& o, const Tensor& x) {
   thread_local PlanCache<21, Plan> plans;
   const auto number = [](auto value) { return static_cast<std::int64_t>(value); };
   return plans.get({o.batch,
@@ -176,19 +182,41 @@ const Plan& plan_of(Direction direction, cudnnHandle_t handle, const Conv2dGeome
                    [&](Plan& plan) { make_plan(plan, direction, handle, o, x.dtype()); });
 }
 
-// f(handle, plan, workspace's address, 1, 0): one direction, on the current stream.
+// f(handle, plan, algorithm, workspace's address, 1, 0): one direction, on the current stream. What
+// heuristics list may still be refused when it is to run, and is not tried again; where memory has
+// no room for its workspace, the next one serves for this time.
 template <class F>
 void run(Direction direction, const Conv2dGeometry& o, const Tensor& x, F&& f) {
   const cudnnHandle_t handle = cudnn_on(x.device());
-  const Plan& plan = plan_of(direction, handle, o, x);
-  Tensor workspace;  // goes back at the end, to the stream that still uses it
-  if (plan.workspace > 0) {
-    workspace = Tensor::empty({static_cast<std::int64_t>(plan.workspace)}, DType::u8, x.device());
-  }
+  Plan& plan = plan_of(direction, handle, o, x);
   const CudnnFactor one(x.dtype(), 1), zero(x.dtype(), 0);
-  PEAL_CUDNN_CHECK(
-      f(handle, plan, workspace.defined() ? workspace.raw() : nullptr, one.get(), zero.get()),
-      text_of(o, x.dtype()));
+  std::string refusals;
+  bool room = true;
+  for (auto each = plan.algorithms.begin(); each != plan.algorithms.end(); ++each) {
+    PEAL_CUDNN_CHECK(cudnnSetConvolutionMathType(plan.convolution.get(), each->math),
+                     text_of(o, x.dtype()));
+    Tensor workspace;  // goes back at the end, to the stream that still uses it
+    if (each->workspace > 0) {
+      try {
+        workspace =
+            Tensor::empty({static_cast<std::int64_t>(each->workspace)}, DType::u8, x.device());
+      } catch (const Error& error) {
+        room = false;
+        refusals += concat("; algorithm ", each->number, ": ", error.what());
+        continue;
+      }
+    }
+    const cudnnStatus_t status =
+        f(handle, plan, *each, workspace.defined() ? workspace.raw() : nullptr, one.get(),
+          zero.get());
+    if (status == CUDNN_STATUS_SUCCESS) {
+      if (room) plan.algorithms.erase(plan.algorithms.begin(), each);
+      return;
+    }
+    refusals += concat("; algorithm ", each->number, " with ", each->workspace,
+                       " bytes of workspace: ", cudnn_reason(status));
+  }
+  fail(concat("cuda: cuDNN runs none of its algorithms", text_of(o, x.dtype()), refusals));
 }
 
 // x as [N, channels, plane], and a bias that broadcasts to it.
@@ -204,12 +232,12 @@ bool conv2d(const Conv2dGeometry& o, const Tensor& y, const Tensor& x, const Ten
     fill(y, 0);
   } else {
     run(Direction::forward, o, x,
-        [&](cudnnHandle_t handle, const Plan& plan, void* workspace, const void* one,
-            const void* zero) {
-          return cudnnConvolutionForward(handle, one, plan.x.get(), x.raw(), plan.weight.get(),
-                                         weight.raw(), plan.convolution.get(),
-                                         static_cast<cudnnConvolutionFwdAlgo_t>(plan.algorithm),
-                                         workspace, plan.workspace, zero, plan.y.get(), y.raw());
+        [&](cudnnHandle_t handle, const Plan& plan, const Algorithm& algorithm, void* workspace,
+            const void* one, const void* zero) {
+          return cudnnConvolutionForward(
+              handle, one, plan.x.get(), x.raw(), plan.weight.get(), weight.raw(),
+              plan.convolution.get(), static_cast<cudnnConvolutionFwdAlgo_t>(algorithm.number),
+              workspace, algorithm.workspace, zero, plan.y.get(), y.raw());
         });
   }
   if (!bias.defined()) return true;
@@ -226,22 +254,22 @@ bool conv2d_backward(const Conv2dGeometry& o, const Tensor& dx, const Tensor& dw
   if (empty) return true;
   if (dx.defined()) {
     run(Direction::backward_data, o, x,
-        [&](cudnnHandle_t handle, const Plan& plan, void* workspace, const void* one,
-            const void* zero) {
+        [&](cudnnHandle_t handle, const Plan& plan, const Algorithm& algorithm, void* workspace,
+            const void* one, const void* zero) {
           return cudnnConvolutionBackwardData(
               handle, one, plan.weight.get(), weight.raw(), plan.y.get(), dy.raw(),
-              plan.convolution.get(), static_cast<cudnnConvolutionBwdDataAlgo_t>(plan.algorithm),
-              workspace, plan.workspace, zero, plan.x.get(), dx.raw());
+              plan.convolution.get(), static_cast<cudnnConvolutionBwdDataAlgo_t>(algorithm.number),
+              workspace, algorithm.workspace, zero, plan.x.get(), dx.raw());
         });
   }
   if (dweight.defined()) {
     run(Direction::backward_filter, o, x,
-        [&](cudnnHandle_t handle, const Plan& plan, void* workspace, const void* one,
-            const void* zero) {
+        [&](cudnnHandle_t handle, const Plan& plan, const Algorithm& algorithm, void* workspace,
+            const void* one, const void* zero) {
           return cudnnConvolutionBackwardFilter(
               handle, one, plan.x.get(), x.raw(), plan.y.get(), dy.raw(), plan.convolution.get(),
-              static_cast<cudnnConvolutionBwdFilterAlgo_t>(plan.algorithm), workspace,
-              plan.workspace, zero, plan.weight.get(), dweight.raw());
+              static_cast<cudnnConvolutionBwdFilterAlgo_t>(algorithm.number), workspace,
+              algorithm.workspace, zero, plan.weight.get(), dweight.raw());
         });
   }
   return true;
