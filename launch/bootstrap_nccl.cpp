@@ -1,9 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/store/open_store.h>
 #include <peal/comm/transport/nccl/nccl.h>
 #include <peal/launch/bootstrap.h>
 
+#include <cstdlib>
+
 namespace peal::launch {
 
-void attach_nccl(comm::ProcessGroup& group, Device device) { comm::use_nccl(group, device); }
+void attach_nccl(comm::ProcessGroup& group, Device device) {
+  const char* const chosen = std::getenv("PEAL_STORE");
+  const std::string address = chosen == nullptr ? "" : chosen;
+  const auto everyones = group.exchange(address);
+  for (std::size_t r = 0; r < everyones.size(); ++r) {
+    PEAL_CHECK(everyones[r] == everyones[0], "[launch] PEAL_STORE is '", everyones[0],
+               "' on rank 0 and '", everyones[r], "' on rank ", r, ": start all ranks with one");
+  }
+  if (address.empty()) return comm::use_nccl(group, device);
+  const auto store =
+      comm::open_store(address, group.rank(), group.world(),
+                       {.deadline = group.deadline(), .hopeless = [&group] { group.check(); }});
+  comm::use_nccl(group, device, *store);
+}
 
 }  // namespace peal::launch

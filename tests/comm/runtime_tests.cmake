@@ -9,3 +9,4 @@ set_tests_properties(comm_trace PROPERTIES PROCESSORS 2)
 peal_test(comm_engine SOURCES engine_test.cpp queue_device.cpp queue_transport.cpp LINKS peal_collective_cases LABELS comm tsan
   TIMEOUT 240)
 set_tests_properties(comm_engine PROPERTIES PROCESSORS 2)
+peal_test(comm_store SOURCES store_test.cpp LINKS peal::comm LABELS comm tsan TIMEOUT 120)

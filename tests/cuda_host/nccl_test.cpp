@@ -3,6 +3,7 @@
 // things into them late.
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/algorithms/table.h>
+#include <peal/comm/store/tcp_store.h>
 #include <peal/comm/threads_world.h>
 #include <peal/comm/transport/nccl/nccl.h>
 #include <peal/nn/models/mlp.h>
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <future>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -60,6 +62,20 @@ TEST_CASE("every operation, type and reduction is exact over NCCL") {
                            << cuda_host::nccl_collectives() - before << " collectives of NCCL's");
     CHECK(cases > 2000);
   }
+}
+
+TEST_CASE("NCCL's unique id goes through any store") {
+  std::promise<int> chosen;
+  const auto port = chosen.get_future().share();
+  run_ranks(3, [&](ProcessGroup& group) {
+    const OnDevice here(group.rank());
+    const int rank = group.rank();
+    TcpStore store("localhost", rank == 0 ? 0 : port.get(), rank, 3,
+                   {.hopeless = [&] { group.check(); }});
+    if (rank == 0) chosen.set_value(store.port());
+    use_nccl(group, here.device, store);
+    comm::testing::check_algorithms(group);
+  });
 }
 
 TEST_CASE("every algorithm serves over grouped sends and receives") {

@@ -185,8 +185,15 @@ Ticket NcclTransport::start_native(const NativeCall& call) {
 }
 
 void use_nccl(ProcessGroup& group, Device device) {
-  register_wire_kernels(DeviceType::cuda, &cuda_wire_kernels());
   GroupStore store(group);
+  use_nccl(group, device, store);
+}
+
+void use_nccl(ProcessGroup& group, Device device, Store& store) {
+  PEAL_CHECK(store.rank() == group.rank() && store.world() == group.world(), "use_nccl: rank ",
+             store.rank(), " of a store for ", store.world(), ", expected rank ", group.rank(),
+             " of ", group.world());
+  register_wire_kernels(DeviceType::cuda, &cuda_wire_kernels());
   try {
     group.attach(
         NcclTransport::create(store, device, group.deadline(), [&group] { group.check(); }));

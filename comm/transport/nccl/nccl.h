@@ -63,7 +63,9 @@ class NcclTransport : public Transport {
 };
 
 // Collectives of the group, and of its later sub-groups, on tensors of this device go over NCCL
-// from now on. Collective; each rank names its own device.
+// from now on. Collective; each rank names its own device. NCCL's unique id goes through the store,
+// where there is one, and else through the group.
 void use_nccl(ProcessGroup& group, Device device);
+void use_nccl(ProcessGroup& group, Device device, Store& store);
 
 }  // namespace peal::comm
