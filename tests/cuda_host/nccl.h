@@ -14,6 +14,8 @@ std::string nccl_hang();
 void nccl_refuse_shared_devices(bool refuse);
 // How many buffers are registered with communicators now.
 int nccl_registered();
+// How many collectives had all their buffers in such, so that NCCL moves them without copies.
+int nccl_on_registered();
 // How many collectives, and groups of messages, were put into streams.
 int nccl_collectives();
 int nccl_groups();

@@ -24,6 +24,14 @@ bool usable(const ncclComm* comm) {
          comm->busy == 0 && comm->error == ncclSuccess;
 }
 
+bool is_registered(const ncclComm* comm, const void* data, std::size_t bytes) {
+  const char* const begin = static_cast<const char*>(data);
+  auto next = comm->registered.upper_bound(begin);
+  if (next == comm->registered.begin()) return false;
+  --next;
+  return begin + bytes <= next->first + next->second;
+}
+
 ncclResult_t wrong(ncclComm* comm, ncclResult_t result, std::string text) {
   if (comm != nullptr) comm->text = std::move(text);
   return result;
@@ -117,6 +125,17 @@ ncclResult_t state(ncclComm* comm) {
   return comm->error;
 }
 
+void forget(const void* data) {
+  --counts.registered;
+  if (const auto found = counts.allocated.find(data); found != counts.allocated.end())
+    --found->second;
+}
+
+// Its end is the end of what it knows.
+void forget_all(ncclComm* comm) {
+  for (const auto& [data, bytes] : std::exchange(comm->registered, {})) forget(data);
+}
+
 ncclResult_t settled(ncclComm* comm) {
   while (true) {
     {
@@ -143,6 +162,10 @@ void nccl_refuse_shared_devices(bool value) {
 int nccl_registered() {
   const auto guard = lock();
   return counts.registered;
+}
+int nccl_on_registered() {
+  const auto guard = lock();
+  return counts.on_registered;
 }
 int nccl_collectives() {
   const auto guard = lock();
@@ -239,6 +262,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   const auto guard = lock();
   if (comm == nullptr || comm->aborted || comm->destroyed) return ncclInvalidArgument;
   comm->destroyed = true;
+  forget_all(comm);
   return ncclSuccess;
 }
 
@@ -246,6 +270,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   const auto guard = lock();
   if (comm == nullptr || comm->aborted || comm->destroyed) return ncclInvalidArgument;
   comm->aborted = true;
+  forget_all(comm);
   comm->waiting.clear();
   return ncclSuccess;
 }
@@ -258,23 +283,43 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
 }
 
 ncclResult_t ncclMemAlloc(void** data, std::size_t bytes) {
-  return cudaMalloc(data, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+  if (cudaMalloc(data, bytes) != cudaSuccess) return ncclUnhandledCudaError;
+  const auto guard = lock();
+  counts.allocated[*data] = 0;
+  return ncclSuccess;
 }
+// What a communicator still knows, it may still use.
 ncclResult_t ncclMemFree(void* data) {
+  {
+    const auto guard = lock();
+    const auto found = counts.allocated.find(data);
+    if (found == counts.allocated.end()) return ncclInvalidArgument;
+    if (found->second != 0) {
+      cuda_host::set_failure(cudaErrorInvalidValue, "ncclMemFree of memory that is registered");
+      return ncclInvalidUsage;
+    }
+    counts.allocated.erase(found);
+  }
   return cudaFree(data) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 ncclResult_t ncclCommRegister(ncclComm_t comm, void* data, std::size_t bytes, void** handle) {
   const auto guard = lock();
   if (!usable(comm) || !reachable(comm, data, bytes)) return ncclInvalidArgument;
+  if (!comm->registered.emplace(static_cast<const char*>(data), bytes).second)
+    return ncclInvalidUsage;
+  if (const auto found = counts.allocated.find(data); found != counts.allocated.end())
+    ++found->second;
   *handle = data;
   ++counts.registered;
   return ncclSuccess;
 }
-ncclResult_t ncclCommDeregister(ncclComm_t comm, void*) {
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
   const auto guard = lock();
-  if (comm == nullptr || comm->aborted || comm->destroyed) return ncclInvalidArgument;
-  --counts.registered;
+  if (comm == nullptr || comm->aborted || comm->destroyed || comm->busy > 0)
+    return ncclInvalidArgument;
+  if (comm->registered.erase(static_cast<const char*>(handle)) == 0) return ncclInvalidArgument;
+  forget(handle);
   return ncclSuccess;
 }
 

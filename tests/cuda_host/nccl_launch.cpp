@@ -100,6 +100,10 @@ ncclResult_t collective(ncclComm* comm, cudaStream_t stream, Share share, std::s
   }
   ++group.depth;
   ++counts.collectives;
+  if (is_registered(comm, share.in, in_count * size) &&
+      is_registered(comm, share.out, out_count * size)) {
+    ++counts.on_registered;
+  }
   join(nth(comm->world->collectives, comm->collectives++), static_cast<std::size_t>(comm->rank),
        comm->world->members.size(), part_of(comm, stream), share);
   return ncclGroupEnd();

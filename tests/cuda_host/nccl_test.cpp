@@ -144,6 +144,54 @@ TEST_CASE("memory for collectives is known to NCCL while it lives") {
   });
 }
 
+TEST_CASE(
+    "DDP's buckets are known to NCCL, in a sub-group too, and forgotten before they are freed") {
+  constexpr int world = 3;
+  std::atomic<int> steps{0};
+  const int before = cuda_host::nccl_on_registered();
+  over_nccl(world, {}, [&](ProcessGroup& everyone) {
+    const auto registered = [&] {
+      everyone.barrier().wait();
+      const int found = cuda_host::nccl_registered();
+      everyone.barrier().wait();
+      return found;
+    };
+    const auto train = [&](const std::shared_ptr<ProcessGroup>& group, int members) {
+      nn::Module net = nn::mlp({6, 8, 3});
+      net.to(context().device);
+      {
+        nn::DistributedDataParallel model(net, group,
+                                          {.buckets = {.first_bytes = 64, .bytes = 128}});
+        CHECK(registered() > members);  // of each rank more than one bucket
+        const Tensor x = Tensor::zeros({5, 6});
+        const Tensor y = Tensor::from(std::vector<std::int64_t>{0, 1, 2, 1, 0}, {5});
+        cross_entropy(model(x), y).backward();
+        current_stream(context().device).synchronize();
+        ++steps;
+      }
+      net.zero_grad();  // the last who may look into the buckets
+      CHECK(registered() == 0);
+    };
+    train(std::shared_ptr<ProcessGroup>(std::shared_ptr<void>(), &everyone), world);
+    // Ranks 0 and 2, and rank 1 for itself.
+    train(everyone.split(everyone.rank() % 2), world);
+    // Memory may outlive its group, whose end is that of what NCCL knows.
+    Tensor longer;
+    {
+      const auto part = everyone.split(0);
+      longer = part->allocate({100}, DType::f32, context().device);
+      CHECK(registered() == world);
+    }
+    CHECK(registered() == 0);
+    CHECK(comm::testing::element(longer, 99) == 0);
+  });
+  cudaDeviceSynchronize();
+  CHECK(cudaGetLastError() == cudaSuccess);
+  CHECK(steps == 2 * world);
+  // Each bucket of each step, of the groups of several ranks at least.
+  CHECK(cuda_host::nccl_on_registered() - before >= 5 * 2);
+}
+
 TEST_CASE("what goes wrong over NCCL reaches every rank in words, and nobody hangs") {
   const auto failure = [](const ProcessGroup::Options& options,
                           const std::function<void(ProcessGroup&)>& f) -> std::string {

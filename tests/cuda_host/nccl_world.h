@@ -73,7 +73,8 @@ struct ncclComm {
   std::vector<std::shared_ptr<cuda_host::nccl::Part>> parts{};    // in streams
   std::size_t collectives = 0, splits = 0;
   std::map<std::pair<int, int>, std::size_t> messages{};
-  std::vector<std::optional<double>> factors{};  // premul_sum's; empty: destroyed
+  std::vector<std::optional<double>> factors{};     // premul_sum's; empty: destroyed
+  std::map<const char*, std::size_t> registered{};  // buffers, with their bytes
 };
 
 namespace cuda_host::nccl {
@@ -82,6 +83,8 @@ namespace cuda_host::nccl {
 struct Counts {
   std::string hang{};  // what made a part wait for ever
   int registered = 0, collectives = 0, groups = 0;
+  int on_registered = 0;                   // collectives whose buffers are all known
+  std::map<const void*, int> allocated{};  // by ncclMemAlloc: how many communicators know it
 };
 extern Counts counts;
 
@@ -90,6 +93,9 @@ bool usable(const ncclComm* comm);
 ncclResult_t wrong(ncclComm* comm, ncclResult_t result, std::string text);
 // A buffer of the communicator's device, or nothing that is ever touched.
 bool reachable(const ncclComm* comm, const void* data, std::size_t bytes);
+
+// Whether the communicator knows all of it.
+bool is_registered(const ncclComm* comm, const void* data, std::size_t bytes);
 
 // nccl_launch.cpp: puts what waits into its streams.
 ncclResult_t launch(ncclComm* comm);

@@ -14,6 +14,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Of destructors, with peers, of whom some may be gone.
+constexpr std::chrono::milliseconds patience{10'000};
+
 ncclConfig_t configuration() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
@@ -99,7 +102,6 @@ std::shared_ptr<Communicator> Communicator::finished(Making& making, std::string
 
 Communicator::~Communicator() {
   if (handle_ == nullptr) return;
-  constexpr std::chrono::milliseconds patience{10'000};  // for peers, of whom some may be gone
   try {
     expect(ncclCommFinalize(handle_), "ncclCommFinalize");
     settle("ncclCommFinalize", std::min(deadline_, patience), [] {});
@@ -117,7 +119,8 @@ void Communicator::expect(ncclResult_t result, std::string_view call) const {
 
 bool Communicator::busy() const {
   const auto guard = lock();
-  PEAL_CHECK(handle_ != nullptr, "[nccl] the communicator on ", device_, " was aborted");
+  PEAL_CHECK(handle_ != nullptr, "[nccl] the communicator on ", device_,
+             " was aborted after a failure: its group is of no further use");
   ncclResult_t state = ncclSuccess;
   expect(ncclCommGetAsyncError(handle_, &state), "ncclCommGetAsyncError");
   expect(state, "an operation");
@@ -142,11 +145,20 @@ void Communicator::abort() {
   if (handle_ != nullptr) static_cast<void>(ncclCommAbort(std::exchange(handle_, nullptr)));
 }
 
+// The memory is to be given back. False where it must be kept.
+bool Communicator::forget(void* known) const {
+  try {
+    settle("an earlier call", std::min(deadline_, patience), [] {});
+  } catch (const Error&) {  // after a failure; an aborted one has forgotten everything
+  }
+  const auto guard = lock();
+  return handle_ == nullptr || ncclCommDeregister(handle_, known) == ncclSuccess;
+}
+
 StorageRef Communicator::allocate(std::size_t bytes) {
   if (bytes == 0) return nullptr;
+  settle("an earlier call", deadline_, [] {});
   const auto guard = lock();
-  PEAL_CHECK(handle_ != nullptr, "[nccl] ", bytes, " bytes for collectives asked for on ", device_,
-             ", whose communicator was aborted after a failure: the group is of no further use");
   cuda::use(device_);
   void* data = nullptr;
   if (ncclMemAlloc(&data, bytes) != ncclSuccess) return nullptr;
@@ -161,12 +173,9 @@ StorageRef Communicator::allocate(std::size_t bytes) {
     try {
       cuda::use(device);
       static_cast<void>(cudaDeviceSynchronize());  // it goes back to the driver at once
+      // A communicator that is gone has forgotten it.
       const auto alive = weak.lock();
-      const auto guard = alive ? alive->lock() : std::unique_lock<std::recursive_mutex>();
-      if (alive && alive->handle_ != nullptr) {
-        static_cast<void>(ncclCommDeregister(alive->handle_, known));
-      }
-      static_cast<void>(ncclMemFree(data));
+      if (!alive || alive->forget(known)) static_cast<void>(ncclMemFree(data));
     } catch (const Error&) {  // the driver is gone, and the memory with it
     }
   };

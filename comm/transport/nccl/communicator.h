@@ -55,6 +55,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
  private:
   class Making;
+  bool forget(void* known) const;
   static std::shared_ptr<Communicator> finished(Making& making, std::string_view call,
                                                 Device device, std::chrono::milliseconds deadline,
                                                 const Hopeless& hopeless);
