@@ -56,8 +56,8 @@ bool compare(Compare op, const Tensor& out, const Tensor& a, const Tensor& b) {
 }
 
 bool where(const Tensor& out, const Tensor& condition, const Tensor& a, const Tensor& b) {
-  with_bytes(size_of(out.dtype()),
-             [&]<class E>() { broadcast<E, bool, E, E>(Choice{}, out, condition, a, b); });
+  with_element(size_of(out.dtype()),
+               [&]<class E>() { broadcast<E, bool, E, E>(Choice{}, out, condition, a, b); });
   return true;
 }
 

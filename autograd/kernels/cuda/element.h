@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements as bytes, for kernels that move them and compute nothing: with_bytes(size, f) calls
-// f<E>() with a type of that many. Thread safety: pure functions.
+// Elements as bytes, for kernels that move them and compute nothing: with_element(size, f) calls
+// f<E>() with a type of that many, and with_bytes for several that move as one. Thread safety: pure
+// functions.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +13,9 @@ struct alignas(16) SixteenBytes {
   std::uint64_t low, high;
 };
 
-// size: 1, 2, 4, 8 or 16.
+// size: 1, 2, 4 or 8.
 template <class F>
-void with_bytes(std::size_t size, F&& f) {
+void with_element(std::size_t size, F&& f) {
   switch (size) {
     case 1:
       return f.template operator()<std::uint8_t>();
@@ -22,11 +23,16 @@ void with_bytes(std::size_t size, F&& f) {
       return f.template operator()<std::uint16_t>();
     case 4:
       return f.template operator()<std::uint32_t>();
-    case 8:
-      return f.template operator()<std::uint64_t>();
     default:
-      return f.template operator()<SixteenBytes>();
+      return f.template operator()<std::uint64_t>();
   }
+}
+
+// size: 1, 2, 4, 8 or 16.
+template <class F>
+void with_bytes(std::size_t size, F&& f) {
+  if (size == 16) return f.template operator()<SixteenBytes>();
+  with_element(size, f);
 }
 
 }  // namespace peal::cuda

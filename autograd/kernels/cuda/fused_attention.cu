@@ -60,6 +60,10 @@ struct Sizes {
   __device__ int seen(int query) const { return causal && query < keys ? query + 1 : keys; }
 };
 
+// One instruction, in which a NaN loses: the powers of two find it.
+__device__ __forceinline__ float larger(float a, float b) { return fmaxf(a, b); }
+__device__ __forceinline__ double larger(double a, double b) { return fmax(a, b); }
+
 template <class C>
 constexpr C log2_e = static_cast<C>(1.44269504088896340736);
 
@@ -132,9 +136,10 @@ __global__ void __launch_bounds__(threads)
         C most = largest[m][h];
 #pragma unroll
         for (int n = 0; n < rows / 8; ++n) {
-          most = Larger{}(Larger{}(most, score[m][n][2 * h]), score[m][n][2 * h + 1]);
+          most = larger(larger(most, score[m][n][2 * h]), score[m][n][2 * h + 1]);
         }
-        most = warp_reduce(most, Larger{}, 4);
+        most = larger(most, from_lane(most, 1));
+        most = larger(most, from_lane(most, 2));
         // Where nothing is larger than -infinity yet, 2^(that - 0) is the 0 it should be.
         const C shift = most == -infinity<C> ? C(0) : most * scale;
         const C shrink = power_of_two(largest[m][h] * scale - shift);
@@ -254,16 +259,27 @@ __global__ void __launch_bounds__(threads, resident<T, width>)
     C score[1][rows / 8][4] = {}, change[1][rows / 8][4] = {};
     add_over_columns<T>(score, left, tile.first);
     add_over_columns<T>(change, grad, tile.second);
-    const bool all = at + rows <= o.seen(own);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int seen = o.seen(own + g + e / 2 * 8) - at - 2 * t - e % 2;
+    for (int n = 0; n < rows / 8; ++n) {
 #pragma unroll
-      for (int n = 0; n < rows / 8; ++n) {
-        const C share =
-            all || 8 * n < seen ? power_of_two(score[0][n][e] * scale - sum[e / 2]) : C(0);
-        score[0][n][e] = share * (change[0][n][e] - dot[e / 2]);
+      for (int e = 0; e < 4; ++e) {
+        score[0][n][e] = power_of_two(score[0][n][e] * scale - sum[e / 2]);
       }
+    }
+    if (at + rows > o.seen(own)) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int seen = o.seen(own + g + e / 2 * 8) - at - 2 * t - e % 2;
+#pragma unroll
+        for (int n = 0; n < rows / 8; ++n) {
+          if (8 * n >= seen) score[0][n][e] = 0;
+        }
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < rows / 8; ++n) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) score[0][n][e] *= change[0][n][e] - dot[e / 2];
     }
     const Shares<T, rows> shares[1] = {Shares<T, rows>(score[0])};
     add_over_rows<T>(out, shares, tile.first);
@@ -325,17 +341,30 @@ __global__ void __launch_bounds__(threads, resident<T, width>)
       C score[1][rows / 8][4] = {}, change[1][rows / 8][4] = {};
       add_over_columns<T>(score, left, tile.first);
       add_over_columns<T>(change, value, tile.second);
-      const bool all = !o.causal || at >= own + 15;
 #pragma unroll
       for (int n = 0; n < rows / 8; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const int column = 8 * n + 2 * t + e % 2;
-          const C share = all || at + column >= own + g + e / 2 * 8
-                              ? power_of_two(score[0][n][e] * scale - both[stage][0][column])
-                              : C(0);
-          score[0][n][e] = share;
-          change[0][n][e] = share * (change[0][n][e] - both[stage][1][column]);
+          score[0][n][e] = power_of_two(score[0][n][e] * scale - both[stage][0][column]);
+        }
+      }
+      if (o.causal && at < own + 15) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int before = own + g + e / 2 * 8 - at - 2 * t - e % 2;
+#pragma unroll
+          for (int n = 0; n < rows / 8; ++n) {
+            if (8 * n < before) score[0][n][e] = 0;
+          }
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < rows / 8; ++n) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int column = 8 * n + 2 * t + e % 2;
+          change[0][n][e] = score[0][n][e] * (change[0][n][e] - both[stage][1][column]);
         }
       }
       const Shares<T, rows> shares[1] = {Shares<T, rows>(score[0])},

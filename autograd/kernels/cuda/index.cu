@@ -79,7 +79,7 @@ bool index_select(const Tensor& out, const Tensor& x, const Tensor& index, int d
 
 bool gather(const Tensor& out, const Tensor& x, const Tensor& index, int dim) {
   const Around from(x.shape(), dim), to(out.shape(), dim);
-  with_bytes(size_of(x.dtype()), [&]<class E>() {
+  with_element(size_of(x.dtype()), [&]<class E>() {
     for_each(
         x, out.numel(),
         Gather<E>{static_cast<E*>(out.raw()), static_cast<const E*>(x.raw()),
@@ -158,8 +158,7 @@ __global__ void add_rows(T* out, const T* x, const std::int64_t* index, const in
         }
         for (; m < here; ++m) sum[k] += static_cast<C>(source[list[m] * inner.by]);
       }
-      left -= here;
-      __syncthreads();
+      left -= here;  // the next round's first barrier comes before it writes the list
     }
     for (int k = 0; k < each_thread; ++k) {
       if (from[k] >= 0) out[to[k]] = static_cast<T>(sum[k]);

@@ -109,31 +109,28 @@ constexpr int columns = warp, lines = block / warp;
 // parts [parts, width]: of rows part * size to (part + 1) * size, the sums of dy n and of dy.
 template <class T>
 __global__ void layer_norm_parts(std::int64_t rows, std::int64_t width, std::int64_t tiles,
-                                 std::int64_t parts, std::int64_t size, Pair<computed<T>>* sums,
-                                 const T* dy, const T* x, Either<T> mean, Either<T> inverse) {
+                                 std::int64_t size, Pair<computed<T>>* sums, const T* dy,
+                                 const T* x, Either<T> mean, Either<T> inverse) {
   using C = computed<T>;
   __shared__ Pair<C> shared[lines][columns];
   const int column = static_cast<int>(threadIdx.x) % columns;
   const int line = static_cast<int>(threadIdx.x) / columns;
-  for (std::int64_t task = blockIdx.x; task < tiles * parts; task += gridDim.x) {
-    const std::int64_t part = task / tiles, i = (task - part * tiles) * columns + column;
-    const std::int64_t end = (part + 1) * size < rows ? (part + 1) * size : rows;
-    Pair<C> sum{C(0), C(0)};
-    if (i < width) {
-      for (std::int64_t row = part * size + line; row < end; row += lines) {
-        const C g = static_cast<C>(dy[row * width + i]);
-        const C n =
-            (static_cast<C>(x[row * width + i]) - mean.read(row, C(0))) * inverse.read(row, C(1));
-        sum = sum + Pair<C>{g * n, g};
-      }
+  const std::int64_t part = blockIdx.x / tiles, i = (blockIdx.x - part * tiles) * columns + column;
+  const std::int64_t end = (part + 1) * size < rows ? (part + 1) * size : rows;
+  Pair<C> sum{C(0), C(0)};
+  if (i < width) {
+    for (std::int64_t row = part * size + line; row < end; row += lines) {
+      const C g = static_cast<C>(dy[row * width + i]);
+      const C n =
+          (static_cast<C>(x[row * width + i]) - mean.read(row, C(0))) * inverse.read(row, C(1));
+      sum = sum + Pair<C>{g * n, g};
     }
-    shared[line][column] = sum;
-    __syncthreads();
-    if (line == 0 && i < width) {
-      for (int k = 1; k < lines; ++k) sum = sum + shared[k][column];
-      sums[part * width + i] = sum;
-    }
-    __syncthreads();
+  }
+  shared[line][column] = sum;
+  __syncthreads();
+  if (line == 0 && i < width) {
+    for (int k = 1; k < lines; ++k) sum = sum + shared[k][column];
+    sums[part * width + i] = sum;
   }
 }
 
@@ -198,7 +195,7 @@ bool layer_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& 
     const Tensor sums = Tensor::empty({parts * width * static_cast<std::int64_t>(sizeof(Sum))},
                                       DType::u8, x.device());
     Sum* all = static_cast<Sum*>(sums.raw());
-    launch(x, tiles * parts, block, layer_norm_parts<T>, rows, width, tiles, parts, size, all,
+    launch(x, tiles * parts, block, layer_norm_parts<T>, rows, width, tiles, size, all,
            pointer<const T>(dy), pointer<const T>(x), Either<T>(mean), Either<T>(inverse));
     for_each(x, width, AddParts<T>{width, parts, all, Either<T>(dweight), Either<T>(dbias)});
   });

@@ -132,24 +132,22 @@ __global__ void sum_columns(Reduction all, std::int64_t tiles, const T* x, Total
   __shared__ S sums[lines][columns];
   const int column = static_cast<int>(threadIdx.x) % columns;
   const int line = static_cast<int>(threadIdx.x) / columns;
-  for (std::int64_t task = blockIdx.x; task < tiles * all.parts; task += gridDim.x) {
-    const std::int64_t part = task / tiles, result = (task - part * tiles) * columns + column;
-    S sum = 0;
-    if (result < all.results) {
-      const std::int64_t begin = part * all.part;
-      const std::int64_t end = begin + all.part < all.n ? begin + all.part : all.n;
-      const T* from = x + all.first(result);
-      for (std::int64_t r = begin + line; r < end; r += lines) {
-        sum += static_cast<S>(from[all.offset(r)]);
-      }
+  const std::int64_t part = blockIdx.x / tiles,
+                     result = (blockIdx.x - part * tiles) * columns + column;
+  S sum = 0;
+  if (result < all.results) {
+    const std::int64_t begin = part * all.part;
+    const std::int64_t end = begin + all.part < all.n ? begin + all.part : all.n;
+    const T* from = x + all.first(result);
+    for (std::int64_t r = begin + line; r < end; r += lines) {
+      sum += static_cast<S>(from[all.offset(r)]);
     }
-    sums[line][column] = sum;
-    __syncthreads();
-    if (line == 0 && result < all.results) {
-      for (int k = 1; k < lines; ++k) sum += sums[k][column];
-      total.store(result * all.parts + part, sum);
-    }
-    __syncthreads();
+  }
+  sums[line][column] = sum;
+  __syncthreads();
+  if (line == 0 && result < all.results) {
+    for (int k = 1; k < lines; ++k) sum += sums[k][column];
+    total.store(result * all.parts + part, sum);
   }
 }
 
@@ -180,8 +178,7 @@ void sum_into(const Tensor& out, const Tensor& x, Reduction all, double scale) {
       launch(x, std::min<std::int64_t>((tasks + here - 1) / here, std::int64_t{1} << 20), block,
              sum_rows<T, To>, all, threads, packed, from, total);
     } else {
-      launch(x, std::min<std::int64_t>(tiles * all.parts, std::int64_t{1} << 20), block,
-             sum_columns<T, To>, all, tiles, from, total);
+      launch(x, tiles * all.parts, block, sum_columns<T, To>, all, tiles, from, total);
     }
   };
   if (all.parts == 1) return run(pointer<Result>(out), scale);

@@ -52,43 +52,41 @@ struct Planes {
 constexpr int side = 32;
 
 template <class E>
-__global__ void transpose_tiles(Direction direction, Planes planes, std::int64_t tiles,
-                                E* dense_array, E* strided_array) {
+__global__ void transpose_tiles(Direction direction, Planes planes, E* dense_array,
+                                E* strided_array) {
   __shared__ E square[side][side + 1];  // one more, so that columns lie in different banks
   const int x = static_cast<int>(threadIdx.x) % side, y = static_cast<int>(threadIdx.x) / side;
   const int steps = static_cast<int>(blockDim.x) / side;
-  for (std::int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    std::int64_t rest = planes.tiles_right.quotient(tile);
-    const std::int64_t column = (tile - rest * planes.tiles_right.by) * side;
-    std::int64_t plane = planes.tiles_down.quotient(rest);
-    const std::int64_t row = (rest - plane * planes.tiles_down.by) * side;
-    E *dense = dense_array, *strided = strided_array;
-    for (int d = planes.dims - 1; d >= 0; --d) {
-      rest = planes.size[d].quotient(plane);
-      const std::int64_t place = plane - rest * planes.size[d].by;
-      dense += place * planes.dense[d];
-      strided += place * planes.strided[d];
-      plane = rest;
+  const std::int64_t tile = blockIdx.x;
+  std::int64_t rest = planes.tiles_right.quotient(tile);
+  const std::int64_t column = (tile - rest * planes.tiles_right.by) * side;
+  std::int64_t plane = planes.tiles_down.quotient(rest);
+  const std::int64_t row = (rest - plane * planes.tiles_down.by) * side;
+  E *dense = dense_array, *strided = strided_array;
+  for (int d = planes.dims - 1; d >= 0; --d) {
+    rest = planes.size[d].quotient(plane);
+    const std::int64_t place = plane - rest * planes.size[d].by;
+    dense += place * planes.dense[d];
+    strided += place * planes.strided[d];
+    plane = rest;
+  }
+  const bool reads = direction == Direction::read;
+  for (int k = y; k < side; k += steps) {
+    if (reads && row + x < planes.rows && column + k < planes.columns) {
+      square[k][x] = strided[row + x + (column + k) * planes.strided_step];
     }
-    const bool reads = direction == Direction::read;
-    for (int k = y; k < side; k += steps) {
-      if (reads && row + x < planes.rows && column + k < planes.columns) {
-        square[k][x] = strided[row + x + (column + k) * planes.strided_step];
-      }
-      if (!reads && row + k < planes.rows && column + x < planes.columns) {
-        square[x][k] = dense[(row + k) * planes.dense_step + column + x];
-      }
+    if (!reads && row + k < planes.rows && column + x < planes.columns) {
+      square[x][k] = dense[(row + k) * planes.dense_step + column + x];
     }
-    __syncthreads();
-    for (int k = y; k < side; k += steps) {
-      if (reads && row + k < planes.rows && column + x < planes.columns) {
-        dense[(row + k) * planes.dense_step + column + x] = square[x][k];
-      }
-      if (!reads && row + x < planes.rows && column + k < planes.columns) {
-        strided[row + x + (column + k) * planes.strided_step] = square[k][x];
-      }
+  }
+  __syncthreads();
+  for (int k = y; k < side; k += steps) {
+    if (reads && row + k < planes.rows && column + x < planes.columns) {
+      dense[(row + k) * planes.dense_step + column + x] = square[x][k];
     }
-    __syncthreads();
+    if (!reads && row + x < planes.rows && column + k < planes.columns) {
+      strided[row + x + (column + k) * planes.strided_step] = square[k][x];
+    }
   }
 }
 
@@ -121,8 +119,7 @@ bool moved_in_tiles(On on, Direction direction, const Places<1>& places, E* dens
   planes.tiles_down = (planes.rows + side - 1) / side;
   planes.tiles_right = (planes.columns + side - 1) / side;
   const std::int64_t tiles = count * planes.tiles_down.by * planes.tiles_right.by;
-  launch(on, std::min<std::int64_t>(tiles, std::int64_t{1} << 20), block, transpose_tiles<E>,
-         direction, planes, tiles, dense, strided);
+  launch(on, tiles, block, transpose_tiles<E>, direction, planes, dense, strided);
   return true;
 }
 

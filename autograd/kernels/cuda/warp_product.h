@@ -56,6 +56,7 @@ struct Tile {
         const bool there = from < x.count && c * in_chunk < x.columns;
         copy_later(to, there ? x.at + from * x.row + c * in_chunk : x.at, there ? 16 : 0);
       } else {
+#pragma unroll 1
         for (int e = 0; e < in_chunk; ++e) to[e] = x.element(from, c * in_chunk + e);
       }
     }
