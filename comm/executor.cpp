@@ -104,6 +104,7 @@ void Execution::start_round() {
     times_ = recorder_->begin_round(number_, round_, plan_->program.rounds[round_]);
   }
   messages_.clear();
+  messages_.reserve(plan_->program.rounds[round_].size());
   std::byte* arrival = arrivals_ ? arrivals_->data() : nullptr;
   for (const Step& step : plan_->program.rounds[round_]) {
     switch (step.kind) {

@@ -57,7 +57,7 @@ std::unique_ptr<Transport> Lane::set_device_transport(std::unique_ptr<Transport>
 // What it waits for, in words.
 std::string Lane::needs_of(const Operation& operation) const {
   const Execution& execution = operation.execution;
-  if (execution.on_device() && !execution.handed_over() && !entrance_->is_next(operation)) {
+  if (execution.enters() && !entrance_->is_next(operation)) {
     return "its turn (all groups' operations on the device, in the order of their calls)";
   }
   return execution.waits_for();
@@ -79,7 +79,7 @@ void Lane::submit(const OperationRef& operation, std::vector<Ready>& ready) {
   if (broken_.empty() && control_->poisoned()) fail_all(*control_->poisoned(), ready);
   if (!broken_.empty()) fail(broken_);
   queue_.push_back(operation);
-  if (operation->execution.on_device()) entrance_->join(*operation);
+  if (operation->execution.enters()) entrance_->join(*operation);
   try {
     operation->execution.take_place();
   } catch (const Error& error) {
@@ -145,7 +145,7 @@ void Lane::advance(std::vector<Ready>& ready) {
   std::vector<const Operation*> late;
   for (const OperationRef& operation : queue_) {
     if (operation->complete) continue;
-    const bool enters = operation->execution.on_device() && !operation->execution.handed_over();
+    const bool enters = operation->execution.enters();
     if (enters && !entrance_->is_next(*operation)) continue;
     const bool sends = operation->execution.call().verb == "send" && !operation->execution.begun();
     if (sends && std::any_of(late.begin(), late.end(), [&](const Operation* earlier) {

@@ -1,12 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a process group does to know its members: exchanges of text, and groups within groups.
 #include <peal/comm/process_group.h>
+#include <peal/comm/transport/direct/direct.h>
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
 namespace peal::comm {
+namespace {
+
+// Of some ranks of a group: equal among them, and different from all that could meet them.
+std::uint64_t id_of(std::uint64_t group, std::uint64_t number, const std::vector<int>& ranks) {
+  std::uint64_t id = (group * 31 + number + 1) * 0x9E3779B97F4A7C15ull;
+  for (const int r : ranks) id = (id ^ static_cast<std::uint64_t>(r + 1)) * 0xC2B2AE3D27D4EB4Full;
+  return id;
+}
+
+}  // namespace
+
 std::vector<std::string> ProcessGroup::exchange(const std::string& mine) {
   // In storage that operations keep alive, should they fail while the transport still writes it.
   const Tensor sizes = Tensor::zeros({world()}, DType::i64, Device{});
@@ -79,19 +91,24 @@ std::shared_ptr<ProcessGroup> ProcessGroup::make_subgroup(const std::vector<int>
     if (attached != nullptr) attached->no_subset();
     return nullptr;
   }
-  // Equal among the members, and different from every other group's that could meet it.
-  std::uint64_t id = (lane_->id() * 31 + number + 1) * 0x9E3779B97F4A7C15ull;
+  const std::uint64_t id = id_of(lane_->id(), number, ranks);
   std::vector<int> members;
-  for (const int r : ranks) {
-    id = (id ^ static_cast<std::uint64_t>(r + 1)) * 0xC2B2AE3D27D4EB4Full;
-    members.push_back(members_[static_cast<std::size_t>(r)]);
-  }
+  for (const int r : ranks) members.push_back(members_[static_cast<std::size_t>(r)]);
   auto transport = lane_->transport().subset(ranks, id);
   auto control = lane_->control().subset(members);
   auto group = std::make_shared<ProcessGroup>(std::move(transport), std::move(control), engine_,
                                               options_, members, id);
   if (attached != nullptr) group->attach(attached->subset(ranks, id));
   return group;
+}
+
+void ProcessGroup::attach_direct(Device device) {
+  const std::uint64_t number = sequence();
+  barrier().wait();  // nothing earlier is pending on any rank, and the number is taken
+  std::vector<int> everyone(static_cast<std::size_t>(world()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  auto below = lane_->transport().subset(everyone, id_of(lane_->id(), number, everyone));
+  attach(std::make_unique<DirectTransport>(std::move(below), device));
 }
 
 }  // namespace peal::comm

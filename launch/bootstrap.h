@@ -18,7 +18,12 @@ void finish_mpi();
 std::pair<int, int> mpi_world();  // rank and world of MPI_COMM_WORLD
 std::shared_ptr<comm::ProcessGroup> mpi_world_group();
 
+// Whether MPI moves what lies on devices itself.
+bool mpi_reaches_devices();
+
 // Collectives on tensors of this device go over NCCL from now on. Collective; nothing without NCCL.
 void attach_nccl(comm::ProcessGroup& group, Device device);
+// They go over MPI, which reaches the device, and are reduced there. As above.
+void attach_direct(comm::ProcessGroup& group, Device device);
 
 }  // namespace peal::launch

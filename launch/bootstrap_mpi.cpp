@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/transport/mpi/cuda_aware.h>
 #include <peal/comm/transport/mpi/group.h>
 #include <peal/launch/bootstrap.h>
 
@@ -29,6 +30,8 @@ std::pair<int, int> mpi_world() {
   MPI_Comm_size(MPI_COMM_WORLD, &world);
   return {rank, world};
 }
+
+bool mpi_reaches_devices() { return comm::mpi_reaches_devices(); }
 
 std::shared_ptr<comm::ProcessGroup> mpi_world_group() { return comm::mpi_group(MPI_COMM_WORLD); }
 

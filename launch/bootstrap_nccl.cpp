@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/reduce/cuda/reduce.h>
 #include <peal/comm/store/open_store.h>
 #include <peal/comm/transport/nccl/nccl.h>
 #include <peal/launch/bootstrap.h>
@@ -20,6 +21,11 @@ void attach_nccl(comm::ProcessGroup& group, Device device) {
       comm::open_store(address, group.rank(), group.world(),
                        {.deadline = group.deadline(), .hopeless = [&group] { group.check(); }});
   comm::use_nccl(group, device, *store);
+}
+
+void attach_direct(comm::ProcessGroup& group, Device device) {
+  comm::register_wire_kernels(DeviceType::cuda, &comm::cuda_wire_kernels());
+  group.attach_direct(device);
 }
 
 }  // namespace peal::launch

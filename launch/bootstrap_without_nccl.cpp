@@ -4,5 +4,6 @@
 namespace peal::launch {
 
 void attach_nccl(comm::ProcessGroup&, Device) {}
+void attach_direct(comm::ProcessGroup&, Device) {}
 
 }  // namespace peal::launch

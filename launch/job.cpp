@@ -64,7 +64,13 @@ Device Job::device(const std::string& text) {
   const std::string warning = sharing_warning(uuids);
   if (is_main() && !warning.empty()) log_warning(warning);
   const bool everyone_has_one = std::find(uuids.begin(), uuids.end(), std::string()) == uuids.end();
-  if (world() > 1 && everyone_has_one && warning.empty()) attach_nccl(*group_, chosen);
+  if (world() == 1 || !everyone_has_one) return chosen;
+  if (warning.empty()) {
+    attach_nccl(*group_, chosen);
+  } else {
+    const auto reach = group_->exchange(mpi_reaches_devices() ? "yes" : "no");
+    if (std::find(reach.begin(), reach.end(), "no") == reach.end()) attach_direct(*group_, chosen);
+  }
   return chosen;
 }
 

@@ -58,7 +58,8 @@ std::string describe(std::span<const Message> messages);
 // so rounds and the kernels between them follow one another there without the host. A round is
 // done, for test(), when it is in the queue; what comes after it in the queue finds its messages
 // there. Their rounds match in the order of posting alone, whatever the channel: operations are
-// posted one after the other, in the same order on all ranks.
+// posted one after the other, in the same order on all ranks. A transport of a device that is not
+// stream-ordered (direct/direct.h) is as those of the CPU are, and its stream takes the kernels.
 
 // A whole collective for a library that brings its own (MPI_Iallreduce, ncclAllReduce). Counts as
 // in Problem.
@@ -80,10 +81,11 @@ class Transport {
   virtual int rank() const = 0;
   virtual int world() const = 0;
 
-  // Where messages lie: the CPU, or the device of a stream-ordered transport.
+  // Where messages lie: the CPU, or the transport's device.
   virtual Device device() const { return {}; }
   // That device's queue.
   virtual Stream stream() const { return {}; }
+  virtual bool stream_ordered() const { return false; }
 
   // The same over some ranks of this transport, in this order, of which this rank is one.
   // Collective over them; `id` is equal among them and differs from other subsets'.

@@ -3,6 +3,7 @@
 // it: over NCCL where every rank has one of its own (or says so by NCCL_HOSTID), else staged.
 // Started by tests/gpu/run.sh.
 #include <peal/autograd/core/context.h>
+#include <peal/launch/bootstrap.h>
 
 #include <cstdlib>
 #include <string>
@@ -18,7 +19,9 @@ TEST_CASE("every operation, type and reduction is exact between processes with d
   context().device = job.device("cuda");
   const std::string over(job.group().transport(context().device));
   // tests/gpu/run.sh starts them on one GPU, where NCCL takes processes with hosts of their own.
-  if (job.world() > 1) CHECK(over == (std::getenv("NCCL_HOSTID") != nullptr ? "nccl" : "mpi"));
+  const bool own_hosts = std::getenv("NCCL_HOSTID") != nullptr;
+  const std::string through_mpi = launch::mpi_reaches_devices() ? "direct mpi" : "mpi";
+  if (job.world() > 1) CHECK(over == (own_hosts ? "nccl" : through_mpi));
   const comm::testing::Tally tally = comm::testing::check_collectives(job.group());
   comm::testing::check_algorithms(job.group());
   if (job.is_main()) {

@@ -123,16 +123,16 @@ bool ThreadsTransport::test(Ticket ticket) {
     // of this ticket or of an earlier one, has the right to the next from its peer; and where any
     // peer would do, to whatever comes.
     std::deque<Expected>& queue = expected_.at(posted.channel);
-    std::vector<int> spoken_for;
+    spoken_for_.clear();
     for (auto next = queue.begin(); next != queue.end() && posted.receives != 0;) {
       const Message& message = next->message;
       const bool own = next->ticket == ticket;
       if (message.peer == any_source) {
-        if (!own || !receive_any(posted.channel, message, spoken_for)) break;
-      } else if (std::find(spoken_for.begin(), spoken_for.end(), message.peer) !=
-                     spoken_for.end() ||
+        if (!own || !receive_any(posted.channel, message, spoken_for_)) break;
+      } else if (std::find(spoken_for_.begin(), spoken_for_.end(), message.peer) !=
+                     spoken_for_.end() ||
                  !own || !receive(posted.channel, message.peer, message)) {
-        spoken_for.push_back(message.peer);
+        spoken_for_.push_back(message.peer);
         ++next;
         continue;
       }
