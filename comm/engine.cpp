@@ -110,7 +110,7 @@ void Engine::attach(const std::shared_ptr<Lane>& lane, std::unique_ptr<Transport
   std::unique_ptr<Transport> before;   // it waits for its peers when it goes
   const std::lock_guard lock(mutex_);  // the thread below looks at the lanes
   before = lane->set_device_transport(std::move(transport), entrance_);
-  if (!guard_.joinable())
+  if (lane->device_transport()->stream_ordered() && !guard_.joinable())
     guard_ = std::jthread([this](const std::stop_token& stop) { guard(stop); });
 }
 

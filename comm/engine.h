@@ -44,8 +44,8 @@ class Engine {
   void synchronize(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
     wait_until(lane, operation, false);
   }
-  // Gives the lane a transport of a device. From then on a thread looks after the queues of all
-  // lanes.
+  // Gives the lane a transport of a device. From then on, if it is stream-ordered, a thread looks
+  // after the queues of all lanes.
   void attach(const std::shared_ptr<Lane>& lane, std::unique_ptr<Transport> transport);
   // True once it has retired. Makes progress, and looks at the control plane every millisecond.
   bool test(const std::shared_ptr<Lane>& lane, const OperationRef& operation);

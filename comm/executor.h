@@ -112,8 +112,9 @@ class Execution {
   // The device's queue has come to it, or it is of the CPU.
   bool may_begin() const { return caller_.may_begin(); }
   bool on_device() const { return place_.type != DeviceType::cpu; }
+  bool stream_ordered() const { return transport_.stream_ordered(); }
   // It takes its turn before the device's queue, and is not whole there yet.
-  bool enters() const { return transport_.stream_ordered() && !handed_over_; }
+  bool enters() const { return stream_ordered() && !handed_over_; }
   // Its steps leave their times there, under this number of its own.
   void record(std::shared_ptr<Recorder> recorder, std::int32_t number);
   const Call& call() const { return call_; }

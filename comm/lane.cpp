@@ -220,7 +220,7 @@ void Lane::watch_device(std::vector<Ready>& ready) {
     // What the device has done is over, though the host has not looked since.
     for (const OperationRef& operation : queue_) {
       const Execution& execution = operation->execution;
-      if (!execution.on_device() || operation->complete || execution.is_over()) continue;
+      if (!execution.stream_ordered() || operation->complete || execution.is_over()) continue;
       first = operation;
       break;
     }

@@ -6,6 +6,7 @@
 #include <peal/comm/store/tcp_store.h>
 #include <peal/comm/threads_world.h>
 #include <peal/comm/transport/nccl/nccl.h>
+#include <peal/launch/bootstrap.h>
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/nn.h>
 #include <peal/nn/parallel/ddp.h>
@@ -14,6 +15,8 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <memory>
@@ -76,6 +79,31 @@ TEST_CASE("NCCL's unique id goes through any store") {
     use_nccl(group, here.device, store);
     comm::testing::check_algorithms(group);
   });
+}
+
+TEST_CASE("PEAL_STORE says through what the id goes") {
+  const auto attach = [](const std::string& address) -> std::string {
+    setenv("PEAL_STORE", address.c_str(), 1);
+    const auto finally = std::shared_ptr<void>(nullptr, [](void*) { unsetenv("PEAL_STORE"); });
+    try {
+      run_ranks(2, [](ProcessGroup& group) {
+        const OnDevice here(group.rank());
+        launch::attach_nccl(group, here.device);
+        CHECK(group.transport(here.device) == "nccl");
+        comm::testing::check_algorithms(group);
+      });
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "nothing";
+  };
+  std::string folder = (std::filesystem::temp_directory_path() / "peal_store_XXXXXX").string();
+  REQUIRE(mkdtemp(folder.data()) != nullptr);
+  CHECK(attach("file:" + folder) == "nothing");
+  CHECK(std::filesystem::is_empty(folder));
+  std::filesystem::remove_all(folder);
+  CHECK(attach("") == "nothing");
+  CHECK(attach("carrier pigeons").find("expected file:FOLDER") != std::string::npos);
 }
 
 TEST_CASE("every algorithm serves over grouped sends and receives") {
