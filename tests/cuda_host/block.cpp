@@ -9,13 +9,13 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 constinit thread_local uint3 threadIdx{0, 0, 0}, blockIdx{0, 0, 0};
 constinit thread_local dim3 blockDim{1, 1, 1}, gridDim{1, 1, 1};
 
 namespace cuda_host {
-namespace {
 
 // A copy that is under way, from where 16 bytes may be fewer.
 struct Copy {
@@ -38,8 +38,11 @@ struct Thread {
 
 class Block {
  public:
-  void begin(dim3 size, const std::function<void()>& thread) {
+  void begin(uint3 index, dim3 grid, dim3 size, const std::function<void()>& thread) {
     kernel_ = &thread;
+    index_ = index;
+    grid_ = grid;
+    size_ = size;
     const std::size_t count = std::size_t{size.x} * size.y * size.z;
     threads_.assign(count, Thread());
     fresh_.resize(count);
@@ -50,28 +53,54 @@ class Block {
     }
     shuffle_order(fresh_);
     ready_.clear();
+    spinning_.clear();
     living_ = count;
     waiting_ = 0;
     failure_.clear();
   }
 
-  // Empty, or why the block cannot end.
-  std::string run() {
+  // True once it has ended, well or not; false where its threads wait for those that spin.
+  bool run() {
+    running_block() = this;
+    blockIdx = index_;
+    gridDim = grid_;
+    blockDim = size_;
+    shuffle_order(spinning_);
+    ready_.insert(ready_.end(), spinning_.begin(), spinning_.end());
+    spinning_.clear();
     go_on(host_);
+    running_block() = nullptr;
+    if (!spinning_.empty() && failure_.empty()) return false;
     idle_.clear();
     for (const auto& fiber : fibers_) idle_.push_back(fiber.get());
-    if (!failure_.empty()) {
-      // What waits on the stacks is given up, with them.
-      idle_.clear();
-      fibers_.clear();
-    }
-    return failure_;
+    if (!failure_.empty()) give_up();
+    return true;
   }
 
-  void barrier() {
+  // What waits on the stacks is given up, with them.
+  void give_up() {
+    idle_.clear();
+    fibers_.clear();
+  }
+
+  // The block whose threads run.
+  static Block*& running_block() {
+    thread_local Block* block = nullptr;
+    return block;
+  }
+
+  // True where any thread's vote was not 0.
+  bool barrier(bool vote) {
+    vote_ = vote_ || vote;
     ++waiting_;
     at_barrier_.push_back(current_);
     if (waiting_ == living_) pass_barrier();
+    wait();
+    return voted_;
+  }
+
+  void spin() {
+    spinning_.push_back(current_);
     wait();
   }
 
@@ -116,6 +145,8 @@ class Block {
   [[noreturn]] void trap() { fail("a thread trapped"); }
 
   std::size_t current() const { return current_; }
+  const std::string& failure() const { return failure_; }
+  const uint3& index() const { return index_; }
 
  private:
   // The lanes of the mask go on when all that live have come with the same mask.
@@ -160,6 +191,7 @@ class Block {
 
   void pass_barrier() {
     waiting_ = 0;
+    voted_ = std::exchange(vote_, false);
     shuffle_order(at_barrier_);
     ready_.insert(ready_.end(), at_barrier_.begin(), at_barrier_.end());
     at_barrier_.clear();
@@ -190,7 +222,7 @@ class Block {
       enter(next);
     } else if (!fresh_.empty()) {
       to = take_fiber();
-    } else if (living_ > 0) {
+    } else if (living_ > 0 && spinning_.empty()) {
       failure_ = deadlock();
     }
     running_ = to;
@@ -262,8 +294,11 @@ class Block {
 
   const std::function<void()>* kernel_ = nullptr;
   std::vector<Thread> threads_;
-  std::vector<std::size_t> fresh_, ready_, at_barrier_;
+  uint3 index_{0, 0, 0};
+  dim3 grid_, size_;
+  std::vector<std::size_t> fresh_, ready_, at_barrier_, spinning_;
   std::size_t living_ = 0, waiting_ = 0, current_ = 0;
+  bool vote_ = false, voted_ = false;
   std::string failure_;
   Fiber host_;
   Fiber* running_ = nullptr;
@@ -271,58 +306,114 @@ class Block {
   std::vector<Fiber*> idle_;
 };
 
-thread_local Block block;
+namespace {
+
+// Blocks that are done, with their stacks, for the next grid of the same host thread.
+std::vector<std::unique_ptr<Block>>& spare() {
+  thread_local std::vector<std::unique_ptr<Block>> blocks;
+  return blocks;
+}
+
+Block& current() { return *Block::running_block(); }
 
 }  // namespace
 
-std::string run_grid(dim3 grid, dim3 size, const std::function<void()>& thread) {
-  gridDim = grid;
-  blockDim = size;
-  // Blocks in the order of a walk in equal strides around all of them, which visits each once.
-  const std::uint64_t count = std::uint64_t{grid.x} * grid.y * grid.z;
-  std::uint64_t stride = draw() % count + 1, at = draw() % count;
-  for (std::uint64_t a = stride, b = count; b != 0 || a != 1;) {
-    if (b == 0) a = ++stride, b = count;  // a common divisor: try the next
+// Blocks in the order of a walk in equal strides around all of them, which visits each once.
+Grid::Grid(dim3 grid, dim3 block, std::function<void()> thread)
+    : grid_(grid), size_(block), thread_(std::move(thread)) {
+  count_ = left_ = std::uint64_t{grid.x} * grid.y * grid.z;
+  stride_ = draw() % count_ + 1;
+  at_ = draw() % count_;
+  for (std::uint64_t a = stride_, b = count_; b != 0 || a != 1;) {
+    if (b == 0) a = ++stride_, b = count_;  // a common divisor: try the next
     a %= b;
     std::swap(a, b);
   }
-  for (std::uint64_t i = 0; i < count; ++i, at = (at + stride) % count) {
-    blockIdx = {static_cast<unsigned>(at % grid.x), static_cast<unsigned>(at / grid.x % grid.y),
-                static_cast<unsigned>(at / grid.x / grid.y)};
-    block.begin(size, thread);
-    const std::string failure = block.run();
-    if (!failure.empty()) {
-      return "block (" + std::to_string(blockIdx.x) + ", " + std::to_string(blockIdx.y) + ", " +
-             std::to_string(blockIdx.z) + "): " + failure;
+}
+
+Grid::~Grid() {
+  for (auto& block : resident_) block->give_up();
+}
+
+void Grid::begin_next() {
+  if (spare().empty()) spare().push_back(std::make_unique<Block>());
+  resident_.push_back(std::move(spare().back()));
+  spare().pop_back();
+  const uint3 index = {static_cast<unsigned>(at_ % grid_.x),
+                       static_cast<unsigned>(at_ / grid_.x % grid_.y),
+                       static_cast<unsigned>(at_ / grid_.x / grid_.y)};
+  resident_.back()->begin(index, grid_, size_, thread_);
+  at_ = (at_ + stride_) % count_;
+  --left_;
+}
+
+// Runs one of the resident blocks; true where it is gone.
+bool Grid::over(std::size_t resident) {
+  Block& block = *resident_[resident];
+  if (!block.run()) return false;
+  if (!block.failure().empty()) {
+    const uint3 index = block.index();
+    failure_ = "block (" + std::to_string(index.x) + ", " + std::to_string(index.y) + ", " +
+               std::to_string(index.z) + "): " + block.failure();
+  }
+  spare().push_back(std::move(resident_[resident]));
+  resident_.erase(resident_.begin() + static_cast<std::ptrdiff_t>(resident));
+  return true;
+}
+
+bool Grid::advance() {
+  for (bool moved = true; moved && failure_.empty();) {
+    moved = false;
+    for (std::size_t i = 0; i < resident_.size() && failure_.empty();) {
+      if (over(i)) {
+        moved = true;
+      } else {
+        ++i;
+      }
+    }
+    while (left_ > 0 && resident_.size() < most_resident && failure_.empty()) {
+      begin_next();
+      moved = over(resident_.size() - 1) || moved;
     }
   }
-  return {};
+  return !failure_.empty() || (left_ == 0 && resident_.empty());
 }
 
 std::uint64_t warp_exchange(WarpOp op, unsigned mask, std::uint64_t value, int source) {
-  const std::uint64_t got = block.exchange(op, mask, value, source);
+  const std::uint64_t got = current().exchange(op, mask, value, source);
   asm volatile("" ::: "memory");
   return got;
 }
 
 void warp_together(Together what, void* mine) {
-  block.together(what, mine);
+  current().together(what, mine);
   asm volatile("" ::: "memory");
 }
 
-void copy_later(void* to, const void* from, int bytes) { block.copy_later({to, from, bytes}); }
+void copy_later(void* to, const void* from, int bytes) { current().copy_later({to, from, bytes}); }
 void copies_arrive() {
-  block.copies_arrive();
+  current().copies_arrive();
   asm volatile("" ::: "memory");
 }
 
-int lane() { return static_cast<int>(block.current() % 32); }
+int lane() { return static_cast<int>(current().current() % 32); }
 
 }  // namespace cuda_host
 
-void __trap() { cuda_host::block.trap(); }
+void __trap() { cuda_host::current().trap(); }
 
 void __syncthreads() {
-  cuda_host::block.barrier();
+  cuda_host::current().barrier(false);
+  asm volatile("" ::: "memory");
+}
+
+int __syncthreads_or(int predicate) {
+  const bool any = cuda_host::current().barrier(predicate != 0);
+  asm volatile("" ::: "memory");
+  return any;
+}
+
+void __nanosleep(unsigned) {
+  cuda_host::current().spin();
   asm volatile("" ::: "memory");
 }

@@ -39,7 +39,10 @@ void run_nodes(const std::vector<Node>& nodes) {
     std::swap(ready[below(ready.size())], ready.back());
     const std::size_t at = ready.back();
     ready.pop_back();
-    if (nodes[at].work.run && failure() == cudaSuccess) nodes[at].work.run();
+    if (nodes[at].work.run && failure() == cudaSuccess) {
+      nodes[at].work.run();
+      finish_rest();
+    }
     for (const std::size_t next : then[at]) {
       if (--missing[next] == 0) ready.push_back(next);
     }

@@ -11,6 +11,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -29,16 +30,28 @@ bool fits(dim3 grid, dim3 block) {
          in(block.y, 1024) && in(block.z, 64) && block.x * block.y * block.z <= 1024;
 }
 
+// A kernel that is under way.
+struct Running {
+  const void* kernel;
+  Grid grid;
+
+  // True once it has ended.
+  bool advance() {
+    set_running(kernel);
+    const bool over = grid.advance();
+    set_running(nullptr);
+    if (!over || grid.failure().empty()) return over;
+    const bool hangs = grid.failure().find("deadlock") != std::string::npos;
+    set_failure(hangs ? cudaErrorLaunchTimeout : cudaErrorLaunchFailure,
+                "kernel " + name_of(kernel) + ", " + grid.failure());
+    return true;
+  }
+};
+
 void run(const void* kernel, dim3 grid, dim3 block, const std::function<void()>& thread) {
   ++counts()[kernel];
-  set_running(kernel);
-  const std::string problem = run_grid(grid, block, thread);
-  set_running(nullptr);
-  if (!problem.empty()) {
-    const bool hangs = problem.find("deadlock") != std::string::npos;
-    set_failure(hangs ? cudaErrorLaunchTimeout : cudaErrorLaunchFailure,
-                "kernel " + name_of(kernel) + ", " + problem);
-  }
+  const auto running = std::shared_ptr<Running>(new Running{kernel, {grid, block, thread}});
+  if (!running->advance()) suspend([running] { return running->advance(); });
 }
 
 }  // namespace

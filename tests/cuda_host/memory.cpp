@@ -5,6 +5,7 @@
 #include "device.h"
 #include "error.h"
 #include "fault.h"
+#include "ipc.h"
 #include "queue.h"
 
 #include <sys/mman.h>
@@ -16,6 +17,7 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <set>
 
 namespace cuda_host {
 namespace {
@@ -31,6 +33,7 @@ struct Arena {
   std::size_t used = 0;  // bytes from the base on that were ever handed out, whole huge pages
   std::size_t limit = std::size_t{2} << 30, in_use = 0;
   std::map<std::size_t, std::size_t> live{}, free{};  // offset -> bytes; free ones with their guard
+  std::set<std::size_t> foreign{};                    // of the live ones: other processes'
 };
 
 struct Memory {
@@ -61,7 +64,51 @@ Memory& memory() {
 
 Arena& arena_of(int device) { return memory().arenas[static_cast<std::size_t>(device)]; }
 
-std::size_t with_guard(std::size_t bytes) { return round_up(bytes, granule) + guard_bytes; }
+std::size_t with_guard(std::size_t bytes) {
+  const std::size_t whole = round_up(bytes, granule) + guard_bytes;
+  return bytes < least_shared ? whole : round_up(whole, page);
+}
+
+// A hole for so many bytes, out of the free ones; their end where there is none.
+std::size_t take_hole(Arena& arena, std::size_t bytes) {
+  const std::size_t whole = with_guard(bytes), to = bytes < least_shared ? granule : page;
+  for (auto hole = arena.free.begin(); hole != arena.free.end(); ++hole) {
+    const auto [first, room] = *hole;
+    const std::size_t offset = round_up(first, to), end = first + room;
+    if (offset + whole > end) continue;
+    arena.free.erase(hole);
+    if (offset > first) arena.free[first] = offset - first;
+    if (end > offset + whole) arena.free[offset + whole] = end - offset - whole;
+    arena.live[offset] = bytes;
+    return offset;
+  }
+  return arena_bytes;
+}
+
+// The memory's range may be opened and closed from now on.
+void use_until(Arena& arena, std::size_t end) {
+  const unsigned open = memory().open;
+  open_memory(0);
+  arena.used = std::max(arena.used, round_up(end, huge_page));
+  open_memory(open);
+}
+
+// One hole with its neighbours.
+void add_hole(Arena& arena, std::size_t offset, std::size_t whole) {
+  auto next = arena.free.lower_bound(offset);
+  if (next != arena.free.end() && next->first == offset + whole) {
+    whole += next->second;
+    next = arena.free.erase(next);
+  }
+  if (next != arena.free.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == offset) {
+      before->second += whole;
+      return;
+    }
+  }
+  arena.free[offset] = whole;
+}
 
 // The allocation that holds it: its offset and bytes; bytes 0 where none does.
 std::pair<std::size_t, std::size_t> find(const Arena& arena, std::size_t offset) {
@@ -132,6 +179,7 @@ void check_guards() {
     if (arena_of(d).live.empty()) continue;
     const Access access(1u << d);
     for (const auto& [offset, bytes] : arena_of(d).live) {
+      if (arena_of(d).foreign.contains(offset)) continue;
       if (!guards_hold(arena_of(d), offset, bytes)) report_overrun(d, bytes);
     }
   }
@@ -156,21 +204,13 @@ void* take(int device, std::size_t bytes) {
   Arena& arena = arena_of(device);
   const std::size_t whole = with_guard(bytes);
   if (arena.in_use + whole > arena.limit) return nullptr;
-  const auto hole = std::find_if(arena.free.begin(), arena.free.end(),
-                                 [&](const auto& one) { return one.second >= whole; });
-  if (hole == arena.free.end()) return nullptr;
-  const auto [offset, room] = *hole;
-  arena.free.erase(hole);
-  if (room > whole) arena.free[offset + whole] = room - whole;
-  arena.live[offset] = bytes;
+  const std::size_t offset = take_hole(arena, bytes);
+  if (offset == arena_bytes) return nullptr;
   arena.in_use += whole;
-  const unsigned open = memory().open;
-  open_memory(0);
-  arena.used = std::max(arena.used, round_up(offset + whole, huge_page));
-  open_memory(1u << device);
+  use_until(arena, offset + whole);
+  const Access access(1u << device);
   std::memset(arena.base + offset, poison, bytes);
   std::memset(arena.base + offset + bytes, guard_value, whole - bytes);
-  open_memory(open);
   return arena.base + offset;
 }
 
@@ -180,28 +220,58 @@ cudaError_t give_back(void* data) {
   Arena& arena = arena_of(device);
   const auto at = static_cast<std::size_t>(static_cast<unsigned char*>(data) - arena.base);
   const auto found = arena.live.find(at);
-  if (found == arena.live.end()) return cudaErrorInvalidValue;
-  std::size_t bytes = found->second, offset = at, whole = with_guard(bytes);
+  if (found == arena.live.end() || arena.foreign.contains(at)) return cudaErrorInvalidValue;
+  const std::size_t bytes = found->second, whole = with_guard(bytes);
   const Access access(1u << device);
-  if (!guards_hold(arena, offset, bytes)) report_overrun(device, bytes);
-  std::memset(arena.base + offset, poison, whole);
+  if (!guards_hold(arena, at, bytes)) report_overrun(device, bytes);
+  end_sharing(data);
+  std::memset(arena.base + at, poison, whole);
   arena.live.erase(found);
   arena.in_use -= whole;
-  // One hole with its neighbours.
-  auto next = arena.free.lower_bound(offset);
-  if (next != arena.free.end() && next->first == offset + whole) {
-    whole += next->second;
-    next = arena.free.erase(next);
-  }
-  if (next != arena.free.begin()) {
-    const auto before = std::prev(next);
-    if (before->first + before->second == offset) {
-      before->second += whole;
-      return cudaSuccess;
-    }
-  }
-  arena.free[offset] = whole;
+  add_hole(arena, at, whole);
   return cudaSuccess;
+}
+
+Allocation allocation_at(const void* data) {
+  const int device = device_of(data);
+  if (device < 0) return {};
+  const Arena& arena = arena_of(device);
+  const auto at = static_cast<std::size_t>(static_cast<const unsigned char*>(data) - arena.base);
+  const auto [offset, bytes] = find(arena, at);
+  if (bytes == 0 || arena.foreign.contains(offset)) return {};
+  return {device, arena.base + offset, bytes, bytes < least_shared ? 0 : with_guard(bytes)};
+}
+
+void* take_place(int device, std::size_t bytes) {
+  Arena& arena = arena_of(device);
+  const std::size_t offset = take_hole(arena, bytes);
+  if (offset == arena_bytes) return nullptr;
+  arena.foreign.insert(offset);
+  use_until(arena, offset + with_guard(bytes));
+  return arena.base + offset;
+}
+
+void give_place_back(void* place) {
+  Arena& arena = arena_of(device_of(place));
+  const auto at = static_cast<std::size_t>(static_cast<unsigned char*>(place) - arena.base);
+  const std::size_t whole = with_guard(arena.live.at(at));
+  map_pages(place, whole, -1);
+  arena.live.erase(at);
+  arena.foreign.erase(at);
+  add_hole(arena, at, whole);
+}
+
+void map_pages(void* base, std::size_t pages, int file) {
+  const int device = device_of(base);
+  const bool open = (memory().open >> device & 1) != 0;
+  const int flags = MAP_FIXED | (file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED);
+  if (::mmap(base, pages, open ? PROT_READ | PROT_WRITE : PROT_NONE, flags, file, 0) ==
+      MAP_FAILED) {
+    throw std::bad_alloc();
+  }
+  if (file >= 0) return;
+  const Access access(1u << device);
+  std::memset(base, poison, pages);
 }
 
 }  // namespace cuda_host
@@ -314,21 +384,3 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   }
   return result(cudaSuccess);
 }
-
-// Within one process, a handle is the pointer.
-cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* data) {
-  if (room_at(data) == 0) return result(cudaErrorInvalidValue);
-  *handle = {};
-  std::memcpy(handle->reserved, &data, sizeof(data));
-  return result(cudaSuccess);
-}
-
-cudaError_t cudaIpcOpenMemHandle(void** data, cudaIpcMemHandle_t handle, unsigned) {
-  std::memcpy(data, handle.reserved, sizeof(*data));
-  if (room_at(*data) == 0) return result(cudaErrorInvalidValue);
-  const int owner = device_of(*data);
-  if (owner != current_device()) set_peer(current_device(), owner, true);
-  return result(cudaSuccess);
-}
-
-cudaError_t cudaIpcCloseMemHandle(void*) { return result(cudaSuccess); }

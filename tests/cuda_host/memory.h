@@ -46,4 +46,21 @@ bool set_peer(int device, int peer, bool can);
 void* take(int device, std::size_t bytes);
 cudaError_t give_back(void* data);
 
+// For memory that processes share (ipc.cpp). An allocation of `least_shared` bytes or more has its
+// pages for itself, its guard among them.
+inline constexpr std::size_t least_shared = 64 << 10;
+struct Allocation {
+  int device = -1;
+  unsigned char* base = nullptr;
+  std::size_t bytes = 0, pages = 0;  // pages: in bytes, 0 where it shares its last one
+};
+Allocation allocation_at(const void* data);
+// A place in a device's arena for another process's allocation of so many bytes, to be mapped
+// there; null where there is none. Its guard is the other's affair, and cudaFree refuses it.
+void* take_place(int device, std::size_t bytes);
+void give_place_back(void* place);
+// The file (open for both) becomes the memory of these pages; -1: fresh poison of the process's
+// own.
+void map_pages(void* base, std::size_t pages, int file);
+
 }  // namespace cuda_host

@@ -6,7 +6,9 @@
 #include "random.h"
 #include "streams.h"
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -22,7 +24,12 @@ struct State {
   std::condition_variable changed;
   std::atomic<std::thread::id> owner{};
   int depth = 0;
-  bool running = false;  // work runs: the functions that it calls must not run more
+  bool running = false;          // work runs: the functions that it calls must not run more
+  std::function<bool()> rest;    // of the work that runs, where it was left
+  std::atomic<int> waiting = 0;  // threads that want the lock
+  std::thread::id device;        // the device thread, where there is one
+  std::vector<WorkRef> wanted;   // by threads that wait for it to run them
+  std::chrono::steady_clock::time_point last_run{};
   cudaError_t error = cudaSuccess;
   std::string text;
 };
@@ -34,14 +41,14 @@ State& state() {
 }
 
 // Lets other threads at the queues until one has changed something, or a while has passed.
-void wait_for_others() {
+void wait_for_others(std::chrono::milliseconds most = std::chrono::milliseconds(20)) {
   open_memory(0);
   State& here = state();
   const int depth = std::exchange(here.depth, 0);
   here.owner = std::thread::id();
   {
     std::unique_lock guard(here.mutex, std::adopt_lock);
-    here.changed.wait_for(guard, std::chrono::milliseconds(20));
+    here.changed.wait_for(guard, most);
     guard.release();
   }
   here.owner = std::this_thread::get_id();
@@ -59,35 +66,50 @@ bool may_run(const Work& work) {
   return blocker_of(work) == nullptr && (!work.ready || work.ready());
 }
 
-void run_head(CUstream_st& stream) {
+// False where the head was left before its end.
+bool run_head(CUstream_st& stream) {
+  State& here = state();
   const WorkRef work = stream.queue.front();
-  stream.queue.pop_front();
-  if (work->run && failure() == cudaSuccess) {
+  if ((work->run || work->rest) && failure() == cudaSuccess) {
     open_memory(work->devices);  // until other work needs another's, or this thread is done
-    state().running = true;
-    work->run();
-    state().running = false;
+    here.running = true;
+    if (work->rest) {
+      if (work->rest()) work->rest = nullptr;
+    } else {
+      work->run();
+      work->rest = std::exchange(here.rest, nullptr);
+    }
+    here.running = false;
+    here.last_run = std::chrono::steady_clock::now();
+    if (work->rest && failure() == cudaSuccess) return false;
   }
+  stream.queue.pop_front();
   work->when = std::chrono::steady_clock::now();
   work->done = true;
   // What they held (tensors, other work) goes now.
   work->run = nullptr;
+  work->rest = nullptr;
   work->ready = nullptr;
   work->after.clear();
-  state().changed.notify_all();
+  here.changed.notify_all();
+  return true;
 }
 
-// A head that may run, of any stream, from a random one on; null where there is none.
+// A head that may run and was not left, of any stream, from a random one on; null where there is
+// none.
 CUstream_st* any_runnable() {
   auto& all = streams();
   if (all.empty()) return nullptr;
   const std::size_t first = below(all.size());
   for (std::size_t i = 0; i < all.size(); ++i) {
     CUstream_st& stream = *all[(first + i) % all.size()];
-    if (!stream.queue.empty() && may_run(*stream.queue.front())) return &stream;
+    if (stream.queue.empty() || stream.queue.front()->rest) continue;
+    if (may_run(*stream.queue.front())) return &stream;
   }
   return nullptr;
 }
+
+bool on_device_thread() { return state().device == std::this_thread::get_id(); }
 
 // One step towards the work's end. False: nothing can run before somebody else has done something.
 bool step(const WorkRef& target) {
@@ -101,18 +123,85 @@ bool step(const WorkRef& target) {
   CUstream_st* stream = target->stream;
   for (WorkRef head; (head = blocker_of(*stream->queue.front())) != nullptr;) stream = head->stream;
   const Work& head = *stream->queue.front();
-  if (head.ready && !head.ready()) stream = any_runnable();
+  if ((head.ready && !head.ready()) || (head.rest && on_device_thread())) stream = any_runnable();
   if (stream == nullptr) return false;
-  run_head(*stream);
-  return true;
+  return run_head(*stream);
+}
+
+bool has_device_thread() { return state().device != std::thread::id(); }
+
+void want(const WorkRef& work) {
+  auto& wanted = state().wanted;
+  if (std::find(wanted.begin(), wanted.end(), work) == wanted.end()) wanted.push_back(work);
+  state().changed.notify_all();
+}
+
+// What was left goes on, then something wanted, then what has waited for long. False: nothing has
+// come to its end.
+bool device_pass(bool& spins) {
+  constexpr std::chrono::milliseconds lateness{1};
+  State& here = state();
+  bool moved = false;
+  spins = false;
+  const auto count = streams().size();
+  for (std::size_t i = 0; i < count; ++i) {
+    CUstream_st& stream = *streams()[i];
+    if (stream.queue.empty() || !stream.queue.front()->rest) continue;
+    const auto before = here.last_run;
+    moved = run_head(stream) || moved;
+    here.last_run = before;
+    spins = spins || (!stream.queue.empty() && stream.queue.front()->rest);
+  }
+  std::erase_if(here.wanted, [](const WorkRef& work) { return work->done; });
+  if (!here.wanted.empty() && step(here.wanted[below(here.wanted.size())])) return true;
+  if (moved || std::chrono::steady_clock::now() - here.last_run < lateness) return moved;
+  CUstream_st* late = any_runnable();
+  return late != nullptr && run_head(*late);
+}
+
+void serve() {
+  State& here = state();
+  for (int idle = 0;;) {
+    bool spins = false, moved = false;
+    {
+      const auto guard = lock();
+      moved = device_pass(spins);
+      open_memory(0);
+      if (!moved && !spins) wait_for_others(std::chrono::milliseconds(1));
+    }
+    idle = moved ? 0 : idle + 1;
+    while (here.waiting.load() > 0) std::this_thread::yield();
+    if (spins && idle > 20) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    } else if (spins) {
+      std::this_thread::yield();
+    }
+  }
 }
 
 }  // namespace
 
+void start_device_thread() {
+  const auto guard = lock();
+  if (has_device_thread()) return;
+  std::thread thread(serve);
+  state().device = thread.get_id();
+  thread.detach();
+}
+
+void suspend(std::function<bool()> rest) { state().rest = std::move(rest); }
+
+void finish_rest() {
+  const auto rest = std::exchange(state().rest, nullptr);
+  while (rest && !rest()) std::this_thread::yield();
+}
+
 Lock::Lock() {
   State& here = state();
   if (here.owner.load() != std::this_thread::get_id()) {
+    ++here.waiting;
     here.mutex.lock();
+    --here.waiting;
     here.owner = std::this_thread::get_id();
   }
   ++here.depth;
@@ -155,7 +244,12 @@ void finish(const WorkRef& work) {
   }
   const WorkRef target = work;
   while (!target->done) {
-    if (!step(target)) wait_for_others();
+    if (has_device_thread() && !on_device_thread()) {
+      want(target);
+      wait_for_others();
+    } else if (!step(target)) {
+      wait_for_others();
+    }
   }
   open_memory(0);
 }
@@ -176,7 +270,9 @@ void finish_device(int device) {
 bool nudge(const WorkRef& work) {
   const auto guard = lock();
   if (work == nullptr || work->done) return true;
-  if (!state().running && draw() % 2 == 0) {
+  if (has_device_thread()) {
+    want(work);
+  } else if (!state().running && draw() % 2 == 0) {
     step(work);
     open_memory(0);
   }
@@ -199,6 +295,7 @@ void forget_failure() {
   for (const auto& stream : streams()) {
     while (!stream->queue.empty()) {
       stream->queue.front()->done = true;
+      stream->queue.front()->rest = nullptr;
       stream->queue.pop_front();
     }
   }

@@ -5,6 +5,11 @@
 // and what an event or a synchronise should have protected is overwritten: wrong values, every
 // time. Now and then (random.h) work of another stream that may run does.
 //
+// A kernel that spins is left and entered again, while other work runs. Where processes share
+// memory (ipc.cpp) a thread of its own runs all work (start_device_thread()): it is asked for what
+// somebody must know, and runs the rest late, but by itself, for another process may spin until it
+// is done.
+//
 // Thread safety: all under one lock, which every function here takes; work runs under it. Work with
 // a `ready` that says no (an operation of several ranks, of which some have not come) waits for
 // others with the lock free.
@@ -27,6 +32,7 @@ using WorkRef = std::shared_ptr<Work>;
 
 struct Work {
   std::function<void()> run;      // may be empty
+  std::function<bool()> rest{};   // where it was left (suspend()): the rest of it
   std::function<bool()> ready{};  // asked when all before it is done; empty: yes
   unsigned devices = 0;           // whose memory it touches, a bit each
   std::vector<WorkRef> after{};
@@ -57,6 +63,12 @@ void finish(CUstream_st* stream);
 void finish_device(int device);
 // Runs at most one work, which brings this one nearer; true when it is done.
 bool nudge(const WorkRef& work);
+
+// Said by work that runs: it is not done; `rest` is called until it says true.
+void suspend(std::function<bool()> rest);
+// Runs such a rest to its end, for work that is a part of other work.
+void finish_rest();
+void start_device_thread();
 
 // Something went wrong while work ran: the error that the runtime gives from then on, and its text.
 void set_failure(cudaError_t error, std::string text);

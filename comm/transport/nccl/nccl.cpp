@@ -2,6 +2,7 @@
 #include <peal/autograd/core/cuda/check.h>
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/core/error.h>
+#include <peal/comm/group_store.h>
 #include <peal/comm/reduce/cuda/reduce.h>
 #include <peal/comm/transport/nccl/native.h>
 #include <peal/comm/transport/nccl/nccl.h>
@@ -16,20 +17,6 @@ namespace peal::comm {
 namespace {
 
 cudaStream_t queue_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
-
-// The ranks of a group that exists.
-class GroupStore : public Store {
- public:
-  explicit GroupStore(ProcessGroup& group) : group_(group) {}
-  int rank() const override { return group_.rank(); }
-  int world() const override { return group_.world(); }
-  std::vector<std::string> exchange(const std::string& mine) override {
-    return group_.exchange(mine);
-  }
-
- private:
-  ProcessGroup& group_;
-};
 
 }  // namespace
 

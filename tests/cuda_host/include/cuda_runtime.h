@@ -80,6 +80,10 @@ cudaError_t cudaMallocHost(T** data, std::size_t bytes, unsigned flags = 0) {
 }
 
 void __syncthreads();
+int __syncthreads_or(int predicate);  // true for all where it is for any
+// In a loop that waits for another block, stream or process: the only place where the simulator
+// lets them go on.
+void __nanosleep(unsigned nanoseconds);
 void __trap();
 inline void __syncwarp(unsigned mask = 0xffffffffu) {
   cuda_host::warp_exchange(cuda_host::WarpOp::sync, mask, 0, 0);
@@ -90,6 +94,20 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
 }
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, !predicate) == 0; }
+
+// Atomic accesses with an order, as nvcc has them built in. The scope is the whole system here.
+enum { __NV_ATOMIC_RELAXED, __NV_ATOMIC_ACQUIRE, __NV_ATOMIC_RELEASE };
+enum { __NV_THREAD_SCOPE_SYSTEM };
+template <class T>
+T __nv_atomic_load_n(T* at, int order, int) {
+  return order == __NV_ATOMIC_ACQUIRE ? __atomic_load_n(at, __ATOMIC_ACQUIRE)
+                                      : __atomic_load_n(at, __ATOMIC_RELAXED);
+}
+template <class T>
+void __nv_atomic_store_n(T* at, T value, int order, int) {
+  if (order == __NV_ATOMIC_RELEASE) return __atomic_store_n(at, value, __ATOMIC_RELEASE);
+  __atomic_store_n(at, value, __ATOMIC_RELAXED);
+}
 
 // Lanes are in segments of `width`; a source outside the own segment means the own value.
 template <class T>

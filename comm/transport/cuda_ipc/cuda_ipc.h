@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA IPC transport, which is stream-ordered: ranks that are processes of one node, on GPUs
+// that reach each other's memory or on one GPU, exchange data by kernels that read and write the
+// memory of the peers (exchange.h); schedules run by messages between them (mail.h). Nothing asks
+// the host, so it is quick for small messages, and goes where NCCL does not: to ranks that share a
+// GPU. Those take turns on it, so that each meeting costs a time slice, unless NVIDIA's MPS lets
+// their kernels run beside each other.
+//
+// Tensors of ProcessGroup::allocate() (DDP's buckets) lie in memory that all ranks of their group
+// reach; a large all-reduce works there in place, others go through the ranks' rooms (room.h).
+// Sub-groups use the world's stream, so their operations keep the order of the calls: kernels that
+// wait for peers never wait for each other. Thread safety: one thread at a time (the engine's
+// lock), but for abandon().
+#pragma once
+
+#include <peal/comm/process_group.h>
+#include <peal/comm/store.h>
+#include <peal/comm/transport/cuda_ipc/room.h>
+#include <peal/comm/transport/cuda_ipc/segment.h>
+#include <peal/comm/transport/transport.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace peal::comm {
+
+struct CudaIpcOptions {
+  // Of a block of threads in a room, and of a parcel of mail: bytes, multiples of 16, at least 16
+  // for each rank.
+  std::int64_t half = 256 << 10, parcel = 256 << 10;
+  int blocks = ipc::most_blocks;  // at most, of a kernel
+  // All-reduces of up to so many bytes are one-shot. -1: as measured on machines with NVLink by
+  // others (vLLM's custom all-reduce), 512 KiB for up to four ranks, 256 KiB for more.
+  std::int64_t one_shot = -1;
+  // PEAL_IPC_ONE_SHOT: bytes.
+  static CudaIpcOptions from_environment();
+};
+
+class CudaIpcTransport : public Transport {
+ public:
+  using Hopeless = std::function<void()>;  // throws where waiting is of no more use
+
+  // Collective over the store: all ranks get one, or all throw the same Error, after which the
+  // store is as good as before.
+  static std::unique_ptr<CudaIpcTransport> create(Store& store, Device device,
+                                                  const CudaIpcOptions& options,
+                                                  std::chrono::milliseconds deadline,
+                                                  const Hopeless& hopeless);
+  ~CudaIpcTransport() override;
+  CudaIpcTransport(const CudaIpcTransport&) = delete;
+  CudaIpcTransport& operator=(const CudaIpcTransport&) = delete;
+
+  std::string_view name() const override { return "cuda_ipc"; }
+  int rank() const override { return group_.rank; }
+  int world() const override { return group_.world; }
+  Device device() const override { return device_; }
+  Stream stream() const override { return stream_; }
+  std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) override;
+  void no_subset() override;
+  Ticket post(Channel channel, std::span<const Message> round) override;
+  bool test(Ticket) override { return true; }  // what is posted is in the queue
+  bool cancel(Ticket) override { return false; }
+  void set_hopeless(std::function<void()> hopeless) override { hopeless_ = std::move(hopeless); }
+  void abandon() override { end_kernels(); }
+  bool has_native(const NativeCall&) const override { return true; }
+  Ticket start_native(const NativeCall& call) override;
+  bool scales_natively(const NativeCall&) const override { return true; }
+  StorageRef allocate(std::size_t bytes) override;
+  // How many all-reduces have worked on tensors where they lie, as far as this rank can tell.
+  std::int64_t in_place() const { return in_place_; }
+
+ private:
+  struct Words;
+  struct Offer;
+  struct Released;
+  CudaIpcTransport(Device device, Stream stream, const CudaIpcOptions& options, int rank, int world,
+                   std::chrono::milliseconds deadline, Hopeless hopeless);
+  void move_in(std::unique_ptr<ipc::Segment> room);
+  void end_kernels() const;
+  void be_quiet() const;
+  std::vector<Offer> exchange(const Offer& mine);
+  std::unique_ptr<Transport> make_subset(const std::vector<int>& ranks);
+  void close_released(Offer& mine);
+  void free_released(const std::vector<Offer>& all);
+  ipc::Place place_of(const NativeCall& call, std::size_t bytes,
+                      const ipc::Segment** segment) const;
+
+  CudaIpcOptions options_;
+  Device device_;
+  Stream stream_;
+  std::chrono::milliseconds deadline_;
+  Hopeless hopeless_;
+  ipc::Group group_ = {};
+  std::shared_ptr<Words> words_;  // page-locked
+  std::unique_ptr<ipc::Segment> room_;
+  // Those of allocate(), by number from 1; null where freed.
+  std::vector<std::unique_ptr<ipc::Segment>> segments_;
+  std::shared_ptr<Released> released_;  // by tensors, at any time
+  std::int64_t in_place_ = 0;
+  Ticket next_ = 1;
+};
+
+// Collectives of the group, and of its later sub-groups, on tensors of this device go over CUDA IPC
+// from now on. Collective; each rank names its own device. Error on all ranks, the group staying as
+// it was, where the ranks are no processes of one node that reach each other's memory.
+void use_cuda_ipc(ProcessGroup& group, Device device,
+                  const CudaIpcOptions& options = CudaIpcOptions::from_environment());
+
+}  // namespace peal::comm

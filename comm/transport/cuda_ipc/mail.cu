@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/cuda/launch.h>
+#include <peal/comm/transport/cuda_ipc/bytes.h>
+#include <peal/comm/transport/cuda_ipc/mail.h>
+
+#include <algorithm>
+
+namespace peal::comm::ipc {
+namespace {
+
+__device__ std::byte* place_of(const Group& group, int owner, int from, Count parcel) {
+  const auto number = static_cast<std::int64_t>(from) * 2 + static_cast<std::int64_t>(parcel % 2);
+  return group.rooms[owner] + group.mail_at() + number * group.parcel;
+}
+
+// By all threads, when one has seen that there are that many. False: ended.
+__device__ bool until(const Group& group, Count* at, Count least) {
+  int ended = 0;
+  if (threadIdx.x == 0) ended = await(group, [&] { return acquire(at) >= least; }) ? 0 : 1;
+  return __syncthreads_or(ended) == 0;
+}
+
+__device__ bool send(const Group& group, const Letter& letter, Count& sent) {
+  Room& theirs = room_of(group, letter.peer);
+  Count* taken = &room_of(group, group.rank).taken[letter.peer];
+  for (std::int64_t at = 0; at < letter.bytes; at += group.parcel, ++sent) {
+    if (sent >= 2 && !until(group, taken, sent - 1)) return false;
+    move_bytes(place_of(group, letter.peer, group.rank, sent), letter.data + at,
+               std::min(group.parcel, letter.bytes - at));
+    __syncthreads();
+    if (threadIdx.x == 0) release(&theirs.delivered[group.rank], sent + 1);
+  }
+  return true;
+}
+
+__device__ bool receive(const Group& group, const Letter& letter, Count& got) {
+  Room& theirs = room_of(group, letter.peer);
+  Count* delivered = &room_of(group, group.rank).delivered[letter.peer];
+  for (std::int64_t at = 0; at < letter.bytes; at += group.parcel, ++got) {
+    if (!until(group, delivered, got + 1)) return false;
+    move_bytes(letter.data + at, place_of(group, group.rank, letter.peer, got),
+               std::min(group.parcel, letter.bytes - at));
+    __syncthreads();
+    if (threadIdx.x == 0) release(&theirs.taken[group.rank], got + 1);
+  }
+  return true;
+}
+
+// Block 2p sends to rank p, block 2p + 1 receives from it.
+__global__ void pass_each(Round round) {
+  const Group& group = round.group;
+  Room& own = room_of(group, group.rank);
+  const int peer = static_cast<int>(blockIdx.x / 2);
+  const bool sends = blockIdx.x % 2 == 0;
+  Count& kept = sends ? own.sent[peer] : own.got[peer];
+  Count count = kept;
+  for (int i = 0; i < round.count; ++i) {
+    const Letter& letter = round.letters[i];
+    if (letter.peer != peer || letter.sent != sends) continue;
+    if (!(sends ? send(group, letter, count) : receive(group, letter, count))) return;
+  }
+  __syncthreads();  // everybody has read the old count
+  if (threadIdx.x == 0) kept = count;
+}
+
+}  // namespace
+
+void pass_mail(Device device, const Round& round) {
+  cuda::launch(device, 2 * round.group.world, cuda::block, pass_each, round);
+}
+
+}  // namespace peal::comm::ipc

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/cuda/check.h>
+#include <peal/autograd/core/cuda/device.h>
+#include <peal/autograd/core/error.h>
+#include <peal/comm/transport/cuda_ipc/segment.h>
+
+namespace peal::comm::ipc {
+namespace {
+
+// CUDA shares memory in blocks of this size, with all that lies in them.
+constexpr std::size_t shared_block = std::size_t{2} << 20;
+
+}  // namespace
+
+Segment::Segment(Device device, std::size_t bytes)
+    : device_(device), bytes_((bytes + shared_block - 1) / shared_block * shared_block) {
+  cuda::use(device_);
+  void* data = nullptr;
+  PEAL_CUDA_CHECK(cudaMalloc(&data, bytes_));
+  const auto check = [&](cudaError_t status, const char* call) {
+    if (status == cudaSuccess) return;
+    static_cast<void>(cudaGetLastError());
+    static_cast<void>(cudaFree(data));
+    fail(concat("cuda: ", call, " of ", bytes_, " bytes on ", device_, ": ",
+                cudaGetErrorString(status)));
+  };
+  check(cudaMemset(data, 0, bytes_), "cudaMemset");
+  check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  check(cudaIpcGetMemHandle(&handle_, data), "cudaIpcGetMemHandle");
+  own_ = static_cast<std::byte*>(data);
+}
+
+Segment::~Segment() {
+  try {
+    close();
+  } catch (const Error&) {  // the driver is gone, and the memory with it
+  }
+}
+
+void Segment::open(const std::vector<cudaIpcMemHandle_t>& handles, int rank) {
+  cuda::use(device_);
+  parts_.assign(handles.size(), nullptr);
+  parts_[static_cast<std::size_t>(rank)] = own_;
+  for (std::size_t r = 0; r < handles.size(); ++r) {
+    if (parts_[r] == own_) continue;
+    void* data = nullptr;
+    const cudaError_t status =
+        cudaIpcOpenMemHandle(&data, handles[r], cudaIpcMemLazyEnablePeerAccess);
+    if (status != cudaSuccess) static_cast<void>(cudaGetLastError());
+    PEAL_CHECK(status == cudaSuccess, "cudaIpcOpenMemHandle of rank ", r, "'s memory on ", device_,
+               ": ", cudaGetErrorString(status));
+    parts_[r] = static_cast<std::byte*>(data);
+  }
+}
+
+void Segment::close() {
+  if (parts_.empty()) return;
+  cuda::use(device_);
+  for (std::byte* part : parts_) {
+    if (part != nullptr && part != own_) static_cast<void>(cudaIpcCloseMemHandle(part));
+  }
+  parts_.clear();
+}
+
+void Segment::free_own() {
+  cuda::use(device_);
+  static_cast<void>(cudaFree(own_));
+  own_ = nullptr;
+}
+
+}  // namespace peal::comm::ipc
