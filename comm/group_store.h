@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GroupStore: the ranks of a group that exists, as a Store, for what is made beside it. Thread safety:
-// as the group's.
+// GroupStore: the ranks of a group that exists, as a Store, for what is made beside it. Thread
+// safety: as the group's.
 #pragma once
 
 #include <peal/comm/process_group.h>

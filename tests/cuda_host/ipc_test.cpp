@@ -3,7 +3,6 @@
 #include "on_rank.h"
 #include "queued.h"
 
-#include <peal/autograd/core/cuda/device.h>
 #include <peal/comm/algorithms/table.h>
 #include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
 
@@ -12,37 +11,79 @@
 #include "collective_values.h"
 #include "mpi_main.h"
 
+#include <cmath>
+#include <string>
+#include <vector>
+
 using namespace peal;
 using namespace peal::comm;
+using peal::testing::OnDevice;
 
 namespace {
 
+ProcessGroup& world() { return peal::testing::job().group(); }
+
 // A group of its own over all ranks, with CUDA IPC, which the job's stays without.
-std::shared_ptr<ProcessGroup> over_ipc(Device device, const CudaIpcOptions& options) {
-  auto group = peal::testing::job().group().split(0);
-  use_cuda_ipc(*group, device, options);
+std::shared_ptr<ProcessGroup> over_ipc(const CudaIpcOptions& options) {
+  auto group = world().split(0);
+  use_cuda_ipc(*group, context().device, options);
   return group;
 }
 
 // Small rooms, so that messages go in several turns.
-constexpr CudaIpcOptions one_shot{.half = 4096, .parcel = 1024, .one_shot = 1 << 30};
-constexpr CudaIpcOptions two_shot{.half = 4096, .parcel = 1024, .one_shot = 0};
+constexpr CudaIpcOptions one_shot{.half = 512, .parcel = 256, .one_shot = 1 << 30};
+constexpr CudaIpcOptions two_shot{.half = 512, .parcel = 256, .one_shot = 0};
+
+template <class F>
+void each_way(const F& f) {
+  for (const CudaIpcOptions& options : {one_shot, two_shot}) f(*over_ipc(options));
+}
 
 }  // namespace
 
 TEST_CASE("every operation, type and reduction is exact over CUDA IPC") {
-  cuda::register_spaces();
-  const int rank = peal::testing::job().rank();
-  const peal::testing::OnDevice here(rank);
-  for (const auto& options : {one_shot, two_shot}) {
-    const auto group = over_ipc(here.device, options);
-    CHECK(group->transport(here.device) == "cuda_ipc");
-    const comm::testing::Tally tally = comm::testing::check_collectives(*group);
-    peal::testing::check_order(*group, 3000);
-    if (rank == 0) {
-      MESSAGE("cuda_ipc, world " << group->world() << ": " << tally.cases << " cases, "
-                                 << tally.compared << " elements compared, none wrong");
-    }
-    CHECK(tally.cases > 2000);
+  const OnDevice here(world().rank());
+  const auto group = over_ipc({.one_shot = 1000});
+  CHECK(group->transport(here.device) == "cuda_ipc");
+  const comm::testing::Tally tally = comm::testing::check_collectives(*group);
+  if (group->rank() == 0) {
+    MESSAGE("cuda_ipc, world " << group->world() << ": " << tally.cases << " cases, "
+                               << tally.compared << " elements compared, none wrong");
   }
+  CHECK(tally.cases > 2000);
+}
+
+TEST_CASE("one-shot and two-shot, with rooms that are large and small") {
+  const OnDevice here(world().rank());
+  each_way([](ProcessGroup& group) { peal::testing::check_order(group, 1000); });
+}
+
+TEST_CASE("schedules run over mail, in messages that are longer than a parcel") {
+  const OnDevice here(world().rank());
+  const auto group = over_ipc(one_shot);
+  const int ranks = group->world(), me = group->rank();
+  const std::int64_t count = 150 * ranks;
+  int ran = 0;
+  for (const Entry& entry : algorithms()) {
+    if (entry.what != Collective::all_reduce || !entry.supports(ranks)) continue;
+    CAPTURE(entry.name);
+    const std::vector<std::int64_t> counts{count};
+    const Problem problem{.what = entry.what,
+                          .rank = me,
+                          .world = ranks,
+                          .root = 0,
+                          .counts = counts,
+                          .nodes = single_node(ranks)};
+    const auto plan = std::make_shared<const Plan>(comm::plan(entry, problem));
+    const Tensor x = comm::testing::filled(
+        count, DType::i32, [&](std::int64_t i) { return static_cast<double>(i % 7 + me); });
+    group->run(entry.what, plan, x, x).wait();
+    std::vector<std::int32_t> want;
+    for (std::int64_t i = 0; i < count; ++i) {
+      want.push_back(static_cast<std::int32_t>(ranks * (i % 7) + ranks * (ranks - 1) / 2));
+    }
+    CHECK(x.to_vector<std::int32_t>() == want);
+    ++ran;
+  }
+  CHECK(ran >= (ranks == 1 ? 1 : 4));
 }

@@ -9,6 +9,9 @@
 #include "queue.h"
 #include "symbols.h"
 
+#include <unistd.h>
+
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -75,11 +78,15 @@ void write_launches() {
   const char* path = std::getenv("CUDA_HOST_LAUNCHES");
   if (path == nullptr) return;
   const auto guard = lock();
-  std::ofstream file(path);
+  // Ranks of one test write one file: the last is as good as any.
+  const std::string own = std::string(path) + "." + std::to_string(::getpid());
+  std::ofstream file(own);
   for (const auto& [kernel, count] : counts()) {
     const char* name = symbol_of(kernel);
     file << count << " " << (name == nullptr ? "?" : name) << "\n";
   }
+  file.close();
+  static_cast<void>(std::rename(own.c_str(), path));
 }
 
 }  // namespace cuda_host

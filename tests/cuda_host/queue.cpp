@@ -166,16 +166,14 @@ void serve() {
     {
       const auto guard = lock();
       moved = device_pass(spins);
-      open_memory(0);
+      // Closing takes longer than a look, so memory stays open while a kernel spins.
+      if (!spins || idle > 1000) open_memory(0);
       if (!moved && !spins) wait_for_others(std::chrono::milliseconds(1));
     }
     idle = moved ? 0 : idle + 1;
     while (here.waiting.load() > 0) std::this_thread::yield();
-    if (spins && idle > 20) {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    } else if (spins) {
-      std::this_thread::yield();
-    }
+    // Whoever sleeps is put before programs that never do, when it wakes.
+    if (spins && idle > 2) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
 }
 

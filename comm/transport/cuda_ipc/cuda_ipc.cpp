@@ -92,6 +92,16 @@ std::unique_ptr<CudaIpcTransport> CudaIpcTransport::create(Store& store, Device 
   ipc::Member mine = ipc::this_process(device);
   mine.options = concat("rooms of ", options.half, " and ", options.parcel, " bytes, ",
                         options.blocks, " blocks, PEAL_IPC_ONE_SHOT ", options.one_shot);
+  const auto members = [&] {
+    std::vector<ipc::Member> all;
+    for (const std::string& text : store.exchange(ipc::pack(mine))) {
+      all.push_back(ipc::unpack(text));
+    }
+    const std::string problem = ipc::obstacle(all);
+    PEAL_CHECK(problem.empty(), "[cuda_ipc] ", problem);
+    return all;
+  };
+  const int beside = ipc::blocks_beside(members());
   std::unique_ptr<CudaIpcTransport> made;
   std::unique_ptr<ipc::Segment> room;
   try {
@@ -101,36 +111,21 @@ std::unique_ptr<CudaIpcTransport> CudaIpcTransport::create(Store& store, Device 
                "rooms of ", world, " ranks cannot be so small, or odd, or many: ", mine.options);
     made.reset(new CudaIpcTransport(device, Stream::create(device, true), options, rank, world,
                                     deadline, hopeless));
+    made->group_.blocks = std::min(options.blocks, beside);
     room = std::make_unique<ipc::Segment>(device, made->group_.bytes());
     mine.handle = room->handle();
   } catch (const Error& error) {
     mine.problem = error.what();
   }
-  std::vector<ipc::Member> members;
-  for (const std::string& text : store.exchange(ipc::pack(mine))) {
-    members.push_back(ipc::unpack(text));
+  std::vector<cudaIpcMemHandle_t> handles;
+  for (const ipc::Member& member : members()) handles.push_back(member.handle);
+  mine.problem.clear();
+  try {
+    room->open(handles, rank);
+  } catch (const Error& error) {
+    mine.problem = error.what();
   }
-  std::string problem = ipc::obstacle(members);
-  if (problem.empty()) {
-    std::vector<cudaIpcMemHandle_t> handles;
-    for (const ipc::Member& member : members) handles.push_back(member.handle);
-    try {
-      room->open(handles, rank);
-    } catch (const Error& error) {
-      problem = error.what();
-    }
-    const auto all = store.exchange(problem);
-    for (int r = 0; r < world; ++r) {
-      if (all[static_cast<std::size_t>(r)].empty()) continue;
-      problem = concat("rank ", r, ": ", all[static_cast<std::size_t>(r)]);
-      break;
-    }
-  }
-  if (!problem.empty()) {
-    if (room) room->close();
-    fail(concat("[cuda_ipc] ", problem));
-  }
-  made->group_.blocks = std::min(options.blocks, ipc::blocks_beside(members));
+  members();
   made->move_in(std::move(room));
   return made;
 }

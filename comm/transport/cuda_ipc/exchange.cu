@@ -4,6 +4,7 @@
 #include <peal/comm/reduce/combine.h>
 #include <peal/comm/transport/cuda_ipc/bytes.h>
 #include <peal/comm/transport/cuda_ipc/exchange.h>
+#include <peal/comm/transport/cuda_ipc/meet.h>
 
 #include <algorithm>
 #include <concepts>
@@ -60,7 +61,7 @@ __device__ void lay_out(const Exchange& x, std::int64_t room, std::int64_t turn,
   }
 }
 
-__global__ void copy_each(Exchange x) {
+__global__ void exchange_copied(Exchange x) {
   const Group& group = x.group;
   Counts counts = read_counts(group);
   const std::int64_t room = slot_room(x), turns = turns_of(x, room);
@@ -178,7 +179,7 @@ __device__ bool reach_all(const Group& group, Count segment) {
 }
 
 template <class T>
-__global__ void reduce_each(Exchange x, Reduction reduction) {
+__global__ void exchange_reduced(Exchange x, Reduction reduction) {
   const Group& group = x.group;
   Counts counts = read_counts(group);
   const int mine = x.slots == 1 ? 0 : group.rank;
@@ -239,14 +240,14 @@ int blocks_for(std::int64_t longest, int most) {
 }
 
 void copy_exchange(Device device, const Exchange& exchange) {
-  cuda::launch(device, blocks_for(exchange.longest, exchange.group.blocks), cuda::block, copy_each,
-               exchange);
+  cuda::launch(device, blocks_for(exchange.longest, exchange.group.blocks), cuda::block,
+               exchange_copied, exchange);
 }
 
 void reduce_exchange(Device device, const Exchange& exchange, const Reduction& reduction) {
   visit(reduction.dtype, [&]<class T>() {
     cuda::launch(device, blocks_for(exchange.longest, exchange.group.blocks), cuda::block,
-                 reduce_each<T>, exchange, reduction);
+                 exchange_reduced<T>, exchange, reduction);
   });
 }
 

@@ -2,6 +2,7 @@
 #include <peal/autograd/core/cuda/launch.h>
 #include <peal/comm/transport/cuda_ipc/bytes.h>
 #include <peal/comm/transport/cuda_ipc/mail.h>
+#include <peal/comm/transport/cuda_ipc/meet.h>
 
 #include <algorithm>
 
@@ -47,7 +48,7 @@ __device__ bool receive(const Group& group, const Letter& letter, Count& got) {
 }
 
 // Block 2p sends to rank p, block 2p + 1 receives from it.
-__global__ void pass_each(Round round) {
+__global__ void pass_letters(Round round) {
   const Group& group = round.group;
   Room& own = room_of(group, group.rank);
   const int peer = static_cast<int>(blockIdx.x / 2);
@@ -66,7 +67,7 @@ __global__ void pass_each(Round round) {
 }  // namespace
 
 void pass_mail(Device device, const Round& round) {
-  cuda::launch(device, 2 * round.group.world, cuda::block, pass_each, round);
+  cuda::launch(device, 2 * round.group.world, cuda::block, pass_letters, round);
 }
 
 }  // namespace peal::comm::ipc

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Room: the memory of one rank of a group that the others' kernels reach into, and how blocks of
-// threads of different ranks meet there. A kernel has as many blocks on every rank, and block b of
-// one rank works with block b of the others alone, so no block waits for another of its own kernel.
-//
-// Numbers only grow: block b counts the meetings it has had in its own room, and leaves the count
-// in everybody's. So nothing is ever reset, and a captured kernel can be replayed. With the count
-// goes a signature of the operation: ranks that are in different ones never pass, and the control
-// plane says which. A kernel that waits in vain is ended by a word of the host.
-//
-// In a room a block has its own two *halves*, used in turn: who reads a peer's half need not meet
-// afterwards, for the peer cannot be at this half again before everybody has met about the other.
-// Thread safety: kernels of one rank and group follow one another in one stream.
+// Room: the memory of one rank of a group that the others' kernels reach into: where blocks of
+// threads of different ranks meet (meet.h), the halves through which they exchange data, and the
+// boxes for mail. In a room a block has its own two *halves*, used in turn: who reads a peer's half
+// need not meet afterwards, for the peer cannot be at this half again before everybody has met
+// about the other. Thread safety: kernels of one rank and group follow one another in one stream.
 #pragma once
 
-#include <cuda_runtime.h>
+#include <peal/autograd/core/half.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -51,63 +44,12 @@ struct Group {
   int rank, world, blocks;       // most blocks of a kernel
   unsigned signature;            // of the operation, 16 bits
 
-  __host__ __device__ std::size_t mail_at() const {
+  PEAL_HOST_DEVICE std::size_t mail_at() const {
     return halves_at + static_cast<std::size_t>(blocks) * 2 * static_cast<std::size_t>(half);
   }
   std::size_t bytes() const {
     return mail_at() + static_cast<std::size_t>(world) * 2 * static_cast<std::size_t>(parcel);
   }
 };
-
-__device__ inline Room& room_of(const Group& group, int rank) {
-  return *reinterpret_cast<Room*>(group.rooms[rank]);
-}
-
-// One of this block's halves in a rank's room.
-__device__ inline std::byte* half_of(const Group& group, int rank, Count turn) {
-  const auto number = static_cast<std::int64_t>(blockIdx.x * 2 + turn % 2);
-  return group.rooms[rank] + halves_at + number * group.half;
-}
-
-__device__ inline Count acquire(Count* at) {
-  return __nv_atomic_load_n(at, __NV_ATOMIC_ACQUIRE, __NV_THREAD_SCOPE_SYSTEM);
-}
-__device__ inline void release(Count* at, Count value) {
-  __nv_atomic_store_n(at, value, __NV_ATOMIC_RELEASE, __NV_THREAD_SCOPE_SYSTEM);
-}
-
-// Spins until there() or the host has ended it: then false. By one thread.
-template <class There>
-__device__ bool await(const Group& group, There there) {
-  for (unsigned spins = 0; !there(); ++spins) {
-    // The host's word is far away, so it is not asked each time.
-    if (spins % 64 == 0 &&
-        __nv_atomic_load_n(group.ended, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_SYSTEM) != 0) {
-      return false;
-    }
-    __nanosleep(20);
-  }
-  return true;
-}
-
-// By all threads of the block. What this block has written is seen by the same block of the others
-// after it, and the other way round. False: the host has ended it, and the kernel has to return.
-__device__ inline bool meet(const Group& group, Count& meetings) {
-  ++meetings;
-  __syncthreads();
-  int ended = 0;
-  const int peer = static_cast<int>(threadIdx.x);
-  if (peer < group.world) {
-    const Count mine = meetings << 16 | group.signature;
-    release(&room_of(group, peer).arrived[blockIdx.x][group.rank], mine);
-    Count* theirs = &room_of(group, group.rank).arrived[blockIdx.x][peer];
-    const auto come = [&] {
-      const Count seen = acquire(theirs);
-      return seen == mine || seen >> 16 > meetings;  // a peer may be at the next already
-    };
-    ended = await(group, come) ? 0 : 1;
-  }
-  return __syncthreads_or(ended) == 0;
-}
 
 }  // namespace peal::comm::ipc
