@@ -85,7 +85,7 @@ class Transport {
   virtual Device device() const { return {}; }
   // That device's queue.
   virtual Stream stream() const { return {}; }
-  virtual bool stream_ordered() const { return false; }
+  virtual bool stream_ordered() const { return device().type != DeviceType::cpu; }
 
   // The same over some ranks of this transport, in this order, of which this rank is one.
   // Collective over them; `id` is equal among them and differs from other subsets'.

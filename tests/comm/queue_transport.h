@@ -72,7 +72,6 @@ class QueueTransport : public comm::Transport {
   int world() const override { return place_->world(); }
   Device device() const override { return device_; }
   Stream stream() const override { return stream_; }
-  bool stream_ordered() const override { return true; }
   std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) override;
   comm::Ticket post(comm::Channel channel, std::span<const comm::Message> round) override;
   bool test(comm::Ticket ticket) override;

@@ -31,6 +31,7 @@ class DirectTransport : public Transport {
   int world() const override { return below_->world(); }
   Device device() const override { return device_; }
   Stream stream() const override { return stream_; }
+  bool stream_ordered() const override { return false; }
   std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) override;
   void no_subset() override { below_->no_subset(); }
   Ticket post(Channel channel, std::span<const Message> round) override;
