@@ -20,7 +20,7 @@ endif()
 peal_library(autograd
   SOURCES autocast.cpp ceilings.cpp grad_slot.cpp intra_op.cpp profile.cpp tape.cpp
     ops/activation.cpp ops/arithmetic.cpp ops/attention.cpp ops/broadcast.cpp ops/choose.cpp ops/concatenate.cpp ops/convolution.cpp
-    ops/dropout.cpp ops/factory.cpp ops/index.cpp ops/loss.cpp ops/math.cpp ops/matmul.cpp ops/pair_loss.cpp ops/pool.cpp ops/reduce.cpp
+    ops/dropout.cpp ops/factory.cpp ops/feed_forward.cpp ops/index.cpp ops/loss.cpp ops/math.cpp ops/matmul.cpp ops/pair_loss.cpp ops/pool.cpp ops/reduce.cpp
     ops/norm.cpp ops/permute.cpp ops/shape.cpp ops/softmax.cpp
     ${kernels}
   LINKS peal::core

@@ -17,6 +17,7 @@ using peal::cross_entropy;
 using peal::dropout;
 using peal::embedding;
 using peal::feature_dropout;
+using peal::feed_forward;
 using peal::gelu;
 using peal::layer_norm;
 using peal::linear;

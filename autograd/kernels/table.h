@@ -115,6 +115,14 @@ struct Kernels {
   // sum serve then.
   Kernel<const Tensor&, const Tensor&, const Tensor&, bool, bool, const Tensor&> matmul_and_sums;
 
+  // Both may be empty: matmul, pointwise and sum serve then. out = gelu by tanh of a b^T + bias [N]
+  // (or undefined), which kept becomes (or undefined): out and kept [M, N], a, b [N, K].
+  Kernel<const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&> matmul_gelu;
+  // out = a b times the slope of that gelu at kept, and sums [N] (or undefined) = the sums of out's
+  // columns: out and kept [M, N], a, b [K, N].
+  Kernel<const Tensor&, const Tensor&, const Tensor&, const Tensor&, const Tensor&>
+      matmul_gelu_backward;
+
   // matmul for each of a batch: out [B, M, N], a and b with B first.
   Kernel<const Tensor&, const Tensor&, const Tensor&, bool, bool> batched_matmul;
 

@@ -76,6 +76,13 @@ inline Work work_of(const Tensor& out, const Tensor& a, const Tensor& b, bool tr
   return {count_of(out) * (2 * k + (bias.defined() ? 1 : 0)), operand_bytes(out, a, b, bias)};
 }
 
+// matmul_gelu and matmul_gelu_backward: the product alone.
+inline Work work_of(const Tensor& out, const Tensor& other, const Tensor& a, const Tensor& b,
+                    const Tensor& last) {
+  return {count_of(out) * 2 * static_cast<double>(a.size(1)),
+          operand_bytes(out, other, a, b, last)};
+}
+
 // batched_matmul
 inline Work work_of(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a, bool) {
   const auto k = static_cast<double>(a.size(transpose_a ? 1 : 2));

@@ -5,18 +5,19 @@
 #include <peal/autograd/ops/broadcast.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/matmul.h>
+#include <peal/autograd/ops/product.h>
 #include <peal/autograd/tape.h>
 
 namespace peal {
-namespace {
-
 Tensor product(std::string_view op, const Tensor& a, const Tensor& b, bool transpose_a,
-               bool transpose_b, const Tensor& bias = {}) {
+               bool transpose_b, const Tensor& bias) {
   Tensor out = Tensor::empty({a.size(transpose_a ? 1 : 0), b.size(transpose_b ? 0 : 1)}, a.dtype(),
                              a.device());
   kernels(a.device()).matmul(op, a, out, a, b, transpose_a, transpose_b, bias);
   return out;
 }
+
+namespace {
 
 Shape leading(const Shape& shape) { return Shape(std::span(shape.begin(), shape.end() - 2)); }
 
@@ -94,42 +95,51 @@ Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose
                 });
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (lowers(x, weight, bias)) return linear(lowered(x), lowered(weight), lowered(bias));
-  TraceSpan span("linear");
-  check_alike("linear", x, weight);
-  PEAL_CHECK(weight.dim() == 2, "linear: expected a weight [out, in], got shape ", weight.shape());
-  PEAL_CHECK(x.dim() >= 1 && x.size(-1) == weight.size(1), "linear: input of shape ", x.shape(),
+LinearSizes linear_sizes(std::string_view op, const Tensor& x, const Shape& shape,
+                         const Tensor& weight, const Tensor& bias) {
+  check_alike(op, x, weight);
+  PEAL_CHECK(weight.dim() == 2, op, ": expected a weight [out, in], got shape ", weight.shape());
+  PEAL_CHECK(shape.dim() >= 1 && shape[-1] == weight.size(1), op, ": input of shape ", shape,
              " does not fit weight [out, in] = ", weight.shape());
   if (bias.defined()) {
-    check_alike("linear", x, bias);
-    PEAL_CHECK(bias.dim() == 1 && bias.size(0) == weight.size(0), "linear: expected a bias [",
+    check_alike(op, x, bias);
+    PEAL_CHECK(bias.dim() == 1 && bias.size(0) == weight.size(0), op, ": expected a bias [",
                weight.size(0), "], got shape ", bias.shape());
   }
-  const std::int64_t in = weight.size(1), out = weight.size(0);
-  std::int64_t rows = 1;
-  Shape shape = x.shape();
-  for (int i = 0; i + 1 < x.dim(); ++i) rows *= x.size(i);
-  shape[-1] = out;
-  const Tensor y = product("linear", x.alias({rows, in}), weight, false, true, bias).alias(shape);
-  return record("linear", y, {x, weight, bias},
-                [x = save(x), weight = save(weight), rows, in, out](const Tensor& g, Needs needs) {
+  LinearSizes sizes{1, weight.size(1), weight.size(0), shape};
+  for (int i = 0; i + 1 < shape.dim(); ++i) sizes.rows *= shape[i];
+  sizes.result[-1] = sizes.out;
+  return sizes;
+}
+
+void linear_gradients(std::string_view op, const Tensor& g, const Tensor& x, Tensor* weight,
+                      Tensor* bias) {
+  const Kernels& table = kernels(g.device());
+  if (bias != nullptr) *bias = Tensor::empty({g.size(1)}, g.dtype(), g.device());
+  if (weight != nullptr && bias != nullptr && table.matmul_and_sums) {
+    *weight = Tensor::empty({g.size(1), x.size(1)}, g.dtype(), g.device());
+    table.matmul_and_sums(op, g, *weight, g, x, true, false, *bias);
+    return;
+  }
+  if (weight != nullptr) *weight = product(op, g, x, true, false);
+  if (bias != nullptr) table.sum(op, g, *bias, g, 0b01, 1.0);
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (lowers(x, weight, bias)) return linear(lowered(x), lowered(weight), lowered(bias));
+  constexpr std::string_view op = "linear";
+  TraceSpan span(op);
+  const LinearSizes o = linear_sizes(op, x, x.shape(), weight, bias);
+  const Tensor y = product(op, x.alias({o.rows, o.in}), weight, false, true, bias).alias(o.result);
+  return record(op, y, {x, weight, bias},
+                [op, x = save(x), weight = save(weight), o](const Tensor& g, Needs needs) {
                   Tensors grads(3);
-                  const Tensor flat = g.alias({rows, out});
+                  const Tensor flat = g.alias({o.rows, o.out});
                   if (needs[0]) {
-                    grads[0] = product("linear", flat, weight(), false, false).alias(x().shape());
+                    grads[0] = product(op, flat, weight(), false, false).alias(x().shape());
                   }
-                  const Kernels& table = kernels(g.device());
-                  if (needs[2]) grads[2] = Tensor::empty({out}, g.dtype(), g.device());
-                  if (needs[1] && needs[2] && table.matmul_and_sums) {
-                    grads[1] = Tensor::empty({out, in}, g.dtype(), g.device());
-                    table.matmul_and_sums("linear", g, grads[1], flat, x().alias({rows, in}), true,
-                                          false, grads[2]);
-                    return grads;
-                  }
-                  if (needs[1])
-                    grads[1] = product("linear", flat, x().alias({rows, in}), true, false);
-                  if (needs[2]) table.sum("linear", g, grads[2], flat, 0b01, 1.0);
+                  linear_gradients(op, flat, x().alias({o.rows, o.in}),
+                                   needs[1] ? &grads[1] : nullptr, needs[2] ? &grads[2] : nullptr);
                   return grads;
                 });
 }

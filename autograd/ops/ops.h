@@ -10,6 +10,7 @@
 #include <peal/autograd/ops/convolution.h>
 #include <peal/autograd/ops/dropout.h>
 #include <peal/autograd/ops/factory.h>
+#include <peal/autograd/ops/feed_forward.h>
 #include <peal/autograd/ops/index.h>
 #include <peal/autograd/ops/loss.h>
 #include <peal/autograd/ops/math.h>

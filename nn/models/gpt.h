@@ -10,33 +10,45 @@
 
 namespace peal::nn {
 
-// x + attention of n1(x), then x + w(gelu(u(n2(x)))). REQUIRES: heads divides width.
+// x + attention of n1(x), then x + w(gelu(u(n2(x)))). With gelu by tanh the latter is one op, for
+// which u and w run no hooks, unless one of them was replaced. REQUIRES: heads divides width.
 struct GptBlock : Module {
   LayerNorm n1;
   Linear q, o;  // q: queries, keys and values side by side
   LayerNorm n2;
   Linear u, w;
 
-  GptBlock(std::int64_t width, std::int64_t heads)
+  GptBlock(std::int64_t width, std::int64_t heads, GeluApproximation gelu = GeluApproximation::none)
       : n1(add("n1", LayerNorm(width))),
         q(add("q", Linear(width, 3 * width))),
         o(add("o", Linear(width, width))),
         n2(add("n2", LayerNorm(width))),
         u(add("u", Linear(width, 4 * width))),
         w(add("w", Linear(4 * width, width))),
-        heads_(heads) {}
+        heads_(heads),
+        gelu_(gelu) {}
 
   Tensor forward(const Tensor& x) override {
     const Tensor y = x + o(self_attention(q(n1(x)), heads_, true));
-    return y + w(gelu(u(n2(y))));
+    return y + feed(n2(y));
   }
 
  private:
+  Tensor feed(const Tensor& x) {
+    const Linear *up = u.as<Linear>(), *down = w.as<Linear>();
+    if (gelu_ == GeluApproximation::none || up == nullptr || down == nullptr) {
+      return w(gelu(u(x), gelu_));
+    }
+    return feed_forward(x, up->weight, up->bias, down->weight, down->bias, gelu_);
+  }
+
   std::int64_t heads_;
+  GeluApproximation gelu_;
 };
 
 struct GptSettings {
   std::int64_t vocabulary = 1000, width = 256, heads = 4, layers = 4, positions = 128;
+  GeluApproximation gelu = GeluApproximation::none;  // GPT-2's own is by tanh
 };
 
 struct GPT : Module {
@@ -63,7 +75,7 @@ struct GPT : Module {
   static Sequential blocks(const GptSettings& settings) {
     Sequential all;
     for (std::int64_t i = 0; i < settings.layers; ++i) {
-      all.push_back(GptBlock(settings.width, settings.heads));
+      all.push_back(GptBlock(settings.width, settings.heads, settings.gelu));
     }
     return all;
   }

@@ -98,6 +98,24 @@ void add_matrices(std::vector<OpCase>& all) {
     all.push_back({"F.linear(x[0], x[1])",
                    [](const Tensors& x, const Tensors&) { return linear(x[0], x[1]); },
                    {{shape}, {{7, 5}}}});
+    // Widths that CUDA's products do gelu for, and others.
+    for (const std::int64_t hidden : {7, 24}) {
+      for (const auto form : {GeluApproximation::none, GeluApproximation::tanh}) {
+        const std::string gelu =
+            form == GeluApproximation::tanh ? "F.gelu(h, approximate='tanh')" : "F.gelu(h)";
+        all.push_back(
+            {concat("(lambda h: F.linear(", gelu, ", x[3], x[4]))(F.linear(x[0], x[1], x[2]))"),
+             [form](const Tensors& x, const Tensors&) {
+               return feed_forward(x[0], x[1], x[2], x[3], x[4], form);
+             },
+             {{shape}, {{hidden, 5}}, {{hidden}}, {{3, hidden}}, {{3}}}});
+        all.push_back({concat("(lambda h: F.linear(", gelu, ", x[2]))(F.linear(x[0], x[1]))"),
+                       [form](const Tensors& x, const Tensors&) {
+                         return feed_forward(x[0], x[1], {}, x[2], {}, form);
+                       },
+                       {{shape}, {{hidden, 5}}, {{3, hidden}}}});
+      }
+    }
   }
 }
 

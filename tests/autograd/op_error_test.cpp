@@ -78,6 +78,9 @@ TEST_CASE("products, attention and normalisation") {
           matmul(z({2, 3, 4}), z({3, 4, 5}));
         }) == "matmul: shapes [2] and [3] do not broadcast: dimension -1 is 2 and 3");
   CHECK(error_of([] {
+          feed_forward(z({2, 3}), z({8, 3}), z({8}), z({4, 7}), z({4}));
+        }) == "feed_forward: input of shape [2, 8] does not fit weight [out, in] = [4, 7]");
+  CHECK(error_of([] {
           scaled_dot_product_attention(z({1, 2, 6}), z({1, 2, 6}), z({1, 2, 6}), 4);
         }) == "scaled_dot_product_attention: 4 heads do not divide shapes [1, 2, 6] and [1, 2, 6]");
   CHECK(error_of([] {

@@ -3,6 +3,7 @@
 
 #include <cublasLt.h>
 
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -32,7 +33,13 @@ struct Operation {
   cudaDataType scale;
   std::int32_t transpose_a, transpose_b;
   std::uint32_t epilogue;
-  const void* bias;
+  const void *bias, *aux;
+  std::int64_t aux_leading;
+  // The bits that CUBLASLT_EPILOGUE_... are made of.
+  bool has(std::uint32_t bits) const { return (epilogue & bits) == bits; }
+  bool has_vector() const { return has(4) || has(16) || has(512); }
+  bool sums_rows_of_d() const { return has(16); }
+  bool has_aux() const { return has(128); }
 };
 struct Preference {
   std::uint32_t marked;
@@ -45,7 +52,7 @@ struct Algorithm {
   std::uint16_t marked, device;
   std::uint32_t rounds_partial_sums;
   std::uint64_t problem, workspace;
-  std::uint16_t aligned_a, aligned_b, aligned_c, aligned_d, aligned_vector;
+  std::uint16_t aligned_a, aligned_b, aligned_c, aligned_d, aligned_vector, aligned_aux;
 };
 
 template <class State, class Opaque>
@@ -61,6 +68,7 @@ void put(Opaque* opaque, const State& state) {
 }
 
 thread_local std::string reason;
+thread_local unsigned last_epilogue = 0;
 
 cublasStatus_t refuse(cublasStatus_t status, std::string why) {
   reason = std::move(why);
@@ -105,7 +113,7 @@ struct Problem {
       hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001b3u;
     };
     add(operation.compute), add(operation.scale), add(operation.epilogue);
-    add(operation.transpose_a), add(operation.transpose_b);
+    add(operation.transpose_a), add(operation.transpose_b), add(operation.aux_leading);
     for (const Layout& x : {a, b, d}) {
       add(x.type), add(x.rows), add(x.columns), add(x.leading), add(x.batch), add(x.offset);
     }
@@ -178,11 +186,28 @@ cublasStatus_t check(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
       (o.compute == CUBLAS_COMPUTE_64F && o.scale == CUDA_R_64F && in == CUDA_R_64F &&
        problem.b.type == in && out == in);
   if (!types) return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "these types do not go together");
-  if (o.epilogue == CUBLASLT_EPILOGUE_BIAS || o.epilogue == CUBLASLT_EPILOGUE_BGRADB) {
-    if (problem.d.batch > 1) return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "an epilogue of a batch");
-    if (o.bias == nullptr) return invalid("a bias without an address");
-  } else if (o.epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
-    return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "an epilogue that the stand-in lacks");
+  if (o.epilogue == CUBLASLT_EPILOGUE_DEFAULT) return CUBLAS_STATUS_SUCCESS;
+  if (problem.d.batch > 1) return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "an epilogue of a batch");
+  switch (o.epilogue) {
+    case CUBLASLT_EPILOGUE_BIAS:
+    case CUBLASLT_EPILOGUE_BGRADB:
+    case CUBLASLT_EPILOGUE_GELU:
+    case CUBLASLT_EPILOGUE_GELU_AUX:
+    case CUBLASLT_EPILOGUE_GELU_BIAS:
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+    case CUBLASLT_EPILOGUE_DGELU:
+    case CUBLASLT_EPILOGUE_DGELU_BGRAD:
+      break;
+    default:
+      return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "an epilogue that the stand-in lacks");
+  }
+  if (o.has_vector() != (o.bias != nullptr))
+    return invalid("a bias, and none in the epilogue, or the reverse");
+  if (o.has_aux() != (o.aux != nullptr))
+    return invalid("a matrix beside, and none in the epilogue, or the reverse");
+  if (o.has_aux() &&
+      (o.aux_leading % 8 != 0 || o.aux_leading < static_cast<std::int64_t>(problem.d.rows))) {
+    return invalid("gelu's input with a leading dimension of " + std::to_string(o.aux_leading));
   }
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -190,11 +215,21 @@ cublasStatus_t check(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
 struct Data {
   const void *a, *b, *c;
   void* d;
-  void* vector;  // the epilogue's, null where there is none
+  void *vector, *aux;  // the epilogue's, null where there are none
   void* workspace;
   std::size_t workspace_bytes;
   double alpha, beta;
 };
+
+// By tanh, as the library's.
+constexpr double gelu_width = 0.79788456080286535588, gelu_cubic = 0.044715;
+double gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(gelu_width * (x + gelu_cubic * x * x * x)));
+}
+double gelu_slope(double x) {
+  const double t = std::tanh(gelu_width * (x + gelu_cubic * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * gelu_width * (1 + 3 * gelu_cubic * x * x);
+}
 
 void run(const Problem& o, const Data& data) {
   if (data.workspace_bytes > 0) std::memset(data.workspace, 0xa5, data.workspace_bytes);
@@ -218,6 +253,7 @@ void run(const Problem& o, const Data& data) {
             element(data.a, batch * o.a.offset + i * row_a + p * column_a);
       }
     }
+    std::vector<double> sums(static_cast<std::size_t>(m));  // of D's rows
     for (std::int64_t j = 0; j < n; ++j) {
       for (std::int64_t p = 0; p < k; ++p) {
         column[static_cast<std::size_t>(p)] =
@@ -233,14 +269,29 @@ void run(const Problem& o, const Data& data) {
         sum *= data.alpha;
         const std::int64_t at = batch * o.d.offset + j * o.d.leading + i;
         if (data.beta != 0) sum += data.beta * load(data.c, out, at);
-        if (o.operation.epilogue == CUBLASLT_EPILOGUE_BIAS) sum += load(data.vector, out, i);
+        if (o.operation.has(4)) sum += load(data.vector, out, i);
+        const std::int64_t beside = j * o.operation.aux_leading + i;
+        if (o.operation.has(32)) {
+          if (data.aux != nullptr) store(data.aux, out, beside, sum);
+          sum = gelu(sum);
+        } else if (o.operation.has(64)) {
+          sum *= gelu_slope(load(data.aux, out, beside));
+        }
+        sums[static_cast<std::size_t>(i)] += sum;
         store(data.d, out, at, sum);
+      }
+    }
+    if (o.operation.sums_rows_of_d()) {
+      for (std::int64_t i = 0; i < m; ++i) {
+        store(data.vector, out, i, sums[static_cast<std::size_t>(i)]);
       }
     }
   }
 }
 
 }  // namespace
+
+unsigned cuda_host::last_product_epilogue() { return last_epilogue; }
 
 const char* cublasLtGetStatusName(cublasStatus_t status) {
   switch (status) {
@@ -297,7 +348,7 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
 cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDesc_t operation, cublasComputeType_t compute,
                                       cudaDataType_t scale) {
   put(operation, Operation{mark, compute, scale, CUBLAS_OP_N, CUBLAS_OP_N,
-                           CUBLASLT_EPILOGUE_DEFAULT, nullptr});
+                           CUBLASLT_EPILOGUE_DEFAULT, nullptr, nullptr, 0});
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -314,6 +365,10 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation,
       return take(operation, o, &Operation::epilogue, value, bytes);
     case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
       return take(operation, o, &Operation::bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+      return take(operation, o, &Operation::aux, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+      return take(operation, o, &Operation::aux_leading, value, bytes);
   }
   return invalid("no such attribute");
 }
@@ -361,10 +416,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
   const cublasStatus_t status = check(handle, operation, a, b, c, d, problem);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   const auto wanted = get<Preference>(preference);
-  // Where packs of 16 bytes do not fit a bias or its gradient: no algorithm, which is not an error.
-  const void* vector =
-      problem.operation.epilogue != CUBLASLT_EPILOGUE_DEFAULT ? problem.operation.bias : nullptr;
+  // Where packs of 16 bytes do not fit a bias, its gradient or what is beside, and where f64 is to
+  // have gelu: no algorithm, which is not an error.
+  const void *vector = problem.operation.bias, *aux = problem.operation.aux;
   if (vector != nullptr && alignment_of(vector) < 16) return CUBLAS_STATUS_SUCCESS;
+  if (aux != nullptr && alignment_of(aux) < 16) return CUBLAS_STATUS_SUCCESS;
+  const bool gelus = problem.operation.has(32) || problem.operation.has(64);
+  if (gelus && problem.d.type == CUDA_R_64F) return CUBLAS_STATUS_SUCCESS;
   Algorithm algorithm{};
   algorithm.marked = mark;
   algorithm.device = static_cast<std::uint16_t>(handle->device);
@@ -378,6 +436,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
   algorithm.aligned_c = bytes(wanted.aligned_c);
   algorithm.aligned_d = bytes(wanted.aligned_d);
   if (vector != nullptr) algorithm.aligned_vector = bytes(alignment_of(vector));
+  if (aux != nullptr) algorithm.aligned_aux = bytes(alignment_of(aux));
   algorithm.rounds_partial_sums = (wanted.reductions & ~2u) != 0 ? 1 : 0;
   results[0] = {};
   put(&results[0].algo, algorithm);
@@ -409,10 +468,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     return invalid("partial sums in low precision");
   }
   const int device = handle->device;
-  Data data{a, b, c, d, nullptr, workspace, algorithm.workspace, 0, 0};
-  if (problem.operation.epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
-    data.vector = const_cast<void*>(problem.operation.bias);
-  }
+  Data data{a,
+            b,
+            c,
+            d,
+            const_cast<void*>(problem.operation.bias),
+            const_cast<void*>(problem.operation.aux),
+            workspace,
+            algorithm.workspace,
+            0,
+            0};
   const Number scale = problem.operation.scale == CUDA_R_64F ? Number::f64 : Number::f32;
   data.alpha = load(alpha, scale, 0);
   data.beta = load(beta, scale, 0);
@@ -438,9 +503,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   if (data.beta != 0) look_at("C", c, problem.d, algorithm.aligned_c);
   if (data.vector != nullptr) {
     const std::int64_t n =
-        problem.operation.epilogue == CUBLASLT_EPILOGUE_BIAS ? problem.m() : problem.n();
+        problem.operation.epilogue == CUBLASLT_EPILOGUE_BGRADB ? problem.n() : problem.m();
     look("the bias or its gradient", data.vector, n * bytes_of(number_of(problem.d.type)),
          algorithm.aligned_vector);
+  }
+  if (data.aux != nullptr) {
+    look("gelu's input", data.aux,
+         ((problem.n() - 1) * problem.operation.aux_leading + problem.m()) *
+             bytes_of(number_of(problem.d.type)),
+         algorithm.aligned_aux);
   }
   if (workspace_bytes < algorithm.workspace) return invalid("the workspace is too small");
   if (algorithm.workspace > 0) {
@@ -451,6 +522,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   const cudaError_t queued =
       enqueue(stream_of(stream),
               {.run = [problem, data] { run(problem, data); }, .devices = reach_of(device)});
+  last_epilogue = problem.operation.epilogue;
   if (queued == cudaSuccess) return CUBLAS_STATUS_SUCCESS;
   return refuse(CUBLAS_STATUS_EXECUTION_FAILED, cudaGetErrorString(queued));
 }

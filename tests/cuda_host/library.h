@@ -89,6 +89,9 @@ inline int current_device() {
   return cudaGetDevice(&device) == cudaSuccess ? device : -1;
 }
 
+// What the calling thread's last product did beside, by cuBLASLt's numbers.
+unsigned last_product_epilogue();
+
 // What the calling thread's last convolution ran, by cuDNN's numbers.
 int last_convolution_algorithm();
 

@@ -102,6 +102,40 @@ TEST_CASE("a product with the sums of its first operand's rows") {
   }
 }
 
+TEST_CASE("gelu and its gradient within products, where the library has them") {
+  const Tensor x = integers({3, 8}, 1).to(gpu), up = integers({16, 8}, 2).to(gpu);
+  const Tensor bias = integers({16}, 3).to(gpu), slope = Tensor::empty({3, 16}, DType::f32, gpu);
+  const Tensor out = Tensor::empty({3, 16}, DType::f32, gpu),
+               kept = Tensor::empty({3, 16}, DType::f32, gpu);
+  const Tensor g = integers({3, 8}, 4).to(gpu), down = integers({8, 16}, 5).to(gpu);
+  const Tensor sums = Tensor::empty({16}, DType::f32, gpu);
+  const auto forward = [&](const Tensor& to, const Tensor& add) {
+    kernels(gpu).matmul_gelu("feed_forward", x, out, to, x, up, add);
+    return cuda_host::last_product_epilogue();
+  };
+  const auto backward = [&](const Tensor& total, const Tensor& from) {
+    kernels(gpu).matmul_gelu_backward("feed_forward", x, slope, total, g, down, from);
+    return cuda_host::last_product_epilogue();
+  };
+  CHECK(forward(kept, bias) == CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
+  CHECK(backward(sums, kept) == CUBLASLT_EPILOGUE_DGELU_BGRAD);
+  const auto expected = numbers(out), input = numbers(kept), slopes = numbers(slope);
+  CHECK(input == numbers(linear(x, up, bias)));
+  CHECK(distance(numbers(sum(slope, {0})), numbers(sums)) < 1e-6);
+  CHECK(forward({}, bias) == CUBLASLT_EPILOGUE_GELU_BIAS);
+  CHECK(numbers(out) == expected);
+  CHECK(forward(kept, {}) == CUBLASLT_EPILOGUE_GELU_AUX);
+  CHECK(forward({}, {}) == CUBLASLT_EPILOGUE_GELU);
+  CHECK(forward(misaligned(kept), bias) == CUBLASLT_EPILOGUE_BIAS);
+  CHECK(distance(numbers(out), expected) < 1e-6);
+  CHECK(forward(kept, misaligned(bias)) == CUBLASLT_EPILOGUE_DEFAULT);
+  CHECK(distance(numbers(out), expected) < 1e-6);
+  CHECK(backward({}, kept) == CUBLASLT_EPILOGUE_DGELU);
+  CHECK(numbers(slope) == slopes);
+  CHECK(backward(misaligned(sums), kept) == CUBLASLT_EPILOGUE_DEFAULT);
+  CHECK(distance(numbers(slope), slopes) < 1e-6);
+}
+
 TEST_CASE("empty products") {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     for (const Shape& shape : {Shape{3, 0}, Shape{0, 4}, Shape{0, 0}}) {
@@ -309,7 +343,7 @@ TEST_CASE("the stand-in of cuBLASLt refuses what the library would") {
                                           &call.d, &call.preference, 1, &call.result, &found);
   };
   const auto multiply = [&](void* to, std::size_t workspace_bytes) {
-    const Tensor workspace = Tensor::empty({4096}, DType::u8, gpu);
+    const Tensor workspace = Tensor::empty({8192}, DType::u8, gpu);
     return cublasLtMatmul(handle, &call.operation, &factors[0], x.raw(), &call.a, x.raw(), &call.b,
                           &factors[1], to, &call.d, to, &call.d, &call.result.algo, workspace.raw(),
                           workspace_bytes, nullptr);
@@ -324,19 +358,31 @@ TEST_CASE("the stand-in of cuBLASLt refuses what the library would") {
   REQUIRE(heuristic() == CUBLAS_STATUS_SUCCESS);
   REQUIRE(found == 1);
   REQUIRE(call.result.workspaceSize > 0);
-  CHECK(multiply(out.raw(), 4096) == CUBLAS_STATUS_SUCCESS);
+  CHECK(multiply(out.raw(), 8192) == CUBLAS_STATUS_SUCCESS);
   CHECK(multiply(out.raw(), 1) == CUBLAS_STATUS_INVALID_VALUE);  // little workspace
-  CHECK(multiply(static_cast<float*>(out.raw()) + 1, 4096) ==
+  CHECK(multiply(static_cast<float*>(out.raw()) + 1, 8192) ==
         CUBLAS_STATUS_INVALID_VALUE);                             // address, end
-  CHECK(multiply(factors, 4096) == CUBLAS_STATUS_INVALID_VALUE);  // the host's memory
+  CHECK(multiply(factors, 8192) == CUBLAS_STATUS_INVALID_VALUE);  // the host's memory
   const std::int32_t batch = 2;
   CHECK(cublasLtMatrixLayoutSetAttribute(&call.a, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, 8) ==
         CUBLAS_STATUS_INVALID_VALUE);  // the attribute's size
   CHECK(cublasLtMatrixLayoutSetAttribute(&call.a, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, 4) ==
         CUBLAS_STATUS_SUCCESS);
-  CHECK(multiply(out.raw(), 4096) == CUBLAS_STATUS_INVALID_VALUE);  // batches differ
+  CHECK(multiply(out.raw(), 8192) == CUBLAS_STATUS_INVALID_VALUE);  // batches differ
+  describe(CUBLAS_COMPUTE_32F, CUDA_R_32F, CUDA_R_32F, 4);
+  const std::uint32_t gelu = CUBLASLT_EPILOGUE_GELU_AUX;
+  cublasLtMatmulDescSetAttribute(&call.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &gelu, 4);
+  CHECK(heuristic() == CUBLAS_STATUS_INVALID_VALUE);  // no address for its input
+  const void* input = out.raw();
+  cublasLtMatmulDescSetAttribute(&call.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &input,
+                                 sizeof input);
+  for (const std::int64_t leading : {0, 4, 12, 8}) {  // a multiple of 8, and not below the rows
+    cublasLtMatmulDescSetAttribute(&call.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &leading,
+                                   sizeof leading);
+    CHECK(heuristic() == (leading == 8 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE));
+  }
   describe(CUBLAS_COMPUTE_32F, CUDA_R_32F, CUDA_R_32F, 5);
-  CHECK(multiply(out.raw(), 4096) == CUBLAS_STATUS_INVALID_VALUE);  // another problem's algorithm
+  CHECK(multiply(out.raw(), 8192) == CUBLAS_STATUS_INVALID_VALUE);  // another problem's algorithm
   synchronize(gpu);
   cublasLtDestroy(handle);
 }

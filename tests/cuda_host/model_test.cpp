@@ -123,6 +123,14 @@ TEST_CASE("models train as on the CPU") {
                        classes({12, 0, 3, 3, 7, 2, 5, 5, 11, 1}), dtype);
         },
         bound);
+    check_both(
+        [&] {
+          manual_seed(3);
+          const Tensor tokens = Tensor::from<std::int64_t>({1, 12, 0, 3, 3, 7}, {2, 3});
+          return train(nn::GPT({13, 8, 2, 1, 9, GeluApproximation::tanh}), tokens,
+                       classes({12, 0, 3, 3, 7, 2}), dtype);
+        },
+        bound);
   }
   check_both(
       [&] {

@@ -32,6 +32,8 @@ const Kernels& table() {
       .argmin = argmin,
       .matmul = preferring<matmul_bf16, widening<matmul, 1>>,
       .matmul_and_sums = {},  // nothing is saved: the output's gradient is in the caches
+      .matmul_gelu = {},
+      .matmul_gelu_backward = {},
       .batched_matmul = preferring<batched_matmul_bf16, widening<batched_matmul, 1>>,
       .softmax = widening<softmax, 1>,
       .softmax_backward = widening<softmax_backward, 1>,

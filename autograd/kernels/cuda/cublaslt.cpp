@@ -100,18 +100,33 @@ struct Alignments {
   std::uint32_t first, second, out;
 };
 
-// What is done beside the product, and with which vector. a is the library's second matrix.
+// What is done beside the product, and with which vector and matrix. a is the library's second
+// matrix.
 struct Epilogue {
   cublasLtEpilogue_t kind = CUBLASLT_EPILOGUE_DEFAULT;
-  const void* vector = nullptr;
-  explicit Epilogue(const ProductData& data) {
-    if (data.bias != nullptr) {
-      kind = CUBLASLT_EPILOGUE_BIAS;
-      vector = data.bias;
-    } else if (data.sums != nullptr) {
-      kind = CUBLASLT_EPILOGUE_BGRADB;
-      vector = data.sums;
+  const void *vector, *matrix;
+  explicit Epilogue(const ProductData& data)
+      : vector(data.bias != nullptr ? data.bias : data.sums), matrix(data.gelu_input) {
+    const bool biased = data.bias != nullptr, summed = data.sums != nullptr;
+    switch (data.gelu) {
+      case Gelu::none:
+        if (biased) kind = CUBLASLT_EPILOGUE_BIAS;
+        if (summed) kind = CUBLASLT_EPILOGUE_BGRADB;
+        break;
+      case Gelu::made:
+        kind = biased ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+        if (matrix == nullptr) break;
+        kind = biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+        break;
+      case Gelu::slope:
+        kind = summed ? CUBLASLT_EPILOGUE_DGELU_BGRAD : CUBLASLT_EPILOGUE_DGELU;
+        break;
     }
+  }
+  // The addresses, which the plan's first call and every other one has its own of.
+  void point(cublasLtMatmulDesc_t operation) const {
+    if (vector != nullptr) set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, vector);
+    if (matrix != nullptr) set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, matrix);
   }
 };
 
@@ -128,9 +143,14 @@ void make_plan(Plan& plan, const RowProduct& o, ProductTypes types, Device devic
   };
   set(&plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, flag(product.first));
   set(&plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, flag(product.second));
-  if (epilogue.vector != nullptr) {
+  const bool plain = epilogue.kind == CUBLASLT_EPILOGUE_DEFAULT;
+  if (!plain) {
     set(&plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<std::uint32_t>(epilogue.kind));
-    set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, epilogue.vector);
+  }
+  epilogue.point(&plan.operation);
+  if (epilogue.matrix != nullptr) {
+    if (o.row_out % 8 != 0) return;  // what cuBLASLt wants of such a matrix
+    set(&plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, o.row_out);
   }
   describe(plan.first, product.first, o.batch, types.operands);
   describe(plan.second, product.second, o.batch, types.operands);
@@ -155,7 +175,7 @@ void make_plan(Plan& plan, const RowProduct& o, ProductTypes types, Device devic
       &plan.second, &plan.out, &plan.out, &preference, 1, &result, &found);
   plan.possible =
       status == CUBLAS_STATUS_SUCCESS && found > 0 && result.state == CUBLAS_STATUS_SUCCESS;
-  if (epilogue.vector == nullptr) {
+  if (plain) {
     PEAL_CHECK(plan.possible,
                "cuda: cublasLtMatmulAlgoGetHeuristic: ", cublasLtGetStatusName(status), ", and ",
                found, " algorithms, for ", text_of(o, types));
@@ -165,7 +185,7 @@ void make_plan(Plan& plan, const RowProduct& o, ProductTypes types, Device devic
 }
 
 // Everything that a plan depends on.
-using Plans = PlanCache<21, Plan>;
+using Plans = PlanCache<22, Plan>;
 
 Plans::Key key_of(const RowProduct& o, ProductTypes types, Device device, const Epilogue& epilogue,
                   const Alignments& aligned) {
@@ -187,6 +207,7 @@ Plans::Key key_of(const RowProduct& o, ProductTypes types, Device device, const 
           number(device.index),
           number(epilogue.kind),
           number(epilogue.vector == nullptr ? 0 : alignment_of(epilogue.vector, {}, 1, types.out)),
+          number(epilogue.matrix == nullptr ? 0 : alignment_of(epilogue.matrix, {}, 1, types.out)),
           number(aligned.first),
           number(aligned.second),
           number(aligned.out),
@@ -205,9 +226,7 @@ bool multiply_batch(const RowProduct& o, ProductTypes types, Device device, cons
   Plan& plan = plans.get(key_of(o, types, device, epilogue, aligned),
                          [&](Plan& made) { make_plan(made, o, types, device, epilogue, aligned); });
   if (!plan.possible) return false;
-  if (epilogue.vector != nullptr) {
-    set(&plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, epilogue.vector);
-  }
+  epilogue.point(&plan.operation);
   Tensor workspace;  // goes back at the end, to the stream that still uses it
   if (plan.workspace > 0) {
     workspace = Tensor::empty({static_cast<std::int64_t>(plan.workspace)}, DType::u8, device);
@@ -244,7 +263,11 @@ bool multiply(const RowProduct& o, ProductTypes types, Device device, const Prod
     part.batch = std::min(most_in_batch, o.batch - begin);
     const ProductData here{const_cast<std::byte*>(at(data.out, begin * o.step_out, types.out)),
                            at(data.a, begin * o.step_a, types.operands),
-                           at(data.b, begin * o.step_b, types.operands), data.bias, data.sums};
+                           at(data.b, begin * o.step_b, types.operands),
+                           data.bias,
+                           data.sums,
+                           data.gelu,
+                           data.gelu_input};
     if (!multiply_batch(part, types, device, here, alpha, add, stream)) return false;
   }
   return true;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table's products of matrices. A bias is added by the product's last step; where cuBLASLt has
 // no algorithm that does (for a bias of little alignment, say) it is spread over the rows first,
-// and the product added to it.
+// and the product added to it. So with gelu by tanh, and its gradient: where the product's last
+// step cannot, kernels do it after.
 #include <peal/autograd/kernels/cuda/cublaslt.h>
 #include <peal/autograd/kernels/cuda/table.h>
 
@@ -38,6 +39,36 @@ bool matmul_and_sums(const Tensor& out, const Tensor& a, const Tensor& b, bool t
   }
   return matmul(out, a, b, transpose_a, transpose_b, {}) &&
          sum(sums, a, transpose_a ? 0b01 : 0b10, 1);
+}
+
+bool matmul_gelu(const Tensor& out, const Tensor& kept, const Tensor& a, const Tensor& b,
+                 const Tensor& bias) {
+  if (!has_product(out.dtype())) return false;
+  const RowProduct o = dense_product(out.size(0), out.size(1), a.size(1), false, true);
+  const auto address = [](const Tensor& x) { return x.defined() ? x.raw() : nullptr; };
+  const ProductData data{out.raw(), a.raw(),    b.raw(),      address(bias),
+                         nullptr,   Gelu::made, address(kept)};
+  if (out.numel() > 0 && o.k > 0 && multiply(o, {a.dtype(), out.dtype()}, out.device(), data)) {
+    return true;
+  }
+  const Tensor& input = kept.defined() ? kept : out;
+  return matmul(input, a, b, false, true, bias) &&
+         pointwise(Pointwise::gelu_tanh, out, input, 0, 0);
+}
+
+bool matmul_gelu_backward(const Tensor& out, const Tensor& sums, const Tensor& a, const Tensor& b,
+                          const Tensor& kept) {
+  if (!has_product(out.dtype())) return false;
+  const RowProduct o = dense_product(out.size(0), out.size(1), a.size(1), false, false);
+  const ProductData data{
+      out.raw(),   a.raw(),   b.raw(), nullptr, sums.defined() ? sums.raw() : nullptr,
+      Gelu::slope, kept.raw()};
+  if (out.numel() > 0 && o.k > 0 && multiply(o, {a.dtype(), out.dtype()}, out.device(), data)) {
+    return true;
+  }
+  return matmul(out, a, b, false, false, {}) &&
+         pointwise_backward(Pointwise::gelu_tanh, out, out, kept, 0, 0) &&
+         (!sums.defined() || sum(sums, out, 0b01, 1));
 }
 
 bool batched_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,

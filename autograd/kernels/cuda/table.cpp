@@ -31,6 +31,8 @@ const Kernels& table() {
       .argmin = argmin,
       .matmul = matmul,
       .matmul_and_sums = matmul_and_sums,
+      .matmul_gelu = matmul_gelu,
+      .matmul_gelu_backward = matmul_gelu_backward,
       .batched_matmul = batched_matmul,
       .softmax = softmax,
       .softmax_backward = softmax_backward,

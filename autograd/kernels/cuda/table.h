@@ -57,6 +57,10 @@ bool matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_
             const Tensor& bias);
 bool matmul_and_sums(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
                      bool transpose_b, const Tensor& sums);
+bool matmul_gelu(const Tensor& out, const Tensor& kept, const Tensor& a, const Tensor& b,
+                 const Tensor& bias);
+bool matmul_gelu_backward(const Tensor& out, const Tensor& sums, const Tensor& a, const Tensor& b,
+                          const Tensor& kept);
 bool batched_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
                     bool transpose_b);
 
