@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuBLASLt on the host: the part of it that peal uses, with its names, types, constants and
-// semantics. tests/cuda_host/cublaslt.cpp implements it: naive products on the simulated stream,
-// and refusals of what the library would refuse, or would only get wrong on some GPU. Thread
-// safety: as cuBLASLt's; any function from any thread.
+// semantics. tests/cuda_host/cublaslt.cpp and cublaslt_product.cpp implement it: naive products on
+// the simulated stream, and refusals of what the library would refuse, or would only get wrong on
+// some GPU. Thread safety: as cuBLASLt's; any function from any thread.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuDNN 9 on the host: the part of it that peal uses, with its names, types, constants and
-// semantics. tests/cuda_host/cudnn.cpp implements it: naive convolutions on the simulated stream,
-// heuristics whose first answers a careful caller must pass over, and refusals of what the library
-// would refuse. Thread safety: as cuDNN's; a handle is one thread's at a time.
+// semantics. tests/cuda_host/cudnn.cpp and cudnn_convolution.cpp implement it: naive convolutions
+// on the simulated stream, heuristics whose first answers a careful caller must pass over, and
+// refusals of what the library would refuse. Thread safety: as cuDNN's; a handle is one thread's at
+// a time.
 #pragma once
 
 #include <cuda_runtime_api.h>
