@@ -23,6 +23,9 @@ bool mpi_reaches_devices();
 
 // Collectives on tensors of this device go over NCCL from now on. Collective; nothing without NCCL.
 void attach_nccl(comm::ProcessGroup& group, Device device);
+// They go over CUDA IPC. Collective; Error on all ranks, the group staying as it was, where they
+// cannot, and without CUDA.
+void attach_cuda_ipc(comm::ProcessGroup& group, Device device);
 // They go over MPI, which reaches the device, and are reduced there. As above.
 void attach_direct(comm::ProcessGroup& group, Device device);
 

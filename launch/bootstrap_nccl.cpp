@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/comm/reduce/cuda/reduce.h>
 #include <peal/comm/store/open_store.h>
+#include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
 #include <peal/comm/transport/nccl/nccl.h>
 #include <peal/launch/bootstrap.h>
 
@@ -21,6 +22,10 @@ void attach_nccl(comm::ProcessGroup& group, Device device) {
       comm::open_store(address, group.rank(), group.world(),
                        {.deadline = group.deadline(), .hopeless = [&group] { group.check(); }});
   comm::use_nccl(group, device, *store);
+}
+
+void attach_cuda_ipc(comm::ProcessGroup& group, Device device) {
+  comm::use_cuda_ipc(group, device);
 }
 
 void attach_direct(comm::ProcessGroup& group, Device device) {

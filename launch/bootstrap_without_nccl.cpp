@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
 #include <peal/launch/bootstrap.h>
 
 namespace peal::launch {
 
 void attach_nccl(comm::ProcessGroup&, Device) {}
+void attach_cuda_ipc(comm::ProcessGroup&, Device) { fail("this build has no CUDA"); }
 void attach_direct(comm::ProcessGroup&, Device) {}
 
 }  // namespace peal::launch

@@ -51,6 +51,32 @@ void Job::report_binding() const {
   report(binding_report(here, where_, num_threads()));
 }
 
+// How collectives on the devices go: as PEAL_CUDA_TRANSPORT says, else over NCCL where each rank
+// has a device of its own, else through memory that the ranks share, else through MPI.
+void Job::attach(Device device, bool own) {
+  const char* const text = std::getenv("PEAL_CUDA_TRANSPORT");
+  const std::string wanted = text == nullptr ? "" : text;
+  PEAL_CHECK(wanted.empty() || wanted == "nccl" || wanted == "cuda_ipc" || wanted == "mpi",
+             "PEAL_CUDA_TRANSPORT: expected nccl, cuda_ipc or mpi, got '", wanted, "'");
+  const auto everyones = group_->exchange(wanted);
+  for (std::size_t r = 0; r < everyones.size(); ++r) {
+    PEAL_CHECK(everyones[r] == everyones[0], "[launch] PEAL_CUDA_TRANSPORT is '", everyones[0],
+               "' on rank 0 and '", everyones[r], "' on rank ", r, ": start all ranks with one");
+  }
+  if (wanted == "nccl" || (wanted.empty() && own)) return attach_nccl(*group_, device);
+  if (wanted == "cuda_ipc") return attach_cuda_ipc(*group_, device);
+  if (wanted.empty()) {
+    try {
+      return attach_cuda_ipc(*group_, device);
+    } catch (const Error& error) {
+      group_->check();
+      if (is_main()) log_info("collectives on devices go through MPI: ", error.what());
+    }
+  }
+  const auto reach = group_->exchange(mpi_reaches_devices() ? "yes" : "no");
+  if (std::find(reach.begin(), reach.end(), "no") == reach.end()) attach_direct(*group_, device);
+}
+
 Device Job::device(const std::string& text) {
   const Device chosen = choose_device(text, where_, device_count(DeviceType::cuda));
   const DeviceDescription description = describe(chosen);
@@ -65,12 +91,7 @@ Device Job::device(const std::string& text) {
   if (is_main() && !warning.empty()) log_warning(warning);
   const bool everyone_has_one = std::find(uuids.begin(), uuids.end(), std::string()) == uuids.end();
   if (world() == 1 || !everyone_has_one) return chosen;
-  if (warning.empty()) {
-    attach_nccl(*group_, chosen);
-  } else {
-    const auto reach = group_->exchange(mpi_reaches_devices() ? "yes" : "no");
-    if (std::find(reach.begin(), reach.end(), "no") == reach.end()) attach_direct(*group_, chosen);
-  }
+  attach(chosen, warning.empty());
   return chosen;
 }
 

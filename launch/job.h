@@ -47,6 +47,7 @@ class Job {
  private:
   void report(const std::string& mine) const;
   void report_binding() const;
+  void attach(Device device, bool own);
 
   Rank where_;
   bool started_mpi_ = false;

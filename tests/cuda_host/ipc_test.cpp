@@ -11,7 +11,7 @@
 #include "collective_values.h"
 #include "mpi_main.h"
 
-#include <cmath>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -86,4 +86,16 @@ TEST_CASE("schedules run over mail, in messages that are longer than a parcel") 
     ++ran;
   }
   CHECK(ran >= (ranks == 1 ? 1 : 4));
+}
+
+// The last case here: from then on the job's own group has it.
+TEST_CASE("Job::device() takes CUDA IPC where ranks share a device, or where it is told") {
+  launch::Job& job = peal::testing::job();
+  if (job.world() < 3) setenv("PEAL_CUDA_TRANSPORT", "cuda_ipc", 1);  // there are two devices
+  const Device device = job.device("cuda");
+  unsetenv("PEAL_CUDA_TRANSPORT");
+  CHECK(job.group().transport(device) == (job.world() == 1 ? job.group().transport() : "cuda_ipc"));
+  const Tensor x = Tensor::zeros({100}, DType::i64, device);
+  job.group().all_reduce(x).wait();
+  CHECK(x.to_vector<std::int64_t>() == std::vector<std::int64_t>(100));
 }

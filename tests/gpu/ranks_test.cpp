@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of device tensors between processes, each with the device that Job::device() gives
-// it: over NCCL where every rank has one of its own (or says so by NCCL_HOSTID), else staged.
-// Started by tests/gpu/run.sh.
+// it: over NCCL where every rank has one of its own (or says so by NCCL_HOSTID), else over CUDA
+// IPC, or through MPI where PEAL_CUDA_TRANSPORT says so. Started by tests/gpu/run.sh.
 #include <peal/autograd/core/context.h>
 #include <peal/launch/bootstrap.h>
 
@@ -20,8 +20,11 @@ TEST_CASE("every operation, type and reduction is exact between processes with d
   const std::string over(job.group().transport(context().device));
   // tests/gpu/run.sh starts them on one GPU, where NCCL takes processes with hosts of their own.
   const bool own_hosts = std::getenv("NCCL_HOSTID") != nullptr;
+  const char* chosen = std::getenv("PEAL_CUDA_TRANSPORT");
   const std::string through_mpi = launch::mpi_reaches_devices() ? "direct mpi" : "mpi";
-  if (job.world() > 1) CHECK(over == (own_hosts ? "nccl" : through_mpi));
+  const std::string unsaid = own_hosts ? "nccl" : "cuda_ipc";
+  const std::string wanted = chosen == nullptr ? unsaid : chosen;
+  if (job.world() > 1) CHECK(over == (wanted == "mpi" ? through_mpi : wanted));
   const comm::testing::Tally tally = comm::testing::check_collectives(job.group());
   comm::testing::check_algorithms(job.group());
   if (job.is_main()) {

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// What CUDA IPC must hold between processes, on one GPU or several, and on the host: memory that
+// all reach, rounding, groups, training, and failures. Started by tests/gpu/run.sh, with two ranks
+// and more; the cases that break the group ("failure") one at a time.
+#include <peal/autograd/ops/ops.h>
+#include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
+#include <peal/nn/models/mlp.h>
+#include <peal/nn/nn.h>
+#include <peal/nn/parallel/ddp.h>
+
+#include <doctest/doctest.h>
+#include "mpi_main.h"
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace peal;
+using namespace peal::comm;
+
+namespace {
+
+ProcessGroup& world() { return peal::testing::job().group(); }
+
+Device own_device() { return {DeviceType::cuda, world().rank() % device_count(DeviceType::cuda)}; }
+
+std::shared_ptr<ProcessGroup> over_ipc(const CudaIpcOptions& options) {
+  auto group = world().split(0);
+  use_cuda_ipc(*group, own_device(), options);
+  return group;
+}
+
+Tensor on_device(const std::vector<float>& values, DType dtype = DType::f32) {
+  const Shape shape{static_cast<std::int64_t>(values.size())};
+  return cast(Tensor::from(values, shape, Device{}), dtype).to(own_device());
+}
+
+}  // namespace
+
+TEST_CASE("large all-reduces work in place on memory for collectives") {
+  const auto group = over_ipc({.half = 1024, .one_shot = 0});
+  const int ranks = group->world(), me = group->rank();
+  for (const std::int64_t count : {std::int64_t{1}, std::int64_t{37}, std::int64_t{5000}}) {
+    const Tensor bucket = group->allocate({count + 4}, DType::f32, own_device());
+    CHECK(bucket.to_vector<float>() == std::vector<float>(static_cast<std::size_t>(count + 4)));
+    for (const std::int64_t at : {std::int64_t{0}, std::int64_t{4}, std::int64_t{1}}) {
+      std::vector<float> values(static_cast<std::size_t>(count + 4), -1);
+      for (std::int64_t i = 0; i < count; ++i) {
+        values[static_cast<std::size_t>(at + i)] = static_cast<float>(i % 50 + me);
+      }
+      bucket.copy_(on_device(values));
+      // On one rank the same elements lie elsewhere.
+      const Tensor plain = on_device(values);
+      for (const bool mixed : {false, true}) {
+        const Tensor& used = mixed && me == ranks - 1 ? plain : bucket;
+        if (mixed) used.copy_(on_device(values));
+        group->all_reduce(used.view().part(at, count)).wait();
+        const auto got = used.to_vector<float>();
+        for (std::int64_t i = 0; i < count + 4; ++i) {
+          const std::int64_t k = i - at;
+          const float sum = static_cast<float>(ranks * (k % 50) + ranks * (ranks - 1) / 2);
+          const float want = k >= 0 && k < count ? sum : -1;
+          CHECK(got[static_cast<std::size_t>(i)] == want);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("low precision is added in f32 and rounded once, with equal bits on all ranks") {
+  for (const std::int64_t most : {0, 1 << 30}) {
+    const auto group = over_ipc({.one_shot = most});
+    const int ranks = group->world(), me = group->rank();
+    // In f16, 2048 + 1 is 2048: only a sum in f32 sees the ones.
+    const Tensor x = on_device(std::vector<float>(33, me == 0 ? 2048.0f : 1.0f), DType::f16);
+    group->all_reduce(x).wait();
+    const float sum = 2048.0f + static_cast<float>(ranks - 1);
+    const float want = cast(on_device({sum}, DType::f16), DType::f32).to_vector<float>()[0];
+    CHECK(cast(x, DType::f32).to_vector<float>() == std::vector<float>(33, want));
+
+    manual_seed(static_cast<std::uint64_t>(me + 1));
+    const Tensor noise = randn({1001}, DType::f32, Device{}).to(own_device());
+    group->all_reduce(noise, ReduceOp::avg).wait();
+    const auto bits = noise.to_vector<float>();
+    const std::string mine(reinterpret_cast<const char*>(bits.data()), bits.size() * sizeof(float));
+    for (const std::string& other : group->exchange(mine)) CHECK(other == mine);
+  }
+}
+
+TEST_CASE("groups within groups have rooms of their own, and give them back") {
+  const auto everyone = over_ipc({});
+  const int me = everyone->rank();
+  for (int round = 0; round < 3; ++round) {
+    const auto half = everyone->split(me % 2);
+    const Tensor mine = on_device({1, 2, 3}), all = on_device({1, 2, 3});
+    const Work first = half->all_reduce(mine);
+    const Work second = everyone->all_reduce(all);
+    first.wait();
+    second.wait();
+    const auto size = static_cast<float>(half->world()),
+               ranks = static_cast<float>(everyone->world());
+    CHECK(mine.to_vector<float>() == std::vector<float>{size, 2 * size, 3 * size});
+    CHECK(all.to_vector<float>() == std::vector<float>{ranks, 2 * ranks, 3 * ranks});
+    const auto none = everyone->subgroup({0});
+    CHECK((none != nullptr) == (me == 0));
+    // Memory is made anew while that of the last round is given back.
+    const Tensor bucket = everyone->allocate({1000}, DType::f32, own_device());
+    everyone->all_reduce(bucket).wait();
+    CHECK(bucket.to_vector<float>() == std::vector<float>(1000));
+  }
+}
+
+TEST_CASE("ranks over CUDA IPC train as one on the CPU") {
+  constexpr int rows = 12, steps = 3;
+  const auto train = [&](Device device, int begin, int end, std::shared_ptr<ProcessGroup> group) {
+    manual_seed(3);
+    nn::Module net = nn::mlp({6, 8, 3});
+    net.to(device);
+    std::optional<nn::DistributedDataParallel> ddp;
+    nn::Module model = net;
+    if (group) {
+      ddp.emplace(net, group, nn::DDPOptions{.buckets = {.first_bytes = 64, .bytes = 256}});
+      model = *ddp;
+    }
+    nn::SGD optimizer(net.parameters(), {.lr = 1e-2, .momentum = 0.9});
+    for (int k = 0; k < steps; ++k) {
+      manual_seed(100 + static_cast<std::uint64_t>(k));
+      const Tensor x = randn({rows, 6}, DType::f32, Device{}).rows(begin, end).to(device);
+      std::vector<std::int64_t> y;
+      for (int i = begin; i < end; ++i) y.push_back((3 * i + k) % 3);
+      optimizer.zero_grad();
+      cross_entropy(model(x), Tensor::from(y, {end - begin}, device)).backward();
+      optimizer.step();
+    }
+    std::vector<float> all;
+    for (const Tensor& parameter : net.parameters()) {
+      const auto values = parameter.to_vector<float>();
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  };
+  const auto alone = train({}, 0, rows, nullptr);
+  for (const std::int64_t most : {0, 1 << 30}) {
+    const auto group = over_ipc({.one_shot = most});
+    const int part = rows / group->world(), me = group->rank();
+    if (part * group->world() != rows) return;
+    const auto mine = train(own_device(), me * part, (me + 1) * part, group);
+    REQUIRE(mine.size() == alone.size());
+    double worst = 0;
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      worst = std::max(worst, static_cast<double>(std::abs(mine[i] - alone[i])));
+    }
+    CHECK(worst < 2e-5);
+  }
+}
