@@ -69,16 +69,29 @@ sanitize() {
   return $status
 }
 
-# One to three ranks on one GPU: staged over MPI, and over NCCL where every process says that it is a host of its own.
+# One to three ranks on one GPU: over CUDA IPC, through MPI, and over NCCL where every process says that it is a host of
+# its own. Then what goes wrong: the last line of each is what rank 0 was told.
 ranks() {
-  local n status=0
+  local n what status=0
   for n in 1 2 3; do
     timeout 300 launch/tools/peal-run -n "$n" "$build/tests/gpu/gpu_ranks" || status=1
+    PEAL_CUDA_TRANSPORT=mpi timeout 300 launch/tools/peal-run -n "$n" "$build/tests/gpu/gpu_ranks" || status=1
+    timeout 300 launch/tools/peal-run -n "$n" "$build/tests/gpu/gpu_ipc" || status=1
     # shellcheck disable=SC2016 # each rank's own shell expands it
     timeout 300 launch/tools/peal-run -n "$n" bash -c \
       'NCCL_HOSTID=$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo exec "$0"' "$build/tests/gpu/gpu_ranks" || status=1
   done
+  for what in fails "does not come" "calls something else"; do
+    PEAL_TIMEOUT=8 timeout 60 launch/tools/peal-run -n 2 "$build/tests/gpu/gpu_ipc_failure" \
+      --test-case="a rank that $what" 2>&1 | tee "$out/ranks-failure.log" | grep -q "all was well" || status=1
+    cat "$out/ranks-failure.log"
+  done
   return $status
+}
+
+# Ranks that share a GPU take turns on it; under MPS they run beside each other, which CUDA IPC wants.
+bandwidth() {
+  timeout 300 launch/tools/peal-run -n 2 "$build/bench/all_reduce_bandwidth" --device cuda
 }
 
 train() {
@@ -93,6 +106,7 @@ stage test run_tests
 stage ranks ranks
 stage sanitizer sanitize
 stage train train
+stage bench-bandwidth bandwidth
 stage bench "$python" bench/peers/ratios.py "$build" --device cuda --python "$python" --json "$out/ratios.json"
 
 if ((${#failed[@]})); then
