@@ -60,7 +60,6 @@ class CudaIpcTransport : public Transport {
   int world() const override { return group_.world; }
   Device device() const override { return device_; }
   Stream stream() const override { return stream_; }
-  bool stream_ordered() const override { return true; }
   std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) override;
   void no_subset() override;
   Ticket post(Channel channel, std::span<const Message> round) override;
