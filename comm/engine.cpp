@@ -43,6 +43,12 @@ void run(std::vector<Lane::Ready>& ready) {
   }
 }
 
+void refuse_captured(const Operation& operation) {
+  PEAL_CHECK(!operation.captured, "[comm] ", describe(operation),
+             " lies in a graph: each replay runs it, and the host can only wait for the stream of "
+             "the replay; Work::wait() orders what is captured after it");
+}
+
 }  // namespace
 
 void Engine::submit(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
@@ -51,7 +57,8 @@ void Engine::submit(const std::shared_ptr<Lane>& lane, const OperationRef& opera
     std::lock_guard lock(mutex_);
     ready.swap(ended_);
     if (std::find(lanes_.begin(), lanes_.end(), lane) == lanes_.end()) lanes_.push_back(lane);
-    if (const auto& recorder = lane->recorder()) {
+    const auto& recorder = lane->recorder();
+    if (recorder && operation->execution.call().replayed == 0) {
       Execution& execution = operation->execution;
       execution.record(recorder,
                        recorder->begin(lane->id(), execution.call(), operation->channel,
@@ -60,6 +67,48 @@ void Engine::submit(const std::shared_ptr<Lane>& lane, const OperationRef& opera
     lane->submit(operation, ready);
   }
   run(ready);
+}
+
+void Engine::hand_over(const std::shared_ptr<Lane>& lane) {
+  while (true) {
+    progress();
+    OperationRef entering;
+    std::shared_ptr<Lane> of = lane;
+    {
+      std::lock_guard lock(mutex_);
+      lane->check();
+      for (std::size_t i = 0; i < lanes_.size() && !entering; ++i) {
+        of = lanes_[i];
+        entering = of->entering();
+      }
+    }
+    if (!entering) return;
+    give_way();
+    look(of, entering);
+  }
+}
+
+void Engine::capture(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
+  hand_over(lane);
+  try {
+    {
+      std::lock_guard lock(mutex_);
+      operation->execution.take_place();
+    }
+    for (bool whole = false; !whole;) {
+      {
+        std::lock_guard lock(mutex_);
+        lane->check();
+        whole = operation->execution.hand_over();
+      }
+      if (!whole) give_way();
+    }
+  } catch (const Error& error) {
+    operation->execution.leave_capture();
+    fail(concat("[comm] ", lane->who(), ", ", describe(*operation), " in a graph: ", error.what()));
+  }
+  operation->captured = operation->complete = true;
+  operation->retired = true;
 }
 
 void Engine::progress() {
@@ -85,6 +134,7 @@ void Engine::look(const std::shared_ptr<Lane>& lane, const OperationRef& operati
 
 void Engine::wait_until(const std::shared_ptr<Lane>& lane, const OperationRef& operation,
                         bool handed_over) {
+  if (!handed_over) refuse_captured(*operation);
   const auto nap = lane->transport().nap();
   const auto over = [&] { return operation->retired || (handed_over && operation->ordered); };
   for (int spins = 0; !over(); ++spins) {
@@ -125,6 +175,7 @@ void Engine::guard(const std::stop_token& stop) {
 }
 
 bool Engine::test(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
+  refuse_captured(*operation);
   if (operation->retired) return true;
   progress();
   const auto now = steady_clock::now();
@@ -137,6 +188,7 @@ bool Engine::test(const std::shared_ptr<Lane>& lane, const OperationRef& operati
 
 void Engine::then(const std::shared_ptr<Lane>& lane, const OperationRef& operation,
                   std::function<void()> f) {
+  refuse_captured(*operation);
   std::vector<Lane::Ready> ready;
   {
     std::lock_guard lock(mutex_);

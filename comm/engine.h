@@ -30,6 +30,12 @@ class Engine {
   explicit Engine(bool crowded) : crowded_(crowded) {}
 
   void submit(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
+  // Puts the operation, whole, into the graph that the calling thread captures (captured.h). Error
+  // that poisons nobody where that fails.
+  void capture(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
+  // Until all operations that devices move, of any group, are in their queues. Error where the
+  // lane's group has failed.
+  void hand_over(const std::shared_ptr<Lane>& lane);
   // One pass over everything in flight.
   void progress();
   ~Engine();

@@ -29,6 +29,10 @@ std::string describe(const Call& call, std::uint64_t sequence, std::string_view 
                   call.in.count + call.out.count, " ", call.dtype(), ", tag ", call.tag, ")");
   }
   std::string text = concat(name(call.what), " #", sequence);
+  if (call.replayed > 0) {
+    return concat("replay #", sequence, " of a graph with ", call.replayed,
+                  " collectives, the first ", label);
+  }
   if (call.what == Collective::barrier) return text;
   std::int64_t count = call.counts.empty() ? std::max(call.in.count, call.out.count) : 0;
   for (const std::int64_t part : call.counts) count += part;
@@ -207,23 +211,40 @@ bool Execution::run() {
   return arrived(rounds);
 }
 
-bool Execution::advance() {
-  if (done_) return true;
+bool Execution::hand_over() {
+  if (handed_over_) return true;
   try {
     std::optional<StreamGuard> guard;
-    if (on_device() && !handed_over_) guard.emplace(transport_.stream());
+    if (on_device()) guard.emplace(transport_.stream());
     if (!started_) prepare();
-    if (!handed_over_) {
-      if (!run()) return false;
-      conclude();
-    }
-    if (!caller_.is_over()) return false;
+    if (!run()) return false;
+    conclude();
   } catch (const Error& error) {
-    if (!plan_ || handed_over_) throw;
+    if (!plan_) throw;
     fail(concat("round ", round_, ": ", error.what()));
   }
+  return true;
+}
+
+bool Execution::advance() {
+  if (done_) return true;
+  if (!hand_over() || !caller_.is_over()) return false;
   end();
   return true;
+}
+
+void Execution::begin_replay() {
+  Event last;  // of the group's, in the device's queue
+  last.record(transport_.stream());
+  caller_.follow(place_);
+  current_stream(place_).wait(last);
+}
+
+void Execution::end_replay() {
+  started_ = handed_over_ = true;
+  caller_.leave(current_stream(place_));
+  const StreamGuard guard(transport_.stream());
+  caller_.order();
 }
 
 }  // namespace peal::comm

@@ -53,6 +53,7 @@ struct Call {
   // nothing.
   std::string_view verb{};
   int peer = 0, tag = 0;
+  std::size_t replayed = 0;  // a replay of so many that a graph has captured (captured.h)
   bool point_to_point() const { return !verb.empty(); }
   DType dtype() const { return out.storage ? out.dtype : in.dtype; }
   bool reduces() const {
@@ -100,6 +101,18 @@ class Execution {
   // Does what can be done without waiting. True once the operation is complete. Throws Error from
   // the transport with the round added; the execution is then dead.
   bool advance();
+  // The same, until it is handed over; true once it is. What is left then is not looked at.
+  bool hand_over();
+  // It lies in a graph that the thread captures: its memory is the graph's, and its end is none of
+  // the host's.
+  void leave_capture() {
+    caller_ = {};
+    captured_ = true;
+  }
+  // It stands for the replay of a graph that the thread launches on its current stream in between:
+  // it comes after the transport's queue, and what follows there comes after it.
+  void begin_replay();
+  void end_replay();
   // All that is left lies in queues of devices: the next execution over the transport may begin,
   // and order() may be called.
   bool handed_over() const { return handed_over_; }
@@ -177,7 +190,7 @@ class Execution {
   int source_ = any_source;
   std::size_t round_ = 0;
   std::optional<Ticket> ticket_;
-  bool started_ = false, in_round_ = false, handed_over_ = false, done_ = false;
+  bool started_ = false, in_round_ = false, handed_over_ = false, done_ = false, captured_ = false;
   std::shared_ptr<Recorder> recorder_;  // null but under PEAL_TRACE
   std::int32_t number_ = 0;
   StepTimes* times_ = nullptr;  // of the round's steps; null where nobody records

@@ -43,7 +43,8 @@ std::optional<std::int64_t> in_place(const Call& call) {
 
 Execution::~Execution() {
   const bool held = ticket_ && !transport_.cancel(*ticket_);
-  if (held || (started_ && !done_ && !quiet())) {
+  const bool works = started_ && !done_ && !captured_ && !quiet();
+  if (held || works) {
     std::vector<StorageRef> memory = {call_.in.storage, call_.out.storage, wide_in_,   wide_out_,
                                       scratch_,         arrivals_,         staged_in_, staged_out_};
     for (const Piece& piece : call_.gathered) memory.push_back(piece.data.storage);

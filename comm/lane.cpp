@@ -114,6 +114,17 @@ void Lane::abandon() {
   if (device_transport_) device_transport_->abandon();
 }
 
+void Lane::check() const {
+  if (!broken_.empty()) fail(broken_);
+  if (const auto poisoned = control_->poisoned()) fail(*poisoned);
+}
+
+OperationRef Lane::entering() const {
+  const auto found = std::find_if(queue_.begin(), queue_.end(),
+                                  [](const OperationRef& o) { return o->execution.enters(); });
+  return found == queue_.end() ? nullptr : *found;
+}
+
 OperationRef Lane::handed_over() const {
   const auto found = std::find_if(queue_.begin(), queue_.end(),
                                   [](const OperationRef& o) { return o->ordered && !o->complete; });

@@ -45,6 +45,7 @@ struct Operation {
   Clock::time_point started = Clock::now(), finished{};
   Clock::time_point first_look{};    // since when somebody has waited for it
   std::atomic<bool> ordered{false};  // it has tensors on a device, and is handed over
+  bool captured = false;             // it lies in a graph (captured.h)
   bool complete = false;             // its elements are there
   std::atomic<bool> retired{false};  // and so are those of all before it, or it failed
   std::exception_ptr error;
@@ -101,6 +102,13 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
   const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
   bool pending() const { return !queue_.empty(); }
+  // How many operations were issued, and the next one's number.
+  std::uint64_t sequence() const { return sequence_; }
+  std::uint64_t next_sequence() { return sequence_++; }
+  // Throws what ended the group.
+  void check() const;
+  // The first operation of a device's transport that is not whole in the queue; null: none.
+  OperationRef entering() const;
 
   // Error when the group has failed.
   void submit(const OperationRef& operation, std::vector<Ready>& ready);
@@ -132,6 +140,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   std::chrono::milliseconds deadline_;
   std::string who_;
   std::uint64_t id_;
+  std::uint64_t sequence_ = 0;
   std::shared_ptr<Recorder> recorder_;
   std::deque<OperationRef> queue_;
   std::string broken_;  // the message that ended the group

@@ -84,6 +84,9 @@ ProcessGroup::~ProcessGroup() {
   }
   const bool failed = poisoned() || std::uncaught_exceptions() > 0;
   engine_->remove(lane_, failed);
+  for (const auto& each : captured_) {
+    if (const auto graph = each.lock()) graph->drop();
+  }
 }
 
 std::shared_ptr<ProcessGroup> ProcessGroup::alone() {
@@ -142,7 +145,7 @@ Transport& ProcessGroup::route(const Call& call) const {
 // Ranks that take different transports disagree, and never meet.
 Channel ProcessGroup::next_channel(const Call& call, const Transport& transport) {
   const std::uint64_t stream_ordered = transport.device().type == DeviceType::cpu ? 0 : 1;
-  return {sequence_++, signature(call) ^ stream_ordered};
+  return {lane_->next_sequence(), signature(call) ^ stream_ordered};
 }
 
 void ProcessGroup::attach(std::unique_ptr<Transport> transport) {
@@ -161,6 +164,7 @@ Work ProcessGroup::start(Call call, std::string_view label) {
                              call.gathered.empty() && call.op != ReduceOp::premul_sum;
   Transport& transport = route(call);
   const DeviceType where = transport.device().type;
+  if (!nothing_to_do) check_capture(call, transport, label);
   const Channel channel = next_channel(call, transport);
   if (nothing_to_do) return {};
   // From the counts, which all ranks share; a rank's own buffers may have another size.
@@ -185,8 +189,36 @@ Work ProcessGroup::submit(Call call, std::shared_ptr<const Plan> plan, Transport
   auto operation = std::make_shared<Operation>(std::move(call), std::move(plan), transport, channel,
                                                lane_->copies(), options_.segment);
   operation->label = label;
-  engine_->submit(lane_, operation);
+  if (Graph* const graph = Graph::capturing()) {
+    captured_by(*graph).add(operation);
+  } else {
+    engine_->submit(lane_, operation);
+  }
   return Work(engine_, lane_, std::move(operation));
+}
+
+// A replay has no part for the host.
+void ProcessGroup::check_capture(const Call& call, const Transport& transport,
+                                 std::string_view label) const {
+  const Graph* const graph = Graph::capturing();
+  const bool fits =
+      graph == nullptr || (transport.capturable() && transport.device() == graph->device());
+  PEAL_CHECK(fits, "[comm] ", lane_->who(), ", ", describe(call, sequence(), label),
+             ": it cannot be captured in a graph, for it goes over ", transport.name(),
+             ", which takes no part in a replay; attach NCCL (use_nccl) for tensors on ",
+             graph == nullptr ? Device{} : graph->device(),
+             ", or leave the collective outside the graph");
+}
+
+CapturedOperations& ProcessGroup::captured_by(Graph& graph) {
+  std::erase_if(captured_, [](const auto& each) { return each.expired(); });
+  if (!captured_.empty()) {
+    const auto last = captured_.back().lock();
+    if (last->takes_more()) return *last;
+  }
+  const auto made = CapturedOperations::create(graph, engine_, lane_);
+  captured_.push_back(made);
+  return *made;
 }
 
 Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, Device device) {

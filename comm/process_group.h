@@ -9,8 +9,9 @@
 // current stream held when it was called, and before what that stream gets after Work::wait().
 // Where the group has a transport of that device (attach()), it moves collectives whose tensors all
 // lie there, on every rank; everything else, messages too, is copied through page-locked memory.
-// When a rank fails, dies, or calls something else than the others, every rank gets an Error that
-// says which rank and what, within seconds, and the group is of no further use.
+// Those that such a transport moves can be captured in a graph (captured.h); others are an Error
+// there. When a rank fails, dies, or calls something else than the others, every rank gets an Error
+// that says which rank and what, within seconds, and the group is of no further use.
 //
 // Environment: PEAL_ALGO (selection.h), PEAL_TIMEOUT (seconds an operation may take; default 600),
 // PEAL_TRACE (a folder for what the ranks did and when; recorder.h).
@@ -18,6 +19,7 @@
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
+#include <peal/comm/captured.h>
 #include <peal/comm/selection.h>
 #include <peal/comm/store.h>
 #include <peal/comm/work.h>
@@ -181,7 +183,7 @@ class ProcessGroup {
   const std::shared_ptr<Engine>& engine() const { return engine_; }
   std::chrono::milliseconds deadline() const { return options_.deadline; }
   // How many operations were issued; equal on all ranks.
-  std::uint64_t sequence() const { return sequence_; }
+  std::uint64_t sequence() const { return lane_->sequence(); }
 
  private:
   using PlanKey = std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>>;
@@ -195,6 +197,8 @@ class ProcessGroup {
   Work message(Call call);
   View packed(const std::vector<View>& list, std::int64_t count, DType dtype) const;
   void check_message(const Call& call) const;
+  void check_capture(const Call& call, const Transport& transport, std::string_view label) const;
+  CapturedOperations& captured_by(Graph& graph);
   void start_trace();
   void compare_clocks(Recorder& recorder);
   void pass_word(bool sends, int peer, const Tensor& word);
@@ -207,7 +211,7 @@ class ProcessGroup {
   Selection selection_;
   Topology nodes_;
   std::map<PlanKey, std::shared_ptr<const Plan>> plans_;
-  std::uint64_t sequence_ = 0;
+  std::vector<std::weak_ptr<CapturedOperations>> captured_;  // the last may take more
   bool traces_ = false;  // the engine's recorder is of this group, and not written
 };
 

@@ -175,6 +175,7 @@ Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const 
   if (call.reduces()) check_reduction(call.dtype(), op);
   PEAL_CHECK(op != ReduceOp::premul_sum, "run: premul_sum needs a factor");
   Transport& transport = route(call);
+  check_capture(call, transport, "");
   const Channel channel = next_channel(call, transport);
   return submit(std::move(call), std::move(plan), transport, channel, "");
 }

@@ -37,6 +37,7 @@ void ProcessGroup::check_message(const Call& call) const {
 
 Work ProcessGroup::message(Call call) {
   check_message(call);
+  check_capture(call, lane_->transport(), "");
   const Block all{0, call.in.count + call.out.count};  // one of them is empty
   const Step step = call.verb == "send" ? comm::send(call.peer, comm::in(all))
                                         : comm::recv(call.peer, comm::out(all));

@@ -29,7 +29,7 @@ void Work::then(std::function<void()> f) const {
 
 double Work::seconds() const {
   if (parts_.empty()) {
-    if (!operation_ || !operation_->complete) return 0;
+    if (!operation_ || !operation_->complete || operation_->captured) return 0;
     return std::chrono::duration<double>(operation_->finished - operation_->started).count();
   }
   double most = 0;  // the parts started together

@@ -16,6 +16,7 @@
 
 namespace peal {
 
+class Graph;
 class Stream;
 class Trace;
 
@@ -25,6 +26,7 @@ struct Context {
   Generator generator;
   Device device;                         // where new tensors live when no device is named
   std::shared_ptr<const Stream> stream;  // null: the device's own (stream.h)
+  Graph* graph = nullptr;                // that this thread captures (graph.h)
   // On a device f32 may be multiplied as TF32, with 10 bits of fraction: faster, for products and
   // convolutions alike (PyTorch: torch.backends.cuda.matmul.allow_tf32 and cudnn.allow_tf32).
   bool allow_tf32 = false;

@@ -2,7 +2,9 @@
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/graph.h>
+#include <peal/autograd/core/graph_inputs.h>
 
+#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -14,9 +16,28 @@ Graph::Graph(Device device, int warm_up) : device_(device), warm_up_(warm_up) {
   if (device_.type == DeviceType::cpu) return;
   stream_ = Stream::create(device_);
   graph_ = stream_space(device_).create_graph(device_);
+  inputs_ = std::make_unique<GraphInputs>(device_);
+}
+
+Graph::~Graph() {
+  try {
+    drop("it is gone");
+  } catch (const Error&) {  // of the device, whose memory is of no use to anybody now
+  }
+}
+
+Graph* Graph::capturing() { return context().graph; }
+
+const void* Graph::input(std::size_t bytes, std::function<void(void*)> write) {
+  return inputs_->add(bytes, std::move(write));
+}
+
+void Graph::at_replay(std::function<void()> before, std::function<void()> after) {
+  hooks_.push_back({std::move(before), std::move(after)});
 }
 
 void Graph::run(const std::function<void()>& step) {
+  PEAL_CHECK(state_ != State::dropped, "graph: ", dropped_, "; make a new graph");
   if (state_ == State::captured) return replay();
   if (device_.type == DeviceType::cpu || warm_up_ > 0) {
     --warm_up_;
@@ -26,40 +47,85 @@ void Graph::run(const std::function<void()>& step) {
   replay();
 }
 
+// Whoever belongs to a capture that was left, or to a graph that goes.
+void Graph::forget() {
+  at_end_.clear();
+  const auto hooks = std::exchange(hooks_, {});
+  if (inputs_) inputs_->clear();
+}
+
+void Graph::drop(std::string reason) {
+  if (state_ == State::dropped) return;
+  state_ = State::dropped;
+  dropped_ = std::move(reason);
+  const auto leave = [&] {
+    graph_.reset();
+    forget();
+  };
+  try {
+    done_.synchronize();
+  } catch (...) {
+    leave();
+    throw;
+  }
+  leave();
+}
+
 void Graph::capture(const std::function<void()>& step) {
+  PEAL_CHECK(context().graph == nullptr, "graph: a graph is captured within another's capture");
   const StreamSpace& space = stream_space(device_);
   Generator& generator = context().generator;
   const Generator before = generator;
   const auto trace = std::exchange(context().trace, nullptr);  // nothing takes time yet
+  const auto leave = [&] {
+    generator = before;  // capturing drew nothing; the replays do
+    context().trace = trace;
+    context().graph = nullptr;
+  };
   try {
     const StreamGuard guard(stream_);
-    generator.shift = space.begin_capture(graph_.get(), stream_.native());
+    // The captured kernels draw from where the capture began, shifted to where the generator is.
+    generator.shift =
+        static_cast<const std::uint64_t*>(input(sizeof(std::uint64_t), [this](void* to) {
+          const std::uint64_t shift = context().generator.offset - drawn_at_;
+          std::memcpy(to, &shift, sizeof shift);
+        }));
+    space.begin_capture(graph_.get(), stream_.native());
+    context().graph = this;
     step();
+    for (const auto& f : at_end_) f();
     space.end_capture(graph_.get(), stream_.native());
   } catch (...) {
-    generator = before;
-    context().trace = trace;
+    leave();
     space.abandon_capture(graph_.get(), stream_.native());
+    forget();
     throw;
   }
-  context().trace = trace;
+  drawn_ = generator.offset - before.offset;
+  leave();
+  at_end_.clear();
   seed_ = before.seed;
   drawn_at_ = before.offset;
-  drawn_ = generator.offset - before.offset;
-  generator = before;  // capturing drew nothing; the replays do
   state_ = State::captured;
 }
 
-// The captured kernels draw from where the capture began, shifted to where the generator is now.
 void Graph::replay() {
   Generator& generator = context().generator;
   PEAL_CHECK(drawn_ == 0 || generator.seed == seed_, "graph: it draws random numbers of seed ",
              seed_, ", with which it was captured, and the generator's seed is ", generator.seed,
              " now; make a new graph after manual_seed()");
   const Stream stream = current_stream(device_);
-  const std::uint64_t shift = generator.offset - drawn_at_;
-  stream_space(device_).replay(graph_.get(), stream.native(), drawn_ == 0 ? nullptr : &shift);
+  stream.wait(done_);  // on another stream, maybe
+  for (const Hook& hook : hooks_) {
+    if (hook.before) hook.before();
+  }
+  inputs_->upload();
+  stream_space(device_).replay(graph_.get(), stream.native());
+  done_.record(stream);
   generator.offset += drawn_;
+  for (const Hook& hook : hooks_) {
+    if (hook.after) hook.after();
+  }
 }
 
 }  // namespace peal

@@ -69,7 +69,7 @@ class Event {
 
 // Where ops on `device` are put by this thread.
 Stream current_stream(Device device);
-// Waits for all streams of the device.
+// Waits for all streams of the device, but for those that other threads capture.
 void synchronize(Device device);
 
 // While one of these lives, ops on the stream's device go to it. It orders nothing by itself.
@@ -105,12 +105,13 @@ struct StreamSpace {
   void (*push_range)(const char* name);
   void (*pop_range)();
   // Captured work (graph.h). What the stream is given from begin_capture on becomes the graph, and
-  // memory comes from the graph's own pool; the result is where `shift` of random ranges lies.
+  // memory comes from the graph's own pool, which goes to the stream of the last replay when the
+  // graph goes.
   std::shared_ptr<void> (*create_graph)(Device);
-  const std::uint64_t* (*begin_capture)(void* graph, void* stream);
+  void (*begin_capture)(void* graph, void* stream);
   void (*end_capture)(void* graph, void* stream);
   void (*abandon_capture)(void* graph, void* stream);
-  void (*replay)(void* graph, void* stream, const std::uint64_t* shift);  // null: draws nothing
+  void (*replay)(void* graph, void* stream);
 };
 // Error where the build has no such device.
 const StreamSpace& stream_space(Device device);

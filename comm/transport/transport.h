@@ -86,6 +86,8 @@ class Transport {
   // That device's queue.
   virtual Stream stream() const { return {}; }
   virtual bool stream_ordered() const { return device().type != DeviceType::cpu; }
+  // What it puts into the queue may lie in a graph that is replayed (captured.h).
+  virtual bool capturable() const { return false; }
 
   // The same over some ranks of this transport, in this order, of which this rank is one.
   // Collective over them; `id` is equal among them and differs from other subsets'.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/graph.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/tape.h>
@@ -116,8 +117,8 @@ void Reducer::compare_models(const NamedTensors& buffers) const {
 }
 
 void Reducer::begin() {
-  if (backward_ != 0 &&
-      next_ > 0) {  // an exception ended that backward when others already waited for it
+  if (backward_ != 0 && next_ > 0 &&
+      !captured_) {  // an exception ended that backward when others already waited for it
     const std::string message = concat(
         "[ddp] rank ", group_->rank(), ": an earlier backward was left by an exception after ",
         next_, " of ", flights_.size(), " buckets were launched; the ranks cannot go on together");
@@ -125,6 +126,7 @@ void Reducer::begin() {
     fail(message);
   }
   backward_ = backward_number();
+  captured_ = Graph::capturing() != nullptr;
   next_ = 0;
   complete_.assign(complete_.size(), false);
   for (std::size_t b = 0; b < plan_.size(); ++b) flights_[b].waiting = plan_[b].entries.size();

@@ -68,6 +68,7 @@ class Reducer {
   std::size_t next_ = 0;        // the bucket to launch next
   std::uint64_t backward_ = 0;  // the one under way (tape.h), 0: none
   bool synchronizing_ = true;
+  bool captured_ = false;  // the backward under way lies in a graph: nothing was sent
   double exposed_seconds_ = 0, wire_seconds_ = 0;
 };
 

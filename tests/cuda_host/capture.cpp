@@ -14,6 +14,7 @@ struct CUgraph_st {
 };
 struct CUgraphExec_st {
   std::shared_ptr<const std::vector<cuda_host::Node>> nodes;
+  cuda_host::WorkRef last{};  // launch: they do not overlap
 };
 
 namespace cuda_host {
@@ -24,29 +25,6 @@ thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 std::vector<std::shared_ptr<Capture>>& captures() {
   static auto& all = *new std::vector<std::shared_ptr<Capture>>;
   return all;
-}
-
-void run_nodes(const std::vector<Node>& nodes) {
-  std::vector<std::size_t> missing(nodes.size()), ready;
-  std::vector<std::vector<std::size_t>> then(nodes.size());
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    const std::set<std::size_t> before(nodes[i].after.begin(), nodes[i].after.end());
-    missing[i] = before.size();
-    for (const std::size_t b : before) then[b].push_back(i);
-    if (before.empty()) ready.push_back(i);
-  }
-  while (!ready.empty()) {
-    std::swap(ready[below(ready.size())], ready.back());
-    const std::size_t at = ready.back();
-    ready.pop_back();
-    if (nodes[at].work.run && failure() == cudaSuccess) {
-      nodes[at].work.run();
-      finish_rest();
-    }
-    for (const std::size_t next : then[at]) {
-      if (--missing[next] == 0) ready.push_back(next);
-    }
-  }
 }
 
 // Ends it; its streams and events are as before.
@@ -97,6 +75,15 @@ cudaError_t capture(CUstream_st* stream, Work work) {
   auto& ends = here.ends[stream];
   here.nodes.push_back({std::move(work), std::exchange(ends, {here.nodes.size()})});
   return cudaSuccess;
+}
+
+bool device_captures(int device) {
+  bool any = false;
+  for (const auto& stream : streams()) {
+    if (stream->capture == nullptr || stream->device != device) continue;
+    any = stream->capture->broken = true;
+  }
+  return any;
 }
 
 bool legacy_meets_capture(int device) {
@@ -186,10 +173,25 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
   const auto guard = lock();
   CUstream_st* stream = stream_of(handle);
   if (exec == nullptr || stream == nullptr) return result(cudaErrorInvalidResourceHandle);
-  unsigned touched = 0;
-  for (const Node& node : *exec->nodes) touched |= node.work.devices;
-  return result(
-      enqueue(stream, {.run = [nodes = exec->nodes] { run_nodes(*nodes); }, .devices = touched}));
+  if (stream->capture != nullptr) return result(cudaErrorNotSupported);
+  Work first;
+  if (exec->last != nullptr && !exec->last->done) first.after.push_back(exec->last);
+  const WorkRef begin = put(stream, std::move(first));
+  std::vector<WorkRef> works;
+  for (const Node& node : *exec->nodes) {
+    Work work = node.work.anew ? node.work.anew() : node.work;
+    work.after = {begin};
+    for (const std::size_t before : node.after) work.after.push_back(works[before]);
+    shuffle_order(work.after);
+    work.own = std::make_shared<CUstream_st>();
+    work.own->device = stream->device;
+    CUstream_st* const queue = work.own.get();
+    works.push_back(put(queue, std::move(work)));
+  }
+  shuffle_order(works);
+  works.push_back(begin);
+  exec->last = put(stream, {.run = nullptr, .after = std::move(works)});
+  return result(cudaSuccess);
 }
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A graph: work and what each comes after. It is made by streams that capture, and one launch of it
-// is one work of a stream, inside which the nodes run in a random order that respects their edges.
+// A graph: work and what each comes after. It is made by streams that capture. A launch gives each
+// node a queue of its own, so nodes run in any order that respects their edges, between a work that
+// begins and one that ends the launch in its stream.
 // Thread safety: under queue.h's lock.
 #pragma once
 
@@ -31,6 +32,9 @@ struct Capture {
 bool forbidden_by_capture();
 // The stream's work, while it captures.
 cudaError_t capture(CUstream_st* stream, Work work);
+// Whether any stream of the device captures: then nobody may wait for the device, and who tries
+// breaks the capture, whatever its mode.
+bool device_captures(int device);
 // Whether any stream that the legacy stream waits for captures.
 bool legacy_meets_capture(int device);
 // Ends all captures, for tests.

@@ -127,7 +127,9 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
 
 cudaError_t cudaDeviceSynchronize() {
   const auto guard = lock();
-  if (forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
+  if (device_captures(current) || forbidden_by_capture()) {
+    return result(cudaErrorStreamCaptureUnsupported);
+  }
   finish_device(current);
   check_guards();
   return result(cudaSuccess);

@@ -252,6 +252,10 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   {
     const auto guard = lock();
     if (!usable(comm)) return wrong(comm, ncclInvalidUsage, "the communicator is busy, or gone");
+    if (comm->in_graphs.use_count() > 1) {
+      counts.hang = "ncclCommFinalize, while graphs have the communicator's operations";
+      return wrong(comm, ncclInvalidUsage, counts.hang + ": NCCL would wait for ever");
+    }
     comm->finalized = true;
     comm->busy = static_cast<int>(cuda_host::below(3));
   }

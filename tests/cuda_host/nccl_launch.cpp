@@ -7,22 +7,45 @@
 
 namespace cuda_host::nccl {
 
+namespace {
+
+// Each replay of a graph is a part of its own.
+Work work_of(const std::shared_ptr<Part>& part) {
+  return {.run = [part] { run(*part); },
+          .ready =
+              [part] {
+                return part->comm->aborted ||
+                       std::all_of(part->meetings.begin(), part->meetings.end(),
+                                   [](const auto& m) { return all_come(*m); });
+              },
+          .begin =
+              [part](const WorkRef& work) {
+                part->work = work;
+                join(part);
+                part->comm->parts.push_back(part);
+              },
+          .anew =
+              [part] {
+                return work_of(std::make_shared<Part>(Part{.comm = part->comm,
+                                                           .stream = part->stream,
+                                                           .shares = part->shares,
+                                                           .captured = part->captured}));
+              }};
+}
+
+}  // namespace
+
 ncclResult_t launch(ncclComm* comm) {
   for (const auto& part : comm->waiting) {
     CUstream_st* stream = cuda_host::stream_of(part->stream);
     if (stream == nullptr || stream->device != comm->device) {
       return wrong(comm, ncclInvalidArgument, "the stream is of another device, or of none");
     }
-    const auto ready = [part] {
-      return part->comm->aborted || std::all_of(part->meetings.begin(), part->meetings.end(),
-                                                [](const auto& m) { return all_come(*m); });
-    };
-    if (cuda_host::enqueue(stream, {.run = [part] { run(*part); }, .ready = ready}) !=
-        cudaSuccess) {
-      return ncclUnhandledCudaError;
+    if (stream->capture != nullptr) {
+      part->captured = comm->captured++;
+      part->kept = comm->in_graphs;
     }
-    part->work = stream->last;
-    comm->parts.push_back(part);
+    if (cuda_host::enqueue(stream, work_of(part)) != cudaSuccess) return ncclUnhandledCudaError;
   }
   comm->waiting.clear();
   return ncclSuccess;
@@ -61,26 +84,6 @@ Part& part_of(ncclComm* comm, cudaStream_t stream) {
   return *group.parts.back();
 }
 
-std::shared_ptr<Part> shared(const Part& part) {
-  return *std::find_if(group.parts.begin(), group.parts.end(),
-                       [&](const auto& one) { return one.get() == &part; });
-}
-
-void join(const std::shared_ptr<Meeting>& meeting, std::size_t place, std::size_t places,
-          Part& part, const Share& share) {
-  meeting->parts.resize(places);
-  meeting->shares.resize(places);
-  meeting->parts[place] = shared(part);
-  meeting->shares[place] = share;
-  part.meetings.push_back(meeting);
-}
-
-std::shared_ptr<Meeting>& nth(std::vector<std::shared_ptr<Meeting>>& list, std::size_t n) {
-  if (list.size() <= n) list.resize(n + 1);
-  if (list[n] == nullptr) list[n] = std::make_shared<Meeting>();
-  return list[n];
-}
-
 ncclResult_t collective(ncclComm* comm, cudaStream_t stream, Share share, std::size_t in_count,
                         std::size_t out_count) {
   const auto guard = lock();
@@ -99,18 +102,15 @@ ncclResult_t collective(ncclComm* comm, cudaStream_t stream, Share share, std::s
     share.op = ncclSum;
   }
   ++group.depth;
-  ++counts.collectives;
   if (is_registered(comm, share.in, in_count * size) &&
       is_registered(comm, share.out, out_count * size)) {
     ++counts.on_registered;
   }
-  join(nth(comm->world->collectives, comm->collectives++), static_cast<std::size_t>(comm->rank),
-       comm->world->members.size(), part_of(comm, stream), share);
+  part_of(comm, stream).shares.push_back(share);
   return ncclGroupEnd();
 }
 
-ncclResult_t message(ncclComm* comm, cudaStream_t stream, const Share& share, int peer,
-                     bool sends) {
+ncclResult_t message(ncclComm* comm, cudaStream_t stream, Share share, int peer, bool sends) {
   const auto guard = lock();
   if (!usable(comm)) return wrong(comm, ncclInvalidUsage, "the communicator is busy, or gone");
   const auto ranks = static_cast<int>(comm->world->members.size());
@@ -119,11 +119,9 @@ ncclResult_t message(ncclComm* comm, cudaStream_t stream, const Share& share, in
     return wrong(comm, ncclInvalidArgument, "no such peer, or a buffer that is not on its device");
   }
   ++group.depth;
-  const std::pair<int, int> link =
-      sends ? std::pair(comm->rank, peer) : std::pair(peer, comm->rank);
-  // Own messages count apart as sent and as received.
-  auto& number = comm->messages[sends ? link : std::pair(-1 - link.first, link.second)];
-  join(nth(comm->world->messages[link], number++), sends ? 0 : 1, 2, part_of(comm, stream), share);
+  share.peer = peer;
+  share.sends = sends;
+  part_of(comm, stream).shares.push_back(share);
   return ncclGroupEnd();
 }
 
@@ -184,7 +182,6 @@ ncclResult_t ncclGroupEnd() {
   group.parts.clear();
   ncclResult_t result = ncclSuccess;
   for (const auto& part : parts) {
-    ++counts.groups;
     part->comm->waiting.push_back(part);
     const ncclResult_t one = done(part->comm);
     if (result == ncclSuccess || one != ncclInProgress) result = one;

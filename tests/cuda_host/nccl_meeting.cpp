@@ -19,8 +19,20 @@ bool reached(const Part& part) {
                      [](const auto& before) { return before->done; });
 }
 
+std::shared_ptr<Meeting>& nth(std::vector<std::shared_ptr<Meeting>>& list, std::size_t n) {
+  if (list.size() <= n) list.resize(n + 1);
+  if (list[n] == nullptr) list[n] = std::make_shared<Meeting>();
+  return list[n];
+}
+
+// What is captured meets its like alone: ranks replay the same graphs in the same order.
 std::string mismatch(const Meeting& meeting) {
   const Share& first = meeting.shares[0];
+  for (const auto& part : meeting.parts) {
+    if (part->captured == meeting.parts[0]->captured) continue;
+    return std::string(names[static_cast<int>(first.what)]) +
+           " of a graph meets what is not the same one: NCCL would hang, or worse";
+  }
   for (std::size_t r = 1; r < meeting.shares.size(); ++r) {
     const Share& share = meeting.shares[r];
     const bool message = first.what == What::message;
@@ -81,6 +93,33 @@ void hold(Meeting& meeting) {
 }
 
 }  // namespace
+
+void join(const std::shared_ptr<Part>& part) {
+  ncclComm* const comm = part->comm;
+  World& world = *comm->world;
+  ++counts.groups;
+  for (const Share& share : part->shares) {
+    std::size_t place = static_cast<std::size_t>(comm->rank), places = world.members.size();
+    std::shared_ptr<Meeting> meeting;
+    if (share.what == What::message) {
+      const std::pair<int, int> link =
+          share.sends ? std::pair(comm->rank, share.peer) : std::pair(share.peer, comm->rank);
+      // Own messages count apart as sent and as received.
+      auto& number = comm->messages[share.sends ? link : std::pair(-1 - link.first, link.second)];
+      meeting = nth(world.messages[link], number++);
+      place = share.sends ? 0 : 1;
+      places = 2;
+    } else {
+      ++counts.collectives;
+      meeting = nth(world.collectives, comm->collectives++);
+    }
+    meeting->parts.resize(places);
+    meeting->shares.resize(places);
+    meeting->parts[place] = part;
+    meeting->shares[place] = share;
+    part->meetings.push_back(meeting);
+  }
+}
 
 bool all_come(Meeting& meeting) {
   if (meeting.over) return true;

@@ -36,12 +36,19 @@ struct Share {
   ncclRedOp_t op = ncclSum;
   int root = 0;
   std::optional<double> factor{};  // of premul_sum
+  int peer = 0;                    // of a message
+  bool sends = false;
 };
 
+// What a graph has of NCCL keeps the communicator.
 struct Part {
   ncclComm* comm = nullptr;
   cudaStream_t stream = nullptr;
-  cuda_host::WorkRef work{};  // null until it is in the stream
+  std::vector<Share> shares{};
+  std::optional<std::size_t> captured{};  // the communicator's so manieth in graphs
+  std::shared_ptr<int> kept{};
+  // Once it is in the stream.
+  cuda_host::WorkRef work{};
   std::vector<std::shared_ptr<struct Meeting>> meetings{};
 };
 
@@ -71,7 +78,8 @@ struct ncclComm {
   std::string text{};
   std::vector<std::shared_ptr<cuda_host::nccl::Part>> waiting{};  // to be put into their streams
   std::vector<std::shared_ptr<cuda_host::nccl::Part>> parts{};    // in streams
-  std::size_t collectives = 0, splits = 0;
+  std::size_t collectives = 0, splits = 0, captured = 0;
+  std::shared_ptr<int> in_graphs = std::make_shared<int>(0);  // shared with what graphs have of it
   std::map<std::pair<int, int>, std::size_t> messages{};
   std::vector<std::optional<double>> factors{};     // premul_sum's; empty: destroyed
   std::map<const char*, std::size_t> registered{};  // buffers, with their bytes
@@ -100,7 +108,9 @@ bool is_registered(const ncclComm* comm, const void* data, std::size_t bytes);
 // nccl_launch.cpp: puts what waits into its streams.
 ncclResult_t launch(ncclComm* comm);
 
-// nccl_meeting.cpp: whether all streams have come to it, and what happens then.
+// nccl_meeting.cpp: the part brings its shares to their meetings; whether all streams have come to
+// it, and what happens then.
+void join(const std::shared_ptr<Part>& part);
 bool all_come(Meeting& meeting);
 void run(Part& part);
 

@@ -91,20 +91,29 @@ bool run_head(CUstream_st& stream) {
   work->rest = nullptr;
   work->ready = nullptr;
   work->after.clear();
+  const auto own = std::move(work->own);
   here.changed.notify_all();
   return true;
 }
 
-// A head that may run and was not left, of any stream, from a random one on; null where there is
-// none.
+// The queue whose head stands in the way of this one's, and of that one's; itself where none does.
+CUstream_st* deepest(CUstream_st* stream) {
+  for (WorkRef head; (head = blocker_of(*stream->queue.front())) != nullptr;) stream = head->stream;
+  return stream;
+}
+
+// A queue whose head may run and was not left, on the way of any stream, from a random one on; null
+// where there is none.
 CUstream_st* any_runnable() {
   auto& all = streams();
   if (all.empty()) return nullptr;
   const std::size_t first = below(all.size());
   for (std::size_t i = 0; i < all.size(); ++i) {
-    CUstream_st& stream = *all[(first + i) % all.size()];
-    if (stream.queue.empty() || stream.queue.front()->rest) continue;
-    if (may_run(*stream.queue.front())) return &stream;
+    CUstream_st* stream = all[(first + i) % all.size()].get();
+    if (stream->queue.empty()) continue;
+    stream = deepest(stream);
+    if (stream->queue.front()->rest) continue;
+    if (may_run(*stream->queue.front())) return stream;
   }
   return nullptr;
 }
@@ -119,9 +128,7 @@ bool step(const WorkRef& target) {
       return true;
     }
   }
-  // Whose head stands in the way, and whose in that one's.
-  CUstream_st* stream = target->stream;
-  for (WorkRef head; (head = blocker_of(*stream->queue.front())) != nullptr;) stream = head->stream;
+  CUstream_st* stream = deepest(target->stream);
   const Work& head = *stream->queue.front();
   if ((head.ready && !head.ready()) || (head.rest && on_device_thread())) stream = any_runnable();
   if (stream == nullptr) return false;
@@ -145,12 +152,14 @@ bool device_pass(bool& spins) {
   spins = false;
   const auto count = streams().size();
   for (std::size_t i = 0; i < count; ++i) {
-    CUstream_st& stream = *streams()[i];
-    if (stream.queue.empty() || !stream.queue.front()->rest) continue;
+    if (streams()[i]->queue.empty()) continue;
+    CUstream_st* const stream = deepest(streams()[i].get());
+    const WorkRef head = stream->queue.front();
+    if (!head->rest) continue;
     const auto before = here.last_run;
-    moved = run_head(stream) || moved;
+    moved = run_head(*stream) || moved;
     here.last_run = before;
-    spins = spins || (!stream.queue.empty() && stream.queue.front()->rest);
+    spins = spins || !head->done;
   }
   std::erase_if(here.wanted, [](const WorkRef& work) { return work->done; });
   if (!here.wanted.empty() && step(here.wanted[below(here.wanted.size())])) return true;
@@ -189,11 +198,6 @@ void start_device_thread() {
 
 void suspend(std::function<bool()> rest) { state().rest = std::move(rest); }
 
-void finish_rest() {
-  const auto rest = std::exchange(state().rest, nullptr);
-  while (rest && !rest()) std::this_thread::yield();
-}
-
 Lock::Lock() {
   State& here = state();
   if (here.owner.load() != std::this_thread::get_id()) {
@@ -212,6 +216,16 @@ Lock::~Lock() {
   here.mutex.unlock();
 }
 
+WorkRef put(CUstream_st* stream, Work work) {
+  work.stream = stream;
+  const auto begin = std::exchange(work.begin, nullptr);
+  const WorkRef made = stream->last = std::make_shared<Work>(std::move(work));
+  stream->queue.push_back(made);
+  if (begin) begin(made);
+  state().changed.notify_all();
+  return made;
+}
+
 cudaError_t enqueue(CUstream_st* stream, Work work) {
   const auto guard = lock();
   if (stream->capture != nullptr) return capture(stream, std::move(work));
@@ -225,10 +239,7 @@ cudaError_t enqueue(CUstream_st* stream, Work work) {
       if (other->last != nullptr && !other->last->done) work.after.push_back(other->last);
     }
   }
-  work.stream = stream;
-  stream->last = std::make_shared<Work>(std::move(work));
-  stream->queue.push_back(stream->last);
-  state().changed.notify_all();
+  put(stream, std::move(work));
   if (stream->queue.size() > longest_queue) finish(stream->queue.front());
   return cudaSuccess;
 }

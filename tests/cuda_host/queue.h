@@ -36,6 +36,9 @@ struct Work {
   std::function<bool()> ready{};  // asked when all before it is done; empty: yes
   unsigned devices = 0;           // whose memory it touches, a bit each
   std::vector<WorkRef> after{};
+  std::function<void(const WorkRef&)> begin{};  // called when it is put into a queue; may be empty
+  std::function<Work()> anew{};  // in a graph: what a launch gets instead of a copy; may be empty
+  std::shared_ptr<CUstream_st> own{};  // a queue of its own, for works of a graph
   CUstream_st* stream = nullptr;
   bool done = false;
   std::chrono::steady_clock::time_point when{};
@@ -55,7 +58,10 @@ inline Lock lock() { return Lock(); }
 // Null for a handle that is none.
 CUstream_st* stream_of(cudaStream_t handle);
 
-// Adds work to a stream's end, or to the graph that it captures. Error while the capture is broken.
+// Adds work to a queue's end.
+WorkRef put(CUstream_st* stream, Work work);
+// The same as a call of the runtime does: work may go to the graph that the stream captures. Error
+// while the capture is broken.
 cudaError_t enqueue(CUstream_st* stream, Work work);
 // Runs what must be until it is done.
 void finish(const WorkRef& work);
@@ -66,8 +72,6 @@ bool nudge(const WorkRef& work);
 
 // Said by work that runs: it is not done; `rest` is called until it says true.
 void suspend(std::function<bool()> rest);
-// Runs such a rest to its end, for work that is a part of other work.
-void finish_rest();
 void start_device_thread();
 
 // Something went wrong while work ran: the error that the runtime gives from then on, and its text.

@@ -2,6 +2,7 @@
 #include <peal/autograd/core/cuda/allocator.h>
 #include <peal/autograd/core/cuda/check.h>
 #include <peal/autograd/core/cuda/device.h>
+#include <peal/autograd/core/cuda/relaxed.h>
 
 #include <algorithm>
 #include <array>
@@ -33,6 +34,7 @@ struct Block {
   std::size_t size;
   Owner owner;
   bool of_slab;
+  bool in_use = false;
   std::vector<cudaStream_t> used_on{};  // further streams
 };
 
@@ -51,11 +53,12 @@ class Cache {
     std::lock_guard lock(mutex_);
     const auto captured = captured_.find(stream);
     const Owner owner{captured == captured_.end() ? general : captured->second, stream};
-    if (captured_.empty()) wake();  // events may not be asked during a capture
+    if (captured_.empty()) wake(device);
     void* data = take(owner, size);
     if (data == nullptr) data = fresh(device, size, bytes, owner);
-    const std::size_t own = blocks_.at(data).size;
-    statistics_.in_use += own;
+    Block& block = blocks_.at(data);
+    block.in_use = true;
+    statistics_.in_use += block.size;
     statistics_.peak = std::max(statistics_.peak, statistics_.in_use);
     return data;
   }
@@ -63,18 +66,16 @@ class Cache {
   void release(Device device, void* data) {
     std::lock_guard lock(mutex_);
     Block& block = blocks_.at(data);
+    block.in_use = false;
     statistics_.in_use -= block.size;
     if (block.used_on.empty()) return put(data, block);
-    Resting resting{data, {}};
-    const bool here = cudaSetDevice(device.index) == cudaSuccess;
-    for (cudaStream_t stream : block.used_on) {
-      cudaEvent_t event = nullptr;
-      if (!here || cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) return;
-      resting.events.push_back(event);
-      if (cudaEventRecord(event, stream) != cudaSuccess) return;  // lost, as the device is
+    // What a stream captures runs in replays: an event that is recorded there is none of the
+    // host's.
+    if (captured_.empty()) {
+      rest(device, data, block);
+    } else {
+      waiting_.push_back(data);
     }
-    block.used_on.clear();
-    resting_.push_back(std::move(resting));
   }
 
   void record_stream(void* data, cudaStream_t stream) {
@@ -114,16 +115,23 @@ class Cache {
     std::lock_guard lock(mutex_);
     captured_.erase(stream);
   }
-  void release_pool(int pool) {
+  void release_pool(int pool, cudaStream_t stream) {
     std::lock_guard lock(mutex_);
+    const Owner heir{general, stream};
     for (auto& [data, block] : blocks_) {
-      if (block.owner.pool == pool) block.owner.pool = general;
+      if (block.owner.pool == pool) block.owner = heir;
     }
     for (auto entry = free_.lower_bound({{pool, nullptr}, 0});
          entry != free_.end() && entry->first.first.pool == pool;) {
-      auto& list = free_[{{general, entry->first.first.stream}, entry->first.second}];
+      auto& list = free_[{heir, entry->first.second}];
       list.insert(list.end(), entry->second.begin(), entry->second.end());
       entry = free_.erase(entry);
+    }
+    for (auto entry = slabs_.lower_bound({pool, nullptr});
+         entry != slabs_.end() && entry->first.pool == pool;) {
+      auto& rests = slabs_[heir];
+      rests.insert(rests.end(), entry->second.begin(), entry->second.end());
+      entry = slabs_.erase(entry);
     }
   }
 
@@ -150,14 +158,7 @@ class Cache {
 
   void* fresh(Device device, std::size_t size, std::size_t bytes, Owner owner) {
     if (size <= most_small) {
-      auto& [next, left] = slabs_[owner];
-      if (left < size) {
-        next = static_cast<std::byte*>(from_driver(device, slab_bytes, bytes));
-        left = slab_bytes;
-      }
-      void* data = next;
-      next += size;
-      left -= size;
+      void* data = cut(device, size, bytes, owner);
       blocks_.emplace(data, Block{size, owner, true});
       return data;
     }
@@ -166,12 +167,26 @@ class Cache {
     return data;
   }
 
+  // A part of a slab.
+  void* cut(Device device, std::size_t size, std::size_t bytes, Owner owner) {
+    auto& rests = slabs_[owner];
+    auto rest = std::find_if(rests.begin(), rests.end(),
+                             [&](const auto& one) { return one.second >= size; });
+    if (rest == rests.end()) {
+      auto* slab = static_cast<std::byte*>(from_driver(device, slab_bytes, bytes));
+      rest = rests.emplace(rests.end(), slab, slab_bytes);
+    }
+    void* data = rest->first;
+    rest->first += size;
+    rest->second -= size;
+    if (rest->second == 0) rests.erase(rest);
+    return data;
+  }
+
   void* from_driver(Device device, std::size_t size, std::size_t bytes) {
     use(device);
     ++statistics_.from_system;
-    // The driver may be asked while a graph is captured: what it gives is no part of the graph.
-    cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    PEAL_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
+    const Relaxed relaxed;  // what the driver gives is no part of a graph
     void* data = nullptr;
     cudaError_t status = cudaMalloc(&data, size);
     if (status == cudaErrorMemoryAllocation) {
@@ -182,7 +197,6 @@ class Cache {
         if (status == cudaErrorMemoryAllocation) static_cast<void>(cudaGetLastError());
       }
     }
-    static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode));
     if (status == cudaErrorMemoryAllocation) out_of_memory(device, bytes);
     PEAL_CHECK(status == cudaSuccess, "cuda: cudaMalloc of ", size, " bytes on ", device, ": ",
                cudaGetErrorString(status));
@@ -192,18 +206,43 @@ class Cache {
   [[noreturn]] void out_of_memory(Device device, std::size_t bytes) {
     std::size_t available = 0, all = 0;
     static_cast<void>(cudaMemGetInfo(&available, &all));
-    std::size_t largest = 0;
-    for (const auto& [data, block] : blocks_) largest = std::max(largest, block.size);
+    std::size_t largest = 0, count = 0;
+    for (const auto& [data, block] : blocks_) {
+      if (!block.in_use) continue;
+      largest = std::max(largest, block.size);
+      ++count;
+    }
     fail(fmt::format(
         "cuda: {} has no memory left for {:.1f} MiB: tensors of this process hold {:.1f} MiB in "
         "{} blocks (the largest {:.1f} MiB), its cache {:.1f} MiB, and {:.1f} of the device's "
         "{:.1f} MiB are free; make the batch smaller, or see what else uses the device",
-        name_of(device), mebibytes(bytes), mebibytes(statistics_.in_use), blocks_.size(),
-        mebibytes(largest), mebibytes(statistics_.cached), mebibytes(available), mebibytes(all)));
+        name_of(device), mebibytes(bytes), mebibytes(statistics_.in_use), count, mebibytes(largest),
+        mebibytes(statistics_.cached), mebibytes(available), mebibytes(all)));
   }
 
-  // Blocks whose further streams are done can be given out again.
-  void wake() {
+  // Until its further streams have come to where they are now.
+  void rest(Device device, void* data, Block& block) {
+    Resting resting{data, {}};
+    const bool here = cudaSetDevice(device.index) == cudaSuccess;
+    for (cudaStream_t stream : block.used_on) {
+      cudaEvent_t event = nullptr;
+      if (!here || cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) return;
+      resting.events.push_back(event);
+      if (cudaEventRecord(event, stream) != cudaSuccess) return;  // lost, as the device is
+    }
+    block.used_on.clear();
+    resting_.push_back(std::move(resting));
+  }
+
+  // Blocks whose further streams are done can be given out again. REQUIRES: nothing is captured.
+  void wake(Device device) {
+    // A graph's own wait until it goes: its replays use them on several streams.
+    std::erase_if(waiting_, [&](void* data) {
+      Block& block = blocks_.at(data);
+      if (block.owner.pool != general) return false;
+      rest(device, data, block);
+      return true;
+    });
     for (std::size_t i = 0; i < resting_.size();) {
       auto& events = resting_[i].events;
       while (!events.empty() && cudaEventQuery(events.back()) == cudaSuccess) {
@@ -224,7 +263,7 @@ class Cache {
   void give_back(Device device) {
     use(device);
     static_cast<void>(cudaDeviceSynchronize());
-    wake();
+    wake(device);
     for (auto entry = free_.begin(); entry != free_.end();) {
       auto& [key, list] = *entry;
       std::erase_if(list, [&, size = key.second, pool = key.first.pool](void* data) {
@@ -241,8 +280,9 @@ class Cache {
   std::mutex mutex_;
   std::unordered_map<void*, Block> blocks_;
   std::map<Key, std::vector<void*>> free_;
-  std::map<Owner, std::pair<std::byte*, std::size_t>> slabs_;  // what is left of each newest one
+  std::map<Owner, std::vector<std::pair<std::byte*, std::size_t>>> slabs_;  // what is left of them
   std::vector<Resting> resting_;
+  std::vector<void*> waiting_;  // released while work was captured, and used on further streams
   std::unordered_map<cudaStream_t, int> captured_;  // streams that allocate from a pool
   int pools_ = general;
   AllocatorStatistics statistics_;
@@ -277,6 +317,8 @@ void begin_pool(Device device, int pool, cudaStream_t stream) {
   cache(device).begin_pool(pool, stream);
 }
 void end_pool(Device device, cudaStream_t stream) { cache(device).end_pool(stream); }
-void release_pool(Device device, int pool) { cache(device).release_pool(pool); }
+void release_pool(Device device, int pool, cudaStream_t stream) {
+  cache(device).release_pool(pool, stream);
+}
 
 }  // namespace peal::cuda

@@ -33,7 +33,8 @@ void empty_cache(Device device);
 int make_pool(Device device);
 void begin_pool(Device device, int pool, cudaStream_t stream);
 void end_pool(Device device, cudaStream_t stream);
-// Its blocks become everybody's; those in use when they are released.
-void release_pool(Device device, int pool);
+// Its blocks become the stream's; those in use when they are released. REQUIRES: what used the pool
+// is over, or in that stream.
+void release_pool(Device device, int pool, cudaStream_t stream);
 
 }  // namespace peal::cuda

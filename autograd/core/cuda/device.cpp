@@ -6,8 +6,12 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
+
 namespace peal::cuda {
 namespace {
+
+std::atomic<int> newest{0};  // that was made current
 
 int count() {
   static const int devices = [] {
@@ -71,7 +75,12 @@ const MemorySpace memory = {
 void use(Device device) {
   check(device);
   PEAL_CUDA_CHECK(cudaSetDevice(device.index));
+  if (newest.load(std::memory_order_relaxed) != device.index) {
+    newest.store(device.index, std::memory_order_relaxed);
+  }
 }
+
+Device last_used() { return {DeviceType::cuda, newest.load(std::memory_order_relaxed)}; }
 
 void register_spaces() {
   register_memory_space(DeviceType::cuda, &memory);

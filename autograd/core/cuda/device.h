@@ -20,6 +20,11 @@ const StreamSpace& streams();
 
 // Makes the device the calling thread's current one. Peal never relies on what was current before.
 void use(Device device);
+// The device that any thread made current last; the first one where none did.
+Device last_used();
+
+// Waits for all of peal's streams on the device, but for those that are captured.
+void wait_for_streams(Device device);
 
 // The current stream of the device (stream.h), which becomes the thread's current device.
 cudaStream_t stream_on(Device device);

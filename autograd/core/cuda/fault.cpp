@@ -2,6 +2,7 @@
 #include <peal/autograd/core/cuda/check.h>
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/core/cuda/fault.h>
+#include <peal/autograd/core/cuda/relaxed.h>
 
 #include <array>
 #include <atomic>
@@ -27,6 +28,7 @@ Fault* fault_of(Device device) {
   const std::lock_guard lock(mutex);
   if (Fault* found = place.load(std::memory_order_acquire)) return found;
   use(device);
+  const Relaxed relaxed;
   void* data = nullptr;
   PEAL_CUDA_CHECK(cudaHostAlloc(&data, sizeof(Fault), cudaHostAllocPortable));
   auto* fault = new (data) Fault{FaultKind::none, 0, 0};

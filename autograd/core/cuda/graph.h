@@ -5,15 +5,14 @@
 
 #include <peal/autograd/core/device.h>
 
-#include <cstdint>
 #include <memory>
 
 namespace peal::cuda {
 
 std::shared_ptr<void> create_graph(Device device);
-const std::uint64_t* begin_capture(void* graph, void* stream);
+void begin_capture(void* graph, void* stream);
 void end_capture(void* graph, void* stream);
 void abandon_capture(void* graph, void* stream);
-void replay(void* graph, void* stream, const std::uint64_t* shift);
+void replay(void* graph, void* stream);
 
 }  // namespace peal::cuda

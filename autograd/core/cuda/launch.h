@@ -41,7 +41,8 @@ struct On {
     std::free(plain);
   }
   fail(concat("cuda: could not start ", name, " with ", blocks, " blocks of ", threads,
-              " threads: ", cudaGetErrorString(status)));
+              " threads: ", cudaGetErrorString(status),
+              " (an error of its own, or one of work before it that is told only now)"));
 }
 
 // kernel(args...) on `blocks` blocks of `threads` threads; nothing where there are no blocks.

@@ -4,6 +4,8 @@
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/core/cuda/fault.h>
 #include <peal/autograd/core/cuda/graph.h>
+#include <peal/autograd/core/cuda/relaxed.h>
+#include <peal/autograd/core/graph.h>
 
 #include <nvtx3/nvToolsExt.h>
 
@@ -41,6 +43,8 @@ class StreamPool {
       PEAL_CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&least, &greatest));
       PEAL_CUDA_CHECK(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
                                                    high_priority ? greatest : least));
+      const std::lock_guard lock(mutex_);
+      all_[device.index].push_back(stream);
     }
     return {stream, [this, kind](void* gone) {
               const std::lock_guard lock(mutex_);
@@ -48,14 +52,38 @@ class StreamPool {
             }};
   }
 
+  std::vector<cudaStream_t> all(Device device) {
+    const std::lock_guard lock(mutex_);
+    return all_[device.index];
+  }
+
  private:
   std::mutex mutex_;
   std::map<std::pair<int, bool>, std::vector<cudaStream_t>> free_;
+  std::map<int, std::vector<cudaStream_t>> all_;
 };
 
+StreamPool& pool() {
+  static auto& instance = *new StreamPool;  // never destroyed, as own()
+  return instance;
+}
+
 std::shared_ptr<void> create(Device device, bool high_priority) {
-  static auto& pool = *new StreamPool;  // never destroyed, as own()
-  return pool.take(device, high_priority);
+  return pool().take(device, high_priority);
+}
+
+bool captures(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
+         status != cudaStreamCaptureStatusNone;
+}
+
+std::shared_ptr<void> create_event(Device device, bool timed) {
+  use(device);
+  cudaEvent_t event = nullptr;
+  PEAL_CUDA_CHECK(
+      cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
+  return {event, [](void* gone) { static_cast<void>(cudaEventDestroy(event_of(gone))); }};
 }
 
 // One for each device, made when first asked for, and never destroyed: tensors with static storage
@@ -80,6 +108,14 @@ bool reached(cudaError_t status, const char* what) {
   return true;
 }
 
+// A device that the thread, or else the process, uses.
+Device at_hand() {
+  const Context& here = context();
+  if (here.device.type == DeviceType::cuda) return here.device;
+  if (here.stream && here.stream->device().type == DeviceType::cuda) return here.stream->device();
+  return last_used();
+}
+
 // Page-locking costs milliseconds, so blocks are kept by size class.
 class PinnedCache {
  public:
@@ -94,7 +130,11 @@ class PinnedCache {
         list.pop_back();
       }
     }
-    if (data == nullptr) PEAL_CUDA_CHECK(cudaHostAlloc(&data, size, cudaHostAllocPortable));
+    if (data == nullptr) {
+      use(at_hand());  // a thread's first call would else make a context on device 0
+      const Relaxed relaxed;
+      PEAL_CUDA_CHECK(cudaHostAlloc(&data, size, cudaHostAllocPortable));
+    }
     return {data, [this, size](void* gone) {
               const std::lock_guard lock(mutex_);
               free_[size].push_back(gone);
@@ -115,23 +155,19 @@ const StreamSpace space = {
     },
     [](Device device, void* stream) {
       use(device);  // a thread's first call would else make a context on device 0
+      const Relaxed relaxed;
       return reached(cudaStreamQuery(native(stream)), "cudaStreamQuery");
     },
     [](Device, void* stream, void* event) {
       PEAL_CUDA_CHECK(cudaStreamWaitEvent(native(stream), event_of(event), 0));
     },
-    [](Device device, bool timed) -> std::shared_ptr<void> {
-      use(device);
-      cudaEvent_t event = nullptr;
-      PEAL_CUDA_CHECK(
-          cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming));
-      return {event, [](void* gone) { static_cast<void>(cudaEventDestroy(event_of(gone))); }};
-    },
+    create_event,
     [](Device, void* event, void* stream) {
       PEAL_CUDA_CHECK(cudaEventRecord(event_of(event), native(stream)));
     },
     [](Device device, void* event) {
       use(device);
+      const Relaxed relaxed;
       return reached(cudaEventQuery(event_of(event)), "cudaEventQuery");
     },
     [](Device device, void* event) {
@@ -144,8 +180,10 @@ const StreamSpace space = {
       return milliseconds / 1000.0;
     },
     [](Device device) {
-      use(device);
-      PEAL_CUDA_CHECK(cudaDeviceSynchronize());
+      PEAL_CHECK(context().graph == nullptr || context().graph->device() != device,
+                 "synchronize: this thread captures a graph on ", device,
+                 ", and what is captured cannot be waited for");
+      wait_for_streams(device);
       check_fault(device);
     },
     [](std::size_t bytes) {
@@ -162,6 +200,29 @@ const StreamSpace space = {
 };
 
 }  // namespace
+
+// CUDA refuses to wait for a whole device where a thread captures, and spoils the capture. So
+// streams are waited for one by one, by events; where another thread begins to capture in between,
+// the event is the capture's and says so.
+void wait_for_streams(Device device) {
+  use(device);
+  const Relaxed relaxed;  // who captures may still give memory of others back
+  std::vector<std::shared_ptr<void>> ends;
+  for (cudaStream_t stream : pool().all(device)) {
+    if (captures(stream)) continue;
+    const auto end = create_event(device, false);
+    PEAL_CUDA_CHECK(cudaEventRecord(event_of(end.get()), stream));
+    if (!captures(stream)) ends.push_back(end);
+  }
+  for (const auto& end : ends) {
+    const cudaError_t status = cudaEventSynchronize(event_of(end.get()));
+    if (status == cudaErrorCapturedEvent) {
+      static_cast<void>(cudaGetLastError());
+    } else {
+      PEAL_CHECK(status == cudaSuccess, "cuda: ", device, ": ", cudaGetErrorString(status));
+    }
+  }
+}
 
 cudaStream_t stream_on(Device device) {
   use(device);

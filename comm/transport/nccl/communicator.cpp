@@ -171,8 +171,7 @@ StorageRef Communicator::allocate(std::size_t bytes) {
   }
   const auto release = [data, known, device = device_, weak = weak_from_this()] {
     try {
-      cuda::use(device);
-      static_cast<void>(cudaDeviceSynchronize());  // it goes back to the driver at once
+      cuda::wait_for_streams(device);  // it goes back to the driver at once
       // A communicator that is gone has forgotten it.
       const auto alive = weak.lock();
       if (!alive || alive->forget(known)) static_cast<void>(ncclMemFree(data));

@@ -33,6 +33,7 @@ class NcclTransport : public Transport {
   int world() const override { return world_; }
   Device device() const override { return device_; }
   Stream stream() const override { return stream_; }
+  bool capturable() const override { return true; }
   std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) override;
   void no_subset() override;
   Ticket post(Channel channel, std::span<const Message> round) override;

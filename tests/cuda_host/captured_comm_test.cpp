@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives in captured graphs, over NCCL's stand-in: ranks are threads, streams are lazy, and
+// what is captured matches its like alone.
+#include <peal/autograd/core/graph.h>
+#include <peal/autograd/grad_slot.h>
+#include <peal/autograd/ops/ops.h>
+#include <peal/comm/threads_world.h>
+#include <peal/comm/transport/nccl/nccl.h>
+#include <peal/nn/models/mlp.h>
+#include <peal/nn/nn.h>
+#include <peal/nn/parallel/ddp.h>
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include "collective_values.h"
+#include "nccl.h"
+#include "on_rank.h"
+#include "queued.h"
+
+using namespace peal;
+using namespace peal::comm;
+using peal::testing::OnDevice;
+
+namespace {
+
+enum class Way { calls, graph };
+
+void on_devices(int world, const ProcessGroup::Options& options, bool nccl,
+                const std::function<void(ProcessGroup&)>& f) {
+  run_ranks(world, options, [&](ProcessGroup& group) {
+    const OnDevice here(group.rank());
+    if (nccl) use_nccl(group, here.device);
+    f(group);
+  });
+}
+
+std::string message_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& group) {
+  return {std::shared_ptr<void>(), &group};
+}
+
+std::vector<float> values(const nn::Module& net) {
+  std::vector<float> all;
+  for (const Tensor& parameter : net.parameters()) {
+    const auto some = parameter.to_vector<float>();
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
+constexpr std::int64_t rows = 6;  // of a batch; 1, 2 and 3 ranks divide it
+
+// Trains on this rank's rows of each batch; the parameters at the end.
+std::vector<float> train(Device device, std::int64_t begin, std::int64_t end, bool captured,
+                         ProcessGroup* group) {
+  manual_seed(3);
+  nn::Module net = nn::mlp({6, 8, 3});
+  net.to(device);
+  std::optional<nn::DistributedDataParallel> ddp;
+  if (group != nullptr) {
+    ddp.emplace(net, borrowed(*group),
+                nn::DDPOptions{.buckets = {.first_bytes = 64, .bytes = 128}});
+  }
+  nn::Module model = ddp ? nn::Module(*ddp) : net;
+  nn::SGD optimizer(net.parameters(), {.lr = 1e-2, .momentum = 0.9});
+  const Tensor x = Tensor::empty({end - begin, 6}, DType::f32, device);
+  const Tensor y = Tensor::empty({end - begin}, DType::i64, device);
+  Graph graph(captured ? device : Device{});
+  Tensor loss;
+  for (int step = 0; step < 8; ++step) {
+    manual_seed(static_cast<std::uint64_t>(10 + step));
+    x.copy_(randn({rows, 6}, DType::f32, Device{}).rows(begin, end).to(device));
+    std::vector<std::int64_t> classes;
+    for (std::int64_t i = begin; i < end; ++i) classes.push_back((i + step) % 3);
+    y.copy_(Tensor::from(classes, {end - begin}, device));
+    graph.run([&] {
+      optimizer.zero_grad();
+      loss = cross_entropy(model(x), y);
+      loss.backward();
+    });
+    optimizer.step();
+    // Calls of its own between replays keep their place among them.
+    if (group != nullptr && step % 3 == 2) {
+      const Tensor mean = loss.detach().clone();
+      group->all_reduce(mean, ReduceOp::avg).wait();
+      CHECK(std::isfinite(mean.item<float>()));
+    }
+  }
+  CHECK(graph.captured() == captured);
+  return values(net);
+}
+
+}  // namespace
+
+TEST_CASE("a captured step of DDP trains as calls do, and as one rank on the CPU") {
+  const auto alone = train({}, 0, rows, false, nullptr);
+  for (const int world : {1, 2, 3}) {
+    for (const char* algorithms : {"", "all_reduce=ring"}) {
+      CAPTURE(world);
+      CAPTURE(std::string(algorithms));
+      const auto all = [&](Way way) {
+        std::vector<std::vector<float>> results(static_cast<std::size_t>(world));
+        on_devices(world, {.algorithms = algorithms}, true, [&](ProcessGroup& group) {
+          const std::int64_t part = rows / world, first = group.rank() * part;
+          results[static_cast<std::size_t>(group.rank())] =
+              train(context().device, first, first + part, way == Way::graph, &group);
+        });
+        for (const auto& result : results) CHECK(result == results[0]);
+        return results[0];
+      };
+      const auto calls = all(Way::calls), graph = all(Way::graph);
+      CHECK(graph == calls);
+      REQUIRE(graph.size() == alone.size());
+      for (std::size_t i = 0; i < alone.size(); ++i) CHECK(std::abs(graph[i] - alone[i]) < 2e-5f);
+    }
+  }
+}
+
+TEST_CASE("a captured collective is joined where nobody waits, and is none of the host's") {
+  on_devices(2, {}, true, [](ProcessGroup& group) {
+    const Device device = context().device;
+    const Tensor x = Tensor::zeros({50}, DType::f32, device);
+    Graph graph(device, 1);
+    Work work;
+    const auto step = [&] {
+      peal::testing::scale(x, 2);
+      work = group.all_reduce(x);
+    };
+    graph.run([&] {
+      step();
+      work.wait();
+    });
+    const std::uint64_t before = group.sequence();
+    x.copy_(full({50}, 1, DType::f32, device));
+    const int held = cuda_host::nccl_collectives();
+    graph.run(step);
+    CHECK(graph.captured());
+    CHECK(x.to_vector<float>()[49] == 4);
+    CHECK(cuda_host::nccl_collectives() > held);
+    CHECK(group.sequence() == before + 2);  // the collective's, and the replay's
+    CHECK(contains(message_of([&] { work.synchronize(); }), "lies in a graph"));
+    CHECK(contains(message_of([&] { work.then([] {}); }), "lies in a graph"));
+    CHECK(contains(message_of([&] { static_cast<void>(work.test()); }), "lies in a graph"));
+    work.wait();
+    graph.run(step);
+    CHECK(x.to_vector<float>()[0] == 16);
+    group.barrier().wait();
+  });
+}
+
+TEST_CASE("what the host moves cannot be captured, and everything goes on") {
+  for (const bool nccl : {false, true}) {
+    on_devices(2, {}, nccl, [&](ProcessGroup& group) {
+      const Device device = context().device;
+      const Tensor x = Tensor::zeros({10}, DType::f32, device);
+      const Tensor here = Tensor::zeros({10}, DType::f32, Device{});
+      Graph graph(device, 1);
+      const auto refused = [&](const std::function<void()>& f) {
+        return message_of([&] { graph.run(f); });
+      };
+      graph.run([&] { group.all_reduce(here).wait(); });
+      const std::uint64_t before = group.sequence();
+      const std::string error = refused([&] {
+        peal::testing::scale(x, 2);
+        group.all_reduce(nccl ? here : x, ReduceOp::sum, "loss").wait();
+      });
+      CAPTURE(error);
+      CHECK(contains(error, concat("[comm] rank ", group.rank(), ", all_reduce #", before,
+                                   " (sum of 10 f32; loss): it cannot be captured in a graph")));
+      CHECK(contains(error, "over threads"));
+      CHECK(contains(error, "attach NCCL"));
+      CHECK(contains(refused([&] { group.send(x, 1 - group.rank()).wait(); }), "send to rank"));
+      CHECK(contains(refused([&] { group.barrier().wait(); }), "barrier #"));
+      CHECK_FALSE(graph.captured());
+      CHECK(group.sequence() == before);
+      CHECK_FALSE(group.poisoned());
+      x.copy_(full({10}, 3, DType::f32, device));
+      group.all_reduce(x).wait();
+      CHECK(x.to_vector<float>()[9] == 6);
+    });
+  }
+}
+
+TEST_CASE("a capture that is left half way leaves DDP and the group as they were") {
+  on_devices(2, {}, true, [](ProcessGroup& group) {
+    const Device device = context().device;
+    manual_seed(1);
+    nn::Module net = nn::mlp({4, 5, 2});
+    net.to(device);
+    nn::DistributedDataParallel model(net, borrowed(group),
+                                      {.buckets = {.first_bytes = 8, .bytes = 8}});
+    const Tensor x = full({2, 4}, group.rank() + 1, DType::f32, device);
+    const auto step = [&] {
+      for (const Tensor& parameter : net.parameters()) parameter.zero_grad();
+      mean(model(x)).backward();
+    };
+    step();
+    const auto expected = net.parameters()[0].grad().to_vector<float>();
+    Graph graph(device, 1);
+    graph.run(step);
+    // When the first gradients are there, some buckets are captured; then somebody waits.
+    const Tensor last = net.parameters().back();
+    bool waits = true;
+    const std::uint64_t hook = net.parameters()[0].grad_slot().add_hook([&](const Tensor& grad) {
+      if (waits && Graph::capturing() != nullptr) grad.to_vector<float>();
+    });
+    CHECK(message_of([&] { graph.run(step); }) != "nothing");
+    CHECK_FALSE(graph.captured());
+    step();
+    CHECK(net.parameters()[0].grad().to_vector<float>() == expected);
+    waits = false;
+    for (int i = 0; i < 3; ++i) graph.run(step);
+    CHECK(graph.captured());
+    CHECK(net.parameters()[0].grad().to_vector<float>() == expected);
+    net.parameters()[0].grad_slot().remove_hook(hook);
+    group.barrier().wait();
+  });
+}
+
+TEST_CASE("no_sync within a captured step accumulates there") {
+  const auto train_parts = [](bool captured) {
+    std::vector<float> result;
+    on_devices(2, {}, true, [&](ProcessGroup& group) {
+      const Device device = context().device;
+      manual_seed(1);
+      nn::Module net = nn::mlp({4, 5, 2});
+      net.to(device);
+      nn::DistributedDataParallel model(net, borrowed(group));
+      const Tensor x = full({2, 4}, group.rank() + 1, DType::f32, device);
+      Graph graph(captured ? device : Device{});
+      for (int i = 0; i < 5; ++i) {
+        graph.run([&] {
+          for (const Tensor& parameter : net.parameters()) parameter.zero_grad();
+          {
+            const auto guard = model.no_sync();
+            mean(model(x)).backward();
+          }
+          mean(model(x * 2)).backward();
+        });
+      }
+      group.barrier().wait();
+      if (group.rank() == 0) result = net.parameters()[0].grad().to_vector<float>();
+    });
+    return result;
+  };
+  CHECK(train_parts(true) == train_parts(false));
+}
+
+TEST_CASE("ranks that replay while others call are told, by name") {
+  const std::string error = message_of([] {
+    on_devices(2, {.deadline = std::chrono::milliseconds(8000)}, true, [](ProcessGroup& group) {
+      const Device device = context().device;
+      const Tensor x = Tensor::zeros({8}, DType::f32, device);
+      Graph graph(device, 1);
+      const auto step = [&] { group.all_reduce(x).wait(); };
+      for (int i = 0; i < 3; ++i) graph.run(step);
+      x.to_vector<float>();
+      if (group.rank() == 0) {
+        graph.run(step);
+      } else {
+        group.all_reduce(x).wait();
+      }
+      current_stream(device).synchronize();
+      group.barrier().wait();
+    });
+  });
+  CAPTURE(error);
+  CHECK(contains(error, "replay #"));
+  CHECK(contains(error, "all_reduce #"));
+  CHECK(contains(cuda_host::nccl_hang(), "of a graph meets what is not the same one"));
+}
+
+TEST_CASE("a rank that fails ends the replays of others") {
+  const std::string error = message_of([] {
+    on_devices(2, {}, true, [](ProcessGroup& group) {
+      const Device device = context().device;
+      const Tensor x = Tensor::zeros({8}, DType::f32, device);
+      Graph graph(device, 1);
+      const auto step = [&] { group.all_reduce(x).wait(); };
+      for (int i = 0; i < 3; ++i) graph.run(step);
+      x.to_vector<float>();
+      if (group.rank() == 1) throw std::runtime_error("disk of rank 1 is on fire");
+      graph.run(step);
+      current_stream(device).synchronize();  // it would never end
+      graph.run(step);                       // throws
+    });
+  });
+  CHECK(contains(error, "on fire"));
+}
+
+TEST_CASE("a graph whose group is gone cannot be replayed, and holds nobody up") {
+  on_devices(2, {}, true, [](ProcessGroup& everyone) {
+    const Device device = context().device;
+    const Tensor x = full({8}, 1, DType::f32, device);
+    Graph graph(device, 1);
+    {
+      const auto group = everyone.split(0);
+      for (int i = 0; i < 3; ++i) graph.run([&] { group->all_reduce(x).wait(); });
+    }
+    CHECK(x.to_vector<float>()[0] == 8);
+    CHECK(contains(message_of([&] { graph.run([] {}); }),
+                   "graph: the process group of its collectives is gone; make a new graph"));
+  });
+  CHECK_FALSE(contains(cuda_host::nccl_hang(), "ncclCommFinalize"));
+}
