@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives over CUDA IPC: ranks are processes whose simulated devices share memory.
 #include "on_rank.h"
+#include "queue.h"
 #include "queued.h"
 
 #include <peal/comm/algorithms/table.h>
+#include <peal/comm/threads_world.h>
 #include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
 
 #include <doctest/doctest.h>
@@ -11,7 +13,9 @@
 #include "collective_values.h"
 #include "mpi_main.h"
 
+#include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -86,6 +90,72 @@ TEST_CASE("schedules run over mail, in messages that are longer than a parcel") 
     ++ran;
   }
   CHECK(ran >= (ranks == 1 ? 1 : 4));
+}
+
+TEST_CASE("device memory between processes is as strict as CUDA's documents") {
+  const OnDevice here(world().rank());
+  PEAL_CHECK(cudaSetDevice(here.device.index) == cudaSuccess, "no device");
+  constexpr std::size_t bytes = 1 << 20;
+  void* own = nullptr;
+  REQUIRE(cudaMalloc(&own, bytes) == cudaSuccess);
+  REQUIRE(cudaMemset(own, world().rank() + 1, bytes) == cudaSuccess);
+  REQUIRE(cudaDeviceSynchronize() == cudaSuccess);
+  cudaIpcMemHandle_t mine;
+  CHECK(cudaIpcGetMemHandle(&mine, static_cast<char*>(own) + 256) == cudaErrorInvalidValue);
+  REQUIRE(cudaIpcGetMemHandle(&mine, own) == cudaSuccess);
+  void* opened = nullptr;
+  CHECK(cudaIpcOpenMemHandle(&opened, mine, cudaIpcMemLazyEnablePeerAccess) ==
+        cudaErrorInvalidResourceHandle);  // its own
+  const auto handles = world().exchange(std::string(mine.reserved, sizeof mine.reserved));
+  const int next = (world().rank() + 1) % world().world();
+  if (world().world() > 1) {
+    cudaIpcMemHandle_t theirs;
+    std::memcpy(theirs.reserved, handles[static_cast<std::size_t>(next)].data(), sizeof theirs);
+    CHECK(cudaIpcOpenMemHandle(&opened, theirs, 0) == cudaErrorInvalidValue);
+    REQUIRE(cudaIpcOpenMemHandle(&opened, theirs, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess);
+    char byte = 0;
+    CHECK(cudaMemcpy(&byte, static_cast<char*>(opened) + bytes - 1, 1, cudaMemcpyDefault) ==
+          cudaSuccess);
+    CHECK(byte == next + 1);
+    CHECK(cudaFree(opened) == cudaErrorInvalidValue);
+    world().barrier().wait();
+    if (world().rank() == 0) {  // too early: a rank has it open
+      CHECK(cudaFree(own) == cudaErrorIllegalAddress);
+      CHECK(cuda_host::failure_text().find("freed while 1 other") != std::string::npos);
+      cuda_host::forget_failure();
+    }
+    world().barrier().wait();
+    CHECK(cudaIpcCloseMemHandle(opened) == cudaSuccess);
+    CHECK(cudaIpcCloseMemHandle(opened) == cudaErrorInvalidValue);
+    CHECK(cudaMemcpy(&byte, opened, 1, cudaMemcpyDeviceToHost) == cudaErrorInvalidValue);
+    world().barrier().wait();
+    if (next == 0) {  // what was freed cannot be opened any more
+      CHECK(cudaIpcOpenMemHandle(&opened, theirs, cudaIpcMemLazyEnablePeerAccess) ==
+            cudaErrorInvalidResourceHandle);
+    }
+    world().barrier().wait();
+  }
+  if (world().world() == 1 || world().rank() != 0) CHECK(cudaFree(own) == cudaSuccess);
+  static_cast<void>(cudaGetLastError());
+}
+
+TEST_CASE("ranks that are threads are told to be processes") {
+  if (world().world() > 1) return;
+  std::atomic<int> told{0};
+  run_ranks(2, [&](ProcessGroup& group) {
+    const OnDevice here(group.rank());
+    try {
+      use_cuda_ipc(group, here.device);
+    } catch (const Error& error) {
+      if (std::string(error.what()).find("ranks 0 and 1 are threads of one process") !=
+          std::string::npos) {
+        ++told;
+      }
+    }
+    CHECK(group.transport(here.device) == "threads");
+    comm::testing::check_algorithms(group);  // the group is as good as before
+  });
+  CHECK(told == 2);
 }
 
 // The last case here: from then on the job's own group has it.
