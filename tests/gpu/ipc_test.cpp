@@ -2,6 +2,7 @@
 // What CUDA IPC must hold between processes, on one GPU or several, and on the host: memory that
 // all reach, rounding, groups, training, and failures. Started by tests/gpu/run.sh, with two ranks
 // and more; the cases that break the group ("failure") one at a time.
+#include <peal/autograd/core/graph.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
 #include <peal/nn/models/mlp.h>
@@ -112,6 +113,25 @@ TEST_CASE("groups within groups have rooms of their own, and give them back") {
     const Tensor bucket = everyone->allocate({1000}, DType::f32, own_device());
     everyone->all_reduce(bucket).wait();
     CHECK(bucket.to_vector<float>() == std::vector<float>(1000));
+  }
+}
+
+TEST_CASE("captured all-reduces are replayed among others, one-shot and two-shot") {
+  for (const std::int64_t most : {0, 1 << 30}) {
+    const auto group = over_ipc({.one_shot = most});
+    const StreamGuard own(Stream::create(own_device()));
+    const Tensor x = on_device(std::vector<float>(300, 1)), one = on_device({5});
+    const auto ranks = static_cast<float>(group->world());
+    Graph graph(own_device());
+    float want = 1;
+    for (int k = 0; k < 4; ++k) {
+      graph.run([&] { group->all_reduce(x).wait(); });
+      want *= ranks;
+      group->all_reduce(one, ReduceOp::max).wait();
+      CHECK(x.to_vector<float>() == std::vector<float>(300, want));
+      CHECK(one.to_vector<float>() == std::vector<float>{5});
+    }
+    CHECK(graph.captured());
   }
 }
 

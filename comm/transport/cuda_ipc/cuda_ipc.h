@@ -60,6 +60,8 @@ class CudaIpcTransport : public Transport {
   int world() const override { return group_.world; }
   Device device() const override { return device_; }
   Stream stream() const override { return stream_; }
+  // Kernels keep their counts on the device, so that a replay goes on where the last call was.
+  bool capturable() const override { return true; }
   std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) override;
   void no_subset() override;
   Ticket post(Channel channel, std::span<const Message> round) override;
