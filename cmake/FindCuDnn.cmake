@@ -1,7 +1,8 @@
 # cuDNN 9 as CuDnn::CuDnn, beside the CUDA toolkit or where the system has its libraries. It loads its parts when it
 # is first used.
 find_path(CuDnn_INCLUDE_DIR cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-find_library(CuDnn_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
+# PyTorch's packages have no name without a version.
+find_library(CuDnn_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDAToolkit_LIBRARY_DIR})
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(CuDnn REQUIRED_VARS CuDnn_LIBRARY CuDnn_INCLUDE_DIR)
 if(CuDnn_FOUND AND NOT TARGET CuDnn::CuDnn)

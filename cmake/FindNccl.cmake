@@ -1,6 +1,7 @@
 # NCCL as Nccl::Nccl: beside the CUDA toolkit, where NVIDIA's packages put it, or in the system's folders.
 find_path(Nccl_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
-find_library(Nccl_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+# PyTorch's packages have no name without a version.
+find_library(Nccl_LIBRARY NAMES nccl libnccl.so.2 HINTS ${CUDAToolkit_LIBRARY_DIR})
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(Nccl REQUIRED_VARS Nccl_LIBRARY Nccl_INCLUDE_DIR)
 if(Nccl_FOUND AND NOT TARGET Nccl::Nccl)

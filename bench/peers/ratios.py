@@ -195,4 +195,6 @@ for line in skipped:
     print(f"SKIPPED {line}", file=sys.stderr)
 if options.json:
     options.json.write_text(json.dumps(results) + "\n")
+if options.device != "cpu" and has_torch and skipped:
+    sys.exit(1)  # every row of the table is wanted
 sys.exit(0 if results else 77)

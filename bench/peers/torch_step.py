@@ -33,9 +33,9 @@ def mlp():
 
 
 class GptBlock(nn.Module):
-    def __init__(self, width, heads):
+    def __init__(self, width, heads, gelu):
         super().__init__()
-        self.heads = heads
+        self.heads, self.gelu = heads, gelu
         self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.q, self.o = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.u, self.w = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -46,19 +46,19 @@ class GptBlock(nn.Module):
         if x.is_cuda:  # PyTorch's fused attention, which the CPU build measured against does not have
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + self.o(y.transpose(1, 2).reshape(batch, length, width))
-            return x + self.w(F.gelu(self.u(self.n2(x))))
+            return x + self.w(F.gelu(self.u(self.n2(x)), approximate=self.gelu))
         scores = (q @ k.transpose(-1, -2)) * (width // self.heads) ** -0.5
         future = torch.ones(length, length, dtype=torch.bool).triu(1)
         shares = scores.masked_fill(future, float("-inf")).softmax(-1)
         x = x + self.o((shares @ v).transpose(1, 2).reshape(batch, length, width))
-        return x + self.w(F.gelu(self.u(self.n2(x))))
+        return x + self.w(F.gelu(self.u(self.n2(x)), approximate=self.gelu))
 
 
 class GPT(nn.Module):
-    def __init__(self, words=1000, width=256, heads=4, layers=4, positions=128):
+    def __init__(self, words=1000, width=256, heads=4, layers=4, positions=128, gelu="none"):
         super().__init__()
         self.e, self.p = nn.Embedding(words, width), nn.Embedding(positions, width)
-        self.b = nn.Sequential(*[GptBlock(width, heads) for _ in range(layers)])
+        self.b = nn.Sequential(*[GptBlock(width, heads, gelu) for _ in range(layers)])
         self.n, self.hd = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
 
     def forward(self, tokens):
@@ -133,7 +133,7 @@ elif options.model == "resnet18":
 if options.model == "gpt":
     model, x, target, loss_of = language_model(GPT(), 1000, 128)
 elif options.model == "gpt2":
-    model, x, target, loss_of = language_model(GPT(50257, 768, 12, 12, 1024), 50257, 1024)
+    model, x, target, loss_of = language_model(GPT(50257, 768, 12, 12, 1024, "tanh"), 50257, 1024)
 else:
     target = torch.arange(n) * 7 % 10
 model, x, target = model.to(options.device), x.to(options.device), target.to(options.device)
