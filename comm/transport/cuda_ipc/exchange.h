@@ -12,9 +12,9 @@
 //                                            reduced a part writes it to where everybody has it
 //
 // One-shot moves each rank's n bytes to the p-1 others with one meeting; two-shot 2n(p-1)/p bytes
-// with two. Where tensors lie in memory that all ranks reach (Segments), two-shot works on them in
-// place, without the rooms. Messages longer than a block's half go in turns. Source: Awan et al.,
-// "CUDA-aware collectives", 2016; NCCL's and TensorRT-LLM's custom all-reduce are of this kind.
+// with two. Where tensors lie in memory that all ranks reach (segment.h), two-shot works on them in
+// place, without the rooms. Messages longer than a block's half go in turns. The names, and
+// where one gives way to the other, are those of vLLM's custom all-reduce.
 #pragma once
 
 #include <peal/autograd/core/device.h>

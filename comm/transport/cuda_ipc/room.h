@@ -17,7 +17,7 @@ inline constexpr int most_ranks = 16, most_blocks = 64;
 
 using Count = unsigned long long;
 
-// What a block says before it first reaches into tensors: where they lie (Segments), so that the
+// What a block says before it first reaches into tensors: where they lie (segment.h), so that the
 // others can.
 struct Place {
   Count segment, in, out;  // bytes from the segment's begin; segment 0: in none that all can reach
