@@ -102,38 +102,46 @@ TEST_CASE("a product with the sums of its first operand's rows") {
   }
 }
 
-TEST_CASE("gelu and its gradient within products, where the library has them") {
-  const Tensor x = integers({3, 8}, 1).to(gpu), up = integers({16, 8}, 2).to(gpu);
-  const Tensor bias = integers({16}, 3).to(gpu), slope = Tensor::empty({3, 16}, DType::f32, gpu);
-  const Tensor out = Tensor::empty({3, 16}, DType::f32, gpu),
-               kept = Tensor::empty({3, 16}, DType::f32, gpu);
-  const Tensor g = integers({3, 8}, 4).to(gpu), down = integers({8, 16}, 5).to(gpu);
-  const Tensor sums = Tensor::empty({16}, DType::f32, gpu);
-  const auto forward = [&](const Tensor& to, const Tensor& add) {
-    kernels(gpu).matmul_gelu("feed_forward", x, out, to, x, up, add);
-    return cuda_host::last_product_epilogue();
-  };
-  const auto backward = [&](const Tensor& total, const Tensor& from) {
-    kernels(gpu).matmul_gelu_backward("feed_forward", x, slope, total, g, down, from);
-    return cuda_host::last_product_epilogue();
-  };
-  CHECK(forward(kept, bias) == CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
-  CHECK(backward(sums, kept) == CUBLASLT_EPILOGUE_DGELU_BGRAD);
-  const auto expected = numbers(out), input = numbers(kept), slopes = numbers(slope);
-  CHECK(input == numbers(linear(x, up, bias)));
-  CHECK(distance(numbers(sum(slope, {0})), numbers(sums)) < 1e-6);
-  CHECK(forward({}, bias) == CUBLASLT_EPILOGUE_GELU_BIAS);
-  CHECK(numbers(out) == expected);
-  CHECK(forward(kept, {}) == CUBLASLT_EPILOGUE_GELU_AUX);
-  CHECK(forward({}, {}) == CUBLASLT_EPILOGUE_GELU);
-  CHECK(forward(misaligned(kept), bias) == CUBLASLT_EPILOGUE_BIAS);
-  CHECK(distance(numbers(out), expected) < 1e-6);
-  CHECK(forward(kept, misaligned(bias)) == CUBLASLT_EPILOGUE_DEFAULT);
-  CHECK(distance(numbers(out), expected) < 1e-6);
-  CHECK(backward({}, kept) == CUBLASLT_EPILOGUE_DGELU);
-  CHECK(numbers(slope) == slopes);
-  CHECK(backward(misaligned(sums), kept) == CUBLASLT_EPILOGUE_DEFAULT);
-  CHECK(distance(numbers(slope), slopes) < 1e-6);
+TEST_CASE("gelu and its gradient within products of low precision, where the library has them") {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    CAPTURE(concat(dtype));
+    const bool within = dtype != DType::f32;
+    const double bound = dtype == DType::f32 ? 1e-6 : dtype == DType::f16 ? 0x1p-10 : 0x1p-7;
+    const auto empty = [&](const Shape& shape) { return Tensor::empty(shape, dtype, gpu); };
+    const Tensor x = integers({3, 8}, 1, dtype).to(gpu), up = integers({16, 8}, 2, dtype).to(gpu);
+    const Tensor g = integers({3, 8}, 4, dtype).to(gpu), down = integers({8, 16}, 5, dtype).to(gpu);
+    const Tensor bias = integers({16}, 3, dtype).to(gpu), sums = empty({16});
+    const Tensor slope = empty({3, 16}), out = empty({3, 16}), kept = empty({3, 16});
+    const auto forward = [&](const Tensor& to, const Tensor& add) {
+      kernels(gpu).matmul_gelu("feed_forward", x, out, to, x, up, add);
+      return cuda_host::last_product_epilogue();
+    };
+    const auto backward = [&](const Tensor& total, const Tensor& from) {
+      kernels(gpu).matmul_gelu_backward("feed_forward", x, slope, total, g, down, from);
+      return cuda_host::last_product_epilogue();
+    };
+    CHECK(forward(kept, bias) ==
+          (within ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_BIAS));
+    CHECK(backward(sums, kept) ==
+          (within ? CUBLASLT_EPILOGUE_DGELU_BGRAD : CUBLASLT_EPILOGUE_DEFAULT));
+    const auto expected = numbers(out), input = numbers(kept), slopes = numbers(slope);
+    CHECK(input == numbers(linear(x, up, bias)));
+    const Tensor wide = cast(kept.to(Device{}), DType::f64);
+    CHECK(distance(expected, numbers(gelu(wide, GeluApproximation::tanh))) < bound);
+    CHECK(distance(numbers(sum(cast(slope, DType::f32), {0})), numbers(sums)) < bound);
+    CHECK(forward({}, bias) == (within ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_BIAS));
+    CHECK(numbers(out) == expected);
+    CHECK(forward(kept, {}) == (within ? CUBLASLT_EPILOGUE_GELU_AUX : CUBLASLT_EPILOGUE_DEFAULT));
+    CHECK(forward({}, {}) == (within ? CUBLASLT_EPILOGUE_GELU : CUBLASLT_EPILOGUE_DEFAULT));
+    CHECK(forward(misaligned(kept), bias) == CUBLASLT_EPILOGUE_BIAS);
+    CHECK(distance(numbers(out), expected) < bound);
+    CHECK(forward(kept, misaligned(bias)) == CUBLASLT_EPILOGUE_DEFAULT);
+    CHECK(distance(numbers(out), expected) < bound);
+    CHECK(backward({}, kept) == (within ? CUBLASLT_EPILOGUE_DGELU : CUBLASLT_EPILOGUE_DEFAULT));
+    CHECK(numbers(slope) == slopes);
+    CHECK(backward(misaligned(sums), kept) == CUBLASLT_EPILOGUE_DEFAULT);
+    CHECK(distance(numbers(slope), slopes) < bound);
+  }
 }
 
 TEST_CASE("empty products") {

@@ -2,7 +2,7 @@
 // The table's products of matrices. A bias is added by the product's last step; where cuBLASLt has
 // no algorithm that does (for a bias of little alignment, say) it is spread over the rows first,
 // and the product added to it. So with gelu by tanh, and its gradient: where the product's last
-// step cannot, kernels do it after.
+// step cannot, or would round more than f32 does, kernels do it after.
 #include <peal/autograd/kernels/cuda/cublaslt.h>
 #include <peal/autograd/kernels/cuda/table.h>
 
@@ -13,6 +13,11 @@ bool product(const RowProduct& o, const Tensor& out, const Tensor& a, const Tens
              const Tensor& bias, bool add) {
   return multiply(o, {a.dtype(), out.dtype()}, out.device(),
                   {out.raw(), a.raw(), b.raw(), bias.defined() ? bias.raw() : nullptr}, 1, add);
+}
+
+// cuBLASLt does not say how exact its tanh is: enough for results that keep 11 bits or 8.
+bool may_end_with_gelu(const Tensor& out, const RowProduct& o) {
+  return is_low_precision(out.dtype()) && out.numel() > 0 && o.k > 0;
 }
 
 }  // namespace
@@ -48,7 +53,7 @@ bool matmul_gelu(const Tensor& out, const Tensor& kept, const Tensor& a, const T
   const auto address = [](const Tensor& x) { return x.defined() ? x.raw() : nullptr; };
   const ProductData data{out.raw(), a.raw(),    b.raw(),      address(bias),
                          nullptr,   Gelu::made, address(kept)};
-  if (out.numel() > 0 && o.k > 0 && multiply(o, {a.dtype(), out.dtype()}, out.device(), data)) {
+  if (may_end_with_gelu(out, o) && multiply(o, {a.dtype(), out.dtype()}, out.device(), data)) {
     return true;
   }
   const Tensor& input = kept.defined() ? kept : out;
@@ -63,7 +68,7 @@ bool matmul_gelu_backward(const Tensor& out, const Tensor& sums, const Tensor& a
   const ProductData data{
       out.raw(),   a.raw(),   b.raw(), nullptr, sums.defined() ? sums.raw() : nullptr,
       Gelu::slope, kept.raw()};
-  if (out.numel() > 0 && o.k > 0 && multiply(o, {a.dtype(), out.dtype()}, out.device(), data)) {
+  if (may_end_with_gelu(out, o) && multiply(o, {a.dtype(), out.dtype()}, out.device(), data)) {
     return true;
   }
   return matmul(out, a, b, false, false, {}) &&
