@@ -5,8 +5,8 @@
 // by op as well, measured in a run of its own, and --trace draws one. With --on-demand it times one
 // group for each line on its standard input and prints the milliseconds of a step, of wall and of
 // processor time, so that bench/peers/ratios.py can alternate it with another program; --memory is
-// for bench/peers/memory.py. With --device cuda all is on that device; --graph captures forward and
-// backward there and replays them.
+// for bench/peers/memory.py. With --device cuda all is on that device; --graph captures the whole
+// step there and replays it.
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/profile.h>
@@ -139,7 +139,7 @@ int main(int argc, char** argv) try {
                  "f32, bf16 (autocast), or tf32 (products of f32, on a device that has it)")
       ->check(CLI::IsMember({"f32", "tf32", "bf16"}))
       ->capture_default_str();
-  app.add_flag("--graph", captures, "capture forward and backward, and replay them (cuda)");
+  app.add_flag("--graph", captures, "capture the whole step, and replay it (cuda)");
   app.add_option("--threads", threads)->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--reps", reps, "groups, of which the median counts")
       ->check(CLI::PositiveNumber)
@@ -174,8 +174,8 @@ int main(int argc, char** argv) try {
         return work.loss();
       }();
       loss.backward();
+      optimizer.step();
     });
-    optimizer.step();
   };
   if (memory) {
     for (int i = 0; i < steps; ++i) step();

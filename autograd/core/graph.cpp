@@ -28,8 +28,8 @@ Graph::~Graph() {
 
 Graph* Graph::capturing() { return context().graph; }
 
-const void* Graph::input(std::size_t bytes, std::function<void(void*)> write) {
-  return inputs_->add(bytes, std::move(write));
+Tensor Graph::input(const Shape& shape, DType dtype, std::function<void(void*)> write) {
+  return inputs_->add(shape, dtype, std::move(write));
 }
 
 void Graph::at_replay(std::function<void()> before, std::function<void()> after) {
@@ -85,11 +85,11 @@ void Graph::capture(const std::function<void()>& step) {
   try {
     const StreamGuard guard(stream_);
     // The captured kernels draw from where the capture began, shifted to where the generator is.
-    generator.shift =
-        static_cast<const std::uint64_t*>(input(sizeof(std::uint64_t), [this](void* to) {
-          const std::uint64_t shift = context().generator.offset - drawn_at_;
-          std::memcpy(to, &shift, sizeof shift);
-        }));
+    const Tensor shift = input({}, DType::i64, [this](void* to) {
+      const std::uint64_t words = context().generator.offset - drawn_at_;
+      std::memcpy(to, &words, sizeof words);
+    });
+    generator.shift = static_cast<const std::uint64_t*>(shift.raw());
     space.begin_capture(graph_.get(), stream_.native());
     context().graph = this;
     step();

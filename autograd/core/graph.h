@@ -29,8 +29,8 @@
 #pragma once
 
 #include <peal/autograd/core/stream.h>
+#include <peal/autograd/core/tensor.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -57,9 +57,9 @@ class Graph {
   // For those who are called while it is captured. The graph that the calling thread captures, or
   // null.
   static Graph* capturing();
-  // Memory on the device, aligned to 16 bytes, that holds in each replay what `write` puts into the
-  // host's copy just before. At most 4096 bytes.
-  const void* input(std::size_t bytes, std::function<void(void*)> write);
+  // A tensor on the device, aligned to 16 bytes, that holds in each replay what `write` puts into
+  // the host's copy of its elements just before. At most 4096 bytes.
+  Tensor input(const Shape& shape, DType dtype, std::function<void(void*)> write);
   // `before` is called on the host before each replay, ahead of all that inputs write, and `after`
   // behind it; both on the thread and stream that replay. When a `before` throws nothing is
   // replayed.

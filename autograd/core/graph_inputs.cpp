@@ -6,8 +6,10 @@
 
 namespace peal {
 
-const void* GraphInputs::add(std::size_t bytes, std::function<void(void*)> write) {
+Tensor GraphInputs::add(const Shape& shape, DType dtype, std::function<void(void*)> write) {
   constexpr std::size_t alignment = 16;
+  const std::size_t element = size_of(dtype);
+  const std::size_t bytes = static_cast<std::size_t>(shape.numel()) * element;
   const std::size_t room = (bytes + alignment - 1) / alignment * alignment;
   PEAL_CHECK(room <= chunk_bytes, "graph: an input of ", bytes, " bytes; at most ", chunk_bytes);
   if (chunks_.empty() || chunks_.back().used + room > chunk_bytes) {
@@ -18,7 +20,12 @@ const void* GraphInputs::add(std::size_t bytes, std::function<void(void*)> write
   Chunk& chunk = chunks_.back();
   inputs_.push_back({chunks_.size() - 1, chunk.used, std::move(write)});
   chunk.used += room;
-  return chunk.there.storage()->data() + inputs_.back().at;
+  auto body = std::make_shared<TensorBody>();
+  body->storage = chunk.there.storage();
+  body->at = static_cast<std::int64_t>(inputs_.back().at / element);
+  body->shape = shape;
+  body->dtype = dtype;
+  return Tensor(std::move(body));
 }
 
 void GraphInputs::upload() {

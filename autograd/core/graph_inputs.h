@@ -20,7 +20,7 @@ class GraphInputs {
 
   explicit GraphInputs(Device device) : device_(device) {}
   // As Graph::input().
-  const void* add(std::size_t bytes, std::function<void(void*)> write);
+  Tensor add(const Shape& shape, DType dtype, std::function<void(void*)> write);
   // Writes all, and copies them on the current stream.
   void upload();
   void clear();

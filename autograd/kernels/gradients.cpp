@@ -61,6 +61,21 @@ double norm_of(std::span<const Tensor> list, double p) {
 
 void scale_all(std::span<const Tensor> list, double factor) { scale(list, factor, nullptr); }
 
+Tensor clip_norm(std::span<const Tensor> list, double p, double most) {
+  const auto parts = by_device(list);
+  if (parts.size() != 1) {
+    const double norm = norm_of(list, p), factor = most / (norm + 1e-6);
+    if (!(factor >= 1)) scale_all(list, factor);
+    return Tensor::scalar(norm, Device{});
+  }
+  TraceSpan span("clip_norm");
+  const auto& [device, all] = parts.front();
+  const Tensor norm = Tensor::empty({}, DType::f64, device);
+  kernels(device).clip_norm("clip_norm", all.front(), norm, all, p, most);
+  for (const Tensor& each : all) each.storage()->bump_version();
+  return norm;
+}
+
 bool scale_all_finite(std::span<const Tensor> list, double factor) {
   Tensors found;
   scale(list, factor, &found);

@@ -14,6 +14,11 @@ namespace peal {
 // of none, NaN where one is NaN. Summed in f64.
 double norm_of(std::span<const Tensor> list, double p);
 
+// Scales all so that their norm is at most `most` (each x *= most / (norm + 1e-6) where that is
+// below 1 or NaN), and counts a version. Returns the norm before, f64, where the tensors are;
+// nothing is waited for, unless they are on several devices.
+Tensor clip_norm(std::span<const Tensor> list, double p, double most);
+
 // Each x *= factor, and counts a version.
 void scale_all(std::span<const Tensor> list, double factor);
 // The same; returns whether all results are finite.

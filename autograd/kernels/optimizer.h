@@ -6,12 +6,15 @@
 // in f16 or bf16, the gradient has that one's dtype, and so does `rounded`, which becomes the
 // parameter rounded. All parameters of a list are on one device and of one dtype, and so are their
 // gradients, and all have `rounded` or none. What is written counts a version. Nothing is recorded.
-// Thread safety: as of the tensors.
+//
+// In a captured graph the options are numbers of each replay (core/graph.h): `replayed` says them.
+// Without it they stay as they were. Thread safety: as of the tensors.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 namespace peal {
@@ -27,6 +30,7 @@ struct SgdStep {
   double lr = 0, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;
   bool first = false;  // this parameter's first step: the momentum buffer becomes the gradient
+  const std::function<SgdStep()>* replayed = nullptr;
 };
 
 // g += weight_decay p; b = momentum b + (1 - dampening) g; p -= lr b (nesterov: lr (g + momentum
@@ -39,6 +43,7 @@ struct AdamStep {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   std::int64_t step = 1;   // counts from 1
   bool decoupled = false;  // AdamW: the decay shrinks p itself and does not enter the moments
+  const std::function<AdamStep()>* replayed = nullptr;
 };
 
 // Kingma and Ba, "Adam", ICLR 2015, algorithm 1; Loshchilov and Hutter, "Decoupled weight decay

@@ -208,6 +208,9 @@ struct Kernels {
   // out (one element, f64) = the sum of |x|^p over all tensors, or for infinite p the largest |x|,
   // which is NaN where one is.
   Kernel<const Tensor&, std::span<const Tensor>, double> power_sum;
+  // norm (one element, f64) = the norm of all tensors together, of order p or infinite; each x *=
+  // most / (norm + 1e-6) unless that is at least 1.
+  Kernel<const Tensor&, std::span<const Tensor>, double, double> clip_norm;
   // Each x *= factor; found (one element, f32, or undefined) becomes 1 where a result is not
   // finite.
   Kernel<std::span<const Tensor>, double, const Tensor&> scale_all;

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/graph.h>
 #include <peal/autograd/kernels/gradients.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/nn/amp/grad_scaler.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace peal::nn {
 
 GradScaler::GradScaler(const GradScalerOptions& options, std::shared_ptr<comm::ProcessGroup> group)
-    : options_(options), group_(std::move(group)), scale_(options.init_scale) {
+    : options_(options),
+      group_(std::move(group)),
+      scale_(std::make_shared<double>(options.init_scale)) {
   constexpr double unbounded = std::numeric_limits<double>::infinity();
   constexpr double least = std::numeric_limits<double>::min();
   check_setting("GradScaler: init_scale", options.init_scale, least, unbounded);
@@ -23,11 +27,26 @@ GradScaler::GradScaler(const GradScalerOptions& options, std::shared_ptr<comm::P
 
 Tensor GradScaler::scale(const Tensor& loss) const {
   if (!options_.enabled) return loss;
-  return mul(cast(loss, computed_in(loss.dtype())), scale_);
+  const Tensor wide = cast(loss, computed_in(loss.dtype()));
+  Graph* const graph = Graph::capturing();
+  if (graph == nullptr) return mul(wide, *scale_);
+  // Each replay has the scale of its time.
+  const auto now = [&]<class T>() {
+    return graph->input({}, wide.dtype(), [scale = scale_](void* to) {
+      const T value = static_cast<T>(*scale);
+      std::memcpy(to, &value, sizeof value);
+    });
+  };
+  return mul(wide, wide.dtype() == DType::f64 ? now.operator()<double>() : now.operator()<float>());
 }
 
 void GradScaler::unscale_(Optimizer& optimizer) {
   if (!options_.enabled) return;
+  PEAL_CHECK(
+      Graph::capturing() == nullptr,
+      "GradScaler: whether a step is taken depends on the gradients' values, which a captured "
+      "graph cannot look at; capture what comes before, scale(loss).backward() with it, and "
+      "call unscale_, step and update outside");
   const auto found = found_.find(&optimizer);
   PEAL_CHECK(found == found_.end(), "GradScaler: ",
              found != found_.end() && found->second.stepped ? "unscale_ after step"
@@ -42,7 +61,7 @@ void GradScaler::unscale_(Optimizer& optimizer) {
     PEAL_CHECK(grad.dtype() != DType::f16, "GradScaler: unscale_ of an f16 gradient of shape ",
                grad.shape(), "; keep parameters in f32 and compute in f16 with Autocast");
   }
-  bool infinite = !scale_all_finite(grads, 1 / scale_);
+  bool infinite = !scale_all_finite(grads, 1 / *scale_);
   if (group_) {
     const Tensor any = Tensor::scalar(infinite ? 1.0f : 0.0f, Device{});
     group_->all_reduce(any, comm::ReduceOp::max, "GradScaler: found_inf").wait();
@@ -72,18 +91,18 @@ void GradScaler::update() {
   for (const auto& [optimizer, found] : found_) infinite = infinite || found.infinite;
   found_.clear();
   if (infinite) {
-    scale_ *= options_.backoff_factor;
+    *scale_ *= options_.backoff_factor;
     good_steps_ = 0;
   } else if (++good_steps_ >= options_.growth_interval) {
     // Not past what an f32 loss can be multiplied by.
-    const double grown = scale_ * options_.growth_factor;
-    if (grown <= std::numeric_limits<float>::max()) scale_ = grown;
+    const double grown = *scale_ * options_.growth_factor;
+    if (grown <= std::numeric_limits<float>::max()) *scale_ = grown;
     good_steps_ = 0;
   }
 }
 
 NamedTensors GradScaler::state_dict() const {
-  return {{"scale", Tensor::scalar(scale_, Device{})},
+  return {{"scale", Tensor::scalar(*scale_, Device{})},
           {"growth_tracker", Tensor::scalar(good_steps_, Device{})}};
 }
 
@@ -103,7 +122,7 @@ void GradScaler::load_state_dict(const NamedTensors& state) {
              "GradScaler: load_state_dict: expected a finite scale above 0 and a growth_tracker of "
              "at least 0, got ",
              scale, " and ", good_steps);
-  scale_ = scale;
+  *scale_ = scale;
   good_steps_ = good_steps;
 }
 

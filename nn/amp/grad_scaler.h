@@ -14,8 +14,9 @@
 //   scaler.step(optimizer);
 //   scaler.update();                              // once, after all optimizers
 //
-// With a group, the ranks agree: what one finds, all leave out, so replicas stay equal. Thread
-// safety: one thread at a time.
+// A captured graph (core/graph.h) may have scale() and the backward, and each replay then the scale
+// of its time; the others look at values and stay outside. With a group, the ranks agree: what one
+// finds, all leave out, so replicas stay equal. Thread safety: one thread at a time.
 #pragma once
 
 #include <peal/comm/process_group.h>
@@ -38,6 +39,8 @@ class GradScaler {
  public:
   explicit GradScaler(const GradScalerOptions& options = {},
                       std::shared_ptr<comm::ProcessGroup> group = nullptr);
+  GradScaler(const GradScaler&) = delete;
+  GradScaler& operator=(const GradScaler&) = delete;
 
   // loss * scale, in f32 where the loss is in low precision.
   Tensor scale(const Tensor& loss) const;
@@ -51,7 +54,7 @@ class GradScaler {
   // Moves the scale. Error where no step was tried.
   void update();
 
-  double get_scale() const { return options_.enabled ? scale_ : 1; }
+  double get_scale() const { return options_.enabled ? *scale_ : 1; }
   // "scale" f64 and "growth_tracker" i64, the good steps since the scale last moved.
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
@@ -63,7 +66,7 @@ class GradScaler {
 
   GradScalerOptions options_;
   std::shared_ptr<comm::ProcessGroup> group_;
-  double scale_;
+  std::shared_ptr<double> scale_;  // for graphs, too
   std::int64_t good_steps_ = 0;
   std::map<const Optimizer*, Found> found_;  // since the last update
 };

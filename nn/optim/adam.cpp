@@ -27,13 +27,21 @@ void Adam::check(std::span<const double> settings) const {
 }
 
 void Adam::update(const Alike& alike, std::span<const double> settings) {
-  adam_step(alike.list, {.lr = settings[at::lr],
-                         .beta1 = settings[at::beta1],
-                         .beta2 = settings[at::beta2],
-                         .eps = settings[at::eps],
-                         .weight_decay = settings[at::weight_decay],
-                         .step = alike.step,
-                         .decoupled = decoupled_});
+  const auto options = [decoupled = decoupled_](const Now& now) {
+    return AdamStep{.lr = now.settings[at::lr],
+                    .beta1 = now.settings[at::beta1],
+                    .beta2 = now.settings[at::beta2],
+                    .eps = now.settings[at::eps],
+                    .weight_decay = now.settings[at::weight_decay],
+                    .step = now.step,
+                    .decoupled = decoupled};
+  };
+  AdamStep here = options({alike.step, settings});
+  const std::function<AdamStep()> replayed = [options, now = alike.replayed] {
+    return options(now());
+  };
+  if (alike.replayed) here.replayed = &replayed;
+  adam_step(alike.list, here);
 }
 
 }  // namespace peal::nn

@@ -18,16 +18,12 @@ std::vector<Tensor> gradients(const std::vector<Tensor>& parameters) {
 
 }  // namespace
 
-double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type) {
+Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type) {
   PEAL_CHECK(max_norm >= 0 && norm_type >= 1,
              "clip_grad_norm_: expected max_norm >= 0 and norm_type >= 1, got ", max_norm, " and ",
              norm_type);
   const NoGrad guard;
-  const std::vector<Tensor> grads = gradients(parameters);
-  const double norm = norm_of(grads, norm_type);
-  const double factor = max_norm / (norm + 1e-6);
-  if (!(factor >= 1)) scale_all(grads, factor);
-  return norm;
+  return clip_norm(gradients(parameters), norm_type, max_norm);
 }
 
 void clip_grad_value_(const std::vector<Tensor>& parameters, double bound) {

@@ -10,9 +10,10 @@
 namespace peal::nn {
 
 // Scales all gradients so that their norm, as of one long vector, is at most max_norm. norm_type is
-// at least 1, or infinity for the largest magnitude. Returns the norm before. Gradients that are
-// not finite make them all so, as in PyTorch.
-double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
+// at least 1, or infinity for the largest magnitude. Returns the norm before, f64, where the
+// gradients are, and waits for no device, so a captured graph may have it; item() does. Gradients
+// that are not finite make them all so, as in PyTorch.
+Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
                        double norm_type = 2.0);
 
 // Cuts every element to [-bound, bound].

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/graph.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/nn/optim/ema.h>
@@ -22,12 +23,29 @@ ExponentialMovingAverage::ExponentialMovingAverage(Module module, const EMAOptio
   }
 }
 
-void ExponentialMovingAverage::update() {
+void ExponentialMovingAverage::check_not_swapped() const {
   PEAL_CHECK(!swapped(),
              "ExponentialMovingAverage: update while the model holds the averages; "
              "swap() back first");
+}
+
+void ExponentialMovingAverage::update() {
+  check_not_swapped();
   const NoGrad guard;
-  ++updates_;
+  if (Graph* const graph = Graph::capturing()) {
+    PEAL_CHECK(!options_.warm_up,
+               "ExponentialMovingAverage: with warm_up each update decays by another number, which "
+               "a captured graph has not; update outside the graph");
+    graph->at_replay([weak = std::weak_ptr(self_)] {
+      const auto self = weak.lock();
+      PEAL_CHECK(self != nullptr,
+                 "ExponentialMovingAverage: it is gone, and a graph has captured its update");
+      (*self)->check_not_swapped();
+      ++(*self)->updates_;
+    });
+  } else {
+    ++updates_;
+  }
   const auto n = static_cast<double>(updates_);
   const double decay =
       options_.warm_up ? std::min(options_.decay, (1 + n) / (10 + n)) : options_.decay;

@@ -10,10 +10,13 @@
 //
 // Averages of low precision are kept in f32. Swapping there and back writes the parameters, so an
 // optimizer's masters of them start again from what is rounded (optimizer.h). Replicas under DDP
-// are equal, and so are their averages: nothing is communicated. Thread safety: as of the module.
+// are equal, and so are their averages: nothing is communicated. An update without warm_up may be
+// part of a captured graph; each replay counts. Thread safety: as of the module.
 #pragma once
 
 #include <peal/nn/module.h>
+
+#include <memory>
 
 namespace peal::nn {
 
@@ -27,6 +30,8 @@ class ExponentialMovingAverage {
  public:
   // Begins as a copy.
   explicit ExponentialMovingAverage(Module module, const EMAOptions& options = {});
+  ExponentialMovingAverage(const ExponentialMovingAverage&) = delete;
+  ExponentialMovingAverage& operator=(const ExponentialMovingAverage&) = delete;
 
   // Error while swapped.
   void update();
@@ -43,12 +48,15 @@ class ExponentialMovingAverage {
   void load_state_dict(const NamedTensors& state);
 
  private:
+  void check_not_swapped() const;
   void write_averages();
 
   EMAOptions options_;
   NamedTensors tensors_;  // the model's
   Tensors averages_, put_by_;
   std::int64_t updates_ = 0;
+  std::shared_ptr<ExponentialMovingAverage*> self_ =
+      std::make_shared<ExponentialMovingAverage*>(this);  // for graphs
 };
 
 }  // namespace peal::nn

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/graph.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/nn/optim/optimizer.h>
 
@@ -50,50 +51,67 @@ void Optimizer::follow(State& state, const Tensor& parameter) {
   }
 }
 
-void Optimizer::step() {
-  const NoGrad guard;
-  // Before the first write, and remembered after the last: parameters may share a storage.
+void Optimizer::follow_all() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) follow(states_[i], parameters_[i]);
-  // What all of a list have in common; lists come in the order of their first parameters.
-  struct Kind {
-    std::size_t group;
-    std::int64_t step;
-    bool fresh;
-    DType dtype;
-    Device device;
-    bool operator==(const Kind&) const = default;
-  };
-  std::vector<std::pair<Kind, std::vector<Stepped>>> lists;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor& parameter = parameters_[i];
-    const Tensor grad = parameter.grad();
-    if (!grad.defined()) continue;
-    State& state = states_[i];
-    ++state.step;
-    const std::size_t wanted = state_count(groups_[group_of_[i]].settings);
-    const bool fresh = state.tensors.size() < wanted;
-    while (state.tensors.size() < wanted) {
-      state.tensors.push_back(
-          Tensor::zeros(parameter.shape(), computed_in(parameter.dtype()), parameter.device()));
-    }
-    const bool low = is_low_precision(parameter.dtype());
-    if (low && !state.master.defined()) state.master = cast(parameter, DType::f32);
-    const Kind kind{group_of_[i], state.step, fresh, parameter.dtype(), parameter.device()};
-    std::size_t at = 0;
-    while (at < lists.size() && lists[at].first != kind) ++at;
-    if (at == lists.size()) lists.emplace_back(kind, std::vector<Stepped>{});
-    const auto kept = [&](std::size_t k) { return k < wanted ? state.tensors[k] : Tensor(); };
-    lists[at].second.push_back(
-        {low ? state.master : parameter, grad, kept(0), kept(1), low ? parameter : Tensor()});
-  }
-  for (const auto& [kind, list] : lists) {
-    update({kind.step, kind.fresh, list}, groups_[kind.group].settings);
-  }
+}
+
+void Optimizer::note_versions() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!states_[i].master.defined()) continue;
     states_[i].storage = parameters_[i].storage();
     states_[i].version = parameters_[i].storage()->version();
   }
+}
+
+// What its settings want and is not there; whether that is any.
+bool Optimizer::make_state(std::size_t i) {
+  const Tensor& parameter = parameters_[i];
+  State& state = states_[i];
+  const std::size_t wanted = state_count(groups_[group_of_[i]].settings);
+  const bool fresh = state.tensors.size() < wanted;
+  while (state.tensors.size() < wanted) {
+    state.tensors.push_back(
+        Tensor::zeros(parameter.shape(), computed_in(parameter.dtype()), parameter.device()));
+  }
+  if (is_low_precision(parameter.dtype()) && !state.master.defined()) {
+    state.master = cast(parameter, DType::f32);
+  }
+  return fresh;
+}
+
+// Of the parameters that have a gradient, in the order of their first ones; each counts a step.
+std::vector<Optimizer::List> Optimizer::lists() {
+  std::vector<List> lists;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Tensor& parameter = parameters_[i];
+    const Tensor grad = parameter.grad();
+    if (!grad.defined()) continue;
+    State& state = states_[i];
+    const bool fresh = make_state(i);
+    ++state.step;
+    const Kind kind{group_of_[i], state.step, fresh, parameter.dtype(), parameter.device()};
+    std::size_t at = 0;
+    while (at < lists.size() && lists[at].kind != kind) ++at;
+    if (at == lists.size()) lists.push_back({kind, {}, {}});
+    const std::size_t wanted = state_count(groups_[kind.group].settings);
+    const auto kept = [&](std::size_t k) { return k < wanted ? state.tensors[k] : Tensor(); };
+    const bool low = is_low_precision(parameter.dtype());
+    lists[at].numbers.push_back(i);
+    lists[at].steps.push_back(
+        {low ? state.master : parameter, grad, kept(0), kept(1), low ? parameter : Tensor()});
+  }
+  return lists;
+}
+
+void Optimizer::step() {
+  const NoGrad guard;
+  if (Graph* const graph = Graph::capturing()) return capture(*graph);
+  // Before the first write, and remembered after the last: parameters may share a storage.
+  follow_all();
+  for (const List& list : lists()) {
+    update({list.kind.step, list.kind.fresh, list.steps, {}}, groups_[list.kind.group].settings);
+  }
+  note_versions();
 }
 
 void Optimizer::zero_grad() {

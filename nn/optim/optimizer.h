@@ -16,6 +16,10 @@
 //   nn::AdamW optimizer({{matrices, {.lr = 1e-3, .weight_decay = 0.1}}, {others, {.lr = 1e-3}}});
 //   optimizer.set_setting("weight_decay", 0.05, 0);
 //
+// A step may be part of a captured graph (core/graph.h; PyTorch: capturable). Each replay counts as
+// a step and takes the settings that there are then, so schedules go on as ever. State must be
+// there before: take a step or more first, as Graph's warm-up does.
+//
 // Thread safety: one thread at a time, the one that runs backward.
 #pragma once
 
@@ -23,11 +27,16 @@
 #include <peal/autograd/kernels/optimizer.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
+
+namespace peal {
+class Graph;
+}
 
 namespace peal::nn {
 
@@ -94,11 +103,16 @@ class Optimizer {
   virtual void check(std::span<const double> settings) const = 0;
   // How many of the state's tensors these settings want.
   virtual std::size_t state_count(std::span<const double> settings) const = 0;
+  struct Now {
+    std::int64_t step;
+    std::span<const double> settings;
+  };
   // Parameters, or their masters, that step alike: their first two tensors of state are with them.
   struct Alike {
     std::int64_t step;  // counts this step, from 1
     bool fresh;         // their state was made, as zeros, for this step
     std::span<const Stepped> list;
+    std::function<Now()> replayed;  // in a captured graph: of the replay that begins; else empty
   };
   // One pass over each: f32 or f64.
   virtual void update(const Alike& alike, std::span<const double> settings) = 0;
@@ -111,7 +125,30 @@ class Optimizer {
     std::int64_t parameters;  // how many
     std::optional<double> initial_lr;
   };
+  // What all parameters of a list have in common.
+  struct Kind {
+    std::size_t group;
+    std::int64_t step;
+    bool fresh;
+    DType dtype;
+    Device device;
+    bool operator==(const Kind&) const = default;
+  };
+  struct List {
+    Kind kind;
+    std::vector<std::size_t> numbers;  // of the parameters
+    std::vector<Stepped> steps;
+  };
   static void follow(State& state, const Tensor& parameter);
+  void follow_all();
+  void note_versions();
+  bool make_state(std::size_t parameter);
+  std::vector<List> lists();
+  // optimizer_graph.cpp: a step that lies in a graph.
+  void capture(Graph& graph);
+  void check_state(std::size_t parameter, const Graph& graph) const;
+  void check_replay(const List& list) const;
+  void begin_replay(const std::vector<List>& lists);
   Group& at(std::size_t group);
   std::size_t place(std::string_view setting) const;
 
@@ -119,8 +156,9 @@ class Optimizer {
   std::vector<std::string_view> setting_names_, state_names_;
   std::vector<Group> groups_;
   std::vector<Tensor> parameters_;
-  std::vector<std::size_t> group_of_;  // by parameter
-  std::vector<State> states_;          // by parameter
+  std::vector<std::size_t> group_of_;                                      // by parameter
+  std::vector<State> states_;                                              // by parameter
+  std::shared_ptr<Optimizer*> self_ = std::make_shared<Optimizer*>(this);  // for graphs
 };
 
 // Error unless low <= value < high. `what` is "SGD: momentum", for example.

@@ -43,12 +43,20 @@ std::size_t SGD::state_count(std::span<const double> settings) const {
 }
 
 void SGD::update(const Alike& alike, std::span<const double> settings) {
-  sgd_step(alike.list, {.lr = settings[at::lr],
-                        .momentum = settings[at::momentum],
-                        .dampening = settings[at::dampening],
-                        .weight_decay = settings[at::weight_decay],
-                        .nesterov = settings[at::nesterov] != 0,
-                        .first = alike.fresh});
+  const auto options = [fresh = alike.fresh](const Now& now) {
+    return SgdStep{.lr = now.settings[at::lr],
+                   .momentum = now.settings[at::momentum],
+                   .dampening = now.settings[at::dampening],
+                   .weight_decay = now.settings[at::weight_decay],
+                   .nesterov = now.settings[at::nesterov] != 0,
+                   .first = fresh};
+  };
+  SgdStep here = options({alike.step, settings});
+  const std::function<SgdStep()> replayed = [options, now = alike.replayed] {
+    return options(now());
+  };
+  if (alike.replayed) here.replayed = &replayed;
+  sgd_step(alike.list, here);
 }
 
 }  // namespace peal::nn

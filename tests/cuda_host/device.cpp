@@ -5,12 +5,14 @@
 #include "error.h"
 #include "memory.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 
 namespace {
 
 thread_local int current = 0;
+std::atomic<unsigned> made{0};
 
 bool is_device(int device) { return device >= 0 && device < cuda_host::devices; }
 
@@ -19,6 +21,10 @@ bool is_device(int device) { return device >= 0 && device < cuda_host::devices; 
 namespace cuda_host {
 
 int current_device() { return current; }
+
+unsigned contexts() { return made.load(); }
+void touch_context() { made |= 1u << current; }
+void forget_contexts() { made = 0; }
 
 }  // namespace cuda_host
 
@@ -42,6 +48,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int device) {
   if (!is_device(device)) return result(cudaErrorInvalidDevice);
   current = device;
+  touch_context();
   return result(cudaSuccess);
 }
 

@@ -5,5 +5,10 @@
 namespace cuda_host {
 
 int current_device();
+// Devices with a context, a bit each: a thread's first call makes one on its current device, which
+// is the first until the thread has said another. forget_contexts() is for tests.
+unsigned contexts();
+void touch_context();
+void forget_contexts();
 
 }  // namespace cuda_host

@@ -5,6 +5,7 @@
 
 #include <peal/autograd/kernels/gradients.h>
 
+#include <algorithm>
 #include <limits>
 
 using namespace peal;
@@ -136,6 +137,28 @@ TEST_CASE("norms of a list") {
       CHECK(!std::isfinite(norm_of(ill_there, p)));
     }
   }
+}
+
+TEST_CASE("a list clipped to a norm, without a wait") {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  for (const double p : {1.0, 2.0, infinity}) {
+    for (const double most : {0.5, 1e9}) {
+      CAPTURE(p);
+      CAPTURE(most);
+      const Tensors here = gradients(cpu, 0), there = gradients(cuda, 0);
+      const Tensor norm = clip_norm(there, p, most);
+      CHECK(norm.device() == cuda);
+      CHECK(norm.item<double>() ==
+            doctest::Approx(clip_norm(here, p, most).item<double>()).epsilon(1e-6));
+      for (std::size_t i = 0; i < count; ++i) {
+        CHECK(distance(there[i], here[i]) <= std::max(bound_of(here[i].dtype()), 1e-6));
+      }
+    }
+  }
+  CHECK(clip_norm({}, 2, 1).item<double>() == 0);
+  const Tensors ill = gradients(cuda, std::numeric_limits<float>::quiet_NaN());
+  clip_norm(ill, 2, 1);
+  CHECK(std::isnan(norm_of({&ill[1], 1}, 2)));
 }
 
 TEST_CASE("a factor for a list, and whether all is finite") {

@@ -325,6 +325,7 @@ cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
   const auto guard = lock();
   if (forbidden_by_capture()) return result(cudaErrorStreamCaptureUnsupported);
+  touch_context();
   *data = bytes == 0 ? nullptr : std::aligned_alloc(page, round_up(bytes, page));
   if (*data == nullptr) return result(bytes == 0 ? cudaSuccess : cudaErrorMemoryAllocation);
   std::memset(*data, poison, bytes);

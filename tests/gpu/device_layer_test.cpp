@@ -11,8 +11,12 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <thread>
 #include <vector>
 
 using namespace peal;
@@ -203,6 +207,101 @@ TEST_CASE("a step that waits for the device cannot be captured, and says so") {
   graph.run([&] { y = x * 3.0; });
   CHECK(graph.captured());
   CHECK(y.to_vector<float>() == std::vector<float>(4, 3.0f));
+}
+
+TEST_CASE("others wait for the device, and give memory back, while a thread captures") {
+  const Stream mine = Stream::create(gpu);
+  std::atomic<int> stage{0};
+  std::string error;
+  bool captured = false;
+  std::thread other([&] {
+    const StreamGuard own(Stream::create(gpu));
+    const Tensor x = full({64}, 1.0, DType::f32, gpu);
+    Graph graph(gpu, 1);
+    Tensor y;
+    graph.run([&] { y = x * 2.0; });
+    error = error_of([&] {
+      graph.run([&] {
+        y = x * 2.0;
+        stage = 1;
+        while (stage != 2) std::this_thread::yield();
+        y = y * 3.0;
+      });
+    });
+    captured = graph.captured() && y.to_vector<float>() == std::vector<float>(64, 6.0f);
+  });
+  const StreamGuard guard(mine);
+  const Tensor x = full({64}, 1.0, DType::f32, gpu);
+  std::optional<Graph> gone(std::in_place, gpu, 1);
+  for (int i = 0; i < 2; ++i) gone->run([&] { x.copy_(x * 2.0); });
+  while (stage != 1) std::this_thread::yield();
+  const std::string here = error_of([&] {
+    synchronize(gpu);
+    gone.reset();
+    memory_space(gpu).empty_cache(gpu);
+    CHECK(x.to_vector<float>() == std::vector<float>(64, 4.0f));
+  });
+  stage = 2;
+  other.join();
+  CHECK(here.empty());
+  CHECK(error.empty());
+  CHECK(captured);
+}
+
+TEST_CASE("what a graph had goes to the stream of its replays, and is not lost") {
+  const Stream side = Stream::create(gpu), mine = Stream::create(gpu);
+  const StreamGuard guard(mine);
+  memory_space(gpu).empty_cache(gpu);
+  const Tensor x = full({100}, 1.0, DType::f32, gpu);
+  {
+    Graph graph(gpu, 1);
+    const auto step = [&] {
+      const Tensor small = x + 1.0, large = full({5 << 20}, 2.0, DType::f32, gpu);
+      large.record_stream(side);  // and released while it is captured
+    };
+    graph.run([] {});
+    graph.run(step);
+  }
+  const Tensor next = Tensor::empty({1}, DType::f32, gpu);
+  side.synchronize();
+  const std::size_t before = statistics().from_system;
+  const Tensor large = Tensor::empty({5 << 20}, DType::f32, gpu);
+  std::vector<Tensor> rests;  // of the slab that the graph began
+  for (int i = 0; i < 6; ++i) rests.push_back(Tensor::empty({75000}, DType::f32, gpu));
+  CHECK(statistics().from_system == before);
+}
+
+TEST_CASE("what a graph made outlives it, and its memory follows the stream that replayed") {
+  const Tensor x = full({1 << 18}, 1.0, DType::f32, gpu);
+  Tensor y;
+  {
+    Graph graph(gpu, 1);
+    for (int i = 0; i < 2; ++i) graph.run([&] { y = x * 5.0; });
+  }
+  const Tensor z = y + 1.0;  // not yet run
+  y = Tensor();
+  {
+    const StreamGuard guard(Stream::create(gpu));  // the one that captured, used again
+    const Tensor other = full({1 << 18}, 9.0, DType::f32, gpu);
+    current_stream(gpu).synchronize();
+    CHECK(other.to_vector<float>()[7] == 9.0f);
+  }
+  CHECK(z.to_vector<float>() == std::vector<float>(1 << 18, 6.0f));
+}
+
+TEST_CASE("what is out of memory counts tensors, and not the cache") {
+  const auto blocks = [] {
+    const std::string error =
+        error_of([] { Tensor::empty({std::int64_t{1} << 50}, DType::f32, gpu); });
+    const std::size_t at = error.find(" MiB in ");
+    REQUIRE(at != std::string::npos);
+    return std::stoi(error.substr(at + 8));
+  };
+  std::vector<Tensor> some;
+  for (int i = 0; i < 5; ++i) some.push_back(Tensor::empty({100}, DType::f32, gpu));
+  const int before = blocks();
+  some.resize(2);
+  CHECK(blocks() == before - 3);
 }
 
 TEST_CASE("a trace of a device has its times, by op and as a picture") {

@@ -42,8 +42,7 @@ void write_model(const std::filesystem::path& path, nn::Module model, const Tens
   const double infinite = std::numeric_limits<double>::infinity();
   for (const double type : {infinite, 1.0, 2.0}) {
     const double bound = type == 2.0 ? 0.125 : 1e9;  // only the last one clips
-    all.emplace_back(concat("norm.", type),
-                     Tensor::scalar(nn::clip_grad_norm_(model.parameters(), bound, type)));
+    all.emplace_back(concat("norm.", type), nn::clip_grad_norm_(model.parameters(), bound, type));
   }
   for (const auto& [name, parameter] : model.named_parameters()) {
     all.emplace_back("clipped." + name, parameter.grad().clone());

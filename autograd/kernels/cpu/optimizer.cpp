@@ -121,4 +121,12 @@ bool scale_all(std::span<const Tensor> list, double factor, const Tensor& found)
   return true;
 }
 
+bool clip_norm(const Tensor& norm, std::span<const Tensor> list, double power, double most) {
+  if (!power_sum(norm, list, power)) return false;
+  double& value = *norm.data<double>();
+  if (!std::isinf(power)) value = std::pow(value, 1 / power);
+  const double factor = most / (value + 1e-6);
+  return factor >= 1 || scale_all(list, factor, Tensor());
+}
+
 }  // namespace peal::cpu

@@ -64,6 +64,7 @@ const Kernels& table() {
       .sgd = sgd,
       .adam = adam,
       .power_sum = power_sum,
+      .clip_norm = clip_norm,
       .scale_all = scale_all,
   };
   return all;

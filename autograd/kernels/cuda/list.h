@@ -69,9 +69,25 @@ __device__ void walk_list_block(const List<sizeof...(K)>& list, const F& f,
   walk_chunk<N>(begin, end, list.packed[tensor], f, array_of<Arrays>(list.at[tensor][K])...);
 }
 
+// A functor whose numbers are those of each replay, in a captured graph: where they lie then.
+template <class F>
+struct Live {
+  F f;
+  const F* replayed;  // null outside of graphs
+};
+
+template <class F>
+__device__ F now(const F& f) {
+  return f;
+}
+template <class F>
+__device__ F now(const Live<F>& live) {
+  return live.replayed != nullptr ? *live.replayed : live.f;
+}
+
 template <int N, class F, class... Arrays>
 __global__ void walk_list_kernel(List<sizeof...(Arrays)> list, F f) {
-  walk_list_block<N>(list, f, std::index_sequence_for<Arrays...>(),
+  walk_list_block<N>(list, now(f), std::index_sequence_for<Arrays...>(),
                      static_cast<const Arrays*>(nullptr)...);
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of optimizers, norms and factors over lists of tensors (list.h).
+#include <peal/autograd/core/graph.h>
 #include <peal/autograd/kernels/cuda/block.h>
 #include <peal/autograd/kernels/cuda/list.h>
 #include <peal/autograd/kernels/cuda/table.h>
 #include <peal/autograd/kernels/dispatch.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -48,6 +50,21 @@ struct AdamEach {
     ((rounded = static_cast<Rounded>(p)), ...);
   }
 };
+
+// F of the options; in a graph, of the options of each replay.
+template <class F, class Options>
+Live<F> live(const Options& options) {
+  static_assert(std::is_trivially_copyable_v<F>);
+  const auto make = [](const Options& o) { return F{decltype(F::f)(o)}; };
+  Graph* const graph = Graph::capturing();
+  if (graph == nullptr || options.replayed == nullptr) return {make(options), nullptr};
+  const Tensor place = graph->input({static_cast<std::int64_t>(sizeof(F))}, DType::u8,
+                                    [make, next = *options.replayed](void* to) {
+                                      const F f = make(next());
+                                      std::memcpy(to, &f, sizeof f);
+                                    });
+  return {make(options), pointer<const F>(place)};
+}
 
 // run<T, G>(whether there are rounded ones) for the list's types; false for others.
 template <class Run>
@@ -92,21 +109,19 @@ void step_all(std::span<const Stepped> list, const F& f, Members... members) {
 
 bool sgd(std::span<const Stepped> list, const SgdStep& options) {
   return with_types(list, [&]<class T, class G>() {
-    const functor::Sgd<T> f(options);
     if (list.front().first.defined()) {
-      step_all<T, G, InOut<T>>(list, SgdMomentum<T>{f}, &Stepped::param, &Stepped::grad,
+      step_all<T, G, InOut<T>>(list, live<SgdMomentum<T>>(options), &Stepped::param, &Stepped::grad,
                                &Stepped::first);
     } else {
-      step_all<T, G>(list, SgdPlain<T>{f}, &Stepped::param, &Stepped::grad);
+      step_all<T, G>(list, live<SgdPlain<T>>(options), &Stepped::param, &Stepped::grad);
     }
   });
 }
 
 bool adam(std::span<const Stepped> list, const AdamStep& options) {
   return with_types(list, [&]<class T, class G>() {
-    step_all<T, G, InOut<T>, InOut<T>>(list, AdamEach<T>{functor::Adam<T>(options)},
-                                       &Stepped::param, &Stepped::grad, &Stepped::first,
-                                       &Stepped::second);
+    step_all<T, G, InOut<T>, InOut<T>>(list, live<AdamEach<T>>(options), &Stepped::param,
+                                       &Stepped::grad, &Stepped::first, &Stepped::second);
   });
 }
 
@@ -150,6 +165,15 @@ struct Scale {
     const auto result = static_cast<computed<T>>(x);
     // All that write, write the same.
     if (found != nullptr && !(result - result == computed<T>(0))) *found = 1;
+  }
+};
+
+// By what lies on the device.
+template <class T>
+struct ScaleBy {
+  const double* factor;
+  __device__ void operator()(std::int64_t, T& x) const {
+    x = static_cast<T>(static_cast<computed<T>>(x) * static_cast<computed<T>>(*factor));
   }
 };
 
@@ -202,6 +226,14 @@ __global__ void power_total(std::int64_t n, Powers powers, const double* parts, 
   if (threadIdx.x == 0) *out = total;
 }
 
+// The norm of a sum of powers, and what gradients of that norm are multiplied by.
+__global__ void clip_factor(double power, double most, double* norm, double* factor) {
+  if (threadIdx.x != 0) return;
+  if (!std::isinf(power)) *norm = std::pow(*norm, 1 / power);
+  const double wanted = most / (*norm + 1e-6);
+  *factor = wanted >= 1 ? 1 : wanted;
+}
+
 }  // namespace
 
 bool power_sum(const Tensor& out, std::span<const Tensor> list, double power) {
@@ -224,6 +256,16 @@ bool scale_all(std::span<const Tensor> list, double factor, const Tensor& found)
   return by_type(list, [&]<class T>(const std::vector<Tensor>& some) {
     const Scale<T> f{static_cast<computed<T>>(factor), pointer<float>(found)};
     walk_list<InOut<T>>(some.front(), some.size(), f, address_of(some));
+  });
+}
+
+bool clip_norm(const Tensor& norm, std::span<const Tensor> list, double power, double most) {
+  if (!power_sum(norm, list, power)) return false;
+  const Tensor factor = Tensor::empty({}, DType::f64, norm.device());
+  launch(norm, 1, 32, clip_factor, power, most, pointer<double>(norm), pointer<double>(factor));
+  return by_type(list, [&]<class T>(const std::vector<Tensor>& some) {
+    walk_list<InOut<T>>(some.front(), some.size(), ScaleBy<T>{pointer<const double>(factor)},
+                        address_of(some));
   });
 }
 

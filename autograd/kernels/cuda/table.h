@@ -132,6 +132,7 @@ bool avg_pool2d_backward(const AveragePool2d& geometry, const Tensor& dx, const 
 bool sgd(std::span<const Stepped> list, const SgdStep& options);
 bool adam(std::span<const Stepped> list, const AdamStep& options);
 bool power_sum(const Tensor& out, std::span<const Tensor> list, double power);
+bool clip_norm(const Tensor& norm, std::span<const Tensor> list, double power, double most);
 bool scale_all(std::span<const Tensor> list, double factor, const Tensor& found);
 
 }  // namespace peal::cuda

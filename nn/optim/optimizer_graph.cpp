@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// A step of an optimizer in a captured graph. The kernels and the tensors that they work on are
+// those of the capture; which step it is and the settings are told anew to each replay, and the
+// host counts and follows as in calls.
+#include <peal/autograd/core/graph.h>
+#include <peal/nn/optim/optimizer.h>
+
+namespace peal::nn {
+
+void Optimizer::check_state(std::size_t i, const Graph& graph) const {
+  const Tensor& parameter = parameters_[i];
+  const State& state = states_[i];
+  PEAL_CHECK(parameter.device() == graph.device(), name_, ": parameter ", i, " of shape ",
+             parameter.shape(), " is on ", parameter.device(), ", and a graph on ", graph.device(),
+             " is captured");
+  const bool whole = state.tensors.size() >= state_count(groups_[group_of_[i]].settings) &&
+                     (state.master.defined() || !is_low_precision(parameter.dtype()));
+  PEAL_CHECK(state.step > 0 && whole, name_, ": parameter ", i, " of shape ", parameter.shape(),
+             " has no state yet, and what is made while a graph is captured is made anew in each "
+             "replay; take a step before, as Graph's warm-up does");
+}
+
+void Optimizer::capture(Graph& graph) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (parameters_[i].grad().defined()) check_state(i, graph);
+  }
+  const auto made = std::make_shared<const std::vector<List>>(lists());
+  for (const List& list : *made) {
+    for (const std::size_t i : list.numbers) --states_[i].step;  // the replays count
+  }
+  graph.at_replay([made, weak = std::weak_ptr(self_), name = name_] {
+    const auto self = weak.lock();
+    PEAL_CHECK(self != nullptr, name, ": the optimizer whose step a graph has captured is gone");
+    (*self)->begin_replay(*made);
+  });
+  for (const List& list : *made) {
+    // Called behind the hook above, which has seen that the optimizer is there.
+    const auto replayed = [this, &list, made] {
+      return Now{states_[list.numbers.front()].step, groups_[list.kind.group].settings};
+    };
+    update({list.kind.step, false, list.steps, replayed}, groups_[list.kind.group].settings);
+  }
+  note_versions();
+}
+
+// The captured kernels must still be right.
+void Optimizer::check_replay(const List& list) const {
+  const auto new_graph = "; make a new graph";
+  const std::size_t wanted = state_count(groups_[list.kind.group].settings);
+  for (std::size_t k = 0; k < list.numbers.size(); ++k) {
+    const std::size_t i = list.numbers[k];
+    const State& state = states_[i];
+    const Stepped& then = list.steps[k];
+    const Tensor& rounded = then.rounded;
+    const std::size_t had =
+        static_cast<std::size_t>(then.first.defined()) + (then.second.defined() ? 1 : 0);
+    PEAL_CHECK(wanted == had, name_, ": the settings of group ", list.kind.group, " want ", wanted,
+               " tensors of state, and when the graph was captured they wanted ", had, new_graph);
+    const auto same = [](const Tensor& a, const Tensor& b) {
+      return a.defined() == b.defined() && (!a.defined() || a.raw() == b.raw());
+    };
+    const auto kept = [&](std::size_t n) { return n < wanted ? state.tensors[n] : Tensor(); };
+    const bool there = state.tensors.size() >= wanted && same(then.first, kept(0)) &&
+                       same(then.second, kept(1)) &&
+                       same(rounded.defined() ? rounded : then.param, parameters_[i]) &&
+                       (!rounded.defined() || same(then.param, state.master));
+    PEAL_CHECK(there, name_, ": parameter ", i, " or its state lies elsewhere than when the graph ",
+               "was captured (load_state_dict brings new state)", new_graph);
+    PEAL_CHECK(state.step == states_[list.numbers.front()].step, name_, ": parameters ",
+               list.numbers.front(), " and ", i, " have had ", states_[list.numbers.front()].step,
+               " and ", state.step, " steps, and equally many when the graph was captured",
+               new_graph);
+  }
+}
+
+void Optimizer::begin_replay(const std::vector<List>& lists) {
+  const NoGrad guard;
+  for (const List& list : lists) check_replay(list);
+  follow_all();
+  note_versions();
+  for (const List& list : lists) {
+    for (const std::size_t i : list.numbers) ++states_[i].step;
+  }
+}
+
+}  // namespace peal::nn

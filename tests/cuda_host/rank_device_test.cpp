@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What only CUDA on the host can show of the device layer: on which devices there are contexts, and
+// whom an error is told of.
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/core/cuda/device.h>
+#include <peal/autograd/core/cuda/launch.h>
+#include <peal/autograd/core/tensor.h>
+#include <peal/autograd/ops/ops.h>
+
+#include <peal/tests/autograd/arrays.h>
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <thread>
+
+#include "device.h"
+
+using namespace peal;
+
+TEST_CASE("page-locked memory makes no context on a device that the rank does not use") {
+  cuda::use({DeviceType::cuda, 1});
+  cuda_host::forget_contexts();
+  std::thread([] { Tensor::pinned({std::int64_t{3} << 20}); }).join();
+  CHECK(cuda_host::contexts() == 0b10);
+  std::thread([] {
+    context().device = {DeviceType::cuda, 0};
+    Tensor::pinned({std::int64_t{5} << 20});
+  }).join();
+  CHECK(cuda_host::contexts() == 0b11);
+}
+
+TEST_CASE("an error of earlier work is not blamed on the kernel that is told of it") {
+  const std::string error =
+      test::error_of([] { cuda::launch_failed(cudaErrorIllegalAddress, nullptr, 1, 32); });
+  CHECK(error.find("could not start") != std::string::npos);
+  CHECK(error.find("or one of work before it") != std::string::npos);
+}
