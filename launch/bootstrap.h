@@ -6,6 +6,7 @@
 #include <peal/comm/process_group.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace peal::launch {
@@ -23,10 +24,11 @@ bool mpi_reaches_devices();
 
 // Collectives on tensors of this device go over NCCL from now on. Collective; nothing without NCCL.
 void attach_nccl(comm::ProcessGroup& group, Device device);
-// They go over CUDA IPC. Collective; Error on all ranks, the group staying as it was, where they
-// cannot, and without CUDA.
-void attach_cuda_ipc(comm::ProcessGroup& group, Device device);
-// They go over MPI, which reaches the device, and are reduced there. As above.
+// They go over CUDA IPC. Collective; where they cannot, and without CUDA, the group stays as it
+// was, and all ranks are told why; else empty. Error where PEAL_IPC_ONE_SHOT is no number.
+std::string attach_cuda_ipc(comm::ProcessGroup& group, Device device);
+// They go over MPI, which reaches the device, and are reduced there. Collective; nothing without
+// CUDA.
 void attach_direct(comm::ProcessGroup& group, Device device);
 
 }  // namespace peal::launch

@@ -24,8 +24,14 @@ void attach_nccl(comm::ProcessGroup& group, Device device) {
   comm::use_nccl(group, device, *store);
 }
 
-void attach_cuda_ipc(comm::ProcessGroup& group, Device device) {
-  comm::use_cuda_ipc(group, device);
+std::string attach_cuda_ipc(comm::ProcessGroup& group, Device device) {
+  const auto options = comm::CudaIpcOptions::from_environment();
+  try {
+    comm::use_cuda_ipc(group, device, options);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
 }
 
 void attach_direct(comm::ProcessGroup& group, Device device) {

@@ -5,7 +5,7 @@
 namespace peal::launch {
 
 void attach_nccl(comm::ProcessGroup&, Device) {}
-void attach_cuda_ipc(comm::ProcessGroup&, Device) { fail("this build has no CUDA"); }
+std::string attach_cuda_ipc(comm::ProcessGroup&, Device) { return "this build has no CUDA"; }
 void attach_direct(comm::ProcessGroup&, Device) {}
 
 }  // namespace peal::launch

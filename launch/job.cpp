@@ -54,24 +54,26 @@ void Job::report_binding() const {
 // How collectives on the devices go: as PEAL_CUDA_TRANSPORT says, else over NCCL where each rank
 // has a device of its own, else through memory that the ranks share, else through MPI.
 void Job::attach(Device device, bool own) {
-  const char* const text = std::getenv("PEAL_CUDA_TRANSPORT");
-  const std::string wanted = text == nullptr ? "" : text;
+  const auto agreed = [&](const char* name) {
+    const char* const text = std::getenv(name);
+    const auto everyones = group_->exchange(text == nullptr ? "" : text);
+    for (std::size_t r = 0; r < everyones.size(); ++r) {
+      PEAL_CHECK(everyones[r] == everyones[0], "[launch] ", name, " is '", everyones[0],
+                 "' on rank 0 and '", everyones[r], "' on rank ", r, ": start all ranks with one");
+    }
+    return everyones[0];
+  };
+  const std::string wanted = agreed("PEAL_CUDA_TRANSPORT");
   PEAL_CHECK(wanted.empty() || wanted == "nccl" || wanted == "cuda_ipc" || wanted == "mpi",
              "PEAL_CUDA_TRANSPORT: expected nccl, cuda_ipc or mpi, got '", wanted, "'");
-  const auto everyones = group_->exchange(wanted);
-  for (std::size_t r = 0; r < everyones.size(); ++r) {
-    PEAL_CHECK(everyones[r] == everyones[0], "[launch] PEAL_CUDA_TRANSPORT is '", everyones[0],
-               "' on rank 0 and '", everyones[r], "' on rank ", r, ": start all ranks with one");
-  }
+  agreed("PEAL_IPC_ONE_SHOT");
   if (wanted == "nccl" || (wanted.empty() && own)) return attach_nccl(*group_, device);
-  if (wanted == "cuda_ipc") return attach_cuda_ipc(*group_, device);
-  if (wanted.empty()) {
-    try {
-      return attach_cuda_ipc(*group_, device);
-    } catch (const Error& error) {
-      group_->check();
-      if (is_main()) log_info("collectives on devices go through MPI: ", error.what());
-    }
+  if (wanted != "mpi") {
+    const std::string obstacle = attach_cuda_ipc(*group_, device);
+    if (obstacle.empty()) return;
+    group_->check();
+    PEAL_CHECK(wanted.empty(), obstacle);
+    if (is_main()) log_info("collectives on devices go through MPI: ", obstacle);
   }
   const auto reach = group_->exchange(mpi_reaches_devices() ? "yes" : "no");
   if (std::find(reach.begin(), reach.end(), "no") == reach.end()) attach_direct(*group_, device);

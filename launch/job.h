@@ -41,7 +41,8 @@ class Job {
   bool is_main() const { return where_.rank == 0; }
   // The device this rank trains on (choose_device() in devices.h): move the model and each batch
   // there. Rank 0 logs the mapping, and warns where ranks share a device; where each has its own,
-  // collectives go over NCCL; else over MPI where it is CUDA-aware, or through the CPU. Collective.
+  // collectives go over NCCL; else over CUDA IPC; where that cannot be, over MPI where it is
+  // CUDA-aware, or through the CPU. Collective.
   Device device(const std::string& text);
 
  private:

@@ -117,6 +117,8 @@ TcpStore::TcpStore(std::string host, int port, int rank, int world, Patience pat
   PEAL_CHECK(rank >= 0 && rank < world, "[store] rank ", rank, " of a world of ", world);
   PEAL_CHECK(port >= (rank == 0 ? 0 : 1) && port <= 65535, "[store] the port ", port,
              ": expected 1 to 65535");
+  PEAL_CHECK(run_.size() <= most_of_guest, "[store] a run of ", run_.size(),
+             " bytes; expected at most ", most_of_guest);
   if (rank_ == 0) listen();
 }
 

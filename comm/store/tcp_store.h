@@ -24,8 +24,8 @@ class TcpStore : public Store {
  public:
   // Rank 0 listens as soon as this is made: on the loopback device alone where the host is
   // "localhost", "127.0.0.1" or "::1", else on every device. Port 0 is for it to choose (port()
-  // says which). `run` is equal on all ranks, and differs from other jobs' that could have the
-  // port. Error where the port is taken.
+  // says which). `run` (256 bytes at most) is equal on all ranks, and differs from other jobs'
+  // that could have the port. Error where the port is taken.
   TcpStore(std::string host, int port, int rank, int world, Patience patience = {},
            std::string run = {});
   int rank() const override { return rank_; }

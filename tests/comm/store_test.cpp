@@ -384,6 +384,13 @@ TEST_CASE("waiting ends where it has become hopeless, and long texts are refused
   CHECK(one.exchange("alone") == std::vector<std::string>{"alone"});
   CHECK(contains(error_of([&] { one.exchange(std::string(most_store_bytes + 1, 'x')); }),
                  "expected at most 67108864"));
+  for (const int rank : {0, 1}) {
+    const auto make = [&](std::size_t size) {
+      TcpStore store("localhost", rank, rank, 2, {}, std::string(size, 'x'));
+    };
+    CHECK(error_of([&] { make(257); }) == "[store] a run of 257 bytes; expected at most 256");
+    CHECK(error_of([&] { make(256); }) == "nothing");
+  }
 }
 
 TEST_CASE("a store is opened by its address") {

@@ -162,6 +162,24 @@ TEST_CASE("ranks that are threads are told to be processes") {
 TEST_CASE("Job::device() takes CUDA IPC where ranks share a device, or where it is told") {
   launch::Job& job = peal::testing::job();
   if (job.world() < 3) setenv("PEAL_CUDA_TRANSPORT", "cuda_ipc", 1);  // there are two devices
+  // A wrong option is everybody's error, and nothing is attached.
+  if (job.world() > 1) {
+    const auto said = [&] {
+      try {
+        job.device("cuda");
+      } catch (const Error& error) {
+        return std::string(error.what());
+      }
+      return std::string();
+    };
+    setenv("PEAL_IPC_ONE_SHOT", "512K", 1);
+    CHECK(said() == "PEAL_IPC_ONE_SHOT: expected a number of bytes, got '512K'");
+    if (job.rank() != 0) unsetenv("PEAL_IPC_ONE_SHOT");
+    CHECK(said() ==
+          "[launch] PEAL_IPC_ONE_SHOT is '512K' on rank 0 and '' on rank 1: start all ranks with "
+          "one");
+    unsetenv("PEAL_IPC_ONE_SHOT");
+  }
   const Device device = job.device("cuda");
   unsetenv("PEAL_CUDA_TRANSPORT");
   CHECK(job.group().transport(device) == (job.world() == 1 ? job.group().transport() : "cuda_ipc"));

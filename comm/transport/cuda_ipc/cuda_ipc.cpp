@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -41,7 +42,7 @@ CudaIpcOptions CudaIpcOptions::from_environment() {
 
 // What a rank tells the others when a segment is made, and what it has closed since the last time.
 struct CudaIpcTransport::Offer {
-  static constexpr int most_closed = 8;
+  static constexpr std::size_t most_closed = 8;
   cudaIpcMemHandle_t handle;
   std::uint64_t bytes;  // 0: it has none to give
   std::uint64_t closed[most_closed];
@@ -53,10 +54,15 @@ struct CudaIpcTransport::Words {
   Offer offers[ipc::most_ranks];
 };
 
-// Numbers of segments of which the last tensor is gone.
+// Numbers of segments of which the last tensor is gone, or the sub-group, and of which the others
+// have not been told.
 struct CudaIpcTransport::Released {
   std::mutex mutex;
   std::vector<std::uint64_t> numbers;
+  void add(std::uint64_t number) {
+    const std::lock_guard guard(mutex);
+    numbers.push_back(number);
+  }
 };
 
 CudaIpcTransport::CudaIpcTransport(Device device, Stream stream, const CudaIpcOptions& options,
@@ -79,7 +85,7 @@ CudaIpcTransport::CudaIpcTransport(Device device, Stream stream, const CudaIpcOp
   group_.ended = &words_->ended;
 }
 
-void CudaIpcTransport::move_in(std::unique_ptr<ipc::Segment> room) {
+void CudaIpcTransport::move_in(std::shared_ptr<ipc::Segment> room) {
   room_ = std::move(room);
   std::copy(room_->parts().begin(), room_->parts().end(), group_.rooms);
 }
@@ -89,21 +95,32 @@ std::unique_ptr<CudaIpcTransport> CudaIpcTransport::create(Store& store, Device 
                                                            std::chrono::milliseconds deadline,
                                                            const Hopeless& hopeless) {
   const int rank = store.rank(), world = store.world();
-  ipc::Member mine = ipc::this_process(device);
+  ipc::Member mine;
+  try {
+    mine = ipc::this_process(device);
+  } catch (const Error& error) {
+    mine.problem = error.what();
+  }
   mine.options = concat("rooms of ", options.half, " and ", options.parcel, " bytes, ",
                         options.blocks, " blocks, PEAL_IPC_ONE_SHOT ", options.one_shot);
+  std::unique_ptr<ipc::Segment> room;
+  bool opened = false;
   const auto members = [&] {
     std::vector<ipc::Member> all;
     for (const std::string& text : store.exchange(ipc::pack(mine))) {
       all.push_back(ipc::unpack(text));
     }
     const std::string problem = ipc::obstacle(all);
+    if (!problem.empty() && room) {
+      room->close();
+      if (opened) store.exchange({});  // all have closed it
+      room->free_own();
+    }
     PEAL_CHECK(problem.empty(), "[cuda_ipc] ", problem);
     return all;
   };
   const int beside = ipc::blocks_beside(members());
   std::unique_ptr<CudaIpcTransport> made;
-  std::unique_ptr<ipc::Segment> room;
   try {
     PEAL_CHECK(world <= ipc::most_ranks, "at most ", ipc::most_ranks, " ranks, got ", world);
     PEAL_CHECK(options.half % 16 == 0 && options.half >= 16 * world && options.parcel % 16 == 0 &&
@@ -119,7 +136,7 @@ std::unique_ptr<CudaIpcTransport> CudaIpcTransport::create(Store& store, Device 
   }
   std::vector<cudaIpcMemHandle_t> handles;
   for (const ipc::Member& member : members()) handles.push_back(member.handle);
-  mine.problem.clear();
+  opened = true;
   try {
     room->open(handles, rank);
   } catch (const Error& error) {
@@ -132,10 +149,13 @@ std::unique_ptr<CudaIpcTransport> CudaIpcTransport::create(Store& store, Device 
 
 // Its own kernels are over: the engine has waited for them, or they were ended.
 CudaIpcTransport::~CudaIpcTransport() {
-  if (words_->ended == 0) return;
+  if (words_->ended == 0) {
+    if (leave_) leave_();
+    return;
+  }
   if (room_) room_->leave_open();
-  for (auto& segment : segments_) {
-    if (segment) segment->leave_open();
+  for (const Kept& kept : segments_) {
+    if (kept.segment) kept.segment->leave_open();
   }
 }
 
@@ -183,124 +203,127 @@ std::vector<CudaIpcTransport::Offer> CudaIpcTransport::exchange(const Offer& min
   return {words_->offers, words_->offers + ranks};
 }
 
-void CudaIpcTransport::close_released(Offer& mine) {
-  const std::lock_guard guard(released_->mutex);
-  std::size_t told = 0;
-  for (const std::uint64_t number : released_->numbers) {
-    if (told == Offer::most_closed) break;
-    segments_[number - 1]->close();
-    mine.closed[told++] = number;
+// Closes what this rank has released, and frees what all have closed. What a rank has closed it
+// says once: all see it, and remember.
+void CudaIpcTransport::give_back() {
+  be_quiet();
+  Offer mine = {};
+  {
+    const std::lock_guard guard(released_->mutex);
+    auto& numbers = released_->numbers;
+    const auto told = static_cast<std::ptrdiff_t>(std::min(numbers.size(), Offer::most_closed));
+    std::copy_n(numbers.begin(), told, mine.closed);
+    numbers.erase(numbers.begin(), numbers.begin() + told);
+  }
+  for (const std::uint64_t number : mine.closed) {
+    if (number != 0) segments_[number - 1].segment->close();
+  }
+  const auto all = exchange(mine);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    for (const std::uint64_t number : all[r].closed) {
+      if (number == 0) continue;
+      Kept& kept = segments_[number - 1];
+      kept.open &= ~(1u << r);
+      if (kept.open != 0 || kept.segment == nullptr) continue;
+      kept.segment->free_own();
+      kept.segment = nullptr;
+    }
   }
 }
 
-// What all have closed.
-void CudaIpcTransport::free_released(const std::vector<Offer>& all) {
-  const auto closed = [](const Offer& offer, std::uint64_t number) {
-    return std::find(std::begin(offer.closed), std::end(offer.closed), number) !=
-           std::end(offer.closed);
-  };
-  const std::lock_guard guard(released_->mutex);
-  std::erase_if(released_->numbers, [&](std::uint64_t number) {
-    if (!std::all_of(all.begin(), all.end(), [&](const Offer& o) { return closed(o, number); })) {
-      return false;
+// Memory of so many bytes that `ranks` reach; the others, who have no ranks to name, come as well,
+// so that numbers are equal on all.
+CudaIpcTransport::Made CudaIpcTransport::make(const std::vector<int>& ranks, std::size_t bytes) {
+  Made made;
+  Offer mine = {};
+  try {
+    if (bytes > 0) {
+      made.segment = std::make_shared<ipc::Segment>(device_, bytes);
+      mine.handle = made.segment->handle();
+      mine.bytes = made.segment->bytes();
     }
-    segments_[number - 1]->free_own();
-    segments_[number - 1] = nullptr;
-    return true;
-  });
+  } catch (const Error& error) {
+    made.problem = error.what();
+  }
+  const auto all = exchange(mine);
+  std::vector<cudaIpcMemHandle_t> handles;
+  unsigned members = 0;
+  int own = 0;
+  for (const int r : ranks) {
+    const Offer& offer = all[static_cast<std::size_t>(r)];
+    if (made.problem.empty() && (offer.bytes == 0 || offer.bytes != mine.bytes)) {
+      made.problem =
+          concat("rank ", r, " has ", offer.bytes, " bytes for it, rank ", rank(), " ", mine.bytes);
+    }
+    if (r == rank()) own = static_cast<int>(handles.size());
+    handles.push_back(offer.handle);
+    members |= 1u << r;
+  }
+  Offer answer = {};
+  if (made.segment != nullptr && !made.problem.empty()) {
+    made.segment->free_own();  // all know that nobody opens it
+    made.segment = nullptr;
+  } else if (made.segment != nullptr) {
+    try {
+      made.segment->open(handles, own);
+      answer.bytes = 1;
+    } catch (const Error& error) {
+      made.problem = error.what();
+    }
+  }
+  const auto answers = exchange(answer);
+  for (const int r : ranks) {
+    if (made.problem.empty() && answers[static_cast<std::size_t>(r)].bytes == 0) {
+      made.problem = concat("rank ", r, " cannot reach the others");
+    }
+  }
+  segments_.push_back({made.segment, members});
+  made.number = segments_.size();
+  if (made.segment != nullptr && !made.problem.empty()) released_->add(made.number);
+  return made;
 }
 
 StorageRef CudaIpcTransport::allocate(std::size_t bytes) {
   if (bytes == 0 || world() == 1) return nullptr;
-  be_quiet();
-  std::unique_ptr<ipc::Segment> segment;
-  Offer mine = {};
-  close_released(mine);
-  try {
-    segment = std::make_unique<ipc::Segment>(device_, bytes);
-    mine.handle = segment->handle();
-    mine.bytes = segment->bytes();
-  } catch (const Error& error) {
-    log_warning("[cuda_ipc] ", error.what(), "; collectives will copy");
-  }
-  const auto all = exchange(mine);
-  free_released(all);
-  Offer answer = {};
-  const bool offered = std::all_of(all.begin(), all.end(),
-                                   [&](const Offer& offer) { return offer.bytes == mine.bytes; });
-  if (offered && segment) {
-    std::vector<cudaIpcMemHandle_t> handles;
-    for (const Offer& offer : all) handles.push_back(offer.handle);
-    try {
-      segment->open(handles, rank());
-      answer.bytes = 1;
-    } catch (const Error& error) {
-      log_warning("[cuda_ipc] ", error.what(), "; collectives will copy");
-    }
-  }
-  const auto answers = exchange(answer);
-  if (std::any_of(answers.begin(), answers.end(), [](const Offer& o) { return o.bytes == 0; })) {
-    // The ranks' lists stay equal: a number without memory behind it.
-    segments_.push_back(nullptr);
+  give_back();
+  std::vector<int> everyone(static_cast<std::size_t>(world()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const Made made = make(everyone, bytes);
+  if (!made.problem.empty()) {
+    log_warning("[cuda_ipc] ", made.problem, "; collectives will copy");
     return nullptr;
   }
-  std::byte* const data = segment->own();
-  segments_.push_back(std::move(segment));
-  return Storage::wrap(data, bytes, device_, [released = released_, number = segments_.size()] {
-    const std::lock_guard guard(released->mutex);
-    released->numbers.push_back(number);
-  });
+  return Storage::wrap(made.segment->own(), bytes, device_,
+                       [released = released_, number = made.number] { released->add(number); });
 }
 
 std::unique_ptr<Transport> CudaIpcTransport::make_subset(const std::vector<int>& ranks) {
-  be_quiet();
+  give_back();
   const auto found = std::find(ranks.begin(), ranks.end(), rank());
-  std::unique_ptr<CudaIpcTransport> part;
-  std::unique_ptr<ipc::Segment> room;
-  std::string problem;
-  Offer mine = {};
-  if (found != ranks.end()) {
-    CudaIpcOptions options = options_;
-    options.blocks = group_.blocks;
-    try {
-      part.reset(new CudaIpcTransport(device_, stream_, options,
-                                      static_cast<int>(found - ranks.begin()),
-                                      static_cast<int>(ranks.size()), deadline_, hopeless_));
-      room = std::make_unique<ipc::Segment>(device_, part->group_.bytes());
-      mine.handle = room->handle();
-      mine.bytes = room->bytes();
-    } catch (const Error& error) {
-      problem = error.what();
-    }
-  }
-  close_released(mine);
-  const auto all = exchange(mine);
-  free_released(all);
   if (found == ranks.end()) {
-    static_cast<void>(exchange({}));
+    static_cast<void>(make({}, 0));
     return nullptr;
   }
-  std::vector<cudaIpcMemHandle_t> handles;
-  for (const int r : ranks) {
-    const Offer& offer = all[static_cast<std::size_t>(r)];
-    if (offer.bytes == 0 && problem.empty()) problem = concat("rank ", r, " has no memory for it");
-    handles.push_back(offer.handle);
+  std::unique_ptr<CudaIpcTransport> part;
+  std::string problem;
+  CudaIpcOptions options = options_;
+  options.blocks = group_.blocks;
+  if (ranks.size() == 1) {  // it copies, and has no mail
+    options.half = std::min(options.half, std::int64_t{16} << 10);
+    options.parcel = 16;
   }
-  Offer answer = {};
   try {
-    if (problem.empty()) room->open(handles, part->rank());
-    answer.bytes = problem.empty() ? 1 : 0;
+    part.reset(new CudaIpcTransport(device_, stream_, options,
+                                    static_cast<int>(found - ranks.begin()),
+                                    static_cast<int>(ranks.size()), deadline_, hopeless_));
   } catch (const Error& error) {
     problem = error.what();
   }
-  const auto answers = exchange(answer);
-  for (const int r : ranks) {
-    if (problem.empty() && answers[static_cast<std::size_t>(r)].bytes == 0) {
-      problem = concat("rank ", r, " cannot reach the others");
-    }
-  }
+  const Made made = make(ranks, part ? part->group_.bytes() : 0);
+  if (problem.empty()) problem = made.problem;
   PEAL_CHECK(problem.empty(), "[cuda_ipc] rank ", rank(), ", a sub-group: ", problem);
-  part->move_in(std::move(room));
+  part->move_in(made.segment);
+  part->leave_ = [released = released_, number = made.number] { released->add(number); };
   return part;
 }
 
@@ -310,11 +333,13 @@ std::unique_ptr<Transport> CudaIpcTransport::subset(const std::vector<int>& rank
 
 void CudaIpcTransport::no_subset() { static_cast<void>(make_subset({})); }
 
-Ticket CudaIpcTransport::post(Channel, std::span<const Message> round) {
+Ticket CudaIpcTransport::post(Channel channel, std::span<const Message> round) {
   PEAL_CHECK(round.size() <= ipc::Round::most, "[cuda_ipc] a round of ", round.size(),
              " messages; at most ", ipc::Round::most, " can be posted");
   ipc::Round mail = {};
   mail.group = group_;
+  const std::uint64_t half = channel.signature ^ channel.signature >> 32;
+  mail.group.signature = static_cast<unsigned>((half ^ half >> 16) & 0xffff);
   for (const Message& message : round) {
     mail.letters[mail.count++] = {message.data, static_cast<std::int64_t>(message.bytes),
                                   message.peer, message.direction == Direction::send};
@@ -328,7 +353,7 @@ Ticket CudaIpcTransport::post(Channel, std::span<const Message> round) {
 ipc::Place CudaIpcTransport::place_of(const NativeCall& call, std::size_t bytes,
                                       const ipc::Segment** found) const {
   for (std::size_t i = 0; i < segments_.size(); ++i) {
-    const ipc::Segment* segment = segments_[i].get();
+    const ipc::Segment* segment = segments_[i].segment.get();
     if (segment == nullptr || segment->parts().empty()) continue;
     const auto offset = [&](const std::byte* data) -> std::ptrdiff_t {
       const std::less<> before;
@@ -370,17 +395,28 @@ Ticket CudaIpcTransport::start_native(const NativeCall& call) {
   if (two_shot) reduction.place = place_of(call, static_cast<std::size_t>(bytes), &segment);
   if (segment != nullptr) {
     std::copy(segment->parts().begin(), segment->parts().end(), reduction.segments);
-    ++in_place_;
   }
   ipc::reduce_exchange(device_, exchange, reduction);
   return next_++;
 }
 
-void use_cuda_ipc(ProcessGroup& group, Device device, const CudaIpcOptions& options) {
+std::int64_t CudaIpcTransport::in_place() const {
+  stream_.synchronize();
+  const auto* const room = reinterpret_cast<const ipc::Room*>(room_->own());
+  ipc::Count count = 0;
+  PEAL_CUDA_CHECK(cudaMemcpy(&count, &room->in_place, sizeof count, cudaMemcpyDeviceToHost));
+  return static_cast<std::int64_t>(count);
+}
+
+const CudaIpcTransport& use_cuda_ipc(ProcessGroup& group, Device device,
+                                     const CudaIpcOptions& options) {
   register_wire_kernels(DeviceType::cuda, &cuda_wire_kernels());
   GroupStore store(group);
-  group.attach(CudaIpcTransport::create(store, device, options, group.deadline(),
-                                        [&group] { group.check(); }));
+  auto made = CudaIpcTransport::create(store, device, options, group.deadline(),
+                                       [&group] { group.check(); });
+  const CudaIpcTransport& transport = *made;
+  group.attach(std::move(made));
+  return transport;
 }
 
 }  // namespace peal::comm

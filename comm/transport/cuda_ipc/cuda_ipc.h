@@ -25,6 +25,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace peal::comm {
@@ -73,22 +74,32 @@ class CudaIpcTransport : public Transport {
   Ticket start_native(const NativeCall& call) override;
   bool scales_natively(const NativeCall&) const override { return true; }
   StorageRef allocate(std::size_t bytes) override;
-  // How many all-reduces have worked on tensors where they lie, as far as this rank can tell.
-  std::int64_t in_place() const { return in_place_; }
+  // How many all-reduces of this group have worked on tensors where they lie. Waits for the queue.
+  std::int64_t in_place() const;
 
  private:
   struct Words;
   struct Offer;
   struct Released;
+  // A segment, by number from 1, that is equal on all ranks.
+  struct Kept {
+    std::shared_ptr<ipc::Segment> segment;  // null: freed, or this rank had none
+    unsigned open;                          // who has it open, bits by rank
+  };
+  struct Made {
+    std::shared_ptr<ipc::Segment> segment;
+    std::uint64_t number = 0;
+    std::string problem;  // why not: equal in meaning on all who were to reach it
+  };
   CudaIpcTransport(Device device, Stream stream, const CudaIpcOptions& options, int rank, int world,
                    std::chrono::milliseconds deadline, Hopeless hopeless);
-  void move_in(std::unique_ptr<ipc::Segment> room);
+  void move_in(std::shared_ptr<ipc::Segment> room);
   void end_kernels() const;
   void be_quiet() const;
   std::vector<Offer> exchange(const Offer& mine);
   std::unique_ptr<Transport> make_subset(const std::vector<int>& ranks);
-  void close_released(Offer& mine);
-  void free_released(const std::vector<Offer>& all);
+  void give_back();
+  Made make(const std::vector<int>& ranks, std::size_t bytes);
   ipc::Place place_of(const NativeCall& call, std::size_t bytes,
                       const ipc::Segment** segment) const;
 
@@ -99,18 +110,19 @@ class CudaIpcTransport : public Transport {
   Hopeless hopeless_;
   ipc::Group group_ = {};
   std::shared_ptr<Words> words_;  // page-locked
-  std::unique_ptr<ipc::Segment> room_;
-  // Those of allocate(), by number from 1; null where freed.
-  std::vector<std::unique_ptr<ipc::Segment>> segments_;
-  std::shared_ptr<Released> released_;  // by tensors, at any time
-  std::int64_t in_place_ = 0;
+  std::shared_ptr<ipc::Segment> room_;
+  std::vector<Kept> segments_;          // of allocate(), and the rooms of sub-groups
+  std::shared_ptr<Released> released_;  // by tensors and sub-groups, at any time
+  std::function<void()> leave_;         // of a sub-group: its room can be given back
   Ticket next_ = 1;
 };
 
 // Collectives of the group, and of its later sub-groups, on tensors of this device go over CUDA IPC
 // from now on. Collective; each rank names its own device. Error on all ranks, the group staying as
-// it was, where the ranks are no processes of one node that reach each other's memory.
-void use_cuda_ipc(ProcessGroup& group, Device device,
-                  const CudaIpcOptions& options = CudaIpcOptions::from_environment());
+// it was, where the ranks are no processes of one node that reach each other's memory. The group
+// keeps what is returned.
+const CudaIpcTransport& use_cuda_ipc(
+    ProcessGroup& group, Device device,
+    const CudaIpcOptions& options = CudaIpcOptions::from_environment());
 
 }  // namespace peal::comm

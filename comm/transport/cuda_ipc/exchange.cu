@@ -197,6 +197,7 @@ __global__ void exchange_reduced(Exchange x, Reduction reduction) {
     }
     if (!meet(group, counts.meetings)) return;
     in_place = reach_all(group, reduction.place.segment);
+    if (in_place && blockIdx.x == 0 && threadIdx.x == 0) ++room_of(group, group.rank).in_place;
   }
   const std::int64_t room = in_place ? x.longest + 16 : slot_room(x);
   const std::int64_t turns = turns_of(x, room);

@@ -14,10 +14,11 @@ __device__ std::byte* place_of(const Group& group, int owner, int from, Count pa
   return group.rooms[owner] + group.mail_at() + number * group.parcel;
 }
 
-// By all threads, when one has seen that there are that many. False: ended.
-__device__ bool until(const Group& group, Count* at, Count least) {
+// By all threads, when one has seen it. False: ended.
+template <class There>
+__device__ bool until(const Group& group, There there) {
   int ended = 0;
-  if (threadIdx.x == 0) ended = await(group, [&] { return acquire(at) >= least; }) ? 0 : 1;
+  if (threadIdx.x == 0) ended = await(group, there) ? 0 : 1;
   return __syncthreads_or(ended) == 0;
 }
 
@@ -25,20 +26,25 @@ __device__ bool send(const Group& group, const Letter& letter, Count& sent) {
   Room& theirs = room_of(group, letter.peer);
   Count* taken = &room_of(group, group.rank).taken[letter.peer];
   for (std::int64_t at = 0; at < letter.bytes; at += group.parcel, ++sent) {
-    if (sent >= 2 && !until(group, taken, sent - 1)) return false;
+    const auto has_place = [&] { return acquire(taken) + 1 >= sent; };
+    if (sent >= 2 && !until(group, has_place)) return false;
     move_bytes(place_of(group, letter.peer, group.rank, sent), letter.data + at,
                std::min(group.parcel, letter.bytes - at));
     __syncthreads();
-    if (threadIdx.x == 0) release(&theirs.delivered[group.rank], sent + 1);
+    if (threadIdx.x == 0) {
+      release(&theirs.delivered[group.rank][sent % 2], (sent + 1) << 16 | group.signature);
+    }
   }
   return true;
 }
 
 __device__ bool receive(const Group& group, const Letter& letter, Count& got) {
   Room& theirs = room_of(group, letter.peer);
-  Count* delivered = &room_of(group, group.rank).delivered[letter.peer];
+  Count* delivered = room_of(group, group.rank).delivered[letter.peer];
   for (std::int64_t at = 0; at < letter.bytes; at += group.parcel, ++got) {
-    if (!until(group, delivered, got + 1)) return false;
+    // Its place is not filled anew before it is taken. A parcel of another call is none.
+    const Count mine = (got + 1) << 16 | group.signature;
+    if (!until(group, [&] { return acquire(delivered + got % 2) == mine; })) return false;
     move_bytes(letter.data + at, place_of(group, group.rank, letter.peer, got),
                std::min(group.parcel, letter.bytes - at));
     __syncthreads();

@@ -28,11 +28,13 @@ struct Room {
   // Written by the others.
   Count arrived[most_blocks][most_ranks];  // meetings << 16 | signature
   Place places[most_blocks][most_ranks];
-  Count delivered[most_ranks];  // parcels in this room from that rank (mail.h)
-  Count taken[most_ranks];      // of this rank's parcels, by that rank
+  // Of that rank's parcels the one in this place of its box (mail.h): its number << 16 | signature.
+  Count delivered[most_ranks][2];
+  Count taken[most_ranks];  // of this rank's parcels, by that rank
   // This rank's own.
   Count meetings[most_blocks], turns[most_blocks];
   Count sent[most_ranks], got[most_ranks];
+  Count in_place;  // all-reduces of tensors where they lie
 };
 inline constexpr std::size_t halves_at = (sizeof(Room) + 255) / 256 * 256;  // bytes
 

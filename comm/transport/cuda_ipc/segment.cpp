@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/autograd/core/cuda/check.h>
+#include <peal/autograd/core/cuda/allocator.h>
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/core/error.h>
 #include <peal/comm/transport/cuda_ipc/segment.h>
@@ -16,7 +16,12 @@ Segment::Segment(Device device, std::size_t bytes)
     : device_(device), bytes_((bytes + shared_block - 1) / shared_block * shared_block) {
   cuda::use(device_);
   void* data = nullptr;
-  PEAL_CUDA_CHECK(cudaMalloc(&data, bytes_));
+  cudaError_t made = cudaMalloc(&data, bytes_);
+  if (made == cudaErrorMemoryAllocation) {  // what tensors have given back may be enough
+    static_cast<void>(cudaGetLastError());
+    cuda::empty_cache(device_);
+    made = cudaMalloc(&data, bytes_);
+  }
   const auto check = [&](cudaError_t status, const char* call) {
     if (status == cudaSuccess) return;
     static_cast<void>(cudaGetLastError());
@@ -24,6 +29,7 @@ Segment::Segment(Device device, std::size_t bytes)
     fail(concat("cuda: ", call, " of ", bytes_, " bytes on ", device_, ": ",
                 cudaGetErrorString(status)));
   };
+  check(made, "cudaMalloc");
   check(cudaMemset(data, 0, bytes_), "cudaMemset");
   check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   check(cudaIpcGetMemHandle(&handle_, data), "cudaIpcGetMemHandle");
@@ -63,6 +69,7 @@ void Segment::close() {
 }
 
 void Segment::free_own() {
+  parts_.clear();
   cuda::use(device_);
   static_cast<void>(cudaFree(own_));
   own_ = nullptr;

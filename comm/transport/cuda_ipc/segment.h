@@ -31,7 +31,7 @@ class Segment {
   void open(const std::vector<cudaIpcMemHandle_t>& handles, int rank);
   // REQUIRES: no kernel of this rank is in the others' parts.
   void close();
-  // REQUIRES: all others have closed it.
+  // REQUIRES: nobody has opened it, or all have closed it.
   void free_own();
   // Another rank has failed, and nobody knows what is still at work: nothing is closed any more.
   void leave_open() { parts_.clear(); }
