@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives over CUDA IPC: ranks are processes whose simulated devices share memory.
+#include "memory.h"
 #include "on_rank.h"
 #include "queue.h"
 #include "queued.h"
@@ -137,6 +138,63 @@ TEST_CASE("device memory between processes is as strict as CUDA's documents") {
   }
   if (world().world() == 1 || world().rank() != 0) CHECK(cudaFree(own) == cudaSuccess);
   static_cast<void>(cudaGetLastError());
+}
+
+TEST_CASE("where memory ends") {
+  if (world().world() == 1) return;  // it has none that others reach
+  const OnDevice here(world().rank());
+  const auto group = world().split(0);
+  const CudaIpcTransport& ipc = use_cuda_ipc(*group, here.device, two_shot);
+  constexpr std::int64_t count = 2 << 20;  // f32: 8 MiB
+  const auto used = [&] {
+    memory_space(here.device).empty_cache(here.device);
+    PEAL_CHECK(cudaSetDevice(here.device.index) == cudaSuccess, "no device");
+    std::size_t free = 0, total = 0;
+    PEAL_CHECK(cudaMemGetInfo(&free, &total) == cudaSuccess, "cudaMemGetInfo failed");
+    return total - free;
+  };
+  const auto leave = [&](std::size_t bytes) {
+    cuda_host::limit_memory(here.device.index, used() + bytes);
+  };
+  const auto whole = [&] { cuda_host::limit_memory(here.device.index, std::size_t{2} << 30); };
+  constexpr std::size_t half = 4 << 20;
+  const std::size_t before = used();
+  // One rank has too little: the others give theirs back, and all copy.
+  const bool poor = group->rank() == 1;
+  if (poor) leave(half);
+  try {
+    const Tensor bucket = group->allocate({count}, DType::f32, here.device);
+    CHECK(!poor);
+  } catch (const Error& error) {
+    CHECK(poor);
+    CHECK(std::string(error.what()).find("no memory left") != std::string::npos);
+  }
+  whole();
+  CHECK(used() < before + half);
+  // All have it in their caches.
+  leave(2 * half + half / 2);
+  { const Tensor cached = Tensor::zeros({count}, DType::f32, here.device); }
+  for (int k = 1; k <= 2; ++k) {
+    const Tensor bucket = group->allocate({count}, DType::f32, here.device);
+    group->all_reduce(bucket.view().part(0, 100)).wait();
+    CHECK(ipc.in_place() == k);
+    group->barrier().wait();  // the engine has let go of it
+    leave(half);              // for the next when this has been freed
+  }
+  whole();
+  // Nobody keeps a room where one rank has none.
+  const auto other = world().split(0);
+  const std::size_t without = used();
+  if (poor) leave(1 << 20);
+  std::string said;
+  try {
+    use_cuda_ipc(*other, here.device, two_shot);
+  } catch (const Error& error) {
+    said = error.what();
+  }
+  whole();
+  CHECK(said.starts_with("[cuda_ipc] rank 1: cuda: cudaMalloc of 2097152 bytes"));
+  CHECK(used() == without);
 }
 
 TEST_CASE("ranks that are threads are told to be processes") {

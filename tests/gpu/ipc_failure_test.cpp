@@ -66,6 +66,16 @@ TEST_CASE("a rank that does not come") {
   told(1000, "PEAL_TIMEOUT", [](ProcessGroup&) {});
 }
 
+// By a schedule (PEAL_ALGO), whose messages are as long.
+TEST_CASE("a rank that reduces otherwise") {
+  told(1000, "same order", [](ProcessGroup& group) {
+    const Device device{DeviceType::cuda, group.rank() % device_count(DeviceType::cuda)};
+    const Work work = group.all_reduce(Tensor::zeros({1000}, DType::f32, device), ReduceOp::max);
+    work.wait();
+    current_stream(device).synchronize();
+  });
+}
+
 TEST_CASE("a rank that calls something else") {
   told(1000, "same order", [](ProcessGroup& group) {
     const Device device{DeviceType::cuda, group.rank() % device_count(DeviceType::cuda)};
