@@ -163,6 +163,7 @@ int main(int argc, char** argv) try {
   omp_set_num_threads(threads);
   peal::manual_seed(0);
   peal::context().allow_tf32 = precision == "tf32";
+  peal::context().cudnn_benchmark = true;
   const Job work = model.make(batch, device);
   peal::nn::AdamW optimizer(work.parameters, {.lr = 1e-3});
   peal::Graph graph(captures ? device : peal::Device{});

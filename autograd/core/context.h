@@ -32,6 +32,9 @@ struct Context {
   bool allow_tf32 = false;
   // Only algorithms that give the same bits at each run (torch.use_deterministic_algorithms).
   bool deterministic = false;
+  // On a device the convolutions of a geometry are timed at the first one that no graph captures,
+  // and the fastest algorithm stays (torch.backends.cudnn.benchmark): for sizes that come again.
+  bool cudnn_benchmark = false;
   std::string log_tag;           // "rank 2": put before every log line
   std::shared_ptr<Trace> trace;  // null: nothing is recorded
 };

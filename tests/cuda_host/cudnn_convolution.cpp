@@ -3,6 +3,7 @@
 // careful caller must pass over.
 #include "cudnn_state.h"
 
+#include <chrono>
 #include <cstring>
 #include <vector>
 
@@ -11,7 +12,7 @@ using namespace cuda_host;
 namespace {
 
 thread_local int last_algorithm = -1;
-thread_local int refused = 0;  // a bit for each algorithm
+thread_local int refused = 0, slow = 0;  // a bit for each algorithm
 
 Number number_of(cudnnDataType_t type) {
   return type == CUDNN_DATA_DOUBLE     ? Number::f64
@@ -236,9 +237,13 @@ cudnnStatus_t queue(cudnnHandle_t handle, const Problem& p, int algorithm, const
   if (!wrong.empty()) return bad(wrong);
   last_algorithm = algorithm;
   const Lock guard;
+  const std::chrono::hours taken((slow >> algorithm & 1) != 0 ? 1 : 0);
+  const auto work = [p, data, taken] {
+    run(p, data);
+    take_time(taken);
+  };
   const cudaError_t queued =
-      enqueue(stream_of(handle->stream),
-              {.run = [p, data] { run(p, data); }, .devices = reach_of(handle->device)});
+      enqueue(stream_of(handle->stream), {.run = work, .devices = reach_of(handle->device)});
   if (queued == cudaSuccess) return CUDNN_STATUS_SUCCESS;
   return refuse(CUDNN_STATUS_EXECUTION_FAILED, cudaGetErrorString(queued));
 }
@@ -257,6 +262,7 @@ cudnnStatus_t with_problem(Direction direction, cudnnHandle_t handle, cudnnTenso
 
 int cuda_host::last_convolution_algorithm() { return last_algorithm; }
 void cuda_host::refuse_convolutions(int algorithms) { refused = algorithms; }
+void cuda_host::slow_convolutions(int algorithms) { slow = algorithms; }
 
 cudnnStatus_t cudnnGetConvolutionForwardAlgorithm_v7(
     cudnnHandle_t handle, cudnnTensorDescriptor_t x, cudnnFilterDescriptor_t w,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events. The simulated clock is the host's, so elapsed times say nothing about a GPU.
+// Events. The simulated clock is the host's, and what works say that they take (take_time()), so
+// elapsed times say nothing about a GPU.
 #include "capture.h"
 #include "device.h"
 #include "error.h"

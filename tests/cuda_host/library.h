@@ -99,4 +99,8 @@ int last_convolution_algorithm();
 // they are to run: what heuristics and sizes of workspace do not tell.
 void refuse_convolutions(int algorithms);
 
+// From now on the calling thread's convolutions by these algorithms, a bit each, take an hour of
+// the simulated clock.
+void slow_convolutions(int algorithms);
+
 }  // namespace cuda_host

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What NVIDIA's libraries are asked, held by their stand-ins: the switches, sizes and addresses
 // that the table of ops does not reach. Numbers are small integers, so results are equal.
+#include <peal/autograd/core/graph.h>
 #include <peal/autograd/core/stream.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/ops.h>
@@ -12,6 +13,7 @@
 #include <cublasLt.h>
 
 #include <thread>
+#include <utility>
 
 #include <doctest/doctest.h>
 
@@ -309,6 +311,64 @@ TEST_CASE("a convolution that is refused goes to the next algorithm") {
   cuda_host::refuse_convolutions(0);
   conv2d(other, weight);
   CHECK(cuda_host::last_convolution_algorithm() == 0);  // a plan is not spoilt by a failure
+}
+
+TEST_CASE("the fastest algorithm where convolutions are timed") {
+  const Tensor x = integers({2, 4, 5, 6}, 1), w = integers({4, 4, 3, 3}, 2);
+  const Tensor dy = integers({2, 4, 3, 4}, 3);
+  const Tensor there = x.to(gpu), weight = w.to(gpu);
+  for (const Tensor& each : {x, w, there, weight}) each.set_requires_grad();
+  conv2d(x, w).backward(dy);
+  const auto run = [&] {  // the algorithm of forward, and of the gradient that comes last
+    weight.zero_grad();
+    there.zero_grad();
+    const Tensor y = conv2d(there, weight);
+    const int forward = cuda_host::last_convolution_algorithm();
+    y.backward(dy.to(gpu));
+    CHECK(numbers(y) == numbers(conv2d(x, w)));
+    CHECK(numbers(weight.grad()) == numbers(w.grad()));
+    CHECK(numbers(there.grad()) == numbers(x.grad()));
+    return std::pair(forward, cuda_host::last_convolution_algorithm());
+  };
+  cuda_host::slow_convolutions(0b001);
+  CHECK(run() == std::pair(0, 0));  // nobody asked
+  context().cudnn_benchmark = true;
+  CHECK(run() == std::pair(1, 1));
+  cuda_host::slow_convolutions(0b010);
+  CHECK(run() == std::pair(1, 1));  // timed once
+  context().deterministic = true;
+  CHECK(run() == std::pair(0, 1));  // the other one's sums of gradients come in any order
+  context().deterministic = false;
+  // What does not run is not the fastest.
+  const Tensor other = integers({1, 4, 5, 6}, 1).to(gpu);
+  cuda_host::refuse_convolutions(0b001);
+  conv2d(other, weight);
+  CHECK(cuda_host::last_convolution_algorithm() == 1);
+  cuda_host::refuse_convolutions(0);
+  context().cudnn_benchmark = false;
+  cuda_host::slow_convolutions(0);
+}
+
+TEST_CASE("a capture times no convolution") {
+  const Tensor x = integers({3, 4, 5, 6}, 1), w = integers({4, 4, 3, 3}, 2);
+  const Tensor there = x.to(gpu), weight = w.to(gpu);
+  context().cudnn_benchmark = true;
+  cuda_host::slow_convolutions(0b001);
+  Graph graph(gpu, 1);
+  Tensor y;
+  bool called = false;
+  for (int i = 0; i < 2; ++i) {
+    graph.run([&] {  // of this geometry for the first time when it is captured
+      if (std::exchange(called, true)) y = conv2d(there, weight);
+    });
+  }
+  REQUIRE(graph.captured());
+  CHECK(cuda_host::last_convolution_algorithm() == 0);
+  CHECK(numbers(y) == numbers(conv2d(x, w)));
+  conv2d(there, weight);
+  CHECK(cuda_host::last_convolution_algorithm() == 1);
+  context().cudnn_benchmark = false;
+  cuda_host::slow_convolutions(0);
 }
 
 TEST_CASE("a convolution of nothing") {

@@ -72,6 +72,9 @@ bool nudge(const WorkRef& work);
 
 // Said by work that runs: it is not done; `rest` is called until it says true.
 void suspend(std::function<bool()> rest);
+// Said by work that runs: events that are recorded behind it are that much later than the host's
+// clock says.
+void take_time(std::chrono::nanoseconds duration);
 void start_device_thread();
 
 // Something went wrong while work ran: the error that the runtime gives from then on, and its text.

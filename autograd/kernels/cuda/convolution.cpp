@@ -2,9 +2,11 @@
 // Convolutions by cuDNN, in the layout NCHW. For each geometry and direction those algorithms that
 // its heuristics list and that keep the rules are tried in their order, until one runs, which is
 // kept: workspace within a bound, FMA in f32 unless the context allows TF32, and reproducible sums
-// where the context wants determinism. A bias is added, and its gradient summed, by peal's own
-// kernels.
+// where the context wants determinism. Where it wants a benchmark all of them are timed first, and
+// tried from the fastest on. A bias is added, and its gradient summed, by peal's own kernels.
 #include <peal/autograd/core/context.h>
+#include <peal/autograd/core/graph.h>
+#include <peal/autograd/core/stream.h>
 #include <peal/autograd/kernels/cuda/cudnn.h>
 #include <peal/autograd/kernels/cuda/table.h>
 
@@ -12,6 +14,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace peal::cuda {
@@ -48,6 +51,7 @@ struct Plan {
   FilterDescriptor weight;
   ConvolutionDescriptor convolution;
   std::vector<Algorithm> algorithms;
+  bool timed = false;
 };
 
 void describe(const TensorDescriptor& tensor, DType dtype, std::int64_t n, std::int64_t c,
@@ -156,7 +160,7 @@ void make_plan(Plan& plan, Direction direction, cudnnHandle_t handle, const Conv
 }
 
 Plan& plan_of(Direction direction, cudnnHandle_t handle, const Conv2dGeometry& o, const Tensor& x) {
-  thread_local PlanCache<21, Plan> plans;
+  thread_local PlanCache<22, Plan> plans;
   const auto number = [](auto value) { return static_cast<std::int64_t>(value); };
   return plans.get({o.batch,
                     o.in_channels,
@@ -178,13 +182,36 @@ Plan& plan_of(Direction direction, cudnnHandle_t handle, const Conv2dGeometry& o
                     number(x.dtype()),
                     number(x.device().index),
                     number(context().allow_tf32),
-                    number(context().deterministic)},
+                    number(context().deterministic),
+                    number(context().cudnn_benchmark)},
                    [&](Plan& plan) { make_plan(plan, direction, handle, o, x.dtype()); });
+}
+
+// Puts the fastest first, and last, in their order, those that do not run. attempt(algorithm) says
+// whether it does.
+template <class Attempt>
+void sort_by_time(std::vector<Algorithm>& algorithms, Device device, Attempt&& attempt) {
+  constexpr int times = 4;  // more than one, so that launches overlap with what they launch
+  const Stream stream = current_stream(device);
+  Event begin(true), end(true);
+  std::vector<std::pair<double, Algorithm>> timed;
+  for (const Algorithm& algorithm : algorithms) {
+    bool runs = attempt(algorithm);  // the first time it may be loaded
+    begin.record(stream);
+    for (int i = 0; i < times && runs; ++i) runs = attempt(algorithm);
+    end.record(stream);
+    end.synchronize();
+    timed.emplace_back(runs ? end.seconds_since(begin) : std::numeric_limits<double>::infinity(),
+                       algorithm);
+  }
+  std::ranges::stable_sort(timed, {}, [](const auto& each) { return each.first; });
+  std::ranges::transform(timed, algorithms.begin(), [](const auto& each) { return each.second; });
 }
 
 // f(handle, plan, algorithm, workspace's address, 1, 0): one direction, on the current stream. What
 // heuristics list may still be refused when it is to run, and is not tried again; where memory has
-// no room for its workspace, the next one serves for this time.
+// no room for its workspace, the next one serves for this time. Whatever runs writes the whole
+// result, so those that are only timed leave nothing there.
 template <class F>
 void run(Direction direction, const Conv2dGeometry& o, const Tensor& x, F&& f) {
   const cudnnHandle_t handle = cudnn_on(x.device());
@@ -192,29 +219,39 @@ void run(Direction direction, const Conv2dGeometry& o, const Tensor& x, F&& f) {
   const CudnnFactor one(x.dtype(), 1), zero(x.dtype(), 0);
   std::string refusals;
   bool room = true;
-  for (auto each = plan.algorithms.begin(); each != plan.algorithms.end(); ++each) {
-    PEAL_CUDNN_CHECK(cudnnSetConvolutionMathType(plan.convolution.get(), each->math),
+  const auto attempt = [&](const Algorithm& algorithm) {
+    PEAL_CUDNN_CHECK(cudnnSetConvolutionMathType(plan.convolution.get(), algorithm.math),
                      text_of(o, x.dtype()));
     Tensor workspace;  // goes back at the end, to the stream that still uses it
-    if (each->workspace > 0) {
+    if (algorithm.workspace > 0) {
       try {
         workspace =
-            Tensor::empty({static_cast<std::int64_t>(each->workspace)}, DType::u8, x.device());
+            Tensor::empty({static_cast<std::int64_t>(algorithm.workspace)}, DType::u8, x.device());
       } catch (const Error& error) {
         room = false;
-        refusals += concat("; algorithm ", each->number, ": ", error.what());
-        continue;
+        refusals += concat("; algorithm ", algorithm.number, ": ", error.what());
+        return false;
       }
     }
     const cudnnStatus_t status =
-        f(handle, plan, *each, workspace.defined() ? workspace.raw() : nullptr, one.get(),
+        f(handle, plan, algorithm, workspace.defined() ? workspace.raw() : nullptr, one.get(),
           zero.get());
-    if (status == CUDNN_STATUS_SUCCESS) {
-      if (room) plan.algorithms.erase(plan.algorithms.begin(), each);
-      return;
-    }
-    refusals += concat("; algorithm ", each->number, " with ", each->workspace,
+    if (status == CUDNN_STATUS_SUCCESS) return true;
+    refusals += concat("; algorithm ", algorithm.number, " with ", algorithm.workspace,
                        " bytes of workspace: ", cudnn_reason(status));
+    return false;
+  };
+  // A capture cannot wait for times; the next call that is none makes up for it.
+  if (context().cudnn_benchmark && !plan.timed && Graph::capturing() == nullptr) {
+    if (plan.algorithms.size() > 1) sort_by_time(plan.algorithms, x.device(), attempt);
+    plan.timed = true;
+    refusals.clear();
+    room = true;
+  }
+  for (auto each = plan.algorithms.begin(); each != plan.algorithms.end(); ++each) {
+    if (!attempt(*each)) continue;
+    if (room) plan.algorithms.erase(plan.algorithms.begin(), each);
+    return;
   }
   fail(concat("cuda: cuDNN runs none of its algorithms", text_of(o, x.dtype()), refusals));
 }
