@@ -123,9 +123,11 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, Reduction
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction,
                      std::int64_t ignore_index, double label_smoothing) {
-  if (widens(logits)) {
+  const bool wide = widens(logits);  // the loss, and what is computed on the way to it
+  if (wide && logits.device().type == DeviceType::cpu) {
     return cross_entropy(widened(logits), target, reduction, ignore_index, label_smoothing);
   }
+  // Elsewhere kernels read logits as they are, and write their gradient so: no copy of either.
   TraceSpan span("cross_entropy");
   PEAL_CHECK(label_smoothing >= 0 && label_smoothing <= 1,
              "cross_entropy: expected a label smoothing in [0, 1], got ", label_smoothing);
@@ -133,11 +135,11 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduc
   const ClassTargets classes{ignore_index, label_smoothing};
   const Tensor log_probabilities = forward(logits, computed_in(logits.dtype()));
   const Loss loss = reduced_nll("cross_entropy", log_probabilities, target, reduction, counted,
-                                classes, logits.dtype());
+                                classes, wide ? DType::f32 : logits.dtype());
   return record("cross_entropy", loss.value, {logits},
                 [y = save(log_probabilities), target = save(target), classes, scale = loss.scale,
-                 counted = loss.divided](const Tensor& g) {
-                  Tensor dx = Tensor::empty(y().shape(), g.dtype(), g.device());
+                 counted = loss.divided, dtype = logits.dtype()](const Tensor& g) {
+                  Tensor dx = Tensor::empty(y().shape(), dtype, g.device());
                   kernels(g.device())
                       .cross_entropy_backward("cross_entropy", g, dx, y(), target(), g,
                                               divided(classes, counted), scale);

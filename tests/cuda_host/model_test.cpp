@@ -2,6 +2,7 @@
 // Training on a simulated device against the CPU: every layer, models, optimizers, and what goes
 // with them.
 #include <peal/autograd/autocast.h>
+#include <peal/autograd/core/trace.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/tape.h>
 #include <peal/nn/amp/grad_scaler.h>
@@ -205,6 +206,31 @@ TEST_CASE("mixed precision, clipping and averages go as on the CPU") {
   };
   check_both([&] { return run(DType::f16); }, 0x1p-9);
   check_both([&] { return run(DType::bf16); }, 0x1p-6);
+}
+
+TEST_CASE("a loss under autocast reads logits of low precision as they are") {
+  const OnDevice device;
+  for (const DType low : {DType::f16, DType::bf16}) {
+    for (const Reduction how : {Reduction::none, Reduction::mean, Reduction::sum}) {
+      const Tensor target = classes({0, -100, 39, 7, 8});
+      const Tensor logits = cast(randn({5, 40}), low), wide = cast(logits, DType::f32);
+      const auto run = [&](const Tensor& x) {
+        x.set_requires_grad();
+        const Autocast guard(low);
+        const Tensor loss = cross_entropy(x, target, how, -100, 0.1);
+        loss.backward(full(loss.shape(), 3));
+        return loss;
+      };
+      context().trace = std::make_shared<Trace>();
+      const Tensor loss = run(logits);
+      const auto rows = std::exchange(context().trace, nullptr)->rows();
+      for (const Trace::Row& row : rows) CHECK(row.name != "cast");
+      CHECK(loss.dtype() == DType::f32);
+      CHECK(logits.grad().dtype() == low);
+      CHECK(distance(loss, run(wide)) == 0);
+      CHECK(distance(logits.grad(), cast(wide.grad(), low)) == 0);
+    }
+  }
 }
 
 TEST_CASE("a checkpoint of one device goes on on the other") {

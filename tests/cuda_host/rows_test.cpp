@@ -144,6 +144,7 @@ TEST_CASE("losses of classes, and back") {
     const Tensor target = indices({rows}, width, 1), dx = random(dtype, {rows, width}, 2);
     if (rows > 1) target.data<std::int64_t>()[1] = -100;
     const Tensor each = random(dtype, {rows}, 3), one = random(dtype, {}, 4);
+    const Tensor wide = random(within, {rows}, 3), wide_one = random(within, {}, 4);
     const Tensor logs =
         map(random(within, {rows, width}, 5), [](double x) { return -std::abs(x); });
     const Tensor low = map(random(dtype, {rows, width}, 5), [](double x) { return -std::abs(x); });
@@ -151,7 +152,7 @@ TEST_CASE("losses of classes, and back") {
       const ClassTargets classes{-100, smoothing};
       on_both(&Kernels::nll, bound_of(within), 1, random(within, {rows}, 6), logs, target, classes);
       on_both(&Kernels::nll, bound_of(within), 1, random(within, {rows}, 6), low, target, classes);
-      for (const Tensor& dloss : {each, one}) {
+      for (const Tensor& dloss : {each, one, wide, wide_one}) {
         on_both(&Kernels::nll_backward, bound_of(dtype), 1, dx, dloss, target, classes, 0.5);
         on_both(&Kernels::cross_entropy_backward, bound_of(dtype), 1, dx, logs, target, dloss,
                 classes, 0.5);

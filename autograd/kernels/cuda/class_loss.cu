@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses of rows of classes. log_probabilities may be in the type that dx is computed in.
+// Losses of rows of classes. log_probabilities, and dloss, may be in the type that dx is computed
+// in.
 #include <peal/autograd/kernels/cuda/block.h>
 #include <peal/autograd/kernels/cuda/inside.h>
 #include <peal/autograd/kernels/cuda/places.h>
@@ -65,10 +66,17 @@ template <class T>
 struct RowGradient {
   Divisor width;
   const std::int64_t* target;
-  const T* dloss;
+  const void* dloss;
+  bool wide;  // dloss is computed<T>, and not T
   bool each;
   ClassTargets classes;
   computed<T> scale;
+
+  __device__ computed<T> gradient(std::int64_t row) const {
+    const std::int64_t i = each ? row : 0;
+    if (wide) return static_cast<const computed<T>*>(dloss)[i];
+    return static_cast<computed<T>>(static_cast<const T*>(dloss)[i]);
+  }
 
   // f(k, factor of the row, whether it counts, whether k is its class) for N elements from `at` on.
   template <int N, class F>
@@ -77,12 +85,12 @@ struct RowGradient {
     std::int64_t wanted = target[row];
     const auto share =
         classes.counted == nullptr ? scale : static_cast<computed<T>>(scale / *classes.counted);
-    computed<T> factor = static_cast<computed<T>>(dloss[each ? row : 0]) * share;
+    computed<T> factor = gradient(row) * share;
     for (int k = 0; k < N; ++k, ++column) {
       if (column == width.by) {
         column = 0;
         wanted = target[++row];
-        if (each) factor = static_cast<computed<T>>(dloss[row]) * share;
+        if (each) factor = gradient(row) * share;
       }
       f(k, factor, wanted != classes.ignored, column == wanted);
     }
@@ -121,9 +129,13 @@ struct CrossEntropyBackward {
 template <class T>
 RowGradient<T> gradient_of(const Tensor& dx, const Tensor& target, const Tensor& dloss,
                            const ClassTargets& classes, double scale) {
-  return {
-      dx.size(-1), pointer<const std::int64_t>(target), pointer<const T>(dloss), dloss.dim() != 0,
-      classes,     static_cast<computed<T>>(scale)};
+  return {dx.size(-1),
+          pointer<const std::int64_t>(target),
+          dloss.raw(),
+          dloss.dtype() != dx.dtype(),
+          dloss.dim() != 0,
+          classes,
+          static_cast<computed<T>>(scale)};
 }
 
 }  // namespace
