@@ -16,6 +16,7 @@ using std::chrono::steady_clock;
 constexpr int spins_before_yield = 2000;
 constexpr int spins_between_looks = 64;
 constexpr std::chrono::milliseconds between_guards{50};
+constexpr std::chrono::milliseconds longest_look{1000};  // of the guard that nothing holds up
 
 // Lets another thread have the core. Among ranks a yield is cheapest; but where it comes back late,
 // the core is wanted by programs that never wait, and one who sleeps briefly is put before them
@@ -153,24 +154,47 @@ void Engine::wait_until(const std::shared_ptr<Lane>& lane, const OperationRef& o
 
 Engine::~Engine() {
   guard_.request_stop();
+  relief_.request_stop();
   guard_sleeps_.notify_all();
 }
 
 void Engine::attach(const std::shared_ptr<Lane>& lane, std::unique_ptr<Transport> transport) {
   std::unique_ptr<Transport> before;   // it waits for its peers when it goes
   const std::lock_guard lock(mutex_);  // the thread below looks at the lanes
+  const std::lock_guard guarded(guarded_mutex_);
+  std::erase(guarded_, lane.get());
   before = lane->set_device_transport(std::move(transport), entrance_);
-  if (lane->device_transport()->stream_ordered() && !guard_.joinable())
-    guard_ = std::jthread([this](const std::stop_token& stop) { guard(stop); });
+  if (!lane->device_transport()->stream_ordered()) return;
+  guarded_.push_back(lane.get());
+  if (guard_.joinable()) return;
+  guard_ = std::jthread([this](const std::stop_token& stop) { guard(stop); });
+  relief_ = std::jthread([this](const std::stop_token& stop) { relieve(stop); });
 }
 
 void Engine::guard(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
+  std::mutex own;  // to wake it shall not take the engine's
   while (!stop.stop_requested()) {
-    for (const auto& lane : lanes_) {
-      if (lane->device_transport() != nullptr && lane->pending()) lane->watch_device(ended_);
+    guard_began_ = steady_clock::now();
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& lane : lanes_) {
+        if (lane->device_transport() != nullptr && lane->pending()) lane->watch_device(ended_);
+      }
     }
+    guard_began_ = steady_clock::time_point{};
+    std::unique_lock lock(own);
     guard_sleeps_.wait_for(lock, stop, between_guards, [] { return false; });
+  }
+}
+
+void Engine::relieve(const std::stop_token& stop) {
+  std::unique_lock lock(guarded_mutex_);
+  while (!stop.stop_requested()) {
+    guard_sleeps_.wait_for(lock, stop, between_guards, [] { return false; });
+    const auto began = guard_began_.load();
+    const auto stood = steady_clock::now() - began;
+    if (began == steady_clock::time_point{} || stood < longest_look) continue;
+    for (Lane* lane : guarded_) lane->relieve(stood);
   }
 }
 
@@ -221,6 +245,8 @@ void Engine::remove(const std::shared_ptr<Lane>& lane, bool failed) {
     if (failed) lane->abandon();
     lane->fail_all("[comm] the process group is gone", ready);
     std::erase(lanes_, lane);
+    const std::lock_guard guarded(guarded_mutex_);
+    std::erase(guarded_, lane.get());
   }
 }
 

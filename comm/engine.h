@@ -5,6 +5,9 @@
 // but for one that looks after the queues of stream-ordered transports: the host does not wait for
 // them, so nobody else would see that a peer is gone, and end what waits for it. That thread, the
 // guard, runs and destroys nothing of the users': what it has ended, the next to call drops.
+// Where a queue takes no more, behind a kernel that waits for a peer, whoever calls the device
+// stands, with the engine's lock, and the guard behind it. So a second thread looks whether the
+// guard does, and then ends the kernels of groups that have failed, with neither lock nor device.
 //
 // A rank that waits first spins, then yields its core; at once where the node has more ranks than
 // cores. Thread safety: every public function takes the engine's lock. Continuations run on the
@@ -14,6 +17,7 @@
 
 #include <peal/comm/lane.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <memory>
@@ -25,6 +29,8 @@
 namespace peal::comm {
 
 class Engine {
+  using steady_clock = std::chrono::steady_clock;
+
  public:
   // `crowded`: the node has more ranks than cores, so waiting ranks yield at once.
   explicit Engine(bool crowded) : crowded_(crowded) {}
@@ -69,6 +75,7 @@ class Engine {
   void wait_until(const std::shared_ptr<Lane>& lane, const OperationRef& operation,
                   bool handed_over);
   void guard(const std::stop_token& stop);
+  void relieve(const std::stop_token& stop);
   void look(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
 
   std::mutex mutex_;
@@ -76,10 +83,14 @@ class Engine {
   std::vector<Lane::Ready> ended_;  // by the guard
   std::shared_ptr<Entrance> entrance_ = std::make_shared<Entrance>();
   std::shared_ptr<Recorder> recorder_;
-  std::chrono::steady_clock::time_point next_look_{};
+  steady_clock::time_point next_look_{};
   bool crowded_;
   std::condition_variable_any guard_sleeps_;
-  std::jthread guard_;  // the last member: it ends before the others do
+  // Of lanes with a stream-ordered transport, for who cannot have the engine's lock.
+  std::mutex guarded_mutex_;
+  std::vector<Lane*> guarded_;
+  std::atomic<steady_clock::time_point> guard_began_{};  // its look; 0: it sleeps
+  std::jthread guard_, relief_;  // the last members: they end before the others do
 };
 
 }  // namespace peal::comm

@@ -242,4 +242,16 @@ void Lane::watch_device(std::vector<Ready>& ready) {
   watch(first, ready);
 }
 
+void Lane::relieve(Clock::duration stood) {
+  try {
+    control_->check();
+    PEAL_CHECK(stood < deadline_, "[comm] ", who_, ": the queue of ", device_transport_->name(),
+               " has taken nothing for ", std::chrono::duration<double>(stood).count(),
+               " s (PEAL_TIMEOUT); what the ranks of this node wait for:", control_->describe());
+  } catch (const Error& error) {
+    control_->poison(error.what());
+    device_transport_->abandon();
+  }
+}
+
 }  // namespace peal::comm

@@ -125,6 +125,10 @@ class Lane : public std::enable_shared_from_this<Lane> {
   // watch() for the first operation that a device's queue has come to and not left, if there is
   // one: for a thread that looks after queues for which no other waits.
   void watch_device(std::vector<Ready>& ready);
+  // Where nobody has been able to look for so long: ends what lies in the device's queue if the
+  // group has failed, or its deadline is over. Not under the engine's lock. REQUIRES: a transport
+  // of a device, which nobody replaces meanwhile.
+  void relieve(std::chrono::steady_clock::duration stood);
 
  private:
   std::string needs_of(const Operation& operation) const;

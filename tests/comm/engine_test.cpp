@@ -245,6 +245,32 @@ TEST_CASE("the deadline holds for what lies in a queue, and names the operation"
   CHECK(contains(late, "PEAL_TIMEOUT"));
 }
 
+// A full queue holds up whoever calls the device, and with it the engine's lock.
+TEST_CASE("a queue that takes no more is ended when a rank fails, and by the deadline") {
+  for (const bool fails : {true, false}) {
+    CAPTURE(fails);
+    const Logs logs = logs_of(2);
+    const std::string thrown = failure(
+        2, {.deadline = std::chrono::milliseconds(fails ? 60000 : 3000)},
+        [&](ProcessGroup& group) {
+          const Tensor data = ones(8);
+          group.all_reduce(data).synchronize();
+          if (group.rank() == 1) {
+            wait_for([&] { return (fails && logs[0]->stands) || group.poisoned(); });
+            PEAL_CHECK(!fails, "disk of rank 1 is on fire");
+          } else {
+            logs[0]->full = true;
+            group.all_reduce(data).synchronize();
+          }
+          group.barrier().wait();
+        },
+        logs);
+    CAPTURE(thrown);
+    CHECK(contains(thrown, fails ? "on fire" : "has taken nothing"));
+    CHECK(logs[0]->aborted == 1);
+  }
+}
+
 TEST_CASE("an asynchronous error of the library below ends the operation everywhere") {
   const Logs logs = logs_of(3);
   const std::string broken = failure(

@@ -41,6 +41,11 @@ Ticket QueueTransport::post(Channel channel, std::span<const Message> round) {
 bool QueueTransport::test(Ticket) {
   check();
   if (--looks_ > 0) return false;
+  if (log_->full) {
+    log_->stands = true;
+    std::unique_lock lock(place_->mutex_);
+    place_->changed_.wait(lock, [&] { return state_->aborted; });
+  }
   put(stream_, [place = place_, state = state_, rank = rank_, round = std::move(round_)] {
     meet(*place, *state, rank, round);
   });

@@ -53,6 +53,8 @@ struct QueueLog {
   int busy = 2;         // a round is put into the stream by this many looks
   std::string fails{};  // what check() says; empty: nothing
   int aborted = 0;
+  // The device takes no more: who puts something into its queue stands there until abandon().
+  std::atomic<bool> full{false}, stands{false};
 };
 
 class QueueTransport : public comm::Transport {
