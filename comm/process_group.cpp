@@ -84,6 +84,10 @@ ProcessGroup::~ProcessGroup() {
   }
   const bool failed = poisoned() || std::uncaught_exceptions() > 0;
   engine_->remove(lane_, failed);
+  drop_graphs();
+}
+
+void ProcessGroup::drop_graphs() {
   for (const auto& each : captured_) {
     if (const auto graph = each.lock()) graph->drop();
   }
@@ -153,6 +157,7 @@ void ProcessGroup::attach(std::unique_ptr<Transport> transport) {
                  transport->device().type != DeviceType::cpu,
              "attach: expected a transport of a device, for rank ", rank(), " of ", world());
   transport->set_hopeless([control = &lane_->control()] { control->check(); });
+  drop_graphs();  // they have the kernels of the transport before
   engine_->attach(lane_, std::move(transport));
 }
 

@@ -199,6 +199,7 @@ class ProcessGroup {
   void check_message(const Call& call) const;
   void check_capture(const Call& call, const Transport& transport, std::string_view label) const;
   CapturedOperations& captured_by(Graph& graph);
+  void drop_graphs();
   void start_trace();
   void compare_clocks(Recorder& recorder);
   void pass_word(bool sends, int peer, const Tensor& word);

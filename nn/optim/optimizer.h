@@ -149,6 +149,7 @@ class Optimizer {
   void check_state(std::size_t parameter, const Graph& graph) const;
   void check_replay(const List& list) const;
   void begin_replay(const std::vector<List>& lists);
+  void end_replay(const std::vector<List>& lists);
   Group& at(std::size_t group);
   std::size_t place(std::string_view setting) const;
 

@@ -28,19 +28,36 @@ void Optimizer::capture(Graph& graph) {
   for (const List& list : *made) {
     for (const std::size_t i : list.numbers) --states_[i].step;  // the replays count
   }
-  graph.at_replay([made, weak = std::weak_ptr(self_), name = name_] {
+  const auto self_of = [weak = std::weak_ptr(self_), name = name_] {
     const auto self = weak.lock();
     PEAL_CHECK(self != nullptr, name, ": the optimizer whose step a graph has captured is gone");
-    (*self)->begin_replay(*made);
-  });
+    return *self;
+  };
+  graph.at_replay([made, self_of] { self_of()->begin_replay(*made); },
+                  [made, self_of] { self_of()->end_replay(*made); });
+  std::vector<bool> was_behind;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const State& state = states_[i];
+    was_behind.push_back(!state.version || *state.version != parameters_[i].storage()->version() ||
+                         state.storage.lock() != parameters_[i].storage());
+  }
   for (const List& list : *made) {
     // Called behind the hook above, which has seen that the optimizer is there.
     const auto replayed = [this, &list, made] {
-      return Now{states_[list.numbers.front()].step, groups_[list.kind.group].settings};
+      return Now{states_[list.numbers.front()].step + 1, groups_[list.kind.group].settings};
     };
     update({list.kind.step, false, list.steps, replayed}, groups_[list.kind.group].settings);
   }
+  // Masters that have yet to follow what somebody wrote do so before the first replay.
+  std::vector<std::pair<std::size_t, State>> behind;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (was_behind[i]) behind.emplace_back(i, states_[i]);
+  }
   note_versions();
+  for (const auto& [i, before] : behind) {
+    states_[i].storage = before.storage;
+    states_[i].version = before.version;
+  }
 }
 
 // The captured kernels must still be right.
@@ -78,6 +95,9 @@ void Optimizer::begin_replay(const std::vector<List>& lists) {
   for (const List& list : lists) check_replay(list);
   follow_all();
   note_versions();
+}
+
+void Optimizer::end_replay(const std::vector<List>& lists) {
   for (const List& list : lists) {
     for (const std::size_t i : list.numbers) ++states_[i].step;
   }

@@ -270,13 +270,22 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 
+// As NCCL's, it ends the kernels at once, and comes back when no graph has any of them.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  const auto guard = lock();
-  if (comm == nullptr || comm->aborted || comm->destroyed) return ncclInvalidArgument;
-  comm->aborted = true;
-  forget_all(comm);
-  comm->waiting.clear();
-  return ncclSuccess;
+  {
+    const auto guard = lock();
+    if (comm == nullptr || comm->aborted || comm->destroyed) return ncclInvalidArgument;
+    comm->aborted = true;
+    forget_all(comm);
+    comm->waiting.clear();
+  }
+  while (true) {
+    {
+      const auto guard = lock();
+      if (comm->in_graphs.use_count() <= 1) return ncclSuccess;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {

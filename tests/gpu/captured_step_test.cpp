@@ -97,7 +97,8 @@ std::vector<double> train(const Case& one, bool captured) {
       optimizer->step();
     });
     scheduler.step();
-    if (step == 12) {  // others may write parameters and settings between replays
+    // Others may write parameters and settings between replays, and before the capture.
+    if (step == 1 || step == 12) {
       const NoGrad guard;
       parameters[1].copy_(parameters[1] * 0.5);
       optimizer->set_setting("weight_decay", 0.02);

@@ -142,7 +142,18 @@ void Communicator::settle(std::string_view call, std::chrono::milliseconds deadl
 
 void Communicator::abort() {
   const auto guard = lock();
-  if (handle_ != nullptr) static_cast<void>(ncclCommAbort(std::exchange(handle_, nullptr)));
+  const ncclComm_t handle = std::exchange(handle_, nullptr);
+  if (handle == nullptr) return;
+  if (!captured_) return static_cast<void>(ncclCommAbort(handle));
+  // NCCL ends the kernels at once, but comes back only when no graph has any of them, and who calls
+  // this may hold a lock that whoever has the graph waits for.
+  std::thread([handle, device = device_] {
+    try {
+      cuda::use(device);
+    } catch (const Error&) {  // the driver is gone, and the kernels with it
+    }
+    static_cast<void>(ncclCommAbort(handle));
+  }).detach();
 }
 
 // The memory is to be given back. False where it must be kept.

@@ -48,6 +48,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void expect(ncclResult_t result, std::string_view call) const;
   // True while the last call is under way. Error where it, or anything else, has failed.
   bool busy() const;
+  // What it does next goes into a graph that is captured.
+  void note_captured() { captured_ = true; }
   // Ends everything in queues that waits for a peer.
   void abort();
   // Memory that NCCL knows, so that it moves it without copies; null where it has none to give.
@@ -63,6 +65,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
               const Hopeless& hopeless) const;
 
   ncclComm_t handle_ = nullptr;  // null once aborted
+  bool captured_ = false;
   Device device_;
   std::chrono::milliseconds deadline_;
   mutable std::recursive_mutex mutex_;

@@ -2,6 +2,7 @@
 #include <peal/autograd/core/cuda/check.h>
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/graph.h>
 #include <peal/comm/group_store.h>
 #include <peal/comm/reduce/cuda/reduce.h>
 #include <peal/comm/transport/nccl/native.h>
@@ -71,6 +72,7 @@ void NcclTransport::no_subset() {
 }
 
 Ticket NcclTransport::post(Channel, std::span<const Message> round) {
+  if (Graph::capturing() != nullptr) communicator_->note_captured();
   const auto guard = communicator_->lock();
   PEAL_CHECK(!communicator_->busy(),
              "[nccl] a round is posted before the last one is in the queue");
@@ -133,6 +135,7 @@ ncclRedOp_t NcclTransport::reduction(const NativeCall& call) {
 }
 
 Ticket NcclTransport::start_native(const NativeCall& call) {
+  if (Graph::capturing() != nullptr) communicator_->note_captured();
   const auto guard = communicator_->lock();
   PEAL_CHECK(!communicator_->busy(),
              "[nccl] a collective is posted before the last one is in the queue");
