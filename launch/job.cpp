@@ -54,8 +54,7 @@ void Job::report_binding() const {
 // How collectives on the devices go: as PEAL_CUDA_TRANSPORT says, else over NCCL where each rank
 // has a device of its own, else through memory that the ranks share, else through MPI.
 void Job::attach(Device device, bool own) {
-  const auto agreed = [&](const char* name) {
-    const char* const text = std::getenv(name);
+  const auto agreed = [&](const char* name, const char* text) {
     const auto everyones = group_->exchange(text == nullptr ? "" : text);
     for (std::size_t r = 0; r < everyones.size(); ++r) {
       PEAL_CHECK(everyones[r] == everyones[0], "[launch] ", name, " is '", everyones[0],
@@ -63,10 +62,10 @@ void Job::attach(Device device, bool own) {
     }
     return everyones[0];
   };
-  const std::string wanted = agreed("PEAL_CUDA_TRANSPORT");
+  const std::string wanted = agreed("PEAL_CUDA_TRANSPORT", std::getenv("PEAL_CUDA_TRANSPORT"));
   PEAL_CHECK(wanted.empty() || wanted == "nccl" || wanted == "cuda_ipc" || wanted == "mpi",
              "PEAL_CUDA_TRANSPORT: expected nccl, cuda_ipc or mpi, got '", wanted, "'");
-  agreed("PEAL_IPC_ONE_SHOT");
+  agreed("PEAL_IPC_ONE_SHOT", std::getenv("PEAL_IPC_ONE_SHOT"));
   if (wanted == "nccl" || (wanted.empty() && own)) return attach_nccl(*group_, device);
   if (wanted != "mpi") {
     const std::string obstacle = attach_cuda_ipc(*group_, device);

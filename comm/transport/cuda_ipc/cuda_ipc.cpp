@@ -83,9 +83,6 @@ CudaIpcTransport::CudaIpcTransport(Device device, Stream stream, const CudaIpcOp
   group_.parcel = options.parcel;
   group_.blocks = options.blocks;
   group_.ended = &words_->ended;
-  const StreamGuard guard(stream_);
-  offer_ = Storage::allocate(sizeof(Offer), device_);
-  offers_ = Storage::allocate(static_cast<std::size_t>(world) * sizeof(Offer), device_);
 }
 
 void CudaIpcTransport::move_in(std::shared_ptr<ipc::Segment> room) {
@@ -190,15 +187,17 @@ void CudaIpcTransport::be_quiet() const {
 std::vector<CudaIpcTransport::Offer> CudaIpcTransport::exchange(const Offer& mine) {
   const StreamGuard guard(stream_);
   const auto ranks = static_cast<std::size_t>(world());
+  const StorageRef in = Storage::allocate(sizeof(Offer), device_);
+  const StorageRef out = Storage::allocate(ranks * sizeof(Offer), device_);
   const std::vector<std::int64_t> counts(ranks, sizeof(Offer));
   words_->offers[0] = mine;
-  PEAL_CUDA_CHECK(cudaMemcpyAsync(offer_->data(), words_->offers, sizeof(Offer), cudaMemcpyDefault,
+  PEAL_CUDA_CHECK(cudaMemcpyAsync(in->data(), words_->offers, sizeof(Offer), cudaMemcpyDefault,
                                   cuda::stream_on(device_)));
   NativeCall call{Collective::all_gather, DType::u8, ReduceOp::sum, 0, counts, nullptr, nullptr};
-  call.in = offer_->data();
-  call.out = offers_->data();
+  call.in = in->data();
+  call.out = out->data();
   start_native(call);
-  PEAL_CUDA_CHECK(cudaMemcpyAsync(words_->offers, offers_->data(), ranks * sizeof(Offer),
+  PEAL_CUDA_CHECK(cudaMemcpyAsync(words_->offers, out->data(), ranks * sizeof(Offer),
                                   cudaMemcpyDefault, cuda::stream_on(device_)));
   be_quiet();
   return {words_->offers, words_->offers + ranks};

@@ -110,7 +110,6 @@ class CudaIpcTransport : public Transport {
   Hopeless hopeless_;
   ipc::Group group_ = {};
   std::shared_ptr<Words> words_;  // page-locked
-  StorageRef offer_, offers_;     // on the device: exchange() must not fail on one rank alone
   std::shared_ptr<ipc::Segment> room_;
   std::vector<Kept> segments_;          // of allocate(), and the rooms of sub-groups
   std::shared_ptr<Released> released_;  // by tensors and sub-groups, at any time
