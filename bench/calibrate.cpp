@@ -12,7 +12,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/bench/machine_measurement.h>
 #include <peal/comm/algorithms/table.h>
-#include <peal/comm/simulate_calibration.h>
+#include <peal/comm/simulate/calibration.h>
 #include <peal/launch/job.h>
 #include <peal/launch/machine_file.h>
 

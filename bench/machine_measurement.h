@@ -8,8 +8,8 @@
 // first round.
 #pragma once
 
-#include <peal/comm/process_group.h>
-#include <peal/comm/simulate.h>
+#include <peal/comm/group/process_group.h>
+#include <peal/comm/simulate/simulate.h>
 
 #include <cstdint>
 #include <functional>

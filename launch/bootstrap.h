@@ -3,7 +3,7 @@
 // functions, of which start_mpi is an Error. Thread safety: the main thread.
 #pragma once
 
-#include <peal/comm/process_group.h>
+#include <peal/comm/group/process_group.h>
 
 #include <memory>
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/start/mpi.h>
 #include <peal/comm/transport/mpi/cuda_aware.h>
-#include <peal/comm/transport/mpi/group.h>
 #include <peal/launch/bootstrap.h>
 
 #include <mpi.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/comm/reduce/cuda/reduce.h>
+#include <peal/comm/start/cuda_ipc.h>
+#include <peal/comm/start/nccl.h>
 #include <peal/comm/store/open_store.h>
-#include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
-#include <peal/comm/transport/nccl/nccl.h>
 #include <peal/launch/bootstrap.h>
 
 #include <cstdlib>

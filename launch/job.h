@@ -15,7 +15,7 @@
 // it.
 #pragma once
 
-#include <peal/comm/process_group.h>
+#include <peal/comm/group/process_group.h>
 #include <peal/launch/rank.h>
 
 #include <functional>

@@ -8,7 +8,7 @@
 // another number of them is another machine.
 #pragma once
 
-#include <peal/comm/simulate.h>
+#include <peal/comm/simulate/simulate.h>
 
 #include <string>
 

@@ -15,7 +15,7 @@
 // Source: P. Sack, W. Gropp, Collective algorithms for multiported torus networks, ACM Trans.
 // Parallel Computing 1 (2015), of which this is the torus of one dimension.
 
-#include <peal/comm/schedule.h>
+#include <peal/comm/schedule/schedule.h>
 
 namespace peal::comm {
 

@@ -19,7 +19,7 @@
 // Source: R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations
 // in MPICH, Int. J. High Performance Computing Applications 19 (2005), the section on broadcast.
 
-#include <peal/comm/schedule.h>
+#include <peal/comm/schedule/schedule.h>
 
 namespace peal::comm {
 

@@ -21,7 +21,7 @@
 // all-to-all communications in multiport message-passing systems, IEEE Trans. Parallel and
 // Distributed Systems 8 (1997).
 
-#include <peal/comm/schedule.h>
+#include <peal/comm/schedule/schedule.h>
 
 #include <algorithm>
 #include <utility>

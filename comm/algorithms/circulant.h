@@ -26,7 +26,7 @@
 // Source: J. L. Traff, Optimal, non-pipelined reduce-scatter and allreduce algorithms, arXiv
 // 2410.14234 (2024).
 
-#include <peal/comm/schedule.h>
+#include <peal/comm/schedule/schedule.h>
 
 #include <algorithm>
 #include <utility>

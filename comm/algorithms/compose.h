@@ -13,7 +13,7 @@
 // Source of the idea: pipelining as in P. Sanders, J. Speck, J. L. Traff, Two-tree algorithms for
 // full bandwidth broadcast, reduction and scan, Parallel Computing 35 (2009).
 
-#include <peal/comm/schedule.h>
+#include <peal/comm/schedule/schedule.h>
 
 #include <algorithm>
 #include <span>

@@ -6,7 +6,7 @@
 // Cost, n elements in all: one round; the root receives (sends) n(p-1)/p, everyone else a block.
 // Every element travels once, but the root takes p-1 messages: for large blocks and few ranks.
 
-#include <peal/comm/schedule.h>
+#include <peal/comm/schedule/schedule.h>
 
 #include <utility>
 

@@ -21,7 +21,7 @@
 //
 // Needs symmetric memory.
 
-#include <peal/comm/schedule.h>
+#include <peal/comm/schedule/schedule.h>
 
 #include <utility>
 

@@ -13,7 +13,7 @@
 // Source: D. Hensgen, R. Finkel, U. Manber, Two algorithms for barrier synchronization, Int. J.
 // Parallel Programming 17 (1988).
 
-#include <peal/comm/schedule.h>
+#include <peal/comm/schedule/schedule.h>
 
 namespace peal::comm {
 

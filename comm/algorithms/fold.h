@@ -8,7 +8,7 @@
 // (2,3), .. the even one gives its numbers to the odd one before the exchange, and gets the result
 // after it. That costs two rounds, in which a whole message travels each time.
 
-#include <peal/comm/schedule.h>
+#include <peal/comm/schedule/schedule.h>
 
 #include <bit>
 

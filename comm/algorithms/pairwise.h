@@ -14,7 +14,7 @@
 // in MPICH, Int. J. High Performance Computing Applications 19 (2005), the sections on
 // reduce-scatter and all-to-all.
 
-#include <peal/comm/schedule.h>
+#include <peal/comm/schedule/schedule.h>
 
 #include <vector>
 

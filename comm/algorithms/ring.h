@@ -22,7 +22,7 @@
 // Source: P. Patarasuk, X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of
 // workstations, J. Parallel and Distributed Computing 69 (2009).
 
-#include <peal/comm/schedule.h>
+#include <peal/comm/schedule/schedule.h>
 
 #include <algorithm>
 

@@ -21,7 +21,7 @@
 // Source: D. De Sensi, T. Bonato, D. Saam, T. Hoefler, Swing: short-cutting rings for higher
 // bandwidth allreduce, NSDI 2024; the plain form.
 
-#include <peal/comm/schedule.h>
+#include <peal/comm/schedule/schedule.h>
 
 #include <algorithm>
 #include <bit>

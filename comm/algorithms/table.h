@@ -4,7 +4,7 @@
 // Every algorithm of peal, by name: what tests, benchmarks, PEAL_ALGO and the process group choose
 // from. Within a collective, the first entry is the safe default.
 
-#include <peal/comm/schedule.h>
+#include <peal/comm/schedule/schedule.h>
 
 #include <span>
 #include <string_view>

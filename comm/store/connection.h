@@ -5,7 +5,7 @@
 // believed only as its bytes come, so a lie costs no memory. Thread safety: one thread at a time.
 #pragma once
 
-#include <peal/comm/store.h>
+#include <peal/comm/store/store.h>
 
 #include <netdb.h>
 

@@ -12,7 +12,7 @@
 // Thread safety: as Store.
 #pragma once
 
-#include <peal/comm/store.h>
+#include <peal/comm/store/store.h>
 
 #include <cstdint>
 #include <filesystem>

@@ -2,7 +2,7 @@
 // A store by its address, as PEAL_STORE names it. Thread safety: a free function without state.
 #pragma once
 
-#include <peal/comm/store.h>
+#include <peal/comm/store/store.h>
 
 #include <memory>
 #include <string>

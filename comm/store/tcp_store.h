@@ -10,8 +10,8 @@
 // Thread safety: as Store.
 #pragma once
 
-#include <peal/comm/store.h>
 #include <peal/comm/store/connection.h>
+#include <peal/comm/store/store.h>
 
 #include <cstdint>
 #include <memory>

@@ -15,8 +15,8 @@
 #include <peal/autograd/core/dtype.h>
 #include <peal/autograd/core/storage.h>
 #include <peal/autograd/core/stream.h>
-#include <peal/comm/reduce_op.h>
-#include <peal/comm/schedule.h>
+#include <peal/comm/reduce/reduce_op.h>
+#include <peal/comm/schedule/schedule.h>
 
 #include <chrono>
 #include <cstddef>

@@ -19,7 +19,7 @@
 // finds, all leave out, so replicas stay equal. Thread safety: one thread at a time.
 #pragma once
 
-#include <peal/comm/process_group.h>
+#include <peal/comm/group/process_group.h>
 #include <peal/nn/optim/optimizer.h>
 
 #include <cstdint>

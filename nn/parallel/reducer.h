@@ -11,7 +11,7 @@
 #pragma once
 
 #include <peal/autograd/core/safetensors.h>
-#include <peal/comm/process_group.h>
+#include <peal/comm/group/process_group.h>
 #include <peal/nn/parallel/bucket_plan.h>
 
 #include <memory>

@@ -4,7 +4,7 @@
 // equality. Tensors are on the context's device, and read on the calling thread's current stream.
 #pragma once
 
-#include <peal/comm/process_group.h>
+#include <peal/comm/group/process_group.h>
 
 namespace peal::comm::testing {
 

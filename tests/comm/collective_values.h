@@ -3,7 +3,7 @@
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
-#include <peal/comm/reduce_op.h>
+#include <peal/comm/reduce/reduce_op.h>
 
 #include <cstdint>
 #include <functional>

@@ -2,7 +2,7 @@
 // The engine with stream-ordered operations, and its guard thread: on queues that threads run, so
 // that ThreadSanitizer sees all of it. Each test ends by what it proves, or by its time limit.
 #include <peal/comm/algorithms/table.h>
-#include <peal/comm/threads_world.h>
+#include <peal/comm/start/threads.h>
 
 #include <atomic>
 #include <chrono>

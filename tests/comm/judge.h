@@ -19,7 +19,7 @@
 //
 // A good verdict is a sample, not a proof; a bad one is a fact.
 
-#include <peal/comm/schedule.h>
+#include <peal/comm/schedule/schedule.h>
 
 #include <cstdint>
 #include <span>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The process group over threads: results, algorithms by name, and every way to go wrong.
 #include <peal/comm/algorithms/table.h>
-#include <peal/comm/threads_world.h>
+#include <peal/comm/start/threads.h>
 #include <peal/comm/transport/mpi/native.h>
 
 #include <atomic>

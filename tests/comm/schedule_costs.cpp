@@ -7,7 +7,7 @@
 #include <peal/comm/algorithms/closed_forms.h>
 #include <peal/comm/algorithms/double_tree.h>
 #include <peal/comm/algorithms/table.h>
-#include <peal/comm/verify.h>
+#include <peal/comm/verify/verify.h>
 
 #include <algorithm>
 #include <bit>

@@ -3,8 +3,8 @@
 
 #include <doctest/doctest.h>
 #include <peal/comm/algorithms/table.h>
-#include <peal/comm/draw.h>
-#include <peal/comm/simulate.h>
+#include <peal/comm/draw/draw.h>
+#include <peal/comm/simulate/simulate.h>
 
 #include <algorithm>
 #include <bit>

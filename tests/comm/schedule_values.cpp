@@ -4,8 +4,8 @@
 
 #include <doctest/doctest.h>
 #include <peal/comm/algorithms/table.h>
-#include <peal/comm/schedule.h>
-#include <peal/comm/segments.h>
+#include <peal/comm/schedule/schedule.h>
+#include <peal/comm/schedule/segments.h>
 
 #include <algorithm>
 #include <functional>

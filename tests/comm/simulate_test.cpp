@@ -6,8 +6,8 @@
 #include <doctest/doctest.h>
 #include <peal/comm/algorithms/closed_forms.h>
 #include <peal/comm/algorithms/table.h>
-#include <peal/comm/simulate.h>
-#include <peal/comm/simulate_calibration.h>
+#include <peal/comm/simulate/calibration.h>
+#include <peal/comm/simulate/simulate.h>
 
 #include <algorithm>
 #include <bit>

@@ -4,8 +4,8 @@
 // an error that says so. No check depends on how long anything takes.
 #include <peal/autograd/core/error.h>
 #include <peal/comm/algorithms/table.h>
-#include <peal/comm/measured_run.h>
-#include <peal/comm/threads_world.h>
+#include <peal/comm/record/measured_run.h>
+#include <peal/comm/start/threads.h>
 
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>

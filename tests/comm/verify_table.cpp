@@ -5,7 +5,7 @@
 
 #include <doctest/doctest.h>
 #include <peal/comm/algorithms/table.h>
-#include <peal/comm/verify.h>
+#include <peal/comm/verify/verify.h>
 
 #include <cstdint>
 #include <string_view>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A wire between threads that is slow, jittery and lossy: results stay exact, order stays what
 // transport.h promises, time is at least what the model says, and a loss is an error with names.
-#include <peal/comm/threads_world.h>
+#include <peal/comm/start/threads.h>
 #include <peal/comm/transport/threads/network.h>
 
 #include <sys/resource.h>

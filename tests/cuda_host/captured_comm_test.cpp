@@ -4,8 +4,8 @@
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
-#include <peal/comm/threads_world.h>
-#include <peal/comm/transport/nccl/nccl.h>
+#include <peal/comm/start/nccl.h>
+#include <peal/comm/start/threads.h>
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/nn.h>
 #include <peal/nn/parallel/ddp.h>

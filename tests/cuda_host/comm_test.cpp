@@ -4,7 +4,7 @@
 #include "on_rank.h"
 
 #include <peal/comm/algorithms/table.h>
-#include <peal/comm/threads_world.h>
+#include <peal/comm/start/threads.h>
 
 #include <atomic>
 #include <cmath>

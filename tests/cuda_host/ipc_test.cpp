@@ -6,8 +6,8 @@
 #include "queued.h"
 
 #include <peal/comm/algorithms/table.h>
-#include <peal/comm/threads_world.h>
-#include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
+#include <peal/comm/start/cuda_ipc.h>
+#include <peal/comm/start/threads.h>
 
 #include <doctest/doctest.h>
 #include "collective_cases.h"

@@ -3,9 +3,9 @@
 // things into them late.
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/algorithms/table.h>
+#include <peal/comm/start/nccl.h>
+#include <peal/comm/start/threads.h>
 #include <peal/comm/store/tcp_store.h>
-#include <peal/comm/threads_world.h>
-#include <peal/comm/transport/nccl/nccl.h>
 #include <peal/launch/bootstrap.h>
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/nn.h>

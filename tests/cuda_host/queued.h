@@ -3,7 +3,7 @@
 // thread's stream.
 #pragma once
 
-#include <peal/comm/process_group.h>
+#include <peal/comm/group/process_group.h>
 #include <peal/comm/reduce/cuda/reduce.h>
 
 #include "collective_values.h"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The chapters of docs/book say what is so. Each line of a ```sh block runs, in a folder of its own with the build at
 # hand as build/release and the book as docs/book; what it prints is the ```text block that follows, and each picture
-# that it draws in docs/pictures is the committed one. A ```cpp block begins with the name of a file, as `// comm/schedule.h`, and its
+# that it draws in docs/pictures is the committed one. A ```cpp block begins with the name of a file, as `// comm/schedule/schedule.h`, and its
 # other lines stand in that file. With --update the text blocks and the pictures are written instead.
 #   check_book.sh ROOT BUILD [--update]
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Every file and heading that a document names is there: the links of README.md and docs/, and what they write
-# as code that begins like a path of the tree (`comm/schedule.h`, `tests/<area>` aside).
+# as code that begins like a path of the tree (`comm/schedule/schedule.h`, `tests/<area>` aside).
 #   check_links.sh ROOT
 set -euo pipefail
 shopt -s inherit_errexit

@@ -2,7 +2,7 @@
 // Draws the pictures of the documents from the schedules themselves: draw_pictures FOLDER. Run it
 // with docs/pictures after a schedule or the drawing code has changed; a test compares.
 #include <peal/comm/algorithms/table.h>
-#include <peal/comm/draw.h>
+#include <peal/comm/draw/draw.h>
 
 #include <cstdint>
 #include <cstdio>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The code that docs/HACKING.md shows, compiled from the document itself, does what it says.
 #include <peal/autograd/ops/matmul.h>
-#include <peal/comm/draw.h>
-#include <peal/comm/threads_world.h>
+#include <peal/comm/draw/draw.h>
+#include <peal/comm/start/threads.h>
 #include <peal/comm/transport/threads/threads.h>
-#include <peal/comm/verify.h>
+#include <peal/comm/verify/verify.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/layers/sequential.h>
 #include <peal/tests/autograd/gradcheck.h>

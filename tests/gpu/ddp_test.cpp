@@ -4,7 +4,7 @@
 // step is replayed. On a GPU and on the host.
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/ops/ops.h>
-#include <peal/comm/threads_world.h>
+#include <peal/comm/start/threads.h>
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/nn.h>
 #include <peal/nn/parallel/ddp.h>

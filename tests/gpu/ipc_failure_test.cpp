@@ -2,7 +2,7 @@
 // What goes wrong over CUDA IPC reaches the rank that has nothing but its device's queue to wait
 // for, in words, and its kernels end. Each case breaks the group: they are run one at a time, with
 // two ranks, and say so when all was well.
-#include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
+#include <peal/comm/start/cuda_ipc.h>
 
 #include <doctest/doctest.h>
 #include "mpi_main.h"

@@ -4,7 +4,7 @@
 // and more. What breaks a group is in ipc_failure_test.cpp.
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/ops/ops.h>
-#include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
+#include <peal/comm/start/cuda_ipc.h>
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/nn.h>
 #include <peal/nn/parallel/ddp.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same cases as over threads, over MPI.
-#include <peal/comm/transport/mpi/group.h>
+#include <peal/comm/start/mpi.h>
 
 #include <cstdint>
 #include <string>

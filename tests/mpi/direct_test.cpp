@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // MPI that reaches the memory of devices. Here any MPI does, for the devices are the CPU's memory,
 // and their streams threads (tests/comm/queue_device.h).
+#include <peal/comm/start/mpi.h>
 #include <peal/comm/transport/mpi/cuda_aware.h>
-#include <peal/comm/transport/mpi/group.h>
 
 #include <cstdlib>
 

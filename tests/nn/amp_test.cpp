@@ -4,7 +4,7 @@
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
-#include <peal/comm/threads_world.h>
+#include <peal/comm/start/threads.h>
 #include <peal/nn/amp/grad_scaler.h>
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/optim/adam.h>

@@ -3,7 +3,7 @@
 // wrappers that overlap. Results that must equal one process are in tests/mpi/parity_test.cpp.
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
-#include <peal/comm/threads_world.h>
+#include <peal/comm/start/threads.h>
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/ddp.h>

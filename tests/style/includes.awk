@@ -4,8 +4,8 @@ function violation(rule) { print FILENAME ":" FNR ": " rule }
 
 # Who may include which folders of peal: the first pattern that the file matches rules.
 function folders_seen(file) {
-  if (file ~ /^comm\/(schedule|segments|verify|well_formed|reduction_trees|simulate|draw)[._]/ || file ~ /^comm\/algorithms\//)
-    return "^peal/comm/((schedule|segments|verify|well_formed|reduction_trees|simulate|draw)[._]|algorithms/)"
+  if (file ~ /^comm\/(schedule|algorithms|verify|simulate|draw)\//)
+    return "^peal/comm/(schedule|algorithms|verify|simulate|draw)/"
   if (file ~ /^autograd\/core\//) return "^peal/autograd/core/"
   if (file ~ /^autograd\//) return "^peal/autograd/"
   if (file ~ /^comm\//) return "^peal/(comm|autograd/core)/"
@@ -30,8 +30,8 @@ FNR == 1 {
   plan = seen ~ /schedule/
   test = FILENAME ~ /^tests\//
   sees_cuda = FILENAME ~ /^(autograd\/core|autograd\/kernels\/cuda|comm\/reduce\/cuda|tests\/gpu|tests\/cuda_host)\// ||
-              FILENAME ~ /^comm\/transport\/(nccl|cuda_ipc)/
-  sees_mpi = FILENAME ~ /^comm\/transport\/mpi/ || FILENAME ~ /^launch\/bootstrap/ ||
+              FILENAME ~ /^comm\/(transport|start)\/(nccl|cuda_ipc)/
+  sees_mpi = FILENAME ~ /^comm\/(transport|start)\/mpi/ || FILENAME ~ /^launch\/bootstrap/ ||
              FILENAME ~ /^tests\/mpi\//
 }
 !/^[ \t]*#[ \t]*include/ { next }

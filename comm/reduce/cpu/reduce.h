@@ -4,7 +4,7 @@
 #pragma once
 
 #include <peal/autograd/core/dtype.h>
-#include <peal/comm/reduce_op.h>
+#include <peal/comm/reduce/reduce_op.h>
 
 #include <cstdint>
 

@@ -3,8 +3,7 @@
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/log.h>
-#include <peal/comm/control.h>
-#include <peal/comm/group_store.h>
+#include <peal/comm/control/control.h>
 #include <peal/comm/reduce/cuda/reduce.h>
 #include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
 #include <peal/comm/transport/cuda_ipc/mail.h>
@@ -406,17 +405,6 @@ std::int64_t CudaIpcTransport::in_place() const {
   ipc::Count count = 0;
   PEAL_CUDA_CHECK(cudaMemcpy(&count, &room->in_place, sizeof count, cudaMemcpyDeviceToHost));
   return static_cast<std::int64_t>(count);
-}
-
-const CudaIpcTransport& use_cuda_ipc(ProcessGroup& group, Device device,
-                                     const CudaIpcOptions& options) {
-  register_wire_kernels(DeviceType::cuda, &cuda_wire_kernels());
-  GroupStore store(group);
-  auto made = CudaIpcTransport::create(store, device, options, group.deadline(),
-                                       [&group] { group.check(); });
-  const CudaIpcTransport& transport = *made;
-  group.attach(std::move(made));
-  return transport;
 }
 
 }  // namespace peal::comm

@@ -13,8 +13,7 @@
 // lock), but for abandon().
 #pragma once
 
-#include <peal/comm/process_group.h>
-#include <peal/comm/store.h>
+#include <peal/comm/store/store.h>
 #include <peal/comm/transport/cuda_ipc/room.h>
 #include <peal/comm/transport/cuda_ipc/segment.h>
 #include <peal/comm/transport/transport.h>
@@ -116,13 +115,5 @@ class CudaIpcTransport : public Transport {
   std::function<void()> leave_;         // of a sub-group: its room can be given back
   Ticket next_ = 1;
 };
-
-// Collectives of the group, and of its later sub-groups, on tensors of this device go over CUDA IPC
-// from now on. Collective; each rank names its own device. Error on all ranks, the group staying as
-// it was, where the ranks are no processes of one node that reach each other's memory. The group
-// keeps what is returned.
-const CudaIpcTransport& use_cuda_ipc(
-    ProcessGroup& group, Device device,
-    const CudaIpcOptions& options = CudaIpcOptions::from_environment());
 
 }  // namespace peal::comm

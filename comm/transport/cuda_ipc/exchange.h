@@ -19,7 +19,7 @@
 
 #include <peal/autograd/core/device.h>
 #include <peal/autograd/core/dtype.h>
-#include <peal/comm/reduce_op.h>
+#include <peal/comm/reduce/reduce_op.h>
 #include <peal/comm/transport/cuda_ipc/room.h>
 
 #include <cstddef>

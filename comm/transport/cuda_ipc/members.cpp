@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
-#include <peal/comm/control.h>
+#include <peal/comm/control/control.h>
 #include <peal/comm/transport/cuda_ipc/members.h>
 
 #include <unistd.h>

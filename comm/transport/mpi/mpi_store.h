@@ -2,7 +2,7 @@
 // MpiStore: the bootstrap's Store over a communicator. REQUIRES: it outlives the store.
 #pragma once
 
-#include <peal/comm/store.h>
+#include <peal/comm/store/store.h>
 
 #include <mpi.h>
 

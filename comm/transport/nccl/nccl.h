@@ -9,8 +9,7 @@
 // Thread safety: one thread at a time (the engine's lock).
 #pragma once
 
-#include <peal/comm/process_group.h>
-#include <peal/comm/store.h>
+#include <peal/comm/store/store.h>
 #include <peal/comm/transport/nccl/communicator.h>
 #include <peal/comm/transport/transport.h>
 
@@ -62,11 +61,5 @@ class NcclTransport : public Transport {
   ncclRedOp_t made_ = ncclNumOps;  // for the call that is not yet in the queue
   Ticket next_ = 1;
 };
-
-// Collectives of the group, and of its later sub-groups, on tensors of this device go over NCCL
-// from now on. Collective; each rank names its own device. NCCL's unique id goes through the store,
-// where there is one, and else through the group.
-void use_nccl(ProcessGroup& group, Device device);
-void use_nccl(ProcessGroup& group, Device device, Store& store);
 
 }  // namespace peal::comm

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 #include <peal/autograd/core/error.h>
-#include <peal/comm/draw.h>
-#include <peal/comm/verify.h>
-#include <peal/comm/well_formed.h>
+#include <peal/comm/draw/draw.h>
+#include <peal/comm/verify/verify.h>
+#include <peal/comm/verify/well_formed.h>
 #include <peal/launch/tools/schedule/commands.h>
 
 #include <algorithm>

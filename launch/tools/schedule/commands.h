@@ -5,7 +5,7 @@
 // returns the exit status: 0, or 1 where a schedule is not right. Throw Error for what cannot be
 // asked.
 
-#include <peal/comm/simulate.h>
+#include <peal/comm/simulate/simulate.h>
 #include <peal/launch/tools/schedule/world.h>
 
 #include <string>

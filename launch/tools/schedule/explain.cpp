@@ -2,9 +2,9 @@
 #include <fmt/core.h>
 #include <peal/autograd/core/error.h>
 #include <peal/comm/algorithms/closed_forms.h>
-#include <peal/comm/simulate_shapes.h>
-#include <peal/comm/verify.h>
-#include <peal/comm/well_formed.h>
+#include <peal/comm/simulate/round_shapes.h>
+#include <peal/comm/verify/verify.h>
+#include <peal/comm/verify/well_formed.h>
 #include <peal/launch/tools/schedule/commands.h>
 
 #include <deque>

@@ -2,7 +2,7 @@
 // Which collectives a transport runs natively, asked of the function that the runtime asks.
 #include <fmt/core.h>
 #include <peal/autograd/core/error.h>
-#include <peal/comm/executor.h>
+#include <peal/comm/engine/execution.h>
 #include <peal/comm/reduce/cpu/reduce.h>
 #include <peal/comm/transport/mpi/native.h>
 #include <peal/comm/transport/threads/threads.h>

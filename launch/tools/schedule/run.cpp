@@ -4,7 +4,7 @@
 #include <fmt/core.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/tensor.h>
-#include <peal/comm/threads_world.h>
+#include <peal/comm/start/threads.h>
 #include <peal/comm/transport/threads/wire.h>
 #include <peal/launch/tools/schedule/commands.h>
 

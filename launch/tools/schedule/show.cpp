@@ -2,8 +2,8 @@
 #include <fmt/core.h>
 #include <peal/autograd/core/error.h>
 #include <peal/comm/algorithms/closed_forms.h>
-#include <peal/comm/draw.h>
-#include <peal/comm/verify.h>
+#include <peal/comm/draw/draw.h>
+#include <peal/comm/verify/verify.h>
 #include <peal/launch/machine_file.h>
 #include <peal/launch/tools/schedule/commands.h>
 

@@ -2,7 +2,7 @@
 // peal-schedule trace: what ranks did under PEAL_TRACE, beside what the model says they do.
 #include <fmt/core.h>
 #include <peal/autograd/core/error.h>
-#include <peal/comm/measured_run.h>
+#include <peal/comm/record/measured_run.h>
 #include <peal/launch/tools/schedule/commands.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 #include <peal/comm/algorithms/closed_forms.h>
-#include <peal/comm/verify.h>
+#include <peal/comm/verify/verify.h>
 #include <peal/launch/tools/schedule/commands.h>
 
 #include <algorithm>

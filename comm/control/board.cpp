@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/comm/control/board.h>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace peal::comm {
+
+// All-zero bytes, which is what fresh memory is, are a valid empty board.
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(Row) % 8 == 0);
+
+Board::Board(void* memory, std::size_t bytes, int world, bool mapped)
+    : header_(static_cast<Header*>(memory)), bytes_(bytes), world_(world), mapped_(mapped) {}
+
+Board::~Board() {
+  if (mapped_) {
+    munmap(header_, bytes_);
+  } else {
+    std::free(header_);
+  }
+}
+
+std::size_t Board::bytes_for(int world) {
+  return sizeof(Header) + static_cast<std::size_t>(world) * sizeof(Words);
+}
+
+Board::Words& Board::slot(int rank) const {
+  PEAL_CHECK(rank >= 0 && rank < world_, "board: rank ", rank, " of ", world_);
+  return reinterpret_cast<Words*>(header_ + 1)[rank];
+}
+
+std::shared_ptr<Board> Board::in_memory(int world) {
+  const std::size_t bytes = bytes_for(world);
+  void* memory = std::aligned_alloc(64, bytes);
+  PEAL_CHECK(memory != nullptr, "board: no memory for ", bytes, " bytes");
+  std::memset(memory, 0, bytes);
+  return std::shared_ptr<Board>(new Board(memory, bytes, world, false));
+}
+
+std::shared_ptr<Board> Board::shared(Store& node, int world) {
+  const std::size_t bytes = bytes_for(world);
+  std::string name, problem;
+  int file = -1;
+  if (node.rank() == 0) {
+    name = concat("/peal-board-", getpid(), "-", reinterpret_cast<std::uintptr_t>(&name));
+    file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
+    int code = file < 0 ? errno : posix_fallocate(file, 0, static_cast<off_t>(bytes));
+    if (code != 0) problem = concat("!", std::strerror(code));
+  }
+  const std::string said = node.exchange(problem.empty() ? name : problem)[0];
+  void* memory = MAP_FAILED;
+  if (said[0] != '!') {
+    if (node.rank() != 0) file = shm_open(said.c_str(), O_RDWR, 0600);
+    if (file >= 0) memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  }
+  if (file >= 0) close(file);
+  const auto mapped = node.exchange(memory == MAP_FAILED ? "no" : "yes");
+  if (node.rank() == 0 && !name.empty()) shm_unlink(name.c_str());
+  if (std::count(mapped.begin(), mapped.end(), "yes") != node.world()) {
+    if (memory != MAP_FAILED) munmap(memory, bytes);
+    fail(concat("board: no shared memory of ", bytes, " bytes among the ranks of this node (",
+                said[0] == '!' ? said.substr(1) : std::string("a rank could not map it"),
+                "); give /dev/shm more room (mount -o remount,size=64M /dev/shm, or docker "
+                "--shm-size=64m)"));
+  }
+  return std::shared_ptr<Board>(new Board(memory, bytes, world, true));
+}
+
+void Board::publish(int rank, const Row& row) {
+  Words& here = slot(rank);
+  std::uint64_t words[Words::count];
+  std::memcpy(words, &row, sizeof row);
+  const std::uint64_t stamp = here.stamp.load(std::memory_order_relaxed);
+  here.stamp.store(stamp + 1);
+  for (int i = 0; i < Words::count; ++i) here.word[i].store(words[i]);
+  here.stamp.store(stamp + 2);
+}
+
+std::optional<Row> Board::read(int rank) const {
+  const Words& here = slot(rank);
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const std::uint64_t before = here.stamp.load();
+    if (before == 0) return std::nullopt;
+    std::uint64_t words[Words::count];
+    for (int i = 0; i < Words::count; ++i) words[i] = here.word[i].load();
+    if (before % 2 == 0 && here.stamp.load() == before) {
+      Row row;
+      std::memcpy(&row, words, sizeof row);
+      return row;
+    }
+  }
+  return std::nullopt;  // its writer died in the middle
+}
+
+namespace {
+
+std::uint64_t key_of(std::uint64_t group, std::uint64_t sequence) {
+  return (group ^ (sequence + 1)) * 0x9E3779B97F4A7C15ull | 1;
+}
+
+}  // namespace
+
+void Board::finished(int rank, std::uint64_t group, std::uint64_t sequence,
+                     std::uint64_t signature) {
+  auto& place = slot(rank).finished[sequence % Words::remembered];
+  place.key.store(0);  // a reader in between sees nothing rather than a mixture
+  place.signature.store(signature);
+  place.key.store(key_of(group, sequence));
+}
+
+std::optional<std::uint64_t> Board::finished(int rank, std::uint64_t group,
+                                             std::uint64_t sequence) const {
+  const auto& place = slot(rank).finished[sequence % Words::remembered];
+  const std::uint64_t key = key_of(group, sequence);
+  if (place.key.load() != key) return std::nullopt;
+  const std::uint64_t signature = place.signature.load();
+  if (place.key.load() != key) return std::nullopt;
+  return signature;
+}
+
+void Board::poison(const std::string& message) {
+  std::uint32_t well = 0;
+  if (!header_->state.compare_exchange_strong(well, 1)) return;
+  const std::size_t length = std::min<std::size_t>(message.size(), Header::message_bytes - 1);
+  for (std::size_t i = 0; i < length; ++i) {
+    header_->message[i].store(message[i], std::memory_order_relaxed);
+  }
+  header_->state.store(2, std::memory_order_release);
+}
+
+std::optional<std::string> Board::poisoned() const {
+  if (header_->state.load(std::memory_order_acquire) != 2) return std::nullopt;
+  std::string message;
+  for (int i = 0; i < Header::message_bytes; ++i) {
+    const char c = header_->message[i].load(std::memory_order_relaxed);
+    if (c == 0) break;
+    message += c;
+  }
+  return message;
+}
+
+}  // namespace peal::comm

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Board: a notice board of one node and group, a slot a rank. It lies in memory that all of them
+// see (a shared-memory segment between processes, ordinary memory between threads) and consists of
+// atomics only, so a rank that dies at any moment leaves it readable. Thread safety: any rank may
+// read any slot; a rank writes its own, and the board's poison once.
+#pragma once
+
+#include <peal/comm/store/store.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace peal::comm {
+
+// What a rank says it is doing: the operation that has been pending for long.
+struct Row {
+  std::uint64_t group = 0;  // which group's operation; sequences of different groups don't compare
+  std::uint64_t sequence = 0;
+  std::uint64_t signature =
+      0;                     // of (collective, dtype, op, root, counts); equal on ranks that agree
+  char text[104] = {};       // the operation in words
+  char waits_for[128] = {};  // the messages that it still needs, in words
+
+  bool operator==(const Row&) const = default;
+};
+
+class Board {
+ public:
+  // In ordinary memory: for threads, and for a world of one.
+  static std::shared_ptr<Board> in_memory(int world);
+  // One segment for the ranks of `node` (which all call this, collective over the store), unlinked
+  // as soon as all have mapped it. Error when /dev/shm is too small, with what to do.
+  static std::shared_ptr<Board> shared(Store& node, int world);
+  ~Board();
+  Board(const Board&) = delete;
+  Board& operator=(const Board&) = delete;
+
+  void publish(int rank, const Row& row);
+  std::optional<Row> read(int rank) const;  // nothing before the first publish
+
+  // The last few operations that a rank finished: their signatures, by group and sequence.
+  void finished(int rank, std::uint64_t group, std::uint64_t sequence, std::uint64_t signature);
+  // Nothing where the rank has not finished it, or long ago.
+  std::optional<std::uint64_t> finished(int rank, std::uint64_t group,
+                                        std::uint64_t sequence) const;
+
+  // The first to poison wins; its message is what everyone will read.
+  void poison(const std::string& message);
+  std::optional<std::string> poisoned() const;
+
+ private:
+  struct alignas(64) Words {
+    static constexpr int count = sizeof(Row) / 8, remembered = 16;
+    std::atomic<std::uint64_t> stamp;  // odd while being written; 0: never
+    std::atomic<std::uint64_t> word[count];
+    struct Finished {
+      std::atomic<std::uint64_t> key, signature;  // of (group, sequence); 0: none
+    } finished[remembered];
+  };
+  struct alignas(64) Header {
+    static constexpr int message_bytes = 2048;
+    std::atomic<std::uint32_t> state;  // 0 well, 1 being poisoned, 2 poisoned
+    std::atomic<char> message[message_bytes];
+  };
+  Board(void* memory, std::size_t bytes, int world, bool mapped);
+  static std::size_t bytes_for(int world);
+  Words& slot(int rank) const;
+
+  Header* header_;
+  std::size_t bytes_;
+  int world_;
+  bool mapped_;
+};
+
+}  // namespace peal::comm

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
+#include <peal/comm/control/control.h>
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <string_view>
+
+namespace peal::comm {
+
+Control::Control(std::shared_ptr<Board> board, int rank, std::vector<int> here,
+                 std::vector<Peer> processes)
+    : board_(std::move(board)),
+      rank_(rank),
+      here_(std::move(here)),
+      processes_(std::move(processes)) {
+  for (const Peer& peer : processes_) {
+    if (peer.rank == rank_) continue;
+    const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
+    if (descriptor >= 0) {
+      watched_.push_back({peer.rank, peer.pid, descriptor});
+    } else if (errno == ESRCH) {
+      dead_already_.push_back(peer);
+    } else {
+      log_warning("rank ", peer.rank, "'s process cannot be watched (", std::strerror(errno),
+                  "): its death will be noticed by the deadline alone");
+    }
+  }
+}
+
+std::string pid_namespace() {
+  char target[64] = {};
+  const auto length = readlink("/proc/self/ns/pid", target, sizeof target - 1);
+  return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : "unknown";
+}
+
+Control::~Control() {
+  for (const Watched& peer : watched_) close(peer.descriptor);
+}
+
+std::unique_ptr<Control> Control::subset(const std::vector<int>& ranks) const {
+  std::vector<int> here;
+  std::copy_if(here_.begin(), here_.end(), std::back_inserter(here), [&](int rank) {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+  });
+  return std::make_unique<Control>(board_, rank_, std::move(here), processes_);
+}
+
+void Control::lament(const Peer& peer) {
+  // A rank that fails says why before it goes: its word is better than ours.
+  if (const auto message = board_->poisoned()) fail(*message);
+  const std::string message = concat("rank ", peer.rank, " (process ", peer.pid,
+                                     ") has died; the job cannot go on without it");
+  board_->poison(concat("[comm] ", message));
+  fail(concat("[comm] rank ", rank_, ": ", message));
+}
+
+void Control::check() {
+  if (const auto message = board_->poisoned()) fail(*message);
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_look_.load()) return;
+  next_look_ = now + std::chrono::milliseconds(2);
+  if (!dead_already_.empty()) lament(dead_already_[0]);
+  if (watched_.empty()) return;
+  std::vector<pollfd> polled;
+  for (const Watched& peer : watched_) polled.push_back({peer.descriptor, POLLIN, 0});
+  if (poll(polled.data(), polled.size(), 0) <= 0) return;
+  for (std::size_t i = 0; i < polled.size(); ++i) {
+    if ((polled[i].revents & POLLIN) != 0) lament({watched_[i].rank, watched_[i].pid});
+  }
+}
+
+void Control::compare(const Row& mine) const {
+  constexpr std::string_view rule =
+      "all ranks must make the same calls with the same arguments in the same order";
+  for (const int peer : here_) {
+    if (peer == rank_) continue;
+    const auto theirs = read(peer);
+    if (theirs && theirs->group == mine.group && theirs->sequence == mine.sequence &&
+        theirs->signature != mine.signature) {
+      // The lower rank first: whoever notices, the message is the same.
+      const bool we_first = rank_ < peer;
+      fail(concat("[comm] rank ", std::min(rank_, peer), " is in ",
+                  std::string_view(we_first ? mine.text : theirs->text), ", but rank ",
+                  std::max(rank_, peer), " is in ",
+                  std::string_view(we_first ? theirs->text : mine.text), ": ", rule));
+    }
+    const auto done = board_->finished(peer, mine.group, mine.sequence);
+    PEAL_CHECK(!done || *done == mine.signature, "[comm] rank ", rank_, " is in ",
+               std::string_view(mine.text), ", but rank ", peer,
+               " has finished another operation as its #", mine.sequence, ": ", rule);
+  }
+}
+
+std::string Control::describe() const {
+  std::string text;
+  for (const int peer : here_) {
+    const auto row = read(peer);
+    if (!row || row->text[0] == 0) {
+      text += concat("\n  rank ", peer, ": waits for nothing that it has said");
+      continue;
+    }
+    text += concat("\n  rank ", peer, ": ", std::string_view(row->text));
+    if (row->waits_for[0] != 0) text += concat(", for ", std::string_view(row->waits_for));
+  }
+  return text;
+}
+
+}  // namespace peal::comm

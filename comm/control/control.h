@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Control: the small plane beside the data, through which ranks learn that something is wrong. A
+// rank that waits asks check() now and then; it throws when a peer's process has died, when a rank
+// has poisoned the group (with that rank's own message), or when two ranks' pending operations
+// differ.
+//
+// Peers on the same node are watched through pidfds, which become readable at the moment of death.
+// Peers on other nodes are found by the deadline alone until the plane reaches across nodes. Thread
+// safety: check(), poison() and what only reads from any thread; publish() and finished() by one.
+#pragma once
+
+#include <peal/comm/control/board.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace peal::comm {
+
+// A process to watch: the rank it runs and its id on this node.
+struct Peer {
+  int rank;
+  int pid;
+};
+// Of this process: ids mean the same only to processes of one namespace.
+std::string pid_namespace();
+
+class Control {
+ public:
+  // `rank` is the world's, as are all ranks here: sub-groups share the world's board, so that a
+  // failure in one is known in all. `here`: the ranks of the group whose slots the board carries.
+  Control(std::shared_ptr<Board> board, int rank, std::vector<int> here,
+          std::vector<Peer> processes);
+  ~Control();
+  Control(const Control&) = delete;
+  Control& operator=(const Control&) = delete;
+
+  // For a sub-group of these ranks of the world.
+  std::unique_ptr<Control> subset(const std::vector<int>& ranks) const;
+
+  // What a rank finished is remembered for a while, for peers that run something else under its
+  // number.
+  void finished(std::uint64_t group, std::uint64_t sequence, std::uint64_t signature) {
+    board_->finished(rank_, group, sequence, signature);
+  }
+  Row own_row() const { return board_->read(rank_).value_or(Row{}); }
+  void publish(const Row& row) { board_->publish(rank_, row); }
+  std::optional<Row> read(int peer) const { return board_->read(peer); }
+  void poison(const std::string& message) { board_->poison(message); }
+  std::optional<std::string> poisoned() const { return board_->poisoned(); }
+
+  // Throws Error as said above. Cheap: the system is asked about processes at most every 2 ms.
+  void check();
+  // Throws where a peer's published row has the sequence of `mine` and another signature. For
+  // operations that have been pending for over a second.
+  void compare(const Row& mine) const;
+  // What every rank that said something is waiting for, a line each; for a deadline's message.
+  std::string describe() const;
+
+ private:
+  struct Watched {
+    int rank, pid, descriptor;
+  };
+  std::shared_ptr<Board> board_;
+  int rank_;
+  std::vector<int> here_;
+  [[noreturn]] void lament(const Peer& peer);
+
+  std::vector<Peer> processes_;
+  std::vector<Peer> dead_already_;  // when this was made
+  std::vector<Watched> watched_;
+  std::atomic<std::chrono::steady_clock::time_point> next_look_{};
+};
+
+}  // namespace peal::comm

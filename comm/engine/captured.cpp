@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
+#include <peal/comm/engine/captured.h>
+
+#include <utility>
+
+namespace peal::comm {
+
+std::shared_ptr<CapturedOperations> CapturedOperations::create(Graph& graph,
+                                                               std::shared_ptr<Engine> engine,
+                                                               std::shared_ptr<Lane> lane) {
+  auto made = std::make_shared<CapturedOperations>(graph, std::move(engine), std::move(lane));
+  graph.at_end([made] { made->end(); });
+  graph.at_replay([made] { made->before_replay(); }, [made] { made->after_replay(); });
+  return made;
+}
+
+void CapturedOperations::add(const OperationRef& operation) {
+  engine_->capture(lane_, operation);
+  signature_ = (signature_ ^ operation->channel.signature) * 0x9E3779B97F4A7C15ull + 1;
+  operations_.push_back(operation);
+}
+
+// What nobody has waited for is joined now: a capture ends where it began, in one stream.
+void CapturedOperations::end() {
+  for (const OperationRef& operation : operations_) operation->execution.order();
+  leave();
+}
+
+void CapturedOperations::leave() {
+  ended_ = true;
+  for (const OperationRef& operation : operations_) operation->execution.leave_capture();
+}
+
+OperationRef CapturedOperations::make_replay() const {
+  const Call call{.what = Collective::barrier, .replayed = operations_.size()};
+  Transport& transport = *lane_->device_transport();
+  auto made = std::make_shared<Operation>(call, nullptr, transport, Channel{0, signature_},
+                                          lane_->copies(), 1);
+  made->label = describe(*operations_.front());
+  return made;
+}
+
+void CapturedOperations::before_replay() {
+  engine_->hand_over(lane_);
+  replay_ = make_replay();
+  replay_->execution.begin_replay();
+}
+
+void CapturedOperations::after_replay() {
+  replay_->channel.sequence = lane_->next_sequence();
+  replay_->execution.end_replay();
+  engine_->submit(lane_, std::exchange(replay_, nullptr));
+}
+
+void CapturedOperations::drop() {
+  try {
+    graph_.drop("the process group of its collectives is gone");
+  } catch (const Error& error) {
+    log_warning(error.what());
+  }
+}
+
+}  // namespace peal::comm

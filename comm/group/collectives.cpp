@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// The collectives as users call them: each checks its sizes, and says what is to be run.
+#include <peal/comm/group/process_group.h>
+#include <peal/comm/reduce/cpu/reduce.h>
+
+#include <numeric>
+#include <utility>
+
+namespace peal::comm {
+namespace {
+
+void check_like(const View& out, const View& in, std::string_view what) {
+  PEAL_CHECK(out.dtype == in.dtype, what, ": in is ", in.dtype, ", out is ", out.dtype);
+}
+
+}  // namespace
+
+Work ProcessGroup::all_reduce(const View& data, ReduceOp op, std::string_view label) {
+  PEAL_CHECK(op != ReduceOp::premul_sum,
+             "all_reduce: premul_sum needs a factor; use all_reduce_premultiplied");
+  return start(
+      {.what = Collective::all_reduce, .in = data, .out = data, .op = op, .counts = {data.count}},
+      label);
+}
+
+Work ProcessGroup::all_reduce(const View& out, const View& in, ReduceOp op) {
+  check_like(out, in, "all_reduce");
+  PEAL_CHECK(out.count == in.count, "all_reduce: in has ", in.count, " elements, out ", out.count);
+  return start(
+      {.what = Collective::all_reduce, .in = in, .out = out, .op = op, .counts = {in.count}});
+}
+
+Work ProcessGroup::all_reduce_premultiplied(const View& data, double factor) {
+  return start({.what = Collective::all_reduce,
+                .in = data,
+                .out = data,
+                .op = ReduceOp::premul_sum,
+                .factor = factor,
+                .counts = {data.count}});
+}
+
+Work ProcessGroup::broadcast(const View& data, int root, std::string_view label) {
+  return start({.what = Collective::broadcast,
+                .in = data,
+                .out = data,
+                .root = root,
+                .counts = {data.count}},
+               label);
+}
+
+Work ProcessGroup::all_gather(const View& out, const View& in) {
+  return all_gather_v(out, in,
+                      std::vector<std::int64_t>(static_cast<std::size_t>(world()), in.count));
+}
+
+Work ProcessGroup::all_gather_v(const View& out, const View& in, std::vector<std::int64_t> counts) {
+  check_like(out, in, "all_gather");
+  PEAL_CHECK(static_cast<int>(counts.size()) == world(),
+             "all_gather: expected a count for each of ", world(), " ranks, got ", counts.size());
+  const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  PEAL_CHECK(in.count == counts[static_cast<std::size_t>(rank())] && out.count == total,
+             "all_gather: rank ", rank(), " expected in of ",
+             counts[static_cast<std::size_t>(rank())], " and out of ", total, " elements, got ",
+             in.count, " and ", out.count);
+  return start({.what = Collective::all_gather, .in = in, .out = out, .counts = std::move(counts)});
+}
+
+Work ProcessGroup::reduce_scatter(const View& out, const View& in, ReduceOp op) {
+  return reduce_scatter_v(
+      out, in, std::vector<std::int64_t>(static_cast<std::size_t>(world()), out.count), op);
+}
+
+Work ProcessGroup::reduce_scatter_v(const View& out, const View& in,
+                                    std::vector<std::int64_t> counts, ReduceOp op) {
+  check_like(out, in, "reduce_scatter");
+  PEAL_CHECK(op != ReduceOp::premul_sum, "reduce_scatter: premul_sum needs a factor");
+  PEAL_CHECK(static_cast<int>(counts.size()) == world(),
+             "reduce_scatter: expected a count for each of ", world(), " ranks, got ",
+             counts.size());
+  const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  PEAL_CHECK(out.count == counts[static_cast<std::size_t>(rank())] && in.count == total,
+             "reduce_scatter: rank ", rank(), " expected in of ", total, " and out of ",
+             counts[static_cast<std::size_t>(rank())], " elements, got ", in.count, " and ",
+             out.count);
+  return start({.what = Collective::reduce_scatter,
+                .in = in,
+                .out = out,
+                .op = op,
+                .counts = std::move(counts)});
+}
+
+Work ProcessGroup::barrier() {
+  if (world() == 1) return {};
+  return start({.what = Collective::barrier});
+}
+
+Work ProcessGroup::reduce(const View& data, int root, ReduceOp op) {
+  PEAL_CHECK(op != ReduceOp::premul_sum,
+             "reduce: premul_sum needs a factor; use all_reduce_premultiplied");
+  const View out = rank() == root ? data : View{.dtype = data.dtype};
+  return start({.what = Collective::reduce,
+                .in = data,
+                .out = out,
+                .op = op,
+                .root = root,
+                .counts = {data.count}});
+}
+
+Work ProcessGroup::gather(const View& out, const View& in, int root) {
+  const bool here = rank() == root;
+  if (here) check_like(out, in, "gather");
+  PEAL_CHECK(!here || out.count == in.count * world(), "gather: root ", root, " expected out of ",
+             in.count * world(), " elements, got ", out.count);
+  return start({.what = Collective::gather,
+                .in = in,
+                .out = here ? out : View{.dtype = in.dtype},
+                .root = root,
+                .counts = std::vector<std::int64_t>(static_cast<std::size_t>(world()), in.count)});
+}
+
+Work ProcessGroup::scatter(const View& out, const View& in, int root) {
+  const bool here = rank() == root;
+  if (here) check_like(out, in, "scatter");
+  PEAL_CHECK(!here || in.count == out.count * world(), "scatter: root ", root, " expected in of ",
+             out.count * world(), " elements, got ", in.count);
+  return start({.what = Collective::scatter,
+                .in = here ? in : View{.dtype = out.dtype},
+                .out = out,
+                .root = root,
+                .counts = std::vector<std::int64_t>(static_cast<std::size_t>(world()), out.count)});
+}
+
+Work ProcessGroup::all_to_all(const View& out, const View& in) {
+  PEAL_CHECK(in.count % world() == 0, "all_to_all: in of ", in.count,
+             " elements does not divide by ", world(), " ranks; use all_to_all_v");
+  const auto pairs = static_cast<std::size_t>(world()) * static_cast<std::size_t>(world());
+  return all_to_all_v(out, in, std::vector<std::int64_t>(pairs, in.count / world()));
+}
+
+Work ProcessGroup::all_to_all_v(const View& out, const View& in, std::vector<std::int64_t> counts) {
+  check_like(out, in, "all_to_all");
+  PEAL_CHECK(static_cast<std::int64_t>(counts.size()) == std::int64_t{world()} * world(),
+             "all_to_all: expected a count for each of ", world(), " x ", world(), " pairs, got ",
+             counts.size());
+  PEAL_CHECK(in.count == 0 || in.data() != out.data(),
+             "all_to_all: in and out must not be the same memory");
+  std::int64_t row = 0, column = 0;
+  for (int r = 0; r < world(); ++r) {
+    row += counts[static_cast<std::size_t>(rank() * world() + r)];
+    column += counts[static_cast<std::size_t>(r * world() + rank())];
+  }
+  PEAL_CHECK(in.count == row && out.count == column, "all_to_all: rank ", rank(),
+             " expected in of ", row, " and out of ", column, " elements, got ", in.count, " and ",
+             out.count);
+  return start({.what = Collective::all_to_all, .in = in, .out = out, .counts = std::move(counts)});
+}
+
+Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const View& out,
+                       const View& in, ReduceOp op) {
+  PEAL_CHECK(plan != nullptr, "run: expected a plan, got none");
+  check_like(out, in, "run");
+  const std::int64_t scratch = plan->program.scratch;
+  const std::int64_t sizes[] = {in.count, out.count, scratch};
+  for (const Buffer buffer : {Buffer::in, Buffer::out, Buffer::scratch}) {
+    const auto b = static_cast<std::size_t>(buffer);
+    PEAL_CHECK(plan->extent[b] <= sizes[b], "[comm] rank ", rank(), ", run: the program uses ",
+               plan->extent[b], " elements of ", name(buffer), ", which has ", sizes[b]);
+  }
+  PEAL_CHECK(plan->highest_peer < world(), "[comm] rank ", rank(),
+             ", run: the program talks to rank ", plan->highest_peer, " of a world of ", world());
+  PEAL_CHECK(!plan->one_sided, "run: the ", lane_->transport().name(),
+             " transport has no symmetric memory for one-sided steps");
+  PEAL_CHECK(!plan->from_any, "run: a schedule names the rank of every message");
+  Call call{.what = what, .in = in, .out = out, .op = op};
+  if (call.reduces()) check_reduction(call.dtype(), op);
+  PEAL_CHECK(op != ReduceOp::premul_sum, "run: premul_sum needs a factor");
+  Transport& transport = route(call);
+  check_capture(call, transport, "");
+  const Channel channel = next_channel(call, transport);
+  return submit(std::move(call), std::move(plan), transport, channel, "");
+}
+
+}  // namespace peal::comm

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages between two ranks: programs of one step, on channels past every collective's number.
+#include <peal/comm/group/process_group.h>
+
+#include <utility>
+
+namespace peal::comm {
+namespace {
+
+Call call_of(const P2POp& op) {
+  const bool sends = op.direction == Direction::send;
+  const View nothing{.dtype = op.data.dtype};
+  return {.in = sends ? op.data : nothing,
+          .out = sends ? nothing : op.data,
+          .verb = sends ? "send" : "recv",
+          .peer = op.peer,
+          .tag = op.tag};
+}
+
+}  // namespace
+
+void ProcessGroup::check_message(const Call& call) const {
+  const View& data = call.verb == "send" ? call.in : call.out;
+  if (call.peer == any_source && call.verb == "recv") {
+    PEAL_CHECK(world() > 1, "recv: from any source, but rank 0 is alone in its group");
+    const std::size_t most = lane_->transport().most_from_any();
+    PEAL_CHECK(data.bytes() <= most, "recv: rank ", rank(), " expected at most ", most,
+               " bytes from any source over ", lane_->transport().name(), ", got ", data.bytes(),
+               "; name the sender");
+  } else {
+    PEAL_CHECK(call.peer >= 0 && call.peer < world() && call.peer != rank(), call.verb, ": rank ",
+               rank(), " of ", world(), " expected the rank of another, got ", call.peer);
+  }
+  PEAL_CHECK(call.tag >= 0 && call.tag <= 0xffff, call.verb, ": tags are 0 to 65535, got ",
+             call.tag);
+}
+
+Work ProcessGroup::message(Call call) {
+  check_message(call);
+  check_capture(call, lane_->transport(), "");
+  const Block all{0, call.in.count + call.out.count};  // one of them is empty
+  const Step step = call.verb == "send" ? comm::send(call.peer, comm::in(all))
+                                        : comm::recv(call.peer, comm::out(all));
+  auto plan = std::make_shared<const Plan>(Program{.scratch = 0, .rounds = {{step}}}, "message");
+  // Past every number that a collective can have.
+  const Channel channel{(std::uint64_t{1} << 63) | static_cast<std::uint64_t>(call.tag),
+                        signature(call)};
+  return submit(std::move(call), std::move(plan), lane_->transport(), channel, "");
+}
+
+Work ProcessGroup::send(const View& data, int to, int tag) {
+  return message(call_of({Direction::send, data, to, tag}));
+}
+
+Work ProcessGroup::recv(const View& data, int from, int tag) {
+  return message(call_of({Direction::recv, data, from, tag}));
+}
+
+Work ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& ops) {
+  for (const P2POp& op : ops) check_message(call_of(op));
+  std::vector<Work> works;
+  works.reserve(ops.size());
+  for (const P2POp& op : ops) works.push_back(message(call_of(op)));
+  return Work::all(std::move(works));
+}
+
+}  // namespace peal::comm

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/log.h>
+#include <peal/comm/algorithms/table.h>
+#include <peal/comm/group/process_group.h>
+#include <peal/comm/record/recorder.h>
+#include <peal/comm/reduce/cpu/reduce.h>
+#include <peal/comm/transport/threads/threads.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+namespace peal::comm {
+namespace {
+
+constexpr std::string_view wire_version = "peal 1";  // ranks of other versions are turned away
+
+}  // namespace
+
+ProcessGroup::Options ProcessGroup::Options::from_environment() {
+  Options options;
+  if (const char* algorithms = std::getenv("PEAL_ALGO")) options.algorithms = algorithms;
+  if (const char* folder = std::getenv("PEAL_TRACE")) options.trace = folder;
+  if (const char* timeout = std::getenv("PEAL_TIMEOUT")) {
+    char* end = nullptr;
+    const double seconds = std::strtod(timeout, &end);
+    PEAL_CHECK(end != timeout && *end == 0 && seconds > 0 && seconds < 1e9,
+               "PEAL_TIMEOUT: expected a number of seconds above 0, got '", timeout, "'");
+    options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
+  }
+  return options;
+}
+
+ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
+                           std::shared_ptr<Engine> engine, const Options& options)
+    : ProcessGroup(std::move(transport), std::move(control), std::move(engine), options, {}, 0) {}
+
+ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
+                           std::shared_ptr<Engine> engine, const Options& options,
+                           std::vector<int> members, std::uint64_t id)
+    : options_(options), members_(std::move(members)), engine_(std::move(engine)) {
+  const int ranks = transport->world(), me = transport->rank();
+  const bool whole_world = members_.empty();
+  // Of several worlds in a process the first one has the files; of the others, and of the groups
+  // within them, nothing is recorded.
+  if (whole_world && engine_->recorder()) options_.trace.clear();
+  for (int r = 0; whole_world && r < ranks; ++r) members_.push_back(r);
+  std::string who = concat("rank ", members_[static_cast<std::size_t>(me)]);
+  if (!whole_world) who += concat(" (", me, " of ", ranks, " in its group)");
+  lane_ = std::make_shared<Lane>(std::move(transport), std::move(control), options.deadline,
+                                 std::move(who), id);
+  if (const auto& recorder = engine_->recorder(); recorder && !options_.trace.empty()) {
+    recorder->add_group(id, members_);
+    lane_->set_recorder(recorder);
+  }
+  nodes_ = single_node(ranks);
+  // The agreement itself runs on the defaults, which do not depend on the options.
+  const std::string mine =
+      concat(wire_version, ", world ", ranks, ", PEAL_TIMEOUT ", options.deadline.count(),
+             " ms, PEAL_ALGO '", options.algorithms, "', PEAL_TRACE '", options_.trace, "'");
+  const auto all = exchange(mine);
+  for (int r = 0; r < ranks; ++r) {
+    const std::string& theirs = all[static_cast<std::size_t>(r)];
+    PEAL_CHECK(theirs == all[0], "[comm] ", lane_->who(),
+               ": the ranks do not agree at start-up: rank 0 has ", all[0], "; rank ", r, " has ",
+               theirs, "; start them from one binary with one environment");
+  }
+  selection_ = Selection(options.algorithms);
+  if (whole_world && !options_.trace.empty()) start_trace();
+}
+
+// What devices have in their queues ends first, unless somebody has failed: then nobody waits.
+ProcessGroup::~ProcessGroup() {
+  if (traces_) {
+    try {
+      engine_->recorder()->write();
+    } catch (const Error& error) {
+      log_error(error.what());
+    }
+    engine_->set_recorder(nullptr);
+  }
+  const bool failed = poisoned() || std::uncaught_exceptions() > 0;
+  engine_->remove(lane_, failed);
+  drop_graphs();
+}
+
+void ProcessGroup::drop_graphs() {
+  for (const auto& each : captured_) {
+    if (const auto graph = each.lock()) graph->drop();
+  }
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::alone() {
+  auto transport = std::make_unique<ThreadsTransport>(std::make_shared<Switchboard>(1), 0);
+  auto control =
+      std::make_unique<Control>(Board::in_memory(1), 0, std::vector<int>{0}, std::vector<Peer>{});
+  Options options = Options::from_environment();
+  if (Recorder::writes_to(options.trace)) options.trace.clear();  // within a traced world
+  return std::make_shared<ProcessGroup>(std::move(transport), std::move(control),
+                                        std::make_shared<Engine>(false), options);
+}
+
+std::shared_ptr<const Plan> ProcessGroup::plan_for(const Call& call, std::string_view algorithm) {
+  constexpr std::size_t most_plans = 512;  // ragged counts could otherwise fill the memory
+  const Entry* entry = find(call.what, algorithm);
+  PEAL_CHECK(entry != nullptr && entry->supports(world()), "[comm] ", name(call.what),
+             ": the algorithm ", algorithm, " does not serve ", world(), " ranks");
+  if (plans_.size() >= most_plans) plans_.clear();
+  auto& plan = plans_[PlanKey(call.what, entry->name, call.root, call.counts)];
+  if (!plan) {
+    const Problem problem{.what = call.what,
+                          .rank = rank(),
+                          .world = world(),
+                          .root = call.root,
+                          .counts = call.counts,
+                          .nodes = nodes_};
+    try {
+      plan = std::make_shared<const Plan>(comm::plan(*entry, problem), std::string(entry->name));
+    } catch (const std::invalid_argument& error) {
+      fail(concat("[comm] rank ", rank(), ": ", error.what()));
+    }
+  }
+  return plan;
+}
+
+Transport& ProcessGroup::moves(Device device) const {
+  Transport* const attached = lane_->device_transport();
+  return attached != nullptr && attached->device() == device ? *attached : lane_->transport();
+}
+
+// The device's, if everything lies there.
+Transport& ProcessGroup::route(const Call& call) const {
+  Transport* found = nullptr;
+  const auto look = [&](const View& view) {
+    if (!view.storage) return;
+    Transport& of_this = moves(view.device());
+    found = found == nullptr || found == &of_this ? &of_this : &lane_->transport();
+  };
+  look(call.in);
+  look(call.out);
+  for (const Piece& piece : call.gathered) look(piece.data);
+  for (const Piece& piece : call.scattered) look(piece.data);
+  return found == nullptr ? lane_->transport() : *found;
+}
+
+// Ranks that take different transports disagree, and never meet.
+Channel ProcessGroup::next_channel(const Call& call, const Transport& transport) {
+  const std::uint64_t stream_ordered = transport.device().type == DeviceType::cpu ? 0 : 1;
+  return {lane_->next_sequence(), signature(call) ^ stream_ordered};
+}
+
+void ProcessGroup::attach(std::unique_ptr<Transport> transport) {
+  PEAL_CHECK(transport != nullptr && transport->world() == world() && transport->rank() == rank() &&
+                 transport->device().type != DeviceType::cpu,
+             "attach: expected a transport of a device, for rank ", rank(), " of ", world());
+  transport->set_hopeless([control = &lane_->control()] { control->check(); });
+  drop_graphs();  // they have the kernels of the transport before
+  engine_->attach(lane_, std::move(transport));
+}
+
+Work ProcessGroup::start(Call call, std::string_view label) {
+  if (call.reduces()) check_reduction(call.dtype(), call.op);
+  PEAL_CHECK(call.root >= 0 && call.root < world(), "[comm] rank ", rank(), ", ", name(call.what),
+             ": root ", call.root, " of a world of ", world());
+  const bool nothing_to_do = world() == 1 && call.in.data() == call.out.data() &&
+                             call.gathered.empty() && call.op != ReduceOp::premul_sum;
+  Transport& transport = route(call);
+  const DeviceType where = transport.device().type;
+  if (!nothing_to_do) check_capture(call, transport, label);
+  const Channel channel = next_channel(call, transport);
+  if (nothing_to_do) return {};
+  // From the counts, which all ranks share; a rank's own buffers may have another size.
+  const std::int64_t bytes =
+      std::accumulate(call.counts.begin(), call.counts.end(), std::int64_t{0}) *
+      static_cast<std::int64_t>(size_of(call.dtype()));
+  // On a device its library's own are the default: they see the links.
+  std::string_view algorithm = where == DeviceType::cpu || selection_.names(call.what, bytes)
+                                   ? selection_.choose(call.what, bytes, world())
+                                   : "native";
+  // Only what all ranks see alike may decide here; whether a buffer is in place is part of the
+  // call.
+  if (algorithm == "native" && !transport.has_native(native_call(call, where))) {
+    algorithm = Selection().choose(call.what, bytes, world());
+  }
+  auto plan = algorithm == "native" ? nullptr : plan_for(call, algorithm);
+  return submit(std::move(call), std::move(plan), transport, channel, label);
+}
+
+Work ProcessGroup::submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport,
+                          Channel channel, std::string_view label) {
+  auto operation = std::make_shared<Operation>(std::move(call), std::move(plan), transport, channel,
+                                               lane_->copies(), options_.segment);
+  operation->label = label;
+  if (Graph* const graph = Graph::capturing()) {
+    captured_by(*graph).add(operation);
+  } else {
+    engine_->submit(lane_, operation);
+  }
+  return Work(engine_, lane_, std::move(operation));
+}
+
+// A replay has no part for the host.
+void ProcessGroup::check_capture(const Call& call, const Transport& transport,
+                                 std::string_view label) const {
+  const Graph* const graph = Graph::capturing();
+  const bool fits =
+      graph == nullptr || (transport.capturable() && transport.device() == graph->device());
+  PEAL_CHECK(fits, "[comm] ", lane_->who(), ", ", describe(call, sequence(), label),
+             ": it cannot be captured in a graph, for it goes over ", transport.name(),
+             ", which takes no part in a replay; attach NCCL (use_nccl) for tensors on ",
+             graph == nullptr ? Device{} : graph->device(),
+             ", or leave the collective outside the graph");
+}
+
+CapturedOperations& ProcessGroup::captured_by(Graph& graph) {
+  std::erase_if(captured_, [](const auto& each) { return each.expired(); });
+  if (!captured_.empty()) {
+    const auto last = captured_.back().lock();
+    if (last->takes_more()) return *last;
+  }
+  const auto made = CapturedOperations::create(graph, engine_, lane_);
+  captured_.push_back(made);
+  return *made;
+}
+
+Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, Device device) {
+  check();  // a transport that was abandoned would not know why
+  Transport& transport = moves(device);
+  const std::size_t bytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
+  StorageRef known = device.type == DeviceType::cpu ? nullptr : transport.allocate(bytes);
+  if (!known) return Tensor::zeros(shape, dtype, device);
+  auto body = std::make_shared<TensorBody>();
+  body->storage = std::move(known);
+  body->shape = shape;
+  body->dtype = dtype;
+  return Tensor(std::move(body));
+}
+
+}  // namespace peal::comm

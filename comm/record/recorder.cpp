@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
+#include <peal/comm/record/recorder.h>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <chrono>
+#include <cinttypes>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <system_error>
+
+namespace peal::comm {
+namespace {
+
+// 48 MiB of steps, which the system gives as they are used.
+constexpr std::size_t most_steps = std::size_t{1} << 20;
+constexpr std::size_t most_operations = std::size_t{1} << 16;
+
+// The folders of those that have yet to write.
+struct Folders {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<const std::string>> known;
+};
+Folders& folders() {
+  static Folders all;
+  return all;
+}
+
+// What keeps a record one line, and an algorithm's name one word.
+std::string line_of(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return text;
+}
+std::string word_of(std::string name) {
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return std::isspace(c) != 0; }, '_');
+  return name.empty() ? "unnamed" : name;
+}
+
+// All processes of one running kernel read one steady clock, unless they are in a time namespace.
+std::string clock_name() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string boot;
+  file >> boot;
+  char space[64] = {};
+  if (readlink("/proc/self/ns/time", space, sizeof space - 1) < 0) space[0] = 0;
+  return boot.empty() ? concat("process-", getpid()) : concat(boot, space);
+}
+
+}  // namespace
+
+std::int64_t Recorder::now() {
+  using std::chrono::steady_clock;
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             steady_clock::now().time_since_epoch())
+      .count();
+}
+
+bool Recorder::writes_to(const std::string& folder) {
+  std::lock_guard lock(folders().mutex);
+  std::erase_if(folders().known, [](const auto& known) { return known.expired(); });
+  return std::ranges::any_of(folders().known, [&](const auto& known) {
+    const auto name = known.lock();
+    return name && *name == folder;
+  });
+}
+
+Recorder::Recorder(const std::string& folder, int rank, int world)
+    : path_(concat(folder, "/rank-", rank, ".trace")), rank_(rank), world_(world) {
+  std::error_code ignored;  // opening the file says what is wrong
+  std::filesystem::create_directories(folder, ignored);
+  file_.reset(std::fopen(path_.c_str(), "w"));
+  PEAL_CHECK(file_, "PEAL_TRACE: cannot write ", path_, ": ", std::strerror(errno));
+  operations_.reserve(most_operations);
+  times_ = std::make_unique_for_overwrite<StepTimes[]>(most_steps);
+  folder_ = std::make_shared<const std::string>(folder);
+  std::lock_guard lock(folders().mutex);
+  folders().known.push_back(folder_);
+}
+
+void Recorder::start(std::int64_t run) {
+  run_ = run;
+  recording_ = true;
+}
+
+void Recorder::add_group(std::uint64_t id, std::vector<int> members) {
+  groups_.emplace_back(id, std::move(members));
+}
+
+std::int32_t Recorder::begin(std::uint64_t group, Channel channel, std::string text,
+                             std::string algorithm, std::shared_ptr<const Program> program,
+                             std::size_t element) {
+  if (!recording_) return nothing;
+  if (operations_.size() == most_operations) {
+    ++dropped_;
+    return nothing;
+  }
+  operations_.push_back({group, channel, std::move(text), std::move(algorithm), std::move(program),
+                         element, now(), 0});
+  return static_cast<std::int32_t>(operations_.size() - 1);
+}
+
+StepTimes* Recorder::begin_round(std::int32_t operation, std::size_t round, const Round& steps) {
+  if (!recording_ || operation == nothing) return nullptr;
+  if (most_steps - used_ < steps.size()) {
+    dropped_ += steps.size();
+    return nullptr;
+  }
+  StepTimes* const first = &times_[used_];
+  const std::int64_t begin = now();
+  for (const Step& step : steps) {
+    times_[used_++] = {&step,    begin, begin, 0, operation, static_cast<std::int32_t>(round),
+                       step.peer};
+  }
+  return first;
+}
+
+void Recorder::end(std::int32_t operation) {
+  if (!recording_ || operation == nothing) return;
+  operations_[static_cast<std::size_t>(operation)].end = now();
+}
+
+void Recorder::write() {
+  recording_ = false;
+  std::FILE* const file = file_.get();
+  std::fprintf(file, "peal-trace 1\nrun %" PRId64 "\nrank %d of %d\nclock %s\n", run_, rank_,
+               world_, clock_name().c_str());
+  for (const ClockBounds& b : bounds_) {
+    std::fprintf(file, "bounds %" PRId64 " %" PRId64 " %" PRId64 "\n", b.at, b.low, b.high);
+  }
+  for (const auto& [id, members] : groups_) {
+    std::fprintf(file, "group %" PRIu64, id);
+    for (const int member : members) std::fprintf(file, " %d", member);
+    std::fprintf(file, "\n");
+  }
+  for (const Entry& entry : operations_) {
+    std::fprintf(
+        file, "operation %" PRIu64 " %" PRIu64 " %" PRIu64 " %zu %" PRId64 " %" PRId64 " %s %s\n",
+        entry.group, entry.channel.sequence, entry.channel.signature, entry.element, entry.begin,
+        entry.end, word_of(entry.algorithm).c_str(), line_of(entry.text).c_str());
+  }
+  for (std::size_t i = 0; i < used_; ++i) {
+    const StepTimes& t = times_[i];
+    const Step& s = *t.step;
+    std::fprintf(file,
+                 "step %d %d %s %d %" PRId64 " %s %" PRId64 " %s %" PRId64 " %" PRId64 " %" PRId64
+                 " %" PRId64 "\n",
+                 t.operation, t.round, std::string(name(s.kind)).c_str(), t.peer,
+                 std::max(s.dst.count, s.src.count), std::string(name(s.dst.buffer)).c_str(),
+                 s.dst.at, std::string(name(s.src.buffer)).c_str(), s.src.at, t.begin, t.moves,
+                 t.end);
+  }
+  std::fprintf(file, "dropped %zu\nend\n", dropped_);
+  // A full disk shows when what was kept back is flushed.
+  const bool good = std::fflush(file) == 0 && std::ferror(file) == 0;
+  const int why = errno;
+  file_.reset();
+  folder_.reset();
+  PEAL_CHECK(good, "PEAL_TRACE: cannot write ", path_, ": ", std::strerror(why));
+  if (dropped_ > 0) {
+    log_warning("PEAL_TRACE: ", path_, " has the first ", used_, " steps; ", dropped_,
+                " later records had no room");
+  }
+}
+
+}  // namespace peal::comm

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// GroupStore: the ranks of a group that exists, as a Store, for what is made beside it. Thread
+// safety: as the group's.
+#pragma once
+
+#include <peal/comm/group/process_group.h>
+#include <peal/comm/store/store.h>
+
+#include <string>
+#include <vector>
+
+namespace peal::comm {
+
+class GroupStore : public Store {
+ public:
+  explicit GroupStore(ProcessGroup& group) : group_(group) {}
+  int rank() const override { return group_.rank(); }
+  int world() const override { return group_.world(); }
+  std::vector<std::string> exchange(const std::string& mine) override {
+    return group_.exchange(mine);
+  }
+
+ private:
+  ProcessGroup& group_;
+};
+
+}  // namespace peal::comm

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process group's collectives over NCCL. Thread safety: as the group's.
+#pragma once
+
+#include <peal/comm/group/process_group.h>
+#include <peal/comm/store/store.h>
+
+namespace peal::comm {
+
+// Collectives of the group, and of its later sub-groups, on tensors of this device go over NCCL
+// from now on. Collective; each rank names its own device. NCCL's unique id goes through the store,
+// where there is one, and else through the group.
+void use_nccl(ProcessGroup& group, Device device);
+void use_nccl(ProcessGroup& group, Device device, Store& store);
+
+}  // namespace peal::comm

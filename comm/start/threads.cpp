@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/record/recorder.h>
+#include <peal/comm/start/threads.h>
+#include <peal/comm/transport/threads/threads.h>
+
+#include <exception>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+namespace peal::comm {
+
+namespace {
+
+void run(int world, ProcessGroup::Options options, const std::shared_ptr<Network>& network,
+         const std::function<void(ProcessGroup&)>& f) {
+  if (Recorder::writes_to(options.trace)) options.trace.clear();  // a world within a traced one
+  PEAL_CHECK(world > 0, "run_ranks: a world of ", world);
+  const auto switchboard = std::make_shared<Switchboard>(world);
+  const auto board = Board::in_memory(world);
+  std::vector<int> everyone(static_cast<std::size_t>(world));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  std::mutex mutex;
+  std::exception_ptr first;
+
+  const auto run_one = [&](int rank) {
+    context().log_tag = concat("rank ", rank);
+    try {
+      const bool crowded = world > static_cast<int>(std::thread::hardware_concurrency());
+      auto transport = std::make_unique<ThreadsTransport>(switchboard, rank);
+      ThreadsTransport& wired = *transport;
+      ProcessGroup group(std::move(transport),
+                         std::make_unique<Control>(board, rank, everyone, std::vector<Peer>{}),
+                         std::make_shared<Engine>(crowded), options);
+      if (network) wired.connect(network);
+      f(group);
+      group.barrier().wait();  // nobody is done while another may still fail
+      group.write_trace();
+    } catch (const std::exception& error) {
+      {
+        std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+      board->poison(error.what());
+    } catch (...) {
+      {
+        std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+      board->poison(concat("rank ", rank, " threw something that is no std::exception"));
+    }
+  };
+
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank) {
+    threads.emplace_back(with_context([&run_one, rank] { run_one(rank); }));
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace
+
+void run_ranks(int world, const std::function<void(ProcessGroup&)>& f) {
+  run_ranks(world, ProcessGroup::Options::from_environment(), f);
+}
+
+void run_ranks(int world, const ProcessGroup::Options& options,
+               const std::function<void(ProcessGroup&)>& f) {
+  run(world, options, nullptr, f);
+}
+
+void run_ranks(int world, const ProcessGroup::Options& options, const Wire& wire,
+               const std::function<void(ProcessGroup&)>& f) {
+  PEAL_CHECK(world > 0, "run_ranks: a world of ", world);
+  run(world, options, std::make_shared<Network>(wire, world), f);
+}
+
+}  // namespace peal::comm

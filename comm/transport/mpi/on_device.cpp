@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/comm/transport/mpi/on_device.h>
+
+#include <utility>
+
+namespace peal::comm {
+
+DirectTransport::DirectTransport(std::unique_ptr<Transport> below, Device device)
+    : below_(std::move(below)),
+      name_(concat("direct ", below_->name())),
+      device_(device),
+      stream_(Stream::create(device, true)) {}
+
+// Here, on the thread of its owner, and not in abandon(), which the engine's own thread may call.
+DirectTransport::~DirectTransport() {
+  if (abandoned_) below_->abandon();
+}
+
+std::unique_ptr<Transport> DirectTransport::subset(const std::vector<int>& ranks,
+                                                   std::uint64_t id) {
+  return std::make_unique<DirectTransport>(below_->subset(ranks, id), device_);
+}
+
+Ticket DirectTransport::post(Channel channel, std::span<const Message> round) {
+  Held& held = held_[next_];
+  held.channel = channel;
+  held.round.assign(round.begin(), round.end());
+  held.ready.record(stream_);
+  return next_++;
+}
+
+bool DirectTransport::test(Ticket ticket) {
+  Held& held = held_.at(ticket);
+  if (!held.below) {
+    if (!held.ready.query()) return false;
+    held.below = below_->post(held.channel, held.round);
+  }
+  if (!below_->test(*held.below)) return false;
+  held_.erase(ticket);
+  return true;
+}
+
+bool DirectTransport::cancel(Ticket ticket) {
+  const auto found = held_.find(ticket);
+  if (found == held_.end()) return true;
+  const bool free = !found->second.below || below_->cancel(*found->second.below);
+  held_.erase(found);
+  return free;
+}
+
+std::vector<Message> DirectTransport::open(Ticket ticket) const {
+  const Held& held = held_.at(ticket);
+  return held.below ? below_->open(*held.below) : held.round;
+}
+
+}  // namespace peal::comm

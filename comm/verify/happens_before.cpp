@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/verify/happens_before.h>
+
+#include <algorithm>
+
+namespace peal::comm {
+
+HappensBefore::HappensBefore(std::span<const Program> programs)
+    : programs_(programs),
+      clocks_(programs.size(), std::vector<std::int64_t>(programs.size(), 0)),
+      heard_(clocks_),
+      accesses_(programs.size()) {
+  for (const Program& program : programs) {
+    for (const Round& round : program.rounds) {
+      for (const Step& step : round) {
+        one_sided_ = one_sided_ || step.dst.owner != self || step.src.owner != self;
+      }
+    }
+  }
+}
+
+void HappensBefore::begin_round(int rank, std::size_t round) {
+  auto& clock = clocks_[static_cast<std::size_t>(rank)];
+  const auto& heard = heard_[static_cast<std::size_t>(rank)];
+  std::ranges::transform(clock, heard, clock.begin(),
+                         [](auto a, auto b) { return std::max(a, b); });
+  clock[static_cast<std::size_t>(rank)] = static_cast<std::int64_t>(round) + 1;
+}
+
+void HappensBefore::hear(int rank, const std::vector<std::int64_t>& clock) {
+  auto& heard = heard_[static_cast<std::size_t>(rank)];
+  std::ranges::transform(heard, clock, heard.begin(),
+                         [](auto a, auto b) { return std::max(a, b); });
+}
+
+bool HappensBefore::covers(int rank, const Place& earlier) const {
+  const auto done = static_cast<std::int64_t>(earlier.round) + 2;  // it has begun, and that round
+  return clocks_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(earlier.rank)] >= done;
+}
+
+void HappensBefore::touch(const Place& p, int owner, std::int64_t begin, std::int64_t count,
+                          bool write) {
+  if (!one_sided_ || count == 0) return;
+  const auto here = [&](const Place& place) {
+    return where(programs_[static_cast<std::size_t>(place.rank)], place);
+  };
+  if (clocks_[static_cast<std::size_t>(p.rank)][static_cast<std::size_t>(owner)] == 0) {
+    reject(here(p), ": expected a chain of signals from rank ", owner,
+           " first, got none: it may not have begun");
+  }
+  const std::int64_t end = begin + count;
+  auto& all = accesses_[static_cast<std::size_t>(owner)];
+  for (const Access& a : all) {
+    const bool conflict = (write || a.write) && a.begin < end && begin < a.end;
+    // The steps of one round have been compared before the run.
+    const bool same_round = a.place.rank == p.rank && a.place.round == p.round;
+    if (!conflict || same_round || covers(p.rank, a.place)) continue;
+    reject(here(p), ": expected a chain of signals from ", here(a.place), ", which ",
+           a.write ? "writes" : "reads", " the same elements, got none: a race");
+  }
+  all.push_back({p, begin, end, write});
+}
+
+void HappensBefore::check_ends() const {
+  for (std::size_t owner = 0; owner < accesses_.size(); ++owner) {
+    for (const Access& a : accesses_[owner]) {
+      if (covers(static_cast<int>(owner), a.place)) continue;
+      reject("rank ", owner, " ends: expected a chain of signals from ",
+             where(programs_[static_cast<std::size_t>(a.place.rank)], a.place),
+             ", which touches its memory, got none: it may come later");
+    }
+  }
+}
+
+}  // namespace peal::comm

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Proves, or refutes, that the programs of a whole world solve a problem. It runs them on symbols.
+//
+// Vocabulary. A cell is one element of a rank's memory. It holds nothing (undefined), or an element
+// of the problem together with a reduction tree: a leaf names the rank that contributed, an inner
+// node the two trees that were combined. Trees are kept once each, so equal numbers are equal
+// trees. The order of the two operands is not part of a tree, since a + b and b + a are the same
+// bits in every type we reduce; nothing else is assumed about a reduction, not even associativity.
+//
+// Accepted programs, run on any transport that keeps the rules of schedule.h, have these
+// properties:
+//   - every step is well formed: ranks, buffers and ranges exist, unused fields are unused, `in` is
+//     not written, empty messages stand in a barrier only;
+//   - no two steps of a round touch the same element, unless both read it;
+//   - every message meets its partner, in order and in size, and no set of ranks waits for each
+//     other, even if no send is ever buffered;
+//   - nothing undefined is read; only equal elements of different contributors are combined;
+//   - at the end every element of `out` is the right element with every contribution exactly once
+//     (for a reduction), or the copy from the right rank; a barrier: each rank has heard of all;
+//   - all replicas of an element are results of the same tree, and so have the same bits.
+// Since rounds have no races and messages match in a fixed order, the result does not depend on
+// timing: one run stands for all.
+//
+// One-sided steps (a span with an owner, signal, await), besides:
+//   - of two accesses to the same element, unless both read, one happens before the other by a
+//   chain
+//     of signals, or by the order of rounds in their rank;
+//   - no rank's memory is touched by another that does not know it has begun, or that it does not
+//     know to be done when it ends;
+//   - every signal has its await. Messages order nothing here: a transport may buffer them.
+//
+// Cost: a cell (16 bytes) an element of every buffer of every rank; time linear in elements moved.
+
+#include <peal/comm/schedule/schedule.h>
+
+#include <span>
+#include <string>
+
+namespace peal::comm {
+
+enum class Aliasing : std::uint8_t { out_of_place, in_place };
+
+struct Verdict {
+  bool ok = false;
+  std::string why;  // if not ok: rank, round and step, what was expected and what came
+  // If ok: every element is reduced by the same tree, so that results do not depend on where in the
+  // buffer a value stands. Deterministic mode admits no other plans.
+  bool one_tree = false;
+  explicit operator bool() const { return ok; }
+};
+
+// programs[r] is rank r's; problem.rank is not looked at. Rounds and steps are counted from 0 in
+// messages. Throws std::invalid_argument if the problem itself is not valid, or has no in-place
+// form.
+Verdict verify(const Problem& problem, std::span<const Program> programs, Aliasing aliasing);
+
+}  // namespace peal::comm
