@@ -46,6 +46,7 @@ struct Call {
   double factor = 1;  // premul_sum
   int root = 0;
   std::vector<std::int64_t> counts{};
+  std::uint64_t purpose = 0;  // tells it from others like it; equal on all ranks
   // Where `in` and `out` stand for pieces that lie elsewhere: what is copied into `in` at the
   // start, and out of `out` at the end. Pieces are the same on all ranks.
   std::vector<Piece> gathered{}, scattered{};

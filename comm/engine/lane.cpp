@@ -29,6 +29,7 @@ std::uint64_t signature(const Call& call) {
   mix(hash, static_cast<std::uint64_t>(call.what));
   mix(hash, static_cast<std::uint64_t>(call.op));
   mix(hash, static_cast<std::uint64_t>(call.root));
+  mix(hash, call.purpose);
   for (const std::int64_t count : call.counts) mix(hash, static_cast<std::uint64_t>(count));
   for (const Piece& piece : call.gathered) mix(hash, static_cast<std::uint64_t>(piece.data.count));
   return hash;

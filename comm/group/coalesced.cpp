@@ -83,7 +83,7 @@ View ProcessGroup::packed(const std::vector<View>& list, std::int64_t count, DTy
 }
 
 Work ProcessGroup::all_reduce_coalesced(const std::vector<View>& data, ReduceOp op,
-                                        std::string_view label) {
+                                        const Label& label) {
   PEAL_CHECK(op != ReduceOp::premul_sum,
              "all_reduce_coalesced: premul_sum needs a factor; use all_reduce_premultiplied");
   for (const View& view : data) check_reduction(view.dtype, op);  // before any of them starts
@@ -95,6 +95,24 @@ Work ProcessGroup::all_reduce_coalesced(const std::vector<View>& data, ReduceOp 
                            .in = buffer,
                            .out = buffer,
                            .op = op,
+                           .counts = {packing.block},
+                           .gathered = packing.part,
+                           .scattered = packing.part},
+                          label));
+  }
+  return Work::all(std::move(works));
+}
+
+Work ProcessGroup::broadcast_coalesced(const std::vector<View>& data, int root,
+                                       const Label& label) {
+  std::vector<Work> works;
+  for (const DType dtype : types_of(data)) {
+    Packing packing(data, {}, dtype, world());
+    const View buffer = packed(data, packing.block, dtype);
+    works.push_back(start({.what = Collective::broadcast,
+                           .in = buffer,
+                           .out = buffer,
+                           .root = root,
                            .counts = {packing.block},
                            .gathered = packing.part,
                            .scattered = packing.part},

@@ -15,7 +15,7 @@ void check_like(const View& out, const View& in, std::string_view what) {
 
 }  // namespace
 
-Work ProcessGroup::all_reduce(const View& data, ReduceOp op, std::string_view label) {
+Work ProcessGroup::all_reduce(const View& data, ReduceOp op, const Label& label) {
   PEAL_CHECK(op != ReduceOp::premul_sum,
              "all_reduce: premul_sum needs a factor; use all_reduce_premultiplied");
   return start(
@@ -39,7 +39,7 @@ Work ProcessGroup::all_reduce_premultiplied(const View& data, double factor) {
                 .counts = {data.count}});
 }
 
-Work ProcessGroup::broadcast(const View& data, int root, std::string_view label) {
+Work ProcessGroup::broadcast(const View& data, int root, const Label& label) {
   return start({.what = Collective::broadcast,
                 .in = data,
                 .out = data,

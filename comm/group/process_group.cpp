@@ -161,7 +161,8 @@ void ProcessGroup::attach(std::unique_ptr<Transport> transport) {
   engine_->attach(lane_, std::move(transport));
 }
 
-Work ProcessGroup::start(Call call, std::string_view label) {
+Work ProcessGroup::start(Call call, const Label& label) {
+  call.purpose = label.tag;
   if (call.reduces()) check_reduction(call.dtype(), call.op);
   PEAL_CHECK(call.root >= 0 && call.root < world(), "[comm] rank ", rank(), ", ", name(call.what),
              ": root ", call.root, " of a world of ", world());
@@ -169,7 +170,7 @@ Work ProcessGroup::start(Call call, std::string_view label) {
                              call.gathered.empty() && call.op != ReduceOp::premul_sum;
   Transport& transport = route(call);
   const DeviceType where = transport.device().type;
-  if (!nothing_to_do) check_capture(call, transport, label);
+  if (!nothing_to_do) check_capture(call, transport, label.text);
   const Channel channel = next_channel(call, transport);
   if (nothing_to_do) return {};
   // From the counts, which all ranks share; a rank's own buffers may have another size.
@@ -186,7 +187,7 @@ Work ProcessGroup::start(Call call, std::string_view label) {
     algorithm = Selection().choose(call.what, bytes, world());
   }
   auto plan = algorithm == "native" ? nullptr : plan_for(call, algorithm);
-  return submit(std::move(call), std::move(plan), transport, channel, label);
+  return submit(std::move(call), std::move(plan), transport, channel, label.text);
 }
 
 Work ProcessGroup::submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport,

@@ -20,6 +20,7 @@
 
 #include <peal/autograd/core/tensor.h>
 #include <peal/comm/engine/captured.h>
+#include <peal/comm/group/label.h>
 #include <peal/comm/group/selection.h>
 #include <peal/comm/group/work.h>
 #include <peal/comm/store/store.h>
@@ -72,17 +73,17 @@ class ProcessGroup {
   int world() const { return lane_->transport().world(); }
   std::string_view transport() const { return lane_->transport().name(); }
 
-  // Sizes are in elements. `label` says in errors what the operation was for.
+  // Sizes are in elements. `label` says what the operation is for (label.h).
   // Every rank's data becomes the reduction over all ranks. (sum, avg, prod, min, max, bit
   // operations)
   [[nodiscard]] Work all_reduce(const View& data, ReduceOp op = ReduceOp::sum,
-                                std::string_view label = {});
+                                const Label& label = {});
   // As above, out of place; the sizes are equal.
   [[nodiscard]] Work all_reduce(const View& out, const View& in, ReduceOp op);
   // data = (op over all ranks of factor * data).
   [[nodiscard]] Work all_reduce_premultiplied(const View& data, double factor);
   // Every rank's data becomes that of `root`.
-  [[nodiscard]] Work broadcast(const View& data, int root = 0, std::string_view label = {});
+  [[nodiscard]] Work broadcast(const View& data, int root = 0, const Label& label = {});
   // out (world * in) = the ranks' in, by rank. In place: in is out's own part.
   [[nodiscard]] Work all_gather(const View& out, const View& in);
   // As above with in.count == counts[rank()], out.count == their sum; counts are equal on all
@@ -124,7 +125,10 @@ class ProcessGroup {
   // Lists of tensors as one operation for each type among them, which travels as one buffer. Every
   // rank gives as many tensors of the same sizes and types, in the same order.
   [[nodiscard]] Work all_reduce_coalesced(const std::vector<View>& data,
-                                          ReduceOp op = ReduceOp::sum, std::string_view label = {});
+                                          ReduceOp op = ReduceOp::sum, const Label& label = {});
+  // Every rank's data[k] become those of `root`.
+  [[nodiscard]] Work broadcast_coalesced(const std::vector<View>& data, int root = 0,
+                                         const Label& label = {});
   // out[k] (world * in[k]) = the ranks' in[k], by rank.
   [[nodiscard]] Work all_gather_coalesced(const std::vector<View>& out,
                                           const std::vector<View>& in);
@@ -187,7 +191,7 @@ class ProcessGroup {
 
  private:
   using PlanKey = std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>>;
-  Work start(Call call, std::string_view label = {});
+  Work start(Call call, const Label& label = {});
   Work submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
               std::string_view label);
   Transport& moves(Device device) const;

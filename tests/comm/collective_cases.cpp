@@ -272,9 +272,9 @@ class Checker {
 
   // All types in one list, three tensors of each, one of them empty.
   void coalesced(ProcessGroup& group, std::span<const DType> types, ReduceOp op) {
-    tally_.cases += 3;
+    tally_.cases += 4;
     const std::int64_t sizes[] = {5, 0, 130};
-    std::vector<Tensor> reduced, parts, wholes, gathered, scattered;
+    std::vector<Tensor> reduced, parts, wholes, gathered, scattered, sent;
     const auto views = [](const std::vector<Tensor>& list) {
       return std::vector<View>(list.begin(), list.end());
     };
@@ -284,6 +284,7 @@ class Checker {
         const auto at = [&](std::int64_t i) { return value(rank_, i + size, dtype); };
         reduced.push_back(filled(size, dtype, at));
         parts.push_back(reduced.back().clone());
+        sent.push_back(reduced.back().clone());
         wholes.push_back(filled(size * world_, dtype, at));
         gathered.push_back(Tensor::zeros({size * world_}, dtype));
         scattered.push_back(Tensor::zeros({size}, dtype));
@@ -292,6 +293,9 @@ class Checker {
     const Work first = group.all_reduce_coalesced(views(reduced), op);
     const Work second = group.all_gather_coalesced(views(gathered), views(parts));
     const Work third = group.reduce_scatter_coalesced(views(scattered), views(wholes), op);
+    const int root = world_ - 1;
+    const Work fourth = group.broadcast_coalesced(views(sent), root);
+    fourth.wait();
     third.wait();
     second.wait();
     first.wait();
@@ -303,6 +307,7 @@ class Checker {
              op);
         same(scattered[k], i, expected(world_, rank_ * size + i + size, dtype, op),
              "reduce_scatter_coalesced", dtype, op);
+        same(sent[k], i, value(root, i + size, dtype), "broadcast_coalesced", dtype, op);
       }
       for (std::int64_t i = 0; i < size * world_; ++i) {
         same(gathered[k], i, value(static_cast<int>(i / size), i % size + size, dtype),

@@ -102,6 +102,10 @@ TEST_CASE("calls that differ never meet, and both are named") {
     const Tensor data = Tensor::zeros({4}, first ? DType::f32 : DType::i32);
     group.all_reduce(data).wait();
   });
+  differ([](ProcessGroup& group, bool first) {  // purposes
+    const Tensor data = Tensor::zeros({4});
+    group.all_reduce(data, ReduceOp::sum, {"of step", first ? 1u : 2u}).wait();
+  });
   differ([](ProcessGroup& group, bool first) {  // one rank is done at once, and goes on
     const Tensor data = Tensor::zeros({first ? 0 : 4});
     group.all_reduce(data).wait();
