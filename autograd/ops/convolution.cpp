@@ -57,9 +57,19 @@ Shape checked_sizes(const Form& form, const Tensor& x, const Tensor& weight, con
 Conv2dGeometry geometry_of(const Tensor& x, const Tensor& weight, const Tensor& bias,
                            const Conv2dOptions& options) {
   const Shape out = checked_sizes(form2d, x, weight, bias, options);
-  return {x.size(0),       x.size(1),        x.size(2),      x.size(3),      weight.size(0),
-          out[0],          out[1],           weight.size(2), weight.size(3), options.stride,
-          options.padding, options.dilation, options.groups};
+  return {x.size(0),
+          x.size(1),
+          x.size(2),
+          x.size(3),
+          weight.size(0),
+          out[0],
+          out[1],
+          weight.size(2),
+          weight.size(3),
+          options.stride.array(),
+          options.padding.array(),
+          options.dilation.array(),
+          options.groups};
 }
 
 }  // namespace

@@ -3,16 +3,15 @@
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
-
-#include <array>
+#include <peal/autograd/ops/pair.h>
 
 namespace peal {
 
 struct Conv2dOptions {
-  std::array<std::int64_t, 2> stride{1, 1};
-  std::array<std::int64_t, 2> padding{0, 0};
-  std::array<std::int64_t, 2> dilation{1, 1};  // from one cell of the kernel to the next
-  std::int64_t groups = 1;                     // channels in and out fall apart into as many
+  Pair stride = 1;
+  Pair padding = 0;
+  Pair dilation = 1;        // from one cell of the kernel to the next
+  std::int64_t groups = 1;  // channels in and out fall apart into as many
 };
 
 // x [N, C, H, W], weight [O, C / groups, kH, kW], bias [O] or undefined -> [N, O, H', W'],

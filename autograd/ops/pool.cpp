@@ -28,15 +28,13 @@ Tensor average(std::string_view op, const Tensor& x, const AveragePool2d& o) {
 
 }  // namespace
 
-Tensor max_pool2d(const Tensor& x, std::array<std::int64_t, 2> kernel,
-                  const MaxPool2dOptions& options) {
+Tensor max_pool2d(const Tensor& x, Pair kernel, const MaxPool2dOptions& options) {
   TraceSpan span("max_pool2d");
   check_floating("max_pool2d", x);
   PEAL_CHECK(x.dim() == 4, "max_pool2d: expected [N, C, H, W], got shape ", x.shape());
-  std::array<std::int64_t, 2> stride = options.stride;
+  const Pair stride = options.stride.value_or(kernel);
   Shape out{x.size(0), x.size(1)};
   for (std::size_t d = 0; d < 2; ++d) {
-    if (stride[d] == 0) stride[d] = kernel[d];
     const std::int64_t size = x.size(2 + static_cast<int>(d)), padding = options.padding[d];
     PEAL_CHECK(padding >= 0 && 2 * padding <= kernel[d] && options.dilation[d] >= 1,
                "max_pool2d: expected a padding of at most half of the window and a dilation of at "
@@ -55,9 +53,15 @@ Tensor max_pool2d(const Tensor& x, std::array<std::int64_t, 2> kernel,
   }
   PEAL_CHECK(kernel[0] * kernel[1] <= 256, "max_pool2d: a window of at most 256 elements, got ",
              kernel[0], " x ", kernel[1]);
-  const Pool2dGeometry o{
-      x.size(0) * x.size(1), x.size(2),       x.size(3), out[2], out[3], kernel, stride,
-      options.padding,       options.dilation};
+  const Pool2dGeometry o{x.size(0) * x.size(1),
+                         x.size(2),
+                         x.size(3),
+                         out[2],
+                         out[3],
+                         kernel.array(),
+                         stride.array(),
+                         options.padding.array(),
+                         options.dilation.array()};
   Tensor y = Tensor::empty(out, x.dtype(), x.device());
   const Tensor index = Tensor::empty(out, DType::u8, x.device());
   kernels(x.device()).max_pool2d("max_pool2d", x, o, y, x, index);
@@ -68,12 +72,11 @@ Tensor max_pool2d(const Tensor& x, std::array<std::int64_t, 2> kernel,
   });
 }
 
-Tensor avg_pool2d(const Tensor& x, std::array<std::int64_t, 2> kernel,
-                  const AvgPool2dOptions& options) {
+Tensor avg_pool2d(const Tensor& x, Pair kernel, const AvgPool2dOptions& options) {
   check_images("avg_pool2d", x);
-  std::array<std::int64_t, 2> stride = options.stride, out{};
+  const Pair stride = options.stride.value_or(kernel);
+  std::array<std::int64_t, 2> out{};
   for (std::size_t d = 0; d < 2; ++d) {
-    if (stride[d] == 0) stride[d] = kernel[d];
     const std::int64_t padding = options.padding[d];
     const std::int64_t room = x.size(2 + static_cast<int>(d)) + 2 * padding - kernel[d];
     PEAL_CHECK(
@@ -82,12 +85,13 @@ Tensor avg_pool2d(const Tensor& x, std::array<std::int64_t, 2> kernel,
         " and padding ", padding, " does not fit into shape ", x.shape());
     out[d] = room / stride[d] + 1;
   }
-  return average("avg_pool2d", x,
-                 {x.size(0) * x.size(1), x.size(2), x.size(3), out[0], out[1], false, kernel,
-                  stride, options.padding, options.count_include_pad});
+  return average(
+      "avg_pool2d", x,
+      {x.size(0) * x.size(1), x.size(2), x.size(3), out[0], out[1], false, kernel.array(),
+       stride.array(), options.padding.array(), options.count_include_pad});
 }
 
-Tensor adaptive_avg_pool2d(const Tensor& x, std::array<std::int64_t, 2> size) {
+Tensor adaptive_avg_pool2d(const Tensor& x, Pair size) {
   check_images("adaptive_avg_pool2d", x);
   PEAL_CHECK(size[0] >= 1 && size[1] >= 1,
              "adaptive_avg_pool2d: expected sizes of at least 1, got ", size[0], " x ", size[1]);

@@ -5,8 +5,7 @@
 namespace peal::nn {
 
 Conv2d::Conv2d(std::int64_t in, std::int64_t out, Pair kernel, const Conv2dSettings& settings)
-    : options_{settings.stride.array(), settings.padding.array(), settings.dilation.array(),
-               settings.groups} {
+    : options_{settings.stride, settings.padding, settings.dilation, settings.groups} {
   PEAL_CHECK(in > 0 && out > 0 && kernel.height > 0 && kernel.width > 0,
              "Conv2d: channels and kernel must be positive, got ", in, " -> ", out, ", kernel ",
              kernel.height, " x ", kernel.width);

@@ -3,10 +3,11 @@
 #pragma once
 
 #include <peal/autograd/ops/convolution.h>
-#include <peal/nn/layers/pair.h>
 #include <peal/nn/module.h>
 
 namespace peal::nn {
+
+using peal::Pair;
 
 struct Conv2dSettings {
   Pair stride = 1;

@@ -20,7 +20,7 @@ struct BasicNet : Module {
   Tensor forward(const Tensor& x) override {
     Tensor y = relu(conv1(x));
     y = relu(conv2(y));
-    y = dropout1(max_pool2d(y, {2, 2}));
+    y = dropout1(max_pool2d(y, 2));
     y = dropout2(relu(fc1(flatten(y, 1))));
     return log_softmax(fc2(y));
   }

@@ -259,18 +259,16 @@ TEST_CASE("max_pool2d's ragged windows, as PyTorch counts them") {
 
 TEST_CASE("max_pool2d takes each window's largest; NaN wins") {
   for (const auto& [kernel, stride, shape] :
-       std::vector<std::tuple<std::array<std::int64_t, 2>, std::array<std::int64_t, 2>, Shape>>{
-           {{2, 2}, {0, 0}, {3, 5, 24, 24}},
-           {{2, 2}, {2, 2}, {1, 3, 7, 35}},
-           {{2, 2}, {2, 2}, {2, 1, 66, 66}},
-           {{2, 2}, {1, 1}, {1, 2, 5, 9}},
-           {{3, 2}, {2, 3}, {1, 2, 9, 11}},
-           {{2, 2}, {2, 2}, {1, 1, 2, 2}}}) {
+       std::vector<std::tuple<Pair, PoolStride, Shape>>{{{2, 2}, {}, {3, 5, 24, 24}},
+                                                        {{2, 2}, {2, 2}, {1, 3, 7, 35}},
+                                                        {{2, 2}, {2, 2}, {2, 1, 66, 66}},
+                                                        {{2, 2}, {1, 1}, {1, 2, 5, 9}},
+                                                        {{3, 2}, {2, 3}, {1, 2, 9, 11}},
+                                                        {{2, 2}, {2, 2}, {1, 1, 2, 2}}}) {
     const Tensor x = normal<float>(shape, 1);
     x.data<float>()[x.numel() / 2] = NAN;
     const Tensor y = max_pool2d(x, kernel, {.stride = stride});
-    const std::int64_t sh = stride[0] ? stride[0] : kernel[0],
-                       sw = stride[1] ? stride[1] : kernel[1];
+    const auto [sh, sw] = stride.value_or(kernel);
     std::vector<double> expected;
     for (std::int64_t plane = 0; plane < shape[0] * shape[1]; ++plane) {
       for (std::int64_t i = 0; i < y.size(2); ++i) {

@@ -71,7 +71,7 @@ void add_sequences(std::vector<OpCase>& all) {
 void add_maxima(std::vector<OpCase>& all) {
   struct Case {
     Shape x;
-    std::array<std::int64_t, 2> kernel;
+    Pair kernel;
     MaxPool2dOptions o;
   };
   const std::vector<Case> cases = {
@@ -90,12 +90,10 @@ void add_maxima(std::vector<OpCase>& all) {
       {{1, 1, 3, 5}, {4, 2}, {.stride = {2, 2}, .ceil_mode = true}},
   };
   for (const Case& c : cases) {
-    const auto pair = [](const std::array<std::int64_t, 2>& a) {
-      return concat("(", a[0], ", ", a[1], ")");
-    };
+    const auto pair = [](Pair a) { return concat("(", a[0], ", ", a[1], ")"); };
     all.push_back(
         {concat("F.max_pool2d(x[0], ", pair(c.kernel), ", ",
-                c.o.stride[0] == 0 ? "None" : pair(c.o.stride), ", ", pair(c.o.padding), ", ",
+                c.o.stride ? pair(*c.o.stride) : "None", ", ", pair(c.o.padding), ", ",
                 pair(c.o.dilation), ", ", c.o.ceil_mode ? "True" : "False", ")"),
          [c](const Tensors& x, const Tensors&) { return max_pool2d(x[0], c.kernel, c.o); },
          {{c.x, Values::distinct}}});
