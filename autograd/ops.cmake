@@ -2,7 +2,7 @@
 # of x86-64 and chosen at run time; elsewhere the baseline alone.
 set(kernels kernels/gradients.cpp kernels/optimizer.cpp kernels/table.cpp kernels/cpu/attention.cpp kernels/cpu/average_pool.cpp
   kernels/cpu/batch_norm.cpp kernels/cpu/class_loss.cpp  kernels/cpu/choose.cpp kernels/cpu/convolution.cpp kernels/cpu/convolution_columns.cpp
-  kernels/cpu/convolution_onednn.cpp kernels/cpu/elementwise.cpp
+  kernels/cpu/convolution_onednn.cpp kernels/cpu/crowding.cpp kernels/cpu/elementwise.cpp
   kernels/cpu/gemm.cpp kernels/cpu/index.cpp kernels/cpu/layer_norm.cpp kernels/cpu/loops.cpp kernels/cpu/loops_baseline.cpp kernels/cpu/loops_narrow.cpp kernels/cpu/matmul.cpp kernels/cpu/matmul_bf16.cpp
   kernels/cpu/optimizer.cpp kernels/cpu/pair_loss.cpp kernels/cpu/panels.cpp kernels/cpu/pointwise.cpp kernels/cpu/pool.cpp kernels/cpu/random.cpp kernels/cpu/reduce.cpp
   kernels/cpu/softmax.cpp kernels/cpu/strided.cpp kernels/cpu/table.cpp)

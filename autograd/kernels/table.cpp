@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/kernels/cpu/crowding.h>
 #include <peal/autograd/kernels/cpu/table.h>
 #include <peal/autograd/kernels/table.h>
 #if defined(PEAL_CUDA)
@@ -27,7 +28,10 @@ void no_kernel(std::string_view op, Device device, DType dtype) {
 }
 
 const Kernels& kernels(Device device) {
-  if (device.type == DeviceType::cpu) return cpu::table();
+  if (device.type == DeviceType::cpu) {
+    cpu::watch_for_crowding();
+    return cpu::table();
+  }
   const Kernels* table = cuda_table.load(std::memory_order_acquire);
   PEAL_CHECK(
       table != nullptr, "kernels: ", device,
