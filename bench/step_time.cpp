@@ -97,7 +97,13 @@ const std::map<std::string, Model>& models() {
                        return peal::cross_entropy(out, y);
                      });
         }}},
-      {"gpt", {8, 3, [](std::int64_t n, peal::Device device) { return gpt({}, n, device); }}},
+      // Both with a head of their own, as their counterparts in bench/peers/torch_step.py.
+      {"gpt",
+       {8, 3,
+        [](std::int64_t n, peal::Device device) {
+          return gpt({.gelu = peal::GeluApproximation::none, .tie_word_embeddings = false}, n,
+                     device);
+        }}},
       {"gpt2",
        {8, 1,
         [](std::int64_t n, peal::Device device) {
@@ -106,14 +112,14 @@ const std::map<std::string, Model>& models() {
                       .heads = 12,
                       .layers = 12,
                       .positions = 1024,
-                      .gelu = peal::GeluApproximation::tanh},
+                      .tie_word_embeddings = false},
                      n, device);
         }}},
       {"resnet18",
        {32, 1,
         [](std::int64_t n, peal::Device device) {
-          return job(peal::nn::ResNet18(), on(device, {n, 3, 32, 32}),
-                     [y = classes(10, n, device)](const Tensor& out) {
+          return job(peal::nn::ResNet18({.num_classes = 10, .small_images = true}),
+                     on(device, {n, 3, 32, 32}), [y = classes(10, n, device)](const Tensor& out) {
                        return peal::cross_entropy(out, y);
                      });
         }}},

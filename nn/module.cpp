@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/grad_slot.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/nn/module.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <type_traits>
 #include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
@@ -80,22 +80,6 @@ bool has_name(const NamedTensors& list, std::string_view name) {
                      [&](const auto& entry) { return entry.first == name; });
 }
 
-// The same elements as another floating type.
-Tensor converted(const Tensor& from, DType dtype) {
-  const Tensor here = from.to(Device{});
-  const Tensor out = Tensor::empty(here.shape(), dtype, Device{});
-  visit(here.dtype(), [&]<class From>() {
-    const From* in = here.data<From>();
-    visit(dtype, [&]<class To>() {
-      using Middle = std::conditional_t<std::is_same_v<From, double>, double, float>;
-      To* to = out.data<To>();
-      for (std::int64_t i = 0; i < here.numel(); ++i)
-        to[i] = static_cast<To>(static_cast<Middle>(in[i]));
-    });
-  });
-  return out.to(from.device());
-}
-
 // The handle and all its copies look at `value` from now on.
 void become(const Tensor& tensor, const Tensor& value) {
   TensorBody& body = tensor.body();
@@ -108,6 +92,20 @@ void become(const Tensor& tensor, const Tensor& value) {
 }  // namespace
 
 Module::Module() : body_(std::make_shared<Body>()) {}
+
+Module& Module::operator=(const Module& other) {
+  if (slot_ && !other.slot_) {
+    PEAL_CHECK(
+        same_as(other), "a registered ", class_name(), " is assigned another ", other.class_name(),
+        ": the module that it is a child of would go on with the old one; put the new one in "
+        "its place with replace_child(name, module)");
+    return *this;
+  }
+  body_ = other.body_;
+  slot_ = other.slot_;
+  concrete_ = other.concrete_;
+  return *this;
+}
 
 Tensor Module::forward(const Tensor& x) {
   PEAL_CHECK(concrete_ != nullptr, class_name(),
@@ -220,15 +218,24 @@ NamedTensors Module::state_dict() const {
   return state;
 }
 
-void Module::load_state_dict(const NamedTensors& state, bool strict) {
+IncompatibleKeys Module::load_state_dict(const NamedTensors& state, bool strict) {
   std::unordered_map<std::string_view, const Tensor*> given;
   for (const auto& [name, tensor] : state) given.emplace(name, &tensor);
+  const NamedTensors all = state_dict();
+  std::unordered_map<const void*, Shape> reached;  // where what comes by some name lies
+  for (const auto& [name, own] : all) {
+    if (given.contains(name)) reached.emplace(own.raw(), own.shape());
+  }
   std::vector<std::string> faults;
+  IncompatibleKeys passed_over;
   std::vector<std::pair<Tensor, Tensor>> copies;  // to, from
-  for (const auto& [name, own] : state_dict()) {
+  for (const auto& [name, own] : all) {
     const auto found = given.find(name);
     if (found == given.end()) {
+      const auto tied = reached.find(own.raw());
+      if (own.numel() > 0 && tied != reached.end() && tied->second == own.shape()) continue;
       if (strict) faults.push_back(concat("missing: ", name, " ", own.dtype(), " ", own.shape()));
+      passed_over.missing_keys.push_back(name);
       continue;
     }
     const Tensor& from = *found->second;
@@ -244,12 +251,12 @@ void Module::load_state_dict(const NamedTensors& state, bool strict) {
     }
     given.erase(found);
   }
-  if (strict) {
-    for (const auto& [name, tensor] : state) {
-      if (given.contains(name)) {
-        faults.push_back(concat("unexpected: ", name, " ", tensor.dtype(), " ", tensor.shape()));
-      }
+  for (const auto& [name, tensor] : state) {
+    if (!given.contains(name)) continue;
+    if (strict) {
+      faults.push_back(concat("unexpected: ", name, " ", tensor.dtype(), " ", tensor.shape()));
     }
+    passed_over.unexpected_keys.push_back(name);
   }
   if (!faults.empty()) {
     std::string message = concat("load_state_dict: ", class_name(), ": ", faults.size(),
@@ -257,9 +264,9 @@ void Module::load_state_dict(const NamedTensors& state, bool strict) {
     for (const std::string& fault : faults) message += "\n  " + fault;
     fail(std::move(message));
   }
-  for (const auto& [own, from] : copies) {
-    own.copy_(from.dtype() == own.dtype() ? from : converted(from, own.dtype()));
-  }
+  const NoGrad guard;
+  for (const auto& [own, from] : copies) own.copy_(cast(from, own.dtype()));
+  return passed_over;
 }
 
 void Module::train(bool on) {
@@ -305,7 +312,7 @@ void Module::to(DType dtype) {
   for (const NamedTensors& list : {named_parameters(), named_buffers()}) {
     for (const auto& [name, tensor] : list) {
       if (is_floating(tensor.dtype()) && tensor.dtype() != dtype) {
-        become(tensor, converted(tensor, dtype));
+        become(tensor, cast(tensor.detach(), dtype));
       }
     }
   }

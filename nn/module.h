@@ -20,11 +20,12 @@
 //   ...
 //
 // The tensors registered are the module's for good: others write into them or rebind them, nobody
-// assigns another tensor to the member `scale`. A child can be replaced by another module
-// (replace_child); the handle that add() returned then stands for the new one, so `fc1(x)` above
-// calls it. `forward` with one tensor is virtual; a module with another signature has a plain
-// method for it, which runs no hooks. Names and order are PyTorch's: a module's own tensors first,
-// then those of its children, all in order of registration, joined by dots.
+// assigns another tensor to the member `scale`. What is not registered is not the module's: it is
+// not trained, saved or moved. A child can be replaced by another module (replace_child; `net.fc1 =
+// Linear(784, 10)` is an Error); the handle that add() returned then stands for the new one, so
+// `fc1(x)` above calls it. `forward` with one tensor is virtual; a module with another signature
+// has a plain method for it, which runs no hooks. Names and order are PyTorch's: a module's own
+// tensors first, then those of its children, all in order of registration, joined by dots.
 //
 // Thread safety: a module belongs to one thread at a time.
 #pragma once
@@ -48,6 +49,20 @@ class Module;
 template <class M>
 concept ModuleType = std::derived_from<M, Module> && !std::same_as<M, Module>;
 
+// A class whose forward of one tensor stands beside the virtual one instead of overriding it, so
+// that calling the module would not find it: it takes the tensor by value, or is const.
+template <class M>
+concept HidesForward = requires {
+  static_cast<Tensor (M::*)(Tensor)>(&M::forward);
+}
+|| requires { static_cast<Tensor (M::*)(Tensor) const>(&M::forward); }
+|| requires { static_cast<Tensor (M::*)(const Tensor&) const>(&M::forward); };
+
+// The keys that one side has and the other has not, of a load_state_dict that passed over them.
+struct IncompatibleKeys {
+  std::vector<std::string> missing_keys, unexpected_keys;  // not in the state; not in the module
+};
+
 class Module {
  public:
   // Before forward: gets the input, returns another or an undefined tensor to keep it. After
@@ -58,12 +73,15 @@ class Module {
 
   Module();
   Module(const Module&) = default;
-  Module& operator=(const Module&) = default;
+  // Error for a registered child that is given a module from outside: its parent would not follow.
+  Module& operator=(const Module& other);
   virtual ~Module() = default;
   // Any module as a plain Module.
   template <ModuleType M>
   Module(const M& module)  // NOLINT: meant as a conversion
       : body_(module.body_), slot_(module.slot_), concrete_(std::make_shared<M>(module)) {
+    static_assert(!HidesForward<M>,
+                  "a module's forward is written `Tensor forward(const Tensor& x) override`");
     concrete_->slot_ = nullptr;
   }
   template <ModuleType M>
@@ -101,11 +119,14 @@ class Module {
   // Puts `module` in the place of the child at `path`. It may hold the old one as a child of its
   // own.
   void replace_child(std::string_view path, Module module);
-  // This as an M, or null when it is of another class. Valid as long as this handle.
+  // This as an M, or null when it is of another class; a wrapper of a module (DDP) is that module,
+  // too. Valid as long as this handle.
   template <class M>
   M* as() {
-    Module& here = target();
-    return dynamic_cast<M*>(here.concrete_ ? here.concrete_.get() : &here);
+    for (Module* at = &target(); at != nullptr; at = at->concrete_.get()) {
+      if (M* const found = dynamic_cast<M*>(at)) return found;
+    }
+    return nullptr;
   }
   // The class, for messages: "peal::nn::Linear".
   std::string class_name() const;
@@ -114,10 +135,11 @@ class Module {
   // Parameters and buffers by PyTorch's keys, sharing storage with the module; a tied tensor comes
   // by each of its names.
   NamedTensors state_dict() const;
-  // Copies elements into the module's tensors; floating types convert. strict: an error that lists
-  // every missing key, unexpected key and wrong shape, and then nothing is copied. Not strict: keys
-  // that only one side has are passed over.
-  void load_state_dict(const NamedTensors& state, bool strict = true);
+  // Copies elements into the module's tensors; floating types convert. A tied tensor may come by
+  // any of its names. strict: an error that lists every missing key, unexpected key and wrong
+  // shape, and then nothing is copied. Not strict: keys that only one side has are passed over, and
+  // returned.
+  IncompatibleKeys load_state_dict(const NamedTensors& state, bool strict = true);
 
   void train(bool on = true);
   void eval() { train(false); }

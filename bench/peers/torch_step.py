@@ -36,60 +36,65 @@ class GptBlock(nn.Module):
     def __init__(self, width, heads, gelu):
         super().__init__()
         self.heads, self.gelu = heads, gelu
-        self.n1, self.n2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.q, self.o = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.u, self.w = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.ln_1, self.ln_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.c_attn, self.attn_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.c_fc, self.mlp_proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x):
-        batch, length, width = x.shape
-        q, k, v = self.q(self.n1(x)).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        if x.is_cuda:  # PyTorch's fused attention, which the CPU build measured against does not have
+        x = x + self.attn_proj(self.attention(self.c_attn(self.ln_1(x))))
+        return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate=self.gelu))
+
+    def attention(self, qkv):
+        batch, length, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
+        q, k, v = qkv.view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        if qkv.is_cuda:  # PyTorch's fused attention, which the CPU build measured against does not have
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + self.o(y.transpose(1, 2).reshape(batch, length, width))
-            return x + self.w(F.gelu(self.u(self.n2(x)), approximate=self.gelu))
-        scores = (q @ k.transpose(-1, -2)) * (width // self.heads) ** -0.5
-        future = torch.ones(length, length, dtype=torch.bool).triu(1)
-        shares = scores.masked_fill(future, float("-inf")).softmax(-1)
-        x = x + self.o((shares @ v).transpose(1, 2).reshape(batch, length, width))
-        return x + self.w(F.gelu(self.u(self.n2(x)), approximate=self.gelu))
+        else:
+            scores = (q @ k.transpose(-1, -2)) * (width // self.heads) ** -0.5
+            future = torch.ones(length, length, dtype=torch.bool).triu(1)
+            y = scores.masked_fill(future, float("-inf")).softmax(-1) @ v
+        return y.transpose(1, 2).reshape(batch, length, width)
 
 
 class GPT(nn.Module):
     def __init__(self, words=1000, width=256, heads=4, layers=4, positions=128, gelu="none"):
         super().__init__()
-        self.e, self.p = nn.Embedding(words, width), nn.Embedding(positions, width)
-        self.b = nn.Sequential(*[GptBlock(width, heads, gelu) for _ in range(layers)])
-        self.n, self.hd = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        self.wte, self.wpe = nn.Embedding(words, width), nn.Embedding(positions, width)
+        self.h = nn.Sequential(*[GptBlock(width, heads, gelu) for _ in range(layers)])
+        self.ln_f, self.lm_head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
 
     def forward(self, tokens):
-        return self.hd(self.n(self.b(self.e(tokens) + self.p(torch.arange(tokens.shape[1], device=tokens.device)))))
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
+        return self.lm_head(self.ln_f(self.h(x)))
 
 
-class ResidualBlock(nn.Module):
+class BasicBlock(nn.Module):
     def __init__(self, into, out, stride):
         super().__init__()
-        self.c1, self.b1 = nn.Conv2d(into, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out)
-        self.c2, self.b2 = nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out)
+        self.conv1, self.bn1 = nn.Conv2d(into, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out)
+        self.conv2, self.bn2 = nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out)
         same = stride == 1 and into == out
-        self.sc = nn.Sequential() if same else nn.Sequential(
+        self.downsample = nn.Sequential() if same else nn.Sequential(
             nn.Conv2d(into, out, 1, stride, bias=False), nn.BatchNorm2d(out))
 
     def forward(self, x):
-        return F.relu(self.b2(self.c2(F.relu(self.b1(self.c1(x))))) + self.sc(x))
+        return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + self.downsample(x))
 
 
 class ResNet18(nn.Module):
+    """torchvision's, with the first convolution of small images and without the pool behind it."""
+
     def __init__(self, classes=10):
         super().__init__()
-        self.c, self.b = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64)
+        self.conv1, self.bn1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64)
         blocks, into = [], 64
         for out, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-            blocks += [ResidualBlock(into, out, stride), ResidualBlock(out, out, 1)]
+            blocks += [BasicBlock(into, out, stride), BasicBlock(out, out, 1)]
             into = out
-        self.l, self.f = nn.Sequential(*blocks), nn.Linear(512, classes)
+        self.layers, self.fc = nn.Sequential(*blocks), nn.Linear(512, classes)
 
     def forward(self, x):
-        return self.f(self.l(F.relu(self.b(self.c(x)))).mean((2, 3)))
+        return self.fc(self.layers(F.relu(self.bn1(self.conv1(x)))).mean((2, 3)))
 
 
 parser = argparse.ArgumentParser()

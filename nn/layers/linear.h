@@ -10,6 +10,9 @@ class Linear : public Module {
  public:
   // weight [out, in] and bias [out], both uniform in +-1/sqrt(in), drawn in this order.
   Linear(std::int64_t in, std::int64_t out, bool with_bias = true);
+  // Over tensors that there are, to share them with another module (tied weights), or to give them
+  // values of one's own: weight [out, in], and bias [out] or undefined.
+  explicit Linear(const Tensor& weight, const Tensor& bias = {});
 
   // x [..., in] -> [..., out].
   Tensor forward(const Tensor& x) override;

@@ -1,84 +1,141 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPT: a decoder of transformer blocks with layer normalisation first (Radford et al., "Language
-// models are unsupervised multitask learners", 2019, section 2.3). The children have short names: e
-// and p embed tokens and positions; b.0, b.1, ... are blocks with n1, q, o, n2, u, w; n; hd. Thread
-// safety: as of Module.
+// GPT-2: a decoder of transformer blocks with layer normalisation first (Radford et al., "Language
+// models are unsupervised multitask learners", 2019, section 2.3), with the keys, the
+// initialisation and the tied embeddings of GPT2LMHeadModel in Hugging Face's transformers:
+// transformer.wte, transformer.wpe, transformer.h.0.ln_1, .attn.c_attn, .attn.c_proj, .ln_2,
+// .mlp.c_fc, .mlp.c_proj, transformer.ln_f, lm_head.
+//
+// Weights of linear layers lie as Linear has them, [out, in], which is nanoGPT's layout; published
+// files have them as [in, out], and gpt2_state.h reads and writes those:
+//
+//   nn::GPT gpt({50257, 768, 12, 12, 1024});             // "gpt2", 124 million parameters
+//   gpt.load_state_dict(nn::from_gpt2(load_safetensors("model.safetensors").tensors));
+//
+// Dropout is left out. Thread safety: as of Module.
 #pragma once
 
 #include <peal/autograd/ops/ops.h>
+#include <peal/nn/init.h>
 #include <peal/nn/layers/layers.h>
+#include <peal/nn/models/gpt2_state.h>
+
+#include <cmath>
 
 namespace peal::nn {
 
-// x + attention of n1(x), then x + w(gelu(u(n2(x)))). With gelu by tanh the latter is one op, for
-// which u and w run no hooks, unless one of them was replaced. REQUIRES: heads divides width.
-struct GptBlock : Module {
-  LayerNorm n1;
-  Linear q, o;  // q: queries, keys and values side by side
-  LayerNorm n2;
-  Linear u, w;
+struct GptSettings {
+  std::int64_t vocabulary = 1000, width = 256, heads = 4, layers = 4, positions = 128;
+  GeluApproximation gelu = GeluApproximation::tanh;
+  bool tie_word_embeddings = true;  // lm_head has wte's weight
+};
 
-  GptBlock(std::int64_t width, std::int64_t heads, GeluApproximation gelu = GeluApproximation::none)
-      : n1(add("n1", LayerNorm(width))),
-        q(add("q", Linear(width, 3 * width))),
-        o(add("o", Linear(width, width))),
-        n2(add("n2", LayerNorm(width))),
-        u(add("u", Linear(width, 4 * width))),
-        w(add("w", Linear(4 * width, width))),
-        heads_(heads),
-        gelu_(gelu) {}
+// Attention of each token to itself and those before it: c_attn gives queries, keys and values side
+// by side. REQUIRES: heads divides width.
+struct GptAttention : Module {
+  Linear c_attn, c_proj;
+
+  GptAttention(std::int64_t width, std::int64_t heads)
+      : c_attn(add("c_attn", Linear(width, 3 * width))),
+        c_proj(add("c_proj", Linear(width, width))),
+        heads_(heads) {}
 
   Tensor forward(const Tensor& x) override {
-    const Tensor y = x + o(self_attention(q(n1(x)), heads_, true));
-    return y + feed(n2(y));
+    return c_proj(self_attention(c_attn(x), heads_, true));
   }
 
  private:
-  Tensor feed(const Tensor& x) {
-    const Linear *up = u.as<Linear>(), *down = w.as<Linear>();
+  std::int64_t heads_;
+};
+
+// c_proj(gelu(c_fc(x))). With gelu by tanh that is one op, for which c_fc and c_proj run no hooks,
+// unless one of them was replaced.
+struct GptMlp : Module {
+  Linear c_fc, c_proj;
+
+  GptMlp(std::int64_t width, GeluApproximation gelu)
+      : c_fc(add("c_fc", Linear(width, 4 * width))),
+        c_proj(add("c_proj", Linear(4 * width, width))),
+        gelu_(gelu) {}
+
+  Tensor forward(const Tensor& x) override {
+    const Linear *up = c_fc.as<Linear>(), *down = c_proj.as<Linear>();
     if (gelu_ == GeluApproximation::none || up == nullptr || down == nullptr) {
-      return w(gelu(u(x), gelu_));
+      return c_proj(gelu(c_fc(x), gelu_));
     }
     return feed_forward(x, up->weight, up->bias, down->weight, down->bias, gelu_);
   }
 
-  std::int64_t heads_;
+ private:
   GeluApproximation gelu_;
 };
 
-struct GptSettings {
-  std::int64_t vocabulary = 1000, width = 256, heads = 4, layers = 4, positions = 128;
-  GeluApproximation gelu = GeluApproximation::none;  // GPT-2's own is by tanh
+// y = x + attn(ln_1(x)); y + mlp(ln_2(y)).
+struct GptBlock : Module {
+  LayerNorm ln_1;
+  GptAttention attn;
+  LayerNorm ln_2;
+  GptMlp mlp;
+
+  explicit GptBlock(const GptSettings& settings)
+      : ln_1(add("ln_1", LayerNorm(settings.width))),
+        attn(add("attn", GptAttention(settings.width, settings.heads))),
+        ln_2(add("ln_2", LayerNorm(settings.width))),
+        mlp(add("mlp", GptMlp(settings.width, settings.gelu))) {}
+
+  Tensor forward(const Tensor& x) override {
+    const Tensor y = x + attn(ln_1(x));
+    return y + mlp(ln_2(y));
+  }
 };
 
-struct GPT : Module {
-  Embedding e, p;
-  Sequential b;
-  LayerNorm n;
-  Linear hd;
+// All but the head: tokens [B, T] of i64, T at most `positions` -> [B, T, width].
+struct GptTransformer : Module {
+  Embedding wte, wpe;
+  Sequential h;
+  LayerNorm ln_f;
 
-  explicit GPT(const GptSettings& settings = {})
-      : e(add("e", Embedding(settings.vocabulary, settings.width))),
-        p(add("p", Embedding(settings.positions, settings.width))),
-        b(add("b", blocks(settings))),
-        n(add("n", LayerNorm(settings.width))),
-        hd(add("hd", Linear(settings.width, settings.vocabulary, false))) {}
+  explicit GptTransformer(const GptSettings& settings)
+      : wte(add("wte", Embedding(settings.vocabulary, settings.width))),
+        wpe(add("wpe", Embedding(settings.positions, settings.width))),
+        h(add("h", blocks(settings))),
+        ln_f(add("ln_f", LayerNorm(settings.width))) {}
 
-  // tokens [B, T] of i64, T at most `positions` -> logits [B, T, vocabulary].
   Tensor forward(const Tensor& tokens) override {
     PEAL_CHECK(tokens.dim() == 2, "GPT: expected tokens [B, T], got shape ", tokens.shape());
     const Tensor places = arange(tokens.size(1), DType::i64, tokens.device());
-    return hd(n(b(e(tokens) + p(places))));
+    return ln_f(h(wte(tokens) + wpe(places)));
   }
 
  private:
   static Sequential blocks(const GptSettings& settings) {
     Sequential all;
-    for (std::int64_t i = 0; i < settings.layers; ++i) {
-      all.push_back(GptBlock(settings.width, settings.heads, settings.gelu));
-    }
+    for (std::int64_t i = 0; i < settings.layers; ++i) all.push_back(GptBlock(settings));
     return all;
   }
+};
+
+struct GPT : Module {
+  GptTransformer transformer;
+  Linear lm_head;
+
+  explicit GPT(const GptSettings& settings = {})
+      : transformer(add("transformer", GptTransformer(settings))),
+        lm_head(add("lm_head", settings.tie_word_embeddings
+                                   ? Linear(transformer.wte.weight)
+                                   : Linear(settings.width, settings.vocabulary, false))) {
+    // Section 2.3: what goes into the residual stream is scaled by 1 / sqrt(how many do).
+    const double scale = 1 / std::sqrt(2.0 * static_cast<double>(settings.layers));
+    for (const auto& [name, parameter] : named_parameters()) {
+      if (name.ends_with("bias")) {
+        init::constant_(parameter, 0);
+      } else if (parameter.dim() == 2) {
+        init::normal_(parameter, 0, name.ends_with("c_proj.weight") ? 0.02 * scale : 0.02);
+      }
+    }
+  }
+
+  // tokens [B, T] of i64, T at most `positions` -> logits [B, T, vocabulary].
+  Tensor forward(const Tensor& tokens) override { return lm_head(transformer(tokens)); }
 };
 
 }  // namespace peal::nn

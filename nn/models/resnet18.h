@@ -1,63 +1,94 @@
 // SPDX-License-Identifier: Apache-2.0
-// ResNet18 for small images: a 3 x 3 convolution, eight blocks of two, a mean over the image and a
-// linear layer (He et al., "Deep residual learning for image recognition", 2015, sections 3.3 and
-// 4.2). The children have short names: c, b; l.0 to l.7 with c1, b1, c2, b2, sc; f. Thread safety:
-// as of Module.
+// ResNet-18: residual networks of 18 layers (He et al., "Deep residual learning for image
+// recognition", 2015, table 1), in torchvision's form: its keys and their order (conv1, bn1,
+// layer1.0.conv1, ..., layer4.1.bn2, fc), its initialisation, its defaults. So its weights load:
+//
+//   nn::ResNet18 net;                                    // ImageNet's 1000 classes
+//   nn::load_model("resnet18.safetensors", net);         // {k: v} of torchvision's state_dict()
+//   nn::ResNet18 small({.num_classes = 10, .small_images = true});  // CIFAR-10
+//
+// Thread safety: as of Module.
 #pragma once
 
 #include <peal/autograd/ops/ops.h>
+#include <peal/nn/init.h>
 #include <peal/nn/layers/layers.h>
+
+#include <optional>
 
 namespace peal::nn {
 
-// relu(b2(c2(relu(b1(c1(x))))) + sc(x)); the shortcut is empty where sizes do not change.
-struct ResidualBlock : Module {
-  Conv2d c1, c2;
-  BatchNorm2d b1, b2;
-  Sequential sc;
+// relu(bn2(conv2(relu(bn1(conv1(x))))) + downsample(x)); there is no downsample where the shapes
+// agree.
+struct BasicBlock : Module {
+  Conv2d conv1;
+  BatchNorm2d bn1;
+  Conv2d conv2;
+  BatchNorm2d bn2;
+  std::optional<Sequential> downsample;
 
-  ResidualBlock(std::int64_t in, std::int64_t out, std::int64_t stride)
-      : c1(add("c1", Conv2d(in, out, 3, {.stride = stride, .padding = 1, .bias = false}))),
-        c2(out, out, 3, {.padding = 1, .bias = false}),
-        b1(add("b1", BatchNorm2d(out))),
-        b2(out) {
-    c2 = add("c2", c2);
-    b2 = add("b2", b2);
-    if (stride != 1 || in != out) {
-      sc.push_back(Conv2d(in, out, 1, {.stride = stride, .bias = false}));
-      sc.push_back(BatchNorm2d(out));
-    }
-    sc = add("sc", sc);
+  BasicBlock(std::int64_t in, std::int64_t out, std::int64_t stride)
+      : conv1(add("conv1", Conv2d(in, out, 3, {.stride = stride, .padding = 1, .bias = false}))),
+        bn1(add("bn1", BatchNorm2d(out))),
+        conv2(add("conv2", Conv2d(out, out, 3, {.padding = 1, .bias = false}))),
+        bn2(add("bn2", BatchNorm2d(out))) {
+    if (stride == 1 && in == out) return;
+    downsample = add("downsample", Sequential(Conv2d(in, out, 1, {.stride = stride, .bias = false}),
+                                              BatchNorm2d(out)));
   }
 
   Tensor forward(const Tensor& x) override {
-    const Tensor y = relu(b1(c1(x)));
-    return relu(b2(c2(y)) + sc(x));
+    const Tensor y = bn2(conv2(relu(bn1(conv1(x)))));
+    return relu(y + (downsample ? (*downsample)(x) : x));
   }
 };
 
+struct ResNetSettings {
+  std::int64_t num_classes = 1000;
+  // The first convolution is 3 x 3 of stride 1 and no pool follows (section 4.2 of the paper, for
+  // images of 32 x 32), not 7 x 7 of stride 2 and a pool of stride 2.
+  bool small_images = false;
+};
+
 struct ResNet18 : Module {
-  Conv2d c = add("c", Conv2d(3, 64, 3, {.padding = 1, .bias = false}));
-  BatchNorm2d b = add("b", BatchNorm2d(64));
-  Sequential l = add("l", blocks());
-  Linear f;
+  Conv2d conv1;
+  BatchNorm2d bn1;
+  Sequential layer1, layer2, layer3, layer4;
+  Linear fc;
 
-  explicit ResNet18(std::int64_t classes = 10) : f(add("f", Linear(512, classes))) {}
+  explicit ResNet18(const ResNetSettings& settings = {})
+      : conv1(add("conv1", first(settings.small_images))),
+        bn1(add("bn1", BatchNorm2d(64))),
+        layer1(add("layer1", layer(64, 64, 1))),
+        layer2(add("layer2", layer(64, 128, 2))),
+        layer3(add("layer3", layer(128, 256, 2))),
+        layer4(add("layer4", layer(256, 512, 2))),
+        fc(add("fc", Linear(512, settings.num_classes))),
+        small_images_(settings.small_images) {
+    for (const auto& [name, parameter] : named_parameters()) {
+      if (parameter.dim() != 4) continue;
+      init::kaiming_normal_(
+          parameter, {.mode = init::FanMode::fan_out, .nonlinearity = init::Nonlinearity::relu});
+    }
+  }
 
-  // x [N, 3, H, W] -> logits [N, classes].
-  Tensor forward(const Tensor& x) override { return f(mean(l(relu(b(c(x)))), {2, 3})); }
+  // x [N, 3, H, W] -> logits [N, num_classes].
+  Tensor forward(const Tensor& x) override {
+    Tensor y = relu(bn1(conv1(x)));
+    if (!small_images_) y = max_pool2d(y, 3, {.stride = 2, .padding = 1});
+    return fc(mean(layer4(layer3(layer2(layer1(y)))), {2, 3}));
+  }
 
  private:
-  static Sequential blocks() {
-    Sequential all;
-    std::int64_t in = 64;
-    for (const std::int64_t out : {64, 128, 256, 512}) {
-      all.push_back(ResidualBlock(in, out, out == 64 ? 1 : 2));
-      all.push_back(ResidualBlock(out, out, 1));
-      in = out;
-    }
-    return all;
+  static Conv2d first(bool small_images) {
+    if (small_images) return {3, 64, 3, {.padding = 1, .bias = false}};
+    return {3, 64, 7, {.stride = 2, .padding = 3, .bias = false}};
   }
+  static Sequential layer(std::int64_t in, std::int64_t out, std::int64_t stride) {
+    return Sequential(BasicBlock(in, out, stride), BasicBlock(out, out, 1));
+  }
+
+  bool small_images_;
 };
 
 }  // namespace peal::nn

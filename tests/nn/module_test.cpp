@@ -34,6 +34,21 @@ struct TwoArguments : nn::Module {
   Tensor forward(const Tensor& x, const Tensor& y) { return x + y; }
 };
 
+// A handle to another module with something of its own, as DistributedDataParallel is.
+struct Wrapper : nn::Module {
+  explicit Wrapper(nn::Module inside) : Module(std::move(inside)) {}
+};
+
+struct ByValue : nn::Module {
+  Tensor forward(Tensor x) { return x; }
+};
+struct Constant : nn::Module {
+  Tensor forward(const Tensor& x) const { return x; }
+};
+static_assert(nn::HidesForward<ByValue> && nn::HidesForward<Constant>);
+static_assert(!nn::HidesForward<Scaled> && !nn::HidesForward<TwoArguments>);
+static_assert(!nn::HidesForward<Wrapper> && !nn::HidesForward<Tied>);
+
 std::vector<std::string> names_of(const NamedTensors& list) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : list) names.push_back(name);
@@ -161,7 +176,10 @@ TEST_CASE("loading what does not fit lists every difference and changes nothing"
   CHECK(net.scale.to_vector<float>() == before);
 
   check_has(error_of([&] { net.load_state_dict(wrong, false); }), "2 differences");
-  net.load_state_dict({{"scale", full({3}, 9.0)}, {"other", Tensor::zeros({1})}}, false);
+  const nn::IncompatibleKeys passed_over =
+      net.load_state_dict({{"scale", full({3}, 9.0)}, {"other", Tensor::zeros({1})}}, false);
+  CHECK(passed_over.missing_keys == Names{"count", "fc.weight", "fc.bias"});
+  CHECK(passed_over.unexpected_keys == Names{"other"});
   CHECK(net.scale.to_vector<float>() == std::vector<float>{9, 9, 9});
 }
 
@@ -181,6 +199,55 @@ TEST_CASE("a replaced child is called, listed and saved in place of the old one"
   nn::Sequential layers{nn::ReLU(), nn::ReLU()};
   layers.replace_child("1", nn::Flatten(0));
   CHECK(layers(input()).shape() == Shape{2});
+}
+
+TEST_CASE("a tied tensor comes by any of its names") {
+  Tied from, to;
+  fill_(from.same, 3.0);
+  for (const std::string name : {"same", "a.weight"}) {
+    INFO(name);
+    fill_(to.same, 0.0);
+    NamedTensors state = from.state_dict();
+    std::erase_if(state, [&](const auto& entry) { return entry.first == name; });
+    REQUIRE(state.size() == 2);
+    to.load_state_dict(state);
+    CHECK(to.a.weight.to_vector<float>() == std::vector<float>(4, 3));
+  }
+  check_has(error_of([&] {
+              to.load_state_dict({{"a.bias", Tensor::zeros({2})}});
+            }),
+            "2 differences\n  missing: same f32 [2, 2]\n  missing: a.weight f32 [2, 2]");
+}
+
+TEST_CASE("a module is found in whatever wraps it") {
+  Wrapper wrapper{Scaled()};
+  nn::Module any = wrapper;
+  CHECK(wrapper.as<Scaled>() != nullptr);
+  CHECK(wrapper.as<Wrapper>() != nullptr);
+  REQUIRE(any.as<Scaled>() != nullptr);
+  CHECK(any.as<Wrapper>() != nullptr);
+  CHECK(any.as<Tied>() == nullptr);
+  nn::Module outer = Wrapper{any};
+  REQUIRE(outer.as<Scaled>() != nullptr);
+  CHECK(outer.as<Scaled>()->scale.raw() == wrapper.as<Scaled>()->scale.raw());
+}
+
+TEST_CASE("a registered child is replaced by name, not by assignment") {
+  Scaled net;
+  const auto before = net(input()).to_vector<float>();
+  check_has(
+      error_of([&] { net.fc = nn::Linear(2, 3); }),
+      "a registered peal::nn::Linear is assigned another peal::nn::Linear: the module that it "
+      "is a child of would go on with the old one; put the new one in its place with "
+      "replace_child(name, module)");
+  CHECK(net(input()).to_vector<float>() == before);
+  CHECK(net.fc.same_as(net.child("fc")));
+  Scaled other;
+  other = net;  // whole modules are assigned as ever
+  CHECK(other(input()).to_vector<float>() == before);
+  CHECK(other.fc.same_as(net.fc));
+  net.fc = other.fc;
+  CHECK(net(input()).to_vector<float>() == before);
 }
 
 TEST_CASE("every module below is listed once, parents first") {

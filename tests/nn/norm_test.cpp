@@ -128,6 +128,9 @@ TEST_CASE("GPT learns one batch") {
   manual_seed(2);
   nn::GPT gpt({11, 16, 2, 2, 6});
   CHECK(keys(gpt).size() == 2 + 2 * 12 + 2 + 1);
+  CHECK(gpt.named_parameters().size() == keys(gpt).size() - 1);  // the head is the embedding
+  CHECK(gpt.lm_head.weight.raw() == gpt.transformer.wte.weight.raw());
+  CHECK(nn::GPT({.tie_word_embeddings = false}).named_parameters().size() == 2 + 4 * 12 + 2 + 1);
   nn::SGD optimizer(gpt.parameters(), {.lr = 0.1});
   const Tensor tokens = Tensor::from<std::int64_t>({1, 2, 3, 4, 5, 6}, {1, 6});
   const Tensor next = Tensor::from<std::int64_t>({2, 3, 4, 5, 6, 7}, {6});

@@ -140,17 +140,24 @@ int main(int argc, char** argv) {
   try {
     for (const DType dtype : {DType::f32, DType::f64}) {
       manual_seed(1);
-      nn::Module resnet = nn::ResNet18();
-      resnet.to(dtype);
-      write_model(folder / concat("resnet18.", dtype), resnet, cast(randn({4, 3, 16, 16}), dtype),
-                  Tensor::from<std::int64_t>({3, 1, 4, 1}, {4}));
-      nn::Module gpt = nn::GPT({50, 24, 3, 2, 9});
-      gpt.to(dtype);
+      for (const bool small : {false, true}) {
+        nn::Module resnet = nn::ResNet18({.num_classes = 10, .small_images = small});
+        resnet.to(dtype);
+        const std::int64_t size = small ? 16 : 64;
+        write_model(folder / concat("resnet18.", small, ".", dtype), resnet,
+                    cast(randn({4, 3, size, size}), dtype),
+                    Tensor::from<std::int64_t>({3, 1, 4, 1}, {4}));
+      }
       const Tensor tokens =
           Tensor::from<std::int64_t>({1, 49, 0, 3, 3, 7, 20, 30, 31, 2, 2, 5, 44, 11}, {2, 7});
-      write_model(
-          folder / concat("gpt.", dtype), gpt, tokens,
-          Tensor::from<std::int64_t>({49, 0, 3, 3, 7, 20, -100, 31, 2, 2, 5, 44, 11, -100}, {14}));
+      for (const bool tied : {false, true}) {
+        const auto form = tied ? GeluApproximation::tanh : GeluApproximation::none;
+        nn::Module gpt = nn::GPT({50, 24, 3, 2, 9, form, tied});
+        gpt.to(dtype);
+        write_model(folder / concat("gpt.", tied, ".", dtype), gpt, tokens,
+                    Tensor::from<std::int64_t>(
+                        {49, 0, 3, 3, 7, 20, -100, 31, 2, 2, 5, 44, 11, -100}, {14}));
+      }
     }
     for (const bool on : {false, true}) {
       write_attention(folder / concat("attention.", on), on, on);

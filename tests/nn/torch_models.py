@@ -9,69 +9,22 @@ import torch.nn.functional as F
 from torch.optim.lr_scheduler import (CosineAnnealingLR, LambdaLR, LinearLR, MultiStepLR,  # noqa: F401
                                       OneCycleLR, ReduceLROnPlateau, StepLR)
 from torch_exchange import load
+from torch_gpt2 import GPT2
+
+try:
+    import torchvision
+except ImportError:
+    print("SKIPPED: no torchvision for this python3; install python3-torchvision to run this test")
+    sys.exit(77)
 
 BOUNDS = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
-class Block(nn.Module):
-    def __init__(self, inputs, outputs, stride):
-        super().__init__()
-        self.c1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.b1 = nn.BatchNorm2d(outputs)
-        self.c2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.b2 = nn.BatchNorm2d(outputs)
-        self.sc = nn.Sequential()
-        if stride != 1 or inputs != outputs:
-            self.sc = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
-
-    def forward(self, x):
-        y = F.relu(self.b1(self.c1(x)))
-        return F.relu(self.b2(self.c2(y)) + self.sc(x))
-
-
-class ResNet18(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.c = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
-        self.b = nn.BatchNorm2d(64)
-        blocks, inputs = [], 64
-        for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-            blocks += [Block(inputs, outputs, stride), Block(outputs, outputs, 1)]
-            inputs = outputs
-        self.l = nn.Sequential(*blocks)
-        self.f = nn.Linear(512, 10)
-
-    def forward(self, x):
-        return self.f(self.l(F.relu(self.b(self.c(x)))).mean((2, 3)))
-
-
-class GptBlock(nn.Module):
-    def __init__(self, width, heads):
-        super().__init__()
-        self.heads = heads
-        self.n1, self.q, self.o = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.n2, self.u, self.w = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-
-    def forward(self, x):
-        batch, time, width = x.shape
-        shape = (batch, time, 3, self.heads, width // self.heads)
-        q, k, v = self.q(self.n1(x)).view(shape).permute(2, 0, 3, 1, 4)
-        scores = q @ k.transpose(-1, -2) / (width // self.heads) ** 0.5
-        future = torch.ones(time, time, dtype=torch.bool).triu(1)
-        attention = scores.masked_fill(future, -torch.inf).softmax(-1) @ v
-        x = x + self.o(attention.transpose(1, 2).reshape(batch, time, width))
-        return x + self.w(F.gelu(self.u(self.n2(x))))
-
-
-class GPT(nn.Module):
-    def __init__(self, vocabulary, width, heads, layers, positions):
-        super().__init__()
-        self.e, self.p = nn.Embedding(vocabulary, width), nn.Embedding(positions, width)
-        self.b = nn.Sequential(*[GptBlock(width, heads) for _ in range(layers)])
-        self.n, self.hd = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
-
-    def forward(self, tokens):
-        return self.hd(self.n(self.b(self.e(tokens) + self.p(torch.arange(tokens.shape[1])))))
+def resnet18(small_images):
+    model = torchvision.models.resnet18(num_classes=10)
+    if small_images:
+        model.conv1, model.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
+    return model
 
 
 class Comparison:
@@ -165,8 +118,10 @@ def compare_rates(same, path):
 def main(folder):
     same = Comparison()
     for dtype in ("f64", "f32"):
-        compare_model(same, f"resnet18 {dtype}", ResNet18(), f"{folder}/resnet18.{dtype}")
-        compare_model(same, f"gpt {dtype}", GPT(50, 24, 3, 2, 9), f"{folder}/gpt.{dtype}")
+        for word, on in ("false", False), ("true", True):
+            compare_model(same, f"resnet18 {word} {dtype}", resnet18(on), f"{folder}/resnet18.{word}.{dtype}")
+            gpt = GPT2(50, 24, 3, 2, 9, gelu="tanh" if on else "none", tied=on, linear=nn.Linear)
+            compare_model(same, f"gpt {word} {dtype}", gpt, f"{folder}/gpt.{word}.{dtype}")
     for on in (False, True):
         word = "true" if on else "false"
         compare_attention(same, f"attention {word}", f"{folder}/attention.{word}", on)
