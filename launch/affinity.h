@@ -9,6 +9,7 @@
 // without state.
 #pragma once
 
+#include <peal/autograd/core/cores.h>
 #include <peal/launch/rank.h>
 
 #include <string>
@@ -32,9 +33,6 @@ Cores cores();
 // its share a rank uses all of that; unbound it takes no more than its share, so that ranks don't
 // crowd each other out.
 int intra_op_threads(int allowed, int machine, int local_world);
-
-// 0-3,8: cpus in the kernel's list format, ascending.
-std::string cpu_list(const std::vector<int>& cpus);
 
 // One line for the log: rank 0 may use cpus 0-3 (4 of 64 cores), 4 threads an op.
 std::string binding_report(const Cores& cores, const Rank& rank, int threads);

@@ -102,6 +102,12 @@ Job::~Job() {
     group_->poison(concat("[launch] rank ", rank(), " was left by an exception"));
     return;  // MPI's own shutdown would wait for ranks that may be gone
   }
+  try {  // MPI's shutdown waits for all without an end: they come together here, with one
+    group_->barrier().wait();
+  } catch (const std::exception& error) {
+    log_error(error.what());
+    return;
+  }
   group_.reset();
   if (started_mpi_) finish_mpi();
 }

@@ -28,7 +28,8 @@ class Job {
   // Error where the environment and MPI disagree (check_world), or the build has no MPI but the
   // environment says that there are several ranks.
   Job();
-  // Collective after success. After a failure on any rank it waits for nobody.
+  // Collective after success: until all have come, or the deadline, which is logged. After a
+  // failure on any rank it waits for nobody.
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;

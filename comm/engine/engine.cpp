@@ -56,6 +56,7 @@ void Engine::submit(const std::shared_ptr<Lane>& lane, const OperationRef& opera
   std::vector<Lane::Ready> ready;
   {
     std::lock_guard lock(mutex_);
+    lane->transport().check_thread();
     ready.swap(ended_);
     if (std::find(lanes_.begin(), lanes_.end(), lane) == lanes_.end()) lanes_.push_back(lane);
     const auto& recorder = lane->recorder();
@@ -120,6 +121,10 @@ void Engine::progress() {
   std::vector<Lane::Ready> ready;
   {
     std::lock_guard lock(mutex_);
+    // Before anything is touched: a thread that may not is the caller's mistake.
+    for (const auto& lane : lanes_) {
+      if (lane->pending()) lane->transport().check_thread();
+    }
     ready.swap(ended_);
     for (const auto& lane : lanes_) {
       if (lane->pending()) lane->advance(ready);

@@ -88,6 +88,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::make_subgroup(const std::vector<int>
                                                           std::uint64_t number) {
   Transport* const attached = lane_->device_transport();
   if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) {
+    lane_->transport().no_subset();
     if (attached != nullptr) attached->no_subset();
     return nullptr;
   }

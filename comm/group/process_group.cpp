@@ -27,8 +27,8 @@ ProcessGroup::Options ProcessGroup::Options::from_environment() {
   if (const char* timeout = std::getenv("PEAL_TIMEOUT")) {
     char* end = nullptr;
     const double seconds = std::strtod(timeout, &end);
-    PEAL_CHECK(end != timeout && *end == 0 && seconds > 0 && seconds < 1e9,
-               "PEAL_TIMEOUT: expected a number of seconds above 0, got '", timeout, "'");
+    PEAL_CHECK(end != timeout && *end == 0 && seconds >= 1e-3 && seconds < 1e9,
+               "PEAL_TIMEOUT: expected a number of seconds, 0.001 at least, got '", timeout, "'");
     options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1e3));
   }
   return options;
@@ -56,6 +56,7 @@ ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr
     recorder->add_group(id, members_);
     lane_->set_recorder(recorder);
   }
+  lane_->transport().set_hopeless([control = &lane_->control()] { control->check(); });
   nodes_ = single_node(ranks);
   // The agreement itself runs on the defaults, which do not depend on the options.
   const std::string mine =
@@ -148,6 +149,7 @@ Transport& ProcessGroup::route(const Call& call) const {
 
 // Ranks that take different transports disagree, and never meet.
 Channel ProcessGroup::next_channel(const Call& call, const Transport& transport) {
+  transport.check_thread();  // before the number is taken, for ranks count alike
   const std::uint64_t stream_ordered = transport.device().type == DeviceType::cpu ? 0 : 1;
   return {lane_->next_sequence(), signature(call) ^ stream_ordered};
 }

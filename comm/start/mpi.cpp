@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/cores.h>
 #include <peal/autograd/core/log.h>
 #include <peal/comm/start/mpi.h>
+#include <peal/comm/start/node.h>
+#include <peal/comm/store/part_of_store.h>
 #include <peal/comm/transport/mpi/mpi_store.h>
 
 #include <unistd.h>
@@ -30,32 +33,37 @@ std::shared_ptr<ProcessGroup> mpi_group(MPI_Comm communicator, const ProcessGrou
   int initialized = 0;
   MPI_Initialized(&initialized);
   PEAL_CHECK(initialized, "mpi_group: call MPI_Init first, or use peal::launch");
-  auto transport = MpiTransport::duplicate(communicator, piece);
+  const Patience patience{.deadline = options.deadline};
+  auto transport = MpiTransport::duplicate(communicator, piece, patience);
   const int rank = transport->rank(), world = transport->world();
 
-  MPI_Comm node;
-  MPI_Comm_split_type(communicator, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node);
-  MpiStore store(node);
+  MpiStore everyone(transport->communicator(), patience);
+  const std::string node = node_identity();
   std::vector<int> here;
   std::vector<Peer> processes;
-  std::shared_ptr<Board> board;
-  std::string problem;
-  for (const std::string& entry :
-       store.exchange(concat(rank, " ", getpid(), " ", pid_namespace()))) {
+  std::vector<std::vector<int>> cpus;
+  std::vector<std::string> nodes;
+  for (const std::string& entry : everyone.exchange(
+           concat(node, " ", getpid(), " ", pid_namespace(), " ", cpu_list(allowed_cpus())))) {
     std::istringstream words(entry);
     Peer peer{};
-    std::string space;
-    words >> peer.rank >> peer.pid >> space;
+    std::string where, space, may_use;
+    words >> where >> peer.pid >> space >> may_use;
+    peer.rank = static_cast<int>(nodes.size());
+    nodes.push_back(where);
+    if (where != node) continue;
     here.push_back(peer.rank);
+    cpus.push_back(parse_cpu_list(may_use));
     if (space == pid_namespace()) processes.push_back(peer);
   }
+  std::shared_ptr<Board> board;
+  PartOfStore neighbours(everyone, here);
   try {
-    board = here.size() > 1 ? Board::shared(store, world) : Board::in_memory(world);
+    board = world > 1 ? Board::shared(neighbours, world) : Board::in_memory(world);
   } catch (const Error& error) {  // the job can run without: peers' deaths are still seen
     log_warning(error.what(), "; going on, but a rank's error will not reach the others");
     board = Board::in_memory(world);
   }
-  MPI_Comm_free(&node);
 
   // Of groups over parts of the job each would have a rank 0 and its file.
   int job = 0;
@@ -63,10 +71,9 @@ std::shared_ptr<ProcessGroup> mpi_group(MPI_Comm communicator, const ProcessGrou
   ProcessGroup::Options kept = options;
   if (world != job) kept.trace.clear();
 
-  const bool crowded = static_cast<long>(here.size()) > sysconf(_SC_NPROCESSORS_ONLN);
   auto control = std::make_unique<Control>(std::move(board), rank, std::move(here), processes);
   return std::make_shared<ProcessGroup>(std::move(transport), std::move(control),
-                                        engine_of_this_process(crowded), kept);
+                                        engine_of_this_process(crowded(cpus, cpu_quota())), kept);
 }
 
 }  // namespace peal::comm

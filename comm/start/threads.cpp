@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/cores.h>
 #include <peal/comm/record/recorder.h>
 #include <peal/comm/start/threads.h>
 #include <peal/comm/transport/threads/threads.h>
@@ -20,18 +21,19 @@ void run(int world, ProcessGroup::Options options, const std::shared_ptr<Network
   const auto board = Board::in_memory(world);
   std::vector<int> everyone(static_cast<std::size_t>(world));
   std::iota(everyone.begin(), everyone.end(), 0);
+  const bool no_core_each =
+      crowded(std::vector(static_cast<std::size_t>(world), allowed_cpus()), cpu_quota());
   std::mutex mutex;
   std::exception_ptr first;
 
   const auto run_one = [&](int rank) {
     context().log_tag = concat("rank ", rank);
     try {
-      const bool crowded = world > static_cast<int>(std::thread::hardware_concurrency());
       auto transport = std::make_unique<ThreadsTransport>(switchboard, rank);
       ThreadsTransport& wired = *transport;
       ProcessGroup group(std::move(transport),
                          std::make_unique<Control>(board, rank, everyone, std::vector<Peer>{}),
-                         std::make_shared<Engine>(crowded), options);
+                         std::make_shared<Engine>(no_core_each), options);
       if (network) wired.connect(network);
       f(group);
       group.barrier().wait();  // nobody is done while another may still fail

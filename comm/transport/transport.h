@@ -89,8 +89,12 @@ class Transport {
   // What it puts into the queue may lie in a graph that is replayed (captured.h).
   virtual bool capturable() const { return false; }
 
-  // The same over some ranks of this transport, in this order, of which this rank is one.
-  // Collective over them; `id` is equal among them and differs from other subsets'.
+  // Error where the calling thread may not use it. Whoever uses it asks first: it is the caller's
+  // mistake, and no failure of what is under way.
+  virtual void check_thread() const {}
+
+  // The same over some ranks of this transport, in this order, of which this rank is one. The
+  // others call no_subset(); `id` is equal among the ranks and differs from other subsets'.
   virtual std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) = 0;
   // This rank is in none of the subsets that others make now.
   virtual void no_subset() {}

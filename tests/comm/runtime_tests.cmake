@@ -10,3 +10,4 @@ peal_test(comm_engine SOURCES engine_test.cpp queue_device.cpp queue_transport.c
   TIMEOUT 240)
 set_tests_properties(comm_engine PROPERTIES PROCESSORS 2)
 peal_test(comm_store SOURCES store_test.cpp LINKS peal::comm LABELS comm tsan TIMEOUT 120)
+peal_test(comm_control SOURCES tags_test.cpp LINKS peal::comm LABELS comm tsan TIMEOUT 120)

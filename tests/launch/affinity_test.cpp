@@ -4,6 +4,9 @@
 #include <peal/launch/affinity.h>
 #include <sched.h>
 
+#include <limits>
+
+using namespace peal;
 using namespace peal::launch;
 
 namespace {
@@ -34,6 +37,43 @@ TEST_CASE("cpus are listed as the kernel does") {
   CHECK(cpu_list({}) == "");
   CHECK(cpu_list({5}) == "5");
   CHECK(cpu_list({0, 1, 2, 3, 8, 10, 11}) == "0-3,8,10-11");
+  for (const std::vector<int>& cpus :
+       {std::vector<int>{}, {5}, {0, 1, 2, 3, 8, 10, 11}, {127, 128}}) {
+    CHECK(parse_cpu_list(cpu_list(cpus)) == cpus);
+  }
+  for (const char* wrong : {"x", "1,,2", "1-", "-3", "1;2"}) {
+    CHECK_THROWS_WITH((void)parse_cpu_list(wrong), doctest::Contains("a list of cpus as 0-3,8"));
+  }
+}
+
+TEST_CASE("ranks are crowded where they may not each keep a cpu busy") {
+  constexpr int none = std::numeric_limits<int>::max();
+  const std::vector<int> eight = {0, 1, 2, 3, 4, 5, 6, 7};
+  CHECK(!crowded({eight, eight}, none));
+  CHECK(crowded(std::vector<std::vector<int>>(9, eight), none));
+  CHECK(crowded({eight, eight, eight}, 2));  // 2 cpus' time of 8
+  CHECK(crowded({{0}, {0}}, none));          // both bound to one cpu of eight
+  CHECK(!crowded({{0}, {1}}, none));
+  CHECK(crowded({{0}, {0}, eight}, none));   // two of three are
+  CHECK(crowded({{0, 1}, {1}, {0}}, none));  // three on two
+  CHECK(!crowded({{0, 1}, {1, 2}, {0, 2}}, none));
+  CHECK(!crowded({{}, {}, {}}, none));  // who knows
+  CHECK(!crowded({}, none));
+}
+
+TEST_CASE("a process that is bound to one cpu knows it") {
+  const auto before = allowed_cpus();
+  REQUIRE(!before.empty());
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(static_cast<unsigned>(before.back()), &one);
+  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  CHECK(allowed_cpus() == std::vector<int>{before.back()});
+  CHECK(count_cores(allowed_cpus()) == 1);
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (const int cpu : before) CPU_SET(static_cast<unsigned>(cpu), &all);
+  REQUIRE(sched_setaffinity(0, sizeof all, &all) == 0);
 }
 
 TEST_CASE("a rank bound to far fewer cores than its share is warned, with the flag to use") {

@@ -1,19 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// The MPI transport: point-to-point messages and native collectives over a communicator of its own.
+// The MPI transport: point-to-point messages and native collectives over communicators of its own.
 //
-// The channel is the tag. MPI counts are ints, so a message goes in whole pieces of 1 GiB (tests
+// The channel is the tag (tags.h); what users send goes over a communicator of its own, and never
+// meets what collectives do. MPI counts are ints, so a message goes in whole pieces of 1 GiB (tests
 // have smaller ones) and a last one that is smaller, if need be empty: then ranks that disagree on
-// a size find out. MPI errors come back as Errors. Where MPI_Init_thread gave less than
+// a size find out. MPI errors come back as Errors, those of post() from test(): what was posted
+// before them is MPI's still.
+//
+// All that is under way is asked about together: where many tickets are tested in turn, the first
+// asks MPI for all, and each finds its own answer. Where MPI_Init_thread gave less than
 // MPI_THREAD_SERIALIZED, only the thread that made the transport may use it, and another is an
 // Error. REQUIRES: MPI is initialised, and not finalised before the transport is gone.
 #pragma once
 
+#include <peal/comm/transport/mpi/communicator.h>
+#include <peal/comm/transport/mpi/tags.h>
 #include <peal/comm/transport/transport.h>
 
 #include <mpi.h>
 
 #include <deque>
-#include <thread>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace peal::comm {
@@ -22,10 +32,12 @@ class MpiTransport : public Transport {
  public:
   static constexpr std::size_t largest_piece = std::size_t{1} << 30;  // bytes
 
-  // Owns the communicator, which nobody else uses. `piece` is equal on all ranks.
-  explicit MpiTransport(MPI_Comm communicator, std::size_t piece = largest_piece);
-  // Over a duplicate of it: collective.
-  static std::unique_ptr<MpiTransport> duplicate(MPI_Comm communicator, std::size_t piece);
+  // Nobody else uses the communicators, which have the same ranks. `piece` is equal on all.
+  MpiTransport(Communicator collectives, Communicator messages, std::size_t piece,
+               Patience patience);
+  // Over duplicates of it: collective. `patience` is for this, and for making sub-groups.
+  static std::unique_ptr<MpiTransport> duplicate(MPI_Comm communicator, std::size_t piece,
+                                                 const Patience& patience);
   ~MpiTransport() override;
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
@@ -33,7 +45,9 @@ class MpiTransport : public Transport {
   std::string_view name() const override { return "mpi"; }
   int rank() const override { return rank_; }
   int world() const override { return world_; }
+  void check_thread() const override { threads_.check(); }
   std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) override;
+  void no_subset() override;
   Ticket post(Channel channel, std::span<const Message> round) override;
   bool test(Ticket ticket) override;
   bool cancel(Ticket ticket) override;
@@ -42,36 +56,55 @@ class MpiTransport : public Transport {
   std::size_t most_from_any() const override { return piece_ - 1; }
   bool has_native(const NativeCall& call) const override;
   Ticket start_native(const NativeCall& call) override;
-  void abandon() override { abandoned_ = true; }  // freeing the communicator is collective
+  void set_hopeless(std::function<void()> hopeless) override {
+    patience_.hopeless = std::move(hopeless);
+  }
+  void abandon() override { abandoned_ = true; }  // freeing the communicators is collective
+  MPI_Comm communicator() const { return collectives_.get(); }
 
  private:
+  // What a request moves: a piece of a message, or a native collective.
   struct Part {
-    Message message;  // the whole
+    Ticket ticket;
+    Message message;  // the whole; nothing for a native collective
     std::size_t at, bytes;
+    bool native = false;
   };
   struct Posted {
-    std::vector<MPI_Request> requests;
-    std::vector<Part> parts;           // one a request: what was expected of it
-    std::vector<std::byte> input;      // of a native reduce_scatter in place
-    std::vector<int> counts, offsets;  // of a native collective under way, which reads them
+    std::size_t first = 0, open = 0;       // its requests, those that are not done
+    std::uint64_t layout = 0;              // where `first` is right
+    std::uint64_t seen = 0;                // how often MPI had been asked when it was tested last
+    bool fresh = true;                     // not tested yet
+    std::string problem{};                 // what went wrong; the next to test it is told
+    std::vector<std::byte> input{};        // of a native reduce_scatter in place
+    std::vector<int> counts{}, offsets{};  // of a native collective under way, which reads them
   };
-  void check_thread() const;
-  int tag_of(Channel channel) const;
-  void check_arrival(const Posted& posted, int index, const MPI_Status& status) const;
-  // A slot that is free, with its number.
-  Ticket take_slot();
-  Posted& at(Ticket ticket) { return slots_[static_cast<std::size_t>(ticket)]; }
-  const Posted& at(Ticket ticket) const { return slots_[static_cast<std::size_t>(ticket)]; }
+  Ticket take_slot(std::size_t requests);
   void give_back(Ticket ticket);
+  void post_part(const Part& part, int tag, MPI_Comm communicator);
+  MPI_Request start(const NativeCall& call, Posted& posted);
+  void ask(std::size_t first, std::size_t count);
+  void note(const Part& part, const MPI_Status& status);
+  void drop_done(std::size_t first);
+  Posted& at(Ticket ticket) { return slots_[static_cast<std::size_t>(ticket)]; }
 
-  MPI_Comm communicator_ = MPI_COMM_NULL;
+  MpiThreads threads_;
+  Communicator collectives_, messages_;
+  Tags tags_;
   std::size_t piece_;
-  int rank_ = 0, world_ = 1, tag_limit_ = 32767;
-  bool any_thread_ = false, abandoned_ = false;
-  std::thread::id owner_;
+  Patience patience_;
+  int rank_ = 0, world_ = 1;
+  bool abandoned_ = false;
   // A ticket is a slot's number. Slots are used again, and so is the memory of their lists.
   std::deque<Posted> slots_;
   std::vector<Ticket> free_slots_;
+  // All requests under way, in the order of posting, and what each is.
+  std::vector<MPI_Request> requests_;
+  std::vector<Part> parts_;
+  std::uint64_t asked_ = 0;   // how often MPI was, about all of them
+  std::uint64_t layout_ = 0;  // how often requests have changed places
+  std::vector<int> indices_;  // ask()'s own, kept
+  std::vector<MPI_Status> statuses_;
 };
 
 }  // namespace peal::comm

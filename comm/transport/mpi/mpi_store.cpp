@@ -1,26 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
 #include <peal/comm/transport/mpi/mpi_store.h>
+
+#include <memory>
+#include <utility>
 
 namespace peal::comm {
 
-MpiStore::MpiStore(MPI_Comm communicator) : communicator_(communicator) {
+MpiStore::MpiStore(MPI_Comm communicator, Patience patience)
+    : communicator_(communicator), patience_(std::move(patience)) {
+  const auto turn = threads_.turn();
   MPI_Comm_rank(communicator, &rank_);
   MPI_Comm_size(communicator, &world_);
 }
 
 std::vector<std::string> MpiStore::exchange(const std::string& mine) {
+  PEAL_CHECK(mine.size() <= most_store_bytes, "[store] rank ", rank_, ": a text of ", mine.size(),
+             " bytes; expected at most ", most_store_bytes);
+  threads_.check();
   const auto ranks = static_cast<std::size_t>(world_);
-  const int size = static_cast<int>(mine.size());
-  std::vector<int> sizes(ranks), offsets(ranks);
-  MPI_Allgather(&size, 1, MPI_INT, sizes.data(), 1, MPI_INT, communicator_);
-  int total = 0;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    offsets[r] = total;
-    total += sizes[r];
+  struct Buffers {  // MPI has them for as long as it wants
+    std::string mine, joined;
+    int size;
+    std::vector<int> sizes, offsets;
+  };
+  const auto buffers = std::make_shared<Buffers>(
+      Buffers{mine, "", static_cast<int>(mine.size()), std::vector<int>(ranks), {}});
+  auto& [own, joined, size, sizes, offsets] = *buffers;
+  const std::string what = concat("rank ", rank_, ", exchanging texts");
+  MPI_Request request = MPI_REQUEST_NULL;
+  {
+    const auto turn = threads_.turn();
+    check_mpi(MPI_Iallgather(&size, 1, MPI_INT, sizes.data(), 1, MPI_INT, communicator_, &request),
+              "MPI_Iallgather");
   }
-  std::string joined(static_cast<std::size_t>(total), 0);
-  MPI_Allgatherv(mine.data(), size, MPI_CHAR, joined.data(), sizes.data(), offsets.data(), MPI_CHAR,
-                 communicator_);
+  finish(request, buffers, threads_, patience_, what);
+  int total = 0;
+  for (const int each : sizes) {
+    offsets.push_back(total);
+    total += each;
+  }
+  joined.resize(static_cast<std::size_t>(total));
+  {
+    const auto turn = threads_.turn();
+    check_mpi(MPI_Iallgatherv(own.data(), size, MPI_CHAR, joined.data(), sizes.data(),
+                              offsets.data(), MPI_CHAR, communicator_, &request),
+              "MPI_Iallgatherv");
+  }
+  finish(request, buffers, threads_, patience_, what);
   std::vector<std::string> parts;
   for (std::size_t r = 0; r < ranks; ++r) {
     parts.push_back(

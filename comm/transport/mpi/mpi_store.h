@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// MpiStore: the bootstrap's Store over a communicator. REQUIRES: it outlives the store.
+// MpiStore: the bootstrap's Store over a communicator. It asks MPI again and again, and waits in it
+// never, so that a rank that does not come is found. REQUIRES: the communicator outlives the store,
+// and its errors are returned.
 #pragma once
 
 #include <peal/comm/store/store.h>
+#include <peal/comm/transport/mpi/communicator.h>
 
 #include <mpi.h>
 
@@ -10,13 +13,15 @@ namespace peal::comm {
 
 class MpiStore : public Store {
  public:
-  explicit MpiStore(MPI_Comm communicator);
+  explicit MpiStore(MPI_Comm communicator, Patience patience = {});
   int rank() const override { return rank_; }
   int world() const override { return world_; }
   std::vector<std::string> exchange(const std::string& mine) override;
 
  private:
   MPI_Comm communicator_;
+  MpiThreads threads_;
+  Patience patience_;
   int rank_ = 0, world_ = 1;
 };
 

@@ -12,10 +12,12 @@
 
 #include <peal/comm/transport/transport.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace peal::comm {
@@ -32,6 +34,7 @@ class DirectTransport : public Transport {
   Device device() const override { return device_; }
   Stream stream() const override { return stream_; }
   bool stream_ordered() const override { return false; }
+  void check_thread() const override { below_->check_thread(); }
   std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) override;
   void no_subset() override { below_->no_subset(); }
   Ticket post(Channel channel, std::span<const Message> round) override;
@@ -39,6 +42,9 @@ class DirectTransport : public Transport {
   bool cancel(Ticket ticket) override;
   std::vector<Message> open(Ticket ticket) const override;
   std::chrono::microseconds nap() const override { return below_->nap(); }
+  void set_hopeless(std::function<void()> hopeless) override {
+    below_->set_hopeless(std::move(hopeless));
+  }
   void abandon() override { abandoned_ = true; }
 
  private:

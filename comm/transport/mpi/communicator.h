@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// An MPI communicator of peal's own, and how peal calls MPI at all: errors come back as Errors, no
+// two threads call it at once where it forbids that, and nothing waits in it without an end.
+//
+// MPI's own waits know of no deadline, and not that a rank is gone. So whatever has a form that
+// does not block is polled (finish()). Where there is none, all ranks meet first (meet()): then
+// nobody waits for one that does not come. Thread safety: MpiThreads from any thread; a
+// Communicator belongs to its transport.
+#pragma once
+
+#include <peal/comm/store/store.h>
+
+#include <mpi.h>
+
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace peal::comm {
+
+// Error in MPI's words where the code says so.
+void check_mpi(int code, std::string_view what);
+
+// Which threads may call MPI: what MPI_Init_thread gave.
+class MpiThreads {
+ public:
+  MpiThreads();  // the calling thread is the one that may, where only one may
+  bool allowed() const {
+    return level_ >= MPI_THREAD_SERIALIZED || std::this_thread::get_id() == owner_;
+  }
+  // Error where the calling thread may not.
+  void check() const;
+  // To be held while one calls: under MPI_THREAD_SERIALIZED one thread of the process at a time
+  // does. Else it is nothing.
+  [[nodiscard]] std::unique_lock<std::mutex> turn() const;
+
+ private:
+  int level_ = MPI_THREAD_SINGLE;
+  std::thread::id owner_ = std::this_thread::get_id();
+};
+
+// Until the request is done. Error where that has become hopeless, naming `what` was waited for:
+// the request, and the memory that it may write, are then left to MPI for ever.
+void finish(MPI_Request request, const std::shared_ptr<void>& memory, const MpiThreads& threads,
+            const Patience& patience, std::string_view what);
+
+class Communicator {
+ public:
+  Communicator() = default;
+  // Takes it over.
+  Communicator(MPI_Comm communicator, const MpiThreads& threads);
+  // Freed at the end, by a thread that may, unless it was abandoned: MPI may wait for the others.
+  ~Communicator();
+  Communicator(Communicator&& other) noexcept;
+  Communicator& operator=(Communicator&& other) noexcept;
+  // Another one of the same ranks. Collective.
+  static Communicator duplicate(MPI_Comm of, const MpiThreads& threads, const Patience& patience);
+
+  MPI_Comm get() const { return communicator_; }
+  void abandon() { communicator_ = MPI_COMM_NULL; }
+  // Until all of its ranks have come here. Collective.
+  void meet(const Patience& patience, std::string_view what) const;
+  // One over some of its ranks, in this order, once all have met: those that are not listed call
+  // meet(), those that are list the same ranks. Parts that are made at once differ in their tags.
+  Communicator part(const std::vector<int>& ranks, int tag, const Patience& patience) const;
+
+ private:
+  MPI_Comm communicator_ = MPI_COMM_NULL;
+  MpiThreads threads_;
+};
+
+}  // namespace peal::comm
