@@ -29,6 +29,19 @@ struct Module::Body {
     visit(prefix, module, body);
     for (const auto& [name, child] : body.children) walk(*child, prefix + name + ".", visit);
   }
+  std::uint64_t fingerprint(std::uint64_t hash) const {
+    const auto mix = [&](std::uint64_t word) {
+      hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
+      hash ^= hash >> 29;
+    };
+    for (const NamedTensors* list : {&parameters, &buffers}) {
+      for (const auto& [name, tensor] : *list) {
+        mix(reinterpret_cast<std::uintptr_t>(&tensor.body()) + (tensor.requires_grad() ? 1 : 0));
+      }
+    }
+    for (const auto& [name, child] : children) hash = child->body().fingerprint(hash);
+    return hash;
+  }
   // The tensors of `list` (parameters or buffers) of a module and all below it, each once.
   static NamedTensors distinct(const Module& module, NamedTensors Body::*list) {
     NamedTensors all;
@@ -206,6 +219,18 @@ std::string Module::class_name() const {
   const std::unique_ptr<char, decltype(&std::free)> name(
       abi::__cxa_demangle(mangled, nullptr, nullptr, &status), &std::free);
   return status == 0 ? name.get() : mangled;
+}
+
+std::uint64_t Module::fingerprint() const { return body().fingerprint(1); }
+
+void Module::stay() {
+  if (!slot_) return;
+  const Module& now = in_slot();
+  const auto body = now.body_;
+  const auto concrete = now.concrete_;
+  slot_ = nullptr;
+  body_ = body;
+  if (concrete) concrete_ = concrete;
 }
 
 NamedTensors Module::state_dict() const {

@@ -130,6 +130,9 @@ class Module {
   }
   // The class, for messages: "peal::nn::Linear".
   std::string class_name() const;
+  // Changes when a parameter or buffer below joins, leaves or is replaced by another tensor, and
+  // when a parameter is frozen or thawed. Cheap.
+  std::uint64_t fingerprint() const;
   bool same_as(const Module& other) const { return target().body_ == other.target().body_; }
 
   // Parameters and buffers by PyTorch's keys, sharing storage with the module; a tied tensor comes
@@ -162,6 +165,9 @@ class Module {
   void remove_hook(std::uint64_t id);
 
  protected:
+  // For wrappers: this handle stands for the module that it has now, whatever takes its place in
+  // the parent.
+  void stay();
   // For containers: the direct children without copies.
   std::size_t child_count() const;
   Module& child_at(std::size_t i);

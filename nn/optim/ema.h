@@ -10,8 +10,9 @@
 //
 // Averages of low precision are kept in f32. Swapping there and back writes the parameters, so an
 // optimizer's masters of them start again from what is rounded (optimizer.h). Replicas under DDP
-// are equal, and so are their averages: nothing is communicated. An update without warm_up may be
-// part of a captured graph; each replay counts. Thread safety: as of the module.
+// are equal after a step, buffers too, and so are their averages: nothing is communicated. An
+// update without warm_up may be part of a captured graph; each replay counts. Thread safety: as of
+// the module.
 #pragma once
 
 #include <peal/nn/module.h>

@@ -1,36 +1,118 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/nn/parallel/agree.h>
+#include <peal/nn/parallel/buffer_sync.h>
 #include <peal/nn/parallel/ddp.h>
+#include <peal/nn/parallel/members.h>
 
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace peal::nn {
 namespace {
 
-void broadcast_all(comm::ProcessGroup& group, const NamedTensors& tensors) {
-  std::vector<comm::Work> works;
-  for (const auto& [name, tensor] : tensors) works.push_back(group.broadcast(tensor, 0, name));
-  for (const comm::Work& work : works) work.wait();
+std::vector<ParameterSpec> specs_of(const NamedTensors& parameters) {
+  std::vector<ParameterSpec> specs;
+  for (const auto& [name, tensor] : parameters) {
+    specs.push_back({name, tensor.shape(), tensor.dtype(), tensor.requires_grad()});
+  }
+  return specs;
+}
+
+std::string describe(const NamedTensors& buffers, const DDPOptions& options) {
+  std::string text;
+  for (const auto& [name, tensor] : buffers) {
+    text += concat("buffer ", name, " ", tensor.dtype(), " ", tensor.shape(), "\n");
+  }
+  return text + concat("broadcast_buffers ", options.broadcast_buffers, "\n");
 }
 
 }  // namespace
+
+struct DistributedDataParallel::State {
+  State(const Module& module, const NamedTensors& parameters, std::vector<Bucket> plan,
+        const NamedTensors& buffers, const std::shared_ptr<comm::ProcessGroup>& group,
+        std::uint64_t tag)
+      : members(module, group), reducer(parameters, std::move(plan), group, tag) {
+    if (group->world() > 1 && !buffers.empty()) buffer_sync.emplace(buffers, group, tag);
+    reducer.set_listener({.begin =
+                              [this] {
+                                if (buffer_sync) buffer_sync->ask();
+                              },
+                          .visited = [this] { members.check(); },
+                          .end = [this] { settle(); }});
+  }
+
+  void settle() {
+    if (buffer_sync) buffer_sync->settle();
+    stale = false;
+  }
+
+  // What is decided here is the same on all ranks: it rests on calls that all of them make.
+  void before_forward(bool training) {
+    if (!reducer.synchronizing()) return;
+    if (training && context().grad_enabled) members.check();
+    if (stale && buffer_sync) {
+      buffer_sync->ask();
+      settle();
+    }
+    stale = training;
+  }
+
+  Members members;
+  std::optional<BufferSync> buffer_sync;
+  bool stale = false;  // a forward in training came since buffers were equal
+  Reducer reducer;     // the last: it calls the rest
+};
 
 DistributedDataParallel::DistributedDataParallel(Module module,
                                                  std::shared_ptr<comm::ProcessGroup> group,
                                                  const DDPOptions& options)
     : Module(std::move(module)) {
-  const NamedTensors buffers = named_buffers();
-  reducer_ = std::make_shared<Reducer>(named_parameters(), buffers, group, options.buckets);
-  broadcast_all(*group, named_parameters());
-  broadcast_all(*group, buffers);
-  if (!options.broadcast_buffers || buffers.empty() || group->world() == 1) return;
-  const auto id = add_pre_hook(
-      [group, buffers, reducer = std::weak_ptr(reducer_)](Module& self, const Tensor&) {
-        const auto here = reducer.lock();
-        if (here && here->synchronizing() && self.training()) broadcast_all(*group, buffers);
-        return Tensor();
-      });
-  buffer_hook_ = std::shared_ptr<void>(nullptr, [plain = Module(static_cast<const Module&>(*this)),
-                                                 id](void*) mutable { plain.remove_hook(id); });
+  PEAL_CHECK(
+      group != nullptr,
+      "[ddp] expected a process group, got none; where this is one of subgroup() or split(), "
+      "the rank is not in it, and wraps nothing");
+  stay();
+  const NamedTensors parameters = named_parameters(), buffers = named_buffers();
+  const auto specs = specs_of(parameters);
+  auto plan = plan_buckets(specs, options.buckets);
+  check_same(*group, "the models", nn::describe(specs, plan) + describe(buffers, options));
+  make_equal(*group, parameters);
+  make_equal(*group, buffers);
+  const std::uint64_t tag = (group->sequence() + 1) * 0xC2B2AE3D27D4EB4Full;
+  const Module plain = static_cast<const Module&>(*this);
+  state_ =
+      std::make_shared<State>(plain, parameters, std::move(plan),
+                              options.broadcast_buffers ? buffers : NamedTensors{}, group, tag);
+  const std::weak_ptr<State> weak = state_;
+  const auto before = add_pre_hook([weak](Module& self, const Tensor&) {
+    if (const auto state = weak.lock()) state->before_forward(self.training());
+    return Tensor();
+  });
+  const auto after = add_hook([weak](Module& self, const Tensor&, const Tensor& output) {
+    const auto state = weak.lock();
+    if (state && self.training() && state->reducer.synchronizing()) {
+      state->reducer.note_forward(output);
+    }
+    return Tensor();
+  });
+  hooks_ = std::shared_ptr<void>(nullptr, [plain = Module(plain), before, after](void*) mutable {
+    plain.remove_hook(before);
+    plain.remove_hook(after);
+  });
 }
+
+DistributedDataParallel::NoSync DistributedDataParallel::no_sync() {
+  return NoSync(std::shared_ptr<Reducer>(state_, &state_->reducer));
+}
+
+void DistributedDataParallel::sync_buffers() {
+  if (state_->buffer_sync) state_->buffer_sync->send_all();
+  state_->stale = false;
+}
+
+Reducer& DistributedDataParallel::reducer() const { return state_->reducer; }
 
 }  // namespace peal::nn

@@ -10,22 +10,35 @@
 //   optimizer.step();
 //
 // It is a handle to the same module: names and state_dict keys gain no prefix. While it lives, its
-// gradients live in the buckets. All ranks start from rank 0's parameters and buffers; buffers are
-// broadcast from rank 0 at each forward in training. Replicas stay bit-identical, because every
-// rank receives the same bits; on CPUs of different vector levels the optimizer may round
-// differently, so there give all ranks one PEAL_CPU_LEVEL. Thread safety: as of Module.
+// gradients live in the buckets. All ranks start from rank 0's parameters and buffers. Replicas
+// stay bit-identical, because every rank receives the same bits; on CPUs of different vector levels
+// the optimizer may round differently, so there give all ranks one PEAL_CPU_LEVEL.
+//
+// Steps are the same on all ranks: each backward outside no_sync(), and each forward in training
+// (with gradients, outside no_sync) that no backward followed. Where a rank has one more than the
+// others, all get an Error. Look at outputs under NoGrad, or in eval().
+//
+// Buffers are rank 0's, on all ranks, after each synchronised backward; and before a forward
+// outside no_sync() where another in training came first, without a backward between them. So after
+// a step every rank has the same model, and may evaluate or save it alone. (PyTorch broadcasts at
+// each forward; docs/decisions/0018-buffers-after-backward.md.)
+//
+// Parameters that join the model later, or are thawed, are an Error at the next forward: wrap it
+// again. Thread safety: as of Module.
 #pragma once
 
 #include <peal/nn/module.h>
+#include <peal/nn/parallel/comm_hook.h>
 #include <peal/nn/parallel/reducer.h>
 
 #include <memory>
+#include <utility>
 
 namespace peal::nn {
 
 struct DDPOptions {
-  BucketCaps buckets;
-  bool broadcast_buffers = true;
+  BucketCaps buckets{};
+  bool broadcast_buffers = true;  // false: they stay each rank's own after the start
 };
 
 class DistributedDataParallel : public Module {
@@ -38,24 +51,32 @@ class DistributedDataParallel : public Module {
   // backward outside averages their sum. May be nested.
   class NoSync {
    public:
-    explicit NoSync(Reducer& reducer) : reducer_(reducer), before_(reducer.synchronizing()) {
-      reducer_.set_synchronizing(false);
+    explicit NoSync(std::shared_ptr<Reducer> reducer)
+        : reducer_(std::move(reducer)), before_(reducer_->synchronizing()) {
+      reducer_->set_synchronizing(false);
     }
-    ~NoSync() { reducer_.set_synchronizing(before_); }
+    ~NoSync() { reducer_->set_synchronizing(before_); }
     NoSync(const NoSync&) = delete;
     NoSync& operator=(const NoSync&) = delete;
 
    private:
-    Reducer& reducer_;
+    std::shared_ptr<Reducer> reducer_;
     bool before_;
   };
-  [[nodiscard]] NoSync no_sync() { return NoSync(*reducer_); }
+  [[nodiscard]] NoSync no_sync();
 
-  Reducer& reducer() const { return *reducer_; }
+  // The hook is called for each bucket in the place of the average (comm_hook.h). The same on all
+  // ranks; not in a backward.
+  void register_comm_hook(CommHook hook) { reducer().set_comm_hook(std::move(hook)); }
+  // All buffers become rank 0's now. Collective.
+  void sync_buffers();
+
+  Reducer& reducer() const;
 
  private:
-  std::shared_ptr<Reducer> reducer_;
-  std::shared_ptr<void> buffer_hook_;  // takes the hook off when the last handle goes
+  struct State;
+  std::shared_ptr<State> state_;
+  std::shared_ptr<void> hooks_;  // takes them off when the last handle goes
 };
 
 }  // namespace peal::nn

@@ -1,32 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reducer: the machinery of DDP. Gradients live in the buckets: each parameter's gradient slot is
-// placed there, so a bucket is sent from where gradients accumulate and received where the
-// optimizer reads. A final hook a parameter says when its gradient is
-// complete; a bucket whose gradients all are is launched as an averaging all-reduce, strictly in
-// plan order, while backward goes on; when backward has visited everything, the reducer waits for
-// what is still under way.
+// Reducer: the machinery of DDP. When all gradients of a bucket are complete, the communication
+// hook sends it, strictly in plan order, while backward goes on; when backward has visited
+// everything, the reducer waits for what is still under way.
 //
-// A parameter that got no gradient is an Error in the same step, by name, and on every rank.
+// Each synchronised backward is a step, and has a number; a forward that no backward followed
+// counts too. The number is part of what ranks must agree on (comm/group/label.h), so a rank that
+// left out a backward never has its gradients averaged with another step's: all get an Error. A
+// parameter that got no gradient is an Error in the same step, by name, and on every rank.
 // Thread safety: the thread that runs backward.
 #pragma once
 
 #include <peal/autograd/core/safetensors.h>
 #include <peal/comm/group/process_group.h>
 #include <peal/nn/parallel/bucket_plan.h>
+#include <peal/nn/parallel/comm_hook.h>
+#include <peal/nn/parallel/grad_buckets.h>
 
+#include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace peal::nn {
 
 class Reducer {
  public:
-  // Collective: compares names, shapes, dtypes and the plan over the ranks, and throws the first
-  // difference on all of them. `buffers` take part in the comparison alone.
-  Reducer(NamedTensors parameters, const NamedTensors& buffers,
-          std::shared_ptr<comm::ProcessGroup> group, const BucketCaps& caps);
+  // `plan` is of these parameters, and the same on all ranks. `tag` tells this reducer's
+  // collectives from those of others over the group. Communicates nothing.
+  Reducer(NamedTensors parameters, std::vector<Bucket> plan,
+          std::shared_ptr<comm::ProcessGroup> group, std::uint64_t tag = 0);
   // Gives parameters gradients of their own again. Communicates nothing.
   ~Reducer();
   Reducer(const Reducer&) = delete;
@@ -35,6 +37,17 @@ class Reducer {
   // While false, backward only accumulates.
   void set_synchronizing(bool on) { synchronizing_ = on; }
   bool synchronizing() const { return synchronizing_; }
+
+  // In the place of the average. Between backwards.
+  void set_comm_hook(CommHook hook);
+  // Called when a synchronised backward begins; when it has visited everything; and when its
+  // gradients are there.
+  struct Listener {
+    std::function<void()> begin, visited, end;
+  };
+  void set_listener(Listener listener) { listener_ = std::move(listener); }
+  // What a synchronised forward gave. If it goes with no backward through it, that was a step.
+  void note_forward(const Tensor& output);
 
   const std::vector<Bucket>& buckets() const { return plan_; }
   // Seconds, since the last reset, in which this rank did nothing but wait for gradients.
@@ -45,31 +58,35 @@ class Reducer {
 
  private:
   struct Flight {
-    Tensor memory;
-    std::string label;        // "bucket 0: fc2.bias, fc2.weight"
     std::size_t waiting = 0;  // gradients not yet complete
     comm::Work work;
   };
-  void compare_models(const NamedTensors& buffers) const;
-  void watch_frozen();
-  void on_complete(std::size_t parameter);
+  void on_complete(std::size_t parameter, std::size_t bucket);
+  void begin();
+  void count_forwards();
+  std::uint64_t tag_of(std::size_t bucket) const;
   void launch_ready();
   void finish();
-  void begin();
+  [[noreturn]] void fail_everywhere(const std::string& what) const;
 
   NamedTensors parameters_;
-  std::vector<ParameterSpec> specs_;
-  std::shared_ptr<comm::ProcessGroup> group_;
   std::vector<Bucket> plan_;
-  std::vector<Flight> flights_;
-  std::vector<int> bucket_of_;  // by parameter; -1: frozen
-  std::vector<std::pair<std::shared_ptr<GradSlot>, std::uint64_t>> frozen_;  // with the hook's id
-  std::vector<bool> complete_;  // by parameter, in this backward
-  std::size_t next_ = 0;        // the bucket to launch next
-  std::uint64_t backward_ = 0;  // the one under way (tape.h), 0: none
+  std::shared_ptr<comm::ProcessGroup> group_;
+  std::uint64_t tag_;
+  CommHook hook_;
+  Listener listener_;
+  std::vector<Flight> flights_;                // by bucket
+  std::vector<bool> complete_;                 // by parameter, in this backward
+  std::vector<std::weak_ptr<Node>> forwards_;  // not gone through yet
+  std::uint64_t steps_ = 0;                    // synchronised backwards, and forwards without one
+  std::uint64_t given_up_ = 0;                 // of these, the forwards
+  std::size_t next_ = 0;                       // the bucket to launch next
+  std::uint64_t backward_ = 0;                 // the one under way (tape.h), 0: none
   bool synchronizing_ = true;
   bool captured_ = false;  // the backward under way lies in a graph: nothing was sent
+  std::string step_;       // "step 3", as labels have it
   double exposed_seconds_ = 0, wire_seconds_ = 0;
+  GradBuckets buckets_;  // the last: its hooks call the rest
 };
 
 }  // namespace peal::nn

@@ -103,7 +103,9 @@ TEST_CASE("a wrapper that finds no memory for a later bucket leaves no hook behi
   const Tensor large =
       Tensor::from_blob(&element, {std::int64_t{1} << 50}, DType::f32).set_requires_grad();
   const NamedTensors parameters{{"large", large}, {"small", small}};
-  CHECK_THROWS_WITH(nn::Reducer(parameters, {}, comm::ProcessGroup::alone(), {1, 1}),
+  const std::vector<nn::ParameterSpec> specs{{"large", large.shape()}, {"small", small.shape()}};
+  const auto plan = nn::plan_buckets(specs, {1, 1});
+  CHECK_THROWS_WITH(nn::Reducer(parameters, plan, comm::ProcessGroup::alone()),
                     doctest::Contains("the system has no"));
   CHECK_FALSE(small.grad_slot().has_final_hook());
   sum(small * small).backward();
@@ -181,23 +183,5 @@ TEST_CASE("two wrapped models may share a frozen part") {
     loss_of(second, group.rank() + 1.0).backward();
     CHECK_FALSE(backbone.weight.grad().defined());
     CHECK(second.parameters().back().grad().defined());
-  });
-}
-
-TEST_CASE("buffers are rank 0's at each forward in training") {
-  comm::run_ranks(2, [](comm::ProcessGroup& group) {
-    struct Scaled : nn::Module {
-      Tensor factor = add_buffer("factor", ones({1}));
-      nn::Linear fc = add("fc", nn::Linear(2, 2));
-      Tensor forward(const Tensor& x) override { return fc(x) * factor; }
-    } model;
-    nn::DistributedDataParallel ddp(model, share(group));
-    fill_(model.factor, group.rank() + 5.0);
-    ddp(ones({1, 2}));
-    CHECK(model.factor.item<double>() == 5.0);
-    ddp.eval();
-    fill_(model.factor, group.rank() + 5.0);
-    ddp(ones({1, 2}));
-    CHECK(model.factor.item<double>() == group.rank() + 5.0);
   });
 }

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/graph.h>
+#include <peal/nn/parallel/buffer_sync.h>
+
+#include <numeric>
+#include <utility>
+
+namespace peal::nn {
+
+BufferSync::BufferSync(NamedTensors buffers, std::shared_ptr<comm::ProcessGroup> group,
+                       std::uint64_t tag)
+    : buffers_(std::move(buffers)), group_(std::move(group)), tag_(tag) {
+  for (const auto& [name, buffer] : buffers_) {
+    seen_.push_back({buffer.storage(), buffer.storage()->version()});
+  }
+}
+
+bool BufferSync::written(std::size_t buffer) const {
+  const StorageRef& storage = buffers_[buffer].second.storage();
+  const Seen& seen = seen_[buffer];
+  return seen.version != storage->version() || seen.storage.lock() != storage;
+}
+
+void BufferSync::ask() {
+  if (Graph::capturing() != nullptr) return;
+  bits_ =
+      Tensor::zeros({static_cast<std::int64_t>(buffers_.size() / 64 + 1)}, DType::i64, Device{});
+  auto* const words = bits_.data<std::int64_t>();
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (written(i)) words[i / 64] |= std::int64_t{1} << i % 64;
+  }
+  asked_ = group_->all_reduce(bits_, comm::ReduceOp::bor, {"which buffers were written", tag_});
+}
+
+void BufferSync::settle() {
+  if (Graph::capturing() == nullptr) {
+    std::exchange(asked_, {}).wait();
+    written_.clear();
+    const auto* const words = bits_.data<std::int64_t>();
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      if ((words[i / 64] >> i % 64 & 1) != 0) written_.push_back(i);
+    }
+  }
+  send();
+}
+
+void BufferSync::send_all() {
+  written_.resize(buffers_.size());
+  std::iota(written_.begin(), written_.end(), std::size_t{0});
+  send();
+}
+
+void BufferSync::send() {
+  if (written_.empty()) return;
+  std::vector<View> list;
+  for (const std::size_t i : written_) list.push_back(buffers_[i].second);
+  group_->broadcast_coalesced(list, 0, {"buffers", tag_}).wait();
+  for (const std::size_t i : written_) {
+    const StorageRef& storage = buffers_[i].second.storage();
+    seen_[i] = {storage, storage->version()};
+  }
+}
+
+}  // namespace peal::nn

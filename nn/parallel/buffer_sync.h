@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffer synchronisation: a model's buffers (running statistics, for example) become rank 0's, on
+// all ranks. Only those that somebody wrote since the last time are sent, as one message for each
+// type; which they are the ranks agree on first, with one bit for each, for a rank may have written
+// what another has not.
+//
+// In a captured graph nobody can look at bits: there those are sent that the last agreement found,
+// in the calls before the capture. Thread safety: the thread that runs forward and backward.
+#pragma once
+
+#include <peal/autograd/core/safetensors.h>
+#include <peal/comm/group/process_group.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace peal::nn {
+
+class BufferSync {
+ public:
+  // REQUIRES: equal values on all ranks. `tag` is the wrapper's, for labels.
+  BufferSync(NamedTensors buffers, std::shared_ptr<comm::ProcessGroup> group, std::uint64_t tag);
+
+  // The three are collective. ask() starts the agreement, and settle() ends it and sends; in
+  // between something else may go on.
+  void ask();
+  void settle();
+  // All buffers, whoever wrote them. For hosts that know more than versions do.
+  void send_all();
+
+ private:
+  struct Seen {
+    std::weak_ptr<Storage> storage;
+    std::uint64_t version;
+  };
+  bool written(std::size_t buffer) const;
+  void send();
+
+  NamedTensors buffers_;
+  std::shared_ptr<comm::ProcessGroup> group_;
+  std::uint64_t tag_;
+  std::vector<Seen> seen_;  // when they were last equal
+  Tensor bits_;             // of an agreement under way
+  comm::Work asked_;
+  std::vector<std::size_t> written_;  // what the last agreement found
+};
+
+}  // namespace peal::nn

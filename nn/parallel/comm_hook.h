@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communication hook: what makes the gradients of a bucket those of all ranks (PyTorch:
+// register_comm_hook). DDP's own averages them; others send less, or something else:
+//
+//   ddp.register_comm_hook([group](nn::GradBucket& bucket) {
+//     const Tensor half = cast(bucket.memory, DType::bf16);        // what travels
+//     return group->all_reduce(half, comm::ReduceOp::avg, bucket.label)
+//         .then([half, to = bucket.memory] {
+//           to.copy_(cast(half, DType::f32));
+//           return comm::Work();
+//         });
+//   });
+//
+// A hook is called for each bucket in the order of the plan, on the thread that runs backward, as
+// soon as the bucket's gradients are complete. When the Work that it returns is done, the memory
+// holds, on every rank the same bits, what the optimizer shall see. Thread safety: as said.
+#pragma once
+
+#include <peal/autograd/core/tensor.h>
+#include <peal/comm/group/process_group.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace peal::nn {
+
+struct GradBucket {
+  std::size_t index = 0;  // in the plan, from 0
+  // [count], all of the bucket's gradients and, between them, gaps of zeros.
+  Tensor memory;
+  // Whose gradients they are, in order; the gradient of each is a part of the memory.
+  std::vector<Tensor> parameters;
+  bool last = false;  // of the plan
+  // For the collectives of the bucket: errors name it, and ranks that are in different steps never
+  // meet. It holds during the call.
+  comm::Label label;
+};
+
+using CommHook = std::function<comm::Work(GradBucket&)>;
+
+// The average over the ranks, divided once, as one all-reduce.
+CommHook average_gradients(std::shared_ptr<comm::ProcessGroup> group);
+
+}  // namespace peal::nn

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradient buckets: the memory of a bucket plan. Each parameter's gradient slot is placed in it, so
+// a bucket is sent from where gradients accumulate and received where the optimizer reads
+// (docs/decisions/0005-gradients-live-in-buckets.md). A final hook at each parameter tells when its
+// gradient is complete. Thread safety: the thread that runs backward.
+#pragma once
+
+#include <peal/autograd/core/safetensors.h>
+#include <peal/nn/parallel/bucket_plan.h>
+#include <peal/nn/parallel/comm_hook.h>
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace peal::nn {
+
+class GradBuckets {
+ public:
+  // `complete(parameter, bucket)` by their numbers. Error where a parameter is in a wrapper
+  // already, or lies on another device than the rest; then no hook is left behind.
+  GradBuckets(const NamedTensors& parameters, const std::vector<Bucket>& plan,
+              comm::ProcessGroup& group,
+              std::function<void(std::size_t parameter, std::size_t bucket)> complete);
+  // Gives parameters gradients of their own again.
+  ~GradBuckets();
+  GradBuckets(const GradBuckets&) = delete;
+  GradBuckets& operator=(const GradBuckets&) = delete;
+
+  std::size_t size() const { return buckets_.size(); }
+  GradBucket& operator[](std::size_t bucket) { return buckets_[bucket]; }
+  // "bucket 0: fc2.bias, fc2.weight"
+  const std::string& name(std::size_t bucket) const { return names_[bucket]; }
+
+ private:
+  std::vector<GradBucket> buckets_;
+  std::vector<std::string> names_;
+  std::function<void(std::size_t, std::size_t)> complete_;
+};
+
+}  // namespace peal::nn

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffers under DDP: equal on all ranks wherever somebody reads them, and written only where they
+// differ.
+#include <peal/nn/layers/layers.h>
+
+#include "ddp_ranks.h"
+
+using namespace peal;
+using namespace peal::testing;
+
+namespace {
+
+struct Normed : nn::Module {
+  nn::BatchNorm1d norm = add("norm", nn::BatchNorm1d(3));
+  nn::Linear fc = add("fc", nn::Linear(3, 2));
+  Tensor forward(const Tensor& x) override { return fc(norm(x)); }
+  // Two inputs: no virtual forward, and no hooks.
+  Tensor both(const Tensor& a, const Tensor& b) { return fc(norm(a + b)); }
+};
+
+Tensor own_batch(int rank) {
+  manual_seed(static_cast<std::uint64_t>(9 + rank));
+  return randn({8, 3});
+}
+
+void check_equal_buffers(const nn::Module& model, comm::ProcessGroup& group) {
+  for (const auto& [name, buffer] : model.named_buffers()) {
+    CAPTURE(name);
+    CHECK(same_everywhere(buffer, group));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("all ranks evaluate one model after training forwards") {
+  two([](const Group& group, int rank) {
+    Normed net;
+    DDP ddp(net, group);
+    ddp(own_batch(rank));
+    ddp.eval();
+    const Tensor y = ddp(ones({1, 3}));
+    CHECK(same_everywhere(y.detach(), *group));
+    check_equal_buffers(ddp, *group);
+    const Tensor mean = net.norm.running_mean.clone();
+    CHECK(mean.to_vector<float>() != std::vector<float>{0, 0, 0});
+  });
+}
+
+TEST_CASE("after a step all ranks have one model, and any of them may evaluate it alone") {
+  two([](const Group& group, int rank) {
+    Normed net;
+    DDP ddp(net, group);
+    for (int k = 0; k < 3; ++k) {
+      ddp.zero_grad();
+      sum(ddp(own_batch(rank + 2 * k))).backward();
+      check_equal_buffers(ddp, *group);
+    }
+    const std::uint64_t before = group->sequence();
+    if (rank == 0) {
+      ddp.eval();
+      ddp(ones({1, 3}));
+      ddp.train();
+    }
+    CHECK(group->sequence() == before);
+    sum(ddp(own_batch(rank))).backward();
+  });
+}
+
+TEST_CASE("a model with a forward of its own has equal buffers too") {
+  two([](const Group& group, int rank) {
+    Normed net;
+    DDP ddp(net, group);
+    sum(net.both(own_batch(rank), ones({8, 3}))).backward();
+    check_equal_buffers(ddp, *group);
+    CHECK(same_everywhere(net.fc.weight.grad(), *group));
+  });
+}
+
+TEST_CASE("a buffer that nobody writes keeps its version") {
+  struct Masked : nn::Module {
+    nn::Linear fc = add("fc", nn::Linear(3, 3));
+    nn::BatchNorm1d norm = add("norm", nn::BatchNorm1d(3));
+    Tensor keep = add_buffer("keep", gt(ones({3}), 0.0));
+    Tensor forward(const Tensor& x) override {
+      const Tensor y = norm(fc(x));
+      return where(keep, y, y * 0.5);
+    }
+  };
+  two([](const Group& group, int) {
+    Masked model;
+    DDP ddp(model, group);
+    const std::uint64_t before = model.keep.storage()->version();
+    // Two forwards before one backward: `where` has saved the mask.
+    for (int k = 0; k < 2; ++k) (loss(ddp, 1) + loss(ddp, 2)).backward();
+    CHECK(model.keep.storage()->version() == before);
+  });
+}
+
+TEST_CASE("what ranks wrote into buffers is rank 0's after a step, or when asked for") {
+  struct Scaled : nn::Module {
+    Tensor factor = add_buffer("factor", ones({1}));
+    Tensor other = add_buffer("other", ones({2}, DType::i64));
+    nn::Linear fc = add("fc", nn::Linear(3, 2));
+    Tensor forward(const Tensor& x) override { return fc(x) * factor; }
+  };
+  two([](const Group& group, int rank) {
+    Scaled model;
+    DDP ddp(model, group);
+    fill_(model.factor, rank + 5.0);
+    ddp.sync_buffers();
+    CHECK(model.factor.item<double>() == 5);
+    if (rank == 1) fill_(model.factor, 9);  // one alone
+    loss(ddp, 1).backward();
+    CHECK(model.factor.item<double>() == 5);
+    // In evaluation nobody needs the others.
+    ddp.eval();
+    fill_(model.factor, rank + 5.0);
+    const std::uint64_t before = group->sequence();
+    ddp(ones({1, 3}));
+    CHECK(model.factor.item<double>() == rank + 5.0);
+    CHECK(group->sequence() == before);
+  });
+}
+
+TEST_CASE("without broadcast_buffers each rank keeps its own") {
+  two([](const Group& group, int rank) {
+    Normed net;
+    DDP ddp(net, group, {.broadcast_buffers = false});
+    sum(ddp(own_batch(rank))).backward();
+    CHECK_FALSE(same_everywhere(net.norm.running_mean, *group));
+    CHECK(net.norm.num_batches_tracked.item<std::int64_t>() == 1);
+  });
+}
+
+TEST_CASE("forwards without synchronisation need not be as many on all ranks") {
+  two([](const Group& group, int rank) {
+    Normed net;
+    DDP ddp(net, group);
+    for (int step = 0; step < 2; ++step) {
+      {
+        const auto guard = ddp.no_sync();
+        for (int k = 0; k < 2 + rank; ++k) sum(ddp(own_batch(rank + k))).backward();
+      }
+      sum(ddp(own_batch(rank))).backward();
+      check_equal_buffers(ddp, *group);
+    }
+  });
+}

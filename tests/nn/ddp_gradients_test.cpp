@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients under DDP are the average of what the ranks would have alone, however models and
+// backwards are made: shared parameters, several forwards or backwards, accumulation, empty
+// parameters, gradients that were there before.
+#include <peal/autograd/grad_slot.h>
+#include <peal/nn/layers/layers.h>
+#include <peal/nn/optim/clip_grad.h>
+#include <peal/nn/optim/sgd.h>
+
+#include "ddp_ranks.h"
+
+using namespace peal;
+using namespace peal::testing;
+
+namespace {
+
+// A model under DDP, with whole numbers, and its like without.
+template <class M>
+struct Pair {
+  explicit Pair(const Group& group, const nn::DDPOptions& options = {}) {
+    make_whole(model);
+    make_whole(alone);
+    ddp = std::make_unique<DDP>(model, group, options);
+  }
+  M model, alone;
+  std::unique_ptr<DDP> ddp;
+};
+
+struct Twice : nn::Module {
+  nn::Linear in = add("in", nn::Linear(3, 3)), out = add("out", nn::Linear(3, 2));
+  Tensor forward(const Tensor& x) override { return out(in(relu(in(x)))); }
+};
+
+struct Tied : nn::Module {
+  nn::Linear in = add("in", nn::Linear(3, 3));
+  nn::Module again = add("again", nn::Module(in));
+  nn::Linear out = add("out", nn::Linear(3, 2));
+  Tensor forward(const Tensor& x) override { return out(again(relu(in(x)))); }
+};
+
+constexpr nn::BucketCaps apart{.first_bytes = 1, .bytes = 1};
+
+}  // namespace
+
+TEST_CASE("a parameter that is used several times, and one by two names") {
+  two([](const Group& group, int rank) {
+    Pair<Twice> twice(group, {.buckets = apart});
+    loss(*twice.ddp, rank + 1).backward();
+    loss(twice.alone, rank + 1).backward();
+    check_averaged(twice.model, twice.alone, *group);
+
+    Pair<Tied> tied(group, {.buckets = apart});
+    CHECK(tied.ddp->reducer().buckets().size() == 4);
+    loss(*tied.ddp, rank + 1).backward();
+    loss(tied.alone, rank + 1).backward();
+    check_averaged(tied.model, tied.alone, *group);
+  });
+}
+
+TEST_CASE("two forwards and one backward; one forward and two backwards") {
+  two([](const Group& group, int rank) {
+    Pair<Twice> pair(group, {.buckets = apart});
+    for (nn::Module* model :
+         {static_cast<nn::Module*>(pair.ddp.get()), static_cast<nn::Module*>(&pair.alone)}) {
+      const Tensor first = loss(*model, rank + 1), second = loss(*model, rank + 2);
+      (first + second).backward();
+    }
+    check_averaged(pair.model, pair.alone, *group);
+
+    pair.model.zero_grad();
+    pair.alone.zero_grad();
+    const Tensor mine = loss(*pair.ddp, rank + 1), theirs = loss(pair.alone, rank + 1);
+    mine.backward({}, true);
+    theirs.backward({}, true);
+    check_averaged(pair.model, pair.alone, *group);
+    mine.backward();  // the average stays, and what comes on top of it is averaged
+    theirs.backward();
+    check_averaged(pair.model, pair.alone, *group);
+  });
+}
+
+TEST_CASE("accumulation, then clipping, gives the same bits on all ranks") {
+  two([](const Group& group, int rank) {
+    Pair<Twice> pair(group);
+    {
+      const auto guard = pair.ddp->no_sync();
+      loss(*pair.ddp, rank + 1).backward();
+      const auto inner = pair.ddp->no_sync();
+      loss(*pair.ddp, 2 * rank + 1).backward();
+    }
+    loss(*pair.ddp, 3).backward();
+    for (const int value : {rank + 1, 2 * rank + 1, 3}) loss(pair.alone, value).backward();
+    check_averaged(pair.model, pair.alone, *group);
+    const auto norm = nn::clip_grad_norm_(pair.ddp->parameters(), 1.0);
+    CHECK(same_everywhere(norm, *group));
+    for (const Tensor& p : pair.ddp->parameters()) CHECK(same_everywhere(p.grad(), *group));
+  });
+}
+
+TEST_CASE("an optimizer that was made before the wrap steps with the average") {
+  two([](const Group& group, int rank) {
+    const auto train = [&](bool before) {
+      Twice model;
+      make_whole(model);
+      std::unique_ptr<nn::SGD> optimizer;
+      if (before) optimizer = std::make_unique<nn::SGD>(model.parameters(), nn::SGDOptions{});
+      DDP ddp(model, group);
+      if (!before) optimizer = std::make_unique<nn::SGD>(ddp.parameters(), nn::SGDOptions{});
+      for (int k = 0; k < 3; ++k) {
+        optimizer->zero_grad();
+        (loss(ddp, rank + 1) * 1e-3).backward();
+        optimizer->step();
+      }
+      std::vector<float> all;
+      for (const Tensor& p : model.parameters()) {
+        CHECK(same_everywhere(p, *group));
+        for (const float value : p.to_vector<float>()) all.push_back(value);
+      }
+      return all;
+    };
+    CHECK(train(true) == train(false));
+  });
+}
+
+TEST_CASE("empty parameters, and a bucket of nothing else") {
+  struct Empty : nn::Module {
+    Tensor none = add_parameter("none", Tensor::zeros({0, 3}));
+    Tensor nothing = add_parameter("nothing", Tensor::zeros({0}));
+    nn::Linear fc = add("fc", nn::Linear(3, 2));
+    Tensor void_too = add_parameter("void_too", Tensor::zeros({0}));
+    Tensor forward(const Tensor& x) override {
+      return fc(x) + sum(none) + sum(nothing) + sum(void_too);
+    }
+  };
+  two([](const Group& group, int rank) {
+    Pair<Empty> pair(group, {.buckets = apart});
+    const auto& plan = pair.ddp->reducer().buckets();
+    CHECK(plan.back().count == 0);
+    for (int k = 0; k < 2; ++k) {
+      loss(*pair.ddp, rank + 1).backward();
+      loss(pair.alone, rank + 1).backward();
+      check_averaged(pair.model, pair.alone, *group);
+    }
+  });
+}
+
+TEST_CASE("gradients from before the wrap are part of the average") {
+  two([](const Group& group, int rank) {
+    Twice model, alone;
+    make_whole(model);
+    make_whole(alone);
+    loss(model, rank + 1).backward();
+    DDP ddp(model, group);
+    loss(ddp, rank + 3).backward();
+    loss(alone, rank + 1).backward();
+    loss(alone, rank + 3).backward();
+    check_averaged(model, alone, *group);
+  });
+}
+
+TEST_CASE("hooks of the user see a rank's own gradient, and may change it") {
+  two([](const Group& group, int rank) {
+    Pair<Twice> pair(group, {.buckets = apart});
+    std::vector<float> seen;
+    std::string order;
+    const Tensor weight = pair.model.out.weight;
+    weight.grad_slot().add_hook([&](const Tensor& grad) {
+      seen = grad.to_vector<float>();
+      mul_(grad, 2);
+      order += "a";
+    });
+    weight.grad_slot().add_hook([&](const Tensor&) { order += "b"; });
+    loss(*pair.ddp, rank + 1).backward();
+    loss(pair.alone, rank + 1).backward();
+    CHECK(order == "ab");
+    const Tensor own = pair.alone.out.weight.grad();
+    CHECK(seen == own.to_vector<float>());
+    mul_(own, 2);
+    check_averaged(pair.model, pair.alone, *group);
+  });
+}
+
+TEST_CASE("a wrapped model may be frozen for a while, and go on") {
+  two([](const Group& group, int rank) {
+    Pair<Twice> judge(group, {.buckets = apart});
+    Pair<Twice> maker(group);
+    for (int k = 0; k < 2; ++k) {
+      judge.model.zero_grad();
+      judge.alone.zero_grad();
+      loss(*judge.ddp, rank + 1).backward();
+      loss(judge.alone, rank + 1).backward();
+      check_averaged(judge.model, judge.alone, *group);
+
+      // Through the frozen judge into the input.
+      judge.model.requires_grad_(false);
+      judge.alone.requires_grad_(false);
+      maker.model.zero_grad();
+      maker.alone.zero_grad();
+      const auto made = [&](nn::Module& from) {
+        const Tensor y = from(full({2, 3}, rank + 1));
+        return matmul(y, Tensor::from(std::vector<float>{1, 0, 2, 0, 1, 1}, {2, 3}));
+      };
+      sum((*judge.ddp)(made(*maker.ddp))).backward();
+      sum(judge.alone(made(maker.alone))).backward();
+      check_averaged(maker.model, maker.alone, *group);
+      judge.model.requires_grad_(true);
+      judge.alone.requires_grad_(true);
+    }
+  });
+}

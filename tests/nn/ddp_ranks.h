@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of DDP share: ranks as threads, small models whose gradients are whole numbers,
+// and what their average must be.
+#pragma once
+
+#include <peal/autograd/ops/ops.h>
+#include <peal/comm/start/threads.h>
+#include <peal/nn/models/mlp.h>
+#include <peal/nn/parallel/ddp.h>
+
+#include <doctest/doctest.h>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace peal::testing {
+
+using Group = std::shared_ptr<comm::ProcessGroup>;
+using DDP = nn::DistributedDataParallel;
+
+// run_ranks lends the group; a wrapper wants to share it.
+inline Group share(comm::ProcessGroup& group) { return {std::shared_ptr<void>(), &group}; }
+
+// Every rank draws the same numbers. A minute is long enough for a busy machine.
+inline void ranks(int world, const std::function<void(const Group&, int rank)>& f) {
+  comm::run_ranks(world, {.deadline = std::chrono::minutes(1)}, [&](comm::ProcessGroup& group) {
+    manual_seed(1);
+    f(share(group), group.rank());
+  });
+}
+inline void two(const std::function<void(const Group&, int rank)>& f) { ranks(2, f); }
+
+// What two ranks fail with; fails the test where they don't.
+inline std::string failure(const std::function<void(const Group&, int rank)>& f) {
+  try {
+    two(f);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  FAIL("expected an Error");
+  return {};
+}
+
+// Small whole numbers, the same on all ranks.
+inline void make_whole(const nn::Module& model) {
+  std::int64_t next = 0;
+  for (const Tensor& p : model.parameters()) {
+    for (std::int64_t i = 0; i < p.numel(); ++i) {
+      p.data<float>()[i] = static_cast<float>(next++ * 5 % 7 - 3);
+    }
+  }
+}
+
+// A loss whose gradients are whole numbers, where the model's are.
+inline Tensor loss(nn::Module& model, double value) {
+  const Tensor y = model(full({2, 3}, value));
+  return sum(y * y);
+}
+
+inline bool same_everywhere(const Tensor& tensor, comm::ProcessGroup& group) {
+  const std::string mine(static_cast<const char*>(tensor.raw()), tensor.view().bytes());
+  const auto all = group.exchange(mine);
+  return std::all_of(all.begin(), all.end(), [&](const auto& other) { return other == all[0]; });
+}
+
+// The gradients of `model` are the average of what ranks have in those of `alone`, which no wrapper
+// has. Exact for whole numbers and two or four ranks.
+inline void check_averaged(const nn::Module& model, const nn::Module& alone,
+                           comm::ProcessGroup& group) {
+  const NamedTensors mine = model.named_parameters(), theirs = alone.named_parameters();
+  REQUIRE(mine.size() == theirs.size());
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    CAPTURE(mine[i].first);
+    const Tensor expected = theirs[i].second.grad().clone();
+    group.all_reduce(expected, comm::ReduceOp::avg).wait();
+    CHECK(mine[i].second.grad().to_vector<float>() == expected.to_vector<float>());
+  }
+}
+
+}  // namespace peal::testing

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks whose steps do not match: each is told, in that step.
+#include <peal/autograd/grad_slot.h>
+
+#include <atomic>
+
+#include "ddp_ranks.h"
+
+using namespace peal;
+using namespace peal::testing;
+
+TEST_CASE("a rank that leaves out a backward is told in that step") {
+  std::atomic<int> finished{0};
+  const std::string message = failure([&](const Group& group, int rank) {
+    nn::Sequential net = nn::mlp({3, 4, 2});
+    DDP ddp(net, group);
+    for (int k = 0; k < 3; ++k) {
+      ddp.zero_grad();
+      const Tensor value = loss(ddp, 10 * k + rank);
+      if (rank == 1 && k == 0) continue;  // its loss was NaN, say
+      value.backward();
+      ++finished;
+    }
+  });
+  CAPTURE(message);
+  CHECK(finished == 0);
+  CHECK(message.find("same order") != std::string::npos);
+}
+
+TEST_CASE("an exception before the first bucket on one rank alone is told in that step") {
+  std::atomic<int> finished{0};
+  const std::string message = failure([&](const Group& group, int rank) {
+    nn::Sequential net = nn::mlp({3, 4, 2});
+    DDP ddp(net, group);
+    bool throws = rank == 1;
+    ddp.parameters().back().grad_slot().add_hook([&](const Tensor&) {
+      if (throws) throw Error("once");
+    });
+    for (int k = 0; k < 3; ++k) {
+      ddp.zero_grad();
+      try {
+        loss(ddp, 10 * k + rank).backward();
+        ++finished;
+      } catch (const Error& error) {
+        if (error.what() != std::string("once")) throw;
+        throws = false;
+      }
+    }
+  });
+  CAPTURE(message);
+  CHECK(finished == 0);
+  CHECK(message.find("same order") != std::string::npos);
+}
+
+TEST_CASE("two wrappers whose backwards come in another order never meet crosswise") {
+  std::atomic<int> finished{0};
+  const std::string message = failure([&](const Group& group, int rank) {
+    auto a = nn::mlp({3, 4, 2}), b = nn::mlp({3, 4, 2});
+    DDP first(a, group), second(b, group);
+    Tensor of_first, of_second;
+    if (rank == 0) of_first = loss(first, 1);
+    of_second = loss(second, 2);
+    if (rank == 1) of_first = loss(first, 1);
+    (of_first + of_second).backward();
+    ++finished;
+  });
+  CAPTURE(message);
+  CHECK(finished == 0);
+  CHECK(message.find("same order") != std::string::npos);
+}
+
+TEST_CASE("a wrapper that goes with buckets in flight is named to those who wait in them") {
+  const std::string message = failure([&](const Group& group, int rank) {
+    nn::Sequential net = nn::mlp({3, 4, 2});
+    const nn::DDPOptions apart{.buckets = {.first_bytes = 1, .bytes = 1}};
+    {
+      DDP ddp(net, group, apart);
+      ddp.parameters()[0].grad_slot().add_hook([&](const Tensor&) {
+        if (rank == 1) throw Error("no memory");
+      });
+      try {
+        loss(ddp, 1).backward();
+      } catch (const Error& error) {
+        if (error.what() != std::string("no memory")) throw;
+      }
+    }
+    DDP again(net, group, apart);
+  });
+  CAPTURE(message);
+  CHECK(message.find("step 1, bucket ") != std::string::npos);
+  CHECK(message.find("wrap") != std::string::npos);
+}
