@@ -80,6 +80,16 @@ std::byte* Execution::at(const Span& span) const {
   return base + span.at * static_cast<std::int64_t>(element_);
 }
 
+// A broadcast reads the root's input alone, and in place it leaves that as it is.
+bool Execution::reads_in() const {
+  const bool broadcast = !call_.point_to_point() && call_.what == Collective::broadcast;
+  return !broadcast || transport_.rank() == call_.root;
+}
+bool Execution::writes_out() const {
+  const bool broadcast = !call_.point_to_point() && call_.what == Collective::broadcast;
+  return !broadcast || transport_.rank() != call_.root || !in_place(call_);
+}
+
 // Gives `in` and `out` memory of the CPU where they lie on a device, and starts the copies.
 void Execution::stage() {
   const std::size_t size = size_of(call_.dtype());
@@ -100,9 +110,7 @@ void Execution::stage() {
     const auto elements = static_cast<std::int64_t>(std::max<std::size_t>(segment_ / size, 1));
     return segments(plan_->program, buffer, count, elements, offset);
   };
-  const bool broadcast = !call_.point_to_point() && call_.what == Collective::broadcast;
-  const bool root = transport_.rank() == call_.root;
-  if (in_away && call_.in.count > 0 && (!broadcast || root)) {
+  if (in_away && call_.in.count > 0 && reads_in()) {
     for (const Segment& segment : cut(Buffer::in, call_.in.count)) {
       down_.push_back({segment.block, segment.first});
     }
@@ -114,7 +122,7 @@ void Execution::stage() {
       part.mark = staging_->mark();
     }
   }
-  if (out_away && call_.out.count > 0 && !(broadcast && root && offset)) {
+  if (out_away && call_.out.count > 0 && writes_out()) {
     for (const Segment& segment : cut(Buffer::out, call_.out.count)) {
       up_.push_back({segment.block, segment.last});
     }
@@ -131,6 +139,7 @@ void Execution::prepare() {
   if (staging_) stage();
   bool pieces_away = false;
   for (const Piece& piece : call_.gathered) {
+    if (!reads_in()) break;
     const View here = call_.in.part(piece.at, piece.data.count);
     if (elsewhere(piece.data, place_)) {
       staging_->down(here.data(), piece.data);
@@ -220,6 +229,7 @@ void Execution::conclude() {
     hand_back(up_.back().round);
   }
   for (const Piece& piece : call_.scattered) {
+    if (!writes_out()) break;
     const View here = call_.out.part(piece.at, piece.data.count);
     if (elsewhere(piece.data, place_)) {
       staging_->up(piece.data, here.data());
@@ -228,7 +238,7 @@ void Execution::conclude() {
     }
     if (piece.data.storage) piece.data.storage->bump_version();
   }
-  if (call_.out.storage) call_.out.storage->bump_version();
+  if (call_.out.storage && writes_out()) call_.out.storage->bump_version();
   if (staging_) staging_->close(caller_);
   if (on_device()) caller_.leave(transport_.stream());
   handed_over_ = true;

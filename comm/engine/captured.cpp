@@ -8,16 +8,15 @@
 namespace peal::comm {
 
 std::shared_ptr<CapturedOperations> CapturedOperations::create(Graph& graph,
-                                                               std::shared_ptr<Engine> engine,
                                                                std::shared_ptr<Lane> lane) {
-  auto made = std::make_shared<CapturedOperations>(graph, std::move(engine), std::move(lane));
+  auto made = std::make_shared<CapturedOperations>(graph, std::move(lane));
   graph.at_end([made] { made->end(); });
   graph.at_replay([made] { made->before_replay(); }, [made] { made->after_replay(); });
   return made;
 }
 
 void CapturedOperations::add(const OperationRef& operation) {
-  engine_->capture(lane_, operation);
+  lane_->engine().capture(operation);
   signature_ = (signature_ ^ operation->channel.signature) * 0x9E3779B97F4A7C15ull + 1;
   operations_.push_back(operation);
 }
@@ -36,14 +35,12 @@ void CapturedOperations::leave() {
 OperationRef CapturedOperations::make_replay() const {
   const Call call{.what = Collective::barrier, .replayed = operations_.size()};
   Transport& transport = *lane_->device_transport();
-  auto made = std::make_shared<Operation>(call, nullptr, transport, Channel{0, signature_},
-                                          lane_->copies(), 1);
-  made->label = describe(*operations_.front());
-  return made;
+  return std::make_shared<Operation>(lane_, call, nullptr, transport, Channel{0, signature_}, 1,
+                                     describe(*operations_.front()));
 }
 
 void CapturedOperations::before_replay() {
-  engine_->hand_over(lane_);
+  lane_->engine().hand_over(lane_);
   replay_ = make_replay();
   replay_->execution.begin_replay();
 }
@@ -51,7 +48,7 @@ void CapturedOperations::before_replay() {
 void CapturedOperations::after_replay() {
   replay_->channel.sequence = lane_->next_sequence();
   replay_->execution.end_replay();
-  engine_->submit(lane_, std::exchange(replay_, nullptr));
+  lane_->engine().submit(std::exchange(replay_, nullptr));
 }
 
 void CapturedOperations::drop() {

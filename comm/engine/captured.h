@@ -25,10 +25,9 @@ namespace peal::comm {
 class CapturedOperations {
  public:
   // Of the graph that the thread captures, which keeps it.
-  static std::shared_ptr<CapturedOperations> create(Graph& graph, std::shared_ptr<Engine> engine,
-                                                    std::shared_ptr<Lane> lane);
-  CapturedOperations(Graph& graph, std::shared_ptr<Engine> engine, std::shared_ptr<Lane> lane)
-      : graph_(graph), engine_(std::move(engine)), lane_(std::move(lane)) {}
+  static std::shared_ptr<CapturedOperations> create(Graph& graph, std::shared_ptr<Lane> lane);
+  CapturedOperations(Graph& graph, std::shared_ptr<Lane> lane)
+      : graph_(graph), lane_(std::move(lane)) {}
   ~CapturedOperations() { leave(); }
   CapturedOperations(const CapturedOperations&) = delete;
   CapturedOperations& operator=(const CapturedOperations&) = delete;
@@ -47,7 +46,6 @@ class CapturedOperations {
   OperationRef make_replay() const;
 
   Graph& graph_;
-  std::shared_ptr<Engine> engine_;
   std::shared_ptr<Lane> lane_;
   std::vector<OperationRef> operations_;
   std::uint64_t signature_ = 0;  // of all, in order

@@ -6,15 +6,16 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <iterator>
 #include <thread>
+#include <utility>
 
 namespace peal::comm {
 namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int spins_before_yield = 2000;
-constexpr int spins_between_looks = 64;
+constexpr std::uint64_t spins_before_yield = 2000, spins_between_looks = 64;
 constexpr std::chrono::milliseconds between_guards{50};
 constexpr std::chrono::milliseconds longest_look{1000};  // of the guard that nothing holds up
 
@@ -32,18 +33,6 @@ void give_way() {
   contended = steady_clock::now() - before > std::chrono::microseconds(500);
 }
 
-void run(std::vector<Lane::Ready>& ready) {
-  for (Lane::Ready& next : ready) {
-    if (!next.f || next.operation->error) continue;
-    try {
-      next.operation->execution.order();
-      next.f();
-    } catch (...) {
-      next.operation->error = std::current_exception();
-    }
-  }
-}
-
 void refuse_captured(const Operation& operation) {
   PEAL_CHECK(!operation.captured, "[comm] ", describe(operation),
              " lies in a graph: each replay runs it, and the host can only wait for the stream of "
@@ -52,12 +41,60 @@ void refuse_captured(const Operation& operation) {
 
 }  // namespace
 
-void Engine::submit(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
-  std::vector<Lane::Ready> ready;
+// A continuation that starts operations does not run those behind it; one that waits does.
+template <class F>
+void Engine::locked(Nesting nesting, F f) {
+  Lane::Ended ended, guards;
+  bool any_due = false;
   {
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(mutex_);
+    f(ended);
+    std::swap(guards, ended_);
+    std::move(ended.due.begin(), ended.due.end(), std::back_inserter(due_));
+    ended.due.clear();
+    any_due = !due_.empty();
+  }
+  if (any_due) run_due(nesting);
+}
+
+void Engine::run_due(Nesting nesting) {
+  std::vector<Lane::Ready> over;  // dropped without the lock
+  std::unique_lock lock(mutex_);
+  const auto me = std::this_thread::get_id();
+  const auto outer = runner_.load();
+  const bool mine = outer == me && nesting == Nesting::waits;
+  if (outer != std::thread::id() && !mine) return;  // who runs continuations will come to them
+  while (!due_.empty()) {
+    over.push_back(std::move(due_.front()));
+    due_.pop_front();
+    Operation& operation = *over.back().operation;
+    std::exception_ptr thrown;
+    if (!operation.threw) {
+      runner_ = me;
+      running_.push_back(&operation);
+      lock.unlock();
+      try {
+        operation.execution.order();
+        over.back().f();
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+      lock.lock();
+      running_.pop_back();
+      runner_ = outer;
+    }
+    if (thrown && !operation.threw) {
+      operation.thrown = std::move(thrown);
+      operation.threw = true;
+    }
+    if (--operation.due == 0) operation.settled = true;
+  }
+}
+
+void Engine::submit(const OperationRef& operation) {
+  locked(Nesting::starts, [&](Lane::Ended& ended) {
+    const std::shared_ptr<Lane>& lane = operation->lane;
     lane->transport().check_thread();
-    ready.swap(ended_);
     if (std::find(lanes_.begin(), lanes_.end(), lane) == lanes_.end()) lanes_.push_back(lane);
     const auto& recorder = lane->recorder();
     Execution& execution = operation->execution;
@@ -70,95 +107,95 @@ void Engine::submit(const std::shared_ptr<Lane>& lane, const OperationRef& opera
                           plan ? std::shared_ptr<const Program>(plan, &plan->program) : nullptr,
                           execution.element()));
     }
-    lane->submit(operation, ready);
-  }
-  run(ready);
+    lane->submit(operation, ended);
+  });
 }
 
 void Engine::hand_over(const std::shared_ptr<Lane>& lane) {
   while (true) {
     progress();
     OperationRef entering;
-    std::shared_ptr<Lane> of = lane;
     {
       std::lock_guard lock(mutex_);
       lane->check();
-      for (std::size_t i = 0; i < lanes_.size() && !entering; ++i) {
-        of = lanes_[i];
-        entering = of->entering();
-      }
+      for (std::size_t i = 0; i < lanes_.size() && !entering; ++i) entering = lanes_[i]->entering();
     }
     if (!entering) return;
     give_way();
-    look(of, entering);
+    look(*entering);
   }
 }
 
-void Engine::capture(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
+void Engine::capture(const OperationRef& operation) {
+  const std::shared_ptr<Lane>& lane = operation->lane;
   hand_over(lane);
   try {
     {
       std::lock_guard lock(mutex_);
       operation->execution.take_place();
     }
+    const auto began = steady_clock::now();
     for (bool whole = false; !whole;) {
       {
         std::lock_guard lock(mutex_);
         lane->check();
         whole = operation->execution.hand_over();
       }
-      if (!whole) give_way();
+      if (whole) break;
+      give_way();
+      PEAL_CHECK(steady_clock::now() - began < lane->deadline(), "it is not whole after ",
+                 std::chrono::duration<double>(lane->deadline()).count(), " s (PEAL_TIMEOUT)");
     }
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     operation->execution.leave_capture();
     fail(concat("[comm] ", lane->who(), ", ", describe(*operation), " in a graph: ", error.what()));
   }
   operation->captured = operation->complete = true;
-  operation->retired = true;
+  operation->retired = operation->settled = true;
 }
 
 void Engine::progress() {
-  std::vector<Lane::Ready> ready;
-  {
-    std::lock_guard lock(mutex_);
+  locked(Nesting::waits, [&](Lane::Ended& ended) {
     // Before anything is touched: a thread that may not is the caller's mistake.
     for (const auto& lane : lanes_) {
       if (lane->pending()) lane->transport().check_thread();
     }
-    ready.swap(ended_);
     for (const auto& lane : lanes_) {
-      if (lane->pending()) lane->advance(ready);
+      if (lane->pending()) lane->advance(ended);
     }
-  }
-  run(ready);
+  });
 }
 
-void Engine::look(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
-  std::vector<Lane::Ready> ready;
-  {
-    std::lock_guard lock(mutex_);
-    if (!operation->retired) lane->watch(operation, ready);
-  }
-  run(ready);
+void Engine::look(Operation& operation) {
+  locked(Nesting::waits, [&](Lane::Ended& ended) {
+    if (!operation.retired) operation.lane->watch(operation, ended);
+  });
 }
 
-void Engine::wait_until(const std::shared_ptr<Lane>& lane, const OperationRef& operation,
-                        bool handed_over) {
-  if (!handed_over) refuse_captured(*operation);
-  const auto nap = lane->transport().nap();
-  const auto over = [&] { return operation->retired || (handed_over && operation->ordered); };
-  for (int spins = 0; !over(); ++spins) {
+// A continuation that waits for its own operation does not wait for itself.
+bool Engine::is_over(const Operation& operation) const {
+  if (operation.settled) return true;
+  return operation.retired && runner_.load() == std::this_thread::get_id() &&
+         std::find(running_.begin(), running_.end(), &operation) != running_.end();
+}
+
+void Engine::wait_until(Operation& operation, bool handed_over) {
+  if (!handed_over) refuse_captured(operation);
+  const auto nap = operation.lane->transport().nap();
+  const auto over = [&] { return (handed_over && operation.ordered) || is_over(operation); };
+  for (std::uint64_t spins = 1; !over(); ++spins) {
     progress();
     if (over()) break;
     if (nap.count() > 0) {
       std::this_thread::sleep_for(nap);
-      look(lane, operation);
+      look(operation);
       continue;
     }
     if (crowded_ || spins > spins_before_yield) give_way();
-    if (crowded_ || spins % spins_between_looks == 0) look(lane, operation);
+    if (crowded_ || spins % spins_between_looks == 0) look(operation);
   }
-  if (operation->retired && operation->error) std::rethrow_exception(operation->error);
+  if (operation.retired && operation.error) std::rethrow_exception(operation.error);
+  if (operation.threw) std::rethrow_exception(operation.thrown);
 }
 
 Engine::~Engine() {
@@ -170,6 +207,7 @@ Engine::~Engine() {
 void Engine::attach(const std::shared_ptr<Lane>& lane, std::unique_ptr<Transport> transport) {
   std::unique_ptr<Transport> before;   // it waits for its peers when it goes
   const std::lock_guard lock(mutex_);  // the thread below looks at the lanes
+  lane->check();  // works of a group that has failed may still use the one before
   const std::lock_guard guarded(guarded_mutex_);
   std::erase(guarded_, lane.get());
   before = lane->set_device_transport(std::move(transport), entrance_);
@@ -207,31 +245,29 @@ void Engine::relieve(const std::stop_token& stop) {
   }
 }
 
-bool Engine::test(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
-  refuse_captured(*operation);
-  if (operation->retired) return true;
+bool Engine::test(Operation& operation) {
+  refuse_captured(operation);
+  if (is_over(operation)) return true;
   progress();
+  if (is_over(operation)) return true;
   const auto now = steady_clock::now();
-  if (!operation->retired && now >= next_look_) {
-    next_look_ = now + std::chrono::milliseconds(1);
-    look(lane, operation);
-  }
-  return operation->retired;
+  locked(Nesting::waits, [&](Lane::Ended& ended) {
+    if (operation.retired || now < operation.next_look) return;
+    operation.next_look = now + std::chrono::milliseconds(1);
+    operation.lane->watch(operation, ended);
+  });
+  return is_over(operation);
 }
 
-void Engine::then(const std::shared_ptr<Lane>& lane, const OperationRef& operation,
-                  std::function<void()> f) {
+void Engine::then(const OperationRef& operation, std::function<void()> f) {
   refuse_captured(*operation);
-  std::vector<Lane::Ready> ready;
-  {
-    std::lock_guard lock(mutex_);
-    if (!operation->retired) {
-      operation->continuations.push_back(std::move(f));
-      return;
-    }
-    ready.push_back({lane, operation, std::move(f)});
-  }
-  run(ready);
+  locked(Nesting::starts, [&](Lane::Ended& ended) {
+    if (!operation->retired) return operation->continuations.push_back(std::move(f));
+    if (operation->error) return;
+    ended.due.push_back({operation, std::move(f)});
+    ++operation->due;
+    operation->settled = false;
+  });
 }
 
 void Engine::remove(const std::shared_ptr<Lane>& lane, bool failed) {
@@ -242,21 +278,18 @@ void Engine::remove(const std::shared_ptr<Lane>& lane, bool failed) {
     }
     if (!last) break;
     try {
-      synchronize(lane, last);
+      synchronize(*last);
     } catch (const std::exception&) {  // whoever waits for it is told
       failed = true;
     }
   }
-  std::vector<Lane::Ready> ready;
-  {
-    std::lock_guard lock(mutex_);
-    ready.swap(ended_);
+  locked(Nesting::starts, [&](Lane::Ended& ended) {
     if (failed) lane->abandon();
-    lane->fail_all("[comm] the process group is gone", ready);
+    lane->fail_all("[comm] the process group is gone", ended);
     std::erase(lanes_, lane);
     const std::lock_guard guarded(guarded_mutex_);
     std::erase(guarded_, lane.get());
-  }
+  });
 }
 
 }  // namespace peal::comm

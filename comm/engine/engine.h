@@ -10,9 +10,10 @@
 // guard does, and then ends the kernels of groups that have failed, with neither lock nor device.
 //
 // A rank that waits first spins, then yields its core; at once where the node has more ranks than
-// cores. Thread safety: every public function takes the engine's lock. Continuations run on the
-// thread that advances, without the lock; an exception of theirs is thrown by wait() on the work
-// they were given to.
+// cores. Thread safety: every public function takes the engine's lock. Continuations run without
+// it, one at a time and in the order in which their operations retired, on the thread that advances
+// first: others leave them to it. One that waits lets those behind it run meanwhile. An exception
+// of theirs is thrown by wait() on the work they were given to; who waits for that waits for them.
 #pragma once
 
 #include <peal/comm/engine/lane.h>
@@ -20,6 +21,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <stop_token>
@@ -35,10 +38,10 @@ class Engine {
   // `crowded`: the node has more ranks than cores, so waiting ranks yield at once.
   explicit Engine(bool crowded) : crowded_(crowded) {}
 
-  void submit(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
+  void submit(const OperationRef& operation);
   // Puts the operation, whole, into the graph that the calling thread captures (captured.h). Error
   // that poisons nobody where that fails.
-  void capture(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
+  void capture(const OperationRef& operation);
   // Until all operations that devices move, of any group, are in their queues. Error where the
   // lane's group has failed.
   void hand_over(const std::shared_ptr<Lane>& lane);
@@ -48,22 +51,17 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Until the operation has retired, or is handed over to a device; throws its error.
-  void wait(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
-    wait_until(lane, operation, true);
-  }
-  // Until the operation has retired; throws its error.
-  void synchronize(const std::shared_ptr<Lane>& lane, const OperationRef& operation) {
-    wait_until(lane, operation, false);
-  }
+  // Until the operation has settled, or is handed over to a device; throws its error.
+  void wait(Operation& operation) { wait_until(operation, true); }
+  // Until the operation has settled; throws its error.
+  void synchronize(Operation& operation) { wait_until(operation, false); }
   // Gives the lane a transport of a device. From then on, if it is stream-ordered, a thread looks
   // after the queues of all lanes.
   void attach(const std::shared_ptr<Lane>& lane, std::unique_ptr<Transport> transport);
-  // True once it has retired. Makes progress, and looks at the control plane every millisecond.
-  bool test(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
-  // At once if it has retired, else when it does.
-  void then(const std::shared_ptr<Lane>& lane, const OperationRef& operation,
-            std::function<void()> f);
+  // True once it has settled. Makes progress, and looks at the control plane every millisecond.
+  bool test(Operation& operation);
+  // At once if it has retired, else when it does. Dropped where it has failed.
+  void then(const OperationRef& operation, std::function<void()> f);
   // Of the world that is recorded, for the groups within it (Lane::set_recorder()).
   void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
   const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
@@ -72,18 +70,26 @@ class Engine {
   void remove(const std::shared_ptr<Lane>& lane, bool failed);
 
  private:
-  void wait_until(const std::shared_ptr<Lane>& lane, const OperationRef& operation,
-                  bool handed_over);
+  // f(what lanes let go of) under the lock; then what is due is run, and the rest dropped.
+  enum class Nesting { starts, waits };
+  template <class F>
+  void locked(Nesting nesting, F f);
+  void run_due(Nesting nesting);
+  void wait_until(Operation& operation, bool handed_over);
+  bool is_over(const Operation& operation) const;
   void guard(const std::stop_token& stop);
   void relieve(const std::stop_token& stop);
-  void look(const std::shared_ptr<Lane>& lane, const OperationRef& operation);
+  void look(Operation& operation);
 
   std::mutex mutex_;
   std::vector<std::shared_ptr<Lane>> lanes_;
-  std::vector<Lane::Ready> ended_;  // by the guard
+  Lane::Ended ended_;  // by the guard
+  std::deque<Lane::Ready> due_;
+  // The thread that runs continuations, and of which operations, the innermost last.
+  std::atomic<std::thread::id> runner_{};
+  std::vector<const Operation*> running_;
   std::shared_ptr<Entrance> entrance_ = std::make_shared<Entrance>();
   std::shared_ptr<Recorder> recorder_;
-  steady_clock::time_point next_look_{};
   bool crowded_;
   std::condition_variable_any guard_sleeps_;
   // Of lanes with a stream-ordered transport, for who cannot have the engine's lock.

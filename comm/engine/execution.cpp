@@ -219,7 +219,7 @@ bool Execution::hand_over() {
     if (!started_) prepare();
     if (!run()) return false;
     conclude();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     if (!plan_) throw;
     fail(concat("round ", round_, ": ", error.what()));
   }

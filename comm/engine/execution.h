@@ -161,6 +161,8 @@ class Execution {
   StorageRef fresh(std::int64_t elements) const;
   void move(std::byte* to, const std::byte* from, std::size_t bytes) const;
   bool quiet() const;
+  bool reads_in() const;
+  bool writes_out() const;
 
   // executor.cpp: the rounds.
   bool run();

@@ -15,33 +15,13 @@ using Clock = Operation::Clock;
 constexpr milliseconds publish_after{1000};
 constexpr milliseconds between_comparisons{50};
 
-void mix(std::uint64_t& hash, std::uint64_t word) {
-  hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
-  hash ^= hash >> 29;
-}
-
 }  // namespace
 
-std::uint64_t signature(const Call& call) {
-  std::uint64_t hash = 1;
-  mix(hash, static_cast<std::uint64_t>(call.dtype()));
-  if (call.point_to_point()) return hash;  // sizes are compared when the message comes
-  mix(hash, static_cast<std::uint64_t>(call.what));
-  mix(hash, static_cast<std::uint64_t>(call.op));
-  mix(hash, static_cast<std::uint64_t>(call.root));
-  mix(hash, call.purpose);
-  for (const std::int64_t count : call.counts) mix(hash, static_cast<std::uint64_t>(count));
-  for (const Piece& piece : call.gathered) mix(hash, static_cast<std::uint64_t>(piece.data.count));
-  return hash;
-}
-
-std::string describe(const Operation& operation) {
-  return describe(operation.execution.call(), operation.channel.sequence, operation.label);
-}
-
-Lane::Lane(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
-           milliseconds deadline, std::string who, std::uint64_t id)
-    : transport_(std::move(transport)),
+Lane::Lane(std::shared_ptr<Engine> engine, std::unique_ptr<Transport> transport,
+           std::unique_ptr<Control> control, milliseconds deadline, std::string who,
+           std::uint64_t id)
+    : engine_(std::move(engine)),
+      transport_(std::move(transport)),
       control_(std::move(control)),
       deadline_(deadline),
       who_(std::move(who)),
@@ -76,25 +56,32 @@ Row Lane::row_of(const Operation& operation) const {
   return row;
 }
 
-void Lane::submit(const OperationRef& operation, std::vector<Ready>& ready) {
-  if (broken_.empty() && control_->poisoned()) fail_all(*control_->poisoned(), ready);
+void Lane::submit(const OperationRef& operation, Ended& ended) {
+  if (broken_.empty() && control_->poisoned()) fail_all(*control_->poisoned(), ended);
   if (!broken_.empty()) fail(broken_);
   queue_.push_back(operation);
-  if (operation->execution.enters()) entrance_->join(*operation);
   try {
+    if (operation->execution.enters()) entrance_->join(*operation);
     operation->execution.take_place();
-  } catch (const Error& error) {
-    return fail_by(*operation, error, ready);
+  } catch (const std::exception& error) {
+    return fail_by(*operation, error, ended);
   }
-  advance(ready);
+  if (!advance(*operation, ended) || !operation->complete) return;
+  if (operation->execution.call().point_to_point()) {  // which waits for nobody's turn
+    retire(operation, ended);
+    queue_.pop_back();
+  } else {
+    retire_complete(ended);
+  }
 }
 
-void Lane::fail_all(const std::string& message, std::vector<Ready>& ready) {
+void Lane::fail_all(const std::string& message, Ended& ended) {
   broken_ = message;
+  late_.clear();
   for (const OperationRef& operation : queue_) {
     operation->error = std::make_exception_ptr(Error(message));
     if (entrance_) entrance_->leave(*operation);
-    let_go(operation, ready);
+    let_go(operation, ended);
   }
   // What waits in a device's queue would wait for ever. Last: who waits for the queue finds the
   // error.
@@ -103,11 +90,11 @@ void Lane::fail_all(const std::string& message, std::vector<Ready>& ready) {
 }
 
 // This rank's fault, and everyone's failure.
-void Lane::fail_by(const Operation& operation, const Error& error, std::vector<Ready>& ready) {
+void Lane::fail_by(const Operation& operation, const std::exception& error, Ended& ended) {
   const std::string message =
       concat("[comm] ", who_, ", ", describe(operation), ": ", error.what());
   control_->poison(message);
-  fail_all(message, ready);
+  fail_all(message, ended);
 }
 
 void Lane::abandon() {
@@ -133,71 +120,93 @@ OperationRef Lane::handed_over() const {
 }
 
 // Its continuations are due, and it is the caller's to drop.
-void Lane::let_go(const OperationRef& operation, std::vector<Ready>& ready) {
-  if (operation->continuations.empty()) ready.push_back({shared_from_this(), operation, nullptr});
-  for (auto& f : operation->continuations)
-    ready.push_back({shared_from_this(), operation, std::move(f)});
+void Lane::let_go(const OperationRef& operation, Ended& ended) {
+  const bool failed = operation->error != nullptr;
+  for (auto& f : operation->continuations) {
+    (failed ? ended.gone : ended.due).push_back({operation, std::move(f)});
+  }
+  if (!failed) operation->due = operation->continuations.size();
   operation->continuations.clear();
+  operation->settled = operation->due == 0;
   operation->retired = true;
+  if (operation->settled) ended.gone.push_back({operation, nullptr});
 }
 
-void Lane::retire(std::deque<OperationRef>::iterator place, std::vector<Ready>& ready) {
-  const OperationRef operation = *place;
-  queue_.erase(place);
+void Lane::retire(const OperationRef& operation, Ended& ended) {
   if (!operation->execution.call().point_to_point()) {
     control_->finished(id_, operation->channel.sequence, operation->channel.signature);
   }
   if (row_is_out_) control_->publish({});
   row_is_out_ = false;
-  let_go(operation, ready);
+  let_go(operation, ended);
 }
 
-void Lane::advance(std::vector<Ready>& ready) {
-  // Messages whose data is still on its way from a device: later ones must not overtake them.
-  std::vector<const Operation*> late;
-  for (const OperationRef& operation : queue_) {
-    if (operation->complete) continue;
-    const bool enters = operation->execution.enters();
-    if (enters && !entrance_->is_next(*operation)) continue;
-    const bool sends = operation->execution.call().verb == "send" && !operation->execution.begun();
-    if (sends && std::any_of(late.begin(), late.end(), [&](const Operation* earlier) {
-          return earlier->channel == operation->channel &&
-                 earlier->execution.call().peer == operation->execution.call().peer;
-        })) {
+// Collectives retire in order. A message does not wait for its turn, nor lets others wait: ranks
+// may send and receive in orders of their own between the same collectives.
+void Lane::retire_complete(Ended& ended) {
+  std::size_t continuations = 0;
+  for (const OperationRef& operation : queue_) continuations += operation->continuations.size();
+  ended.gone.reserve(ended.gone.size() + queue_.size());  // nothing may fail half way
+  ended.due.reserve(ended.due.size() + continuations);
+  bool in_turn = true;
+  auto stays = queue_.begin();
+  for (OperationRef& operation : queue_) {
+    const bool ordered = !operation->execution.call().point_to_point();
+    if (operation->complete && (in_turn || !ordered)) {
+      retire(operation, ended);
       continue;
     }
-    try {
-      const std::size_t before = operation->execution.rounds_done();
-      operation->complete = operation->execution.advance();
-      if (sends && !operation->execution.begun()) late.push_back(operation.get());
-      if (operation->complete) operation->finished = Clock::now();
-      const bool handed_over = operation->execution.handed_over();
-      if (enters && handed_over) entrance_->leave(*operation);
-      if (handed_over && !operation->complete) operation->ordered = true;
-      if (operation->execution.rounds_done() != before) last_progress_ = Clock::now();
-    } catch (const Error& error) {
-      return fail_by(*operation, error, ready);
-    }
+    in_turn = in_turn && !ordered;
+    if (&*stays != &operation) *stays = std::move(operation);
+    ++stays;
   }
-  // Collectives retire in order. A message does not wait for its turn, nor lets others wait: ranks
-  // may send and receive in orders of their own between the same collectives.
-  bool in_turn = true;
-  for (std::size_t i = 0; i < queue_.size();) {
-    const bool ordered = !queue_[i]->execution.call().point_to_point();
-    if (queue_[i]->complete && (in_turn || !ordered)) {
-      retire(queue_.begin() + static_cast<std::ptrdiff_t>(i), ready);
-    } else {
-      in_turn = in_turn && !ordered;
-      ++i;
-    }
-  }
+  queue_.erase(stays, queue_.end());
 }
 
-void Lane::watch(const OperationRef& waited, std::vector<Ready>& ready) {
+// What the operation can do without waiting. False where it failed, and the lane with it.
+bool Lane::advance(Operation& operation, Ended& ended) {
+  Execution& execution = operation.execution;
+  const bool enters = execution.enters();
+  if (enters && !entrance_->is_next(operation)) return true;
+  const bool sends = execution.call().verb == "send" && !execution.begun();
+  const bool waits_its_turn =
+      sends && std::any_of(late_.begin(), late_.end(), [&](const Operation* earlier) {
+        return earlier->channel == operation.channel &&
+               earlier->execution.call().peer == execution.call().peer;
+      });
+  try {
+    if (!waits_its_turn) {
+      const std::size_t before = execution.rounds_done();
+      operation.complete = execution.advance();
+      if (operation.complete) operation.finished = Clock::now();
+      const bool handed_over = execution.handed_over();
+      if (enters && handed_over) entrance_->leave(operation);
+      if (handed_over && !operation.complete) operation.ordered = true;
+      if (execution.rounds_done() != before) last_progress_ = Clock::now();
+    }
+    if (sends && !execution.begun()) late_.push_back(&operation);
+  } catch (const std::exception& error) {
+    fail_by(operation, error, ended);
+    return false;
+  }
+  return true;
+}
+
+void Lane::advance(Ended& ended) {
+  late_.clear();
+  bool any_complete = false;
+  for (const OperationRef& operation : queue_) {
+    if (!operation->complete && !advance(*operation, ended)) return;
+    any_complete = any_complete || operation->complete;
+  }
+  if (any_complete) retire_complete(ended);
+}
+
+void Lane::watch(Operation& waited, Ended& ended) {
   const auto now = Clock::now();
-  if (waited->first_look == Clock::time_point{}) waited->first_look = now;
+  if (waited.first_look == Clock::time_point{}) waited.first_look = now;
   // A rank that computes for long before it waits has not been waiting.
-  const auto idle = now - std::max(waited->first_look, last_progress_);
+  const auto idle = now - std::max(waited.first_look, last_progress_);
   try {
     if (idle > std::min(publish_after, deadline_ / 2) && now >= next_comparison_) {
       next_comparison_ = now + between_comparisons;
@@ -206,7 +215,7 @@ void Lane::watch(const OperationRef& waited, std::vector<Ready>& ready) {
         return !o->execution.call().point_to_point();
       };
       const auto first = std::find_if(queue_.begin(), queue_.end(), ordered);
-      const Row row = row_of(first == queue_.end() ? *waited : **first);
+      const Row row = row_of(first == queue_.end() ? waited : **first);
       if (!row_is_out_ || control_->own_row() != row) control_->publish(row);
       row_is_out_ = true;
       if (first != queue_.end()) control_->compare(row);
@@ -214,19 +223,19 @@ void Lane::watch(const OperationRef& waited, std::vector<Ready>& ready) {
     control_->check();
     if (device_transport_) device_transport_->check();
     if (idle >= deadline_) {
-      const std::string needs = needs_of(*waited);
-      fail(concat("[comm] ", who_, ": ", describe(*waited), " has not moved for ",
+      const std::string needs = needs_of(waited);
+      fail(concat("[comm] ", who_, ": ", describe(waited), " has not moved for ",
                   std::chrono::duration<double>(deadline_).count(), " s (PEAL_TIMEOUT)",
                   needs.empty() ? "" : "; it waits for ", needs,
                   "; what the ranks of this node wait for:", control_->describe()));
     }
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     control_->poison(error.what());  // the first message stays
-    fail_all(error.what(), ready);
+    fail_all(error.what(), ended);
   }
 }
 
-void Lane::watch_device(std::vector<Ready>& ready) {
+void Lane::watch_device(Ended& ended) {
   OperationRef first;
   try {
     // What the device has done is over, though the host has not looked since.
@@ -240,7 +249,7 @@ void Lane::watch_device(std::vector<Ready>& ready) {
   } catch (const Error&) {  // who advances it will say what it is
     return;
   }
-  watch(first, ready);
+  watch(*first, ended);
 }
 
 void Lane::relieve(Clock::duration stood) {

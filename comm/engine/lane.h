@@ -17,13 +17,11 @@
 
 #include <peal/autograd/core/error.h>
 #include <peal/comm/control/control.h>
-#include <peal/comm/engine/execution.h>
+#include <peal/comm/engine/operation.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -31,34 +29,7 @@
 
 namespace peal::comm {
 
-struct Operation {
-  using Clock = std::chrono::steady_clock;
-
-  Operation(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
-            CopyStreams& copies, std::size_t segment)
-      : channel(channel),
-        execution(std::move(call), std::move(plan), transport, channel, copies, segment) {}
-
-  Channel channel;
-  std::string label;  // what the caller says it is for: "bucket 3: fc1.weight, fc1.bias"
-  Execution execution;
-  Clock::time_point started = Clock::now(), finished{};
-  Clock::time_point first_look{};    // since when somebody has waited for it
-  std::atomic<bool> ordered{false};  // it has tensors on a device, and is handed over
-  bool captured = false;             // it lies in a graph (captured.h)
-  bool complete = false;             // its elements are there
-  std::atomic<bool> retired{false};  // and so are those of all before it, or it failed
-  std::exception_ptr error;
-  std::vector<std::function<void()>> continuations;
-};
-using OperationRef = std::shared_ptr<Operation>;
-
-// As describe(Call) of executor.h: what errors call it.
-std::string describe(const Operation& operation);
-
-// A hash of what all ranks must agree on: collective, type, reduction, root, counts. Ranks that
-// disagree use different channels, so their messages never meet.
-std::uint64_t signature(const Call& call);
+class Engine;
 
 // The line before the queues of devices. Communicators of one device must be fed in one order on
 // all ranks: each may take what the other needs, and hold it until its peers come. So operations of
@@ -75,19 +46,25 @@ class Entrance {
   std::deque<const Operation*> line_;
 };
 
-class Lane : public std::enable_shared_from_this<Lane> {
+class Lane {
  public:
-  // An operation that the lane has let go of, and, where there is one, a continuation whose turn
-  // has come. That is dropped, not run, where the operation failed.
+  // A continuation, and of what.
   struct Ready {
-    std::shared_ptr<Lane> lane;  // whose transports the operation uses, to its end
     OperationRef operation;
     std::function<void()> f;
   };
+  // What the lane lets go of.
+  struct Ended {
+    std::vector<Ready> gone{};  // to be dropped, not run
+    std::vector<Ready> due{};   // to be run, in this order
+  };
 
   // `who` is this rank in messages: "rank 2". `id` tells groups apart.
-  Lane(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
-       std::chrono::milliseconds deadline, std::string who, std::uint64_t id);
+  Lane(std::shared_ptr<Engine> engine, std::unique_ptr<Transport> transport,
+       std::unique_ptr<Control> control, std::chrono::milliseconds deadline, std::string who,
+       std::uint64_t id);
+  // Whose operations these are. It has the lane until Engine::remove().
+  Engine& engine() const { return *engine_; }
   Transport& transport() const { return *transport_; }
   // The stream-ordered one beside it, or null.
   Transport* device_transport() const { return device_transport_.get(); }
@@ -97,6 +74,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   CopyStreams& copies() { return copies_; }
   Control& control() const { return *control_; }
   const std::string& who() const { return who_; }
+  std::chrono::milliseconds deadline() const { return deadline_; }
   std::uint64_t id() const { return id_; }
   // Where its operations leave their times; null: nowhere. Not while another thread submits.
   void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
@@ -110,21 +88,21 @@ class Lane : public std::enable_shared_from_this<Lane> {
   // The first operation of a device's transport that is not whole in the queue; null: none.
   OperationRef entering() const;
 
-  // Error when the group has failed.
-  void submit(const OperationRef& operation, std::vector<Ready>& ready);
+  // Error when the group has failed. Does what can be done at once for this operation alone.
+  void submit(const OperationRef& operation, Ended& ended);
   // Does what can be done without waiting.
-  void advance(std::vector<Ready>& ready);
+  void advance(Ended& ended);
   // Looks whether waiting for the operation is still worth it; if not, everything in the lane
   // fails.
-  void watch(const OperationRef& waited, std::vector<Ready>& ready);
-  void fail_all(const std::string& message, std::vector<Ready>& ready);
+  void watch(Operation& waited, Ended& ended);
+  void fail_all(const std::string& message, Ended& ended);
   // After a failure: the transports wait for nobody any more.
   void abandon();
   // An operation of which all that is left lies in queues of devices; null where there is none.
   OperationRef handed_over() const;
   // watch() for the first operation that a device's queue has come to and not left, if there is
   // one: for a thread that looks after queues for which no other waits.
-  void watch_device(std::vector<Ready>& ready);
+  void watch_device(Ended& ended);
   // Where nobody has been able to look for so long: ends what lies in the device's queue if the
   // group has failed, or its deadline is over. Not under the engine's lock. REQUIRES: a transport
   // of a device, which nobody replaces meanwhile.
@@ -133,10 +111,13 @@ class Lane : public std::enable_shared_from_this<Lane> {
  private:
   std::string needs_of(const Operation& operation) const;
   Row row_of(const Operation& operation) const;
-  void fail_by(const Operation& operation, const Error& error, std::vector<Ready>& ready);
-  void let_go(const OperationRef& operation, std::vector<Ready>& ready);
-  void retire(std::deque<OperationRef>::iterator place, std::vector<Ready>& ready);
+  void fail_by(const Operation& operation, const std::exception& error, Ended& ended);
+  void let_go(const OperationRef& operation, Ended& ended);
+  void retire(const OperationRef& operation, Ended& ended);
+  void retire_complete(Ended& ended);
+  bool advance(Operation& operation, Ended& ended);
 
+  std::shared_ptr<Engine> engine_;
   std::unique_ptr<Transport> transport_, device_transport_;
   std::shared_ptr<Entrance> entrance_;  // null without a device's transport
   CopyStreams copies_;
@@ -147,6 +128,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   std::uint64_t sequence_ = 0;
   std::shared_ptr<Recorder> recorder_;
   std::deque<OperationRef> queue_;
+  // Sends whose data is still on its way from a device: later ones must not overtake them.
+  std::vector<const Operation*> late_;
   std::string broken_;  // the message that ended the group
   Operation::Clock::time_point last_progress_{}, next_comparison_{};
   bool row_is_out_ = false;  // the board shows an operation of this lane

@@ -121,7 +121,8 @@ Work ProcessGroup::broadcast_coalesced(const std::vector<View>& data, int root,
   return Work::all(std::move(works));
 }
 
-Work ProcessGroup::all_gather_coalesced(const std::vector<View>& out, const std::vector<View>& in) {
+Work ProcessGroup::all_gather_coalesced(const std::vector<View>& out, const std::vector<View>& in,
+                                        const Label& label) {
   check_lists(out, in, world(), "all_gather_coalesced", "out", "in");
   std::vector<Work> works;
   for (const DType dtype : types_of(in)) {
@@ -133,13 +134,15 @@ Work ProcessGroup::all_gather_coalesced(const std::vector<View>& out, const std:
          .out = buffer,
          .counts = std::vector<std::int64_t>(static_cast<std::size_t>(world()), packing.block),
          .gathered = std::move(packing.part),
-         .scattered = std::move(packing.whole)}));
+         .scattered = std::move(packing.whole)},
+        label));
   }
   return Work::all(std::move(works));
 }
 
 Work ProcessGroup::reduce_scatter_coalesced(const std::vector<View>& out,
-                                            const std::vector<View>& in, ReduceOp op) {
+                                            const std::vector<View>& in, ReduceOp op,
+                                            const Label& label) {
   PEAL_CHECK(op != ReduceOp::premul_sum, "reduce_scatter_coalesced: premul_sum needs a factor");
   check_lists(in, out, world(), "reduce_scatter_coalesced", "in", "out");
   for (const View& view : in) check_reduction(view.dtype, op);
@@ -154,7 +157,8 @@ Work ProcessGroup::reduce_scatter_coalesced(const std::vector<View>& out,
          .op = op,
          .counts = std::vector<std::int64_t>(static_cast<std::size_t>(world()), packing.block),
          .gathered = std::move(packing.whole),
-         .scattered = std::move(packing.part)}));
+         .scattered = std::move(packing.part)},
+        label));
   }
   return Work::all(std::move(works));
 }

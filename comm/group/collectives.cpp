@@ -23,20 +23,22 @@ Work ProcessGroup::all_reduce(const View& data, ReduceOp op, const Label& label)
       label);
 }
 
-Work ProcessGroup::all_reduce(const View& out, const View& in, ReduceOp op) {
+Work ProcessGroup::all_reduce(const View& out, const View& in, ReduceOp op, const Label& label) {
   check_like(out, in, "all_reduce");
   PEAL_CHECK(out.count == in.count, "all_reduce: in has ", in.count, " elements, out ", out.count);
   return start(
-      {.what = Collective::all_reduce, .in = in, .out = out, .op = op, .counts = {in.count}});
+      {.what = Collective::all_reduce, .in = in, .out = out, .op = op, .counts = {in.count}},
+      label);
 }
 
-Work ProcessGroup::all_reduce_premultiplied(const View& data, double factor) {
+Work ProcessGroup::all_reduce_premultiplied(const View& data, double factor, const Label& label) {
   return start({.what = Collective::all_reduce,
                 .in = data,
                 .out = data,
                 .op = ReduceOp::premul_sum,
                 .factor = factor,
-                .counts = {data.count}});
+                .counts = {data.count}},
+               label);
 }
 
 Work ProcessGroup::broadcast(const View& data, int root, const Label& label) {
@@ -48,12 +50,13 @@ Work ProcessGroup::broadcast(const View& data, int root, const Label& label) {
                label);
 }
 
-Work ProcessGroup::all_gather(const View& out, const View& in) {
-  return all_gather_v(out, in,
-                      std::vector<std::int64_t>(static_cast<std::size_t>(world()), in.count));
+Work ProcessGroup::all_gather(const View& out, const View& in, const Label& label) {
+  return all_gather_v(
+      out, in, std::vector<std::int64_t>(static_cast<std::size_t>(world()), in.count), label);
 }
 
-Work ProcessGroup::all_gather_v(const View& out, const View& in, std::vector<std::int64_t> counts) {
+Work ProcessGroup::all_gather_v(const View& out, const View& in, std::vector<std::int64_t> counts,
+                                const Label& label) {
   check_like(out, in, "all_gather");
   PEAL_CHECK(static_cast<int>(counts.size()) == world(),
              "all_gather: expected a count for each of ", world(), " ranks, got ", counts.size());
@@ -62,16 +65,19 @@ Work ProcessGroup::all_gather_v(const View& out, const View& in, std::vector<std
              "all_gather: rank ", rank(), " expected in of ",
              counts[static_cast<std::size_t>(rank())], " and out of ", total, " elements, got ",
              in.count, " and ", out.count);
-  return start({.what = Collective::all_gather, .in = in, .out = out, .counts = std::move(counts)});
+  return start({.what = Collective::all_gather, .in = in, .out = out, .counts = std::move(counts)},
+               label);
 }
 
-Work ProcessGroup::reduce_scatter(const View& out, const View& in, ReduceOp op) {
+Work ProcessGroup::reduce_scatter(const View& out, const View& in, ReduceOp op,
+                                  const Label& label) {
   return reduce_scatter_v(
-      out, in, std::vector<std::int64_t>(static_cast<std::size_t>(world()), out.count), op);
+      out, in, std::vector<std::int64_t>(static_cast<std::size_t>(world()), out.count), op, label);
 }
 
 Work ProcessGroup::reduce_scatter_v(const View& out, const View& in,
-                                    std::vector<std::int64_t> counts, ReduceOp op) {
+                                    std::vector<std::int64_t> counts, ReduceOp op,
+                                    const Label& label) {
   check_like(out, in, "reduce_scatter");
   PEAL_CHECK(op != ReduceOp::premul_sum, "reduce_scatter: premul_sum needs a factor");
   PEAL_CHECK(static_cast<int>(counts.size()) == world(),
@@ -86,15 +92,16 @@ Work ProcessGroup::reduce_scatter_v(const View& out, const View& in,
                 .in = in,
                 .out = out,
                 .op = op,
-                .counts = std::move(counts)});
+                .counts = std::move(counts)},
+               label);
 }
 
-Work ProcessGroup::barrier() {
+Work ProcessGroup::barrier(const Label& label) {
   if (world() == 1) return {};
-  return start({.what = Collective::barrier});
+  return start({.what = Collective::barrier}, label);
 }
 
-Work ProcessGroup::reduce(const View& data, int root, ReduceOp op) {
+Work ProcessGroup::reduce(const View& data, int root, ReduceOp op, const Label& label) {
   PEAL_CHECK(op != ReduceOp::premul_sum,
              "reduce: premul_sum needs a factor; use all_reduce_premultiplied");
   const View out = rank() == root ? data : View{.dtype = data.dtype};
@@ -103,10 +110,11 @@ Work ProcessGroup::reduce(const View& data, int root, ReduceOp op) {
                 .out = out,
                 .op = op,
                 .root = root,
-                .counts = {data.count}});
+                .counts = {data.count}},
+               label);
 }
 
-Work ProcessGroup::gather(const View& out, const View& in, int root) {
+Work ProcessGroup::gather(const View& out, const View& in, int root, const Label& label) {
   const bool here = rank() == root;
   if (here) check_like(out, in, "gather");
   PEAL_CHECK(!here || out.count == in.count * world(), "gather: root ", root, " expected out of ",
@@ -115,10 +123,11 @@ Work ProcessGroup::gather(const View& out, const View& in, int root) {
                 .in = in,
                 .out = here ? out : View{.dtype = in.dtype},
                 .root = root,
-                .counts = std::vector<std::int64_t>(static_cast<std::size_t>(world()), in.count)});
+                .counts = std::vector<std::int64_t>(static_cast<std::size_t>(world()), in.count)},
+               label);
 }
 
-Work ProcessGroup::scatter(const View& out, const View& in, int root) {
+Work ProcessGroup::scatter(const View& out, const View& in, int root, const Label& label) {
   const bool here = rank() == root;
   if (here) check_like(out, in, "scatter");
   PEAL_CHECK(!here || in.count == out.count * world(), "scatter: root ", root, " expected in of ",
@@ -127,23 +136,23 @@ Work ProcessGroup::scatter(const View& out, const View& in, int root) {
                 .in = here ? in : View{.dtype = out.dtype},
                 .out = out,
                 .root = root,
-                .counts = std::vector<std::int64_t>(static_cast<std::size_t>(world()), out.count)});
+                .counts = std::vector<std::int64_t>(static_cast<std::size_t>(world()), out.count)},
+               label);
 }
 
-Work ProcessGroup::all_to_all(const View& out, const View& in) {
+Work ProcessGroup::all_to_all(const View& out, const View& in, const Label& label) {
   PEAL_CHECK(in.count % world() == 0, "all_to_all: in of ", in.count,
              " elements does not divide by ", world(), " ranks; use all_to_all_v");
   const auto pairs = static_cast<std::size_t>(world()) * static_cast<std::size_t>(world());
-  return all_to_all_v(out, in, std::vector<std::int64_t>(pairs, in.count / world()));
+  return all_to_all_v(out, in, std::vector<std::int64_t>(pairs, in.count / world()), label);
 }
 
-Work ProcessGroup::all_to_all_v(const View& out, const View& in, std::vector<std::int64_t> counts) {
+Work ProcessGroup::all_to_all_v(const View& out, const View& in, std::vector<std::int64_t> counts,
+                                const Label& label) {
   check_like(out, in, "all_to_all");
   PEAL_CHECK(static_cast<std::int64_t>(counts.size()) == std::int64_t{world()} * world(),
              "all_to_all: expected a count for each of ", world(), " x ", world(), " pairs, got ",
              counts.size());
-  PEAL_CHECK(in.count == 0 || in.data() != out.data(),
-             "all_to_all: in and out must not be the same memory");
   std::int64_t row = 0, column = 0;
   for (int r = 0; r < world(); ++r) {
     row += counts[static_cast<std::size_t>(rank() * world() + r)];
@@ -152,11 +161,12 @@ Work ProcessGroup::all_to_all_v(const View& out, const View& in, std::vector<std
   PEAL_CHECK(in.count == row && out.count == column, "all_to_all: rank ", rank(),
              " expected in of ", row, " and out of ", column, " elements, got ", in.count, " and ",
              out.count);
-  return start({.what = Collective::all_to_all, .in = in, .out = out, .counts = std::move(counts)});
+  return start({.what = Collective::all_to_all, .in = in, .out = out, .counts = std::move(counts)},
+               label);
 }
 
 Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const View& out,
-                       const View& in, ReduceOp op) {
+                       const View& in, ReduceOp op, const Label& label) {
   PEAL_CHECK(plan != nullptr, "run: expected a plan, got none");
   check_like(out, in, "run");
   const std::int64_t scratch = plan->program.scratch;
@@ -171,13 +181,13 @@ Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const 
   PEAL_CHECK(!plan->one_sided, "run: the ", lane_->transport().name(),
              " transport has no symmetric memory for one-sided steps");
   PEAL_CHECK(!plan->from_any, "run: a schedule names the rank of every message");
-  Call call{.what = what, .in = in, .out = out, .op = op};
+  Call call{.what = what, .in = in, .out = out, .op = op, .purpose = label.tag};
   if (call.reduces()) check_reduction(call.dtype(), op);
   PEAL_CHECK(op != ReduceOp::premul_sum, "run: premul_sum needs a factor");
   Transport& transport = route(call);
-  check_capture(call, transport, "");
+  check_capture(call, transport, label.text);
   const Channel channel = next_channel(call, transport);
-  return submit(std::move(call), std::move(plan), transport, channel, "");
+  return submit(std::move(call), std::move(plan), transport, channel, label.text);
 }
 
 }  // namespace peal::comm

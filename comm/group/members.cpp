@@ -19,7 +19,7 @@ std::uint64_t id_of(std::uint64_t group, std::uint64_t number, const std::vector
 
 }  // namespace
 
-std::vector<std::string> ProcessGroup::exchange(const std::string& mine) {
+std::vector<std::string> ProcessGroup::all_gather_object(const std::string& mine) {
   // In storage that operations keep alive, should they fail while the transport still writes it.
   const Tensor sizes = Tensor::zeros({world()}, DType::i64, Device{});
   sizes.data<std::int64_t>()[rank()] = static_cast<std::int64_t>(mine.size());
@@ -52,18 +52,18 @@ std::string ProcessGroup::broadcast_object(const std::string& mine, int root) {
   return {reinterpret_cast<const char*>(text.raw()), static_cast<std::size_t>(text.numel())};
 }
 
-std::shared_ptr<ProcessGroup> ProcessGroup::subgroup(const std::vector<int>& ranks) {
+std::shared_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks) {
   std::string list;
   for (const int r : ranks) {
     PEAL_CHECK(r >= 0 && r < world() && std::count(ranks.begin(), ranks.end(), r) == 1,
-               "subgroup: ranks must be ", "different ones of 0 to ", world() - 1, ", got ", r);
+               "new_group: ranks must be ", "different ones of 0 to ", world() - 1, ", got ", r);
     list += concat(r, " ");
   }
-  PEAL_CHECK(!ranks.empty(), "subgroup: a group of no ranks");
+  PEAL_CHECK(!ranks.empty(), "new_group: a group of no ranks");
   const std::uint64_t number = sequence();
-  const auto lists = exchange(list);  // also: nothing earlier is pending on any member
+  const auto lists = all_gather_object(list);  // also: nothing earlier is pending on any member
   for (const std::string& other : lists) {
-    PEAL_CHECK(other == list, "subgroup: one rank lists ", list, "and another ", other,
+    PEAL_CHECK(other == list, "new_group: one rank lists ", list, "and another ", other,
                "; all must list the same");
   }
   return make_subgroup(ranks, number);
@@ -71,7 +71,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::subgroup(const std::vector<int>& ran
 
 std::shared_ptr<ProcessGroup> ProcessGroup::split(int colour, int key) {
   const std::uint64_t number = sequence();
-  const auto said = exchange(concat(colour, " ", key));
+  const auto said = all_gather_object(concat(colour, " ", key));
   std::vector<std::pair<int, int>> members;  // (key, rank)
   for (int r = 0; r < world(); ++r) {
     const std::string& text = said[static_cast<std::size_t>(r)];

@@ -41,7 +41,10 @@ ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr
 ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
                            std::shared_ptr<Engine> engine, const Options& options,
                            std::vector<int> members, std::uint64_t id)
-    : options_(options), members_(std::move(members)), engine_(std::move(engine)) {
+    : options_(options),
+      members_(std::move(members)),
+      engine_(std::move(engine)),
+      unwinding_(std::uncaught_exceptions()) {
   const int ranks = transport->world(), me = transport->rank();
   const bool whole_world = members_.empty();
   // Of several worlds in a process the first one has the files; of the others, and of the groups
@@ -50,27 +53,36 @@ ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr
   for (int r = 0; whole_world && r < ranks; ++r) members_.push_back(r);
   std::string who = concat("rank ", members_[static_cast<std::size_t>(me)]);
   if (!whole_world) who += concat(" (", me, " of ", ranks, " in its group)");
-  lane_ = std::make_shared<Lane>(std::move(transport), std::move(control), options.deadline,
-                                 std::move(who), id);
+  lane_ = std::make_shared<Lane>(engine_, std::move(transport), std::move(control),
+                                 options.deadline, std::move(who), id);
   if (const auto& recorder = engine_->recorder(); recorder && !options_.trace.empty()) {
     recorder->add_group(id, members_);
     lane_->set_recorder(recorder);
   }
   lane_->transport().set_hopeless([control = &lane_->control()] { control->check(); });
   nodes_ = single_node(ranks);
-  // The agreement itself runs on the defaults, which do not depend on the options.
+  try {
+    agree_on_options();
+    if (whole_world && !options_.trace.empty()) start_trace();
+  } catch (...) {  // no destructor follows
+    engine_->remove(lane_, poisoned());
+    throw;
+  }
+}
+
+// The agreement itself runs on the defaults, which do not depend on the options.
+void ProcessGroup::agree_on_options() {
   const std::string mine =
-      concat(wire_version, ", world ", ranks, ", PEAL_TIMEOUT ", options.deadline.count(),
-             " ms, PEAL_ALGO '", options.algorithms, "', PEAL_TRACE '", options_.trace, "'");
-  const auto all = exchange(mine);
-  for (int r = 0; r < ranks; ++r) {
+      concat(wire_version, ", world ", world(), ", PEAL_TIMEOUT ", options_.deadline.count(),
+             " ms, PEAL_ALGO '", options_.algorithms, "', PEAL_TRACE '", options_.trace, "'");
+  const auto all = all_gather_object(mine);
+  for (int r = 0; r < world(); ++r) {
     const std::string& theirs = all[static_cast<std::size_t>(r)];
     PEAL_CHECK(theirs == all[0], "[comm] ", lane_->who(),
                ": the ranks do not agree at start-up: rank 0 has ", all[0], "; rank ", r, " has ",
                theirs, "; start them from one binary with one environment");
   }
-  selection_ = Selection(options.algorithms);
-  if (whole_world && !options_.trace.empty()) start_trace();
+  selection_ = Selection(options_.algorithms);
 }
 
 // What devices have in their queues ends first, unless somebody has failed: then nobody waits.
@@ -83,7 +95,7 @@ ProcessGroup::~ProcessGroup() {
     }
     engine_->set_recorder(nullptr);
   }
-  const bool failed = poisoned() || std::uncaught_exceptions() > 0;
+  const bool failed = poisoned() || std::uncaught_exceptions() > unwinding_;
   engine_->remove(lane_, failed);
   drop_graphs();
 }
@@ -163,11 +175,36 @@ void ProcessGroup::attach(std::unique_ptr<Transport> transport) {
   engine_->attach(lane_, std::move(transport));
 }
 
+void ProcessGroup::check_overlap(const Call& call) const {
+  if (call.in.count == 0 || call.out.count == 0) return;
+  const std::byte *const in = call.in.data(), *const out = call.out.data();
+  if (in >= out + call.out.bytes() || out >= in + call.in.bytes()) return;
+  const std::size_t size = size_of(call.dtype());
+  std::ptrdiff_t wanted = 0;
+  if (call.what != Collective::all_to_all) {
+    const Problem problem{.what = call.what,
+                          .rank = rank(),
+                          .world = world(),
+                          .root = call.root,
+                          .counts = call.counts,
+                          .nodes = nodes_};
+    wanted = in_place_offset(problem) * static_cast<std::ptrdiff_t>(size);
+    if (in - out == wanted) return;
+  }
+  fail(concat("[comm] ", lane_->who(), ", ", describe(call, sequence(), {}),
+              ": in and out overlap; ",
+              call.what == Collective::all_to_all
+                  ? std::string("they must be apart")
+                  : concat("in place, in begins ", wanted / static_cast<std::ptrdiff_t>(size),
+                           " elements after out, here ", in - out, " bytes after it")));
+}
+
 Work ProcessGroup::start(Call call, const Label& label) {
   call.purpose = label.tag;
   if (call.reduces()) check_reduction(call.dtype(), call.op);
   PEAL_CHECK(call.root >= 0 && call.root < world(), "[comm] rank ", rank(), ", ", name(call.what),
              ": root ", call.root, " of a world of ", world());
+  check_overlap(call);
   const bool nothing_to_do = world() == 1 && call.in.data() == call.out.data() &&
                              call.gathered.empty() && call.op != ReduceOp::premul_sum;
   Transport& transport = route(call);
@@ -175,9 +212,10 @@ Work ProcessGroup::start(Call call, const Label& label) {
   if (!nothing_to_do) check_capture(call, transport, label.text);
   const Channel channel = next_channel(call, transport);
   if (nothing_to_do) return {};
-  // From the counts, which all ranks share; a rank's own buffers may have another size.
+  // Of a rank, from the counts, which all ranks share; a rank's own buffers may have another size.
+  const std::int64_t rows = call.what == Collective::all_to_all ? world() : 1;
   const std::int64_t bytes =
-      std::accumulate(call.counts.begin(), call.counts.end(), std::int64_t{0}) *
+      std::accumulate(call.counts.begin(), call.counts.end(), std::int64_t{0}) / rows *
       static_cast<std::int64_t>(size_of(call.dtype()));
   // On a device its library's own are the default: they see the links.
   std::string_view algorithm = where == DeviceType::cpu || selection_.names(call.what, bytes)
@@ -194,15 +232,14 @@ Work ProcessGroup::start(Call call, const Label& label) {
 
 Work ProcessGroup::submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport,
                           Channel channel, std::string_view label) {
-  auto operation = std::make_shared<Operation>(std::move(call), std::move(plan), transport, channel,
-                                               lane_->copies(), options_.segment);
-  operation->label = label;
+  auto operation = std::make_shared<Operation>(lane_, std::move(call), std::move(plan), transport,
+                                               channel, options_.segment, label);
   if (Graph* const graph = Graph::capturing()) {
     captured_by(*graph).add(operation);
   } else {
-    engine_->submit(lane_, operation);
+    engine_->submit(operation);
   }
-  return Work(engine_, lane_, std::move(operation));
+  return Work(std::move(operation));
 }
 
 // A replay has no part for the host.
@@ -224,7 +261,7 @@ CapturedOperations& ProcessGroup::captured_by(Graph& graph) {
     const auto last = captured_.back().lock();
     if (last->takes_more()) return *last;
   }
-  const auto made = CapturedOperations::create(graph, engine_, lane_);
+  const auto made = CapturedOperations::create(graph, lane_);
   captured_.push_back(made);
   return *made;
 }

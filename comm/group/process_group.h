@@ -73,41 +73,47 @@ class ProcessGroup {
   int world() const { return lane_->transport().world(); }
   std::string_view transport() const { return lane_->transport().name(); }
 
-  // Sizes are in elements. `label` says what the operation is for (label.h).
+  // Sizes are in elements. `label` says what the operation is for (label.h). Buffers are apart, or
+  // one lies in the other as each says for calls in place; anything else is an Error.
   // Every rank's data becomes the reduction over all ranks. (sum, avg, prod, min, max, bit
   // operations)
   [[nodiscard]] Work all_reduce(const View& data, ReduceOp op = ReduceOp::sum,
                                 const Label& label = {});
   // As above, out of place; the sizes are equal.
-  [[nodiscard]] Work all_reduce(const View& out, const View& in, ReduceOp op);
+  [[nodiscard]] Work all_reduce(const View& out, const View& in, ReduceOp op,
+                                const Label& label = {});
   // data = (op over all ranks of factor * data).
-  [[nodiscard]] Work all_reduce_premultiplied(const View& data, double factor);
+  [[nodiscard]] Work all_reduce_premultiplied(const View& data, double factor,
+                                              const Label& label = {});
   // Every rank's data becomes that of `root`.
   [[nodiscard]] Work broadcast(const View& data, int root = 0, const Label& label = {});
   // out (world * in) = the ranks' in, by rank. In place: in is out's own part.
-  [[nodiscard]] Work all_gather(const View& out, const View& in);
+  [[nodiscard]] Work all_gather(const View& out, const View& in, const Label& label = {});
   // As above with in.count == counts[rank()], out.count == their sum; counts are equal on all
   // ranks.
-  [[nodiscard]] Work all_gather_v(const View& out, const View& in,
-                                  std::vector<std::int64_t> counts);
+  [[nodiscard]] Work all_gather_v(const View& out, const View& in, std::vector<std::int64_t> counts,
+                                  const Label& label = {});
   // out (in / world) = this rank's part of the reduction. In place: out is in's own part.
-  [[nodiscard]] Work reduce_scatter(const View& out, const View& in, ReduceOp op = ReduceOp::sum);
+  [[nodiscard]] Work reduce_scatter(const View& out, const View& in, ReduceOp op = ReduceOp::sum,
+                                    const Label& label = {});
   [[nodiscard]] Work reduce_scatter_v(const View& out, const View& in,
-                                      std::vector<std::int64_t> counts,
-                                      ReduceOp op = ReduceOp::sum);
+                                      std::vector<std::int64_t> counts, ReduceOp op = ReduceOp::sum,
+                                      const Label& label = {});
   // Done when every rank has called it.
-  [[nodiscard]] Work barrier();
+  [[nodiscard]] Work barrier(const Label& label = {});
   // root's data becomes the reduction over all ranks; the others' keeps its value.
-  [[nodiscard]] Work reduce(const View& data, int root = 0, ReduceOp op = ReduceOp::sum);
+  [[nodiscard]] Work reduce(const View& data, int root = 0, ReduceOp op = ReduceOp::sum,
+                            const Label& label = {});
   // root's out (world * in) = the ranks' in, by rank; out is not read on the others.
-  [[nodiscard]] Work gather(const View& out, const View& in, int root = 0);
+  [[nodiscard]] Work gather(const View& out, const View& in, int root = 0, const Label& label = {});
   // out = this rank's part of root's in (world * out); in is not read on the others.
-  [[nodiscard]] Work scatter(const View& out, const View& in, int root = 0);
+  [[nodiscard]] Work scatter(const View& out, const View& in, int root = 0,
+                             const Label& label = {});
   // Part d of in goes to rank d; part s of out comes from rank s. Out of place.
-  [[nodiscard]] Work all_to_all(const View& out, const View& in);
+  [[nodiscard]] Work all_to_all(const View& out, const View& in, const Label& label = {});
   // counts[s * world + d]: elements from rank s to rank d; equal on all ranks.
-  [[nodiscard]] Work all_to_all_v(const View& out, const View& in,
-                                  std::vector<std::int64_t> counts);
+  [[nodiscard]] Work all_to_all_v(const View& out, const View& in, std::vector<std::int64_t> counts,
+                                  const Label& label = {});
 
   // One message, matched by rank, type and tag (0 to 65535) in the order of the calls. The sizes
   // must be equal. Messages are no collectives: ranks may issue them in any order among the others.
@@ -130,27 +136,29 @@ class ProcessGroup {
   [[nodiscard]] Work broadcast_coalesced(const std::vector<View>& data, int root = 0,
                                          const Label& label = {});
   // out[k] (world * in[k]) = the ranks' in[k], by rank.
-  [[nodiscard]] Work all_gather_coalesced(const std::vector<View>& out,
-                                          const std::vector<View>& in);
+  [[nodiscard]] Work all_gather_coalesced(const std::vector<View>& out, const std::vector<View>& in,
+                                          const Label& label = {});
   // out[k] (in[k] / world) = this rank's part of the reduction of in[k].
   [[nodiscard]] Work reduce_scatter_coalesced(const std::vector<View>& out,
                                               const std::vector<View>& in,
-                                              ReduceOp op = ReduceOp::sum);
+                                              ReduceOp op = ReduceOp::sum, const Label& label = {});
 
   // A schedule of the caller's own, to try it before it is in algorithms/table.h: every rank gives
   // its program, as schedule.h says for `what`. verify() tells whether the programs are right;
   // wrong ones may wait until the deadline, but touch no memory beyond `in` and `out`.
   [[nodiscard]] Work run(Collective what, std::shared_ptr<const Plan> plan, const View& out,
-                         const View& in, ReduceOp op = ReduceOp::sum);
+                         const View& in, ReduceOp op = ReduceOp::sum, const Label& label = {});
 
-  // Everyone's text (bytes of any length), by rank: PyTorch's all_gather_object. Waits.
-  std::vector<std::string> exchange(const std::string& mine);
+  // Everyone's text (bytes of any length), by rank. Waits.
+  std::vector<std::string> all_gather_object(const std::string& mine);
+  std::vector<std::string> exchange(const std::string& mine) { return all_gather_object(mine); }
   // root's text (bytes of any length); the others' is not read. Waits.
   std::string broadcast_object(const std::string& mine, int root = 0);
 
   // A group over some ranks of this one, in this order; null on ranks that are not listed. Every
   // rank of this group calls it, with the same list.
-  std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks);
+  std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks);
+  std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks) { return new_group(ranks); }
   // Groups of the ranks with equal colour, ordered by key, then rank; null for a negative colour
   // (MPI_Comm_split).
   std::shared_ptr<ProcessGroup> split(int colour, int key = 0);
@@ -201,6 +209,8 @@ class ProcessGroup {
   Work message(Call call);
   View packed(const std::vector<View>& list, std::int64_t count, DType dtype) const;
   void check_message(const Call& call) const;
+  void check_overlap(const Call& call) const;
+  void agree_on_options();
   void check_capture(const Call& call, const Transport& transport, std::string_view label) const;
   CapturedOperations& captured_by(Graph& graph);
   void drop_graphs();
@@ -218,6 +228,7 @@ class ProcessGroup {
   std::map<PlanKey, std::shared_ptr<const Plan>> plans_;
   std::vector<std::weak_ptr<CapturedOperations>> captured_;  // the last may take more
   bool traces_ = false;  // the engine's recorder is of this group, and not written
+  int unwinding_;        // exceptions that were under way when it was made
 };
 
 }  // namespace peal::comm

@@ -74,8 +74,8 @@ void ProcessGroup::start_trace() {
   } catch (const Error& error) {
     problem = error.what();
   }
-  for (const std::string& theirs : exchange(problem)) PEAL_CHECK(theirs.empty(), theirs);
-  const std::int64_t run = std::stoll(exchange(concat(Recorder::now()))[0]);
+  for (const std::string& theirs : all_gather_object(problem)) PEAL_CHECK(theirs.empty(), theirs);
+  const std::int64_t run = std::stoll(all_gather_object(concat(Recorder::now()))[0]);
   compare_clocks(*recorder);
   recorder->add_group(lane_->id(), members_);
   recorder->start(run);
@@ -102,7 +102,7 @@ void ProcessGroup::write_trace() {
   } catch (const Error& error) {
     problem = error.what();
   }
-  for (const std::string& theirs : exchange(problem)) PEAL_CHECK(theirs.empty(), theirs);
+  for (const std::string& theirs : all_gather_object(problem)) PEAL_CHECK(theirs.empty(), theirs);
 }
 
 }  // namespace peal::comm

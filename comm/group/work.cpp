@@ -1,36 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
 #include <peal/comm/group/work.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <utility>
 
 namespace peal::comm {
 
+struct Work::Sequel {
+  Work first;
+  Work next{};  // once it is started
+  bool started = false;
+  std::vector<std::function<void()>> after{};  // of the next, that came before it
+
+  void start(const std::function<Work()>& f) {
+    next = f();
+    started = true;
+    for (auto& each : std::exchange(after, {})) next.run_after(std::move(each));
+  }
+  void run_after(std::function<void()> f) {
+    if (started) return next.run_after(std::move(f));
+    after.push_back(std::move(f));
+  }
+};
+
 Work Work::all(std::vector<Work> parts) {
-  std::erase_if(parts, [](const Work& part) { return !part.operation_ && part.parts_.empty(); });
+  std::erase_if(parts, [](const Work& part) { return part.is_nothing(); });
   if (parts.size() == 1) return std::move(parts.front());
   Work work;
   work.parts_ = std::move(parts);
   return work;
 }
 
-void Work::then(std::function<void()> f) const {
-  if (operation_) return engine_->then(lane_, operation_, std::move(f));
+void Work::wait() const {
+  if (operation_) {
+    operation_->lane->engine().wait(*operation_);
+    operation_->execution.order();
+  }
+  for (const Work& part : parts_) part.wait();
+  if (sequel_) {
+    sequel_->first.synchronize();
+    sequel_->next.wait();
+  }
+}
+
+void Work::synchronize() const {
+  wait();
+  if (operation_) operation_->lane->engine().synchronize(*operation_);
+  for (const Work& part : parts_) part.synchronize();
+  if (sequel_) sequel_->next.synchronize();
+}
+
+bool Work::test() const {
+  if (operation_ && !operation_->lane->engine().test(*operation_)) return false;
+  if (sequel_ && !(sequel_->first.test() && sequel_->next.test())) return false;
+  return std::all_of(parts_.begin(), parts_.end(), [](const Work& part) { return part.test(); });
+}
+
+void Work::run_after(std::function<void()> f) const {
+  if (operation_) return operation_->lane->engine().then(operation_, std::move(f));
+  if (sequel_) {
+    return sequel_->first.run_after([sequel = sequel_, f = std::move(f)] { sequel->run_after(f); });
+  }
   if (parts_.empty()) return f();
   const auto left = std::make_shared<std::atomic<std::size_t>>(parts_.size());
   const auto shared = std::make_shared<std::function<void()>>(std::move(f));
   for (const Work& part : parts_) {
-    part.then([left, shared] {
+    part.run_after([left, shared] {
       if (left->fetch_sub(1) == 1) (*shared)();
     });
   }
 }
 
+Work Work::followed_by(std::function<Work()> f) const {
+  if (is_nothing()) return f();
+  Work both;
+  both.sequel_ = std::make_shared<Sequel>(Sequel{*this});
+  run_after([sequel = both.sequel_, f = std::move(f)] { sequel->start(f); });
+  return both;
+}
+
+int Work::source() const {
+  const bool over = operation_ &&
+                    (operation_->retired ? !operation_->error : operation_->ordered.load()) &&
+                    operation_->execution.call().verb == "recv";
+  PEAL_CHECK(over, "Work::source: this is no receive that is done");
+  return operation_->execution.source();
+}
+
 double Work::seconds() const {
-  if (parts_.empty()) {
-    if (!operation_ || !operation_->complete || operation_->captured) return 0;
+  if (operation_) {
+    if (!operation_->complete || operation_->captured) return 0;
     return std::chrono::duration<double>(operation_->finished - operation_->started).count();
+  }
+  if (sequel_) {
+    const double first = sequel_->first.seconds(), next = sequel_->next.seconds();
+    return first == 0 || next == 0 ? 0 : first + next;
   }
   double most = 0;  // the parts started together
   for (const Work& part : parts_) {

@@ -17,7 +17,7 @@ class GroupStore : public Store {
   int rank() const override { return group_.rank(); }
   int world() const override { return group_.world(); }
   std::vector<std::string> exchange(const std::string& mine) override {
-    return group_.exchange(mine);
+    return group_.all_gather_object(mine);
   }
 
  private:

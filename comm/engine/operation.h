@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operation: one call of a group that is under way, with all that its end needs: it keeps its lane,
+// and so the transports that it uses, to its own end. So whoever holds an operation may let go of
+// it in any order with the group. It is *complete* when its elements are there, *retired* when
+// those of all before it are too, or it failed, and *settled* when its continuations have run.
+//
+// Thread safety: the engine's lock, but for what is atomic, `error` once it has retired, and
+// `thrown` once it threw.
+#pragma once
+
+#include <peal/comm/engine/execution.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace peal::comm {
+
+class Lane;
+
+struct Operation {
+  using Clock = std::chrono::steady_clock;
+
+  Operation(std::shared_ptr<Lane> lane, Call call, std::shared_ptr<const Plan> plan,
+            Transport& transport, Channel channel, std::size_t segment, std::string_view label);
+
+  std::shared_ptr<Lane> lane;  // first: it goes last
+  Channel channel;
+  std::string label;  // what the caller says it is for: "bucket 3: fc1.weight, fc1.bias"
+  Execution execution;
+  Clock::time_point started = Clock::now(), finished{};
+  Clock::time_point first_look{};    // since when somebody has waited for it
+  Clock::time_point next_look{};     // of who polls it
+  std::atomic<bool> ordered{false};  // it has tensors on a device, and is handed over
+  bool captured = false;             // it lies in a graph (captured.h)
+  bool complete = false;
+  std::atomic<bool> retired{false}, settled{false};
+  std::exception_ptr error;   // why it failed
+  std::exception_ptr thrown;  // by the first continuation that threw
+  std::atomic<bool> threw{false};
+  std::vector<std::function<void()>> continuations;
+  std::size_t due = 0;  // continuations whose turn has come, and that have not ended
+};
+using OperationRef = std::shared_ptr<Operation>;
+
+// As describe(Call) of execution.h: what errors call it.
+std::string describe(const Operation& operation);
+
+// A hash of what all ranks must agree on: collective, type, reduction, root, counts. Ranks that
+// disagree use different channels, so their messages never meet.
+std::uint64_t signature(const Call& call);
+
+}  // namespace peal::comm

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// The process group: what it refuses, what it leaves behind, and that calls which differ between
+// ranks never pass unseen.
+#include <peal/comm/start/threads.h>
+#include <peal/comm/transport/threads/threads.h>
+
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using namespace peal::comm;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// The threads transport, and whether it is there.
+class Counted : public ThreadsTransport {
+ public:
+  Counted(std::shared_ptr<Switchboard> board, int rank, std::atomic<int>& alive)
+      : ThreadsTransport(std::move(board), rank), alive_(alive) {
+    ++alive_;
+  }
+  ~Counted() override { --alive_; }
+
+ private:
+  std::atomic<int>& alive_;
+};
+
+}  // namespace
+
+TEST_CASE("ranks whose options differ are turned away at start-up, and leave nothing behind") {
+  constexpr int world = 3;
+  const auto switchboard = std::make_shared<Switchboard>(world);
+  const auto board = Board::in_memory(world);
+  std::vector<int> everyone(world);
+  std::iota(everyone.begin(), everyone.end(), 0);
+  std::atomic<int> alive{0}, told{0};
+  std::vector<std::shared_ptr<Engine>> engines(world);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank) {
+    auto& engine = engines[static_cast<std::size_t>(rank)] = std::make_shared<Engine>(true);
+    threads.emplace_back([&, rank] {
+      try {
+        ProcessGroup group(std::make_unique<Counted>(switchboard, rank, alive),
+                           std::make_unique<Control>(board, rank, everyone, std::vector<Peer>{}),
+                           engine, {.algorithms = rank == 2 ? "all_reduce=ring" : ""});
+      } catch (const Error& error) {
+        const std::string text = error.what();
+        told += contains(text, "do not agree at start-up") && contains(text, "rank 2 has peal 1") &&
+                contains(text, "'all_reduce=ring'");
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(told == world);
+  CHECK(alive == 0);  // though the engines live on
+}
+
+TEST_CASE("buffers that overlap otherwise than in place are refused before anything is sent") {
+  for (const int world : {1, 2}) {
+    run_ranks(world, [&](ProcessGroup& group) {
+      const Tensor all = Tensor::zeros({64});
+      const View view = all.view();
+      const auto refuses = [](const std::function<Work()>& call) {
+        CHECK_THROWS_WITH_AS((void)call(), doctest::Contains("overlap"), Error);
+      };
+      const std::uint64_t before = group.sequence();
+      const int n = group.world();
+      refuses([&] { return group.all_reduce(view.part(0, 8), view.part(4, 8), ReduceOp::sum); });
+      refuses([&] {
+        return group.all_gather(view.part(0, 8 * n), view.part(group.rank() * 8 + 1, 8));
+      });
+      refuses([&] {
+        return group.reduce_scatter(view.part(group.rank() * 8 + 1, 8), view.part(0, 8 * n));
+      });
+      refuses([&] { return group.all_to_all(view.part(4, 8), view.part(0, 8)); });
+      if (group.rank() == 0) {
+        refuses([&] { return group.gather(view.part(0, 8 * n), view.part(3, 8)); });
+        refuses([&] { return group.scatter(view.part(3, 8), view.part(0, 8 * n)); });
+      }
+      CHECK(group.sequence() == before);
+      // In place is as ever.
+      group.all_gather(view.part(0, 8 * n), view.part(group.rank() * 8, 8)).wait();
+      group.reduce_scatter(view.part(group.rank() * 8, 8), view.part(0, 8 * n)).wait();
+      group.all_gather(view.part(0, 8 * n), view.part(32, 8)).wait();
+    });
+  }
+}
+
+TEST_CASE("ranges of PEAL_ALGO are bytes a rank, for all_to_all too") {
+  const auto folder = std::filesystem::temp_directory_path() / concat("peal-group-", getpid());
+  // 4 ranks, each with 16 elements for all of them together: 64 bytes a rank.
+  run_ranks(4, {.algorithms = "all_to_all=bruck:0-64;pairwise:65-max", .trace = folder.string()},
+            [](ProcessGroup& group) {
+              for (const std::int64_t count : {16, 20}) {
+                const Tensor in = Tensor::zeros({count}), out = Tensor::zeros({count});
+                group.all_to_all(out, in).wait();
+              }
+            });
+  std::ifstream file(folder / "rank-0.trace");
+  std::vector<std::string> ran;
+  for (std::string line; std::getline(file, line);) {
+    if (!contains(line, " all_to_all #")) continue;
+    ran.push_back(contains(line, " bruck ")      ? "bruck"
+                  : contains(line, " pairwise ") ? "pairwise"
+                                                 : line);
+  }
+  CHECK(ran == std::vector<std::string>{"bruck", "pairwise"});
+  std::filesystem::remove_all(folder);
+}

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work: what outlives what, whose continuations run when, and who sees that waiting is in vain.
+#include <peal/comm/start/threads.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using namespace peal::comm;
+
+namespace {
+
+void wait_for(const std::function<bool()>& over) {
+  while (!over()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+std::string failure(int world, const ProcessGroup::Options& options,
+                    const std::function<void(ProcessGroup&)>& f) {
+  try {
+    run_ranks(world, options, f);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+template <class T>
+Tensor of(std::int64_t count, T value) {
+  return Tensor::from(std::vector<T>(static_cast<std::size_t>(count), value), {count});
+}
+
+}  // namespace
+
+TEST_CASE("a Work may be let go of in any way after its group") {
+  run_ranks(2, [](ProcessGroup& group) {
+    const auto left_over = [&] {  // pending when its group goes
+      const auto pair = group.split(0);
+      return pair->recv(Tensor::zeros({4}), 1 - group.rank(), 7);
+    };
+    Work assigned = left_over(), moved = left_over();
+    assigned = Work();
+    moved = std::move(assigned);
+    std::vector<Work> several;
+    for (int i = 0; i < 4; ++i) several.push_back(left_over());
+    several.erase(several.begin());
+    several.assign(2, Work());
+    Work both = Work::all({left_over(), left_over()});
+    both = left_over();
+    CHECK_THROWS_WITH_AS(both.wait(), doctest::Contains("the process group is gone"), Error);
+  });
+}
+
+TEST_CASE("a wait returns after the continuations, whichever thread runs them") {
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<bool> registered{false};
+    run_ranks(2, [&](ProcessGroup& group) {
+      const Tensor data = Tensor::zeros({64});
+      if (group.rank() == 1) {  // so that nothing is done before there is a continuation
+        wait_for([&] { return registered.load(); });
+        return group.all_reduce(data).wait();
+      }
+      const Work work = group.all_reduce(data);
+      std::atomic<bool> began{false}, may_end{false}, ran{false}, returned{false};
+      work.then([&] {
+        began = true;
+        wait_for([&] { return may_end.load(); });
+        ran = true;
+        throw Error("not today");
+      });
+      registered = true;
+      std::thread runs(with_context([&] {  // it alone advances until the continuation runs
+        while (!began) group.progress();
+      }));
+      wait_for([&] { return began.load(); });
+      std::thread waits(with_context([&] {
+        CHECK_THROWS_WITH_AS(work.wait(), "not today", Error);
+        CHECK(ran);
+        returned = true;
+      }));
+      for (int i = 0; i < 100; ++i) std::this_thread::yield();
+      CHECK(!returned);
+      may_end = true;
+      waits.join();
+      runs.join();
+    });
+  }
+}
+
+TEST_CASE("continuations run in the order of the calls, also where one of them waits") {
+  std::atomic<int> passes{0};
+  run_ranks(2, [&](ProcessGroup& group) {
+    std::vector<Tensor> data;
+    std::vector<Work> works;
+    std::vector<int> order;
+    for (int i = 0; i < 4; ++i) data.push_back(Tensor::zeros({8}));
+    for (std::size_t i = 0; i < 3; ++i) works.push_back(group.all_reduce(data[i]));
+    works[0].then([&] {
+      order.push_back(0);
+      const Work last = group.all_reduce(data[3]);
+      last.then([&] { order.push_back(4); });
+      last.wait();
+      works[0].wait();  // of its own: it is done
+    });
+    works[0].then([&] { order.push_back(1); });
+    works[1].then([&] { order.push_back(2); });
+    works[2].then([&] { order.push_back(3); });
+    if (group.rank() == 0) {  // when it looks again, one pass ends all three
+      wait_for([&] { return passes > 10; });
+      group.progress();
+    } else {
+      for (int i = 0; i < 20; ++i, ++passes) group.progress();
+    }
+    works[2].wait();
+    works[0].wait();
+    CHECK(order == std::vector<int>{0, 1, 2, 3, 4});
+  });
+}
+
+// Each group has its own deadline, which moves on while messages of the group move.
+TEST_CASE("a poll sees the deadline of its own group while another's are polled too") {
+  std::atomic<int> told{0};
+  const std::string message =
+      failure(2, {.deadline = std::chrono::milliseconds(4000)}, [&](ProcessGroup& group) {
+        const auto lively = group.split(0), dead = group.split(0);
+        const int other = 1 - group.rank();
+        const Tensor never = Tensor::zeros({4}), nor = Tensor::zeros({4}),
+                     word = Tensor::zeros({1});
+        const Work first = lively->recv(never, other, 7), second = dead->recv(nor, other, 7);
+        while (true) {
+          const Work sent = lively->send(word, other);
+          lively->recv(word.clone(), other).wait();
+          sent.wait();
+          static_cast<void>(first.test());
+          if (second.test()) break;
+        }
+        ++told;
+        second.wait();
+      });
+  CAPTURE(message);
+  CHECK(message.find("PEAL_TIMEOUT") != std::string::npos);
+  CHECK(told >= 1);
+}
+
+TEST_CASE("two collectives are one Work, also where they are groups of one, lists, or fail") {
+  for (const int world : {1, 2, 3}) {
+    run_ranks(world, [&](ProcessGroup& group) {
+      const int n = group.world();
+      const Tensor all = Tensor::zeros({4 * n}), part = Tensor::zeros({4}), more = all.clone();
+      for (std::int64_t i = 0; i < 4 * n; ++i) all.data<float>()[i] = static_cast<float>(i);
+      const auto expected = [&](std::int64_t i) { return static_cast<float>(i * n); };
+      std::vector<int> order;
+      const Work both = group.reduce_scatter(part, all).then([&] {
+        order.push_back(1);
+        return group.all_gather(more, part);
+      });
+      both.then([&] { order.push_back(2); });
+      const Work three = both.then([&] { return group.all_reduce(more, ReduceOp::max); });
+      three.wait();
+      CHECK(three.test());
+      if (n > 1) CHECK(three.seconds() > 0);
+      for (std::int64_t i = 0; i < 4 * n; ++i) CHECK(more.data<float>()[i] == expected(i));
+      CHECK(order == std::vector<int>{1, 2});
+
+      const Tensor ints = Tensor::zeros({3}, DType::i32);
+      const Work lists = group.all_reduce_coalesced({part, ints}).then([&] {
+        return group.all_reduce_coalesced({part, ints});
+      });
+      const Work last = Work::all({lists, group.barrier()});
+      last.synchronize();
+
+      if (n == 1) return;  // there f runs, and throws, at once
+      const Work fails = group.all_reduce(part).then([&]() -> Work { throw Error("not today"); });
+      CHECK_THROWS_WITH_AS(fails.wait(), "not today", Error);
+      CHECK(fails.test());
+      const Work later = group.all_reduce(part).then([&] {
+        const Work inner = group.all_reduce(part);
+        inner.then([] { throw Error("nor tomorrow"); });
+        return inner;
+      });
+      bool ran = false;
+      later.then([&] { ran = true; });
+      CHECK_THROWS_WITH_AS(later.wait(), "nor tomorrow", Error);
+      CHECK(!ran);
+    });
+  }
+}
+
+TEST_CASE("a list of tensors becomes the root's") {
+  run_ranks(3, [](ProcessGroup& group) {
+    for (int root = 0; root < 3; ++root) {
+      const auto mine = static_cast<float>(10 * root + group.rank());
+      const Tensor a = of(5, mine), none = Tensor::zeros({0}), b = of(6, mine + 1);
+      const Tensor c = of<std::int64_t>(7, 100 + group.rank());
+      const auto before = a.view().storage->version();
+      group.broadcast_coalesced({a, c, none, b}, root, "buffers").wait();
+      for (const float v : a.to_vector<float>()) CHECK(v == static_cast<float>(11 * root));
+      for (const float v : b.to_vector<float>()) CHECK(v == static_cast<float>(11 * root + 1));
+      for (const auto v : c.to_vector<std::int64_t>()) CHECK(v == 100 + root);
+      // The root's were only read, so what autograd saved of them is still as it was.
+      CHECK((a.view().storage->version() == before) == (group.rank() == root));
+    }
+  });
+}
