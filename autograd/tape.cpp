@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/autocast.h>
+#include <peal/autograd/core/lone_ranks.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/arithmetic.h>
@@ -239,6 +240,7 @@ void Tensor::backward(const Tensor& seed, bool retain_graph) const {
   PEAL_CHECK(seed.defined() || numel() == 1,
              "backward: without a seed the tensor must have one element, got shape ", shape(),
              "; reduce it (sum, mean) or pass a seed of that shape");
+  warn_of_lone_ranks();
   const NoGrad guard;
   const Autocast as_recorded(DType::bf16, false);
   const Tensor start = seed.defined() ? seed.detach() : ones(shape(), dtype(), device());

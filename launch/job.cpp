@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/log.h>
+#include <peal/autograd/core/lone_ranks.h>
 #include <peal/autograd/intra_op.h>
 #include <peal/launch/affinity.h>
 #include <peal/launch/bootstrap.h>
@@ -16,6 +17,7 @@ namespace peal::launch {
 Job::Job() : where_(discover([](const char* name) { return std::getenv(name); })) {
   const bool ranks_expected =
       where_.launcher != "alone" || mpi_was_started() || std::getenv("PMIX_RANK") != nullptr;
+  ranks_are_joined();
   if (ranks_expected) {
     started_mpi_ = start_mpi();
     const auto [rank, world] = mpi_world();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/cores.h>
 #include <peal/autograd/core/log.h>
+#include <peal/autograd/core/lone_ranks.h>
 #include <peal/comm/start/mpi.h>
 #include <peal/comm/start/node.h>
 #include <peal/comm/store/part_of_store.h>
@@ -33,6 +34,7 @@ std::shared_ptr<ProcessGroup> mpi_group(MPI_Comm communicator, const ProcessGrou
   int initialized = 0;
   MPI_Initialized(&initialized);
   PEAL_CHECK(initialized, "mpi_group: call MPI_Init first, or use peal::launch");
+  ranks_are_joined();
   const Patience patience{.deadline = options.deadline};
   auto transport = MpiTransport::duplicate(communicator, piece, patience);
   const int rank = transport->rank(), world = transport->world();

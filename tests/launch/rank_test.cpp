@@ -2,6 +2,7 @@
 // Rank discovery under every launcher, as pure functions of the environment.
 #include <doctest/doctest.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/lone_ranks.h>
 #include <peal/launch/rank.h>
 
 #include <map>
@@ -152,4 +153,21 @@ TEST_CASE("a world that MPI does not share is an error that says how to start") 
   CHECK(error(slurm_step, 0, 1).find("`srun --mpi=pmix -n 14 PROGRAM ...`") != std::string::npos);
   CHECK(error(torchrun, 4, 6).find("RANK) says rank 5, but MPI says rank 4 of 6") !=
         std::string::npos);
+}
+
+TEST_CASE("ranks that a launcher started, and that nobody joined, are told so by their first") {
+  const auto says = [](std::map<std::string, std::string> variables) {
+    return peal::lone_ranks([&](const char* name) -> const char* {
+      const auto found = variables.find(name);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    });
+  };
+  CHECK(says({}).empty());
+  CHECK(says({{"WORLD_SIZE", "4"}}).empty());
+  CHECK(says({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).empty());
+  CHECK(says({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}}).empty());
+  CHECK(says({{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}}) ==
+        "4 ranks were started (PMI_SIZE), but this program made no launch::Job: each rank trains "
+        "by itself, on all data. Make a Job (launch/job.h) to train together, or start it without "
+        "a launcher");
 }
