@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A data set: a number of samples, and batches of any of them. Batches are made on the CPU;
-// `to(device)` is the training loop's. Invariant: get() of the same indices gives the same bytes,
-// every time and on every thread, so ranks and worker threads may share a data set. Thread safety:
-// const methods may be called from several threads at once.
+// A data set: a number of samples, and batches of any of them. Batches are made on the CPU; the
+// loader or the training loop moves them. Invariant: get() of the same indices, and augmented() of
+// the same indices and draws, give the same bytes, every time and on every thread, so ranks and
+// worker threads may share a data set. Thread safety: const methods may be called from several
+// threads at once.
 #pragma once
 
-#include <peal/autograd/core/tensor.h>
+#include <peal/data/batch.h>
+#include <peal/data/draw.h>
 
 #include <cstdint>
 #include <memory>
 #include <span>
 
 namespace peal::data {
-
-// B samples: x [B, ...] is what the model sees, y [B] (i64 classes) or [B, ...] what it should say.
-struct Batch {
-  Tensor x, y;
-};
 
 class Dataset {
  public:
@@ -25,6 +22,12 @@ class Dataset {
   // The samples at `indices`, in this order; repeats are fine. Error: an index outside of
   // 0..size()-1.
   virtual Batch get(std::span<const std::int64_t> indices) const = 0;
+  // What the loader asks for: the samples as training shall see them. A set that augments draws for
+  // sample i from draws.of(i), and from nothing else.
+  virtual Batch augmented(std::span<const std::int64_t> indices, const Draws& draws) const {
+    static_cast<void>(draws);
+    return get(indices);
+  }
 };
 
 using DatasetRef = std::shared_ptr<const Dataset>;

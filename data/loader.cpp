@@ -2,171 +2,177 @@
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/trace.h>
+#include <peal/data/copy_ahead.h>
 #include <peal/data/loader.h>
+#include <peal/data/prefetch.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <cstddef>
-#include <mutex>
-#include <span>
-#include <thread>
 #include <utility>
-#include <vector>
 
 namespace peal::data {
-namespace {
 
-std::int64_t batches_of(std::int64_t samples, const LoaderOptions& options) {
-  return (samples + (options.drop_last ? 0 : options.batch_size - 1)) / options.batch_size;
+DataLoader::DataLoader(DatasetRef dataset, LoaderOptions options)
+    : DataLoader(std::move(dataset), nullptr, nullptr, options) {
+  const Place here = place();
+  PEAL_CHECK(here.world >= 1 && here.rank >= 0 && here.rank < here.world,
+             "[data] loader: expected a shard with a rank below its world, got rank ", here.rank,
+             " of ", here.world);
+  PEAL_CHECK(!options_.exact || options_.shard,
+             "[data] loader: exact says how ranks share the samples, but there is no shard; name "
+             "one (.shard = job.place())");
 }
 
-}  // namespace
+DataLoader::DataLoader(DatasetRef dataset, std::shared_ptr<Sampler> sampler, LoaderOptions options)
+    : DataLoader(std::move(dataset), std::move(sampler), nullptr, options) {
+  PEAL_CHECK(sampler_, "[data] loader: expected a data set and a sampler, got none");
+  PEAL_CHECK(!options_.shuffle && !options_.shard && !options_.exact,
+             "[data] loader: its sampler has the say about order and shard: leave out shuffle, "
+             "shard and exact");
+}
 
-// One pass over the plan. Batch k waits in slot k % slots: a worker starts batch k only once batch
-// k - slots has been handed out, which bounds the memory and keeps the order. One lock guards
-// everything but the plan, which nobody writes.
-class DataLoader::Epoch {
- public:
-  Epoch(const Dataset& dataset, std::vector<std::int64_t> plan, const LoaderOptions& options)
-      : dataset_(dataset),
-        plan_(std::move(plan)),
-        batch_size_(options.batch_size),
-        batches_(batches_of(std::ssize(plan_), options)) {
-    const auto workers = std::min<std::int64_t>(options.workers, batches_);
-    slots_.resize(static_cast<std::size_t>(workers * options.prefetch));
-    try {
-      for (std::int64_t i = 0; i < workers; ++i) {
-        threads_.emplace_back(with_context([this] { work(); }));
-      }
-    } catch (...) {  // the system has no thread left
-      stop();
-      throw;
-    }
-  }
-  ~Epoch() { stop(); }
-  Epoch(const Epoch&) = delete;
-  Epoch& operator=(const Epoch&) = delete;
+DataLoader::DataLoader(DatasetRef dataset, BatchPlan plan, LoaderOptions options)
+    : DataLoader(std::move(dataset), nullptr, std::move(plan), options) {
+  PEAL_CHECK(plan_, "[data] loader: expected a data set and a plan, got none");
+  PEAL_CHECK(options_.batch_size == 1 && !options_.drop_last && !options_.shuffle &&
+                 !options_.shard && !options_.exact,
+             "[data] loader: its plan has the say about what is in a batch: leave out batch_size, "
+             "drop_last, shuffle, shard and exact");
+}
 
-  // The next batch, nothing at the end, or the error that making it threw.
-  std::optional<Batch> next() {
-    if (handed_out_ == batches_) return std::nullopt;
-    if (slots_.empty()) return make(handed_out_++);
-    std::unique_lock lock(mutex_);
-    Slot& slot = slot_of(handed_out_);
-    ready_.wait(lock, [&] { return slot.ready; });
-    const Slot taken = std::exchange(slot, {});
-    ++handed_out_;
-    lock.unlock();
-    room_.notify_one();
-    if (taken.error) std::rethrow_exception(taken.error);
-    return taken.batch;
-  }
-
- private:
-  struct Slot {
-    bool ready = false;
-    Batch batch;
-    std::exception_ptr error;
-  };
-
-  Slot& slot_of(std::int64_t batch) {
-    return slots_[static_cast<std::size_t>(batch) % slots_.size()];
-  }
-
-  Batch make(std::int64_t batch) const {
-    const std::span<const std::int64_t> plan(plan_);
-    const std::int64_t at = batch * batch_size_;
-    const std::int64_t count = std::min(batch_size_, std::ssize(plan) - at);
-    return dataset_.get(
-        plan.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(count)));
-  }
-
-  void work() {
-    std::unique_lock lock(mutex_);
-    while (true) {
-      room_.wait(lock, [&] {
-        return stopped_ || started_ == batches_ || started_ < handed_out_ + std::ssize(slots_);
-      });
-      if (stopped_ || started_ == batches_) return;
-      const std::int64_t batch = started_++;
-      lock.unlock();
-      Slot made{.ready = true, .batch = {}, .error = nullptr};
-      try {
-        made.batch = make(batch);
-      } catch (...) {
-        made.error = std::current_exception();
-      }
-      lock.lock();
-      slot_of(batch) = std::move(made);
-      if (batch == handed_out_) ready_.notify_one();
-    }
-  }
-
-  void stop() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopped_ = true;
-    }
-    room_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
-
-  const Dataset& dataset_;
-  const std::vector<std::int64_t> plan_;
-  const std::int64_t batch_size_, batches_;
-
-  std::mutex mutex_;
-  std::condition_variable ready_;  // the batch to hand out next is there
-  std::condition_variable room_;   // a slot is free, or it is time to stop
-  std::vector<Slot> slots_;        // none: no workers
-  std::int64_t started_ = 0, handed_out_ = 0;
-  bool stopped_ = false;
-  std::vector<std::thread> threads_;
-};
-
-DataLoader::DataLoader(DatasetRef dataset, std::shared_ptr<const Sampler> sampler,
+DataLoader::DataLoader(DatasetRef dataset, std::shared_ptr<Sampler> sampler, BatchPlan plan,
                        LoaderOptions options)
-    : dataset_(std::move(dataset)), sampler_(std::move(sampler)), options_(options) {
-  PEAL_CHECK(dataset_ && sampler_, "[data] loader: expected a data set and a sampler, got none");
+    : dataset_(std::move(dataset)),
+      sampler_(std::move(sampler)),
+      plan_(std::move(plan)),
+      options_(options) {
+  PEAL_CHECK(dataset_, "[data] loader: expected a data set, got none");
   PEAL_CHECK(options_.batch_size >= 1, "[data] loader: expected a batch_size of at least 1, got ",
              options_.batch_size);
   PEAL_CHECK(options_.workers >= 0, "[data] loader: expected workers to be at least 0, got ",
              options_.workers);
   PEAL_CHECK(options_.prefetch >= 1, "[data] loader: expected a prefetch of at least 1, got ",
              options_.prefetch);
+  const bool alone = !options_.shard && !sampler_ && !plan_;
+  seed_ = options_.seed.value_or(alone ? context().generator.seed : 0);
+  if (options_.device.type != DeviceType::cpu) {
+    copies_ = std::make_unique<CopyAhead>(options_.device);
+  }
 }
 
 DataLoader::~DataLoader() = default;
 
+ShardOptions DataLoader::shard_options(std::int64_t epoch, std::int64_t consumed) const {
+  return {.shuffle = options_.shuffle,
+          .seed = seed_,
+          .epoch = epoch,
+          .exact = options_.exact,
+          .consumed = consumed};
+}
+
 void DataLoader::open() {
   epoch_.reset();
+  ahead_.reset();
   failure_ = nullptr;
   taken_ = 0;
-  epoch_ = std::make_unique<Epoch>(*dataset_, sampler_->indices(), options_);
+  running_ = coming();
+  begun_at_ = std::exchange(next_consumed_, 0);
+  next_epoch_ = running_ + 1;
+  const auto cut = [&](const std::vector<std::int64_t>& samples) {
+    return in_batches(samples, options_.batch_size, options_.drop_last);
+  };
+  Batches batches = plan_      ? plan_(running_)
+                    : sampler_ ? cut(sampler_->indices())
+                               : cut(shard(dataset_->size(), place().world, place().rank,
+                                           shard_options(running_, begun_at_)));
+  batches_ = std::ssize(batches);
+  epoch_ = std::make_unique<Prefetch>(
+      *dataset_, std::move(batches), Draws{seed_, running_},
+      PrefetchOptions{options_.workers, options_.prefetch, copies_ != nullptr});
+}
+
+// What making the next batch comes to.
+DataLoader::Step DataLoader::fetch() {
+  try {
+    std::optional<Prefetch::Made> made = epoch_->next();
+    if (!made) return {};
+    return {std::move(made->batch), made->samples, nullptr};
+  } catch (...) {
+    return {std::nullopt, 0, std::current_exception()};
+  }
+}
+
+// The batch that was copied meanwhile, while the copy of the one after it begins.
+DataLoader::Step DataLoader::fetch_ahead() {
+  const auto begin_copy = [&] {
+    ahead_ = fetch();
+    if (ahead_->batch) copies_->start(*std::exchange(ahead_->batch, Batch{}));
+  };
+  if (!ahead_) begin_copy();
+  Step step = std::move(*ahead_);
+  if (step.batch) {
+    step.batch = copies_->take();
+    begin_copy();
+  }
+  return step;
 }
 
 std::optional<Batch> DataLoader::next() {
   if (failure_) std::rethrow_exception(failure_);
   const TraceSpan span("load batch");  // how long training waits for data
   if (!epoch_) open();
-  try {
-    std::optional<Batch> batch = epoch_->next();
-    if (batch) {
-      taken_ += batch->x.size(0);
-    } else {
-      epoch_.reset();
-    }
-    return batch;
-  } catch (...) {
-    failure_ = std::current_exception();
-    epoch_.reset();
-    throw;
-  }
+  Step step = copies_ ? fetch_ahead() : fetch();
+  taken_ += step.samples;
+  if (step.batch) return std::move(step.batch);
+  epoch_.reset();
+  ahead_.reset();
+  failure_ = step.failure;
+  if (failure_) std::rethrow_exception(failure_);
+  return std::nullopt;
 }
 
-std::int64_t DataLoader::size() const { return batches_of(sampler_->size(), options_); }
+std::int64_t DataLoader::size() const {
+  if (epoch_) return batches_;
+  if (plan_) return std::ssize(plan_(coming()));
+  const std::int64_t samples = sampler_ ? sampler_->size()
+                                        : shard_size(dataset_->size(), place().world, place().rank,
+                                                     shard_options(coming(), next_consumed_));
+  return count_batches(samples, options_.batch_size, options_.drop_last);
+}
 
-std::int64_t DataLoader::taken() const { return taken_; }
+void DataLoader::resume(std::int64_t epoch, std::int64_t consumed) {
+  PEAL_CHECK(epoch >= 0 && consumed >= 0,
+             "[data] loader: expected an epoch and consumed of at least 0, got ", epoch, " and ",
+             consumed);
+  PEAL_CHECK(consumed == 0 || (!sampler_ && !plan_),
+             "[data] loader: its sampler or plan says which samples come, so ", consumed,
+             " samples of an epoch cannot be left out here");
+  epoch_.reset();
+  ahead_.reset();
+  if (sampler_) sampler_->set_epoch(epoch);
+  next_epoch_ = epoch;
+  next_consumed_ = consumed;
+  taken_ = 0;
+}
+
+std::int64_t DataLoader::consumed() const {
+  if (!epoch_) return next_consumed_;
+  return std::min(begun_at_ + taken_ * place().world, std::max(dataset_->size(), begun_at_));
+}
+
+NamedTensors DataLoader::state_dict() const {
+  return {{"epoch", Tensor::scalar(epoch(), Device{})},
+          {"consumed", Tensor::scalar(consumed(), Device{})}};
+}
+
+void DataLoader::load_state_dict(const NamedTensors& state) {
+  const auto read = [&](const char* name) {
+    for (const auto& [key, value] : state) {
+      if (key == name) return value.item<std::int64_t>();
+    }
+    fail(concat("[data] loader: its state has no ", name));
+  };
+  resume(read("epoch"), read("consumed"));
+}
 
 DataLoader::Iterator DataLoader::begin() {
   open();

@@ -2,22 +2,26 @@
 // The loader: an epoch's samples in batches, made ahead of time by worker threads and handed out in
 // order.
 //
-//   auto train = data::fashion_mnist(true);
-//   auto sampler = std::make_shared<data::DistributedSampler>(train->size(), world, rank);
-//   data::DataLoader loader(train, sampler, {.batch_size = 32, .workers = 1});
+//   data::DataLoader loader(train, {.batch_size = 32, .shuffle = true, .shard = job.place()});
 //   for (int epoch = 0; epoch < epochs; ++epoch) {
-//     sampler->set_epoch(epoch);
-//     for (data::Batch& batch : loader) step(batch.x, batch.y);
+//     for (const auto& [images, classes] : loader) step(images, classes);
 //   }
 //
-// The plan of an epoch is the sampler's indices() cut into runs of batch_size; workers take its
-// batches by number, so neither their count nor their speed changes what comes out. At most workers
-// · prefetch batches are in the making or waiting at any time. Invariant: batch k is handed out
-// after batch k - 1, or an error instead of it. Thread safety: a loader belongs to one thread,
-// which need not be the one that made it. Workers inherit the context of the thread that opens the
-// epoch.
+// Each pass is an epoch, in an order of its own. The loader follows a plan: the batches of an
+// epoch, as a value (batches.h). The options make it, from shard() of sampler.h; or a sampler of
+// one's own, whose indices() are cut into batches; or a function that gives the batches themselves.
+// Workers take its batches by number, and what is drawn to augment a sample belongs to the sample
+// (draw.h), so neither their count nor their speed changes what comes out. At most workers ·
+// prefetch batches are in the making or waiting at any time.
+//
+// Invariant: batch k is handed out after batch k - 1, or an error instead of it. Thread safety: a
+// loader belongs to one thread, which need not be the one that made it. Workers inherit the context
+// of the thread that opens the epoch.
 #pragma once
 
+#include <peal/autograd/core/device.h>
+#include <peal/autograd/core/place.h>
+#include <peal/data/batches.h>
 #include <peal/data/dataset.h>
 #include <peal/data/sampler.h>
 
@@ -29,33 +33,67 @@
 
 namespace peal::data {
 
+class CopyAhead;
+class Prefetch;
+
 struct LoaderOptions {
-  std::int64_t batch_size = 1;
+  std::int64_t batch_size = 1;  // a rank
+  bool shuffle = false;         // another order in each epoch
+  // This rank's part of the set: every world-th sample of an order that all ranks have.
+  std::optional<Place> shard = {};
+  // What orders and augmentation are drawn from, equal on all ranks. Unset: with a shard, a sampler
+  // or a plan 0, else what manual_seed() gave the thread that makes the loader.
+  std::optional<std::uint64_t> seed = {};
   int workers = 0;         // threads; 0: batches are made by whoever asks for them
   int prefetch = 2;        // batches ahead, a worker
   bool drop_last = false;  // leaves out a last batch of fewer than batch_size samples
+  // With a shard: every sample once, so that ranks may differ by one, as evaluation wants it. Else
+  // ranks have equal numbers, and the first samples come twice where that does not add up.
+  bool exact = false;
+  // Where batches shall be. On a device they are copied ahead of time, from page-locked memory.
+  Device device = {};
 };
 
 class DataLoader {
  public:
-  // Errors: no data set or sampler, batch_size or prefetch < 1, workers < 0.
-  DataLoader(DatasetRef dataset, std::shared_ptr<const Sampler> sampler,
-             LoaderOptions options = {});
+  // Errors: no data set, batch_size or prefetch < 1, workers < 0, a shard outside of its world,
+  // exact without a shard.
+  explicit DataLoader(DatasetRef dataset, LoaderOptions options = {});
+  // By a sampler, which has the say about order, shard and epoch (Sampler::set_epoch). Errors: as
+  // above, no sampler, or shuffle, shard or exact in the options.
+  DataLoader(DatasetRef dataset, std::shared_ptr<Sampler> sampler, LoaderOptions options = {});
+  // By a plan, which has the say about everything that is in which batch. Errors: as above, no
+  // plan, or batch_size, drop_last, shuffle, shard or exact in the options.
+  DataLoader(DatasetRef dataset, BatchPlan plan, LoaderOptions options = {});
   // Stops the workers; waits for no more than the batches they have in hand.
   ~DataLoader();
   DataLoader(const DataLoader&) = delete;
   DataLoader& operator=(const DataLoader&) = delete;
 
   // The next batch of the epoch, or nothing at its end. The first call, and the first after an end,
-  // open an epoch: they ask the sampler for its indices. Errors: those of Dataset::get, as they
-  // were thrown, whichever thread threw them; after one, every call throws it again until begin()
-  // opens an epoch.
+  // open an epoch. Error: what the data set threw, whichever thread it threw on, with the sample it
+  // is about (the data set's own is nested in it: std::rethrow_if_nested); after one, every call
+  // throws it again until begin() opens an epoch.
   std::optional<Batch> next();
 
-  // Batches of an epoch, by the sampler as it stands.
+  // Batches of the coming epoch, or of the one that is open.
   std::int64_t size() const;
   // Samples handed out in the running epoch, for DistributedSampler::consumed_after().
-  std::int64_t taken() const;
+  std::int64_t taken() const { return taken_; }
+
+  // Epochs count by themselves from 0; the running one, or else the coming one.
+  std::int64_t epoch() const { return epoch_ ? running_ : coming(); }
+  // The epoch to open next.
+  void set_epoch(std::int64_t epoch) { resume(epoch, 0); }
+  // Takes up an epoch of which all ranks together have seen `consumed` samples, under whatever
+  // world size. Error for consumed > 0 with a sampler or a plan, which keep their place themselves.
+  void resume(std::int64_t epoch, std::int64_t consumed);
+  // What all ranks together have seen of epoch().
+  std::int64_t consumed() const;
+  // "epoch" and "consumed" (i64): a run that loads them goes on with the sample after the last one
+  // handed out. Not what a device's copy ahead has in hand.
+  NamedTensors state_dict() const;
+  void load_state_dict(const NamedTensors& state);
 
   // An epoch as a range. begin() opens a new one, wherever the last was left.
   class Iterator {
@@ -82,17 +120,38 @@ class DataLoader {
   std::default_sentinel_t end() const { return {}; }
 
  private:
-  class Epoch;
+  // A batch and the samples in it; or nothing, and why.
+  struct Step {
+    std::optional<Batch> batch;
+    std::int64_t samples = 0;
+    std::exception_ptr failure;
+  };
+
+  DataLoader(DatasetRef dataset, std::shared_ptr<Sampler> sampler, BatchPlan plan,
+             LoaderOptions options);
+  ShardOptions shard_options(std::int64_t epoch, std::int64_t consumed) const;
+  Place place() const { return options_.shard.value_or(Place{}); }
+  std::int64_t coming() const { return sampler_ ? sampler_->epoch() : next_epoch_; }
   void open();
+  Step fetch();
+  Step fetch_ahead();
   void advance();
 
   DatasetRef dataset_;
-  std::shared_ptr<const Sampler> sampler_;
+  std::shared_ptr<Sampler> sampler_;  // or
+  BatchPlan plan_;                    // or neither
   LoaderOptions options_;
-  std::unique_ptr<Epoch> epoch_;  // null: the next call of next() opens one
+  std::uint64_t seed_ = 0;
+
+  std::int64_t next_epoch_ = 0, next_consumed_ = 0;  // of the epoch to come
+  std::int64_t running_ = 0, begun_at_ = 0;          // of the epoch that is open
+  std::unique_ptr<Prefetch> epoch_;                  // null: the next call of next() opens one
+  std::int64_t batches_ = 0;
   std::exception_ptr failure_;
   std::int64_t taken_ = 0;
-  std::optional<Batch> current_;  // what the iterator points to
+  std::unique_ptr<CopyAhead> copies_;  // null on the CPU
+  std::optional<Step> ahead_;          // what copies_ has in hand; its batch is there
+  std::optional<Batch> current_;       // what the iterator points to
 };
 
 }  // namespace peal::data

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/rng.h>
+#include <peal/data/permutation.h>
 #include <peal/data/sampler.h>
 
 #include <algorithm>
@@ -59,12 +60,20 @@ std::vector<std::int64_t> shard(std::int64_t size, int world, int rank,
                                 const ShardOptions& options) {
   std::vector<std::int64_t> mine;
   mine.reserve(static_cast<std::size_t>(shard_size(size, world, rank, options)));
-  const std::vector<std::int64_t> all = order(size, options);
+  const bool each_by_itself = size >= huge;
+  const Permutation permutation(each_by_itself && options.shuffle ? size : 0,
+                                options.seed + static_cast<std::uint64_t>(options.epoch));
+  const std::vector<std::int64_t> all =
+      each_by_itself ? std::vector<std::int64_t>() : order(size, options);
+  const auto sample = [&](std::int64_t place) {
+    if (!each_by_itself) return all[static_cast<std::size_t>(place)];
+    return options.shuffle ? permutation.at(place) : place;
+  };
   // Padding starts from the head of the whole order even when the epoch is taken up in the middle:
   // so the same world sees exactly what it would have seen without the break.
   const std::int64_t end = options.consumed + global_count(size, world, options);
   for (std::int64_t at = options.consumed + rank; at < end; at += world) {
-    mine.push_back(all[static_cast<std::size_t>(at % size)]);
+    mine.push_back(sample(at % size));
   }
   return mine;
 }

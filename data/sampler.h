@@ -4,7 +4,8 @@
 // word with each other to agree on it. The semantics are those of
 // torch.utils.data.DistributedSampler:
 //
-//   order  = a permutation of 0..size-1 drawn from seed + epoch (or 0, 1, 2, ... without shuffle)
+//   order  = a permutation of 0..size-1 drawn from seed + epoch (or 0, 1, 2, ... without shuffle);
+//            of sets too large for a rank to hold that, one whose elements are computed one by one
 //   padded = order, and its head once more, as often as needed, up to a multiple of world
 //   shard  = padded[rank], padded[rank + world], padded[rank + 2 world], ...
 //
@@ -41,12 +42,19 @@ std::vector<std::int64_t> shard(std::int64_t size, int world, int rank,
 // How many samples shard() returns, without drawing the order.
 std::int64_t shard_size(std::int64_t size, int world, int rank, const ShardOptions& options = {});
 
-// What a loader follows: the samples of the coming epoch, in order.
+// Sets from this size on are ordered by a Permutation (permutation.h): shard() then takes memory
+// and time for the samples of its rank alone.
+inline constexpr std::int64_t huge = std::int64_t{1} << 24;
+
+// A sampler of one's own for a loader: the samples of the coming epoch, in order.
 class Sampler {
  public:
   virtual ~Sampler() = default;
   virtual std::vector<std::int64_t> indices() const = 0;
   virtual std::int64_t size() const = 0;  // of indices()
+  // Which epoch comes; loops call it before each. Nothing by default: all epochs are alike.
+  virtual void set_epoch(std::int64_t epoch) { static_cast<void>(epoch); }
+  virtual std::int64_t epoch() const { return 0; }
 };
 
 class DistributedSampler : public Sampler {
@@ -55,7 +63,8 @@ class DistributedSampler : public Sampler {
   DistributedSampler(std::int64_t size, int world, int rank, ShardOptions options = {});
 
   // Call it before each epoch: without it, all epochs have the same order.
-  void set_epoch(std::int64_t epoch) { resume(epoch, 0); }
+  void set_epoch(std::int64_t epoch) override { resume(epoch, 0); }
+  std::int64_t epoch() const override { return options_.epoch; }
   // Takes up an epoch of which all ranks together have seen `consumed` samples.
   void resume(std::int64_t epoch, std::int64_t consumed);
   // What a checkpoint stores as `consumed` after every rank took `taken` samples of indices(). At

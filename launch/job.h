@@ -15,6 +15,7 @@
 // it.
 #pragma once
 
+#include <peal/autograd/core/place.h>
 #include <peal/comm/group/process_group.h>
 #include <peal/launch/rank.h>
 
@@ -40,6 +41,8 @@ class Job {
   int rank() const { return where_.rank; }
   int world() const { return where_.world; }
   bool is_main() const { return where_.rank == 0; }
+  // For a loader's shard.
+  Place place() const { return {rank(), world()}; }
   // The device this rank trains on (choose_device() in devices.h): move the model and each batch
   // there. Rank 0 logs the mapping, and warns where ranks share a device; where each has its own,
   // collectives go over NCCL; else over CUDA IPC; where that cannot be, over MPI where it is

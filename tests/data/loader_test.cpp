@@ -12,6 +12,8 @@
 #include <chrono>
 #include <functional>
 #include <set>
+#include <stdexcept>
+#include <string>
 #include <thread>
 
 using peal::data::Batch;
@@ -147,7 +149,7 @@ TEST_CASE("prefetch is bounded: no batch is begun before there is room for it") 
   CHECK(furthest.load() >= 1);
 }
 
-TEST_CASE("a worker's error reaches the consumer in its place, with its type and words") {
+TEST_CASE("an error reaches the consumer in its place, with its sample, its words and itself") {
   struct Odd : std::runtime_error {
     using std::runtime_error::runtime_error;
   };
@@ -161,11 +163,36 @@ TEST_CASE("a worker's error reaches the consumer in its place, with its type and
       const auto run = [&] {
         for (const Batch& batch : loader) firsts.push_back(batch.x.to_vector<std::int64_t>()[0]);
       };
-      CHECK_THROWS_WITH_AS(run(), "sample 20 is odd", Odd);
+      const char* words = "[data] sample 20 (batch 5 of epoch 0): sample 20 is odd";
+      CHECK_THROWS_WITH_AS(run(), words, peal::Error);
       CHECK(firsts == Samples{0, 4, 8, 12, 16});
-      CHECK_THROWS_WITH_AS(loader.next(), "sample 20 is odd",
-                           Odd);  // no epoch ends early in silence
+      try {
+        loader.next();  // no epoch ends early in silence
+        FAIL("the error was forgotten");
+      } catch (const peal::Error& error) {
+        CHECK(std::string(error.what()) == words);
+        CHECK_THROWS_WITH_AS(std::rethrow_if_nested(error), "sample 20 is odd", Odd);
+      }
     }
+  }
+}
+
+TEST_CASE("the sample that cannot be had is found within its batch") {
+  struct Hole : Numbers {
+    using Numbers::Numbers;
+    Batch get(std::span<const std::int64_t> indices) const override {
+      for (const std::int64_t index : indices) {
+        if (index == 22) throw std::runtime_error("its file is gone");
+      }
+      return Numbers::get(indices);
+    }
+  };
+  for (const int workers : {0, 2}) {
+    DataLoader loader(std::make_shared<Hole>(40), {.batch_size = 8, .workers = workers});
+    CHECK(loader.next());
+    CHECK(loader.next());
+    CHECK_THROWS_WITH_AS(loader.next(), "[data] sample 22 (batch 2 of epoch 0): its file is gone",
+                         peal::Error);
   }
 }
 
@@ -248,5 +275,20 @@ TEST_CASE("bad options are errors") {
   CHECK_THROWS_WITH_AS(make({.prefetch = 0})(),
                        "[data] loader: expected a prefetch of at least 1, got 0", peal::Error);
   CHECK_THROWS_WITH_AS(DataLoader(nullptr, in_order(1)),
-                       "[data] loader: expected a data set and a sampler, got none", peal::Error);
+                       "[data] loader: expected a data set, got none", peal::Error);
+  CHECK_THROWS_WITH_AS(
+      DataLoader(std::make_shared<Numbers>(1), std::shared_ptr<DistributedSampler>()),
+      "[data] loader: expected a data set and a sampler, got none", peal::Error);
+  CHECK_THROWS_WITH_AS(DataLoader(std::make_shared<Numbers>(1), in_order(1), {.shuffle = true}),
+                       "[data] loader: its sampler has the say about order and shard: leave out "
+                       "shuffle, shard and exact",
+                       peal::Error);
+  CHECK_THROWS_WITH_AS(DataLoader(std::make_shared<Numbers>(1), {.shard = peal::Place{2, 2}}),
+                       "[data] loader: expected a shard with a rank below its world, got rank 2 "
+                       "of 2",
+                       peal::Error);
+  CHECK_THROWS_WITH_AS(DataLoader(std::make_shared<Numbers>(1), {.exact = true}),
+                       "[data] loader: exact says how ranks share the samples, but there is no "
+                       "shard; name one (.shard = job.place())",
+                       peal::Error);
 }

@@ -3,6 +3,7 @@
 // cases.
 #include <doctest/doctest.h>
 #include <peal/autograd/core/error.h>
+#include <peal/data/permutation.h>
 #include <peal/data/sampler.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <random>
 
 using peal::data::DistributedSampler;
+using peal::data::Permutation;
 using peal::data::shard;
 using peal::data::shard_size;
 using peal::data::ShardOptions;
@@ -209,6 +211,64 @@ TEST_CASE("every permutation of four is about equally likely") {
   for (const auto& [order, count] : counts)
     chi_squared += (count - 1000.0) * (count - 1000.0) / 1000.0;
   CHECK(chi_squared < 49.7);  // 23 degrees of freedom, p = 0.001; the draws are fixed
+}
+
+TEST_CASE("a permutation of any size, element by element") {
+  for (std::int64_t size = 0; size <= 300; ++size) {
+    const Permutation permutation(size, 5);
+    Samples all;
+    for (std::int64_t i = 0; i < size; ++i) all.push_back(permutation.at(i));
+    CAPTURE(size);
+    REQUIRE(is_permutation_of_all(all, size));
+  }
+  const std::int64_t billion = 1'000'000'000;
+  const Permutation one(billion, 1), same(billion, 1), other(billion, 2);
+  int moved = 0;
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    const std::int64_t at = one.at(i * 999'983);
+    REQUIRE(at >= 0);
+    REQUIRE(at < billion);
+    REQUIRE(at == same.at(i * 999'983));
+    moved += at != other.at(i * 999'983);
+  }
+  CHECK(moved >= 999);
+  CHECK_THROWS_WITH_AS(Permutation(-1, 0),
+                       "[data] permutation: expected a size from 0 to 2^62, got -1", peal::Error);
+}
+
+TEST_CASE("an element of a permutation falls anywhere, and not by where its neighbour falls") {
+  const std::int64_t size = 1000;
+  const int seeds = 20000;
+  std::vector<int> first(20), apart(20);
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    const Permutation permutation(size, seed);
+    const std::int64_t a = permutation.at(0), b = permutation.at(1);
+    ++first[static_cast<std::size_t>(a / 50)];
+    ++apart[static_cast<std::size_t>((b - a + size) % size / 50)];
+  }
+  for (const std::vector<int>& counts : {first, apart}) {
+    double chi_squared = 0;
+    for (const int count : counts) chi_squared += (count - 1000.0) * (count - 1000.0) / 1000.0;
+    CHECK(chi_squared < 43.8);  // 19 degrees of freedom, p = 0.001; the draws are fixed
+  }
+}
+
+TEST_CASE("a rank of a huge set draws its own samples alone") {
+  const std::int64_t size = peal::data::huge * 1000 + 3;  // 134 GB, as a vector
+  const int world = 1 << 30;
+  std::vector<std::int64_t> seen;
+  for (const int rank : {0, 1, world - 1}) {
+    const Samples mine = shard(size, world, rank, {.seed = 3, .epoch = 1});
+    REQUIRE(std::ssize(mine) == shard_size(size, world, rank, {}));
+    seen.insert(seen.end(), mine.begin(), mine.end());
+    CHECK(mine != shard(size, world, rank, {.seed = 3, .epoch = 2}));
+    const Samples plain = shard(size, world, rank, {.shuffle = false});
+    CHECK(plain[1] == std::int64_t{world} + rank);
+  }
+  std::sort(seen.begin(), seen.end());
+  CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
+  CHECK(seen.front() >= 0);
+  CHECK(seen.back() < size);
 }
 
 TEST_CASE("errors name what was expected and what came") {

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/data/batches.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace peal::data {
+
+std::int64_t count_batches(std::int64_t samples, std::int64_t batch_size, bool drop_last) {
+  PEAL_CHECK(batch_size >= 1, "[data] batches: expected a batch_size of at least 1, got ",
+             batch_size);
+  return samples / batch_size + (!drop_last && samples % batch_size != 0 ? 1 : 0);
+}
+
+Batches in_batches(std::span<const std::int64_t> samples, std::int64_t batch_size, bool drop_last) {
+  Batches batches(
+      static_cast<std::size_t>(count_batches(std::ssize(samples), batch_size, drop_last)));
+  for (std::size_t k = 0; k < batches.size(); ++k) {
+    const std::size_t at = k * static_cast<std::size_t>(batch_size);
+    const auto part =
+        samples.subspan(at, std::min(static_cast<std::size_t>(batch_size), samples.size() - at));
+    batches[k].assign(part.begin(), part.end());
+  }
+  return batches;
+}
+
+Batches batch_shard(const Batches& whole, std::int64_t batch_size, Place place, Tail tail) {
+  PEAL_CHECK(place.world >= 1 && place.rank >= 0 && place.rank < place.world,
+             "[data] batch_shard: expected a rank below its world, got rank ", place.rank, " of ",
+             place.world);
+  const auto world = static_cast<std::size_t>(place.world);
+  const auto rank = static_cast<std::size_t>(place.rank);
+  Batches mine;
+  if (whole.empty()) return mine;
+  const auto each = static_cast<std::size_t>(batch_size);
+  const std::size_t full = whole.back().size() == each ? whole.size() : whole.size() - 1;
+  const std::size_t rounds = full / world;
+  for (std::size_t round = 0; round < rounds; ++round) mine.push_back(whole[round * world + rank]);
+  const std::size_t begin = rounds * world;  // of the round that is not everybody's
+  if (begin == whole.size() || tail == Tail::drop) return mine;
+  if (tail == Tail::uneven) {
+    if (begin + rank < whole.size()) mine.push_back(whole[begin + rank]);
+    return mine;
+  }
+  std::vector<std::int64_t> head, left;
+  for (std::size_t k = 0; k < std::min(world, whole.size()); ++k) {
+    head.insert(head.end(), whole[k].begin(), whole[k].end());
+  }
+  for (std::size_t k = begin; k < whole.size(); ++k) {
+    left.insert(left.end(), whole[k].begin(), whole[k].end());
+  }
+  std::vector<std::int64_t> last;
+  for (std::size_t at = rank * each; at < (rank + 1) * each; ++at) {
+    last.push_back(at < left.size() ? left[at] : head[(at - left.size()) % head.size()]);
+  }
+  mine.push_back(std::move(last));
+  return mine;
+}
+
+Batches by_length(std::span<const std::int64_t> samples, std::span<const std::int64_t> lengths,
+                  std::int64_t batch_size, std::int64_t window) {
+  PEAL_CHECK(batch_size >= 1, "[data] by_length: expected a batch_size of at least 1, got ",
+             batch_size);
+  PEAL_CHECK(window >= 1, "[data] by_length: expected a window of at least 1 batch, got ", window);
+  const auto length = [&](std::int64_t sample) {
+    PEAL_CHECK(sample >= 0 && sample < std::ssize(lengths), "[data] by_length: sample ", sample,
+               " has no length, there are ", lengths.size());
+    return lengths[static_cast<std::size_t>(sample)];
+  };
+  std::vector<std::int64_t> sorted(samples.begin(), samples.end());
+  for (const std::int64_t sample : sorted) length(sample);  // each has one
+  const std::int64_t step = batch_size * window;
+  for (std::int64_t at = 0; at < std::ssize(sorted); at += step) {
+    const std::int64_t end = std::min(at + step, std::ssize(sorted));
+    std::stable_sort(sorted.begin() + at, sorted.begin() + end,
+                     [&](std::int64_t a, std::int64_t b) { return length(a) > length(b); });
+  }
+  return in_batches(sorted, batch_size);
+}
+
+}  // namespace peal::data

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans of batches: which samples are in which batch of an epoch, as a plain value that the loader
+// follows. Pure functions make it, so that it can be printed, compared between ranks, and tested
+// without data; what the loader's options cannot say is a plan of one's own:
+//
+//   data::DataLoader loader(texts, [=](std::int64_t epoch) {
+//     const auto order = data::shard(texts->size(), 1, 0, {.seed = 7, .epoch = epoch});
+//     return data::batch_shard(data::by_length(order, lengths, 32), 32, job.place());
+//   });
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <peal/autograd/core/place.h>
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace peal::data {
+
+using Batches = std::vector<std::vector<std::int64_t>>;
+// The batches of an epoch. A pure function.
+using BatchPlan = std::function<Batches(std::int64_t epoch)>;
+
+// `samples` cut into runs of batch_size, of which the last may be shorter, and is then left out by
+// drop_last. Error: batch_size < 1.
+Batches in_batches(std::span<const std::int64_t> samples, std::int64_t batch_size,
+                   bool drop_last = false);
+
+// How many in_batches() makes of so many samples.
+std::int64_t count_batches(std::int64_t samples, std::int64_t batch_size, bool drop_last = false);
+
+enum class Tail : std::uint8_t {
+  fill,   // ranks get full batches, the last ones filled up with the first samples again
+  drop,   // what is left when not every rank has a full batch goes unseen
+  uneven  // every sample once: ranks differ in the number and size of their batches
+};
+
+// Batch k goes to rank k mod world (Accelerate's BatchSamplerShard). `whole` are the batches of all
+// ranks, of batch_size samples but for the last. Error: a place outside of its world.
+Batches batch_shard(const Batches& whole, std::int64_t batch_size, Place place,
+                    Tail tail = Tail::fill);
+
+// Batches of samples of like length, so that padding costs little (PyTorch's bucketing; the
+// transformers' LengthGroupedSampler): among every `window` batches, in the order of `samples`,
+// samples stand by their length, longest first. `lengths` is by sample. Errors: batch_size or
+// window < 1, a sample without a length.
+Batches by_length(std::span<const std::int64_t> samples, std::span<const std::int64_t> lengths,
+                  std::int64_t batch_size, std::int64_t window = 50);
+
+}  // namespace peal::data

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/core/error.h>
+#include <peal/data/prefetch.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace peal::data {
+namespace {
+
+// Called while `failure` is handled, which so is nested in what is thrown. Samples are made one by
+// one to find the one that fails.
+[[noreturn]] void name_the_sample(const Dataset& dataset, std::int64_t batch,
+                                  std::span<const std::int64_t> samples, const Draws& draws,
+                                  const std::exception& failure) {
+  const std::string where = concat("batch ", batch, " of epoch ", draws.epoch);
+  for (const std::int64_t sample : samples) {
+    std::string words = samples.size() == 1 ? failure.what() : "";
+    try {
+      if (words.empty()) dataset.augmented(std::span(&sample, 1), draws);
+    } catch (const std::exception& alone) {
+      words = alone.what();
+    }
+    if (words.empty()) continue;
+    std::throw_with_nested(Error(concat("[data] sample ", sample, " (", where, "): ", words)));
+  }
+  std::throw_with_nested(Error(
+      concat("[data] ", where, ", each of whose samples can be had alone: ", failure.what())));
+}
+
+Tensor in_pinned_memory(const Tensor& tensor) {
+  if (!tensor) return tensor;
+  const Tensor pinned = Tensor::pinned(tensor.shape(), tensor.dtype());
+  pinned.copy_(tensor);
+  return pinned;
+}
+
+}  // namespace
+
+Prefetch::Prefetch(const Dataset& dataset, Batches plan, const Draws& draws,
+                   const PrefetchOptions& options)
+    : dataset_(dataset), plan_(std::move(plan)), draws_(draws), pinned_(options.pinned) {
+  const auto workers = std::min<std::int64_t>(options.workers, batches());
+  slots_.resize(static_cast<std::size_t>(workers * options.prefetch));
+  try {
+    for (std::int64_t i = 0; i < workers; ++i) {
+      threads_.emplace_back(with_context([this] { work(); }));
+    }
+  } catch (...) {  // the system has no thread left
+    stop();
+    throw;
+  }
+}
+
+Prefetch::~Prefetch() { stop(); }
+
+std::optional<Prefetch::Made> Prefetch::next() {
+  if (handed_out_ == batches()) return std::nullopt;
+  const std::int64_t samples = std::ssize(plan_[static_cast<std::size_t>(handed_out_)]);
+  if (slots_.empty()) return Made{make(handed_out_++), samples};
+  std::unique_lock lock(mutex_);
+  Slot& slot = slot_of(handed_out_);
+  ready_.wait(lock, [&] { return slot.ready; });
+  Slot taken = std::exchange(slot, {});
+  ++handed_out_;
+  lock.unlock();
+  room_.notify_one();
+  if (taken.error) std::rethrow_exception(taken.error);
+  return Made{std::move(taken.batch), samples};
+}
+
+Batch Prefetch::make(std::int64_t batch) const {
+  const std::vector<std::int64_t>& samples = plan_[static_cast<std::size_t>(batch)];
+  Batch made;
+  try {
+    made = dataset_.augmented(samples, draws_);
+  } catch (const std::exception& failure) {
+    name_the_sample(dataset_, batch, samples, draws_, failure);
+  }
+  if (!pinned_) return made;
+  made.x = in_pinned_memory(made.x);
+  made.y = in_pinned_memory(made.y);
+  for (auto& [name, tensor] : made.more) tensor = in_pinned_memory(tensor);
+  return made;
+}
+
+void Prefetch::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    room_.wait(lock, [&] {
+      return stopped_ || started_ == batches() || started_ < handed_out_ + std::ssize(slots_);
+    });
+    if (stopped_ || started_ == batches()) return;
+    const std::int64_t batch = started_++;
+    lock.unlock();
+    Slot made{.ready = true, .batch = {}, .error = nullptr};
+    try {
+      made.batch = make(batch);
+    } catch (...) {
+      made.error = std::current_exception();
+    }
+    lock.lock();
+    slot_of(batch) = std::move(made);
+    if (batch == handed_out_) ready_.notify_one();
+  }
+}
+
+void Prefetch::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+  room_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+}  // namespace peal::data

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans of batches: the cases of Accelerate's BatchSamplerShard, properties over many sizes, and
+// batches by length.
+#include <doctest/doctest.h>
+#include <peal/autograd/core/error.h>
+#include <peal/data/batches.h>
+
+#include <algorithm>
+#include <numeric>
+
+using peal::data::Batches;
+using peal::data::Tail;
+using Samples = std::vector<std::int64_t>;
+
+namespace {
+
+Samples up_to(std::int64_t size) {
+  Samples all(static_cast<std::size_t>(size));
+  std::iota(all.begin(), all.end(), std::int64_t{0});
+  return all;
+}
+
+// Rank's batches of 0..n-1 in batches of b.
+Batches shard(std::int64_t n, std::int64_t b, int world, int rank, Tail tail = Tail::fill) {
+  return batch_shard(peal::data::in_batches(up_to(n), b), b, {rank, world}, tail);
+}
+
+Samples tail_of(std::int64_t n, std::int64_t b, int world, int rank) {
+  return shard(n, b, world, rank).back();
+}
+
+}  // namespace
+
+TEST_CASE("samples are cut into batches") {
+  CHECK(peal::data::in_batches(up_to(5), 2) == Batches{{0, 1}, {2, 3}, {4}});
+  CHECK(peal::data::in_batches(up_to(5), 2, true) == Batches{{0, 1}, {2, 3}});
+  CHECK(peal::data::in_batches(up_to(4), 2) == Batches{{0, 1}, {2, 3}});
+  CHECK(peal::data::in_batches(up_to(0), 2).empty());
+  for (std::int64_t n = 0; n < 50; ++n) {
+    for (std::int64_t b = 1; b < 12; ++b) {
+      for (const bool drop : {false, true}) {
+        REQUIRE(peal::data::count_batches(n, b, drop) ==
+                std::ssize(peal::data::in_batches(up_to(n), b, drop)));
+      }
+    }
+  }
+  CHECK_THROWS_WITH_AS(peal::data::in_batches(up_to(4), 0),
+                       "[data] batches: expected a batch_size of at least 1, got 0", peal::Error);
+}
+
+TEST_CASE("ranks take turns with whole batches, as Accelerate has it") {
+  CHECK(shard(24, 3, 2, 0).size() == 4);
+  CHECK(tail_of(24, 3, 2, 0) == Samples{18, 19, 20});
+  CHECK(tail_of(24, 3, 2, 1) == Samples{21, 22, 23});
+  CHECK(tail_of(21, 3, 2, 0) == Samples{18, 19, 20});
+  CHECK(tail_of(21, 3, 2, 1) == Samples{0, 1, 2});
+  CHECK(tail_of(22, 3, 2, 0) == Samples{18, 19, 20});
+  CHECK(tail_of(22, 3, 2, 1) == Samples{21, 0, 1});
+  CHECK(tail_of(20, 3, 2, 0) == Samples{18, 19, 0});
+  CHECK(tail_of(20, 3, 2, 1) == Samples{1, 2, 3});
+  CHECK(tail_of(2, 3, 2, 0) == Samples{0, 1, 0});
+  CHECK(tail_of(2, 3, 2, 1) == Samples{1, 0, 1});
+  for (int rank = 0; rank < 4; ++rank) {
+    CHECK(tail_of(10, 2, 4, rank) == Batches{{8, 9}, {0, 1}, {2, 3}, {4, 5}}[rank]);
+    CHECK(tail_of(5, 4, 4, rank) ==
+          Batches{{0, 1, 2, 3}, {4, 0, 1, 2}, {3, 4, 0, 1}, {2, 3, 4, 0}}[rank]);
+    CHECK(shard(11, 3, 4, rank, Tail::drop).empty());
+  }
+  CHECK(shard(11, 3, 4, 3) == Batches{{9, 10, 0}});
+  for (const std::int64_t n : {20, 21, 22}) {
+    for (const int rank : {0, 1}) CHECK(shard(n, 3, 2, rank, Tail::drop).size() == 3);
+  }
+  CHECK(shard(2, 3, 2, 0, Tail::drop).empty());
+  CHECK(shard(21, 3, 2, 0, Tail::uneven).size() == 4);
+  CHECK(shard(21, 3, 2, 1, Tail::uneven).size() == 3);
+  CHECK(shard(22, 3, 2, 1, Tail::uneven).back() == Samples{21});
+  CHECK(shard(20, 3, 2, 0, Tail::uneven).back() == Samples{18, 19});
+  CHECK(shard(20, 3, 2, 1, Tail::uneven).size() == 3);
+  CHECK(shard(2, 3, 2, 0, Tail::uneven) == Batches{{0, 1}});
+  CHECK(shard(2, 3, 2, 1, Tail::uneven).empty());
+  CHECK(shard(0, 3, 2, 1).empty());
+  CHECK_THROWS_WITH_AS(shard(4, 2, 2, 2),
+                       "[data] batch_shard: expected a rank below its world, got rank 2 of 2",
+                       peal::Error);
+}
+
+TEST_CASE("every sample once where ranks may differ, full batches for all where not") {
+  int cases = 0;
+  for (std::int64_t n = 1; n < 40; ++n) {
+    for (std::int64_t b = 1; b < 6; ++b) {
+      for (int world = 1; world < 6; ++world) {
+        Samples seen;
+        std::size_t batches = 0;
+        for (int rank = 0; rank < world; ++rank) {
+          for (const Samples& batch : shard(n, b, world, rank, Tail::uneven)) {
+            seen.insert(seen.end(), batch.begin(), batch.end());
+          }
+          const Batches filled = shard(n, b, world, rank);
+          if (rank == 0) batches = filled.size();
+          REQUIRE(filled.size() == batches);
+          for (const Samples& batch : filled) REQUIRE(std::ssize(batch) == b);
+        }
+        std::sort(seen.begin(), seen.end());
+        REQUIRE(seen == up_to(n));
+        ++cases;
+      }
+    }
+  }
+  CHECK(cases == 975);
+}
+
+TEST_CASE("batches by length hold samples of like length, longest first, near their place") {
+  Samples lengths;
+  for (std::int64_t i = 0; i < 100; ++i) lengths.push_back(i * 37 % 100);
+  const Batches batches = peal::data::by_length(up_to(100), lengths, 4, 5);
+  CHECK(batches.size() == 25);
+  Samples seen;
+  for (std::size_t k = 0; k < batches.size(); ++k) {
+    for (const std::int64_t sample : batches[k]) {
+      CHECK(sample / 20 == static_cast<std::int64_t>(k) / 5);  // it stays in its window
+      if (seen.size() % 20 != 0) {
+        CHECK(lengths[static_cast<std::size_t>(seen.back())] >=
+              lengths[static_cast<std::size_t>(sample)]);
+      }
+      seen.push_back(sample);
+    }
+  }
+  std::sort(seen.begin(), seen.end());
+  CHECK(seen == up_to(100));
+  CHECK(peal::data::by_length(up_to(3), Samples{5, 9, 5}, 2) == Batches{{1, 0}, {2}});
+  CHECK_THROWS_WITH_AS(peal::data::by_length(Samples{7}, lengths = {1, 2}, 2),
+                       "[data] by_length: sample 7 has no length, there are 2", peal::Error);
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Epochs of a loader by its options: order, shard, resuming, plans of one's own, chance, and names
+// of tensors.
+#include <doctest/doctest.h>
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/core/error.h>
+#include <peal/data/loader.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <set>
+
+using peal::Place;
+using peal::Tensor;
+using peal::data::Batch;
+using peal::data::Batches;
+using peal::data::DataLoader;
+using peal::data::Dataset;
+using peal::data::Draw;
+using peal::data::Draws;
+using Samples = std::vector<std::int64_t>;
+
+namespace {
+
+// x: the number of the sample; y: what was drawn for it; length: as many as it has digits.
+struct Drawn : Dataset {
+  explicit Drawn(std::int64_t n) : count(n) {}
+  std::int64_t size() const override { return count; }
+  Batch get(std::span<const std::int64_t> indices) const override {
+    return augmented(indices, Draws{});
+  }
+  Batch augmented(std::span<const std::int64_t> indices, const Draws& draws) const override {
+    const Samples x(indices.begin(), indices.end());
+    Samples y, length;
+    for (const std::int64_t index : x) {
+      Draw draw = draws.of(index);
+      y.push_back(std::int64_t{draw.bits()} << 16 | draw.below(1000));
+      length.push_back(std::ssize(std::to_string(index)));
+    }
+    const auto tensor = [&](const Samples& values) {
+      return Tensor::from(values, {std::ssize(values)}, peal::Device{});
+    };
+    return {tensor(x), tensor(y), {{"length", tensor(length)}}};
+  }
+  std::int64_t count;
+};
+
+Batches epoch_of(DataLoader& loader) {
+  Batches batches;
+  for (const auto& [x, y] : loader) batches.push_back(x.to_vector<std::int64_t>());
+  return batches;
+}
+
+Samples flat(const Batches& batches) {
+  Samples all;
+  for (const Samples& batch : batches) all.insert(all.end(), batch.begin(), batch.end());
+  return all;
+}
+
+Samples sorted(Samples samples) {
+  std::sort(samples.begin(), samples.end());
+  return samples;
+}
+
+Samples up_to(std::int64_t size) {
+  Samples all(static_cast<std::size_t>(size));
+  std::iota(all.begin(), all.end(), std::int64_t{0});
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("shuffle gives another order in each epoch, and the same ones again") {
+  const auto set = std::make_shared<Drawn>(50);
+  DataLoader plain(set, {.batch_size = 8});
+  CHECK(flat(epoch_of(plain)) == up_to(50));
+  CHECK(flat(epoch_of(plain)) == up_to(50));
+  DataLoader loader(set, {.batch_size = 8, .shuffle = true});
+  DataLoader again(set, {.batch_size = 8, .shuffle = true});
+  std::set<Samples> orders;
+  for (int epoch = 0; epoch < 5; ++epoch) {
+    CHECK(loader.epoch() == epoch);
+    CHECK(loader.size() == 7);
+    const Samples order = flat(epoch_of(loader));
+    CHECK(sorted(order) == up_to(50));
+    CHECK(order == flat(epoch_of(again)));
+    orders.insert(order);
+  }
+  CHECK(orders.size() == 5);
+  again.set_epoch(0);
+  loader.set_epoch(0);
+  CHECK(orders.contains(flat(epoch_of(again))));
+  CHECK(loader.next()->x.size(0) == 8);
+}
+
+TEST_CASE("manual_seed decides about the order; with a shard, the option alone") {
+  const auto set = std::make_shared<Drawn>(50);
+  const auto order_by = [&](std::uint64_t seed, std::optional<Place> shard,
+                            std::optional<std::uint64_t> option) {
+    const auto before = peal::context().generator;
+    peal::manual_seed(seed);
+    DataLoader loader(set, {.shuffle = true, .shard = shard, .seed = option});
+    CHECK(peal::context().generator.offset == 0);  // nothing is taken from the stream
+    peal::context().generator = before;
+    return flat(epoch_of(loader));
+  };
+  CHECK(order_by(1, {}, {}) == order_by(1, {}, {}));
+  CHECK(order_by(1, {}, {}) != order_by(2, {}, {}));
+  CHECK(order_by(1, {}, 7) == order_by(2, {}, 7));
+  CHECK(order_by(1, Place{}, {}) == order_by(2, Place{}, {}));
+  CHECK(order_by(1, Place{}, 7) == order_by(2, {}, 7));
+}
+
+TEST_CASE("shards together are the set, padded or exact") {
+  const auto set = std::make_shared<Drawn>(50);
+  for (const bool exact : {false, true}) {
+    Samples together;
+    for (int rank = 0; rank < 4; ++rank) {
+      DataLoader loader(
+          set, {.batch_size = 5, .shuffle = true, .shard = Place{rank, 4}, .exact = exact});
+      const Samples mine = flat(epoch_of(loader));
+      CHECK(std::ssize(mine) == (exact && rank >= 2 ? 12 : 13));
+      CHECK(mine == peal::data::shard(50, 4, rank, {.exact = exact}));
+      together.insert(together.end(), mine.begin(), mine.end());
+    }
+    if (exact) {
+      CHECK(sorted(together) == up_to(50));
+    } else {
+      CHECK(together.size() == 52);
+    }
+  }
+}
+
+TEST_CASE("what is drawn for a sample depends on seed, epoch and sample alone") {
+  const auto set = std::make_shared<Drawn>(60);
+  const auto drawn = [&](std::uint64_t seed, int epoch, int world, int workers,
+                         std::int64_t batch_size, bool shuffle) {
+    std::map<std::int64_t, std::int64_t> by_sample;
+    for (int rank = 0; rank < world; ++rank) {
+      DataLoader loader(set, {.batch_size = batch_size,
+                              .shuffle = shuffle,
+                              .shard = Place{rank, world},
+                              .seed = seed,
+                              .workers = workers});
+      loader.set_epoch(epoch);
+      for (const auto& [x, y] : loader) {
+        for (std::int64_t i = 0; i < x.size(0); ++i) {
+          by_sample[x.data<std::int64_t>()[i]] = y.data<std::int64_t>()[i];
+        }
+      }
+    }
+    CHECK(by_sample.size() == 60);
+    return by_sample;
+  };
+  const auto reference = drawn(3, 2, 1, 0, 60, false);
+  std::set<std::int64_t> values;
+  for (const auto& [sample, value] : reference) values.insert(value);
+  CHECK(values.size() == 60);
+  for (const int world : {1, 2, 3, 4}) {
+    for (const int workers : {0, 1, 3}) {
+      for (const std::int64_t batch_size : {1, 7}) {
+        CHECK(drawn(3, 2, world, workers, batch_size, workers != 1) == reference);
+      }
+    }
+  }
+  CHECK(drawn(3, 1, 1, 0, 60, false) != reference);
+  CHECK(drawn(4, 2, 1, 0, 60, false) != reference);
+}
+
+TEST_CASE("an epoch is taken up where its state says, by another world too") {
+  const auto set = std::make_shared<Drawn>(50);
+  const auto make = [&](Place place) {
+    return std::make_unique<DataLoader>(
+        set, peal::data::LoaderOptions{
+                 .batch_size = 3, .shuffle = true, .shard = place, .seed = 9, .exact = true});
+  };
+  Samples seen;
+  peal::NamedTensors state;
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto loader = make({rank, 2});
+    epoch_of(*loader);
+    CHECK(loader->consumed() == 0);  // of the epoch to come
+    CHECK(loader->epoch() == 1);
+    for (int step = 0; step < 4; ++step) {
+      const Samples batch = loader->next()->x.to_vector<std::int64_t>();
+      seen.insert(seen.end(), batch.begin(), batch.end());
+    }
+    CHECK(loader->epoch() == 1);
+    CHECK(loader->consumed() == 24);
+    state = loader->state_dict();
+  }
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto loader = make({rank, 3});
+    loader->load_state_dict(state);
+    CHECK(loader->consumed() == 24);
+    CHECK(loader->size() == 3);
+    const Samples rest = flat(epoch_of(*loader));
+    seen.insert(seen.end(), rest.begin(), rest.end());
+    CHECK(loader->epoch() == 2);
+    CHECK(epoch_of(*loader).size() == 6);  // a whole one again
+  }
+  CHECK(sorted(seen) == up_to(50));
+  CHECK_THROWS_WITH_AS(make({})->load_state_dict({{"epoch", Tensor::scalar(std::int64_t{1})}}),
+                       "[data] loader: its state has no consumed", peal::Error);
+}
+
+TEST_CASE("a plan of one's own is followed, and told its epoch") {
+  const auto set = std::make_shared<Drawn>(20);
+  for (const int workers : {0, 2}) {
+    DataLoader loader(set,
+                      [](std::int64_t epoch) {
+                        return Batches{{epoch, 3, 3}, {}, {19 - epoch}};
+                      },
+                      {.workers = workers});
+    CHECK(loader.size() == 3);
+    CHECK(epoch_of(loader) == Batches{{0, 3, 3}, {}, {19}});
+    CHECK(epoch_of(loader) == Batches{{1, 3, 3}, {}, {18}});
+    loader.set_epoch(7);
+    CHECK(loader.next()->x.to_vector<std::int64_t>() == Samples{7, 3, 3});
+    CHECK(loader.taken() == 3);
+    CHECK_THROWS_WITH_AS(loader.resume(0, 3),
+                         "[data] loader: its sampler or plan says which samples come, so 3 samples "
+                         "of an epoch cannot be left out here",
+                         peal::Error);
+  }
+  CHECK_THROWS_WITH_AS(
+      DataLoader(set, [](std::int64_t) { return Batches{}; }, {.batch_size = 2}),
+      "[data] loader: its plan has the say about what is in a batch: leave out batch_size, "
+      "drop_last, shuffle, shard and exact",
+      peal::Error);
+}
+
+TEST_CASE("a batch has names") {
+  DataLoader loader(std::make_shared<Drawn>(120), {.batch_size = 120, .workers = 1});
+  const Batch batch = *loader.next();
+  CHECK(batch.size() == 120);
+  CHECK(batch["x"].same_as(batch.x));
+  CHECK(batch["y"].same_as(batch.y));
+  CHECK(batch["length"].to_vector<std::int64_t>()[100] == 3);
+  CHECK(batch.to(peal::Device{})["length"].to_vector<std::int64_t>()[99] == 2);
+  CHECK_THROWS_WITH_AS(batch["mask"], "[data] batch: it has no tensor 'mask', but x, y, length",
+                       peal::Error);
+  Batch mine = batch;
+  auto& [x, y] = mine;
+  x = y;
+  CHECK(mine.x.same_as(mine.y));
+}
