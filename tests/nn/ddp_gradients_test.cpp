@@ -16,8 +16,8 @@ namespace {
 
 // A model under DDP, with whole numbers, and its like without.
 template <class M>
-struct Pair {
-  explicit Pair(const Group& group, const nn::DDPOptions& options = {}) {
+struct Twins {
+  explicit Twins(const Group& group, const nn::DDPOptions& options = {}) {
     make_whole(model);
     make_whole(alone);
     ddp = std::make_unique<DDP>(model, group, options);
@@ -44,12 +44,12 @@ constexpr nn::BucketCaps apart{.first_bytes = 1, .bytes = 1};
 
 TEST_CASE("a parameter that is used several times, and one by two names") {
   two([](const Group& group, int rank) {
-    Pair<Twice> twice(group, {.buckets = apart});
+    Twins<Twice> twice(group, {.buckets = apart});
     loss(*twice.ddp, rank + 1).backward();
     loss(twice.alone, rank + 1).backward();
     check_averaged(twice.model, twice.alone, *group);
 
-    Pair<Tied> tied(group, {.buckets = apart});
+    Twins<Tied> tied(group, {.buckets = apart});
     CHECK(tied.ddp->reducer().buckets().size() == 4);
     loss(*tied.ddp, rank + 1).backward();
     loss(tied.alone, rank + 1).backward();
@@ -59,7 +59,7 @@ TEST_CASE("a parameter that is used several times, and one by two names") {
 
 TEST_CASE("two forwards and one backward; one forward and two backwards") {
   two([](const Group& group, int rank) {
-    Pair<Twice> pair(group, {.buckets = apart});
+    Twins<Twice> pair(group, {.buckets = apart});
     for (nn::Module* model :
          {static_cast<nn::Module*>(pair.ddp.get()), static_cast<nn::Module*>(&pair.alone)}) {
       const Tensor first = loss(*model, rank + 1), second = loss(*model, rank + 2);
@@ -81,7 +81,7 @@ TEST_CASE("two forwards and one backward; one forward and two backwards") {
 
 TEST_CASE("accumulation, then clipping, gives the same bits on all ranks") {
   two([](const Group& group, int rank) {
-    Pair<Twice> pair(group);
+    Twins<Twice> pair(group);
     {
       const auto guard = pair.ddp->no_sync();
       loss(*pair.ddp, rank + 1).backward();
@@ -133,7 +133,7 @@ TEST_CASE("empty parameters, and a bucket of nothing else") {
     }
   };
   two([](const Group& group, int rank) {
-    Pair<Empty> pair(group, {.buckets = apart});
+    Twins<Empty> pair(group, {.buckets = apart});
     const auto& plan = pair.ddp->reducer().buckets();
     CHECK(plan.back().count == 0);
     for (int k = 0; k < 2; ++k) {
@@ -160,7 +160,7 @@ TEST_CASE("gradients from before the wrap are part of the average") {
 
 TEST_CASE("hooks of the user see a rank's own gradient, and may change it") {
   two([](const Group& group, int rank) {
-    Pair<Twice> pair(group, {.buckets = apart});
+    Twins<Twice> pair(group, {.buckets = apart});
     std::vector<float> seen;
     std::string order;
     const Tensor weight = pair.model.out.weight;
@@ -182,8 +182,8 @@ TEST_CASE("hooks of the user see a rank's own gradient, and may change it") {
 
 TEST_CASE("a wrapped model may be frozen for a while, and go on") {
   two([](const Group& group, int rank) {
-    Pair<Twice> judge(group, {.buckets = apart});
-    Pair<Twice> maker(group);
+    Twins<Twice> judge(group, {.buckets = apart});
+    Twins<Twice> maker(group);
     for (int k = 0; k < 2; ++k) {
       judge.model.zero_grad();
       judge.alone.zero_grad();
