@@ -32,7 +32,6 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -85,7 +84,7 @@ class Training {
     net_.to(device_);
     ddp_ = std::make_unique<nn::DistributedDataParallel>(net_, job.group_ref());
     optimizer_ =
-        std::make_unique<nn::AdamW>(ddp_->parameters(), nn::AdamWOptions{.lr = options.lr});
+        std::make_unique<nn::AdamW>(ddp_->named_parameters(), nn::AdamWOptions{.lr = options.lr});
     scaler_ = std::make_unique<nn::GradScaler>(
         nn::GradScalerOptions{.enabled = options.precision == "f16"}, job.group_ref());
     // Ranks drop out different units: a stream of its own for each.
@@ -206,22 +205,24 @@ class Training {
             {"precision", options_.precision}};
   }
 
+  std::vector<nn::Part> parts() {
+    return {{"model", *ddp_},
+            {"optimizer", *optimizer_},
+            {"scaler", *scaler_},
+            {"random", RandomState{.keep_seed = true}}};
+  }
+
   void save(int next_epoch) {
     if (job_.is_main()) {
       Metadata metadata = settings();
       metadata["epoch"] = std::to_string(next_epoch);
-      for (const auto& [name, value] : scaler_->state_dict()) {
-        metadata[name] = value.dtype() == DType::i64 ? std::to_string(value.item<std::int64_t>())
-                                                     : fmt::format("{}", value.item<double>());
-      }
-      nn::save_checkpoint(options_.save, *ddp_, *optimizer_, metadata);
+      nn::save(options_.save, parts(), metadata);
     }
     job_.group().barrier().wait();
   }
 
   void resume() {
-    nn::Module& model = *ddp_;
-    const nn::Checkpoint checkpoint = nn::load_checkpoint(options_.resume, model, *optimizer_);
+    const nn::Checkpoint checkpoint = nn::load(options_.resume, parts());
     const auto saved = [&](const std::string& name) {
       const auto found = checkpoint.metadata.find(name);
       PEAL_CHECK(found != checkpoint.metadata.end(), options_.resume, ": it does not say its ",
@@ -232,24 +233,15 @@ class Training {
       PEAL_CHECK(saved(name) == here, options_.resume, ": it was saved with ", name, " ",
                  saved(name), ", and this run has ", here, "; go on with the same");
     }
-    const auto read = [&](const std::string& name, auto number) {
-      const std::string text = saved(name);
-      const char* stop = text.data() + text.size();
-      const auto [end, problem] = std::from_chars(text.data(), stop, number);
-      const bool whole = problem == std::errc{} && end == stop;
-      PEAL_CHECK(whole && number >= 0 && number <= std::numeric_limits<decltype(number)>::max(),
-                 options_.resume, ": its ", name, " is '", text,
-                 "', which is no such number; the file is damaged");
-      return number;
-    };
-    first_epoch_ = read("epoch", 0);
+    const std::string text = saved("epoch");
+    const auto [end, problem] =
+        std::from_chars(text.data(), text.data() + text.size(), first_epoch_);
+    PEAL_CHECK(problem == std::errc{} && end == text.data() + text.size() && first_epoch_ >= 0,
+               options_.resume, ": its epoch is '", text,
+               "', which is no such number; the file is damaged");
     PEAL_CHECK(first_epoch_ < options_.epochs, options_.resume, ": its run has ", first_epoch_,
                " epochs behind it; ask for more with --epochs (now ", options_.epochs,
                ", counted from the start)");
-    scaler_->load_state_dict(
-        {{"scale", Tensor::scalar(read("scale", 0.0))},
-         {"growth_tracker", Tensor::scalar(read("growth_tracker", std::int64_t{0}))}});
-    context().generator.offset = checkpoint.generator.offset;
     optimizer_->set_lr(options_.lr);
     if (job_.is_main()) log_info("going on after epoch ", first_epoch_, " of ", options_.resume);
   }

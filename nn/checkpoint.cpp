@@ -1,107 +1,194 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/nn/checkpoint.h>
 
+#include <algorithm>
 #include <charconv>
+#include <set>
+#include <sstream>
 
 namespace peal::nn {
 namespace {
 
-constexpr std::string_view optimizer_prefix = "optimizer.", extra_prefix = "extra.";
 constexpr std::string_view own_prefix = "peal.";
-const std::string seed_key = "peal.generator.seed", offset_key = "peal.generator.offset";
+const std::string parts_key = "peal.parts";
+// Of the first format: model keys without a prefix, the generator as text.
+const std::string old_seed_key = "peal.generator.seed", old_offset_key = "peal.generator.offset";
 
-struct Parts {
-  NamedTensors model, optimizer, extra;
+// What a file holds: parts in their order, or a model alone.
+struct Content {
+  std::vector<std::pair<std::string, NamedTensors>> parts;
   Metadata metadata;
+  bool is_checkpoint = true;
+
+  NamedTensors* find(std::string_view name) {
+    for (auto& [own, tensors] : parts) {
+      if (own == name) return &tensors;
+    }
+    return nullptr;
+  }
 };
 
-Parts read_parts(const std::filesystem::path& path) {
-  Safetensors file = load_safetensors(path);
-  Parts parts;
-  parts.metadata = std::move(file.metadata);
-  for (auto& [name, tensor] : file.tensors) {
-    if (name.starts_with(optimizer_prefix)) {
-      parts.optimizer.emplace_back(name.substr(optimizer_prefix.size()), std::move(tensor));
-    } else if (name.starts_with(extra_prefix)) {
-      parts.extra.emplace_back(name.substr(extra_prefix.size()), std::move(tensor));
-    } else {
-      parts.model.emplace_back(name, std::move(tensor));
-    }
-  }
-  return parts;
-}
-
-// f(), with the file's name put before what goes wrong.
-template <class F>
-void naming(const std::filesystem::path& path, F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    fail(concat("load ", path.string(), ": ", error.what()));
-  }
-}
-
-std::uint64_t take_number(const std::filesystem::path& path, Metadata& metadata,
-                          const std::string& key) {
+std::int64_t old_number(const std::filesystem::path& path, Metadata& metadata,
+                        const std::string& key) {
   const auto node = metadata.extract(key);
-  PEAL_CHECK(!node.empty(), "load ", path.string(), ": metadata '", key,
-             "' is missing: this is a model, not a checkpoint; use load_model");
-  const std::string& text = node.mapped();
+  const std::string text = node.empty() ? "nothing" : node.mapped();
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   PEAL_CHECK(error == std::errc() && end == text.data() + text.size(), "load ", path.string(),
              ": metadata '", key, "': expected a number, got '", text, "'");
-  return number;
+  return static_cast<std::int64_t>(number);
+}
+
+void split_old(const std::filesystem::path& path, Safetensors& file, Content& content) {
+  const auto seed = old_number(path, content.metadata, old_seed_key);
+  const auto offset = old_number(path, content.metadata, old_offset_key);
+  content.parts = {{"model", {}}, {"optimizer", {}}};
+  for (auto& [name, tensor] : file.tensors) {
+    const std::size_t dot = name.find('.');
+    const std::string prefix = name.substr(0, dot);
+    if (prefix != "optimizer" && prefix != "extra") {
+      content.find("model")->emplace_back(name, std::move(tensor));
+      continue;
+    }
+    if (content.find(prefix) == nullptr) content.parts.emplace_back(prefix, NamedTensors());
+    content.find(prefix)->emplace_back(name.substr(dot + 1), std::move(tensor));
+  }
+  content.parts.push_back(
+      {"random",
+       {{"seed", Tensor::scalar(seed, Device{})}, {"offset", Tensor::scalar(offset, Device{})}}});
+}
+
+void split(const std::filesystem::path& path, Safetensors& file, const std::string& names,
+           Content& content) {
+  std::istringstream words(names);
+  for (std::string name; words >> name;) content.parts.emplace_back(name, NamedTensors());
+  for (auto& [name, tensor] : file.tensors) {
+    const std::size_t dot = name.find('.');
+    NamedTensors* const part =
+        dot == std::string::npos ? nullptr : content.find(std::string_view(name).substr(0, dot));
+    PEAL_CHECK(part != nullptr, "load ", path.string(), ": the tensor '", name,
+               "' belongs to none of the parts that its metadata lists: ", names);
+    part->emplace_back(name.substr(dot + 1), std::move(tensor));
+  }
+}
+
+Content read(const std::filesystem::path& path) {
+  Safetensors file = load_safetensors(path);
+  Content content;
+  content.metadata = std::move(file.metadata);
+  if (const auto node = content.metadata.extract(parts_key); !node.empty()) {
+    split(path, file, node.mapped(), content);
+  } else if (content.metadata.contains(old_seed_key)) {
+    split_old(path, file, content);
+  } else {
+    content.parts.emplace_back("model", std::move(file.tensors));
+    content.is_checkpoint = false;
+  }
+  return content;
+}
+
+std::string list_of(const std::vector<std::string>& names) {
+  std::string all;
+  for (const std::string& name : names) all += (all.empty() ? "" : ", ") + name;
+  return all.empty() ? "(none)" : all;
+}
+
+// f(), with what is loaded put before what goes wrong.
+template <class F>
+void naming(const std::string& what, F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    fail(concat("load ", what, ": ", error.what()));
+  }
+}
+
+void check_distinct(std::string_view what, const std::vector<Part>& parts) {
+  std::set<std::string_view> seen;
+  for (const Part& part : parts) {
+    PEAL_CHECK(seen.insert(part.name()).second, what, ": the part '", part.name(), "' comes twice");
+  }
 }
 
 }  // namespace
+
+void Part::check_name() const {
+  PEAL_CHECK(!name_.empty() && name_.find_first_of(". \t\n") == std::string::npos,
+             "checkpoint: a part's name must not be empty or have a dot or a blank, got '", name_,
+             "'");
+}
+
+void Part::load_state_dict(const NamedTensors& state) const {
+  PEAL_CHECK(load_ != nullptr, "the object is const, so it can be saved but not loaded");
+  load_(state);
+}
 
 void save_model(const std::filesystem::path& path, const Module& model, const Metadata& metadata) {
   save_safetensors(path, model.state_dict(), metadata);
 }
 
 void load_model(const std::filesystem::path& path, Module& model) {
-  const Parts parts = read_parts(path);
-  naming(path, [&] { model.load_state_dict(parts.model); });
+  Content content = read(path);
+  const NamedTensors* const state = content.find("model");
+  if (state == nullptr) {
+    std::vector<std::string> names;
+    for (const auto& [name, tensors] : content.parts) names.push_back(name);
+    fail(concat("load ", path.string(),
+                ": this checkpoint has no part 'model', but: ", list_of(names)));
+  }
+  naming(path.string(), [&] { model.load_state_dict(*state); });
 }
 
-void save_checkpoint(const std::filesystem::path& path, const Module& model,
-                     const Optimizer& optimizer, const Metadata& metadata,
-                     const NamedTensors& extra) {
-  NamedTensors all = model.state_dict();
-  for (const auto& [name, tensor] : all) {
-    for (const std::string_view prefix : {optimizer_prefix, extra_prefix}) {
-      PEAL_CHECK(!name.starts_with(prefix), "save ", path.string(), ": the model's key '", name,
-                 "' starts with '", prefix, "', which is the checkpoint's own; rename it");
-    }
-  }
-  for (auto& [name, tensor] : optimizer.state_dict()) {
-    all.emplace_back(std::string(optimizer_prefix) + name, std::move(tensor));
-  }
-  for (const auto& [name, tensor] : extra) {
-    all.emplace_back(std::string(extra_prefix) + name, tensor);
-  }
+void save(const std::filesystem::path& path, const std::vector<Part>& parts,
+          const Metadata& metadata) {
+  check_distinct(concat("save ", path.string()), parts);
   for (const auto& [name, text] : metadata) {
     PEAL_CHECK(!name.starts_with(own_prefix), "save ", path.string(), ": metadata '", name,
                "' starts with '", own_prefix, "', which is peal's own; rename it");
   }
+  NamedTensors all;
+  std::string names;
+  for (const Part& part : parts) {
+    names += (names.empty() ? "" : " ") + part.name();
+    for (auto& [name, tensor] : part.state_dict()) {
+      all.emplace_back(part.name() + "." + name, std::move(tensor));
+    }
+  }
   Metadata texts = metadata;
-  texts[seed_key] = std::to_string(context().generator.seed);
-  texts[offset_key] = std::to_string(context().generator.offset);
+  texts[parts_key] = names;
   save_safetensors(path, all, texts);
 }
 
-Checkpoint load_checkpoint(const std::filesystem::path& path, Module& model, Optimizer& optimizer) {
-  Parts parts = read_parts(path);
+Checkpoint load(const std::filesystem::path& path, const std::vector<Part>& parts, bool strict) {
+  check_distinct(concat("load ", path.string()), parts);
+  Content content = read(path);
+  PEAL_CHECK(content.is_checkpoint, "load ", path.string(),
+             ": this is a model, not a checkpoint (its metadata has no '", parts_key,
+             "'); use load_model");
   Checkpoint checkpoint;
-  checkpoint.generator.seed = take_number(path, parts.metadata, seed_key);
-  checkpoint.generator.offset = take_number(path, parts.metadata, offset_key);
-  checkpoint.metadata = std::move(parts.metadata);
-  checkpoint.extra = std::move(parts.extra);
-  naming(path, [&] {
-    model.load_state_dict(parts.model);
-    optimizer.load_state_dict(parts.optimizer);
-  });
+  checkpoint.metadata = std::move(content.metadata);
+  std::vector<std::string> there;
+  for (const auto& [name, tensors] : content.parts) {
+    there.push_back(name);
+    if (std::none_of(parts.begin(), parts.end(),
+                     [&, &own = name](const Part& part) { return part.name() == own; })) {
+      checkpoint.unexpected_parts.push_back(name);
+    }
+  }
+  for (const Part& part : parts) {
+    if (content.find(part.name()) == nullptr) checkpoint.missing_parts.push_back(part.name());
+  }
+  PEAL_CHECK(!strict || (checkpoint.missing_parts.empty() && checkpoint.unexpected_parts.empty()),
+             "load ", path.string(), ": its parts are ", list_of(there),
+             "; missing: ", list_of(checkpoint.missing_parts),
+             "; not asked for: ", list_of(checkpoint.unexpected_parts),
+             " (strict = false passes over both)");
+  for (const Part& part : parts) {
+    const NamedTensors* const state = content.find(part.name());
+    if (state == nullptr) continue;
+    naming(concat(path.string(), ": part '", part.name(), "'"),
+           [&] { part.load_state_dict(*state); });
+  }
   return checkpoint;
 }
 

@@ -1,43 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models and training states in one safetensors file. The model's tensors have their plain keys, so
-// PyTorch loads such a file by its keys (`{k: v for k, v in load_file(f).items() if not
-// k.startswith(("optimizer.", "extra."))}` where it is a checkpoint); an optimizer's come under
-// "optimizer.", what else a run has to remember (averages, a plateau's state) under "extra.", the
-// generator and whatever else the caller wants to keep as text in the file's metadata. Files
-// are replaced whole or not at all. Thread safety: as of the model; with several ranks one saves
-// and all load.
+// Checkpoints: models and whole training states in safetensors files, which PyTorch reads, too.
+//
+// A model's file has the model's keys as they are (save_model, load_model). A checkpoint has parts,
+// each a Stateful object (autograd/core/stateful.h) under a name of the caller's:
+//
+//   nn::save("run.safetensors", {{"model", model}, {"optimizer", optimizer},
+//                                {"random", RandomState()}}, {{"epoch", "3"}});
+//   const auto at = nn::load("run.safetensors", {{"model", model}, {"optimizer", optimizer},
+//                                                {"random", RandomState()}});
+//   at.metadata.at("epoch");
+//
+// The key "fc1.weight" of the part "model" is "model.fc1.weight" in the file, and the metadata
+// "peal.parts" lists the parts. load_model takes a checkpoint, too. In PyTorch: {k[6:]: v for k, v
+// in load_file(f).items() if k.startswith("model.")}.
+//
+// Files are replaced whole or not at all. Thread safety: as of the parts; with several ranks one
+// saves and all load.
 #pragma once
 
-#include <peal/autograd/core/context.h>
+#include <peal/autograd/core/stateful.h>
 #include <peal/nn/module.h>
-#include <peal/nn/optim/optimizer.h>
 
 #include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace peal::nn {
 
 void save_model(const std::filesystem::path& path, const Module& model,
                 const Metadata& metadata = {});
-// Takes a checkpoint too, and reads its model alone. Errors name the file and all that differs.
+// Of a checkpoint it takes the part "model". Errors name the file and all that differs.
 void load_model(const std::filesystem::path& path, Module& model);
 
-// What a checkpoint holds besides tensors. The generator is the one that saved; it is not put back
-// by itself, because each rank has a stream of its own. Alone: context().generator =
-// checkpoint.generator; with ranks that keep their seeds: context().generator.offset =
-// checkpoint.generator.offset.
-struct Checkpoint {
-  Generator generator;
-  Metadata metadata;
-  NamedTensors extra;
+// One of the things that make a checkpoint. REQUIRES: the object outlives this, unless it is a
+// temporary, which this keeps.
+class Part {
+ public:
+  // Error for a name that is empty or has a dot or a blank.
+  template <class T>
+  requires Stateful<std::remove_cvref_t<T>> Part(std::string name, T&& object)
+      : name_(std::move(name)) {
+    check_name();
+    if constexpr (std::is_lvalue_reference_v<T>) {
+      hold(&object);
+    } else {
+      hold(std::make_shared<T>(std::forward<T>(object)));
+    }
+  }
+
+  const std::string& name() const { return name_; }
+  NamedTensors state_dict() const { return save_(); }
+  // Error for an object that is const.
+  void load_state_dict(const NamedTensors& state) const;
+
+ private:
+  template <class Pointer>
+  void hold(Pointer object) {
+    save_ = [object] { return std::as_const(*object).state_dict(); };
+    if constexpr (requires(const NamedTensors& state) { object->load_state_dict(state); }) {
+      load_ = [object](const NamedTensors& state) { object->load_state_dict(state); };
+    }
+  }
+  void check_name() const;
+
+  std::string name_;
+  std::function<NamedTensors()> save_;
+  std::function<void(const NamedTensors&)> load_;
 };
 
-// Saves with the calling thread's generator. Error for a model with a key that starts with
-// "optimizer." or "extra.", and for metadata whose name starts with "peal.".
-void save_checkpoint(const std::filesystem::path& path, const Module& model,
-                     const Optimizer& optimizer, const Metadata& metadata = {},
-                     const NamedTensors& extra = {});
-// REQUIRES: the optimizer is of the class that was saved, over the same parameters. After an error
-// the model may have been loaded, the optimizer not.
-Checkpoint load_checkpoint(const std::filesystem::path& path, Module& model, Optimizer& optimizer);
+// What came with the parts, and where file and caller differ.
+struct Checkpoint {
+  Metadata metadata;
+  std::vector<std::string> missing_parts, unexpected_parts;  // not in the file; not asked for
+};
+
+// Error for a name twice, and for metadata whose name starts with "peal.".
+void save(const std::filesystem::path& path, const std::vector<Part>& parts,
+          const Metadata& metadata = {});
+
+// Loads the parts in the order given. strict: an error, before anything is loaded, where the file
+// has other parts than were asked for; else what only one side has is passed over, and returned. An
+// error in a part names the file and the part; those before it have been loaded then. Takes the
+// checkpoints of peal 0.1, whose parts are "model", "optimizer", "random" and perhaps "extra".
+Checkpoint load(const std::filesystem::path& path, const std::vector<Part>& parts,
+                bool strict = true);
 
 }  // namespace peal::nn

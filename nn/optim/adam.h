@@ -24,15 +24,15 @@ struct AdamWOptions {
 
 class Adam : public Optimizer {
  public:
-  explicit Adam(std::vector<Tensor> parameters, const AdamOptions& options = {})
+  explicit Adam(Parameters parameters, const AdamOptions& options = {})
       : Adam(std::vector{ParameterGroup<AdamOptions>{std::move(parameters), options}}) {}
   explicit Adam(const std::vector<ParameterGroup<AdamOptions>>& groups) : Adam("Adam", false) {
     for (const auto& [parameters, options] : groups) add_group(parameters, options);
   }
   // One more group, of parameters that are in none.
-  void add_group(std::vector<Tensor> parameters, const AdamOptions& options) {
-    Optimizer::add_group(std::move(parameters), {options.lr, options.beta1, options.beta2,
-                                                 options.eps, options.weight_decay});
+  void add_group(const Parameters& parameters, const AdamOptions& options) {
+    Optimizer::add_group(
+        parameters, {options.lr, options.beta1, options.beta2, options.eps, options.weight_decay});
   }
 
  protected:
@@ -47,14 +47,14 @@ class Adam : public Optimizer {
 
 class AdamW : public Adam {
  public:
-  explicit AdamW(std::vector<Tensor> parameters, const AdamWOptions& options = {})
+  explicit AdamW(Parameters parameters, const AdamWOptions& options = {})
       : AdamW(std::vector{ParameterGroup<AdamWOptions>{std::move(parameters), options}}) {}
   explicit AdamW(const std::vector<ParameterGroup<AdamWOptions>>& groups) : Adam("AdamW", true) {
     for (const auto& [parameters, options] : groups) add_group(parameters, options);
   }
-  void add_group(std::vector<Tensor> parameters, const AdamWOptions& options) {
-    Optimizer::add_group(std::move(parameters), {options.lr, options.beta1, options.beta2,
-                                                 options.eps, options.weight_decay});
+  void add_group(const Parameters& parameters, const AdamWOptions& options) {
+    Optimizer::add_group(
+        parameters, {options.lr, options.beta1, options.beta2, options.eps, options.weight_decay});
   }
 };
 

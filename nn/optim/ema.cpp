@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/graph.h>
+#include <peal/autograd/core/stateful.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/nn/optim/ema.h>
@@ -88,25 +89,15 @@ NamedTensors ExponentialMovingAverage::state_dict() const {
 }
 
 void ExponentialMovingAverage::load_state_dict(const NamedTensors& state) {
-  const NamedTensors all = state_dict();
-  for (const auto& [name, tensor] : state) {
-    PEAL_CHECK(std::any_of(all.begin(), all.end(),
-                           [&, &key = name](const auto& own) { return own.first == key; }),
-               "ExponentialMovingAverage: load_state_dict: unexpected: ", name, " ", tensor.dtype(),
-               " ", tensor.shape());
-  }
+  StateReader reader("ExponentialMovingAverage", state);
+  const auto updates = reader.number<std::int64_t>("updates");
   Tensors from;
-  for (const auto& [name, own] : all) {
-    const auto found = std::find_if(state.begin(), state.end(),
-                                    [&, &key = name](const auto& e) { return e.first == key; });
-    PEAL_CHECK(found != state.end(), "ExponentialMovingAverage: load_state_dict: missing: ", name);
-    PEAL_CHECK(found->second.shape() == own.shape() && found->second.dtype() == own.dtype(),
-               "ExponentialMovingAverage: load_state_dict: ", name, ": expected ", own.dtype(), " ",
-               own.shape(), ", got ", found->second.dtype(), " ", found->second.shape());
-    from.push_back(found->second);
+  for (std::size_t i = 0; i < averages_.size(); ++i) {
+    from.push_back(reader.tensor(tensors_[i].first, averages_[i].shape(), averages_[i].dtype()));
   }
-  updates_ = from[0].item<std::int64_t>();
-  for (std::size_t i = 0; i < averages_.size(); ++i) averages_[i].copy_(from[i + 1]);
+  reader.finish();
+  updates_ = updates;
+  for (std::size_t i = 0; i < averages_.size(); ++i) averages_[i].copy_(from[i]);
 }
 
 }  // namespace peal::nn

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/graph.h>
+#include <peal/autograd/core/stateful.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/nn/optim/optimizer.h>
 
 #include <algorithm>
-#include <map>
 #include <unordered_set>
 
 namespace peal::nn {
+
 void check_setting(std::string_view what, double value, double low, double high) {
   PEAL_CHECK(value >= low && value < high, what, ": expected a value from ", low, " to below ",
              high, ", got ", value);
@@ -17,25 +18,48 @@ Optimizer::Optimizer(std::string_view name, std::vector<std::string_view> settin
                      std::vector<std::string_view> state_names)
     : name_(name), setting_names_(std::move(setting_names)), state_names_(std::move(state_names)) {}
 
-void Optimizer::add_group(std::vector<Tensor> parameters, std::vector<double> settings) {
+Parameters::Parameters(const NamedTensors& named) {
+  for (const auto& [name, tensor] : named) {
+    names.push_back(name);
+    tensors.push_back(tensor);
+  }
+}
+
+void Optimizer::add_group(const Parameters& parameters, std::vector<double> settings) {
   check(settings);
-  PEAL_CHECK(!parameters.empty(), name_, ": there are no parameters",
-             groups_.empty() ? "" : concat(" in group ", groups_.size()));
+  const std::vector<Tensor>& tensors = parameters.tensors;
+  PEAL_CHECK(!tensors.empty(), name_, ": there are no parameters",
+             groups_.empty() ? " (a module has those that add_parameter and add have registered)"
+                             : concat(" in group ", groups_.size()));
   std::unordered_set<const TensorBody*> seen;
   for (const Tensor& parameter : parameters_) seen.insert(&parameter.body());
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const std::size_t number = parameters_.size() + i;
-    PEAL_CHECK(parameters[i].is_leaf() && is_floating(parameters[i].dtype()), name_, ": parameter ",
-               number, " of shape ", parameters[i].shape(),
-               " is not a floating leaf but the result of an operation, or of integers");
-    PEAL_CHECK(seen.insert(&parameters[i].body()).second, name_, ": parameter ", number,
-               " of shape ", parameters[i].shape(), " comes twice");
+  std::unordered_set<std::string> names(names_.begin(), names_.end());
+  const std::size_t before = parameters_.size();
+  parameters_.insert(parameters_.end(), tensors.begin(), tensors.end());
+  for (std::size_t i = before; i < parameters_.size(); ++i) {
+    names_.push_back(parameters.names.empty() ? std::to_string(i) : parameters.names[i - before]);
   }
-  group_of_.resize(parameters_.size() + parameters.size(), groups_.size());
-  groups_.push_back(
-      {std::move(settings), static_cast<std::int64_t>(parameters.size()), std::nullopt});
-  parameters_.insert(parameters_.end(), parameters.begin(), parameters.end());
+  const auto check_new = [&](std::size_t i) {
+    PEAL_CHECK(parameters_[i].is_leaf() && is_floating(parameters_[i].dtype()), name_, ": ",
+               called(i), " is not a floating leaf but the result of an operation, or of integers");
+    PEAL_CHECK(seen.insert(&parameters_[i].body()).second, name_, ": ", called(i), " comes twice");
+    PEAL_CHECK(names.insert(names_[i]).second, name_, ": ", called(i),
+               ": another parameter has this name, too");
+  };
+  try {
+    for (std::size_t i = before; i < parameters_.size(); ++i) check_new(i);
+  } catch (...) {
+    parameters_.resize(before);
+    names_.resize(before);
+    throw;
+  }
+  group_of_.resize(parameters_.size(), groups_.size());
+  groups_.push_back({std::move(settings), static_cast<std::int64_t>(tensors.size()), std::nullopt});
   states_.resize(parameters_.size());
+}
+
+std::string Optimizer::called(std::size_t i) const {
+  return concat("parameter ", names_[i], " of shape ", parameters_[i].shape());
 }
 
 // Brings the master up to date with what others wrote into the parameter.
@@ -172,85 +196,66 @@ NamedTensors Optimizer::state_dict() const {
   for (std::size_t i = 0; i < states_.size(); ++i) {
     const State& state = states_[i];
     if (state.step == 0) continue;
-    add(concat(i, ".step"), state.step);
+    const std::string prefix = names_[i] + ".";
+    add(prefix + "step", state.step);
     for (std::size_t k = 0; k < state.tensors.size(); ++k) {
-      result.emplace_back(concat(i, ".", state_names_[k]), state.tensors[k]);
+      result.emplace_back(prefix + std::string(state_names_[k]), state.tensors[k]);
     }
-    if (state.master.defined()) result.emplace_back(concat(i, ".master"), state.master);
+    if (state.master.defined()) result.emplace_back(prefix + "master", state.master);
   }
   return result;
 }
 
 void Optimizer::load_state_dict(const NamedTensors& state) {
-  std::map<std::string, Tensor> given(state.begin(), state.end());
-  std::vector<std::string> faults;
-  // The tensor of that name if it is as expected; it counts as seen.
-  const auto take = [&](const std::string& key, const Shape& shape, DType dtype) {
-    const auto node = given.extract(key);
-    if (node.empty()) {
-      faults.push_back(concat("missing: ", key, " ", dtype, " ", shape));
-      return Tensor();
-    }
-    const Tensor& tensor = node.mapped();
-    if (tensor.shape() != shape || tensor.dtype() != dtype) {
-      faults.push_back(concat("wrong: ", key, ": expected ", dtype, " ", shape, ", got ",
-                              tensor.dtype(), " ", tensor.shape()));
-      return Tensor();
-    }
-    return tensor;
-  };
+  StateReader reader(name_, state);
   std::vector<Group> groups = groups_;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::string prefix = concat("groups.", g, ".");
     for (std::size_t k = 0; k < setting_names_.size(); ++k) {
-      const Tensor value = take(prefix + std::string(setting_names_[k]), {}, DType::f64);
+      const Tensor value = reader.tensor(prefix + std::string(setting_names_[k]), {}, DType::f64);
       if (value) groups[g].settings[k] = value.item<double>();
     }
     groups[g].initial_lr.reset();
-    if (given.contains(prefix + "initial_lr")) {
-      const Tensor value = take(prefix + "initial_lr", {}, DType::f64);
-      if (value) groups[g].initial_lr = value.item<double>();
+    if (reader.has(prefix + "initial_lr")) {
+      groups[g].initial_lr = reader.number<double>(prefix + "initial_lr");
     }
-    const Tensor count = take(prefix + "parameters", {}, DType::i64);
+    const Tensor count = reader.tensor(prefix + "parameters", {}, DType::i64);
     if (count && count.item<std::int64_t>() != groups[g].parameters) {
-      faults.push_back(concat("wrong: group ", g, " has ", groups[g].parameters,
-                              " parameters, the saved one ", count.item<std::int64_t>()));
+      reader.fault(concat("wrong: group ", g, " has ", groups[g].parameters,
+                          " parameters, the saved one ", count.item<std::int64_t>()));
     }
     try {
       check(groups[g].settings);
     } catch (const Error& error) {
-      faults.push_back(concat("wrong: group ", g, ": ", error.what()));
+      reader.fault(concat("wrong: group ", g, ": ", error.what()));
     }
   }
   std::vector<State> states(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!given.contains(concat(i, ".step"))) continue;  // it had no step yet
-    const Tensor step = take(concat(i, ".step"), {}, DType::i64);
-    if (step) states[i].step = step.item<std::int64_t>();
-    if (step && states[i].step < 1) faults.push_back(concat("wrong: ", i, ".step: below 1"));
+    const std::string number = std::to_string(i);
+    const std::string prefix =
+        (!reader.has(names_[i] + ".step") && reader.has(number + ".step") ? number : names_[i]) +
+        ".";
+    if (!reader.has(prefix + "step")) continue;  // it had no step yet
+    states[i].step = reader.number<std::int64_t>(prefix + "step");
+    if (states[i].step < 1) reader.fault(concat("wrong: ", prefix, "step: expected at least 1"));
     const auto take_copy = [&](std::string_view name) {
-      const Tensor tensor =
-          take(concat(i, ".", name), parameters_[i].shape(), computed_in(parameters_[i].dtype()));
+      const Tensor tensor = reader.tensor(prefix + std::string(name), parameters_[i].shape(),
+                                          computed_in(parameters_[i].dtype()));
       return tensor ? tensor.to(parameters_[i].device()).clone() : tensor;
     };
     // Settings may have changed since the state was made, so what is there counts, if it is whole.
     const bool any =
         std::any_of(state_names_.begin(), state_names_.end(),
-                    [&](std::string_view name) { return given.contains(concat(i, ".", name)); });
+                    [&](std::string_view name) { return reader.has(prefix + std::string(name)); });
     for (std::size_t k = 0; any && k < state_names_.size(); ++k) {
       states[i].tensors.push_back(take_copy(state_names_[k]));
     }
     if (is_low_precision(parameters_[i].dtype())) states[i].master = take_copy("master");
   }
-  for (const auto& [key, tensor] : given) {
-    faults.push_back(concat("unexpected: ", key, " ", tensor.dtype(), " ", tensor.shape()));
-  }
-  if (!faults.empty()) {
-    std::string message = concat(name_, ": load_state_dict: ", faults.size(),
-                                 " differences (was it saved with other parameters?)");
-    for (const std::string& fault : faults) message += "\n  " + fault;
-    fail(std::move(message));
-  }
+  reader.finish(
+      " (was it saved with other parameters, or by names that these do not have? Names come with "
+      "named_parameters())");
   groups_ = std::move(groups);
   states_ = std::move(states);
 }

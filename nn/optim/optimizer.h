@@ -9,12 +9,16 @@
 // "Mixed precision training", ICLR 2018, section 3.1): the step is taken there, and the parameter
 // becomes the master rounded. When somebody else wrote the parameter since (its storage's version
 // tells), the whole master starts again from it: replicas whose parameters were made equal have
-// equal masters. After loading, elements do that which the master does not round to.
+// equal masters. After loading, only those elements of the master start again that do not round to
+// the parameter's, so that a resumed run goes on with the digits that it had.
 //
 // Parameters come in groups, each with settings of its own, numbers by PyTorch's names:
 //
 //   nn::AdamW optimizer({{matrices, {.lr = 1e-3, .weight_decay = 0.1}}, {others, {.lr = 1e-3}}});
 //   optimizer.set_setting("weight_decay", 0.05, 0);
+//
+// Made of model.named_parameters(), an optimizer saves its state by the parameters' names, and it
+// can be loaded where they come in another order; of model.parameters(), by their numbers.
 //
 // A step may be part of a captured graph (core/graph.h; PyTorch: capturable). Each replay counts as
 // a step and takes the settings that there are then, so schedules go on as ever. State must be
@@ -28,10 +32,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace peal {
@@ -40,10 +47,20 @@ class Graph;
 
 namespace peal::nn {
 
+// What an optimizer trains: tensors by name (model.named_parameters()) or without (parameters()).
+struct Parameters {
+  std::vector<Tensor> tensors;
+  std::vector<std::string> names;  // as many, or none
+
+  Parameters(std::vector<Tensor> list) : tensors(std::move(list)) {}  // NOLINT: a conversion
+  Parameters(std::initializer_list<Tensor> list) : tensors(list) {}   // NOLINT
+  Parameters(const NamedTensors& named);                              // NOLINT
+};
+
 // What an optimizer is made of; `Options` are SGDOptions, AdamOptions or AdamWOptions.
 template <class Options>
 struct ParameterGroup {
-  std::vector<Tensor> parameters;
+  Parameters parameters;
   Options options;
 };
 
@@ -73,12 +90,14 @@ class Optimizer {
 
   // What a resumed run needs to go on bit for bit: the settings of group number g as "groups.g.lr"
   // and so on, "groups.g.parameters" (how many) and, where there was a schedule,
-  // "groups.g.initial_lr"; and for the parameter number i that has had a step "i.step" and its
-  // tensors, "i.exp_avg" for example, and "i.master". These share storage with the optimizer.
+  // "groups.g.initial_lr"; and for each parameter that has had a step, by its name or number,
+  // "fc1.weight.step" and its tensors, "fc1.weight.exp_avg" for example, and "fc1.weight.master".
+  // These share storage with the optimizer.
   NamedTensors state_dict() const;
-  // REQUIRES: made with the same parameters in the same order and groups. Takes settings and state;
-  // a parameter may come without tensors that its settings want, which then start from zero. Error
-  // that lists every key and shape that does not fit; then nothing has changed.
+  // REQUIRES: made with the same parameters in the same groups, and in the same order unless they
+  // have names. Takes settings and state; a parameter may come without tensors that its settings
+  // want, which then start from zero. Parameters with names take a state by numbers too, in order.
+  // Error that lists every key and shape that does not fit; then nothing has changed.
   void load_state_dict(const NamedTensors& state);
 
  protected:
@@ -95,9 +114,9 @@ class Optimizer {
   Optimizer(std::string_view name, std::vector<std::string_view> setting_names,
             std::vector<std::string_view> state_names);
 
-  // `settings` in the order of their names. Error for no parameters, one that comes twice, one that
-  // is not a leaf.
-  void add_group(std::vector<Tensor> parameters, std::vector<double> settings);
+  // `settings` in the order of their names. Error for no parameters, one that comes twice, a name
+  // that does, one that is not a leaf.
+  void add_group(const Parameters& parameters, std::vector<double> settings);
 
   // Error for settings that make no sense.
   virtual void check(std::span<const double> settings) const = 0;
@@ -150,6 +169,8 @@ class Optimizer {
   void check_replay(const List& list) const;
   void begin_replay(const std::vector<List>& lists);
   void end_replay(const std::vector<List>& lists);
+  // "parameter fc1.weight of shape [128, 9216]", for messages.
+  std::string called(std::size_t parameter) const;
   Group& at(std::size_t group);
   std::size_t place(std::string_view setting) const;
 
@@ -157,8 +178,9 @@ class Optimizer {
   std::vector<std::string_view> setting_names_, state_names_;
   std::vector<Group> groups_;
   std::vector<Tensor> parameters_;
-  std::vector<std::size_t> group_of_;                                      // by parameter
-  std::vector<State> states_;                                              // by parameter
+  std::vector<std::string> names_;     // by parameter: as given, or its number
+  std::vector<std::size_t> group_of_;  // by parameter
+  std::vector<State> states_;          // by parameter
   std::shared_ptr<Optimizer*> self_ = std::make_shared<Optimizer*>(this);  // for graphs
 };
 

@@ -10,12 +10,11 @@ namespace peal::nn {
 void Optimizer::check_state(std::size_t i, const Graph& graph) const {
   const Tensor& parameter = parameters_[i];
   const State& state = states_[i];
-  PEAL_CHECK(parameter.device() == graph.device(), name_, ": parameter ", i, " of shape ",
-             parameter.shape(), " is on ", parameter.device(), ", and a graph on ", graph.device(),
-             " is captured");
+  PEAL_CHECK(parameter.device() == graph.device(), name_, ": ", called(i), " is on ",
+             parameter.device(), ", and a graph on ", graph.device(), " is captured");
   const bool whole = state.tensors.size() >= state_count(groups_[group_of_[i]].settings) &&
                      (state.master.defined() || !is_low_precision(parameter.dtype()));
-  PEAL_CHECK(state.step > 0 && whole, name_, ": parameter ", i, " of shape ", parameter.shape(),
+  PEAL_CHECK(state.step > 0 && whole, name_, ": ", called(i),
              " has no state yet, and what is made while a graph is captured is made anew in each "
              "replay; take a step before, as Graph's warm-up does");
 }
@@ -81,12 +80,13 @@ void Optimizer::check_replay(const List& list) const {
                        same(then.second, kept(1)) &&
                        same(rounded.defined() ? rounded : then.param, parameters_[i]) &&
                        (!rounded.defined() || same(then.param, state.master));
-    PEAL_CHECK(there, name_, ": parameter ", i, " or its state lies elsewhere than when the graph ",
+    PEAL_CHECK(there, name_, ": parameter ", names_[i],
+               " or its state lies elsewhere than when the graph ",
                "was captured (load_state_dict brings new state)", new_graph);
     PEAL_CHECK(state.step == states_[list.numbers.front()].step, name_, ": parameters ",
-               list.numbers.front(), " and ", i, " have had ", states_[list.numbers.front()].step,
-               " and ", state.step, " steps, and equally many when the graph was captured",
-               new_graph);
+               names_[list.numbers.front()], " and ", names_[i], " have had ",
+               states_[list.numbers.front()].step, " and ", state.step,
+               " steps, and equally many when the graph was captured", new_graph);
   }
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/stateful.h>
 #include <peal/nn/optim/plateau.h>
 
 #include <algorithm>
@@ -52,17 +53,14 @@ NamedTensors ReduceLROnPlateau::state_dict() const {
 }
 
 void ReduceLROnPlateau::load_state_dict(const NamedTensors& state) {
-  const auto find = [&](std::string_view key) {
-    const auto found = std::find_if(state.begin(), state.end(),
-                                    [&](const auto& entry) { return entry.first == key; });
-    PEAL_CHECK(found != state.end() && found->second.numel() == 1,
-               "ReduceLROnPlateau: load_state_dict: expected one number '", key, "'");
-    return found->second;
-  };
-  const Tensor best = find("best"), bad = find("bad"), cooldown = find("cooldown");
-  best_ = best.item<double>();
-  bad_ = bad.item<std::int64_t>();
-  cooldown_ = cooldown.item<std::int64_t>();
+  StateReader reader("ReduceLROnPlateau", state);
+  const auto best = reader.number<double>("best");
+  const auto bad = reader.number<std::int64_t>("bad"),
+             cooldown = reader.number<std::int64_t>("cooldown");
+  reader.finish();
+  best_ = best;
+  bad_ = bad;
+  cooldown_ = cooldown;
 }
 
 }  // namespace peal::nn

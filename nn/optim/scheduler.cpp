@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/stateful.h>
 #include <peal/nn/optim/scheduler.h>
 
 #include <algorithm>
@@ -29,6 +30,18 @@ void LRScheduler::set_steps(std::int64_t steps) {
   }
   for (std::size_t group = 0; group < rates.size(); ++group) optimizer_.set_lr(rates[group], group);
   steps_ = steps;
+}
+
+NamedTensors LRScheduler::state_dict() const {
+  return {{"steps", Tensor::scalar(steps_, Device{})}};
+}
+
+void LRScheduler::load_state_dict(const NamedTensors& state) {
+  StateReader reader("LRScheduler", state);
+  const auto steps = reader.number<std::int64_t>("steps");
+  if (steps < 0) reader.fault(concat("wrong: steps: expected at least 0, got ", steps));
+  reader.finish();
+  set_steps(steps);
 }
 
 Schedule step_lr(std::int64_t step_size, double gamma) {

@@ -28,6 +28,10 @@ class LRScheduler {
   // For a run that goes on: how many steps there were.
   void set_steps(std::int64_t steps);
   std::int64_t steps() const { return steps_; }
+  // "steps"; the rates that schedules start from are the optimizer's to save. Loading sets the
+  // rates, so the optimizer is loaded before.
+  NamedTensors state_dict() const;
+  void load_state_dict(const NamedTensors& state);
 
  private:
   Optimizer& optimizer_;

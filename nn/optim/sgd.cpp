@@ -13,7 +13,7 @@ enum : std::size_t { lr, momentum, dampening, weight_decay, nesterov };
 
 }  // namespace
 
-SGD::SGD(std::vector<Tensor> parameters, const SGDOptions& options)
+SGD::SGD(Parameters parameters, const SGDOptions& options)
     : SGD(std::vector{ParameterGroup<SGDOptions>{std::move(parameters), options}}) {}
 
 SGD::SGD(const std::vector<ParameterGroup<SGDOptions>>& groups)
@@ -22,9 +22,9 @@ SGD::SGD(const std::vector<ParameterGroup<SGDOptions>>& groups)
   for (const auto& [parameters, options] : groups) add_group(parameters, options);
 }
 
-void SGD::add_group(std::vector<Tensor> parameters, const SGDOptions& options) {
-  Optimizer::add_group(std::move(parameters), {options.lr, options.momentum, options.dampening,
-                                               options.weight_decay, options.nesterov ? 1.0 : 0.0});
+void SGD::add_group(const Parameters& parameters, const SGDOptions& options) {
+  Optimizer::add_group(parameters, {options.lr, options.momentum, options.dampening,
+                                    options.weight_decay, options.nesterov ? 1.0 : 0.0});
 }
 
 void SGD::check(std::span<const double> settings) const {

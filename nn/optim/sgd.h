@@ -19,10 +19,10 @@ struct SGDOptions {
 //   SGD optimizer(model.parameters(), {.lr = 0.1, .momentum = 0.9});
 class SGD : public Optimizer {
  public:
-  explicit SGD(std::vector<Tensor> parameters, const SGDOptions& options = {});
+  explicit SGD(Parameters parameters, const SGDOptions& options = {});
   explicit SGD(const std::vector<ParameterGroup<SGDOptions>>& groups);
   // One more group, of parameters that are in none.
-  void add_group(std::vector<Tensor> parameters, const SGDOptions& options);
+  void add_group(const Parameters& parameters, const SGDOptions& options);
 
  protected:
   void check(std::span<const double> settings) const override;

@@ -250,12 +250,14 @@ TEST_CASE("a checkpoint of one device goes on on the other") {
       nn::Sequential model = begin();
       nn::AdamW optimizer(model.parameters(), {.lr = 0.01, .eps = 1e-2});
       step(model, optimizer);
-      nn::save_checkpoint(folder.path / "at", model, optimizer);
+      nn::save(folder.path / "at",
+               {{"model", model}, {"optimizer", optimizer}, {"random", RandomState()}});
     }
     context().device = then;
     nn::Sequential model = begin();
     nn::AdamW optimizer(model.parameters(), {.lr = 0.01, .eps = 1e-2});
-    context().generator = nn::load_checkpoint(folder.path / "at", model, optimizer).generator;
+    nn::load(folder.path / "at",
+             {{"model", model}, {"optimizer", optimizer}, {"random", RandomState()}});
     step(model, optimizer);
     NamedTensors all;
     for (const auto& [name, tensor] : model.state_dict()) all.emplace_back(name, tensor.to(cpu));

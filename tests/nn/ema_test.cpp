@@ -82,12 +82,11 @@ TEST_CASE("averages are saved beside the model in a checkpoint") {
   nn::ExponentialMovingAverage ema(model, {.decay = 0.5});
   model.set(4);
   ema.update();
-  nn::save_checkpoint(folder.path / "c", model, optimizer, {{"epoch", "1"}}, ema.state_dict());
+  nn::save(folder.path / "c", {{"model", model}, {"optimizer", optimizer}, {"ema", ema}});
   One other;
   nn::SGD other_optimizer(other.parameters());
   nn::ExponentialMovingAverage resumed(other, {.decay = 0.5});
-  const nn::Checkpoint checkpoint = nn::load_checkpoint(folder.path / "c", other, other_optimizer);
-  resumed.load_state_dict(checkpoint.extra);
+  nn::load(folder.path / "c", {{"model", other}, {"optimizer", other_optimizer}, {"ema", resumed}});
   CHECK(resumed.updates() == 1);
   CHECK(value(other.weight) == 4);
   resumed.swap();
@@ -97,8 +96,4 @@ TEST_CASE("averages are saved beside the model in a checkpoint") {
   NamedTensors more = ema.state_dict();
   more.emplace_back("stranger", ones({2}));
   check_has(error_of([&] { resumed.load_state_dict(more); }), "unexpected: stranger f32 [2]");
-  nn::Sequential named;
-  named.add("extra", nn::Linear(1, 1));
-  check_has(error_of([&] { nn::save_checkpoint(folder.path / "d", named, optimizer); }),
-            "the model's key 'extra.weight' starts with 'extra.'");
 }

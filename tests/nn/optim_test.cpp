@@ -135,6 +135,67 @@ TEST_CASE("a parameter without a gradient is left alone and has no state") {
   CHECK_FALSE(p.grad().defined());
 }
 
+TEST_CASE("state by names finds its parameters in another order, and state by numbers its names") {
+  const auto grad = [](const Tensor& p, float value) {
+    p.zero_grad();
+    p.grad_slot().accumulate(Tensor::from<float>({value, 1, -value}, {3}));
+  };
+  const auto new_tensors = [] {
+    return NamedTensors{{"a", start(DType::f32)}, {"b", start(DType::f32)}};
+  };
+  for (const bool by_name : {true, false}) {
+    INFO("by name: ", by_name);
+    const NamedTensors saved = new_tensors();
+    NamedTensors loaded = new_tensors();
+    nn::Adam first(by_name ? nn::Parameters(saved)
+                           : nn::Parameters({saved[0].second, saved[1].second}));
+    if (by_name) std::swap(loaded[0], loaded[1]);
+    nn::Adam second(loaded);
+    for (int step = 0; step < 3; ++step) {
+      grad(saved[0].second, 2);
+      if (step < 2) grad(saved[1].second, -3);
+      if (step == 2) saved[1].second.zero_grad();
+      first.step();
+    }
+    const NamedTensors state = first.state_dict();
+    CHECK(state[6].first == (by_name ? "a.step" : "0.step"));
+    second.load_state_dict(state);
+    for (const auto& [name, tensor] : loaded) {
+      const Tensor& like = saved[name == "a" ? 0 : 1].second;
+      tensor.copy_(like);
+      grad(tensor, 0.5f);
+      grad(like, 0.5f);
+    }
+    first.step();
+    second.step();
+    for (const auto& [name, tensor] : loaded) {
+      INFO(name);
+      CHECK(tensor.to_vector<float>() == saved[name == "a" ? 0 : 1].second.to_vector<float>());
+    }
+    nn::Adam unnamed({start(DType::f32), start(DType::f32)});
+    const std::string message = error_of([&] { unnamed.load_state_dict(second.state_dict()); });
+    check_has(message, "or by names that these do not have? Names come with named_parameters())");
+    check_has(message, "unexpected: a.exp_avg f32 [3]");
+  }
+  check_has(error_of([&] {
+              nn::Adam(NamedTensors{{"w", start(DType::f32)}, {"w", start(DType::f32)}});
+            }),
+            "Adam: parameter w of shape [3]: another parameter has this name, too");
+}
+
+TEST_CASE("a schedule's state is its steps") {
+  nn::SGD optimizer({start(DType::f32)}, {.lr = 1});
+  nn::LRScheduler scheduler(optimizer, nn::step_lr(2, 0.5));
+  for (int i = 0; i < 5; ++i) scheduler.step();
+  nn::SGD other({start(DType::f32)}, {.lr = 1});
+  nn::LRScheduler resumed(other, nn::step_lr(2, 0.5));
+  resumed.load_state_dict(scheduler.state_dict());
+  CHECK(resumed.steps() == 5);
+  CHECK(other.lr() == 0.25);
+  check_has(error_of([&] { resumed.load_state_dict({}); }), "LRScheduler: load_state_dict: 1 diff");
+  CHECK(resumed.steps() == 5);
+}
+
 TEST_CASE("a step writes the parameter where it lies and counts a version") {
   const Tensor p = start(DType::f32);
   nn::SGD optimizer({p}, {.lr = 0.1});
@@ -268,7 +329,7 @@ TEST_CASE("a plateau goes on after loading, and refuses what makes no sense") {
   CHECK(optimizer.lr() == 0.5);
   check_has(error_of([&] { nn::ReduceLROnPlateau(optimizer, {.factor = 1}); }),
             "expected a factor in [0, 1)");
-  check_has(error_of([&] { later.load_state_dict({}); }), "expected one number 'best'");
+  check_has(error_of([&] { later.load_state_dict({}); }), "missing: best f64 []");
 }
 
 TEST_CASE("a state that does not fit is refused with all differences, and nothing changes") {

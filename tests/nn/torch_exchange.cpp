@@ -17,13 +17,14 @@ namespace {
 void write(const std::filesystem::path& folder) {
   manual_seed(1);
   nn::BasicNet net;
-  nn::AdamW optimizer(net.parameters());
+  nn::AdamW optimizer(net.named_parameters());
   net.eval();
   const Tensor x = randn({4, 1, 28, 28});
   const Tensor target = Tensor::from<std::int64_t>({3, 1, 4, 1}, {4});
   nn::NLLLoss()(net(x), target).backward();
   optimizer.step();
-  nn::save_checkpoint(folder / "checkpoint.safetensors", net, optimizer, {{"epoch", "1"}});
+  nn::save(folder / "checkpoint.safetensors", {{"model", net}, {"optimizer", optimizer}},
+           {{"epoch", "1"}});
 
   optimizer.zero_grad();
   const Tensor y = net(x);

@@ -71,11 +71,11 @@ def main(folder):
     batch, _ = load(f"{folder}/batch.safetensors")
     assert metadata["epoch"] == "1", metadata
     net = Net().eval()
-    state = {name: t for name, t in checkpoint.items() if not name.startswith("optimizer.")}
+    state = {name[6:]: t for name, t in checkpoint.items() if name.startswith("model.")}
     assert list(state) == list(net.state_dict()), list(state)
     net.load_state_dict(state)
-    assert sorted(k for k in checkpoint if k.startswith("optimizer.0")) == [
-        "optimizer.0.exp_avg", "optimizer.0.exp_avg_sq", "optimizer.0.step"], list(checkpoint)
+    assert sorted(k for k in checkpoint if k.startswith("optimizer.conv1.bias")) == [
+        f"optimizer.conv1.bias.{name}" for name in ("exp_avg", "exp_avg_sq", "step")], list(checkpoint)
     y = net(batch["x"])
     loss = F.nll_loss(y, batch["target"])
     loss.backward()
