@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communication hooks: what they are given, in which order, and that lossy ones give what one
+// process computes that does the same.
+#include <peal/autograd/grad_slot.h>
+#include <peal/nn/layers/layers.h>
+
+#include "ddp_ranks.h"
+
+using namespace peal;
+using namespace peal::testing;
+
+namespace {
+
+constexpr nn::BucketCaps apart{.first_bytes = 1, .bytes = 1};
+
+// Gradients that bf16 and f16 cannot hold.
+Tensor fine_loss(nn::Module& model, int rank) {
+  const Tensor y = model(full({2, 3}, 0.3 + 0.1 * rank));
+  return sum(y * y) * 1.001;
+}
+
+// What each rank's gradients become when they travel in low precision, from a copy of the model
+// that sees the batches of all ranks, one after the other.
+std::vector<std::vector<float>> simulated(nn::Module copy, int world, DType dtype) {
+  std::vector<std::vector<float>> result;
+  std::vector<std::vector<Tensor>> gradients;
+  for (int rank = 0; rank < world; ++rank) {
+    copy.zero_grad();
+    fine_loss(copy, rank).backward();
+    auto& list = gradients.emplace_back();
+    for (const Tensor& p : copy.parameters()) {
+      list.push_back(cast(cast(p.grad(), dtype), DType::f32));
+    }
+  }
+  copy.zero_grad();
+  for (std::size_t i = 0; i < gradients[0].size(); ++i) {
+    Tensor total = gradients[0][i];
+    for (int rank = 1; rank < world; ++rank) {
+      total = total + gradients[static_cast<std::size_t>(rank)][i];
+    }
+    result.push_back(cast(cast(total / world, dtype), DType::f32).to_vector<float>());
+  }
+  return result;
+}
+
+void check_gradients(const nn::Module& model, const std::vector<std::vector<float>>& expected) {
+  const NamedTensors parameters = model.named_parameters();
+  REQUIRE(parameters.size() == expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    CAPTURE(parameters[i].first);
+    CHECK(parameters[i].second.grad().to_vector<float>() == expected[i]);
+  }
+}
+
+// A padded copy in another type, for collectives over equal parts.
+Tensor packed(const Tensor& memory, DType dtype, std::int64_t multiple) {
+  const std::int64_t count = (memory.numel() + multiple - 1) / multiple * multiple;
+  const Tensor wide = Tensor::zeros({count});
+  wide.alias(memory.shape()).copy_(memory);
+  return cast(wide, dtype);
+}
+
+}  // namespace
+
+TEST_CASE("a hook gets every bucket in order, with its gradients in its memory") {
+  two([](const Group& group, int rank) {
+    nn::Sequential net = nn::mlp({3, 4, 2}), alone = nn::mlp({3, 4, 2});
+    make_whole(net);
+    make_whole(alone);
+    DDP ddp(net, group, {.buckets = apart});
+    std::string seen;
+    ddp.register_comm_hook([&](nn::GradBucket& bucket) {
+      seen +=
+          concat(bucket.index, bucket.last ? " last" : "", " of ", bucket.parameters.size(), "; ");
+      for (const Tensor& parameter : bucket.parameters) {
+        CHECK(parameter.grad().storage() == bucket.memory.storage());
+      }
+      CHECK(bucket.label.text.find(concat("step 1, bucket ", bucket.index)) == 0);
+      return comm::Work();  // each rank keeps its own
+    });
+    loss(ddp, rank + 1).backward();
+    loss(alone, rank + 1).backward();
+    CHECK(seen == "0 of 1; 1 of 1; 2 of 1; 3 last of 1; ");
+    const auto mine = ddp.parameters(), theirs = alone.parameters();
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      CHECK(mine[i].grad().to_vector<float>() == theirs[i].grad().to_vector<float>());
+    }
+    CHECK_THROWS_WITH(ddp.register_comm_hook(nullptr), doctest::Contains("expected a hook"));
+  });
+}
+
+TEST_CASE("a hook that sends bf16 equals one process that rounds alike") {
+  ranks(4, [](const Group& group, int rank) {
+    nn::Sequential net = nn::mlp({3, 4, 2});
+    const auto expected = simulated(net, 4, DType::bf16);
+    DDP ddp(net, group, {.buckets = apart});
+    ddp.register_comm_hook([&](nn::GradBucket& bucket) {
+      const Tensor sent = cast(bucket.memory, DType::bf16);
+      return group->all_reduce(sent, comm::ReduceOp::avg, bucket.label)
+          .then([sent, memory = bucket.memory] {
+            memory.copy_(cast(sent, DType::f32));
+            return comm::Work();
+          });
+    });
+    fine_loss(ddp, rank).backward();
+    check_gradients(ddp, expected);
+  });
+}
+
+TEST_CASE("a hook of two collectives is one Work, and equals one process that rounds alike") {
+  ranks(4, [](const Group& group, int rank) {
+    nn::Sequential net = nn::mlp({3, 4, 2});
+    const auto expected = simulated(net, 4, DType::f16);
+    DDP ddp(net, group, {.buckets = apart});
+    ddp.register_comm_hook([&](nn::GradBucket& bucket) {
+      const Tensor sent = packed(bucket.memory, DType::f16, group->world());
+      const std::int64_t each = sent.numel() / group->world();
+      const Tensor part = sent.alias({each}, each * rank);
+      return group->reduce_scatter(part, sent, comm::ReduceOp::avg)
+          .then([&group = *group, sent, part] { return group.all_gather(sent, part); })
+          .then([sent, memory = bucket.memory] {
+            memory.copy_(cast(sent.alias(memory.shape()), DType::f32));
+            return comm::Work();
+          });
+    });
+    for (int k = 0; k < 2; ++k) {
+      ddp.zero_grad();
+      fine_loss(ddp, rank).backward();
+      check_gradients(ddp, expected);
+    }
+    CHECK(ddp.reducer().exposed_seconds() > 0);
+  });
+}
+
+TEST_CASE("a hook that fails on one rank ends the step on all") {
+  std::atomic<int> finished{0};
+  const std::string message = failure([&](const Group& group, int rank) {
+    nn::Sequential net = nn::mlp({3, 4, 2});
+    DDP ddp(net, group, {.buckets = apart});
+    ddp.register_comm_hook([&](nn::GradBucket& bucket) {
+      if (rank == 1 && bucket.index == 2) throw Error("out of order");
+      return group->all_reduce(bucket.memory, comm::ReduceOp::avg, bucket.label);
+    });
+    loss(ddp, 1).backward();
+    ++finished;
+  });
+  CHECK(message == "out of order");
+  CHECK(finished == 0);
+}
