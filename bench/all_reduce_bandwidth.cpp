@@ -7,10 +7,10 @@
 // Bytes a second are the tensor's bytes over the median time, of the slowest rank. The tensor lies
 // in memory for collectives, as DDP's buckets do.
 #include <peal/autograd/core/context.h>
+#include <peal/launch/command_line.h>
 #include <peal/launch/job.h>
 
 #include <fmt/core.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -46,14 +46,14 @@ double slowest(comm::ProcessGroup& group, const std::vector<double>& times) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("All-reduce beside a copy of the same size");
+  launch::CommandLine line("All-reduce beside a copy of the same size");
   std::string device = "cpu";
   std::int64_t most = std::int64_t{64} << 20;
   int reps = 11;
-  app.add_option("--device", device, "cpu, cuda or cuda:N");
-  app.add_option("--bytes", most, "of the largest tensor");
-  app.add_option("--reps", reps, "calls of each size")->check(CLI::PositiveNumber);
-  CLI11_PARSE(app, argc, argv);
+  line.option("--device", &device, "cpu, cuda or cuda:N");
+  line.option("--bytes", &most, "of the largest tensor");
+  line.option("--reps", &reps, "calls of each size").positive();
+  if (const auto status = line.parse(argc, argv)) return *status;
   return launch::run_main([&](launch::Job& job) {
     const Device here = job.device(device);
     comm::ProcessGroup& group = job.group();

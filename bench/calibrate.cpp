@@ -13,11 +13,11 @@
 #include <peal/bench/machine_measurement.h>
 #include <peal/comm/algorithms/table.h>
 #include <peal/comm/simulate/calibration.h>
+#include <peal/launch/command_line.h>
 #include <peal/launch/job.h>
 #include <peal/launch/machine_file.h>
 
 #include <fmt/core.h>
-#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -141,20 +141,16 @@ void print(const comm::Machine& machine) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures this machine for the simulator of schedules");
+  launch::CommandLine line("Measures this machine for the simulator of schedules");
   std::string json;
   bool check = false;
   std::int64_t most = 64;
   int sweeps = 7;
-  app.add_option("--json", json, "file of the machine, for peal-schedule --machine");
-  app.add_flag("--check", check, "measure all_reduce as well, and compare");
-  app.add_option("--most", most, "MiB of the largest message")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  app.add_option("--sweeps", sweeps, "over all sizes, of which the medians count")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  line.option("--json", &json, "file of the machine, for peal-schedule --machine");
+  line.flag("--check", &check, "measure all_reduce as well, and compare");
+  line.option("--most", &most, "MiB of the largest message").between(1, 1024);
+  line.option("--sweeps", &sweeps, "over all sizes, of which the medians count").positive();
+  if (const auto status = line.parse(argc, argv)) return *status;
   return launch::run_main([&](launch::Job& job) {
     comm::ProcessGroup& group = job.group();
     PEAL_CHECK(group.world() > 1, "calibrate: expected two ranks or more, got ", group.world(),

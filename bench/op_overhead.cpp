@@ -5,13 +5,13 @@
 // writes {"add_us", "chain_us", "mlp_us"}. With --on-demand it measures once for each line of its
 // standard input and prints wall and processor time of each on one line: bench/peers/ratios.py
 // alternates it with LibTorch.
+#include <peal/launch/command_line.h>
 #include <peal/nn/nn.h>
 
 #include <peal/bench/clock.h>
 
 #include <fmt/core.h>
 #include <omp.h>
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -76,13 +76,11 @@ int main(int argc, char** argv) try {
   std::string json;
   int reps = 15;
   bool on_demand = false;
-  CLI::App app("What an operation costs when its elements cost nothing");
-  app.add_option("--reps", reps, "of which the median counts")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--json", json, "file to write");
-  app.add_flag("--on-demand", on_demand, "measure once for each line of standard input");
-  CLI11_PARSE(app, argc, argv);
+  peal::launch::CommandLine line("What an operation costs when its elements cost nothing");
+  line.option("--reps", &reps, "of which the median counts").positive();
+  line.option("--json", &json, "file to write");
+  line.flag("--on-demand", &on_demand, "measure once for each line of standard input");
+  if (const auto status = line.parse(argc, argv)) return *status;
 
   omp_set_num_threads(1);
   peal::manual_seed(0);

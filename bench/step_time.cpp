@@ -10,6 +10,7 @@
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/profile.h>
+#include <peal/launch/command_line.h>
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/models/mlp.h>
@@ -20,7 +21,6 @@
 
 #include <fmt/core.h>
 #include <omp.h>
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -134,32 +134,24 @@ int main(int argc, char** argv) try {
   std::int64_t batch = 0;
   int threads = 1, reps = 15, steps = 0;
   bool profile = false, on_demand = false, memory = false, captures = false;
-  CLI::App app("Time of one training step");
-  app.add_option("--model", name)
-      ->check(CLI::IsMember({"basicnet", "mlp", "gpt", "resnet18", "gpt2"}))
-      ->capture_default_str();
-  app.add_option("--batch", batch, "default: 64, 128, 8 (of 128 tokens), 32, 8 (of 1024)")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--device", device_name, "cpu, cuda or cuda:N")->capture_default_str();
-  app.add_option("--precision", precision,
-                 "f32, bf16 (autocast), or tf32 (products of f32, on a device that has it)")
-      ->check(CLI::IsMember({"f32", "tf32", "bf16"}))
-      ->capture_default_str();
-  app.add_flag("--graph", captures, "capture the whole step, and replay it (cuda)");
-  app.add_option("--threads", threads)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--reps", reps, "groups, of which the median counts")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--steps", steps, "steps in a group; default: 10, 50, 3, 1")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--json", json, "file to write");
-  app.add_flag("--profile", profile, "print time, rates and memory by op");
-  app.add_option("--trace", trace_file, "file for a picture of a group (ui.perfetto.dev)");
-  app.add_flag(
-      "--memory", memory,
-      "print the most bytes resident, before the model and after steps (cuda: of tensors)");
-  app.add_flag("--on-demand", on_demand, "time a group for each line of standard input");
-  CLI11_PARSE(app, argc, argv);
+  peal::launch::CommandLine line("Time of one training step");
+  line.option("--model", &name).one_of({"basicnet", "mlp", "gpt", "resnet18", "gpt2"});
+  line.option("--batch", &batch, "default: 64, 128, 8 (of 128 tokens), 32, 8 (of 1024)").positive();
+  line.option("--device", &device_name, "cpu, cuda or cuda:N");
+  line.option("--precision", &precision,
+              "f32, bf16 (autocast), or tf32 (products of f32, on a device that has it)")
+      .one_of({"f32", "tf32", "bf16"});
+  line.flag("--graph", &captures, "capture the whole step, and replay it (cuda)");
+  line.option("--threads", &threads).positive();
+  line.option("--reps", &reps, "groups, of which the median counts").positive();
+  line.option("--steps", &steps, "steps in a group; default: 10, 50, 3, 1").positive();
+  line.option("--json", &json, "file to write");
+  line.flag("--profile", &profile, "print time, rates and memory by op");
+  line.option("--trace", &trace_file, "file for a picture of a group (ui.perfetto.dev)");
+  line.flag("--memory", &memory,
+            "print the most bytes resident, before the model and after steps (cuda: of tensors)");
+  line.flag("--on-demand", &on_demand, "time a group for each line of standard input");
+  if (const auto status = line.parse(argc, argv)) return *status;
 
   const Model& model = models().at(name);
   if (batch == 0) batch = model.batch;

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/launch/command_line.h>
+
+#include <CLI/CLI.hpp>
+
+#include <type_traits>
+#include <utility>
+
+namespace peal::launch {
+namespace {
+
+template <class T>
+bool worth_showing(const T& value) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return value > 0;
+  } else {
+    return std::is_same_v<T, std::string> && !value.empty();
+  }
+}
+
+CLI::Option& cli(void* option) { return *static_cast<CLI::Option*>(option); }
+
+}  // namespace
+
+struct CommandLine::Parser {
+  std::unique_ptr<CLI::App> own;  // null: a command's, which its program owns
+  CLI::App& app;
+  std::vector<std::unique_ptr<CommandLine>> commands;
+};
+
+CommandLine::CommandLine(const std::string& what) {
+  auto app = std::make_unique<CLI::App>(what);
+  CLI::App& it = *app;
+  parser_ = std::unique_ptr<Parser>(new Parser{std::move(app), it, {}});
+}
+
+CommandLine::CommandLine(std::unique_ptr<Parser> parser) : parser_(std::move(parser)) {}
+
+CommandLine::~CommandLine() = default;
+
+CommandLine::Option CommandLine::option(const std::string& name, Value value,
+                                        const std::string& what) {
+  return std::visit(
+      [&](auto* variable) {
+        CLI::Option* option = parser_->app.add_option(name, *variable, what);
+        if (worth_showing(*variable)) option->capture_default_str();
+        // CLI11 would take -1 for the largest number.
+        if (std::is_same_v<decltype(variable), std::uint64_t*>) {
+          option->check(CLI::NonNegativeNumber);
+        }
+        return Option(option);
+      },
+      value);
+}
+
+void CommandLine::flag(const std::string& name, bool* value, const std::string& what) {
+  parser_->app.add_flag(name, *value, what);
+}
+
+CommandLine& CommandLine::command(const std::string& name, const std::string& what,
+                                  std::function<void()> run, const std::string& group) {
+  parser_->app.require_subcommand(1);
+  CLI::App* app = parser_->app.add_subcommand(name, what);
+  app->callback(std::move(run));
+  if (!group.empty()) app->group(group);
+  parser_->commands.emplace_back(
+      new CommandLine(std::unique_ptr<Parser>(new Parser{nullptr, *app, {}})));
+  return *parser_->commands.back();
+}
+
+std::optional<int> CommandLine::parse(int argc, char** argv) {
+  try {
+    parser_->app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return parser_->app.exit(error);
+  }
+  return std::nullopt;
+}
+
+CommandLine::Option& CommandLine::Option::required() {
+  cli(option_).required();
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::positive() {
+  cli(option_).check(CLI::PositiveNumber);
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::not_negative() {
+  cli(option_).check(CLI::NonNegativeNumber);
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::between(double least, double most) {
+  cli(option_).check(CLI::Range(least, most));
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::one_of(const std::vector<std::string>& words) {
+  cli(option_).check(CLI::IsMember(words));
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::existing_file() {
+  cli(option_).check(CLI::ExistingFile);
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::group(const std::string& title) {
+  cli(option_).group(title);
+  return *this;
+}
+
+}  // namespace peal::launch

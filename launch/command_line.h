@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of a program: options with defaults, checks and help, read into variables. CLI11
+// does the work, in one source, so that a program which has options compiles in a second and not in
+// twenty.
+//
+//   int epochs = 1;
+//   launch::CommandLine line("Trains a network.");
+//   line.option("--epochs", &epochs, "how often the training set is gone through").positive();
+//   if (const auto status = line.parse(argc, argv)) return *status;
+//
+// Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace peal::launch {
+
+class CommandLine {
+ public:
+  // What an option is read into. It holds the default, which the help shows where it is above 0, or
+  // is text.
+  using Value = std::variant<int*, std::int64_t*, std::uint64_t*, double*, std::string*,
+                             std::vector<std::string>*>;
+
+  class Option {
+   public:
+    Option& required();
+    Option& positive();
+    Option& not_negative();
+    Option& between(double least, double most);
+    Option& one_of(const std::vector<std::string>& words);
+    Option& existing_file();
+    // A heading of the help.
+    Option& group(const std::string& title);
+
+   private:
+    friend class CommandLine;
+    explicit Option(void* option) : option_(option) {}
+    void* option_;
+  };
+
+  // `what` the program does, for --help.
+  explicit CommandLine(const std::string& what);
+  ~CommandLine();
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  // "--name", or "name" for one that is told by its place. REQUIRES: the variable outlives parse().
+  Option option(const std::string& name, Value value, const std::string& what = "");
+  void flag(const std::string& name, bool* value, const std::string& what);
+  // A command of its own with options of its own (git log): `run` is called in parse() where it is
+  // asked for. With one of these, a command has to be named. Owned by this.
+  CommandLine& command(const std::string& name, const std::string& what, std::function<void()> run,
+                       const std::string& group = "");
+
+  // Reads the arguments. Nothing, and the program goes on; or the status that it has to end with,
+  // after --help (0) or a mistake, which was printed.
+  std::optional<int> parse(int argc, char** argv);
+
+ private:
+  struct Parser;
+  explicit CommandLine(std::unique_ptr<Parser> parser);
+
+  std::unique_ptr<Parser> parser_;
+};
+
+}  // namespace peal::launch

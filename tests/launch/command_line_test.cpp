@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options, flags and commands, read into variables; mistakes end with a status.
+#include <doctest/doctest.h>
+#include <peal/launch/command_line.h>
+
+#include <functional>
+
+using peal::launch::CommandLine;
+
+namespace {
+
+struct Settings {
+  int epochs = 1;
+  std::int64_t batch = 32;
+  std::uint64_t seed = 0;
+  double lr = 0.1;
+  std::string name = "plain", file;
+  std::vector<std::string> words;
+  bool fast = false;
+  std::string ran;
+};
+
+// Reads the words; the status, or -1 where the program would go on.
+int read(Settings& settings, std::vector<std::string> words) {
+  CommandLine line("Reads words.");
+  line.option("--epochs", &settings.epochs, "how many").positive();
+  line.option("--batch", &settings.batch).between(1, 64).group("Size");
+  line.option("--seed", &settings.seed);
+  line.option("--lr", &settings.lr).not_negative();
+  line.option("--name", &settings.name).one_of({"plain", "fancy"});
+  line.option("--file", &settings.file).existing_file();
+  line.option("words", &settings.words);
+  line.flag("--fast", &settings.fast, "sooner");
+  words.insert(words.begin(), "program");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  return line.parse(static_cast<int>(argv.size()), argv.data()).value_or(-1);
+}
+
+int read_command(Settings& settings, std::vector<std::string> words) {
+  CommandLine line("Does things.");
+  line.command("rest", "nothing", [&] { settings.ran += "rest "; });
+  CommandLine& work = line.command("work", "something", [&] { settings.ran += settings.name; });
+  work.option("name", &settings.name).required();
+  words.insert(words.begin(), "program");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  return line.parse(static_cast<int>(argv.size()), argv.data()).value_or(-1);
+}
+
+}  // namespace
+
+TEST_CASE("what is given is read, and what is not keeps its default") {
+  Settings settings;
+  CHECK(read(settings, {"--epochs", "3", "--lr=1e-3", "--seed", "18446744073709551615", "--name",
+                        "fancy", "--fast", "one", "two"}) == -1);
+  CHECK(settings.epochs == 3);
+  CHECK(settings.batch == 32);
+  CHECK(settings.lr == 1e-3);
+  CHECK(settings.seed == ~std::uint64_t{0});
+  CHECK(settings.name == "fancy");
+  CHECK(settings.words == std::vector<std::string>{"one", "two"});
+  CHECK(settings.fast);
+}
+
+TEST_CASE("mistakes end with a status that is not 0, help with 0") {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"--epochs", "0"},
+                                             {"--epochs", "x"},
+                                             {"--epochs"},
+                                             {"--batch", "65"},
+                                             {"--lr", "-1"},
+                                             {"--seed", "-1"},
+                                             {"--name", "other"},
+                                             {"--file", "/nowhere/at/all"},
+                                             {"--unknown"}}) {
+    Settings settings;
+    CAPTURE(words[0]);
+    CHECK(read(settings, words) > 0);
+  }
+  Settings settings;
+  CHECK(read(settings, {"--help"}) == 0);
+}
+
+TEST_CASE("a command runs with its own options, and one has to be named") {
+  Settings settings;
+  CHECK(read_command(settings, {"work", "hard"}) == -1);
+  CHECK(settings.ran == "hard");
+  CHECK(read_command(settings, {"rest"}) == -1);
+  CHECK(settings.ran == "hardrest ");
+  CHECK(read_command(settings, {}) > 0);
+  CHECK(read_command(settings, {"work"}) > 0);
+  CHECK(read_command(settings, {"sleep"}) > 0);
+  CHECK(settings.ran == "hardrest ");
+}
