@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/group/agree.h>
 #include <peal/comm/reduce/cuda/reduce.h>
 #include <peal/comm/start/cuda_ipc.h>
 #include <peal/comm/start/nccl.h>
@@ -12,11 +13,7 @@ namespace peal::launch {
 void attach_nccl(comm::ProcessGroup& group, Device device) {
   const char* const chosen = std::getenv("PEAL_STORE");
   const std::string address = chosen == nullptr ? "" : chosen;
-  const auto everyones = group.exchange(address);
-  for (std::size_t r = 0; r < everyones.size(); ++r) {
-    PEAL_CHECK(everyones[r] == everyones[0], "[launch] PEAL_STORE is '", everyones[0],
-               "' on rank 0 and '", everyones[r], "' on rank ", r, ": start all ranks with one");
-  }
+  comm::agree(group, "[launch] PEAL_STORE", address, "start all ranks with one");
   if (address.empty()) return comm::use_nccl(group, device);
   const auto store =
       comm::open_store(address, group.rank(), group.world(),

@@ -2,6 +2,7 @@
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/core/lone_ranks.h>
 #include <peal/autograd/intra_op.h>
+#include <peal/comm/group/agree.h>
 #include <peal/launch/affinity.h>
 #include <peal/launch/bootstrap.h>
 #include <peal/launch/devices.h>
@@ -57,12 +58,9 @@ void Job::report_binding() const {
 // has a device of its own, else through memory that the ranks share, else through MPI.
 void Job::attach(Device device, bool own) {
   const auto agreed = [&](const char* name, const char* text) {
-    const auto everyones = group_->exchange(text == nullptr ? "" : text);
-    for (std::size_t r = 0; r < everyones.size(); ++r) {
-      PEAL_CHECK(everyones[r] == everyones[0], "[launch] ", name, " is '", everyones[0],
-                 "' on rank 0 and '", everyones[r], "' on rank ", r, ": start all ranks with one");
-    }
-    return everyones[0];
+    const std::string mine = text == nullptr ? "" : text;
+    comm::agree(*group_, concat("[launch] ", name), mine, "start all ranks with one");
+    return mine;
   };
   const std::string wanted = agreed("PEAL_CUDA_TRANSPORT", std::getenv("PEAL_CUDA_TRANSPORT"));
   PEAL_CHECK(wanted.empty() || wanted == "nccl" || wanted == "cuda_ipc" || wanted == "mpi",
@@ -145,6 +143,7 @@ void rank0_first(comm::ProcessGroup& group, const std::function<void()>& f) {
   std::string message;
   if (group.rank() == 0) {
     try {
+      const comm::Busy busy = group.busy();
       f();
     } catch (const std::exception& caught) {
       error = std::current_exception();

@@ -63,7 +63,8 @@ class Job {
 int run_main(const std::function<void(Job&)>& f);
 
 // Rank 0 runs f alone (to download, to unpack, to build a vocabulary), then the others, who find
-// its work done. If it throws on rank 0, every rank throws. A world of one runs it once.
+// its work done. If it throws on rank 0, every rank throws. A world of one runs it once. It may
+// take longer than PEAL_TIMEOUT, but to ranks on other nodes (ProcessGroup::busy()).
 void rank0_first(comm::ProcessGroup& group, const std::function<void()>& f);
 
 }  // namespace peal::launch

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <random>
 
 namespace peal::comm {
 
@@ -50,10 +51,16 @@ std::shared_ptr<Board> Board::shared(Store& node, int world) {
   std::string name, problem;
   int file = -1;
   if (node.rank() == 0) {
-    name = concat("/peal-board-", getpid(), "-", reinterpret_cast<std::uintptr_t>(&name));
-    file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
+    // Another's may lie there under any name: of a job that was killed, or of another namespace.
+    std::random_device random;
+    for (int attempt = 0; file < 0 && (attempt == 0 || errno == EEXIST) && attempt < 100;
+         ++attempt) {
+      name = fmt::format("/peal-board-{:08x}{:08x}", random(), random());
+      file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
+    }
     int code = file < 0 ? errno : posix_fallocate(file, 0, static_cast<off_t>(bytes));
     if (code != 0) problem = concat("!", std::strerror(code));
+    if (file < 0) name.clear();  // it is not ours to remove
   }
   const std::string said = node.exchange(problem.empty() ? name : problem)[0];
   void* memory = MAP_FAILED;
@@ -127,24 +134,34 @@ std::optional<std::uint64_t> Board::finished(int rank, std::uint64_t group,
 }
 
 void Board::poison(const std::string& message) {
-  std::uint32_t well = 0;
-  if (!header_->state.compare_exchange_strong(well, 1)) return;
+  if (header_->winner.load() != 0) return;
+  const std::uint32_t place = header_->taken.fetch_add(1);
+  if (place >= Header::places) return;  // so many are at it: one of them lives
+  auto& room = header_->message[place];
   const std::size_t length = std::min<std::size_t>(message.size(), Header::message_bytes - 1);
-  for (std::size_t i = 0; i < length; ++i) {
-    header_->message[i].store(message[i], std::memory_order_relaxed);
-  }
-  header_->state.store(2, std::memory_order_release);
+  for (std::size_t i = 0; i < length; ++i) room[i].store(message[i], std::memory_order_relaxed);
+  std::uint32_t nobody_yet = 0;
+  header_->winner.compare_exchange_strong(nobody_yet, place + 1, std::memory_order_release,
+                                          std::memory_order_relaxed);
 }
 
 std::optional<std::string> Board::poisoned() const {
-  if (header_->state.load(std::memory_order_acquire) != 2) return std::nullopt;
+  const std::uint32_t winner = header_->winner.load(std::memory_order_acquire);
+  if (winner == 0) return std::nullopt;
   std::string message;
-  for (int i = 0; i < Header::message_bytes; ++i) {
-    const char c = header_->message[i].load(std::memory_order_relaxed);
+  for (const auto& letter : header_->message[winner - 1]) {
+    const char c = letter.load(std::memory_order_relaxed);
     if (c == 0) break;
     message += c;
   }
   return message;
+}
+
+bool Board::anyone_works() const {
+  for (int rank = 0; rank < world_; ++rank) {
+    if (works(rank)) return true;
+  }
+  return false;
 }
 
 }  // namespace peal::comm

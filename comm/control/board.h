@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Board: a notice board of one node and group, a slot a rank. It lies in memory that all of them
 // see (a shared-memory segment between processes, ordinary memory between threads) and consists of
-// atomics only, so a rank that dies at any moment leaves it readable. Thread safety: any rank may
-// read any slot; a rank writes its own, and the board's poison once.
+// atomics only, so a rank that dies at any moment leaves it readable. Thread safety: any thread may
+// read any slot, poison the board, and begin and end work; the rest of a slot is its rank's alone,
+// one thread at a time.
 #pragma once
 
 #include <peal/comm/store/store.h>
@@ -48,9 +49,16 @@ class Board {
   std::optional<std::uint64_t> finished(int rank, std::uint64_t group,
                                         std::uint64_t sequence) const;
 
-  // The first to poison wins; its message is what everyone will read.
+  // The first to poison wins; its message is what everyone will read. One that dies while it does
+  // has poisoned nothing, and keeps nobody else from it.
   void poison(const std::string& message);
   std::optional<std::string> poisoned() const;
+
+  // A rank says that it works, and when it is done: as often as it began.
+  void begin_work(int rank) { slot(rank).works.fetch_add(1); }
+  void end_work(int rank) { slot(rank).works.fetch_sub(1); }
+  bool works(int rank) const { return slot(rank).works.load() > 0; }
+  bool anyone_works() const;
 
  private:
   struct alignas(64) Words {
@@ -60,11 +68,14 @@ class Board {
     struct Finished {
       std::atomic<std::uint64_t> key, signature;  // of (group, sequence); 0: none
     } finished[remembered];
+    std::atomic<std::int32_t> works;
   };
+  // Who poisons takes a place, writes there, and then says that it has: the first to say so wins.
   struct alignas(64) Header {
-    static constexpr int message_bytes = 2048;
-    std::atomic<std::uint32_t> state;  // 0 well, 1 being poisoned, 2 poisoned
-    std::atomic<char> message[message_bytes];
+    static constexpr int places = 16, message_bytes = 2048;
+    std::atomic<std::uint32_t> taken;   // places
+    std::atomic<std::uint32_t> winner;  // its place and 1; 0: all is well
+    std::atomic<char> message[places][message_bytes];
   };
   Board(void* memory, std::size_t bytes, int world, bool mapped);
   static std::size_t bytes_for(int world);

@@ -16,23 +16,33 @@
 namespace peal::comm {
 
 Control::Control(std::shared_ptr<Board> board, int rank, std::vector<int> here,
-                 std::vector<Peer> processes)
-    : board_(std::move(board)),
-      rank_(rank),
-      here_(std::move(here)),
-      processes_(std::move(processes)) {
-  for (const Peer& peer : processes_) {
-    if (peer.rank == rank_) continue;
+                 const std::vector<Peer>& processes)
+    : Control(std::move(board), rank, std::move(here), watch(rank, processes)) {}
+
+Control::Control(std::shared_ptr<Board> board, int rank, std::vector<int> here,
+                 std::shared_ptr<const Watched> watched)
+    : board_(std::move(board)), rank_(rank), here_(std::move(here)), watched_(std::move(watched)) {}
+
+std::shared_ptr<const Control::Watched> Control::watch(int rank,
+                                                       const std::vector<Peer>& processes) {
+  auto watched = std::make_shared<Watched>();
+  for (const Peer& peer : processes) {
+    if (peer.rank == rank) continue;
     const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
     if (descriptor >= 0) {
-      watched_.push_back({peer.rank, peer.pid, descriptor});
+      watched->processes.push_back({peer.rank, peer.pid, descriptor});
     } else if (errno == ESRCH) {
-      dead_already_.push_back(peer);
+      watched->dead_already.push_back(peer);
     } else {
       log_warning("rank ", peer.rank, "'s process cannot be watched (", std::strerror(errno),
                   "): its death will be noticed by the deadline alone");
     }
   }
+  return watched;
+}
+
+Control::Watched::~Watched() {
+  for (const Process& process : processes) close(process.descriptor);
 }
 
 std::string pid_namespace() {
@@ -41,16 +51,12 @@ std::string pid_namespace() {
   return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : "unknown";
 }
 
-Control::~Control() {
-  for (const Watched& peer : watched_) close(peer.descriptor);
-}
-
 std::unique_ptr<Control> Control::subset(const std::vector<int>& ranks) const {
   std::vector<int> here;
   std::copy_if(here_.begin(), here_.end(), std::back_inserter(here), [&](int rank) {
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
   });
-  return std::make_unique<Control>(board_, rank_, std::move(here), processes_);
+  return std::unique_ptr<Control>(new Control(board_, rank_, std::move(here), watched_));
 }
 
 void Control::lament(const Peer& peer) {
@@ -67,13 +73,14 @@ void Control::check() {
   const auto now = std::chrono::steady_clock::now();
   if (now < next_look_.load()) return;
   next_look_ = now + std::chrono::milliseconds(2);
-  if (!dead_already_.empty()) lament(dead_already_[0]);
-  if (watched_.empty()) return;
+  const auto& [processes, dead_already] = *watched_;
+  if (!dead_already.empty()) lament(dead_already[0]);
+  if (processes.empty()) return;
   std::vector<pollfd> polled;
-  for (const Watched& peer : watched_) polled.push_back({peer.descriptor, POLLIN, 0});
+  for (const auto& process : processes) polled.push_back({process.descriptor, POLLIN, 0});
   if (poll(polled.data(), polled.size(), 0) <= 0) return;
   for (std::size_t i = 0; i < polled.size(); ++i) {
-    if ((polled[i].revents & POLLIN) != 0) lament({watched_[i].rank, watched_[i].pid});
+    if ((polled[i].revents & POLLIN) != 0) lament({processes[i].rank, processes[i].pid});
   }
 }
 
@@ -103,6 +110,10 @@ std::string Control::describe() const {
   std::string text;
   for (const int peer : here_) {
     const auto row = read(peer);
+    if (board_->works(peer)) {
+      text += concat("\n  rank ", peer, ": works");
+      continue;
+    }
     if (!row || row->text[0] == 0) {
       text += concat("\n  rank ", peer, ": waits for nothing that it has said");
       continue;

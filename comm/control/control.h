@@ -4,9 +4,13 @@
 // has poisoned the group (with that rank's own message), or when two ranks' pending operations
 // differ.
 //
-// Peers on the same node are watched through pidfds, which become readable at the moment of death.
-// Peers on other nodes are found by the deadline alone until the plane reaches across nodes. Thread
-// safety: check(), poison() and what only reads from any thread; publish() and finished() by one.
+// Peers on the same node are watched through pidfds, which become readable at the moment of death;
+// a group and its sub-groups share them. Peers on other nodes are found by the deadline alone until
+// the plane reaches across nodes.
+//
+// A rank may say that it works (Busy): for as long as it does, and its process lives, nobody on its
+// node takes the silence for a failure. Thread safety: check(), poison(), busy() and what only
+// reads from any thread; publish() and finished() by one.
 #pragma once
 
 #include <peal/comm/control/board.h>
@@ -15,6 +19,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace peal::comm {
@@ -27,13 +32,29 @@ struct Peer {
 // Of this process: ids mean the same only to processes of one namespace.
 std::string pid_namespace();
 
+// While it lives, this rank says that it works: the others' deadlines do not run.
+class Busy {
+ public:
+  Busy(std::shared_ptr<Board> board, int rank) : board_(std::move(board)), rank_(rank) {
+    board_->begin_work(rank_);
+  }
+  ~Busy() {
+    if (board_) board_->end_work(rank_);
+  }
+  Busy(Busy&&) = default;
+  Busy& operator=(Busy&&) = delete;
+
+ private:
+  std::shared_ptr<Board> board_;
+  int rank_;
+};
+
 class Control {
  public:
   // `rank` is the world's, as are all ranks here: sub-groups share the world's board, so that a
   // failure in one is known in all. `here`: the ranks of the group whose slots the board carries.
   Control(std::shared_ptr<Board> board, int rank, std::vector<int> here,
-          std::vector<Peer> processes);
-  ~Control();
+          const std::vector<Peer>& processes);
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
@@ -51,6 +72,10 @@ class Control {
   void poison(const std::string& message) { board_->poison(message); }
   std::optional<std::string> poisoned() const { return board_->poisoned(); }
 
+  [[nodiscard]] Busy busy() { return {board_, rank_}; }
+  // Somebody of this node says that it works.
+  bool anyone_works() const { return board_->anyone_works(); }
+
   // Throws Error as said above. Cheap: the system is asked about processes at most every 2 ms.
   void check();
   // Throws where a peer's published row has the sequence of `mine` and another signature. For
@@ -60,17 +85,27 @@ class Control {
   std::string describe() const;
 
  private:
+  // The processes of the node, for all groups within one.
   struct Watched {
-    int rank, pid, descriptor;
+    struct Process {
+      int rank, pid, descriptor;
+    };
+    std::vector<Process> processes;
+    std::vector<Peer> dead_already;  // when this was made
+    Watched() = default;
+    ~Watched();
+    Watched(const Watched&) = delete;
+    Watched& operator=(const Watched&) = delete;
   };
+  Control(std::shared_ptr<Board> board, int rank, std::vector<int> here,
+          std::shared_ptr<const Watched> watched);
+  static std::shared_ptr<const Watched> watch(int rank, const std::vector<Peer>& processes);
+  [[noreturn]] void lament(const Peer& peer);
+
   std::shared_ptr<Board> board_;
   int rank_;
   std::vector<int> here_;
-  [[noreturn]] void lament(const Peer& peer);
-
-  std::vector<Peer> processes_;
-  std::vector<Peer> dead_already_;  // when this was made
-  std::vector<Watched> watched_;
+  std::shared_ptr<const Watched> watched_;
   std::atomic<std::chrono::steady_clock::time_point> next_look_{};
 };
 

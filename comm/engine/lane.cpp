@@ -222,7 +222,9 @@ void Lane::watch(Operation& waited, Ended& ended) {
     }
     control_->check();
     if (device_transport_) device_transport_->check();
-    if (idle >= deadline_) {
+    // Half a deadline is left for what a rank does once it says that it works no more.
+    if (idle >= deadline_ / 2 && control_->anyone_works()) last_work_ = now;
+    if (idle >= deadline_ && now - last_work_ >= deadline_ / 2) {
       const std::string needs = needs_of(waited);
       fail(concat("[comm] ", who_, ": ", describe(waited), " has not moved for ",
                   std::chrono::duration<double>(deadline_).count(), " s (PEAL_TIMEOUT)",

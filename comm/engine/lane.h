@@ -132,7 +132,8 @@ class Lane {
   std::vector<const Operation*> late_;
   std::string broken_;  // the message that ended the group
   Operation::Clock::time_point last_progress_{}, next_comparison_{};
-  bool row_is_out_ = false;  // the board shows an operation of this lane
+  Operation::Clock::time_point last_work_{};  // when another rank was last seen to work
+  bool row_is_out_ = false;                   // the board shows an operation of this lane
 };
 
 }  // namespace peal::comm

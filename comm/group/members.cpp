@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a process group does to know its members: exchanges of text, and groups within groups.
+#include <peal/comm/group/agree.h>
 #include <peal/comm/group/process_group.h>
 #include <peal/comm/transport/mpi/on_device.h>
 
@@ -57,15 +58,12 @@ std::shared_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ra
   for (const int r : ranks) {
     PEAL_CHECK(r >= 0 && r < world() && std::count(ranks.begin(), ranks.end(), r) == 1,
                "new_group: ranks must be ", "different ones of 0 to ", world() - 1, ", got ", r);
-    list += concat(r, " ");
+    list += concat(list.empty() ? "" : " ", r);
   }
   PEAL_CHECK(!ranks.empty(), "new_group: a group of no ranks");
   const std::uint64_t number = sequence();
-  const auto lists = all_gather_object(list);  // also: nothing earlier is pending on any member
-  for (const std::string& other : lists) {
-    PEAL_CHECK(other == list, "new_group: one rank lists ", list, "and another ", other,
-               "; all must list the same");
-  }
+  // Also: nothing earlier is pending on any member.
+  agree(*this, "new_group: the list of ranks", list, "all must give the same");
   return make_subgroup(ranks, number);
 }
 
@@ -94,11 +92,15 @@ std::shared_ptr<ProcessGroup> ProcessGroup::make_subgroup(const std::vector<int>
   }
   const std::uint64_t id = id_of(lane_->id(), number, ranks);
   std::vector<int> members;
-  for (const int r : ranks) members.push_back(members_[static_cast<std::size_t>(r)]);
+  Topology nodes;
+  for (const int r : ranks) {
+    members.push_back(members_[static_cast<std::size_t>(r)]);
+    nodes.node.push_back(nodes_.node[static_cast<std::size_t>(r)]);
+  }
   auto transport = lane_->transport().subset(ranks, id);
   auto control = lane_->control().subset(members);
   auto group = std::make_shared<ProcessGroup>(std::move(transport), std::move(control), engine_,
-                                              options_, members, id);
+                                              options_, std::move(nodes), members, id);
   if (attached != nullptr) group->attach(attached->subset(ranks, id));
   return group;
 }

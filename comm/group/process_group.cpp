@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/log.h>
 #include <peal/comm/algorithms/table.h>
+#include <peal/comm/group/agree.h>
 #include <peal/comm/group/process_group.h>
 #include <peal/comm/record/recorder.h>
 #include <peal/comm/reduce/cpu/reduce.h>
@@ -35,15 +36,17 @@ ProcessGroup::Options ProcessGroup::Options::from_environment() {
 }
 
 ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
-                           std::shared_ptr<Engine> engine, const Options& options)
-    : ProcessGroup(std::move(transport), std::move(control), std::move(engine), options, {}, 0) {}
+                           std::shared_ptr<Engine> engine, const Options& options, Topology nodes)
+    : ProcessGroup(std::move(transport), std::move(control), std::move(engine), options,
+                   std::move(nodes), {}, 0) {}
 
 ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
-                           std::shared_ptr<Engine> engine, const Options& options,
+                           std::shared_ptr<Engine> engine, const Options& options, Topology nodes,
                            std::vector<int> members, std::uint64_t id)
     : options_(options),
       members_(std::move(members)),
       engine_(std::move(engine)),
+      nodes_(std::move(nodes)),
       unwinding_(std::uncaught_exceptions()) {
   const int ranks = transport->world(), me = transport->rank();
   const bool whole_world = members_.empty();
@@ -60,7 +63,9 @@ ProcessGroup::ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr
     lane_->set_recorder(recorder);
   }
   lane_->transport().set_hopeless([control = &lane_->control()] { control->check(); });
-  nodes_ = single_node(ranks);
+  if (nodes_.node.empty()) nodes_ = single_node(ranks);
+  PEAL_CHECK(nodes_.node.size() == static_cast<std::size_t>(ranks), "[comm] ", lane_->who(),
+             ": nodes of ", nodes_.node.size(), " ranks for a world of ", ranks);
   try {
     agree_on_options();
     if (whole_world && !options_.trace.empty()) start_trace();
@@ -75,13 +80,8 @@ void ProcessGroup::agree_on_options() {
   const std::string mine =
       concat(wire_version, ", world ", world(), ", PEAL_TIMEOUT ", options_.deadline.count(),
              " ms, PEAL_ALGO '", options_.algorithms, "', PEAL_TRACE '", options_.trace, "'");
-  const auto all = all_gather_object(mine);
-  for (int r = 0; r < world(); ++r) {
-    const std::string& theirs = all[static_cast<std::size_t>(r)];
-    PEAL_CHECK(theirs == all[0], "[comm] ", lane_->who(),
-               ": the ranks do not agree at start-up: rank 0 has ", all[0], "; rank ", r, " has ",
-               theirs, "; start them from one binary with one environment");
-  }
+  agree(*this, concat("[comm] ", lane_->who(), ": what ranks must have in common at start-up"),
+        mine, "start them from one binary with one environment");
   selection_ = Selection(options_.algorithms);
 }
 

@@ -58,11 +58,12 @@ class ProcessGroup {
   // Makers are in threads_world.h and transport/mpi/group.h. Collective: the ranks compare versions
   // and options, and all throw, naming what differs, where they don't agree.
   ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
-               std::shared_ptr<Engine> engine, const Options& options);
-  // A group whose rank r is rank members[r] of the world.
+               std::shared_ptr<Engine> engine, const Options& options, Topology nodes = {});
+  // A group whose rank r is rank members[r] of the world. `nodes`: who is on which; empty where all
+  // are on one.
   ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
-               std::shared_ptr<Engine> engine, const Options& options, std::vector<int> members,
-               std::uint64_t id);
+               std::shared_ptr<Engine> engine, const Options& options, Topology nodes,
+               std::vector<int> members, std::uint64_t id);
   ~ProcessGroup();
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -72,6 +73,8 @@ class ProcessGroup {
   int rank() const { return lane_->transport().rank(); }
   int world() const { return lane_->transport().world(); }
   std::string_view transport() const { return lane_->transport().name(); }
+  // Which rank is on which node.
+  const Topology& nodes() const { return nodes_; }
 
   // Sizes are in elements. `label` says what the operation is for (label.h). Buffers are apart, or
   // one lies in the other as each says for calls in place; anything else is an Error.
@@ -188,6 +191,10 @@ class ProcessGroup {
   // Tells every other rank that this one has failed; their pending and later operations throw the
   // message.
   void poison(const std::string& message) { lane_->control().poison(message); }
+  // While what is returned lives, this rank says that it works, on something that the others wait
+  // for: to them it has not failed, however long it takes, as long as its process lives. On one
+  // node: to ranks on others it is silent.
+  [[nodiscard]] Busy busy() { return lane_->control().busy(); }
   // Throws what has failed on any rank, or which rank's process is gone.
   void check() const { lane_->control().check(); }
   // True after a failure on any rank: collectives only throw, and nothing may wait for the others.

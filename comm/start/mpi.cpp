@@ -75,7 +75,8 @@ std::shared_ptr<ProcessGroup> mpi_group(MPI_Comm communicator, const ProcessGrou
 
   auto control = std::make_unique<Control>(std::move(board), rank, std::move(here), processes);
   return std::make_shared<ProcessGroup>(std::move(transport), std::move(control),
-                                        engine_of_this_process(crowded(cpus, cpu_quota())), kept);
+                                        engine_of_this_process(crowded(cpus, cpu_quota())), kept,
+                                        topology_of(nodes));
 }
 
 }  // namespace peal::comm

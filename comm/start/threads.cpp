@@ -14,7 +14,7 @@ namespace peal::comm {
 namespace {
 
 void run(int world, ProcessGroup::Options options, const std::shared_ptr<Network>& network,
-         const std::function<void(ProcessGroup&)>& f) {
+         const Topology& nodes, const std::function<void(ProcessGroup&)>& f) {
   if (Recorder::writes_to(options.trace)) options.trace.clear();  // a world within a traced one
   PEAL_CHECK(world > 0, "run_ranks: a world of ", world);
   const auto switchboard = std::make_shared<Switchboard>(world);
@@ -33,7 +33,7 @@ void run(int world, ProcessGroup::Options options, const std::shared_ptr<Network
       ThreadsTransport& wired = *transport;
       ProcessGroup group(std::move(transport),
                          std::make_unique<Control>(board, rank, everyone, std::vector<Peer>{}),
-                         std::make_shared<Engine>(no_core_each), options);
+                         std::make_shared<Engine>(no_core_each), options, nodes);
       if (network) wired.connect(network);
       f(group);
       group.barrier().wait();  // nobody is done while another may still fail
@@ -69,13 +69,23 @@ void run_ranks(int world, const std::function<void(ProcessGroup&)>& f) {
 
 void run_ranks(int world, const ProcessGroup::Options& options,
                const std::function<void(ProcessGroup&)>& f) {
-  run(world, options, nullptr, f);
+  run(world, options, nullptr, {}, f);
+}
+
+void run_ranks(int world, const ProcessGroup::Options& options, const Topology& nodes,
+               const std::function<void(ProcessGroup&)>& f) {
+  run(world, options, nullptr, nodes, f);
 }
 
 void run_ranks(int world, const ProcessGroup::Options& options, const Wire& wire,
                const std::function<void(ProcessGroup&)>& f) {
+  run_ranks(world, options, Topology{}, wire, f);
+}
+
+void run_ranks(int world, const ProcessGroup::Options& options, const Topology& nodes,
+               const Wire& wire, const std::function<void(ProcessGroup&)>& f) {
   PEAL_CHECK(world > 0, "run_ranks: a world of ", world);
-  run(world, options, std::make_shared<Network>(wire, world), f);
+  run(world, options, std::make_shared<Network>(wire, world), nodes, f);
 }
 
 }  // namespace peal::comm

@@ -21,4 +21,11 @@ void run_ranks(int world, const ProcessGroup::Options& options,
 void run_ranks(int world, const ProcessGroup::Options& options, const Wire& wire,
                const std::function<void(ProcessGroup&)>& f);
 
+// The same as if the ranks were on several nodes: `nodes` says which rank is on which, for
+// schedules that see nodes. Only the wire makes anything slower between them.
+void run_ranks(int world, const ProcessGroup::Options& options, const Topology& nodes,
+               const std::function<void(ProcessGroup&)>& f);
+void run_ranks(int world, const ProcessGroup::Options& options, const Topology& nodes,
+               const Wire& wire, const std::function<void(ProcessGroup&)>& f);
+
 }  // namespace peal::comm

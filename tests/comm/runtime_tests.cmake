@@ -13,4 +13,5 @@ peal_test(comm_engine SOURCES engine_test.cpp queue_device.cpp queue_transport.c
   TIMEOUT 240)
 set_tests_properties(comm_engine PROPERTIES PROCESSORS 2)
 peal_test(comm_store SOURCES store_test.cpp LINKS peal::comm LABELS comm tsan TIMEOUT 120)
-peal_test(comm_control SOURCES tags_test.cpp LINKS peal::comm LABELS comm tsan TIMEOUT 120)
+peal_test(comm_topology SOURCES topology_test.cpp LINKS peal::comm LABELS comm tsan TIMEOUT 120)
+peal_test(comm_control SOURCES agree_test.cpp control_test.cpp tags_test.cpp LINKS peal::comm LABELS comm tsan TIMEOUT 120)

@@ -4,6 +4,7 @@
 // an error that says so. No check depends on how long anything takes.
 #include <peal/autograd/core/error.h>
 #include <peal/comm/algorithms/table.h>
+#include <peal/comm/group/agree.h>
 #include <peal/comm/record/measured_run.h>
 #include <peal/comm/start/threads.h>
 
@@ -256,7 +257,8 @@ TEST_CASE("a failure while a group is made, or while files are written, leaves f
   CHECK(has(failure([&] {
               run_ranks(2, traced(folder.path), [](ProcessGroup& group) {
                 if (group.rank() == 0) (void)group.subgroup({0, 1});
-                group.exchange("0 1 ");  // rank 1's part in rank 0's subgroup(), but for its end
+                agree(group, "", "0 1",
+                      "");  // rank 1's part in rank 0's subgroup(), but for its end
                 throw Error("rank 1 makes no group");
               });
             }),

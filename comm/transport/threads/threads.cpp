@@ -15,8 +15,10 @@ Switchboard::Switchboard(int world)
 
 std::shared_ptr<Switchboard> Switchboard::child(std::uint64_t id, int world) {
   std::lock_guard lock(children_mutex_);
-  auto& board = children_[id];
-  if (!board) board = std::make_shared<Switchboard>(world);
+  std::erase_if(children_, [](const auto& child) { return child.second.expired(); });
+  auto& known = children_[id];
+  auto board = known.lock();
+  if (!board) known = board = std::make_shared<Switchboard>(world);
   return board;
 }
 

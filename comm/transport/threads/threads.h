@@ -25,7 +25,8 @@ class Switchboard {
  public:
   explicit Switchboard(int world);
   int world() const { return world_; }
-  // The switchboard of a sub-group: the first to ask makes it, the others get the same one.
+  // The switchboard of a sub-group: the first to ask makes it, the others get the same one. It
+  // lives as long as one of them does.
   std::shared_ptr<Switchboard> child(std::uint64_t id, int world);
 
  private:
@@ -48,7 +49,7 @@ class Switchboard {
   int world_;
   std::vector<Mailbox> mailboxes_;
   std::mutex children_mutex_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<Switchboard>> children_;
+  std::unordered_map<std::uint64_t, std::weak_ptr<Switchboard>> children_;
 };
 
 class ThreadsTransport : public Transport {

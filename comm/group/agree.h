@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Agreement: all ranks say the same, or all throw, and name what differs. For what a program must
+// give alike on all ranks (options, lists of ranks, models), before anything depends on it.
+//
+// It costs one small all_gather where all is well: digests are compared, and the texts themselves
+// travel only where those differ. A text may be long, and of many lines, of which the error shows
+// the first that differ:
+//
+//   agree(group, "[ddp] the model", lines_of(parameters), "build the same model on every rank");
+//
+//   [ddp] the model is 'fc1.weight [3, 4]' on rank 0 and 'fc1.weight [3, 5]' on rank 2: build the
+//   same model on every rank
+//
+// Thread safety: as the group's.
+#pragma once
+
+#include <peal/comm/group/process_group.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace peal::comm {
+
+// Collective. Error on all ranks, and the group goes on, unless `mine` is equal on all: `what` says
+// whose fault it is, `advice` what to do.
+void agree(ProcessGroup& group, std::string_view what, const std::string& mine,
+           std::string_view advice);
+
+// 128 bits that differ where texts do.
+std::array<std::uint64_t, 2> digest(std::string_view text);
+
+}  // namespace peal::comm

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Agreement among ranks: nothing where they agree, the first difference where they do not.
+#include <peal/comm/group/agree.h>
+#include <peal/comm/start/threads.h>
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using namespace peal::comm;
+
+namespace {
+
+// What each rank is told where rank r says text(r).
+std::vector<std::string> told(int world, const std::function<std::string(int)>& text) {
+  std::vector<std::string> errors(static_cast<std::size_t>(world), "nothing");
+  run_ranks(world, {}, [&](ProcessGroup& group) {
+    try {
+      agree(group, "[test] the model", text(group.rank()), "build one");
+    } catch (const Error& error) {
+      errors[static_cast<std::size_t>(group.rank())] = error.what();
+    }
+    // The group is as good as before.
+    const Tensor sum = Tensor::from(std::vector<float>{1}, {1});
+    group.all_reduce(sum).wait();
+    CHECK(sum.item<float>() == static_cast<float>(world));
+  });
+  return errors;
+}
+
+}  // namespace
+
+TEST_CASE("ranks that say the same agree") {
+  for (const std::string& text : {std::string(), std::string("a"), std::string(100'000, 'x')}) {
+    for (int world = 1; world <= 4; ++world) {
+      CHECK(told(world, [&](int) { return text; }) ==
+            std::vector<std::string>(static_cast<std::size_t>(world), "nothing"));
+    }
+  }
+}
+
+TEST_CASE("all ranks are told the first line that differs, and whose it is") {
+  const std::string expected =
+      "[test] the model is 'fc1 [3, 4]' on rank 0 and 'fc1 [3, 5]' on rank 2: build one";
+  const auto errors = told(4, [](int rank) {
+    return concat("fc0 [1]\nfc1 [3, ", rank >= 2 ? 5 : 4, "]\nfc2 [", rank, "]\n");
+  });
+  // Rank 1 differs later than rank 2 does, and is the first rank to.
+  const std::string first =
+      "[test] the model is 'fc2 [0]' on rank 0 and 'fc2 [1]' on rank 1: build one";
+  CHECK(errors == std::vector<std::string>(4, first));
+  CHECK(told(3, [](int rank) { return concat("fc1 [3, ", rank == 2 ? 5 : 4, "]\nfc2"); }) ==
+        std::vector<std::string>(3, expected));
+  CHECK(told(2, [](int rank) { return rank == 0 ? "" : "x"; })[0] ==
+        "[test] the model is '' on rank 0 and 'x' on rank 1: build one");
+  CHECK(told(2, [](int rank) { return rank == 0 ? "a\n" : "a\nb"; })[1] ==
+        "[test] the model is '' on rank 0 and 'b' on rank 1: build one");
+  // A text that goes on where the other ends.
+  CHECK(told(2, [](int rank) { return rank == 0 ? "a" : "a\nb"; })[0] != "nothing");
+}
+
+TEST_CASE("digests of texts that differ in anything differ") {
+  std::set<std::array<std::uint64_t, 2>> seen;
+  std::set<std::uint64_t> first, second;
+  std::vector<std::string> texts = {"",  std::string(1, '\0'), std::string(8, '\0'), "a", "b", "ab",
+                                    "ba"};
+  for (int i = 0; i < 2000; ++i) {
+    texts.push_back(concat("PEAL_TIMEOUT ", i));
+    std::string one_bit(100, 'x');
+    one_bit[static_cast<std::size_t>(i / 8 % 100)] ^= static_cast<char>(1 << (i % 8));
+    if (i < 800) texts.push_back(one_bit);
+  }
+  for (const std::string& text : texts) {
+    const auto both = digest(text);
+    seen.insert(both);
+    first.insert(both[0]);
+    second.insert(both[1]);
+  }
+  CHECK(seen.size() == texts.size());
+  CHECK(first.size() == texts.size());
+  CHECK(second.size() == texts.size());
+}
+
+TEST_CASE("ranks that list different sub-groups are all told") {
+  std::mutex mutex;
+  std::set<std::string> errors;
+  run_ranks(3, {}, [&](ProcessGroup& group) {
+    try {
+      (void)group.new_group(group.rank() == 2 ? std::vector{1, 0} : std::vector{0, 1});
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex);
+      errors.insert(error.what());
+    }
+  });
+  CHECK(errors == std::set<std::string>{"new_group: the list of ranks is '0 1' on rank 0 and '1 0' "
+                                        "on rank 2: all must give the same"});
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// The control plane, where processes die at the worst moment, or work for long.
+#include <peal/autograd/core/error.h>
+#include <peal/comm/control/control.h>
+#include <peal/comm/start/threads.h>
+#include <peal/comm/transport/threads/threads.h>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using namespace peal::comm;
+using std::chrono::milliseconds;
+
+namespace {
+
+int names_taken = 0;  // so many shm_open() find that somebody has the name
+
+class Alone : public Store {
+ public:
+  int rank() const override { return 0; }
+  int world() const override { return 1; }
+  std::vector<std::string> exchange(const std::string& mine) override { return {mine}; }
+};
+
+std::shared_ptr<Board> shared_board(int world) {
+  Alone store;
+  return Board::shared(store, world);
+}
+
+std::string error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "nothing";
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::size_t open_files() {
+  using std::filesystem::directory_iterator;
+  return static_cast<std::size_t>(
+      std::distance(directory_iterator("/proc/self/fd"), directory_iterator{}));
+}
+
+// A child of this process, killed at the end.
+class Child {
+ public:
+  explicit Child(const std::function<void()>& f) : pid_(fork()) {
+    REQUIRE(pid_ >= 0);
+    if (pid_ != 0) return;
+    f();
+    for (;;) pause();
+  }
+  ~Child() { end(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  int pid() const { return pid_; }
+  void end() {
+    if (pid_ == 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = 0;
+  }
+
+ private:
+  pid_t pid_;
+};
+
+void wait_until(const std::function<bool()>& over) {
+  while (!over()) std::this_thread::sleep_for(milliseconds(1));
+}
+
+}  // namespace
+
+// The system's own, but for names that are taken.
+extern "C" int shm_open(const char* name, int flags, mode_t mode) {
+  if (names_taken > 0 && (flags & O_EXCL) != 0) {
+    --names_taken;
+    errno = EEXIST;
+    return -1;
+  }
+  using Call = int(const char*, int, mode_t);
+  return reinterpret_cast<Call*>(dlsym(RTLD_NEXT, "shm_open"))(name, flags, mode);
+}
+
+TEST_CASE("a rank that dies while it poisons keeps nobody else from it") {
+  const auto board = shared_board(2);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const rlimit no_core{0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    signal(SIGSEGV, SIG_DFL);
+    // A message that cannot be read: this process dies as it writes it.
+    const std::string message(std::size_t{1} << 22, 'x');
+    const auto at = reinterpret_cast<std::uintptr_t>(message.data()) & ~std::uintptr_t{4095};
+    mprotect(reinterpret_cast<void*>(at), 8192, PROT_NONE);
+    board->poison(message);
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFSIGNALED(status));
+  CHECK(!board->poisoned());
+  board->poison("rank 1 is on fire");
+  CHECK(board->poisoned() == "rank 1 is on fire");
+  board->poison("rank 0 as well");
+  CHECK(board->poisoned() == "rank 1 is on fire");
+}
+
+TEST_CASE("of many that poison at once one wins, and its message is whole") {
+  for (int round = 0; round < 20; ++round) {
+    const auto board = Board::in_memory(1);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 24; ++i) {
+      threads.emplace_back([&, i] {
+        board->poison(std::string(static_cast<std::size_t>(1000 + i), static_cast<char>('a' + i)));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const auto message = board->poisoned();
+    REQUIRE(message);
+    REQUIRE(!message->empty());
+    const char letter = message->front();
+    CHECK(*message == std::string(static_cast<std::size_t>(1000 + letter - 'a'), letter));
+  }
+  const auto board = Board::in_memory(1);
+  board->poison(std::string(10'000, 'y'));
+  CHECK(board->poisoned() == std::string(2047, 'y'));
+}
+
+TEST_CASE("a board takes another name where one is taken, and removes only its own") {
+  names_taken = 3;
+  const auto board = shared_board(1);
+  CHECK(names_taken == 0);
+  board->poison("there");
+  CHECK(board->poisoned() == "there");
+  names_taken = 1000;
+  CHECK(contains(error_of([] { (void)shared_board(1); }), "File exists"));
+  names_taken = 0;
+}
+
+TEST_CASE("groups within a group watch processes through the same descriptors") {
+  const Child one([] {}), two([] {});
+  const Control whole(Board::in_memory(3), 0, {0, 1, 2}, {{1, one.pid()}, {2, two.pid()}});
+  const std::size_t before = open_files();
+  std::vector<std::unique_ptr<Control>> parts;
+  for (int i = 0; i < 50; ++i) {
+    parts.push_back((i == 0 ? whole : *parts.back()).subset({0, 1}));
+  }
+  CHECK(open_files() == before);
+}
+
+TEST_CASE("a sub-group outlives the group it is of, and sees who dies") {
+  Child peer([] {});
+  auto whole = std::make_unique<Control>(Board::in_memory(2), 0, std::vector{0, 1},
+                                         std::vector{Peer{1, peer.pid()}});
+  const auto part = whole->subset({0, 1});
+  whole.reset();
+  part->check();
+  const std::string name = concat("rank 1 (process ", peer.pid(), ") has died");
+  peer.end();
+  std::string error = "nothing";
+  wait_until([&] { return (error = error_of([&] { part->check(); })) != "nothing"; });
+  CHECK(contains(error, name));
+}
+
+TEST_CASE("who says that it works is waited for past the deadline, and not once it is done") {
+  const ProcessGroup::Options options{.deadline = milliseconds(1000)};
+  // Rank 0 works for as long as two deadlines and more; its sum comes then.
+  run_ranks(2, options, [](ProcessGroup& group) {
+    const Tensor sum = Tensor::zeros({3});
+    if (group.rank() == 0) {
+      const Busy busy = group.busy();
+      std::this_thread::sleep_for(milliseconds(2500));
+    }
+    group.all_reduce(sum).wait();
+  });
+  const std::string error = error_of([&] {
+    run_ranks(2, options, [](ProcessGroup& group) {
+      if (group.rank() == 0) {
+        { const Busy busy = group.busy(); }
+        wait_until([&] { return group.poisoned(); });
+        return;
+      }
+      group.all_reduce(Tensor::zeros({3})).wait();
+    });
+  });
+  CAPTURE(error);
+  CHECK(contains(error, "has not moved for 1 s (PEAL_TIMEOUT)"));
+}
+
+TEST_CASE("a rank that dies at its work is no reason to wait") {
+  const auto board = shared_board(2);
+  Child worker([&] { board->begin_work(1); });
+  Control control(board, 0, {0, 1}, {{1, worker.pid()}});
+  wait_until([&] { return control.anyone_works(); });
+  CHECK(contains(control.describe(), "rank 1: works"));
+  CHECK(error_of([&] { control.check(); }) == "nothing");
+  worker.end();
+  std::string error = "nothing";
+  wait_until([&] { return (error = error_of([&] { control.check(); })) != "nothing"; });
+  CHECK(contains(error, "has died"));
+}
+
+TEST_CASE("a sub-group's switchboard goes with the last of its ranks") {
+  Switchboard board(4);
+  auto first = board.child(7, 2);
+  CHECK(board.child(7, 2) == first);
+  CHECK(board.child(8, 2) != first);
+  const std::weak_ptr<Switchboard> gone = first;
+  first.reset();
+  CHECK(gone.expired());
+}

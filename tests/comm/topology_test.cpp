@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nodes that ranks pretend to be on: what schedules make of them.
+#include <peal/comm/start/node.h>
+#include <peal/comm/start/threads.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using namespace peal::comm;
+
+namespace {
+
+const ProcessGroup::Options hierarchical{.algorithms = "all_reduce=hierarchical"};
+
+// All ways to put so many ranks on nodes, nodes being numbered as they come.
+std::vector<Topology> topologies(int world) {
+  std::vector<Topology> all = {{}};
+  for (int r = 0; r < world; ++r) {
+    std::vector<Topology> longer;
+    for (const Topology& one : all) {
+      int nodes = 0;
+      for (const int node : one.node) nodes = std::max(nodes, node + 1);
+      for (int node = 0; node <= nodes; ++node) {
+        longer.push_back(one);
+        longer.back().node.push_back(node);
+      }
+    }
+    all = std::move(longer);
+  }
+  return all;
+}
+
+void check_sums(ProcessGroup& group) {
+  const int ranks = group.world();
+  for (const std::int64_t count : {0, 1, 2, 3, 7, 64, 1001}) {
+    const Tensor data = Tensor::zeros({count});
+    for (std::int64_t i = 0; i < count; ++i) {
+      data.data<float>()[i] = static_cast<float>((i % 97) * (group.rank() + 1));
+    }
+    group.all_reduce(data).wait();
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto sum = static_cast<float>((i % 97) * ranks * (ranks + 1) / 2);
+      wrong += data.data<float>()[i] != sum ? 1 : 0;
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("hierarchical sums are right on all ways to put 1 to 5 ranks on nodes") {
+  int tried = 0;
+  for (int world = 1; world <= 5; ++world) {
+    for (const Topology& nodes : topologies(world)) {
+      CAPTURE(nodes.node);
+      ++tried;
+      run_ranks(world, hierarchical, nodes, [&](ProcessGroup& group) {
+        CHECK(group.nodes().node == nodes.node);
+        check_sums(group);
+      });
+    }
+  }
+  CHECK(tried == 1 + 2 + 5 + 15 + 52);
+}
+
+TEST_CASE("sub-groups know the nodes of their ranks") {
+  const Topology nodes{{0, 1, 1, 2, 0}};
+  run_ranks(5, hierarchical, nodes, [](ProcessGroup& group) {
+    const auto part = group.new_group({4, 2, 0, 1});
+    if (part) {
+      CHECK(part->nodes().node == std::vector<int>{0, 1, 0, 1});
+      check_sums(*part);
+      const auto within = part->split(part->rank() % 2, -part->rank());
+      const int node = part->rank() % 2;
+      CHECK(within->nodes().node == std::vector<int>{node, node});
+      check_sums(*within);
+    }
+    group.barrier().wait();
+  });
+}
+
+TEST_CASE("hierarchical sums cross between nodes in columns alone") {
+  // Two nodes of two ranks: 0 meets 2, and 1 meets 3. Who takes them for one node needs the links
+  // whose first message is lost here.
+  const Topology nodes{{0, 0, 1, 1}};
+  Wire wire;
+  for (int rank = 0; rank < 4; ++rank) {
+    wire.faults.push_back({.from = rank, .to = 3 - rank, .nth = 0, .drop = true});
+  }
+  ProcessGroup::Options options = hierarchical;
+  options.deadline = std::chrono::milliseconds(20'000);
+  run_ranks(4, options, nodes, wire, [](ProcessGroup& group) {
+    const Tensor data = Tensor::from(std::vector<float>(1000, 1), {1000});
+    group.all_reduce(data).wait();
+    CHECK(data.to_vector<float>() == std::vector<float>(1000, 4));
+    group.send(data, 3 - group.rank()).wait();  // this is the one that is lost
+  });
+}
+
+TEST_CASE("nodes of another number of ranks are an error") {
+  CHECK_THROWS_WITH(run_ranks(2, {}, Topology{{0, 1, 1}}, [](ProcessGroup&) {}),
+                    doctest::Contains("nodes of 3 ranks for a world of 2"));
+}
+
+TEST_CASE("who says the same of itself is on one node") {
+  CHECK(topology_of({"b", "a", "b", "c", "a"}).node == std::vector<int>{0, 1, 0, 2, 1});
+  CHECK(topology_of({}).node.empty());
+  unsetenv("PEAL_NODE");
+  const std::string mine = node_identity();
+  CHECK(!mine.empty());
+  CHECK(mine == node_identity());
+  CHECK(mine.find(' ') == std::string::npos);
+  setenv("PEAL_NODE", "one", 1);
+  const std::string one = node_identity();
+  CHECK(one != mine);
+  setenv("PEAL_NODE", "two words", 1);
+  CHECK_THROWS_WITH((void)node_identity(), doctest::Contains("expected one word, got 'two words'"));
+  unsetenv("PEAL_NODE");
+}

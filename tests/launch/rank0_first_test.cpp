@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work that one rank does while the others wait.
+#include <peal/comm/start/threads.h>
+#include <peal/launch/job.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using std::chrono::milliseconds;
+
+TEST_CASE("rank 0 may take longer than the deadline, and the others go after it") {
+  std::atomic<bool> done{false};
+  std::atomic<int> late{0};
+  comm::run_ranks(3, {.deadline = milliseconds(1000)}, [&](comm::ProcessGroup& group) {
+    launch::rank0_first(group, [&] {
+      if (group.rank() == 0) {
+        std::this_thread::sleep_for(milliseconds(2500));
+        done = true;
+      } else if (done) {
+        ++late;
+      }
+    });
+  });
+  CHECK(late == 2);
+}
+
+TEST_CASE("its failure after long work is everyone's") {
+  std::atomic<int> told{0};
+  comm::run_ranks(3, {.deadline = milliseconds(1000)}, [&](comm::ProcessGroup& group) {
+    try {
+      launch::rank0_first(group, [&] {
+        std::this_thread::sleep_for(milliseconds(1500));
+        fail("no such host");
+      });
+    } catch (const Error& error) {
+      if (std::string(error.what()).find("no such host") != std::string::npos) ++told;
+    }
+  });
+  CHECK(told == 3);
+}

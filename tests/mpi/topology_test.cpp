@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks on nodes: as they are, and as PEAL_NODE says.
+#include <peal/comm/start/mpi.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include "mpi_main.h"
+
+using namespace peal;
+
+namespace {
+
+comm::ProcessGroup& everyone() { return testing::job().group(); }
+
+// Ranks of one number say that they are on one node.
+class Pretend {
+ public:
+  explicit Pretend(const std::function<int(int rank)>& node) {
+    for (int r = 0; r < everyone().world(); ++r) nodes.push_back(node(r));
+    setenv("PEAL_NODE", concat(node(everyone().rank())).c_str(), 1);
+  }
+  ~Pretend() { unsetenv("PEAL_NODE"); }
+  Pretend(const Pretend&) = delete;
+  Pretend& operator=(const Pretend&) = delete;
+  std::vector<int> nodes;
+};
+
+void check_sums(comm::ProcessGroup& group) {
+  for (const std::int64_t count : {1, 5, 1000, 100'003}) {
+    const Tensor data = Tensor::zeros({count});
+    for (std::int64_t i = 0; i < count; ++i) {
+      data.data<float>()[i] = static_cast<float>((i % 97) * (group.rank() + 1));
+    }
+    group.all_reduce(data).wait();
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto sum = static_cast<float>((i % 97) * group.world() * (group.world() + 1) / 2);
+      wrong += data.data<float>()[i] != sum ? 1 : 0;
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("ranks that mpirun starts here are on one node") {
+  const std::vector<int> one(static_cast<std::size_t>(everyone().world()), 0);
+  CHECK(everyone().nodes().node == one);
+}
+
+TEST_CASE("hierarchical sums are right on pretended nodes, and in sub-groups") {
+  const std::vector<std::function<int(int)>> ways = {
+      [](int rank) { return rank / 2; }, [](int rank) { return rank % 2; },
+      [](int rank) { return rank; }, [](int rank) { return rank == 0 ? 0 : 1; }};
+  for (const auto& way : ways) {
+    const Pretend pretend(way);
+    CAPTURE(pretend.nodes);
+    const auto group = comm::mpi_group(MPI_COMM_WORLD, {.algorithms = "all_reduce=hierarchical"});
+    CHECK(group->nodes().node == pretend.nodes);
+    check_sums(*group);
+    const auto part = group->split(group->rank() % 2, -group->rank());
+    std::vector<int> nodes;
+    for (int r = group->world() - 1; r >= 0; --r) {
+      if (r % 2 == group->rank() % 2) nodes.push_back(way(r));
+    }
+    CHECK(part->nodes().node == nodes);
+    check_sums(*part);
+  }
+  everyone().barrier().wait();
+}
+
+TEST_CASE("ranks of a node have a board in common, those of others do not") {
+  const Pretend pretend([](int rank) { return rank / 2; });
+  const auto group = comm::mpi_group(MPI_COMM_WORLD);
+  everyone().barrier().wait();
+  if (group->rank() == 0) group->poison("rank 0 is on fire");
+  everyone().barrier().wait();
+  CHECK(group->poisoned() == (group->rank() / 2 == 0));
+  everyone().barrier().wait();
+}
