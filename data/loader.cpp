@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/stateful.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/data/copy_ahead.h>
 #include <peal/data/loader.h>
@@ -165,13 +166,11 @@ NamedTensors DataLoader::state_dict() const {
 }
 
 void DataLoader::load_state_dict(const NamedTensors& state) {
-  const auto read = [&](const char* name) {
-    for (const auto& [key, value] : state) {
-      if (key == name) return value.item<std::int64_t>();
-    }
-    fail(concat("[data] loader: its state has no ", name));
-  };
-  resume(read("epoch"), read("consumed"));
+  StateReader reader("DataLoader", state);
+  const auto epoch = reader.number<std::int64_t>("epoch");
+  const auto consumed = reader.number<std::int64_t>("consumed");
+  reader.finish();
+  resume(epoch, consumed);
 }
 
 DataLoader::Iterator DataLoader::begin() {

@@ -76,6 +76,7 @@ class DataLoader {
   // throws it again until begin() opens an epoch.
   std::optional<Batch> next();
 
+  const Dataset& dataset() const { return *dataset_; }
   // Batches of the coming epoch, or of the one that is open.
   std::int64_t size() const;
   // Samples handed out in the running epoch, for DistributedSampler::consumed_after().

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/ops/reduce.h>
+#include <peal/launch/training/evaluation.h>
+
+#include <vector>
+
+namespace peal::launch {
+
+double accuracy(nn::Module& model, data::DataLoader& loader, comm::ProcessGroup& group) {
+  const NoGrad guard;
+  model.eval();
+  std::int64_t correct = 0, seen = 0;
+  for (const auto& [x, y] : loader) {
+    const auto guesses = argmax(model(x), 1).to_vector<std::int64_t>();
+    const auto classes = y.to_vector<std::int64_t>();
+    for (std::size_t i = 0; i < classes.size(); ++i) correct += guesses[i] == classes[i];
+    seen += std::ssize(classes);
+  }
+  const Tensor totals = Tensor::from(std::vector<std::int64_t>{correct, seen}, {2}, Device{});
+  group.all_reduce(totals).wait();
+  const std::int64_t* total = totals.data<std::int64_t>();
+  return static_cast<double>(total[0]) / static_cast<double>(total[1]);
+}
+
+}  // namespace peal::launch

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/launch/training/report.h>
+
+#include <fmt/format.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace peal::launch {
+
+std::string line_of(int epoch, const EpochReport& report) {
+  return fmt::format(
+      "epoch {}: loss {:.4f}, test accuracy {:.2f} %, {:.1f} s, {:.0f} images/s, communication "
+      "exposed {:.1f} %",
+      epoch + 1, report.loss, report.accuracy * 100, report.seconds, report.samples_per_second,
+      report.exposed * 100);
+}
+
+void write_json(const std::string& path, const TrainingArguments& arguments, int world,
+                const Metadata& settings, const std::vector<EpochReport>& epochs) {
+  nlohmann::json out(settings);
+  out["world"] = world;
+  out["batch_size"] = arguments.batch_size;
+  out["seed"] = arguments.seed;
+  out["precision"] = arguments.precision;
+  for (const EpochReport& epoch : epochs) {
+    out["epochs"].push_back({{"loss", epoch.loss},
+                             {"test_accuracy", epoch.accuracy},
+                             {"seconds", epoch.seconds},
+                             {"images_per_second", epoch.samples_per_second},
+                             {"exposed", epoch.exposed}});
+  }
+  std::ofstream file(path);
+  file << out.dump(2) << '\n';
+  PEAL_CHECK(file.flush(), path, ": cannot be written");
+}
+
+}  // namespace peal::launch

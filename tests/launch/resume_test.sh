@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# A training that is stopped and taken up again ends as one that was not: the checkpoints are equal to the last bit.
+#   resume_test.sh TRAINER [PEAL_RUN]     with PEAL_RUN also on two ranks
+set -euo pipefail
+
+trainer=${1:?usage: resume_test.sh TRAINER [PEAL_RUN]} launcher=${2-}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+export PEAL_LOG=warning
+
+# same OPTION... -- COMMAND...: of the training program, with these options.
+same() {
+  local options=()
+  while [[ $1 != -- ]]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  local train=("$@" "$trainer" --data synthetic --train-samples 120 --batch-size 16 "${options[@]}")
+  "${train[@]}" --epochs 3 --save whole >whole.log 2>&1 || { cat whole.log; exit 1; }
+  "${train[@]}" --epochs 1 --save parts >parts.log 2>&1 || { cat parts.log; exit 1; }
+  ! cmp -s whole parts || { echo 'FAILED: two more epochs changed nothing'; exit 1; }
+  "${train[@]}" --epochs 3 --resume parts --save parts >>parts.log 2>&1 || { cat parts.log; exit 1; }
+  cmp whole parts || { echo "FAILED: ${train[*]}: goes on otherwise"; exit 1; }
+  diff <(grep -o 'epoch 3: loss [0-9.]*, test accuracy [0-9.]*' whole.log) \
+    <(grep -o 'epoch 3: loss [0-9.]*, test accuracy [0-9.]*' parts.log)
+}
+same --
+same --precision f16 --seed 5 --
+if [[ -n $launcher ]]; then same -- "$launcher" -n 2; fi
+echo 'resumed trainings end as whole ones'
