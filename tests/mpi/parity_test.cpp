@@ -183,6 +183,39 @@ TEST_CASE("no_sync accumulates, and the next backward averages the sum") {
   CHECK(worst < 1e-12);
 }
 
+TEST_CASE("batch norm: after each step all ranks have one model, evaluated by any of them alone") {
+  comm::ProcessGroup& group = testing::job().group();
+  struct Normed : nn::Module {
+    nn::Conv2d conv = add("conv", nn::Conv2d(1, 4, 3));
+    nn::BatchNorm2d norm = add("norm", nn::BatchNorm2d(4));
+    nn::Linear fc = add("fc", nn::Linear(100, 10));
+    Tensor forward(const Tensor& x) override {
+      return fc(flatten(max_pool2d(relu(norm(conv(x))), {2, 2}), 1));
+    }
+  };
+  manual_seed(7);
+  Normed net;
+  nn::DistributedDataParallel ddp(net, testing::job().group_ref());
+  nn::SGD optimizer(ddp.parameters(), {.lr = 0.05});
+  std::vector<Tensor> whole = ddp.parameters();
+  for (const auto& [name, buffer] : ddp.named_buffers()) whole.push_back(buffer);
+  const Tensor mean = net.norm.running_mean;
+  for (int k = 0; k < 5; ++k) {
+    const auto [x, y] = share(batch(k, DType::f32), group);
+    optimizer.zero_grad();
+    cross_entropy(ddp(x), y).backward();
+    optimizer.step();
+    CHECK(identical_on_all_ranks(whole, group));
+    if (group.rank() == k % group.world()) {
+      ddp.eval();
+      ddp(x);
+      ddp.train();
+    }
+  }
+  CHECK(mean.to_vector<float>() != std::vector<float>(4, 0));
+  CHECK(net.norm.num_batches_tracked.item<std::int64_t>() == 5);
+}
+
 TEST_CASE("buckets are launched while backward goes on, in plan order") {
   comm::ProcessGroup& group = testing::job().group();
   Net net = fresh_net(DType::f32, 3);
