@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All of nn/ that a training program on one rank needs.
+// All of nn/ that a training program needs, on one rank or with DistributedDataParallel on many.
 #pragma once
 
 #include <peal/nn/amp/grad_scaler.h>
@@ -8,6 +8,10 @@
 #include <peal/nn/init.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/loss.h>
+#include <peal/nn/models/basic_net.h>
+#include <peal/nn/models/gpt.h>
+#include <peal/nn/models/mlp.h>
+#include <peal/nn/models/resnet18.h>
 #include <peal/nn/module.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/clip_grad.h>
@@ -15,3 +19,4 @@
 #include <peal/nn/optim/plateau.h>
 #include <peal/nn/optim/scheduler.h>
 #include <peal/nn/optim/sgd.h>
+#include <peal/nn/parallel/ddp.h>
