@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/log.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/nn/module.h>
@@ -20,6 +21,7 @@ struct Module::Body {
   std::vector<std::pair<std::uint64_t, Hook>> hooks;
   std::uint64_t next_hook = 1;
   bool training = true;
+  bool has_parent = false;  // or was warned of
 
   // visit(prefix, module, body) for a module and all below it, parents first; the prefix ends in a
   // dot.
@@ -104,6 +106,33 @@ void become(const Tensor& tensor, const Tensor& value) {
 
 }  // namespace
 
+// While it lives, this thread runs the module's forward. A module that is called in another's
+// forward, is a child of none and would be trained was forgotten, mostly: it is told, once.
+class Module::Running {
+ public:
+  explicit Running(const Module& here) : before_(std::exchange(now, &here)) {
+    Body& body = *here.body_;
+    if (before_ == nullptr || body.has_parent || before_->body_ == here.body_) return;
+    if (!context().grad_enabled) return;
+    body.has_parent = true;
+    const std::vector<Tensor> all = here.parameters();
+    if (std::none_of(all.begin(), all.end(), [](const Tensor& p) { return p.requires_grad(); })) {
+      return;
+    }
+    log_warning(before_->class_name(), " calls a ", here.class_name(), " with ", all.size(),
+                " parameters that is a child of no module, so it is not trained, saved or moved "
+                "with one; register it with add(name, module)");
+  }
+  ~Running() { now = before_; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  static thread_local const Module* now;
+  const Module* before_;
+};
+thread_local const Module* Module::Running::now = nullptr;
+
 Module::Module() : body_(std::make_shared<Body>()) {}
 
 Module& Module::operator=(const Module& other) {
@@ -129,6 +158,7 @@ Tensor Module::forward(const Tensor& x) {
 
 Tensor Module::operator()(const Tensor& x) {
   Module& here = target();
+  const Running guard(here);
   if (here.body_->pre_hooks.empty() && here.body_->hooks.empty()) return here.forward(x);
   const std::shared_ptr<Body> keep = here.body_;  // a hook may replace this module
   Tensor input = x;
@@ -151,6 +181,7 @@ std::shared_ptr<Module> Module::add_child(std::string name, Module child) {
              has_name(here.parameters, name) || has_name(here.buffers, name) ||
                  here.place(name) != nullptr);
   child.slot_ = nullptr;
+  child.body_->has_parent = true;
   auto slot = std::make_shared<Module>(std::move(child));
   here.children.emplace_back(std::move(name), slot);
   return slot;
@@ -208,6 +239,7 @@ Module Module::child(std::string_view path) const { return *Body::find(*this, pa
 void Module::replace_child(std::string_view path, Module module) {
   Module& place = *Body::find(*this, path);
   module.slot_ = nullptr;
+  module.body_->has_parent = true;
   place = module;
 }
 

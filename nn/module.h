@@ -174,6 +174,7 @@ class Module {
 
  private:
   struct Body;
+  class Running;
 
   std::shared_ptr<Module> add_child(std::string name, Module child);
   // Where this handle came from add(): what stands in that place now.

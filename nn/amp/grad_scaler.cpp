@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/graph.h>
+#include <peal/autograd/core/stateful.h>
 #include <peal/autograd/kernels/gradients.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/choose.h>
@@ -107,17 +108,10 @@ NamedTensors GradScaler::state_dict() const {
 }
 
 void GradScaler::load_state_dict(const NamedTensors& state) {
-  double scale = 0;
-  std::int64_t good_steps = -1;
-  for (const auto& [name, value] : state) {
-    if (name == "scale") {
-      scale = value.item<double>();
-    } else if (name == "growth_tracker") {
-      good_steps = value.item<std::int64_t>();
-    } else {
-      fail(concat("GradScaler: load_state_dict: unexpected: ", name));
-    }
-  }
+  StateReader reader("GradScaler", state);
+  const auto scale = reader.number<double>("scale");
+  const auto good_steps = reader.number<std::int64_t>("growth_tracker");
+  reader.finish();
   PEAL_CHECK(scale > 0 && std::isfinite(scale) && good_steps >= 0,
              "GradScaler: load_state_dict: expected a finite scale above 0 and a growth_tracker of "
              "at least 0, got ",

@@ -5,6 +5,9 @@
 #include <doctest/doctest.h>
 #include <peal/autograd/core/error.h>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -38,6 +41,20 @@ std::string error_of(F&& f) {
     return error.what();
   }
   return "no error";
+}
+
+// What f writes to standard error, log lines among it.
+template <class F>
+std::string stderr_of(F&& f) {
+  const Folder folder;
+  const int file = ::open((folder.path / "stderr").c_str(), O_CREAT | O_WRONLY, 0600);
+  const int kept = ::dup(2);
+  REQUIRE((file >= 0 && kept >= 0 && ::dup2(file, 2) == 2));
+  f();
+  ::dup2(kept, 2);
+  ::close(kept);
+  ::close(file);
+  return content_of(folder.path / "stderr");
 }
 
 inline void check_has(const std::string& text, const std::string& part) {

@@ -6,6 +6,8 @@
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/models/mlp.h>
 
+#include <algorithm>
+
 using namespace peal;
 
 namespace {
@@ -37,6 +39,14 @@ struct TwoArguments : nn::Module {
 // A handle to another module with something of its own, as DistributedDataParallel is.
 struct Wrapper : nn::Module {
   explicit Wrapper(nn::Module inside) : Module(std::move(inside)) {}
+};
+
+// Its child is not registered.
+struct Forgetful : nn::Module {
+  explicit Forgetful(bool trained = true) { fc.requires_grad_(trained); }
+  nn::Linear fc{2, 3};
+  nn::ReLU relu;  // has no parameters, and nothing to lose
+  Tensor forward(const Tensor& x) override { return relu(fc(x)); }
 };
 
 struct ByValue : nn::Module {
@@ -248,6 +258,32 @@ TEST_CASE("a registered child is replaced by name, not by assignment") {
   CHECK(other.fc.same_as(net.fc));
   net.fc = other.fc;
   CHECK(net(input()).to_vector<float>() == before);
+}
+
+TEST_CASE("a module that nobody registered is told when it is called, once") {
+  Forgetful net;
+  const std::string told = stderr_of([&] {
+    net(input());
+    net(input());
+  });
+  check_has(told,
+            "Forgetful calls a peal::nn::Linear with 2 parameters that is a child of no module");
+  check_has(told, "register it with add(name, module)");
+  CHECK(std::count(told.begin(), told.end(), '\n') == 1);
+
+  Scaled registered;
+  Forgetful frozen(false), evaluated;
+  nn::Sequential layers{nn::Linear(2, 3), Wrapper{nn::Linear(3, 2)}};
+  CHECK(stderr_of([&] {
+          registered(input());
+          registered.replace_child("fc", Doubled(registered.fc));
+          registered(input());
+          frozen(input());
+          layers(input());
+          nn::Linear(2, 3)(input());
+          const NoGrad guard;
+          evaluated(input());
+        }).empty());
 }
 
 TEST_CASE("every module below is listed once, parents first") {
