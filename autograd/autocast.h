@@ -60,8 +60,8 @@ bool widens(const T&... operands) {
   return context().autocast && (would_widen(operands) || ...);
 }
 inline bool promotes(const Tensor& a, const Tensor& b) {
-  return a.dtype() != b.dtype() && context().autocast && is_floating(a.dtype()) &&
-         is_floating(b.dtype());
+  return context().autocast && a.defined() && b.defined() && a.dtype() != b.dtype() &&
+         is_floating(a.dtype()) && is_floating(b.dtype());
 }
 
 }  // namespace peal

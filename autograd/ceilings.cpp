@@ -39,7 +39,7 @@ Ceilings measure_ceilings(Device device) {
     const Tensor b = Tensor::zeros({edge, edge}, DType::f32, device);
     const Tensor out = Tensor::empty({edge, edge}, DType::f32, device);
     ceilings.flops =
-        work_of(out, a, b, false, false, Tensor()).flops / least_seconds(device, 8, [&] {
+        cost_of(out, a, b, false, false, Tensor()).flops / least_seconds(device, 8, [&] {
           table.matmul("measure_ceilings", out, out, a, b, false, false, Tensor());
         });
   }

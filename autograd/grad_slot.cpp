@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/graph.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/arithmetic.h>
 
-#include <algorithm>
+#include <utility>
 
 namespace peal {
 
@@ -34,18 +35,14 @@ void GradSlot::accumulate(Tensor grad) {
   } else {
     place_ = grad.owned_alone() ? std::move(grad) : grad.clone();
     // A graph that is being captured writes there at each replay: it stays the place.
-    placed_by_other_ = context().generator.shift != nullptr;
+    placed_by_other_ = Graph::capturing() != nullptr;
   }
   defined_ = true;
 }
 
 std::uint64_t GradSlot::add_hook(Hook hook) {
-  hooks_.emplace_back(next_id_, std::move(hook));
+  hooks_.add(next_id_, std::move(hook));
   return next_id_++;
-}
-
-void GradSlot::remove_hook(std::uint64_t id) {
-  std::erase_if(hooks_, [id](const auto& entry) { return entry.first == id; });
 }
 
 void GradSlot::set_final_hook(Hook hook) {
@@ -57,8 +54,7 @@ void GradSlot::set_final_hook(Hook hook) {
 
 void GradSlot::complete() {
   if (!defined_) return;
-  const auto hooks = hooks_;  // a hook may add or remove hooks: that counts from the next time on
-  for (const auto& [id, hook] : hooks) hook(place_);
+  hooks_.run([this](const Hook& hook) { hook(place_); });
   if (final_hook_) final_hook_(place_);
 }
 

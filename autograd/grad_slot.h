@@ -7,12 +7,11 @@
 // safety: belongs to the thread that runs backward.
 #pragma once
 
+#include <peal/autograd/core/hook_list.h>
 #include <peal/autograd/core/tensor.h>
 
 #include <cstdint>
 #include <functional>
-#include <utility>
-#include <vector>
 
 namespace peal {
 
@@ -41,9 +40,10 @@ class GradSlot {
   // set.
   void accumulate(Tensor grad);
 
-  // Hooks run in the order in which they were added. The id removes it.
+  // Hooks run in the order in which they were added. The id removes it. While they run, one that is
+  // added waits for the next time, and one that is removed does not run any more.
   std::uint64_t add_hook(Hook hook);
-  void remove_hook(std::uint64_t id);
+  void remove_hook(std::uint64_t id) { hooks_.remove(id); }
   // Error when one is set already: a parameter belongs to one DDP.
   void set_final_hook(Hook hook);
   void remove_final_hook() { final_hook_ = nullptr; }
@@ -62,7 +62,7 @@ class GradSlot {
   bool placed_by_other_ = false;
   bool defined_ = false;
   std::uint64_t next_id_ = 1;
-  std::vector<std::pair<std::uint64_t, Hook>> hooks_;
+  HookList<Hook> hooks_;
   Hook final_hook_;
 };
 

@@ -18,29 +18,29 @@ double rate(double amount, double seconds) { return seconds > 0 ? amount / secon
 std::string columns(const Trace::Total& total, double to_ms) {
   if (total.calls == 0) return fmt::format("{:>9} {:>8} {:>7}", "", "", "");
   return fmt::format("{:>9.3f} {:>8.1f} {:>7.1f}", total.seconds * to_ms,
-                     rate(total.work.flops, total.seconds), rate(total.work.bytes, total.seconds));
+                     rate(total.cost.flops, total.seconds), rate(total.cost.bytes, total.seconds));
 }
 
 std::string line(const std::string& name, const std::string& calls, const Trace::Row& row,
                  double to_ms, const Ceilings& ceilings) {
-  Work work = row.forward.work;
-  work += row.backward.work;
+  OpCost cost = row.forward.cost;
+  cost += row.backward.cost;
   return fmt::format("{:<22.22} {:>7} |{} |{} |{:>9.3f} {:>5.0f} %\n", name, calls,
                      columns(row.forward, to_ms), columns(row.backward, to_ms),
-                     row.seconds() * to_ms, 100 * share_of_ceiling(work, row.seconds(), ceilings));
+                     row.seconds() * to_ms, 100 * share_of_ceiling(cost, row.seconds(), ceilings));
 }
 
 void add_to(Trace::Total& sum, const Trace::Total& part) {
   sum.calls += part.calls;
   sum.seconds += part.seconds;
-  sum.work += part.work;
+  sum.cost += part.cost;
 }
 
 }  // namespace
 
-double share_of_ceiling(const Work& work, double seconds, const Ceilings& ceilings) {
+double share_of_ceiling(const OpCost& cost, double seconds, const Ceilings& ceilings) {
   if (seconds <= 0 || ceilings.flops <= 0 || ceilings.bytes <= 0) return 0;
-  return std::max(work.flops / ceilings.flops, work.bytes / ceilings.bytes) / seconds;
+  return std::max(cost.flops / ceilings.flops, cost.bytes / ceilings.bytes) / seconds;
 }
 
 std::string profile_table(const Trace& trace, std::int64_t steps, const Ceilings& ceilings) {

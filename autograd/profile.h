@@ -13,10 +13,10 @@
 
 namespace peal {
 
-// The share of the time that the work would take if one ceiling were reached: the higher of its
+// The share of the time that the cost would take if one ceiling were reached: the higher of its
 // share of the flops and of the bytes. 0 without time. Above 1 where operands stay in a cache, or
 // where a kernel needs fewer operations than the definition.
-double share_of_ceiling(const Work& work, double seconds, const Ceilings& ceilings);
+double share_of_ceiling(const OpCost& cost, double seconds, const Ceilings& ceilings);
 
 // One line an op, longest first: calls, then forward and backward each ms, GFLOP/s and GB/s, then
 // both together in ms and as share of the ceiling, and a line with the sums. Calls and ms are

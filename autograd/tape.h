@@ -16,6 +16,10 @@
 // overlaps with. What needs no gradient records nothing. Saved tensors notice when they were
 // overwritten.
 //
+// A function that backward calls may itself run a backward (recomputed activations do): the inner
+// walk belongs to the outer one, whose number it has and after which callbacks run. Gradients that
+// are to be differentiated in turn: grad.h.
+//
 // Thread safety: a graph belongs to one thread at a time; several threads may each have graphs.
 #pragma once
 
@@ -47,17 +51,23 @@ class Needs {
 using Backward = std::function<Tensors(const Tensors& grads, Needs needs)>;
 
 // A tensor kept for backward. It shares storage without holding the graph, and reading it is an
-// error once its storage was written in place.
+// error once its storage was written in place. Where a backward is recorded (grad.h), an input or
+// the output of the op comes with its place in the graph.
 class Saved {
  public:
   explicit Saved(const Tensor& tensor)
       : tensor_(tensor.defined() ? tensor.detach() : Tensor()),
-        version_(tensor.defined() ? tensor.storage()->version() : 0) {}
-  const Tensor& operator()() const;
+        version_(tensor.defined() ? tensor.storage()->version() : 0),
+        of_(tensor.defined() ? &tensor.body() : nullptr) {}
+  // What was computed from `of`, in whose place it comes then: for a backward that needs the result
+  // of a function, and would otherwise have to keep its argument as well.
+  Saved(const Tensor& tensor, const Tensor& of) : Saved(tensor) { of_ = &of.body(); }
+  Tensor operator()() const;
 
  private:
   Tensor tensor_;
   std::uint64_t version_;
+  const TensorBody* of_;  // which tensor it was, while the op was recorded; not to be followed
 };
 inline Saved save(const Tensor& tensor) { return Saved(tensor); }
 
@@ -67,6 +77,7 @@ struct Edge {
   std::shared_ptr<Node> node;
   int output = 0;
   std::shared_ptr<GradSlot> slot;
+  const TensorBody* of = nullptr;  // which tensor the input was (Saved)
   bool wanted() const { return node || slot; }
 };
 
@@ -82,7 +93,9 @@ struct Node {
   Backward backward;  // emptied by a backward that does not retain the graph
   Tensors grads;      // scratch of the walk: what has come for each output
   std::size_t outputs = 0;
-  bool reached = false;  // scratch of the walk
+  const TensorBody* output = nullptr;  // which tensor the first output was (Saved)
+  const void* walk = nullptr;          // scratch: the walk that has reached it
+  bool useful = true;                  // scratch: it lies between what is asked for
 };
 
 // True when an op over these inputs has to record.
@@ -113,11 +126,20 @@ Tensor record(std::string_view op, Tensor output, std::initializer_list<Tensor> 
   }
 }
 
-// Runs f on this thread when the backward that is now under way has visited every node. Error
-// outside one.
+// Runs f on this thread when the backward that is now under way (the outermost, where one runs
+// inside another) has visited every node. Error outside one.
 void after_backward(std::function<void()> f);
 
-// Which backward of this thread is under way, counted from 1; 0 outside of one.
+// Which backward is under way on this thread, the outermost; 0 outside of one. No two backwards of
+// the process have the same number.
 std::uint64_t backward_number();
+
+// For the function that an op records: whether what it computes is recorded in turn (grad.h), so
+// that it has to be made of recorded ops, not of kernels.
+bool backward_is_recorded();
+
+// The slots of all leaves from which these outputs were computed, each once: whoever is not among
+// them gets no gradient from a backward.
+std::vector<std::shared_ptr<GradSlot>> leaves_of(std::span<const Tensor> outputs);
 
 }  // namespace peal

@@ -3,6 +3,7 @@
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/nn/module.h>
+#include <peal/nn/module_hooks.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -17,9 +18,7 @@ namespace peal::nn {
 struct Module::Body {
   NamedTensors parameters, buffers;
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> children;
-  std::vector<std::pair<std::uint64_t, PreHook>> pre_hooks;
-  std::vector<std::pair<std::uint64_t, Hook>> hooks;
-  std::uint64_t next_hook = 1;
+  std::shared_ptr<ModuleHooks> hooks = std::make_shared<ModuleHooks>();
   bool training = true;
   bool has_parent = false;  // or was warned of
 
@@ -159,20 +158,8 @@ Tensor Module::forward(const Tensor& x) {
 Tensor Module::operator()(const Tensor& x) {
   Module& here = target();
   const Running guard(here);
-  if (here.body_->pre_hooks.empty() && here.body_->hooks.empty()) return here.forward(x);
-  const std::shared_ptr<Body> keep = here.body_;  // a hook may replace this module
-  Tensor input = x;
-  // Over copies: a hook may add or remove hooks, which counts from the next call on.
-  const auto pre_hooks = keep->pre_hooks;
-  const auto hooks = keep->hooks;
-  for (const auto& [id, hook] : pre_hooks) {
-    if (const Tensor other = hook(here, input); other.defined()) input = other;
-  }
-  Tensor output = here.forward(input);
-  for (const auto& [id, hook] : hooks) {
-    if (const Tensor other = hook(here, input, output); other.defined()) output = other;
-  }
-  return output;
+  if (here.body_->hooks->empty()) return here.forward(x);
+  return here.call([&](const Tensor& input) { return here.forward(input); }, x);
 }
 
 std::shared_ptr<Module> Module::add_child(std::string name, Module child) {
@@ -243,14 +230,21 @@ void Module::replace_child(std::string_view path, Module module) {
   place = module;
 }
 
+namespace {
+
+std::string name_of(const std::type_info& type) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> name(
+      abi::__cxa_demangle(type.name(), nullptr, nullptr, &status), &std::free);
+  return status == 0 ? name.get() : type.name();
+}
+
+}  // namespace
+
 std::string Module::class_name() const {
   const Module& here = target();
   const Module& object = here.concrete_ ? *here.concrete_ : here;
-  const char* mangled = typeid(object).name();
-  int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> name(
-      abi::__cxa_demangle(mangled, nullptr, nullptr, &status), &std::free);
-  return status == 0 ? name.get() : mangled;
+  return name_of(typeid(object));
 }
 
 std::uint64_t Module::fingerprint() const { return body().fingerprint(1); }
@@ -264,6 +258,13 @@ void Module::stay() {
   body_ = body;
   if (concrete) concrete_ = concrete;
 }
+
+void Module::not_a(const std::type_info& type) const {
+  fail(concat("call: a method of ", name_of(type), " was asked of ", class_name(),
+              "; where the module was copied through a Module&, it is of the base alone"));
+}
+
+const std::shared_ptr<ModuleHooks>& Module::hooks() const { return body().hooks; }
 
 NamedTensors Module::state_dict() const {
   NamedTensors state;
@@ -379,27 +380,9 @@ void Module::to(Device device) {
   check_not_wrapped(*this);
   for (const NamedTensors& list : {named_parameters(), named_buffers()}) {
     for (const auto& [name, tensor] : list) {
-      if (tensor.device() != device) become(tensor, tensor.to(device));
+      if (tensor.device() != device) become(tensor, tensor.detach().to(device));
     }
   }
-}
-
-std::uint64_t Module::add_pre_hook(PreHook hook) {
-  Body& here = body();
-  here.pre_hooks.emplace_back(here.next_hook, std::move(hook));
-  return here.next_hook++;
-}
-
-std::uint64_t Module::add_hook(Hook hook) {
-  Body& here = body();
-  here.hooks.emplace_back(here.next_hook, std::move(hook));
-  return here.next_hook++;
-}
-
-void Module::remove_hook(std::uint64_t id) {
-  const auto is_it = [id](const auto& entry) { return entry.first == id; };
-  std::erase_if(body().pre_hooks, is_it);
-  std::erase_if(body().hooks, is_it);
 }
 
 }  // namespace peal::nn

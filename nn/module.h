@@ -24,8 +24,13 @@
 // not trained, saved or moved. A child can be replaced by another module (replace_child; `net.fc1 =
 // Linear(784, 10)` is an Error); the handle that add() returned then stands for the new one, so
 // `fc1(x)` above calls it. `forward` with one tensor is virtual; a module with another signature
-// has a plain method for it, which runs no hooks. Names and order are PyTorch's: a module's own
-// tensors first, then those of its children, all in order of registration, joined by dots.
+// has a plain method for it, which runs hooks where it is called so:
+//
+//   Tensor operator()(const Tensor& q, const Tensor& k) { return call(&Attention::attend, q, k); }
+//   Tensor attend(const Tensor& q, const Tensor& k);
+//
+// Names and order are PyTorch's: a module's own tensors first, then those of its children, all in
+// order of registration, joined by dots.
 //
 // Thread safety: a module belongs to one thread at a time.
 #pragma once
@@ -37,14 +42,19 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
 namespace peal::nn {
 
 class Module;
+struct ModuleHooks;
 
 template <class M>
 concept ModuleType = std::derived_from<M, Module> && !std::same_as<M, Module>;
@@ -65,9 +75,17 @@ struct IncompatibleKeys {
 
 class Module {
  public:
-  // Before forward: gets the input, returns another or an undefined tensor to keep it. After
-  // forward: gets input and output, and likewise returns an output. A hook gets the module as an
-  // argument because one that captured it would keep it alive for ever.
+  // Hooks get all tensors that go into forward and come out of it, in order, or their gradients
+  // (undefined where there is none), and return as many others, or nothing to keep them. A hook
+  // gets the module as an argument because one that captured it would keep it alive for ever.
+  using Replaced = std::optional<Tensors>;
+  using ForwardPreHook = std::function<Replaced(Module& module, const Tensors& inputs)>;
+  using ForwardHook =
+      std::function<Replaced(Module& module, const Tensors& inputs, const Tensors& outputs)>;
+  using BackwardPreHook = std::function<Replaced(Module& module, const Tensors& grad_outputs)>;
+  using BackwardHook = std::function<Replaced(Module& module, const Tensors& grad_inputs,
+                                              const Tensors& grad_outputs)>;
+  // For modules of one tensor: an undefined one keeps what there is.
   using PreHook = std::function<Tensor(Module& module, const Tensor& input)>;
   using Hook = std::function<Tensor(Module& module, const Tensor& input, const Tensor& output)>;
 
@@ -93,6 +111,12 @@ class Module {
   virtual Tensor forward(const Tensor& x);
   // forward between the hooks.
   Tensor operator()(const Tensor& x);
+  // f(args...) between the hooks: f is a method of the class that this holds (also where this is a
+  // plain Module or a wrapper: ddp.call(&Net::encode, x, mask)), or any function. Hooks see the
+  // tensors among the arguments and in the result: Tensor, Tensors, and pairs, tuples and arrays of
+  // them; other arguments are passed on.
+  template <class F, class... Args>
+  auto call(F&& f, const Args&... args);
 
   // Registration, in constructors mostly. Error for a name that is taken, empty or has a dot.
   template <std::derived_from<Module> M>
@@ -159,8 +183,14 @@ class Module {
   void to(DType dtype);
   void to(Device device);
 
-  // Run in the order in which they were added; the id removes one.
-  std::uint64_t add_pre_hook(PreHook hook);
+  // Run in the order in which they were added; the id removes one. Before and after forward; before
+  // the module's part of a backward, when the gradients of its outputs are there; and after it,
+  // when those of its inputs are (where no input wants one: with the outputs').
+  std::uint64_t register_forward_pre_hook(ForwardPreHook hook);
+  std::uint64_t register_forward_hook(ForwardHook hook);
+  std::uint64_t register_full_backward_pre_hook(BackwardPreHook hook);
+  std::uint64_t register_full_backward_hook(BackwardHook hook);
+  std::uint64_t add_pre_hook(PreHook hook);  // forward_pre_hook and forward_hook of one tensor
   std::uint64_t add_hook(Hook hook);
   void remove_hook(std::uint64_t id);
 
@@ -175,6 +205,19 @@ class Module {
  private:
   struct Body;
   class Running;
+  class HookedCall;
+
+  bool has_hooks() const;
+  // The parts of call(): hooks may replace elements of `tensors`, never their number.
+  std::shared_ptr<HookedCall> before_forward(Tensors& inputs);
+  static void after_forward(const std::shared_ptr<HookedCall>& call, Tensors& outputs);
+  const std::shared_ptr<ModuleHooks>& hooks() const;
+  // f's object. Error where this holds none of its class.
+  template <class R, class M, class... P>
+  M& object_of(R (M::*)(P...));
+  template <class R, class M, class... P>
+  M& object_of(R (M::*)(P...) const);
+  [[noreturn]] void not_a(const std::type_info& type) const;
 
   std::shared_ptr<Module> add_child(std::string name, Module child);
   // Where this handle came from add(): what stands in that place now.
@@ -188,5 +231,60 @@ class Module {
   std::shared_ptr<Module>
       concrete_;  // a plain Module made from a derived class: that class's object
 };
+
+// f(tensor) for each tensor in a value of the kinds that call() knows, in order.
+template <class T, class F>
+void each_tensor(T& value, F&& f) {
+  using Plain = std::remove_const_t<T>;
+  if constexpr (std::is_same_v<Plain, Tensor>) {
+    f(value);
+  } else if constexpr (requires {
+                         typename Plain::value_type;
+                         value.begin();
+                       }) {
+    if constexpr (std::is_same_v<typename Plain::value_type, Tensor>) {
+      for (auto& each : value) f(each);
+    }
+  } else if constexpr (requires { std::tuple_size<Plain>::value; }) {
+    std::apply([&](auto&... each) { (each_tensor(each, f), ...); }, value);
+  }
+}
+
+template <class R, class M, class... P>
+M& Module::object_of(R (M::*)(P...)) {
+  M* const here = as<M>();
+  if (here == nullptr) not_a(typeid(M));
+  return *here;
+}
+
+template <class R, class M, class... P>
+M& Module::object_of(R (M::*)(P...) const) {
+  return object_of(static_cast<void (M::*)()>(nullptr));
+}
+
+template <class F, class... Args>
+auto Module::call(F&& f, const Args&... args) {
+  const auto run = [&](const auto&... given) {
+    if constexpr (std::is_member_function_pointer_v<std::remove_cvref_t<F>>) {
+      return std::invoke(f, object_of(f), given...);
+    } else {
+      return std::invoke(f, given...);
+    }
+  };
+  if (!has_hooks()) return run(args...);
+  std::tuple<Args...> given(args...);
+  Tensors inputs;
+  each_tensor(given, [&](const Tensor& each) { inputs.push_back(each); });
+  const auto hooked = before_forward(inputs);
+  auto at = inputs.begin();
+  each_tensor(given, [&](Tensor& each) { each = *at++; });
+  auto result = std::apply(run, given);
+  Tensors outputs;
+  each_tensor(result, [&](const Tensor& each) { outputs.push_back(each); });
+  after_forward(hooked, outputs);
+  at = outputs.begin();
+  each_tensor(result, [&](Tensor& each) { each = *at++; });
+  return result;
+}
 
 }  // namespace peal::nn

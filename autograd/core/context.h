@@ -2,7 +2,15 @@
 // Context: everything that would otherwise be a mutable global (grad mode, autocast, random
 // numbers, device, log tag, trace) is here, once per thread, because ranks may be threads of one
 // process. Threads that peal starts take their parent's context along: std::thread(with_context([]
-// { ... })). Thread safety: context() is the calling thread's own.
+// { ... })).
+//
+// Random numbers: the thread that started the process draws the stream of seed 0 until
+// manual_seed(). A thread that takes a context along goes on from where its parent was, so it draws
+// the numbers that the parent draws next: ranks that are threads begin with equal models. Any other
+// thread has a stream of its own, of a seed that depends on how many threads there were before it;
+// for numbers that can be repeated it calls manual_seed() itself, which reaches no other thread.
+//
+// Thread safety: context() is the calling thread's own.
 #pragma once
 
 #include <peal/autograd/core/device.h>
@@ -41,7 +49,7 @@ struct Context {
 
 Context& context();
 
-// Seeds this thread's generator (PyTorch: torch.manual_seed).
+// Seeds this thread's generator (PyTorch: torch.manual_seed), and no other's.
 void manual_seed(std::uint64_t seed);
 
 // While one of these lives, operations record no graph.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rule for writing in place, which no graph records. What was kept for backward is noticed by
 // its version (tape.h). What remains is the result of a recorded operation: writing it would change
-// the value and not the gradient, so it is an error unless it happens under NoGrad. Leaves may be
-// written.
+// the value and not the gradient, so it is an error unless it happens under NoGrad; so is writing
+// into another tensor what wants a gradient. Leaves may be written. A temporary may be written
+// where it shares its elements (x.rows(0, 1), y.detach()); where nobody else holds them the write
+// would be lost, so the overloads for temporaries refuse it.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
@@ -12,5 +14,9 @@
 namespace peal {
 
 void check_in_place(std::string_view op, const Tensor& x);
+// For what is read: values that are written into another tensor.
+void check_source(std::string_view op, const Tensor& source);
+// For a temporary that is to be written.
+void check_temporary(std::string_view op, const Tensor& x);
 
 }  // namespace peal

@@ -264,7 +264,7 @@ void save_safetensors(const std::filesystem::path& path, const NamedTensors& ten
   file.write(&length, length_bytes);
   file.write(text.data(), text.size());
   for (const std::size_t i : order) {
-    const Tensor here = tensors[i].second.to(Device{});
+    const Tensor here = tensors[i].second.detach().to(Device{});
     if (here.numel() > 0) file.write(here.raw(), bytes_of(here));
   }
   file.commit();

@@ -33,11 +33,23 @@ void Storage::drop() {
   if (data_ == nullptr) return;
   memory_space(device_).release(device_, data_, bytes_);
   data_ = nullptr;
-  bump_version();
+  dropped_ = version_;
 }
 
 void Storage::regain() {
-  if (data_ == nullptr) data_ = memory_space(device_).allocate(device_, bytes_);
+  if (data_ != nullptr || bytes_ == 0) return;
+  data_ = memory_space(device_).allocate(device_, bytes_);
+  bump_version();
+}
+
+void Storage::restored() {
+  if (bytes_ == 0) return;
+  PEAL_CHECK(data_ != nullptr && dropped_.has_value(),
+             "storage: restored() says that the values of its ", bytes_,
+             " bytes before drop() are there again; they were ",
+             data_ == nullptr ? "not regained" : "not dropped");
+  version_ = *dropped_;
+  dropped_.reset();
 }
 
 }  // namespace peal

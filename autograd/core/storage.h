@@ -2,8 +2,15 @@
 // Storage: a block of bytes on one device, shared by every tensor that looks into it. It counts
 // versions (each in-place write adds one), so that a saved tensor notices that it has gone stale,
 // and it can drop its bytes and regain them while its handles live (bucket rebuilds, sharded
-// parameters). Thread safety: as of a shared_ptr; writers of the same bytes must be ordered by the
-// caller.
+// parameters):
+//
+//   storage->drop();      // between forward and backward
+//   storage->regain();    // other bytes, a new version: who saved it could not read it
+//   ...                   // an all-gather writes the values that it had
+//   storage->restored();  // and they are what was saved
+//
+// Invariant: no two values ever had one version. Thread safety: as of a shared_ptr; writers of the
+// same bytes must be ordered by the caller.
 #pragma once
 
 #include <peal/autograd/core/device.h>
@@ -12,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 namespace peal {
 
@@ -38,19 +46,25 @@ class Storage {
   Device device() const { return device_; }
 
   std::uint64_t version() const { return version_; }
-  void bump_version() { ++version_; }
+  void bump_version() { version_ = ++newest_; }
 
-  // REQUIRES: allocated here, not wrapped. drop() gives the bytes back, regain() gets fresh,
-  // uninitialised ones.
+  // REQUIRES: allocated here, not wrapped. drop() gives the bytes back, and reading them is an
+  // Error until regain(), which gets fresh, uninitialised ones and counts a version.
   void drop();
   void regain();
+  // The values are again those that were there at the last drop(): so is the version, and what was
+  // saved before may be read. Error where nothing was dropped and regained.
+  void restored();
   bool has_bytes() const { return bytes_ == 0 || data_ != nullptr; }
+  // Bytes of the allocator's, which nobody reaches but through this. Not so what is wrapped.
+  bool owned() const { return owned_; }
 
  private:
   void* data_;
   std::size_t bytes_;
   Device device_;
-  std::uint64_t version_ = 0;
+  std::uint64_t version_ = 0, newest_ = 0;
+  std::optional<std::uint64_t> dropped_;  // the version at the last drop(), until restored()
   std::function<void()> release_;
   bool owned_;
 };

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/in_place.h>
+#include <peal/autograd/core/recorded.h>
 #include <peal/autograd/core/stream.h>
 #include <peal/autograd/core/tensor.h>
+#include <peal/autograd/core/trace.h>
 
+#include <atomic>
 #include <utility>
 
 namespace peal {
@@ -21,10 +24,33 @@ void copy_bytes(const Tensor& dst, const Tensor& src, bool non_blocking) {
                             bytes_of(dst.shape(), dst.dtype()), !within && !non_blocking);
 }
 
+// The tape's, from the first tensor that wants a gradient on.
+std::atomic<Recorder> recorder{nullptr};
+
+// Zeros but for the rows from `begin` on, which are g's.
+Tensor among_zeros(const Tensor& g, const Shape& whole, std::int64_t begin) {
+  const std::int64_t end = begin + g.size(0);
+  const Tensor all = Tensor::zeros(whole, g.dtype(), g.device());
+  all.rows(begin, end).copy_(g.detach());
+  return recorded("rows", all, g, [begin, end](const Tensor& gg) { return gg.rows(begin, end); });
+}
+
 }  // namespace
 
+void set_recorder(Recorder record) { recorder.store(record, std::memory_order_release); }
+
+Tensor recorded(std::string_view op, const Tensor& y, const Tensor& x,
+                std::function<Tensor(const Tensor& g)> backward) {
+  if (!context().grad_enabled || !x.requires_grad()) return y;
+  return recorder.load(std::memory_order_acquire)(op, y, x, std::move(backward));
+}
+
 TensorBody& Tensor::body() const {
-  PEAL_CHECK(body_ != nullptr, "tensor: used before it was given a value");
+  if (body_ == nullptr) {
+    const std::string_view op = OpName::current();
+    fail(op.empty() ? "tensor: used before it was given a value"
+                    : concat(op, ": a tensor was used before it was given a value"));
+  }
   return *body_;
 }
 
@@ -89,7 +115,7 @@ void* Tensor::checked_data(DType dtype) const {
 
 void Tensor::read_item(void* value, DType dtype) const {
   PEAL_CHECK(numel() == 1, "item: expected one element, got shape ", shape());
-  const Tensor here = to(Device{});
+  const Tensor here = detach().to(Device{});
   visit(here.dtype(), [&]<class From>() {
     const From element = *here.data<From>();
     visit(dtype, [&]<class To>() {
@@ -123,20 +149,25 @@ Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
   Shape part = shape();
   part[0] = end - begin;
   const std::int64_t row = size(0) == 0 ? 0 : numel() / size(0);
-  return alias(part, begin * row);
+  const Tensor out = alias(part, begin * row);
+  if (!requires_grad()) return out;
+  return recorded("rows", out, *this, [whole = shape(), begin](const Tensor& g) {
+    return among_zeros(g, whole, begin);
+  });
 }
 
 Tensor Tensor::clone() const {
   Tensor out = empty(shape(), dtype(), device());
   copy_bytes(out, *this, false);
-  return out;
+  return recorded("clone", out, *this, [](const Tensor& g) { return g; });
 }
 
 Tensor Tensor::to(Device device, bool non_blocking) const {
   if (device == this->device()) return *this;
   Tensor out = empty(shape(), dtype(), device);
   copy_bytes(out, *this, non_blocking);
-  return out;
+  return recorded("to", out, *this,
+                  [from = this->device()](const Tensor& g) { return g.to(from); });
 }
 
 void check_in_place(std::string_view op, const Tensor& x) {
@@ -146,15 +177,42 @@ void check_in_place(std::string_view op, const Tensor& x) {
              "which is not recorded; compute out of place, or write under NoGrad or to detach()");
 }
 
-void Tensor::copy_(const Tensor& source, bool non_blocking) const {
+void check_source(std::string_view op, const Tensor& source) {
+  PEAL_CHECK(!context().grad_enabled || !source.requires_grad(), op, ": a tensor of shape ",
+             source.shape(),
+             ", whose gradient is wanted, would be written into another, which is not recorded; "
+             "compute out of place, or write its detach()");
+}
+
+void check_temporary(std::string_view op, const Tensor& x) {
+  PEAL_CHECK(
+      !x.owned_alone() || !x.storage()->owned(), op, ": a temporary of shape ", x.shape(),
+      " that nobody else holds would be written, and the values lost. slice, select, narrow, "
+      "split, transpose and permute copy; rows(begin, end) and reshape share storage");
+}
+
+void Tensor::copy_(const Tensor& source, bool non_blocking) const&& {
+  check_temporary("copy_", *this);
+  const Tensor& here = *this;
+  here.copy_(source, non_blocking);
+}
+
+void Tensor::zero_() const&& {
+  check_temporary("zero_", *this);
+  const Tensor& here = *this;
+  here.zero_();
+}
+
+void Tensor::copy_(const Tensor& source, bool non_blocking) const& {
   check_in_place("copy_", *this);
+  check_source("copy_", source);
   PEAL_CHECK(source.shape() == shape() && source.dtype() == dtype(), "copy_: expected ", dtype(),
              " ", shape(), ", got ", source.dtype(), " ", source.shape());
   copy_bytes(*this, source, non_blocking);
   body().storage->bump_version();
 }
 
-void Tensor::zero_() const {
+void Tensor::zero_() const& {
   check_in_place("zero_", *this);
   memory_space(device()).zero(device(), raw(), bytes_of(shape(), dtype()));
   body().storage->bump_version();

@@ -101,19 +101,25 @@ class Tensor {
   template <class T>
   std::vector<T> to_vector() const;
 
-  // Shares storage, records nothing. alias: `shape` from element `at` of this tensor on; rows:
-  // [begin, end) of dim 0.
+  // Shares storage, and no gradient flows back: detach() says that it is meant, alias() is its
+  // general form, `shape` from element `at` of this tensor on.
   Tensor alias(const Shape& shape, std::int64_t at = 0) const;
-  Tensor rows(std::int64_t begin, std::int64_t end) const;
   Tensor detach() const { return alias(shape()); }
-  // A new array with the same elements, not recorded.
+  // Shares storage too: [begin, end) of dim 0. Recorded, as clone() and to() are.
+  Tensor rows(std::int64_t begin, std::int64_t end) const;
+  // A new array with the same elements.
   Tensor clone() const;
-  // With non_blocking the host does not wait for a copy between it and a device: it then leaves
-  // both tensors alone until an event after the copy is reached. Worth it for pinned memory.
+  // This, where it is there already. With non_blocking the host does not wait for a copy between it
+  // and a device: it then leaves both tensors alone until an event after the copy is reached. Worth
+  // it for pinned memory.
   Tensor to(Device device, bool non_blocking = false) const;
-  // Overwrites the elements (same shape and dtype, any device) and counts a version. Not recorded.
-  void copy_(const Tensor& source, bool non_blocking = false) const;
-  void zero_() const;
+  // Overwrites the elements (same shape and dtype, any device) and counts a version. Not recorded
+  // (in_place.h): Error where this is a result, or the source is something, whose gradient is
+  // wanted. Error too for a temporary that nobody else holds: what slice() gives is a copy.
+  void copy_(const Tensor& source, bool non_blocking = false) const&;
+  void copy_(const Tensor& source, bool non_blocking = false) const&&;
+  void zero_() const&;
+  void zero_() const&&;
   // Lets this tensor look at other bytes (same shape and dtype): bucket views, loaded parameters.
   // Not recorded.
   void rebind(const Tensor& where) const;
@@ -153,7 +159,7 @@ using Tensors = std::vector<Tensor>;
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
-  const Tensor here = to(Device{});
+  const Tensor here = detach().to(Device{});
   const T* first = here.data<T>();
   return std::vector<T>(first, first + numel());
 }

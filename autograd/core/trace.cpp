@@ -54,7 +54,7 @@ void Trace::count(Event event, bool outermost) const {
     Total& total = event.backward ? found->second.backward : found->second.forward;
     ++total.calls;
     total.seconds += device_.type == DeviceType::cpu ? event.seconds : event.device_seconds;
-    total.work += event.work;
+    total.cost += event.cost;
   }
   if (most_events_ == 0) return;
   if (events_.size() == most_events_) {
@@ -99,7 +99,7 @@ std::string Trace::json(std::string_view process) const {
                    ",\n{{\"name\":\"tensors\",\"ph\":\"C\",\"pid\":0,\"ts\":{:.3f},\"args\":"
                    "{{\"bytes\":{}}}}}",
                    quoted(event.name), event.backward ? "backward" : "forward", thread,
-                   start.count(), micros, event.work.flops, event.work.bytes,
+                   start.count(), micros, event.cost.flops, event.cost.bytes,
                    start.count() + micros, event.tensor_bytes);
     if (device_.type == DeviceType::cpu) continue;
     // A row of its own, below the host's.
@@ -118,7 +118,7 @@ void TraceSpan::begin() {
     const Stream stream = current_stream(trace_->device_);
     marks_ = std::make_unique<Trace::Marks>();
     marks_->begin.record(stream);
-    stream_space(stream.device()).push_range(std::string(name_).c_str());
+    stream_space(stream.device()).push_range(std::string(name()).c_str());
   }
   outer_ = std::exchange(innermost_, this);
   start_ = Trace::Clock::now();
@@ -135,9 +135,9 @@ void TraceSpan::end() {
       return;
     }
   }
-  if (outer_ != nullptr) outer_->work_ += work_;
+  if (outer_ != nullptr) outer_->cost_ += cost_;
   trace_->add(
-      {name_, backward_, std::this_thread::get_id(), start_, spent.count(), work_,
+      {name(), backward_, std::this_thread::get_id(), start_, spent.count(), cost_,
        trace_->most_events_ > 0 ? memory_space(trace_->device_).statistics(trace_->device_).in_use
                                 : 0},
       outer_ == nullptr, std::move(marks_));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trace: who spent how long on what, and what was computed meanwhile. A TraceSpan measures its own
-// lifetime into the context's Trace; kernels add their work, floating-point operations and bytes,
-// to the span that they run in. Without a Trace a span costs a null check.
+// lifetime into the context's Trace; kernels add their cost, floating-point operations and bytes,
+// to the span that they run in. Without a Trace a span costs a null check, and names the op that
+// runs.
 //
 // Invariant: rows() counts a span inside another to the outer one, so that what is called in a
 // backward is that backward's, and the rows of one thread add up to no more than the time passed.
@@ -27,20 +28,21 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace peal {
 
 // What a computation takes at least: multiplications and additions, and bytes of its operands, each
 // read or written once.
-struct Work {
+struct OpCost {
   double flops = 0, bytes = 0;
-  Work& operator+=(const Work& other) {
+  OpCost& operator+=(const OpCost& other) {
     flops += other.flops;
     bytes += other.bytes;
     return *this;
   }
-  bool operator==(const Work&) const = default;
+  bool operator==(const OpCost&) const = default;
 };
 
 class Trace {
@@ -49,7 +51,7 @@ class Trace {
   struct Total {
     std::int64_t calls = 0;
     double seconds = 0;
-    Work work;
+    OpCost cost;
   };
   struct Row {
     std::string name;
@@ -81,7 +83,7 @@ class Trace {
     std::thread::id thread;
     Clock::time_point start;
     double seconds;
-    Work work;
+    OpCost cost;
     std::size_t tensor_bytes;
     double device_start = 0, device_seconds = 0;  // since the Trace's start
   };
@@ -106,11 +108,46 @@ class Trace {
   mutable std::size_t dropped_ = 0;
 };
 
-class TraceSpan {
+// The op that this thread runs, for errors of what it calls. REQUIRES: the name outlives this.
+class OpName {
  public:
-  // REQUIRES: the name outlives the span.
+  explicit OpName(std::string_view name) : name_(name), outer_(std::exchange(innermost_, this)) {}
+  ~OpName() { innermost_ = outer_; }
+  OpName(const OpName&) = delete;
+  OpName& operator=(const OpName&) = delete;
+
+  // Empty outside of all ops.
+  static std::string_view current() { return innermost_ ? innermost_->name_ : std::string_view(); }
+  std::string_view name() const { return name_; }
+  // False while MadeOfOps holds for the innermost op.
+  static bool may_call_kernels() { return of_ops_ == nullptr || of_ops_ != innermost_; }
+
+ private:
+  friend class MadeOfOps;
+  static inline thread_local constinit OpName* innermost_ = nullptr;
+  static inline thread_local constinit const OpName* of_ops_ = nullptr;
+  std::string_view name_;
+  OpName* outer_;
+};
+
+// While one of these lives the innermost op may call ops, but no kernels by itself, which nothing
+// would record.
+class MadeOfOps {
+ public:
+  explicit MadeOfOps(bool on)
+      : before_(std::exchange(OpName::of_ops_, on ? OpName::innermost_ : nullptr)) {}
+  ~MadeOfOps() { OpName::of_ops_ = before_; }
+  MadeOfOps(const MadeOfOps&) = delete;
+  MadeOfOps& operator=(const MadeOfOps&) = delete;
+
+ private:
+  const OpName* before_;
+};
+
+class TraceSpan : public OpName {
+ public:
   explicit TraceSpan(std::string_view name, bool backward = false)
-      : trace_(context().trace.get()), name_(name), backward_(backward) {
+      : OpName(name), trace_(context().trace.get()), backward_(backward) {
     if (trace_) begin();
   }
   ~TraceSpan() {
@@ -121,7 +158,7 @@ class TraceSpan {
 
   // Whether this thread is in a span that records, and adding to it. REQUIRES of add: recording.
   static bool recording() { return innermost_ != nullptr; }
-  static void add(const Work& work) { innermost_->work_ += work; }
+  static void add(const OpCost& cost) { innermost_->cost_ += cost; }
 
  private:
   void begin();
@@ -130,9 +167,8 @@ class TraceSpan {
   static inline thread_local constinit TraceSpan* innermost_ = nullptr;
   Trace* trace_;
   TraceSpan* outer_ = nullptr;
-  std::string_view name_;
   bool backward_;
-  Work work_;
+  OpCost cost_;
   Trace::Clock::time_point start_;
   std::unique_ptr<Trace::Marks> marks_;  // on a device
 };

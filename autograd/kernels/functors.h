@@ -76,6 +76,11 @@ struct MulScalar {
   PEAL_ELEMENT T operator()(T x) const { return static_cast<T>(x * s); }
 };
 template <class T>
+struct DivScalar {
+  T s;
+  PEAL_ELEMENT T operator()(T x) const { return static_cast<T>(x / s); }
+};
+template <class T>
 struct Relu {
   T unused;
   PEAL_ELEMENT T operator()(T x) const { return x <= T(0) ? T(0) : x; }

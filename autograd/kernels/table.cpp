@@ -27,6 +27,12 @@ void no_kernel(std::string_view op, Device device, DType dtype) {
   fail(concat(op, ": no ", device.type == DeviceType::cpu ? "cpu" : "cuda", " kernel for ", dtype));
 }
 
+void not_differentiable() {
+  fail(concat("grad: the gradient of '", OpName::current(),
+              "' is computed by a kernel and cannot be differentiated in turn; create_graph holds "
+              "for the ops that autograd/grad.h lists"));
+}
+
 const Kernels& kernels(Device device) {
   if (device.type == DeviceType::cpu) {
     cpu::watch_for_crowding();

@@ -10,9 +10,9 @@
 #include <peal/autograd/core/rng.h>
 #include <peal/autograd/core/tensor.h>
 #include <peal/autograd/core/trace.h>
+#include <peal/autograd/kernels/cost.h>
 #include <peal/autograd/kernels/geometry.h>
 #include <peal/autograd/kernels/optimizer.h>
-#include <peal/autograd/kernels/work.h>
 
 #include <cstdint>
 #include <span>
@@ -22,6 +22,8 @@ namespace peal {
 
 // Throws "OP: no DEVICE kernel for DTYPE".
 [[noreturn]] void no_kernel(std::string_view op, Device device, DType dtype);
+// Throws that the gradient of the innermost op cannot be differentiated in turn (grad.h).
+[[noreturn]] void not_differentiable();
 
 template <class... Args>
 class Kernel {
@@ -32,7 +34,8 @@ class Kernel {
   explicit operator bool() const { return function_ != nullptr; }
   // `op` and `subject` are for the error.
   void operator()(std::string_view op, const Tensor& subject, Args... args) const {
-    if (TraceSpan::recording()) TraceSpan::add(work_of(args...));
+    if (TraceSpan::recording()) TraceSpan::add(cost_of(args...));
+    if (!OpName::may_call_kernels()) not_differentiable();
     if (function_ == nullptr || !function_(args...)) {
       no_kernel(op, subject.device(), subject.dtype());
     }
@@ -43,7 +46,7 @@ class Kernel {
 };
 
 enum class Binary : std::uint8_t { add, sub, mul, div, relu_backward };
-enum class Unary : std::uint8_t { add_scalar, mul_scalar, relu };
+enum class Unary : std::uint8_t { add_scalar, mul_scalar, div_scalar, relu };
 
 enum class Pointwise : std::uint8_t {
   exp,

@@ -6,6 +6,8 @@
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/broadcast.h>
 #include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/factory.h>
 #include <peal/autograd/tape.h>
 
 #include <cmath>
@@ -34,9 +36,20 @@ Tensor run_unary(std::string_view op, Unary which, const Tensor& x, double s) {
   return out;
 }
 
+bool masks(const Tensor& a, const Tensor& b) {
+  return a.defined() && b.defined() && a.dtype() == DType::boolean && b.dtype() == DType::boolean;
+}
+
+// As an operand of a true division.
+Tensor divisible(const Tensor& x) {
+  return x.defined() && !is_floating(x.dtype()) ? cast(x, DType::f32) : x;
+}
+
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
+  const OpName op("add");
+  if (masks(a, b)) return logical_or(a, b);
   if (promotes(a, b)) return add(promoted(a, b), promoted(b, a));
   return record(
       "add", run_binary("add", Binary::add, a, b), {a, b},
@@ -46,6 +59,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
 }
 
 Tensor sub(const Tensor& a, const Tensor& b) {
+  const OpName op("sub");
   if (promotes(a, b)) return sub(promoted(a, b), promoted(b, a));
   return record("sub", run_binary("sub", Binary::sub, a, b), {a, b},
                 [sa = a.shape(), sb = b.shape()](const Tensor& g, Needs needs) {
@@ -55,6 +69,7 @@ Tensor sub(const Tensor& a, const Tensor& b) {
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
+  if (masks(a, b)) return logical_and(a, b);
   if (promotes(a, b)) return mul(promoted(a, b), promoted(b, a));
   return record("mul", run_binary("mul", Binary::mul, a, b), {a, b},
                 [a = save(a), b = save(b)](const Tensor& g, Needs needs) {
@@ -65,6 +80,8 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 
 Tensor div(const Tensor& a, const Tensor& b) {
   if (promotes(a, b)) return div(promoted(a, b), promoted(b, a));
+  const Tensor over = divisible(a), under = divisible(b);
+  if (!over.same_as(a) || !under.same_as(b)) return div(over, under);
   return record("div", run_binary("div", Binary::div, a, b), {a, b},
                 [a = save(a), b = save(b)](const Tensor& g, Needs needs) {
                   const Tensor over_b = g / b();
@@ -84,19 +101,46 @@ Tensor mul(const Tensor& a, double b) {
                 [b](const Tensor& g) { return mul(g, b); });
 }
 
+Tensor div(const Tensor& a, double b) {
+  const Tensor over = divisible(a);
+  return record("div", run_unary("div", Unary::div_scalar, over, b), {over},
+                [b](const Tensor& g) { return div(g, b); });
+}
+
+Tensor operator/(double a, const Tensor& b) {
+  const OpName op("div");
+  const Tensor under = divisible(b);
+  return div(full({}, a, under.dtype(), under.device()), under);
+}
+
 Tensor neg(const Tensor& a) {
+  PEAL_CHECK(!a.defined() || a.dtype() != DType::boolean,
+             "neg: a mask (bool) has no negative; for its opposite take ~x or logical_not(x)");
   return record("neg", run_unary("neg", Unary::mul_scalar, a, -1), {a},
                 [](const Tensor& g) { return neg(g); });
+}
+
+void add_(Tensor&& x, const Tensor& y, double alpha) {
+  check_temporary("add_", x);
+  const Tensor& here = x;
+  add_(here, y, alpha);
 }
 
 void add_(const Tensor& x, const Tensor& y, double alpha) {
   TraceSpan span("add_");
   check_in_place("add_", x);
+  check_source("add_", y);
   check_alike("add_", x, y);
   PEAL_CHECK(x.shape() == y.shape(), "add_: expected shape ", x.shape(), ", got ", y.shape());
   check_whole("add_", x, alpha);
   kernels(x.device()).axpy("add_", x, x, y, alpha);
   x.storage()->bump_version();
+}
+
+void mul_(Tensor&& x, double factor) {
+  check_temporary("mul_", x);
+  const Tensor& here = x;
+  mul_(here, factor);
 }
 
 void mul_(const Tensor& x, double factor) {

@@ -71,6 +71,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
 Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal) {
   if (lowers(qkv)) return self_attention(lowered(qkv), heads, causal);
   constexpr std::string_view op = "self_attention";
+  const OpName name(op);
   PEAL_CHECK(qkv.dim() == 3 && qkv.numel() > 0 && heads >= 1 && qkv.size(2) % (3 * heads) == 0, op,
              ": expected qkv [B, T, 3 H D] for H = ", heads, ", got shape ", qkv.shape());
   const std::int64_t width = qkv.size(2) / 3;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/broadcast.h>
+#include <peal/autograd/tape.h>
 
 namespace peal {
 
@@ -17,6 +19,7 @@ Shape broadcast(std::string_view op, const Shape& a, const Shape& b) {
 
 Tensor sum_to(const Tensor& g, const Shape& shape) {
   if (g.shape() == shape) return g;
+  const OpName op("sum");
   std::uint32_t dims = 0;
   const int added = g.dim() - shape.dim();
   for (int i = 0; i < g.dim(); ++i) {
@@ -24,7 +27,18 @@ Tensor sum_to(const Tensor& g, const Shape& shape) {
   }
   Tensor out = Tensor::empty(shape, g.dtype(), g.device());
   kernels(g.device()).sum("sum", g, out, g, dims, 1.0);
-  return out;
+  return record("sum", out, {g},
+                [whole = g.shape()](const Tensor& gg) { return expand_to(gg, whole); });
+}
+
+Tensor expand_to(const Tensor& x, const Shape& shape, double scale) {
+  const OpName op("expand");
+  const Tensor out = Tensor::empty(shape, x.dtype(), x.device());
+  kernels(x.device()).expand("expand", x, out, x, scale);
+  return record("expand", out, {x}, [part = x.shape(), scale](const Tensor& g) {
+    const Tensor sum = sum_to(g, part);
+    return scale == 1 ? sum : mul(sum, scale);
+  });
 }
 
 }  // namespace peal

@@ -21,14 +21,20 @@ Tensor compared(std::string_view op, Compare which, const Tensor& a, const Tenso
 }
 
 Tensor compared(std::string_view op, Compare which, const Tensor& a, double b) {
+  const OpName name(op);
   check_value(op, b, a.dtype());
   return compared(op, which, a, full({}, b, a.dtype(), a.device()));
 }
 
-Tensor chosen(const Tensor& condition, const Tensor& a, const Tensor& b, const Shape& shape) {
-  Tensor out = Tensor::empty(shape, a.dtype(), a.device());
-  kernels(a.device()).where("where", a, out, condition, a, b);
-  return out;
+Tensor mask_of(std::string_view op, const Tensor& x) {
+  const OpName name(op);
+  return x.dtype() == DType::boolean ? x : ne(x, 0);
+}
+
+void check_mask(std::string_view op, const Tensor& x) {
+  const OpName name(op);
+  PEAL_CHECK(x.dtype() == DType::boolean, op, ": expected a mask (bool), got ", x.dtype(), " ",
+             x.shape(), "; compare first, or take logical_and, logical_or, logical_not");
 }
 
 }  // namespace
@@ -44,6 +50,38 @@ PEAL_COMPARISON(gt)
 PEAL_COMPARISON(ge)
 #undef PEAL_COMPARISON
 
+// false < true: a > !b where both hold, a >= !b where one does.
+Tensor logical_and(const Tensor& a, const Tensor& b) {
+  return gt(mask_of("logical_and", a), eq(mask_of("logical_and", b), 0));
+}
+Tensor logical_or(const Tensor& a, const Tensor& b) {
+  return ge(mask_of("logical_or", a), eq(mask_of("logical_or", b), 0));
+}
+Tensor logical_xor(const Tensor& a, const Tensor& b) {
+  return ne(mask_of("logical_xor", a), mask_of("logical_xor", b));
+}
+Tensor logical_not(const Tensor& x) { return eq(mask_of("logical_not", x), 0); }
+
+Tensor operator&(const Tensor& a, const Tensor& b) {
+  check_mask("&", a);
+  check_mask("&", b);
+  return logical_and(a, b);
+}
+Tensor operator|(const Tensor& a, const Tensor& b) {
+  check_mask("|", a);
+  check_mask("|", b);
+  return logical_or(a, b);
+}
+Tensor operator^(const Tensor& a, const Tensor& b) {
+  check_mask("^", a);
+  check_mask("^", b);
+  return logical_xor(a, b);
+}
+Tensor operator~(const Tensor& x) {
+  check_mask("~", x);
+  return logical_not(x);
+}
+
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   if (promotes(a, b)) return where(condition, promoted(a, b), promoted(b, a));
   TraceSpan span("where");
@@ -53,28 +91,27 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
              condition.shape(), " on ", condition.device());
   const Shape shape =
       broadcast("where", condition.shape(), broadcast("where", a.shape(), b.shape()));
+  const Tensor out = Tensor::empty(shape, a.dtype(), a.device());
+  kernels(a.device()).where("where", a, out, condition, a, b);
   return record(
-      "where", chosen(condition, a, b, shape), {a, b},
+      "where", out, {a, b},
       [condition = save(condition), sa = a.shape(), sb = b.shape()](const Tensor& g, Needs needs) {
         const Tensor zero = full({}, 0, g.dtype(), g.device());
         Tensors grads(2);
-        if (needs[0]) grads[0] = sum_to(chosen(condition(), g, zero, g.shape()), sa);
-        if (needs[1]) grads[1] = sum_to(chosen(condition(), zero, g, g.shape()), sb);
+        if (needs[0]) grads[0] = sum_to(where(condition(), g, zero), sa);
+        if (needs[1]) grads[1] = sum_to(where(condition(), zero, g), sb);
         return grads;
       });
 }
 
 Tensor cast(const Tensor& x, DType dtype) {
+  const OpName name("cast");
   if (x.dtype() == dtype) return x;
   TraceSpan span("cast");
   const Tensor y = Tensor::empty(x.shape(), dtype, x.device());
   kernels(x.device()).cast("cast", x, y, x);
   if (!is_floating(dtype)) return y;
-  return record("cast", y, {x}, [from = x.dtype()](const Tensor& g) {
-    Tensor dx = Tensor::empty(g.shape(), from, g.device());
-    kernels(g.device()).cast("cast", g, dx, g);
-    return dx;
-  });
+  return record("cast", y, {x}, [from = x.dtype()](const Tensor& g) { return cast(g, from); });
 }
 
 }  // namespace peal

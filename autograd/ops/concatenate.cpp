@@ -50,9 +50,21 @@ Tensors taken_apart(std::string_view op, const Tensor& x, const Sizes& sizes, in
   return parts;
 }
 
+// The parts with zeros for those that are undefined.
+Tensors defined(const Tensors& parts, const Sizes& sizes, Shape shape, int dim, DType dtype,
+                Device device) {
+  Tensors all = parts;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    shape[dim] = sizes[i];
+    if (!all[i].defined()) all[i] = Tensor::zeros(shape, dtype, device);
+  }
+  return all;
+}
+
 }  // namespace
 
 Tensor cat(const Tensors& tensors, int dim) {
+  const OpName name("cat");
   PEAL_CHECK(!tensors.empty(), "cat: there are no tensors");
   bool mixed = false;
   DType widest = tensors[0].dtype();
@@ -96,11 +108,13 @@ Tensor cat(const Tensors& tensors, int dim) {
       joined("cat", tensors, sizes, shape, at, tensors[0].dtype(), tensors[0].device());
   if (!wants_grad(tensors)) return out;
   return record_one("cat", out, tensors, [sizes, at](const Tensors& grads, Needs) {
+    if (backward_is_recorded()) return split(grads[0], sizes, at);
     return taken_apart("cat", grads[0], sizes, at);
   });
 }
 
 Tensor stack(const Tensors& tensors, int dim) {
+  const OpName name("stack");
   PEAL_CHECK(!tensors.empty(), "stack: there are no tensors");
   Tensors rows;
   for (const Tensor& tensor : tensors) {
@@ -126,11 +140,15 @@ Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dim) 
   return record("split", std::move(parts), {&x, 1},
                 [sizes, at, shape = x.shape(), dtype = x.dtype(), device = x.device()](
                     const Tensors& grads, Needs) {
+                  if (backward_is_recorded()) {
+                    return Tensors{cat(defined(grads, sizes, shape, at, dtype, device), at)};
+                  }
                   return Tensors{joined("split", grads, sizes, shape, at, dtype, device)};
                 });
 }
 
 Tensors split(const Tensor& x, std::int64_t size, int dim) {
+  const OpName name("split");
   const int at = checked_dim("split", x, dim);
   PEAL_CHECK(size >= 1, "split: expected a size of at least 1, got ", size);
   Sizes sizes;

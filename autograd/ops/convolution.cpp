@@ -102,6 +102,7 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
 
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
               const Conv1dOptions& options) {
+  const OpName op("conv1d");
   if (lowers(x, weight, bias)) {
     return conv1d(lowered(x), lowered(weight), lowered(bias), options);
   }

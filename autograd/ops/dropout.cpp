@@ -3,6 +3,7 @@
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/dropout.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/tape.h>
@@ -14,6 +15,7 @@ namespace peal {
 namespace {
 
 void check(std::string_view op, const Tensor& x, double p) {
+  const OpName name(op);
   check_floating(op, x);
   PEAL_CHECK(p >= 0 && p <= 1, op, ": expected a probability in [0, 1], got ", p);
 }
@@ -32,6 +34,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
   const Tensor mask = Tensor::empty(x.shape(), DType::u8, x.device());
   kernels(x.device()).dropout("dropout", x, y, mask, x, words, threshold, scale);
   return record("dropout", y, {x}, [mask, scale](const Tensor& g) {
+    if (backward_is_recorded()) return mul(g * cast(mask, g.dtype()), scale);
     Tensor dx = like_or_over(g);
     kernels(g.device()).dropout_backward("dropout", g, dx, g, mask, scale);
     return dx;

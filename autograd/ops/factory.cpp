@@ -8,6 +8,7 @@
 namespace peal {
 
 Tensor full(const Shape& shape, double value, DType dtype, Device device) {
+  const OpName op("full");
   check_value("full", value, dtype);
   Tensor out = Tensor::empty(shape, dtype, device);
   kernels(device).fill("full", out, out, value);
@@ -19,6 +20,7 @@ Tensor ones(const Shape& shape, DType dtype, Device device) {
 }
 
 Tensor arange(std::int64_t n, DType dtype, Device device) {
+  const OpName op("arange");
   PEAL_CHECK(n >= 0, "arange: a count must not be negative, got ", n);
   Tensor out = Tensor::empty({n}, dtype, device);
   kernels(device).arange("arange", out, out);
@@ -26,6 +28,7 @@ Tensor arange(std::int64_t n, DType dtype, Device device) {
 }
 
 Tensor uniform(const Shape& shape, double low, double high, DType dtype, Device device) {
+  const OpName op("uniform");
   PEAL_CHECK(low <= high, "uniform: expected low <= high, got [", low, ", ", high, ")");
   Tensor out = Tensor::empty(shape, dtype, device);
   check_floating("uniform", out);
@@ -35,6 +38,7 @@ Tensor uniform(const Shape& shape, double low, double high, DType dtype, Device 
 }
 
 Tensor randn(const Shape& shape, DType dtype, Device device) {
+  const OpName op("randn");
   Tensor out = Tensor::empty(shape, dtype, device);
   check_floating("randn", out);
   const auto words = context().generator.reserve(static_cast<std::uint64_t>(out.numel() + 1));
@@ -42,7 +46,14 @@ Tensor randn(const Shape& shape, DType dtype, Device device) {
   return out;
 }
 
+void fill_(Tensor&& x, double value) {
+  check_temporary("fill_", x);
+  const Tensor& here = x;
+  fill_(here, value);
+}
+
 void fill_(const Tensor& x, double value) {
+  const OpName op("fill_");
   check_in_place("fill_", x);
   check_value("fill_", value, x.dtype());
   kernels(x.device()).fill("fill_", x, x, value);

@@ -17,7 +17,9 @@ Tensor uniform(const Shape& shape, double low, double high, DType dtype = DType:
                Device device = context().device);
 // Normal with mean 0 and standard deviation 1 (Box-Muller).
 Tensor randn(const Shape& shape, DType dtype = DType::f32, Device device = context().device);
-// Overwrites every element; counts a version.
+// Overwrites every element; counts a version. Error for a temporary that nobody else holds
+// (core/in_place.h).
 void fill_(const Tensor& x, double value);
+void fill_(Tensor&& x, double value);
 
 }  // namespace peal

@@ -18,6 +18,7 @@ Tensor feed_forward(const Tensor& x, const Tensor& up, const Tensor& up_bias, co
                         lowered(down_bias), approximation);
   }
   constexpr std::string_view op = "feed_forward";
+  const OpName name(op);
   const LinearSizes first = linear_sizes(op, x, x.shape(), up, up_bias);
   const LinearSizes second = linear_sizes(op, x, first.result, down, down_bias);
   const auto fused = kernels(x.device()).matmul_gelu;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/index.h>
+#include <peal/autograd/ops/shape.h>
+#include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 
 #include <limits>
@@ -27,21 +31,57 @@ void check_index(std::string_view op, const Tensor& x, int dim, const Tensor& in
   }
 }
 
-// `untrained`: an index along dim 0 that gets no gradient, or -1.
-Tensor selected(std::string_view op, const Tensor& x, int dim, const Tensor& index,
-                const Shape& shape, std::int64_t untrained = -1) {
-  Shape rows = x.shape();
-  rows[dim] = index.numel();
-  const Tensor out = Tensor::empty(rows, x.dtype(), x.device());
+// x's slices at the index, flat, along dim. `untrained`: an index along dim 0 that gets no
+// gradient, or -1.
+Tensor picked(std::string_view op, const Tensor& x, int dim, const Tensor& index,
+              std::int64_t untrained, const Shape& shape);
+
+// The opposite: zeros, to which g's slices are added.
+Tensor added(std::string_view op, const Tensor& g, int dim, const Saved& index, const Shape& whole,
+             std::int64_t untrained) {
+  const OpName name(op);
+  Tensor dx = Tensor::zeros(whole, g.dtype(), g.device());
+  kernels(g.device()).index_add(op, g, dx, g, index(), dim);
+  if (untrained >= 0) dx.rows(untrained, untrained + 1).zero_();
+  return record(op, dx, {g}, [op, dim, index, untrained, part = g.shape()](const Tensor& gg) {
+    const Tensor slices = picked(op, gg, dim, index(), untrained, part);
+    if (untrained < 0) return slices;
+    const Tensor flat = index().alias({part[0]});
+    const Tensor trained = cast(ne(flat, static_cast<double>(untrained)), gg.dtype());
+    return slices * unsqueeze(trained, 1);
+  });
+}
+
+Tensor picked(std::string_view op, const Tensor& x, int dim, const Tensor& index,
+              std::int64_t untrained, const Shape& shape) {
+  const OpName name(op);
+  Shape slices = x.shape();
+  slices[dim] = index.numel();
+  const Tensor out = Tensor::empty(slices, x.dtype(), x.device());
   kernels(x.device()).index_select(op, x, out, x, index, dim);
   return record(
       op, out.alias(shape), {x},
-      [op, dim, index = save(index), whole = x.shape(), rows, untrained](const Tensor& g) {
-        Tensor dx = Tensor::zeros(whole, g.dtype(), g.device());
-        kernels(g.device()).index_add(op, g, dx, g.alias(rows), index(), dim);
-        if (untrained >= 0) dx.rows(untrained, untrained + 1).zero_();
-        return dx;
+      [op, dim, index = save(index), whole = x.shape(), slices, untrained](const Tensor& g) {
+        return added(op, reshaped(g, slices), dim, index, whole, untrained);
       });
+}
+
+// Like x, zeros, to whose elements at the index g's are added; and x's elements there.
+Tensor gathered(const Tensor& x, int dim, const Tensor& index);
+Tensor scattered(const Tensor& g, int dim, const Saved& index, const Shape& whole) {
+  const OpName name("gather");
+  Tensor dx = Tensor::zeros(whole, g.dtype(), g.device());
+  kernels(g.device()).scatter_add("gather", g, dx, g, index(), dim);
+  return record("gather", dx, {g},
+                [dim, index](const Tensor& gg) { return gathered(gg, dim, index()); });
+}
+Tensor gathered(const Tensor& x, int dim, const Tensor& index) {
+  const OpName name("gather");
+  Tensor out = Tensor::empty(index.shape(), x.dtype(), x.device());
+  kernels(x.device()).gather("gather", x, out, x, index, dim);
+  return record("gather", out, {x}, [dim, index = save(index), whole = x.shape()](const Tensor& g) {
+    return scattered(g, dim, index, whole);
+  });
 }
 
 }  // namespace
@@ -53,7 +93,7 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
   check_index("index_select", x, at, index);
   Shape shape = x.shape();
   shape[at] = index.numel();
-  return selected("index_select", x, at, index, shape);
+  return picked("index_select", x, at, index, -1, shape);
 }
 
 Tensor embedding(const Tensor& index, const Tensor& weight,
@@ -70,7 +110,7 @@ Tensor embedding(const Tensor& index, const Tensor& weight,
   }
   Shape shape = index.shape();
   shape.push_back(weight.size(1));
-  return selected("embedding", weight, 0, index, shape, untrained);
+  return picked("embedding", weight, 0, index, untrained, shape);
 }
 
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {
@@ -81,13 +121,7 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   PEAL_CHECK(fits, "gather: an index of shape ", index.shape(), " differs from shape ", x.shape(),
              " elsewhere than in dimension ", dim);
   check_index("gather", x, at, index);
-  Tensor out = Tensor::empty(index.shape(), x.dtype(), x.device());
-  kernels(x.device()).gather("gather", x, out, x, index, at);
-  return record("gather", out, {x}, [at, index = save(index), whole = x.shape()](const Tensor& g) {
-    Tensor dx = Tensor::zeros(whole, g.dtype(), g.device());
-    kernels(g.device()).scatter_add("gather", g, dx, g, index(), at);
-    return dx;
-  });
+  return gathered(x, at, index);
 }
 
 }  // namespace peal

@@ -2,11 +2,15 @@
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/loss.h>
+#include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/reduce.h>
+#include <peal/autograd/ops/shape.h>
 #include <peal/autograd/tape.h>
 
 namespace peal {
@@ -84,6 +88,27 @@ ClassTargets divided(ClassTargets classes, const Tensor& counted) {
   return classes;
 }
 
+// nll's gradient for each row's loss, which is no function of the input.
+Tensor constant_gradient(std::string_view op, const Shape& shape, const Tensor& g,
+                         const Tensor& target, const ClassTargets& classes, double scale) {
+  const OpName name(op);
+  const Tensor unit = ones(g.shape(), g.dtype(), g.device());
+  Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
+  kernels(g.device()).nll_backward(op, g, dx, unit, target, classes, scale);
+  return dx;
+}
+
+// A row's gradient beside its logits.
+Tensor beside(const Tensor& g) { return g.dim() == 0 ? g : unsqueeze(g, 1); }
+
+// The probabilities, which were kept as logarithms in the place of the logits.
+Tensor probabilities(const Tensor& logarithms, DType dtype) {
+  const Tensor p = exp(logarithms.detach());
+  return record("softmax", p, {logarithms}, [p, dtype](const Tensor& g) {
+    return cast(p * (g - sum(g * p, {-1}, true)), dtype);
+  });
+}
+
 }  // namespace
 
 Tensor log_softmax(const Tensor& x, int dim) {
@@ -94,6 +119,7 @@ Tensor log_softmax(const Tensor& x, int dim) {
   if (at != x.dim() - 1) return transpose(log_softmax(transpose(x, at, -1)), at, -1);
   Tensor y = forward(x, x.dtype());
   return record("log_softmax", y, {x}, [y = save(y)](const Tensor& g) {
+    if (backward_is_recorded()) return g - exp(y()) * sum(g, {-1}, true);
     Tensor dx = Tensor::empty(g.shape(), g.dtype(), g.device());
     kernels(g.device()).log_softmax_backward("log_softmax", g, dx, y(), g);
     return dx;
@@ -113,6 +139,11 @@ Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, Reduction
   return record("nll_loss", loss.value, {log_probabilities},
                 [target = save(target), shape = log_probabilities.shape(), classes,
                  scale = loss.scale, counted = loss.divided](const Tensor& g) {
+                  if (backward_is_recorded()) {
+                    return constant_gradient("nll_loss", shape, g, target(),
+                                             divided(classes, counted), scale) *
+                           beside(g);
+                  }
                   Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
                   kernels(g.device())
                       .nll_backward("nll_loss", g, dx, g, target(), divided(classes, counted),
@@ -136,15 +167,23 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduc
   const Tensor log_probabilities = forward(logits, computed_in(logits.dtype()));
   const Loss loss = reduced_nll("cross_entropy", log_probabilities, target, reduction, counted,
                                 classes, wide ? DType::f32 : logits.dtype());
-  return record("cross_entropy", loss.value, {logits},
-                [y = save(log_probabilities), target = save(target), classes, scale = loss.scale,
-                 counted = loss.divided, dtype = logits.dtype()](const Tensor& g) {
-                  Tensor dx = Tensor::empty(y().shape(), dtype, g.device());
-                  kernels(g.device())
-                      .cross_entropy_backward("cross_entropy", g, dx, y(), target(), g,
-                                              divided(classes, counted), scale);
-                  return dx;
-                });
+  return record(
+      "cross_entropy", loss.value, {logits},
+      [y = Saved(log_probabilities, logits), target = save(target), classes, scale = loss.scale,
+       counted = loss.divided, dtype = logits.dtype()](const Tensor& g) {
+        if (backward_is_recorded()) {  // (p - target) g, 0 where a row is ignored
+          const Tensor row = cast(g, y().dtype());
+          const Tensor less = constant_gradient("cross_entropy", y().shape(), row, target(),
+                                                divided(classes, counted), scale);
+          const Tensor each = probabilities(y(), dtype) * -sum(less, {1}, true) + less;
+          return cast(each * beside(row), dtype);
+        }
+        Tensor dx = Tensor::empty(y().shape(), dtype, g.device());
+        kernels(g.device())
+            .cross_entropy_backward("cross_entropy", g, dx, y(), target(), g,
+                                    divided(classes, counted), scale);
+        return dx;
+      });
 }
 
 }  // namespace peal

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions of one element, for floating types; outside a function's domain the result is NaN or
-// infinite, as in PyTorch.
+// infinite, as in PyTorch. abs, clamp (to bounds that are integers or infinite) and pow (by whole
+// exponents from 0 to 64; by a fraction the result is f32) take integers as well.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>

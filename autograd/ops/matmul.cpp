@@ -6,6 +6,8 @@
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/matmul.h>
 #include <peal/autograd/ops/product.h>
+#include <peal/autograd/ops/reduce.h>
+#include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 
 namespace peal {
@@ -48,11 +50,23 @@ Tensor products(const Tensor& a, const Tensor& b, bool transpose_a, bool transpo
   return out;
 }
 
+// The gradients of matmul as ops, to be differentiated in turn.
+Tensors gradients_of_ops(const Tensor& g, const Tensor& a, const Tensor& b, bool ta, bool tb,
+                         Needs needs) {
+  Tensors grads(2);
+  if (needs[0])
+    grads[0] = sum_to(ta ? matmul(b, g, tb, true) : matmul(g, b, false, !tb), a.shape());
+  if (needs[1])
+    grads[1] = sum_to(tb ? matmul(g, a, true, ta) : matmul(a, g, !ta, false), b.shape());
+  return grads;
+}
+
 Tensor batched(const Tensor& a, const Tensor& b, bool ta, bool tb) {
   const Shape batch = broadcast("matmul", leading(a.shape()), leading(b.shape()));
   return record("matmul", products(a, b, ta, tb, batch), {a, b},
                 [a = save(a), b = save(b), ta, tb, batch](const Tensor& g, Needs needs) {
                   Tensors grads(2);
+                  if (backward_is_recorded()) return gradients_of_ops(g, a(), b(), ta, tb, needs);
                   if (needs[0]) {
                     const Tensor all = ta ? products(b(), g, tb, true, batch)
                                           : products(g, b(), false, !tb, batch);
@@ -70,6 +84,7 @@ Tensor batched(const Tensor& a, const Tensor& b, bool ta, bool tb) {
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
+  const OpName op("matmul");
   if (lowers(a, b)) return matmul(lowered(a), lowered(b), transpose_a, transpose_b);
   TraceSpan span("matmul");
   check_alike("matmul", a, b);
@@ -83,6 +98,9 @@ Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose
   return record("matmul", product("matmul", a, b, transpose_a, transpose_b), {a, b},
                 [a = save(a), b = save(b), transpose_a, transpose_b](const Tensor& g, Needs needs) {
                   Tensors grads(2);
+                  if (backward_is_recorded()) {
+                    return gradients_of_ops(g, a(), b(), transpose_a, transpose_b, needs);
+                  }
                   if (needs[0]) {
                     grads[0] = transpose_a ? product("matmul", b(), g, transpose_b, true)
                                            : product("matmul", g, b(), false, !transpose_b);
@@ -134,6 +152,15 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return record(op, y, {x, weight, bias},
                 [op, x = save(x), weight = save(weight), o](const Tensor& g, Needs needs) {
                   Tensors grads(3);
+                  if (backward_is_recorded()) {
+                    const Tensor rows = reshaped(g, {o.rows, o.out});
+                    if (needs[0]) grads[0] = reshaped(matmul(rows, weight()), x().shape());
+                    if (needs[1]) {
+                      grads[1] = matmul(rows, reshaped(x(), {o.rows, o.in}), true, false);
+                    }
+                    if (needs[2]) grads[2] = sum(rows, {0});
+                    return grads;
+                  }
                   const Tensor flat = g.alias({o.rows, o.out});
                   if (needs[0]) {
                     grads[0] = product(op, flat, weight(), false, false).alias(x().shape());

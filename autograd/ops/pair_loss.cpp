@@ -2,13 +2,33 @@
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/activation.h>
+#include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/pair_loss.h>
 #include <peal/autograd/tape.h>
 
 namespace peal {
 namespace {
+
+// The loss's slope along x, and along the target, as ops.
+Tensor slope(PairLoss which, const Tensor& x, const Tensor& target, double beta) {
+  switch (which) {
+    case PairLoss::squared_error:
+      return (x - target) * 2.0;
+    case PairLoss::smooth_l1:
+      if (beta > 0) return clamp((x - target) / beta, -1, 1);
+      return cast(gt(x, target), x.dtype()) - cast(lt(x, target), x.dtype());
+    case PairLoss::bce_with_logits:
+      return sigmoid(x) - target;
+  }
+  return {};
+}
+Tensor slope_of_target(PairLoss which, const Tensor& x, const Tensor& target, double beta) {
+  return -(which == PairLoss::bce_with_logits ? x : slope(which, x, target, beta));
+}
 
 Tensor loss(std::string_view op, PairLoss which, const Tensor& x, const Tensor& target,
             Reduction reduction, double beta = 0) {
@@ -32,6 +52,12 @@ Tensor loss(std::string_view op, PairLoss which, const Tensor& x, const Tensor& 
       op, cast(value, x.dtype()), {x, target},
       [op, which, x = save(x), target = save(target), beta, scale](const Tensor& g, Needs needs) {
         Tensors grads(2);
+        if (backward_is_recorded()) {
+          const Tensor each = mul(g, scale);
+          if (needs[0]) grads[0] = slope(which, x(), target(), beta) * each;
+          if (needs[1]) grads[1] = slope_of_target(which, x(), target(), beta) * each;
+          return grads;
+        }
         for (std::size_t i = 0; i < 2; ++i) {
           if (needs[i]) grads[i] = Tensor::empty(x().shape(), g.dtype(), g.device());
         }

@@ -34,31 +34,47 @@ Tensor recorded(std::string_view op, const Tensor& x, const Order& order) {
     for (std::size_t i = 0; i < order.size(); ++i) {
       back[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
     }
-    return permuted(op, g, back);
+    return recorded(op, g, back);
+  });
+}
+
+// The elements of x at `at`, `at` + steps, ..., of this shape; and back: zeros but for them.
+Tensor taken(std::string_view op, const Tensor& x, const Shape& shape, const Steps& steps,
+             std::int64_t at);
+Tensor put(std::string_view op, const Tensor& g, const Shape& whole, const Steps& steps,
+           std::int64_t at) {
+  const OpName name(op);
+  Tensor dx = Tensor::zeros(whole, g.dtype(), g.device());
+  kernels(g.device()).write_strided(op, g, dx, g, steps, at);
+  return record(op, dx, {g}, [op, part = g.shape(), steps, at](const Tensor& gg) {
+    return taken(op, gg, part, steps, at);
+  });
+}
+Tensor taken(std::string_view op, const Tensor& x, const Shape& shape, const Steps& steps,
+             std::int64_t at) {
+  TraceSpan span(op);
+  Tensor out = Tensor::empty(shape, x.dtype(), x.device());
+  kernels(x.device()).read_strided(op, x, out, x, steps, at);
+  return record(op, out, {x}, [op, whole = x.shape(), steps, at](const Tensor& g) {
+    return put(op, g, whole, steps, at);
   });
 }
 
 // Indices start, start + step, ..., `count` of them, along dim.
 Tensor part(std::string_view op, const Tensor& x, int dim, std::int64_t start, std::int64_t count,
             std::int64_t step) {
-  TraceSpan span(op);
   Steps steps = steps_of_dense(x.shape());
   const std::int64_t at = start * steps[static_cast<std::size_t>(dim)];
   steps[static_cast<std::size_t>(dim)] *= step;
   Shape shape = x.shape();
   shape[dim] = count;
-  Tensor out = Tensor::empty(shape, x.dtype(), x.device());
-  kernels(x.device()).read_strided(op, x, out, x, steps, at);
-  return record(op, out, {x}, [op, whole = x.shape(), steps, at](const Tensor& g) {
-    Tensor dx = Tensor::zeros(whole, g.dtype(), g.device());
-    kernels(g.device()).write_strided(op, g, dx, g, steps, at);
-    return dx;
-  });
+  return taken(op, x, shape, steps, at);
 }
 
 }  // namespace
 
 Tensor permute(const Tensor& x, const std::vector<int>& dims) {
+  const OpName name("permute");
   PEAL_CHECK(static_cast<int>(dims.size()) == x.dim(), "permute: expected an order of ", x.dim(),
              " dimensions for shape ", x.shape(), ", got ", dims.size());
   Order order;
@@ -72,6 +88,7 @@ Tensor permute(const Tensor& x, const std::vector<int>& dims) {
 }
 
 Tensor transpose(const Tensor& x, int dim0, int dim1) {
+  const OpName name("transpose");
   Order order(static_cast<std::size_t>(x.dim()));
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
   std::swap(order[static_cast<std::size_t>(checked_dim("transpose", x, dim0))],
@@ -80,6 +97,7 @@ Tensor transpose(const Tensor& x, int dim0, int dim1) {
 }
 
 Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step) {
+  const OpName name("slice");
   const int at = checked_dim("slice", x, dim);
   PEAL_CHECK(step >= 1, "slice: expected a step of at least 1, got ", step);
   const std::int64_t size = x.size(at);
@@ -91,6 +109,7 @@ Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std
 }
 
 Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length) {
+  const OpName name("narrow");
   const int at = checked_dim("narrow", x, dim);
   const std::int64_t first = start < 0 ? start + x.size(at) : start;
   PEAL_CHECK(first >= 0 && length >= 0 && first + length <= x.size(at), "narrow: ", length,
@@ -99,6 +118,7 @@ Tensor narrow(const Tensor& x, int dim, std::int64_t start, std::int64_t length)
 }
 
 Tensor select(const Tensor& x, int dim, std::int64_t index) {
+  const OpName name("select");
   const int at = checked_dim("select", x, dim);
   const std::int64_t i = index < 0 ? index + x.size(at) : index;
   PEAL_CHECK(i >= 0 && i < x.size(at), "select: index ", index, " along dimension ", dim,

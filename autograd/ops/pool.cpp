@@ -9,21 +9,29 @@ namespace peal {
 namespace {
 
 void check_images(std::string_view op, const Tensor& x) {
+  const OpName name(op);
   check_floating(op, x);
   PEAL_CHECK(x.dim() == 4 && x.size(2) > 0 && x.size(3) > 0, op,
              ": expected [N, C, H, W], got shape ", x.shape());
 }
+
+// The gradient of average(), whose own is average().
+Tensor spread(std::string_view op, const Tensor& g, const AveragePool2d& o, const Shape& shape);
 
 Tensor average(std::string_view op, const Tensor& x, const AveragePool2d& o) {
   TraceSpan span(op);
   const Tensor y =
       Tensor::empty({x.size(0), x.size(1), o.out_height, o.out_width}, x.dtype(), x.device());
   kernels(x.device()).avg_pool2d(op, x, o, y, x);
-  return record(op, y, {x}, [op, o, shape = x.shape()](const Tensor& g) {
-    Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
-    kernels(g.device()).avg_pool2d_backward(op, g, o, dx, g);
-    return dx;
-  });
+  return record(op, y, {x},
+                [op, o, shape = x.shape()](const Tensor& g) { return spread(op, g, o, shape); });
+}
+
+Tensor spread(std::string_view op, const Tensor& g, const AveragePool2d& o, const Shape& shape) {
+  const OpName name(op);
+  Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
+  kernels(g.device()).avg_pool2d_backward(op, g, o, dx, g);
+  return record(op, dx, {g}, [op, o](const Tensor& gg) { return average(op, gg, o); });
 }
 
 }  // namespace

@@ -2,10 +2,12 @@
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/broadcast.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/index.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
+#include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 
 namespace peal {
@@ -43,10 +45,8 @@ Tensor reduce(std::string_view op, const Tensor& x, std::uint32_t mask, bool kee
   const double scale = is_mean ? 1.0 / static_cast<double>(reduced) : 1.0;
   Tensor out = Tensor::empty(result, is_floating(x.dtype()) ? x.dtype() : DType::i64, x.device());
   kernels(x.device()).sum(op, x, out, x, mask, scale);
-  return record(op, out, {x}, [op, kept, shape = x.shape(), scale](const Tensor& g) {
-    Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
-    kernels(g.device()).expand(op, g, dx, g.alias(kept), scale);
-    return dx;
+  return record(op, out, {x}, [kept, shape = x.shape(), scale](const Tensor& g) {
+    return expand_to(reshaped(g, kept), shape, scale);
   });
 }
 
@@ -54,12 +54,20 @@ std::uint32_t all_dims(const Tensor& x) { return (1u << x.dim()) - 1; }
 
 }  // namespace
 
-Tensor sum(const Tensor& x) { return reduce("sum", x, all_dims(x), false, false); }
-Tensor mean(const Tensor& x) { return reduce("mean", x, all_dims(x), false, true); }
+Tensor sum(const Tensor& x) {
+  const OpName op("sum");
+  return reduce("sum", x, all_dims(x), false, false);
+}
+Tensor mean(const Tensor& x) {
+  const OpName op("mean");
+  return reduce("mean", x, all_dims(x), false, true);
+}
 Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  const OpName op("sum");
   return reduce("sum", x, mask_of("sum", x, dims), keepdim, false);
 }
 Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  const OpName op("mean");
   return reduce("mean", x, mask_of("mean", x, dims), keepdim, true);
 }
 

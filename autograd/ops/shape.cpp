@@ -2,9 +2,22 @@
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/shape.h>
+#include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 
 namespace peal {
+
+Tensor reshaped(const Tensor& x, const Shape& shape) {
+  return record("reshape", x.alias(shape), {x},
+                [before = x.shape()](const Tensor& g) { return reshaped(g, before); });
+}
+
+Tensor view_as(const Tensor& x, const Tensor& other) {
+  TraceSpan span("view_as");
+  PEAL_CHECK(x.numel() == other.numel(), "view_as: shape ", x.shape(), " has ", x.numel(),
+             " elements, shape ", other.shape(), " has ", other.numel());
+  return reshaped(x, other.shape());
+}
 
 Tensor reshape(const Tensor& x, const std::vector<std::int64_t>& shape) {
   TraceSpan span("reshape");
@@ -20,11 +33,11 @@ Tensor reshape(const Tensor& x, const std::vector<std::int64_t>& shape) {
   PEAL_CHECK(wanted.numel() == x.numel(), "reshape: shape ", x.shape(), " has ", x.numel(),
              " elements, shape ", wanted, unknown ? " (-1 worked out)" : "", " has ",
              wanted.numel());
-  return record("reshape", x.alias(wanted), {x},
-                [before = x.shape()](const Tensor& g) { return g.alias(before); });
+  return reshaped(x, wanted);
 }
 
 Tensor flatten(const Tensor& x, int start_dim) {
+  const OpName op("flatten");
   const int start = start_dim < 0 ? start_dim + x.dim() : start_dim;
   PEAL_CHECK(start >= 0 && (start < x.dim() || x.dim() == 0), "flatten: dimension ", start_dim,
              " of shape ", x.shape());
@@ -36,6 +49,7 @@ Tensor flatten(const Tensor& x, int start_dim) {
 }
 
 Tensor unsqueeze(const Tensor& x, int dim) {
+  const OpName op("unsqueeze");
   const int at = dim < 0 ? dim + x.dim() + 1 : dim;
   PEAL_CHECK(at >= 0 && at <= x.dim(), "unsqueeze: dimension ", dim, " of shape ", x.shape());
   std::vector<std::int64_t> shape(x.shape().begin(), x.shape().end());
@@ -44,6 +58,7 @@ Tensor unsqueeze(const Tensor& x, int dim) {
 }
 
 Tensor squeeze(const Tensor& x, int dim) {
+  const OpName op("squeeze");
   const int at = checked_dim("squeeze", x, dim);
   PEAL_CHECK(x.size(at) == 1, "squeeze: dimension ", dim, " of shape ", x.shape(), " is not 1");
   std::vector<std::int64_t> shape(x.shape().begin(), x.shape().end());

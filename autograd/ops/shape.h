@@ -10,6 +10,8 @@ namespace peal {
 
 // At most one size may be -1: it is worked out. Error when the numbers of elements differ.
 Tensor reshape(const Tensor& x, const std::vector<std::int64_t>& shape);
+// The same elements in another's shape.
+Tensor view_as(const Tensor& x, const Tensor& other);
 // Dimensions start_dim and later become one.
 Tensor flatten(const Tensor& x, int start_dim = 0);
 // A dimension of size 1 more, which is `dim` of the result; or dimension `dim`, of size 1, less.

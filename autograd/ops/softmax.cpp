@@ -2,8 +2,10 @@
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/permute.h>
+#include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/softmax.h>
 #include <peal/autograd/tape.h>
 
@@ -20,6 +22,7 @@ Tensor softmax(const Tensor& x, int dim) {
   const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   kernels(x.device()).softmax("softmax", x, y, x);
   return record("softmax", y, {x}, [y = save(y)](const Tensor& g) {
+    if (backward_is_recorded()) return y() * (g - sum(g * y(), {-1}, true));
     Tensor dx = like_or_over(g);
     kernels(g.device()).softmax_backward("softmax", g, dx, y(), g);
     return dx;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a dense array is walked, for ops that copy parts of one.
+// How a dense array is walked and seen, for ops that copy parts of one or work on flat ones.
 #pragma once
 
-#include <peal/autograd/core/shape.h>
+#include <peal/autograd/core/tensor.h>
 #include <peal/autograd/kernels/table.h>
 
 namespace peal {
@@ -17,5 +17,8 @@ inline Steps steps_of_dense(const Shape& shape) {
   }
   return steps;
 }
+
+// x's elements in another shape of as many, recorded as reshape() is (shape.cpp).
+Tensor reshaped(const Tensor& x, const Shape& shape);
 
 }  // namespace peal

@@ -75,7 +75,7 @@ void Reducer::begin() {
     step_ = "a captured step";
   } else {
     count_forwards();
-    std::erase_if(forwards_, [](const auto& node) { return node.lock()->reached; });
+    std::erase_if(forwards_, [](const auto& node) { return node.lock()->walk != nullptr; });
     step_ = concat("step ", ++steps_ + given_up_);
     if (given_up_ > 0) step_ += concat(", counting forwards without a backward: ", given_up_);
   }

@@ -83,9 +83,9 @@ TEST_CASE("storage drops its bytes and regains them under living handles") {
   CHECK(alias.data<float>()[0] == 2);
   const auto version = x.storage()->version();
   x.storage()->drop();
-  CHECK(x.storage()->version() > version);
   CHECK(error_of([&] { alias.data<float>(); }).find("regain") != std::string::npos);
   x.storage()->regain();
+  CHECK(x.storage()->version() > version);
   x.data<float>()[1] = 5;
   CHECK(alias.data<float>()[0] == 5);
 
@@ -93,6 +93,29 @@ TEST_CASE("storage drops its bytes and regains them under living handles") {
   const Tensor wrapped = Tensor::from_blob(own, {2}, DType::f32);
   CHECK(error_of([&] { wrapped.storage()->drop(); }).find("cannot be dropped") !=
         std::string::npos);
+}
+
+TEST_CASE("values that are there again have the version that they had, and no other has") {
+  const Tensor x = Tensor::from(std::vector<float>{1, 2}, {2});
+  Storage& storage = *x.storage();
+  storage.bump_version();
+  const auto saved = storage.version();
+  for (int round = 0; round < 2; ++round) {
+    storage.drop();
+    CHECK(storage.version() == saved);
+    CHECK(error_of([&] { storage.restored(); }).find("not regained") != std::string::npos);
+    storage.regain();
+    CHECK(storage.version() > saved);
+    x.copy_(Tensor::from(std::vector<float>{1, 2}, {2}));
+    const auto meanwhile = storage.version();
+    storage.restored();
+    CHECK(storage.version() == saved);
+    CHECK(error_of([&] { storage.restored(); }).find("not dropped") != std::string::npos);
+    if (round == 1) {
+      x.zero_();
+      CHECK(storage.version() > meanwhile);
+    }
+  }
 }
 
 TEST_CASE("views hold their storage, and blobs release when the last handle goes") {
@@ -139,8 +162,10 @@ TEST_CASE("errors of tensors say what was expected and what came") {
         }) == "tensor: shape [3] holds 3 elements, got 2 values");
   CHECK(error_of([] { Tensor::zeros({2}).item<float>(); }) ==
         "item: expected one element, got shape [2]");
-  CHECK(error_of([] { Tensor::zeros({2}).copy_(Tensor::zeros({2}, DType::f64)); }) ==
-        "copy_: expected f32 [2], got f64 [2]");
+  CHECK(error_of([] {
+          const Tensor two = Tensor::zeros({2});
+          two.copy_(Tensor::zeros({2}, DType::f64));
+        }) == "copy_: expected f32 [2], got f64 [2]");
   CHECK(error_of([] { Shape{2, 3}[2]; }).find("dimension 2 of a tensor of 2") != std::string::npos);
   CHECK(error_of([] { parse_device("gpu"); }) == "device: expected cpu, cuda or cuda:N, got 'gpu'");
 }

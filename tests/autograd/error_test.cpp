@@ -26,12 +26,12 @@ TEST_CASE("arithmetic") {
         }) == "add: shapes [2, 3] and [2, 4] do not broadcast: dimension -1 is 3 and 4");
   CHECK(error_of([] { z({2}) * z({2}, DType::f64); }) ==
         "mul: both operands must have one type, got f32 [2] and f64 [2]");
-  CHECK(error_of([] { z({2}, DType::i64) / z({2}, DType::i64); }) == "div: no cpu kernel for i64");
-  CHECK(error_of([] { z({2}, DType::boolean) + z({2}, DType::boolean); }) ==
-        "add: no cpu kernel for bool");
+  CHECK(error_of([] { z({2}, DType::boolean) - z({2}, DType::boolean); }) ==
+        "sub: no cpu kernel for bool");
   CHECK(error_of([] { z({2}, DType::i64) * 0.5; }) ==
         "mul: 0.5 is not a value of i64, the type of shape [2]");
-  CHECK(error_of([] { add_(z({2}), z({3})); }) == "add_: expected shape [2], got [3]");
+  const Tensor two = z({2});
+  CHECK(error_of([&] { add_(two, z({3})); }) == "add_: expected shape [2], got [3]");
 }
 
 TEST_CASE("reductions and shapes") {

@@ -43,60 +43,60 @@ TEST_CASE("a matrix product: 2 M N K, forward once and backward twice") {
   const Trace::Row& row = rows.at("matmul");
   CHECK(row.forward.calls == 1);
   CHECK(row.backward.calls == 1);
-  CHECK(row.forward.work == Work{2 * 3 * 5 * 7, f32 * (15 + 35 + 21)});
-  CHECK(row.backward.work == Work{2 * 2 * 3 * 5 * 7, f32 * 2 * (15 + 35 + 21)});
+  CHECK(row.forward.cost == OpCost{2 * 3 * 5 * 7, f32 * (15 + 35 + 21)});
+  CHECK(row.backward.cost == OpCost{2 * 2 * 3 * 5 * 7, f32 * 2 * (15 + 35 + 21)});
 
   const Tensor many = leaf({4, 3, 5}), transposed = randn({4, 7, 5});
   const auto batch = rows_of([&] { sum(matmul(many, transposed, false, true)).backward(); });
-  CHECK(batch.at("matmul").forward.work.flops == 4 * 2 * 3 * 5 * 7);
-  CHECK(batch.at("matmul").backward.work.flops == 4 * 2 * 3 * 5 * 7);  // to one operand alone
+  CHECK(batch.at("matmul").forward.cost.flops == 4 * 2 * 3 * 5 * 7);
+  CHECK(batch.at("matmul").backward.cost.flops == 4 * 2 * 3 * 5 * 7);  // to one operand alone
 }
 
 TEST_CASE("linear: the bias is an addition an output, and a sum backward") {
   const Tensor x = randn({6, 5}), w = leaf({7, 5}), b = leaf({7});
   const auto rows = rows_of([&] { sum(linear(x, w, b)).backward(); });
-  CHECK(rows.at("linear").forward.work == Work{6 * 7 * (2 * 5 + 1), f32 * (30 + 35 + 7 + 42)});
-  CHECK(rows.at("linear").backward.work.flops == 6 * 7 * 2 * 5 + 42);
+  CHECK(rows.at("linear").forward.cost == OpCost{6 * 7 * (2 * 5 + 1), f32 * (30 + 35 + 7 + 42)});
+  CHECK(rows.at("linear").backward.cost.flops == 6 * 7 * 2 * 5 + 42);
 }
 
 TEST_CASE("convolutions: windows, strides, groups") {
   const Tensor x = leaf({2, 4, 9, 8}), w = leaf({6, 4, 3, 3}), b = leaf({6});
   const double windows = 2.0 * 6 * 7 * 6, products = 2 * windows * 4 * 3 * 3;
   auto rows = rows_of([&] { sum(conv2d(x, w, b)).backward(); });
-  CHECK(rows.at("conv2d").forward.work ==
-        Work{products + windows, f32 * (2 * 4 * 9 * 8 + 6 * 4 * 9 + 6 + windows)});
-  CHECK(rows.at("conv2d").backward.work.flops == 2 * products + windows);
+  CHECK(rows.at("conv2d").forward.cost ==
+        OpCost{products + windows, f32 * (2 * 4 * 9 * 8 + 6 * 4 * 9 + 6 + windows)});
+  CHECK(rows.at("conv2d").backward.cost.flops == 2 * products + windows);
 
   const Tensor input = randn({2, 4, 9, 8}), grouped = leaf({6, 2, 3, 3});
   rows = rows_of([&] {
     sum(conv2d(input, grouped, {}, {.stride = {2, 2}, .padding = {1, 1}, .groups = 2})).backward();
   });
   const double fewer = 2 * (2.0 * 6 * 5 * 4) * 2 * 3 * 3;
-  CHECK(rows.at("conv2d").forward.work.flops == fewer);
-  CHECK(rows.at("conv2d").backward.work.flops == fewer);  // the input needs no gradient
+  CHECK(rows.at("conv2d").forward.cost.flops == fewer);
+  CHECK(rows.at("conv2d").backward.cost.flops == fewer);  // the input needs no gradient
 }
 
 TEST_CASE("attention: a causal query sees the keys up to its own") {
   const Tensor q = leaf({2, 5, 12}), k = leaf({2, 5, 12}), v = leaf({2, 5, 12});
-  const auto work = [&](bool causal) {
+  const auto costs = [&](bool causal) {
     return rows_of([&] { sum(scaled_dot_product_attention(q, k, v, 3, causal)).backward(); })
         .at("scaled_dot_product_attention");
   };
-  CHECK(work(false).forward.work.flops == 2 * (2.0 * 2 * 5 * 5 * 12));
-  CHECK(work(false).backward.work.flops == 4 * (2.0 * 2 * 5 * 5 * 12));
-  CHECK(work(true).forward.work.flops == 2 * (2.0 * 2 * 15 * 12));
+  CHECK(costs(false).forward.cost.flops == 2 * (2.0 * 2 * 5 * 5 * 12));
+  CHECK(costs(false).backward.cost.flops == 4 * (2.0 * 2 * 5 * 5 * 12));
+  CHECK(costs(true).forward.cost.flops == 2 * (2.0 * 2 * 15 * 12));
   const auto rows = rows_of([&] { sum(self_attention(leaf({2, 5, 36}), 3, true)).backward(); });
-  CHECK(rows.at("self_attention").forward.work.flops == 2 * (2.0 * 2 * 15 * 12));
-  CHECK(rows.at("self_attention").backward.work.flops == 4 * (2.0 * 2 * 15 * 12));
+  CHECK(rows.at("self_attention").forward.cost.flops == 2 * (2.0 * 2 * 15 * 12));
+  CHECK(rows.at("self_attention").backward.cost.flops == 4 * (2.0 * 2 * 15 * 12));
 }
 
 TEST_CASE("elementwise: an operation an element, each operand's bytes once") {
   const Tensor a = randn({8, 16}), row = randn({16});
   const auto rows = rows_of([&] { relu(a + row); });
-  CHECK(rows.at("add").forward.work == Work{128, f32 * (128 + 16 + 128)});
-  CHECK(rows.at("relu").forward.work == Work{128, f32 * 256});
+  CHECK(rows.at("add").forward.cost == OpCost{128, f32 * (128 + 16 + 128)});
+  CHECK(rows.at("relu").forward.cost == OpCost{128, f32 * 256});
   const auto half = rows_of([&] { transpose(a, 0, 1); });
-  CHECK(half.begin()->second.forward.work == Work{0, f32 * 256});
+  CHECK(half.begin()->second.forward.cost == OpCost{0, f32 * 256});
 }
 
 TEST_CASE("spans inside a span are its own: the rows of a thread fit into its time") {
@@ -118,7 +118,7 @@ TEST_CASE("spans inside a span are its own: the rows of a thread fit into its ti
   CHECK(rows.contains("cross_entropy"));
   CHECK_FALSE(rows.contains("inner"));
   CHECK_FALSE(rows.contains("matmul"));
-  CHECK(rows.at("outer").forward.work.flops == 2 * (2.0 * 32 * 10 * 10));
+  CHECK(rows.at("outer").forward.cost.flops == 2 * (2.0 * 32 * 10 * 10));
   CHECK(rows.at("tanh").backward.calls == 1);
 }
 

@@ -309,3 +309,34 @@ TEST_CASE("memory of the caller's can be a leaf; its gradient is its own") {
   }
   CHECK(released);
 }
+
+TEST_CASE("what was saved may drop its bytes, and is read when its values are there again") {
+  const Tensor x = leaf({1, 2}), w = Tensor::from(std::vector<double>{3, 4}, {2});
+  const Tensor y = sum(x * w), again = sum(x * w);
+  Storage& storage = *w.storage();
+  storage.drop();
+  CHECK(error_of([&] { y.backward({}, true); }).find("are dropped") != std::string::npos);
+  storage.regain();
+  CHECK(error_of([&] { y.backward({}, true); }).find("written in place") != std::string::npos);
+  w.copy_(Tensor::from(std::vector<double>{3, 4}, {2}));
+  storage.restored();
+  x.zero_grad();
+  y.backward();
+  CHECK(x.grad().to_vector<double>() == std::vector<double>{3, 4});
+  w.zero_();  // other values after all
+  CHECK(error_of([&] { again.backward(); }).find("written in place") != std::string::npos);
+}
+
+TEST_CASE("a hook that removes another which has not run yet keeps it from running") {
+  const Tensor w = leaf({1});
+  std::string order;
+  std::uint64_t second = 0;
+  w.grad_slot().add_hook([&](const Tensor&) {
+    order += 'a';
+    w.grad_slot().remove_hook(second);
+  });
+  second = w.grad_slot().add_hook([&](const Tensor&) { order += 'b'; });
+  w.grad_slot().add_hook([&](const Tensor&) { order += 'c'; });
+  sum(w).backward();
+  CHECK(order == "ac");
+}

@@ -159,7 +159,7 @@ TEST_CASE("small steps add up in the master") {
     CHECK(concat(p.dtype()) == concat(dtype));
     CHECK(floats(p) == std::vector<float>(5, 3.5f));
     // Another value written into the parameter counts from then on, for that element.
-    p.rows(0, 2).copy_(full({2}, 8, dtype));
+    p.detach().rows(0, 2).copy_(full({2}, 8, dtype));
     give(p, 512);
     sgd.step();
     CHECK(floats(p) == std::vector<float>{7, 7, 2.5f, 2.5f, 2.5f});
@@ -212,7 +212,7 @@ TEST_CASE("state of low precision is f32, and goes on bit for bit") {
     nn::AdamW adam({p}, {.lr = 1e-3});
     step(adam, 0);
     step(adam, 1);
-    const Tensor copy = p.clone().set_requires_grad();
+    const Tensor copy = p.detach().clone().set_requires_grad();
     nn::AdamW resumed({copy}, {.lr = 1e-3});
     const NamedTensors state = adam.state_dict();
     for (const auto& [name, tensor] : state) {

@@ -107,7 +107,7 @@ TEST_CASE("state saved after two steps and loaded elsewhere goes on bit for bit"
     const auto first = make({p});
     for (int t = 0; t < 3; ++t) run_step(*first, p, t);
     const auto second = make({q});
-    q.copy_(p);
+    q.copy_(p.detach());
     NamedTensors state = first->state_dict();
     second->load_state_dict(state);
     CHECK(second->lr() == first->lr());
@@ -162,7 +162,7 @@ TEST_CASE("state by names finds its parameters in another order, and state by nu
     second.load_state_dict(state);
     for (const auto& [name, tensor] : loaded) {
       const Tensor& like = saved[name == "a" ? 0 : 1].second;
-      tensor.copy_(like);
+      tensor.copy_(like.detach());
       grad(tensor, 0.5f);
       grad(like, 0.5f);
     }
@@ -293,7 +293,7 @@ TEST_CASE("a momentum that changed since the state was made is saved and loaded"
     run_step(optimizer, p, 0);
     optimizer.set_setting("momentum", after);
     resumed.load_state_dict(optimizer.state_dict());
-    q.copy_(p);
+    q.copy_(p.detach());
     for (int t = 1; t < 3; ++t) {
       run_step(optimizer, p, t);
       run_step(resumed, q, t);

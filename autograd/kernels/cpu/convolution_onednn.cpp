@@ -295,7 +295,7 @@ struct Chunks {
 void forward(const Conv2dGeometry& geometry, memory::data_type type, const Tensor& y,
              const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Chunks(geometry, type).each([&](Convolution& convolution, std::int64_t begin, std::int64_t end) {
-    convolution.forward(y.rows(begin, end), x.rows(begin, end), weight, bias);
+    convolution.forward(y.rows(begin, end), x.detach().rows(begin, end), weight, bias);
   });
 }
 
@@ -303,7 +303,7 @@ void backward(const Conv2dGeometry& geometry, memory::data_type type, const Tens
               const Tensor& dweight, const Tensor& dbias, const Tensor& dy, const Tensor& x,
               const Tensor& weight) {
   const auto part = [](const Tensor& whole, std::int64_t begin, std::int64_t end) {
-    return whole.defined() ? whole.rows(begin, end) : Tensor();
+    return whole.defined() ? whole.detach().rows(begin, end) : Tensor();
   };
   const auto like = [](const Tensor& tensor) {
     return tensor.defined() ? Tensor::empty(tensor.shape(), DType::f32, Device{}) : Tensor();
@@ -312,8 +312,8 @@ void backward(const Conv2dGeometry& geometry, memory::data_type type, const Tens
   const Tensor more_weight = like(dweight), more_bias = like(dbias);
   Chunks(geometry, type).each([&](Convolution& convolution, std::int64_t begin, std::int64_t end) {
     convolution.backward(part(dx, begin, end), begin == 0 ? dweight : more_weight,
-                         begin == 0 ? dbias : more_bias, dy.rows(begin, end), x.rows(begin, end),
-                         weight);
+                         begin == 0 ? dbias : more_bias, dy.rows(begin, end),
+                         x.detach().rows(begin, end), weight);
     if (begin > 0 && dweight.defined()) axpy(dweight, more_weight, 1.0);
     if (begin > 0 && dbias.defined()) axpy(dbias, more_bias, 1.0);
   });

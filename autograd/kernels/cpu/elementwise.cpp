@@ -62,6 +62,7 @@ bool binary(Binary op, const Tensor& out, const Tensor& a, const Tensor& b) {
 }
 
 bool unary(Unary op, const Tensor& out, const Tensor& x, double s) {
+  if (op == Unary::div_scalar && !is_floating(out.dtype())) return false;
   return with_number(out.dtype(), [&]<class T>() {
     T* to = out.data<T>();
     const T* from = x.data<T>();

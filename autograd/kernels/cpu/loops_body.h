@@ -76,6 +76,11 @@ void unary(Unary op, T* out, const T* x, double s, std::int64_t n) {
       return unary_loop(functor::AddScalar<T>{scalar}, out, x, n);
     case Unary::mul_scalar:
       return unary_loop(functor::MulScalar<T>{scalar}, out, x, n);
+    case Unary::div_scalar:
+      if constexpr (std::is_floating_point_v<T>) {
+        return unary_loop(functor::DivScalar<T>{scalar}, out, x, n);
+      }
+      return;
     case Unary::relu:
       return unary_loop(functor::Relu<T>{scalar}, out, x, n);
   }

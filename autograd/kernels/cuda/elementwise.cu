@@ -67,6 +67,7 @@ bool binary(Binary op, const Tensor& out, const Tensor& a, const Tensor& b) {
 }
 
 bool unary(Unary op, const Tensor& out, const Tensor& x, double s) {
+  if (op == Unary::div_scalar && !is_floating(out.dtype())) return false;
   return with_number(out.dtype(), [&]<class T>() {
     using C = computed<T>;
     const C scalar = static_cast<C>(s);
@@ -79,6 +80,9 @@ bool unary(Unary op, const Tensor& out, const Tensor& x, double s) {
         return run(functor::AddScalar<C>{scalar});
       case Unary::mul_scalar:
         return run(functor::MulScalar<C>{scalar});
+      case Unary::div_scalar:
+        if constexpr (!std::is_integral_v<T>) run(functor::DivScalar<C>{scalar});
+        return;
       case Unary::relu:
         return run(functor::Relu<C>{scalar});
     }

@@ -39,7 +39,7 @@ double operand_bytes(const Args&... args) {
 
 // Elementwise, and whatever else has no function of its own.
 template <class... Args>
-Work work_of(const Args&... args) {
+OpCost cost_of(const Args&... args) {
   double most = 0;
   const auto look = [&](const auto& arg) {
     if constexpr (std::is_same_v<std::decay_t<decltype(arg)>, Tensor>) {
@@ -52,39 +52,39 @@ Work work_of(const Args&... args) {
 
 // Lists: an element of the parameters or of the operands each, and the bytes of all.
 template <class... Args>
-Work work_of(const std::span<const Stepped>& list, const Args&...) {
-  Work all;
+OpCost cost_of(const std::span<const Stepped>& list, const Args&...) {
+  OpCost all;
   for (const Stepped& each : list) {
     all += {count_of(each.param),
             operand_bytes(each.param, each.grad, each.first, each.second, each.rounded)};
   }
   return all;
 }
-inline Work work_of(const std::span<const Tensor>& list, double, const Tensor&) {
-  Work all;
+inline OpCost cost_of(const std::span<const Tensor>& list, double, const Tensor&) {
+  OpCost all;
   for (const Tensor& each : list) all += {count_of(each), operand_bytes(each)};
   return all;
 }
-inline Work work_of(const Tensor& found, const std::span<const Tensor>& list, double factor) {
-  return work_of(list, factor, found);
+inline OpCost cost_of(const Tensor& found, const std::span<const Tensor>& list, double factor) {
+  return cost_of(list, factor, found);
 }
 
 // matmul: M N sums of K products, and the bias.
-inline Work work_of(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a, bool,
-                    const Tensor& bias) {
+inline OpCost cost_of(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a, bool,
+                      const Tensor& bias) {
   const auto k = static_cast<double>(a.size(transpose_a ? 0 : 1));
   return {count_of(out) * (2 * k + (bias.defined() ? 1 : 0)), operand_bytes(out, a, b, bias)};
 }
 
 // matmul_gelu and matmul_gelu_backward: the product alone.
-inline Work work_of(const Tensor& out, const Tensor& other, const Tensor& a, const Tensor& b,
-                    const Tensor& last) {
+inline OpCost cost_of(const Tensor& out, const Tensor& other, const Tensor& a, const Tensor& b,
+                      const Tensor& last) {
   return {count_of(out) * 2 * static_cast<double>(a.size(1)),
           operand_bytes(out, other, a, b, last)};
 }
 
 // batched_matmul
-inline Work work_of(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a, bool) {
+inline OpCost cost_of(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a, bool) {
   const auto k = static_cast<double>(a.size(transpose_a ? 1 : 2));
   return {count_of(out) * 2 * k, operand_bytes(out, a, b)};
 }
@@ -96,14 +96,15 @@ inline double flops_of(const Conv2dGeometry& o) {
 }
 
 // conv2d
-inline Work work_of(const Conv2dGeometry& o, const Tensor& y, const Tensor& x, const Tensor& weight,
-                    const Tensor& bias) {
+inline OpCost cost_of(const Conv2dGeometry& o, const Tensor& y, const Tensor& x,
+                      const Tensor& weight, const Tensor& bias) {
   return {flops_of(o) + (bias.defined() ? count_of(y) : 0), operand_bytes(y, x, weight, bias)};
 }
 
 // conv2d_backward
-inline Work work_of(const Conv2dGeometry& o, const Tensor& dx, const Tensor& dweight,
-                    const Tensor& dbias, const Tensor& dy, const Tensor& x, const Tensor& weight) {
+inline OpCost cost_of(const Conv2dGeometry& o, const Tensor& dx, const Tensor& dweight,
+                      const Tensor& dbias, const Tensor& dy, const Tensor& x,
+                      const Tensor& weight) {
   const int passes = (dx.defined() ? 1 : 0) + (dweight.defined() ? 1 : 0);
   return {passes * flops_of(o) + (dbias.defined() ? count_of(dy) : 0),
           operand_bytes(dx, dweight, dbias, dy, dweight.defined() ? x : Tensor(),
@@ -119,39 +120,40 @@ inline double flops_of(const AttentionGeometry& o) {
 }
 
 // attention: scores and weighted values; the softmax between is not counted.
-inline Work work_of(const AttentionGeometry& o, const AttentionResult& result, const Tensor& q,
-                    const Tensor& k, const Tensor& v) {
+inline OpCost cost_of(const AttentionGeometry& o, const AttentionResult& result, const Tensor& q,
+                      const Tensor& k, const Tensor& v) {
   return {2 * flops_of(o), operand_bytes(result.y, result.kept, q, k, v)};
 }
 
 // attention_backward: dv, the probabilities' gradient, dq and dk. What is computed again where the
 // probabilities are not kept does not count.
-inline Work work_of(const AttentionGeometry& o, const Tensor& dq, const Tensor& dk,
-                    const Tensor& dv, const Tensor& dy, const AttentionResult& result,
-                    const Tensor& q, const Tensor& k, const Tensor& v) {
+inline OpCost cost_of(const AttentionGeometry& o, const Tensor& dq, const Tensor& dk,
+                      const Tensor& dv, const Tensor& dy, const AttentionResult& result,
+                      const Tensor& q, const Tensor& k, const Tensor& v) {
   const int query = dq.defined() ? 1 : 0, key = dk.defined() ? 1 : 0;
   const int passes = (dv.defined() ? 1 : 0) + query + key + (query + key > 0 ? 1 : 0);
   return {passes * flops_of(o), operand_bytes(dq, dk, dv, dy, result.y, result.kept, q, k, v)};
 }
 
 // self_attention
-inline Work work_of(const AttentionGeometry& o, const AttentionResult& result, const Tensor& qkv) {
+inline OpCost cost_of(const AttentionGeometry& o, const AttentionResult& result,
+                      const Tensor& qkv) {
   return {2 * flops_of(o), operand_bytes(result.y, result.kept, qkv)};
 }
 
 // self_attention_backward
-inline Work work_of(const AttentionGeometry& o, const Tensor& dqkv, const Tensor& dy,
-                    const AttentionResult& result, const Tensor& qkv) {
+inline OpCost cost_of(const AttentionGeometry& o, const Tensor& dqkv, const Tensor& dy,
+                      const AttentionResult& result, const Tensor& qkv) {
   return {4 * flops_of(o), operand_bytes(dqkv, dy, result.y, result.kept, qkv)};
 }
 
 // read_strided and write_strided: the smaller operand's elements move; nothing is computed.
-inline Work work_of(const Tensor& out, const Tensor& x, const Steps&, std::int64_t) {
+inline OpCost cost_of(const Tensor& out, const Tensor& x, const Steps&, std::int64_t) {
   return {0, 2 * std::min(operand_bytes(out), operand_bytes(x))};
 }
 
 // index_select, gather, and what adds back: so here, and the indices.
-inline Work work_of(const Tensor& out, const Tensor& x, const Tensor& index, int) {
+inline OpCost cost_of(const Tensor& out, const Tensor& x, const Tensor& index, int) {
   return {0, 2 * std::min(operand_bytes(out), operand_bytes(x)) + operand_bytes(index)};
 }
 

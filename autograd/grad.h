@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients as values: of outputs with respect to tensors, leaves or not, without touching what
+// leaves have accumulated (PyTorch: torch.autograd.grad). With create_graph they are recorded, so
+// that they can be differentiated in turn (double backward): a gradient penalty is
+//
+//   const Tensor slope = autograd::grad({sum(f(x))}, {x}, {.create_graph = true})[0];
+//   (loss + mean(slope * slope)).backward();
+//
+// With create_graph the ops between have to have gradients that are ops themselves. That is so for
+// arithmetic, comparisons and where, functions of one element but for gelu without an
+// approximation, sums, means, extremes, products of matrices and linear, shapes, permutations and
+// parts, cat and split, reading by index, cast, dropout, average pooling, softmax and all losses.
+// It is an Error that names the op for conv1d, conv2d, max_pool2d, batch_norm, layer_norm,
+// attention, gelu without an approximation, and feed_forward on a device. Hooks of leaves do not
+// run.
+//
+// Thread safety: as of the tape.
+#pragma once
+
+#include <peal/autograd/core/tensor.h>
+
+namespace peal::autograd {
+
+struct GradOptions {
+  Tensors grad_outputs = {};  // one an output, undefined or none: 1 for an output of one element
+  bool retain_graph = false;  // create_graph retains it as well
+  bool create_graph = false;
+  bool allow_unused = false;  // an input that no output depends on has an undefined gradient
+};
+
+// One gradient an input, summed over the outputs. Error for an input that wants no gradient, or
+// (not with allow_unused) that no output depends on.
+Tensors grad(const Tensors& outputs, const Tensors& inputs, const GradOptions& options = {});
+
+}  // namespace peal::autograd

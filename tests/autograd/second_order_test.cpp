@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// autograd::grad, and gradients of gradients over the table of ops: each is held against central
+// differences of its first gradient, or is refused by name.
+#include <peal/autograd/grad.h>
+#include <peal/autograd/grad_slot.h>
+#include <peal/autograd/ops/ops.h>
+#include <peal/autograd/tape.h>
+
+#include "arrays.h"
+#include "op_cases.h"
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+using namespace peal;
+using namespace peal::test;
+
+namespace {
+
+Tensor leaf(std::vector<double> values) {
+  const auto n = static_cast<std::int64_t>(values.size());
+  return Tensor::from(values, {n}).set_requires_grad();
+}
+using Doubles = std::vector<double>;
+
+// Of the inputs' first gradients, weighted with fixed numbers, so that they all count differently.
+Tensor slope(const OpCase& entry, const Tensors& x, bool create_graph) {
+  const Tensor y = entry.op(x, entry.constants);
+  const Tensors grads = autograd::grad({sum(y * normal<double>(y.shape(), 99))}, x,
+                                       {.create_graph = create_graph, .allow_unused = true});
+  Tensor total = full({}, 0, DType::f64);
+  for (const Tensor& grad : grads) {
+    if (grad.defined()) total = total + sum(grad * normal<double>(grad.shape(), 77));
+  }
+  return total;
+}
+
+// The largest difference to central differences, over the largest element.
+double second_order_error(const OpCase& entry) {
+  const Tensors x = inputs_of<double>(entry);
+  const Tensor total = slope(entry, x, true);
+  Tensors seconds(x.size());
+  if (total.requires_grad()) seconds = autograd::grad({total}, x, {.allow_unused = true});
+  double worst = 0;
+  for (std::size_t input = 0; input < x.size(); ++input) {
+    Doubles numeric, exact(static_cast<std::size_t>(x[input].numel()), 0.0);
+    if (seconds[input].defined()) exact = doubles(seconds[input]);
+    double* at = x[input].data<double>();
+    for (std::int64_t i = 0; i < x[input].numel(); ++i) {
+      const double before = at[i], h = 1e-5;
+      at[i] = before + h;
+      const double above = slope(entry, x, false).item<double>();
+      at[i] = before - h;
+      const double below = slope(entry, x, false).item<double>();
+      at[i] = before;
+      numeric.push_back((above - below) / (2 * h));
+    }
+    double scale = 1;
+    for (const double value : numeric) scale = std::max(scale, std::abs(value));
+    for (std::size_t i = 0; i < numeric.size(); ++i) {
+      worst = std::max(worst, std::abs(numeric[i] - exact[i]) / scale);
+    }
+  }
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("grad gives gradients of leaves and of results, and touches no slot") {
+  const Tensor x = leaf({1, 2}), w = leaf({3, 4});
+  bool ran = false;
+  x.grad_slot().add_hook([&](const Tensor&) { ran = true; });
+  const Tensor h = x * w, y = sum(h * h);
+  const Tensors grads = autograd::grad({y}, {h, x, w});
+  CHECK(doubles(grads[0]) == Doubles{6, 16});
+  CHECK(doubles(grads[1]) == Doubles{18, 64});
+  CHECK(doubles(grads[2]) == Doubles{6, 32});
+  CHECK(!ran);
+  CHECK(!x.grad().defined());
+  CHECK(!grads[0].requires_grad());
+  CHECK(error_of([&] { y.backward(); }).find("already freed") != std::string::npos);
+}
+
+TEST_CASE("grad of several outputs with their own gradients; of an output itself; retained") {
+  const Tensor x = leaf({1, 2});
+  const Tensor a = x * 2.0, b = x * x;
+  const autograd::GradOptions options{
+      .grad_outputs = {leaf({1, 10}).detach(), ones({2}, DType::f64)}, .retain_graph = true};
+  CHECK(doubles(autograd::grad({a, b}, {x}, options)[0]) == Doubles{4, 24});
+  CHECK(doubles(autograd::grad({a, b}, {a}, options)[0]) == Doubles{1, 10});
+  CHECK(doubles(autograd::grad({x}, {x}, {.grad_outputs = {x.detach()}})[0]) == Doubles{1, 2});
+}
+
+TEST_CASE("grad goes only where it leads") {
+  const Tensor x = leaf({1}), w = leaf({2});
+  bool visited = false;
+  const Tensor aside = record("aside", w * 1.0, {w}, [&](const Tensor& g) {
+    visited = true;
+    return g;
+  });
+  const Tensor y = sum(x * aside);
+  CHECK(doubles(autograd::grad({y}, {x}, {.retain_graph = true})[0]) == Doubles{2});
+  CHECK(!visited);
+  CHECK(autograd::grad({sum(x)}, {w}, {.allow_unused = true})[0].defined() == false);
+  CHECK(error_of([&] { autograd::grad({y}, {x.detach()}); }).find("input 0") != std::string::npos);
+  CHECK(error_of([&] { autograd::grad({sum(x)}, {w}); }).find("allow_unused") != std::string::npos);
+  CHECK(error_of([&] { autograd::grad({x.detach()}, {w}); }).find("output 0") != std::string::npos);
+  CHECK(error_of([&] {
+          autograd::grad({leaf({1, 2})}, {w});
+        }).find("one element") != std::string::npos);
+}
+
+TEST_CASE("a gradient penalty flows to the parameters") {
+  const Tensor x = leaf({1, 2}), w = leaf({3, 4});
+  const Tensor slopes = autograd::grad({sum(w * x * x)}, {x}, {.create_graph = true})[0];
+  CHECK(doubles(slopes) == Doubles{6, 16});
+  sum(slopes * slopes).backward();  // (2 w x)^2
+  CHECK(doubles(w.grad()) == Doubles{24, 128});
+  CHECK(doubles(x.grad()) == Doubles{72, 256});
+}
+
+TEST_CASE("third derivatives") {
+  const Tensor x = leaf({2});
+  Tensor y = sum(pow(x, 5));
+  for (int i = 0; i < 3; ++i) y = autograd::grad({y}, {x}, {.create_graph = true})[0];
+  CHECK(doubles(y) == Doubles{5 * 4 * 3 * 4});
+}
+
+TEST_CASE("gradients of gradients over the table of ops") {
+  std::set<std::string> refused;
+  int held = 0;
+  for (const OpCase& entry : all_cases()) {
+    std::int64_t elements = 0;
+    for (const Input& input : entry.inputs) elements += input.shape.numel();
+    if (!entry.derivative || elements > 150) continue;
+    CAPTURE(entry.torch);
+    CAPTURE(concat(entry.inputs[0].shape));
+    double error = 0;
+    const std::string message = error_of([&] { error = second_order_error(entry); });
+    if (!message.empty()) {
+      const std::string words = "grad: the gradient of '";
+      REQUIRE(message.substr(0, words.size()) == words);
+      refused.insert(message.substr(words.size(), message.find('\'', words.size()) - words.size()));
+      continue;
+    }
+    ++held;
+    CHECK(error < 1e-6);
+  }
+  // What autograd/grad.h lists.
+  CHECK(refused == std::set<std::string>{"batch_norm", "conv2d", "gelu", "layer_norm", "max_pool2d",
+                                         "scaled_dot_product_attention", "self_attention"});
+  CHECK(held > 150);
+}
+
+TEST_CASE("embedding, dropout and copies differentiate twice") {
+  const Tensor index = Tensor::from(std::vector<std::int64_t>{2, 0, 2, 1}, {4});
+  manual_seed(1);
+  const Tensor mask = dropout(ones({3, 2}, DType::f64), 0.5);
+  const std::vector<std::pair<std::string, std::function<Tensor(const Tensor&)>>> functions = {
+      {"embedding", [&](const Tensor& w) { return embedding(index, w * w, 1); }},
+      {"rows", [&](const Tensor& w) { return pow(w, 3).rows(1, 3); }},
+      {"clone", [&](const Tensor& w) { return pow(w, 3).clone(); }},
+      {"dropout",
+       [&](const Tensor& w) {
+         manual_seed(1);
+         return dropout(w * w * w, 0.5);
+       }},
+  };
+  for (const auto& [name, f] : functions) {
+    CAPTURE(name);
+    const OpCase entry{
+        name, [&f = f](const Tensors& x, const Tensors&) { return f(x[0]); }, {{{3, 2}}}};
+    CHECK(second_order_error(entry) < 1e-6);
+  }
+}

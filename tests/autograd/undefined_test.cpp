@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tensor without a value, wherever an op wants one, is an error in the op's name.
+#include <peal/autograd/ops/ops.h>
+
+#include "arrays.h"
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using test::error_of;
+
+TEST_CASE("every op names itself where an operand was never given a value") {
+  const Tensor none, x = ones({2, 2}), image = ones({1, 1, 4, 4}), index = arange(2);
+  const Tensor condition = gt(x, 0);
+  const std::vector<std::pair<std::string, std::function<void()>>> calls = {
+      {"add", [&] { none + x; }},
+      {"add", [&] { x + none; }},
+      {"add", [&] { none + 1.0; }},
+      {"sub", [&] { x - none; }},
+      {"mul", [&] { none* x; }},
+      {"mul", [&] { none * 2.0; }},
+      {"div", [&] { none / x; }},
+      {"div", [&] { x / none; }},
+      {"div", [&] { none / 2.0; }},
+      {"div", [&] { 2.0 / none; }},
+      {"neg", [&] { -none; }},
+      {"add_", [&] { add_(none, x); }},
+      {"add_", [&] { add_(x, none); }},
+      {"mul_", [&] { mul_(none, 2); }},
+      {"fill_", [&] { fill_(none, 2); }},
+      {"relu", [&] { relu(none); }},
+      {"relu", [&] { relu(Tensor()); }},
+      {"tanh", [&] { tanh(none); }},
+      {"sigmoid", [&] { sigmoid(none); }},
+      {"gelu", [&] { gelu(none); }},
+      {"exp", [&] { exp(none); }},
+      {"log", [&] { log(none); }},
+      {"sqrt", [&] { sqrt(none); }},
+      {"abs", [&] { abs(none); }},
+      {"pow", [&] { pow(none, 2); }},
+      {"clamp", [&] { clamp(none, 0); }},
+      {"eq", [&] { eq(none, x); }},
+      {"lt", [&] { lt(none, 1); }},
+      {"logical_and", [&] { logical_and(none, condition); }},
+      {"logical_and", [&] { logical_and(condition, none); }},
+      {"logical_or", [&] { logical_or(none, condition); }},
+      {"logical_xor", [&] { logical_xor(condition, none); }},
+      {"logical_not", [&] { logical_not(none); }},
+      {"&", [&] { none& condition; }},
+      {"~", [&] { ~none; }},
+      {"where", [&] { where(none, x, x); }},
+      {"where", [&] { where(condition, none, x); }},
+      {"cast", [&] { cast(none, DType::f64); }},
+      {"sum", [&] { sum(none); }},
+      {"sum", [&] { sum(none, {0}); }},
+      {"mean", [&] { mean(none); }},
+      {"mean", [&] { mean(none, {0}); }},
+      {"argmax", [&] { argmax(none, 0); }},
+      {"argmin", [&] { argmin(none, 0); }},
+      {"max", [&] { max(none, 0); }},
+      {"min", [&] { min(none, 0); }},
+      {"reshape", [&] { reshape(none, {2}); }},
+      {"view_as", [&] { view_as(none, x); }},
+      {"flatten", [&] { flatten(none); }},
+      {"unsqueeze", [&] { unsqueeze(none, 0); }},
+      {"squeeze", [&] { squeeze(none, 0); }},
+      {"permute", [&] { permute(none, {0}); }},
+      {"transpose", [&] { transpose(none, 0, 1); }},
+      {"slice", [&] { slice(none, 0, 0); }},
+      {"narrow", [&] { narrow(none, 0, 0, 1); }},
+      {"select", [&] { select(none, 0, 0); }},
+      {"cat", [&] { cat({none}); }},
+      {"cat",
+       [&] {
+         cat({x, none});
+       }},
+      {"stack", [&] { stack({none}); }},
+      {"split", [&] { split(none, 1); }},
+      {"index_select", [&] { index_select(none, 0, index); }},
+      {"index_select", [&] { index_select(x, 0, none); }},
+      {"gather", [&] { gather(none, 0, index); }},
+      {"gather", [&] { gather(x, 0, none); }},
+      {"embedding", [&] { embedding(none, x); }},
+      {"embedding", [&] { embedding(index, none); }},
+      {"matmul", [&] { matmul(none, x); }},
+      {"matmul", [&] { matmul(x, none); }},
+      {"linear", [&] { linear(none, x); }},
+      {"linear", [&] { linear(x, none); }},
+      {"feed_forward", [&] { feed_forward(none, x, {}, x, {}); }},
+      {"conv1d",
+       [&] {
+         conv1d(none, ones({1, 1, 1}));
+       }},
+      {"conv2d", [&] { conv2d(none, image); }},
+      {"conv2d", [&] { conv2d(image, none); }},
+      {"max_pool2d",
+       [&] {
+         max_pool2d(none, {2, 2});
+       }},
+      {"avg_pool2d",
+       [&] {
+         avg_pool2d(none, {2, 2});
+       }},
+      {"adaptive_avg_pool2d",
+       [&] {
+         adaptive_avg_pool2d(none, {2, 2});
+       }},
+      {"softmax", [&] { softmax(none); }},
+      {"log_softmax", [&] { log_softmax(none); }},
+      {"nll_loss", [&] { nll_loss(none, index); }},
+      {"nll_loss", [&] { nll_loss(x, none); }},
+      {"cross_entropy", [&] { cross_entropy(none, index); }},
+      {"cross_entropy", [&] { cross_entropy(x, none); }},
+      {"mse_loss", [&] { mse_loss(none, x); }},
+      {"mse_loss", [&] { mse_loss(x, none); }},
+      {"smooth_l1_loss", [&] { smooth_l1_loss(none, x); }},
+      {"binary_cross_entropy_with_logits", [&] { binary_cross_entropy_with_logits(x, none); }},
+      {"layer_norm", [&] { layer_norm(none, {2}); }},
+      {"batch_norm", [&] { batch_norm(none, {}, {}); }},
+      {"dropout", [&] { dropout(none, 0.5); }},
+      {"feature_dropout", [&] { feature_dropout(none, 0.5); }},
+      {"alpha_dropout", [&] { alpha_dropout(none, 0.5); }},
+      {"scaled_dot_product_attention", [&] { scaled_dot_product_attention(none, none, none, 1); }},
+      {"self_attention", [&] { self_attention(none, 1); }},
+  };
+  for (const auto& [op, call] : calls) {
+    CAPTURE(op);
+    CHECK(error_of(call) == op + ": a tensor was used before it was given a value");
+  }
+  CHECK(error_of([&] { static_cast<void>(none.shape()); }) ==
+        "tensor: used before it was given a value");
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hooks round any forward, before and after a module's part of a backward.
+#include <peal/autograd/grad_slot.h>
+#include <peal/autograd/ops/ops.h>
+#include <peal/nn/layers/linear.h>
+#include <peal/nn/layers/sequential.h>
+#include <peal/nn/module.h>
+
+#include <doctest/doctest.h>
+
+#include <utility>
+
+using namespace peal;
+
+namespace {
+
+// y = a * w + b, and what else comes out.
+struct TwoInputs : nn::Module {
+  Tensor w = add_parameter("w", full({2}, 3));
+  std::pair<Tensor, Tensor> both(const Tensor& a, const Tensor& b, double scale) {
+    return {a * w + b, b * scale};
+  }
+  Tensor one(const Tensor& a, const Tensor& b) const { return a * w + b; }
+  Tensor operator()(const Tensor& a, const Tensor& b) { return call(&TwoInputs::one, a, b); }
+};
+
+Tensor leaf(double value) { return full({2}, value).set_requires_grad(); }
+using Floats = std::vector<float>;
+Floats all(const Tensor& x) { return x.to_vector<float>(); }
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("forward hooks see all tensors of any forward, and may exchange them") {
+  TwoInputs net;
+  std::vector<std::size_t> counts;
+  net.register_forward_pre_hook([&](nn::Module&, const Tensors& inputs) -> nn::Module::Replaced {
+    counts.push_back(inputs.size());
+    return Tensors{inputs[0], inputs[1] * 10.0};
+  });
+  net.register_forward_hook([&](nn::Module& module, const Tensors& inputs,
+                                const Tensors& outputs) -> nn::Module::Replaced {
+    counts.push_back(inputs.size());
+    counts.push_back(outputs.size());
+    CHECK(module.class_name().find("TwoInputs") != std::string::npos);
+    CHECK(all(inputs[1]) == Floats{20, 20});
+    return Tensors{outputs[0], outputs[1] + 1.0};
+  });
+  const auto [y, z] = net.call(&TwoInputs::both, full({2}, 1), full({2}, 2), 0.5);
+  CHECK(counts == std::vector<std::size_t>{2, 2, 2});
+  CHECK(all(y) == Floats{23, 23});
+  CHECK(all(z) == Floats{11, 11});
+}
+
+TEST_CASE("call goes to the class that a plain handle holds, or says that it holds another") {
+  TwoInputs net;
+  nn::Module any = net;
+  int hooks = 0;
+  net.register_forward_pre_hook([&](nn::Module&, const Tensors&) -> nn::Module::Replaced {
+    ++hooks;
+    return std::nullopt;
+  });
+  CHECK(all(any.call(&TwoInputs::one, full({2}, 1), full({2}, 2))) == Floats{5, 5});
+  CHECK(all(net(full({2}, 1), full({2}, 2))) == Floats{5, 5});
+  CHECK(hooks == 2);
+  CHECK(all(any.call([](const Tensor& x) { return x * 2.0; }, full({2}, 4))) == Floats{8, 8});
+  CHECK(hooks == 3);
+  nn::Module other = nn::Linear(2, 2);
+  const std::string error =
+      error_of([&] { other.call(&TwoInputs::one, full({2}, 1), full({2}, 2)); });
+  CHECK(error.find("TwoInputs was asked of peal::nn::Linear") != std::string::npos);
+}
+
+TEST_CASE("hooks of one tensor are forward hooks of the first") {
+  TwoInputs net;
+  net.add_pre_hook([](nn::Module&, const Tensor& a) { return a * 2.0; });
+  net.add_hook([](nn::Module&, const Tensor&, const Tensor& y) { return y + 1.0; });
+  CHECK(all(net(full({2}, 1), full({2}, 2))) == Floats{9, 9});
+}
+
+TEST_CASE("backward hooks run before and after a module's part of a backward") {
+  nn::Sequential net(nn::Linear(2, 2), nn::Linear(2, 2));
+  std::string order;
+  nn::Module first = net.child("0"), second = net.child("1");
+  for (const auto& [name, module] : {std::pair{'1', first}, {'2', second}}) {
+    nn::Module here = module;
+    here.register_full_backward_pre_hook(
+        [&order, name = name](nn::Module&, const Tensors& grads) -> nn::Module::Replaced {
+          CHECK(grads.size() == 1);
+          order += '(';
+          order += name;
+          return std::nullopt;
+        });
+    here.register_full_backward_hook(
+        [&order, name = name](nn::Module&, const Tensors& inputs,
+                              const Tensors& outputs) -> nn::Module::Replaced {
+          CHECK(inputs.size() == 1);
+          CHECK(inputs[0].shape() == Shape{3, 2});
+          CHECK(outputs[0].shape() == Shape{3, 2});
+          order += name;
+          order += ')';
+          return std::nullopt;
+        });
+    here.parameters()[0].grad_slot().add_hook([&order](const Tensor&) { order += 'w'; });
+  }
+  const Tensor x = ones({3, 2}).set_requires_grad();
+  sum(net(x)).backward();
+  CHECK(order == "(2w2)(1w1)");
+}
+
+TEST_CASE("a backward hook may exchange gradients") {
+  TwoInputs net;
+  const Tensor a = leaf(1), b = leaf(2);
+  const auto pre = net.register_full_backward_pre_hook(
+      [](nn::Module&, const Tensors& grads) -> nn::Module::Replaced {
+        return Tensors{grads[0] * 2.0};
+      });
+  net.register_full_backward_hook(
+      [](nn::Module&, const Tensors& inputs, const Tensors& outputs) -> nn::Module::Replaced {
+        if (!inputs[0].defined()) return std::nullopt;
+        CHECK(all(outputs[0]) == Floats{2, 2});
+        return Tensors{inputs[0] * 10.0, Tensor()};
+      });
+  sum(net(a, b)).backward();
+  CHECK(all(net.w.grad()) == Floats{2, 2});
+  CHECK(all(a.grad()) == Floats{60, 60});
+  CHECK(!b.grad().defined());
+  net.remove_hook(pre);
+  net.w.zero_grad();
+  sum(net(a.detach(), b.detach())).backward();
+  CHECK(all(net.w.grad()) == Floats{1, 1});
+}
+
+TEST_CASE("without an input that wants a gradient both backward hooks run with the outputs'") {
+  TwoInputs net;
+  std::string order;
+  net.register_full_backward_pre_hook([&](nn::Module&, const Tensors&) -> nn::Module::Replaced {
+    order += 'p';
+    return std::nullopt;
+  });
+  net.register_full_backward_hook(
+      [&](nn::Module&, const Tensors& inputs, const Tensors& outputs) -> nn::Module::Replaced {
+        order += 'b';
+        CHECK(inputs.size() == 2);
+        CHECK(!inputs[0].defined());
+        CHECK(outputs[0].defined());
+        return std::nullopt;
+      });
+  sum(net(full({2}, 1), full({2}, 2))).backward();
+  CHECK(order == "pb");
+  const NoGrad guard;
+  net(full({2}, 1), full({2}, 2));
+  CHECK(order == "pb");
+}
+
+TEST_CASE("a hook that gives another number of tensors is an error") {
+  TwoInputs net;
+  net.register_forward_pre_hook(
+      [](nn::Module&, const Tensors&) -> nn::Module::Replaced { return Tensors{full({2}, 1)}; });
+  CHECK(error_of([&] { net(full({2}, 1), full({2}, 2)); }).find("a hook gave 1 inputs for 2") !=
+        std::string::npos);
+}
