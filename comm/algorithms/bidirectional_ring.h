@@ -15,7 +15,7 @@
 // Source: P. Sack, W. Gropp, Collective algorithms for multiported torus networks, ACM Trans.
 // Parallel Computing 1 (2015), of which this is the torus of one dimension.
 
-#include <peal/comm/schedule/schedule.h>
+#include <peal/comm/algorithms/entry.h>
 
 namespace peal::comm {
 
@@ -39,5 +39,19 @@ inline Program bidirectional_ring_all_reduce(const Problem& problem) {
   }
   return program;
 }
+
+inline constexpr Entry bidirectional_ring_all_reduce_entry{
+    .what = Collective::all_reduce,
+    .name = "bidirectional_ring",
+    .make = bidirectional_ring_all_reduce,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      Terms t(problem);
+      const Blocks halves = Blocks::balanced(t.n, 2, problem.align);
+      const Blocks up = Blocks::balanced(halves[0].count, t.p, problem.align);
+      const Blocks down = Blocks::balanced(halves[1].count, t.p, problem.align);
+      t.block = up.largest() + down.largest();
+      return {t.twice(2 * t.others), t.n > 0 && t.block * t.p == t.n};
+    },
+};
 
 }  // namespace peal::comm

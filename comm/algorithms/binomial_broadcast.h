@@ -19,7 +19,7 @@
 // Source: R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations
 // in MPICH, Int. J. High Performance Computing Applications 19 (2005), the section on broadcast.
 
-#include <peal/comm/schedule/schedule.h>
+#include <peal/comm/algorithms/entry.h>
 
 namespace peal::comm {
 
@@ -40,5 +40,15 @@ inline Program binomial_broadcast(const Problem& problem) {
   if (place == 0) add(program, {copy(out(all), message)});
   return program;
 }
+
+inline constexpr Entry binomial_broadcast_entry{
+    .what = Collective::broadcast,
+    .name = "binomial",
+    .make = binomial_broadcast,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {{t.up, t.n * t.up, t.p > 1 ? t.n : 0, 0}, t.n > 0};
+    },
+};
 
 }  // namespace peal::comm

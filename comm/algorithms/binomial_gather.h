@@ -17,7 +17,7 @@
 // Source: R. Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations
 // in MPICH, Int. J. High Performance Computing Applications 19 (2005).
 
-#include <peal/comm/schedule/schedule.h>
+#include <peal/comm/algorithms/entry.h>
 
 #include <algorithm>
 #include <utility>
@@ -90,6 +90,16 @@ inline Program binomial_gather(const Problem& problem) {
   return program;
 }
 
+inline constexpr Entry binomial_gather_entry{
+    .what = Collective::gather,
+    .name = "binomial",
+    .make = binomial_gather,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {{t.up, t.block * t.subtree, t.block * t.others, 0}, t.equal};
+    },
+};
+
 inline Program binomial_scatter(const Problem& problem) {
   const BinomialSubtrees tree(problem, Buffer::in);
   const int place = tree.place(), p = problem.world, reach = tree.reach();
@@ -113,5 +123,15 @@ inline Program binomial_scatter(const Problem& problem) {
   add(program, {copy(out({0, own.count}), own)});
   return program;
 }
+
+inline constexpr Entry binomial_scatter_entry{
+    .what = Collective::scatter,
+    .name = "binomial",
+    .make = binomial_scatter,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {{t.up, t.block * t.others, t.block * t.subtree, 0}, t.equal};
+    },
+};
 
 }  // namespace peal::comm

@@ -21,6 +21,7 @@
 
 #include <peal/comm/algorithms/binomial_broadcast.h>
 #include <peal/comm/algorithms/compose.h>
+#include <peal/comm/algorithms/entry.h>
 
 #include <numeric>
 
@@ -53,6 +54,16 @@ inline Program binomial_reduce(const Problem& problem) {
   return binomial_reduce_into(problem, root ? Buffer::out : Buffer::scratch);
 }
 
+inline constexpr Entry binomial_reduce_entry{
+    .what = Collective::reduce,
+    .name = "binomial",
+    .make = binomial_reduce,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {{t.up, t.p > 1 ? t.n : 0, t.n * t.up, t.n * t.up}, t.n > 0};
+    },
+};
+
 inline Program binomial_all_reduce(const Problem& problem) {
   std::vector<int> everyone(static_cast<std::size_t>(problem.world));
   std::iota(everyone.begin(), everyone.end(), 0);
@@ -60,5 +71,15 @@ inline Program binomial_all_reduce(const Problem& problem) {
   append(program, embed(binomial_broadcast(problem), everyone, out({}), out({})));
   return program;
 }
+
+inline constexpr Entry binomial_all_reduce_entry{
+    .what = Collective::all_reduce,
+    .name = "binomial",
+    .make = binomial_all_reduce,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {{2 * t.up, t.n * t.up, t.n * t.up, t.n * t.up}, t.n > 0};
+    },
+};
 
 }  // namespace peal::comm

@@ -21,9 +21,10 @@
 // all-to-all communications in multiport message-passing systems, IEEE Trans. Parallel and
 // Distributed Systems 8 (1997).
 
-#include <peal/comm/schedule/schedule.h>
+#include <peal/comm/algorithms/entry.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,16 @@ inline Program bruck_all_gather(const Problem& problem) {
   }
   return program;
 }
+
+inline constexpr Entry bruck_all_gather_entry{
+    .what = Collective::all_gather,
+    .name = "bruck",
+    .make = bruck_all_gather,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {t.once(t.up, false), t.equal};
+    },
+};
 
 inline Program bruck_all_to_all(const Problem& problem) {
   const int p = problem.world, rank = problem.rank;
@@ -89,5 +100,19 @@ inline Program bruck_all_to_all(const Problem& problem) {
   add(program, std::move(unpack));
   return program;
 }
+
+inline constexpr Entry bruck_all_to_all_entry{
+    .what = Collective::all_to_all,
+    .name = "bruck",
+    .make = bruck_all_to_all,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      std::int64_t blocks = 0;
+      for (int distance = 1; distance < t.p; ++distance) {
+        blocks += std::popcount(static_cast<unsigned>(distance));
+      }
+      return {{t.up, t.block * blocks, t.block * blocks, 0}, t.equal};
+    },
+};
 
 }  // namespace peal::comm

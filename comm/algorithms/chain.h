@@ -18,6 +18,7 @@
 // broadcast for multidimensional meshes, Parallel Processing Letters 5 (1995).
 
 #include <peal/comm/algorithms/compose.h>
+#include <peal/comm/algorithms/entry.h>
 
 namespace peal::comm {
 
@@ -54,8 +55,32 @@ inline Program chain_broadcast(const Problem& problem) {
   return segment(chain_broadcast_chunk, problem, chunks(problem));
 }
 
+inline constexpr Entry chain_broadcast_entry{
+    .what = Collective::broadcast,
+    .name = "chain",
+    .make = chain_broadcast,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      if (t.p == 1) return {{}, true};
+      return {{t.k + (t.p > 2), t.n, t.n, 0}, t.n > 0};
+    },
+    .pipelined = true,
+};
+
 inline Program chain_reduce(const Problem& problem) {
   return segment(chain_reduce_chunk, problem, chunks(problem));
 }
+
+inline constexpr Entry chain_reduce_entry{
+    .what = Collective::reduce,
+    .name = "chain",
+    .make = chain_reduce,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      if (t.p == 1) return {{}, true};
+      return {{t.k + (t.p > 2), t.n, t.n, t.n}, t.n > 0};
+    },
+    .pipelined = true,
+};
 
 }  // namespace peal::comm

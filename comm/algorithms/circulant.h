@@ -26,7 +26,7 @@
 // Source: J. L. Traff, Optimal, non-pipelined reduce-scatter and allreduce algorithms, arXiv
 // 2410.14234 (2024).
 
-#include <peal/comm/schedule/schedule.h>
+#include <peal/comm/algorithms/entry.h>
 
 #include <algorithm>
 #include <utility>
@@ -72,6 +72,16 @@ inline Program circulant_all_reduce(const Problem& problem) {
   return program;
 }
 
+inline constexpr Entry circulant_all_reduce_entry{
+    .what = Collective::all_reduce,
+    .name = "circulant",
+    .make = circulant_all_reduce,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {t.twice(2 * t.up), t.equal};
+    },
+};
+
 inline Program circulant_all_gather(const Problem& problem) {
   const Blocks block(problem.counts);
   const Block own = block[problem.rank];
@@ -80,6 +90,16 @@ inline Program circulant_all_gather(const Problem& problem) {
   circulant_gather_phase(program, problem.rank, block);
   return program;
 }
+
+inline constexpr Entry circulant_all_gather_entry{
+    .what = Collective::all_gather,
+    .name = "circulant",
+    .make = circulant_all_gather,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {t.once(t.up, false), t.equal};
+    },
+};
 
 // `in` must stay whole, so from the second round on the partials live in scratch, in the order R:
 // there no run has to be cut in two. The first round sends from `in` and cuts where it must.
@@ -126,5 +146,15 @@ inline Program circulant_reduce_scatter(const Problem& problem) {
   add(program, {copy(out(own), scratch(own))});
   return program;
 }
+
+inline constexpr Entry circulant_reduce_scatter_entry{
+    .what = Collective::reduce_scatter,
+    .name = "circulant",
+    .make = circulant_reduce_scatter,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {t.once(t.up, true), t.equal};
+    },
+};
 
 }  // namespace peal::comm

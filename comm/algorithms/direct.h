@@ -6,7 +6,7 @@
 // Cost, n elements in all: one round; the root receives (sends) n(p-1)/p, everyone else a block.
 // Every element travels once, but the root takes p-1 messages: for large blocks and few ranks.
 
-#include <peal/comm/schedule/schedule.h>
+#include <peal/comm/algorithms/entry.h>
 
 #include <utility>
 
@@ -29,6 +29,16 @@ inline Program direct_gather(const Problem& problem) {
   return program;
 }
 
+inline constexpr Entry direct_gather_entry{
+    .what = Collective::gather,
+    .name = "direct",
+    .make = direct_gather,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {{t.p > 1, t.p > 1 ? t.block : 0, t.block * t.others, 0}, t.equal};
+    },
+};
+
 inline Program direct_scatter(const Problem& problem) {
   const int rank = problem.rank;
   const Blocks block(problem.counts);
@@ -45,5 +55,15 @@ inline Program direct_scatter(const Problem& problem) {
   add(program, std::move(round));
   return program;
 }
+
+inline constexpr Entry direct_scatter_entry{
+    .what = Collective::scatter,
+    .name = "direct",
+    .make = direct_scatter,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {{t.p > 1, t.block * t.others, t.p > 1 ? t.block : 0, 0}, t.equal};
+    },
+};
 
 }  // namespace peal::comm

@@ -21,7 +21,7 @@
 //
 // Needs symmetric memory.
 
-#include <peal/comm/schedule/schedule.h>
+#include <peal/comm/algorithms/entry.h>
 
 #include <utility>
 
@@ -54,5 +54,15 @@ inline Program direct_slices_all_reduce(const Problem& problem) {
   barrier(program);
   return program;
 }
+
+inline constexpr Entry direct_slices_all_reduce_entry{
+    .what = Collective::all_reduce,
+    .name = "direct_slices",
+    .make = direct_slices_all_reduce,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {{t.p > 1 ? 2 : 0, 0, 0, t.block * t.others}, t.equal};
+    },
+};
 
 }  // namespace peal::comm

@@ -13,7 +13,7 @@
 // Source: D. Hensgen, R. Finkel, U. Manber, Two algorithms for barrier synchronization, Int. J.
 // Parallel Programming 17 (1988).
 
-#include <peal/comm/schedule/schedule.h>
+#include <peal/comm/algorithms/entry.h>
 
 namespace peal::comm {
 
@@ -27,5 +27,15 @@ inline Program dissemination_barrier(const Problem& problem) {
   }
   return program;
 }
+
+inline constexpr Entry dissemination_barrier_entry{
+    .what = Collective::barrier,
+    .name = "dissemination",
+    .make = dissemination_barrier,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {{t.up, 0, 0, 0}, true};
+    },
+};
 
 }  // namespace peal::comm

@@ -30,6 +30,7 @@
 // Massively scale your deep learning training with NCCL 2.4 (2019).
 
 #include <peal/comm/algorithms/compose.h>
+#include <peal/comm/algorithms/entry.h>
 
 #include <bit>
 #include <vector>
@@ -115,5 +116,19 @@ inline Program double_tree_all_reduce(const Problem& problem) {
   append(program, segment(double_tree_chunk, problem, chunks(problem)));
   return program;
 }
+
+inline constexpr Entry double_tree_all_reduce_entry{
+    .what = Collective::all_reduce,
+    .name = "double_tree",
+    .make = double_tree_all_reduce,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      if (t.p == 1 || t.n == 0) return {{}, true};
+      const std::int64_t chunk = Blocks::balanced(t.n, chunks(problem), problem.align).largest();
+      const std::int64_t half = t.k * Blocks::balanced(chunk, 2, problem.align).largest();
+      return {{3 * t.up + t.k - 1, 4 * half, 4 * half, 2 * half}, false};
+    },
+    .pipelined = true,
+};
 
 }  // namespace peal::comm

@@ -22,8 +22,10 @@
 
 #include <peal/comm/algorithms/circulant.h>
 #include <peal/comm/algorithms/compose.h>
+#include <peal/comm/algorithms/entry.h>
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <map>
 #include <vector>
@@ -76,5 +78,29 @@ inline Program hierarchical_all_reduce(const Problem& problem) {
                inside, out(own), out({})));
   return program;
 }
+
+inline constexpr Entry hierarchical_all_reduce_entry{
+    .what = Collective::all_reduce,
+    .name = "hierarchical",
+    .make = hierarchical_all_reduce,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      std::map<int, int> sizes;
+      for (const int node : problem.nodes.node) ++sizes[node];
+      int least = t.p, most = 0;
+      for (const auto& [node, size] : sizes) {
+        least = std::min(least, size);
+        most = std::max(most, size);
+      }
+      const int nodes = static_cast<int>(sizes.size());
+      const std::int64_t slice = Blocks::balanced(t.n, least, problem.align).largest();
+      const std::int64_t piece = Blocks::balanced(slice, nodes, problem.align).largest();
+      const std::int64_t all = slice * (most - 1) + piece * (nodes - 1);
+      const bool exact = least == most && t.n > 0 && piece * nodes * least == t.n;
+      const auto log2 = [](int ranks) { return std::bit_width(static_cast<unsigned>(ranks - 1)); };
+      return {{2 * log2(most) + 2 * log2(nodes), 2 * all, 2 * all, all}, exact};
+    },
+    .sees_nodes = true,
+};
 
 }  // namespace peal::comm

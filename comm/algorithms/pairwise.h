@@ -14,7 +14,7 @@
 // in MPICH, Int. J. High Performance Computing Applications 19 (2005), the sections on
 // reduce-scatter and all-to-all.
 
-#include <peal/comm/schedule/schedule.h>
+#include <peal/comm/algorithms/entry.h>
 
 #include <vector>
 
@@ -33,6 +33,16 @@ inline Program pairwise_reduce_scatter(const Problem& problem) {
   return program;
 }
 
+inline constexpr Entry pairwise_reduce_scatter_entry{
+    .what = Collective::reduce_scatter,
+    .name = "pairwise",
+    .make = pairwise_reduce_scatter,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {t.once(t.others, true), t.equal};
+    },
+};
+
 inline Program pairwise_all_to_all(const Problem& problem) {
   const int p = problem.world, rank = problem.rank;
   const auto world = static_cast<std::size_t>(p), me = static_cast<std::size_t>(rank);
@@ -50,5 +60,15 @@ inline Program pairwise_all_to_all(const Problem& problem) {
   }
   return program;
 }
+
+inline constexpr Entry pairwise_all_to_all_entry{
+    .what = Collective::all_to_all,
+    .name = "pairwise",
+    .make = pairwise_all_to_all,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {t.once(t.others, false), t.equal};
+    },
+};
 
 }  // namespace peal::comm

@@ -23,6 +23,7 @@
 // Source: R. Rabenseifner, Optimization of collective reduction operations, ICCS 2004; R. Thakur,
 // R. Rabenseifner, W. Gropp, Int. J. High Performance Computing Applications 19 (2005).
 
+#include <peal/comm/algorithms/entry.h>
 #include <peal/comm/algorithms/fold.h>
 
 namespace peal::comm {
@@ -55,6 +56,21 @@ inline Program rabenseifner_all_reduce(const Problem& problem) {
   return program;
 }
 
+inline constexpr Entry rabenseifner_all_reduce_entry{
+    .what = Collective::all_reduce,
+    .name = "rabenseifner",
+    .make = rabenseifner_all_reduce,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      Terms t(problem);
+      const std::int64_t whole = t.folded > 0 ? t.n : 0;
+      const int q = 1 << t.down;
+      t.cut(q, problem.align);
+      const std::int64_t all = t.block * (q - 1);
+      return {{2 * t.down + 2 * (t.folded > 0), 2 * all + whole, 2 * all + whole, all + whole},
+              t.equal};
+    },
+};
+
 // The halving alone, for p = 2^m, in scratch, since `in` must stay whole. Scratch holds the half of
 // the buffer that the rank keeps in the first round.
 inline Program recursive_halving_reduce_scatter(const Problem& problem) {
@@ -80,5 +96,16 @@ inline Program recursive_halving_reduce_scatter(const Problem& problem) {
   add(program, {copy(out({0, block[rank].count}), partial(block[rank]))});
   return program;
 }
+
+inline constexpr Entry recursive_halving_reduce_scatter_entry{
+    .what = Collective::reduce_scatter,
+    .name = "recursive_halving",
+    .make = recursive_halving_reduce_scatter,
+    .supports = power_of_two,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {t.once(t.up, true), t.equal};
+    },
+};
 
 }  // namespace peal::comm

@@ -20,6 +20,7 @@
 // in MPICH, Int. J. High Performance Computing Applications 19 (2005), the sections on all-reduce
 // and all-gather.
 
+#include <peal/comm/algorithms/entry.h>
 #include <peal/comm/algorithms/fold.h>
 
 namespace peal::comm {
@@ -47,6 +48,18 @@ inline Program recursive_doubling_all_reduce(const Problem& problem) {
   return program;
 }
 
+inline constexpr Entry recursive_doubling_all_reduce_entry{
+    .what = Collective::all_reduce,
+    .name = "recursive_doubling",
+    .make = recursive_doubling_all_reduce,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      const bool folds = t.folded > 0;
+      const std::int64_t moved = t.n * (t.down + folds);
+      return {{t.down + 2 * folds, moved, moved, moved}, t.n > 0};
+    },
+};
+
 inline Program recursive_doubling_all_gather(const Problem& problem) {
   const int rank = problem.rank;
   const Blocks block(problem.counts);
@@ -59,5 +72,16 @@ inline Program recursive_doubling_all_gather(const Problem& problem) {
   }
   return program;
 }
+
+inline constexpr Entry recursive_doubling_all_gather_entry{
+    .what = Collective::all_gather,
+    .name = "recursive_doubling",
+    .make = recursive_doubling_all_gather,
+    .supports = power_of_two,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {t.once(t.up, false), t.equal};
+    },
+};
 
 }  // namespace peal::comm

@@ -22,7 +22,7 @@
 // Source: P. Patarasuk, X. Yuan, Bandwidth optimal all-reduce algorithms for clusters of
 // workstations, J. Parallel and Distributed Computing 69 (2009).
 
-#include <peal/comm/schedule/schedule.h>
+#include <peal/comm/algorithms/entry.h>
 
 #include <algorithm>
 
@@ -43,6 +43,16 @@ inline Program ring_all_reduce(const Problem& problem) {
   }
   return program;
 }
+
+inline constexpr Entry ring_all_reduce_entry{
+    .what = Collective::all_reduce,
+    .name = "ring",
+    .make = ring_all_reduce,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {t.twice(2 * t.others), t.equal};
+    },
+};
 
 // The reduce phase alone, begun one block earlier so that rank r ends with block r. `in` must stay
 // whole, so the walking partials live in two slots of scratch, one being sent while the other is
@@ -66,6 +76,16 @@ inline Program ring_reduce_scatter(const Problem& problem) {
   return program;
 }
 
+inline constexpr Entry ring_reduce_scatter_entry{
+    .what = Collective::reduce_scatter,
+    .name = "ring",
+    .make = ring_reduce_scatter,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {t.once(t.others, true), t.equal};
+    },
+};
+
 // The gather phase alone, begun with the own block.
 inline Program ring_all_gather(const Problem& problem) {
   const int p = problem.world, rank = problem.rank;
@@ -78,5 +98,15 @@ inline Program ring_all_gather(const Problem& problem) {
   }
   return program;
 }
+
+inline constexpr Entry ring_all_gather_entry{
+    .what = Collective::all_gather,
+    .name = "ring",
+    .make = ring_all_gather,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {t.once(t.others, false), t.equal};
+    },
+};
 
 }  // namespace peal::comm

@@ -19,6 +19,7 @@
 // collective communication library (InterCom), SHPCC 1994.
 
 #include <peal/comm/algorithms/compose.h>
+#include <peal/comm/algorithms/entry.h>
 #include <peal/comm/algorithms/ring.h>
 
 #include <algorithm>
@@ -60,5 +61,16 @@ inline Program scatter_ring_broadcast(const Problem& problem) {
   append(program, embed(ring, rank_at, out(block[place]), out({})));
   return program;
 }
+
+inline constexpr Entry scatter_ring_broadcast_entry{
+    .what = Collective::broadcast,
+    .name = "scatter_ring",
+    .make = scatter_ring_broadcast,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      const std::int64_t received = t.block * (t.others + t.subtree);
+      return {{t.up + t.others, 2 * t.block * t.others, received, 0}, t.equal};
+    },
+};
 
 }  // namespace peal::comm

@@ -21,7 +21,7 @@
 // Source: D. De Sensi, T. Bonato, D. Saam, T. Hoefler, Swing: short-cutting rings for higher
 // bandwidth allreduce, NSDI 2024; the plain form.
 
-#include <peal/comm/schedule/schedule.h>
+#include <peal/comm/algorithms/entry.h>
 
 #include <algorithm>
 #include <bit>
@@ -90,5 +90,16 @@ inline Program swing_all_reduce(const Problem& problem) {
   }
   return program;
 }
+
+inline constexpr Entry swing_all_reduce_entry{
+    .what = Collective::all_reduce,
+    .name = "swing",
+    .make = swing_all_reduce,
+    .supports = power_of_two,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      return {t.twice(2 * t.up), t.equal};
+    },
+};
 
 }  // namespace peal::comm

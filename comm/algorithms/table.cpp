@@ -20,57 +20,59 @@
 #include <peal/comm/algorithms/table.h>
 
 #include <algorithm>
-#include <bit>
 #include <stdexcept>
 #include <string>
 
 namespace peal::comm {
 namespace {
 
-bool any_world(int) { return true; }
-bool power_of_two(int world) { return std::has_single_bit(static_cast<unsigned>(world)); }
-
+// The first entry of a collective is its default.
 constexpr Entry entries[] = {
-    {Collective::all_reduce, "ring", ring_all_reduce, any_world},
-    {Collective::all_reduce, "bidirectional_ring", bidirectional_ring_all_reduce, any_world},
-    {Collective::all_reduce, "recursive_doubling", recursive_doubling_all_reduce, any_world},
-    {Collective::all_reduce, "rabenseifner", rabenseifner_all_reduce, any_world},
-    {Collective::all_reduce, "circulant", circulant_all_reduce, any_world},
-    {Collective::all_reduce, "swing", swing_all_reduce, power_of_two},
-    {Collective::all_reduce, "binomial", binomial_all_reduce, any_world},
-    {Collective::all_reduce, "double_tree", double_tree_all_reduce, any_world},
-    {Collective::all_reduce, "hierarchical", hierarchical_all_reduce, any_world},
-    {Collective::reduce, "binomial", binomial_reduce, any_world},
-    {Collective::reduce, "chain", chain_reduce, any_world},
-    {Collective::broadcast, "binomial", binomial_broadcast, any_world},
-    {Collective::broadcast, "scatter_ring", scatter_ring_broadcast, any_world},
-    {Collective::broadcast, "chain", chain_broadcast, any_world},
-    {Collective::all_gather, "ring", ring_all_gather, any_world},
-    {Collective::all_gather, "recursive_doubling", recursive_doubling_all_gather, power_of_two},
-    {Collective::all_gather, "bruck", bruck_all_gather, any_world},
-    {Collective::all_gather, "circulant", circulant_all_gather, any_world},
-    {Collective::reduce_scatter, "ring", ring_reduce_scatter, any_world},
-    {Collective::reduce_scatter, "recursive_halving", recursive_halving_reduce_scatter,
-     power_of_two},
-    {Collective::reduce_scatter, "pairwise", pairwise_reduce_scatter, any_world},
-    {Collective::reduce_scatter, "circulant", circulant_reduce_scatter, any_world},
-    {Collective::gather, "binomial", binomial_gather, any_world},
-    {Collective::gather, "direct", direct_gather, any_world},
-    {Collective::scatter, "binomial", binomial_scatter, any_world},
-    {Collective::scatter, "direct", direct_scatter, any_world},
-    {Collective::all_to_all, "pairwise", pairwise_all_to_all, any_world},
-    {Collective::all_to_all, "bruck", bruck_all_to_all, any_world},
-    {Collective::barrier, "dissemination", dissemination_barrier, any_world},
+    ring_all_reduce_entry,
+    bidirectional_ring_all_reduce_entry,
+    recursive_doubling_all_reduce_entry,
+    rabenseifner_all_reduce_entry,
+    circulant_all_reduce_entry,
+    swing_all_reduce_entry,
+    binomial_all_reduce_entry,
+    double_tree_all_reduce_entry,
+    hierarchical_all_reduce_entry,
+    binomial_reduce_entry,
+    chain_reduce_entry,
+    binomial_broadcast_entry,
+    scatter_ring_broadcast_entry,
+    chain_broadcast_entry,
+    ring_all_gather_entry,
+    recursive_doubling_all_gather_entry,
+    bruck_all_gather_entry,
+    circulant_all_gather_entry,
+    ring_reduce_scatter_entry,
+    recursive_halving_reduce_scatter_entry,
+    pairwise_reduce_scatter_entry,
+    circulant_reduce_scatter_entry,
+    binomial_gather_entry,
+    direct_gather_entry,
+    binomial_scatter_entry,
+    direct_scatter_entry,
+    pairwise_all_to_all_entry,
+    bruck_all_to_all_entry,
+    dissemination_barrier_entry,
 };
 
 constexpr Entry one_sided[] = {
-    {Collective::all_reduce, "direct_slices", direct_slices_all_reduce, any_world},
+    direct_slices_all_reduce_entry,
 };
 
 }  // namespace
 
 std::span<const Entry> algorithms() { return entries; }
 std::span<const Entry> one_sided_algorithms() { return one_sided; }
+
+std::vector<Entry> all_algorithms() {
+  std::vector<Entry> all(std::begin(entries), std::end(entries));
+  all.insert(all.end(), std::begin(one_sided), std::end(one_sided));
+  return all;
+}
 
 const Entry* find(Collective what, std::string_view name) {
   const auto found = std::ranges::find_if(

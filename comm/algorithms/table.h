@@ -4,24 +4,21 @@
 // Every algorithm of peal, by name: what tests, benchmarks, PEAL_ALGO and the process group choose
 // from. Within a collective, the first entry is the safe default.
 
-#include <peal/comm/schedule/schedule.h>
+#include <peal/comm/algorithms/entry.h>
 
 #include <span>
 #include <string_view>
+#include <vector>
 
 namespace peal::comm {
-
-struct Entry {
-  Collective what;
-  std::string_view name;  // unique within a collective
-  Algorithm make;
-  bool (*supports)(int world);
-};
 
 std::span<const Entry> algorithms();
 
 // Those that touch the memory of other ranks, and so run on transports with symmetric memory alone.
 std::span<const Entry> one_sided_algorithms();
+
+// Both.
+std::vector<Entry> all_algorithms();
 
 // The entry of that name among algorithms(), or nullptr. A one-sided one is never found.
 const Entry* find(Collective what, std::string_view name);

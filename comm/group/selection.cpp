@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
-#include <peal/comm/algorithms/table.h>
+#include <peal/comm/algorithms/world.h>
 #include <peal/comm/group/selection.h>
 
-#include <array>
 #include <charconv>
 #include <limits>
 #include <optional>
@@ -34,10 +33,7 @@ std::int64_t number(std::string_view text, std::string_view whole) {
 }
 
 std::optional<Collective> collective(std::string_view text) {
-  for (const Collective what :
-       {Collective::all_reduce, Collective::reduce, Collective::broadcast, Collective::all_gather,
-        Collective::reduce_scatter, Collective::gather, Collective::scatter, Collective::all_to_all,
-        Collective::barrier}) {
+  for (const Collective what : all_collectives) {
     if (name(what) == text) return what;
   }
   return std::nullopt;

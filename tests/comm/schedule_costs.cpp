@@ -4,7 +4,6 @@
 #include "schedule_worlds.h"
 
 #include <doctest/doctest.h>
-#include <peal/comm/algorithms/closed_forms.h>
 #include <peal/comm/algorithms/double_tree.h>
 #include <peal/comm/algorithms/table.h>
 #include <peal/comm/verify/verify.h>
@@ -18,8 +17,6 @@
 
 namespace peal::comm {
 namespace {
-
-using testing::World;
 
 int log2_up(int p) { return std::bit_width(static_cast<unsigned>(p - 1)); }
 int log2_down(int p) { return std::bit_width(static_cast<unsigned>(p)) - 1; }
@@ -127,7 +124,7 @@ TEST_CASE(
 
 TEST_CASE("the closed forms of the table: met where blocks are equal, not passed elsewhere") {
   int exact = 0, bounds = 0;
-  for (const Entry& entry : testing::all_algorithms()) {
+  for (const Entry& entry : all_algorithms()) {
     for (int p = 1; p <= 33; ++p) {
       if (!entry.supports(p)) continue;
       constexpr std::int64_t many = (std::int64_t{1} << 33) + 5;  // past every 32-bit count
@@ -137,11 +134,11 @@ TEST_CASE("the closed forms of the table: met where blocks are equal, not passed
         std::vector<World> worlds = testing::worlds_for(entry, p, n);
         const bool pipelined = std::ranges::any_of(worlds, [](auto& w) { return w.chunk != 0; });
         if (n == many && pipelined) continue;  // a round for each of very many chunks
-        if (testing::has_root(entry.what)) {
+        if (has_root(entry.what)) {
           std::erase_if(worlds, [&](const World& w) { return w.root % 3 != p % 3; });
         }
         for (const World& world : worlds) {
-          const ClosedForm form = closed_form(entry, world.problem());
+          const ClosedForm form = entry.costs(world.problem());
           Cost most;
           std::int64_t sent = 0, received = 0;
           for (const Program& program : world.programs(entry)) {
@@ -151,7 +148,7 @@ TEST_CASE("the closed forms of the table: met where blocks are equal, not passed
             sent += c.sent;
             received += c.received;
           }
-          CAPTURE(world.text(entry));
+          CAPTURE(world.text(entry, true));
           CHECK(sent == received);
           ++(form.exact ? exact : bounds);
           if (form.exact) {
@@ -259,7 +256,7 @@ TEST_CASE("any algorithm that keeps step can be cut into a pipeline") {
       }
       for (const Aliasing aliasing : {Aliasing::out_of_place, Aliasing::in_place}) {
         const Verdict verdict = verify(world.problem(), programs, aliasing);
-        CHECK_MESSAGE(verdict.ok, world.text(entry), ": ", verdict.why);
+        CHECK_MESSAGE(verdict.ok, world.text(entry, true), ": ", verdict.why);
       }
     }
   }

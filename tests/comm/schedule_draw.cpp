@@ -14,8 +14,6 @@
 namespace peal::comm {
 namespace {
 
-using testing::World;
-
 std::size_t occurrences(const std::string& text, const std::string& part) {
   std::size_t found = 0;
   for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;

@@ -18,8 +18,6 @@
 namespace peal::comm {
 namespace {
 
-using testing::World;
-
 TEST_CASE("balanced blocks cover the buffer and differ by one") {
   for (const std::int64_t n : {0, 1, 4, 5, 6, 97}) {
     for (int p = 1; p <= 9; ++p) {
@@ -133,7 +131,7 @@ TEST_CASE("problems that are none") {
   CHECK(refusal({Collective::broadcast, 2, 0, {5}}, 0) ==
         "all_reduce by ring: got a problem of broadcast");
   const Entry picky{Collective::all_reduce, "picky", ring.make,
-                    [](int world) { return world == 4; }};
+                    [](int world) { return world == 4; }, ring.costs};
   CHECK_THROWS_WITH(plan(picky, World{Collective::all_reduce, 2, 0, {5}}.problem()),
                     "all_reduce by picky: no plan for a world of 2");
 }

@@ -4,7 +4,6 @@
 #include "schedule_worlds.h"
 
 #include <doctest/doctest.h>
-#include <peal/comm/algorithms/closed_forms.h>
 #include <peal/comm/algorithms/table.h>
 #include <peal/comm/simulate/calibration.h>
 #include <peal/comm/simulate/simulate.h>
@@ -18,7 +17,6 @@
 namespace peal::comm {
 namespace {
 
-using testing::World;
 constexpr int f32 = 4;
 constexpr double alpha = 2e-6, beta = 1e-9, gamma = 0.25e-9;
 
@@ -35,7 +33,7 @@ Simulation run(const World& world, std::string_view name, const Machine& machine
   const Entry* entry = find(world.what, name);
   REQUIRE(entry != nullptr);
   return simulate(
-      world.world, [&](int rank) { return plan(*entry, world.problem(rank)); }, f32, machine,
+      world.ranks, [&](int rank) { return plan(*entry, world.problem(rank)); }, f32, machine,
       record);
 }
 
@@ -47,14 +45,14 @@ double model(const Cost& cost) {
 TEST_CASE("where all ranks keep step, a simulated run takes what the cost model says") {
   for (const Entry& entry : algorithms()) {
     const bool uneven =
-        testing::has_root(entry.what) || entry.name == "binomial" || entry.name == "double_tree";
+        has_root(entry.what) || entry.name == "binomial" || entry.name == "double_tree";
     if (uneven) continue;
     const bool several_messages = entry.name == "bidirectional_ring" || entry.name == "swing";
     for (const int p : {1, 2, 4, 8, 16}) {
       const World world = testing::worlds_for(entry, p, 64 * p).front();
-      const ClosedForm form = closed_form(entry, world.problem());
+      const ClosedForm form = entry.costs(world.problem());
       REQUIRE(form.exact);
-      CAPTURE(world.text(entry));
+      CAPTURE(world.text(entry, true));
       const Simulation simulation = run(world, entry.name, flat(p));
       if (several_messages) {  // while one is added, the next arrives
         CHECK(simulation.seconds <= model(form.most) * (1 + 1e-9));
@@ -156,7 +154,7 @@ TEST_CASE("recursive doubling meets Rabenseifner where the formula says, within 
 
 TEST_CASE("what the ranks of a node share slows them together, and two levels help") {
   World world{Collective::all_reduce, 16, 0, {1 << 18}};
-  world.nodes = testing::nodes_of(16, 4, false);
+  world.nodes = nodes_of(16, 4, false);
   Machine machine = flat(16);
   machine.nodes = world.nodes;
   machine.inside = {0.3e-6, 0.1e-9};
@@ -234,12 +232,12 @@ TEST_CASE("what does not fit is refused") {
 TEST_CASE("a thousand ranks") {
   const int p = 1024;
   World world{Collective::all_reduce, p, 0, {1 << 20}};
-  world.nodes = testing::nodes_of(p, 8, false);
+  world.nodes = nodes_of(p, 8, false);
   Machine machine = flat(p);
   machine.nodes = world.nodes;
   const Entry& ring = *find(Collective::all_reduce, "ring");
   CHECK(run(world, "ring", machine).seconds ==
-        doctest::Approx(model(closed_form(ring, world.problem()).most)));
+        doctest::Approx(model(ring.costs(world.problem()).most)));
   for (const char* name : {"circulant", "double_tree", "hierarchical"}) {
     CHECK(run(world, name, machine).seconds < run(world, "binomial", machine).seconds);
   }
@@ -253,7 +251,7 @@ TEST_CASE("calibration finds the numbers that made the points") {
       const Entry& entry = *find(Collective::all_reduce, name);
       for (std::int64_t n = 64; n <= 1 << 22; n *= 8) {
         const World world{Collective::all_reduce, 8, 0, {n}};
-        const Cost cost = closed_form(entry, world.problem()).most;
+        const Cost cost = entry.costs(world.problem()).most;
         Measured point{double(cost.rounds), f32 * double(cost.sent), f32 * double(cost.reduced), 1};
         point.seconds = model_seconds({a, b, c, 0, 0}, point);
         points.push_back(point);

@@ -18,8 +18,6 @@
 namespace peal::comm {
 namespace {
 
-using testing::World;
-
 class Mutator {
  public:
   explicit Mutator(std::uint64_t seed) : rng_(seed) {}
@@ -130,7 +128,7 @@ TEST_CASE("the verifier rejects every mutant that the judge finds bad") {
   int bad = 0, rejected = 0, rejected_harmless = 0, accepted_harmless = 0;
   std::map<std::string, Tally> tallies;
   Mutator mutator(20240607);
-  std::vector<Entry> entries = testing::all_algorithms();
+  std::vector<Entry> entries = all_algorithms();
   // More often, for it alone has signals and memory of others.
   for (int i = 0; i < 4; ++i) entries.push_back(one_sided_algorithms().front());
   for (int made = 0; made < wanted;) {
@@ -148,7 +146,7 @@ TEST_CASE("the verifier rejects every mutant that the judge finds bad") {
       const Verdict verdict =
           verify(world.problem(), mutant, in_place ? Aliasing::in_place : Aliasing::out_of_place);
       const bool caught = judgement.good || !verdict.ok;
-      CHECK_MESSAGE(caught, "accepted though bad: ", how, " in ", world.text(entry),
+      CHECK_MESSAGE(caught, "accepted though bad: ", how, " in ", world.text(entry, true),
                     in_place ? ", in place: " : ": ", judgement.why);
       CHECK(verdict.ok == verdict.why.empty());
       judged_bad = judged_bad || !judgement.good;
@@ -168,7 +166,7 @@ TEST_CASE("the verifier rejects every mutant that the judge finds bad") {
             tally.rejected_harmless);
     CHECK(tally.bad > 0);
   }
-  CHECK(tallies.size() == testing::all_algorithms().size());
+  CHECK(tallies.size() == all_algorithms().size());
   MESSAGE("of ", wanted, " mutants: judged bad ", bad, ", rejected ", rejected,
           ", rejected though harmless ", rejected_harmless, ", accepted harmless ",
           accepted_harmless);

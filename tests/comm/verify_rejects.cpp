@@ -16,7 +16,6 @@
 namespace peal::comm {
 namespace {
 
-using testing::World;
 using Programs = std::vector<Program>;
 
 std::string why(const World& world, const Programs& programs,

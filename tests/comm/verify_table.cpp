@@ -13,13 +13,11 @@
 namespace peal::comm {
 namespace {
 
-using testing::World;
-
 Aliasing aliasing(bool in_place) { return in_place ? Aliasing::in_place : Aliasing::out_of_place; }
 
 TEST_CASE("the verifier accepts every schedule of the table") {
   int verified = 0;
-  for (const Entry& entry : testing::all_algorithms()) {
+  for (const Entry& entry : all_algorithms()) {
     for (int p = 1; p <= 16; ++p) {
       if (!entry.supports(p)) continue;
       for (const std::int64_t n : {0, 1, p - 1, p, p + 1, 97}) {
@@ -27,7 +25,7 @@ TEST_CASE("the verifier accepts every schedule of the table") {
           const auto programs = world.programs(entry);
           for (const bool in_place : testing::in_place_or_not(entry.what)) {
             const Verdict verdict = verify(world.problem(), programs, aliasing(in_place));
-            CHECK_MESSAGE(verdict.ok, world.text(entry), ": ", verdict.why);
+            CHECK_MESSAGE(verdict.ok, world.text(entry, true), ": ", verdict.why);
             ++verified;
           }
         }
@@ -38,20 +36,20 @@ TEST_CASE("the verifier accepts every schedule of the table") {
 }
 
 TEST_CASE("alignment moves the cuts and nothing else") {
-  for (const Entry& entry : testing::all_algorithms()) {
+  for (const Entry& entry : all_algorithms()) {
     if (entry.what != Collective::all_reduce) continue;
     for (int p = 1; p <= 9; ++p) {
       if (!entry.supports(p)) continue;
       World world{entry.what, p, 0, {97}};
       world.align = 8;
       const Verdict verdict = verify(world.problem(), world.programs(entry), Aliasing::in_place);
-      CHECK_MESSAGE(verdict.ok, world.text(entry), ": ", verdict.why);
+      CHECK_MESSAGE(verdict.ok, world.text(entry, true), ": ", verdict.why);
     }
   }
 }
 
 TEST_CASE("the judge agrees") {
-  for (const Entry& entry : testing::all_algorithms()) {
+  for (const Entry& entry : all_algorithms()) {
     for (const int p : {1, 2, 3, 5, 6, 8}) {
       if (!entry.supports(p)) continue;
       for (const std::int64_t n : {1, p + 1, 3 * p}) {
@@ -59,7 +57,7 @@ TEST_CASE("the judge agrees") {
           const auto programs = world.programs(entry);
           for (const bool in_place : testing::in_place_or_not(entry.what)) {
             const auto judgement = testing::judge(world.problem(), programs, in_place, 17);
-            CHECK_MESSAGE(judgement.good, world.text(entry), ": ", judgement.why);
+            CHECK_MESSAGE(judgement.good, world.text(entry, true), ": ", judgement.why);
           }
         }
       }
@@ -71,7 +69,7 @@ TEST_CASE(
     "one tree for all elements: recursive doubling has it, the block-wise algorithms do not") {
   const World world{Collective::all_reduce, 6, 0, {24}};
   const auto one_tree = [&](std::string_view name) {
-    for (const Entry& entry : testing::all_algorithms()) {
+    for (const Entry& entry : all_algorithms()) {
       if (entry.what != world.what || entry.name != name) continue;
       const Verdict verdict = verify(world.problem(), world.programs(entry), Aliasing::in_place);
       REQUIRE(verdict.ok);

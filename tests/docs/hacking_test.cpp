@@ -71,6 +71,14 @@ TEST_CASE("the algorithm: proved for 1 to 16 ranks, and drawn as shown") {
       const std::int64_t counts[] = {count};
       const comm::Topology nodes = comm::single_node(world);
       const comm::Problem problem{comm::Collective::broadcast, 0, world, root, counts, nodes};
+      comm::Cost most;
+      for (const comm::Program& program : flat(world, root, count)) {
+        const comm::Cost one = comm::cost(program);
+        most = {std::max(most.rounds, one.rounds), std::max(most.sent, one.sent),
+                std::max(most.received, one.received), std::max(most.reduced, one.reduced)};
+      }
+      const comm::ClosedForm form = comm::flat_broadcast_entry.costs(problem);
+      CHECK((most == form.most || !form.exact));
       for (const auto aliasing : {comm::Aliasing::out_of_place, comm::Aliasing::in_place}) {
         const comm::Verdict verdict = comm::verify(problem, flat(world, root, count), aliasing);
         CHECK_MESSAGE(verdict.ok, verdict.why);

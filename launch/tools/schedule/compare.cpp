@@ -79,7 +79,7 @@ int compare(comm::Collective what, const CompareOptions& options) {
   for (const int ranks : options.ranks) {
     const comm::Machine machine = options.machine.machine(ranks);
     Plot plot{fmt::format("{}, {} ranks", name(what), ranks), options.bytes, {}};
-    for (const comm::Entry& entry : all_algorithms()) {
+    for (const comm::Entry& entry : comm::all_algorithms()) {
       const bool chosen =
           options.algorithms.empty() || std::ranges::count(options.algorithms, entry.name) > 0;
       if (entry.what != what || !chosen || !entry.supports(ranks)) continue;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 #include <peal/autograd/core/error.h>
-#include <peal/comm/algorithms/closed_forms.h>
 #include <peal/comm/simulate/round_shapes.h>
 #include <peal/comm/verify/verify.h>
 #include <peal/comm/verify/well_formed.h>
@@ -175,7 +174,7 @@ std::string words(const Step& step) {
 
 void print_opening(const comm::Entry& entry, const World& world,
                    const std::vector<Program>& programs) {
-  const comm::ClosedForm form = closed_form(entry, world.problem());
+  const comm::ClosedForm form = entry.costs(world.problem());
   fmt::print("{}.\n", world.text(entry));
   fmt::print(
       "At most {} rounds with a message for a rank, in which it sends {} elements and adds {}.\n",

@@ -79,13 +79,14 @@ int run(int argc, char** argv) {
   std::string only;
   CommandLine& asking = line.command(
       "native", "which collectives the library below a transport runs itself", [&status, &only] {
-        status = native(only.empty() ? std::vector(std::begin(collectives), std::end(collectives))
+        status = native(only.empty() ? std::vector(std::begin(comm::all_collectives),
+                                                   std::end(comm::all_collectives))
                                      : std::vector{collective_named(only)});
       });
   asking.option("collective", &only, "default: all");
 
   ShowOptions shown;
-  for (const comm::Collective what : collectives) {
+  for (const comm::Collective what : comm::all_collectives) {
     CommandLine& one = line.command(
         std::string(name(what)), "shows a schedule",
         [&status, &shown, what] { status = show(what, shown); }, "Collectives");

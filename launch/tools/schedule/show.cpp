@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 #include <peal/autograd/core/error.h>
-#include <peal/comm/algorithms/closed_forms.h>
 #include <peal/comm/draw/draw.h>
 #include <peal/comm/verify/verify.h>
 #include <peal/launch/machine_file.h>
@@ -41,7 +40,7 @@ void show_costs(const comm::Entry& entry, const World& world,
     const comm::Cost c = cost(programs[r]);
     fmt::print("{:>6} {:>8} {:>10} {:>10} {:>10}\n", r, c.rounds, c.sent, c.received, c.reduced);
   }
-  const comm::ClosedForm form = closed_form(entry, world.problem());
+  const comm::ClosedForm form = entry.costs(world.problem());
   fmt::print("{:>6} {:>8} {:>10} {:>10} {:>10}  {}\n", "books", form.most.rounds, form.most.sent,
              form.most.received, form.most.reduced,
              form.exact ? "(the most of a rank)" : "(at most)");
@@ -118,7 +117,7 @@ int list() {
              p);
   fmt::print("{:<15} {:<20} {:<11} {:>6} {:>8} {:>8}\n", "collective", "algorithm", "ranks",
              "rounds", "sent/n", "added/n");
-  for (const comm::Entry& entry : all_algorithms()) {
+  for (const comm::Entry& entry : comm::all_algorithms()) {
     const World world = make_world(entry.what, p, n, 2);
     comm::Cost most;
     for (const comm::Program& program : world.programs(entry)) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
-#include <peal/comm/algorithms/closed_forms.h>
 #include <peal/comm/verify/verify.h>
 #include <peal/launch/tools/schedule/commands.h>
 
@@ -29,8 +28,8 @@ std::vector<World> worlds_of(const comm::Entry& entry, int p) {
   for (const std::int64_t n : counts) {
     for (const int root : roots) {
       worlds.push_back(make_world(entry.what, p, n, 0, root));
-      if (is_pipelined(entry)) worlds.push_back(make_world(entry.what, p, n, 0, root, n / 7 + 1));
-      if (!sees_nodes(entry)) continue;
+      if (entry.pipelined) worlds.push_back(make_world(entry.what, p, n, 0, root, n / 7 + 1));
+      if (!entry.sees_nodes) continue;
       for (const int size : {2, 3, 8}) worlds.push_back(make_world(entry.what, p, n, size, root));
     }
   }
@@ -51,7 +50,7 @@ class Verifier {
         fault(tally, world.text(entry) + (in_place ? ", in place: " : ": ") + verdict.why);
       }
     }
-    const comm::ClosedForm form = closed_form(entry, world.problem());
+    const comm::ClosedForm form = entry.costs(world.problem());
     comm::Cost most;
     for (const comm::Program& program : programs) {
       const comm::Cost c = cost(program);
@@ -99,7 +98,7 @@ int verify_all(const VerifyOptions& options) {
     double seconds = 0;
   };
   std::vector<Task> tasks;
-  const std::vector<comm::Entry> entries = all_algorithms();
+  const std::vector<comm::Entry> entries = comm::all_algorithms();
   for (const comm::Entry& entry : entries) {
     if (!options.only.empty() && entry.what != collective_named(options.only)) continue;
     for (const int p : options.ranks) {

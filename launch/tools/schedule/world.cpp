@@ -11,70 +11,28 @@ namespace peal::launch {
 using comm::Collective;
 using comm::Entry;
 
-bool has_root(Collective what) {
-  return what == Collective::reduce || what == Collective::broadcast ||
-         what == Collective::gather || what == Collective::scatter;
-}
-bool has_in_place(Collective what) { return what != Collective::all_to_all; }
-bool is_pipelined(const Entry& entry) {
-  return entry.name == "chain" || entry.name == "double_tree";
-}
-bool sees_nodes(const Entry& entry) { return entry.name == "hierarchical"; }
-
-std::vector<comm::Program> World::programs(const Entry& entry) const {
-  std::vector<comm::Program> all;
-  for (int rank = 0; rank < ranks; ++rank) all.push_back(plan(entry, problem(rank)));
-  return all;
-}
-
-std::string World::text(const Entry& entry) const {
-  std::int64_t n = 0;
-  for (const std::int64_t count : counts) n += count;
-  if (what == Collective::all_to_all) n /= ranks;
-  std::string all =
-      fmt::format("{} by {}, {} ranks, {} elements", name(what), entry.name, ranks, n);
-  if (has_root(what)) all += fmt::format(", root {}", root);
-  if (chunk > 0) all += fmt::format(", chunks of {}", chunk);
-  if (nodes.node.back() > 0) all += fmt::format(", {} nodes", nodes.node.back() + 1);
-  return all;
-}
-
 World make_world(Collective what, int ranks, std::int64_t n, int node_size, int root,
                  std::int64_t chunk) {
-  World world{what, ranks, root, chunk, {}, {}};
-  for (int r = 0; r < ranks; ++r) world.nodes.node.push_back(node_size > 0 ? r / node_size : 0);
-  if (what == Collective::barrier) return world;
-  const bool whole =
-      what == Collective::all_reduce || what == Collective::reduce || what == Collective::broadcast;
-  if (whole) {
-    world.counts = {n};
-    return world;
-  }
-  const auto block = comm::Blocks::balanced(n, ranks);
-  for (int row = 0; row < (what == Collective::all_to_all ? ranks : 1); ++row) {
-    for (int r = 0; r < ranks; ++r) world.counts.push_back(block[r].count);
-  }
-  return world;
+  return {.what = what,
+          .ranks = ranks,
+          .root = root,
+          .counts = comm::even_counts(what, ranks, n),
+          .nodes = comm::nodes_of(ranks, node_size > 0 ? node_size : ranks),
+          .chunk = chunk};
 }
 
 Collective collective_named(std::string_view wanted) {
   std::string all;
-  for (const Collective what : collectives) {
+  for (const Collective what : comm::all_collectives) {
     if (name(what) == wanted) return what;
     all += fmt::format(" {}", name(what));
   }
   fail(fmt::format("there is no collective '{}'; there are:{}", wanted, all));
 }
 
-std::vector<Entry> all_algorithms() {
-  std::vector<Entry> all(comm::algorithms().begin(), comm::algorithms().end());
-  all.insert(all.end(), comm::one_sided_algorithms().begin(), comm::one_sided_algorithms().end());
-  return all;
-}
-
 Entry entry_named(Collective what, std::string_view wanted) {
   std::string all;
-  for (const Entry& entry : all_algorithms()) {
+  for (const Entry& entry : comm::all_algorithms()) {
     if (entry.what != what) continue;
     if (entry.name == wanted) return entry;
     all += fmt::format(" {}", entry.name);

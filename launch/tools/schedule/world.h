@@ -3,7 +3,7 @@
 
 // A problem for a whole world, made of the few numbers of a command line.
 
-#include <peal/comm/algorithms/table.h>
+#include <peal/comm/algorithms/world.h>
 
 #include <cstdint>
 #include <string>
@@ -12,39 +12,7 @@
 
 namespace peal::launch {
 
-inline constexpr comm::Collective collectives[] = {
-    comm::Collective::all_reduce, comm::Collective::reduce,         comm::Collective::broadcast,
-    comm::Collective::all_gather, comm::Collective::reduce_scatter, comm::Collective::gather,
-    comm::Collective::scatter,    comm::Collective::all_to_all,     comm::Collective::barrier};
-
-bool has_root(comm::Collective what);
-bool has_in_place(comm::Collective what);
-// For messages and for symmetric memory.
-std::vector<comm::Entry> all_algorithms();
-// Whether the algorithm looks at chunks, at nodes.
-bool is_pipelined(const comm::Entry& entry);
-bool sees_nodes(const comm::Entry& entry);
-
-struct World {
-  comm::Collective what = comm::Collective::all_reduce;
-  int ranks = 1, root = 0;
-  std::int64_t chunk = 0;
-  std::vector<std::int64_t> counts;
-  comm::Topology nodes;
-
-  comm::Problem problem(int rank = 0) const {
-    return {.what = what,
-            .rank = rank,
-            .world = ranks,
-            .root = root,
-            .counts = counts,
-            .nodes = nodes,
-            .align = 1,
-            .chunk = chunk};
-  }
-  std::vector<comm::Program> programs(const comm::Entry& entry) const;
-  std::string text(const comm::Entry& entry) const;
-};
+using comm::World;
 
 // n elements in all (of a rank, for all_to_all), cut evenly where there is a block a rank; nodes of
 // `node_size` ranks side by side, 0 for one node.
