@@ -115,22 +115,28 @@ std::uint64_t key_of(std::uint64_t group, std::uint64_t sequence) {
 
 }  // namespace
 
-void Board::finished(int rank, std::uint64_t group, std::uint64_t sequence,
-                     std::uint64_t signature) {
-  auto& place = slot(rank).finished[sequence % Words::remembered];
-  place.key.store(0);  // a reader in between sees nothing rather than a mixture
-  place.signature.store(signature);
-  place.key.store(key_of(group, sequence));
+// A reader in between sees nothing rather than a mixture. Each store is released: what is seen of a
+// new record is seen after the key of the old one has gone.
+void Board::finished(int rank, std::uint64_t group, std::uint64_t sequence, const Finished& what) {
+  auto& place = slot(rank).finished[sequence % remembered];
+  place.key.store(0, std::memory_order_relaxed);
+  place.signature.store(what.signature, std::memory_order_release);
+  place.call[0].store(what.call[0], std::memory_order_release);
+  place.call[1].store(what.call[1], std::memory_order_release);
+  place.key.store(key_of(group, sequence), std::memory_order_release);
 }
 
-std::optional<std::uint64_t> Board::finished(int rank, std::uint64_t group,
-                                             std::uint64_t sequence) const {
-  const auto& place = slot(rank).finished[sequence % Words::remembered];
+std::optional<Finished> Board::finished(int rank, std::uint64_t group,
+                                        std::uint64_t sequence) const {
+  const auto& place = slot(rank).finished[sequence % remembered];
   const std::uint64_t key = key_of(group, sequence);
-  if (place.key.load() != key) return std::nullopt;
-  const std::uint64_t signature = place.signature.load();
-  if (place.key.load() != key) return std::nullopt;
-  return signature;
+  if (place.key.load(std::memory_order_acquire) != key) return std::nullopt;
+  Finished what;
+  what.signature = place.signature.load(std::memory_order_acquire);
+  what.call[0] = place.call[0].load(std::memory_order_acquire);
+  what.call[1] = place.call[1].load(std::memory_order_acquire);
+  if (place.key.load(std::memory_order_relaxed) != key) return std::nullopt;
+  return what;
 }
 
 void Board::poison(const std::string& message) {

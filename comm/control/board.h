@@ -29,6 +29,12 @@ struct Row {
   bool operator==(const Row&) const = default;
 };
 
+// An operation that a rank has finished: its signature, and what it was, in words of the engine's.
+struct Finished {
+  std::uint64_t signature = 0;
+  std::uint64_t call[2] = {};
+};
+
 class Board {
  public:
   // In ordinary memory: for threads, and for a world of one.
@@ -43,11 +49,13 @@ class Board {
   void publish(int rank, const Row& row);
   std::optional<Row> read(int rank) const;  // nothing before the first publish
 
-  // The last few operations that a rank finished: their signatures, by group and sequence.
-  void finished(int rank, std::uint64_t group, std::uint64_t sequence, std::uint64_t signature);
+  // The last operations that a rank finished, by group and sequence.
+  static constexpr std::uint64_t remembered = 64;
+  void finished(int rank, std::uint64_t group, std::uint64_t sequence, const Finished& what);
   // Nothing where the rank has not finished it, or long ago.
-  std::optional<std::uint64_t> finished(int rank, std::uint64_t group,
-                                        std::uint64_t sequence) const;
+  std::optional<Finished> finished(int rank, std::uint64_t group, std::uint64_t sequence) const;
+  // Of two ranks that call it, the later sees all that the earlier wrote before.
+  void meet_passing() { header_->passed.fetch_add(1); }
 
   // The first to poison wins; its message is what everyone will read. One that dies while it does
   // has poisoned nothing, and keeps nobody else from it.
@@ -62,11 +70,12 @@ class Board {
 
  private:
   struct alignas(64) Words {
-    static constexpr int count = sizeof(Row) / 8, remembered = 16;
+    static constexpr int count = sizeof(Row) / 8;
     std::atomic<std::uint64_t> stamp;  // odd while being written; 0: never
     std::atomic<std::uint64_t> word[count];
-    struct Finished {
-      std::atomic<std::uint64_t> key, signature;  // of (group, sequence); 0: none
+    struct Place {
+      std::atomic<std::uint64_t> key;  // of (group, sequence); 0: none
+      std::atomic<std::uint64_t> signature, call[2];
     } finished[remembered];
     std::atomic<std::int32_t> works;
   };
@@ -76,6 +85,7 @@ class Board {
     std::atomic<std::uint32_t> taken;   // places
     std::atomic<std::uint32_t> winner;  // its place and 1; 0: all is well
     std::atomic<char> message[places][message_bytes];
+    std::atomic<std::uint32_t> passed;
   };
   Board(void* memory, std::size_t bytes, int world, bool mapped);
   static std::size_t bytes_for(int world);

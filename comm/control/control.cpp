@@ -12,8 +12,15 @@
 #include <cstring>
 #include <iterator>
 #include <string_view>
+#include <tuple>
 
 namespace peal::comm {
+namespace {
+
+constexpr std::string_view rule =
+    "all ranks must make the same calls with the same arguments in the same order";
+
+}  // namespace
 
 Control::Control(std::shared_ptr<Board> board, int rank, std::vector<int> here,
                  const std::vector<Peer>& processes)
@@ -84,15 +91,40 @@ void Control::check() {
   }
 }
 
-void Control::compare(const Row& mine) const {
-  constexpr std::string_view rule =
-      "all ranks must make the same calls with the same arguments in the same order";
+// Whoever notices, the message is the same: the lower rank first.
+void Control::compare_finished(int peer, std::uint64_t group, std::uint64_t end,
+                               Describe describe) const {
+  const std::uint64_t begin = end > Board::remembered ? end - Board::remembered : 0;
+  bool agreed_before = begin == 0;
+  for (std::uint64_t sequence = begin; sequence < end; ++sequence) {
+    const auto mine = board_->finished(rank_, group, sequence);
+    const auto theirs = board_->finished(peer, group, sequence);
+    if (!mine || !theirs) continue;
+    if (mine->signature == theirs->signature) {
+      agreed_before = true;
+      continue;
+    }
+    const auto& [low, high] = rank_ < peer ? std::tie(*mine, *theirs) : std::tie(*theirs, *mine);
+    fail(concat("[comm] rank ", std::min(rank_, peer), " has finished ", describe(low, sequence),
+                ", but rank ", std::max(rank_, peer), " has finished ", describe(high, sequence),
+                agreed_before ? "" : ", and they differed before", ": ", rule));
+  }
+}
+
+void Control::compare_finished(std::uint64_t group, std::uint64_t end, Describe describe) const {
+  board_->meet_passing();
+  for (const int peer : here_) {
+    if (peer != rank_) compare_finished(peer, group, end, describe);
+  }
+}
+
+void Control::compare(const Row& mine, Describe describe) const {
   for (const int peer : here_) {
     if (peer == rank_) continue;
+    compare_finished(peer, mine.group, mine.sequence, describe);
     const auto theirs = read(peer);
     if (theirs && theirs->group == mine.group && theirs->sequence == mine.sequence &&
         theirs->signature != mine.signature) {
-      // The lower rank first: whoever notices, the message is the same.
       const bool we_first = rank_ < peer;
       fail(concat("[comm] rank ", std::min(rank_, peer), " is in ",
                   std::string_view(we_first ? mine.text : theirs->text), ", but rank ",
@@ -100,9 +132,9 @@ void Control::compare(const Row& mine) const {
                   std::string_view(we_first ? theirs->text : mine.text), ": ", rule));
     }
     const auto done = board_->finished(peer, mine.group, mine.sequence);
-    PEAL_CHECK(!done || *done == mine.signature, "[comm] rank ", rank_, " is in ",
-               std::string_view(mine.text), ", but rank ", peer,
-               " has finished another operation as its #", mine.sequence, ": ", rule);
+    PEAL_CHECK(!done || done->signature == mine.signature, "[comm] rank ", rank_, " is in ",
+               std::string_view(mine.text), ", but rank ", peer, " has finished ",
+               describe(*done, mine.sequence), ": ", rule);
   }
 }
 

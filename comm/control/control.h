@@ -63,8 +63,8 @@ class Control {
 
   // What a rank finished is remembered for a while, for peers that run something else under its
   // number.
-  void finished(std::uint64_t group, std::uint64_t sequence, std::uint64_t signature) {
-    board_->finished(rank_, group, sequence, signature);
+  void finished(std::uint64_t group, std::uint64_t sequence, const Finished& what) {
+    board_->finished(rank_, group, sequence, what);
   }
   Row own_row() const { return board_->read(rank_).value_or(Row{}); }
   void publish(const Row& row) { board_->publish(rank_, row); }
@@ -78,9 +78,14 @@ class Control {
 
   // Throws Error as said above. Cheap: the system is asked about processes at most every 2 ms.
   void check();
-  // Throws where a peer's published row has the sequence of `mine` and another signature. For
-  // operations that have been pending for over a second.
-  void compare(const Row& mine) const;
+  // Throws where a peer's published row has the sequence of `mine` and another signature, or where
+  // what it and this rank have finished before differs. For operations that have been pending for
+  // over a second.
+  using Describe = std::string (*)(const Finished&, std::uint64_t sequence);
+  void compare(const Row& mine, Describe describe) const;
+  // Throws where what ranks have finished before number `end` differs. Of several that end with
+  // this the last sees all.
+  void compare_finished(std::uint64_t group, std::uint64_t end, Describe describe) const;
   // What every rank that said something is waiting for, a line each; for a deadline's message.
   std::string describe() const;
 
@@ -105,6 +110,8 @@ class Control {
   std::shared_ptr<Board> board_;
   int rank_;
   std::vector<int> here_;
+  void compare_finished(int peer, std::uint64_t group, std::uint64_t end, Describe describe) const;
+
   std::shared_ptr<const Watched> watched_;
   std::atomic<std::chrono::steady_clock::time_point> next_look_{};
 };

@@ -2,6 +2,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/log.h>
 #include <peal/comm/engine/captured.h>
+#include <peal/comm/schedule/mix.h>
 
 #include <utility>
 
@@ -17,7 +18,7 @@ std::shared_ptr<CapturedOperations> CapturedOperations::create(Graph& graph,
 
 void CapturedOperations::add(const OperationRef& operation) {
   lane_->engine().capture(operation);
-  signature_ = (signature_ ^ operation->channel.signature) * 0x9E3779B97F4A7C15ull + 1;
+  mix(signature_, operation->channel.signature);
   operations_.push_back(operation);
 }
 
@@ -46,7 +47,7 @@ void CapturedOperations::before_replay() {
 }
 
 void CapturedOperations::after_replay() {
-  replay_->channel.sequence = lane_->next_sequence();
+  replay_->channel = lane_->next_channel(signature_);
   replay_->execution.end_replay();
   lane_->engine().submit(std::exchange(replay_, nullptr));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/comm/engine/lane.h>
+#include <peal/comm/schedule/mix.h>
 
 #include <algorithm>
 #include <cstring>
@@ -55,6 +56,13 @@ Row Lane::row_of(const Operation& operation) const {
   std::memcpy(row.waits_for, needs.data(), std::min(needs.size(), sizeof row.waits_for - 1));
   return row;
 }
+
+Channel Lane::next_channel(std::uint64_t signature) {
+  mix(history_, signature);
+  return {sequence_++, history_};
+}
+
+void Lane::compare_finished() const { control_->compare_finished(id_, sequence_, describe); }
 
 void Lane::submit(const OperationRef& operation, Ended& ended) {
   if (broken_.empty() && control_->poisoned()) fail_all(*control_->poisoned(), ended);
@@ -134,7 +142,7 @@ void Lane::let_go(const OperationRef& operation, Ended& ended) {
 
 void Lane::retire(const OperationRef& operation, Ended& ended) {
   if (!operation->execution.call().point_to_point()) {
-    control_->finished(id_, operation->channel.sequence, operation->channel.signature);
+    control_->finished(id_, operation->channel.sequence, finished(*operation));
   }
   if (row_is_out_) control_->publish({});
   row_is_out_ = false;
@@ -218,7 +226,7 @@ void Lane::watch(Operation& waited, Ended& ended) {
       const Row row = row_of(first == queue_.end() ? waited : **first);
       if (!row_is_out_ || control_->own_row() != row) control_->publish(row);
       row_is_out_ = true;
-      if (first != queue_.end()) control_->compare(row);
+      if (first != queue_.end()) control_->compare(row, describe);
     }
     control_->check();
     if (device_transport_) device_transport_->check();

@@ -80,9 +80,14 @@ class Lane {
   void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
   const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
   bool pending() const { return !queue_.empty(); }
-  // How many operations were issued, and the next one's number.
+  // How many collectives were issued.
   std::uint64_t sequence() const { return sequence_; }
-  std::uint64_t next_sequence() { return sequence_++; }
+  // The next one's, by its own signature. A channel's signature is of all calls so far: once ranks
+  // have differed, nothing of theirs meets any more, so that a difference which nobody had to wait
+  // for is found by the next who waits.
+  Channel next_channel(std::uint64_t signature);
+  // Throws where a rank of this node has finished another operation under a number than this one.
+  void compare_finished() const;
   // Throws what ended the group.
   void check() const;
   // The first operation of a device's transport that is not whole in the queue; null: none.
@@ -125,7 +130,7 @@ class Lane {
   std::chrono::milliseconds deadline_;
   std::string who_;
   std::uint64_t id_;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t sequence_ = 0, history_ = 0;  // and the signatures of all so far
   std::shared_ptr<Recorder> recorder_;
   std::deque<OperationRef> queue_;
   // Sends whose data is still on its way from a device: later ones must not overtake them.

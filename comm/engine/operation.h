@@ -8,6 +8,7 @@
 // `thrown` once it threw.
 #pragma once
 
+#include <peal/comm/control/board.h>
 #include <peal/comm/engine/execution.h>
 
 #include <atomic>
@@ -51,6 +52,10 @@ using OperationRef = std::shared_ptr<Operation>;
 
 // As describe(Call) of execution.h: what errors call it.
 std::string describe(const Operation& operation);
+
+// The operation for the others to read when it is over (board.h), and that in words.
+Finished finished(const Operation& operation);
+std::string describe(const Finished& what, std::uint64_t sequence);
 
 // A hash of what all ranks must agree on: collective, type, reduction, root, counts. Ranks that
 // disagree use different channels, so their messages never meet.

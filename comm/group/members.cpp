@@ -2,6 +2,7 @@
 // What a process group does to know its members: exchanges of text, and groups within groups.
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/process_group.h>
+#include <peal/comm/schedule/mix.h>
 #include <peal/comm/transport/mpi/on_device.h>
 
 #include <algorithm>
@@ -13,8 +14,9 @@ namespace {
 
 // Of some ranks of a group: equal among them, and different from all that could meet them.
 std::uint64_t id_of(std::uint64_t group, std::uint64_t number, const std::vector<int>& ranks) {
-  std::uint64_t id = (group * 31 + number + 1) * 0x9E3779B97F4A7C15ull;
-  for (const int r : ranks) id = (id ^ static_cast<std::uint64_t>(r + 1)) * 0xC2B2AE3D27D4EB4Full;
+  std::uint64_t id = group;
+  mix(id, number);
+  for (const int r : ranks) mix(id, static_cast<std::uint64_t>(r));
   return id;
 }
 

@@ -96,6 +96,14 @@ ProcessGroup::~ProcessGroup() {
     engine_->set_recorder(nullptr);
   }
   const bool failed = poisoned() || std::uncaught_exceptions() > unwinding_;
+  if (!failed) {
+    try {  // the last chance to see it
+      lane_->compare_finished();
+    } catch (const Error& error) {
+      log_error(error.what());
+      poison(error.what());
+    }
+  }
   engine_->remove(lane_, failed);
   drop_graphs();
 }
@@ -163,7 +171,7 @@ Transport& ProcessGroup::route(const Call& call) const {
 Channel ProcessGroup::next_channel(const Call& call, const Transport& transport) {
   transport.check_thread();  // before the number is taken, for ranks count alike
   const std::uint64_t stream_ordered = transport.device().type == DeviceType::cpu ? 0 : 1;
-  return {lane_->next_sequence(), signature(call) ^ stream_ordered};
+  return lane_->next_channel(signature(call) ^ stream_ordered);
 }
 
 void ProcessGroup::attach(std::unique_ptr<Transport> transport) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/schedule/mix.h>
 #include <peal/comm/schedule/schedule.h>
 
 #include <algorithm>
@@ -272,22 +273,17 @@ Cost cost(const Program& program) {
 
 std::uint64_t hash(const Program& program) {
   std::uint64_t state = 0x9e3779b97f4a7c15u;
-  const auto mix = [&state](std::initializer_list<std::int64_t> words) {
-    for (const std::int64_t word : words) {  // the finaliser of splitmix64 over a running sum
-      state += static_cast<std::uint64_t>(word) + 0x9e3779b97f4a7c15u;
-      state = (state ^ (state >> 30)) * 0xbf58476d1ce4e5b9u;
-      state = (state ^ (state >> 27)) * 0x94d049bb133111ebu;
-      state ^= state >> 31;
-    }
+  const auto mix_all = [&state](std::initializer_list<std::int64_t> words) {
+    for (const std::int64_t word : words) mix(state, static_cast<std::uint64_t>(word));
   };
-  const auto mix_span = [&mix](const Span& span) {
-    mix({span.owner, static_cast<std::int64_t>(span.buffer), span.at, span.count});
+  const auto mix_span = [&mix_all](const Span& span) {
+    mix_all({span.owner, static_cast<std::int64_t>(span.buffer), span.at, span.count});
   };
-  mix({program.scratch, static_cast<std::int64_t>(program.rounds.size())});
+  mix_all({program.scratch, static_cast<std::int64_t>(program.rounds.size())});
   for (const Round& round : program.rounds) {
-    mix({static_cast<std::int64_t>(round.size())});
+    mix_all({static_cast<std::int64_t>(round.size())});
     for (const Step& step : round) {
-      mix({static_cast<std::int64_t>(step.kind), step.peer});
+      mix_all({static_cast<std::int64_t>(step.kind), step.peer});
       mix_span(step.dst);
       mix_span(step.src);
     }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/schedule/mix.h>
 #include <peal/comm/simulate/round_shapes.h>
 
 #include <algorithm>
@@ -6,15 +7,6 @@
 #include <string>
 
 namespace peal::comm {
-namespace {
-
-std::uint64_t mixed(std::uint64_t state, std::uint64_t word) {
-  state = (state ^ word) * 0x9e3779b97f4a7c15u;
-  return state ^ (state >> 29);
-}
-
-}  // namespace
-
 std::int32_t RoundShapes::shape(int rank, const Round& round) {
   round_.clear();
   std::uint64_t hash = 0;
@@ -29,8 +21,8 @@ std::int32_t RoundShapes::shape(int rank, const Round& round) {
       distance = step.peer > rank ? step.peer - rank : step.peer - rank + world_;
     }
     round_.push_back({std::max(step.dst.count, step.src.count), distance, step.kind});
-    hash = mixed(mixed(hash, static_cast<std::uint64_t>(round_.back().count)),
-                 static_cast<std::uint64_t>(distance) << 8 | static_cast<std::uint64_t>(step.kind));
+    mix(hash, static_cast<std::uint64_t>(round_.back().count));
+    mix(hash, static_cast<std::uint64_t>(distance) << 8 | static_cast<std::uint64_t>(step.kind));
   }
   const auto [begin, end] = known_shapes_.equal_range(hash);
   for (auto known = begin; known != end; ++known) {
@@ -49,7 +41,7 @@ int RoundShapes::plan(int rank, const Program& program) {
   std::uint64_t hash = 0;
   for (const Round& round : program.rounds) {
     shapes.push_back(shape(rank, round));
-    hash = mixed(hash, static_cast<std::uint64_t>(shapes.back()));
+    mix(hash, static_cast<std::uint64_t>(shapes.back()));
   }
   const auto [begin, end] = known_plans_.equal_range(hash);
   for (auto known = begin; known != end; ++known) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/schedule/mix.h>
 #include <peal/comm/simulate/round_shapes.h>
 #include <peal/comm/simulate/simulate.h>
 
@@ -274,10 +275,7 @@ class Simulator {
     if (machine_.jitter == 0) return 1;
     std::uint64_t x = machine_.seed;
     for (const std::uint64_t word : {static_cast<std::uint64_t>(e.from), rank(e.from).sent++}) {
-      x += word + 0x9e3779b97f4a7c15u;
-      x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-      x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-      x ^= x >> 31;
+      mix(x, word);
     }
     const double uniform = (static_cast<double>(x >> 11) + 0.5) * 0x1p-53;
     return 1 - machine_.jitter * std::log(uniform);

@@ -23,6 +23,16 @@ using namespace peal::comm;
 
 namespace {
 
+std::string failure(int world, const ProcessGroup::Options& options,
+                    const std::function<void(ProcessGroup&)>& f) {
+  try {
+    run_ranks(world, options, f);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
@@ -68,6 +78,25 @@ TEST_CASE("ranks whose options differ are turned away at start-up, and leave not
   for (std::thread& thread : threads) thread.join();
   CHECK(told == world);
   CHECK(alive == 0);  // though the engines live on
+}
+
+TEST_CASE("a call that differs on one rank is never lost, though all ranks could go on") {
+  for (const bool later : {false, true}) {
+    CAPTURE(later);
+    std::atomic<int> passed{0};
+    const std::string message = failure(3, {}, [&](ProcessGroup& group) {
+      const Tensor data = Tensor::zeros({0});  // nothing travels, so that nobody waits
+      group.broadcast(data, group.rank() == 1 ? 1 : 0, "the odd one").wait();
+      for (int i = 0; later && i < 40; ++i) group.broadcast(data, 0).wait();
+      ++passed;
+    });
+    CAPTURE(message);
+    CHECK(passed == 3);
+    CHECK(contains(message, "broadcast #"));
+    CHECK(contains(message, "root 1"));
+    CHECK(contains(message, "rank 1"));
+    CHECK(contains(message, "same order"));
+  }
 }
 
 TEST_CASE("buffers that overlap otherwise than in place are refused before anything is sent") {

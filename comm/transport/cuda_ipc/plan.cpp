@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/schedule/mix.h>
 #include <peal/comm/transport/cuda_ipc/plan.h>
 
 #include <algorithm>
@@ -9,15 +10,12 @@ namespace peal::comm::ipc {
 
 unsigned signature(const NativeCall& call) {
   std::uint64_t hash = 1;
-  const auto mix = [&](auto word) {
-    hash = (hash ^ static_cast<std::uint64_t>(word)) * 0x9E3779B97F4A7C15ull;
-    hash ^= hash >> 29;
-  };
-  mix(call.what);
-  mix(call.dtype);
-  mix(call.op);
-  mix(call.root);
-  for (const std::int64_t count : call.counts) mix(count);
+  for (const auto word :
+       {static_cast<std::uint64_t>(call.what), static_cast<std::uint64_t>(call.dtype),
+        static_cast<std::uint64_t>(call.op), static_cast<std::uint64_t>(call.root)}) {
+    mix(hash, word);
+  }
+  for (const std::int64_t count : call.counts) mix(hash, static_cast<std::uint64_t>(count));
   return static_cast<unsigned>(hash >> 48);
 }
 

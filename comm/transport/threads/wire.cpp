@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/comm/schedule/mix.h>
 #include <peal/comm/transport/threads/wire.h>
 
 #include <cmath>
@@ -8,23 +9,15 @@
 namespace peal::comm {
 namespace {
 
-// splitmix64's finaliser: every bit of the word reaches every bit of the hash.
-std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
-  hash += word + 0x9E3779B97F4A7C15ull;
-  hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9ull;
-  hash = (hash ^ (hash >> 27)) * 0x94D049BB133111EBull;
-  return hash ^ (hash >> 31);
-}
-
 // In [0, 1): the question-th draw about the letter.
 double draw(const Wire& wire, const Letter& letter, std::uint64_t question) {
-  std::uint64_t hash = mixed(wire.seed, letter.group);
-  hash = mixed(hash, letter.channel.sequence);
-  hash = mixed(hash, letter.channel.signature);
-  hash = mixed(hash, static_cast<std::uint64_t>(letter.from));
-  hash = mixed(hash, static_cast<std::uint64_t>(letter.to));
-  hash = mixed(hash, static_cast<std::uint64_t>(letter.in_channel));
-  hash = mixed(hash, question);
+  std::uint64_t hash = wire.seed;
+  for (const std::uint64_t word :
+       {letter.group, letter.channel.sequence, letter.channel.signature,
+        static_cast<std::uint64_t>(letter.from), static_cast<std::uint64_t>(letter.to),
+        static_cast<std::uint64_t>(letter.in_channel), question}) {
+    mix(hash, word);
+  }
   return static_cast<double>(hash >> 11) * 0x1p-53;
 }
 
