@@ -8,6 +8,8 @@ set(kernels kernels/gradients.cpp kernels/optimizer.cpp kernels/table.cpp kernel
   kernels/cpu/softmax.cpp kernels/cpu/strided.cpp kernels/cpu/table.cpp)
 set(loop_options -O3 -fopenmp-simd -fno-math-errno -fno-trapping-math)
 set_source_files_properties(kernels/cpu/loops_baseline.cpp PROPERTIES COMPILE_OPTIONS "${loop_options}")
+set_source_files_properties(kernels/cpu/loops_baseline.cpp kernels/cpu/loops_avx2.cpp kernels/cpu/loops_avx512.cpp
+  PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND kernels kernels/cpu/loops_avx2.cpp kernels/cpu/loops_avx512.cpp)
   set_source_files_properties(kernels/cpu/loops_avx2.cpp PROPERTIES
@@ -25,6 +27,7 @@ peal_library(autograd
     ${kernels}
   LINKS peal::core
   PRIVATE OneDnn::OneDnn Eigen3::Eigen OpenMP::OpenMP_CXX)
+peal_precompile(peal_autograd HEADERS <fmt/core.h>)
 
 # CUDA's kernels. peal_cuda_parts is all that sees CUDA, for a build of nothing else.
 if(PEAL_CUDA)

@@ -7,6 +7,22 @@ get_property(libraries GLOBAL PROPERTY peal_libraries)
 add_library(peal INTERFACE)
 add_library(peal::peal ALIAS peal)
 target_link_libraries(peal INTERFACE ${libraries})
+
+# Before anything is copied: what is not built would end an installation half way.
+set(whole ${libraries})
+if(PEAL_TOOLS)
+  list(APPEND whole peal-schedule)
+endif()
+list(TRANSFORM whole REPLACE "(.+)" "[[$<TARGET_FILE:\\1>]]")  # paths may hold spaces
+list(JOIN whole " " whole)
+install(CODE "
+  foreach(file ${whole})
+    if(NOT EXISTS \"\${file}\")
+      message(FATAL_ERROR \"peal is not built: there is no \${file}. Nothing has been installed; build it whole first: \"
+        \"cmake --build '${PROJECT_BINARY_DIR}'\")
+    endif()
+  endforeach()")
+
 install(TARGETS peal ${libraries} EXPORT pealTargets)
 install(EXPORT pealTargets NAMESPACE peal:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/peal)
 

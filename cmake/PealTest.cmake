@@ -17,6 +17,9 @@ function(peal_test name)
   math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * ${peal_timeout_factor}")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE peal_options ${arg_LINKS} peal_test_main)
+  if(NOT "OpenMP::OpenMP_CXX" IN_LIST arg_LINKS)  # compiled otherwise
+    peal_precompile(${name} FROM peal_test_main)
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
     ENVIRONMENT "OMP_NUM_THREADS=1;${arg_ENV}")
@@ -30,6 +33,7 @@ function(peal_mpi_test name)
   math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * ${peal_timeout_factor}")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE peal_options ${arg_LINKS} peal_mpi_main)
+  peal_precompile(${name} FROM peal_test_main)
   foreach(ranks ${arg_RANKS})
     add_test(NAME ${name}_np${ranks}
       COMMAND "${PROJECT_SOURCE_DIR}/launch/tools/peal-run" -n ${ranks} $<TARGET_FILE:${name}>)

@@ -1,5 +1,6 @@
 add_library(peal_collective_cases STATIC collective_cases.cpp collective_values.cpp)
 target_link_libraries(peal_collective_cases PUBLIC peal::comm PRIVATE peal_options)
+peal_precompile(peal_collective_cases FROM peal_test_main)
 target_include_directories(peal_collective_cases PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}")
 peal_test(comm_runtime SOURCES runtime_test.cpp LINKS peal_collective_cases LABELS comm tsan TIMEOUT 240)
 set_tests_properties(comm_runtime PROPERTIES PROCESSORS 2)

@@ -1,28 +1,34 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs a build into an empty prefix (with a space in its path), and builds and runs a small outside project
-# against it. Arguments: the build folder, the C++ compiler, the build type.
+# against it; before that, an installation of what is not built. Arguments: the build folder, the C++ compiler, the build type.
 set -euo pipefail
 
 build=$1 compiler=$2 type=$3
-outside=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/outside
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 prefix="$folder/a prefix"
 unset DESTDIR
 
+# A build folder where nothing is built is turned away, and nothing is left behind.
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+cmake -S "$here/../.." -B "$folder/not built" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DPEAL_TESTS=OFF \
+  -DPEAL_MPI=OFF --log-level=WARNING
+output=$(cmake --install "$folder/not built" --prefix "$prefix" 2>&1) && fail "an installation of what is not built"
+[[ $output == *'peal is not built'*'cmake --build'* ]] || fail "the installation of what is not built said: $output"
+[[ ! -e $prefix ]] || fail "what is not built was installed: $(find "$prefix" | head)"
+
 cmake --install "$build" --prefix "$prefix" >"$folder/log" || { cat "$folder/log"; exit 1; }
-cp -r "$outside" "$folder/outside"
+cp -r "$here/outside" "$folder/outside"
 cmake -S "$folder/outside" -B "$folder/build" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_BUILD_TYPE="$type" \
   -DCMAKE_PREFIX_PATH="$prefix"
 cmake --build "$folder/build" --verbose | tee "$folder/commands"
 output=$("$folder/build/outside")
 echo "$output"
-
-fail() {
-  echo "FAILED: $*"
-  exit 1
-}
 [[ $output == $'sum 21, gradient 2 4 8\nerror: shape of 3' ]] || fail "the outside program printed: $output"
 grep -q "a prefix/include" "$folder/commands" || fail "the outside program was built without the installed headers"
 ! grep -rn --include='*.cmake' -e "$build" "$prefix" || fail "the installed package points into the build folder"
