@@ -43,7 +43,8 @@ struct SmoothL1Loss {
   }
 };
 
-// Likewise; targets are probabilities.
+// Likewise; targets are probabilities. Others are not refused, as in PyTorch: some soften labels
+// past 0 and 1.
 struct BCEWithLogitsLoss {
   Reduction reduction = Reduction::mean;
   Tensor operator()(const Tensor& x, const Tensor& target) const {

@@ -231,11 +231,11 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     }
   }
   std::vector<State> states(parameters_.size());
+  const std::unordered_set<std::string> names(names_.begin(), names_.end());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const std::string number = std::to_string(i);
-    const std::string prefix =
-        (!reader.has(names_[i] + ".step") && reader.has(number + ".step") ? number : names_[i]) +
-        ".";
+    const bool by_number = !names.contains(number) && reader.has(number + ".step");
+    const std::string prefix = (by_number ? number : names_[i]) + ".";
     if (!reader.has(prefix + "step")) continue;  // it had no step yet
     states[i].step = reader.number<std::int64_t>(prefix + "step");
     if (states[i].step < 1) reader.fault(concat("wrong: ", prefix, "step: expected at least 1"));
