@@ -91,7 +91,7 @@ known() {
       fi
       ctest_options "$@"
       ;;
-    .ci/run | 'launch/install_dependencies.sh --dev' | tests/style/check_style.sh\ . | 'tests/fuzz/run.sh build/fuzz '*) script "$@" ;;
+    .ci/run | 'launch/install_dependencies.sh --dev' | tests/style/check_style.sh\ .* | 'tests/fuzz/run.sh build/fuzz '*) script "$@" ;;
     'cmake --preset '*) preset configure "$3" ;;
     'cmake --build --preset '*)
       preset build "$4" || return

@@ -2,8 +2,8 @@
 #include <peal/autograd/kernels/cpu/loops.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
 #include <peal/autograd/kernels/cpu/table.h>
-#include <peal/autograd/kernels/cpu/walk.h>
 #include <peal/autograd/kernels/dispatch.h>
+#include <peal/autograd/kernels/walk.h>
 
 namespace peal::cpu {
 

@@ -2,7 +2,7 @@
 // Copies between a dense array and a strided part of another: elements are bytes of their size.
 #include <peal/autograd/kernels/cpu/parallel.h>
 #include <peal/autograd/kernels/cpu/table.h>
-#include <peal/autograd/kernels/cpu/walk.h>
+#include <peal/autograd/kernels/walk.h>
 
 #include <algorithm>
 

@@ -3,10 +3,10 @@
 // multiplication where 32 bits suffice (Granlund and Montgomery, "Division by invariant integers
 // using multiplication", PLDI 1994, figure 4.1). Places says where the operands of a dense result
 // have what element i needs, after neighbouring dimensions that all traverse alike were merged
-// (cpu/walk.h). Thread safety: values.
+// (kernels/walk.h). Thread safety: values.
 #pragma once
 
-#include <peal/autograd/kernels/cpu/walk.h>
+#include <peal/autograd/kernels/walk.h>
 
 #include <cuda_runtime.h>
 
