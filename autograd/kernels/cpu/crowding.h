@@ -31,7 +31,7 @@ class Crowding {
   bool crowded_ = false;
 };
 
-// What ops on the CPU call first: looks at most once in a window, else it costs some nanoseconds.
+// What ops on the CPU call first: looks at most once in a window, else it costs a nanosecond.
 void watch_for_crowding();
 
 // While one of these lives, threads at the end of a parallel region hardly spin. libgomp has no
