@@ -1,4 +1,4 @@
-# cmake --install: every library and header, the tools, and a package: find_package(peal) gives peal::peal, which
+# cmake --install: every library, the public headers, the tools, and a package: find_package(peal) gives peal::peal, which
 # links to all of peal, and peal::core, peal::comm ... for those who want less. tests/install holds it.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -26,18 +26,16 @@ install(CODE "
 install(TARGETS peal ${libraries} EXPORT pealTargets)
 install(EXPORT pealTargets NAMESPACE peal:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/peal)
 
-# What is not in the libraries is not in the headers.
-set(absent PATTERN tools EXCLUDE)
-if(NOT PEAL_CUDA)
-  list(APPEND absent REGEX "/(cuda|cuda_ipc|nccl)$" EXCLUDE)
-endif()
-if(NOT PEAL_MPI)
-  list(APPEND absent REGEX "/transport/mpi$" EXCLUDE)
-endif()
-foreach(folder autograd comm nn data launch)
-  install(DIRECTORY "${PROJECT_SOURCE_DIR}/${folder}" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/peal"
-    FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh" ${absent})
-endforeach()
+# Only what is public, as it is when it is installed.
+install(CODE "
+  set(ROOT [[${PROJECT_SOURCE_DIR}]])
+  set(PEAL_MPI [[${PEAL_MPI}]])
+  set(PEAL_CUDA [[${PEAL_CUDA}]])
+  include(\"\${ROOT}/cmake/PublicHeaders.cmake\")
+  foreach(header \${public_headers})
+    get_filename_component(folder \"\${header}\" DIRECTORY)
+    file(INSTALL \"\${ROOT}/\${header}\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/peal/\${folder}\")
+  endforeach()")
 install(PROGRAMS "${PROJECT_SOURCE_DIR}/launch/tools/peal-run" DESTINATION ${CMAKE_INSTALL_BINDIR})
 
 configure_package_config_file(cmake/pealConfig.cmake.in "${PROJECT_BINARY_DIR}/pealConfig.cmake"

@@ -33,3 +33,16 @@ echo "$output"
 grep -q "a prefix/include" "$folder/commands" || fail "the outside program was built without the installed headers"
 ! grep -rn --include='*.cmake' -e "$build" "$prefix" || fail "the installed package points into the build folder"
 "$prefix/bin/peal-run" --help | grep -q '^usage: peal-run' || fail "peal-run is not installed"
+
+# What is public, printed; and nothing of the rooms inside but what a face still shows.
+cd "$prefix/include/peal"
+headers=$(find . -name '*.h*' -printf '%P\n' | LC_ALL=C sort)
+printf '%d headers are public:\n%s\n' "$(wc -l <<<"$headers")" "$headers"
+inside=$(grep -E '^(autograd/kernels|comm/(control|engine|record|reduce|transport)|launch/tools|tests)/|/cuda/' <<<"$headers" |
+  grep -vxE 'autograd/kernels/optimizer[.]h|comm/control/(board|control)[.]h|comm/reduce/reduce_op[.]h' |
+  grep -vxE 'comm/engine/(captured|engine|execution|lane|operation|staging)[.]h|comm/transport/transport[.]h' |
+  grep -vxE 'comm/transport/(mpi/(communicator|mpi|tags)|cuda_ipc/(cuda_ipc|room|segment)|threads/wire)[.]h' || true)
+[[ -z $inside ]] || fail "these are no faces, and are installed: $inside"
+for face in peal.h comm/comm.h data/data.h nn/nn.h; do
+  grep -qx "$face" <<<"$headers" || fail "there is no <peal/$face>"
+done

@@ -10,8 +10,8 @@ shopt -s inherit_errexit
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "${1:?usage: check_style.sh ROOT}"
 folders=()
-for folder in autograd comm nn data launch bench examples tests; do
-  [[ ! -d $folder ]] || folders+=("$folder")
+for folder in autograd comm nn data launch bench examples tests peal.h; do
+  [[ ! -e $folder ]] || folders+=("$folder")
 done
 
 sources() { find "$@" -type f \( -name '*.h' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) -print0 | sort -z; }

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/autograd/core/error.h>
-#include <peal/autograd/ops/ops.h>
+#include <peal/comm/algorithms/table.h>
+#include <peal/comm/draw/draw.h>
+#include <peal/comm/simulate/simulate.h>
+#include <peal/comm/verify/verify.h>
+#include <peal/launch/command_line.h>
+#include <peal/launch/training/trainer.h>
+#include <peal/peal.h>
+#if __has_include(<peal/comm/start/mpi.h>)
+#include <peal/comm/start/mpi.h>
+#endif
 
 #include <cstdio>
 #include <vector>

@@ -1,0 +1,36 @@
+# The headers of peal that are installed: its faces, and what they include. Included, it sets public_headers; as a script
+# it prints the list:
+#   cmake -DROOT=. [-DPEAL_MPI=ON] [-DPEAL_CUDA=ON] -P cmake/PublicHeaders.cmake
+cmake_minimum_required(VERSION 3.25)  # scripts have no policies of their own
+
+set(faces peal.h
+  autograd/ops/ops.h
+  comm/comm.h
+  comm/algorithms/table.h comm/draw/draw.h comm/simulate/simulate.h comm/verify/verify.h  # plans as values
+  data/data.h
+  launch/command_line.h launch/job.h launch/training/trainer.h
+  nn/nn.h)
+if(PEAL_MPI)
+  list(APPEND faces comm/start/mpi.h)
+endif()
+if(PEAL_CUDA)
+  list(APPEND faces comm/start/cuda_ipc.h comm/start/nccl.h)
+endif()
+
+set(public_headers "")
+while(faces)
+  list(POP_FRONT faces header)
+  if(header IN_LIST public_headers)
+    continue()
+  endif()
+  list(APPEND public_headers "${header}")
+  file(STRINGS "${ROOT}/${header}" includes REGEX "^#include <peal/[^>]+>")
+  list(TRANSFORM includes REPLACE "^#include <peal/([^>]+)>.*" "\\1")
+  list(APPEND faces ${includes})
+endwhile()
+list(SORT public_headers)
+
+if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
+  list(JOIN public_headers "\n" lines)
+  execute_process(COMMAND "${CMAKE_COMMAND}" -E echo "${lines}")
+endif()

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// All of data/ that a training program needs: data sets, shards and plans of batches, the loader.
+#pragma once
+
+#include <peal/data/batch.h>
+#include <peal/data/batches.h>
+#include <peal/data/dataset.h>
+#include <peal/data/draw.h>
+#include <peal/data/image_dataset.h>
+#include <peal/data/loader.h>
+#include <peal/data/mnist.h>
+#include <peal/data/sampler.h>
+#include <peal/data/synthetic_digits.h>
