@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a training program: evaluation by several ranks, arguments, and what is told.
+#include <doctest/doctest.h>
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/core/error.h>
+#include <peal/comm/start/threads.h>
+#include <peal/data/loader.h>
+#include <peal/launch/training/arguments.h>
+#include <peal/launch/training/evaluation.h>
+#include <peal/launch/training/report.h>
+#include <peal/nn/layers/linear.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace peal;
+
+namespace {
+
+// Points on a plane in three classes, which a random layer guesses now and then.
+struct Points : data::Dataset {
+  std::int64_t size() const override { return 37; }
+  data::Batch get(std::span<const std::int64_t> indices) const override {
+    std::vector<float> x;
+    std::vector<std::int64_t> y;
+    for (const std::int64_t index : indices) {
+      x.push_back(static_cast<float>(index % 7 - 3));
+      x.push_back(static_cast<float>(index % 5 - 2));
+      y.push_back(index % 3);
+    }
+    const auto count = std::ssize(indices);
+    return {Tensor::from(x, {count, 2}, Device{}), Tensor::from(y, {count}, Device{})};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("ranks that judge their parts find what one finds who judges all") {
+  const auto points = std::make_shared<Points>();
+  const auto layer = [] {
+    manual_seed(2);
+    return nn::Linear(2, 3);
+  };
+  nn::Linear model = layer();
+  data::DataLoader all(points, {.batch_size = 5});
+  const double alone = launch::accuracy(model, all, *comm::ProcessGroup::alone());
+  CHECK(alone > 0);
+  CHECK(alone < 1);
+  CHECK(!model.training());
+  for (const int world : {2, 3, 5}) {
+    comm::run_ranks(world, [&](comm::ProcessGroup& group) {
+      nn::Linear mine = layer();
+      data::DataLoader part(points,
+                            {.batch_size = 5, .shard = Place{group.rank(), world}, .exact = true});
+      CHECK(launch::accuracy(mine, part, group) == alone);
+    });
+  }
+}
+
+TEST_CASE("arguments come from the command line, and decide what models compute in") {
+  launch::TrainingArguments arguments;
+  launch::CommandLine line("Trains.");
+  launch::add_training_options(line, arguments);
+  std::vector<std::string> words{"train", "--epochs", "3",           "--batch-size", "64",
+                                 "--lr",  "0.5",      "--precision", "f16",          "--seed",
+                                 "7",     "--save",   "here",        "--profile"};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  REQUIRE(!line.parse(static_cast<int>(argv.size()), argv.data()));
+  CHECK(arguments.epochs == 3);
+  CHECK(arguments.batch_size == 64);
+  CHECK(arguments.lr == 0.5);
+  CHECK(arguments.seed == 7);
+  CHECK(arguments.save == "here");
+  CHECK(arguments.profile);
+  CHECK(arguments.device == "cpu");
+  const auto computes_in = [&](const char* precision) {
+    arguments.precision = precision;
+    const Autocast guard = launch::autocast(arguments);
+    return context().autocast;
+  };
+  CHECK(computes_in("f16") == DType::f16);
+  CHECK(computes_in("bf16") == DType::bf16);
+  CHECK(!computes_in("f32"));
+}
+
+TEST_CASE("an epoch is told in a line, and figures go to a file that can be written") {
+  const launch::EpochReport report{
+      .loss = 0.5, .seconds = 2, .samples_per_second = 1500, .exposed = 0.125, .accuracy = 0.875};
+  CHECK(launch::line_of(0, report) ==
+        "epoch 1: loss 0.5000, test accuracy 87.50 %, 2.0 s, 1500 images/s, communication exposed "
+        "12.5 %");
+  CHECK_THROWS_WITH_AS(launch::write_json("/nowhere/at/all", {}, 1, {}, {report}),
+                       "/nowhere/at/all: cannot be written", Error);
+}
