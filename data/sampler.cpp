@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/rng.h>
+#include <peal/autograd/core/stateful.h>
 #include <peal/data/permutation.h>
 #include <peal/data/sampler.h>
 
@@ -96,6 +97,19 @@ std::int64_t DistributedSampler::consumed_after(std::int64_t taken) const {
   PEAL_CHECK(taken >= 0 && taken <= mine, "[data] sampler: expected 0 to ", mine,
              " samples taken of this rank's epoch, got ", taken);
   return std::min(options_.consumed + taken * world_, std::max(size_, options_.consumed));
+}
+
+NamedTensors DistributedSampler::state_dict() const {
+  return {{"epoch", Tensor::scalar(options_.epoch, Device{})},
+          {"consumed", Tensor::scalar(options_.consumed, Device{})}};
+}
+
+void DistributedSampler::load_state_dict(const NamedTensors& state) {
+  StateReader reader("DistributedSampler", state);
+  const auto epoch = reader.number<std::int64_t>("epoch");
+  const auto consumed = reader.number<std::int64_t>("consumed");
+  reader.finish();
+  resume(epoch, consumed);
 }
 
 std::vector<std::int64_t> DistributedSampler::indices() const {

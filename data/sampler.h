@@ -15,6 +15,8 @@
 // DistributedSampler is a value, written by one thread.
 #pragma once
 
+#include <peal/autograd/core/safetensors.h>
+
 #include <cstdint>
 #include <vector>
 
@@ -70,6 +72,9 @@ class DistributedSampler : public Sampler {
   // What a checkpoint stores as `consumed` after every rank took `taken` samples of indices(). At
   // the end of an exact epoch ranks may differ by one: rank 0, which has the most, counts.
   std::int64_t consumed_after(std::int64_t taken) const;
+  // "epoch" and "consumed" (i64), as resume() takes them.
+  NamedTensors state_dict() const;
+  void load_state_dict(const NamedTensors& state);
 
   std::vector<std::int64_t> indices() const override;
   std::int64_t size() const override;

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/stateful.h>
 #include <peal/data/loader.h>
 
 #include <algorithm>
@@ -168,6 +169,8 @@ TEST_CASE("what is drawn for a sample depends on seed, epoch and sample alone") 
   CHECK(drawn(3, 1, 1, 0, 60, false) != reference);
   CHECK(drawn(4, 2, 1, 0, 60, false) != reference);
 }
+
+static_assert(peal::Stateful<DataLoader>);
 
 TEST_CASE("an epoch is taken up where its state says, by another world too") {
   const auto set = std::make_shared<Drawn>(50);

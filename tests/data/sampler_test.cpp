@@ -3,6 +3,7 @@
 // cases.
 #include <doctest/doctest.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/stateful.h>
 #include <peal/data/permutation.h>
 #include <peal/data/sampler.h>
 
@@ -200,6 +201,20 @@ TEST_CASE("the order is drawn from seed + epoch") {
   CHECK(sampler.size() == 150);
   sampler.set_epoch(0);
   CHECK(sampler.indices() == epoch0);
+}
+
+TEST_CASE("a sampler's place is a state that another takes up") {
+  static_assert(peal::Stateful<DistributedSampler>);
+  DistributedSampler sampler(100, 2, 1, {.seed = 5}), other(100, 2, 1, {.seed = 5});
+  sampler.resume(3, 40);
+  other.load_state_dict(sampler.state_dict());
+  CHECK(other.epoch() == 3);
+  CHECK(other.indices() == sampler.indices());
+  CHECK(other.size() == 30);
+  CHECK_THROWS_WITH_AS(other.load_state_dict({}),
+                       "DistributedSampler: load_state_dict: 2 differences\n  missing: epoch i64 "
+                       "[]\n  missing: consumed i64 []",
+                       peal::Error);
 }
 
 TEST_CASE("every permutation of four is about equally likely") {
