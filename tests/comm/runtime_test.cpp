@@ -209,8 +209,7 @@ TEST_CASE("a rank that waits for one group serves the others") {
   });
 }
 
-TEST_CASE("different operations are an error that names both, within seconds") {
-  const auto start = std::chrono::steady_clock::now();
+TEST_CASE("different operations are an error that names both, and not the deadline's") {
   const std::string message = failure(2, {}, [](ProcessGroup& group) {
     const Tensor data = Tensor::zeros({8});
     if (group.rank() == 0) {
@@ -223,7 +222,7 @@ TEST_CASE("different operations are an error that names both, within seconds") {
   CAPTURE(message);
   CHECK(contains(message, "broadcast #"));
   CHECK(contains(message, "same order"));
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(20));
+  CHECK_FALSE(contains(message, "PEAL_TIMEOUT"));
 }
 
 TEST_CASE(
@@ -243,8 +242,7 @@ TEST_CASE(
   CHECK(contains(message, "rank 0: all_reduce #"));
 }
 
-TEST_CASE("ranks whose options differ are turned away at start-up") {
-  const auto board = Board::in_memory(1);
+TEST_CASE("PEAL_ALGO names collectives, algorithms and ranges that there are") {
   CHECK_THROWS_WITH_AS(Selection("all_reduce=rings"), doctest::Contains("there are native"), Error);
   CHECK_THROWS_AS(Selection("all_reduce"), Error);
   CHECK_THROWS_AS(Selection("all_reduce=ring:5"), Error);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch.h"
-
 #include "block.h"
 #include "device.h"
 #include "error.h"
@@ -9,23 +7,12 @@
 #include "queue.h"
 #include "symbols.h"
 
-#include <unistd.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 namespace cuda_host {
 namespace {
-
-std::unordered_map<const void*, std::size_t>& counts() {
-  static auto& all = *new std::unordered_map<const void*, std::size_t>;
-  return all;
-}
 
 bool fits(dim3 grid, dim3 block) {
   const auto in = [](unsigned value, unsigned most) { return value >= 1 && value <= most; };
@@ -52,7 +39,6 @@ struct Running {
 };
 
 void run(const void* kernel, dim3 grid, dim3 block, const std::function<void()>& thread) {
-  ++counts()[kernel];
   const auto running = std::shared_ptr<Running>(new Running{kernel, {grid, block, thread}});
   if (!running->advance()) suspend([running] { return running->advance(); });
 }
@@ -72,21 +58,6 @@ cudaError_t launch(const cudaLaunchConfig_t& config, const void* kernel,
       enqueue(stream, {.run = [kernel, grid = config.gridDim, block = config.blockDim,
                                thread = std::move(thread)] { run(kernel, grid, block, thread); },
                        .devices = reach_of(stream->device)}));
-}
-
-void write_launches() {
-  const char* path = std::getenv("CUDA_HOST_LAUNCHES");
-  if (path == nullptr) return;
-  const auto guard = lock();
-  // Ranks of one test write one file: the last is as good as any.
-  const std::string own = std::string(path) + "." + std::to_string(::getpid());
-  std::ofstream file(own);
-  for (const auto& [kernel, count] : counts()) {
-    const char* name = symbol_of(kernel);
-    file << count << " " << (name == nullptr ? "?" : name) << "\n";
-  }
-  file.close();
-  static_cast<void>(std::rename(own.c_str(), path));
 }
 
 }  // namespace cuda_host

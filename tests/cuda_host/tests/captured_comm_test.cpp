@@ -23,7 +23,7 @@
 
 #include <doctest/doctest.h>
 #include "collective_values.h"
-#include "nccl.h"
+#include "nccl_for_tests.h"
 #include "on_rank.h"
 #include "queued.h"
 

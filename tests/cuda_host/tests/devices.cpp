@@ -4,16 +4,11 @@
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/kernels/cuda/device.h>
 
-#include "launch.h"
-
-#include <cstdlib>
-
 namespace {
 
 [[maybe_unused]] const bool registered = [] {
   peal::cuda::register_spaces();
   peal::register_kernels(peal::DeviceType::cuda, &peal::cuda::table());
-  std::atexit(cuda_host::write_launches);
   return true;
 }();
 

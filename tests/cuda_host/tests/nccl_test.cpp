@@ -11,6 +11,8 @@
 #include <peal/nn/nn.h>
 #include <peal/nn/parallel/ddp.h>
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -29,7 +31,7 @@
 #include <doctest/doctest.h>
 #include "collective_cases.h"
 #include "collective_values.h"
-#include "nccl.h"
+#include "nccl_for_tests.h"
 #include "on_rank.h"
 #include "queued.h"
 

@@ -3,7 +3,7 @@
 // polls after every call.
 #include "device.h"
 #include "memory.h"
-#include "nccl.h"
+#include "nccl_for_tests.h"
 #include "nccl_world.h"
 #include "random.h"
 
