@@ -20,7 +20,7 @@ anchors() {
 
 while IFS= read -r document; do
   folder=$(dirname "$document")
-  # Prose alone: blocks of code are the compiler's and check_commands.sh's.
+  # Prose alone: blocks of code are the compiler's and run_commands.sh's.
   prose=$(awk '/^```/ {code = !code; next} !code' "$document")
   while IFS= read -r target; do
     [[ -n $target && $target != http*://* ]] || continue
