@@ -57,7 +57,7 @@ Execution::~Execution() {
 bool Execution::quiet() const {
   if (!staging_ && !on_device()) return true;
   try {
-    if (on_device()) return transport_.stream().query();
+    if (on_device()) return transport_.queue()->stream().query();
     return staging_->quiet();
   } catch (const Error&) {
     return false;
@@ -135,7 +135,7 @@ void Execution::prepare() {
   started_ = true;
   own_in_ = elsewhere(call_.in, place_) ? nullptr : call_.in.data();
   own_out_ = elsewhere(call_.out, place_) ? nullptr : call_.out.data();
-  if (on_device()) caller_.enter(transport_.stream());
+  if (on_device()) caller_.enter(transport_.queue()->stream());
   if (staging_) stage();
   bool pieces_away = false;
   for (const Piece& piece : call_.gathered) {
@@ -240,7 +240,7 @@ void Execution::conclude() {
   }
   if (call_.out.storage && writes_out()) call_.out.storage->bump_version();
   if (staging_) staging_->close(caller_);
-  if (on_device()) caller_.leave(transport_.stream());
+  if (on_device()) caller_.leave(transport_.queue()->stream());
   handed_over_ = true;
 }
 

@@ -181,7 +181,7 @@ bool Engine::is_over(const Operation& operation) const {
 
 void Engine::wait_until(Operation& operation, bool handed_over) {
   if (!handed_over) refuse_captured(operation);
-  const auto nap = operation.lane->transport().nap();
+  const auto nap = operation.lane->transport().limits().nap;
   const auto over = [&] { return (handed_over && operation.ordered) || is_over(operation); };
   for (std::uint64_t spins = 1; !over(); ++spins) {
     progress();

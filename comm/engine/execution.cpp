@@ -79,7 +79,8 @@ Execution::Execution(Call call, std::shared_ptr<const Plan> plan, Transport& tra
       channel_(channel),
       place_(transport.device()),
       dtype_(plan_ ? wire_type(call_) : native_call(call_, place_.type).dtype),
-      scaled_(!plan_ && transport.scales_natively(native_call(call_, place_.type))),
+      scaled_(!plan_ && transport.native() != nullptr &&
+              transport.native()->scales(native_call(call_, place_.type))),
       element_(size_of(dtype_)),
       segment_(segment),
       copies_(copies) {}
@@ -197,7 +198,7 @@ bool Execution::run() {
         NativeCall native = native_call(call_, place_.type);
         native.in = in_;
         native.out = out_;
-        ticket_ = transport_.start_native(native);
+        ticket_ = transport_.native()->start(native);
       }
     }
     if (ticket_) {
@@ -215,7 +216,7 @@ bool Execution::hand_over() {
   if (handed_over_) return true;
   try {
     std::optional<StreamGuard> guard;
-    if (on_device()) guard.emplace(transport_.stream());
+    if (on_device()) guard.emplace(transport_.queue()->stream());
     if (!started_) prepare();
     if (!run()) return false;
     conclude();
@@ -235,7 +236,7 @@ bool Execution::advance() {
 
 void Execution::begin_replay() {
   Event last;  // of the group's, in the device's queue
-  last.record(transport_.stream());
+  last.record(transport_.queue()->stream());
   caller_.follow(place_);
   current_stream(place_).wait(last);
 }
@@ -243,7 +244,7 @@ void Execution::begin_replay() {
 void Execution::end_replay() {
   started_ = handed_over_ = true;
   caller_.leave(current_stream(place_));
-  const StreamGuard guard(transport_.stream());
+  const StreamGuard guard(transport_.queue()->stream());
   caller_.order();
 }
 

@@ -229,7 +229,7 @@ void Lane::watch(Operation& waited, Ended& ended) {
       if (first != queue_.end()) control_->compare(row, describe);
     }
     control_->check();
-    if (device_transport_) device_transport_->check();
+    if (device_transport_) device_transport_->queue()->check();
     // Half a deadline is left for what a rank does once it says that it works no more.
     if (idle >= deadline_ / 2 && control_->anyone_works()) last_work_ = now;
     if (idle >= deadline_ && now - last_work_ >= deadline_ / 2) {

@@ -77,7 +77,7 @@ View ProcessGroup::packed(const std::vector<View>& list, std::int64_t count, DTy
     call.gathered.push_back({view});
     away = away || view.device().type != DeviceType::cpu;
   }
-  const Transport& transport = route(call);
+  Transport& transport = route(call);
   if (away && transport.device().type == DeviceType::cpu) return Tensor::pinned({count}, dtype);
   return Tensor::empty({count}, dtype, transport.device());
 }

@@ -87,19 +87,18 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int colour, int key) {
 std::shared_ptr<ProcessGroup> ProcessGroup::make_subgroup(const std::vector<int>& ranks,
                                                           std::uint64_t number) {
   Transport* const attached = lane_->device_transport();
-  if (std::find(ranks.begin(), ranks.end(), rank()) == ranks.end()) {
-    lane_->transport().no_subset();
-    if (attached != nullptr) attached->no_subset();
+  const std::uint64_t id = id_of(lane_->id(), number, ranks);
+  auto transport = lane_->transport().subset(ranks, id);
+  if (!transport) {
+    if (attached != nullptr) static_cast<void>(attached->subset(ranks, id));
     return nullptr;
   }
-  const std::uint64_t id = id_of(lane_->id(), number, ranks);
   std::vector<int> members;
   Topology nodes;
   for (const int r : ranks) {
     members.push_back(members_[static_cast<std::size_t>(r)]);
     nodes.node.push_back(nodes_.node[static_cast<std::size_t>(r)]);
   }
-  auto transport = lane_->transport().subset(ranks, id);
   auto control = lane_->control().subset(members);
   auto group = std::make_shared<ProcessGroup>(std::move(transport), std::move(control), engine_,
                                               options_, std::move(nodes), members, id);

@@ -23,7 +23,7 @@ void ProcessGroup::check_message(const Call& call) const {
   const View& data = call.verb == "send" ? call.in : call.out;
   if (call.peer == any_source && call.verb == "recv") {
     PEAL_CHECK(world() > 1, "recv: from any source, but rank 0 is alone in its group");
-    const std::size_t most = lane_->transport().most_from_any();
+    const std::size_t most = lane_->transport().limits().most_from_any;
     PEAL_CHECK(data.bytes() <= most, "recv: rank ", rank(), " expected at most ", most,
                " bytes from any source over ", lane_->transport().name(), ", got ", data.bytes(),
                "; name the sender");

@@ -168,7 +168,7 @@ Transport& ProcessGroup::route(const Call& call) const {
 }
 
 // Ranks that take different transports disagree, and never meet.
-Channel ProcessGroup::next_channel(const Call& call, const Transport& transport) {
+Channel ProcessGroup::next_channel(const Call& call, Transport& transport) {
   transport.check_thread();  // before the number is taken, for ranks count alike
   const std::uint64_t stream_ordered = transport.device().type == DeviceType::cpu ? 0 : 1;
   return lane_->next_channel(signature(call) ^ stream_ordered);
@@ -251,11 +251,12 @@ Work ProcessGroup::submit(Call call, std::shared_ptr<const Plan> plan, Transport
 }
 
 // A replay has no part for the host.
-void ProcessGroup::check_capture(const Call& call, const Transport& transport,
+void ProcessGroup::check_capture(const Call& call, Transport& transport,
                                  std::string_view label) const {
   const Graph* const graph = Graph::capturing();
   const bool fits =
-      graph == nullptr || (transport.capturable() && transport.device() == graph->device());
+      graph == nullptr || (transport.queue() != nullptr && transport.queue()->capturable() &&
+                           transport.device() == graph->device());
   PEAL_CHECK(fits, "[comm] ", lane_->who(), ", ", describe(call, sequence(), label),
              ": it cannot be captured in a graph, for it goes over ", transport.name(),
              ", which takes no part in a replay; attach NCCL (use_nccl) for tensors on ",
@@ -278,7 +279,8 @@ Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, Device device) {
   check();  // a transport that was abandoned would not know why
   Transport& transport = moves(device);
   const std::size_t bytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
-  StorageRef known = device.type == DeviceType::cpu ? nullptr : transport.allocate(bytes);
+  const bool knows = transport.memory() != nullptr && transport.device() == device;
+  StorageRef known = knows ? transport.memory()->allocate(bytes) : nullptr;
   if (!known) return Tensor::zeros(shape, dtype, device);
   auto body = std::make_shared<TensorBody>();
   body->storage = std::move(known);

@@ -211,14 +211,14 @@ class ProcessGroup {
               std::string_view label);
   Transport& moves(Device device) const;
   Transport& route(const Call& call) const;
-  Channel next_channel(const Call& call, const Transport& transport);
+  Channel next_channel(const Call& call, Transport& transport);
   std::shared_ptr<const Plan> plan_for(const Call& call, std::string_view algorithm);
   Work message(Call call);
   View packed(const std::vector<View>& list, std::int64_t count, DType dtype) const;
   void check_message(const Call& call) const;
   void check_overlap(const Call& call) const;
   void agree_on_options();
-  void check_capture(const Call& call, const Transport& transport, std::string_view label) const;
+  void check_capture(const Call& call, Transport& transport, std::string_view label) const;
   CapturedOperations& captured_by(Graph& graph);
   void drop_graphs();
   void start_trace();

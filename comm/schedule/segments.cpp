@@ -15,9 +15,18 @@ std::vector<Segment> segments(const Program& program, Buffer buffer, std::int64_
   for (std::int64_t at = 0; at < count; at += size) {
     all.push_back({{at, std::min(size, count - at)}, rounds, 0});
   }
-  if (all.size() == 1) {
-    all.front().first = 0;
-    all.front().last = end;
+  // What others touch, this rank's program does not show.
+  const bool shared = std::ranges::any_of(program.rounds, [](const Round& round) {
+    return std::ranges::any_of(round, [](const Step& step) {
+      return step.kind == Kind::signal || step.kind == Kind::await || step.dst.owner != self ||
+             step.src.owner != self;
+    });
+  });
+  if (all.size() == 1 || shared) {
+    for (Segment& segment : all) {
+      segment.first = 0;
+      segment.last = end;
+    }
     return all;
   }
   const auto touch = [&](const Span& span, std::size_t round) {

@@ -5,7 +5,8 @@
 // already runs. A piece must be there before the first round that touches it, and can be taken back
 // after the last one that does. So of a ring's buffer the first block comes first, and each block
 // of the result goes back while the next one travels. A pure function of the program: the other
-// ranks need not know.
+// ranks need not know. Where the ranks reach into each other's memory, all of it is wanted from the
+// first round to the last.
 //
 // Thread safety: plain values.
 

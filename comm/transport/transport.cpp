@@ -20,8 +20,4 @@ std::string describe(std::span<const Message> messages) {
   return text;
 }
 
-Ticket Transport::start_native(const NativeCall& call) {
-  fail(concat("the ", name(), " transport has no native ", comm::name(call.what)));
-}
-
 }  // namespace peal::comm

@@ -54,13 +54,6 @@ struct Message {
 // "16 B from rank 1, rank 2 to take 4 B": what a rank waits for, the first few of them.
 std::string describe(std::span<const Message> messages);
 
-// Transports of a device (NCCL) are *stream-ordered*: what is posted lies in a queue of the device,
-// so rounds and the kernels between them follow one another there without the host. A round is
-// done, for test(), when it is in the queue; what comes after it in the queue finds its messages
-// there. Their rounds match in the order of posting alone, whatever the channel: operations are
-// posted one after the other, in the same order on all ranks. A transport of a device that is not
-// stream-ordered (direct/direct.h) is as those of the CPU are, and its stream takes the kernels.
-
 // A whole collective for a library that brings its own (MPI_Iallreduce, ncclAllReduce). Counts as
 // in Problem.
 struct NativeCall {
@@ -74,30 +67,72 @@ struct NativeCall {
   double factor = 1;  // premul_sum
 };
 
+// The optional parts of a transport. One that stands before another hands on those of that other,
+// or its own.
+
+// A library's own collectives.
+class NativeCollectives {
+ public:
+  virtual ~NativeCollectives() = default;
+  // Whether there is one for these arguments: the same on all ranks, so buffers have no say.
+  virtual bool has(const NativeCall& call) const = 0;
+  // Starts it. REQUIRES: has(call).
+  virtual Ticket start(const NativeCall& call) = 0;
+  // Whether start() itself divides (avg) or multiplies (premul_sum).
+  virtual bool scales(const NativeCall& call) const = 0;
+};
+
+// The device on which messages lie, and its queue. Most are *stream-ordered* (NCCL): what is posted
+// lies in the queue, so rounds and the kernels between them follow one another there without the
+// host. A round is done, for test(), when it is in the queue; what comes after it in the queue
+// finds its messages there. Their rounds match in the order of posting alone, whatever the channel:
+// operations are posted one after the other, in the same order on all ranks. A transport of a
+// device that is not stream-ordered (mpi/on_device.h) is as those of the CPU are, and its queue
+// takes the kernels.
+class DeviceQueue {
+ public:
+  virtual ~DeviceQueue() = default;
+  virtual Device device() const = 0;
+  virtual Stream stream() const = 0;
+  virtual bool stream_ordered() const = 0;
+  // What is put into the queue may lie in a graph that is replayed (captured.h).
+  virtual bool capturable() const = 0;
+  // Throws Error where the library below has failed meanwhile.
+  virtual void check() = 0;
+};
+
+// Memory that the library below knows.
+class SymmetricMemory {
+ public:
+  virtual ~SymmetricMemory() = default;
+  // Zeroed memory of the device that needs no copies of its own; null where there is no such thing.
+  // The same calls in the same order on all ranks.
+  virtual StorageRef allocate(std::size_t bytes) = 0;
+};
+
 class Transport {
  public:
+  struct Limits {
+    // How long a rank that waits may sleep between two looks: 0 where looking often is worth it.
+    std::chrono::microseconds nap{0};
+    // The most bytes that a receive from any source can take.
+    std::size_t most_from_any = std::numeric_limits<std::size_t>::max();
+  };
+
   virtual ~Transport() = default;
   virtual std::string_view name() const = 0;
   virtual int rank() const = 0;
   virtual int world() const = 0;
-
-  // Where messages lie: the CPU, or the transport's device.
-  virtual Device device() const { return {}; }
-  // That device's queue.
-  virtual Stream stream() const { return {}; }
-  virtual bool stream_ordered() const { return device().type != DeviceType::cpu; }
-  // What it puts into the queue may lie in a graph that is replayed (captured.h).
-  virtual bool capturable() const { return false; }
+  virtual Limits limits() const = 0;
 
   // Error where the calling thread may not use it. Whoever uses it asks first: it is the caller's
   // mistake, and no failure of what is under way.
-  virtual void check_thread() const {}
+  virtual void check_thread() const = 0;
 
-  // The same over some ranks of this transport, in this order, of which this rank is one. The
-  // others call no_subset(); `id` is equal among the ranks and differs from other subsets'.
+  // The same over some ranks of this transport, in this order; null on those that are not listed.
+  // Collective over all of them, and lists that are given together have no rank in common; `id` is
+  // equal among the ranks of a list and differs from other lists'.
   virtual std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) = 0;
-  // This rank is in none of the subsets that others make now.
-  virtual void no_subset() {}
 
   // Starts the messages; never blocks.
   virtual Ticket post(Channel channel, std::span<const Message> round) = 0;
@@ -107,27 +142,21 @@ class Transport {
   // message's memory: the caller then keeps it for ever.
   virtual bool cancel(Ticket ticket) = 0;
   // What a ticket still waits for, for messages about ranks that are stuck.
-  virtual std::vector<Message> open(Ticket) const { return {}; }
-  // How long a rank that waits may sleep between two looks: 0 where looking often is worth it.
-  virtual std::chrono::microseconds nap() const { return std::chrono::microseconds(0); }
-  // The most bytes that a receive from any source can take.
-  virtual std::size_t most_from_any() const { return std::numeric_limits<std::size_t>::max(); }
-  // Throws Error where the library below has failed meanwhile.
-  virtual void check() {}
+  virtual std::vector<Message> open(Ticket ticket) const = 0;
   // What throws where another rank has failed, for those functions that wait.
-  virtual void set_hopeless(std::function<void()>) {}
+  virtual void set_hopeless(std::function<void()> hopeless) = 0;
   // After a failure: the destructor must wait for nobody, and what is in the device's queue ends.
-  virtual void abandon() {}
-  // Whether the library below has a collective of its own for these arguments: the same on all
-  // ranks, so buffers have no say.
-  virtual bool has_native(const NativeCall&) const { return false; }
-  // Starts it. REQUIRES: has_native(call).
-  virtual Ticket start_native(const NativeCall& call);
-  // Whether start_native() itself divides (avg) or multiplies (premul_sum).
-  virtual bool scales_natively(const NativeCall&) const { return false; }
-  // Zeroed memory of its device that the library below knows, so that it needs no copies of it;
-  // null where there is no such thing. The same calls in the same order on all ranks.
-  virtual StorageRef allocate(std::size_t) { return nullptr; }
+  virtual void abandon() = 0;
+
+  // Its parts, null where it has none.
+  virtual NativeCollectives* native() = 0;
+  virtual DeviceQueue* queue() = 0;  // null: messages lie on the CPU
+  virtual SymmetricMemory* memory() = 0;
+
+  // In short.
+  Device device() { return queue() == nullptr ? Device{} : queue()->device(); }
+  bool stream_ordered() { return queue() != nullptr && queue()->stream_ordered(); }
+  bool has_native(const NativeCall& call) { return native() != nullptr && native()->has(call); }
 };
 
 }  // namespace peal::comm

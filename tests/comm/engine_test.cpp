@@ -496,3 +496,51 @@ TEST_CASE("a failure reaches those who wait over a transport that reaches the de
     CHECK(contains(thrown, "rank 1 is off"));
   }
 }
+
+TEST_CASE("a group that comes and goes while another's exception is under way is no failed one") {
+  const Logs logs = logs_of(2);
+  over_queues(
+      2, {},
+      [](ProcessGroup& group) {
+        struct Leaves {
+          ProcessGroup& group;
+          ~Leaves() {
+            const auto part = group.split(0);
+            part->all_reduce(ones(8)).wait();
+          }
+        };
+        try {
+          const Leaves leaves{group};
+          throw std::runtime_error("nothing to do with it");
+        } catch (const std::runtime_error&) {
+        }
+        group.barrier().wait();
+      },
+      logs);
+  CHECK(logs[0]->aborted == 0);
+  CHECK(logs[1]->aborted == 0);
+}
+
+TEST_CASE("a group that has failed keeps its transport, which works of it refer to") {
+  register_once();
+  const auto place = std::make_shared<MeetingPlace>(2);
+  std::atomic<int> refused{0};
+  const Logs logs = logs_of(2);
+  const std::string thrown = failure(
+      2, {},
+      [&](ProcessGroup& group) {
+        const Work pending = group.all_reduce(ones(8));
+        if (group.rank() == 1) group.poison("rank 1 is off");
+        CHECK_THROWS_WITH_AS(pending.synchronize(), doctest::Contains("rank 1 is off"), Error);
+        auto another = std::make_unique<QueueTransport>(place, group.rank(), context().device,
+                                                        logs[std::size_t(group.rank())]);
+        try {
+          group.attach(std::move(another));
+        } catch (const Error& error) {
+          if (contains(error.what(), "rank 1 is off")) ++refused;
+        }
+      },
+      logs);
+  CAPTURE(thrown);
+  CHECK(refused == 2);
+}

@@ -21,7 +21,9 @@ std::shared_ptr<MeetingPlace> MeetingPlace::child(std::uint64_t id, int world) {
 }
 
 std::unique_ptr<Transport> QueueTransport::subset(const std::vector<int>& ranks, std::uint64_t id) {
-  const auto place = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
+  const auto found = std::find(ranks.begin(), ranks.end(), rank_);
+  if (found == ranks.end()) return nullptr;
+  const auto place = found - ranks.begin();
   return std::make_unique<QueueTransport>(place_->child(id, static_cast<int>(ranks.size())),
                                           static_cast<int>(place), device_, log_, id);
 }

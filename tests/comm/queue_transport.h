@@ -57,7 +57,7 @@ struct QueueLog {
   std::atomic<bool> full{false}, stands{false};
 };
 
-class QueueTransport : public comm::Transport {
+class QueueTransport : public comm::Transport, private comm::DeviceQueue {
  public:
   QueueTransport(std::shared_ptr<MeetingPlace> place, int rank, Device device,
                  std::shared_ptr<QueueLog> log, std::uint64_t group = 0)
@@ -72,17 +72,26 @@ class QueueTransport : public comm::Transport {
   std::string_view name() const override { return "queue"; }
   int rank() const override { return rank_; }
   int world() const override { return place_->world(); }
-  Device device() const override { return device_; }
-  Stream stream() const override { return stream_; }
+  Limits limits() const override { return {}; }
+  void check_thread() const override {}
   std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) override;
   comm::Ticket post(comm::Channel channel, std::span<const comm::Message> round) override;
   bool test(comm::Ticket ticket) override;
   bool cancel(comm::Ticket) override { return false; }
   std::vector<comm::Message> open(comm::Ticket) const override { return round_; }
-  void check() override;
+  void set_hopeless(std::function<void()>) override {}
   void abandon() override;
+  comm::NativeCollectives* native() override { return nullptr; }
+  comm::DeviceQueue* queue() override { return this; }
+  comm::SymmetricMemory* memory() override { return nullptr; }
 
  private:
+  Device device() const override { return device_; }
+  Stream stream() const override { return stream_; }
+  bool stream_ordered() const override { return true; }
+  bool capturable() const override { return false; }
+  void check() override;
+
   struct State {  // of the rank at the place; under its mutex
     bool aborted = false;
   };

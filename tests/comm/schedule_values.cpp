@@ -240,5 +240,22 @@ TEST_CASE("segments: what a ring needs first comes first, and goes back while th
   CHECK(segments(program, Buffer::out, 0, 2, 0).empty());
 }
 
+TEST_CASE("segments: what other ranks reach into is there from the first round to the last") {
+  const Entry& direct = one_sided_algorithms().front();
+  for (int rank = 0; rank < 3; ++rank) {
+    const World world{Collective::all_reduce, 3, 0, {12}};
+    const Program program = plan(direct, world.problem(rank));
+    REQUIRE(program.rounds.size() > 1);
+    for (const Buffer buffer : {Buffer::in, Buffer::out}) {
+      const auto all = segments(program, buffer, 12, 2, std::nullopt);
+      CHECK(all.size() == 6);
+      for (const Segment& segment : all) {
+        CHECK(segment.first == 0);
+        CHECK(segment.last == program.rounds.size() - 1);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace peal::comm

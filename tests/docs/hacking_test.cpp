@@ -90,6 +90,27 @@ TEST_CASE("the algorithm: proved for 1 to 16 ranks, and drawn as shown") {
   CHECK(document_has("```text\n" + drawing + "```\n"));
 }
 
+TEST_CASE("the transport: what stands before another has the parts of that other") {
+  struct WithParts : comm::ThreadsTransport, comm::NativeCollectives, comm::SymmetricMemory {
+    using comm::ThreadsTransport::ThreadsTransport;
+    bool has(const comm::NativeCall&) const override { return true; }
+    comm::Ticket start(const comm::NativeCall&) override { return 0; }
+    bool scales(const comm::NativeCall&) const override { return true; }
+    StorageRef allocate(std::size_t) override { return nullptr; }
+    comm::NativeCollectives* native() override { return this; }
+    comm::SymmetricMemory* memory() override { return this; }
+  };
+  auto below = std::make_unique<WithParts>(std::make_shared<comm::Switchboard>(1), 0);
+  WithParts& parts = *below;
+  comm::CountingTransport counting(std::move(below));
+  CHECK(counting.native() == parts.native());
+  CHECK(counting.memory() == parts.memory());
+  CHECK(counting.queue() == nullptr);
+  CHECK(counting.has_native({}));
+  CHECK(counting.limits().most_from_any == parts.limits().most_from_any);
+  CHECK(counting.subset({}, 1) == nullptr);
+}
+
 TEST_CASE("the transport: a group over it, and the bytes of a ring") {
   const auto switchboard = std::make_shared<comm::Switchboard>(2);
   const auto board = comm::Board::in_memory(2);

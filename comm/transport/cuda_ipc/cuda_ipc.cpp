@@ -195,7 +195,7 @@ std::vector<CudaIpcTransport::Offer> CudaIpcTransport::exchange(const Offer& min
   NativeCall call{Collective::all_gather, DType::u8, ReduceOp::sum, 0, counts, nullptr, nullptr};
   call.in = in->data();
   call.out = out->data();
-  start_native(call);
+  start(call);
   PEAL_CUDA_CHECK(cudaMemcpyAsync(words_->offers, out->data(), ranks * sizeof(Offer),
                                   cudaMemcpyDefault, cuda::stream_on(device_)));
   be_quiet();
@@ -330,8 +330,6 @@ std::unique_ptr<Transport> CudaIpcTransport::subset(const std::vector<int>& rank
   return make_subset(ranks);
 }
 
-void CudaIpcTransport::no_subset() { static_cast<void>(make_subset({})); }
-
 Ticket CudaIpcTransport::post(Channel channel, std::span<const Message> round) {
   PEAL_CHECK(round.size() <= ipc::Round::most, "[cuda_ipc] a round of ", round.size(),
              " messages; at most ", ipc::Round::most, " can be posted");
@@ -369,7 +367,7 @@ ipc::Place CudaIpcTransport::place_of(const NativeCall& call, std::size_t bytes,
   return {};
 }
 
-Ticket CudaIpcTransport::start_native(const NativeCall& call) {
+Ticket CudaIpcTransport::start(const NativeCall& call) {
   const StreamGuard guard(stream_);
   ipc::Group group = group_;
   group.signature = ipc::signature(call);

@@ -41,7 +41,10 @@ struct CudaIpcOptions {
   static CudaIpcOptions from_environment();
 };
 
-class CudaIpcTransport : public Transport {
+class CudaIpcTransport : public Transport,
+                         private NativeCollectives,
+                         private DeviceQueue,
+                         private SymmetricMemory {
  public:
   using Hopeless = std::function<void()>;  // throws where waiting is of no more use
 
@@ -58,25 +61,33 @@ class CudaIpcTransport : public Transport {
   std::string_view name() const override { return "cuda_ipc"; }
   int rank() const override { return group_.rank; }
   int world() const override { return group_.world; }
-  Device device() const override { return device_; }
-  Stream stream() const override { return stream_; }
-  // Kernels keep their counts on the device, so that a replay goes on where the last call was.
-  bool capturable() const override { return true; }
+  Limits limits() const override { return {}; }
+  void check_thread() const override {}
   std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) override;
-  void no_subset() override;
   Ticket post(Channel channel, std::span<const Message> round) override;
   bool test(Ticket) override { return true; }  // what is posted is in the queue
   bool cancel(Ticket) override { return false; }
+  std::vector<Message> open(Ticket) const override { return {}; }
   void set_hopeless(std::function<void()> hopeless) override { hopeless_ = std::move(hopeless); }
   void abandon() override { end_kernels(); }
-  bool has_native(const NativeCall&) const override { return true; }
-  Ticket start_native(const NativeCall& call) override;
-  bool scales_natively(const NativeCall&) const override { return true; }
-  StorageRef allocate(std::size_t bytes) override;
+  NativeCollectives* native() override { return this; }
+  DeviceQueue* queue() override { return this; }
+  SymmetricMemory* memory() override { return this; }
   // How many all-reduces of this group have worked on tensors where they lie. Waits for the queue.
   std::int64_t in_place() const;
 
  private:
+  bool has(const NativeCall&) const override { return true; }
+  Ticket start(const NativeCall& call) override;
+  bool scales(const NativeCall&) const override { return true; }
+  Device device() const override { return device_; }
+  Stream stream() const override { return stream_; }
+  bool stream_ordered() const override { return true; }
+  // Kernels keep their counts on the device, so that a replay goes on where the last call was.
+  bool capturable() const override { return true; }
+  void check() override {}
+  StorageRef allocate(std::size_t bytes) override;
+
   struct Words;
   struct Offer;
   struct Released;

@@ -45,14 +45,14 @@ std::unique_ptr<MpiTransport> MpiTransport::duplicate(MPI_Comm communicator, std
 }
 
 std::unique_ptr<Transport> MpiTransport::subset(const std::vector<int>& ranks, std::uint64_t id) {
+  if (std::find(ranks.begin(), ranks.end(), rank_) == ranks.end()) {
+    collectives_.meet(patience_, concat("rank ", rank_, ", while others make a sub-group"));
+    return nullptr;
+  }
   auto part = collectives_.part(ranks, static_cast<int>(id % 32768), patience_);
   auto messages = Communicator::duplicate(part.get(), threads_, patience_);
   return std::make_unique<MpiTransport>(std::move(part), std::move(messages), piece_,
                                         Patience{.deadline = patience_.deadline});
-}
-
-void MpiTransport::no_subset() {
-  collectives_.meet(patience_, concat("rank ", rank_, ", while others make a sub-group"));
 }
 
 MpiTransport::~MpiTransport() {

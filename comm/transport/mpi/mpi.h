@@ -28,7 +28,7 @@
 
 namespace peal::comm {
 
-class MpiTransport : public Transport {
+class MpiTransport : public Transport, private NativeCollectives {
  public:
   static constexpr std::size_t largest_piece = std::size_t{1} << 30;  // bytes
 
@@ -47,15 +47,15 @@ class MpiTransport : public Transport {
   int world() const override { return world_; }
   void check_thread() const override { threads_.check(); }
   std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) override;
-  void no_subset() override;
   Ticket post(Channel channel, std::span<const Message> round) override;
   bool test(Ticket ticket) override;
   bool cancel(Ticket ticket) override;
   std::vector<Message> open(Ticket ticket) const override;
-  // Its second piece could come from another rank than its first.
-  std::size_t most_from_any() const override { return piece_ - 1; }
-  bool has_native(const NativeCall& call) const override;
-  Ticket start_native(const NativeCall& call) override;
+  // A message's second piece could come from another rank than its first.
+  Limits limits() const override { return {.most_from_any = piece_ - 1}; }
+  NativeCollectives* native() override { return this; }
+  DeviceQueue* queue() override { return nullptr; }
+  SymmetricMemory* memory() override { return nullptr; }
   void set_hopeless(std::function<void()> hopeless) override {
     patience_.hopeless = std::move(hopeless);
   }
@@ -63,6 +63,10 @@ class MpiTransport : public Transport {
   MPI_Comm communicator() const { return collectives_.get(); }
 
  private:
+  bool has(const NativeCall& call) const override;
+  Ticket start(const NativeCall& call) override;
+  bool scales(const NativeCall&) const override { return false; }
+
   // What a request moves: a piece of a message, or a native collective.
   struct Part {
     Ticket ticket;
@@ -82,7 +86,7 @@ class MpiTransport : public Transport {
   Ticket take_slot(std::size_t requests);
   void give_back(Ticket ticket);
   void post_part(const Part& part, int tag, MPI_Comm communicator);
-  MPI_Request start(const NativeCall& call, Posted& posted);
+  MPI_Request request(const NativeCall& call, Posted& posted);
   void ask(std::size_t first, std::size_t count);
   void note(const Part& part, const MPI_Status& status);
   void drop_done(std::size_t first);

@@ -55,15 +55,15 @@ MPI_Op native_op(ReduceOp op) {
 
 }  // namespace
 
-bool MpiTransport::has_native(const NativeCall& call) const { return mpi_has_native(call); }
+bool MpiTransport::has(const NativeCall& call) const { return mpi_has_native(call); }
 
-Ticket MpiTransport::start_native(const NativeCall& call) {
+Ticket MpiTransport::start(const NativeCall& call) {
   threads_.check();
   const Ticket ticket = take_slot(1);
   Posted& posted = at(ticket);
   try {
     const auto turn = threads_.turn();
-    requests_.push_back(start(call, posted));
+    requests_.push_back(request(call, posted));
     parts_.push_back({ticket, {Direction::send, any_source, nullptr, 0}, 0, 0, true});
     posted.open = 1;
   } catch (const Error& error) {
@@ -72,7 +72,7 @@ Ticket MpiTransport::start_native(const NativeCall& call) {
   return ticket;
 }
 
-MPI_Request MpiTransport::start(const NativeCall& call, Posted& posted) {
+MPI_Request MpiTransport::request(const NativeCall& call, Posted& posted) {
   for (const std::int64_t count : call.counts) {
     posted.offsets.push_back(posted.counts.empty() ? 0
                                                    : posted.offsets.back() + posted.counts.back());

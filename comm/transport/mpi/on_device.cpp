@@ -19,7 +19,8 @@ DirectTransport::~DirectTransport() {
 
 std::unique_ptr<Transport> DirectTransport::subset(const std::vector<int>& ranks,
                                                    std::uint64_t id) {
-  return std::make_unique<DirectTransport>(below_->subset(ranks, id), device_);
+  auto below = below_->subset(ranks, id);
+  return below ? std::make_unique<DirectTransport>(std::move(below), device_) : nullptr;
 }
 
 Ticket DirectTransport::post(Channel channel, std::span<const Message> round) {

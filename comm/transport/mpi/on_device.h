@@ -22,7 +22,7 @@
 
 namespace peal::comm {
 
-class DirectTransport : public Transport {
+class DirectTransport : public Transport, private DeviceQueue {
  public:
   // Nobody else uses the transport below.
   DirectTransport(std::unique_ptr<Transport> below, Device device);
@@ -31,23 +31,29 @@ class DirectTransport : public Transport {
   std::string_view name() const override { return name_; }
   int rank() const override { return below_->rank(); }
   int world() const override { return below_->world(); }
-  Device device() const override { return device_; }
-  Stream stream() const override { return stream_; }
-  bool stream_ordered() const override { return false; }
   void check_thread() const override { below_->check_thread(); }
   std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) override;
-  void no_subset() override { below_->no_subset(); }
   Ticket post(Channel channel, std::span<const Message> round) override;
   bool test(Ticket ticket) override;
   bool cancel(Ticket ticket) override;
   std::vector<Message> open(Ticket ticket) const override;
-  std::chrono::microseconds nap() const override { return below_->nap(); }
+  Limits limits() const override { return below_->limits(); }
   void set_hopeless(std::function<void()> hopeless) override {
     below_->set_hopeless(std::move(hopeless));
   }
   void abandon() override { abandoned_ = true; }
+  // The library's collectives and memory are of the CPU.
+  NativeCollectives* native() override { return nullptr; }
+  DeviceQueue* queue() override { return this; }
+  SymmetricMemory* memory() override { return nullptr; }
 
  private:
+  Device device() const override { return device_; }
+  Stream stream() const override { return stream_; }
+  bool stream_ordered() const override { return false; }
+  bool capturable() const override { return false; }
+  void check() override {}
+
   struct Held {
     Channel channel;
     std::vector<Message> round;

@@ -57,17 +57,17 @@ void NcclTransport::be_quiet() const {
 
 std::unique_ptr<Transport> NcclTransport::subset(const std::vector<int>& ranks, std::uint64_t) {
   be_quiet();
+  const auto found = std::find(ranks.begin(), ranks.end(), rank_);
+  if (found == ranks.end()) {
+    static_cast<void>(communicator_->split(NCCL_SPLIT_NOCOLOR, 0, hopeless_));
+    return nullptr;
+  }
   // Subsets that are made together have no rank in common, so their least ranks tell them apart.
   const int colour = *std::min_element(ranks.begin(), ranks.end());
-  const auto place = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
+  const auto place = found - ranks.begin();
   auto part = communicator_->split(colour, static_cast<int>(place), hopeless_);
   return std::make_unique<NcclTransport>(std::move(part), static_cast<int>(place),
                                          static_cast<int>(ranks.size()), device_);
-}
-
-void NcclTransport::no_subset() {
-  be_quiet();
-  static_cast<void>(communicator_->split(NCCL_SPLIT_NOCOLOR, 0, hopeless_));
 }
 
 Ticket NcclTransport::post(Channel, std::span<const Message> round) {
@@ -109,14 +109,14 @@ bool NcclTransport::test(Ticket) {
 
 void NcclTransport::check() { static_cast<void>(communicator_->busy()); }
 
-bool NcclTransport::has_native(const NativeCall& call) const { return nccl_has_native(call); }
+bool NcclTransport::has(const NativeCall& call) const { return nccl_has_native(call); }
 
-bool NcclTransport::scales_natively(const NativeCall& call) const {
+bool NcclTransport::scales(const NativeCall& call) const {
   return nccl_has_native(call) && is_floating(call.dtype);
 }
 
 ncclRedOp_t NcclTransport::reduction(const NativeCall& call) {
-  if (call.op != ReduceOp::premul_sum || !scales_natively(call)) return nccl_reduction(call);
+  if (call.op != ReduceOp::premul_sum || !scales(call)) return nccl_reduction(call);
   ncclRedOp_t op = ncclSum;
   visit(call.dtype, [&]<class T>() {
     T factor{};
@@ -133,7 +133,7 @@ ncclRedOp_t NcclTransport::reduction(const NativeCall& call) {
   return made_ = op;
 }
 
-Ticket NcclTransport::start_native(const NativeCall& call) {
+Ticket NcclTransport::start(const NativeCall& call) {
   if (Graph::capturing() != nullptr) communicator_->note_captured();
   const auto guard = communicator_->lock();
   PEAL_CHECK(!communicator_->busy(),

@@ -19,7 +19,10 @@
 
 namespace peal::comm {
 
-class NcclTransport : public Transport {
+class NcclTransport : public Transport,
+                      private NativeCollectives,
+                      private DeviceQueue,
+                      private SymmetricMemory {
  public:
   // Collective over the store, through which the ranks agree on NCCL's unique id.
   static std::unique_ptr<NcclTransport> create(Store& store, Device device,
@@ -30,25 +33,30 @@ class NcclTransport : public Transport {
   std::string_view name() const override { return "nccl"; }
   int rank() const override { return rank_; }
   int world() const override { return world_; }
-  Device device() const override { return device_; }
-  Stream stream() const override { return stream_; }
-  bool capturable() const override { return true; }
+  Limits limits() const override { return {}; }
+  void check_thread() const override {}
   std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) override;
-  void no_subset() override;
   Ticket post(Channel channel, std::span<const Message> round) override;
   bool test(Ticket ticket) override;
   // What is not whole in the queue may still come to be.
   bool cancel(Ticket) override { return false; }
   std::vector<Message> open(Ticket) const override { return posted_; }
-  void check() override;
   void set_hopeless(std::function<void()> hopeless) override { hopeless_ = std::move(hopeless); }
   void abandon() override { communicator_->abort(); }
-  bool has_native(const NativeCall& call) const override;
-  Ticket start_native(const NativeCall& call) override;
-  bool scales_natively(const NativeCall& call) const override;
-  StorageRef allocate(std::size_t bytes) override { return communicator_->allocate(bytes); }
+  NativeCollectives* native() override { return this; }
+  DeviceQueue* queue() override { return this; }
+  SymmetricMemory* memory() override { return this; }
 
  private:
+  bool has(const NativeCall& call) const override;
+  Ticket start(const NativeCall& call) override;
+  bool scales(const NativeCall& call) const override;
+  Device device() const override { return device_; }
+  Stream stream() const override { return stream_; }
+  bool stream_ordered() const override { return true; }
+  bool capturable() const override { return true; }
+  void check() override;
+  StorageRef allocate(std::size_t bytes) override { return communicator_->allocate(bytes); }
   void be_quiet() const;
   ncclRedOp_t reduction(const NativeCall& call);
 

@@ -31,6 +31,7 @@ void ThreadsTransport::connect(std::shared_ptr<Network> network) {
 std::unique_ptr<Transport> ThreadsTransport::subset(const std::vector<int>& ranks,
                                                     std::uint64_t id) {
   const auto place = std::find(ranks.begin(), ranks.end(), rank_);
+  if (place == ranks.end()) return nullptr;
   auto transport = std::make_unique<ThreadsTransport>(
       board_->child(id, static_cast<int>(ranks.size())), static_cast<int>(place - ranks.begin()));
   if (network_) {
@@ -176,10 +177,6 @@ std::vector<Message> ThreadsTransport::open(Ticket ticket) const {
   }
   for (const Sent& send : posted.sends) messages.push_back(send.message);
   return messages;
-}
-
-std::chrono::microseconds ThreadsTransport::nap() const {
-  return std::chrono::microseconds(network_ ? 50 : 0);
 }
 
 }  // namespace peal::comm

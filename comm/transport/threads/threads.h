@@ -68,7 +68,13 @@ class ThreadsTransport : public Transport {
   bool test(Ticket ticket) override;
   bool cancel(Ticket ticket) override;
   std::vector<Message> open(Ticket ticket) const override;
-  std::chrono::microseconds nap() const override;
+  Limits limits() const override { return {.nap = std::chrono::microseconds(network_ ? 50 : 0)}; }
+  void check_thread() const override {}
+  void set_hopeless(std::function<void()>) override {}
+  void abandon() override {}
+  NativeCollectives* native() override { return nullptr; }
+  DeviceQueue* queue() override { return nullptr; }
+  SymmetricMemory* memory() override { return nullptr; }
 
  private:
   struct Sent {

@@ -72,7 +72,7 @@ void print(std::string_view title, const std::vector<std::string_view>& cells) {
 }  // namespace
 
 int native(const std::vector<Collective>& wanted) {
-  const comm::ThreadsTransport threads(std::make_shared<comm::Switchboard>(1), 0);
+  comm::ThreadsTransport threads(std::make_shared<comm::Switchboard>(1), 0);
   const std::pair<std::string_view, HasNative> transports[] = {
       {"mpi", comm::mpi_has_native},
       {"threads", [&](const comm::NativeCall& call) { return threads.has_native(call); }}};
