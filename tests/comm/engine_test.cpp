@@ -525,13 +525,20 @@ TEST_CASE("a group that has failed keeps its transport, which works of it refer 
   register_once();
   const auto place = std::make_shared<MeetingPlace>(2);
   std::atomic<int> refused{0};
+  std::atomic<bool> queued{false};
   const Logs logs = logs_of(2);
   const std::string thrown = failure(
       2, {},
       [&](ProcessGroup& group) {
-        const Work pending = group.all_reduce(ones(8));
-        if (group.rank() == 1) group.poison("rank 1 is off");
-        CHECK_THROWS_WITH_AS(pending.synchronize(), doctest::Contains("rank 1 is off"), Error);
+        Work pending;
+        if (group.rank() == 1) {
+          wait_for([&] { return queued.load(); });
+          group.poison("rank 1 is off");
+        } else {
+          pending = group.all_reduce(ones(8));  // which rank 1 never calls
+          queued = true;
+          CHECK_THROWS_WITH_AS(pending.synchronize(), doctest::Contains("rank 1 is off"), Error);
+        }
         auto another = std::make_unique<QueueTransport>(place, group.rank(), context().device,
                                                         logs[std::size_t(group.rank())]);
         try {
