@@ -97,13 +97,13 @@ void finish(MPI_Request request, const std::shared_ptr<void>& memory, const MpiT
   }
 }
 
-Communicator::Communicator(MPI_Comm communicator, const MpiThreads& threads)
+MpiCommunicator::MpiCommunicator(MPI_Comm communicator, const MpiThreads& threads)
     : communicator_(communicator), threads_(threads) {
   const auto turn = threads_.turn();
   check_mpi(MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
 }
 
-Communicator::~Communicator() {
+MpiCommunicator::~MpiCommunicator() {
   if (communicator_ == MPI_COMM_NULL) return;
   std::vector<MPI_Comm> due;
   {
@@ -117,17 +117,17 @@ Communicator::~Communicator() {
   for (MPI_Comm& each : due) MPI_Comm_free(&each);
 }
 
-Communicator::Communicator(Communicator&& other) noexcept
+MpiCommunicator::MpiCommunicator(MpiCommunicator&& other) noexcept
     : communicator_(std::exchange(other.communicator_, MPI_COMM_NULL)), threads_(other.threads_) {}
 
-Communicator& Communicator::operator=(Communicator&& other) noexcept {
+MpiCommunicator& MpiCommunicator::operator=(MpiCommunicator&& other) noexcept {
   std::swap(communicator_, other.communicator_);
   std::swap(threads_, other.threads_);
   return *this;
 }
 
-Communicator Communicator::duplicate(MPI_Comm of, const MpiThreads& threads,
-                                     const Patience& patience) {
+MpiCommunicator MpiCommunicator::duplicate(MPI_Comm of, const MpiThreads& threads,
+                                           const Patience& patience) {
   threads.check();
   const auto copy = std::make_shared<MPI_Comm>(MPI_COMM_NULL);
   MPI_Request request = MPI_REQUEST_NULL;
@@ -141,7 +141,7 @@ Communicator Communicator::duplicate(MPI_Comm of, const MpiThreads& threads,
   return {*copy, threads};
 }
 
-void Communicator::meet(const Patience& patience, std::string_view what) const {
+void MpiCommunicator::meet(const Patience& patience, std::string_view what) const {
   threads_.check();
   MPI_Request request = MPI_REQUEST_NULL;
   {
@@ -152,8 +152,8 @@ void Communicator::meet(const Patience& patience, std::string_view what) const {
 }
 
 // All that can fail on one rank alone comes before the ranks meet.
-Communicator Communicator::part(const std::vector<int>& ranks, int tag,
-                                const Patience& patience) const {
+MpiCommunicator MpiCommunicator::part(const std::vector<int>& ranks, int tag,
+                                      const Patience& patience) const {
   threads_.check();
   MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
   {

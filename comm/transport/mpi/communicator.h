@@ -5,7 +5,7 @@
 // MPI's own waits know of no deadline, and not that a rank is gone. So whatever has a form that
 // does not block is polled (finish()). Where there is none, all ranks meet first (meet()): then
 // nobody waits for one that does not come. Thread safety: MpiThreads from any thread; a
-// Communicator belongs to its transport.
+// MpiCommunicator belongs to its transport.
 #pragma once
 
 #include <peal/comm/store/store.h>
@@ -46,17 +46,18 @@ class MpiThreads {
 void finish(MPI_Request request, const std::shared_ptr<void>& memory, const MpiThreads& threads,
             const Patience& patience, std::string_view what);
 
-class Communicator {
+class MpiCommunicator {
  public:
-  Communicator() = default;
+  MpiCommunicator() = default;
   // Takes it over.
-  Communicator(MPI_Comm communicator, const MpiThreads& threads);
+  MpiCommunicator(MPI_Comm communicator, const MpiThreads& threads);
   // Freed at the end, by a thread that may, unless it was abandoned: MPI may wait for the others.
-  ~Communicator();
-  Communicator(Communicator&& other) noexcept;
-  Communicator& operator=(Communicator&& other) noexcept;
+  ~MpiCommunicator();
+  MpiCommunicator(MpiCommunicator&& other) noexcept;
+  MpiCommunicator& operator=(MpiCommunicator&& other) noexcept;
   // Another one of the same ranks. Collective.
-  static Communicator duplicate(MPI_Comm of, const MpiThreads& threads, const Patience& patience);
+  static MpiCommunicator duplicate(MPI_Comm of, const MpiThreads& threads,
+                                   const Patience& patience);
 
   MPI_Comm get() const { return communicator_; }
   void abandon() { communicator_ = MPI_COMM_NULL; }
@@ -64,7 +65,7 @@ class Communicator {
   void meet(const Patience& patience, std::string_view what) const;
   // One over some of its ranks, in this order, once all have met: those that are not listed call
   // meet(), those that are list the same ranks. Parts that are made at once differ in their tags.
-  Communicator part(const std::vector<int>& ranks, int tag, const Patience& patience) const;
+  MpiCommunicator part(const std::vector<int>& ranks, int tag, const Patience& patience) const;
 
  private:
   MPI_Comm communicator_ = MPI_COMM_NULL;

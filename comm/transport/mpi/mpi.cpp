@@ -23,7 +23,7 @@ Tags tags_of(MPI_Comm communicator, const MpiThreads& threads) {
 
 }  // namespace
 
-MpiTransport::MpiTransport(Communicator collectives, Communicator messages, std::size_t piece,
+MpiTransport::MpiTransport(MpiCommunicator collectives, MpiCommunicator messages, std::size_t piece,
                            Patience patience)
     : collectives_(std::move(collectives)),
       messages_(std::move(messages)),
@@ -38,8 +38,8 @@ MpiTransport::MpiTransport(Communicator collectives, Communicator messages, std:
 std::unique_ptr<MpiTransport> MpiTransport::duplicate(MPI_Comm communicator, std::size_t piece,
                                                       const Patience& patience) {
   const MpiThreads threads;
-  auto collectives = Communicator::duplicate(communicator, threads, patience);
-  auto messages = Communicator::duplicate(collectives.get(), threads, patience);
+  auto collectives = MpiCommunicator::duplicate(communicator, threads, patience);
+  auto messages = MpiCommunicator::duplicate(collectives.get(), threads, patience);
   return std::make_unique<MpiTransport>(std::move(collectives), std::move(messages), piece,
                                         patience);
 }
@@ -50,7 +50,7 @@ std::unique_ptr<Transport> MpiTransport::subset(const std::vector<int>& ranks, s
     return nullptr;
   }
   auto part = collectives_.part(ranks, static_cast<int>(id % 32768), patience_);
-  auto messages = Communicator::duplicate(part.get(), threads_, patience_);
+  auto messages = MpiCommunicator::duplicate(part.get(), threads_, patience_);
   return std::make_unique<MpiTransport>(std::move(part), std::move(messages), piece_,
                                         Patience{.deadline = patience_.deadline});
 }

@@ -33,7 +33,7 @@ class MpiTransport : public Transport, private NativeCollectives {
   static constexpr std::size_t largest_piece = std::size_t{1} << 30;  // bytes
 
   // Nobody else uses the communicators, which have the same ranks. `piece` is equal on all.
-  MpiTransport(Communicator collectives, Communicator messages, std::size_t piece,
+  MpiTransport(MpiCommunicator collectives, MpiCommunicator messages, std::size_t piece,
                Patience patience);
   // Over duplicates of it: collective. `patience` is for this, and for making sub-groups.
   static std::unique_ptr<MpiTransport> duplicate(MPI_Comm communicator, std::size_t piece,
@@ -93,7 +93,7 @@ class MpiTransport : public Transport, private NativeCollectives {
   Posted& at(Ticket ticket) { return slots_[static_cast<std::size_t>(ticket)]; }
 
   MpiThreads threads_;
-  Communicator collectives_, messages_;
+  MpiCommunicator collectives_, messages_;
   Tags tags_;
   std::size_t piece_;
   Patience patience_;
