@@ -11,7 +11,7 @@
 namespace peal {
 
 Graph::Graph(Device device, int warm_up) : device_(device), warm_up_(warm_up) {
-  PEAL_CHECK(warm_up >= 1, "graph: expected a warm-up of at least 1, got ", warm_up,
+  PEAL_CHECK(warm_up >= 1, "CUDA graph: expected a warm-up of at least 1, got ", warm_up,
              "; what is made at first use cannot be made while work is captured");
   if (device_.type == DeviceType::cpu) return;
   stream_ = Stream::create(device_);
@@ -37,7 +37,7 @@ void Graph::at_replay(std::function<void()> before, std::function<void()> after)
 }
 
 void Graph::run(const std::function<void()>& step) {
-  PEAL_CHECK(state_ != State::dropped, "graph: ", dropped_, "; make a new graph");
+  PEAL_CHECK(state_ != State::dropped, "CUDA graph: ", dropped_, "; make a new graph");
   if (state_ == State::captured) return replay();
   if (device_.type == DeviceType::cpu || warm_up_ > 0) {
     --warm_up_;
@@ -72,7 +72,8 @@ void Graph::drop(std::string reason) {
 }
 
 void Graph::capture(const std::function<void()>& step) {
-  PEAL_CHECK(context().graph == nullptr, "graph: a graph is captured within another's capture");
+  PEAL_CHECK(context().graph == nullptr,
+             "CUDA graph: a graph is captured within another's capture");
   const StreamSpace& space = stream_space(device_);
   Generator& generator = context().generator;
   const Generator before = generator;
@@ -111,7 +112,7 @@ void Graph::capture(const std::function<void()>& step) {
 
 void Graph::replay() {
   Generator& generator = context().generator;
-  PEAL_CHECK(drawn_ == 0 || generator.seed == seed_, "graph: it draws random numbers of seed ",
+  PEAL_CHECK(drawn_ == 0 || generator.seed == seed_, "CUDA graph: it draws random numbers of seed ",
              seed_, ", with which it was captured, and the generator's seed is ", generator.seed,
              " now; make a new graph after manual_seed()");
   const Stream stream = current_stream(device_);

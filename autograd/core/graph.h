@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graph: work on a device that is captured once and replayed as a whole, which spares the host the
-// launch of every kernel (CUDA graphs; PyTorch: torch.cuda.graph). For small models the host is
-// what a step waits for. A whole training step can be one:
+// CUDA graphs (PyTorch: torch.cuda.graph; the graph of what was computed from what is the tape's,
+// tape.h): work on a device that is captured once and replayed as a whole, which spares the host
+// the launch of every kernel. For small models the host is what a step waits for. A whole training
+// step can be one:
 //
 //   Graph graph(device);
 //   for (...) {

@@ -11,7 +11,8 @@ Tensor GraphInputs::add(const Shape& shape, DType dtype, std::function<void(void
   const std::size_t element = size_of(dtype);
   const std::size_t bytes = static_cast<std::size_t>(shape.numel()) * element;
   const std::size_t room = (bytes + alignment - 1) / alignment * alignment;
-  PEAL_CHECK(room <= chunk_bytes, "graph: an input of ", bytes, " bytes; at most ", chunk_bytes);
+  PEAL_CHECK(room <= chunk_bytes, "CUDA graph: an input of ", bytes, " bytes; at most ",
+             chunk_bytes);
   if (chunks_.empty() || chunks_.back().used + room > chunk_bytes) {
     constexpr auto size = static_cast<std::int64_t>(chunk_bytes);
     chunks_.push_back({Tensor::pinned({static_cast<std::int64_t>(ahead) * size}, DType::u8),

@@ -12,7 +12,7 @@
 #include <peal/autograd/core/tensor.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/geometry.h>
-#include <peal/autograd/kernels/optimizer.h>
+#include <peal/autograd/kernels/steps.h>
 
 #include <algorithm>
 #include <span>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <peal/autograd/core/half.h>
-#include <peal/autograd/kernels/optimizer.h>
+#include <peal/autograd/kernels/steps.h>
 
 #include <cstdint>
 
@@ -102,7 +102,7 @@ PEAL_ELEMENT double power(double base, std::int64_t exponent) {
   return result;
 }
 
-// SGD with momentum and weight decay (optimizer.h); b is the momentum buffer.
+// SGD with momentum and weight decay (steps.h); b is the momentum buffer.
 template <class T>
 struct Sgd {
   T lr, momentum, keep, weight_decay;  // keep = 1 - dampening
@@ -122,7 +122,7 @@ struct Sgd {
   }
 };
 
-// Adam and AdamW (optimizer.h), with the bias corrections of the step worked out once.
+// Adam and AdamW (steps.h), with the bias corrections of the step worked out once.
 template <class T>
 struct Adam {
   T beta1, beta2, rest1, rest2, eps;  // rest: 1 - beta, rounded once

@@ -73,7 +73,7 @@ Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 
 namespace {
 
-using Place = Kernel<const Tensor&, const Tensor&, int> Kernels::*;
+using Place = Kernel<bool(const Tensor&, const Tensor&, int)> Kernels::*;
 
 Tensor place_of(std::string_view op, Place kernel, const Tensor& x, int dim, bool keepdim) {
   TraceSpan span(op);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/core/stateful.h>
-#include <peal/autograd/kernels/gradients.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/gradients.h>
 #include <peal/nn/amp/grad_scaler.h>
 
 #include <cmath>

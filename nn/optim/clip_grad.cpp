@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/context.h>
-#include <peal/autograd/kernels/gradients.h>
+#include <peal/autograd/ops/gradients.h>
 #include <peal/autograd/ops/math.h>
 #include <peal/nn/optim/clip_grad.h>
 

@@ -28,7 +28,7 @@
 #pragma once
 
 #include <peal/autograd/core/safetensors.h>
-#include <peal/autograd/kernels/optimizer.h>
+#include <peal/autograd/ops/optimizer.h>
 
 #include <cstdint>
 #include <functional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/autograd/kernels/optimizer.h>
+#include <peal/autograd/ops/optimizer.h>
 #include <peal/nn/optim/sgd.h>
 
 #include <limits>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Errors name the op, what was expected and what came.
-#include <peal/autograd/kernels/optimizer.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/ops.h>
+#include <peal/autograd/ops/optimizer.h>
 
 #include "arrays.h"
 

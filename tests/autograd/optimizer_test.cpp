@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fused optimizer steps against PyTorch's formulas written out, in f64, and f32 beside f64.
-#include <peal/autograd/kernels/optimizer.h>
+#include <peal/autograd/ops/optimizer.h>
 
 #include "arrays.h"
 

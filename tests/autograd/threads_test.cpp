@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks may be threads: several train at once, each with a context, a graph and compiled
 // convolutions of its own, and compute what one alone computes.
-#include <peal/autograd/kernels/optimizer.h>
 #include <peal/autograd/ops/ops.h>
+#include <peal/autograd/ops/optimizer.h>
 #include <peal/autograd/tape.h>
 
 #include "arrays.h"

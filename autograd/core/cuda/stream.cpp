@@ -147,56 +147,65 @@ class PinnedCache {
 };
 
 const StreamSpace space = {
-    create,
-    [](Device device) { return own(device); },
-    [](Device device, void* stream) {
-      PEAL_CUDA_CHECK(cudaStreamSynchronize(native(stream)));
-      check_fault(device);
-    },
-    [](Device device, void* stream) {
-      use(device);  // a thread's first call would else make a context on device 0
-      const Relaxed relaxed;
-      return reached(cudaStreamQuery(native(stream)), "cudaStreamQuery");
-    },
-    [](Device, void* stream, void* event) {
-      PEAL_CUDA_CHECK(cudaStreamWaitEvent(native(stream), event_of(event), 0));
-    },
-    create_event,
-    [](Device, void* event, void* stream) {
-      PEAL_CUDA_CHECK(cudaEventRecord(event_of(event), native(stream)));
-    },
-    [](Device device, void* event) {
-      use(device);
-      const Relaxed relaxed;
-      return reached(cudaEventQuery(event_of(event)), "cudaEventQuery");
-    },
-    [](Device device, void* event) {
-      PEAL_CUDA_CHECK(cudaEventSynchronize(event_of(event)));
-      check_fault(device);
-    },
-    [](void* start, void* end) {
-      float milliseconds = 0;
-      PEAL_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, event_of(start), event_of(end)));
-      return milliseconds / 1000.0;
-    },
-    [](Device device) {
-      PEAL_CHECK(context().graph == nullptr || context().graph->device() != device,
-                 "synchronize: this thread captures a graph on ", device,
-                 ", and what is captured cannot be waited for");
-      wait_for_streams(device);
-      check_fault(device);
-    },
-    [](std::size_t bytes) {
-      static auto& cache = *new PinnedCache;  // never destroyed, as own()
-      return cache.take(bytes);
-    },
-    [](const char* name) { nvtxRangePushA(name); },
-    [] { nvtxRangePop(); },
-    create_graph,
-    begin_capture,
-    end_capture,
-    abandon_capture,
-    replay,
+    .create = create,
+    .own = [](Device device) { return own(device); },
+    .synchronize =
+        [](Device device, void* stream) {
+          PEAL_CUDA_CHECK(cudaStreamSynchronize(native(stream)));
+          check_fault(device);
+        },
+    .query =
+        [](Device device, void* stream) {
+          use(device);  // a thread's first call would else make a context on device 0
+          const Relaxed relaxed;
+          return reached(cudaStreamQuery(native(stream)), "cudaStreamQuery");
+        },
+    .wait =
+        [](Device, void* stream, void* event) {
+          PEAL_CUDA_CHECK(cudaStreamWaitEvent(native(stream), event_of(event), 0));
+        },
+    .create_event = create_event,
+    .record =
+        [](Device, void* event, void* stream) {
+          PEAL_CUDA_CHECK(cudaEventRecord(event_of(event), native(stream)));
+        },
+    .reached =
+        [](Device device, void* event) {
+          use(device);
+          const Relaxed relaxed;
+          return reached(cudaEventQuery(event_of(event)), "cudaEventQuery");
+        },
+    .synchronize_event =
+        [](Device device, void* event) {
+          PEAL_CUDA_CHECK(cudaEventSynchronize(event_of(event)));
+          check_fault(device);
+        },
+    .seconds_between =
+        [](void* start, void* end) {
+          float milliseconds = 0;
+          PEAL_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, event_of(start), event_of(end)));
+          return milliseconds / 1000.0;
+        },
+    .synchronize_device =
+        [](Device device) {
+          PEAL_CHECK(context().graph == nullptr || context().graph->device() != device,
+                     "synchronize: this thread captures a graph on ", device,
+                     ", and what is captured cannot be waited for");
+          wait_for_streams(device);
+          check_fault(device);
+        },
+    .allocate_pinned =
+        [](std::size_t bytes) {
+          static auto& cache = *new PinnedCache;  // never destroyed, as own()
+          return cache.take(bytes);
+        },
+    .push_range = [](const char* name) { nvtxRangePushA(name); },
+    .pop_range = [] { nvtxRangePop(); },
+    .create_graph = create_graph,
+    .begin_capture = begin_capture,
+    .end_capture = end_capture,
+    .abandon_capture = abandon_capture,
+    .replay = replay,
 };
 
 }  // namespace

@@ -80,6 +80,10 @@ TEST_CASE("unary and axpy") {
       for (const Unary op : {Unary::add_scalar, Unary::mul_scalar, Unary::relu}) {
         on_both(&Kernels::unary, 0, 1, op, random(dtype, {n}, 2), x, 2.0);
       }
+      // Division, not a product with the reciprocal: the same bits.
+      if (is_floating(dtype)) {
+        on_both(&Kernels::unary, 0, 1, Unary::div_scalar, random(dtype, {n}, 2), x, 3.0);
+      }
       on_both(&Kernels::axpy, bound_of(dtype), 1, x, random(dtype, {n}, 2), 3.0);
     }
   }

@@ -3,7 +3,7 @@
 // launch takes, of odd sizes, on and off boundaries of 16 bytes.
 #include "both.h"
 
-#include <peal/autograd/kernels/gradients.h>
+#include <peal/autograd/ops/gradients.h>
 
 #include <algorithm>
 #include <limits>

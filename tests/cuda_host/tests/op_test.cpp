@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ops of tests/autograd/op_cases.h on a simulated device against the CPU: outputs and
 // gradients.
+#include <peal/autograd/ops/ops.h>
 #include <peal/autograd/tape.h>
 #include <peal/tests/autograd/op_cases.h>
 
@@ -60,3 +61,36 @@ TEST_CASE("f64 agrees with the CPU") { check<double>(1e-12); }
 // Attention on CUDA takes what its scores' gradients have in common from the rounded result.
 TEST_CASE("f16 agrees with the CPU") { check<Half>(0x1.4p-9); }
 TEST_CASE("bf16 agrees with the CPU") { check<BFloat16>(0x1p-6); }
+
+TEST_CASE("a copy on another device is on the tape, there and back") {
+  const Device device{DeviceType::cuda, 0};
+  const Tensor x = normal<float>({3, 5}, 1).set_requires_grad(), w = normal<float>({3, 5}, 2);
+  const Tensor there = (x * 2.0).to(device);
+  CHECK(there.device() == device);
+  sum((there * w.to(device)).to(Device{}) + x).backward();
+  CHECK(x.grad().device() == Device{});
+  CHECK(distance(x.grad(), w * 2.0 + 1.0) < 1e-6);
+}
+
+TEST_CASE("what integers and masks can do agrees with the CPU") {
+  const Tensor x = Tensor::from(std::vector<std::int64_t>{-3, 0, 2, 5}, {4});
+  const Tensor y = Tensor::from(std::vector<std::int64_t>{1, 0, -2}, {3, 1});
+  const std::vector<std::function<Tensor(const Tensor&, const Tensor&)>> functions = {
+      [](const Tensor& a, const Tensor&) { return abs(a); },
+      [](const Tensor& a, const Tensor&) { return clamp(a, -1, 2); },
+      [](const Tensor& a, const Tensor&) { return pow(a, 3); },
+      [](const Tensor& a, const Tensor&) { return a / 2.0; },
+      [](const Tensor& a, const Tensor&) { return 6.0 / (a + 4.0); },
+      [](const Tensor& a, const Tensor& b) { return b / (abs(a) + 1.0); },
+      [](const Tensor& a, const Tensor& b) { return logical_and(a, b); },
+      [](const Tensor& a, const Tensor& b) { return logical_or(a, b); },
+      [](const Tensor& a, const Tensor& b) { return logical_xor(a, b); },
+      [](const Tensor& a, const Tensor& b) { return (gt(a, 0) & ~gt(b, 0)) | eq(a, b); },
+  };
+  const Device device{DeviceType::cuda, 0};
+  for (const auto& f : functions) {
+    const Tensor got = f(x.to(device), y.to(device)), expected = f(x, y);
+    CHECK(got.dtype() == expected.dtype());
+    CHECK(doubles(got) == doubles(expected));
+  }
+}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/trace.h>
-#include <peal/autograd/kernels/optimizer.h>
 #include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/optimizer.h>
 
 namespace peal {
 namespace {

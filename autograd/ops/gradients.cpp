@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/trace.h>
-#include <peal/autograd/kernels/gradients.h>
 #include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/gradients.h>
 
 #include <cmath>
 #include <utility>
