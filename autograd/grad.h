@@ -6,13 +6,10 @@
 //   const Tensor slope = autograd::grad({sum(f(x))}, {x}, {.create_graph = true})[0];
 //   (loss + mean(slope * slope)).backward();
 //
-// With create_graph the ops between have to have gradients that are ops themselves. That is so for
-// arithmetic, comparisons and where, functions of one element but for gelu without an
-// approximation, sums, means, extremes, products of matrices and linear, shapes, permutations and
-// parts, cat and split, reading by index, cast, dropout, average pooling, softmax and all losses.
-// It is an Error that names the op for conv1d, conv2d, max_pool2d, batch_norm, layer_norm,
-// attention, gelu without an approximation, and feed_forward on a device. Hooks of leaves do not
-// run.
+// With create_graph the ops between have to have gradients that are made of ops in turn. Those of
+// peal are, at any order, but for feed_forward with gelu by tanh on a device, and so are functions
+// that are recorded with ops alone (tape.h); the others are an Error that names the op. Attention
+// then takes the memory of its whole scores. Hooks of leaves do not run.
 //
 // Thread safety: as of the tape.
 #pragma once

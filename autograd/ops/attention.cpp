@@ -2,10 +2,20 @@
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/attention.h>
 #include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/concatenate.h>
+#include <peal/autograd/ops/factory.h>
+#include <peal/autograd/ops/matmul.h>
+#include <peal/autograd/ops/permute.h>
+#include <peal/autograd/ops/reduce.h>
+#include <peal/autograd/ops/shape.h>
+#include <peal/autograd/ops/softmax.h>
 #include <peal/autograd/tape.h>
+
+#include <cmath>
 
 namespace peal {
 namespace {
@@ -31,6 +41,32 @@ class SavedResult {
   Saved y_, kept_;
 };
 
+// [B, T, heads D] as [B, heads, T, D], and back.
+Tensor apart(const Tensor& x, std::int64_t heads) {
+  return permute(reshape(x, {x.size(0), x.size(1), heads, x.size(2) / heads}), {0, 2, 1, 3});
+}
+Tensor together(const Tensor& x) {
+  return reshape(permute(x, {0, 2, 1, 3}), {x.size(0), x.size(2), x.size(1) * x.size(3)});
+}
+
+// The gradients as ops, to be differentiated in turn, of whole scores.
+Tensors gradients_of_ops(const AttentionGeometry& o, const Tensor& g, const Tensor& q,
+                         const Tensor& k, const Tensor& v) {
+  const double scale = 1 / std::sqrt(static_cast<double>(o.width));
+  const Tensor queries = apart(q, o.heads), keys = apart(k, o.heads), values = apart(v, o.heads);
+  const Tensor gradient = apart(g, o.heads);
+  Tensor scores = matmul(queries, keys, false, true) * scale;
+  if (o.causal) {
+    const Tensor hidden = gt(arange(o.keys, DType::i64, q.device()),
+                             unsqueeze(arange(o.queries, DType::i64, q.device()), 1));
+    scores = where(hidden, full({}, -INFINITY, q.dtype(), q.device()), scores);
+  }
+  const Tensor p = softmax(scores), dp = matmul(gradient, values, false, true);
+  const Tensor dscores = p * (dp - sum(dp * p, {-1}, true)) * scale;
+  return {together(matmul(dscores, keys)), together(matmul(dscores, queries, true)),
+          together(matmul(p, gradient, true))};
+}
+
 }  // namespace
 
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -54,6 +90,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   return record(op, result.y, {q, k, v},
                 [o, op, saved = SavedResult(result), q = save(q), k = save(k), v = save(v)](
                     const Tensor& g, Needs needs) {
+                  if (backward_is_recorded()) return gradients_of_ops(o, g, q(), k(), v());
                   const auto like = [&](const Tensor& x) {
                     return Tensor::empty(x.shape(), g.dtype(), g.device());
                   };
@@ -85,6 +122,10 @@ Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal) {
   kernels(qkv.device()).self_attention(op, qkv, o, result, qkv);
   return record(op, result.y, {qkv},
                 [o, op, saved = SavedResult(result), qkv = save(qkv)](const Tensor& g) {
+                  if (backward_is_recorded()) {
+                    const Tensors parts = split(qkv(), o.heads * o.width, -1);
+                    return cat(gradients_of_ops(o, g, parts[0], parts[1], parts[2]), -1);
+                  }
                   const Tensor grad = Tensor::empty(qkv().shape(), g.dtype(), g.device());
                   kernels(g.device()).self_attention_backward(op, g, o, grad, g, saved(), qkv());
                   return grad;

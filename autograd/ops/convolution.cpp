@@ -4,6 +4,7 @@
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/convolution.h>
+#include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/tape.h>
 
@@ -72,24 +73,27 @@ Conv2dGeometry geometry_of(const Tensor& x, const Tensor& weight, const Tensor& 
           options.groups};
 }
 
-}  // namespace
+// The gradients of a convolution as ops of their own: each is linear in both operands, and its
+// gradients are the convolution and the other.
+Tensor to_input(const Conv2dGeometry& o, const Tensor& g, const Tensor& weight);
+Tensor to_weight(const Conv2dGeometry& o, const Tensor& g, const Tensor& x);
 
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
-              const Conv2dOptions& options) {
-  if (lowers(x, weight, bias)) {
-    return conv2d(lowered(x), lowered(weight), lowered(bias), options);
-  }
-  TraceSpan span("conv2d");
-  const Conv2dGeometry o = geometry_of(x, weight, bias, options);
+Tensor forward(const Conv2dGeometry& o, const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Tensor y =
       Tensor::empty({o.batch, o.out_channels, o.out_height, o.out_width}, x.dtype(), x.device());
   kernels(x.device()).conv2d("conv2d", x, o, y, x, weight, bias);
   return record("conv2d", y, {x, weight, bias},
                 [o, x = save(x), weight = save(weight)](const Tensor& g, Needs needs) {
+                  Tensors grads(3);
+                  if (backward_is_recorded()) {
+                    if (needs[0]) grads[0] = to_input(o, g, weight());
+                    if (needs[1]) grads[1] = to_weight(o, g, x());
+                    if (needs[2]) grads[2] = sum(g, {0, 2, 3});
+                    return grads;
+                  }
                   const auto like = [&](const Shape& shape) {
                     return Tensor::empty(shape, g.dtype(), g.device());
                   };
-                  Tensors grads(3);
                   if (needs[0]) grads[0] = like(x().shape());
                   if (needs[1]) grads[1] = like(weight().shape());
                   if (needs[2]) grads[2] = like({o.out_channels});
@@ -98,6 +102,43 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                        weight());
                   return grads;
                 });
+}
+
+Tensor to_input(const Conv2dGeometry& o, const Tensor& g, const Tensor& weight) {
+  const OpName op("conv2d");
+  const Shape shape{o.batch, o.in_channels, o.in_height, o.in_width};
+  const Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
+  const Tensor unread = Tensor::empty(shape, g.dtype(), g.device());
+  kernels(g.device()).conv2d_backward("conv2d", g, o, dx, {}, {}, g, unread, weight);
+  return record("conv2d", dx, {g, weight},
+                [o, g = save(g), weight = save(weight)](const Tensor& gg, Needs needs) {
+                  return Tensors{needs[0] ? forward(o, gg, weight(), {}) : Tensor(),
+                                 needs[1] ? to_weight(o, g(), gg) : Tensor()};
+                });
+}
+
+Tensor to_weight(const Conv2dGeometry& o, const Tensor& g, const Tensor& x) {
+  const OpName op("conv2d");
+  const Shape shape{o.out_channels, o.in_channels / o.groups, o.kernel_height, o.kernel_width};
+  const Tensor dweight = Tensor::empty(shape, g.dtype(), g.device());
+  const Tensor unread = Tensor::empty(shape, g.dtype(), g.device());
+  kernels(g.device()).conv2d_backward("conv2d", g, o, {}, dweight, {}, g, x, unread);
+  return record("conv2d", dweight, {g, x},
+                [o, g = save(g), x = save(x)](const Tensor& gg, Needs needs) {
+                  return Tensors{needs[0] ? forward(o, x(), gg, {}) : Tensor(),
+                                 needs[1] ? to_input(o, g(), gg) : Tensor()};
+                });
+}
+
+}  // namespace
+
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const Conv2dOptions& options) {
+  if (lowers(x, weight, bias)) {
+    return conv2d(lowered(x), lowered(weight), lowered(bias), options);
+  }
+  TraceSpan span("conv2d");
+  return forward(geometry_of(x, weight, bias, options), x, weight, bias);
 }
 
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,

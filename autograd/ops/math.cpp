@@ -15,7 +15,19 @@
 namespace peal {
 namespace {
 
-// The gradient as ops, to be differentiated in turn; undefined where there are none for it.
+// The slope of gelu: P + x p of the normal distribution. Its own is p (2 - x x), of ops.
+Tensor gelu_slope(const Tensor& x) {
+  const OpName op("gelu");
+  const Tensor slope = ones(x.shape(), x.dtype(), x.device());
+  kernels(x.device()).pointwise_backward("gelu", x, Pointwise::gelu, slope, slope, x, 0, 0);
+  return record("gelu", slope, {x}, [x = save(x)](const Tensor& g) {
+    constexpr double at_zero = 0.39894228040143267794;
+    const Tensor square = x() * x();
+    return g * exp(square * -0.5) * (2.0 - square) * at_zero;
+  });
+}
+
+// The gradient as ops, to be differentiated in turn.
 Tensor gradient_of_ops(Pointwise f, const Tensor& g, const Tensor& kept, double s, double t) {
   const auto number = [&](double value) { return full({}, value, g.dtype(), g.device()); };
   switch (f) {
@@ -32,7 +44,7 @@ Tensor gradient_of_ops(Pointwise f, const Tensor& g, const Tensor& kept, double 
     case Pointwise::sigmoid:
       return g * kept * (1.0 - kept);
     case Pointwise::gelu:
-      return {};
+      return g * gelu_slope(kept);
     case Pointwise::gelu_tanh: {
       const double c = std::sqrt(2 / 3.14159265358979323846), cubic = 0.044715;
       const Tensor square = kept * kept, h = tanh((kept + kept * square * cubic) * c);
@@ -82,9 +94,7 @@ Tensor apply_pointwise(std::string_view op, Pointwise f, const Tensor& x, double
   const bool keeps_result = f == Pointwise::exp || f == Pointwise::sqrt || f == Pointwise::tanh ||
                             f == Pointwise::sigmoid;
   return record(op, y, {x}, [op, f, s, t, kept = save(keeps_result ? y : x)](const Tensor& g) {
-    if (backward_is_recorded()) {
-      if (const Tensor made = gradient_of_ops(f, g, kept(), s, t); made.defined()) return made;
-    }
+    if (backward_is_recorded()) return gradient_of_ops(f, g, kept(), s, t);
     Tensor dx = like_or_over(g);
     kernels(g.device()).pointwise_backward(op, g, f, dx, g, kept(), s, t);
     return dx;

@@ -3,9 +3,13 @@
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/broadcast.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/norm.h>
+#include <peal/autograd/ops/reduce.h>
+#include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 
 namespace peal {
@@ -36,6 +40,41 @@ Tensors wanted(const Tensor& x, const Affine& affine, Needs needs) {
   if (needs[0]) grads[0] = Tensor::empty(x.shape(), x.dtype(), x.device());
   if (needs[1]) grads[1] = Tensor::empty(affine.shape, affine.weight, x.device());
   if (needs[2]) grads[2] = Tensor::empty(affine.shape, affine.bias, x.device());
+  return grads;
+}
+
+// The gradients of y = normal(x) * weight + bias as ops, to be differentiated in turn: x [rows,
+// width] or [N, C, plane], normal over `dims`, the others of `shape`, which stretches over x.
+// `fixed`: mean and variance that are no functions of x, or none.
+Tensors gradients_of_ops(const Tensor& g, const Tensor& x, const Tensor& weight,
+                         const std::vector<int>& dims, const Tensors& fixed, double eps) {
+  const Tensor mu = fixed.empty() ? mean(x, dims, true) : fixed[0];
+  const Tensor centered = x - mu;
+  const Tensor variance = fixed.empty() ? mean(centered * centered, dims, true) : fixed[1];
+  const Tensor inverse = pow(variance + eps, -0.5), normal = centered * inverse;
+  const Tensor slope = weight.defined() ? g * weight : g;
+  const Tensor dx =
+      fixed.empty() ? slope - mean(slope, dims, true) - normal * mean(slope * normal, dims, true)
+                    : slope;
+  return {dx * inverse, g * normal, g};
+}
+
+// The same where types differ: computed in the widest, and `wanted` of each type and shape.
+Tensors wanted_of_ops(const Tensor& g, const Tensor& x, const Tensor& weight, const Shape& flat,
+                      const Shape& along, const std::vector<int>& dims, const Tensors& fixed,
+                      double eps, const Affine& affine, Needs needs) {
+  const DType within = computed_in(x.dtype());
+  const auto wide = [&](const Tensor& tensor, const Shape& shape) {
+    return tensor.defined() ? reshaped(cast(tensor, within), shape) : tensor;
+  };
+  Tensors fixed_along;
+  for (const Tensor& each : fixed) fixed_along.push_back(wide(each, along));
+  const Tensors all =
+      gradients_of_ops(wide(g, flat), wide(x, flat), wide(weight, along), dims, fixed_along, eps);
+  Tensors grads(3);
+  if (needs[0]) grads[0] = cast(reshaped(all[0], x.shape()), x.dtype());
+  if (needs[1]) grads[1] = cast(reshaped(sum_to(all[1], along), affine.shape), affine.weight);
+  if (needs[2]) grads[2] = cast(reshaped(sum_to(all[2], along), affine.shape), affine.bias);
   return grads;
 }
 
@@ -73,7 +112,11 @@ Tensor layer_norm(const Tensor& x, const Shape& shape, const Tensor& weight, con
                   flat(weight), flat(bias), eps);
   return record("layer_norm", y, {x, weight, bias},
                 [x = save(x), weight = save(weight), affine = Affine(x, shape, weight, bias), mean,
-                 inverse, rows, width](const Tensor& g, Needs needs) {
+                 inverse, rows, width, eps](const Tensor& g, Needs needs) {
+                  if (backward_is_recorded()) {
+                    return wanted_of_ops(g, x(), weight(), {rows, width}, {1, width}, {1}, {}, eps,
+                                         affine, needs);
+                  }
                   Tensors grads = wanted(x(), affine, needs);
                   const Shape matrix{rows, width};
                   kernels(g.device())
@@ -120,17 +163,21 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
   kernels(x.device())
       .batch_norm("batch_norm", x, y.alias(planes), x.alias(planes), mean, variance, weight, bias,
                   options.eps);
-  return record("batch_norm", y, {x, weight, bias},
-                [x = save(x), weight = save(weight), affine = Affine(x, {channels}, weight, bias),
-                 planes, mean, variance, own, eps = options.eps](const Tensor& g, Needs needs) {
-                  Tensors grads = wanted(x(), affine, needs);
-                  kernels(g.device())
-                      .batch_norm_backward("batch_norm", g,
-                                           needs[0] ? grads[0].alias(planes) : Tensor(), grads[1],
-                                           grads[2], g.alias(planes), x().alias(planes), mean,
-                                           variance, weight(), eps, own);
-                  return grads;
-                });
+  return record(
+      "batch_norm", y, {x, weight, bias},
+      [x = save(x), weight = save(weight), affine = Affine(x, {channels}, weight, bias), planes,
+       mean, variance, own, eps = options.eps](const Tensor& g, Needs needs) {
+        if (backward_is_recorded()) {
+          return wanted_of_ops(g, x(), weight(), planes, {1, planes[1], 1}, {0, 2},
+                               own ? Tensors{} : Tensors{mean, variance}, eps, affine, needs);
+        }
+        Tensors grads = wanted(x(), affine, needs);
+        kernels(g.device())
+            .batch_norm_backward("batch_norm", g, needs[0] ? grads[0].alias(planes) : Tensor(),
+                                 grads[1], grads[2], g.alias(planes), x().alias(planes), mean,
+                                 variance, weight(), eps, own);
+        return grads;
+      });
 }
 
 }  // namespace peal

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/factory.h>
+#include <peal/autograd/ops/index.h>
 #include <peal/autograd/ops/pool.h>
+#include <peal/autograd/ops/shape.h>
+#include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 
 namespace peal {
@@ -32,6 +38,30 @@ Tensor spread(std::string_view op, const Tensor& g, const AveragePool2d& o, cons
   Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
   kernels(g.device()).avg_pool2d_backward(op, g, o, dx, g);
   return record(op, dx, {g}, [op, o](const Tensor& gg) { return average(op, gg, o); });
+}
+
+// Where in its plane each window's largest lies: index counts the cells of a window.
+Tensor places(const Pool2dGeometry& o, const Tensor& index) {
+  const auto along = [&](std::int64_t count, std::size_t d) {
+    return mul(arange(count, DType::i64, index.device()), static_cast<double>(o.stride[d])) -
+           static_cast<double>(o.padding[d]);
+  };
+  const auto width = static_cast<double>(o.kernel[1]);
+  const Tensor row = cast(cast(index, DType::f32) / width, DType::i64);
+  const Tensor column = cast(index, DType::i64) - row * width;
+  const Tensor y = unsqueeze(along(o.out_height, 0), 1) + row * static_cast<double>(o.dilation[0]);
+  const Tensor x = along(o.out_width, 1) + column * static_cast<double>(o.dilation[1]);
+  return flatten(y * static_cast<double>(o.in_width) + x, 2);
+}
+
+// The gradient of max_pool2d, whose own reads where the largest were.
+Tensor unpooled(const Tensor& g, const Pool2dGeometry& o, const Tensor& index, const Shape& shape) {
+  const OpName op("max_pool2d");
+  Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
+  kernels(g.device()).max_pool2d_backward("max_pool2d", g, o, dx, g, index);
+  return record("max_pool2d", dx, {g}, [o, index](const Tensor& gg) {
+    return reshaped(gather(flatten(gg, 2), 2, places(o, index)), index.shape());
+  });
 }
 
 }  // namespace
@@ -74,9 +104,7 @@ Tensor max_pool2d(const Tensor& x, Pair kernel, const MaxPool2dOptions& options)
   const Tensor index = Tensor::empty(out, DType::u8, x.device());
   kernels(x.device()).max_pool2d("max_pool2d", x, o, y, x, index);
   return record("max_pool2d", y, {x}, [o, index, shape = x.shape()](const Tensor& g) {
-    Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
-    kernels(g.device()).max_pool2d_backward("max_pool2d", g, o, dx, g, index);
-    return dx;
+    return unpooled(g, o, index, shape);
   });
 }
 
