@@ -87,17 +87,18 @@ DistributedDataParallel::DistributedDataParallel(Module module,
       std::make_shared<State>(plain, parameters, std::move(plan),
                               options.broadcast_buffers ? buffers : NamedTensors{}, group, tag);
   const std::weak_ptr<State> weak = state_;
-  const auto before = add_pre_hook([weak](Module& self, const Tensor&) {
+  const auto before = register_forward_pre_hook([weak](Module& self, const Tensors&) -> Replaced {
     if (const auto state = weak.lock()) state->before_forward(self.training());
-    return Tensor();
+    return std::nullopt;
   });
-  const auto after = add_hook([weak](Module& self, const Tensor&, const Tensor& output) {
-    const auto state = weak.lock();
-    if (state && self.training() && state->reducer.synchronizing()) {
-      state->reducer.note_forward(output);
-    }
-    return Tensor();
-  });
+  const auto after = register_forward_hook(
+      [weak](Module& self, const Tensors&, const Tensors& outputs) -> Replaced {
+        const auto state = weak.lock();
+        if (state && self.training() && state->reducer.synchronizing()) {
+          state->reducer.note_forward(outputs);
+        }
+        return std::nullopt;
+      });
   hooks_ = std::shared_ptr<void>(nullptr, [plain = Module(plain), before, after](void*) mutable {
     plain.remove_hook(before);
     plain.remove_hook(after);

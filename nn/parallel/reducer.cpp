@@ -43,16 +43,23 @@ void Reducer::fail_everywhere(const std::string& what) const {
   fail(message);
 }
 
-void Reducer::note_forward(const Tensor& output) {
+void Reducer::note_forward(const Tensors& outputs) {
   constexpr std::size_t many = 64;  // of models that are never trained, too
-  if (Graph::capturing() != nullptr || !output.defined() || !output.body().node) return;
+  if (Graph::capturing() != nullptr) return;
+  std::vector<std::weak_ptr<Node>> nodes;
+  for (const Tensor& output : outputs) {
+    if (output.defined() && output.body().node) nodes.push_back(output.body().node);
+  }
+  if (nodes.empty()) return;
   if (forwards_.size() >= many) count_forwards();
-  forwards_.push_back(output.body().node);
+  forwards_.push_back(std::move(nodes));
 }
 
 // Those whose graphs are gone will have no backward any more.
 void Reducer::count_forwards() {
-  given_up_ += std::erase_if(forwards_, [](const auto& node) { return node.expired(); });
+  given_up_ += std::erase_if(forwards_, [](const auto& nodes) {
+    return std::all_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.expired(); });
+  });
 }
 
 // Of a collective of this step.
@@ -75,7 +82,13 @@ void Reducer::begin() {
     step_ = "a captured step";
   } else {
     count_forwards();
-    std::erase_if(forwards_, [](const auto& node) { return node.lock()->walk != nullptr; });
+    const auto reached = [](const std::weak_ptr<Node>& node) {
+      const auto here = node.lock();
+      return here && here->walk != nullptr;
+    };
+    std::erase_if(forwards_, [&](const auto& nodes) {
+      return std::any_of(nodes.begin(), nodes.end(), reached);
+    });
     step_ = concat("step ", ++steps_ + given_up_);
     if (given_up_ > 0) step_ += concat(", counting forwards without a backward: ", given_up_);
   }

@@ -46,8 +46,9 @@ class Reducer {
     std::function<void()> begin, visited, end;
   };
   void set_listener(Listener listener) { listener_ = std::move(listener); }
-  // What a synchronised forward gave. If it goes with no backward through it, that was a step.
-  void note_forward(const Tensor& output);
+  // What a synchronised forward gave. If all of it goes with no backward through any, that was a
+  // step.
+  void note_forward(const Tensors& outputs);
 
   const std::vector<Bucket>& buckets() const { return plan_; }
   // Seconds, since the last reset, in which this rank did nothing but wait for gradients.
@@ -75,13 +76,13 @@ class Reducer {
   std::uint64_t tag_;
   CommHook hook_;
   Listener listener_;
-  std::vector<Flight> flights_;                // by bucket
-  std::vector<bool> complete_;                 // by parameter, in this backward
-  std::vector<std::weak_ptr<Node>> forwards_;  // not gone through yet
-  std::uint64_t steps_ = 0;                    // synchronised backwards, and forwards without one
-  std::uint64_t given_up_ = 0;                 // of these, the forwards
-  std::size_t next_ = 0;                       // the bucket to launch next
-  std::uint64_t backward_ = 0;                 // the one under way (tape.h), 0: none
+  std::vector<Flight> flights_;                             // by bucket
+  std::vector<bool> complete_;                              // by parameter, in this backward
+  std::vector<std::vector<std::weak_ptr<Node>>> forwards_;  // not gone through yet
+  std::uint64_t steps_ = 0;     // synchronised backwards, and forwards without one
+  std::uint64_t given_up_ = 0;  // of these, the forwards
+  std::size_t next_ = 0;        // the bucket to launch next
+  std::uint64_t backward_ = 0;  // the one under way (tape.h), 0: none
   bool synchronizing_ = true;
   bool captured_ = false;  // the backward under way lies in a graph: nothing was sent
   std::string step_;       // "step 3", as labels have it

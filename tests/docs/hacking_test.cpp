@@ -7,6 +7,7 @@
 #include <peal/comm/verify/verify.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/layers/sequential.h>
+#include <peal/nn/parallel/ddp.h>
 #include <peal/tests/autograd/gradcheck.h>
 
 #include <algorithm>
@@ -24,6 +25,7 @@
 #include "peal/comm/algorithms/flat_broadcast.h"
 #include "peal/comm/transport/counting/counting.h"
 #include "peal/nn/layers/scale.h"
+#include "peal/nn/parallel/compressed.h"
 #include "peal/tests/comm/slow_ring.h"
 
 using namespace peal;
@@ -183,5 +185,18 @@ TEST_CASE("errors look as shown") {
       const Tensor data = Tensor::zeros({4000 + group.rank()});
       group.broadcast(data, 0, "bucket 3: fc1.weight").wait();
     });
+  });
+}
+
+TEST_CASE("the communication hook: gradients are averages, rounded to bf16") {
+  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+    const std::shared_ptr<comm::ProcessGroup> shared(std::shared_ptr<void>(), &group);
+    nn::Linear model(1, 1);
+    nn::DistributedDataParallel ddp(model, shared);
+    ddp.register_comm_hook(nn::compressed(shared));
+    // bf16 has 8 bits: 1 + 2^-9 is sent as 1, and the average of 1 and 4 stays.
+    sum(ddp(Tensor::from(std::vector<float>{group.rank() == 0 ? 1.001953125f : 4}, {1, 1})))
+        .backward();
+    CHECK(model.weight.grad().item<float>() == 2.5f);
   });
 }

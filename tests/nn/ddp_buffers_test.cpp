@@ -76,6 +76,27 @@ TEST_CASE("a model with a forward of its own has equal buffers too") {
   });
 }
 
+TEST_CASE("forwards of two tensors run the wrapper's hooks where they are called by its name") {
+  two([](const Group& group, int rank) {
+    Normed net;
+    DDP ddp(net, group);
+    ddp.call(&Normed::both, own_batch(rank), ones({8, 3}));
+    ddp.eval();
+    ddp.call(&Normed::both, ones({1, 3}), ones({1, 3}));
+    check_equal_buffers(ddp, *group);
+  });
+  const std::string message = failure([](const Group& group, int rank) {
+    Normed net;
+    DDP ddp(net, group, {.buckets = {}, .broadcast_buffers = false});
+    for (int k = 0; k < 2; ++k) {
+      const Tensor y = ddp.call(&Normed::both, own_batch(rank), ones({8, 3}));
+      if (rank == 0 || k == 1) sum(y).backward();
+    }
+  });
+  CAPTURE(message);
+  CHECK(message.find("forwards without a backward: 1") != std::string::npos);
+}
+
 TEST_CASE("a buffer that nobody writes keeps its version") {
   struct Masked : nn::Module {
     nn::Linear fc = add("fc", nn::Linear(3, 3));

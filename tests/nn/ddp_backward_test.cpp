@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Backwards of other kinds under DDP: one inside another, on several threads, given up alike on all
+// ranks.
+#include <peal/autograd/grad_slot.h>
+#include <peal/autograd/tape.h>
+#include <peal/nn/layers/layers.h>
+
+#include <thread>
+
+#include "ddp_ranks.h"
+
+using namespace peal;
+using namespace peal::testing;
+
+namespace {
+
+constexpr nn::BucketCaps apart{.first_bytes = 1, .bytes = 1};
+
+// f(x), whose graph is made anew when backward comes: what checkpointed activations do.
+Tensor again(nn::Module here, const Tensor& x) {
+  Tensor y;
+  {
+    const NoGrad guard;
+    y = here(x);
+  }
+  return record("again", y, {x}, [here, x = save(x)](const Tensor& g) {
+    nn::Module same = here;
+    const Tensor in = x().detach().clone();
+    in.set_requires_grad();
+    const bool before = std::exchange(context().grad_enabled, true);
+    same(in).backward(g);
+    context().grad_enabled = before;
+    return in.grad();
+  });
+}
+
+struct Deep : nn::Module {
+  nn::Linear stem = add("stem", nn::Linear(3, 3));
+  nn::Sequential body = add("body", nn::mlp({3, 4, 3}));
+  nn::Linear head = add("head", nn::Linear(3, 2));
+  bool recompute = false;
+  Tensor forward(const Tensor& x) override {
+    const Tensor y = stem(x);
+    return head(recompute ? again(body, y) : body(y));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a backward inside a backward is a part of the same step") {
+  two([](const Group& group, int rank) {
+    for (const nn::BucketCaps& caps : {nn::BucketCaps{}, apart}) {
+      Deep model, alone;
+      model.recompute = true;
+      make_whole(model);
+      make_whole(alone);
+      DDP ddp(model, group, {.buckets = caps});
+      for (int k = 0; k < 2; ++k) {
+        ddp.zero_grad();
+        alone.zero_grad();
+        loss(ddp, rank + 1).backward();
+        loss(alone, rank + 1).backward();
+        check_averaged(model, alone, *group);
+      }
+    }
+  });
+}
+
+TEST_CASE("a backward that an exception ends on one thread leaves none behind for another") {
+  two([](const Group& group, int rank) {
+    auto net = nn::mlp({3, 4, 2}), alone = nn::mlp({3, 4, 2});
+    make_whole(net);
+    make_whole(alone);
+    DDP ddp(net, group);  // one bucket of four gradients
+    int seen = 0;
+    for (const Tensor& parameter : net.parameters()) {
+      parameter.grad_slot().add_hook([&](const Tensor&) {
+        if (++seen == 2) throw Error("once");
+      });
+    }
+    std::thread(with_context([&] { CHECK_THROWS_WITH(loss(ddp, 1).backward(), "once"); })).join();
+    std::thread(with_context([&] {
+      ddp.zero_grad();
+      loss(ddp, rank + 1).backward();
+      CHECK(ddp.reducer().exposed_seconds() > 0);  // it has waited for all
+    })).join();
+    loss(alone, rank + 1).backward();
+    check_averaged(net, alone, *group);
+  });
+}
+
+TEST_CASE("after the same exception on all ranks another wrapper goes on") {
+  two([](const Group& group, int rank) {
+    auto net = nn::mlp({3, 4, 2}), alone = nn::mlp({3, 4, 2});
+    make_whole(net);
+    make_whole(alone);
+    bool throws = true;
+    net.parameters()[0].grad_slot().add_hook([&](const Tensor&) {
+      if (throws) throw Error("no memory");
+    });
+    for (const bool first : {true, false}) {
+      DDP ddp(net, group, {.buckets = apart});
+      if (first) {
+        CHECK_THROWS_WITH(loss(ddp, rank + 1).backward(), "no memory");
+        throws = false;
+      } else {
+        ddp.zero_grad();
+        loss(ddp, rank + 1).backward();
+      }
+    }
+    loss(alone, rank + 1).backward();
+    check_averaged(net, alone, *group);
+  });
+}
