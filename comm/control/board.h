@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Board: a notice board of one node and group, a slot a rank. It lies in memory that all of them
-// see (a shared-memory segment between processes, ordinary memory between threads) and consists of
+// Board: the ranks' status table in shared memory, of one node and group, a slot a rank. All see it
+// (a shared-memory segment between processes, ordinary memory between threads); it consists of
 // atomics only, so a rank that dies at any moment leaves it readable. Thread safety: any thread may
 // read any slot, poison the board, and begin and end work; the rest of a slot is its rank's alone,
 // one thread at a time.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control: the small plane beside the data, through which ranks learn that something is wrong. A
+// Control: the control plane, small, beside the data; so ranks learn that something is wrong. A
 // rank that waits asks check() now and then; it throws when a peer's process has died, when a rank
 // has poisoned the group (with that rank's own message), or when two ranks' pending operations
 // differ.

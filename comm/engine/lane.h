@@ -31,10 +31,10 @@ namespace peal::comm {
 
 class Engine;
 
-// The line before the queues of devices. Communicators of one device must be fed in one order on
-// all ranks: each may take what the other needs, and hold it until its peers come. So operations of
-// all groups enter in the order in which they were called, however late their libraries are, and a
-// program that calls them in one order on all ranks cannot be stuck there.
+// Launch order across communicators: the line before the queues of devices, which must be fed in
+// one order on all ranks: a communicator may take what another needs, and hold it until its peers
+// come. So operations of all groups enter in the order of their calls, however late their libraries
+// are, and a program that calls them in one order on all ranks cannot be stuck there.
 class Entrance {
  public:
   void join(const Operation& operation) { line_.push_back(&operation); }

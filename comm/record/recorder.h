@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recorder: what the collectives of one rank did and when, for PEAL_TRACE. Every step leaves a
+// Recorder: event tracing: what a rank's collectives did and when, for PEAL_TRACE. A step leaves a
 // record of its times in memory that is reserved at the start; the file is written once, at the
 // end. Records say what began, too: after a failure the file shows what a rank was waiting for.
 //

@@ -29,7 +29,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Fates of a few thousand letters.
+// Fates of a few thousand transfers.
 std::vector<Fate> fates(const Wire& wire) {
   std::vector<Fate> all;
   for (std::uint64_t sequence = 0; sequence < 100; ++sequence) {
@@ -93,7 +93,7 @@ TEST_CASE("a link, a port, the nth message") {
 
 TEST_CASE("a link passes one message at a time, and a port serves all its links") {
   const auto bytes = [](int from, int to, std::size_t count) {
-    return Letter{.from = from, .to = to, .bytes = count};
+    return Transfer{.from = from, .to = to, .bytes = count};
   };
   Network network({.bandwidth = 1000, .port = 2000}, 3);
   const auto start = Clock::now();

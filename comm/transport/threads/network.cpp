@@ -22,14 +22,14 @@ Network::Network(Wire wire, int world)
   check(wire_, world);
 }
 
-Network::Clock::time_point Network::send(Letter letter) {
+Network::Clock::time_point Network::send(Transfer transfer) {
   const auto now = Clock::now();
   std::lock_guard lock(mutex_);
-  const auto from = static_cast<std::size_t>(letter.from);
-  Line& link = links_[from * world_ + static_cast<std::size_t>(letter.to)];
+  const auto from = static_cast<std::size_t>(transfer.from);
+  Line& link = links_[from * world_ + static_cast<std::size_t>(transfer.to)];
   Line& port = ports_[from];
-  letter.on_link = link.passed++;
-  const Fate fate = comm::fate(wire_, letter);
+  transfer.on_link = link.passed++;
+  const Fate fate = comm::fate(wire_, transfer);
   if (fate.dropped) return never;
   const auto leaves = std::max({now, link.free, port.free});
   link.free = leaves + seconds(fate.link);

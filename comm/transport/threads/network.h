@@ -21,7 +21,7 @@ class Network {
   Network(Wire wire, int world);
 
   // When it arrives; `never` if it is dropped. Counts on_link itself.
-  Clock::time_point send(Letter letter);
+  Clock::time_point send(Transfer transfer);
 
  private:
   struct Line {

@@ -9,13 +9,13 @@
 namespace peal::comm {
 namespace {
 
-// In [0, 1): the question-th draw about the letter.
-double draw(const Wire& wire, const Letter& letter, std::uint64_t question) {
+// In [0, 1): the question-th draw about the transfer.
+double draw(const Wire& wire, const Transfer& transfer, std::uint64_t question) {
   std::uint64_t hash = wire.seed;
   for (const std::uint64_t word :
-       {letter.group, letter.channel.sequence, letter.channel.signature,
-        static_cast<std::uint64_t>(letter.from), static_cast<std::uint64_t>(letter.to),
-        static_cast<std::uint64_t>(letter.in_channel), question}) {
+       {transfer.group, transfer.channel.sequence, transfer.channel.signature,
+        static_cast<std::uint64_t>(transfer.from), static_cast<std::uint64_t>(transfer.to),
+        static_cast<std::uint64_t>(transfer.in_channel), question}) {
     mix(hash, word);
   }
   return static_cast<double>(hash >> 11) * 0x1p-53;
@@ -60,22 +60,22 @@ void check(const Wire& wire, int world) {
   }
 }
 
-Fate fate(const Wire& wire, const Letter& letter) {
+Fate fate(const Wire& wire, const Transfer& transfer) {
   double latency = wire.latency, bandwidth = wire.bandwidth;
   for (const Wire::Link& link : wire.links) {
-    if (!fits(link.from, letter.from) || !fits(link.to, letter.to)) continue;
+    if (!fits(link.from, transfer.from) || !fits(link.to, transfer.to)) continue;
     latency = link.latency;
     bandwidth = link.bandwidth;
   }
-  const auto bytes = static_cast<double>(letter.bytes);
+  const auto bytes = static_cast<double>(transfer.bytes);
   Fate fate{.link = bytes / bandwidth, .port = bytes / wire.port, .late = latency};
   std::uint64_t question = 0;
-  fate.late += wire.jitter * draw(wire, letter, question);
+  fate.late += wire.jitter * draw(wire, transfer, question);
   for (const Wire::Fault& fault : wire.faults) {
     ++question;  // so that one rule's draws do not depend on another's
-    if (!fits(fault.from, letter.from) || !fits(fault.to, letter.to)) continue;
-    if (fault.nth != Wire::every && fault.nth != letter.on_link) continue;
-    if (draw(wire, letter, question) >= fault.share) continue;
+    if (!fits(fault.from, transfer.from) || !fits(fault.to, transfer.to)) continue;
+    if (fault.nth != Wire::every && fault.nth != transfer.on_link) continue;
+    if (draw(wire, transfer, question) >= fault.share) continue;
     fate.late += fault.delay;
     fate.dropped = fate.dropped || fault.drop;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wire: what lies between ranks that are threads, as a plain value: how long a message takes, which
-// come late, and which never come. So congestion, reordering and loss are seen on one machine.
+// Wire: a network model between ranks that are threads, a plain value: how long a message takes,
+// which come late, which never come. So congestion, reordering and loss are seen on one machine.
 //
 // A link is an ordered pair of the world's ranks. It passes one message at a time, and so does a
 // rank's port, which all its links share. A message leaves when both are free, and arrives latency,
@@ -55,7 +55,7 @@ struct Wire {
 void check(const Wire& wire, int world);
 
 // A message as the wire knows it.
-struct Letter {
+struct Transfer {
   std::uint64_t group = 0;
   Channel channel{};
   int from = 0, to = 0;         // ranks of the world
@@ -70,6 +70,6 @@ struct Fate {
   double late = 0;            // seconds from its leaving to its arrival
   bool dropped = false;
 };
-Fate fate(const Wire& wire, const Letter& letter);
+Fate fate(const Wire& wire, const Transfer& transfer);
 
 }  // namespace peal::comm
