@@ -18,7 +18,8 @@ void attach_nccl(comm::ProcessGroup& group, Device device) {
   const auto store =
       comm::open_store(address, group.rank(), group.world(),
                        {.deadline = group.deadline(), .hopeless = [&group] { group.check(); }});
-  comm::use_nccl(group, device, *store);
+  comm::StoreRendezvous ranks(*store, group.rank(), group.world(), "nccl");
+  comm::use_nccl(group, device, ranks);
 }
 
 std::string attach_cuda_ipc(comm::ProcessGroup& group, Device device) {

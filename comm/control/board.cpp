@@ -46,7 +46,7 @@ std::shared_ptr<Board> Board::in_memory(int world) {
   return std::shared_ptr<Board>(new Board(memory, bytes, world, false));
 }
 
-std::shared_ptr<Board> Board::shared(Store& node, int world) {
+std::shared_ptr<Board> Board::shared(Rendezvous& node, int world) {
   const std::size_t bytes = bytes_for(world);
   std::string name, problem;
   int file = -1;

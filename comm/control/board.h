@@ -6,7 +6,7 @@
 // one thread at a time.
 #pragma once
 
-#include <peal/comm/store/store.h>
+#include <peal/comm/store/rendezvous.h>
 
 #include <atomic>
 #include <cstddef>
@@ -39,9 +39,9 @@ class Board {
  public:
   // In ordinary memory: for threads, and for a world of one.
   static std::shared_ptr<Board> in_memory(int world);
-  // One segment for the ranks of `node` (which all call this, collective over the store), unlinked
+  // One segment for the ranks of `node` (which all call this, collective), unlinked
   // as soon as all have mapped it. Error when /dev/shm is too small, with what to do.
-  static std::shared_ptr<Board> shared(Store& node, int world);
+  static std::shared_ptr<Board> shared(Rendezvous& node, int world);
   ~Board();
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;

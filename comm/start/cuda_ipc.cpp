@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/comm/reduce/cuda/reduce.h>
 #include <peal/comm/start/cuda_ipc.h>
-#include <peal/comm/start/group_store.h>
+#include <peal/comm/start/group_rendezvous.h>
 
 #include <utility>
 
@@ -10,8 +10,8 @@ namespace peal::comm {
 const CudaIpcTransport& use_cuda_ipc(ProcessGroup& group, Device device,
                                      const CudaIpcOptions& options) {
   register_wire_kernels(DeviceType::cuda, &cuda_wire_kernels());
-  GroupStore store(group);
-  auto made = CudaIpcTransport::create(store, device, options, group.deadline(),
+  GroupRendezvous ranks(group);
+  auto made = CudaIpcTransport::create(ranks, device, options, group.deadline(),
                                        [&group] { group.check(); });
   const CudaIpcTransport& transport = *made;
   group.attach(std::move(made));

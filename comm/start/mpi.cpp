@@ -4,8 +4,8 @@
 #include <peal/autograd/core/lone_ranks.h>
 #include <peal/comm/start/mpi.h>
 #include <peal/comm/start/node.h>
-#include <peal/comm/store/part_of_store.h>
-#include <peal/comm/transport/mpi/mpi_store.h>
+#include <peal/comm/store/part_of_rendezvous.h>
+#include <peal/comm/transport/mpi/mpi_rendezvous.h>
 
 #include <unistd.h>
 
@@ -39,7 +39,7 @@ std::shared_ptr<ProcessGroup> mpi_group(MPI_Comm communicator, const ProcessGrou
   auto transport = MpiTransport::duplicate(communicator, piece, patience);
   const int rank = transport->rank(), world = transport->world();
 
-  MpiStore everyone(transport->communicator(), patience);
+  MpiRendezvous everyone(transport->communicator(), patience);
   const std::string node = node_identity();
   std::vector<int> here;
   std::vector<Peer> processes;
@@ -59,7 +59,7 @@ std::shared_ptr<ProcessGroup> mpi_group(MPI_Comm communicator, const ProcessGrou
     if (space == pid_namespace()) processes.push_back(peer);
   }
   std::shared_ptr<Board> board;
-  PartOfStore neighbours(everyone, here);
+  PartOfRendezvous neighbours(everyone, here);
   try {
     board = world > 1 ? Board::shared(neighbours, world) : Board::in_memory(world);
   } catch (const Error& error) {  // the job can run without: peers' deaths are still seen

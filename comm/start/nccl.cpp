@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/comm/reduce/cuda/reduce.h>
-#include <peal/comm/start/group_store.h>
+#include <peal/comm/start/group_rendezvous.h>
 #include <peal/comm/start/nccl.h>
 #include <peal/comm/transport/nccl/nccl.h>
 
 namespace peal::comm {
 
 void use_nccl(ProcessGroup& group, Device device) {
-  GroupStore store(group);
-  use_nccl(group, device, store);
+  GroupRendezvous ranks(group);
+  use_nccl(group, device, ranks);
 }
 
-void use_nccl(ProcessGroup& group, Device device, Store& store) {
-  PEAL_CHECK(store.rank() == group.rank() && store.world() == group.world(), "use_nccl: rank ",
-             store.rank(), " of a store for ", store.world(), ", expected rank ", group.rank(),
+void use_nccl(ProcessGroup& group, Device device, Rendezvous& ranks) {
+  PEAL_CHECK(ranks.rank() == group.rank() && ranks.world() == group.world(), "use_nccl: rank ",
+             ranks.rank(), " of a rendezvous of ", ranks.world(), ", expected rank ", group.rank(),
              " of ", group.world());
   register_wire_kernels(DeviceType::cuda, &cuda_wire_kernels());
   try {
     group.attach(
-        NcclTransport::create(store, device, group.deadline(), [&group] { group.check(); }));
+        NcclTransport::create(ranks, device, group.deadline(), [&group] { group.check(); }));
   } catch (const Error& error) {
     group.poison(error.what());
     throw;

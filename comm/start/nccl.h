@@ -3,14 +3,14 @@
 #pragma once
 
 #include <peal/comm/group/process_group.h>
-#include <peal/comm/store/store.h>
+#include <peal/comm/store/rendezvous.h>
 
 namespace peal::comm {
 
 // Collectives of the group, and of its later sub-groups, on tensors of this device go over NCCL
-// from now on. Collective; each rank names its own device. NCCL's unique id goes through the store,
-// where there is one, and else through the group.
+// from now on. Collective; each rank names its own device. NCCL's unique id goes through the
+// rendezvous, where there is one, and else through the group.
 void use_nccl(ProcessGroup& group, Device device);
-void use_nccl(ProcessGroup& group, Device device, Store& store);
+void use_nccl(ProcessGroup& group, Device device, Rendezvous& ranks);
 
 }  // namespace peal::comm

@@ -2,12 +2,15 @@
 #include <peal/autograd/core/error.h>
 #include <peal/comm/store/connection.h>
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -15,7 +18,7 @@
 namespace peal::comm {
 namespace {
 
-constexpr std::string_view magic = "PEALsto1";  // the last byte is the version
+constexpr std::string_view magic = "PEALsto2";  // the last byte is the version
 constexpr std::size_t head_bytes = 32;
 
 void append(std::string& to, std::uint64_t value, int bytes) {
@@ -81,7 +84,7 @@ std::optional<Frame> Connection::take() {
              " does not speak as a store of this version of peal does");
   if (in_.size() < head_bytes) return std::nullopt;
   const std::uint64_t kind = number_at(in_, 8, 4), size = number_at(in_, 24, 8);
-  PEAL_CHECK(kind >= Frame::hello && kind <= Frame::failure && size <= most_, "[store] ", peer_,
+  PEAL_CHECK(kind >= Frame::hello && kind <= Frame::bye && size <= most_, "[store] ", peer_,
              " sent a frame of kind ", kind, " with ", size, " bytes; expected at most ", most_);
   if (in_.size() < head_bytes + size) return std::nullopt;
   Frame frame{.kind = static_cast<Frame::Kind>(kind),
@@ -93,14 +96,45 @@ std::optional<Frame> Connection::take() {
   return frame;
 }
 
-void wait_any(const Socket& listener, std::span<Connection* const> connections) {
-  std::vector<pollfd> polled;
-  if (listener) polled.push_back({listener.get(), POLLIN, 0});
-  for (const Connection* connection : connections) {
-    const int both = POLLIN | (connection->sends() ? POLLOUT : 0);
-    polled.push_back({connection->descriptor(), static_cast<short>(both), 0});
+void wait_for(const Connection& connection) {
+  const int both = POLLIN | (connection.sends() ? POLLOUT : 0);
+  pollfd polled{connection.descriptor(), static_cast<short>(both), 0};
+  poll(&polled, 1, 20);
+}
+
+void keep_alive(const Socket& socket) {
+  const auto set = [&](int level, int name, int value) {
+    setsockopt(socket.get(), level, name, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 10);          // seconds of silence, before
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);          // questions so far apart,
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);            // so many
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);  // milliseconds for what was sent
+}
+
+// Every text, its length before it.
+std::string join(const std::vector<std::string>& texts) {
+  std::string joined;
+  for (const std::string& text : texts) joined += concat(text.size(), ":", text);
+  return joined;
+}
+
+std::vector<std::string> parted(const std::string& joined) {
+  std::vector<std::string> texts;
+  for (std::size_t at = 0; at < joined.size();) {
+    const std::size_t colon = joined.find(':', at);
+    PEAL_CHECK(colon != std::string::npos, "[store] what came is no list of texts");
+    std::size_t size = 0;
+    const char* const end = joined.data() + colon;
+    const auto read = std::from_chars(joined.data() + at, end, size);
+    PEAL_CHECK(read.ec == std::errc{} && read.ptr == end && size <= joined.size() - colon - 1,
+               "[store] what came is no list of texts");
+    texts.push_back(joined.substr(colon + 1, size));
+    at = colon + 1 + size;
   }
-  poll(polled.data(), polled.size(), 20);
+  return texts;
 }
 
 Addresses::Addresses(const std::string& host, int port, bool listens, std::string& problem) {

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connection: one TCP connection of a store, and the frames that travel on it. Nothing here waits
-// but wait_any(). A frame is 32 bytes of head (what it is, who sends it, how long it is) and a
+// but wait_for(). A frame is 32 bytes of head (what it is, who sends it, how long it is) and a
 // text; what does not begin like one is a stranger's, and an Error at its first bytes. A length is
 // believed only as its bytes come, so a lie costs no memory. Thread safety: one thread at a time.
 #pragma once
-
-#include <peal/comm/store/store.h>
 
 #include <netdb.h>
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace peal::comm {
 
@@ -32,10 +30,21 @@ class Socket {
 };
 
 struct Frame {
-  enum Kind : std::uint32_t { hello = 1, welcome, refusal, text, all, failure };
+  enum Kind : std::uint32_t {
+    hello = 1,  // who one is; the text is the run
+    welcome,
+    refusal,  // why one is turned away
+    set,      // requests, with lists of texts
+    get,
+    add,
+    remove,
+    answer,
+    failure,
+    bye,
+  };
   Kind kind = hello;
   std::uint32_t rank = 0, world = 0;
-  std::uint32_t number = 0;  // of the exchange
+  std::uint32_t number = 0;  // of the request
   std::string body{};
 };
 
@@ -68,9 +77,15 @@ class Connection {
   std::size_t sent_ = 0;
 };
 
-// Until something can be moved on one of them, or a connection waits at the listener (if any), or
-// 20 ms are over.
-void wait_any(const Socket& listener, std::span<Connection* const> connections);
+// Until something can be moved on it, or 20 ms are over.
+void wait_for(const Connection& connection);
+
+// What is sent goes at once, and a host that vanishes is found out within half a minute.
+void keep_alive(const Socket& socket);
+
+// A list of texts as one, and back. Error for what is none.
+std::string join(const std::vector<std::string>& texts);
+std::vector<std::string> parted(const std::string& joined);
 
 // Addresses that a name has; empty, with `problem`, where it has none (now).
 class Addresses {

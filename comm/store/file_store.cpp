@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/atomic_file.h>
 #include <peal/autograd/core/error.h>
+#include <peal/comm/store/connection.h>
 #include <peal/comm/store/file_store.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iterator>
-#include <optional>
 #include <random>
 #include <sstream>
 #include <system_error>
@@ -19,12 +27,8 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::string_view format = "peal-store-1";
-
-std::string new_session() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}", random(), random(), random());
-}
+constexpr std::string_view format = "peal-store-2";
+constexpr std::size_t longest_key = 150;  // bytes of a file's name
 
 std::optional<std::string> read(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -43,119 +47,208 @@ void write(const fs::path& path, const std::string& text) {
 }  // namespace
 
 FileStore::FileStore(fs::path folder, int rank, int world, Patience patience)
-    : folder_(std::move(folder)),
-      rank_(rank),
-      world_(world),
-      patience_(std::move(patience)),
-      sessions_(static_cast<std::size_t>(world), "-") {
+    : folder_(std::move(folder)), rank_(rank), world_(world), patience_(std::move(patience)) {
   PEAL_CHECK(rank >= 0 && rank < world, "[store] rank ", rank, " of a world of ", world);
   std::error_code problem;
   fs::create_directories(folder_, problem);
   PEAL_CHECK(fs::is_directory(folder_), "[store] rank ", rank_, ": the folder ", folder_.string(),
              " cannot be made: ", problem ? problem.message() : "a file stands there");
-  sessions_[static_cast<std::size_t>(rank_)] = new_session();
-  show();
+  std::random_device random;
+  session_ = fmt::format("{:08x}{:08x}{:08x}", random(), random(), random());
+  show("-");
+}
+
+FileStore::~FileStore() {
+  std::error_code ignored;
+  if (root_.empty() && read(presence(rank_)).value_or("").find(session_) != std::string::npos) {
+    fs::remove(presence(rank_), ignored);
+  }
+  if (rank_ != 0 || root_.empty()) return;
+  // Once all have met, nobody looks for the list.
+  for (int r = 1; r < world_; ++r) {
+    if (fs::exists(presence(r), ignored)) return;
+  }
+  fs::remove(list(), ignored);
 }
 
 fs::path FileStore::presence(int rank) const { return folder_ / concat(format, ".", rank); }
+fs::path FileStore::list() const { return folder_ / concat(format, ".all"); }
 
-fs::path FileStore::text_of(int rank) const {
-  return folder_ /
-         concat(format, ".", rank, ".", sessions_[static_cast<std::size_t>(rank)], ".", number_);
-}
-
-// "peal-store-1 WORLD RANK SESSION", and the sessions of all.
-void FileStore::show() const {
-  std::string text =
-      concat(format, " ", world_, " ", rank_, " ", sessions_[static_cast<std::size_t>(rank_)]);
-  for (const std::string& session : sessions_) text += " " + session;
-  write(presence(rank_), text);
-}
-
-// Whether the rank has seen this one, and so is of this run.
-bool FileStore::see(int rank) {
-  std::istringstream words(read(presence(rank)).value_or(""));
-  std::string kind, session, known;
-  int world = 0, who = -1;
-  words >> kind >> world >> who >> session;
-  if (!words || kind != format || who != rank) return false;  // not there, or a stranger's
-  std::string& seen = sessions_[static_cast<std::size_t>(rank)];
-  if (seen != session) {
-    seen = session;
-    show();
+fs::path FileStore::file_of(const std::string& key) const {
+  std::string name;
+  for (const unsigned char c : key) {
+    name += std::isalnum(c) != 0 ? std::string(1, static_cast<char>(c)) : fmt::format("%{:02x}", c);
   }
-  for (int r = 0; r <= rank_ && r < world; ++r) words >> known;
-  if (!words || known != sessions_[static_cast<std::size_t>(rank_)]) return false;
-  PEAL_CHECK(world == world_, "[store] rank ", rank_, " of ", world_, " met rank ", rank, " of ",
-             world, " in ", folder_.string(), ": start all ranks with one world");
-  return true;
+  PEAL_CHECK(!key.empty() && name.size() <= longest_key, "[store] rank ", rank_, ": the key '", key,
+             "' is ", key.empty() ? "empty" : "too long for a file's name");
+  return folder_ / concat(format, ".", root_, ".", name);
 }
 
-void FileStore::wait_for_all(const char* what, const std::function<bool(int rank)>& there) const {
+// "peal-store-2 WORLD RANK SESSION ROOT": rank 0's session as this one knows it.
+void FileStore::show(const std::string& root) const {
+  write(presence(rank_), concat(format, " ", world_, " ", rank_, " ", session_, " ", root));
+}
+
+void FileStore::wait_until(const std::function<bool()>& over,
+                           const std::function<std::string()>& what) const {
   const auto start = Clock::now();
   std::chrono::microseconds nap{200};
-  std::vector<int> missing;
-  for (int r = 0; r < world_; ++r) {
-    if (r != rank_) missing.push_back(r);
-  }
-  for (;;) {
-    std::erase_if(missing, there);
-    if (missing.empty()) return;
+  while (!over()) {
     patience_.hopeless();
-    std::string names;
-    for (const int r : missing) names += concat(names.empty() ? "" : ", ", r);
     PEAL_CHECK(Clock::now() - start < patience_.deadline, "[store] rank ", rank_, " of ", world_,
                " waited ", std::chrono::duration<double>(patience_.deadline).count(),
-               " s (PEAL_TIMEOUT) for rank ", names, what, folder_.string(),
+               " s (PEAL_TIMEOUT) for ", what(), " in ", folder_.string(),
                ": not running, or it sees another folder under this name");
     std::this_thread::sleep_for(nap);
     nap = std::min<std::chrono::microseconds>(2 * nap, std::chrono::milliseconds(50));
   }
 }
 
+void FileStore::check_place() const {
+  const auto shown = read(presence(rank_));
+  PEAL_CHECK(!shown || shown->find(session_) != std::string::npos, "[store] rank ", rank_,
+             ": another process is rank ", rank_, " in ", folder_.string(),
+             ": give every job a folder of its own, and every process a rank");
+}
+
+// Rank 0: the sessions of all that know its own.
+void FileStore::gather() {
+  std::vector<std::string> sessions(static_cast<std::size_t>(world_));
+  sessions[0] = session_;
+  int other_world = world_, whose = 0;
+  const auto leave_list = [&] {
+    std::string text = concat(format, " ", world_);
+    for (const std::string& session : sessions) text += " " + (session.empty() ? "-" : session);
+    write(list(), text);
+  };
+  const auto look = [&](int r) {
+    std::istringstream words(read(presence(r)).value_or(""));
+    std::string kind, session, root;
+    int world = 0, who = -1;
+    words >> kind >> world >> who >> session >> root;
+    if (!words || kind != format || who != r || root != session_) return;
+    sessions[static_cast<std::size_t>(r)] = session;
+    if (world == world_) return;
+    other_world = world;
+    whose = r;
+  };
+  const auto missing = [&] {
+    std::string names;
+    for (int r = 1; r < world_; ++r) {
+      if (sessions[static_cast<std::size_t>(r)].empty())
+        names += concat(names.empty() ? "rank " : ", ", r);
+    }
+    return names;
+  };
+  wait_until(
+      [&] {
+        check_place();
+        for (int r = 1; r < world_; ++r) {
+          if (sessions[static_cast<std::size_t>(r)].empty()) look(r);
+        }
+        return other_world != world_ || missing().empty();
+      },
+      [&] { return missing() + " to come"; });
+  leave_list();  // by which the others see a wrong world too
+  PEAL_CHECK(other_world == world_, "[store] rank 0 of ", world_, " met rank ", whose, " of ",
+             other_world, " in ", folder_.string(), ": start all ranks with one world");
+  root_ = session_;
+}
+
+// The others: rank 0's session, shown to it, and then the list that has this rank's own.
+void FileStore::find_root() {
+  std::string shown;
+  int world = 0;
+  wait_until(
+      [&] {
+        check_place();
+        std::istringstream root(read(presence(0)).value_or("")), all(read(list()).value_or(""));
+        std::string kind, session, own;
+        int their_world = 0, who = -1;
+        root >> kind >> their_world >> who >> session;
+        if (root && kind == format && who == 0 && session != shown) show(shown = session);
+        all >> kind >> world >> session;
+        for (int r = 0; r < rank_; ++r) all >> own;
+        if (!all || kind != format || own != session_) return false;
+        root_ = session;
+        return true;
+      },
+      [&] {
+        return shown.empty() ? std::string("rank 0 to come")
+                             : std::string("rank 0, or a rank that it waits for, to come");
+      });
+  if (world == world_) return;
+  root_.clear();
+  fail(concat("[store] rank ", rank_, " of ", world_, " met rank 0 of ", world, " in ",
+              folder_.string(), ": start all ranks with one world"));
+}
+
 void FileStore::meet() {
-  const std::string& mine = sessions_[static_cast<std::size_t>(rank_)];
-  wait_for_all(" to come to ", [&](int r) {
-    const auto shown = read(presence(rank_));
-    PEAL_CHECK(!shown || shown->find(mine) != std::string::npos, "[store] rank ", rank_,
-               ": another process is rank ", rank_, " in ", folder_.string(),
-               ": give every job a folder of its own, and every process a rank");
-    return see(r);
-  });
-  met_ = true;
+  if (!root_.empty()) return;
+  rank_ == 0 ? gather() : find_root();
+  std::error_code ignored;  // nobody looks for it any more
+  fs::remove(presence(rank_), ignored);
 }
 
-// Whoever sees that all have read removes the files.
-void FileStore::clean_up() const {
-  std::error_code ignored;
-  const auto mark = [&](int rank) { return fs::path(text_of(rank).string() + ".read"); };
-  std::ofstream(mark(rank_)).flush();
-  for (int r = 0; r < world_; ++r) {
-    if (!fs::exists(mark(r), ignored)) return;
-  }
-  for (int r = 0; r < world_; ++r) {
-    fs::remove(text_of(r), ignored);
-    fs::remove(mark(r), ignored);
-  }
-}
-
-std::vector<std::string> FileStore::exchange(const std::string& mine) {
-  PEAL_CHECK(mine.size() <= most_store_bytes, "[store] rank ", rank_, ": a text of ", mine.size(),
+void FileStore::set(const std::string& key, const std::string& value) {
+  PEAL_CHECK(value.size() <= most_store_bytes, "[store] rank ", rank_, ": a text of ", value.size(),
              " bytes; expected at most ", most_store_bytes);
-  if (!met_) meet();
-  write(text_of(rank_), mine);
-  std::vector<std::string> all(static_cast<std::size_t>(world_));
-  all[static_cast<std::size_t>(rank_)] = mine;
-  wait_for_all(" to leave a text in ", [&](int r) {
-    auto text = read(text_of(r));
-    if (text) all[static_cast<std::size_t>(r)] = std::move(*text);
-    return text.has_value();
-  });
-  clean_up();
-  // All have met: nobody looks for it any more.
+  meet();
+  write(file_of(key), value);
+}
+
+std::vector<std::string> FileStore::multi_get(const std::vector<std::string>& keys) {
+  meet();
+  std::vector<std::optional<std::string>> values(keys.size());
+  wait_until(
+      [&] {
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+          if (!values[i]) values[i] = read(file_of(keys[i]));
+        }
+        return std::ranges::all_of(values, [](const auto& value) { return value.has_value(); });
+      },
+      [&] {
+        std::vector<std::string> missing;
+        for (std::size_t i = 0; i < keys.size(); ++i) {
+          if (!values[i]) missing.push_back(keys[i]);
+        }
+        return named(missing);
+      });
+  std::vector<std::string> texts;
+  for (auto& value : values) texts.push_back(std::move(*value));
+  return texts;
+}
+
+std::int64_t FileStore::add(const std::string& key, std::int64_t amount) {
+  meet();
+  const fs::path path = file_of(key);
+  for (;;) {
+    const Socket file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    const auto check = [&](bool well, const char* what) {
+      PEAL_CHECK(well, "[store] rank ", rank_, ": ", what, " ", path.string(), ": ",
+                 std::strerror(errno));
+    };
+    check(static_cast<bool>(file), "cannot open");
+    check(flock(file.get(), LOCK_EX) == 0, "cannot lock");  // until the file is closed
+    struct stat now {};
+    check(fstat(file.get(), &now) == 0, "cannot look at");
+    if (now.st_nlink == 0) continue;  // another has removed it meanwhile
+    char text[32] = {};
+    const auto size = pread(file.get(), text, sizeof text - 1, 0);
+    check(size >= 0, "cannot read");
+    const std::int64_t sum = number_in(key, {text, static_cast<std::size_t>(size)}) + amount;
+    const std::string written = concat(sum);
+    check(ftruncate(file.get(), 0) == 0 && pwrite(file.get(), written.data(), written.size(), 0) ==
+                                               static_cast<ssize_t>(written.size()),
+          "cannot write");
+    return sum;
+  }
+}
+
+void FileStore::remove(const std::vector<std::string>& keys) {
+  meet();
   std::error_code ignored;
-  if (number_++ == 0) fs::remove(presence(rank_), ignored);
-  return all;
+  for (const std::string& key : keys) fs::remove(file_of(key), ignored);
 }
 
 }  // namespace peal::comm

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// FileStore: a Store in a folder that all ranks see (a shared file system, or /tmp on one node).
+// FileStore: a store in a folder that all ranks see (a shared file system, or /tmp on one node).
 //
 // Files of an earlier run, or of a rank that was killed, may lie there, and are not believed. Each
-// rank draws a session, a random number, and shows it in a file of its own, with the sessions that
-// it sees of the others. A rank whose file names this rank's session has read it, so it is alive
-// now: files of old runs cannot know it. Texts are in files named by their rank's session. Every
-// file appears whole or not at all, and the last rank to have read an exchange removes its files;
-// those of a run that failed stay, and do no harm.
+// rank draws a session, a random number. Rank 0 shows its own; the others answer with theirs beside
+// it, so rank 0 knows that they are alive now; and it leaves a list of all, in which each finds its
+// own, and so knows that rank 0 is. So the first call waits until all ranks have made one. Each
+// rank writes one file for it, and rank 0 reads one of each. Values are in files named by rank 0's
+// session and by their key, and appear whole or not at all; numbers are added under a lock of their
+// file. What a run that failed has left does no harm.
 //
 // Two jobs at once need a folder each: a rank that finds its own file taken over says so.
 // Thread safety: as Store.
@@ -16,6 +17,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
 
 namespace peal::comm {
 
@@ -23,27 +27,32 @@ class FileStore : public Store {
  public:
   // The folder is made if it is missing. Error where it cannot be, or nothing can be written.
   FileStore(std::filesystem::path folder, int rank, int world, Patience patience = {});
+  ~FileStore() override;
+  FileStore(const FileStore&) = delete;
+  FileStore& operator=(const FileStore&) = delete;
 
-  int rank() const override { return rank_; }
-  int world() const override { return world_; }
-  std::vector<std::string> exchange(const std::string& mine) override;
+  void set(const std::string& key, const std::string& value) override;
+  std::vector<std::string> multi_get(const std::vector<std::string>& keys) override;
+  std::int64_t add(const std::string& key, std::int64_t amount) override;
+  void remove(const std::vector<std::string>& keys) override;
 
  private:
   std::filesystem::path presence(int rank) const;
-  std::filesystem::path text_of(int rank) const;  // in the exchange under way
-  void show() const;
-  bool see(int rank);
+  std::filesystem::path list() const;
+  std::filesystem::path file_of(const std::string& key) const;
+  void show(const std::string& root) const;
   void meet();
-  void clean_up() const;
-  // Until `there` is true of every other rank; `what` is what a missing one has not done.
-  void wait_for_all(const char* what, const std::function<bool(int rank)>& there) const;
+  void gather();
+  void find_root();
+  void check_place() const;
+  // Until over() is true; `what` says what is missing.
+  void wait_until(const std::function<bool()>& over,
+                  const std::function<std::string()>& what) const;
 
   std::filesystem::path folder_;
   int rank_, world_;
   Patience patience_;
-  std::vector<std::string> sessions_;  // of all ranks, as last seen
-  std::uint64_t number_ = 0;           // of the exchange
-  bool met_ = false;
+  std::string session_, root_;  // this rank's, and rank 0's once it is known
 };
 
 }  // namespace peal::comm

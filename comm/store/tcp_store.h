@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// TcpStore: a Store over TCP. Rank 0 listens at an address that all know; the others connect, again
-// and again until it is there. Texts go to rank 0, and from there to all.
+// TcpStore: a store over TCP. Rank 0 has the values and serves them (tcp_server.h), at an address
+// that all know; the others connect, again and again until it is there, when they make their first
+// call. Rank 0's store goes last: what the others ask then is an error.
 //
-// The ranks meet in the first exchange, and then rank 0 listens no more. Whoever comes meanwhile
-// and is not a rank of this job (a port scanner, another program, a rank of another world or run, a
-// second process of one rank) is turned away, peal's own with the reason, and does no harm. Who
-// waits in vain says whom for, and who was turned away. There is no encryption and no proof of
-// identity: it is for networks whose members trust one another, as MPI and NCCL are.
-// Thread safety: as Store.
+// `run` tells jobs apart, and keeps out who does not know it; no stranger is told it, but it
+// travels in the clear, as everything does: this is for networks whose members trust one another,
+// as MPI and NCCL are. Thread safety: as Store.
 #pragma once
 
 #include <peal/comm/store/connection.h>
 #include <peal/comm/store/store.h>
+#include <peal/comm/store/tcp_server.h>
 
 #include <cstdint>
 #include <memory>
@@ -28,30 +27,31 @@ class TcpStore : public Store {
   // that could have the port. Error where the port is taken.
   TcpStore(std::string host, int port, int rank, int world, Patience patience = {},
            std::string run = {});
-  int rank() const override { return rank_; }
-  int world() const override { return world_; }
+  ~TcpStore() override;
+  TcpStore(const TcpStore&) = delete;
+  TcpStore& operator=(const TcpStore&) = delete;
   int port() const { return port_; }
-  std::vector<std::string> exchange(const std::string& mine) override;
+
+  void set(const std::string& key, const std::string& value) override;
+  std::vector<std::string> multi_get(const std::vector<std::string>& keys) override;
+  std::int64_t add(const std::string& key, std::int64_t amount) override;
+  void remove(const std::vector<std::string>& keys) override;
 
  private:
-  using ConnectionRef = std::unique_ptr<Connection>;
   class Deadline;
-  void listen();
-  void accept_ranks();
-  bool admit(ConnectionRef& guest, const Frame& said);
   void connect();
-  ConnectionRef try_to_connect(const Deadline& deadline, std::string& problem) const;
-  std::vector<std::string> gather(const std::string& mine);
-  std::vector<std::string> ask(const std::string& mine);
+  std::unique_ptr<Connection> try_to_connect(const Deadline& deadline, std::string& problem) const;
+  // Rank 0's answer to a request.
+  std::string ask(Frame::Kind kind, const std::vector<std::string>& words);
+  void check_size(const std::string& key, const std::string& value) const;
   std::string who() const;
 
   std::string host_, run_;
   int port_, rank_, world_;
   Patience patience_;
-  Socket listener_;
-  std::vector<ConnectionRef> ranks_;  // of rank 0: by rank; of the others: rank 0's alone
-  std::string turned_away_;           // who was, and why
-  std::uint32_t number_ = 0;          // of the exchange
+  std::unique_ptr<TcpServer> server_;  // of rank 0
+  std::unique_ptr<Connection> root_;   // of the others, once they are connected
+  std::uint32_t number_ = 0;           // of the request
   bool failed_ = false;
 };
 

@@ -34,7 +34,7 @@ namespace {
 
 int names_taken = 0;  // so many shm_open() find that somebody has the name
 
-class Alone : public Store {
+class Alone : public Rendezvous {
  public:
   int rank() const override { return 0; }
   int world() const override { return 1; }

@@ -89,11 +89,11 @@ void CudaIpcTransport::move_in(std::shared_ptr<ipc::Segment> room) {
   std::copy(room_->parts().begin(), room_->parts().end(), group_.rooms);
 }
 
-std::unique_ptr<CudaIpcTransport> CudaIpcTransport::create(Store& store, Device device,
+std::unique_ptr<CudaIpcTransport> CudaIpcTransport::create(Rendezvous& ranks, Device device,
                                                            const CudaIpcOptions& options,
                                                            std::chrono::milliseconds deadline,
                                                            const Hopeless& hopeless) {
-  const int rank = store.rank(), world = store.world();
+  const int rank = ranks.rank(), world = ranks.world();
   ipc::Member mine;
   try {
     mine = ipc::this_process(device);
@@ -106,13 +106,13 @@ std::unique_ptr<CudaIpcTransport> CudaIpcTransport::create(Store& store, Device 
   bool opened = false;
   const auto members = [&] {
     std::vector<ipc::Member> all;
-    for (const std::string& text : store.exchange(ipc::pack(mine))) {
+    for (const std::string& text : ranks.exchange(ipc::pack(mine))) {
       all.push_back(ipc::unpack(text));
     }
     const std::string problem = ipc::obstacle(all);
     if (!problem.empty() && room) {
       room->close();
-      if (opened) store.exchange({});  // all have closed it
+      if (opened) ranks.exchange({});  // all have closed it
       room->free_own();
     }
     PEAL_CHECK(problem.empty(), "[cuda_ipc] ", problem);

@@ -13,7 +13,7 @@
 // lock), but for abandon().
 #pragma once
 
-#include <peal/comm/store/store.h>
+#include <peal/comm/store/rendezvous.h>
 #include <peal/comm/transport/cuda_ipc/room.h>
 #include <peal/comm/transport/cuda_ipc/segment.h>
 #include <peal/comm/transport/transport.h>
@@ -50,7 +50,7 @@ class CudaIpcTransport : public Transport,
 
   // Collective over the store: all ranks get one, or all throw the same Error, after which the
   // store is as good as before.
-  static std::unique_ptr<CudaIpcTransport> create(Store& store, Device device,
+  static std::unique_ptr<CudaIpcTransport> create(Rendezvous& ranks, Device device,
                                                   const CudaIpcOptions& options,
                                                   std::chrono::milliseconds deadline,
                                                   const Hopeless& hopeless);

@@ -28,22 +28,22 @@ NcclTransport::NcclTransport(std::shared_ptr<Communicator> communicator, int ran
       device_(device),
       stream_(Stream::create(device, true)) {}
 
-std::unique_ptr<NcclTransport> NcclTransport::create(Store& store, Device device,
+std::unique_ptr<NcclTransport> NcclTransport::create(Rendezvous& ranks, Device device,
                                                      std::chrono::milliseconds deadline,
                                                      const Hopeless& hopeless) {
   ncclUniqueId id = {};
   std::string mine;
-  if (store.rank() == 0) {
+  if (ranks.rank() == 0) {
     const ncclResult_t result = ncclGetUniqueId(&id);
     mine = result == ncclSuccess ? std::string(id.internal, sizeof id.internal)
                                  : concat("ncclGetUniqueId: ", ncclGetErrorString(result));
   }
-  const std::string said = store.exchange(mine).front();
+  const std::string said = ranks.exchange(mine).front();
   PEAL_CHECK(said.size() == sizeof id.internal, "[nccl] rank 0, ", said);
   std::memcpy(id.internal, said.data(), sizeof id.internal);
   auto communicator =
-      Communicator::create(id, store.rank(), store.world(), device, deadline, hopeless);
-  return std::make_unique<NcclTransport>(std::move(communicator), store.rank(), store.world(),
+      Communicator::create(id, ranks.rank(), ranks.world(), device, deadline, hopeless);
+  return std::make_unique<NcclTransport>(std::move(communicator), ranks.rank(), ranks.world(),
                                          device);
 }
 

@@ -9,7 +9,7 @@
 // Thread safety: one thread at a time (the engine's lock).
 #pragma once
 
-#include <peal/comm/store/store.h>
+#include <peal/comm/store/rendezvous.h>
 #include <peal/comm/transport/nccl/communicator.h>
 #include <peal/comm/transport/transport.h>
 
@@ -25,7 +25,7 @@ class NcclTransport : public Transport,
                       private SymmetricMemory {
  public:
   // Collective over the store, through which the ranks agree on NCCL's unique id.
-  static std::unique_ptr<NcclTransport> create(Store& store, Device device,
+  static std::unique_ptr<NcclTransport> create(Rendezvous& ranks, Device device,
                                                std::chrono::milliseconds deadline,
                                                const Hopeless& hopeless);
   NcclTransport(std::shared_ptr<Communicator> communicator, int rank, int world, Device device);

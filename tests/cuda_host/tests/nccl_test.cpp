@@ -5,6 +5,7 @@
 #include <peal/comm/algorithms/table.h>
 #include <peal/comm/start/nccl.h>
 #include <peal/comm/start/threads.h>
+#include <peal/comm/store/rendezvous.h>
 #include <peal/comm/store/tcp_store.h>
 #include <peal/launch/bootstrap.h>
 #include <peal/nn/models/mlp.h>
@@ -69,7 +70,7 @@ TEST_CASE("every operation, type and reduction is exact over NCCL") {
   }
 }
 
-TEST_CASE("NCCL's unique id goes through any store") {
+TEST_CASE("NCCL's unique id goes through any rendezvous") {
   std::promise<int> chosen;
   const auto port = chosen.get_future().share();
   run_ranks(3, [&](ProcessGroup& group) {
@@ -78,7 +79,8 @@ TEST_CASE("NCCL's unique id goes through any store") {
     TcpStore store("localhost", rank == 0 ? 0 : port.get(), rank, 3,
                    {.hopeless = [&] { group.check(); }});
     if (rank == 0) chosen.set_value(store.port());
-    use_nccl(group, here.device, store);
+    StoreRendezvous ranks(store, rank, 3);
+    use_nccl(group, here.device, ranks);
     comm::testing::check_algorithms(group);
   });
 }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// GroupStore: the ranks of a group that exists, as a Store, for what is made beside it. Thread
+// GroupRendezvous: the ranks of a group that exists, for what is made beside it. Thread
 // safety: as the group's.
 #pragma once
 
 #include <peal/comm/group/process_group.h>
-#include <peal/comm/store/store.h>
+#include <peal/comm/store/rendezvous.h>
 
 #include <string>
 #include <vector>
 
 namespace peal::comm {
 
-class GroupStore : public Store {
+class GroupRendezvous : public Rendezvous {
  public:
-  explicit GroupStore(ProcessGroup& group) : group_(group) {}
+  explicit GroupRendezvous(ProcessGroup& group) : group_(group) {}
   int rank() const override { return group_.rank(); }
   int world() const override { return group_.world(); }
   std::vector<std::string> exchange(const std::string& mine) override {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
-#include <peal/comm/transport/mpi/mpi_store.h>
+#include <peal/comm/transport/mpi/mpi_rendezvous.h>
 
 #include <memory>
 #include <utility>
 
 namespace peal::comm {
 
-MpiStore::MpiStore(MPI_Comm communicator, Patience patience)
+MpiRendezvous::MpiRendezvous(MPI_Comm communicator, Patience patience)
     : communicator_(communicator), patience_(std::move(patience)) {
   const auto turn = threads_.turn();
   MPI_Comm_rank(communicator, &rank_);
   MPI_Comm_size(communicator, &world_);
 }
 
-std::vector<std::string> MpiStore::exchange(const std::string& mine) {
+std::vector<std::string> MpiRendezvous::exchange(const std::string& mine) {
   PEAL_CHECK(mine.size() <= most_store_bytes, "[store] rank ", rank_, ": a text of ", mine.size(),
              " bytes; expected at most ", most_store_bytes);
   threads_.check();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// PartOfStore: a store as some of its ranks see it, while the others do the same for theirs: the
-// ranks of a node, say. Collective over all ranks of the store beneath, which must outlive it.
-// Thread safety: as Store.
+// PartOfRendezvous: a rendezvous as some of its ranks see it, while the others do the same for
+// theirs: the ranks of a node, say. Collective over all ranks of the one beneath, which must
+// outlive it. Thread safety: as Rendezvous.
 #pragma once
 
-#include <peal/comm/store/store.h>
+#include <peal/comm/store/rendezvous.h>
 
 #include <algorithm>
 #include <string>
@@ -13,10 +13,11 @@
 
 namespace peal::comm {
 
-class PartOfStore : public Store {
+class PartOfRendezvous : public Rendezvous {
  public:
-  // `ranks`: of the store beneath, ascending, with this one.
-  PartOfStore(Store& whole, std::vector<int> ranks) : whole_(whole), ranks_(std::move(ranks)) {}
+  // `ranks`: of the one beneath, ascending, with this one.
+  PartOfRendezvous(Rendezvous& whole, std::vector<int> ranks)
+      : whole_(whole), ranks_(std::move(ranks)) {}
   int rank() const override {
     return static_cast<int>(std::ranges::find(ranks_, whole_.rank()) - ranks_.begin());
   }
@@ -29,7 +30,7 @@ class PartOfStore : public Store {
   }
 
  private:
-  Store& whole_;
+  Rendezvous& whole_;
   std::vector<int> ranks_;
 };
 

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// TcpServer: rank 0's part of a TcpStore. It has the values, and a thread that serves the others,
+// so that they get what is there whatever rank 0 does.
+//
+// Until all ranks are there it listens. Whoever comes and is not a rank of this job (a port
+// scanner, another program, a rank of another world or run, a second process of one rank) is turned
+// away and logged, and does no harm; where descriptors run out, those who do not say who they
+// are go first. A rank that closes its connection without a word has died, and who waits for a key
+// is told. Thread safety: any thread.
+#pragma once
+
+#include <peal/comm/store/connection.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace peal::comm {
+
+class TcpServer {
+ public:
+  // Listens at the port, or at one of its choice where that is 0. Error where it is taken.
+  TcpServer(const std::string& host, int port, int world, std::string run);
+  // What was answered is still sent, if the others take it within a second.
+  ~TcpServer();
+  TcpServer(const TcpServer&) = delete;
+  TcpServer& operator=(const TcpServer&) = delete;
+  int port() const { return port_; }
+
+  void set(const std::string& key, const std::string& value);
+  std::int64_t add(const std::string& key, std::int64_t amount);
+  void remove(const std::vector<std::string>& keys);
+  // The values, or nothing before all are there. Waits for a moment. Error where a rank has died
+  // and one is not.
+  std::optional<std::vector<std::string>> get(const std::vector<std::string>& keys);
+  // Which of the keys are not there, who has not come, and who was turned away: for an error.
+  std::string missing(const std::vector<std::string>& keys);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Rank {
+    std::unique_ptr<Connection> connection;  // null before it comes, and when it has left
+    bool came = false;
+    std::vector<std::string> wanted{};  // keys that it waits for
+    std::uint32_t number = 0;           // of that request
+    std::chrono::milliseconds patience{};
+    Clock::time_point until{};
+  };
+  struct Guest {
+    std::unique_ptr<Connection> connection;
+    Clock::time_point since;
+  };
+  void listen(const std::string& host, int port);
+  void serve(const std::stop_token& stop);
+  void accept_guests();
+  void hear_guests();
+  void hear(Rank& rank, int number);
+  void obey(Rank& rank, const Frame& request);
+  bool admit(std::unique_ptr<Connection>& guest, const Frame& said);
+  void turn_away(const std::string& whom);
+  void answer_waiting();
+  void fail_all(const std::string& problem);
+  // Under the mutex:
+  std::optional<std::vector<std::string>> values_of(const std::vector<std::string>& keys) const;
+  std::int64_t sum(const std::string& key, std::int64_t amount);
+  std::string what_is_missing(const std::vector<std::string>& keys) const;
+  bool all_came() const;
+
+  std::string run_, where_;
+  int port_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::string> values_;
+  std::vector<Rank> ranks_;
+  Socket listener_;
+  std::vector<Guest> guests_;  // who have not said who they are
+  std::string turned_away_;    // who was last, and why
+  int strangers_ = 0;
+  bool starved_ = false;  // there is no descriptor for who waits to be let in
+  std::string failure_;   // of a rank, or of the server
+  std::jthread thread_;   // the last: it ends before the others do
+};
+
+}  // namespace peal::comm
