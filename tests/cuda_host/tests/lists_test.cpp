@@ -4,6 +4,7 @@
 #include "both.h"
 
 #include <peal/autograd/ops/gradients.h>
+#include <peal/autograd/ops/optimizer.h>
 
 #include <algorithm>
 #include <limits>
