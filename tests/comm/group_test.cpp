@@ -45,6 +45,12 @@ class Counted : public ThreadsTransport {
     ++alive_;
   }
   ~Counted() override { --alive_; }
+  bool test(Ticket ticket) override {
+    ++tests;
+    return ThreadsTransport::test(ticket);
+  }
+
+  int tests = 0;
 
  private:
   std::atomic<int>& alive_;
@@ -78,6 +84,35 @@ TEST_CASE("ranks whose options differ are turned away at start-up, and leave not
   for (std::thread& thread : threads) thread.join();
   CHECK(told == world);
   CHECK(alive == 0);  // though the engines live on
+}
+
+TEST_CASE("posting many messages asks for each of them once, not for all that are under way") {
+  constexpr int messages = 300;
+  const auto switchboard = std::make_shared<Switchboard>(2);
+  const auto board = Board::in_memory(2);
+  std::atomic<int> alive{0}, ready{0};
+  int tests = 0;
+  const auto run = [&](int rank) {
+    auto transport = std::make_unique<Counted>(switchboard, rank, alive);
+    const Counted& counted = *transport;
+    ProcessGroup group(
+        std::move(transport),
+        std::make_unique<Control>(board, rank, std::vector<int>{0, 1}, std::vector<Peer>{}),
+        std::make_shared<Engine>(true), {});
+    if (rank == 0) {
+      const int before = counted.tests;
+      const std::vector<P2POp> all(messages, {Direction::recv, Tensor::zeros({1}), 1});
+      const Work never = group.batch_isend_irecv(all);
+      tests = counted.tests - before;
+    }
+    ++ready;
+    while (ready < 2) std::this_thread::yield();
+  };
+  std::thread other([&] { run(1); });
+  run(0);
+  other.join();
+  CHECK(tests >= 1);
+  CHECK(tests <= 2 * messages);
 }
 
 TEST_CASE("a call that differs on one rank is never lost, though all ranks could go on") {
