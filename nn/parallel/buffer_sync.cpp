@@ -13,6 +13,7 @@ BufferSync::BufferSync(NamedTensors buffers, std::shared_ptr<comm::ProcessGroup>
   for (const auto& [name, buffer] : buffers_) {
     seen_.push_back({buffer.storage(), buffer.storage()->version()});
   }
+  choose_all();
 }
 
 bool BufferSync::written(std::size_t buffer) const {
@@ -45,9 +46,13 @@ void BufferSync::settle() {
 }
 
 void BufferSync::send_all() {
+  choose_all();
+  send();
+}
+
+void BufferSync::choose_all() {
   written_.resize(buffers_.size());
   std::iota(written_.begin(), written_.end(), std::size_t{0});
-  send();
 }
 
 void BufferSync::send() {

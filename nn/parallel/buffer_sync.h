@@ -5,7 +5,8 @@
 // what another has not.
 //
 // In a captured graph nobody can look at bits: there those are sent that the last agreement found,
-// in the calls before the capture. Thread safety: the thread that runs forward and backward.
+// in the calls before the capture; all, where there was none. Thread safety: the thread that runs
+// forward and backward.
 #pragma once
 
 #include <peal/autograd/core/safetensors.h>
@@ -36,6 +37,7 @@ class BufferSync {
     std::uint64_t version;
   };
   bool written(std::size_t buffer) const;
+  void choose_all();
   void send();
 
   NamedTensors buffers_;
