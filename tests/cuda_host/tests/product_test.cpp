@@ -31,7 +31,7 @@ template <class F>
 Tensors results(const F& f, const Tensors& x, DType dtype, Device device) {
   Tensors operands;
   for (const Tensor& each : x) {
-    operands.push_back(cast(each, dtype).to(device));
+    operands.push_back(cast(each, dtype).to(device).detach());
     operands.back().set_requires_grad();
   }
   const Tensor y = f(operands);
