@@ -74,6 +74,7 @@ void Engine::run_due(Nesting nesting) {
       running_.push_back(&operation);
       lock.unlock();
       try {
+        const Branch::Scope own_numbers(nullptr);  // not those of one that waits
         operation.execution.order();
         over.back().f();
       } catch (...) {

@@ -58,8 +58,17 @@ Row Lane::row_of(const Operation& operation) const {
 }
 
 Channel Lane::next_channel(std::uint64_t signature) {
+  if (Branch* const branch = Branch::current()) return branch->next_channel(*this, signature);
   mix(history_, signature);
   return {sequence_++, history_};
+}
+
+Branch Lane::branch() {
+  if (Branch* const branch = Branch::current()) return branch->nested(*this);
+  mix(history_, Branch::size);
+  const Branch branch(*this, sequence_, Branch::size, history_);
+  sequence_ += Branch::size;
+  return branch;
 }
 
 void Lane::compare_finished() const { control_->compare_finished(id_, sequence_, describe); }
@@ -75,7 +84,7 @@ void Lane::submit(const OperationRef& operation, Ended& ended) {
     return fail_by(*operation, error, ended);
   }
   if (!advance(*operation, ended) || !operation->complete) return;
-  if (operation->execution.call().point_to_point()) {  // which waits for nobody's turn
+  if (!operation->in_turn) {
     retire(operation, ended);
     queue_.pop_back();
   } else {
@@ -149,8 +158,7 @@ void Lane::retire(const OperationRef& operation, Ended& ended) {
   let_go(operation, ended);
 }
 
-// Collectives retire in order. A message does not wait for its turn, nor lets others wait: ranks
-// may send and receive in orders of their own between the same collectives.
+// Collectives retire in order. What has no turn does not wait for others, nor lets them wait.
 void Lane::retire_complete(Ended& ended) {
   std::size_t continuations = 0;
   for (const OperationRef& operation : queue_) continuations += operation->continuations.size();
@@ -159,12 +167,11 @@ void Lane::retire_complete(Ended& ended) {
   bool in_turn = true;
   auto stays = queue_.begin();
   for (OperationRef& operation : queue_) {
-    const bool ordered = !operation->execution.call().point_to_point();
-    if (operation->complete && (in_turn || !ordered)) {
+    if (operation->complete && (in_turn || !operation->in_turn)) {
       retire(operation, ended);
       continue;
     }
-    in_turn = in_turn && !ordered;
+    in_turn = in_turn && !operation->in_turn;
     if (&*stays != &operation) *stays = std::move(operation);
     ++stays;
   }

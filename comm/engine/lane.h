@@ -17,6 +17,7 @@
 
 #include <peal/autograd/core/error.h>
 #include <peal/comm/control/control.h>
+#include <peal/comm/engine/branch.h>
 #include <peal/comm/engine/operation.h>
 
 #include <chrono>
@@ -86,6 +87,8 @@ class Lane {
   // have differed, nothing of theirs meets any more, so that a difference which nobody had to wait
   // for is found by the next who waits.
   Channel next_channel(std::uint64_t signature);
+  // Numbers for what a continuation will start, and have it numbered alike on all ranks.
+  Branch branch();
   // Throws where a rank of this node has finished another operation under a number than this one.
   void compare_finished() const;
   // Throws what ended the group.

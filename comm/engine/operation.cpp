@@ -7,11 +7,13 @@
 #include <utility>
 
 namespace peal::comm {
+
 Operation::Operation(std::shared_ptr<Lane> its_lane, Call call, std::shared_ptr<const Plan> plan,
                      Transport& transport, Channel channel, std::size_t segment,
                      std::string_view label)
     : lane(std::move(its_lane)),
       channel(channel),
+      in_turn(!call.point_to_point() && Branch::current() == nullptr),
       label(label),
       execution(std::move(call), std::move(plan), transport, channel, lane->copies(), segment) {}
 

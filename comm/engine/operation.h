@@ -33,6 +33,9 @@ struct Operation {
 
   std::shared_ptr<Lane> lane;  // first: it goes last
   Channel channel;
+  // It retires in its turn among the collectives of the group. Messages do not, nor does what a
+  // continuation starts: ranks come to them at different places among their calls.
+  bool in_turn;
   std::string label;  // what the caller says it is for: "bucket 3: fc1.weight, fc1.bias"
   Execution execution;
   Clock::time_point started = Clock::now(), finished{};

@@ -231,7 +231,13 @@ Work ProcessGroup::start(Call call, const Label& label) {
                                    : "native";
   // Only what all ranks see alike may decide here; whether a buffer is in place is part of the
   // call.
-  if (algorithm == "native" && !transport.has_native(native_call(call, where))) {
+  // A library matches its own by their order alone, in which ranks come to what then() starts.
+  const bool in_order = Branch::current() == nullptr;
+  PEAL_CHECK(
+      in_order || where == DeviceType::cpu, "[comm] ", lane_->who(), ", ", name(call.what),
+      ": started by then() of work on the CPU, for tensors in a device's queue, which must be "
+      "fed in one order on all ranks; wait for that work first");
+  if (algorithm == "native" && !(in_order && transport.has_native(native_call(call, where)))) {
     algorithm = Selection().choose(call.what, bytes, world());
   }
   auto plan = algorithm == "native" ? nullptr : plan_for(call, algorithm);

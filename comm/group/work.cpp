@@ -11,12 +11,16 @@ namespace peal::comm {
 
 struct Work::Sequel {
   Work first;
+  Branch branch;
   Work next{};  // once it is started
   bool started = false;
   std::vector<std::function<void()>> after{};  // of the next, that came before it
 
   void start(const std::function<Work()>& f) {
-    next = f();
+    {
+      const Branch::Scope numbers(&branch);
+      next = f();
+    }
     started = true;
     for (auto& each : std::exchange(after, {})) next.run_after(std::move(each));
   }
@@ -74,10 +78,26 @@ void Work::run_after(std::function<void()> f) const {
   }
 }
 
+// One that is not nothing has one.
+const Operation& Work::any_operation() const {
+  if (operation_) return *operation_;
+  return sequel_ ? sequel_->first.any_operation() : parts_.front().any_operation();
+}
+
+bool Work::is_in_a_queue() const {
+  if (operation_) return operation_->execution.stream_ordered();
+  if (sequel_) return sequel_->first.is_in_a_queue();
+  return std::ranges::any_of(parts_, [](const Work& part) { return part.is_in_a_queue(); });
+}
+
 Work Work::followed_by(std::function<Work()> f) const {
   if (is_nothing()) return f();
+  if (is_in_a_queue()) {  // which is fed in one order on all ranks
+    synchronize();
+    return f();
+  }
   Work both;
-  both.sequel_ = std::make_shared<Sequel>(Sequel{*this});
+  both.sequel_ = std::make_shared<Sequel>(Sequel{*this, any_operation().lane->branch()});
   run_after([sequel = both.sequel_, f = std::move(f)] { sequel->start(f); });
   return both;
 }

@@ -38,7 +38,12 @@ class Work {
   //
   //   group.reduce_scatter(part, all).then([&] { return group.all_gather(all, part); })
   //
-  // Where nothing is under way, as in a group of one, f runs, and throws, at once.
+  // All ranks call then() at the same place among their calls, and what f starts, up to 16
+  // collectives of the same group, is numbered there: so it does not matter that ranks come to it
+  // at different times, and what else they start meanwhile. Where nothing is under way, as in a
+  // group of one, f runs, and throws, at once; where the work lies in a device's queue, once that
+  // is done. What a continuation without a result starts is numbered when it runs: there the ranks
+  // themselves see to one order.
   template <class F>
   requires std::is_invocable_v<F&>
   auto then(F f) const {
@@ -57,6 +62,8 @@ class Work {
   struct Sequel;
   Work followed_by(std::function<Work()> f) const;
   void run_after(std::function<void()> f) const;
+  const Operation& any_operation() const;
+  bool is_in_a_queue() const;
   bool is_nothing() const { return !operation_ && parts_.empty() && !sequel_; }
 
   // One of the three, or none.

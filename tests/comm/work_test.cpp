@@ -94,33 +94,84 @@ TEST_CASE("a wait returns after the continuations, whichever thread runs them") 
 }
 
 TEST_CASE("continuations run in the order of the calls, also where one of them waits") {
-  std::atomic<int> passes{0};
-  run_ranks(2, [&](ProcessGroup& group) {
-    std::vector<Tensor> data;
-    std::vector<Work> works;
-    std::vector<int> order;
-    for (int i = 0; i < 4; ++i) data.push_back(Tensor::zeros({8}));
-    for (std::size_t i = 0; i < 3; ++i) works.push_back(group.all_reduce(data[i]));
-    works[0].then([&] {
-      order.push_back(0);
-      const Work last = group.all_reduce(data[3]);
-      last.then([&] { order.push_back(4); });
-      last.wait();
-      works[0].wait();  // of its own: it is done
-    });
-    works[0].then([&] { order.push_back(1); });
-    works[1].then([&] { order.push_back(2); });
-    works[2].then([&] { order.push_back(3); });
-    if (group.rank() == 0) {  // when it looks again, one pass ends all three
-      wait_for([&] { return passes > 10; });
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<bool> registered{false}, issued{false};
+    run_ranks(2, [&](ProcessGroup& group) {
+      std::vector<Tensor> data;
+      std::vector<Work> works;
+      for (int i = 0; i < 4; ++i) data.push_back(Tensor::zeros({8}));
+      if (group.rank() == 1) {  // so that nothing is done before there are continuations
+        wait_for([&] { return registered.load(); });
+        for (const Tensor& each : data) works.push_back(group.all_reduce(each));
+        issued = true;
+        for (const Work& work : works) work.wait();
+        return;
+      }
+      std::vector<int> order;
+      for (std::size_t i = 0; i < 3; ++i) works.push_back(group.all_reduce(data[i]));
+      works[0].then([&] {
+        order.push_back(0);
+        const Work last = group.all_reduce(data[3]);
+        last.then([&] { order.push_back(4); });
+        last.wait();
+        works[0].wait();  // of its own: it is done
+      });
+      works[0].then([&] { order.push_back(1); });
+      works[1].then([&] { order.push_back(2); });
+      works[2].then([&] { order.push_back(3); });
+      registered = true;
+      wait_for([&] { return issued.load(); });  // when it looks, one pass may end all three
       group.progress();
-    } else {
-      for (int i = 0; i < 20; ++i, ++passes) group.progress();
+      works[2].wait();
+      works[0].wait();
+      CHECK(order == std::vector<int>{0, 1, 2, 3, 4});
+    });
+  }
+}
+
+// The same calls, though one rank comes to a continuation before its next call, and another behind.
+TEST_CASE("what then() starts is numbered where it was given") {
+  for (int round = 0; round < 20; ++round) {
+    for (const bool first_waits : {false, true}) {
+      run_ranks(3, [&](ProcessGroup& group) {
+        const Tensor a = Tensor::zeros({5}), b = Tensor::zeros({5}), c = Tensor::zeros({5});
+        const float mine = static_cast<float>(group.rank());
+        for (const Tensor& each : {a, b, c}) std::fill_n(each.data<float>(), 5, mine);
+        const Work two = group.all_reduce(a).then([&] {
+          return group.all_reduce(a, ReduceOp::max).then([&] { return group.broadcast(a, 1); });
+        });
+        if (first_waits == (group.rank() == 1)) two.wait();
+        const Work meanwhile = group.all_reduce(b), more = group.all_reduce(c, ReduceOp::min);
+        two.wait();
+        meanwhile.wait();
+        more.wait();
+        for (int i = 0; i < 5; ++i) {
+          CHECK(a.data<float>()[i] == 3);
+          CHECK(b.data<float>()[i] == 3);
+          CHECK(c.data<float>()[i] == 0);
+        }
+      });
     }
-    works[2].wait();
-    works[0].wait();
-    CHECK(order == std::vector<int>{0, 1, 2, 3, 4});
+  }
+}
+
+TEST_CASE("then() starts work of its own group alone, and not too much of it") {
+  const std::string other = failure(2, {}, [](ProcessGroup& group) {
+    const auto part = group.split(0);
+    const Tensor x = Tensor::zeros({4});
+    group.all_reduce(x).then([&] { return part->all_reduce(x); }).wait();
   });
+  CHECK(other.find("of another group") != std::string::npos);
+  const std::string many = failure(2, {}, [](ProcessGroup& group) {
+    const Tensor x = Tensor::zeros({4});
+    const auto start = [&] {
+      std::vector<Work> all;
+      for (int i = 0; i < 17; ++i) all.push_back(group.all_reduce(x));
+      return Work::all(std::move(all));
+    };
+    group.all_reduce(x).then(start).wait();
+  });
+  CHECK(many.find("more than 16 collectives") != std::string::npos);
 }
 
 // Each group has its own deadline, which moves on while messages of the group move.
