@@ -17,7 +17,6 @@
 
 #include <peal/autograd/core/error.h>
 #include <peal/comm/control/control.h>
-#include <peal/comm/engine/branch.h>
 #include <peal/comm/engine/operation.h>
 
 #include <chrono>
@@ -30,6 +29,7 @@
 
 namespace peal::comm {
 
+class Branch;
 class Engine;
 
 // Launch order across communicators: the line before the queues of devices, which must be fed in

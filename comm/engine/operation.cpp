@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/engine/branch.h>
 #include <peal/comm/engine/lane.h>
 #include <peal/comm/engine/operation.h>
 #include <peal/comm/schedule/mix.h>

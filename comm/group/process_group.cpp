@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/log.h>
 #include <peal/comm/algorithms/table.h>
+#include <peal/comm/engine/branch.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/process_group.h>
 #include <peal/comm/record/recorder.h>
