@@ -45,7 +45,8 @@ void refuse_captured(const Operation& operation) {
 // A continuation that starts operations does not run those behind it; one that waits does.
 template <class F>
 void Engine::locked(Nesting nesting, F f) {
-  Lane::Ended ended, guards;
+  thread_local std::vector<Lane::Ready> room;  // for what ends, from call to call
+  Lane::Ended ended{.gone = std::move(room)}, guards;
   bool any_due = false;
   {
     const std::lock_guard lock(mutex_);
@@ -56,6 +57,8 @@ void Engine::locked(Nesting nesting, F f) {
     any_due = !due_.empty();
   }
   if (any_due) run_due(nesting);
+  ended.gone.clear();  // what dies there may come back here
+  room = std::move(ended.gone);
 }
 
 void Engine::run_due(Nesting nesting) {

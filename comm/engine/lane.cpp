@@ -194,11 +194,13 @@ bool Lane::advance(Operation& operation, Ended& ended) {
     if (!waits_its_turn) {
       const std::size_t before = execution.rounds_done();
       operation.complete = execution.advance();
-      if (operation.complete) operation.finished = Clock::now();
+      const bool moved = execution.rounds_done() != before;
+      const auto now = moved || operation.complete ? Clock::now() : Clock::time_point{};
+      if (operation.complete) operation.finished = now;
+      if (moved) last_progress_ = now;
       const bool handed_over = execution.handed_over();
       if (enters && handed_over) entrance_->leave(operation);
       if (handed_over && !operation.complete) operation.ordered = true;
-      if (execution.rounds_done() != before) last_progress_ = Clock::now();
     }
     if (sends && !execution.begun()) late_.push_back(&operation);
   } catch (const std::exception& error) {

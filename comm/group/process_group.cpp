@@ -130,6 +130,10 @@ std::shared_ptr<const Plan> ProcessGroup::plan_for(const Call& call, std::string
   const Entry* entry = find(call.what, algorithm);
   PEAL_CHECK(entry != nullptr && entry->supports(world()), "[comm] ", name(call.what),
              ": the algorithm ", algorithm, " does not serve ", world(), " ranks");
+  if (last_plan_.entry == entry && last_plan_.root == call.root &&
+      last_plan_.counts == call.counts) {
+    return last_plan_.plan;
+  }
   if (plans_.size() >= most_plans) plans_.clear();
   auto& plan = plans_[PlanKey(call.what, entry->name, call.root, call.counts)];
   if (!plan) {
@@ -145,6 +149,7 @@ std::shared_ptr<const Plan> ProcessGroup::plan_for(const Call& call, std::string
       fail(concat("[comm] rank ", rank(), ": ", error.what()));
     }
   }
+  last_plan_ = {entry, call.root, call.counts, plan};
   return plan;
 }
 

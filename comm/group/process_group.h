@@ -36,6 +36,8 @@
 
 namespace peal::comm {
 
+struct Entry;
+
 // One of the messages of batch_isend_irecv().
 struct P2POp {
   Direction direction;  // send or recv
@@ -233,6 +235,12 @@ class ProcessGroup {
   Selection selection_;
   Topology nodes_;
   std::map<PlanKey, std::shared_ptr<const Plan>> plans_;
+  struct {  // most calls are like the one before
+    const Entry* entry = nullptr;
+    int root = 0;
+    std::vector<std::int64_t> counts{};
+    std::shared_ptr<const Plan> plan{};
+  } last_plan_;
   std::vector<std::weak_ptr<CapturedOperations>> captured_;  // the last may take more
   bool traces_ = false;  // the engine's recorder is of this group, and not written
   int unwinding_;        // exceptions that were under way when it was made

@@ -14,11 +14,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::mutex& turns() {
-  static std::mutex mutex;
-  return mutex;
-}
-
 // Of the process: communicators that a thread let go of which may not call MPI.
 struct LeftOver {
   std::mutex mutex;
@@ -60,15 +55,15 @@ void check_mpi(int code, std::string_view what) {
 
 MpiThreads::MpiThreads() { MPI_Query_thread(&level_); }
 
-void MpiThreads::check() const {
-  PEAL_CHECK(allowed(),
-             "[mpi] MPI was initialised for one thread, and this is another; call collectives from "
-             "the thread that made the group, or MPI_Init_thread with MPI_THREAD_SERIALIZED");
+void MpiThreads::refuse() {
+  fail(
+      "[mpi] MPI was initialised for one thread, and this is another; call collectives from the "
+      "thread that made the group, or MPI_Init_thread with MPI_THREAD_SERIALIZED");
 }
 
-std::unique_lock<std::mutex> MpiThreads::turn() const {
-  return level_ == MPI_THREAD_SERIALIZED ? std::unique_lock(turns())
-                                         : std::unique_lock<std::mutex>();
+std::mutex& MpiThreads::turns() {
+  static std::mutex mutex;
+  return mutex;
 }
 
 void finish(MPI_Request request, const std::shared_ptr<void>& memory, const MpiThreads& threads,

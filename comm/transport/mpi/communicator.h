@@ -31,12 +31,19 @@ class MpiThreads {
     return level_ >= MPI_THREAD_SERIALIZED || std::this_thread::get_id() == owner_;
   }
   // Error where the calling thread may not.
-  void check() const;
+  void check() const {
+    if (!allowed()) refuse();
+  }
   // To be held while one calls: under MPI_THREAD_SERIALIZED one thread of the process at a time
   // does. Else it is nothing.
-  [[nodiscard]] std::unique_lock<std::mutex> turn() const;
+  [[nodiscard]] std::unique_lock<std::mutex> turn() const {
+    if (level_ != MPI_THREAD_SERIALIZED) return {};
+    return std::unique_lock(turns());
+  }
 
  private:
+  [[noreturn]] static void refuse();
+  static std::mutex& turns();
   int level_ = MPI_THREAD_SINGLE;
   std::thread::id owner_ = std::this_thread::get_id();
 };
