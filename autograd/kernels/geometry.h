@@ -14,6 +14,15 @@ namespace peal {
 // For each dimension of a result, the step in elements of an operand; 0 where it is stretched.
 using Steps = std::array<std::int64_t, Shape::max_dims>;
 
+// A shape as [outer, size, inner] around one dimension.
+struct Around {
+  std::int64_t outer = 1, size, inner = 1;
+  Around(const Shape& shape, int dim) : size(shape[dim]) {
+    for (int i = 0; i < dim; ++i) outer *= shape[i];
+    for (int i = dim + 1; i < shape.dim(); ++i) inner *= shape[i];
+  }
+};
+
 struct Conv2dGeometry {
   std::int64_t batch, in_channels, in_height, in_width;
   std::int64_t out_channels, out_height, out_width, kernel_height, kernel_width;

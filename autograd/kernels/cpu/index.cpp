@@ -4,23 +4,11 @@
 #include <peal/autograd/kernels/cpu/parallel.h>
 #include <peal/autograd/kernels/cpu/table.h>
 #include <peal/autograd/kernels/dispatch.h>
+#include <peal/autograd/kernels/geometry.h>
 
 #include <algorithm>
 
 namespace peal::cpu {
-namespace {
-
-// A shape as [outer, size, inner] around one dimension.
-struct Around {
-  std::int64_t outer = 1, size, inner = 1;
-  Around(const Shape& shape, int dim) : size(shape[dim]) {
-    for (int i = 0; i < dim; ++i) outer *= shape[i];
-    for (int i = dim + 1; i < shape.dim(); ++i) inner *= shape[i];
-  }
-};
-
-}  // namespace
-
 bool index_select(const Tensor& out, const Tensor& x, const Tensor& index, int dim) {
   const Around from(x.shape(), dim), to(out.shape(), dim);
   const std::int64_t* wanted = index.data<std::int64_t>();

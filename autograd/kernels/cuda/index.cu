@@ -10,6 +10,7 @@
 #include <peal/autograd/kernels/cuda/places.h>
 #include <peal/autograd/kernels/cuda/table.h>
 #include <peal/autograd/kernels/dispatch.h>
+#include <peal/autograd/kernels/geometry.h>
 
 #include <algorithm>
 #include <limits>
@@ -19,15 +20,6 @@ namespace peal::cuda {
 using functor::computed;
 
 namespace {
-
-// A shape as [outer, size, inner] around one dimension.
-struct Around {
-  std::int64_t outer = 1, size, inner = 1;
-  Around(const Shape& shape, int dim) : size(shape[dim]) {
-    for (int i = 0; i < dim; ++i) outer *= shape[i];
-    for (int i = dim + 1; i < shape.dim(); ++i) inner *= shape[i];
-  }
-};
 
 template <class E>
 struct Select {
