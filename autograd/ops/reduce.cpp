@@ -4,6 +4,7 @@
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/broadcast.h>
 #include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/index.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
@@ -69,6 +70,26 @@ Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   const OpName op("mean");
   return reduce("mean", x, mask_of("mean", x, dims), keepdim, true);
+}
+
+namespace {
+
+// The gradient of a running sum is the running sum from the other end.
+Tensor scan(const Tensor& x, int dim, bool reversed) {
+  TraceSpan span("cumsum");
+  const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
+  kernels(x.device()).cumsum("cumsum", x, out, x, dim, reversed);
+  return record("cumsum", out, {x},
+                [dim, reversed](const Tensor& g) { return scan(g, dim, !reversed); });
+}
+
+}  // namespace
+
+Tensor cumsum(const Tensor& x, int dim) {
+  const OpName op("cumsum");
+  if (widens(x)) return cumsum(widened(x), dim);
+  return scan(is_floating(x.dtype()) ? x : cast(x, DType::i64), checked_dim("cumsum", x, dim),
+              false);
 }
 
 namespace {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums and means over all elements or over some dimensions. Low precision accumulates in f32.
+// Reductions and scans: sums, means and extremes over all elements or over some dimensions, and
+// running sums. Low precision accumulates in f32.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
@@ -13,6 +14,9 @@ Tensor mean(const Tensor& x);  // a scalar; Error for integers and for no elemen
 // Over `dims` (negative ones count from the end); kept with size 1 where keepdim.
 Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim = false);
 Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim = false);
+// Of x's shape: the sums of the elements up to each, itself included, along `dim`. Integers and
+// bool as i64.
+Tensor cumsum(const Tensor& x, int dim);
 // Index of the largest or smallest element along `dim` (the first among equals, a NaN before all)
 // as i64. Not recorded.
 Tensor argmax(const Tensor& x, int dim);

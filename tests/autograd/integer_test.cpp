@@ -55,6 +55,15 @@ TEST_CASE("integers divide to f32") {
   CHECK((mask({1, 0}) / 2.0).to_vector<float>() == std::vector<float>{0.5f, 0});
 }
 
+TEST_CASE(
+    "running sums of integers and masks are i64, and a dimension that is not there is named") {
+  CHECK(cumsum(cast(integers({100, 100, 100}), DType::u8), 0).to_vector<std::int64_t>() ==
+        Integers{100, 200, 300});
+  CHECK(cumsum(mask({1, 0, 1, 1}), -1).to_vector<std::int64_t>() == Integers{1, 1, 2, 3});
+  CHECK(error_of([] { cumsum(integers({1}), 1); }).find("cumsum: dimension 1 of shape [1]") !=
+        std::string::npos);
+}
+
 TEST_CASE("abs, neg, clamp and pow of integers") {
   const Tensor x = integers({-3, 0, 5});
   CHECK(abs(x).to_vector<std::int64_t>() == Integers{3, 0, 5});

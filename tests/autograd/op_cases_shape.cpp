@@ -30,6 +30,11 @@ std::vector<OpCase> shape_cases() {
   one("x[0].narrow(1, 2, 3)", {3, 7}, [](const Tensor& x) { return narrow(x, 1, 2, 3); });
   one("x[0].narrow(-1, 0, 1)", {3, 7, 2}, [](const Tensor& x) { return narrow(x, -1, 0, 1); });
   one("x[0].select(1, -2)", {3, 5, 2}, [](const Tensor& x) { return select(x, 1, -2); });
+  for (const int dim : {0, 1, -1}) {
+    one(concat("x[0].cumsum(", dim, ")"), {5, 7, 3},
+        [dim](const Tensor& x) { return cumsum(x, dim); });
+  }
+  one("x[0].cumsum(0)", {70}, [](const Tensor& x) { return cumsum(x, 0); });
   one("x[0].unsqueeze(-1)", {3, 5}, [](const Tensor& x) { return unsqueeze(x, -1); });
   one("x[0].squeeze(1)", {3, 1, 5}, [](const Tensor& x) { return squeeze(x, 1); });
   one("torch.cat([x[0], x[0] * 2], -1)", {3, 5}, [](const Tensor& x) {

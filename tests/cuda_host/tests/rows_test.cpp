@@ -74,6 +74,23 @@ TEST_CASE("places of extremes: ties, NaN and infinity as on the CPU") {
   check_places(odd, 1);
 }
 
+TEST_CASE("running sums along any dimension, both ways") {
+  const auto check = [](DType dtype, const Shape& shape, int dim) {
+    CAPTURE(concat(dtype, " ", shape, " dim ", dim));
+    const Tensor x = random(dtype, shape, 1), out = random(dtype, shape, 2);
+    for (const bool reversed : {false, true}) {
+      on_both(&Kernels::cumsum, bound_of(dtype), 1, out, x, dim, reversed);
+    }
+  };
+  for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16, DType::i64}) {
+    for (int dim = 0; dim < 3; ++dim) check(dtype, {5, 33, 3}, dim);
+    check(dtype, {300, 65}, 1);
+    check(dtype, {9, 700}, 0);
+    check(dtype, {1}, 0);
+    check(dtype, {0, 3}, 1);
+  }
+}
+
 TEST_CASE("reading and adding by index") {
   struct Case {
     Shape x;

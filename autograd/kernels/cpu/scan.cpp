@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scans: running sums along a dimension. f32 accumulates in f64. Threads split the lines, each of
+// which one thread sums in its order.
+#include <peal/autograd/kernels/cpu/parallel.h>
+#include <peal/autograd/kernels/cpu/table.h>
+#include <peal/autograd/kernels/dispatch.h>
+#include <peal/autograd/kernels/geometry.h>
+
+#include <algorithm>
+#include <type_traits>
+
+namespace peal::cpu {
+namespace {
+
+// `count` neighbouring lines of `size` elements, each `inner` apart.
+template <class T>
+void scan_lines(T* out, const T* x, std::int64_t size, std::int64_t inner, std::int64_t count,
+                bool reversed) {
+  using Sum = std::conditional_t<std::is_floating_point_v<T>, double, T>;
+  constexpr std::int64_t most = 64;
+  for (std::int64_t first = 0; first < count; first += most) {
+    const std::int64_t lines = std::min(most, count - first);
+    Sum sums[most] = {};
+    for (std::int64_t i = 0; i < size; ++i) {
+      const std::int64_t row = (reversed ? size - 1 - i : i) * inner + first;
+      for (std::int64_t k = 0; k < lines; ++k) {
+        out[row + k] = static_cast<T>(sums[k] += static_cast<Sum>(x[row + k]));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+bool cumsum(const Tensor& out, const Tensor& x, int dim, bool reversed) {
+  const Around at(x.shape(), dim);
+  const auto scan = [&]<class T>() {
+    const T* source = x.data<T>();
+    T* target = out.data<T>();
+    const std::int64_t part = at.size * at.inner;
+    parallel_for(at.outer, part, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t o = begin; o < end; ++o) {
+        scan_lines(target + o * part, source + o * part, at.size, at.inner, at.inner, reversed);
+      }
+    });
+  };
+  if (x.dtype() != DType::i64) return with_real(x.dtype(), scan);
+  scan.template operator()<std::int64_t>();
+  return true;
+}
+
+}  // namespace peal::cpu
