@@ -23,14 +23,21 @@ struct ClosedForm {
   bool exact;  // some rank has it; else it is an upper bound
 };
 
-constexpr bool any_world(int) { return true; }
-constexpr bool power_of_two(int world) { return std::has_single_bit(static_cast<unsigned>(world)); }
+// Numbers of ranks, and what a table calls them.
+struct Worlds {
+  std::string_view name;
+  bool (*contains)(int world);
+  constexpr bool operator()(int world) const { return contains(world); }
+};
+inline constexpr Worlds any_world{"any", [](int) { return true; }};
+inline constexpr Worlds power_of_two{
+    "powers of 2", [](int world) { return std::has_single_bit(static_cast<unsigned>(world)); }};
 
 struct Entry {
   Collective what;
   std::string_view name;  // unique within a collective
   Algorithm make;
-  bool (*supports)(int world) = any_world;
+  Worlds supports = any_world;
   // Exact where the algorithm cuts the buffers into equal parts that are not empty; elsewhere the
   // formula is taken of the largest part, and is a bound. REQUIRES a problem that plan() accepts;
   // problem.rank is not looked at.

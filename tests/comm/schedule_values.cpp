@@ -130,8 +130,11 @@ TEST_CASE("problems that are none") {
         "all_reduce: expected a world of at least 1, got 0");
   CHECK(refusal({Collective::broadcast, 2, 0, {5}}, 0) ==
         "all_reduce by ring: got a problem of broadcast");
-  const Entry picky{Collective::all_reduce, "picky", ring.make,
-                    [](int world) { return world == 4; }, ring.costs};
+  const Entry picky{Collective::all_reduce,
+                    "picky",
+                    ring.make,
+                    {"4", [](int world) { return world == 4; }},
+                    ring.costs};
   CHECK_THROWS_WITH(plan(picky, World{Collective::all_reduce, 2, 0, {5}}.problem()),
                     "all_reduce by picky: no plan for a world of 2");
 }

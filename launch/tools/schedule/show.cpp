@@ -106,7 +106,7 @@ namespace {
 
 std::string_view ranks_text(const comm::Entry& entry) {
   if (comm::find(entry.what, entry.name) == nullptr) return "of a memory";
-  return entry.supports(3) ? "any" : "powers of 2";
+  return entry.supports.name;
 }
 
 }  // namespace
