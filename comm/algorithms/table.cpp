@@ -11,6 +11,7 @@
 #include <peal/comm/algorithms/dissemination_barrier.h>
 #include <peal/comm/algorithms/double_tree.h>
 #include <peal/comm/algorithms/hierarchical.h>
+#include <peal/comm/algorithms/neighbor_exchange.h>
 #include <peal/comm/algorithms/pairwise.h>
 #include <peal/comm/algorithms/rabenseifner.h>
 #include <peal/comm/algorithms/recursive_doubling.h>
@@ -46,6 +47,7 @@ constexpr Entry entries[] = {
     recursive_doubling_all_gather_entry,
     bruck_all_gather_entry,
     circulant_all_gather_entry,
+    neighbor_exchange_all_gather_entry,
     ring_reduce_scatter_entry,
     recursive_halving_reduce_scatter_entry,
     pairwise_reduce_scatter_entry,
