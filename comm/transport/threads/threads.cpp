@@ -57,33 +57,40 @@ std::int64_t ThreadsTransport::count_in_channel(Channel channel, int to) {
   return counts[static_cast<std::size_t>(to)]++;
 }
 
+// What is sent and expected is noted before it is in anybody's reach, so that a post that fails
+// half way takes all of it back: the messages' memory is the caller's again.
 Ticket ThreadsTransport::post(Channel channel, std::span<const Message> round) {
   const Ticket ticket = next_++;
-  Posted posted{.channel = channel};
-  for (const Message& message : round) {
-    if (message.direction == Direction::recv) {
-      expected_[channel].push_back({message, ticket});
-      ++posted.receives;
-      continue;
+  Posted& posted = posted_[ticket];
+  posted.channel = channel;
+  try {
+    for (const Message& message : round) {
+      if (message.direction == Direction::recv) {
+        expected_[channel].push_back({message, ticket});
+        ++posted.receives;
+        continue;
+      }
+      auto arrives = Network::Clock::time_point::min();
+      if (network_) {
+        arrives = network_->send({.group = group_,
+                                  .channel = channel,
+                                  .from = members_[static_cast<std::size_t>(rank_)],
+                                  .to = members_[static_cast<std::size_t>(message.peer)],
+                                  .in_channel = count_in_channel(channel, message.peer),
+                                  .bytes = message.bytes});
+      }
+      const bool dropped = arrives == Network::never;
+      auto taken = std::make_shared<std::atomic<bool>>(dropped);
+      posted.sends.push_back({message, taken});
+      Switchboard::Mailbox& box = board_->mailbox(rank_, message.peer);
+      std::lock_guard lock(box.mutex);
+      box.parcels.push_back(
+          {channel, dropped ? nullptr : message.data, message.bytes, std::move(taken), arrives});
     }
-    auto arrives = Network::Clock::time_point::min();
-    if (network_) {
-      arrives = network_->send({.group = group_,
-                                .channel = channel,
-                                .from = members_[static_cast<std::size_t>(rank_)],
-                                .to = members_[static_cast<std::size_t>(message.peer)],
-                                .in_channel = count_in_channel(channel, message.peer),
-                                .bytes = message.bytes});
-    }
-    const bool dropped = arrives == Network::never;
-    auto taken = std::make_shared<std::atomic<bool>>(dropped);
-    Switchboard::Mailbox& box = board_->mailbox(rank_, message.peer);
-    std::lock_guard lock(box.mutex);
-    box.parcels.push_back(
-        {channel, dropped ? nullptr : message.data, message.bytes, taken, arrives});
-    posted.sends.push_back({message, std::move(taken)});
+  } catch (...) {
+    cancel(ticket);
+    throw;
   }
-  posted_.emplace(ticket, std::move(posted));
   return ticket;
 }
 
