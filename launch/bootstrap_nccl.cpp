@@ -15,9 +15,12 @@ void attach_nccl(comm::ProcessGroup& group, Device device) {
   const std::string address = chosen == nullptr ? "" : chosen;
   comm::agree(group, "[launch] PEAL_STORE", address, "start all ranks with one");
   if (address.empty()) return comm::use_nccl(group, device);
+  const char* const secret =
+      std::getenv("PEAL_STORE_SECRET");  // the store compares, and tells none
   const auto store =
       comm::open_store(address, group.rank(), group.world(),
-                       {.deadline = group.deadline(), .hopeless = [&group] { group.check(); }});
+                       {.deadline = group.deadline(), .hopeless = [&group] { group.check(); }},
+                       secret == nullptr ? "" : secret);
   comm::StoreRendezvous ranks(*store, group.rank(), group.world(), "nccl");
   comm::use_nccl(group, device, ranks);
 }

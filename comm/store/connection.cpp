@@ -4,7 +4,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,7 +17,7 @@
 namespace peal::comm {
 namespace {
 
-constexpr std::string_view magic = "PEALsto2";  // the last byte is the version
+constexpr std::string_view magic = "PEALsto3";  // the last byte is the version
 constexpr std::size_t head_bytes = 32;
 
 void append(std::string& to, std::uint64_t value, int bytes) {
@@ -97,8 +96,7 @@ std::optional<Frame> Connection::take() {
 }
 
 void wait_for(const Connection& connection) {
-  const int both = POLLIN | (connection.sends() ? POLLOUT : 0);
-  pollfd polled{connection.descriptor(), static_cast<short>(both), 0};
+  pollfd polled = connection.polled();
   poll(&polled, 1, 20);
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <netdb.h>
+#include <poll.h>
 
 #include <cstdint>
 #include <optional>
@@ -31,7 +32,9 @@ class Socket {
 
 struct Frame {
   enum Kind : std::uint32_t {
-    hello = 1,  // who one is; the text is the run
+    hello = 1,  // who one is (tcp_listener.h)
+    challenge,  // to show that one knows the secret
+    proof,
     welcome,
     refusal,  // why one is turned away
     set,      // requests, with lists of texts
@@ -54,7 +57,10 @@ class Connection {
   Connection(Socket socket, std::string peer, std::size_t most)
       : socket_(std::move(socket)), peer_(std::move(peer)), most_(most) {}
 
-  int descriptor() const { return socket_.get(); }
+  // What to poll for: that something can be moved.
+  pollfd polled() const {
+    return {socket_.get(), static_cast<short>(POLLIN | (sends() ? POLLOUT : 0)), 0};
+  }
   const std::string& peer() const { return peer_; }  // an address, or a rank once it is known
   // It is known now, and may say more.
   void admit(std::string peer, std::size_t most) {

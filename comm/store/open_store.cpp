@@ -11,9 +11,13 @@
 namespace peal::comm {
 
 std::unique_ptr<Store> open_store(const std::string& address, int rank, int world,
-                                  Patience patience) {
+                                  Patience patience, const std::string& secret) {
   constexpr std::string_view file = "file:", tcp = "tcp://";
   if (address.starts_with(file) && address.size() > file.size()) {
+    PEAL_CHECK(secret.empty(),
+               "PEAL_STORE_SECRET: only a store over TCP has one; who may take part "
+               "in '",
+               address, "' is said by the folder's permissions");
     return std::make_unique<FileStore>(address.substr(file.size()), rank, world,
                                        std::move(patience));
   }
@@ -31,7 +35,7 @@ std::unique_ptr<Store> open_store(const std::string& address, int rank, int worl
     const char* const end = digits.data() + digits.size();
     const auto [stop, problem] = std::from_chars(digits.data(), end, port);
     if (!host.empty() && problem == std::errc{} && stop == end && port > 0 && port <= 65535) {
-      return std::make_unique<TcpStore>(host, port, rank, world, std::move(patience), run);
+      return std::make_unique<TcpStore>(host, port, rank, world, std::move(patience), run, secret);
     }
   }
   fail(concat("PEAL_STORE: expected file:FOLDER, tcp://HOST:PORT or tcp://HOST:PORT/RUN, got '",

@@ -10,8 +10,9 @@
 namespace peal::comm {
 
 // "file:FOLDER" (file_store.h), or "tcp://HOST:PORT" and "tcp://HOST:PORT/RUN" (tcp_store.h), where
-// an IPv6 address stands in brackets. Error for anything else, with what is expected.
+// an IPv6 address stands in brackets. Error for anything else, with what is expected. `secret`: of
+// PEAL_STORE_SECRET, or empty; a folder has its permissions instead, and takes none.
 std::unique_ptr<Store> open_store(const std::string& address, int rank, int world,
-                                  Patience patience = {});
+                                  Patience patience = {}, const std::string& secret = {});
 
 }  // namespace peal::comm

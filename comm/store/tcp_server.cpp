@@ -1,54 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
-#include <peal/autograd/core/log.h>
 #include <peal/comm/store/store.h>
 #include <peal/comm/store/tcp_server.h>
 
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 namespace peal::comm {
 namespace {
 
-constexpr std::size_t most_guests = 4096;           // who have not said who they are,
-constexpr std::size_t most_of_guest = 256;          // in at most so many bytes
-constexpr int most_logged = 20;                     // strangers
-constexpr std::chrono::seconds longest_silence{2};  // of a guest, where descriptors run out
 constexpr std::chrono::milliseconds nap{20};
-
-std::string reason() { return std::strerror(errno); }
-
-std::string shown(const sockaddr_storage& address, socklen_t size) {
-  char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
-  getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof host, port,
-              sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
-  return concat(host, " port ", port);
-}
-
-int port_of(int descriptor) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  if (address.ss_family == AF_INET) {
-    return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
-  }
-  return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
-}
 
 }  // namespace
 
-TcpServer::TcpServer(const std::string& host, int port, int world, std::string run)
-    : run_(std::move(run)), ranks_(static_cast<std::size_t>(world)) {
-  where_ = concat("[store] rank 0 of ", world, " at ", host, " port ", port);
+TcpServer::TcpServer(const std::string& host, int port, int world, std::string run,
+                     std::string secret)
+    : listener_(host, port, world, std::move(run), std::move(secret)),
+      ranks_(static_cast<std::size_t>(world)) {
   ranks_[0].came = true;
-  listen(host, port);
-  where_ = concat("[store] rank 0 of ", world, " at ", host, " port ", port_);
   thread_ = std::jthread([this](const std::stop_token& stop) { serve(stop); });
 }
 
@@ -75,143 +46,34 @@ TcpServer::~TcpServer() {
     std::this_thread::sleep_for(nap);
 }
 
-void TcpServer::listen(const std::string& host, int port) {
-  const bool loopback = host == "localhost" || host == "127.0.0.1" || host == "::1";
-  // A host's own name may stand for an address that the others do not reach: every device, then.
-  std::string problem = "no address to listen at";
-  const Addresses addresses(loopback ? host : "", port, true, problem);
-  // An IPv6 socket serves IPv4 as well: the rank that connects may know the host by either.
-  for (const int family : {AF_INET6, AF_INET}) {
-    for (const addrinfo* a = addresses.first(); a != nullptr && !listener_; a = a->ai_next) {
-      if (a->ai_family != family) continue;
-      Socket socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-      const int on = 1, off = 0;
-      if (socket) setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-      if (socket && family == AF_INET6)
-        setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-      if (!socket || bind(socket.get(), a->ai_addr, a->ai_addrlen) != 0 ||
-          ::listen(socket.get(), SOMAXCONN) != 0) {
-        problem = reason();
-        continue;
-      }
-      listener_ = std::move(socket);
-    }
-  }
-  PEAL_CHECK(listener_, where_, " cannot listen: ", problem,
-             "; choose a free port, or end the job that has it");
-  port_ = port_of(listener_.get());
-}
-
 void TcpServer::serve(const std::stop_token& stop) {
   std::vector<pollfd> polled;
   while (!stop.stop_requested()) {
     {
       const std::lock_guard lock(mutex_);
-      if (listener_) accept_guests();
-      hear_guests();
+      let_in();
       for (std::size_t r = 1; r < ranks_.size(); ++r) hear(ranks_[r], static_cast<int>(r));
       answer_waiting();
-      if (listener_ && all_came()) {
-        listener_ = Socket();
-        guests_.clear();
-      }
       polled.clear();
-      const auto look_at = [&](const Connection& connection) {
-        const int both = POLLIN | (connection.sends() ? POLLOUT : 0);
-        polled.push_back({connection.descriptor(), static_cast<short>(both), 0});
-      };
-      if (listener_ && !starved_) polled.push_back({listener_.get(), POLLIN, 0});
-      for (const auto& guest : guests_) look_at(*guest.connection);
+      listener_.look_at(polled);
       for (const Rank& rank : ranks_) {
-        if (rank.connection) look_at(*rank.connection);
+        if (rank.connection) polled.push_back(rank.connection->polled());
       }
     }
     poll(polled.data(), polled.size(), static_cast<int>(nap.count()));
   }
 }
 
-void TcpServer::accept_guests() {
-  starved_ = false;
-  for (;;) {
-    sockaddr_storage address{};
-    socklen_t size = sizeof address;
-    Socket socket(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size,
-                          SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
-      const std::string problem = reason();
-      // Strangers may hold what ranks need.
-      starved_ = true;
-      const auto now = Clock::now();
-      std::erase_if(guests_,
-                    [&](const Guest& guest) { return now - guest.since > longest_silence; });
-      if (!guests_.empty()) return;
-      const auto here = std::ranges::count_if(ranks_, [](const Rank& rank) { return rank.came; });
-      listener_ = Socket();
-      return fail_all(concat(where_, " can take no more connections with ", here, " of ",
-                             ranks_.size(), " ranks there: ", problem,
-                             "; raise the limit of open files (ulimit -n) to ", ranks_.size() + 64,
-                             " at least"));
+void TcpServer::let_in() {
+  try {
+    for (auto& [rank, connection] : listener_.arrivals()) {
+      connection->admit(concat("rank ", rank), most_store_bytes + 4096);  // and lengths
+      ranks_[rank].came = true;
+      ranks_[rank].connection = std::move(connection);
     }
-    if (!socket) return;
-    keep_alive(socket);
-    if (guests_.size() >= most_guests) guests_.erase(guests_.begin());
-    guests_.push_back(
-        {std::make_unique<Connection>(std::move(socket), shown(address, size), most_of_guest),
-         Clock::now()});
+  } catch (const Error& error) {
+    fail_all(error.what());
   }
-}
-
-void TcpServer::turn_away(const std::string& whom) {
-  turned_away_ = whom;
-  if (++strangers_ <= most_logged) log_warning(where_, ": ", whom);
-}
-
-void TcpServer::hear_guests() {
-  for (auto& [guest, since] : guests_) {
-    const bool there = guest->pump();
-    try {
-      if (const auto said = guest->take()) {
-        admit(guest, *said);
-      } else if (!there) {
-        guest.reset();
-      }
-    } catch (const Error& error) {  // a stranger
-      turn_away(error.what());
-      guest.reset();
-    }
-  }
-  std::erase_if(guests_, [](const Guest& guest) { return !guest.connection; });
-}
-
-// A guest who said who it is: a rank, or turned away. It is not told what it should have said.
-bool TcpServer::admit(std::unique_ptr<Connection>& guest, const Frame& said) {
-  std::string objection, told;
-  if (said.kind != Frame::hello) {
-    objection = "it did not say who it is";
-  } else if (said.body != run_) {
-    objection = concat("it is of the run '", said.body, "', this is '", run_, "'");
-    told = concat("it is of the run '", said.body, "', which this is not");
-  } else if (said.world != ranks_.size() || said.rank == 0 || said.rank >= said.world) {
-    objection = concat("it is rank ", said.rank, " of ", said.world, ", here is a world of ",
-                       ranks_.size());
-  } else if (ranks_[said.rank].came) {
-    const auto& other = ranks_[said.rank].connection;
-    objection = concat("rank ", said.rank, " is here already",
-                       other ? concat(", as ", other->peer()) : std::string(" and has left"));
-  }
-  const bool welcome = objection.empty();
-  guest->send(
-      {.kind = welcome ? Frame::welcome : Frame::refusal, .body = told.empty() ? objection : told});
-  guest->pump();
-  if (!welcome) {
-    turn_away(concat(guest->peer(), " was turned away: ", objection));
-    guest.reset();
-    return false;
-  }
-  guest->admit(concat("rank ", said.rank), most_store_bytes + 4096);  // and lengths
-  ranks_[said.rank].came = true;
-  ranks_[said.rank].connection = std::move(guest);
-  return true;
 }
 
 void TcpServer::hear(Rank& rank, int number) {
@@ -225,11 +87,12 @@ void TcpServer::hear(Rank& rank, int number) {
     }
   } catch (const Error& error) {  // it speaks as no rank does
     rank.connection.reset();
-    return fail_all(concat(where_, ": rank ", number, ": ", error.what()));
+    return fail_all(concat(listener_.where(), ": rank ", number, ": ", error.what()));
   }
   if (there || !rank.connection) return;
   rank.connection.reset();
-  fail_all(concat(where_, ": rank ", number, " has closed its connection: its process has ended"));
+  fail_all(concat(listener_.where(), ": rank ", number,
+                  " has closed its connection: its process has ended"));
 }
 
 void TcpServer::obey(Rank& rank, const Frame& request) {
@@ -322,10 +185,6 @@ std::int64_t TcpServer::sum(const std::string& key, std::int64_t amount) {
   return sum;
 }
 
-bool TcpServer::all_came() const {
-  return std::ranges::all_of(ranks_, [](const Rank& rank) { return rank.came; });
-}
-
 std::string TcpServer::what_is_missing(const std::vector<std::string>& keys) const {
   std::vector<std::string> absent;
   for (const std::string& key : keys) {
@@ -336,7 +195,7 @@ std::string TcpServer::what_is_missing(const std::vector<std::string>& keys) con
     if (!ranks_[r].came) not_there += concat(not_there.empty() ? "; rank " : ", ", r);
   }
   if (!not_there.empty()) text += not_there + " did not connect";
-  if (!turned_away_.empty()) text += "; " + turned_away_;
+  if (!listener_.turned_away().empty()) text += "; " + listener_.turned_away();
   return text;
 }
 

@@ -2,14 +2,11 @@
 // TcpServer: rank 0's part of a TcpStore. It has the values, and a thread that serves the others,
 // so that they get what is there whatever rank 0 does.
 //
-// Until all ranks are there it listens. Whoever comes and is not a rank of this job (a port
-// scanner, another program, a rank of another world or run, a second process of one rank) is turned
-// away and logged, and does no harm; where descriptors run out, those who do not say who they
-// are go first. A rank that closes its connection without a word has died, and who waits for a key
-// is told. Thread safety: any thread.
+// Until all ranks are there it listens (tcp_listener.h). A rank that closes its connection without
+// a word has died, and who waits for a key is told. Thread safety: any thread.
 #pragma once
 
-#include <peal/comm/store/connection.h>
+#include <peal/comm/store/tcp_listener.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -28,12 +25,12 @@ namespace peal::comm {
 class TcpServer {
  public:
   // Listens at the port, or at one of its choice where that is 0. Error where it is taken.
-  TcpServer(const std::string& host, int port, int world, std::string run);
+  TcpServer(const std::string& host, int port, int world, std::string run, std::string secret);
   // What was answered is still sent, if the others take it within a second.
   ~TcpServer();
   TcpServer(const TcpServer&) = delete;
   TcpServer& operator=(const TcpServer&) = delete;
-  int port() const { return port_; }
+  int port() const { return listener_.port(); }
 
   void set(const std::string& key, const std::string& value);
   std::int64_t add(const std::string& key, std::int64_t amount);
@@ -54,39 +51,24 @@ class TcpServer {
     std::chrono::milliseconds patience{};
     Clock::time_point until{};
   };
-  struct Guest {
-    std::unique_ptr<Connection> connection;
-    Clock::time_point since;
-  };
-  void listen(const std::string& host, int port);
   void serve(const std::stop_token& stop);
-  void accept_guests();
-  void hear_guests();
+  void let_in();
   void hear(Rank& rank, int number);
   void obey(Rank& rank, const Frame& request);
-  bool admit(std::unique_ptr<Connection>& guest, const Frame& said);
-  void turn_away(const std::string& whom);
   void answer_waiting();
   void fail_all(const std::string& problem);
   // Under the mutex:
   std::optional<std::vector<std::string>> values_of(const std::vector<std::string>& keys) const;
   std::int64_t sum(const std::string& key, std::int64_t amount);
   std::string what_is_missing(const std::vector<std::string>& keys) const;
-  bool all_came() const;
 
-  std::string run_, where_;
-  int port_ = 0;
+  TcpListener listener_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
   std::vector<Rank> ranks_;
-  Socket listener_;
-  std::vector<Guest> guests_;  // who have not said who they are
-  std::string turned_away_;    // who was last, and why
-  int strangers_ = 0;
-  bool starved_ = false;  // there is no descriptor for who waits to be let in
-  std::string failure_;   // of a rank, or of the server
-  std::jthread thread_;   // the last: it ends before the others do
+  std::string failure_;  // of a rank, or of the server
+  std::jthread thread_;  // the last: it ends before the others do
 };
 
 }  // namespace peal::comm

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/comm/store/hmac.h>
 #include <peal/comm/store/tcp_store.h>
 
 #include <poll.h>
@@ -52,9 +53,10 @@ class TcpStore::Deadline {
 };
 
 TcpStore::TcpStore(std::string host, int port, int rank, int world, Patience patience,
-                   std::string run)
+                   std::string run, std::string secret)
     : host_(std::move(host)),
       run_(std::move(run)),
+      secret_(std::move(secret)),
       port_(port),
       rank_(rank),
       world_(world),
@@ -65,7 +67,7 @@ TcpStore::TcpStore(std::string host, int port, int rank, int world, Patience pat
   PEAL_CHECK(run_.size() <= longest_run, "[store] a run of ", run_.size(),
              " bytes; expected at most ", longest_run);
   if (rank_ != 0) return;
-  server_ = std::make_unique<TcpServer>(host_, port_, world_, run_);
+  server_ = std::make_unique<TcpServer>(host_, port_, world_, run_, secret_);
   port_ = server_->port();
 }
 
@@ -113,20 +115,9 @@ void TcpStore::connect() {
   std::string problem = "nobody listens there";
   for (;;) {
     if (auto connection = try_to_connect(deadline, problem)) {
-      connection->send({.kind = Frame::hello,
-                        .rank = static_cast<std::uint32_t>(rank_),
-                        .world = static_cast<std::uint32_t>(world_),
-                        .body = run_});
-      for (bool there = true; there;) {
-        there = connection->pump();
-        if (const auto said = connection->take()) {
-          PEAL_CHECK(said->kind == Frame::welcome, who(), " was turned away: ", said->body,
-                     "; start all ranks with one world, address and run, each once");
-          root_ = std::move(connection);
-          return;
-        }
-        deadline.check([] { return "rank 0 to answer"; });
-        if (there) wait_for(*connection);
+      if (introduce(*connection, deadline)) {
+        root_ = std::move(connection);
+        return;
       }
       problem = "it closed the connection without a word";
     }
@@ -134,6 +125,37 @@ void TcpStore::connect() {
     std::this_thread::sleep_for(nap);
     nap = std::min(2 * nap, std::chrono::milliseconds(200));
   }
+}
+
+// True once rank 0 has let this one in; false where it has closed without a word.
+bool TcpStore::introduce(Connection& connection, const Deadline& deadline) const {
+  const Hello hello{static_cast<std::uint32_t>(rank_), static_cast<std::uint32_t>(world_), run_,
+                    secret_.empty() ? "" : nonce()};
+  std::string drawn;  // by rank 0
+  connection.send(frame_of(hello));
+  for (bool there = true; there;) {
+    there = connection.pump();
+    while (const auto said = connection.take()) {
+      if (said->kind == Frame::challenge && !secret_.empty() && drawn.empty()) {
+        drawn = said->body;
+        connection.send({.kind = Frame::proof, .body = proof_of_rank(secret_, hello, drawn)});
+        connection.pump();
+        continue;
+      }
+      PEAL_CHECK(said->kind == Frame::welcome, who(), " was turned away: ", said->body,
+                 "; start all ranks with one world, address, run and secret, each once");
+      PEAL_CHECK(
+          secret_.empty() ||
+              (!drawn.empty() && equal_proofs(said->body, proof_of_root(secret_, hello, drawn))),
+          who(),
+          ": who listens there does not know the secret (PEAL_STORE_SECRET), and is "
+          "not rank 0; give the job another port");
+      return true;
+    }
+    deadline.check([] { return "rank 0 to answer"; });
+    if (there) wait_for(connection);
+  }
+  return false;
 }
 
 std::string TcpStore::ask(Frame::Kind kind, const std::vector<std::string>& words) {

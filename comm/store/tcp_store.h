@@ -3,9 +3,11 @@
 // that all know; the others connect, again and again until it is there, when they make their first
 // call. Rank 0's store goes last: what the others ask then is an error.
 //
-// `run` tells jobs apart, and keeps out who does not know it; no stranger is told it, but it
-// travels in the clear, as everything does: this is for networks whose members trust one another,
-// as MPI and NCCL are. Thread safety: as Store.
+// `run` tells jobs apart; no stranger is told it, but it travels in the clear. A `secret` does not:
+// each end shows the other that it knows it (HMAC-SHA256 over what both have drawn), so that nobody
+// else is a rank, or plays rank 0 at its port. What follows is neither hidden nor signed: who can
+// read and write the network's packets can take part, as with MPI and NCCL. Thread safety: as
+// Store.
 #pragma once
 
 #include <peal/comm/store/connection.h>
@@ -24,9 +26,10 @@ class TcpStore : public Store {
   // Rank 0 listens as soon as this is made: on the loopback device alone where the host is
   // "localhost", "127.0.0.1" or "::1", else on every device. Port 0 is for it to choose (port()
   // says which). `run` (256 bytes at most) is equal on all ranks, and differs from other jobs'
-  // that could have the port. Error where the port is taken.
+  // that could have the port. So is `secret`, of any length, best of 128 random bits; none where it
+  // is empty. Error where the port is taken.
   TcpStore(std::string host, int port, int rank, int world, Patience patience = {},
-           std::string run = {});
+           std::string run = {}, std::string secret = {});
   ~TcpStore() override;
   TcpStore(const TcpStore&) = delete;
   TcpStore& operator=(const TcpStore&) = delete;
@@ -41,12 +44,13 @@ class TcpStore : public Store {
   class Deadline;
   void connect();
   std::unique_ptr<Connection> try_to_connect(const Deadline& deadline, std::string& problem) const;
+  bool introduce(Connection& connection, const Deadline& deadline) const;
   // Rank 0's answer to a request.
   std::string ask(Frame::Kind kind, const std::vector<std::string>& words);
   void check_size(const std::string& key, const std::string& value) const;
   std::string who() const;
 
-  std::string host_, run_;
+  std::string host_, run_, secret_;
   int port_, rank_, world_;
   Patience patience_;
   std::unique_ptr<TcpServer> server_;  // of rank 0

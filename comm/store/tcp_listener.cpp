@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
+#include <peal/comm/store/hmac.h>
+#include <peal/comm/store/tcp_listener.h>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace peal::comm {
+namespace {
+
+constexpr std::size_t most_guests = 4096;           // who have not shown that they are ranks,
+constexpr std::size_t most_of_guest = 512;          // in at most so many bytes
+constexpr int most_logged = 20;                     // strangers
+constexpr std::chrono::seconds longest_silence{2};  // of a guest, where descriptors run out
+
+std::string reason() { return std::strerror(errno); }
+
+std::string shown(const sockaddr_storage& address, socklen_t size) {
+  char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
+  getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host, sizeof host, port,
+              sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
+  return concat(host, " port ", port);
+}
+
+int port_of(int descriptor) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  if (address.ss_family == AF_INET) {
+    return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+  }
+  return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+}
+
+std::string proof(const char* whose, const std::string& secret, const Hello& hello,
+                  const std::string& nonce) {
+  return hmac_sha256(secret, join({whose, hello.nonce, nonce, concat(hello.rank),
+                                   concat(hello.world), hello.run}));
+}
+
+}  // namespace
+
+Frame frame_of(const Hello& hello) {
+  return {.kind = Frame::hello,
+          .rank = hello.rank,
+          .world = hello.world,
+          .body = join({hello.run, hello.nonce})};
+}
+
+std::string proof_of_rank(const std::string& secret, const Hello& hello, const std::string& nonce) {
+  return proof("rank", secret, hello, nonce);
+}
+
+std::string proof_of_root(const std::string& secret, const Hello& hello, const std::string& nonce) {
+  return proof("root", secret, hello, nonce);
+}
+
+TcpListener::TcpListener(const std::string& host, int port, int world, std::string run,
+                         std::string secret)
+    : run_(std::move(run)),
+      secret_(std::move(secret)),
+      came_(static_cast<std::size_t>(world)),
+      missing_(came_.size() - 1) {
+  where_ = concat("[store] rank 0 of ", world, " at ", host, " port ", port);
+  listen(host, port);
+  where_ = concat("[store] rank 0 of ", world, " at ", host, " port ", port_);
+}
+
+void TcpListener::listen(const std::string& host, int port) {
+  const bool loopback = host == "localhost" || host == "127.0.0.1" || host == "::1";
+  // A host's own name may stand for an address that the others do not reach: every device, then.
+  std::string problem = "no address to listen at";
+  const Addresses addresses(loopback ? host : "", port, true, problem);
+  // An IPv6 socket serves IPv4 as well: the rank that connects may know the host by either.
+  for (const int family : {AF_INET6, AF_INET}) {
+    for (const addrinfo* a = addresses.first(); a != nullptr && !socket_; a = a->ai_next) {
+      if (a->ai_family != family) continue;
+      Socket socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+      const int on = 1, off = 0;
+      if (socket) setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+      if (socket && family == AF_INET6)
+        setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+      if (!socket || bind(socket.get(), a->ai_addr, a->ai_addrlen) != 0 ||
+          ::listen(socket.get(), SOMAXCONN) != 0) {
+        problem = reason();
+        continue;
+      }
+      socket_ = std::move(socket);
+    }
+  }
+  PEAL_CHECK(socket_, where_, " cannot listen: ", problem,
+             "; choose a free port, or end the job that has it");
+  port_ = port_of(socket_.get());
+}
+
+void TcpListener::close() {
+  socket_ = Socket();
+  guests_.clear();
+}
+
+void TcpListener::look_at(std::vector<pollfd>& polled) const {
+  if (open() && !starved_) polled.push_back({socket_.get(), POLLIN, 0});
+  for (const Guest& guest : guests_) polled.push_back(guest.connection->polled());
+}
+
+void TcpListener::accept_guests() {
+  starved_ = false;
+  for (;;) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    Socket socket(accept4(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size,
+                          SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+      const std::string problem = reason();
+      // Strangers may hold what ranks need.
+      starved_ = true;
+      const auto now = Clock::now();
+      std::erase_if(guests_,
+                    [&](const Guest& guest) { return now - guest.since > longest_silence; });
+      if (!guests_.empty()) return;
+      close();
+      fail(concat(where_, " can take no more connections with ", came_.size() - missing_, " of ",
+                  came_.size(), " ranks there: ", problem,
+                  "; raise the limit of open files (ulimit -n) to ", came_.size() + 64,
+                  " at least"));
+    }
+    if (!socket) return;
+    keep_alive(socket);
+    if (guests_.size() >= most_guests) guests_.erase(guests_.begin());
+    guests_.push_back(
+        {std::make_unique<Connection>(std::move(socket), shown(address, size), most_of_guest),
+         Clock::now()});
+  }
+}
+
+std::vector<TcpListener::Arrival> TcpListener::arrivals() {
+  std::vector<Arrival> arrived;
+  if (!open()) return arrived;
+  accept_guests();
+  for (Guest& guest : guests_) {
+    const bool there = guest.connection->pump();
+    try {
+      if (const auto frame = guest.connection->take()) {
+        if (hear(guest, *frame)) arrived.push_back({guest.said.rank, std::move(guest.connection)});
+      } else if (!there) {
+        guest.connection.reset();
+      }
+    } catch (const Error& error) {  // it speaks as no rank does
+      log_stranger(error.what());
+      guest.connection.reset();
+    }
+  }
+  std::erase_if(guests_, [](const Guest& guest) { return !guest.connection; });
+  if (missing_ == 0) close();
+  return arrived;
+}
+
+std::string TcpListener::objection_to(const Hello& hello) const {
+  if (hello.run != run_) return concat("it is of the run '", hello.run, "', this is '", run_, "'");
+  if (hello.world != came_.size() || hello.rank == 0 || hello.rank >= hello.world) {
+    return concat("it is rank ", hello.rank, " of ", hello.world, ", here is a world of ",
+                  came_.size());
+  }
+  if (!secret_.empty() && hello.nonce.empty()) {
+    return "it has no secret (PEAL_STORE_SECRET), and this store has one";
+  }
+  if (secret_.empty() && !hello.nonce.empty()) {
+    return "it has a secret (PEAL_STORE_SECRET), and this store has none";
+  }
+  return {};
+}
+
+bool TcpListener::hear(Guest& guest, const Frame& frame) {
+  const bool introduced = !guest.nonce.empty();
+  if (frame.kind != (introduced ? Frame::proof : Frame::hello)) {
+    turn_away(guest, "it did not say who it is");
+    return false;
+  }
+  Hello& hello = guest.said;
+  if (!introduced) {
+    auto words = parted(frame.body);
+    PEAL_CHECK(words.size() == 2, "[store] ", guest.connection->peer(), " said ", words.size(),
+               " words of itself; expected 2");
+    hello = {frame.rank, frame.world, std::move(words[0]), std::move(words[1])};
+    if (const std::string objection = objection_to(hello); !objection.empty()) {
+      const bool other_run = hello.run != run_;
+      turn_away(guest, objection,
+                other_run ? concat("it is of the run '", hello.run, "', which this is not") : "");
+      return false;
+    }
+  }
+  Frame welcome{.kind = Frame::welcome};
+  if (!secret_.empty()) {
+    if (!introduced) {
+      guest.nonce = nonce();
+      guest.connection->send({.kind = Frame::challenge, .body = guest.nonce});
+      guest.connection->pump();
+      return false;
+    }
+    if (!equal_proofs(frame.body, proof_of_rank(secret_, hello, guest.nonce))) {
+      turn_away(guest, concat("it came as rank ", hello.rank,
+                              ", and its secret (PEAL_STORE_SECRET) is another"));
+      return false;
+    }
+    welcome.body = proof_of_root(secret_, hello, guest.nonce);
+  }
+  if (!came_[hello.rank].empty()) {
+    turn_away(guest, concat("rank ", hello.rank, " is here already, from ", came_[hello.rank]));
+    return false;
+  }
+  guest.connection->send(welcome);
+  guest.connection->pump();
+  came_[hello.rank] = guest.connection->peer();
+  --missing_;
+  return true;
+}
+
+// It is told why, or what may be told.
+void TcpListener::turn_away(Guest& guest, const std::string& why, const std::string& told) {
+  guest.connection->send({.kind = Frame::refusal, .body = told.empty() ? why : told});
+  guest.connection->pump();
+  log_stranger(concat(guest.connection->peer(), " was turned away: ", why));
+  guest.connection.reset();
+}
+
+void TcpListener::log_stranger(const std::string& who) {
+  turned_away_ = who;
+  if (++strangers_ <= most_logged) log_warning(where_, ": ", who);
+}
+
+}  // namespace peal::comm
