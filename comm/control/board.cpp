@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/comm/control/board.h>
+#include <peal/comm/schedule/mix.h>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -110,7 +111,8 @@ std::optional<Row> Board::read(int rank) const {
 namespace {
 
 std::uint64_t key_of(std::uint64_t group, std::uint64_t sequence) {
-  return (group ^ (sequence + 1)) * 0x9E3779B97F4A7C15ull | 1;
+  mix(group, sequence);
+  return group | 1;  // 0 is none
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/comm/group/agree.h>
+#include <peal/comm/schedule/mix.h>
 
 #include <algorithm>
 #include <cstring>
@@ -24,17 +25,14 @@ std::pair<std::string_view, std::string_view> first_difference(std::string_view 
 
 std::array<std::uint64_t, 2> digest(std::string_view text) {
   std::array<std::uint64_t, 2> hash = {0x243F6A8885A308D3ull, 0x13198A2E03707344ull};
-  const auto mix = [&](std::uint64_t word) {
-    hash[0] = (hash[0] ^ word) * 0x9E3779B97F4A7C15ull;
-    hash[0] ^= hash[0] >> 29;
-    hash[1] = (hash[1] + word) * 0xC2B2AE3D27D4EB4Full;
-    hash[1] ^= hash[1] >> 31;
+  const auto take = [&](std::uint64_t word) {
+    for (std::uint64_t& each : hash) mix(each, word);
   };
-  mix(text.size());
+  take(text.size());
   for (std::size_t at = 0; at < text.size(); at += 8) {
     std::uint64_t word = 0;
     std::memcpy(&word, text.data() + at, std::min<std::size_t>(8, text.size() - at));
-    mix(word);
+    take(word);
   }
   return hash;
 }

@@ -2,7 +2,7 @@
 // Collectives over lists of tensors: those of one type are packed into one buffer, which travels as
 // one operation, and unpacked from it.
 #include <peal/comm/group/process_group.h>
-#include <peal/comm/reduce/cpu/reduce.h>
+#include <peal/comm/reduce/reduce_op.h>
 
 #include <algorithm>
 #include <string_view>

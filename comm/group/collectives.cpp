@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The collectives as users call them: each checks its sizes, and says what is to be run.
 #include <peal/comm/group/process_group.h>
-#include <peal/comm/reduce/cpu/reduce.h>
+#include <peal/comm/reduce/reduce_op.h>
 
 #include <numeric>
 #include <utility>

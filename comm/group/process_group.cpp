@@ -5,7 +5,7 @@
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/process_group.h>
 #include <peal/comm/record/recorder.h>
-#include <peal/comm/reduce/cpu/reduce.h>
+#include <peal/comm/reduce/reduce_op.h>
 #include <peal/comm/transport/threads/threads.h>
 
 #include <algorithm>

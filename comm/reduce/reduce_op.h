@@ -8,6 +8,8 @@
 // sum and max are "or", prod and min are "and". band, bor and bxor are for integers and bool.
 #pragma once
 
+#include <peal/autograd/core/dtype.h>
+
 #include <cstdint>
 #include <string_view>
 
@@ -20,5 +22,9 @@ constexpr std::string_view name(ReduceOp op) {
                                         "band", "bor", "bxor", "premul_sum"};
   return names[static_cast<int>(op)];
 }
+
+// Whether all_reduce knows the pair, and the Error where it does not.
+bool has_reduction(DType dtype, ReduceOp op);
+void check_reduction(DType dtype, ReduceOp op);
 
 }  // namespace peal::comm

@@ -8,7 +8,11 @@
 namespace peal::comm {
 namespace {
 
-constexpr WireKernels cpu_kernels = {reduce_cpu, scale_cpu, divide_cpu, widen_cpu, narrow_cpu};
+constexpr WireKernels cpu_kernels = {.reduce = reduce_cpu,
+                                     .scale = scale_cpu,
+                                     .divide = divide_cpu,
+                                     .widen = widen_cpu,
+                                     .narrow = narrow_cpu};
 
 // Written once while a device library is loaded, read ever after.
 std::atomic<const WireKernels*> cuda_kernels{nullptr};

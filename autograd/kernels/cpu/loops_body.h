@@ -220,11 +220,18 @@ void dropout_backward(T* dx, const T* dy, const std::uint8_t* mask, double scale
 }
 
 template <class T>
-constexpr Loops<T> loops_here = {binary<T>, unary<T>, axpy<T>, fill<T>};
+constexpr Loops<T> loops_here = {
+    .binary = binary<T>, .unary = unary<T>, .axpy = axpy<T>, .fill = fill<T>};
 template <class T>
-constexpr RealLoops<T> real_loops_here = {
-    sum<T>,      add_to_doubles<T>,   max<T>, sgd<T>, adam<T>, dropout<T>, dropout_backward<T>,
-    max_pool<T>, max_pool_backward<T>};
+constexpr RealLoops<T> real_loops_here = {.sum = sum<T>,
+                                          .add_to_doubles = add_to_doubles<T>,
+                                          .max = max<T>,
+                                          .sgd = sgd<T>,
+                                          .adam = adam<T>,
+                                          .dropout = dropout<T>,
+                                          .dropout_backward = dropout_backward<T>,
+                                          .max_pool = max_pool<T>,
+                                          .max_pool_backward = max_pool_backward<T>};
 
 }  // namespace
 

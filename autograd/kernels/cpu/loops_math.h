@@ -239,7 +239,10 @@ void softmax_scaled(float* out, float* x, const SoftmaxRows& o) {
   for (; i < o.rows; ++i) softmax_rows<1>(out + i * o.row_out, x + i * o.row_x, o, i);
 }
 
-constexpr MathLoops math_loops_here = {math, math_backward, exp_shifted, softmax_scaled};
+constexpr MathLoops math_loops_here = {.math = math,
+                                       .math_backward = math_backward,
+                                       .exp_shifted = exp_shifted,
+                                       .softmax_scaled = softmax_scaled};
 
 }  // namespace
 

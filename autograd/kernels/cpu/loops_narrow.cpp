@@ -59,7 +59,8 @@ void fill(T* out, double value, std::int64_t n) {
 }
 
 template <class T, Level level>
-constexpr Loops<T> loops_of = {binary<T, level>, unary<T, level>, axpy<T, level>, fill<T>};
+constexpr Loops<T> loops_of = {
+    .binary = binary<T, level>, .unary = unary<T, level>, .axpy = axpy<T, level>, .fill = fill<T>};
 
 }  // namespace
 

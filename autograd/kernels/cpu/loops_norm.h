@@ -121,8 +121,13 @@ void add_moments(T* __restrict plain, T* __restrict centred, const T* __restrict
 }
 
 template <class T>
-constexpr NormLoops<T> norm_loops_here = {squares<T>, moments<T>, normalise<T>,  scale_shift<T>,
-                                          combine<T>, dot<T>,     add_moments<T>};
+constexpr NormLoops<T> norm_loops_here = {.squares = squares<T>,
+                                          .moments = moments<T>,
+                                          .normalise = normalise<T>,
+                                          .scale_shift = scale_shift<T>,
+                                          .combine = combine<T>,
+                                          .dot = dot<T>,
+                                          .add_moments = add_moments<T>};
 
 }  // namespace
 }  // namespace peal::cpu::PEAL_LEVEL

@@ -168,8 +168,12 @@ void softmax_backward_scaled(T* dx, const T* y, double factor, std::int64_t coun
 
 template <class T>
 constexpr ProductLoops<T> product_loops_here = {
-    lanes<T>,          tile_rows,    tile_vectors* lanes<T>,
-    multiply_small<T>, transpose<T>, softmax_backward_scaled<T>};
+    .lanes = lanes<T>,
+    .rows = tile_rows,
+    .columns = tile_vectors* lanes<T>,
+    .multiply = multiply_small<T>,
+    .transpose = transpose<T>,
+    .softmax_backward_scaled = softmax_backward_scaled<T>};
 
 }  // namespace
 }  // namespace peal::cpu::PEAL_LEVEL

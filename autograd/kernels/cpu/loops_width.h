@@ -43,7 +43,7 @@ void narrow(T* __restrict out, const float* __restrict x, std::int64_t n) {
 }
 
 template <class T>
-constexpr WidthLoops<T> width_loops_here = {widen<T>, narrow<T>};
+constexpr WidthLoops<T> width_loops_here = {.widen = widen<T>, .narrow = narrow<T>};
 
 }  // namespace
 }  // namespace peal::cpu::PEAL_LEVEL

@@ -22,17 +22,6 @@ void reduce_typed(ReduceOp op, void* dst, const void* src, std::int64_t count) {
 
 }  // namespace
 
-bool has_reduction(DType dtype, ReduceOp op) {
-  const bool bits = op == ReduceOp::band || op == ReduceOp::bor || op == ReduceOp::bxor;
-  const bool scales = op == ReduceOp::avg || op == ReduceOp::premul_sum;
-  return !(bits && is_floating(dtype)) && !(scales && dtype == DType::boolean);
-}
-
-void check_reduction(DType dtype, ReduceOp op) {
-  PEAL_CHECK(has_reduction(dtype, op), "reduce: ", name(op),
-             is_floating(dtype) ? " is for integers and bool, got " : " has no meaning on ", dtype);
-}
-
 void reduce_cpu(DType dtype, ReduceOp op, void* dst, const void* src, std::int64_t count) {
   visit(dtype, [&]<class T>() {
     if constexpr (Wide<T>) {

@@ -23,8 +23,4 @@ void divide_cpu(DType dtype, void* data, std::int64_t divisor, std::int64_t coun
 void widen_cpu(DType dtype, float* dst, const void* src, std::int64_t count);
 void narrow_cpu(DType dtype, void* dst, const float* src, std::int64_t count);
 
-// Whether all_reduce knows the pair, and the Error where it does not.
-bool has_reduction(DType dtype, ReduceOp op);
-void check_reduction(DType dtype, ReduceOp op);
-
 }  // namespace peal::comm

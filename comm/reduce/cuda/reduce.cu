@@ -3,8 +3,8 @@
 #include <peal/autograd/core/cuda/launch.h>
 #include <peal/autograd/core/stream.h>
 #include <peal/comm/reduce/combine.h>
-#include <peal/comm/reduce/cpu/reduce.h>
 #include <peal/comm/reduce/cuda/reduce.h>
+#include <peal/comm/reduce/reduce_op.h>
 
 #include <concepts>
 #include <cstdint>
@@ -156,7 +156,8 @@ void narrow(DType dtype, void* dst, const float* src, std::int64_t count) {
 }  // namespace
 
 const WireKernels& cuda_wire_kernels() {
-  static constexpr WireKernels kernels = {reduce, scale, divide, widen, narrow};
+  static constexpr WireKernels kernels = {
+      .reduce = reduce, .scale = scale, .divide = divide, .widen = widen, .narrow = narrow};
   return kernels;
 }
 

@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 #include <peal/autograd/core/error.h>
 #include <peal/comm/engine/execution.h>
-#include <peal/comm/reduce/cpu/reduce.h>
+#include <peal/comm/reduce/reduce_op.h>
 #include <peal/comm/transport/mpi/native.h>
 #include <peal/comm/transport/threads/threads.h>
 #include <peal/launch/tools/schedule/commands.h>
