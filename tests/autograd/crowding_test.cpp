@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// When threads stop to spin for others: the decision by made-up clocks, and what it does to the
-// processor time of a process that computes now and then.
+// When threads stop to spin for others: the decision by made-up clocks, and the team that makes
+// libgomp spin shortly, by counting threads.
 #include <doctest/doctest.h>
 #include <peal/autograd/intra_op.h>
 #include <peal/autograd/kernels/cpu/crowding.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
 
 #include <omp.h>
-#include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <set>
+#include <string>
 #include <thread>
 
 using peal::cpu::Crowding;
@@ -21,22 +26,37 @@ namespace {
 
 constexpr std::int64_t ms = 1'000'000;
 
-// Processor time of all threads, in seconds, of twenty parallel regions with pauses between them.
-double spent_on_regions() {
-  const auto processor_time = [] {
-    timespec time{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-  };
-  std::atomic<std::int64_t> visited{0};
-  const double begin = processor_time();
-  for (int i = 0; i < 20; ++i) {
-    peal::cpu::parallel_for(2, peal::cpu::worth_a_thread,
-                            [&](std::int64_t from, std::int64_t to) { visited += to - from; });
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+// Of this process, by their numbers.
+std::set<std::string> threads() {
+  std::set<std::string> all;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    all.insert(entry.path().filename());
   }
-  CHECK(visited.load() == 40);
-  return processor_time() - begin;
+  return all;
+}
+
+bool sleeps(const std::string& thread) {
+  std::ifstream file("/proc/self/task/" + thread + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const auto name_ends = line.rfind(')');  // its state stands behind it
+  return name_ends != std::string::npos && line.substr(name_ends + 2, 1) == "S";
+}
+
+bool comes_true(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+void run_region() {
+  std::atomic<std::int64_t> visited{0};
+  peal::cpu::parallel_for(2, peal::cpu::worth_a_thread,
+                          [&](std::int64_t from, std::int64_t to) { visited += to - from; });
+  CHECK(visited.load() == 2);
 }
 
 }  // namespace
@@ -54,28 +74,23 @@ TEST_CASE("a thread that waits for a core is crowded, until it did not for a sec
   CHECK(crowding.look(9010 * ms, 520 * ms));
 }
 
-TEST_CASE("while spinning is short, threads between two regions cost next to nothing") {
-  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) {
-    MESSAGE("spinning is set by the environment");
-    return;
-  }
-  if (omp_get_num_procs() < 2) {
-    MESSAGE("on one core threads hardly spin in any case");
-    return;
-  }
+TEST_CASE("for short spinning there are more OpenMP threads than cores, asleep, while it lasts") {
   peal::set_num_threads(2);
-  spent_on_regions();  // the threads are there from now on
-  const double long_spinning = spent_on_regions();
-  double short_spinning = 0;
-  {
-    const ShortSpinning guard;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // its team comes up by itself
-    spent_on_regions();
-    short_spinning = spent_on_regions();
+  run_region();  // its threads are there from now on
+  const auto before = threads();
+  for (int round = 0; round < 2; ++round) {
+    {
+      const ShortSpinning guard;
+      std::set<std::string> team;
+      // That is what libgomp goes by. The team comes up by itself.
+      CHECK(comes_true([&] {
+        team.clear();
+        std::ranges::set_difference(threads(), before, std::inserter(team, team.end()));
+        return static_cast<int>(team.size()) + omp_get_max_threads() > omp_get_num_procs();
+      }));
+      CHECK(comes_true([&] { return std::ranges::all_of(team, sleeps); }));
+      run_region();
+    }
+    CHECK(comes_true([&] { return threads() == before; }));
   }
-  const double again = spent_on_regions();
-  INFO("seconds: ", long_spinning, ", ", short_spinning, ", ", again);
-  // 300000 turns of a loop against 100. Processor time does not grow by others' being busy.
-  CHECK(short_spinning < long_spinning / 3);
-  CHECK(short_spinning < again / 3);
 }
