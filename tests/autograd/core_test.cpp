@@ -8,8 +8,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <thread>
+#include <vector>
 
 using namespace peal;
 using test::error_of;
@@ -64,17 +68,29 @@ TEST_CASE("a large block serves a smaller request, and is whole again afterwards
   CHECK(cpu_allocator_statistics().in_use == before.in_use);
 }
 
-TEST_CASE("the allocator serves several threads") {
+TEST_CASE("the allocator gives no memory to two threads at once") {
+  std::atomic<int> wrong{0}, looked{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
-    threads.emplace_back([t] {
+    threads.emplace_back([&, t] {
+      // Each keeps a few, all of them with its own mark, and looks at one before it lets go.
+      std::array<Tensor, 5> kept;
       for (int i = 0; i < 500; ++i) {
-        const Tensor x = Tensor::zeros({t * 100 + i % 7 + 1});
-        x.data<float>()[0] = static_cast<float>(t);
+        Tensor& place = kept[static_cast<std::size_t>(i) % kept.size()];
+        if (place.defined()) {
+          const auto values = place.to_vector<float>();
+          const auto mine = std::count(values.begin(), values.end(), static_cast<float>(t + 1));
+          wrong += mine != place.numel();
+          ++looked;
+        }
+        place = Tensor::zeros({t * 100 + i % 7 + 1});
+        std::fill_n(place.data<float>(), place.numel(), static_cast<float>(t + 1));
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(looked == 4 * 495);
 }
 
 TEST_CASE("storage drops its bytes and regains them under living handles") {
