@@ -1,39 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where an execution's buffers lie, and what happens to them before and after the rounds.
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/tensor.h>
-#include <peal/comm/engine/execution.h>
-#include <peal/comm/record/recorder.h>
+#include <peal/comm/engine/buffers.h>
+#include <peal/comm/engine/call.h>
+#include <peal/comm/engine/plan.h>
 #include <peal/comm/reduce/table.h>
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 namespace peal::comm {
 namespace {
-
-// Memory that a library or a device may still write, after a failure. Never freed.
-void quarantine(std::vector<StorageRef> memory) {
-  static std::mutex mutex;
-  static auto& kept = *new std::vector<StorageRef>;
-  std::lock_guard lock(mutex);
-  std::move(memory.begin(), memory.end(), std::back_inserter(kept));
-}
-
-bool elsewhere(const View& view, Device place) {
-  return view.storage && view.device().type != place.type;
-}
 
 StorageRef pinned(std::size_t bytes) {
   return Tensor::pinned({static_cast<std::int64_t>(bytes)}, DType::u8).storage();
 }
 
 // The call's buffers overlap: in == out + this many elements.
-std::optional<std::int64_t> in_place(const Call& call) {
-  const View &in = call.in, &out = call.out;
+std::optional<std::int64_t> in_place(const View& in, const View& out) {
   if (in.storage == nullptr || in.storage != out.storage) return std::nullopt;
   if (in.at >= out.at + out.count || out.at >= in.at + in.count) return std::nullopt;
   return in.at - out.at;
@@ -41,168 +28,191 @@ std::optional<std::int64_t> in_place(const Call& call) {
 
 }  // namespace
 
-Execution::~Execution() {
-  const bool held = ticket_ && !transport_.cancel(*ticket_);
-  const bool works = started_ && !done_ && !captured_ && !quiet();
-  if (held || works) {
-    std::vector<StorageRef> memory = {call_.in.storage, call_.out.storage, wide_in_,   wide_out_,
-                                      scratch_,         arrivals_,         staged_in_, staged_out_};
-    for (const Piece& piece : call_.gathered) memory.push_back(piece.data.storage);
-    for (const Piece& piece : call_.scattered) memory.push_back(piece.data.storage);
-    quarantine(std::move(memory));
+Buffers::Buffers(const Call& call, const Plan* plan, Transport& transport, CopyStreams& copies,
+                 std::size_t segment)
+    : transport_(transport),
+      plan_(plan),
+      place_(transport.device()),
+      given_(call.dtype()),
+      wire_(native_call(call, plan == nullptr ? place_.type : DeviceType::cpu).dtype),
+      element_(static_cast<std::int64_t>(size_of(wire_))),
+      op_(call.op),
+      factor_(call.factor),
+      multiplies_(call.op == ReduceOp::premul_sum),
+      divides_(call.op == ReduceOp::avg && call.reduces()),
+      reads_in_(true),
+      writes_out_(true),
+      in_{call.in},
+      out_{call.out},
+      gathered_(call.gathered),
+      scattered_(call.scattered),
+      copies_(copies),
+      segment_(segment) {
+  if ((multiplies_ || divides_) && plan == nullptr && transport.native() != nullptr &&
+      transport.native()->scales(native_call(call, place_.type))) {
+    multiplies_ = divides_ = false;
+  }
+  // A broadcast reads the root's input alone, and in place it leaves that as it is.
+  if (!call.point_to_point() && call.what == Collective::broadcast) {
+    reads_in_ = transport.rank() == call.root;
+    writes_out_ = !reads_in_ || !in_place(call.in, call.out);
   }
 }
 
-// No device works on its buffers. One that cannot be asked any more may.
-bool Execution::quiet() const {
-  if (!staging_ && !on_device()) return true;
-  try {
-    if (on_device()) return transport_.queue()->stream().query();
-    return staging_->quiet();
-  } catch (const Error&) {
-    return false;
-  }
+bool Buffers::elsewhere(const View& view) const {
+  return view.storage && view.device().type != place_.type;
 }
 
-StorageRef Execution::fresh(std::int64_t elements) const {
-  return Storage::allocate(static_cast<std::size_t>(elements) * element_, place_);
+void Buffers::follow(CallerOrder& caller) {
+  bool away = false;
+  const auto look = [&](const View& view) {
+    caller.follow(view.device());
+    away = away || view.device().type != place_.type;
+  };
+  if (in_.given.storage) look(in_.given);
+  if (out_.given.storage) look(out_.given);
+  for (const Piece& piece : gathered_) look(piece.data);
+  for (const Piece& piece : scattered_) look(piece.data);
+  if (away) staging_ = std::make_unique<Staging>(copies_, caller);
 }
 
-void Execution::move(std::byte* to, const std::byte* from, std::size_t bytes) const {
+StorageRef Buffers::fresh(std::int64_t elements) const {
+  return Storage::allocate(bytes(elements), place_);
+}
+
+void Buffers::move(std::byte* to, const std::byte* from, std::size_t bytes) const {
   if (to != from && bytes != 0) memory_space(place_).copy(to, place_, from, place_, bytes, false);
 }
 
-std::byte* Execution::at(const Span& span) const {
-  if (span.count == 0) return nullptr;  // of a buffer that may not be there
-  std::byte* base = span.buffer == Buffer::in    ? in_
-                    : span.buffer == Buffer::out ? out_
-                                                 : scratch_->data();
-  return base + span.at * static_cast<std::int64_t>(element_);
+void Buffers::refuse(const Span& span) const {
+  fail(concat("the ", transport_.name(), " transport has no symmetric memory: ", span.count,
+              " elements of ", name(span.buffer), " of rank ", span.owner,
+              " are out of this rank's reach"));
 }
 
-// A broadcast reads the root's input alone, and in place it leaves that as it is.
-bool Execution::reads_in() const {
-  const bool broadcast = !call_.point_to_point() && call_.what == Collective::broadcast;
-  return !broadcast || transport_.rank() == call_.root;
-}
-bool Execution::writes_out() const {
-  const bool broadcast = !call_.point_to_point() && call_.what == Collective::broadcast;
-  return !broadcast || transport_.rank() != call_.root || !in_place(call_);
+void Buffers::open() {
+  in_.own = elsewhere(in_.given) ? nullptr : in_.given.data();
+  out_.own = elsewhere(out_.given) ? nullptr : out_.given.data();
+  if (staging_) stage();
+  gather();
+
+  std::byte *in = in_.own, *out = out_.own;
+  if (wire_ != given_) {  // out of place from here on: wide memory of their own
+    in_.wide = fresh(in_.given.count);
+    out_.wide = fresh(out_.given.count);
+    in = in_.wide->data();
+    out = out_.wide->data();
+  } else if (multiplies_ && in != out && in_.staged == nullptr) {  // never write the user's input
+    in_.wide = fresh(in_.given.count);
+    in = in_.wide->data();
+  }
+  if (plan_ != nullptr) {
+    if (plan_->program.scratch > 0) scratch_ = fresh(plan_->program.scratch);
+    if (plan_->arriving > 0) arrivals_ = fresh(plan_->arriving);
+  }
+  base_[static_cast<std::size_t>(Buffer::in)] = in;
+  base_[static_cast<std::size_t>(Buffer::out)] = out;
+  base_[static_cast<std::size_t>(Buffer::scratch)] = scratch_ ? scratch_->data() : nullptr;
+  if (down_.empty()) widen({0, in_.given.count});
 }
 
 // Gives `in` and `out` memory of the CPU where they lie on a device, and starts the copies.
-void Execution::stage() {
-  const std::size_t size = size_of(call_.dtype());
-  const auto offset = in_place(call_);
-  const bool in_away = elsewhere(call_.in, place_), out_away = elsewhere(call_.out, place_);
+void Buffers::stage() {
+  const View &in = in_.given, &out = out_.given;
+  const std::size_t size = size_of(given_);
+  const auto offset = in_place(in, out);
+  const bool in_away = elsewhere(in), out_away = elsewhere(out);
   if (offset && in_away) {  // one piece of memory for both
-    const std::int64_t begin = std::min(call_.in.at, call_.out.at);
-    const std::int64_t end = std::max(call_.in.at + call_.in.count, call_.out.at + call_.out.count);
-    staged_in_ = pinned(static_cast<std::size_t>(end - begin) * size);
-    own_in_ = staged_in_->data() + static_cast<std::size_t>(call_.in.at - begin) * size;
-    own_out_ = staged_in_->data() + static_cast<std::size_t>(call_.out.at - begin) * size;
+    const std::int64_t begin = std::min(in.at, out.at);
+    const std::int64_t end = std::max(in.at + in.count, out.at + out.count);
+    in_.staged = pinned(static_cast<std::size_t>(end - begin) * size);
+    in_.own = in_.staged->data() + static_cast<std::size_t>(in.at - begin) * size;
+    out_.own = in_.staged->data() + static_cast<std::size_t>(out.at - begin) * size;
   } else {
-    if (in_away) own_in_ = (staged_in_ = pinned(call_.in.bytes()))->data();
-    if (out_away) own_out_ = (staged_out_ = pinned(call_.out.bytes()))->data();
+    if (in_away) in_.own = (in_.staged = pinned(in.bytes()))->data();
+    if (out_away) out_.own = (out_.staged = pinned(out.bytes()))->data();
   }
   const auto cut = [&](Buffer buffer, std::int64_t count) {
-    if (!plan_) return std::vector<Segment>{{{0, count}, 0, 0}};
+    if (plan_ == nullptr) return std::vector<Segment>{{{0, count}, 0, 0}};
     const auto elements = static_cast<std::int64_t>(std::max<std::size_t>(segment_ / size, 1));
     return segments(plan_->program, buffer, count, elements, offset);
   };
-  if (in_away && call_.in.count > 0 && reads_in()) {
-    for (const Segment& segment : cut(Buffer::in, call_.in.count)) {
+  const auto by_round = [](std::vector<Copied>& parts) {
+    std::stable_sort(parts.begin(), parts.end(),
+                     [](const Copied& a, const Copied& b) { return a.round < b.round; });
+  };
+  if (in_away && in.count > 0 && reads_in_) {
+    for (const Segment& segment : cut(Buffer::in, in.count)) {
       down_.push_back({segment.block, segment.first});
     }
-    std::stable_sort(down_.begin(), down_.end(),
-                     [](const Copied& a, const Copied& b) { return a.round < b.round; });
+    by_round(down_);
     for (Copied& part : down_) {
-      staging_->down(own_in_ + static_cast<std::size_t>(part.block.at) * size,
-                     call_.in.part(part.block.at, part.block.count));
+      staging_->down(in_.own + static_cast<std::size_t>(part.block.at) * size,
+                     in.part(part.block.at, part.block.count));
       part.mark = staging_->mark();
     }
   }
-  if (out_away && call_.out.count > 0 && writes_out()) {
-    for (const Segment& segment : cut(Buffer::out, call_.out.count)) {
+  if (out_away && out.count > 0 && writes_out_) {
+    for (const Segment& segment : cut(Buffer::out, out.count)) {
       up_.push_back({segment.block, segment.last});
     }
-    std::stable_sort(up_.begin(), up_.end(),
-                     [](const Copied& a, const Copied& b) { return a.round < b.round; });
+    by_round(up_);
   }
 }
 
-void Execution::prepare() {
-  started_ = true;
-  own_in_ = elsewhere(call_.in, place_) ? nullptr : call_.in.data();
-  own_out_ = elsewhere(call_.out, place_) ? nullptr : call_.out.data();
-  if (on_device()) caller_.enter(transport_.queue()->stream());
-  if (staging_) stage();
-  bool pieces_away = false;
-  for (const Piece& piece : call_.gathered) {
-    if (!reads_in()) break;
-    const View here = call_.in.part(piece.at, piece.data.count);
-    if (elsewhere(piece.data, place_)) {
+void Buffers::gather() {
+  if (!reads_in_) return;
+  bool any_away = false;
+  for (const Piece& piece : gathered_) {
+    const View here = in_.given.part(piece.at, piece.data.count);
+    if (elsewhere(piece.data)) {
       staging_->down(here.data(), piece.data);
-      pieces_away = true;
+      any_away = true;
     } else {
       move(here.data(), piece.data.data(), piece.data.bytes());
     }
   }
-  if (pieces_away) down_.push_back({{0, call_.in.count}, 0, staging_->mark()});
+  if (any_away) down_.push_back({{0, in_.given.count}, 0, staging_->mark()});
+}
 
-  in_ = own_in_;
-  out_ = own_out_;
-  const bool scales = call_.op == ReduceOp::premul_sum && !scaled_;
-  if (dtype_ != call_.dtype()) {  // out of place from here on: wide memory of their own
-    wide_in_ = fresh(call_.in.count);
-    wide_out_ = fresh(call_.out.count);
-    in_ = wide_in_->data();
-    out_ = wide_out_->data();
-  } else if (scales && in_ != out_ && staged_in_ == nullptr) {  // never write the user's input
-    wide_in_ = fresh(call_.in.count);
-    in_ = wide_in_->data();
+void Buffers::scatter() {
+  if (!writes_out_) return;
+  for (const Piece& piece : scattered_) {
+    const View here = out_.given.part(piece.at, piece.data.count);
+    if (elsewhere(piece.data)) {
+      staging_->up(piece.data, here.data());
+    } else {
+      move(piece.data.data(), here.data(), piece.data.bytes());
+    }
+    if (piece.data.storage) piece.data.storage->bump_version();
   }
-  if (plan_) {
-    const std::int64_t scratch = plan_->program.scratch;
-    if (scratch > 0) scratch_ = fresh(scratch);
-    if (plan_->arriving > 0) arrivals_ = fresh(plan_->arriving);
-  }
-  if (down_.empty()) widen({0, call_.in.count});
 }
 
 // A part of the call's input is there.
-void Execution::widen(const Block& block) {
+void Buffers::widen(const Block& block) {
   if (block.count == 0) return;
-  const auto first = static_cast<std::size_t>(block.at);
-  const std::byte* own = own_in_ + first * size_of(call_.dtype());
-  std::byte* wire = in_ + first * element_;
-  if (dtype_ != call_.dtype()) {
-    wire_kernels(place_).widen(call_.dtype(), reinterpret_cast<float*>(wire), own, block.count);
+  const std::byte* own = in_.own + block.at * static_cast<std::int64_t>(size_of(given_));
+  std::byte* wire = whole(Buffer::in) + block.at * element_;
+  if (wire_ != given_) {
+    wire_kernels(place_).widen(given_, reinterpret_cast<float*>(wire), own, block.count);
   } else {
-    move(wire, own, static_cast<std::size_t>(block.count) * element_);
+    move(wire, own, bytes(block.count));
   }
-  if (call_.op == ReduceOp::premul_sum && !scaled_) {
-    wire_kernels(place_).scale(dtype_, wire, call_.factor, block.count);
-  }
+  if (multiplies_) wire_kernels(place_).scale(wire_, wire, factor_, block.count);
 }
 
 // A part of the output has its last value on the wire.
-void Execution::finish(const Block& block) {
+void Buffers::finish(const Block& block) {
   if (block.count == 0) return;
-  const auto first = static_cast<std::size_t>(block.at);
-  std::byte* wire = out_ + first * element_;
-  std::byte* own = own_out_ + first * size_of(call_.dtype());
-  if (call_.op == ReduceOp::avg && call_.reduces() && !scaled_) {
-    wire_kernels(place_).divide(dtype_, wire, transport_.world(), block.count);
-  }
-  if (dtype_ != call_.dtype()) {
-    wire_kernels(place_).narrow(call_.dtype(), own, reinterpret_cast<const float*>(wire),
-                                block.count);
+  std::byte* wire = whole(Buffer::out) + block.at * element_;
+  std::byte* own = out_.own + block.at * static_cast<std::int64_t>(size_of(given_));
+  if (divides_) wire_kernels(place_).divide(wire_, wire, transport_.world(), block.count);
+  if (wire_ != given_) {
+    wire_kernels(place_).narrow(given_, own, reinterpret_cast<const float*>(wire), block.count);
   }
 }
 
-// True where all that the round touches is there.
-bool Execution::arrived(std::size_t round) {
+bool Buffers::arrived(std::size_t round) {
   for (; taken_ < down_.size() && down_[taken_].round <= round; ++taken_) {
     if (!staging_->arrived(down_[taken_].mark)) return false;
     widen(down_[taken_].block);
@@ -210,45 +220,55 @@ bool Execution::arrived(std::size_t round) {
   return true;
 }
 
-// Sends on its way what the round was the last to touch. Only once all of the input has come: the
-// two may be one memory.
-void Execution::hand_back(std::size_t round) {
-  if (taken_ < down_.size()) return;
-  for (; given_ < up_.size() && up_[given_].round <= round; ++given_) {
-    const Block& block = up_[given_].block;
+// Only once all of the input has come: the two may be one memory.
+void Buffers::hand_back(std::size_t round) {
+  if (!all_arrived()) return;
+  for (; given_back_ < up_.size() && up_[given_back_].round <= round; ++given_back_) {
+    const Block& block = up_[given_back_].block;
     finish(block);
-    staging_->up(call_.out.part(block.at, block.count),
-                 own_out_ + static_cast<std::size_t>(block.at) * size_of(call_.dtype()));
+    staging_->up(out_.given.part(block.at, block.count),
+                 out_.own + block.at * static_cast<std::int64_t>(size_of(given_)));
   }
 }
 
-void Execution::conclude() {
+void Buffers::close(CallerOrder& caller) {
   if (up_.empty()) {
-    finish({0, call_.out.count});
+    finish({0, out_.given.count});
   } else {
     hand_back(up_.back().round);
   }
-  for (const Piece& piece : call_.scattered) {
-    if (!writes_out()) break;
-    const View here = call_.out.part(piece.at, piece.data.count);
-    if (elsewhere(piece.data, place_)) {
-      staging_->up(piece.data, here.data());
-    } else {
-      move(piece.data.data(), here.data(), piece.data.bytes());
-    }
-    if (piece.data.storage) piece.data.storage->bump_version();
-  }
-  if (call_.out.storage && writes_out()) call_.out.storage->bump_version();
-  if (staging_) staging_->close(caller_);
-  if (on_device()) caller_.leave(transport_.queue()->stream());
-  handed_over_ = true;
+  scatter();
+  if (out_.given.storage && writes_out_) out_.given.storage->bump_version();
+  if (staging_) staging_->close(caller);
 }
 
-// Its memory is the caller's again.
-void Execution::end() {
-  wide_in_ = wide_out_ = scratch_ = arrivals_ = staged_in_ = staged_out_ = nullptr;
-  if (recorder_) recorder_->end(number_);
-  done_ = true;
+bool Buffers::quiet() const {
+  if (!staging_ && !on_device()) return true;
+  try {
+    return on_device() ? transport_.queue()->stream().query() : staging_->quiet();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void Buffers::quarantine() const {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<StorageRef>;
+  const std::lock_guard lock(mutex);
+  for (const Side* side : {&in_, &out_}) {
+    for (const StorageRef& memory : {side->given.storage, side->wide, side->staged}) {
+      kept.push_back(memory);
+    }
+  }
+  kept.push_back(scratch_);
+  kept.push_back(arrivals_);
+  for (const auto& pieces : {gathered_, scattered_}) {
+    for (const Piece& piece : pieces) kept.push_back(piece.data.storage);
+  }
+}
+
+void Buffers::release() {
+  in_.wide = in_.staged = out_.wide = out_.staged = scratch_ = arrivals_ = nullptr;
 }
 
 }  // namespace peal::comm

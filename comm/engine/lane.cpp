@@ -192,9 +192,9 @@ bool Lane::advance(Operation& operation, Ended& ended) {
       });
   try {
     if (!waits_its_turn) {
-      const std::size_t before = execution.rounds_done();
+      const std::size_t before = execution.progress();
       operation.complete = execution.advance();
-      const bool moved = execution.rounds_done() != before;
+      const bool moved = execution.progress() != before;
       const auto now = moved || operation.complete ? Clock::now() : Clock::time_point{};
       if (operation.complete) operation.finished = now;
       if (moved) last_progress_ = now;

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffers: the memory of one operation, and the answer to all that its rounds ask: where is this
+// span? The program's buffers lie where the transport moves messages, and have the wire's type.
+// What the caller gave may lie on another device, in pieces, or have another type. So, on the way
+// in and out:
+//
+//   gathered  pieces are copied into one buffer, and out of it again (coalesced collectives);
+//   staged    tensors on a device, over a transport of the CPU, are copied to page-locked memory
+//             and back, segment by segment, beside the rounds (segments.h);
+//   widened   f16 and bf16 are reduced in f32, and narrowed at the end, so that a sum is rounded
+//             once; a device's native collectives do as the library below does;
+//   scaled    premul_sum multiplies what goes in, avg divides what comes out, exactly once.
+//
+// A span of another rank's memory is an Error: no transport reaches it. The caller's input is never
+// written. Thread safety: one thread at a time (the engine's lock).
+#pragma once
+
+#include <peal/comm/engine/staging.h>
+#include <peal/comm/schedule/segments.h>
+#include <peal/comm/transport/transport.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace peal::comm {
+
+struct Call;
+struct Piece;
+struct Plan;
+
+class Buffers {
+ public:
+  // `plan` is null for the transport's native collective. `segment`: bytes that are copied at a
+  // time. REQUIRES: the call, the plan and the transport outlive it.
+  Buffers(const Call& call, const Plan* plan, Transport& transport, CopyStreams& copies,
+          std::size_t segment);
+  Buffers(const Buffers&) = delete;
+  Buffers& operator=(const Buffers&) = delete;
+
+  // The operation comes after what the calling thread's streams hold of it now. Once, before
+  // open().
+  void follow(CallerOrder& caller);
+  // Gives the program its memory, and starts the copies of what lies elsewhere.
+  void open();
+
+  // Where a span lies. Null for one without elements, whose buffer may not be there. Error for
+  // another owner's.
+  std::byte* at(const Span& span) const {
+    if (span.count == 0) return nullptr;
+    if (span.owner != self) refuse(span);
+    return base_[static_cast<std::size_t>(span.buffer)] + span.at * element_;
+  }
+  // The whole of one.
+  std::byte* whole(Buffer buffer) const { return base_[static_cast<std::size_t>(buffer)]; }
+  // Where what comes to be reduced in one round arrives (Plan::arriving).
+  std::byte* arrivals() const { return arrivals_ ? arrivals_->data() : nullptr; }
+  // Copies within the place where the program runs.
+  void move(std::byte* to, const std::byte* from, std::size_t bytes) const;
+
+  DType dtype() const { return wire_; }  // of the wire: f32 where f16 or bf16 is reduced
+  std::size_t bytes(std::int64_t elements) const {
+    return static_cast<std::size_t>(elements * element_);
+  }
+
+  // True where all that the round touches has come.
+  bool arrived(std::size_t round);
+  bool all_arrived() const { return taken_ == down_.size(); }
+  std::size_t parts_arrived() const { return taken_; }
+  // Sends on its way what the round was the last to touch.
+  void hand_back(std::size_t round);
+  // After the last round: what is left of the result goes to the caller, and the operation ends
+  // with that.
+  void close(CallerOrder& caller);
+
+  // No device works on it. One that cannot be asked any more may.
+  bool quiet() const;
+  // Its memory, the caller's too, is never freed: a library or a device may still write it.
+  void quarantine() const;
+  // Its own memory is given back.
+  void release();
+
+ private:
+  // One of the caller's two buffers.
+  struct Side {
+    const View& given;
+    std::byte* own = nullptr;     // in the call's type: the caller's memory, or where it is staged
+    StorageRef staged{}, wide{};  // null where it is neither
+  };
+  // A part of a buffer that is copied, and the round that it waits for or is waited for by.
+  struct Copied {
+    Block block;  // elements
+    std::size_t round;
+    std::size_t mark = 0;  // of Staging, for copies down
+  };
+
+  [[noreturn]] void refuse(const Span& span) const;
+  bool elsewhere(const View& view) const;
+  bool on_device() const { return place_.type != DeviceType::cpu; }
+  StorageRef fresh(std::int64_t elements) const;
+  void stage();
+  void gather();
+  void scatter();
+  void widen(const Block& block);
+  void finish(const Block& block);
+
+  Transport& transport_;
+  const Plan* plan_;
+  Device place_;        // where the program runs, and messages lie
+  DType given_, wire_;  // types: the call's, the wire's
+  std::int64_t element_;
+  ReduceOp op_;
+  double factor_;
+  bool multiplies_, divides_;  // here, and not in the library below
+  bool reads_in_, writes_out_;
+  Side in_, out_;
+  std::span<const Piece> gathered_, scattered_;
+  std::byte* base_[3] = {};  // the program's buffers
+  StorageRef scratch_, arrivals_;
+  CopyStreams& copies_;
+  std::size_t segment_;
+  std::unique_ptr<Staging> staging_;  // null where nothing lies elsewhere
+  std::vector<Copied> down_, up_;     // in the order of rounds
+  std::size_t taken_ = 0, given_back_ = 0;
+};
+
+}  // namespace peal::comm
