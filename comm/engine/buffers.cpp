@@ -2,7 +2,6 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/tensor.h>
 #include <peal/comm/engine/buffers.h>
-#include <peal/comm/engine/call.h>
 #include <peal/comm/engine/plan.h>
 #include <peal/comm/reduce/table.h>
 
@@ -14,6 +13,8 @@
 
 namespace peal::comm {
 namespace {
+
+const View nothing;
 
 StorageRef pinned(std::size_t bytes) {
   return Tensor::pinned({static_cast<std::int64_t>(bytes)}, DType::u8).storage();
@@ -28,36 +29,48 @@ std::optional<std::int64_t> in_place(const View& in, const View& out) {
 
 }  // namespace
 
-Buffers::Buffers(const Call& call, const Plan* plan, Transport& transport, CopyStreams& copies,
-                 std::size_t segment)
+Buffers::Buffers(const View& in, const View& out, DType given, DType wire, const Plan* plan,
+                 Transport& transport, CopyStreams& copies, std::size_t segment)
     : transport_(transport),
       plan_(plan),
       place_(transport.device()),
-      given_(call.dtype()),
-      wire_(native_call(call, plan == nullptr ? place_.type : DeviceType::cpu).dtype),
-      element_(static_cast<std::int64_t>(size_of(wire_))),
-      op_(call.op),
-      factor_(call.factor),
-      multiplies_(call.op == ReduceOp::premul_sum),
-      divides_(call.op == ReduceOp::avg && call.reduces()),
-      reads_in_(true),
-      writes_out_(true),
-      in_{call.in},
-      out_{call.out},
-      gathered_(call.gathered),
-      scattered_(call.scattered),
+      given_(given),
+      wire_(wire),
+      element_(static_cast<std::int64_t>(size_of(wire))),
+      in_{in},
+      out_{out},
       copies_(copies),
-      segment_(segment) {
-  if ((multiplies_ || divides_) && plan == nullptr && transport.native() != nullptr &&
+      segment_(segment) {}
+
+Buffers::Buffers(const CollectiveCall& call, const Plan* plan, Transport& transport,
+                 CopyStreams& copies, std::size_t segment)
+    : Buffers(call.in, call.out, call.dtype(),
+              native_call(call, plan ? DeviceType::cpu : transport.device().type).dtype, plan,
+              transport, copies, segment) {
+  gathered_ = call.gathered;
+  scattered_ = call.scattered;
+  factor_ = call.factor;
+  multiplies_ = call.op == ReduceOp::premul_sum;
+  divides_ = call.op == ReduceOp::avg && call.reduces();
+  if ((multiplies_ || divides_) && !plan && transport.native() != nullptr &&
       transport.native()->scales(native_call(call, place_.type))) {
     multiplies_ = divides_ = false;
   }
   // A broadcast reads the root's input alone, and in place it leaves that as it is.
-  if (!call.point_to_point() && call.what == Collective::broadcast) {
+  if (call.what == Collective::broadcast) {
     reads_in_ = transport.rank() == call.root;
     writes_out_ = !reads_in_ || !in_place(call.in, call.out);
   }
 }
+
+Buffers::Buffers(const MessageCall& call, const Plan* plan, Transport& transport,
+                 CopyStreams& copies, std::size_t segment)
+    : Buffers(call.sends() ? call.data : nothing, call.sends() ? nothing : call.data,
+              call.data.dtype, call.data.dtype, plan, transport, copies, segment) {}
+
+Buffers::Buffers(const ReplayCall&, const Plan* plan, Transport& transport, CopyStreams& copies,
+                 std::size_t segment)
+    : Buffers(nothing, nothing, nothing.dtype, nothing.dtype, plan, transport, copies, segment) {}
 
 bool Buffers::elsewhere(const View& view) const {
   return view.storage && view.device().type != place_.type;

@@ -15,6 +15,7 @@
 // written. Thread safety: one thread at a time (the engine's lock).
 #pragma once
 
+#include <peal/comm/engine/call.h>
 #include <peal/comm/engine/staging.h>
 #include <peal/comm/schedule/segments.h>
 #include <peal/comm/transport/transport.h>
@@ -27,15 +28,18 @@
 
 namespace peal::comm {
 
-struct Call;
-struct Piece;
 struct Plan;
 
 class Buffers {
  public:
-  // `plan` is null for the transport's native collective. `segment`: bytes that are copied at a
-  // time. REQUIRES: the call, the plan and the transport outlive it.
-  Buffers(const Call& call, const Plan* plan, Transport& transport, CopyStreams& copies,
+  // Of a collective; `plan` is null for the transport's native one. `segment`: bytes that are
+  // copied at a time. REQUIRES: the call, the plan and the transport outlive it.
+  Buffers(const CollectiveCall& call, const Plan* plan, Transport& transport, CopyStreams& copies,
+          std::size_t segment);
+  Buffers(const MessageCall& call, const Plan* plan, Transport& transport, CopyStreams& copies,
+          std::size_t segment);
+  // A replay has none.
+  Buffers(const ReplayCall& call, const Plan* plan, Transport& transport, CopyStreams& copies,
           std::size_t segment);
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
@@ -106,15 +110,18 @@ class Buffers {
   void widen(const Block& block);
   void finish(const Block& block);
 
+  // What calls share: two buffers, of which a message has one, and their types.
+  Buffers(const View& in, const View& out, DType given, DType wire, const Plan* plan,
+          Transport& transport, CopyStreams& copies, std::size_t segment);
+
   Transport& transport_;
   const Plan* plan_;
   Device place_;        // where the program runs, and messages lie
   DType given_, wire_;  // types: the call's, the wire's
   std::int64_t element_;
-  ReduceOp op_;
-  double factor_;
-  bool multiplies_, divides_;  // here, and not in the library below
-  bool reads_in_, writes_out_;
+  double factor_ = 1;
+  bool multiplies_ = false, divides_ = false;  // here, and not in the library below
+  bool reads_in_ = true, writes_out_ = true;
   Side in_, out_;
   std::span<const Piece> gathered_, scattered_;
   std::byte* base_[3] = {};  // the program's buffers

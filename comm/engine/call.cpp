@@ -1,38 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/comm/engine/call.h>
+#include <peal/comm/schedule/mix.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace peal::comm {
 
-NativeCall native_call(const Call& call, DeviceType where) {
+std::int64_t CollectiveCall::elements() const {
+  if (counts.empty()) return std::max(in.count, out.count);
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+NativeCall native_call(const CollectiveCall& call, DeviceType where) {
   const bool widens = where == DeviceType::cpu && call.reduces();
   const DType dtype = widens ? computed_in(call.dtype()) : call.dtype();
   return {call.what, dtype, call.op, call.root, call.counts, nullptr, nullptr, call.factor};
 }
 
-std::string describe(const Call& call, std::uint64_t sequence, std::string_view label) {
-  if (call.point_to_point()) {
-    const std::string peer = call.peer == any_source ? "any rank" : concat("rank ", call.peer);
-    return concat(call.verb, call.verb == "send" ? " to " : " from ", peer, " (",
-                  call.in.count + call.out.count, " ", call.dtype(), ", tag ", call.tag, ")");
-  }
+std::string describe(const CollectiveCall& call, std::uint64_t sequence, std::string_view label) {
   std::string text = concat(name(call.what), " #", sequence);
-  if (call.replayed > 0) {
-    return concat("replay #", sequence, " of a graph with ", call.replayed,
-                  " collectives, the first ", label);
-  }
   if (call.what == Collective::barrier) return text;
-  std::int64_t count = call.counts.empty() ? std::max(call.in.count, call.out.count) : 0;
-  for (const std::int64_t part : call.counts) count += part;
   text += " (";
   if (call.reduces()) text += concat(name(call.op), " of ");
-  text += concat(count, " ", call.dtype());
+  text += concat(call.elements(), " ", call.dtype());
   if (!call.gathered.empty()) text += concat(" in ", call.gathered.size(), " pieces");
   if (call.root != 0) text += concat(", root ", call.root);
   if (!label.empty()) text += concat("; ", label);
   return text + ")";
+}
+
+std::string describe(const MessageCall& call) {
+  const std::string peer = call.peer == any_source ? "any rank" : concat("rank ", call.peer);
+  return concat(call.verb(), call.sends() ? " to " : " from ", peer, " (", call.data.count, " ",
+                call.data.dtype, ", tag ", call.tag, ")");
+}
+
+std::string describe(const ReplayCall& call, std::uint64_t sequence, std::string_view label) {
+  const std::string text =
+      concat("replay #", sequence, " of a graph with ", call.collectives, " collectives");
+  return label.empty() ? text : concat(text, ", the first ", label);
+}
+
+std::string describe(const Call& call, std::uint64_t sequence, std::string_view label) {
+  if (const auto* message = std::get_if<MessageCall>(&call)) return describe(*message);
+  if (const auto* replay = std::get_if<ReplayCall>(&call)) {
+    return describe(*replay, sequence, label);
+  }
+  return describe(std::get<CollectiveCall>(call), sequence, label);
+}
+
+std::uint64_t signature(const CollectiveCall& call) {
+  std::uint64_t hash = 1;
+  mix(hash, static_cast<std::uint64_t>(call.dtype()));
+  mix(hash, static_cast<std::uint64_t>(call.what));
+  mix(hash, static_cast<std::uint64_t>(call.op));
+  mix(hash, static_cast<std::uint64_t>(call.root));
+  mix(hash, call.purpose);
+  for (const std::int64_t count : call.counts) mix(hash, static_cast<std::uint64_t>(count));
+  for (const Piece& piece : call.gathered) mix(hash, static_cast<std::uint64_t>(piece.data.count));
+  return hash;
+}
+
+std::uint64_t signature(const MessageCall& call) {
+  std::uint64_t hash = 1;
+  mix(hash, static_cast<std::uint64_t>(call.data.dtype));
+  return hash;
 }
 
 }  // namespace peal::comm

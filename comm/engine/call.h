@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls: what users ask a group for, in their own terms, as values. An operation (operation.h) is
-// one of them under way.
+// Calls: what users ask a group for, in their own terms, as values: a collective, a message to or
+// from one rank, or the replay of a graph that has captured collectives. An operation (operation.h)
+// is one of them under way.
 #pragma once
 
 #include <peal/autograd/core/view.h>
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 namespace peal::comm {
@@ -20,8 +22,7 @@ struct Piece {
   std::int64_t at = 0;  // elements
 };
 
-// What to run: the call in the user's terms.
-struct Call {
+struct CollectiveCall {
   Collective what = Collective::barrier;
   View in{}, out{};  // may alias as schedule.h says; empty where the rank has none
   ReduceOp op = ReduceOp::sum;
@@ -32,25 +33,53 @@ struct Call {
   // Where `in` and `out` stand for pieces that lie elsewhere: what is copied into `in` at the
   // start, and out of `out` at the end. Pieces are the same on all ranks.
   std::vector<Piece> gathered{}, scattered{};
-  // Point to point: "send" or "recv", with `peer` and `tag`; the collective's fields then say
-  // nothing.
-  std::string_view verb{};
-  int peer = 0, tag = 0;
-  std::size_t replayed = 0;  // a replay of so many that a graph has captured (captured.h)
-  bool point_to_point() const { return !verb.empty(); }
+
   DType dtype() const { return out.storage ? out.dtype : in.dtype; }
   bool reduces() const {
-    if (point_to_point()) return false;
     return what == Collective::all_reduce || what == Collective::reduce ||
            what == Collective::reduce_scatter;
   }
+  // Of the group, not of this rank alone.
+  std::int64_t elements() const;
 };
+
+// Point to point.
+struct MessageCall {
+  Direction direction = Direction::send;
+  View data{};
+  int peer = 0;  // of a receive also any_source
+  int tag = 0;
+
+  bool sends() const { return direction == Direction::send; }
+  std::string_view verb() const { return sends() ? "send" : "recv"; }
+};
+
+// Of a graph with so many collectives (captured.h).
+struct ReplayCall {
+  std::size_t collectives = 0;
+};
+
+using Call = std::variant<CollectiveCall, MessageCall, ReplayCall>;
+
+// Messages have no number among the calls of their group; the others do.
+inline bool is_message(const Call& call) { return std::holds_alternative<MessageCall>(call); }
 
 // The call as the transport's own collective: reductions of f16 and bf16 travel as f32, but on a
 // device. Without buffers, which have no say in whether there is one; its counts are the call's.
-NativeCall native_call(const Call& call, DeviceType where = DeviceType::cpu);
+NativeCall native_call(const CollectiveCall& call, DeviceType where = DeviceType::cpu);
 
 // "all_reduce #17 (sum of 256 f32; bucket 3: fc1.weight, fc1.bias)"; the label says what it is for.
+std::string describe(const CollectiveCall& call, std::uint64_t sequence, std::string_view label);
+// "send to rank 3 (256 f32, tag 0)"
+std::string describe(const MessageCall& call);
+// "replay #17 of a graph with 4 collectives, the first ..."; the label is the first.
+std::string describe(const ReplayCall& call, std::uint64_t sequence, std::string_view label);
 std::string describe(const Call& call, std::uint64_t sequence, std::string_view label);
+
+// A hash of what all ranks must agree on: collective, type, reduction, root, counts. Ranks that
+// disagree use different channels, so their messages never meet. Of messages the type alone: sizes
+// are compared when they come.
+std::uint64_t signature(const CollectiveCall& call);
+std::uint64_t signature(const MessageCall& call);
 
 }  // namespace peal::comm

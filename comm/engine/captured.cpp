@@ -34,10 +34,9 @@ void CapturedOperations::leave() {
 }
 
 OperationRef CapturedOperations::make_replay() const {
-  const Call call{.what = Collective::barrier, .replayed = operations_.size()};
   Transport& transport = *lane_->device_transport();
-  return std::make_shared<Operation>(lane_, call, nullptr, transport, Channel{0, signature_}, 1,
-                                     describe(*operations_.front()));
+  return std::make_shared<Operation>(lane_, ReplayCall{operations_.size()}, nullptr, transport,
+                                     Channel{0, signature_}, 1, describe(*operations_.front()));
 }
 
 void CapturedOperations::before_replay() {

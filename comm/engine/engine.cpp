@@ -103,7 +103,8 @@ void Engine::submit(const OperationRef& operation) {
     if (std::find(lanes_.begin(), lanes_.end(), lane) == lanes_.end()) lanes_.push_back(lane);
     const auto& recorder = lane->recorder();
     Execution& execution = operation->execution;
-    if (recorder && recorder->recording() && execution.call().replayed == 0) {
+    if (recorder && recorder->recording() &&
+        !std::holds_alternative<ReplayCall>(execution.call())) {
       const std::shared_ptr<const Plan>& plan = execution.plan();
       execution.record(
           recorder,

@@ -15,8 +15,9 @@ Execution::Execution(Call call, std::shared_ptr<const Plan> plan, Transport& tra
       transport_(transport),
       channel_(channel),
       place_(transport.device()),
-      op_(call_.op),
-      buffers_(call_, plan_.get(), transport, copies, segment) {}
+      buffers_(std::visit(
+          [&](const auto& each) { return Buffers(each, plan_.get(), transport, copies, segment); },
+          call_)) {}
 
 // A library, or a device, may still write the memory of one that ends before its time.
 Execution::~Execution() {
@@ -71,8 +72,8 @@ void Execution::do_local_steps() {
     if (step.kind == Kind::copy) {
       buffers_.move(buffers_.at(step.dst), buffers_.at(step.src), buffers_.bytes(step.dst.count));
     } else if (step.kind == Kind::reduce) {
-      kernels.reduce(buffers_.dtype(), op_, buffers_.at(step.dst), buffers_.at(step.src),
-                     step.dst.count);
+      kernels.reduce(buffers_.dtype(), collective().op, buffers_.at(step.dst),
+                     buffers_.at(step.src), step.dst.count);
     } else if (step.kind == Kind::signal || step.kind == Kind::await) {
       fail(concat("the ", transport_.name(),
                   " transport has no symmetric memory for one-sided steps"));
@@ -100,7 +101,8 @@ void Execution::finish_round() {
   StepTimes* times = times_;
   for (const Step& step : plan_->program.rounds[round_]) {
     if (step.kind == Kind::recv_reduce) {
-      kernels.reduce(buffers_.dtype(), op_, buffers_.at(step.dst), arrival, step.dst.count);
+      kernels.reduce(buffers_.dtype(), collective().op, buffers_.at(step.dst), arrival,
+                     step.dst.count);
       arrival += buffers_.bytes(step.dst.count);
       if (times) times->end = Recorder::now();
     }
@@ -115,7 +117,7 @@ std::string Execution::waits_for() const {
   if (handed_over()) return "the device's queue";
   if (!ticket_) return {};
   const std::string messages = describe(transport_.open(*ticket_));
-  const bool rounds = !messages.empty() && !call_.point_to_point();
+  const bool rounds = !messages.empty() && !is_message(call_);
   return rounds ? concat(messages, " in round ", round_) : messages;
 }
 
@@ -133,7 +135,7 @@ bool Execution::run() {
         post_round();
         do_local_steps();
       } else {
-        NativeCall native = native_call(call_, place_.type);
+        NativeCall native = native_call(collective(), place_.type);
         native.in = buffers_.whole(Buffer::in);
         native.out = buffers_.whole(Buffer::out);
         ticket_ = transport_.native()->start(native);

@@ -21,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 namespace peal::comm {
@@ -85,6 +86,7 @@ class Execution {
   // In this order. A captured one stays there.
   enum class State : std::uint8_t { made, runs, handed_over, captured, over };
 
+  const CollectiveCall& collective() const { return std::get<CollectiveCall>(call_); }
   bool run();
   void post_round();
   void do_local_steps();
@@ -96,7 +98,6 @@ class Execution {
   Transport& transport_;
   Channel channel_;
   Device place_;  // where the program runs, and messages lie
-  ReduceOp op_;
   CallerOrder caller_;
   Buffers buffers_;
   State state_ = State::made;

@@ -151,7 +151,7 @@ void Lane::let_go(const OperationRef& operation, Ended& ended) {
 }
 
 void Lane::retire(const OperationRef& operation, Ended& ended) {
-  if (!operation->execution.call().point_to_point()) {
+  if (!is_message(operation->execution.call())) {
     control_->finished(id_, operation->channel.sequence, finished(*operation));
   }
   if (row_is_out_) control_->publish({});
@@ -184,11 +184,12 @@ bool Lane::advance(Operation& operation, Ended& ended) {
   Execution& execution = operation.execution;
   const bool enters = execution.enters();
   if (enters && !entrance_->is_next(operation)) return true;
-  const bool sends = execution.call().verb == "send" && !execution.begun();
+  const auto* const message = std::get_if<MessageCall>(&execution.call());
+  const bool sends = message != nullptr && message->sends() && !execution.begun();
   const bool waits_its_turn =
       sends && std::any_of(late_.begin(), late_.end(), [&](const Operation* earlier) {
         return earlier->channel == operation.channel &&
-               earlier->execution.call().peer == execution.call().peer;
+               std::get<MessageCall>(earlier->execution.call()).peer == message->peer;
       });
   try {
     if (!waits_its_turn) {
@@ -229,9 +230,7 @@ void Lane::watch(Operation& waited, Ended& ended) {
     if (idle > std::min(publish_after, deadline_ / 2) && now >= next_comparison_) {
       next_comparison_ = now + between_comparisons;
       // The first collective that is not done is the one that holds up the rest.
-      const auto ordered = [](const OperationRef& o) {
-        return !o->execution.call().point_to_point();
-      };
+      const auto ordered = [](const OperationRef& o) { return !is_message(o->execution.call()); };
       const auto first = std::find_if(queue_.begin(), queue_.end(), ordered);
       const Row row = row_of(first == queue_.end() ? waited : **first);
       if (!row_is_out_ || control_->own_row() != row) control_->publish(row);

@@ -53,15 +53,11 @@ struct Operation {
 };
 using OperationRef = std::shared_ptr<Operation>;
 
-// As describe(Call) of execution.h: what errors call it.
+// As describe(Call) of call.h: what errors call it.
 std::string describe(const Operation& operation);
 
-// The operation for the others to read when it is over (board.h), and that in words.
+// The operation, no message, for the others to read when it is over (board.h), and that in words.
 Finished finished(const Operation& operation);
 std::string describe(const Finished& what, std::uint64_t sequence);
-
-// A hash of what all ranks must agree on: collective, type, reduction, root, counts. Ranks that
-// disagree use different channels, so their messages never meet.
-std::uint64_t signature(const Call& call);
 
 }  // namespace peal::comm

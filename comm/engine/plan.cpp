@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/comm/engine/call.h>
 #include <peal/comm/engine/plan.h>
-#include <peal/comm/transport/transport.h>
 
 #include <algorithm>
 #include <limits>
@@ -33,6 +33,12 @@ Plan::Plan(Program made, std::string name) : program(std::move(made)), name(std:
     }
     arriving = std::max(arriving, sum);
   }
+}
+
+std::shared_ptr<const Plan> plan_of(const MessageCall& message) {
+  const Block all{0, message.data.count};
+  const Step step = message.sends() ? send(message.peer, in(all)) : recv(message.peer, out(all));
+  return std::make_shared<const Plan>(Program{.scratch = 0, .rounds = {{step}}}, "message");
 }
 
 }  // namespace peal::comm

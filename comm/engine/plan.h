@@ -6,6 +6,7 @@
 #include <peal/comm/schedule/schedule.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace peal::comm {
@@ -22,5 +23,9 @@ struct Plan {
   bool one_sided = false;  // touches memory of others
   bool from_any = false;   // has a receive from any source
 };
+
+struct MessageCall;
+// Of one step.
+std::shared_ptr<const Plan> plan_of(const MessageCall& message);
 
 }  // namespace peal::comm

@@ -70,7 +70,7 @@ struct Packing {
 // A buffer for tensors of these: where the transport moves them, and page-locked where they are
 // copied to it.
 View ProcessGroup::packed(const std::vector<View>& list, std::int64_t count, DType dtype) const {
-  Call call;
+  CollectiveCall call;
   bool away = false;
   for (const View& view : list) {
     if (view.dtype != dtype) continue;

@@ -181,11 +181,13 @@ Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const 
   PEAL_CHECK(!plan->one_sided, "run: the ", lane_->transport().name(),
              " transport has no symmetric memory for one-sided steps");
   PEAL_CHECK(!plan->from_any, "run: a schedule names the rank of every message");
-  Call call{.what = what, .in = in, .out = out, .op = op, .purpose = label.tag};
+  CollectiveCall call{.what = what, .in = in, .out = out, .op = op, .purpose = label.tag};
   if (call.reduces()) check_reduction(call.dtype(), op);
   PEAL_CHECK(op != ReduceOp::premul_sum, "run: premul_sum needs a factor");
   Transport& transport = route(call);
-  check_capture(call, transport, label.text);
+  if (!captures(transport)) {
+    refuse_capture(describe(call, sequence(), label.text), transport);
+  }
   const Channel channel = next_channel(call, transport);
   return submit(std::move(call), std::move(plan), transport, channel, label.text);
 }

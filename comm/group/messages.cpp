@@ -3,49 +3,37 @@
 #include <peal/comm/group/process_group.h>
 
 #include <utility>
+#include <vector>
 
 namespace peal::comm {
 namespace {
 
-Call call_of(const P2POp& op) {
-  const bool sends = op.direction == Direction::send;
-  const View nothing{.dtype = op.data.dtype};
-  return {.in = sends ? op.data : nothing,
-          .out = sends ? nothing : op.data,
-          .verb = sends ? "send" : "recv",
-          .peer = op.peer,
-          .tag = op.tag};
-}
+MessageCall call_of(const P2POp& op) { return {op.direction, op.data, op.peer, op.tag}; }
 
 }  // namespace
 
-void ProcessGroup::check_message(const Call& call) const {
-  const View& data = call.verb == "send" ? call.in : call.out;
-  if (call.peer == any_source && call.verb == "recv") {
+void ProcessGroup::check_message(const MessageCall& call) const {
+  if (call.peer == any_source && !call.sends()) {
     PEAL_CHECK(world() > 1, "recv: from any source, but rank 0 is alone in its group");
     const std::size_t most = lane_->transport().limits().most_from_any;
-    PEAL_CHECK(data.bytes() <= most, "recv: rank ", rank(), " expected at most ", most,
-               " bytes from any source over ", lane_->transport().name(), ", got ", data.bytes(),
-               "; name the sender");
+    PEAL_CHECK(call.data.bytes() <= most, "recv: rank ", rank(), " expected at most ", most,
+               " bytes from any source over ", lane_->transport().name(), ", got ",
+               call.data.bytes(), "; name the sender");
   } else {
-    PEAL_CHECK(call.peer >= 0 && call.peer < world() && call.peer != rank(), call.verb, ": rank ",
+    PEAL_CHECK(call.peer >= 0 && call.peer < world() && call.peer != rank(), call.verb(), ": rank ",
                rank(), " of ", world(), " expected the rank of another, got ", call.peer);
   }
-  PEAL_CHECK(call.tag >= 0 && call.tag <= 0xffff, call.verb, ": tags are 0 to 65535, got ",
+  PEAL_CHECK(call.tag >= 0 && call.tag <= 0xffff, call.verb(), ": tags are 0 to 65535, got ",
              call.tag);
 }
 
-Work ProcessGroup::message(Call call) {
+Work ProcessGroup::message(const MessageCall& call) {
   check_message(call);
-  check_capture(call, lane_->transport(), "");
-  const Block all{0, call.in.count + call.out.count};  // one of them is empty
-  const Step step = call.verb == "send" ? comm::send(call.peer, comm::in(all))
-                                        : comm::recv(call.peer, comm::out(all));
-  auto plan = std::make_shared<const Plan>(Program{.scratch = 0, .rounds = {{step}}}, "message");
+  if (!captures(lane_->transport())) refuse_capture(describe(call), lane_->transport());
   // Past every number that a collective can have.
   const Channel channel{(std::uint64_t{1} << 63) | static_cast<std::uint64_t>(call.tag),
                         signature(call)};
-  return submit(std::move(call), std::move(plan), lane_->transport(), channel, "");
+  return submit(call, plan_of(call), lane_->transport(), channel, "");
 }
 
 Work ProcessGroup::send(const View& data, int to, int tag) {

@@ -125,7 +125,8 @@ std::shared_ptr<ProcessGroup> ProcessGroup::alone() {
                                         std::make_shared<Engine>(false), options);
 }
 
-std::shared_ptr<const Plan> ProcessGroup::plan_for(const Call& call, std::string_view algorithm) {
+std::shared_ptr<const Plan> ProcessGroup::plan_for(const CollectiveCall& call,
+                                                   std::string_view algorithm) {
   constexpr std::size_t most_plans = 512;  // ragged counts could otherwise fill the memory
   const Entry* entry = find(call.what, algorithm);
   PEAL_CHECK(entry != nullptr && entry->supports(world()), "[comm] ", name(call.what),
@@ -159,7 +160,7 @@ Transport& ProcessGroup::moves(Device device) const {
 }
 
 // The device's, if everything lies there.
-Transport& ProcessGroup::route(const Call& call) const {
+Transport& ProcessGroup::route(const CollectiveCall& call) const {
   Transport* found = nullptr;
   const auto look = [&](const View& view) {
     if (!view.storage) return;
@@ -174,7 +175,7 @@ Transport& ProcessGroup::route(const Call& call) const {
 }
 
 // Ranks that take different transports disagree, and never meet.
-Channel ProcessGroup::next_channel(const Call& call, Transport& transport) {
+Channel ProcessGroup::next_channel(const CollectiveCall& call, Transport& transport) {
   transport.check_thread();  // before the number is taken, for ranks count alike
   const std::uint64_t stream_ordered = transport.device().type == DeviceType::cpu ? 0 : 1;
   return lane_->next_channel(signature(call) ^ stream_ordered);
@@ -189,7 +190,7 @@ void ProcessGroup::attach(std::unique_ptr<Transport> transport) {
   engine_->attach(lane_, std::move(transport));
 }
 
-void ProcessGroup::check_overlap(const Call& call) const {
+void ProcessGroup::check_overlap(const CollectiveCall& call) const {
   if (call.in.count == 0 || call.out.count == 0) return;
   const std::byte *const in = call.in.data(), *const out = call.out.data();
   if (in >= out + call.out.bytes() || out >= in + call.in.bytes()) return;
@@ -213,7 +214,7 @@ void ProcessGroup::check_overlap(const Call& call) const {
                            " elements after out, here ", in - out, " bytes after it")));
 }
 
-Work ProcessGroup::start(Call call, const Label& label) {
+Work ProcessGroup::start(CollectiveCall call, const Label& label) {
   call.purpose = label.tag;
   if (call.reduces()) check_reduction(call.dtype(), call.op);
   PEAL_CHECK(call.root >= 0 && call.root < world(), "[comm] rank ", rank(), ", ", name(call.what),
@@ -223,7 +224,9 @@ Work ProcessGroup::start(Call call, const Label& label) {
                              call.gathered.empty() && call.op != ReduceOp::premul_sum;
   Transport& transport = route(call);
   const DeviceType where = transport.device().type;
-  if (!nothing_to_do) check_capture(call, transport, label.text);
+  if (!nothing_to_do && !captures(transport)) {
+    refuse_capture(describe(call, sequence(), label.text), transport);
+  }
   const Channel channel = next_channel(call, transport);
   if (nothing_to_do) return {};
   // Of a rank, from the counts, which all ranks share; a rank's own buffers may have another size.
@@ -263,17 +266,17 @@ Work ProcessGroup::submit(Call call, std::shared_ptr<const Plan> plan, Transport
 }
 
 // A replay has no part for the host.
-void ProcessGroup::check_capture(const Call& call, Transport& transport,
-                                 std::string_view label) const {
+bool ProcessGroup::captures(Transport& transport) const {
   const Graph* const graph = Graph::capturing();
-  const bool fits =
-      graph == nullptr || (transport.queue() != nullptr && transport.queue()->capturable() &&
-                           transport.device() == graph->device());
-  PEAL_CHECK(fits, "[comm] ", lane_->who(), ", ", describe(call, sequence(), label),
-             ": it cannot be captured in a graph, for it goes over ", transport.name(),
-             ", which takes no part in a replay; attach NCCL (use_nccl) for tensors on ",
-             graph == nullptr ? Device{} : graph->device(),
-             ", or leave the collective outside the graph");
+  return graph == nullptr || (transport.queue() != nullptr && transport.queue()->capturable() &&
+                              transport.device() == graph->device());
+}
+
+void ProcessGroup::refuse_capture(const std::string& call, Transport& transport) const {
+  fail(concat("[comm] ", lane_->who(), ", ", call,
+              ": it cannot be captured in a graph, for it goes over ", transport.name(),
+              ", which takes no part in a replay; attach NCCL (use_nccl) for tensors on ",
+              Graph::capturing()->device(), ", or leave the collective outside the graph"));
 }
 
 CapturedOperations& ProcessGroup::captured_by(Graph& graph) {

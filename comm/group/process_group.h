@@ -208,19 +208,21 @@ class ProcessGroup {
 
  private:
   using PlanKey = std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>>;
-  Work start(Call call, const Label& label = {});
+  Work start(CollectiveCall call, const Label& label = {});
   Work submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
               std::string_view label);
   Transport& moves(Device device) const;
-  Transport& route(const Call& call) const;
-  Channel next_channel(const Call& call, Transport& transport);
-  std::shared_ptr<const Plan> plan_for(const Call& call, std::string_view algorithm);
-  Work message(Call call);
+  Transport& route(const CollectiveCall& call) const;
+  Channel next_channel(const CollectiveCall& call, Transport& transport);
+  std::shared_ptr<const Plan> plan_for(const CollectiveCall& call, std::string_view algorithm);
+  Work message(const MessageCall& call);
   View packed(const std::vector<View>& list, std::int64_t count, DType dtype) const;
-  void check_message(const Call& call) const;
-  void check_overlap(const Call& call) const;
+  void check_message(const MessageCall& call) const;
+  void check_overlap(const CollectiveCall& call) const;
   void agree_on_options();
-  void check_capture(const Call& call, Transport& transport, std::string_view label) const;
+  // True where no graph is captured, or the transport takes part in its replays.
+  bool captures(Transport& transport) const;
+  [[noreturn]] void refuse_capture(const std::string& call, Transport& transport) const;
   CapturedOperations& captured_by(Graph& graph);
   void drop_graphs();
   void start_trace();

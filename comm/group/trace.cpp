@@ -24,15 +24,8 @@ constexpr Channel clock_channel{(std::uint64_t{1} << 63) | (std::uint64_t{1} << 
 
 // One word to or from a rank, in front of whatever else is pending.
 void ProcessGroup::pass_word(bool sends, int peer, const Tensor& word) {
-  const View none{.dtype = DType::i64};
-  Call call{.in = sends ? word.view() : none,
-            .out = sends ? none : word.view(),
-            .verb = sends ? "send" : "recv",
-            .peer = peer};
-  const Block all{0, word.numel()};
-  const Step step = sends ? comm::send(peer, in(all)) : comm::recv(peer, out(all));
-  auto plan = std::make_shared<const Plan>(Program{.scratch = 0, .rounds = {{step}}}, "message");
-  submit(std::move(call), std::move(plan), lane_->transport(), clock_channel, "").wait();
+  const MessageCall call{sends ? Direction::send : Direction::recv, word, peer};
+  submit(call, plan_of(call), lane_->transport(), clock_channel, "").wait();
 }
 
 void ProcessGroup::compare_clocks(Recorder& recorder) {

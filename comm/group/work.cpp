@@ -104,9 +104,10 @@ Work Work::followed_by(std::function<Work()> f) const {
 }
 
 int Work::source() const {
-  const bool over = operation_ &&
-                    (operation_->retired ? !operation_->error : operation_->ordered.load()) &&
-                    operation_->execution.call().verb == "recv";
+  const auto* const message =
+      operation_ ? std::get_if<MessageCall>(&operation_->execution.call()) : nullptr;
+  const bool over = message != nullptr && !message->sends() &&
+                    (operation_->retired ? !operation_->error : operation_->ordered.load());
   PEAL_CHECK(over, "Work::source: this is no receive that is done");
   return operation_->execution.source();
 }

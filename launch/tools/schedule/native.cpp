@@ -2,7 +2,7 @@
 // Which collectives a transport runs natively, asked of the function that the runtime asks.
 #include <fmt/core.h>
 #include <peal/autograd/core/error.h>
-#include <peal/comm/engine/execution.h>
+#include <peal/comm/engine/call.h>
 #include <peal/comm/reduce/reduce_op.h>
 #include <peal/comm/transport/mpi/native.h>
 #include <peal/comm/transport/threads/threads.h>
@@ -28,7 +28,8 @@ constexpr ReduceOp reductions[] = {ReduceOp::sum,  ReduceOp::avg, ReduceOp::prem
 
 // For the least call of its kind.
 std::string_view cell(const HasNative& has_native, Collective what, DType dtype, ReduceOp op) {
-  comm::Call call{.what = what, .in = {.dtype = dtype}, .out = {.dtype = dtype}, .op = op};
+  comm::CollectiveCall call{
+      .what = what, .in = {.dtype = dtype}, .out = {.dtype = dtype}, .op = op};
   call.counts = {1};
   if (call.reduces() && !comm::has_reduction(dtype, op)) return "-";
   const comm::NativeCall asked = native_call(call);
@@ -44,7 +45,7 @@ struct Line {
 // Reductions that have the same cells share a line.
 std::vector<Line> lines(const HasNative& has_native, Collective what) {
   std::vector<Line> all;
-  const bool reduces = comm::Call{.what = what}.reduces();
+  const bool reduces = comm::CollectiveCall{.what = what}.reduces();
   for (const ReduceOp op : reductions) {
     if (op == ReduceOp::premul_sum && what != Collective::all_reduce) continue;
     if (op != ReduceOp::sum && !reduces) continue;
