@@ -17,8 +17,8 @@ Tensor recorded(std::string_view op, const Tensor& y, const Tensor& x,
                 std::function<Tensor(const Tensor& g)> backward);
 
 // The tape's record(), for one input.
-using Recorder = Tensor (*)(std::string_view op, const Tensor& y, const Tensor& x,
-                            std::function<Tensor(const Tensor& g)> backward);
-void set_recorder(Recorder record);
+using Record = Tensor (*)(std::string_view op, const Tensor& y, const Tensor& x,
+                          std::function<Tensor(const Tensor& g)> backward);
+void set_record(Record record);
 
 }  // namespace peal

@@ -25,7 +25,7 @@ void copy_bytes(const Tensor& dst, const Tensor& src, bool non_blocking) {
 }
 
 // The tape's, from the first tensor that wants a gradient on.
-std::atomic<Recorder> recorder{nullptr};
+std::atomic<Record> recorder{nullptr};
 
 // Zeros but for the rows from `begin` on, which are g's.
 Tensor among_zeros(const Tensor& g, const Shape& whole, std::int64_t begin) {
@@ -37,7 +37,7 @@ Tensor among_zeros(const Tensor& g, const Shape& whole, std::int64_t begin) {
 
 }  // namespace
 
-void set_recorder(Recorder record) { recorder.store(record, std::memory_order_release); }
+void set_record(Record record) { recorder.store(record, std::memory_order_release); }
 
 Tensor recorded(std::string_view op, const Tensor& y, const Tensor& x,
                 std::function<Tensor(const Tensor& g)> backward) {

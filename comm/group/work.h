@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work: a collective under way, or several as one. The buffers belong to it until wait() returns;
-// on a device, until what the streams held when it returned is done. Letting go of a Work waits for
-// nothing: the operation goes on, also when its group has gone. In a graph that is captured
-// (captured.h) wait() is all that there is; the others are an Error. Thread safety: the thread that
-// made it.
+// Work: a future (MPI: a request): a collective under way, or several as one. The buffers belong to
+// it until wait() returns; on a device, until what the streams held when it returned is done.
+// Letting go of a Work waits for nothing: the operation goes on, also when its group has gone. In a
+// graph that is captured (captured.h) wait() is all that there is; the others are an Error. Thread
+// safety: the thread that made it.
 #pragma once
 
 #include <peal/comm/engine/engine.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file that a rank leaves under PEAL_TRACE, read back line by line as recorder.h says. Times
+// Trace file: what a rank leaves under PEAL_TRACE, read back line by line as recorder.h says. Times
 // are as they were written: nanoseconds of that rank's own clock. Thread safety: values.
 #pragma once
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How two elements become one, for the kernels of the CPU and of the devices alike: the reductions
-// of reduce_op.h on the types in which they are computed (not f16 and bf16). Thread safety: pure.
+// Reduction operators: how two elements become one, for the kernels of the CPU and of the devices
+// alike: the reductions of reduce_op.h on the types in which they are computed (not f16 and bf16).
+// Thread safety: pure.
 #pragma once
 
 #include <peal/autograd/core/half.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchange: what all collectives are here. Every rank lays the parts of its input that others want
-// into its room, ranks meet, and each takes what it wants out of the others' rooms: copied by
-// source, or reduced over all ranks in the order of ranks, in f32 for f16 and bf16, and rounded
-// once. So all ranks get the same bits.
+// Exchange: one-sided gets after a barrier, which all collectives are here. Every rank lays the
+// parts of its input that others want into its room, ranks meet, and each takes what it wants out
+// of the others' rooms: copied by source, or reduced over all ranks in the order of ranks, in f32
+// for f16 and bf16, and rounded once. So all ranks get the same bits.
 //
 //   all_gather, gather, broadcast, barrier   one part for everybody, copied
 //   all_to_all, scatter                      a part for each rank, copied

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How blocks of threads of different ranks meet. A kernel has as many blocks on every rank, and
-// block b of one rank works with block b of the others alone, so no block waits for another of its
-// own kernel.
+// A barrier between the blocks of threads of different ranks, and how they meet there. A kernel has
+// as many blocks on every rank, and block b of one rank works with block b of the others alone, so
+// no block waits for another of its own kernel.
 //
 // Numbers only grow: a block counts the meetings it has had in its own room, and leaves the count
 // in everybody's. So nothing is ever reset, and a captured kernel can be replayed. With the count

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks must know of each other before they share memory, and whether they can. Thread safety:
-// free functions without state.
+// Peer access: what ranks must know of each other before they share memory, and whether they can.
+// Thread safety: free functions without state.
 #pragma once
 
 #include <peal/autograd/core/device.h>

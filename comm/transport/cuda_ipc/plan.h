@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which parts a collective exchanges (exchange.h): from what all ranks know alike. Thread safety:
-// pure functions.
+// Data layout of a collective: which parts it exchanges (exchange.h), from what all ranks know
+// alike. Thread safety: pure functions.
 #pragma once
 
 #include <peal/comm/transport/cuda_ipc/exchange.h>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Room: the memory of one rank of a group that the others' kernels reach into: where blocks of
-// threads of different ranks meet (meet.h), the halves through which they exchange data, and the
-// boxes for mail. In a room a block has its own two *halves*, used in turn: who reads a peer's half
-// need not meet afterwards, for the peer cannot be at this half again before everybody has met
-// about the other. Thread safety: kernels of one rank and group follow one another in one stream.
+// Room: a peer-mapped buffer: the memory of one rank of a group that the others' kernels reach
+// into: where blocks of threads of different ranks meet (meet.h), the halves through which they
+// exchange data, and the boxes for mail. In a room a block has its own two *halves*, used in turn:
+// who reads a peer's half need not meet afterwards, for the peer cannot be at this half again
+// before everybody has met about the other. Thread safety: kernels of one rank and group follow one
+// another in one stream.
 #pragma once
 
 #include <peal/autograd/core/half.h>

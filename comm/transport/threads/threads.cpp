@@ -32,8 +32,9 @@ std::unique_ptr<Transport> ThreadsTransport::subset(const std::vector<int>& rank
                                                     std::uint64_t id) {
   const auto place = std::find(ranks.begin(), ranks.end(), rank_);
   if (place == ranks.end()) return nullptr;
-  auto transport = std::make_unique<ThreadsTransport>(
-      board_->child(id, static_cast<int>(ranks.size())), static_cast<int>(place - ranks.begin()));
+  auto transport =
+      std::make_unique<ThreadsTransport>(switchboard_->child(id, static_cast<int>(ranks.size())),
+                                         static_cast<int>(place - ranks.begin()));
   if (network_) {
     transport->network_ = network_;
     transport->group_ = id;
@@ -82,7 +83,7 @@ Ticket ThreadsTransport::post(Channel channel, std::span<const Message> round) {
       const bool dropped = arrives == Network::never;
       auto taken = std::make_shared<std::atomic<bool>>(dropped);
       posted.sends.push_back({message, taken});
-      Switchboard::Mailbox& box = board_->mailbox(rank_, message.peer);
+      Switchboard::Mailbox& box = switchboard_->mailbox(rank_, message.peer);
       std::lock_guard lock(box.mutex);
       box.parcels.push_back(
           {channel, dropped ? nullptr : message.data, message.bytes, std::move(taken), arrives});
@@ -98,7 +99,7 @@ Ticket ThreadsTransport::post(Channel channel, std::span<const Message> round) {
 // overtake it. The copy is made under the mailbox's lock, so that a cancelled send is never read
 // after cancel() returned.
 bool ThreadsTransport::receive(Channel channel, int from, const Message& message) {
-  Switchboard::Mailbox& box = board_->mailbox(from, rank_);
+  Switchboard::Mailbox& box = switchboard_->mailbox(from, rank_);
   std::lock_guard lock(box.mutex);
   const auto parcel = std::find_if(box.parcels.begin(), box.parcels.end(),
                                    [&](const auto& p) { return p.channel == channel; });
@@ -162,7 +163,7 @@ bool ThreadsTransport::cancel(Ticket ticket) {
   const auto found = posted_.find(ticket);
   if (found == posted_.end()) return true;
   for (const Sent& send : found->second.sends) {
-    Switchboard::Mailbox& box = board_->mailbox(rank_, send.message.peer);
+    Switchboard::Mailbox& box = switchboard_->mailbox(rank_, send.message.peer);
     std::lock_guard lock(box.mutex);
     std::erase_if(box.parcels, [&](const auto& parcel) { return parcel.taken == send.taken; });
   }

@@ -55,14 +55,14 @@ class Switchboard {
 class ThreadsTransport : public Transport {
  public:
   ThreadsTransport(std::shared_ptr<Switchboard> board, int rank)
-      : board_(std::move(board)), rank_(rank) {}
+      : switchboard_(std::move(board)), rank_(rank) {}
 
   // What is posted from now on goes over it. REQUIRES: this transport is the world's.
   void connect(std::shared_ptr<Network> network);
 
   std::string_view name() const override { return "threads"; }
   int rank() const override { return rank_; }
-  int world() const override { return board_->world(); }
+  int world() const override { return switchboard_->world(); }
   std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) override;
   Ticket post(Channel channel, std::span<const Message> round) override;
   bool test(Ticket ticket) override;
@@ -99,7 +99,7 @@ class ThreadsTransport : public Transport {
   bool receive_any(Channel channel, const Message& message, const std::vector<int>& spoken_for);
   std::int64_t count_in_channel(Channel channel, int to);
 
-  std::shared_ptr<Switchboard> board_;
+  std::shared_ptr<Switchboard> switchboard_;
   int rank_;
   Ticket next_ = 1;
   std::unordered_map<Ticket, Posted> posted_;
