@@ -89,3 +89,18 @@ TEST_CASE("sums over rows have the same bits for any number of threads") {
     CHECK(sums(4) == alone);
   }
 }
+
+TEST_CASE("running sums are the same along any dimension for any number of threads") {
+  const Tensor x = whole({3, 200, 700});
+  for (const int dim : {0, 1, 2}) {
+    omp_set_num_threads(1);
+    const std::vector<float> alone = cumsum(x, dim).to_vector<float>();
+    const std::int64_t apart = dim == 0 ? 200 * 700 : dim == 1 ? 700 : 1;
+    CHECK(alone[static_cast<std::size_t>(apart)] ==
+          x.to_vector<float>()[0] + x.to_vector<float>()[static_cast<std::size_t>(apart)]);
+    for (const int threads : {2, 5}) {
+      omp_set_num_threads(threads);
+      CHECK(cumsum(x, dim).to_vector<float>() == alone);
+    }
+  }
+}
