@@ -24,6 +24,8 @@ Tensor run_binary(std::string_view op, Binary which, const Tensor& a, const Tens
 }
 
 void check_whole(std::string_view op, const Tensor& x, double s) {
+  PEAL_CHECK(x.dtype() != DType::boolean, op, ": a mask (bool) of shape ", x.shape(),
+             " is no number; cast(x, DType::f32) or cast(x, DType::i64) makes it one");
   PEAL_CHECK(is_floating(x.dtype()) || s == std::floor(s), op, ": ", s, " is not a value of ",
              x.dtype(), ", the type of shape ", x.shape());
 }
@@ -60,6 +62,9 @@ Tensor add(const Tensor& a, const Tensor& b) {
 
 Tensor sub(const Tensor& a, const Tensor& b) {
   const OpName op("sub");
+  PEAL_CHECK(!masks(a, b),
+             "sub: masks (bool) have no difference; where they differ is a ^ b (logical_xor), and "
+             "cast(x, DType::i64) makes numbers of them");
   if (promotes(a, b)) return sub(promoted(a, b), promoted(b, a));
   return record("sub", run_binary("sub", Binary::sub, a, b), {a, b},
                 [sa = a.shape(), sb = b.shape()](const Tensor& g, Needs needs) {

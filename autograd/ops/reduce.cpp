@@ -40,7 +40,8 @@ Tensor reduce(std::string_view op, const Tensor& x, std::uint32_t mask, bool kee
     if (!gone || keepdim) result.push_back(gone ? 1 : x.size(i));
   }
   if (is_mean) {
-    check_floating(op, x);
+    PEAL_CHECK(is_floating(x.dtype()), op, ": expected a floating type, got ", x.dtype(), " ",
+               x.shape(), "; take it of cast(x, DType::f32)");
     PEAL_CHECK(reduced > 0, op, ": no elements to average in shape ", x.shape());
   }
   const double scale = is_mean ? 1.0 / static_cast<double>(reduced) : 1.0;

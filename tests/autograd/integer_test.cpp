@@ -101,3 +101,15 @@ TEST_CASE("masks have and, or, exclusive or and not") {
         "logical_or, logical_not");
   CHECK(error_of([&] { neg(a); }).find("logical_not") != std::string::npos);
 }
+
+TEST_CASE("what masks cannot do names the way out") {
+  const Tensor m = mask({1, 0, 1});
+  for (const auto& error :
+       {error_of([&] { m + 1.0; }), error_of([&] { m * 2.0; }), error_of([&] { m - 1.0; })}) {
+    CHECK(error.find("a mask (bool) of shape [3] is no number; cast(x, DType::f32)") !=
+          std::string::npos);
+  }
+  CHECK(error_of([&] { m - m; }).find("a ^ b (logical_xor)") != std::string::npos);
+  CHECK(error_of([&] { mean(m); }).find("got bool [3]; take it of cast(x, DType::f32)") !=
+        std::string::npos);
+}
