@@ -108,8 +108,8 @@ Tensor to_input(const Conv2dGeometry& o, const Tensor& g, const Tensor& weight) 
   const OpName op("conv2d");
   const Shape shape{o.batch, o.in_channels, o.in_height, o.in_width};
   const Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
-  const Tensor unread = Tensor::empty(shape, g.dtype(), g.device());
-  kernels(g.device()).conv2d_backward("conv2d", g, o, dx, {}, {}, g, unread, weight);
+  // Of the input only shape and type are asked: those of its gradient.
+  kernels(g.device()).conv2d_backward("conv2d", g, o, dx, {}, {}, g, dx, weight);
   return record("conv2d", dx, {g, weight},
                 [o, g = save(g), weight = save(weight)](const Tensor& gg, Needs needs) {
                   return Tensors{needs[0] ? forward(o, gg, weight(), {}) : Tensor(),
@@ -121,8 +121,7 @@ Tensor to_weight(const Conv2dGeometry& o, const Tensor& g, const Tensor& x) {
   const OpName op("conv2d");
   const Shape shape{o.out_channels, o.in_channels / o.groups, o.kernel_height, o.kernel_width};
   const Tensor dweight = Tensor::empty(shape, g.dtype(), g.device());
-  const Tensor unread = Tensor::empty(shape, g.dtype(), g.device());
-  kernels(g.device()).conv2d_backward("conv2d", g, o, {}, dweight, {}, g, x, unread);
+  kernels(g.device()).conv2d_backward("conv2d", g, o, {}, dweight, {}, g, x, dweight);
   return record("conv2d", dweight, {g, x},
                 [o, g = save(g), x = save(x)](const Tensor& gg, Needs needs) {
                   return Tensors{needs[0] ? forward(o, x(), gg, {}) : Tensor(),
