@@ -104,8 +104,8 @@ Tensor beside(const Tensor& g) { return g.dim() == 0 ? g : unsqueeze(g, 1); }
 // The probabilities, which were kept as logarithms in the place of the logits.
 Tensor probabilities(const Tensor& logarithms, DType dtype) {
   const Tensor p = exp(logarithms.detach());
-  return record("softmax", p, {logarithms}, [p, dtype](const Tensor& g) {
-    return cast(p * (g - sum(g * p, {-1}, true)), dtype);
+  return record("softmax", p, {logarithms}, [p = save(p), dtype](const Tensor& g) {
+    return cast(p() * (g - sum(g * p(), {-1}, true)), dtype);
   });
 }
 

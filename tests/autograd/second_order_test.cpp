@@ -121,6 +121,18 @@ TEST_CASE("a gradient penalty flows to the parameters") {
   CHECK(doubles(x.grad()) == Doubles{72, 256});
 }
 
+TEST_CASE("a recorded gradient through a loss lets go of its graph") {
+  const Tensor target = Tensor::from(std::vector<std::int64_t>{1, 0}, {2});
+  std::weak_ptr<Node> node;
+  {
+    const Tensor x = full({2, 3}, 1, DType::f64).set_requires_grad();
+    const Tensor logits = x * 2.0;
+    node = logits.body().node;
+    autograd::grad({cross_entropy(logits, target)}, {x}, {.create_graph = true});
+  }
+  CHECK(node.expired());
+}
+
 TEST_CASE("third derivatives") {
   const Tensor x = leaf({2});
   Tensor y = sum(pow(x, 5));
