@@ -7,9 +7,12 @@
 //   (loss + mean(slope * slope)).backward();
 //
 // With create_graph the ops between have to have gradients that are made of ops in turn. Those of
-// peal are, at any order, but for feed_forward with gelu by tanh on a device, and so are functions
-// that are recorded with ops alone (tape.h); the others are an Error that names the op. Attention
-// then takes the memory of its whole scores. Hooks of leaves do not run.
+// peal are, at any order, but for feed_forward with gelu by tanh on a device; a function that calls
+// kernels, or runs a backward() inside (recomputed activations do), is an Error that names it. A
+// function that you record (tape.h) is right where it is made of ops and saves inputs of its op, or
+// the first output, alone: anything else that it saved, though computed from an input, counts as a
+// constant, and nobody tells. Attention then takes the memory of its whole scores. Hooks of leaves
+// do not run.
 //
 // Thread safety: as of the tape.
 #pragma once
@@ -25,8 +28,8 @@ struct GradOptions {
   bool allow_unused = false;  // an input that no output depends on has an undefined gradient
 };
 
-// One gradient an input, summed over the outputs. Error for an input that wants no gradient, or
-// (not with allow_unused) that no output depends on.
+// One gradient an input, summed over the outputs. Error for an input
+// that wants no gradient, or (not with allow_unused) that no output depends on.
 Tensors grad(const Tensors& outputs, const Tensors& inputs, const GradOptions& options = {});
 
 }  // namespace peal::autograd

@@ -270,6 +270,16 @@ Tensor seed_of(std::string_view op, const Tensor& output, const Tensor& given) {
   return given;
 }
 
+// A gradient that is computed while a backward is recorded, and is itself not recorded, would count
+// as a constant.
+void check_not_recorded(std::string_view op) {
+  const Walk* walk = Walk::current();
+  PEAL_CHECK(walk == nullptr || !walk->create_graph, op, ": the function of '", walk->node()->op,
+             "' runs it while its own gradient is recorded (grad with create_graph), so its "
+             "gradient cannot be differentiated in turn: take autograd::grad with create_graph = "
+             "backward_is_recorded() inside of it, or grad() outside without create_graph");
+}
+
 }  // namespace
 
 Tensor Saved::operator()() const {
@@ -411,6 +421,7 @@ GradSlot& Tensor::grad_slot() const {
 void Tensor::backward(const Tensor& seed, bool retain_graph) const {
   PEAL_CHECK(requires_grad(), "backward: this tensor of shape ", shape(),
              " needs no gradient: nothing it was made from does, or it was made under NoGrad");
+  check_not_recorded("backward");
   warn_of_lone_ranks();
   const NoGrad guard;
   const Autocast as_recorded(DType::bf16, false);
@@ -424,6 +435,7 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const GradOptions& o
   PEAL_CHECK(options.grad_outputs.empty() || options.grad_outputs.size() == outputs.size(),
              "grad: expected a gradient for each of ", outputs.size(), " outputs, or none, got ",
              options.grad_outputs.size());
+  if (context().grad_enabled && !options.create_graph) check_not_recorded("grad");
   Wanted wanted(inputs);
   {
     const bool before = std::exchange(context().grad_enabled, options.create_graph);

@@ -121,6 +121,48 @@ TEST_CASE("a gradient penalty flows to the parameters") {
   CHECK(doubles(x.grad()) == Doubles{72, 256});
 }
 
+TEST_CASE("a backward inside a function is refused where its gradient is recorded") {
+  const Tensor x = leaf({3});
+  const auto cube = [](const Tensor& in) { return in * in * in; };
+  // The gradient by a graph of its own: of backward(), or of grad() with create_graph or without.
+  enum class By { backward, grad, recorded_grad };
+  const auto again = [&](const Tensor& in, By by) {
+    Tensor y;
+    {
+      const NoGrad guard;
+      y = cube(in);
+    }
+    return record("again", y, {in}, [&, by, in = save(in)](const Tensor& g) {
+      const bool before = std::exchange(context().grad_enabled, true);
+      const std::shared_ptr<void> restore(nullptr, [=](void*) { context().grad_enabled = before; });
+      const Tensor here = by == By::recorded_grad && backward_is_recorded()
+                              ? in()
+                              : in().detach().clone().set_requires_grad();
+      const Tensor out = cube(here);
+      if (by == By::backward) {
+        out.backward(g.detach());
+        return here.grad();
+      }
+      return autograd::grad({out}, {here},
+                            {.grad_outputs = {g},
+                             .create_graph = by == By::recorded_grad && backward_is_recorded()})[0];
+    });
+  };
+  for (const By by : {By::backward, By::grad, By::recorded_grad}) {
+    CHECK(doubles(autograd::grad({again(x, by)}, {x})[0]) == Doubles{27});
+  }
+  for (const By by : {By::backward, By::grad}) {
+    const std::string error =
+        error_of([&] { autograd::grad({again(x, by)}, {x}, {.create_graph = true}); });
+    CAPTURE(error);
+    CHECK(error.find("'again'") != std::string::npos);
+    CHECK(error.find("cannot be differentiated in turn") != std::string::npos);
+  }
+  const Tensor slope =
+      autograd::grad({again(x, By::recorded_grad)}, {x}, {.create_graph = true})[0];
+  CHECK(doubles(autograd::grad({slope}, {x})[0]) == Doubles{18});
+}
+
 TEST_CASE("a recorded gradient through a loss lets go of its graph") {
   const Tensor target = Tensor::from(std::vector<std::int64_t>{1, 0}, {2});
   std::weak_ptr<Node> node;
