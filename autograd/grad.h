@@ -28,7 +28,7 @@ struct GradOptions {
   bool allow_unused = false;  // an input that no output depends on has an undefined gradient
 };
 
-// One gradient an input, summed over the outputs. Error for an input
+// One gradient an input, summed over the outputs; each has storage of its own. Error for an input
 // that wants no gradient, or (not with allow_unused) that no output depends on.
 Tensors grad(const Tensors& outputs, const Tensors& inputs, const GradOptions& options = {});
 

@@ -68,6 +68,14 @@ class Wanted {
     }
   }
 
+  // What others hold too (another result, a seed) is copied: whoever writes into a result writes
+  // into nothing else.
+  void part() {
+    for (Tensor& grad : grads) {
+      if (grad.defined() && !grad.owned_alone()) grad = grad.clone();
+    }
+  }
+
   Tensors grads;  // by input
 
  private:
@@ -449,6 +457,7 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const GradOptions& o
       roots.push_back({outputs[i], seed_of("grad", outputs[i], given)});
     }
     Walk(options.retain_graph, options.create_graph, &wanted).run(std::move(roots));
+    wanted.part();
   }
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     PEAL_CHECK(options.allow_unused || wanted.grads[i].defined(),

@@ -93,6 +93,20 @@ TEST_CASE("grad of several outputs with their own gradients; of an output itself
   CHECK(doubles(autograd::grad({x}, {x}, {.grad_outputs = {x.detach()}})[0]) == Doubles{1, 2});
 }
 
+TEST_CASE("results of grad share memory with nothing else") {
+  const Tensor a = leaf({1, 2}), b = leaf({3, 4}), seed = leaf({5, 6}).detach();
+  for (const bool create_graph : {false, true}) {
+    const Tensor y = a + b;
+    const Tensors grads =
+        autograd::grad({y}, {a, b, y, a}, {.grad_outputs = {seed}, .create_graph = create_graph});
+    for (std::size_t i = 0; i < grads.size(); ++i) {
+      CHECK(doubles(grads[i]) == Doubles{5, 6});
+      CHECK(grads[i].storage() != seed.storage());
+      for (std::size_t j = 0; j < i; ++j) CHECK(grads[i].storage() != grads[j].storage());
+    }
+  }
+}
+
 TEST_CASE("grad goes only where it leads") {
   const Tensor x = leaf({1}), w = leaf({2});
   bool visited = false;
