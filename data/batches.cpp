@@ -30,6 +30,15 @@ Batches batch_shard(const Batches& whole, std::int64_t batch_size, Place place, 
   PEAL_CHECK(place.world >= 1 && place.rank >= 0 && place.rank < place.world,
              "[data] batch_shard: expected a rank below its world, got rank ", place.rank, " of ",
              place.world);
+  PEAL_CHECK(batch_size >= 1, "[data] batch_shard: expected a batch_size of at least 1, got ",
+             batch_size);
+  for (std::size_t k = 0; k < whole.size(); ++k) {
+    const std::int64_t size = std::ssize(whole[k]);
+    const bool last = k + 1 == whole.size();
+    PEAL_CHECK(size == batch_size || (last && size > 0 && size < batch_size),
+               "[data] batch_shard: expected batches of ", batch_size, " samples, got ", size,
+               " in batch ", k, " of ", whole.size());
+  }
   const auto world = static_cast<std::size_t>(place.world);
   const auto rank = static_cast<std::size_t>(place.rank);
   Batches mine;

@@ -39,7 +39,8 @@ enum class Tail : std::uint8_t {
 };
 
 // Batch k goes to rank k mod world (Accelerate's BatchSamplerShard). `whole` are the batches of all
-// ranks, of batch_size samples but for the last. Error: a place outside of its world.
+// ranks, of batch_size samples but for the last, which may have fewer. Errors: a place outside of
+// its world, batch_size < 1, batches of another size.
 Batches batch_shard(const Batches& whole, std::int64_t batch_size, Place place,
                     Tail tail = Tail::fill);
 

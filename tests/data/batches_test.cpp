@@ -131,3 +131,29 @@ TEST_CASE("batches by length hold samples of like length, longest first, near th
   CHECK_THROWS_WITH_AS(peal::data::by_length(Samples{7}, lengths = {1, 2}, 2),
                        "[data] by_length: sample 7 has no length, there are 2", peal::Error);
 }
+
+TEST_CASE("batches that are not what batch_shard is told they are, are errors") {
+  const auto shard_of = [](const Batches& whole, std::int64_t batch_size) {
+    return [&whole, batch_size] { peal::data::batch_shard(whole, batch_size, {1, 2}); };
+  };
+  const Batches whole = peal::data::in_batches(up_to(138), 64);
+  CHECK_THROWS_WITH_AS(shard_of(whole, 0)(),
+                       "[data] batch_shard: expected a batch_size of at least 1, got 0",
+                       peal::Error);
+  CHECK_THROWS_WITH_AS(shard_of(whole, 32)(),
+                       "[data] batch_shard: expected batches of 32 samples, got 64 in batch 0 of 3",
+                       peal::Error);
+  CHECK_THROWS_WITH_AS(shard_of(whole, 128)(),
+                       "[data] batch_shard: expected batches of 128 samples, got 64 in batch 0 of "
+                       "3",
+                       peal::Error);
+  const Batches one{{1, 2, 3}}, gap{{1, 2}, {}, {3, 4}}, empty{{1, 2}, {}};
+  CHECK_THROWS_WITH_AS(shard_of(one, 2)(),
+                       "[data] batch_shard: expected batches of 2 samples, got 3 in batch 0 of 1",
+                       peal::Error);
+  CHECK_THROWS_AS(shard_of(gap, 2)(), peal::Error);
+  CHECK_THROWS_WITH_AS(shard_of(empty, 2)(),
+                       "[data] batch_shard: expected batches of 2 samples, got 0 in batch 1 of 2",
+                       peal::Error);
+  CHECK(peal::data::batch_shard({}, 2, {1, 2}).empty());
+}
