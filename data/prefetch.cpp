@@ -12,24 +12,36 @@
 namespace peal::data {
 namespace {
 
-// Called while `failure` is handled, which so is nested in what is thrown. Samples are made one by
+// Of the exception that is handled.
+std::string words_of_failure() {
+  try {
+    throw;
+  } catch (const std::exception& failure) {
+    return failure.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+// Called while a failure is handled, which so is nested in what is thrown. Samples are made one by
 // one to find the one that fails.
 [[noreturn]] void name_the_sample(const Dataset& dataset, std::int64_t batch,
-                                  std::span<const std::int64_t> samples, const Draws& draws,
-                                  const std::exception& failure) {
+                                  std::span<const std::int64_t> samples, const Draws& draws) {
   const std::string where = concat("batch ", batch, " of epoch ", draws.epoch);
+  const std::string failure = words_of_failure();
   for (const std::int64_t sample : samples) {
-    std::string words = samples.size() == 1 ? failure.what() : "";
+    std::optional<std::string> words;
+    if (samples.size() == 1) words = failure;
     try {
-      if (words.empty()) dataset.augmented(std::span(&sample, 1), draws);
-    } catch (const std::exception& alone) {
-      words = alone.what();
+      if (!words) dataset.augmented(std::span(&sample, 1), draws);
+    } catch (...) {
+      words = words_of_failure();
     }
-    if (words.empty()) continue;
-    std::throw_with_nested(Error(concat("[data] sample ", sample, " (", where, "): ", words)));
+    if (!words) continue;
+    std::throw_with_nested(Error(concat("[data] sample ", sample, " (", where, "): ", *words)));
   }
-  std::throw_with_nested(Error(
-      concat("[data] ", where, ", each of whose samples can be had alone: ", failure.what())));
+  std::throw_with_nested(
+      Error(concat("[data] ", where, ", each of whose samples can be had alone: ", failure)));
 }
 
 Tensor in_pinned_memory(const Tensor& tensor) {
@@ -78,8 +90,8 @@ Batch Prefetch::make(std::int64_t batch) const {
   Batch made;
   try {
     made = dataset_.augmented(samples, draws_);
-  } catch (const std::exception& failure) {
-    name_the_sample(dataset_, batch, samples, draws_, failure);
+  } catch (...) {
+    name_the_sample(dataset_, batch, samples, draws_);
   }
   if (!pinned_) return made;
   made.x = in_pinned_memory(made.x);

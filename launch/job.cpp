@@ -148,6 +148,9 @@ void rank0_first(comm::ProcessGroup& group, const std::function<void()>& f) {
     } catch (const std::exception& caught) {
       error = std::current_exception();
       message = concat("!", caught.what());
+    } catch (...) {
+      error = std::current_exception();
+      message = "!an exception that is no std::exception";
     }
   }
   const std::string said = group.exchange(message)[0];

@@ -196,6 +196,39 @@ TEST_CASE("the sample that cannot be had is found within its batch") {
   }
 }
 
+TEST_CASE("a sample whose error has no words, or is of no known type, is named all the same") {
+  struct Silent : Numbers {
+    using Numbers::Numbers;
+    Batch get(std::span<const std::int64_t> indices) const override {
+      for (const std::int64_t index : indices) {
+        if (index == 2) throw std::runtime_error("");
+        if (index == 5) throw 42;
+        if (index == 7) throw std::runtime_error("its file is gone");
+      }
+      return Numbers::get(indices);
+    }
+  };
+  for (const std::int64_t batch_size : {1, 4, 8}) {
+    DataLoader loader(std::make_shared<Silent>(8), {.batch_size = batch_size});
+    const auto all = [&] { epoch_of(loader); };
+    const std::string batch = std::to_string(2 / batch_size);
+    const std::string words = "[data] sample 2 (batch " + batch + " of epoch 0): ";
+    CHECK_THROWS_WITH_AS(all(), words.c_str(), peal::Error);
+  }
+  for (const int workers : {0, 2}) {
+    DataLoader loader(std::make_shared<Silent>(8),
+                      [](std::int64_t) {
+                        return peal::data::Batches{{3}, {4, 5, 6}};
+                      },
+                      {.workers = workers});
+    CHECK(loader.next());
+    CHECK_THROWS_WITH_AS(loader.next(),
+                         "[data] sample 5 (batch 1 of epoch 0): an exception that is no "
+                         "std::exception",
+                         peal::Error);
+  }
+}
+
 TEST_CASE("a loader can go at any moment") {
   for (int batches = 0; batches < 12; ++batches) {
     std::atomic<int> made{0};

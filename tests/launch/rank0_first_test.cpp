@@ -42,3 +42,20 @@ TEST_CASE("its failure after long work is everyone's") {
   });
   CHECK(told == 3);
 }
+
+TEST_CASE("a failure that is no std::exception is everyone's, too") {
+  std::atomic<int> told{0}, itself{0};
+  comm::run_ranks(3, {.deadline = milliseconds(2000)}, [&](comm::ProcessGroup& group) {
+    try {
+      launch::rank0_first(group, [] { throw 42; });
+    } catch (const Error& error) {
+      const std::string words =
+          "rank0_first: rank 0 failed: an exception that is no std::exception";
+      if (error.what() == words) ++told;
+    } catch (int) {
+      if (group.rank() == 0) ++itself;
+    }
+  });
+  CHECK(told == 2);
+  CHECK(itself == 1);
+}
