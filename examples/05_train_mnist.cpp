@@ -73,7 +73,9 @@ int main(int argc, char** argv) {
     nn::DistributedDataParallel model(net, job.group_ref());
     nn::AdamW optimizer(model.named_parameters(), {.lr = arguments.lr});
 
-    launch::Trainer trainer(job, arguments, model, optimizer, {{"data", data_name}}, print);
+    launch::Trainer trainer(job, arguments, model, optimizer,
+                            {{"data", data_name}, {"train_samples", std::to_string(train->size())}},
+                            print);
     trainer.fit(training, testing,
                 [](const Tensor& output, const Tensor& y) { return nll_loss(output, y); });
   });

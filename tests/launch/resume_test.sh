@@ -28,6 +28,14 @@ same() {
     <(grep -o 'epoch 3: loss [0-9.]*, test accuracy [0-9.]*' parts.log)
 }
 same --
+status=0
+"$trainer" --data synthetic --train-samples 136 --batch-size 16 --epochs 4 --resume parts >other.log 2>&1 || status=$?
+if [[ $status -ne 1 ]] ||
+  ! grep -qF 'parts: it was saved with train_samples 120, and this run has 136; go on with the same' other.log; then
+  echo "FAILED: a run of other data is taken up: exit status $status"
+  cat other.log
+  exit 1
+fi
 same --precision f16 --seed 5 --
 if [[ -n $launcher ]]; then same -- "$launcher" -n 2; fi
 echo 'resumed trainings end as whole ones'
