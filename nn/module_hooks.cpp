@@ -46,69 +46,83 @@ void watch(std::string_view op, Tensors& tensors, const std::vector<std::size_t>
 
 }  // namespace
 
-// One call of forward, and what its part of a backward has to know.
+// One call of forward. What the nodes of its part of a backward hold is a part that holds no tensor
+// of the graph: a forward that throws leaves no circle behind.
 class Module::HookedCall {
  public:
-  HookedCall(Module& module, std::shared_ptr<ModuleHooks> hooks)
-      : module_(module), plain_(static_cast<const Module&>(module)), hooks_(std::move(hooks)) {}
+  HookedCall(Module& module, const std::shared_ptr<ModuleHooks>& hooks)
+      : module_(module),
+        hooks_(hooks),
+        part_(std::make_shared<Part>(static_cast<const Module&>(module), hooks)) {}
 
-  static void before(const std::shared_ptr<HookedCall>& call, Tensors& inputs) {
-    call->hooks_->before_forward.run([&](const ForwardPreHook& hook) {
-      replace("inputs", call->plain_, inputs, hook(call->module_, inputs));
+  void before(Tensors& inputs) {
+    hooks_->before_forward.run([&](const ForwardPreHook& hook) {
+      replace("inputs", module_, inputs, hook(module_, inputs));
     });
-    call->inputs_ = inputs;
-    if (!call->hooks_->in_backward()) return;
-    const auto places = wanting(inputs);
-    call->input_wants_ = !places.empty();
-    if (places.empty()) return;
-    watch("module's inputs", inputs, places, [call](Tensors& grads) { call->leave(grads); });
-    call->inputs_ = inputs;
+    if (hooks_->in_backward()) {
+      const auto places = wanting(inputs);
+      part_->input_wants = !places.empty();
+      if (part_->input_wants) {
+        watch("module's inputs", inputs, places,
+              [part = part_](Tensors& grads) { part->leave(grads); });
+      }
+    }
+    inputs_ = inputs;
   }
 
-  static void after(const std::shared_ptr<HookedCall>& call, Tensors& outputs) {
-    call->hooks_->after_forward.run([&](const ForwardHook& hook) {
-      replace("outputs", call->plain_, outputs, hook(call->module_, call->inputs_, outputs));
+  void after(Tensors& outputs) {
+    hooks_->after_forward.run([&](const ForwardHook& hook) {
+      replace("outputs", module_, outputs, hook(module_, inputs_, outputs));
     });
-    const std::size_t count = call->inputs_.size();
-    call->inputs_.clear();  // the nodes hold this
-    if (!call->hooks_->in_backward()) return;
+    if (!hooks_->in_backward()) return;
     const auto places = wanting(outputs);
     if (places.empty()) return;
-    watch("module's outputs", outputs, places, [call, count](Tensors& grads) {
-      call->hooks_->before_backward.run([&](const BackwardPreHook& hook) {
-        replace("gradients", call->plain_, grads, hook(call->plain_, grads));
-      });
-      call->grad_outputs_ = grads;
-      Tensors none(count);
-      if (!call->input_wants_) call->leave(none);
-    });
+    watch("module's outputs", outputs, places,
+          [part = part_, count = inputs_.size()](Tensors& grads) { part->enter(grads, count); });
   }
 
  private:
-  void leave(Tensors& grad_inputs) {
-    hooks_->after_backward.run([&](const BackwardHook& hook) {
-      replace("gradients", plain_, grad_inputs, hook(plain_, grad_inputs, grad_outputs_));
-    });
-    grad_outputs_.clear();
-  }
+  struct Part {
+    Part(const Module& module, const std::shared_ptr<ModuleHooks>& hooks)
+        : module(module), hooks(hooks) {}
 
-  Module& module_;  // while forward runs
-  Module plain_;    // afterwards
+    void enter(Tensors& grads, std::size_t inputs) {
+      hooks->before_backward.run([&](const BackwardPreHook& hook) {
+        replace("gradients", module, grads, hook(module, grads));
+      });
+      grad_outputs = grads;
+      Tensors none(inputs);
+      if (!input_wants) leave(none);
+    }
+    void leave(Tensors& grad_inputs) {
+      hooks->after_backward.run([&](const BackwardHook& hook) {
+        replace("gradients", module, grad_inputs, hook(module, grad_inputs, grad_outputs));
+      });
+      grad_outputs.clear();
+    }
+
+    Module module;
+    std::shared_ptr<ModuleHooks> hooks;
+    Tensors grad_outputs;
+    bool input_wants = false;
+  };
+
+  Module& module_;
   std::shared_ptr<ModuleHooks> hooks_;
-  Tensors inputs_, grad_outputs_;
-  bool input_wants_ = false;
+  Tensors inputs_;
+  std::shared_ptr<Part> part_;
 };
 
 bool Module::has_hooks() const { return !hooks()->empty(); }
 
 std::shared_ptr<Module::HookedCall> Module::before_forward(Tensors& inputs) {
   auto call = std::make_shared<HookedCall>(target(), hooks());
-  HookedCall::before(call, inputs);
+  call->before(inputs);
   return call;
 }
 
 void Module::after_forward(const std::shared_ptr<HookedCall>& call, Tensors& outputs) {
-  HookedCall::after(call, outputs);
+  call->after(outputs);
 }
 
 std::uint64_t Module::register_forward_pre_hook(ForwardPreHook hook) {

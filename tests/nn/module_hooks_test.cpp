@@ -169,3 +169,27 @@ TEST_CASE("a hook that gives another number of tensors is an error") {
   CHECK(error_of([&] { net(full({2}, 1), full({2}, 2)); }).find("a hook gave 1 inputs for 2") !=
         std::string::npos);
 }
+
+TEST_CASE("a forward that throws leaves nothing behind in a module with backward hooks") {
+  struct Fragile : nn::Module {
+    nn::Linear fc = add("fc", nn::Linear(2, 2));
+    Tensor forward(const Tensor& x) override {
+      const Tensor y = fc(x);
+      throw Error("planted");
+      return y;
+    }
+  };
+  std::weak_ptr<Node> node;
+  std::weak_ptr<Storage> weight;
+  {
+    Fragile net;
+    net.register_full_backward_hook(
+        [](nn::Module&, const Tensors&, const Tensors&) { return nn::Module::Replaced(); });
+    const Tensor x = leaf(1) * 2.0;
+    node = x.body().node;
+    weight = net.fc.weight.storage();
+    CHECK(error_of([&] { net(reshape(x, {1, 2})); }) == "planted");
+  }
+  CHECK(node.expired());
+  CHECK(weight.expired());
+}
