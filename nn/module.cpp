@@ -20,7 +20,8 @@ struct Module::Body {
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> children;
   std::shared_ptr<ModuleHooks> hooks = std::make_shared<ModuleHooks>();
   bool training = true;
-  bool has_parent = false;  // or was warned of
+  bool has_parent = false;          // or was warned of
+  std::weak_ptr<Body> followed_by;  // what a handle of this was assigned last
 
   // visit(prefix, module, body) for a module and all below it, parents first; the prefix ends in a
   // dot.
@@ -105,43 +106,59 @@ void become(const Tensor& tensor, const Tensor& value) {
 
 }  // namespace
 
-// While it lives, this thread runs the module's forward. A module that is called in another's
-// forward, is a child of none and would be trained was forgotten, mostly: it is told, once.
-class Module::Running {
+// A place among the children, which is what the handles from add() look at. It knows whose.
+class Module::Place : public Module {
  public:
-  explicit Running(const Module& here) : before_(std::exchange(now, &here)) {
-    Body& body = *here.body_;
-    if (before_ == nullptr || body.has_parent || before_->body_ == here.body_) return;
-    if (!context().grad_enabled) return;
-    body.has_parent = true;
-    const std::vector<Tensor> all = here.parameters();
-    if (std::none_of(all.begin(), all.end(), [](const Tensor& p) { return p.requires_grad(); })) {
-      return;
-    }
-    log_warning(before_->class_name(), " calls a ", here.class_name(), " with ", all.size(),
-                " parameters that is a child of no module, so it is not trained, saved or moved "
-                "with one; register it with add(name, module)");
+  Place(Module child, const std::shared_ptr<Body>& owner)
+      : Module(std::move(child)), owner_(owner) {}
+
+  // Whether the module of this place has itself become the other's, so that its members follow; or
+  // is gone.
+  bool follows(const Place& other) const {
+    const auto owner = owner_.lock();
+    return owner == nullptr ||
+           (owner != other.owner_.lock() && owner->followed_by.lock() == other.owner_.lock());
   }
-  ~Running() { now = before_; }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
 
  private:
-  static thread_local const Module* now;
-  const Module* before_;
+  std::weak_ptr<Body> owner_;
 };
-thread_local const Module* Module::Running::now = nullptr;
+
+namespace {
+thread_local const Module* running = nullptr;
+}  // namespace
+
+Module::Running::Running(const Module& here) : before_(std::exchange(running, &here)) {
+  Body& body = *here.body_;
+  if (before_ == nullptr || body.has_parent || before_->body_ == here.body_) return;
+  if (!context().grad_enabled) return;
+  body.has_parent = true;
+  const std::vector<Tensor> all = here.parameters();
+  if (std::none_of(all.begin(), all.end(), [](const Tensor& p) { return p.requires_grad(); })) {
+    return;
+  }
+  log_warning(before_->class_name(), " calls a ", here.class_name(), " with ", all.size(),
+              " parameters that is a child of no module, so it is not trained, saved or moved "
+              "with one; register it with add(name, module)");
+}
+
+Module::Running::~Running() { running = before_; }
 
 Module::Module() : body_(std::make_shared<Body>()) {}
 
 Module& Module::operator=(const Module& other) {
-  if (slot_ && !other.slot_) {
+  const auto place = [](const Module& handle) {
+    return static_cast<const Place*>(handle.slot_.get());
+  };
+  const bool with_parent = slot_ && other.slot_ && place(*this)->follows(*place(other));
+  if (slot_ && slot_ != other.slot_ && !with_parent) {
     PEAL_CHECK(
         same_as(other), "a registered ", class_name(), " is assigned another ", other.class_name(),
         ": the module that it is a child of would go on with the old one; put the new one in "
         "its place with replace_child(name, module)");
     return *this;
   }
+  if (body_ != other.body_) body_->followed_by = other.body_;
   body_ = other.body_;
   slot_ = other.slot_;
   concrete_ = other.concrete_;
@@ -167,9 +184,9 @@ std::shared_ptr<Module> Module::add_child(std::string name, Module child) {
   check_name(*this, name,
              has_name(here.parameters, name) || has_name(here.buffers, name) ||
                  here.place(name) != nullptr);
-  child.slot_ = nullptr;
+  child.stay();
   child.body_->has_parent = true;
-  auto slot = std::make_shared<Module>(std::move(child));
+  const std::shared_ptr<Module> slot = std::make_shared<Place>(std::move(child), target().body_);
   here.children.emplace_back(std::move(name), slot);
   return slot;
 }
@@ -225,7 +242,7 @@ Module Module::child(std::string_view path) const { return *Body::find(*this, pa
 
 void Module::replace_child(std::string_view path, Module module) {
   Module& place = *Body::find(*this, path);
-  module.slot_ = nullptr;
+  module.stay();
   module.body_->has_parent = true;
   place = module;
 }

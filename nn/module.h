@@ -91,7 +91,8 @@ class Module {
 
   Module();
   Module(const Module&) = default;
-  // Error for a registered child that is given a module from outside: its parent would not follow.
+  // Error for a registered child that is given another module: its parent would not follow. Whole
+  // models are assigned with all their children.
   Module& operator=(const Module& other);
   virtual ~Module() = default;
   // Any module as a plain Module.
@@ -204,8 +205,20 @@ class Module {
 
  private:
   struct Body;
-  class Running;
+  class Place;
   class HookedCall;
+  // While it lives, this thread runs the module's forward. A module that is called in another's
+  // forward, is a child of none and would be trained was forgotten, mostly: it is told, once.
+  class Running {
+   public:
+    explicit Running(const Module& here);
+    ~Running();
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+   private:
+    const Module* before_;
+  };
 
   bool has_hooks() const;
   // The parts of call(): hooks may replace elements of `tensors`, never their number.
@@ -271,6 +284,7 @@ auto Module::call(F&& f, const Args&... args) {
       return std::invoke(f, given...);
     }
   };
+  const Running guard(target());
   if (!has_hooks()) return run(args...);
   std::tuple<Args...> given(args...);
   Tensors inputs;

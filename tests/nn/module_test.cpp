@@ -260,6 +260,46 @@ TEST_CASE("a registered child is replaced by name, not by assignment") {
   CHECK(net(input()).to_vector<float>() == before);
 }
 
+TEST_CASE("a registered child is not assigned another model's, but with the whole model") {
+  struct Outer : nn::Module {
+    Scaled inner = add("inner", Scaled());
+    nn::Linear head = add("head", nn::Linear(3, 3));
+    Tensor forward(const Tensor& x) override { return head(inner(x)); }
+  };
+  Outer a, b;
+  const auto of_a = a(input()).to_vector<float>(), of_b = b(input()).to_vector<float>();
+  for (const auto& error :
+       {error_of([&] { a.head = b.head; }), error_of([&] { a.inner.fc = b.inner.fc; }),
+        error_of([&] { a.inner = b.inner; })}) {
+    check_has(error, "put the new one in its place with replace_child(name, module)");
+  }
+  CHECK(a(input()).to_vector<float>() == of_a);
+  nn::Module kept = a;  // the model that `a` was goes on
+  a = b;
+  CHECK(a(input()).to_vector<float>() == of_b);
+  CHECK(kept(input()).to_vector<float>() == of_a);
+  sum(a(input())).backward();
+  for (const Tensor& parameter : a.parameters()) CHECK(parameter.grad().defined());
+  for (const Tensor& parameter : kept.parameters()) CHECK(!parameter.grad().defined());
+  std::swap(a, b);
+  CHECK(b.inner.fc.same_as(b.child("inner.fc")));
+}
+
+TEST_CASE("the handle of a replaced child is registered elsewhere as what took its place") {
+  Scaled net, other;
+  const nn::Linear fresh(2, 3);
+  net.replace_child("fc", fresh);
+  struct Holder : nn::Module {
+    Tensor forward(const Tensor& x) override { return x; }
+  } holder;
+  holder.add("shared", net.fc);
+  CHECK(holder.child("shared").same_as(fresh));
+  other.replace_child("fc", net.fc);
+  CHECK(other.child("fc").same_as(fresh));
+  CHECK(other(input()).shape() == net(input()).shape());
+  CHECK(other.fc.same_as(fresh));
+}
+
 TEST_CASE("a module that nobody registered is told when it is called, once") {
   Forgetful net;
   const std::string told = stderr_of([&] {
@@ -270,6 +310,13 @@ TEST_CASE("a module that nobody registered is told when it is called, once") {
             "Forgetful calls a peal::nn::Linear with 2 parameters that is a child of no module");
   check_has(told, "register it with add(name, module)");
   CHECK(std::count(told.begin(), told.end(), '\n') == 1);
+
+  struct OwnForward : nn::Module {
+    nn::Linear forgotten{2, 3};
+    Tensor both(const Tensor& a, const Tensor& b) { return forgotten(a + b); }
+  } own;
+  check_has(stderr_of([&] { own.call(&OwnForward::both, input(), input()); }),
+            "OwnForward calls a peal::nn::Linear with 2 parameters that is a child of no module");
 
   Scaled registered;
   Forgetful frozen(false), evaluated;
