@@ -71,11 +71,12 @@ int main(int argc, char** argv) {
     nn::BasicNet net;
     net.to(device);
     nn::DistributedDataParallel model(net, job.group_ref());
-    nn::AdamW optimizer(model.named_parameters(), {.lr = arguments.lr});
+    nn::AdamW optimizer(model.named_parameters(), {.lr = arguments.lr.value_or(1e-3)});
 
-    launch::Trainer trainer(job, arguments, model, optimizer,
-                            {{"data", data_name}, {"train_samples", std::to_string(train->size())}},
-                            print);
+    launch::Trainer trainer(
+        job, arguments, model, optimizer,
+        {.settings = {{"data", data_name}, {"train_samples", std::to_string(train->size())}},
+         .tell = print});
     trainer.fit(training, testing,
                 [](const Tensor& output, const Tensor& y) { return nll_loss(output, y); });
   });

@@ -13,8 +13,10 @@ template <class T>
 bool worth_showing(const T& value) {
   if constexpr (std::is_arithmetic_v<T>) {
     return value > 0;
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    return !value.empty();
   } else {
-    return std::is_same_v<T, std::string> && !value.empty();
+    return false;
   }
 }
 

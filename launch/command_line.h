@@ -24,9 +24,9 @@ namespace peal::launch {
 class CommandLine {
  public:
   // What an option is read into. It holds the default, which the help shows where it is above 0, or
-  // is text.
-  using Value = std::variant<int*, std::int64_t*, std::uint64_t*, double*, std::string*,
-                             std::vector<std::string>*>;
+  // is text; an optional one stays empty where the option is not given.
+  using Value = std::variant<int*, std::int64_t*, std::uint64_t*, double*, std::optional<double>*,
+                             std::string*, std::vector<std::string>*>;
 
   class Option {
    public:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
 #include <peal/launch/training/arguments.h>
 
 namespace peal::launch {
@@ -7,7 +8,9 @@ void add_training_options(CommandLine& line, TrainingArguments& arguments) {
   line.option("--epochs", &arguments.epochs, "how often the training set is gone through")
       .positive();
   line.option("--batch-size", &arguments.batch_size, "samples a rank and step").positive();
-  line.option("--lr", &arguments.lr, "the optimizer's learning rate").not_negative();
+  line.option("--lr", &arguments.lr,
+              "the optimizer's learning rate; without it a resumed run goes on with its own")
+      .not_negative();
   line.option("--device", &arguments.device, "cpu, cuda or cuda:N");
   line.option("--precision", &arguments.precision,
               "what the model computes in: f32, bf16 or f16; its parameters stay f32")
@@ -18,6 +21,23 @@ void add_training_options(CommandLine& line, TrainingArguments& arguments) {
   line.option("--json", &arguments.json, "file for the figures");
   line.flag("--profile", &arguments.profile, "print time, rates and memory by op, of rank 0");
   line.option("--trace", &arguments.trace, "file for rank 0's ops as a picture (ui.perfetto.dev)");
+}
+
+Metadata settings_of(const TrainingArguments& arguments, int world, const Metadata& own) {
+  Metadata all{{"seed", std::to_string(arguments.seed)},
+               {"world", std::to_string(world)},
+               {"batch_size", std::to_string(arguments.batch_size)},
+               {"precision", arguments.precision}};
+  for (const auto& [name, value] : own) {
+    PEAL_CHECK(!name.starts_with("peal."), "[launch] the setting '", name,
+               "' starts with 'peal.', which is peal's own; rename it");
+    const bool taken = all.contains(name) || name == "epoch" || name == "epochs";
+    PEAL_CHECK(!taken, "[launch] the setting '", name,
+               "' is one of each training's own (seed, world, batch_size, precision, epoch, "
+               "epochs); rename it");
+  }
+  all.insert(own.begin(), own.end());
+  return all;
 }
 
 Autocast autocast(const TrainingArguments& arguments) {

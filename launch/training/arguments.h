@@ -4,9 +4,11 @@
 #pragma once
 
 #include <peal/autograd/autocast.h>
+#include <peal/autograd/core/safetensors.h>
 #include <peal/launch/command_line.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace peal::launch {
@@ -16,13 +18,19 @@ struct TrainingArguments {
   std::string save, resume, json, trace;          // files; empty: none
   int epochs = 1;                                 // counted from the start, also of a resumed run
   std::int64_t batch_size = 32;                   // samples a rank and step
-  double lr = 1e-3;
+  // Of the optimizer. Unset: what the program thinks best, and in a resumed run what it had then.
+  std::optional<double> lr = {};
   std::uint64_t seed = 0;  // of parameters, order and dropout
   bool profile = false;
 };
 
 // --device, --precision, --save, ... of this line are read into `arguments`.
 void add_training_options(CommandLine& line, TrainingArguments& arguments);
+
+// What makes a run the one it is: the seed, the world, the batch size and the precision, and what
+// the program names of its own (its data), for checkpoints and figures. Error for a name of `own`
+// that either has for itself.
+Metadata settings_of(const TrainingArguments& arguments, int world, const Metadata& own);
 
 // While it lives, models compute in the precision that was asked for. Parameters stay f32.
 Autocast autocast(const TrainingArguments& arguments);

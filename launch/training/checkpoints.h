@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The checkpoints of a training: rank 0 saves after an epoch, all ranks take a run up where it was
-// left, and a run is not taken up by another one (other data, another number of ranks). Thread
-// safety: one thread.
+// left, each in its own stream of random numbers too, and a run is not taken up by another one
+// (other data, another number of ranks). Thread safety: one thread.
 #pragma once
 
 #include <peal/launch/job.h>
@@ -15,7 +15,7 @@ namespace peal::launch {
 class Checkpoints {
  public:
   // `settings` are what a run must share with the one it goes on from, to be that run. REQUIRES:
-  // what the parts are of lives as long.
+  // what the parts are of lives as long. Error for two parts of one name, and one called "random".
   Checkpoints(Job& job, std::vector<nn::Part> parts, Metadata settings);
 
   // Error where nothing can be saved: rather now than after an epoch.
@@ -27,6 +27,9 @@ class Checkpoints {
   int resume(const std::string& path, int epochs) const;
 
  private:
+  // With the part "random", which has the word number of each rank's stream that comes next.
+  std::vector<nn::Part> parts_and(nn::Part random) const;
+
   Job& job_;
   std::vector<nn::Part> parts_;
   Metadata settings_;

@@ -19,7 +19,7 @@ std::string line_of(int epoch, const EpochReport& report) {
 
 void write_json(const std::string& path, const TrainingArguments& arguments, int world,
                 const Metadata& settings, const std::vector<EpochReport>& epochs) {
-  nlohmann::json out(settings);
+  nlohmann::json out(settings_of(arguments, world, settings));
   out["world"] = world;
   out["batch_size"] = arguments.batch_size;
   out["seed"] = arguments.seed;

@@ -22,7 +22,7 @@ struct EpochReport {
 // "epoch 1: loss 0.3841, test accuracy 88.91 %, ...".
 std::string line_of(int epoch, const EpochReport& report);
 
-// Error where the file cannot be written.
+// Errors: the file cannot be written, a setting has a name that settings_of() refuses.
 void write_json(const std::string& path, const TrainingArguments& arguments, int world,
                 const Metadata& settings, const std::vector<EpochReport>& epochs);
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/context.h>
-#include <peal/autograd/core/stateful.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/intra_op.h>
 #include <peal/autograd/profile.h>
@@ -24,41 +23,56 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-Metadata with_settings_of(const TrainingArguments& arguments, int world, Metadata settings) {
-  settings["seed"] = std::to_string(arguments.seed);
-  settings["world"] = std::to_string(world);
-  settings["batch_size"] = std::to_string(arguments.batch_size);
-  settings["precision"] = arguments.precision;
-  return settings;
+std::vector<nn::Part> and_parts(std::vector<nn::Part> all, const std::vector<nn::Part>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
 }
+
+// While it lives, what is computed is traced.
+class Tracing {
+ public:
+  explicit Tracing(std::shared_ptr<Trace> trace)
+      : outside_(std::exchange(context().trace, std::move(trace))) {}
+  ~Tracing() { context().trace = outside_; }
+  Tracing(const Tracing&) = delete;
+  Tracing& operator=(const Tracing&) = delete;
+
+ private:
+  std::shared_ptr<Trace> outside_;
+};
 
 }  // namespace
 
 Trainer::Trainer(Job& job, const TrainingArguments& arguments, nn::DistributedDataParallel& model,
-                 nn::Optimizer& optimizer, const Metadata& settings, Tell tell)
+                 nn::Optimizer& optimizer, TrainerOptions options)
     : job_(job),
       arguments_(arguments),
       model_(model),
       optimizer_(optimizer),
       scaler_({.enabled = arguments.precision == "f16"}, job.group_ref()),
-      settings_(settings),
-      tell_(std::move(tell)),
+      options_(std::move(options)),
       checkpoints_(job,
-                   {{"model", model},
-                    {"optimizer", optimizer},
-                    {"scaler", scaler_},
-                    {"random", RandomState{.keep_seed = true}}},
-                   with_settings_of(arguments, job.world(), settings)) {
+                   and_parts({{"model", model}, {"optimizer", optimizer}, {"scaler", scaler_}},
+                             options_.parts),
+                   settings_of(arguments, job.world(), options_.settings)) {
   // Ranks drop out different units: a stream of its own for each.
   manual_seed(arguments.seed * 1000003 + static_cast<std::uint64_t>(job.rank()) + 1);
   if (!arguments.resume.empty()) {
-    first_epoch_ = checkpoints_.resume(arguments.resume, arguments.epochs);
-    optimizer.set_lr(arguments.lr);
+    std::vector<double> asked;
+    for (std::size_t g = 0; g < optimizer.group_count(); ++g) asked.push_back(optimizer.base_lr(g));
+    next_epoch_ = checkpoints_.resume(arguments.resume, arguments.epochs);
+    for (std::size_t g = 0; arguments.lr && g < asked.size(); ++g) {
+      optimizer.set_base_lr(asked[g], g);
+    }
   }
   if (!arguments.save.empty()) checkpoints_.try_to_save(arguments.save);
 }
 
 void Trainer::fit(data::DataLoader& training, data::DataLoader& test, const Loss& loss) {
+  if (next_epoch_ >= arguments_.epochs) {
+    return tell(
+        concat("all ", arguments_.epochs, " epochs are done; there is nothing left to train"));
+  }
   std::shared_ptr<Trace> trace;
   if (job_.is_main() && (arguments_.profile || !arguments_.trace.empty())) {
     trace = std::make_shared<Trace>(arguments_.trace.empty() ? 0 : Trace::picture_events,
@@ -67,23 +81,27 @@ void Trainer::fit(data::DataLoader& training, data::DataLoader& test, const Loss
   tell(fmt::format("{} training and {} test images; {} rank(s) of batch {}, {} thread(s) each",
                    training.dataset().size(), test.dataset().size(), job_.world(),
                    arguments_.batch_size, num_threads()));
-  training.set_epoch(first_epoch_);
-  for (int epoch = first_epoch_; epoch < arguments_.epochs; ++epoch) {
-    const auto outside = std::exchange(context().trace, trace);  // of training steps alone
-    EpochReport report = train_epoch(training, epoch, loss);
-    context().trace = outside;
+  training.set_epoch(next_epoch_);
+  const std::int64_t steps_before = steps_;
+  while (next_epoch_ < arguments_.epochs) {
+    const int epoch = next_epoch_;
+    EpochReport report = [&] {
+      const Tracing guard(trace);  // of training steps alone
+      return train_epoch(training, epoch, loss);
+    }();
+    ++next_epoch_;
     const Autocast precision = autocast(arguments_);
     report.accuracy = accuracy(model_, test, job_.group());
     tell(line_of(epoch, report));
     epochs_.push_back(report);
-    if (!arguments_.save.empty()) checkpoints_.save(arguments_.save, epoch + 1);
+    if (!arguments_.save.empty()) checkpoints_.save(arguments_.save, next_epoch_);
   }
   if (trace && arguments_.profile) {
-    tell("\na step, rank 0:\n" + profile_report(*trace, steps_));
+    tell("\na step, rank 0:\n" + profile_report(*trace, steps_ - steps_before));
   }
   if (trace && !arguments_.trace.empty()) save_trace(arguments_.trace, *trace);
   if (job_.is_main() && !arguments_.json.empty()) {
-    write_json(arguments_.json, arguments_, job_.world(), settings_, epochs_);
+    write_json(arguments_.json, arguments_, job_.world(), options_.settings, epochs_);
   }
 }
 
@@ -122,13 +140,14 @@ Tensor Trainer::step(const data::Batch& batch, const Loss& loss) {
     return loss(model_(batch.x), batch.y);
   }();
   scaler_.scale(value).backward();
-  scaler_.step(optimizer_);
+  const bool stepped = scaler_.step(optimizer_);
   scaler_.update();
+  if (stepped && options_.after_step) options_.after_step();
   return value;
 }
 
 void Trainer::tell(const std::string& line) const {
-  if (job_.is_main() && tell_) tell_(line);
+  if (job_.is_main() && options_.tell) options_.tell(line);
 }
 
 }  // namespace peal::launch

@@ -4,9 +4,15 @@
 // nothing that it trains: the program makes model, optimizer and loaders, and reads like a paper's
 // page; this runs them.
 //
-//   launch::Trainer trainer(job, arguments, model, optimizer, {{"data", "digits"}}, print);
+//   launch::Trainer trainer(job, arguments, model, optimizer,
+//                           {.settings = {{"data", "digits"}}, .tell = print});
 //   trainer.fit(training, test, [](const Tensor& out, const Tensor& y) { return nll_loss(out, y);
 //   });
+//
+// What else changes from step to step, a program steps itself and has saved:
+//
+//   {.parts = {{"scheduler", scheduler}, {"ema", ema}},
+//    .after_step = [&] { scheduler.step(); ema.update(); }}
 //
 // After construction each rank draws from a stream of its own (dropout differs between ranks, not
 // between runs). Collective in all; what rank 0 alone does (report, save) needs no words. Thread
@@ -35,15 +41,31 @@ using Tell = std::function<void(const std::string&)>;
 // Of the model's output and a batch's y; one element.
 using Loss = std::function<Tensor(const Tensor& output, const Tensor& y)>;
 
+struct TrainerOptions {
+  // What else makes a run what it is (its data), as settings_of() takes it: a resumed run's are the
+  // same.
+  Metadata settings = {};
+  Tell tell = nullptr;  // gets rank 0's lines; progress goes to stderr
+  // What else a run has to remember, beside the parts "model", "optimizer", "scaler" and "random".
+  // Loaded after these, in this order.
+  std::vector<nn::Part> parts = {};
+  // On all ranks, after each step that the optimizer took (with f16 some are left out).
+  std::function<void()> after_step = nullptr;
+};
+
 class Trainer {
  public:
-  // `settings` name what else makes a run what it is (its data), beside seed, batch size, precision
-  // and world; they go into checkpoints and figures. `tell` gets rank 0's lines; progress goes to
-  // stderr. Resumes, where that is asked for. REQUIRES: all outlive it.
+  // Resumes, where that is asked for: then the optimizer has the rates of the checkpoint. With
+  // arguments.lr, too, each group starts from the rate that it was made with here instead, and has
+  // come as far from it as in the checkpoint (Optimizer::set_base_lr). Errors: those of
+  // settings_of() and Checkpoints. REQUIRES: all outlive it.
   Trainer(Job& job, const TrainingArguments& arguments, nn::DistributedDataParallel& model,
-          nn::Optimizer& optimizer, const Metadata& settings = {}, Tell tell = nullptr);
+          nn::Optimizer& optimizer, TrainerOptions options = {});
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
 
-  // Trains for the epochs that are still to come, and judges the model on `test` after each.
+  // Trains for the epochs that are still to come, and judges the model on `test` after each. After
+  // an exception the epoch that was under way is still to come.
   void fit(data::DataLoader& training, data::DataLoader& test, const Loss& loss);
   const std::vector<EpochReport>& epochs() const { return epochs_; }
 
@@ -57,11 +79,10 @@ class Trainer {
   nn::DistributedDataParallel& model_;
   nn::Optimizer& optimizer_;
   nn::GradScaler scaler_;
-  Metadata settings_;
-  Tell tell_;
+  TrainerOptions options_;
   Checkpoints checkpoints_;
   std::vector<EpochReport> epochs_;
-  int first_epoch_ = 0;
+  int next_epoch_ = 0;
   std::int64_t steps_ = 0;
 };
 

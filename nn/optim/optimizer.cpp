@@ -176,8 +176,21 @@ void Optimizer::set_lr(double lr) {
 
 double Optimizer::initial_lr(std::size_t group) {
   Group& here = at(group);
-  if (!here.initial_lr) here.initial_lr = here.settings[0];
+  here.initial_lr = base_lr(group);
   return *here.initial_lr;
+}
+
+double Optimizer::base_lr(std::size_t group) const {
+  const Group& here = const_cast<Optimizer*>(this)->at(group);
+  return here.initial_lr.value_or(here.settings[0]);
+}
+
+void Optimizer::set_base_lr(double lr, std::size_t group) {
+  const double before = base_lr(group), now = this->lr(group);
+  // From 0 there is no proportion; a schedule whose base was 0 says its rates itself.
+  set_lr(now == before ? lr : before == 0 ? now : now * (lr / before), group);
+  Group& here = at(group);
+  if (here.initial_lr) here.initial_lr = lr;
 }
 
 NamedTensors Optimizer::state_dict() const {

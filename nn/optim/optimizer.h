@@ -87,6 +87,10 @@ class Optimizer {
   // What schedules start from: the group's rate when this was first asked for, which is when its
   // first schedule was made. It is saved, so a schedule made after loading goes on from it.
   double initial_lr(std::size_t group = 0);
+  // The initial_lr where there is one, else the rate.
+  double base_lr(std::size_t group = 0) const;
+  // Another one; the group's rate stays in proportion to it, so a schedule goes on where it was.
+  void set_base_lr(double lr, std::size_t group = 0);
 
   // What a resumed run needs to go on bit for bit: the settings of group number g as "groups.g.lr"
   // and so on, "groups.g.parameters" (how many) and, where there was a schedule,

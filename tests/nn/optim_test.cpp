@@ -257,6 +257,25 @@ TEST_CASE("groups are optimizers of their own with one step") {
   check_has(error_of([&] { both.set_lr(-1, 1); }), "AdamW: lr: expected a value from 0");
 }
 
+TEST_CASE("a base rate changes under a schedule, which goes on where it was") {
+  const Tensor a = start(DType::f32), b = start(DType::f32);
+  nn::SGD optimizer({{{a}, {.lr = 1}}, {{b}, {.lr = 0}}});
+  CHECK(optimizer.base_lr(0) == 1);
+  optimizer.set_base_lr(0.5, 0);  // without a schedule the rate itself
+  CHECK(optimizer.lr(0) == 0.5);
+  nn::LRScheduler scheduler(optimizer, nn::step_lr(2, 0.5));
+  scheduler.set_steps(2);
+  CHECK(optimizer.lr(0) == 0.25);
+  CHECK(optimizer.base_lr(0) == 0.5);
+  optimizer.set_base_lr(2, 0);
+  optimizer.set_base_lr(4, 1);
+  CHECK(optimizer.lr(0) == 1);
+  CHECK(optimizer.lr(1) == 4);
+  scheduler.set_steps(4);
+  CHECK(optimizer.lr(0) == 0.5);
+  CHECK(optimizer.lr(1) == 1);
+}
+
 TEST_CASE("settings of all groups are saved, and a schedule made after loading goes on") {
   const Tensor a = start(DType::f32), b = start(DType::f32);
   nn::SGD optimizer({{{a}, {.lr = 1, .momentum = 0.5}}, {{b}, {.lr = 0.5}}});

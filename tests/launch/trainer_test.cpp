@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Trainer by itself: what a resumed run goes on with, a fit that fails or comes twice, and what
+// a program adds to a training.
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/core/stateful.h>
+#include <peal/autograd/ops/ops.h>
+#include <peal/data/loader.h>
+#include <peal/launch/job.h>
+#include <peal/launch/training/trainer.h>
+#include <peal/nn/layers/linear.h>
+#include <peal/nn/optim/adam.h>
+#include <peal/nn/optim/ema.h>
+#include <peal/nn/optim/scheduler.h>
+#include <peal/tests/nn/folder.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+using namespace peal;
+
+static_assert(!std::is_copy_constructible_v<launch::Trainer>);
+static_assert(!std::is_copy_assignable_v<launch::Trainer>);
+
+namespace {
+
+// Points on a plane in three classes.
+struct Points : data::Dataset {
+  std::int64_t size() const override { return 12; }
+  data::Batch get(std::span<const std::int64_t> indices) const override {
+    std::vector<float> x;
+    std::vector<std::int64_t> y;
+    for (const std::int64_t index : indices) {
+      x.push_back(static_cast<float>(index % 7 - 3));
+      x.push_back(static_cast<float>(index % 5 - 2));
+      y.push_back(index % 3);
+    }
+    const auto count = std::ssize(indices);
+    return {Tensor::from(x, {count, 2}, Device{}), Tensor::from(y, {count}, Device{})};
+  }
+};
+
+Tensor loss_of(const Tensor& output, const Tensor& y) {
+  return nll_loss(log_softmax(dropout(output, 0.2, true)), y);
+}
+
+// A program that trains: its weight and its bias at rates of their own.
+struct Program {
+  Program() { optimizer.add_group(NamedTensors{{"bias", net.bias}}, {.lr = 0.01}); }
+
+  launch::Job job;
+  nn::Linear net = [] {
+    manual_seed(3);
+    return nn::Linear(2, 3);
+  }();
+  nn::DistributedDataParallel model{net, job.group_ref()};
+  nn::AdamW optimizer{weight_of(net), {.lr = 0.1}};
+  data::DataLoader training{std::make_shared<Points>(),
+                            {.batch_size = 4, .shuffle = true, .shard = Place{}, .seed = 1}};
+  data::DataLoader test{std::make_shared<Points>(), {.batch_size = 12}};
+  launch::TrainingArguments arguments;
+  std::vector<std::string> told;
+  launch::Tell tell = [this](const std::string& line) { told.push_back(line); };
+
+  static nn::Parameters weight_of(const nn::Linear& net) {
+    return NamedTensors{{"weight", net.weight}};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a resumed run keeps the rate of each group, and ends as one that was not interrupted") {
+  const Folder folder;
+  const auto run = [&](int epochs, const char* resume, const char* save) {
+    Program program;
+    program.arguments.epochs = epochs;
+    program.arguments.save = folder.path / save;
+    if (*resume != 0) program.arguments.resume = folder.path / resume;
+    launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer);
+    trainer.fit(program.training, program.test, loss_of);
+    CHECK(program.optimizer.lr(0) == 0.1);
+    CHECK(program.optimizer.lr(1) == 0.01);
+  };
+  run(3, "", "whole");
+  run(1, "", "part");
+  run(3, "part", "resumed");
+  CHECK(content_of(folder.path / "part") != content_of(folder.path / "whole"));
+  CHECK(content_of(folder.path / "resumed") == content_of(folder.path / "whole"));
+}
+
+TEST_CASE(
+    "a fit that fails leaves no trace behind, and the next one trains what is still to come") {
+  Program program;
+  program.arguments.epochs = 3;
+  program.arguments.profile = true;
+  launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer,
+                          {.tell = program.tell});
+  int steps = 0;
+  const auto loss = [&](const Tensor& output, const Tensor& y) {
+    CHECK(context().trace);
+    if (++steps == 5) fail("the second step of the second epoch");
+    return loss_of(output, y);
+  };
+  CHECK_THROWS_WITH_AS(trainer.fit(program.training, program.test, loss),
+                       "the second step of the second epoch", Error);
+  CHECK(!context().trace);
+  CHECK(trainer.epochs().size() == 1);
+  trainer.fit(program.training, program.test, loss);
+  CHECK(trainer.epochs().size() == 3);
+  CHECK(steps == 5 + 6);
+  CHECK(program.training.epoch() == 3);
+  const std::size_t lines = program.told.size();
+  trainer.fit(program.training, program.test, loss);
+  CHECK(trainer.epochs().size() == 3);
+  CHECK(steps == 5 + 6);
+  REQUIRE(program.told.size() == lines + 1);
+  CHECK(program.told.back() == "all 3 epochs are done; there is nothing left to train");
+}
+
+TEST_CASE("a setting of a name that is taken is an error before the training") {
+  Program program;
+  for (const std::string name : {"seed", "world", "batch_size", "precision", "epoch", "epochs"}) {
+    INFO(name);
+    const std::string words = concat("[launch] the setting '", name,
+                                     "' is one of each training's own (seed, world, batch_size, "
+                                     "precision, epoch, epochs); rename it");
+    CHECK_THROWS_WITH_AS(launch::Trainer(program.job, program.arguments, program.model,
+                                         program.optimizer, {.settings = {{name, "1"}}}),
+                         words.c_str(), Error);
+    CHECK_THROWS_WITH_AS(
+        launch::write_json("/nowhere/at/all", program.arguments, 1, {{name, "1"}}, {}),
+        words.c_str(), Error);
+  }
+  CHECK_THROWS_WITH_AS(launch::Trainer(program.job, program.arguments, program.model,
+                                       program.optimizer, {.settings = {{"peal.parts", "1"}}}),
+                       "[launch] the setting 'peal.parts' starts with 'peal.', which is peal's "
+                       "own; rename it",
+                       Error);
+}
+
+TEST_CASE("a program's own parts are stepped, saved and taken up") {
+  const Folder folder;
+  const auto run = [&](int epochs, const char* resume, const char* save, std::optional<double> lr) {
+    Program program;
+    program.arguments.epochs = epochs;
+    program.arguments.lr = lr;
+    program.arguments.save = folder.path / save;
+    if (*resume != 0) program.arguments.resume = folder.path / resume;
+    if (lr) {
+      program.optimizer.set_lr(*lr, 0);
+      program.optimizer.set_lr(*lr / 10, 1);
+    }
+    nn::LRScheduler scheduler(program.optimizer, nn::linear_lr(1, 0.1, 9));
+    nn::ExponentialMovingAverage ema(program.net, {.decay = 0.5});
+    launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer,
+                            {.parts = {{"scheduler", scheduler}, {"ema", ema}}, .after_step = [&] {
+                               scheduler.step();
+                               ema.update();
+                             }});
+    trainer.fit(program.training, program.test, loss_of);
+    CHECK(scheduler.steps() == epochs * 3);
+    CHECK(ema.updates() == epochs * 3);
+    return std::pair(program.optimizer.lr(0), program.optimizer.lr(1));
+  };
+  run(3, "", "whole", {});
+  run(1, "", "part", {});
+  const auto [weight, bias] = run(3, "part", "resumed", {});
+  CHECK(content_of(folder.path / "resumed") == content_of(folder.path / "whole"));
+  run(3, "part", "same", 0.1);  // --lr, as it was
+  CHECK(content_of(folder.path / "same") == content_of(folder.path / "whole"));
+  const auto [doubled, smaller] = run(3, "part", "faster", 0.2);
+  CHECK(doubled == doctest::Approx(2 * weight));
+  CHECK(smaller == doctest::Approx(2 * bias));
+  CHECK(content_of(folder.path / "faster") != content_of(folder.path / "whole"));
+}
+
+TEST_CASE("a rate that is asked for is a resumed run's, each group's in its proportion") {
+  const Folder folder;
+  Program program;
+  program.arguments.save = folder.path / "part";
+  launch::Trainer(program.job, program.arguments, program.model, program.optimizer)
+      .fit(program.training, program.test, loss_of);
+  program.optimizer.set_lr(0.5, 0);
+  program.optimizer.set_lr(0.05, 1);
+  program.arguments.resume = program.arguments.save;
+  program.arguments.epochs = 2;
+  program.arguments.lr = 0.5;
+  const launch::Trainer asked(program.job, program.arguments, program.model, program.optimizer);
+  CHECK(program.optimizer.lr(0) == 0.5);
+  CHECK(program.optimizer.lr(1) == 0.05);
+  program.arguments.lr.reset();
+  const launch::Trainer not_asked(program.job, program.arguments, program.model, program.optimizer);
+  CHECK(program.optimizer.lr(0) == 0.1);
+  CHECK(program.optimizer.lr(1) == 0.01);
+}
+
+TEST_CASE("two parts of one name are an error before the training") {
+  Program program;
+  for (const std::string name : {"model", "random"}) {
+    const std::string words =
+        "[launch] two parts of a checkpoint are called '" + name + "'; rename one";
+    CHECK_THROWS_WITH_AS(launch::Trainer(program.job, program.arguments, program.model,
+                                         program.optimizer, {.parts = {{name, program.training}}}),
+                         words.c_str(), Error);
+  }
+}
+
+TEST_CASE("a checkpoint of before, with one offset for all ranks, is taken up") {
+  const Folder folder;
+  Program program;
+  program.arguments.epochs = 2;
+  program.arguments.resume = folder.path / "old";
+  nn::GradScaler scaler({.enabled = false});
+  nn::save(
+      program.arguments.resume,
+      {{"model", program.model},
+       {"optimizer", program.optimizer},
+       {"scaler", scaler},
+       {"random", RandomState{}}},
+      {{"epoch", "1"}, {"seed", "0"}, {"world", "1"}, {"batch_size", "32"}, {"precision", "f32"}});
+  const auto saved = context().generator.offset;
+  const launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer);
+  CHECK(saved > 0);
+  CHECK(context().generator.offset == saved);
+}
