@@ -32,10 +32,12 @@ std::string describe(const NamedTensors& buffers, const DDPOptions& options) {
 
 struct DistributedDataParallel::State {
   State(const Module& module, const NamedTensors& parameters, std::vector<Bucket> plan,
-        const NamedTensors& buffers, const std::shared_ptr<comm::ProcessGroup>& group,
-        std::uint64_t tag)
-      : members(module, group), reducer(parameters, std::move(plan), group, tag) {
-    if (group->world() > 1 && !buffers.empty()) buffer_sync.emplace(buffers, group, tag);
+        const NamedTensors& buffers, bool broadcast_buffers,
+        const std::shared_ptr<comm::ProcessGroup>& group, std::uint64_t tag)
+      : members(module, group, broadcast_buffers),
+        reducer(parameters, std::move(plan), group, tag) {
+    const bool any = broadcast_buffers && !buffers.empty();
+    if (group->world() > 1 && any) buffer_sync.emplace(buffers, group, tag);
     reducer.set_listener({.begin =
                               [this] {
                                 if (buffer_sync) buffer_sync->ask();
@@ -83,9 +85,8 @@ DistributedDataParallel::DistributedDataParallel(Module module,
   make_equal(*group, buffers);
   const std::uint64_t tag = (group->sequence() + 1) * 0xC2B2AE3D27D4EB4Full;
   const Module plain = static_cast<const Module&>(*this);
-  state_ =
-      std::make_shared<State>(plain, parameters, std::move(plan),
-                              options.broadcast_buffers ? buffers : NamedTensors{}, group, tag);
+  state_ = std::make_shared<State>(plain, parameters, std::move(plan), buffers,
+                                   options.broadcast_buffers, group, tag);
   const std::weak_ptr<State> weak = state_;
   const auto before = register_forward_pre_hook([weak](Module& self, const Tensors&) -> Replaced {
     if (const auto state = weak.lock()) state->before_forward(self.training());

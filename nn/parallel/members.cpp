@@ -6,24 +6,35 @@
 
 namespace peal::nn {
 
-Members::Members(const Module& module, std::shared_ptr<comm::ProcessGroup> group)
-    : module_(module), group_(std::move(group)), seen_(module.fingerprint()) {
+Members::Members(const Module& module, std::shared_ptr<comm::ProcessGroup> group, bool buffers)
+    : module_(module),
+      group_(std::move(group)),
+      buffers_too_(buffers),
+      seen_(module.fingerprint()) {
   for (const auto& [name, tensor] : module_.named_parameters()) {
     known_.emplace(&tensor.body(), std::pair(tensor.requires_grad(), tensor));
+  }
+  for (const auto& [name, tensor] : module_.named_buffers()) {
+    buffers_.emplace(&tensor.body(), tensor);
   }
 }
 
 void Members::check() {
   const std::uint64_t now = module_.fingerprint();
   if (now == seen_) return;
-  std::string strangers, thawed;
+  std::string strangers, thawed, buffers;
+  const auto name_in = [](std::string& list, const std::string& name) {
+    list += concat(list.empty() ? "" : ", ", name);
+  };
   for (const auto& [name, tensor] : module_.named_parameters()) {
     const auto known = known_.find(&tensor.body());
     if (!tensor.requires_grad() || (known != known_.end() && known->second.first)) continue;
-    std::string& list = known == known_.end() ? strangers : thawed;
-    list += concat(list.empty() ? "" : ", ", name);
+    name_in(known == known_.end() ? strangers : thawed, name);
   }
-  if (strangers.empty() && thawed.empty()) {
+  for (const auto& [name, tensor] : module_.named_buffers()) {
+    if (buffers_too_ && !buffers_.contains(&tensor.body())) name_in(buffers, name);
+  }
+  if (strangers.empty() && thawed.empty() && buffers.empty()) {
     seen_ = now;
     return;
   }
@@ -32,6 +43,10 @@ void Members::check() {
     message += concat(thawed,
                       " was frozen when the model was wrapped and is trained now, which is not "
                       "averaged; wrap the model again after thawing");
+  } else if (strangers.empty()) {
+    message += concat("buffer ", buffers,
+                      " joined the model after it was wrapped and would not be made equal to rank "
+                      "0's; wrap the model again");
   } else {
     message += concat(strangers,
                       " joined the model after it was wrapped and would not be averaged; wrap the "

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members of a wrapped model: the parameters that were there, and trainable, when it was wrapped.
-// One that joins, takes another's place or is thawed later would be trained by each rank for
-// itself; check() notices, and tells all ranks. Thread safety: as of Module.
+// Members of a wrapped model: the parameters that were there, and trainable, when it was wrapped,
+// and its buffers, where they are made equal. One that joins, takes another's place or is thawed
+// later would be each rank's own; check() notices, and tells all ranks. Thread safety: as of
+// Module.
 #pragma once
 
 #include <peal/comm/group/process_group.h>
@@ -16,8 +17,9 @@ namespace peal::nn {
 
 class Members {
  public:
-  Members(const Module& module, std::shared_ptr<comm::ProcessGroup> group);
-  // Costs a look at each parameter. Error on all ranks, by name, where one is not averaged.
+  Members(const Module& module, std::shared_ptr<comm::ProcessGroup> group, bool buffers);
+  // Costs a look at each tensor. Error on all ranks, by name, where one is not averaged or made
+  // equal.
   void check();
 
  private:
@@ -25,6 +27,8 @@ class Members {
   std::shared_ptr<comm::ProcessGroup> group_;
   // Whether it was trainable; the tensor keeps its place from another's.
   std::unordered_map<const TensorBody*, std::pair<bool, Tensor>> known_;
+  std::unordered_map<const TensorBody*, Tensor> buffers_;
+  bool buffers_too_;
   std::uint64_t seen_;
 };
 

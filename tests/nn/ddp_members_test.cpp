@@ -53,6 +53,29 @@ TEST_CASE("what was frozen, converted and thawed is not averaged, and said so") 
   CHECK(message.find("was frozen when the model was wrapped") != std::string::npos);
 }
 
+TEST_CASE("a buffer that joins or takes another's place is named, where buffers are made equal") {
+  struct Normed : nn::Module {
+    nn::Linear fc = add("fc", nn::Linear(3, 2));
+    nn::BatchNorm1d norm = add("norm", nn::BatchNorm1d(2, {.affine = false}));
+    Tensor forward(const Tensor& x) override { return norm(fc(x)); }
+  };
+  const auto train = [](const Group& group, int rank, bool broadcast_buffers) {
+    Normed net;
+    DDP ddp(net, group, {.broadcast_buffers = broadcast_buffers});
+    net.replace_child("norm", nn::BatchNorm1d(2, {.affine = false}));
+    net.add_buffer("extra", ones({1}));
+    loss(ddp, rank + 1).backward();
+    CHECK(!broadcast_buffers);
+  };
+  two([&](const Group& group, int rank) { train(group, rank, false); });
+  const std::string message =
+      failure([&](const Group& group, int rank) { train(group, rank, true); });
+  CAPTURE(message);
+  CHECK(message.find("extra, norm.running_mean, norm.running_var, norm.num_batches_tracked") !=
+        std::string::npos);
+  CHECK(message.find("wrap the model again") != std::string::npos);
+}
+
 TEST_CASE("a wrapper of a part stays with it when another takes its place") {
   two([](const Group& group, int rank) {
     struct Net : nn::Module {
