@@ -113,12 +113,13 @@ void Reducer::on_complete(std::size_t parameter, std::size_t bucket) {
 }
 
 void Reducer::launch_ready() {
-  for (; next_ < flights_.size() && flights_[next_].waiting == 0; ++next_) {
-    const std::string text = concat(step_, ", ", buckets_.name(next_));
-    GradBucket& bucket = buckets_[next_];
-    bucket.label = {text, tag_of(next_)};
-    flights_[next_].work = hook_(bucket);
-    bucket.label = {};
+  while (next_ < flights_.size() && flights_[next_].waiting == 0) {
+    const std::size_t now = next_++;  // before a hook that may send and then throw
+    const std::string text = concat(step_, ", ", buckets_.name(now));
+    GradBucket& bucket = buckets_[now];
+    bucket.label = {text, tag_of(now)};
+    const std::shared_ptr<void> reset(nullptr, [&](void*) { bucket.label = {}; });
+    flights_[now].work = hook_(bucket);
   }
 }
 

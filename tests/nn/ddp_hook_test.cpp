@@ -147,3 +147,22 @@ TEST_CASE("a hook that fails on one rank ends the step on all") {
   CHECK(message == "out of order");
   CHECK(finished == 0);
 }
+
+TEST_CASE("a hook that sends and then throws has sent, though all ranks caught it") {
+  const std::string message = failure([&](const Group& group, int) {
+    nn::Sequential net = nn::mlp({3, 4, 2});
+    DDP ddp(net, group, {.buckets = apart});
+    const nn::GradBucket* seen = nullptr;
+    ddp.register_comm_hook([&](nn::GradBucket& bucket) -> comm::Work {
+      seen = &bucket;
+      group->all_reduce(bucket.memory, comm::ReduceOp::avg, bucket.label).wait();
+      throw Error("once");
+    });
+    CHECK_THROWS_WITH(loss(ddp, 1).backward(), "once");
+    REQUIRE(seen != nullptr);
+    CHECK(seen->label.text.empty());
+    loss(ddp, 1).backward();
+  });
+  CAPTURE(message);
+  CHECK(message.find("left by an exception after 1 of 4 buckets") != std::string::npos);
+}
