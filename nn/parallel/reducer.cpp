@@ -3,6 +3,7 @@
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/tape.h>
+#include <peal/comm/schedule/mix.h>
 #include <peal/nn/parallel/reducer.h>
 
 #include <algorithm>
@@ -43,29 +44,48 @@ void Reducer::fail_everywhere(const std::string& what) const {
   fail(message);
 }
 
+bool Reducer::Forward::gone() const {
+  return std::all_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.expired(); });
+}
+
 void Reducer::note_forward(const Tensors& outputs) {
   constexpr std::size_t many = 64;  // of models that are never trained, too
   if (Graph::capturing() != nullptr) return;
-  std::vector<std::weak_ptr<Node>> nodes;
+  Forward forward{forward_calls_, {}};
   for (const Tensor& output : outputs) {
-    if (output.defined() && output.body().node) nodes.push_back(output.body().node);
+    if (output.defined() && output.body().node) forward.nodes.push_back(output.body().node);
   }
-  if (nodes.empty()) return;
-  if (forwards_.size() >= many) count_forwards();
-  forwards_.push_back(std::move(nodes));
+  if (forward.nodes.empty()) return;
+  ++forward_calls_;
+  ++without_backward_;
+  if (forwards_.size() >= many) std::erase_if(forwards_, [](const auto& f) { return f.gone(); });
+  forwards_.push_back(std::move(forward));
 }
 
-// Those whose graphs are gone will have no backward any more.
-void Reducer::count_forwards() {
-  given_up_ += std::erase_if(forwards_, [](const auto& nodes) {
-    return std::all_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.expired(); });
+// By calls that are the same on all ranks, where ranks do the same.
+void Reducer::number_step() {
+  const auto reached = [](const std::weak_ptr<Node>& node) {
+    const auto here = node.lock();
+    return here && here->walk != nullptr;
+  };
+  step_hash_ = 1;
+  comm::mix(step_hash_, ++steps_);
+  comm::mix(step_hash_, forward_calls_);
+  without_backward_ -= std::erase_if(forwards_, [&](const Forward& forward) {
+    if (std::none_of(forward.nodes.begin(), forward.nodes.end(), reached)) return false;
+    comm::mix(step_hash_, forward.number);
+    return true;
   });
+  step_ = concat("step ", steps_);
+  if (without_backward_ > 0) step_ += concat(", forwards without a backward: ", without_backward_);
 }
 
 // Of a collective of this step.
 std::uint64_t Reducer::tag_of(std::size_t bucket) const {
-  const std::uint64_t step = captured_ ? 0 : steps_ + given_up_;
-  return (tag_ + step) * 0x9E3779B97F4A7C15ull + bucket;
+  std::uint64_t tag = tag_;
+  comm::mix(tag, step_hash_);
+  comm::mix(tag, bucket);
+  return tag;
 }
 
 void Reducer::begin() {
@@ -80,17 +100,9 @@ void Reducer::begin() {
   // Of a replay nobody here knows the number.
   if (captured_) {
     step_ = "a captured step";
+    step_hash_ = 0;
   } else {
-    count_forwards();
-    const auto reached = [](const std::weak_ptr<Node>& node) {
-      const auto here = node.lock();
-      return here && here->walk != nullptr;
-    };
-    std::erase_if(forwards_, [&](const auto& nodes) {
-      return std::any_of(nodes.begin(), nodes.end(), reached);
-    });
-    step_ = concat("step ", ++steps_ + given_up_);
-    if (given_up_ > 0) step_ += concat(", counting forwards without a backward: ", given_up_);
+    number_step();
   }
   next_ = 0;
   for (std::size_t b = 0; b < plan_.size(); ++b) {

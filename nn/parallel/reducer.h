@@ -3,10 +3,12 @@
 // hook sends it, strictly in plan order, while backward goes on; when backward has visited
 // everything, the reducer waits for what is still under way.
 //
-// Each synchronised backward is a step, and has a number; a forward that no backward followed
-// counts too. The number is part of what ranks must agree on (comm/group/label.h), so a rank that
-// left out a backward never has its gradients averaged with another step's: all get an Error. A
-// parameter that got no gradient is an Error in the same step, by name, and on every rank.
+// Each synchronised backward is a step, and has a number. It is part of what ranks must agree on
+// (comm/group/label.h), and so is how many forwards were called and through which of them the step
+// goes: a rank that left out a backward never has its gradients averaged with another step's, all
+// get an Error. Only calls count, not how long a rank keeps what they gave. A parameter that got no
+// gradient is an Error in the same step, by name, and on every rank; so is one that gets another
+// part of it when its bucket has gone, which uses in several recomputed segments do.
 // Thread safety: the thread that runs backward.
 #pragma once
 
@@ -46,8 +48,7 @@ class Reducer {
     std::function<void()> begin, visited, end;
   };
   void set_listener(Listener listener) { listener_ = std::move(listener); }
-  // What a synchronised forward gave. If all of it goes with no backward through any, that was a
-  // step.
+  // What a synchronised forward gave.
   void note_forward(const Tensors& outputs);
 
   const std::vector<Bucket>& buckets() const { return plan_; }
@@ -62,9 +63,15 @@ class Reducer {
     std::size_t waiting = 0;  // gradients not yet complete
     comm::Work work;
   };
+  // A forward, by its place among the calls, and where a backward goes through it.
+  struct Forward {
+    std::uint64_t number;
+    std::vector<std::weak_ptr<Node>> nodes;
+    bool gone() const;  // no backward will go through it
+  };
   void on_complete(std::size_t parameter, std::size_t bucket);
   void begin();
-  void count_forwards();
+  void number_step();
   std::uint64_t tag_of(std::size_t bucket) const;
   void launch_ready();
   void finish();
@@ -76,13 +83,15 @@ class Reducer {
   std::uint64_t tag_;
   CommHook hook_;
   Listener listener_;
-  std::vector<Flight> flights_;                             // by bucket
-  std::vector<bool> complete_;                              // by parameter, in this backward
-  std::vector<std::vector<std::weak_ptr<Node>>> forwards_;  // not gone through yet
-  std::uint64_t steps_ = 0;     // synchronised backwards, and forwards without one
-  std::uint64_t given_up_ = 0;  // of these, the forwards
-  std::size_t next_ = 0;        // the bucket to launch next
-  std::uint64_t backward_ = 0;  // the one under way (tape.h), 0: none
+  std::vector<Flight> flights_;         // by bucket
+  std::vector<bool> complete_;          // by parameter, in this backward
+  std::vector<Forward> forwards_;       // that a backward may still go through for the first time
+  std::uint64_t forward_calls_ = 0;     // synchronised forwards
+  std::uint64_t without_backward_ = 0;  // of these, yet
+  std::uint64_t steps_ = 0;             // synchronised backwards
+  std::uint64_t step_hash_ = 0;         // of the calls that led to the step under way, 0: captured
+  std::size_t next_ = 0;                // the bucket to launch next
+  std::uint64_t backward_ = 0;          // the one under way (tape.h), 0: none
   bool synchronizing_ = true;
   bool captured_ = false;  // the backward under way lies in a graph: nothing was sent
   std::string step_;       // "step 3", as labels have it

@@ -90,3 +90,52 @@ TEST_CASE("a wrapper that goes with buckets in flight is named to those who wait
   CHECK(message.find("step 1, bucket ") != std::string::npos);
   CHECK(message.find("wrap") != std::string::npos);
 }
+
+TEST_CASE("what a rank keeps of its forwards says nothing about its steps") {
+  two([](const Group& group, int rank) {
+    auto net = nn::mlp({3, 4, 2}), alone = nn::mlp({3, 4, 2});
+    make_whole(net);
+    make_whole(alone);
+    DDP ddp(net, group);
+    Tensors kept;
+    for (int k = 0; k < 3; ++k) {
+      const Tensor value = loss(ddp, 5);
+      if (rank == 0) kept.push_back(value);
+    }
+    loss(ddp, rank + 1).backward();
+    loss(alone, rank + 1).backward();
+    check_averaged(net, alone, *group);
+  });
+}
+
+TEST_CASE("forwards may have their backwards later, in any order, or never") {
+  two([](const Group& group, int rank) {
+    auto net = nn::mlp({3, 4, 2}), alone = nn::mlp({3, 4, 2});
+    make_whole(net);
+    make_whole(alone);
+    DDP ddp(net, group);
+    const Tensor first = loss(ddp, rank + 1), second = loss(ddp, rank + 2), never = loss(ddp, 1);
+    second.backward();
+    loss(alone, rank + 2).backward();
+    check_averaged(net, alone, *group);
+    ddp.zero_grad();
+    alone.zero_grad();
+    first.backward();
+    loss(alone, rank + 1).backward();
+    check_averaged(net, alone, *group);
+  });
+}
+
+TEST_CASE("ranks that go back through forwards of another order are told") {
+  std::atomic<int> finished{0};
+  const std::string message = failure([&](const Group& group, int rank) {
+    nn::Sequential net = nn::mlp({3, 4, 2});
+    DDP ddp(net, group);
+    const Tensor first = loss(ddp, 1), second = loss(ddp, 2);
+    (rank == 0 ? first : second).backward();
+    ++finished;
+  });
+  CAPTURE(message);
+  CHECK(finished == 0);
+  CHECK(message.find("same order") != std::string::npos);
+}
