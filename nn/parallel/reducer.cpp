@@ -118,6 +118,16 @@ void Reducer::begin() {
 void Reducer::on_complete(std::size_t parameter, std::size_t bucket) {
   if (!synchronizing_) return;
   if (backward_ != backward_number()) begin();
+  if (complete_[parameter]) {
+    if (bucket >= next_) return;  // another part, which was added where the bucket still waits
+    fail_everywhere(concat(
+        parameters_[parameter].first, " got another part of its gradient after ",
+        buckets_.name(bucket),
+        " was sent: it is used in several recomputed segments, or in one "
+        "and outside of it. Recompute all its uses in one segment; or run this backward under "
+        "no_sync(), and average the gradients afterwards: all_reduce(parameter.grad(), "
+        "ReduceOp::avg)"));
+  }
   complete_[parameter] = true;
   --flights_[bucket].waiting;
   launch_ready();

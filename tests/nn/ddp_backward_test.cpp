@@ -66,6 +66,49 @@ TEST_CASE("a backward inside a backward is a part of the same step") {
   });
 }
 
+namespace {
+
+// `shared` is used in two segments, or in one and outside of it.
+struct Twice : nn::Module {
+  nn::Linear stem = add("stem", nn::Linear(3, 3, false));
+  nn::Linear shared = add("shared", nn::Linear(3, 3, false));
+  bool first = false, second = false;  // recomputed
+  Tensor forward(const Tensor& x) override {
+    const Tensor y = stem(x);
+    const Tensor z = (first ? again(shared, y) : shared(y)) * 2.0;
+    return second ? again(shared, z) : shared(z);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a gradient in two parts is whole where its bucket has waited, and else named to all") {
+  for (const auto& [first, second] : {std::pair(true, true), std::pair(true, false)}) {
+    const auto train = [&](const Group& group, int rank, const nn::BucketCaps& caps) {
+      Twice model, alone;
+      model.first = first;
+      model.second = second;
+      make_whole(model);
+      make_whole(alone);
+      DDP ddp(model, group, {.buckets = caps});
+      for (int k = 0; k < 2; ++k) {
+        ddp.zero_grad();
+        alone.zero_grad();
+        loss(ddp, rank + 1).backward();
+        loss(alone, rank + 1).backward();
+        check_averaged(model, alone, *group);
+      }
+    };
+    two([&](const Group& group, int rank) { train(group, rank, {}); });
+    const std::string message =
+        failure([&](const Group& group, int rank) { train(group, rank, apart); });
+    CAPTURE(message);
+    CHECK(message.find("shared.weight got another part of its gradient after bucket 0") !=
+          std::string::npos);
+    CHECK(message.find("no_sync()") != std::string::npos);
+  }
+}
+
 TEST_CASE("a backward that an exception ends on one thread leaves none behind for another") {
   two([](const Group& group, int rank) {
     auto net = nn::mlp({3, 4, 2}), alone = nn::mlp({3, 4, 2});
