@@ -2,6 +2,7 @@
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/launch/training/evaluation.h>
+#include <peal/nn/parallel/ddp.h>
 
 #include <vector>
 
@@ -9,6 +10,8 @@ namespace peal::launch {
 
 double accuracy(nn::Module& model, data::DataLoader& loader, comm::ProcessGroup& group) {
   const NoGrad guard;
+  // Forwards without synchronisation have left each rank buffers of its own.
+  if (auto* const ddp = model.as<nn::DistributedDataParallel>()) ddp->sync_buffers();
   model.eval();
   std::int64_t correct = 0, seen = 0;
   for (const auto& [x, y] : loader) {

@@ -15,16 +15,16 @@
 // the optimizer may round differently, so there give all ranks one PEAL_CPU_LEVEL.
 //
 // Steps are the same on all ranks: each backward outside no_sync(), and each forward in training
-// (with gradients, outside no_sync) that no backward followed. Where a rank has one more than the
-// others, all get an Error. Look at outputs under NoGrad, or in eval().
+// (with gradients, outside no_sync). Where a rank has one more than the others, or goes back
+// through another forward, all get an Error. Look at outputs under NoGrad, or in eval().
 //
 // Buffers are rank 0's, on all ranks, after each synchronised backward; and before a forward
 // outside no_sync() where another in training came first, without a backward between them. So after
 // a step every rank has the same model, and may evaluate or save it alone. (PyTorch broadcasts at
 // each forward; docs/decisions/0018-buffers-after-backward.md.)
 //
-// Parameters that join the model later, or are thawed, are an Error at the next forward: wrap it
-// again. Thread safety: as of Module.
+// Parameters and buffers that join the model later, or parameters that are thawed, are an Error at
+// the next forward: wrap it again. Thread safety: as of Module.
 #pragma once
 
 #include <peal/nn/module.h>
@@ -48,7 +48,8 @@ class DistributedDataParallel : public Module {
                           const DDPOptions& options = {});
 
   // While one of these lives, backward accumulates local gradients without communication; the next
-  // backward outside averages their sum. May be nested.
+  // backward outside averages their sum. Buffers stay each rank's own until then, too: who
+  // evaluates or saves before calls sync_buffers(). May be nested.
   class NoSync {
    public:
     explicit NoSync(std::shared_ptr<Reducer> reducer)

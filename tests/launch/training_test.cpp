@@ -3,12 +3,14 @@
 #include <doctest/doctest.h>
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/ops/ops.h>
 #include <peal/comm/start/threads.h>
 #include <peal/data/loader.h>
 #include <peal/launch/training/arguments.h>
 #include <peal/launch/training/evaluation.h>
 #include <peal/launch/training/report.h>
-#include <peal/nn/layers/linear.h>
+#include <peal/nn/layers/layers.h>
+#include <peal/nn/parallel/ddp.h>
 
 #include <memory>
 #include <string>
@@ -56,6 +58,31 @@ TEST_CASE("ranks that judge their parts find what one finds who judges all") {
       CHECK(launch::accuracy(mine, part, group) == alone);
     });
   }
+}
+
+TEST_CASE("ranks judge one model, also when forwards without synchronisation came last") {
+  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+    manual_seed(2);
+    struct Normed : nn::Module {
+      nn::BatchNorm1d norm = add("norm", nn::BatchNorm1d(2));
+      nn::Linear fc = add("fc", nn::Linear(2, 3));
+      Tensor forward(const Tensor& x) override { return fc(norm(x)); }
+    } net;
+    nn::DistributedDataParallel model(net, {std::shared_ptr<void>(), &group});
+    {
+      const auto guard = model.no_sync();
+      const Tensor x = Tensor::from(std::vector<float>{1, 2, 3, 4}, {2, 2});
+      sum(model(x * (group.rank() + 1.0))).backward();
+    }
+    data::DataLoader part(std::make_shared<Points>(),
+                          {.batch_size = 5, .shard = Place{group.rank(), 2}, .exact = true});
+    const auto own = net.norm.running_mean.to_vector<float>();
+    const Tensor of_rank0 = net.norm.running_mean.clone();
+    group.broadcast(of_rank0, 0).wait();
+    CHECK((own == of_rank0.to_vector<float>()) == (group.rank() == 0));
+    launch::accuracy(model, part, group);
+    CHECK(net.norm.running_mean.to_vector<float>() == of_rank0.to_vector<float>());
+  });
 }
 
 TEST_CASE("arguments come from the command line, and decide what models compute in") {
