@@ -40,6 +40,11 @@ function(peal_precompile target)
   endif()
 endfunction()
 
+# peal_compile_lightly(SOURCES ...): what runs once, and takes long to compile for what it includes (CLI11, JSON).
+function(peal_compile_lightly)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O1> SKIP_PRECOMPILE_HEADERS ON)
+endfunction()
+
 include(GNUInstallDirs)
 set_property(GLOBAL PROPERTY peal_libraries)
 function(peal_library name)
@@ -53,7 +58,8 @@ function(peal_library name)
   if(PEAL_SANITIZE)
     target_link_options(peal_${name} INTERFACE -fsanitize=${PEAL_SANITIZE})
   endif()
-  set_target_properties(peal_${name} PROPERTIES EXPORT_NAME ${name})
+  set_target_properties(peal_${name} PROPERTIES EXPORT_NAME ${name}
+    UNITY_BUILD ${PEAL_UNITY} UNITY_BUILD_BATCH_SIZE 8)
   set_property(GLOBAL APPEND PROPERTY peal_libraries peal_${name})
 endfunction()
 

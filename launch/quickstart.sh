@@ -18,8 +18,11 @@ step "1/4 install what is missing: launch/install_dependencies.sh"
 "$root/launch/install_dependencies.sh"
 
 cd "$root"
-step "2/4 configure: cmake --preset release"
-cmake --preset release --log-level=WARNING
+# All sources have to be compiled: by rooms, then. What is built already stays as it is.
+fresh=()
+[[ -e build/release/CMakeCache.txt ]] || fresh=(-DPEAL_UNITY=ON)
+step "2/4 configure: cmake --preset release ${fresh[*]}"
+cmake --preset release "${fresh[@]}" --log-level=WARNING
 
 step "3/4 build: cmake --build --preset release --target 05_train_mnist"
 # nproc would believe OMP_NUM_THREADS, which is for the training.

@@ -35,8 +35,11 @@ step "install what is missing: launch/install_dependencies.sh"
 "$root/launch/install_dependencies.sh"
 
 cd "$root"
-step "configure: cmake --preset $preset"
-cmake --preset "$preset" --log-level=WARNING
+# As launch/quickstart.sh does; but one build has each source alone, as who edits compiles it.
+fresh=()
+[[ $preset == tsan || -e build/$preset/CMakeCache.txt ]] || fresh=(-DPEAL_UNITY=ON)
+step "configure: cmake --preset $preset ${fresh[*]}"
+cmake --preset "$preset" "${fresh[@]}" --log-level=WARNING
 
 select=() targets=() runner=()
 if [[ $preset == tsan ]]; then

@@ -6,11 +6,6 @@
 
 namespace peal::comm {
 
-bool has_root(Collective what) {
-  return what == Collective::reduce || what == Collective::broadcast ||
-         what == Collective::gather || what == Collective::scatter;
-}
-
 bool has_in_place(Collective what) { return what != Collective::all_to_all; }
 
 std::vector<Program> World::programs(const Entry& entry) const {

@@ -18,7 +18,6 @@ inline constexpr Collective all_collectives[] = {
     Collective::all_gather, Collective::reduce_scatter, Collective::gather,
     Collective::scatter,    Collective::all_to_all,     Collective::barrier};
 
-bool has_root(Collective what);
 bool has_in_place(Collective what);
 
 struct World {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/comm/draw/draw.h>
+#include <peal/comm/draw/escaped.h>
 #include <peal/comm/draw/rows.h>
 
 #include <algorithm>
@@ -11,22 +12,6 @@
 
 namespace peal::comm {
 namespace {
-
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char c : text) {
-    if (c == '&') {
-      safe += "&amp;";
-    } else if (c == '<') {
-      safe += "&lt;";
-    } else if (c == '>') {
-      safe += "&gt;";
-    } else {
-      safe += c;
-    }
-  }
-  return safe;
-}
 
 // Words in lines of at most so many letters, where a word is not longer.
 std::vector<std::string> lines(std::string_view text, std::size_t letters) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/draw/escaped.h>
 #include <peal/comm/draw/timeline.h>
 
 #include <algorithm>
@@ -64,12 +65,6 @@ const char* colour(Kind kind) {
       return "#b8503f";
   }
   return "black";
-}
-
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char c : text) safe += c == '<' ? "&lt;" : c == '&' ? "&amp;" : std::string(1, c);
-  return safe;
 }
 
 std::string quoted(std::string_view text) {

@@ -22,11 +22,6 @@ std::int64_t total(std::span<const std::int64_t> counts) {
                               std::to_string(expected) + ", got " + std::to_string(got));
 }
 
-bool has_root(Collective what) {
-  return what == Collective::reduce || what == Collective::broadcast ||
-         what == Collective::gather || what == Collective::scatter;
-}
-
 std::size_t expected_counts(const Problem& problem) {
   const auto world = static_cast<std::size_t>(problem.world);
   switch (problem.what) {
@@ -52,6 +47,11 @@ std::int64_t own_offset(const Problem& problem) {
 }
 
 }  // namespace
+
+bool has_root(Collective what) {
+  return what == Collective::reduce || what == Collective::broadcast ||
+         what == Collective::gather || what == Collective::scatter;
+}
 
 std::string_view name(Collective what) {
   switch (what) {

@@ -72,6 +72,7 @@ enum class Kind : std::uint8_t { send, recv, recv_reduce, copy, reduce, signal, 
 std::string_view name(Collective what);
 std::string_view name(Buffer buffer);
 std::string_view name(Kind kind);
+bool has_root(Collective what);
 // Needs no other rank. What is not may have `nobody` as its peer too: a receive from any source.
 constexpr bool is_local(Kind kind) { return kind == Kind::copy || kind == Kind::reduce; }
 
