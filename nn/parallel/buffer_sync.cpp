@@ -2,7 +2,9 @@
 #include <peal/autograd/core/graph.h>
 #include <peal/nn/parallel/buffer_sync.h>
 
+#include <algorithm>
 #include <numeric>
+#include <string>
 #include <utility>
 
 namespace peal::nn {
@@ -33,8 +35,27 @@ void BufferSync::ask() {
   asked_ = group_->all_reduce(bits_, comm::ReduceOp::bor, {"which buffers were written", tag_});
 }
 
+// Writes are seen here also while they are captured, but by this rank alone.
+void BufferSync::check_captured() const {
+  std::string names;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    if (written(i) && !std::binary_search(written_.begin(), written_.end(), i)) {
+      names += concat(names.empty() ? "" : ", ", buffers_[i].first);
+    }
+  }
+  if (names.empty()) return;
+  const std::string message =
+      concat("[ddp] rank ", group_->rank(), ": a captured step writes ", names,
+             ", which no call before it wrote, so that the ranks have not agreed to make them "
+             "equal; call the step as it is captured (in train() alike) before the capture");
+  group_->poison(message);
+  fail(message);
+}
+
 void BufferSync::settle() {
-  if (Graph::capturing() == nullptr) {
+  if (Graph::capturing() != nullptr) {
+    check_captured();
+  } else {
     std::exchange(asked_, {}).wait();
     written_.clear();
     const auto* const words = bits_.data<std::int64_t>();

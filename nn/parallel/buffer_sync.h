@@ -5,8 +5,9 @@
 // what another has not.
 //
 // In a captured graph nobody can look at bits: there those are sent that the last agreement found,
-// in the calls before the capture; all, where there was none. Thread safety: the thread that runs
-// forward and backward.
+// in the calls before the capture; all, where there was none. One that the captured step writes and
+// those calls did not (statistics, where they evaluated) is an Error by name. Thread safety: the
+// thread that runs forward and backward.
 #pragma once
 
 #include <peal/autograd/core/safetensors.h>
@@ -38,6 +39,7 @@ class BufferSync {
   };
   bool written(std::size_t buffer) const;
   void choose_all();
+  void check_captured() const;
   void send();
 
   NamedTensors buffers_;

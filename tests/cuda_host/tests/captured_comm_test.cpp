@@ -268,6 +268,31 @@ TEST_CASE("no_sync within a captured step accumulates there") {
   CHECK(train_parts(true) == train_parts(false));
 }
 
+TEST_CASE("buffers that a captured step writes, and no call before it wrote, are named") {
+  const std::string message = message_of([] {
+    on_devices(2, {}, true, [](ProcessGroup& group) {
+      const Device device = context().device;
+      manual_seed(1);
+      nn::BatchNorm1d norm(4);
+      nn::Sequential net(norm, nn::Linear(4, 2));
+      net.to(device);
+      nn::DistributedDataParallel model(net, borrowed(group));
+      const Tensor x = full({2, 4}, group.rank() + 1.0, DType::f32, device);
+      Graph graph(device, 2);
+      for (int i = 0; i < 4; ++i) {
+        norm.train(i >= 2);
+        graph.run([&] {
+          for (const Tensor& parameter : net.parameters()) parameter.zero_grad();
+          mean(model(x)).backward();
+        });
+      }
+    });
+  });
+  CAPTURE(message);
+  CHECK(contains(message, "0.running_mean, 0.running_var, 0.num_batches_tracked"));
+  CHECK(contains(message, "call the step as it is captured"));
+}
+
 TEST_CASE("ranks that replay while others call are told, by name") {
   const std::string error = message_of([] {
     on_devices(2, {.deadline = std::chrono::milliseconds(8000)}, true, [](ProcessGroup& group) {
