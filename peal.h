@@ -13,6 +13,8 @@
 #include <peal/autograd/core/stateful.h>
 #include <peal/autograd/core/tensor.h>
 #include <peal/autograd/grad.h>
+#include <peal/autograd/grad_slot.h>
+#include <peal/autograd/intra_op.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/profile.h>
 #include <peal/autograd/tape.h>

@@ -29,7 +29,7 @@ cmake -S "$folder/outside" -B "$folder/build" -G Ninja -DCMAKE_CXX_COMPILER="$co
 cmake --build "$folder/build" --verbose | tee "$folder/commands"
 output=$("$folder/build/outside")
 echo "$output"
-[[ $output == $'sum 21, gradient 2 4 8\nerror: shape of 3' ]] || fail "the outside program printed: $output"
+[[ $output == $'1 thread, 1 hook, 1 leaf, defined 1\nvalue, accuracy 0.5\nsum 21, gradient 2 4 8\nerror: shape of 3' ]] || fail "the outside program printed: $output"
 grep -q "a prefix/include" "$folder/commands" || fail "the outside program was built without the installed headers"
 ! grep -rn --include='*.cmake' -e "$build" "$prefix" || fail "the installed package points into the build folder"
 "$prefix/bin/peal-run" --help | grep -q '^usage: peal-run' || fail "peal-run is not installed"
