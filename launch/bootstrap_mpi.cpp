@@ -26,6 +26,8 @@ void finish_mpi() { MPI_Finalize(); }
 
 std::pair<int, int> mpi_world() {
   int rank = 0, world = 1;
+  const comm::MpiThreads threads;
+  const auto turn = threads.turn();
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &world);
   return {rank, world};

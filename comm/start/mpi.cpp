@@ -69,7 +69,11 @@ std::shared_ptr<ProcessGroup> mpi_group(MPI_Comm communicator, const ProcessGrou
 
   // Of groups over parts of the job each would have a rank 0 and its file.
   int job = 0;
-  MPI_Comm_size(MPI_COMM_WORLD, &job);
+  {
+    const MpiThreads threads;
+    const auto turn = threads.turn();
+    MPI_Comm_size(MPI_COMM_WORLD, &job);
+  }
   ProcessGroup::Options kept = options;
   if (world != job) kept.trace.clear();
 

@@ -51,6 +51,7 @@ int MPI_Query_thread(int* provided) {
 
 int MPI_Comm_get_attr(MPI_Comm comm, int key, void* value, int* found) {
   static thread_local int limit;
+  const Inside here;
   limit = below_mpi().highest_tag;
   if (key != MPI_TAG_UB || limit == 0) return PMPI_Comm_get_attr(comm, key, value, found);
   *static_cast<void**>(value) = &limit;
@@ -101,6 +102,49 @@ int MPI_Comm_group(MPI_Comm comm, MPI_Group* group) {
 int MPI_Comm_create_group(MPI_Comm comm, MPI_Group group, int tag, MPI_Comm* made) {
   const Inside here(true);
   return PMPI_Comm_create_group(comm, group, tag, made);
+}
+
+int MPI_Comm_rank(MPI_Comm comm, int* rank) {
+  const Inside here(true);
+  return PMPI_Comm_rank(comm, rank);
+}
+
+int MPI_Comm_size(MPI_Comm comm, int* size) {
+  const Inside here(true);
+  return PMPI_Comm_size(comm, size);
+}
+
+int MPI_Comm_set_errhandler(MPI_Comm comm, MPI_Errhandler handler) {
+  const Inside here;
+  return PMPI_Comm_set_errhandler(comm, handler);
+}
+
+int MPI_Group_incl(MPI_Group group, int count, const int* ranks, MPI_Group* part) {
+  const Inside here;
+  return PMPI_Group_incl(group, count, ranks, part);
+}
+
+int MPI_Group_free(MPI_Group* group) {
+  const Inside here;
+  return PMPI_Group_free(group);
+}
+
+int MPI_Get_count(const MPI_Status* status, MPI_Datatype type, int* count) {
+  const Inside here;
+  return PMPI_Get_count(status, type, count);
+}
+
+int MPI_Iallgather(const void* in, int in_count, MPI_Datatype in_type, void* out, int out_count,
+                   MPI_Datatype out_type, MPI_Comm comm, MPI_Request* request) {
+  const Inside here;
+  return PMPI_Iallgather(in, in_count, in_type, out, out_count, out_type, comm, request);
+}
+
+int MPI_Iallgatherv(const void* in, int in_count, MPI_Datatype in_type, void* out,
+                    const int* counts, const int* places, MPI_Datatype out_type, MPI_Comm comm,
+                    MPI_Request* request) {
+  const Inside here;
+  return PMPI_Iallgatherv(in, in_count, in_type, out, counts, places, out_type, comm, request);
 }
 
 int MPI_Comm_free(MPI_Comm* comm) {

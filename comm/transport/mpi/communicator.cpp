@@ -151,14 +151,16 @@ MpiCommunicator MpiCommunicator::part(const std::vector<int>& ranks, int tag,
                                       const Patience& patience) const {
   threads_.check();
   MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
+  int rank = 0;
   {
     const auto turn = threads_.turn();
+    rank = rank_in(communicator_);
     check_mpi(MPI_Comm_group(communicator_, &all), "MPI_Comm_group");
     const int code = MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some);
     MPI_Group_free(&all);
     check_mpi(code, "MPI_Group_incl");
   }
-  meet(patience, concat("rank ", rank_in(communicator_), ", making a sub-group"));
+  meet(patience, concat("rank ", rank, ", making a sub-group"));
   MPI_Comm made = MPI_COMM_NULL;
   {
     const auto turn = threads_.turn();
