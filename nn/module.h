@@ -194,6 +194,8 @@ class Module {
   std::uint64_t add_pre_hook(PreHook hook);  // forward_pre_hook and forward_hook of one tensor
   std::uint64_t add_hook(Hook hook);
   void remove_hook(std::uint64_t id);
+  // Whether a call runs any. A parent that computes with a child's parameters itself asks before.
+  bool has_hooks() const;
 
  protected:
   // For wrappers: this handle stands for the module that it has now, whatever takes its place in
@@ -220,7 +222,6 @@ class Module {
     const Module* before_;
   };
 
-  bool has_hooks() const;
   // The parts of call(): hooks may replace elements of `tensors`, never their number.
   std::shared_ptr<HookedCall> before_forward(Tensors& inputs);
   static void after_forward(const std::shared_ptr<HookedCall>& call, Tensors& outputs);

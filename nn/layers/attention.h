@@ -22,8 +22,13 @@ class MultiheadAttention : public Module {
                      const AttentionSettings& settings = {});
 
   // Of x [B, T, width] to itself.
+  using Module::operator();
   Tensor forward(const Tensor& x) override;
-  // Of queries [B, T, width] to keys and values [B, S, width] -> [B, T, width]. Runs no hooks.
+  // Of queries [B, T, width] to keys and values [B, S, width] -> [B, T, width].
+  Tensor operator()(const Tensor& queries, const Tensor& keys, const Tensor& values) {
+    return call(&MultiheadAttention::attend, queries, keys, values);
+  }
+  // The same without this module's hooks: what forward() is to a call with x.
   Tensor attend(const Tensor& queries, const Tensor& keys, const Tensor& values);
 
   Tensor in_proj_weight, in_proj_bias;  // the bias is undefined where there is none

@@ -47,8 +47,8 @@ struct GptAttention : Module {
   std::int64_t heads_;
 };
 
-// c_proj(gelu(c_fc(x))). With gelu by tanh that is one op, for which c_fc and c_proj run no hooks,
-// unless one of them was replaced.
+// c_proj(gelu(c_fc(x))). With gelu by tanh that is one op, unless c_fc or c_proj has hooks or was
+// replaced.
 struct GptMlp : Module {
   Linear c_fc, c_proj;
 
@@ -59,7 +59,9 @@ struct GptMlp : Module {
 
   Tensor forward(const Tensor& x) override {
     const Linear *up = c_fc.as<Linear>(), *down = c_proj.as<Linear>();
-    if (gelu_ == GeluApproximation::none || up == nullptr || down == nullptr) {
+    const bool as_one = gelu_ != GeluApproximation::none && up != nullptr && down != nullptr &&
+                        !c_fc.has_hooks() && !c_proj.has_hooks();
+    if (!as_one) {
       return c_proj(gelu(c_fc(x), gelu_));
     }
     return feed_forward(x, up->weight, up->bias, down->weight, down->bias, gelu_);

@@ -2,8 +2,10 @@
 // Hooks round any forward, before and after a module's part of a backward.
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
+#include <peal/nn/layers/attention.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/layers/sequential.h>
+#include <peal/nn/models/gpt.h>
 #include <peal/nn/module.h>
 
 #include <doctest/doctest.h>
@@ -192,4 +194,41 @@ TEST_CASE("a forward that throws leaves nothing behind in a module with backward
   }
   CHECK(node.expired());
   CHECK(weight.expired());
+}
+
+TEST_CASE("hooks of layers run where their parent would compute with their weights itself") {
+  nn::GptMlp mlp(4, GeluApproximation::tanh);
+  const Tensor x = randn({3, 4});
+  const Tensor without = mlp(x).detach();
+  std::string order;
+  const auto forward =
+      mlp.c_fc.register_forward_pre_hook([&](nn::Module&, const Tensors&) -> nn::Module::Replaced {
+        order += 'f';
+        return std::nullopt;
+      });
+  CHECK(all(mlp(x)) == all(without));
+  CHECK(order == "f");
+  mlp.c_fc.remove_hook(forward);
+  mlp.c_proj.register_full_backward_hook(
+      [&](nn::Module&, const Tensors&, const Tensors&) -> nn::Module::Replaced {
+        order += 'b';
+        return std::nullopt;
+      });
+  sum(mlp(x)).backward();
+  CHECK(order == "fb");
+}
+
+TEST_CASE("attention to others runs hooks where the module is called") {
+  nn::MultiheadAttention attention(4, 2);
+  const Tensor queries = randn({2, 3, 4}), keys = randn({2, 5, 4});
+  int calls = 0;
+  attention.register_forward_hook(
+      [&](nn::Module&, const Tensors& inputs, const Tensors& outputs) -> nn::Module::Replaced {
+        CHECK(inputs.size() == 3);
+        CHECK(outputs.size() == 1);
+        ++calls;
+        return std::nullopt;
+      });
+  CHECK(all(attention(queries, keys, keys)) == all(attention.attend(queries, keys, keys)));
+  CHECK(calls == 1);
 }
