@@ -17,6 +17,7 @@ namespace peal::nn {
 
 struct Module::Body {
   NamedTensors parameters, buffers;
+  std::unordered_set<std::string> not_persistent;  // names of buffers
   std::vector<std::pair<std::string, std::shared_ptr<Module>>> children;
   std::shared_ptr<ModuleHooks> hooks = std::make_shared<ModuleHooks>();
   bool training = true;
@@ -199,11 +200,12 @@ Tensor Module::add_parameter(std::string name, Tensor value) {
   return here.parameters.emplace_back(std::move(name), std::move(value)).second;
 }
 
-Tensor Module::add_buffer(std::string name, Tensor value) {
+Tensor Module::add_buffer(std::string name, Tensor value, bool persistent) {
   Body& here = body();
   check_name(*this, name,
              has_name(here.parameters, name) || has_name(here.buffers, name) || here.place(name));
   PEAL_CHECK(value.defined(), class_name(), ": buffer '", name, "' has no value");
+  if (!persistent) here.not_persistent.insert(name);
   return here.buffers.emplace_back(std::move(name), std::move(value)).second;
 }
 
@@ -287,7 +289,10 @@ NamedTensors Module::state_dict() const {
   NamedTensors state;
   Body::walk(*this, "", [&](const std::string& prefix, const Module&, Body& body) {
     for (const NamedTensors* list : {&body.parameters, &body.buffers}) {
-      for (const auto& [name, tensor] : *list) state.emplace_back(prefix + name, tensor.detach());
+      for (const auto& [name, tensor] : *list) {
+        if (body.not_persistent.contains(name)) continue;
+        state.emplace_back(prefix + name, tensor.detach());
+      }
     }
   });
   return state;

@@ -127,8 +127,9 @@ class Module {
   }
   // Makes it require a gradient.
   Tensor add_parameter(std::string name, Tensor value);
-  // Saved and loaded with the module, but not trained.
-  Tensor add_buffer(std::string name, Tensor value);
+  // Not trained, but saved and loaded with the module; a buffer that is not persistent (a mask, a
+  // cache) is in no state_dict.
+  Tensor add_buffer(std::string name, Tensor value, bool persistent = true);
 
   // Of this module and all below it. A tensor registered twice (tied) comes once, by its first
   // name.
@@ -160,8 +161,8 @@ class Module {
   std::uint64_t fingerprint() const;
   bool same_as(const Module& other) const { return target().body_ == other.target().body_; }
 
-  // Parameters and buffers by PyTorch's keys, sharing storage with the module; a tied tensor comes
-  // by each of its names.
+  // Parameters and persistent buffers by PyTorch's keys, sharing storage with the module; a tied
+  // tensor comes by each of its names.
   NamedTensors state_dict() const;
   // Copies elements into the module's tensors; floating types convert. A tied tensor may come by
   // any of its names. strict: an error that lists every missing key, unexpected key and wrong

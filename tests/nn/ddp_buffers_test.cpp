@@ -76,6 +76,23 @@ TEST_CASE("a model with a forward of its own has equal buffers too") {
   });
 }
 
+TEST_CASE("buffers that are not persistent become rank 0's as well") {
+  struct Counting : nn::Module {
+    nn::Linear fc = add("fc", nn::Linear(3, 2));
+    Tensor seen = add_buffer("seen", Tensor::zeros({1}), false);
+    Tensor forward(const Tensor& x) override { return fc(x); }
+  };
+  two([](const Group& group, int rank) {
+    Counting net;
+    net.seen.copy_(full({1}, 10 + rank));
+    DDP ddp(net, group);
+    CHECK(net.seen.to_vector<float>() == std::vector<float>{10});
+    net.seen.copy_(full({1}, 20 + rank));
+    sum(ddp(own_batch(rank))).backward();
+    CHECK(net.seen.to_vector<float>() == std::vector<float>{20});
+  });
+}
+
 TEST_CASE("forwards of two tensors run the wrapper's hooks where they are called by its name") {
   two([](const Group& group, int rank) {
     Normed net;

@@ -111,6 +111,27 @@ TEST_CASE("a module's own tensors come before its children's, and buffers are no
   CHECK_FALSE(net.count.requires_grad());
 }
 
+TEST_CASE("a buffer that is not persistent is moved and named, but neither saved nor loaded") {
+  struct Masked : nn::Module {
+    Tensor mask = add_buffer("mask", Tensor::zeros({2}), false);
+    Tensor seen = add_buffer("seen", Tensor::zeros({1}));
+  };
+  struct Outer : nn::Module {
+    Masked inner = add("inner", Masked());
+  };
+  Outer net;
+  CHECK(names_of(net.named_buffers()) == Names{"inner.mask", "inner.seen"});
+  CHECK(names_of(net.state_dict()) == Names{"inner.seen"});
+  net.to(DType::f64);
+  CHECK(net.inner.mask.dtype() == DType::f64);
+  const auto keys =
+      net.load_state_dict({{"inner.seen", full({1}, 3)}, {"inner.mask", full({2}, 5)}}, false);
+  CHECK(keys.missing_keys.empty());
+  CHECK(keys.unexpected_keys == Names{"inner.mask"});
+  CHECK(net.inner.seen.to_vector<double>() == std::vector<double>{3});
+  CHECK(net.inner.mask.to_vector<double>() == std::vector<double>{0, 0});
+}
+
 TEST_CASE("Sequential numbers its children") {
   const nn::Sequential net = nn::mlp({4, 3, 2});
   CHECK(names_of(net.state_dict()) == Names{"1.weight", "1.bias", "3.weight", "3.bias"});
