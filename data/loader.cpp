@@ -11,6 +11,16 @@
 #include <utility>
 
 namespace peal::data {
+namespace {
+
+void leave_out(Batches& batches, std::int64_t first) {
+  PEAL_CHECK(first <= std::ssize(batches), "[data] loader: an epoch of ", batches.size(),
+             " batches cannot be taken up after ", first,
+             "; does the plan give other batches than when the state was saved?");
+  batches.erase(batches.begin(), batches.begin() + first);
+}
+
+}  // namespace
 
 DataLoader::DataLoader(DatasetRef dataset, LoaderOptions options)
     : DataLoader(std::move(dataset), nullptr, nullptr, options) {
@@ -74,7 +84,7 @@ void DataLoader::open() {
   epoch_.reset();
   ahead_.reset();
   failure_ = nullptr;
-  taken_ = 0;
+  taken_ = batches_taken_ = 0;
   running_ = coming();
   begun_at_ = std::exchange(next_consumed_, 0);
   next_epoch_ = running_ + 1;
@@ -85,6 +95,7 @@ void DataLoader::open() {
                     : sampler_ ? cut(sampler_->indices())
                                : cut(shard(dataset_->size(), place().world, place().rank,
                                            shard_options(running_, begun_at_)));
+  if (plan_) leave_out(batches, begun_at_);
   batches_ = std::ssize(batches);
   epoch_ = std::make_unique<Prefetch>(
       *dataset_, std::move(batches), Draws{seed_, running_},
@@ -123,7 +134,10 @@ std::optional<Batch> DataLoader::next() {
   if (!epoch_) open();
   Step step = copies_ ? fetch_ahead() : fetch();
   taken_ += step.samples;
-  if (step.batch) return std::move(step.batch);
+  if (step.batch) {
+    ++batches_taken_;
+    return std::move(step.batch);
+  }
   epoch_.reset();
   ahead_.reset();
   failure_ = step.failure;
@@ -133,7 +147,7 @@ std::optional<Batch> DataLoader::next() {
 
 std::int64_t DataLoader::size() const {
   if (epoch_) return batches_;
-  if (plan_) return std::ssize(plan_(coming()));
+  if (plan_) return std::max<std::int64_t>(std::ssize(plan_(coming())) - next_consumed_, 0);
   const std::int64_t samples = sampler_ ? sampler_->size()
                                         : shard_size(dataset_->size(), place().world, place().rank,
                                                      shard_options(coming(), next_consumed_));
@@ -144,31 +158,30 @@ void DataLoader::resume(std::int64_t epoch, std::int64_t consumed) {
   PEAL_CHECK(epoch >= 0 && consumed >= 0,
              "[data] loader: expected an epoch and consumed of at least 0, got ", epoch, " and ",
              consumed);
-  PEAL_CHECK(consumed == 0 || (!sampler_ && !plan_),
-             "[data] loader: its sampler or plan says which samples come, so ", consumed,
-             " samples of an epoch cannot be left out here");
+  if (sampler_) sampler_->resume(epoch, consumed);
   epoch_.reset();
   ahead_.reset();
-  if (sampler_) sampler_->set_epoch(epoch);
   next_epoch_ = epoch;
-  next_consumed_ = consumed;
-  taken_ = 0;
+  next_consumed_ = sampler_ ? 0 : consumed;
+  taken_ = batches_taken_ = 0;
 }
 
 std::int64_t DataLoader::consumed() const {
+  if (sampler_) return sampler_->consumed_after(epoch_ ? taken_ : 0);
   if (!epoch_) return next_consumed_;
+  if (plan_) return begun_at_ + batches_taken_;
   return std::min(begun_at_ + taken_ * place().world, std::max(dataset_->size(), begun_at_));
 }
 
 NamedTensors DataLoader::state_dict() const {
   return {{"epoch", Tensor::scalar(epoch(), Device{})},
-          {"consumed", Tensor::scalar(consumed(), Device{})}};
+          {place_name(), Tensor::scalar(consumed(), Device{})}};
 }
 
 void DataLoader::load_state_dict(const NamedTensors& state) {
   StateReader reader("DataLoader", state);
   const auto epoch = reader.number<std::int64_t>("epoch");
-  const auto consumed = reader.number<std::int64_t>("consumed");
+  const auto consumed = reader.number<std::int64_t>(place_name());
   reader.finish();
   resume(epoch, consumed);
 }

@@ -87,12 +87,15 @@ class DataLoader {
   // The epoch to open next.
   void set_epoch(std::int64_t epoch) { resume(epoch, 0); }
   // Takes up an epoch of which all ranks together have seen `consumed` samples, under whatever
-  // world size. Error for consumed > 0 with a sampler or a plan, which keep their place themselves.
+  // world size. With a sampler it means what Sampler::resume() says. With a plan it counts batches
+  // of this rank, since only the plan knows what the others see: its first ones are left out.
   void resume(std::int64_t epoch, std::int64_t consumed);
-  // What all ranks together have seen of epoch().
+  // What has been seen of epoch(), as resume() takes it. Error within an epoch of a sampler that
+  // cannot be taken up there.
   std::int64_t consumed() const;
-  // "epoch" and "consumed" (i64): a run that loads them goes on with the sample after the last one
-  // handed out. Not what a device's copy ahead has in hand.
+  // "epoch", and "consumed" or with a plan "batches" (i64): a run that loads them goes on with the
+  // sample after the last one handed out. Not what a device's copy ahead has in hand. Error where
+  // consumed() is one.
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
 
@@ -131,6 +134,7 @@ class DataLoader {
   DataLoader(DatasetRef dataset, std::shared_ptr<Sampler> sampler, BatchPlan plan,
              LoaderOptions options);
   ShardOptions shard_options(std::int64_t epoch, std::int64_t consumed) const;
+  const char* place_name() const { return plan_ ? "batches" : "consumed"; }  // in a state
   Place place() const { return options_.shard.value_or(Place{}); }
   std::int64_t coming() const { return sampler_ ? sampler_->epoch() : next_epoch_; }
   void open();
@@ -149,10 +153,10 @@ class DataLoader {
   std::unique_ptr<Prefetch> epoch_;                  // null: the next call of next() opens one
   std::int64_t batches_ = 0;
   std::exception_ptr failure_;
-  std::int64_t taken_ = 0;
-  std::unique_ptr<CopyAhead> copies_;  // null on the CPU
-  std::optional<Step> ahead_;          // what copies_ has in hand; its batch is there
-  std::optional<Batch> current_;       // what the iterator points to
+  std::int64_t taken_ = 0, batches_taken_ = 0;  // handed out
+  std::unique_ptr<CopyAhead> copies_;           // null on the CPU
+  std::optional<Step> ahead_;                   // what copies_ has in hand; its batch is there
+  std::optional<Batch> current_;                // what the iterator points to
 };
 
 }  // namespace peal::data

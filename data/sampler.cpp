@@ -52,6 +52,19 @@ std::vector<std::int64_t> order(std::int64_t size, const ShardOptions& options) 
 
 }  // namespace
 
+std::int64_t Sampler::consumed_after(std::int64_t taken) const {
+  PEAL_CHECK(taken == 0, "[data] sampler: this one says nothing of how to go on after ", taken,
+             " samples of its epoch: let it override consumed_after() and resume(), or save its "
+             "state between epochs");
+  return 0;
+}
+
+void Sampler::resume(std::int64_t epoch, std::int64_t consumed) {
+  PEAL_CHECK(consumed == 0, "[data] sampler: this one cannot take up an epoch after ", consumed,
+             " samples: let it override consumed_after() and resume()");
+  set_epoch(epoch);
+}
+
 std::int64_t shard_size(std::int64_t size, int world, int rank, const ShardOptions& options) {
   check(size, world, rank, options);
   return (global_count(size, world, options) - rank + world - 1) / world;

@@ -57,6 +57,11 @@ class Sampler {
   // Which epoch comes; loops call it before each. Nothing by default: all epochs are alike.
   virtual void set_epoch(std::int64_t epoch) { static_cast<void>(epoch); }
   virtual std::int64_t epoch() const { return 0; }
+  // What resume() is given to go on after this rank took `taken` samples of indices(). Error for
+  // taken > 0 by default, as for resume(): not every sampler can be taken up within an epoch.
+  virtual std::int64_t consumed_after(std::int64_t taken) const;
+  // The coming epoch, of which `consumed` has been seen; indices() are the rest.
+  virtual void resume(std::int64_t epoch, std::int64_t consumed);
 };
 
 class DistributedSampler : public Sampler {
@@ -68,10 +73,10 @@ class DistributedSampler : public Sampler {
   void set_epoch(std::int64_t epoch) override { resume(epoch, 0); }
   std::int64_t epoch() const override { return options_.epoch; }
   // Takes up an epoch of which all ranks together have seen `consumed` samples.
-  void resume(std::int64_t epoch, std::int64_t consumed);
+  void resume(std::int64_t epoch, std::int64_t consumed) override;
   // What a checkpoint stores as `consumed` after every rank took `taken` samples of indices(). At
   // the end of an exact epoch ranks may differ by one: rank 0, which has the most, counts.
-  std::int64_t consumed_after(std::int64_t taken) const;
+  std::int64_t consumed_after(std::int64_t taken) const override;
   // "epoch" and "consumed" (i64), as resume() takes them.
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
