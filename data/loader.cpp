@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/lone_ranks.h>
 #include <peal/autograd/core/stateful.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/data/copy_ahead.h>
@@ -81,6 +82,7 @@ ShardOptions DataLoader::shard_options(std::int64_t epoch, std::int64_t consumed
 }
 
 void DataLoader::open() {
+  warn_of_lone_ranks();
   epoch_.reset();
   ahead_.reset();
   failure_ = nullptr;

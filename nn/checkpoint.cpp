@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/lone_ranks.h>
 #include <peal/nn/checkpoint.h>
 
 #include <algorithm>
@@ -124,6 +125,7 @@ void Part::load_state_dict(const NamedTensors& state) const {
 }
 
 void save_model(const std::filesystem::path& path, const Module& model, const Metadata& metadata) {
+  warn_of_lone_ranks();
   save_safetensors(path, model.state_dict(), metadata);
 }
 
@@ -141,6 +143,7 @@ void load_model(const std::filesystem::path& path, Module& model) {
 
 void save(const std::filesystem::path& path, const std::vector<Part>& parts,
           const Metadata& metadata) {
+  warn_of_lone_ranks();
   check_distinct(concat("save ", path.string()), parts);
   for (const auto& [name, text] : metadata) {
     PEAL_CHECK(!name.starts_with(own_prefix), "save ", path.string(), ": metadata '", name,

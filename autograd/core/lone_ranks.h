@@ -12,8 +12,8 @@ namespace peal {
 // Said by whoever brings this process's ranks together (launch::Job, comm::mpi_group).
 void ranks_are_joined();
 
-// Asked at the first backward(): one warning a job, from its first rank, where nobody said so and
-// the environment knows of several ranks.
+// Asked by what a program does with a model: backward(), a loader's epoch, saving. One warning a
+// job, from its first rank, where nobody said so and the environment knows of several ranks.
 void warn_of_lone_ranks();
 
 // The warning's text, or nothing; `env` looks a variable up, null when unset. Pure.

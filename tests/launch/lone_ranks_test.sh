@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Ranks that nobody joins: the program says so once a job, and neither alone nor where there is a Job.
-#   lone_ranks_test.sh PEAL_RUN PROGRAM_WITHOUT_JOB PROGRAM_WITH_JOB
+#   lone_ranks_test.sh PEAL_RUN PROGRAM_WITHOUT_JOB PROGRAM_WITH_JOB LONE_PROGRAM
 set -euo pipefail
 
-launcher=${1:?usage: lone_ranks_test.sh PEAL_RUN PROGRAM_WITHOUT_JOB PROGRAM_WITH_JOB} without=$2 with=$3
+launcher=${1:?usage: lone_ranks_test.sh PEAL_RUN PROGRAM_WITHOUT_JOB PROGRAM_WITH_JOB LONE_PROGRAM}
+without=$2 with=$3 lone=$4
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
 export PEAL_LOG=info
 # warns TIMES COMMAND...
 warns() {
@@ -17,6 +20,9 @@ warns() {
 warns 0 "$without"
 warns 1 "$launcher" -n 2 "$without"
 warns 0 "$launcher" -n 1 "$without"
+warns 1 "$launcher" -n 2 "$lone" save "$folder"
+warns 1 "$launcher" -n 2 "$lone" load "$folder"
+warns 0 "$lone" save "$folder"
 warns 0 "$launcher" -n 2 "$with"
 PEAL_LOG=error warns 0 "$launcher" -n 2 "$without"
 echo 'lone ranks are warned'
