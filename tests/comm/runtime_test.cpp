@@ -51,6 +51,34 @@ TEST_CASE("every operation, type and reduction is exact at 1 to 5 ranks") {
   }
 }
 
+TEST_CASE("an average is the sum divided by the ranks, bit for bit") {
+  constexpr int count = 4000;
+  for (const int world : {2, 3, 5}) {
+    run_ranks(world, [&](ProcessGroup& group) {
+      std::vector<float> sums(count);
+      std::vector<double> wide(count);
+      const Tensor narrow = Tensor::zeros({count}), data = Tensor::zeros({count}, DType::f64);
+      // Whole numbers, so sums are exact in any order, and no multiples of the world.
+      const auto value = [](int i, int rank) { return i * 31 + (rank == 0 ? 1 : 0); };
+      for (int i = 0; i < count; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        for (int rank = 0; rank < world; ++rank) {
+          sums[at] += static_cast<float>(value(i, rank));
+          wide[at] += value(i, rank);
+        }
+        narrow.data<float>()[i] = static_cast<float>(value(i, group.rank()));
+        data.data<double>()[i] = value(i, group.rank());
+      }
+      group.all_reduce(narrow, ReduceOp::avg).wait();
+      group.all_reduce(data, ReduceOp::avg).wait();
+      for (float& each : sums) each /= static_cast<float>(world);
+      for (double& each : wide) each /= world;
+      PEAL_CHECK(narrow.to_vector<float>() == sums, "f32, world ", world);
+      PEAL_CHECK(data.to_vector<double>() == wide, "f64, world ", world);
+    });
+  }
+}
+
 TEST_CASE("every algorithm serves by name, with exact results") {
   for (const Entry& entry : algorithms()) {
     CAPTURE(entry.name);

@@ -2,6 +2,7 @@
 #include <peal/comm/reduce/combine.h>
 #include <peal/comm/reduce/cpu/reduce.h>
 
+#include <bit>
 #include <concepts>
 #include <type_traits>
 
@@ -50,10 +51,13 @@ void scale_cpu(DType dtype, void* data, double factor, std::int64_t count) {
 
 void divide_cpu(DType dtype, void* data, std::int64_t divisor, std::int64_t count) {
   visit(dtype, [&]<class T>() {
+    T* element = static_cast<T*>(data);
     if constexpr (std::is_floating_point_v<T>) {
-      scale_cpu(dtype, data, 1.0 / static_cast<double>(divisor), count);
+      if (std::has_single_bit(static_cast<std::uint64_t>(divisor))) {  // the same bits, faster
+        return scale_cpu(dtype, data, 1.0 / static_cast<double>(divisor), count);
+      }
+      for (std::int64_t i = 0; i < count; ++i) element[i] /= static_cast<T>(divisor);
     } else if constexpr (std::is_integral_v<T> && !std::same_as<T, bool>) {
-      T* element = static_cast<T*>(data);
       for (std::int64_t i = 0; i < count; ++i) {
         element[i] = static_cast<T>(static_cast<std::int64_t>(element[i]) / divisor);
       }

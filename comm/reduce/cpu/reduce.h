@@ -16,7 +16,7 @@ void reduce_cpu(DType dtype, ReduceOp op, void* dst, const void* src, std::int64
 
 // data[i] *= factor, in the element type.
 void scale_cpu(DType dtype, void* data, double factor, std::int64_t count);
-// data[i] /= divisor, truncating for integers; multiplies by 1/divisor for floating types.
+// data[i] /= divisor, truncating for integers. REQUIRES: divisor > 0.
 void divide_cpu(DType dtype, void* data, std::int64_t divisor, std::int64_t count);
 
 // f16 or bf16 to f32 and back (nearest, ties to even).

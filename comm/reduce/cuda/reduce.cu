@@ -112,15 +112,17 @@ struct DivideEach {
   T* data;
   std::int64_t divisor;
   __device__ void operator()(std::int64_t i) const {
-    data[i] = static_cast<T>(static_cast<std::int64_t>(data[i]) / divisor);
+    if constexpr (std::is_floating_point_v<T>) {
+      data[i] /= static_cast<T>(divisor);
+    } else {
+      data[i] = static_cast<T>(static_cast<std::int64_t>(data[i]) / divisor);
+    }
   }
 };
 
 void divide(DType dtype, void* data, std::int64_t divisor, std::int64_t count) {
   visit(dtype, [&]<class T>() {
-    if constexpr (std::is_floating_point_v<T>) {
-      scale(dtype, data, 1.0 / static_cast<double>(divisor), count);
-    } else if constexpr (std::is_integral_v<T> && !std::same_as<T, bool>) {
+    if constexpr (computes<T> && !std::same_as<T, bool>) {
       cuda::for_each(here(), count, DivideEach<T>{static_cast<T*>(data), divisor});
     } else {
       fail(concat("divide: not for ", dtype));

@@ -99,7 +99,7 @@ struct Combination {
   using F = std::conditional_t<std::same_as<C, float>, float, double>;
 
   ReduceOp op;
-  F before, after;  // what elements are multiplied by; exact where it is 1
+  F before;  // what elements are multiplied by; exact where it is 1
   int sources, targets;
   std::int64_t count;
   const T* from[most_ranks];
@@ -118,7 +118,7 @@ struct Combination {
 
   __device__ T last(C value) const {
     if constexpr (std::is_floating_point_v<C>) {
-      return static_cast<T>(value * after);
+      return static_cast<T>(op == ReduceOp::avg ? value / static_cast<C>(sources) : value);
     } else if constexpr (std::same_as<T, bool>) {
       return value;
     } else {
@@ -187,7 +187,6 @@ __global__ void exchange_reduced(Exchange x, Reduction reduction) {
   using F = typename Combination<T>::F;
   all.op = reduction.op;
   all.before = static_cast<F>(reduction.op == ReduceOp::premul_sum ? reduction.factor : 1.0);
-  all.after = static_cast<F>(reduction.op == ReduceOp::avg ? 1.0 / group.world : 1.0);
   all.sources = group.world;
   bool in_place = false;
   if (reduction.pushes) {

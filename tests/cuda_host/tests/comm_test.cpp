@@ -36,6 +36,27 @@ TEST_CASE("every operation, type and reduction is exact on devices, staged over 
   }
 }
 
+TEST_CASE("a device divides as the CPU does, bit for bit") {
+  run_ranks(1, [](ProcessGroup& group) {
+    const OnDevice here(group.rank());
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      for (const std::int64_t ranks : {2, 3, 5, 7}) {
+        const Tensor x = comm::testing::filled(1000, dtype, [](std::int64_t i) { return i + 1; });
+        cuda_wire_kernels().divide(dtype, x.raw(), ranks, x.numel());
+        const Tensor got = x.to(Device{});
+        for (std::int64_t i = 0; i < x.numel(); ++i) {
+          const auto sum = static_cast<double>(i + 1), divisor = static_cast<double>(ranks);
+          const double want =
+              dtype == DType::f64
+                  ? sum / divisor
+                  : static_cast<double>(static_cast<float>(sum) / static_cast<float>(ranks));
+          PEAL_CHECK(comm::testing::element(got, i) == want, dtype, " ", i + 1, " / ", ranks);
+        }
+      }
+    }
+  });
+}
+
 TEST_CASE("the host touches no device memory") {
   run_ranks(2, [](ProcessGroup& group) {
     const OnDevice here(group.rank());
