@@ -4,6 +4,7 @@
 #include <peal/comm/store/hmac.h>
 #include <peal/comm/store/tcp_listener.h>
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -21,6 +22,14 @@ constexpr int most_logged = 20;                     // strangers
 constexpr std::chrono::seconds longest_silence{2};  // of a guest, where descriptors run out
 
 std::string reason() { return std::strerror(errno); }
+
+// An address, not a name for one.
+bool is_numeric(const std::string& host) {
+  const std::string address = host.substr(0, host.find('%'));  // without the device: fe80::1%eth0
+  in6_addr room{};
+  return inet_pton(AF_INET, address.c_str(), &room) == 1 ||
+         inet_pton(AF_INET6, address.c_str(), &room) == 1;
+}
 
 std::string shown(const sockaddr_storage& address, socklen_t size) {
   char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
@@ -74,10 +83,10 @@ TcpListener::TcpListener(const std::string& host, int port, int world, std::stri
 }
 
 void TcpListener::listen(const std::string& host, int port) {
-  const bool loopback = host == "localhost" || host == "127.0.0.1" || host == "::1";
   // A host's own name may stand for an address that the others do not reach: every device, then.
+  const bool every = host != "localhost" && !is_numeric(host);
   std::string problem = "no address to listen at";
-  const Addresses addresses(loopback ? host : "", port, true, problem);
+  const Addresses addresses(every ? "" : host, port, true, problem);
   // An IPv6 socket serves IPv4 as well: the rank that connects may know the host by either.
   for (const int family : {AF_INET6, AF_INET}) {
     for (const addrinfo* a = addresses.first(); a != nullptr && !socket_; a = a->ai_next) {
@@ -89,7 +98,10 @@ void TcpListener::listen(const std::string& host, int port) {
         setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
       if (!socket || bind(socket.get(), a->ai_addr, a->ai_addrlen) != 0 ||
           ::listen(socket.get(), SOMAXCONN) != 0) {
-        problem = reason();
+        problem = errno == EADDRNOTAVAIL
+                      ? "this machine has no such address; name one that it has, or the machine, "
+                        "to listen on all its devices"
+                      : reason();
         continue;
       }
       socket_ = std::move(socket);

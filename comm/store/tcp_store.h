@@ -23,11 +23,11 @@ namespace peal::comm {
 
 class TcpStore : public Store {
  public:
-  // Rank 0 listens as soon as this is made: on the loopback device alone where the host is
-  // "localhost", "127.0.0.1" or "::1", else on every device. Port 0 is for it to choose (port()
-  // says which). `run` (256 bytes at most) is equal on all ranks, and differs from other jobs'
-  // that could have the port. So is `secret`, of any length, best of 128 random bits; none where it
-  // is empty. Error where the port is taken.
+  // Rank 0 listens as soon as this is made: at the host's address alone where it is given as one
+  // ("10.0.0.4", "::1") or is "localhost", else, for a name, on every device. Port 0 is for it to
+  // choose (port() says which). `run` (256 bytes at most) is equal on all ranks, and differs from
+  // other jobs' that could have the port. So is `secret`, of any length, best of 128 random bits;
+  // none where it is empty. Error where the port is taken.
   TcpStore(std::string host, int port, int rank, int world, Patience patience = {},
            std::string run = {}, std::string secret = {});
   ~TcpStore() override;

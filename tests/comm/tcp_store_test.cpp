@@ -2,6 +2,7 @@
 // The store over TCP: who is let in, who is turned away, and what the others learn of who has gone.
 #include <peal/comm/store/connection.h>
 
+#include <arpa/inet.h>
 #include <dlfcn.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -256,6 +257,34 @@ TEST_CASE("a port that is taken, or at which nobody listens") {
   const std::string refused = error_of([&] { rank.exchange(""); });
   CAPTURE(refused);
   CHECK(contains(refused, "for rank 0 (Connection refused)"));
+}
+
+TEST_CASE("rank 0 listens at the address that is named, and at no other") {
+  const auto reaches = [](const char* host, int port) {
+    const Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    REQUIRE(inet_pton(AF_INET, host, &address.sin_addr) == 1);
+    return connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  };
+  {
+    Tcp root("127.0.0.2", 0, 0, 2);  // of the loopback device, as all of 127
+    CHECK(reaches("127.0.0.2", root.port()));
+    CHECK_FALSE(reaches("127.0.0.1", root.port()));
+    const auto errors = on_ranks(2, [&](int rank) {
+      if (rank == 0) return check_exchanges(root);
+      Tcp other("127.0.0.2", root.port(), 1, 2);
+      check_exchanges(other);
+    });
+    for (const std::string& error : errors) CHECK(error == "nothing");
+  }
+  const TcpStore everywhere("0.0.0.0", 0, 0, 2);
+  CHECK(reaches("127.0.0.1", everywhere.port()));
+  CHECK(reaches("127.0.0.2", everywhere.port()));
+  const std::string error = error_of([] { TcpStore("192.0.2.1", 4242, 0, 2); });  // nobody's
+  CAPTURE(error);
+  CHECK(contains(error, "at 192.0.2.1 port 4242 cannot listen: this machine has no such address"));
 }
 
 TEST_CASE("rank 0 serves the others whatever it does itself") {
