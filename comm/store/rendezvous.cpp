@@ -15,7 +15,7 @@ std::vector<std::string> StoreRendezvous::exchange(const std::string& mine) {
   PEAL_CHECK(mine.size() <= most_store_bytes, "[store] rank ", rank_, ": a text of ", mine.size(),
              " bytes; expected at most ", most_store_bytes);
   if (world_ == 1) return {mine};
-  const std::string prefix = concat(name_, " ", generation_++);
+  const std::string prefix = concat(name_, " ", store_.generation(name_));
   const std::string read = prefix + ", read by", done = prefix + ", over";
   std::vector<std::string> keys;
   for (int r = 0; r < world_; ++r) keys.push_back(concat(prefix, ", rank ", r));

@@ -7,7 +7,6 @@
 
 #include <peal/comm/store/store.h>
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -26,7 +25,8 @@ class Rendezvous {
 // Over a store, which must outlive it.
 class StoreRendezvous : public Rendezvous {
  public:
-  // `name`: equal on all ranks, and different for each that is made over one store.
+  // `name`: equal on all ranks. Those of one name on one store share its exchanges: ranks come to
+  // them in one order.
   StoreRendezvous(Store& store, int rank, int world, std::string name = "exchange");
   int rank() const override { return rank_; }
   int world() const override { return world_; }
@@ -38,7 +38,6 @@ class StoreRendezvous : public Rendezvous {
   Store& store_;
   int rank_, world_;
   std::string name_;
-  std::uint64_t generation_ = 0;
 };
 
 }  // namespace peal::comm

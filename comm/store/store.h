@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,12 @@ class Store {
   virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
   // Forgets keys; those that are not there are no error.
   virtual void remove(const std::vector<std::string>& keys) = 0;
+  // 0, 1, 2 ... for each call on this object with this name: makes keys that were not used before,
+  // and that are equal on ranks which come to it in one order.
+  std::uint64_t generation(const std::string& name) { return generations_[name]++; }
+
+ private:
+  std::map<std::string, std::uint64_t> generations_;
 };
 
 // How long a store waits for the other ranks.

@@ -26,6 +26,26 @@ TEST_CASE("texts of every length go round at 1 to 5 ranks") {
   }
 }
 
+TEST_CASE("two rendezvous of one name on one store do not read each other's texts") {
+  constexpr int world = 3, rounds = 50;
+  const Folder folder;
+  const auto errors = on_ranks(world, [&](int rank) {
+    FileStore store(folder.path, rank, world, {.deadline = milliseconds(20'000)});
+    for (int round = 0; round < rounds; ++round) {
+      for (const char* which : {"first", "second"}) {
+        StoreRendezvous ranks(store, rank, world, "name");
+        const auto texts = ranks.exchange(concat(which, " ", round, " of ", rank));
+        for (int r = 0; r < world; ++r) {
+          const std::string& got = texts[static_cast<std::size_t>(r)];
+          PEAL_CHECK(got == concat(which, " ", round, " of ", r), "rank ", rank, " got ", got);
+        }
+      }
+    }
+  });
+  for (const std::string& error : errors) CHECK(error == "nothing");
+  CHECK(folder.files() == 0);
+}
+
 TEST_CASE("ranks are processes") {
   const Folder folder;
   const Maker over_files = files_in(folder.path);
