@@ -270,6 +270,29 @@ TEST_CASE(
   CHECK(contains(message, "rank 0: all_reduce #"));
 }
 
+TEST_CASE("PEAL_TIMEOUT is a number of seconds, a thousandth at least") {
+  const auto options_with = [](const char* text) {
+    const char* const before = std::getenv("PEAL_TIMEOUT");
+    const std::string kept = before == nullptr ? "" : before;
+    setenv("PEAL_TIMEOUT", text, 1);
+    const auto finally = std::shared_ptr<void>(nullptr, [&](void*) {
+      if (before == nullptr) unsetenv("PEAL_TIMEOUT");
+      if (before != nullptr) setenv("PEAL_TIMEOUT", kept.c_str(), 1);
+    });
+    return ProcessGroup::Options::from_environment();
+  };
+  CHECK(options_with("0.001").deadline == std::chrono::milliseconds(1));
+  CHECK(options_with("2.5").deadline == std::chrono::milliseconds(2500));
+  for (const char* wrong : {"0.0009", "0", "-1", "1e9", "nan", "inf", "", "soon", "3 s"}) {
+    CAPTURE(wrong);
+    CHECK_THROWS_WITH_AS(
+        options_with(wrong),
+        concat("PEAL_TIMEOUT: expected a number of seconds, 0.001 at least, got '", wrong, "'")
+            .c_str(),
+        Error);
+  }
+}
+
 TEST_CASE("PEAL_ALGO names collectives, algorithms and ranges that there are") {
   CHECK_THROWS_WITH_AS(Selection("all_reduce=rings"), doctest::Contains("there are native"), Error);
   CHECK_THROWS_AS(Selection("all_reduce"), Error);
