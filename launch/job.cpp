@@ -27,6 +27,7 @@ Job::Job() : where_(discover([](const char* name) { return std::getenv(name); })
     where_.world = world;
     if (world > 1) context().log_tag = concat("rank ", rank);
     group_ = mpi_world_group();
+    if (!where_.node_said) place_on_node(where_, group_->nodes().node);
   } else {
     group_ = comm::ProcessGroup::alone();
   }
@@ -97,7 +98,7 @@ Device Job::device(const std::string& text) {
 }
 
 Job::~Job() {
-  const bool failed = group_->poisoned() || std::uncaught_exceptions() > 0;
+  const bool failed = group_->poisoned() || std::uncaught_exceptions() > unwinding_;
   if (failed) {
     group_->poison(concat("[launch] rank ", rank(), " was left by an exception"));
     return;  // MPI's own shutdown would wait for ranks that may be gone

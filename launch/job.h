@@ -19,6 +19,7 @@
 #include <peal/comm/group/process_group.h>
 #include <peal/launch/rank.h>
 
+#include <exception>
 #include <functional>
 #include <memory>
 
@@ -55,6 +56,7 @@ class Job {
   void attach(Device device, bool own);
 
   Rank where_;
+  int unwinding_ = std::uncaught_exceptions();  // already when it was made
   bool started_mpi_ = false;
   std::shared_ptr<comm::ProcessGroup> group_;
 };

@@ -102,8 +102,12 @@ Rank read(const Environment& env, const Names& names) {
     PEAL_CHECK(*local_world <= *world, "[launch] the environment says ", names.local_world, "=",
                *local_world, ", expected at most ", names.world, "=", *world);
   }
-  return {*rank, *world, local_rank.value_or(*rank), local_world.value_or(*world),
-          std::string(names.launcher)};
+  return {*rank,
+          *world,
+          local_rank.value_or(*rank),
+          local_world.value_or(*world),
+          std::string(names.launcher),
+          local_rank.has_value()};
 }
 
 }  // namespace
@@ -125,6 +129,12 @@ Rank discover(const Environment& env) {
              " but has no RANK, and no launcher started this process: start with `mpirun -n ",
              *world, " PROGRAM ...`, or unset WORLD_SIZE to train alone");
   return {};
+}
+
+void place_on_node(Rank& rank, std::span<const int> nodes) {
+  const auto here = nodes.begin() + rank.rank;
+  rank.local_rank = static_cast<int>(std::count(nodes.begin(), here, *here));
+  rank.local_world = static_cast<int>(std::count(nodes.begin(), nodes.end(), *here));
 }
 
 void check_world(const Rank& from_env, int mpi_rank, int mpi_world) {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 
 namespace peal::launch {
@@ -20,6 +21,7 @@ struct Rank {
   int rank = 0, world = 1;
   int local_rank = 0, local_world = 1;
   std::string launcher = "alone";  // "Open MPI", "MPICH/PMI", "torchrun", "Slurm" or "alone"
+  bool node_said = false;          // the local two are the launcher's word, not a guess
   bool operator==(const Rank&) const = default;
 };
 
@@ -27,9 +29,13 @@ struct Rank {
 using Environment = std::function<const char*(const char*)>;
 
 // Asks for Open MPI, MPICH/PMI, torchrun and a Slurm step, in this order; else alone. Where a
-// launcher says nothing of the node, all ranks are taken to be on one. Throws Error naming variable
-// and value.
+// launcher says nothing of the node, all ranks are taken to be on one, which place_on_node() mends.
+// Throws Error naming variable and value.
 Rank discover(const Environment& env);
+
+// local_rank and local_world, once the ranks know which of them share a node: by rank, the node it
+// is on.
+void place_on_node(Rank& rank, std::span<const int> nodes);
 
 // Throws Error when the environment's world or rank is not MPI's, saying how to start instead. A
 // process that is alone by its environment believes MPI.

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <thread>
 
 #include <doctest/doctest.h>
@@ -58,4 +59,23 @@ TEST_CASE("a failure that is no std::exception is everyone's, too") {
   });
   CHECK(told == 2);
   CHECK(itself == 1);
+}
+
+TEST_CASE("a Job that is made while an exception is on its way ends as any other") {
+  std::shared_ptr<comm::ProcessGroup> group;
+  struct Unwound {
+    std::shared_ptr<comm::ProcessGroup>& group;
+    ~Unwound() {
+      const launch::Job job;  // to say goodbye, for example
+      group = job.group_ref();
+    }
+  };
+  CHECK_THROWS_AS(
+      [&] {
+        const Unwound unwound{group};
+        throw Error("over");
+      }(),
+      Error);
+  REQUIRE(group != nullptr);
+  CHECK(!group->poisoned());
 }

@@ -62,10 +62,10 @@ const Variables slurm_step{{"SLURM_PROCID", "13"},
 
 TEST_CASE("each launcher's variables give rank, world and place on the node") {
   CHECK(find({}) == Rank{0, 1, 0, 1, "alone"});
-  CHECK(find(open_mpi) == Rank{3, 8, 1, 2, "Open MPI"});
-  CHECK(find(mpich) == Rank{2, 4, 0, 2, "MPICH/PMI"});
-  CHECK(find(torchrun) == Rank{5, 6, 2, 3, "torchrun"});
-  CHECK(find(slurm_step) == Rank{13, 14, 1, 2, "Slurm"});
+  CHECK(find(open_mpi) == Rank{3, 8, 1, 2, "Open MPI", true});
+  CHECK(find(mpich) == Rank{2, 4, 0, 2, "MPICH/PMI", true});
+  CHECK(find(torchrun) == Rank{5, 6, 2, 3, "torchrun", true});
+  CHECK(find(slurm_step) == Rank{13, 14, 1, 2, "Slurm", true});
 }
 
 TEST_CASE("Slurm's tasks per node are read at this node") {

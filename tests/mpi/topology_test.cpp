@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks on nodes: as they are, and as PEAL_NODE says.
+#include <peal/autograd/intra_op.h>
 #include <peal/comm/start/mpi.h>
+#include <peal/launch/affinity.h>
+#include <peal/launch/job.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -51,6 +54,32 @@ void check_sums(comm::ProcessGroup& group) {
 TEST_CASE("ranks that mpirun starts here are on one node") {
   const std::vector<int> one(static_cast<std::size_t>(everyone().world()), 0);
   CHECK(everyone().nodes().node == one);
+}
+
+TEST_CASE("where the launcher says nothing of nodes, a Job counts the ranks of its own") {
+  const Pretend pretend([](int rank) { return rank % 2; });
+  const char* const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                               "OMP_NUM_THREADS"};
+  std::vector<std::string> kept;
+  for (const char* name : names) {
+    const char* const value = std::getenv(name);
+    kept.emplace_back(value == nullptr ? "" : value);
+    unsetenv(name);
+  }
+  const int threads = num_threads(), world = everyone().world();
+  {
+    const launch::Job job;
+    CHECK(job.where().local_rank == job.rank() / 2);
+    CHECK(job.where().local_world == (world + 1 - job.rank() % 2) / 2);
+    const launch::Cores here = launch::cores();
+    CHECK(num_threads() ==
+          launch::intra_op_threads(here.allowed, here.machine, job.where().local_world));
+  }
+  set_num_threads(threads);
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (!kept[i].empty()) setenv(names[i], kept[i].c_str(), 1);
+  }
+  everyone().barrier().wait();
 }
 
 TEST_CASE("hierarchical sums are right on pretended nodes, and in sub-groups") {
