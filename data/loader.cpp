@@ -87,21 +87,23 @@ void DataLoader::open() {
   ahead_.reset();
   failure_ = nullptr;
   taken_ = batches_taken_ = 0;
-  running_ = coming();
-  begun_at_ = std::exchange(next_consumed_, 0);
-  next_epoch_ = running_ + 1;
+  const std::int64_t epoch = coming();
   const auto cut = [&](const std::vector<std::int64_t>& samples) {
     return in_batches(samples, options_.batch_size, options_.drop_last);
   };
-  Batches batches = plan_      ? plan_(running_)
+  Batches batches = plan_      ? plan_(epoch)
                     : sampler_ ? cut(sampler_->indices())
                                : cut(shard(dataset_->size(), place().world, place().rank,
-                                           shard_options(running_, begun_at_)));
-  if (plan_) leave_out(batches, begun_at_);
-  batches_ = std::ssize(batches);
+                                           shard_options(epoch, next_consumed_)));
+  if (plan_) leave_out(batches, next_consumed_);
+  const std::int64_t count = std::ssize(batches);
   epoch_ = std::make_unique<Prefetch>(
-      *dataset_, std::move(batches), Draws{seed_, running_},
+      *dataset_, std::move(batches), Draws{seed_, epoch},
       PrefetchOptions{options_.workers, options_.prefetch, copies_ != nullptr});
+  batches_ = count;  // it is open: what threw before leaves it the one to come
+  running_ = epoch;
+  begun_at_ = std::exchange(next_consumed_, 0);
+  next_epoch_ = epoch + 1;
 }
 
 // What making the next batch comes to.
@@ -148,7 +150,7 @@ std::optional<Batch> DataLoader::next() {
 }
 
 std::int64_t DataLoader::size() const {
-  if (epoch_) return batches_;
+  if (within()) return batches_;
   if (plan_) return std::max<std::int64_t>(std::ssize(plan_(coming())) - next_consumed_, 0);
   const std::int64_t samples = sampler_ ? sampler_->size()
                                         : shard_size(dataset_->size(), place().world, place().rank,
@@ -163,16 +165,19 @@ void DataLoader::resume(std::int64_t epoch, std::int64_t consumed) {
   if (sampler_) sampler_->resume(epoch, consumed);
   epoch_.reset();
   ahead_.reset();
+  failure_ = nullptr;
   next_epoch_ = epoch;
   next_consumed_ = sampler_ ? 0 : consumed;
   taken_ = batches_taken_ = 0;
 }
 
 std::int64_t DataLoader::consumed() const {
-  if (sampler_) return sampler_->consumed_after(epoch_ ? taken_ : 0);
-  if (!epoch_) return next_consumed_;
+  if (sampler_) return sampler_->consumed_after(within() ? taken_ : 0);
+  if (!within()) return next_consumed_;
   if (plan_) return begun_at_ + batches_taken_;
-  return std::min(begun_at_ + taken_ * place().world, std::max(dataset_->size(), begun_at_));
+  // Rank 0's count, which has the most: others may be a sample behind at the end of an exact epoch.
+  const std::int64_t seen = batches_taken_ * options_.batch_size * place().world;
+  return std::min(begun_at_ + seen, std::max(dataset_->size(), begun_at_));
 }
 
 NamedTensors DataLoader::state_dict() const {

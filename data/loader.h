@@ -73,7 +73,8 @@ class DataLoader {
   // The next batch of the epoch, or nothing at its end. The first call, and the first after an end,
   // open an epoch. Error: what the data set threw, whichever thread it threw on, with the sample it
   // is about (the data set's own is nested in it: std::rethrow_if_nested); after one, every call
-  // throws it again until begin() opens an epoch.
+  // throws it again until begin() opens an epoch or resume() says where to go on, as with
+  // resume(epoch(), consumed()) for another try.
   std::optional<Batch> next();
 
   const Dataset& dataset() const { return *dataset_; }
@@ -82,8 +83,9 @@ class DataLoader {
   // Samples handed out in the running epoch, for DistributedSampler::consumed_after().
   std::int64_t taken() const { return taken_; }
 
-  // Epochs count by themselves from 0; the running one, or else the coming one.
-  std::int64_t epoch() const { return epoch_ ? running_ : coming(); }
+  // Epochs count by themselves from 0, unless a sampler does; the running one, which an error does
+  // not end, or else the coming one.
+  std::int64_t epoch() const { return within() ? running_ : coming(); }
   // The epoch to open next.
   void set_epoch(std::int64_t epoch) { resume(epoch, 0); }
   // Takes up an epoch of which all ranks together have seen `consumed` samples, under whatever
@@ -93,9 +95,13 @@ class DataLoader {
   // What has been seen of epoch(), as resume() takes it. Error within an epoch of a sampler that
   // cannot be taken up there.
   std::int64_t consumed() const;
-  // "epoch", and "consumed" or with a plan "batches" (i64): a run that loads them goes on with the
-  // sample after the last one handed out. Not what a device's copy ahead has in hand. Error where
-  // consumed() is one.
+  // "epoch", and "consumed" or with a plan "batches" (i64): a loader made alike, with the same
+  // seed, that loads them goes on with the sample after the last one handed out (what a device's
+  // copy ahead has in hand, and a batch that failed, come again). Ranks' states are alike when all
+  // have taken equally many batches, so one's will do for all, but: at the end of an exact epoch
+  // those that have a batch less are in the next epoch already, and a DistributedSampler's ranks
+  // that have a sample less count less, so save rank 0's; and a plan's places are each rank's own
+  // where ranks have different numbers of batches. Error where consumed() is one.
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
 
@@ -135,8 +141,12 @@ class DataLoader {
              LoaderOptions options);
   ShardOptions shard_options(std::int64_t epoch, std::int64_t consumed) const;
   const char* place_name() const { return plan_ ? "batches" : "consumed"; }  // in a state
+  // An epoch is open, or an error left it.
+  bool within() const { return epoch_ || failure_; }
   Place place() const { return options_.shard.value_or(Place{}); }
-  std::int64_t coming() const { return sampler_ ? sampler_->epoch() : next_epoch_; }
+  std::int64_t coming() const {
+    return sampler_ ? sampler_->epoch().value_or(next_epoch_) : next_epoch_;
+  }
   void open();
   Step fetch();
   Step fetch_ahead();

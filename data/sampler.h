@@ -18,6 +18,7 @@
 #include <peal/autograd/core/safetensors.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace peal::data {
@@ -56,7 +57,9 @@ class Sampler {
   virtual std::int64_t size() const = 0;  // of indices()
   // Which epoch comes; loops call it before each. Nothing by default: all epochs are alike.
   virtual void set_epoch(std::int64_t epoch) { static_cast<void>(epoch); }
-  virtual std::int64_t epoch() const { return 0; }
+  // The epoch that comes, of a sampler that has the say about it. By default the loader has, which
+  // counts its passes: what is drawn to augment a sample is then another thing in each.
+  virtual std::optional<std::int64_t> epoch() const { return std::nullopt; }
   // What resume() is given to go on after this rank took `taken` samples of indices(). Error for
   // taken > 0 by default, as for resume(): not every sampler can be taken up within an epoch.
   virtual std::int64_t consumed_after(std::int64_t taken) const;
@@ -69,9 +72,9 @@ class DistributedSampler : public Sampler {
   // Errors as of shard().
   DistributedSampler(std::int64_t size, int world, int rank, ShardOptions options = {});
 
-  // Call it before each epoch: without it, all epochs have the same order.
+  // Call it before each epoch: without it, all epochs have the same order and draws.
   void set_epoch(std::int64_t epoch) override { resume(epoch, 0); }
-  std::int64_t epoch() const override { return options_.epoch; }
+  std::optional<std::int64_t> epoch() const override { return options_.epoch; }
   // Takes up an epoch of which all ranks together have seen `consumed` samples.
   void resume(std::int64_t epoch, std::int64_t consumed) override;
   // What a checkpoint stores as `consumed` after every rank took `taken` samples of indices(). At

@@ -8,10 +8,12 @@
 #include <peal/data/loader.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <utility>
 
 using peal::Place;
 using peal::Tensor;
@@ -319,6 +321,159 @@ TEST_CASE("a sampler that cannot be taken up within an epoch says so when the st
                        "[data] sampler: this one cannot take up an epoch after 1 samples: let it "
                        "override consumed_after() and resume()",
                        peal::Error);
+}
+
+TEST_CASE("passes by a sampler that counts no epochs are epochs, each with its own draws") {
+  struct Backwards : peal::data::Sampler {
+    Samples indices() const override { return {2, 1, 0}; }
+    std::int64_t size() const override { return 3; }
+  };
+  const auto set = std::make_shared<Drawn>(3);
+  DataLoader loader(set, std::make_shared<Backwards>(), {.batch_size = 3, .seed = 5});
+  const auto pass = [&] {
+    Samples drawn;
+    for (const auto& [x, y] : loader) {
+      CHECK(x.to_vector<std::int64_t>() == Samples{2, 1, 0});
+      drawn = y.to_vector<std::int64_t>();
+    }
+    return drawn;
+  };
+  std::vector<Samples> passes;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    CHECK(loader.epoch() == epoch);
+    passes.push_back(pass());
+    CHECK(passes.back() ==
+          set->augmented(Samples{2, 1, 0}, Draws{5, epoch}).y.to_vector<std::int64_t>());
+  }
+  CHECK(std::set<Samples>(passes.begin(), passes.end()).size() == 3);
+  loader.set_epoch(1);
+  CHECK(loader.epoch() == 1);
+  CHECK(pass() == passes[1]);
+  DataLoader later(set, std::make_shared<Backwards>(), {.batch_size = 3, .seed = 5});
+  later.load_state_dict(loader.state_dict());
+  CHECK(later.epoch() == 2);
+  CHECK(later.next()->y.to_vector<std::int64_t>() == passes[2]);
+}
+
+namespace {
+
+// Sample 20 cannot be had while it is bad.
+struct Fragile : Drawn {
+  using Drawn::Drawn;
+  Batch augmented(std::span<const std::int64_t> indices, const Draws& draws) const override {
+    for (const std::int64_t index : indices) {
+      if (index == 20 && bad) throw peal::Error("its file is gone");
+    }
+    return Drawn::augmented(indices, draws);
+  }
+  std::atomic<bool> bad{true};
+};
+
+// Of the next batch.
+std::int64_t first_of(DataLoader& loader) {
+  const auto batch = loader.next();
+  REQUIRE(batch);
+  return batch->x.to_vector<std::int64_t>()[0];
+}
+
+}  // namespace
+
+TEST_CASE(
+    "after a failure a loader's state is where it failed, and it can be taken up from there") {
+  const Place alone{};
+  for (const int workers : {0, 2}) {
+    const auto set = std::make_shared<Fragile>(40);
+    const auto sampler = std::make_shared<peal::data::DistributedSampler>(
+        40, 1, 0, peal::data::ShardOptions{.shuffle = false});
+    const auto plan = [](std::int64_t) { return peal::data::in_batches(up_to(40), 4); };
+    const std::int64_t samples = 20, batches = 5;
+    std::vector<std::pair<std::unique_ptr<DataLoader>, std::int64_t>> loaders;
+    loaders.emplace_back(
+        std::make_unique<DataLoader>(
+            set, peal::data::LoaderOptions{.batch_size = 4, .shard = alone, .workers = workers}),
+        samples);
+    loaders.emplace_back(
+        std::make_unique<DataLoader>(
+            set, sampler, peal::data::LoaderOptions{.batch_size = 4, .workers = workers}),
+        samples);
+    loaders.emplace_back(
+        std::make_unique<DataLoader>(set, plan, peal::data::LoaderOptions{.workers = workers}),
+        batches);
+    for (const auto& [loader, place] : loaders) {
+      set->bad = true;
+      loader->set_epoch(3);
+      const auto fail = [&, &it = *loader] { epoch_of(it); };
+      CHECK_THROWS_AS(fail(), peal::Error);
+      CHECK(loader->epoch() == 3);
+      CHECK(loader->consumed() == place);
+      CHECK(loader->taken() == samples);
+      CHECK(loader->size() == 10);
+      const auto state = loader->state_dict();
+      CHECK_THROWS_AS(loader->next(), peal::Error);  // no end of an epoch that failed
+      CHECK(loader->consumed() == place);
+
+      set->bad = false;
+      loader->load_state_dict(state);
+      CHECK(first_of(*loader) == 20);
+      CHECK(loader->epoch() == 3);
+
+      set->bad = true;
+      loader->load_state_dict(state);
+      CHECK_THROWS_AS(loader->next(), peal::Error);
+      loader->resume(3, loader->consumed() + place / 5);  // past the bad one's batch
+      CHECK(first_of(*loader) == 24);
+
+      loader->set_epoch(2);
+      CHECK(first_of(*loader) == 0);
+      CHECK_THROWS_AS(fail(), peal::Error);
+      loader->set_epoch(5);
+      CHECK(first_of(*loader) == 0);
+      CHECK(loader->epoch() == 5);
+    }
+  }
+}
+
+TEST_CASE("an epoch whose plan fails stays the one to come") {
+  bool bad = true;
+  DataLoader loader(std::make_shared<Drawn>(8), [&](std::int64_t epoch) {
+    if (epoch == 1 && bad) throw peal::Error("no lengths yet");
+    return Batches{{epoch, 2}, {3, 4}, {5}};
+  });
+  CHECK(epoch_of(loader).size() == 3);
+  CHECK_THROWS_WITH_AS(loader.next(), "no lengths yet", peal::Error);
+  CHECK(loader.epoch() == 1);
+  bad = false;
+  CHECK(first_of(loader) == 1);
+  bad = true;
+  loader.resume(1, 2);
+  CHECK_THROWS_WITH_AS(loader.begin(), "no lengths yet", peal::Error);
+  CHECK(loader.epoch() == 1);
+  CHECK(loader.consumed() == 2);
+  bad = false;
+  CHECK(first_of(loader) == 5);
+}
+
+TEST_CASE("states of all ranks are alike after each step, also where ranks have not equally many") {
+  for (const std::int64_t size : {41, 42, 47, 50, 60}) {
+    for (const bool exact : {false, true}) {
+      std::vector<std::vector<std::int64_t>> consumed(4);  // by rank, after each batch
+      for (int rank = 0; rank < 4; ++rank) {
+        DataLoader loader(std::make_shared<Drawn>(size),
+                          {.batch_size = 5, .shard = Place{rank, 4}, .exact = exact});
+        while (loader.next()) consumed[static_cast<std::size_t>(rank)].push_back(loader.consumed());
+      }
+      CAPTURE(size);
+      CAPTURE(exact);
+      for (std::size_t rank = 1; rank < 4; ++rank) {
+        for (std::size_t step = 0; step < consumed[rank].size(); ++step) {
+          CHECK(consumed[rank][step] == consumed[0][step]);
+        }
+      }
+      CHECK(consumed[0].size() == 3);
+      CHECK(consumed[0][1] == 40);
+      CHECK(consumed[0][2] == size);
+    }
+  }
 }
 
 TEST_CASE("a batch has names") {
