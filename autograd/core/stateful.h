@@ -55,8 +55,8 @@ class StateReader {
   std::vector<std::string> faults_;
 };
 
-// The calling thread's random numbers (context.h), for a checkpoint: "seed" and "offset". With
-// several ranks, of which one saves, each keeps the seed it has, and with it a stream of its own.
+// The calling thread's random numbers (context.h), for a checkpoint: "seed" and "offset". Of ranks
+// that draw equally often one may save: each keeps its seed then, and so a stream of its own.
 struct RandomState {
   bool keep_seed = false;
   NamedTensors state_dict() const;

@@ -13,6 +13,8 @@
 #include <peal/nn/optim/scheduler.h>
 #include <peal/tests/nn/folder.h>
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -175,6 +177,26 @@ TEST_CASE("a program's own parts are stepped, saved and taken up") {
   CHECK(doubled == doctest::Approx(2 * weight));
   CHECK(smaller == doctest::Approx(2 * bias));
   CHECK(content_of(folder.path / "faster") != content_of(folder.path / "whole"));
+}
+
+TEST_CASE("after_step comes after steps alone, not where one was left out") {
+  Program program;
+  program.arguments.precision = "f16";
+  int after = 0, losses = 0;
+  launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer,
+                          {.after_step = [&] { ++after; }});
+  trainer.fit(program.training, program.test, [&](const Tensor& output, const Tensor& y) {
+    const Tensor loss = loss_of(output, y);
+    return ++losses == 2 ? loss * std::numeric_limits<double>::infinity() : loss;
+  });
+  std::int64_t steps = 0;
+  for (const auto& [name, tensor] : program.optimizer.state_dict()) {
+    if (name == "weight.step") steps = tensor.item<std::int64_t>();
+  }
+  CHECK(losses == 3);
+  CHECK(steps > 0);
+  CHECK(steps < 3);
+  CHECK(after == steps);
 }
 
 TEST_CASE("a rate that is asked for is a resumed run's, each group's in its proportion") {
