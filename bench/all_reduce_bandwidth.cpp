@@ -7,6 +7,7 @@
 // Bytes a second are the tensor's bytes over the median time, of the slowest rank. The tensor lies
 // in memory for collectives, as DDP's buckets do.
 #include <peal/autograd/core/context.h>
+#include <peal/autograd/core/stream.h>
 #include <peal/launch/command_line.h>
 #include <peal/launch/job.h>
 
@@ -37,7 +38,7 @@ double median(std::vector<double> times) {
 }
 
 // The slowest rank's median.
-double slowest(comm::ProcessGroup& group, const std::vector<double>& times) {
+double slowest(const comm::ProcessGroup& group, const std::vector<double>& times) {
   const Tensor time = Tensor::scalar(median(times), Device{});
   group.all_reduce(time, comm::ReduceOp::max).wait();
   return time.item<double>();
@@ -56,7 +57,7 @@ int main(int argc, char** argv) {
   if (const auto status = line.parse(argc, argv)) return *status;
   return launch::run_main([&](launch::Job& job) {
     const Device here = job.device(device);
-    comm::ProcessGroup& group = job.group();
+    const comm::ProcessGroup& group = job.group();
     if (job.is_main()) {
       fmt::print("all_reduce of f32, {} rank(s), over {}\n", group.world(), group.transport(here));
       fmt::print("{:>12} {:>14} {:>12} {:>12} {:>9}\n", "bytes", "all_reduce us", "GB/s",

@@ -37,7 +37,7 @@ constexpr const char* checked[] = {"ring", "circulant", "recursive_doubling"};
 // An all_reduce by one algorithm, measured again and again.
 class Run {
  public:
-  Run(comm::ProcessGroup& group, const char* algorithm, std::int64_t bytes)
+  Run(const comm::ProcessGroup& group, const char* algorithm, std::int64_t bytes)
       : group_(group),
         algorithm_(algorithm),
         nodes_(comm::single_node(group.world())),
@@ -88,7 +88,7 @@ class Run {
                        .nodes = nodes_});
   }
 
-  comm::ProcessGroup& group_;
+  const comm::ProcessGroup& group_;
   const char* algorithm_;
   comm::Topology nodes_;
   std::vector<std::int64_t> counts_;
@@ -152,7 +152,7 @@ int main(int argc, char** argv) {
   line.option("--sweeps", &sweeps, "over all sizes, of which the medians count").positive();
   if (const auto status = line.parse(argc, argv)) return *status;
   return launch::run_main([&](launch::Job& job) {
-    comm::ProcessGroup& group = job.group();
+    const comm::ProcessGroup& group = job.group();
     PEAL_CHECK(group.world() > 1, "calibrate: expected two ranks or more, got ", group.world(),
                "; start it with mpirun -n 2");
     const std::int64_t most_bytes = most << 20;

@@ -20,7 +20,7 @@ double seconds_since(Clock::time_point start) {
 }
 
 // The same on every rank: the slowest one's.
-double slowest(comm::ProcessGroup& group, double seconds) {
+double slowest(const comm::ProcessGroup& group, double seconds) {
   const Tensor value = Tensor::from(std::vector<double>{seconds}, {1});
   group.all_reduce(value, comm::ReduceOp::max).wait();
   return *value.data<double>();
@@ -71,7 +71,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-double time_collective(comm::ProcessGroup& group, const std::function<void()>& f) {
+double time_collective(const comm::ProcessGroup& group, const std::function<void()>& f) {
   constexpr double wanted = 3e-3;
   const auto timed = [&](int runs) {
     group.barrier().wait();

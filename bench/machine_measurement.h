@@ -22,13 +22,13 @@ double median(std::vector<double> values);
 
 // Seconds of one run of f, over as many runs as take some milliseconds, by the slowest rank; the
 // same on every rank. Collective.
-double time_collective(comm::ProcessGroup& group, const std::function<void()>& f);
+double time_collective(const comm::ProcessGroup& group, const std::function<void()>& f);
 
 // Collects samples and makes a machine of their medians, so that what drifts while it measures (a
 // core that slows down, a neighbour that wakes up) can be met by measuring in several sweeps.
 class MachineMeasurement {
  public:
-  explicit MachineMeasurement(comm::ProcessGroup& group) : group_(group) {}
+  explicit MachineMeasurement(const comm::ProcessGroup& group) : group_(group) {}
   // One sample with messages of so many bytes, a multiple of 4. Collective.
   void measure(std::int64_t bytes);
   // REQUIRES a sample. The same on every rank.
@@ -41,7 +41,7 @@ class MachineMeasurement {
   };
   double run(comm::Program program, int rounds, const Tensor& data) const;
 
-  comm::ProcessGroup& group_;
+  const comm::ProcessGroup& group_;
   std::vector<double> start_;
   std::map<std::int64_t, Samples> samples_;  // by bytes
 };

@@ -22,7 +22,7 @@ int main() {
     nn::Sequential by_hand = nn::mlp({16, 32, 4});
     manual_seed(1);
     nn::Sequential wrapped = nn::mlp({16, 32, 4});
-    nn::DistributedDataParallel ddp(wrapped, job.group_ref());
+    nn::DistributedDataParallel ddp(wrapped, job.group());
 
     nn::SGD hand_optimizer(by_hand.parameters(), {.lr = 0.1});
     nn::SGD ddp_optimizer(ddp.parameters(), {.lr = 0.1});

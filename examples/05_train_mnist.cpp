@@ -70,7 +70,7 @@ int main(int argc, char** argv) {
     manual_seed(arguments.seed);  // parameters are drawn where the model is made
     nn::BasicNet net;
     net.to(device);
-    nn::DistributedDataParallel model(net, job.group_ref());
+    nn::DistributedDataParallel model(net, job.group());
     nn::AdamW optimizer(model.named_parameters(), {.lr = arguments.lr.value_or(1e-3)});
 
     launch::Trainer trainer(

@@ -17,18 +17,18 @@ bool mpi_was_started();
 bool start_mpi();
 void finish_mpi();
 std::pair<int, int> mpi_world();  // rank and world of MPI_COMM_WORLD
-std::shared_ptr<comm::ProcessGroup> mpi_world_group();
+comm::ProcessGroup mpi_world_group();
 
 // Whether MPI moves what lies on devices itself.
 bool mpi_reaches_devices();
 
 // Collectives on tensors of this device go over NCCL from now on. Collective; nothing without NCCL.
-void attach_nccl(comm::ProcessGroup& group, Device device);
+void attach_nccl(const comm::ProcessGroup& group, Device device);
 // They go over CUDA IPC. Collective; where they cannot, and without CUDA, the group stays as it
 // was, and all ranks are told why; else empty. Error where PEAL_IPC_ONE_SHOT is no number.
-std::string attach_cuda_ipc(comm::ProcessGroup& group, Device device);
+std::string attach_cuda_ipc(const comm::ProcessGroup& group, Device device);
 // They go over MPI, which reaches the device, and are reduced there. Collective; nothing without
 // CUDA.
-void attach_direct(comm::ProcessGroup& group, Device device);
+void attach_direct(const comm::ProcessGroup& group, Device device);
 
 }  // namespace peal::launch

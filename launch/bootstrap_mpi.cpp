@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/comm/start/mpi.h>
+#include <peal/comm/transport/mpi/communicator.h>
 #include <peal/comm/transport/mpi/cuda_aware.h>
 #include <peal/launch/bootstrap.h>
 
@@ -35,6 +36,6 @@ std::pair<int, int> mpi_world() {
 
 bool mpi_reaches_devices() { return comm::mpi_reaches_devices(); }
 
-std::shared_ptr<comm::ProcessGroup> mpi_world_group() { return comm::mpi_group(MPI_COMM_WORLD); }
+comm::ProcessGroup mpi_world_group() { return comm::mpi_group(MPI_COMM_WORLD); }
 
 }  // namespace peal::launch

@@ -14,6 +14,6 @@ bool start_mpi() {
 void finish_mpi() {}
 bool mpi_reaches_devices() { return false; }
 std::pair<int, int> mpi_world() { return {0, 1}; }
-std::shared_ptr<comm::ProcessGroup> mpi_world_group() { return comm::ProcessGroup::alone(); }
+comm::ProcessGroup mpi_world_group() { return comm::ProcessGroup::alone(); }
 
 }  // namespace peal::launch

@@ -27,7 +27,7 @@ Job::Job() : where_(discover([](const char* name) { return std::getenv(name); })
     where_.world = world;
     if (world > 1) context().log_tag = concat("rank ", rank);
     group_ = mpi_world_group();
-    if (!where_.node_said) place_on_node(where_, group_->nodes().node);
+    if (!where_.node_said) place_on_node(where_, group_.nodes().node);
   } else {
     group_ = comm::ProcessGroup::alone();
   }
@@ -41,7 +41,7 @@ Job::Job() : where_(discover([](const char* name) { return std::getenv(name); })
 
 void Job::report(const std::string& mine) const {
   constexpr int most_lines = 8;
-  const auto reports = group_->exchange(mine);
+  const auto reports = group_.all_gather_object(mine);
   if (!is_main() || world() == 1) return;
   for (int r = 0; r < std::min(world(), most_lines); ++r)
     if (!reports[static_cast<std::size_t>(r)].empty())
@@ -60,23 +60,23 @@ void Job::report_binding() const {
 void Job::attach(Device device, bool own) {
   const auto agreed = [&](const char* name, const char* text) {
     const std::string mine = text == nullptr ? "" : text;
-    comm::agree(*group_, concat("[launch] ", name), mine, "start all ranks with one");
+    comm::agree(group_, concat("[launch] ", name), mine, "start all ranks with one");
     return mine;
   };
   const std::string wanted = agreed("PEAL_CUDA_TRANSPORT", std::getenv("PEAL_CUDA_TRANSPORT"));
   PEAL_CHECK(wanted.empty() || wanted == "nccl" || wanted == "cuda_ipc" || wanted == "mpi",
              "PEAL_CUDA_TRANSPORT: expected nccl, cuda_ipc or mpi, got '", wanted, "'");
   agreed("PEAL_IPC_ONE_SHOT", std::getenv("PEAL_IPC_ONE_SHOT"));
-  if (wanted == "nccl" || (wanted.empty() && own)) return attach_nccl(*group_, device);
+  if (wanted == "nccl" || (wanted.empty() && own)) return attach_nccl(group_, device);
   if (wanted != "mpi") {
-    const std::string obstacle = attach_cuda_ipc(*group_, device);
+    const std::string obstacle = attach_cuda_ipc(group_, device);
     if (obstacle.empty()) return;
-    group_->check();
+    group_.check();
     PEAL_CHECK(wanted.empty(), obstacle);
     if (is_main()) log_info("collectives on devices go through MPI: ", obstacle);
   }
-  const auto reach = group_->exchange(mpi_reaches_devices() ? "yes" : "no");
-  if (std::find(reach.begin(), reach.end(), "no") == reach.end()) attach_direct(*group_, device);
+  const auto reach = group_.all_gather_object(mpi_reaches_devices() ? "yes" : "no");
+  if (std::find(reach.begin(), reach.end(), "no") == reach.end()) attach_direct(group_, device);
 }
 
 Device Job::device(const std::string& text) {
@@ -88,7 +88,7 @@ Device Job::device(const std::string& text) {
   const std::string own = description.uuid.empty() || host == nullptr
                               ? description.uuid
                               : concat(description.uuid, " of NCCL_HOSTID ", host);
-  const auto uuids = group_->exchange(own);
+  const auto uuids = group_.all_gather_object(own);
   const std::string warning = sharing_warning(uuids);
   if (is_main() && !warning.empty()) log_warning(warning);
   const bool everyone_has_one = std::find(uuids.begin(), uuids.end(), std::string()) == uuids.end();
@@ -98,18 +98,18 @@ Device Job::device(const std::string& text) {
 }
 
 Job::~Job() {
-  const bool failed = group_->poisoned() || std::uncaught_exceptions() > unwinding_;
+  const bool failed = group_.poisoned() || std::uncaught_exceptions() > unwinding_;
   if (failed) {
-    group_->poison(concat("[launch] rank ", rank(), " was left by an exception"));
+    group_.poison(concat("[launch] rank ", rank(), " was left by an exception"));
     return;  // MPI's own shutdown would wait for ranks that may be gone
   }
   try {  // MPI's shutdown waits for all without an end: they come together here, with one
-    group_->barrier().wait();
+    group_.barrier().wait();
   } catch (const std::exception& error) {
     log_error(error.what());
     return;
   }
-  group_.reset();
+  group_ = {};
   if (started_mpi_) finish_mpi();
 }
 
@@ -139,12 +139,12 @@ int run_main(const std::function<void(Job&)>& f) {
   std::_Exit(1);
 }
 
-void rank0_first(comm::ProcessGroup& group, const std::function<void()>& f) {
+void rank0_first(const comm::ProcessGroup& group, const std::function<void()>& f) {
   std::exception_ptr error;
   std::string message;
   if (group.rank() == 0) {
     try {
-      const comm::Busy busy = group.busy();
+      const auto busy = group.busy();
       f();
     } catch (const std::exception& caught) {
       error = std::current_exception();
@@ -154,7 +154,7 @@ void rank0_first(comm::ProcessGroup& group, const std::function<void()>& f) {
       message = "!an exception that is no std::exception";
     }
   }
-  const std::string said = group.exchange(message)[0];
+  const std::string said = group.all_gather_object(message)[0];
   if (error) std::rethrow_exception(error);
   PEAL_CHECK(said.empty(), "rank0_first: rank 0 failed: ", said.substr(1));
   if (group.rank() != 0) f();

@@ -36,8 +36,7 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  comm::ProcessGroup& group() const { return *group_; }
-  const std::shared_ptr<comm::ProcessGroup>& group_ref() const { return group_; }
+  const comm::ProcessGroup& group() const { return group_; }
   const Rank& where() const { return where_; }
   int rank() const { return where_.rank; }
   int world() const { return where_.world; }
@@ -58,7 +57,7 @@ class Job {
   Rank where_;
   int unwinding_ = std::uncaught_exceptions();  // already when it was made
   bool started_mpi_ = false;
-  std::shared_ptr<comm::ProcessGroup> group_;
+  comm::ProcessGroup group_;
 };
 
 // Makes a Job and runs f. The exit status: 0, or 1 after an error that was logged.
@@ -67,6 +66,6 @@ int run_main(const std::function<void(Job&)>& f);
 // Rank 0 runs f alone (to download, to unpack, to build a vocabulary), then the others, who find
 // its work done. If it throws on rank 0, every rank throws. A world of one runs it once. It may
 // take longer than PEAL_TIMEOUT, but to ranks on other nodes (ProcessGroup::busy()).
-void rank0_first(comm::ProcessGroup& group, const std::function<void()>& f);
+void rank0_first(const comm::ProcessGroup& group, const std::function<void()>& f);
 
 }  // namespace peal::launch

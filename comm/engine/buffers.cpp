@@ -2,8 +2,8 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/tensor.h>
 #include <peal/comm/engine/buffers.h>
-#include <peal/comm/engine/plan.h>
 #include <peal/comm/reduce/table.h>
+#include <peal/comm/schedule/plan.h>
 
 #include <algorithm>
 #include <iterator>

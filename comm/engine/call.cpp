@@ -69,4 +69,10 @@ std::uint64_t signature(const MessageCall& call) {
   return hash;
 }
 
+std::shared_ptr<const Plan> plan_of(const MessageCall& message) {
+  const Block all{0, message.data.count};
+  const Step step = message.sends() ? send(message.peer, in(all)) : recv(message.peer, out(all));
+  return std::make_shared<const Plan>(Program{.scratch = 0, .rounds = {{step}}}, "message");
+}
+
 }  // namespace peal::comm

@@ -5,10 +5,12 @@
 #pragma once
 
 #include <peal/autograd/core/view.h>
+#include <peal/comm/schedule/plan.h>
 #include <peal/comm/transport/transport.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -81,5 +83,8 @@ std::string describe(const Call& call, std::uint64_t sequence, std::string_view 
 // are compared when they come.
 std::uint64_t signature(const CollectiveCall& call);
 std::uint64_t signature(const MessageCall& call);
+
+// Of one step.
+std::shared_ptr<const Plan> plan_of(const MessageCall& message);
 
 }  // namespace peal::comm

@@ -14,7 +14,7 @@
 
 #include <peal/comm/engine/buffers.h>
 #include <peal/comm/engine/call.h>
-#include <peal/comm/engine/plan.h>
+#include <peal/comm/schedule/plan.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -31,10 +31,8 @@ struct StepTimes;
 
 class Execution {
  public:
-  // Bytes that are copied at a time, where a program uses a part of a buffer before the rest.
-  static constexpr std::size_t segment_bytes = std::size_t{4} << 20;
-
-  // `plan` is null for the transport's native collective.
+  // `segment`: bytes that are copied at a time, where a program uses a part of a buffer before the
+  // rest. `plan` is null for the transport's native collective.
   Execution(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
             CopyStreams& copies, std::size_t segment);
   ~Execution();

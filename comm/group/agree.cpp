@@ -37,7 +37,7 @@ std::array<std::uint64_t, 2> digest(std::string_view text) {
   return hash;
 }
 
-void agree(ProcessGroup& group, std::string_view what, const std::string& mine,
+void agree(const ProcessGroup& group, std::string_view what, const std::string& mine,
            std::string_view advice) {
   const auto own = digest(mine);
   const Tensor all = Tensor::zeros({group.world(), 2}, DType::i64, Device{});

@@ -25,7 +25,7 @@ namespace peal::comm {
 
 // Collective. Error on all ranks, and the group goes on, unless `mine` is equal on all: `what` says
 // whose fault it is, `advice` what to do.
-void agree(ProcessGroup& group, std::string_view what, const std::string& mine,
+void agree(const ProcessGroup& group, std::string_view what, const std::string& mine,
            std::string_view advice);
 
 // 128 bits that differ where texts do.

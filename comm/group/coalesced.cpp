@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives over lists of tensors: those of one type are packed into one buffer, which travels as
 // one operation, and unpacked from it.
-#include <peal/comm/group/process_group.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/comm/reduce/reduce_op.h>
 
 #include <algorithm>
@@ -65,11 +65,10 @@ struct Packing {
   }
 };
 
-}  // namespace
-
 // A buffer for tensors of these: where the transport moves them, and page-locked where they are
 // copied to it.
-View ProcessGroup::packed(const std::vector<View>& list, std::int64_t count, DType dtype) const {
+View packed(const GroupBody& group, const std::vector<View>& list, std::int64_t count,
+            DType dtype) {
   CollectiveCall call;
   bool away = false;
   for (const View& view : list) {
@@ -77,58 +76,60 @@ View ProcessGroup::packed(const std::vector<View>& list, std::int64_t count, DTy
     call.gathered.push_back({view});
     away = away || view.device().type != DeviceType::cpu;
   }
-  Transport& transport = route(call);
+  Transport& transport = group.route(call);
   if (away && transport.device().type == DeviceType::cpu) return Tensor::pinned({count}, dtype);
   return Tensor::empty({count}, dtype, transport.device());
 }
 
+}  // namespace
+
 Work ProcessGroup::all_reduce_coalesced(const std::vector<View>& data, ReduceOp op,
-                                        const Label& label) {
+                                        const Label& label) const {
   PEAL_CHECK(op != ReduceOp::premul_sum,
              "all_reduce_coalesced: premul_sum needs a factor; use all_reduce_premultiplied");
   for (const View& view : data) check_reduction(view.dtype, op);  // before any of them starts
   std::vector<Work> works;
   for (const DType dtype : types_of(data)) {
     Packing packing(data, {}, dtype, world());
-    const View buffer = packed(data, packing.block, dtype);
-    works.push_back(start({.what = Collective::all_reduce,
-                           .in = buffer,
-                           .out = buffer,
-                           .op = op,
-                           .counts = {packing.block},
-                           .gathered = packing.part,
-                           .scattered = packing.part},
-                          label));
+    const View buffer = packed(body(), data, packing.block, dtype);
+    works.push_back(body().start({.what = Collective::all_reduce,
+                                  .in = buffer,
+                                  .out = buffer,
+                                  .op = op,
+                                  .counts = {packing.block},
+                                  .gathered = packing.part,
+                                  .scattered = packing.part},
+                                 label));
   }
   return Work::all(std::move(works));
 }
 
 Work ProcessGroup::broadcast_coalesced(const std::vector<View>& data, int root,
-                                       const Label& label) {
+                                       const Label& label) const {
   std::vector<Work> works;
   for (const DType dtype : types_of(data)) {
     Packing packing(data, {}, dtype, world());
-    const View buffer = packed(data, packing.block, dtype);
-    works.push_back(start({.what = Collective::broadcast,
-                           .in = buffer,
-                           .out = buffer,
-                           .root = root,
-                           .counts = {packing.block},
-                           .gathered = packing.part,
-                           .scattered = packing.part},
-                          label));
+    const View buffer = packed(body(), data, packing.block, dtype);
+    works.push_back(body().start({.what = Collective::broadcast,
+                                  .in = buffer,
+                                  .out = buffer,
+                                  .root = root,
+                                  .counts = {packing.block},
+                                  .gathered = packing.part,
+                                  .scattered = packing.part},
+                                 label));
   }
   return Work::all(std::move(works));
 }
 
 Work ProcessGroup::all_gather_coalesced(const std::vector<View>& out, const std::vector<View>& in,
-                                        const Label& label) {
+                                        const Label& label) const {
   check_lists(out, in, world(), "all_gather_coalesced", "out", "in");
   std::vector<Work> works;
   for (const DType dtype : types_of(in)) {
     Packing packing(in, out, dtype, world());
-    const View buffer = packed(joined(in, out), packing.block * world(), dtype);
-    works.push_back(start(
+    const View buffer = packed(body(), joined(in, out), packing.block * world(), dtype);
+    works.push_back(body().start(
         {.what = Collective::all_gather,
          .in = buffer.part(rank() * packing.block, packing.block),
          .out = buffer,
@@ -142,15 +143,15 @@ Work ProcessGroup::all_gather_coalesced(const std::vector<View>& out, const std:
 
 Work ProcessGroup::reduce_scatter_coalesced(const std::vector<View>& out,
                                             const std::vector<View>& in, ReduceOp op,
-                                            const Label& label) {
+                                            const Label& label) const {
   PEAL_CHECK(op != ReduceOp::premul_sum, "reduce_scatter_coalesced: premul_sum needs a factor");
   check_lists(in, out, world(), "reduce_scatter_coalesced", "in", "out");
   for (const View& view : in) check_reduction(view.dtype, op);
   std::vector<Work> works;
   for (const DType dtype : types_of(out)) {
     Packing packing(out, in, dtype, world());
-    const View buffer = packed(joined(in, out), packing.block * world(), dtype);
-    works.push_back(start(
+    const View buffer = packed(body(), joined(in, out), packing.block * world(), dtype);
+    works.push_back(body().start(
         {.what = Collective::reduce_scatter,
          .in = buffer,
          .out = buffer.part(rank() * packing.block, packing.block),

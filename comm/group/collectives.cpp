@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The collectives as users call them: each checks its sizes, and says what is to be run.
-#include <peal/comm/group/process_group.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/comm/reduce/reduce_op.h>
 
 #include <numeric>
@@ -15,48 +15,50 @@ void check_like(const View& out, const View& in, std::string_view what) {
 
 }  // namespace
 
-Work ProcessGroup::all_reduce(const View& data, ReduceOp op, const Label& label) {
+Work ProcessGroup::all_reduce(const View& data, ReduceOp op, const Label& label) const {
   PEAL_CHECK(op != ReduceOp::premul_sum,
              "all_reduce: premul_sum needs a factor; use all_reduce_premultiplied");
-  return start(
+  return body().start(
       {.what = Collective::all_reduce, .in = data, .out = data, .op = op, .counts = {data.count}},
       label);
 }
 
-Work ProcessGroup::all_reduce(const View& out, const View& in, ReduceOp op, const Label& label) {
+Work ProcessGroup::all_reduce(const View& out, const View& in, ReduceOp op,
+                              const Label& label) const {
   check_like(out, in, "all_reduce");
   PEAL_CHECK(out.count == in.count, "all_reduce: in has ", in.count, " elements, out ", out.count);
-  return start(
+  return body().start(
       {.what = Collective::all_reduce, .in = in, .out = out, .op = op, .counts = {in.count}},
       label);
 }
 
-Work ProcessGroup::all_reduce_premultiplied(const View& data, double factor, const Label& label) {
-  return start({.what = Collective::all_reduce,
-                .in = data,
-                .out = data,
-                .op = ReduceOp::premul_sum,
-                .factor = factor,
-                .counts = {data.count}},
-               label);
+Work ProcessGroup::all_reduce_premultiplied(const View& data, double factor,
+                                            const Label& label) const {
+  return body().start({.what = Collective::all_reduce,
+                       .in = data,
+                       .out = data,
+                       .op = ReduceOp::premul_sum,
+                       .factor = factor,
+                       .counts = {data.count}},
+                      label);
 }
 
-Work ProcessGroup::broadcast(const View& data, int root, const Label& label) {
-  return start({.what = Collective::broadcast,
-                .in = data,
-                .out = data,
-                .root = root,
-                .counts = {data.count}},
-               label);
+Work ProcessGroup::broadcast(const View& data, int root, const Label& label) const {
+  return body().start({.what = Collective::broadcast,
+                       .in = data,
+                       .out = data,
+                       .root = root,
+                       .counts = {data.count}},
+                      label);
 }
 
-Work ProcessGroup::all_gather(const View& out, const View& in, const Label& label) {
+Work ProcessGroup::all_gather(const View& out, const View& in, const Label& label) const {
   return all_gather_v(
       out, in, std::vector<std::int64_t>(static_cast<std::size_t>(world()), in.count), label);
 }
 
 Work ProcessGroup::all_gather_v(const View& out, const View& in, std::vector<std::int64_t> counts,
-                                const Label& label) {
+                                const Label& label) const {
   check_like(out, in, "all_gather");
   PEAL_CHECK(static_cast<int>(counts.size()) == world(),
              "all_gather: expected a count for each of ", world(), " ranks, got ", counts.size());
@@ -65,19 +67,19 @@ Work ProcessGroup::all_gather_v(const View& out, const View& in, std::vector<std
              "all_gather: rank ", rank(), " expected in of ",
              counts[static_cast<std::size_t>(rank())], " and out of ", total, " elements, got ",
              in.count, " and ", out.count);
-  return start({.what = Collective::all_gather, .in = in, .out = out, .counts = std::move(counts)},
-               label);
+  return body().start(
+      {.what = Collective::all_gather, .in = in, .out = out, .counts = std::move(counts)}, label);
 }
 
 Work ProcessGroup::reduce_scatter(const View& out, const View& in, ReduceOp op,
-                                  const Label& label) {
+                                  const Label& label) const {
   return reduce_scatter_v(
       out, in, std::vector<std::int64_t>(static_cast<std::size_t>(world()), out.count), op, label);
 }
 
 Work ProcessGroup::reduce_scatter_v(const View& out, const View& in,
                                     std::vector<std::int64_t> counts, ReduceOp op,
-                                    const Label& label) {
+                                    const Label& label) const {
   check_like(out, in, "reduce_scatter");
   PEAL_CHECK(op != ReduceOp::premul_sum, "reduce_scatter: premul_sum needs a factor");
   PEAL_CHECK(static_cast<int>(counts.size()) == world(),
@@ -88,59 +90,61 @@ Work ProcessGroup::reduce_scatter_v(const View& out, const View& in,
              "reduce_scatter: rank ", rank(), " expected in of ", total, " and out of ",
              counts[static_cast<std::size_t>(rank())], " elements, got ", in.count, " and ",
              out.count);
-  return start({.what = Collective::reduce_scatter,
-                .in = in,
-                .out = out,
-                .op = op,
-                .counts = std::move(counts)},
-               label);
+  return body().start({.what = Collective::reduce_scatter,
+                       .in = in,
+                       .out = out,
+                       .op = op,
+                       .counts = std::move(counts)},
+                      label);
 }
 
-Work ProcessGroup::barrier(const Label& label) {
+Work ProcessGroup::barrier(const Label& label) const {
   if (world() == 1) return {};
-  return start({.what = Collective::barrier}, label);
+  return body().start({.what = Collective::barrier}, label);
 }
 
-Work ProcessGroup::reduce(const View& data, int root, ReduceOp op, const Label& label) {
+Work ProcessGroup::reduce(const View& data, int root, ReduceOp op, const Label& label) const {
   PEAL_CHECK(op != ReduceOp::premul_sum,
              "reduce: premul_sum needs a factor; use all_reduce_premultiplied");
   const View out = rank() == root ? data : View{.dtype = data.dtype};
-  return start({.what = Collective::reduce,
-                .in = data,
-                .out = out,
-                .op = op,
-                .root = root,
-                .counts = {data.count}},
-               label);
+  return body().start({.what = Collective::reduce,
+                       .in = data,
+                       .out = out,
+                       .op = op,
+                       .root = root,
+                       .counts = {data.count}},
+                      label);
 }
 
-Work ProcessGroup::gather(const View& out, const View& in, int root, const Label& label) {
+Work ProcessGroup::gather(const View& out, const View& in, int root, const Label& label) const {
   const bool here = rank() == root;
   if (here) check_like(out, in, "gather");
   PEAL_CHECK(!here || out.count == in.count * world(), "gather: root ", root, " expected out of ",
              in.count * world(), " elements, got ", out.count);
-  return start({.what = Collective::gather,
-                .in = in,
-                .out = here ? out : View{.dtype = in.dtype},
-                .root = root,
-                .counts = std::vector<std::int64_t>(static_cast<std::size_t>(world()), in.count)},
-               label);
+  return body().start(
+      {.what = Collective::gather,
+       .in = in,
+       .out = here ? out : View{.dtype = in.dtype},
+       .root = root,
+       .counts = std::vector<std::int64_t>(static_cast<std::size_t>(world()), in.count)},
+      label);
 }
 
-Work ProcessGroup::scatter(const View& out, const View& in, int root, const Label& label) {
+Work ProcessGroup::scatter(const View& out, const View& in, int root, const Label& label) const {
   const bool here = rank() == root;
   if (here) check_like(out, in, "scatter");
   PEAL_CHECK(!here || in.count == out.count * world(), "scatter: root ", root, " expected in of ",
              out.count * world(), " elements, got ", in.count);
-  return start({.what = Collective::scatter,
-                .in = here ? in : View{.dtype = out.dtype},
-                .out = out,
-                .root = root,
-                .counts = std::vector<std::int64_t>(static_cast<std::size_t>(world()), out.count)},
-               label);
+  return body().start(
+      {.what = Collective::scatter,
+       .in = here ? in : View{.dtype = out.dtype},
+       .out = out,
+       .root = root,
+       .counts = std::vector<std::int64_t>(static_cast<std::size_t>(world()), out.count)},
+      label);
 }
 
-Work ProcessGroup::all_to_all(const View& out, const View& in, const Label& label) {
+Work ProcessGroup::all_to_all(const View& out, const View& in, const Label& label) const {
   PEAL_CHECK(in.count % world() == 0, "all_to_all: in of ", in.count,
              " elements does not divide by ", world(), " ranks; use all_to_all_v");
   const auto pairs = static_cast<std::size_t>(world()) * static_cast<std::size_t>(world());
@@ -148,7 +152,7 @@ Work ProcessGroup::all_to_all(const View& out, const View& in, const Label& labe
 }
 
 Work ProcessGroup::all_to_all_v(const View& out, const View& in, std::vector<std::int64_t> counts,
-                                const Label& label) {
+                                const Label& label) const {
   check_like(out, in, "all_to_all");
   PEAL_CHECK(static_cast<std::int64_t>(counts.size()) == std::int64_t{world()} * world(),
              "all_to_all: expected a count for each of ", world(), " x ", world(), " pairs, got ",
@@ -161,12 +165,13 @@ Work ProcessGroup::all_to_all_v(const View& out, const View& in, std::vector<std
   PEAL_CHECK(in.count == row && out.count == column, "all_to_all: rank ", rank(),
              " expected in of ", row, " and out of ", column, " elements, got ", in.count, " and ",
              out.count);
-  return start({.what = Collective::all_to_all, .in = in, .out = out, .counts = std::move(counts)},
-               label);
+  return body().start(
+      {.what = Collective::all_to_all, .in = in, .out = out, .counts = std::move(counts)}, label);
 }
 
 Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const View& out,
-                       const View& in, ReduceOp op, const Label& label) {
+                       const View& in, ReduceOp op, const Label& label) const {
+  GroupBody& group = body();
   PEAL_CHECK(plan != nullptr, "run: expected a plan, got none");
   check_like(out, in, "run");
   const std::int64_t scratch = plan->program.scratch;
@@ -178,18 +183,18 @@ Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const 
   }
   PEAL_CHECK(plan->highest_peer < world(), "[comm] rank ", rank(),
              ", run: the program talks to rank ", plan->highest_peer, " of a world of ", world());
-  PEAL_CHECK(!plan->one_sided, "run: the ", lane_->transport().name(),
+  PEAL_CHECK(!plan->one_sided, "run: the ", group.lane->transport().name(),
              " transport has no symmetric memory for one-sided steps");
   PEAL_CHECK(!plan->from_any, "run: a schedule names the rank of every message");
   CollectiveCall call{.what = what, .in = in, .out = out, .op = op, .purpose = label.tag};
   if (call.reduces()) check_reduction(call.dtype(), op);
   PEAL_CHECK(op != ReduceOp::premul_sum, "run: premul_sum needs a factor");
-  Transport& transport = route(call);
-  if (!captures(transport)) {
-    refuse_capture(describe(call, sequence(), label.text), transport);
+  Transport& transport = group.route(call);
+  if (!group.captures(transport)) {
+    group.refuse_capture(describe(call, group.sequence(), label.text), transport);
   }
-  const Channel channel = next_channel(call, transport);
-  return submit(std::move(call), std::move(plan), transport, channel, label.text);
+  const Channel channel = group.next_channel(call, transport);
+  return group.submit(std::move(call), std::move(plan), transport, channel, label.text);
 }
 
 }  // namespace peal::comm

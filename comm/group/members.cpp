@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a process group does to know its members: exchanges of text, and groups within groups.
 #include <peal/comm/group/agree.h>
-#include <peal/comm/group/process_group.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/comm/schedule/mix.h>
 #include <peal/comm/transport/mpi/on_device.h>
 
@@ -20,9 +20,31 @@ std::uint64_t id_of(std::uint64_t group, std::uint64_t number, const std::vector
   return id;
 }
 
+// The part that `group` has in one of these ranks.
+ProcessGroup make_subgroup(GroupBody& group, const std::vector<int>& ranks, std::uint64_t number) {
+  Transport* const attached = group.lane->device_transport();
+  const std::uint64_t id = id_of(group.lane->id(), number, ranks);
+  auto transport = group.lane->transport().subset(ranks, id);
+  if (!transport) {
+    if (attached != nullptr) static_cast<void>(attached->subset(ranks, id));
+    return {};
+  }
+  std::vector<int> members;
+  Topology nodes;
+  for (const int r : ranks) {
+    members.push_back(group.members[static_cast<std::size_t>(r)]);
+    nodes.node.push_back(group.nodes.node[static_cast<std::size_t>(r)]);
+  }
+  auto control = group.lane->control().subset(members);
+  ProcessGroup part = make_group(std::move(transport), std::move(control), group.engine,
+                                 group.options, std::move(nodes), members, id);
+  if (attached != nullptr) part.attach(attached->subset(ranks, id));
+  return part;
+}
+
 }  // namespace
 
-std::vector<std::string> ProcessGroup::all_gather_object(const std::string& mine) {
+std::vector<std::string> ProcessGroup::all_gather_object(const std::string& mine) const {
   // In storage that operations keep alive, should they fail while the transport still writes it.
   const Tensor sizes = Tensor::zeros({world()}, DType::i64, Device{});
   sizes.data<std::int64_t>()[rank()] = static_cast<std::int64_t>(mine.size());
@@ -43,7 +65,7 @@ std::vector<std::string> ProcessGroup::all_gather_object(const std::string& mine
   return parts;
 }
 
-std::string ProcessGroup::broadcast_object(const std::string& mine, int root) {
+std::string ProcessGroup::broadcast_object(const std::string& mine, int root) const {
   const Tensor size = Tensor::scalar(static_cast<std::int64_t>(mine.size()), Device{});
   broadcast(size, root).wait();
   const std::span<const std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(mine.data()),
@@ -55,7 +77,7 @@ std::string ProcessGroup::broadcast_object(const std::string& mine, int root) {
   return {reinterpret_cast<const char*>(text.raw()), static_cast<std::size_t>(text.numel())};
 }
 
-std::shared_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ranks) {
+ProcessGroup ProcessGroup::new_group(const std::vector<int>& ranks) const {
   std::string list;
   for (const int r : ranks) {
     PEAL_CHECK(r >= 0 && r < world() && std::count(ranks.begin(), ranks.end(), r) == 1,
@@ -63,55 +85,34 @@ std::shared_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<int>& ra
     list += concat(list.empty() ? "" : " ", r);
   }
   PEAL_CHECK(!ranks.empty(), "new_group: a group of no ranks");
-  const std::uint64_t number = sequence();
+  const std::uint64_t number = body().sequence();
   // Also: nothing earlier is pending on any member.
   agree(*this, "new_group: the list of ranks", list, "all must give the same");
-  return make_subgroup(ranks, number);
+  return make_subgroup(body(), ranks, number);
 }
 
-std::shared_ptr<ProcessGroup> ProcessGroup::split(int colour, int key) {
-  const std::uint64_t number = sequence();
+ProcessGroup ProcessGroup::split(int colour, int key) const {
+  const std::uint64_t number = body().sequence();
   const auto said = all_gather_object(concat(colour, " ", key));
   std::vector<std::pair<int, int>> members;  // (key, rank)
   for (int r = 0; r < world(); ++r) {
     const std::string& text = said[static_cast<std::size_t>(r)];
     if (std::stoi(text) == colour) members.emplace_back(std::stoi(text.substr(text.find(' '))), r);
   }
-  if (colour < 0) return make_subgroup({}, number);
+  if (colour < 0) return make_subgroup(body(), {}, number);
   std::sort(members.begin(), members.end());
   std::vector<int> ranks;
   for (const auto& [order, r] : members) ranks.push_back(r);
-  return make_subgroup(ranks, number);
+  return make_subgroup(body(), ranks, number);
 }
 
-std::shared_ptr<ProcessGroup> ProcessGroup::make_subgroup(const std::vector<int>& ranks,
-                                                          std::uint64_t number) {
-  Transport* const attached = lane_->device_transport();
-  const std::uint64_t id = id_of(lane_->id(), number, ranks);
-  auto transport = lane_->transport().subset(ranks, id);
-  if (!transport) {
-    if (attached != nullptr) static_cast<void>(attached->subset(ranks, id));
-    return nullptr;
-  }
-  std::vector<int> members;
-  Topology nodes;
-  for (const int r : ranks) {
-    members.push_back(members_[static_cast<std::size_t>(r)]);
-    nodes.node.push_back(nodes_.node[static_cast<std::size_t>(r)]);
-  }
-  auto control = lane_->control().subset(members);
-  auto group = std::make_shared<ProcessGroup>(std::move(transport), std::move(control), engine_,
-                                              options_, std::move(nodes), members, id);
-  if (attached != nullptr) group->attach(attached->subset(ranks, id));
-  return group;
-}
-
-void ProcessGroup::attach_direct(Device device) {
-  const std::uint64_t number = sequence();
+void ProcessGroup::attach_direct(Device device) const {
+  const std::uint64_t number = body().sequence();
   barrier().wait();  // nothing earlier is pending on any rank, and the number is taken
   std::vector<int> everyone(static_cast<std::size_t>(world()));
   std::iota(everyone.begin(), everyone.end(), 0);
-  auto below = lane_->transport().subset(everyone, id_of(lane_->id(), number, everyone));
+  auto below =
+      body().lane->transport().subset(everyone, id_of(body().lane->id(), number, everyone));
   attach(std::make_unique<DirectTransport>(std::move(below), device));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages between two ranks: programs of one step, on channels past every collective's number.
-#include <peal/comm/group/process_group.h>
+#include <peal/comm/group/group_body.h>
 
 #include <utility>
 #include <vector>
@@ -10,45 +10,47 @@ namespace {
 
 MessageCall call_of(const P2POp& op) { return {op.direction, op.data, op.peer, op.tag}; }
 
-}  // namespace
-
-void ProcessGroup::check_message(const MessageCall& call) const {
+void check_message(const GroupBody& group, const MessageCall& call) {
+  const int rank = group.rank, world = group.world;
   if (call.peer == any_source && !call.sends()) {
-    PEAL_CHECK(world() > 1, "recv: from any source, but rank 0 is alone in its group");
-    const std::size_t most = lane_->transport().limits().most_from_any;
-    PEAL_CHECK(call.data.bytes() <= most, "recv: rank ", rank(), " expected at most ", most,
-               " bytes from any source over ", lane_->transport().name(), ", got ",
+    PEAL_CHECK(world > 1, "recv: from any source, but rank 0 is alone in its group");
+    const std::size_t most = group.lane->transport().limits().most_from_any;
+    PEAL_CHECK(call.data.bytes() <= most, "recv: rank ", rank, " expected at most ", most,
+               " bytes from any source over ", group.lane->transport().name(), ", got ",
                call.data.bytes(), "; name the sender");
   } else {
-    PEAL_CHECK(call.peer >= 0 && call.peer < world() && call.peer != rank(), call.verb(), ": rank ",
-               rank(), " of ", world(), " expected the rank of another, got ", call.peer);
+    PEAL_CHECK(call.peer >= 0 && call.peer < world && call.peer != rank, call.verb(), ": rank ",
+               rank, " of ", world, " expected the rank of another, got ", call.peer);
   }
   PEAL_CHECK(call.tag >= 0 && call.tag <= 0xffff, call.verb(), ": tags are 0 to 65535, got ",
              call.tag);
 }
 
-Work ProcessGroup::message(const MessageCall& call) {
-  check_message(call);
-  if (!captures(lane_->transport())) refuse_capture(describe(call), lane_->transport());
+Work message(GroupBody& group, const MessageCall& call) {
+  Transport& transport = group.lane->transport();
+  check_message(group, call);
+  if (!group.captures(transport)) group.refuse_capture(describe(call), transport);
   // Past every number that a collective can have.
   const Channel channel{(std::uint64_t{1} << 63) | static_cast<std::uint64_t>(call.tag),
                         signature(call)};
-  return submit(call, plan_of(call), lane_->transport(), channel, "");
+  return group.submit(call, plan_of(call), transport, channel, "");
 }
 
-Work ProcessGroup::send(const View& data, int to, int tag) {
-  return message(call_of({Direction::send, data, to, tag}));
+}  // namespace
+
+Work ProcessGroup::send(const View& data, int to, int tag) const {
+  return message(body(), call_of({Direction::send, data, to, tag}));
 }
 
-Work ProcessGroup::recv(const View& data, int from, int tag) {
-  return message(call_of({Direction::recv, data, from, tag}));
+Work ProcessGroup::recv(const View& data, int from, int tag) const {
+  return message(body(), call_of({Direction::recv, data, from, tag}));
 }
 
-Work ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& ops) {
-  for (const P2POp& op : ops) check_message(call_of(op));
+Work ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& ops) const {
+  for (const P2POp& op : ops) check_message(body(), call_of(op));
   std::vector<Work> works;
   works.reserve(ops.size());
-  for (const P2POp& op : ops) works.push_back(message(call_of(op)));
+  for (const P2POp& op : ops) works.push_back(message(body(), call_of(op)));
   return Work::all(std::move(works));
 }
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// ProcessGroup: what users hold. Ranks that run collectives together: the same calls, with matching
-// arguments, in the same order on every rank. One implementation serves every transport.
+// Process group (MPI: communicator): ranks that run collectives together, the same calls, with
+// matching arguments, in the same order on every rank. One implementation serves every transport.
+//
+// ProcessGroup is a handle: copies are the same group, which goes with the last of them. One that
+// is empty is no group: what new_group() and split() give to ranks that are not in it. Ask it with
+// `if (group)`; every call on it is an Error.
 //
 // Collectives start at once and return Work; the result is there, and the buffers are the caller's
 // again, after Work::wait(). Any number may be in flight. A group of one does nothing, quickly.
@@ -9,9 +13,9 @@
 // current stream held when it was called, and before what that stream gets after Work::wait().
 // Where the group has a transport of that device (attach()), it moves collectives whose tensors all
 // lie there, on every rank; everything else, messages too, is copied through page-locked memory.
-// Those that such a transport moves can be captured in a graph (captured.h); others are an Error
-// there. When a rank fails, dies, or calls something else than the others, every rank gets an Error
-// that says which rank and what, within seconds, and the group is of no further use.
+// Those that such a transport moves can be captured in a graph (autograd/core/graph.h); others are
+// an Error there. When a rank fails, dies, or calls something else than the others, every rank gets
+// an Error that says which rank and what, within seconds, and the group is of no further use.
 //
 // Environment: PEAL_ALGO (selection.h), PEAL_TIMEOUT (seconds an operation may take; default 600),
 // PEAL_TRACE (a folder for what the ranks did and when; recorder.h).
@@ -19,24 +23,24 @@
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
-#include <peal/comm/engine/captured.h>
 #include <peal/comm/group/label.h>
-#include <peal/comm/group/selection.h>
 #include <peal/comm/group/work.h>
-#include <peal/comm/store/store.h>
+#include <peal/comm/reduce/reduce_op.h>
+#include <peal/comm/schedule/plan.h>
+#include <peal/comm/schedule/schedule.h>
 
 #include <chrono>
-#include <map>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 namespace peal::comm {
 
-struct Entry;
+struct GroupBody;
+class Transport;
 
 // One of the messages of batch_isend_irecv().
 struct P2POp {
@@ -52,200 +56,160 @@ class ProcessGroup {
     std::chrono::milliseconds deadline{600'000};
     std::string algorithms{};  // as PEAL_ALGO
     std::string trace{};       // as PEAL_TRACE: a folder, or empty
-    // Of device memory that is staged, how much is copied at a time; the ranks' may differ.
-    std::size_t segment = Execution::segment_bytes;
+    // Of device memory that is staged, how many bytes are copied at a time; the ranks' may differ.
+    std::size_t segment = std::size_t{4} << 20;
     static Options from_environment();
   };
 
-  // Makers are in threads_world.h and transport/mpi/group.h. Collective: the ranks compare versions
-  // and options, and all throw, naming what differs, where they don't agree.
-  ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
-               std::shared_ptr<Engine> engine, const Options& options, Topology nodes = {});
-  // A group whose rank r is rank members[r] of the world. `nodes`: who is on which; empty where all
-  // are on one.
-  ProcessGroup(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
-               std::shared_ptr<Engine> engine, const Options& options, Topology nodes,
-               std::vector<int> members, std::uint64_t id);
-  ~ProcessGroup();
-  ProcessGroup(const ProcessGroup&) = delete;
-  ProcessGroup& operator=(const ProcessGroup&) = delete;
+  // No group. Those that are come from run_ranks() (start/threads.h), mpi_group() (start/mpi.h),
+  // alone(), and new_group() and split() of another.
+  ProcessGroup() = default;
   // A group of one rank that needs no transport.
-  static std::shared_ptr<ProcessGroup> alone();
+  static ProcessGroup alone();
+  explicit operator bool() const { return body_ != nullptr; }
 
-  int rank() const { return lane_->transport().rank(); }
-  int world() const { return lane_->transport().world(); }
-  std::string_view transport() const { return lane_->transport().name(); }
+  int rank() const;
+  int world() const;
+  std::string_view transport() const;
   // Which rank is on which node.
-  const Topology& nodes() const { return nodes_; }
+  const Topology& nodes() const;
 
   // Sizes are in elements. `label` says what the operation is for (label.h). Buffers are apart, or
   // one lies in the other as each says for calls in place; anything else is an Error.
   // Every rank's data becomes the reduction over all ranks. (sum, avg, prod, min, max, bit
   // operations)
   [[nodiscard]] Work all_reduce(const View& data, ReduceOp op = ReduceOp::sum,
-                                const Label& label = {});
+                                const Label& label = {}) const;
   // As above, out of place; the sizes are equal.
   [[nodiscard]] Work all_reduce(const View& out, const View& in, ReduceOp op,
-                                const Label& label = {});
+                                const Label& label = {}) const;
   // data = (op over all ranks of factor * data).
   [[nodiscard]] Work all_reduce_premultiplied(const View& data, double factor,
-                                              const Label& label = {});
+                                              const Label& label = {}) const;
   // Every rank's data becomes that of `root`.
-  [[nodiscard]] Work broadcast(const View& data, int root = 0, const Label& label = {});
+  [[nodiscard]] Work broadcast(const View& data, int root = 0, const Label& label = {}) const;
   // out (world * in) = the ranks' in, by rank. In place: in is out's own part.
-  [[nodiscard]] Work all_gather(const View& out, const View& in, const Label& label = {});
+  [[nodiscard]] Work all_gather(const View& out, const View& in, const Label& label = {}) const;
   // As above with in.count == counts[rank()], out.count == their sum; counts are equal on all
   // ranks.
   [[nodiscard]] Work all_gather_v(const View& out, const View& in, std::vector<std::int64_t> counts,
-                                  const Label& label = {});
+                                  const Label& label = {}) const;
   // out (in / world) = this rank's part of the reduction. In place: out is in's own part.
   [[nodiscard]] Work reduce_scatter(const View& out, const View& in, ReduceOp op = ReduceOp::sum,
-                                    const Label& label = {});
+                                    const Label& label = {}) const;
   [[nodiscard]] Work reduce_scatter_v(const View& out, const View& in,
                                       std::vector<std::int64_t> counts, ReduceOp op = ReduceOp::sum,
-                                      const Label& label = {});
+                                      const Label& label = {}) const;
   // Done when every rank has called it.
-  [[nodiscard]] Work barrier(const Label& label = {});
+  [[nodiscard]] Work barrier(const Label& label = {}) const;
   // root's data becomes the reduction over all ranks; the others' keeps its value.
   [[nodiscard]] Work reduce(const View& data, int root = 0, ReduceOp op = ReduceOp::sum,
-                            const Label& label = {});
+                            const Label& label = {}) const;
   // root's out (world * in) = the ranks' in, by rank; out is not read on the others.
-  [[nodiscard]] Work gather(const View& out, const View& in, int root = 0, const Label& label = {});
+  [[nodiscard]] Work gather(const View& out, const View& in, int root = 0,
+                            const Label& label = {}) const;
   // out = this rank's part of root's in (world * out); in is not read on the others.
   [[nodiscard]] Work scatter(const View& out, const View& in, int root = 0,
-                             const Label& label = {});
+                             const Label& label = {}) const;
   // Part d of in goes to rank d; part s of out comes from rank s. Out of place.
-  [[nodiscard]] Work all_to_all(const View& out, const View& in, const Label& label = {});
+  [[nodiscard]] Work all_to_all(const View& out, const View& in, const Label& label = {}) const;
   // counts[s * world + d]: elements from rank s to rank d; equal on all ranks.
   [[nodiscard]] Work all_to_all_v(const View& out, const View& in, std::vector<std::int64_t> counts,
-                                  const Label& label = {});
+                                  const Label& label = {}) const;
 
   // One message, matched by rank, type and tag (0 to 65535) in the order of the calls. The sizes
   // must be equal. Messages are no collectives: ranks may issue them in any order among the others.
-  [[nodiscard]] Work send(const View& data, int to, int tag = 0);
+  [[nodiscard]] Work send(const View& data, int to, int tag = 0) const;
   // `from` may be any_source: whoever sends; Work::source() says who it was. Over MPI such a
   // message has less than 1 GiB.
-  [[nodiscard]] Work recv(const View& data, int from, int tag = 0);
+  [[nodiscard]] Work recv(const View& data, int from, int tag = 0) const;
 
   // Several messages at once. Those with one peer, direction, type and tag match in their order in
   // the list, and a receive from any source takes part in that: listed before a receive that names
   // the sender, it may get that one's message. The order of others does not matter. Nothing is sent
   // if one of them cannot be.
-  [[nodiscard]] Work batch_isend_irecv(const std::vector<P2POp>& ops);
+  [[nodiscard]] Work batch_isend_irecv(const std::vector<P2POp>& ops) const;
 
   // Lists of tensors as one operation for each type among them, which travels as one buffer. Every
   // rank gives as many tensors of the same sizes and types, in the same order.
   [[nodiscard]] Work all_reduce_coalesced(const std::vector<View>& data,
-                                          ReduceOp op = ReduceOp::sum, const Label& label = {});
+                                          ReduceOp op = ReduceOp::sum,
+                                          const Label& label = {}) const;
   // Every rank's data[k] become those of `root`.
   [[nodiscard]] Work broadcast_coalesced(const std::vector<View>& data, int root = 0,
-                                         const Label& label = {});
+                                         const Label& label = {}) const;
   // out[k] (world * in[k]) = the ranks' in[k], by rank.
   [[nodiscard]] Work all_gather_coalesced(const std::vector<View>& out, const std::vector<View>& in,
-                                          const Label& label = {});
+                                          const Label& label = {}) const;
   // out[k] (in[k] / world) = this rank's part of the reduction of in[k].
   [[nodiscard]] Work reduce_scatter_coalesced(const std::vector<View>& out,
                                               const std::vector<View>& in,
-                                              ReduceOp op = ReduceOp::sum, const Label& label = {});
+                                              ReduceOp op = ReduceOp::sum,
+                                              const Label& label = {}) const;
 
   // A schedule of the caller's own, to try it before it is in algorithms/table.h: every rank gives
   // its program, as schedule.h says for `what`. verify() tells whether the programs are right;
   // wrong ones may wait until the deadline, but touch no memory beyond `in` and `out`.
   [[nodiscard]] Work run(Collective what, std::shared_ptr<const Plan> plan, const View& out,
-                         const View& in, ReduceOp op = ReduceOp::sum, const Label& label = {});
+                         const View& in, ReduceOp op = ReduceOp::sum,
+                         const Label& label = {}) const;
 
   // Everyone's text (bytes of any length), by rank. Waits.
-  std::vector<std::string> all_gather_object(const std::string& mine);
-  std::vector<std::string> exchange(const std::string& mine) { return all_gather_object(mine); }
+  std::vector<std::string> all_gather_object(const std::string& mine) const;
   // root's text (bytes of any length); the others' is not read. Waits.
-  std::string broadcast_object(const std::string& mine, int root = 0);
+  std::string broadcast_object(const std::string& mine, int root = 0) const;
 
-  // A group over some ranks of this one, in this order; null on ranks that are not listed. Every
+  // A group over some ranks of this one, in this order; empty on ranks that are not listed. Every
   // rank of this group calls it, with the same list.
-  std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks);
-  std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks) { return new_group(ranks); }
-  // Groups of the ranks with equal colour, ordered by key, then rank; null for a negative colour
+  ProcessGroup new_group(const std::vector<int>& ranks) const;
+  // Groups of the ranks with equal colour, ordered by key, then rank; empty for a negative colour
   // (MPI_Comm_split).
-  std::shared_ptr<ProcessGroup> split(int colour, int key = 0);
+  ProcessGroup split(int colour, int key = 0) const;
 
   // Memory for collectives, the same calls in the same order on all ranks: transports that can,
   // reach into each other's, or move it without copies of their own. Zeroed.
-  Tensor allocate(const Shape& shape, DType dtype = DType::f32, Device device = {});
+  Tensor allocate(const Shape& shape, DType dtype = DType::f32, Device device = {}) const;
 
   // Collectives on tensors of the transport's device go over it from now on, of later sub-groups
   // too. Collective; REQUIRES: of as many ranks, in the same order (transport/nccl/nccl.h makes
   // one).
-  void attach(std::unique_ptr<Transport> transport);
+  void attach(std::unique_ptr<Transport> transport) const;
   // The same over the transport of the CPU itself, whose library reaches the device's memory (MPI
   // that is CUDA-aware). Collective; REQUIRES: that it does.
-  void attach_direct(Device device);
+  void attach_direct(Device device) const;
   // "nccl" or "direct mpi" where one is attached for the device; else that of the CPU, through
   // which it is staged.
-  std::string_view transport(Device device) const { return moves(device).name(); }
+  std::string_view transport(Device device) const;
 
   // Under PEAL_TRACE, writes what this rank and its sub-groups have done to its file and ends the
   // recording; else does nothing. Collective, unless the group is poisoned. Error on every rank
-  // where a file cannot be written. The destructor writes where nobody has, and only logs.
-  void write_trace();
+  // where a file cannot be written. Where nobody has, the group's end writes, and only logs.
+  void write_trace() const;
 
   // Lets operations in flight go forward; cheap when there are none.
-  void progress() { engine_->progress(); }
+  void progress() const;
   // Tells every other rank that this one has failed; their pending and later operations throw the
   // message.
-  void poison(const std::string& message) { lane_->control().poison(message); }
+  void poison(const std::string& message) const;
   // While what is returned lives, this rank says that it works, on something that the others wait
   // for: to them it has not failed, however long it takes, as long as its process lives. On one
   // node: to ranks on others it is silent.
-  [[nodiscard]] Busy busy() { return lane_->control().busy(); }
+  [[nodiscard]] std::shared_ptr<void> busy() const;
   // Throws what has failed on any rank, or which rank's process is gone.
-  void check() const { lane_->control().check(); }
+  void check() const;
   // True after a failure on any rank: collectives only throw, and nothing may wait for the others.
-  bool poisoned() const { return lane_->control().poisoned().has_value(); }
-  const std::shared_ptr<Engine>& engine() const { return engine_; }
-  std::chrono::milliseconds deadline() const { return options_.deadline; }
-  // How many operations were issued; equal on all ranks.
-  std::uint64_t sequence() const { return lane_->sequence(); }
+  bool poisoned() const;
 
  private:
-  using PlanKey = std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>>;
-  Work start(CollectiveCall call, const Label& label = {});
-  Work submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
-              std::string_view label);
-  Transport& moves(Device device) const;
-  Transport& route(const CollectiveCall& call) const;
-  Channel next_channel(const CollectiveCall& call, Transport& transport);
-  std::shared_ptr<const Plan> plan_for(const CollectiveCall& call, std::string_view algorithm);
-  Work message(const MessageCall& call);
-  View packed(const std::vector<View>& list, std::int64_t count, DType dtype) const;
-  void check_message(const MessageCall& call) const;
-  void check_overlap(const CollectiveCall& call) const;
-  void agree_on_options();
-  // True where no graph is captured, or the transport takes part in its replays.
-  bool captures(Transport& transport) const;
-  [[noreturn]] void refuse_capture(const std::string& call, Transport& transport) const;
-  CapturedOperations& captured_by(Graph& graph);
-  void drop_graphs();
-  void start_trace();
-  void compare_clocks(Recorder& recorder);
-  void pass_word(bool sends, int peer, const Tensor& word);
-  std::shared_ptr<ProcessGroup> make_subgroup(const std::vector<int>& ranks, std::uint64_t number);
+  friend GroupBody& body_of(const ProcessGroup& group);
+  friend ProcessGroup group_of(std::shared_ptr<GroupBody> body);
+  [[noreturn]] static void fail_without_group();
+  GroupBody& body() const {
+    if (!body_) fail_without_group();
+    return *body_;
+  }
 
-  Options options_;
-  std::vector<int> members_;  // the world's ranks of this group
-  std::shared_ptr<Lane> lane_;
-  std::shared_ptr<Engine> engine_;
-  Selection selection_;
-  Topology nodes_;
-  std::map<PlanKey, std::shared_ptr<const Plan>> plans_;
-  struct {  // most calls are like the one before
-    const Entry* entry = nullptr;
-    int root = 0;
-    std::vector<std::int64_t> counts{};
-    std::shared_ptr<const Plan> plan{};
-  } last_plan_;
-  std::vector<std::weak_ptr<CapturedOperations>> captured_;  // the last may take more
-  bool traces_ = false;  // the engine's recorder is of this group, and not written
-  int unwinding_;        // exceptions that were under way when it was made
+  std::shared_ptr<GroupBody> body_;
 };
 
 }  // namespace peal::comm

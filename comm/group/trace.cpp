@@ -6,7 +6,7 @@
 // came. That moment lay between rank 0's sending and rank 0's receiving, so each exchange bounds
 // the difference of the two clocks from both sides, with certainty; of many exchanges the tightest
 // bounds count. This is done at the start and at the end, since clocks of two machines drift.
-#include <peal/comm/group/process_group.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/comm/record/recorder.h>
 
 #include <algorithm>
@@ -20,71 +20,74 @@ constexpr int exchanges = 32;
 // Past every tag of the user's.
 constexpr Channel clock_channel{(std::uint64_t{1} << 63) | (std::uint64_t{1} << 16), 0xC10C};
 
-}  // namespace
-
 // One word to or from a rank, in front of whatever else is pending.
-void ProcessGroup::pass_word(bool sends, int peer, const Tensor& word) {
+void pass_word(GroupBody& group, bool sends, int peer, const Tensor& word) {
   const MessageCall call{sends ? Direction::send : Direction::recv, word, peer};
-  submit(call, plan_of(call), lane_->transport(), clock_channel, "").wait();
+  group.submit(call, plan_of(call), group.lane->transport(), clock_channel, "").wait();
 }
 
-void ProcessGroup::compare_clocks(Recorder& recorder) {
+void compare_clocks(GroupBody& group, Recorder& recorder) {
   const Tensor word = Tensor::zeros({2}, DType::i64, Device{});
   auto* const values = word.data<std::int64_t>();
-  if (rank() != 0) {
+  if (group.rank != 0) {
     for (int i = 0; i < exchanges; ++i) {
-      pass_word(false, 0, word);
+      pass_word(group, false, 0, word);
       values[0] = Recorder::now();
-      pass_word(true, 0, word);
+      pass_word(group, true, 0, word);
     }
     const std::int64_t at = values[0];
-    pass_word(false, 0, word);
+    pass_word(group, false, 0, word);
     recorder.add_bounds({at, values[0], values[1]});
     return;
   }
-  for (int peer = 1; peer < world(); ++peer) {
+  for (int peer = 1; peer < group.world; ++peer) {
     std::int64_t low = std::numeric_limits<std::int64_t>::min();
     std::int64_t high = std::numeric_limits<std::int64_t>::max();
     for (int i = 0; i < exchanges; ++i) {
       const std::int64_t sent = Recorder::now();
-      pass_word(true, peer, word);
-      pass_word(false, peer, word);
+      pass_word(group, true, peer, word);
+      pass_word(group, false, peer, word);
       const std::int64_t received = Recorder::now();
       low = std::max(low, sent - values[0]);
       high = std::min(high, received - values[0]);
     }
     values[0] = std::min(low, high);  // the other way round only where clocks drift meanwhile
     values[1] = std::max(low, high);
-    pass_word(true, peer, word);
+    pass_word(group, true, peer, word);
   }
 }
 
-void ProcessGroup::start_trace() {
+}  // namespace
+
+void start_trace(const ProcessGroup& group) {
+  GroupBody& body = body_of(group);
   std::shared_ptr<Recorder> recorder;
   std::string problem;
   try {
-    recorder = std::make_shared<Recorder>(options_.trace, rank(), world());
+    recorder = std::make_shared<Recorder>(body.options.trace, body.rank, body.world);
   } catch (const Error& error) {
     problem = error.what();
   }
-  for (const std::string& theirs : all_gather_object(problem)) PEAL_CHECK(theirs.empty(), theirs);
-  const std::int64_t run = std::stoll(all_gather_object(concat(Recorder::now()))[0]);
-  compare_clocks(*recorder);
-  recorder->add_group(lane_->id(), members_);
+  for (const std::string& theirs : group.all_gather_object(problem))
+    PEAL_CHECK(theirs.empty(), theirs);
+  const std::int64_t run = std::stoll(group.all_gather_object(concat(Recorder::now()))[0]);
+  compare_clocks(body, *recorder);
+  recorder->add_group(body.lane->id(), body.members);
   recorder->start(run);
-  engine_->set_recorder(recorder);
-  lane_->set_recorder(recorder);
-  traces_ = true;
+  body.engine->set_recorder(recorder);
+  body.lane->set_recorder(recorder);
+  body.traces = true;
 }
 
-void ProcessGroup::write_trace() {
-  if (!std::exchange(traces_, false)) return;
-  const std::shared_ptr<Recorder> recorder = engine_->recorder();
-  engine_->set_recorder(nullptr);
-  lane_->set_recorder(nullptr);
+void ProcessGroup::write_trace() const {
+  GroupBody& group = body();
+  if (!std::exchange(group.traces, false)) return;
+  const std::shared_ptr<Recorder> recorder = group.engine->recorder();
+  group.engine->set_recorder(nullptr);
+  group.lane->set_recorder(nullptr);
   if (poisoned()) return recorder->write();
   try {
-    compare_clocks(*recorder);
+    compare_clocks(group, *recorder);
   } catch (...) {  // a rank has failed meanwhile
     recorder->write();
     throw;

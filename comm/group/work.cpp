@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/comm/engine/branch.h>
+#include <peal/comm/engine/engine.h>
 #include <peal/comm/group/work.h>
 
 #include <algorithm>

@@ -2,11 +2,9 @@
 // Work: a future (MPI: a request): a collective under way, or several as one. The buffers belong to
 // it until wait() returns; on a device, until what the streams held when it returned is done.
 // Letting go of a Work waits for nothing: the operation goes on, also when its group has gone. In a
-// graph that is captured (captured.h) wait() is all that there is; the others are an Error. Thread
-// safety: the thread that made it.
+// graph that is captured (autograd/core/graph.h) wait() is all that there is; the others are an
+// Error. Thread safety: the thread that made it.
 #pragma once
-
-#include <peal/comm/engine/engine.h>
 
 #include <functional>
 #include <memory>
@@ -16,10 +14,12 @@
 
 namespace peal::comm {
 
+struct Operation;
+
 class Work {
  public:
   Work() = default;  // done
-  explicit Work(OperationRef operation) : operation_(std::move(operation)) {}
+  explicit Work(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
   // All of them as one.
   static Work all(std::vector<Work> parts);
 
@@ -67,7 +67,7 @@ class Work {
   bool is_nothing() const { return !operation_ && parts_.empty() && !sequel_; }
 
   // One of the three, or none.
-  OperationRef operation_;
+  std::shared_ptr<Operation> operation_;
   std::vector<Work> parts_;         // where it is several
   std::shared_ptr<Sequel> sequel_;  // where it is one after the other
 };

@@ -79,6 +79,11 @@ constexpr bool is_local(Kind kind) { return kind == Kind::copy || kind == Kind::
 inline constexpr int self = -1;    // Span::owner: memory of the rank that runs the program
 inline constexpr int nobody = -1;  // Step::peer of a step without one
 
+// Of a message between two ranks.
+enum class Direction : std::uint8_t { send, recv };
+inline constexpr int any_source =
+    -1;  // the peer of a receive that takes what comes (MPI_ANY_SOURCE)
+
 // Elements at .. at + count - 1 of a buffer, never bytes. Another owner than `self` is one-sided
 // access and needs symmetric memory.
 struct Span {

@@ -7,13 +7,14 @@
 #include <peal/comm/store/rendezvous.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace peal::comm {
 
 class GroupRendezvous : public Rendezvous {
  public:
-  explicit GroupRendezvous(ProcessGroup& group) : group_(group) {}
+  explicit GroupRendezvous(ProcessGroup group) : group_(std::move(group)) {}
   int rank() const override { return group_.rank(); }
   int world() const override { return group_.world(); }
   std::vector<std::string> exchange(const std::string& mine) override {
@@ -21,7 +22,7 @@ class GroupRendezvous : public Rendezvous {
   }
 
  private:
-  ProcessGroup& group_;
+  ProcessGroup group_;
 };
 
 }  // namespace peal::comm

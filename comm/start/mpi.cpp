@@ -2,9 +2,11 @@
 #include <peal/autograd/core/cores.h>
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/core/lone_ranks.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/comm/start/mpi.h>
 #include <peal/comm/start/node.h>
 #include <peal/comm/store/part_of_rendezvous.h>
+#include <peal/comm/transport/mpi/mpi.h>
 #include <peal/comm/transport/mpi/mpi_rendezvous.h>
 
 #include <unistd.h>
@@ -29,8 +31,8 @@ std::shared_ptr<Engine> engine_of_this_process(bool crowded) {
 
 }  // namespace
 
-std::shared_ptr<ProcessGroup> mpi_group(MPI_Comm communicator, const ProcessGroup::Options& options,
-                                        std::size_t piece) {
+ProcessGroup mpi_group(MPI_Comm communicator, const ProcessGroup::Options& options,
+                       std::size_t piece) {
   int initialized = 0;
   MPI_Initialized(&initialized);
   PEAL_CHECK(initialized, "mpi_group: call MPI_Init first, or use peal::launch");
@@ -78,9 +80,8 @@ std::shared_ptr<ProcessGroup> mpi_group(MPI_Comm communicator, const ProcessGrou
   if (world != job) kept.trace.clear();
 
   auto control = std::make_unique<Control>(std::move(board), rank, std::move(here), processes);
-  return std::make_shared<ProcessGroup>(std::move(transport), std::move(control),
-                                        engine_of_this_process(crowded(cpus, cpu_quota())), kept,
-                                        topology_of(nodes));
+  return make_group(std::move(transport), std::move(control),
+                    engine_of_this_process(crowded(cpus, cpu_quota())), kept, topology_of(nodes));
 }
 
 }  // namespace peal::comm

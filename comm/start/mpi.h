@@ -3,20 +3,19 @@
 #pragma once
 
 #include <peal/comm/group/process_group.h>
-#include <peal/comm/transport/mpi/mpi.h>
 
 #include <mpi.h>
 
-#include <memory>
+#include <cstddef>
 
 namespace peal::comm {
 
 // Collective over `communicator`, which is duplicated. The ranks of a node share a board, and watch
-// each other's processes. Messages past `piece` bytes go in pieces, as MpiTransport says. REQUIRES:
-// MPI is initialised, and finalised only after the group is gone.
-std::shared_ptr<ProcessGroup> mpi_group(
+// each other's processes. Messages past `piece` bytes (1 GiB at most) go in pieces. REQUIRES:
+// MPI is initialised, and finalised only after the last handle of the group is gone.
+ProcessGroup mpi_group(
     MPI_Comm communicator,
     const ProcessGroup::Options& options = ProcessGroup::Options::from_environment(),
-    std::size_t piece = MpiTransport::largest_piece);
+    std::size_t piece = std::size_t{1} << 30);
 
 }  // namespace peal::comm

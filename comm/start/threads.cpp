@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/cores.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/comm/record/recorder.h>
 #include <peal/comm/start/threads.h>
 #include <peal/comm/transport/threads/threads.h>
@@ -14,7 +15,7 @@ namespace peal::comm {
 namespace {
 
 void run(int world, ProcessGroup::Options options, const std::shared_ptr<Network>& network,
-         const Topology& nodes, const std::function<void(ProcessGroup&)>& f) {
+         const Topology& nodes, const std::function<void(const ProcessGroup&)>& f) {
   if (Recorder::writes_to(options.trace)) options.trace.clear();  // a world within a traced one
   PEAL_CHECK(world > 0, "run_ranks: a world of ", world);
   const auto switchboard = std::make_shared<Switchboard>(world);
@@ -31,9 +32,10 @@ void run(int world, ProcessGroup::Options options, const std::shared_ptr<Network
     try {
       auto transport = std::make_unique<ThreadsTransport>(switchboard, rank);
       ThreadsTransport& wired = *transport;
-      ProcessGroup group(std::move(transport),
-                         std::make_unique<Control>(board, rank, everyone, std::vector<Peer>{}),
-                         std::make_shared<Engine>(no_core_each), options, nodes);
+      const ProcessGroup group =
+          make_group(std::move(transport),
+                     std::make_unique<Control>(board, rank, everyone, std::vector<Peer>{}),
+                     std::make_shared<Engine>(no_core_each), options, nodes);
       if (network) wired.connect(network);
       f(group);
       group.barrier().wait();  // nobody is done while another may still fail
@@ -63,27 +65,27 @@ void run(int world, ProcessGroup::Options options, const std::shared_ptr<Network
 
 }  // namespace
 
-void run_ranks(int world, const std::function<void(ProcessGroup&)>& f) {
+void run_ranks(int world, const std::function<void(const ProcessGroup&)>& f) {
   run_ranks(world, ProcessGroup::Options::from_environment(), f);
 }
 
 void run_ranks(int world, const ProcessGroup::Options& options,
-               const std::function<void(ProcessGroup&)>& f) {
+               const std::function<void(const ProcessGroup&)>& f) {
   run(world, options, nullptr, {}, f);
 }
 
 void run_ranks(int world, const ProcessGroup::Options& options, const Topology& nodes,
-               const std::function<void(ProcessGroup&)>& f) {
+               const std::function<void(const ProcessGroup&)>& f) {
   run(world, options, nullptr, nodes, f);
 }
 
 void run_ranks(int world, const ProcessGroup::Options& options, const Wire& wire,
-               const std::function<void(ProcessGroup&)>& f) {
+               const std::function<void(const ProcessGroup&)>& f) {
   run_ranks(world, options, Topology{}, wire, f);
 }
 
 void run_ranks(int world, const ProcessGroup::Options& options, const Topology& nodes,
-               const Wire& wire, const std::function<void(ProcessGroup&)>& f) {
+               const Wire& wire, const std::function<void(const ProcessGroup&)>& f) {
   PEAL_CHECK(world > 0, "run_ranks: a world of ", world);
   run(world, options, std::make_shared<Network>(wire, world), nodes, f);
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <peal/comm/group/process_group.h>
-#include <peal/comm/transport/threads/wire.h>
+#include <peal/comm/simulate/wire.h>
 
 #include <functional>
 
@@ -13,19 +13,19 @@ namespace peal::comm {
 // have. If one throws, the others' collectives fail with its message, and the first error is thrown
 // here. Threads inherit the caller's context (its generator too, so that seeds are alike) with a
 // log tag of their own.
-void run_ranks(int world, const std::function<void(ProcessGroup&)>& f);
+void run_ranks(int world, const std::function<void(const ProcessGroup&)>& f);
 void run_ranks(int world, const ProcessGroup::Options& options,
-               const std::function<void(ProcessGroup&)>& f);
+               const std::function<void(const ProcessGroup&)>& f);
 // The same over a wire that is slow, jittery or lossy. The world's group is made over a perfect
 // one, so a link's message 0 is the first that f sends.
 void run_ranks(int world, const ProcessGroup::Options& options, const Wire& wire,
-               const std::function<void(ProcessGroup&)>& f);
+               const std::function<void(const ProcessGroup&)>& f);
 
 // The same as if the ranks were on several nodes: `nodes` says which rank is on which, for
 // schedules that see nodes. Only the wire makes anything slower between them.
 void run_ranks(int world, const ProcessGroup::Options& options, const Topology& nodes,
-               const std::function<void(ProcessGroup&)>& f);
+               const std::function<void(const ProcessGroup&)>& f);
 void run_ranks(int world, const ProcessGroup::Options& options, const Topology& nodes,
-               const Wire& wire, const std::function<void(ProcessGroup&)>& f);
+               const Wire& wire, const std::function<void(const ProcessGroup&)>& f);
 
 }  // namespace peal::comm

@@ -41,9 +41,6 @@ struct Channel {
 };
 using Ticket = std::uint64_t;  // a posted round
 
-enum class Direction : std::uint8_t { send, recv };
-constexpr int any_source = -1;  // the peer of a receive that takes what comes (MPI_ANY_SOURCE)
-
 struct Message {
   Direction direction;
   int peer;

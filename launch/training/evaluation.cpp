@@ -8,7 +8,7 @@
 
 namespace peal::launch {
 
-double accuracy(nn::Module& model, data::DataLoader& loader, comm::ProcessGroup& group) {
+double accuracy(nn::Module& model, data::DataLoader& loader, const comm::ProcessGroup& group) {
   const NoGrad guard;
   // Forwards without synchronisation have left each rank buffers of its own.
   if (auto* const ddp = model.as<nn::DistributedDataParallel>()) ddp->sync_buffers();

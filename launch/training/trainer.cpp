@@ -49,7 +49,7 @@ Trainer::Trainer(Job& job, const TrainingArguments& arguments, nn::DistributedDa
       arguments_(arguments),
       model_(model),
       optimizer_(optimizer),
-      scaler_({.enabled = arguments.precision == "f16"}, job.group_ref()),
+      scaler_({.enabled = arguments.precision == "f16"}, job.group()),
       options_(std::move(options)),
       checkpoints_(job,
                    and_parts({{"model", model}, {"optimizer", optimizer}, {"scaler", scaler_}},

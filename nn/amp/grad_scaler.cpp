@@ -12,7 +12,7 @@
 
 namespace peal::nn {
 
-GradScaler::GradScaler(const GradScalerOptions& options, std::shared_ptr<comm::ProcessGroup> group)
+GradScaler::GradScaler(const GradScalerOptions& options, comm::ProcessGroup group)
     : options_(options),
       group_(std::move(group)),
       scale_(std::make_shared<double>(options.init_scale)) {
@@ -65,7 +65,7 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   bool infinite = !scale_all_finite(grads, 1 / *scale_);
   if (group_) {
     const Tensor any = Tensor::scalar(infinite ? 1.0f : 0.0f, Device{});
-    group_->all_reduce(any, comm::ReduceOp::max, "GradScaler: found_inf").wait();
+    group_.all_reduce(any, comm::ReduceOp::max, "GradScaler: found_inf").wait();
     infinite = any.item<float>() > 0;
   }
   found_[&optimizer] = {infinite, false};

@@ -4,7 +4,7 @@
 // out (PyTorch's torch.cuda.amp.GradScaler, with its constants; Micikevicius et al., "Mixed
 // precision training", ICLR 2018, section 3.2).
 //
-//   nn::GradScaler scaler({}, job.group_ref());
+//   nn::GradScaler scaler({}, job.group());
 //   optimizer.zero_grad();
 //   Tensor loss;
 //   { Autocast guard(DType::f16); loss = cross_entropy(model(x), y); }
@@ -37,8 +37,7 @@ struct GradScalerOptions {
 
 class GradScaler {
  public:
-  explicit GradScaler(const GradScalerOptions& options = {},
-                      std::shared_ptr<comm::ProcessGroup> group = nullptr);
+  explicit GradScaler(const GradScalerOptions& options = {}, comm::ProcessGroup group = {});
   GradScaler(const GradScaler&) = delete;
   GradScaler& operator=(const GradScaler&) = delete;
 
@@ -65,7 +64,7 @@ class GradScaler {
   };
 
   GradScalerOptions options_;
-  std::shared_ptr<comm::ProcessGroup> group_;
+  comm::ProcessGroup group_;
   std::shared_ptr<double> scale_;  // for graphs, too
   std::int64_t good_steps_ = 0;
   std::map<const Optimizer*, Found> found_;  // since the last update

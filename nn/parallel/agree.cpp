@@ -31,7 +31,7 @@ std::pair<std::string, std::string> first_difference(std::string_view a, std::st
 }
 
 // Which tensors are not rank 0's everywhere: a bit for each.
-std::vector<std::int64_t> differing(comm::ProcessGroup& group, const NamedTensors& tensors) {
+std::vector<std::int64_t> differing(const comm::ProcessGroup& group, const NamedTensors& tensors) {
   std::vector<std::uint64_t> mine;
   for (const auto& [name, tensor] : tensors) {
     const Digest own = digest(tensor);
@@ -81,14 +81,14 @@ Digest digest(const Tensor& tensor) {
 }
 
 // Equal digests are their own largest, and so are their complements.
-void check_same(comm::ProcessGroup& group, const std::string& what, const std::string& text) {
+void check_same(const comm::ProcessGroup& group, const std::string& what, const std::string& text) {
   const auto [a, b] = digest(std::as_bytes(std::span(text)));
   const auto x = static_cast<std::int64_t>(a), y = static_cast<std::int64_t>(b);
   const Tensor most = Tensor::from(std::vector<std::int64_t>{x, ~x, y, ~y}, {4}, Device{});
   group.all_reduce(most, comm::ReduceOp::max, concat("a wrapper compares ", what)).wait();
   const auto found = most.to_vector<std::int64_t>();
   if (found[0] == ~found[1] && found[2] == ~found[3]) return;
-  const auto all = group.exchange(text);
+  const auto all = group.all_gather_object(text);
   for (std::size_t r = 1; r < all.size(); ++r) {
     if (all[r] == all[0]) continue;
     const auto [theirs, other] = first_difference(all[0], all[r]);
@@ -97,7 +97,7 @@ void check_same(comm::ProcessGroup& group, const std::string& what, const std::s
   }
 }
 
-void make_equal(comm::ProcessGroup& group, const NamedTensors& tensors) {
+void make_equal(const comm::ProcessGroup& group, const NamedTensors& tensors) {
   if (group.world() == 1 || tensors.empty()) return;
   const auto bits = differing(group, tensors);
   std::vector<View> list;

@@ -24,11 +24,11 @@ Digest digest(const Tensor& tensor);
 
 // Collective. Error, the same on all ranks, where texts differ: it shows the first line that does.
 // `what` is what they describe: "the models".
-void check_same(comm::ProcessGroup& group, const std::string& what, const std::string& text);
+void check_same(const comm::ProcessGroup& group, const std::string& what, const std::string& text);
 
 // Collective. Every rank's tensors become rank 0's. Only those that are not equal already, on all
 // ranks, are written, on all ranks: what was made from the others, an optimizer's masters say,
 // stays valid. REQUIRES: tensors of the same names, shapes and types on all ranks.
-void make_equal(comm::ProcessGroup& group, const NamedTensors& tensors);
+void make_equal(const comm::ProcessGroup& group, const NamedTensors& tensors);
 
 }  // namespace peal::nn

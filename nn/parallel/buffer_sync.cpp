@@ -9,8 +9,7 @@
 
 namespace peal::nn {
 
-BufferSync::BufferSync(NamedTensors buffers, std::shared_ptr<comm::ProcessGroup> group,
-                       std::uint64_t tag)
+BufferSync::BufferSync(NamedTensors buffers, comm::ProcessGroup group, std::uint64_t tag)
     : buffers_(std::move(buffers)), group_(std::move(group)), tag_(tag) {
   for (const auto& [name, buffer] : buffers_) {
     seen_.push_back({buffer.storage(), buffer.storage()->version()});
@@ -32,7 +31,7 @@ void BufferSync::ask() {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (written(i)) words[i / 64] |= std::int64_t{1} << i % 64;
   }
-  asked_ = group_->all_reduce(bits_, comm::ReduceOp::bor, {"which buffers were written", tag_});
+  asked_ = group_.all_reduce(bits_, comm::ReduceOp::bor, {"which buffers were written", tag_});
 }
 
 // Writes are seen here also while they are captured, but by this rank alone.
@@ -45,10 +44,10 @@ void BufferSync::check_captured() const {
   }
   if (names.empty()) return;
   const std::string message =
-      concat("[ddp] rank ", group_->rank(), ": a captured step writes ", names,
+      concat("[ddp] rank ", group_.rank(), ": a captured step writes ", names,
              ", which no call before it wrote, so that the ranks have not agreed to make them "
              "equal; call the step as it is captured (in train() alike) before the capture");
-  group_->poison(message);
+  group_.poison(message);
   fail(message);
 }
 
@@ -80,7 +79,7 @@ void BufferSync::send() {
   if (written_.empty()) return;
   std::vector<View> list;
   for (const std::size_t i : written_) list.push_back(buffers_[i].second);
-  group_->broadcast_coalesced(list, 0, {"buffers", tag_}).wait();
+  group_.broadcast_coalesced(list, 0, {"buffers", tag_}).wait();
   for (const std::size_t i : written_) {
     const StorageRef& storage = buffers_[i].second.storage();
     seen_[i] = {storage, storage->version()};

@@ -23,7 +23,7 @@ namespace peal::nn {
 class BufferSync {
  public:
   // REQUIRES: equal values on all ranks. `tag` is the wrapper's, for labels.
-  BufferSync(NamedTensors buffers, std::shared_ptr<comm::ProcessGroup> group, std::uint64_t tag);
+  BufferSync(NamedTensors buffers, comm::ProcessGroup group, std::uint64_t tag);
 
   // The three are collective. ask() starts the agreement, and settle() ends it and sends; in
   // between something else may go on.
@@ -43,7 +43,7 @@ class BufferSync {
   void send();
 
   NamedTensors buffers_;
-  std::shared_ptr<comm::ProcessGroup> group_;
+  comm::ProcessGroup group_;
   std::uint64_t tag_;
   std::vector<Seen> seen_;  // when they were last equal
   Tensor bits_;             // of an agreement under way

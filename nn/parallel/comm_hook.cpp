@@ -5,9 +5,9 @@
 
 namespace peal::nn {
 
-CommHook average_gradients(std::shared_ptr<comm::ProcessGroup> group) {
+CommHook average_gradients(comm::ProcessGroup group) {
   return [group = std::move(group)](GradBucket& bucket) {
-    return group->all_reduce(bucket.memory, comm::ReduceOp::avg, bucket.label);
+    return group.all_reduce(bucket.memory, comm::ReduceOp::avg, bucket.label);
   };
 }
 

@@ -4,7 +4,7 @@
 //
 //   ddp.register_comm_hook([group](nn::GradBucket& bucket) {
 //     const Tensor half = cast(bucket.memory, DType::bf16);        // what travels
-//     return group->all_reduce(half, comm::ReduceOp::avg, bucket.label)
+//     return group.all_reduce(half, comm::ReduceOp::avg, bucket.label)
 //         .then([half, to = bucket.memory] {
 //           to.copy_(cast(half, DType::f32));
 //           return comm::Work();
@@ -41,6 +41,6 @@ struct GradBucket {
 using CommHook = std::function<comm::Work(GradBucket&)>;
 
 // The average over the ranks, divided once, as one all-reduce.
-CommHook average_gradients(std::shared_ptr<comm::ProcessGroup> group);
+CommHook average_gradients(comm::ProcessGroup group);
 
 }  // namespace peal::nn

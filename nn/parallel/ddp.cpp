@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/nn/parallel/agree.h>
 #include <peal/nn/parallel/buffer_sync.h>
 #include <peal/nn/parallel/ddp.h>
@@ -32,12 +33,12 @@ std::string describe(const NamedTensors& buffers, const DDPOptions& options) {
 
 struct DistributedDataParallel::State {
   State(const Module& module, const NamedTensors& parameters, std::vector<Bucket> plan,
-        const NamedTensors& buffers, bool broadcast_buffers,
-        const std::shared_ptr<comm::ProcessGroup>& group, std::uint64_t tag)
+        const NamedTensors& buffers, bool broadcast_buffers, const comm::ProcessGroup& group,
+        std::uint64_t tag)
       : members(module, group, broadcast_buffers),
         reducer(parameters, std::move(plan), group, tag) {
     const bool any = broadcast_buffers && !buffers.empty();
-    if (group->world() > 1 && any) buffer_sync.emplace(buffers, group, tag);
+    if (group.world() > 1 && any) buffer_sync.emplace(buffers, group, tag);
     reducer.set_listener({.begin =
                               [this] {
                                 if (buffer_sync) buffer_sync->ask();
@@ -68,22 +69,21 @@ struct DistributedDataParallel::State {
   Reducer reducer;     // the last: it calls the rest
 };
 
-DistributedDataParallel::DistributedDataParallel(Module module,
-                                                 std::shared_ptr<comm::ProcessGroup> group,
+DistributedDataParallel::DistributedDataParallel(Module module, comm::ProcessGroup group,
                                                  const DDPOptions& options)
     : Module(std::move(module)) {
   PEAL_CHECK(
-      group != nullptr,
-      "[ddp] expected a process group, got none; where this is one of subgroup() or split(), "
+      bool(group),
+      "[ddp] expected a process group, got none; where this is one of new_group() or split(), "
       "the rank is not in it, and wraps nothing");
   stay();
   const NamedTensors parameters = named_parameters(), buffers = named_buffers();
   const auto specs = specs_of(parameters);
   auto plan = plan_buckets(specs, options.buckets);
-  check_same(*group, "the models", nn::describe(specs, plan) + describe(buffers, options));
-  make_equal(*group, parameters);
-  make_equal(*group, buffers);
-  const std::uint64_t tag = (group->sequence() + 1) * 0xC2B2AE3D27D4EB4Full;
+  check_same(group, "the models", nn::describe(specs, plan) + describe(buffers, options));
+  make_equal(group, parameters);
+  make_equal(group, buffers);
+  const std::uint64_t tag = (comm::body_of(group).sequence() + 1) * 0xC2B2AE3D27D4EB4Full;
   const Module plain = static_cast<const Module&>(*this);
   state_ = std::make_shared<State>(plain, parameters, std::move(plan), buffers,
                                    options.broadcast_buffers, group, tag);

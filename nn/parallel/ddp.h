@@ -4,7 +4,7 @@
 // (where every rank's batch has the same size and the loss is a mean).
 //
 //   nn::BasicNet net;
-//   nn::DistributedDataParallel ddp(net, job.group_ref());
+//   nn::DistributedDataParallel ddp(net, job.group());
 //   nn::AdamW optimizer(ddp.parameters(), {.lr = 1e-3});
 //   nll_loss(ddp(x), y).backward();   // gradients are averaged when this returns
 //   optimizer.step();
@@ -44,8 +44,7 @@ struct DDPOptions {
 class DistributedDataParallel : public Module {
  public:
   // Collective. Error, the same on all ranks, where the models differ.
-  DistributedDataParallel(Module module, std::shared_ptr<comm::ProcessGroup> group,
-                          const DDPOptions& options = {});
+  DistributedDataParallel(Module module, comm::ProcessGroup group, const DDPOptions& options = {});
 
   // While one of these lives, backward accumulates local gradients without communication; the next
   // backward outside averages their sum. Buffers stay each rank's own until then, too: who

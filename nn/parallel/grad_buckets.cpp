@@ -21,7 +21,7 @@ Device common_device(const NamedTensors& parameters) {
 }  // namespace
 
 GradBuckets::GradBuckets(const NamedTensors& parameters, const std::vector<Bucket>& plan,
-                         comm::ProcessGroup& group,
+                         const comm::ProcessGroup& group,
                          std::function<void(std::size_t, std::size_t)> complete)
     : complete_(std::move(complete)) {
   for (const auto& [name, tensor] : parameters) {

@@ -21,7 +21,7 @@ class GradBuckets {
   // `complete(parameter, bucket)` by their numbers. Error where a parameter is in a wrapper
   // already, or lies on another device than the rest; then no hook is left behind.
   GradBuckets(const NamedTensors& parameters, const std::vector<Bucket>& plan,
-              comm::ProcessGroup& group,
+              const comm::ProcessGroup& group,
               std::function<void(std::size_t parameter, std::size_t bucket)> complete);
   // Gives parameters gradients of their own again.
   ~GradBuckets();

@@ -6,7 +6,7 @@
 
 namespace peal::nn {
 
-Members::Members(const Module& module, std::shared_ptr<comm::ProcessGroup> group, bool buffers)
+Members::Members(const Module& module, comm::ProcessGroup group, bool buffers)
     : module_(module),
       group_(std::move(group)),
       buffers_too_(buffers),
@@ -38,7 +38,7 @@ void Members::check() {
     seen_ = now;
     return;
   }
-  std::string message = concat("[ddp] rank ", group_->rank(), ": ");
+  std::string message = concat("[ddp] rank ", group_.rank(), ": ");
   if (!thawed.empty()) {
     message += concat(thawed,
                       " was frozen when the model was wrapped and is trained now, which is not "
@@ -52,7 +52,7 @@ void Members::check() {
                       " joined the model after it was wrapped and would not be averaged; wrap the "
                       "model again");
   }
-  group_->poison(message);
+  group_.poison(message);
   fail(message);
 }
 

@@ -17,14 +17,14 @@ namespace peal::nn {
 
 class Members {
  public:
-  Members(const Module& module, std::shared_ptr<comm::ProcessGroup> group, bool buffers);
+  Members(const Module& module, comm::ProcessGroup group, bool buffers);
   // Costs a look at each tensor. Error on all ranks, by name, where one is not averaged or made
   // equal.
   void check();
 
  private:
   Module module_;
-  std::shared_ptr<comm::ProcessGroup> group_;
+  comm::ProcessGroup group_;
   // Whether it was trainable; the tensor keeps its place from another's.
   std::unordered_map<const TensorBody*, std::pair<bool, Tensor>> known_;
   std::unordered_map<const TensorBody*, Tensor> buffers_;

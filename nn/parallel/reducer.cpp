@@ -12,8 +12,8 @@
 
 namespace peal::nn {
 
-Reducer::Reducer(NamedTensors parameters, std::vector<Bucket> plan,
-                 std::shared_ptr<comm::ProcessGroup> group, std::uint64_t tag)
+Reducer::Reducer(NamedTensors parameters, std::vector<Bucket> plan, comm::ProcessGroup group,
+                 std::uint64_t tag)
     : parameters_(std::move(parameters)),
       plan_(std::move(plan)),
       group_(std::move(group)),
@@ -21,13 +21,13 @@ Reducer::Reducer(NamedTensors parameters, std::vector<Bucket> plan,
       hook_(average_gradients(group_)),
       flights_(plan_.size()),
       complete_(parameters_.size(), true),
-      buckets_(parameters_, plan_, *group_, [this](std::size_t parameter, std::size_t bucket) {
+      buckets_(parameters_, plan_, group_, [this](std::size_t parameter, std::size_t bucket) {
         on_complete(parameter, bucket);
       }) {}
 
 Reducer::~Reducer() {
-  if (backward_ == 0 || next_ == 0 || captured_ || group_->poisoned()) return;
-  log_warning("[ddp] rank ", group_->rank(), ": a wrapper goes with ", next_, " of ",
+  if (backward_ == 0 || next_ == 0 || captured_ || group_.poisoned()) return;
+  log_warning("[ddp] rank ", group_.rank(), ": a wrapper goes with ", next_, " of ",
               flights_.size(), " buckets of ", step_,
               " in flight, which an exception has left; ranks that wait for the others will fail");
 }
@@ -39,8 +39,8 @@ void Reducer::set_comm_hook(CommHook hook) {
 }
 
 void Reducer::fail_everywhere(const std::string& what) const {
-  const std::string message = concat("[ddp] rank ", group_->rank(), ": ", what);
-  group_->poison(message);
+  const std::string message = concat("[ddp] rank ", group_.rank(), ": ", what);
+  group_.poison(message);
   fail(message);
 }
 
@@ -131,7 +131,7 @@ void Reducer::on_complete(std::size_t parameter, std::size_t bucket) {
   complete_[parameter] = true;
   --flights_[bucket].waiting;
   launch_ready();
-  group_->progress();
+  group_.progress();
 }
 
 void Reducer::launch_ready() {

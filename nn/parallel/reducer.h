@@ -29,8 +29,8 @@ class Reducer {
  public:
   // `plan` is of these parameters, and the same on all ranks. `tag` tells this reducer's
   // collectives from those of others over the group. Communicates nothing.
-  Reducer(NamedTensors parameters, std::vector<Bucket> plan,
-          std::shared_ptr<comm::ProcessGroup> group, std::uint64_t tag = 0);
+  Reducer(NamedTensors parameters, std::vector<Bucket> plan, comm::ProcessGroup group,
+          std::uint64_t tag = 0);
   // Gives parameters gradients of their own again. Communicates nothing.
   ~Reducer();
   Reducer(const Reducer&) = delete;
@@ -79,7 +79,7 @@ class Reducer {
 
   NamedTensors parameters_;
   std::vector<Bucket> plan_;
-  std::shared_ptr<comm::ProcessGroup> group_;
+  comm::ProcessGroup group_;
   std::uint64_t tag_;
   CommHook hook_;
   Listener listener_;

@@ -21,7 +21,7 @@ namespace {
 // What each rank is told where rank r says text(r).
 std::vector<std::string> told(int world, const std::function<std::string(int)>& text) {
   std::vector<std::string> errors(static_cast<std::size_t>(world), "nothing");
-  run_ranks(world, {}, [&](ProcessGroup& group) {
+  run_ranks(world, {}, [&](const ProcessGroup& group) {
     try {
       agree(group, "[test] the model", text(group.rank()), "build one");
     } catch (const Error& error) {
@@ -91,7 +91,7 @@ TEST_CASE("digests of texts that differ in anything differ") {
 TEST_CASE("ranks that list different sub-groups are all told") {
   std::mutex mutex;
   std::set<std::string> errors;
-  run_ranks(3, {}, [&](ProcessGroup& group) {
+  run_ranks(3, {}, [&](const ProcessGroup& group) {
     try {
       (void)group.new_group(group.rank() == 2 ? std::vector{1, 0} : std::vector{0, 1});
     } catch (const Error& error) {

@@ -55,12 +55,12 @@ using namespace peal::comm;
 namespace {
 
 // True where the nth allocation of rank 0's call failed, and was seen; false where it makes fewer.
-bool fails_at(int n, const std::function<Work(ProcessGroup&)>& call) {
+bool fails_at(int n, const std::function<Work(const ProcessGroup&)>& call) {
   failures = 0;
   std::atomic<int> finished{0};
   std::string message;
   try {
-    run_ranks(2, {.deadline = std::chrono::milliseconds(60000)}, [&](ProcessGroup& group) {
+    run_ranks(2, {.deadline = std::chrono::milliseconds(60000)}, [&](const ProcessGroup& group) {
       call(group).wait();  // plans are made, and memory is at hand
       left = group.rank() == 0 ? n : -1;
       std::exception_ptr thrown;
@@ -95,11 +95,13 @@ bool fails_at(int n, const std::function<Work(ProcessGroup&)>& call) {
 
 TEST_CASE("memory may run out at any place of a collective") {
   const auto calls = {
-      +[](ProcessGroup& group) { return group.all_reduce(Tensor::zeros({100}, DType::bf16)); },
-      +[](ProcessGroup& group) {
+      +[](const ProcessGroup& group) {
+        return group.all_reduce(Tensor::zeros({100}, DType::bf16));
+      },
+      +[](const ProcessGroup& group) {
         return group.all_reduce_coalesced({Tensor::zeros({5}), Tensor::zeros({7})});
       },
-      +[](ProcessGroup& group) {
+      +[](const ProcessGroup& group) {
         return group.batch_isend_irecv({{Direction::send, Tensor::zeros({9}), 1 - group.rank()},
                                         {Direction::recv, Tensor::zeros({9}), 1 - group.rank()}});
       },

@@ -4,7 +4,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/tensor.h>
 #include <peal/comm/engine/buffers.h>
-#include <peal/comm/engine/plan.h>
+#include <peal/comm/schedule/plan.h>
 #include <peal/comm/transport/threads/threads.h>
 
 #include <algorithm>

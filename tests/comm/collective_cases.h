@@ -14,9 +14,9 @@ struct Tally {
 };
 
 // Throws Error that names the case where a result is wrong.
-Tally check_collectives(ProcessGroup& group);
+Tally check_collectives(const ProcessGroup& group);
 
 // The same for one type and a few sizes: for going through the algorithms.
-Tally check_algorithms(ProcessGroup& group);
+Tally check_algorithms(const ProcessGroup& group);
 
 }  // namespace peal::comm::testing

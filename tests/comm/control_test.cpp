@@ -191,18 +191,18 @@ TEST_CASE("a sub-group outlives the group it is of, and sees who dies") {
 TEST_CASE("who says that it works is waited for past the deadline, and not once it is done") {
   const ProcessGroup::Options options{.deadline = milliseconds(1000)};
   // Rank 0 works for as long as two deadlines and more; its sum comes then.
-  run_ranks(2, options, [](ProcessGroup& group) {
+  run_ranks(2, options, [](const ProcessGroup& group) {
     const Tensor sum = Tensor::zeros({3});
     if (group.rank() == 0) {
-      const Busy busy = group.busy();
+      const auto busy = group.busy();
       std::this_thread::sleep_for(milliseconds(2500));
     }
     group.all_reduce(sum).wait();
   });
   const std::string error = error_of([&] {
-    run_ranks(2, options, [](ProcessGroup& group) {
+    run_ranks(2, options, [](const ProcessGroup& group) {
       if (group.rank() == 0) {
-        { const Busy busy = group.busy(); }
+        { const auto busy = group.busy(); }
         wait_until([&] { return group.poisoned(); });
         return;
       }

@@ -2,6 +2,7 @@
 // The engine with stream-ordered operations, and its guard thread: on queues that threads run, so
 // that ThreadSanitizer sees all of it. Each test ends by what it proves, or by its time limit.
 #include <peal/comm/algorithms/table.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/comm/start/threads.h>
 
 #include <atomic>
@@ -49,10 +50,10 @@ void register_once() {
 
 // f on the ranks, each with a device whose collectives go over its queues.
 void over_queues(int world, const ProcessGroup::Options& options,
-                 const std::function<void(ProcessGroup&)>& f, const Logs& logs) {
+                 const std::function<void(const ProcessGroup&)>& f, const Logs& logs) {
   register_once();
   const auto place = std::make_shared<MeetingPlace>(world);
-  run_ranks(world, options, [&](ProcessGroup& group) {
+  run_ranks(world, options, [&](const ProcessGroup& group) {
     const OnQueue here(group.rank());
     group.attach(std::make_unique<QueueTransport>(place, group.rank(), here.device,
                                                   logs[static_cast<std::size_t>(group.rank())]));
@@ -61,12 +62,12 @@ void over_queues(int world, const ProcessGroup::Options& options,
 }
 
 void over_queues(int world, const ProcessGroup::Options& options,
-                 const std::function<void(ProcessGroup&)>& f) {
+                 const std::function<void(const ProcessGroup&)>& f) {
   over_queues(world, options, f, logs_of(world));
 }
 
 std::string failure(int world, const ProcessGroup::Options& options,
-                    const std::function<void(ProcessGroup&)>& f, const Logs& logs) {
+                    const std::function<void(const ProcessGroup&)>& f, const Logs& logs) {
   try {
     over_queues(world, options, f, logs);
   } catch (const std::exception& error) {
@@ -94,12 +95,12 @@ TEST_CASE("every algorithm is exact in the queues of devices") {
     CAPTURE(entry.name);
     if (!entry.supports(3)) continue;
     over_queues(3, {.algorithms = concat(name(entry.what), "=", entry.name)},
-                [](ProcessGroup& group) { comm::testing::check_algorithms(group); });
+                [](const ProcessGroup& group) { comm::testing::check_algorithms(group); });
   }
 }
 
 TEST_CASE("staged copies keep the order of the caller's stream") {
-  over_queues(2, {}, [](ProcessGroup& outer) {
+  over_queues(2, {}, [](const ProcessGroup& outer) {
     // A group without a transport of the device.
     const auto mine = [&](std::int64_t i) {
       return comm::testing::value(outer.rank(), i, DType::f32);
@@ -122,7 +123,7 @@ TEST_CASE("staged copies keep the order of the caller's stream") {
 }
 
 TEST_CASE("a message whose data the device still makes is not overtaken") {
-  over_queues(2, {}, [](ProcessGroup& group) {
+  over_queues(2, {}, [](const ProcessGroup& group) {
     const Tensor first = Tensor::scalar(1.f), second = Tensor::scalar(2.f, Device{});
     if (group.rank() == 0) {
       const auto made = std::make_shared<std::atomic<bool>>(false);
@@ -145,14 +146,14 @@ TEST_CASE("a message whose data the device still makes is not overtaken") {
 
 TEST_CASE("many operations of several groups are in flight at once") {
   constexpr int world = 4;
-  over_queues(world, {}, [](ProcessGroup& group) {
+  over_queues(world, {}, [](const ProcessGroup& group) {
     const auto half = group.split(group.rank() / 2);
     const auto odd = group.split(group.rank() % 2);
     std::vector<Tensor> data;
     std::vector<Work> works;
     for (int i = 0; i < 30; ++i) {
       data.push_back(ones(10 + i));
-      ProcessGroup& chosen = i % 3 == 0 ? group : i % 3 == 1 ? *half : *odd;
+      const ProcessGroup& chosen = i % 3 == 0 ? group : i % 3 == 1 ? half : odd;
       works.push_back(chosen.all_reduce(data.back()));
     }
     for (const Work& work : works) work.wait();
@@ -171,13 +172,13 @@ TEST_CASE("operations of all groups enter the queues in the order of their calls
   logs[0]->busy = 40;
   over_queues(
       world, {.algorithms = "all_reduce=ring"},
-      [&](ProcessGroup& group) {
+      [&](const ProcessGroup& group) {
         const auto first = group.split(0), second = group.split(0);
         std::vector<Tensor> data;
         std::vector<Work> works;
         for (int i = 0; i < 12; ++i) {
           data.push_back(ones(100));
-          works.push_back((i % 4 == 3 ? *second : *first).all_reduce(data.back()));
+          works.push_back((i % 4 == 3 ? second : first).all_reduce(data.back()));
           if (group.rank() == 1) works.back().wait();
         }
         for (const Work& work : works) work.synchronize();
@@ -196,7 +197,7 @@ TEST_CASE("a rank that fails is seen by one that waits for its own stream alone"
     std::atomic<int> queued{0}, told{0};
     const std::string thrown = failure(
         3, {},
-        [&](ProcessGroup& group) {
+        [&](const ProcessGroup& group) {
           const Tensor data = ones(1000);
           group.all_reduce(data).synchronize();
           if (group.rank() == 1) {
@@ -227,7 +228,7 @@ TEST_CASE("the deadline holds for what lies in a queue, and names the operation"
   std::atomic<bool> done{false};
   const std::string late = failure(
       2, {.deadline = std::chrono::milliseconds(3000)},
-      [&](ProcessGroup& group) {
+      [&](const ProcessGroup& group) {
         group.barrier().wait();
         if (group.rank() == 1) {
           wait_for([&] { return done || group.poisoned(); });
@@ -252,7 +253,7 @@ TEST_CASE("a queue that takes no more is ended when a rank fails, and by the dea
     const Logs logs = logs_of(2);
     const std::string thrown = failure(
         2, {.deadline = std::chrono::milliseconds(fails ? 60000 : 3000)},
-        [&](ProcessGroup& group) {
+        [&](const ProcessGroup& group) {
           const Tensor data = ones(8);
           group.all_reduce(data).synchronize();
           if (group.rank() == 1) {
@@ -275,7 +276,7 @@ TEST_CASE("an asynchronous error of the library below ends the operation everywh
   const Logs logs = logs_of(3);
   const std::string broken = failure(
       3, {},
-      [&](ProcessGroup& group) {
+      [&](const ProcessGroup& group) {
         const Tensor data = ones(8);
         group.all_reduce(data).synchronize();
         group.barrier().wait();
@@ -305,33 +306,33 @@ TEST_CASE("nothing dies on the guard's thread, nor under the engine's lock") {
   std::atomic<bool> queued{false};
   const std::string thrown = failure(
       2, {},
-      [&](ProcessGroup& group) {
+      [&](const ProcessGroup& group) {
         {
           const std::lock_guard lock(mutex);
           ranks.insert(std::this_thread::get_id());
         }
         auto part = group.split(0);
         const auto memory = std::make_shared<std::vector<float>>(16);
-        const auto on_a_thread = [&, memory, weak = std::weak_ptr(group.engine())] {
+        const auto on_a_thread = [&, memory, weak = std::weak_ptr(body_of(group).engine)] {
           if (const auto engine = weak.lock()) engine->progress();  // takes the lock
           const std::lock_guard lock(mutex);
           killers.insert(std::this_thread::get_id());
           ++freed;
         };
-        const auto work_on = [&](ProcessGroup& on) {
+        const auto work_on = [&](const ProcessGroup& on) {
           View data{.count = 16, .dtype = DType::f32};
           data.storage = Storage::wrap(memory->data(), 64, context().device, on_a_thread);
           return on.all_reduce(data);
         };
-        work_on(*part).synchronize();
+        work_on(part).synchronize();
         group.barrier().wait();
         if (group.rank() == 1) {
           wait_for([&] { return queued || group.poisoned(); });
           throw std::runtime_error("rank 1 is off");
         }
-        const std::weak_ptr<ProcessGroup> last = part;
+        const std::weak_ptr<GroupBody> last = body_of(part).weak_from_this();
         {
-          ProcessGroup& on = *part;
+          const ProcessGroup& on = part;
           const Work work = work_on(on);
           work.then([kept = std::move(part)] { FAIL("it never comes to this"); });
           work.wait();
@@ -352,12 +353,12 @@ TEST_CASE("nothing dies on the guard's thread, nor under the engine's lock") {
 }
 
 TEST_CASE("groups come and go while the guard looks") {
-  over_queues(3, {}, [](ProcessGroup& group) {
+  over_queues(3, {}, [](const ProcessGroup& group) {
     for (int round = 0; round < 20; ++round) {
       const Tensor data = ones(50);
       {
         const auto part = group.split(round % 2 == 0 ? 0 : group.rank() % 2);
-        part->all_reduce(data).wait();
+        part.all_reduce(data).wait();
       }
       const int size = round % 2 == 0 ? 3 : group.rank() % 2 == 0 ? 2 : 1;
       CHECK(comm::testing::element(data, 49) == size);
@@ -369,14 +370,14 @@ TEST_CASE("a failure at any moment reaches all, and nobody hangs") {
   for (int round = 0; round < 12; ++round) {
     const std::string thrown = failure(
         3, {},
-        [&](ProcessGroup& group) {
+        [&](const ProcessGroup& group) {
           const auto part = group.split(0);
           std::vector<Work> works;
           std::vector<Tensor> data;
           for (int i = 0; i < 20; ++i) {
             if (group.rank() == 2 && i == round) throw std::runtime_error("no more of this");
             data.push_back(ones(1 + 100 * i));
-            works.push_back((i % 2 == 0 ? group : *part).all_reduce(data.back()));
+            works.push_back((i % 2 == 0 ? group : part).all_reduce(data.back()));
             if (i % 4 == round % 4) works.back().wait();
             if (i % 5 == 3) works.erase(works.begin());
           }
@@ -395,7 +396,7 @@ TEST_CASE(
   std::atomic<int> told{0};
   const std::string thrown = failure(
       2, {},
-      [&](ProcessGroup& group) {
+      [&](const ProcessGroup& group) {
         if (group.rank() == 1) {
           wait_for([&] { return queued || group.poisoned(); });
           std::this_thread::sleep_for(std::chrono::milliseconds(120));  // the guard looks meanwhile
@@ -424,9 +425,9 @@ namespace {
 
 // f on the ranks, whose transport reaches the memory of their devices.
 void directly(int world, const ProcessGroup::Options& options,
-              const std::function<void(ProcessGroup&)>& f) {
+              const std::function<void(const ProcessGroup&)>& f) {
   register_once();
-  run_ranks(world, options, [&](ProcessGroup& group) {
+  run_ranks(world, options, [&](const ProcessGroup& group) {
     const OnQueue here(group.rank());
     group.attach_direct(here.device);
     CHECK(group.transport(here.device) == "direct threads");
@@ -441,12 +442,12 @@ TEST_CASE("every algorithm is exact over a transport that reaches the devices") 
     CAPTURE(entry.name);
     if (!entry.supports(3)) continue;
     directly(3, {.algorithms = concat(name(entry.what), "=", entry.name)},
-             [](ProcessGroup& group) { comm::testing::check_algorithms(group); });
+             [](const ProcessGroup& group) { comm::testing::check_algorithms(group); });
   }
 }
 
 TEST_CASE("what a device still makes is not moved before, nor read before it has come") {
-  directly(3, {}, [](ProcessGroup& group) {
+  directly(3, {}, [](const ProcessGroup& group) {
     const Stream stream = current_stream(context().device);
     const auto part = group.split(0);
     for (int round = 0; round < 5; ++round) {
@@ -459,7 +460,7 @@ TEST_CASE("what a device still makes is not moved before, nor read before it has
           std::this_thread::yield();
           for (int k = 0; k < 1000; ++k) values[k] *= static_cast<float>(rank + 1);
         });
-        works.push_back((i % 2 == 0 ? group : *part).all_reduce(data.back()));
+        works.push_back((i % 2 == 0 ? group : part).all_reduce(data.back()));
       }
       for (std::size_t i = 4; i-- > 0;) {  // in any order: they take no turns
         works[i].wait();
@@ -478,7 +479,7 @@ TEST_CASE("a failure reaches those who wait over a transport that reaches the de
   for (int turn = 0; turn < 6; ++turn) {
     std::string thrown;
     try {
-      directly(3, {.algorithms = "all_reduce=ring"}, [&](ProcessGroup& group) {
+      directly(3, {.algorithms = "all_reduce=ring"}, [&](const ProcessGroup& group) {
         std::vector<Work> works;
         std::vector<Tensor> data;
         for (int i = 0; i < 8; ++i) {
@@ -501,12 +502,12 @@ TEST_CASE("a group that comes and goes while another's exception is under way is
   const Logs logs = logs_of(2);
   over_queues(
       2, {},
-      [](ProcessGroup& group) {
+      [](const ProcessGroup& group) {
         struct Leaves {
-          ProcessGroup& group;
+          const ProcessGroup& group;
           ~Leaves() {
             const auto part = group.split(0);
-            part->all_reduce(ones(8)).wait();
+            part.all_reduce(ones(8)).wait();
           }
         };
         try {
@@ -529,7 +530,7 @@ TEST_CASE("a group that has failed keeps its transport, which works of it refer 
   const Logs logs = logs_of(2);
   const std::string thrown = failure(
       2, {},
-      [&](ProcessGroup& group) {
+      [&](const ProcessGroup& group) {
         Work pending;
         if (group.rank() == 1) {
           wait_for([&] { return queued.load(); });

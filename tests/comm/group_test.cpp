@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The process group: what it refuses, what it leaves behind, and that calls which differ between
 // ranks never pass unseen.
+#include <peal/comm/group/group_body.h>
 #include <peal/comm/start/threads.h>
 #include <peal/comm/transport/threads/threads.h>
 
@@ -24,7 +25,7 @@ using namespace peal::comm;
 namespace {
 
 std::string failure(int world, const ProcessGroup::Options& options,
-                    const std::function<void(ProcessGroup&)>& f) {
+                    const std::function<void(const ProcessGroup&)>& f) {
   try {
     run_ranks(world, options, f);
   } catch (const std::exception& error) {
@@ -71,9 +72,9 @@ TEST_CASE("ranks whose options differ are turned away at start-up, and leave not
     auto& engine = engines[static_cast<std::size_t>(rank)] = std::make_shared<Engine>(true);
     threads.emplace_back([&, rank] {
       try {
-        ProcessGroup group(std::make_unique<Counted>(switchboard, rank, alive),
-                           std::make_unique<Control>(board, rank, everyone, std::vector<Peer>{}),
-                           engine, {.algorithms = rank == 2 ? "all_reduce=ring" : ""});
+        make_group(std::make_unique<Counted>(switchboard, rank, alive),
+                   std::make_unique<Control>(board, rank, everyone, std::vector<Peer>{}), engine,
+                   {.algorithms = rank == 2 ? "all_reduce=ring" : ""});
       } catch (const Error& error) {
         const std::string text = error.what();
         told += contains(text, "in common at start-up") && contains(text, "rank 2") &&
@@ -95,7 +96,7 @@ TEST_CASE("posting many messages asks for each of them once, not for all that ar
   const auto run = [&](int rank) {
     auto transport = std::make_unique<Counted>(switchboard, rank, alive);
     const Counted& counted = *transport;
-    ProcessGroup group(
+    const ProcessGroup group = make_group(
         std::move(transport),
         std::make_unique<Control>(board, rank, std::vector<int>{0, 1}, std::vector<Peer>{}),
         std::make_shared<Engine>(true), {});
@@ -119,7 +120,7 @@ TEST_CASE("a call that differs on one rank is never lost, though all ranks could
   for (const bool later : {false, true}) {
     CAPTURE(later);
     std::atomic<int> passed{0};
-    const std::string message = failure(3, {}, [&](ProcessGroup& group) {
+    const std::string message = failure(3, {}, [&](const ProcessGroup& group) {
       const Tensor data = Tensor::zeros({0});  // nothing travels, so that nobody waits
       group.broadcast(data, group.rank() == 1 ? 1 : 0, "the odd one").wait();
       for (int i = 0; later && i < 40; ++i) group.broadcast(data, 0).wait();
@@ -136,13 +137,13 @@ TEST_CASE("a call that differs on one rank is never lost, though all ranks could
 
 TEST_CASE("buffers that overlap otherwise than in place are refused before anything is sent") {
   for (const int world : {1, 2}) {
-    run_ranks(world, [&](ProcessGroup& group) {
+    run_ranks(world, [&](const ProcessGroup& group) {
       const Tensor all = Tensor::zeros({64});
       const View view = all.view();
       const auto refuses = [](const std::function<Work()>& call) {
         CHECK_THROWS_WITH_AS((void)call(), doctest::Contains("overlap"), Error);
       };
-      const std::uint64_t before = group.sequence();
+      const std::uint64_t before = body_of(group).sequence();
       const int n = group.world();
       refuses([&] { return group.all_reduce(view.part(0, 8), view.part(4, 8), ReduceOp::sum); });
       refuses([&] {
@@ -156,7 +157,7 @@ TEST_CASE("buffers that overlap otherwise than in place are refused before anyth
         refuses([&] { return group.gather(view.part(0, 8 * n), view.part(3, 8)); });
         refuses([&] { return group.scatter(view.part(3, 8), view.part(0, 8 * n)); });
       }
-      CHECK(group.sequence() == before);
+      CHECK(body_of(group).sequence() == before);
       // In place is as ever.
       group.all_gather(view.part(0, 8 * n), view.part(group.rank() * 8, 8)).wait();
       group.reduce_scatter(view.part(group.rank() * 8, 8), view.part(0, 8 * n)).wait();
@@ -169,7 +170,7 @@ TEST_CASE("ranges of PEAL_ALGO are bytes a rank, for all_to_all too") {
   const auto folder = std::filesystem::temp_directory_path() / concat("peal-group-", getpid());
   // 4 ranks, each with 16 elements for all of them together: 64 bytes a rank.
   run_ranks(4, {.algorithms = "all_to_all=bruck:0-64;pairwise:65-max", .trace = folder.string()},
-            [](ProcessGroup& group) {
+            [](const ProcessGroup& group) {
               for (const std::int64_t count : {16, 20}) {
                 const Tensor in = Tensor::zeros({count}), out = Tensor::zeros({count});
                 group.all_to_all(out, in).wait();

@@ -38,7 +38,7 @@ std::vector<Topology> topologies(int world) {
   return all;
 }
 
-void check_sums(ProcessGroup& group) {
+void check_sums(const ProcessGroup& group) {
   const int ranks = group.world();
   for (const std::int64_t count : {0, 1, 2, 3, 7, 64, 1001}) {
     const Tensor data = Tensor::zeros({count});
@@ -63,7 +63,7 @@ TEST_CASE("hierarchical sums are right on all ways to put 1 to 5 ranks on nodes"
     for (const Topology& nodes : topologies(world)) {
       CAPTURE(nodes.node);
       ++tried;
-      run_ranks(world, hierarchical, nodes, [&](ProcessGroup& group) {
+      run_ranks(world, hierarchical, nodes, [&](const ProcessGroup& group) {
         CHECK(group.nodes().node == nodes.node);
         check_sums(group);
       });
@@ -74,15 +74,15 @@ TEST_CASE("hierarchical sums are right on all ways to put 1 to 5 ranks on nodes"
 
 TEST_CASE("sub-groups know the nodes of their ranks") {
   const Topology nodes{{0, 1, 1, 2, 0}};
-  run_ranks(5, hierarchical, nodes, [](ProcessGroup& group) {
+  run_ranks(5, hierarchical, nodes, [](const ProcessGroup& group) {
     const auto part = group.new_group({4, 2, 0, 1});
     if (part) {
-      CHECK(part->nodes().node == std::vector<int>{0, 1, 0, 1});
-      check_sums(*part);
-      const auto within = part->split(part->rank() % 2, -part->rank());
-      const int node = part->rank() % 2;
-      CHECK(within->nodes().node == std::vector<int>{node, node});
-      check_sums(*within);
+      CHECK(part.nodes().node == std::vector<int>{0, 1, 0, 1});
+      check_sums(part);
+      const auto within = part.split(part.rank() % 2, -part.rank());
+      const int node = part.rank() % 2;
+      CHECK(within.nodes().node == std::vector<int>{node, node});
+      check_sums(within);
     }
     group.barrier().wait();
   });
@@ -98,7 +98,7 @@ TEST_CASE("hierarchical sums cross between nodes in columns alone") {
   }
   ProcessGroup::Options options = hierarchical;
   options.deadline = std::chrono::milliseconds(20'000);
-  run_ranks(4, options, nodes, wire, [](ProcessGroup& group) {
+  run_ranks(4, options, nodes, wire, [](const ProcessGroup& group) {
     const Tensor data = Tensor::from(std::vector<float>(1000, 1), {1000});
     group.all_reduce(data).wait();
     CHECK(data.to_vector<float>() == std::vector<float>(1000, 4));
@@ -107,7 +107,7 @@ TEST_CASE("hierarchical sums cross between nodes in columns alone") {
 }
 
 TEST_CASE("nodes of another number of ranks are an error") {
-  CHECK_THROWS_WITH(run_ranks(2, {}, Topology{{0, 1, 1}}, [](ProcessGroup&) {}),
+  CHECK_THROWS_WITH(run_ranks(2, {}, Topology{{0, 1, 1}}, [](const ProcessGroup&) {}),
                     doctest::Contains("nodes of 3 ranks for a world of 2"));
 }
 

@@ -61,20 +61,22 @@ constexpr int world = 4;
 constexpr std::int64_t count = 10;
 
 // Collectives of all and of some, a message, and one that runs while another does.
-void some_work(ProcessGroup& group) {
+void some_work(const ProcessGroup& group) {
   const Tensor a = Tensor::zeros({count}), b = Tensor::zeros({3});
   const Work first = group.all_reduce(a, ReduceOp::sum, "bucket 0");
   const Work second = group.broadcast(b, 1);
   second.wait();
   first.wait();
   const auto pair = group.split(group.rank() / 2);
-  pair->all_reduce(a).wait();
+  pair.all_reduce(a).wait();
   if (group.rank() == 0) group.send(b, 3, 7).wait();
   if (group.rank() == 3) group.recv(b, 0, 7).wait();
   group.barrier().wait();
 }
 
-void some_work_of_two(ProcessGroup& group) { group.all_reduce(Tensor::zeros({count})).wait(); }
+void some_work_of_two(const ProcessGroup& group) {
+  group.all_reduce(Tensor::zeros({count})).wait();
+}
 
 const MeasuredCollective& named(const std::vector<MeasuredCollective>& all, const char* text,
                                 std::size_t ranks) {
@@ -236,7 +238,7 @@ TEST_CASE("the run is drawn, and its JSON is JSON") {
 TEST_CASE("a run that failed shows what ranks waited for") {
   const Folder folder;
   CHECK(has(failure([&] {
-              run_ranks(2, traced(folder.path), [](ProcessGroup& group) {
+              run_ranks(2, traced(folder.path), [](const ProcessGroup& group) {
                 group.barrier().wait();  // else rank 0 could still be comparing clocks
                 if (group.rank() == 1) throw Error("rank 1 has had enough");
                 group.barrier().wait();
@@ -255,10 +257,10 @@ TEST_CASE("a run that failed shows what ranks waited for") {
 TEST_CASE("a failure while a group is made, or while files are written, leaves files to read") {
   const Folder folder;
   CHECK(has(failure([&] {
-              run_ranks(2, traced(folder.path), [](ProcessGroup& group) {
-                if (group.rank() == 0) (void)group.subgroup({0, 1});
+              run_ranks(2, traced(folder.path), [](const ProcessGroup& group) {
+                if (group.rank() == 0) (void)group.new_group({0, 1});
                 agree(group, "", "0 1",
-                      "");  // rank 1's part in rank 0's subgroup(), but for its end
+                      "");  // rank 1's part in rank 0's new_group(), but for its end
                 throw Error("rank 1 makes no group");
               });
             }),
@@ -267,7 +269,7 @@ TEST_CASE("a failure while a group is made, or while files are written, leaves f
 
   std::atomic<bool> writes{false};
   const std::string said = failure([&] {
-    run_ranks(2, traced(folder.path), [&](ProcessGroup& group) {
+    run_ranks(2, traced(folder.path), [&](const ProcessGroup& group) {
       some_work_of_two(group);
       while (group.rank() == 1 && !writes) std::this_thread::yield();
       if (group.rank() == 1) throw Error("rank 1 writes nothing");
@@ -281,7 +283,7 @@ TEST_CASE("a failure while a group is made, or while files are written, leaves f
 
 TEST_CASE("of several worlds in a process the first is recorded") {
   const Folder folder;
-  run_ranks(2, traced(folder.path), [&](ProcessGroup& group) {
+  run_ranks(2, traced(folder.path), [&](const ProcessGroup& group) {
     some_work_of_two(group);
     if (group.rank() == 0) {
       run_ranks(2, traced(folder.path), some_work_of_two);
@@ -295,7 +297,7 @@ TEST_CASE("of several worlds in a process the first is recorded") {
 TEST_CASE(
     "names and labels that are no words are read as they were written, but for their spaces") {
   const Folder folder;
-  run_ranks(2, traced(folder.path), [](ProcessGroup& group) {
+  run_ranks(2, traced(folder.path), [](const ProcessGroup& group) {
     const Tensor data = Tensor::zeros({2});
     group.all_reduce(data, ReduceOp::sum, "two\nlines").wait();
     for (const char* name : {"", "of my own"}) {
@@ -319,7 +321,8 @@ TEST_CASE("what cannot be written is an error at once, or at the end") {
   write_text(folder.path / "plain", "a file");
   bool ran = false;
   const std::string at_once = failure([&] {
-    run_ranks(2, traced(folder.path / "plain" / "folder"), [&](ProcessGroup&) { ran = true; });
+    run_ranks(2, traced(folder.path / "plain" / "folder"),
+              [&](const ProcessGroup&) { ran = true; });
   });
   CHECK(!ran);
   CHECK(has(at_once, "PEAL_TRACE: cannot write "));

@@ -113,8 +113,9 @@ TEST_CASE("every collective is exact over a wire that is late and reorders, at 2
       .latency = 10e-6, .jitter = 200e-6, .seed = 3, .faults = {{.share = 0.01, .delay = 2e-3}}};
   for (int world = 2; world <= 5; ++world) {
     std::atomic<std::int64_t> compared{0};
-    run_ranks(world, {}, wire,
-              [&](ProcessGroup& group) { compared += testing::check_collectives(group).compared; });
+    run_ranks(world, {}, wire, [&](const ProcessGroup& group) {
+      compared += testing::check_collectives(group).compared;
+    });
     MESSAGE("world " << world << ": " << compared.load() << " elements compared");
     CHECK(compared > 10000);
   }
@@ -123,7 +124,7 @@ TEST_CASE("every collective is exact over a wire that is late and reorders, at 2
 TEST_CASE("messages of one channel keep their order, those of two do not") {
   constexpr std::int64_t many = 30;
   const auto run = [](const Wire& wire, bool first_tag_comes) {
-    run_ranks(2, {}, wire, [&](ProcessGroup& group) {
+    run_ranks(2, {}, wire, [&](const ProcessGroup& group) {
       std::vector<Tensor> data[2];
       std::vector<Work> works[2];
       for (std::int64_t i = 0; i < many; ++i) {
@@ -158,7 +159,7 @@ TEST_CASE("a slow link holds up the whole ring for as long as the model says") {
   const Wire wire{.links = {{.from = 1, .to = 2, .bandwidth = rate}}};
   ProcessGroup::Options options;
   options.algorithms = "all_reduce=ring";
-  run_ranks(world, options, wire, [&](ProcessGroup& group) {
+  run_ranks(world, options, wire, [&](const ProcessGroup& group) {
     const Tensor data = Tensor::zeros({count});
     const auto start = Clock::now();
     group.all_reduce(data).wait();
@@ -170,7 +171,7 @@ TEST_CASE("a slow link holds up the whole ring for as long as the model says") {
 }
 
 TEST_CASE("a rank that waits for the wire sleeps") {
-  run_ranks(2, {}, {.latency = 0.2}, [](ProcessGroup& group) {
+  run_ranks(2, {}, {.latency = 0.2}, [](const ProcessGroup& group) {
     rusage before{}, after{};
     getrusage(RUSAGE_THREAD, &before);
     group.barrier().wait();
@@ -181,15 +182,15 @@ TEST_CASE("a rank that waits for the wire sleeps") {
 
 TEST_CASE("a sub-group's messages use the world's links") {
   const Wire wire{.links = {{.from = 2, .to = 0, .latency = 0.05}}};
-  run_ranks(3, {}, wire, [](ProcessGroup& group) {
-    const auto pair = group.subgroup({2, 0});
+  run_ranks(3, {}, wire, [](const ProcessGroup& group) {
+    const auto pair = group.new_group({2, 0});
     if (!pair) return;
-    pair->barrier().wait();
-    const Tensor data = Tensor::scalar(std::int64_t{pair->rank()});
+    pair.barrier().wait();
+    const Tensor data = Tensor::scalar(std::int64_t{pair.rank()});
     const auto start = Clock::now();
-    (pair->rank() == 0 ? pair->send(data, 1) : pair->recv(data, 0)).wait();
+    (pair.rank() == 0 ? pair.send(data, 1) : pair.recv(data, 0)).wait();
     const double took = seconds_since(start);
-    pair->barrier().wait();
+    pair.barrier().wait();
     CHECK(data.item<std::int64_t>() == 0);
     if (group.rank() == 2) CHECK(took >= 0.05);  // rank 0 may have begun later
   });
@@ -203,7 +204,7 @@ TEST_CASE("a dropped message ends in an error that says who waits for whom") {
   const Wire wire{.faults = {{.from = 1, .to = 2, .nth = 1, .drop = true}}};
   std::string message;
   try {
-    run_ranks(3, options, wire, [](ProcessGroup& group) {
+    run_ranks(3, options, wire, [](const ProcessGroup& group) {
       const Tensor data = Tensor::zeros({12});
       group.all_reduce(data).wait();
     });
@@ -218,7 +219,7 @@ TEST_CASE("a dropped message ends in an error that says who waits for whom") {
 
 TEST_CASE("a wire that cannot be is an error before anything is sent") {
   const auto refused = [](const Wire& wire, const char* why) {
-    CHECK_THROWS_WITH_AS(run_ranks(2, {}, wire, [](ProcessGroup&) {}), doctest::Contains(why),
+    CHECK_THROWS_WITH_AS(run_ranks(2, {}, wire, [](const ProcessGroup&) {}), doctest::Contains(why),
                          Error);
   };
   refused({.latency = -1}, "latency is in seconds");

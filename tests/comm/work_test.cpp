@@ -22,7 +22,7 @@ void wait_for(const std::function<bool()>& over) {
 }
 
 std::string failure(int world, const ProcessGroup::Options& options,
-                    const std::function<void(ProcessGroup&)>& f) {
+                    const std::function<void(const ProcessGroup&)>& f) {
   try {
     run_ranks(world, options, f);
   } catch (const std::exception& error) {
@@ -39,10 +39,10 @@ Tensor of(std::int64_t count, T value) {
 }  // namespace
 
 TEST_CASE("a Work may be let go of in any way after its group") {
-  run_ranks(2, [](ProcessGroup& group) {
+  run_ranks(2, [](const ProcessGroup& group) {
     const auto left_over = [&] {  // pending when its group goes
       const auto pair = group.split(0);
-      return pair->recv(Tensor::zeros({4}), 1 - group.rank(), 7);
+      return pair.recv(Tensor::zeros({4}), 1 - group.rank(), 7);
     };
     Work assigned = left_over(), moved = left_over();
     assigned = Work();
@@ -60,7 +60,7 @@ TEST_CASE("a Work may be let go of in any way after its group") {
 TEST_CASE("a wait returns after the continuations, whichever thread runs them") {
   for (int round = 0; round < 20; ++round) {
     std::atomic<bool> registered{false};
-    run_ranks(2, [&](ProcessGroup& group) {
+    run_ranks(2, [&](const ProcessGroup& group) {
       const Tensor data = Tensor::zeros({64});
       if (group.rank() == 1) {  // so that nothing is done before there is a continuation
         wait_for([&] { return registered.load(); });
@@ -96,7 +96,7 @@ TEST_CASE("a wait returns after the continuations, whichever thread runs them") 
 TEST_CASE("continuations run in the order of the calls, also where one of them waits") {
   for (int round = 0; round < 20; ++round) {
     std::atomic<bool> registered{false}, issued{false};
-    run_ranks(2, [&](ProcessGroup& group) {
+    run_ranks(2, [&](const ProcessGroup& group) {
       std::vector<Tensor> data;
       std::vector<Work> works;
       for (int i = 0; i < 4; ++i) data.push_back(Tensor::zeros({8}));
@@ -133,7 +133,7 @@ TEST_CASE("continuations run in the order of the calls, also where one of them w
 TEST_CASE("what then() starts is numbered where it was given") {
   for (int round = 0; round < 20; ++round) {
     for (const bool first_waits : {false, true}) {
-      run_ranks(3, [&](ProcessGroup& group) {
+      run_ranks(3, [&](const ProcessGroup& group) {
         const Tensor a = Tensor::zeros({5}), b = Tensor::zeros({5}), c = Tensor::zeros({5});
         const float mine = static_cast<float>(group.rank());
         for (const Tensor& each : {a, b, c}) std::fill_n(each.data<float>(), 5, mine);
@@ -156,13 +156,13 @@ TEST_CASE("what then() starts is numbered where it was given") {
 }
 
 TEST_CASE("then() starts work of its own group alone, and not too much of it") {
-  const std::string other = failure(2, {}, [](ProcessGroup& group) {
+  const std::string other = failure(2, {}, [](const ProcessGroup& group) {
     const auto part = group.split(0);
     const Tensor x = Tensor::zeros({4});
-    group.all_reduce(x).then([&] { return part->all_reduce(x); }).wait();
+    group.all_reduce(x).then([&] { return part.all_reduce(x); }).wait();
   });
   CHECK(other.find("of another group") != std::string::npos);
-  const std::string many = failure(2, {}, [](ProcessGroup& group) {
+  const std::string many = failure(2, {}, [](const ProcessGroup& group) {
     const Tensor x = Tensor::zeros({4});
     const auto start = [&] {
       std::vector<Work> all;
@@ -178,15 +178,15 @@ TEST_CASE("then() starts work of its own group alone, and not too much of it") {
 TEST_CASE("a poll sees the deadline of its own group while another's are polled too") {
   std::atomic<int> told{0};
   const std::string message =
-      failure(2, {.deadline = std::chrono::milliseconds(4000)}, [&](ProcessGroup& group) {
+      failure(2, {.deadline = std::chrono::milliseconds(4000)}, [&](const ProcessGroup& group) {
         const auto lively = group.split(0), dead = group.split(0);
         const int other = 1 - group.rank();
         const Tensor never = Tensor::zeros({4}), nor = Tensor::zeros({4}),
                      word = Tensor::zeros({1});
-        const Work first = lively->recv(never, other, 7), second = dead->recv(nor, other, 7);
+        const Work first = lively.recv(never, other, 7), second = dead.recv(nor, other, 7);
         while (true) {
-          const Work sent = lively->send(word, other);
-          lively->recv(word.clone(), other).wait();
+          const Work sent = lively.send(word, other);
+          lively.recv(word.clone(), other).wait();
           sent.wait();
           static_cast<void>(first.test());
           if (second.test()) break;
@@ -201,7 +201,7 @@ TEST_CASE("a poll sees the deadline of its own group while another's are polled 
 
 TEST_CASE("two collectives are one Work, also where they are groups of one, lists, or fail") {
   for (const int world : {1, 2, 3}) {
-    run_ranks(world, [&](ProcessGroup& group) {
+    run_ranks(world, [&](const ProcessGroup& group) {
       const int n = group.world();
       const Tensor all = Tensor::zeros({4 * n}), part = Tensor::zeros({4}), more = all.clone();
       for (std::int64_t i = 0; i < 4 * n; ++i) all.data<float>()[i] = static_cast<float>(i);
@@ -244,7 +244,7 @@ TEST_CASE("two collectives are one Work, also where they are groups of one, list
 }
 
 TEST_CASE("a list of tensors becomes the root's") {
-  run_ranks(3, [](ProcessGroup& group) {
+  run_ranks(3, [](const ProcessGroup& group) {
     for (int root = 0; root < 3; ++root) {
       const auto mine = static_cast<float>(10 * root + group.rank());
       const Tensor a = of(5, mine), none = Tensor::zeros({0}), b = of(6, mine + 1);

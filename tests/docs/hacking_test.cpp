@@ -2,6 +2,7 @@
 // The code that docs/HACKING.md shows, compiled from the document itself, does what it says.
 #include <peal/autograd/ops/matmul.h>
 #include <peal/comm/draw/draw.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/comm/start/threads.h>
 #include <peal/comm/transport/threads/threads.h>
 #include <peal/comm/verify/verify.h>
@@ -123,9 +124,9 @@ TEST_CASE("the transport: a group over it, and the bytes of a ring") {
     const comm::CountingTransport& counting = *transport;
     auto control = std::make_unique<comm::Control>(board, rank, std::vector<int>{0, 1},
                                                    std::vector<comm::Peer>{});
-    comm::ProcessGroup group(std::move(transport), std::move(control),
-                             std::make_shared<comm::Engine>(true),
-                             {.algorithms = "all_reduce=ring"});
+    const comm::ProcessGroup group =
+        comm::make_group(std::move(transport), std::move(control),
+                         std::make_shared<comm::Engine>(true), {.algorithms = "all_reduce=ring"});
     const std::size_t before = counting.sent();
     group.all_reduce(Tensor::zeros({10})).wait();
     sent[rank] = counting.sent() - before;
@@ -147,7 +148,7 @@ TEST_CASE("the wire: the slow link's time, and who waits for whom when a message
   try {
     comm::run_ranks(
         3, options, {.faults = {{.from = 1, .to = 2, .nth = 1, .drop = true}}},
-        [](comm::ProcessGroup& group) { group.all_reduce(Tensor::zeros({12})).wait(); });
+        [](const comm::ProcessGroup& group) { group.all_reduce(Tensor::zeros({12})).wait(); });
   } catch (const Error& error) {
     message = error.what();
   }
@@ -181,7 +182,7 @@ TEST_CASE("errors look as shown") {
   shown([] { matmul(Tensor::zeros({3, 4}), Tensor::zeros({5, 6})); });
   shown([] { comm::Selection("bcast=ring"); });
   shown([] {
-    comm::run_ranks(2, comm::ProcessGroup::Options{}, [](comm::ProcessGroup& group) {
+    comm::run_ranks(2, comm::ProcessGroup::Options{}, [](const comm::ProcessGroup& group) {
       const Tensor data = Tensor::zeros({4000 + group.rank()});
       group.broadcast(data, 0, "bucket 3: fc1.weight").wait();
     });
@@ -189,11 +190,10 @@ TEST_CASE("errors look as shown") {
 }
 
 TEST_CASE("the communication hook: gradients are averages, rounded to bf16") {
-  comm::run_ranks(2, [](comm::ProcessGroup& group) {
-    const std::shared_ptr<comm::ProcessGroup> shared(std::shared_ptr<void>(), &group);
+  comm::run_ranks(2, [](const comm::ProcessGroup& group) {
     nn::Linear model(1, 1);
-    nn::DistributedDataParallel ddp(model, shared);
-    ddp.register_comm_hook(nn::compressed(shared));
+    nn::DistributedDataParallel ddp(model, group);
+    ddp.register_comm_hook(nn::compressed(group));
     // bf16 has 8 bits: 1 + 2^-9 is sent as 1, and the average of 1 and 4 stays.
     sum(ddp(Tensor::from(std::vector<float>{group.rank() == 0 ? 1.001953125f : 4}, {1, 1})))
         .backward();

@@ -67,15 +67,14 @@ TEST_CASE("ranks on devices train as one on the CPU") {
   const int devices = device_count(DeviceType::cuda);
   for (const int world : {1, 2, 3, 4}) {
     std::vector<std::vector<float>> results(static_cast<std::size_t>(world));
-    comm::run_ranks(world, [&](comm::ProcessGroup& group) {
+    comm::run_ranks(world, [&](const comm::ProcessGroup& group) {
       const Device device{DeviceType::cuda, group.rank() % devices};
       const StreamGuard own(Stream::create(device));  // ranks that are threads share no stream
       const std::int64_t part = rows / world;
       std::optional<nn::DistributedDataParallel> ddp;
       results[static_cast<std::size_t>(group.rank())] =
           train(device, group.rank() * part, (group.rank() + 1) * part, [&](nn::Module net) {
-            const std::shared_ptr<comm::ProcessGroup> shared(std::shared_ptr<void>(), &group);
-            ddp.emplace(net, shared, nn::DDPOptions{.buckets = {.first_bytes = 64, .bytes = 512}});
+            ddp.emplace(net, group, nn::DDPOptions{.buckets = {.first_bytes = 64, .bytes = 512}});
             return nn::Module(*ddp);
           });
     });
@@ -93,11 +92,10 @@ TEST_CASE("ranks on devices train as one on the CPU") {
 }
 
 TEST_CASE("a model on two devices is refused, with names") {
-  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+  comm::run_ranks(2, [](const comm::ProcessGroup& group) {
     Net net;
     net.fc.to(Device{DeviceType::cuda, 0});
-    const std::shared_ptr<comm::ProcessGroup> shared(std::shared_ptr<void>(), &group);
-    CHECK_THROWS_WITH(nn::DistributedDataParallel(net, shared),
+    CHECK_THROWS_WITH(nn::DistributedDataParallel(net, group),
                       doctest::Contains("conv.weight is on cpu and fc.weight on cuda:0"));
   });
 }

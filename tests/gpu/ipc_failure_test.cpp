@@ -3,6 +3,7 @@
 // for, in words, and its kernels end. Each case breaks the group: they are run one at a time, with
 // two ranks, and say so when all was well.
 #include <peal/comm/start/cuda_ipc.h>
+#include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
 
 #include <doctest/doctest.h>
 #include "mpi_main.h"
@@ -21,8 +22,9 @@ namespace {
 // Rank 0 queues an all-reduce of `count` elements and waits for its device alone; then the next
 // call must throw what contains `words`. The other rank does f. The process ends here: MPI's
 // shutdown would wait for a job that has failed.
-void told(std::int64_t count, const char* words, const std::function<void(ProcessGroup&)>& f) {
-  ProcessGroup& group = peal::testing::job().group();
+void told(std::int64_t count, const char* words,
+          const std::function<void(const ProcessGroup&)>& f) {
+  const ProcessGroup& group = peal::testing::job().group();
   const Device device{DeviceType::cuda, group.rank() % device_count(DeviceType::cuda)};
   use_cuda_ipc(group, device, {.one_shot = 64});
   std::string said = "nothing";
@@ -56,19 +58,19 @@ void told(std::int64_t count, const char* words, const std::function<void(Proces
 }  // namespace
 
 TEST_CASE("a rank that fails") {
-  told(10, "disk of rank 1 is on fire", [](ProcessGroup& group) {
+  told(10, "disk of rank 1 is on fire", [](const ProcessGroup& group) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     group.poison("[test] disk of rank 1 is on fire");
   });
 }
 
 TEST_CASE("a rank that does not come") {
-  told(1000, "PEAL_TIMEOUT", [](ProcessGroup&) {});
+  told(1000, "PEAL_TIMEOUT", [](const ProcessGroup&) {});
 }
 
 // By a schedule (PEAL_ALGO), whose messages are as long.
 TEST_CASE("a rank that reduces otherwise") {
-  told(1000, "same order", [](ProcessGroup& group) {
+  told(1000, "same order", [](const ProcessGroup& group) {
     const Device device{DeviceType::cuda, group.rank() % device_count(DeviceType::cuda)};
     const Work work = group.all_reduce(Tensor::zeros({1000}, DType::f32, device), ReduceOp::max);
     work.wait();
@@ -77,7 +79,7 @@ TEST_CASE("a rank that reduces otherwise") {
 }
 
 TEST_CASE("a rank that calls something else") {
-  told(1000, "same order", [](ProcessGroup& group) {
+  told(1000, "same order", [](const ProcessGroup& group) {
     const Device device{DeviceType::cuda, group.rank() % device_count(DeviceType::cuda)};
     const Work work = group.all_reduce(Tensor::zeros({1001}, DType::f32, device));
     work.wait();

@@ -5,6 +5,7 @@
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/start/cuda_ipc.h>
+#include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/nn.h>
 #include <peal/nn/parallel/ddp.h>
@@ -26,13 +27,13 @@ using namespace peal::comm;
 
 namespace {
 
-ProcessGroup& world() { return peal::testing::job().group(); }
+const ProcessGroup& world() { return peal::testing::job().group(); }
 
 Device own_device() { return {DeviceType::cuda, world().rank() % device_count(DeviceType::cuda)}; }
 
-std::shared_ptr<ProcessGroup> over_ipc(const CudaIpcOptions& options) {
+ProcessGroup over_ipc(const CudaIpcOptions& options) {
   auto group = world().split(0);
-  use_cuda_ipc(*group, own_device(), options);
+  use_cuda_ipc(group, own_device(), options);
   return group;
 }
 
@@ -53,11 +54,11 @@ Tensor on_device(const std::vector<float>& values, DType dtype = DType::f32) {
 
 TEST_CASE("large all-reduces work in place on memory for collectives") {
   const auto group = world().split(0);
-  const CudaIpcTransport& ipc = use_cuda_ipc(*group, own_device(), {.half = 1024, .one_shot = 0});
+  const CudaIpcTransport& ipc = use_cuda_ipc(group, own_device(), {.half = 1024, .one_shot = 0});
   std::int64_t in_place = 0;
-  const int ranks = group->world(), me = group->rank();
+  const int ranks = group.world(), me = group.rank();
   for (const std::int64_t count : {std::int64_t{1}, std::int64_t{37}, std::int64_t{5000}}) {
-    const Tensor bucket = group->allocate({count + 4}, DType::f32, own_device());
+    const Tensor bucket = group.allocate({count + 4}, DType::f32, own_device());
     CHECK(bucket.to_vector<float>() == std::vector<float>(static_cast<std::size_t>(count + 4)));
     for (const std::int64_t at : {std::int64_t{0}, std::int64_t{4}, std::int64_t{1}}) {
       std::vector<float> values(static_cast<std::size_t>(count + 4), -1);
@@ -70,7 +71,7 @@ TEST_CASE("large all-reduces work in place on memory for collectives") {
       for (const bool mixed : {false, true}) {
         const Tensor& used = mixed && me == ranks - 1 ? plain : bucket;
         if (mixed) used.copy_(on_device(values));
-        group->all_reduce(used.view().part(at, count)).wait();
+        group.all_reduce(used.view().part(at, count)).wait();
         if (ranks > 1 && !mixed && at % 4 == 0) ++in_place;
         CHECK(ipc.in_place() == in_place);
         const auto got = used.to_vector<float>();
@@ -88,50 +89,50 @@ TEST_CASE("large all-reduces work in place on memory for collectives") {
 TEST_CASE("low precision is added in f32 and rounded once, with equal bits on all ranks") {
   for (const std::int64_t most : {0, 1 << 30}) {
     const auto group = over_ipc({.one_shot = most});
-    const int ranks = group->world(), me = group->rank();
+    const int ranks = group.world(), me = group.rank();
     // In f16, 2048 + 1 is 2048: only a sum in f32 sees the ones.
     const Tensor x = on_device(std::vector<float>(33, me == 0 ? 2048.0f : 1.0f), DType::f16);
-    group->all_reduce(x).wait();
+    group.all_reduce(x).wait();
     const float sum = 2048.0f + static_cast<float>(ranks - 1);
     const float want = cast(on_device({sum}, DType::f16), DType::f32).to_vector<float>()[0];
     CHECK(cast(x, DType::f32).to_vector<float>() == std::vector<float>(33, want));
 
     manual_seed(static_cast<std::uint64_t>(me + 1));
     const Tensor noise = randn({1001}, DType::f32, Device{}).to(own_device());
-    group->all_reduce(noise, ReduceOp::avg).wait();
+    group.all_reduce(noise, ReduceOp::avg).wait();
     const auto bits = noise.to_vector<float>();
     const std::string mine(reinterpret_cast<const char*>(bits.data()), bits.size() * sizeof(float));
-    for (const std::string& other : group->exchange(mine)) CHECK(other == mine);
+    for (const std::string& other : group.all_gather_object(mine)) CHECK(other == mine);
   }
 }
 
 TEST_CASE("groups within groups have rooms of their own, and give them back") {
   const auto everyone = over_ipc({.half = 1024, .parcel = 1024});
-  const int me = everyone->rank();
+  const int me = everyone.rank();
   constexpr int rounds = 16;
   std::int64_t early = 0, late = 0;  // bytes that are free
   for (int round = 0; round < rounds; ++round) {
     // Where ranks share a device, all look at it while none works.
-    everyone->barrier().wait();
+    everyone.barrier().wait();
     world().barrier().wait();
     if (round == 2) early = free_bytes();
     if (round == rounds - 1) late = free_bytes();
     world().barrier().wait();
-    const auto half = everyone->split(me % 2);
+    const auto half = everyone.split(me % 2);
     const Tensor mine = on_device({1, 2, 3}), all = on_device({1, 2, 3});
-    const Work first = half->all_reduce(mine);
-    const Work second = everyone->all_reduce(all);
+    const Work first = half.all_reduce(mine);
+    const Work second = everyone.all_reduce(all);
     first.wait();
     second.wait();
-    const auto size = static_cast<float>(half->world()),
-               ranks = static_cast<float>(everyone->world());
+    const auto size = static_cast<float>(half.world()),
+               ranks = static_cast<float>(everyone.world());
     CHECK(mine.to_vector<float>() == std::vector<float>{size, 2 * size, 3 * size});
     CHECK(all.to_vector<float>() == std::vector<float>{ranks, 2 * ranks, 3 * ranks});
-    const auto none = everyone->subgroup({0});
-    CHECK((none != nullptr) == (me == 0));
+    const auto none = everyone.new_group({0});
+    CHECK(bool(none) == (me == 0));
     // Memory is made anew while that of the last round is given back.
-    const Tensor bucket = everyone->allocate({1000}, DType::f32, own_device());
-    everyone->all_reduce(bucket).wait();
+    const Tensor bucket = everyone.allocate({1000}, DType::f32, own_device());
+    everyone.all_reduce(bucket).wait();
     CHECK(bucket.to_vector<float>() == std::vector<float>(1000));
   }
   // 13 rounds that kept one segment each would have taken more; those of a round may lie there yet.
@@ -144,13 +145,13 @@ TEST_CASE("captured all-reduces are replayed among others, one-shot and two-shot
     const auto group = over_ipc({.one_shot = most});
     const StreamGuard own(Stream::create(own_device()));
     const Tensor x = on_device(std::vector<float>(300, 1)), one = on_device({5});
-    const auto ranks = static_cast<float>(group->world());
+    const auto ranks = static_cast<float>(group.world());
     Graph graph(own_device());
     float want = 1;
     for (int k = 0; k < 4; ++k) {
-      graph.run([&] { group->all_reduce(x).wait(); });
+      graph.run([&] { group.all_reduce(x).wait(); });
       want *= ranks;
-      group->all_reduce(one, ReduceOp::max).wait();
+      group.all_reduce(one, ReduceOp::max).wait();
       CHECK(x.to_vector<float>() == std::vector<float>(300, want));
       CHECK(one.to_vector<float>() == std::vector<float>{5});
     }
@@ -160,7 +161,7 @@ TEST_CASE("captured all-reduces are replayed among others, one-shot and two-shot
 
 TEST_CASE("ranks over CUDA IPC train as one on the CPU") {
   constexpr int rows = 12, steps = 3;
-  const auto train = [&](Device device, int begin, int end, std::shared_ptr<ProcessGroup> group) {
+  const auto train = [&](Device device, int begin, int end, ProcessGroup group) {
     manual_seed(3);
     nn::Module net = nn::mlp({6, 8, 3});
     net.to(device);
@@ -187,11 +188,11 @@ TEST_CASE("ranks over CUDA IPC train as one on the CPU") {
     }
     return all;
   };
-  const auto alone = train({}, 0, rows, nullptr);
+  const auto alone = train({}, 0, rows, {});
   for (const std::int64_t most : {0, 1 << 30}) {
     const auto group = over_ipc({.one_shot = most});
-    const int part = rows / group->world(), me = group->rank();
-    if (part * group->world() != rows) return;
+    const int part = rows / group.world(), me = group.rank();
+    if (part * group.world() != rows) return;
     const auto mine = train(own_device(), me * part, (me + 1) * part, group);
     REQUIRE(mine.size() == alone.size());
     double worst = 0;

@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 TEST_CASE("rank 0 may take longer than the deadline, and the others go after it") {
   std::atomic<bool> done{false};
   std::atomic<int> late{0};
-  comm::run_ranks(3, {.deadline = milliseconds(1000)}, [&](comm::ProcessGroup& group) {
+  comm::run_ranks(3, {.deadline = milliseconds(1000)}, [&](const comm::ProcessGroup& group) {
     launch::rank0_first(group, [&] {
       if (group.rank() == 0) {
         std::this_thread::sleep_for(milliseconds(2500));
@@ -31,7 +31,7 @@ TEST_CASE("rank 0 may take longer than the deadline, and the others go after it"
 
 TEST_CASE("its failure after long work is everyone's") {
   std::atomic<int> told{0};
-  comm::run_ranks(3, {.deadline = milliseconds(1000)}, [&](comm::ProcessGroup& group) {
+  comm::run_ranks(3, {.deadline = milliseconds(1000)}, [&](const comm::ProcessGroup& group) {
     try {
       launch::rank0_first(group, [&] {
         std::this_thread::sleep_for(milliseconds(1500));
@@ -46,7 +46,7 @@ TEST_CASE("its failure after long work is everyone's") {
 
 TEST_CASE("a failure that is no std::exception is everyone's, too") {
   std::atomic<int> told{0}, itself{0};
-  comm::run_ranks(3, {.deadline = milliseconds(2000)}, [&](comm::ProcessGroup& group) {
+  comm::run_ranks(3, {.deadline = milliseconds(2000)}, [&](const comm::ProcessGroup& group) {
     try {
       launch::rank0_first(group, [] { throw 42; });
     } catch (const Error& error) {
@@ -62,12 +62,12 @@ TEST_CASE("a failure that is no std::exception is everyone's, too") {
 }
 
 TEST_CASE("a Job that is made while an exception is on its way ends as any other") {
-  std::shared_ptr<comm::ProcessGroup> group;
+  comm::ProcessGroup group;
   struct Unwound {
-    std::shared_ptr<comm::ProcessGroup>& group;
+    comm::ProcessGroup& group;
     ~Unwound() {
       const launch::Job job;  // to say goodbye, for example
-      group = job.group_ref();
+      group = job.group();
     }
   };
   CHECK_THROWS_AS(
@@ -76,6 +76,6 @@ TEST_CASE("a Job that is made while an exception is on its way ends as any other
         throw Error("over");
       }(),
       Error);
-  REQUIRE(group != nullptr);
-  CHECK(!group->poisoned());
+  REQUIRE(bool(group));
+  CHECK(!group.poisoned());
 }

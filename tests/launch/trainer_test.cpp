@@ -58,7 +58,7 @@ struct Program {
     manual_seed(3);
     return nn::Linear(2, 3);
   }();
-  nn::DistributedDataParallel model{net, job.group_ref()};
+  nn::DistributedDataParallel model{net, job.group()};
   nn::AdamW optimizer{weight_of(net), {.lr = 0.1}};
   data::DataLoader training{std::make_shared<Points>(),
                             {.batch_size = 4, .shuffle = true, .shard = Place{}, .seed = 1}};

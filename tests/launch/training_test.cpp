@@ -46,12 +46,12 @@ TEST_CASE("ranks that judge their parts find what one finds who judges all") {
   };
   nn::Linear model = layer();
   data::DataLoader all(points, {.batch_size = 5});
-  const double alone = launch::accuracy(model, all, *comm::ProcessGroup::alone());
+  const double alone = launch::accuracy(model, all, comm::ProcessGroup::alone());
   CHECK(alone > 0);
   CHECK(alone < 1);
   CHECK(!model.training());
   for (const int world : {2, 3, 5}) {
-    comm::run_ranks(world, [&](comm::ProcessGroup& group) {
+    comm::run_ranks(world, [&](const comm::ProcessGroup& group) {
       nn::Linear mine = layer();
       data::DataLoader part(points,
                             {.batch_size = 5, .shard = Place{group.rank(), world}, .exact = true});
@@ -61,14 +61,14 @@ TEST_CASE("ranks that judge their parts find what one finds who judges all") {
 }
 
 TEST_CASE("ranks judge one model, also when forwards without synchronisation came last") {
-  comm::run_ranks(2, [&](comm::ProcessGroup& group) {
+  comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
     manual_seed(2);
     struct Normed : nn::Module {
       nn::BatchNorm1d norm = add("norm", nn::BatchNorm1d(2));
       nn::Linear fc = add("fc", nn::Linear(2, 3));
       Tensor forward(const Tensor& x) override { return fc(norm(x)); }
     } net;
-    nn::DistributedDataParallel model(net, {std::shared_ptr<void>(), &group});
+    nn::DistributedDataParallel model(net, group);
     {
       const auto guard = model.no_sync();
       const Tensor x = Tensor::from(std::vector<float>{1, 2, 3, 4}, {2, 2});

@@ -16,7 +16,7 @@ using namespace peal;
 namespace {
 
 // Prints what was compared, on all ranks together.
-void check_all(comm::ProcessGroup& group, std::string_view how) {
+void check_all(const comm::ProcessGroup& group, std::string_view how) {
   const comm::testing::Tally tally = comm::testing::check_collectives(group);
   const Tensor compared = Tensor::scalar(tally.compared);
   group.all_reduce(compared).wait();
@@ -32,42 +32,42 @@ void check_all(comm::ProcessGroup& group, std::string_view how) {
 }  // namespace
 
 TEST_CASE("every operation, type and reduction is exact") {
-  comm::ProcessGroup& group = testing::job().group();
+  const comm::ProcessGroup& group = testing::job().group();
   const auto options = comm::ProcessGroup::Options::from_environment();
   check_all(group, options.algorithms.find("native") != std::string::npos ? " native" : "");
 }
 
 TEST_CASE("messages that go in pieces, as those past 1 GiB do, are exact") {
   const auto group = comm::mpi_group(MPI_COMM_WORLD, {}, 1000);
-  check_all(*group, " in pieces of 1000 B");
-  if (group->world() < 2) return;
-  CHECK_THROWS_WITH_AS((void)group->recv(Tensor::zeros({1000}, DType::u8), comm::any_source),
+  check_all(group, " in pieces of 1000 B");
+  if (group.world() < 2) return;
+  CHECK_THROWS_WITH_AS((void)group.recv(Tensor::zeros({1000}, DType::u8), comm::any_source),
                        doctest::Contains("expected at most 999 bytes from any source"), Error);
   // With a last piece that is empty, one byte, or nearly whole.
   for (const std::int64_t count : {0, 1, 999, 1000, 1001, 2000, 2001}) {
-    if (group->rank() > 1) break;
+    if (group.rank() > 1) break;
     std::vector<std::uint8_t> bytes;
     for (std::int64_t i = 0; i < count; ++i) bytes.push_back(static_cast<std::uint8_t>(i * 7));
     const Tensor data =
-        group->rank() == 0 ? Tensor::from(bytes, {count}) : Tensor::zeros({count}, DType::u8);
-    (group->rank() == 0 ? group->send(data, 1) : group->recv(data, 0)).wait();
+        group.rank() == 0 ? Tensor::from(bytes, {count}) : Tensor::zeros({count}, DType::u8);
+    (group.rank() == 0 ? group.send(data, 1) : group.recv(data, 0)).wait();
     CHECK(data.to_vector<std::uint8_t>() == bytes);
   }
-  group->barrier().wait();
+  group.barrier().wait();
 }
 
 TEST_CASE("pieces of a message that is longer or shorter than its receiver expects are an error") {
-  comm::ProcessGroup& everyone = testing::job().group();
+  const comm::ProcessGroup& everyone = testing::job().group();
   if (everyone.world() < 2) return;
   const auto meet = [&](std::int64_t sent, std::int64_t expected, const std::string& error) {
     const auto group = comm::mpi_group(MPI_COMM_WORLD, {}, 1000);
     everyone.barrier().wait();  // all have made it, before it fails
-    if (group->rank() == 1) {
-      CHECK_THROWS_WITH_AS(group->recv(Tensor::zeros({expected}, DType::u8), 0).wait(),
+    if (group.rank() == 1) {
+      CHECK_THROWS_WITH_AS(group.recv(Tensor::zeros({expected}, DType::u8), 0).wait(),
                            doctest::Contains(error.c_str()), Error);
-    } else if (group->rank() == 0) {
-      const comm::Work sending = group->send(Tensor::zeros({sent}, DType::u8), 1);
-      CHECK_THROWS_AS(group->recv(Tensor::zeros({1}), 1).wait(), Error);  // rank 1's error
+    } else if (group.rank() == 0) {
+      const comm::Work sending = group.send(Tensor::zeros({sent}, DType::u8), 1);
+      CHECK_THROWS_AS(group.recv(Tensor::zeros({1}), 1).wait(), Error);  // rank 1's error
     }
     everyone.barrier().wait();  // all know that the group has failed
   };
@@ -76,7 +76,7 @@ TEST_CASE("pieces of a message that is longer or shorter than its receiver expec
 }
 
 TEST_CASE("a large message keeps its place") {
-  comm::ProcessGroup& group = testing::job().group();
+  const comm::ProcessGroup& group = testing::job().group();
   const std::int64_t count = 3'000'001;
   const Tensor data = Tensor::empty({count});
   for (std::int64_t i = 0; i < count; ++i)
@@ -90,7 +90,7 @@ TEST_CASE("a large message keeps its place") {
 }
 
 TEST_CASE("rank 0 goes first, and its failure is everyone's") {
-  comm::ProcessGroup& group = testing::job().group();
+  const comm::ProcessGroup& group = testing::job().group();
   int calls = 0;
   launch::rank0_first(group, [&] { ++calls; });
   CHECK(calls == 1);

@@ -13,9 +13,9 @@ using namespace peal::comm;
 
 TEST_CASE("a broadcast whose root differs ends with an error on all ranks that names both calls") {
   const auto group = mpi_group(MPI_COMM_WORLD, {.deadline = std::chrono::seconds(60)});
-  REQUIRE(group->world() == 3);
+  REQUIRE(group.world() == 3);
   const Tensor data = Tensor::zeros({16});
-  group->broadcast(data, group->rank() == 1 ? 1 : 0).wait();
-  CHECK_THROWS_WITH_AS(group->barrier().wait(), doctest::Contains("(16 f32, root 1)"), Error);
-  CHECK(group->poisoned());
+  group.broadcast(data, group.rank() == 1 ? 1 : 0).wait();
+  CHECK_THROWS_WITH_AS(group.barrier().wait(), doctest::Contains("(16 f32, root 1)"), Error);
+  CHECK(group.poisoned());
 }

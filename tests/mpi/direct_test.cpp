@@ -18,17 +18,17 @@ TEST_CASE("every operation, type and reduction is exact on devices, directly ove
   const int rank = peal::testing::job().rank();
   const peal::testing::OnQueue here(rank);
   const auto group = comm::mpi_group(MPI_COMM_WORLD);
-  CHECK(group->transport(here.device) == "mpi");
-  group->attach_direct(here.device);
-  CHECK(group->transport(here.device) == "direct mpi");
-  const comm::testing::Tally tally = comm::testing::check_collectives(*group);
+  CHECK(group.transport(here.device) == "mpi");
+  group.attach_direct(here.device);
+  CHECK(group.transport(here.device) == "direct mpi");
+  const comm::testing::Tally tally = comm::testing::check_collectives(group);
   if (rank == 0) {
-    MESSAGE("direct mpi, world " << group->world() << ": " << tally.cases << " cases, none wrong");
+    MESSAGE("direct mpi, world " << group.world() << ": " << tally.cases << " cases, none wrong");
   }
   CHECK(tally.cases > 2000);
   const auto in_pieces = comm::mpi_group(MPI_COMM_WORLD, {}, 1000);
-  in_pieces->attach_direct(here.device);
-  comm::testing::check_algorithms(*in_pieces->split(0));
+  in_pieces.attach_direct(here.device);
+  comm::testing::check_algorithms(in_pieces.split(0));
 }
 
 TEST_CASE("whether MPI reaches devices is what it says, or the user") {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What can go wrong between peal and MPI, made to happen below MPI.
+#include <peal/comm/group/group_body.h>
 #include <peal/comm/start/mpi.h>
 
 #include <cstdint>
@@ -53,50 +54,50 @@ class Pretend {
 
 TEST_CASE("a message and a collective that would have had one tag do not meet") {
   const auto group = comm::mpi_group(MPI_COMM_WORLD);
-  if (group->world() != 2) return;
+  if (group.world() != 2) return;
   // Under one tag for both, this number and this tag were the same.
-  while (group->sequence() < 100) group->barrier().wait();
+  while (comm::body_of(group).sequence() < 100) group.barrier().wait();
   const Tensor arrived = filled(7079, 7), sum = filled(14159, 1);
   comm::Work receiving;
-  if (group->rank() == 1) receiving = group->recv(arrived, 0, 38785);
-  group->all_reduce(sum).wait();
+  if (group.rank() == 1) receiving = group.recv(arrived, 0, 38785);
+  group.all_reduce(sum).wait();
   CHECK(sum.to_vector<float>() == std::vector<float>(14159, 2));
-  if (group->rank() == 0) {
-    group->send(filled(7079, 5), 1, 38785).wait();
+  if (group.rank() == 0) {
+    group.send(filled(7079, 5), 1, 38785).wait();
   } else {
     receiving.wait();
     CHECK(arrived.to_vector<float>() == std::vector<float>(7079, 5));
   }
-  group->barrier().wait();
+  group.barrier().wait();
 }
 
 TEST_CASE("where tags end at 65535, all tags of users differ, and no collective meets them") {
   const Pretend limit(below_mpi().highest_tag, 65535);
   const auto group = comm::mpi_group(MPI_COMM_WORLD);
-  if (group->world() < 2) return;
+  if (group.world() < 2) return;
   const std::vector<int> tags = {65535, 0, 32767, 1, 100, 65534};
   std::vector<Tensor> arrived;
   std::vector<comm::Work> works;
   for (const int tag : tags) {
     arrived.push_back(Tensor::zeros({3}));
-    if (group->rank() == 1) works.push_back(group->recv(arrived.back(), 0, tag));
+    if (group.rank() == 1) works.push_back(group.recv(arrived.back(), 0, tag));
   }
   for (std::int64_t count = 1; count <= 300; ++count) {
     const Tensor sum = filled(count, 1);
-    group->all_reduce(sum).wait();
+    group.all_reduce(sum).wait();
     CHECK(sum.to_vector<float>() ==
-          std::vector<float>(static_cast<std::size_t>(count), static_cast<float>(group->world())));
+          std::vector<float>(static_cast<std::size_t>(count), static_cast<float>(group.world())));
   }
-  if (group->rank() == 0) {
+  if (group.rank() == 0) {
     for (std::size_t i = tags.size(); i-- > 0;) {  // the last first
-      works.push_back(group->send(filled(3, tags[i]), 1, tags[i]));
+      works.push_back(group.send(filled(3, tags[i]), 1, tags[i]));
     }
   }
   for (comm::Work& work : works) work.wait();
-  for (std::size_t i = 0; group->rank() == 1 && i < tags.size(); ++i) {
+  for (std::size_t i = 0; group.rank() == 1 && i < tags.size(); ++i) {
     CHECK(arrived[i].to_vector<float>() == std::vector<float>(3, static_cast<float>(tags[i])));
   }
-  group->barrier().wait();
+  group.barrier().wait();
 }
 
 TEST_CASE("an MPI with too few tags is an error at the start") {
@@ -107,12 +108,12 @@ TEST_CASE("an MPI with too few tags is an error at the start") {
 }
 
 TEST_CASE("what MPI may still write after a failed post is nobody else's memory") {
-  comm::ProcessGroup& everyone = testing::job().group();
+  const comm::ProcessGroup& everyone = testing::job().group();
   const auto group = comm::mpi_group(MPI_COMM_WORLD);
-  if (group->world() != 2) return;
+  if (group.world() != 2) return;
   everyone.barrier().wait();
   constexpr std::int64_t count = 300'000;
-  const int peer = 1 - group->rank();
+  const int peer = 1 - group.rank();
   const comm::Block all{0, count};
   // The receive first, so that it is MPI's when the send fails.
   const auto plan = std::make_shared<const comm::Plan>(comm::Program{
@@ -121,9 +122,9 @@ TEST_CASE("what MPI may still write after a failed post is nobody else's memory"
   std::string error;
   {
     const Tensor in = filled(count, 1), out = filled(count, 2);
-    if (group->rank() == 0) below_mpi().failing_isend = 1;
+    if (group.rank() == 0) below_mpi().failing_isend = 1;
     error = error_of(
-        [&] { group->run(comm::Collective::all_reduce, plan, out.view(), in.view()).wait(); });
+        [&] { group.run(comm::Collective::all_reduce, plan, out.view(), in.view()).wait(); });
   }
   below_mpi().failing_isend = 0;
   CAPTURE(error);
@@ -147,13 +148,13 @@ TEST_CASE("two threads of two groups are never in MPI at once, groups' making in
   std::string error = "nothing";
   std::thread other([&] {
     error = error_of([&] {
-      for (int i = 0; i < 300; ++i) two->all_reduce(filled(100, 1)).wait();
+      for (int i = 0; i < 300; ++i) two.all_reduce(filled(100, 1)).wait();
     });
   });
   for (int i = 0; i < 30; ++i) {
-    const auto part = one->split(one->rank() % 2);
-    part->barrier().wait();
-    if (i % 6 == 0) comm::mpi_group(MPI_COMM_WORLD)->barrier().wait();
+    const auto part = one.split(one.rank() % 2);
+    part.barrier().wait();
+    if (i % 6 == 0) comm::mpi_group(MPI_COMM_WORLD).barrier().wait();
   }
   other.join();
   CHECK(error == "nothing");
@@ -162,23 +163,23 @@ TEST_CASE("two threads of two groups are never in MPI at once, groups' making in
 }
 
 TEST_CASE("a thread that may not call MPI is told so, and nothing else happens") {
-  comm::ProcessGroup& everyone = testing::job().group();
+  const comm::ProcessGroup& everyone = testing::job().group();
   auto group = comm::mpi_group(MPI_COMM_WORLD);
   below_mpi().foreign = 0;
   const Tensor data = filled(5, 1);
   comm::Work work;
-  if (group->rank() == 0) {
-    work = group->all_reduce(data);
+  if (group.rank() == 0) {
+    work = group.all_reduce(data);
     std::vector<std::string> errors;
     std::thread other([&] {
-      errors.push_back(error_of([&] { group->progress(); }));
+      errors.push_back(error_of([&] { group.progress(); }));
       errors.push_back(error_of([&] { (void)work.test(); }));
       errors.push_back(error_of([&] { work.wait(); }));
-      errors.push_back(error_of([&] { group->barrier().wait(); }));
-      errors.push_back(error_of([&] { group->send(data, 1).wait(); }));
+      errors.push_back(error_of([&] { group.barrier().wait(); }));
+      errors.push_back(error_of([&] { group.send(data, 1).wait(); }));
     });
     other.join();
-    if (group->world() > 1) {
+    if (group.world() > 1) {
       for (const std::string& error : errors) {
         CAPTURE(error);
         CHECK(contains(error, "MPI was initialised for one thread, and this is another"));
@@ -186,14 +187,14 @@ TEST_CASE("a thread that may not call MPI is told so, and nothing else happens")
     }
   }
   everyone.barrier().wait();
-  if (group->rank() != 0) work = group->all_reduce(data);
+  if (group.rank() != 0) work = group.all_reduce(data);
   work.wait();
-  CHECK(data.to_vector<float>() == std::vector<float>(5, static_cast<float>(group->world())));
-  CHECK(!group->poisoned());
+  CHECK(data.to_vector<float>() == std::vector<float>(5, static_cast<float>(group.world())));
+  CHECK(!group.poisoned());
   // The last to hold the group may be any thread.
   std::thread last([&] {
     work = {};
-    group.reset();
+    group = {};
   });
   last.join();
   CHECK(below_mpi().foreign == 0);
@@ -202,43 +203,43 @@ TEST_CASE("a thread that may not call MPI is told so, and nothing else happens")
 
 TEST_CASE("one question to MPI for all that is under way") {
   const auto group = comm::mpi_group(MPI_COMM_WORLD);
-  if (group->world() < 2) return;
+  if (group.world() < 2) return;
   constexpr int messages = 300;
   std::vector<comm::P2POp> ops;
   std::vector<Tensor> data;
   for (int i = 0; i < messages; ++i) {
-    data.push_back(filled(4, group->rank() == 0 ? i : -1));
-    ops.push_back({group->rank() == 0 ? comm::Direction::send : comm::Direction::recv, data.back(),
-                   1 - group->rank(), i});
+    data.push_back(filled(4, group.rank() == 0 ? i : -1));
+    ops.push_back({group.rank() == 0 ? comm::Direction::send : comm::Direction::recv, data.back(),
+                   1 - group.rank(), i});
   }
   comm::Work receiving;
-  if (group->rank() == 1) {
-    receiving = group->batch_isend_irecv(ops);
+  if (group.rank() == 1) {
+    receiving = group.batch_isend_irecv(ops);
     below_mpi().testsomes = 0;
-    for (int i = 0; i < 10; ++i) group->progress();
+    for (int i = 0; i < 10; ++i) group.progress();
     CHECK(below_mpi().testsomes <= 10);
   }
-  group->barrier().wait();
-  if (group->rank() == 0) group->batch_isend_irecv(ops).wait();
+  group.barrier().wait();
+  if (group.rank() == 0) group.batch_isend_irecv(ops).wait();
   receiving.wait();
-  for (int i = 0; group->rank() == 1 && i < messages; ++i) {
+  for (int i = 0; group.rank() == 1 && i < messages; ++i) {
     CHECK(data[static_cast<std::size_t>(i)].to_vector<float>() ==
           std::vector<float>(4, static_cast<float>(i)));
   }
-  group->barrier().wait();
+  group.barrier().wait();
 }
 
 TEST_CASE("a rank that fails before a sub-group is made leaves nobody waiting for ever") {
-  comm::ProcessGroup& everyone = testing::job().group();
+  const comm::ProcessGroup& everyone = testing::job().group();
   const bool last = everyone.rank() == everyone.world() - 1;
   if (everyone.world() < 2) return;
   for (const bool says_so : {true, false}) {
     const auto group = comm::mpi_group(MPI_COMM_WORLD, {.deadline = milliseconds(2000)});
     everyone.barrier().wait();
     if (last) below_mpi().failing_comm_group = 1;
-    const std::string error = error_of([&] { (void)group->split(0); });
+    const std::string error = error_of([&] { (void)group.split(0); });
     below_mpi().failing_comm_group = 0;
-    if (last && says_so) group->poison("rank 7 is on fire");
+    if (last && says_so) group.poison("rank 7 is on fire");
     CAPTURE(error);
     if (last) {
       CHECK(contains(error, "MPI_Comm_group"));
@@ -246,14 +247,14 @@ TEST_CASE("a rank that fails before a sub-group is made leaves nobody waiting fo
       CHECK(contains(error, "rank 7 is on fire"));
     } else {
       CHECK(contains(error, "waited 2 s (PEAL_TIMEOUT) for the other ranks"));
-      group->poison(error);
+      group.poison(error);
     }
     everyone.barrier().wait();
   }
 }
 
 TEST_CASE("a rank that does not come to the start is found by the deadline") {
-  comm::ProcessGroup& everyone = testing::job().group();
+  const comm::ProcessGroup& everyone = testing::job().group();
   if (everyone.world() < 2) return;
   MPI_Comm own = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &own);

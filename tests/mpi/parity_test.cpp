@@ -3,6 +3,7 @@
 // process.
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/sgd.h>
@@ -62,21 +63,21 @@ std::pair<Tensor, Tensor> share(const std::pair<Tensor, Tensor>& whole,
   return {whole.first.rows(first, first + rows), whole.second.rows(first, first + rows)};
 }
 
-bool identical_on_all_ranks(const std::vector<Tensor>& tensors, comm::ProcessGroup& group) {
+bool identical_on_all_ranks(const std::vector<Tensor>& tensors, const comm::ProcessGroup& group) {
   std::string bytes;
   for (const Tensor& t : tensors) bytes.append(static_cast<const char*>(t.raw()), t.view().bytes());
-  const auto all = group.exchange(bytes);
+  const auto all = group.all_gather_object(bytes);
   return std::all_of(all.begin(), all.end(),
                      [&](const std::string& other) { return other == all[0]; });
 }
 
 void check_f64(const MakeOptimizer& make) {
-  comm::ProcessGroup& group = testing::job().group();
+  const comm::ProcessGroup& group = testing::job().group();
   Net alone = fresh_net(DType::f64, 5);
   const auto alone_optimizer = make(alone.parameters());
   // Different seeds: the wrapper must bring rank 0's parameters to all.
   Net net = fresh_net(DType::f64, 5 + static_cast<std::uint64_t>(group.rank()));
-  nn::DistributedDataParallel ddp(net, testing::job().group_ref(),
+  nn::DistributedDataParallel ddp(net, testing::job().group(),
                                   {.buckets = {.first_bytes = 256, .bytes = 4096}});
   const auto optimizer = make(ddp.parameters());
   for (int k = 0; k < steps; ++k) {
@@ -121,9 +122,9 @@ TEST_CASE("f64: 50 steps of AdamW") {
 }
 
 TEST_CASE("f32: gradients from equal parameters, at every step; losses alike") {
-  comm::ProcessGroup& group = testing::job().group();
+  const comm::ProcessGroup& group = testing::job().group();
   Net net = fresh_net(DType::f32, 9);
-  nn::DistributedDataParallel ddp(net, testing::job().group_ref(),
+  nn::DistributedDataParallel ddp(net, testing::job().group(),
                                   {.buckets = {.first_bytes = 256, .bytes = 4096}});
   nn::AdamW optimizer(ddp.parameters(), {.lr = 1e-3});
   Net alone = fresh_net(DType::f32, 9);
@@ -157,16 +158,16 @@ TEST_CASE("f32: gradients from equal parameters, at every step; losses alike") {
 }
 
 TEST_CASE("no_sync accumulates, and the next backward averages the sum") {
-  comm::ProcessGroup& group = testing::job().group();
+  const comm::ProcessGroup& group = testing::job().group();
   Net net = fresh_net(DType::f64, 3), alone = fresh_net(DType::f64, 3);
-  nn::DistributedDataParallel ddp(net, testing::job().group_ref());
+  nn::DistributedDataParallel ddp(net, testing::job().group());
   const auto first = batch(0, DType::f64), second = batch(1, DType::f64);
   {
     const auto guard = ddp.no_sync();
     const auto [x, y] = share(first, group);
-    const std::uint64_t before = group.sequence();
+    const std::uint64_t before = comm::body_of(group).sequence();
     cross_entropy(ddp(x), y).backward();
-    CHECK(group.sequence() == before);
+    CHECK(comm::body_of(group).sequence() == before);
   }
   const auto [x, y] = share(second, group);
   cross_entropy(ddp(x), y).backward();
@@ -184,7 +185,7 @@ TEST_CASE("no_sync accumulates, and the next backward averages the sum") {
 }
 
 TEST_CASE("batch norm: after each step all ranks have one model, evaluated by any of them alone") {
-  comm::ProcessGroup& group = testing::job().group();
+  const comm::ProcessGroup& group = testing::job().group();
   struct Normed : nn::Module {
     nn::Conv2d conv = add("conv", nn::Conv2d(1, 4, 3));
     nn::BatchNorm2d norm = add("norm", nn::BatchNorm2d(4));
@@ -195,7 +196,7 @@ TEST_CASE("batch norm: after each step all ranks have one model, evaluated by an
   };
   manual_seed(7);
   Normed net;
-  nn::DistributedDataParallel ddp(net, testing::job().group_ref());
+  nn::DistributedDataParallel ddp(net, testing::job().group());
   nn::SGD optimizer(ddp.parameters(), {.lr = 0.05});
   std::vector<Tensor> whole = ddp.parameters();
   for (const auto& [name, buffer] : ddp.named_buffers()) whole.push_back(buffer);
@@ -217,27 +218,27 @@ TEST_CASE("batch norm: after each step all ranks have one model, evaluated by an
 }
 
 TEST_CASE("buckets are launched while backward goes on, in plan order") {
-  comm::ProcessGroup& group = testing::job().group();
+  const comm::ProcessGroup& group = testing::job().group();
   Net net = fresh_net(DType::f32, 3);
-  nn::DistributedDataParallel ddp(net, testing::job().group_ref(),
+  nn::DistributedDataParallel ddp(net, testing::job().group(),
                                   {.buckets = {.first_bytes = 1, .bytes = 1}});
   CHECK(ddp.reducer().buckets().size() == ddp.parameters().size());
   const auto [x, y] = share(batch(0, DType::f32), group);
   std::uint64_t when_conv_came = 0;
-  const std::uint64_t before = group.sequence();
+  const std::uint64_t before = comm::body_of(group).sequence();
   // The first layer's gradient is the last to come: by then the others' buckets are under way.
   ddp.parameters()[0].grad_slot().add_hook(
-      [&](const Tensor&) { when_conv_came = group.sequence(); });
+      [&](const Tensor&) { when_conv_came = comm::body_of(group).sequence(); });
   cross_entropy(ddp(x), y).backward();
   CHECK(when_conv_came - before >= 4);
-  CHECK(group.sequence() - before == 6);
+  CHECK(comm::body_of(group).sequence() - before == 6);
 }
 
 TEST_CASE("models that differ are an error on every rank, with the first difference") {
-  comm::ProcessGroup& group = testing::job().group();
+  const comm::ProcessGroup& group = testing::job().group();
   if (group.world() == 1) return;
   manual_seed(1);
   nn::Linear linear(4, group.rank() == 1 ? 6 : 5);
-  CHECK_THROWS_WITH(nn::DistributedDataParallel(linear, testing::job().group_ref()),
+  CHECK_THROWS_WITH(nn::DistributedDataParallel(linear, testing::job().group()),
                     doctest::Contains("rank 1 has 'parameter weight f32 [6, 4]'"));
 }

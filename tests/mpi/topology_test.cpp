@@ -18,7 +18,7 @@ using namespace peal;
 
 namespace {
 
-comm::ProcessGroup& everyone() { return testing::job().group(); }
+const comm::ProcessGroup& everyone() { return testing::job().group(); }
 
 // Ranks of one number say that they are on one node.
 class Pretend {
@@ -33,7 +33,7 @@ class Pretend {
   std::vector<int> nodes;
 };
 
-void check_sums(comm::ProcessGroup& group) {
+void check_sums(const comm::ProcessGroup& group) {
   for (const std::int64_t count : {1, 5, 1000, 100'003}) {
     const Tensor data = Tensor::zeros({count});
     for (std::int64_t i = 0; i < count; ++i) {
@@ -90,15 +90,15 @@ TEST_CASE("hierarchical sums are right on pretended nodes, and in sub-groups") {
     const Pretend pretend(way);
     CAPTURE(pretend.nodes);
     const auto group = comm::mpi_group(MPI_COMM_WORLD, {.algorithms = "all_reduce=hierarchical"});
-    CHECK(group->nodes().node == pretend.nodes);
-    check_sums(*group);
-    const auto part = group->split(group->rank() % 2, -group->rank());
+    CHECK(group.nodes().node == pretend.nodes);
+    check_sums(group);
+    const auto part = group.split(group.rank() % 2, -group.rank());
     std::vector<int> nodes;
-    for (int r = group->world() - 1; r >= 0; --r) {
-      if (r % 2 == group->rank() % 2) nodes.push_back(way(r));
+    for (int r = group.world() - 1; r >= 0; --r) {
+      if (r % 2 == group.rank() % 2) nodes.push_back(way(r));
     }
-    CHECK(part->nodes().node == nodes);
-    check_sums(*part);
+    CHECK(part.nodes().node == nodes);
+    check_sums(part);
   }
   everyone().barrier().wait();
 }
@@ -107,8 +107,8 @@ TEST_CASE("ranks of a node have a board in common, those of others do not") {
   const Pretend pretend([](int rank) { return rank / 2; });
   const auto group = comm::mpi_group(MPI_COMM_WORLD);
   everyone().barrier().wait();
-  if (group->rank() == 0) group->poison("rank 0 is on fire");
+  if (group.rank() == 0) group.poison("rank 0 is on fire");
   everyone().barrier().wait();
-  CHECK(group->poisoned() == (group->rank() / 2 == 0));
+  CHECK(group.poisoned() == (group.rank() / 2 == 0));
   everyone().barrier().wait();
 }

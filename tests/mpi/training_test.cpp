@@ -42,7 +42,7 @@ Outcome train(int epochs, const std::string& resume, const std::string& save) {
   launch::Job& job = testing::job();
   manual_seed(3);
   nn::Linear net(1, 2);
-  nn::DistributedDataParallel model(net, job.group_ref());
+  nn::DistributedDataParallel model(net, job.group());
   nn::SGD optimizer(model.named_parameters(), {.lr = 0.1});
   data::DataLoader training(std::make_shared<Numbers>(), {.batch_size = 4, .shard = job.place()});
   data::DataLoader test(std::make_shared<Numbers>(), {.shard = job.place(), .exact = true});
@@ -67,7 +67,7 @@ Outcome train(int epochs, const std::string& resume, const std::string& save) {
 
 TEST_CASE("a resumed run draws on each rank what the uninterrupted one does") {
   const Folder mine;
-  const std::string path = testing::job().group().exchange(mine.path / "checkpoint")[0];
+  const std::string path = testing::job().group().all_gather_object(mine.path / "checkpoint")[0];
   const Outcome whole = train(2, "", "");
   const Outcome first = train(1, "", path);
   const Outcome second = train(2, path, "");

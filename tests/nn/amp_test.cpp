@@ -29,11 +29,6 @@ void give(const Tensor& parameter, double gradient) {
   parameter.grad_slot().accumulate(full(parameter.shape(), gradient, parameter.dtype()));
 }
 
-// run_ranks lends the group; a wrapper wants to share it.
-std::shared_ptr<comm::ProcessGroup> share(comm::ProcessGroup& group) {
-  return {std::shared_ptr<void>(), &group};
-}
-
 TEST_CASE("the scale grows after an interval of good steps and shrinks at once") {
   const Tensor p = ones({3}).set_requires_grad();
   nn::SGD sgd({p}, {.lr = 1});
@@ -131,10 +126,10 @@ TEST_CASE("the scaler says what is wrong") {
 }
 
 TEST_CASE("what one rank finds, all leave out") {
-  comm::run_ranks(3, [](comm::ProcessGroup& group) {
+  comm::run_ranks(3, [](const comm::ProcessGroup& group) {
     const Tensor p = ones({2}).set_requires_grad();
     nn::SGD sgd({p}, {.lr = 1});
-    nn::GradScaler scaler({}, share(group));
+    nn::GradScaler scaler({}, group);
     give(p, group.rank() == 1 ? INFINITY : 1);
     CHECK(!scaler.step(sgd));
     scaler.update();
@@ -253,7 +248,7 @@ TEST_CASE("the norm of f16 gradients is of f32") {
 // Small whole numbers: every sum is exact in any order, so ranks together equal one process.
 TEST_CASE("DDP averages gradients in low precision") {
   for (const DType dtype : both) {
-    comm::run_ranks(2, [dtype](comm::ProcessGroup& group) {
+    comm::run_ranks(2, [dtype](const comm::ProcessGroup& group) {
       const auto model = [dtype] {
         manual_seed(1);
         nn::Sequential net = nn::mlp({4, 8, 2});
@@ -268,7 +263,7 @@ TEST_CASE("DDP averages gradients in low precision") {
         return full({2, 4}, static_cast<double>(rank) + 1, dtype);
       };
       nn::Sequential alone = model(), shared = model();
-      nn::DistributedDataParallel ddp(shared, share(group));
+      nn::DistributedDataParallel ddp(shared, group);
       for (const nn::Bucket& bucket : ddp.reducer().buckets()) CHECK(bucket.dtype == dtype);
       sum(ddp(input(group.rank()))).backward();
       const auto own = alone.parameters(), theirs = ddp.parameters();
@@ -284,7 +279,7 @@ TEST_CASE("DDP averages gradients in low precision") {
       for (const Tensor& p : theirs) {
         bits.append(static_cast<const char*>(p.raw()), static_cast<std::size_t>(p.numel()) * 2);
       }
-      CHECK(group.exchange(bits)[0] == bits);
+      CHECK(group.all_gather_object(bits)[0] == bits);
     });
   }
 }
@@ -293,14 +288,14 @@ TEST_CASE("DDP averages gradients in low precision") {
 TEST_CASE("autocast trains, with and without ranks") {
   for (const DType dtype : both) {
     CAPTURE(concat(dtype));
-    comm::run_ranks(2, [dtype](comm::ProcessGroup& group) {
+    comm::run_ranks(2, [dtype](const comm::ProcessGroup& group) {
       manual_seed(1);
       nn::Sequential net = nn::mlp({8, 32, 4});
       manual_seed(2);
       const Tensor x = randn({32, 8}), target = argmax(linear(x, randn({4, 8})), 1);
-      nn::DistributedDataParallel ddp(net, share(group));
+      nn::DistributedDataParallel ddp(net, group);
       nn::AdamW optimizer(ddp.parameters(), {.lr = 1e-2});
-      nn::GradScaler scaler({.enabled = dtype == DType::f16}, share(group));
+      nn::GradScaler scaler({.enabled = dtype == DType::f16}, group);
       float first = 0, last = 0;
       for (int step = 0; step < 60; ++step) {
         optimizer.zero_grad();

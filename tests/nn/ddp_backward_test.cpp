@@ -60,7 +60,7 @@ TEST_CASE("a backward inside a backward is a part of the same step") {
         alone.zero_grad();
         loss(ddp, rank + 1).backward();
         loss(alone, rank + 1).backward();
-        check_averaged(model, alone, *group);
+        check_averaged(model, alone, group);
       }
     }
   });
@@ -96,7 +96,7 @@ TEST_CASE("a gradient in two parts is whole where its bucket has waited, and els
         alone.zero_grad();
         loss(ddp, rank + 1).backward();
         loss(alone, rank + 1).backward();
-        check_averaged(model, alone, *group);
+        check_averaged(model, alone, group);
       }
     };
     two([&](const Group& group, int rank) { train(group, rank, {}); });
@@ -128,7 +128,7 @@ TEST_CASE("a backward that an exception ends on one thread leaves none behind fo
       CHECK(ddp.reducer().exposed_seconds() > 0);  // it has waited for all
     })).join();
     loss(alone, rank + 1).backward();
-    check_averaged(net, alone, *group);
+    check_averaged(net, alone, group);
   });
 }
 
@@ -152,6 +152,6 @@ TEST_CASE("after the same exception on all ranks another wrapper goes on") {
       }
     }
     loss(alone, rank + 1).backward();
-    check_averaged(net, alone, *group);
+    check_averaged(net, alone, group);
   });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buffers under DDP: equal on all ranks wherever somebody reads them, and written only where they
 // differ.
+#include <peal/comm/group/group_body.h>
 #include <peal/nn/layers/layers.h>
 
 #include "ddp_ranks.h"
@@ -23,7 +24,7 @@ Tensor own_batch(int rank) {
   return randn({8, 3});
 }
 
-void check_equal_buffers(const nn::Module& model, comm::ProcessGroup& group) {
+void check_equal_buffers(const nn::Module& model, const comm::ProcessGroup& group) {
   for (const auto& [name, buffer] : model.named_buffers()) {
     CAPTURE(name);
     CHECK(same_everywhere(buffer, group));
@@ -39,8 +40,8 @@ TEST_CASE("all ranks evaluate one model after training forwards") {
     ddp(own_batch(rank));
     ddp.eval();
     const Tensor y = ddp(ones({1, 3}));
-    CHECK(same_everywhere(y.detach(), *group));
-    check_equal_buffers(ddp, *group);
+    CHECK(same_everywhere(y.detach(), group));
+    check_equal_buffers(ddp, group);
     const Tensor mean = net.norm.running_mean.clone();
     CHECK(mean.to_vector<float>() != std::vector<float>{0, 0, 0});
   });
@@ -53,15 +54,15 @@ TEST_CASE("after a step all ranks have one model, and any of them may evaluate i
     for (int k = 0; k < 3; ++k) {
       ddp.zero_grad();
       sum(ddp(own_batch(rank + 2 * k))).backward();
-      check_equal_buffers(ddp, *group);
+      check_equal_buffers(ddp, group);
     }
-    const std::uint64_t before = group->sequence();
+    const std::uint64_t before = comm::body_of(group).sequence();
     if (rank == 0) {
       ddp.eval();
       ddp(ones({1, 3}));
       ddp.train();
     }
-    CHECK(group->sequence() == before);
+    CHECK(comm::body_of(group).sequence() == before);
     sum(ddp(own_batch(rank))).backward();
   });
 }
@@ -71,8 +72,8 @@ TEST_CASE("a model with a forward of its own has equal buffers too") {
     Normed net;
     DDP ddp(net, group);
     sum(net.both(own_batch(rank), ones({8, 3}))).backward();
-    check_equal_buffers(ddp, *group);
-    CHECK(same_everywhere(net.fc.weight.grad(), *group));
+    check_equal_buffers(ddp, group);
+    CHECK(same_everywhere(net.fc.weight.grad(), group));
   });
 }
 
@@ -100,7 +101,7 @@ TEST_CASE("forwards of two tensors run the wrapper's hooks where they are called
     ddp.call(&Normed::both, own_batch(rank), ones({8, 3}));
     ddp.eval();
     ddp.call(&Normed::both, ones({1, 3}), ones({1, 3}));
-    check_equal_buffers(ddp, *group);
+    check_equal_buffers(ddp, group);
   });
   const std::string message = failure([](const Group& group, int rank) {
     Normed net;
@@ -153,10 +154,10 @@ TEST_CASE("what ranks wrote into buffers is rank 0's after a step, or when asked
     // In evaluation nobody needs the others.
     ddp.eval();
     fill_(model.factor, rank + 5.0);
-    const std::uint64_t before = group->sequence();
+    const std::uint64_t before = comm::body_of(group).sequence();
     ddp(ones({1, 3}));
     CHECK(model.factor.item<double>() == rank + 5.0);
-    CHECK(group->sequence() == before);
+    CHECK(comm::body_of(group).sequence() == before);
   });
 }
 
@@ -165,7 +166,7 @@ TEST_CASE("without broadcast_buffers each rank keeps its own") {
     Normed net;
     DDP ddp(net, group, {.broadcast_buffers = false});
     sum(ddp(own_batch(rank))).backward();
-    CHECK_FALSE(same_everywhere(net.norm.running_mean, *group));
+    CHECK_FALSE(same_everywhere(net.norm.running_mean, group));
     CHECK(net.norm.num_batches_tracked.item<std::int64_t>() == 1);
   });
 }
@@ -180,7 +181,7 @@ TEST_CASE("forwards without synchronisation need not be as many on all ranks") {
         for (int k = 0; k < 2 + rank; ++k) sum(ddp(own_batch(rank + k))).backward();
       }
       sum(ddp(own_batch(rank))).backward();
-      check_equal_buffers(ddp, *group);
+      check_equal_buffers(ddp, group);
     }
   });
 }

@@ -47,13 +47,13 @@ TEST_CASE("a parameter that is used several times, and one by two names") {
     Twins<Twice> twice(group, {.buckets = apart});
     loss(*twice.ddp, rank + 1).backward();
     loss(twice.alone, rank + 1).backward();
-    check_averaged(twice.model, twice.alone, *group);
+    check_averaged(twice.model, twice.alone, group);
 
     Twins<Tied> tied(group, {.buckets = apart});
     CHECK(tied.ddp->reducer().buckets().size() == 4);
     loss(*tied.ddp, rank + 1).backward();
     loss(tied.alone, rank + 1).backward();
-    check_averaged(tied.model, tied.alone, *group);
+    check_averaged(tied.model, tied.alone, group);
   });
 }
 
@@ -65,17 +65,17 @@ TEST_CASE("two forwards and one backward; one forward and two backwards") {
       const Tensor first = loss(*model, rank + 1), second = loss(*model, rank + 2);
       (first + second).backward();
     }
-    check_averaged(pair.model, pair.alone, *group);
+    check_averaged(pair.model, pair.alone, group);
 
     pair.model.zero_grad();
     pair.alone.zero_grad();
     const Tensor mine = loss(*pair.ddp, rank + 1), theirs = loss(pair.alone, rank + 1);
     mine.backward({}, true);
     theirs.backward({}, true);
-    check_averaged(pair.model, pair.alone, *group);
+    check_averaged(pair.model, pair.alone, group);
     mine.backward();  // the average stays, and what comes on top of it is averaged
     theirs.backward();
-    check_averaged(pair.model, pair.alone, *group);
+    check_averaged(pair.model, pair.alone, group);
   });
 }
 
@@ -90,10 +90,10 @@ TEST_CASE("accumulation, then clipping, gives the same bits on all ranks") {
     }
     loss(*pair.ddp, 3).backward();
     for (const int value : {rank + 1, 2 * rank + 1, 3}) loss(pair.alone, value).backward();
-    check_averaged(pair.model, pair.alone, *group);
+    check_averaged(pair.model, pair.alone, group);
     const auto norm = nn::clip_grad_norm_(pair.ddp->parameters(), 1.0);
-    CHECK(same_everywhere(norm, *group));
-    for (const Tensor& p : pair.ddp->parameters()) CHECK(same_everywhere(p.grad(), *group));
+    CHECK(same_everywhere(norm, group));
+    for (const Tensor& p : pair.ddp->parameters()) CHECK(same_everywhere(p.grad(), group));
   });
 }
 
@@ -113,7 +113,7 @@ TEST_CASE("an optimizer that was made before the wrap steps with the average") {
       }
       std::vector<float> all;
       for (const Tensor& p : model.parameters()) {
-        CHECK(same_everywhere(p, *group));
+        CHECK(same_everywhere(p, group));
         for (const float value : p.to_vector<float>()) all.push_back(value);
       }
       return all;
@@ -139,7 +139,7 @@ TEST_CASE("empty parameters, and a bucket of nothing else") {
     for (int k = 0; k < 2; ++k) {
       loss(*pair.ddp, rank + 1).backward();
       loss(pair.alone, rank + 1).backward();
-      check_averaged(pair.model, pair.alone, *group);
+      check_averaged(pair.model, pair.alone, group);
     }
   });
 }
@@ -154,7 +154,7 @@ TEST_CASE("gradients from before the wrap are part of the average") {
     loss(ddp, rank + 3).backward();
     loss(alone, rank + 1).backward();
     loss(alone, rank + 3).backward();
-    check_averaged(model, alone, *group);
+    check_averaged(model, alone, group);
   });
 }
 
@@ -176,7 +176,7 @@ TEST_CASE("hooks of the user see a rank's own gradient, and may change it") {
     const Tensor own = pair.alone.out.weight.grad();
     CHECK(seen == own.to_vector<float>());
     mul_(own, 2);
-    check_averaged(pair.model, pair.alone, *group);
+    check_averaged(pair.model, pair.alone, group);
   });
 }
 
@@ -189,7 +189,7 @@ TEST_CASE("a wrapped model may be frozen for a while, and go on") {
       judge.alone.zero_grad();
       loss(*judge.ddp, rank + 1).backward();
       loss(judge.alone, rank + 1).backward();
-      check_averaged(judge.model, judge.alone, *group);
+      check_averaged(judge.model, judge.alone, group);
 
       // Through the frozen judge into the input.
       judge.model.requires_grad_(false);
@@ -202,7 +202,7 @@ TEST_CASE("a wrapped model may be frozen for a while, and go on") {
       };
       sum((*judge.ddp)(made(*maker.ddp))).backward();
       sum(judge.alone(made(maker.alone))).backward();
-      check_averaged(maker.model, maker.alone, *group);
+      check_averaged(maker.model, maker.alone, group);
       judge.model.requires_grad_(true);
       judge.alone.requires_grad_(true);
     }

@@ -18,18 +18,16 @@
 
 namespace peal::testing {
 
-using Group = std::shared_ptr<comm::ProcessGroup>;
+using Group = comm::ProcessGroup;
 using DDP = nn::DistributedDataParallel;
-
-// run_ranks lends the group; a wrapper wants to share it.
-inline Group share(comm::ProcessGroup& group) { return {std::shared_ptr<void>(), &group}; }
 
 // Every rank draws the same numbers. A minute is long enough for a busy machine.
 inline void ranks(int world, const std::function<void(const Group&, int rank)>& f) {
-  comm::run_ranks(world, {.deadline = std::chrono::minutes(1)}, [&](comm::ProcessGroup& group) {
-    manual_seed(1);
-    f(share(group), group.rank());
-  });
+  comm::run_ranks(world, {.deadline = std::chrono::minutes(1)},
+                  [&](const comm::ProcessGroup& group) {
+                    manual_seed(1);
+                    f(group, group.rank());
+                  });
 }
 inline void two(const std::function<void(const Group&, int rank)>& f) { ranks(2, f); }
 
@@ -60,16 +58,16 @@ inline Tensor loss(nn::Module& model, double value) {
   return sum(y * y);
 }
 
-inline bool same_everywhere(const Tensor& tensor, comm::ProcessGroup& group) {
+inline bool same_everywhere(const Tensor& tensor, const comm::ProcessGroup& group) {
   const std::string mine(static_cast<const char*>(tensor.raw()), tensor.view().bytes());
-  const auto all = group.exchange(mine);
+  const auto all = group.all_gather_object(mine);
   return std::all_of(all.begin(), all.end(), [&](const auto& other) { return other == all[0]; });
 }
 
 // The gradients of `model` are the average of what ranks have in those of `alone`, which no wrapper
 // has. Exact for whole numbers and two or four ranks.
 inline void check_averaged(const nn::Module& model, const nn::Module& alone,
-                           comm::ProcessGroup& group) {
+                           const comm::ProcessGroup& group) {
   const NamedTensors mine = model.named_parameters(), theirs = alone.named_parameters();
   REQUIRE(mine.size() == theirs.size());
   for (std::size_t i = 0; i < mine.size(); ++i) {

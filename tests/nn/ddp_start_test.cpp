@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The start of a wrapper: models are compared, and made equal where they differ.
+#include <peal/comm/group/group_body.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/parallel/agree.h>
@@ -32,7 +33,7 @@ TEST_CASE("a wrapper for each step trains as one wrapper, masters too") {
       std::vector<float> masters;
       for (const auto& [name, tensor] : optimizer.state_dict()) {
         if (!name.ends_with("master")) continue;
-        CHECK(same_everywhere(tensor, *group));
+        CHECK(same_everywhere(tensor, group));
         for (const float value : tensor.to_vector<float>()) masters.push_back(value);
       }
       CHECK(!masters.empty());
@@ -59,7 +60,7 @@ TEST_CASE("masters are equal after a wrap, also where one rank's parameters were
     }
     for (const auto& [name, tensor] : optimizer.state_dict()) {
       CAPTURE(name);
-      CHECK(same_everywhere(tensor, *group));
+      CHECK(same_everywhere(tensor, group));
     }
   });
 }
@@ -74,7 +75,7 @@ TEST_CASE("only what differs is written, on all ranks") {
       tensors.emplace_back(concat(i), full({i % 7, 3}, value));  // some are empty
       before.push_back(tensors.back().second.storage()->version());
     }
-    nn::make_equal(*group, tensors);
+    nn::make_equal(group, tensors);
     for (int i = 0; i < 130; ++i) {
       const Tensor& tensor = tensors[static_cast<std::size_t>(i)].second;
       const bool empty = tensor.numel() == 0;
@@ -90,11 +91,11 @@ TEST_CASE("equal models are compared by one small message, and others shown in w
   two([](const Group& group, int rank) {
     std::string text;
     for (int i = 0; i < 1000; ++i) text += concat("parameter ", i, "\n");
-    const std::uint64_t before = group->sequence();
-    nn::check_same(*group, "the models", text);
-    CHECK(group->sequence() == before + 1);
+    const std::uint64_t before = comm::body_of(group).sequence();
+    nn::check_same(group, "the models", text);
+    CHECK(comm::body_of(group).sequence() == before + 1);
     if (rank == 1) text += "one more\n";
-    CHECK_THROWS_WITH(nn::check_same(*group, "the models", text),
+    CHECK_THROWS_WITH(nn::check_same(group, "the models", text),
                       doctest::Contains("rank 0 has 'nothing more', rank 1 has 'one more'"));
   });
 }

@@ -3,6 +3,7 @@
 // wrappers that overlap. Results that must equal one process are in tests/mpi/parity_test.cpp.
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/comm/start/threads.h>
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/optim/sgd.h>
@@ -16,13 +17,8 @@ using namespace peal;
 
 namespace {
 
-// run_ranks lends the group; a wrapper wants to share it.
-std::shared_ptr<comm::ProcessGroup> share(comm::ProcessGroup& group) {
-  return {std::shared_ptr<void>(), &group};
-}
-
-nn::DistributedDataParallel wrap(nn::Sequential& model, comm::ProcessGroup& group) {
-  return {model, share(group), {.buckets = {.first_bytes = 1, .bytes = 1}}};
+nn::DistributedDataParallel wrap(nn::Sequential& model, const comm::ProcessGroup& group) {
+  return {model, group, {.buckets = {.first_bytes = 1, .bytes = 1}}};
 }
 
 Tensor loss_of(nn::Module& model, double value) {
@@ -33,7 +29,7 @@ Tensor loss_of(nn::Module& model, double value) {
 }  // namespace
 
 TEST_CASE("an exception before the first bucket costs that backward alone") {
-  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+  comm::run_ranks(2, [](const comm::ProcessGroup& group) {
     manual_seed(1);
     nn::Sequential model = nn::mlp({3, 4, 2});
     auto ddp = wrap(model, group);
@@ -46,17 +42,17 @@ TEST_CASE("an exception before the first bucket costs that backward alone") {
     CHECK_THROWS_WITH(loss_of(ddp, mine).backward(), "once");
     throws = false;
     ddp.zero_grad();
-    const std::uint64_t before = group.sequence();
+    const std::uint64_t before = comm::body_of(group).sequence();
     loss_of(ddp, mine).backward();
-    CHECK(group.sequence() - before == 4);
-    const auto gradients = group.exchange(concat(last.grad().data<float>()[0]));
+    CHECK(comm::body_of(group).sequence() - before == 4);
+    const auto gradients = group.all_gather_object(concat(last.grad().data<float>()[0]));
     CHECK(gradients[0] == gradients[1]);
   });
 }
 
 TEST_CASE("an exception after a bucket was launched ends the job, in words") {
   CHECK_THROWS_WITH(comm::run_ranks(2,
-                                    [](comm::ProcessGroup& group) {
+                                    [](const comm::ProcessGroup& group) {
                                       manual_seed(1);
                                       nn::Sequential model = nn::mlp({3, 4, 2});
                                       auto ddp = wrap(model, group);
@@ -75,14 +71,14 @@ TEST_CASE("an exception after a bucket was launched ends the job, in words") {
 
 TEST_CASE("a parameter without a gradient is named in the same step, on every rank") {
   std::atomic<int> told{0};
-  CHECK_THROWS(comm::run_ranks(3, [&](comm::ProcessGroup& group) {
+  CHECK_THROWS(comm::run_ranks(3, [&](const comm::ProcessGroup& group) {
     manual_seed(1);
     struct Branches : nn::Module {
       nn::Linear left = add("left", nn::Linear(3, 1)), right = add("right", nn::Linear(3, 1));
     } model;
     const Tensor x = ones({2, 3});
     try {  // a rank may still be in the wrapper's start when the others have failed
-      nn::DistributedDataParallel ddp(model, share(group));
+      nn::DistributedDataParallel ddp(model, group);
       const Tensor y = group.rank() == 1 ? model.left(x) : model.left(x) + model.right(x);
       sum(y).backward();
     } catch (const Error& error) {
@@ -114,7 +110,7 @@ TEST_CASE("a wrapper that finds no memory for a later bucket leaves no hook behi
 #endif
 
 TEST_CASE("a model belongs to one wrapper, and cannot change its type under it") {
-  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+  comm::run_ranks(2, [](const comm::ProcessGroup& group) {
     manual_seed(1);
     nn::Sequential model = nn::mlp({3, 4, 2});
     {
@@ -131,7 +127,7 @@ TEST_CASE("a model belongs to one wrapper, and cannot change its type under it")
 }
 
 TEST_CASE("a frozen part is in no bucket, and thawing it under the wrapper is an error") {
-  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+  comm::run_ranks(2, [](const comm::ProcessGroup& group) {
     manual_seed(1);
     nn::Sequential model = nn::mlp({3, 4, 2});
     model.requires_grad_(model.named_parameters()[0].first, false);
@@ -149,7 +145,7 @@ TEST_CASE("a frozen part is in no bucket, and thawing it under the wrapper is an
     CHECK(whole.parameters()[0].grad().defined());
   });
   CHECK_THROWS_WITH(comm::run_ranks(2,
-                                    [](comm::ProcessGroup& group) {
+                                    [](const comm::ProcessGroup& group) {
                                       manual_seed(1);
                                       nn::Sequential model = nn::mlp({3, 4, 2});
                                       model.requires_grad_(model.named_parameters()[0].first,
@@ -157,7 +153,7 @@ TEST_CASE("a frozen part is in no bucket, and thawing it under the wrapper is an
                                       auto ddp = wrap(model, group);
                                       // A rank may still be in the wrapper's start when the other
                                       // has failed.
-                                      group.exchange("wrapped");
+                                      group.all_gather_object("wrapped");
                                       model.requires_grad_(true);
                                       loss_of(ddp, 1).backward();
                                     }),
@@ -165,7 +161,7 @@ TEST_CASE("a frozen part is in no bucket, and thawing it under the wrapper is an
 }
 
 TEST_CASE("two wrapped models may share a frozen part") {
-  comm::run_ranks(2, [](comm::ProcessGroup& group) {
+  comm::run_ranks(2, [](const comm::ProcessGroup& group) {
     manual_seed(1);
     nn::Linear backbone(3, 4);
     backbone.requires_grad_(false);
@@ -176,8 +172,8 @@ TEST_CASE("two wrapped models may share a frozen part") {
       return model;
     };
     nn::Sequential a = head(), b = head();
-    auto first = std::make_unique<nn::DistributedDataParallel>(a, share(group));
-    nn::DistributedDataParallel second(b, share(group));
+    auto first = std::make_unique<nn::DistributedDataParallel>(a, group);
+    nn::DistributedDataParallel second(b, group);
     loss_of(*first, group.rank() + 1.0).backward();
     first.reset();
     loss_of(second, group.rank() + 1.0).backward();

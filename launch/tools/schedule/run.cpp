@@ -48,7 +48,7 @@ void run_between_threads(const comm::Entry& entry, const World& world,
              " needs symmetric memory, which threads have not");
   comm::ProcessGroup::Options options;
   options.trace = folder;
-  comm::run_ranks(world.ranks, options, wire_of(machine), [&](comm::ProcessGroup& group) {
+  comm::run_ranks(world.ranks, options, wire_of(machine), [&](const comm::ProcessGroup& group) {
     const comm::Problem problem = world.problem(group.rank());
     const auto plan = std::make_shared<const comm::Plan>(
         programs[static_cast<std::size_t>(group.rank())], std::string(entry.name));

@@ -18,7 +18,7 @@ inline void scale(const Tensor& x, double factor) {
 
 // An all-reduce of what a queued kernel still has to write, whose result and input are used at
 // once.
-inline void check_order(comm::ProcessGroup& group, std::int64_t count) {
+inline void check_order(const comm::ProcessGroup& group, std::int64_t count) {
   const double ranks = group.world() * (group.world() + 1) / 2.0;
   const auto same = [&](const Tensor& got, double want) {
     for (std::int64_t i = 0; i < count; ++i) {

@@ -4,6 +4,7 @@
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/comm/start/nccl.h>
 #include <peal/comm/start/threads.h>
 #include <peal/nn/models/mlp.h>
@@ -36,8 +37,8 @@ namespace {
 enum class Way { calls, graph };
 
 void on_devices(int world, const ProcessGroup::Options& options, bool nccl,
-                const std::function<void(ProcessGroup&)>& f) {
-  run_ranks(world, options, [&](ProcessGroup& group) {
+                const std::function<void(const ProcessGroup&)>& f) {
+  run_ranks(world, options, [&](const ProcessGroup& group) {
     const OnDevice here(group.rank());
     if (nccl) use_nccl(group, here.device);
     f(group);
@@ -57,10 +58,6 @@ bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-std::shared_ptr<ProcessGroup> borrowed(ProcessGroup& group) {
-  return {std::shared_ptr<void>(), &group};
-}
-
 std::vector<float> values(const nn::Module& net) {
   std::vector<float> all;
   for (const Tensor& parameter : net.parameters()) {
@@ -74,14 +71,13 @@ constexpr std::int64_t rows = 6;  // of a batch; 1, 2 and 3 ranks divide it
 
 // Trains on this rank's rows of each batch; the parameters at the end.
 std::vector<float> train(Device device, std::int64_t begin, std::int64_t end, bool captured,
-                         ProcessGroup* group) {
+                         const ProcessGroup& group) {
   manual_seed(3);
   nn::Module net = nn::mlp({6, 8, 3});
   net.to(device);
   std::optional<nn::DistributedDataParallel> ddp;
-  if (group != nullptr) {
-    ddp.emplace(net, borrowed(*group),
-                nn::DDPOptions{.buckets = {.first_bytes = 64, .bytes = 128}});
+  if (group) {
+    ddp.emplace(net, group, nn::DDPOptions{.buckets = {.first_bytes = 64, .bytes = 128}});
   }
   nn::Module model = ddp ? nn::Module(*ddp) : net;
   nn::SGD optimizer(net.parameters(), {.lr = 1e-2, .momentum = 0.9});
@@ -102,9 +98,9 @@ std::vector<float> train(Device device, std::int64_t begin, std::int64_t end, bo
     });
     optimizer.step();
     // Calls of its own between replays keep their place among them.
-    if (group != nullptr && step % 3 == 2) {
+    if (group && step % 3 == 2) {
       const Tensor mean = loss.detach().clone();
-      group->all_reduce(mean, ReduceOp::avg).wait();
+      group.all_reduce(mean, ReduceOp::avg).wait();
       CHECK(std::isfinite(mean.item<float>()));
     }
   }
@@ -115,17 +111,17 @@ std::vector<float> train(Device device, std::int64_t begin, std::int64_t end, bo
 }  // namespace
 
 TEST_CASE("a captured step of DDP trains as calls do, and as one rank on the CPU") {
-  const auto alone = train({}, 0, rows, false, nullptr);
+  const auto alone = train({}, 0, rows, false, {});
   for (const int world : {1, 2, 3}) {
     for (const char* algorithms : {"", "all_reduce=ring"}) {
       CAPTURE(world);
       CAPTURE(std::string(algorithms));
       const auto all = [&](Way way) {
         std::vector<std::vector<float>> results(static_cast<std::size_t>(world));
-        on_devices(world, {.algorithms = algorithms}, true, [&](ProcessGroup& group) {
+        on_devices(world, {.algorithms = algorithms}, true, [&](const ProcessGroup& group) {
           const std::int64_t part = rows / world, first = group.rank() * part;
           results[static_cast<std::size_t>(group.rank())] =
-              train(context().device, first, first + part, way == Way::graph, &group);
+              train(context().device, first, first + part, way == Way::graph, group);
         });
         for (const auto& result : results) CHECK(result == results[0]);
         return results[0];
@@ -139,7 +135,7 @@ TEST_CASE("a captured step of DDP trains as calls do, and as one rank on the CPU
 }
 
 TEST_CASE("a captured collective is joined where nobody waits, and is none of the host's") {
-  on_devices(2, {}, true, [](ProcessGroup& group) {
+  on_devices(2, {}, true, [](const ProcessGroup& group) {
     const Device device = context().device;
     const Tensor x = Tensor::zeros({50}, DType::f32, device);
     Graph graph(device, 1);
@@ -152,14 +148,14 @@ TEST_CASE("a captured collective is joined where nobody waits, and is none of th
       step();
       work.wait();
     });
-    const std::uint64_t before = group.sequence();
+    const std::uint64_t before = body_of(group).sequence();
     x.copy_(full({50}, 1, DType::f32, device));
     const int held = cuda_host::nccl_collectives();
     graph.run(step);
     CHECK(graph.captured());
     CHECK(x.to_vector<float>()[49] == 4);
     CHECK(cuda_host::nccl_collectives() > held);
-    CHECK(group.sequence() == before + 2);  // the collective's, and the replay's
+    CHECK(body_of(group).sequence() == before + 2);  // the collective's, and the replay's
     CHECK(contains(message_of([&] { work.synchronize(); }), "lies in a graph"));
     CHECK(contains(message_of([&] { work.then([] {}); }), "lies in a graph"));
     CHECK(contains(message_of([&] { static_cast<void>(work.test()); }), "lies in a graph"));
@@ -172,7 +168,7 @@ TEST_CASE("a captured collective is joined where nobody waits, and is none of th
 
 TEST_CASE("what the host moves cannot be captured, and everything goes on") {
   for (const bool nccl : {false, true}) {
-    on_devices(2, {}, nccl, [&](ProcessGroup& group) {
+    on_devices(2, {}, nccl, [&](const ProcessGroup& group) {
       const Device device = context().device;
       const Tensor x = Tensor::zeros({10}, DType::f32, device);
       const Tensor here = Tensor::zeros({10}, DType::f32, Device{});
@@ -181,7 +177,7 @@ TEST_CASE("what the host moves cannot be captured, and everything goes on") {
         return message_of([&] { graph.run(f); });
       };
       graph.run([&] { group.all_reduce(here).wait(); });
-      const std::uint64_t before = group.sequence();
+      const std::uint64_t before = body_of(group).sequence();
       const std::string error = refused([&] {
         peal::testing::scale(x, 2);
         group.all_reduce(nccl ? here : x, ReduceOp::sum, "loss").wait();
@@ -194,7 +190,7 @@ TEST_CASE("what the host moves cannot be captured, and everything goes on") {
       CHECK(contains(refused([&] { group.send(x, 1 - group.rank()).wait(); }), "send to rank"));
       CHECK(contains(refused([&] { group.barrier().wait(); }), "barrier #"));
       CHECK_FALSE(graph.captured());
-      CHECK(group.sequence() == before);
+      CHECK(body_of(group).sequence() == before);
       CHECK_FALSE(group.poisoned());
       x.copy_(full({10}, 3, DType::f32, device));
       group.all_reduce(x).wait();
@@ -204,13 +200,12 @@ TEST_CASE("what the host moves cannot be captured, and everything goes on") {
 }
 
 TEST_CASE("a capture that is left half way leaves DDP and the group as they were") {
-  on_devices(2, {}, true, [](ProcessGroup& group) {
+  on_devices(2, {}, true, [](const ProcessGroup& group) {
     const Device device = context().device;
     manual_seed(1);
     nn::Module net = nn::mlp({4, 5, 2});
     net.to(device);
-    nn::DistributedDataParallel model(net, borrowed(group),
-                                      {.buckets = {.first_bytes = 8, .bytes = 8}});
+    nn::DistributedDataParallel model(net, group, {.buckets = {.first_bytes = 8, .bytes = 8}});
     const Tensor x = full({2, 4}, group.rank() + 1, DType::f32, device);
     const auto step = [&] {
       for (const Tensor& parameter : net.parameters()) parameter.zero_grad();
@@ -242,12 +237,12 @@ TEST_CASE("a capture that is left half way leaves DDP and the group as they were
 TEST_CASE("no_sync within a captured step accumulates there") {
   const auto train_parts = [](bool captured) {
     std::vector<float> result;
-    on_devices(2, {}, true, [&](ProcessGroup& group) {
+    on_devices(2, {}, true, [&](const ProcessGroup& group) {
       const Device device = context().device;
       manual_seed(1);
       nn::Module net = nn::mlp({4, 5, 2});
       net.to(device);
-      nn::DistributedDataParallel model(net, borrowed(group));
+      nn::DistributedDataParallel model(net, group);
       const Tensor x = full({2, 4}, group.rank() + 1, DType::f32, device);
       Graph graph(captured ? device : Device{});
       for (int i = 0; i < 5; ++i) {
@@ -270,13 +265,13 @@ TEST_CASE("no_sync within a captured step accumulates there") {
 
 TEST_CASE("buffers that a captured step writes, and no call before it wrote, are named") {
   const std::string message = message_of([] {
-    on_devices(2, {}, true, [](ProcessGroup& group) {
+    on_devices(2, {}, true, [](const ProcessGroup& group) {
       const Device device = context().device;
       manual_seed(1);
       nn::BatchNorm1d norm(4);
       nn::Sequential net(norm, nn::Linear(4, 2));
       net.to(device);
-      nn::DistributedDataParallel model(net, borrowed(group));
+      nn::DistributedDataParallel model(net, group);
       const Tensor x = full({2, 4}, group.rank() + 1.0, DType::f32, device);
       Graph graph(device, 2);
       for (int i = 0; i < 4; ++i) {
@@ -295,21 +290,22 @@ TEST_CASE("buffers that a captured step writes, and no call before it wrote, are
 
 TEST_CASE("ranks that replay while others call are told, by name") {
   const std::string error = message_of([] {
-    on_devices(2, {.deadline = std::chrono::milliseconds(8000)}, true, [](ProcessGroup& group) {
-      const Device device = context().device;
-      const Tensor x = Tensor::zeros({8}, DType::f32, device);
-      Graph graph(device, 1);
-      const auto step = [&] { group.all_reduce(x).wait(); };
-      for (int i = 0; i < 3; ++i) graph.run(step);
-      x.to_vector<float>();
-      if (group.rank() == 0) {
-        graph.run(step);
-      } else {
-        group.all_reduce(x).wait();
-      }
-      current_stream(device).synchronize();
-      group.barrier().wait();
-    });
+    on_devices(2, {.deadline = std::chrono::milliseconds(8000)}, true,
+               [](const ProcessGroup& group) {
+                 const Device device = context().device;
+                 const Tensor x = Tensor::zeros({8}, DType::f32, device);
+                 Graph graph(device, 1);
+                 const auto step = [&] { group.all_reduce(x).wait(); };
+                 for (int i = 0; i < 3; ++i) graph.run(step);
+                 x.to_vector<float>();
+                 if (group.rank() == 0) {
+                   graph.run(step);
+                 } else {
+                   group.all_reduce(x).wait();
+                 }
+                 current_stream(device).synchronize();
+                 group.barrier().wait();
+               });
   });
   CAPTURE(error);
   CHECK(contains(error, "replay #"));
@@ -319,7 +315,7 @@ TEST_CASE("ranks that replay while others call are told, by name") {
 
 TEST_CASE("a rank that fails ends the replays of others") {
   const std::string error = message_of([] {
-    on_devices(2, {}, true, [](ProcessGroup& group) {
+    on_devices(2, {}, true, [](const ProcessGroup& group) {
       const Device device = context().device;
       const Tensor x = Tensor::zeros({8}, DType::f32, device);
       Graph graph(device, 1);
@@ -336,13 +332,13 @@ TEST_CASE("a rank that fails ends the replays of others") {
 }
 
 TEST_CASE("a graph whose group is gone cannot be replayed, and holds nobody up") {
-  on_devices(2, {}, true, [](ProcessGroup& everyone) {
+  on_devices(2, {}, true, [](const ProcessGroup& everyone) {
     const Device device = context().device;
     const Tensor x = full({8}, 1, DType::f32, device);
     Graph graph(device, 1);
     {
       const auto group = everyone.split(0);
-      for (int i = 0; i < 3; ++i) graph.run([&] { group->all_reduce(x).wait(); });
+      for (int i = 0; i < 3; ++i) graph.run([&] { group.all_reduce(x).wait(); });
     }
     CHECK(x.to_vector<float>()[0] == 8);
     CHECK(contains(message_of([&] { graph.run([] {}); }),

@@ -24,7 +24,7 @@ using peal::testing::OnDevice;
 TEST_CASE("every operation, type and reduction is exact on devices, staged over threads") {
   for (const int world : {1, 2, 3}) {
     std::atomic<std::int64_t> compared{0}, cases{0};
-    run_ranks(world, [&](ProcessGroup& group) {
+    run_ranks(world, [&](const ProcessGroup& group) {
       const OnDevice here(group.rank());
       const comm::testing::Tally tally = comm::testing::check_collectives(group);
       compared += tally.compared;
@@ -37,7 +37,7 @@ TEST_CASE("every operation, type and reduction is exact on devices, staged over 
 }
 
 TEST_CASE("a device divides as the CPU does, bit for bit") {
-  run_ranks(1, [](ProcessGroup& group) {
+  run_ranks(1, [](const ProcessGroup& group) {
     const OnDevice here(group.rank());
     for (const DType dtype : {DType::f32, DType::f64}) {
       for (const std::int64_t ranks : {2, 3, 5, 7}) {
@@ -58,7 +58,7 @@ TEST_CASE("a device divides as the CPU does, bit for bit") {
 }
 
 TEST_CASE("the host touches no device memory") {
-  run_ranks(2, [](ProcessGroup& group) {
+  run_ranks(2, [](const ProcessGroup& group) {
     const OnDevice here(group.rank());
     comm::testing::check_algorithms(group);
   });
@@ -66,7 +66,7 @@ TEST_CASE("the host touches no device memory") {
 
 TEST_CASE("segments change nothing, however small") {
   for (const std::size_t segment : {500, 4000}) {
-    run_ranks(3, {.segment = segment}, [](ProcessGroup& group) {
+    run_ranks(3, {.segment = segment}, [](const ProcessGroup& group) {
       const OnDevice here(group.rank());
       comm::testing::check_algorithms(group);
       for (const DType dtype : {DType::bf16, DType::f32}) {
@@ -89,7 +89,7 @@ TEST_CASE("segments change nothing, however small") {
     CAPTURE(entry.name);
     if (!entry.supports(3)) continue;
     run_ranks(3, {.algorithms = concat(name(entry.what), "=", entry.name), .segment = 1000},
-              [](ProcessGroup& group) {
+              [](const ProcessGroup& group) {
                 const OnDevice here(group.rank());
                 comm::testing::check_algorithms(group);
               });
@@ -97,8 +97,8 @@ TEST_CASE("segments change nothing, however small") {
 }
 
 TEST_CASE("staged collectives keep the order of the caller's stream") {
-  for (const std::size_t segment : {std::size_t{1000}, Execution::segment_bytes}) {
-    run_ranks(3, {.segment = segment}, [](ProcessGroup& group) {
+  for (const std::size_t segment : {std::size_t{1000}, ProcessGroup::Options{}.segment}) {
+    run_ranks(3, {.segment = segment}, [](const ProcessGroup& group) {
       const OnDevice here(group.rank());
       peal::testing::check_order(group, 1000);
       peal::testing::check_order(group, 1);
@@ -107,7 +107,7 @@ TEST_CASE("staged collectives keep the order of the caller's stream") {
 }
 
 TEST_CASE("one rank's tensor may be on the CPU, and another's on a device") {
-  run_ranks(3, [](ProcessGroup& group) {
+  run_ranks(3, [](const ProcessGroup& group) {
     const OnDevice here(group.rank());
     if (group.rank() == 1) context().device = {};
     comm::testing::check_algorithms(group);
@@ -124,9 +124,9 @@ TEST_CASE("one rank's tensor may be on the CPU, and another's on a device") {
 }
 
 TEST_CASE("what goes wrong with device tensors says who and what") {
-  const auto failure = [](const std::function<void(ProcessGroup&)>& f) -> std::string {
+  const auto failure = [](const std::function<void(const ProcessGroup&)>& f) -> std::string {
     try {
-      run_ranks(2, [&](ProcessGroup& group) {
+      run_ranks(2, [&](const ProcessGroup& group) {
         const OnDevice here(group.rank());
         f(group);
       });
@@ -135,19 +135,19 @@ TEST_CASE("what goes wrong with device tensors says who and what") {
     }
     return "nothing";
   };
-  const std::string other_size = failure([](ProcessGroup& group) {
+  const std::string other_size = failure([](const ProcessGroup& group) {
     const Tensor data = Tensor::zeros({group.rank() == 0 ? 256 : 255});
     (group.rank() == 0 ? group.send(data, 1) : group.recv(data, 0)).synchronize();
     group.barrier().wait();
   });
   CHECK(other_size.find("expected 1020 bytes from rank 0, got 1024") != std::string::npos);
-  const std::string other_call = failure([](ProcessGroup& group) {
+  const std::string other_call = failure([](const ProcessGroup& group) {
     group.all_reduce(Tensor::zeros({group.rank() == 0 ? 40 : 41})).wait();
     group.barrier().wait();
   });
   CHECK(other_call.find("same order") != std::string::npos);
   // A fault of the device itself: of the simulated one for good, so last.
-  const std::string fault = failure([](ProcessGroup& group) {
+  const std::string fault = failure([](const ProcessGroup& group) {
     const Tensor data = Tensor::zeros({8});
     group.barrier().wait();
     if (group.rank() == 0) {

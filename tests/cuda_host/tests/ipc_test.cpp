@@ -8,6 +8,7 @@
 #include <peal/comm/algorithms/table.h>
 #include <peal/comm/start/cuda_ipc.h>
 #include <peal/comm/start/threads.h>
+#include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
 
 #include <doctest/doctest.h>
 #include "collective_cases.h"
@@ -26,12 +27,12 @@ using peal::testing::OnDevice;
 
 namespace {
 
-ProcessGroup& world() { return peal::testing::job().group(); }
+const ProcessGroup& world() { return peal::testing::job().group(); }
 
 // A group of its own over all ranks, with CUDA IPC, which the job's stays without.
-std::shared_ptr<ProcessGroup> over_ipc(const CudaIpcOptions& options) {
+ProcessGroup over_ipc(const CudaIpcOptions& options) {
   auto group = world().split(0);
-  use_cuda_ipc(*group, context().device, options);
+  use_cuda_ipc(group, context().device, options);
   return group;
 }
 
@@ -41,7 +42,7 @@ constexpr CudaIpcOptions two_shot{.half = 512, .parcel = 256, .one_shot = 0};
 
 template <class F>
 void each_way(const F& f) {
-  for (const CudaIpcOptions& options : {one_shot, two_shot}) f(*over_ipc(options));
+  for (const CudaIpcOptions& options : {one_shot, two_shot}) f(over_ipc(options));
 }
 
 }  // namespace
@@ -49,10 +50,10 @@ void each_way(const F& f) {
 TEST_CASE("every operation, type and reduction is exact over CUDA IPC") {
   const OnDevice here(world().rank());
   const auto group = over_ipc({.one_shot = 1000});
-  CHECK(group->transport(here.device) == "cuda_ipc");
-  const comm::testing::Tally tally = comm::testing::check_collectives(*group);
-  if (group->rank() == 0) {
-    MESSAGE("cuda_ipc, world " << group->world() << ": " << tally.cases << " cases, "
+  CHECK(group.transport(here.device) == "cuda_ipc");
+  const comm::testing::Tally tally = comm::testing::check_collectives(group);
+  if (group.rank() == 0) {
+    MESSAGE("cuda_ipc, world " << group.world() << ": " << tally.cases << " cases, "
                                << tally.compared << " elements compared, none wrong");
   }
   CHECK(tally.cases > 2000);
@@ -60,13 +61,13 @@ TEST_CASE("every operation, type and reduction is exact over CUDA IPC") {
 
 TEST_CASE("one-shot and two-shot, with rooms that are large and small") {
   const OnDevice here(world().rank());
-  each_way([](ProcessGroup& group) { peal::testing::check_order(group, 1000); });
+  each_way([](const ProcessGroup& group) { peal::testing::check_order(group, 1000); });
 }
 
 TEST_CASE("schedules run over mail, in messages that are longer than a parcel") {
   const OnDevice here(world().rank());
   const auto group = over_ipc(one_shot);
-  const int ranks = group->world(), me = group->rank();
+  const int ranks = group.world(), me = group.rank();
   const std::int64_t count = 150 * ranks;
   int ran = 0;
   for (const Entry& entry : algorithms()) {
@@ -82,7 +83,7 @@ TEST_CASE("schedules run over mail, in messages that are longer than a parcel") 
     const auto plan = std::make_shared<const Plan>(comm::plan(entry, problem));
     const Tensor x = comm::testing::filled(
         count, DType::i32, [&](std::int64_t i) { return static_cast<double>(i % 7 + me); });
-    group->run(entry.what, plan, x, x).wait();
+    group.run(entry.what, plan, x, x).wait();
     std::vector<std::int32_t> want;
     for (std::int64_t i = 0; i < count; ++i) {
       want.push_back(static_cast<std::int32_t>(ranks * (i % 7) + ranks * (ranks - 1) / 2));
@@ -107,7 +108,7 @@ TEST_CASE("device memory between processes is as strict as CUDA's documents") {
   void* opened = nullptr;
   CHECK(cudaIpcOpenMemHandle(&opened, mine, cudaIpcMemLazyEnablePeerAccess) ==
         cudaErrorInvalidResourceHandle);  // its own
-  const auto handles = world().exchange(std::string(mine.reserved, sizeof mine.reserved));
+  const auto handles = world().all_gather_object(std::string(mine.reserved, sizeof mine.reserved));
   const int next = (world().rank() + 1) % world().world();
   if (world().world() > 1) {
     cudaIpcMemHandle_t theirs;
@@ -144,7 +145,7 @@ TEST_CASE("where memory ends") {
   if (world().world() == 1) return;  // it has none that others reach
   const OnDevice here(world().rank());
   const auto group = world().split(0);
-  const CudaIpcTransport& ipc = use_cuda_ipc(*group, here.device, two_shot);
+  const CudaIpcTransport& ipc = use_cuda_ipc(group, here.device, two_shot);
   constexpr std::int64_t count = 2 << 20;  // f32: 8 MiB
   const auto used = [&] {
     memory_space(here.device).empty_cache(here.device);
@@ -160,10 +161,10 @@ TEST_CASE("where memory ends") {
   constexpr std::size_t half = 4 << 20;
   const std::size_t before = used();
   // One rank has too little: the others give theirs back, and all copy.
-  const bool poor = group->rank() == 1;
+  const bool poor = group.rank() == 1;
   if (poor) leave(half);
   try {
-    const Tensor bucket = group->allocate({count}, DType::f32, here.device);
+    const Tensor bucket = group.allocate({count}, DType::f32, here.device);
     CHECK(!poor);
   } catch (const Error& error) {
     CHECK(poor);
@@ -175,11 +176,11 @@ TEST_CASE("where memory ends") {
   leave(2 * half + half / 2);
   { const Tensor cached = Tensor::zeros({count}, DType::f32, here.device); }
   for (int k = 1; k <= 2; ++k) {
-    const Tensor bucket = group->allocate({count}, DType::f32, here.device);
-    group->all_reduce(bucket.view().part(0, 100)).wait();
+    const Tensor bucket = group.allocate({count}, DType::f32, here.device);
+    group.all_reduce(bucket.view().part(0, 100)).wait();
     CHECK(ipc.in_place() == k);
-    group->barrier().wait();  // the engine has let go of it
-    leave(half);              // for the next when this has been freed
+    group.barrier().wait();  // the engine has let go of it
+    leave(half);             // for the next when this has been freed
   }
   whole();
   // Nobody keeps a room where one rank has none.
@@ -188,7 +189,7 @@ TEST_CASE("where memory ends") {
   if (poor) leave(1 << 20);
   std::string said;
   try {
-    use_cuda_ipc(*other, here.device, two_shot);
+    use_cuda_ipc(other, here.device, two_shot);
   } catch (const Error& error) {
     said = error.what();
   }
@@ -200,7 +201,7 @@ TEST_CASE("where memory ends") {
 TEST_CASE("ranks that are threads are told to be processes") {
   if (world().world() > 1) return;
   std::atomic<int> told{0};
-  run_ranks(2, [&](ProcessGroup& group) {
+  run_ranks(2, [&](const ProcessGroup& group) {
     const OnDevice here(group.rank());
     try {
       use_cuda_ipc(group, here.device);

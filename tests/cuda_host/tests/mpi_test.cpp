@@ -13,7 +13,7 @@ using namespace peal;
 
 TEST_CASE("every operation, type and reduction is exact on devices, staged over MPI") {
   cuda::register_spaces();
-  comm::ProcessGroup& group = testing::job().group();
+  const comm::ProcessGroup& group = testing::job().group();
   const testing::OnDevice here(group.rank());
   const comm::testing::Tally tally = comm::testing::check_collectives(group);
   if (group.rank() == 0) {

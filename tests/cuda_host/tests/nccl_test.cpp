@@ -44,8 +44,8 @@ namespace {
 
 // f on the ranks, each with a device, and NCCL for collectives there.
 void over_nccl(int world, const ProcessGroup::Options& options,
-               const std::function<void(ProcessGroup&)>& f) {
-  run_ranks(world, options, [&](ProcessGroup& group) {
+               const std::function<void(const ProcessGroup&)>& f) {
+  run_ranks(world, options, [&](const ProcessGroup& group) {
     const OnDevice here(group.rank());
     use_nccl(group, here.device);
     f(group);
@@ -58,7 +58,7 @@ TEST_CASE("every operation, type and reduction is exact over NCCL") {
   for (const int world : {1, 2, 3}) {
     std::atomic<std::int64_t> compared{0}, cases{0};
     const int before = cuda_host::nccl_collectives();
-    over_nccl(world, {}, [&](ProcessGroup& group) {
+    over_nccl(world, {}, [&](const ProcessGroup& group) {
       const comm::testing::Tally tally = comm::testing::check_collectives(group);
       compared += tally.compared;
       if (group.rank() == 0) cases = tally.cases;
@@ -73,7 +73,7 @@ TEST_CASE("every operation, type and reduction is exact over NCCL") {
 TEST_CASE("NCCL's unique id goes through any rendezvous") {
   std::promise<int> chosen;
   const auto port = chosen.get_future().share();
-  run_ranks(3, [&](ProcessGroup& group) {
+  run_ranks(3, [&](const ProcessGroup& group) {
     const OnDevice here(group.rank());
     const int rank = group.rank();
     TcpStore store("localhost", rank == 0 ? 0 : port.get(), rank, 3,
@@ -90,7 +90,7 @@ TEST_CASE("PEAL_STORE says through what the id goes") {
     setenv("PEAL_STORE", address.c_str(), 1);
     const auto finally = std::shared_ptr<void>(nullptr, [](void*) { unsetenv("PEAL_STORE"); });
     try {
-      run_ranks(2, [](ProcessGroup& group) {
+      run_ranks(2, [](const ProcessGroup& group) {
         const OnDevice here(group.rank());
         launch::attach_nccl(group, here.device);
         CHECK(group.transport(here.device) == "nccl");
@@ -118,7 +118,7 @@ TEST_CASE("every algorithm serves over grouped sends and receives") {
       ProcessGroup::Options options;
       options.algorithms = concat(name(entry.what), "=", entry.name);
       over_nccl(world, options,
-                [](ProcessGroup& group) { comm::testing::check_algorithms(group); });
+                [](const ProcessGroup& group) { comm::testing::check_algorithms(group); });
     }
   }
 }
@@ -126,41 +126,42 @@ TEST_CASE("every algorithm serves over grouped sends and receives") {
 TEST_CASE("collectives over NCCL keep the order of the caller's stream") {
   for (const char* algorithms : {"", "all_reduce=ring,broadcast=binomial"}) {
     over_nccl(3, {.algorithms = algorithms},
-              [](ProcessGroup& group) { peal::testing::check_order(group, 1000); });
+              [](const ProcessGroup& group) { peal::testing::check_order(group, 1000); });
   }
 }
 
 TEST_CASE("who moves what: NCCL's own, schedules over it, and the CPU's transport") {
-  over_nccl(2, {.algorithms = "all_reduce=native:0-1000;ring:1001-max"}, [](ProcessGroup& group) {
-    const Device device = context().device;
-    CHECK(group.transport() == "threads");
-    CHECK(group.transport(device) == "nccl");
-    CHECK(group.transport(Device{}) == "threads");
-    const auto counted = [&](const std::function<void()>& f) {
-      group.barrier().wait();
-      const std::pair before(cuda_host::nccl_collectives(), cuda_host::nccl_groups());
-      group.barrier().wait();
-      f();
-      group.barrier().wait();
-      return std::pair(cuda_host::nccl_collectives() - before.first,
-                       cuda_host::nccl_groups() - before.second);
-    };
-    const Tensor small = Tensor::zeros({10}), large = Tensor::zeros({1000});
-    CHECK(counted([&] { group.all_reduce(small).synchronize(); }) == std::pair(2, 2));
-    CHECK(counted([&] { group.all_reduce(large).synchronize(); }) == std::pair(0, 4));
-    // NCCL says nothing of NaN, and knows no bits.
-    CHECK(counted([&] { group.all_reduce(small, ReduceOp::max).synchronize(); }).first == 0);
-    const int other = 1 - group.rank();
-    CHECK(counted([&] {
-            const Work sending = group.send(small, other);
-            group.recv(large.rows(0, 10), other).synchronize();
-            sending.synchronize();
-          }) == std::pair(0, 0));
-  });
+  over_nccl(
+      2, {.algorithms = "all_reduce=native:0-1000;ring:1001-max"}, [](const ProcessGroup& group) {
+        const Device device = context().device;
+        CHECK(group.transport() == "threads");
+        CHECK(group.transport(device) == "nccl");
+        CHECK(group.transport(Device{}) == "threads");
+        const auto counted = [&](const std::function<void()>& f) {
+          group.barrier().wait();
+          const std::pair before(cuda_host::nccl_collectives(), cuda_host::nccl_groups());
+          group.barrier().wait();
+          f();
+          group.barrier().wait();
+          return std::pair(cuda_host::nccl_collectives() - before.first,
+                           cuda_host::nccl_groups() - before.second);
+        };
+        const Tensor small = Tensor::zeros({10}), large = Tensor::zeros({1000});
+        CHECK(counted([&] { group.all_reduce(small).synchronize(); }) == std::pair(2, 2));
+        CHECK(counted([&] { group.all_reduce(large).synchronize(); }) == std::pair(0, 4));
+        // NCCL says nothing of NaN, and knows no bits.
+        CHECK(counted([&] { group.all_reduce(small, ReduceOp::max).synchronize(); }).first == 0);
+        const int other = 1 - group.rank();
+        CHECK(counted([&] {
+                const Work sending = group.send(small, other);
+                group.recv(large.rows(0, 10), other).synchronize();
+                sending.synchronize();
+              }) == std::pair(0, 0));
+      });
 }
 
 TEST_CASE("memory for collectives is known to NCCL while it lives") {
-  over_nccl(2, {}, [](ProcessGroup& group) {
+  over_nccl(2, {}, [](const ProcessGroup& group) {
     group.barrier().wait();
     {
       const Tensor bucket = group.allocate({100}, DType::f32, context().device);
@@ -181,14 +182,14 @@ TEST_CASE(
   constexpr int world = 3;
   std::atomic<int> steps{0};
   const int before = cuda_host::nccl_on_registered();
-  over_nccl(world, {}, [&](ProcessGroup& everyone) {
+  over_nccl(world, {}, [&](const ProcessGroup& everyone) {
     const auto registered = [&] {
       everyone.barrier().wait();
       const int found = cuda_host::nccl_registered();
       everyone.barrier().wait();
       return found;
     };
-    const auto train = [&](const std::shared_ptr<ProcessGroup>& group, int members) {
+    const auto train = [&](const ProcessGroup& group, int members) {
       nn::Module net = nn::mlp({6, 8, 3});
       net.to(context().device);
       {
@@ -204,14 +205,14 @@ TEST_CASE(
       net.zero_grad();  // the last who may look into the buckets
       CHECK(registered() == 0);
     };
-    train(std::shared_ptr<ProcessGroup>(std::shared_ptr<void>(), &everyone), world);
+    train(everyone, world);
     // Ranks 0 and 2, and rank 1 for itself.
     train(everyone.split(everyone.rank() % 2), world);
     // Memory may outlive its group, whose end is that of what NCCL knows.
     Tensor longer;
     {
       const auto part = everyone.split(0);
-      longer = part->allocate({100}, DType::f32, context().device);
+      longer = part.allocate({100}, DType::f32, context().device);
       CHECK(registered() == world);
     }
     CHECK(registered() == 0);
@@ -226,7 +227,7 @@ TEST_CASE(
 
 TEST_CASE("what goes wrong over NCCL reaches every rank in words, and nobody hangs") {
   const auto failure = [](const ProcessGroup::Options& options,
-                          const std::function<void(ProcessGroup&)>& f) -> std::string {
+                          const std::function<void(const ProcessGroup&)>& f) -> std::string {
     try {
       over_nccl(2, options, f);
     } catch (const std::exception& error) {
@@ -237,7 +238,7 @@ TEST_CASE("what goes wrong over NCCL reaches every rank in words, and nobody han
   const auto contains = [](const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;
   };
-  const std::string sizes = failure({}, [](ProcessGroup& group) {
+  const std::string sizes = failure({}, [](const ProcessGroup& group) {
     group.all_reduce(Tensor::zeros({group.rank() == 0 ? 40 : 41})).synchronize();
     group.barrier().wait();
   });
@@ -249,7 +250,7 @@ TEST_CASE("what goes wrong over NCCL reaches every rank in words, and nobody han
   // A rank throws while another has only its stream to wait for, where no call of comm/ looks.
   std::atomic<int> told{0};
   std::atomic<bool> queued{false};
-  const std::string thrown = failure({}, [&](ProcessGroup& group) {
+  const std::string thrown = failure({}, [&](const ProcessGroup& group) {
     const Tensor data = Tensor::zeros({10});
     group.all_reduce(data).synchronize();
     if (group.rank() == 1) {
@@ -273,7 +274,7 @@ TEST_CASE("what goes wrong over NCCL reaches every rank in words, and nobody han
 
   std::atomic<bool> done{false};
   const std::string late =
-      failure({.deadline = std::chrono::milliseconds(8000)}, [&](ProcessGroup& group) {
+      failure({.deadline = std::chrono::milliseconds(8000)}, [&](const ProcessGroup& group) {
         group.barrier().wait();
         while (group.rank() == 1 && !done && !group.poisoned())
           std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -288,7 +289,7 @@ TEST_CASE("what goes wrong over NCCL reaches every rank in words, and nobody han
   cuda_host::nccl_refuse_shared_devices(true);
   std::string shared;
   try {
-    run_ranks(3, [](ProcessGroup& group) {  // of whom two have one device
+    run_ranks(3, [](const ProcessGroup& group) {  // of whom two have one device
       const OnDevice here(group.rank());
       use_nccl(group, here.device);
     });
@@ -305,13 +306,13 @@ TEST_CASE("a group that goes while its work is in the queue lets it end") {
   for (int round = 0; round < 3; ++round) {
     const int world = 3;
     std::vector<double> got(world);
-    run_ranks(world, [&](ProcessGroup& everyone) {
+    run_ranks(world, [&](const ProcessGroup& everyone) {
       const OnDevice here(everyone.rank());
       use_nccl(everyone, here.device);
       const Tensor data = comm::testing::filled(50, DType::f32, [](std::int64_t) { return 2; });
       {
         const auto group = everyone.split(0);
-        group->all_reduce(data).wait();
+        group.all_reduce(data).wait();
       }
       got[static_cast<std::size_t>(everyone.rank())] = comm::testing::element(data, 49);
     });
@@ -323,15 +324,13 @@ TEST_CASE("DDP over NCCL trains as over the CPU's transport, and replicas stay e
   constexpr int world = 3;
   const auto train = [](bool nccl) {
     std::vector<std::vector<float>> results(world);
-    run_ranks(world, [&](ProcessGroup& group) {
+    run_ranks(world, [&](const ProcessGroup& group) {
       const OnDevice here(group.rank());
       if (nccl) use_nccl(group, here.device);
       manual_seed(3);
       nn::Module net = nn::mlp({6, 8, 3});
       net.to(here.device);
-      const std::shared_ptr<ProcessGroup> shared(std::shared_ptr<void>(), &group);
-      nn::DistributedDataParallel model(net, shared,
-                                        {.buckets = {.first_bytes = 64, .bytes = 128}});
+      nn::DistributedDataParallel model(net, group, {.buckets = {.first_bytes = 64, .bytes = 128}});
       nn::AdamW optimizer(net.parameters(), {.lr = 1e-2});
       for (int step = 0; step < 4; ++step) {
         manual_seed(static_cast<std::uint64_t>(10 * step + group.rank()));

@@ -48,7 +48,7 @@ void what_programs_reach_for() {
   peal::nn::Linear same(peal::Tensor::from(std::vector<float>{1, 0, 0, 1}, {2, 2}));
   peal::data::DataLoader loader(std::make_shared<Two>(), {.batch_size = 2});
   std::printf("%s, accuracy %g\n", store->get("key").c_str(),
-              peal::launch::accuracy(same, loader, *peal::comm::ProcessGroup::alone()));
+              peal::launch::accuracy(same, loader, peal::comm::ProcessGroup::alone()));
   std::filesystem::remove_all(folder);
 }
 

@@ -6,26 +6,21 @@
 #include <peal/comm/schedule/schedule.h>
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 namespace peal::comm {
 
 struct Plan {
+  // std::invalid_argument for steps that make no sense, whatever the buffers.
   explicit Plan(Program made, std::string name = "own");
   Program program;
   std::string name;           // of the algorithm
   std::int64_t arriving = 0;  // the most elements that come to be reduced in any one round
   // How much of each Buffer it touches, up to the last element, and the highest rank it talks to.
-  // The constructor throws Error for steps that make no sense, whatever the buffers.
   std::int64_t extent[3] = {};
   int highest_peer = nobody;
   bool one_sided = false;  // touches memory of others
   bool from_any = false;   // has a receive from any source
 };
-
-struct MessageCall;
-// Of one step.
-std::shared_ptr<const Plan> plan_of(const MessageCall& message);
 
 }  // namespace peal::comm

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/log.h>
+#include <peal/comm/algorithms/table.h>
+#include <peal/comm/engine/branch.h>
+#include <peal/comm/group/group_body.h>
+#include <peal/comm/record/recorder.h>
+#include <peal/comm/reduce/reduce_op.h>
+
+#include <algorithm>
+#include <exception>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+namespace peal::comm {
+
+GroupBody::GroupBody(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
+                     std::shared_ptr<Engine> shared, const ProcessGroup::Options& wanted,
+                     Topology where, std::vector<int> ranks, std::uint64_t id)
+    : options(wanted),
+      members(std::move(ranks)),
+      rank(transport->rank()),
+      world(transport->world()),
+      engine(std::move(shared)),
+      nodes(std::move(where)),
+      unwinding_(std::uncaught_exceptions()) {
+  const bool whole_world = members.empty();
+  // Of several worlds in a process the first one has the files; of the others, and of the groups
+  // within them, nothing is recorded.
+  const std::shared_ptr<Recorder>& recorder = engine->recorder();
+  if (whole_world && recorder) options.trace.clear();
+  for (int r = 0; whole_world && r < world; ++r) members.push_back(r);
+  std::string who = concat("rank ", members[static_cast<std::size_t>(rank)]);
+  if (!whole_world) who += concat(" (", rank, " of ", world, " in its group)");
+  lane = std::make_shared<Lane>(engine, std::move(transport), std::move(control), options.deadline,
+                                std::move(who), id);
+  if (recorder && !options.trace.empty()) {
+    recorder->add_group(id, members);
+    lane->set_recorder(recorder);
+  }
+  lane->transport().set_hopeless([control = &lane->control()] { control->check(); });
+  if (nodes.node.empty()) nodes = single_node(world);
+  PEAL_CHECK(nodes.node.size() == static_cast<std::size_t>(world), "[comm] ", lane->who(),
+             ": nodes of ", nodes.node.size(), " ranks for a world of ", world);
+}
+
+// What devices have in their queues ends first, unless somebody has failed: then nobody waits.
+GroupBody::~GroupBody() {
+  if (traces) {
+    try {
+      engine->recorder()->write();
+    } catch (const Error& error) {
+      log_error(error.what());
+    }
+    engine->set_recorder(nullptr);
+  }
+  const bool failed =
+      lane->control().poisoned().has_value() || std::uncaught_exceptions() > unwinding_;
+  if (!failed) {
+    try {  // the last chance to see it
+      lane->compare_finished();
+    } catch (const Error& error) {
+      log_error(error.what());
+      lane->control().poison(error.what());
+    }
+  }
+  engine->remove(lane, failed);
+  drop_graphs();
+}
+
+void GroupBody::drop_graphs() {
+  for (const auto& each : captured_) {
+    if (const auto graph = each.lock()) graph->drop();
+  }
+}
+
+std::shared_ptr<const Plan> GroupBody::plan_for(const CollectiveCall& call,
+                                                std::string_view algorithm) {
+  constexpr std::size_t most_plans = 512;  // ragged counts could otherwise fill the memory
+  const Entry* entry = find(call.what, algorithm);
+  PEAL_CHECK(entry != nullptr && entry->supports(world), "[comm] ", name(call.what),
+             ": the algorithm ", algorithm, " does not serve ", world, " ranks");
+  if (last_plan_.entry == entry && last_plan_.root == call.root &&
+      last_plan_.counts == call.counts) {
+    return last_plan_.plan;
+  }
+  if (plans_.size() >= most_plans) plans_.clear();
+  auto& plan = plans_[PlanKey(call.what, entry->name, call.root, call.counts)];
+  if (!plan) {
+    const Problem problem{.what = call.what,
+                          .rank = rank,
+                          .world = world,
+                          .root = call.root,
+                          .counts = call.counts,
+                          .nodes = nodes};
+    try {
+      plan = std::make_shared<const Plan>(comm::plan(*entry, problem), std::string(entry->name));
+    } catch (const std::invalid_argument& error) {
+      fail(concat("[comm] rank ", rank, ": ", error.what()));
+    }
+  }
+  last_plan_ = {entry, call.root, call.counts, plan};
+  return plan;
+}
+
+Transport& GroupBody::moves(Device device) const {
+  Transport* const attached = lane->device_transport();
+  return attached != nullptr && attached->device() == device ? *attached : lane->transport();
+}
+
+// The device's, if everything lies there.
+Transport& GroupBody::route(const CollectiveCall& call) const {
+  Transport* found = nullptr;
+  const auto look = [&](const View& view) {
+    if (!view.storage) return;
+    Transport& of_this = moves(view.device());
+    found = found == nullptr || found == &of_this ? &of_this : &lane->transport();
+  };
+  look(call.in);
+  look(call.out);
+  for (const Piece& piece : call.gathered) look(piece.data);
+  for (const Piece& piece : call.scattered) look(piece.data);
+  return found == nullptr ? lane->transport() : *found;
+}
+
+// Ranks that take different transports disagree, and never meet.
+Channel GroupBody::next_channel(const CollectiveCall& call, Transport& transport) {
+  transport.check_thread();  // before the number is taken, for ranks count alike
+  const std::uint64_t stream_ordered = transport.device().type == DeviceType::cpu ? 0 : 1;
+  return lane->next_channel(signature(call) ^ stream_ordered);
+}
+
+void GroupBody::check_overlap(const CollectiveCall& call) const {
+  if (call.in.count == 0 || call.out.count == 0) return;
+  const std::byte *const in = call.in.data(), *const out = call.out.data();
+  if (in >= out + call.out.bytes() || out >= in + call.in.bytes()) return;
+  const std::size_t size = size_of(call.dtype());
+  std::ptrdiff_t wanted = 0;
+  if (call.what != Collective::all_to_all) {
+    const Problem problem{.what = call.what,
+                          .rank = rank,
+                          .world = world,
+                          .root = call.root,
+                          .counts = call.counts,
+                          .nodes = nodes};
+    wanted = in_place_offset(problem) * static_cast<std::ptrdiff_t>(size);
+    if (in - out == wanted) return;
+  }
+  fail(concat("[comm] ", lane->who(), ", ", describe(call, sequence(), {}),
+              ": in and out overlap; ",
+              call.what == Collective::all_to_all
+                  ? std::string("they must be apart")
+                  : concat("in place, in begins ", wanted / static_cast<std::ptrdiff_t>(size),
+                           " elements after out, here ", in - out, " bytes after it")));
+}
+
+Work GroupBody::start(CollectiveCall call, const Label& label) {
+  call.purpose = label.tag;
+  if (call.reduces()) check_reduction(call.dtype(), call.op);
+  PEAL_CHECK(call.root >= 0 && call.root < world, "[comm] rank ", rank, ", ", name(call.what),
+             ": root ", call.root, " of a world of ", world);
+  check_overlap(call);
+  const bool nothing_to_do = world == 1 && call.in.data() == call.out.data() &&
+                             call.gathered.empty() && call.op != ReduceOp::premul_sum;
+  Transport& transport = route(call);
+  const DeviceType where = transport.device().type;
+  if (!nothing_to_do && !captures(transport)) {
+    refuse_capture(describe(call, sequence(), label.text), transport);
+  }
+  const Channel channel = next_channel(call, transport);
+  if (nothing_to_do) return {};
+  // Of a rank, from the counts, which all ranks share; a rank's own buffers may have another size.
+  const std::int64_t rows = call.what == Collective::all_to_all ? world : 1;
+  const std::int64_t bytes =
+      std::accumulate(call.counts.begin(), call.counts.end(), std::int64_t{0}) / rows *
+      static_cast<std::int64_t>(size_of(call.dtype()));
+  // On a device its library's own are the default: they see the links.
+  std::string_view algorithm = where == DeviceType::cpu || selection.names(call.what, bytes)
+                                   ? selection.choose(call.what, bytes, world)
+                                   : "native";
+  // Only what all ranks see alike may decide here; whether a buffer is in place is part of the
+  // call.
+  // A library matches its own by their order alone, in which ranks come to what then() starts.
+  const bool in_order = Branch::current() == nullptr;
+  PEAL_CHECK(
+      in_order || where == DeviceType::cpu, "[comm] ", lane->who(), ", ", name(call.what),
+      ": started by then() of work on the CPU, for tensors in a device's queue, which must be "
+      "fed in one order on all ranks; wait for that work first");
+  if (algorithm == "native" && !(in_order && transport.has_native(native_call(call, where)))) {
+    algorithm = Selection().choose(call.what, bytes, world);
+  }
+  auto plan = algorithm == "native" ? nullptr : plan_for(call, algorithm);
+  return submit(std::move(call), std::move(plan), transport, channel, label.text);
+}
+
+Work GroupBody::submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport,
+                       Channel channel, std::string_view label) {
+  auto operation = std::make_shared<Operation>(lane, std::move(call), std::move(plan), transport,
+                                               channel, options.segment, label);
+  if (Graph* const graph = Graph::capturing()) {
+    captured_by(*graph).add(operation);
+  } else {
+    engine->submit(operation);
+  }
+  return Work(std::move(operation));
+}
+
+// A replay has no part for the host.
+bool GroupBody::captures(Transport& transport) const {
+  const Graph* const graph = Graph::capturing();
+  return graph == nullptr || (transport.queue() != nullptr && transport.queue()->capturable() &&
+                              transport.device() == graph->device());
+}
+
+void GroupBody::refuse_capture(const std::string& call, Transport& transport) const {
+  fail(concat("[comm] ", lane->who(), ", ", call,
+              ": it cannot be captured in a graph, for it goes over ", transport.name(),
+              ", which takes no part in a replay; attach NCCL (use_nccl) for tensors on ",
+              Graph::capturing()->device(), ", or leave the collective outside the graph"));
+}
+
+CapturedOperations& GroupBody::captured_by(Graph& graph) {
+  std::erase_if(captured_, [](const auto& each) { return each.expired(); });
+  if (!captured_.empty()) {
+    const auto last = captured_.back().lock();
+    if (last->takes_more()) return *last;
+  }
+  const auto made = CapturedOperations::create(graph, lane);
+  captured_.push_back(made);
+  return *made;
+}
+
+}  // namespace peal::comm

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// GroupBody: what a process group consists of, behind the handle that users hold. It goes with the
+// last handle; its operations in flight go on, for they keep their lane. What users call
+// (process_group.h) says what is to be run; the body chooses the transport and the plan, takes the
+// number, and gives the operation to the engine. Thread safety: as of ProcessGroup.
+#pragma once
+
+#include <peal/comm/engine/captured.h>
+#include <peal/comm/engine/engine.h>
+#include <peal/comm/group/process_group.h>
+#include <peal/comm/group/selection.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <vector>
+
+namespace peal::comm {
+
+struct Entry;
+
+struct GroupBody : std::enable_shared_from_this<GroupBody> {
+  // As make_group().
+  GroupBody(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
+            std::shared_ptr<Engine> shared, const ProcessGroup::Options& wanted, Topology where,
+            std::vector<int> ranks, std::uint64_t id);
+  ~GroupBody();
+  GroupBody(const GroupBody&) = delete;
+  GroupBody& operator=(const GroupBody&) = delete;
+
+  // A collective whose sizes are checked: over the transport of its tensors, as the selection says.
+  Work start(CollectiveCall call, const Label& label);
+  // An operation of the group; without a plan it is the transport's own collective.
+  Work submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
+              std::string_view label);
+  // The transport of the device, or that of the CPU.
+  Transport& moves(Device device) const;
+  // The transport of a device if everything lies there.
+  Transport& route(const CollectiveCall& call) const;
+  Channel next_channel(const CollectiveCall& call, Transport& transport);
+  // True where no graph is captured, or the transport takes part in its replays.
+  bool captures(Transport& transport) const;
+  [[noreturn]] void refuse_capture(const std::string& call, Transport& transport) const;
+  // Graphs that hold operations of the group are of no more use.
+  void drop_graphs();
+  // How many operations were issued; equal on all ranks.
+  std::uint64_t sequence() const { return lane->sequence(); }
+
+  ProcessGroup::Options options;
+  std::vector<int> members;  // the world's ranks of this group
+  int rank, world;
+  std::shared_ptr<Lane> lane;
+  std::shared_ptr<Engine> engine;
+  Selection selection;
+  Topology nodes;
+  bool traces = false;  // the engine's recorder is of this group, and not written
+
+ private:
+  using PlanKey = std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>>;
+  std::shared_ptr<const Plan> plan_for(const CollectiveCall& call, std::string_view algorithm);
+  void check_overlap(const CollectiveCall& call) const;
+  CapturedOperations& captured_by(Graph& graph);
+
+  std::map<PlanKey, std::shared_ptr<const Plan>> plans_;
+  struct {  // most calls are like the one before
+    const Entry* entry = nullptr;
+    int root = 0;
+    std::vector<std::int64_t> counts{};
+    std::shared_ptr<const Plan> plan{};
+  } last_plan_;
+  std::vector<std::weak_ptr<CapturedOperations>> captured_;  // the last may take more
+  int unwinding_;  // exceptions that were under way when it was made
+};
+
+// Error where the handle is empty.
+GroupBody& body_of(const ProcessGroup& group);
+ProcessGroup group_of(std::shared_ptr<GroupBody> body);
+
+// For whoever brings a transport (start/). Collective: the ranks compare versions and options, and
+// all throw, naming what differs, where they don't agree. `nodes`: who is on which; empty where all
+// are on one. A group within a world: its rank r is rank members[r] of the world; without members
+// it is a world.
+ProcessGroup make_group(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
+                        std::shared_ptr<Engine> engine, const ProcessGroup::Options& options,
+                        Topology nodes = {}, std::vector<int> members = {}, std::uint64_t id = 0);
+
+// trace.cpp: opens the world's files, and compares the clocks. Collective.
+void start_trace(const ProcessGroup& group);
+
+}  // namespace peal::comm

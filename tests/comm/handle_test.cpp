@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// ProcessGroup is a handle: copies are one group, which goes with the last of them, and an empty
+// one says so at every call.
+#include <peal/comm/group/agree.h>
+#include <peal/comm/group/group_body.h>
+#include <peal/comm/start/threads.h>
+
+#include <doctest/doctest.h>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+using namespace peal;
+using namespace peal::comm;
+
+static_assert(std::is_nothrow_move_constructible_v<ProcessGroup>);
+static_assert(sizeof(ProcessGroup) == sizeof(std::shared_ptr<GroupBody>));
+
+TEST_CASE("a call on an empty handle is an error that says why it is empty") {
+  const ProcessGroup none;
+  CHECK(!none);
+  const Tensor x = Tensor::zeros({2});
+  const std::vector<std::function<void()>> calls = {
+      [&] { (void)none.rank(); },
+      [&] { (void)none.world(); },
+      [&] { (void)none.transport(); },
+      [&] { (void)none.transport(Device{}); },
+      [&] { (void)none.nodes(); },
+      [&] { (void)none.all_reduce(x); },
+      [&] { (void)none.all_reduce(x, x, ReduceOp::sum); },
+      [&] { (void)none.broadcast(x); },
+      [&] { (void)none.barrier(); },
+      [&] { (void)none.gather(x, x); },
+      [&] { (void)none.send(x, 0); },
+      [&] {
+        (void)none.batch_isend_irecv({{Direction::recv, x, 0}});
+      },
+      [&] { (void)none.all_reduce_coalesced({x}); },
+      [&] { none.all_gather_object("me"); },
+      [&] { none.broadcast_object("me"); },
+      [&] { (void)none.new_group({0}); },
+      [&] { (void)none.split(0); },
+      [&] { (void)none.allocate({2}); },
+      [&] { none.attach(nullptr); },
+      [&] { none.write_trace(); },
+      [&] { none.progress(); },
+      [&] { none.poison("a"); },
+      [&] { (void)none.busy(); },
+      [&] { none.check(); },
+      [&] { (void)none.poisoned(); },
+      [&] { agree(none, "a", "b", "c"); },
+  };
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    CAPTURE(i);
+    CHECK_THROWS_WITH_AS(calls[i](), doctest::Contains("this rank is no member of the group"),
+                         Error);
+  }
+}
+
+TEST_CASE("copies are one group, with one count of its calls") {
+  run_ranks(2, [](const ProcessGroup& group) {
+    const ProcessGroup copy = group;
+    ProcessGroup moved = group;
+    const ProcessGroup last = std::move(moved);
+    CHECK(!moved);  // NOLINT: what is left is empty
+    const std::uint64_t before = body_of(group).sequence();
+    for (const ProcessGroup* each : {&group, &copy, &last}) {
+      const Tensor x = Tensor::from(std::vector<float>{1}, {1});
+      each->all_reduce(x).wait();
+      CHECK(x.item<float>() == 2);
+    }
+    CHECK(body_of(copy).sequence() == before + 3);
+    CHECK(&body_of(group) == &body_of(last));
+  });
+}
+
+TEST_CASE("ranks that are not listed get an empty handle") {
+  run_ranks(3, [](const ProcessGroup& group) {
+    const ProcessGroup part = group.new_group({2, 0});
+    CHECK(bool(part) == (group.rank() != 1));
+    if (part) {
+      const Tensor x = Tensor::from(std::vector<float>{1}, {1});
+      part.all_reduce(x).wait();
+      CHECK(x.item<float>() == 2);
+      CHECK(part.rank() == (group.rank() == 2 ? 0 : 1));
+    }
+    const ProcessGroup odd = group.split(group.rank() == 1 ? 0 : -1);
+    CHECK(bool(odd) == (group.rank() == 1));
+  });
+}
+
+TEST_CASE("a group goes with its last handle") {
+  run_ranks(2, [](const ProcessGroup& group) {
+    std::optional<ProcessGroup> first = group.split(0);
+    const auto body = body_of(*first).weak_from_this();
+    std::optional<ProcessGroup> second = first;
+    first.reset();
+    CHECK(!body.expired());
+    const Tensor x = Tensor::from(std::vector<float>{1}, {1});
+    second->all_reduce(x).wait();
+    CHECK(x.item<float>() == 2);
+    second.reset();
+    CHECK(body.expired());
+  });
+}
