@@ -4,8 +4,10 @@
 //
 // MPI's own waits know of no deadline, and not that a rank is gone. So whatever has a form that
 // does not block is polled (finish()). Where there is none, all ranks meet first (meet()): then
-// nobody waits for one that does not come. Thread safety: MpiThreads from any thread; a
-// MpiCommunicator belongs to its transport.
+// nobody waits for one that does not come. What is left is a rank that dies or fails within such a
+// call, MPI_Comm_create_group: no version of MPI has one that can be polled, and the launcher must
+// end the job (mpirun does; srun does with --kill-on-bad-exit). Thread safety: MpiThreads from any
+// thread; a MpiCommunicator belongs to its transport.
 #pragma once
 
 #include <peal/comm/store/store.h>
