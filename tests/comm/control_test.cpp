@@ -25,9 +25,13 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include "failing_run.h"
 
 using namespace peal;
 using namespace peal::comm;
+using peal::testing::contains;
+using peal::testing::error_of;
+using peal::testing::wait_until;
 using std::chrono::milliseconds;
 
 namespace {
@@ -44,19 +48,6 @@ class Alone : public Rendezvous {
 std::shared_ptr<Board> shared_board(int world) {
   Alone store;
   return Board::shared(store, world);
-}
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 std::size_t open_files() {
@@ -88,10 +79,6 @@ class Child {
  private:
   pid_t pid_;
 };
-
-void wait_until(const std::function<bool()>& over) {
-  while (!over()) std::this_thread::sleep_for(milliseconds(1));
-}
 
 }  // namespace
 

@@ -20,15 +20,20 @@
 #include <doctest/doctest.h>
 #include "collective_cases.h"
 #include "collective_values.h"
+#include "failing_run.h"
+#include "on_rank.h"
 #include "queue_device.h"
 #include "queue_transport.h"
 
 using namespace peal;
 using namespace peal::comm;
+using peal::testing::contains;
+using peal::testing::error_of;
 using peal::testing::MeetingPlace;
-using peal::testing::OnQueue;
+using peal::testing::OnDevice;
 using peal::testing::QueueLog;
 using peal::testing::QueueTransport;
+using peal::testing::wait_until;
 
 namespace {
 
@@ -54,7 +59,7 @@ void over_queues(int world, const ProcessGroup::Options& options,
   register_once();
   const auto place = std::make_shared<MeetingPlace>(world);
   run_ranks(world, options, [&](const ProcessGroup& group) {
-    const OnQueue here(group.rank());
+    const OnDevice here(group.rank());
     group.attach(std::make_unique<QueueTransport>(place, group.rank(), here.device,
                                                   logs[static_cast<std::size_t>(group.rank())]));
     f(group);
@@ -68,20 +73,7 @@ void over_queues(int world, const ProcessGroup::Options& options,
 
 std::string failure(int world, const ProcessGroup::Options& options,
                     const std::function<void(const ProcessGroup&)>& f, const Logs& logs) {
-  try {
-    over_queues(world, options, f, logs);
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing";
-}
-
-bool contains(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
-}
-
-void wait_for(const std::function<bool()>& over) {
-  while (!over()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return error_of([&] { over_queues(world, options, f, logs); });
 }
 
 Tensor ones(std::int64_t count) {
@@ -128,7 +120,7 @@ TEST_CASE("a message whose data the device still makes is not overtaken") {
     if (group.rank() == 0) {
       const auto made = std::make_shared<std::atomic<bool>>(false);
       peal::testing::put(current_stream(first.device()),
-                         [made] { wait_for([&] { return made->load(); }); });
+                         [made] { wait_until([&] { return made->load(); }); });
       const Work a = group.send(first, 1), b = group.send(second, 1);
       for (int i = 0; i < 100; ++i) group.progress();
       *made = true;
@@ -201,7 +193,7 @@ TEST_CASE("a rank that fails is seen by one that waits for its own stream alone"
           const Tensor data = ones(1000);
           group.all_reduce(data).synchronize();
           if (group.rank() == 1) {
-            wait_for([&] { return queued == 2 || group.poisoned(); });
+            wait_until([&] { return queued == 2 || group.poisoned(); });
             throw std::runtime_error("disk of rank 1 is on fire");
           }
           const Work work = group.all_reduce(data);
@@ -231,7 +223,7 @@ TEST_CASE("the deadline holds for what lies in a queue, and names the operation"
       [&](const ProcessGroup& group) {
         group.barrier().wait();
         if (group.rank() == 1) {
-          wait_for([&] { return done || group.poisoned(); });
+          wait_until([&] { return done || group.poisoned(); });
           return;
         }
         const auto finally = std::shared_ptr<void>(nullptr, [&](void*) { done = true; });
@@ -257,7 +249,7 @@ TEST_CASE("a queue that takes no more is ended when a rank fails, and by the dea
           const Tensor data = ones(8);
           group.all_reduce(data).synchronize();
           if (group.rank() == 1) {
-            wait_for([&] { return (fails && logs[0]->stands) || group.poisoned(); });
+            wait_until([&] { return (fails && logs[0]->stands) || group.poisoned(); });
             PEAL_CHECK(!fails, "disk of rank 1 is on fire");
           } else {
             logs[0]->full = true;
@@ -281,7 +273,7 @@ TEST_CASE("an asynchronous error of the library below ends the operation everywh
         group.all_reduce(data).synchronize();
         group.barrier().wait();
         if (group.rank() == 2) {
-          wait_for([&] { return group.poisoned(); });
+          wait_until([&] { return group.poisoned(); });
         } else {
           group.all_reduce(data).wait();
           if (group.rank() == 0) {
@@ -327,7 +319,7 @@ TEST_CASE("nothing dies on the guard's thread, nor under the engine's lock") {
         work_on(part).synchronize();
         group.barrier().wait();
         if (group.rank() == 1) {
-          wait_for([&] { return queued || group.poisoned(); });
+          wait_until([&] { return queued || group.poisoned(); });
           throw std::runtime_error("rank 1 is off");
         }
         const std::weak_ptr<GroupBody> last = body_of(part).weak_from_this();
@@ -339,7 +331,7 @@ TEST_CASE("nothing dies on the guard's thread, nor under the engine's lock") {
           queued = true;
         }  // the operation has the last handles of its memory and of its group
         current_stream(context().device).synchronize();  // until the guard ends it
-        wait_for([&] {
+        wait_until([&] {
           group.progress();
           return last.expired();
         });
@@ -398,7 +390,7 @@ TEST_CASE(
       2, {},
       [&](const ProcessGroup& group) {
         if (group.rank() == 1) {
-          wait_for([&] { return queued || group.poisoned(); });
+          wait_until([&] { return queued || group.poisoned(); });
           std::this_thread::sleep_for(std::chrono::milliseconds(120));  // the guard looks meanwhile
           throw std::runtime_error("rank 1 has no data");
         }
@@ -428,7 +420,7 @@ void directly(int world, const ProcessGroup::Options& options,
               const std::function<void(const ProcessGroup&)>& f) {
   register_once();
   run_ranks(world, options, [&](const ProcessGroup& group) {
-    const OnQueue here(group.rank());
+    const OnDevice here(group.rank());
     group.attach_direct(here.device);
     CHECK(group.transport(here.device) == "direct threads");
     f(group);
@@ -533,7 +525,7 @@ TEST_CASE("a group that has failed keeps its transport, which works of it refer 
       [&](const ProcessGroup& group) {
         Work pending;
         if (group.rank() == 1) {
-          wait_for([&] { return queued.load(); });
+          wait_until([&] { return queued.load(); });
           group.poison("rank 1 is off");
         } else {
           pending = group.all_reduce(ones(8));  // which rank 1 never calls

@@ -18,25 +18,14 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include "failing_run.h"
 
 using namespace peal;
 using namespace peal::comm;
+using peal::testing::contains;
+using peal::testing::failure;
 
 namespace {
-
-std::string failure(int world, const ProcessGroup::Options& options,
-                    const std::function<void(const ProcessGroup&)>& f) {
-  try {
-    run_ranks(world, options, f);
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 // The threads transport, and whether it is there.
 class Counted : public ThreadsTransport {

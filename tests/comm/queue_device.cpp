@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "queue_device.h"
 
+#include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
 #include <peal/comm/reduce/cpu/reduce.h>
 #include <peal/comm/reduce/table.h>
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>

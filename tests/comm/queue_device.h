@@ -6,11 +6,9 @@
 // Thread safety: any thread.
 #pragma once
 
-#include <peal/autograd/core/context.h>
 #include <peal/autograd/core/stream.h>
 
 #include <functional>
-#include <memory>
 
 namespace peal::testing {
 
@@ -19,27 +17,5 @@ void register_queue_device();
 
 // What stands in a stream; it may wait for others' work, and for what `release` is told.
 void put(const Stream& stream, std::function<void()> work);
-
-// A rank's own device and stream, for the calling thread.
-class OnQueue {
- public:
-  explicit OnQueue(int rank)
-      : device{DeviceType::cuda, rank},
-        stream(Stream::create(device)),
-        before_(context().device),
-        guard_(stream) {
-    context().device = device;
-  }
-  ~OnQueue() { context().device = before_; }
-  OnQueue(const OnQueue&) = delete;
-  OnQueue& operator=(const OnQueue&) = delete;
-
-  const Device device;
-  const Stream stream;
-
- private:
-  Device before_;
-  StreamGuard guard_;
-};
 
 }  // namespace peal::testing

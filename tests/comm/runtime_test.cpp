@@ -11,28 +11,22 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <doctest/doctest.h>
 #include "collective_cases.h"
+#include "failing_run.h"
 
 using namespace peal;
 using namespace peal::comm;
+using peal::testing::contains;
+using peal::testing::failure;
+using peal::testing::wait_until;
 
 namespace {
 
-// The message with which run_ranks ends.
-std::string failure(int world, const ProcessGroup::Options& options,
-                    const std::function<void(const ProcessGroup&)>& f) {
-  try {
-    run_ranks(world, options, f);
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+Tensor filled(std::int64_t count, float value) {
+  return Tensor::from(std::vector<float>(static_cast<std::size_t>(count), value), {count});
 }
 
 }  // namespace
@@ -41,7 +35,7 @@ TEST_CASE("every operation, type and reduction is exact at 1 to 5 ranks") {
   for (int world = 1; world <= 5; ++world) {
     std::atomic<std::int64_t> compared{0}, cases{0};
     run_ranks(world, [&](const ProcessGroup& group) {
-      const testing::Tally tally = testing::check_collectives(group);
+      const comm::testing::Tally tally = comm::testing::check_collectives(group);
       compared += tally.compared;
       if (group.rank() == 0) cases = tally.cases;
     });
@@ -88,7 +82,7 @@ TEST_CASE("every algorithm serves by name, with exact results") {
       ProcessGroup::Options options;
       options.algorithms = concat(name(entry.what), "=", entry.name);
       run_ranks(world, options,
-                [](const ProcessGroup& group) { testing::check_algorithms(group); });
+                [](const ProcessGroup& group) { comm::testing::check_algorithms(group); });
     }
   }
 }
@@ -221,21 +215,28 @@ TEST_CASE("a continuation's exception belongs to its own work") {
 TEST_CASE("computing for longer than the deadline is no failure") {
   ProcessGroup::Options options;
   options.deadline = std::chrono::milliseconds(2000);
-  run_ranks(2, options, [](const ProcessGroup& group) {
-    const Tensor data = Tensor::zeros({4});
+  std::atomic<int> done{0};
+  run_ranks(2, options, [&](const ProcessGroup& group) {
+    const Tensor data = filled(4, 3);
     const Work work = group.all_reduce(data);
     std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    // Nobody waits while another computes still: that may be too long.
+    ++done;
+    wait_until([&] { return done == 2; });
     work.wait();
+    CHECK(data.to_vector<float>() == std::vector<float>(4, 6));
   });
 }
 
 TEST_CASE("a rank that waits for one group serves the others") {
   run_ranks(2, [](const ProcessGroup& group) {
     const auto a = group.new_group({0, 1}), b = group.new_group({1, 0});
-    const Tensor x = Tensor::zeros({100000}), y = Tensor::zeros({100000});
+    const Tensor x = filled(100000, 1), y = filled(100000, 2);
     const Work first = a.all_reduce(x), second = b.all_reduce(y);
     (group.rank() == 0 ? first : second).wait();
     (group.rank() == 0 ? second : first).wait();
+    CHECK(x.to_vector<float>() == std::vector<float>(100000, 2));
+    CHECK(y.to_vector<float>() == std::vector<float>(100000, 4));
   });
 }
 

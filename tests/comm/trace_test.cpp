@@ -9,6 +9,7 @@
 #include <peal/comm/start/threads.h>
 
 #include <doctest/doctest.h>
+#include <peal/tests/errors.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -25,6 +26,8 @@
 
 using namespace peal;
 using namespace peal::comm;
+using peal::testing::contains;
+using peal::testing::error_of;
 namespace fs = std::filesystem;
 
 namespace {
@@ -85,19 +88,6 @@ const MeasuredCollective& named(const std::vector<MeasuredCollective>& all, cons
   });
   PEAL_CHECK(found != all.end(), "no collective ", text);
   return *found;
-}
-
-std::string failure(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 // The file as a clock of its own would have written it: `ahead` nanoseconds before rank 0's, as
@@ -230,21 +220,21 @@ TEST_CASE("the run is drawn, and its JSON is JSON") {
   const auto all = collectives(run);
   const Timeline ring = timeline(named(all, "bucket 0", 4));
   const std::string picture = svg({{"model", &ring}, {"measured", &ring}}, "a < b");
-  CHECK(has(picture, "a &lt; b"));
-  CHECK(has(picture, ">measured</text>"));
+  CHECK(contains(picture, "a &lt; b"));
+  CHECK(contains(picture, ">measured</text>"));
   CHECK(nlohmann::json::parse(chrome_trace({{"model", &ring}, {"measured", &ring}})).is_object());
 }
 
 TEST_CASE("a run that failed shows what ranks waited for") {
   const Folder folder;
-  CHECK(has(failure([&] {
-              run_ranks(2, traced(folder.path), [](const ProcessGroup& group) {
-                group.barrier().wait();  // else rank 0 could still be comparing clocks
-                if (group.rank() == 1) throw Error("rank 1 has had enough");
-                group.barrier().wait();
-              });
-            }),
-            "rank 1 has had enough"));
+  CHECK(contains(error_of([&] {
+                   run_ranks(2, traced(folder.path), [](const ProcessGroup& group) {
+                     group.barrier().wait();  // else rank 0 could still be comparing clocks
+                     if (group.rank() == 1) throw Error("rank 1 has had enough");
+                     group.barrier().wait();
+                   });
+                 }),
+                 "rank 1 has had enough"));
   const auto run = read_measured(folder.path);
   const auto waits =
       std::ranges::find_if(run.parts, [](const auto& part) { return !part.ended(); });
@@ -256,19 +246,19 @@ TEST_CASE("a run that failed shows what ranks waited for") {
 
 TEST_CASE("a failure while a group is made, or while files are written, leaves files to read") {
   const Folder folder;
-  CHECK(has(failure([&] {
-              run_ranks(2, traced(folder.path), [](const ProcessGroup& group) {
-                if (group.rank() == 0) (void)group.new_group({0, 1});
-                agree(group, "", "0 1",
-                      "");  // rank 1's part in rank 0's new_group(), but for its end
-                throw Error("rank 1 makes no group");
-              });
-            }),
-            "rank 1 makes no group"));
+  CHECK(contains(error_of([&] {
+                   run_ranks(2, traced(folder.path), [](const ProcessGroup& group) {
+                     if (group.rank() == 0) (void)group.new_group({0, 1});
+                     agree(group, "", "0 1",
+                           "");  // rank 1's part in rank 0's new_group(), but for its end
+                     throw Error("rank 1 makes no group");
+                   });
+                 }),
+                 "rank 1 makes no group"));
   CHECK(read_measured(folder.path).world == 2);
 
   std::atomic<bool> writes{false};
-  const std::string said = failure([&] {
+  const std::string said = error_of([&] {
     run_ranks(2, traced(folder.path), [&](const ProcessGroup& group) {
       some_work_of_two(group);
       while (group.rank() == 1 && !writes) std::this_thread::yield();
@@ -277,7 +267,7 @@ TEST_CASE("a failure while a group is made, or while files are written, leaves f
       group.write_trace();
     });
   });
-  CHECK(has(said, "rank 1 writes nothing"));
+  CHECK(contains(said, "rank 1 writes nothing"));
   CHECK(read_measured(folder.path).parts.size() >= 2);
 }
 
@@ -291,7 +281,7 @@ TEST_CASE("of several worlds in a process the first is recorded") {
     }
     group.barrier().wait();
   });
-  CHECK(has(text_of(folder.file(0)), "barrier #"));
+  CHECK(contains(text_of(folder.file(0)), "barrier #"));
 }
 
 TEST_CASE(
@@ -320,37 +310,37 @@ TEST_CASE("what cannot be written is an error at once, or at the end") {
   const Folder folder;
   write_text(folder.path / "plain", "a file");
   bool ran = false;
-  const std::string at_once = failure([&] {
+  const std::string at_once = error_of([&] {
     run_ranks(2, traced(folder.path / "plain" / "folder"),
               [&](const ProcessGroup&) { ran = true; });
   });
   CHECK(!ran);
-  CHECK(has(at_once, "PEAL_TRACE: cannot write "));
-  CHECK(has(at_once, "/plain/folder/rank-"));
-  CHECK(has(at_once, "Not a directory"));
+  CHECK(contains(at_once, "PEAL_TRACE: cannot write "));
+  CHECK(contains(at_once, "/plain/folder/rank-"));
+  CHECK(contains(at_once, "Not a directory"));
 
   fs::create_symlink("/dev/full", folder.file(1));  // a disk without room
-  const std::string at_end = failure([&] { run_ranks(2, traced(folder.path), some_work_of_two); });
-  CHECK(has(at_end, folder.file(1) + ": No space left on device"));
+  const std::string at_end = error_of([&] { run_ranks(2, traced(folder.path), some_work_of_two); });
+  CHECK(contains(at_end, folder.file(1) + ": No space left on device"));
 }
 
 TEST_CASE("what cannot be read is an error that names the place") {
   const Folder folder;
-  CHECK(has(failure([&] { read_measured(folder.path); }), "cannot read " + folder.file(0)));
+  CHECK(contains(error_of([&] { read_measured(folder.path); }), "cannot read " + folder.file(0)));
   run_ranks(2, traced(folder.path), some_work_of_two);
   const std::string good = text_of(folder.file(1));
   const auto with = [&](const std::string& text) {
     write_text(folder.file(1), text);
-    return failure([&] { read_measured(folder.path); });
+    return error_of([&] { read_measured(folder.path); });
   };
-  CHECK(with(good).empty());
-  CHECK(has(with(good.substr(0, good.rfind("end"))), "cut short after line"));
-  CHECK(has(with("hello"), "not a trace of this version"));
-  CHECK(has(with(""), "is empty; its rank was killed"));
-  CHECK(has(with("peal-trace 1\nrun 1\nrank 1 of 2\nend\n"), "is of another run than"));
-  CHECK(has(with("peal-trace 1\nrank x of 2\nend\n"), "rank-1.trace:2: expected a number"));
-  CHECK(
-      has(with("peal-trace 1\nrank 1 of 2\nstep 0 0 send\nend\n"), "a step before all operations"));
-  CHECK(has(with("peal-trace 1\nrank 1 of 2\ngroup 0 0 7\nend\n"), "expected a number"));
-  CHECK(has(with("peal-trace 1\nnoise\nend\n"), "does not know 'noise'"));
+  CHECK(with(good) == "nothing");
+  CHECK(contains(with(good.substr(0, good.rfind("end"))), "cut short after line"));
+  CHECK(contains(with("hello"), "not a trace of this version"));
+  CHECK(contains(with(""), "is empty; its rank was killed"));
+  CHECK(contains(with("peal-trace 1\nrun 1\nrank 1 of 2\nend\n"), "is of another run than"));
+  CHECK(contains(with("peal-trace 1\nrank x of 2\nend\n"), "rank-1.trace:2: expected a number"));
+  CHECK(contains(with("peal-trace 1\nrank 1 of 2\nstep 0 0 send\nend\n"),
+                 "a step before all operations"));
+  CHECK(contains(with("peal-trace 1\nrank 1 of 2\ngroup 0 0 7\nend\n"), "expected a number"));
+  CHECK(contains(with("peal-trace 1\nnoise\nend\n"), "does not know 'noise'"));
 }

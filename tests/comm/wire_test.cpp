@@ -12,18 +12,17 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <peal/tests/errors.h>
 #include "collective_cases.h"
 
 using namespace peal;
 using namespace peal::comm;
+using peal::testing::contains;
+using peal::testing::error_of;
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -114,7 +113,7 @@ TEST_CASE("every collective is exact over a wire that is late and reorders, at 2
   for (int world = 2; world <= 5; ++world) {
     std::atomic<std::int64_t> compared{0};
     run_ranks(world, {}, wire, [&](const ProcessGroup& group) {
-      compared += testing::check_collectives(group).compared;
+      compared += comm::testing::check_collectives(group).compared;
     });
     MESSAGE("world " << world << ": " << compared.load() << " elements compared");
     CHECK(compared > 10000);
@@ -202,15 +201,12 @@ TEST_CASE("a dropped message ends in an error that says who waits for whom") {
   options.algorithms = "all_reduce=ring";
   // Each rank sends 2 (p - 1) = 4 blocks; of those from 1 to 2 the second is lost.
   const Wire wire{.faults = {{.from = 1, .to = 2, .nth = 1, .drop = true}}};
-  std::string message;
-  try {
+  const std::string message = error_of([&] {
     run_ranks(3, options, wire, [](const ProcessGroup& group) {
       const Tensor data = Tensor::zeros({12});
       group.all_reduce(data).wait();
     });
-  } catch (const Error& error) {
-    message = error.what();
-  }
+  });
   CAPTURE(message);
   CHECK(contains(message, "has not moved for 4 s (PEAL_TIMEOUT)"));
   CHECK(contains(message, "rank 2: all_reduce #"));

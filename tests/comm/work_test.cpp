@@ -11,25 +11,15 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include "failing_run.h"
 
 using namespace peal;
 using namespace peal::comm;
+using peal::testing::contains;
+using peal::testing::failure;
+using peal::testing::wait_until;
 
 namespace {
-
-void wait_for(const std::function<bool()>& over) {
-  while (!over()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-}
-
-std::string failure(int world, const ProcessGroup::Options& options,
-                    const std::function<void(const ProcessGroup&)>& f) {
-  try {
-    run_ranks(world, options, f);
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
 
 template <class T>
 Tensor of(std::int64_t count, T value) {
@@ -63,14 +53,14 @@ TEST_CASE("a wait returns after the continuations, whichever thread runs them") 
     run_ranks(2, [&](const ProcessGroup& group) {
       const Tensor data = Tensor::zeros({64});
       if (group.rank() == 1) {  // so that nothing is done before there is a continuation
-        wait_for([&] { return registered.load(); });
+        wait_until([&] { return registered.load(); });
         return group.all_reduce(data).wait();
       }
       const Work work = group.all_reduce(data);
       std::atomic<bool> began{false}, may_end{false}, ran{false}, returned{false};
       work.then([&] {
         began = true;
-        wait_for([&] { return may_end.load(); });
+        wait_until([&] { return may_end.load(); });
         ran = true;
         throw Error("not today");
       });
@@ -78,7 +68,7 @@ TEST_CASE("a wait returns after the continuations, whichever thread runs them") 
       std::thread runs(with_context([&] {  // it alone advances until the continuation runs
         while (!began) group.progress();
       }));
-      wait_for([&] { return began.load(); });
+      wait_until([&] { return began.load(); });
       std::thread waits(with_context([&] {
         CHECK_THROWS_WITH_AS(work.wait(), "not today", Error);
         CHECK(ran);
@@ -101,7 +91,7 @@ TEST_CASE("continuations run in the order of the calls, also where one of them w
       std::vector<Work> works;
       for (int i = 0; i < 4; ++i) data.push_back(Tensor::zeros({8}));
       if (group.rank() == 1) {  // so that nothing is done before there are continuations
-        wait_for([&] { return registered.load(); });
+        wait_until([&] { return registered.load(); });
         for (const Tensor& each : data) works.push_back(group.all_reduce(each));
         issued = true;
         for (const Work& work : works) work.wait();
@@ -120,7 +110,7 @@ TEST_CASE("continuations run in the order of the calls, also where one of them w
       works[1].then([&] { order.push_back(2); });
       works[2].then([&] { order.push_back(3); });
       registered = true;
-      wait_for([&] { return issued.load(); });  // when it looks, one pass may end all three
+      wait_until([&] { return issued.load(); });  // when it looks, one pass may end all three
       group.progress();
       works[2].wait();
       works[0].wait();
@@ -161,7 +151,7 @@ TEST_CASE("then() starts work of its own group alone, and not too much of it") {
     const Tensor x = Tensor::zeros({4});
     group.all_reduce(x).then([&] { return part.all_reduce(x); }).wait();
   });
-  CHECK(other.find("of another group") != std::string::npos);
+  CHECK(contains(other, "of another group"));
   const std::string many = failure(2, {}, [](const ProcessGroup& group) {
     const Tensor x = Tensor::zeros({4});
     const auto start = [&] {
@@ -171,7 +161,7 @@ TEST_CASE("then() starts work of its own group alone, and not too much of it") {
     };
     group.all_reduce(x).then(start).wait();
   });
-  CHECK(many.find("more than 16 collectives") != std::string::npos);
+  CHECK(contains(many, "more than 16 collectives"));
 }
 
 // Each group has its own deadline, which moves on while messages of the group move.
@@ -195,7 +185,7 @@ TEST_CASE("a poll sees the deadline of its own group while another's are polled 
         second.wait();
       });
   CAPTURE(message);
-  CHECK(message.find("PEAL_TIMEOUT") != std::string::npos);
+  CHECK(contains(message, "PEAL_TIMEOUT"));
   CHECK(told >= 1);
 }
 

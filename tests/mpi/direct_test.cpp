@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 #include "collective_cases.h"
 #include "mpi_main.h"
+#include "on_rank.h"
 #include "queue_device.h"
 
 using namespace peal;
@@ -16,7 +17,7 @@ using namespace peal;
 TEST_CASE("every operation, type and reduction is exact on devices, directly over MPI") {
   peal::testing::register_queue_device();
   const int rank = peal::testing::job().rank();
-  const peal::testing::OnQueue here(rank);
+  const peal::testing::OnDevice here(rank);
   const auto group = comm::mpi_group(MPI_COMM_WORLD);
   CHECK(group.transport(here.device) == "mpi");
   group.attach_direct(here.device);

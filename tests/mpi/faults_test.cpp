@@ -10,27 +10,17 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <peal/tests/errors.h>
 #include "below_mpi.h"
 #include "mpi_main.h"
 
 using namespace peal;
 using peal::testing::below_mpi;
+using peal::testing::contains;
+using peal::testing::error_of;
 using std::chrono::milliseconds;
 
 namespace {
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 Tensor filled(std::int64_t count, int value) {
   const std::vector<float> values(static_cast<std::size_t>(count), static_cast<float>(value));

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <peal/tests/errors.h>
 #include "collective_values.h"
 #include "nccl_for_tests.h"
 #include "on_rank.h"
@@ -30,6 +31,8 @@
 
 using namespace peal;
 using namespace peal::comm;
+using peal::testing::contains;
+using peal::testing::error_of;
 using peal::testing::OnDevice;
 
 namespace {
@@ -43,19 +46,6 @@ void on_devices(int world, const ProcessGroup::Options& options, bool nccl,
     if (nccl) use_nccl(group, here.device);
     f(group);
   });
-}
-
-std::string message_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "nothing";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 std::vector<float> values(const nn::Module& net) {
@@ -156,9 +146,9 @@ TEST_CASE("a captured collective is joined where nobody waits, and is none of th
     CHECK(x.to_vector<float>()[49] == 4);
     CHECK(cuda_host::nccl_collectives() > held);
     CHECK(body_of(group).sequence() == before + 2);  // the collective's, and the replay's
-    CHECK(contains(message_of([&] { work.synchronize(); }), "lies in a graph"));
-    CHECK(contains(message_of([&] { work.then([] {}); }), "lies in a graph"));
-    CHECK(contains(message_of([&] { static_cast<void>(work.test()); }), "lies in a graph"));
+    CHECK(contains(error_of([&] { work.synchronize(); }), "lies in a graph"));
+    CHECK(contains(error_of([&] { work.then([] {}); }), "lies in a graph"));
+    CHECK(contains(error_of([&] { static_cast<void>(work.test()); }), "lies in a graph"));
     work.wait();
     graph.run(step);
     CHECK(x.to_vector<float>()[0] == 16);
@@ -174,7 +164,7 @@ TEST_CASE("what the host moves cannot be captured, and everything goes on") {
       const Tensor here = Tensor::zeros({10}, DType::f32, Device{});
       Graph graph(device, 1);
       const auto refused = [&](const std::function<void()>& f) {
-        return message_of([&] { graph.run(f); });
+        return error_of([&] { graph.run(f); });
       };
       graph.run([&] { group.all_reduce(here).wait(); });
       const std::uint64_t before = body_of(group).sequence();
@@ -221,7 +211,7 @@ TEST_CASE("a capture that is left half way leaves DDP and the group as they were
     const std::uint64_t hook = net.parameters()[0].grad_slot().add_hook([&](const Tensor& grad) {
       if (waits && Graph::capturing() != nullptr) grad.to_vector<float>();
     });
-    CHECK(message_of([&] { graph.run(step); }) != "nothing");
+    CHECK(error_of([&] { graph.run(step); }) != "nothing");
     CHECK_FALSE(graph.captured());
     step();
     CHECK(net.parameters()[0].grad().to_vector<float>() == expected);
@@ -264,7 +254,7 @@ TEST_CASE("no_sync within a captured step accumulates there") {
 }
 
 TEST_CASE("buffers that a captured step writes, and no call before it wrote, are named") {
-  const std::string message = message_of([] {
+  const std::string message = error_of([] {
     on_devices(2, {}, true, [](const ProcessGroup& group) {
       const Device device = context().device;
       manual_seed(1);
@@ -289,7 +279,7 @@ TEST_CASE("buffers that a captured step writes, and no call before it wrote, are
 }
 
 TEST_CASE("ranks that replay while others call are told, by name") {
-  const std::string error = message_of([] {
+  const std::string error = error_of([] {
     on_devices(2, {.deadline = std::chrono::milliseconds(8000)}, true,
                [](const ProcessGroup& group) {
                  const Device device = context().device;
@@ -314,7 +304,7 @@ TEST_CASE("ranks that replay while others call are told, by name") {
 }
 
 TEST_CASE("a rank that fails ends the replays of others") {
-  const std::string error = message_of([] {
+  const std::string error = error_of([] {
     on_devices(2, {}, true, [](const ProcessGroup& group) {
       const Device device = context().device;
       const Tensor x = Tensor::zeros({8}, DType::f32, device);
@@ -341,7 +331,7 @@ TEST_CASE("a graph whose group is gone cannot be replayed, and holds nobody up")
       for (int i = 0; i < 3; ++i) graph.run([&] { group.all_reduce(x).wait(); });
     }
     CHECK(x.to_vector<float>()[0] == 8);
-    CHECK(contains(message_of([&] { graph.run([] {}); }),
+    CHECK(contains(error_of([&] { graph.run([] {}); }),
                    "graph: the process group of its collectives is gone; make a new graph"));
   });
   CHECK_FALSE(contains(cuda_host::nccl_hang(), "ncclCommFinalize"));

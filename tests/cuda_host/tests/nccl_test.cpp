@@ -30,6 +30,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <peal/tests/errors.h>
 #include "collective_cases.h"
 #include "collective_values.h"
 #include "nccl_for_tests.h"
@@ -38,6 +39,8 @@
 
 using namespace peal;
 using namespace peal::comm;
+using peal::testing::contains;
+using peal::testing::error_of;
 using peal::testing::OnDevice;
 
 namespace {
@@ -86,28 +89,28 @@ TEST_CASE("NCCL's unique id goes through any rendezvous") {
 }
 
 TEST_CASE("PEAL_STORE says through what the id goes") {
-  const auto attach = [](const std::string& address) -> std::string {
+  const auto attach = [](const std::string& address) {
     setenv("PEAL_STORE", address.c_str(), 1);
     const auto finally = std::shared_ptr<void>(nullptr, [](void*) { unsetenv("PEAL_STORE"); });
-    try {
+    return error_of([] {
       run_ranks(2, [](const ProcessGroup& group) {
         const OnDevice here(group.rank());
         launch::attach_nccl(group, here.device);
         CHECK(group.transport(here.device) == "nccl");
         comm::testing::check_algorithms(group);
       });
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "nothing";
+    });
   };
   std::string folder = (std::filesystem::temp_directory_path() / "peal_store_XXXXXX").string();
   REQUIRE(mkdtemp(folder.data()) != nullptr);
   CHECK(attach("file:" + folder) == "nothing");
   CHECK(std::filesystem::is_empty(folder));
+  setenv("PEAL_STORE_SECRET", "x", 1);
+  CHECK(contains(attach("file:" + folder), "PEAL_STORE_SECRET: only a store over TCP has one"));
+  unsetenv("PEAL_STORE_SECRET");
   std::filesystem::remove_all(folder);
   CHECK(attach("") == "nothing");
-  CHECK(attach("carrier pigeons").find("expected file:FOLDER") != std::string::npos);
+  CHECK(contains(attach("carrier pigeons"), "expected file:FOLDER"));
 }
 
 TEST_CASE("every algorithm serves over grouped sends and receives") {

@@ -5,15 +5,16 @@
 #pragma once
 
 #include <peal/autograd/core/context.h>
+#include <peal/autograd/core/device.h>
 #include <peal/autograd/core/stream.h>
 
 namespace peal::testing {
 
-// The simulator has two devices, which the ranks share.
+// Where there are fewer devices than ranks, they share them.
 class OnDevice {
  public:
   explicit OnDevice(int rank)
-      : device{DeviceType::cuda, rank % 2},
+      : device{DeviceType::cuda, rank % device_count(DeviceType::cuda)},
         stream(Stream::create(device)),
         before_(context().device),
         guard_(stream) {
