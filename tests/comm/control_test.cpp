@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -176,15 +177,20 @@ TEST_CASE("a sub-group outlives the group it is of, and sees who dies") {
 }
 
 TEST_CASE("who says that it works is waited for past the deadline, and not once it is done") {
-  const ProcessGroup::Options options{.deadline = milliseconds(1000)};
-  // Rank 0 works for as long as two deadlines and more; its sum comes then.
-  run_ranks(2, options, [](const ProcessGroup& group) {
-    const Tensor sum = Tensor::zeros({3});
+  const ProcessGroup::Options options{.deadline = milliseconds(2000)};
+  std::atomic<bool> works{false};
+  run_ranks(2, options, [&](const ProcessGroup& group) {
+    const Tensor sum = Tensor::from(std::vector<float>{1, 2, 3}, {3});
     if (group.rank() == 0) {
       const auto busy = group.busy();
-      std::this_thread::sleep_for(milliseconds(2500));
+      works = true;
+      std::this_thread::sleep_for(milliseconds(3000));
+      group.all_reduce(sum).wait();
+    } else {
+      wait_until([&] { return works.load(); });
+      group.all_reduce(sum).wait();
     }
-    group.all_reduce(sum).wait();
+    CHECK(sum.to_vector<float>() == std::vector<float>{2, 4, 6});
   });
   const std::string error = error_of([&] {
     run_ranks(2, options, [](const ProcessGroup& group) {
@@ -197,7 +203,7 @@ TEST_CASE("who says that it works is waited for past the deadline, and not once 
     });
   });
   CAPTURE(error);
-  CHECK(contains(error, "has not moved for 1 s (PEAL_TIMEOUT)"));
+  CHECK(contains(error, "has not moved for 2 s (PEAL_TIMEOUT)"));
 }
 
 TEST_CASE("a rank that dies at its work is no reason to wait") {
