@@ -2,6 +2,7 @@
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/choose.h>
+#include <peal/comm/schedule/mix.h>
 #include <peal/nn/module.h>
 #include <peal/nn/module_hooks.h>
 
@@ -33,13 +34,10 @@ struct Module::Body {
     for (const auto& [name, child] : body.children) walk(*child, prefix + name + ".", visit);
   }
   std::uint64_t fingerprint(std::uint64_t hash) const {
-    const auto mix = [&](std::uint64_t word) {
-      hash = (hash ^ word) * 0x9E3779B97F4A7C15ull;
-      hash ^= hash >> 29;
-    };
     for (const NamedTensors* list : {&parameters, &buffers}) {
       for (const auto& [name, tensor] : *list) {
-        mix(reinterpret_cast<std::uintptr_t>(&tensor.body()) + (tensor.requires_grad() ? 1 : 0));
+        const auto place = reinterpret_cast<std::uintptr_t>(&tensor.body());
+        comm::mix(hash, place + (tensor.requires_grad() ? 1 : 0));
       }
     }
     for (const auto& [name, child] : children) hash = child->body().fingerprint(hash);

@@ -12,29 +12,44 @@ namespace {
 // The first lines that differ; of texts that are one line, those.
 std::pair<std::string_view, std::string_view> first_difference(std::string_view a,
                                                                std::string_view b) {
+  constexpr std::string_view ended = "nothing more";
+  const auto line_of = [](std::string_view text) { return text.substr(0, text.find('\n')); };
   for (;;) {
-    const auto end_a = a.find('\n'), end_b = b.find('\n');
-    const auto line_a = a.substr(0, end_a), line_b = b.substr(0, end_b);
-    if (line_a != line_b || end_a == a.npos || end_b == b.npos) return {line_a, line_b};
-    a.remove_prefix(end_a + 1);
-    b.remove_prefix(end_b + 1);
+    const auto line_a = line_of(a), line_b = line_of(b);
+    if (line_a != line_b) return {line_a, line_b};
+    a.remove_prefix(std::min(a.size(), line_a.size() + 1));
+    b.remove_prefix(std::min(b.size(), line_b.size() + 1));
+    if (a.empty() && b.empty()) return {line_a, line_b};
+    if (a.empty() || b.empty())
+      return {a.empty() ? ended : line_of(a), b.empty() ? ended : line_of(b)};
   }
 }
 
 }  // namespace
 
-std::array<std::uint64_t, 2> digest(std::string_view text) {
-  std::array<std::uint64_t, 2> hash = {0x243F6A8885A308D3ull, 0x13198A2E03707344ull};
-  const auto take = [&](std::uint64_t word) {
-    for (std::uint64_t& each : hash) mix(each, word);
+// Even and odd words go through chains of their own, so that a processor has enough to do at once.
+std::array<std::uint64_t, 2> digest(std::string_view bytes) {
+  constexpr std::size_t size = sizeof(std::uint64_t);
+  std::uint64_t even[2] = {1, 2}, odd[2] = {3, 4};
+  const auto word = [&](std::size_t at) {
+    std::uint64_t bits = 0;
+    if (at < bytes.size()) {
+      std::memcpy(&bits, bytes.data() + at, std::min(size, bytes.size() - at));
+    }
+    return bits;
   };
-  take(text.size());
-  for (std::size_t at = 0; at < text.size(); at += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, text.data() + at, std::min<std::size_t>(8, text.size() - at));
-    take(word);
+  for (std::size_t at = 0; at < bytes.size(); at += 2 * size) {
+    const std::uint64_t first = word(at), second = word(at + size);
+    for (const int half : {0, 1}) {
+      mix(even[half], first);
+      mix(odd[half], second);
+    }
   }
-  return hash;
+  for (const int half : {0, 1}) {
+    mix(even[half], odd[half]);
+    mix(even[half], bytes.size());
+  }
+  return {even[0], even[1]};
 }
 
 void agree(const ProcessGroup& group, std::string_view what, const std::string& mine,
@@ -42,7 +57,8 @@ void agree(const ProcessGroup& group, std::string_view what, const std::string& 
   const auto own = digest(mine);
   const Tensor all = Tensor::zeros({group.world(), 2}, DType::i64, Device{});
   std::memcpy(all.data<std::int64_t>() + 2 * group.rank(), own.data(), sizeof own);
-  group.all_gather(all, all.view().part(2 * group.rank(), 2)).wait();
+  const std::string label = concat("comparing: ", what);
+  group.all_gather(all, all.view().part(2 * group.rank(), 2), label).wait();
   const auto said = all.to_vector<std::int64_t>();
   bool same = true;
   for (std::size_t i = 2; i < said.size(); ++i) same = same && said[i] == said[i % 2];

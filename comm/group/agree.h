@@ -28,7 +28,7 @@ namespace peal::comm {
 void agree(const ProcessGroup& group, std::string_view what, const std::string& mine,
            std::string_view advice);
 
-// 128 bits that differ where texts do.
-std::array<std::uint64_t, 2> digest(std::string_view text);
+// 128 bits that differ where bytes, a text's or a tensor's, do. Not for adversaries.
+std::array<std::uint64_t, 2> digest(std::string_view bytes);
 
 }  // namespace peal::comm

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/comm/group/agree.h>
 #include <peal/comm/group/group_body.h>
-#include <peal/nn/parallel/agree.h>
+#include <peal/comm/schedule/mix.h>
 #include <peal/nn/parallel/buffer_sync.h>
 #include <peal/nn/parallel/ddp.h>
+#include <peal/nn/parallel/make_equal.h>
 #include <peal/nn/parallel/members.h>
 
 #include <optional>
@@ -80,10 +82,12 @@ DistributedDataParallel::DistributedDataParallel(Module module, comm::ProcessGro
   const NamedTensors parameters = named_parameters(), buffers = named_buffers();
   const auto specs = specs_of(parameters);
   auto plan = plan_buckets(specs, options.buckets);
-  check_same(group, "the models", nn::describe(specs, plan) + describe(buffers, options));
+  comm::agree(group, "[ddp] the model", nn::describe(specs, plan) + describe(buffers, options),
+              "build the same model with the same options on every rank");
   make_equal(group, parameters);
   make_equal(group, buffers);
-  const std::uint64_t tag = (comm::body_of(group).sequence() + 1) * 0xC2B2AE3D27D4EB4Full;
+  std::uint64_t tag = 0;
+  comm::mix(tag, comm::body_of(group).sequence());
   const Module plain = static_cast<const Module&>(*this);
   state_ = std::make_shared<State>(plain, parameters, std::move(plan), buffers,
                                    options.broadcast_buffers, group, tag);

@@ -61,9 +61,26 @@ TEST_CASE("all ranks are told the first line that differs, and whose it is") {
   CHECK(told(2, [](int rank) { return rank == 0 ? "" : "x"; })[0] ==
         "[test] the model is '' on rank 0 and 'x' on rank 1: build one");
   CHECK(told(2, [](int rank) { return rank == 0 ? "a\n" : "a\nb"; })[1] ==
-        "[test] the model is '' on rank 0 and 'b' on rank 1: build one");
-  // A text that goes on where the other ends.
-  CHECK(told(2, [](int rank) { return rank == 0 ? "a" : "a\nb"; })[0] != "nothing");
+        "[test] the model is 'nothing more' on rank 0 and 'b' on rank 1: build one");
+  CHECK(told(2, [](int rank) { return rank == 1 ? "a" : "a\nb"; })[0] ==
+        "[test] the model is 'b' on rank 0 and 'nothing more' on rank 1: build one");
+}
+
+TEST_CASE("a digest sees every bit, and the length") {
+  std::set<std::array<std::uint64_t, 2>> seen;
+  std::size_t made = 0;
+  for (std::size_t size = 0; size < 40; ++size) {
+    std::string bytes(size, '\0');
+    seen.insert(digest(bytes));
+    ++made;
+    for (std::size_t bit = 0; bit < 8 * size; ++bit) {
+      bytes[bit / 8] = static_cast<char>(1 << bit % 8);
+      seen.insert(digest(bytes));
+      ++made;
+      bytes[bit / 8] = 0;
+    }
+  }
+  CHECK(seen.size() == made);
 }
 
 TEST_CASE("digests of texts that differ in anything differ") {

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/group/agree.h>
+#include <peal/nn/parallel/make_equal.h>
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace peal::nn {
+namespace {
+
+// What a list of tensors may take as one message, beside its own memory.
+constexpr std::size_t together = std::size_t{16} << 20;
+
+std::array<std::uint64_t, 2> digest(const Tensor& tensor) {
+  const Tensor here = tensor.detach().to(Device{});
+  return comm::digest({static_cast<const char*>(here.raw()), here.view().bytes()});
+}
+
+// Which tensors are not rank 0's everywhere: a bit for each.
+std::vector<std::int64_t> differing(const comm::ProcessGroup& group, const NamedTensors& tensors) {
+  std::vector<std::uint64_t> mine;
+  for (const auto& [name, tensor] : tensors) {
+    const auto own = digest(tensor);
+    mine.insert(mine.end(), own.begin(), own.end());
+  }
+  const auto size = static_cast<std::int64_t>(mine.size());
+  const Tensor first = Tensor::empty({size}, DType::i64, Device{});
+  std::memcpy(first.raw(), mine.data(), first.view().bytes());
+  group.broadcast(first, 0, "digests of a model that is being wrapped").wait();
+  const Tensor bits = Tensor::zeros({size / 128 + 1}, DType::i64, Device{});
+  auto* const words = bits.data<std::int64_t>();
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const bool same =
+        std::memcmp(first.data<std::int64_t>() + 2 * i, &mine[2 * i], 2 * sizeof mine[0]) == 0;
+    if (!same) words[i / 64] |= std::int64_t{1} << i % 64;
+  }
+  group.all_reduce(bits, comm::ReduceOp::bor, "what differs in a model that is being wrapped")
+      .wait();
+  return bits.to_vector<std::int64_t>();
+}
+
+}  // namespace
+
+void make_equal(const comm::ProcessGroup& group, const NamedTensors& tensors) {
+  if (group.world() == 1 || tensors.empty()) return;
+  const auto bits = differing(group, tensors);
+  std::vector<View> list;
+  std::size_t bytes = 0;
+  const auto send = [&] {
+    const comm::Label label("a model that is being wrapped");
+    if (list.size() == 1) group.broadcast(list[0], 0, label).wait();
+    if (list.size() > 1) group.broadcast_coalesced(list, 0, label).wait();
+    // Rank 0's are not written, but count as such: what others made from them is void there too.
+    if (group.rank() == 0) {
+      for (const View& view : list) view.storage->bump_version();
+    }
+    list.clear();
+    bytes = 0;
+  };
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if ((bits[i / 64] >> i % 64 & 1) == 0) continue;
+    const View view = tensors[i].second.view();
+    if (bytes + view.bytes() > together) send();
+    list.push_back(view);
+    bytes += view.bytes();
+  }
+  send();
+}
+
+}  // namespace peal::nn

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Broadcast of what differs: ranks that are to train one model start from equal values. Digests are
+// compared, however large the tensors are, and those alone are sent that differ.
+// Thread safety: a collective function, one thread at a time for a group.
+#pragma once
+
+#include <peal/autograd/core/safetensors.h>
+#include <peal/comm/group/process_group.h>
+
+namespace peal::nn {
+
+// Collective. Every rank's tensors become rank 0's. Only those that are not equal already, on all
+// ranks, are written, on all ranks: what was made from the others, an optimizer's masters say,
+// stays valid. REQUIRES: tensors of the same names, shapes and types on all ranks.
+void make_equal(const comm::ProcessGroup& group, const NamedTensors& tensors);
+
+}  // namespace peal::nn
