@@ -27,6 +27,30 @@ TEST_CASE("a rank that leaves out a backward is told in that step") {
   CHECK(message.find("same order") != std::string::npos);
 }
 
+// Steps are numbered by each rank for itself, so nobody can see in the step itself that a rank left
+// it out whole. But then it has one step less at the end, or another call in the place of one.
+TEST_CASE("a rank that does neither forward nor backward is told at its next other call") {
+  for (const bool evaluates : {false, true}) {
+    std::atomic<int> finished{0};
+    const std::string message = failure([&](const Group& group, int rank) {
+      nn::Sequential net = nn::mlp({3, 4, 2});
+      DDP ddp(net, group);
+      for (int k = 0; k < 3; ++k) {
+        ddp.zero_grad();
+        if (rank == 1 && k == 0) continue;
+        loss(ddp, 10 * k + rank).backward();
+      }
+      if (evaluates) group.all_reduce(Tensor::zeros({1})).wait();
+      ++finished;
+    });
+    CAPTURE(evaluates);
+    CAPTURE(message);
+    CHECK(finished ==
+          (evaluates ? 0 : 1));  // else the rank that ends first has nothing to wait for
+    CHECK(message.find("step 3") != std::string::npos);
+  }
+}
+
 TEST_CASE("an exception before the first bucket on one rank alone is told in that step") {
   std::atomic<int> finished{0};
   const std::string message = failure([&](const Group& group, int rank) {

@@ -336,3 +336,36 @@ TEST_CASE("a graph whose group is gone cannot be replayed, and holds nobody up")
   });
   CHECK_FALSE(contains(cuda_host::nccl_hang(), "ncclCommFinalize"));
 }
+
+TEST_CASE("buffers are rank 0's after each replay, as after each call") {
+  const auto train_norm = [](bool captured) {
+    std::vector<float> result;
+    on_devices(2, {}, true, [&](const ProcessGroup& group) {
+      const Device device = context().device;
+      manual_seed(1);
+      nn::BatchNorm1d norm(4);
+      nn::Sequential net(norm, nn::Linear(4, 2));
+      net.to(device);
+      nn::DistributedDataParallel model(net, group);
+      const Tensor x = Tensor::empty({2, 4}, DType::f32, device);
+      Graph graph(captured ? device : Device{});
+      for (int i = 0; i < 5; ++i) {
+        manual_seed(static_cast<std::uint64_t>(10 * i + group.rank()));
+        x.copy_(randn({2, 4}, DType::f32, Device{}).to(device));
+        graph.run([&] {
+          for (const Tensor& parameter : net.parameters()) parameter.zero_grad();
+          mean(model(x)).backward();
+        });
+      }
+      CHECK(graph.captured() == captured);
+      const auto values = norm.running_mean.to_vector<float>();
+      const std::string mine(reinterpret_cast<const char*>(values.data()), 4 * sizeof(float));
+      const auto all = group.all_gather_object(mine);
+      CHECK(all[0] == all[1]);
+      CHECK(norm.num_batches_tracked.item<std::int64_t>() == 5);
+      if (group.rank() == 0) result = values;
+    });
+    return result;
+  };
+  CHECK(train_norm(true) == train_norm(false));
+}
