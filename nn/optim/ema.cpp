@@ -8,6 +8,12 @@
 #include <algorithm>
 
 namespace peal::nn {
+namespace {
+
+// Of the count in a state: no tensor of a module is called so, for names are not empty.
+constexpr const char* count_key = ".updates";
+
+}  // namespace
 
 ExponentialMovingAverage::ExponentialMovingAverage(Module module, const EMAOptions& options)
     : options_(options), tensors_(module.named_parameters()) {
@@ -81,7 +87,7 @@ void ExponentialMovingAverage::swap() {
 }
 
 NamedTensors ExponentialMovingAverage::state_dict() const {
-  NamedTensors state{{"updates", Tensor::scalar(updates_, Device{})}};
+  NamedTensors state{{count_key, Tensor::scalar(updates_, Device{})}};
   for (std::size_t i = 0; i < averages_.size(); ++i) {
     state.emplace_back(tensors_[i].first, averages_[i]);
   }
@@ -90,7 +96,8 @@ NamedTensors ExponentialMovingAverage::state_dict() const {
 
 void ExponentialMovingAverage::load_state_dict(const NamedTensors& state) {
   StateReader reader("ExponentialMovingAverage", state);
-  const auto updates = reader.number<std::int64_t>("updates");
+  const bool old = reader.has("updates") && !reader.has(count_key);
+  const auto updates = reader.number<std::int64_t>(old ? "updates" : count_key);
   Tensors from;
   for (std::size_t i = 0; i < averages_.size(); ++i) {
     from.push_back(reader.tensor(tensors_[i].first, averages_[i].shape(), averages_[i].dtype()));

@@ -43,9 +43,10 @@ class ExponentialMovingAverage {
   bool swapped() const { return !put_by_.empty(); }
   std::int64_t updates() const { return updates_; }
 
-  // "updates", and the averages by the model's keys; they share storage with this object.
+  // ".updates", and the averages by the model's keys; they share storage with this object.
   NamedTensors state_dict() const;
-  // Error that names what is missing, unexpected or of another shape; then nothing has changed.
+  // Error that names what is missing, unexpected or of another shape; then nothing has changed. The
+  // count may come as "updates", as older files have it.
   void load_state_dict(const NamedTensors& state);
 
  private:

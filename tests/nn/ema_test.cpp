@@ -92,8 +92,33 @@ TEST_CASE("averages are saved beside the model in a checkpoint") {
   resumed.swap();
   CHECK(value(other.weight) == 6);
   nn::load_model(folder.path / "c", model);  // a model's loader passes over them
-  check_has(error_of([&] { resumed.load_state_dict({}); }), "missing: updates");
+  check_has(error_of([&] { resumed.load_state_dict({}); }), "missing: .updates");
   NamedTensors more = ema.state_dict();
   more.emplace_back("stranger", ones({2}));
   check_has(error_of([&] { resumed.load_state_dict(more); }), "unexpected: stranger f32 [2]");
+}
+
+TEST_CASE("a parameter may have any name that a module allows") {
+  struct Named : nn::Module {
+    Tensor updates = add_parameter("updates", full({}, 8));
+    Tensor forward(const Tensor& x) override { return x * updates; }
+  };
+  Named model, other;
+  nn::ExponentialMovingAverage ema(model, {.decay = 0.5});
+  for (int i = 0; i < 3; ++i) ema.update();
+  const Folder folder;
+  nn::save(folder.path / "c", {{"model", model}, {"ema", ema}});
+  nn::ExponentialMovingAverage resumed(other, {.decay = 0.5});
+  nn::load(folder.path / "c", {{"model", other}, {"ema", resumed}});
+  CHECK(resumed.updates() == 3);
+  resumed.swap();
+  CHECK(value(other.updates) == 8);
+}
+
+TEST_CASE("averages that were saved with a count by another name are taken") {
+  One model;
+  nn::ExponentialMovingAverage ema(model);
+  ema.load_state_dict({{"updates", Tensor::scalar(std::int64_t{7})}, {"weight", full({1}, 3)}});
+  CHECK(ema.updates() == 7);
+  CHECK(value(ema.state_dict()[1].second) == 3);
 }
