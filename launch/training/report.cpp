@@ -11,7 +11,7 @@ namespace peal::launch {
 
 std::string line_of(int epoch, const EpochReport& report) {
   return fmt::format(
-      "epoch {}: loss {:.4f}, test accuracy {:.2f} %, {:.1f} s, {:.0f} images/s, communication "
+      "epoch {}: loss {:.4f}, test accuracy {:.2f} %, {:.1f} s, {:.0f} samples/s, communication "
       "exposed {:.1f} %",
       epoch + 1, report.loss, report.accuracy * 100, report.seconds, report.samples_per_second,
       report.exposed * 100);
@@ -28,7 +28,7 @@ void write_json(const std::string& path, const TrainingArguments& arguments, int
     out["epochs"].push_back({{"loss", epoch.loss},
                              {"test_accuracy", epoch.accuracy},
                              {"seconds", epoch.seconds},
-                             {"images_per_second", epoch.samples_per_second},
+                             {"samples_per_second", epoch.samples_per_second},
                              {"exposed", epoch.exposed}});
   }
   std::ofstream file(path);

@@ -78,7 +78,7 @@ void Trainer::fit(data::DataLoader& training, data::DataLoader& test, const Loss
     trace = std::make_shared<Trace>(arguments_.trace.empty() ? 0 : Trace::picture_events,
                                     model_.parameters().at(0).device());
   }
-  tell(fmt::format("{} training and {} test images; {} rank(s) of batch {}, {} thread(s) each",
+  tell(fmt::format("{} training and {} test samples; {} rank(s) of batch {}, {} thread(s) each",
                    training.dataset().size(), test.dataset().size(), job_.world(),
                    arguments_.batch_size, num_threads()));
   training.set_epoch(next_epoch_);
