@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/trace.h>
+#include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/factory.h>
+#include <peal/autograd/walk.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+namespace peal {
+namespace {
+
+std::atomic<std::uint64_t> walks{0};
+
+// A contribution that does not come any more.
+void left(GradSlot& slot) {
+  if (--slot.expected == 0) slot.touched = false;
+}
+
+}  // namespace
+
+Wanted::Wanted(const Tensors& inputs) : grads(inputs.size()) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    PEAL_CHECK(inputs[i].defined() && inputs[i].requires_grad(), "grad: input ", i,
+               inputs[i].defined() ? concat(" of shape ", inputs[i].shape()) : std::string(),
+               " wants no gradient; set_requires_grad() before it is used");
+    const TensorBody& body = inputs[i].body();
+    if (body.node) {
+      outputs_[body.node.get()].push_back({body.output, i});
+    } else {
+      slots_[body.slot.get()].push_back(i);
+    }
+  }
+}
+
+bool Wanted::has(const Edge& edge) const {
+  if (edge.slot) return slots_.contains(edge.slot.get());
+  const auto found = outputs_.find(edge.node.get());
+  return found != outputs_.end() &&
+         std::any_of(found->second.begin(), found->second.end(),
+                     [&](const auto& place) { return place.output == edge.output; });
+}
+
+void Wanted::take(const Node& node) {
+  const auto found = outputs_.find(&node);
+  if (found == outputs_.end()) return;
+  for (const auto& [output, input] : found->second) {
+    grads[input] = node.grads[static_cast<std::size_t>(output)];
+  }
+}
+
+void Wanted::take(const GradSlot& slot, const Tensor& grad) {
+  const auto found = slots_.find(&slot);
+  if (found == slots_.end()) return;
+  for (const std::size_t input : found->second) {
+    grads[input] = grads[input].defined() ? add(grads[input], grad) : grad;
+  }
+}
+
+void Wanted::part() {
+  for (Tensor& grad : grads) {
+    if (grad.defined() && !grad.owned_alone()) grad = grad.clone();
+  }
+}
+
+Walk::Walk(bool retain_graph, bool create_graph, Wanted* wanted)
+    : create_graph(create_graph),
+      outer_(std::exchange(current(), this)),
+      outermost_(outer_ ? outer_->outermost_ : this),
+      number_(outer_ ? outer_->number_ : walks.fetch_add(1, std::memory_order_relaxed) + 1),
+      retain_graph_(retain_graph || create_graph),
+      wanted_(wanted) {}
+
+Walk::~Walk() {
+  for (; visiting_ < nodes_.size(); ++visiting_, passing_ = 0) {
+    if (!counted_) break;
+    const std::vector<Edge>& edges = nodes_[visiting_]->inputs;
+    for (; passing_ < edges.size(); ++passing_) {
+      if (edges[passing_].slot) left(*edges[passing_].slot);
+    }
+  }
+  for (const auto& node : nodes_) {
+    node->walk = nullptr;
+    node->grads.clear();
+  }
+  current() = outer_;
+}
+
+void Walk::run(std::vector<Root> roots) {
+  for (const Root& root : roots) mark(root.output.body().node);
+  reach();
+  for (Root& root : roots) {
+    const TensorBody& body = root.output.body();
+    pass({body.node, body.output, body.slot}, std::move(root.seed), !body.node);
+  }
+  roots.clear();
+  for (; visiting_ < nodes_.size(); ++visiting_) visit(*nodes_[visiting_]);
+  if (outermost_ == this) finish();
+}
+
+void Walk::finish() {
+  for (std::size_t i = 0; i < callbacks_.size(); ++i) {  // a callback may add another
+    const auto callback = std::move(callbacks_[i]);
+    callback();
+  }
+}
+
+// Listed as soon as it is marked, so that the destructor clears the marks however this ends.
+void Walk::mark(const std::shared_ptr<Node>& node) {
+  if (!node || node->walk == this) return;
+  PEAL_CHECK(node->walk == nullptr, "backward: the graph through '", node->op,
+             "' belongs to a backward that is under way; inside of one, compute anew what is to "
+             "be differentiated");
+  node->walk = this;
+  nodes_.push_back(node);
+}
+
+void Walk::reach() {
+  for (std::size_t next = 0; next < nodes_.size(); ++next) {
+    Node& node = *nodes_[next];
+    node.grads.resize(node.outputs);
+    for (const Edge& edge : node.inputs) mark(edge.node);
+  }
+  std::sort(nodes_.begin(), nodes_.end(),
+            [](const auto& a, const auto& b) { return a->order > b->order; });
+  for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
+    const std::vector<Edge>& edges = (*node)->inputs;
+    (*node)->useful = wanted_ == nullptr || std::any_of(edges.begin(), edges.end(),
+                                                        [&](const Edge& e) { return leads(e); });
+    PEAL_CHECK(
+        !(*node)->useful || (*node)->backward, "backward: the graph through '", (*node)->op,
+        "' was already freed by an earlier backward; pass retain_graph = true there to go twice");
+  }
+  if (wanted_ != nullptr) return;
+  for (const auto& node : nodes_) {
+    for (const Edge& edge : node->inputs) {
+      if (edge.slot) ++edge.slot->expected;
+    }
+  }
+  counted_ = true;
+}
+
+// Whether the gradient of this input is asked for.
+bool Walk::leads(const Edge& edge) const {
+  if (wanted_ == nullptr) return edge.wanted();
+  return edge.wanted() && (wanted_->has(edge) || (edge.node && edge.node->useful));
+}
+
+void Walk::visit(Node& node) {
+  if (wanted_ != nullptr) wanted_->take(node);
+  Tensors grads;
+  if (node.useful && std::any_of(node.grads.begin(), node.grads.end(),
+                                 [](const Tensor& g) { return g.defined(); })) {
+    std::uint64_t needs = 0;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (leads(node.inputs[i])) needs |= std::uint64_t{1} << i;
+    }
+    TraceSpan span(node.op, true);
+    const MadeOfOps recorded(create_graph);
+    grads = node.backward(node.grads, Needs(needs));
+    PEAL_CHECK(grads.size() == node.inputs.size(), "backward: '", node.op, "' gave ", grads.size(),
+               " gradients for ", node.inputs.size(), " inputs");
+  } else {
+    grads.resize(node.inputs.size());
+  }
+  node.grads.clear();
+  if (!retain_graph_ && node.useful) node.backward = nullptr;
+  for (passing_ = 0; passing_ < grads.size();) {
+    const Edge& edge = node.inputs[passing_];
+    Tensor grad = leads(edge) ? std::move(grads[passing_]) : Tensor();
+    ++passing_;
+    pass(edge, std::move(grad), false);
+  }
+  passing_ = 0;
+}
+
+// A gradient on its way to where the edge leads; `uncounted`, as nothing else can come.
+void Walk::pass(const Edge& edge, Tensor grad, bool uncounted) {
+  if (edge.node) {
+    if (!grad.defined()) return;
+    Tensor& sum = edge.node->grads[static_cast<std::size_t>(edge.output)];
+    if (!sum.defined()) {
+      sum = std::move(grad);
+    } else if (sum.owned_alone() && !context().grad_enabled) {
+      add_(sum, grad);
+    } else {
+      sum = add(sum, grad);
+    }
+  } else if (edge.slot && wanted_ != nullptr) {
+    if (grad.defined()) wanted_->take(*edge.slot, grad);
+  } else if (edge.slot) {
+    GradSlot& slot = *edge.slot;
+    if (!uncounted) --slot.expected;
+    if (grad.defined()) {
+      slot.accumulate(std::move(grad));
+      slot.touched = true;
+    }
+    if (slot.expected == 0 && slot.touched) {
+      slot.touched = false;
+      slot.complete();
+    }
+  }
+}
+
+Tensor seed_of(std::string_view op, const Tensor& output, const Tensor& given) {
+  PEAL_CHECK(given.defined() || output.numel() == 1, op,
+             ": without a seed the tensor must have one element, got shape ", output.shape(),
+             "; reduce it (sum, mean) or pass a seed of that shape");
+  if (!given.defined()) return ones(output.shape(), output.dtype(), output.device());
+  PEAL_CHECK(given.shape() == output.shape() && given.dtype() == output.dtype(), op,
+             ": expected a seed ", output.dtype(), " ", output.shape(), ", got ", given.dtype(),
+             " ", given.shape());
+  return given;
+}
+
+void check_not_recorded(std::string_view op) {
+  const Walk* walk = Walk::current();
+  PEAL_CHECK(walk == nullptr || !walk->create_graph, op, ": the function of '", walk->node()->op,
+             "' runs it while its own gradient is recorded (grad with create_graph), so its "
+             "gradient cannot be differentiated in turn: take autograd::grad with create_graph = "
+             "backward_is_recorded() inside of it, or grad() outside without create_graph");
+}
+
+}  // namespace peal
