@@ -108,7 +108,7 @@ Tensor cat(const Tensors& tensors, int dim) {
       joined("cat", tensors, sizes, shape, at, tensors[0].dtype(), tensors[0].device());
   if (!wants_grad(tensors)) return out;
   return record_one("cat", out, tensors, [sizes, at](const Tensors& grads, Needs) {
-    if (backward_is_recorded()) return split(grads[0], sizes, at);
+    if (backward_is_recorded()) return Tensors(split(grads[0], sizes, at));
     return taken_apart("cat", grads[0], sizes, at);
   });
 }
@@ -125,7 +125,7 @@ Tensor stack(const Tensors& tensors, int dim) {
   return cat(rows, dim);
 }
 
-Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dim) {
+Parts split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dim) {
   TraceSpan span("split");
   const int at = checked_dim("split", x, dim);
   std::int64_t total = 0;
@@ -147,7 +147,7 @@ Tensors split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dim) 
                 });
 }
 
-Tensors split(const Tensor& x, std::int64_t size, int dim) {
+Parts split(const Tensor& x, std::int64_t size, int dim) {
   const OpName name("split");
   const int at = checked_dim("split", x, dim);
   PEAL_CHECK(size >= 1, "split: expected a size of at least 1, got ", size);

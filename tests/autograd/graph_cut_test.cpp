@@ -90,6 +90,14 @@ TEST_CASE("writing a temporary copy is an error that names rows(), not a lost wr
              add_(transpose(z, 0, 1), ones({2, 3}));
            },
            [&] { mul_(z.clone(), 2); },
+           [&] { split(z, 1)[0].zero_(); },
+           [&] { fill_(split(z, 1, 1).at(1), 1); },
+           [&] {
+             mul_(split(z, std::vector<std::int64_t>{1, 2}).back(), 2);
+           },
+           [&] {
+             add_(split(z, 1).front(), ones({1, 2}));
+           },
        }) {
     CHECK(has(error_of(write), words));
     CHECK(has(error_of(write), "rows(begin, end)"));
@@ -107,6 +115,12 @@ TEST_CASE("writing what shares storage, or has a name, is fine") {
   const Tensor y = slice(z, 0, 0, 1);  // a copy that is used as such
   mul_(y, 3);
   CHECK(y.to_vector<float>() == std::vector<float>{6, 6});
+  const Tensors parts = split(z, 1);  // so are these
+  parts[0].zero_();
+  CHECK(parts[0].to_vector<float>() == std::vector<float>(2, 0.0f));
+  CHECK(split(z, 1)[2].to_vector<float>() == std::vector<float>{1, 3});
+  Tensor last = split(z, 1)[2];
+  last.zero_();
   float own[2] = {1, 2};
   fill_(Tensor::from_blob(own, {2}, DType::f32), 5);  // memory of the caller's
   CHECK(own[1] == 5);
