@@ -114,8 +114,9 @@ class Module {
   Tensor operator()(const Tensor& x);
   // f(args...) between the hooks: f is a method of the class that this holds (also where this is a
   // plain Module or a wrapper: ddp.call(&Net::encode, x, mask)), or any function. Hooks see the
-  // tensors among the arguments and in the result: Tensor, Tensors, and pairs, tuples and arrays of
-  // them; other arguments are passed on.
+  // tensors among the arguments and in the result: Tensor, lists, maps, pairs, tuples and optionals
+  // of them, and structs that show theirs by `auto fields() { return std::tie(output, h); }`. Other
+  // arguments are passed on; another class as the result does not compile.
   template <class F, class... Args>
   auto call(F&& f, const Args&... args);
 
@@ -247,21 +248,63 @@ class Module {
       concrete_;  // a plain Module made from a derived class: that class's object
 };
 
-// f(tensor) for each tensor in a value of the kinds that call() knows, in order.
+// The kinds of values that call() looks into.
+template <class T>
+concept ListOfClasses = requires(T& list) {
+  list.begin();
+  list.end();
+}
+&&std::is_class_v<typename T::value_type>;
+template <class T>
+concept PointsAtClass = std::is_class_v<T> && requires(T& optional) {
+  optional.has_value();
+  *optional;
+};
+template <class T>
+concept HasFields = requires(T& value) {
+  value.fields();
+};
+template <class T>
+concept TupleLike = requires {
+  std::tuple_size<T>::value;
+};
+
+// Whether call() finds all tensors in such a value.
+template <class T>
+constexpr bool shows_tensors() {
+  if constexpr (std::is_same_v<T, Tensor> || !std::is_class_v<T>) {
+    return true;
+  } else if constexpr (HasFields<T>) {
+    return shows_tensors<decltype(std::declval<T&>().fields())>();
+  } else if constexpr (TupleLike<T>) {
+    return []<std::size_t... i>(std::index_sequence<i...>) {
+      return (shows_tensors<std::remove_cvref_t<std::tuple_element_t<i, T>>>() && ...);
+    }
+    (std::make_index_sequence<std::tuple_size_v<T>>());
+  } else if constexpr (PointsAtClass<T> || ListOfClasses<T>) {
+    return shows_tensors<std::remove_cvref_t<typename T::value_type>>();
+  } else {
+    return requires { typename T::value_type; };  // a list of numbers, a text
+  }
+}
+template <class T>
+concept ShowsTensors = shows_tensors<T>();
+
+// f(tensor) for each tensor in a value of these kinds, in order.
 template <class T, class F>
 void each_tensor(T& value, F&& f) {
   using Plain = std::remove_const_t<T>;
   if constexpr (std::is_same_v<Plain, Tensor>) {
     f(value);
-  } else if constexpr (requires {
-                         typename Plain::value_type;
-                         value.begin();
-                       }) {
-    if constexpr (std::is_same_v<typename Plain::value_type, Tensor>) {
-      for (auto& each : value) f(each);
-    }
-  } else if constexpr (requires { std::tuple_size<Plain>::value; }) {
+  } else if constexpr (HasFields<T>) {
+    const auto fields = value.fields();
+    std::apply([&](auto&... each) { (each_tensor(each, f), ...); }, fields);
+  } else if constexpr (TupleLike<Plain>) {
     std::apply([&](auto&... each) { (each_tensor(each, f), ...); }, value);
+  } else if constexpr (PointsAtClass<T>) {
+    if (value.has_value()) each_tensor(*value, f);
+  } else if constexpr (ListOfClasses<Plain>) {
+    for (auto& each : value) each_tensor(each, f);
   }
 }
 
@@ -287,6 +330,10 @@ auto Module::call(F&& f, const Args&... args) {
     }
   };
   const Running guard(target());
+  using Result = std::remove_cvref_t<decltype(run(args...))>;
+  static_assert(ShowsTensors<Result>,
+                "call: hooks look for the tensors in what a forward gives: let the struct show its "
+                "own by `auto fields() { return std::tie(output, h); }`, with <tuple>");
   if (!has_hooks()) return run(args...);
   std::tuple<Args...> given(args...);
   Tensors inputs;

@@ -17,6 +17,8 @@
 
 #include <peal/nn/module.h>
 
+#include <tuple>
+
 namespace peal::nn {
 
 struct RecurrentSettings {
@@ -67,8 +69,10 @@ class LSTM : public Recurrent {
 
   struct Result {
     Tensor output, h, c;  // h and c: after the last step, [layers * directions, N, hidden]
+    auto fields() { return std::tie(output, h, c); }
   };
-  // From h0 and c0, shaped as h and c, or undefined for zeros. Runs no hooks.
+  // From h0 and c0, shaped as h and c, or undefined for zeros. Hooks run where it is called so:
+  // lstm.call(&LSTM::unroll, x, h0, c0).
   Result unroll(const Tensor& x, const Tensor& h0 = {}, const Tensor& c0 = {});
 };
 
@@ -78,6 +82,7 @@ class GRU : public Recurrent {
 
   struct Result {
     Tensor output, h;
+    auto fields() { return std::tie(output, h); }
   };
   Result unroll(const Tensor& x, const Tensor& h0 = {});
 };

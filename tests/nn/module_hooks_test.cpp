@@ -4,13 +4,19 @@
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/layers/attention.h>
 #include <peal/nn/layers/linear.h>
+#include <peal/nn/layers/recurrent.h>
 #include <peal/nn/layers/sequential.h>
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/module.h>
 
 #include <doctest/doctest.h>
 
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 using namespace peal;
 
@@ -231,4 +237,81 @@ TEST_CASE("attention to others runs hooks where the module is called") {
       });
   CHECK(all(attention(queries, keys, keys)) == all(attention.attend(queries, keys, keys)));
   CHECK(calls == 1);
+}
+
+TEST_CASE("hooks see what a forward gives in a struct, and go into its backward") {
+  nn::LSTM lstm(3, 2);
+  nn::GRU gru(3, 2);
+  const Tensor x = ones({4, 1, 3});
+  std::vector<std::size_t> inputs, outputs, gradients;
+  const auto count = [&](nn::Module& module) {
+    module.register_forward_hook(
+        [&](nn::Module&, const Tensors& in, const Tensors& out) -> nn::Module::Replaced {
+          inputs.push_back(in.size());
+          outputs.push_back(out.size());
+          Tensors others = out;
+          others[0] = others[0] * 0.0;
+          return others;
+        });
+    module.register_full_backward_pre_hook(
+        [&](nn::Module&, const Tensors& grads) -> nn::Module::Replaced {
+          gradients.push_back(grads.size());
+          return std::nullopt;
+        });
+  };
+  count(lstm);
+  count(gru);
+  const auto [output, h, c] = lstm.call(&nn::LSTM::unroll, x, Tensor(), Tensor());
+  CHECK(all(output) == Floats(8, 0));
+  CHECK(all(c) != Floats(2, 0));
+  (sum(h) + sum(c)).backward();
+  const auto result = gru.call(&nn::GRU::unroll, x, ones({1, 1, 2}));
+  sum(result.h).backward();
+  CHECK(inputs == std::vector<std::size_t>{3, 2});
+  CHECK(outputs == std::vector<std::size_t>{3, 2});
+  CHECK(gradients == std::vector<std::size_t>{3, 2});
+}
+
+namespace {
+
+struct Shown {
+  Tensor a;
+  std::vector<std::pair<std::string, Tensor>> more;
+  auto fields() { return std::tie(a, more); }
+};
+struct Hidden {
+  Tensor a;
+};
+struct Gives : nn::Module {
+  Shown shown(const Tensor& x) { return {x, {{"one", x + 1.0}, {"two", x + 2.0}}}; }
+  std::optional<Tensor> perhaps(const std::map<std::string, Tensor>& named) {
+    return named.empty() ? std::nullopt : std::optional(named.begin()->second);
+  }
+  double number(const Tensor& x) { return x.item<double>(); }
+};
+
+}  // namespace
+
+TEST_CASE("hooks find tensors in structs that show their fields, lists, maps and optionals") {
+  Gives net;
+  std::vector<std::size_t> counts;
+  net.register_forward_hook(
+      [&](nn::Module&, const Tensors& in, const Tensors& out) -> nn::Module::Replaced {
+        counts.push_back(in.size());
+        counts.push_back(out.size());
+        Tensors others;
+        for (const Tensor& each : out) others.push_back(each * 10.0);
+        return others;
+      });
+  const Shown shown = net.call(&Gives::shown, full({}, 1));
+  CHECK(shown.a.item<float>() == 10);
+  CHECK(shown.more[1].second.item<float>() == 30);
+  using Named = std::map<std::string, Tensor>;
+  CHECK(net.call(&Gives::perhaps, Named{{"x", full({}, 2)}})->item<float>() == 20);
+  CHECK(!net.call(&Gives::perhaps, Named{}));
+  CHECK(net.call(&Gives::number, full({}, 3)) == 3);
+  CHECK(counts == std::vector<std::size_t>{1, 3, 1, 1, 0, 0, 1, 0});
+  // Others do not compile, hooks or not.
+  static_assert(nn::ShowsTensors<Shown> && nn::ShowsTensors<std::tuple<Shown, int>>);
+  static_assert(!nn::ShowsTensors<Hidden> && !nn::ShowsTensors<std::vector<Hidden>>);
 }
