@@ -7,6 +7,7 @@
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/concatenate.h>
+#include <peal/autograd/ops/dropout.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/matmul.h>
 #include <peal/autograd/ops/permute.h>
@@ -49,22 +50,48 @@ Tensor together(const Tensor& x) {
   return reshape(permute(x, {0, 2, 1, 3}), {x.size(0), x.size(2), x.size(1) * x.size(3)});
 }
 
+// The probabilities as ops: of queries and keys [B, heads, T, D] -> [B, heads, T, S].
+Tensor probabilities(const Tensor& queries, const Tensor& keys, bool causal) {
+  const double scale = 1 / std::sqrt(static_cast<double>(queries.size(-1)));
+  Tensor scores = matmul(queries, keys, false, true) * scale;
+  if (causal) {
+    const Tensor hidden = gt(arange(keys.size(2), DType::i64, keys.device()),
+                             unsqueeze(arange(queries.size(2), DType::i64, keys.device()), 1));
+    scores = where(hidden, full({}, -INFINITY, queries.dtype(), keys.device()), scores);
+  }
+  return softmax(scores);
+}
+
 // The gradients as ops, to be differentiated in turn, of whole scores.
 Tensors gradients_of_ops(const AttentionGeometry& o, const Tensor& g, const Tensor& q,
                          const Tensor& k, const Tensor& v) {
   const double scale = 1 / std::sqrt(static_cast<double>(o.width));
   const Tensor queries = apart(q, o.heads), keys = apart(k, o.heads), values = apart(v, o.heads);
-  const Tensor gradient = apart(g, o.heads);
-  Tensor scores = matmul(queries, keys, false, true) * scale;
-  if (o.causal) {
-    const Tensor hidden = gt(arange(o.keys, DType::i64, q.device()),
-                             unsqueeze(arange(o.queries, DType::i64, q.device()), 1));
-    scores = where(hidden, full({}, -INFINITY, q.dtype(), q.device()), scores);
-  }
-  const Tensor p = softmax(scores), dp = matmul(gradient, values, false, true);
+  const Tensor gradient = apart(g, o.heads), p = probabilities(queries, keys, o.causal);
+  const Tensor dp = matmul(gradient, values, false, true);
   const Tensor dscores = p * (dp - sum(dp * p, {-1}, true)) * scale;
   return {together(matmul(dscores, keys)), together(matmul(dscores, queries, true)),
           together(matmul(p, gradient, true))};
+}
+
+// Error where these are no queries, keys and values of as many heads.
+void check(std::string_view op, const Tensor& q, const Tensor& k, const Tensor& v,
+           std::int64_t heads) {
+  check_alike(op, q, k);
+  check_alike(op, q, v);
+  PEAL_CHECK(q.dim() == 3 && k.dim() == 3 && k.shape() == v.shape() && q.size(0) == k.size(0) &&
+                 q.size(2) == k.size(2),
+             op, ": expected q [B, T, H D] and k, v [B, S, H D], got shapes ", q.shape(), ", ",
+             k.shape(), " and ", v.shape());
+  PEAL_CHECK(heads >= 1 && q.size(2) % heads == 0 && q.numel() > 0 && k.numel() > 0, op, ": ",
+             heads, " heads do not divide shapes ", q.shape(), " and ", k.shape());
+}
+
+// The same of all three side by side.
+void check(const Tensor& qkv, std::int64_t heads) {
+  PEAL_CHECK(qkv.dim() == 3 && qkv.numel() > 0 && heads >= 1 && qkv.size(2) % (3 * heads) == 0,
+             "self_attention: expected qkv [B, T, 3 H D] for H = ", heads, ", got shape ",
+             qkv.shape());
 }
 
 }  // namespace
@@ -76,14 +103,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   }
   constexpr std::string_view op = "scaled_dot_product_attention";
   TraceSpan span(op);
-  check_alike(op, q, k);
-  check_alike(op, q, v);
-  PEAL_CHECK(q.dim() == 3 && k.dim() == 3 && k.shape() == v.shape() && q.size(0) == k.size(0) &&
-                 q.size(2) == k.size(2),
-             op, ": expected q [B, T, H D] and k, v [B, S, H D], got shapes ", q.shape(), ", ",
-             k.shape(), " and ", v.shape());
-  PEAL_CHECK(heads >= 1 && q.size(2) % heads == 0 && q.numel() > 0 && k.numel() > 0, op, ": ",
-             heads, " heads do not divide shapes ", q.shape(), " and ", k.shape());
+  check(op, q, k, v, heads);
   const AttentionGeometry o{q.size(0), q.size(1), k.size(1), heads, q.size(2) / heads, causal};
   const AttentionResult result = room_for(o, q);
   kernels(q.device()).attention(op, q, o, result, q, k, v);
@@ -105,12 +125,32 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
                 });
 }
 
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    std::int64_t heads, bool causal, double dropout) {
+  if (dropout == 0) return scaled_dot_product_attention(q, k, v, heads, causal);
+  if (lowers(q, k, v)) {
+    return scaled_dot_product_attention(lowered(q), lowered(k), lowered(v), heads, causal, dropout);
+  }
+  constexpr std::string_view op = "scaled_dot_product_attention";
+  const OpName name(op);
+  check(op, q, k, v, heads);
+  const Tensor p = probabilities(apart(q, heads), apart(k, heads), causal);
+  return together(matmul(peal::dropout(p, dropout), apart(v, heads)));
+}
+
+Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal, double dropout) {
+  if (dropout == 0) return self_attention(qkv, heads, causal);
+  const OpName name("self_attention");
+  check(qkv, heads);
+  const Tensors parts = split(qkv, qkv.size(2) / 3, -1);
+  return scaled_dot_product_attention(parts[0], parts[1], parts[2], heads, causal, dropout);
+}
+
 Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal) {
   if (lowers(qkv)) return self_attention(lowered(qkv), heads, causal);
   constexpr std::string_view op = "self_attention";
   const OpName name(op);
-  PEAL_CHECK(qkv.dim() == 3 && qkv.numel() > 0 && heads >= 1 && qkv.size(2) % (3 * heads) == 0, op,
-             ": expected qkv [B, T, 3 H D] for H = ", heads, ", got shape ", qkv.shape());
+  check(qkv, heads);
   const std::int64_t width = qkv.size(2) / 3;
   if (!kernels(qkv.device()).self_attention) {
     const Tensors parts = split(qkv, width, -1);

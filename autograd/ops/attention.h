@@ -15,8 +15,14 @@ namespace peal {
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     std::int64_t heads, bool causal = false);
 
-// The same of queries, keys and values side by side, as one linear layer gives them: qkv [B, T, 3
+// The same with dropout of the probabilities (dropout.h). Where there is any, whole scores [B,
+// heads, T, S] are made, by several ops.
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    std::int64_t heads, bool causal, double dropout);
+
+// Of queries, keys and values side by side, as one linear layer gives them: qkv [B, T, 3
 // heads D] -> [B, T, heads D].
 Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal = false);
+Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal, double dropout);
 
 }  // namespace peal

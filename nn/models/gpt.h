@@ -11,7 +11,8 @@
 //   nn::GPT gpt({50257, 768, 12, 12, 1024});             // "gpt2", 124 million parameters
 //   gpt.load_state_dict(nn::from_gpt2(load_safetensors("model.safetensors").tensors));
 //
-// Dropout is left out. Thread safety: as of Module.
+// Dropout is of GPT-2's kinds and in its places, and none unless asked for; it was trained with 0.1
+// each. That of attention makes whole scores, in several ops. Thread safety: as of Module.
 #pragma once
 
 #include <peal/autograd/ops/ops.h>
@@ -27,37 +28,51 @@ struct GptSettings {
   std::int64_t vocabulary = 1000, width = 256, heads = 4, layers = 4, positions = 128;
   GeluApproximation gelu = GeluApproximation::tanh;
   bool tie_word_embeddings = true;  // lm_head has wte's weight
+  // Dropout while training: of the embeddings, of attention's probabilities, and of what attention
+  // and mlp add.
+  double embd_pdrop = 0, attn_pdrop = 0, resid_pdrop = 0;
 };
 
 // Attention of each token to itself and those before it: c_attn gives queries, keys and values side
 // by side. REQUIRES: heads divides width.
 struct GptAttention : Module {
   Linear c_attn, c_proj;
+  Dropout resid_dropout;
 
-  GptAttention(std::int64_t width, std::int64_t heads)
+  GptAttention(std::int64_t width, std::int64_t heads, double attn_pdrop = 0,
+               double resid_pdrop = 0)
       : c_attn(add("c_attn", Linear(width, 3 * width))),
         c_proj(add("c_proj", Linear(width, width))),
-        heads_(heads) {}
+        resid_dropout(add("resid_dropout", Dropout(resid_pdrop))),
+        heads_(heads),
+        attn_pdrop_(attn_pdrop) {}
 
   Tensor forward(const Tensor& x) override {
-    return c_proj(self_attention(c_attn(x), heads_, true));
+    const double dropped = training() ? attn_pdrop_ : 0;
+    return resid_dropout(c_proj(self_attention(c_attn(x), heads_, true, dropped)));
   }
 
  private:
   std::int64_t heads_;
+  double attn_pdrop_;
 };
 
 // c_proj(gelu(c_fc(x))). With gelu by tanh that is one op, unless c_fc or c_proj has hooks or was
 // replaced.
 struct GptMlp : Module {
   Linear c_fc, c_proj;
+  Dropout dropout;
 
-  GptMlp(std::int64_t width, GeluApproximation gelu)
+  GptMlp(std::int64_t width, GeluApproximation gelu, double resid_pdrop = 0)
       : c_fc(add("c_fc", Linear(width, 4 * width))),
         c_proj(add("c_proj", Linear(4 * width, width))),
+        dropout(add("dropout", Dropout(resid_pdrop))),
         gelu_(gelu) {}
 
-  Tensor forward(const Tensor& x) override {
+  Tensor forward(const Tensor& x) override { return dropout(projected(x)); }
+
+ private:
+  Tensor projected(const Tensor& x) {
     const Linear *up = c_fc.as<Linear>(), *down = c_proj.as<Linear>();
     const bool as_one = gelu_ != GeluApproximation::none && up != nullptr && down != nullptr &&
                         !c_fc.has_hooks() && !c_proj.has_hooks();
@@ -67,7 +82,6 @@ struct GptMlp : Module {
     return feed_forward(x, up->weight, up->bias, down->weight, down->bias, gelu_);
   }
 
- private:
   GeluApproximation gelu_;
 };
 
@@ -80,9 +94,10 @@ struct GptBlock : Module {
 
   explicit GptBlock(const GptSettings& settings)
       : ln_1(add("ln_1", LayerNorm(settings.width))),
-        attn(add("attn", GptAttention(settings.width, settings.heads))),
+        attn(add("attn", GptAttention(settings.width, settings.heads, settings.attn_pdrop,
+                                      settings.resid_pdrop))),
         ln_2(add("ln_2", LayerNorm(settings.width))),
-        mlp(add("mlp", GptMlp(settings.width, settings.gelu))) {}
+        mlp(add("mlp", GptMlp(settings.width, settings.gelu, settings.resid_pdrop))) {}
 
   Tensor forward(const Tensor& x) override {
     const Tensor y = x + attn(ln_1(x));
@@ -93,19 +108,21 @@ struct GptBlock : Module {
 // All but the head: tokens [B, T] of i64, T at most `positions` -> [B, T, width].
 struct GptTransformer : Module {
   Embedding wte, wpe;
+  Dropout drop;
   Sequential h;
   LayerNorm ln_f;
 
   explicit GptTransformer(const GptSettings& settings)
       : wte(add("wte", Embedding(settings.vocabulary, settings.width))),
         wpe(add("wpe", Embedding(settings.positions, settings.width))),
+        drop(add("drop", Dropout(settings.embd_pdrop))),
         h(add("h", blocks(settings))),
         ln_f(add("ln_f", LayerNorm(settings.width))) {}
 
   Tensor forward(const Tensor& tokens) override {
     PEAL_CHECK(tokens.dim() == 2, "GPT: expected tokens [B, T], got shape ", tokens.shape());
     const Tensor places = arange(tokens.size(1), DType::i64, tokens.device());
-    return ln_f(h(wte(tokens) + wpe(places)));
+    return ln_f(h(drop(wte(tokens) + wpe(places))));
   }
 
  private:
