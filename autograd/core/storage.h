@@ -47,6 +47,11 @@ class Storage {
 
   std::uint64_t version() const { return version_; }
   void bump_version() { version_ = ++newest_; }
+  // How often these values were given to all ranks as theirs (the root of a broadcast in place).
+  // They stay, and so does the version; but who keeps more digits of them than these bytes do, as
+  // an optimizer's masters, starts again from what the others got.
+  std::uint64_t broadcasts() const { return broadcasts_; }
+  void count_broadcast() { ++broadcasts_; }
 
   // REQUIRES: allocated here, not wrapped. drop() gives the bytes back, and reading them is an
   // Error until regain(), which gets fresh, uninitialised ones and counts a version.
@@ -67,6 +72,7 @@ class Storage {
   std::optional<std::uint64_t> dropped_;  // the version at the last drop(), until restored()
   std::function<void()> release_;
   bool owned_;
+  std::uint64_t broadcasts_ = 0;
 };
 
 }  // namespace peal

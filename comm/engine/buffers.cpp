@@ -188,16 +188,26 @@ void Buffers::gather() {
   if (any_away) down_.push_back({{0, in_.given.count}, 0, staging_->mark()});
 }
 
+// What the root of a broadcast keeps as it was counts as given to all; the rest as written.
+void Buffers::count(const StorageRef& storage) const {
+  if (storage == nullptr) return;
+  if (writes_out_) {
+    storage->bump_version();
+  } else {
+    storage->count_broadcast();
+  }
+}
+
 void Buffers::scatter() {
-  if (!writes_out_) return;
   for (const Piece& piece : scattered_) {
+    count(piece.data.storage);
+    if (!writes_out_) continue;
     const View here = out_.given.part(piece.at, piece.data.count);
     if (elsewhere(piece.data)) {
       staging_->up(piece.data, here.data());
     } else {
       move(piece.data.data(), here.data(), piece.data.bytes());
     }
-    if (piece.data.storage) piece.data.storage->bump_version();
   }
 }
 
@@ -251,7 +261,7 @@ void Buffers::close(CallerOrder& caller) {
     hand_back(up_.back().round);
   }
   scatter();
-  if (out_.given.storage && writes_out_) out_.given.storage->bump_version();
+  count(out_.given.storage);
   if (staging_) staging_->close(caller);
 }
 

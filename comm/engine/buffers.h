@@ -107,6 +107,7 @@ class Buffers {
   void stage();
   void gather();
   void scatter();
+  void count(const StorageRef& storage) const;
   void widen(const Block& block);
   void finish(const Block& block);
 

@@ -62,15 +62,22 @@ std::string Optimizer::called(std::size_t i) const {
   return concat("parameter ", names_[i], " of shape ", parameters_[i].shape());
 }
 
+// Whether others wrote the parameter, or agreed on its value, since the last step.
+bool Optimizer::is_behind(const State& state, const Tensor& parameter) {
+  if (!state.seen) return true;
+  const StorageRef& storage = parameter.storage();
+  return state.seen->version != storage->version() ||
+         state.seen->broadcasts != storage->broadcasts() || state.seen->storage.lock() != storage;
+}
+
 // Brings the master up to date with what others wrote into the parameter.
 void Optimizer::follow(State& state, const Tensor& parameter) {
   const Tensor& master = state.master;
   if (!master.defined()) return;
-  if (!state.version) {
+  if (!state.seen) {
     const Tensor wide = cast(parameter, DType::f32);
     master.copy_(where(eq(cast(master, parameter.dtype()), parameter), master, wide));
-  } else if (*state.version != parameter.storage()->version() ||
-             state.storage.lock() != parameter.storage()) {
+  } else if (is_behind(state, parameter)) {
     master.copy_(cast(parameter, DType::f32));
   }
 }
@@ -82,8 +89,8 @@ void Optimizer::follow_all() {
 void Optimizer::note_versions() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!states_[i].master.defined()) continue;
-    states_[i].storage = parameters_[i].storage();
-    states_[i].version = parameters_[i].storage()->version();
+    const StorageRef& storage = parameters_[i].storage();
+    states_[i].seen = {storage, storage->version(), storage->broadcasts()};
   }
 }
 

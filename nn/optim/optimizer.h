@@ -7,10 +7,11 @@
 // A parameter in f16 or bf16 would lose every update smaller than half the distance to its
 // neighbour. So its state is f32 and has a master, the parameter in f32 (Micikevicius et al.,
 // "Mixed precision training", ICLR 2018, section 3.1): the step is taken there, and the parameter
-// becomes the master rounded. When somebody else wrote the parameter since (its storage's version
-// tells), the whole master starts again from it: replicas whose parameters were made equal have
-// equal masters. After loading, only those elements of the master start again that do not round to
-// the parameter's, so that a resumed run goes on with the digits that it had.
+// becomes the master rounded. When somebody else wrote the parameter since, or a collective
+// did, the whole master starts again from it, on the root of a broadcast too: replicas whose
+// parameters were made equal have equal masters. After loading, only those elements of the master
+// start again that do not round to the parameter's, so that a resumed run goes on with the digits
+// that it had.
 //
 // Parameters come in groups, each with settings of its own, numbers by PyTorch's names:
 //
@@ -109,9 +110,12 @@ class Optimizer {
     std::int64_t step = 0;
     std::vector<Tensor> tensors;
     Tensor master;  // f32, of a parameter in low precision
-    // The parameter's storage after the last step; neither where there was none since loading.
-    std::weak_ptr<Storage> storage;
-    std::optional<std::uint64_t> version;
+    // The parameter's storage after the last step; none where there was no step since loading.
+    struct Seen {
+      std::weak_ptr<Storage> storage;
+      std::uint64_t version, broadcasts;
+    };
+    std::optional<Seen> seen;
   };
 
   // setting_names[0] is "lr". A derived constructor adds its groups.
@@ -162,6 +166,7 @@ class Optimizer {
     std::vector<std::size_t> numbers;  // of the parameters
     std::vector<Stepped> steps;
   };
+  static bool is_behind(const State& state, const Tensor& parameter);
   static void follow(State& state, const Tensor& parameter);
   void follow_all();
   void note_versions();

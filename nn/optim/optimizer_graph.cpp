@@ -36,9 +36,7 @@ void Optimizer::capture(Graph& graph) {
                   [made, self_of] { self_of()->end_replay(*made); });
   std::vector<bool> was_behind;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const State& state = states_[i];
-    was_behind.push_back(!state.version || *state.version != parameters_[i].storage()->version() ||
-                         state.storage.lock() != parameters_[i].storage());
+    was_behind.push_back(is_behind(states_[i], parameters_[i]));
   }
   for (const List& list : *made) {
     // Called behind the hook above, which has seen that the optimizer is there.
@@ -53,10 +51,7 @@ void Optimizer::capture(Graph& graph) {
     if (was_behind[i]) behind.emplace_back(i, states_[i]);
   }
   note_versions();
-  for (const auto& [i, before] : behind) {
-    states_[i].storage = before.storage;
-    states_[i].version = before.version;
-  }
+  for (const auto& [i, before] : behind) states_[i].seen = before.seen;
 }
 
 // The captured kernels must still be right.

@@ -52,10 +52,6 @@ void make_equal(const comm::ProcessGroup& group, const NamedTensors& tensors) {
     const comm::Label label("a model that is being wrapped");
     if (list.size() == 1) group.broadcast(list[0], 0, label).wait();
     if (list.size() > 1) group.broadcast_coalesced(list, 0, label).wait();
-    // Rank 0's are not written, but count as such: what others made from them is void there too.
-    if (group.rank() == 0) {
-      for (const View& view : list) view.storage->bump_version();
-    }
     list.clear();
     bytes = 0;
   };

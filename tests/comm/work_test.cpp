@@ -239,13 +239,14 @@ TEST_CASE("a list of tensors becomes the root's") {
       const auto mine = static_cast<float>(10 * root + group.rank());
       const Tensor a = of(5, mine), none = Tensor::zeros({0}), b = of(6, mine + 1);
       const Tensor c = of<std::int64_t>(7, 100 + group.rank());
-      const auto before = a.view().storage->version();
+      const auto before = a.view().storage->version(), sent = a.view().storage->broadcasts();
       group.broadcast_coalesced({a, c, none, b}, root, "buffers").wait();
       for (const float v : a.to_vector<float>()) CHECK(v == static_cast<float>(11 * root));
       for (const float v : b.to_vector<float>()) CHECK(v == static_cast<float>(11 * root + 1));
       for (const auto v : c.to_vector<std::int64_t>()) CHECK(v == 100 + root);
       // The root's were only read, so what autograd saved of them is still as it was.
       CHECK((a.view().storage->version() == before) == (group.rank() == root));
+      CHECK((a.view().storage->broadcasts() == sent + 1) == (group.rank() == root));
     }
   });
 }

@@ -63,6 +63,40 @@ TEST_CASE("masters are equal after a wrap, also where one rank's parameters were
   });
 }
 
+TEST_CASE("masters are equal after a user's own broadcast of the parameters") {
+  two([](const Group& group, int rank) {
+    for (const bool as_list : {false, true}) {
+      manual_seed(4);
+      nn::Sequential net = nn::mlp({3, 4, 2});
+      net.to(DType::bf16);
+      DDP ddp(net, group);
+      nn::AdamW optimizer(net.parameters(), {.lr = 1e-4});
+      const auto step = [&] {
+        optimizer.zero_grad();
+        const Tensor y = ddp(full({2, 3}, rank + 1.0, DType::bf16));
+        sum(y * y).backward();
+        optimizer.step();
+      };
+      step();  // masters now have digits that the parameters have not
+      const std::vector<Tensor> parameters = net.parameters();
+      if (as_list) {
+        group.broadcast_coalesced({parameters.begin(), parameters.end()}, 1).wait();
+      } else {
+        for (const Tensor& parameter : parameters) group.broadcast(parameter, 1).wait();
+      }
+      step();
+      std::size_t masters = 0;
+      for (const auto& [name, tensor] : optimizer.state_dict()) {
+        CAPTURE(name);
+        CHECK(same_everywhere(tensor, group));
+        masters += name.ends_with("master") ? 1 : 0;
+      }
+      CHECK(masters == 4);
+      for (const Tensor& parameter : parameters) CHECK(same_everywhere(parameter, group));
+    }
+  });
+}
+
 TEST_CASE("only what differs is written, on all ranks") {
   two([](const Group& group, int rank) {
     NamedTensors tensors;
@@ -79,7 +113,10 @@ TEST_CASE("only what differs is written, on all ranks") {
       const bool empty = tensor.numel() == 0;
       const bool differs = !empty && (i == 3 || i == 64 || i == 129);
       CAPTURE(i);
-      CHECK((tensor.storage()->version() != before[static_cast<std::size_t>(i)]) == differs);
+      const Storage& storage = *tensor.storage();
+      const bool written = storage.version() != before[static_cast<std::size_t>(i)];
+      CHECK(written == (differs && rank == 1));
+      CHECK((storage.broadcasts() != 0) == (differs && rank == 0));
       for (const float value : tensor.to_vector<float>()) CHECK(value == static_cast<float>(i));
     }
   });
