@@ -2,9 +2,10 @@
 // The rule for writing in place, which no graph records. What was kept for backward is noticed by
 // its version (tape.h). What remains is the result of a recorded operation: writing it would change
 // the value and not the gradient, so it is an error unless it happens under NoGrad; so is writing
-// into another tensor what wants a gradient. Leaves may be written. A temporary may be written
-// where it shares its elements (x.rows(0, 1), y.detach()); where nobody else holds them the write
-// would be lost, so the overloads for temporaries refuse it.
+// into another tensor what wants a gradient, and so is giving such a result to a collective
+// (Tensor's conversion to View). Leaves may be written. A temporary may be written where it shares
+// its elements (x.rows(0, 1), y.detach()); where nobody else holds them the write would be lost, so
+// the overloads for temporaries refuse it.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>

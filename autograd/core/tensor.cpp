@@ -100,6 +100,14 @@ void Tensor::record_stream(const Stream& stream) const {
   memory_space(device()).record_stream(device(), storage->data(), stream.native());
 }
 
+Tensor::operator View() const {
+  PEAL_CHECK(
+      !context().grad_enabled || !requires_grad() || is_leaf(), "a tensor of shape ", shape(),
+      " that an operation made, and whose gradient is wanted, would be given to a collective "
+      "or a message, which is not recorded; give its detach(), or call it under NoGrad");
+  return view();
+}
+
 void* Tensor::raw() const {
   const TensorBody& here = body();
   return here.storage->data() + here.at * static_cast<std::int64_t>(size_of(here.dtype));

@@ -88,7 +88,9 @@ class Tensor {
   }
   void* raw() const;  // first byte, on whatever device
   View view() const { return {body().storage, body().at, numel(), body().dtype}; }
-  operator View() const { return view(); }
+  // For collectives and messages, which are not recorded: Error where an operation made this and
+  // its gradient is wanted. Give them detach(), or call them under NoGrad.
+  operator View() const;
 
   // The one element of a one-element tensor, from any device, as T (converted).
   template <class T>
