@@ -15,6 +15,8 @@
 
 namespace peal::launch {
 
+constexpr const char* no_exception = "an exception that is no std::exception";
+
 Job::Job() : where_(discover([](const char* name) { return std::getenv(name); })) {
   const bool ranks_expected =
       where_.launcher != "alone" || mpi_was_started() || std::getenv("PMIX_RANK") != nullptr;
@@ -113,6 +115,20 @@ Job::~Job() {
   if (started_mpi_) finish_mpi();
 }
 
+namespace {
+
+// Of a program that `what` ended on this rank.
+void tell_everyone(const Job& job, const std::string& what) {
+  job.group().poison(what.starts_with("[") ? what : concat("[rank ", job.rank(), "] ", what));
+  try {  // where everybody was when it happened
+    job.group().write_trace();
+  } catch (const std::exception& second) {
+    log_error(second.what());
+  }
+}
+
+}  // namespace
+
 int run_main(const std::function<void(Job&)>& f) {
   std::unique_ptr<Job> job;
   try {
@@ -123,16 +139,11 @@ int run_main(const std::function<void(Job&)>& f) {
     job.reset();
     return 0;
   } catch (const std::exception& error) {
-    if (job) {
-      const std::string what = error.what();
-      job->group().poison(what.starts_with("[") ? what : concat("[rank ", job->rank(), "] ", what));
-      try {  // where everybody was when it happened
-        job->group().write_trace();
-      } catch (const Error& second) {
-        log_error(second.what());
-      }
-    }
+    if (job) tell_everyone(*job, error.what());
     log_error(error.what());
+  } catch (...) {
+    if (job) tell_everyone(*job, no_exception);
+    log_error(no_exception);
   }
   // Neither MPI's shutdown nor static destructors may wait for ranks that are gone.
   std::fflush(nullptr);
@@ -151,7 +162,7 @@ void rank0_first(const comm::ProcessGroup& group, const std::function<void()>& f
       message = concat("!", caught.what());
     } catch (...) {
       error = std::current_exception();
-      message = "!an exception that is no std::exception";
+      message = concat("!", no_exception);
     }
   }
   const std::string said = group.all_gather_object(message)[0];
