@@ -47,7 +47,7 @@ struct TrainerOptions {
   Metadata settings = {};
   Tell tell = nullptr;  // gets rank 0's lines; progress goes to stderr
   // What else a run has to remember, beside the parts "model", "optimizer", "scaler" and "random".
-  // Loaded after these, in this order.
+  // Loaded after the optimizer, in this order.
   std::vector<nn::Part> parts = {};
   // On all ranks, after each step that the optimizer took (with f16 some are left out).
   std::function<void()> after_step = nullptr;
