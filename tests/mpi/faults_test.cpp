@@ -243,6 +243,12 @@ TEST_CASE("a rank that fails before a sub-group is made leaves nobody waiting fo
   }
 }
 
+TEST_CASE("a rank that lets its group go waits for nobody who keeps it") {
+  auto group = comm::mpi_group(MPI_COMM_WORLD);
+  if (testing::job().rank() == 0) group = {};  // frees its communicators
+  testing::job().group().barrier().wait();
+}
+
 TEST_CASE("a rank that does not come to the start is found by the deadline") {
   const comm::ProcessGroup& everyone = testing::job().group();
   if (everyone.world() < 2) return;

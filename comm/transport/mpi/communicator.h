@@ -60,7 +60,10 @@ class MpiCommunicator {
   MpiCommunicator() = default;
   // Takes it over.
   MpiCommunicator(MPI_Comm communicator, const MpiThreads& threads);
-  // Freed at the end, by a thread that may, unless it was abandoned: MPI may wait for the others.
+  // Freed at the end, by a thread that may, unless it was abandoned. MPI_Comm_free is collective by
+  // the standard, which expects it to be local (MPI 4.0, section 7.4.3: "it is anticipated that
+  // this operation will normally be implemented to be local"); in Open MPI it is, which a test
+  // holds. A destructor does not meet the others first: one of them may be gone.
   ~MpiCommunicator();
   MpiCommunicator(MpiCommunicator&& other) noexcept;
   MpiCommunicator& operator=(MpiCommunicator&& other) noexcept;

@@ -46,6 +46,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::unique_lock<std::recursive_mutex> lock() const { return std::unique_lock(mutex_); }
   // Error that names the call and NCCL's reason, unless `result` is success or "in progress".
   void expect(ncclResult_t result, std::string_view call) const;
+  // How long ranks wait for each other.
+  std::chrono::milliseconds deadline() const { return deadline_; }
   // True while the last call is under way. Error where it, or anything else, has failed.
   bool busy() const;
   // What it does next goes into a graph that is captured.

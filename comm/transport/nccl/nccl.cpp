@@ -49,8 +49,14 @@ std::unique_ptr<NcclTransport> NcclTransport::create(Rendezvous& ranks, Device d
 
 // Nothing of it is in the queue, as a split wants it.
 void NcclTransport::be_quiet() const {
+  const auto start = std::chrono::steady_clock::now();
   while (communicator_->busy() || !stream_.query()) {
     hopeless_();
+    PEAL_CHECK(std::chrono::steady_clock::now() - start < communicator_->deadline(), "[nccl] rank ",
+               rank_, " of ", world_, " on ", device_, ", making a sub-group: what ", device_,
+               " has in its queue has not ended for ",
+               std::chrono::duration<double>(communicator_->deadline()).count(),
+               " s (PEAL_TIMEOUT)");
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
