@@ -2,6 +2,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/comm/engine/branch.h>
 #include <peal/comm/engine/engine.h>
+#include <peal/comm/engine/spins.h>
 #include <peal/comm/record/recorder.h>
 
 #include <sched.h>
@@ -16,7 +17,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::uint64_t spins_before_yield = 2000, spins_between_looks = 64;
 constexpr std::chrono::milliseconds between_guards{50};
 constexpr std::chrono::milliseconds longest_look{1000};  // of the guard that nothing holds up
 
@@ -189,16 +189,17 @@ void Engine::wait_until(Operation& operation, bool handed_over) {
   if (!handed_over) refuse_captured(operation);
   const auto nap = operation.lane->transport().limits().nap;
   const auto over = [&] { return (handed_over && operation.ordered) || is_over(operation); };
-  for (std::uint64_t spins = 1; !over(); ++spins) {
+  for (Spins spins(crowded_); !over();) {
     progress();
     if (over()) break;
+    spins.ask();
     if (nap.count() > 0) {
       std::this_thread::sleep_for(nap);
       look(operation);
       continue;
     }
-    if (crowded_ || spins > spins_before_yield) give_way();
-    if (crowded_ || spins % spins_between_looks == 0) look(operation);
+    if (spins.gives_way()) give_way();
+    if (spins.looks()) look(operation);
   }
   if (operation.retired && operation.error) std::rethrow_exception(operation.error);
   if (operation.threw) std::rethrow_exception(operation.thrown);
