@@ -100,6 +100,7 @@ Device Job::device(const std::string& text) {
 }
 
 Job::~Job() {
+  if (getpid() != process_) return;  // a child's end is not the rank's
   const bool failed = group_.poisoned() || std::uncaught_exceptions() > unwinding_;
   if (failed) {
     group_.poison(concat("[launch] rank ", rank(), " was left by an exception"));

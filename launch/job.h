@@ -19,6 +19,8 @@
 #include <peal/comm/group/process_group.h>
 #include <peal/launch/rank.h>
 
+#include <unistd.h>
+
 #include <exception>
 #include <functional>
 #include <memory>
@@ -31,7 +33,7 @@ class Job {
   // environment says that there are several ranks.
   Job();
   // Collective after success: until all have come, or the deadline, which is logged. After a
-  // failure on any rank it waits for nobody.
+  // failure on any rank it waits for nobody. Nothing in a child by fork().
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
@@ -56,6 +58,7 @@ class Job {
 
   Rank where_;
   int unwinding_ = std::uncaught_exceptions();  // already when it was made
+  pid_t process_ = getpid();
   bool started_mpi_ = false;
   comm::ProcessGroup group_;
 };

@@ -10,6 +10,8 @@
 #include <peal/comm/group/process_group.h>
 #include <peal/comm/group/selection.h>
 
+#include <unistd.h>
+
 #include <map>
 #include <memory>
 #include <string>
@@ -45,6 +47,8 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   [[noreturn]] void refuse_capture(const std::string& call, Transport& transport) const;
   // Graphs that hold operations of the group are of no more use.
   void drop_graphs();
+  // In a child that fork() made: connections, board and MPI are the parent's.
+  bool inherited() const { return getpid() != process_; }
   // How many operations were issued; equal on all ranks.
   std::uint64_t sequence() const { return lane->sequence(); }
 
@@ -72,6 +76,7 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   } last_plan_;
   std::vector<std::weak_ptr<CapturedOperations>> captured_;  // the last may take more
   int unwinding_;  // exceptions that were under way when it was made
+  pid_t process_ = getpid();
 };
 
 // Error where the handle is empty.

@@ -88,7 +88,7 @@ const Topology& ProcessGroup::nodes() const { return body().nodes; }
 
 void ProcessGroup::progress() const { body().engine->progress(); }
 void ProcessGroup::poison(const std::string& message) const {
-  body().lane->control().poison(message);
+  if (!body().inherited()) body().lane->control().poison(message);
 }
 std::shared_ptr<void> ProcessGroup::busy() const {
   return std::make_shared<Busy>(body().lane->control().busy());

@@ -23,6 +23,7 @@ std::atomic<int> inside{0};
 class Inside {
  public:
   explicit Inside(bool takes_long = false) {
+    ++below_mpi().calls;
     if (inside.fetch_add(1) > 0) ++below_mpi().overlaps;
     if (std::this_thread::get_id() != below_mpi().owner) ++below_mpi().foreign;
     for (int i = 0; takes_long && i < 20; ++i) sched_yield();

@@ -3,10 +3,15 @@
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/start/mpi.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -247,6 +252,34 @@ TEST_CASE("a rank that lets its group go waits for nobody who keeps it") {
   auto group = comm::mpi_group(MPI_COMM_WORLD);
   if (testing::job().rank() == 0) group = {};  // frees its communicators
   testing::job().group().barrier().wait();
+}
+
+TEST_CASE("a child by fork leaves its parent's group alone when it ends, well or not") {
+  for (const bool throws : {false, true}) {
+    auto group = comm::mpi_group(MPI_COMM_WORLD);
+    if (testing::job().rank() == 0) {
+      const pid_t child = fork();
+      REQUIRE(child >= 0);
+      if (child == 0) {
+        below_mpi().calls = 0;
+        try {
+          const auto inherited = std::move(group);
+          if (throws) throw Error("the child's own trouble");
+        } catch (const Error&) {
+        }
+        _exit(std::min(below_mpi().calls.load(), 100));
+      }
+      int status = 0;
+      REQUIRE(waitpid(child, &status, 0) == child);
+      CHECK(WIFEXITED(status));
+      CHECK(WEXITSTATUS(status) == 0);  // calls of MPI
+    }
+    testing::job().group().barrier().wait();
+    CHECK(!group.poisoned());
+    const Tensor data = filled(5, 1);
+    group.all_reduce(data).wait();
+    CHECK(data.to_vector<float>() == std::vector<float>(5, static_cast<float>(group.world())));
+  }
 }
 
 TEST_CASE("a rank that does not come to the start is found by the deadline") {
