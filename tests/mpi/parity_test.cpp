@@ -240,5 +240,5 @@ TEST_CASE("models that differ are an error on every rank, with the first differe
   manual_seed(1);
   nn::Linear linear(4, group.rank() == 1 ? 6 : 5);
   CHECK_THROWS_WITH(nn::DistributedDataParallel(linear, testing::job().group()),
-                    doctest::Contains("rank 1 has 'parameter weight f32 [6, 4]'"));
+                    doctest::Contains("'parameter weight f32 [6, 4]' on rank 1"));
 }
