@@ -8,7 +8,7 @@
 
 namespace peal::comm {
 
-Execution::Execution(Call call, std::shared_ptr<const Plan> plan, Transport& transport,
+Execution::Execution(Call&& call, std::shared_ptr<const Plan> plan, Transport& transport,
                      Channel channel, CopyStreams& copies, std::size_t segment)
     : call_(std::move(call)),
       plan_(std::move(plan)),

@@ -33,7 +33,7 @@ class Execution {
  public:
   // `segment`: bytes that are copied at a time, where a program uses a part of a buffer before the
   // rest. `plan` is null for the transport's native collective.
-  Execution(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
+  Execution(Call&& call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
             CopyStreams& copies, std::size_t segment);
   ~Execution();
   Execution(const Execution&) = delete;

@@ -14,7 +14,7 @@ constexpr std::uint64_t is_replay = std::uint64_t{1} << 24;
 
 }  // namespace
 
-Operation::Operation(std::shared_ptr<Lane> its_lane, Call call, std::shared_ptr<const Plan> plan,
+Operation::Operation(std::shared_ptr<Lane> its_lane, Call&& call, std::shared_ptr<const Plan> plan,
                      Transport& transport, Channel channel, std::size_t segment,
                      std::string_view label)
     : lane(std::move(its_lane)),

@@ -28,7 +28,7 @@ class Lane;
 struct Operation {
   using Clock = std::chrono::steady_clock;
 
-  Operation(std::shared_ptr<Lane> lane, Call call, std::shared_ptr<const Plan> plan,
+  Operation(std::shared_ptr<Lane> lane, Call&& call, std::shared_ptr<const Plan> plan,
             Transport& transport, Channel channel, std::size_t segment, std::string_view label);
 
   std::shared_ptr<Lane> lane;  // first: it goes last

@@ -82,13 +82,14 @@ void GroupBody::drop_graphs() {
 std::shared_ptr<const Plan> GroupBody::plan_for(const CollectiveCall& call,
                                                 std::string_view algorithm) {
   constexpr std::size_t most_plans = 512;  // ragged counts could otherwise fill the memory
-  const Entry* entry = find(call.what, algorithm);
-  PEAL_CHECK(entry != nullptr && entry->supports(world), "[comm] ", name(call.what),
-             ": the algorithm ", algorithm, " does not serve ", world, " ranks");
-  if (last_plan_.entry == entry && last_plan_.root == call.root &&
+  if (last_plan_.entry != nullptr && last_plan_.entry->what == call.what &&
+      last_plan_.entry->name.data() == algorithm.data() && last_plan_.root == call.root &&
       last_plan_.counts == call.counts) {
     return last_plan_.plan;
   }
+  const Entry* entry = find(call.what, algorithm);
+  PEAL_CHECK(entry != nullptr && entry->supports(world), "[comm] ", name(call.what),
+             ": the algorithm ", algorithm, " does not serve ", world, " ranks");
   if (plans_.size() >= most_plans) plans_.clear();
   auto& plan = plans_[PlanKey(call.what, entry->name, call.root, call.counts)];
   if (!plan) {
