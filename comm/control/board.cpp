@@ -86,6 +86,7 @@ void Board::publish(int rank, const Row& row) {
   Words& here = slot(rank);
   std::uint64_t words[Words::count];
   std::memcpy(words, &row, sizeof row);
+  const std::lock_guard lock(publishing_);
   const std::uint64_t stamp = here.stamp.load(std::memory_order_relaxed);
   here.stamp.store(stamp + 1);
   for (int i = 0; i < Words::count; ++i) here.word[i].store(words[i]);

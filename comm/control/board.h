@@ -3,7 +3,7 @@
 // (a shared-memory segment between processes, ordinary memory between threads); it consists of
 // atomics only, so a rank that dies at any moment leaves it readable. Thread safety: any thread may
 // read any slot, poison the board, and begin and end work; the rest of a slot is its rank's alone,
-// one thread at a time.
+// publish() from any of its threads, finished() from one at a time.
 #pragma once
 
 #include <peal/comm/store/rendezvous.h>
@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -92,6 +93,7 @@ class Board {
   Words& slot(int rank) const;
 
   Header* header_;
+  std::mutex publishing_;  // this process's
   std::size_t bytes_;
   int world_;
   bool mapped_;

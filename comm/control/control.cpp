@@ -75,20 +75,25 @@ void Control::lament(const Peer& peer) {
   fail(concat("[comm] rank ", rank_, ": ", message));
 }
 
+std::optional<Peer> Control::first_gone() const {
+  const auto& [processes, dead_already] = *watched_;
+  if (!dead_already.empty()) return dead_already[0];
+  if (processes.empty()) return std::nullopt;
+  std::vector<pollfd> polled;
+  for (const auto& process : processes) polled.push_back({process.descriptor, POLLIN, 0});
+  if (poll(polled.data(), polled.size(), 0) <= 0) return std::nullopt;
+  for (std::size_t i = 0; i < polled.size(); ++i) {
+    if ((polled[i].revents & POLLIN) != 0) return Peer{processes[i].rank, processes[i].pid};
+  }
+  return std::nullopt;
+}
+
 void Control::check() {
   if (const auto message = board_->poisoned()) fail(*message);
   const auto now = std::chrono::steady_clock::now();
   if (now < next_look_.load()) return;
   next_look_ = now + std::chrono::milliseconds(2);
-  const auto& [processes, dead_already] = *watched_;
-  if (!dead_already.empty()) lament(dead_already[0]);
-  if (processes.empty()) return;
-  std::vector<pollfd> polled;
-  for (const auto& process : processes) polled.push_back({process.descriptor, POLLIN, 0});
-  if (poll(polled.data(), polled.size(), 0) <= 0) return;
-  for (std::size_t i = 0; i < polled.size(); ++i) {
-    if ((polled[i].revents & POLLIN) != 0) lament({processes[i].rank, processes[i].pid});
-  }
+  if (const auto peer = first_gone()) lament(*peer);
 }
 
 // Whoever notices, the message is the same: the lower rank first.

@@ -10,7 +10,7 @@
 //
 // A rank may say that it works (Busy): for as long as it does, and its process lives, nobody on its
 // node takes the silence for a failure. Thread safety: check(), poison(), busy() and what only
-// reads from any thread; publish() and finished() by one.
+// reads, and publish(), from any thread; finished() by one.
 #pragma once
 
 #include <peal/comm/control/board.h>
@@ -18,6 +18,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,6 +77,8 @@ class Control {
   // Somebody of this node says that it works.
   bool anyone_works() const { return board_->anyone_works(); }
 
+  // A peer's process is gone, which may have come to its end; throws and poisons nothing.
+  bool anyone_gone() const { return first_gone().has_value(); }
   // Throws Error as said above. Cheap: the system is asked about processes at most every 2 ms.
   void check();
   // Throws where a peer's published row has the sequence of `mine` and another signature, or where
@@ -105,6 +108,7 @@ class Control {
   Control(std::shared_ptr<Board> board, int rank, std::vector<int> here,
           std::shared_ptr<const Watched> watched);
   static std::shared_ptr<const Watched> watch(int rank, const std::vector<Peer>& processes);
+  std::optional<Peer> first_gone() const;
   [[noreturn]] void lament(const Peer& peer);
 
   std::shared_ptr<Board> board_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Branch: sequence numbers that are set aside for the collectives of a continuation. A continuation
-// runs when its operation is done, which is sooner on one rank than on another, and between other
-// calls there. Numbers taken then would differ between ranks. So they are set aside when the
-// continuation is given, which is at the same call on all ranks, and what it starts takes them in
-// order. Thread safety: the thread that runs the continuation.
+// Branch: reserved sequence numbers, set aside for the collectives of a continuation. A
+// continuation runs when its operation is done, which is sooner on one rank than on another, and
+// between other calls there. Numbers taken then would differ between ranks. So they are set aside
+// when the continuation is given, which is at the same call on all ranks, and what it starts takes
+// them in order. Thread safety: the thread that runs the continuation.
 #pragma once
 
 #include <peal/comm/transport/transport.h>

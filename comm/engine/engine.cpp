@@ -17,9 +17,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds between_guards{50};
-constexpr std::chrono::milliseconds longest_look{1000};  // of the guard that nothing holds up
-
 // Lets another thread have the core. Among ranks a yield is cheapest; but where it comes back late,
 // the core is wanted by programs that never wait, and one who sleeps briefly is put before them
 // when it wakes.
@@ -46,12 +43,11 @@ void refuse_captured(const Operation& operation) {
 template <class F>
 void Engine::locked(Nesting nesting, F f) {
   thread_local std::vector<Lane::Ready> room;  // for what ends, from call to call
-  Lane::Ended ended{.gone = std::move(room)}, guards;
+  Lane::Ended ended{.gone = std::move(room)};
   bool any_due = false;
   {
     const std::lock_guard lock(mutex_);
     f(ended);
-    std::swap(guards, ended_);
     std::move(ended.due.begin(), ended.due.end(), std::back_inserter(due_));
     ended.due.clear();
     any_due = !due_.empty();
@@ -167,7 +163,7 @@ void Engine::progress() {
       if (lane->pending()) lane->transport().check_thread();
     }
     for (const auto& lane : lanes_) {
-      if (lane->pending()) lane->advance(ended);
+      if (lane->wants_advance()) lane->advance(ended);
     }
   });
 }
@@ -188,7 +184,10 @@ bool Engine::is_over(const Operation& operation) const {
 void Engine::wait_until(Operation& operation, bool handed_over) {
   if (!handed_over) refuse_captured(operation);
   const auto nap = operation.lane->transport().limits().nap;
-  const auto over = [&] { return (handed_over && operation.ordered) || is_over(operation); };
+  const auto over = [&] {
+    const bool ordered = handed_over && operation.ordered && !operation.lane->ended_by_watchdog();
+    return ordered || is_over(operation);
+  };
   for (Spins spins(crowded_); !over();) {
     progress();
     if (over()) break;
@@ -205,51 +204,12 @@ void Engine::wait_until(Operation& operation, bool handed_over) {
   if (operation.threw) std::rethrow_exception(operation.thrown);
 }
 
-Engine::~Engine() {
-  guard_.request_stop();
-  relief_.request_stop();
-  guard_sleeps_.notify_all();
-}
-
 void Engine::attach(const std::shared_ptr<Lane>& lane, std::unique_ptr<Transport> transport) {
-  std::unique_ptr<Transport> before;   // it waits for its peers when it goes
-  const std::lock_guard lock(mutex_);  // the thread below looks at the lanes
-  lane->check();  // works of a group that has failed may still use the one before
-  const std::lock_guard guarded(guarded_mutex_);
-  std::erase(guarded_, lane.get());
-  before = lane->set_device_transport(std::move(transport), entrance_);
-  if (!lane->device_transport()->stream_ordered()) return;
-  guarded_.push_back(lane.get());
-  if (guard_.joinable()) return;
-  guard_ = std::jthread([this](const std::stop_token& stop) { guard(stop); });
-  relief_ = std::jthread([this](const std::stop_token& stop) { relieve(stop); });
-}
-
-void Engine::guard(const std::stop_token& stop) {
-  std::mutex own;  // to wake it shall not take the engine's
-  while (!stop.stop_requested()) {
-    guard_began_ = steady_clock::now();
-    {
-      const std::lock_guard lock(mutex_);
-      for (const auto& lane : lanes_) {
-        if (lane->device_transport() != nullptr && lane->pending()) lane->watch_device(ended_);
-      }
-    }
-    guard_began_ = steady_clock::time_point{};
-    std::unique_lock lock(own);
-    guard_sleeps_.wait_for(lock, stop, between_guards, [] { return false; });
-  }
-}
-
-void Engine::relieve(const std::stop_token& stop) {
-  std::unique_lock lock(guarded_mutex_);
-  while (!stop.stop_requested()) {
-    guard_sleeps_.wait_for(lock, stop, between_guards, [] { return false; });
-    const auto began = guard_began_.load();
-    const auto stood = steady_clock::now() - began;
-    if (began == steady_clock::time_point{} || stood < longest_look) continue;
-    for (Lane* lane : guarded_) lane->relieve(stood);
-  }
+  std::unique_ptr<Transport> before;  // it waits for its peers when it goes
+  locked(Nesting::starts, [&](Lane::Ended& ended) {
+    lane->check();  // works of a group that has failed may still use the one before
+    before = lane->set_device_transport(std::move(transport), entrance_, watchdog_, ended);
+  });
 }
 
 bool Engine::test(Operation& operation) {
@@ -293,9 +253,8 @@ void Engine::remove(const std::shared_ptr<Lane>& lane, bool failed) {
   locked(Nesting::starts, [&](Lane::Ended& ended) {
     if (failed) lane->abandon();
     lane->fail_all("[comm] the process group is gone", ended);
+    lane->leave(watchdog_, ended);
     std::erase(lanes_, lane);
-    const std::lock_guard guarded(guarded_mutex_);
-    std::erase(guarded_, lane.get());
   });
 }
 

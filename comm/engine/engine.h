@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine: makes the operations in flight of one rank go forward, over all of its groups, so
-// that a rank that waits for one group still serves the others. It is advanced by whoever waits and
-// by every gradient hook, and has no thread of its own (docs/decisions/0003-no-progress-thread.md),
-// but for one that looks after the queues of stream-ordered transports: the host does not wait for
-// them, so nobody else would see that a peer is gone, and end what waits for it. That thread, the
-// guard, runs and destroys nothing of the users': what it has ended, the next to call drops.
-// Where a queue takes no more, behind a kernel that waits for a peer, whoever calls the device
-// stands, with the engine's lock, and the guard behind it. So a second thread looks whether the
-// guard does, and then ends the kernels of groups that have failed, with neither lock nor device.
+// Engine: the progress engine. It makes the operations in flight of one rank go forward, over all
+// of its groups, so that a rank that waits for one group still serves the others. It is advanced by
+// whoever waits and by every gradient hook, and has no thread for that
+// (docs/decisions/0003-no-progress-thread.md); but with stream-ordered transports it has a watchdog
+// (watchdog.h), for what lies in queues where nobody waits on the host.
 //
 // A rank that waits first spins, then yields its core; at once where the node has more ranks than
 // cores. Thread safety: every public function takes the engine's lock. Continuations run without
@@ -17,23 +13,19 @@
 #pragma once
 
 #include <peal/comm/engine/lane.h>
+#include <peal/comm/engine/watchdog.h>
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <stop_token>
 #include <thread>
 #include <vector>
 
 namespace peal::comm {
 
 class Engine {
-  using steady_clock = std::chrono::steady_clock;
-
  public:
   // `crowded`: the node has more ranks than cores, so waiting ranks yield at once.
   explicit Engine(bool crowded) : crowded_(crowded) {}
@@ -47,7 +39,6 @@ class Engine {
   void hand_over(const std::shared_ptr<Lane>& lane);
   // One pass over everything in flight.
   void progress();
-  ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -55,8 +46,8 @@ class Engine {
   void wait(Operation& operation) { wait_until(operation, true); }
   // Until the operation has settled; throws its error.
   void synchronize(Operation& operation) { wait_until(operation, false); }
-  // Gives the lane a transport of a device. From then on, if it is stream-ordered, a thread looks
-  // after the queues of all lanes.
+  // Gives the lane a transport of a device. If it is stream-ordered, the watchdog looks after its
+  // queue from then on.
   void attach(const std::shared_ptr<Lane>& lane, std::unique_ptr<Transport> transport);
   // True once it has settled. Makes progress, and looks at the control plane every millisecond.
   bool test(Operation& operation);
@@ -77,13 +68,10 @@ class Engine {
   void run_due(Nesting nesting);
   void wait_until(Operation& operation, bool handed_over);
   bool is_over(const Operation& operation) const;
-  void guard(const std::stop_token& stop);
-  void relieve(const std::stop_token& stop);
   void look(Operation& operation);
 
   std::mutex mutex_;
   std::vector<std::shared_ptr<Lane>> lanes_;
-  Lane::Ended ended_;  // by the guard
   std::deque<Lane::Ready> due_;
   // The thread that runs continuations, and of which operations, the innermost last.
   std::atomic<std::thread::id> runner_{};
@@ -91,12 +79,7 @@ class Engine {
   std::shared_ptr<Entrance> entrance_ = std::make_shared<Entrance>();
   std::shared_ptr<Recorder> recorder_;
   bool crowded_;
-  std::condition_variable_any guard_sleeps_;
-  // Of lanes with a stream-ordered transport, for who cannot have the engine's lock.
-  std::mutex guarded_mutex_;
-  std::vector<Lane*> guarded_;
-  std::atomic<steady_clock::time_point> guard_began_{};  // its look; 0: it sleeps
-  std::jthread guard_, relief_;  // the last members: they end before the others do
+  Watchdog watchdog_;  // the last member: it ends before the others do
 };
 
 }  // namespace peal::comm

@@ -8,8 +8,8 @@
 // It runs where the transport moves messages. Over a stream-ordered one everything, kernels too,
 // goes into the device's queue at once. It follows what the caller had queued when it was made, and
 // is *handed over* when all that is left lies in queues: the host need not wait then. In a graph
-// that is captured that is its end. Thread safety: one thread at a time (the engine's lock), but
-// for order().
+// that is captured that is its end. Thread safety: one thread at a time (the engine's lock), but,
+// once it is handed over, for order(), is_past() and may_begin().
 #pragma once
 
 #include <peal/comm/engine/buffers.h>
@@ -60,6 +60,8 @@ class Execution {
   bool begun() const { return in_round_ || round_ > 0; }
   // The device has come to its end, whether or not advance() has found out.
   bool is_over() const { return handed_over() && caller_.is_over(); }
+  // The same, from any thread. REQUIRES: handed over.
+  bool is_past() const { return caller_.is_over(); }
   // What the calling thread's current streams get from now on comes after it.
   void order() const { caller_.order(); }
   // The device's queue has come to it, or it is of the CPU.

@@ -5,7 +5,6 @@
 #include <peal/comm/schedule/mix.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace peal::comm {
@@ -30,11 +29,31 @@ Lane::Lane(std::shared_ptr<Engine> engine, std::unique_ptr<Transport> transport,
       id_(id) {}
 
 std::unique_ptr<Transport> Lane::set_device_transport(std::unique_ptr<Transport> transport,
-                                                      std::shared_ptr<Entrance> entrance) {
+                                                      std::shared_ptr<Entrance> entrance,
+                                                      Watchdog& watchdog, Ended& ended) {
   PEAL_CHECK(!pending(), "[comm] ", who_,
              ": a transport cannot join while operations are in flight");
+  leave(watchdog, ended);
   entrance_ = std::move(entrance);
-  return std::exchange(device_transport_, std::move(transport));
+  auto before = std::exchange(device_transport_, std::move(transport));
+  if (device_transport_->stream_ordered()) {
+    watched_ = std::make_shared<WatchedQueue>(*device_transport_, *control_, who_, id_, deadline_);
+    watchdog.watch(watched_);
+  }
+  return before;
+}
+
+void Lane::leave(Watchdog& watchdog, Ended& ended) {
+  if (!watched_) return;
+  watchdog.forget(watched_);
+  collect(ended);
+  watched_ = nullptr;
+}
+
+// What the watchdog has looked at and let go of.
+void Lane::collect(Ended& ended) {
+  if (!watched_ || !watched_->has_any_to_collect()) return;
+  for (OperationRef& each : watched_->collect()) ended.gone.push_back({std::move(each), nullptr});
 }
 
 // What it waits for, in words.
@@ -44,18 +63,6 @@ std::string Lane::needs_of(const Operation& operation) const {
     return "its turn (all groups' operations on the device, in the order of their calls)";
   }
   return execution.waits_for();
-}
-
-Row Lane::row_of(const Operation& operation) const {
-  Row row;
-  row.group = id_;
-  row.sequence = operation.channel.sequence;
-  row.signature = operation.channel.signature;
-  const std::string text = describe(operation);
-  std::memcpy(row.text, text.data(), std::min(text.size(), sizeof row.text - 1));
-  const std::string needs = needs_of(operation);
-  std::memcpy(row.waits_for, needs.data(), std::min(needs.size(), sizeof row.waits_for - 1));
-  return row;
 }
 
 Channel Lane::next_channel(std::uint64_t signature) {
@@ -84,11 +91,11 @@ void Lane::submit(const OperationRef& operation, Ended& ended) {
   } catch (const std::exception& error) {
     return fail_by(*operation, error, ended);
   }
-  if (!advance(*operation, ended) || !operation->complete) return;
-  if (!operation->in_turn) {
+  if (!advance(operation, ended)) return;
+  if (operation->complete && !operation->in_turn) {
     retire(operation, ended);
     queue_.pop_back();
-  } else {
+  } else if (operation->complete) {
     retire_complete(ended);
   }
 }
@@ -107,8 +114,9 @@ void Lane::fail_all(const std::string& message, Ended& ended) {
   queue_.clear();
 }
 
-// This rank's fault, and everyone's failure.
+// This rank's fault, and everyone's failure; but for what follows from the watchdog's end.
 void Lane::fail_by(const Operation& operation, const std::exception& error, Ended& ended) {
+  if (ended_by_watchdog()) return fail_all(*watched_->ended(), ended);
   const std::string message =
       concat("[comm] ", who_, ", ", describe(operation), ": ", error.what());
   control_->poison(message);
@@ -139,6 +147,7 @@ OperationRef Lane::handed_over() const {
 
 // Its continuations are due, and it is the caller's to drop.
 void Lane::let_go(const OperationRef& operation, Ended& ended) {
+  if (watched_ && operation->ordered) watched_->dequeue(*operation);
   const bool failed = operation->error != nullptr;
   for (auto& f : operation->continuations) {
     (failed ? ended.gone : ended.due).push_back({operation, std::move(f)});
@@ -180,7 +189,8 @@ void Lane::retire_complete(Ended& ended) {
 }
 
 // What the operation can do without waiting. False where it failed, and the lane with it.
-bool Lane::advance(Operation& operation, Ended& ended) {
+bool Lane::advance(const OperationRef& advanced, Ended& ended) {
+  Operation& operation = *advanced;
   Execution& execution = operation.execution;
   const bool enters = execution.enters();
   if (enters && !entrance_->is_next(operation)) return true;
@@ -194,14 +204,25 @@ bool Lane::advance(Operation& operation, Ended& ended) {
   try {
     if (!waits_its_turn) {
       const std::size_t before = execution.progress();
-      operation.complete = execution.advance();
+      {
+        const WatchedQueue::Feeding feeding(enters ? watched_.get() : nullptr);
+        operation.complete = execution.advance();
+      }
+      if (ended_by_watchdog()) {  // what seems to be complete may have been cut off
+        operation.complete = false;
+        fail_all(*watched_->ended(), ended);
+        return false;
+      }
       const bool moved = execution.progress() != before;
       const auto now = moved || operation.complete ? Clock::now() : Clock::time_point{};
       if (operation.complete) operation.finished = now;
       if (moved) last_progress_ = now;
       const bool handed_over = execution.handed_over();
       if (enters && handed_over) entrance_->leave(operation);
-      if (handed_over && !operation.complete) operation.ordered = true;
+      if (handed_over && !operation.complete && !operation.ordered) {
+        if (watched_ && execution.stream_ordered()) watched_->enqueue(advanced);
+        operation.ordered = true;
+      }
     }
     if (sends && !execution.begun()) late_.push_back(&operation);
   } catch (const std::exception& error) {
@@ -212,10 +233,12 @@ bool Lane::advance(Operation& operation, Ended& ended) {
 }
 
 void Lane::advance(Ended& ended) {
+  collect(ended);
+  if (ended_by_watchdog()) return fail_all(*watched_->ended(), ended);
   late_.clear();
   bool any_complete = false;
   for (const OperationRef& operation : queue_) {
-    if (!operation->complete && !advance(*operation, ended)) return;
+    if (!operation->complete && !advance(operation, ended)) return;
     any_complete = any_complete || operation->complete;
   }
   if (any_complete) retire_complete(ended);
@@ -232,7 +255,8 @@ void Lane::watch(Operation& waited, Ended& ended) {
       // The first collective that is not done is the one that holds up the rest.
       const auto ordered = [](const OperationRef& o) { return !is_message(o->execution.call()); };
       const auto first = std::find_if(queue_.begin(), queue_.end(), ordered);
-      const Row row = row_of(first == queue_.end() ? waited : **first);
+      const Operation& pending = first == queue_.end() ? waited : **first;
+      const Row row = row_of(pending, id_, needs_of(pending));
       if (!row_is_out_ || control_->own_row() != row) control_->publish(row);
       row_is_out_ = true;
       if (first != queue_.end()) control_->compare(row, describe);
@@ -242,44 +266,11 @@ void Lane::watch(Operation& waited, Ended& ended) {
     // Half a deadline is left for what a rank does once it says that it works no more.
     if (idle >= deadline_ / 2 && control_->anyone_works()) last_work_ = now;
     if (idle >= deadline_ && now - last_work_ >= deadline_ / 2) {
-      const std::string needs = needs_of(waited);
-      fail(concat("[comm] ", who_, ": ", describe(waited), " has not moved for ",
-                  std::chrono::duration<double>(deadline_).count(), " s (PEAL_TIMEOUT)",
-                  needs.empty() ? "" : "; it waits for ", needs,
-                  "; what the ranks of this node wait for:", control_->describe()));
+      fail(overdue(waited, who_, deadline_, needs_of(waited), *control_));
     }
   } catch (const std::exception& error) {
     control_->poison(error.what());  // the first message stays
     fail_all(error.what(), ended);
-  }
-}
-
-void Lane::watch_device(Ended& ended) {
-  OperationRef first;
-  try {
-    // What the device has done is over, though the host has not looked since.
-    for (const OperationRef& operation : queue_) {
-      const Execution& execution = operation->execution;
-      if (!execution.stream_ordered() || operation->complete || execution.is_over()) continue;
-      first = operation;
-      break;
-    }
-    if (!first || !first->execution.may_begin()) return;
-  } catch (const Error&) {  // who advances it will say what it is
-    return;
-  }
-  watch(*first, ended);
-}
-
-void Lane::relieve(Clock::duration stood) {
-  try {
-    control_->check();
-    PEAL_CHECK(stood < deadline_, "[comm] ", who_, ": the queue of ", device_transport_->name(),
-               " has taken nothing for ", std::chrono::duration<double>(stood).count(),
-               " s (PEAL_TIMEOUT); what the ranks of this node wait for:", control_->describe());
-  } catch (const Error& error) {
-    control_->poison(error.what());
-    device_transport_->abandon();
   }
 }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lane: one group's operations in flight. They run concurrently; collectives retire (become done,
-// run their continuations) in the order in which they were issued, so that ranks agree on what
-// happens when. Messages between two ranks retire when they are done.
+// Lane: an operation queue, all that one group has in flight. Operations run concurrently;
+// collectives retire (become done, run their continuations) in the order in which they were issued,
+// so that ranks agree on what happens when. Messages between two ranks retire when they are done.
 //
 // Over a stream-ordered transport one operation after the other is put into the device's queue,
 // whole; those of all groups of the process in the order of their calls (Entrance).
 //
 // What dies here may hold anything, tensors of libraries and groups too, whose destructors wait,
 // speak to MPI, or come back to the engine. So whatever a lane lets go of, it hands to its caller,
-// to be dropped without the lock, and never by the engine's own thread.
+// to be dropped without the lock, and never by the watchdog.
 //
 // A lane also knows when waiting has become hopeless: a peer's process is dead, the group is
 // poisoned, nothing has moved for as long as the deadline allows, or another rank runs another
@@ -18,6 +18,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/comm/control/control.h>
 #include <peal/comm/engine/operation.h>
+#include <peal/comm/engine/watchdog.h>
 
 #include <chrono>
 #include <cstdint>
@@ -69,9 +70,11 @@ class Lane {
   Transport& transport() const { return *transport_; }
   // The stream-ordered one beside it, or null.
   Transport* device_transport() const { return device_transport_.get(); }
-  // Gives the one before it back. The entrance is that of all groups of the process.
+  // Gives the one before it back. The entrance is that of all groups of the process, and so is the
+  // watchdog, which looks after the queue from now on if the transport is stream-ordered.
   std::unique_ptr<Transport> set_device_transport(std::unique_ptr<Transport> transport,
-                                                  std::shared_ptr<Entrance> entrance);
+                                                  std::shared_ptr<Entrance> entrance,
+                                                  Watchdog& watchdog, Ended& ended);
   CopyStreams& copies() { return copies_; }
   Control& control() const { return *control_; }
   const std::string& who() const { return who_; }
@@ -81,6 +84,10 @@ class Lane {
   void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
   const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
   bool pending() const { return !queue_.empty(); }
+  // advance() has something to do.
+  bool wants_advance() const { return pending() || (watched_ && watched_->has_any_to_collect()); }
+  // The watchdog has ended the device's queue: what it finds there fails at the next advance().
+  bool ended_by_watchdog() const { return watched_ && watched_->ended() != nullptr; }
   // How many collectives were issued.
   std::uint64_t sequence() const { return sequence_; }
   // The next one's, by its own signature. A channel's signature is of all calls so far: once ranks
@@ -106,28 +113,24 @@ class Lane {
   void fail_all(const std::string& message, Ended& ended);
   // After a failure: the transports wait for nobody any more.
   void abandon();
+  // The watchdog has no more to do with it.
+  void leave(Watchdog& watchdog, Ended& ended);
   // An operation of which all that is left lies in queues of devices; null where there is none.
   OperationRef handed_over() const;
-  // watch() for the first operation that a device's queue has come to and not left, if there is
-  // one: for a thread that looks after queues for which no other waits.
-  void watch_device(Ended& ended);
-  // Where nobody has been able to look for so long: ends what lies in the device's queue if the
-  // group has failed, or its deadline is over. Not under the engine's lock. REQUIRES: a transport
-  // of a device, which nobody replaces meanwhile.
-  void relieve(std::chrono::steady_clock::duration stood);
 
  private:
   std::string needs_of(const Operation& operation) const;
-  Row row_of(const Operation& operation) const;
   void fail_by(const Operation& operation, const std::exception& error, Ended& ended);
   void let_go(const OperationRef& operation, Ended& ended);
   void retire(const OperationRef& operation, Ended& ended);
   void retire_complete(Ended& ended);
-  bool advance(Operation& operation, Ended& ended);
+  bool advance(const OperationRef& operation, Ended& ended);
+  void collect(Ended& ended);
 
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<Transport> transport_, device_transport_;
-  std::shared_ptr<Entrance> entrance_;  // null without a device's transport
+  std::shared_ptr<Entrance> entrance_;     // null without a device's transport
+  std::shared_ptr<WatchedQueue> watched_;  // null without a stream-ordered one
   CopyStreams copies_;
   std::unique_ptr<Control> control_;
   std::chrono::milliseconds deadline_;

@@ -3,6 +3,8 @@
 #include <peal/comm/engine/lane.h>
 #include <peal/comm/engine/operation.h>
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace peal::comm {
@@ -25,6 +27,26 @@ Operation::Operation(std::shared_ptr<Lane> its_lane, Call&& call, std::shared_pt
 
 std::string describe(const Operation& operation) {
   return describe(operation.execution.call(), operation.channel.sequence, operation.label);
+}
+
+Row row_of(const Operation& operation, std::uint64_t group, std::string_view needs) {
+  Row row;
+  row.group = group;
+  row.sequence = operation.channel.sequence;
+  row.signature = operation.channel.signature;
+  const std::string text = describe(operation);
+  std::memcpy(row.text, text.data(), std::min(text.size(), sizeof row.text - 1));
+  std::memcpy(row.waits_for, needs.data(), std::min(needs.size(), sizeof row.waits_for - 1));
+  return row;
+}
+
+std::string overdue(const Operation& operation, std::string_view who,
+                    std::chrono::milliseconds deadline, std::string_view needs,
+                    const Control& control) {
+  return concat("[comm] ", who, ": ", describe(operation), " has not moved for ",
+                std::chrono::duration<double>(deadline).count(), " s (PEAL_TIMEOUT)",
+                needs.empty() ? "" : "; it waits for ", needs,
+                "; what the ranks of this node wait for:", control.describe());
 }
 
 Finished finished(const Operation& operation) {

@@ -23,6 +23,7 @@
 
 namespace peal::comm {
 
+class Control;
 class Lane;
 
 struct Operation {
@@ -55,6 +56,13 @@ using OperationRef = std::shared_ptr<Operation>;
 
 // As describe(Call) of call.h: what errors call it.
 std::string describe(const Operation& operation);
+
+// What others read of it while it is pending: of this group, and for what it waits.
+Row row_of(const Operation& operation, std::uint64_t group, std::string_view needs);
+// Why it is ended: nothing has moved for as long as the deadline allows.
+std::string overdue(const Operation& operation, std::string_view who,
+                    std::chrono::milliseconds deadline, std::string_view needs,
+                    const Control& control);
 
 // The operation, no message, for the others to read when it is over (board.h), and that in words.
 Finished finished(const Operation& operation);

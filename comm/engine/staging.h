@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an operation takes its place among what the caller has queued on a device, and how tensors
-// there are copied to and from page-locked memory, where transports of the CPU reach them.
+// Staging: bounce buffers. How tensors on a device are copied to and from page-locked memory, where
+// transports of the CPU reach them; and event ordering, how an operation takes its place among what
+// the caller has queued on a device (CallerOrder).
 //
 // Copies have two queues of their own for each group and device, one for each direction, so that
 // they run beside the caller's work and beside each other. They follow what the caller had queued

@@ -9,7 +9,8 @@
 // expects is an Error that names both. A receive from any source takes part in that order: it gets
 // the next message of the channel from whichever rank, and later receives none that it could have.
 //
-// Thread safety: one thread at a time (the engine's lock).
+// Thread safety: one thread at a time (the engine's lock), but for abandon() and
+// DeviceQueue::check().
 #pragma once
 
 #include <peal/autograd/core/dtype.h>
@@ -94,7 +95,8 @@ class DeviceQueue {
   virtual bool stream_ordered() const = 0;
   // What is put into the queue may lie in a graph that is replayed (captured.h).
   virtual bool capturable() const = 0;
-  // Throws Error where the library below has failed meanwhile.
+  // Throws Error where the library below has failed meanwhile. From any thread; it says nothing
+  // where it would have to wait for another.
   virtual void check() = 0;
 };
 
@@ -143,6 +145,7 @@ class Transport {
   // What throws where another rank has failed, for those functions that wait.
   virtual void set_hopeless(std::function<void()> hopeless) = 0;
   // After a failure: the destructor must wait for nobody, and what is in the device's queue ends.
+  // Of a stream-ordered one from any thread, also while another stands in post() or test().
   virtual void abandon() = 0;
 
   // Its parts, null where it has none.

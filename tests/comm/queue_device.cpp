@@ -7,6 +7,7 @@
 #include <peal/comm/reduce/table.h>
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
@@ -146,6 +147,11 @@ Blocks& blocks() {
   return all;
 }
 
+std::atomic<bool>& silent(Device device) {
+  static std::array<std::atomic<bool>, devices> all{};
+  return all.at(static_cast<std::size_t>(device.index));
+}
+
 void* allocate(Device device, std::size_t bytes) {
   if (bytes == 0) return nullptr;
   void* data = ::operator new (bytes, std::align_val_t{64});
@@ -217,7 +223,11 @@ constexpr StreamSpace streams = {
           const PlacesRef places = static_cast<EventHandle*>(event)->places;
           queue_of(stream).put([places, place = places->next()] { places->reach(place); });
         },
-    .reached = [](Device, void* event) { return places_of(event).query(); },
+    .reached =
+        [](Device device, void* event) {
+          silent(device).wait(true);
+          return places_of(event).query();
+        },
     .synchronize_event = [](Device,
                             void* event) { places_of(event).wait(places_of(event).recorded()); },
     .seconds_between = [](void*, void*) { return 0.0; },
@@ -255,9 +265,17 @@ constexpr comm::WireKernels kernels = {
 }  // namespace
 
 void register_queue_device() {
-  register_memory_space(DeviceType::cuda, &memory);
-  register_stream_space(DeviceType::cuda, &streams);
-  comm::register_wire_kernels(DeviceType::cuda, &kernels);
+  static std::once_flag registered;
+  std::call_once(registered, [] {
+    register_memory_space(DeviceType::cuda, &memory);
+    register_stream_space(DeviceType::cuda, &streams);
+    comm::register_wire_kernels(DeviceType::cuda, &kernels);
+  });
+}
+
+void answer(Device device, bool answers) {
+  silent(device) = !answers;
+  silent(device).notify_all();
 }
 
 void put(const Stream& stream, std::function<void()> work) {

@@ -12,10 +12,13 @@
 
 namespace peal::testing {
 
-// The tables of Device{cuda, 0..15}, wire kernels too. Once, before first use.
+// The tables of Device{cuda, 0..15}, wire kernels too. Before first use; again it does nothing.
 void register_queue_device();
 
 // What stands in a stream; it may wait for others' work, and for what `release` is told.
 void put(const Stream& stream, std::function<void()> work);
+
+// Whether the device says if an event is reached; who asks one that does not stands there.
+void answer(Device device, bool answers);
 
 }  // namespace peal::testing

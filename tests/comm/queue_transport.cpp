@@ -102,6 +102,7 @@ void QueueTransport::abandon() {
     for (int peer = 0; peer < world(); ++peer) place_->mailbox(rank_, peer).clear();
   }
   place_->changed_.notify_all();
+  answer(device_, true);
   const std::lock_guard lock(log_->mutex);
   ++log_->aborted;
 }

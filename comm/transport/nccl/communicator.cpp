@@ -127,6 +127,11 @@ bool Communicator::busy() const {
   return state == ncclInProgress;
 }
 
+void Communicator::check() const {
+  const std::unique_lock guard(mutex_, std::try_to_lock);
+  if (guard) static_cast<void>(busy());
+}
+
 // Until NCCL has done what was asked.
 void Communicator::settle(std::string_view call, std::chrono::milliseconds deadline,
                           const Hopeless& hopeless) const {

@@ -48,6 +48,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void expect(ncclResult_t result, std::string_view call) const;
   // How long ranks wait for each other.
   std::chrono::milliseconds deadline() const { return deadline_; }
+  // Error where anything has failed; nothing where another thread is in a call.
+  void check() const;
   // True while the last call is under way. Error where it, or anything else, has failed.
   bool busy() const;
   // What it does next goes into a graph that is captured.

@@ -113,7 +113,7 @@ bool NcclTransport::test(Ticket) {
   return true;
 }
 
-void NcclTransport::check() { static_cast<void>(communicator_->busy()); }
+void NcclTransport::check() { communicator_->check(); }
 
 bool NcclTransport::has(const NativeCall& call) const { return nccl_has_native(call); }
 
