@@ -30,14 +30,13 @@ ExponentialMovingAverage::ExponentialMovingAverage(Module module, const EMAOptio
   }
 }
 
-void ExponentialMovingAverage::check_not_swapped() const {
-  PEAL_CHECK(!swapped(),
-             "ExponentialMovingAverage: update while the model holds the averages; "
-             "swap() back first");
+void ExponentialMovingAverage::check_not_swapped(std::string_view what) const {
+  PEAL_CHECK(!swapped(), "ExponentialMovingAverage: ", what,
+             " while the model holds the averages; swap() back first");
 }
 
 void ExponentialMovingAverage::update() {
-  check_not_swapped();
+  check_not_swapped("update");
   const NoGrad guard;
   if (Graph* const graph = Graph::capturing()) {
     PEAL_CHECK(!options_.warm_up,
@@ -47,7 +46,7 @@ void ExponentialMovingAverage::update() {
       const auto self = weak.lock();
       PEAL_CHECK(self != nullptr,
                  "ExponentialMovingAverage: it is gone, and a graph has captured its update");
-      (*self)->check_not_swapped();
+      (*self)->check_not_swapped("update");
       ++(*self)->updates_;
     });
   } else {
@@ -95,6 +94,7 @@ NamedTensors ExponentialMovingAverage::state_dict() const {
 }
 
 void ExponentialMovingAverage::load_state_dict(const NamedTensors& state) {
+  check_not_swapped("load_state_dict");
   StateReader reader("ExponentialMovingAverage", state);
   const bool old = reader.has("updates") && !reader.has(count_key);
   const auto updates = reader.number<std::int64_t>(old ? "updates" : count_key);
@@ -103,6 +103,7 @@ void ExponentialMovingAverage::load_state_dict(const NamedTensors& state) {
     from.push_back(reader.tensor(tensors_[i].first, averages_[i].shape(), averages_[i].dtype()));
   }
   reader.finish();
+  PEAL_CHECK(updates >= 0, "ExponentialMovingAverage: a state of ", updates, " updates");
   updates_ = updates;
   for (std::size_t i = 0; i < averages_.size(); ++i) averages_[i].copy_(from[i]);
 }

@@ -18,6 +18,7 @@
 #include <peal/nn/module.h>
 
 #include <memory>
+#include <string_view>
 
 namespace peal::nn {
 
@@ -45,12 +46,12 @@ class ExponentialMovingAverage {
 
   // ".updates", and the averages by the model's keys; they share storage with this object.
   NamedTensors state_dict() const;
-  // Error that names what is missing, unexpected or of another shape; then nothing has changed. The
-  // count may come as "updates", as older files have it.
+  // Error that names what is missing, unexpected or of another shape, or while swapped; then
+  // nothing has changed. The count may come as "updates", as older files have it.
   void load_state_dict(const NamedTensors& state);
 
  private:
-  void check_not_swapped() const;
+  void check_not_swapped(std::string_view what) const;
   void write_averages();
 
   EMAOptions options_;

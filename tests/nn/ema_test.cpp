@@ -91,6 +91,7 @@ TEST_CASE("averages are saved beside the model in a checkpoint") {
   CHECK(value(other.weight) == 4);
   resumed.swap();
   CHECK(value(other.weight) == 6);
+  resumed.swap();
   nn::load_model(folder.path / "c", model);  // a model's loader passes over them
   check_has(error_of([&] { resumed.load_state_dict({}); }), "missing: .updates");
   NamedTensors more = ema.state_dict();
@@ -121,4 +122,27 @@ TEST_CASE("averages that were saved with a count by another name are taken") {
   ema.load_state_dict({{"updates", Tensor::scalar(std::int64_t{7})}, {"weight", full({1}, 3)}});
   CHECK(ema.updates() == 7);
   CHECK(value(ema.state_dict()[1].second) == 3);
+}
+
+TEST_CASE("averages are not loaded while the model holds them, nor with a count below 0") {
+  One model;
+  nn::ExponentialMovingAverage ema(model, {.decay = 0.5});
+  model.set(4);
+  ema.update();
+  NamedTensors state = ema.state_dict();
+  for (auto& [name, tensor] : state) tensor = tensor.clone();
+  model.set(2);
+  ema.update();
+  ema.swap();
+  const double held = value(model.weight);
+  check_has(error_of([&] { ema.load_state_dict(state); }), "swap() back first");
+  CHECK(ema.updates() == 2);
+  CHECK(value(ema.state_dict()[1].second) == held);
+  ema.swap();
+  ema.load_state_dict(state);
+  CHECK(ema.updates() == 1);
+  CHECK(value(ema.state_dict()[1].second) == 6);
+  state[0].second = Tensor::scalar(std::int64_t{-3}, Device{});
+  check_has(error_of([&] { ema.load_state_dict(state); }), "-3 updates");
+  CHECK(ema.updates() == 1);
 }
