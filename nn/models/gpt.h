@@ -21,6 +21,7 @@
 #include <peal/nn/models/gpt2_state.h>
 
 #include <cmath>
+#include <typeinfo>
 
 namespace peal::nn {
 
@@ -57,8 +58,8 @@ struct GptAttention : Module {
   double attn_pdrop_;
 };
 
-// c_proj(gelu(c_fc(x))). With gelu by tanh that is one op, unless c_fc or c_proj has hooks or was
-// replaced.
+// c_proj(gelu(c_fc(x))). With gelu by tanh that is one op, unless c_fc or c_proj has hooks or is no
+// Linear any more (a class made from Linear is none: its forward is called).
 struct GptMlp : Module {
   Linear c_fc, c_proj;
   Dropout dropout;
@@ -73,13 +74,19 @@ struct GptMlp : Module {
 
  private:
   Tensor projected(const Tensor& x) {
-    const Linear *up = c_fc.as<Linear>(), *down = c_proj.as<Linear>();
+    const Linear *up = plain(c_fc), *down = plain(c_proj);
     const bool as_one = gelu_ != GeluApproximation::none && up != nullptr && down != nullptr &&
                         !c_fc.has_hooks() && !c_proj.has_hooks();
     if (!as_one) {
       return c_proj(gelu(c_fc(x), gelu_));
     }
     return feed_forward(x, up->weight, up->bias, down->weight, down->bias, gelu_);
+  }
+
+  // The layer itself where it is a Linear as it stands, or null.
+  static const Linear* plain(Linear& layer) {
+    const Linear* const found = layer.as<Linear>();
+    return found != nullptr && typeid(*found) == typeid(Linear) ? found : nullptr;
   }
 
   GeluApproximation gelu_;

@@ -4,6 +4,7 @@
 
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/models/basic_net.h>
+#include <peal/nn/models/gpt.h>
 #include <peal/nn/models/mlp.h>
 
 #include <algorithm>
@@ -456,4 +457,22 @@ TEST_CASE("a hook may remove itself and add others") {
   for (int i = 0; i < 3; ++i) linear(ones({1, 2}));
   CHECK(once == 1);
   CHECK(later == 2);
+}
+
+TEST_CASE("a class made from Linear is called where GPT's mlp would take its weights alone") {
+  struct Tenfold : nn::Linear {
+    using nn::Linear::Linear;
+    Tensor forward(const Tensor& x) override { return nn::Linear::forward(x) * 10.0; }
+  };
+  nn::GptMlp mlp(4, GeluApproximation::tanh);
+  const Tensor x = randn({3, 4});
+  const NoGrad guard;
+  const auto before = mlp(x).to_vector<float>();
+  Tenfold tenfold(16, 4);
+  tenfold.load_state_dict(mlp.c_proj.state_dict());
+  mlp.replace_child("c_proj", tenfold);
+  const auto after = mlp(x).to_vector<float>();
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    CHECK(after[i] == doctest::Approx(10 * before[i]));
+  }
 }
