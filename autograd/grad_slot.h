@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // GradSlot: where the gradient of one leaf lives. The storage can be placed by others (DDP puts it
 // into a bucket); the value is undefined until written: the first write overwrites, later ones add,
-// zero_grad marks it undefined again. Hooks run when the gradient is complete, that is, when every
-// path of a backward has added to it (PyTorch's post-accumulate-grad hook); they may write it in
-// place, never rebind it. The final hook, of which there is one, runs last: it is DDP's. Thread
-// safety: belongs to the thread that runs backward.
+// zero_grad marks it undefined again, and gives back memory that is the slot's own. Hooks run when
+// the gradient is complete, that is, when every path of a backward has added to it (PyTorch's
+// post-accumulate-grad hook); they may write it in place, never rebind it. The final hook, of which
+// there is one, runs last: it is DDP's. Thread safety: belongs to the thread that runs backward.
 #pragma once
 
 #include <peal/autograd/core/hook_list.h>

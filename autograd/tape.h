@@ -52,7 +52,9 @@ using Backward = std::function<Tensors(const Tensors& grads, Needs needs)>;
 
 // A tensor kept for backward. It shares storage without holding the graph, and reading it is an
 // error once its storage was written in place. Where a backward is recorded (grad.h), an input or
-// the output of the op comes with its place in the graph.
+// the output of the op comes with its place in the graph. REQUIRES: it is read by the function of
+// the one node that it was made for; in another's, of_ may be the address of a tensor that came
+// later, and what was saved would come in that one's place.
 class Saved {
  public:
   explicit Saved(const Tensor& tensor)

@@ -136,7 +136,7 @@ class Tensor {
   const Tensor& set_requires_grad(bool wanted = true) const;
   // The accumulated gradient of a leaf, undefined until one was written. (tape)
   Tensor grad() const;
-  // Marks the gradient undefined; its storage stays. (tape)
+  // Marks the gradient undefined. Memory of its own goes back; a place in others' stays. (tape)
   void zero_grad() const;
   // The slot of a leaf that requires a gradient. (tape)
   GradSlot& grad_slot() const;

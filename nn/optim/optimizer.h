@@ -72,7 +72,8 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   void step();
-  // Marks all gradients undefined; their storage stays where it is.
+  // Marks all gradients undefined. Memory of their own goes back; places in others' (DDP's buckets,
+  // a captured graph) stay.
   void zero_grad();
 
   // Of all groups, in their order.
