@@ -15,7 +15,7 @@ if(PEAL_MPI)
   list(APPEND faces comm/start/mpi.h)
 endif()
 if(PEAL_CUDA)
-  list(APPEND faces comm/start/cuda_ipc.h comm/start/nccl.h)
+  list(APPEND faces comm/start/cuda_ipc.h comm/start/device_aware.h comm/start/nccl.h)
 endif()
 
 set(public_headers "")

@@ -29,6 +29,6 @@ void attach_nccl(const comm::ProcessGroup& group, Device device);
 std::string attach_cuda_ipc(const comm::ProcessGroup& group, Device device);
 // They go over MPI, which reaches the device, and are reduced there. Collective; nothing without
 // CUDA.
-void attach_direct(const comm::ProcessGroup& group, Device device);
+void attach_device_aware(const comm::ProcessGroup& group, Device device);
 
 }  // namespace peal::launch

@@ -3,6 +3,7 @@
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/reduce/cuda/reduce.h>
 #include <peal/comm/start/cuda_ipc.h>
+#include <peal/comm/start/device_aware.h>
 #include <peal/comm/start/nccl.h>
 #include <peal/comm/store/open_store.h>
 #include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
@@ -37,9 +38,9 @@ std::string attach_cuda_ipc(const comm::ProcessGroup& group, Device device) {
   return {};
 }
 
-void attach_direct(const comm::ProcessGroup& group, Device device) {
+void attach_device_aware(const comm::ProcessGroup& group, Device device) {
   comm::register_wire_kernels(DeviceType::cuda, &comm::cuda_wire_kernels());
-  group.attach_direct(device);
+  comm::use_device_aware(group, device);
 }
 
 }  // namespace peal::launch

@@ -6,6 +6,6 @@ namespace peal::launch {
 
 void attach_nccl(const comm::ProcessGroup&, Device) {}
 std::string attach_cuda_ipc(const comm::ProcessGroup&, Device) { return "this build has no CUDA"; }
-void attach_direct(const comm::ProcessGroup&, Device) {}
+void attach_device_aware(const comm::ProcessGroup&, Device) {}
 
 }  // namespace peal::launch

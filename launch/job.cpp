@@ -78,7 +78,8 @@ void Job::attach(Device device, bool own) {
     if (is_main()) log_info("collectives on devices go through MPI: ", obstacle);
   }
   const auto reach = group_.all_gather_object(mpi_reaches_devices() ? "yes" : "no");
-  if (std::find(reach.begin(), reach.end(), "no") == reach.end()) attach_direct(group_, device);
+  if (std::find(reach.begin(), reach.end(), "no") == reach.end())
+    attach_device_aware(group_, device);
 }
 
 Device Job::device(const std::string& text) {

@@ -91,6 +91,10 @@ ProcessGroup make_group(std::unique_ptr<Transport> transport, std::unique_ptr<Co
                         std::shared_ptr<Engine> engine, const ProcessGroup::Options& options,
                         Topology nodes = {}, std::vector<int> members = {}, std::uint64_t id = 0);
 
+// members.cpp: of some ranks of a group: equal among them, and different from all that could meet
+// them.
+std::uint64_t subgroup_id(std::uint64_t group, std::uint64_t number, const std::vector<int>& ranks);
+
 // trace.cpp: opens the world's files, and compares the clocks. Collective.
 void start_trace(const ProcessGroup& group);
 

@@ -3,27 +3,26 @@
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/schedule/mix.h>
-#include <peal/comm/transport/mpi/on_device.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace peal::comm {
-namespace {
 
-// Of some ranks of a group: equal among them, and different from all that could meet them.
-std::uint64_t id_of(std::uint64_t group, std::uint64_t number, const std::vector<int>& ranks) {
+std::uint64_t subgroup_id(std::uint64_t group, std::uint64_t number,
+                          const std::vector<int>& ranks) {
   std::uint64_t id = group;
   mix(id, number);
   for (const int r : ranks) mix(id, static_cast<std::uint64_t>(r));
   return id;
 }
 
+namespace {
+
 // The part that `group` has in one of these ranks.
 ProcessGroup make_subgroup(GroupBody& group, const std::vector<int>& ranks, std::uint64_t number) {
   Transport* const attached = group.lane->device_transport();
-  const std::uint64_t id = id_of(group.lane->id(), number, ranks);
+  const std::uint64_t id = subgroup_id(group.lane->id(), number, ranks);
   auto transport = group.lane->transport().subset(ranks, id);
   if (!transport) {
     if (attached != nullptr) static_cast<void>(attached->subset(ranks, id));
@@ -104,16 +103,6 @@ ProcessGroup ProcessGroup::split(int colour, int key) const {
   std::vector<int> ranks;
   for (const auto& [order, r] : members) ranks.push_back(r);
   return make_subgroup(body(), ranks, number);
-}
-
-void ProcessGroup::attach_direct(Device device) const {
-  const std::uint64_t number = body().sequence();
-  barrier().wait();  // nothing earlier is pending on any rank, and the number is taken
-  std::vector<int> everyone(static_cast<std::size_t>(world()));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  auto below =
-      body().lane->transport().subset(everyone, id_of(body().lane->id(), number, everyone));
-  attach(std::make_unique<DirectTransport>(std::move(below), device));
 }
 
 }  // namespace peal::comm

@@ -3,8 +3,6 @@
 #include <peal/autograd/core/error.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/group_body.h>
-#include <peal/comm/record/recorder.h>
-#include <peal/comm/transport/threads/threads.h>
 
 #include <cstdlib>
 #include <utility>
@@ -52,16 +50,6 @@ ProcessGroup make_group(std::unique_ptr<Transport> transport, std::unique_ptr<Co
   agree_on_options(group);
   if (whole_world && !body_of(group).options.trace.empty()) start_trace(group);
   return group;
-}
-
-ProcessGroup ProcessGroup::alone() {
-  auto transport = std::make_unique<ThreadsTransport>(std::make_shared<Switchboard>(1), 0);
-  auto control =
-      std::make_unique<Control>(Board::in_memory(1), 0, std::vector<int>{0}, std::vector<Peer>{});
-  Options options = Options::from_environment();
-  if (Recorder::writes_to(options.trace)) options.trace.clear();  // within a traced world
-  return make_group(std::move(transport), std::move(control), std::make_shared<Engine>(false),
-                    options);
 }
 
 GroupBody& body_of(const ProcessGroup& group) { return group.body(); }

@@ -174,11 +174,8 @@ class ProcessGroup {
   // too. Collective; REQUIRES: of as many ranks, in the same order (transport/nccl/nccl.h makes
   // one).
   void attach(std::unique_ptr<Transport> transport) const;
-  // The same over the transport of the CPU itself, whose library reaches the device's memory (MPI
-  // that is CUDA-aware). Collective; REQUIRES: that it does.
-  void attach_direct(Device device) const;
-  // "nccl" or "direct mpi" where one is attached for the device; else that of the CPU, through
-  // which it is staged.
+  // "nccl" or "device-aware mpi" where one is attached for the device; else that of the CPU,
+  // through which it is staged.
   std::string_view transport(Device device) const;
 
   // Under PEAL_TRACE, writes what this rank and its sub-groups have done to its file and ends the

@@ -85,7 +85,7 @@ class NativeCollectives {
 // host. A round is done, for test(), when it is in the queue; what comes after it in the queue
 // finds its messages there. Their rounds match in the order of posting alone, whatever the channel:
 // operations are posted one after the other, in the same order on all ranks. A transport of a
-// device that is not stream-ordered (mpi/on_device.h) is as those of the CPU are, and its queue
+// device that is not stream-ordered (mpi/device_aware.h) is as those of the CPU are, and its queue
 // takes the kernels.
 class DeviceQueue {
  public:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives on devices whose memory the transport of the CPU reaches itself.
 #include <peal/comm/algorithms/table.h>
+#include <peal/comm/start/device_aware.h>
 #include <peal/comm/start/threads.h>
 
 #include <functional>
@@ -30,8 +31,8 @@ void directly(int world, const ProcessGroup::Options& options,
   peal::testing::register_queue_device();
   run_ranks(world, options, [&](const ProcessGroup& group) {
     const peal::testing::OnDevice here(group.rank());
-    group.attach_direct(here.device);
-    CHECK(group.transport(here.device) == "direct threads");
+    use_device_aware(group, here.device);
+    CHECK(group.transport(here.device) == "device-aware threads");
     f(group);
   });
 }

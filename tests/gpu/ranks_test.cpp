@@ -24,7 +24,7 @@ TEST_CASE("every operation, type and reduction is exact between processes with d
   // tests/gpu/run.sh starts them on one GPU, where NCCL takes processes with hosts of their own.
   const bool own_hosts = std::getenv("NCCL_HOSTID") != nullptr;
   const char* chosen = std::getenv("PEAL_CUDA_TRANSPORT");
-  const std::string through_mpi = launch::mpi_reaches_devices() ? "direct mpi" : "mpi";
+  const std::string through_mpi = launch::mpi_reaches_devices() ? "device-aware mpi" : "mpi";
   const std::string unsaid = own_hosts ? "nccl" : "cuda_ipc";
   const std::string wanted = chosen == nullptr ? unsaid : chosen;
   if (job.world() > 1) CHECK(over == (wanted == "mpi" ? through_mpi : wanted));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether MPI moves what lies on devices itself, so that on_device.h can go over it.
+// Whether MPI moves what lies on devices itself, so that device_aware.h can go over it.
 // Thread safety: any thread.
 #pragma once
 

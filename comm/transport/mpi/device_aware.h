@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The direct transport: moves what lies on a device over a transport of the CPU whose library
-// reaches the device's memory itself, as MPI does where it is CUDA-aware. So nothing is copied to
-// the CPU and back, and reductions run on the device.
+// The device-aware transport (CUDA-aware MPI): moves what lies on a device over a transport of the
+// CPU whose library reaches the device's memory itself, as MPI does where it is CUDA-aware. So
+// nothing is copied to the CPU and back, and reductions run on the device.
 //
 // That library knows nothing of streams: it reads and writes when it is told to. A round is
 // therefore held until the device has done what its stream was given before, the reductions of the
@@ -22,11 +22,11 @@
 
 namespace peal::comm {
 
-class DirectTransport : public Transport, private DeviceQueue {
+class DeviceAwareTransport : public Transport, private DeviceQueue {
  public:
   // Nobody else uses the transport below.
-  DirectTransport(std::unique_ptr<Transport> below, Device device);
-  ~DirectTransport() override;
+  DeviceAwareTransport(std::unique_ptr<Transport> below, Device device);
+  ~DeviceAwareTransport() override;
 
   std::string_view name() const override { return name_; }
   int rank() const override { return below_->rank(); }

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
-#include <peal/comm/transport/mpi/on_device.h>
+#include <peal/comm/transport/mpi/device_aware.h>
 
 #include <utility>
 
 namespace peal::comm {
 
-DirectTransport::DirectTransport(std::unique_ptr<Transport> below, Device device)
+DeviceAwareTransport::DeviceAwareTransport(std::unique_ptr<Transport> below, Device device)
     : below_(std::move(below)),
-      name_(concat("direct ", below_->name())),
+      name_(concat("device-aware ", below_->name())),
       device_(device),
       stream_(Stream::create(device, true)) {}
 
 // Here, on the thread of its owner, and not in abandon(), which the engine's own thread may call.
-DirectTransport::~DirectTransport() {
+DeviceAwareTransport::~DeviceAwareTransport() {
   if (abandoned_) below_->abandon();
 }
 
-std::unique_ptr<Transport> DirectTransport::subset(const std::vector<int>& ranks,
-                                                   std::uint64_t id) {
+std::unique_ptr<Transport> DeviceAwareTransport::subset(const std::vector<int>& ranks,
+                                                        std::uint64_t id) {
   auto below = below_->subset(ranks, id);
-  return below ? std::make_unique<DirectTransport>(std::move(below), device_) : nullptr;
+  return below ? std::make_unique<DeviceAwareTransport>(std::move(below), device_) : nullptr;
 }
 
-Ticket DirectTransport::post(Channel channel, std::span<const Message> round) {
+Ticket DeviceAwareTransport::post(Channel channel, std::span<const Message> round) {
   Held& held = held_[next_];
   held.channel = channel;
   held.round.assign(round.begin(), round.end());
@@ -31,7 +31,7 @@ Ticket DirectTransport::post(Channel channel, std::span<const Message> round) {
   return next_++;
 }
 
-bool DirectTransport::test(Ticket ticket) {
+bool DeviceAwareTransport::test(Ticket ticket) {
   Held& held = held_.at(ticket);
   if (!held.below) {
     if (!held.ready.query()) return false;
@@ -42,7 +42,7 @@ bool DirectTransport::test(Ticket ticket) {
   return true;
 }
 
-bool DirectTransport::cancel(Ticket ticket) {
+bool DeviceAwareTransport::cancel(Ticket ticket) {
   const auto found = held_.find(ticket);
   if (found == held_.end()) return true;
   const bool free = !found->second.below || below_->cancel(*found->second.below);
@@ -50,7 +50,7 @@ bool DirectTransport::cancel(Ticket ticket) {
   return free;
 }
 
-std::vector<Message> DirectTransport::open(Ticket ticket) const {
+std::vector<Message> DeviceAwareTransport::open(Ticket ticket) const {
   const Held& held = held_.at(ticket);
   return held.below ? below_->open(*held.below) : held.round;
 }

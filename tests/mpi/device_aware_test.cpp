@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // MPI that reaches the memory of devices. Here any MPI does, for the devices are the CPU's memory,
 // and their streams threads (tests/comm/queue_device.h).
+#include <peal/comm/start/device_aware.h>
 #include <peal/comm/start/mpi.h>
 #include <peal/comm/transport/mpi/cuda_aware.h>
 
@@ -20,15 +21,16 @@ TEST_CASE("every operation, type and reduction is exact on devices, directly ove
   const peal::testing::OnDevice here(rank);
   const auto group = comm::mpi_group(MPI_COMM_WORLD);
   CHECK(group.transport(here.device) == "mpi");
-  group.attach_direct(here.device);
-  CHECK(group.transport(here.device) == "direct mpi");
+  use_device_aware(group, here.device);
+  CHECK(group.transport(here.device) == "device-aware mpi");
   const comm::testing::Tally tally = comm::testing::check_collectives(group);
   if (rank == 0) {
-    MESSAGE("direct mpi, world " << group.world() << ": " << tally.cases << " cases, none wrong");
+    MESSAGE("device-aware mpi, world " << group.world() << ": " << tally.cases
+                                       << " cases, none wrong");
   }
   CHECK(tally.cases > 2000);
   const auto in_pieces = comm::mpi_group(MPI_COMM_WORLD, {}, 1000);
-  in_pieces.attach_direct(here.device);
+  use_device_aware(in_pieces, here.device);
   comm::testing::check_algorithms(in_pieces.split(0));
 }
 
