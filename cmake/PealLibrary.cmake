@@ -7,8 +7,11 @@ add_library(peal_options INTERFACE)
 target_compile_features(peal_options INTERFACE cxx_std_20)
 target_compile_options(peal_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic $<$<BOOL:${PEAL_WERROR}>:-Werror>>
-  # GCC 12 sees overlaps and ends in std::string that are not there (PR105651), more so in precompiled headers.
-  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds>)
+  # GCC 12 sees overlaps in std::string that are not there (PR105651), and with precompiled headers ends too, where a
+  # literal becomes a std::string that is moved: StateReader::fault("a key comes twice"). The preset tsan precompiles
+  # nothing, and has all three as errors.
+  $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict
+    $<$<NOT:$<BOOL:${CMAKE_DISABLE_PRECOMPILE_HEADERS}>>:-Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds>>)
 if(PEAL_SANITIZE)
   set(sanitize -fsanitize=${PEAL_SANITIZE} -fno-omit-frame-pointer -g)
   if(PEAL_SANITIZE MATCHES undefined)

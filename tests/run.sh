@@ -35,7 +35,7 @@ step "install what is missing: launch/install_dependencies.sh"
 "$root/launch/install_dependencies.sh"
 
 cd "$root"
-# As launch/quickstart.sh does; but one build has each source alone, as who edits compiles it.
+# As launch/quickstart.sh does; but one build has each source alone, with the headers that it includes itself.
 fresh=()
 [[ $preset == tsan || -e build/$preset/CMakeCache.txt ]] || fresh=(-DPEAL_UNITY=ON)
 step "configure: cmake --preset $preset ${fresh[*]}"
