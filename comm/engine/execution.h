@@ -58,9 +58,7 @@ class Execution {
   bool handed_over() const { return state_ >= State::handed_over; }
   // Its first messages are posted: those of later operations come behind them.
   bool begun() const { return in_round_ || round_ > 0; }
-  // The device has come to its end, whether or not advance() has found out.
-  bool is_over() const { return handed_over() && caller_.is_over(); }
-  // The same, from any thread. REQUIRES: handed over.
+  // The device has come to its end, whether or not advance() has found out. REQUIRES: handed over.
   bool is_past() const { return caller_.is_over(); }
   // What the calling thread's current streams get from now on comes after it.
   void order() const { caller_.order(); }
