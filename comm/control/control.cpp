@@ -131,10 +131,12 @@ void Control::compare(const Row& mine, Describe describe) const {
     if (theirs && theirs->group == mine.group && theirs->sequence == mine.sequence &&
         theirs->signature != mine.signature) {
       const bool we_first = rank_ < peer;
+      const bool alike = std::string_view(mine.text) == std::string_view(theirs->text);
       fail(concat("[comm] rank ", std::min(rank_, peer), " is in ",
                   std::string_view(we_first ? mine.text : theirs->text), ", but rank ",
                   std::max(rank_, peer), " is in ",
-                  std::string_view(we_first ? theirs->text : mine.text), ": ", rule));
+                  std::string_view(we_first ? theirs->text : mine.text),
+                  alike ? ", and their calls before this one differed" : "", ": ", rule));
     }
     const auto done = board_->finished(peer, mine.group, mine.sequence);
     PEAL_CHECK(!done || done->signature == mine.signature, "[comm] rank ", rank_, " is in ",

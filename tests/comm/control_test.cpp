@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <iterator>
@@ -174,6 +175,27 @@ TEST_CASE("a sub-group outlives the group it is of, and sees who dies") {
   std::string error = "nothing";
   wait_until([&] { return (error = error_of([&] { part->check(); })) != "nothing"; });
   CHECK(contains(error, name));
+}
+
+TEST_CASE("calls alike after calls that differed are told apart in words") {
+  const auto board = Board::in_memory(2);
+  const std::vector<Peer> nobody;
+  const Control first(board, 0, {0, 1}, nobody), second(board, 1, {0, 1}, nobody);
+  Row mine;
+  mine.group = 5;
+  mine.sequence = 7;
+  mine.signature = 1;
+  std::strcpy(mine.text, "all_reduce #7");
+  Row theirs = mine;
+  theirs.signature = 2;
+  board->publish(0, mine);
+  board->publish(1, theirs);
+  const auto in_words = [](const Finished&, std::uint64_t) { return std::string(); };
+  const std::string text =
+      "rank 0 is in all_reduce #7, but rank 1 is in all_reduce #7, and their calls before this "
+      "one differed: ";
+  CHECK(contains(error_of([&] { first.compare(mine, in_words); }), text));
+  CHECK(contains(error_of([&] { second.compare(theirs, in_words); }), text));
 }
 
 TEST_CASE("who says that it works is waited for past the deadline, and not once it is done") {
