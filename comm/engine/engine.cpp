@@ -48,11 +48,13 @@ void Engine::locked(Nesting nesting, F f) {
   {
     const std::lock_guard lock(mutex_);
     f(ended);
+    if (released_ > 0) part_with_lanes(ended);
     std::move(ended.due.begin(), ended.due.end(), std::back_inserter(due_));
     ended.due.clear();
     any_due = !due_.empty();
   }
   if (any_due) run_due(nesting);
+  for (const auto& queue : ended.unwatched) watchdog_.forget(queue);
   ended.gone.clear();  // what dies there may come back here
   room = std::move(ended.gone);
 }
@@ -92,11 +94,27 @@ void Engine::run_due(Nesting nesting) {
   }
 }
 
+// Those of groups that have gone, and of whose operations none is left.
+void Engine::part_with_lanes(Lane::Ended& ended) {
+  std::erase_if(lanes_, [&](const std::shared_ptr<Lane>& lane) {
+    if (!lane->released() || lane->pending()) return false;
+    lane->leave(ended);
+    ended.lanes.push_back(lane);
+    --released_;
+    return true;
+  });
+}
+
+void Engine::add(const std::shared_ptr<Lane>& lane) {
+  const std::lock_guard lock(mutex_);
+  lanes_.push_back(lane);
+  ++groups_;
+}
+
 void Engine::submit(const OperationRef& operation) {
   locked(Nesting::starts, [&](Lane::Ended& ended) {
     const std::shared_ptr<Lane>& lane = operation->lane;
     lane->transport().check_thread();
-    if (std::find(lanes_.begin(), lanes_.end(), lane) == lanes_.end()) lanes_.push_back(lane);
     const auto& recorder = lane->recorder();
     Execution& execution = operation->execution;
     if (recorder && recorder->recording() &&
@@ -237,7 +255,10 @@ void Engine::then(const OperationRef& operation, std::function<void()> f) {
   });
 }
 
+// Nothing is left in flight where the last group goes: nobody would advance it, and it keeps its
+// lane, and that the engine.
 void Engine::remove(const std::shared_ptr<Lane>& lane, bool failed) {
+  const std::string gone = "[comm] the process group is gone";
   for (OperationRef last; !failed;) {
     {
       std::lock_guard lock(mutex_);
@@ -251,10 +272,24 @@ void Engine::remove(const std::shared_ptr<Lane>& lane, bool failed) {
     }
   }
   locked(Nesting::starts, [&](Lane::Ended& ended) {
-    if (failed) lane->abandon();
-    lane->fail_all("[comm] the process group is gone", ended);
-    lane->leave(watchdog_, ended);
-    std::erase(lanes_, lane);
+    --groups_;
+    ++released_;
+    lane->release();
+    if (failed) {
+      lane->abandon();
+      lane->fail_all(gone, ended);
+    }
+    if (groups_ > 0) return;
+    if (const OperationRef left = lane->in_turn()) {
+      const std::string message =
+          concat("[comm] ", lane->who(), " let go of its last process group with ", describe(*left),
+                 " in flight; wait for it first");
+      lane->control().poison(message);
+      lane->fail_all(message, ended);
+    }
+    for (const auto& each : lanes_) {
+      if (each->pending()) each->fail_all(gone, ended);
+    }
   });
 }
 

@@ -30,6 +30,8 @@ class Engine {
   // `crowded`: the node has more ranks than cores, so waiting ranks yield at once.
   explicit Engine(bool crowded) : crowded_(crowded) {}
 
+  // The lane of a new group.
+  void add(const std::shared_ptr<Lane>& lane);
   void submit(const OperationRef& operation);
   // Puts the operation, whole, into the graph that the calling thread captures (captured.h). Error
   // that poisons nobody where that fails.
@@ -56,8 +58,10 @@ class Engine {
   // Of the world that is recorded, for the groups within it (Lane::set_recorder()).
   void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
   const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
-  // Forgets the lane and its operations; those that are handed over end first, or are ended where
-  // a rank has `failed`.
+  // The lane's group has gone: its operations go on, and the last of them takes the lane along;
+  // those that are handed over to a device end first. All of them end with an error where a rank
+  // has `failed`, and so do all lanes' with the last group, for nobody advances them any more: if
+  // there are collectives among that group's, the other ranks are told.
   void remove(const std::shared_ptr<Lane>& lane, bool failed);
 
  private:
@@ -66,12 +70,14 @@ class Engine {
   template <class F>
   void locked(Nesting nesting, F f);
   void run_due(Nesting nesting);
+  void part_with_lanes(Lane::Ended& ended);
   void wait_until(Operation& operation, bool handed_over);
   bool is_over(const Operation& operation) const;
   void look(Operation& operation);
 
   std::mutex mutex_;
   std::vector<std::shared_ptr<Lane>> lanes_;
+  std::size_t groups_ = 0, released_ = 0;  // lanes that have a group, and those that had one
   std::deque<Lane::Ready> due_;
   // The thread that runs continuations, and of which operations, the innermost last.
   std::atomic<std::thread::id> runner_{};

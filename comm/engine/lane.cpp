@@ -16,14 +16,19 @@ using Clock = Operation::Clock;
 constexpr milliseconds publish_after{1000};
 constexpr milliseconds between_comparisons{50};
 
+// It poisons the group before it ends a queue.
+std::string watchdogs_reason(const Control& control) {
+  return control.poisoned().value_or("[comm] the watchdog has ended the device's queue");
+}
+
 }  // namespace
 
 Lane::Lane(std::shared_ptr<Engine> engine, std::unique_ptr<Transport> transport,
            std::unique_ptr<Control> control, milliseconds deadline, std::string who,
            std::uint64_t id)
     : engine_(std::move(engine)),
-      transport_(std::move(transport)),
       control_(std::move(control)),
+      transport_(std::move(transport)),
       deadline_(deadline),
       who_(std::move(who)),
       id_(id) {}
@@ -33,21 +38,19 @@ std::unique_ptr<Transport> Lane::set_device_transport(std::unique_ptr<Transport>
                                                       Watchdog& watchdog, Ended& ended) {
   PEAL_CHECK(!pending(), "[comm] ", who_,
              ": a transport cannot join while operations are in flight");
-  leave(watchdog, ended);
+  leave(ended);
   entrance_ = std::move(entrance);
   auto before = std::exchange(device_transport_, std::move(transport));
   if (device_transport_->stream_ordered()) {
-    watched_ = std::make_shared<WatchedQueue>(*device_transport_, *control_, who_, id_, deadline_);
+    watched_ = std::make_shared<WatchedQueue>(*device_transport_, *control_, who_, id_, deadline_,
+                                              ended_by_watchdog_);
     watchdog.watch(watched_);
   }
   return before;
 }
 
-void Lane::leave(Watchdog& watchdog, Ended& ended) {
-  if (!watched_) return;
-  watchdog.forget(watched_);
-  collect(ended);
-  watched_ = nullptr;
+void Lane::leave(Ended& ended) {
+  if (watched_) ended.unwatched.push_back(std::exchange(watched_, nullptr));
 }
 
 // What the watchdog has looked at and let go of.
@@ -67,23 +70,32 @@ std::string Lane::needs_of(const Operation& operation) const {
 
 Channel Lane::next_channel(std::uint64_t signature) {
   if (Branch* const branch = Branch::current()) return branch->next_channel(*this, signature);
+  const std::lock_guard lock(numbers_);
   mix(history_, signature);
   return {sequence_++, history_};
 }
 
 Branch Lane::branch() {
   if (Branch* const branch = Branch::current()) return branch->nested(*this);
+  const std::lock_guard lock(numbers_);
   mix(history_, Branch::size);
   const Branch branch(*this, sequence_, Branch::size, history_);
   sequence_ += Branch::size;
   return branch;
 }
 
-void Lane::compare_finished() const { control_->compare_finished(id_, sequence_, describe); }
+std::uint64_t Lane::sequence() const {
+  const std::lock_guard lock(numbers_);
+  return sequence_;
+}
+
+void Lane::compare_finished() const { control_->compare_finished(id_, sequence(), describe); }
 
 void Lane::submit(const OperationRef& operation, Ended& ended) {
   if (broken_.empty() && control_->poisoned()) fail_all(*control_->poisoned(), ended);
   if (!broken_.empty()) fail(broken_);
+  PEAL_CHECK(!released_, "[comm] ", who_, ", ", describe(*operation),
+             ": its process group is gone");
   queue_.push_back(operation);
   try {
     if (operation->execution.enters()) entrance_->join(*operation);
@@ -116,7 +128,7 @@ void Lane::fail_all(const std::string& message, Ended& ended) {
 
 // This rank's fault, and everyone's failure; but for what follows from the watchdog's end.
 void Lane::fail_by(const Operation& operation, const std::exception& error, Ended& ended) {
-  if (ended_by_watchdog()) return fail_all(*watched_->ended(), ended);
+  if (ended_by_watchdog()) return fail_all(watchdogs_reason(*control_), ended);
   const std::string message =
       concat("[comm] ", who_, ", ", describe(operation), ": ", error.what());
   control_->poison(message);
@@ -145,6 +157,12 @@ OperationRef Lane::handed_over() const {
   return found == queue_.end() ? nullptr : *found;
 }
 
+OperationRef Lane::in_turn() const {
+  const auto found =
+      std::find_if(queue_.begin(), queue_.end(), [](const OperationRef& o) { return o->in_turn; });
+  return found == queue_.end() ? nullptr : *found;
+}
+
 // Its continuations are due, and it is the caller's to drop.
 void Lane::let_go(const OperationRef& operation, Ended& ended) {
   if (watched_ && operation->ordered) watched_->dequeue(*operation);
@@ -163,7 +181,7 @@ void Lane::retire(const OperationRef& operation, Ended& ended) {
   if (!is_message(operation->execution.call())) {
     control_->finished(id_, operation->channel.sequence, finished(*operation));
   }
-  if (row_is_out_) control_->publish({});
+  if (row_is_out_ && control_->own_row().group == id_) control_->publish({});
   row_is_out_ = false;
   let_go(operation, ended);
 }
@@ -210,7 +228,7 @@ bool Lane::advance(const OperationRef& advanced, Ended& ended) {
       }
       if (ended_by_watchdog()) {  // what seems to be complete may have been cut off
         operation.complete = false;
-        fail_all(*watched_->ended(), ended);
+        fail_all(watchdogs_reason(*control_), ended);
         return false;
       }
       const bool moved = execution.progress() != before;
@@ -234,7 +252,7 @@ bool Lane::advance(const OperationRef& advanced, Ended& ended) {
 
 void Lane::advance(Ended& ended) {
   collect(ended);
-  if (ended_by_watchdog()) return fail_all(*watched_->ended(), ended);
+  if (ended_by_watchdog()) return fail_all(watchdogs_reason(*control_), ended);
   late_.clear();
   bool any_complete = false;
   for (const OperationRef& operation : queue_) {

@@ -20,11 +20,13 @@
 #include <peal/comm/engine/operation.h>
 #include <peal/comm/engine/watchdog.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -57,15 +59,17 @@ class Lane {
   };
   // What the lane lets go of.
   struct Ended {
-    std::vector<Ready> gone{};  // to be dropped, not run
-    std::vector<Ready> due{};   // to be run, in this order
+    std::vector<Ready> gone{};                               // to be dropped, not run
+    std::vector<Ready> due{};                                // to be run, in this order
+    std::vector<std::shared_ptr<WatchedQueue>> unwatched{};  // for the watchdog to forget
+    std::vector<std::shared_ptr<Lane>> lanes{};              // that have left the engine
   };
 
   // `who` is this rank in messages: "rank 2". `id` tells groups apart.
   Lane(std::shared_ptr<Engine> engine, std::unique_ptr<Transport> transport,
        std::unique_ptr<Control> control, std::chrono::milliseconds deadline, std::string who,
        std::uint64_t id);
-  // Whose operations these are. It has the lane until Engine::remove().
+  // Whose operations these are. It has the lane until its group has gone, and its operations too.
   Engine& engine() const { return *engine_; }
   Transport& transport() const { return *transport_; }
   // The stream-ordered one beside it, or null.
@@ -87,9 +91,11 @@ class Lane {
   // advance() has something to do.
   bool wants_advance() const { return pending() || (watched_ && watched_->has_any_to_collect()); }
   // The watchdog has ended the device's queue: what it finds there fails at the next advance().
-  bool ended_by_watchdog() const { return watched_ && watched_->ended() != nullptr; }
-  // How many collectives were issued.
-  std::uint64_t sequence() const { return sequence_; }
+  // Any thread may ask.
+  bool ended_by_watchdog() const { return ended_by_watchdog_; }
+  // How many collectives were issued. Numbers are taken by any thread: by who calls, and by who
+  // runs a continuation meanwhile.
+  std::uint64_t sequence() const;
   // The next one's, by its own signature. A channel's signature is of all calls so far: once ranks
   // have differed, nothing of theirs meets any more, so that a difference which nobody had to wait
   // for is found by the next who waits.
@@ -113,8 +119,13 @@ class Lane {
   void fail_all(const std::string& message, Ended& ended);
   // After a failure: the transports wait for nobody any more.
   void abandon();
-  // The watchdog has no more to do with it.
-  void leave(Watchdog& watchdog, Ended& ended);
+  // The watchdog has no more to do with it, once its queue is forgotten.
+  void leave(Ended& ended);
+  // Its group has gone: what is in flight goes on, and nothing is submitted any more.
+  void release() { released_ = true; }
+  bool released() const { return released_; }
+  // The first collective of the calls that is in flight; null: none.
+  OperationRef in_turn() const;
   // An operation of which all that is left lies in queues of devices; null where there is none.
   OperationRef handed_over() const;
 
@@ -128,14 +139,16 @@ class Lane {
   void collect(Ended& ended);
 
   std::shared_ptr<Engine> engine_;
+  std::unique_ptr<Control> control_;  // transports ask it to their end
   std::unique_ptr<Transport> transport_, device_transport_;
   std::shared_ptr<Entrance> entrance_;     // null without a device's transport
   std::shared_ptr<WatchedQueue> watched_;  // null without a stream-ordered one
+  std::atomic<bool> ended_by_watchdog_{false};
   CopyStreams copies_;
-  std::unique_ptr<Control> control_;
   std::chrono::milliseconds deadline_;
   std::string who_;
   std::uint64_t id_;
+  mutable std::mutex numbers_;                // of the next line
   std::uint64_t sequence_ = 0, history_ = 0;  // and the signatures of all so far
   std::shared_ptr<Recorder> recorder_;
   std::deque<OperationRef> queue_;
@@ -145,6 +158,7 @@ class Lane {
   Operation::Clock::time_point last_progress_{}, next_comparison_{};
   Operation::Clock::time_point last_work_{};  // when another rank was last seen to work
   bool row_is_out_ = false;                   // the board shows an operation of this lane
+  bool released_ = false;
 };
 
 }  // namespace peal::comm

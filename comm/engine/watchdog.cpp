@@ -27,12 +27,13 @@ double seconds(std::chrono::steady_clock::duration time) {
 }  // namespace
 
 WatchedQueue::WatchedQueue(Transport& transport, Control& control, std::string who,
-                           std::uint64_t group, milliseconds deadline)
+                           std::uint64_t group, milliseconds deadline, std::atomic<bool>& ended)
     : transport_(transport),
       control_(control),
       who_(std::move(who)),
       group_(group),
-      deadline_(deadline) {}
+      deadline_(deadline),
+      ended_(ended) {}
 
 void WatchedQueue::enqueue(const OperationRef& operation) {
   const std::lock_guard lock(mutex_);
@@ -58,9 +59,9 @@ std::vector<OperationRef> WatchedQueue::collect() {
   return std::exchange(spent_, {});
 }
 
-void WatchedQueue::look() {
-  if (ended_) return take_answer();
+void WatchedQueue::look() noexcept {
   try {
+    if (ended_) return take_answer();
     const auto now = Clock::now();
     const auto full = stood(now);
     const std::uint64_t oldest = oldest_;
@@ -77,13 +78,16 @@ void WatchedQueue::look() {
     if (const auto message = control_.poisoned()) fail(*message);
     if (full >= patience) {
       control_.check();
-      PEAL_CHECK(full < deadline_, "[comm] ", who_, ": the queue of ", transport_.name(),
+      const bool overdue = is_overdue(full, now);
+      PEAL_CHECK(!overdue, "[comm] ", who_, ": the queue of ", transport_.name(),
                  " has taken nothing for ", seconds(full),
                  " s (PEAL_TIMEOUT); what the ranks of this node wait for:", control_.describe());
     }
     if (waits) look_at_queue(now);
   } catch (const std::exception& error) {
     end(error.what());
+  } catch (...) {
+    end("[comm] the watchdog found something that is no std::exception");
   }
 }
 
@@ -181,31 +185,41 @@ void WatchedQueue::judge(const Operation& operation, Clock::time_point now) {
     begun_ = now;
     withdraw_row();
   }
-  if (!row_is_out_) {
-    row_ = row_of(operation, group_, queue_of_the_device);
-    control_.publish(row_);
-    row_is_out_ = true;
-    control_.compare(row_, describe);
-  }
+  const bool first = !row_is_out_;
+  if (first) row_ = row_of(operation, group_, queue_of_the_device);
+  // Another group may have written over it.
+  if (first || control_.own_row() != row_) control_.publish(row_);
+  row_is_out_ = true;
+  if (first) control_.compare(row_, describe);
   const auto idle = now - begun_;
   if (idle < deadline_) next_question_ = std::min(next_question_, begun_ + deadline_);
-  // Half a deadline is left for what a rank does once it says that it works no more.
-  if (idle >= deadline_ / 2 && control_.anyone_works()) last_work_ = now;
-  if (idle < deadline_ || now - last_work_ < deadline_ / 2) return;
+  if (!is_overdue(idle, now)) return;
   fail(overdue(operation, who_, deadline_, queue_of_the_device, control_));
 }
 
+// Half a deadline is left for what a rank does once it says that it works no more.
+bool WatchedQueue::is_overdue(Clock::duration idle, Clock::time_point now) {
+  if (idle >= deadline_ / 2 && control_.anyone_works()) last_work_ = now;
+  return idle >= deadline_ && now - last_work_ >= deadline_ / 2;
+}
+
 void WatchedQueue::withdraw_row() {
-  if (row_is_out_) control_.publish({});
+  if (row_is_out_ && control_.own_row() == row_) control_.publish({});
   row_is_out_ = false;
 }
 
-// First the message, so that whoever finds the queue at its end finds why.
-void WatchedQueue::end(const std::string& message) {
-  control_.poison(message);
-  message_ = control_.poisoned().value_or(message);  // the first that anyone gave
+// First the message, so that whoever finds the queue at its end finds why. Where one step fails,
+// the next may still free whoever waits.
+void WatchedQueue::end(const char* message) noexcept {
+  try {
+    control_.poison(message);
+  } catch (...) {
+  }
   ended_ = true;
-  transport_.abandon();
+  try {
+    transport_.abandon();
+  } catch (...) {
+  }
 }
 
 // A question that the device does not answer, and what it is about, stay for ever.

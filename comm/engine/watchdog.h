@@ -10,7 +10,7 @@
 // where the answer decides (an operation is pending for long, or a peer's process is gone), by a
 // thread of that moment, and one that does not answer within a second stands.
 //
-// Thread safety: what is published, under the engine's lock; ended(), from any thread.
+// Thread safety: what is published, under the engine's lock.
 #pragma once
 
 #include <peal/comm/control/control.h>
@@ -34,9 +34,11 @@ namespace peal::comm {
 // The queue of one group's device transport.
 class WatchedQueue {
  public:
-  // REQUIRES: the transport and the control live until Watchdog::forget().
+  // `ended` becomes true, once the group is poisoned, where the watchdog has ended the queue: what
+  // is found there then may be no result. REQUIRES: what it refers to lives until
+  // Watchdog::forget().
   WatchedQueue(Transport& transport, Control& control, std::string who, std::uint64_t group,
-               std::chrono::milliseconds deadline);
+               std::chrono::milliseconds deadline, std::atomic<bool>& ended);
   WatchedQueue(const WatchedQueue&) = delete;
   WatchedQueue& operator=(const WatchedQueue&) = delete;
 
@@ -62,10 +64,6 @@ class WatchedQueue {
   std::vector<OperationRef> collect();
   bool has_any_to_collect() const { return any_spent_; }
 
-  // Why the watchdog has ended the queue: what it finds there now may be no result. Null: it has
-  // not.
-  const std::string* ended() const { return ended_ ? &message_ : nullptr; }
-
  private:
   friend class Watchdog;
   using Clock = Operation::Clock;
@@ -78,16 +76,17 @@ class WatchedQueue {
   };
 
   // The watchdog's.
-  void look();
+  void look() noexcept;
   Clock::duration stood(Clock::time_point now);
   void look_at_queue(Clock::time_point now);
   void ask(Clock::time_point now);
   void take_answer();
   void judge(const Operation& operation, Clock::time_point now);
+  bool is_overdue(Clock::duration idle, Clock::time_point now);
   void withdraw_row();
   bool is_pending(const OperationRef& operation);
   void close_question();
-  void end(const std::string& message);
+  void end(const char* message) noexcept;
   void leave();
 
   Transport& transport_;
@@ -104,9 +103,7 @@ class WatchedQueue {
   std::atomic<std::uint64_t> enqueued_{0};  // counts them all
   std::atomic<std::uint64_t> feedings_{0};  // begun and ended: odd while one is under way
 
-  // By the watchdog.
-  std::string message_;
-  std::atomic<bool> ended_{false};
+  std::atomic<bool>& ended_;  // by the watchdog
 
   // The watchdog's own.
   std::uint64_t seen_oldest_ = 0, asked_about_ = 0, seen_feeding_ = 0;

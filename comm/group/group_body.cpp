@@ -42,6 +42,7 @@ GroupBody::GroupBody(std::unique_ptr<Transport> transport, std::unique_ptr<Contr
   if (nodes.node.empty()) nodes = single_node(world);
   PEAL_CHECK(nodes.node.size() == static_cast<std::size_t>(world), "[comm] ", lane->who(),
              ": nodes of ", nodes.node.size(), " ranks for a world of ", world);
+  engine->add(lane);
 }
 
 // What devices have in their queues ends first, unless somebody has failed: then nobody waits.
@@ -59,8 +60,8 @@ GroupBody::~GroupBody() {
     }
     engine->set_recorder(nullptr);
   }
-  const bool failed =
-      lane->control().poisoned().has_value() || std::uncaught_exceptions() > unwinding_;
+  const int before = std::this_thread::get_id() == maker_ ? unwinding_ : 0;
+  const bool failed = lane->control().poisoned().has_value() || std::uncaught_exceptions() > before;
   if (!failed) {
     try {  // the last chance to see it
       lane->compare_finished();
@@ -82,6 +83,7 @@ void GroupBody::drop_graphs() {
 std::shared_ptr<const Plan> GroupBody::plan_for(const CollectiveCall& call,
                                                 std::string_view algorithm) {
   constexpr std::size_t most_plans = 512;  // ragged counts could otherwise fill the memory
+  const std::lock_guard lock(planning_);
   if (last_plan_.entry != nullptr && last_plan_.entry->what == call.what &&
       last_plan_.entry->name.data() == algorithm.data() && last_plan_.root == call.root &&
       last_plan_.counts == call.counts) {
@@ -189,7 +191,7 @@ Work GroupBody::start(CollectiveCall call, const Label& label) {
   // A library matches its own by their order alone, in which ranks come to what then() starts.
   const bool in_order = Branch::current() == nullptr;
   PEAL_CHECK(
-      in_order || where == DeviceType::cpu, "[comm] ", lane->who(), ", ", name(call.what),
+      in_order || !transport.stream_ordered(), "[comm] ", lane->who(), ", ", name(call.what),
       ": started by then() of work on the CPU, for tensors in a device's queue, which must be "
       "fed in one order on all ranks; wait for that work first");
   if (algorithm == "native" && !(in_order && transport.has_native(native_call(call, where)))) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // GroupBody: what a process group consists of, behind the handle that users hold. It goes with the
-// last handle; its operations in flight go on, for they keep their lane. What users call
+// last handle; its operations in flight go on, in their lane, as long as the process has another
+// group (Engine::remove()). What users call
 // (process_group.h) says what is to be run; the body chooses the transport and the plan, takes the
 // number, and gives the operation to the engine. Thread safety: as of ProcessGroup.
 #pragma once
@@ -14,8 +15,10 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -67,6 +70,8 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   void check_overlap(const CollectiveCall& call) const;
   CapturedOperations& captured_by(Graph& graph);
 
+  // Continuations run on other threads, and start collectives there: plans are kept for them all.
+  std::mutex planning_;
   std::map<PlanKey, std::shared_ptr<const Plan>> plans_;
   struct {  // most calls are like the one before
     const Entry* entry = nullptr;
@@ -75,7 +80,8 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
     std::shared_ptr<const Plan> plan{};
   } last_plan_;
   std::vector<std::weak_ptr<CapturedOperations>> captured_;  // the last may take more
-  int unwinding_;  // exceptions that were under way when it was made
+  std::thread::id maker_ = std::this_thread::get_id();
+  int unwinding_;  // exceptions that were under way there when it was made
   pid_t process_ = getpid();
 };
 

@@ -33,9 +33,12 @@ struct Work::Sequel {
 };
 
 Work Work::all(std::vector<Work> parts) {
+  Work work;
+  for (const Work& part : parts) {
+    if (part.lane_) work.lane_ = part.lane_;
+  }
   std::erase_if(parts, [](const Work& part) { return part.is_nothing(); });
   if (parts.size() == 1) return std::move(parts.front());
-  Work work;
   work.parts_ = std::move(parts);
   return work;
 }
@@ -93,7 +96,12 @@ bool Work::is_in_a_queue() const {
 }
 
 Work Work::followed_by(std::function<Work()> f) const {
-  if (is_nothing()) return f();
+  if (is_nothing()) {
+    if (!lane_) return f();
+    Branch branch = lane_->branch();  // as on the ranks where it is something
+    const Branch::Scope numbers(&branch);
+    return f();
+  }
   if (is_in_a_queue()) {  // which is fed in one order on all ranks
     synchronize();
     return f();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Work: a future (MPI: a request): a collective under way, or several as one. The buffers belong to
 // it until wait() returns; on a device, until what the streams held when it returned is done.
-// Letting go of a Work waits for nothing: the operation goes on, also when its group has gone. In a
-// graph that is captured (autograd/core/graph.h) wait() is all that there is; the others are an
-// Error. Thread safety: the thread that made it.
+// Letting go of a Work waits for nothing: the operation goes on, also when its group has gone; but
+// with the last group of a process all that is in flight fails. In a graph that is captured
+// (autograd/core/graph.h) wait() is all that there is; the others are an Error. Thread safety: the
+// thread that made it.
 #pragma once
 
 #include <functional>
@@ -14,12 +15,16 @@
 
 namespace peal::comm {
 
+class Lane;
 struct Operation;
 
 class Work {
  public:
-  Work() = default;  // done
+  // Done, and of no group: its then() takes no numbers, so all ranks must have none there.
+  Work() = default;
   explicit Work(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
+  // Nothing, which other ranks' work of the group may be something to.
+  explicit Work(std::shared_ptr<Lane> lane) : lane_(std::move(lane)) {}
   // All of them as one.
   static Work all(std::vector<Work> parts);
 
@@ -43,7 +48,8 @@ class Work {
   // at different times, and what else they start meanwhile. Where nothing is under way, as in a
   // group of one, f runs, and throws, at once; where the work lies in a device's queue, once that
   // is done. What a continuation without a result starts is numbered when it runs: there the ranks
-  // themselves see to one order.
+  // themselves see to one order. Where f keeps the group, they keep each other for as long as this
+  // work is under way: for ever, where it is a receive that nobody answers.
   template <class F>
   requires std::is_invocable_v<F&>
   auto then(F f) const {
@@ -66,7 +72,8 @@ class Work {
   bool is_in_a_queue() const;
   bool is_nothing() const { return !operation_ && parts_.empty() && !sequel_; }
 
-  // One of the three, or none.
+  // One of the three, or none; the lane is known then, if it is a group's.
+  std::shared_ptr<Lane> lane_;
   std::shared_ptr<Operation> operation_;
   std::vector<Work> parts_;         // where it is several
   std::shared_ptr<Sequel> sequel_;  // where it is one after the other

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -23,6 +24,7 @@
 using namespace peal;
 using namespace peal::comm;
 using peal::testing::contains;
+using peal::testing::error_of;
 using peal::testing::failure;
 
 namespace {
@@ -74,6 +76,40 @@ TEST_CASE("ranks whose options differ are turned away at start-up, and leave not
   for (std::thread& thread : threads) thread.join();
   CHECK(told == world);
   CHECK(alive == 0);  // though the engines live on
+}
+
+TEST_CASE("a rank that lets go of its last group with a collective in flight tells the others") {
+  const auto switchboard = std::make_shared<Switchboard>(2);
+  const auto board = Board::in_memory(2);
+  std::atomic<bool> made{false}, gone{false};
+  std::string errors[2];
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const Tensor data = Tensor::zeros({64});
+      ProcessGroup group =
+          make_group(std::make_unique<ThreadsTransport>(switchboard, rank),
+                     std::make_unique<Control>(board, rank, std::vector{0, 1}, std::vector<Peer>{}),
+                     std::make_shared<Engine>(true), {.deadline = std::chrono::seconds(30)});
+      if (rank == 1) {
+        made = true;
+        while (!gone) std::this_thread::yield();
+        errors[1] = error_of([&] { group.all_reduce(data).wait(); });
+        return;
+      }
+      while (!made) group.progress();
+      const Work work = group.all_reduce(data);
+      group = {};
+      gone = true;
+      errors[0] = error_of([&] { work.wait(); });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& error : errors) {
+    CAPTURE(error);
+    CHECK(contains(error, "rank 0 let go of its last process group with all_reduce #"));
+    CHECK(contains(error, "in flight; wait for it first"));
+  }
 }
 
 TEST_CASE("posting many messages asks for each of them once, not for all that are under way") {

@@ -29,7 +29,8 @@ Tensor of(std::int64_t count, T value) {
 }  // namespace
 
 TEST_CASE("a Work may be let go of in any way after its group") {
-  run_ranks(2, [](const ProcessGroup& group) {
+  Work kept[2];
+  run_ranks(2, [&](const ProcessGroup& group) {
     const auto left_over = [&] {  // pending when its group goes
       const auto pair = group.split(0);
       return pair.recv(Tensor::zeros({4}), 1 - group.rank(), 7);
@@ -43,7 +44,52 @@ TEST_CASE("a Work may be let go of in any way after its group") {
     several.assign(2, Work());
     Work both = Work::all({left_over(), left_over()});
     both = left_over();
-    CHECK_THROWS_WITH_AS(both.wait(), doctest::Contains("the process group is gone"), Error);
+    CHECK(!both.test());
+    kept[group.rank()] = both;
+  });
+  for (const Work& each : kept) {  // nothing goes on after the last group
+    CHECK_THROWS_WITH_AS(each.wait(), doctest::Contains("the process group is gone"), Error);
+  }
+}
+
+TEST_CASE("what is in flight goes on when its group goes, with and without a Work") {
+  const ProcessGroup::Options options{.deadline = std::chrono::seconds(10)};
+  for (const bool keeps : {true, false}) {
+    std::atomic<bool> gone{false}, ran{false};
+    run_ranks(2, options, [&](const ProcessGroup& group) {
+      const Tensor data = of<float>(64, static_cast<float>(group.rank() + 1));
+      ProcessGroup part = group.split(0);
+      if (group.rank() == 1) {
+        wait_until([&] { return gone.load(); });
+        part.all_reduce(data).wait();
+      } else {
+        Work work = part.all_reduce(data);
+        work.then([&] { ran = true; });
+        part = {};
+        if (!keeps) work = {};
+        gone = true;
+        if (keeps) work.wait();
+        while (!ran) group.progress();
+      }
+      CHECK(data.to_vector<float>() == std::vector<float>(64, 3));
+    });
+  }
+}
+
+TEST_CASE("then() after a batch that is empty on one rank is numbered alike") {
+  const ProcessGroup::Options options{.deadline = std::chrono::seconds(10)};
+  run_ranks(3, options, [](const ProcessGroup& group) {
+    const Tensor in = of<float>(4, static_cast<float>(group.rank())), out = Tensor::zeros({4});
+    std::vector<P2POp> ops;
+    if (group.rank() != 2) {
+      ops = {{Direction::send, in, 1 - group.rank()}, {Direction::recv, out, 1 - group.rank()}};
+    }
+    const Tensor sum = of<float>(4, 1), later = of<float>(4, 2);
+    const Work both = group.batch_isend_irecv(ops).then([&] { return group.all_reduce(sum); });
+    group.all_reduce(later).wait();
+    both.wait();
+    CHECK(sum.to_vector<float>() == std::vector<float>(4, 3));
+    CHECK(later.to_vector<float>() == std::vector<float>(4, 6));
   });
 }
 
