@@ -108,7 +108,7 @@ Job::~Job() {
     return;  // MPI's own shutdown would wait for ranks that may be gone
   }
   try {  // MPI's shutdown waits for all without an end: they come together here, with one
-    group_.barrier().wait();
+    group_.barrier("the end of its program").wait();
   } catch (const std::exception& error) {
     log_error(error.what());
     return;
@@ -136,7 +136,9 @@ int run_main(const std::function<void(Job&)>& f) {
   try {
     job = std::make_unique<Job>();
     f(*job);
-    job->group().barrier().wait();  // nobody is done while another may still fail
+    job->group()
+        .barrier("the end of its program")
+        .wait();  // nobody is done while another may still fail
     job->group().write_trace();
     job.reset();
     return 0;

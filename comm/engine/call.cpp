@@ -21,7 +21,8 @@ NativeCall native_call(const CollectiveCall& call, DeviceType where) {
 
 std::string describe(const CollectiveCall& call, std::uint64_t sequence, std::string_view label) {
   std::string text = concat(name(call.what), " #", sequence);
-  if (call.what == Collective::barrier) return text;
+  if (call.what == Collective::barrier)
+    return label.empty() ? text : concat(text, " (", label, ")");
   text += " (";
   if (call.reduces()) text += concat(name(call.op), " of ");
   text += concat(call.elements(), " ", call.dtype());

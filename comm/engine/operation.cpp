@@ -14,6 +14,16 @@ namespace {
 // elements; of a replay that it was one, and of how many collectives.
 constexpr std::uint64_t is_replay = std::uint64_t{1} << 24;
 
+// What is too long ends in "...".
+template <std::size_t size>
+void put(char (&place)[size], std::string_view text) {
+  constexpr std::string_view dots = "...";
+  const bool whole = text.size() < size;
+  const std::size_t kept = whole ? text.size() : size - 1 - dots.size();
+  std::memcpy(place, text.data(), kept);
+  if (!whole) std::memcpy(place + kept, dots.data(), dots.size());
+}
+
 }  // namespace
 
 Operation::Operation(std::shared_ptr<Lane> its_lane, Call&& call, std::shared_ptr<const Plan> plan,
@@ -35,8 +45,8 @@ Row row_of(const Operation& operation, std::uint64_t group, std::string_view nee
   row.sequence = operation.channel.sequence;
   row.signature = operation.channel.signature;
   const std::string text = describe(operation);
-  std::memcpy(row.text, text.data(), std::min(text.size(), sizeof row.text - 1));
-  std::memcpy(row.waits_for, needs.data(), std::min(needs.size(), sizeof row.waits_for - 1));
+  put(row.text, text);
+  put(row.waits_for, needs);
   return row;
 }
 

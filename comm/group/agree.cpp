@@ -67,7 +67,8 @@ void agree(const ProcessGroup& group, std::string_view what, const std::string& 
   for (std::size_t r = 1; r < texts.size(); ++r) {
     if (texts[r] == texts[0]) continue;
     const auto [first, other] = first_difference(texts[0], texts[r]);
-    fail(concat(what, " is '", first, "' on rank 0 and '", other, "' on rank ", r, ": ", advice));
+    fail(concat(what, " is '", first, "' on rank ", group.global_rank(0), " and '", other,
+                "' on rank ", group.global_rank(static_cast<int>(r)), ": ", advice));
   }
 }
 

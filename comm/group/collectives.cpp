@@ -63,8 +63,8 @@ Work ProcessGroup::all_gather_v(const View& out, const View& in, std::vector<std
   PEAL_CHECK(static_cast<int>(counts.size()) == world(),
              "all_gather: expected a count for each of ", world(), " ranks, got ", counts.size());
   const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  PEAL_CHECK(in.count == counts[static_cast<std::size_t>(rank())] && out.count == total,
-             "all_gather: rank ", rank(), " expected in of ",
+  PEAL_CHECK(in.count == counts[static_cast<std::size_t>(rank())] && out.count == total, "[comm] ",
+             body().lane->who(), ", all_gather: expected in of ",
              counts[static_cast<std::size_t>(rank())], " and out of ", total, " elements, got ",
              in.count, " and ", out.count);
   return body().start(
@@ -86,8 +86,8 @@ Work ProcessGroup::reduce_scatter_v(const View& out, const View& in,
              "reduce_scatter: expected a count for each of ", world(), " ranks, got ",
              counts.size());
   const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  PEAL_CHECK(out.count == counts[static_cast<std::size_t>(rank())] && in.count == total,
-             "reduce_scatter: rank ", rank(), " expected in of ", total, " and out of ",
+  PEAL_CHECK(out.count == counts[static_cast<std::size_t>(rank())] && in.count == total, "[comm] ",
+             body().lane->who(), ", reduce_scatter: expected in of ", total, " and out of ",
              counts[static_cast<std::size_t>(rank())], " elements, got ", in.count, " and ",
              out.count);
   return body().start({.what = Collective::reduce_scatter,
@@ -162,9 +162,9 @@ Work ProcessGroup::all_to_all_v(const View& out, const View& in, std::vector<std
     row += counts[static_cast<std::size_t>(rank() * world() + r)];
     column += counts[static_cast<std::size_t>(r * world() + rank())];
   }
-  PEAL_CHECK(in.count == row && out.count == column, "all_to_all: rank ", rank(),
-             " expected in of ", row, " and out of ", column, " elements, got ", in.count, " and ",
-             out.count);
+  PEAL_CHECK(in.count == row && out.count == column, "[comm] ", body().lane->who(),
+             ", all_to_all: expected in of ", row, " and out of ", column, " elements, got ",
+             in.count, " and ", out.count);
   return body().start(
       {.what = Collective::all_to_all, .in = in, .out = out, .counts = std::move(counts)}, label);
 }
@@ -178,10 +178,11 @@ Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const 
   const std::int64_t sizes[] = {in.count, out.count, scratch};
   for (const Buffer buffer : {Buffer::in, Buffer::out, Buffer::scratch}) {
     const auto b = static_cast<std::size_t>(buffer);
-    PEAL_CHECK(plan->extent[b] <= sizes[b], "[comm] rank ", rank(), ", run: the program uses ",
-               plan->extent[b], " elements of ", name(buffer), ", which has ", sizes[b]);
+    PEAL_CHECK(plan->extent[b] <= sizes[b], "[comm] ", body().lane->who(),
+               ", run: the program uses ", plan->extent[b], " elements of ", name(buffer),
+               ", which has ", sizes[b]);
   }
-  PEAL_CHECK(plan->highest_peer < world(), "[comm] rank ", rank(),
+  PEAL_CHECK(plan->highest_peer < world(), "[comm] ", body().lane->who(),
              ", run: the program talks to rank ", plan->highest_peer, " of a world of ", world());
   PEAL_CHECK(!plan->one_sided, "run: the ", group.lane->transport().name(),
              " transport has no symmetric memory for one-sided steps");

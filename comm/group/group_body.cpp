@@ -165,8 +165,9 @@ void GroupBody::check_overlap(const CollectiveCall& call) const {
 Work GroupBody::start(CollectiveCall call, const Label& label) {
   call.purpose = label.tag;
   if (call.reduces()) check_reduction(call.dtype(), call.op);
-  PEAL_CHECK(call.root >= 0 && call.root < world, "[comm] rank ", rank, ", ", name(call.what),
-             ": root ", call.root, " of a world of ", world);
+  PEAL_CHECK(call.root >= 0 && call.root < world, "[comm] ", lane->who(), ", ", name(call.what),
+             ": expected a root among the ranks of the group, 0 to ", world - 1, ", got ",
+             call.root);
   check_overlap(call);
   const bool nothing_to_do = world == 1 && call.in.data() == call.out.data() &&
                              call.gathered.empty() && call.op != ReduceOp::premul_sum;

@@ -15,12 +15,15 @@ void check_message(const GroupBody& group, const MessageCall& call) {
   if (call.peer == any_source && !call.sends()) {
     PEAL_CHECK(world > 1, "recv: from any source, but rank 0 is alone in its group");
     const std::size_t most = group.lane->transport().limits().most_from_any;
-    PEAL_CHECK(call.data.bytes() <= most, "recv: rank ", rank, " expected at most ", most,
-               " bytes from any source over ", group.lane->transport().name(), ", got ",
+    PEAL_CHECK(call.data.bytes() <= most, "[comm] ", group.lane->who(), ", recv: expected at most ",
+               most, " bytes from any source over ", group.lane->transport().name(), ", got ",
                call.data.bytes(), "; name the sender");
   } else {
-    PEAL_CHECK(call.peer >= 0 && call.peer < world && call.peer != rank, call.verb(), ": rank ",
-               rank, " of ", world, " expected the rank of another, got ", call.peer);
+    PEAL_CHECK(call.peer >= 0 && call.peer < world && call.peer != rank, "[comm] ",
+               group.lane->who(), ", ", call.verb(),
+               call.sends() ? ": expected another rank to send to, 0 to "
+                            : ": expected another rank to receive from, 0 to ",
+               world - 1, ", got ", call.peer, call.peer == rank ? ", which is this one" : "");
   }
   PEAL_CHECK(call.tag >= 0 && call.tag <= 0xffff, call.verb(), ": tags are 0 to 65535, got ",
              call.tag);

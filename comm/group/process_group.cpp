@@ -68,6 +68,11 @@ void ProcessGroup::fail_without_group() {
 
 int ProcessGroup::rank() const { return body().rank; }
 int ProcessGroup::world() const { return body().world; }
+int ProcessGroup::global_rank(int rank) const {
+  PEAL_CHECK(rank >= 0 && rank < world(), "[comm] ", body().lane->who(),
+             ", global_rank: expected a rank of the group, 0 to ", world() - 1, ", got ", rank);
+  return body().members[static_cast<std::size_t>(rank)];
+}
 std::string_view ProcessGroup::transport() const { return body().lane->transport().name(); }
 std::string_view ProcessGroup::transport(Device device) const {
   return body().moves(device).name();

@@ -15,7 +15,8 @@
 // lie there, on every rank; everything else, messages too, is copied through page-locked memory.
 // Those that such a transport moves can be captured in a graph (autograd/core/graph.h); others are
 // an Error there. When a rank fails, dies, or calls something else than the others, every rank gets
-// an Error that says which rank and what, within seconds, and the group is of no further use.
+// an Error that says which rank and what, and the group is of no further use: within seconds, but
+// where a rank leaves out a call in one group and waits in another, which ends by PEAL_TIMEOUT.
 //
 // Environment: PEAL_ALGO (selection.h), PEAL_TIMEOUT (seconds an operation may take; default 600),
 // PEAL_TRACE (a folder for what the ranks did and when; recorder.h).
@@ -68,8 +69,12 @@ class ProcessGroup {
   static ProcessGroup alone();
   explicit operator bool() const { return body_ != nullptr; }
 
+  // This rank's number in the group, and how many there are. All numbers of ranks here (root, to,
+  // from, P2POp::peer) are those of the group, not of the world that it is a part of.
   int rank() const;
   int world() const;
+  // The number in the world of a rank of the group (PyTorch: get_global_rank).
+  int global_rank(int rank) const;
   std::string_view transport() const;
   // Which rank is on which node.
   const Topology& nodes() const;

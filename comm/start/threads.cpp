@@ -38,7 +38,8 @@ void run(int world, ProcessGroup::Options options, const std::shared_ptr<Network
                      std::make_shared<Engine>(no_core_each), options, nodes);
       if (network) wired.connect(network);
       f(group);
-      group.barrier().wait();  // nobody is done while another may still fail
+      group.barrier("the end of its program")
+          .wait();  // nobody is done while another may still fail
       group.write_trace();
     } catch (const std::exception& error) {
       {

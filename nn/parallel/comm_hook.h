@@ -3,13 +3,16 @@
 // register_comm_hook). DDP's own averages them; others send less, or something else:
 //
 //   ddp.register_comm_hook([group](nn::GradBucket& bucket) {
-//     const Tensor half = cast(bucket.memory, DType::bf16);        // what travels
+//     const Tensor half = cast(bucket.memory, DType::bf16);        // rounded before it is averaged
 //     return group.all_reduce(half, comm::ReduceOp::avg, bucket.label)
 //         .then([half, to = bucket.memory] {
 //           to.copy_(cast(half, DType::f32));
 //           return comm::Work();
 //         });
 //   });
+//
+// (Over transports of the CPU sums of bf16 are made in f32, which is what travels: this rounds as
+// PyTorch's bf16_compress_hook does, and saves no bytes there; docs/decisions/0004.)
 //
 // A hook is called for each bucket in the order of the plan, on the thread that runs backward, as
 // soon as the bucket's gradients are complete. When the Work that it returns is done, the memory

@@ -47,8 +47,9 @@ class DistributedDataParallel : public Module {
   DistributedDataParallel(Module module, comm::ProcessGroup group, const DDPOptions& options = {});
 
   // While one of these lives, backward accumulates local gradients without communication; the next
-  // backward outside averages their sum. Buffers stay each rank's own until then, too: who
-  // evaluates or saves before calls sync_buffers(). May be nested.
+  // backward outside averages their sum. (What counts is where backward runs; in PyTorch it is
+  // where forward did.) Buffers stay each rank's own until then, too: who evaluates or saves before
+  // calls sync_buffers(). May be nested.
   class NoSync {
    public:
     explicit NoSync(std::shared_ptr<Reducer> reducer)

@@ -27,8 +27,8 @@ Reducer::Reducer(NamedTensors parameters, std::vector<Bucket> plan, comm::Proces
 
 Reducer::~Reducer() {
   if (backward_ == 0 || next_ == 0 || captured_ || group_.poisoned()) return;
-  log_warning("[ddp] rank ", group_.rank(), ": a wrapper goes with ", next_, " of ",
-              flights_.size(), " buckets of ", step_,
+  log_warning("[ddp] rank ", group_.global_rank(group_.rank()), ": a wrapper goes with ", next_,
+              " of ", flights_.size(), " buckets of ", step_,
               " in flight, which an exception has left; ranks that wait for the others will fail");
 }
 
@@ -39,7 +39,7 @@ void Reducer::set_comm_hook(CommHook hook) {
 }
 
 void Reducer::fail_everywhere(const std::string& what) const {
-  const std::string message = concat("[ddp] rank ", group_.rank(), ": ", what);
+  const std::string message = concat("[ddp] rank ", group_.global_rank(group_.rank()), ": ", what);
   group_.poison(message);
   fail(message);
 }

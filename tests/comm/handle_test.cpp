@@ -4,6 +4,7 @@
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/start/threads.h>
+#include <peal/tests/errors.h>
 
 #include <doctest/doctest.h>
 #include <functional>
@@ -15,6 +16,7 @@
 
 using namespace peal;
 using namespace peal::comm;
+using peal::testing::error_of;
 
 static_assert(std::is_nothrow_move_constructible_v<ProcessGroup>);
 static_assert(sizeof(ProcessGroup) == sizeof(std::shared_ptr<GroupBody>));
@@ -104,5 +106,26 @@ TEST_CASE("a group goes with its last handle") {
     CHECK(x.item<float>() == 2);
     second.reset();
     CHECK(body.expired());
+  });
+}
+
+TEST_CASE("errors of a group within a world name the world's ranks, and say what is the group's") {
+  run_ranks(3, {}, [](const ProcessGroup& world) {
+    const ProcessGroup part = world.new_group({1, 2});
+    if (!part) return;
+    CHECK(part.global_rank(0) == 1);
+    CHECK(part.global_rank(part.rank()) == world.rank());
+    const std::string me =
+        concat("[comm] rank ", world.rank(), " (", part.rank(), " of 2 in its group)");
+    CHECK(error_of([&] { part.global_rank(2); }) ==
+          me + ", global_rank: expected a rank of the group, 0 to 1, got 2");
+    const Tensor x = Tensor::zeros({1});
+    CHECK(error_of([&] { part.broadcast(x, 2).wait(); }) ==
+          me + ", broadcast: expected a root among the ranks of the group, 0 to 1, got 2");
+    CHECK(error_of([&] { part.send(x, part.rank()).wait(); }) ==
+          concat(me, ", send: expected another rank to send to, 0 to 1, got ", part.rank(),
+                 ", which is this one"));
+    CHECK(error_of([&] { agree(part, "the plan", std::to_string(part.rank()), "make one"); }) ==
+          "the plan is '0' on rank 1 and '1' on rank 2: make one");
   });
 }

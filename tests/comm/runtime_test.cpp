@@ -341,8 +341,8 @@ TEST_CASE("a receive from any source: what can go wrong says who") {
   CHECK(contains(nobody_sends, "it waits for 8 B from any rank"));
   run_ranks(2, [](const ProcessGroup& group) {
     const Tensor data = Tensor::zeros({4});
-    CHECK_THROWS_WITH_AS((void)group.send(data, any_source), doctest::Contains("rank of another"),
-                         Error);
+    CHECK_THROWS_WITH_AS((void)group.send(data, any_source),
+                         doctest::Contains("expected another rank to "), Error);
     const Work work = group.all_reduce(data);
     work.wait();
     CHECK_THROWS_WITH_AS((void)work.source(), doctest::Contains("no receive"), Error);
@@ -355,7 +355,7 @@ TEST_CASE("bad arguments are errors before anything is sent") {
   run_ranks(2, [](const ProcessGroup& group) {
     const Tensor four = Tensor::zeros({4}), five = Tensor::zeros({5}),
                  whole = Tensor::zeros({4}, DType::i32);
-    CHECK_THROWS_WITH_AS((void)group.broadcast(four, 2), doctest::Contains("root 2"), Error);
+    CHECK_THROWS_WITH_AS((void)group.broadcast(four, 2), doctest::Contains("0 to 1, got 2"), Error);
     CHECK_THROWS_AS((void)group.all_reduce(four, five, ReduceOp::sum), Error);
     CHECK_THROWS_AS((void)group.all_reduce(four, whole, ReduceOp::sum), Error);
     CHECK_THROWS_WITH_AS((void)group.all_reduce(four, ReduceOp::bxor), doctest::Contains("bxor"),
@@ -372,7 +372,7 @@ TEST_CASE("a batch or a list with a fault in it sends nothing, and says which") 
     const int other = 1 - group.rank();
     CHECK_THROWS_WITH_AS((void)group.batch_isend_irecv({{Direction::send, four, other},
                                                         {Direction::recv, four, group.rank()}}),
-                         doctest::Contains("rank of another"), Error);
+                         doctest::Contains("expected another rank to "), Error);
     CHECK_THROWS_WITH_AS((void)group.all_gather_coalesced({eight, whole}, {four, four}),
                          doctest::Contains("tensor 1 of out is i32, of in f32"), Error);
     CHECK_THROWS_WITH_AS((void)group.reduce_scatter_coalesced({four}, {eight, eight}),
