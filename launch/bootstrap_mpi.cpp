@@ -23,7 +23,10 @@ bool start_mpi() {
   return true;
 }
 
-void finish_mpi() { MPI_Finalize(); }
+void finish_mpi() {
+  comm::MpiThreads::end();
+  MPI_Finalize();
+}
 
 std::pair<int, int> mpi_world() {
   int rank = 0, world = 1;

@@ -101,7 +101,7 @@ Device Job::device(const std::string& text) {
 }
 
 Job::~Job() {
-  if (getpid() != process_) return;  // a child's end is not the rank's
+  if (inherited()) return;  // a child's end is not the rank's
   const bool failed = group_.poisoned() || std::uncaught_exceptions() > unwinding_;
   if (failed) {
     group_.poison(concat("[launch] rank ", rank(), " was left by an exception"));
@@ -121,6 +121,7 @@ namespace {
 
 // Of a program that `what` ended on this rank.
 void tell_everyone(const Job& job, const std::string& what) {
+  if (job.inherited()) return;
   job.group().poison(what.starts_with("[") ? what : concat("[rank ", job.rank(), "] ", what));
   try {  // where everybody was when it happened
     job.group().write_trace();
@@ -136,10 +137,11 @@ int run_main(const std::function<void(Job&)>& f) {
   try {
     job = std::make_unique<Job>();
     f(*job);
-    job->group()
-        .barrier("the end of its program")
-        .wait();  // nobody is done while another may still fail
-    job->group().write_trace();
+    if (!job->inherited()) {
+      // Nobody is done while another may still fail.
+      job->group().barrier("the end of its program").wait();
+      job->group().write_trace();
+    }
     job.reset();
     return 0;
   } catch (const std::exception& error) {

@@ -15,11 +15,10 @@
 // it.
 #pragma once
 
+#include <peal/autograd/core/fork.h>
 #include <peal/autograd/core/place.h>
 #include <peal/comm/group/process_group.h>
 #include <peal/launch/rank.h>
-
-#include <unistd.h>
 
 #include <exception>
 #include <functional>
@@ -42,6 +41,8 @@ class Job {
   const Rank& where() const { return where_; }
   int rank() const { return where_.rank; }
   int world() const { return where_.world; }
+  // In a child by fork(), which is no rank.
+  bool inherited() const { return mark_.inherited(); }
   bool is_main() const { return where_.rank == 0; }
   // For a loader's shard.
   Place place() const { return {rank(), world()}; }
@@ -58,12 +59,13 @@ class Job {
 
   Rank where_;
   int unwinding_ = std::uncaught_exceptions();  // already when it was made
-  pid_t process_ = getpid();
+  ForkMark mark_;
   bool started_mpi_ = false;
   comm::ProcessGroup group_;
 };
 
-// Makes a Job and runs f. The exit status: 0, or 1 after an error that was logged.
+// Makes a Job and runs f. The exit status: 0, or 1 after an error that was logged. A child by
+// fork() within f that leaves it ends alike, and says nothing to the other ranks.
 int run_main(const std::function<void(Job&)>& f);
 
 // Rank 0 runs f alone (to download, to unpack, to build a vocabulary), then the others, who find

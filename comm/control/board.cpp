@@ -74,10 +74,11 @@ std::shared_ptr<Board> Board::shared(Rendezvous& node, int world) {
   if (node.rank() == 0 && !name.empty()) shm_unlink(name.c_str());
   if (std::count(mapped.begin(), mapped.end(), "yes") != node.world()) {
     if (memory != MAP_FAILED) munmap(memory, bytes);
-    fail(concat("board: no shared memory of ", bytes, " bytes among the ranks of this node (",
-                said[0] == '!' ? said.substr(1) : std::string("a rank could not map it"),
-                "); give /dev/shm more room (mount -o remount,size=64M /dev/shm, or docker "
-                "--shm-size=64m)"));
+    throw NoSharedMemory(
+        concat("board: no shared memory of ", bytes, " bytes among the ranks of this node (",
+               said[0] == '!' ? said.substr(1) : std::string("a rank could not map it"),
+               "); give /dev/shm more room (mount -o remount,size=64M /dev/shm, or docker "
+               "--shm-size=64m)"));
   }
   return std::shared_ptr<Board>(new Board(memory, bytes, world, true));
 }

@@ -6,6 +6,7 @@
 // publish() from any of its threads, finished() from one at a time.
 #pragma once
 
+#include <peal/autograd/core/error.h>
 #include <peal/comm/store/rendezvous.h>
 
 #include <atomic>
@@ -36,12 +37,19 @@ struct Finished {
   std::uint64_t call[2] = {};
 };
 
+// Board::shared() found no memory that all ranks of the node can share.
+class NoSharedMemory : public Error {
+ public:
+  using Error::Error;
+};
+
 class Board {
  public:
   // In ordinary memory: for threads, and for a world of one.
   static std::shared_ptr<Board> in_memory(int world);
   // One segment for the ranks of `node` (which all call this, collective), unlinked
-  // as soon as all have mapped it. Error when /dev/shm is too small, with what to do.
+  // as soon as all have mapped it. NoSharedMemory, on all of them, when /dev/shm is too small, with
+  // what to do.
   static std::shared_ptr<Board> shared(Rendezvous& node, int world);
   ~Board();
   Board(const Board&) = delete;

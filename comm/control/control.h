@@ -13,6 +13,7 @@
 // reads, and publish(), from any thread; finished() by one.
 #pragma once
 
+#include <peal/autograd/core/fork.h>
 #include <peal/comm/control/board.h>
 
 #include <atomic>
@@ -33,14 +34,15 @@ struct Peer {
 // Of this process: ids mean the same only to processes of one namespace.
 std::string pid_namespace();
 
-// While it lives, this rank says that it works: the others' deadlines do not run.
+// While it lives, this rank says that it works: the others' deadlines do not run. One that a child
+// by fork inherited says nothing when it goes.
 class Busy {
  public:
   Busy(std::shared_ptr<Board> board, int rank) : board_(std::move(board)), rank_(rank) {
     board_->begin_work(rank_);
   }
   ~Busy() {
-    if (board_) board_->end_work(rank_);
+    if (board_ && !mark_.inherited()) board_->end_work(rank_);
   }
   Busy(Busy&&) = default;
   Busy& operator=(Busy&&) = delete;
@@ -48,6 +50,7 @@ class Busy {
  private:
   std::shared_ptr<Board> board_;
   int rank_;
+  ForkMark mark_;
 };
 
 class Control {
@@ -110,12 +113,11 @@ class Control {
   static std::shared_ptr<const Watched> watch(int rank, const std::vector<Peer>& processes);
   std::optional<Peer> first_gone() const;
   [[noreturn]] void lament(const Peer& peer);
+  void compare_finished(int peer, std::uint64_t group, std::uint64_t end, Describe describe) const;
 
   std::shared_ptr<Board> board_;
   int rank_;
   std::vector<int> here_;
-  void compare_finished(int peer, std::uint64_t group, std::uint64_t end, Describe describe) const;
-
   std::shared_ptr<const Watched> watched_;
   std::atomic<std::chrono::steady_clock::time_point> next_look_{};
 };

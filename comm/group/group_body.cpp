@@ -74,6 +74,12 @@ GroupBody::~GroupBody() {
   drop_graphs();
 }
 
+void GroupBody::fail_inherited() const {
+  fail(concat("[comm] ", lane->who(),
+              ": a child by fork has no group, for its connections are its parent's; call "
+              "collectives in the parent, or start the child as a program of its own"));
+}
+
 void GroupBody::drop_graphs() {
   for (const auto& each : captured_) {
     if (const auto graph = each.lock()) graph->drop();
@@ -116,7 +122,6 @@ Transport& GroupBody::moves(Device device) const {
   return attached != nullptr && attached->device() == device ? *attached : lane->transport();
 }
 
-// The device's, if everything lies there.
 Transport& GroupBody::route(const CollectiveCall& call) const {
   Transport* found = nullptr;
   const auto look = [&](const View& view) {
@@ -131,8 +136,10 @@ Transport& GroupBody::route(const CollectiveCall& call) const {
   return found == nullptr ? lane->transport() : *found;
 }
 
-// Ranks that take different transports disagree, and never meet.
+// Ranks whose tensors go differently, one in a device's queue and another through the host,
+// disagree, and never meet.
 Channel GroupBody::next_channel(const CollectiveCall& call, Transport& transport) {
+  refuse_inherited();
   transport.check_thread();  // before the number is taken, for ranks count alike
   const std::uint64_t stream_ordered = transport.device().type == DeviceType::cpu ? 0 : 1;
   return lane->next_channel(signature(call) ^ stream_ordered);
@@ -204,6 +211,7 @@ Work GroupBody::start(CollectiveCall call, const Label& label) {
 
 Work GroupBody::submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport,
                        Channel channel, std::string_view label) {
+  refuse_inherited();
   auto operation = std::make_shared<Operation>(lane, std::move(call), std::move(plan), transport,
                                                channel, options.segment, label);
   if (Graph* const graph = Graph::capturing()) {

@@ -11,8 +11,6 @@
 #include <peal/comm/group/process_group.h>
 #include <peal/comm/group/selection.h>
 
-#include <unistd.h>
-
 #include <map>
 #include <memory>
 #include <mutex>
@@ -44,6 +42,7 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   Transport& moves(Device device) const;
   // The transport of a device if everything lies there.
   Transport& route(const CollectiveCall& call) const;
+  // The next number, and with it what else must be equal for ranks to meet.
   Channel next_channel(const CollectiveCall& call, Transport& transport);
   // True where no graph is captured, or the transport takes part in its replays.
   bool captures(Transport& transport) const;
@@ -51,7 +50,11 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   // Graphs that hold operations of the group are of no more use.
   void drop_graphs();
   // In a child that fork() made: connections, board and MPI are the parent's.
-  bool inherited() const { return getpid() != process_; }
+  bool inherited() const { return mark_.inherited(); }
+  // Error there, unless the group is of one, which shares nothing.
+  void refuse_inherited() const {
+    if (world > 1 && inherited()) fail_inherited();
+  }
   // How many operations were issued; equal on all ranks.
   std::uint64_t sequence() const { return lane->sequence(); }
 
@@ -68,6 +71,7 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   using PlanKey = std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>>;
   std::shared_ptr<const Plan> plan_for(const CollectiveCall& call, std::string_view algorithm);
   void check_overlap(const CollectiveCall& call) const;
+  [[noreturn]] void fail_inherited() const;
   CapturedOperations& captured_by(Graph& graph);
 
   // Continuations run on other threads, and start collectives there: plans are kept for them all.
@@ -82,7 +86,7 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   std::vector<std::weak_ptr<CapturedOperations>> captured_;  // the last may take more
   std::thread::id maker_ = std::this_thread::get_id();
   int unwinding_;  // exceptions that were under way there when it was made
-  pid_t process_ = getpid();
+  ForkMark mark_;
 };
 
 // Error where the handle is empty.

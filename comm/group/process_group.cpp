@@ -79,14 +79,21 @@ std::string_view ProcessGroup::transport(Device device) const {
 }
 const Topology& ProcessGroup::nodes() const { return body().nodes; }
 
-void ProcessGroup::progress() const { body().engine->progress(); }
+void ProcessGroup::progress() const {
+  body().refuse_inherited();
+  body().engine->progress();
+}
 void ProcessGroup::poison(const std::string& message) const {
   if (!body().inherited()) body().lane->control().poison(message);
 }
 std::shared_ptr<void> ProcessGroup::busy() const {
+  body().refuse_inherited();
   return std::make_shared<Busy>(body().lane->control().busy());
 }
-void ProcessGroup::check() const { body().lane->control().check(); }
+void ProcessGroup::check() const {
+  body().refuse_inherited();
+  body().lane->control().check();
+}
 bool ProcessGroup::poisoned() const { return body().lane->control().poisoned().has_value(); }
 
 void ProcessGroup::attach(std::unique_ptr<Transport> transport) const {

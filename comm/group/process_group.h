@@ -18,6 +18,9 @@
 // an Error that says which rank and what, and the group is of no further use: within seconds, but
 // where a rank leaves out a call in one group and waits in another, which ends by PEAL_TIMEOUT.
 //
+// A child by fork() has no part in a group of several: what it calls is an Error there, and the end
+// of its handles, and of what it holds, is nothing to the others.
+//
 // Environment: PEAL_ALGO (selection.h), PEAL_TIMEOUT (seconds an operation may take; default 600),
 // PEAL_TRACE (a folder for what the ranks did and when; recorder.h).
 // Thread safety: one thread at a time issues collectives.
@@ -91,7 +94,8 @@ class ProcessGroup {
   // data = (op over all ranks of factor * data).
   [[nodiscard]] Work all_reduce_premultiplied(const View& data, double factor,
                                               const Label& label = {}) const;
-  // Every rank's data becomes that of `root`.
+  // Every rank's data becomes that of `root`. The root's own keeps its version, for autograd, as it
+  // keeps its bytes; that it was sent is counted apart (docs/decisions/0011-mixed-precision.md).
   [[nodiscard]] Work broadcast(const View& data, int root = 0, const Label& label = {}) const;
   // out (world * in) = the ranks' in, by rank. In place: in is out's own part.
   [[nodiscard]] Work all_gather(const View& out, const View& in, const Label& label = {}) const;

@@ -17,7 +17,9 @@ namespace peal::comm {
 namespace {
 
 constexpr int exchanges = 32;
-// Past every tag of the user's.
+// Past every tag of the user's. MPI sees 16 bits of it, all 0: there users' messages under tag 0
+// that are pending meanwhile are kept apart by what is left of the signature
+// (transport/mpi/tags.h).
 constexpr Channel clock_channel{(std::uint64_t{1} << 63) | (std::uint64_t{1} << 16), 0xC10C};
 
 // One word to or from a rank, in front of whatever else is pending.
@@ -81,7 +83,7 @@ void start_trace(const ProcessGroup& group) {
 
 void ProcessGroup::write_trace() const {
   GroupBody& group = body();
-  if (!std::exchange(group.traces, false)) return;
+  if (group.inherited() || !std::exchange(group.traces, false)) return;
   const std::shared_ptr<Recorder> recorder = group.engine->recorder();
   group.engine->set_recorder(nullptr);
   group.lane->set_recorder(nullptr);

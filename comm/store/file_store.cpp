@@ -38,6 +38,20 @@ std::optional<std::string> read(const fs::path& path) {
   return text;
 }
 
+// One that numbers are added to is locked for as long as it is written.
+std::optional<std::string> read_value(const fs::path& path) {
+  const Socket file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return std::nullopt;
+  flock(file.get(), LOCK_SH);  // where files cannot be locked, there are no numbers
+  std::string text;
+  char part[4096];
+  for (ssize_t got = 1; got != 0; text.append(part, static_cast<std::size_t>(got))) {
+    got = ::read(file.get(), part, sizeof part);
+    if (got < 0) return std::nullopt;
+  }
+  return text;
+}
+
 void write(const fs::path& path, const std::string& text) {
   AtomicFile file(path);
   file.write(text.data(), text.size());
@@ -203,7 +217,7 @@ std::vector<std::string> FileStore::multi_get(const std::vector<std::string>& ke
   wait_until(
       [&] {
         for (std::size_t i = 0; i < keys.size(); ++i) {
-          if (!values[i]) values[i] = read(file_of(keys[i]));
+          if (!values[i]) values[i] = read_value(file_of(keys[i]));
         }
         return std::ranges::all_of(values, [](const auto& value) { return value.has_value(); });
       },
@@ -219,11 +233,29 @@ std::vector<std::string> FileStore::multi_get(const std::vector<std::string>& ke
   return texts;
 }
 
+// A number that is not there appears with its first amount. False where another came before.
+bool FileStore::begin(const fs::path& path, std::int64_t amount) const {
+  const fs::path own = path.string() + "." + session_;
+  PEAL_CHECK(std::ofstream(own) << amount << std::flush, "[store] rank ", rank_, ": cannot write ",
+             own.string(), ": ", std::strerror(errno));
+  const bool first = link(own.c_str(), path.c_str()) == 0;
+  const int problem = errno;
+  std::error_code ignored;
+  fs::remove(own, ignored);
+  PEAL_CHECK(first || problem == EEXIST, "[store] rank ", rank_, ": cannot make ", path.string(),
+             ": ", std::strerror(problem));
+  return first;
+}
+
 std::int64_t FileStore::add(const std::string& key, std::int64_t amount) {
   meet();
   const fs::path path = file_of(key);
   for (;;) {
-    const Socket file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+    const Socket file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (!file && errno == ENOENT) {
+      if (begin(path, amount)) return amount;
+      continue;
+    }
     const auto check = [&](bool well, const char* what) {
       PEAL_CHECK(well, "[store] rank ", rank_, ": ", what, " ", path.string(), ": ",
                  std::strerror(errno));
@@ -232,14 +264,15 @@ std::int64_t FileStore::add(const std::string& key, std::int64_t amount) {
     check(flock(file.get(), LOCK_EX) == 0, "cannot lock");  // until the file is closed
     struct stat now {};
     check(fstat(file.get(), &now) == 0, "cannot look at");
-    if (now.st_nlink == 0) continue;  // another has removed it meanwhile
+    if (now.st_nlink == 0) continue;  // another has removed or set it meanwhile
     char text[32] = {};
     const auto size = pread(file.get(), text, sizeof text - 1, 0);
     check(size >= 0, "cannot read");
     const std::int64_t sum = number_in(key, {text, static_cast<std::size_t>(size)}) + amount;
     const std::string written = concat(sum);
-    check(ftruncate(file.get(), 0) == 0 && pwrite(file.get(), written.data(), written.size(), 0) ==
-                                               static_cast<ssize_t>(written.size()),
+    const auto length = static_cast<ssize_t>(written.size());
+    check(pwrite(file.get(), written.data(), written.size(), 0) == length &&
+              (length >= size || ftruncate(file.get(), length) == 0),
           "cannot write");
     return sum;
   }

@@ -7,7 +7,7 @@
 // own, and so knows that rank 0 is. So the first call waits until all ranks have made one. Each
 // rank writes one file for it, and rank 0 reads one of each. Values are in files named by rank 0's
 // session and by their key, and appear whole or not at all; numbers are added under a lock of their
-// file. What a run that failed has left does no harm.
+// file, which whoever reads a value takes as well. What a run that failed has left does no harm.
 //
 // Two jobs at once need a folder each: a rank that finds its own file taken over says so.
 // Thread safety: as Store.
@@ -40,6 +40,7 @@ class FileStore : public Store {
   std::filesystem::path presence(int rank) const;
   std::filesystem::path list() const;
   std::filesystem::path file_of(const std::string& key) const;
+  bool begin(const std::filesystem::path& path, std::int64_t amount) const;
   void show(const std::string& root) const;
   void meet();
   void gather();

@@ -36,8 +36,9 @@ std::string proof_of_root(const std::string& secret, const Hello& hello, const s
 
 class TcpListener {
  public:
-  // Listens at the port, or at one of its choice where that is 0: on the loopback device alone
-  // where the host is its name or address, else on every one. Error where the port is taken.
+  // Listens at the port, or at one of its choice where that is 0: at one address where the host is
+  // a numeric one or localhost, else at every one. Error where the port is taken, or the address is
+  // none of this machine's.
   TcpListener(const std::string& host, int port, int world, std::string run, std::string secret);
   int port() const { return port_; }
   // "[store] rank 0 of 4 at host port 4242", for errors.

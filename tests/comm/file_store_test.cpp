@@ -76,3 +76,27 @@ TEST_CASE("meeting in a folder costs each rank a few files, however many ranks t
   CHECK(written >= 2 * world);
   CHECK(written <= 4 * world);
 }
+
+TEST_CASE("a number is never seen half written, nor before it is one") {
+  const Folder folder;
+  constexpr int keys = 60, rounds = 30;
+  const auto errors = on_ranks(2, [&](int rank) {
+    FileStore store(folder.path, rank, 2, {.deadline = milliseconds(20'000)});
+    for (int key = 0; key < keys; ++key) {
+      const std::string name = concat("n", key);
+      if (rank == 1) {
+        for (int i = 0; i < rounds; ++i)
+          store.add(name, i % 2 == 0 ? 1'000'000'007 : -1'000'000'006);
+        continue;
+      }
+      for (int i = 0; i < rounds; ++i) {
+        const std::string value = store.get(name);
+        PEAL_CHECK(!value.empty(), "saw nothing");
+        PEAL_CHECK(value.size() == 10 || value == "1" ||
+                       (value.size() <= 2 && std::stoi(value) <= rounds / 2),
+                   "saw '", value, "'");
+      }
+    }
+  });
+  for (const std::string& error : errors) CHECK(error == "nothing");
+}

@@ -138,6 +138,7 @@ int MPI_Get_count(const MPI_Status* status, MPI_Datatype type, int* count) {
 int MPI_Iallgather(const void* in, int in_count, MPI_Datatype in_type, void* out, int out_count,
                    MPI_Datatype out_type, MPI_Comm comm, MPI_Request* request) {
   const Inside here;
+  if (fails(below_mpi().failing_iallgather)) return MPI_ERR_OTHER;
   return PMPI_Iallgather(in, in_count, in_type, out, out_count, out_type, comm, request);
 }
 

@@ -2,13 +2,18 @@
 // What can go wrong between peal and MPI, made to happen below MPI.
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/start/mpi.h>
+#include <peal/launch/job.h>
 
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdint>
+#include <cstdlib>
+#include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -44,6 +49,19 @@ class Pretend {
   std::atomic<int>& what_;
   int before_;
 };
+
+// The exit status of a child by fork that runs f; -1 where it came to no end of its own.
+int status_of_child(const std::function<int()>& f) {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) _exit(f());
+  int status = 0;
+  for (int naps = 0; waitpid(child, &status, WNOHANG) == 0; ++naps) {
+    if (naps == 1000) kill(child, SIGKILL);
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
 
 }  // namespace
 
@@ -280,6 +298,100 @@ TEST_CASE("a child by fork leaves its parent's group alone when it ends, well or
     group.all_reduce(data).wait();
     CHECK(data.to_vector<float>() == std::vector<float>(5, static_cast<float>(group.world())));
   }
+}
+
+TEST_CASE("a child by fork has no group: what it calls is an error, and touches nothing") {
+  const comm::ProcessGroup& everyone = testing::job().group();
+  const auto group = comm::mpi_group(MPI_COMM_WORLD);
+  if (group.world() < 2) return;
+  comm::Control& control = comm::body_of(group).lane->control();
+  const Tensor data = filled(5, 1), message = filled(3, 4);
+  if (group.rank() == 0) {
+    comm::Work work = group.recv(message, 1, 7);
+    {
+      auto busy = group.busy();
+      const int wrong = status_of_child([&] {
+        below_mpi().calls = 0;
+        int calls = 0;
+        const auto refused = [&](const std::function<void()>& f) {
+          ++calls;
+          return contains(error_of(f), "a child by fork has no group");
+        };
+        int right = refused([&] { group.barrier().wait(); });
+        right += refused([&] { group.all_reduce(data).wait(); });
+        right += refused([&] { group.send(data, 1).wait(); });
+        right += refused([&] { (void)group.all_gather_object("child"); });
+        right += refused([&] { (void)group.split(0); });
+        right += refused([&] { (void)group.busy(); });
+        right += refused([&] { group.check(); });
+        right += refused([&] { group.progress(); });
+        right += contains(error_of([&] { work.wait(); }), "a child by fork");
+        right += contains(error_of([&] { (void)work.test(); }), "a child by fork");
+        group.write_trace();
+        busy.reset();
+        return calls + 2 - right + 10 * std::min(below_mpi().calls.load(), 10);
+      });
+      CHECK(wrong == 0);
+      CHECK(control.anyone_works());  // the parent's word
+    }
+    CHECK(!control.anyone_works());
+    everyone.barrier().wait();
+    work.wait();
+    CHECK(message.to_vector<float>() == std::vector<float>(3, 9));
+  } else {
+    everyone.barrier().wait();
+    if (group.rank() == 1) group.send(filled(3, 9), 0, 7).wait();
+  }
+  group.all_reduce(data).wait();
+  CHECK(data.to_vector<float>() == std::vector<float>(5, static_cast<float>(group.world())));
+  everyone.barrier().wait();
+}
+
+TEST_CASE("a child by fork that leaves a program, well or not, neither meets nor traces") {
+  const auto folder =
+      std::filesystem::temp_directory_path() /
+      concat("peal-fork-", testing::job().group().broadcast_object(concat(getpid())));
+  setenv("PEAL_TRACE", folder.c_str(), 1);
+  for (const bool throws : {false, true}) {
+    CAPTURE(throws);
+    bool child = false;
+    int status = 0;
+    const int ended = launch::run_main([&](launch::Job& job) {
+      if (job.rank() != 0) return;
+      const pid_t made = fork();
+      REQUIRE(made >= 0);
+      if (made == 0) {
+        child = true;
+        below_mpi().calls = 0;
+        if (throws) throw Error("the child's own trouble");
+        return;
+      }
+      for (int naps = 0; waitpid(made, &status, WNOHANG) == 0; ++naps) {
+        if (naps == 1000) kill(made, SIGKILL);
+        std::this_thread::sleep_for(milliseconds(10));
+      }
+    });
+    if (child) _exit(ended != 0 ? 99 : std::min(below_mpi().calls.load(), 90));
+    CHECK(ended == 0);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == (throws && testing::job().rank() == 0 ? 1 : 0));
+  }
+  unsetenv("PEAL_TRACE");
+  testing::job().group().barrier().wait();
+  if (testing::job().rank() == 0) std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("what fails while ranks exchange texts is no want of shared memory") {
+  const comm::ProcessGroup& everyone = testing::job().group();
+  const bool last = everyone.rank() == everyone.world() - 1;
+  if (everyone.world() < 2) return;
+  if (last) below_mpi().failing_iallgather = 2;  // the board's first
+  const std::string error =
+      error_of([] { (void)comm::mpi_group(MPI_COMM_WORLD, {.deadline = milliseconds(1000)}); });
+  below_mpi().failing_iallgather = 0;
+  CAPTURE(error);
+  CHECK(contains(error, last ? "MPI_Iallgather" : "exchanging texts: waited 1 s (PEAL_TIMEOUT)"));
+  everyone.barrier().wait();
 }
 
 TEST_CASE("a rank that does not come to the start is found by the deadline") {

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -55,7 +56,18 @@ void check_mpi(int code, std::string_view what) {
 
 MpiThreads::MpiThreads() { MPI_Query_thread(&level_); }
 
-void MpiThreads::refuse() {
+namespace {
+std::atomic<bool> mpi_has_ended{false};
+}  // namespace
+
+void MpiThreads::end() { mpi_has_ended = true; }
+bool MpiThreads::ended() { return mpi_has_ended.load(std::memory_order_relaxed); }
+
+void MpiThreads::refuse() const {
+  PEAL_CHECK(!ended(),
+             "[mpi] MPI has come to its end, and with it every group; let go of groups and works "
+             "before the Job is gone");
+  PEAL_CHECK(!mark_.inherited(), "[mpi] a child by fork has no MPI: it is its parent's");
   fail(
       "[mpi] MPI was initialised for one thread, and this is another; call collectives from the "
       "thread that made the group, or MPI_Init_thread with MPI_THREAD_SERIALIZED");
@@ -150,13 +162,22 @@ void MpiCommunicator::meet(const Patience& patience, std::string_view what) cons
 MpiCommunicator MpiCommunicator::part(const std::vector<int>& ranks, int tag,
                                       const Patience& patience) const {
   threads_.check();
-  MPI_Group all = MPI_GROUP_NULL, some = MPI_GROUP_NULL;
+  MPI_Group all = MPI_GROUP_NULL;
+  struct Some {  // freed by whatever way out
+    const MpiThreads& threads;
+    MPI_Group group = MPI_GROUP_NULL;
+    ~Some() {
+      if (group == MPI_GROUP_NULL) return;
+      const auto turn = threads.turn();
+      MPI_Group_free(&group);
+    }
+  } some{threads_};
   int rank = 0;
   {
     const auto turn = threads_.turn();
     rank = rank_in(communicator_);
     check_mpi(MPI_Comm_group(communicator_, &all), "MPI_Comm_group");
-    const int code = MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some);
+    const int code = MPI_Group_incl(all, static_cast<int>(ranks.size()), ranks.data(), &some.group);
     MPI_Group_free(&all);
     check_mpi(code, "MPI_Group_incl");
   }
@@ -164,9 +185,8 @@ MpiCommunicator MpiCommunicator::part(const std::vector<int>& ranks, int tag,
   MPI_Comm made = MPI_COMM_NULL;
   {
     const auto turn = threads_.turn();
-    const int code = MPI_Comm_create_group(communicator_, some, tag, &made);
-    MPI_Group_free(&some);
-    check_mpi(code, "MPI_Comm_create_group");
+    check_mpi(MPI_Comm_create_group(communicator_, some.group, tag, &made),
+              "MPI_Comm_create_group");
   }
   return {made, threads_};
 }

@@ -10,6 +10,7 @@
 // thread; a MpiCommunicator belongs to its transport.
 #pragma once
 
+#include <peal/autograd/core/fork.h>
 #include <peal/comm/store/store.h>
 
 #include <mpi.h>
@@ -25,12 +26,14 @@ namespace peal::comm {
 // Error in MPI's words where the code says so.
 void check_mpi(int code, std::string_view what);
 
-// Which threads may call MPI: what MPI_Init_thread gave.
+// Which threads may call MPI: what MPI_Init_thread gave. None may in a child by fork, nor once MPI
+// has come to its end.
 class MpiThreads {
  public:
   MpiThreads();  // the calling thread is the one that may, where only one may
   bool allowed() const {
-    return level_ >= MPI_THREAD_SERIALIZED || std::this_thread::get_id() == owner_;
+    return !ended() && !mark_.inherited() &&
+           (level_ >= MPI_THREAD_SERIALIZED || std::this_thread::get_id() == owner_);
   }
   // Error where the calling thread may not.
   void check() const {
@@ -43,11 +46,16 @@ class MpiThreads {
     return std::unique_lock(turns());
   }
 
+  // Of this process, for all of them: MPI_Finalize comes next.
+  static void end();
+
  private:
-  [[noreturn]] static void refuse();
+  [[noreturn]] void refuse() const;
+  static bool ended();
   static std::mutex& turns();
   int level_ = MPI_THREAD_SINGLE;
   std::thread::id owner_ = std::this_thread::get_id();
+  ForkMark mark_;
 };
 
 // Until the request is done. Error where that has become hopeless, naming `what` was waited for:

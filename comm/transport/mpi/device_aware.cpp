@@ -12,7 +12,7 @@ DeviceAwareTransport::DeviceAwareTransport(std::unique_ptr<Transport> below, Dev
       device_(device),
       stream_(Stream::create(device, true)) {}
 
-// Here, on the thread of its owner, and not in abandon(), which the engine's own thread may call.
+// Here, on the thread of its owner, and not in abandon(), which the watchdog's thread may call.
 DeviceAwareTransport::~DeviceAwareTransport() {
   if (abandoned_) below_->abandon();
 }

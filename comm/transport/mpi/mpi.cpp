@@ -63,9 +63,8 @@ MpiTransport::~MpiTransport() {
 
 // With room for its requests, so that none is lost for want of memory.
 Ticket MpiTransport::take_slot(std::size_t requests) {
-  for (const std::size_t all = requests_.size() + requests; requests_.capacity() < all;) {
-    requests_.reserve(2 * all);
-  }
+  const std::size_t all = requests_.size() + requests;
+  if (requests_.capacity() < all) requests_.reserve(2 * all);
   parts_.reserve(requests_.capacity());
   if (free_slots_.empty()) {
     slots_.emplace_back();

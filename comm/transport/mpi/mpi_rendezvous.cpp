@@ -2,7 +2,11 @@
 #include <peal/autograd/core/error.h>
 #include <peal/comm/transport/mpi/mpi_rendezvous.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 namespace peal::comm {
@@ -35,11 +39,13 @@ std::vector<std::string> MpiRendezvous::exchange(const std::string& mine) {
               "MPI_Iallgather");
   }
   finish(request, buffers, threads_, patience_, what);
-  int total = 0;
-  for (const int each : sizes) {
-    offsets.push_back(total);
-    total += each;
-  }
+  const auto total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  const auto longest = std::max_element(sizes.begin(), sizes.end());
+  PEAL_CHECK(total <= std::numeric_limits<int>::max(), "[store] rank ", rank_, ": the texts of ",
+             world_, " ranks have ", total, " bytes together, the longest ", *longest, " of rank ",
+             longest - sizes.begin(), "; expected at most ", std::numeric_limits<int>::max());
+  offsets.resize(ranks);
+  std::exclusive_scan(sizes.begin(), sizes.end(), offsets.begin(), 0);
   joined.resize(static_cast<std::size_t>(total));
   {
     const auto turn = threads_.turn();
