@@ -5,6 +5,8 @@
 #include <peal/comm/schedule/mix.h>
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <utility>
 
 namespace peal::comm {
