@@ -111,6 +111,59 @@ TEST_CASE("a queue that takes no more is ended when a rank fails, and by the dea
   }
 }
 
+TEST_CASE("a queue that takes no more is waited for while another rank says that it works") {
+  const Logs logs = logs_of(2);
+  const std::string thrown = failure(
+      2, {.deadline = std::chrono::milliseconds(2000)},
+      [&](const ProcessGroup& group) {
+        const Tensor data = ones(8);
+        group.all_reduce(data).synchronize();
+        if (group.rank() == 1) {
+          const auto busy = group.busy();
+          wait_until([&] { return logs[0]->stands || group.poisoned(); });
+          std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+          throw std::runtime_error("disk of rank 1 is on fire");
+        }
+        logs[0]->full = true;
+        group.all_reduce(data).synchronize();
+      },
+      logs);
+  CAPTURE(thrown);
+  CHECK(contains(thrown, "on fire"));
+}
+
+// The board has one row for a rank, and its groups share it.
+TEST_CASE("what a rank waits for in a queue is said again after another group's wait") {
+  std::atomic<bool> said_again{false};
+  over_queues(2, {.deadline = std::chrono::seconds(60)}, [&](const ProcessGroup& group) {
+    const ProcessGroup pair = group.split(0);
+    const Tensor data = ones(8), word = Tensor::zeros({4}, DType::f32, Device{});
+    Control& control = body_of(group).lane->control();
+    const auto says = [&](const ProcessGroup& what) {
+      const auto row = control.read(0);
+      return row && row->text[0] != 0 && row->group == body_of(what).lane->id();
+    };
+    if (group.rank() == 0) {
+      const Work work = group.all_reduce(data);
+      work.wait();
+      wait_until([&] { return says(group); });
+      pair.recv(word, 1).wait();
+      const auto began = std::chrono::steady_clock::now();
+      while (!says(group) && std::chrono::steady_clock::now() - began < std::chrono::seconds(20)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+      CHECK(says(group));
+      said_again = true;
+      work.synchronize();
+    } else {
+      wait_until([&] { return says(pair); });
+      pair.send(word, 0).wait();
+      wait_until([&] { return said_again.load(); });
+      group.all_reduce(data).synchronize();
+    }
+  });
+}
+
 // A device whose queue is full may not even say whether an event is reached; nobody stands in a
 // call of the engine's then.
 TEST_CASE("a device that answers no question is taken for one that stands, at the deadline") {

@@ -191,6 +191,28 @@ TEST_CASE("what then() starts is numbered where it was given") {
   }
 }
 
+TEST_CASE("continuations start work on a thread that makes progress while others are called") {
+  run_ranks(2, [](const ProcessGroup& group) {
+    std::atomic<bool> stop{false};
+    std::thread advances(with_context([&] {
+      while (!stop) group.progress();
+    }));
+    for (int i = 0; i < 100; ++i) {
+      const Tensor first = of<float>(64, 1), next = of<float>(128, 2), beside = of<float>(i % 7, 3);
+      const Tensor root = of<float>(3, static_cast<float>(group.rank()));
+      const Work both = group.all_reduce(first).then([&] { return group.all_reduce(next); });
+      const Work others[] = {group.all_reduce(beside), group.broadcast(root, i % 2)};
+      for (const Work& other : others) other.wait();
+      both.wait();
+      CHECK(next.to_vector<float>() == std::vector<float>(128, 4));
+      CHECK(beside.to_vector<float>() == std::vector<float>(static_cast<std::size_t>(i % 7), 6));
+      CHECK(root.to_vector<float>() == std::vector<float>(3, static_cast<float>(i % 2)));
+    }
+    stop = true;
+    advances.join();
+  });
+}
+
 TEST_CASE("then() starts work of its own group alone, and not too much of it") {
   const std::string other = failure(2, {}, [](const ProcessGroup& group) {
     const auto part = group.split(0);
