@@ -5,8 +5,9 @@
 namespace peal {
 
 StorageRef Storage::allocate(std::size_t bytes, Device device) {
-  void* data = memory_space(device).allocate(device, bytes);
-  return std::make_shared<Storage>(data, bytes, device, nullptr, true);
+  auto storage = std::make_shared<Storage>(nullptr, bytes, device, nullptr, true);
+  storage->data_ = memory_space(device).allocate(device, bytes);  // last: it has an owner
+  return storage;
 }
 
 StorageRef Storage::wrap(void* data, std::size_t bytes, Device device,
