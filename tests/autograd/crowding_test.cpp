@@ -61,17 +61,29 @@ void run_region() {
 
 }  // namespace
 
-TEST_CASE("a thread that waits for a core is crowded, until it did not for a second") {
+TEST_CASE(
+    "a thread that waits for a core again and again is crowded, until it did not for a second") {
   Crowding crowding;
   CHECK(!crowding.look(0, 500 * ms));        // what was before the first look does not count
   CHECK(!crowding.look(5 * ms, 505 * ms));   // half a window says nothing yet
   CHECK(!crowding.look(10 * ms, 501 * ms));  // a tenth
-  CHECK(crowding.look(20 * ms, 503 * ms));   // a fifth
-  CHECK(crowding.look(30 * ms, 503 * ms));
-  CHECK(crowding.look(1019 * ms, 503 * ms));
-  CHECK(!crowding.look(1030 * ms, 503 * ms));
-  CHECK(!crowding.look(9000 * ms, 510 * ms));
-  CHECK(crowding.look(9010 * ms, 520 * ms));
+  CHECK(!crowding.look(20 * ms, 503 * ms));  // a fifth
+  CHECK(!crowding.look(30 * ms, 505 * ms));
+  CHECK(!crowding.look(40 * ms, 507 * ms));
+  CHECK(crowding.look(50 * ms, 509 * ms));  // the fourth in a row
+  CHECK(crowding.look(60 * ms, 509 * ms));
+  CHECK(crowding.look(1049 * ms, 509 * ms));
+  CHECK(!crowding.look(1060 * ms, 509 * ms));
+}
+
+TEST_CASE("a program that spins for some windows before it sleeps leaves nobody crowded") {
+  Crowding crowding;
+  std::int64_t waited = 0;
+  CHECK(!crowding.look(0, waited));
+  for (std::int64_t window = 1; window < 100; ++window) {
+    if (window % 5 < 3) waited += 5 * ms;
+    CHECK(!crowding.look(10 * window * ms, waited));
+  }
 }
 
 TEST_CASE("for short spinning there are more OpenMP threads than cores, asleep, while it lasts") {

@@ -58,9 +58,11 @@ struct Watch {
 bool Crowding::look(std::int64_t now, std::int64_t waited) {
   if (begin_ >= 0 && now - begin_ < window) return crowded_;
   if (begin_ >= 0) {
-    if ((waited - waited_) * 8 >= now - begin_) {
+    const bool contended = (waited - waited_) * 8 >= now - begin_;
+    in_a_row_ = contended ? in_a_row_ + 1 : 0;
+    if (contended) last_ = now;
+    if (in_a_row_ >= patience) {
       crowded_ = true;
-      last_ = now;
     } else if (now - last_ >= calm) {
       crowded_ = false;
     }

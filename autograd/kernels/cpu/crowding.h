@@ -18,16 +18,19 @@
 namespace peal::cpu {
 
 // The decision alone, by two clocks of a thread in nanoseconds: what the time is, and how long it
-// was ready to run and had no core. Crowded from a window on in which it waited for an eighth of
-// the time; until none such was seen for a second.
+// was ready to run and had no core. Crowded after so many windows in a row in which it waited for
+// an eighth of the time, for another program's threads spin for some milliseconds too when it goes
+// to sleep; until no such window was seen for a second.
 class Crowding {
  public:
   static constexpr std::int64_t window = 10'000'000, calm = 1'000'000'000;
+  static constexpr int patience = 4;
 
   bool look(std::int64_t now, std::int64_t waited);
 
  private:
   std::int64_t begin_ = -1, waited_ = 0, last_ = 0;
+  int in_a_row_ = 0;
   bool crowded_ = false;
 };
 
