@@ -1,6 +1,5 @@
 # cmake --install: every library, the public headers, the tools, and a package: find_package(peal) gives peal::peal, which
 # links to all of peal, and peal::core, peal::comm ... for those who want less. tests/install holds it.
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(libraries GLOBAL PROPERTY peal_libraries)

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
 #include <peal/comm/start/mpi.h>
 #include <peal/comm/transport/mpi/communicator.h>
 #include <peal/comm/transport/mpi/cuda_aware.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
 #include <peal/launch/bootstrap.h>
 
 namespace peal::launch {

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/autograd/core/error.h>
 #include <peal/launch/bootstrap.h>
 
 namespace peal::launch {

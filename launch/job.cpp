@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/core/lone_ranks.h>
 #include <peal/autograd/intra_op.h>

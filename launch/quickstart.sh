@@ -18,7 +18,7 @@ step "1/4 install what is missing: launch/install_dependencies.sh"
 "$root/launch/install_dependencies.sh"
 
 cd "$root"
-# All sources have to be compiled: by rooms, then. What is built already stays as it is.
+# All sources have to be compiled: eight as one, then. What is built already stays as it is.
 fresh=()
 [[ -e build/release/CMakeCache.txt ]] || fresh=(-DPEAL_UNITY=ON)
 step "2/4 configure: cmake --preset release ${fresh[*]}"

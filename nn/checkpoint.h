@@ -85,7 +85,7 @@ void save(const std::filesystem::path& path, const std::vector<Part>& parts,
 // Loads the parts in the order given. strict: an error, before anything is loaded, where the file
 // has other parts than were asked for; else what only one side has is passed over, and returned. An
 // error in a part names the file and the part; those before it have been loaded then. Takes the
-// checkpoints of peal 0.1, whose parts are "model", "optimizer", "random" and perhaps "extra".
+// oldest checkpoints too, whose parts are "model", "optimizer", "random" and perhaps "extra".
 Checkpoint load(const std::filesystem::path& path, const std::vector<Part>& parts,
                 bool strict = true);
 

@@ -20,7 +20,7 @@ struct Places {
   NamedTensors state_dict() const { return {{"offsets", of_ranks}}; }
   void load_state_dict(const NamedTensors& state) {
     StateReader reader("random numbers", state);
-    if (reader.has("offset")) {  // until peal 0.2: rank 0's, which all took
+    if (reader.has("offset")) {  // in the oldest: rank 0's, which all took
       reader.number<std::int64_t>("seed");
       of_ranks = reader.tensor("offset", {}, DType::i64);
     } else {

@@ -23,7 +23,6 @@ void write_json(const std::string& path, const TrainingArguments& arguments, int
   out["world"] = world;
   out["batch_size"] = arguments.batch_size;
   out["seed"] = arguments.seed;
-  out["precision"] = arguments.precision;
   for (const EpochReport& epoch : epochs) {
     out["epochs"].push_back({{"loss", epoch.loss},
                              {"test_accuracy", epoch.accuracy},
