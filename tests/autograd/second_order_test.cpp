@@ -11,6 +11,7 @@
 #include "op_cases.h"
 
 #include <doctest/doctest.h>
+#include <peal/tests/difference.h>
 
 #include <set>
 
@@ -60,7 +61,7 @@ double second_order_error(const OpCase& entry) {
     double scale = 1;
     for (const double value : numeric) scale = std::max(scale, std::abs(value));
     for (std::size_t i = 0; i < numeric.size(); ++i) {
-      worst = std::max(worst, std::abs(numeric[i] - exact[i]) / scale);
+      worst = testing::larger(worst, std::abs(numeric[i] - exact[i]) / scale);
     }
   }
   return worst;

@@ -10,6 +10,7 @@
 #include <peal/nn/parallel/ddp.h>
 
 #include <doctest/doctest.h>
+#include <peal/tests/difference.h>
 
 #include <cmath>
 #include <cstdint>
@@ -83,7 +84,7 @@ TEST_CASE("ranks on devices train as one on the CPU") {
       REQUIRE(result.size() == alone.size());
       double worst = 0;
       for (std::size_t i = 0; i < alone.size(); ++i) {
-        worst = std::max(worst, static_cast<double>(std::abs(result[i] - alone[i])));
+        worst = testing::larger(worst, std::abs(result[i] - alone[i]));
       }
       CAPTURE(world);
       CHECK(worst < 2e-5);

@@ -11,6 +11,7 @@
 #include <peal/nn/parallel/ddp.h>
 
 #include <doctest/doctest.h>
+#include <peal/tests/difference.h>
 #include "mpi_main.h"
 
 #include <chrono>
@@ -197,7 +198,7 @@ TEST_CASE("ranks over CUDA IPC train as one on the CPU") {
     REQUIRE(mine.size() == alone.size());
     double worst = 0;
     for (std::size_t i = 0; i < alone.size(); ++i) {
-      worst = std::max(worst, static_cast<double>(std::abs(mine[i] - alone[i])));
+      worst = peal::testing::larger(worst, std::abs(mine[i] - alone[i]));
     }
     CHECK(worst < 2e-5);
   }

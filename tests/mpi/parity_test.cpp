@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <peal/tests/difference.h>
 #include "mpi_main.h"
 
 using namespace peal;
@@ -96,7 +97,8 @@ void check_f64(const MakeOptimizer& make) {
   const auto mine = ddp.parameters(), theirs = alone.parameters();
   for (std::size_t i = 0; i < mine.size(); ++i) {
     for (std::int64_t j = 0; j < mine[i].numel(); ++j) {
-      worst = std::max(worst, std::abs(mine[i].data<double>()[j] - theirs[i].data<double>()[j]));
+      worst =
+          testing::larger(worst, std::abs(mine[i].data<double>()[j] - theirs[i].data<double>()[j]));
     }
   }
   CHECK(worst < 1e-10);
@@ -177,7 +179,7 @@ TEST_CASE("no_sync accumulates, and the next backward averages the sum") {
   double worst = 0;
   for (std::size_t i = 0; i < mine.size(); ++i) {
     for (std::int64_t j = 0; j < mine[i].numel(); ++j) {
-      worst = std::max(
+      worst = testing::larger(
           worst, std::abs(mine[i].grad().data<double>()[j] - theirs[i].grad().data<double>()[j]));
     }
   }

@@ -5,6 +5,7 @@
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/nn.h>
+#include <peal/tests/difference.h>
 
 #include <cmath>
 #include <cstdio>
@@ -54,10 +55,11 @@ bool check(const std::filesystem::path& folder) {
     (name == "x" ? x : expected) = tensor;
   }
   const auto y = net(x).to_vector<float>(), want = expected.to_vector<float>();
-  float worst = 0;
-  for (std::size_t i = 0; i < y.size(); ++i) worst = std::max(worst, std::abs(y[i] - want[i]));
+  double worst = 0;
+  for (std::size_t i = 0; i < y.size(); ++i)
+    worst = testing::larger(worst, std::abs(y[i] - want[i]));
   std::printf("PyTorch's model in peal: outputs differ by at most %.2g\n", worst);
-  return y.size() == want.size() && worst < 1e-5f;
+  return y.size() == want.size() && worst < 1e-5;
 }
 
 }  // namespace
