@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How run_main() ends a program: with a line and a status, whatever escapes it.
+#include <peal/autograd/core/error.h>
 #include <peal/launch/job.h>
 #include <peal/tests/nn/folder.h>
 
@@ -40,7 +41,8 @@ End end_of(const std::function<void(launch::Job&)>& f) {
 }  // namespace
 
 TEST_CASE("whatever escapes a program is told in a line, and ends it with 1") {
-  const End good = end_of([](launch::Job& job) { CHECK(job.world() == 1); });
+  const End good =
+      end_of([](launch::Job& job) { PEAL_CHECK(job.world() == 1, "world ", job.world()); });
   CHECK(good.status == 0);
   const End error = end_of([](launch::Job&) { fail("no such file"); });
   CHECK(error.status == 1);

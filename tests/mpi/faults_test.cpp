@@ -229,8 +229,11 @@ TEST_CASE("one question to MPI for all that is under way") {
   if (group.rank() == 1) {
     receiving = group.batch_isend_irecv(ops);
     below_mpi().testsomes = 0;
+    below_mpi().calls = 0;
     for (int i = 0; i < 10; ++i) group.progress();
+    CHECK(below_mpi().testsomes >= 1);
     CHECK(below_mpi().testsomes <= 10);
+    CHECK(below_mpi().calls <= 20);  // no question for each by another name
   }
   group.barrier().wait();
   if (group.rank() == 0) group.batch_isend_irecv(ops).wait();
