@@ -236,7 +236,7 @@ TEST_CASE("a rank is there once, and who waits in vain is told who was turned aw
   CHECK((errors[1] == "nothing" || errors[2] == "nothing"));
   CHECK(contains(told, "rank 1 is here already"));
 
-  Tcp lonely("localhost", 0, 0, 2, {.deadline = milliseconds(200)});
+  Tcp lonely("localhost", 0, 0, 2, {.deadline = milliseconds(1500)});
   const Stranger browser(lonely.port(), "GET / HTTP/1.1");
   const std::string vain = error_of([&] { lonely.exchange(""); });
   CAPTURE(vain);

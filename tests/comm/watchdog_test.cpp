@@ -220,7 +220,7 @@ TEST_CASE("what waits behind an operation that is over is watched as well") {
 TEST_CASE("a rank that computes for longer than the deadline is not taken for one that waits") {
   const Logs logs = logs_of(2);
   over_queues(
-      2, {.deadline = std::chrono::milliseconds(1500)},
+      2, {.deadline = std::chrono::milliseconds(3000)},
       [&](const ProcessGroup& group) {
         const Tensor data = ones(8);
         group.all_reduce(data).wait();

@@ -170,13 +170,15 @@ TEST_CASE("a slow link holds up the whole ring for as long as the model says") {
 }
 
 TEST_CASE("a rank that waits for the wire sleeps") {
-  run_ranks(2, {}, {.latency = 0.2}, [](const ProcessGroup& group) {
+  std::atomic<long> slept{0};  // times
+  run_ranks(2, {}, {.latency = 0.2}, [&](const ProcessGroup& group) {
     rusage before{}, after{};
     getrusage(RUSAGE_THREAD, &before);
     group.barrier().wait();
     getrusage(RUSAGE_THREAD, &after);
-    CHECK(after.ru_nvcsw - before.ru_nvcsw > 10);  // it gave the core away of its own accord
+    slept += after.ru_nvcsw - before.ru_nvcsw;  // it gave the core away of its own accord
   });
+  CHECK(slept > 10);  // a rank that comes late may find all there
 }
 
 TEST_CASE("a sub-group's messages use the world's links") {

@@ -16,10 +16,10 @@ using std::chrono::milliseconds;
 TEST_CASE("rank 0 may take longer than the deadline, and the others go after it") {
   std::atomic<bool> done{false};
   std::atomic<int> late{0};
-  comm::run_ranks(3, {.deadline = milliseconds(1000)}, [&](const comm::ProcessGroup& group) {
+  comm::run_ranks(3, {.deadline = milliseconds(2000)}, [&](const comm::ProcessGroup& group) {
     launch::rank0_first(group, [&] {
       if (group.rank() == 0) {
-        std::this_thread::sleep_for(milliseconds(2500));
+        std::this_thread::sleep_for(milliseconds(3500));
         done = true;
       } else if (done) {
         ++late;
@@ -31,10 +31,10 @@ TEST_CASE("rank 0 may take longer than the deadline, and the others go after it"
 
 TEST_CASE("its failure after long work is everyone's") {
   std::atomic<int> told{0};
-  comm::run_ranks(3, {.deadline = milliseconds(1000)}, [&](const comm::ProcessGroup& group) {
+  comm::run_ranks(3, {.deadline = milliseconds(2000)}, [&](const comm::ProcessGroup& group) {
     try {
       launch::rank0_first(group, [&] {
-        std::this_thread::sleep_for(milliseconds(1500));
+        std::this_thread::sleep_for(milliseconds(3000));
         fail("no such host");
       });
     } catch (const Error& error) {

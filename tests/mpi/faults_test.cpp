@@ -390,10 +390,10 @@ TEST_CASE("what fails while ranks exchange texts is no want of shared memory") {
   if (everyone.world() < 2) return;
   if (last) below_mpi().failing_iallgather = 2;  // the board's first
   const std::string error =
-      error_of([] { (void)comm::mpi_group(MPI_COMM_WORLD, {.deadline = milliseconds(1000)}); });
+      error_of([] { (void)comm::mpi_group(MPI_COMM_WORLD, {.deadline = milliseconds(2000)}); });
   below_mpi().failing_iallgather = 0;
   CAPTURE(error);
-  CHECK(contains(error, last ? "MPI_Iallgather" : "exchanging texts: waited 1 s (PEAL_TIMEOUT)"));
+  CHECK(contains(error, last ? "MPI_Iallgather" : "exchanging texts: waited 2 s (PEAL_TIMEOUT)"));
   everyone.barrier().wait();
 }
 
@@ -404,9 +404,9 @@ TEST_CASE("a rank that does not come to the start is found by the deadline") {
   MPI_Comm_dup(MPI_COMM_WORLD, &own);
   if (everyone.rank() == 0) {
     const std::string error =
-        error_of([&] { (void)comm::mpi_group(own, {.deadline = milliseconds(1000)}); });
+        error_of([&] { (void)comm::mpi_group(own, {.deadline = milliseconds(2000)}); });
     CAPTURE(error);
-    CHECK(contains(error, "rank 0, making a group: waited 1 s (PEAL_TIMEOUT)"));
+    CHECK(contains(error, "rank 0, making a group: waited 2 s (PEAL_TIMEOUT)"));
   }
   everyone.barrier().wait();
 }
