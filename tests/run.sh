@@ -5,7 +5,7 @@
 #   tests/run.sh -L mpi                  only what is labelled so
 #   tests/run.sh --preset asan -R comm   under AddressSanitizer and UBSan, names that match
 # Without a preset: cuda where there is a GPU and nvcc, else release. The preset tsan builds and runs what is
-# labelled tsan: core and comm over the threads transport. Runs from any folder, and again.
+# labelled tsan: core, tape, data and comm over the threads transport. Runs from any folder, and again.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
