@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/graph.h>
 #include <peal/nn/parallel/buffer_sync.h>
+#include <peal/nn/parallel/fail_everywhere.h>
 
 #include <algorithm>
 #include <numeric>
@@ -43,12 +44,11 @@ void BufferSync::check_captured() const {
     }
   }
   if (names.empty()) return;
-  const std::string message =
-      concat("[ddp] rank ", group_.rank(), ": a captured step writes ", names,
+  fail_everywhere(
+      group_,
+      concat("a captured step writes ", names,
              ", which no call before it wrote, so that the ranks have not agreed to make them "
-             "equal; call the step as it is captured (in train() alike) before the capture");
-  group_.poison(message);
-  fail(message);
+             "equal; call the step as it is captured (in train() alike) before the capture"));
 }
 
 void BufferSync::settle() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/members.h>
 
 #include <utility>
@@ -38,22 +39,20 @@ void Members::check() {
     seen_ = now;
     return;
   }
-  std::string message = concat("[ddp] rank ", group_.rank(), ": ");
   if (!thawed.empty()) {
-    message += concat(thawed,
-                      " was frozen when the model was wrapped and is trained now, which is not "
-                      "averaged; wrap the model again after thawing");
-  } else if (strangers.empty()) {
-    message += concat("buffer ", buffers,
-                      " joined the model after it was wrapped and would not be made equal to rank "
-                      "0's; wrap the model again");
-  } else {
-    message += concat(strangers,
-                      " joined the model after it was wrapped and would not be averaged; wrap the "
-                      "model again");
+    fail_everywhere(
+        group_, concat(thawed,
+                       " was frozen when the model was wrapped and is trained now, which is not "
+                       "averaged; wrap the model again after thawing"));
   }
-  group_.poison(message);
-  fail(message);
+  if (!strangers.empty()) {
+    fail_everywhere(group_, concat(strangers,
+                                   " joined the model after it was wrapped and would not be "
+                                   "averaged; wrap the model again"));
+  }
+  fail_everywhere(group_, concat("buffer ", buffers,
+                                 " joined the model after it was wrapped and would not be made "
+                                 "equal to rank 0's; wrap the model again"));
 }
 
 }  // namespace peal::nn

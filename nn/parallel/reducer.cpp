@@ -4,6 +4,7 @@
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/tape.h>
 #include <peal/comm/schedule/mix.h>
+#include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/reducer.h>
 
 #include <algorithm>
@@ -36,12 +37,6 @@ void Reducer::set_comm_hook(CommHook hook) {
   PEAL_CHECK(hook != nullptr, "[ddp] set_comm_hook: expected a hook, got none");
   PEAL_CHECK(backward_ == 0, "[ddp] set_comm_hook: a backward is under way");
   hook_ = std::move(hook);
-}
-
-void Reducer::fail_everywhere(const std::string& what) const {
-  const std::string message = concat("[ddp] rank ", group_.global_rank(group_.rank()), ": ", what);
-  group_.poison(message);
-  fail(message);
 }
 
 bool Reducer::Forward::gone() const {
@@ -91,9 +86,9 @@ std::uint64_t Reducer::tag_of(std::size_t bucket) const {
 void Reducer::begin() {
   // An exception ended that backward when others already waited for it.
   if (backward_ != 0 && next_ > 0 && !captured_) {
-    fail_everywhere(concat("an earlier backward was left by an exception after ", next_, " of ",
-                           flights_.size(),
-                           " buckets were launched; the ranks cannot go on together"));
+    fail_everywhere(
+        group_, concat("an earlier backward was left by an exception after ", next_, " of ",
+                       flights_.size(), " buckets were launched; the ranks cannot go on together"));
   }
   backward_ = backward_number();
   captured_ = Graph::capturing() != nullptr;
@@ -120,13 +115,15 @@ void Reducer::on_complete(std::size_t parameter, std::size_t bucket) {
   if (backward_ != backward_number()) begin();
   if (complete_[parameter]) {
     if (bucket >= next_) return;  // another part, which was added where the bucket still waits
-    fail_everywhere(concat(
-        parameters_[parameter].first, " got another part of its gradient after ",
-        buckets_.name(bucket),
-        " was sent: it is used in several recomputed segments, or in one "
-        "and outside of it. Recompute all its uses in one segment; or run this backward under "
-        "no_sync(), and average the gradients afterwards: all_reduce(parameter.grad(), "
-        "ReduceOp::avg)"));
+    fail_everywhere(
+        group_,
+        concat(
+            parameters_[parameter].first, " got another part of its gradient after ",
+            buckets_.name(bucket),
+            " was sent: it is used in several recomputed segments, or in one "
+            "and outside of it. Recompute all its uses in one segment; or run this backward under "
+            "no_sync(), and average the gradients afterwards: all_reduce(parameter.grad(), "
+            "ReduceOp::avg)"));
   }
   complete_[parameter] = true;
   --flights_[bucket].waiting;
@@ -153,7 +150,8 @@ void Reducer::finish() {
     for (std::size_t i = 0; i < complete_.size(); ++i) {
       if (!complete_[i]) names += concat(names.empty() ? "" : ", ", parameters_[i].first);
     }
-    fail_everywhere(concat("no gradient came for ", names,
+    fail_everywhere(group_,
+                    concat("no gradient came for ", names,
                            " in this backward; every parameter must take part in the loss on every "
                            "rank. Freeze those that are not meant to (set_requires_grad(false)) "
                            "before the model is wrapped"));

@@ -75,7 +75,6 @@ class Reducer {
   std::uint64_t tag_of(std::size_t bucket) const;
   void launch_ready();
   void finish();
-  [[noreturn]] void fail_everywhere(const std::string& what) const;
 
   NamedTensors parameters_;
   std::vector<Bucket> plan_;

@@ -27,6 +27,24 @@ TEST_CASE("a parameter that joins after wrapping is named on every rank") {
   CHECK(told == 2);
 }
 
+TEST_CASE("in a part of the world a rank is named by its number in the world") {
+  std::atomic<int> told{0};
+  CHECK_THROWS(ranks(3, [&](const Group& world, int rank) {
+    const Group group = world.split(rank > 0 ? 0 : -1);
+    if (rank == 0) return;
+    try {  // the other rank may still be in the wrapper's start
+      nn::Sequential net = nn::mlp({3, 4, 2});
+      DDP ddp(net, group);
+      if (rank == 2) net.add("extra", nn::Linear(2, 2));
+      loss(ddp, rank).backward();
+    } catch (const Error& error) {
+      if (std::string(error.what()).find("[ddp] rank 2: extra.weight") != std::string::npos) ++told;
+      throw;
+    }
+  }));
+  CHECK(told == 2);
+}
+
 TEST_CASE("a part that takes the place of a wrapped one is named") {
   const std::string message = failure([](const Group& group, int rank) {
     nn::Sequential net = nn::mlp({3, 4, 2});

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// An abort, as MPI has it, that explains itself: what one rank alone finds wrong with a wrapped
+// model is an Error on all, so that none waits for it. Thread safety: as of the group.
+#pragma once
+
+#include <peal/comm/group/process_group.h>
+
+#include <string_view>
+
+namespace peal::nn {
+
+// Poisons the group with "[ddp] rank R: what", and throws that. R is this rank's number in the
+// world, whichever group it is.
+[[noreturn]] void fail_everywhere(const comm::ProcessGroup& group, std::string_view what);
+
+}  // namespace peal::nn
