@@ -3,7 +3,6 @@
 #include <peal/autograd/grad.h>
 #include <peal/autograd/walk.h>
 
-#include <memory>
 #include <utility>
 
 namespace peal::autograd {
@@ -15,8 +14,7 @@ Tensors grad(const Tensors& outputs, const Tensors& inputs, const GradOptions& o
   if (context().grad_enabled && !options.create_graph) check_not_recorded("grad");
   Wanted wanted(inputs);
   {
-    const bool before = std::exchange(context().grad_enabled, options.create_graph);
-    const std::shared_ptr<void> restore(nullptr, [=](void*) { context().grad_enabled = before; });
+    const GradMode recorded(options.create_graph);
     const Autocast as_recorded(DType::bf16, false);
     std::vector<Root> roots;
     for (std::size_t i = 0; i < outputs.size(); ++i) {

@@ -173,9 +173,7 @@ Tensor Module::forward(const Tensor& x) {
 
 Tensor Module::operator()(const Tensor& x) {
   Module& here = target();
-  const Running guard(here);
-  if (here.body_->hooks->empty()) return here.forward(x);
-  return here.call([&](const Tensor& input) { return here.forward(input); }, x);
+  return here.call([&here](const Tensor& input) { return here.forward(input); }, x);
 }
 
 std::shared_ptr<Module> Module::add_child(std::string name, Module child) {

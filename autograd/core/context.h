@@ -52,16 +52,22 @@ Context& context();
 // Seeds this thread's generator (PyTorch: torch.manual_seed), and no other's.
 void manual_seed(std::uint64_t seed);
 
-// While one of these lives, operations record no graph.
-class NoGrad {
+// While one of these lives, operations record a graph, or none (PyTorch: torch.set_grad_enabled).
+class GradMode {
  public:
-  NoGrad() : before_(std::exchange(context().grad_enabled, false)) {}
-  ~NoGrad() { context().grad_enabled = before_; }
-  NoGrad(const NoGrad&) = delete;
-  NoGrad& operator=(const NoGrad&) = delete;
+  explicit GradMode(bool on) : before_(std::exchange(context().grad_enabled, on)) {}
+  ~GradMode() { context().grad_enabled = before_; }
+  GradMode(const GradMode&) = delete;
+  GradMode& operator=(const GradMode&) = delete;
 
  private:
   bool before_;
+};
+
+// While one of these lives, operations record no graph.
+class NoGrad : public GradMode {
+ public:
+  NoGrad() : GradMode(false) {}
 };
 
 // Wraps f so that it runs with a copy of the caller's context, whichever thread runs it.

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <peal/autograd/core/context.h>
+#include <peal/autograd/core/op_name.h>
 #include <peal/autograd/core/stream.h>
 
 #include <chrono>
@@ -106,42 +107,6 @@ class Trace {
   mutable std::vector<Event> events_;
   mutable std::vector<Unread> unread_;  // of a device: their times are not known yet
   mutable std::size_t dropped_ = 0;
-};
-
-// The op that this thread runs, for errors of what it calls. REQUIRES: the name outlives this.
-class OpName {
- public:
-  explicit OpName(std::string_view name) : name_(name), outer_(std::exchange(innermost_, this)) {}
-  ~OpName() { innermost_ = outer_; }
-  OpName(const OpName&) = delete;
-  OpName& operator=(const OpName&) = delete;
-
-  // Empty outside of all ops.
-  static std::string_view current() { return innermost_ ? innermost_->name_ : std::string_view(); }
-  std::string_view name() const { return name_; }
-  // False while MadeOfOps holds for the innermost op.
-  static bool may_call_kernels() { return of_ops_ == nullptr || of_ops_ != innermost_; }
-
- private:
-  friend class MadeOfOps;
-  static inline thread_local constinit OpName* innermost_ = nullptr;
-  static inline thread_local constinit const OpName* of_ops_ = nullptr;
-  std::string_view name_;
-  OpName* outer_;
-};
-
-// While one of these lives the innermost op may call ops, but no kernels by itself, which nothing
-// would record.
-class MadeOfOps {
- public:
-  explicit MadeOfOps(bool on)
-      : before_(std::exchange(OpName::of_ops_, on ? OpName::innermost_ : nullptr)) {}
-  ~MadeOfOps() { OpName::of_ops_ = before_; }
-  MadeOfOps(const MadeOfOps&) = delete;
-  MadeOfOps& operator=(const MadeOfOps&) = delete;
-
- private:
-  const OpName* before_;
 };
 
 class TraceSpan : public OpName {

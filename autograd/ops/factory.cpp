@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/in_place.h>
-#include <peal/autograd/core/trace.h>
+#include <peal/autograd/core/op_name.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/factory.h>

@@ -30,10 +30,8 @@ Tensor again(const Body& f, const Tensor& x) {
   return record("again", y, {x}, [f, x = save(x)](const Tensor& g) {
     const Tensor in = x().detach().clone();
     in.set_requires_grad();
-    context().grad_enabled = true;
-    const Tensor out = f(in);
-    context().grad_enabled = false;
-    out.backward(g);
+    const GradMode recorded(true);
+    f(in).backward(g);
     return in.grad();
   });
 }
@@ -75,11 +73,10 @@ TEST_CASE("an inner backward that fails leaves the outer one's counts as they we
   const auto fragile = [&](const Tensor& in) {
     return record("fragile", in * 1.0, {in}, [&](const Tensor& g) {
       const Tensor inner = full({2}, 1, DType::f64).set_requires_grad();
-      context().grad_enabled = true;
+      const GradMode recorded(true);
       const Tensor bad = record("bad", inner * w, {inner, w},
                                 [](const Tensor&, Needs) -> Tensors { throw Error("planted"); });
       const Tensor out = sum(bad);
-      context().grad_enabled = false;
       CHECK(error_of([&] { out.backward(); }) == "planted");
       return g;
     });

@@ -148,8 +148,7 @@ TEST_CASE("a backward inside a function is refused where its gradient is recorde
       y = cube(in);
     }
     return record("again", y, {in}, [&, by, in = save(in)](const Tensor& g) {
-      const bool before = std::exchange(context().grad_enabled, true);
-      const std::shared_ptr<void> restore(nullptr, [=](void*) { context().grad_enabled = before; });
+      const GradMode recorded(true);
       const Tensor here = by == By::recorded_grad && backward_is_recorded()
                               ? in()
                               : in().detach().clone().set_requires_grad();

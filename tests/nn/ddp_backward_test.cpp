@@ -27,9 +27,8 @@ Tensor again(nn::Module here, const Tensor& x) {
     nn::Module same = here;
     const Tensor in = x().detach().clone();
     in.set_requires_grad();
-    const bool before = std::exchange(context().grad_enabled, true);
+    const GradMode recorded(true);
     same(in).backward(g);
-    context().grad_enabled = before;
     return in.grad();
   });
 }
