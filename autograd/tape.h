@@ -37,6 +37,8 @@
 
 namespace peal {
 
+class Walk;  // a backward under way (walk.h)
+
 // Which inputs of an op want a gradient; backward may return an undefined tensor for the others.
 class Needs {
  public:
@@ -96,7 +98,7 @@ struct Node {
   Tensors grads;      // scratch of the walk: what has come for each output
   std::size_t outputs = 0;
   const TensorBody* output = nullptr;  // which tensor the first output was (Saved)
-  const void* walk = nullptr;          // scratch: the walk that has reached it
+  const Walk* walk = nullptr;          // scratch: the walk that has reached it
   bool useful = true;                  // scratch: it lies between what is asked for
 };
 

@@ -73,8 +73,7 @@ Walk::Walk(bool retain_graph, bool create_graph, Wanted* wanted)
       wanted_(wanted) {}
 
 Walk::~Walk() {
-  for (; visiting_ < nodes_.size(); ++visiting_, passing_ = 0) {
-    if (!counted_) break;
+  for (; counted_ && visiting_ < nodes_.size(); ++visiting_, passing_ = 0) {
     const std::vector<Edge>& edges = nodes_[visiting_]->inputs;
     for (; passing_ < edges.size(); ++passing_) {
       if (edges[passing_].slot) left(*edges[passing_].slot);

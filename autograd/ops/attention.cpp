@@ -75,8 +75,8 @@ Tensors gradients_of_ops(const AttentionGeometry& o, const Tensor& g, const Tens
 }
 
 // Error where these are no queries, keys and values of as many heads.
-void check(std::string_view op, const Tensor& q, const Tensor& k, const Tensor& v,
-           std::int64_t heads) {
+void check_heads(std::string_view op, const Tensor& q, const Tensor& k, const Tensor& v,
+                 std::int64_t heads) {
   check_alike(op, q, k);
   check_alike(op, q, v);
   PEAL_CHECK(q.dim() == 3 && k.dim() == 3 && k.shape() == v.shape() && q.size(0) == k.size(0) &&
@@ -88,7 +88,7 @@ void check(std::string_view op, const Tensor& q, const Tensor& k, const Tensor& 
 }
 
 // The same of all three side by side.
-void check(const Tensor& qkv, std::int64_t heads) {
+void check_heads(const Tensor& qkv, std::int64_t heads) {
   PEAL_CHECK(qkv.dim() == 3 && qkv.numel() > 0 && heads >= 1 && qkv.size(2) % (3 * heads) == 0,
              "self_attention: expected qkv [B, T, 3 H D] for H = ", heads, ", got shape ",
              qkv.shape());
@@ -97,13 +97,18 @@ void check(const Tensor& qkv, std::int64_t heads) {
 }  // namespace
 
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                    std::int64_t heads, bool causal) {
+                                    std::int64_t heads, bool causal, double dropout) {
   if (lowers(q, k, v)) {
-    return scaled_dot_product_attention(lowered(q), lowered(k), lowered(v), heads, causal);
+    return scaled_dot_product_attention(lowered(q), lowered(k), lowered(v), heads, causal, dropout);
   }
   constexpr std::string_view op = "scaled_dot_product_attention";
+  const OpName name(op);
+  check_heads(op, q, k, v, heads);
+  if (dropout != 0) {
+    const Tensor p = probabilities(apart(q, heads), apart(k, heads), causal);
+    return together(matmul(peal::dropout(p, dropout), apart(v, heads)));
+  }
   TraceSpan span(op);
-  check(op, q, k, v, heads);
   const AttentionGeometry o{q.size(0), q.size(1), k.size(1), heads, q.size(2) / heads, causal};
   const AttentionResult result = room_for(o, q);
   kernels(q.device()).attention(op, q, o, result, q, k, v);
@@ -125,36 +130,15 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
                 });
 }
 
-Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                    std::int64_t heads, bool causal, double dropout) {
-  if (dropout == 0) return scaled_dot_product_attention(q, k, v, heads, causal);
-  if (lowers(q, k, v)) {
-    return scaled_dot_product_attention(lowered(q), lowered(k), lowered(v), heads, causal, dropout);
-  }
-  constexpr std::string_view op = "scaled_dot_product_attention";
-  const OpName name(op);
-  check(op, q, k, v, heads);
-  const Tensor p = probabilities(apart(q, heads), apart(k, heads), causal);
-  return together(matmul(peal::dropout(p, dropout), apart(v, heads)));
-}
-
 Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal, double dropout) {
-  if (dropout == 0) return self_attention(qkv, heads, causal);
-  const OpName name("self_attention");
-  check(qkv, heads);
-  const Tensors parts = split(qkv, qkv.size(2) / 3, -1);
-  return scaled_dot_product_attention(parts[0], parts[1], parts[2], heads, causal, dropout);
-}
-
-Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal) {
-  if (lowers(qkv)) return self_attention(lowered(qkv), heads, causal);
+  if (lowers(qkv)) return self_attention(lowered(qkv), heads, causal, dropout);
   constexpr std::string_view op = "self_attention";
   const OpName name(op);
-  check(qkv, heads);
+  check_heads(qkv, heads);
   const std::int64_t width = qkv.size(2) / 3;
-  if (!kernels(qkv.device()).self_attention) {
+  if (dropout != 0 || !kernels(qkv.device()).self_attention) {
     const Tensors parts = split(qkv, width, -1);
-    return scaled_dot_product_attention(parts[0], parts[1], parts[2], heads, causal);
+    return scaled_dot_product_attention(parts[0], parts[1], parts[2], heads, causal, dropout);
   }
   TraceSpan span(op);
   const AttentionGeometry o{qkv.size(0), qkv.size(1), qkv.size(1), heads, width / heads, causal};

@@ -9,20 +9,16 @@
 namespace peal {
 
 // softmax(q k^T / sqrt(D)) v for each head: q [B, T, heads D], k and v [B, S, heads D] -> [B, T,
-// heads D]. causal: query i sees the keys 0..i. Keeps for
-// backward the probabilities [B, heads, T, S]; on CUDA, for heads up to 128 wide (64 in f64), the
-// result and a number for each query and head.
+// heads D]. causal: query i sees the keys 0..i. Keeps for backward the probabilities [B, heads, T,
+// S]; on CUDA, for heads up to 128 wide (64 in f64), the result and a number for each query and
+// head. With dropout of the probabilities (dropout.h) whole scores [B, heads, T, S] are made, by
+// several ops.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                    std::int64_t heads, bool causal = false);
-
-// The same with dropout of the probabilities (dropout.h). Where there is any, whole scores [B,
-// heads, T, S] are made, by several ops.
-Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                    std::int64_t heads, bool causal, double dropout);
+                                    std::int64_t heads, bool causal = false, double dropout = 0);
 
 // Of queries, keys and values side by side, as one linear layer gives them: qkv [B, T, 3
 // heads D] -> [B, T, heads D].
-Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal = false);
-Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal, double dropout);
+Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal = false,
+                      double dropout = 0);
 
 }  // namespace peal

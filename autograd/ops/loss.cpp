@@ -48,7 +48,7 @@ Counted check_targets(std::string_view op, const Tensor& x, const Tensor& target
 }
 
 // The result in `dtype`.
-Tensor forward(const Tensor& x, DType dtype) {
+Tensor log_softmax_of(const Tensor& x, DType dtype) {
   PEAL_CHECK(x.dim() >= 1 && (x.size(-1) > 0 || x.numel() == 0),
              "log_softmax: expected at least one class, got shape ", x.shape());
   Tensor y = Tensor::empty(x.shape(), dtype, x.device());
@@ -102,7 +102,7 @@ Tensor constant_gradient(std::string_view op, const Shape& shape, const Tensor& 
 Tensor beside(const Tensor& g) { return g.dim() == 0 ? g : unsqueeze(g, 1); }
 
 // The probabilities, which were kept as logarithms in the place of the logits.
-Tensor probabilities(const Tensor& logarithms, DType dtype) {
+Tensor softmax_of_logs(const Tensor& logarithms, DType dtype) {
   const Tensor p = exp(logarithms.detach());
   return record("softmax", p, {logarithms}, [p = save(p), dtype](const Tensor& g) {
     return cast(p() * (g - sum(g * p(), {-1}, true)), dtype);
@@ -117,7 +117,7 @@ Tensor log_softmax(const Tensor& x, int dim) {
   check_floating("log_softmax", x);
   const int at = checked_dim("log_softmax", x, dim);
   if (at != x.dim() - 1) return transpose(log_softmax(transpose(x, at, -1)), at, -1);
-  Tensor y = forward(x, x.dtype());
+  Tensor y = log_softmax_of(x, x.dtype());
   return record("log_softmax", y, {x}, [y = save(y)](const Tensor& g) {
     if (backward_is_recorded()) return g - exp(y()) * sum(g, {-1}, true);
     Tensor dx = Tensor::empty(g.shape(), g.dtype(), g.device());
@@ -164,7 +164,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduc
              "cross_entropy: expected a label smoothing in [0, 1], got ", label_smoothing);
   const Counted counted = check_targets("cross_entropy", logits, target, ignore_index);
   const ClassTargets classes{ignore_index, label_smoothing};
-  const Tensor log_probabilities = forward(logits, computed_in(logits.dtype()));
+  const Tensor log_probabilities = log_softmax_of(logits, computed_in(logits.dtype()));
   const Loss loss = reduced_nll("cross_entropy", log_probabilities, target, reduction, counted,
                                 classes, wide ? DType::f32 : logits.dtype());
   return record(
@@ -175,7 +175,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduc
           const Tensor row = cast(g, y().dtype());
           const Tensor less = constant_gradient("cross_entropy", y().shape(), row, target(),
                                                 divided(classes, counted), scale);
-          const Tensor each = probabilities(y(), dtype) * -sum(less, {1}, true) + less;
+          const Tensor each = softmax_of_logs(y(), dtype) * -sum(less, {1}, true) + less;
           return cast(each * beside(row), dtype);
         }
         Tensor dx = Tensor::empty(y().shape(), dtype, g.device());

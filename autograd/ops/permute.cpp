@@ -15,27 +15,20 @@ namespace {
 using Order = std::vector<int>;
 
 Tensor permuted(std::string_view op, const Tensor& x, const Order& order) {
+  TraceSpan span(op);
   const Steps dense = steps_of_dense(x.shape());
   Shape shape;
   Steps steps{};
+  Order back(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto from = static_cast<std::size_t>(order[i]);
     shape.push_back(x.size(order[i]));
-    steps[i] = dense[static_cast<std::size_t>(order[i])];
+    steps[i] = dense[from];
+    back[from] = static_cast<int>(i);
   }
   Tensor out = Tensor::empty(shape, x.dtype(), x.device());
   kernels(x.device()).read_strided(op, x, out, x, steps, 0);
-  return out;
-}
-
-Tensor recorded(std::string_view op, const Tensor& x, const Order& order) {
-  TraceSpan span(op);
-  return record(op, permuted(op, x, order), {x}, [op, order](const Tensor& g) {
-    Order back(order.size());
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      back[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
-    }
-    return recorded(op, g, back);
-  });
+  return record(op, out, {x}, [op, back](const Tensor& g) { return permuted(op, g, back); });
 }
 
 // The elements of x at `at`, `at` + steps, ..., of this shape; and back: zeros but for them.
@@ -84,7 +77,7 @@ Tensor permute(const Tensor& x, const std::vector<int>& dims) {
                " of shape ", x.shape(), " is named twice");
     order.push_back(at);
   }
-  return recorded("permute", x, order);
+  return permuted("permute", x, order);
 }
 
 Tensor transpose(const Tensor& x, int dim0, int dim1) {
@@ -93,7 +86,7 @@ Tensor transpose(const Tensor& x, int dim0, int dim1) {
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i);
   std::swap(order[static_cast<std::size_t>(checked_dim("transpose", x, dim0))],
             order[static_cast<std::size_t>(checked_dim("transpose", x, dim1))]);
-  return recorded("transpose", x, order);
+  return permuted("transpose", x, order);
 }
 
 Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t end, std::int64_t step) {

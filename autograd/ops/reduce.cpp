@@ -14,7 +14,7 @@
 namespace peal {
 namespace {
 
-std::uint32_t mask_of(std::string_view op, const Tensor& x, const std::vector<int>& dims) {
+std::uint32_t mask_of_dims(std::string_view op, const Tensor& x, const std::vector<int>& dims) {
   std::uint32_t mask = 0;
   for (int dim : dims) {
     const int at = dim < 0 ? dim + x.dim() : dim;
@@ -66,11 +66,11 @@ Tensor mean(const Tensor& x) {
 }
 Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   const OpName op("sum");
-  return reduce("sum", x, mask_of("sum", x, dims), keepdim, false);
+  return reduce("sum", x, mask_of_dims("sum", x, dims), keepdim, false);
 }
 Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   const OpName op("mean");
-  return reduce("mean", x, mask_of("mean", x, dims), keepdim, true);
+  return reduce("mean", x, mask_of_dims("mean", x, dims), keepdim, true);
 }
 
 namespace {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 namespace peal::nn {
 
@@ -149,10 +150,13 @@ void Optimizer::zero_grad() {
   for (const Tensor& parameter : parameters_) parameter.zero_grad();
 }
 
-Optimizer::Group& Optimizer::at(std::size_t group) {
+const Optimizer::Group& Optimizer::at(std::size_t group) const {
   PEAL_CHECK(group < groups_.size(), name_, ": there is no group ", group, ", but ",
              groups_.size());
   return groups_[group];
+}
+Optimizer::Group& Optimizer::at(std::size_t group) {
+  return const_cast<Group&>(std::as_const(*this).at(group));
 }
 
 std::size_t Optimizer::place(std::string_view setting) const {
@@ -166,7 +170,7 @@ std::size_t Optimizer::place(std::string_view setting) const {
 }
 
 double Optimizer::setting(std::string_view name, std::size_t group) const {
-  return const_cast<Optimizer*>(this)->at(group).settings[place(name)];
+  return at(group).settings[place(name)];
 }
 
 void Optimizer::set_setting(std::string_view name, double value, std::size_t group) {
@@ -188,7 +192,7 @@ double Optimizer::initial_lr(std::size_t group) {
 }
 
 double Optimizer::base_lr(std::size_t group) const {
-  const Group& here = const_cast<Optimizer*>(this)->at(group);
+  const Group& here = at(group);
   return here.initial_lr.value_or(here.settings[0]);
 }
 

@@ -182,6 +182,7 @@ class Optimizer {
   // "parameter fc1.weight of shape [128, 9216]", for messages.
   std::string called(std::size_t parameter) const;
   Group& at(std::size_t group);
+  const Group& at(std::size_t group) const;
   std::size_t place(std::string_view setting) const;
 
   std::string_view name_;
