@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/in_place.h>
+#include <peal/autograd/core/op_name.h>
 #include <peal/autograd/core/recorded.h>
 #include <peal/autograd/core/stream.h>
 #include <peal/autograd/core/tensor.h>
-#include <peal/autograd/core/trace.h>
 
 #include <atomic>
 #include <utility>
@@ -140,15 +140,15 @@ void Tensor::read_item(void* value, DType dtype) const {
   });
 }
 
-Tensor Tensor::alias(const Shape& shape, std::int64_t at) const {
-  PEAL_CHECK(at >= 0 && at + shape.numel() <= numel(), "alias: shape ", shape, " from element ", at,
-             " does not fit in ", this->shape());
-  auto alias = std::make_shared<TensorBody>();
-  alias->storage = body().storage;
-  alias->at = body().at + at;
-  alias->shape = shape;
-  alias->dtype = body().dtype;
-  return Tensor(std::move(alias));
+Tensor Tensor::detach(const Shape& shape, std::int64_t at) const {
+  PEAL_CHECK(at >= 0 && at + shape.numel() <= numel(), "detach: shape ", shape, " from element ",
+             at, " does not fit in ", this->shape());
+  auto detached = std::make_shared<TensorBody>();
+  detached->storage = body().storage;
+  detached->at = body().at + at;
+  detached->shape = shape;
+  detached->dtype = body().dtype;
+  return Tensor(std::move(detached));
 }
 
 Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
@@ -157,7 +157,7 @@ Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
   Shape part = shape();
   part[0] = end - begin;
   const std::int64_t row = size(0) == 0 ? 0 : numel() / size(0);
-  const Tensor out = alias(part, begin * row);
+  const Tensor out = detach(part, begin * row);
   if (!requires_grad()) return out;
   return recorded("rows", out, *this, [whole = shape(), begin](const Tensor& g) {
     return among_zeros(g, whole, begin);

@@ -103,10 +103,10 @@ class Tensor {
   template <class T>
   std::vector<T> to_vector() const;
 
-  // Shares storage, and no gradient flows back: detach() says that it is meant, alias() is its
-  // general form, `shape` from element `at` of this tensor on.
-  Tensor alias(const Shape& shape, std::int64_t at = 0) const;
-  Tensor detach() const { return alias(shape()); }
+  // Shares storage, and no gradient flows back. With a shape: that shape, from element `at` of this
+  // on.
+  Tensor detach() const { return detach(shape()); }
+  Tensor detach(const Shape& shape, std::int64_t at = 0) const;
   // Shares storage too: [begin, end) of dim 0. Recorded, as clone() and to() are.
   Tensor rows(std::int64_t begin, std::int64_t end) const;
   // A new array with the same elements.

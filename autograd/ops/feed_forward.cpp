@@ -30,22 +30,23 @@ Tensor feed_forward(const Tensor& x, const Tensor& up, const Tensor& up_bias, co
   const std::array inputs = {x, up, up_bias, down, down_bias};
   const Tensor kept =
       wants_grad(inputs) ? Tensor::empty(hidden.shape(), x.dtype(), x.device()) : Tensor();
-  fused(op, x, hidden, kept, x.alias({first.rows, first.in}), up, up_bias);
-  const Tensor y = product(op, hidden, down, false, true, down_bias).alias(second.result);
+  fused(op, x, hidden, kept, x.detach({first.rows, first.in}), up, up_bias);
+  const Tensor y = product(op, hidden, down, false, true, down_bias).detach(second.result);
   return record(
       op, y, {x, up, up_bias, down, down_bias},
       [op, x = save(x), up = save(up), down = save(down), hidden, kept, first, second](
           const Tensor& g, Needs needs) {
         Tensors grads(5);
-        const Tensor flat = g.alias({second.rows, second.out});
+        const Tensor flat = g.detach({second.rows, second.out});
         linear_gradients(op, flat, hidden, needs[3] ? &grads[3] : nullptr,
                          needs[4] ? &grads[4] : nullptr);
         if (!needs[0] && !needs[1] && !needs[2]) return grads;
         const Tensor slope = Tensor::empty(hidden.shape(), g.dtype(), g.device());
         if (needs[2]) grads[2] = Tensor::empty({first.out}, g.dtype(), g.device());
         kernels(g.device()).matmul_gelu_backward(op, g, slope, grads[2], flat, down(), kept);
-        if (needs[1]) grads[1] = product(op, slope, x().alias({first.rows, first.in}), true, false);
-        if (needs[0]) grads[0] = product(op, slope, up(), false, false).alias(x().shape());
+        if (needs[1])
+          grads[1] = product(op, slope, x().detach({first.rows, first.in}), true, false);
+        if (needs[0]) grads[0] = product(op, slope, up(), false, false).detach(x().shape());
         return grads;
       });
 }

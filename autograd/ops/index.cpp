@@ -46,7 +46,7 @@ Tensor added(std::string_view op, const Tensor& g, int dim, const Saved& index, 
   return record(op, dx, {g}, [op, dim, index, untrained, part = g.shape()](const Tensor& gg) {
     const Tensor slices = picked(op, gg, dim, index(), untrained, part);
     if (untrained < 0) return slices;
-    const Tensor flat = index().alias({part[0]});
+    const Tensor flat = index().detach({part[0]});
     const Tensor trained = cast(ne(flat, static_cast<double>(untrained)), gg.dtype());
     return slices * unsqueeze(trained, 1);
   });
@@ -60,7 +60,7 @@ Tensor picked(std::string_view op, const Tensor& x, int dim, const Tensor& index
   const Tensor out = Tensor::empty(slices, x.dtype(), x.device());
   kernels(x.device()).index_select(op, x, out, x, index, dim);
   return record(
-      op, out.alias(shape), {x},
+      op, out.detach(shape), {x},
       [op, dim, index = save(index), whole = x.shape(), slices, untrained](const Tensor& g) {
         return added(op, reshaped(g, slices), dim, index, whole, untrained);
       });

@@ -33,7 +33,7 @@ Tensor stretched(const Tensor& x, const Shape& batch) {
     all = Tensor::empty(shape, x.dtype(), x.device());
     kernels(x.device()).expand("matmul", x, all, x, 1.0);
   }
-  return all.alias({batch.numel(), x.size(-2), x.size(-1)});
+  return all.detach({batch.numel(), x.size(-2), x.size(-1)});
 }
 
 // One product for each matrix of the batch.
@@ -45,7 +45,7 @@ Tensor products(const Tensor& a, const Tensor& b, bool transpose_a, bool transpo
   shape.push_back(right.size(transpose_b ? 1 : 2));
   const Tensor out = Tensor::empty(shape, a.dtype(), a.device());
   kernels(a.device())
-      .batched_matmul("matmul", a, out.alias({batch.numel(), shape[-2], shape[-1]}), left, right,
+      .batched_matmul("matmul", a, out.detach({batch.numel(), shape[-2], shape[-1]}), left, right,
                       transpose_a, transpose_b);
   return out;
 }
@@ -148,7 +148,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   constexpr std::string_view op = "linear";
   TraceSpan span(op);
   const LinearSizes o = linear_sizes(op, x, x.shape(), weight, bias);
-  const Tensor y = product(op, x.alias({o.rows, o.in}), weight, false, true, bias).alias(o.result);
+  const Tensor y =
+      product(op, x.detach({o.rows, o.in}), weight, false, true, bias).detach(o.result);
   return record(op, y, {x, weight, bias},
                 [op, x = save(x), weight = save(weight), o](const Tensor& g, Needs needs) {
                   Tensors grads(3);
@@ -161,11 +162,11 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                     if (needs[2]) grads[2] = sum(rows, {0});
                     return grads;
                   }
-                  const Tensor flat = g.alias({o.rows, o.out});
+                  const Tensor flat = g.detach({o.rows, o.out});
                   if (needs[0]) {
-                    grads[0] = product(op, flat, weight(), false, false).alias(x().shape());
+                    grads[0] = product(op, flat, weight(), false, false).detach(x().shape());
                   }
-                  linear_gradients(op, flat, x().alias({o.rows, o.in}),
+                  linear_gradients(op, flat, x().detach({o.rows, o.in}),
                                    needs[1] ? &grads[1] : nullptr, needs[2] ? &grads[2] : nullptr);
                   return grads;
                 });

@@ -102,13 +102,13 @@ Tensor layer_norm(const Tensor& x, const Shape& shape, const Tensor& weight, con
   check_affine("layer_norm", x, bias, shape);
   const std::int64_t width = shape.numel(), rows = x.numel() / width;
   const auto flat = [](const Tensor& affine) {
-    return affine.defined() ? affine.alias({affine.numel()}) : affine;
+    return affine.defined() ? affine.detach({affine.numel()}) : affine;
   };
   const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   const Tensor mean = Tensor::empty({rows}, computed_in(x.dtype()), x.device());
   const Tensor inverse = Tensor::empty({rows}, mean.dtype(), x.device());
   kernels(x.device())
-      .layer_norm("layer_norm", x, y.alias({rows, width}), mean, inverse, x.alias({rows, width}),
+      .layer_norm("layer_norm", x, y.detach({rows, width}), mean, inverse, x.detach({rows, width}),
                   flat(weight), flat(bias), eps);
   return record("layer_norm", y, {x, weight, bias},
                 [x = save(x), weight = save(weight), affine = Affine(x, shape, weight, bias), mean,
@@ -121,8 +121,8 @@ Tensor layer_norm(const Tensor& x, const Shape& shape, const Tensor& weight, con
                   const Shape matrix{rows, width};
                   kernels(g.device())
                       .layer_norm_backward(
-                          "layer_norm", g, needs[0] ? grads[0].alias(matrix) : Tensor(), grads[1],
-                          grads[2], g.alias(matrix), x().alias(matrix), mean, inverse, weight());
+                          "layer_norm", g, needs[0] ? grads[0].detach(matrix) : Tensor(), grads[1],
+                          grads[2], g.detach(matrix), x().detach(matrix), mean, inverse, weight());
                   return grads;
                 });
 }
@@ -149,7 +149,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
                x.shape());
     mean = Tensor::empty({channels}, computed_in(x.dtype()), x.device());
     variance = Tensor::empty({channels}, mean.dtype(), x.device());
-    kernels(x.device()).channel_statistics("batch_norm", x, mean, variance, x.alias(planes));
+    kernels(x.device()).channel_statistics("batch_norm", x, mean, variance, x.detach(planes));
   } else {  // backward must see what forward saw, and another step may move them
     mean = running_mean.clone();
     variance = running_var.clone();
@@ -161,7 +161,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
   }
   const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   kernels(x.device())
-      .batch_norm("batch_norm", x, y.alias(planes), x.alias(planes), mean, variance, weight, bias,
+      .batch_norm("batch_norm", x, y.detach(planes), x.detach(planes), mean, variance, weight, bias,
                   options.eps);
   return record(
       "batch_norm", y, {x, weight, bias},
@@ -173,8 +173,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
         }
         Tensors grads = wanted(x(), affine, needs);
         kernels(g.device())
-            .batch_norm_backward("batch_norm", g, needs[0] ? grads[0].alias(planes) : Tensor(),
-                                 grads[1], grads[2], g.alias(planes), x().alias(planes), mean,
+            .batch_norm_backward("batch_norm", g, needs[0] ? grads[0].detach(planes) : Tensor(),
+                                 grads[1], grads[2], g.detach(planes), x().detach(planes), mean,
                                  variance, weight(), eps, own);
         return grads;
       });

@@ -8,7 +8,7 @@
 namespace peal {
 
 Tensor reshaped(const Tensor& x, const Shape& shape) {
-  return record("reshape", x.alias(shape), {x},
+  return record("reshape", x.detach(shape), {x},
                 [before = x.shape()](const Tensor& g) { return reshaped(g, before); });
 }
 

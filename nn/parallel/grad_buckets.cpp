@@ -47,7 +47,7 @@ GradBuckets::GradBuckets(const NamedTensors& parameters, const std::vector<Bucke
       const auto index = static_cast<std::size_t>(parameter);
       const Tensor& tensor = parameters[index].second;
       tensor.grad_slot().set_final_hook([this, index, b](const Tensor&) { complete_(index, b); });
-      tensor.grad_slot().place(buckets_[b].memory.alias(tensor.shape(), at));
+      tensor.grad_slot().place(buckets_[b].memory.detach(tensor.shape(), at));
     }
   }
 }

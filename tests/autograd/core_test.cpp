@@ -95,15 +95,15 @@ TEST_CASE("the allocator gives no memory to two threads at once") {
 
 TEST_CASE("storage drops its bytes and regains them under living handles") {
   const Tensor x = Tensor::from(std::vector<float>{1, 2, 3}, {3});
-  const Tensor alias = x.alias({2}, 1);
-  CHECK(alias.data<float>()[0] == 2);
+  const Tensor part = x.detach({2}, 1);
+  CHECK(part.data<float>()[0] == 2);
   const auto version = x.storage()->version();
   x.storage()->drop();
-  CHECK(error_of([&] { alias.data<float>(); }).find("regain") != std::string::npos);
+  CHECK(error_of([&] { part.data<float>(); }).find("regain") != std::string::npos);
   x.storage()->regain();
   CHECK(x.storage()->version() > version);
   x.data<float>()[1] = 5;
-  CHECK(alias.data<float>()[0] == 5);
+  CHECK(part.data<float>()[0] == 5);
 
   float own[2] = {1, 2};
   const Tensor wrapped = Tensor::from_blob(own, {2}, DType::f32);

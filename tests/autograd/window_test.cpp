@@ -37,7 +37,7 @@ static_assert(*MaxPool2dOptions{.stride = 2}.stride == Pair(2, 2));
 static_assert(*AvgPool2dOptions{.stride = {2, 1}}.stride == Pair(2, 1));
 static_assert(!takes_half<Conv2dOptions> && !takes_half<MaxPool2dOptions>);
 
-Tensor image() { return arange(81, DType::f32).alias({1, 1, 9, 9}); }
+Tensor image() { return arange(81, DType::f32).detach({1, 1, 9, 9}); }
 
 }  // namespace
 

@@ -253,7 +253,7 @@ TEST_CASE("DDP averages gradients in low precision") {
         manual_seed(1);
         nn::Sequential net = nn::mlp({4, 8, 2});
         for (const auto& [name, p] : net.named_parameters()) {
-          p.copy_(arange(p.numel(), DType::f32).alias(p.shape()));
+          p.copy_(arange(p.numel(), DType::f32).detach(p.shape()));
           mul_(p, 0.25);
         }
         net.to(dtype);

@@ -56,7 +56,7 @@ void check_gradients(const nn::Module& model, const std::vector<std::vector<floa
 Tensor packed(const Tensor& memory, DType dtype, std::int64_t multiple) {
   const std::int64_t count = (memory.numel() + multiple - 1) / multiple * multiple;
   const Tensor wide = Tensor::zeros({count});
-  wide.alias(memory.shape()).copy_(memory);
+  wide.detach(memory.shape()).copy_(memory);
   return cast(wide, dtype);
 }
 
@@ -115,11 +115,11 @@ TEST_CASE("a hook of two collectives is one Work, and equals one process that ro
     ddp.register_comm_hook([&](nn::GradBucket& bucket) {
       const Tensor sent = packed(bucket.memory, DType::f16, group.world());
       const std::int64_t each = sent.numel() / group.world();
-      const Tensor part = sent.alias({each}, each * rank);
+      const Tensor part = sent.detach({each}, each * rank);
       return group.reduce_scatter(part, sent, comm::ReduceOp::avg)
           .then([&group = group, sent, part] { return group.all_gather(sent, part); })
           .then([sent, memory = bucket.memory] {
-            memory.copy_(cast(sent.alias(memory.shape()), DType::f32));
+            memory.copy_(cast(sent.detach(memory.shape()), DType::f32));
             return comm::Work();
           });
     });

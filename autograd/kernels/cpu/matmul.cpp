@@ -40,7 +40,7 @@ bool matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_
 bool batched_matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
                     bool transpose_b) {
   const auto matrix = [](const Tensor& x, std::int64_t i) {
-    return x.alias({x.size(1), x.size(2)}, i * x.size(1) * x.size(2));
+    return x.detach({x.size(1), x.size(2)}, i * x.size(1) * x.size(2));
   };
   const std::int64_t cost = out.size(1) * out.size(2) * a.size(transpose_a ? 1 : 2) / 16 + 1;
   if (out.dtype() == DType::boolean) return false;

@@ -257,7 +257,7 @@ void run(Direction direction, const Conv2dGeometry& o, const Tensor& x, F&& f) {
 }
 
 // x as [N, channels, plane], and a bias that broadcasts to it.
-Tensor planes(const Tensor& x) { return x.alias({x.size(0), x.size(1), x.size(2) * x.size(3)}); }
+Tensor planes(const Tensor& x) { return x.detach({x.size(0), x.size(1), x.size(2) * x.size(3)}); }
 
 }  // namespace
 
@@ -278,7 +278,7 @@ bool conv2d(const Conv2dGeometry& o, const Tensor& y, const Tensor& x, const Ten
         });
   }
   if (!bias.defined()) return true;
-  return binary(Binary::add, planes(y), planes(y), bias.alias({o.out_channels, 1}));
+  return binary(Binary::add, planes(y), planes(y), bias.detach({o.out_channels, 1}));
 }
 
 bool conv2d_backward(const Conv2dGeometry& o, const Tensor& dx, const Tensor& dweight,

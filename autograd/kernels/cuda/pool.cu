@@ -206,7 +206,8 @@ bool avg_pool2d(const AveragePool2d& o, const Tensor& y, const Tensor& x) {
   const std::int64_t plane = o.in_height * o.in_width;
   if (o.adaptive && o.out_height == 1 && o.out_width == 1 && is_floating(x.dtype())) {
     // The mean of all: many threads a plane.
-    return sum(y.alias({o.planes}), x.alias({o.planes, plane}), 2, 1 / static_cast<double>(plane));
+    return sum(y.detach({o.planes}), x.detach({o.planes, plane}), 2,
+               1 / static_cast<double>(plane));
   }
   return with_floating(x.dtype(), [&]<class T>() {
     for_each(x, y.numel(),

@@ -82,7 +82,8 @@ inline Tensor map(const Tensor& x, double (*f)(double)) {
 // A copy on `device` that begins `shift` elements after a boundary.
 inline Tensor placed(const Tensor& x, Device device, std::int64_t shift) {
   if (!x.defined()) return x;
-  const Tensor copy = Tensor::empty({x.numel() + shift}, x.dtype(), device).alias(x.shape(), shift);
+  const Tensor copy =
+      Tensor::empty({x.numel() + shift}, x.dtype(), device).detach(x.shape(), shift);
   copy.copy_(x);
   return copy;
 }

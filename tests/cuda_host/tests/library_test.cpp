@@ -47,7 +47,7 @@ void check_equal(F&& f, const Tensors& x) {
 // The same elements at an address that only their own size divides.
 Tensor misaligned(const Tensor& x) {
   const Tensor room = Tensor::empty({x.numel() + 1}, x.dtype(), gpu);
-  const Tensor there = room.alias(x.shape(), 1);
+  const Tensor there = room.detach(x.shape(), 1);
   there.copy_(x);
   return there;
 }
@@ -177,7 +177,7 @@ TEST_CASE("sums of low precision are f32") {
 TEST_CASE("TF32 where it is allowed, and only there") {
   const float x = 1 + 0x1p-12f;
   const Tensor a = Tensor::from(std::vector<float>{x}, {1, 1}, gpu);
-  const Tensor image = a.alias({1, 1, 1, 1});
+  const Tensor image = a.detach({1, 1, 1, 1});
   for (const bool allowed : {false, true, false}) {
     context().allow_tf32 = allowed;
     CHECK(matmul(a, full({1, 1}, 1, DType::f32, gpu)).item<float>() == (allowed ? 1 : x));
@@ -205,7 +205,7 @@ TEST_CASE("streams have workspace of their own") {
 TEST_CASE("devices have handles of their own") {
   for (const int index : {1, 0, 1}) {
     const Device device{DeviceType::cuda, index};
-    const Tensor x = integers({2, 2}, 1), image = x.alias({1, 1, 2, 2});
+    const Tensor x = integers({2, 2}, 1), image = x.detach({1, 1, 2, 2});
     const Tensor there = x.to(device), image_there = image.to(device);
     CHECK(numbers(matmul(there, there)) == numbers(matmul(x, x)));
     CHECK(numbers(conv2d(image_there, image_there)) == numbers(conv2d(image, image)));
