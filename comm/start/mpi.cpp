@@ -33,6 +33,8 @@ std::shared_ptr<Engine> engine_of_this_process(bool crowded) {
 
 ProcessGroup mpi_group(MPI_Comm communicator, const ProcessGroup::Options& options,
                        std::size_t piece) {
+  PEAL_CHECK(piece >= 1 && piece <= MpiTransport::largest_piece, "mpi_group: a piece of ", piece,
+             " bytes; expected 1 to ", MpiTransport::largest_piece);
   int initialized = 0;
   MPI_Initialized(&initialized);
   PEAL_CHECK(initialized, "mpi_group: call MPI_Init first, or use peal::launch");

@@ -56,6 +56,14 @@ TEST_CASE("messages that go in pieces, as those past 1 GiB do, are exact") {
   group.barrier().wait();
 }
 
+TEST_CASE("pieces of no bytes, or of more than MPI can count, are an error before anything else") {
+  for (const std::size_t piece : {(std::size_t{1} << 30) + 1, std::size_t{0}}) {
+    const std::string error = concat("a piece of ", piece, " bytes; expected 1 to 1073741824");
+    CHECK_THROWS_WITH_AS((void)comm::mpi_group(MPI_COMM_WORLD, {}, piece),
+                         doctest::Contains(error.c_str()), Error);
+  }
+}
+
 TEST_CASE("pieces of a message that is longer or shorter than its receiver expects are an error") {
   const comm::ProcessGroup& everyone = testing::job().group();
   if (everyone.world() < 2) return;
