@@ -127,7 +127,10 @@ double Work::seconds() const {
     return std::chrono::duration<double>(operation_->finished - operation_->started).count();
   }
   if (sequel_) {
-    const double first = sequel_->first.seconds(), next = sequel_->next.seconds();
+    if (!sequel_->started) return 0;
+    const double first = sequel_->first.seconds();
+    if (sequel_->next.is_nothing()) return first;
+    const double next = sequel_->next.seconds();
     return first == 0 || next == 0 ? 0 : first + next;
   }
   double most = 0;  // the parts started together

@@ -54,9 +54,7 @@ class Reducer {
   const std::vector<Bucket>& buckets() const { return plan_; }
   // Seconds, since the last reset, in which this rank did nothing but wait for gradients.
   double exposed_seconds() const { return exposed_seconds_; }
-  // Seconds between a bucket's launch and its last message, summed over buckets.
-  double wire_seconds() const { return wire_seconds_; }
-  void reset_times() { exposed_seconds_ = wire_seconds_ = 0; }
+  void reset_times() { exposed_seconds_ = 0; }
 
  private:
   struct Flight {
@@ -94,7 +92,7 @@ class Reducer {
   bool synchronizing_ = true;
   bool captured_ = false;  // the backward under way lies in a graph: nothing was sent
   std::string step_;       // "step 3", as labels have it
-  double exposed_seconds_ = 0, wire_seconds_ = 0;
+  double exposed_seconds_ = 0;
   GradBuckets buckets_;  // the last: its hooks call the rest
 };
 
