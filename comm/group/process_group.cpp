@@ -95,6 +95,7 @@ void ProcessGroup::check() const {
   body().lane->control().check();
 }
 bool ProcessGroup::poisoned() const { return body().lane->control().poisoned().has_value(); }
+std::uint64_t ProcessGroup::sequence() const { return body().sequence(); }
 
 void ProcessGroup::attach(std::unique_ptr<Transport> transport) const {
   GroupBody& group = body();

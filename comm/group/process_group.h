@@ -205,6 +205,8 @@ class ProcessGroup {
   void check() const;
   // True after a failure on any rank: collectives only throw, and nothing may wait for the others.
   bool poisoned() const;
+  // How many operations were issued; equal on all ranks that make the same calls.
+  std::uint64_t sequence() const;
 
  private:
   friend GroupBody& body_of(const ProcessGroup& group);

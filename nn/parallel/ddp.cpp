@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/comm/group/agree.h>
-#include <peal/comm/group/group_body.h>
 #include <peal/comm/schedule/mix.h>
 #include <peal/nn/parallel/buffer_sync.h>
 #include <peal/nn/parallel/ddp.h>
@@ -87,7 +86,7 @@ DistributedDataParallel::DistributedDataParallel(Module module, comm::ProcessGro
   make_equal(group, parameters);
   make_equal(group, buffers);
   std::uint64_t tag = 0;
-  comm::mix(tag, comm::body_of(group).sequence());
+  comm::mix(tag, group.sequence());
   const Module plain = static_cast<const Module&>(*this);
   state_ = std::make_shared<State>(plain, parameters, std::move(plan), buffers,
                                    options.broadcast_buffers, group, tag);

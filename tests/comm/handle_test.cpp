@@ -68,13 +68,13 @@ TEST_CASE("copies are one group, with one count of its calls") {
     ProcessGroup moved = group;
     const ProcessGroup last = std::move(moved);
     CHECK(!moved);  // NOLINT: what is left is empty
-    const std::uint64_t before = body_of(group).sequence();
+    const std::uint64_t before = group.sequence();
     for (const ProcessGroup* each : {&group, &copy, &last}) {
       const Tensor x = Tensor::from(std::vector<float>{1}, {1});
       each->all_reduce(x).wait();
       CHECK(x.item<float>() == 2);
     }
-    CHECK(body_of(copy).sequence() == before + 3);
+    CHECK(copy.sequence() == before + 3);
     CHECK(&body_of(group) == &body_of(last));
   });
 }

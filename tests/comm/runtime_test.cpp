@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The process group over threads: results, algorithms by name, and every way to go wrong.
 #include <peal/comm/algorithms/table.h>
-#include <peal/comm/group/group_body.h>
+#include <peal/comm/group/selection.h>
 #include <peal/comm/start/threads.h>
 #include <peal/comm/transport/mpi/native.h>
 
@@ -379,13 +379,13 @@ TEST_CASE("a batch or a list with a fault in it sends nothing, and says which") 
                          doctest::Contains("in has 2 tensors, out 1"), Error);
     CHECK_THROWS_WITH_AS((void)group.reduce_scatter_coalesced({four, four}, {eight, four}),
                          doctest::Contains("tensor 1 of in expected 8 elements"), Error);
-    const std::uint64_t before = body_of(group).sequence();
+    const std::uint64_t before = group.sequence();
     CHECK_THROWS_WITH_AS((void)group.all_reduce_coalesced({whole, four}, ReduceOp::bor),
                          doctest::Contains("bor"), Error);
     CHECK_THROWS_AS((void)group.reduce_scatter_coalesced({whole.rows(0, 4), four}, {whole, eight},
                                                          ReduceOp::bor),
                     Error);
-    CHECK(body_of(group).sequence() == before);  // nor the types that could have been reduced
+    CHECK(group.sequence() == before);  // nor the types that could have been reduced
     const Work work = group.batch_isend_irecv(
         {{Direction::send, four, other}, {Direction::recv, four.clone(), any_source}});
     CHECK_THROWS_AS((void)work.source(), Error);

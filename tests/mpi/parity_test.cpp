@@ -3,7 +3,6 @@
 // process.
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
-#include <peal/comm/group/group_body.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/sgd.h>
@@ -167,9 +166,9 @@ TEST_CASE("no_sync accumulates, and the next backward averages the sum") {
   {
     const auto guard = ddp.no_sync();
     const auto [x, y] = share(first, group);
-    const std::uint64_t before = comm::body_of(group).sequence();
+    const std::uint64_t before = group.sequence();
     cross_entropy(ddp(x), y).backward();
-    CHECK(comm::body_of(group).sequence() == before);
+    CHECK(group.sequence() == before);
   }
   const auto [x, y] = share(second, group);
   cross_entropy(ddp(x), y).backward();
@@ -227,13 +226,13 @@ TEST_CASE("buckets are launched while backward goes on, in plan order") {
   CHECK(ddp.reducer().buckets().size() == ddp.parameters().size());
   const auto [x, y] = share(batch(0, DType::f32), group);
   std::uint64_t when_conv_came = 0;
-  const std::uint64_t before = comm::body_of(group).sequence();
+  const std::uint64_t before = group.sequence();
   // The first layer's gradient is the last to come: by then the others' buckets are under way.
   ddp.parameters()[0].grad_slot().add_hook(
-      [&](const Tensor&) { when_conv_came = comm::body_of(group).sequence(); });
+      [&](const Tensor&) { when_conv_came = group.sequence(); });
   cross_entropy(ddp(x), y).backward();
   CHECK(when_conv_came - before >= 4);
-  CHECK(comm::body_of(group).sequence() - before == 6);
+  CHECK(group.sequence() - before == 6);
 }
 
 TEST_CASE("models that differ are an error on every rank, with the first difference") {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buffers under DDP: equal on all ranks wherever somebody reads them, and written only where they
 // differ.
-#include <peal/comm/group/group_body.h>
 #include <peal/nn/layers/layers.h>
 
 #include "ddp_ranks.h"
@@ -56,13 +55,13 @@ TEST_CASE("after a step all ranks have one model, and any of them may evaluate i
       sum(ddp(own_batch(rank + 2 * k))).backward();
       check_equal_buffers(ddp, group);
     }
-    const std::uint64_t before = comm::body_of(group).sequence();
+    const std::uint64_t before = group.sequence();
     if (rank == 0) {
       ddp.eval();
       ddp(ones({1, 3}));
       ddp.train();
     }
-    CHECK(comm::body_of(group).sequence() == before);
+    CHECK(group.sequence() == before);
     sum(ddp(own_batch(rank))).backward();
   });
 }
@@ -154,10 +153,10 @@ TEST_CASE("what ranks wrote into buffers is rank 0's after a step, or when asked
     // In evaluation nobody needs the others.
     ddp.eval();
     fill_(model.factor, rank + 5.0);
-    const std::uint64_t before = comm::body_of(group).sequence();
+    const std::uint64_t before = group.sequence();
     ddp(ones({1, 3}));
     CHECK(model.factor.item<double>() == rank + 5.0);
-    CHECK(comm::body_of(group).sequence() == before);
+    CHECK(group.sequence() == before);
   });
 }
 

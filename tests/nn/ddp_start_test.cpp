@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The start of a wrapper: models are compared, and made equal where they differ.
-#include <peal/comm/group/group_body.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/parallel/make_equal.h>
@@ -125,10 +124,10 @@ TEST_CASE("only what differs is written, on all ranks") {
 TEST_CASE("equal models are compared by small messages, and others shown in words") {
   two([](const Group& group, int rank) {
     nn::Sequential net = nn::mlp({3, 4, 2});
-    const std::uint64_t before = comm::body_of(group).sequence();
+    const std::uint64_t before = group.sequence();
     const DDP ddp(net, group);
     // One for the models, and two for which of the parameters differ.
-    CHECK(comm::body_of(group).sequence() == before + 3);
+    CHECK(group.sequence() == before + 3);
     nn::Sequential other = nn::mlp({3, 4, rank == 1 ? 3 : 2});
     CHECK_THROWS_WITH(DDP(other, group), doctest::Contains("[ddp] the model is '"));
     CHECK_THROWS_WITH(DDP(other, group),

@@ -3,7 +3,6 @@
 // wrappers that overlap. Results that must equal one process are in tests/mpi/parity_test.cpp.
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
-#include <peal/comm/group/group_body.h>
 #include <peal/comm/start/threads.h>
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/optim/sgd.h>
@@ -42,9 +41,9 @@ TEST_CASE("an exception before the first bucket costs that backward alone") {
     CHECK_THROWS_WITH(loss_of(ddp, mine).backward(), "once");
     throws = false;
     ddp.zero_grad();
-    const std::uint64_t before = comm::body_of(group).sequence();
+    const std::uint64_t before = group.sequence();
     loss_of(ddp, mine).backward();
-    CHECK(comm::body_of(group).sequence() - before == 4);
+    CHECK(group.sequence() - before == 4);
     const auto gradients = group.all_gather_object(concat(last.grad().data<float>()[0]));
     CHECK(gradients[0] == gradients[1]);
   });

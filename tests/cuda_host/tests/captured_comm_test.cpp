@@ -4,7 +4,6 @@
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
-#include <peal/comm/group/group_body.h>
 #include <peal/comm/start/nccl.h>
 #include <peal/comm/start/threads.h>
 #include <peal/nn/models/mlp.h>
@@ -138,14 +137,14 @@ TEST_CASE("a captured collective is joined where nobody waits, and is none of th
       step();
       work.wait();
     });
-    const std::uint64_t before = body_of(group).sequence();
+    const std::uint64_t before = group.sequence();
     x.copy_(full({50}, 1, DType::f32, device));
     const int held = cuda_host::nccl_collectives();
     graph.run(step);
     CHECK(graph.captured());
     CHECK(x.to_vector<float>()[49] == 4);
     CHECK(cuda_host::nccl_collectives() > held);
-    CHECK(body_of(group).sequence() == before + 2);  // the collective's, and the replay's
+    CHECK(group.sequence() == before + 2);  // the collective's, and the replay's
     CHECK(contains(error_of([&] { work.synchronize(); }), "lies in a graph"));
     CHECK(contains(error_of([&] { work.then([] {}); }), "lies in a graph"));
     CHECK(contains(error_of([&] { static_cast<void>(work.test()); }), "lies in a graph"));
@@ -167,7 +166,7 @@ TEST_CASE("what the host moves cannot be captured, and everything goes on") {
         return error_of([&] { graph.run(f); });
       };
       graph.run([&] { group.all_reduce(here).wait(); });
-      const std::uint64_t before = body_of(group).sequence();
+      const std::uint64_t before = group.sequence();
       const std::string error = refused([&] {
         peal::testing::scale(x, 2);
         group.all_reduce(nccl ? here : x, ReduceOp::sum, "loss").wait();
@@ -180,7 +179,7 @@ TEST_CASE("what the host moves cannot be captured, and everything goes on") {
       CHECK(contains(refused([&] { group.send(x, 1 - group.rank()).wait(); }), "send to rank"));
       CHECK(contains(refused([&] { group.barrier().wait(); }), "barrier #"));
       CHECK_FALSE(graph.captured());
-      CHECK(body_of(group).sequence() == before);
+      CHECK(group.sequence() == before);
       CHECK_FALSE(group.poisoned());
       x.copy_(full({10}, 3, DType::f32, device));
       group.all_reduce(x).wait();
