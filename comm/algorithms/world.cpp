@@ -6,8 +6,6 @@
 
 namespace peal::comm {
 
-bool has_in_place(Collective what) { return what != Collective::all_to_all; }
-
 std::vector<Program> World::programs(const Entry& entry) const {
   std::vector<Program> all;
   for (int rank = 0; rank < ranks; ++rank) all.push_back(plan(entry, problem(rank)));

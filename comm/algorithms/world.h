@@ -13,13 +13,6 @@
 
 namespace peal::comm {
 
-inline constexpr Collective all_collectives[] = {
-    Collective::all_reduce, Collective::reduce,         Collective::broadcast,
-    Collective::all_gather, Collective::reduce_scatter, Collective::gather,
-    Collective::scatter,    Collective::all_to_all,     Collective::barrier};
-
-bool has_in_place(Collective what);
-
 struct World {
   Collective what = Collective::all_reduce;
   int ranks = 1;

@@ -6,10 +6,11 @@
 // (watchdog.h), for what lies in queues where nobody waits on the host.
 //
 // A rank that waits first spins, then yields its core; at once where the node has more ranks than
-// cores. Thread safety: every public function takes the engine's lock. Continuations run without
-// it, one at a time and in the order in which their operations retired, on the thread that advances
-// first: others leave them to it. One that waits lets those behind it run meanwhile. An exception
-// of theirs is thrown by wait() on the work they were given to; who waits for that waits for them.
+// cores. Thread safety: every public function takes the engine's lock, but for set_recorder() and
+// recorder(): the thread that issues collectives. Continuations run without it, one at a time and
+// in the order in which their operations retired, on the thread that advances first: others leave
+// them to it. One that waits lets those behind it run meanwhile. An exception of theirs is thrown
+// by wait() on the work they were given to; who waits for that waits for them.
 #pragma once
 
 #include <peal/comm/engine/lane.h>
@@ -29,6 +30,8 @@ class Engine {
  public:
   // `crowded`: the node has more ranks than cores, so waiting ranks yield at once.
   explicit Engine(bool crowded) : crowded_(crowded) {}
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
   // The lane of a new group.
   void add(const std::shared_ptr<Lane>& lane);
@@ -41,8 +44,6 @@ class Engine {
   void hand_over(const std::shared_ptr<Lane>& lane);
   // One pass over everything in flight.
   void progress();
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
 
   // Until the operation has settled, or is handed over to a device; throws its error.
   void wait(Operation& operation) { wait_until(operation, true); }

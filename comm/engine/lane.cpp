@@ -231,10 +231,10 @@ bool Lane::advance(const OperationRef& advanced, Ended& ended) {
         fail_all(watchdogs_reason(*control_), ended);
         return false;
       }
-      const bool moved = execution.progress() != before;
-      const auto now = moved || operation.complete ? Clock::now() : Clock::time_point{};
-      if (operation.complete) operation.finished = now;
-      if (moved) last_progress_ = now;
+      if (execution.progress() != before) {  // its end counts too
+        last_progress_ = Clock::now();
+        if (operation.complete) operation.finished = last_progress_;
+      }
       const bool handed_over = execution.handed_over();
       if (enters && handed_over) entrance_->leave(operation);
       if (handed_over && !operation.complete && !operation.ordered) {
@@ -281,9 +281,7 @@ void Lane::watch(Operation& waited, Ended& ended) {
     }
     control_->check();
     if (device_transport_) device_transport_->queue()->check();
-    // Half a deadline is left for what a rank does once it says that it works no more.
-    if (idle >= deadline_ / 2 && control_->anyone_works()) last_work_ = now;
-    if (idle >= deadline_ && now - last_work_ >= deadline_ / 2) {
+    if (is_overdue(idle, now, deadline_, *control_, last_work_)) {
       fail(overdue(waited, who_, deadline_, needs_of(waited), *control_));
     }
   } catch (const std::exception& error) {

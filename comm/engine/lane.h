@@ -72,7 +72,7 @@ class Lane {
   // Whose operations these are. It has the lane until its group has gone, and its operations too.
   Engine& engine() const { return *engine_; }
   Transport& transport() const { return *transport_; }
-  // The stream-ordered one beside it, or null.
+  // That of a device beside it, or null.
   Transport* device_transport() const { return device_transport_.get(); }
   // Gives the one before it back. The entrance is that of all groups of the process, and so is the
   // watchdog, which looks after the queue from now on if the transport is stream-ordered.

@@ -59,6 +59,12 @@ std::string describe(const Operation& operation);
 
 // What others read of it while it is pending: of this group, and for what it waits.
 Row row_of(const Operation& operation, std::uint64_t group, std::string_view needs);
+// Whether nothing has moved for too long. The deadline does not run while a rank of this node says
+// that it works, and half of it is left for what that one does once it says so no more.
+// `last_work`: when one was last seen to, of whoever asks.
+bool is_overdue(Operation::Clock::duration idle, Operation::Clock::time_point now,
+                std::chrono::milliseconds deadline, const Control& control,
+                Operation::Clock::time_point& last_work);
 // Why it is ended: nothing has moved for as long as the deadline allows.
 std::string overdue(const Operation& operation, std::string_view who,
                     std::chrono::milliseconds deadline, std::string_view needs,

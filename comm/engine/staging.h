@@ -23,7 +23,6 @@ class CallerOrder {
  public:
   // The operation comes after what the calling thread's current stream of the device holds now.
   void follow(Device device);
-  bool follows_any() const { return !before_.empty(); }
   // What `stream` gets from now on comes after that.
   void enter(const Stream& stream) const;
   // The operation ends where `stream` ends now.

@@ -78,7 +78,7 @@ void WatchedQueue::look() noexcept {
     if (const auto message = control_.poisoned()) fail(*message);
     if (full >= patience) {
       control_.check();
-      const bool overdue = is_overdue(full, now);
+      const bool overdue = is_overdue(full, now, deadline_, control_, last_work_);
       PEAL_CHECK(!overdue, "[comm] ", who_, ": the queue of ", transport_.name(),
                  " has taken nothing for ", seconds(full),
                  " s (PEAL_TIMEOUT); what the ranks of this node wait for:", control_.describe());
@@ -193,14 +193,8 @@ void WatchedQueue::judge(const Operation& operation, Clock::time_point now) {
   if (first) control_.compare(row_, describe);
   const auto idle = now - begun_;
   if (idle < deadline_) next_question_ = std::min(next_question_, begun_ + deadline_);
-  if (!is_overdue(idle, now)) return;
+  if (!is_overdue(idle, now, deadline_, control_, last_work_)) return;
   fail(overdue(operation, who_, deadline_, queue_of_the_device, control_));
-}
-
-// Half a deadline is left for what a rank does once it says that it works no more.
-bool WatchedQueue::is_overdue(Clock::duration idle, Clock::time_point now) {
-  if (idle >= deadline_ / 2 && control_.anyone_works()) last_work_ = now;
-  return idle >= deadline_ && now - last_work_ >= deadline_ / 2;
 }
 
 void WatchedQueue::withdraw_row() {

@@ -82,7 +82,6 @@ class WatchedQueue {
   void ask(Clock::time_point now);
   void take_answer();
   void judge(const Operation& operation, Clock::time_point now);
-  bool is_overdue(Clock::duration idle, Clock::time_point now);
   void withdraw_row();
   bool is_pending(const OperationRef& operation);
   void close_question();

@@ -86,12 +86,21 @@ void GroupBody::drop_graphs() {
   }
 }
 
+Problem GroupBody::problem_of(const CollectiveCall& call) const {
+  return {.what = call.what,
+          .rank = rank,
+          .world = world,
+          .root = call.root,
+          .counts = call.counts,
+          .nodes = nodes};
+}
+
 std::shared_ptr<const Plan> GroupBody::plan_for(const CollectiveCall& call,
                                                 std::string_view algorithm) {
   constexpr std::size_t most_plans = 512;  // ragged counts could otherwise fill the memory
   const std::lock_guard lock(planning_);
   if (last_plan_.entry != nullptr && last_plan_.entry->what == call.what &&
-      last_plan_.entry->name.data() == algorithm.data() && last_plan_.root == call.root &&
+      last_plan_.entry->name == algorithm && last_plan_.root == call.root &&
       last_plan_.counts == call.counts) {
     return last_plan_.plan;
   }
@@ -101,14 +110,9 @@ std::shared_ptr<const Plan> GroupBody::plan_for(const CollectiveCall& call,
   if (plans_.size() >= most_plans) plans_.clear();
   auto& plan = plans_[PlanKey(call.what, entry->name, call.root, call.counts)];
   if (!plan) {
-    const Problem problem{.what = call.what,
-                          .rank = rank,
-                          .world = world,
-                          .root = call.root,
-                          .counts = call.counts,
-                          .nodes = nodes};
     try {
-      plan = std::make_shared<const Plan>(comm::plan(*entry, problem), std::string(entry->name));
+      plan = std::make_shared<const Plan>(comm::plan(*entry, problem_of(call)),
+                                          std::string(entry->name));
     } catch (const std::invalid_argument& error) {
       fail(concat("[comm] rank ", rank, ": ", error.what()));
     }
@@ -136,13 +140,13 @@ Transport& GroupBody::route(const CollectiveCall& call) const {
   return found == nullptr ? lane->transport() : *found;
 }
 
-// Ranks whose tensors go differently, one in a device's queue and another through the host,
+// Ranks whose tensors go differently, one over a device's transport and another through the host,
 // disagree, and never meet.
 Channel GroupBody::next_channel(const CollectiveCall& call, Transport& transport) {
   refuse_inherited();
   transport.check_thread();  // before the number is taken, for ranks count alike
-  const std::uint64_t stream_ordered = transport.device().type == DeviceType::cpu ? 0 : 1;
-  return lane->next_channel(signature(call) ^ stream_ordered);
+  const std::uint64_t on_device = transport.device().type == DeviceType::cpu ? 0 : 1;
+  return lane->next_channel(signature(call) ^ on_device);
 }
 
 void GroupBody::check_overlap(const CollectiveCall& call) const {
@@ -151,22 +155,16 @@ void GroupBody::check_overlap(const CollectiveCall& call) const {
   if (in >= out + call.out.bytes() || out >= in + call.in.bytes()) return;
   const std::size_t size = size_of(call.dtype());
   std::ptrdiff_t wanted = 0;
-  if (call.what != Collective::all_to_all) {
-    const Problem problem{.what = call.what,
-                          .rank = rank,
-                          .world = world,
-                          .root = call.root,
-                          .counts = call.counts,
-                          .nodes = nodes};
-    wanted = in_place_offset(problem) * static_cast<std::ptrdiff_t>(size);
+  if (has_in_place(call.what)) {
+    wanted = in_place_offset(problem_of(call)) * static_cast<std::ptrdiff_t>(size);
     if (in - out == wanted) return;
   }
   fail(concat("[comm] ", lane->who(), ", ", describe(call, sequence(), {}),
               ": in and out overlap; ",
-              call.what == Collective::all_to_all
-                  ? std::string("they must be apart")
-                  : concat("in place, in begins ", wanted / static_cast<std::ptrdiff_t>(size),
-                           " elements after out, here ", in - out, " bytes after it")));
+              has_in_place(call.what)
+                  ? concat("in place, in begins ", wanted / static_cast<std::ptrdiff_t>(size),
+                           " elements after out, here ", in - out, " bytes after it")
+                  : std::string("they must be apart")));
 }
 
 Work GroupBody::start(CollectiveCall call, const Label& label) {
@@ -190,12 +188,11 @@ Work GroupBody::start(CollectiveCall call, const Label& label) {
   const std::int64_t bytes =
       std::accumulate(call.counts.begin(), call.counts.end(), std::int64_t{0}) / rows *
       static_cast<std::int64_t>(size_of(call.dtype()));
+  // Only what all ranks see alike may decide: buffers have no say.
   // On a device its library's own are the default: they see the links.
   std::string_view algorithm = where == DeviceType::cpu || selection.names(call.what, bytes)
                                    ? selection.choose(call.what, bytes, world)
                                    : "native";
-  // Only what all ranks see alike may decide here; whether a buffer is in place is part of the
-  // call.
   // A library matches its own by their order alone, in which ranks come to what then() starts.
   const bool in_order = Branch::current() == nullptr;
   PEAL_CHECK(

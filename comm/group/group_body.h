@@ -69,6 +69,8 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
 
  private:
   using PlanKey = std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>>;
+  // A view of the call's counts.
+  Problem problem_of(const CollectiveCall& call) const;
   std::shared_ptr<const Plan> plan_for(const CollectiveCall& call, std::string_view algorithm);
   void check_overlap(const CollectiveCall& call) const;
   [[noreturn]] void fail_inherited() const;

@@ -29,9 +29,9 @@ void check_message(const GroupBody& group, const MessageCall& call) {
              call.tag);
 }
 
+// REQUIRES: check_message() has let it pass.
 Work message(GroupBody& group, const MessageCall& call) {
   Transport& transport = group.lane->transport();
-  check_message(group, call);
   if (!group.captures(transport)) group.refuse_capture(describe(call), transport);
   // Past every number that a collective can have.
   const Channel channel{(std::uint64_t{1} << 63) | static_cast<std::uint64_t>(call.tag),
@@ -42,11 +42,15 @@ Work message(GroupBody& group, const MessageCall& call) {
 }  // namespace
 
 Work ProcessGroup::send(const View& data, int to, int tag) const {
-  return message(body(), call_of({Direction::send, data, to, tag}));
+  const MessageCall call{Direction::send, data, to, tag};
+  check_message(body(), call);
+  return message(body(), call);
 }
 
 Work ProcessGroup::recv(const View& data, int from, int tag) const {
-  return message(body(), call_of({Direction::recv, data, from, tag}));
+  const MessageCall call{Direction::recv, data, from, tag};
+  check_message(body(), call);
+  return message(body(), call);
 }
 
 Work ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& ops) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
-#include <peal/comm/algorithms/world.h>
+#include <peal/comm/algorithms/table.h>
 #include <peal/comm/group/selection.h>
 
 #include <charconv>

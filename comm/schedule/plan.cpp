@@ -32,14 +32,13 @@ Plan::Plan(Program made, std::string name) : program(std::move(made)), name(std:
       }
       highest_peer = std::max(highest_peer, step.peer);
       from_any = from_any || (!local && step.peer == any_source);
-      one_sided = one_sided || step.kind == Kind::signal || step.kind == Kind::await;
+      one_sided = one_sided || is_one_sided(step);
       for (const Span& span : {step.dst, step.src}) {
         if (span.at < 0 || span.count < 0 ||
             span.at > std::numeric_limits<std::int64_t>::max() - span.count) {
           refuse("span of " + std::to_string(span.count) + " elements at " +
                  std::to_string(span.at));
         }
-        one_sided = one_sided || span.owner != self;
         std::int64_t& extent_of = extent[static_cast<int>(span.buffer)];
         if (span.count > 0) extent_of = std::max(extent_of, span.at + span.count);
       }

@@ -53,6 +53,8 @@ bool has_root(Collective what) {
          what == Collective::gather || what == Collective::scatter;
 }
 
+bool has_in_place(Collective what) { return what != Collective::all_to_all; }
+
 std::string_view name(Collective what) {
   switch (what) {
     case Collective::all_reduce:

@@ -66,6 +66,10 @@ enum class Collective : std::uint8_t {
   all_to_all,
   barrier
 };
+inline constexpr Collective all_collectives[] = {
+    Collective::all_reduce, Collective::reduce,         Collective::broadcast,
+    Collective::all_gather, Collective::reduce_scatter, Collective::gather,
+    Collective::scatter,    Collective::all_to_all,     Collective::barrier};
 enum class Buffer : std::uint8_t { in, out, scratch };
 enum class Kind : std::uint8_t { send, recv, recv_reduce, copy, reduce, signal, await };
 
@@ -73,6 +77,7 @@ std::string_view name(Collective what);
 std::string_view name(Buffer buffer);
 std::string_view name(Kind kind);
 bool has_root(Collective what);
+bool has_in_place(Collective what);
 // Needs no other rank. What is not may have `nobody` as its peer too: a receive from any source.
 constexpr bool is_local(Kind kind) { return kind == Kind::copy || kind == Kind::reduce; }
 
@@ -124,6 +129,12 @@ constexpr Step reduce(Span dst, Span src) { return {Kind::reduce, dst, src, nobo
 // One-sided steps of earlier rounds here happen before those after the matching await there.
 constexpr Step signal(int to) { return {Kind::signal, {}, {}, to}; }
 constexpr Step await(int from) { return {Kind::await, {}, {}, from}; }
+
+// It touches another rank's memory, or orders such touches.
+constexpr bool is_one_sided(const Step& step) {
+  return step.kind == Kind::signal || step.kind == Kind::await || step.dst.owner != self ||
+         step.src.owner != self;
+}
 
 using Round = std::vector<Step>;
 

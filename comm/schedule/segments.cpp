@@ -16,12 +16,8 @@ std::vector<Segment> segments(const Program& program, Buffer buffer, std::int64_
     all.push_back({{at, std::min(size, count - at)}, rounds, 0});
   }
   // What others touch, this rank's program does not show.
-  const bool shared = std::ranges::any_of(program.rounds, [](const Round& round) {
-    return std::ranges::any_of(round, [](const Step& step) {
-      return step.kind == Kind::signal || step.kind == Kind::await || step.dst.owner != self ||
-             step.src.owner != self;
-    });
-  });
+  const bool shared = std::ranges::any_of(
+      program.rounds, [](const Round& round) { return std::ranges::any_of(round, is_one_sided); });
   if (all.size() == 1 || shared) {
     for (Segment& segment : all) {
       segment.first = 0;

@@ -8,6 +8,7 @@
 #include <exception>
 #include <mutex>
 #include <numeric>
+#include <string>
 #include <thread>
 
 namespace peal::comm {
@@ -27,6 +28,14 @@ void run(int world, ProcessGroup::Options options, const std::shared_ptr<Network
   std::mutex mutex;
   std::exception_ptr first;
 
+  // REQUIRES: within a catch.
+  const auto failed = [&](const std::string& why) {
+    {
+      std::lock_guard lock(mutex);
+      if (!first) first = std::current_exception();
+    }
+    board->poison(why);
+  };
   const auto run_one = [&](int rank) {
     context().log_tag = concat("rank ", rank);
     try {
@@ -42,17 +51,9 @@ void run(int world, ProcessGroup::Options options, const std::shared_ptr<Network
           .wait();  // nobody is done while another may still fail
       group.write_trace();
     } catch (const std::exception& error) {
-      {
-        std::lock_guard lock(mutex);
-        if (!first) first = std::current_exception();
-      }
-      board->poison(error.what());
+      failed(error.what());
     } catch (...) {
-      {
-        std::lock_guard lock(mutex);
-        if (!first) first = std::current_exception();
-      }
-      board->poison(concat("rank ", rank, " threw something that is no std::exception"));
+      failed(concat("rank ", rank, " threw something that is no std::exception"));
     }
   };
 

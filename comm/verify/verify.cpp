@@ -71,9 +71,9 @@ struct Flag {
   std::deque<Place> awaits;
 };
 
-class World {
+class SymbolicRun {
  public:
-  World(const Problem& problem, std::span<const Program> programs, Aliasing aliasing)
+  SymbolicRun(const Problem& problem, std::span<const Program> programs, Aliasing aliasing)
       : problem_(problem), programs_(programs), trees_(problem.world), order_(programs) {
     for (int r = 0; r < problem.world; ++r) {
       const bool in_place = aliasing == Aliasing::in_place;
@@ -133,7 +133,7 @@ class World {
 };
 
 // Puts the problem's elements, numbered through, into the rank's `in`.
-void World::fill(int rank) {
+void SymbolicRun::fill(int rank) {
   const Problem problem = problem_of(rank);
   const bool numbered_through =
       problem.what == Collective::all_gather || problem.what == Collective::gather;
@@ -143,7 +143,7 @@ void World::fill(int rank) {
 }
 
 // The effect of a step that writes: p's own, with its source in from_rank's memory.
-void World::move(const Place& p, int from_rank, const Span& src) {
+void SymbolicRun::move(const Place& p, int from_rank, const Span& src) {
   const Step& s = step(p);
   const bool combines = s.kind == Kind::reduce || s.kind == Kind::recv_reduce;
   const int to_rank = owner_of(s.dst, p.rank);
@@ -182,7 +182,7 @@ void World::move(const Place& p, int from_rank, const Span& src) {
   }
 }
 
-void World::meet(Channel& channel) {
+void SymbolicRun::meet(Channel& channel) {
   const Place sender = channel.sends.front(), receiver = channel.recvs.front();
   channel.sends.pop_front();
   channel.recvs.pop_front();
@@ -199,7 +199,7 @@ void World::meet(Channel& channel) {
   }
 }
 
-void World::hear(int rank, int from) {
+void SymbolicRun::hear(int rank, int from) {
   if (heard_.empty()) return;
   auto& hearing = hearing_[static_cast<std::size_t>(rank)];
   const auto& news = heard_[static_cast<std::size_t>(from)];
@@ -207,7 +207,7 @@ void World::hear(int rank, int from) {
 }
 
 // A signal never waits, so it takes its news along.
-void World::post_flag(const Place& p) {
+void SymbolicRun::post_flag(const Place& p) {
   const Step& s = step(p);
   const bool signals = s.kind == Kind::signal;
   Flag& flag = flags_[signals ? Index{p.rank} * problem_.world + s.peer
@@ -226,7 +226,7 @@ void World::post_flag(const Place& p) {
   if (--open_messages_[static_cast<std::size_t>(waiter)] == 0) ready_.push_back(waiter);
 }
 
-void World::post(const Place& p) {
+void SymbolicRun::post(const Place& p) {
   const Step& s = step(p);
   const bool sends = s.kind == Kind::send;
   const Index key =
@@ -237,7 +237,7 @@ void World::post(const Place& p) {
 }
 
 // Steps of a round do not disturb each other, so local ones may as well come first.
-void World::begin_round(int rank) {
+void SymbolicRun::begin_round(int rank) {
   const auto r = static_cast<std::size_t>(rank);
   const auto& rounds = programs_[r].rounds;
   for (; at_round_[r] < rounds.size(); ++at_round_[r]) {
@@ -265,7 +265,7 @@ void World::begin_round(int rank) {
   order_.begin_round(rank, rounds.size());
 }
 
-void World::reject_waiting() {
+void SymbolicRun::reject_waiting() {
   std::string all;
   for (const auto& [key, flag] : flags_) {
     for (const Place& p : flag.awaits) all += (all.empty() ? "" : "; ") + where(p);
@@ -286,7 +286,7 @@ void World::reject_waiting() {
   reject("deadlock, expected every message to meet its partner: ", all);
 }
 
-void World::simulate() {
+void SymbolicRun::simulate() {
   const auto world = static_cast<std::size_t>(problem_.world);
   at_round_.assign(world, 0);
   open_messages_.assign(world, 0);
@@ -312,7 +312,7 @@ void World::simulate() {
   order_.check_ends();
 }
 
-void World::check_heard() {
+void SymbolicRun::check_heard() {
   for (int r = 0; r < problem_.world; ++r) {
     for (int other = 0; other < problem_.world; ++other) {
       if (!heard_[static_cast<std::size_t>(r)][static_cast<std::size_t>(other)]) {
@@ -323,7 +323,7 @@ void World::check_heard() {
   }
 }
 
-bool World::check_results() {
+bool SymbolicRun::check_results() {
   bool one_tree = true;
   int first_tree = ReductionTrees::none;
   std::vector<int> tree_of(static_cast<std::size_t>(Blocks(problem_.counts).total()),
@@ -360,7 +360,7 @@ bool World::check_results() {
   return one_tree;
 }
 
-bool World::run() {
+bool SymbolicRun::run() {
   simulate();
   if (problem_.what == Collective::barrier) check_heard();
   return check_results();
@@ -377,7 +377,7 @@ Verdict verify(const Problem& problem, std::span<const Program> programs, Aliasi
     if (programs.size() != static_cast<std::size_t>(problem.world)) {
       reject("expected ", problem.world, " programs, one a rank, got ", programs.size());
     }
-    const bool one_tree = World(problem, programs, aliasing).run();
+    const bool one_tree = SymbolicRun(problem, programs, aliasing).run();
     return {true, {}, one_tree};
   } catch (const Rejected& rejected) {
     return {false, rejected.why, false};

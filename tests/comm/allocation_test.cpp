@@ -2,9 +2,11 @@
 // Memory that runs out once, at every allocation that a collective makes: who called is told, and
 // so is everybody else; nobody hangs, and nothing runs half made. In a program of its own, for it
 // replaces operator new.
+#include <peal/comm/group/selection.h>
 #include <peal/comm/start/threads.h>
 #include <peal/comm/transport/threads/threads.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include "failing_run.h"
 
 namespace {
 
@@ -91,6 +94,27 @@ bool fails_at(int n, const std::function<Work(const ProcessGroup&)>& call) {
   return true;
 }
 
+// The fewest allocations of rank 0 to issue an all_reduce like the one before.
+int allocations(const std::string& algorithms) {
+  constexpr int many = 1000000, calls = 8;
+  int fewest = many;
+  std::atomic<int> issued{0};
+  run_ranks(2, {.algorithms = algorithms}, [&](const ProcessGroup& group) {
+    const Tensor data = Tensor::zeros({100});
+    for (int call = 1; call <= calls; ++call) {
+      // Nothing moves while it is counted.
+      if (group.rank() == 1) testing::wait_until([&] { return issued >= call; });
+      left = many;
+      const Work work = group.all_reduce(data);
+      if (group.rank() == 0) fewest = std::min(fewest, many - left);
+      left = -1;
+      if (group.rank() == 0) issued = call;
+      work.wait();
+    }
+  });
+  return fewest;
+}
+
 }  // namespace
 
 TEST_CASE("memory may run out at any place of a collective") {
@@ -113,6 +137,13 @@ TEST_CASE("memory may run out at any place of a collective") {
     CHECK(places > 3);
     CHECK(places < 500);
   }
+}
+
+TEST_CASE("a call finds the plan of the one before, whoever chose the algorithm") {
+  const std::string chosen(Selection().choose(Collective::all_reduce, 400, 2));
+  const int by_default = allocations("");
+  CHECK(by_default > 0);
+  CHECK(allocations("all_reduce=" + chosen) == by_default);
 }
 
 TEST_CASE(

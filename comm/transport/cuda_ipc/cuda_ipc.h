@@ -48,8 +48,8 @@ class CudaIpcTransport : public Transport,
  public:
   using Hopeless = std::function<void()>;  // throws where waiting is of no more use
 
-  // Collective over the store: all ranks get one, or all throw the same Error, after which the
-  // store is as good as before.
+  // Collective over `ranks`: all get one, or all throw the same Error, after which the rendezvous
+  // is as good as before.
   static std::unique_ptr<CudaIpcTransport> create(Rendezvous& ranks, Device device,
                                                   const CudaIpcOptions& options,
                                                   std::chrono::milliseconds deadline,

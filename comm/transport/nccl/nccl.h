@@ -24,7 +24,7 @@ class NcclTransport : public Transport,
                       private DeviceQueue,
                       private SymmetricMemory {
  public:
-  // Collective over the store, through which the ranks agree on NCCL's unique id.
+  // Collective over `ranks`, through which they agree on NCCL's unique id.
   static std::unique_ptr<NcclTransport> create(Rendezvous& ranks, Device device,
                                                std::chrono::milliseconds deadline,
                                                const Hopeless& hopeless);
