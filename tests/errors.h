@@ -2,6 +2,8 @@
 // What a call throws, as text to look into.
 #pragma once
 
+#include <doctest/doctest.h>
+
 #include <exception>
 #include <string>
 
@@ -20,6 +22,12 @@ std::string error_of(F&& f) {
 
 inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+inline void check_has(const std::string& text, const std::string& part) {
+  INFO("message: ", text);
+  INFO("expected part: ", part);
+  CHECK(contains(text, part));
 }
 
 }  // namespace peal::testing

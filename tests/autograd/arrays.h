@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <random>
 #include <vector>
 
@@ -60,16 +59,6 @@ inline double distance(const std::vector<double>& a, const std::vector<double>& 
 }
 inline double distance(const Tensor& a, const Tensor& b) {
   return distance(doubles(a), doubles(b));
-}
-
-// The message of the Error that f throws, or "" where it throws none.
-inline std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 }  // namespace peal::test

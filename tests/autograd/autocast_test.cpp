@@ -2,6 +2,7 @@
 // Autocast: which op computes in what, gradients in the type of their parameter, and the guard.
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/ops/ops.h>
+#include <peal/tests/errors.h>
 
 #include "arrays.h"
 
@@ -11,6 +12,7 @@
 
 using namespace peal;
 using namespace peal::test;
+using testing::error_of;
 
 namespace {
 

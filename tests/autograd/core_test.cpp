@@ -3,6 +3,7 @@
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/core/stream.h>
 #include <peal/autograd/core/trace.h>
+#include <peal/tests/errors.h>
 
 #include "arrays.h"
 
@@ -16,7 +17,7 @@
 #include <vector>
 
 using namespace peal;
-using test::error_of;
+using testing::error_of;
 
 TEST_CASE("the allocator aligns, reuses the newest block, and wastes at most a quarter") {
   for (const std::size_t bytes :

@@ -3,13 +3,14 @@
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/ops/optimizer.h>
+#include <peal/tests/errors.h>
 
 #include "arrays.h"
 
 #include <doctest/doctest.h>
 
 using namespace peal;
-using test::error_of;
+using testing::error_of;
 
 namespace {
 

@@ -3,23 +3,21 @@
 // into something else are errors, and so is a write that nobody can see.
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/tape.h>
+#include <peal/tests/errors.h>
 
 #include "arrays.h"
 
 #include <doctest/doctest.h>
 
 using namespace peal;
-using test::error_of;
+using testing::contains;
+using testing::error_of;
 
 namespace {
 
 Tensor leaf(std::vector<float> values) {
   const auto n = static_cast<std::int64_t>(values.size());
   return Tensor::from(values, {n}).set_requires_grad();
-}
-
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace
@@ -65,9 +63,9 @@ TEST_CASE("to() the device where a tensor is changes nothing") {
 TEST_CASE("what wants a gradient is not written into something else") {
   const Tensor y = leaf({1, 2}) * 2.0, total = Tensor::zeros({2});
   const std::string words = "whose gradient is wanted, would be written into another";
-  CHECK(has(error_of([&] { total.copy_(y); }), "copy_: "));
-  CHECK(has(error_of([&] { total.copy_(y); }), words));
-  CHECK(has(error_of([&] { add_(total, y); }), words));
+  CHECK(contains(error_of([&] { total.copy_(y); }), "copy_: "));
+  CHECK(contains(error_of([&] { total.copy_(y); }), words));
+  CHECK(contains(error_of([&] { add_(total, y); }), words));
   total.copy_(y.detach());
   add_(total, y.detach());
   CHECK(total.to_vector<float>() == std::vector<float>{4, 8});
@@ -99,8 +97,8 @@ TEST_CASE("writing a temporary copy is an error that names rows(), not a lost wr
              add_(split(z, 1).front(), ones({1, 2}));
            },
        }) {
-    CHECK(has(error_of(write), words));
-    CHECK(has(error_of(write), "rows(begin, end)"));
+    CHECK(contains(error_of(write), words));
+    CHECK(contains(error_of(write), "rows(begin, end)"));
   }
   CHECK(z.to_vector<float>() == std::vector<float>(6, 0.0f));
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // True division, and what integers and masks can do.
 #include <peal/autograd/ops/ops.h>
+#include <peal/tests/errors.h>
 
 #include "arrays.h"
 
 #include <doctest/doctest.h>
 
 using namespace peal;
-using test::error_of;
+using testing::error_of;
 
 namespace {
 

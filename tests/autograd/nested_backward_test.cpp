@@ -3,6 +3,7 @@
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/tape.h>
+#include <peal/tests/errors.h>
 
 #include "arrays.h"
 
@@ -12,7 +13,7 @@
 #include <thread>
 
 using namespace peal;
-using test::error_of;
+using testing::error_of;
 
 namespace {
 

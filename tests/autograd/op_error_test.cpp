@@ -2,13 +2,14 @@
 // What the ops of the table refuse: op, what was expected and what came.
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/tape.h>
+#include <peal/tests/errors.h>
 
 #include "arrays.h"
 
 #include <doctest/doctest.h>
 
 using namespace peal;
-using test::error_of;
+using testing::error_of;
 
 namespace {
 

@@ -12,11 +12,13 @@
 
 #include <doctest/doctest.h>
 #include <peal/tests/difference.h>
+#include <peal/tests/errors.h>
 
 #include <set>
 
 using namespace peal;
 using namespace peal::test;
+using testing::error_of;
 
 namespace {
 
@@ -207,7 +209,7 @@ TEST_CASE("gradients of gradients over the table of ops") {
     CAPTURE(concat(entry.inputs[0].shape));
     double error = 0;
     const std::string message = error_of([&] { error = second_order_error(entry); });
-    if (!message.empty()) {
+    if (message != "nothing") {
       const std::string words = "grad: the gradient of '";
       REQUIRE(message.substr(0, words.size()) == words);
       refused.insert(message.substr(words.size(), message.find('\'', words.size()) - words.size()));

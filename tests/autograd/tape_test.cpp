@@ -2,13 +2,14 @@
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/tape.h>
+#include <peal/tests/errors.h>
 
 #include "arrays.h"
 
 #include <doctest/doctest.h>
 
 using namespace peal;
-using test::error_of;
+using testing::error_of;
 
 namespace {
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tensor without a value, wherever an op wants one, is an error in the op's name.
 #include <peal/autograd/ops/ops.h>
+#include <peal/tests/errors.h>
 
 #include "arrays.h"
 
 #include <doctest/doctest.h>
 
 using namespace peal;
-using test::error_of;
+using testing::error_of;
 
 TEST_CASE("every op names itself where an operand was never given a value") {
   const Tensor none, x = ones({2, 2}), image = ones({1, 1, 4, 4}), index = arange(2);

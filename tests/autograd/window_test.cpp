@@ -5,23 +5,15 @@
 #include <peal/autograd/ops/convolution.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/pool.h>
+#include <peal/tests/errors.h>
 
 #include <concepts>
 #include <string>
 
 using namespace peal;
+using testing::error_of;
 
 namespace {
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 template <class Options>
 concept takes_half = requires {

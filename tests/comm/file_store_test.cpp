@@ -45,7 +45,7 @@ TEST_CASE("files of an earlier run are not believed") {
   for (const std::string& error : on_ranks(2, [&](int rank) { check_exchanges(*make(rank, 2)); })) {
     CHECK(error == "nothing");
   }
-  CHECK(folder.files() == 2);  // strangers'
+  CHECK(folder.entries() == 2);  // strangers'
 }
 
 TEST_CASE("a folder is one job's, of one world, and can be written") {

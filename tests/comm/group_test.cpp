@@ -4,12 +4,10 @@
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/start/threads.h>
 #include <peal/comm/transport/threads/threads.h>
-
-#include <unistd.h>
+#include <peal/tests/folder.h>
 
 #include <atomic>
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -192,16 +190,17 @@ TEST_CASE("buffers that overlap otherwise than in place are refused before anyth
 }
 
 TEST_CASE("ranges of PEAL_ALGO are bytes a rank, for all_to_all too") {
-  const auto folder = std::filesystem::temp_directory_path() / concat("peal-group-", getpid());
+  const peal::testing::Folder folder;
   // 4 ranks, each with 16 elements for all of them together: 64 bytes a rank.
-  run_ranks(4, {.algorithms = "all_to_all=bruck:0-64;pairwise:65-max", .trace = folder.string()},
+  run_ranks(4,
+            {.algorithms = "all_to_all=bruck:0-64;pairwise:65-max", .trace = folder.path.string()},
             [](const ProcessGroup& group) {
               for (const std::int64_t count : {16, 20}) {
                 const Tensor in = Tensor::zeros({count}), out = Tensor::zeros({count});
                 group.all_to_all(out, in).wait();
               }
             });
-  std::ifstream file(folder / "rank-0.trace");
+  std::ifstream file(folder.path / "rank-0.trace");
   std::vector<std::string> ran;
   for (std::string line; std::getline(file, line);) {
     if (!contains(line, " all_to_all #")) continue;
@@ -210,5 +209,4 @@ TEST_CASE("ranges of PEAL_ALGO are bytes a rank, for all_to_all too") {
                                                  : line);
   }
   CHECK(ran == std::vector<std::string>{"bruck", "pairwise"});
-  std::filesystem::remove_all(folder);
 }

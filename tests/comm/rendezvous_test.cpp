@@ -22,7 +22,7 @@ TEST_CASE("texts of every length go round at 1 to 5 ranks") {
       });
       for (const std::string& error : errors) CHECK(error == "nothing");
     }
-    CHECK(folder.files() == 0);  // each exchange has cleaned up
+    CHECK(folder.entries() == 0);  // each exchange has cleaned up
   }
 }
 
@@ -43,7 +43,7 @@ TEST_CASE("two rendezvous of one name on one store do not read each other's text
     }
   });
   for (const std::string& error : errors) CHECK(error == "nothing");
-  CHECK(folder.files() == 0);
+  CHECK(folder.entries() == 0);
 }
 
 TEST_CASE("ranks are processes") {

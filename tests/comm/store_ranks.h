@@ -11,11 +11,9 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <future>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -24,6 +22,7 @@
 
 #include <doctest/doctest.h>
 #include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
 
 namespace peal::testing {
 
@@ -33,23 +32,6 @@ using comm::Rendezvous;
 using comm::StoreRendezvous;
 using comm::TcpStore;
 using std::chrono::milliseconds;
-
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "peal_store_XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::filesystem::path path;
-  std::size_t files() const {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path),
-                                                  std::filesystem::directory_iterator{}));
-  }
-};
 
 // f on a thread for each rank; what each threw.
 inline std::vector<std::string> on_ranks(int world, const std::function<void(int rank)>& f) {

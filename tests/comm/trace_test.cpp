@@ -10,6 +10,7 @@
 
 #include <doctest/doctest.h>
 #include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -27,29 +28,15 @@
 using namespace peal;
 using namespace peal::comm;
 using peal::testing::contains;
+using peal::testing::content_of;
 using peal::testing::error_of;
 namespace fs = std::filesystem;
 
 namespace {
 
-class Folder {
- public:
-  Folder() {
-    std::string name = fs::temp_directory_path() / "peal_trace.XXXXXX";
-    PEAL_CHECK(mkdtemp(name.data()), "mkdtemp failed");
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
+struct Folder : peal::testing::Folder {
   std::string file(int rank) const { return path / ("rank-" + std::to_string(rank) + ".trace"); }
-  fs::path path;
 };
-
-std::string text_of(const std::string& path) {
-  std::ifstream stream(path);
-  std::ostringstream text;
-  text << stream.rdbuf();
-  return text.str();
-}
 
 void write_text(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
@@ -93,7 +80,7 @@ const MeasuredCollective& named(const std::vector<MeasuredCollective>& all, cons
 // The file as a clock of its own would have written it: `ahead` nanoseconds before rank 0's, as
 // bounds say that are `width` to either side and `wrong` beside the truth.
 void skew(const std::string& path, std::int64_t ahead, std::int64_t width, std::int64_t wrong) {
-  std::istringstream old(text_of(path));
+  std::istringstream old(content_of(path));
   std::string fresh;
   for (std::string line; std::getline(old, line);) {
     std::istringstream words(line);
@@ -170,7 +157,7 @@ TEST_CASE("the bounds of the clocks hold the truth") {
   const Folder folder;
   run_ranks(world, traced(folder.path), some_work);
   for (int r = 0; r < world; ++r) {
-    std::istringstream lines(text_of(folder.file(r)));
+    std::istringstream lines(content_of(folder.file(r)));
     int bounds = 0;
     for (std::string line; std::getline(lines, line);) {
       long long at = 0, low = 1, high = -1;
@@ -277,11 +264,11 @@ TEST_CASE("of several worlds in a process the first is recorded") {
     some_work_of_two(group);
     if (group.rank() == 0) {
       run_ranks(2, traced(folder.path), some_work_of_two);
-      CHECK(text_of(folder.file(0)).empty());
+      CHECK(content_of(folder.file(0)).empty());
     }
     group.barrier().wait();
   });
-  CHECK(contains(text_of(folder.file(0)), "barrier #"));
+  CHECK(contains(content_of(folder.file(0)), "barrier #"));
 }
 
 TEST_CASE(
@@ -328,7 +315,7 @@ TEST_CASE("what cannot be read is an error that names the place") {
   const Folder folder;
   CHECK(contains(error_of([&] { read_measured(folder.path); }), "cannot read " + folder.file(0)));
   run_ranks(2, traced(folder.path), some_work_of_two);
-  const std::string good = text_of(folder.file(1));
+  const std::string good = content_of(folder.file(1));
   const auto with = [&](const std::string& text) {
     write_text(folder.file(1), text);
     return error_of([&] { read_measured(folder.path); });

@@ -5,9 +5,9 @@
 #include <peal/autograd/core/error.h>
 #include <peal/data/formats/gzip.h>
 #include <peal/data/formats/idx.h>
+#include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
 #include <zlib.h>
-
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -18,6 +18,8 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 using peal::data::parse_idx;
+using peal::testing::check_has;
+using peal::testing::Folder;
 
 Bytes idx_file(Bytes magic, const std::vector<std::uint32_t>& dims, std::size_t elements) {
   Bytes file = std::move(magic);
@@ -45,18 +47,7 @@ Bytes gzip(const Bytes& plain) {
 }
 
 std::string error_of(const Bytes& file, int rank) {
-  try {
-    parse_idx(file, "F", rank);
-  } catch (const peal::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-bool has(const std::string& text, const std::string& part) {
-  INFO("message: ", text);
-  CHECK(text.find(part) != std::string::npos);
-  return true;
+  return peal::testing::error_of([&] { parse_idx(file, "F", rank); });
 }
 
 const Bytes images = idx_file({0, 0, 8, 3}, {5, 4, 3}, 60);
@@ -86,40 +77,41 @@ TEST_CASE("every truncation is an error that names the file, plain or packed") {
   for (const Bytes& file : {images, packed}) {
     for (std::size_t size = 0; size < file.size(); ++size) {
       CAPTURE(size);
-      has(error_of(Bytes(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size)), 3),
-          "[data] F: ");
+      check_has(error_of(Bytes(file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size)), 3),
+                "[data] F: ");
     }
   }
-  has(error_of(Bytes(images.begin(), images.end() - 3), 3),
-      "expected 60 elements for [5, 4, 3], got 57; the file is truncated");
-  has(error_of(Bytes(packed.begin(), packed.begin() + 30), 3), "its gzip stream is cut short");
-  has(error_of(Bytes(packed.begin(), packed.end() - 1), 3), "the gzip stream lacks its end");
+  check_has(error_of(Bytes(images.begin(), images.end() - 3), 3),
+            "expected 60 elements for [5, 4, 3], got 57; the file is truncated");
+  check_has(error_of(Bytes(packed.begin(), packed.begin() + 30), 3),
+            "its gzip stream is cut short");
+  check_has(error_of(Bytes(packed.begin(), packed.end() - 1), 3), "the gzip stream lacks its end");
 }
 
 TEST_CASE("trailing data is an error") {
   Bytes longer = images;
   longer.push_back(0);
-  has(error_of(longer, 3), "expected 60 elements for [5, 4, 3], got more: trailing data");
-  has(error_of(gzip(longer), 3), "got more: trailing data");
+  check_has(error_of(longer, 3), "expected 60 elements for [5, 4, 3], got more: trailing data");
+  check_has(error_of(gzip(longer), 3), "got more: trailing data");
   Bytes packed = gzip(images);
   packed.push_back(7);
-  has(error_of(packed, 3), "1 bytes after the end of the gzip stream are not gzip");
+  check_has(error_of(packed, 3), "1 bytes after the end of the gzip stream are not gzip");
 }
 
 TEST_CASE("wrong magic numbers, types and dimensions are told apart") {
-  has(error_of(idx_file({0x89, 'P', 'N', 'G'}, {}, 40), 3),
-      "not an IDX file: expected the magic number 00 00 08 03, got 89 50 4e 47");
-  has(error_of(idx_file({0, 0, 0x0A, 3}, {1, 1, 1}, 1), 3), "got 00 00 0a 03");
-  has(error_of(idx_file({0, 0, 0x0D, 3}, {1, 1, 1}, 4), 3),
-      "expected IDX elements of type u8 (08), got f32 (0d)");
-  has(error_of(idx_file({0, 0, 8, 1}, {60}, 60), 3), "expected 3 IDX dimensions, got 1");
+  check_has(error_of(idx_file({0x89, 'P', 'N', 'G'}, {}, 40), 3),
+            "not an IDX file: expected the magic number 00 00 08 03, got 89 50 4e 47");
+  check_has(error_of(idx_file({0, 0, 0x0A, 3}, {1, 1, 1}, 1), 3), "got 00 00 0a 03");
+  check_has(error_of(idx_file({0, 0, 0x0D, 3}, {1, 1, 1}, 4), 3),
+            "expected IDX elements of type u8 (08), got f32 (0d)");
+  check_has(error_of(idx_file({0, 0, 8, 1}, {60}, 60), 3), "expected 3 IDX dimensions, got 1");
 }
 
 TEST_CASE("a header that promises too much costs an error, not the memory") {
-  has(error_of(idx_file({0, 0, 8, 3}, {0xffffffffu, 0xffffffffu, 0xffffffffu}, 9), 3),
-      "at most 2^40 elements");
-  has(error_of(idx_file({0, 0, 8, 3}, {0xffffffffu, 16, 16}, 9), 3),
-      "expected 1099511627520 elements");
+  check_has(error_of(idx_file({0, 0, 8, 3}, {0xffffffffu, 0xffffffffu, 0xffffffffu}, 9), 3),
+            "at most 2^40 elements");
+  check_has(error_of(idx_file({0, 0, 8, 3}, {0xffffffffu, 16, 16}, 9), 3),
+            "expected 1099511627520 elements");
 }
 
 TEST_CASE("damaged gzip content never gives other elements") {
@@ -130,10 +122,10 @@ TEST_CASE("damaged gzip content never gives other elements") {
     Bytes damaged = packed;
     damaged[at] ^= 0x10;
     const std::string error = error_of(damaged, 3);
-    if (error == "no error") {  // a padding bit
+    if (error == "nothing") {  // a padding bit
       CHECK(parse_idx(damaged, "F", 3).elements == parse_idx(images, "F", 3).elements);
     } else {
-      has(error, "[data] F: ");
+      check_has(error, "[data] F: ");
       ++errors;
     }
   }
@@ -141,27 +133,19 @@ TEST_CASE("damaged gzip content never gives other elements") {
 }
 
 TEST_CASE("files: found by content, and errors carry the path") {
-  const auto folder =
-      std::filesystem::temp_directory_path() / ("peal idx " + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
+  const Folder folder;
   const auto write = [&](const char* name, const Bytes& bytes) {
-    std::ofstream(folder / name, std::ios::binary)
+    std::ofstream(folder.path / name, std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes.data()),
                static_cast<std::streamsize>(bytes.size()));
-    return folder / name;
+    return folder.path / name;
   };
-  const auto message = [](const std::filesystem::path& path) -> std::string {
-    try {
-      peal::data::read_idx(path, 3);
-    } catch (const peal::Error& error) {
-      return error.what();
-    }
-    return "no error";
+  const auto message = [](const std::filesystem::path& path) {
+    return peal::testing::error_of([&] { peal::data::read_idx(path, 3); });
   };
   CHECK(peal::data::read_idx(write("packed without a suffix", gzip(images)), 3).dims.size() == 3);
   CHECK(peal::data::read_idx(write("plain.gz", images), 3).dims.size() == 3);
-  has(message(folder / "absent"), (folder / "absent").string() + ": no such file");
-  has(message(folder), "expected a file, got a folder");
-  has(message(write("empty", {})), "expected 4 bytes of IDX magic number, got 0");
-  std::filesystem::remove_all(folder);
+  check_has(message(folder.path / "absent"), (folder.path / "absent").string() + ": no such file");
+  check_has(message(folder.path), "expected a file, got a folder");
+  check_has(message(write("empty", {})), "expected 4 bytes of IDX magic number, got 0");
 }

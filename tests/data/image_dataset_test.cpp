@@ -4,7 +4,8 @@
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
 #include <peal/data/mnist.h>
-#include <unistd.h>
+#include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
 
 #include <array>
 #include <cmath>
@@ -15,17 +16,15 @@
 
 using peal::Shape;
 using peal::data::ImageDataset;
+using peal::testing::check_has;
+using peal::testing::error_of;
 namespace fs = std::filesystem;
 
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-// A folder of its own, gone at the end.
-struct Folder {
-  fs::path path = fs::temp_directory_path() / ("peal mnist " + std::to_string(::getpid()));
-  Folder() { fs::create_directories(path); }
-  ~Folder() { fs::remove_all(path); }
+struct Folder : peal::testing::Folder {
   void write(const std::string& name, const Bytes& bytes) const {
     std::ofstream(path / name, std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes.data()),
@@ -43,20 +42,6 @@ Bytes labels(const Bytes& values) {
   Bytes file{0, 0, 8, 1, 0, 0, 0, static_cast<std::uint8_t>(values.size())};
   for (const std::uint8_t value : values) file.push_back(value);
   return file;
-}
-
-std::string error_of(auto f) {
-  try {
-    f();
-  } catch (const peal::Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-void check_contains(const std::string& text, const std::string& part) {
-  INFO("message: ", text);
-  CHECK(text.find(part) != std::string::npos);
 }
 
 fs::path mnist_folder() {
@@ -108,11 +93,11 @@ TEST_CASE("bad sets and bad indices are errors with the set's name") {
 TEST_CASE("a folder in MNIST's format") {
   const Folder folder;
   const auto message = [&] { return error_of([&] { peal::data::mnist(folder.path, true); }); };
-  check_contains(message(), folder.path.string() +
-                                ": expected the file train-images-idx3-ubyte or "
-                                "train-images-idx3-ubyte.gz, found neither");
+  check_has(message(), folder.path.string() +
+                           ": expected the file train-images-idx3-ubyte or "
+                           "train-images-idx3-ubyte.gz, found neither");
   folder.write("train-images-idx3-ubyte", images(3));
-  check_contains(message(), "expected the file train-labels-idx1-ubyte or");
+  check_has(message(), "expected the file train-labels-idx1-ubyte or");
   folder.write("train-labels-idx1-ubyte", labels({4, 9, 0}));
   const auto set = peal::data::mnist(folder.path, true, {0, 1});
   CHECK(set->size() == 3);
@@ -121,24 +106,24 @@ TEST_CASE("a folder in MNIST's format") {
   CHECK(set->pixels(2)[5] == 85);
 
   folder.write("train-labels-idx1-ubyte", labels({4, 9}));
-  check_contains(message(),
-                 "images and labels differ in number: train-images-idx3-ubyte holds 3 images, "
-                 "train-labels-idx1-ubyte holds 2 labels");
+  check_has(message(),
+            "images and labels differ in number: train-images-idx3-ubyte holds 3 images, "
+            "train-labels-idx1-ubyte holds 2 labels");
   folder.write("train-labels-idx1-ubyte", labels({4, 9, 10}));
-  check_contains(message(), "(train): expected classes from 0 to 9, sample 2 has 10");
+  check_has(message(), "(train): expected classes from 0 to 9, sample 2 has 10");
   folder.write("train-labels-idx1-ubyte", images(3));
-  check_contains(message(), "train-labels-idx1-ubyte: expected 1 IDX dimensions, got 3");
+  check_has(message(), "train-labels-idx1-ubyte: expected 1 IDX dimensions, got 3");
   Bytes cut = images(3);
   cut.resize(20);
   folder.write("train-images-idx3-ubyte", cut);
-  check_contains(message(), "train-images-idx3-ubyte: expected 18 elements for [3, 2, 3], got 4");
+  check_has(message(), "train-images-idx3-ubyte: expected 18 elements for [3, 2, 3], got 4");
 }
 
 TEST_CASE("a missing folder: the error says what to do") {
-  check_contains(error_of([] { peal::data::mnist("/nonexistent/mnist", false); }),
-                 "/nonexistent/mnist: no such folder; it should hold the four IDX files");
-  check_contains(error_of([] { peal::data::fashion_mnist(true, "/nonexistent/fashion"); }),
-                 "apt-get install dataset-fashion-mnist");
+  check_has(error_of([] { peal::data::mnist("/nonexistent/mnist", false); }),
+            "/nonexistent/mnist: no such folder; it should hold the four IDX files");
+  check_has(error_of([] { peal::data::fashion_mnist(true, "/nonexistent/fashion"); }),
+            "apt-get install dataset-fashion-mnist");
 }
 
 TEST_CASE("MNIST itself") {

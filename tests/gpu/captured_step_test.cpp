@@ -11,6 +11,7 @@
 #include <peal/nn/optim/ema.h>
 
 #include <peal/tests/autograd/arrays.h>
+#include <peal/tests/errors.h>
 
 #include <doctest/doctest.h>
 
@@ -21,7 +22,7 @@
 #include <vector>
 
 using namespace peal;
-using test::error_of;
+using testing::error_of;
 
 namespace {
 

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-#include <peal/autograd/core/error.h>
+#include <peal/tests/errors.h>
 
 using namespace peal;
 using namespace peal::launch;
@@ -11,12 +11,7 @@ using namespace peal::launch;
 namespace {
 
 std::string error_of(const std::string& text, const Rank& rank, int devices) {
-  try {
-    choose_device(text, rank, devices);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+  return testing::error_of([&] { choose_device(text, rank, devices); });
 }
 
 }  // namespace

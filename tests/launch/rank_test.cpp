@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rank discovery under every launcher, as pure functions of the environment.
 #include <doctest/doctest.h>
-#include <peal/autograd/core/error.h>
 #include <peal/autograd/core/lone_ranks.h>
 #include <peal/launch/rank.h>
+#include <peal/tests/errors.h>
 
 #include <map>
 #include <string>
 
-using peal::Error;
 using peal::launch::check_world;
 using peal::launch::discover;
 using peal::launch::Rank;
@@ -29,18 +28,8 @@ Variables operator+(Variables left, const Variables& right) {
   return left;
 }
 
-template <class Call>
-std::string message_of(Call&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 std::string error_of(const Variables& variables) {
-  return message_of([&] { find(variables); });
+  return peal::testing::error_of([&] { find(variables); });
 }
 
 const Variables open_mpi{{"OMPI_COMM_WORLD_RANK", "3"},
@@ -139,10 +128,10 @@ TEST_CASE("garbage and partial values are errors that name the variable and the 
 
 TEST_CASE("a world that MPI does not share is an error that says how to start") {
   const auto error = [](const Variables& variables, int rank, int world) {
-    return message_of([&] { check_world(find(variables), rank, world); });
+    return peal::testing::error_of([&] { check_world(find(variables), rank, world); });
   };
-  CHECK(error(open_mpi, 3, 8) == "no error");
-  CHECK(error({}, 3, 8) == "no error");
+  CHECK(error(open_mpi, 3, 8) == "nothing");
+  CHECK(error({}, 3, 8) == "nothing");
   CHECK(error({{"RANK", "0"}, {"WORLD_SIZE", "2"}}, 0, 1) ==
         "[launch] the environment (torchrun's WORLD_SIZE) says world 2, but MPI started 1 process: "
         "start "

@@ -2,7 +2,8 @@
 // How run_main() ends a program: with a line and a status, whatever escapes it.
 #include <peal/autograd/core/error.h>
 #include <peal/launch/job.h>
-#include <peal/tests/nn/folder.h>
+#include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,8 @@
 #include <string>
 
 using namespace peal;
+using testing::check_has;
+using testing::stderr_of;
 
 namespace {
 

@@ -11,7 +11,9 @@
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/ema.h>
 #include <peal/nn/optim/scheduler.h>
-#include <peal/tests/nn/folder.h>
+#include <peal/tests/folder.h>
+
+#include "points.h"
 
 #include <cstdint>
 #include <limits>
@@ -23,27 +25,14 @@
 #include <vector>
 
 using namespace peal;
+using testing::content_of;
+using testing::Folder;
+using testing::Points;
 
 static_assert(!std::is_copy_constructible_v<launch::Trainer>);
 static_assert(!std::is_copy_assignable_v<launch::Trainer>);
 
 namespace {
-
-// Points on a plane in three classes.
-struct Points : data::Dataset {
-  std::int64_t size() const override { return 12; }
-  data::Batch get(std::span<const std::int64_t> indices) const override {
-    std::vector<float> x;
-    std::vector<std::int64_t> y;
-    for (const std::int64_t index : indices) {
-      x.push_back(static_cast<float>(index % 7 - 3));
-      x.push_back(static_cast<float>(index % 5 - 2));
-      y.push_back(index % 3);
-    }
-    const auto count = std::ssize(indices);
-    return {Tensor::from(x, {count, 2}, Device{}), Tensor::from(y, {count}, Device{})};
-  }
-};
 
 Tensor loss_of(const Tensor& output, const Tensor& y) {
   return nll_loss(log_softmax(dropout(output, 0.2, true)), y);
@@ -60,9 +49,9 @@ struct Program {
   }();
   nn::DistributedDataParallel model{net, job.group()};
   nn::AdamW optimizer{weight_of(net), {.lr = 0.1}};
-  data::DataLoader training{std::make_shared<Points>(),
+  data::DataLoader training{std::make_shared<Points>(12),
                             {.batch_size = 4, .shuffle = true, .shard = Place{}, .seed = 1}};
-  data::DataLoader test{std::make_shared<Points>(), {.batch_size = 12}};
+  data::DataLoader test{std::make_shared<Points>(12), {.batch_size = 12}};
   launch::TrainingArguments arguments;
   std::vector<std::string> told;
   launch::Tell tell = [this](const std::string& line) { told.push_back(line); };

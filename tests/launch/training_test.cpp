@@ -12,34 +12,17 @@
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/parallel/ddp.h>
 
+#include "points.h"
+
 #include <memory>
 #include <string>
 #include <vector>
 
 using namespace peal;
-
-namespace {
-
-// Points on a plane in three classes, which a random layer guesses now and then.
-struct Points : data::Dataset {
-  std::int64_t size() const override { return 37; }
-  data::Batch get(std::span<const std::int64_t> indices) const override {
-    std::vector<float> x;
-    std::vector<std::int64_t> y;
-    for (const std::int64_t index : indices) {
-      x.push_back(static_cast<float>(index % 7 - 3));
-      x.push_back(static_cast<float>(index % 5 - 2));
-      y.push_back(index % 3);
-    }
-    const auto count = std::ssize(indices);
-    return {Tensor::from(x, {count, 2}, Device{}), Tensor::from(y, {count}, Device{})};
-  }
-};
-
-}  // namespace
+using testing::Points;
 
 TEST_CASE("ranks that judge their parts find what one finds who judges all") {
-  const auto points = std::make_shared<Points>();
+  const auto points = std::make_shared<Points>(37);
   const auto layer = [] {
     manual_seed(2);
     return nn::Linear(2, 3);
@@ -74,7 +57,7 @@ TEST_CASE("ranks judge one model, also when forwards without synchronisation cam
       const Tensor x = Tensor::from(std::vector<float>{1, 2, 3, 4}, {2, 2});
       sum(model(x * (group.rank() + 1.0))).backward();
     }
-    data::DataLoader part(std::make_shared<Points>(),
+    data::DataLoader part(std::make_shared<Points>(37),
                           {.batch_size = 5, .shard = Place{group.rank(), 2}, .exact = true});
     const auto own = net.norm.running_mean.to_vector<float>();
     const Tensor of_rank0 = net.norm.running_mean.clone();

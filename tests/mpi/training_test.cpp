@@ -7,7 +7,8 @@
 #include <peal/launch/training/trainer.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/optim/sgd.h>
-#include <peal/tests/nn/folder.h>
+#include <peal/tests/folder.h>
+#include <peal/tests/launch/points.h>
 
 #include <memory>
 #include <string>
@@ -16,22 +17,9 @@
 #include "mpi_main.h"
 
 using namespace peal;
+using testing::Folder;
 
 namespace {
-
-struct Numbers : data::Dataset {
-  std::int64_t size() const override { return 24; }
-  data::Batch get(std::span<const std::int64_t> indices) const override {
-    std::vector<float> x;
-    std::vector<std::int64_t> y;
-    for (const std::int64_t index : indices) {
-      x.push_back(static_cast<float>(index % 7 - 3));
-      y.push_back(index % 2);
-    }
-    const auto count = std::ssize(indices);
-    return {Tensor::from(x, {count, 1}, Device{}), Tensor::from(y, {count}, Device{})};
-  }
-};
 
 struct Outcome {
   std::vector<double> losses;                         // of each step, on this rank
@@ -41,11 +29,13 @@ struct Outcome {
 Outcome train(int epochs, const std::string& resume, const std::string& save) {
   launch::Job& job = testing::job();
   manual_seed(3);
-  nn::Linear net(1, 2);
+  nn::Linear net(2, 3);
   nn::DistributedDataParallel model(net, job.group());
   nn::SGD optimizer(model.named_parameters(), {.lr = 0.1});
-  data::DataLoader training(std::make_shared<Numbers>(), {.batch_size = 4, .shard = job.place()});
-  data::DataLoader test(std::make_shared<Numbers>(), {.shard = job.place(), .exact = true});
+  data::DataLoader training(std::make_shared<testing::Points>(24),
+                            {.batch_size = 4, .shard = job.place()});
+  data::DataLoader test(std::make_shared<testing::Points>(24),
+                        {.shard = job.place(), .exact = true});
   launch::TrainingArguments arguments;
   arguments.epochs = epochs;
   arguments.resume = resume;

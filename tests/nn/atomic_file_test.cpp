@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // AtomicFile: the old file's permissions stay, what killed processes left goes, writers of one path
 // do not disturb each other, and a full disk costs nothing but the new file.
-#include "folder.h"
-
 #include <peal/autograd/core/atomic_file.h>
+#include <peal/autograd/core/error.h>
+#include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
 
 #include <string_view>
 #include <vector>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 using peal::AtomicFile;
+using namespace peal::testing;
 
 namespace {
 
@@ -111,7 +113,7 @@ TEST_CASE("where the old group cannot be given, its permissions are not the writ
           ::setresuid(user, user, user) != 0 || ::access(folder.path.c_str(), W_OK | X_OK) != 0) {
         ::_exit(77);
       }
-      ::_exit(error_of([&] { save(path, "new"); }) == "no error" ? 0 : 1);
+      ::_exit(error_of([&] { save(path, "new"); }) == "nothing" ? 0 : 1);
     }
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run that stops, is loaded in other objects and goes on equals the run that did not stop, bit
 // for bit, dropout included.
-#include "folder.h"
-
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/nn.h>
+#include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
 
 using namespace peal;
+using namespace peal::testing;
 
 namespace {
 

@@ -2,24 +2,12 @@
 // Collectives are not recorded: what wants a gradient, and was made by an operation, is not given
 // to one without a word.
 #include <peal/autograd/tape.h>
+#include <peal/tests/errors.h>
 
 #include "ddp_ranks.h"
 
 using namespace peal;
 using namespace peal::testing;
-
-namespace {
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-}  // namespace
 
 TEST_CASE("a collective on a result whose gradient is wanted is an error on all ranks") {
   two([](const Group& group, int) {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Averages of parameters: the rule, swapping, saving within a checkpoint, low precision.
-#include "folder.h"
-
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/nn.h>
+#include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
 
 #include <cmath>
 
 using namespace peal;
+using namespace peal::testing;
 
 namespace {
 

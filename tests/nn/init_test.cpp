@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Initialisers: PyTorch's gains, fans and deviations, measured over many draws; and the rules of
 // freezing.
-#include "folder.h"
-
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/init.h>
 #include <peal/nn/models/mlp.h>
+#include <peal/tests/errors.h>
 
 #include <algorithm>
 #include <cmath>
 
 using namespace peal;
+using namespace peal::testing;
 namespace init = peal::nn::init;
 
 namespace {

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers: shapes, initial values, modes; and BasicNet learns.
-#include "folder.h"
-
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/functional.h>
 #include <peal/nn/init.h>
@@ -9,11 +7,13 @@
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/optim/sgd.h>
+#include <peal/tests/errors.h>
 
 #include <algorithm>
 #include <cmath>
 
 using namespace peal;
+using namespace peal::testing;
 
 namespace {
 

@@ -8,6 +8,7 @@
 #include <peal/nn/layers/sequential.h>
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/module.h>
+#include <peal/tests/errors.h>
 
 #include <doctest/doctest.h>
 
@@ -19,6 +20,7 @@
 #include <vector>
 
 using namespace peal;
+using testing::error_of;
 
 namespace {
 
@@ -35,16 +37,6 @@ struct TwoInputs : nn::Module {
 Tensor leaf(double value) { return full({2}, value).set_requires_grad(); }
 using Floats = std::vector<float>;
 Floats all(const Tensor& x) { return x.to_vector<float>(); }
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 }  // namespace
 

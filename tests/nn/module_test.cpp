@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules: names and order, sharing between handles, loading, replacement, hooks, modes, types.
-#include "folder.h"
-
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/models/mlp.h>
+#include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
 
 #include <algorithm>
 
 using namespace peal;
+using namespace peal::testing;
 
 namespace {
 

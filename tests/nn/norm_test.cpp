@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers with statistics or tables, the models made of them, clipping and schedules: keys, modes
 // and what they refuse. Their values are held against PyTorch in torch_models.cpp.
-#include "folder.h"
-
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/optim/clip_grad.h>
 #include <peal/nn/optim/scheduler.h>
 #include <peal/nn/optim/sgd.h>
+#include <peal/tests/errors.h>
 
 #include <cmath>
 
 using namespace peal;
+using namespace peal::testing;
 
 namespace {
 

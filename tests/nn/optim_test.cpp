@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers against values that PyTorch 1.13 computed in f64, and their state saved and resumed.
-#include "folder.h"
-
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/plateau.h>
 #include <peal/nn/optim/scheduler.h>
 #include <peal/nn/optim/sgd.h>
+#include <peal/tests/errors.h>
 
 #include <functional>
 #include <memory>
 
 using namespace peal;
+using namespace peal::testing;
 
 namespace {
 

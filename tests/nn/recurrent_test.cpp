@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // LSTM and GRU: keys, states, modes, errors. Their values are held against PyTorch in
 // torch_layers.cpp.
-#include "folder.h"
-
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/layers/recurrent.h>
 #include <peal/nn/optim/adam.h>
+#include <peal/tests/errors.h>
 
 using namespace peal;
+using namespace peal::testing;
 
 namespace {
 

@@ -6,6 +6,7 @@
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/tests/autograd/arrays.h>
+#include <peal/tests/errors.h>
 
 #include "library.h"
 #include "on_device.h"
@@ -19,6 +20,7 @@
 
 using namespace peal;
 using namespace peal::test;
+using testing::error_of;
 
 namespace {
 

@@ -5,12 +5,14 @@
 
 #include <peal/autograd/ops/gradients.h>
 #include <peal/autograd/ops/optimizer.h>
+#include <peal/tests/errors.h>
 
 #include <algorithm>
 #include <limits>
 
 using namespace peal;
 using namespace peal::test;
+using testing::error_of;
 
 namespace {
 

@@ -16,7 +16,7 @@
 #include <peal/nn/optim/ema.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/tests/autograd/arrays.h>
-#include <peal/tests/nn/folder.h>
+#include <peal/tests/folder.h>
 #include <peal/tests/nn/torch_layers.h>
 
 #include "on_device.h"
@@ -24,6 +24,7 @@
 using namespace peal;
 using test::distance;
 using test::OnDevice;
+using testing::Folder;
 
 namespace {
 

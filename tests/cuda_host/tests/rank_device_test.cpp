@@ -7,7 +7,7 @@
 #include <peal/autograd/core/tensor.h>
 #include <peal/autograd/ops/ops.h>
 
-#include <peal/tests/autograd/arrays.h>
+#include <peal/tests/errors.h>
 
 #include <doctest/doctest.h>
 
@@ -32,7 +32,7 @@ TEST_CASE("page-locked memory makes no context on a device that the rank does no
 
 TEST_CASE("an error of earlier work is not blamed on the kernel that is told of it") {
   const std::string error =
-      test::error_of([] { cuda::launch_failed(cudaErrorIllegalAddress, nullptr, 1, 32); });
+      testing::error_of([] { cuda::launch_failed(cudaErrorIllegalAddress, nullptr, 1, 32); });
   CHECK(error.find("could not start") != std::string::npos);
   CHECK(error.find("or one of work before it") != std::string::npos);
 }

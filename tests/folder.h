@@ -3,7 +3,6 @@
 #pragma once
 
 #include <doctest/doctest.h>
-#include <peal/autograd/core/error.h>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -14,13 +13,17 @@
 #include <iterator>
 #include <string>
 
+namespace peal::testing {
+
 struct Folder {
   Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "peal_nn_XXXXXX").string();
+    std::string name = (std::filesystem::temp_directory_path() / "peal test XXXXXX").string();
     REQUIRE(::mkdtemp(name.data()) != nullptr);
     path = name;
   }
   ~Folder() { std::filesystem::remove_all(path); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
   std::size_t entries() const {
     return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path), {}));
   }
@@ -30,17 +33,6 @@ struct Folder {
 inline std::string content_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// The message of the peal::Error that f throws, or "no error".
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const peal::Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 // What f writes to standard error, log lines among it.
@@ -57,8 +49,4 @@ std::string stderr_of(F&& f) {
   return content_of(folder.path / "stderr");
 }
 
-inline void check_has(const std::string& text, const std::string& part) {
-  INFO("message: ", text);
-  INFO("expected part: ", part);
-  CHECK(text.find(part) != std::string::npos);
-}
+}  // namespace peal::testing
