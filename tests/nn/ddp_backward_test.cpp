@@ -14,8 +14,6 @@ using namespace peal::testing;
 
 namespace {
 
-constexpr nn::BucketCaps apart{.first_bytes = 1, .bytes = 1};
-
 // f(x), whose graph is made anew when backward comes: what checkpointed activations do.
 Tensor again(nn::Module here, const Tensor& x) {
   Tensor y;
@@ -31,6 +29,20 @@ Tensor again(nn::Module here, const Tensor& x) {
     same(in).backward(g);
     return in.grad();
   });
+}
+
+// Two steps, of a model that `set` has set up.
+template <class M>
+void train_twice(const Group& group, int rank, const nn::BucketCaps& caps,
+                 const std::function<void(M&)>& set) {
+  Twins<M> pair(group, {.buckets = caps}, set);
+  for (int k = 0; k < 2; ++k) {
+    pair.model.zero_grad();
+    pair.alone.zero_grad();
+    loss(*pair.ddp, rank + 1).backward();
+    loss(pair.alone, rank + 1).backward();
+    check_averaged(pair.model, pair.alone, group);
+  }
 }
 
 struct Deep : nn::Module {
@@ -49,18 +61,7 @@ struct Deep : nn::Module {
 TEST_CASE("a backward inside a backward is a part of the same step") {
   two([](const Group& group, int rank) {
     for (const nn::BucketCaps& caps : {nn::BucketCaps{}, apart}) {
-      Deep model, alone;
-      model.recompute = true;
-      make_whole(model);
-      make_whole(alone);
-      DDP ddp(model, group, {.buckets = caps});
-      for (int k = 0; k < 2; ++k) {
-        ddp.zero_grad();
-        alone.zero_grad();
-        loss(ddp, rank + 1).backward();
-        loss(alone, rank + 1).backward();
-        check_averaged(model, alone, group);
-      }
+      train_twice<Deep>(group, rank, caps, [](Deep& model) { model.recompute = true; });
     }
   });
 }
@@ -84,19 +85,10 @@ struct Twice : nn::Module {
 TEST_CASE("a gradient in two parts is whole where its bucket has waited, and else named to all") {
   for (const auto& [first, second] : {std::pair(true, true), std::pair(true, false)}) {
     const auto train = [&](const Group& group, int rank, const nn::BucketCaps& caps) {
-      Twice model, alone;
-      model.first = first;
-      model.second = second;
-      make_whole(model);
-      make_whole(alone);
-      DDP ddp(model, group, {.buckets = caps});
-      for (int k = 0; k < 2; ++k) {
-        ddp.zero_grad();
-        alone.zero_grad();
-        loss(ddp, rank + 1).backward();
-        loss(alone, rank + 1).backward();
-        check_averaged(model, alone, group);
-      }
+      train_twice<Twice>(group, rank, caps, [&](Twice& model) {
+        model.first = first;
+        model.second = second;
+      });
     };
     two([&](const Group& group, int rank) { train(group, rank, {}); });
     const std::string message =
@@ -110,12 +102,10 @@ TEST_CASE("a gradient in two parts is whole where its bucket has waited, and els
 
 TEST_CASE("a backward that an exception ends on one thread leaves none behind for another") {
   two([](const Group& group, int rank) {
-    auto net = nn::mlp({3, 4, 2}), alone = nn::mlp({3, 4, 2});
-    make_whole(net);
-    make_whole(alone);
-    DDP ddp(net, group);  // one bucket of four gradients
+    Twins<Mlp> pair(group);  // one bucket of four gradients
+    DDP& ddp = *pair.ddp;
     int seen = 0;
-    for (const Tensor& parameter : net.parameters()) {
+    for (const Tensor& parameter : pair.model.parameters()) {
       parameter.grad_slot().add_hook([&](const Tensor&) {
         if (++seen == 2) throw Error("once");
       });
@@ -126,8 +116,8 @@ TEST_CASE("a backward that an exception ends on one thread leaves none behind fo
       loss(ddp, rank + 1).backward();
       CHECK(ddp.reducer().exposed_seconds() > 0);  // it has waited for all
     })).join();
-    loss(alone, rank + 1).backward();
-    check_averaged(net, alone, group);
+    loss(pair.alone, rank + 1).backward();
+    check_averaged(pair.model, pair.alone, group);
   });
 }
 

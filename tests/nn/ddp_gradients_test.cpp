@@ -14,18 +14,6 @@ using namespace peal::testing;
 
 namespace {
 
-// A model under DDP, with whole numbers, and its like without.
-template <class M>
-struct Twins {
-  explicit Twins(const Group& group, const nn::DDPOptions& options = {}) {
-    make_whole(model);
-    make_whole(alone);
-    ddp = std::make_unique<DDP>(model, group, options);
-  }
-  M model, alone;
-  std::unique_ptr<DDP> ddp;
-};
-
 struct Twice : nn::Module {
   nn::Linear in = add("in", nn::Linear(3, 3)), out = add("out", nn::Linear(3, 2));
   Tensor forward(const Tensor& x) override { return out(in(relu(in(x)))); }
@@ -37,8 +25,6 @@ struct Tied : nn::Module {
   nn::Linear out = add("out", nn::Linear(3, 2));
   Tensor forward(const Tensor& x) override { return out(again(relu(in(x)))); }
 };
-
-constexpr nn::BucketCaps apart{.first_bytes = 1, .bytes = 1};
 
 }  // namespace
 

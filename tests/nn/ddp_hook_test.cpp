@@ -11,8 +11,6 @@ using namespace peal::testing;
 
 namespace {
 
-constexpr nn::BucketCaps apart{.first_bytes = 1, .bytes = 1};
-
 // Gradients that bf16 and f16 cannot hold.
 Tensor fine_loss(nn::Module& model, int rank) {
   const Tensor y = model(full({2, 3}, 0.3 + 0.1 * rank));
@@ -64,10 +62,8 @@ Tensor packed(const Tensor& memory, DType dtype, std::int64_t multiple) {
 
 TEST_CASE("a hook gets every bucket in order, with its gradients in its memory") {
   two([](const Group& group, int rank) {
-    nn::Sequential net = nn::mlp({3, 4, 2}), alone = nn::mlp({3, 4, 2});
-    make_whole(net);
-    make_whole(alone);
-    DDP ddp(net, group, {.buckets = apart});
+    Twins<Mlp> pair(group, {.buckets = apart});
+    DDP& ddp = *pair.ddp;
     std::string seen;
     ddp.register_comm_hook([&](nn::GradBucket& bucket) {
       seen +=
@@ -79,9 +75,9 @@ TEST_CASE("a hook gets every bucket in order, with its gradients in its memory")
       return comm::Work();  // each rank keeps its own
     });
     loss(ddp, rank + 1).backward();
-    loss(alone, rank + 1).backward();
+    loss(pair.alone, rank + 1).backward();
     CHECK(seen == "0 of 1; 1 of 1; 2 of 1; 3 last of 1; ");
-    const auto mine = ddp.parameters(), theirs = alone.parameters();
+    const auto mine = ddp.parameters(), theirs = pair.alone.parameters();
     for (std::size_t i = 0; i < mine.size(); ++i) {
       CHECK(mine[i].grad().to_vector<float>() == theirs[i].grad().to_vector<float>());
     }

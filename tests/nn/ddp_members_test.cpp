@@ -3,7 +3,6 @@
 // on every rank; what is replaced or outlived does no harm.
 #include <peal/nn/layers/layers.h>
 
-#include <memory>
 #include <vector>
 
 #include "ddp_ranks.h"
@@ -121,15 +120,12 @@ TEST_CASE("a wrapper of a part stays with it when another takes its place") {
 
 TEST_CASE("no_sync may outlive the wrapper, whose gradients stay at home then") {
   two([](const Group& group, int rank) {
-    nn::Sequential net = nn::mlp({3, 4, 2}), alone = nn::mlp({3, 4, 2});
-    make_whole(net);
-    make_whole(alone);
-    auto ddp = std::make_unique<DDP>(net, group);
-    const auto guard = ddp->no_sync();
-    ddp.reset();
-    loss(net, rank + 1).backward();
-    loss(alone, rank + 1).backward();
-    const std::vector<Tensor> mine = net.parameters(), own = alone.parameters();
+    Twins<Mlp> pair(group);
+    const auto guard = pair.ddp->no_sync();
+    pair.ddp.reset();
+    loss(pair.model, rank + 1).backward();
+    loss(pair.alone, rank + 1).backward();
+    const std::vector<Tensor> mine = pair.model.parameters(), own = pair.alone.parameters();
     REQUIRE(mine.size() == own.size());
     for (std::size_t i = 0; i < mine.size(); ++i) {
       CHECK(mine[i].grad().to_vector<float>() == own[i].grad().to_vector<float>());

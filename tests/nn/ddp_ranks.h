@@ -58,6 +58,28 @@ inline Tensor loss(nn::Module& model, double value) {
   return sum(y * y);
 }
 
+inline constexpr nn::BucketCaps apart{.first_bytes = 1, .bytes = 1};  // a bucket a parameter
+
+// A model under DDP, with whole numbers, and its like without. The wrapper has the model as `set`
+// leaves it.
+template <class M>
+struct Twins {
+  explicit Twins(
+      const Group& group, const nn::DDPOptions& options = {},
+      const std::function<void(M&)>& set = [](M&) {}) {
+    set(model);
+    make_whole(model);
+    make_whole(alone);
+    ddp = std::make_unique<DDP>(model, group, options);
+  }
+  M model, alone;
+  std::unique_ptr<DDP> ddp;
+};
+
+struct Mlp : nn::Sequential {  // of four parameters
+  Mlp() : nn::Sequential(nn::mlp({3, 4, 2})) {}
+};
+
 inline bool same_everywhere(const Tensor& tensor, const comm::ProcessGroup& group) {
   const std::string mine(static_cast<const char*>(tensor.raw()), tensor.view().bytes());
   const auto all = group.all_gather_object(mine);

@@ -96,9 +96,8 @@ TEST_CASE("two wrappers whose backwards come in another order never meet crosswi
 TEST_CASE("a wrapper that goes with buckets in flight is named to those who wait in them") {
   const std::string message = failure([&](const Group& group, int rank) {
     nn::Sequential net = nn::mlp({3, 4, 2});
-    const nn::DDPOptions apart{.buckets = {.first_bytes = 1, .bytes = 1}};
     {
-      DDP ddp(net, group, apart);
+      DDP ddp(net, group, {.buckets = apart});
       ddp.parameters()[0].grad_slot().add_hook([&](const Tensor&) {
         if (rank == 1) throw Error("no memory");
       });
@@ -108,7 +107,7 @@ TEST_CASE("a wrapper that goes with buckets in flight is named to those who wait
         if (error.what() != std::string("no memory")) throw;
       }
     }
-    DDP again(net, group, apart);
+    DDP again(net, group, {.buckets = apart});
   });
   CAPTURE(message);
   CHECK(message.find("step 1, bucket ") != std::string::npos);
@@ -117,36 +116,32 @@ TEST_CASE("a wrapper that goes with buckets in flight is named to those who wait
 
 TEST_CASE("what a rank keeps of its forwards says nothing about its steps") {
   two([](const Group& group, int rank) {
-    auto net = nn::mlp({3, 4, 2}), alone = nn::mlp({3, 4, 2});
-    make_whole(net);
-    make_whole(alone);
-    DDP ddp(net, group);
+    Twins<Mlp> pair(group);
+    DDP& ddp = *pair.ddp;
     Tensors kept;
     for (int k = 0; k < 3; ++k) {
       const Tensor value = loss(ddp, 5);
       if (rank == 0) kept.push_back(value);
     }
     loss(ddp, rank + 1).backward();
-    loss(alone, rank + 1).backward();
-    check_averaged(net, alone, group);
+    loss(pair.alone, rank + 1).backward();
+    check_averaged(pair.model, pair.alone, group);
   });
 }
 
 TEST_CASE("forwards may have their backwards later, in any order, or never") {
   two([](const Group& group, int rank) {
-    auto net = nn::mlp({3, 4, 2}), alone = nn::mlp({3, 4, 2});
-    make_whole(net);
-    make_whole(alone);
-    DDP ddp(net, group);
+    Twins<Mlp> pair(group);
+    DDP& ddp = *pair.ddp;
     const Tensor first = loss(ddp, rank + 1), second = loss(ddp, rank + 2), never = loss(ddp, 1);
     second.backward();
-    loss(alone, rank + 2).backward();
-    check_averaged(net, alone, group);
+    loss(pair.alone, rank + 2).backward();
+    check_averaged(pair.model, pair.alone, group);
     ddp.zero_grad();
-    alone.zero_grad();
+    pair.alone.zero_grad();
     first.backward();
-    loss(alone, rank + 1).backward();
-    check_averaged(net, alone, group);
+    loss(pair.alone, rank + 1).backward();
+    check_averaged(pair.model, pair.alone, group);
   });
 }
 
