@@ -5,8 +5,10 @@
 #include <peal/comm/start/threads.h>
 #include <peal/tests/errors.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -21,6 +23,18 @@ inline std::string failure(int world, const comm::ProcessGroup::Options& options
 // For as long as the test may take.
 inline void wait_until(const std::function<bool()>& over) {
   while (!over()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+// For two ranks: f on rank 0 alone, once both have come. Rank 1 takes no further part, and stays
+// until f has ended or the group is poisoned.
+inline std::function<void(const comm::ProcessGroup&)> alone_on_rank_0(
+    const std::function<void(const comm::ProcessGroup&)>& f) {
+  return [f, over = std::make_shared<std::atomic<bool>>(false)](const comm::ProcessGroup& group) {
+    group.barrier().wait();
+    if (group.rank() != 0) return wait_until([&] { return *over || group.poisoned(); });
+    const auto finally = std::shared_ptr<void>(nullptr, [&](void*) { *over = true; });
+    f(group);
+  };
 }
 
 }  // namespace peal::testing

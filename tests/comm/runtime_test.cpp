@@ -19,6 +19,7 @@
 
 using namespace peal;
 using namespace peal::comm;
+using peal::testing::alone_on_rank_0;
 using peal::testing::contains;
 using peal::testing::failure;
 using peal::testing::wait_until;
@@ -260,14 +261,9 @@ TEST_CASE(
     "a rank that never comes is found by the deadline, and the message says who waits for what") {
   ProcessGroup::Options options;
   options.deadline = std::chrono::milliseconds(4000);  // the start-up as well
-  std::atomic<bool> done{false};
-  const std::string message = failure(2, options, [&](const ProcessGroup& group) {
-    while (group.rank() == 1 && !done) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    if (group.rank() == 1) return;
-    const Tensor data = Tensor::zeros({8});
-    const auto finally = std::shared_ptr<void>(nullptr, [&](void*) { done = true; });
-    group.all_reduce(data).wait();
-  });
+  const auto alone = alone_on_rank_0(
+      [](const ProcessGroup& group) { group.all_reduce(Tensor::zeros({8})).wait(); });
+  const std::string message = failure(2, options, alone);
   CAPTURE(message);
   CHECK(contains(message, "PEAL_TIMEOUT"));
   CHECK(contains(message, "rank 0: all_reduce #"));
@@ -329,13 +325,9 @@ TEST_CASE("a receive from any source: what can go wrong says who") {
   CHECK(contains(other_size, "expected 12 bytes from rank 2, got 16"));
   ProcessGroup::Options options;
   options.deadline = std::chrono::milliseconds(4000);  // the start-up as well
-  std::atomic<bool> done{false};
-  const std::string nobody_sends = failure(2, options, [&](const ProcessGroup& group) {
-    while (group.rank() == 1 && !done) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    if (group.rank() == 1) return;
-    const auto finally = std::shared_ptr<void>(nullptr, [&](void*) { done = true; });
-    group.recv(Tensor::zeros({2}), any_source, 5).wait();
-  });
+  const auto alone = alone_on_rank_0(
+      [](const ProcessGroup& group) { group.recv(Tensor::zeros({2}), any_source, 5).wait(); });
+  const std::string nobody_sends = failure(2, options, alone);
   CAPTURE(nobody_sends);
   CHECK(contains(nobody_sends, "recv from any rank (2 f32, tag 5) has not moved"));
   CHECK(contains(nobody_sends, "it waits for 8 B from any rank"));

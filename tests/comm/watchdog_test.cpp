@@ -22,6 +22,7 @@
 
 using namespace peal;
 using namespace peal::comm;
+using peal::testing::alone_on_rank_0;
 using peal::testing::contains;
 using peal::testing::failure;
 using peal::testing::Logs;
@@ -64,21 +65,13 @@ TEST_CASE("a rank that fails is seen by one that waits for its own stream alone"
 }
 
 TEST_CASE("the deadline holds for what lies in a queue, and names the operation") {
-  std::atomic<bool> done{false};
-  const std::string late = failure(
-      2, {.deadline = std::chrono::milliseconds(3000)},
-      [&](const ProcessGroup& group) {
-        group.barrier().wait();
-        if (group.rank() == 1) {
-          wait_until([&] { return done || group.poisoned(); });
-          return;
-        }
-        const auto finally = std::shared_ptr<void>(nullptr, [&](void*) { done = true; });
-        group.all_reduce(ones(8), ReduceOp::sum, "bucket 3").wait();
-        current_stream(context().device).synchronize();
-        group.check();
-      },
-      logs_of(2));
+  const auto alone = alone_on_rank_0([](const ProcessGroup& group) {
+    group.all_reduce(ones(8), ReduceOp::sum, "bucket 3").wait();
+    current_stream(context().device).synchronize();
+    group.check();
+  });
+  const std::string late =
+      failure(2, {.deadline = std::chrono::milliseconds(3000)}, alone, logs_of(2));
   CAPTURE(late);
   CHECK(contains(late, "rank 0: all_reduce #"));
   CHECK(contains(late, "bucket 3"));
@@ -167,23 +160,14 @@ TEST_CASE("what a rank waits for in a queue is said again after another group's 
 // A device whose queue is full may not even say whether an event is reached; nobody stands in a
 // call of the engine's then.
 TEST_CASE("a device that answers no question is taken for one that stands, at the deadline") {
-  std::atomic<bool> done{false};
   const Logs logs = logs_of(2);
-  const std::string late = failure(
-      2, {.deadline = std::chrono::milliseconds(3000)},
-      [&](const ProcessGroup& group) {
-        group.barrier().wait();
-        if (group.rank() == 1) {
-          wait_until([&] { return done || group.poisoned(); });
-          return;
-        }
-        const auto finally = std::shared_ptr<void>(nullptr, [&](void*) { done = true; });
-        group.all_reduce(ones(8)).wait();
-        peal::testing::answer(context().device, false);  // until abandon()
-        current_stream(context().device).synchronize();
-        group.check();
-      },
-      logs);
+  const auto alone = alone_on_rank_0([](const ProcessGroup& group) {
+    group.all_reduce(ones(8)).wait();
+    peal::testing::answer(context().device, false);  // until abandon()
+    current_stream(context().device).synchronize();
+    group.check();
+  });
+  const std::string late = failure(2, {.deadline = std::chrono::milliseconds(3000)}, alone, logs);
   CAPTURE(late);
   CHECK(contains(late, "rank 0: all_reduce #"));
   CHECK(contains(late, "has not moved for 3 s"));

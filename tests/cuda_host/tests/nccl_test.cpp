@@ -19,7 +19,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <future>
 #include <memory>
@@ -32,8 +31,10 @@
 #include <doctest/doctest.h>
 #include <peal/tests/difference.h>
 #include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
 #include "collective_cases.h"
 #include "collective_values.h"
+#include "failing_run.h"
 #include "nccl_for_tests.h"
 #include "on_rank.h"
 #include "queued.h"
@@ -102,14 +103,13 @@ TEST_CASE("PEAL_STORE says through what the id goes") {
       });
     });
   };
-  std::string folder = (std::filesystem::temp_directory_path() / "peal_store_XXXXXX").string();
-  REQUIRE(mkdtemp(folder.data()) != nullptr);
-  CHECK(attach("file:" + folder) == "nothing");
-  CHECK(std::filesystem::is_empty(folder));
+  const peal::testing::Folder folder;
+  const std::string address = "file:" + folder.path.string();
+  CHECK(attach(address) == "nothing");
+  CHECK(folder.entries() == 0);
   setenv("PEAL_STORE_SECRET", "x", 1);
-  CHECK(contains(attach("file:" + folder), "PEAL_STORE_SECRET: only a store over TCP has one"));
+  CHECK(contains(attach(address), "PEAL_STORE_SECRET: only a store over TCP has one"));
   unsetenv("PEAL_STORE_SECRET");
-  std::filesystem::remove_all(folder);
   CHECK(attach("") == "nothing");
   CHECK(contains(attach("carrier pigeons"), "expected file:FOLDER"));
 }
@@ -231,16 +231,8 @@ TEST_CASE(
 
 TEST_CASE("what goes wrong over NCCL reaches every rank in words, and nobody hangs") {
   const auto failure = [](const ProcessGroup::Options& options,
-                          const std::function<void(const ProcessGroup&)>& f) -> std::string {
-    try {
-      over_nccl(2, options, f);
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-    return "nothing";
-  };
-  const auto contains = [](const std::string& text, const char* part) {
-    return text.find(part) != std::string::npos;
+                          const std::function<void(const ProcessGroup&)>& f) {
+    return error_of([&] { over_nccl(2, options, f); });
   };
   const std::string sizes = failure({}, [](const ProcessGroup& group) {
     group.all_reduce(Tensor::zeros({group.rank() == 0 ? 40 : 41})).synchronize();
@@ -276,30 +268,20 @@ TEST_CASE("what goes wrong over NCCL reaches every rank in words, and nobody han
   CHECK(contains(thrown, "on fire"));
   CHECK(told == 1);
 
-  std::atomic<bool> done{false};
-  const std::string late =
-      failure({.deadline = std::chrono::milliseconds(8000)}, [&](const ProcessGroup& group) {
-        group.barrier().wait();
-        while (group.rank() == 1 && !done && !group.poisoned())
-          std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        if (group.rank() == 1) return;
-        const auto finally = std::shared_ptr<void>(nullptr, [&](void*) { done = true; });
-        group.all_reduce(Tensor::zeros({8})).synchronize();
-      });
+  const auto alone = peal::testing::alone_on_rank_0(
+      [](const ProcessGroup& group) { group.all_reduce(Tensor::zeros({8})).synchronize(); });
+  const std::string late = failure({.deadline = std::chrono::milliseconds(8000)}, alone);
   CAPTURE(late);
   CHECK(contains(late, "PEAL_TIMEOUT"));
   CHECK(contains(late, "rank 0: all_reduce #"));
 
   cuda_host::nccl_refuse_shared_devices(true);
-  std::string shared;
-  try {
+  const std::string shared = error_of([] {
     run_ranks(3, [](const ProcessGroup& group) {  // of whom two have one device
       const OnDevice here(group.rank());
       use_nccl(group, here.device);
     });
-  } catch (const Error& error) {
-    shared = error.what();
-  }
+  });
   cuda_host::nccl_refuse_shared_devices(false);
   CAPTURE(shared);
   CHECK(contains(shared, "Duplicate GPU"));
