@@ -109,6 +109,11 @@ CommandLine::Option& CommandLine::Option::existing_file() {
   return *this;
 }
 
+CommandLine::Option& CommandLine::Option::last_counts() {
+  cli(option_).take_last();
+  return *this;
+}
+
 CommandLine::Option& CommandLine::Option::group(const std::string& title) {
   cli(option_).group(title);
   return *this;

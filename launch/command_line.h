@@ -36,6 +36,8 @@ class CommandLine {
     Option& between(double least, double most);
     Option& one_of(const std::vector<std::string>& words);
     Option& existing_file();
+    // It may be given several times, and the last one counts (getopt).
+    Option& last_counts();
     // A heading of the help.
     Option& group(const std::string& title);
 

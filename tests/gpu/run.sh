@@ -95,7 +95,7 @@ ranks() {
 
 # Ranks that share a GPU take turns on it; under MPS they run beside each other, which CUDA IPC wants.
 bandwidth() {
-  timeout 300 launch/tools/peal-run -n 2 "$build/bench/all_reduce_bandwidth" --device cuda
+  timeout 300 launch/tools/peal-run -n 2 "$build/bench/perf/all_reduce_perf" --device cuda -b 1K -e 64M -f 4 -R 2
 }
 
 train() {

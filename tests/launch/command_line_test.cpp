@@ -10,7 +10,7 @@ using peal::launch::CommandLine;
 namespace {
 
 struct Settings {
-  int epochs = 1;
+  int epochs = 1, least = 0;
   std::int64_t batch = 32;
   std::uint64_t seed = 0;
   double lr = 0.1;
@@ -29,6 +29,7 @@ int read(Settings& settings, std::vector<std::string> words) {
   line.option("--lr", &settings.lr).not_negative();
   line.option("--name", &settings.name).one_of({"plain", "fancy"});
   line.option("--file", &settings.file).existing_file();
+  line.option("-l,--least", &settings.least).last_counts();
   line.option("words", &settings.words);
   line.flag("--fast", &settings.fast, "sooner");
   words.insert(words.begin(), "program");
@@ -61,6 +62,13 @@ TEST_CASE("what is given is read, and what is not keeps its default") {
   CHECK(settings.name == "fancy");
   CHECK(settings.words == std::vector<std::string>{"one", "two"});
   CHECK(settings.fast);
+}
+
+TEST_CASE("what is given twice is a mistake, or the last one counts") {
+  Settings settings;
+  CHECK(read(settings, {"-l7", "--least=8", "-l", "-9"}) == -1);
+  CHECK(settings.least == -9);
+  CHECK(read(settings, {"--epochs", "3", "--epochs", "4"}) > 0);
 }
 
 TEST_CASE("mistakes end with a status that is not 0, help with 0") {
