@@ -66,6 +66,24 @@ function(peal_library name)
   set_property(GLOBAL APPEND PROPERTY peal_libraries peal_${name})
 endfunction()
 
+# peal_vector_levels(TARGET PREFIX) adds PREFIX_baseline.cpp and, on x86-64, PREFIX_avx2.cpp and PREFIX_avx512.cpp, each
+# with the instructions of its level (autograd/core/cpu_level.h). Nothing in one may have a linker symbol that another
+# file shares: peal_symbols_test() looks.
+function(peal_vector_levels target prefix)
+  set(options -O3 -fopenmp-simd -fno-math-errno -fno-trapping-math)
+  set(sources ${prefix}_baseline.cpp)
+  set_source_files_properties(${prefix}_baseline.cpp PROPERTIES COMPILE_OPTIONS "${options}")
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    list(APPEND sources ${prefix}_avx2.cpp ${prefix}_avx512.cpp)
+    set_source_files_properties(${prefix}_avx2.cpp PROPERTIES COMPILE_OPTIONS "${options};-march=x86-64-v3")
+    # GCC 12 warns about its own header (avx512fintrin.h, _mm512_undefined).
+    set_source_files_properties(${prefix}_avx512.cpp PROPERTIES
+      COMPILE_OPTIONS "${options};-march=x86-64-v4;-mprefer-vector-width=512;-Wno-maybe-uninitialized")
+  endif()
+  set_source_files_properties(${sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  target_sources(${target} PRIVATE ${sources})
+endfunction()
+
 # How nvcc compiles a library's kernels. fmt 9 checks format strings at compile time in a way that nvcc does not get
 # through.
 function(peal_cuda_options target)

@@ -1,6 +1,8 @@
 # peal_test(NAME SOURCES ... [LINKS ...] [LABELS ...] [TIMEOUT s] [ENV ...]) builds a doctest program and registers it.
 # peal_mpi_test(NAME RANKS 1 2 ... SOURCES ... [LINKS ...] [TIMEOUT s]) registers one ctest a world size, under
 # mpirun; its main (tests/mpi/mpi_main.cpp) makes the group. Every test has a deadline: a hang is a failure with a name.
+# peal_symbols_test(NAME LIBRARY LOOPS NAMESPACE [LABELS ...]): the vector levels of LOOPS_*.cpp, which a library compiles
+# with NAMESPACE::LEVEL inside, share no symbol with anybody.
 set(peal_timeout_factor 1)
 if(PEAL_SANITIZE)
   set(peal_timeout_factor 5)  # instrumented code, and the slow unwinder that leaks of Open MPI need
@@ -40,4 +42,13 @@ function(peal_mpi_test name)
     set_tests_properties(${name}_np${ranks} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "mpi;${arg_LABELS}"
       PROCESSORS 2 ENVIRONMENT "OMP_NUM_THREADS=1;PEAL_TIMEOUT=30;PEAL_LOG=warning;${arg_ENV}")
   endforeach()
+endfunction()
+
+function(peal_symbols_test name library loops namespace)
+  cmake_parse_arguments(arg "" "" "LABELS" ${ARGN})
+  if(NOT PEAL_SANITIZE AND CMAKE_BUILD_TYPE STREQUAL Release)
+    add_test(NAME ${name}
+      COMMAND "${PROJECT_SOURCE_DIR}/tests/symbols_test.sh" $<TARGET_FILE:${library}> ${loops} ${namespace})
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${peal_minute} LABELS "${arg_LABELS}")
+  endif()
 endfunction()

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduction operators: how two elements become one, for the kernels of the CPU and of the devices
-// alike: the reductions of reduce_op.h on the types in which they are computed (not f16 and bf16).
-// Thread safety: pure.
+// Reduction operators: how two elements become one, for the kernels of the devices: the reductions
+// of reduce_op.h on the types in which they are computed (not f16 and bf16). Those of the CPU,
+// which take vectors of elements, are in cpu/combine_body.h, and give the same bits. Thread safety:
+// pure.
 #pragma once
 
 #include <peal/autograd/core/half.h>

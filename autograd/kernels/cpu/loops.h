@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops over contiguous elements, the hot inner part of the elementwise kernels. loops_body.h is
-// compiled once for each vector level the processor family has (baseline; AVX2 with FMA, x86-64-v3;
-// AVX-512, x86-64-v4), and the widest that this CPU has is chosen at run time. PEAL_CPU_LEVEL =
-// baseline | avx2 | avx512 asks for a narrower one. Every loop is serial and takes raw ranges.
-// Thread safety: the tables are constant.
+// compiled once for each vector level (autograd/core/cpu_level.h). Every loop is serial and takes
+// raw ranges. Thread safety: the tables are constant.
 #pragma once
 
+#include <peal/autograd/core/cpu_level.h>
 #include <peal/autograd/kernels/table.h>
 
 #include <cstdint>
 
 namespace peal::cpu {
-
-enum class Level : std::uint8_t { baseline, avx2, avx512 };
-Level best_level();     // the widest this CPU and this build have
-Level current_level();  // best_level(), or what PEAL_CPU_LEVEL asks for if that is narrower
 
 // Which operand of a binary loop is one element, read again and again.
 enum class Repeat : std::uint8_t { none, left, right };

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/comm/reduce/combine.h>
+#include <peal/comm/reduce/cpu/combine.h>
 #include <peal/comm/reduce/cpu/reduce.h>
 
 #include <bit>
 #include <concepts>
+#include <cstddef>
 #include <type_traits>
 
 namespace peal::comm {
@@ -12,26 +13,14 @@ namespace {
 template <class T>
 concept Wide = !std::same_as<T, Half> && !std::same_as<T, BFloat16>;
 
-template <class T>
-void reduce_typed(ReduceOp op, void* dst, const void* src, std::int64_t count) {
-  T* __restrict__ to = static_cast<T*>(dst);
-  const T* __restrict__ from = static_cast<const T*>(src);
-  with_combination<T>(op, [=](auto combine) {
-    for (std::int64_t i = 0; i < count; ++i) to[i] = combine(to[i], from[i]);
-  });
-}
-
 }  // namespace
 
 void reduce_cpu(DType dtype, ReduceOp op, void* dst, const void* src, std::int64_t count) {
-  visit(dtype, [&]<class T>() {
-    if constexpr (Wide<T>) {
-      check_reduction(dtype, op);
-      reduce_typed<T>(op, dst, src, count);
-    } else {
-      fail(concat("reduce: ", dtype, " is reduced as f32; widen it first"));
-    }
-  });
+  PEAL_CHECK(dtype != DType::f16 && dtype != DType::bf16, "reduce: ", dtype,
+             " is reduced as f32; widen it first");
+  std::byte* const target = static_cast<std::byte*>(dst);
+  const std::byte* const sources[] = {target, static_cast<const std::byte*>(src)};
+  combine(dtype, op, {&target, 1}, sources, count, false);
 }
 
 void scale_cpu(DType dtype, void* data, double factor, std::int64_t count) {
