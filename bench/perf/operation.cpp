@@ -10,24 +10,10 @@ using comm::Collective;
 using Parts = std::vector<Expected>;
 
 // Every rank gives and gets all of it.
-Layout whole(std::int64_t count, std::int64_t, int) { return {count, count, count, 0, 0}; }
-
-// A rank's share: parts begin at multiples of 16 bytes.
-std::int64_t share(std::int64_t count, std::int64_t element_size, int ranks) {
-  return count / ranks & ~(16 / element_size - 1);
-}
-Layout gathered(std::int64_t count, std::int64_t element_size, int ranks) {
-  const std::int64_t part = share(count, element_size, ranks);
-  return {part, part * ranks, part, part, 0};
-}
-Layout scattered(std::int64_t count, std::int64_t element_size, int ranks) {
-  const std::int64_t part = share(count, element_size, ranks);
-  return {part * ranks, part, part, 0, part};
-}
-Layout exchanged(std::int64_t count, std::int64_t element_size, int ranks) {
-  const std::int64_t part = share(count, element_size, ranks);
-  return {part * ranks, part * ranks, part, 0, 0};
-}
+Layout whole(std::int64_t each, int) { return {each, each, each, 0, 0}; }
+Layout gathered(std::int64_t each, int ranks) { return {each, each * ranks, each, each, 0}; }
+Layout scattered(std::int64_t each, int ranks) { return {each * ranks, each, each, 0, each}; }
+Layout exchanged(std::int64_t each, int ranks) { return {each * ranks, each * ranks, each, 0, 0}; }
 
 Parts from_all(const Layout& layout, int ranks, std::int64_t first) {
   Parts parts;
@@ -39,50 +25,100 @@ double one(int) { return 1; }
 double twice_but_own(int n) { return 2.0 * (n - 1) / n; }
 double all_but_own(int n) { return double(n - 1) / n; }
 
+Parts reduction(const Layout& layout, int, int, int) {
+  return {{0, layout.recv, Expected::reduction, 0}};
+}
+
 constexpr Operation operations[] = {
-    {"all_reduce", "all_reduce_perf", "Allreduce", Collective::all_reduce, true, false, true, whole,
-     [](const Layout& l, int, int, int) {
-       return Parts{{0, l.recv, Expected::reduction, 0}};
+    {.name = "all_reduce",
+     .osu = "Allreduce",
+     .what = Collective::all_reduce,
+     .reduces = true,
+     .layout = whole,
+     .expected = reduction,
+     .bus_factor = twice_but_own,
+     .traffic = [](int n) { return 2.0 * n; }},
+    {.name = "all_gather",
+     .osu = "Allgather",
+     .what = Collective::all_gather,
+     .shares = true,
+     .layout = gathered,
+     .expected = [](const Layout& l, int, int ranks, int) { return from_all(l, ranks, 0); },
+     .bus_factor = all_but_own,
+     .traffic = [](int n) { return 1.0 + n; }},
+    {.name = "reduce_scatter",
+     .osu = "Reduce_scatter",
+     .what = Collective::reduce_scatter,
+     .reduces = true,
+     .shares = true,
+     .layout = scattered,
+     .expected = [](const Layout& l, int rank, int, int) -> Parts {
+       return {{0, l.recv, Expected::reduction, rank * l.recv}};
      },
-     twice_but_own, [](int n) { return 2.0 * n; }},
-    {"all_gather", "all_gather_perf", "Allgather", Collective::all_gather, false, false, true,
-     gathered, [](const Layout& l, int, int ranks, int) { return from_all(l, ranks, 0); },
-     all_but_own, [](int n) { return 1.0 + n; }},
-    {"reduce_scatter", "reduce_scatter_perf", "Reduce_scatter", Collective::reduce_scatter, true,
-     false, true, scattered,
-     [](const Layout& l, int rank, int, int) {
-       return Parts{{0, l.recv, Expected::reduction, rank * l.recv}};
+     .bus_factor = all_but_own,
+     .traffic = [](int n) { return 1.0 + n; }},
+    {.name = "broadcast",
+     .osu = "Broadcast",
+     .what = Collective::broadcast,
+     .rooted = true,
+     .layout = whole,
+     .expected = [](const Layout& l, int, int, int root) -> Parts {
+       return {{0, l.recv, root, 0}};
      },
-     all_but_own, [](int n) { return 1.0 + n; }},
-    {"broadcast", "broadcast_perf", "Bcast", Collective::broadcast, false, true, true, whole,
-     [](const Layout& l, int, int, int root) {
-       return Parts{{0, l.recv, root, 0}};
+     .bus_factor = one,
+     .traffic = [](int n) { return double(n); }},
+    {.name = "reduce",
+     .osu = "Reduce",
+     .what = Collective::reduce,
+     .reduces = true,
+     .rooted = true,
+     .layout = whole,
+     .expected = [](const Layout& l, int rank, int ranks, int root) -> Parts {
+       return rank == root ? reduction(l, rank, ranks, root) : Parts{};
      },
-     one, [](int n) { return double(n); }},
-    {"reduce", "reduce_perf", "Reduce", Collective::reduce, true, true, true, whole,
-     [](const Layout& l, int rank, int, int root) {
-       return rank == root ? Parts{{0, l.recv, Expected::reduction, 0}} : Parts{};
-     },
-     one, [](int n) { return 1.0 + n; }},
-    {"alltoall", "alltoall_perf", "Alltoall", Collective::all_to_all, false, false, false,
-     exchanged,
-     [](const Layout& l, int rank, int ranks, int) { return from_all(l, ranks, rank * l.count); },
-     all_but_own, [](int n) { return 2.0 * n; }},
-    {"gather", "gather_perf", "Gather", Collective::gather, false, true, true, gathered,
-     [](const Layout& l, int rank, int ranks, int root) {
+     .bus_factor = one,
+     .traffic = [](int n) { return 1.0 + n; }},
+    {.name = "alltoall",
+     .osu = "All-to-All Personalized Exchange",
+     .what = Collective::all_to_all,
+     .has_in_place = false,
+     .shares = true,
+     .layout = exchanged,
+     .expected = [](const Layout& l, int rank, int ranks,
+                    int) { return from_all(l, ranks, rank * l.count); },
+     .bus_factor = all_but_own,
+     .traffic = [](int n) { return 2.0 * n; }},
+    {.name = "gather",
+     .osu = "Gather",
+     .what = Collective::gather,
+     .rooted = true,
+     .shares = true,
+     .layout = gathered,
+     .expected = [](const Layout& l, int rank, int ranks, int root) -> Parts {
        return rank == root ? from_all(l, ranks, 0) : Parts{};
      },
-     all_but_own, [](int n) { return 2.0 * (n - 1) / n; }},
-    {"scatter", "scatter_perf", "Scatter", Collective::scatter, false, true, true, scattered,
-     [](const Layout& l, int rank, int, int root) {
-       return Parts{{0, l.recv, root, rank * l.recv}};
+     .bus_factor = all_but_own,
+     .traffic = twice_but_own},
+    {.name = "scatter",
+     .osu = "Scatter",
+     .what = Collective::scatter,
+     .rooted = true,
+     .shares = true,
+     .layout = scattered,
+     .expected = [](const Layout& l, int rank, int, int root) -> Parts {
+       return {{0, l.recv, root, rank * l.recv}};
      },
-     all_but_own, [](int n) { return 2.0 * (n - 1) / n; }},
-    {"sendrecv", "sendrecv_perf", "", std::nullopt, false, false, false, whole,
-     [](const Layout& l, int rank, int ranks, int) {
-       return Parts{{0, l.recv, comm::wrap(rank - 1, ranks), 0}};
+     .bus_factor = all_but_own,
+     .traffic = twice_but_own},
+    {.name = "sendrecv",
+     .osu = "",
+     .has_in_place = false,
+     .layout = whole,
+     .expected = [](const Layout& l, int rank, int ranks, int) -> Parts {
+       return {{0, l.recv, comm::wrap(rank - 1, ranks), 0}};
      },
-     one, [](int n) { return 2.0 * n; }},
+     .bus_factor = one,
+     .traffic = [](int n) { return 2.0 * n; }},
 };
 
 void copy(const View& to, const View& from) {
@@ -110,6 +146,12 @@ const Operation& operation_named(std::string_view name) {
     if (operation.name == name) return operation;
   }
   fail(concat("there is no operation '", name, "'"));
+}
+
+Layout layout_of(const Operation& operation, std::int64_t count, std::int64_t element_size,
+                 int ranks) {
+  const std::int64_t share = count / ranks & ~(16 / element_size - 1);
+  return operation.layout(operation.shares ? share : count, ranks);
 }
 
 comm::Work start(const comm::ProcessGroup& group, const Operation& operation, const Place& place,

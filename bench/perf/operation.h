@@ -36,12 +36,13 @@ struct Place {
 };
 
 struct Operation {
-  std::string_view name;                 // "all_reduce"
-  std::string_view program;              // "all_reduce_perf"
-  std::string_view osu;                  // "Allreduce"
-  std::optional<comm::Collective> what;  // nothing: messages
-  bool reduces, rooted, has_in_place;
-  Layout (*layout)(std::int64_t count, std::int64_t element_size, int ranks);
+  std::string_view name;                   // "all_reduce"
+  std::string_view osu;                    // what OSU's benchmarks call it
+  std::optional<comm::Collective> what{};  // nothing: messages
+  bool reduces = false, rooted = false, has_in_place = true;
+  bool shares = false;  // a size is cut into a share for each rank
+  // `each`: elements of a rank's share, or of all.
+  Layout (*layout)(std::int64_t each, int ranks);
   std::vector<Expected> (*expected)(const Layout& layout, int rank, int ranks, int root);
   // Bus bandwidth over algorithm bandwidth.
   double (*bus_factor)(int ranks);
@@ -50,6 +51,10 @@ struct Operation {
 };
 
 const Operation& operation_named(std::string_view name);
+
+// Of so many elements in all. Shares begin at multiples of 16 bytes.
+Layout layout_of(const Operation& operation, std::int64_t count, std::int64_t element_size,
+                 int ranks);
 
 // Starts one call, by the group's own functions.
 comm::Work start(const comm::ProcessGroup& group, const Operation& operation, const Place& place,

@@ -52,7 +52,9 @@ std::string what_it_does(const Operation& operation) {
       "barrier the clock goes on. With --dirty that happens before each call, on its memory "
       "alone, so a call finds what it reads in the caches of its own core; with --clean never, as "
       "nccl-tests does it: then each rank reads again and again what it has read, and the results "
-      "look better than they are.");
+      "look better than they are. With --columns and -J the clock is read after each iteration "
+      "too, "
+      "some 20 ns.");
 }
 
 // What this machine's ranks have no use for.
@@ -115,7 +117,7 @@ std::optional<int> parse(const Operation& operation, int argc, char** argv, Opti
   std::string first = "32M", last = "32M", step = "1M";
   int streams = 0, policy = -1, device_code = 0, blocks = 16, init = 0;
   int cpu_time = 0, timestamps = 0, memory = 0, each = 0;
-  bool dirty = false, clean = false;
+  bool dirty = false, clean = false, osu = false;
   launch::CommandLine line(what_it_does(operation));
   const auto option = [&](const char* name, launch::CommandLine::Value value, const char* what) {
     return line.option(name, value, what).last_counts();
@@ -167,6 +169,18 @@ std::optional<int> parse(const Operation& operation, int argc, char** argv, Opti
   idle("-D,--device_implementation", &device_code);
   idle("-V,--device_cta_count", &blocks);
   option("--device", &options.device, "cpu, cuda or cuda:N").group("Of peal");
+  line.option("--algo", &options.algorithm,
+              "algorithm of every call (PEAL_ALGO's names), or all: a row by each, in turns")
+      .group("Of peal");
+  line.flag("--columns", &options.columns,
+            "also: algorithm, bytes that the busiest rank sends, what the model says, and of both "
+            "halves eff% (of what the memory passes while all ranks copy), p50 and p99");
+  line.option("--machine", &options.machine, "the model's file (bench/calibrate), not measured")
+      .existing_file()
+      .group("Of peal");
+  line.flag("--fit", &options.fit, "latency and seconds a byte, by least squares, at the end");
+  line.option("--plot", &options.plot, "SVG file of times and rates over sizes").group("Of peal");
+  line.flag("--osu", &osu, "as OSU's benchmarks instead: see --osu --help");
   line.flag("--dirty", &dirty, "write the buffers before each call, and begin it after a barrier");
   line.flag("--clean", &clean, "write the buffers once, as nccl-tests");
   if (const auto status = line.parse(argc, argv)) {
@@ -207,6 +221,7 @@ std::optional<int> parse(const Operation& operation, int argc, char** argv, Opti
   if (!options.json.empty() && std::filesystem::path(options.json).extension() != ".json") {
     return mistake("-J: expected a name that ends in .json, got '", options.json, "'");
   }
+  if (!options.algorithm.empty() && !operation.what) return mistake("--algo: sends have none");
   explain(options, streams, policy, device_code, blocks, init);
   return std::nullopt;
 }

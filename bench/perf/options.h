@@ -44,6 +44,10 @@ struct Options {
 
   std::vector<std::int64_t> sizes() const;
   bool all_algorithms() const { return algorithm == "all"; }
+  // Iterations are timed one by one as well.
+  bool times_each() const { return each_iteration || columns || !json.empty(); }
+  // What is beyond nccl-tests' table is wanted.
+  bool further() const { return columns || !json.empty() || fit || !plot.empty(); }
 };
 
 inline constexpr int usage_error = 6, wrong_values = 7;

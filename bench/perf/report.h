@@ -8,6 +8,7 @@
 #include <peal/launch/job.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,13 +27,17 @@ std::vector<RankLine> rank_lines(const launch::Job& job, Device device);
 struct Half {
   Result result;
   double algorithm_rate = 0, bus_rate = 0;  // 1e9 bytes a second
+  std::optional<double> efficiency{};       // of what the memory lets through at most
 };
 struct Row {
   std::int64_t bytes, count;
   std::string_view type, op;
   int root;
-  std::string algorithm;  // empty: what the group chooses
+  std::string algorithm;
+  bool chosen;  // by the group
   Half out_of_place, in_place;
+  // Bytes that the busiest rank sends, what the model says in place, and what the memory passes.
+  std::optional<double> wire_bytes{}, model_seconds{}, memory_rate{};
 };
 
 struct Summary {
@@ -51,7 +56,11 @@ Spread spread(const std::vector<double>& seconds, int skipped);
 
 void print_head(const Options& options, const std::vector<RankLine>& ranks);
 void print_row(const Options& options, const Row& row);
-void print_foot(const Options& options, const Summary& summary);
+// Bytes of the rank that has most, for -M.
+struct MemoryUse {
+  std::int64_t start, buffers, calls;
+};
+void print_foot(const Options& options, const Summary& summary, const MemoryUse& memory);
 
 // `value` in so many letters, with as many decimals as fit.
 std::string in_width(double value, int width);

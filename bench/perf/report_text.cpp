@@ -34,40 +34,60 @@ void print_half(const Options& options, const Half& half) {
   }
 }
 
-void print_titles(const Options& options) {
-  const char* label = options.timestamps ? "timestamp" : "";
-  const char* format = options.timestamps ? time_format : "";
-  const int pad = options.timestamps ? 19 : 0;
-  const char* time = options.cpu_time ? "cputime" : "time";
-  std::printf("#\n");
-  if (options.each_iteration) {
-    std::printf(
-        "# %10s  %12s  %8s  %6s  %6s              out-of-place (+ per-iteration)           "
-        "                     in-place (+ per-iteration)\n",
-        "", "", "", "", "");
-    std::printf("# %10s  %12s  %8s  %6s  %6s", "size", "count", "type", "redop", "root");
-    for (int half = 0; half < 2; ++half) {
-      std::printf("  %7s  %6s  %6s  %6s  %7s  %7s  %7s  %7s", time, "algbw", "busbw", "#wrong",
-                  "i_min", "i_max", "i_p99", "i_cv%");
-    }
-    std::printf(" %*s\n# %10s  %12s  %8s  %6s  %6s", pad, label, "(B)", "(elements)", "", "", "");
-    for (int half = 0; half < 2; ++half) {
-      std::printf("  %7s  %6s  %6s  %6s  %7s  %7s  %7s  %7s", "(us)", "(GB/s)", "(GB/s)", "",
-                  "(us)", "(us)", "(us)", "(%)");
-    }
-    std::printf(" %*s\n", pad, format);
-    return;
+// A number, or what stands for none: no column is ever empty.
+std::string or_none(const std::optional<double>& value, int width) {
+  return value ? in_width(*value, width) : "N/A";
+}
+
+void print_columns(const Options& options, const Row& row) {
+  const auto scaled = [](std::optional<double> value, double factor) {
+    return value ? std::optional(*value * factor) : value;
+  };
+  std::printf("  %20s  %10s  %9s", row.algorithm.c_str(),
+              row.wire_bytes ? std::to_string(std::llround(*row.wire_bytes)).c_str() : "N/A",
+              or_none(scaled(row.model_seconds, 1e6), 9).c_str());
+  for (const Half* half : {&row.out_of_place, &row.in_place}) {
+    const Spread s = spread(half->result.iterations, options.skipped);
+    std::printf("  %6s  %7s  %7s", or_none(scaled(half->efficiency, 100), 6).c_str(),
+                in_width(s.p50 * 1e6, 7).c_str(), in_width(s.p99 * 1e6, 7).c_str());
   }
-  std::printf(
-      "# %10s  %12s  %8s  %6s  %6s           out-of-place                       in-place  "
-      "        \n",
-      "", "", "", "", "");
-  std::printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s %*s\n", "size",
-              "count", "type", "redop", "root", time, "algbw", "busbw", "#wrong", time, "algbw",
-              "busbw", "#wrong", pad, label);
-  std::printf("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s  %7s  %6s  %6s  %6s %*s\n", "(B)",
-              "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "(GB/s)", "(GB/s)",
-              "", pad, format);
+}
+
+void print_column_titles(const Options& options, bool units) {
+  if (!options.columns) return;
+  std::printf("  %20s  %10s  %9s", units ? "" : "algo", units ? "(B)" : "wire",
+              units ? "(us)" : "model_us");
+  for (int half = 0; half < 2; ++half) {
+    std::printf("  %6s  %7s  %7s", units ? "(%)" : "eff%", units ? "(us)" : "p50",
+                units ? "(us)" : "p99");
+  }
+}
+
+void print_titles(const Options& options) {
+  const bool each = options.each_iteration;
+  std::printf("#\n# %10s  %12s  %8s  %6s  %6s%s\n", "", "", "", "", "",
+              each ? "              out-of-place (+ per-iteration)                                "
+                     "in-place (+ per-iteration)"
+                   : "           out-of-place                       in-place          ");
+  const char* const front[2][5] = {{"size", "count", "type", "redop", "root"},
+                                   {"(B)", "(elements)", "", "", ""}};
+  const char* const half[2][8] = {{options.cpu_time ? "cputime" : "time", "algbw", "busbw",
+                                   "#wrong", "i_min", "i_max", "i_p99", "i_cv%"},
+                                  {"(us)", "(GB/s)", "(GB/s)", "", "(us)", "(us)", "(us)", "(%)"}};
+  for (const bool units : {false, true}) {
+    const auto& f = front[units ? 1 : 0];
+    const auto& h = half[units ? 1 : 0];
+    std::printf("# %10s  %12s  %8s  %6s  %6s", f[0], f[1], f[2], f[3], f[4]);
+    for (int place = 0; place < 2; ++place) {
+      std::printf("  %7s  %6s  %6s  %6s", h[0], h[1], h[2], h[3]);
+      if (each) std::printf("  %7s  %7s  %7s  %7s", h[4], h[5], h[6], h[7]);
+    }
+    print_column_titles(options, units);
+    std::printf(" %*s\n", options.timestamps ? 19 : 0,
+                !options.timestamps ? ""
+                : units             ? time_format
+                                    : "timestamp");
+  }
 }
 
 }  // namespace
@@ -173,23 +193,50 @@ void print_head(const Options& options, const std::vector<RankLine>& ranks) {
 
 void print_row(const Options& options, const Row& row) {
   if (options.all_algorithms()) {
-    std::printf("# by %s\n", row.algorithm.empty() ? "choice" : row.algorithm.c_str());
+    std::printf("# by %s%s\n", row.algorithm.c_str(), row.chosen ? ", the group's choice" : "");
   }
   std::printf("%12li  %12li  %8s  %6s  %6i", li(row.bytes), li(row.count),
               std::string(row.type).c_str(), std::string(row.op).c_str(), row.root);
   print_half(options, row.out_of_place);
   print_half(options, row.in_place);
+  if (options.columns) print_columns(options, row);
   if (options.timestamps) std::printf("%21s", now_text().c_str());
   std::printf("\n");
   std::fflush(stdout);
 }
 
-void print_foot(const Options& options, const Summary& summary) {
+namespace {
+
+// "1.50 MB", of 1024 KB.
+std::string memory_text(std::int64_t bytes) {
+  auto amount = static_cast<double>(bytes);
+  const char* unit = " B";
+  for (const char* next : {" KB", " MB", " GB"}) {
+    if (amount < 1024) break;
+    amount /= 1024;
+    unit = next;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f%s", amount < 10 ? 2 : amount < 100 ? 1 : 0, amount, unit);
+  return text;
+}
+
+}  // namespace
+
+void print_foot(const Options& options, const Summary& summary, const MemoryUse& memory) {
   std::printf("# %-20s : %d %s\n", "Out of bounds values", summary.bad,
               summary.bad != 0 ? "FAILED" : "OK");
   std::printf("# %-20s : %g %s\n", "Avg bus bandwidth", summary.rate,
               summary.least_rate == -1 ? "" : (summary.too_slow() ? "FAILED" : "OK"));
-  std::printf("#\n# Collective test concluded: %s\n#\n\n", options.program.c_str());
+  std::printf("#\n# Collective test concluded: %s\n", options.program.c_str());
+  if (options.memory) {
+    std::printf("# %-20s : Initialization %s | User-Allocated %s | Collective %s | Total  %s\n",
+                options.device == "cpu" ? "Memory usage" : "GPU memory usage",
+                memory_text(memory.start).c_str(), memory_text(memory.buffers).c_str(),
+                memory_text(memory.calls).c_str(),
+                memory_text(memory.start + memory.buffers + memory.calls).c_str());
+  }
+  std::printf("#\n\n");
   std::fflush(stdout);
 }
 

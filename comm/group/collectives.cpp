@@ -4,6 +4,7 @@
 #include <peal/comm/reduce/reduce_op.h>
 
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
 namespace peal::comm {
@@ -196,6 +197,37 @@ Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const 
   }
   const Channel channel = group.next_channel(call, transport);
   return group.submit(std::move(call), std::move(plan), transport, channel, label.text);
+}
+
+Work ProcessGroup::run(Collective what, std::string_view algorithm, const View& out, const View& in,
+                       std::vector<std::int64_t> counts, ReduceOp op, int root,
+                       const Label& label) const {
+  GroupBody& group = body();
+  check_like(out, in, "run");
+  PEAL_CHECK(op != ReduceOp::premul_sum, "run: premul_sum needs a factor");
+  const Problem problem{.what = what,
+                        .rank = group.rank,
+                        .world = group.world,
+                        .root = root,
+                        .counts = counts,
+                        .nodes = group.nodes};
+  try {
+    validate(problem);
+  } catch (const std::invalid_argument& error) {
+    fail(concat("[comm] ", group.lane->who(), ", run: ", error.what()));
+  }
+  const std::int64_t given = in_count(problem), got = out_count(problem);
+  PEAL_CHECK((given == 0 || in.count == given) && (got == 0 || out.count == got), "[comm] ",
+             group.lane->who(), ", run: ", name(what), " expected in of ", given, " and out of ",
+             got, " elements, got ", in.count, " and ", out.count);
+  const View nothing{.dtype = out.dtype};
+  return group.start({.what = what,
+                      .in = given == 0 ? nothing : in,
+                      .out = got == 0 ? nothing : out,
+                      .op = op,
+                      .root = root,
+                      .counts = std::move(counts)},
+                     label, algorithm);
 }
 
 }  // namespace peal::comm

@@ -5,6 +5,7 @@
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/record/recorder.h>
 #include <peal/comm/reduce/reduce_op.h>
+#include <peal/comm/schedule/mix.h>
 
 #include <algorithm>
 #include <exception>
@@ -167,8 +168,9 @@ void GroupBody::check_overlap(const CollectiveCall& call) const {
                   : std::string("they must be apart")));
 }
 
-Work GroupBody::start(CollectiveCall call, const Label& label) {
+Work GroupBody::start(CollectiveCall call, const Label& label, std::string_view named) {
   call.purpose = label.tag;
+  for (const char letter : named) mix(call.purpose, static_cast<unsigned char>(letter));
   if (call.reduces()) check_reduction(call.dtype(), call.op);
   PEAL_CHECK(call.root >= 0 && call.root < world, "[comm] ", lane->who(), ", ", name(call.what),
              ": expected a root among the ranks of the group, 0 to ", world - 1, ", got ",
@@ -193,6 +195,7 @@ Work GroupBody::start(CollectiveCall call, const Label& label) {
   std::string_view algorithm = where == DeviceType::cpu || selection.names(call.what, bytes)
                                    ? selection.choose(call.what, bytes, world)
                                    : "native";
+  if (!named.empty()) algorithm = named;
   // A library matches its own by their order alone, in which ranks come to what then() starts.
   const bool in_order = Branch::current() == nullptr;
   PEAL_CHECK(
@@ -200,6 +203,8 @@ Work GroupBody::start(CollectiveCall call, const Label& label) {
       ": started by then() of work on the CPU, for tensors in a device's queue, which must be "
       "fed in one order on all ranks; wait for that work first");
   if (algorithm == "native" && !(in_order && transport.has_native(native_call(call, where)))) {
+    PEAL_CHECK(named.empty(), "[comm] ", name(call.what), ": the transport ", transport.name(),
+               " has none of its own for these arguments");
     algorithm = Selection().choose(call.what, bytes, world);
   }
   auto plan = algorithm == "native" ? nullptr : plan_for(call, algorithm);

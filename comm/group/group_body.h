@@ -33,8 +33,9 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   GroupBody(const GroupBody&) = delete;
   GroupBody& operator=(const GroupBody&) = delete;
 
-  // A collective whose sizes are checked: over the transport of its tensors, as the selection says.
-  Work start(CollectiveCall call, const Label& label);
+  // A collective whose sizes are checked: over the transport of its tensors, as the selection says,
+  // or by the algorithm that is named.
+  Work start(CollectiveCall call, const Label& label, std::string_view named = {});
   // An operation of the group; without a plan it is the transport's own collective.
   Work submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
               std::string_view label);

@@ -163,6 +163,13 @@ class ProcessGroup {
                          const View& in, ReduceOp op = ReduceOp::sum,
                          const Label& label = {}) const;
 
+  // A collective by that algorithm of algorithms/table.h, or `native`, whatever would be chosen for
+  // it; to compare them. `counts`, and what `in` and `out` have, as schedule.h says for `what`. All
+  // ranks name the same. Error where it does not serve this group.
+  [[nodiscard]] Work run(Collective what, std::string_view algorithm, const View& out,
+                         const View& in, std::vector<std::int64_t> counts,
+                         ReduceOp op = ReduceOp::sum, int root = 0, const Label& label = {}) const;
+
   // Everyone's text (bytes of any length), by rank. Waits.
   std::vector<std::string> all_gather_object(const std::string& mine) const;
   // root's text (bytes of any length); the others' is not read. Waits.

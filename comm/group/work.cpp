@@ -121,6 +121,12 @@ int Work::source() const {
   return operation_->execution.source();
 }
 
+std::string Work::algorithm() const {
+  if (!operation_) return "";
+  const auto& plan = operation_->execution.plan();
+  return plan ? plan->name : "native";
+}
+
 double Work::seconds() const {
   if (operation_) {
     if (!operation_->complete || operation_->captured) return 0;

@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -63,6 +64,8 @@ class Work {
   int source() const;
   // How long it took from its start to its last message, in seconds; 0 while it is under way.
   double seconds() const;
+  // The name of the algorithm that runs it, or `native`; empty for nothing, and for several.
+  std::string algorithm() const;
 
  private:
   struct Sequel;

@@ -200,6 +200,38 @@ TEST_CASE("a schedule of one's own runs before it is in the table") {
   }
 }
 
+TEST_CASE("an algorithm that is named runs, whatever is chosen") {
+  run_ranks(3, {.algorithms = "all_reduce=circulant"}, Wire{}, [](const ProcessGroup& group) {
+    const Tensor in = Tensor::from(std::vector<float>{1, 2, 3, 4}, {4}), out = Tensor::zeros({4});
+    const Work chosen = group.all_reduce(out, in, ReduceOp::sum);
+    chosen.wait();
+    CHECK(chosen.algorithm() == "circulant");
+    for (const char* name : {"ring", "recursive_doubling", "circulant"}) {
+      out.zero_();
+      const Work work = group.run(Collective::all_reduce, name, out, in, {4});
+      work.wait();
+      CHECK(work.algorithm() == name);
+      CHECK(out.to_vector<float>() == std::vector<float>{3, 6, 9, 12});
+    }
+    const Tensor part = Tensor::zeros({2});
+    const View all = group.rank() == 1 ? in.view() : View{};
+    group.run(Collective::broadcast, "chain", out, all, {4}, ReduceOp::sum, 1).wait();
+    CHECK(out.to_vector<float>() == std::vector<float>{1, 2, 3, 4});
+    const auto error = [&](std::string_view name, const View& to,
+                           std::vector<std::int64_t> counts) {
+      CHECK_THROWS_AS((void)group.run(Collective::all_reduce, name, to, in, counts), Error);
+    };
+    error("ring", part, {4});
+    error("ring", out, {4, 4});
+    error("rabenseifner", out, {-1});
+    error("no such", out, {4});
+    error("native", out, {4});
+    CHECK(Work().algorithm().empty());
+    group.all_reduce(out).wait();  // the group is as good as before
+    CHECK(out.to_vector<float>() == std::vector<float>{3, 6, 9, 12});
+  });
+}
+
 TEST_CASE("a continuation's exception belongs to its own work") {
   run_ranks(2, [](const ProcessGroup& group) {
     const Tensor x = Tensor::zeros({4}), y = Tensor::zeros({4});

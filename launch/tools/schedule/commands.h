@@ -6,6 +6,7 @@
 // asked.
 
 #include <peal/comm/simulate/simulate.h>
+#include <peal/launch/tools/schedule/plot.h>
 #include <peal/launch/tools/schedule/world.h>
 
 #include <string>
@@ -84,17 +85,5 @@ struct TraceOptions {
 int trace(const TraceOptions& options);
 
 void write_file(const std::string& path, const std::string& text);
-
-// A line a name, over sizes in bytes; both axes are logarithmic.
-struct Curve {
-  std::string name;
-  std::vector<double> seconds;
-};
-struct Plot {
-  std::string title;
-  std::vector<std::int64_t> bytes;
-  std::vector<Curve> curves;
-};
-std::string svg(const std::vector<Plot>& plots);
 
 }  // namespace peal::launch

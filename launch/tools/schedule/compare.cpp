@@ -15,14 +15,14 @@ constexpr int f32 = 4;
 // Where two straight lines on logarithmic axes cross, between sizes i-1 and i.
 double crossing(const Plot& plot, const Curve& before, const Curve& after, std::size_t i) {
   const double b0 = std::log(double(plot.bytes[i - 1])), b1 = std::log(double(plot.bytes[i]));
-  const double gain0 = std::log(after.seconds[i - 1] / before.seconds[i - 1]);
-  const double gain1 = std::log(after.seconds[i] / before.seconds[i]);
+  const double gain0 = std::log(after.values[i - 1] / before.values[i - 1]);
+  const double gain1 = std::log(after.values[i] / before.values[i]);
   return std::exp(gain0 == gain1 ? b1 : b0 + (b1 - b0) * gain0 / (gain0 - gain1));
 }
 
 std::size_t fastest(const Plot& plot, std::size_t size) {
   const auto best = std::ranges::min_element(
-      plot.curves, {}, [&](const Curve& curve) { return curve.seconds[size]; });
+      plot.curves, {}, [&](const Curve& curve) { return curve.values[size]; });
   return static_cast<std::size_t>(best - plot.curves.begin());
 }
 
@@ -34,7 +34,7 @@ void print_table(const Plot& plot) {
     fmt::print("{:>10}", bytes_text(plot.bytes[i]));
     const std::size_t best = fastest(plot, i);
     for (std::size_t c = 0; c < plot.curves.size(); ++c) {
-      fmt::print(" {:>18}{}", seconds_text(plot.curves[c].seconds[i]), c == best ? '*' : ' ');
+      fmt::print(" {:>18}{}", seconds_text(plot.curves[c].values[i]), c == best ? '*' : ' ');
     }
     fmt::print("\n");
   }
@@ -87,7 +87,7 @@ int compare(comm::Collective what, const CompareOptions& options) {
       for (const std::int64_t bytes : options.bytes) {
         const World world = make_world(what, ranks, std::max<std::int64_t>(1, bytes / f32),
                                        options.machine.node_size, 0, options.chunk);
-        curve.seconds.push_back(
+        curve.values.push_back(
             simulate(
                 ranks, [&](int rank) { return plan(entry, world.problem(rank)); }, f32, machine)
                 .seconds);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
-#include <peal/launch/tools/schedule/commands.h>
+#include <peal/launch/tools/schedule/plot.h>
+#include <peal/launch/tools/schedule/world.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,8 +16,11 @@ constexpr const char* inks[] = {"#3b75af", "#d07a2d", "#519d5b", "#b8403f", "#8a
 std::string one_plot(const Plot& plot, int y0) {
   double least = 1e300, most = 0;
   for (const Curve& curve : plot.curves) {
-    least = std::min(least, std::ranges::min(curve.seconds));
-    most = std::max(most, std::ranges::max(curve.seconds));
+    for (const double value : curve.values) {
+      if (std::isnan(value)) continue;
+      least = std::min(least, value);
+      most = std::max(most, value);
+    }
   }
   const double low = std::floor(std::log10(least)), high = std::ceil(std::log10(most) + 1e-9);
   const double first = std::log2(double(plot.bytes.front()));
@@ -24,9 +28,10 @@ std::string one_plot(const Plot& plot, int y0) {
   const auto x = [&](std::int64_t bytes) {
     return left + width * (std::log2(double(bytes)) - first) / (last - first);
   };
-  const auto y = [&](double seconds) {
-    return y0 + top + height * (1 - (std::log10(seconds) - low) / (high - low));
+  const auto y = [&](double value) {
+    return y0 + top + height * (1 - (std::log10(value) - low) / (high - low));
   };
+  const auto text = plot.unit == Plot::Unit::seconds ? seconds_text : rate_text;
   std::string all =
       fmt::format("<text x='{}' y='{}' font-size='15'>{}</text>\n", left, y0 + 26, plot.title);
   for (int power = static_cast<int>(low); power <= static_cast<int>(high); ++power) {
@@ -34,7 +39,7 @@ std::string one_plot(const Plot& plot, int y0) {
     all += fmt::format(
         "<path d='M{} {:.1f}h{}' stroke='#ddd'/>\n<text x='{}' y='{:.1f}' "
         "text-anchor='end'>{}</text>\n",
-        left, at, width, left - 8, at + 4, seconds_text(std::pow(10.0, power)));
+        left, at, width, left - 8, at + 4, text(std::pow(10.0, power)));
   }
   const std::size_t every = plot.bytes.size() / 9 + 1;
   for (std::size_t i = 0; i < plot.bytes.size(); i += every) {
@@ -49,7 +54,8 @@ std::string one_plot(const Plot& plot, int y0) {
     const char* dashes = c % 2 == 0 ? "" : " stroke-dasharray='9 5'";  // what lies below shows
     std::string points;
     for (std::size_t i = 0; i < plot.bytes.size(); ++i) {
-      points += fmt::format("{:.1f},{:.1f} ", x(plot.bytes[i]), y(curve.seconds[i]));
+      if (std::isnan(curve.values[i])) continue;
+      points += fmt::format("{:.1f},{:.1f} ", x(plot.bytes[i]), y(curve.values[i]));
     }
     const int at = y0 + top + 14 + 20 * static_cast<int>(c);
     all += fmt::format(

@@ -106,4 +106,10 @@ std::string seconds_text(double seconds) {
   return seconds < 1 ? fmt::format("{:.3f} ms", seconds * 1e3) : fmt::format("{:.3f} s", seconds);
 }
 
+std::string rate_text(double bytes_a_second) {
+  if (bytes_a_second < 1e6) return fmt::format("{:g} kB/s", bytes_a_second / 1e3);
+  if (bytes_a_second < 1e9) return fmt::format("{:g} MB/s", bytes_a_second / 1e6);
+  return fmt::format("{:g} GB/s", bytes_a_second / 1e9);
+}
+
 }  // namespace peal::launch

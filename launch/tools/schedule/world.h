@@ -30,5 +30,6 @@ std::vector<int> parse_ranks(std::string_view text);
 std::vector<std::int64_t> parse_sizes(std::string_view text);
 std::string bytes_text(std::int64_t bytes);
 std::string seconds_text(double seconds);
+std::string rate_text(double bytes_a_second);  // "1.5 GB/s", of 1e9 bytes
 
 }  // namespace peal::launch
