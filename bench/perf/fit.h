@@ -11,7 +11,8 @@
 namespace peal::bench {
 
 // What a row's call in place does, for the straight-line model: by its schedule, or, without one,
-// one round of as many bytes as the bus bandwidth counts.
+// one round of as many bytes as the bus bandwidth counts. What is added up is no term of its own:
+// nearly all algorithms send bytes in proportion to it.
 struct FitPoint {
   const Row* row;
   comm::Measured terms;

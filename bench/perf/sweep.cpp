@@ -178,8 +178,7 @@ void Sweep::add_further(Row& row, const Case& test) {
     row.in_place.efficiency = row.in_place.bus_rate / most;
   }
   const double sent = static_cast<double>(row.bytes) * operation_.bus_factor(n);
-  terms_.push_back({cost ? static_cast<double>(cost->rounds) : 1, row.wire_bytes.value_or(sent),
-                    cost ? static_cast<double>(cost->reduced) * element : 0,
+  terms_.push_back({cost ? static_cast<double>(cost->rounds) : 1, row.wire_bytes.value_or(sent), 0,
                     row.in_place.result.seconds});
 }
 
