@@ -22,6 +22,18 @@ bool worth_showing(const T& value) {
 
 CLI::Option& cli(void* option) { return *static_cast<CLI::Option*>(option); }
 
+// A number above 0, or 0 as well. CLI11's own checks say what they take by the largest number that
+// there is.
+CLI::Validator above(bool zero) {
+  const auto check = [zero](std::string& text) {
+    double value = 0;
+    if (!CLI::detail::lexical_cast(text, value)) return "expected a number, got '" + text + "'";
+    if (zero ? value >= 0 : value > 0) return std::string();
+    return std::string(zero ? "expected 0 or more" : "expected more than 0") + ", got " + text;
+  };
+  return CLI::Validator(check, zero ? "NONNEGATIVE" : "POSITIVE");
+}
+
 }  // namespace
 
 struct CommandLine::Parser {
@@ -48,7 +60,7 @@ CommandLine::Option CommandLine::option(const std::string& name, Value value,
         if (worth_showing(*variable)) option->capture_default_str();
         // CLI11 would take -1 for the largest number.
         if (std::is_same_v<decltype(variable), std::uint64_t*>) {
-          option->check(CLI::NonNegativeNumber);
+          option->check(above(true));
         }
         return Option(option);
       },
@@ -85,12 +97,12 @@ CommandLine::Option& CommandLine::Option::required() {
 }
 
 CommandLine::Option& CommandLine::Option::positive() {
-  cli(option_).check(CLI::PositiveNumber);
+  cli(option_).check(above(false));
   return *this;
 }
 
 CommandLine::Option& CommandLine::Option::not_negative() {
-  cli(option_).check(CLI::NonNegativeNumber);
+  cli(option_).check(above(true));
   return *this;
 }
 
