@@ -17,6 +17,8 @@
 #include <peal/comm/algorithms/recursive_doubling.h>
 #include <peal/comm/algorithms/ring.h>
 #include <peal/comm/algorithms/scatter_broadcast.h>
+#include <peal/comm/algorithms/slots.h>
+#include <peal/comm/algorithms/staged_slices.h>
 #include <peal/comm/algorithms/swing.h>
 #include <peal/comm/algorithms/table.h>
 
@@ -63,6 +65,8 @@ constexpr Entry entries[] = {
 
 constexpr Entry one_sided[] = {
     direct_slices_all_reduce_entry,
+    staged_slices_all_reduce_entry,
+    slots_all_reduce_entry,
 };
 
 }  // namespace

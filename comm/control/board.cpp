@@ -3,31 +3,22 @@
 #include <peal/comm/control/board.h>
 #include <peal/comm/schedule/mix.h>
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <random>
+#include <utility>
 
 namespace peal::comm {
 
 // All-zero bytes, which is what fresh memory is, are a valid empty board.
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(Row) % 8 == 0);
 
-Board::Board(void* memory, std::size_t bytes, int world, bool mapped)
-    : header_(static_cast<Header*>(memory)), bytes_(bytes), world_(world), mapped_(mapped) {}
+Board::Board(void* memory, int world, std::shared_ptr<Segment> segment)
+    : header_(static_cast<Header*>(memory)), world_(world), segment_(std::move(segment)) {}
 
 Board::~Board() {
-  if (mapped_) {
-    munmap(header_, bytes_);
-  } else {
-    std::free(header_);
-  }
+  if (!segment_) std::free(header_);
 }
 
 std::size_t Board::bytes_for(int world) {
@@ -44,43 +35,13 @@ std::shared_ptr<Board> Board::in_memory(int world) {
   void* memory = std::aligned_alloc(64, bytes);
   PEAL_CHECK(memory != nullptr, "board: no memory for ", bytes, " bytes");
   std::memset(memory, 0, bytes);
-  return std::shared_ptr<Board>(new Board(memory, bytes, world, false));
+  return std::shared_ptr<Board>(new Board(memory, world, nullptr));
 }
 
 std::shared_ptr<Board> Board::shared(Rendezvous& node, int world) {
-  const std::size_t bytes = bytes_for(world);
-  std::string name, problem;
-  int file = -1;
-  if (node.rank() == 0) {
-    // Another's may lie there under any name: of a job that was killed, or of another namespace.
-    std::random_device random;
-    for (int attempt = 0; file < 0 && (attempt == 0 || errno == EEXIST) && attempt < 100;
-         ++attempt) {
-      name = fmt::format("/peal-board-{:08x}{:08x}", random(), random());
-      file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
-    }
-    int code = file < 0 ? errno : posix_fallocate(file, 0, static_cast<off_t>(bytes));
-    if (code != 0) problem = concat("!", std::strerror(code));
-    if (file < 0) name.clear();  // it is not ours to remove
-  }
-  const std::string said = node.exchange(problem.empty() ? name : problem)[0];
-  void* memory = MAP_FAILED;
-  if (said[0] != '!') {
-    if (node.rank() != 0) file = shm_open(said.c_str(), O_RDWR, 0600);
-    if (file >= 0) memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  }
-  if (file >= 0) close(file);
-  const auto mapped = node.exchange(memory == MAP_FAILED ? "no" : "yes");
-  if (node.rank() == 0 && !name.empty()) shm_unlink(name.c_str());
-  if (std::count(mapped.begin(), mapped.end(), "yes") != node.world()) {
-    if (memory != MAP_FAILED) munmap(memory, bytes);
-    throw NoSharedMemory(
-        concat("board: no shared memory of ", bytes, " bytes among the ranks of this node (",
-               said[0] == '!' ? said.substr(1) : std::string("a rank could not map it"),
-               "); give /dev/shm more room (mount -o remount,size=64M /dev/shm, or docker "
-               "--shm-size=64m)"));
-  }
-  return std::shared_ptr<Board>(new Board(memory, bytes, world, true));
+  auto segment = Segment::create(node, bytes_for(world), "board");
+  void* const memory = segment->data();
+  return std::shared_ptr<Board>(new Board(memory, world, std::move(segment)));
 }
 
 void Board::publish(int rank, const Row& row) {

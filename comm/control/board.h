@@ -7,7 +7,7 @@
 #pragma once
 
 #include <peal/autograd/core/error.h>
-#include <peal/comm/store/rendezvous.h>
+#include <peal/comm/memory/segment.h>
 
 #include <atomic>
 #include <cstddef>
@@ -37,19 +37,11 @@ struct Finished {
   std::uint64_t call[2] = {};
 };
 
-// Board::shared() found no memory that all ranks of the node can share.
-class NoSharedMemory : public Error {
- public:
-  using Error::Error;
-};
-
 class Board {
  public:
   // In ordinary memory: for threads, and for a world of one.
   static std::shared_ptr<Board> in_memory(int world);
-  // One segment for the ranks of `node` (which all call this, collective), unlinked
-  // as soon as all have mapped it. NoSharedMemory, on all of them, when /dev/shm is too small, with
-  // what to do.
+  // For the ranks of `node`, which all call this, collective. NoSharedMemory as Segment's.
   static std::shared_ptr<Board> shared(Rendezvous& node, int world);
   ~Board();
   Board(const Board&) = delete;
@@ -96,15 +88,14 @@ class Board {
     std::atomic<char> message[places][message_bytes];
     std::atomic<std::uint32_t> passed;
   };
-  Board(void* memory, std::size_t bytes, int world, bool mapped);
+  Board(void* memory, int world, std::shared_ptr<Segment> segment);
   static std::size_t bytes_for(int world);
   Words& slot(int rank) const;
 
   Header* header_;
   std::mutex publishing_;  // this process's
-  std::size_t bytes_;
   int world_;
-  bool mapped_;
+  std::shared_ptr<Segment> segment_;  // null: ordinary memory
 };
 
 }  // namespace peal::comm

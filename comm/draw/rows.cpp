@@ -152,6 +152,7 @@ std::string BlockNames::operator()(const Span& span) const {
   const int begin = first(span), end = index(span.buffer, span.at + span.count);
   const std::string prefix = span.buffer == Buffer::in        ? "in"
                              : span.buffer == Buffer::scratch ? "s"
+                             : span.buffer == Buffer::room    ? "room"
                                                               : "";
   return prefix + std::to_string(begin) + (end - begin > 1 ? "-" + std::to_string(end - 1) : "") +
          whose;

@@ -58,7 +58,7 @@ class BlockNames {
 
  private:
   int index(Buffer buffer, std::int64_t at) const;
-  std::set<std::int64_t> cuts_[3];
+  std::set<std::int64_t> cuts_[buffer_kinds];
 };
 
 }  // namespace peal::comm

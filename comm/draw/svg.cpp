@@ -90,7 +90,7 @@ class Picture {
         (kind == Kind::reduce ? additions : copies) = true;
         continue;
       }
-      scratch |= e.message() && e.sends->src.buffer == Buffer::scratch;
+      scratch |= e.message() && e.sends->src.buffer >= Buffer::scratch;
       (kind == Kind::recv_reduce || kind == Kind::reduce ? adds : replaces) = true;
     }
     std::string all = "label and colour: the block";
@@ -105,7 +105,7 @@ class Picture {
 
   // Scratch blocks hold now this and now that, so they have no colour.
   std::string colour(const Span& span) const {
-    if (span.count == 0 || span.buffer == Buffer::scratch) return "#777";
+    if (span.count == 0 || span.buffer >= Buffer::scratch) return "#777";
     const int blocks = std::max(1, block_.blocks(span.buffer));
     return "hsl(" + n(block_.first(span) * 360 / blocks) + ",65%,42%)";
   }

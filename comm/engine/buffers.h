@@ -125,7 +125,7 @@ class Buffers {
   bool reads_in_ = true, writes_out_ = true;
   Side in_, out_;
   std::span<const Piece> gathered_, scattered_;
-  std::byte* base_[3] = {};  // the program's buffers
+  std::byte* base_[comm::buffer_kinds] = {};  // the program's buffers
   StorageRef scratch_, arrivals_;
   CopyStreams& copies_;
   std::size_t segment_;

@@ -52,7 +52,7 @@ class Words {
 
 constexpr std::array kinds{Kind::send,   Kind::recv,   Kind::recv_reduce, Kind::copy,
                            Kind::reduce, Kind::signal, Kind::await};
-constexpr std::array buffers{Buffer::in, Buffer::out, Buffer::scratch};
+constexpr std::array buffers{Buffer::in, Buffer::out, Buffer::scratch, Buffer::room};
 
 void read_operation(Words& words, TraceFile& file) {
   TraceFile::Operation operation{};

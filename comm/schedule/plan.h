@@ -17,7 +17,7 @@ struct Plan {
   std::string name;           // of the algorithm
   std::int64_t arriving = 0;  // the most elements that come to be reduced in any one round
   // How much of each Buffer it touches, up to the last element, and the highest rank it talks to.
-  std::int64_t extent[3] = {};
+  std::int64_t extent[buffer_kinds] = {};
   int highest_peer = nobody;
   bool one_sided = false;  // touches memory of others
   bool from_any = false;   // has a receive from any source

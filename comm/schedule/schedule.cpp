@@ -87,6 +87,8 @@ std::string_view name(Buffer buffer) {
       return "out";
     case Buffer::scratch:
       return "scratch";
+    case Buffer::room:
+      return "room";
   }
   return "unknown buffer";
 }
@@ -282,6 +284,7 @@ std::uint64_t hash(const Program& program) {
     mix_all({span.owner, static_cast<std::int64_t>(span.buffer), span.at, span.count});
   };
   mix_all({program.scratch, static_cast<std::int64_t>(program.rounds.size())});
+  if (program.room != 0) mix_all({program.room});
   for (const Round& round : program.rounds) {
     mix_all({static_cast<std::int64_t>(round.size())});
     for (const Step& step : round) {

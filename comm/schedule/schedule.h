@@ -18,15 +18,22 @@
 // sides name the same count. Empty messages exist in a barrier only; elsewhere neither side has the
 // step.
 //
-// One-sided steps. A copy or reduce may name memory of another rank, if a transport has symmetric
-// memory. Nothing but signals orders such accesses: what stands in rounds before signal(b) of rank
-// a happens before what stands in rounds after the matching await(a) of rank b, and so do the
+// One-sided steps. A copy or reduce may name memory of another rank, if the ranks share memory.
+// Nothing but signals orders such accesses: what stands in rounds before signal(b) of rank a
+// happens before what stands in rounds after the matching await(a) of rank b, and so do the
 // beginning of a program before everything in it, and its end after. A signal never waits; signals
-// and awaits between two ranks match in order, and none is left over. Rank r's memory may be
-// touched by others between r's beginning and r's end only.
+// and awaits between two ranks match in order, and none is left over. Rank r's `in`, `out` and
+// `scratch` may be touched by others between r's beginning and r's end only. In a program with such
+// steps each rank ends with a chain of signals from every other.
 //
 // Buffers. `in` is never written. `scratch` is the program's own, of Program::scratch elements of
-// the accumulation type, undefined at the start. Below, n = counts[0]; sum is of all counts, and
+// the accumulation type, undefined at the start. `room` is memory that every rank of the group has,
+// and that lives on: Program::room elements of the buffers' type, undefined at the start, which
+// others may touch at any time. A group's operations use two halves of it in turn. So it needs no
+// meeting at the end: who begins an operation has finished the one before, in which it heard from
+// all ranks that they had begun that, and so had finished the one that used this half.
+//
+// In the table, n = counts[0]; sum is of all counts, and
 // offset of those before `rank`; (root) stands for 0 elements on the other ranks.
 //
 //   collective      counts            in             out            in place
@@ -70,7 +77,8 @@ inline constexpr Collective all_collectives[] = {
     Collective::all_reduce, Collective::reduce,         Collective::broadcast,
     Collective::all_gather, Collective::reduce_scatter, Collective::gather,
     Collective::scatter,    Collective::all_to_all,     Collective::barrier};
-enum class Buffer : std::uint8_t { in, out, scratch };
+enum class Buffer : std::uint8_t { in, out, scratch, room };
+inline constexpr int buffer_kinds = 4;
 enum class Kind : std::uint8_t { send, recv, recv_reduce, copy, reduce, signal, await };
 
 std::string_view name(Collective what);
@@ -109,6 +117,12 @@ struct Block {
 constexpr Span in(Block b) { return {self, Buffer::in, b.at, b.count}; }
 constexpr Span out(Block b) { return {self, Buffer::out, b.at, b.count}; }
 constexpr Span scratch(Block b) { return {self, Buffer::scratch, b.at, b.count}; }
+constexpr Span room(Block b) { return {self, Buffer::room, b.at, b.count}; }
+// That of rank `owner`, for a program of rank `rank`.
+constexpr Span of(int owner, int rank, Span span) {
+  span.owner = owner == rank ? self : owner;
+  return span;
+}
 
 // Made only by the functions below. A field that a kind does not use keeps its default; anything
 // else is illegal.
@@ -130,10 +144,14 @@ constexpr Step reduce(Span dst, Span src) { return {Kind::reduce, dst, src, nobo
 constexpr Step signal(int to) { return {Kind::signal, {}, {}, to}; }
 constexpr Step await(int from) { return {Kind::await, {}, {}, from}; }
 
-// It touches another rank's memory, or orders such touches.
+// It lies in memory that ranks share.
+constexpr bool is_shared(const Span& span) {
+  return span.owner != self || span.buffer == Buffer::room;
+}
+// It touches such memory, or orders those who do.
 constexpr bool is_one_sided(const Step& step) {
-  return step.kind == Kind::signal || step.kind == Kind::await || step.dst.owner != self ||
-         step.src.owner != self;
+  return step.kind == Kind::signal || step.kind == Kind::await || is_shared(step.dst) ||
+         is_shared(step.src);
 }
 
 using Round = std::vector<Step>;
@@ -141,6 +159,7 @@ using Round = std::vector<Step>;
 struct Program {
   std::int64_t scratch = 0;  // elements
   std::vector<Round> rounds;
+  std::int64_t room = 0;  // elements
   bool operator==(const Program&) const = default;
 };
 

@@ -26,7 +26,7 @@ std::vector<Segment> segments(const Program& program, Buffer buffer, std::int64_
     return all;
   }
   const auto touch = [&](const Span& span, std::size_t round) {
-    if (span.count == 0 || span.buffer == Buffer::scratch) return;
+    if (span.count == 0 || span.buffer >= Buffer::scratch) return;
     std::int64_t at = span.at;
     if (span.buffer != buffer) {
       if (!in_place) return;

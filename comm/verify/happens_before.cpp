@@ -13,7 +13,7 @@ HappensBefore::HappensBefore(std::span<const Program> programs)
   for (const Program& program : programs) {
     for (const Round& round : program.rounds) {
       for (const Step& step : round) {
-        one_sided_ = one_sided_ || step.dst.owner != self || step.src.owner != self;
+        one_sided_ = one_sided_ || is_shared(step.dst) || is_shared(step.src);
       }
     }
   }
@@ -39,12 +39,12 @@ bool HappensBefore::covers(int rank, const Place& earlier) const {
 }
 
 void HappensBefore::touch(const Place& p, int owner, std::int64_t begin, std::int64_t count,
-                          bool write) {
+                          bool write, bool lives_on) {
   if (!one_sided_ || count == 0) return;
   const auto here = [&](const Place& place) {
     return where(programs_[static_cast<std::size_t>(place.rank)], place);
   };
-  if (clocks_[static_cast<std::size_t>(p.rank)][static_cast<std::size_t>(owner)] == 0) {
+  if (!lives_on && !has_heard(p.rank, owner)) {
     reject(here(p), ": expected a chain of signals from rank ", owner,
            " first, got none: it may not have begun");
   }
@@ -58,16 +58,26 @@ void HappensBefore::touch(const Place& p, int owner, std::int64_t begin, std::in
     reject(here(p), ": expected a chain of signals from ", here(a.place), ", which ",
            a.write ? "writes" : "reads", " the same elements, got none: a race");
   }
-  all.push_back({p, begin, end, write});
+  all.push_back({p, begin, end, write, lives_on});
 }
 
 void HappensBefore::check_ends() const {
+  if (!one_sided_) return;
   for (std::size_t owner = 0; owner < accesses_.size(); ++owner) {
     for (const Access& a : accesses_[owner]) {
-      if (covers(static_cast<int>(owner), a.place)) continue;
+      if (a.lives_on || covers(static_cast<int>(owner), a.place)) continue;
       reject("rank ", owner, " ends: expected a chain of signals from ",
              where(programs_[static_cast<std::size_t>(a.place.rank)], a.place),
              ", which touches its memory, got none: it may come later");
+    }
+  }
+  const int world = static_cast<int>(clocks_.size());
+  for (int rank = 0; rank < world; ++rank) {
+    for (int other = 0; other < world; ++other) {
+      if (has_heard(rank, other)) continue;
+      reject("rank ", rank,
+             " ends: expected a chain of signals from every rank, got none from rank ", other,
+             ": the operation after this may use the half of the room that it still reads");
     }
   }
 }

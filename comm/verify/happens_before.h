@@ -22,7 +22,7 @@ class HappensBefore {
  public:
   explicit HappensBefore(std::span<const Program> programs);
 
-  // Whether any program touches the memory of another rank. If not, touch() does nothing.
+  // Whether any program touches memory that ranks share. If not, touch() does nothing.
   bool one_sided() const { return one_sided_; }
 
   // The rank begins this round, or ends with all rounds complete.
@@ -32,18 +32,24 @@ class HappensBefore {
   void hear(int rank, const std::vector<std::int64_t>& clock);
 
   // Step p touches these elements of the owner's memory. Throws Rejected for a race, or if the
-  // owner is not known to have begun.
-  void touch(const Place& p, int owner, std::int64_t begin, std::int64_t count, bool write);
-  // Throws Rejected if anybody may touch a rank's memory after its end.
+  // owner is not known to have begun, unless the memory `lives_on` between operations.
+  void touch(const Place& p, int owner, std::int64_t begin, std::int64_t count, bool write,
+             bool lives_on);
+  // Throws Rejected if anybody may touch a rank's memory after its end, or a rank ends that has not
+  // heard from all.
   void check_ends() const;
 
  private:
   struct Access {
     Place place;
     std::int64_t begin, end;
-    bool write;
+    bool write, lives_on;
   };
   bool covers(int rank, const Place& earlier) const;
+  // The rank knows in its present round that the other one has begun.
+  bool has_heard(int rank, int other) const {
+    return clocks_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(other)] > 0;
+  }
 
   std::span<const Program> programs_;
   bool one_sided_ = false;

@@ -104,7 +104,8 @@ class SymbolicRun {
 
   void fill(int rank);
   void touch(const Place& p, int owner, const Span& span, bool write) {
-    order_.touch(p, owner, layout(owner).start(span), span.count, write);
+    order_.touch(p, owner, layout(owner).start(span), span.count, write,
+                 span.buffer == Buffer::room);
   }
   void move(const Place& to, int from_rank, const Span& src);
   void begin_round(int rank);

@@ -27,8 +27,9 @@
 //   - of two accesses to the same element, unless both read, one happens before the other by a
 //   chain
 //     of signals, or by the order of rounds in their rank;
-//   - no rank's memory is touched by another that does not know it has begun, or that it does not
-//     know to be done when it ends;
+//   - no rank's memory but its room is touched by another that does not know it has begun, or that
+//     it does not know to be done when it ends;
+//   - each rank has heard from all when it ends: so the halves of the room are free in their turns;
 //   - every signal has its await. Messages order nothing here: a transport may buffer them.
 //
 // Cost: a cell (16 bytes) an element of every buffer of every rank; time linear in elements moved.

@@ -54,7 +54,8 @@ class Checker {
                ", or none named, got one of rank ", span.owner);
       }
     }
-    if (span.buffer > Buffer::scratch) refuse(place, which, " in in, out or scratch");
+    if (static_cast<int>(span.buffer) >= buffer_kinds)
+      refuse(place, which, " in a buffer that exists");
     const bool may_be_empty = is_message(step.kind) && problem_.what == Collective::barrier;
     const int least = may_be_empty ? 0 : 1;
     if (span.count < least) {
@@ -86,7 +87,7 @@ class Checker {
     if (!writes_dst(s.kind)) return;
     check_span(place, s, s.dst, "a destination");
     if (s.dst.buffer == Buffer::in && s.dst.count > 0) {
-      refuse(place, "a destination in out or scratch, got in, which is read-only");
+      refuse(place, "a destination in out, scratch or room, got in, which is read-only");
     }
     if (reads_src(s.kind) && s.dst.count != s.src.count) {
       refuse(place, s.dst.count, " elements, got a source of ", s.src.count);
@@ -146,8 +147,10 @@ class Checker {
 }  // namespace
 
 Layout lay_out(const Problem& problem, const Program& program, bool in_place) {
-  if (program.scratch < 0) {
-    reject("rank ", problem.rank, ": expected scratch of at least 0, got ", program.scratch);
+  for (const auto& [what, size] : {std::pair("scratch", program.scratch), {"room", program.room}}) {
+    if (size < 0) {
+      reject("rank ", problem.rank, ": expected ", what, " of at least 0, got ", size);
+    }
   }
   Layout layout;
   layout.size[0] = in_count(problem);
@@ -161,7 +164,9 @@ Layout lay_out(const Problem& problem, const Program& program, bool in_place) {
     layout.base[1] = layout.size[0];
   }
   layout.base[2] = std::max(layout.base[0] + layout.size[0], layout.base[1] + layout.size[1]);
-  layout.total = layout.base[2] + layout.size[2];
+  layout.base[3] = layout.base[2] + layout.size[2];
+  layout.size[3] = program.room;
+  layout.total = layout.base[3] + layout.size[3];
   return layout;
 }
 

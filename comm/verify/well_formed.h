@@ -47,7 +47,7 @@ constexpr bool writes_dst(Kind kind) {
 
 // A rank's buffers as parts of one array; in place, `in` and `out` overlap.
 struct Layout {
-  std::int64_t base[3] = {}, size[3] = {};  // by Buffer
+  std::int64_t base[buffer_kinds] = {}, size[buffer_kinds] = {};  // by Buffer
   std::int64_t total = 0;
 
   std::int64_t start(const Span& span) const {

@@ -40,10 +40,12 @@ struct Extent {
 };
 
 struct Rank {
-  Extent buffers[3];
-  // numbers: as they are; at_start: with the contribution; at_end: as the rank leaves them;
-  // afterwards: as the user then goes on with them.
-  std::vector<Number> numbers, at_start, at_end, afterwards;
+  Extent buffers[buffer_kinds];  // of the room its first half
+  // numbers: as they are; afterwards: as the user goes on with them in the end; and of each
+  // operation, at_start: with the contribution; at_end: as the rank leaves them.
+  std::vector<Number> numbers, afterwards;
+  std::vector<std::vector<Number>> at_start, at_end;
+  std::size_t operation = 0;
   bool began = false;
   std::size_t round = 0;
   std::size_t unfinished = 0;  // steps of the round
@@ -83,12 +85,18 @@ struct Manner {
 
 class Machine {
  public:
+  // Runs the programs so many times, one operation after the other, which ranks begin and end as
+  // they come to it.
   Machine(const Problem& problem, std::span<const Program> programs, bool in_place, Manner manner,
-          std::uint64_t seed)
-      : problem_(problem), programs_(programs), manner_(manner), rng_(seed) {
+          std::size_t operations, std::uint64_t seed)
+      : problem_(problem),
+        programs_(programs),
+        manner_(manner),
+        operations_(operations),
+        rng_(seed) {
     for (int r = 0; r < problem.world; ++r) ranks_.push_back(lay_out(r, in_place));
     for (int r = 0; r < problem.world; ++r) {
-      if (finished(r)) begin(r), end(r);
+      while (rounds(r).empty() && !finished(r)) begin(r), end(r);
     }
   }
 
@@ -116,7 +124,7 @@ class Machine {
   const std::vector<Round>& rounds(int r) const {
     return programs_[static_cast<std::size_t>(r)].rounds;
   }
-  bool finished(int r) { return rank(r).round == rounds(r).size(); }
+  bool finished(int r) { return rank(r).operation == operations_; }
 
   Rank lay_out(int r, bool in_place) {
     const Problem p{
@@ -136,16 +144,27 @@ class Machine {
       end = made.buffers[1].at + outs;
     }
     made.buffers[2] = {end + margin, programs_[static_cast<std::size_t>(r)].scratch};
+    made.buffers[3] = {made.buffers[2].at + made.buffers[2].size + margin,
+                       programs_[static_cast<std::size_t>(r)].room};
     made.numbers.resize(
-        static_cast<std::size_t>(made.buffers[2].at + made.buffers[2].size + margin));
+        static_cast<std::size_t>(made.buffers[3].at + 2 * made.buffers[3].size + margin));
     for (Number& n : made.numbers) n = {rng_(), rng_()};
-    made.at_start = made.numbers;
-    // What a rank contributes must not depend on the interleaving's draws.
-    Rng own(static_cast<std::uint64_t>(r) + 1);
-    for (std::int64_t i = 0; i < ins; ++i) {
-      made.at_start[static_cast<std::size_t>(made.buffers[0].at + i)] = {own(), own()};
-    }
+    come_to_next(made, r);
     return made;
+  }
+
+  void come_to_next(Rank& me, int r) {
+    me.at_start.push_back(me.numbers);
+    // What a rank contributes must not depend on the interleaving's draws.
+    Rng own(static_cast<std::uint64_t>(r) + 1 + 1000 * me.operation);
+    const auto [at, size] = me.buffers[0];
+    for (std::int64_t i = at; i < at + size; ++i) {
+      me.at_start.back()[static_cast<std::size_t>(i)] = {own(), own()};
+    }
+  }
+
+  static bool in_room(const Rank& me, std::int64_t i) {
+    return i >= me.buffers[3].at && i < me.buffers[3].at + 2 * me.buffers[3].size;
   }
 
   // Before a rank comes, its user has not written its numbers yet; what others have changed by then
@@ -154,20 +173,30 @@ class Machine {
     Rank& me = rank(r);
     if (std::exchange(me.began, true)) return;
     const auto first = me.buffers[0].at, size = me.buffers[0].size;
-    std::copy_n(me.at_start.begin() + first, size, me.numbers.begin() + first);
+    std::copy_n(me.at_start.back().begin() + first, size, me.numbers.begin() + first);
   }
 
-  // After it has left, its user reads the result and uses the memory for something else.
+  // After it has left, its user reads the result and uses the memory for something else; but not
+  // the room.
   void end(int r) {
     Rank& me = rank(r);
-    me.at_end = me.numbers;
-    for (Number& n : me.numbers) n = {rng_(), rng_()};
-    me.afterwards = me.numbers;
+    me.at_end.push_back(me.numbers);
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(me.numbers.size()); ++i) {
+      if (!in_room(me, i)) me.numbers[static_cast<std::size_t>(i)] = {rng_(), rng_()};
+    }
+    me.round = 0;
+    me.began = false;
+    ++me.operation;
+    if (finished(r)) {
+      me.afterwards = me.numbers;
+    } else {
+      come_to_next(me, r);
+    }
   }
 
-  Number given(int r, std::int64_t i) const {
+  Number given(std::size_t operation, int r, std::int64_t i) const {
     const Rank& from = ranks_[static_cast<std::size_t>(r)];
-    return from.at_start[static_cast<std::size_t>(from.buffers[0].at + i)];
+    return from.at_start[operation][static_cast<std::size_t>(from.buffers[0].at + i)];
   }
 
   // Inside the array, if not always inside the buffer: the canaries see to the rest.
@@ -177,8 +206,11 @@ class Machine {
     return span.owner;
   }
 
-  std::int64_t place(int r, const Span& span) {
-    const std::int64_t at = rank(r).buffers[static_cast<int>(span.buffer)].at + span.at;
+  // Of rank r's memory, for a rank that stands in this operation.
+  std::int64_t place(int r, const Span& span, std::size_t operation) {
+    const Extent& buffer = rank(r).buffers[static_cast<int>(span.buffer)];
+    const bool second_half = span.buffer == Buffer::room && operation % 2 == 1;
+    const std::int64_t at = buffer.at + (second_half ? buffer.size : 0) + span.at;
     const auto end = static_cast<std::int64_t>(rank(r).numbers.size());
     if (span.count < 0 || at < 0 || at + span.count > end) throw Bad{"far outside any buffer"};
     return at;
@@ -222,7 +254,7 @@ class Machine {
           if (owner(r, span) != r) throw Bad{"a message in the memory of another rank"};
           Channel& channel = channels_[sends ? std::pair(r, s.peer) : std::pair(s.peer, r)];
           (sends ? channel.sends : channel.recvs)
-              .push_back({r, place(r, span), span.count, combines});
+              .push_back({r, place(r, span, me.operation), span.count, combines});
           if (sends && manner_.eager) --me.unfinished;
           break;
         }
@@ -230,7 +262,8 @@ class Machine {
         case Kind::reduce: {
           if (s.src.count != s.dst.count) throw Bad{"source and destination differ in size"};
           const int from = owner(r, s.src), to = owner(r, s.dst);
-          const std::int64_t src = place(from, s.src), dst = place(to, s.dst);
+          const std::int64_t src = place(from, s.src, me.operation);
+          const std::int64_t dst = place(to, s.dst, me.operation);
           if (s.kind == Kind::copy && from == to && src == dst) {
             --me.unfinished;
           } else {
@@ -264,8 +297,7 @@ class Machine {
     Rank& me = rank(r);
     if (!me.entered || me.unfinished > 0) return;
     me.entered = false;
-    ++me.round;
-    if (finished(r)) end(r);
+    if (++me.round == rounds(r).size()) end(r);
   }
 
   // Copies a piece of a move, or all that is left of it.
@@ -323,12 +355,14 @@ class Machine {
     return true;
   }
 
-  Number right(int r, std::int64_t i) const;
+  Number right(std::size_t operation, int r, std::int64_t i) const;
   void look();
+  void look(std::size_t operation, int r);
 
   const Problem& problem_;
   std::span<const Program> programs_;
   Manner manner_;
+  std::size_t operations_;
   Rng rng_;
   std::vector<Rank> ranks_;
   std::vector<Move> moves_;
@@ -339,22 +373,23 @@ class Machine {
   std::map<std::pair<int, int>, Flag> flags_;  // of a pair: signaller, awaiter
 };
 
-// What rank r's out[i] must be, said again in the judge's own words; for a reduction only its sum.
-Number Machine::right(int r, std::int64_t i) const {
+// What rank r's out[i] must be in an operation, said again in the judge's own words; for a
+// reduction only its sum.
+Number Machine::right(std::size_t operation, int r, std::int64_t i) const {
   const auto& counts = problem_.counts;
   std::int64_t before = 0;
   switch (problem_.what) {
     case Collective::broadcast:
-      return given(problem_.root, i);
+      return given(operation, problem_.root, i);
     case Collective::scatter:
     case Collective::reduce_scatter:
       for (int k = 0; k < r; ++k) before += counts[static_cast<std::size_t>(k)];
-      if (problem_.what == Collective::scatter) return given(problem_.root, before + i);
+      if (problem_.what == Collective::scatter) return given(operation, problem_.root, before + i);
       break;
     case Collective::all_gather:
     case Collective::gather:
       for (int k = 0;; i -= counts[static_cast<std::size_t>(k++)]) {
-        if (i < counts[static_cast<std::size_t>(k)]) return given(k, i);
+        if (i < counts[static_cast<std::size_t>(k)]) return given(operation, k, i);
       }
     case Collective::all_to_all:
       for (int k = 0;; ++k) {
@@ -365,7 +400,7 @@ Number Machine::right(int r, std::int64_t i) const {
           continue;
         }
         for (int to = 0; to < r; ++to) before += counts[row + static_cast<std::size_t>(to)];
-        return given(k, before + i);
+        return given(operation, k, before + i);
       }
     case Collective::all_reduce:
     case Collective::reduce:
@@ -373,39 +408,48 @@ Number Machine::right(int r, std::int64_t i) const {
       break;
   }
   Number total{0, 0};
-  for (int k = 0; k < problem_.world; ++k) total.sum += given(k, before + i).sum;
+  for (int k = 0; k < problem_.world; ++k) total.sum += given(operation, k, before + i).sum;
   return total;
 }
 
 void Machine::look() {
+  for (int r = 0; r < problem_.world; ++r) {
+    const Rank& me = rank(r);
+    for (std::int64_t i = 0; i < static_cast<std::int64_t>(me.numbers.size()); ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      if (!in_room(me, i) && me.numbers[at] != me.afterwards[at]) {
+        throw Bad{"the memory of rank " + std::to_string(r) + " was written after it had left"};
+      }
+    }
+    for (std::size_t k = 0; k < operations_; ++k) look(k, r);
+  }
+}
+
+void Machine::look(std::size_t operation, int r) {
   const bool reduces = problem_.what == Collective::all_reduce ||
                        problem_.what == Collective::reduce ||
                        problem_.what == Collective::reduce_scatter;
-  for (int r = 0; r < problem_.world; ++r) {
-    const Rank& me = rank(r);
-    const auto inside = [](const Extent& e, std::int64_t i) {
-      return i >= e.at && i < e.at + e.size;
-    };
-    if (me.numbers != me.afterwards) {
-      throw Bad{"the memory of rank " + std::to_string(r) + " was written after it had left"};
-    }
-    for (std::int64_t i = 0; i < static_cast<std::int64_t>(me.at_end.size()); ++i) {
-      const Number got = me.at_end[static_cast<std::size_t>(i)];
-      if (inside(me.buffers[1], i)) {
-        const std::int64_t at = i - me.buffers[1].at;
-        const Number want = right(r, at);
-        if (got.sum != want.sum || (!reduces && got.bits != want.bits)) {
-          throw Bad{"rank " + std::to_string(r) + " has a wrong out[" + std::to_string(at) + "]"};
-        }
-        const Number first = rank(0).at_end[static_cast<std::size_t>(
-            problem_.what == Collective::all_reduce ? rank(0).buffers[1].at + at : 0)];
-        if (problem_.what == Collective::all_reduce && got.bits != first.bits) {
-          throw Bad{"ranks 0 and " + std::to_string(r) + " differ in the bits of out[" +
-                    std::to_string(at) + "]"};
-        }
-      } else if (!inside(me.buffers[2], i) && got != me.at_start[static_cast<std::size_t>(i)]) {
-        throw Bad{"rank " + std::to_string(r) + " has changed in, or what lies around its buffers"};
+  const auto inside = [](const Extent& e, std::int64_t i) {
+    return i >= e.at && i < e.at + e.size;
+  };
+  const Rank &me = rank(r), &first = rank(0);
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(me.numbers.size()); ++i) {
+    const Number got = me.at_end[operation][static_cast<std::size_t>(i)];
+    if (inside(me.buffers[1], i)) {
+      const std::int64_t at = i - me.buffers[1].at;
+      const Number want = right(operation, r, at);
+      if (got.sum != want.sum || (!reduces && got.bits != want.bits)) {
+        throw Bad{"rank " + std::to_string(r) + " has a wrong out[" + std::to_string(at) + "]"};
       }
+      const auto same = static_cast<std::size_t>(first.buffers[1].at + at);
+      if (problem_.what == Collective::all_reduce &&
+          got.bits != first.at_end[operation][same].bits) {
+        throw Bad{"ranks 0 and " + std::to_string(r) + " differ in the bits of out[" +
+                  std::to_string(at) + "]"};
+      }
+    } else if (!inside(me.buffers[2], i) && !in_room(me, i) &&
+               got != me.at_start[operation][static_cast<std::size_t>(i)]) {
+      throw Bad{"rank " + std::to_string(r) + " has changed in, or what lies around its buffers"};
     }
   }
 }
@@ -424,7 +468,8 @@ Judgement judge(const Problem& problem, std::span<const Program> programs, bool 
   for (const Program& program : programs) {
     for (const Round& round : program.rounds) {
       one_sided = one_sided || std::ranges::any_of(round, [](const Step& s) {
-                    return s.dst.owner != self || s.src.owner != self;
+                    return s.dst.owner != self || s.src.owner != self ||
+                           s.dst.buffer == Buffer::room || s.src.buffer == Buffer::room;
                   });
     }
   }
@@ -435,7 +480,7 @@ Judgement judge(const Problem& problem, std::span<const Program> programs, bool 
   }
   for (const Manner& manner : manners) {
     try {
-      Machine(problem, programs, in_place, manner, rng()).run();
+      Machine(problem, programs, in_place, manner, one_sided ? 3 : 1, rng()).run();
     } catch (const Bad& bad) {
       return {false, bad.why};
     }

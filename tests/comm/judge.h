@@ -10,6 +10,9 @@
 // steps of any rank - goes on by pieces in any order; a piece is read where it lies, or the whole
 // source is read first, as a transport may do either.
 //
+// Programs that touch the memory of others are run several times, one operation after the other
+// without a barrier between; each uses the half of the room that the one before has not.
+//
 // A rank has nothing to contribute before it begins, and uses its memory for something else once it
 // has ended; so others that touch it too early or too late are found out. Some runs have a rank
 // that does not come until all others stand still, or whose moves go on last.

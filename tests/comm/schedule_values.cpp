@@ -172,6 +172,7 @@ TEST_CASE("a plan depends on its problem alone, and its hash on every field") {
       4, {{recv_reduce(1, out({2, 3}))}, {copy(scratch({0, 1}), in({5, 1})), send(2, in({0, 1}))}}};
   const std::vector<std::function<void(Program&)>> changes{
       [](Program& p) { p.scratch = 5; },
+      [](Program& p) { p.room = 5; },
       [](Program& p) { p.rounds.emplace_back(); },
       [](Program& p) { std::swap(p.rounds[0], p.rounds[1]); },
       [](Program& p) { std::swap(p.rounds[1][0], p.rounds[1][1]); },

@@ -79,7 +79,7 @@ class Mutator {
         return "move a step";
       }
       case 9:
-        span.buffer = static_cast<Buffer>(below(3));
+        span.buffer = static_cast<Buffer>(below(buffer_kinds));
         return "change a buffer";
       case 10:
         std::swap(step.dst, step.src);
@@ -129,8 +129,11 @@ TEST_CASE("the verifier rejects every mutant that the judge finds bad") {
   std::map<std::string, Tally> tallies;
   Mutator mutator(20240607);
   std::vector<Entry> entries = all_algorithms();
-  // More often, for it alone has signals and memory of others.
-  for (int i = 0; i < 4; ++i) entries.push_back(one_sided_algorithms().front());
+  // More often, for they alone have signals and memory of others.
+  for (int i = 0; i < 4; ++i) {
+    const auto one_sided = one_sided_algorithms();
+    entries.insert(entries.end(), one_sided.begin(), one_sided.end());
+  }
   for (int made = 0; made < wanted;) {
     const Entry& entry = entries[static_cast<std::size_t>(mutator.below(entries.size()))];
     const World world = mutator.world(entry);

@@ -256,6 +256,49 @@ TEST_CASE("one-sided steps out of order") {
       contains(refused([](Programs& p) { p[0].rounds[2][0].src.owner = 2; }), "got one of rank 2"));
 }
 
+TEST_CASE("rooms: halves in turn, slots in turn, and word of everyone") {
+  const auto one = [](std::string_view name) {
+    for (const Entry& entry : one_sided_algorithms()) {
+      if (entry.name == name) return entry;
+    }
+    throw std::runtime_error("no such algorithm");
+  };
+  // One slot for all chunks: a rank fills it again while others read the chunk before.
+  World world{Collective::all_reduce, 3, 0, {12}};
+  world.chunk = 3;
+  Programs programs = world.programs(one("staged_slices"));
+  CHECK(why(world, programs) == "");
+  CHECK(testing::judge(world.problem(), programs, false, 1).good);
+  for (Program& program : programs) {
+    for (Round& round : program.rounds) {
+      for (Step& step : round) {
+        for (Span* span : {&step.dst, &step.src}) {
+          if (span->buffer == Buffer::room) span->at %= 3;
+        }
+      }
+    }
+  }
+  CHECK(contains(why(world, programs), "got none: a race"));
+  CHECK_FALSE(testing::judge(world.problem(), programs, false, 1).good);
+
+  // A broadcast whose root hears of nobody: some rank may still read what the root wrote two
+  // operations ago, in the same half.
+  const World given{Collective::broadcast, 2, 0, {2}};
+  const Block all{0, 2};
+  Programs hasty(2);
+  for (Program& program : hasty) program.room = 2;
+  hasty[0].rounds = {{copy(room(all), in(all)), copy(out(all), in(all))}, {signal(1)}};
+  hasty[1].rounds = {{await(0)}, {copy(out(all), of(0, 1, room(all)))}};
+  CHECK(contains(why(given, hasty),
+                 "rank 0 ends: expected a chain of signals from every rank, got "
+                 "none from rank 1"));
+  CHECK_FALSE(testing::judge(given.problem(), hasty, false, 1).good);
+  hasty[0].rounds.insert(hasty[0].rounds.begin(), {await(1)});
+  hasty[1].rounds.insert(hasty[1].rounds.begin(), {signal(0)});
+  CHECK(why(given, hasty) == "");
+  CHECK(testing::judge(given.problem(), hasty, false, 1).good);
+}
+
 TEST_CASE("a barrier of signals") {
   const World world{Collective::barrier, 3, 0, {}};
   Programs programs(3);

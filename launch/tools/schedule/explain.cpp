@@ -55,6 +55,7 @@ class Story {
       me.memory[1].assign(static_cast<std::size_t>(out_count(problem)), 0);
       me.memory[2].assign(static_cast<std::size_t>(programs[static_cast<std::size_t>(r)].scratch),
                           0);
+      me.memory[3].assign(static_cast<std::size_t>(programs[static_cast<std::size_t>(r)].room), 0);
     }
     for (int r = 0; r < world.ranks; ++r) ready_.push_back(r);
     while (!ready_.empty()) {  // in step, so that nobody sees what others do later
@@ -68,7 +69,7 @@ class Story {
 
  private:
   struct Rank {
-    std::vector<std::uint64_t> memory[3];  // by Buffer
+    std::vector<std::uint64_t> memory[comm::buffer_kinds];  // by Buffer
     std::size_t round = 0;
     int open = 0;
     std::vector<std::string> held;

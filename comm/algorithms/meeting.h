@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Parts that one-sided programs are made of.
+
+#include <peal/comm/schedule/schedule.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace peal::comm {
+
+// A barrier by signals: all that any rank did in its rounds before happens before all that any does
+// in its rounds after.
+inline void add_meeting(Program& program, int rank, int world) {
+  Round round;
+  for (int k = 1; k < world; ++k) {
+    round.push_back(signal(wrap(rank + k, world)));
+    round.push_back(await(wrap(rank - k, world)));
+  }
+  add(program, std::move(round));
+}
+
+// Every span of `targets` becomes sources[0] (+) sources[1] (+) .. , all of one count. It is built
+// up in scratch from its beginning on, in consecutive rounds of one step, and then copied: an
+// executor does all of them in one pass, and keeps the sum in registers (plan.h).
+inline void add_combination(Program& program, const std::vector<Span>& targets,
+                            const std::vector<Span>& sources) {
+  const Span sum = scratch({0, sources.front().count});
+  if (sum.count == 0) return;
+  program.scratch = std::max(program.scratch, sum.count);
+  bool first = true;
+  for (const Span& source : sources) {
+    program.rounds.push_back({first ? copy(sum, source) : reduce(sum, source)});
+    first = false;
+  }
+  Round store;
+  for (const Span& target : targets) store.push_back(copy(target, sum));
+  program.rounds.push_back(std::move(store));
+}
+
+}  // namespace peal::comm

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/memory/segment.h>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace peal::comm {
+namespace {
+
+std::string random_name() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+// Of this process, and of no other, wherever it runs.
+std::string process() {
+  static const std::string drawn = random_name();
+  return concat(drawn, " ", getpid());  // a child by fork has the same draw
+}
+
+// Segments on their way from the thread that made them to the others.
+struct HandedOn {
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<Segment>> by_name;
+};
+HandedOn& handed_on() {
+  static HandedOn all;
+  return all;
+}
+
+// A name in /dev/shm, and the file behind it, until this ends.
+class Named {
+ public:
+  Named() = default;
+  Named(const Named&) = delete;
+  Named& operator=(const Named&) = delete;
+  ~Named() {
+    if (file_ >= 0) close(file_);
+    if (!name_.empty()) shm_unlink(name_.c_str());
+  }
+  // A new one. The number of an error, or 0.
+  int create(std::size_t bytes) {
+    // Another's may lie there under any name: of a job that was killed, or of another namespace.
+    for (int attempt = 0; file_ < 0 && attempt < 100; ++attempt) {
+      const std::string name = "/peal-" + random_name();
+      file_ = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
+      if (file_ >= 0) name_ = name;
+      if (file_ < 0 && errno != EEXIST) return errno;
+    }
+    return file_ < 0 ? EEXIST : posix_fallocate(file_, 0, static_cast<off_t>(bytes));
+  }
+  void open(const std::string& name) { file_ = shm_open(name.c_str(), O_RDWR, 0600); }
+  void* map(std::size_t bytes) const {
+    return file_ < 0 ? MAP_FAILED
+                     : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  }
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_;  // empty where it is not ours to remove
+  int file_ = -1;
+};
+
+}  // namespace
+
+Segment::~Segment() {
+  if (mapped_) {
+    munmap(data_, bytes_);
+  } else {
+    std::free(data_);
+  }
+}
+
+std::shared_ptr<Segment> Segment::create(Rendezvous& ranks, std::size_t bytes,
+                                         std::string_view what) {
+  const auto who = ranks.exchange(process());
+  const bool threads = std::ranges::count(who, who.front()) == ranks.world();
+  return threads ? between_threads(ranks, bytes) : between_processes(ranks, bytes, what);
+}
+
+std::shared_ptr<Segment> Segment::between_threads(Rendezvous& ranks, std::size_t bytes) {
+  constexpr std::size_t page = 4096;
+  HandedOn& table = handed_on();
+  std::string name;
+  std::shared_ptr<Segment> segment;
+  if (ranks.rank() == 0) {
+    const std::size_t whole = (bytes + page - 1) / page * page;
+    auto* const data = static_cast<std::byte*>(std::aligned_alloc(page, whole));
+    if (data != nullptr) {
+      std::memset(data, 0, whole);
+      segment = std::shared_ptr<Segment>(new Segment(data, bytes, false));
+      name = random_name();
+      const std::lock_guard lock(table.mutex);
+      table.by_name[name] = segment;
+    }
+  }
+  const auto forget = [&](void*) {
+    const std::lock_guard lock(table.mutex);
+    table.by_name.erase(name);
+  };
+  const std::shared_ptr<void> finally(nullptr, forget);
+  const std::string said = ranks.exchange(name)[0];
+  if (said.empty()) throw NoSharedMemory(concat("no memory for ", bytes, " bytes"));
+  if (ranks.rank() != 0) {
+    const std::lock_guard lock(table.mutex);
+    segment = table.by_name.at(said);
+  }
+  ranks.exchange("");  // all have it
+  return segment;
+}
+
+std::shared_ptr<Segment> Segment::between_processes(Rendezvous& ranks, std::size_t bytes,
+                                                    std::string_view what) {
+  Named named;
+  int problem = 0;
+  if (ranks.rank() == 0) problem = named.create(bytes);
+  const std::string said =
+      ranks.exchange(problem != 0 ? concat("!", std::strerror(problem)) : named.name())[0];
+  void* memory = MAP_FAILED;
+  if (said[0] != '!') {
+    if (ranks.rank() != 0) named.open(said);
+    memory = named.map(bytes);
+  }
+  std::shared_ptr<Segment> segment;
+  if (memory != MAP_FAILED) {
+    segment = std::shared_ptr<Segment>(new Segment(static_cast<std::byte*>(memory), bytes, true));
+  }
+  const auto mapped = ranks.exchange(segment ? "yes" : "no");
+  if (std::ranges::count(mapped, "yes") == ranks.world()) return segment;
+  throw NoSharedMemory(
+      concat(what, ": no shared memory of ", bytes, " bytes among the ranks of this node (",
+             said[0] == '!' ? said.substr(1) : std::string("a rank could not map it"),
+             "); give /dev/shm more room (mount -o remount,size=64M /dev/shm, or docker "
+             "--shm-size=64m)"));
+}
+
+}  // namespace peal::comm

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared-memory segment: bytes that all ranks of a node have, and that go with the last of them. It
+// has a name in /dev/shm only until all have mapped it, so that nothing is left of a job that is
+// killed. Ranks that are threads of one process have ordinary memory. Thread safety: create() as
+// its rendezvous; else a constant.
+#pragma once
+
+#include <peal/autograd/core/error.h>
+#include <peal/comm/store/rendezvous.h>
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+
+namespace peal::comm {
+
+// There is no memory that all ranks of the node can share.
+class NoSharedMemory : public Error {
+ public:
+  using Error::Error;
+};
+
+class Segment {
+ public:
+  // Zeroed. Collective over ranks of one node. NoSharedMemory, on all of them, where /dev/shm is
+  // too small or cannot be written, with what to do; `what` is what it was for.
+  static std::shared_ptr<Segment> create(Rendezvous& ranks, std::size_t bytes,
+                                         std::string_view what);
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  // Its ranks are threads of one process, which reach all of each other's memory.
+  bool one_process() const { return !mapped_; }
+
+ private:
+  Segment(std::byte* data, std::size_t bytes, bool mapped)
+      : data_(data), bytes_(bytes), mapped_(mapped) {}
+  static std::shared_ptr<Segment> between_threads(Rendezvous& ranks, std::size_t bytes);
+  static std::shared_ptr<Segment> between_processes(Rendezvous& ranks, std::size_t bytes,
+                                                    std::string_view what);
+
+  std::byte* data_;
+  std::size_t bytes_;
+  bool mapped_;
+};
+
+}  // namespace peal::comm

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/memory/window.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace peal::comm {
+namespace {
+
+using Location = std::uint64_t;
+constexpr Location out_of_reach = 0, nothing = 1;
+// A segment's number, from 1, and a place in it.
+constexpr int place_bits = 44;
+constexpr std::uint64_t most_segments = std::uint64_t{1} << (64 - place_bits);
+
+constexpr std::size_t room_align = 4096;
+
+}  // namespace
+
+// Neighbouring lines are fetched in pairs, so it has two.
+struct alignas(128) Window::Line {
+  std::atomic<std::uint64_t> count;  // of signals
+  // Of the operations of even and odd numbers; written before their first signal.
+  struct {
+    std::atomic<std::uint64_t> signature;
+    std::atomic<Location> in, out;
+  } says[2];
+};
+
+// The segments that allocate() has made. Tensors outlive windows.
+struct Window::Heap {
+  struct Kept {
+    std::byte* begin;    // of all ranks' parts
+    std::size_t stride;  // of a rank's
+  };
+  mutable std::mutex mutex;
+  std::map<std::uint64_t, Kept> segments;  // by number
+  std::uint64_t last = 0;
+};
+
+Window::Window(std::shared_ptr<Segment> segment, int rank, int world)
+    : segment_(std::move(segment)),
+      rank_(rank),
+      world_(world),
+      peers_(static_cast<std::size_t>(world)),
+      heap_(std::make_shared<Heap>()) {}
+
+Window::~Window() = default;
+
+namespace {
+
+std::size_t bytes_of_lines(int world, std::size_t line) {
+  const auto ranks = static_cast<std::size_t>(world);
+  return (ranks * ranks * line + room_align - 1) / room_align * room_align;
+}
+
+}  // namespace
+
+std::unique_ptr<Window> Window::create(Rendezvous& ranks) {
+  const int world = ranks.world();
+  const std::size_t bytes =
+      bytes_of_lines(world, sizeof(Line)) + static_cast<std::size_t>(world) * 2 * room_bytes;
+  auto segment = Segment::create(ranks, bytes, "shared memory for collectives");
+  return std::unique_ptr<Window>(new Window(std::move(segment), ranks.rank(), world));
+}
+
+// All-zero bytes, which is what fresh memory is, are lines without signals.
+Window::Line& Window::line(int from, int to) const {
+  return reinterpret_cast<Line*>(segment_->data())[from * world_ + to];
+}
+
+StorageRef Window::allocate(Rendezvous& ranks, std::size_t bytes) {
+  if (segment_->one_process() || bytes == 0) return nullptr;
+  const std::size_t stride = (bytes + room_align - 1) / room_align * room_align;
+  const std::size_t whole = stride * static_cast<std::size_t>(world_);
+  std::shared_ptr<Segment> made = Segment::create(ranks, whole, "memory for collectives");
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock(heap_->mutex);
+    number = ++heap_->last;
+    if (number < most_segments) heap_->segments[number] = {made->data(), stride};
+  }
+  std::byte* const own = made->data() + static_cast<std::size_t>(rank_) * stride;
+  return Storage::wrap(own, bytes, Device{}, [heap = heap_, number, made] {
+    const std::lock_guard lock(heap->mutex);
+    heap->segments.erase(number);
+  });
+}
+
+Location Window::locate(const std::byte* address) const {
+  if (address == nullptr) return nothing;
+  if (segment_->one_process()) return reinterpret_cast<Location>(address);
+  const std::lock_guard lock(heap_->mutex);
+  for (const auto& [number, kept] : heap_->segments) {
+    const std::byte* const own = kept.begin + static_cast<std::size_t>(rank_) * kept.stride;
+    if (address < own || address >= own + kept.stride) continue;
+    return number << place_bits | static_cast<Location>(address - own);
+  }
+  return out_of_reach;
+}
+
+std::byte* Window::address(int owner, Location location) const {
+  if (location == out_of_reach || location == nothing) return nullptr;
+  if (segment_->one_process()) return reinterpret_cast<std::byte*>(location);
+  const std::lock_guard lock(heap_->mutex);
+  const auto found = heap_->segments.find(location >> place_bits);
+  if (found == heap_->segments.end()) return nullptr;
+  const Heap::Kept& kept = found->second;
+  const auto place = static_cast<std::size_t>(location & ((Location{1} << place_bits) - 1));
+  return kept.begin + static_cast<std::size_t>(owner) * kept.stride + place;
+}
+
+void Window::begin(std::uint64_t signature, const std::byte* in, const std::byte* out) {
+  ++operation_;
+  signature_ = signature;
+  Peer& me = peers_[static_cast<std::size_t>(rank_)];
+  me.heard_in = operation_;
+  me.in = locate(in);
+  me.out = locate(out);
+}
+
+void Window::signal(int to) {
+  Peer& peer = peers_[static_cast<std::size_t>(to)];
+  Line& out = line(rank_, to);
+  if (peer.told_in != operation_) {
+    peer.told_in = operation_;
+    const Peer& me = peers_[static_cast<std::size_t>(rank_)];
+    auto& says = out.says[operation_ % 2];
+    says.signature.store(signature_, std::memory_order_relaxed);
+    says.in.store(me.in, std::memory_order_relaxed);
+    says.out.store(me.out, std::memory_order_relaxed);
+  }
+  out.count.store(++peer.sent, std::memory_order_release);
+}
+
+bool Window::await(int from) {
+  Peer& peer = peers_[static_cast<std::size_t>(from)];
+  const Line& in = line(from, rank_);
+  if (in.count.load(std::memory_order_acquire) <= peer.heard) return false;
+  if (peer.heard_in != operation_) {
+    const auto& says = in.says[operation_ % 2];
+    if (says.signature.load(std::memory_order_relaxed) != signature_) return false;
+    peer.heard_in = operation_;
+    peer.in = says.in.load(std::memory_order_relaxed);
+    peer.out = says.out.load(std::memory_order_relaxed);
+  }
+  ++peer.heard;
+  return true;
+}
+
+// Each rank knows its own segments' numbers to be there; so one number for all is there for all.
+bool Window::reaches_all() const {
+  const auto one = [&](Location Peer::*which) {
+    std::uint64_t number = 0;
+    for (const Peer& peer : peers_) {
+      const Location location = peer.*which;
+      if (location == nothing) continue;
+      if (location == out_of_reach) return false;
+      if (segment_->one_process()) continue;
+      if (number != 0 && location >> place_bits != number) return false;
+      number = location >> place_bits;
+    }
+    return true;
+  };
+  return one(&Peer::in) && one(&Peer::out);
+}
+
+std::byte* Window::reach(int owner, Buffer buffer) const {
+  if (buffer == Buffer::room) {
+    std::byte* const rooms = segment_->data() + bytes_of_lines(world_, sizeof(Line));
+    return rooms + (static_cast<std::size_t>(owner) * 2 + operation_ % 2) * room_bytes;
+  }
+  const Peer& peer = peers_[static_cast<std::size_t>(owner)];
+  if (peer.heard_in != operation_ || buffer == Buffer::scratch) return nullptr;
+  return address(owner, buffer == Buffer::in ? peer.in : peer.out);
+}
+
+}  // namespace peal::comm

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Window: memory that the ranks of a group on one node share, and the flags by which they meet
+// there (MPI's shared-memory windows, NVSHMEM's and PyTorch's symmetric memory). One-sided programs
+// (schedule.h) run on it: it knows where another rank's buffers lie, and makes and awaits signals.
+//
+// Layout. For each ordered pair of ranks a line of the cache with a count of signals, which only
+// grows; it has one writer. Beside the count stands what the operation is, and where the writer's
+// buffers lie: twice, for operations of even and odd numbers in turn. And for each rank a room of
+// two halves, for the same. Why two are enough is said of rooms in schedule.h, and proven of every
+// program.
+//
+// An operation that a rank thinks to be another one than this rank does is never awaited
+// successfully: nobody goes on with the wrong data, and the control plane names both calls.
+//
+// A buffer is within the others' reach if it lies in memory of allocate(). Of ranks that are
+// threads of one process all is.
+//
+// Thread safety: one thread at a time (the engine's lock), but for allocate(), which is collective
+// and one thread's, at any time.
+#pragma once
+
+#include <peal/autograd/core/storage.h>
+#include <peal/comm/memory/segment.h>
+#include <peal/comm/schedule/schedule.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace peal::comm {
+
+class Window {
+ public:
+  // Collective over the ranks of the group, which are on one node. NoSharedMemory as Segment's.
+  static std::unique_ptr<Window> create(Rendezvous& ranks);
+  ~Window();
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+
+  // Bytes of a rank's room that one operation may use.
+  static constexpr std::size_t room_bytes = std::size_t{256} << 10;
+
+  // Zeroed memory of the CPU within the others' reach; null where all is. Collective: the same
+  // calls in the same order on all ranks; NoSharedMemory on all of them.
+  StorageRef allocate(Rendezvous& ranks, std::size_t bytes);
+
+  // The next operation begins: the same on all ranks, one after the other. `signature`: of all that
+  // they must agree on. Its buffers lie there; null where this rank has none.
+  void begin(std::uint64_t signature, const std::byte* in, const std::byte* out);
+  // What this rank did before happens before what `to` does after its await(). Never waits.
+  void signal(int to);
+  // True where the next signal of `from` has come.
+  bool await(int from);
+  // All ranks' buffers are within reach: the same on all ranks. REQUIRES: all have been awaited in
+  // this operation.
+  bool reaches_all() const;
+  // Where that rank's buffer begins; null where it is out of reach, or its rank was not awaited.
+  std::byte* reach(int owner, Buffer buffer) const;
+
+ private:
+  struct Line;
+  struct Heap;
+  // Where a buffer lies, for others: an address where all are threads of one process, else a
+  // segment's number and a place in it.
+  using Location = std::uint64_t;
+  struct Peer {
+    std::uint64_t sent = 0, heard = 0;        // signals
+    std::uint64_t told_in = 0, heard_in = 0;  // the last operation in which there was one
+    Location in = 0, out = 0;                 // of that operation
+  };
+
+  Window(std::shared_ptr<Segment> segment, int rank, int world);
+  Line& line(int from, int to) const;
+  Location locate(const std::byte* address) const;
+  std::byte* address(int owner, Location location) const;
+
+  std::shared_ptr<Segment> segment_;
+  int rank_, world_;
+  std::vector<Peer> peers_;  // by rank; of this rank its own locations
+  std::uint64_t operation_ = 0, signature_ = 0;
+  std::shared_ptr<Heap> heap_;
+};
+
+}  // namespace peal::comm
