@@ -44,6 +44,7 @@ struct Entry {
   ClosedForm (*costs)(const Problem& problem);
   bool pipelined = false;   // it looks at problem.chunk
   bool sees_nodes = false;  // and at problem.nodes
+  bool one_sided = false;   // its ranks must share memory
   // Of a one-sided one that needs the ranks' own buffers: the name of that which runs where some
   // are out of others' reach. Its programs begin with the same round.
   std::string_view otherwise{};

@@ -40,4 +40,38 @@ inline void add_combination(Program& program, const std::vector<Span>& targets,
   program.rounds.push_back(std::move(store));
 }
 
+// The same span of every rank, by rank.
+inline std::vector<Span> of_all(const Problem& problem, Span span) {
+  std::vector<Span> all;
+  for (int r = 0; r < problem.world; ++r) all.push_back(of(r, problem.rank, span));
+  return all;
+}
+
+// The blocks of an all_to_all as one rank needs them.
+class AllToAllBlocks {
+ public:
+  explicit AllToAllBlocks(const Problem& problem)
+      : world_(problem.world), rank_(problem.rank), blocks_(problem.counts) {
+    std::int64_t at = 0;
+    for (int r = 0; r < world_; ++r) {
+      const std::int64_t count = blocks_[r * world_ + rank_].count;
+      from_.push_back({at, count});
+      at += count;
+    }
+  }
+  // What rank r sends here: in this rank's `out`, and in rank r's `in`.
+  Block from(int r) const { return from_[static_cast<std::size_t>(r)]; }
+  Block at_sender(int r) const { return in_of(r, rank_); }
+  // What rank `sender` has for rank `to`, in its `in`.
+  Block in_of(int sender, int to) const {
+    const Block b = blocks_[sender * world_ + to];
+    return {b.at - blocks_[sender * world_].at, b.count};
+  }
+
+ private:
+  int world_, rank_;
+  Blocks blocks_;
+  std::vector<Block> from_;
+};
+
 }  // namespace peal::comm

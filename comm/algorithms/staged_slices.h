@@ -1,94 +1,276 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Staged slices: the all_reduce of ranks that share memory, for buffers that only their own rank
+// Staged slices: collectives of ranks that share memory, for buffers that only their own rank
 // reaches. They go through the rooms, a chunk at a time.
 //
-// Vocabulary. A room has two slots of a chunk, used in turn. Of each chunk, slice i is rank i's
-// work.
+// Vocabulary. A room has two slots of a chunk, used in turn. What a rank puts into its slot are
+// *pieces*: parts of its `in`.
 //
 // Begin: all meet; so that a rank knows where the others' buffers lie, and direct_slices.h, which
 // begins alike, can be taken instead where all reach them. Then for each chunk: every rank copies
-// it into its slot, and all meet. Two ranks: each adds the other's slot to its own `in`. More: rank
-// i adds slice i of all slots, in the order of ranks, and leaves the sum in slice i of its own; all
-// meet again, and every rank copies the other slices out.
+// its pieces into its slot, and all meet; and each takes what it needs out of the others' slots,
+// and of its own `in`.
+//
+// all_reduce, reduce, of more than two ranks: slice i of a chunk is rank i's work, which adds it in
+// the order of ranks and leaves the sum in slice i of its own slot; all meet again, and the slices
+// are copied out. Two ranks add the other's slot to their own `in`. reduce_scatter: pieces of all
+// blocks, of which rank i adds the i-th of all slots. The others only copy.
 //
 // Why two slots are enough: a rank that fills a slot for chunk c + 2 has met all others in chunk
 // c + 1, which they came to when they had read all of chunk c.
 //
-// Cost a rank, n elements in k chunks: 1 + k rounds of signals for two ranks and n additions, 1 +
-// 2k and n(p-1)/p for more; two chunks of room. Every element is reduced by the same tree, ((0 + 1)
-// + 2) + ..
+// Cost a rank, in k chunks: 1 + k rounds of signals, 1 + 2k where there are slices; two chunks of
+// room. all_reduce of n elements: n additions for two ranks, n(p-1)/p for more. Every element is
+// reduced by the same tree, ((0 + 1) + 2) + ..
 
 #include <peal/comm/algorithms/entry.h>
 #include <peal/comm/algorithms/meeting.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace peal::comm {
 
-// Elements: of problem.chunk or, where that is 0, such that slots stay in a core's cache.
+// Elements of a slot: of problem.chunk or, where that is 0, such that it stays in a core's cache.
 inline std::int64_t staged_chunk(const Problem& problem) {
   constexpr std::int64_t usual = 16384;
   return problem.chunk > 0 ? problem.chunk : usual;
 }
 
-inline Program staged_slices_all_reduce(const Problem& problem) {
+// The chunks of a buffer, or of blocks of which every chunk has a piece: elements of a piece, and
+// how many chunks there are.
+struct StagedChunks {
+  StagedChunks(const Problem& problem, std::int64_t longest, int pieces)
+      : piece(std::max<std::int64_t>(staged_chunk(problem) / pieces, 1)) {
+    if (piece > problem.align) piece -= piece % problem.align;
+    piece = std::min(piece, std::max<std::int64_t>(longest, 1));
+    count = (longest + piece - 1) / piece;
+    slot = piece * pieces;
+  }
+  // The part of a block that chunk c has.
+  Block of(const Block& block, std::int64_t c) const {
+    const std::int64_t at = std::min(c * piece, block.count);
+    return {block.at + at, std::min(piece, block.count - at)};
+  }
+  std::int64_t slot_of(std::int64_t c) const { return c % 2 * slot; }
+
+  std::int64_t piece, count = 0, slot = 0;
+};
+
+inline std::int64_t longest_of(const Problem& problem) {
+  return problem.counts.empty() ? 0 : std::ranges::max(problem.counts);
+}
+
+// all_reduce, and reduce: only the root copies out.
+inline Program staged_slices_reduction(const Problem& problem, bool copies_out) {
   const int p = problem.world, rank = problem.rank;
-  const std::int64_t n = problem.counts[0];
-  const std::int64_t chunk = std::min(n, staged_chunk(problem));
+  const Block all{0, problem.counts[0]};
+  const StagedChunks chunks(problem, all.count, 1);
   Program program;
   if (p == 1) {
-    add(program, {copy(out({0, n}), in({0, n}))});
+    add(program, {copy(out(all), in(all))});
     return program;
   }
+  program.room = std::min<std::int64_t>(chunks.count, 2) * chunks.slot;
   add_meeting(program, rank, p);
-  for (std::int64_t at = 0, slot = 0; at < n; at += chunk, slot = chunk - slot) {
-    const Block here{at, std::min(chunk, n - at)};
-    program.room = std::max(program.room, slot + here.count);
+  for (std::int64_t c = 0; c < chunks.count; ++c) {
+    const Block here = chunks.of(all, c);
+    const std::int64_t slot = chunks.slot_of(c);
     add(program, {copy(room({slot, here.count}), in(here))});
     add_meeting(program, rank, p);
     const Blocks slices = Blocks::balanced(here.count, p == 2 ? 1 : p, problem.align);
     const Block mine = slices[p == 2 ? 0 : rank];
-    std::vector<Span> sources;
-    for (int r = 0; r < p; ++r) {
-      sources.push_back(r == rank ? in({at + mine.at, mine.count})
-                                  : of(r, rank, room({slot + mine.at, mine.count})));
-    }
-    std::vector<Span> targets{out({at + mine.at, mine.count})};
+    const Span own = in({here.at + mine.at, mine.count});
+    std::vector<Span> sources = of_all(problem, room({slot + mine.at, mine.count})), targets;
+    sources[static_cast<std::size_t>(rank)] = own;
+    if (copies_out) targets.push_back(out({here.at + mine.at, mine.count}));
     if (p > 2) targets.push_back(room({slot + mine.at, mine.count}));
-    add_combination(program, targets, sources);
+    if (!targets.empty()) add_combination(program, targets, sources);
     if (p == 2) continue;
     add_meeting(program, rank, p);
     Round rest;
-    for (int r = 0; r < p; ++r) {
+    for (int r = 0; copies_out && r < p; ++r) {
       const Block b = slices[r];
-      if (r == rank || b.count == 0) continue;
-      rest.push_back(copy(out({at + b.at, b.count}), of(r, rank, room({slot + b.at, b.count}))));
+      if (r == rank) continue;
+      rest.push_back(
+          copy(out({here.at + b.at, b.count}), of(r, rank, room({slot + b.at, b.count}))));
     }
     add(program, std::move(rest));
   }
   return program;
 }
 
-inline constexpr Entry staged_slices_all_reduce_entry{
-    .what = Collective::all_reduce,
-    .name = "staged_slices",
-    .make = staged_slices_all_reduce,
-    .costs = [](const Problem& problem) -> ClosedForm {
-      const Terms t(problem);
-      if (t.p == 1 || t.n == 0) return {{t.p == 1 ? 0 : 1, 0, 0, 0}, true};
-      const std::int64_t chunk = std::min(t.n, staged_chunk(problem));
-      const std::int64_t chunks = (t.n + chunk - 1) / chunk;
-      if (t.p == 2) return {{1 + chunks, 0, 0, t.n}, true};
-      const std::int64_t slice = Blocks::balanced(chunk, t.p, problem.align).largest();
-      const std::int64_t last = t.n - (chunks - 1) * chunk;
-      const std::int64_t rest = Blocks::balanced(last, t.p, problem.align).largest();
-      return {{1 + 2 * chunks, 0, 0, ((chunks - 1) * slice + rest) * t.others}, true};
-    },
-    .pipelined = true,
-};
+inline Program staged_slices_all_reduce(const Problem& problem) {
+  return staged_slices_reduction(problem, true);
+}
+inline Program staged_slices_reduce(const Problem& problem) {
+  return staged_slices_reduction(problem, problem.rank == problem.root);
+}
+
+// Each chunk: put(c, slot) are copies into the own slot, take(program, c, slot) is what comes after
+// the meeting.
+template <class Put, class Take>
+Program staged(const Problem& problem, const StagedChunks& chunks, Put put, Take take) {
+  const bool alone = problem.world == 1;
+  Program program;
+  program.room = alone ? 0 : std::min<std::int64_t>(chunks.count, 2) * chunks.slot;
+  add_meeting(program, problem.rank, problem.world);
+  for (std::int64_t c = 0; c < chunks.count; ++c) {
+    if (!alone) add(program, put(c, chunks.slot_of(c)));
+    add_meeting(program, problem.rank, problem.world);
+    take(program, c, chunks.slot_of(c));
+  }
+  return program;
+}
+
+inline Program staged_slices_reduce_scatter(const Problem& problem) {
+  const int p = problem.world, rank = problem.rank;
+  const Blocks block(problem.counts);
+  const StagedChunks chunks(problem, longest_of(problem), p);
+  return staged(
+      problem, chunks,
+      [&](std::int64_t c, std::int64_t slot) {
+        Round pieces;
+        for (int r = 0; r < p; ++r) {
+          const Block b = chunks.of(block[r], c);
+          if (r != rank) pieces.push_back(copy(room({slot + r * chunks.piece, b.count}), in(b)));
+        }
+        return pieces;
+      },
+      [&](Program& program, std::int64_t c, std::int64_t slot) {
+        const Block mine = chunks.of(block[rank], c);
+        auto sources = of_all(problem, room({slot + rank * chunks.piece, mine.count}));
+        sources[static_cast<std::size_t>(rank)] = in(mine);
+        add_combination(program, {out({mine.at - block[rank].at, mine.count})}, sources);
+      });
+}
+
+// all_gather, and gather: only the root takes.
+inline Program staged_slices_gathering(const Problem& problem, bool takes) {
+  const int p = problem.world, rank = problem.rank;
+  const Blocks block(problem.counts);
+  const Block own{0, block[rank].count};
+  const StagedChunks chunks(problem, longest_of(problem), 1);
+  return staged(
+      problem, chunks,
+      [&](std::int64_t c, std::int64_t slot) {
+        const Block mine = chunks.of(own, c);
+        return Round{copy(room({slot, mine.count}), in(mine))};
+      },
+      [&](Program& program, std::int64_t c, std::int64_t slot) {
+        Round copies;
+        for (int k = 0; takes && k < p; ++k) {
+          const int r = wrap(rank + k, p);
+          const Block b = chunks.of(block[r], c);
+          copies.push_back(
+              copy(out(b), k == 0 ? in(chunks.of(own, c)) : of(r, rank, room({slot, b.count}))));
+        }
+        add(program, std::move(copies));
+      });
+}
+inline Program staged_slices_all_gather(const Problem& problem) {
+  return staged_slices_gathering(problem, true);
+}
+inline Program staged_slices_gather(const Problem& problem) {
+  return staged_slices_gathering(problem, problem.rank == problem.root);
+}
+
+inline Program staged_slices_all_to_all(const Problem& problem) {
+  const int p = problem.world, rank = problem.rank;
+  const AllToAllBlocks blocks(problem);
+  const StagedChunks chunks(problem, longest_of(problem), p);
+  return staged(
+      problem, chunks,
+      [&](std::int64_t c, std::int64_t slot) {
+        Round pieces;
+        for (int r = 0; r < p; ++r) {
+          const Block b = chunks.of(blocks.in_of(rank, r), c);
+          if (r != rank) pieces.push_back(copy(room({slot + r * chunks.piece, b.count}), in(b)));
+        }
+        return pieces;
+      },
+      [&](Program& program, std::int64_t c, std::int64_t slot) {
+        Round copies;
+        for (int k = 0; k < p; ++k) {
+          const int r = wrap(rank + k, p);
+          const Block b = chunks.of(blocks.from(r), c);
+          const Span there = of(r, rank, room({slot + rank * chunks.piece, b.count}));
+          copies.push_back(copy(out(b), k == 0 ? in(chunks.of(blocks.at_sender(rank), c)) : there));
+        }
+        add(program, std::move(copies));
+      });
+}
+
+inline Program staged_slices_broadcast(const Problem& problem) {
+  const int rank = problem.rank, root = problem.root;
+  const Block all{0, problem.counts[0]};
+  const StagedChunks chunks(problem, all.count, 1);
+  return staged(
+      problem, chunks,
+      [&](std::int64_t c, std::int64_t slot) {
+        const Block here = chunks.of(all, c);
+        return rank == root ? Round{copy(room({slot, here.count}), in(here))} : Round{};
+      },
+      [&](Program& program, std::int64_t c, std::int64_t slot) {
+        const Block here = chunks.of(all, c);
+        add(program,
+            {copy(out(here), rank == root ? in(here) : of(root, rank, room({slot, here.count})))});
+      });
+}
+
+inline Program staged_slices_scatter(const Problem& problem) {
+  const int p = problem.world, rank = problem.rank, root = problem.root;
+  const Blocks block(problem.counts);
+  const StagedChunks chunks(problem, longest_of(problem), p);
+  return staged(
+      problem, chunks,
+      [&](std::int64_t c, std::int64_t slot) {
+        Round pieces;
+        for (int r = 0; rank == root && r < p; ++r) {
+          const Block b = chunks.of(block[r], c);
+          if (r != rank) pieces.push_back(copy(room({slot + r * chunks.piece, b.count}), in(b)));
+        }
+        return pieces;
+      },
+      [&](Program& program, std::int64_t c, std::int64_t slot) {
+        const Block mine = chunks.of(block[rank], c);
+        const Span there = of(root, rank, room({slot + rank * chunks.piece, mine.count}));
+        add(program,
+            {copy(out({mine.at - block[rank].at, mine.count}), rank == root ? in(mine) : there)});
+      });
+}
+
+// For the worst of ranks; additions are those of its slices or blocks.
+inline ClosedForm costs_of_staged_slices(const Problem& problem) {
+  const Terms t(problem);
+  if (t.p == 1) return {{}, true};
+  const Collective what = problem.what;
+  const bool blocks = problem.counts.size() > 1;
+  const bool pieces = what == Collective::reduce_scatter || what == Collective::all_to_all ||
+                      what == Collective::scatter;
+  const std::int64_t longest = longest_of(problem);
+  const StagedChunks chunks(problem, longest, pieces ? t.p : 1);
+  const bool sliced = what == Collective::all_reduce || what == Collective::reduce;
+  Cost cost{1 + chunks.count * (sliced && t.p > 2 ? 2 : 1), 0, 0, 0};
+  if (what == Collective::reduce_scatter) cost.reduced = longest * t.others;
+  for (std::int64_t c = 0; sliced && c < chunks.count; ++c) {
+    const std::int64_t here = chunks.of({0, t.n}, c).count;
+    cost.reduced +=
+        t.p == 2 ? here : Blocks::balanced(here, t.p, problem.align).largest() * t.others;
+  }
+  return {cost, blocks || sliced || what == Collective::broadcast};
+}
+
+constexpr Entry staged_slices_entry(Collective what, Algorithm make) {
+  return {.what = what,
+          .name = "staged_slices",
+          .make = make,
+          .costs = costs_of_staged_slices,
+          .pipelined = true,
+          .one_sided = true};
+}
 
 }  // namespace peal::comm

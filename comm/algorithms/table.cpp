@@ -17,6 +17,7 @@
 #include <peal/comm/algorithms/recursive_doubling.h>
 #include <peal/comm/algorithms/ring.h>
 #include <peal/comm/algorithms/scatter_broadcast.h>
+#include <peal/comm/algorithms/signals_barrier.h>
 #include <peal/comm/algorithms/slots.h>
 #include <peal/comm/algorithms/staged_slices.h>
 #include <peal/comm/algorithms/swing.h>
@@ -64,9 +65,31 @@ constexpr Entry entries[] = {
 };
 
 constexpr Entry one_sided[] = {
-    direct_slices_all_reduce_entry,
-    staged_slices_all_reduce_entry,
-    slots_all_reduce_entry,
+    direct_slices_entry(Collective::all_reduce, direct_slices_all_reduce),
+    staged_slices_entry(Collective::all_reduce, staged_slices_all_reduce),
+    slots_entry(Collective::all_reduce, slots_all_reduce),
+    direct_slices_entry(Collective::reduce, direct_slices_reduce),
+    staged_slices_entry(Collective::reduce, staged_slices_reduce),
+    slots_entry(Collective::reduce, slots_reduce),
+    direct_slices_entry(Collective::broadcast, direct_slices_broadcast),
+    staged_slices_entry(Collective::broadcast, staged_slices_broadcast),
+    slots_entry(Collective::broadcast, slots_by<staged_slices_broadcast>),
+    direct_slices_entry(Collective::all_gather, direct_slices_all_gather),
+    staged_slices_entry(Collective::all_gather, staged_slices_all_gather),
+    slots_entry(Collective::all_gather, slots_by<staged_slices_all_gather>),
+    direct_slices_entry(Collective::reduce_scatter, direct_slices_reduce_scatter),
+    staged_slices_entry(Collective::reduce_scatter, staged_slices_reduce_scatter),
+    slots_entry(Collective::reduce_scatter, slots_by<staged_slices_reduce_scatter>),
+    direct_slices_entry(Collective::gather, direct_slices_gather),
+    staged_slices_entry(Collective::gather, staged_slices_gather),
+    slots_entry(Collective::gather, slots_by<staged_slices_gather>),
+    direct_slices_entry(Collective::scatter, direct_slices_scatter),
+    staged_slices_entry(Collective::scatter, staged_slices_scatter),
+    slots_entry(Collective::scatter, slots_by<staged_slices_scatter>),
+    direct_slices_entry(Collective::all_to_all, direct_slices_all_to_all),
+    staged_slices_entry(Collective::all_to_all, staged_slices_all_to_all),
+    slots_entry(Collective::all_to_all, slots_by<staged_slices_all_to_all>),
+    signals_barrier_entry,
 };
 
 }  // namespace
@@ -81,9 +104,12 @@ std::vector<Entry> all_algorithms() {
 }
 
 const Entry* find(Collective what, std::string_view name) {
-  const auto found = std::ranges::find_if(
-      entries, [&](const Entry& entry) { return entry.what == what && entry.name == name; });
-  return found == std::end(entries) ? nullptr : found;
+  for (const std::span<const Entry> table : {algorithms(), one_sided_algorithms()}) {
+    const auto found = std::ranges::find_if(
+        table, [&](const Entry& entry) { return entry.what == what && entry.name == name; });
+    if (found != table.end()) return &*found;
+  }
+  return nullptr;
 }
 
 Program plan(const Entry& entry, const Problem& problem) {

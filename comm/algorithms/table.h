@@ -14,13 +14,13 @@ namespace peal::comm {
 
 std::span<const Entry> algorithms();
 
-// Those that touch the memory of other ranks, and so run on transports with symmetric memory alone.
+// Those that touch the memory of other ranks, and so run where the ranks share memory alone.
 std::span<const Entry> one_sided_algorithms();
 
 // Both.
 std::vector<Entry> all_algorithms();
 
-// The entry of that name among algorithms(), or nullptr. A one-sided one is never found.
+// The entry of that name among all, or nullptr.
 const Entry* find(Collective what, std::string_view name);
 
 // The program of problem.rank, with the arguments checked: throws std::invalid_argument if the

@@ -14,7 +14,7 @@ namespace peal::comm {
 // All-zero bytes, which is what fresh memory is, are a valid empty board.
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(Row) % 8 == 0);
 
-Board::Board(void* memory, int world, std::shared_ptr<Segment> segment)
+Board::Board(void* memory, int world, std::shared_ptr<SharedSegment> segment)
     : header_(static_cast<Header*>(memory)), world_(world), segment_(std::move(segment)) {}
 
 Board::~Board() {
@@ -39,7 +39,7 @@ std::shared_ptr<Board> Board::in_memory(int world) {
 }
 
 std::shared_ptr<Board> Board::shared(Rendezvous& node, int world) {
-  auto segment = Segment::create(node, bytes_for(world), "board");
+  auto segment = SharedSegment::between_processes(node, bytes_for(world), "board");
   void* const memory = segment->data();
   return std::shared_ptr<Board>(new Board(memory, world, std::move(segment)));
 }

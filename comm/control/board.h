@@ -7,7 +7,7 @@
 #pragma once
 
 #include <peal/autograd/core/error.h>
-#include <peal/comm/memory/segment.h>
+#include <peal/comm/memory/shared_segment.h>
 
 #include <atomic>
 #include <cstddef>
@@ -41,7 +41,7 @@ class Board {
  public:
   // In ordinary memory: for threads, and for a world of one.
   static std::shared_ptr<Board> in_memory(int world);
-  // For the ranks of `node`, which all call this, collective. NoSharedMemory as Segment's.
+  // For the ranks of `node`, which all call this, collective. NoSharedMemory as SharedSegment's.
   static std::shared_ptr<Board> shared(Rendezvous& node, int world);
   ~Board();
   Board(const Board&) = delete;
@@ -88,14 +88,14 @@ class Board {
     std::atomic<char> message[places][message_bytes];
     std::atomic<std::uint32_t> passed;
   };
-  Board(void* memory, int world, std::shared_ptr<Segment> segment);
+  Board(void* memory, int world, std::shared_ptr<SharedSegment> segment);
   static std::size_t bytes_for(int world);
   Words& slot(int rank) const;
 
   Header* header_;
   std::mutex publishing_;  // this process's
   int world_;
-  std::shared_ptr<Segment> segment_;  // null: ordinary memory
+  std::shared_ptr<SharedSegment> segment_;  // null: ordinary memory
 };
 
 }  // namespace peal::comm

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -30,8 +31,9 @@ std::optional<std::int64_t> in_place(const View& in, const View& out) {
 }  // namespace
 
 Buffers::Buffers(const View& in, const View& out, DType given, DType wire, const Plan* plan,
-                 Transport& transport, CopyStreams& copies, std::size_t segment)
+                 Transport& transport, CopyStreams& copies, std::size_t segment, Window* window)
     : transport_(transport),
+      window_(window),
       plan_(plan),
       place_(transport.device()),
       given_(given),
@@ -43,10 +45,10 @@ Buffers::Buffers(const View& in, const View& out, DType given, DType wire, const
       segment_(segment) {}
 
 Buffers::Buffers(const CollectiveCall& call, const Plan* plan, Transport& transport,
-                 CopyStreams& copies, std::size_t segment)
+                 CopyStreams& copies, std::size_t segment, Window* window)
     : Buffers(call.in, call.out, call.dtype(),
               native_call(call, plan ? DeviceType::cpu : transport.device().type).dtype, plan,
-              transport, copies, segment) {
+              transport, copies, segment, window) {
   gathered_ = call.gathered;
   scattered_ = call.scattered;
   factor_ = call.factor;
@@ -64,13 +66,14 @@ Buffers::Buffers(const CollectiveCall& call, const Plan* plan, Transport& transp
 }
 
 Buffers::Buffers(const MessageCall& call, const Plan* plan, Transport& transport,
-                 CopyStreams& copies, std::size_t segment)
+                 CopyStreams& copies, std::size_t segment, Window* window)
     : Buffers(call.sends() ? call.data : nothing, call.sends() ? nothing : call.data,
-              call.data.dtype, call.data.dtype, plan, transport, copies, segment) {}
+              call.data.dtype, call.data.dtype, plan, transport, copies, segment, window) {}
 
 Buffers::Buffers(const ReplayCall&, const Plan* plan, Transport& transport, CopyStreams& copies,
-                 std::size_t segment)
-    : Buffers(nothing, nothing, nothing.dtype, nothing.dtype, plan, transport, copies, segment) {}
+                 std::size_t segment, Window* window)
+    : Buffers(nothing, nothing, nothing.dtype, nothing.dtype, plan, transport, copies, segment,
+              window) {}
 
 bool Buffers::elsewhere(const View& view) const {
   return view.storage && view.device().type != place_.type;
@@ -97,10 +100,14 @@ void Buffers::move(std::byte* to, const std::byte* from, std::size_t bytes) cons
   if (to != from && bytes != 0) memory_space(place_).copy(to, place_, from, place_, bytes, false);
 }
 
-void Buffers::refuse(const Span& span) const {
-  fail(concat("the ", transport_.name(), " transport has no symmetric memory: ", span.count,
-              " elements of ", name(span.buffer), " of rank ", span.owner,
-              " are out of this rank's reach"));
+std::byte* Buffers::reach(const Span& span) const {
+  const int owner = span.owner == self ? transport_.rank() : span.owner;
+  std::byte* const found = window_ == nullptr ? nullptr : window_->reach(owner, span.buffer);
+  PEAL_CHECK(found != nullptr, span.count, " elements of ", name(span.buffer), " of rank ", owner,
+             " are out of this rank's reach: ",
+             window_ == nullptr ? "the ranks of the group share no memory"
+                                : "they must lie in memory of ProcessGroup::allocate");
+  return found;
 }
 
 void Buffers::open() {
@@ -120,12 +127,19 @@ void Buffers::open() {
     in = in_.wide->data();
   }
   if (plan_ != nullptr) {
-    if (plan_->program.scratch > 0) scratch_ = fresh(plan_->program.scratch);
+    const auto scratch_of = [&](const Plan& plan) {
+      return on_device() ? plan.program.scratch : plan.scratch;
+    };
+    std::int64_t scratch = scratch_of(*plan_);
+    if (plan_->otherwise) scratch = std::max(scratch, scratch_of(*plan_->otherwise));
+    if (scratch > 0) scratch_ = fresh(scratch);
     if (plan_->arriving > 0) arrivals_ = fresh(plan_->arriving);
   }
   base_[static_cast<std::size_t>(Buffer::in)] = in;
   base_[static_cast<std::size_t>(Buffer::out)] = out;
   base_[static_cast<std::size_t>(Buffer::scratch)] = scratch_ ? scratch_->data() : nullptr;
+  constexpr std::size_t much = std::size_t{1} << 20;
+  streams_ = in != out && out_.given.bytes() >= much;
   if (down_.empty()) widen({0, in_.given.count});
 }
 
@@ -148,7 +162,11 @@ void Buffers::stage() {
   const auto cut = [&](Buffer buffer, std::int64_t count) {
     if (plan_ == nullptr) return std::vector<Segment>{{{0, count}, 0, 0}};
     const auto elements = static_cast<std::int64_t>(std::max<std::size_t>(segment_ / size, 1));
-    return segments(plan_->program, buffer, count, elements, offset);
+    std::vector<Segment> all = segments(plan_->program, buffer, count, elements, offset);
+    if (plan_->otherwise) {  // whose rounds are others
+      for (Segment& each : all) each.last = std::numeric_limits<std::size_t>::max();
+    }
+    return all;
   };
   const auto by_round = [](std::vector<Copied>& parts) {
     std::stable_sort(parts.begin(), parts.end(),

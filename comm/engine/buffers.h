@@ -11,12 +11,14 @@
 //             once; a device's native collectives do as the library below does;
 //   scaled    premul_sum multiplies what goes in, avg divides what comes out, exactly once.
 //
-// A span of another rank's memory is an Error: no transport reaches it. The caller's input is never
-// written. Thread safety: one thread at a time (the engine's lock).
+// A span that ranks share lies in the group's window (window.h), and is an Error where that does
+// not reach it. The caller's input is never written. Thread safety: one thread at a time (the
+// engine's lock).
 #pragma once
 
 #include <peal/comm/engine/call.h>
 #include <peal/comm/engine/staging.h>
+#include <peal/comm/memory/window.h>
 #include <peal/comm/schedule/segments.h>
 #include <peal/comm/transport/transport.h>
 
@@ -35,12 +37,12 @@ class Buffers {
   // Of a collective; `plan` is null for the transport's native one. `segment`: bytes that are
   // copied at a time. REQUIRES: the call, the plan and the transport outlive it.
   Buffers(const CollectiveCall& call, const Plan* plan, Transport& transport, CopyStreams& copies,
-          std::size_t segment);
+          std::size_t segment, Window* window);
   Buffers(const MessageCall& call, const Plan* plan, Transport& transport, CopyStreams& copies,
-          std::size_t segment);
+          std::size_t segment, Window* window);
   // A replay has none.
   Buffers(const ReplayCall& call, const Plan* plan, Transport& transport, CopyStreams& copies,
-          std::size_t segment);
+          std::size_t segment, Window* window);
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
 
@@ -50,11 +52,11 @@ class Buffers {
   // Gives the program its memory, and starts the copies of what lies elsewhere.
   void open();
 
-  // Where a span lies. Null for one without elements, whose buffer may not be there. Error for
-  // another owner's.
+  // Where a span lies. Null for one without elements, whose buffer may not be there. Error for one
+  // out of this rank's reach.
   std::byte* at(const Span& span) const {
     if (span.count == 0) return nullptr;
-    if (span.owner != self) refuse(span);
+    if (is_shared(span)) return reach(span) + span.at * element_;
     return base_[static_cast<std::size_t>(span.buffer)] + span.at * element_;
   }
   // The whole of one.
@@ -64,6 +66,9 @@ class Buffers {
   // Copies within the place where the program runs.
   void move(std::byte* to, const std::byte* from, std::size_t bytes) const;
 
+  // Stores had better go round the caches: there is much of it, and its lines are not read anyway,
+  // as they are in place.
+  bool streams() const { return streams_; }
   DType dtype() const { return wire_; }  // of the wire: f32 where f16 or bf16 is reduced
   std::size_t bytes(std::int64_t elements) const {
     return static_cast<std::size_t>(elements * element_);
@@ -100,7 +105,7 @@ class Buffers {
     std::size_t mark = 0;  // of Staging, for copies down
   };
 
-  [[noreturn]] void refuse(const Span& span) const;
+  std::byte* reach(const Span& span) const;
   bool elsewhere(const View& view) const;
   bool on_device() const { return place_.type != DeviceType::cpu; }
   StorageRef fresh(std::int64_t elements) const;
@@ -113,9 +118,10 @@ class Buffers {
 
   // What calls share: two buffers, of which a message has one, and their types.
   Buffers(const View& in, const View& out, DType given, DType wire, const Plan* plan,
-          Transport& transport, CopyStreams& copies, std::size_t segment);
+          Transport& transport, CopyStreams& copies, std::size_t segment, Window* window);
 
   Transport& transport_;
+  Window* window_;  // null where the ranks share no memory
   const Plan* plan_;
   Device place_;        // where the program runs, and messages lie
   DType given_, wire_;  // types: the call's, the wire's
@@ -126,6 +132,7 @@ class Buffers {
   Side in_, out_;
   std::span<const Piece> gathered_, scattered_;
   std::byte* base_[comm::buffer_kinds] = {};  // the program's buffers
+  bool streams_ = false;
   StorageRef scratch_, arrivals_;
   CopyStreams& copies_;
   std::size_t segment_;

@@ -9,21 +9,26 @@
 namespace peal::comm {
 
 Execution::Execution(Call&& call, std::shared_ptr<const Plan> plan, Transport& transport,
-                     Channel channel, CopyStreams& copies, std::size_t segment)
+                     Channel channel, CopyStreams& copies, std::size_t segment, Window* window)
     : call_(std::move(call)),
       plan_(std::move(plan)),
+      now_(plan_.get()),
       transport_(transport),
+      window_(window),
       channel_(channel),
       place_(transport.device()),
       buffers_(std::visit(
-          [&](const auto& each) { return Buffers(each, plan_.get(), transport, copies, segment); },
+          [&](const auto& each) {
+            return Buffers(each, plan_.get(), transport, copies, segment, window);
+          },
           call_)) {}
 
 // A library, or a device, may still write the memory of one that ends before its time.
 Execution::~Execution() {
   const bool held = ticket_ && !transport_.cancel(*ticket_);
   const bool under_way = state_ == State::runs || state_ == State::handed_over;
-  if (held || (under_way && !buffers_.quiet())) buffers_.quarantine();
+  const bool reached = state_ == State::runs && one_sided();  // by others, who go on
+  if (held || reached || (under_way && !buffers_.quiet())) buffers_.quarantine();
 }
 
 void Execution::record(std::shared_ptr<Recorder> recorder, std::int32_t number) {
@@ -36,8 +41,9 @@ std::size_t Execution::progress() const {
 }
 
 void Execution::post_round() {
-  const Round& round = plan_->program.rounds[round_];
+  const Round& round = now_->program.rounds[round_];
   messages_.clear();
+  awaited_.clear();
   messages_.reserve(round.size());
   std::byte* arrival = buffers_.arrivals();
   for (const Step& step : round) {
@@ -56,6 +62,12 @@ void Execution::post_round() {
         arrival += bytes;
         break;
       }
+      case Kind::signal:
+        window_->signal(step.peer);
+        break;
+      case Kind::await:
+        awaited_.push_back(step.peer);
+        break;
       default:
         break;
     }
@@ -66,7 +78,7 @@ void Execution::post_round() {
 void Execution::do_local_steps() {
   const WireKernels& kernels = wire_kernels(place_);
   StepTimes* times = times_;
-  for (const Step& step : plan_->program.rounds[round_]) {
+  for (const Step& step : now_->program.rounds[round_]) {
     const bool timed = times && (step.kind == Kind::copy || step.kind == Kind::reduce);
     if (timed) times->moves = Recorder::now();
     if (step.kind == Kind::copy) {
@@ -74,9 +86,6 @@ void Execution::do_local_steps() {
     } else if (step.kind == Kind::reduce) {
       kernels.reduce(buffers_.dtype(), collective().op, buffers_.at(step.dst),
                      buffers_.at(step.src), step.dst.count);
-    } else if (step.kind == Kind::signal || step.kind == Kind::await) {
-      fail(concat("the ", transport_.name(),
-                  " transport has no symmetric memory for one-sided steps"));
     }
     if (timed) times->end = Recorder::now();
     if (times) ++times;
@@ -87,7 +96,7 @@ void Execution::do_local_steps() {
 void Execution::note_arrival() {
   const std::int64_t now = Recorder::now();
   StepTimes* times = times_;
-  for (const Step& step : plan_->program.rounds[round_]) {
+  for (const Step& step : now_->program.rounds[round_]) {
     if (step.kind != Kind::copy && step.kind != Kind::reduce) times->end = now;
     if (step.kind == Kind::recv && step.peer == any_source) times->peer = source_;
     ++times;
@@ -99,7 +108,7 @@ void Execution::finish_round() {
   const WireKernels& kernels = wire_kernels(place_);
   const std::byte* arrival = buffers_.arrivals();
   StepTimes* times = times_;
-  for (const Step& step : plan_->program.rounds[round_]) {
+  for (const Step& step : now_->program.rounds[round_]) {
     if (step.kind == Kind::recv_reduce) {
       kernels.reduce(buffers_.dtype(), collective().op, buffers_.at(step.dst), arrival,
                      step.dst.count);
@@ -115,41 +124,90 @@ std::string Execution::waits_for() const {
     return "its own data from the device";
   }
   if (handed_over()) return "the device's queue";
+  if (!awaited_.empty()) {
+    return concat("a signal from rank ", awaited_.front(), " in round ", round_);
+  }
   if (!ticket_) return {};
   const std::string messages = describe(transport_.open(*ticket_));
   const bool rounds = !messages.empty() && !is_message(call_);
   return rounds ? concat(messages, " in round ", round_) : messages;
 }
 
+void Execution::begin_round() {
+  in_round_ = true;
+  if (!plan_) {
+    NativeCall native = native_call(collective(), place_.type);
+    native.in = buffers_.whole(Buffer::in);
+    native.out = buffers_.whole(Buffer::out);
+    ticket_ = transport_.native()->start(native);
+    return;
+  }
+  if (recorder_) {
+    times_ = recorder_->begin_round(number_, round_, now_->program.rounds[round_]);
+  }
+  post_round();
+  do_local_steps();
+}
+
+// All of its rounds in one pass.
+void Execution::combine() {
+  const Plan::Combination& now = now_->combinations[combination_++];
+  thread_local std::vector<std::byte*> targets;
+  thread_local std::vector<const std::byte*> sources;
+  targets.clear();
+  sources.clear();
+  for (const Span& span : now.targets) targets.push_back(buffers_.at(span));
+  for (const Span& span : now.sources) sources.push_back(buffers_.at(span));
+  const std::int64_t begin = recorder_ ? Recorder::now() : 0;
+  wire_kernels(place_).combine(buffers_.dtype(), collective().op, targets, sources,
+                               now.targets.front().count, buffers_.streams());
+  const std::size_t end = round_ + now.rounds;
+  for (; round_ < end; buffers_.hand_back(round_++)) {
+    if (!recorder_) continue;
+    const Round& round = now_->program.rounds[round_];
+    StepTimes* const times = recorder_->begin_round(number_, round_, round);
+    for (std::size_t i = 0; times != nullptr && i < round.size(); ++i) {
+      times[i].begin = times[i].moves = begin;
+      times[i].end = Recorder::now();
+    }
+  }
+}
+
+bool Execution::round_is_over() {
+  std::erase_if(awaited_, [&](int from) { return window_->await(from); });
+  if (ticket_) {
+    if (!transport_.test(*ticket_)) return false;
+    ticket_.reset();
+  }
+  return awaited_.empty();
+}
+
 // Until all rounds are done, or something must be waited for: then false.
 bool Execution::run() {
-  const std::size_t rounds = plan_ ? plan_->program.rounds.size() : 1;
-  while (round_ < rounds) {
-    if (!ticket_ && !in_round_) {
+  const auto rounds = [&] { return now_ ? now_->program.rounds.size() : 1; };
+  while (round_ < rounds()) {
+    if (!in_round_) {
       if (!buffers_.arrived(round_)) return false;
-      in_round_ = true;
-      if (plan_) {
-        if (recorder_) {
-          times_ = recorder_->begin_round(number_, round_, plan_->program.rounds[round_]);
-        }
-        post_round();
-        do_local_steps();
-      } else {
-        NativeCall native = native_call(collective(), place_.type);
-        native.in = buffers_.whole(Buffer::in);
-        native.out = buffers_.whole(Buffer::out);
-        ticket_ = transport_.native()->start(native);
+      if (!on_device() && now_ != nullptr && combination_ < now_->combinations.size() &&
+          now_->combinations[combination_].first == round_) {
+        combine();
+        continue;
       }
+      begin_round();
     }
-    if (ticket_) {
-      if (!transport_.test(*ticket_)) return false;
-      ticket_.reset();
-    }
+    if (!round_is_over()) return false;
     in_round_ = false;
     if (plan_) finish_round();
     buffers_.hand_back(round_++);
+    if (round_ == 1 && now_ && now_->otherwise && !window_->reaches_all()) {
+      now_ = now_->otherwise.get();
+      if (recorder_) {
+        recorder_->goes_on(number_, now_->name,
+                           std::shared_ptr<const Program>(plan_, &now_->program));
+      }
+    }
   }
-  return buffers_.arrived(rounds);
+  return buffers_.arrived(rounds());
 }
 
 bool Execution::hand_over() {
@@ -161,6 +219,9 @@ bool Execution::hand_over() {
       state_ = State::runs;
       if (on_device()) caller_.enter(transport_.queue()->stream());
       buffers_.open();
+      if (one_sided()) {
+        window_->begin(channel_.signature, buffers_.whole(Buffer::in), buffers_.whole(Buffer::out));
+      }
     }
     if (!run()) return false;
     buffers_.close(caller_);

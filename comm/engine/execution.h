@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Execution: the executor of one run of a program, a state machine that can be left and resumed. It
 // follows the plan and never rewrites it: post the messages of a round, do its local steps, and
-// when the messages are there, add what came to be added; then the next round. Where things lie,
+// when the messages are there, add what came to be added; then the next round. On the CPU rounds
+// that are a combination (plan.h) are done as one. Where things lie,
 // and what becomes of them before and after the rounds, it asks its Buffers (buffers.h). The
 // transport's native collective is a run of one round.
 //
@@ -32,9 +33,10 @@ struct StepTimes;
 class Execution {
  public:
   // `segment`: bytes that are copied at a time, where a program uses a part of a buffer before the
-  // rest. `plan` is null for the transport's native collective.
+  // rest. `plan` is null for the transport's native collective. `window`: the group's, null where
+  // it has none.
   Execution(Call&& call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
-            CopyStreams& copies, std::size_t segment);
+            CopyStreams& copies, std::size_t segment, Window* window);
   ~Execution();
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
@@ -68,10 +70,15 @@ class Execution {
   bool stream_ordered() const { return transport_.stream_ordered(); }
   // It takes its turn before the device's queue, and is not whole there yet.
   bool enters() const { return stream_ordered() && !handed_over(); }
+  // It uses the group's window, which one after the other do, in the order of the calls: its first
+  // advance() must come when it is its turn.
+  bool one_sided() const { return plan_ != nullptr && plan_->one_sided; }
   // Its steps leave their times there, under this number of its own.
   void record(std::shared_ptr<Recorder> recorder, std::int32_t number);
   const Call& call() const { return call_; }
   const std::shared_ptr<const Plan>& plan() const { return plan_; }
+  // That runs it, or `native`. While it is under way, it may still become another one.
+  std::string algorithm() const { return now_ ? now_->name : "native"; }
   std::size_t element() const { return buffers_.bytes(1); }  // bytes, on the wire
   // Grows with all that it does: rounds, parts of its input that have come, its end.
   std::size_t progress() const;
@@ -86,6 +93,9 @@ class Execution {
 
   const CollectiveCall& collective() const { return std::get<CollectiveCall>(call_); }
   bool run();
+  void begin_round();
+  void combine();
+  bool round_is_over();
   void post_round();
   void do_local_steps();
   void note_arrival();
@@ -93,16 +103,20 @@ class Execution {
 
   Call call_;
   std::shared_ptr<const Plan> plan_;
+  const Plan* now_;  // that one, or what goes on instead of it
   Transport& transport_;
+  Window* window_;
   Channel channel_;
   Device place_;  // where the program runs, and messages lie
   CallerOrder caller_;
   Buffers buffers_;
   State state_ = State::made;
   std::size_t round_ = 0;
-  bool in_round_ = false;  // its messages are posted
+  std::size_t combination_ = 0;  // the next one
+  bool in_round_ = false;        // its messages are posted
   std::optional<Ticket> ticket_;
   std::vector<Message> messages_;
+  std::vector<int> awaited_;  // ranks whose signals have not come yet
   int source_ = any_source;
   std::shared_ptr<Recorder> recorder_;  // null but under PEAL_TRACE
   std::int32_t number_ = 0;

@@ -65,6 +65,9 @@ std::string Lane::needs_of(const Operation& operation) const {
   if (execution.enters() && !entrance_->is_next(operation)) {
     return "its turn (all groups' operations on the device, in the order of their calls)";
   }
+  if (execution.one_sided() && operation.window_turn != window_turn_) {
+    return "its turn (the group's shared memory serves one operation after the other)";
+  }
   return execution.waits_for();
 }
 
@@ -97,6 +100,7 @@ void Lane::submit(const OperationRef& operation, Ended& ended) {
   PEAL_CHECK(!released_, "[comm] ", who_, ", ", describe(*operation),
              ": its process group is gone");
   queue_.push_back(operation);
+  if (operation->execution.one_sided()) operation->window_turn = window_turns_++;
   try {
     if (operation->execution.enters()) entrance_->join(*operation);
     operation->execution.take_place();
@@ -212,6 +216,7 @@ bool Lane::advance(const OperationRef& advanced, Ended& ended) {
   Execution& execution = operation.execution;
   const bool enters = execution.enters();
   if (enters && !entrance_->is_next(operation)) return true;
+  if (execution.one_sided() && operation.window_turn != window_turn_) return true;
   const auto* const message = std::get_if<MessageCall>(&execution.call());
   const bool sends = message != nullptr && message->sends() && !execution.begun();
   const bool waits_its_turn =
@@ -235,6 +240,7 @@ bool Lane::advance(const OperationRef& advanced, Ended& ended) {
         last_progress_ = Clock::now();
         if (operation.complete) operation.finished = last_progress_;
       }
+      if (operation.complete && execution.one_sided()) ++window_turn_;
       const bool handed_over = execution.handed_over();
       if (enters && handed_over) entrance_->leave(operation);
       if (handed_over && !operation.complete && !operation.ordered) {

@@ -79,6 +79,10 @@ class Lane {
   std::unique_ptr<Transport> set_device_transport(std::unique_ptr<Transport> transport,
                                                   std::shared_ptr<Entrance> entrance,
                                                   Watchdog& watchdog, Ended& ended);
+  // Memory that the group's ranks share; null where they have none. Set once, before the first
+  // operation that uses it.
+  Window* window() const { return window_.get(); }
+  void set_window(std::unique_ptr<Window> window) { window_ = std::move(window); }
   CopyStreams& copies() { return copies_; }
   Control& control() const { return *control_; }
   const std::string& who() const { return who_; }
@@ -141,8 +145,10 @@ class Lane {
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<Control> control_;  // transports ask it to their end
   std::unique_ptr<Transport> transport_, device_transport_;
-  std::shared_ptr<Entrance> entrance_;     // null without a device's transport
-  std::shared_ptr<WatchedQueue> watched_;  // null without a stream-ordered one
+  std::unique_ptr<Window> window_;
+  std::uint64_t window_turns_ = 0, window_turn_ = 0;  // given to operations; whose it is
+  std::shared_ptr<Entrance> entrance_;                // null without a device's transport
+  std::shared_ptr<WatchedQueue> watched_;             // null without a stream-ordered one
   std::atomic<bool> ended_by_watchdog_{false};
   CopyStreams copies_;
   std::chrono::milliseconds deadline_;

@@ -33,7 +33,8 @@ Operation::Operation(std::shared_ptr<Lane> its_lane, Call&& call, std::shared_pt
       channel(channel),
       in_turn(!is_message(call) && Branch::current() == nullptr),
       label(label),
-      execution(std::move(call), std::move(plan), transport, channel, lane->copies(), segment) {}
+      execution(std::move(call), std::move(plan), transport, channel, lane->copies(), segment,
+                lane->window()) {}
 
 std::string describe(const Operation& operation) {
   return describe(operation.execution.call(), operation.channel.sequence, operation.label);

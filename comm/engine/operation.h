@@ -37,6 +37,7 @@ struct Operation {
   // It retires in its turn among the collectives of the group. Messages do not, nor does what a
   // continuation starts: ranks come to them at different places among their calls.
   bool in_turn;
+  std::uint64_t window_turn = 0;  // of those that use the group's window
   std::string label;  // what the caller says it is for: "bucket 3: fc1.weight, fc1.bias"
   Execution execution;
   Clock::time_point started = Clock::now(), finished{};

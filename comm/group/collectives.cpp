@@ -176,8 +176,9 @@ Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const 
   PEAL_CHECK(plan != nullptr, "run: expected a plan, got none");
   check_like(out, in, "run");
   const std::int64_t scratch = plan->program.scratch;
-  const std::int64_t sizes[] = {in.count, out.count, scratch};
-  for (const Buffer buffer : {Buffer::in, Buffer::out, Buffer::scratch}) {
+  const auto room = static_cast<std::int64_t>(Window::room_bytes / size_of(out.dtype));
+  const std::int64_t sizes[] = {in.count, out.count, scratch, room};
+  for (const Buffer buffer : {Buffer::in, Buffer::out, Buffer::scratch, Buffer::room}) {
     const auto b = static_cast<std::size_t>(buffer);
     PEAL_CHECK(plan->extent[b] <= sizes[b], "[comm] ", body().lane->who(),
                ", run: the program uses ", plan->extent[b], " elements of ", name(buffer),
@@ -185,8 +186,8 @@ Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const 
   }
   PEAL_CHECK(plan->highest_peer < world(), "[comm] ", body().lane->who(),
              ", run: the program talks to rank ", plan->highest_peer, " of a world of ", world());
-  PEAL_CHECK(!plan->one_sided, "run: the ", group.lane->transport().name(),
-             " transport has no symmetric memory for one-sided steps");
+  PEAL_CHECK(!plan->one_sided || group.lane->window() != nullptr, "[comm] ", body().lane->who(),
+             ", run: the program has one-sided steps, and the ranks of the group share no memory");
   PEAL_CHECK(!plan->from_any, "run: a schedule names the rank of every message");
   CollectiveCall call{.what = what, .in = in, .out = out, .op = op, .purpose = label.tag};
   if (call.reduces()) check_reduction(call.dtype(), op);

@@ -96,29 +96,50 @@ Problem GroupBody::problem_of(const CollectiveCall& call) const {
           .nodes = nodes};
 }
 
+// In shared memory pieces begin at lines of the cache, and chunks fit into the room.
+std::shared_ptr<const Plan> GroupBody::make_plan(const Entry& entry,
+                                                 const CollectiveCall& call) const {
+  const auto element = static_cast<std::int64_t>(size_of(call.dtype()));
+  constexpr std::int64_t line = 64, room = Window::room_bytes;
+  Problem problem = problem_of(call);
+  if (entry.one_sided) {
+    problem.align = std::max<std::int64_t>(line / element, 1);
+    problem.chunk = room / 2 / element;
+  }
+  Plan made(comm::plan(entry, problem), std::string(entry.name));
+  PEAL_CHECK(made.program.room * element <= room, "[comm] ", name(call.what), ": the algorithm ",
+             entry.name, " has room for ", room, " bytes, not for ", made.program.room * element,
+             "; choose direct_slices for them");
+  if (!entry.otherwise.empty()) {
+    made.otherwise = make_plan(*find(call.what, entry.otherwise), call);
+  }
+  return std::make_shared<const Plan>(std::move(made));
+}
+
 std::shared_ptr<const Plan> GroupBody::plan_for(const CollectiveCall& call,
                                                 std::string_view algorithm) {
   constexpr std::size_t most_plans = 512;  // ragged counts could otherwise fill the memory
   const std::lock_guard lock(planning_);
+  const std::size_t element = size_of(call.dtype());
   if (last_plan_.entry != nullptr && last_plan_.entry->what == call.what &&
       last_plan_.entry->name == algorithm && last_plan_.root == call.root &&
-      last_plan_.counts == call.counts) {
+      last_plan_.element == element && last_plan_.counts == call.counts) {
     return last_plan_.plan;
   }
   const Entry* entry = find(call.what, algorithm);
   PEAL_CHECK(entry != nullptr && entry->supports(world), "[comm] ", name(call.what),
              ": the algorithm ", algorithm, " does not serve ", world, " ranks");
   if (plans_.size() >= most_plans) plans_.clear();
-  auto& plan = plans_[PlanKey(call.what, entry->name, call.root, call.counts)];
+  auto& plan = plans_[PlanKey(call.what, entry->name, call.root, call.counts,
+                              entry->one_sided ? element : 0)];
   if (!plan) {
     try {
-      plan = std::make_shared<const Plan>(comm::plan(*entry, problem_of(call)),
-                                          std::string(entry->name));
+      plan = make_plan(*entry, call);
     } catch (const std::invalid_argument& error) {
       fail(concat("[comm] rank ", rank, ": ", error.what()));
     }
   }
-  last_plan_ = {entry, call.root, call.counts, plan};
+  last_plan_ = {entry, call.root, element, call.counts, plan};
   return plan;
 }
 
@@ -191,21 +212,36 @@ Work GroupBody::start(CollectiveCall call, const Label& label, std::string_view 
       std::accumulate(call.counts.begin(), call.counts.end(), std::int64_t{0}) / rows *
       static_cast<std::int64_t>(size_of(call.dtype()));
   // Only what all ranks see alike may decide: buffers have no say.
-  // On a device its library's own are the default: they see the links.
-  std::string_view algorithm = where == DeviceType::cpu || selection.names(call.what, bytes)
-                                   ? selection.choose(call.what, bytes, world)
-                                   : "native";
-  if (!named.empty()) algorithm = named;
-  // A library matches its own by their order alone, in which ranks come to what then() starts.
+  // What a continuation starts, ranks come to at different places among their calls: it goes where
+  // ranks need not come in one order.
   const bool in_order = Branch::current() == nullptr;
   PEAL_CHECK(
       in_order || !transport.stream_ordered(), "[comm] ", lane->who(), ", ", name(call.what),
       ": started by then() of work on the CPU, for tensors in a device's queue, which must be "
       "fed in one order on all ranks; wait for that work first");
+  const bool shared = lane->window() != nullptr && in_order && where == DeviceType::cpu &&
+                      native_call(call, where).dtype == call.dtype();
+  // On a device its library's own are the default: they see the links.
+  std::string_view algorithm = where == DeviceType::cpu || selection.names(call.what, bytes)
+                                   ? selection.choose(call.what, bytes, world, shared)
+                                   : "native";
+  if (!named.empty()) {
+    const Entry* const entry = find(call.what, named);
+    PEAL_CHECK(shared || entry == nullptr || !entry->one_sided, "[comm] ", name(call.what),
+               ": the algorithm ", named, " needs memory that the ranks share");
+    algorithm = named;
+  }
   if (algorithm == "native" && !(in_order && transport.has_native(native_call(call, where)))) {
     PEAL_CHECK(named.empty(), "[comm] ", name(call.what), ": the transport ", transport.name(),
                " has none of its own for these arguments");
-    algorithm = Selection().choose(call.what, bytes, world);
+    algorithm = Selection().choose(call.what, bytes, world, shared);
+  }
+  // Of ragged counts the rooms may not hold what the sum of them suggests.
+  if (algorithm == "slots" && named.empty() && !selection.names(call.what, bytes) &&
+      !call.counts.empty() &&
+      std::ranges::max(call.counts) * world * static_cast<std::int64_t>(size_of(call.dtype())) >
+          static_cast<std::int64_t>(Window::room_bytes)) {
+    algorithm = "direct_slices";
   }
   auto plan = algorithm == "native" ? nullptr : plan_for(call, algorithm);
   return submit(std::move(call), std::move(plan), transport, channel, label.text);

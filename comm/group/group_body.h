@@ -69,7 +69,10 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   bool traces = false;  // the engine's recorder is of this group, and not written
 
  private:
-  using PlanKey = std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>>;
+  // The last is the size of an element, of plans that depend on it.
+  using PlanKey =
+      std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>, std::size_t>;
+  std::shared_ptr<const Plan> make_plan(const Entry& entry, const CollectiveCall& call) const;
   // A view of the call's counts.
   Problem problem_of(const CollectiveCall& call) const;
   std::shared_ptr<const Plan> plan_for(const CollectiveCall& call, std::string_view algorithm);
@@ -83,6 +86,7 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   struct {  // most calls are like the one before
     const Entry* entry = nullptr;
     int root = 0;
+    std::size_t element = 0;
     std::vector<std::int64_t> counts{};
     std::shared_ptr<const Plan> plan{};
   } last_plan_;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The handle: how groups are made, and what they are asked.
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/group_body.h>
+#include <peal/comm/group/group_rendezvous.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -18,10 +21,28 @@ void agree_on_options(const ProcessGroup& group) {
   const ProcessGroup::Options& options = body.options;
   const std::string mine =
       concat(wire_version, ", world ", body.world, ", PEAL_TIMEOUT ", options.deadline.count(),
-             " ms, PEAL_ALGO '", options.algorithms, "', PEAL_TRACE '", options.trace, "'");
+             " ms, PEAL_ALGO '", options.algorithms, "', PEAL_TRACE '", options.trace,
+             "', PEAL_SHARED_MEMORY ", options.shared_memory ? 1 : 0);
   agree(group, concat("[comm] ", body.lane->who(), ": what ranks must have in common at start-up"),
         mine, "start them from one binary with one environment");
   body.selection = Selection(options.algorithms);
+}
+
+// Ranks of one node give themselves a window; where there is no memory for it, messages do.
+void share_memory(const ProcessGroup& group) {
+  GroupBody& body = body_of(group);
+  const auto& node = body.nodes.node;
+  if (!body.options.shared_memory || body.world == 1 ||
+      std::ranges::count(node, node.front()) != body.world ||
+      body.lane->transport().device().type != DeviceType::cpu) {
+    return;
+  }
+  GroupRendezvous ranks(group);
+  try {
+    body.lane->set_window(Window::create(ranks));
+  } catch (const NoSharedMemory& error) {
+    if (body.rank == 0) log_warning(error.what(), "; going on with messages, which are slower");
+  }
 }
 
 }  // namespace
@@ -30,6 +51,11 @@ ProcessGroup::Options ProcessGroup::Options::from_environment() {
   Options options;
   if (const char* algorithms = std::getenv("PEAL_ALGO")) options.algorithms = algorithms;
   if (const char* folder = std::getenv("PEAL_TRACE")) options.trace = folder;
+  if (const char* shared = std::getenv("PEAL_SHARED_MEMORY")) {
+    const std::string_view said = shared;
+    PEAL_CHECK(said == "0" || said == "1", "PEAL_SHARED_MEMORY: expected 0 or 1, got '", said, "'");
+    options.shared_memory = said == "1";
+  }
   if (const char* timeout = std::getenv("PEAL_TIMEOUT")) {
     char* end = nullptr;
     const double seconds = std::strtod(timeout, &end);
@@ -48,6 +74,7 @@ ProcessGroup make_group(std::unique_ptr<Transport> transport, std::unique_ptr<Co
       std::make_shared<GroupBody>(std::move(transport), std::move(control), std::move(engine),
                                   options, std::move(nodes), std::move(members), id));
   agree_on_options(group);
+  share_memory(group);
   if (whole_world && !body_of(group).options.trace.empty()) start_trace(group);
   return group;
 }
@@ -113,6 +140,15 @@ Tensor ProcessGroup::allocate(const Shape& shape, DType dtype, Device device) co
   const std::size_t bytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
   const bool knows = transport.memory() != nullptr && transport.device() == device;
   StorageRef known = knows ? transport.memory()->allocate(bytes) : nullptr;
+  Window* const window = body().lane->window();
+  if (device.type == DeviceType::cpu && window != nullptr) {
+    GroupRendezvous ranks(*this);
+    try {
+      known = window->allocate(ranks, bytes);
+    } catch (const NoSharedMemory& error) {
+      if (rank() == 0) log_warning(error.what(), "; collectives copy what lies in ordinary memory");
+    }
+  }
   if (!known) return Tensor::zeros(shape, dtype, device);
   auto body = std::make_shared<TensorBody>();
   body->storage = std::move(known);

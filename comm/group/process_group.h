@@ -62,6 +62,7 @@ class ProcessGroup {
     std::string trace{};       // as PEAL_TRACE: a folder, or empty
     // Of device memory that is staged, how many bytes are copied at a time; the ranks' may differ.
     std::size_t segment = std::size_t{4} << 20;
+    bool shared_memory = true;  // ranks of one node use it; as PEAL_SHARED_MEMORY, 0 or 1
     static Options from_environment();
   };
 

@@ -10,7 +10,9 @@
 namespace peal::comm {
 namespace {
 
-constexpr std::int64_t small_all_reduce = 8192;  // bytes: below, latency counts, above, bandwidth
+// Bytes: below, latency counts, above, bandwidth. In shared memory, and of an all_reduce by
+// messages.
+constexpr std::int64_t small_shared = 8192, small_all_reduce = 8192;
 
 std::vector<std::string_view> split(std::string_view text, char at) {
   std::vector<std::string_view> parts;
@@ -41,7 +43,7 @@ std::optional<Collective> collective(std::string_view text) {
 
 std::string names_for(Collective what) {
   std::string names = "native";
-  for (const Entry& entry : algorithms()) {
+  for (const Entry& entry : all_algorithms()) {
     if (entry.what == what) names += concat(", ", entry.name);
   }
   return names;
@@ -82,12 +84,23 @@ const Selection::Rule* Selection::find_rule(Collective what, std::int64_t bytes)
   return nullptr;
 }
 
-std::string_view Selection::choose(Collective what, std::int64_t bytes, int world) const {
-  if (const Rule* rule = find_rule(what, bytes)) return rule->algorithm;
+std::string_view Selection::choose(Collective what, std::int64_t bytes, int world,
+                                   bool shared) const {
+  const auto serves = [&](std::string_view name) {
+    const Entry* const entry = find(what, name);
+    return entry != nullptr && entry->supports(world) && (shared || !entry->one_sided);
+  };
+  if (const Rule* rule = find_rule(what, bytes)) {
+    const Entry* const entry = find(what, rule->algorithm);
+    if (entry == nullptr || shared || !entry->one_sided) return rule->algorithm;
+  }
+  const std::string_view in_memory = what == Collective::barrier ? "signals"
+                                     : bytes <= small_shared     ? "slots"
+                                                                 : "direct_slices";
+  if (serves(in_memory)) return in_memory;
   if (what == Collective::all_reduce) {
     const std::string_view wanted = bytes <= small_all_reduce ? "recursive_doubling" : "circulant";
-    const Entry* entry = find(what, wanted);
-    if (entry != nullptr && entry->supports(world)) return entry->name;
+    if (serves(wanted)) return wanted;
   }
   for (const Entry& entry : algorithms()) {
     if (entry.what == what && entry.supports(world)) return entry.name;

@@ -6,7 +6,8 @@
 //
 // collectives apart by commas, ranges of bytes a rank apart by semicolons; a name without a range
 // is for every size. Names are those of algorithms/table.h, and `native` for the transport's own (a
-// schedule stands in where it has none for the type or the reduction). Thread safety: a value.
+// schedule stands in where it has none for the type or the reduction, and messages for one-sided
+// ones where the ranks share no memory). Thread safety: a value.
 #pragma once
 
 #include <peal/comm/schedule/schedule.h>
@@ -24,8 +25,9 @@ class Selection {
   // Error that shows the part it cannot read, and the names that exist.
   explicit Selection(std::string_view text);
 
-  // The algorithm's name: the user's choice, else the default, which supports the world.
-  std::string_view choose(Collective what, std::int64_t bytes, int world) const;
+  // The algorithm's name: the user's choice, else the default, which supports the world. Where the
+  // ranks do not share memory, one-sided ones are not chosen.
+  std::string_view choose(Collective what, std::int64_t bytes, int world, bool shared) const;
   // Whether that is the user's choice.
   bool names(Collective what, std::int64_t bytes) const {
     return find_rule(what, bytes) != nullptr;

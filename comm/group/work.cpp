@@ -123,8 +123,7 @@ int Work::source() const {
 
 std::string Work::algorithm() const {
   if (!operation_) return "";
-  const auto& plan = operation_->execution.plan();
-  return plan ? plan->name : "native";
+  return operation_->execution.algorithm();
 }
 
 double Work::seconds() const {

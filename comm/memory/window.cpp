@@ -40,7 +40,7 @@ struct Window::Heap {
   std::uint64_t last = 0;
 };
 
-Window::Window(std::shared_ptr<Segment> segment, int rank, int world)
+Window::Window(std::shared_ptr<SharedSegment> segment, int rank, int world)
     : segment_(std::move(segment)),
       rank_(rank),
       world_(world),
@@ -62,7 +62,7 @@ std::unique_ptr<Window> Window::create(Rendezvous& ranks) {
   const int world = ranks.world();
   const std::size_t bytes =
       bytes_of_lines(world, sizeof(Line)) + static_cast<std::size_t>(world) * 2 * room_bytes;
-  auto segment = Segment::create(ranks, bytes, "shared memory for collectives");
+  auto segment = SharedSegment::create(ranks, bytes, "shared memory for collectives");
   return std::unique_ptr<Window>(new Window(std::move(segment), ranks.rank(), world));
 }
 
@@ -75,7 +75,8 @@ StorageRef Window::allocate(Rendezvous& ranks, std::size_t bytes) {
   if (segment_->one_process() || bytes == 0) return nullptr;
   const std::size_t stride = (bytes + room_align - 1) / room_align * room_align;
   const std::size_t whole = stride * static_cast<std::size_t>(world_);
-  std::shared_ptr<Segment> made = Segment::create(ranks, whole, "memory for collectives");
+  std::shared_ptr<SharedSegment> made =
+      SharedSegment::create(ranks, whole, "memory for collectives");
   std::uint64_t number = 0;
   {
     const std::lock_guard lock(heap_->mutex);
@@ -117,8 +118,8 @@ void Window::begin(std::uint64_t signature, const std::byte* in, const std::byte
   signature_ = signature;
   Peer& me = peers_[static_cast<std::size_t>(rank_)];
   me.heard_in = operation_;
-  me.in = locate(in);
-  me.out = locate(out);
+  me.in = locate(in != nullptr ? in : out);
+  me.out = locate(out != nullptr ? out : in);
 }
 
 void Window::signal(int to) {
@@ -150,19 +151,15 @@ bool Window::await(int from) {
   return true;
 }
 
-// Each rank knows its own segments' numbers to be there; so one number for all is there for all.
+// A rank has a segment for as long as it has a buffer there; so one number for all is there for
+// all.
 bool Window::reaches_all() const {
+  if (segment_->one_process()) return true;
   const auto one = [&](Location Peer::*which) {
-    std::uint64_t number = 0;
-    for (const Peer& peer : peers_) {
-      const Location location = peer.*which;
-      if (location == nothing) continue;
-      if (location == out_of_reach) return false;
-      if (segment_->one_process()) continue;
-      if (number != 0 && location >> place_bits != number) return false;
-      number = location >> place_bits;
-    }
-    return true;
+    const Location first = peers_.front().*which;
+    return first != out_of_reach && std::ranges::all_of(peers_, [&](const Peer& peer) {
+             return peer.*which >> place_bits == first >> place_bits;
+           });
   };
   return one(&Peer::in) && one(&Peer::out);
 }

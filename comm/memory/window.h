@@ -20,7 +20,7 @@
 #pragma once
 
 #include <peal/autograd/core/storage.h>
-#include <peal/comm/memory/segment.h>
+#include <peal/comm/memory/shared_segment.h>
 #include <peal/comm/schedule/schedule.h>
 
 #include <atomic>
@@ -33,7 +33,8 @@ namespace peal::comm {
 
 class Window {
  public:
-  // Collective over the ranks of the group, which are on one node. NoSharedMemory as Segment's.
+  // Collective over the ranks of the group, which are on one node. NoSharedMemory as
+  // SharedSegment's.
   static std::unique_ptr<Window> create(Rendezvous& ranks);
   ~Window();
   Window(const Window&) = delete;
@@ -47,7 +48,8 @@ class Window {
   StorageRef allocate(Rendezvous& ranks, std::size_t bytes);
 
   // The next operation begins: the same on all ranks, one after the other. `signature`: of all that
-  // they must agree on. Its buffers lie there; null where this rank has none.
+  // they must agree on. Its buffers lie there; null where this rank has none, which then counts as
+  // within reach if the other one is.
   void begin(std::uint64_t signature, const std::byte* in, const std::byte* out);
   // What this rank did before happens before what `to` does after its await(). Never waits.
   void signal(int to);
@@ -71,12 +73,12 @@ class Window {
     Location in = 0, out = 0;                 // of that operation
   };
 
-  Window(std::shared_ptr<Segment> segment, int rank, int world);
+  Window(std::shared_ptr<SharedSegment> segment, int rank, int world);
   Line& line(int from, int to) const;
   Location locate(const std::byte* address) const;
   std::byte* address(int owner, Location location) const;
 
-  std::shared_ptr<Segment> segment_;
+  std::shared_ptr<SharedSegment> segment_;
   int rank_, world_;
   std::vector<Peer> peers_;  // by rank; of this rank its own locations
   std::uint64_t operation_ = 0, signature_ = 0;

@@ -211,7 +211,8 @@ std::vector<MeasuredCollective> collectives(const MeasuredRun& run) {
     const bool ended = part.ended() && collective.end != 0;
     collective.end = ended ? std::max(collective.end, part.end) : 0;
     for (const MeasuredStep& s : part.steps) {
-      if (s.step.kind == Kind::send) collective.bytes += s.times.bytes;
+      const bool reaches_out = s.step.dst.owner != self || s.step.src.owner != self;
+      if (s.step.kind == Kind::send || reaches_out) collective.bytes += s.times.bytes;
     }
   }
   return all;

@@ -57,7 +57,7 @@ MeasuredRun read_measured(const std::string& folder);
 struct MeasuredCollective {
   std::vector<const MeasuredPart*> parts;  // null where the rank has no record
   double begin = 0, end = 0;               // of the first, of the last; end 0: not all have ended
-  std::int64_t bytes = 0;                  // moved in messages
+  std::int64_t bytes = 0;                  // moved in messages, and to or from others' memory
   const MeasuredPart& first() const;       // the first that is there
 };
 // In order of their begin. Messages between two ranks are none.

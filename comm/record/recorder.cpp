@@ -108,6 +108,14 @@ std::int32_t Recorder::begin(std::uint64_t group, Channel channel, std::string t
   return static_cast<std::int32_t>(operations_.size() - 1);
 }
 
+void Recorder::goes_on(std::int32_t operation, std::string algorithm,
+                       std::shared_ptr<const Program> program) {
+  if (!recording_ || operation == nothing) return;
+  Entry& entry = operations_[static_cast<std::size_t>(operation)];
+  entry.algorithm = std::move(algorithm);
+  entry.program = std::move(program);
+}
+
 StepTimes* Recorder::begin_round(std::int32_t operation, std::size_t round, const Round& steps) {
   if (!recording_ || operation == nothing) return nullptr;
   if (most_steps - used_ < steps.size()) {
@@ -152,11 +160,13 @@ void Recorder::write() {
     const Step& s = *t.step;
     std::fprintf(file,
                  "step %d %d %s %d %" PRId64 " %s %" PRId64 " %s %" PRId64 " %" PRId64 " %" PRId64
-                 " %" PRId64 "\n",
+                 " %" PRId64,
                  t.operation, t.round, std::string(name(s.kind)).c_str(), t.peer,
                  std::max(s.dst.count, s.src.count), std::string(name(s.dst.buffer)).c_str(),
                  s.dst.at, std::string(name(s.src.buffer)).c_str(), s.src.at, t.begin, t.moves,
                  t.end);
+    const bool own = s.dst.owner == self && s.src.owner == self;
+    own ? std::fprintf(file, "\n") : std::fprintf(file, " %d %d\n", s.dst.owner, s.src.owner);
   }
   std::fprintf(file, "dropped %zu\nend\n", dropped_);
   // A full disk shows when what was kept back is flushed.

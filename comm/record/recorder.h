@@ -70,6 +70,9 @@ class Recorder {
   // program is null where the transport's library has the collective itself.
   std::int32_t begin(std::uint64_t group, Channel channel, std::string text, std::string algorithm,
                      std::shared_ptr<const Program> program, std::size_t element);
+  // Its later rounds are of another program, which begins alike.
+  void goes_on(std::int32_t operation, std::string algorithm,
+               std::shared_ptr<const Program> program);
   // Room for the round's steps in their order, begun now; null where there is none. The times stay
   // where they are. REQUIRES: the round is of the operation's program.
   StepTimes* begin_round(std::int32_t operation, std::size_t round, const Round& steps);

@@ -92,6 +92,10 @@ void read_step(Words& words, TraceFile& file) {
   s.begin = words.time();
   s.moves = words.time();
   s.end = words.time();
+  if (!words.empty()) {  // one touches memory of others
+    s.step.dst.owner = words.number<int>(self, ranks - 1);
+    s.step.src.owner = words.number<int>(self, ranks - 1);
+  }
   file.steps.push_back(s);
 }
 

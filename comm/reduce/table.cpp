@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/comm/reduce/cpu/combine.h>
 #include <peal/comm/reduce/cpu/reduce.h>
 #include <peal/comm/reduce/table.h>
 
@@ -12,7 +13,8 @@ constexpr WireKernels cpu_kernels = {.reduce = reduce_cpu,
                                      .scale = scale_cpu,
                                      .divide = divide_cpu,
                                      .widen = widen_cpu,
-                                     .narrow = narrow_cpu};
+                                     .narrow = narrow_cpu,
+                                     .combine = combine};
 
 // Written once while a device library is loaded, read ever after.
 std::atomic<const WireKernels*> cuda_kernels{nullptr};

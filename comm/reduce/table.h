@@ -9,7 +9,9 @@
 #include <peal/autograd/core/dtype.h>
 #include <peal/comm/reduce/reduce_op.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace peal::comm {
 
@@ -19,6 +21,10 @@ struct WireKernels {
   void (*divide)(DType dtype, void* data, std::int64_t divisor, std::int64_t count);
   void (*widen)(DType dtype, float* dst, const void* src, std::int64_t count);
   void (*narrow)(DType dtype, void* dst, const float* src, std::int64_t count);
+  // As cpu/combine.h says; null on devices, whose ranks do not run one-sided programs.
+  void (*combine)(DType dtype, ReduceOp op, std::span<std::byte* const> targets,
+                  std::span<const std::byte* const> sources, std::int64_t count,
+                  bool streaming) = nullptr;
 };
 
 // Error where the build has none for the device.

@@ -13,6 +13,52 @@ namespace {
   throw std::invalid_argument("a program has a " + what);
 }
 
+bool in_scratch(const Span& span) {
+  return span.owner == self && span.buffer == Buffer::scratch && span.count > 0;
+}
+bool overlap(const Span& a, const Span& b) {
+  return in_scratch(a) && in_scratch(b) && a.at < b.at + b.count && b.at < a.at + a.count;
+}
+
+// Whether a round from `round` on may read what stands in scratch there.
+bool is_read_later(const Program& program, std::size_t round, Span sum) {
+  for (; round < program.rounds.size() && sum.count > 0; ++round) {
+    for (const Step& step : program.rounds[round]) {
+      const bool adds = step.kind == Kind::reduce || step.kind == Kind::recv_reduce;
+      if (overlap(step.src, sum) || (adds && overlap(step.dst, sum))) return true;
+    }
+    for (const Step& step : program.rounds[round]) {  // what is overwritten from its begin on
+      if (!overlap(step.dst, sum) || step.dst.at > sum.at) continue;
+      const std::int64_t end = sum.at + sum.count;
+      sum.at = std::min(end, step.dst.at + step.dst.count);
+      sum.count = end - sum.at;
+    }
+  }
+  return false;
+}
+
+// The combination that begins with this round; without rounds if none does.
+Plan::Combination combination_at(const Program& program, std::size_t first) {
+  const auto& rounds = program.rounds;
+  const auto alone = [&](std::size_t round, Kind kind) {
+    return round < rounds.size() && rounds[round].size() == 1 && rounds[round][0].kind == kind;
+  };
+  if (!alone(first, Kind::copy) || !in_scratch(rounds[first][0].dst)) return {};
+  const Span sum = rounds[first][0].dst;
+  Plan::Combination found{.targets = {}, .sources = {rounds[first][0].src}, .first = first};
+  std::size_t round = first + 1;
+  for (; alone(round, Kind::reduce) && rounds[round][0].dst == sum; ++round) {
+    found.sources.push_back(rounds[round][0].src);
+  }
+  if (round == rounds.size()) return {};
+  for (const Step& step : rounds[round]) {
+    if (step.kind != Kind::copy || step.src != sum) return {};
+    found.targets.push_back(step.dst);
+  }
+  found.rounds = round + 1 - first;
+  return is_read_later(program, round + 1, sum) ? Plan::Combination{} : found;
+}
+
 std::string text_of(Kind kind) { return std::string(name(kind)); }
 
 }  // namespace
@@ -44,6 +90,24 @@ Plan::Plan(Program made, std::string name) : program(std::move(made)), name(std:
       }
     }
     arriving = std::max(arriving, sum);
+  }
+  find_combinations();
+}
+
+void Plan::find_combinations() {
+  all_combined = true;
+  for (std::size_t round = 0; round < program.rounds.size();) {
+    Combination found = combination_at(program, round);
+    if (found.rounds > 0) {
+      round += found.rounds;
+      combinations.push_back(std::move(found));
+      continue;
+    }
+    for (const Step& step : program.rounds[round]) {
+      if (in_scratch(step.dst) || in_scratch(step.src)) scratch = program.scratch;
+      if (step.kind == Kind::reduce || step.kind == Kind::recv_reduce) all_combined = false;
+    }
+    ++round;
   }
 }
 

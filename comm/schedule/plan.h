@@ -5,12 +5,22 @@
 
 #include <peal/comm/schedule/schedule.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace peal::comm {
 
 struct Plan {
+  // Rounds that an executor does in one pass over all sources: each target becomes sources[0] (+)
+  // sources[1] (+) .. . In the program they build up the sum in scratch, which nothing else reads.
+  struct Combination {
+    std::vector<Span> targets, sources;
+    std::size_t first = 0, rounds = 0;
+  };
+
   // std::invalid_argument for steps that make no sense, whatever the buffers.
   explicit Plan(Program made, std::string name = "own");
   Program program;
@@ -19,8 +29,17 @@ struct Plan {
   // How much of each Buffer it touches, up to the last element, and the highest rank it talks to.
   std::int64_t extent[buffer_kinds] = {};
   int highest_peer = nobody;
-  bool one_sided = false;  // touches memory of others
-  bool from_any = false;   // has a receive from any source
+  // Of a one-sided one that needs the ranks' own buffers: what goes on instead after the first
+  // round, which is the same, where some are out of others' reach. Null: nothing does.
+  std::shared_ptr<const Plan> otherwise{};
+  std::vector<Combination> combinations{};  // in the order of rounds
+  std::int64_t scratch = 0;   // elements that the program takes where combinations take none
+  bool all_combined = false;  // nothing is reduced but in combinations
+  bool one_sided = false;     // touches memory of others
+  bool from_any = false;      // has a receive from any source
+
+ private:
+  void find_combinations();
 };
 
 }  // namespace peal::comm

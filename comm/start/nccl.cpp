@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/comm/group/group_body.h>
+#include <peal/comm/group/group_rendezvous.h>
 #include <peal/comm/reduce/cuda/reduce.h>
-#include <peal/comm/start/group_rendezvous.h>
 #include <peal/comm/start/nccl.h>
 #include <peal/comm/transport/nccl/nccl.h>
 

@@ -18,6 +18,7 @@ namespace {
 void run(int world, ProcessGroup::Options options, const std::shared_ptr<Network>& network,
          const Topology& nodes, const std::function<void(const ProcessGroup&)>& f) {
   if (Recorder::writes_to(options.trace)) options.trace.clear();  // a world within a traced one
+  if (network) options.shared_memory = false;  // everything goes over the network
   PEAL_CHECK(world > 0, "run_ranks: a world of ", world);
   const auto switchboard = std::make_shared<Switchboard>(world);
   const auto board = Board::in_memory(world);

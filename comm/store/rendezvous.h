@@ -2,7 +2,7 @@
 // Rendezvous: the ranks of a group that is about to exist tell each other a few bytes (a segment's
 // name, a process id, NCCL's unique id). It is collective, and so can be over whatever joins the
 // ranks already: MPI (transport/mpi/mpi_rendezvous.h), a group that exists
-// (start/group_rendezvous.h), or a store, where nothing does. Thread safety: one thread at a time.
+// (group/group_rendezvous.h), or a store, where nothing does. Thread safety: one thread at a time.
 #pragma once
 
 #include <peal/comm/store/store.h>

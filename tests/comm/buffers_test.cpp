@@ -32,7 +32,7 @@ class Opened {
       : transport_(std::make_shared<Switchboard>(world), rank),
         call_(std::move(call)),
         plan_(std::move(program)),
-        buffers_(call_, &plan_, transport_, copies_, 64) {
+        buffers_(call_, &plan_, transport_, copies_, 64, nullptr) {
     buffers_.follow(caller_);
     buffers_.open();
     CHECK(buffers_.arrived(0));
@@ -82,8 +82,8 @@ TEST_CASE("a span of another rank is an error that says what is missing") {
   Opened opened(all_reduce(data, data, ReduceOp::sum), Program{.scratch = 0, .rounds = {}});
   CHECK_THROWS_WITH_AS(
       static_cast<void>(opened->at({.owner = 2, .buffer = Buffer::in, .at = 0, .count = 5})),
-      doctest::Contains("the threads transport has no symmetric memory: 5 elements "
-                        "of in of rank 2 are out of this rank's reach"),
+      doctest::Contains("5 elements of in of rank 2 are out of this rank's reach: the ranks of the "
+                        "group share no memory"),
       Error);
   CHECK(opened->at({.owner = 2, .buffer = Buffer::in, .at = 0, .count = 0}) == nullptr);
 }

@@ -115,7 +115,8 @@ case ${2:?} in
     says 'by binomial, 5 ranks' broadcast binomial --ranks 5 --root 2 --node-size 2 --count 7 --run five
     refuses 'there is no operation 99 among 7' trace five --operation 99
     refuses 'cannot read nothing/rank-0.trace' trace nothing
-    refuses 'needs symmetric memory' all_reduce direct_slices --ranks 2 --run two
+    says 'ran ' all_reduce direct_slices --ranks 2 --run two
+    says ' by direct_slices, 2 ranks: model ' trace two --draw two.svg
     ;;
   *)
     echo "no such test: $2"

@@ -74,7 +74,7 @@ std::size_t chosen(const std::vector<MeasuredCollective>& all) {
     if (all[i].bytes == most && all[i].end > 0) best.emplace_back(all[i].end - all[i].begin, i);
   }
   PEAL_CHECK(most > 0 && !best.empty(),
-             "no collective in this trace has moved a message; choose "
+             "no collective in this trace has moved anything; choose "
              "one with --operation");
   std::ranges::sort(best);
   return best[best.size() / 2].second;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/comm/memory/segment.h>
+#include <peal/comm/memory/shared_segment.h>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -33,7 +33,7 @@ std::string process() {
 // Segments on their way from the thread that made them to the others.
 struct HandedOn {
   std::mutex mutex;
-  std::map<std::string, std::shared_ptr<Segment>> by_name;
+  std::map<std::string, std::shared_ptr<SharedSegment>> by_name;
 };
 HandedOn& handed_on() {
   static HandedOn all;
@@ -75,7 +75,7 @@ class Named {
 
 }  // namespace
 
-Segment::~Segment() {
+SharedSegment::~SharedSegment() {
   if (mapped_) {
     munmap(data_, bytes_);
   } else {
@@ -83,24 +83,25 @@ Segment::~Segment() {
   }
 }
 
-std::shared_ptr<Segment> Segment::create(Rendezvous& ranks, std::size_t bytes,
-                                         std::string_view what) {
+std::shared_ptr<SharedSegment> SharedSegment::create(Rendezvous& ranks, std::size_t bytes,
+                                                     std::string_view what) {
   const auto who = ranks.exchange(process());
   const bool threads = std::ranges::count(who, who.front()) == ranks.world();
   return threads ? between_threads(ranks, bytes) : between_processes(ranks, bytes, what);
 }
 
-std::shared_ptr<Segment> Segment::between_threads(Rendezvous& ranks, std::size_t bytes) {
+std::shared_ptr<SharedSegment> SharedSegment::between_threads(Rendezvous& ranks,
+                                                              std::size_t bytes) {
   constexpr std::size_t page = 4096;
   HandedOn& table = handed_on();
   std::string name;
-  std::shared_ptr<Segment> segment;
+  std::shared_ptr<SharedSegment> segment;
   if (ranks.rank() == 0) {
     const std::size_t whole = (bytes + page - 1) / page * page;
     auto* const data = static_cast<std::byte*>(std::aligned_alloc(page, whole));
     if (data != nullptr) {
       std::memset(data, 0, whole);
-      segment = std::shared_ptr<Segment>(new Segment(data, bytes, false));
+      segment = std::shared_ptr<SharedSegment>(new SharedSegment(data, bytes, false));
       name = random_name();
       const std::lock_guard lock(table.mutex);
       table.by_name[name] = segment;
@@ -121,8 +122,9 @@ std::shared_ptr<Segment> Segment::between_threads(Rendezvous& ranks, std::size_t
   return segment;
 }
 
-std::shared_ptr<Segment> Segment::between_processes(Rendezvous& ranks, std::size_t bytes,
-                                                    std::string_view what) {
+std::shared_ptr<SharedSegment> SharedSegment::between_processes(Rendezvous& ranks,
+                                                                std::size_t bytes,
+                                                                std::string_view what) {
   Named named;
   int problem = 0;
   if (ranks.rank() == 0) problem = named.create(bytes);
@@ -133,9 +135,10 @@ std::shared_ptr<Segment> Segment::between_processes(Rendezvous& ranks, std::size
     if (ranks.rank() != 0) named.open(said);
     memory = named.map(bytes);
   }
-  std::shared_ptr<Segment> segment;
+  std::shared_ptr<SharedSegment> segment;
   if (memory != MAP_FAILED) {
-    segment = std::shared_ptr<Segment>(new Segment(static_cast<std::byte*>(memory), bytes, true));
+    segment = std::shared_ptr<SharedSegment>(
+        new SharedSegment(static_cast<std::byte*>(memory), bytes, true));
   }
   const auto mapped = ranks.exchange(segment ? "yes" : "no");
   if (std::ranges::count(mapped, "yes") == ranks.world()) return segment;

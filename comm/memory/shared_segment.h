@@ -20,15 +20,18 @@ class NoSharedMemory : public Error {
   using Error::Error;
 };
 
-class Segment {
+class SharedSegment {
  public:
   // Zeroed. Collective over ranks of one node. NoSharedMemory, on all of them, where /dev/shm is
   // too small or cannot be written, with what to do; `what` is what it was for.
-  static std::shared_ptr<Segment> create(Rendezvous& ranks, std::size_t bytes,
-                                         std::string_view what);
-  ~Segment();
-  Segment(const Segment&) = delete;
-  Segment& operator=(const Segment&) = delete;
+  static std::shared_ptr<SharedSegment> create(Rendezvous& ranks, std::size_t bytes,
+                                               std::string_view what);
+  // The same, of /dev/shm also where one process has all ranks: its children share it.
+  static std::shared_ptr<SharedSegment> between_processes(Rendezvous& ranks, std::size_t bytes,
+                                                          std::string_view what);
+  ~SharedSegment();
+  SharedSegment(const SharedSegment&) = delete;
+  SharedSegment& operator=(const SharedSegment&) = delete;
 
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
@@ -36,11 +39,9 @@ class Segment {
   bool one_process() const { return !mapped_; }
 
  private:
-  Segment(std::byte* data, std::size_t bytes, bool mapped)
+  SharedSegment(std::byte* data, std::size_t bytes, bool mapped)
       : data_(data), bytes_(bytes), mapped_(mapped) {}
-  static std::shared_ptr<Segment> between_threads(Rendezvous& ranks, std::size_t bytes);
-  static std::shared_ptr<Segment> between_processes(Rendezvous& ranks, std::size_t bytes,
-                                                    std::string_view what);
+  static std::shared_ptr<SharedSegment> between_threads(Rendezvous& ranks, std::size_t bytes);
 
   std::byte* data_;
   std::size_t bytes_;

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that ranks share, over threads: who meets whom there, and collectives that run on it.
+#include <peal/autograd/core/error.h>
+#include <peal/comm/group/group_rendezvous.h>
+#include <peal/comm/memory/window.h>
+#include <peal/comm/record/measured_run.h>
+#include <peal/comm/start/threads.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
+#include "failing_run.h"
+
+using namespace peal;
+using namespace peal::comm;
+using peal::testing::error_of;
+using peal::testing::Folder;
+using peal::testing::wait_until;
+
+namespace {
+
+// What the group's all_reduces ran by, in their order.
+std::vector<std::string> algorithms_of(int world, const ProcessGroup::Options& wanted,
+                                       const std::function<void(const ProcessGroup&)>& f) {
+  const Folder folder;
+  ProcessGroup::Options options = wanted;
+  options.trace = folder.path;
+  run_ranks(world, options, f);
+  std::vector<std::string> names;
+  for (const MeasuredPart& part : read_measured(folder.path).parts) {
+    if (part.rank == 0 && part.text.starts_with("all_reduce")) names.push_back(part.algorithm);
+  }
+  return names;
+}
+
+void check_sum(const ProcessGroup& group, const Tensor& data) {
+  const std::int64_t count = data.numel();
+  const auto world = static_cast<float>(group.world());
+  for (std::int64_t i = 0; i < count; ++i) {
+    data.data<float>()[i] = static_cast<float>(i % 97 + group.rank());
+  }
+  group.all_reduce(data).wait();
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float want = world * static_cast<float>(i % 97) + world * (world - 1) / 2;
+    PEAL_CHECK(data.data<float>()[i] == want, "element ", i, " of ", count, ": expected ", want,
+               ", got ", data.data<float>()[i]);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("ranks that meet know where each other's buffers lie") {
+  run_ranks(3, [](const ProcessGroup& group) {
+    GroupRendezvous ranks(group);
+    const auto window = Window::create(ranks);
+    CHECK(window->allocate(ranks, 100) == nullptr);  // threads reach everything
+    std::vector<std::byte> in(8), out(8);
+    const auto text = [](const void* at) {
+      return std::to_string(reinterpret_cast<std::uintptr_t>(at));
+    };
+    for (std::uint64_t operation = 0; operation < 5; ++operation) {
+      const bool has_in = operation != 2 || group.rank() == 0;
+      const std::byte* const first = has_in ? in.data() + operation : nullptr;
+      // Who has no `in` is where its `out` is.
+      const auto ins = ranks.exchange(text(has_in ? first : out.data()));
+      const auto outs = ranks.exchange(text(out.data()));
+      window->begin(operation, first, out.data());
+      *window->reach(group.rank(), Buffer::room) = static_cast<std::byte>(10 + group.rank());
+      for (int r = 0; r < 3; ++r) {
+        if (r != group.rank()) window->signal(r);
+      }
+      for (int r = 0; r < 3; ++r) {
+        if (r == group.rank()) continue;
+        wait_until([&] { return window->await(r); });
+        CHECK(text(window->reach(r, Buffer::in)) == ins[static_cast<std::size_t>(r)]);
+        CHECK(text(window->reach(r, Buffer::out)) == outs[static_cast<std::size_t>(r)]);
+        CHECK(*window->reach(r, Buffer::room) == static_cast<std::byte>(10 + r));
+        CHECK_FALSE(window->await(r));  // one signal, one await
+      }
+      CHECK(window->reaches_all());
+    }
+  });
+}
+
+TEST_CASE("ranks that do not do the same never meet") {
+  run_ranks(2, [](const ProcessGroup& group) {
+    GroupRendezvous ranks(group);
+    const auto window = Window::create(ranks);
+    const int other = 1 - group.rank();
+    window->begin(static_cast<std::uint64_t>(group.rank()), nullptr, nullptr);
+    CHECK(window->reach(other, Buffer::in) == nullptr);
+    window->signal(other);
+    group.barrier().wait();
+    CHECK_FALSE(window->await(other));
+    CHECK_FALSE(window->await(other));
+  });
+}
+
+TEST_CASE("an all_reduce of one node goes through the memory that its ranks share") {
+  const auto work = [](const ProcessGroup& group) {
+    check_sum(group, Tensor::zeros({100}));
+    check_sum(group, Tensor::zeros({100'003}));
+  };
+  using Names = std::vector<std::string>;
+  CHECK(algorithms_of(3, {}, work) == Names{"slots", "direct_slices"});
+  ProcessGroup::Options messages;
+  messages.shared_memory = false;
+  CHECK(algorithms_of(3, messages, work) == Names{"recursive_doubling", "circulant"});
+  ProcessGroup::Options chosen;
+  chosen.algorithms = "all_reduce=staged_slices:0-1000;ring:1001-max";
+  CHECK(algorithms_of(3, chosen, work) == Names{"staged_slices", "ring"});
+  ProcessGroup::Options none = chosen;  // messages stand in
+  none.shared_memory = false;
+  CHECK(algorithms_of(3, none, work) == Names{"recursive_doubling", "ring"});
+}
+
+TEST_CASE("operations in shared memory come one after the other, whoever is late") {
+  for (const int world : {2, 3, 5}) {
+    run_ranks(world, [](const ProcessGroup& group) {
+      constexpr int rounds = 40, in_flight = 6;
+      const ProcessGroup part = group.split(group.rank() % 2);
+      for (int k = 0; k < rounds; ++k) {
+        std::vector<Tensor> all;
+        std::vector<Work> works;
+        for (int i = 0; i < in_flight; ++i) {
+          // Small and large, aligned and not, of two groups, with messages between.
+          const std::int64_t count = i % 2 == 0 ? 5 + k : 9000 + 700 * i + k;
+          const Tensor memory = Tensor::zeros({count + 3});
+          const Tensor data = memory.rows(i % 4, i % 4 + count);
+          for (std::int64_t j = 0; j < count; ++j) data.data<float>()[j] = 1;
+          const ProcessGroup& of = i % 3 == 2 ? part : group;
+          works.push_back(of.all_reduce(data));
+          all.push_back(data);
+          if (i == 3) works.push_back(group.barrier());
+        }
+        for (const Work& work : works) work.wait();
+        for (int i = 0; i < in_flight; ++i) {
+          const auto want = static_cast<float>(i % 3 == 2 ? part.world() : group.world());
+          for (const float got : all[static_cast<std::size_t>(i)].to_vector<float>()) {
+            PEAL_CHECK(got == want, "expected ", want, ", got ", got);
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST_CASE("what a continuation starts meets the other ranks' whenever it comes") {
+  run_ranks(3, [](const ProcessGroup& group) {
+    for (int k = 0; k < 50; ++k) {
+      const auto ones = [](std::int64_t count) {
+        return Tensor::from(std::vector<float>(static_cast<std::size_t>(count), 1), {count});
+      };
+      const Tensor a = ones(4), b = ones(20'000), c = ones(30);
+      const Work chain = group.all_reduce(a).then([&] { return group.all_reduce(b); });
+      const Work beside = group.all_reduce(c);
+      chain.wait();
+      beside.wait();
+      CHECK(b.to_vector<float>() == std::vector<float>(20'000, 3));
+      CHECK(c.to_vector<float>() == std::vector<float>(30, 3));
+    }
+  });
+}
+
+TEST_CASE("a room has no place for everything, and that is said") {
+  ProcessGroup::Options slots;
+  slots.algorithms = "all_reduce=slots";
+  run_ranks(2, slots, [](const ProcessGroup& group) {
+    check_sum(group, Tensor::zeros({65536}));
+    const std::string error = error_of([&] { group.all_reduce(Tensor::zeros({65537})).wait(); });
+    CHECK(error ==
+          "[comm] all_reduce: the algorithm slots has room for 262144 bytes, not for 262148; "
+          "choose direct_slices for them");
+  });
+}
+
+TEST_CASE("PEAL_SHARED_MEMORY is 0 or 1") {
+  setenv("PEAL_SHARED_MEMORY", "0", 1);
+  CHECK_FALSE(ProcessGroup::Options::from_environment().shared_memory);
+  setenv("PEAL_SHARED_MEMORY", "1", 1);
+  CHECK(ProcessGroup::Options::from_environment().shared_memory);
+  setenv("PEAL_SHARED_MEMORY", "yes", 1);
+  CHECK(error_of([] { (void)ProcessGroup::Options::from_environment(); }) ==
+        "PEAL_SHARED_MEMORY: expected 0 or 1, got 'yes'");
+  unsetenv("PEAL_SHARED_MEMORY");
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that processes share: which tensors are reduced where they lie, what is done where there
+// is no such memory, and that nothing of it remains.
+#include <peal/autograd/core/error.h>
+#include <peal/comm/record/measured_run.h>
+#include <peal/comm/start/mpi.h>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/types.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <doctest/doctest.h>
+#include <peal/tests/errors.h>
+#include "mpi_main.h"
+
+using namespace peal;
+using peal::testing::contains;
+namespace fs = std::filesystem;
+
+namespace {
+
+bool disk_is_full = false;       // no segment gets its bytes
+bool may_not_write = false;      // nor a name
+std::vector<std::string> names;  // that this process has made
+
+// A folder of all ranks, named by rank 0.
+fs::path folder_of(const comm::ProcessGroup& group) {
+  std::string name = (fs::temp_directory_path() / "peal_window_XXXXXX").string();
+  if (group.rank() == 0) REQUIRE(mkdtemp(name.data()) != nullptr);
+  return group.broadcast_object(name);
+}
+
+// What the world's all_reduces ran by, on rank 0; nothing on the others.
+std::vector<std::string> algorithms_of(const std::function<void(const comm::ProcessGroup&)>& f) {
+  const comm::ProcessGroup& everyone = testing::job().group();
+  const fs::path folder = folder_of(everyone);
+  comm::ProcessGroup::Options options;
+  options.trace = folder;
+  {
+    const auto group = comm::mpi_group(MPI_COMM_WORLD, options);
+    f(group);
+    group.write_trace();
+  }
+  everyone.barrier().wait();
+  std::vector<std::string> found;
+  if (everyone.rank() == 0) {
+    for (const comm::MeasuredPart& part : comm::read_measured(folder).parts) {
+      if (part.rank == 0 && part.text.starts_with("all_reduce")) found.push_back(part.algorithm);
+    }
+    fs::remove_all(folder);
+  }
+  return found;
+}
+
+void check_sum(const comm::ProcessGroup& group, const Tensor& data) {
+  const auto world = static_cast<float>(group.world());
+  for (std::int64_t i = 0; i < data.numel(); ++i) {
+    data.data<float>()[i] = static_cast<float>(i % 89 + group.rank());
+  }
+  group.all_reduce(data).wait();
+  std::int64_t wrong = 0;
+  for (std::int64_t i = 0; i < data.numel(); ++i) {
+    wrong += data.data<float>()[i] != world * static_cast<float>(i % 89) + world * (world - 1) / 2;
+  }
+  CHECK(wrong == 0);
+}
+
+constexpr std::int64_t large = 300'001;  // of many chunks
+
+}  // namespace
+
+// The system's own, but where a test says otherwise.
+extern "C" int shm_open(const char* name, int flags, mode_t mode) {
+  if (may_not_write) {
+    errno = EACCES;
+    return -1;
+  }
+  using Call = int(const char*, int, mode_t);
+  const int file = reinterpret_cast<Call*>(dlsym(RTLD_NEXT, "shm_open"))(name, flags, mode);
+  if (file >= 0 && (flags & O_CREAT) != 0) names.emplace_back(name);
+  return file;
+}
+
+extern "C" int posix_fallocate(int file, off_t at, off_t bytes) {
+  if (disk_is_full) return ENOSPC;
+  using Call = int(int, off_t, off_t);
+  return reinterpret_cast<Call*>(dlsym(RTLD_NEXT, "posix_fallocate"))(file, at, bytes);
+}
+
+TEST_CASE("tensors of allocate() are reduced where they lie, others by way of the rooms") {
+  const int world = testing::job().world();
+  if (world == 1) return;
+  const auto ran = algorithms_of([&](const comm::ProcessGroup& group) {
+    const Tensor shared = group.allocate({large}), ordinary = Tensor::zeros({large});
+    check_sum(group, shared);
+    check_sum(group, ordinary);
+    // Also where ranks differ: none may go another way than the others.
+    check_sum(group, group.rank() == 0 ? shared : ordinary);
+    check_sum(group, group.rank() == world - 1 ? ordinary : shared);
+    // Another segment on one rank is no common one.
+    const Tensor second = group.allocate({large});
+    check_sum(group, group.rank() == 0 ? shared : second);
+    check_sum(group, second);
+    // A part of it, at places that differ.
+    const std::int64_t at = 17 * group.rank();
+    check_sum(group, shared.rows(at, at + 20'000));
+    // In and out apart, of one segment and of two.
+    for (const Tensor& out : {shared, second}) {
+      const Tensor from = out.rows(0, 10'000), to = shared.rows(20'000, 30'000);
+      for (int i = 0; i < 10'000; ++i) from.data<float>()[i] = 2;
+      group.all_reduce(to, from, comm::ReduceOp::sum).wait();
+      CHECK(to.to_vector<float>() == std::vector<float>(10'000, 2 * static_cast<float>(world)));
+    }
+  });
+  if (testing::job().rank() != 0) return;
+  const std::string direct = "direct_slices", staged = "staged_slices";
+  CHECK(ran == std::vector<std::string>{direct, staged, staged, staged, staged, direct, direct,
+                                        direct, direct});
+}
+
+TEST_CASE("memory that one rank has let go of is no matter for the others") {
+  const comm::ProcessGroup& group = testing::job().group();
+  Tensor first = group.allocate({large});
+  const Tensor second = group.allocate({large});
+  if (group.rank() == 0) first = Tensor();
+  check_sum(group, second);
+  check_sum(group, group.rank() == 0 ? second : first.defined() ? first : second);
+  first = Tensor();
+  for (int k = 0; k < 10; ++k) check_sum(group, group.allocate({5000 + k}));
+  check_sum(group, second);
+}
+
+TEST_CASE("groups within the world share memory of their own") {
+  const comm::ProcessGroup& group = testing::job().group();
+  const auto part = group.split(group.rank() % 2);
+  const Tensor mine = part.allocate({large}), all = group.allocate({large});
+  for (int k = 0; k < 3; ++k) {
+    check_sum(part, mine);
+    check_sum(group, all);
+    check_sum(part, all);  // not its memory: by way of its rooms
+    check_sum(group, mine);
+  }
+}
+
+TEST_CASE("without shared memory collectives go by messages, and a warning says what to do") {
+  for (bool* const fault : {&disk_is_full, &may_not_write}) {
+    *fault = true;
+    {
+      const auto group = comm::mpi_group(MPI_COMM_WORLD);
+      check_sum(group, Tensor::zeros({10}));
+      check_sum(group, group.allocate({large}));
+    }
+    *fault = false;
+  }
+  // There for the group, and full when memory is wanted.
+  const auto group = comm::mpi_group(MPI_COMM_WORLD);
+  disk_is_full = true;
+  const Tensor ordinary = group.allocate({large});
+  disk_is_full = false;
+  check_sum(group, ordinary);
+  check_sum(group, group.allocate({large}));
+}
+
+TEST_CASE("no name remains in /dev/shm") {
+  if (testing::job().rank() == 0 && testing::job().world() > 1) CHECK(names.size() > 5);
+  for (const std::string& name : names) CHECK_FALSE(fs::exists("/dev/shm" + name));
+}
