@@ -33,6 +33,7 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  bool crowded() const { return crowded_; }
   // The lane of a new group.
   void add(const std::shared_ptr<Lane>& lane);
   void submit(const OperationRef& operation);

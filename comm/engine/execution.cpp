@@ -43,8 +43,7 @@ std::size_t Execution::progress() const {
 void Execution::post_round() {
   const Round& round = now_->program.rounds[round_];
   messages_.clear();
-  awaited_.clear();
-  messages_.reserve(round.size());
+  awaited_ = 0;
   std::byte* arrival = buffers_.arrivals();
   for (const Step& step : round) {
     switch (step.kind) {
@@ -64,9 +63,6 @@ void Execution::post_round() {
       }
       case Kind::signal:
         window_->signal(step.peer);
-        break;
-      case Kind::await:
-        awaited_.push_back(step.peer);
         break;
       default:
         break;
@@ -124,8 +120,13 @@ std::string Execution::waits_for() const {
     return "its own data from the device";
   }
   if (handed_over()) return "the device's queue";
-  if (!awaited_.empty()) {
-    return concat("a signal from rank ", awaited_.front(), " in round ", round_);
+  if (!ticket_ && in_round_ && now_ != nullptr) {
+    const Round& round = now_->program.rounds[round_];
+    for (std::size_t i = awaited_; i < round.size(); ++i) {
+      if (round[i].kind == Kind::await) {
+        return concat("a signal from rank ", round[i].peer, " in round ", round_);
+      }
+    }
   }
   if (!ticket_) return {};
   const std::string messages = describe(transport_.open(*ticket_));
@@ -174,12 +175,17 @@ void Execution::combine() {
 }
 
 bool Execution::round_is_over() {
-  std::erase_if(awaited_, [&](int from) { return window_->await(from); });
   if (ticket_) {
     if (!transport_.test(*ticket_)) return false;
     ticket_.reset();
   }
-  return awaited_.empty();
+  if (now_ == nullptr) return true;
+  const Round& round = now_->program.rounds[round_];
+  for (; awaited_ < round.size(); ++awaited_) {
+    const Step& step = round[awaited_];
+    if (step.kind == Kind::await && !window_->await_briefly(step.peer)) return false;
+  }
+  return true;
 }
 
 // Until all rounds are done, or something must be waited for: then false.

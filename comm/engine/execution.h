@@ -116,7 +116,7 @@ class Execution {
   bool in_round_ = false;        // its messages are posted
   std::optional<Ticket> ticket_;
   std::vector<Message> messages_;
-  std::vector<int> awaited_;  // ranks whose signals have not come yet
+  std::size_t awaited_ = 0;  // the round's steps before it have no signal to come
   int source_ = any_source;
   std::shared_ptr<Recorder> recorder_;  // null but under PEAL_TRACE
   std::int32_t number_ = 0;

@@ -120,18 +120,12 @@ std::shared_ptr<const Plan> GroupBody::plan_for(const CollectiveCall& call,
                                                 std::string_view algorithm) {
   constexpr std::size_t most_plans = 512;  // ragged counts could otherwise fill the memory
   const std::lock_guard lock(planning_);
-  const std::size_t element = size_of(call.dtype());
-  if (last_plan_.entry != nullptr && last_plan_.entry->what == call.what &&
-      last_plan_.entry->name == algorithm && last_plan_.root == call.root &&
-      last_plan_.element == element && last_plan_.counts == call.counts) {
-    return last_plan_.plan;
-  }
   const Entry* entry = find(call.what, algorithm);
   PEAL_CHECK(entry != nullptr && entry->supports(world), "[comm] ", name(call.what),
              ": the algorithm ", algorithm, " does not serve ", world, " ranks");
   if (plans_.size() >= most_plans) plans_.clear();
   auto& plan = plans_[PlanKey(call.what, entry->name, call.root, call.counts,
-                              entry->one_sided ? element : 0)];
+                              entry->one_sided ? size_of(call.dtype()) : 0)];
   if (!plan) {
     try {
       plan = make_plan(*entry, call);
@@ -139,7 +133,6 @@ std::shared_ptr<const Plan> GroupBody::plan_for(const CollectiveCall& call,
       fail(concat("[comm] rank ", rank, ": ", error.what()));
     }
   }
-  last_plan_ = {entry, call.root, element, call.counts, plan};
   return plan;
 }
 
@@ -200,18 +193,18 @@ Work GroupBody::start(CollectiveCall call, const Label& label, std::string_view 
   const bool nothing_to_do = world == 1 && call.in.data() == call.out.data() &&
                              call.gathered.empty() && call.op != ReduceOp::premul_sum;
   Transport& transport = route(call);
-  const DeviceType where = transport.device().type;
   if (!nothing_to_do && !captures(transport)) {
     refuse_capture(describe(call, sequence(), label.text), transport);
   }
   const Channel channel = next_channel(call, transport);
   if (nothing_to_do) return {};
-  // Of a rank, from the counts, which all ranks share; a rank's own buffers may have another size.
-  const std::int64_t rows = call.what == Collective::all_to_all ? world : 1;
-  const std::int64_t bytes =
-      std::accumulate(call.counts.begin(), call.counts.end(), std::int64_t{0}) / rows *
-      static_cast<std::int64_t>(size_of(call.dtype()));
-  // Only what all ranks see alike may decide: buffers have no say.
+  auto plan = choose(call, transport, named);
+  return submit(std::move(call), std::move(plan), transport, channel, label.text);
+}
+
+// Only what all ranks see alike may decide: buffers have no say.
+std::shared_ptr<const Plan> GroupBody::choose(const CollectiveCall& call, Transport& transport,
+                                              std::string_view named) {
   // What a continuation starts, ranks come to at different places among their calls: it goes where
   // ranks need not come in one order.
   const bool in_order = Branch::current() == nullptr;
@@ -219,6 +212,31 @@ Work GroupBody::start(CollectiveCall call, const Label& label, std::string_view 
       in_order || !transport.stream_ordered(), "[comm] ", lane->who(), ", ", name(call.what),
       ": started by then() of work on the CPU, for tensors in a device's queue, which must be "
       "fed in one order on all ranks; wait for that work first");
+  if (!named.empty()) return choose_anew(call, transport, named, in_order);
+  const DeviceType where = transport.device().type;
+  {
+    const std::lock_guard lock(planning_);
+    const Choice& last = last_choice_;
+    if (last.plan && last.what == call.what && last.dtype == call.dtype() && last.op == call.op &&
+        last.root == call.root && last.where == where && last.in_order == in_order &&
+        last.counts == call.counts) {
+      return last.plan;
+    }
+  }
+  auto plan = choose_anew(call, transport, named, in_order);
+  const std::lock_guard lock(planning_);
+  last_choice_ = {call.what, call.dtype(), call.op, call.root, where, in_order, call.counts, plan};
+  return plan;
+}
+
+std::shared_ptr<const Plan> GroupBody::choose_anew(const CollectiveCall& call, Transport& transport,
+                                                   std::string_view named, bool in_order) {
+  const DeviceType where = transport.device().type;
+  // Of a rank, from the counts, which all ranks share; a rank's own buffers may have another size.
+  const std::int64_t rows = call.what == Collective::all_to_all ? world : 1;
+  const std::int64_t bytes =
+      std::accumulate(call.counts.begin(), call.counts.end(), std::int64_t{0}) / rows *
+      static_cast<std::int64_t>(size_of(call.dtype()));
   const bool shared = lane->window() != nullptr && in_order && where == DeviceType::cpu &&
                       native_call(call, where).dtype == call.dtype();
   // On a device its library's own are the default: they see the links.
@@ -243,8 +261,7 @@ Work GroupBody::start(CollectiveCall call, const Label& label, std::string_view 
           static_cast<std::int64_t>(Window::room_bytes)) {
     algorithm = "direct_slices";
   }
-  auto plan = algorithm == "native" ? nullptr : plan_for(call, algorithm);
-  return submit(std::move(call), std::move(plan), transport, channel, label.text);
+  return algorithm == "native" ? nullptr : plan_for(call, algorithm);
 }
 
 Work GroupBody::submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport,

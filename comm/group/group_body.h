@@ -76,6 +76,11 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   // A view of the call's counts.
   Problem problem_of(const CollectiveCall& call) const;
   std::shared_ptr<const Plan> plan_for(const CollectiveCall& call, std::string_view algorithm);
+  // What runs the call; null for the transport's own.
+  std::shared_ptr<const Plan> choose(const CollectiveCall& call, Transport& transport,
+                                     std::string_view named);
+  std::shared_ptr<const Plan> choose_anew(const CollectiveCall& call, Transport& transport,
+                                          std::string_view named, bool in_order);
   void check_overlap(const CollectiveCall& call) const;
   [[noreturn]] void fail_inherited() const;
   CapturedOperations& captured_by(Graph& graph);
@@ -83,13 +88,16 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   // Continuations run on other threads, and start collectives there: plans are kept for them all.
   std::mutex planning_;
   std::map<PlanKey, std::shared_ptr<const Plan>> plans_;
-  struct {  // most calls are like the one before
-    const Entry* entry = nullptr;
+  struct Choice {  // most calls are like the one before
+    Collective what{};
+    DType dtype{};
+    ReduceOp op{};
     int root = 0;
-    std::size_t element = 0;
+    DeviceType where{};
+    bool in_order = false;
     std::vector<std::int64_t> counts{};
-    std::shared_ptr<const Plan> plan{};
-  } last_plan_;
+    std::shared_ptr<const Plan> plan{};  // null: no call yet
+  } last_choice_;
   std::vector<std::weak_ptr<CapturedOperations>> captured_;  // the last may take more
   std::thread::id maker_ = std::this_thread::get_id();
   int unwinding_;  // exceptions that were under way there when it was made

@@ -39,7 +39,9 @@ void share_memory(const ProcessGroup& group) {
   }
   GroupRendezvous ranks(group);
   try {
-    body.lane->set_window(Window::create(ranks));
+    auto window = Window::create(ranks);
+    if (body.engine->crowded()) window->give_way();
+    body.lane->set_window(std::move(window));
   } catch (const NoSharedMemory& error) {
     if (body.rank == 0) log_warning(error.what(), "; going on with messages, which are slower");
   }

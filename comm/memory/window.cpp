@@ -151,6 +151,16 @@ bool Window::await(int from) {
   return true;
 }
 
+bool Window::await_briefly(int from) {
+  for (int look = 1; !await(from); ++look) {
+    if (look >= looks_) return false;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+  return true;
+}
+
 // A rank has a segment for as long as it has a buffer there; so one number for all is there for
 // all.
 bool Window::reaches_all() const {

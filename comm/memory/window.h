@@ -55,6 +55,9 @@ class Window {
   void signal(int to);
   // True where the next signal of `from` has come.
   bool await(int from);
+  // The same, but one that is on its way is waited for, unless ranks must give way to one another.
+  bool await_briefly(int from);
+  void give_way() { looks_ = 1; }
   // All ranks' buffers are within reach: the same on all ranks. REQUIRES: all have been awaited in
   // this operation.
   bool reaches_all() const;
@@ -82,6 +85,7 @@ class Window {
   int rank_, world_;
   std::vector<Peer> peers_;  // by rank; of this rank its own locations
   std::uint64_t operation_ = 0, signature_ = 0;
+  int looks_ = 100;  // some microseconds: as long as a meeting of ranks that come together takes
   std::shared_ptr<Heap> heap_;
 };
 

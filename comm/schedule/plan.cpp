@@ -85,6 +85,7 @@ Plan::Plan(Program made, std::string name) : program(std::move(made)), name(std:
           refuse("span of " + std::to_string(span.count) + " elements at " +
                  std::to_string(span.at));
         }
+        reaches_others = reaches_others || (span.owner != self && span.buffer != Buffer::room);
         std::int64_t& extent_of = extent[static_cast<int>(span.buffer)];
         if (span.count > 0) extent_of = std::max(extent_of, span.at + span.count);
       }

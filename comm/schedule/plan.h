@@ -33,10 +33,11 @@ struct Plan {
   // round, which is the same, where some are out of others' reach. Null: nothing does.
   std::shared_ptr<const Plan> otherwise{};
   std::vector<Combination> combinations{};  // in the order of rounds
-  std::int64_t scratch = 0;   // elements that the program takes where combinations take none
-  bool all_combined = false;  // nothing is reduced but in combinations
-  bool one_sided = false;     // touches memory of others
-  bool from_any = false;      // has a receive from any source
+  std::int64_t scratch = 0;     // elements that the program takes where combinations take none
+  bool all_combined = false;    // nothing is reduced but in combinations
+  bool reaches_others = false;  // touches their `in` or `out`
+  bool one_sided = false;       // touches memory of others
+  bool from_any = false;        // has a receive from any source
 
  private:
   void find_combinations();
