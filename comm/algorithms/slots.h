@@ -45,7 +45,8 @@ inline Program slots_reduce(const Problem& problem) {
 template <Algorithm staged>
 Program slots_by(const Problem& problem) {
   Problem whole = problem;
-  whole.chunk = std::max<std::int64_t>(longest_of(problem), 1) * problem.world;
+  const std::int64_t pieces = (longest_of(problem) + problem.align - 1) / problem.align;
+  whole.chunk = std::max<std::int64_t>(pieces, 1) * problem.align * problem.world;
   Program program = staged(whole);
   if (problem.world > 1) program.rounds.erase(program.rounds.begin());
   return program;

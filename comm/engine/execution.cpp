@@ -41,7 +41,7 @@ std::size_t Execution::progress() const {
 }
 
 void Execution::post_round() {
-  const Round& round = now_->program.rounds[round_];
+  const Round& round = running().program.rounds[round_];
   messages_.clear();
   awaited_ = 0;
   std::byte* arrival = buffers_.arrivals();
@@ -74,7 +74,7 @@ void Execution::post_round() {
 void Execution::do_local_steps() {
   const WireKernels& kernels = wire_kernels(place_);
   StepTimes* times = times_;
-  for (const Step& step : now_->program.rounds[round_]) {
+  for (const Step& step : running().program.rounds[round_]) {
     const bool timed = times && (step.kind == Kind::copy || step.kind == Kind::reduce);
     if (timed) times->moves = Recorder::now();
     if (step.kind == Kind::copy) {
@@ -92,7 +92,7 @@ void Execution::do_local_steps() {
 void Execution::note_arrival() {
   const std::int64_t now = Recorder::now();
   StepTimes* times = times_;
-  for (const Step& step : now_->program.rounds[round_]) {
+  for (const Step& step : running().program.rounds[round_]) {
     if (step.kind != Kind::copy && step.kind != Kind::reduce) times->end = now;
     if (step.kind == Kind::recv && step.peer == any_source) times->peer = source_;
     ++times;
@@ -104,7 +104,7 @@ void Execution::finish_round() {
   const WireKernels& kernels = wire_kernels(place_);
   const std::byte* arrival = buffers_.arrivals();
   StepTimes* times = times_;
-  for (const Step& step : now_->program.rounds[round_]) {
+  for (const Step& step : running().program.rounds[round_]) {
     if (step.kind == Kind::recv_reduce) {
       kernels.reduce(buffers_.dtype(), collective().op, buffers_.at(step.dst), arrival,
                      step.dst.count);
@@ -121,7 +121,7 @@ std::string Execution::waits_for() const {
   }
   if (handed_over()) return "the device's queue";
   if (!ticket_ && in_round_ && now_ != nullptr) {
-    const Round& round = now_->program.rounds[round_];
+    const Round& round = running().program.rounds[round_];
     for (std::size_t i = awaited_; i < round.size(); ++i) {
       if (round[i].kind == Kind::await) {
         return concat("a signal from rank ", round[i].peer, " in round ", round_);
@@ -144,7 +144,7 @@ void Execution::begin_round() {
     return;
   }
   if (recorder_) {
-    times_ = recorder_->begin_round(number_, round_, now_->program.rounds[round_]);
+    times_ = recorder_->begin_round(number_, round_, running().program.rounds[round_]);
   }
   post_round();
   do_local_steps();
@@ -152,20 +152,26 @@ void Execution::begin_round() {
 
 // All of its rounds in one pass.
 void Execution::combine() {
-  const Plan::Combination& now = now_->combinations[combination_++];
+  const Plan::Combination& all = running().combinations[combination_++];
   thread_local std::vector<std::byte*> targets;
   thread_local std::vector<const std::byte*> sources;
   targets.clear();
   sources.clear();
-  for (const Span& span : now.targets) targets.push_back(buffers_.at(span));
-  for (const Span& span : now.sources) sources.push_back(buffers_.at(span));
+  for (const Span& span : all.targets) targets.push_back(buffers_.at(span));
+  for (const Span& span : all.sources) sources.push_back(buffers_.at(span));
+  const auto bytes = static_cast<std::ptrdiff_t>(buffers_.bytes(all.targets.front().count));
+  for (const auto& [t, s] : all.aliased) {
+    const std::ptrdiff_t apart = targets[t] - sources[s];
+    PEAL_CHECK(apart == 0 || apart >= bytes || -apart >= bytes, "rounds ", round_, " to ",
+               round_ + all.rounds - 1, " store into a part of what they add: in and out overlap");
+  }
   const std::int64_t begin = recorder_ ? Recorder::now() : 0;
   wire_kernels(place_).combine(buffers_.dtype(), collective().op, targets, sources,
-                               now.targets.front().count, buffers_.streams());
-  const std::size_t end = round_ + now.rounds;
+                               all.targets.front().count, buffers_.streams());
+  const std::size_t end = round_ + all.rounds;
   for (; round_ < end; buffers_.hand_back(round_++)) {
     if (!recorder_) continue;
-    const Round& round = now_->program.rounds[round_];
+    const Round& round = running().program.rounds[round_];
     StepTimes* const times = recorder_->begin_round(number_, round_, round);
     for (std::size_t i = 0; times != nullptr && i < round.size(); ++i) {
       times[i].begin = times[i].moves = begin;
@@ -180,7 +186,7 @@ bool Execution::round_is_over() {
     ticket_.reset();
   }
   if (now_ == nullptr) return true;
-  const Round& round = now_->program.rounds[round_];
+  const Round& round = running().program.rounds[round_];
   for (; awaited_ < round.size(); ++awaited_) {
     const Step& step = round[awaited_];
     if (step.kind == Kind::await && !window_->await_briefly(step.peer)) return false;
@@ -190,12 +196,12 @@ bool Execution::round_is_over() {
 
 // Until all rounds are done, or something must be waited for: then false.
 bool Execution::run() {
-  const auto rounds = [&] { return now_ ? now_->program.rounds.size() : 1; };
+  const auto rounds = [&] { return now_ ? running().program.rounds.size() : 1; };
   while (round_ < rounds()) {
     if (!in_round_) {
       if (!buffers_.arrived(round_)) return false;
-      if (!on_device() && now_ != nullptr && combination_ < now_->combinations.size() &&
-          now_->combinations[combination_].first == round_) {
+      if (!on_device() && now_ != nullptr && combination_ < running().combinations.size() &&
+          running().combinations[combination_].first == round_) {
         combine();
         continue;
       }
@@ -205,11 +211,11 @@ bool Execution::run() {
     in_round_ = false;
     if (plan_) finish_round();
     buffers_.hand_back(round_++);
-    if (round_ == 1 && now_ && now_->otherwise && !window_->reaches_all()) {
-      now_ = now_->otherwise.get();
+    if (round_ == 1 && now_ && running().otherwise && !window_->reaches_all()) {
+      now_ = running().otherwise.get();
       if (recorder_) {
-        recorder_->goes_on(number_, now_->name,
-                           std::shared_ptr<const Program>(plan_, &now_->program));
+        recorder_->goes_on(number_, running().name,
+                           std::shared_ptr<const Program>(plan_, &running().program));
       }
     }
   }

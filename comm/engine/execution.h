@@ -17,6 +17,7 @@
 #include <peal/comm/engine/call.h>
 #include <peal/comm/schedule/plan.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -78,7 +79,10 @@ class Execution {
   const Call& call() const { return call_; }
   const std::shared_ptr<const Plan>& plan() const { return plan_; }
   // That runs it, or `native`. While it is under way, it may still become another one.
-  std::string algorithm() const { return now_ ? now_->name : "native"; }
+  std::string algorithm() const {
+    const Plan* const plan = now_;
+    return plan != nullptr ? plan->name : "native";
+  }
   std::size_t element() const { return buffers_.bytes(1); }  // bytes, on the wire
   // Grows with all that it does: rounds, parts of its input that have come, its end.
   std::size_t progress() const;
@@ -92,6 +96,7 @@ class Execution {
   enum class State : std::uint8_t { made, runs, handed_over, captured, over };
 
   const CollectiveCall& collective() const { return std::get<CollectiveCall>(call_); }
+  const Plan& running() const { return *now_.load(std::memory_order_relaxed); }
   bool run();
   void begin_round();
   void combine();
@@ -103,7 +108,7 @@ class Execution {
 
   Call call_;
   std::shared_ptr<const Plan> plan_;
-  const Plan* now_;  // that one, or what goes on instead of it
+  std::atomic<const Plan*> now_;  // that one, or what goes on instead of it
   Transport& transport_;
   Window* window_;
   Channel channel_;

@@ -71,10 +71,11 @@ std::string Lane::needs_of(const Operation& operation) const {
   return execution.waits_for();
 }
 
-Channel Lane::next_channel(std::uint64_t signature) {
+Channel Lane::next_channel(std::uint64_t signature, std::uint64_t* window_turn) {
   if (Branch* const branch = Branch::current()) return branch->next_channel(*this, signature);
   const std::lock_guard lock(numbers_);
   mix(history_, signature);
+  if (window_turn != nullptr) *window_turn = window_turns_++;
   return {sequence_++, history_};
 }
 
@@ -100,7 +101,6 @@ void Lane::submit(const OperationRef& operation, Ended& ended) {
   PEAL_CHECK(!released_, "[comm] ", who_, ", ", describe(*operation),
              ": its process group is gone");
   queue_.push_back(operation);
-  if (operation->execution.one_sided()) operation->window_turn = window_turns_++;
   try {
     if (operation->execution.enters()) entrance_->join(*operation);
     operation->execution.take_place();

@@ -103,7 +103,9 @@ class Lane {
   // The next one's, by its own signature. A channel's signature is of all calls so far: once ranks
   // have differed, nothing of theirs meets any more, so that a difference which nobody had to wait
   // for is found by the next who waits.
-  Channel next_channel(std::uint64_t signature);
+  // Of an operation that uses the window also its turn there: the turns are in the order of
+  // numbers.
+  Channel next_channel(std::uint64_t signature, std::uint64_t* window_turn = nullptr);
   // Numbers for what a continuation will start, and have it numbered alike on all ranks.
   Branch branch();
   // Throws where a rank of this node has finished another operation under a number than this one.

@@ -175,9 +175,10 @@ Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const 
   GroupBody& group = body();
   PEAL_CHECK(plan != nullptr, "run: expected a plan, got none");
   check_like(out, in, "run");
-  const std::int64_t scratch = plan->program.scratch;
-  const auto room = static_cast<std::int64_t>(Window::room_bytes / size_of(out.dtype));
-  const std::int64_t sizes[] = {in.count, out.count, scratch, room};
+  CollectiveCall call{.what = what, .in = in, .out = out, .op = op, .purpose = label.tag};
+  const auto room =
+      static_cast<std::int64_t>(Window::room_bytes / size_of(native_call(call).dtype));
+  const std::int64_t sizes[] = {in.count, out.count, plan->program.scratch, room};
   for (const Buffer buffer : {Buffer::in, Buffer::out, Buffer::scratch, Buffer::room}) {
     const auto b = static_cast<std::size_t>(buffer);
     PEAL_CHECK(plan->extent[b] <= sizes[b], "[comm] ", body().lane->who(),
@@ -186,18 +187,17 @@ Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const 
   }
   PEAL_CHECK(plan->highest_peer < world(), "[comm] ", body().lane->who(),
              ", run: the program talks to rank ", plan->highest_peer, " of a world of ", world());
-  PEAL_CHECK(!plan->one_sided || group.lane->window() != nullptr, "[comm] ", body().lane->who(),
-             ", run: the program has one-sided steps, and the ranks of the group share no memory");
   PEAL_CHECK(!plan->from_any, "run: a schedule names the rank of every message");
-  CollectiveCall call{.what = what, .in = in, .out = out, .op = op, .purpose = label.tag};
   if (call.reduces()) check_reduction(call.dtype(), op);
   PEAL_CHECK(op != ReduceOp::premul_sum, "run: premul_sum needs a factor");
   Transport& transport = group.route(call);
   if (!group.captures(transport)) {
     group.refuse_capture(describe(call, group.sequence(), label.text), transport);
   }
-  const Channel channel = group.next_channel(call, transport);
-  return group.submit(std::move(call), std::move(plan), transport, channel, label.text);
+  group.check_window(*plan, transport, "run");
+  std::uint64_t turn = 0;
+  const Channel channel = group.next_channel(call, transport, plan->one_sided ? &turn : nullptr);
+  return group.submit(std::move(call), std::move(plan), transport, channel, label.text, turn);
 }
 
 Work ProcessGroup::run(Collective what, std::string_view algorithm, const View& out, const View& in,

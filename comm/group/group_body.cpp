@@ -157,11 +157,22 @@ Transport& GroupBody::route(const CollectiveCall& call) const {
 
 // Ranks whose tensors go differently, one over a device's transport and another through the host,
 // disagree, and never meet.
-Channel GroupBody::next_channel(const CollectiveCall& call, Transport& transport) {
+Channel GroupBody::next_channel(const CollectiveCall& call, Transport& transport,
+                                std::uint64_t* window_turn) {
   refuse_inherited();
   transport.check_thread();  // before the number is taken, for ranks count alike
   const std::uint64_t on_device = transport.device().type == DeviceType::cpu ? 0 : 1;
-  return lane->next_channel(signature(call) ^ on_device);
+  return lane->next_channel(signature(call) ^ on_device, window_turn);
+}
+
+void GroupBody::check_window(const Plan& plan, Transport& transport, std::string_view what) const {
+  if (!plan.one_sided) return;
+  const std::string who = concat("[comm] ", lane->who(), ", ", what, ": ", plan.name);
+  PEAL_CHECK(lane->window() != nullptr, who, " needs memory that the ranks share");
+  PEAL_CHECK(transport.device().type == DeviceType::cpu, who, " is for tensors on the CPU");
+  PEAL_CHECK(Branch::current() == nullptr, who,
+             " cannot be started by then(): the group's shared memory serves operations in the "
+             "order of the calls");
 }
 
 void GroupBody::check_overlap(const CollectiveCall& call) const {
@@ -196,10 +207,17 @@ Work GroupBody::start(CollectiveCall call, const Label& label, std::string_view 
   if (!nothing_to_do && !captures(transport)) {
     refuse_capture(describe(call, sequence(), label.text), transport);
   }
-  const Channel channel = next_channel(call, transport);
-  if (nothing_to_do) return {};
+  if (nothing_to_do) {
+    next_channel(call, transport);
+    return {};
+  }
+  refuse_inherited();
   auto plan = choose(call, transport, named);
-  return submit(std::move(call), std::move(plan), transport, channel, label.text);
+  std::uint64_t turn = 0;
+  const bool in_window = plan && plan->one_sided;
+  if (in_window) check_window(*plan, transport, name(call.what));
+  const Channel channel = next_channel(call, transport, in_window ? &turn : nullptr);
+  return submit(std::move(call), std::move(plan), transport, channel, label.text, turn);
 }
 
 // Only what all ranks see alike may decide: buffers have no say.
@@ -243,20 +261,16 @@ std::shared_ptr<const Plan> GroupBody::choose_anew(const CollectiveCall& call, T
   std::string_view algorithm = where == DeviceType::cpu || selection.names(call.what, bytes)
                                    ? selection.choose(call.what, bytes, world, shared)
                                    : "native";
-  if (!named.empty()) {
-    const Entry* const entry = find(call.what, named);
-    PEAL_CHECK(shared || entry == nullptr || !entry->one_sided, "[comm] ", name(call.what),
-               ": the algorithm ", named, " needs memory that the ranks share");
-    algorithm = named;
-  }
+  if (!named.empty()) algorithm = named;
+  bool asked_for = !named.empty() || (selection.names(call.what, bytes) && algorithm == "slots");
   if (algorithm == "native" && !(in_order && transport.has_native(native_call(call, where)))) {
     PEAL_CHECK(named.empty(), "[comm] ", name(call.what), ": the transport ", transport.name(),
                " has none of its own for these arguments");
     algorithm = Selection().choose(call.what, bytes, world, shared);
+    asked_for = false;
   }
   // Of ragged counts the rooms may not hold what the sum of them suggests.
-  if (algorithm == "slots" && named.empty() && !selection.names(call.what, bytes) &&
-      !call.counts.empty() &&
+  if (algorithm == "slots" && !asked_for && !call.counts.empty() &&
       std::ranges::max(call.counts) * world * static_cast<std::int64_t>(size_of(call.dtype())) >
           static_cast<std::int64_t>(Window::room_bytes)) {
     algorithm = "direct_slices";
@@ -265,10 +279,11 @@ std::shared_ptr<const Plan> GroupBody::choose_anew(const CollectiveCall& call, T
 }
 
 Work GroupBody::submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport,
-                       Channel channel, std::string_view label) {
+                       Channel channel, std::string_view label, std::uint64_t window_turn) {
   refuse_inherited();
   auto operation = std::make_shared<Operation>(lane, std::move(call), std::move(plan), transport,
                                                channel, options.segment, label);
+  operation->window_turn = window_turn;
   if (Graph* const graph = Graph::capturing()) {
     captured_by(*graph).add(operation);
   } else {

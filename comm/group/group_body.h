@@ -38,13 +38,16 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   Work start(CollectiveCall call, const Label& label, std::string_view named = {});
   // An operation of the group; without a plan it is the transport's own collective.
   Work submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
-              std::string_view label);
+              std::string_view label, std::uint64_t window_turn = 0);
   // The transport of the device, or that of the CPU.
   Transport& moves(Device device) const;
   // The transport of a device if everything lies there.
   Transport& route(const CollectiveCall& call) const;
   // The next number, and with it what else must be equal for ranks to meet.
-  Channel next_channel(const CollectiveCall& call, Transport& transport);
+  Channel next_channel(const CollectiveCall& call, Transport& transport,
+                       std::uint64_t* window_turn = nullptr);
+  // Error where a one-sided plan cannot run now: the same on all ranks.
+  void check_window(const Plan& plan, Transport& transport, std::string_view what) const;
   // True where no graph is captured, or the transport takes part in its replays.
   bool captures(Transport& transport) const;
   [[noreturn]] void refuse_capture(const std::string& call, Transport& transport) const;

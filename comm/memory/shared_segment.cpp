@@ -48,9 +48,9 @@ class Named {
   Named& operator=(const Named&) = delete;
   ~Named() {
     if (file_ >= 0) close(file_);
-    if (!name_.empty()) shm_unlink(name_.c_str());
+    unlink();
   }
-  // A new one. The number of an error, or 0.
+  // A new one, which has no pages yet. The number of an error, or 0.
   int create(std::size_t bytes) {
     // Another's may lie there under any name: of a job that was killed, or of another namespace.
     for (int attempt = 0; file_ < 0 && attempt < 100; ++attempt) {
@@ -59,7 +59,19 @@ class Named {
       if (file_ >= 0) name_ = name;
       if (file_ < 0 && errno != EEXIST) return errno;
     }
-    return file_ < 0 ? EEXIST : posix_fallocate(file_, 0, static_cast<off_t>(bytes));
+    if (file_ < 0) return EEXIST;
+    return ftruncate(file_, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  }
+  // All have opened it: nothing remains of it if they are killed.
+  void unlink() {
+    if (!name_.empty()) shm_unlink(name_.c_str());
+    name_.clear();
+  }
+  // Gets it its pages. The number of an error, or 0.
+  int fill(std::size_t bytes) const {
+    int problem = EINTR;
+    while (problem == EINTR) problem = posix_fallocate(file_, 0, static_cast<off_t>(bytes));
+    return problem;
   }
   void open(const std::string& name) { file_ = shm_open(name.c_str(), O_RDWR, 0600); }
   void* map(std::size_t bytes) const {
@@ -85,7 +97,16 @@ SharedSegment::~SharedSegment() {
 
 std::shared_ptr<SharedSegment> SharedSegment::create(Rendezvous& ranks, std::size_t bytes,
                                                      std::string_view what) {
-  const auto who = ranks.exchange(process());
+  const auto said = ranks.exchange(concat(bytes, " ", process()));
+  std::vector<std::string> who;
+  for (const std::string& each : said) {
+    const auto space = each.find(' ');
+    PEAL_CHECK(each.substr(0, space) == said.front().substr(0, said.front().find(' ')), what,
+               ": rank 0 of the group wants ", said.front().substr(0, said.front().find(' ')),
+               " bytes of shared memory, and rank ", &each - said.data(), " ",
+               each.substr(0, space), "; all must ask for the same");
+    who.push_back(each.substr(space));
+  }
   const bool threads = std::ranges::count(who, who.front()) == ranks.world();
   return threads ? between_threads(ranks, bytes) : between_processes(ranks, bytes, what);
 }
@@ -141,12 +162,17 @@ std::shared_ptr<SharedSegment> SharedSegment::between_processes(Rendezvous& rank
         new SharedSegment(static_cast<std::byte*>(memory), bytes, true));
   }
   const auto mapped = ranks.exchange(segment ? "yes" : "no");
-  if (std::ranges::count(mapped, "yes") == ranks.world()) return segment;
-  throw NoSharedMemory(
-      concat(what, ": no shared memory of ", bytes, " bytes among the ranks of this node (",
-             said[0] == '!' ? said.substr(1) : std::string("a rank could not map it"),
-             "); give /dev/shm more room (mount -o remount,size=64M /dev/shm, or docker "
-             "--shm-size=64m)"));
+  named.unlink();
+  std::string why = said[0] == '!' ? said.substr(1) : "a rank could not map it";
+  if (std::ranges::count(mapped, "yes") == ranks.world()) {
+    if (ranks.rank() == 0) problem = named.fill(bytes);
+    why = ranks.exchange(problem != 0 ? std::strerror(problem) : "")[0];
+    if (why.empty()) return segment;
+  }
+  throw NoSharedMemory(concat(what, ": no shared memory of ", bytes,
+                              " bytes among the ranks of this node (", why,
+                              "); give /dev/shm more room (mount -o remount,size=64M /dev/shm, or "
+                              "docker --shm-size=64m)"));
 }
 
 }  // namespace peal::comm

@@ -23,7 +23,8 @@ class NoSharedMemory : public Error {
 class SharedSegment {
  public:
   // Zeroed. Collective over ranks of one node. NoSharedMemory, on all of them, where /dev/shm is
-  // too small or cannot be written, with what to do; `what` is what it was for.
+  // too small or cannot be written, with what to do; `what` is what it was for. Error, on all of
+  // them, where their sizes differ.
   static std::shared_ptr<SharedSegment> create(Rendezvous& ranks, std::size_t bytes,
                                                std::string_view what);
   // The same, of /dev/shm also where one process has all ranks: its children share it.

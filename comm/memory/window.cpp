@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/comm/memory/window.h>
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -72,11 +74,13 @@ Window::Line& Window::line(int from, int to) const {
 }
 
 StorageRef Window::allocate(Rendezvous& ranks, std::size_t bytes) {
-  if (segment_->one_process() || bytes == 0) return nullptr;
-  const std::size_t stride = (bytes + room_align - 1) / room_align * room_align;
+  if (segment_->one_process()) return nullptr;
+  const std::size_t stride =
+      (std::max(bytes, std::size_t{1}) + room_align - 1) / room_align * room_align;
   const std::size_t whole = stride * static_cast<std::size_t>(world_);
   std::shared_ptr<SharedSegment> made =
       SharedSegment::create(ranks, whole, "memory for collectives");
+  madvise(made->data(), made->bytes(), MADV_DONTFORK);
   std::uint64_t number = 0;
   {
     const std::lock_guard lock(heap_->mutex);
@@ -162,14 +166,19 @@ bool Window::await_briefly(int from) {
 }
 
 // A rank has a segment for as long as it has a buffer there; so one number for all is there for
-// all.
+// all. Who has no buffer touches none.
 bool Window::reaches_all() const {
   if (segment_->one_process()) return true;
   const auto one = [&](Location Peer::*which) {
-    const Location first = peers_.front().*which;
-    return first != out_of_reach && std::ranges::all_of(peers_, [&](const Peer& peer) {
-             return peer.*which >> place_bits == first >> place_bits;
-           });
+    std::uint64_t number = 0;
+    for (const Peer& peer : peers_) {
+      const Location location = peer.*which;
+      if (location == out_of_reach) return false;
+      if (location == nothing) continue;
+      if (number != 0 && location >> place_bits != number) return false;
+      number = location >> place_bits;
+    }
+    return true;
   };
   return one(&Peer::in) && one(&Peer::out);
 }

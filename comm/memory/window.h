@@ -44,12 +44,13 @@ class Window {
   static constexpr std::size_t room_bytes = std::size_t{256} << 10;
 
   // Zeroed memory of the CPU within the others' reach; null where all is. Collective: the same
-  // calls in the same order on all ranks; NoSharedMemory on all of them.
+  // calls, of the same size, in the same order on all ranks, or an Error on all of them; so is
+  // NoSharedMemory. Children by fork do not have it: what they wrote would be the parent's.
   StorageRef allocate(Rendezvous& ranks, std::size_t bytes);
 
   // The next operation begins: the same on all ranks, one after the other. `signature`: of all that
-  // they must agree on. Its buffers lie there; null where this rank has none, which then counts as
-  // within reach if the other one is.
+  // they must agree on. Its buffers lie there; null where this rank has none, which is then
+  // said to lie where the other one does.
   void begin(std::uint64_t signature, const std::byte* in, const std::byte* out);
   // What this rank did before happens before what `to` does after its await(). Never waits.
   void signal(int to);

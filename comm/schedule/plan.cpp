@@ -50,10 +50,21 @@ Plan::Combination combination_at(const Program& program, std::size_t first) {
   for (; alone(round, Kind::reduce) && rounds[round][0].dst == sum; ++round) {
     found.sources.push_back(rounds[round][0].src);
   }
-  if (round == rounds.size()) return {};
+  if (round == rounds.size() || rounds[round].empty()) return {};
   for (const Step& step : rounds[round]) {
     if (step.kind != Kind::copy || step.src != sum) return {};
     found.targets.push_back(step.dst);
+  }
+  // Those of one owner may share memory, in part too where buffers are in place: that is seen when
+  // they are there.
+  for (std::size_t t = 0; t < found.targets.size(); ++t) {
+    const Span& target = found.targets[t];
+    if (in_scratch(target)) return {};
+    for (std::size_t s = 0; s < found.sources.size(); ++s) {
+      const Span& source = found.sources[s];
+      if (in_scratch(source)) return {};
+      if (source.owner == target.owner) found.aliased.emplace_back(t, s);
+    }
   }
   found.rounds = round + 1 - first;
   return is_read_later(program, round + 1, sum) ? Plan::Combination{} : found;
@@ -86,6 +97,10 @@ Plan::Plan(Program made, std::string name) : program(std::move(made)), name(std:
                  std::to_string(span.at));
         }
         reaches_others = reaches_others || (span.owner != self && span.buffer != Buffer::room);
+        if (span.owner < self) refuse("span of rank " + std::to_string(span.owner));
+        highest_peer = std::max(highest_peer, span.owner);
+        // How large others' buffers are, only all programs together show.
+        if (span.owner != self && span.buffer != Buffer::room) continue;
         std::int64_t& extent_of = extent[static_cast<int>(span.buffer)];
         if (span.count > 0) extent_of = std::max(extent_of, span.at + span.count);
       }
@@ -96,6 +111,9 @@ Plan::Plan(Program made, std::string name) : program(std::move(made)), name(std:
 }
 
 void Plan::find_combinations() {
+  scratch = program.scratch;
+  if (!one_sided) return;  // parts of what others send may come between its rounds
+  scratch = 0;
   all_combined = true;
   for (std::size_t round = 0; round < program.rounds.size();) {
     Combination found = combination_at(program, round);

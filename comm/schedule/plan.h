@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace peal::comm {
@@ -19,6 +20,7 @@ struct Plan {
   struct Combination {
     std::vector<Span> targets, sources;
     std::size_t first = 0, rounds = 0;
+    std::vector<std::pair<std::size_t, std::size_t>> aliased{};  // those that may share memory
   };
 
   // std::invalid_argument for steps that make no sense, whatever the buffers.

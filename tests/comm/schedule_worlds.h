@@ -50,6 +50,11 @@ inline std::vector<World> worlds_for(const Entry& entry, int world, std::int64_t
     all.push_back(all.back());
     all.back().chunk = 5;
   }
+  if (entry.one_sided) {  // pieces of whole lines of the cache
+    all.push_back(all.front());
+    all.back().align = 4;
+    all.back().chunk = 3 * world + 1;
+  }
   if (entry.sees_nodes) {
     for (const int size : {2, 3}) {
       for (const bool dealt_out : {false, true}) {

@@ -182,6 +182,70 @@ TEST_CASE("a room has no place for everything, and that is said") {
   });
 }
 
+TEST_CASE("ragged blocks that the rooms cannot hold go by slices, unasked") {
+  run_ranks(5, [](const ProcessGroup& group) {
+    // Nearly all of it from rank 0 to rank 1: few bytes a rank, but long pieces.
+    std::vector<std::int64_t> counts(25);
+    counts[1] = 10'235;
+    const std::int64_t in = group.rank() == 0 ? counts[1] : 0;
+    const std::int64_t out = group.rank() == 1 ? counts[1] : 0;
+    const Tensor from = Tensor::from(std::vector<float>(static_cast<std::size_t>(in), 3), {in});
+    const Tensor to = Tensor::zeros({out});
+    group.all_to_all_v(to, from, counts).wait();
+    CHECK(to.to_vector<float>() == std::vector<float>(static_cast<std::size_t>(out), 3));
+  });
+}
+
+TEST_CASE("a schedule of one's own in shared memory") {
+  run_ranks(2, [](const ProcessGroup& group) {
+    const int rank = group.rank(), other = 1 - rank;
+    const Tensor data = Tensor::from(std::vector<float>{1, 2}, {2});
+    const auto run = [&](const Program& program) {
+      return group.run(Collective::all_reduce, std::make_shared<const Plan>(program), data, data);
+    };
+    Program sum;
+    const Span mine{self, Buffer::in, rank, 1}, theirs{other, Buffer::in, rank, 1};
+    sum.rounds = {{signal(other), await(other)},
+                  {copy(scratch({0, 1}), mine)},
+                  {reduce(scratch({0, 1}), theirs)},
+                  {copy(out({rank, 1}), scratch({0, 1})),
+                   copy({other, Buffer::out, rank, 1}, scratch({0, 1}))},
+                  {signal(other), await(other)}};
+    sum.scratch = 1;
+    run(sum).wait();
+    CHECK(data.to_vector<float>() == std::vector<float>{2, 4});
+    // A sum that stays in scratch between its rounds is no combination, and right all the same.
+    Program twice = sum;
+    twice.rounds.insert(twice.rounds.end() - 1, {{copy(out({rank, 1}), scratch({0, 1}))}});
+    run(twice).wait();
+    CHECK(data.to_vector<float>() == std::vector<float>{4, 8});
+
+    const auto refused = [&](const Program& program) {
+      return error_of([&] { (void)run(program); });
+    };
+    Program stranger = sum;
+    stranger.rounds[2] = {reduce(scratch({0, 1}), {2, Buffer::in, 0, 1})};
+    CHECK(refused(stranger).find("talks to rank 2 of a world of 2") != std::string::npos);
+    Program none = sum;
+    none.rounds[2] = {reduce(scratch({0, 1}), {-2, Buffer::in, 0, 1})};
+    CHECK(refused(none).find("span of rank -2") != std::string::npos);
+    std::string late;
+    group.all_reduce(Tensor::zeros({1}))
+        .then([&] { return Work(), late = refused(sum), Work(); })
+        .wait();
+    CHECK(late.find("cannot be started by then()") != std::string::npos);
+    // f16 is added as f32, so the room holds half as many.
+    const Tensor half = Tensor::zeros({2}, DType::f16);
+    Program roomy = sum;
+    roomy.rounds[1] = {copy(scratch({0, 1}), room({65'536, 1}))};
+    roomy.room = 65'537;
+    CHECK(error_of([&] {
+            (void)group.run(Collective::all_reduce, std::make_shared<const Plan>(roomy), half,
+                            half);
+          }).find("65537 elements of room, which has 65536") != std::string::npos);
+  });
+}
+
 TEST_CASE("PEAL_SHARED_MEMORY is 0 or 1") {
   setenv("PEAL_SHARED_MEMORY", "0", 1);
   CHECK_FALSE(ProcessGroup::Options::from_environment().shared_memory);

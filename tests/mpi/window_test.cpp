@@ -137,6 +137,44 @@ TEST_CASE("memory that one rank has let go of is no matter for the others") {
   check_sum(group, second);
 }
 
+TEST_CASE("a rank that has nothing to give or to get makes no difference to what others reach") {
+  const comm::ProcessGroup& group = testing::job().group();
+  const int world = group.world(), rank = group.rank();
+  const Tensor shared_in = group.allocate({10'000 * world}),
+               shared_out = group.allocate({10'000 * world});
+  for (int idle = 0; idle < world; ++idle) {
+    std::vector<std::int64_t> counts;
+    for (int from = 0; from < world; ++from) {
+      for (int to = 0; to < world; ++to) counts.push_back(from == idle || to == idle ? 0 : 10'000);
+    }
+    const std::int64_t all = rank == idle ? 0 : 10'000 * (world - 1);
+    for (const bool shared : {false, true}) {
+      const Tensor in = shared ? shared_in.rows(0, all) : Tensor::zeros({all});
+      const Tensor out = shared ? shared_out.rows(0, all) : Tensor::zeros({all});
+      for (std::int64_t i = 0; i < all; ++i) in.data<float>()[i] = static_cast<float>(rank);
+      group.all_to_all_v(out, in, counts).wait();
+      std::int64_t at = 0, wrong = 0;
+      for (int from = 0; from < world && rank != idle; ++from) {
+        if (from == idle) continue;
+        for (int i = 0; i < 10'000; ++i)
+          wrong += out.data<float>()[at++] != static_cast<float>(from);
+      }
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("ranks that want different amounts of memory are told so") {
+  const auto group = comm::mpi_group(MPI_COMM_WORLD);
+  if (group.world() == 1) return;
+  const std::int64_t mine = group.rank() == 1 ? 5000 : 1000;
+  CHECK_THROWS_WITH_AS((void)group.allocate({mine}),
+                       doctest::Contains("bytes of shared memory, and rank 1 "), Error);
+  const Tensor nothing = group.allocate({0}), some = group.allocate({large});
+  CHECK(nothing.numel() == 0);
+  check_sum(group, some);
+}
+
 TEST_CASE("groups within the world share memory of their own") {
   const comm::ProcessGroup& group = testing::job().group();
   const auto part = group.split(group.rank() % 2);
