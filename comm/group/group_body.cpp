@@ -167,10 +167,10 @@ Channel GroupBody::next_channel(const CollectiveCall& call, Transport& transport
 
 void GroupBody::check_window(const Plan& plan, Transport& transport, std::string_view what) const {
   if (!plan.one_sided) return;
-  const std::string who = concat("[comm] ", lane->who(), ", ", what, ": ", plan.name);
-  PEAL_CHECK(lane->window() != nullptr, who, " needs memory that the ranks share");
-  PEAL_CHECK(transport.device().type == DeviceType::cpu, who, " is for tensors on the CPU");
-  PEAL_CHECK(Branch::current() == nullptr, who,
+  const auto who = [&] { return concat("[comm] ", lane->who(), ", ", what, ": ", plan.name); };
+  PEAL_CHECK(lane->window() != nullptr, who(), " needs memory that the ranks share");
+  PEAL_CHECK(transport.device().type == DeviceType::cpu, who(), " is for tensors on the CPU");
+  PEAL_CHECK(Branch::current() == nullptr, who(),
              " cannot be started by then(): the group's shared memory serves operations in the "
              "order of the calls");
 }
