@@ -72,6 +72,19 @@ void drop_copies_in_place(Program& program, const Case& test, int rank) {
   }
 }
 
+// Elements that a rank moves between its memory and others' by itself.
+std::int64_t reached(const Program& program) {
+  std::int64_t elements = 0;
+  for (const comm::Round& round : program.rounds) {
+    for (const comm::Step& step : round) {
+      if (step.kind != comm::Kind::copy && step.kind != comm::Kind::reduce) continue;
+      if (step.src.owner != comm::self) elements += step.src.count;
+      if (step.dst.owner != comm::self) elements += step.dst.count;
+    }
+  }
+  return elements;
+}
+
 }  // namespace
 
 std::vector<std::string> algorithm_names(const Operation& operation) {
@@ -145,7 +158,7 @@ std::optional<comm::Cost> cost_of(const comm::ProcessGroup& group, const Case& t
     if (!made) return std::nullopt;
     const comm::Cost cost = comm::cost(*made);
     most.rounds = std::max(most.rounds, cost.rounds);
-    most.sent = std::max(most.sent, cost.sent);
+    most.sent = std::max(most.sent, cost.sent + reached(*made));
     most.received = std::max(most.received, cost.received);
     most.reduced = std::max(most.reduced, cost.reduced);
   }

@@ -37,8 +37,9 @@ class Model {
   comm::Machine machine_;
 };
 
-// What the rank that does most of each does in a call: rounds, elements sent and reduced. Nothing
-// where there is no schedule.
+// What the rank that does most of each does in a call: rounds, elements sent and reduced. Sent,
+// too, is what a rank reads from others' memory or writes there. Nothing where there is no
+// schedule.
 std::optional<comm::Cost> cost_of(const comm::ProcessGroup& group, const Case& test,
                                   const std::string& algorithm);
 

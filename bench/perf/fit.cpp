@@ -19,7 +19,7 @@ void print_fit(const std::vector<FitPoint>& points) {
   if (terms.empty()) return;
   const comm::Calibration fit = comm::calibrate(terms);
   std::printf(
-      "# Fit, in place: alpha %.3f us a round, beta %.4f ns a byte that the busiest rank sends; "
+      "# Fit, in place: alpha %.3f us a round, beta %.4f ns a byte on the busiest wire; "
       "error: median %.0f %%, worst %.0f %%\n",
       fit.latency * 1e6, fit.per_byte * 1e9, fit.median_error * 100, fit.worst_error * 100);
   std::printf("# %10s  %20s  %11s  %9s  %7s  %9s  %7s\n", "size", "algo", "measured_us", "fit_us",

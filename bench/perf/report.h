@@ -36,7 +36,8 @@ struct Row {
   std::string algorithm;
   bool chosen;  // by the group
   Half out_of_place, in_place;
-  // Bytes that the busiest rank sends, what the model says in place, and what the memory passes.
+  // Bytes that the busiest rank sends or reaches for, what the model says in place, and what the
+  // memory passes.
   std::optional<double> wire_bytes{}, model_seconds{}, memory_rate{};
 };
 

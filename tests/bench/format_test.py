@@ -4,7 +4,7 @@
 import re
 import sys
 
-from perf_run import PROGRAMS, Runner, rows
+from perf_run import Runner, rows
 
 run, ranks = Runner(sys.argv[1], sys.argv[2]), int(sys.argv[3])
 
@@ -66,19 +66,18 @@ def check_lines(name, words, *shape):
     return out
 
 
-for name in PROGRAMS:
-    check_lines(name, "-b 64 -e 4K -f 8 -n 3", 64, 4096, 8, "factor", 3, 1, 3)
-check_lines("all_reduce", "-b 1024 -e 2048 -i 512 -n 2 -c 0", 1024, 2048, 512, "bytes", 2, 0, 3)
-
-# Sizes, counts, names and roots.
+# Line by line; and sizes, counts, names and roots, of a share where ranks have shares. Long names are theirs too.
 share = 4096 // 4 // ranks & ~3
 for name, count, op, root in [("all_reduce", 1024, "sum", -1), ("all_gather", share, "none", -1),
                               ("reduce_scatter", share, "sum", -1), ("broadcast", 1024, "none", 0),
                               ("reduce", 1024, "sum", 0), ("alltoall", share, "none", -1), ("gather", share, "none", 0),
                               ("scatter", share, "none", 0), ("sendrecv", 1024, "sum", -1)]:
-    words = rows(run.table(name, ranks, "--minbytes=4K -e4096 --iters 1"))[0]
-    size = count * 4 * (ranks if count == share and name not in ("all_reduce", "broadcast", "reduce", "sendrecv") else 1)
-    assert words[:5] == [str(size), str(count), "float", op, str(root)], (name, words)
+    out = check_lines(name, "--minbytes=64 -e4K --stepfactor 8 -n 3", 64, 4096, 8, "factor", 3, 1, 3)
+    shared = name in ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter")
+    size = count * 4 * (ranks if shared else 1)
+    # The sizes are 64, 512 and 4096.
+    assert rows(out)[2][:5] == [str(size), str(count), "float", op, str(root)], out
+check_lines("all_reduce", "-b 1024 -e 2048 -i 512 -n 2 -c 0", 1024, 2048, 512, "bytes", 2, 0, 3)
 types = [words[2] for words in rows(run.table("all_reduce", ranks, "-b 1K -e 1K -n 1 -d all"))]
 assert types == ["int8", "uint8", "int32", "int64", "half", "float", "double", "bfloat16"], types
 ops = [words[3] for words in rows(run.table("reduce_scatter", ranks, "-b 1K -e 1K -n 1 -o all"))]
@@ -87,18 +86,17 @@ roots = [words[4] for words in rows(run.table("broadcast", ranks, "-b 1K -e 1K -
 assert roots == [str(r) for r in range(ranks)], roots
 
 # What has a say in the timing, with values right in each: all places used up, several calls, modes of waiting.
-for turn, words in enumerate(["--dirty", "--clean", "-m 3", "-m 50 -n 2", "-z 1", "-z 2 -m 2", "-z 3", "-u 1", "-R 2", "-a 0", "-a 2",
-              "-a 3", "-C 1", "-N 2", "-w 0", "-c 3", "-T 50"]):
-    name = ["all_reduce", "reduce", "gather", "alltoall"][turn % 4]
-    got = rows(run.table(name, ranks, "-b 1000 -e 3000 -i 1000 -n 5 " + words))
-    assert len(got) == (6 if words == "-N 2" else 3), (name, words, got)
-    assert all(w[8] == "0" and w[12] in ("0", "N/A") for w in got), (name, words, got)
+for turn, words in enumerate(["--dirty -R 2 -a 0 -C 1", "--clean -a 3 -c 3 -w 0", "-m 3 -u 1 -z 2", "-m 50 -n 2 -z 3", "-m 4",
+                              "-z 1 -a 2 -N 2 -T 50"]):
+    for name in ["all_reduce", ["reduce", "gather", "alltoall"][turn % 3]]:
+        got = rows(run.table(name, ranks, "-b 1000 -e 3000 -i 1000 -n 5 " + words))
+        assert len(got) == (6 if "-N 2" in words else 3), (name, words, got)
+        assert all(w[8] == "0" and w[12] in ("0", "N/A") for w in got), (name, words, got)
 
 # Further columns, as theirs: iterations, and when.
-out = run.table("all_reduce", ranks, "-b 1K -e 1K -n 9 -I 1 -K 2 -S 1")
+out = run.table("all_reduce", ranks, "-b 1K -e 1K -n 9 -I 1 -K 2 -S 1 -M 1")
 assert len(rows(out)[0]) == 23 and "; summary skips first 2 iterations" in out and "i_p99" in out, out
 assert re.search(r" \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$", out, re.MULTILINE), out
-out = run.table("all_reduce", ranks, "-b 1M -e 1M -n 2 -M 1")
 assert re.search(r"^# Memory usage         : Initialization \S+ .?B \| User-Allocated \S+ .?B \| Collective \S+ .?B \| Total  \S+ .?B$",
                  out, re.MULTILINE), out
 print("format: as nccl-tests', at", ranks, "ranks")

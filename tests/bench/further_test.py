@@ -13,14 +13,14 @@ from perf_run import PROGRAMS, Runner, rows
 run, wrong_program = Runner(sys.argv[1], sys.argv[2]), sys.argv[3]
 
 # By every algorithm: thirteen words a row still, and whose it is before it.
-out = run.table("all_reduce", 2, "-b 1K -e 16K -f 16 -n 7 --algo all")
+out = run.table("all_reduce", 2, "-b 1K -e 16K -f 16 -n 3 --algo all")
 ways = re.findall(r"^# by (\w+)(, the group's choice)?$", out, re.MULTILINE)
 names = [name for name, chosen in ways if not chosen]
 assert len(rows(out)) == len(ways) == len(names) + 2 >= 20 and all(len(words) == 13 for words in rows(out)), out
 assert {"ring", "recursive_doubling", "circulant", "rabenseifner"} <= set(names), names
 assert all(words[8] == words[12] == "0" for words in rows(out)), out
 for name in PROGRAMS[1:8]:
-    out = run.table(name, 3, "-b 4K -e 4K -n 5 --algo all")
+    out = run.table(name, 3, "-b 4K -e 4K -n 2 --algo all")
     assert len(rows(out)) >= 2 and all(w[8] == "0" and w[12] in ("0", "N/A") for w in rows(out)), out
 
 # One of them.
@@ -60,7 +60,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     # A picture, and a fit: lines of comment behind the table.
     picture = os.path.join(folder, "out.svg")
-    out = run.table("all_reduce", 2, f"-b 64 -e 64K -f 4 -n 5 --fit --plot {picture} --algo all")
+    out = run.table("all_reduce", 2, f"-b 64 -e 64K -f 1024 -n 2 --fit --plot {picture} --algo all")
     drawn = xml.etree.ElementTree.parse(picture).getroot()
     texts = [element.text for element in drawn.iter() if element.tag.endswith("text")]
     for text in ("in place", "out of place", "model, in place", "memory's limit", "ring", "64 KiB"):

@@ -5,7 +5,7 @@ import subprocess
 
 PROGRAMS = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "gather", "scatter",
             "sendrecv"]
-DEADLINE = 100  # seconds
+DEADLINE = 200  # seconds
 
 
 class Runner:

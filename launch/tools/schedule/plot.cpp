@@ -51,7 +51,9 @@ std::string one_plot(const Plot& plot, int y0) {
   for (std::size_t c = 0; c < plot.curves.size(); ++c) {
     const Curve& curve = plot.curves[c];
     const char* ink = inks[c % std::size(inks)];
-    const char* dashes = c % 2 == 0 ? "" : " stroke-dasharray='9 5'";  // what lies below shows
+    // What lies below shows, and so does which of two has an ink that comes again.
+    const bool full = c % 2 == c / std::size(inks) % 2;
+    const char* dashes = full ? "" : " stroke-dasharray='9 5'";
     std::string points;
     for (std::size_t i = 0; i < plot.bytes.size(); ++i) {
       if (std::isnan(curve.values[i])) continue;
