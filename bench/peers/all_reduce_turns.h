@@ -14,8 +14,9 @@
 //
 // The barrier is none of the libraries' own: how unequally a library lets its ranks go would be
 // timed with it. It lies in a file that all ranks map, the board, with what they tell each other.
-// Where each rank can have a core, it is bound to one, whatever the launcher did. A turn has a
-// deadline of one minute, after which SIGALRM ends the program. Thread safety: one thread.
+// Ranks are bound to the cores in turns, whatever the launcher did: where ranks share cores, the
+// same ones share them in all programs. A turn has a deadline of one minute, after which SIGALRM
+// ends the program. Thread safety: one thread.
 #pragma once
 
 #include <fcntl.h>
@@ -153,11 +154,11 @@ class Turns {
   void bind() {
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-    crowded_ = world_ > CPU_COUNT(&allowed);
-    if (crowded_) return;
+    const int cpus = CPU_COUNT(&allowed);
+    crowded_ = world_ > cpus;
     int skipped = 0;
     for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (!CPU_ISSET(cpu, &allowed) || skipped++ != rank_) continue;
+      if (!CPU_ISSET(cpu, &allowed) || skipped++ != rank_ % cpus) continue;
       cpu_set_t mine;
       CPU_ZERO(&mine);
       CPU_SET(cpu, &mine);

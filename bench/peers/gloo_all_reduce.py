@@ -56,8 +56,7 @@ def main(rank, world):
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", init_method=f"file://{sys.argv[3]}", rank=rank, world_size=world)
     cores = sorted(os.sched_getaffinity(0))
-    if world <= len(cores):
-        os.sched_setaffinity(0, {cores[rank]})
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})
     while True:
         words = sys.stdin.readline().split() if rank == 0 else []
         what = torch.tensor([int(word) for word in words] or [0, 0])
