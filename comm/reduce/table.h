@@ -23,8 +23,8 @@ struct WireKernels {
   void (*narrow)(DType dtype, void* dst, const float* src, std::int64_t count);
   // As cpu/combine.h says; null on devices, whose ranks do not run one-sided programs.
   void (*combine)(DType dtype, ReduceOp op, std::span<std::byte* const> targets,
-                  std::span<const std::byte* const> sources, std::int64_t count,
-                  bool streaming) = nullptr;
+                  std::span<const std::byte* const> sources, std::int64_t count, bool streaming,
+                  std::int64_t divisor) = nullptr;
 };
 
 // Error where the build has none for the device.

@@ -103,16 +103,25 @@ T element(const std::byte* from, std::int64_t i) {
   return std::bit_cast<T>(bytes);
 }
 
+template <class H>
+H divided(H sum, std::int64_t divisor) {
+  if constexpr (std::is_floating_point_v<H>) return sum / static_cast<H>(divisor);
+  return static_cast<H>(static_cast<std::int64_t>(sum) / divisor);
+}
+
 // Of sources that begin at `from`, by the definition.
 template <class T>
-Memory expected(ReduceOp op, std::span<const std::byte* const> from, std::int64_t count) {
+Memory expected(ReduceOp op, std::span<const std::byte* const> from, std::int64_t count,
+                std::int64_t divisor = 1) {
   Memory out(static_cast<std::size_t>(count) * sizeof(T));
   for (std::int64_t i = 0; i < count; ++i) {
     auto sum = static_cast<Held<T>>(element<T>(from[0], i));
     for (std::size_t s = 1; s < from.size(); ++s) {
       sum = both<Held<T>>(op, sum, static_cast<Held<T>>(element<T>(from[s], i)));
     }
-    const T result = from.size() == 1 ? element<T>(from[0], i) : static_cast<T>(sum);
+    if (divisor != 1) sum = divided(sum, divisor);
+    const bool copied = from.size() == 1 && divisor == 1;
+    const T result = copied ? element<T>(from[0], i) : static_cast<T>(sum);
     std::memcpy(out.data() + static_cast<std::size_t>(i) * sizeof(T), &result, sizeof(T));
   }
   return out;
@@ -187,6 +196,7 @@ struct Shape {
   int in_place;  // so many targets are sources, from the last source on
   std::int64_t skew, skew_step;
   bool streaming;
+  std::int64_t divisor = 1;  // of avg
 };
 
 template <class T>
@@ -210,12 +220,12 @@ std::string check(Level level, DType dtype, ReduceOp op, const Shape& shape, Dic
   for (int t = 0; t < shape.targets; ++t) {
     targets.push_back(t < shape.in_place ? place(shape.sources - 1 - t) : place(shape.sources + t));
   }
-  const Memory sum = expected<T>(op, sources, shape.count);
+  const Memory sum = expected<T>(op, sources, shape.count, shape.divisor);
   Memory whole = memory;
   for (std::byte* target : targets) {
     std::copy(sum.begin(), sum.end(), whole.begin() + (target - memory.data()));
   }
-  combine(level, dtype, op, targets, sources, shape.count, shape.streaming);
+  combine(level, dtype, op, targets, sources, shape.count, shape.streaming, shape.divisor);
   std::string wrong;
   for (std::byte* target : targets) {
     if (!same<T>(target, sum.data(), shape.count)) wrong += "a target ";
@@ -231,7 +241,7 @@ void check_all(Level level, DType dtype, ReduceOp op, const Shape& shape, Dice& 
   INFO("level ", static_cast<int>(level), ", ", name_of(dtype), " ", name(op), ", count ",
        shape.count, ", ", shape.sources, " sources, ", shape.targets, " targets, in place ",
        shape.in_place, ", skew ", shape.skew, " + k ", shape.skew_step, ", streaming ",
-       shape.streaming);
+       shape.streaming, ", divided by ", shape.divisor);
   CHECK(wrong == "");
 }
 
@@ -265,7 +275,8 @@ TEST_CASE("every reduction of every type is its definition, at every count") {
                    .in_place = static_cast<int>(dice.below(std::min(sources, targets) + 1)),
                    .skew = dice.below(64 / size) * size,
                    .skew_step = 0,
-                   .streaming = dice.below(2) == 1},
+                   .streaming = dice.below(2) == 1,
+                   .divisor = op == ReduceOp::avg ? 1 + dice.below(8) : 1},
                   dice);
       }
     });
@@ -283,8 +294,11 @@ TEST_CASE("all numbers of sources and targets, alike and unlike in their lines, 
               for (const std::int64_t count : {1, 5, 67, 3001}) {
                 for (const bool streaming : {false, true}) {
                   const int in_place = (count + step) % 2 == 0 ? 0 : std::min(sources, targets);
-                  check_all(level, dtype, ReduceOp::sum,
-                            {count, sources, targets, in_place, skew, step, streaming}, dice);
+                  for (const std::int64_t divisor : {1, 2, 3}) {
+                    check_all(level, dtype, ReduceOp::avg,
+                              {count, sources, targets, in_place, skew, step, streaming, divisor},
+                              dice);
+                  }
                 }
               }
             }
@@ -363,7 +377,7 @@ TEST_CASE("levels agree bit by bit") {
       for (const Level level : levels()) {
         Memory out(count * sizeof(T));
         std::byte* const target = level == Level::baseline ? first.data() : out.data();
-        combine(level, dtype, op, {&target, 1}, sources, count, false);
+        combine(level, dtype, op, {&target, 1}, sources, count, false, op == ReduceOp::avg ? 3 : 1);
         INFO(name_of(dtype), " ", name(op), " at level ", static_cast<int>(level));
         CHECK(same<T>(target, first.data(), count));
       }

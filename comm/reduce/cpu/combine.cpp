@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/comm/reduce/cpu/combine.h>
 #include <peal/comm/reduce/cpu/combine_kernels.h>
+#include <peal/comm/reduce/cpu/reduce.h>
 
 #include <atomic>
+#include <bit>
+#include <cstring>
 
 namespace peal::comm {
 
@@ -29,13 +32,44 @@ const CombineKernels& kernels_of(cpu::Level level) {
   return baseline::combine_kernels();
 }
 
-void combine_with(const CombineKernels& kernels, DType dtype, ReduceOp op,
-                  std::span<std::byte* const> targets, std::span<const std::byte* const> sources,
-                  std::int64_t count, bool streaming) {
+using Targets = std::span<std::byte* const>;
+using Sources = std::span<const std::byte* const>;
+
+// Vectors do not divide integers, so the first target is where it happens.
+void average_integers(CombineKernels::Kernel sum, DType dtype, Targets targets, Sources sources,
+                      std::int64_t count, std::int64_t divisor) {
+  if (targets.empty()) return;
+  const std::size_t bytes = static_cast<std::size_t>(count) * size_of(dtype);
+  sum(targets.data(), 1, sources.data(), static_cast<std::int64_t>(sources.size()),
+      static_cast<std::int64_t>(bytes), false);
+  divide_cpu(dtype, targets[0], divisor, count);
+  for (std::byte* other : targets.subspan(1)) std::memcpy(other, targets[0], bytes);
+}
+
+void average(const CombineKernels& kernels, DType dtype, Targets targets, Sources sources,
+             std::int64_t count, bool streaming, std::int64_t divisor) {
+  const auto type = static_cast<std::size_t>(dtype);
+  if (kernels.divided[type] == nullptr) {
+    const auto sum = kernels.of[type][static_cast<std::size_t>(ReduceOp::avg)];
+    return average_integers(sum, dtype, targets, sources, count, divisor);
+  }
+  const auto by = static_cast<double>(divisor);
+  const bool exact = std::has_single_bit(static_cast<std::uint64_t>(divisor));  // the same bits
+  (exact ? kernels.multiplied : kernels.divided)[type](
+      targets.data(), static_cast<std::int64_t>(targets.size()), sources.data(),
+      static_cast<std::int64_t>(sources.size()), count * kernels.size[type], streaming,
+      exact ? 1 / by : by);
+}
+
+void combine_with(const CombineKernels& kernels, DType dtype, ReduceOp op, Targets targets,
+                  Sources sources, std::int64_t count, bool streaming, std::int64_t divisor) {
   const auto type = static_cast<std::size_t>(dtype);
   const auto kernel = kernels.of[type][static_cast<std::size_t>(op)];
   if (kernel == nullptr) [[unlikely]]
     return check_reduction(dtype, op);
+  if (divisor != 1) {
+    return average(kernels, dtype, targets, sources, count, streaming, divisor);
+  }
   (sources.size() == 1 ? kernels.copy : kernel)(
       targets.data(), static_cast<std::int64_t>(targets.size()), sources.data(),
       static_cast<std::int64_t>(sources.size()), count * kernels.size[type], streaming);
@@ -44,27 +78,26 @@ void combine_with(const CombineKernels& kernels, DType dtype, ReduceOp op,
 // Those of current_level(), once it was asked.
 constinit std::atomic<const CombineKernels*> current{nullptr};
 
-[[gnu::noinline]] void combine_first(DType dtype, ReduceOp op, std::span<std::byte* const> targets,
-                                     std::span<const std::byte* const> sources, std::int64_t count,
-                                     bool streaming) {
+[[gnu::noinline]] void combine_first(DType dtype, ReduceOp op, Targets targets, Sources sources,
+                                     std::int64_t count, bool streaming, std::int64_t divisor) {
   current.store(&kernels_of(cpu::current_level()), std::memory_order_relaxed);
-  combine(dtype, op, targets, sources, count, streaming);
+  combine(dtype, op, targets, sources, count, streaming, divisor);
 }
 
 }  // namespace
 
-void combine(DType dtype, ReduceOp op, std::span<std::byte* const> targets,
-             std::span<const std::byte* const> sources, std::int64_t count, bool streaming) {
+void combine(DType dtype, ReduceOp op, Targets targets, Sources sources, std::int64_t count,
+             bool streaming, std::int64_t divisor) {
   const CombineKernels* kernels = current.load(std::memory_order_relaxed);
   if (kernels == nullptr) [[unlikely]] {
-    return combine_first(dtype, op, targets, sources, count, streaming);
+    return combine_first(dtype, op, targets, sources, count, streaming, divisor);
   }
-  combine_with(*kernels, dtype, op, targets, sources, count, streaming);
+  combine_with(*kernels, dtype, op, targets, sources, count, streaming, divisor);
 }
 
-void combine(cpu::Level level, DType dtype, ReduceOp op, std::span<std::byte* const> targets,
-             std::span<const std::byte* const> sources, std::int64_t count, bool streaming) {
-  combine_with(kernels_of(level), dtype, op, targets, sources, count, streaming);
+void combine(cpu::Level level, DType dtype, ReduceOp op, Targets targets, Sources sources,
+             std::int64_t count, bool streaming, std::int64_t divisor) {
+  combine_with(kernels_of(level), dtype, op, targets, sources, count, streaming, divisor);
 }
 
 }  // namespace peal::comm

@@ -80,6 +80,28 @@ struct Larger {
   }
 };
 
+// What becomes of all that was combined, before it is rounded and stored.
+struct AsItIs {
+  template <class V>
+  [[gnu::always_inline]] V operator()(const V& all) const {
+    return all;
+  }
+};
+struct MultipliedBy {
+  double factor;
+  template <class V>
+  [[gnu::always_inline]] V operator()(const V& all) const {
+    return all * static_cast<Lane<V>>(factor);
+  }
+};
+struct DividedBy {
+  double divisor;
+  template <class V>
+  [[gnu::always_inline]] V operator()(const V& all) const {
+    return all / static_cast<Lane<V>>(divisor);
+  }
+};
+
 // Made anew by each function that is called: passed in memory, it would be read in wider pieces
 // than it was just written in, which a store buffer can't serve.
 struct Arrays {
@@ -99,8 +121,9 @@ constexpr bool light = sizeof(Packet<T, register_bytes>) == register_bytes;
 
 // n < 2 bytes: as two pieces that may overlap, both read before either is written, for a target may
 // be a source.
-template <class T, class F, int bytes>
-[[gnu::always_inline]] inline void piece(const Arrays& c, std::int64_t at, std::int64_t n) {
+template <class T, class F, int bytes, class End>
+[[gnu::always_inline]] inline void piece(const Arrays& c, std::int64_t at, std::int64_t n,
+                                         End end) {
   if (n >= bytes) {
     constexpr int width = bytes < 16 ? 16 : bytes;
     using P = Packet<T, width>;
@@ -110,47 +133,50 @@ template <class T, class F, int bytes>
       first.take(F(), P(load<width, bytes>(c.sources[s] + at)));
       last.take(F(), P(load<width, bytes>(c.sources[s] + next)));
     }
+    first.become(end);
+    last.become(end);
     const Bytes<width> a = first.bytes(), b = last.bytes();
     for (std::int64_t t = 0; t < c.target_count; ++t) {
       store<bytes, width>(c.targets[t] + at, a);
       store<bytes, width>(c.targets[t] + next, b);
     }
   } else if constexpr (bytes / 2 >= static_cast<int>(sizeof(T))) {
-    piece<T, F, bytes / 2>(c, at, n);
+    piece<T, F, bytes / 2>(c, at, n, end);
   }
 }
 
-template <class T, class F>
+template <class T, class F, class End>
 [[gnu::noinline]] void edge(std::byte* const* targets, std::int64_t target_count,
                             const std::byte* const* sources, std::int64_t source_count,
-                            std::int64_t at, std::int64_t end) {
+                            std::int64_t at, std::int64_t last, End end) {
   constexpr int width = register_bytes;
   const Arrays c{targets, target_count, sources, source_count};
-  for (; at + width <= end; at += width) {
+  for (; at + width <= last; at += width) {
     Packet<T, width> sum(load<width, width>(c.sources[0] + at));
     for (std::int64_t s = 1; s < c.source_count; ++s) {
       sum.take(F(), Packet<T, width>(load<width, width>(c.sources[s] + at)));
     }
+    sum.become(end);
     const Bytes<width> bytes = sum.bytes();
     for (std::int64_t t = 0; t < c.target_count; ++t) {
       store<width, width>(c.targets[t] + at, bytes);
     }
   }
-  piece<T, F, width / 2>(c, at, end - at);
+  piece<T, F, width / 2>(c, at, last - at, end);
 }
 
 // Four registers at a time; returns where it ends. A stride is whole lines. `sources` and `targets`
 // say that there are just so many, whose addresses then stay in registers too; 0: any number.
-template <class T, class F, bool streaming, int sources = 0, int targets = 0>
+template <class T, class F, bool streaming, int sources = 0, int targets = 0, class End>
 [[gnu::always_inline]] inline std::int64_t strides(const Arrays& c, std::int64_t at,
-                                                   std::int64_t end) {
+                                                   std::int64_t last, End end) {
   constexpr int width = register_bytes;
   using P = Packet<T, width>;
   const std::byte* const first = c.sources[0];
   const std::byte* const second = sources == 2 ? c.sources[1] : nullptr;
   std::byte* const to_first = c.targets[0];
   std::byte* const to_second = targets == 2 ? c.targets[1] : nullptr;
-  for (; at + 4 * width <= end; at += 4 * width) {
+  for (; at + 4 * width <= last; at += 4 * width) {
     const std::byte* const begin = (sources == 0 ? c.sources[0] : first) + at;
     P p0(load<width, width>(begin)), p1(load<width, width>(begin + width)),
         p2(load<width, width>(begin + 2 * width)), p3(load<width, width>(begin + 3 * width));
@@ -165,6 +191,7 @@ template <class T, class F, bool streaming, int sources = 0, int targets = 0>
     } else {
       take(second + at);
     }
+    p0.become(end), p1.become(end), p2.become(end), p3.become(end);
     const Bytes<width> b0 = p0.bytes(), b1 = p1.bytes(), b2 = p2.bytes(), b3 = p3.bytes();
     const auto put = [&](std::byte * to) __attribute__((always_inline)) {
       if (streaming && reinterpret_cast<std::uintptr_t>(to) % line == 0) {
@@ -189,10 +216,10 @@ template <class T, class F, bool streaming, int sources = 0, int targets = 0>
   return at;
 }
 
-template <class T, class F>
+template <class T, class F, class End>
 [[gnu::noinline]] void long_kernel(std::byte* const* targets, std::int64_t target_count,
                                    const std::byte* const* sources, std::int64_t source_count,
-                                   std::int64_t bytes, bool streaming) {
+                                   std::int64_t bytes, bool streaming, End end) {
   if (target_count == 0) return;
   const Arrays c{targets, target_count, sources, source_count};
   std::int64_t at = 0;
@@ -200,31 +227,43 @@ template <class T, class F>
     const auto begin = reinterpret_cast<std::uintptr_t>(targets[0]);
     const auto before = static_cast<std::int64_t>(-begin % line);
     if (before % static_cast<std::int64_t>(sizeof(T)) == 0 && before > 0) {
-      edge<T, F>(targets, target_count, sources, source_count, 0, before);
+      edge<T, F>(targets, target_count, sources, source_count, 0, before, end);
       at = before;
     }
   }
   if (streaming && bytes >= many) {
-    at = strides<T, F, true>(c, at, bytes);
+    at = strides<T, F, true>(c, at, bytes, end);
     end_of_streaming();
   } else if (light<T> && source_count == 2 && target_count == 1) {
-    at = strides<T, F, false, 2, 1>(c, at, bytes);
+    at = strides<T, F, false, 2, 1>(c, at, bytes, end);
   } else if (light<T> && source_count == 2 && target_count == 2) {
-    at = strides<T, F, false, 2, 2>(c, at, bytes);
+    at = strides<T, F, false, 2, 2>(c, at, bytes, end);
   } else {
-    at = strides<T, F, false>(c, at, bytes);
+    at = strides<T, F, false>(c, at, bytes, end);
   }
-  edge<T, F>(targets, target_count, sources, source_count, at, bytes);
+  edge<T, F>(targets, target_count, sources, source_count, at, bytes, end);
+}
+
+template <class T, class F, class End>
+[[gnu::always_inline]] inline void any_length(const Arrays& c, std::int64_t bytes, bool streaming,
+                                              End end) {
+  if (bytes < 2 * register_bytes) {
+    piece<T, F, register_bytes>(c, 0, bytes, end);
+  } else {
+    long_kernel<T, F>(c.targets, c.target_count, c.sources, c.source_count, bytes, streaming, end);
+  }
 }
 
 template <class T, class F>
 void kernel(std::byte* const* targets, std::int64_t target_count, const std::byte* const* sources,
             std::int64_t source_count, std::int64_t bytes, bool streaming) {
-  if (bytes < 2 * register_bytes) {
-    piece<T, F, register_bytes>({targets, target_count, sources, source_count}, 0, bytes);
-  } else {
-    long_kernel<T, F>(targets, target_count, sources, source_count, bytes, streaming);
-  }
+  any_length<T, F>({targets, target_count, sources, source_count}, bytes, streaming, AsItIs());
+}
+
+template <class T, class End>
+void average(std::byte* const* targets, std::int64_t target_count, const std::byte* const* sources,
+             std::int64_t source_count, std::int64_t bytes, bool streaming, double by) {
+  any_length<T, Add>({targets, target_count, sources, source_count}, bytes, streaming, End{by});
 }
 
 // T, and what it is added and multiplied as.
@@ -238,6 +277,10 @@ constexpr void put(CombineKernels& kernels, DType dtype) {
   at(ReduceOp::prod) = kernel<Wrapping, Multiply>;
   at(ReduceOp::min) = kernel<T, Smaller>;
   at(ReduceOp::max) = kernel<T, Larger>;
+  if constexpr (!std::is_integral_v<T>) {
+    kernels.multiplied[static_cast<int>(dtype)] = average<T, MultipliedBy>;
+    kernels.divided[static_cast<int>(dtype)] = average<T, DividedBy>;
+  }
   if constexpr (std::is_integral_v<T>) {  // byte by byte, whatever the type
     at(ReduceOp::band) = kernel<std::uint8_t, And>;
     at(ReduceOp::bor) = kernel<std::uint8_t, Or>;

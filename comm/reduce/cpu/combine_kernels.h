@@ -14,7 +14,12 @@ struct CombineKernels {
   using Kernel = void (*)(std::byte* const* targets, std::int64_t target_count,
                           const std::byte* const* sources, std::int64_t source_count,
                           std::int64_t bytes, bool streaming);
+  // Of sums, which are multiplied or divided before they are stored.
+  using Average = void (*)(std::byte* const* targets, std::int64_t target_count,
+                           const std::byte* const* sources, std::int64_t source_count,
+                           std::int64_t bytes, bool streaming, double by);
   Kernel of[9][9] = {};  // by DType and ReduceOp; null where the type does not have the op
+  Average multiplied[9] = {}, divided[9] = {};  // by DType; null but for floating ones
   Kernel copy = nullptr;
   std::int64_t size[9] = {};  // of an element
 };

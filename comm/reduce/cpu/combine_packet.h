@@ -85,6 +85,10 @@ struct Packet {
   [[gnu::always_inline]] void take(F f, const Packet& other) {
     all = f(all, other.all);
   }
+  template <class F>
+  [[gnu::always_inline]] void become(F f) {
+    all = f(all);
+  }
 };
 
 // Of two-byte elements, which are computed in f32.
@@ -96,6 +100,11 @@ struct Widened {
   [[gnu::always_inline]] void take(F f, const Widened& other) {
     lower = f(lower, other.lower);
     upper = f(upper, other.upper);
+  }
+  template <class F>
+  [[gnu::always_inline]] void become(F f) {
+    lower = f(lower);
+    upper = f(upper);
   }
 };
 
