@@ -28,6 +28,15 @@ std::optional<std::int64_t> in_place(const View& in, const View& out) {
   return in.at - out.at;
 }
 
+bool at_once(const Plan* plan, Transport& transport) {
+  return plan != nullptr && plan->at_once && transport.device().type == DeviceType::cpu;
+}
+
+DType wire_of(const CollectiveCall& call, const Plan* plan, Transport& transport) {
+  if (at_once(plan, transport) && !scales_widened(call)) return call.dtype();
+  return native_call(call, plan ? DeviceType::cpu : transport.device().type).dtype;
+}
+
 }  // namespace
 
 Buffers::Buffers(const View& in, const View& out, DType given, DType wire, const Plan* plan,
@@ -46,9 +55,8 @@ Buffers::Buffers(const View& in, const View& out, DType given, DType wire, const
 
 Buffers::Buffers(const CollectiveCall& call, const Plan* plan, Transport& transport,
                  CopyStreams& copies, std::size_t segment, Window* window)
-    : Buffers(call.in, call.out, call.dtype(),
-              native_call(call, plan ? DeviceType::cpu : transport.device().type).dtype, plan,
-              transport, copies, segment, window) {
+    : Buffers(call.in, call.out, call.dtype(), wire_of(call, plan, transport), plan, transport,
+              copies, segment, window) {
   gathered_ = call.gathered;
   scattered_ = call.scattered;
   factor_ = call.factor;
@@ -57,6 +65,10 @@ Buffers::Buffers(const CollectiveCall& call, const Plan* plan, Transport& transp
   if ((multiplies_ || divides_) && !plan && transport.native() != nullptr &&
       transport.native()->scales(native_call(call, place_.type))) {
     multiplies_ = divides_ = false;
+  }
+  if (divides_ && at_once(plan, transport)) {
+    divides_ = false;
+    divisor_ = transport.world();
   }
   // A broadcast reads the root's input alone, and in place it leaves that as it is.
   if (call.what == Collective::broadcast) {

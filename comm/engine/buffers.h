@@ -11,6 +11,9 @@
 //             once; a device's native collectives do as the library below does;
 //   scaled    premul_sum multiplies what goes in, avg divides what comes out, exactly once.
 //
+// Where all sums are made at once (Plan::at_once), on the CPU, that needs neither wide memory nor a
+// pass for the division: the combination widens, divides and rounds in registers.
+//
 // A span that ranks share lies in the group's window (window.h), and is an Error where that does
 // not reach it. The caller's input is never written. Thread safety: one thread at a time (the
 // engine's lock).
@@ -69,7 +72,10 @@ class Buffers {
   // Stores had better go round the caches: there is much of it, and its lines are not read anyway,
   // as they are in place.
   bool streams() const { return streams_; }
-  DType dtype() const { return wire_; }  // of the wire: f32 where f16 or bf16 is reduced
+  // Of the wire: f32 where f16 or bf16 is reduced, but at once.
+  DType dtype() const { return wire_; }
+  // Combinations divide their sums by it.
+  std::int64_t divisor() const { return divisor_; }
   std::size_t bytes(std::int64_t elements) const {
     return static_cast<std::size_t>(elements * element_);
   }
@@ -127,6 +133,7 @@ class Buffers {
   DType given_, wire_;  // types: the call's, the wire's
   std::int64_t element_;
   double factor_ = 1;
+  std::int64_t divisor_ = 1;
   bool multiplies_ = false, divides_ = false;  // here, and not in the library below
   bool reads_in_ = true, writes_out_ = true;
   Side in_, out_;

@@ -19,6 +19,10 @@ NativeCall native_call(const CollectiveCall& call, DeviceType where) {
   return {call.what, dtype, call.op, call.root, call.counts, nullptr, nullptr, call.factor};
 }
 
+bool scales_widened(const CollectiveCall& call) {
+  return call.op == ReduceOp::premul_sum && computed_in(call.dtype()) != call.dtype();
+}
+
 std::string describe(const CollectiveCall& call, std::uint64_t sequence, std::string_view label) {
   std::string text = concat(name(call.what), " #", sequence);
   if (call.what == Collective::barrier)

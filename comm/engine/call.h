@@ -70,6 +70,9 @@ inline bool is_message(const Call& call) { return std::holds_alternative<Message
 // device. Without buffers, which have no say in whether there is one; its counts are the call's.
 NativeCall native_call(const CollectiveCall& call, DeviceType where = DeviceType::cpu);
 
+// On the CPU its input is multiplied in another type than the call's, and so travels in that.
+bool scales_widened(const CollectiveCall& call);
+
 // "all_reduce #17 (sum of 256 f32; bucket 3: fc1.weight, fc1.bias)"; the label says what it is for.
 std::string describe(const CollectiveCall& call, std::uint64_t sequence, std::string_view label);
 // "send to rank 3 (256 f32, tag 0)"

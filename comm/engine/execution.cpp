@@ -167,7 +167,7 @@ void Execution::combine() {
   }
   const std::int64_t begin = recorder_ ? Recorder::now() : 0;
   wire_kernels(place_).combine(buffers_.dtype(), collective().op, targets, sources,
-                               all.targets.front().count, buffers_.streams(), 1);
+                               all.targets.front().count, buffers_.streams(), buffers_.divisor());
   const std::size_t end = round_ + all.rounds;
   for (; round_ < end; buffers_.hand_back(round_++)) {
     if (!recorder_) continue;

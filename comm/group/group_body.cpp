@@ -107,6 +107,7 @@ std::shared_ptr<const Plan> GroupBody::make_plan(const Entry& entry,
     problem.chunk = room / 2 / element;
   }
   Plan made(comm::plan(entry, problem), std::string(entry.name));
+  if (entry.one_sided) made.sum_at_once(world);
   PEAL_CHECK(made.program.room * element <= room, "[comm] ", name(call.what), ": the algorithm ",
              entry.name, " has room for ", room, " bytes, not for ", made.program.room * element,
              "; choose direct_slices for them");
@@ -255,8 +256,8 @@ std::shared_ptr<const Plan> GroupBody::choose_anew(const CollectiveCall& call, T
   const std::int64_t bytes =
       std::accumulate(call.counts.begin(), call.counts.end(), std::int64_t{0}) / rows *
       static_cast<std::int64_t>(size_of(call.dtype()));
-  const bool shared = lane->window() != nullptr && in_order && where == DeviceType::cpu &&
-                      native_call(call, where).dtype == call.dtype();
+  const bool shared =
+      lane->window() != nullptr && in_order && where == DeviceType::cpu && !scales_widened(call);
   // On a device its library's own are the default: they see the links.
   std::string_view algorithm = where == DeviceType::cpu || selection.names(call.what, bytes)
                                    ? selection.choose(call.what, bytes, world, shared)

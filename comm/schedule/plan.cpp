@@ -110,13 +110,24 @@ Plan::Plan(Program made, std::string name) : program(std::move(made)), name(std:
   find_combinations();
 }
 
+// A sum has each rank's element once, so one of as many sources as ranks is of nothing but inputs,
+// and complete.
+void Plan::sum_at_once(int world) {
+  const auto whole = [&](const Combination& each) {
+    return each.sources.size() == static_cast<std::size_t>(world);
+  };
+  if (!all_combined || !std::ranges::all_of(combinations, whole)) {
+    refuse("reduction that is not of all " + std::to_string(world) + " ranks at once");
+  }
+  at_once = true;
+}
+
 void Plan::find_combinations() {
-  scratch = program.scratch;
-  if (!one_sided) return;  // parts of what others send may come between its rounds
-  scratch = 0;
+  scratch = one_sided ? 0 : program.scratch;
   all_combined = true;
   for (std::size_t round = 0; round < program.rounds.size();) {
-    Combination found = combination_at(program, round);
+    // Between the rounds of others, parts of what is sent may come.
+    Combination found = one_sided ? combination_at(program, round) : Combination{};
     if (found.rounds > 0) {
       round += found.rounds;
       combinations.push_back(std::move(found));

@@ -25,6 +25,11 @@ struct Plan {
 
   // std::invalid_argument for steps that make no sense, whatever the buffers.
   explicit Plan(Program made, std::string name = "own");
+  // From here on an executor may rely on it that every sum is made in one combination, of all
+  // ranks' elements: so a sum in low precision is rounded once, and an average divided once, where
+  // it is made. REQUIRES: that the others' programs are so too, for buffers then have another type.
+  // std::invalid_argument where this one is not.
+  void sum_at_once(int world);
   Program program;
   std::string name;           // of the algorithm
   std::int64_t arriving = 0;  // the most elements that come to be reduced in any one round
@@ -37,6 +42,7 @@ struct Plan {
   std::vector<Combination> combinations{};  // in the order of rounds
   std::int64_t scratch = 0;     // elements that the program takes where combinations take none
   bool all_combined = false;    // nothing is reduced but in combinations
+  bool at_once = false;         // each of them of all ranks' elements: sum_at_once()
   bool reaches_others = false;  // touches their `in` or `out`
   bool one_sided = false;       // touches memory of others
   bool from_any = false;        // has a receive from any source

@@ -29,9 +29,11 @@ Tensor counted(std::int64_t count, DType dtype) {
 class Opened {
  public:
   Opened(CollectiveCall call, Program program, int rank = 0, int world = 4)
+      : Opened(std::move(call), Plan(std::move(program)), rank, world) {}
+  Opened(CollectiveCall call, Plan plan, int rank = 0, int world = 4)
       : transport_(std::make_shared<Switchboard>(world), rank),
         call_(std::move(call)),
-        plan_(std::move(program)),
+        plan_(std::move(plan)),
         buffers_(call_, &plan_, transport_, copies_, 64, nullptr) {
     buffers_.follow(caller_);
     buffers_.open();
@@ -104,6 +106,26 @@ TEST_CASE("low precision is widened on the way in, and narrowed, once divided, o
     opened.close();
     for (std::int64_t i = 0; i < 8; ++i) CHECK(element(data, i) == static_cast<double>(i + 1));
   }
+}
+
+TEST_CASE("sums that are made at once are rounded and divided there, in the caller's memory") {
+  Plan plan(Program{.scratch = 0, .rounds = {}});
+  plan.sum_at_once(4);
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32}) {
+    CAPTURE(dtype);
+    const Tensor data = counted(8, dtype);
+    Opened opened(all_reduce(data, data, ReduceOp::avg), plan);
+    CHECK(opened->dtype() == dtype);
+    CHECK(opened->divisor() == 4);
+    CHECK(opened->at(comm::in(all)) == data.view().data());
+    CHECK(opened->at(comm::out(all)) == data.view().data());
+    opened.close();
+    for (std::int64_t i = 0; i < 8; ++i) CHECK(element(data, i) == static_cast<double>(i));
+  }
+  const Tensor data = counted(8, DType::f32);
+  CHECK(Opened(all_reduce(data, data, ReduceOp::sum), plan)->divisor() == 1);
+  const Program parts{.scratch = 0, .rounds = {}};
+  CHECK(Opened(all_reduce(data, data, ReduceOp::avg), parts)->divisor() == 1);
 }
 
 TEST_CASE("premul_sum multiplies a copy of the input, or in place what is there") {

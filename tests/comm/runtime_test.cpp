@@ -15,6 +15,7 @@
 
 #include <doctest/doctest.h>
 #include "collective_cases.h"
+#include "collective_values.h"
 #include "failing_run.h"
 
 using namespace peal;
@@ -72,6 +73,37 @@ TEST_CASE("an average is the sum divided by the ranks, bit for bit") {
       PEAL_CHECK(narrow.to_vector<float>() == sums, "f32, world ", world);
       PEAL_CHECK(data.to_vector<double>() == wide, "f64, world ", world);
     });
+  }
+}
+
+TEST_CASE("an average in low precision is the f32 average, rounded once") {
+  constexpr int count = 9000;
+  for (const std::string algorithm : {"slots", "staged_slices", "direct_slices", "circulant"}) {
+    CAPTURE(algorithm);
+    for (const int world : {2, 3, 5}) {
+      ProcessGroup::Options options;
+      options.algorithms = "all_reduce=" + algorithm;
+      run_ranks(world, options, [&](const ProcessGroup& group) {
+        for (const DType dtype : {DType::f16, DType::bf16}) {
+          // All are such numbers, of at most 7 bits; their sums have more.
+          const auto value = [](std::int64_t i, int rank) {
+            return static_cast<double>((i * 31 + rank * 7) % 127);
+          };
+          const Tensor data = comm::testing::filled(
+              count, dtype, [&](std::int64_t i) { return value(i, group.rank()); });
+          group.all_reduce(data, ReduceOp::avg).wait();
+          for (std::int64_t i = 0; i < count; ++i) {
+            double sum = 0;
+            for (int rank = 0; rank < world; ++rank) sum += value(i, rank);
+            const float mean = static_cast<float>(sum) / static_cast<float>(world);
+            const float want = dtype == DType::f16 ? Half(mean) : BFloat16(mean);
+            const double got = comm::testing::element(data, i);
+            PEAL_CHECK(got == static_cast<double>(want), dtype, ", element ", i, ": expected ",
+                       want, ", got ", got);
+          }
+        }
+      });
+    }
   }
 }
 

@@ -4,10 +4,14 @@
 #include "schedule_worlds.h"
 
 #include <doctest/doctest.h>
+#include <peal/comm/algorithms/meeting.h>
 #include <peal/comm/algorithms/table.h>
+#include <peal/comm/schedule/plan.h>
 #include <peal/comm/verify/verify.h>
 
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <string_view>
 
 namespace peal::comm {
@@ -33,6 +37,45 @@ TEST_CASE("the verifier accepts every schedule of the table") {
     }
   }
   CHECK(verified > 30000);
+}
+
+TEST_CASE("one-sided schedules make every sum at once, on every rank") {
+  int combinations = 0;
+  for (const Entry& entry : one_sided_algorithms()) {
+    for (int p = 1; p <= 16; ++p) {
+      if (!entry.supports(p)) continue;
+      for (const std::int64_t n : {0, 1, p - 1, p + 1, 97}) {
+        for (const World& world : testing::worlds_for(entry, p, n)) {
+          for (const Program& program : world.programs(entry)) {
+            INFO(world.text(entry, true));
+            Plan plan(program);
+            CHECK_NOTHROW(plan.sum_at_once(p));
+            CHECK(plan.at_once);
+            combinations += static_cast<int>(plan.combinations.size());
+          }
+        }
+      }
+    }
+  }
+  CHECK(combinations > 10000);
+}
+
+TEST_CASE("a sum that is made in parts is not one that is made at once") {
+  const auto refused = [](const Program& program, int world) {
+    Plan plan(program);
+    CHECK(!plan.at_once);
+    CHECK_THROWS_WITH_AS(
+        plan.sum_at_once(world),
+        ("a program has a reduction that is not of all " + std::to_string(world) + " ranks at once")
+            .c_str(),
+        std::invalid_argument);
+  };
+  const World ring{Collective::all_reduce, 3, 0, {12}};
+  refused(ring.programs(*find(Collective::all_reduce, "ring"))[0], 3);
+  Program halves;
+  add_combination(halves, {of(1, 0, room({0, 4}))}, {in({0, 4}), in({4, 4})});
+  refused(halves, 4);
+  Plan(halves).sum_at_once(2);
 }
 
 TEST_CASE("alignment moves the cuts and nothing else") {

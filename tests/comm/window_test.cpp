@@ -17,6 +17,7 @@
 #include <doctest/doctest.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
+#include "collective_values.h"
 #include "failing_run.h"
 
 using namespace peal;
@@ -120,6 +121,31 @@ TEST_CASE("an all_reduce of one node goes through the memory that its ranks shar
   ProcessGroup::Options none = chosen;  // messages stand in
   none.shared_memory = false;
   CHECK(algorithms_of(3, none, work) == Names{"recursive_doubling", "ring"});
+}
+
+TEST_CASE("low precision goes there too, but where f32 is multiplied") {
+  const auto work = [](const ProcessGroup& group) {
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+      for (const std::int64_t count : {100, 100'003}) {
+        const Tensor data = comm::testing::filled(count, dtype, [](std::int64_t) { return 1; });
+        group.all_reduce(data).wait();
+        group.all_reduce(data, ReduceOp::avg).wait();
+        group.all_reduce_premultiplied(data, 0.5).wait();
+        for (std::int64_t i = 0; i < count; ++i) {
+          const double got = comm::testing::element(data, i);
+          PEAL_CHECK(got == 4.5, "element ", i, " of ", count, ": expected 4.5, got ", got);
+        }
+      }
+    }
+  };
+  std::vector<std::string> names;
+  for (int dtype = 0; dtype < 2; ++dtype) {
+    for (const char* name :
+         {"slots", "slots", "recursive_doubling", "direct_slices", "direct_slices", "circulant"}) {
+      names.emplace_back(name);
+    }
+  }
+  CHECK(algorithms_of(3, {}, work) == names);
 }
 
 TEST_CASE("operations in shared memory come one after the other, whoever is late") {
