@@ -95,6 +95,7 @@ TEST_CASE("the judge agrees") {
   for (const Entry& entry : all_algorithms()) {
     for (const int p : {1, 2, 3, 5, 6, 8}) {
       if (!entry.supports(p)) continue;
+      if (entry.one_sided && p > 3 && p != 5) continue;  // each is judged in many more runs
       for (const std::int64_t n : {1, p + 1, 3 * p}) {
         for (const World& world : testing::worlds_for(entry, p, n)) {
           const auto programs = world.programs(entry);
