@@ -76,7 +76,7 @@ def autogroup():
     """The nice value of this session (all_reduce_turns.h, join_session), where there is one."""
     path = pathlib.Path("/proc/self/autogroup")
     words = path.read_text().split() if path.exists() else []
-    return {"PEAL_PEERS_AUTOGROUP": words[2]} if len(words) == 3 else {}
+    return {"PEERS_AUTOGROUP": words[2]} if len(words) == 3 else {}
 
 
 class Arm:
@@ -86,7 +86,7 @@ class Arm:
         self.name, self.command = name, [str(word) for word in command]
         self.environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
                             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "PEAL_LOG": "warning", **MALLOC,
-                            "PEAL_PEERS_RANKS": str(options.ranks), **autogroup(), **(environment or {})}
+                            "PEERS_RANKS": str(options.ranks), **autogroup(), **(environment or {})}
         self.process, self.single, self.loop, self.wrong = None, {}, {}, 0
 
     def turn(self, size, seconds=None):

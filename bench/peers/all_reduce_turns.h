@@ -144,7 +144,7 @@ class Turns {
   // Some launchers put each rank into a session of its own, which Linux gives its share of the
   // processor by itself: with the nice value that the caller's session has.
   static void join_session() {
-    const char* nice = std::getenv("PEAL_PEERS_AUTOGROUP");
+    const char* nice = std::getenv("PEERS_AUTOGROUP");
     std::FILE* file = nice == nullptr ? nullptr : std::fopen("/proc/self/autogroup", "w");
     if (file == nullptr) return;
     std::fputs(nice, file);

@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   int rank = 0, world = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &world);
-  const char* expected = std::getenv("PEAL_PEERS_RANKS");
+  const char* expected = std::getenv("PEERS_RANKS");
   if (argc != 3 || (expected != nullptr && std::atoi(expected) != world)) {
     std::fprintf(
         stderr, "native_all_reduce BOARD MOST_BYTES, started on %s ranks; got %d words, %d ranks\n",

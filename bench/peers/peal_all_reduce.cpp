@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
   if (!heap && std::string_view(argv[3]) != "ordinary") return usage();
   return launch::run_main([&](launch::Job& job) {
     const comm::ProcessGroup& group = job.group();
-    const char* expected = std::getenv("PEAL_PEERS_RANKS");
+    const char* expected = std::getenv("PEERS_RANKS");
     PEAL_CHECK(expected == nullptr || std::atoi(expected) == job.world(), "expected ", expected,
                " ranks, got ", job.world());
     const std::int64_t most = std::atoll(argv[2]), room = most / 4;
