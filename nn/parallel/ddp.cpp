@@ -27,18 +27,21 @@ std::string describe(const NamedTensors& buffers, const DDPOptions& options) {
   for (const auto& [name, tensor] : buffers) {
     text += concat("buffer ", name, " ", tensor.dtype(), " ", tensor.shape(), "\n");
   }
-  return text + concat("broadcast_buffers ", options.broadcast_buffers, "\n");
+  return text + concat("broadcast_buffers ", options.broadcast_buffers, "\nfind_unused_parameters ",
+                       options.find_unused_parameters, "\nstatic_graph ", options.static_graph,
+                       "\n");
 }
 
 }  // namespace
 
 struct DistributedDataParallel::State {
   State(const Module& module, const NamedTensors& parameters, std::vector<Bucket> plan,
-        const NamedTensors& buffers, bool broadcast_buffers, const comm::ProcessGroup& group,
+        const NamedTensors& buffers, const DDPOptions& options, const comm::ProcessGroup& group,
         std::uint64_t tag)
-      : members(module, group, broadcast_buffers),
-        reducer(parameters, std::move(plan), group, tag) {
-    const bool any = broadcast_buffers && !buffers.empty();
+      : members(module, group, options.broadcast_buffers),
+        reducer(parameters, std::move(plan), group, tag,
+                {options.find_unused_parameters, options.static_graph}) {
+    const bool any = options.broadcast_buffers && !buffers.empty();
     if (group.world() > 1 && any) buffer_sync.emplace(buffers, group, tag);
     reducer.set_listener({.begin =
                               [this] {
@@ -88,8 +91,8 @@ DistributedDataParallel::DistributedDataParallel(Module module, comm::ProcessGro
   std::uint64_t tag = 0;
   comm::mix(tag, group.sequence());
   const Module plain = static_cast<const Module&>(*this);
-  state_ = std::make_shared<State>(plain, parameters, std::move(plan), buffers,
-                                   options.broadcast_buffers, group, tag);
+  state_ =
+      std::make_shared<State>(plain, parameters, std::move(plan), buffers, options, group, tag);
   const std::weak_ptr<State> weak = state_;
   const auto before = register_forward_pre_hook([weak](Module& self, const Tensors&) -> Replaced {
     if (const auto state = weak.lock()) state->before_forward(self.training());

@@ -39,6 +39,13 @@ namespace peal::nn {
 struct DDPOptions {
   BucketCaps buckets{};
   bool broadcast_buffers = true;  // false: they stay each rank's own after the start
+  // Parameters may get no gradient in a step: on some ranks, where they get the average with zeros
+  // in its place; or on all, where their gradient stays what it was. Costs a small collective at
+  // the end of each step.
+  bool find_unused_parameters = false;
+  // Each backward is as the first was, on the same rank: unused parameters, and gradients that come
+  // in several parts (recomputed segments), are known from then on, and cost nothing.
+  bool static_graph = false;
 };
 
 class DistributedDataParallel : public Module {

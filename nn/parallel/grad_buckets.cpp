@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/grad_slot.h>
+#include <peal/autograd/ops/factory.h>
 #include <peal/nn/parallel/grad_buckets.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace peal::nn {
@@ -34,7 +36,15 @@ GradBuckets::GradBuckets(const NamedTensors& parameters, const std::vector<Bucke
     GradBucket& bucket = buckets_.emplace_back();
     bucket.index = b;
     bucket.last = b + 1 == plan.size();
-    bucket.memory = group.allocate({plan[b].count}, plan[b].dtype, device);
+    if (bucket.last && device == Device{}) {
+      const auto line = 64 / static_cast<std::int64_t>(size_of(plan[b].dtype));
+      const std::int64_t at = (plan[b].count + line - 1) / line * line;
+      flagged_ = group.allocate({at + line}, plan[b].dtype, device);
+      flag_ = flagged_.detach({1}, at);
+      bucket.memory = flagged_.detach({plan[b].count});
+    } else {
+      bucket.memory = group.allocate({plan[b].count}, plan[b].dtype, device);
+    }
     std::string& name = names_.emplace_back(concat("bucket ", b, ":"));
     for (const auto& [parameter, at] : plan[b].entries) {
       const auto& [own, tensor] = parameters[static_cast<std::size_t>(parameter)];
@@ -50,6 +60,16 @@ GradBuckets::GradBuckets(const NamedTensors& parameters, const std::vector<Bucke
       tensor.grad_slot().place(buckets_[b].memory.detach(tensor.shape(), at));
     }
   }
+}
+
+void GradBuckets::raise_flag() { fill_(flag_, 1); }
+
+void GradBuckets::lower_flag() { flag_.zero_(); }
+
+// Any bit: an average of zeros and ones, of whatever type.
+bool GradBuckets::flag_raised() const {
+  const auto* const bytes = static_cast<const char*>(flag_.raw());
+  return std::any_of(bytes, bytes + size_of(flag_.dtype()), [](char byte) { return byte != 0; });
 }
 
 GradBuckets::~GradBuckets() {

@@ -30,11 +30,22 @@ class GradBuckets {
 
   std::size_t size() const { return buckets_.size(); }
   GradBucket& operator[](std::size_t bucket) { return buckets_[bucket]; }
+  // What the average of a bucket is over: its memory and, on the CPU, behind that of the last one
+  // an element of its own, by which a rank tells the others that gradients are missing.
+  const Tensor& sent(std::size_t bucket) const {
+    return flagged_.defined() && bucket + 1 == size() ? flagged_ : buckets_[bucket].memory;
+  }
+  bool has_flag() const { return flag_.defined(); }
+  // Before the last bucket is sent; and whether any rank has, since.
+  void raise_flag();
+  bool flag_raised() const;
+  void lower_flag();
   // "bucket 0: fc2.bias, fc2.weight"
   const std::string& name(std::size_t bucket) const { return names_[bucket]; }
 
  private:
   std::vector<GradBucket> buckets_;
+  Tensor flagged_, flag_;  // of the last bucket
   std::vector<std::string> names_;
   std::function<void(std::size_t, std::size_t)> complete_;
 };

@@ -2,9 +2,11 @@
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/core/trace.h>
+#include <peal/autograd/grad_slot.h>
 #include <peal/autograd/tape.h>
 #include <peal/comm/schedule/mix.h>
 #include <peal/nn/parallel/fail_everywhere.h>
+#include <peal/nn/parallel/missing.h>
 #include <peal/nn/parallel/reducer.h>
 
 #include <algorithm>
@@ -13,15 +15,36 @@
 
 namespace peal::nn {
 
+namespace {
+
+constexpr std::size_t nowhere = ~std::size_t{0};
+
+std::vector<std::size_t> buckets_by_parameter(std::size_t parameters,
+                                              const std::vector<Bucket>& plan) {
+  std::vector<std::size_t> bucket_of(parameters, nowhere);
+  for (std::size_t b = 0; b < plan.size(); ++b) {
+    for (const auto& entry : plan[b].entries) {
+      bucket_of[static_cast<std::size_t>(entry.parameter)] = b;
+    }
+  }
+  return bucket_of;
+}
+
+}  // namespace
+
 Reducer::Reducer(NamedTensors parameters, std::vector<Bucket> plan, comm::ProcessGroup group,
-                 std::uint64_t tag)
+                 std::uint64_t tag, const ReducerOptions& options)
     : parameters_(std::move(parameters)),
       plan_(std::move(plan)),
+      bucket_of_(buckets_by_parameter(parameters_.size(), plan_)),
       group_(std::move(group)),
       tag_(tag),
-      hook_(average_gradients(group_)),
+      options_(options),
       flights_(plan_.size()),
-      complete_(parameters_.size(), true),
+      came_(parameters_.size(), Came::all),
+      unused_(parameters_, group_),
+      parts_(parameters_.size(), 0),
+      hidden_(parameters_.size(), false),
       buckets_(parameters_, plan_, group_, [this](std::size_t parameter, std::size_t bucket) {
         on_complete(parameter, bucket);
       }) {}
@@ -83,7 +106,7 @@ std::uint64_t Reducer::tag_of(std::size_t bucket) const {
   return tag;
 }
 
-void Reducer::begin() {
+void Reducer::begin(std::size_t first) {
   // An exception ended that backward when others already waited for it.
   if (backward_ != 0 && next_ > 0 && !captured_) {
     fail_everywhere(
@@ -96,6 +119,10 @@ void Reducer::begin() {
   if (captured_) {
     step_ = "a captured step";
     step_hash_ = 0;
+    PEAL_CHECK(
+        options_.static_graph ? !expected_.empty() : !options_.find_unused_parameters,
+        "[ddp] which parameters are unused is decided on the host, which a captured step does "
+        "without; use static_graph, and call the step before it is captured");
   } else {
     number_step();
   }
@@ -103,59 +130,112 @@ void Reducer::begin() {
   for (std::size_t b = 0; b < plan_.size(); ++b) {
     flights_[b].waiting = plan_[b].entries.size();
     for (const auto& entry : plan_[b].entries) {
-      complete_[static_cast<std::size_t>(entry.parameter)] = false;
+      came_[static_cast<std::size_t>(entry.parameter)] = Came::nothing;
     }
   }
+  std::fill(parts_.begin(), parts_.end(), 0);
+  unused_.forget();
   after_backward([this] { finish(); });
   if (listener_.begin) listener_.begin();
+  expect_unused(first);
+}
+
+// What this backward will not reach, as far as that is known. In the first step nothing is taken
+// for unused that may lie in a recomputed segment.
+void Reducer::expect_unused(std::size_t first) {
+  const bool counted = options_.static_graph && !expected_.empty();
+  if (!counted && (options_.static_graph || !options_.find_unused_parameters)) return;
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    if (bucket_of_[p] == nowhere || p == first) continue;
+    if (counted) {
+      if (expected_[p] == 0) stand_in(p);
+    } else if (parameters_[p].second.grad_slot().expected == 0) {
+      came_[p] = Came::unseen;
+      if (learnt_ && !hidden_[p]) stand_in(p);
+    }
+  }
+}
+
+void Reducer::stand_in(std::size_t parameter) {
+  unused_.stand_in(parameter);
+  came_[parameter] = Came::zeros;
+  --flights_[bucket_of_[parameter]].waiting;
 }
 
 void Reducer::on_complete(std::size_t parameter, std::size_t bucket) {
+  unused_.note_use(parameter);
   if (!synchronizing_) return;
-  if (backward_ != backward_number()) begin();
-  if (complete_[parameter]) {
-    if (bucket >= next_) return;  // another part, which was added where the bucket still waits
-    fail_everywhere(
-        group_,
-        concat(
-            parameters_[parameter].first, " got another part of its gradient after ",
-            buckets_.name(bucket),
-            " was sent: it is used in several recomputed segments, or in one "
-            "and outside of it. Recompute all its uses in one segment; or run this backward under "
-            "no_sync(), and average the gradients afterwards: all_reduce(parameter.grad(), "
-            "ReduceOp::avg)"));
+  if (backward_ != backward_number()) begin(parameter);
+  if (counts(parameter, bucket)) {
+    came_[parameter] = Came::all;
+    --flights_[bucket].waiting;
+    launch_ready();
   }
-  complete_[parameter] = true;
-  --flights_[bucket].waiting;
-  launch_ready();
   group_.progress();
 }
 
-void Reducer::launch_ready() {
-  while (next_ < flights_.size() && flights_[next_].waiting == 0) {
-    const std::size_t now = next_++;  // before a hook that may send and then throw
-    const std::string text = concat(step_, ", ", buckets_.name(now));
-    GradBucket& bucket = buckets_[now];
-    bucket.label = {text, tag_of(now)};
-    const std::shared_ptr<void> reset(nullptr, [&](void*) { bucket.label = {}; });
-    flights_[now].work = hook_(bucket);
+// Whether the gradient is complete by this part of it.
+bool Reducer::counts(std::size_t parameter, std::size_t bucket) {
+  const std::int64_t part = ++parts_[parameter];
+  if (options_.static_graph && !expected_.empty()) {
+    if (part > expected_[parameter]) fail_part(parameter, bucket);
+    return part == expected_[parameter];
   }
+  const Came before = came_[parameter];
+  if (before == Came::unseen || before == Came::zeros) hidden_[parameter] = true;
+  if (before == Came::nothing || before == Came::unseen) return true;
+  // Another part is added where the bucket still waits.
+  if (bucket < next_) fail_part(parameter, bucket);
+  return false;
+}
+
+void Reducer::fail_part(std::size_t parameter, std::size_t bucket) const {
+  const std::string& name = parameters_[parameter].first;
+  if (options_.static_graph && !expected_.empty()) {
+    fail_everywhere(
+        group_, concat(step_, ": ", name, " got part ", parts_[parameter], " of its gradient, and ",
+                       expected_[parameter],
+                       " in the first step: with static_graph each step is to be as that; without "
+                       "it, find_unused_parameters takes steps that differ"));
+  }
+  fail_everywhere(
+      group_,
+      concat(
+          name, " got another part of its gradient after ", buckets_.name(bucket),
+          came_[parameter] == Came::zeros
+              ? " was sent: the graph of the loss had not shown it, as it is used in a recomputed "
+                "segment alone, for the first time in this step. Set static_graph where every "
+                "step is alike; or run this backward under "
+              : " was sent: it is used in several recomputed segments, or in one "
+                "and outside of it. Recompute all its uses in one segment; set static_graph "
+                "where every step is alike; or run this backward under ",
+          "no_sync(), and average the gradients afterwards: all_reduce(parameter.grad(), "
+          "ReduceOp::avg)"));
+}
+
+void Reducer::launch_ready() {
+  if (first_of_static() && backward_ != 0) return;  // another part may come
+  while (next_ < flights_.size() && flights_[next_].waiting == 0) launch();
+}
+
+void Reducer::launch() {
+  const std::size_t now = next_++;  // before a hook that may send and then throw
+  const std::string text = concat(step_, ", ", buckets_.name(now));
+  const comm::Label label(text, tag_of(now));
+  if (!hook_) {
+    flights_[now].work = group_.all_reduce(buckets_.sent(now), comm::ReduceOp::avg, label);
+    return;
+  }
+  GradBucket& bucket = buckets_[now];
+  bucket.label = label;
+  const std::shared_ptr<void> reset(nullptr, [&](void*) { bucket.label = {}; });
+  flights_[now].work = hook_(bucket);
 }
 
 void Reducer::finish() {
   backward_ = 0;
   if (listener_.visited) listener_.visited();
-  if (next_ < flights_.size()) {
-    std::string names;
-    for (std::size_t i = 0; i < complete_.size(); ++i) {
-      if (!complete_[i]) names += concat(names.empty() ? "" : ", ", parameters_[i].first);
-    }
-    fail_everywhere(group_,
-                    concat("no gradient came for ", names,
-                           " in this backward; every parameter must take part in the loss on every "
-                           "rank. Freeze those that are not meant to (set_requires_grad(false)) "
-                           "before the model is wrapped"));
-  }
+  complete_rest();
   {
     const TraceSpan span("wait for gradients", true);
     const auto start = std::chrono::steady_clock::now();
@@ -164,7 +244,65 @@ void Reducer::finish() {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   for (Flight& flight : flights_) flight.work = {};
+  if (!hook_ && buckets_.has_flag() && buckets_.flag_raised()) {
+    buckets_.lower_flag();
+    std::vector<bool> missing;
+    for (std::size_t p = 0; p < came_.size(); ++p) missing.push_back(is_missing(p));
+    fail_missing(group_, parameters_, missing, step_, advice());
+  }
+  settle_unused();
   if (listener_.end) listener_.end();
+}
+
+// That it has got nothing is wrong.
+bool Reducer::is_missing(std::size_t parameter) const {
+  if (came_[parameter] == Came::all || first_of_static()) return false;
+  return options_.static_graph ? expected_[parameter] > 0 : !options_.find_unused_parameters;
+}
+
+void Reducer::check_missing() {
+  std::string names;
+  for (std::size_t p = 0; p < came_.size(); ++p) {
+    if (is_missing(p)) names += concat(names.empty() ? "" : ", ", parameters_[p].first);
+  }
+  if (names.empty()) return;
+  if (hook_ || !buckets_.has_flag()) {
+    fail_everywhere(group_, concat("no gradient came for ", names, " in ", step_, ". ", advice()));
+  }
+  buckets_.raise_flag();  // and all ranks are told when they have finished the sums
+}
+
+void Reducer::complete_rest() {
+  check_missing();
+  for (std::size_t p = 0; p < came_.size(); ++p) {
+    if (came_[p] == Came::nothing || came_[p] == Came::unseen) stand_in(p);
+  }
+  launch_ready();
+  if (first_of_static()) expected_ = parts_;
+  learnt_ = true;
+}
+
+void Reducer::settle_unused() {
+  if (options_.static_graph ? !agreed_ : options_.find_unused_parameters) {
+    unused_.agree(tag_of(plan_.size()));
+    agreed_ = true;
+  }
+  const std::size_t stranger = unused_.surprise();
+  if (stranger < parameters_.size()) {
+    fail_everywhere(group_, concat(step_, ": ", parameters_[stranger].first,
+                                   " was used, under no_sync(), and by no rank in the first step: "
+                                   "with static_graph each step is to be as that"));
+  }
+  unused_.settle();
+}
+
+std::string Reducer::advice() const {
+  if (options_.static_graph) {
+    return "With static_graph each step is to be as the first was on the same rank; without it, "
+           "find_unused_parameters takes steps that differ";
+  }
+  return "Every parameter must take part in the loss on every rank. Freeze those that are not to "
+         "(set_requires_grad(false)) before the model is wrapped; or set find_unused_parameters";
 }
 
 }  // namespace peal::nn

@@ -6,10 +6,17 @@
 // Each synchronised backward is a step, and has a number. It is part of what ranks must agree on
 // (comm/group/label.h), and so is how many forwards were called and through which of them the step
 // goes: a rank that left out a backward never has its gradients averaged with another step's, all
-// get an Error. Only calls count, not how long a rank keeps what they gave. A parameter that got no
-// gradient is an Error in the same step, by name, and on every rank; so is one that gets another
-// part of it when its bucket has gone, which uses in several recomputed segments do.
-// Thread safety: the thread that runs backward.
+// get an Error. Only calls count, not how long a rank keeps what they gave.
+//
+// A parameter that got no gradient is an Error in the same step, by name, and on every rank: on the
+// CPU the ranks finish the step's sums first, where a flag that travels in the last bucket tells
+// them, and so they can go on; on devices, and with a hook, the group is of no further use. With
+// `find_unused_parameters` there is no such Error (unused.h): those that the graph of a backward
+// does not reach are taken for unused when it begins, others when it ends. With `static_graph` each
+// backward is to be as the first was, on the same rank: what was unused there is so from the start,
+// a parameter whose gradient came in several parts (uses in several recomputed segments) is
+// complete after as many, and anything else is an Error. Without it, one that gets another part
+// when its bucket has gone is an Error. Thread safety: the thread that runs backward.
 #pragma once
 
 #include <peal/autograd/core/safetensors.h>
@@ -17,7 +24,9 @@
 #include <peal/nn/parallel/bucket_plan.h>
 #include <peal/nn/parallel/comm_hook.h>
 #include <peal/nn/parallel/grad_buckets.h>
+#include <peal/nn/parallel/unused.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,12 +34,17 @@
 
 namespace peal::nn {
 
+struct ReducerOptions {
+  bool find_unused_parameters = false;
+  bool static_graph = false;
+};
+
 class Reducer {
  public:
-  // `plan` is of these parameters, and the same on all ranks. `tag` tells this reducer's
-  // collectives from those of others over the group. Communicates nothing.
+  // `plan` is of these parameters, and the same on all ranks, as the options are. `tag` tells this
+  // reducer's collectives from those of others over the group. Communicates nothing.
   Reducer(NamedTensors parameters, std::vector<Bucket> plan, comm::ProcessGroup group,
-          std::uint64_t tag = 0);
+          std::uint64_t tag = 0, const ReducerOptions& options = {});
   // Gives parameters gradients of their own again. Communicates nothing.
   ~Reducer();
   Reducer(const Reducer&) = delete;
@@ -57,6 +71,9 @@ class Reducer {
   void reset_times() { exposed_seconds_ = 0; }
 
  private:
+  // Of a parameter, in the backward under way.
+  // Unseen: nothing, and the graph shows no way to it.
+  enum class Came : std::uint8_t { nothing, unseen, zeros, all };
   struct Flight {
     std::size_t waiting = 0;  // gradients not yet complete
     comm::Work work;
@@ -68,20 +85,39 @@ class Reducer {
     bool gone() const;  // no backward will go through it
   };
   void on_complete(std::size_t parameter, std::size_t bucket);
-  void begin();
+  void begin(std::size_t first);
   void number_step();
   std::uint64_t tag_of(std::size_t bucket) const;
+  void expect_unused(std::size_t first);
+  bool counts(std::size_t parameter, std::size_t bucket);
+  void stand_in(std::size_t parameter);
   void launch_ready();
+  void launch();
   void finish();
+  bool first_of_static() const { return options_.static_graph && expected_.empty(); }
+  bool is_missing(std::size_t parameter) const;
+  void check_missing();
+  void complete_rest();
+  void settle_unused();
+  std::string advice() const;
+  [[noreturn]] void fail_part(std::size_t parameter, std::size_t bucket) const;
 
   NamedTensors parameters_;
   std::vector<Bucket> plan_;
+  std::vector<std::size_t> bucket_of_;  // by parameter; of frozen ones none
   comm::ProcessGroup group_;
   std::uint64_t tag_;
-  CommHook hook_;
+  ReducerOptions options_;
+  CommHook hook_;  // none: the average
   Listener listener_;
-  std::vector<Flight> flights_;         // by bucket
-  std::vector<bool> complete_;          // by parameter, in this backward
+  std::vector<Flight> flights_;  // by bucket
+  std::vector<Came> came_;       // by parameter, in this backward
+  Unused unused_;
+  std::vector<std::int64_t> parts_;     // by parameter: how many its gradient had in this backward
+  std::vector<std::int64_t> expected_;  // and in the first; empty before its end
+  bool agreed_ = false;                 // with static_graph: which parameters any rank uses
+  std::vector<bool> hidden_;            // got gradients though no graph had shown them
+  bool learnt_ = false;                 // there was a step, which would have hidden some
   std::vector<Forward> forwards_;       // that a backward may still go through for the first time
   std::uint64_t forward_calls_ = 0;     // synchronised forwards
   std::uint64_t without_backward_ = 0;  // of these, yet

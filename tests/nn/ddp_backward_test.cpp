@@ -2,7 +2,6 @@
 // Backwards of other kinds under DDP: one inside another, on several threads, given up alike on all
 // ranks.
 #include <peal/autograd/grad_slot.h>
-#include <peal/autograd/tape.h>
 #include <peal/nn/layers/layers.h>
 
 #include <thread>
@@ -13,23 +12,6 @@ using namespace peal;
 using namespace peal::testing;
 
 namespace {
-
-// f(x), whose graph is made anew when backward comes: what checkpointed activations do.
-Tensor again(nn::Module here, const Tensor& x) {
-  Tensor y;
-  {
-    const NoGrad guard;
-    y = here(x);
-  }
-  return record("again", y, {x}, [here, x = save(x)](const Tensor& g) {
-    nn::Module same = here;
-    const Tensor in = x().detach().clone();
-    in.set_requires_grad();
-    const GradMode recorded(true);
-    same(in).backward(g);
-    return in.grad();
-  });
-}
 
 // Two steps, of a model that `set` has set up.
 template <class M>

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <peal/autograd/ops/ops.h>
+#include <peal/autograd/tape.h>
 #include <peal/comm/start/threads.h>
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/parallel/ddp.h>
@@ -79,6 +80,23 @@ struct Twins {
 struct Mlp : nn::Sequential {  // of four parameters
   Mlp() : nn::Sequential(nn::mlp({3, 4, 2})) {}
 };
+
+// f(x), whose graph is made anew when backward comes: what checkpointed activations do.
+inline Tensor again(nn::Module here, const Tensor& x) {
+  Tensor y;
+  {
+    const NoGrad guard;
+    y = here(x);
+  }
+  return record("again", y, {x}, [here, x = save(x)](const Tensor& g) {
+    nn::Module same = here;
+    const Tensor in = x().detach().clone();
+    in.set_requires_grad();
+    const GradMode recorded(true);
+    same(in).backward(g);
+    return in.grad();
+  });
+}
 
 inline bool same_everywhere(const Tensor& tensor, const comm::ProcessGroup& group) {
   const std::string mine(static_cast<const char*>(tensor.raw()), tensor.view().bytes());

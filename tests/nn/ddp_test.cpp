@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DDP over threads, where things go wrong: exceptions in backward, gradients that never come,
-// wrappers that overlap. Results that must equal one process are in tests/mpi/parity_test.cpp.
+// DDP over threads, where things go wrong: exceptions in backward, wrappers that overlap. Results
+// that must equal one process are in tests/mpi/parity_test.cpp.
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/start/threads.h>
@@ -9,7 +9,6 @@
 #include <peal/nn/parallel/ddp.h>
 
 #include <doctest/doctest.h>
-#include <atomic>
 #include <memory>
 
 using namespace peal;
@@ -66,28 +65,6 @@ TEST_CASE("an exception after a bucket was launched ends the job, in words") {
                                       loss_of(ddp, 1).backward();
                                     }),
                     doctest::Contains("left by an exception"));
-}
-
-TEST_CASE("a parameter without a gradient is named in the same step, on every rank") {
-  std::atomic<int> told{0};
-  CHECK_THROWS(comm::run_ranks(3, [&](const comm::ProcessGroup& group) {
-    manual_seed(1);
-    struct Branches : nn::Module {
-      nn::Linear left = add("left", nn::Linear(3, 1)), right = add("right", nn::Linear(3, 1));
-    } model;
-    const Tensor x = ones({2, 3});
-    try {  // a rank may still be in the wrapper's start when the others have failed
-      nn::DistributedDataParallel ddp(model, group);
-      const Tensor y = group.rank() == 1 ? model.left(x) : model.left(x) + model.right(x);
-      sum(y).backward();
-    } catch (const Error& error) {
-      const std::string text = error.what();
-      if (text.find("rank 1: no gradient came for right.weight, right.bias") != std::string::npos)
-        ++told;
-      throw;
-    }
-  }));
-  CHECK(told == 3);
 }
 
 // Sanitizers end the process where memory for a tensor is refused.

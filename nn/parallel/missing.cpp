@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/nn/parallel/missing.h>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace peal::nn {
+namespace {
+
+constexpr std::size_t most_names = 20, most_columns = 32;
+
+std::string join(const std::vector<std::string>& words) {
+  std::string text;
+  for (std::size_t i = 0; i < words.size() && i < most_names; ++i) {
+    text += concat(i == 0 ? "" : ", ", words[i]);
+  }
+  if (words.size() > most_names) text += concat(" and ", words.size() - most_names, " others");
+  return text;
+}
+
+std::string padded(std::string text, std::size_t width) {
+  text.resize(std::max(width, text.size()), ' ');
+  return text;
+}
+
+}  // namespace
+
+std::string describe_missing(const std::vector<std::string>& names,
+                             const std::vector<std::vector<bool>>& missing,
+                             const std::vector<int>& numbers) {
+  const std::size_t world = missing.size();
+  std::string text;
+  std::size_t told = 0, unheard = 0;
+  for (std::size_t r = 0; r < world; ++r) {
+    std::vector<std::string> mine;
+    for (std::size_t p = 0; p < names.size(); ++p) {
+      if (missing[r][p]) mine.push_back(names[p]);
+    }
+    if (mine.empty()) continue;
+    if (++told > most_names) {
+      ++unheard;
+      continue;
+    }
+    text += concat(text.empty() ? "" : "; ", "rank ", numbers[r], ": no gradient came for ",
+                   join(mine));
+  }
+  if (unheard > 0) text += concat("; and so on ", unheard, " other ranks");
+  if (world > most_columns) return text;
+
+  std::vector<std::string> rows;
+  std::size_t width = 4;  // "rank"
+  for (std::size_t p = 0; p < names.size(); ++p) {
+    const auto here = [&](const auto& list) { return list[p]; };
+    if (!std::any_of(missing.begin(), missing.end(), here)) continue;
+    width = std::max(width, names[p].size());
+    rows.push_back(names[p]);
+  }
+  const std::size_t column =
+      std::to_string(*std::max_element(numbers.begin(), numbers.end())).size();
+  std::string matrix = padded("rank", width);
+  const auto cell = [&](const std::string& word) {
+    return std::string(1 + column - word.size(), ' ') + word;
+  };
+  for (const int number : numbers) matrix += cell(std::to_string(number));
+  std::size_t shown = 0;
+  for (std::size_t p = 0; p < names.size(); ++p) {
+    if (std::find(rows.begin(), rows.end(), names[p]) == rows.end() || shown == most_names)
+      continue;
+    ++shown;
+    matrix += '\n' + padded(names[p], width);
+    for (std::size_t r = 0; r < world; ++r) {
+      matrix += cell(missing[r][p] ? "x" : ".");
+    }
+  }
+  if (rows.size() > shown) matrix += concat("\nand ", rows.size() - shown, " others");
+  return text + '\n' + matrix;
+}
+
+void fail_missing(const comm::ProcessGroup& group, const NamedTensors& parameters,
+                  const std::vector<bool>& missing, std::string_view step,
+                  std::string_view advice) {
+  std::string mine;
+  for (const bool bit : missing) mine += bit ? 'x' : '.';
+  std::vector<std::vector<bool>> all;
+  std::vector<int> numbers;
+  for (const std::string& row : group.all_gather_object(mine)) {
+    auto& bits = all.emplace_back();
+    for (const char c : row) bits.push_back(c == 'x');
+    numbers.push_back(group.global_rank(static_cast<int>(numbers.size())));
+  }
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : parameters) names.push_back(name);
+  const std::string text = describe_missing(names, all, numbers);
+  const std::size_t end = std::min(text.find('\n'), text.size());
+  fail(concat("[ddp] ", step, ": ", text.substr(0, end), ". ", advice, text.substr(end)));
+}
+
+}  // namespace peal::nn

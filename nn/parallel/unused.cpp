@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/grad_slot.h>
+#include <peal/nn/parallel/unused.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace peal::nn {
+
+Unused::Unused(const NamedTensors& parameters, comm::ProcessGroup group)
+    : group_(std::move(group)),
+      used_(parameters.size(), false),
+      anywhere_(parameters.size(), true) {
+  for (const auto& [name, tensor] : parameters) parameters_.push_back(tensor);
+}
+
+void Unused::stand_in(std::size_t parameter) {
+  const Tensor& tensor = parameters_[parameter];
+  const Tensor before = tensor.grad();
+  stood_in_.push_back({parameter, before.defined() ? before.clone() : Tensor()});
+  if (!before.defined()) {
+    tensor.grad_slot().accumulate(Tensor::zeros(tensor.shape(), tensor.dtype(), tensor.device()));
+  }
+}
+
+void Unused::agree(std::uint64_t tag) {
+  const Tensor bits =
+      Tensor::zeros({static_cast<std::int64_t>(used_.size() / 64 + 1)}, DType::i64, Device{});
+  auto* const words = bits.data<std::int64_t>();
+  for (std::size_t i = 0; i < used_.size(); ++i) {
+    if (used_[i]) words[i / 64] |= std::int64_t{1} << i % 64;
+  }
+  group_.all_reduce(bits, comm::ReduceOp::bor, {"which parameters were used", tag}).wait();
+  for (std::size_t i = 0; i < used_.size(); ++i) {
+    anywhere_[i] = (words[i / 64] >> i % 64 & 1) != 0;
+  }
+}
+
+std::size_t Unused::surprise() const {
+  for (std::size_t i = 0; i < used_.size(); ++i) {
+    if (used_[i] && !anywhere_[i]) return i;
+  }
+  return used_.size();
+}
+
+void Unused::settle() {
+  for (const auto& [parameter, before] : stood_in_) {
+    if (anywhere_[parameter]) continue;
+    if (before.defined()) {
+      parameters_[parameter].grad().copy_(before);
+    } else {
+      parameters_[parameter].grad_slot().clear();
+    }
+  }
+  stood_in_.clear();
+  std::fill(used_.begin(), used_.end(), false);
+}
+
+}  // namespace peal::nn

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Unused parameters (PyTorch: find_unused_parameters): those that a rank's backward gives no
+// gradient. In a bucket that travels zeros stand in for it; afterwards the ranks agree, by one bit
+// a parameter, which were used by none: those gradients are then what they were before, also where
+// that is nothing, so that no optimizer moves them. One that another rank used gets the reduced
+// gradient here, too. A use under no_sync() counts for the step that ends the accumulation.
+// Thread safety: the thread that runs backward.
+#pragma once
+
+#include <peal/autograd/core/safetensors.h>
+#include <peal/comm/group/process_group.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace peal::nn {
+
+class Unused {
+ public:
+  Unused(const NamedTensors& parameters, comm::ProcessGroup group);
+
+  // A gradient came.
+  void note_use(std::size_t parameter) { used_[parameter] = true; }
+  // Zeros, where the parameter has no gradient; what is there travels otherwise.
+  void stand_in(std::size_t parameter);
+  // An exception has left the backward.
+  void forget() { stood_in_.clear(); }
+
+  // Collective: which parameters any rank has used since the last step.
+  void agree(std::uint64_t tag);
+  // Whether agree() has found that; false for one that none has.
+  bool used_anywhere(std::size_t parameter) const { return anywhere_[parameter]; }
+  // One that was used here, but not when ranks agreed; or none (the number of parameters).
+  std::size_t surprise() const;
+  // The step has its gradients: takes back what stood in for nothing.
+  void settle();
+
+ private:
+  struct StoodIn {
+    std::size_t parameter;
+    Tensor before;  // undefined: there was none
+  };
+  std::vector<Tensor> parameters_;
+  comm::ProcessGroup group_;
+  std::vector<bool> used_, anywhere_;
+  std::vector<StoodIn> stood_in_;
+};
+
+}  // namespace peal::nn
