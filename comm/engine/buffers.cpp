@@ -150,8 +150,7 @@ void Buffers::open() {
   base_[static_cast<std::size_t>(Buffer::in)] = in;
   base_[static_cast<std::size_t>(Buffer::out)] = out;
   base_[static_cast<std::size_t>(Buffer::scratch)] = scratch_ ? scratch_->data() : nullptr;
-  constexpr std::size_t much = std::size_t{1} << 20;
-  streams_ = in != out && out_.given.bytes() >= much;
+  streams_ = in != out && out_.given.bytes() >= streaming_bytes;
   if (down_.empty()) widen({0, in_.given.count});
 }
 

@@ -35,6 +35,10 @@ namespace peal::comm {
 
 struct Plan;
 
+// Stores of so much had better go round the caches, where its lines are not read anyway, as they
+// are in place.
+constexpr std::size_t streaming_bytes = std::size_t{1} << 20;
+
 class Buffers {
  public:
   // Of a collective; `plan` is null for the transport's native one. `segment`: bytes that are
@@ -69,8 +73,7 @@ class Buffers {
   // Copies within the place where the program runs.
   void move(std::byte* to, const std::byte* from, std::size_t bytes) const;
 
-  // Stores had better go round the caches: there is much of it, and its lines are not read anyway,
-  // as they are in place.
+  // Stores had better go round the caches.
   bool streams() const { return streams_; }
   // Of the wire: f32 where f16 or bf16 is reduced, but at once.
   DType dtype() const { return wire_; }

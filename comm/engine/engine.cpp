@@ -131,6 +131,31 @@ void Engine::submit(const OperationRef& operation) {
   });
 }
 
+Exchange Engine::exchange(Lane& lane, const Immediate& what, const View& out, const View& in) {
+  const std::lock_guard lock(mutex_);
+  return exchange_locked(lane, what, out, in);
+}
+
+Exchange Engine::exchange_known(Lane& lane, const View& out, const View& in, ReduceOp op,
+                                std::uint64_t purpose) {
+  const std::lock_guard lock(mutex_);
+  const Immediate* const known = lane.all_reduces().find({in.dtype, op, in.count, purpose});
+  return known == nullptr ? Exchange{} : exchange_locked(lane, *known, out, in);
+}
+
+// What is over at once runs its continuations at once: those of earlier ones must have run.
+Exchange Engine::exchange_locked(Lane& lane, const Immediate& what, const View& out,
+                                 const View& in) {
+  if (!due_.empty() || runner_.load() != std::thread::id()) return {};
+  lane.transport().check_thread();
+  return lane.exchange(what, in.data(), out.data(), out.bytes());
+}
+
+void Engine::know(Lane& lane, const CollectiveCall& call, Immediate what) {
+  const std::lock_guard lock(mutex_);
+  lane.all_reduces().keep({call.dtype(), call.op, call.elements(), call.purpose}, std::move(what));
+}
+
 void Engine::hand_over(const std::shared_ptr<Lane>& lane) {
   while (true) {
     progress();

@@ -37,6 +37,12 @@ class Engine {
   // The lane of a new group.
   void add(const std::shared_ptr<Lane>& lane);
   void submit(const OperationRef& operation);
+  // Runs a collective now, where nothing else is under way (Lane::exchange()).
+  Exchange exchange(Lane& lane, const Immediate& what, const View& out, const View& in);
+  // The same of an all_reduce that is known; refused where it is not.
+  Exchange exchange_known(Lane& lane, const View& out, const View& in, ReduceOp op,
+                          std::uint64_t purpose);
+  void know(Lane& lane, const CollectiveCall& call, Immediate what);
   // Puts the operation, whole, into the graph that the calling thread captures (captured.h). Error
   // that poisons nobody where that fails.
   void capture(const OperationRef& operation);
@@ -73,6 +79,7 @@ class Engine {
   void locked(Nesting nesting, F f);
   void run_due(Nesting nesting);
   void part_with_lanes(Lane::Ended& ended);
+  Exchange exchange_locked(Lane& lane, const Immediate& what, const View& out, const View& in);
   void wait_until(Operation& operation, bool handed_over);
   bool is_over(const Operation& operation) const;
   void look(Operation& operation);

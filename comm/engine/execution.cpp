@@ -231,8 +231,15 @@ bool Execution::hand_over() {
       state_ = State::runs;
       if (on_device()) caller_.enter(transport_.queue()->stream());
       buffers_.open();
-      if (one_sided()) {
-        window_->begin(channel_.signature, buffers_.whole(Buffer::in), buffers_.whole(Buffer::out));
+      if (begun_.state == Exchange::State::begun) {
+        now_ = begun_.plan;
+        round_ = begun_.round;
+        awaited_ = begun_.awaited;
+        combination_ = begun_.combination;
+        in_round_ = true;
+      } else if (one_sided()) {
+        window_->begin(*plan_, buffers_.bytes(1), channel_.signature, buffers_.whole(Buffer::in),
+                       buffers_.whole(Buffer::out));
       }
     }
     if (!run()) return false;

@@ -15,6 +15,7 @@
 
 #include <peal/comm/engine/buffers.h>
 #include <peal/comm/engine/call.h>
+#include <peal/comm/engine/immediate.h>
 #include <peal/comm/schedule/plan.h>
 
 #include <atomic>
@@ -44,6 +45,8 @@ class Execution {
 
   // It comes after what the calling thread's current streams hold now. Once, before advance().
   void take_place() { buffers_.follow(caller_); }
+  // It has come to there already (immediate.h). Before advance().
+  void go_on_from(const Exchange& begun) { begun_ = begun; }
   // Does what can be done without waiting. True once the operation is complete. Throws Error from
   // the transport with the round added; the execution is then dead.
   bool advance();
@@ -121,6 +124,7 @@ class Execution {
   bool in_round_ = false;        // its messages are posted
   std::optional<Ticket> ticket_;
   std::vector<Message> messages_;
+  Exchange begun_{};
   std::size_t awaited_ = 0;  // the round's steps before it have no signal to come
   int source_ = any_source;
   std::shared_ptr<Recorder> recorder_;  // null but under PEAL_TRACE

@@ -236,10 +236,9 @@ bool Lane::advance(const OperationRef& advanced, Ended& ended) {
         fail_all(watchdogs_reason(*control_), ended);
         return false;
       }
-      if (execution.progress() != before) {  // its end counts too
-        last_progress_ = Clock::now();
-        if (operation.complete) operation.finished = last_progress_;
-      }
+      // The end of the last is of no interest to anybody.
+      const bool any_left = !operation.complete || queue_.size() > 1;
+      if (any_left && execution.progress() != before) last_progress_ = Clock::now();
       if (operation.complete && execution.one_sided()) ++window_turn_;
       const bool handed_over = execution.handed_over();
       if (enters && handed_over) entrance_->leave(operation);

@@ -17,6 +17,7 @@
 
 #include <peal/autograd/core/error.h>
 #include <peal/comm/control/control.h>
+#include <peal/comm/engine/immediate.h>
 #include <peal/comm/engine/operation.h>
 #include <peal/comm/engine/watchdog.h>
 
@@ -119,6 +120,10 @@ class Lane {
   void submit(const OperationRef& operation, Ended& ended);
   // Does what can be done without waiting.
   void advance(Ended& ended);
+  // Runs it; refused where anything else is under way. An operation must go on with one that is
+  // begun. `in`, `out`: as Window::begin; `bytes`: of `out`. Error when the group fails.
+  Exchange exchange(const Immediate& what, const std::byte* in, std::byte* out, std::size_t bytes);
+  ImmediateAllReduces& all_reduces() { return all_reduces_; }
   // Looks whether waiting for the operation is still worth it; if not, everything in the lane
   // fails.
   void watch(Operation& waited, Ended& ended);
@@ -142,6 +147,8 @@ class Lane {
   void retire(const OperationRef& operation, Ended& ended);
   void retire_complete(Ended& ended);
   bool advance(const OperationRef& operation, Ended& ended);
+  void go_on(const Immediate& what, Exchange& now, const std::byte* in, std::byte* out,
+             std::size_t bytes);
   void collect(Ended& ended);
 
   std::shared_ptr<Engine> engine_;
@@ -160,6 +167,9 @@ class Lane {
   std::uint64_t sequence_ = 0, history_ = 0;  // and the signatures of all so far
   std::shared_ptr<Recorder> recorder_;
   std::deque<OperationRef> queue_;
+  ImmediateAllReduces all_reduces_;
+  std::vector<const std::byte*> sources_;  // of a combination; kept for their memory
+  std::vector<std::byte*> targets_;
   // Sends whose data is still on its way from a device: later ones must not overtake them.
   std::vector<const Operation*> late_;
   std::string broken_;  // the message that ended the group

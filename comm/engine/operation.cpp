@@ -36,6 +36,15 @@ Operation::Operation(std::shared_ptr<Lane> its_lane, Call&& call, std::shared_pt
       execution(std::move(call), std::move(plan), transport, channel, lane->copies(), segment,
                 lane->window()) {}
 
+OperationRef operation_over(std::shared_ptr<Lane> lane, std::string_view algorithm) {
+  Transport& transport = lane->transport();
+  auto plan = std::make_shared<const Plan>(Program{}, std::string(algorithm));
+  auto over = std::make_shared<Operation>(std::move(lane), CollectiveCall{}, std::move(plan),
+                                          transport, Channel{}, 0, "");
+  over->complete = over->retired = over->settled = true;
+  return over;
+}
+
 std::string describe(const Operation& operation) {
   return describe(operation.execution.call(), operation.channel.sequence, operation.label);
 }
@@ -73,8 +82,12 @@ Finished finished(const Operation& operation) {
   if (const auto* replay = std::get_if<ReplayCall>(&any)) {
     return {operation.channel.signature, {is_replay, word(replay->collectives)}};
   }
-  const auto& call = std::get<CollectiveCall>(any);
-  return {operation.channel.signature,
+  return finished(std::get<CollectiveCall>(any), operation.channel.signature);
+}
+
+Finished finished(const CollectiveCall& call, std::uint64_t signature) {
+  const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
+  return {signature,
           {word(call.what) | word(call.op) << 8 | word(call.dtype()) << 16 |
                word(static_cast<std::uint32_t>(call.root)) << 32,
            word(call.elements())}};

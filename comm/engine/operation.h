@@ -40,7 +40,6 @@ struct Operation {
   std::uint64_t window_turn = 0;  // of those that use the group's window
   std::string label;  // what the caller says it is for: "bucket 3: fc1.weight, fc1.bias"
   Execution execution;
-  Clock::time_point started = Clock::now(), finished{};
   Clock::time_point first_look{};    // since when somebody has waited for it
   Clock::time_point next_look{};     // of who polls it
   std::atomic<bool> ordered{false};  // it has tensors on a device, and is handed over
@@ -54,6 +53,9 @@ struct Operation {
   std::size_t due = 0;  // continuations whose turn has come, and that have not ended
 };
 using OperationRef = std::shared_ptr<Operation>;
+
+// Of a collective that was over within its call (immediate.h), for its continuations.
+OperationRef operation_over(std::shared_ptr<Lane> lane, std::string_view algorithm);
 
 // As describe(Call) of call.h: what errors call it.
 std::string describe(const Operation& operation);
@@ -73,6 +75,7 @@ std::string overdue(const Operation& operation, std::string_view who,
 
 // The operation, no message, for the others to read when it is over (board.h), and that in words.
 Finished finished(const Operation& operation);
+Finished finished(const CollectiveCall& call, std::uint64_t signature);
 std::string describe(const Finished& what, std::uint64_t sequence);
 
 }  // namespace peal::comm

@@ -19,18 +19,14 @@ void check_like(const View& out, const View& in, std::string_view what) {
 Work ProcessGroup::all_reduce(const View& data, ReduceOp op, const Label& label) const {
   PEAL_CHECK(op != ReduceOp::premul_sum,
              "all_reduce: premul_sum needs a factor; use all_reduce_premultiplied");
-  return body().start(
-      {.what = Collective::all_reduce, .in = data, .out = data, .op = op, .counts = {data.count}},
-      label);
+  return body().all_reduce(data, data, op, label);
 }
 
 Work ProcessGroup::all_reduce(const View& out, const View& in, ReduceOp op,
                               const Label& label) const {
   check_like(out, in, "all_reduce");
   PEAL_CHECK(out.count == in.count, "all_reduce: in has ", in.count, " elements, out ", out.count);
-  return body().start(
-      {.what = Collective::all_reduce, .in = in, .out = out, .op = op, .counts = {in.count}},
-      label);
+  return body().all_reduce(out, in, op, label);
 }
 
 Work ProcessGroup::all_reduce_premultiplied(const View& data, double factor,

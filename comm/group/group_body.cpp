@@ -107,7 +107,11 @@ std::shared_ptr<const Plan> GroupBody::make_plan(const Entry& entry,
     problem.chunk = room / 2 / element;
   }
   Plan made(comm::plan(entry, problem), std::string(entry.name));
-  if (entry.one_sided) made.sum_at_once(world);
+  made.entry = entry.name;
+  if (entry.one_sided) {
+    made.sum_at_once(world);
+    made.send_room_with_signals();
+  }
   PEAL_CHECK(made.program.room * element <= room, "[comm] ", name(call.what), ": the algorithm ",
              entry.name, " has room for ", room, " bytes, not for ", made.program.room * element,
              "; choose direct_slices for them");
@@ -214,11 +218,76 @@ Work GroupBody::start(CollectiveCall call, const Label& label, std::string_view 
   }
   refuse_inherited();
   auto plan = choose(call, transport, named);
-  std::uint64_t turn = 0;
-  const bool in_window = plan && plan->one_sided;
-  if (in_window) check_window(*plan, transport, name(call.what));
-  const Channel channel = next_channel(call, transport, in_window ? &turn : nullptr);
-  return submit(std::move(call), std::move(plan), transport, channel, label.text, turn);
+  if (plan && plan->one_sided) {
+    check_window(*plan, transport, name(call.what));
+    return start_in_window(std::move(call), std::move(plan), label.text, named.empty());
+  }
+  const Channel channel = next_channel(call, transport);
+  return submit(std::move(call), std::move(plan), transport, channel, label.text);
+}
+
+Work GroupBody::all_reduce(const View& out, const View& in, ReduceOp op, const Label& label) {
+  const auto apart = [&] {
+    const std::byte *const from = in.data(), *const to = out.data();
+    return from == to || from >= to + in.bytes() || to >= from + in.bytes();
+  };
+  // Only what was begun like this before is known.
+  Exchange exchange;
+  if (lane->window() != nullptr && in.count > 0 && may_be_immediate() && apart()) {
+    exchange = engine->exchange_known(*lane, out, in, op, label.tag);
+  }
+  if (exchange.state == Exchange::State::over) {
+    out.storage->bump_version();
+    return Work(lane, exchange.algorithm);
+  }
+  CollectiveCall call{
+      .what = Collective::all_reduce, .in = in, .out = out, .op = op, .counts = {in.count}};
+  if (exchange.state == Exchange::State::refused) return start(std::move(call), label);
+  call.purpose = label.tag;
+  return go_on(std::move(call), exchange, label.text);
+}
+
+// What only this rank knows may refuse it, for the others see no difference: all run one program.
+bool GroupBody::may_be_immediate() const {
+  return Branch::current() == nullptr && Graph::capturing() == nullptr && !inherited();
+}
+
+Work GroupBody::start_in_window(CollectiveCall call, std::shared_ptr<const Plan> plan,
+                                std::string_view label, bool may_be_known) {
+  Exchange exchange;
+  if (may_be_immediate() && can_be_immediate(call, *plan)) {
+    Immediate immediate(call, plan);
+    exchange = engine->exchange(*lane, immediate, call.out, call.in);
+    const bool all_reduce = call.what == Collective::all_reduce;
+    if (all_reduce && may_be_known) engine->know(*lane, call, std::move(immediate));
+  }
+  if (exchange.state == Exchange::State::refused) {
+    std::uint64_t turn = 0;
+    const Channel channel = next_channel(call, lane->transport(), &turn);
+    return submit(std::move(call), std::move(plan), lane->transport(), channel, label, turn);
+  }
+  if (exchange.state == Exchange::State::begun) return go_on(std::move(call), exchange, label);
+  if (call.out.storage) {
+    const bool sent = call.what == Collective::broadcast && rank == call.root;
+    if (sent && call.in.data() == call.out.data()) {
+      call.out.storage->count_broadcast();
+    } else {
+      call.out.storage->bump_version();
+    }
+  }
+  return Work(lane, exchange.algorithm);
+}
+
+// The others have heard of it.
+Work GroupBody::go_on(CollectiveCall call, const Exchange& exchange, std::string_view label) {
+  const std::uint64_t number = exchange.channel.sequence;
+  try {
+    return submit(std::move(call), exchange.whole, lane->transport(), exchange.channel, label,
+                  exchange.window_turn, exchange);
+  } catch (const std::exception& error) {
+    lane->control().poison(concat("[comm] ", lane->who(), ", number ", number, ": ", error.what()));
+    throw;
+  }
 }
 
 // Only what all ranks see alike may decide: buffers have no say.
@@ -280,11 +349,13 @@ std::shared_ptr<const Plan> GroupBody::choose_anew(const CollectiveCall& call, T
 }
 
 Work GroupBody::submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport,
-                       Channel channel, std::string_view label, std::uint64_t window_turn) {
+                       Channel channel, std::string_view label, std::uint64_t window_turn,
+                       const Exchange& begun) {
   refuse_inherited();
   auto operation = std::make_shared<Operation>(lane, std::move(call), std::move(plan), transport,
                                                channel, options.segment, label);
   operation->window_turn = window_turn;
+  operation->execution.go_on_from(begun);
   if (Graph* const graph = Graph::capturing()) {
     captured_by(*graph).add(operation);
   } else {

@@ -38,7 +38,9 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   Work start(CollectiveCall call, const Label& label, std::string_view named = {});
   // An operation of the group; without a plan it is the transport's own collective.
   Work submit(Call call, std::shared_ptr<const Plan> plan, Transport& transport, Channel channel,
-              std::string_view label, std::uint64_t window_turn = 0);
+              std::string_view label, std::uint64_t window_turn = 0, const Exchange& begun = {});
+  // Of equal sizes and types.
+  Work all_reduce(const View& out, const View& in, ReduceOp op, const Label& label);
   // The transport of the device, or that of the CPU.
   Transport& moves(Device device) const;
   // The transport of a device if everything lies there.
@@ -84,6 +86,10 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
                                      std::string_view named);
   std::shared_ptr<const Plan> choose_anew(const CollectiveCall& call, Transport& transport,
                                           std::string_view named, bool in_order);
+  bool may_be_immediate() const;
+  Work start_in_window(CollectiveCall call, std::shared_ptr<const Plan> plan,
+                       std::string_view label, bool may_be_known);
+  Work go_on(CollectiveCall call, const Exchange& exchange, std::string_view label);
   void check_overlap(const CollectiveCall& call) const;
   [[noreturn]] void fail_inherited() const;
   CapturedOperations& captured_by(Graph& graph);

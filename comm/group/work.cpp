@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <utility>
 
 namespace peal::comm {
@@ -32,12 +31,22 @@ struct Work::Sequel {
   }
 };
 
+Work::Work(const Work& other)
+    : lane_(other.lane_), parts_(other.parts_), sequel_(other.sequel_), at_once_(other.at_once_) {
+  other.need_operation();  // copies share it
+  operation_ = other.operation_;
+}
+
+void Work::need_operation() const {
+  if (!at_once_.empty() && !operation_) operation_ = operation_over(lane_, at_once_);
+}
+
 Work Work::all(std::vector<Work> parts) {
   Work work;
   for (const Work& part : parts) {
     if (part.lane_) work.lane_ = part.lane_;
   }
-  std::erase_if(parts, [](const Work& part) { return part.is_nothing(); });
+  std::erase_if(parts, [](const Work& part) { return part.is_nothing() && part.at_once_.empty(); });
   if (parts.size() == 1) return std::move(parts.front());
   work.parts_ = std::move(parts);
   return work;
@@ -69,6 +78,7 @@ bool Work::test() const {
 }
 
 void Work::run_after(std::function<void()> f) const {
+  need_operation();
   if (operation_) return operation_->lane->engine().then(operation_, std::move(f));
   if (sequel_) {
     return sequel_->first.run_after([sequel = sequel_, f = std::move(f)] { sequel->run_after(f); });
@@ -85,6 +95,7 @@ void Work::run_after(std::function<void()> f) const {
 
 // One that is not nothing has one.
 const Operation& Work::any_operation() const {
+  need_operation();
   if (operation_) return *operation_;
   return sequel_ ? sequel_->first.any_operation() : parts_.front().any_operation();
 }
@@ -96,6 +107,7 @@ bool Work::is_in_a_queue() const {
 }
 
 Work Work::followed_by(std::function<Work()> f) const {
+  need_operation();
   if (is_nothing()) {
     if (!lane_) return f();
     Branch branch = lane_->branch();  // as on the ranks where it is something
@@ -122,29 +134,8 @@ int Work::source() const {
 }
 
 std::string Work::algorithm() const {
-  if (!operation_) return "";
+  if (!operation_) return std::string(at_once_);
   return operation_->execution.algorithm();
-}
-
-double Work::seconds() const {
-  if (operation_) {
-    if (!operation_->complete || operation_->captured) return 0;
-    return std::chrono::duration<double>(operation_->finished - operation_->started).count();
-  }
-  if (sequel_) {
-    if (!sequel_->started) return 0;
-    const double first = sequel_->first.seconds();
-    if (sequel_->next.is_nothing()) return first;
-    const double next = sequel_->next.seconds();
-    return first == 0 || next == 0 ? 0 : first + next;
-  }
-  double most = 0;  // the parts started together
-  for (const Work& part : parts_) {
-    const double took = part.seconds();
-    if (took == 0) return 0;
-    most = std::max(most, took);
-  }
-  return most;
 }
 
 }  // namespace peal::comm

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -26,6 +27,14 @@ class Work {
   explicit Work(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
   // Nothing, which other ranks' work of the group may be something to.
   explicit Work(std::shared_ptr<Lane> lane) : lane_(std::move(lane)) {}
+  // What was over within the call, by that algorithm, whose name is a constant.
+  Work(std::shared_ptr<Lane> lane, std::string_view algorithm)
+      : lane_(std::move(lane)), at_once_(algorithm) {}
+  Work(const Work& other);
+  Work(Work&& other) noexcept = default;
+  Work& operator=(const Work& other) { return *this = Work(other); }
+  Work& operator=(Work&& other) noexcept = default;
+  ~Work() = default;
   // All of them as one.
   static Work all(std::vector<Work> parts);
 
@@ -62,8 +71,6 @@ class Work {
   }
   // A receive's: the rank of its group that sent, once it is done. Error for other work.
   int source() const;
-  // How long it took from its start to its last message, in seconds; 0 while it is under way.
-  double seconds() const;
   // The name of the algorithm that runs it, or `native`; empty for nothing, and for several.
   std::string algorithm() const;
 
@@ -73,13 +80,17 @@ class Work {
   void run_after(std::function<void()> f) const;
   const Operation& any_operation() const;
   bool is_in_a_queue() const;
+  void need_operation() const;
   bool is_nothing() const { return !operation_ && parts_.empty() && !sequel_; }
 
   // One of the three, or none; the lane is known then, if it is a group's.
   std::shared_ptr<Lane> lane_;
-  std::shared_ptr<Operation> operation_;
+  mutable std::shared_ptr<Operation> operation_;
   std::vector<Work> parts_;         // where it is several
   std::shared_ptr<Sequel> sequel_;  // where it is one after the other
+  // The algorithm of what was over within its call; empty for all else. It gets an operation once
+  // there is something to keep: a continuation, and what it throws.
+  std::string_view at_once_;
 };
 
 }  // namespace peal::comm

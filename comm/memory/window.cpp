@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -18,17 +19,25 @@ constexpr int place_bits = 44;
 constexpr std::uint64_t most_segments = std::uint64_t{1} << (64 - place_bits);
 
 constexpr std::size_t room_align = 4096;
+// Of a room that goes with the signals.
+constexpr std::size_t in_first_line = 64 - 2 * sizeof(std::uint64_t);
 
 }  // namespace
 
-// Neighbouring lines are fetched in pairs, so it has two.
+// Two lines of the cache, which are fetched as a pair. Of operations of one parity.
 struct alignas(128) Window::Line {
   std::atomic<std::uint64_t> count;  // of signals
-  // Of the operations of even and odd numbers; written before their first signal.
-  struct {
-    std::atomic<std::uint64_t> signature;
-    std::atomic<Location> in, out;
-  } says[2];
+  std::atomic<std::uint64_t> signature;
+  // Written before the operation's first signal.
+  union {
+    struct {
+      std::atomic<Location> in, out;
+    } lie;
+    std::byte room[inline_bytes];
+  };
+  // As the first, where the room goes beyond its line: what each line holds comes with its own
+  // count, so both may be on their way at once.
+  std::atomic<std::uint64_t> last_count;
 };
 
 // The segments that allocate() has made. Tensors outlive windows.
@@ -55,7 +64,7 @@ namespace {
 
 std::size_t bytes_of_lines(int world, std::size_t line) {
   const auto ranks = static_cast<std::size_t>(world);
-  return (ranks * ranks * line + room_align - 1) / room_align * room_align;
+  return (2 * ranks * ranks * line + room_align - 1) / room_align * room_align;
 }
 
 }  // namespace
@@ -70,7 +79,10 @@ std::unique_ptr<Window> Window::create(Rendezvous& ranks) {
 
 // All-zero bytes, which is what fresh memory is, are lines without signals.
 Window::Line& Window::line(int from, int to) const {
-  return reinterpret_cast<Line*>(segment_->data())[from * world_ + to];
+  const std::size_t half = operation_ % 2 * static_cast<std::size_t>(world_);
+  return reinterpret_cast<Line*>(
+      segment_->data())[(half + static_cast<std::size_t>(from)) * static_cast<std::size_t>(world_) +
+                        static_cast<std::size_t>(to)];
 }
 
 StorageRef Window::allocate(Rendezvous& ranks, std::size_t bytes) {
@@ -117,11 +129,15 @@ std::byte* Window::address(int owner, Location location) const {
   return kept.begin + static_cast<std::size_t>(owner) * kept.stride + place;
 }
 
-void Window::begin(std::uint64_t signature, const std::byte* in, const std::byte* out) {
+void Window::begin(const Plan& plan, std::size_t element, std::uint64_t signature,
+                   const std::byte* in, const std::byte* out) {
   ++operation_;
   signature_ = signature;
   Peer& me = peers_[static_cast<std::size_t>(rank_)];
   me.heard_in = operation_;
+  const std::size_t room = static_cast<std::size_t>(plan.program.room) * element;
+  inline_ = plan.inline_room && room <= inline_bytes ? room : 0;
+  if (inline_ > 0) return;
   me.in = locate(in != nullptr ? in : out);
   me.out = locate(out != nullptr ? out : in);
 }
@@ -131,25 +147,34 @@ void Window::signal(int to) {
   Line& out = line(rank_, to);
   if (peer.told_in != operation_) {
     peer.told_in = operation_;
-    const Peer& me = peers_[static_cast<std::size_t>(rank_)];
-    auto& says = out.says[operation_ % 2];
-    says.signature.store(signature_, std::memory_order_relaxed);
-    says.in.store(me.in, std::memory_order_relaxed);
-    says.out.store(me.out, std::memory_order_relaxed);
+    out.signature.store(signature_, std::memory_order_relaxed);
+    if (inline_ > 0) {
+      std::memcpy(out.room, own_room_, inline_);
+    } else {
+      const Peer& me = peers_[static_cast<std::size_t>(rank_)];
+      out.lie.in.store(me.in, std::memory_order_relaxed);
+      out.lie.out.store(me.out, std::memory_order_relaxed);
+    }
   }
-  out.count.store(++peer.sent, std::memory_order_release);
+  ++peer.sent;
+  out.count.store(peer.sent, std::memory_order_release);
+  if (inline_ > in_first_line) out.last_count.store(peer.sent, std::memory_order_release);
 }
 
 bool Window::await(int from) {
   Peer& peer = peers_[static_cast<std::size_t>(from)];
   const Line& in = line(from, rank_);
+  if (inline_ > in_first_line && in.last_count.load(std::memory_order_acquire) <= peer.heard) {
+    return false;
+  }
   if (in.count.load(std::memory_order_acquire) <= peer.heard) return false;
   if (peer.heard_in != operation_) {
-    const auto& says = in.says[operation_ % 2];
-    if (says.signature.load(std::memory_order_relaxed) != signature_) return false;
+    if (in.signature.load(std::memory_order_relaxed) != signature_) return false;
     peer.heard_in = operation_;
-    peer.in = says.in.load(std::memory_order_relaxed);
-    peer.out = says.out.load(std::memory_order_relaxed);
+    if (inline_ == 0) {
+      peer.in = in.lie.in.load(std::memory_order_relaxed);
+      peer.out = in.lie.out.load(std::memory_order_relaxed);
+    }
   }
   ++peer.heard;
   return true;
@@ -184,12 +209,15 @@ bool Window::reaches_all() const {
 }
 
 std::byte* Window::reach(int owner, Buffer buffer) const {
+  if (buffer == Buffer::room && inline_ > 0) {
+    return owner == rank_ ? own_room_ : line(owner, rank_).room;
+  }
   if (buffer == Buffer::room) {
     std::byte* const rooms = segment_->data() + bytes_of_lines(world_, sizeof(Line));
     return rooms + (static_cast<std::size_t>(owner) * 2 + operation_ % 2) * room_bytes;
   }
   const Peer& peer = peers_[static_cast<std::size_t>(owner)];
-  if (peer.heard_in != operation_ || buffer == Buffer::scratch) return nullptr;
+  if (inline_ > 0 || peer.heard_in != operation_ || buffer == Buffer::scratch) return nullptr;
   return address(owner, buffer == Buffer::in ? peer.in : peer.out);
 }
 

@@ -3,11 +3,12 @@
 // there (MPI's shared-memory windows, NVSHMEM's and PyTorch's symmetric memory). One-sided programs
 // (schedule.h) run on it: it knows where another rank's buffers lie, and makes and awaits signals.
 //
-// Layout. For each ordered pair of ranks a line of the cache with a count of signals, which only
-// grows; it has one writer. Beside the count stands what the operation is, and where the writer's
-// buffers lie: twice, for operations of even and odd numbers in turn. And for each rank a room of
-// two halves, for the same. Why two are enough is said of rooms in schedule.h, and proven of every
-// program.
+// Layout. For each ordered pair of ranks a line with a count of signals, which only grows; it has
+// one writer. Beside the count stands what the operation is, and where the writer's buffers lie, or
+// all that it has in its room, where that is little (NCCL's LL128, InfiniBand's inline data): so
+// the smallest operations move one line of the cache, or two, a rank and peer. And for each rank
+// there is a room. Of both there are two halves, for operations of even and odd numbers in turn.
+// Why two are enough is said of rooms in schedule.h, and proven of every program.
 //
 // An operation that a rank thinks to be another one than this rank does is never awaited
 // successfully: nobody goes on with the wrong data, and the control plane names both calls.
@@ -21,6 +22,7 @@
 
 #include <peal/autograd/core/storage.h>
 #include <peal/comm/memory/shared_segment.h>
+#include <peal/comm/schedule/plan.h>
 #include <peal/comm/schedule/schedule.h>
 
 #include <atomic>
@@ -48,10 +50,11 @@ class Window {
   // NoSharedMemory. Children by fork do not have it: what they wrote would be the parent's.
   StorageRef allocate(Rendezvous& ranks, std::size_t bytes);
 
-  // The next operation begins: the same on all ranks, one after the other. `signature`: of all that
-  // they must agree on. Its buffers lie there; null where this rank has none, which is then
-  // said to lie where the other one does.
-  void begin(std::uint64_t signature, const std::byte* in, const std::byte* out);
+  // The next operation begins: the same on all ranks, one after the other. `element`: bytes.
+  // `signature`: of all that they must agree on. Its buffers lie there; null where this rank has
+  // none, which is then said to lie where the other one does.
+  void begin(const Plan& plan, std::size_t element, std::uint64_t signature, const std::byte* in,
+             const std::byte* out);
   // What this rank did before happens before what `to` does after its await(). Never waits.
   void signal(int to);
   // True where the next signal of `from` has come.
@@ -66,6 +69,7 @@ class Window {
   std::byte* reach(int owner, Buffer buffer) const;
 
  private:
+  static constexpr std::size_t inline_bytes = 104;  // of a room that goes with the signals
   struct Line;
   struct Heap;
   // Where a buffer lies, for others: an address where all are threads of one process, else a
@@ -78,6 +82,7 @@ class Window {
   };
 
   Window(std::shared_ptr<SharedSegment> segment, int rank, int world);
+  // Of the operation under way.
   Line& line(int from, int to) const;
   Location locate(const std::byte* address) const;
   std::byte* address(int owner, Location location) const;
@@ -86,6 +91,8 @@ class Window {
   int rank_, world_;
   std::vector<Peer> peers_;  // by rank; of this rank its own locations
   std::uint64_t operation_ = 0, signature_ = 0;
+  std::size_t inline_ = 0;  // bytes of the operation's room that go with its signals
+  alignas(64) mutable std::byte own_room_[inline_bytes];  // there
   int looks_ = 100;  // some microseconds: as long as a meeting of ranks that come together takes
   std::shared_ptr<Heap> heap_;
 };

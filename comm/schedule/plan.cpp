@@ -122,6 +122,21 @@ void Plan::sum_at_once(int world) {
   at_once = true;
 }
 
+void Plan::send_room_with_signals() {
+  std::vector<int> told;
+  for (const Round& round : program.rounds) {
+    for (const Step& step : round) {
+      if (step.kind == Kind::signal) told.push_back(step.peer);
+    }
+    for (const Step& step : round) {
+      if (step.dst.buffer == Buffer::room && (step.dst.owner != self || !told.empty())) return;
+    }
+  }
+  std::ranges::sort(told);
+  const bool once = std::ranges::adjacent_find(told) == told.end();
+  inline_room = program.room > 0 && once && !reaches_others;
+}
+
 void Plan::find_combinations() {
   scratch = one_sided ? 0 : program.scratch;
   all_combined = true;

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -30,8 +31,13 @@ struct Plan {
   // it is made. REQUIRES: that the others' programs are so too, for buffers then have another type.
   // std::invalid_argument where this one is not.
   void sum_at_once(int world);
+  // The same of rooms that may go with the signals: each rank writes its own alone, before its
+  // first signal, and signals to each rank once. REQUIRES: that the others' programs are so too,
+  // with rooms of one size. Does nothing where this one is not.
+  void send_room_with_signals();
   Program program;
   std::string name;           // of the algorithm
+  std::string_view entry{};   // the same, a constant; empty for a caller's own
   std::int64_t arriving = 0;  // the most elements that come to be reduced in any one round
   // How much of each Buffer it touches, up to the last element, and the highest rank it talks to.
   std::int64_t extent[buffer_kinds] = {};
@@ -43,6 +49,7 @@ struct Plan {
   std::int64_t scratch = 0;     // elements that the program takes where combinations take none
   bool all_combined = false;    // nothing is reduced but in combinations
   bool at_once = false;         // each of them of all ranks' elements: sum_at_once()
+  bool inline_room = false;     // send_room_with_signals()
   bool reaches_others = false;  // touches their `in` or `out`
   bool one_sided = false;       // touches memory of others
   bool from_any = false;        // has a receive from any source

@@ -15,6 +15,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -118,7 +119,12 @@ int allocations(const std::string& algorithms) {
 }  // namespace
 
 TEST_CASE("memory may run out at any place of a collective") {
+  using std::chrono::milliseconds;
   const auto calls = {
+      +[](const ProcessGroup& group) {  // rank 0 does not end it within the call
+        if (group.rank() == 1) std::this_thread::sleep_for(milliseconds(2));
+        return group.all_reduce(Tensor::zeros({100}));
+      },
       +[](const ProcessGroup& group) {
         return group.all_reduce(Tensor::zeros({100}, DType::bf16));
       },
@@ -134,7 +140,7 @@ TEST_CASE("memory may run out at any place of a collective") {
     int places = 0;
     while (places < 500 && fails_at(places, call)) ++places;
     MESSAGE(places << " allocations, each failed once");
-    CHECK(places > 3);
+    CHECK(places > 1);
     CHECK(places < 500);
   }
 }

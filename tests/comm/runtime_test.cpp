@@ -446,7 +446,6 @@ TEST_CASE("a batch or a list with a fault in it sends nothing, and says which") 
         {{Direction::send, four, other}, {Direction::recv, four.clone(), any_source}});
     CHECK_THROWS_AS((void)work.source(), Error);
     work.wait();
-    CHECK(work.seconds() > 0);
     group.all_reduce(four).wait();
   });
   const std::string message = failure(2, {}, [](const ProcessGroup& group) {

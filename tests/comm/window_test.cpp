@@ -64,6 +64,7 @@ TEST_CASE("ranks that meet know where each other's buffers lie") {
     const auto window = Window::create(ranks);
     CHECK(window->allocate(ranks, 100) == nullptr);  // threads reach everything
     std::vector<std::byte> in(8), out(8);
+    const Plan plan({.rounds = {}, .room = 1});
     const auto text = [](const void* at) {
       return std::to_string(reinterpret_cast<std::uintptr_t>(at));
     };
@@ -73,7 +74,7 @@ TEST_CASE("ranks that meet know where each other's buffers lie") {
       // Who has no `in` is where its `out` is.
       const auto ins = ranks.exchange(text(has_in ? first : out.data()));
       const auto outs = ranks.exchange(text(out.data()));
-      window->begin(operation, first, out.data());
+      window->begin(plan, 1, operation, first, out.data());
       *window->reach(group.rank(), Buffer::room) = static_cast<std::byte>(10 + group.rank());
       for (int r = 0; r < 3; ++r) {
         if (r != group.rank()) window->signal(r);
@@ -96,7 +97,7 @@ TEST_CASE("ranks that do not do the same never meet") {
     GroupRendezvous ranks(group);
     const auto window = Window::create(ranks);
     const int other = 1 - group.rank();
-    window->begin(static_cast<std::uint64_t>(group.rank()), nullptr, nullptr);
+    window->begin(Plan({}), 1, static_cast<std::uint64_t>(group.rank()), nullptr, nullptr);
     CHECK(window->reach(other, Buffer::in) == nullptr);
     window->signal(other);
     group.barrier().wait();

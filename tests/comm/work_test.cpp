@@ -273,10 +273,8 @@ TEST_CASE("two collectives are one Work, also where they are groups of one, list
       const Work three = both.then([&] { return group.all_reduce(more, ReduceOp::max); });
       three.wait();
       CHECK(three.test());
-      if (n > 1) CHECK(three.seconds() > 0);
       const Work alone = group.all_reduce(more, ReduceOp::max).then([] { return Work(); });
       alone.wait();
-      if (n > 1) CHECK(alone.seconds() > 0);
       for (std::int64_t i = 0; i < 4 * n; ++i) CHECK(more.data<float>()[i] == expected(i));
       CHECK(order == std::vector<int>{1, 2});
 
