@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,7 @@ with tempfile.TemporaryDirectory() as folder:
     names = [text.text for text in xml.etree.ElementTree.parse(svg).iter("{http://www.w3.org/2000/svg}text")]
 
 # Both tables: a row a size, every program's time in it, and two ratios with their quartiles.
-assert out.startswith(script) and "Elements that were wrong: 0\n" in out, out
+assert out.startswith(shlex.quote(script)) and "Elements that were wrong: 0\n" in out, out
 assert "LEFT OUT Gloo: " in out and "LEFT OUT Intel MPI, MPICH and another Open MPI: " in out, out
 rows = re.findall(r"^ +(64|4K)  (.*)$", out, re.MULTILINE)
 assert [size for size, _ in rows] == ["64", "4K"] * 2, out
