@@ -11,13 +11,10 @@
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/profile.h>
 #include <peal/launch/command_line.h>
-#include <peal/nn/models/basic_net.h>
-#include <peal/nn/models/gpt.h>
-#include <peal/nn/models/mlp.h>
-#include <peal/nn/models/resnet18.h>
 #include <peal/nn/nn.h>
 
 #include <peal/bench/clock.h>
+#include <peal/bench/models.h>
 
 #include <fmt/core.h>
 #include <omp.h>
@@ -26,108 +23,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <functional>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
-
-namespace {
-
-using peal::Tensor;
-using peal::bench::Clock;
-using peal::bench::Seconds;
-
-Tensor classes(std::int64_t count, std::int64_t n, peal::Device device) {
-  std::vector<std::int64_t> target(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < target.size(); ++i) {
-    target[i] = static_cast<std::int64_t>(i) * 7 % count;
-  }
-  return Tensor::from(target, {n}, device);
-}
-
-// Drawn on the CPU, so that every device has the same.
-Tensor on(peal::Device device, const peal::Shape& shape) { return peal::randn(shape).to(device); }
-
-// What is trained, and what one pass of a batch through it loses.
-struct Job {
-  std::vector<Tensor> parameters;
-  std::function<Tensor()> loss;
-};
-
-// A model called M, with its input and a loss of what it gives.
-template <class M, class LossOf>
-Job job(M made, const Tensor& x, LossOf loss_of) {
-  const auto model = std::make_shared<M>(std::move(made));
-  model->to(x.device());
-  return {model->parameters(), [=] { return loss_of(model->forward(x)); }};
-}
-
-Job gpt(const peal::nn::GptSettings& settings, std::int64_t n, peal::Device device) {
-  const std::int64_t words = settings.vocabulary, length = settings.positions;
-  const Tensor tokens = peal::reshape(classes(words, n * length, device), {n, length});
-  return job(peal::nn::GPT(settings), tokens,
-             [words, y = classes(words, n * length, device)](const Tensor& out) {
-               return peal::cross_entropy(peal::reshape(out, {-1, words}), y);
-             });
-}
-
-struct Model {
-  std::int64_t batch;  // of the measurement in shared use
-  int steps;           // in a group
-  std::function<Job(std::int64_t batch, peal::Device device)> make;
-};
-
-const std::map<std::string, Model>& models() {
-  static const std::map<std::string, Model> all{
-      {"basicnet",
-       {64, 10,
-        [](std::int64_t n, peal::Device device) {
-          return job(
-              peal::nn::BasicNet(), on(device, {n, 1, 28, 28}),
-              [y = classes(10, n, device)](const Tensor& out) { return peal::nll_loss(out, y); });
-        }}},
-      {"mlp",
-       {128, 50,
-        [](std::int64_t n, peal::Device device) {
-          return job(peal::nn::mlp({784, 512, 512, 10}), on(device, {n, 784}),
-                     [y = classes(10, n, device)](const Tensor& out) {
-                       return peal::cross_entropy(out, y);
-                     });
-        }}},
-      // Both with a head of their own, as their counterparts in bench/peers/torch_step.py.
-      {"gpt",
-       {8, 3,
-        [](std::int64_t n, peal::Device device) {
-          return gpt({.gelu = peal::GeluApproximation::none, .tie_word_embeddings = false}, n,
-                     device);
-        }}},
-      {"gpt2",
-       {8, 1,
-        [](std::int64_t n, peal::Device device) {
-          return gpt({.vocabulary = 50257,
-                      .width = 768,
-                      .heads = 12,
-                      .layers = 12,
-                      .positions = 1024,
-                      .tie_word_embeddings = false},
-                     n, device);
-        }}},
-      {"resnet18",
-       {32, 1,
-        [](std::int64_t n, peal::Device device) {
-          return job(peal::nn::ResNet18({.num_classes = 10, .small_images = true}),
-                     on(device, {n, 3, 32, 32}), [y = classes(10, n, device)](const Tensor& out) {
-                       return peal::cross_entropy(out, y);
-                     });
-        }}},
-  };
-  return all;
-}
-
-}  // namespace
 
 int main(int argc, char** argv) try {
   std::string name = "basicnet", device_name = "cpu", precision = "f32", json, trace_file;
@@ -153,7 +53,7 @@ int main(int argc, char** argv) try {
   line.flag("--on-demand", &on_demand, "time a group for each line of standard input");
   if (const auto status = line.parse(argc, argv)) return *status;
 
-  const Model& model = models().at(name);
+  const peal::bench::Model& model = peal::bench::models().at(name);
   if (batch == 0) batch = model.batch;
   if (steps == 0) steps = model.steps;
   const peal::Device device = peal::parse_device(device_name);
@@ -162,8 +62,8 @@ int main(int argc, char** argv) try {
   peal::manual_seed(0);
   peal::context().allow_tf32 = precision == "tf32";
   peal::context().cudnn_benchmark = true;
-  const Job work = model.make(batch, device);
-  peal::nn::AdamW optimizer(work.parameters, {.lr = 1e-3});
+  peal::bench::Job work = model.make(batch, device);
+  peal::nn::AdamW optimizer(work.module.parameters(), {.lr = 1e-3});
   peal::Graph graph(captures ? device : peal::Device{});
   const auto step = [&] {
     graph.run([&] {
@@ -196,15 +96,15 @@ int main(int argc, char** argv) try {
 
   const auto group = [&] {
     peal::synchronize(device);
-    const Clock clock;
+    const peal::bench::Clock clock;
     for (int i = 0; i < steps; ++i) step();
     peal::synchronize(device);
-    const Seconds spent = clock.since_start();
-    return Seconds{spent.wall / steps * 1e3, spent.processor / steps * 1e3};
+    const peal::bench::Seconds spent = clock.since_start();
+    return peal::bench::Seconds{spent.wall / steps * 1e3, spent.processor / steps * 1e3};
   };
   if (on_demand) {
     for (std::string line; std::getline(std::cin, line);) {
-      const Seconds ms = group();
+      const peal::bench::Seconds ms = group();
       fmt::print("{:.4f} {:.4f}\n", ms.wall, ms.processor);
       std::fflush(stdout);
     }

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/bench/models.h>
+#include <peal/nn/models/basic_net.h>
+#include <peal/nn/models/gpt.h>
+#include <peal/nn/models/mlp.h>
+#include <peal/nn/models/resnet18.h>
+#include <peal/nn/nn.h>
+
+#include <utility>
+#include <vector>
+
+namespace peal::bench {
+namespace {
+
+Tensor classes(std::int64_t count, std::int64_t n, Device device) {
+  std::vector<std::int64_t> target(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < target.size(); ++i) {
+    target[i] = static_cast<std::int64_t>(i) * 7 % count;
+  }
+  return Tensor::from(target, {n}, device);
+}
+
+// Drawn on the CPU, so that every device has the same.
+Tensor on(Device device, const Shape& shape) { return randn(shape).to(device); }
+
+Job job(nn::Module module, const Tensor& x, std::function<Tensor(const Tensor&)> loss_of) {
+  module.to(x.device());
+  return {std::move(module), x, std::move(loss_of)};
+}
+
+Job gpt(const nn::GptSettings& settings, std::int64_t n, Device device) {
+  const std::int64_t words = settings.vocabulary, length = settings.positions;
+  const Tensor tokens = reshape(classes(words, n * length, device), {n, length});
+  return job(nn::GPT(settings), tokens,
+             [words, y = classes(words, n * length, device)](const Tensor& out) {
+               return cross_entropy(reshape(out, {-1, words}), y);
+             });
+}
+
+}  // namespace
+
+const std::map<std::string, Model>& models() {
+  static const std::map<std::string, Model> all{
+      {"basicnet",
+       {64, 10,
+        [](std::int64_t n, Device device) {
+          return job(nn::BasicNet(), on(device, {n, 1, 28, 28}),
+                     [y = classes(10, n, device)](const Tensor& out) { return nll_loss(out, y); });
+        }}},
+      {"mlp",
+       {128, 50,
+        [](std::int64_t n, Device device) {
+          return job(
+              nn::mlp({784, 512, 512, 10}), on(device, {n, 784}),
+              [y = classes(10, n, device)](const Tensor& out) { return cross_entropy(out, y); });
+        }}},
+      // Both with a head of their own, as their counterparts in bench/peers/torch_step.py.
+      {"gpt",
+       {8, 3,
+        [](std::int64_t n, Device device) {
+          return gpt({.gelu = GeluApproximation::none, .tie_word_embeddings = false}, n, device);
+        }}},
+      {"gpt2",
+       {8, 1,
+        [](std::int64_t n, Device device) {
+          return gpt({.vocabulary = 50257,
+                      .width = 768,
+                      .heads = 12,
+                      .layers = 12,
+                      .positions = 1024,
+                      .tie_word_embeddings = false},
+                     n, device);
+        }}},
+      {"resnet18",
+       {32, 1,
+        [](std::int64_t n, Device device) {
+          return job(
+              nn::ResNet18({.num_classes = 10, .small_images = true}), on(device, {n, 3, 32, 32}),
+              [y = classes(10, n, device)](const Tensor& out) { return cross_entropy(out, y); });
+        }}},
+  };
+  return all;
+}
+
+}  // namespace peal::bench

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The models of the benchmarks, on random data that is the same in each run: what
+// bench/peers/torch_step.py has in PyTorch. Thread safety: values.
+#pragma once
+
+#include <peal/autograd/core/tensor.h>
+#include <peal/nn/module.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+namespace peal::bench {
+
+// What is trained: a model, a batch, and what is lost by what the model gives for that.
+struct Job {
+  nn::Module module;
+  Tensor input;
+  std::function<Tensor(const Tensor& out)> loss_of;
+
+  Tensor loss() { return loss_of(module(input)); }
+};
+
+struct Model {
+  std::int64_t batch;  // of the measurement in shared use
+  int steps;           // in a group
+  std::function<Job(std::int64_t batch, Device device)> make;
+};
+
+// basicnet, mlp, gpt, resnet18, gpt2.
+const std::map<std::string, Model>& models();
+
+}  // namespace peal::bench
