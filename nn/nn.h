@@ -20,3 +20,4 @@
 #include <peal/nn/optim/scheduler.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/ddp.h>
+#include <peal/nn/parallel/sync_batch_norm.h>

@@ -78,6 +78,20 @@ Tensors wanted_of_ops(const Tensor& g, const Tensor& x, const Tensor& weight, co
   return grads;
 }
 
+// x as [N, C, plane].
+Shape checked_planes(std::string_view op, const Tensor& x, const Tensor& running_mean,
+                     const Tensor& running_var, const Tensor& weight, const Tensor& bias) {
+  check_floating(op, x);
+  PEAL_CHECK(x.dim() >= 2, op, ": expected [N, C, ...], got shape ", x.shape());
+  PEAL_CHECK(running_mean.defined() == running_var.defined(), op,
+             ": running mean and variance come together");
+  const std::int64_t channels = x.size(1);
+  for (const Tensor* affine : {&running_mean, &running_var, &weight, &bias}) {
+    check_affine(op, x, *affine, {channels});
+  }
+  return {x.size(0), channels, x.numel() / std::max<std::int64_t>(x.size(0) * channels, 1)};
+}
+
 // running = (1 - momentum) running + share batch, in batch's type.
 void move_towards(const Tensor& running, const Tensor& batch, double momentum, double share) {
   const Tensor wide = cast(running, batch.dtype());
@@ -130,16 +144,8 @@ Tensor layer_norm(const Tensor& x, const Shape& shape, const Tensor& weight, con
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                   const Tensor& weight, const Tensor& bias, const BatchNormOptions& options) {
   TraceSpan span("batch_norm");
-  check_floating("batch_norm", x);
-  PEAL_CHECK(x.dim() >= 2, "batch_norm: expected [N, C, ...], got shape ", x.shape());
-  PEAL_CHECK(running_mean.defined() == running_var.defined(),
-             "batch_norm: running mean and variance come together");
-  const std::int64_t channels = x.size(1);
-  for (const Tensor* affine : {&running_mean, &running_var, &weight, &bias}) {
-    check_affine("batch_norm", x, *affine, {channels});
-  }
-  const Shape planes{x.size(0), channels,
-                     x.numel() / std::max<std::int64_t>(x.size(0) * channels, 1)};
+  const Shape planes = checked_planes("batch_norm", x, running_mean, running_var, weight, bias);
+  const std::int64_t channels = planes[1];
   const bool own = options.training || !running_mean.defined();
   const std::int64_t count = planes[0] * planes[2];
   Tensor mean = running_mean, variance = running_var;
@@ -176,6 +182,82 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
             .batch_norm_backward("batch_norm", g, needs[0] ? grads[0].detach(planes) : Tensor(),
                                  grads[1], grads[2], g.detach(planes), x().detach(planes), mean,
                                  variance, weight(), eps, own);
+        return grads;
+      });
+}
+
+// With n = (x - mean) inverse, dx = weight inverse (dy - mean(dy) - n mean(dy n)), means over all
+// parts: so backward adds up the sums of dy and of dy n, which are the gradients of bias and
+// weight.
+Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
+                  const Tensor& weight, const Tensor& bias, const BatchNormOptions& options,
+                  const BatchParts& parts) {
+  static constexpr std::string_view op = "sync_batch_norm";
+  TraceSpan span(op);
+  const Shape planes = checked_planes(op, x, running_mean, running_var, weight, bias);
+  const std::int64_t channels = planes[1], count = planes[0] * planes[2];
+  const DType within = computed_in(x.dtype());
+  const Tensor rows = Tensor::empty({parts.count, 2 * channels + 1}, within, x.device());
+  const Tensor mine = rows.detach({2 * channels + 1}, parts.own * (2 * channels + 1));
+  if (count > 0) {
+    kernels(x.device())
+        .channel_statistics(op, x, mine.detach({channels}), mine.detach({channels}, channels),
+                            x.detach(planes));
+    kernels(x.device()).fill(op, x, mine.detach({1}, 2 * channels), static_cast<double>(count));
+  } else {
+    kernels(x.device()).fill(op, x, mine, 0);
+  }
+  parts.gather(rows);
+  const Tensor merged = Tensor::empty({3 * channels + 1}, within, x.device());
+  kernels(x.device()).merge_statistics(op, x, merged, rows);
+  if (x.device() == Device{}) {
+    const auto all = merged.detach({1}, 3 * channels).item<double>();
+    PEAL_CHECK(all > 1, op, ": expected more than one value a channel to train with, got ", all,
+               " in ", parts.count, " parts, of which this has shape ", x.shape());
+  }
+  const Tensor mean = merged.detach({channels}), variance = merged.detach({channels}, channels);
+  if (running_mean.defined()) {
+    move_towards(running_mean, mean, options.momentum, options.momentum);
+    move_towards(running_var, merged.detach({channels}, 2 * channels), options.momentum,
+                 options.momentum);
+  }
+  const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  if (count > 0) {
+    kernels(x.device())
+        .batch_norm(op, x, y.detach(planes), x.detach(planes), mean, variance, weight, bias,
+                    options.eps);
+  }
+  Tensors inputs{x, weight, bias};
+  if (context().grad_enabled && !wants_grad(inputs)) {
+    inputs.push_back(Tensor::zeros({}).set_requires_grad());  // so that it is recorded
+  }
+  return record_one(
+      op, y, inputs,
+      [x = save(x), weight = save(weight), affine = Affine(x, {channels}, weight, bias), planes,
+       merged, mean, variance, count, eps = options.eps, add_up = parts.add_up,
+       many = inputs.size()](const Tensors& given, Needs needs) {
+        const Tensor& g = given[0];
+        const std::int64_t channels = planes[1];
+        const Tensor sums = Tensor::empty({2, channels}, merged.dtype(), g.device());
+        const Tensor dbias = sums.detach({channels}), dweight = sums.detach({channels}, channels);
+        if (count > 0) {
+          kernels(g.device())
+              .batch_norm_backward(op, g, Tensor(), dweight, dbias, g.detach(planes),
+                                   x().detach(planes), mean, variance, Tensor(), eps, false);
+        } else {
+          kernels(g.device()).fill(op, g, sums, 0);
+        }
+        Tensors grads(many);
+        if (needs[1]) grads[1] = cast(dweight.clone(), affine.weight);
+        if (needs[2]) grads[2] = cast(dbias.clone(), affine.bias);
+        add_up(sums);
+        if (!needs[0]) return grads;
+        grads[0] = Tensor::empty(x().shape(), x().dtype(), g.device());
+        if (count > 0) {
+          kernels(g.device())
+              .merged_batch_norm_backward(op, g, grads[0].detach(planes), g.detach(planes),
+                                          x().detach(planes), merged, sums, weight(), eps);
+        }
         return grads;
       });
 }

@@ -4,6 +4,9 @@
 
 #include <peal/autograd/core/tensor.h>
 
+#include <cstdint>
+#include <functional>
+
 namespace peal {
 
 // Over the last dimensions, whose sizes are `shape`: (x - mean) / sqrt(variance + eps) * weight +
@@ -24,5 +27,27 @@ struct BatchNormOptions {
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                   const Tensor& weight = {}, const Tensor& bias = {},
                   const BatchNormOptions& options = {});
+
+// A batch that lies in parts, and how one of them meets the others; nn/parallel/sync_batch_norm.h
+// has it of a process group. Both functions are called once for a forward and a backward, in every
+// part alike.
+struct BatchParts {
+  std::int64_t count, own;  // how many, and which this is
+  // rows [count, n], of which the own one is there: the others come from their parts.
+  std::function<void(const Tensor& rows)> gather;
+  // Becomes the sum over the parts.
+  std::function<void(const Tensor& sums)> add_up;
+};
+
+// batch_norm of the whole batch, while training, of which x is a part: the same outputs, gradients
+// and running statistics. x may be empty ([0, C, ...]). The gradients of weight and bias are this
+// part's own, to be added up by whoever does so for all parameters. It is recorded wherever
+// gradients are, even if nothing here wants one, so that its backward meets the others'; backward
+// goes through it in all parts or in none. Error, in all parts, where there are fewer than two
+// values a channel (on a CPU; a device would have to be waited for). Statistics travel in the type
+// that is computed in.
+Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
+                  const Tensor& weight, const Tensor& bias, const BatchNormOptions& options,
+                  const BatchParts& parts);
 
 }  // namespace peal

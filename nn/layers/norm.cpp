@@ -30,18 +30,39 @@ BatchNorm::BatchNorm(std::int64_t channels, const BatchNormSettings& settings)
   }
 }
 
+BatchNorm::BatchNorm(const Sharing& sharing) : settings_(sharing.other.settings_) {
+  const BatchNorm& other = sharing.other;
+  const auto share = [&](const char* name, const Tensor& tensor) {
+    const bool trained = tensor.requires_grad();
+    return add_parameter(name, tensor).set_requires_grad(trained);
+  };
+  if (other.weight.defined()) {
+    weight = share("weight", other.weight);
+    bias = share("bias", other.bias);
+  }
+  if (other.running_mean.defined()) {
+    running_mean = add_buffer("running_mean", other.running_mean);
+    running_var = add_buffer("running_var", other.running_var);
+    num_batches_tracked = add_buffer("num_batches_tracked", other.num_batches_tracked);
+  }
+  train(other.training());
+}
+
 Tensor BatchNorm::normalised(const Tensor& x) {
   const bool on = training();
   double momentum = settings_.momentum.value_or(0);
   if (on && !settings_.momentum && num_batches_tracked.defined()) {
     momentum = 1 / static_cast<double>(num_batches_tracked.item<std::int64_t>() + 1);
   }
-  const Tensor y = batch_norm(x, running_mean, running_var, weight, bias,
-                              {.training = on, .momentum = momentum, .eps = settings_.eps});
+  const Tensor y = apply(x, {.training = on, .momentum = momentum, .eps = settings_.eps});
   if (on && num_batches_tracked.defined()) {
     add_(num_batches_tracked, ones({}, DType::i64, num_batches_tracked.device()));
   }
   return y;
+}
+
+Tensor BatchNorm::apply(const Tensor& x, const BatchNormOptions& options) {
+  return batch_norm(x, running_mean, running_var, weight, bias, options);
 }
 
 Tensor BatchNorm1d::forward(const Tensor& x) {

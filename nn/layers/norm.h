@@ -46,7 +46,14 @@ class BatchNorm : public Module {
 
  protected:
   BatchNorm(std::int64_t channels, const BatchNormSettings& settings);
+  // Of the same tensors, settings and mode.
+  struct Sharing {
+    const BatchNorm& other;
+  };
+  explicit BatchNorm(const Sharing& sharing);
   Tensor normalised(const Tensor& x);
+  // The op that normalises.
+  virtual Tensor apply(const Tensor& x, const BatchNormOptions& options);
 
  private:
   BatchNormSettings settings_;

@@ -106,4 +106,61 @@ bool batch_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& 
   });
 }
 
+// Means, and then squared distances from them (Chan, Golub and LeVeque, "Updating formulae and a
+// pairwise algorithm for computing sample variances", 1979), in the order of the parts.
+bool merge_statistics(const Tensor& merged, const Tensor& parts) {
+  const std::int64_t many = parts.size(0), row = parts.size(1), channels = (row - 1) / 2;
+  return with_real(parts.dtype(), [&]<class T>() {
+    const T* const from = parts.data<T>();
+    T* const to = merged.data<T>();
+    double count = 0;
+    for (std::int64_t part = 0; part < many; ++part) {
+      count += static_cast<double>(from[part * row + 2 * channels]);
+    }
+    // The sum over the parts of f(mean, variance) by their numbers of values.
+    const auto weighed = [&](std::int64_t c, const auto& f) {
+      double sum = 0;
+      for (std::int64_t part = 0; part < many; ++part) {
+        const T* const at = from + part * row;
+        const auto values = static_cast<double>(at[2 * channels]);
+        if (values > 0) {
+          sum += values * f(static_cast<double>(at[c]), static_cast<double>(at[channels + c]));
+        }
+      }
+      return sum;
+    };
+    for (std::int64_t c = 0; c < channels; ++c) {
+      const double mean = weighed(c, [](double m, double) { return m; }) / count;
+      const double squares =
+          weighed(c, [&](double m, double v) { return v + (m - mean) * (m - mean); });
+      to[c] = static_cast<T>(mean);
+      to[channels + c] = static_cast<T>(squares / count);
+      to[2 * channels + c] = static_cast<T>(squares / (count - 1));
+    }
+    to[3 * channels] = static_cast<T>(count);
+  });
+}
+
+bool merged_batch_norm_backward(const Tensor& dx, const Tensor& dy, const Tensor& x,
+                                const Tensor& merged, const Tensor& sums, const Tensor& weight,
+                                double eps) {
+  const Planes planes(x);
+  return with_real(x.dtype(), [&]<class T>() {
+    const T *from = x.data<T>(), *grad = dy.data<T>();
+    const std::int64_t channels = planes.channels;
+    const double count = element<T>(merged, 3 * channels, 1);
+    planes.each_channel([&](std::int64_t c) {
+      const double centre = element<T>(merged, c, 0);
+      const double inverse = 1 / std::sqrt(element<T>(merged, channels + c, 0) + eps);
+      const double scale = inverse * element<T>(weight, c, 1);
+      const double slope = -scale * inverse * element<T>(sums, channels + c, 0) / count;
+      const double shift = -slope * centre - scale * element<T>(sums, c, 0) / count;
+      for (std::int64_t i = 0; i < planes.batch; ++i) {
+        norm_loops<T>().combine(dx.data<T>() + planes.at(i, c), grad + planes.at(i, c), nullptr,
+                                from + planes.at(i, c), scale, slope, shift, planes.size);
+      }
+    });
+  });
+}
+
 }  // namespace peal::cpu

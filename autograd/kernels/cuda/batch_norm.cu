@@ -324,4 +324,61 @@ bool batch_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& 
   });
 }
 
+namespace {
+
+// A thread a channel, the parts in their order.
+template <class C>
+__global__ void merge_parts(std::int64_t channels, std::int64_t many, C* merged, const C* parts) {
+  const std::int64_t c = thread_number(), row = 2 * channels + 1;
+  if (c >= channels) return;
+  Moments<C> sum{C(0), C(0), C(0)};
+  for (std::int64_t part = 0; part < many; ++part) {
+    const C* const at = parts + part * row;
+    const C count = at[2 * channels];
+    if (count > C(0)) sum = sum + Moments<C>{count, at[c], count * at[channels + c]};
+  }
+  merged[c] = sum.mean;
+  merged[channels + c] = sum.squares / sum.count;
+  merged[2 * channels + c] = sum.squares / (sum.count - C(1));
+  if (c == 0) merged[3 * channels] = sum.count;
+}
+
+template <class T>
+__global__ void merged_coefficients(std::int64_t channels, Coefficients<computed<T>>* coefficients,
+                                    const computed<T>* merged, const computed<T>* sums,
+                                    Either<T> weight, double eps) {
+  using C = computed<T>;
+  const std::int64_t c = thread_number();
+  if (c >= channels) return;
+  const C inverse = C(1) / std::sqrt(merged[channels + c] + static_cast<C>(eps));
+  const C scale = inverse * weight.read(c, C(1)), n = merged[3 * channels];
+  coefficients[c] = {scale, sums[c] / n, scale * inverse * sums[channels + c] / n, merged[c]};
+}
+
+}  // namespace
+
+bool merge_statistics(const Tensor& merged, const Tensor& parts) {
+  const std::int64_t channels = (parts.size(1) - 1) / 2;
+  return with_real(parts.dtype(), [&]<class C>() {
+    launch(parts, (channels + block - 1) / block, block, merge_parts<C>, channels, parts.size(0),
+           pointer<C>(merged), pointer<const C>(parts));
+  });
+}
+
+bool merged_batch_norm_backward(const Tensor& dx, const Tensor& dy, const Tensor& x,
+                                const Tensor& merged, const Tensor& sums, const Tensor& weight,
+                                double eps) {
+  const std::int64_t channels = x.size(1);
+  return with_floating(x.dtype(), [&]<class T>() {
+    using C = computed<T>;
+    const Tensor coefficients = workspace(x, channels, sizeof(Coefficients<C>));
+    launch(x, (channels + block - 1) / block, block, merged_coefficients<T>, channels,
+           pointer<Coefficients<C>>(coefficients), pointer<const C>(merged), pointer<const C>(sums),
+           Either<T>(weight), eps);
+    const NormaliseBackward<T> f{{x.size(2), x.size(1)},
+                                 pointer<const Coefficients<C>>(coefficients)};
+    walk(x, x.numel(), f, Out<T>{pointer<T>(dx)}, In<T>(pointer<T>(dy)), In<T>(pointer<T>(x)));
+  });
+}
+
 }  // namespace peal::cuda

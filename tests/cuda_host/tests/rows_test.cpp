@@ -236,6 +236,21 @@ TEST_CASE("normalisation by channel, and back") {
       on_both(&Kernels::batch_norm_backward, bound, 3, y, Tensor(), bias, dy, x, mean, variance,
               Tensor(), 1e-5, own);
     }
+    // Of three parts, one of them empty.
+    const auto set = [](const Tensor& all, std::int64_t at, std::int64_t n, double (*f)(double)) {
+      map(all.detach({n}, at), f);
+    };
+    const Tensor parts = positive(random(within, {3, 2 * channels + 1}, 8));
+    set(parts, 2 * channels, 1, [](double) { return 41.0; });
+    set(parts, 4 * channels + 1, 1, [](double) { return 0.0; });
+    set(parts, 6 * channels + 2, 1, [](double) { return 7.0; });
+    const Tensor merged = random(within, {3 * channels + 1}, 9);
+    on_both(&Kernels::merge_statistics, bound_of(within), 1, merged, parts);
+    set(merged, channels, 2 * channels + 1, [](double) { return 48.0; });
+    const Tensor sums = random(within, {2, channels}, 10);
+    for (const Tensor& scale : {weight, Tensor()}) {
+      on_both(&Kernels::merged_batch_norm_backward, bound, 1, y, dy, x, merged, sums, scale, 1e-5);
+    }
   };
   for (const DType dtype : floating_types) {
     check(dtype, dtype, {4, 3, 49});

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/comm/schedule/mix.h>
+#include <peal/nn/parallel/sync_batch_norm.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+namespace peal::nn {
+namespace {
+
+std::uint64_t tag_of(std::string_view text) {
+  std::uint64_t tag = 0;
+  for (const char c : text) comm::mix(tag, static_cast<unsigned char>(c));
+  return tag;
+}
+
+}  // namespace
+
+// What forward and backward send, under names that tell the calls of different layers apart.
+struct SyncBatchNorm::Meeting {
+  Meeting(comm::ProcessGroup with, std::string_view path) : group(std::move(with)) {
+    PEAL_CHECK(bool(group), "SyncBatchNorm", path.empty() ? "" : " ", path,
+               ": expected a process group, got none");
+    const std::string name = concat("SyncBatchNorm", path.empty() ? "" : " ", path);
+    forward = name + ", forward";
+    backward = name + ", backward";
+    forward_tag = tag_of(forward);
+    backward_tag = tag_of(backward);
+  }
+
+  comm::ProcessGroup group;
+  std::string forward, backward;
+  std::uint64_t forward_tag, backward_tag;
+};
+
+SyncBatchNorm::SyncBatchNorm(std::int64_t channels, comm::ProcessGroup group,
+                             const BatchNormSettings& settings)
+    : BatchNorm(channels, settings),
+      meeting_(std::make_shared<const Meeting>(std::move(group), "")) {}
+
+SyncBatchNorm::SyncBatchNorm(const BatchNorm& other, comm::ProcessGroup group,
+                             std::string_view path)
+    : BatchNorm(Sharing{other}),
+      meeting_(std::make_shared<const Meeting>(std::move(group), path)) {}
+
+Tensor SyncBatchNorm::forward(const Tensor& x) {
+  PEAL_CHECK(x.dim() >= 2, "SyncBatchNorm: expected [N, C] or [N, C, ...], got shape ", x.shape());
+  return normalised(x);
+}
+
+Tensor SyncBatchNorm::apply(const Tensor& x, const BatchNormOptions& options) {
+  const int world = meeting_->group.world();
+  if (!options.training || world == 1) return BatchNorm::apply(x, options);
+  const auto gather = [&](const Tensor& rows) {
+    const Meeting& here = *meeting_;
+    const std::int64_t row = rows.size(1);
+    here.group
+        .all_gather(rows, rows.detach({row}, here.group.rank() * row),
+                    {here.forward, here.forward_tag})
+        .wait();
+  };
+  const auto add_up = [meeting = meeting_](const Tensor& sums) {
+    meeting->group.all_reduce(sums, comm::ReduceOp::sum, {meeting->backward, meeting->backward_tag})
+        .wait();
+  };
+  return batch_norm(x, running_mean, running_var, weight, bias, options,
+                    {world, meeting_->group.rank(), gather, add_up});
+}
+
+namespace {
+
+// Null where it is none of peal's that are to be converted.
+BatchNorm* convertible(Module& module, const std::string& path) {
+  auto* const norm = module.as<BatchNorm>();
+  if (norm == nullptr || module.as<SyncBatchNorm>() != nullptr) return nullptr;
+  const std::type_info& type = typeid(*norm);
+  const std::string where = concat("convert_sync_batchnorm", path.empty() ? "" : ": ", path);
+  PEAL_CHECK(
+      type == typeid(BatchNorm1d) || type == typeid(BatchNorm2d) || type == typeid(BatchNorm3d),
+      where, " is a ", module.class_name(),
+      ", whose own forward would be lost; replace it by hand (Module::replace_child)");
+  PEAL_CHECK(!module.has_hooks(), where,
+             " has hooks, which the SyncBatchNorm in its place would not have; convert first, and "
+             "register them then");
+  return norm;
+}
+
+struct Place {
+  std::string path;
+  Module old;
+};
+
+}  // namespace
+
+Module convert_sync_batchnorm(Module module, const comm::ProcessGroup& group) {
+  if (const BatchNorm* const norm = convertible(module, "")) return SyncBatchNorm(*norm, group, "");
+  std::vector<Place> places;
+  const auto look = [&](const auto& self, const Module& parent, const std::string& prefix) -> void {
+    for (auto& [name, child] : parent.named_children()) {
+      if (convertible(child, prefix + name) != nullptr) {
+        places.push_back({prefix + name, child});
+      } else {
+        self(self, child, prefix + name + ".");
+      }
+    }
+  };
+  look(look, module, "");
+  std::vector<std::pair<Module, Module>> made;  // one with several places is one in all of them
+  for (Place& place : places) {
+    const auto same = std::find_if(made.begin(), made.end(),
+                                   [&](const auto& pair) { return pair.first.same_as(place.old); });
+    if (same != made.end()) {
+      module.replace_child(place.path, same->second);
+      continue;
+    }
+    const Module now = SyncBatchNorm(*place.old.as<BatchNorm>(), group, place.path);
+    made.emplace_back(place.old, now);
+    module.replace_child(place.path, now);
+  }
+  return module;
+}
+
+}  // namespace peal::nn
