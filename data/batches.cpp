@@ -26,19 +26,38 @@ Batches in_batches(std::span<const std::int64_t> samples, std::int64_t batch_siz
   return batches;
 }
 
-Batches batch_shard(const Batches& whole, std::int64_t batch_size, Place place, Tail tail) {
-  PEAL_CHECK(place.world >= 1 && place.rank >= 0 && place.rank < place.world,
-             "[data] batch_shard: expected a rank below its world, got rank ", place.rank, " of ",
-             place.world);
-  PEAL_CHECK(batch_size >= 1, "[data] batch_shard: expected a batch_size of at least 1, got ",
+namespace {
+
+void check_place(const char* who, std::int64_t batch_size, Place place) {
+  PEAL_CHECK(place.world >= 1 && place.rank >= 0 && place.rank < place.world, "[data] ", who,
+             ": expected a rank below its world, got rank ", place.rank, " of ", place.world);
+  PEAL_CHECK(batch_size >= 1, "[data] ", who, ": expected a batch_size of at least 1, got ",
              batch_size);
+}
+
+void check_whole(const char* who, const Batches& whole, std::int64_t batch_size, Place place) {
+  check_place(who, batch_size, place);
   for (std::size_t k = 0; k < whole.size(); ++k) {
     const std::int64_t size = std::ssize(whole[k]);
     const bool last = k + 1 == whole.size();
-    PEAL_CHECK(size == batch_size || (last && size > 0 && size < batch_size),
-               "[data] batch_shard: expected batches of ", batch_size, " samples, got ", size,
-               " in batch ", k, " of ", whole.size());
+    PEAL_CHECK(size == batch_size || (last && size > 0 && size < batch_size), "[data] ", who,
+               ": expected batches of ", batch_size, " samples, got ", size, " in batch ", k,
+               " of ", whole.size());
   }
+}
+
+// The rank-th run of `each` of these samples, as far as there are any.
+std::vector<std::int64_t> run_of(std::span<const std::int64_t> samples, std::size_t each,
+                                 Place place) {
+  const std::size_t begin = std::min(samples.size(), static_cast<std::size_t>(place.rank) * each);
+  const auto run = samples.subspan(begin, std::min(each, samples.size() - begin));
+  return {run.begin(), run.end()};
+}
+
+}  // namespace
+
+Batches batch_shard(const Batches& whole, std::int64_t batch_size, Place place, Tail tail) {
+  check_whole("batch_shard", whole, batch_size, place);
   const auto world = static_cast<std::size_t>(place.world);
   const auto rank = static_cast<std::size_t>(place.rank);
   Batches mine;
@@ -66,6 +85,73 @@ Batches batch_shard(const Batches& whole, std::int64_t batch_size, Place place, 
   }
   mine.push_back(std::move(last));
   return mine;
+}
+
+Batches split_batches(const Batches& whole, std::int64_t batch_size, Place place, Tail tail) {
+  check_whole("split_batches", whole, batch_size, place);
+  PEAL_CHECK(batch_size % place.world == 0, "[data] split_batches: batches of ", batch_size,
+             " samples cannot be split evenly among ", place.world,
+             " ranks; take a batch_size that ", place.world, " divides");
+  const auto each = static_cast<std::size_t>(batch_size / place.world);
+  Batches mine;
+  for (const auto& batch : whole) {
+    if (std::ssize(batch) == batch_size) mine.push_back(run_of(batch, each, place));
+  }
+  if (mine.size() == whole.size() || tail == Tail::drop) return mine;
+  std::vector<std::int64_t> last = whole.back();
+  const std::vector<std::int64_t>& first = whole.front();
+  for (std::size_t i = 0; tail == Tail::fill && std::ssize(last) < batch_size; ++i) {
+    last.push_back(first[i % first.size()]);
+  }
+  last = run_of(last, each, place);
+  if (!last.empty()) mine.push_back(std::move(last));
+  return mine;
+}
+
+Batches dispatched(const Batches& whole, std::int64_t batch_size, Place place, bool drop_last) {
+  check_whole("dispatched", whole, batch_size, place);
+  const auto world = static_cast<std::size_t>(place.world);
+  std::vector<std::int64_t> all;
+  for (const auto& batch : whole) all.insert(all.end(), batch.begin(), batch.end());
+  Batches mine;
+  const std::size_t round = world * static_cast<std::size_t>(batch_size);
+  for (std::size_t at = 0; at < all.size(); at += round) {
+    std::vector<std::int64_t> read(
+        all.begin() + static_cast<std::ptrdiff_t>(at),
+        all.begin() + static_cast<std::ptrdiff_t>(std::min(all.size(), at + round)));
+    if (read.size() < round && drop_last) break;
+    for (std::size_t i = 0; read.size() % world != 0; ++i) read.push_back(all[i % all.size()]);
+    mine.push_back(run_of(read, read.size() / world, place));
+  }
+  return mine;
+}
+
+namespace {
+
+// Of every rank, padding included.
+std::int64_t contiguous_part(std::int64_t samples, Place place) {
+  return (samples + place.world - 1) / place.world;
+}
+
+}  // namespace
+
+Batches contiguous_batches(std::span<const std::int64_t> samples, std::int64_t batch_size,
+                           Place place, bool drop_last) {
+  check_place("contiguous_batches", batch_size, place);
+  const std::int64_t part = contiguous_part(std::ssize(samples), place);
+  std::vector<std::int64_t> mine;
+  for (std::int64_t at = place.rank * part; at < (place.rank + 1) * part; ++at) {
+    mine.push_back(samples[static_cast<std::size_t>(at) % samples.size()]);
+  }
+  return in_batches(mine, batch_size, drop_last);
+}
+
+std::int64_t unpadded(std::int64_t samples, std::int64_t batch_size, Place place,
+                      std::int64_t batch) {
+  check_place("unpadded", batch_size, place);
+  const std::int64_t part = contiguous_part(samples, place), at = batch * batch_size;
+  const std::int64_t size = std::clamp<std::int64_t>(part - at, 0, batch_size);
+  return std::clamp<std::int64_t>(samples - (place.rank * part + at), 0, size);
 }
 
 Batches by_length(std::span<const std::int64_t> samples, std::span<const std::int64_t> lengths,

@@ -44,6 +44,30 @@ enum class Tail : std::uint8_t {
 Batches batch_shard(const Batches& whole, std::int64_t batch_size, Place place,
                     Tail tail = Tail::fill);
 
+// Every batch is shared out, rank r having the r-th of world equal runs of it (Accelerate's
+// split_batches). Of a last batch that is short, `fill` repeats the samples of the first behind it,
+// `uneven` gives each rank what its run has of it, perhaps nothing. Errors: as of batch_shard, and
+// a batch_size that world does not divide.
+Batches split_batches(const Batches& whole, std::int64_t batch_size, Place place,
+                      Tail tail = Tail::fill);
+
+// One rank reads `world` batches at a time and shares their samples out (Accelerate's dispatcher):
+// each rank gets a run of them, in order; the last runs are shorter, and where world does not
+// divide what is left, are filled up with the first samples of the epoch, or with drop_last left
+// out. Errors: as of batch_shard.
+Batches dispatched(const Batches& whole, std::int64_t batch_size, Place place,
+                   bool drop_last = false);
+
+// The ranks have contiguous parts of `samples`, in batches of their own (fastai's DistributedDL):
+// padded at the end with the first samples again, so that all have equally many. Errors: a place
+// outside of its world, batch_size < 1.
+Batches contiguous_batches(std::span<const std::int64_t> samples, std::int64_t batch_size,
+                           Place place, bool drop_last = false);
+// How many samples of batch number `batch` of this rank are none of that padding; they are its
+// first ones, and so are those of all ranks where their batches are gathered by rank.
+std::int64_t unpadded(std::int64_t samples, std::int64_t batch_size, Place place,
+                      std::int64_t batch);
+
 // Batches of samples of like length, so that padding costs little (PyTorch's bucketing; the
 // transformers' LengthGroupedSampler): among every `window` batches, in the order of `samples`,
 // samples stand by their length, longest first. `lengths` is by sample. Errors: batch_size or

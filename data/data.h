@@ -10,4 +10,6 @@
 #include <peal/data/loader.h>
 #include <peal/data/mnist.h>
 #include <peal/data/sampler.h>
+#include <peal/data/stream.h>
 #include <peal/data/synthetic_digits.h>
+#include <peal/data/weighted.h>

@@ -171,6 +171,20 @@ void DataLoader::resume(std::int64_t epoch, std::int64_t consumed) {
   taken_ = batches_taken_ = 0;
 }
 
+void DataLoader::skip_first_batches(std::int64_t count) {
+  const std::int64_t left = size() - (within() ? batches_taken_ : 0);
+  PEAL_CHECK(count >= 0 && count <= left, "[data] loader: expected 0 to ", left,
+             " batches to skip in epoch ", epoch(), ", got ", count);
+  const std::int64_t samples = count * options_.batch_size;
+  if (plan_) return resume(epoch(), consumed() + count);
+  if (sampler_) {
+    const std::int64_t taken = within() ? taken_ : 0;
+    return resume(epoch(), sampler_->consumed_after(std::min(taken + samples, sampler_->size())));
+  }
+  resume(epoch(),
+         std::min(consumed() + samples * place().world, std::max(dataset_->size(), consumed())));
+}
+
 std::int64_t DataLoader::consumed() const {
   if (sampler_) return sampler_->consumed_after(within() ? taken_ : 0);
   if (!within()) return next_consumed_;

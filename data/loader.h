@@ -92,6 +92,10 @@ class DataLoader {
   // world size. With a sampler it means what Sampler::resume() says. With a plan it counts batches
   // of this rank, since only the plan knows what the others see: its first ones are left out.
   void resume(std::int64_t epoch, std::int64_t consumed);
+  // Leaves out the next `count` batches of epoch(), without making them: the first ones, where it
+  // has not begun. Later epochs are whole. (Accelerate: skip_first_batches.) Error where it has
+  // fewer.
+  void skip_first_batches(std::int64_t count);
   // What has been seen of epoch(), as resume() takes it. Error within an epoch of a sampler that
   // cannot be taken up there.
   std::int64_t consumed() const;

@@ -94,4 +94,13 @@ class DistributedSampler : public Sampler {
   ShardOptions options_;
 };
 
+// All samples in an order of each epoch's own, drawn from seed + epoch and from nothing else, so
+// that it is the same wherever a run is taken up (Accelerate). Of one rank; batch_shard() and
+// DistributedSampler serve several.
+class SeedableRandomSampler : public DistributedSampler {
+ public:
+  explicit SeedableRandomSampler(std::int64_t size, std::uint64_t seed = 0)
+      : DistributedSampler(size, 1, 0, {.seed = seed}) {}
+};
+
 }  // namespace peal::data

@@ -109,6 +109,120 @@ TEST_CASE("every sample once where ranks may differ, full batches for all where 
   CHECK(cases == 975);
 }
 
+TEST_CASE("whole batches are split among the ranks, as Accelerate has it") {
+  const auto split = [](std::int64_t n, int rank, Tail tail = Tail::fill) {
+    return split_batches(peal::data::in_batches(up_to(n), 4), 4, {rank, 2}, tail);
+  };
+  CHECK(split(22, 0).size() == 6);
+  CHECK(split(22, 0)[1] == Samples{4, 5});
+  CHECK(split(22, 1)[1] == Samples{6, 7});
+  CHECK(split(22, 0).back() == Samples{20, 21});
+  CHECK(split(22, 1).back() == Samples{0, 1});
+  CHECK(split(21, 0).back() == Samples{20, 0});
+  CHECK(split(21, 1).back() == Samples{1, 2});
+  CHECK(split(2, 0) == Batches{{0, 1}});
+  CHECK(split(2, 1) == Batches{{0, 1}});
+  CHECK(split(21, 0, Tail::uneven).back() == Samples{20});
+  CHECK(split(21, 0, Tail::uneven).size() == 6);
+  CHECK(split(21, 1, Tail::uneven).size() == 5);
+  CHECK(split(2, 0, Tail::uneven) == Batches{{0, 1}});
+  CHECK(split(2, 1, Tail::uneven).empty());
+  CHECK(split(22, 0, Tail::drop).size() == 5);
+  CHECK(split(24, 1, Tail::drop).size() == 6);
+  CHECK(split(0, 0).empty());
+  CHECK_THROWS_WITH_AS(peal::data::split_batches({}, 4, {0, 3}),
+                       "[data] split_batches: batches of 4 samples cannot be split evenly among 3 "
+                       "ranks; take a batch_size that 3 divides",
+                       peal::Error);
+}
+
+TEST_CASE("one rank reads for all, as Accelerate's dispatcher does") {
+  const auto read = [](std::int64_t n, std::int64_t b, int world, int rank, bool drop = false) {
+    return peal::data::dispatched(peal::data::in_batches(up_to(n), b), b, {rank, world}, drop);
+  };
+  CHECK(read(21, 3, 2, 0).size() == 4);
+  CHECK(read(21, 3, 2, 1)[0] == Samples{3, 4, 5});
+  CHECK(read(21, 3, 2, 0).back() == Samples{18, 19});
+  CHECK(read(21, 3, 2, 1).back() == Samples{20, 0});
+  CHECK(read(20, 3, 2, 0).back() == Samples{18});
+  CHECK(read(20, 3, 2, 1).back() == Samples{19});
+  for (int rank = 0; rank < 4; ++rank) {
+    CHECK(read(10, 2, 4, rank).back() == Batches{{8}, {9}, {0}, {1}}[rank]);
+    CHECK(read(10, 2, 4, rank, true).size() == 1);
+    CHECK(read(1, 2, 4, rank) == Batches{{0}});
+  }
+  CHECK(read(0, 2, 4, 1).empty());
+}
+
+TEST_CASE("contiguous parts, and how much of them is padding, as fastai has it") {
+  const auto parts = [](std::int64_t n, std::int64_t b, int world, int rank, bool drop = false) {
+    return peal::data::contiguous_batches(up_to(n), b, {rank, world}, drop);
+  };
+  for (int rank = 0; rank < 4; ++rank) {
+    Samples whole;
+    for (std::int64_t i = 0; i < 12; ++i) whole.push_back((13 * rank + i) % 50);
+    CHECK(parts(50, 12, 4, rank) == Batches{whole, {(13 * rank + 12) % 50}});
+    CHECK(parts(50, 12, 4, rank, true) == Batches{whole});
+    CHECK(parts(7, 4, 4, rank) == Batches{Batches{{0, 1}, {2, 3}, {4, 5}, {6, 0}}[rank]});
+  }
+  for (int rank = 0; rank < 5; ++rank) {
+    CHECK(parts(3, 4, 5, rank) == Batches{{Samples{0, 1, 2, 0, 1}[rank]}});
+  }
+  CHECK(parts(13, 4, 3, 0) == Batches{{0, 1, 2, 3}, {4}});
+  CHECK(parts(13, 4, 3, 1) == Batches{{5, 6, 7, 8}, {9}});
+  CHECK(parts(13, 4, 3, 2) == Batches{{10, 11, 12, 0}, {1}});
+  CHECK(parts(0, 4, 3, 2).empty());
+
+  // Of batch k of all ranks together.
+  const auto gathered = [](std::int64_t n, std::int64_t b, int world, std::int64_t k) {
+    std::int64_t all = 0;
+    for (int rank = 0; rank < world; ++rank) {
+      all += peal::data::unpadded(n, b, {rank, world}, k);
+    }
+    return all;
+  };
+  for (int rank = 0; rank < 5; ++rank) {
+    CHECK(peal::data::unpadded(12, 12, {rank, 5}, 0) == (rank < 4 ? 3 : 0));
+  }
+  CHECK(gathered(10, 4, 3, 0) == 10);
+  CHECK(peal::data::unpadded(10, 4, {2, 3}, 0) == 2);
+  CHECK(gathered(7, 4, 4, 0) == 8 - 1);
+  CHECK(gathered(3, 4, 5, 0) == 5 - 2);
+  CHECK(gathered(1, 4, 4, 0) == 4 - 3);
+  CHECK(gathered(13, 4, 3, 0) == 11);
+  CHECK(gathered(13, 4, 3, 1) == 2);
+  CHECK(gathered(100, 30, 3, 0) == 90);
+  CHECK(gathered(100, 30, 3, 1) == 10);
+  CHECK(gathered(100, 30, 3, 2) == 0);
+}
+
+TEST_CASE("what is gathered by rank and cut to the unpadded is every sample once, in order") {
+  for (std::int64_t n = 0; n < 40; ++n) {
+    for (std::int64_t b = 1; b < 7; ++b) {
+      for (int world = 1; world < 7; ++world) {
+        std::vector<Batches> by_rank;
+        for (int rank = 0; rank < world; ++rank) {
+          by_rank.push_back(peal::data::contiguous_batches(up_to(n), b, {rank, world}));
+          REQUIRE(by_rank[static_cast<std::size_t>(rank)].size() == by_rank[0].size());
+        }
+        Samples seen;
+        for (std::size_t k = 0; k < by_rank[0].size(); ++k) {
+          Samples gathered;
+          std::int64_t real = 0;
+          for (int rank = 0; rank < world; ++rank) {
+            const Samples& batch = by_rank[static_cast<std::size_t>(rank)][k];
+            gathered.insert(gathered.end(), batch.begin(), batch.end());
+            real += peal::data::unpadded(n, b, {rank, world}, std::int64_t(k));
+          }
+          seen.insert(seen.end(), gathered.begin(), gathered.begin() + real);
+        }
+        std::sort(seen.begin(), seen.end());
+        REQUIRE(seen == up_to(n));
+      }
+    }
+  }
+}
+
 TEST_CASE("batches by length hold samples of like length, longest first, near their place") {
   Samples lengths;
   for (std::int64_t i = 0; i < 100; ++i) lengths.push_back(i * 37 % 100);

@@ -262,3 +262,181 @@ TEST_CASE("states of all ranks are alike after each step, also where ranks have 
     }
   }
 }
+
+namespace {
+
+// What a rank is handed out: the samples, and what was drawn for each.
+struct Handed {
+  Samples samples, draws;
+  bool operator==(const Handed&) const = default;
+  void take(const Batch& batch) {
+    for (const std::int64_t sample : batch.x.to_vector<std::int64_t>()) samples.push_back(sample);
+    for (const std::int64_t draw : batch.y.to_vector<std::int64_t>()) draws.push_back(draw);
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "every batch of an epoch is a place to go on from in another world: none twice or missing") {
+  int resumed = 0;
+  for (const auto& [before, after] :
+       {std::pair(4, 3), std::pair(3, 4), std::pair(1, 4), std::pair(4, 1), std::pair(2, 2)}) {
+    for (const std::int64_t size : {50, 48, 11}) {
+      const auto set = std::make_shared<Drawn>(size);
+      const auto make = [&](int rank, int world, std::int64_t batch_size) {
+        return std::make_unique<DataLoader>(set,
+                                            peal::data::LoaderOptions{.batch_size = batch_size,
+                                                                      .shuffle = true,
+                                                                      .shard = Place{rank, world},
+                                                                      .seed = 9,
+                                                                      .exact = true});
+      };
+      const std::int64_t batches = make(0, before, 2)->size();
+      for (std::int64_t at = 0; at <= batches; ++at) {
+        CAPTURE(peal::concat(before, " ranks to ", after, ", ", size, " samples, batch ", at));
+        Handed seen;
+        peal::NamedTensors state;
+        for (int rank = 0; rank < before; ++rank) {
+          const auto loader = make(rank, before, 2);
+          loader->set_epoch(2);
+          for (std::int64_t k = 0; k < at; ++k) {
+            if (const auto batch = loader->next()) seen.take(*batch);
+          }
+          if (rank == 0) state = loader->state_dict();
+        }
+        std::vector<std::size_t> counts;
+        for (int rank = 0; rank < after; ++rank) {
+          const auto loader = make(rank, after, 3);
+          loader->load_state_dict(state);
+          CHECK(loader->epoch() == 2);
+          const std::size_t had = seen.samples.size();
+          while (const auto batch = loader->next()) seen.take(*batch);
+          counts.push_back(seen.samples.size() - had);
+        }
+        CHECK(counts.front() - counts.back() <= 1);
+        REQUIRE(sorted(seen.samples) == up_to(size));
+        Handed whole;
+        whole.take(set->augmented(seen.samples, Draws{9, 2}));
+        CHECK(seen == whole);
+        ++resumed;
+      }
+    }
+  }
+  MESSAGE(resumed, " places");
+}
+
+TEST_CASE("every batch of three epochs is a place to go on from, bit for bit, whoever makes them") {
+  const auto set = std::make_shared<Drawn>(10);
+  const auto make = [&](int workers, int how) -> std::unique_ptr<DataLoader> {
+    peal::data::LoaderOptions options{.batch_size = 2, .seed = 4, .workers = workers};
+    if (how == 0) {
+      return std::make_unique<DataLoader>(
+          set, std::make_shared<peal::data::SeedableRandomSampler>(10, 4), options);
+    }
+    if (how == 1) {
+      options.shuffle = true;
+      return std::make_unique<DataLoader>(set, options);
+    }
+    options.batch_size = 1;
+    return std::make_unique<DataLoader>(
+        set,
+        [](std::int64_t epoch) {
+          return peal::data::in_batches(peal::data::shard(10, 1, 0, {.seed = 4, .epoch = epoch}),
+                                        2);
+        },
+        options);
+  };
+  Handed reference;
+  for (const int how : {0, 1, 2}) {
+    for (const int workers : {0, 2, 8}) {
+      CAPTURE(how);
+      CAPTURE(workers);
+      // Samplers do not count epochs by themselves.
+      const auto epochs = [&](DataLoader& loader, int from, int to) {
+        Handed handed;
+        for (int k = from; k < to; ++k) {
+          if (k % 5 == 0) loader.set_epoch(k / 5);
+          handed.take(*loader.next());
+        }
+        return handed;
+      };
+      const auto whole = make(workers, how);
+      const Handed unbroken = epochs(*whole, 0, 15);
+      if (reference.samples.empty()) reference = unbroken;
+      CHECK(unbroken == reference);
+      for (int at = 0; at <= 15; ++at) {
+        const auto first = make(workers, how), second = make(workers, how),
+                   third = make(workers, how);
+        Handed all = epochs(*first, 0, at);
+        second->load_state_dict(first->state_dict());
+        const int again = std::min(at + 1, 15);  // two breaks in one epoch
+        const Handed middle = epochs(*second, at, again);
+        third->load_state_dict(second->state_dict());
+        const Handed rest = epochs(*third, again, 15);
+        for (const Handed* part : {&middle, &rest}) {
+          all.samples.insert(all.samples.end(), part->samples.begin(), part->samples.end());
+          all.draws.insert(all.draws.end(), part->draws.begin(), part->draws.end());
+        }
+        CHECK(all == reference);
+      }
+    }
+  }
+}
+
+TEST_CASE("the first batches are skipped, of one epoch") {
+  const auto set = std::make_shared<Drawn>(16);
+  const auto plan = [](std::int64_t) { return peal::data::in_batches(up_to(16), 4); };
+  const auto sampler = std::make_shared<peal::data::DistributedSampler>(
+      16, 1, 0, peal::data::ShardOptions{.shuffle = false});
+  std::vector<std::unique_ptr<DataLoader>> loaders;
+  loaders.push_back(std::make_unique<DataLoader>(set, peal::data::LoaderOptions{.batch_size = 4}));
+  loaders.push_back(std::make_unique<DataLoader>(set, plan));
+  loaders.push_back(
+      std::make_unique<DataLoader>(set, sampler, peal::data::LoaderOptions{.batch_size = 4}));
+  for (const auto& loader : loaders) {
+    loader->skip_first_batches(2);
+    CHECK(loader->size() == 2);
+    CHECK(epoch_of(*loader) == Batches{{8, 9, 10, 11}, {12, 13, 14, 15}});
+    loader->set_epoch(1);
+    CHECK(epoch_of(*loader).size() == 4);
+    loader->set_epoch(2);
+    loader->next();
+    loader->skip_first_batches(2);  // of what is left
+    CHECK(loader->epoch() == 2);
+    CHECK(loader->next()->x.to_vector<std::int64_t>() == Samples{12, 13, 14, 15});
+    CHECK(!loader->next());
+    loader->set_epoch(3);
+    CHECK_THROWS_WITH_AS(loader->skip_first_batches(5),
+                         "[data] loader: expected 0 to 4 batches to skip in epoch 3, got 5",
+                         peal::Error);
+    loader->skip_first_batches(4);
+    CHECK(!loader->next());
+  }
+  for (int rank = 0; rank < 3; ++rank) {  // ranks skip together
+    DataLoader loader(set, {.batch_size = 2, .shard = Place{rank, 3}, .exact = true});
+    loader.skip_first_batches(2);
+    CHECK(flat(epoch_of(loader)) == Batches{{12, 15}, {13}, {14}}[static_cast<std::size_t>(rank)]);
+  }
+}
+
+TEST_CASE("evaluation sees each sample once, whatever the world and the batch") {
+  int cases = 0;
+  for (const int world : {1, 2, 3, 8}) {
+    for (const std::int64_t size : {0, 1, world - 1, world, world + 1, 97, 99, 499, 512, 10000}) {
+      for (const std::int64_t batch_size : {1, 5, 16}) {
+        if (size == 10000 && batch_size == 1) continue;  // as slow as it is like the others
+        Samples seen;
+        for (int rank = 0; rank < world; ++rank) {
+          DataLoader loader(std::make_shared<Drawn>(size),
+                            {.batch_size = batch_size, .shard = Place{rank, world}, .exact = true});
+          const Samples mine = flat(epoch_of(loader));
+          seen.insert(seen.end(), mine.begin(), mine.end());
+        }
+        REQUIRE(sorted(seen) == up_to(size));
+        ++cases;
+      }
+    }
+  }
+  MESSAGE(cases, " cases");
+}

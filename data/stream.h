@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shards of a stream: of samples that come one after the other and whose number nobody knows, every
+// rank reads all and keeps its own (Accelerate's IterableDatasetShard). Batch k of the stream goes
+// to rank k mod world, or with `split` every batch is shared out; a stream that ends within a round
+// is filled up with its first samples, so that ranks have equally many. Where a source has parts of
+// its own (files, say), reader_parts() shares those out instead, and no sample is read twice.
+//
+//   data::StreamShard<std::string> lines([&] { return read_line(file); },
+//                                        {.batch_size = 32, .place = job.place()});
+//   while (auto line = lines.next()) ...
+//
+// Thread safety: a StreamShard belongs to one thread; reader_parts() is a pure function.
+#pragma once
+
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/place.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace peal::data {
+
+struct StreamOptions {
+  std::int64_t batch_size = 1;  // a rank; with `split`, of all ranks together
+  Place place{};
+  bool split = false;
+  bool drop_last = false;  // a round that the stream does not fill goes unseen
+};
+
+template <class T>
+class StreamShard {
+ public:
+  using Source = std::function<std::optional<T>()>;  // the next sample, or nothing at the end
+
+  // Errors: no source, a place outside of its world, batch_size < 1, or with `split` one that world
+  // does not divide.
+  StreamShard(Source source, const StreamOptions& options)
+      : source_(std::move(source)), options_(options) {
+    const auto& [batch_size, place, split, drop_last] = options_;
+    PEAL_CHECK(source_ != nullptr, "[data] stream: expected a source, got none");
+    PEAL_CHECK(place.world >= 1 && place.rank >= 0 && place.rank < place.world,
+               "[data] stream: expected a rank below its world, got rank ", place.rank, " of ",
+               place.world);
+    PEAL_CHECK(batch_size >= 1, "[data] stream: expected a batch_size of at least 1, got ",
+               batch_size);
+    PEAL_CHECK(!split || batch_size % place.world == 0, "[data] stream: batches of ", batch_size,
+               " samples cannot be split evenly among ", place.world, " ranks");
+  }
+
+  // This rank's next sample, or nothing at the end of the stream.
+  std::optional<T> next() {
+    if (at_ == end_ && !read_round()) return std::nullopt;
+    return round_[at_++];
+  }
+
+ private:
+  bool read_round() {
+    const auto world = static_cast<std::size_t>(options_.place.world);
+    const auto size = static_cast<std::size_t>(options_.batch_size) * (options_.split ? 1 : world);
+    round_.clear();
+    at_ = end_ = 0;
+    while (!ended_ && round_.size() < size) {
+      std::optional<T> sample = source_();
+      ended_ = !sample.has_value();
+      if (sample) round_.push_back(std::move(*sample));
+    }
+    if (round_.empty() || (round_.size() < size && options_.drop_last)) return false;
+    if (first_.empty() && !options_.drop_last) first_ = round_;
+    for (std::size_t i = 0; round_.size() < size; ++i) round_.push_back(first_[i % first_.size()]);
+    at_ = static_cast<std::size_t>(options_.place.rank) * (size / world);
+    end_ = at_ + size / world;
+    return true;
+  }
+
+  Source source_;
+  StreamOptions options_;
+  std::vector<T> first_, round_;
+  std::size_t at_ = 0, end_ = 0;  // of this rank, in the round
+  bool ended_ = false;
+};
+
+// Which parts of a source that has `parts` of them this reader reads, in order: each has one reader
+// among all of the ranks' workers (no workers: the rank itself is its reader). Readers may have
+// none. Errors: a place outside of its world, a worker outside of 0..max(workers, 1) - 1.
+std::vector<std::int64_t> reader_parts(std::int64_t parts, Place place, int worker = 0,
+                                       int workers = 0);
+
+}  // namespace peal::data

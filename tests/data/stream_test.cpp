@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams, whose length nobody knows: Accelerate's cases of IterableDatasetShard, and properties
+// over many lengths; and the parts of a source that readers share out.
+#include <doctest/doctest.h>
+#include <peal/autograd/core/error.h>
+#include <peal/data/stream.h>
+
+#include <algorithm>
+#include <numeric>
+
+using peal::data::reader_parts;
+using peal::data::StreamOptions;
+using peal::data::StreamShard;
+using Samples = std::vector<std::int64_t>;
+
+namespace {
+
+// What a rank gets of a stream of 0..n-1, and how often the stream was asked.
+Samples read(std::int64_t n, const StreamOptions& options, int* asked = nullptr) {
+  std::int64_t next = 0;
+  int calls = 0;
+  StreamShard<std::int64_t> shard(
+      [&]() -> std::optional<std::int64_t> {
+        ++calls;
+        return next < n ? std::optional(next++) : std::nullopt;
+      },
+      options);
+  Samples all;
+  while (const auto sample = shard.next()) all.push_back(*sample);
+  CHECK(!shard.next());  // the end stays the end
+  if (asked != nullptr) *asked = calls;
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("the batches of a stream go round, or are split, as Accelerate has it") {
+  const auto of = [](int rank, bool split, bool drop_last = false) {
+    return read(10, {.batch_size = 4, .place = {rank, 2}, .split = split, .drop_last = drop_last});
+  };
+  CHECK(of(0, false) == Samples{0, 1, 2, 3, 8, 9, 0, 1});
+  CHECK(of(1, false) == Samples{4, 5, 6, 7, 2, 3, 4, 5});
+  CHECK(of(0, true) == Samples{0, 1, 4, 5, 8, 9});
+  CHECK(of(1, true) == Samples{2, 3, 6, 7, 0, 1});
+  CHECK(of(0, false, true) == Samples{0, 1, 2, 3});
+  CHECK(of(1, true, true) == Samples{2, 3, 6, 7});
+  CHECK(read(2, {.batch_size = 4, .place = {1, 2}}) == Samples{0, 1, 0, 1});
+  CHECK(read(0, {.batch_size = 4, .place = {1, 2}}).empty());
+}
+
+TEST_CASE("ranks have equally many samples of a stream, and each is somebody's") {
+  for (std::int64_t n = 0; n < 30; ++n) {
+    for (std::int64_t b = 1; b < 5; ++b) {
+      for (int world = 1; world < 5; ++world) {
+        for (const bool split : {false, true}) {
+          Samples seen;
+          std::size_t each = 0;
+          for (int rank = 0; rank < world; ++rank) {
+            int asked = 0;
+            const Samples mine = read(
+                n, {.batch_size = split ? b * world : b, .place = {rank, world}, .split = split},
+                &asked);
+            if (rank == 0) each = mine.size();
+            REQUIRE(mine.size() == each);
+            REQUIRE(asked == n + 1);  // an end is asked for once
+            seen.insert(seen.end(), mine.begin(), mine.end());
+          }
+          std::sort(seen.begin(), seen.end());
+          seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+          Samples all(static_cast<std::size_t>(n));
+          std::iota(all.begin(), all.end(), std::int64_t{0});
+          REQUIRE(seen == all);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("the parts of a source are a partition over ranks and workers") {
+  for (const int world : {1, 2, 3}) {
+    for (const int workers : {0, 1, 4}) {
+      Samples seen;
+      for (int rank = 0; rank < world; ++rank) {
+        for (int worker = 0; worker < std::max(workers, 1); ++worker) {
+          const Samples mine = reader_parts(7, {rank, world}, worker, workers);
+          REQUIRE(std::is_sorted(mine.begin(), mine.end()));
+          seen.insert(seen.end(), mine.begin(), mine.end());
+        }
+      }
+      std::sort(seen.begin(), seen.end());
+      CHECK(seen == Samples{0, 1, 2, 3, 4, 5, 6});
+    }
+  }
+  CHECK_THROWS_WITH_AS(reader_parts(7, {0, 2}, 3, 3),
+                       "[data] reader_parts: expected a worker from 0 to 2, got 3", peal::Error);
+}
+
+TEST_CASE("what a stream refuses") {
+  CHECK_THROWS_WITH_AS(read(4, {.batch_size = 4, .place = {0, 3}, .split = true}),
+                       "[data] stream: batches of 4 samples cannot be split evenly among 3 ranks",
+                       peal::Error);
+  CHECK_THROWS_WITH_AS(read(4, {.batch_size = 0}),
+                       "[data] stream: expected a batch_size of at least 1, got 0", peal::Error);
+  CHECK_THROWS_WITH_AS(StreamShard<int>(nullptr, {}), "[data] stream: expected a source, got none",
+                       peal::Error);
+}
