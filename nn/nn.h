@@ -19,5 +19,6 @@
 #include <peal/nn/optim/plateau.h>
 #include <peal/nn/optim/scheduler.h>
 #include <peal/nn/optim/sgd.h>
+#include <peal/nn/parallel/data_parallel.h>
 #include <peal/nn/parallel/ddp.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
