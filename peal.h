@@ -21,4 +21,5 @@
 #include <peal/comm/comm.h>
 #include <peal/data/data.h>
 #include <peal/launch/job.h>
+#include <peal/launch/spawn.h>
 #include <peal/nn/nn.h>

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <utility>
 
 namespace peal::launch {
 
@@ -40,6 +41,20 @@ Job::Job() : where_(discover([](const char* name) { return std::getenv(name); })
     set_num_threads(intra_op_threads(here.allowed, here.machine, where_.local_world));
   }
   report_binding();
+}
+
+Job::Job(comm::ProcessGroup group)
+    : where_{.rank = group.rank(),
+             .world = group.world(),
+             .local_rank = group.rank(),
+             .local_world = group.world(),
+             .launcher = "threads",
+             .node_said = true},
+      group_(std::move(group)) {
+  if (std::getenv("OMP_NUM_THREADS") == nullptr) {
+    const Cores here = cores();
+    set_num_threads(intra_op_threads(here.allowed, here.machine, where_.local_world));
+  }
 }
 
 void Job::report(const std::string& mine) const {
