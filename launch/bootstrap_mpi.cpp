@@ -17,9 +17,10 @@ bool mpi_was_started() {
 
 bool start_mpi() {
   if (mpi_was_started()) return false;
-  // Only the training thread calls MPI, so the cheapest level that says so will do.
+  // A thread of the engine's may call MPI beside the training thread, and beside what that asks MPI
+  // for itself (comm/engine/progress_thread.h). Where MPI gives less, there is none.
   int provided = 0;
-  const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+  const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   PEAL_CHECK(code == MPI_SUCCESS, "[launch] MPI_Init_thread failed with code ", code);
   return true;
 }

@@ -15,6 +15,7 @@
 
 #include <peal/autograd/core/device.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -45,13 +46,20 @@ class Storage {
   std::size_t bytes() const { return bytes_; }
   Device device() const { return device_; }
 
-  std::uint64_t version() const { return version_; }
-  void bump_version() { version_ = ++newest_; }
+  // Parts of it may be written by several threads at once: of those that a collective writes the
+  // version is counted when that is over, by whichever thread finds out.
+  std::uint64_t version() const { return version_.load(std::memory_order_relaxed); }
+  void bump_version() {
+    const std::uint64_t mine = newest_.fetch_add(1, std::memory_order_relaxed) + 1;
+    std::uint64_t now = version();
+    while (now < mine && !version_.compare_exchange_weak(now, mine, std::memory_order_relaxed)) {
+    }
+  }
   // How often these values were given to all ranks as theirs (the root of a broadcast in place).
   // They stay, and so does the version; but who keeps more digits of them than these bytes do, as
   // an optimizer's masters, starts again from what the others got.
-  std::uint64_t broadcasts() const { return broadcasts_; }
-  void count_broadcast() { ++broadcasts_; }
+  std::uint64_t broadcasts() const { return broadcasts_.load(std::memory_order_relaxed); }
+  void count_broadcast() { broadcasts_.fetch_add(1, std::memory_order_relaxed); }
 
   // REQUIRES: allocated here, not wrapped. drop() gives the bytes back, and reading them is an
   // Error until regain(), which gets fresh, uninitialised ones and counts a version.
@@ -68,11 +76,11 @@ class Storage {
   void* data_;
   std::size_t bytes_;
   Device device_;
-  std::uint64_t version_ = 0, newest_ = 0;
+  std::atomic<std::uint64_t> version_{0}, newest_{0};
   std::optional<std::uint64_t> dropped_;  // the version at the last drop(), until restored()
   std::function<void()> release_;
   bool owned_;
-  std::uint64_t broadcasts_ = 0;
+  std::atomic<std::uint64_t> broadcasts_{0};
 };
 
 }  // namespace peal

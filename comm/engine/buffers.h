@@ -85,6 +85,7 @@ class Buffers {
 
   // True where all that the round touches has come.
   bool arrived(std::size_t round);
+  bool stages() const { return staging_ != nullptr; }
   bool all_arrived() const { return taken_ == down_.size(); }
   std::size_t parts_arrived() const { return taken_; }
   // Sends on its way what the round was the last to touch.

@@ -48,6 +48,8 @@ void Engine::locked(Nesting nesting, F f) {
   {
     const std::lock_guard lock(mutex_);
     f(ended);
+    std::move(left_.begin(), left_.end(), std::back_inserter(ended.gone));
+    left_.clear();
     if (released_ > 0) part_with_lanes(ended);
     std::move(ended.due.begin(), ended.due.end(), std::back_inserter(due_));
     ended.due.clear();
@@ -105,6 +107,18 @@ void Engine::part_with_lanes(Lane::Ended& ended) {
   });
 }
 
+bool Engine::advance_beside() {
+  Lane::Ended ended;
+  bool left = false;
+  const std::lock_guard lock(mutex_);
+  for (const auto& lane : lanes_) {
+    if (lane->advances_beside() && lane->pending()) left = lane->advance_hosts(ended) || left;
+  }
+  std::move(ended.due.begin(), ended.due.end(), std::back_inserter(due_));
+  std::move(ended.gone.begin(), ended.gone.end(), std::back_inserter(left_));
+  return left;
+}
+
 void Engine::add(const std::shared_ptr<Lane>& lane) {
   const std::lock_guard lock(mutex_);
   lanes_.push_back(lane);
@@ -128,6 +142,9 @@ void Engine::submit(const OperationRef& operation) {
                           execution.element()));
     }
     lane->submit(operation, ended);
+    if (!lane->advances_beside() || !lane->pending()) return;
+    if (beside_) return beside_->wake();
+    beside_ = std::make_unique<ProgressThread>([this] { return advance_beside(); });
   });
 }
 

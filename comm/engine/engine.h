@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine: the progress engine. It makes the operations in flight of one rank go forward, over all
 // of its groups, so that a rank that waits for one group still serves the others. It is advanced by
-// whoever waits and by every gradient hook, and has no thread for that
-// (docs/decisions/0003-no-progress-thread.md); but with stream-ordered transports it has a watchdog
-// (watchdog.h), for what lies in queues where nobody waits on the host.
+// whoever waits and by every gradient hook (docs/decisions/0003-no-progress-thread.md). Between
+// nodes, where data travels while the CPU computes, it has a thread for that too
+// (progress_thread.h), which runs no continuation and drops nothing of the users'. With
+// stream-ordered transports it has a watchdog (watchdog.h), for what lies in queues where nobody
+// waits on the host.
 //
 // A rank that waits first spins, then yields its core; at once where the node has more ranks than
 // cores. Thread safety: every public function takes the engine's lock, but for set_recorder() and
@@ -14,6 +16,7 @@
 #pragma once
 
 #include <peal/comm/engine/lane.h>
+#include <peal/comm/engine/progress_thread.h>
 #include <peal/comm/engine/watchdog.h>
 
 #include <atomic>
@@ -81,6 +84,7 @@ class Engine {
   void part_with_lanes(Lane::Ended& ended);
   Exchange exchange_locked(Lane& lane, const Immediate& what, const View& out, const View& in);
   void wait_until(Operation& operation, bool handed_over);
+  bool advance_beside();
   bool is_over(const Operation& operation) const;
   void look(Operation& operation);
 
@@ -88,13 +92,16 @@ class Engine {
   std::vector<std::shared_ptr<Lane>> lanes_;
   std::size_t groups_ = 0, released_ = 0;  // lanes that have a group, and those that had one
   std::deque<Lane::Ready> due_;
+  std::vector<Lane::Ready> left_;  // by the progress thread, to be dropped by another
   // The thread that runs continuations, and of which operations, the innermost last.
   std::atomic<std::thread::id> runner_{};
   std::vector<const Operation*> running_;
   std::shared_ptr<Entrance> entrance_ = std::make_shared<Entrance>();
   std::shared_ptr<Recorder> recorder_;
   bool crowded_;
-  Watchdog watchdog_;  // the last member: it ends before the others do
+  // The last members: they end before the others do.
+  Watchdog watchdog_;
+  std::unique_ptr<ProgressThread> beside_;  // null: nothing was ever there for it
 };
 
 }  // namespace peal::comm

@@ -72,6 +72,8 @@ class Execution {
   bool may_begin() const { return caller_.may_begin(); }
   bool on_device() const { return place_.type != DeviceType::cpu; }
   bool stream_ordered() const { return transport_.stream_ordered(); }
+  // Some of its tensors are copied from a device, or to one.
+  bool stages() const { return buffers_.stages(); }
   // It takes its turn before the device's queue, and is not whole there yet.
   bool enters() const { return stream_ordered() && !handed_over(); }
   // It uses the group's window, which one after the other do, in the order of the calls: its first

@@ -267,6 +267,16 @@ void Lane::advance(Ended& ended) {
   if (any_complete) retire_complete(ended);
 }
 
+bool Lane::advance_hosts(Ended& ended) {
+  const auto waits = [](const OperationRef& o) { return !o->complete && !o->execution.stages(); };
+  for (const OperationRef& operation : queue_) {
+    if (waits(operation) && !advance(operation, ended)) return false;
+  }
+  const bool left = std::ranges::any_of(queue_, waits);
+  retire_complete(ended);
+  return left;
+}
+
 void Lane::watch(Operation& waited, Ended& ended) {
   const auto now = Clock::now();
   if (waited.first_look == Clock::time_point{}) waited.first_look = now;

@@ -93,6 +93,12 @@ class Lane {
   void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
   const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
   bool pending() const { return !queue_.empty(); }
+  // Its ranks are on several nodes. Before the first operation.
+  void set_several_nodes() { several_nodes_ = true; }
+  // A thread beside the program's advances it.
+  bool advances_beside() const {
+    return !device_transport_ && transport_->travels_beside(several_nodes_);
+  }
   // advance() has something to do.
   bool wants_advance() const { return pending() || (watched_ && watched_->has_any_to_collect()); }
   // The watchdog has ended the device's queue: what it finds there fails at the next advance().
@@ -120,6 +126,8 @@ class Lane {
   void submit(const OperationRef& operation, Ended& ended);
   // Does what can be done without waiting.
   void advance(Ended& ended);
+  // The same of what devices have no part in. True where some of that is left.
+  bool advance_hosts(Ended& ended);
   // Runs it; refused where anything else is under way. An operation must go on with one that is
   // begun. `in`, `out`: as Window::begin; `bytes`: of `out`. Error when the group fails.
   Exchange exchange(const Immediate& what, const std::byte* in, std::byte* out, std::size_t bytes);
@@ -176,7 +184,7 @@ class Lane {
   Operation::Clock::time_point last_progress_{}, next_comparison_{};
   Operation::Clock::time_point last_work_{};  // when another rank was last seen to work
   bool row_is_out_ = false;                   // the board shows an operation of this lane
-  bool released_ = false;
+  bool released_ = false, several_nodes_ = false;
 };
 
 }  // namespace peal::comm

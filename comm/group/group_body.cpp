@@ -43,6 +43,9 @@ GroupBody::GroupBody(std::unique_ptr<Transport> transport, std::unique_ptr<Contr
   if (nodes.node.empty()) nodes = single_node(world);
   PEAL_CHECK(nodes.node.size() == static_cast<std::size_t>(world), "[comm] ", lane->who(),
              ": nodes of ", nodes.node.size(), " ranks for a world of ", world);
+  if (std::ranges::any_of(nodes.node, [&](int node) { return node != nodes.node[0]; })) {
+    lane->set_several_nodes();
+  }
   engine->add(lane);
 }
 

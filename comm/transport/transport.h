@@ -128,6 +128,13 @@ class Transport {
   // mistake, and no failure of what is under way.
   virtual void check_thread() const = 0;
 
+  // Messages travel while the CPU computes, and another thread of the process may use it beside
+  // whatever the program does. `several_nodes`: its ranks are on more than one.
+  virtual bool travels_beside(bool several_nodes) const {
+    static_cast<void>(several_nodes);
+    return false;
+  }
+
   // The same over some ranks of this transport, in this order; null on those that are not listed.
   // Collective over all of them, and lists that are given together have no rank in common; `id` is
   // equal among the ranks of a list and differs from other lists'.

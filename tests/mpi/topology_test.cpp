@@ -103,6 +103,27 @@ TEST_CASE("hierarchical sums are right on pretended nodes, and in sub-groups") {
   everyone().barrier().wait();
 }
 
+// MPI_Barrier does nothing for peal's rounds; rank 0 comes there with its result alone.
+TEST_CASE("between nodes collectives go on while ranks do something else") {
+  int level = MPI_THREAD_SINGLE;
+  MPI_Query_thread(&level);
+  if (level != MPI_THREAD_MULTIPLE) {
+    MESSAGE("SKIPPED: this MPI gives no MPI_THREAD_MULTIPLE");
+    return;
+  }
+  const Pretend pretend([](int rank) { return rank; });
+  const auto group = comm::mpi_group(MPI_COMM_WORLD, {.algorithms = "all_reduce=ring"});
+  for (int i = 0; i < 5; ++i) {
+    const Tensor data = Tensor::from(std::vector<float>(100'000, 1), {100'000});
+    const comm::Work work = group.all_reduce(data);
+    if (group.rank() == 0) work.wait();
+    MPI_Barrier(MPI_COMM_WORLD);
+    work.wait();
+    CHECK(data.to_vector<float>() ==
+          std::vector<float>(100'000, static_cast<float>(group.world())));
+  }
+}
+
 TEST_CASE("ranks of a node have a board in common, those of others do not") {
   const Pretend pretend([](int rank) { return rank / 2; });
   const auto group = comm::mpi_group(MPI_COMM_WORLD);

@@ -35,6 +35,8 @@ class MpiThreads {
     return !ended() && !mark_.inherited() &&
            (level_ >= MPI_THREAD_SERIALIZED || std::this_thread::get_id() == owner_);
   }
+  // Several at once may, the program's own too.
+  bool several() const { return level_ == MPI_THREAD_MULTIPLE; }
   // Error where the calling thread may not.
   void check() const {
     if (!allowed()) refuse();

@@ -46,6 +46,9 @@ class MpiTransport : public Transport, private NativeCollectives {
   int rank() const override { return rank_; }
   int world() const override { return world_; }
   void check_thread() const override { threads_.check(); }
+  bool travels_beside(bool several_nodes) const override {
+    return several_nodes && threads_.several();
+  }
   std::unique_ptr<Transport> subset(const std::vector<int>& ranks, std::uint64_t id) override;
   Ticket post(Channel channel, std::span<const Message> round) override;
   bool test(Ticket ticket) override;

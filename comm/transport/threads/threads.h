@@ -70,6 +70,7 @@ class ThreadsTransport : public Transport {
   std::vector<Message> open(Ticket ticket) const override;
   Limits limits() const override { return {.nap = std::chrono::microseconds(network_ ? 50 : 0)}; }
   void check_thread() const override {}
+  bool travels_beside(bool) const override { return network_ != nullptr; }
   void set_hopeless(std::function<void()>) override {}
   void abandon() override {}
   NativeCollectives* native() override { return nullptr; }
