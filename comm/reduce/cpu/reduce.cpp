@@ -5,6 +5,7 @@
 #include <bit>
 #include <concepts>
 #include <cstddef>
+#include <cstring>
 #include <type_traits>
 
 namespace peal::comm {
@@ -40,15 +41,19 @@ void scale_cpu(DType dtype, void* data, double factor, std::int64_t count) {
 
 void divide_cpu(DType dtype, void* data, std::int64_t divisor, std::int64_t count) {
   visit(dtype, [&]<class T>() {
-    T* element = static_cast<T*>(data);
     if constexpr (std::is_floating_point_v<T>) {
+      T* element = static_cast<T*>(data);
       if (std::has_single_bit(static_cast<std::uint64_t>(divisor))) {  // the same bits, faster
         return scale_cpu(dtype, data, 1.0 / static_cast<double>(divisor), count);
       }
       for (std::int64_t i = 0; i < count; ++i) element[i] /= static_cast<T>(divisor);
     } else if constexpr (std::is_integral_v<T> && !std::same_as<T, bool>) {
+      auto* const bytes = static_cast<std::byte*>(data);  // which combine() does not align
       for (std::int64_t i = 0; i < count; ++i) {
-        element[i] = static_cast<T>(static_cast<std::int64_t>(element[i]) / divisor);
+        T value;
+        std::memcpy(&value, bytes + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+        value = static_cast<T>(static_cast<std::int64_t>(value) / divisor);
+        std::memcpy(bytes + i * static_cast<std::int64_t>(sizeof(T)), &value, sizeof(T));
       }
     } else {
       fail(concat("divide: not for ", dtype));
