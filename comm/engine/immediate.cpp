@@ -65,8 +65,8 @@ Immediate::Immediate(const CollectiveCall& call, std::shared_ptr<const Plan> its
 
 bool can_be_immediate(const CollectiveCall& call, const Plan& plan) {
   const auto runs = [](const Plan& each) {
-    return each.one_sided && !each.entry.empty() && each.at_once && each.scratch == 0 &&
-           each.all_combined;
+    return each.one_sided && !each.sends && !each.entry.empty() && each.at_once &&
+           each.scratch == 0 && each.all_combined;
   };
   return runs(plan) && (!plan.otherwise || runs(*plan.otherwise)) && call.gathered.empty() &&
          call.scattered.empty() && call.op != ReduceOp::premul_sum && is_plain(call.in) &&

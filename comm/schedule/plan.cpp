@@ -90,6 +90,8 @@ Plan::Plan(Program made, std::string name) : program(std::move(made)), name(std:
       highest_peer = std::max(highest_peer, step.peer);
       from_any = from_any || (!local && step.peer == any_source);
       one_sided = one_sided || is_one_sided(step);
+      sends = sends || step.kind == Kind::send || step.kind == Kind::recv ||
+              step.kind == Kind::recv_reduce;
       for (const Span& span : {step.dst, step.src}) {
         if (span.at < 0 || span.count < 0 ||
             span.at > std::numeric_limits<std::int64_t>::max() - span.count) {

@@ -52,6 +52,7 @@ struct Plan {
   bool inline_room = false;     // send_room_with_signals()
   bool reaches_others = false;  // touches their `in` or `out`
   bool one_sided = false;       // touches memory of others
+  bool sends = false;           // or has messages
   bool from_any = false;        // has a receive from any source
 
  private:
