@@ -19,6 +19,10 @@
 #include <peal/nn/optim/plateau.h>
 #include <peal/nn/optim/scheduler.h>
 #include <peal/nn/optim/sgd.h>
+#include <peal/nn/parallel/compress_hooks.h>
 #include <peal/nn/parallel/data_parallel.h>
 #include <peal/nn/parallel/ddp.h>
+#include <peal/nn/parallel/join.h>
+#include <peal/nn/parallel/local_sgd.h>
+#include <peal/nn/parallel/power_sgd.h>
 #include <peal/nn/parallel/sync_batch_norm.h>

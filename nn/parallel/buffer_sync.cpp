@@ -79,7 +79,7 @@ void BufferSync::send() {
   if (written_.empty()) return;
   std::vector<View> list;
   for (const std::size_t i : written_) list.push_back(buffers_[i].second);
-  group_.broadcast_coalesced(list, 0, {"buffers", tag_}).wait();
+  group_.broadcast_coalesced(list, root_, {"buffers", tag_}).wait();
   for (const std::size_t i : written_) {
     const StorageRef& storage = buffers_[i].second.storage();
     seen_[i] = {storage, storage->version()};

@@ -31,6 +31,8 @@ class BufferSync {
   void settle();
   // All buffers, whoever wrote them. For hosts that know more than versions do.
   void send_all();
+  // Whose they become, instead of rank 0's. The same on all ranks.
+  void set_root(int rank) { root_ = rank; }
 
  private:
   struct Seen {
@@ -45,6 +47,7 @@ class BufferSync {
   NamedTensors buffers_;
   comm::ProcessGroup group_;
   std::uint64_t tag_;
+  int root_ = 0;
   std::vector<Seen> seen_;  // when they were last equal
   Tensor bits_;             // of an agreement under way
   comm::Work asked_;

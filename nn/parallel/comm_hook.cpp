@@ -5,10 +5,20 @@
 
 namespace peal::nn {
 
+std::vector<Tensor> GradBucket::gradients() const {
+  std::vector<Tensor> all;
+  for (const Tensor& parameter : parameters) all.push_back(parameter.grad());
+  return all;
+}
+
 CommHook average_gradients(comm::ProcessGroup group) {
   return [group = std::move(group)](GradBucket& bucket) {
     return group.all_reduce(bucket.memory, comm::ReduceOp::avg, bucket.label);
   };
+}
+
+CommHook noop_hook() {
+  return [](GradBucket&) { return comm::Work(); };
 }
 
 }  // namespace peal::nn

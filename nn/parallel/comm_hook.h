@@ -3,16 +3,11 @@
 // register_comm_hook). DDP's own averages them; others send less, or something else:
 //
 //   ddp.register_comm_hook([group](nn::GradBucket& bucket) {
-//     const Tensor half = cast(bucket.memory, DType::bf16);        // rounded before it is averaged
-//     return group.all_reduce(half, comm::ReduceOp::avg, bucket.label)
-//         .then([half, to = bucket.memory] {
-//           to.copy_(cast(half, DType::f32));
-//           return comm::Work();
-//         });
+//     mul_(bucket.memory, 0.5);
+//     return group.all_reduce(bucket.memory, comm::ReduceOp::sum, bucket.label);
 //   });
 //
-// (Over transports of the CPU sums of bf16 are made in f32, which is what travels: this rounds as
-// PyTorch's bf16_compress_hook does, and saves no bytes there; docs/decisions/0004.)
+// Those that come along: compress_hooks.h (f16, bf16, int8), power_sgd.h, local_sgd.h.
 //
 // A hook is called for each bucket in the order of the plan, on the thread that runs backward, as
 // soon as the bucket's gradients are complete. When the Work that it returns is done, the memory
@@ -36,6 +31,7 @@ struct GradBucket {
   // Whose gradients they are, in order; the gradient of each is a part of the memory.
   std::vector<Tensor> parameters;
   bool last = false;  // of the plan
+  std::vector<Tensor> gradients() const;
   // For the collectives of the bucket: errors name it, and ranks that are in different steps never
   // meet. It holds during the call.
   comm::Label label;
@@ -45,5 +41,7 @@ using CommHook = std::function<comm::Work(GradBucket&)>;
 
 // The average over the ranks, divided once, as one all-reduce.
 CommHook average_gradients(comm::ProcessGroup group);
+// Sends nothing: each rank keeps its own. To measure what communication costs.
+CommHook noop_hook();
 
 }  // namespace peal::nn

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/ops/factory.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/schedule/mix.h>
 #include <peal/nn/parallel/buffer_sync.h>
@@ -38,7 +39,8 @@ struct DistributedDataParallel::State {
   State(const Module& module, const NamedTensors& parameters, std::vector<Bucket> plan,
         const NamedTensors& buffers, const DDPOptions& options, const comm::ProcessGroup& group,
         std::uint64_t tag)
-      : members(module, group, options.broadcast_buffers),
+      : group(group),
+        members(module, group, options.broadcast_buffers),
         reducer(parameters, std::move(plan), group, tag,
                 {options.find_unused_parameters, options.static_graph}) {
     const bool any = options.broadcast_buffers && !buffers.empty();
@@ -61,12 +63,20 @@ struct DistributedDataParallel::State {
     if (!reducer.synchronizing()) return;
     if (training && context().grad_enabled) members.check();
     if (stale && buffer_sync) {
+      announce(group, {.what = Announcement::What::buffers});
       buffer_sync->ask();
       settle();
     }
     stale = training;
   }
 
+  void follow(const Announcement& where) {
+    if (where.what != Announcement::What::buffers) return reducer.follow(where);
+    buffer_sync->ask();
+    settle();
+  }
+
+  const comm::ProcessGroup group;
   Members members;
   std::optional<BufferSync> buffer_sync;
   bool stale = false;  // a forward in training came since buffers were equal
@@ -122,5 +132,24 @@ void DistributedDataParallel::sync_buffers() {
 }
 
 Reducer& DistributedDataParallel::reducer() const { return state_->reducer; }
+
+const comm::ProcessGroup& DistributedDataParallel::group() const { return state_->group; }
+
+void DistributedDataParallel::backward(const Tensor& loss, double samples) {
+  const auto weighed = state_->reducer.weigh(samples);
+  loss.backward(full(loss.shape(), samples, loss.dtype(), loss.device()));
+}
+
+void DistributedDataParallel::set_actives(int divisor, int lowest) {
+  state_->reducer.divide_by(divisor);
+  if (state_->buffer_sync) state_->buffer_sync->set_root(lowest);
+}
+
+void DistributedDataParallel::follow(const Announcement& where) { state_->follow(where); }
+
+Device DistributedDataParallel::device() const {
+  const std::vector<Tensor> all = parameters();
+  return all.empty() ? Device{} : all.front().device();
+}
 
 }  // namespace peal::nn

@@ -73,6 +73,12 @@ class DistributedDataParallel : public Module {
   };
   [[nodiscard]] NoSync no_sync();
 
+  // Instead of loss.backward(), where ranks have batches of different sizes: `loss` is the mean
+  // over `samples` samples (or labels, or tokens; 0 where the batch has none, and the loss is not
+  // NaN then), and the gradients are those of the mean over all samples, of all ranks and of the
+  // backwards under no_sync() before this one. The same call on all ranks, after zero_grad().
+  void backward(const Tensor& loss, double samples);
+
   // The hook is called for each bucket in the place of the average (comm_hook.h). The same on all
   // ranks; not in a backward.
   void register_comm_hook(CommHook hook) { reducer().set_comm_hook(std::move(hook)); }
@@ -80,8 +86,13 @@ class DistributedDataParallel : public Module {
   void sync_buffers();
 
   Reducer& reducer() const;
+  const comm::ProcessGroup& group() const;
 
  private:
+  friend class Join;  // tells who has a batch, and what those without do
+  void set_actives(int divisor, int lowest);
+  void follow(const Announcement& where);
+  Device device() const;
   struct State;
   std::shared_ptr<State> state_;
   std::shared_ptr<void> hooks_;  // takes them off when the last handle goes

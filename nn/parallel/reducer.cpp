@@ -3,6 +3,7 @@
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/grad_slot.h>
+#include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/tape.h>
 #include <peal/comm/schedule/mix.h>
 #include <peal/nn/parallel/fail_everywhere.h>
@@ -11,6 +12,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 namespace peal::nn {
@@ -45,6 +47,7 @@ Reducer::Reducer(NamedTensors parameters, std::vector<Bucket> plan, comm::Proces
       unused_(parameters_, group_),
       parts_(parameters_.size(), 0),
       hidden_(parameters_.size(), false),
+      divisor_(group_.world()),
       buckets_(parameters_, plan_, group_, [this](std::size_t parameter, std::size_t bucket) {
         on_complete(parameter, bucket);
       }) {}
@@ -94,6 +97,10 @@ void Reducer::number_step() {
     comm::mix(step_hash_, forward.number);
     return true;
   });
+  name_step();
+}
+
+void Reducer::name_step() {
   step_ = concat("step ", steps_);
   if (without_backward_ > 0) step_ += concat(", forwards without a backward: ", without_backward_);
 }
@@ -126,6 +133,21 @@ void Reducer::begin(std::size_t first) {
   } else {
     number_step();
   }
+  PEAL_CHECK(weighted_ == weighing_, "[ddp] ", step_,
+             ": backward(loss, samples) and backward(loss) are not for one accumulation; give the "
+             "number of samples each time");
+  after_backward([this] { finish(); });
+  announce(group_, {.what = Announcement::What::begin,
+                    .tag = step_hash_,
+                    .steps = steps_,
+                    .forward_calls = forward_calls_,
+                    .without_backward = without_backward_,
+                    .weighted = weighted_});
+  open();
+  expect_unused(first);
+}
+
+void Reducer::open() {
   next_ = 0;
   for (std::size_t b = 0; b < plan_.size(); ++b) {
     flights_[b].waiting = plan_[b].entries.size();
@@ -135,9 +157,11 @@ void Reducer::begin(std::size_t first) {
   }
   std::fill(parts_.begin(), parts_.end(), 0);
   unused_.forget();
-  after_backward([this] { finish(); });
+  if (weighted_) {
+    total_ = Tensor::scalar(samples_, Device{});
+    totalled_ = group_.all_reduce(total_, comm::ReduceOp::sum, {"samples of a step", tag_});
+  }
   if (listener_.begin) listener_.begin();
-  expect_unused(first);
 }
 
 // What this backward will not reach, as far as that is known. In the first step nothing is taken
@@ -222,6 +246,7 @@ void Reducer::launch() {
   const std::size_t now = next_++;  // before a hook that may send and then throw
   const std::string text = concat(step_, ", ", buckets_.name(now));
   const comm::Label label(text, tag_of(now));
+  announce(group_, {.what = Announcement::What::bucket});
   if (!hook_) {
     flights_[now].work = group_.all_reduce(buckets_.sent(now), comm::ReduceOp::avg, label);
     return;
@@ -236,6 +261,12 @@ void Reducer::finish() {
   backward_ = 0;
   if (listener_.visited) listener_.visited();
   complete_rest();
+  announce(group_, {.what = Announcement::What::finish});
+  close();
+}
+
+// All buckets are under way.
+void Reducer::close() {
   {
     const TraceSpan span("wait for gradients", true);
     const auto start = std::chrono::steady_clock::now();
@@ -250,13 +281,61 @@ void Reducer::finish() {
     for (std::size_t p = 0; p < came_.size(); ++p) missing.push_back(is_missing(p));
     fail_missing(group_, parameters_, missing, step_, advice());
   }
+  scale();
   settle_unused();
   if (listener_.end) listener_.end();
 }
 
+// The average over the ranks becomes that over samples, or over the ranks that have any.
+void Reducer::scale() {
+  double factor = static_cast<double>(group_.world()) / divisor_;
+  if (weighted_) {
+    std::exchange(totalled_, {}).wait();
+    const double total = total_.item<double>();
+    factor = total > 0 ? group_.world() / total : 0;
+    samples_ = 0;
+    weighted_ = false;
+  }
+  if (factor == 1) return;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) mul_(buckets_[b].memory, factor);
+}
+
+std::shared_ptr<void> Reducer::weigh(double samples) {
+  PEAL_CHECK(samples >= 0 && std::isfinite(samples),
+             "[ddp] expected a number of samples, 0 or more, got ", samples);
+  PEAL_CHECK(Graph::capturing() == nullptr,
+             "[ddp] backward(loss, samples) divides by a number that the host learns in each step, "
+             "which a captured step does without");
+  samples_ += samples;
+  weighted_ = weighing_ = true;
+  return {nullptr, [this](void*) { weighing_ = false; }};
+}
+
+void Reducer::follow(const Announcement& where) {
+  if (where.what == Announcement::What::begin) {
+    steps_ = where.steps;
+    forward_calls_ = where.forward_calls;
+    without_backward_ = where.without_backward;
+    step_hash_ = where.tag;
+    name_step();
+    captured_ = false;
+    following_ = true;
+    weighted_ = where.weighted;
+    open();
+    for (std::size_t p = 0; p < came_.size(); ++p) {
+      if (came_[p] == Came::nothing) stand_in(p);
+    }
+  } else if (where.what == Announcement::What::bucket) {
+    launch();
+  } else {
+    close();
+    following_ = false;
+  }
+}
+
 // That it has got nothing is wrong.
 bool Reducer::is_missing(std::size_t parameter) const {
-  if (came_[parameter] == Came::all || first_of_static()) return false;
+  if (came_[parameter] == Came::all || first_of_static() || following_) return false;
   return options_.static_graph ? expected_[parameter] > 0 : !options_.find_unused_parameters;
 }
 

@@ -21,6 +21,7 @@
 
 #include <peal/autograd/core/safetensors.h>
 #include <peal/comm/group/process_group.h>
+#include <peal/nn/parallel/announce.h>
 #include <peal/nn/parallel/bucket_plan.h>
 #include <peal/nn/parallel/comm_hook.h>
 #include <peal/nn/parallel/grad_buckets.h>
@@ -65,6 +66,15 @@ class Reducer {
   // What a synchronised forward gave.
   void note_forward(const Tensors& outputs);
 
+  // The backwards that run while what is returned lives are of losses that were multiplied by
+  // `samples`: the step gives the sum of gradients over the ranks, and over backwards without
+  // communication before it, divided by the sum of samples. The same on all ranks.
+  [[nodiscard]] std::shared_ptr<void> weigh(double samples);
+  // Ranks without a batch (join.h): what the average is divided by, and what one of them does where
+  // the others are in the place that is announced.
+  void divide_by(int ranks) { divisor_ = ranks; }
+  void follow(const Announcement& where);
+
   const std::vector<Bucket>& buckets() const { return plan_; }
   // Seconds, since the last reset, in which this rank did nothing but wait for gradients.
   double exposed_seconds() const { return exposed_seconds_; }
@@ -87,6 +97,8 @@ class Reducer {
   void on_complete(std::size_t parameter, std::size_t bucket);
   void begin(std::size_t first);
   void number_step();
+  void name_step();
+  void open();
   std::uint64_t tag_of(std::size_t bucket) const;
   void expect_unused(std::size_t first);
   bool counts(std::size_t parameter, std::size_t bucket);
@@ -94,6 +106,8 @@ class Reducer {
   void launch_ready();
   void launch();
   void finish();
+  void close();
+  void scale();
   bool first_of_static() const { return options_.static_graph && expected_.empty(); }
   bool is_missing(std::size_t parameter) const;
   void check_missing();
@@ -123,8 +137,14 @@ class Reducer {
   std::uint64_t without_backward_ = 0;  // of these, yet
   std::uint64_t steps_ = 0;             // synchronised backwards
   std::uint64_t step_hash_ = 0;         // of the calls that led to the step under way, 0: captured
-  std::size_t next_ = 0;                // the bucket to launch next
-  std::uint64_t backward_ = 0;          // the one under way (tape.h), 0: none
+  double samples_ = 0;                  // of this step; and while one of its backwards runs
+  bool weighted_ = false, weighing_ = false;
+  Tensor total_;  // of samples, over the ranks
+  comm::Work totalled_;
+  int divisor_;
+  bool following_ = false;      // this rank has no batch in the step under way
+  std::size_t next_ = 0;        // the bucket to launch next
+  std::uint64_t backward_ = 0;  // the one under way (tape.h), 0: none
   bool synchronizing_ = true;
   bool captured_ = false;  // the backward under way lies in a graph: nothing was sent
   std::string step_;       // "step 3", as labels have it

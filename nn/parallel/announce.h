@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Announcements, for uneven inputs (join.h): ranks that have no batch left take part in the
+// collectives of those that have one, with zeros. So whoever starts a collective inside a step says
+// so first: the reducer, and layers that have collectives of their own (synchronised batch norm):
+//
+//   announce(group, {.what = Announcement::What::all_reduce, .count = 2 * channels,
+//                    .dtype = sums.dtype(), .tag = label.tag});
+//   group.all_reduce(sums, comm::ReduceOp::sum, label);
+//
+// As long as every rank has a batch, and where nobody joins, that does nothing and costs a look at
+// a number. Else the lowest rank that has one broadcasts it, and those without follow. So nothing
+// rests on steps being alike. Thread safety: as of the group.
+#pragma once
+
+#include <peal/autograd/core/dtype.h>
+#include <peal/comm/group/process_group.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace peal::nn {
+
+struct Announcement {
+  enum class What : std::int64_t {
+    all_gather,  // a layer's: `count` zeros of a rank, which count for nothing
+    all_reduce,  // a layer's: a sum over `count` elements
+    buffers,     // those of the wrapper are made equal
+    begin,       // a synchronised backward begins
+    bucket,      // the next one is sent
+    finish,      // it has visited everything
+    next         // Join::next()
+  };
+  What what = What::next;
+  std::int64_t count = 0;
+  DType dtype = DType::f32;
+  std::uint64_t tag = 0;  // of the collective's label; of begin: what tells the step from others
+  // Of begin: the counts of the reducer, and whether counts of samples are sent.
+  std::uint64_t steps = 0, forward_calls = 0, without_backward = 0;
+  bool weighted = false;
+};
+
+// To those who follow over this group, if any do.
+void announce(const comm::ProcessGroup& group, const Announcement& what);
+
+// Until what is returned goes, announcements over the group, of this rank, go to `listener`.
+[[nodiscard]] std::shared_ptr<void> listen(const comm::ProcessGroup& group,
+                                           std::function<void(const Announcement&)> listener);
+
+}  // namespace peal::nn

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Post-local SGD (Lin, Stich, Patel and Jaggi, "Don't use large mini-batches, use local SGD", ICLR
+// 2020): after a number of steps gradients are averaged among few ranks alone (those of a node, or
+// none), and every few steps the parameters of all are.
+//
+//   const auto node = group.split(job.node());
+//   ddp.register_comm_hook(nn::post_localSGD_hook(group, node, {.start_localSGD_iter = 100}));
+//   nn::PeriodicModelAverager averager(group, {.period = 4, .warmup_steps = 100});
+//   ...; optimizer.step(); averager.average_parameters(ddp.parameters());
+//
+// Between two averages replicas differ; buffers stay rank 0's. Names are PyTorch's. Thread safety:
+// as of hooks.
+#pragma once
+
+#include <peal/nn/parallel/comm_hook.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace peal::nn {
+
+struct PostLocalSGDOptions {
+  std::int64_t start_localSGD_iter = 100;     // steps that are averaged over all ranks
+  bool post_local_gradient_allreduce = true;  // after them over `subgroup`; false: not at all
+};
+// `subgroup` is a part of `group` that has this rank, or empty: then nothing is sent after the
+// start.
+CommHook post_localSGD_hook(comm::ProcessGroup group, comm::ProcessGroup subgroup,
+                            const PostLocalSGDOptions& options = {});
+
+struct PeriodicModelAveragerOptions {
+  std::int64_t period = 4;
+  std::int64_t warmup_steps = 0;  // steps before the first average
+};
+
+class PeriodicModelAverager {
+ public:
+  explicit PeriodicModelAverager(comm::ProcessGroup group,
+                                 const PeriodicModelAveragerOptions& options = {});
+  // After each step of the optimizer. Collective, where it averages: in step warmup_steps, counted
+  // from 0, and every `period` steps from there.
+  void average_parameters(const std::vector<Tensor>& parameters);
+  std::int64_t step() const { return step_; }
+
+ private:
+  comm::ProcessGroup group_;
+  PeriodicModelAveragerOptions options_;
+  std::int64_t step_ = 0;
+};
+
+}  // namespace peal::nn

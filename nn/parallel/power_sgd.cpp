@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/stateful.h>
+#include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/math.h>
+#include <peal/autograd/ops/matmul.h>
+#include <peal/autograd/ops/reduce.h>
+#include <peal/nn/parallel/power_sgd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace peal::nn {
+namespace {
+
+// A part of a bucket, and where it lies in the messages: a matrix's P^T [r, rows] in the first and
+// Q^T [r, columns] in the second, anything else whole in the first.
+struct Part {
+  Tensor grad;
+  std::int64_t rows = 0, columns = 0, r = 0;  // r = 0: as it is
+  std::int64_t first = 0, second = 0;
+};
+
+struct Layout {
+  std::vector<Part> parts;
+  std::int64_t first = 0, second = 0;  // elements of the messages
+};
+
+Layout layout_of(const GradBucket& bucket, const PowerSGDOptions& options) {
+  Layout all;
+  for (const Tensor& parameter : bucket.parameters) {
+    Part part{parameter.grad()};
+    const Shape& shape = part.grad.shape();
+    const std::int64_t count = part.grad.numel();
+    if (shape.dim() >= 2 && count > 0) {
+      part.rows = shape[0];
+      part.columns = count / shape[0];
+      part.r = std::min({options.rank, part.rows, part.columns});
+      const auto sent = static_cast<double>((part.rows + part.columns) * part.r);
+      if (sent * options.min_compression_rate >= static_cast<double>(count)) part.r = 0;
+    }
+    part.first = all.first;
+    part.second = all.second;
+    all.first += part.r > 0 ? part.r * part.rows : count;
+    all.second += part.r * part.columns;
+    all.parts.push_back(part);
+  }
+  return all;
+}
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// Where power iteration begins: numbers without a pattern, in rows that are independent.
+Tensor start_of(std::int64_t rows, std::int64_t n, std::int64_t phase, const Tensor& like) {
+  std::vector<float> values;
+  for (std::int64_t k = 1; k <= rows; ++k) {
+    for (std::int64_t j = 1; j <= n; ++j) {
+      values.push_back(static_cast<float>(std::cos(static_cast<double>(k * j + phase))));
+    }
+  }
+  return cast(Tensor::from(values, {rows, n}, like.device()), like.dtype());
+}
+
+// Rows of unit length at right angles, by modified Gram-Schmidt; twice, as what is left of a row
+// that nearly depends on others is mostly rounding. A row of zeros begins anew, as a gradient
+// that was zero once would never be sent again; and so does one that overflowed.
+void make_orthogonal(const Tensor& rows, bool restart) {
+  const std::int64_t n = rows.size(1);
+  const Tensor start = restart ? start_of(rows.size(0), n, 0, rows) : rows;
+  for (std::int64_t i = 0; i < rows.size(0); ++i) {
+    Tensor row = rows.detach({n}, i * n).clone();
+    const Tensor size = sum(abs(row));
+    row = where(gt(size, 0) & lt(size, infinity), row, start.detach({n}, i * n));
+    for (int pass = 0; pass < 2; ++pass) {
+      for (std::int64_t j = 0; j < i; ++j) {
+        const Tensor before = rows.detach({n}, j * n);
+        row = row - before * sum(before * row);
+      }
+    }
+    rows.detach({n}, i * n).copy_(row / (sqrt(sum(row * row)) + 1e-8));
+  }
+}
+
+}  // namespace
+
+struct PowerSGD::State : std::enable_shared_from_this<State> {
+  struct Memory {
+    Tensor error, q;
+  };
+  comm::ProcessGroup group;
+  PowerSGDOptions options;
+  std::int64_t iteration = 0;
+  std::map<std::size_t, Memory> buckets;
+
+  comm::Work run(GradBucket& bucket);
+};
+
+comm::Work PowerSGD::State::run(GradBucket& bucket) {
+  const Tensor memory = bucket.memory;
+  const bool starts = iteration >= options.start_iteration;
+  if (bucket.last) ++iteration;
+  if (!starts || size_of(memory.dtype()) < 4) {
+    return group.all_reduce(memory, comm::ReduceOp::avg, bucket.label);
+  }
+  Memory& here = buckets[bucket.index];
+  if (options.error_feedback) {
+    if (here.error.defined()) add_(memory, here.error);
+    here.error = memory.clone();
+  }
+  const Layout layout = layout_of(bucket, options);
+  if (!here.q.defined() || !options.warm_start) {
+    here.q = start_of(1, layout.second, options.warm_start ? 0 : iteration, memory)
+                 .detach({layout.second});
+  }
+  const Tensor first = Tensor::empty({layout.first}, memory.dtype(), memory.device());
+  const Tensor q = here.q.clone();
+  const auto p_of = [first](const Part& part) {
+    return first.detach({part.r, part.rows}, part.first);
+  };
+  const auto q_of = [q](const Part& part) { return q.detach({part.r, part.columns}, part.second); };
+  const auto matrix_of = [](const Part& part) {
+    return part.grad.detach({part.rows, part.columns});
+  };
+  for (const Part& part : layout.parts) {
+    if (part.r == 0) {
+      first.detach(part.grad.shape(), part.first).copy_(part.grad);
+    } else {
+      make_orthogonal(q_of(part), true);
+      p_of(part).copy_(matmul(q_of(part), matrix_of(part), false, true));
+    }
+  }
+  const std::uint64_t tag = bucket.label.tag;
+  return group.all_reduce(first, comm::ReduceOp::avg, bucket.label)
+      .then([=, keep = shared_from_this()] {
+        for (const Part& part : layout.parts) {
+          if (part.r == 0) continue;
+          make_orthogonal(p_of(part), false);
+          q_of(part).copy_(matmul(p_of(part), matrix_of(part)));
+        }
+        return keep->group.all_reduce(q, comm::ReduceOp::avg, {"PowerSGD's second factors", tag});
+      })
+      .then([=, &here, keep = shared_from_this()] {
+        for (const Part& part : layout.parts) {
+          if (part.r == 0) {
+            part.grad.copy_(first.detach(part.grad.shape(), part.first));
+          } else {
+            matrix_of(part).copy_(matmul(p_of(part), q_of(part), true));
+          }
+        }
+        const bool feedback = keep->options.error_feedback;
+        here.q = q;
+        if (feedback) {
+          add_(here.error, memory, -1);
+          // What overflowed is lost, not kept.
+          const Tensor none = Tensor::zeros({}, memory.dtype(), memory.device());
+          here.error.copy_(where(lt(abs(here.error), infinity), here.error, none));
+        }
+        for (const Part& part : layout.parts) {
+          if (!feedback || part.r > 0) continue;  // those are whole
+          const std::int64_t at = part.grad.body().at - memory.body().at;
+          here.error.detach({part.grad.numel()}, at).zero_();
+        }
+        return comm::Work();
+      });
+}
+
+PowerSGD::PowerSGD(comm::ProcessGroup group, const PowerSGDOptions& options)
+    : state_(std::make_shared<State>()) {
+  PEAL_CHECK(options.rank > 0 && options.start_iteration >= 0,
+             "PowerSGD: expected a rank of 1 or more and a start_iteration of 0 or more, got ",
+             options.rank, " and ", options.start_iteration);
+  PEAL_CHECK(options.start_iteration > 0 || !(options.error_feedback || options.warm_start),
+             "PowerSGD: with error feedback or a warm start the first step is averaged as it is: "
+             "expected a start_iteration of 1 or more");
+  state_->group = std::move(group);
+  state_->options = options;
+}
+
+CommHook PowerSGD::hook() const {
+  return [state = state_](GradBucket& bucket) { return state->run(bucket); };
+}
+
+std::int64_t PowerSGD::iteration() const { return state_->iteration; }
+
+NamedTensors PowerSGD::state_dict() const {
+  NamedTensors all{{"iteration", Tensor::scalar(state_->iteration, Device{})}};
+  for (const auto& [bucket, memory] : state_->buckets) {
+    if (memory.error.defined()) all.emplace_back(concat(bucket, ".error"), memory.error);
+    if (memory.q.defined()) all.emplace_back(concat(bucket, ".q"), memory.q);
+  }
+  return all;
+}
+
+void PowerSGD::load_state_dict(const NamedTensors& state) {
+  StateReader reader("PowerSGD", state);
+  const auto iteration = reader.number<std::int64_t>("iteration");
+  std::map<std::size_t, State::Memory> buckets;
+  for (const auto& [name, tensor] : state) {
+    const std::size_t dot = name.find('.');
+    const std::string what = dot == std::string::npos ? "" : name.substr(dot + 1);
+    const bool number = dot > 0 && dot < 9 && dot != std::string::npos &&
+                        std::all_of(name.begin(), name.begin() + static_cast<std::ptrdiff_t>(dot),
+                                    [](char c) { return c >= '0' && c <= '9'; });
+    if (!number || (what != "error" && what != "q")) continue;
+    State::Memory& memory = buckets[static_cast<std::size_t>(std::stoul(name))];
+    (what == "q" ? memory.q : memory.error) =
+        reader.tensor(name, tensor.shape(), tensor.dtype()).clone();
+  }
+  reader.finish();
+  state_->iteration = iteration;
+  state_->buckets = std::move(buckets);
+}
+
+}  // namespace peal::nn

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// PowerSGD: a communication hook that sends each gradient matrix M [n, m] as two of low rank, P [n,
+// r] and Q [m, r], found by one step of power iteration across the ranks (Vogels, Karimireddy and
+// Jaggi, "PowerSGD: practical low-rank gradient compression for distributed optimization", NeurIPS
+// 2019, algorithms 1 and 2; PyTorch: powerSGD_hook):
+//
+//   P = average of M Q over ranks, made orthogonal;  Q = average of M^T P;  M becomes P Q^T
+//
+// What that leaves out a rank adds to its gradient in the next step (error feedback), and power
+// iteration goes on from the last step's Q (warm start). Tensors of one dimension, and matrices
+// that would not shrink, are averaged as they are, in the same messages as P. A tensor of more
+// dimensions is the matrix of its first and all others.
+//
+//   nn::PowerSGD power(group, {.rank = 2});
+//   ddp.register_comm_hook(power.hook());
+//
+// What is left out is each rank's own: for a run that goes on bit by bit each rank saves its state.
+// Thread safety: the thread that runs backward.
+#pragma once
+
+#include <peal/autograd/core/safetensors.h>
+#include <peal/nn/parallel/comm_hook.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace peal::nn {
+
+struct PowerSGDOptions {
+  std::int64_t rank = 1;              // PyTorch: matrix_approximation_rank
+  std::int64_t start_iteration = 10;  // before it gradients are averaged as they are
+  double min_compression_rate = 2;    // matrices that shrink by less are averaged as they are
+  bool error_feedback = true;
+  bool warm_start = true;
+};
+
+class PowerSGD {
+ public:
+  explicit PowerSGD(comm::ProcessGroup group, const PowerSGDOptions& options = {});
+
+  // Of one wrapper. It shares the state with this object.
+  CommHook hook() const;
+  std::int64_t iteration() const;
+
+  // "iteration", and of each bucket that was compressed "N.error" [elements of the bucket] and
+  // "N.q". REQUIRES for loading: the same model, buckets and options.
+  NamedTensors state_dict() const;
+  void load_state_dict(const NamedTensors& state);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace peal::nn
