@@ -22,6 +22,7 @@ bool start_mpi() {
   int provided = 0;
   const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   PEAL_CHECK(code == MPI_SUCCESS, "[launch] MPI_Init_thread failed with code ", code);
+  comm::return_errors(MPI_COMM_WORLD);  // nobody else's
   return true;
 }
 

@@ -169,10 +169,14 @@ std::shared_ptr<SharedSegment> SharedSegment::between_processes(Rendezvous& rank
     why = ranks.exchange(problem != 0 ? std::strerror(problem) : "")[0];
     if (why.empty()) return segment;
   }
+  const bool forbidden =
+      why == std::strerror(EACCES) || why == std::strerror(EPERM) || why == std::strerror(EROFS);
   throw NoSharedMemory(concat(what, ": no shared memory of ", bytes,
-                              " bytes among the ranks of this node (", why,
-                              "); give /dev/shm more room (mount -o remount,size=64M /dev/shm, or "
-                              "docker --shm-size=64m)"));
+                              " bytes among the ranks of this node (", why, "); ",
+                              forbidden ? "let this user write to /dev/shm (mount -o "
+                                          "remount,rw,mode=1777 /dev/shm)"
+                                        : "give /dev/shm more room (mount -o remount,size=64M "
+                                          "/dev/shm, or docker --shm-size=64m)"));
 }
 
 }  // namespace peal::comm

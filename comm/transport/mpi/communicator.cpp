@@ -54,6 +54,15 @@ void check_mpi(int code, std::string_view what) {
   fail(concat("[mpi] ", what, ": ", std::string_view(text, static_cast<std::size_t>(length))));
 }
 
+void return_errors(MPI_Comm communicator) {
+  MPI_Errhandler now = MPI_ERRHANDLER_NULL;
+  check_mpi(MPI_Comm_get_errhandler(communicator, &now), "MPI_Comm_get_errhandler");
+  if (now == MPI_ERRORS_ARE_FATAL) {
+    check_mpi(MPI_Comm_set_errhandler(communicator, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
+  if (now != MPI_ERRHANDLER_NULL) MPI_Errhandler_free(&now);
+}
+
 MpiThreads::MpiThreads() { MPI_Query_thread(&level_); }
 
 namespace {
@@ -108,6 +117,7 @@ MpiCommunicator::MpiCommunicator(MPI_Comm communicator, const MpiThreads& thread
     : communicator_(communicator), threads_(threads) {
   const auto turn = threads_.turn();
   check_mpi(MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return_errors(MPI_COMM_SELF);
 }
 
 MpiCommunicator::~MpiCommunicator() {

@@ -26,6 +26,12 @@ namespace peal::comm {
 // Error in MPI's words where the code says so.
 void check_mpi(int code, std::string_view what);
 
+// Errors there come back as codes, where their handler is the default one, which ends the process.
+// A call about several requests belongs to none of their communicators: what it finds goes to the
+// handler of MPI_COMM_SELF (MPI 4.0, section 9.3; before, of MPI_COMM_WORLD), which is so for every
+// group. Open MPI looks at the requests' own.
+void return_errors(MPI_Comm communicator);
+
 // Which threads may call MPI: what MPI_Init_thread gave. None may in a child by fork, nor once MPI
 // has come to its end.
 class MpiThreads {

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# How a job over MPI ends: all sums are right and nothing is said; ranks that call different things are all told so; and
+# when a rank is killed in the middle of collectives in shared memory, the others name it where their launcher lets them,
+# none of them hangs, and nothing of peal remains in /dev/shm. The MPI is the one whose mpirun is on PATH.
+#   endings_test.sh PEAL_RUN PROGRAM RANKS [DEATHS]
+set -euo pipefail
+
+usage='usage: endings_test.sh PEAL_RUN PROGRAM RANKS [DEATHS]'
+launcher=${1:?$usage} program=${2:?$usage} ranks=${3:?$usage} deaths=${4:-3}
+last=$((ranks - 1))
+version=$(mpirun --version 2>&1)
+version=$(grep -m1 -i 'version\|mpi' <<<"$version" | tr -s ' ')
+# Open MPI's launcher gives the others a second to say what they see; Hydra (MPICH, Intel MPI) kills them at once.
+heard=false
+[[ $version != *'Open MPI'* && $version != *OpenRTE* ]] || heard=true
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+fail() { echo "endings_test: $*" >&2; cat "$log" >&2; exit 1; }
+segments() { find /dev/shm -maxdepth 1 -name 'peal-*' | sort; }
+# A job's names are there for a moment, those of jobs beside this one too.
+nothing_remains() {
+  local name wait
+  for name in $(comm -13 <(echo "$before") <(segments)); do
+    for ((wait = 0; wait < 50; ++wait)); do
+      [[ -e $name ]] || continue 2
+      sleep 0.1
+    done
+    fail "$name remains"
+  done
+}
+# run PROGRAM ARGUMENTS...: its status
+run() {
+  status=0
+  timeout --foreground 60 "$launcher" -n "$ranks" "$@" >"$log" 2>&1 || status=$?
+  [[ $status -ne 124 ]] || fail "it has not ended after 60 s: $*"
+}
+before=$(segments)
+
+run "$program" sums
+[[ $status -eq 0 && $(<"$log") == "sums of $ranks ranks are right" ]] || fail "sums: status $status"
+nothing_remains
+
+run "$program" differ
+[[ $status -ne 0 ]] || fail 'differ: it ended with 0'
+grep -q "(sum of 256 f32).*but rank .*(sum of 255 f32)\|(sum of 255 f32).*but rank .*(sum of 256 f32)" "$log" ||
+  fail 'differ: nobody named both calls'
+nothing_remains
+echo "differ: $(grep -m1 'must make the same calls' "$log")"
+
+for ((death = 1; death <= deaths; ++death)); do
+  run "$program" die $((death * 7919 % 30011 + 100))
+  [[ $status -ne 0 ]] || fail 'die: the job ended with 0'
+  ! $heard || grep -q "rank $last (process [0-9]*) has died" "$log" || fail "die: nobody named rank $last"
+  nothing_remains
+done
+echo "die: $(grep -m1 'has died' "$log" || echo 'the launcher killed all others')"
+echo "$version, $ranks ranks: ended as they should, $deaths deaths"
