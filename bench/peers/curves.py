@@ -21,8 +21,8 @@ def of_microseconds(value):
     return f"{value / 1e3:g} ms" if value >= 1e3 else f"{value:g} µs"
 
 
-def save_curves(path, title, sizes, curves):
-    """curves: name: microseconds of each size, or None. Names that begin with peal are drawn thick."""
+def save_curves(path, title, what, sizes, curves):
+    """curves: name: microseconds of each size, or None. Names that begin with peal are drawn thick, a limit grey."""
     values = [value for row in curves.values() for value in row if value]
     if not values:
         return
@@ -50,17 +50,20 @@ def save_curves(path, title, sizes, curves):
     for size in sizes:
         line(x(size), TOP, x(size), HEIGHT - BOTTOM, "#e0e0e0")
         out.append(f'<text x="{x(size):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle" font-size="11">{of_bytes(size)}</text>')
-    out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 22}" text-anchor="middle">size of the all-reduce</text>')
+    out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 22}" text-anchor="middle">size of the {html.escape(what)}</text>')
     out.append(f'<text transform="translate(20 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">'
                "time of a single call, median</text>")
     used = {True: 0, False: 0}
     for i, (name, row) in enumerate(curves.items()):
         points = [(x(size), y(value)) for size, value in zip(sizes, row) if value]
         ours = name.startswith("peal")
-        palette = OURS if ours else OTHERS
-        colour = palette[used[ours] % len(palette)]
-        used[ours] += 1
-        width, dash = (3, "") if ours else (1.5, ' stroke-dasharray="6 3"')
+        if name.endswith("limit"):
+            colour, width, dash = "#808080", 2.5, ' stroke-dasharray="2 4"'
+        else:
+            palette = OURS if ours else OTHERS
+            colour = palette[used[ours] % len(palette)]
+            used[ours] += 1
+            width, dash = (3, "") if ours else (1.5, ' stroke-dasharray="6 3"')
         out.append(f'<polyline points="{" ".join(f"{a:.1f},{b:.1f}" for a, b in points)}" fill="none" stroke="{colour}" '
                    f'stroke-width="{width}"{dash}/>')
         out += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3" fill="{colour}"/>' for a, b in points]

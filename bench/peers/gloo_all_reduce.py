@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# PyTorch's dist.all_reduce over Gloo, as native_all_reduce.cpp measures an MPI, but that the barrier is Gloo's own: a call
+# PyTorch's dist.all_reduce over Gloo, as native_collectives.cpp measures an MPI, but that the barrier is Gloo's own: a call
 # takes far longer than its ranks differ by. Starts its ranks itself.  gloo_all_reduce.py RANKS
 import os
 import signal

