@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from torch_nets import BasicNet, mlp
+sys.dont_write_bytecode = True
+from torch_nets import BasicNet, mlp  # noqa: E402
 
 ARMS = ["alone", "barrier", "ddp"]
 

@@ -8,7 +8,8 @@ import time
 import torch
 import torch.nn.functional as F
 
-from torch_nets import GPT, BasicNet, ResNet18, mlp
+sys.dont_write_bytecode = True
+from torch_nets import GPT, BasicNet, ResNet18, mlp  # noqa: E402
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", choices=["basicnet", "mlp", "gpt", "resnet18", "gpt2"], default="basicnet")

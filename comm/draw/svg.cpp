@@ -38,7 +38,8 @@ class Picture {
         nodes_(sketch.nodes) {
     const int margin = nodes_ == nullptr ? 80 : 96;
     const int columns = 2 * margin + column * (world_ - 1);
-    width_ = std::max(columns, sketch.note.empty() ? 440 : 620);
+    const int of_legend = 20 + static_cast<int>(legend().size()) * 13 / 2;
+    width_ = std::max({columns, of_legend, sketch.note.empty() ? 440 : 620});
     left_ = margin + (width_ - columns) / 2;
     if (nodes_ != nullptr) top_ += 22;
     notes_ = lines(sketch.note, static_cast<std::size_t>(width_) / 7);
