@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/nn/parallel/bucket_plan.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 namespace peal::nn {
+
+BucketCaps BucketCaps::chosen(std::int64_t all_bytes, bool several_nodes) {
+  BucketCaps caps;
+  if (several_nodes) caps.bytes = std::clamp(all_bytes / 32, caps.first_bytes, caps.bytes);
+  return caps;
+}
 
 std::vector<Bucket> plan_buckets(std::span<const ParameterSpec> parameters,
                                  const BucketCaps& caps) {

@@ -42,6 +42,11 @@ struct Bucket {
 struct BucketCaps {
   std::int64_t first_bytes = std::int64_t{1} << 20;
   std::int64_t bytes = std::int64_t{25} << 20;
+  // For gradients of so many bytes in all. Between nodes what is exposed is the last bucket, when
+  // nothing is left to compute, so there are about 32 of them, of at least 1 MiB, which takes a
+  // network of 100 Gbit/s some times its latency. On one node the CPU moves the gradients, and
+  // nothing is gained by more.
+  static BucketCaps chosen(std::int64_t all_bytes, bool several_nodes);
 };
 
 // Parameters that require no gradient are left out. Entries start at multiples of 64 bytes.

@@ -56,6 +56,14 @@ TEST_CASE("a thousand random models") {
   }
 }
 
+TEST_CASE("buckets between nodes are as small as is worth it, and of several megabytes in all") {
+  constexpr std::int64_t mib = std::int64_t{1} << 20;
+  CHECK(BucketCaps::chosen(500 * mib, false).bytes == 25 * mib);
+  CHECK(BucketCaps::chosen(mib, true).bytes == mib);
+  CHECK(BucketCaps::chosen(64 * mib, true).bytes == 2 * mib);
+  CHECK(BucketCaps::chosen(2000 * mib, true).bytes == 25 * mib);
+}
+
 TEST_CASE("BasicNet: the first bucket closes with fc1, the convolutions follow") {
   const std::vector<ParameterSpec> parameters = {
       {"conv1.weight", {32, 1, 3, 3}},  {"conv1.bias", {32}},
