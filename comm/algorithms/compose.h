@@ -21,23 +21,23 @@
 
 namespace peal::comm {
 
-// Appends what comes after. Both use the same scratch.
+// Appends what comes after. Both use the same scratch, and the same room.
 inline void append(Program& program, Program next) {
   program.scratch = std::max(program.scratch, next.scratch);
+  program.room = std::max(program.room, next.room);
   for (Round& round : next.rounds) program.rounds.push_back(std::move(round));
 }
 
 // The program of a part of the world on a part of the memory: its rank i is ranks[i], its `in` and
-// `out` begin where `in` and `out` do, its scratch behind `scratch_before` elements. A copy that
-// would fall onto itself is left out.
+// `out` begin where `in` and `out` do, its scratch behind `scratch_before` elements; rooms are as
+// they are. A copy that would fall onto itself is left out.
 // REQUIRES one that is right in place, if the two spans share memory in the way of that collective.
 inline Program embed(Program part, std::span<const int> ranks, Span in, Span out,
                      std::int64_t scratch_before = 0) {
   const auto rank = [&](int i) { return ranks[static_cast<std::size_t>(i)]; };
+  const Span bases[] = {in, out, scratch({scratch_before, 0}), room({0, 0})};  // by Buffer
   const auto place = [&](Span& span) {
-    const Span base = span.buffer == Buffer::in    ? in
-                      : span.buffer == Buffer::out ? out
-                                                   : scratch({scratch_before, 0});
+    const Span& base = bases[static_cast<std::size_t>(span.buffer)];
     span.buffer = base.buffer;
     span.at += base.at;
     if (span.owner != self) span.owner = rank(span.owner);
@@ -50,7 +50,7 @@ inline Program embed(Program part, std::span<const int> ranks, Span in, Span out
       }
     }
   }
-  Program placed{part.scratch + scratch_before, {}};
+  Program placed{part.scratch + scratch_before, {}, part.room};
   for (Round& round : part.rounds) {
     const bool idle = round.empty();
     std::erase_if(round, [](const Step& s) { return s.kind == Kind::copy && s.dst == s.src; });

@@ -44,10 +44,14 @@ struct Entry {
   ClosedForm (*costs)(const Problem& problem);
   bool pipelined = false;   // it looks at problem.chunk
   bool sees_nodes = false;  // and at problem.nodes
-  bool one_sided = false;   // its ranks must share memory
+  // Its ranks must share memory; where it looks at nodes, those of each node.
+  bool one_sided = false;
   // Of a one-sided one that needs the ranks' own buffers: the name of that which runs where some
   // are out of others' reach. Its programs begin with the same round.
   std::string_view otherwise{};
+  // Of one by messages: the name of that which runs where the ranks of each node share memory. It
+  // sends the same between nodes.
+  std::string_view in_memory{};
 };
 
 struct Terms {

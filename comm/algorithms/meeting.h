@@ -6,20 +6,30 @@
 #include <peal/comm/schedule/schedule.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 namespace peal::comm {
 
-// A barrier by signals: all that any rank did in its rounds before happens before all that any does
-// in its rounds after.
-inline void add_meeting(Program& program, int rank, int world) {
+// A barrier by signals, of some ranks, ascending: all that any of them did in its rounds before
+// happens before all that any does in its rounds after.
+inline void add_meeting(Program& program, int rank, const std::vector<int>& ranks) {
+  const int world = static_cast<int>(ranks.size());
+  const int me = static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin());
+  const auto at = [&](int i) { return ranks[static_cast<std::size_t>(wrap(i, world))]; };
   Round round;
   for (int k = 1; k < world; ++k) {
-    round.push_back(signal(wrap(rank + k, world)));
-    round.push_back(await(wrap(rank - k, world)));
+    round.push_back(signal(at(me + k)));
+    round.push_back(await(at(me - k)));
   }
   add(program, std::move(round));
+}
+// Of all.
+inline void add_meeting(Program& program, int rank, int world) {
+  std::vector<int> ranks(static_cast<std::size_t>(world));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  add_meeting(program, rank, ranks);
 }
 
 // Every span of `targets` becomes sources[0] (+) sources[1] (+) .. , all of one count. It is built

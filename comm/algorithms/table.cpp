@@ -68,6 +68,8 @@ constexpr Entry one_sided[] = {
     direct_slices_entry(Collective::all_reduce, direct_slices_all_reduce),
     staged_slices_entry(Collective::all_reduce, staged_slices_all_reduce),
     slots_entry(Collective::all_reduce, slots_all_reduce),
+    hierarchical_direct_entry,
+    hierarchical_staged_entry,
     direct_slices_entry(Collective::reduce, direct_slices_reduce),
     staged_slices_entry(Collective::reduce, staged_slices_reduce),
     slots_entry(Collective::reduce, slots_reduce),

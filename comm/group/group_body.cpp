@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <exception>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -99,10 +100,21 @@ Problem GroupBody::problem_of(const CollectiveCall& call) const {
           .nodes = nodes};
 }
 
+namespace {
+
+// Bytes of an element where the program runs: buffers keep their type where all sums are made at
+// once, in one memory.
+std::int64_t element_of(const Entry& entry, const CollectiveCall& call) {
+  return static_cast<std::int64_t>(
+      size_of(entry.sees_nodes ? native_call(call).dtype : call.dtype()));
+}
+
+}  // namespace
+
 // In shared memory pieces begin at lines of the cache, and chunks fit into the room.
 std::shared_ptr<const Plan> GroupBody::make_plan(const Entry& entry,
                                                  const CollectiveCall& call) const {
-  const auto element = static_cast<std::int64_t>(size_of(call.dtype()));
+  const std::int64_t element = element_of(entry, call);
   constexpr std::int64_t line = 64, room = Window::room_bytes;
   Problem problem = problem_of(call);
   if (entry.one_sided) {
@@ -111,14 +123,14 @@ std::shared_ptr<const Plan> GroupBody::make_plan(const Entry& entry,
   }
   Plan made(comm::plan(entry, problem), std::string(entry.name));
   made.entry = entry.name;
-  if (entry.one_sided) {
+  if (entry.one_sided && !entry.sees_nodes) {
     made.sum_at_once(world);
     made.send_room_with_signals();
   }
   PEAL_CHECK(made.program.room * element <= room, "[comm] ", name(call.what), ": the algorithm ",
              entry.name, " has room for ", room, " bytes, not for ", made.program.room * element,
              "; choose direct_slices for them");
-  if (!entry.otherwise.empty()) {
+  if (!entry.otherwise.empty() && made.one_sided) {
     made.otherwise = make_plan(*find(call.what, entry.otherwise), call);
   }
   return std::make_shared<const Plan>(std::move(made));
@@ -133,8 +145,13 @@ std::shared_ptr<const Plan> GroupBody::plan_for(const CollectiveCall& call,
              ": the algorithm ", algorithm, " does not serve ", world, " ranks");
   if (plans_.size() >= most_plans) plans_.clear();
   auto& plan = plans_[PlanKey(call.what, entry->name, call.root, call.counts,
-                              entry->one_sided ? size_of(call.dtype()) : 0)];
+                              entry->one_sided ? element_of(*entry, call) : 0)];
   if (!plan) {
+    // On all ranks, not on those alone that have others on their nodes.
+    const std::set<int> some(nodes.node.begin(), nodes.node.end());
+    PEAL_CHECK(!entry->one_sided || lane->window() != nullptr || some.size() == nodes.node.size(),
+               "[comm] ", lane->who(), ", ", name(call.what), ": ", algorithm,
+               " needs memory that the ranks share");
     try {
       plan = make_plan(*entry, call);
     } catch (const std::invalid_argument& error) {
@@ -176,7 +193,12 @@ Channel GroupBody::next_channel(const CollectiveCall& call, Transport& transport
 void GroupBody::check_window(const Plan& plan, Transport& transport, std::string_view what) const {
   if (!plan.one_sided) return;
   const auto who = [&] { return concat("[comm] ", lane->who(), ", ", what, ": ", plan.name); };
-  PEAL_CHECK(lane->window() != nullptr, who(), " needs memory that the ranks share");
+  const Window* const window = lane->window();
+  PEAL_CHECK(window != nullptr, who(), " needs memory that the ranks share");
+  for (const int other : plan.sharers) {
+    PEAL_CHECK(window->joins(other), who(), " needs memory in common with rank ", other,
+               ", which is on another node");
+  }
   PEAL_CHECK(transport.device().type == DeviceType::cpu, who(), " is for tensors on the CPU");
   PEAL_CHECK(Branch::current() == nullptr, who(),
              " cannot be started by then(): the group's shared memory serves operations in the "
@@ -328,8 +350,8 @@ std::shared_ptr<const Plan> GroupBody::choose_anew(const CollectiveCall& call, T
   const std::int64_t bytes =
       std::accumulate(call.counts.begin(), call.counts.end(), std::int64_t{0}) / rows *
       static_cast<std::int64_t>(size_of(call.dtype()));
-  const bool shared =
-      lane->window() != nullptr && in_order && where == DeviceType::cpu && !scales_widened(call);
+  const Window* const window = in_order && where == DeviceType::cpu ? lane->window() : nullptr;
+  const bool shared = window != nullptr && window->joins_all() && !scales_widened(call);
   // On a device its library's own are the default: they see the links.
   std::string_view algorithm = where == DeviceType::cpu || selection.names(call.what, bytes)
                                    ? selection.choose(call.what, bytes, world, shared)
@@ -341,6 +363,11 @@ std::shared_ptr<const Plan> GroupBody::choose_anew(const CollectiveCall& call, T
                " has none of its own for these arguments");
     algorithm = Selection().choose(call.what, bytes, world, shared);
     asked_for = false;
+  }
+  // Who names an algorithm in a call means that one, and who names it for all, its best form.
+  const Entry* const entry = find(call.what, algorithm);
+  if (named.empty() && window != nullptr && entry != nullptr && !entry->in_memory.empty()) {
+    algorithm = entry->in_memory;
   }
   // Of ragged counts the rooms may not hold what the sum of them suggests.
   if (algorithm == "slots" && !asked_for && !call.counts.empty() &&

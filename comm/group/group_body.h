@@ -76,7 +76,7 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
  private:
   // The last is the size of an element, of plans that depend on it.
   using PlanKey =
-      std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>, std::size_t>;
+      std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>, std::int64_t>;
   std::shared_ptr<const Plan> make_plan(const Entry& entry, const CollectiveCall& call) const;
   // A view of the call's counts.
   Problem problem_of(const CollectiveCall& call) const;

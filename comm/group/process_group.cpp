@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
 #include <utility>
+#include <vector>
 
 namespace peal::comm {
 namespace {
@@ -28,18 +30,23 @@ void agree_on_options(const ProcessGroup& group) {
   body.selection = Selection(options.algorithms);
 }
 
-// Ranks of one node give themselves a window; where there is no memory for it, messages do.
+// Ranks of one node give themselves a window; where there is no memory for it on any, messages do.
 void share_memory(const ProcessGroup& group) {
   GroupBody& body = body_of(group);
-  const auto& node = body.nodes.node;
-  if (!body.options.shared_memory || body.world == 1 ||
-      std::ranges::count(node, node.front()) != body.world ||
+  const auto& nodes = body.nodes.node;
+  if (!body.options.shared_memory || std::set(nodes.begin(), nodes.end()).size() == nodes.size() ||
       body.lane->transport().device().type != DeviceType::cpu) {
     return;
   }
+  std::vector<int> here;
+  for (int r = 0; r < body.world; ++r) {
+    if (nodes[static_cast<std::size_t>(r)] == nodes[static_cast<std::size_t>(body.rank)]) {
+      here.push_back(r);
+    }
+  }
   GroupRendezvous ranks(group);
   try {
-    auto window = Window::create(ranks);
+    auto window = Window::create(ranks, std::move(here));
     if (body.engine->crowded()) window->give_way();
     body.lane->set_window(std::move(window));
   } catch (const NoSharedMemory& error) {

@@ -40,6 +40,15 @@ HandedOn& handed_on() {
   return all;
 }
 
+// By rank.
+void check_alike(const std::vector<std::string>& bytes, std::string_view what) {
+  for (const std::string& each : bytes) {
+    PEAL_CHECK(each == bytes.front(), what, ": rank 0 of the group wants ", bytes.front(),
+               " bytes of shared memory, and rank ", &each - bytes.data(), " ", each,
+               "; all must ask for the same");
+  }
+}
+
 // A name in /dev/shm, and the file behind it, until this ends.
 class Named {
  public:
@@ -95,18 +104,19 @@ SharedSegment::~SharedSegment() {
   }
 }
 
+void agree_on_bytes(Rendezvous& ranks, std::size_t bytes, std::string_view what) {
+  check_alike(ranks.exchange(concat(bytes)), what);
+}
+
 std::shared_ptr<SharedSegment> SharedSegment::create(Rendezvous& ranks, std::size_t bytes,
                                                      std::string_view what) {
-  const auto said = ranks.exchange(concat(bytes, " ", process()));
-  std::vector<std::string> who;
-  for (const std::string& each : said) {
+  std::vector<std::string> wanted, who;
+  for (const std::string& each : ranks.exchange(concat(bytes, " ", process()))) {
     const auto space = each.find(' ');
-    PEAL_CHECK(each.substr(0, space) == said.front().substr(0, said.front().find(' ')), what,
-               ": rank 0 of the group wants ", said.front().substr(0, said.front().find(' ')),
-               " bytes of shared memory, and rank ", &each - said.data(), " ",
-               each.substr(0, space), "; all must ask for the same");
+    wanted.push_back(each.substr(0, space));
     who.push_back(each.substr(space));
   }
+  check_alike(wanted, what);
   const bool threads = std::ranges::count(who, who.front()) == ranks.world();
   return threads ? between_threads(ranks, bytes) : between_processes(ranks, bytes, what);
 }
@@ -134,12 +144,13 @@ std::shared_ptr<SharedSegment> SharedSegment::between_threads(Rendezvous& ranks,
   };
   const std::shared_ptr<void> finally(nullptr, forget);
   const std::string said = ranks.exchange(name)[0];
-  if (said.empty()) throw NoSharedMemory(concat("no memory for ", bytes, " bytes"));
-  if (ranks.rank() != 0) {
+  if (ranks.rank() != 0 && !said.empty()) {
     const std::lock_guard lock(table.mutex);
     segment = table.by_name.at(said);
   }
   ranks.exchange("");  // all have it
+  ranks.exchange("");  // what processes fill
+  if (said.empty()) throw NoSharedMemory(concat("no memory for ", bytes, " bytes"));
   return segment;
 }
 
@@ -163,12 +174,11 @@ std::shared_ptr<SharedSegment> SharedSegment::between_processes(Rendezvous& rank
   }
   const auto mapped = ranks.exchange(segment ? "yes" : "no");
   named.unlink();
-  std::string why = said[0] == '!' ? said.substr(1) : "a rank could not map it";
-  if (std::ranges::count(mapped, "yes") == ranks.world()) {
-    if (ranks.rank() == 0) problem = named.fill(bytes);
-    why = ranks.exchange(problem != 0 ? std::strerror(problem) : "")[0];
-    if (why.empty()) return segment;
-  }
+  const bool all = std::ranges::count(mapped, "yes") == ranks.world();
+  if (ranks.rank() == 0 && all) problem = named.fill(bytes);
+  std::string why = ranks.exchange(problem != 0 ? std::strerror(problem) : "")[0];
+  if (all && why.empty()) return segment;
+  if (why.empty()) why = "a rank could not map it";
   const bool forbidden =
       why == std::strerror(EACCES) || why == std::strerror(EPERM) || why == std::strerror(EROFS);
   throw NoSharedMemory(concat(what, ": no shared memory of ", bytes,

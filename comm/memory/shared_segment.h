@@ -20,14 +20,19 @@ class NoSharedMemory : public Error {
   using Error::Error;
 };
 
+// Collective. Error on all ranks where they do not want as many, with both.
+void agree_on_bytes(Rendezvous& ranks, std::size_t bytes, std::string_view what);
+
 class SharedSegment {
  public:
   // Zeroed. Collective over ranks of one node. NoSharedMemory, on all of them, where /dev/shm is
   // too small or cannot be written, with what to do; `what` is what it was for. Error, on all of
-  // them, where their sizes differ.
+  // them, where their sizes differ; else it takes four exchanges, whatever comes, so that the nodes
+  // of a group can do it side by side, each over its PartOfRendezvous.
   static std::shared_ptr<SharedSegment> create(Rendezvous& ranks, std::size_t bytes,
                                                std::string_view what);
-  // The same, of /dev/shm also where one process has all ranks: its children share it.
+  // The same, of /dev/shm also where one process has all ranks: its children share it. Three
+  // exchanges.
   static std::shared_ptr<SharedSegment> between_processes(Rendezvous& ranks, std::size_t bytes,
                                                           std::string_view what);
   ~SharedSegment();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/comm/memory/window.h>
+#include <peal/comm/store/part_of_rendezvous.h>
 
 #include <sys/mman.h>
 
@@ -7,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <string>
 #include <utility>
 
 namespace peal::comm {
@@ -51,47 +53,69 @@ struct Window::Heap {
   std::uint64_t last = 0;
 };
 
-Window::Window(std::shared_ptr<SharedSegment> segment, int rank, int world)
+Window::Window(std::shared_ptr<SharedSegment> segment, int rank, int world, std::vector<int> node)
     : segment_(std::move(segment)),
       rank_(rank),
-      world_(world),
+      node_(std::move(node)),
+      place_(static_cast<std::size_t>(world), elsewhere),
       peers_(static_cast<std::size_t>(world)),
-      heap_(std::make_shared<Heap>()) {}
+      heap_(std::make_shared<Heap>()) {
+  for (std::size_t i = 0; i < node_.size(); ++i) place_[static_cast<std::size_t>(node_[i])] = i;
+}
 
 Window::~Window() = default;
 
 namespace {
 
-std::size_t bytes_of_lines(int world, std::size_t line) {
-  const auto ranks = static_cast<std::size_t>(world);
+std::size_t bytes_of_lines(std::size_t ranks, std::size_t line) {
   return (2 * ranks * ranks * line + room_align - 1) / room_align * room_align;
+}
+
+// One on each node, or none on any.
+std::shared_ptr<SharedSegment> segment_of(Rendezvous& ranks, const std::vector<int>& node,
+                                          std::size_t bytes, std::string_view what) {
+  if (node.size() == static_cast<std::size_t>(ranks.world())) {
+    return SharedSegment::create(ranks, bytes, what);
+  }
+  PartOfRendezvous part(ranks, node);
+  std::shared_ptr<SharedSegment> segment;
+  std::string why;
+  try {
+    segment = SharedSegment::create(part, bytes, what);
+  } catch (const NoSharedMemory& error) {
+    why = error.what();
+  }
+  for (const std::string& each : ranks.exchange(why)) {
+    if (!each.empty()) throw NoSharedMemory(each);
+  }
+  return segment;
 }
 
 }  // namespace
 
-std::unique_ptr<Window> Window::create(Rendezvous& ranks) {
-  const int world = ranks.world();
+std::unique_ptr<Window> Window::create(Rendezvous& ranks, std::vector<int> node) {
   const std::size_t bytes =
-      bytes_of_lines(world, sizeof(Line)) + static_cast<std::size_t>(world) * 2 * room_bytes;
-  auto segment = SharedSegment::create(ranks, bytes, "shared memory for collectives");
-  return std::unique_ptr<Window>(new Window(std::move(segment), ranks.rank(), world));
+      bytes_of_lines(node.size(), sizeof(Line)) + node.size() * 2 * room_bytes;
+  auto segment = segment_of(ranks, node, bytes, "shared memory for collectives");
+  return std::unique_ptr<Window>(
+      new Window(std::move(segment), ranks.rank(), ranks.world(), std::move(node)));
 }
 
 // All-zero bytes, which is what fresh memory is, are lines without signals.
 Window::Line& Window::line(int from, int to) const {
-  const std::size_t half = operation_ % 2 * static_cast<std::size_t>(world_);
-  return reinterpret_cast<Line*>(
-      segment_->data())[(half + static_cast<std::size_t>(from)) * static_cast<std::size_t>(world_) +
-                        static_cast<std::size_t>(to)];
+  const auto place = [&](int rank) { return place_[static_cast<std::size_t>(rank)]; };
+  const std::size_t ranks = node_.size(), half = operation_ % 2 * ranks;
+  return reinterpret_cast<Line*>(segment_->data())[(half + place(from)) * ranks + place(to)];
 }
 
 StorageRef Window::allocate(Rendezvous& ranks, std::size_t bytes) {
-  if (segment_->one_process()) return nullptr;
+  if (segment_->one_process() && joins_all()) return nullptr;
+  if (!joins_all()) agree_on_bytes(ranks, bytes, "memory for collectives");
   const std::size_t stride =
       (std::max(bytes, std::size_t{1}) + room_align - 1) / room_align * room_align;
-  const std::size_t whole = stride * static_cast<std::size_t>(world_);
   std::shared_ptr<SharedSegment> made =
-      SharedSegment::create(ranks, whole, "memory for collectives");
+      segment_of(ranks, node_, stride * node_.size(), "memory for collectives");
+  if (segment_->one_process()) return nullptr;  // on another node it may not be so
   madvise(made->data(), made->bytes(), MADV_DONTFORK);
   std::uint64_t number = 0;
   {
@@ -99,7 +123,7 @@ StorageRef Window::allocate(Rendezvous& ranks, std::size_t bytes) {
     number = ++heap_->last;
     if (number < most_segments) heap_->segments[number] = {made->data(), stride};
   }
-  std::byte* const own = made->data() + static_cast<std::size_t>(rank_) * stride;
+  std::byte* const own = made->data() + place_[static_cast<std::size_t>(rank_)] * stride;
   return Storage::wrap(own, bytes, Device{}, [heap = heap_, number, made] {
     const std::lock_guard lock(heap->mutex);
     heap->segments.erase(number);
@@ -111,7 +135,7 @@ Location Window::locate(const std::byte* address) const {
   if (segment_->one_process()) return reinterpret_cast<Location>(address);
   const std::lock_guard lock(heap_->mutex);
   for (const auto& [number, kept] : heap_->segments) {
-    const std::byte* const own = kept.begin + static_cast<std::size_t>(rank_) * kept.stride;
+    const std::byte* const own = kept.begin + place_[static_cast<std::size_t>(rank_)] * kept.stride;
     if (address < own || address >= own + kept.stride) continue;
     return number << place_bits | static_cast<Location>(address - own);
   }
@@ -126,7 +150,7 @@ std::byte* Window::address(int owner, Location location) const {
   if (found == heap_->segments.end()) return nullptr;
   const Heap::Kept& kept = found->second;
   const auto place = static_cast<std::size_t>(location & ((Location{1} << place_bits) - 1));
-  return kept.begin + static_cast<std::size_t>(owner) * kept.stride + place;
+  return kept.begin + place_[static_cast<std::size_t>(owner)] * kept.stride + place;
 }
 
 void Window::begin(const Plan& plan, std::size_t element, std::uint64_t signature,
@@ -196,8 +220,8 @@ bool Window::reaches_all() const {
   if (segment_->one_process()) return true;
   const auto one = [&](Location Peer::*which) {
     std::uint64_t number = 0;
-    for (const Peer& peer : peers_) {
-      const Location location = peer.*which;
+    for (const int rank : node_) {
+      const Location location = peers_[static_cast<std::size_t>(rank)].*which;
       if (location == out_of_reach) return false;
       if (location == nothing) continue;
       if (number != 0 && location >> place_bits != number) return false;
@@ -209,12 +233,13 @@ bool Window::reaches_all() const {
 }
 
 std::byte* Window::reach(int owner, Buffer buffer) const {
+  if (!joins(owner)) return nullptr;
   if (buffer == Buffer::room && inline_ > 0) {
     return owner == rank_ ? own_room_ : line(owner, rank_).room;
   }
   if (buffer == Buffer::room) {
-    std::byte* const rooms = segment_->data() + bytes_of_lines(world_, sizeof(Line));
-    return rooms + (static_cast<std::size_t>(owner) * 2 + operation_ % 2) * room_bytes;
+    std::byte* const rooms = segment_->data() + bytes_of_lines(node_.size(), sizeof(Line));
+    return rooms + (place_[static_cast<std::size_t>(owner)] * 2 + operation_ % 2) * room_bytes;
   }
   const Peer& peer = peers_[static_cast<std::size_t>(owner)];
   if (inline_ > 0 || peer.heard_in != operation_ || buffer == Buffer::scratch) return nullptr;

@@ -2,6 +2,7 @@
 // Window: memory that the ranks of a group on one node share, and the flags by which they meet
 // there (MPI's shared-memory windows, NVSHMEM's and PyTorch's symmetric memory). One-sided programs
 // (schedule.h) run on it: it knows where another rank's buffers lie, and makes and awaits signals.
+// A group on several nodes has one on each; ranks have the group's numbers in all.
 //
 // Layout. For each ordered pair of ranks a line with a count of signals, which only grows; it has
 // one writer. Beside the count stands what the operation is, and where the writer's buffers lie, or
@@ -35,9 +36,9 @@ namespace peal::comm {
 
 class Window {
  public:
-  // Collective over the ranks of the group, which are on one node. NoSharedMemory as
-  // SharedSegment's.
-  static std::unique_ptr<Window> create(Rendezvous& ranks);
+  // Collective over the ranks of the group. `node`: those on this one's node, ascending.
+  // NoSharedMemory as SharedSegment's, on all ranks if it is so on any node.
+  static std::unique_ptr<Window> create(Rendezvous& ranks, std::vector<int> node);
   ~Window();
   Window(const Window&) = delete;
   Window& operator=(const Window&) = delete;
@@ -45,9 +46,10 @@ class Window {
   // Bytes of a rank's room that one operation may use.
   static constexpr std::size_t room_bytes = std::size_t{256} << 10;
 
-  // Zeroed memory of the CPU within the others' reach; null where all is. Collective: the same
-  // calls, of the same size, in the same order on all ranks, or an Error on all of them; so is
-  // NoSharedMemory. Children by fork do not have it: what they wrote would be the parent's.
+  // Zeroed memory of the CPU within the reach of the node; null where all is. Collective over the
+  // group: the same calls, of the same size, in the same order on all ranks, or an Error on all of
+  // them; so is NoSharedMemory. Children by fork do not have it: what they wrote would be the
+  // parent's.
   StorageRef allocate(Rendezvous& ranks, std::size_t bytes);
 
   // The next operation begins: the same on all ranks, one after the other. `element`: bytes.
@@ -57,13 +59,16 @@ class Window {
              const std::byte* out);
   // What this rank did before happens before what `to` does after its await(). Never waits.
   void signal(int to);
+  // This rank's signals and memory reach that one: they are on one node.
+  bool joins(int rank) const { return place_[static_cast<std::size_t>(rank)] != elsewhere; }
+  bool joins_all() const { return node_.size() == place_.size(); }
   // True where the next signal of `from` has come.
   bool await(int from);
   // The same, but one that is on its way is waited for, unless ranks must give way to one another.
   bool await_briefly(int from);
   void give_way() { looks_ = 1; }
-  // All ranks' buffers are within reach: the same on all ranks. REQUIRES: all have been awaited in
-  // this operation.
+  // All buffers of the node's ranks are within reach: the same on all of them. REQUIRES: all have
+  // been awaited in this operation.
   bool reaches_all() const;
   // Where that rank's buffer begins; null where it is out of reach, or its rank was not awaited.
   std::byte* reach(int owner, Buffer buffer) const;
@@ -81,15 +86,19 @@ class Window {
     Location in = 0, out = 0;                 // of that operation
   };
 
-  Window(std::shared_ptr<SharedSegment> segment, int rank, int world);
+  static constexpr std::size_t elsewhere = static_cast<std::size_t>(-1);
+
+  Window(std::shared_ptr<SharedSegment> segment, int rank, int world, std::vector<int> node);
   // Of the operation under way.
   Line& line(int from, int to) const;
   Location locate(const std::byte* address) const;
   std::byte* address(int owner, Location location) const;
 
   std::shared_ptr<SharedSegment> segment_;
-  int rank_, world_;
-  std::vector<Peer> peers_;  // by rank; of this rank its own locations
+  int rank_;
+  std::vector<int> node_;           // the node's ranks
+  std::vector<std::size_t> place_;  // by rank: which of these it is
+  std::vector<Peer> peers_;         // by rank; of this rank its own locations
   std::uint64_t operation_ = 0, signature_ = 0;
   std::size_t inline_ = 0;  // bytes of the operation's room that go with its signals
   alignas(64) mutable std::byte own_room_[inline_bytes];  // there

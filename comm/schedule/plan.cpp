@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <stdexcept>
 #include <utility>
 
@@ -75,6 +76,7 @@ std::string text_of(Kind kind) { return std::string(name(kind)); }
 }  // namespace
 
 Plan::Plan(Program made, std::string name) : program(std::move(made)), name(std::move(name)) {
+  std::set<int> shares;
   for (const Round& round : program.rounds) {
     std::int64_t sum = 0;
     for (const Step& step : round) {
@@ -92,6 +94,7 @@ Plan::Plan(Program made, std::string name) : program(std::move(made)), name(std:
       one_sided = one_sided || is_one_sided(step);
       sends = sends || step.kind == Kind::send || step.kind == Kind::recv ||
               step.kind == Kind::recv_reduce;
+      if (step.kind == Kind::signal || step.kind == Kind::await) shares.insert(step.peer);
       for (const Span& span : {step.dst, step.src}) {
         if (span.at < 0 || span.count < 0 ||
             span.at > std::numeric_limits<std::int64_t>::max() - span.count) {
@@ -100,6 +103,7 @@ Plan::Plan(Program made, std::string name) : program(std::move(made)), name(std:
         }
         reaches_others = reaches_others || (span.owner != self && span.buffer != Buffer::room);
         if (span.owner < self) refuse("span of rank " + std::to_string(span.owner));
+        if (span.owner != self) shares.insert(span.owner);
         highest_peer = std::max(highest_peer, span.owner);
         // How large others' buffers are, only all programs together show.
         if (span.owner != self && span.buffer != Buffer::room) continue;
@@ -109,6 +113,7 @@ Plan::Plan(Program made, std::string name) : program(std::move(made)), name(std:
     }
     arriving = std::max(arriving, sum);
   }
+  sharers.assign(shares.begin(), shares.end());
   find_combinations();
 }
 

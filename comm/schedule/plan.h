@@ -42,6 +42,7 @@ struct Plan {
   // How much of each Buffer it touches, up to the last element, and the highest rank it talks to.
   std::int64_t extent[buffer_kinds] = {};
   int highest_peer = nobody;
+  std::vector<int> sharers{};  // the ranks that it shares memory with, ascending
   // Of a one-sided one that needs the ranks' own buffers: what goes on instead after the first
   // round, which is the same, where some are out of others' reach. Null: nothing does.
   std::shared_ptr<const Plan> otherwise{};

@@ -18,20 +18,20 @@
 // sides name the same count. Empty messages exist in a barrier only; elsewhere neither side has the
 // step.
 //
-// One-sided steps. A copy or reduce may name memory of another rank, if the ranks share memory.
-// Nothing but signals orders such accesses: what stands in rounds before signal(b) of rank a
-// happens before what stands in rounds after the matching await(a) of rank b, and so do the
-// beginning of a program before everything in it, and its end after. A signal never waits; signals
-// and awaits between two ranks match in order, and none is left over. Rank r's `in`, `out` and
-// `scratch` may be touched by others between r's beginning and r's end only. In a program with such
-// steps each rank ends with a chain of signals from every other.
+// One-sided steps. A copy or reduce may name memory of another rank of the node, if its ranks share
+// memory. Nothing but signals orders such accesses, messages do not: what stands in rounds before
+// signal(b) of rank a happens before what stands in rounds after the matching await(a) of rank b,
+// and so do a program's beginning before everything in it, and its end after. A signal never waits;
+// signals and awaits between two ranks match in order, and none is left over. Rank r's `in`, `out`
+// and `scratch` may be touched by others between r's beginning and end only. In a program with such
+// steps each rank ends with a chain of signals from every other one of its node.
 //
 // Buffers. `in` is never written. `scratch` is the program's own, of Program::scratch elements of
-// the accumulation type, undefined at the start. `room` is memory that every rank of the group has,
+// the accumulation type, undefined at the start. `room` is memory that each rank has for its node,
 // and that lives on: Program::room elements of the buffers' type, undefined at the start, which
 // others may touch at any time. A group's operations use two halves of it in turn. So it needs no
 // meeting at the end: who begins an operation has finished the one before, in which it heard from
-// all ranks that they had begun that, and so had finished the one that used this half.
+// its whole node that all had begun that, and so had finished the one that used this half.
 //
 // In the table, n = counts[0]; sum is of all counts, and
 // offset of those before `rank`; (root) stands for 0 elements on the other ranks.
@@ -98,7 +98,7 @@ inline constexpr int any_source =
     -1;  // the peer of a receive that takes what comes (MPI_ANY_SOURCE)
 
 // Elements at .. at + count - 1 of a buffer, never bytes. Another owner than `self` is one-sided
-// access and needs symmetric memory.
+// access and needs memory that the two share.
 struct Span {
   int owner = self;
   Buffer buffer = Buffer::in;

@@ -5,8 +5,9 @@
 
 namespace peal::comm {
 
-HappensBefore::HappensBefore(std::span<const Program> programs)
+HappensBefore::HappensBefore(std::span<const Program> programs, const Topology& nodes)
     : programs_(programs),
+      nodes_(nodes),
       clocks_(programs.size(), std::vector<std::int64_t>(programs.size(), 0)),
       heard_(clocks_),
       accesses_(programs.size()) {
@@ -74,10 +75,10 @@ void HappensBefore::check_ends() const {
   const int world = static_cast<int>(clocks_.size());
   for (int rank = 0; rank < world; ++rank) {
     for (int other = 0; other < world; ++other) {
-      if (has_heard(rank, other)) continue;
+      if (!share_memory(nodes_, rank, other) || has_heard(rank, other)) continue;
       reject("rank ", rank,
-             " ends: expected a chain of signals from every rank, got none from rank ", other,
-             ": the operation after this may use the half of the room that it still reads");
+             " ends: expected a chain of signals from every rank of its node, got none from rank ",
+             other, ": the operation after this may use the half of the room that it still reads");
     }
   }
 }

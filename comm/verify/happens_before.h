@@ -20,7 +20,8 @@ namespace peal::comm {
 
 class HappensBefore {
  public:
-  explicit HappensBefore(std::span<const Program> programs);
+  // Both outlive it.
+  HappensBefore(std::span<const Program> programs, const Topology& nodes);
 
   // Whether any program touches memory that ranks share. If not, touch() does nothing.
   bool one_sided() const { return one_sided_; }
@@ -36,7 +37,7 @@ class HappensBefore {
   void touch(const Place& p, int owner, std::int64_t begin, std::int64_t count, bool write,
              bool lives_on);
   // Throws Rejected if anybody may touch a rank's memory after its end, or a rank ends that has not
-  // heard from all.
+  // heard from all of its node.
   void check_ends() const;
 
  private:
@@ -52,6 +53,7 @@ class HappensBefore {
   }
 
   std::span<const Program> programs_;
+  const Topology& nodes_;
   bool one_sided_ = false;
   std::vector<std::vector<std::int64_t>> clocks_, heard_;  // heard_: from the next round on
   std::vector<std::vector<Access>> accesses_;              // by owner

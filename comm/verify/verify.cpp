@@ -74,7 +74,10 @@ struct Flag {
 class SymbolicRun {
  public:
   SymbolicRun(const Problem& problem, std::span<const Program> programs, Aliasing aliasing)
-      : problem_(problem), programs_(programs), trees_(problem.world), order_(programs) {
+      : problem_(problem),
+        programs_(programs),
+        trees_(problem.world),
+        order_(programs, problem.nodes) {
     for (int r = 0; r < problem.world; ++r) {
       const bool in_place = aliasing == Aliasing::in_place;
       layouts_.push_back(lay_out(problem_of(r), program_of(r), in_place));

@@ -29,7 +29,9 @@
 //     of signals, or by the order of rounds in their rank;
 //   - no rank's memory but its room is touched by another that does not know it has begun, or that
 //     it does not know to be done when it ends;
-//   - each rank has heard from all when it ends: so the halves of the room are free in their turns;
+//   - they stay within a node, whose ranks share memory;
+//   - each rank has heard from all of its node when it ends: so the halves of the room are free in
+//     their turns;
 //   - every signal has its await. Messages order nothing here: a transport may buffer them.
 //
 // Cost: a cell (16 bytes) an element of every buffer of every rank; time linear in elements moved.

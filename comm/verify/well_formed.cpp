@@ -43,6 +43,11 @@ class Checker {
     return layouts_[static_cast<std::size_t>(owner_of(span, problem_.rank))];
   }
 
+  void check_node(const Place& place, int rank) const {
+    if (share_memory(problem_.nodes, rank, problem_.rank)) return;
+    refuse(place, "a rank of the same node, for others share no memory, got rank ", rank);
+  }
+
   void check_span(const Place& place, const Step& step, const Span& span,
                   std::string_view which) const {
     if (span.owner != self) {
@@ -53,6 +58,7 @@ class Checker {
         refuse(place, which, " of one of the other ranks below ", problem_.world,
                ", or none named, got one of rank ", span.owner);
       }
+      check_node(place, span.owner);
     }
     if (static_cast<int>(span.buffer) >= buffer_kinds)
       refuse(place, which, " in a buffer that exists");
@@ -74,6 +80,7 @@ class Checker {
     if (has_peer && !is_other_rank(s.peer)) {
       refuse(place, "a peer among the other ranks below ", problem_.world, ", got ", s.peer);
     }
+    if (has_peer && !is_message(s.kind)) check_node(place, s.peer);
     if (!has_peer && s.peer != nobody) {
       refuse(place, "no peer in a local step, got ", s.peer);
     }

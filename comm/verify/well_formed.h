@@ -64,6 +64,11 @@ struct Place {
 // "rank 2, round 0, step 1 (send to 3 of out[0, 4))"
 std::string where(const Program& program, const Place& place);
 
+// One can have one-sided steps in the memory of the other.
+inline bool share_memory(const Topology& nodes, int a, int b) {
+  return nodes.node[static_cast<std::size_t>(a)] == nodes.node[static_cast<std::size_t>(b)];
+}
+
 // Whose memory a rank means.
 constexpr int owner_of(const Span& span, int rank) {
   return span.owner == self ? rank : span.owner;

@@ -203,7 +203,14 @@ class Machine {
   int owner(int r, const Span& span) const {
     if (span.owner == self) return r;
     if (span.owner < 0 || span.owner >= problem_.world) throw Bad{"memory of a rank that is none"};
+    same_node(r, span.owner);
     return span.owner;
+  }
+
+  void same_node(int r, int other) const {
+    const auto& node = problem_.nodes.node;
+    const bool same = node[static_cast<std::size_t>(r)] == node[static_cast<std::size_t>(other)];
+    if (!same) throw Bad{"memory of another node"};
   }
 
   // Of rank r's memory, for a rank that stands in this operation.
@@ -274,6 +281,7 @@ class Machine {
         case Kind::signal:
         case Kind::await:
           if (s.peer < 0 || s.peer >= problem_.world) throw Bad{"a peer that does not exist"};
+          same_node(r, s.peer);
           if (s.kind == Kind::signal) {
             ++flags_[{r, s.peer}].raised;
             --me.unfinished;

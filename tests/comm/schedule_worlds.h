@@ -60,6 +60,9 @@ inline std::vector<World> worlds_for(const Entry& entry, int world, std::int64_t
       for (const bool dealt_out : {false, true}) {
         all.push_back(all.front());
         all.back().nodes = nodes_of(world, size, dealt_out);
+        if (!entry.pipelined) continue;
+        all.push_back(all.back());
+        all.back().chunk = 5;
       }
     }
   }

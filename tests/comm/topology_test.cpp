@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nodes that ranks pretend to be on: what schedules make of them.
+#include <peal/comm/record/measured_run.h>
 #include <peal/comm/start/node.h>
 #include <peal/comm/start/threads.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <peal/tests/folder.h>
 
 using namespace peal;
 using namespace peal::comm;
+using peal::testing::Folder;
 
 namespace {
 
@@ -104,6 +109,53 @@ TEST_CASE("hierarchical sums cross between nodes in columns alone") {
     CHECK(data.to_vector<float>() == std::vector<float>(1000, 4));
     group.send(data, 3 - group.rank()).wait();  // this is the one that is lost
   });
+}
+
+TEST_CASE("inside nodes memory takes the place of messages, where it is on") {
+  const Topology nodes{{0, 1, 0, 1, 1}};
+  for (const bool shared : {true, false}) {
+    const Folder folder;
+    ProcessGroup::Options options = hierarchical;
+    options.shared_memory = shared;
+    options.trace = folder.path;
+    run_ranks(5, options, nodes, [](const ProcessGroup& group) {
+      check_sums(group);
+      const Tensor data = Tensor::from(std::vector<float>(1000, 1), {1000});
+      group.run(Collective::all_reduce, "hierarchical", data, data, {1000}).wait();
+      CHECK(data.to_vector<float>() == std::vector<float>(1000, 5));
+      group.barrier().then([&] { return group.all_reduce(data); }).wait();
+      CHECK(data.to_vector<float>() == std::vector<float>(1000, 25));
+    });
+    std::vector<std::string> names;
+    for (const MeasuredPart& part : read_measured(folder.path).parts) {
+      if (part.rank == 1 && part.text.starts_with("all_reduce")) names.push_back(part.algorithm);
+    }
+    std::vector<std::string> wanted(7, shared ? "hierarchical_direct" : "hierarchical");
+    wanted.insert(wanted.end(), {"hierarchical", "hierarchical"});  // by its name; and in then()
+    CHECK(names == wanted);
+  }
+}
+
+TEST_CASE("what reaches into another node is refused, on all ranks") {
+  std::atomic<int> refused{0};
+  run_ranks(4, {}, Topology{{0, 0, 1, 1}}, [&](const ProcessGroup& group) {
+    const Tensor data = Tensor::zeros({8});
+    const std::string other = concat(group.rank() < 2 ? 2 : 0);
+    const auto fails = [&](const auto& call) {
+      CHECK_THROWS_WITH(call(), doctest::Contains(("needs memory in common with rank " + other +
+                                                   ", which is on another node")
+                                                      .c_str()));
+      ++refused;
+    };
+    fails([&] { group.run(Collective::all_reduce, "direct_slices", data, data, {8}).wait(); });
+    Program own;
+    own.rounds = {{signal(3 - group.rank()), await(3 - group.rank())}};
+    CHECK_THROWS_WITH(
+        group.run(Collective::all_reduce, std::make_shared<const Plan>(own), data, data).wait(),
+        doctest::Contains("which is on another node"));
+    check_sums(group);
+  });
+  CHECK(refused == 4);
 }
 
 TEST_CASE("nodes of another number of ranks are an error") {

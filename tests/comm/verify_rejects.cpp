@@ -290,13 +290,43 @@ TEST_CASE("rooms: halves in turn, slots in turn, and word of everyone") {
   hasty[0].rounds = {{copy(room(all), in(all)), copy(out(all), in(all))}, {signal(1)}};
   hasty[1].rounds = {{await(0)}, {copy(out(all), of(0, 1, room(all)))}};
   CHECK(contains(why(given, hasty),
-                 "rank 0 ends: expected a chain of signals from every rank, got "
+                 "rank 0 ends: expected a chain of signals from every rank of its node, got "
                  "none from rank 1"));
   CHECK_FALSE(testing::judge(given.problem(), hasty, false, 1).good);
   hasty[0].rounds.insert(hasty[0].rounds.begin(), {await(1)});
   hasty[1].rounds.insert(hasty[1].rounds.begin(), {signal(0)});
   CHECK(why(given, hasty) == "");
   CHECK(testing::judge(given.problem(), hasty, false, 1).good);
+}
+
+TEST_CASE("one-sided steps stay within a node, and word need not come from beyond it") {
+  World world{Collective::all_reduce, 4, 0, {8}};
+  const auto direct = world.programs(*find(world.what, "direct_slices"));
+  CHECK(why(world, direct) == "");
+  world.nodes = nodes_of(4, 2);
+  CHECK(contains(why(world, direct),
+                 "rank 0, round 0, step 1 (await from 3): expected a rank of the same node, for "
+                 "others share no memory, got rank 3"));
+  CHECK_FALSE(testing::judge(world.problem(), direct, false, 1).good);
+
+  const Programs two_levels = world.programs(*find(world.what, "hierarchical_direct"));
+  CHECK(why(world, two_levels) == "");
+  const auto hurt = [&](const std::function<void(Programs&)>& damage) {
+    Programs programs = two_levels;
+    damage(programs);
+    CHECK_FALSE(testing::judge(world.problem(), programs, true, 3).good);
+    return why(world, programs, Aliasing::in_place);
+  };
+  // Rank 0: 0 enters, 1 and 2 add in scratch, 3 stores into its `out`, 4 and 5 are its column's, 6
+  // stores into that of rank 1, 7 leaves.
+  REQUIRE(two_levels[0].rounds.size() == 8);
+  CHECK(contains(hurt([](Programs& p) { p[0].rounds[6][0].dst.owner = 3; }),
+                 "expected a rank of the same node, for others share no memory, got rank 3"));
+  CHECK(
+      contains(hurt([](Programs& p) { std::swap(p[0].rounds[6], p[0].rounds[7]); }),
+               "rank 1 ends: expected a chain of signals from rank 0, round 7, step 0 (copy of "));
+  CHECK(contains(hurt([](Programs& p) { std::swap(p[0].rounds[5], p[0].rounds[6]); }),
+                 "ends with a wrong out["));
 }
 
 TEST_CASE("a barrier of signals") {

@@ -39,9 +39,10 @@ TEST_CASE("the verifier accepts every schedule of the table") {
   CHECK(verified > 30000);
 }
 
-TEST_CASE("one-sided schedules make every sum at once, on every rank") {
+TEST_CASE("schedules of one memory make every sum at once, on every rank") {
   int combinations = 0;
   for (const Entry& entry : one_sided_algorithms()) {
+    if (entry.sees_nodes) continue;  // of several memories
     for (int p = 1; p <= 16; ++p) {
       if (!entry.supports(p)) continue;
       for (const std::int64_t n : {0, 1, p - 1, p + 1, 97}) {
@@ -76,6 +77,58 @@ TEST_CASE("a sum that is made in parts is not one that is made at once") {
   add_combination(halves, {of(1, 0, room({0, 4}))}, {in({0, 4}), in({4, 4})});
   refused(halves, 4);
   Plan(halves).sum_at_once(2);
+}
+
+TEST_CASE("nodes need not go the same way: between them all send alike") {
+  int verified = 0;
+  const char* const ways[] = {"hierarchical_direct", "hierarchical_staged"};
+  for (const int size : {2, 3}) {
+    for (const bool dealt_out : {false, true}) {
+      for (int p = 2; p <= 9; ++p) {
+        for (const std::int64_t n : {0, 1, p + 1, 97}) {
+          for (const int shift : {0, 1}) {
+            World world{Collective::all_reduce, p, 0, {n}};
+            world.nodes = nodes_of(p, size, dealt_out);
+            world.chunk = 7;
+            std::vector<Program> programs;
+            for (int r = 0; r < p; ++r) {
+              const int node = world.nodes.node[static_cast<std::size_t>(r)];
+              const Entry* const entry = find(world.what, ways[(node + shift) % 2]);
+              programs.push_back(plan(*entry, world.problem(r)));
+            }
+            for (const bool in_place : {false, true}) {
+              const Verdict verdict = verify(world.problem(), programs, aliasing(in_place));
+              CHECK_MESSAGE(verdict.ok, world.text(*find(world.what, ways[shift]), true), ": ",
+                            verdict.why);
+              ++verified;
+              if (p > 5 || n > p + 1) continue;
+              const auto judgement = testing::judge(world.problem(), programs, in_place, 17);
+              CHECK_MESSAGE(judgement.good, judgement.why);
+            }
+          }
+        }
+      }
+    }
+  }
+  CHECK(verified == 2 * 2 * 8 * 4 * 2 * 2);
+}
+
+TEST_CASE("the way that another one goes on by begins with the same round") {
+  for (const Entry& entry : one_sided_algorithms()) {
+    if (entry.otherwise.empty()) continue;
+    for (int p = 2; p <= 9; ++p) {
+      for (const World& world : testing::worlds_for(entry, p, 97)) {
+        const auto programs = world.programs(entry);
+        const auto others = world.programs(*find(entry.what, entry.otherwise));
+        for (std::size_t r = 0; r < programs.size(); ++r) {
+          INFO(world.text(entry, true));
+          REQUIRE(programs[r].rounds.empty() == others[r].rounds.empty());
+          if (programs[r].rounds.empty()) continue;
+          CHECK(programs[r].rounds.front() == others[r].rounds.front());
+        }
+      }
+    }
+  }
 }
 
 TEST_CASE("alignment moves the cuts and nothing else") {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,6 +43,12 @@ std::vector<std::string> algorithms_of(int world, const ProcessGroup::Options& w
   return names;
 }
 
+std::vector<int> everyone(const ProcessGroup& group) {
+  std::vector<int> ranks(static_cast<std::size_t>(group.world()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 void check_sum(const ProcessGroup& group, const Tensor& data) {
   const std::int64_t count = data.numel();
   const auto world = static_cast<float>(group.world());
@@ -61,7 +68,7 @@ void check_sum(const ProcessGroup& group, const Tensor& data) {
 TEST_CASE("ranks that meet know where each other's buffers lie") {
   run_ranks(3, [](const ProcessGroup& group) {
     GroupRendezvous ranks(group);
-    const auto window = Window::create(ranks);
+    const auto window = Window::create(ranks, everyone(group));
     CHECK(window->allocate(ranks, 100) == nullptr);  // threads reach everything
     std::vector<std::byte> in(8), out(8);
     const Plan plan({.rounds = {}, .room = 1});
@@ -95,7 +102,7 @@ TEST_CASE("ranks that meet know where each other's buffers lie") {
 TEST_CASE("ranks that do not do the same never meet") {
   run_ranks(2, [](const ProcessGroup& group) {
     GroupRendezvous ranks(group);
-    const auto window = Window::create(ranks);
+    const auto window = Window::create(ranks, everyone(group));
     const int other = 1 - group.rank();
     window->begin(Plan({}), 1, static_cast<std::uint64_t>(group.rank()), nullptr, nullptr);
     CHECK(window->reach(other, Buffer::in) == nullptr);

@@ -13,25 +13,14 @@
 
 #include <doctest/doctest.h>
 #include "mpi_main.h"
+#include "pretend.h"
 
 using namespace peal;
+using peal::testing::Pretend;
 
 namespace {
 
 const comm::ProcessGroup& everyone() { return testing::job().group(); }
-
-// Ranks of one number say that they are on one node.
-class Pretend {
- public:
-  explicit Pretend(const std::function<int(int rank)>& node) {
-    for (int r = 0; r < everyone().world(); ++r) nodes.push_back(node(r));
-    setenv("PEAL_NODE", concat(node(everyone().rank())).c_str(), 1);
-  }
-  ~Pretend() { unsetenv("PEAL_NODE"); }
-  Pretend(const Pretend&) = delete;
-  Pretend& operator=(const Pretend&) = delete;
-  std::vector<int> nodes;
-};
 
 void check_sums(const comm::ProcessGroup& group) {
   for (const std::int64_t count : {1, 5, 1000, 100'003}) {

@@ -62,7 +62,7 @@ void run_between_threads(const comm::Entry& entry, const World& world,
     }
   };
   if (entry.one_sided) {  // no messages: memory is as quick as it is
-    comm::run_ranks(world.ranks, options, run);
+    comm::run_ranks(world.ranks, options, world.nodes, run);
   } else {
     comm::run_ranks(world.ranks, options, wire_of(machine), run);
   }

@@ -105,7 +105,7 @@ World ShowOptions::world(comm::Collective what) const {
 namespace {
 
 std::string_view ranks_text(const comm::Entry& entry) {
-  if (entry.one_sided) return "of a memory";
+  if (entry.one_sided) return entry.sees_nodes ? "of memories" : "of a memory";
   return entry.supports.name;
 }
 

@@ -30,7 +30,10 @@ std::vector<World> worlds_of(const comm::Entry& entry, int p) {
       worlds.push_back(make_world(entry.what, p, n, 0, root));
       if (entry.pipelined) worlds.push_back(make_world(entry.what, p, n, 0, root, n / 7 + 1));
       if (!entry.sees_nodes) continue;
-      for (const int size : {2, 3, 8}) worlds.push_back(make_world(entry.what, p, n, size, root));
+      for (const int size : {2, 3, 8}) {
+        worlds.push_back(make_world(entry.what, p, n, size, root));
+        if (entry.pipelined) worlds.push_back(make_world(entry.what, p, n, size, root, n / 7 + 1));
+      }
     }
   }
   return worlds;
