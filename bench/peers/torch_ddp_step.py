@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # bench/ddp_step.cpp --on-demand in PyTorch, over Gloo: reads lines "ARM STEPS", prints the milliseconds of a step of rank 0:
 # alone, each rank trains by itself; barrier, and they meet before each optimizer step; ddp. One thread a rank, each on a
-# core of its own. Starts its ranks itself.  torch_ddp_step.py RANKS basicnet|mlp BATCH
+# core of its own. Starts its ranks itself.  torch_ddp_step.py RANKS basicnet|mlp|gpt|resnet18 BATCH
 import copy
 import os
 import subprocess
@@ -13,7 +13,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 sys.dont_write_bytecode = True
-from torch_nets import BasicNet, mlp  # noqa: E402
+from torch_nets import GPT, BasicNet, ResNet18, mlp  # noqa: E402
 
 ARMS = ["alone", "barrier", "ddp"]
 
@@ -42,6 +42,18 @@ def training(model, parallel, x, y, loss_of):
     return lambda between=lambda: None: step(best, between)
 
 
+def job(name, batch):
+    y = torch.arange(batch) * 7 % 10
+    if name == "basicnet":
+        return BasicNet(), torch.randn(batch, 1, 28, 28), y, F.nll_loss
+    if name == "resnet18":
+        return ResNet18(), torch.randn(batch, 3, 32, 32), y, F.cross_entropy
+    if name == "gpt":
+        words = torch.arange(batch * 128) * 7 % 1000
+        return GPT(), words.view(batch, 128), words, lambda out, y: F.cross_entropy(out.view(-1, out.shape[-1]), y)
+    return mlp(), torch.randn(batch, 784), y, F.cross_entropy
+
+
 def main(rank, world, name, batch):
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
@@ -49,11 +61,7 @@ def main(rank, world, name, batch):
     torch.manual_seed(0)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", init_method=f"file://{sys.argv[5]}", rank=rank, world_size=world)
-    y = torch.arange(batch) * 7 % 10
-    if name == "basicnet":
-        model, x, loss_of = BasicNet(), torch.randn(batch, 1, 28, 28), F.nll_loss
-    else:
-        model, x, loss_of = mlp(), torch.randn(batch, 784), F.cross_entropy
+    model, x, y, loss_of = job(name, batch)
     alone = training(copy.deepcopy(model), False, x, y, loss_of)
     together = training(model, True, x, y, loss_of)
     while True:

@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# How much of its communication DDP hides behind backward, peal beside PyTorch over Gloo: two ranks of one core each, in
+# two network namespaces that a pair of virtual interfaces joins, at a rate (tbf) at which the gradients take about as
+# long as backward. Arms take turns: ranks that train alone, DDP without overlap (peal's `late`), and DDP. Prints what
+# DDP adds to a step alone, in milliseconds and as a share of the time that the wire needs (the network's own work on
+# the ranks' cores is a part of it), and how long peal did nothing but wait for gradients. Needs root, iproute2 and Open
+# MPI.
+#
+#   bench/peers/overlap.py BUILD_FOLDER [--what basicnet resnet18 gpt] [--share 1.0] [--pairs 10]
+#                          [--python PYTHON_WITH_TORCH] [--bucket-kib N] [--json FILE]
+import argparse
+import atexit
+import json
+import os
+import pathlib
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+
+BATCHES = {"basicnet": (64, 5), "mlp": (128, 20), "resnet18": (32, 1), "gpt": (8, 2)}  # of a rank; steps of a turn
+HERE = pathlib.Path(__file__).resolve().parent
+PLACES = [("peal-a", "peal-va", "10.77.0.1"), ("peal-b", "peal-vb", "10.77.0.2")]
+
+parser = argparse.ArgumentParser()
+parser.add_argument("build", type=pathlib.Path)
+parser.add_argument("--what", nargs="+", choices=list(BATCHES), default=["basicnet", "resnet18", "gpt"])
+parser.add_argument("--share", type=float, default=1.0, help="of backward that the wire's time is")
+parser.add_argument("--pairs", type=int, default=10)
+parser.add_argument("--bucket-kib", type=int, help="of peal's DDP; default: its own choice")
+parser.add_argument("--python", default="/usr/bin/python3", help="the interpreter that has torch")
+parser.add_argument("--json", type=pathlib.Path)
+options = parser.parse_args()
+for needed in ("ip", "tc", "mpirun"):
+    if not shutil.which(needed) or os.geteuid() != 0:
+        print(f"SKIPPED: overlap.py makes network namespaces: it needs root, and {needed} is "
+              f"{'there' if shutil.which(needed) else 'not installed'}")
+        sys.exit(77)
+
+
+def call(*words, check=True):
+    return subprocess.run([str(word) for word in words], check=check, capture_output=True, text=True)
+
+
+def remove():
+    for space, _, _ in PLACES:
+        call("ip", "netns", "del", space, check=False)
+
+
+def connect():
+    remove()
+    atexit.register(remove)
+    for space, _, _ in PLACES:
+        call("ip", "netns", "add", space)
+    call("ip", "link", "add", PLACES[0][1], "type", "veth", "peer", "name", PLACES[1][1])
+    for space, link, address in PLACES:
+        call("ip", "link", "set", link, "netns", space)
+        call("ip", "-n", space, "addr", "add", f"{address}/24", "dev", link)
+        call("ip", "-n", space, "link", "set", link, "up")
+        call("ip", "-n", space, "link", "set", "lo", "up")
+
+
+def shape(bytes_a_second):
+    """Of both directions."""
+    for space, link, _ in PLACES:
+        rate = f"{int(bytes_a_second * 8)}bit"
+        limits = ["rate", rate, "burst", "256kb", "latency", "20ms"]
+        call("tc", "-n", space, "qdisc", "replace", "dev", link, "root", "tbf", *limits)
+
+
+folder = pathlib.Path(tempfile.mkdtemp(prefix="peal-overlap."))
+atexit.register(shutil.rmtree, folder, ignore_errors=True)
+agent, rank_script = folder / "agent", folder / "rank"
+agent.write_text(f"""#!/bin/bash
+[[ $1 == {PLACES[0][2]} ]] && space={PLACES[0][0]} || space={PLACES[1][0]}
+shift
+exec ip netns exec "$space" unshare --uts bash -c 'hostname "$0"; eval "$@"' "$space" "$@"
+""")
+# Two nodes on one machine: what ranks share is the wire alone.
+rank_script.write_text("""#!/bin/bash
+export PEAL_NODE=node$OMPI_COMM_WORLD_RANK PEAL_LOG=error OMP_NUM_THREADS=1
+exec taskset -c "$OMPI_COMM_WORLD_RANK" "$@"
+""")
+for script in (agent, rank_script):
+    script.chmod(0o755)
+environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+               "OMP_NUM_THREADS": "1"}
+environment.pop("OPENBLAS_CORETYPE", None)
+peers = {**environment, "MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "8000000000",
+         "MALLOC_TOP_PAD_": "268435456", "PYTHONDONTWRITEBYTECODE": "1", "MKL_NUM_THREADS": "1"}
+
+
+class Program:
+    def __init__(self, name, marker, processes, line):
+        self.name, self.marker, self.processes, self.line = name, marker.encode(), processes, line
+
+    def signal(self, number):
+        """To its ranks, which a launcher's daemon may have started."""
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes().split(b"\0")
+                if self.marker in words[:2]:
+                    os.kill(int(path.parent.name), number)
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+
+    def turn(self, arm):
+        """Between its turns a program stands still."""
+        self.signal(signal.SIGCONT)
+        self.processes[0].stdin.write(self.line(arm))
+        self.processes[0].stdin.flush()
+        words = self.processes[0].stdout.readline().split()
+        if not words:
+            sys.exit(f"overlap.py: {self.name} ended early")
+        self.signal(signal.SIGSTOP)
+        return [float(word) for word in words]
+
+    def end(self):
+        self.signal(signal.SIGKILL)
+        for process in self.processes:
+            process.wait()
+
+
+def start(command, with_environment):
+    return subprocess.Popen([str(word) for word in command], env=with_environment, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def start_peal(model, batch, steps):
+    program = (options.build / "bench" / "ddp_step").resolve()
+    hosts = ",".join(f"{address}:1" for _, _, address in PLACES)
+    mpirun = ["mpirun", "--host", hosts, "--mca", "plm_rsh_agent", agent, "--mca", "btl", "tcp,self", "--mca",
+              "btl_tcp_if_include", "10.77.0.0/24", "--mca", "oob_tcp_if_include", "10.77.0.0/24", "--bind-to", "none",
+              "-n", "2", rank_script, program, "--on-demand", "--model", model,
+              "--batch", batch, "--steps", steps, "--arms", "alone,late,ddp",
+              *(["--bucket-kib", options.bucket_kib] if options.bucket_kib else [])]
+    first = PLACES[0][0]
+    in_first = ["ip", "netns", "exec", first, "unshare", "--uts", "bash", "-c", 'hostname "$0"; exec "$@"', first]
+    return Program("peal", str(program), [start([*in_first, *mpirun], environment)], lambda arm: f"{arm}\n")
+
+
+def start_torch(model, batch, steps):
+    meeting = folder / f"torch.{model}"
+    processes = []
+    for rank, (space, link, _) in enumerate(PLACES):
+        words = ["ip", "netns", "exec", space, "env", f"GLOO_SOCKET_IFNAME={link}", options.python,
+                 HERE / "torch_ddp_step.py", "2", model, batch, rank, meeting]
+        processes.append(start(words, peers))
+    return Program("PyTorch", str(HERE / "torch_ddp_step.py"), processes, lambda arm: f"{arm} {steps}\n")
+
+
+connect()
+has_torch = (shutil.which(options.python) is not None and
+             call(options.python, "-c", "import torch.distributed", check=False).returncode == 0)
+results = []
+print(f"{'':<10} {'wire':>7}  {'program':<8} {'alone':>8} {'late':>8} {'DDP':>8}  {'DDP adds: ms':>12} {'of wire':>8}"
+      f"  {'waits':>7}  {'peal / PyTorch':>20}")
+for model in options.what:
+    batch, steps = BATCHES[model]
+    shape(1.25e9)
+    programs = [start_peal(model, batch, steps)] + ([start_torch(model, batch, steps)] if has_torch else [])
+    bytes_sent = {"basicnet": 4799528, "mlp": 2678824}.get(model)
+    if bytes_sent is None:
+        said = call(options.build / "bench" / "ddp_step", "--model", model, "--pairs", 1, "--steps", 1, "--arms",
+                    "alone").stdout
+        bytes_sent = float(said.split("threads, ")[1].split(" MB")[0]) * 1e6
+    for program in programs[::-1]:  # until all stand still
+        program.turn("alone")
+    alone = statistics.median(programs[0].turn("alone")[0] for _ in range(5))
+    # A step is forward, backward and the optimizer; backward is about six tenths of it.
+    wire = options.share * 0.6 * alone
+    shape(bytes_sent / wire * 1e3)
+    arms = {"peal": ["alone", "late", "ddp"], "PyTorch": ["alone", "ddp"]}
+    times = {(p.name, arm): [] for p in programs for arm in arms[p.name]}
+    waits = []
+    for pair in range(options.pairs):
+        for program in programs if pair % 2 == 0 else programs[::-1]:
+            for arm in arms[program.name] if pair % 2 == 0 else arms[program.name][::-1]:
+                ms, *exposed = program.turn(arm)
+                times[program.name, arm].append(ms)
+                if program.name == "peal" and arm == "ddp":
+                    waits.append(exposed[0])
+    for program in programs:
+        program.end()
+        middle = {arm: statistics.median(times[program.name, arm]) for arm in arms[program.name]}
+        adds = statistics.median(d - a for d, a in zip(times[program.name, "ddp"], times[program.name, "alone"]))
+        late = f"{middle['late']:8.2f}" if "late" in middle else f"{'-':>8}"
+        line = (f"{model:<10} {wire:7.1f}  {program.name:<8} {middle['alone']:8.2f} {late} {middle['ddp']:8.2f}"
+                f"  {adds:12.2f} {adds / wire:8.2f}")
+        if program.name == "peal":
+            line += f"  {statistics.median(waits):7.2f}"
+            if has_torch:
+                found = sorted(a / b for a, b in zip(times["peal", "ddp"], times["PyTorch", "ddp"]))
+                low, high = found[len(found) // 4], found[len(found) * 3 // 4]
+                line += f"  {statistics.median(found):8.3f} ({low:.3f} {high:.3f})"
+        print(line, flush=True)
+    results.append({"model": model, "wire_ms": wire, "bytes": bytes_sent, "waits_ms": waits,
+                    "ms": {f"{name} {arm}": values for (name, arm), values in times.items()}})
+if not has_torch:
+    print(f"LEFT OUT PyTorch: {options.python} has no torch (--python)")
+if options.json:
+    options.json.write_text(json.dumps(results, indent=1) + "\n")
