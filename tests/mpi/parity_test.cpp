@@ -7,6 +7,7 @@
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/ddp.h>
+#include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <algorithm>
 #include <cmath>
@@ -185,16 +186,21 @@ TEST_CASE("no_sync accumulates, and the next backward averages the sum") {
   CHECK(worst < 1e-12);
 }
 
+namespace {
+
+struct Normed : nn::Module {
+  nn::Conv2d conv = add("conv", nn::Conv2d(1, 4, 3));
+  nn::BatchNorm2d norm = add("norm", nn::BatchNorm2d(4));
+  nn::Linear fc = add("fc", nn::Linear(100, 10));
+  Tensor forward(const Tensor& x) override {
+    return fc(flatten(max_pool2d(relu(norm(conv(x))), {2, 2}), 1));
+  }
+};
+
+}  // namespace
+
 TEST_CASE("batch norm: after each step all ranks have one model, evaluated by any of them alone") {
   const comm::ProcessGroup& group = testing::job().group();
-  struct Normed : nn::Module {
-    nn::Conv2d conv = add("conv", nn::Conv2d(1, 4, 3));
-    nn::BatchNorm2d norm = add("norm", nn::BatchNorm2d(4));
-    nn::Linear fc = add("fc", nn::Linear(100, 10));
-    Tensor forward(const Tensor& x) override {
-      return fc(flatten(max_pool2d(relu(norm(conv(x))), {2, 2}), 1));
-    }
-  };
   manual_seed(7);
   Normed net;
   nn::DistributedDataParallel ddp(net, testing::job().group());
@@ -216,6 +222,41 @@ TEST_CASE("batch norm: after each step all ranks have one model, evaluated by an
   }
   CHECK(mean.to_vector<float>() != std::vector<float>(4, 0));
   CHECK(net.norm.num_batches_tracked.item<std::int64_t>() == 5);
+}
+
+TEST_CASE("synchronised batch norm: ranks train as one, statistics included") {
+  const comm::ProcessGroup& group = testing::job().group();
+  manual_seed(7);
+  Normed net, alone;
+  net.to(DType::f64);
+  alone.to(DType::f64);
+  alone.load_state_dict(net.state_dict());
+  nn::DistributedDataParallel ddp(nn::convert_sync_batchnorm(net, group), group,
+                                  {.buckets = {}, .broadcast_buffers = false});
+  nn::SGD all(ddp.parameters(), {.lr = 0.05, .momentum = 0.9});
+  nn::SGD one(alone.parameters(), {.lr = 0.05, .momentum = 0.9});
+  for (int k = 0; k < 10; ++k) {
+    const auto whole = batch(k, DType::f64);
+    const auto [x, y] = share(whole, group);
+    all.zero_grad();
+    cross_entropy(ddp(x), y).backward();
+    all.step();
+    one.zero_grad();
+    cross_entropy(alone(whole.first), whole.second).backward();
+    one.step();
+  }
+  std::vector<Tensor> mine;
+  double worst = 0;
+  const NamedTensors expected = alone.state_dict();
+  for (const auto& [name, tensor] : net.state_dict()) {
+    const Tensor a = cast(tensor, DType::f64), b = cast(expected[mine.size()].second, DType::f64);
+    for (std::int64_t i = 0; i < a.numel(); ++i) {
+      worst = testing::larger(worst, std::abs(a.data<double>()[i] - b.data<double>()[i]));
+    }
+    mine.push_back(tensor);
+  }
+  CHECK(worst < 1e-10);
+  CHECK(identical_on_all_ranks(mine, group));
 }
 
 TEST_CASE("buckets are launched while backward goes on, in plan order") {
