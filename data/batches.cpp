@@ -126,6 +126,18 @@ Batches dispatched(const Batches& whole, std::int64_t batch_size, Place place, b
   return mine;
 }
 
+Batches dispatch_order(const Batches& whole, std::int64_t batch_size, int world, bool drop_last) {
+  std::vector<Batches> by_rank;
+  for (int rank = 0; rank < std::max(world, 1); ++rank) {
+    by_rank.push_back(dispatched(whole, batch_size, {rank, world}, drop_last));
+  }
+  Batches all;
+  for (std::size_t k = 0; k < by_rank[0].size(); ++k) {
+    for (Batches& of_rank : by_rank) all.push_back(std::move(of_rank[k]));
+  }
+  return all;
+}
+
 namespace {
 
 // Of every rank, padding included.

@@ -58,6 +58,11 @@ Batches split_batches(const Batches& whole, std::int64_t batch_size, Place place
 Batches dispatched(const Batches& whole, std::int64_t batch_size, Place place,
                    bool drop_last = false);
 
+// The same for the rank that reads: the batches of all ranks, in turn, so that it can make them one
+// after the other and pass them on (launch/training/dispatcher.h).
+Batches dispatch_order(const Batches& whole, std::int64_t batch_size, int world,
+                       bool drop_last = false);
+
 // The ranks have contiguous parts of `samples`, in batches of their own (fastai's DistributedDL):
 // padded at the end with the first samples again, so that all have equally many. Errors: a place
 // outside of its world, batch_size < 1.

@@ -152,6 +152,9 @@ TEST_CASE("one rank reads for all, as Accelerate's dispatcher does") {
     CHECK(read(1, 2, 4, rank) == Batches{{0}});
   }
   CHECK(read(0, 2, 4, 1).empty());
+  CHECK(peal::data::dispatch_order(peal::data::in_batches(up_to(7), 2), 2, 3) ==
+        Batches{{0, 1}, {2, 3}, {4, 5}, {6}, {0}, {1}});
+  CHECK(peal::data::dispatch_order({}, 2, 3).empty());
 }
 
 TEST_CASE("contiguous parts, and how much of them is padding, as fastai has it") {
