@@ -75,7 +75,8 @@ TEST_CASE("ranks on devices train as one on the CPU") {
       std::optional<nn::DistributedDataParallel> ddp;
       results[static_cast<std::size_t>(group.rank())] =
           train(device, group.rank() * part, (group.rank() + 1) * part, [&](nn::Module net) {
-            ddp.emplace(net, group, nn::DDPOptions{.buckets = {.first_bytes = 64, .bytes = 512}});
+            ddp.emplace(net, group,
+                        nn::DDPOptions{.buckets = nn::BucketCaps{.first_bytes = 64, .bytes = 512}});
             return nn::Module(*ddp);
           });
     });

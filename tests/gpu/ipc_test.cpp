@@ -169,7 +169,8 @@ TEST_CASE("ranks over CUDA IPC train as one on the CPU") {
     std::optional<nn::DistributedDataParallel> ddp;
     nn::Module model = net;
     if (group) {
-      ddp.emplace(net, group, nn::DDPOptions{.buckets = {.first_bytes = 64, .bytes = 256}});
+      ddp.emplace(net, group,
+                  nn::DDPOptions{.buckets = nn::BucketCaps{.first_bytes = 64, .bytes = 256}});
       model = *ddp;
     }
     nn::SGD optimizer(net.parameters(), {.lr = 1e-2, .momentum = 0.9});

@@ -79,7 +79,7 @@ void check_f64(const MakeOptimizer& make) {
   // Different seeds: the wrapper must bring rank 0's parameters to all.
   Net net = fresh_net(DType::f64, 5 + static_cast<std::uint64_t>(group.rank()));
   nn::DistributedDataParallel ddp(net, testing::job().group(),
-                                  {.buckets = {.first_bytes = 256, .bytes = 4096}});
+                                  {.buckets = nn::BucketCaps{.first_bytes = 256, .bytes = 4096}});
   const auto optimizer = make(ddp.parameters());
   for (int k = 0; k < steps; ++k) {
     const auto whole = batch(k, DType::f64);
@@ -127,7 +127,7 @@ TEST_CASE("f32: gradients from equal parameters, at every step; losses alike") {
   const comm::ProcessGroup& group = testing::job().group();
   Net net = fresh_net(DType::f32, 9);
   nn::DistributedDataParallel ddp(net, testing::job().group(),
-                                  {.buckets = {.first_bytes = 256, .bytes = 4096}});
+                                  {.buckets = nn::BucketCaps{.first_bytes = 256, .bytes = 4096}});
   nn::AdamW optimizer(ddp.parameters(), {.lr = 1e-3});
   Net alone = fresh_net(DType::f32, 9);
   for (int k = 0; k < steps; ++k) {
@@ -263,7 +263,7 @@ TEST_CASE("buckets are launched while backward goes on, in plan order") {
   const comm::ProcessGroup& group = testing::job().group();
   Net net = fresh_net(DType::f32, 3);
   nn::DistributedDataParallel ddp(net, testing::job().group(),
-                                  {.buckets = {.first_bytes = 1, .bytes = 1}});
+                                  {.buckets = nn::BucketCaps{.first_bytes = 1, .bytes = 1}});
   CHECK(ddp.reducer().buckets().size() == ddp.parameters().size());
   const auto [x, y] = share(batch(0, DType::f32), group);
   std::uint64_t when_conv_came = 0;

@@ -66,7 +66,8 @@ std::vector<float> train(Device device, std::int64_t begin, std::int64_t end, bo
   net.to(device);
   std::optional<nn::DistributedDataParallel> ddp;
   if (group) {
-    ddp.emplace(net, group, nn::DDPOptions{.buckets = {.first_bytes = 64, .bytes = 128}});
+    ddp.emplace(net, group,
+                nn::DDPOptions{.buckets = nn::BucketCaps{.first_bytes = 64, .bytes = 128}});
   }
   nn::Module model = ddp ? nn::Module(*ddp) : net;
   nn::SGD optimizer(net.parameters(), {.lr = 1e-2, .momentum = 0.9});
@@ -194,7 +195,8 @@ TEST_CASE("a capture that is left half way leaves DDP and the group as they were
     manual_seed(1);
     nn::Module net = nn::mlp({4, 5, 2});
     net.to(device);
-    nn::DistributedDataParallel model(net, group, {.buckets = {.first_bytes = 8, .bytes = 8}});
+    nn::DistributedDataParallel model(net, group,
+                                      {.buckets = nn::BucketCaps{.first_bytes = 8, .bytes = 8}});
     const Tensor x = full({2, 4}, group.rank() + 1, DType::f32, device);
     const auto step = [&] {
       for (const Tensor& parameter : net.parameters()) parameter.zero_grad();

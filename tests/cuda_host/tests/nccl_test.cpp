@@ -198,8 +198,8 @@ TEST_CASE(
       nn::Module net = nn::mlp({6, 8, 3});
       net.to(context().device);
       {
-        nn::DistributedDataParallel model(net, group,
-                                          {.buckets = {.first_bytes = 64, .bytes = 128}});
+        nn::DistributedDataParallel model(
+            net, group, {.buckets = nn::BucketCaps{.first_bytes = 64, .bytes = 128}});
         CHECK(registered() > members);  // of each rank more than one bucket
         const Tensor x = Tensor::zeros({5, 6});
         const Tensor y = Tensor::from(std::vector<std::int64_t>{0, 1, 2, 1, 0}, {5});
@@ -317,7 +317,8 @@ TEST_CASE("DDP over NCCL trains as over the CPU's transport, and replicas stay e
       manual_seed(3);
       nn::Module net = nn::mlp({6, 8, 3});
       net.to(here.device);
-      nn::DistributedDataParallel model(net, group, {.buckets = {.first_bytes = 64, .bytes = 128}});
+      nn::DistributedDataParallel model(
+          net, group, {.buckets = nn::BucketCaps{.first_bytes = 64, .bytes = 128}});
       nn::AdamW optimizer(net.parameters(), {.lr = 1e-2});
       for (int step = 0; step < 4; ++step) {
         manual_seed(static_cast<std::uint64_t>(10 * step + group.rank()));
