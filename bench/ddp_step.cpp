@@ -46,7 +46,7 @@ using peal::bench::Clock;
 class Arm {
  public:
   Arm(std::string name, const peal::bench::Model& model, std::int64_t batch,
-      const peal::comm::ProcessGroup& group, const std::optional<peal::nn::BucketCaps>& caps)
+      const peal::comm::ProcessGroup& group, const peal::nn::BucketCaps& caps)
       : name_(std::move(name)), group_(group), work_(made(model, batch)) {
     if (name_ == "ddp" || name_ == "late") {
       constexpr std::int64_t one = std::numeric_limits<std::int64_t>::max();
@@ -131,10 +131,8 @@ void run(peal::launch::Job& job, const Settings& settings) {
   const std::int64_t batch = settings.batch > 0 ? settings.batch : model.batch;
   const int steps = settings.steps > 0 ? settings.steps : model.steps;
   omp_set_num_threads(settings.threads);
-  std::optional<peal::nn::BucketCaps> caps;
-  if (settings.bucket_kib > 0) {
-    caps = peal::nn::BucketCaps{settings.bucket_kib << 10, settings.bucket_kib << 10};
-  }
+  peal::nn::BucketCaps caps;
+  if (settings.bucket_kib > 0) caps = {settings.bucket_kib << 10, settings.bucket_kib << 10};
   std::vector<std::unique_ptr<Arm>> arms;
   for (const std::string& name : settings.arms) {
     arms.push_back(std::make_unique<Arm>(name, model, batch, group, caps));

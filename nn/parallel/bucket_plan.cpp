@@ -7,16 +7,27 @@
 
 namespace peal::nn {
 
-BucketCaps BucketCaps::chosen(std::int64_t all_bytes, bool several_nodes) {
-  BucketCaps caps;
-  if (several_nodes) caps.bytes = std::clamp(all_bytes / 32, caps.first_bytes, caps.bytes);
-  return caps;
+namespace {
+
+std::int64_t chosen_bytes(std::span<const ParameterSpec> parameters, bool several_nodes) {
+  constexpr std::int64_t mib = std::int64_t{1} << 20, most = 25 * mib;
+  if (!several_nodes) return most;
+  std::int64_t all = 0;
+  for (const ParameterSpec& each : parameters) {
+    const auto size = static_cast<std::int64_t>(size_of(each.dtype));
+    if (each.requires_grad) all += each.shape.numel() * size;
+  }
+  return std::clamp(all / 32, mib, most);
 }
 
-std::vector<Bucket> plan_buckets(std::span<const ParameterSpec> parameters,
-                                 const BucketCaps& caps) {
-  PEAL_CHECK(caps.first_bytes > 0 && caps.bytes > 0, "bucket plan: caps must be above 0, got ",
-             caps.first_bytes, " and ", caps.bytes, " bytes");
+}  // namespace
+
+std::vector<Bucket> plan_buckets(std::span<const ParameterSpec> parameters, const BucketCaps& caps,
+                                 bool several_nodes) {
+  PEAL_CHECK(caps.first_bytes > 0 && caps.bytes >= 0,
+             "bucket plan: caps must be above 0 (0 bytes: chosen), got ", caps.first_bytes, " and ",
+             caps.bytes, " bytes");
+  const std::int64_t most = caps.bytes > 0 ? caps.bytes : chosen_bytes(parameters, several_nodes);
   std::vector<Bucket> closed;
   std::map<DType, Bucket> open;
   std::set<DType> had_first;
@@ -31,7 +42,7 @@ std::vector<Bucket> plan_buckets(std::span<const ParameterSpec> parameters,
     bucket.entries.push_back({static_cast<int>(i), at});
     bucket.count = at + parameter.shape.numel();
     const bool first = !had_first.contains(parameter.dtype);
-    if (bucket.count * size >= (first ? caps.first_bytes : caps.bytes)) {
+    if (bucket.count * size >= (first ? caps.first_bytes : most)) {
       had_first.insert(parameter.dtype);
       closed.push_back(std::move(bucket));
       open.erase(parameter.dtype);

@@ -41,17 +41,16 @@ struct Bucket {
 
 struct BucketCaps {
   std::int64_t first_bytes = std::int64_t{1} << 20;
-  std::int64_t bytes = std::int64_t{25} << 20;
-  // For gradients of so many bytes in all. Between nodes what is exposed is the last bucket, when
-  // nothing is left to compute, so there are about 32 of them, of at least 1 MiB, which takes a
-  // network of 100 Gbit/s some times its latency. On one node the CPU moves the gradients, and
-  // nothing is gained by more.
-  static BucketCaps chosen(std::int64_t all_bytes, bool several_nodes);
+  // 0: 25 MiB on one node, where the CPU moves the gradients and nothing is gained by less. Between
+  // nodes what is exposed is the last bucket, when nothing is left to compute: a 32nd of all, at
+  // least 1 MiB, which takes a network of 100 Gbit/s some times its latency, and at most 25 MiB.
+  std::int64_t bytes = 0;
 };
 
 // Parameters that require no gradient are left out. Entries start at multiples of 64 bytes.
+// `several_nodes`: the ranks are on more than one.
 std::vector<Bucket> plan_buckets(std::span<const ParameterSpec> parameters,
-                                 const BucketCaps& caps = {});
+                                 const BucketCaps& caps = {}, bool several_nodes = false);
 
 // One line a parameter and a bucket: what ranks compare.
 std::string describe(std::span<const ParameterSpec> parameters, std::span<const Bucket> buckets);

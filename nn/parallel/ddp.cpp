@@ -84,23 +84,6 @@ struct DistributedDataParallel::State {
   Reducer reducer;     // the last: it calls the rest
 };
 
-namespace {
-
-BucketCaps chosen_caps(const std::vector<ParameterSpec>& parameters,
-                       const comm::ProcessGroup& group) {
-  std::int64_t bytes = 0;
-  for (const ParameterSpec& each : parameters) {
-    if (each.requires_grad) {
-      bytes += each.shape.numel() * static_cast<std::int64_t>(size_of(each.dtype));
-    }
-  }
-  const std::vector<int>& node = group.nodes().node;
-  const bool several = std::ranges::any_of(node, [&](int n) { return n != node[0]; });
-  return BucketCaps::chosen(bytes, several);
-}
-
-}  // namespace
-
 DistributedDataParallel::DistributedDataParallel(Module module, comm::ProcessGroup group,
                                                  const DDPOptions& options)
     : Module(std::move(module)) {
@@ -111,7 +94,9 @@ DistributedDataParallel::DistributedDataParallel(Module module, comm::ProcessGro
   stay();
   const NamedTensors parameters = named_parameters(), buffers = named_buffers();
   const auto specs = specs_of(parameters);
-  auto plan = plan_buckets(specs, options.buckets.value_or(chosen_caps(specs, group)));
+  const std::vector<int>& node = group.nodes().node;
+  const bool several_nodes = std::ranges::any_of(node, [&](int n) { return n != node[0]; });
+  auto plan = plan_buckets(specs, options.buckets, several_nodes);
   comm::agree(group, "[ddp] the model", nn::describe(specs, plan) + describe(buffers, options),
               "build the same model with the same options on every rank");
   make_equal(group, parameters);

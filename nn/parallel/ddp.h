@@ -32,14 +32,13 @@
 #include <peal/nn/parallel/reducer.h>
 
 #include <memory>
-#include <optional>
 #include <utility>
 
 namespace peal::nn {
 
 struct DDPOptions {
-  std::optional<BucketCaps> buckets{};  // default: BucketCaps::chosen()
-  bool broadcast_buffers = true;        // false: they stay each rank's own after the start
+  BucketCaps buckets{};
+  bool broadcast_buffers = true;  // false: they stay each rank's own after the start
   // Parameters may get no gradient in a step: on some ranks, where they get the average with zeros
   // in its place; or on all, where their gradient stays what it was. Costs a small collective at
   // the end of each step.

@@ -212,7 +212,7 @@ TEST_CASE("the plans of all ranks agree on where the room is") {
 TEST_CASE("a room that goes with the signals is whole when they have come") {
   run_ranks(3, [](const ProcessGroup& group) {
     GroupRendezvous ranks(group);
-    const auto window = Window::create(ranks);
+    const auto window = Window::create(ranks, {0, 1, 2});
     for (std::uint64_t operation = 0; operation < 400; ++operation) {
       const auto bytes = static_cast<std::int64_t>(1 + operation % 104);
       Plan plan({.rounds = {{copy(room({0, bytes}), in({0, bytes}))}, {signal(0), await(0)}},

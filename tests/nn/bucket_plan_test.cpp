@@ -56,12 +56,21 @@ TEST_CASE("a thousand random models") {
   }
 }
 
-TEST_CASE("buckets between nodes are as small as is worth it, and of several megabytes in all") {
-  constexpr std::int64_t mib = std::int64_t{1} << 20;
-  CHECK(BucketCaps::chosen(500 * mib, false).bytes == 25 * mib);
-  CHECK(BucketCaps::chosen(mib, true).bytes == mib);
-  CHECK(BucketCaps::chosen(64 * mib, true).bytes == 2 * mib);
-  CHECK(BucketCaps::chosen(2000 * mib, true).bytes == 25 * mib);
+TEST_CASE("between nodes buckets are a 32nd of all, and of 1 to 25 MiB; on one node of 25") {
+  const auto largest = [](std::int64_t mib, bool several_nodes) {
+    const std::int64_t parameters = 4 * mib;  // of a quarter MiB
+    const std::vector<ParameterSpec> all(static_cast<std::size_t>(parameters),
+                                         {"p", Shape{1 << 16}, DType::f32, true});
+    std::int64_t most = 0;
+    for (const Bucket& bucket : plan_buckets(all, {}, several_nodes)) {
+      most = std::max(most, bucket.count * 4);
+    }
+    return most >> 20;
+  };
+  CHECK(largest(100, false) == 25);
+  CHECK(largest(10, true) == 1);
+  CHECK(largest(64, true) == 2);
+  CHECK(largest(1000, true) == 25);
 }
 
 TEST_CASE("BasicNet: the first bucket closes with fc1, the convolutions follow") {

@@ -16,7 +16,7 @@ using namespace peal;
 namespace {
 
 nn::DistributedDataParallel wrap(nn::Sequential& model, const comm::ProcessGroup& group) {
-  return {model, group, {.buckets = nn::BucketCaps{.first_bytes = 1, .bytes = 1}}};
+  return {model, group, {.buckets = {.first_bytes = 1, .bytes = 1}}};
 }
 
 Tensor loss_of(nn::Module& model, double value) {
