@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import signal
 import statistics
 import subprocess
@@ -29,7 +30,7 @@ parser.add_argument("--json", type=pathlib.Path)
 options = parser.parse_args()
 environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PEAL_LOG": "warning"}
 peers = {**environment, "MALLOC_MMAP_THRESHOLD_": "2000000000", "MALLOC_TRIM_THRESHOLD_": "8000000000",
-         "MALLOC_TOP_PAD_": "268435456", "PYTHONDONTWRITEBYTECODE": "1"}
+         "MALLOC_TOP_PAD_": "268435456"}
 
 
 def start(command, with_environment):
@@ -66,7 +67,8 @@ def words(found):
     return f"{found['median']:.3f} ({found['low']:.3f} {found['high']:.3f})"
 
 
-has_torch = subprocess.run([options.python, "-c", "import torch.distributed"], capture_output=True).returncode == 0
+has_torch = shutil.which(options.python) and subprocess.run(
+    [options.python, "-c", "import torch.distributed"], capture_output=True).returncode == 0
 results = []
 print(f"ms a step of {options.ranks} ranks, medians of {options.pairs} turns; ratios with quartiles")
 print(f"{'':<20} {'alone':>9} {'barrier':>9} {'DDP':>9}  {'DDP / barrier':>20}  {'peal / PyTorch, DDP':>20}")

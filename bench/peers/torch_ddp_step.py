@@ -12,8 +12,9 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-sys.dont_write_bytecode = True
+sys.dont_write_bytecode = True  # here; what torch imports later is better kept
 from torch_nets import GPT, BasicNet, ResNet18, mlp  # noqa: E402
+sys.dont_write_bytecode = False
 
 ARMS = ["alone", "barrier", "ddp"]
 

@@ -8,8 +8,9 @@ import time
 import torch
 import torch.nn.functional as F
 
-sys.dont_write_bytecode = True
+sys.dont_write_bytecode = True  # here; what torch imports later is better kept
 from torch_nets import GPT, BasicNet, ResNet18, mlp  # noqa: E402
+sys.dont_write_bytecode = False
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", choices=["basicnet", "mlp", "gpt", "resnet18", "gpt2"], default="basicnet")
