@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/comm/schedule/mix.h>
+#include <peal/nn/parallel/announce.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <algorithm>
@@ -59,12 +60,20 @@ Tensor SyncBatchNorm::apply(const Tensor& x, const BatchNormOptions& options) {
   const auto gather = [&](const Tensor& rows) {
     const Meeting& here = *meeting_;
     const std::int64_t row = rows.size(1);
+    announce(here.group, {.what = Announcement::What::all_gather,
+                          .count = row,
+                          .dtype = rows.dtype(),
+                          .tag = here.forward_tag});
     here.group
         .all_gather(rows, rows.detach({row}, here.group.rank() * row),
                     {here.forward, here.forward_tag})
         .wait();
   };
   const auto add_up = [meeting = meeting_](const Tensor& sums) {
+    announce(meeting->group, {.what = Announcement::What::all_reduce,
+                              .count = sums.numel(),
+                              .dtype = sums.dtype(),
+                              .tag = meeting->backward_tag});
     meeting->group.all_reduce(sums, comm::ReduceOp::sum, {meeting->backward, meeting->backward_tag})
         .wait();
   };

@@ -16,9 +16,10 @@
 // nothing is sent.
 //
 // A rank without samples calls it too, with x of shape [0, C, ...], and goes through backward; it
-// counts for nothing. Whether an input wants a gradient does not matter: a rank takes part in
-// backward wherever it took part in forward with gradients on. Statistics are f32, also of f16 and
-// bf16, and f64 of f64. Where a rank leaves a call out, all get an Error that names the layer.
+// counts for nothing. Under Join (join.h) those that have no batch left do so by themselves, where
+// the group is the wrapper's. Whether an input wants a gradient does not matter: a rank takes part
+// in backward wherever it took part in forward with gradients on. Statistics are f32, also of f16
+// and bf16, and f64 of f64. Where a rank leaves a call out, all get an Error that names the layer.
 // Thread safety: as of Module and of the group.
 #pragma once
 

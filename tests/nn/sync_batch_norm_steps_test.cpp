@@ -4,6 +4,7 @@
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/models/resnet18.h>
 #include <peal/nn/optim/sgd.h>
+#include <peal/nn/parallel/join.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
 #include <peal/tests/difference.h>
 #include <peal/tests/errors.h>
@@ -101,6 +102,66 @@ TEST_CASE(
     }
     CHECK(net.first.num_batches_tracked.item<std::int64_t>() == 4);
   });
+}
+
+TEST_CASE("ranks that run out of batches take part with nothing, and all train as one") {
+  ranks(3, [](const Group& group, int rank) {
+    Net alone, net;
+    alone.to(DType::f64);
+    net.to(DType::f64);
+    net.load_state_dict(alone.state_dict());
+    DDP ddp(nn::convert_sync_batchnorm(net, group), group);
+    nn::SGD one(alone.parameters(), {.lr = 0.05, .momentum = 0.9});
+    nn::SGD all(ddp.parameters(), {.lr = 0.05, .momentum = 0.9});
+    const auto loss_of = [](const Tensor& y, const Tensor& t) { return sum((y - t) * (y - t)); };
+    nn::Join join(ddp);
+    int step = 0;
+    for (; join.next(step < 2 + rank); ++step) {
+      const Tensor x = randn({12, 2, 3, 3}, DType::f64), target = randn({12, 3}, DType::f64);
+      const std::int64_t first = step < 2 ? 0 : (step - 1) * 4;  // rank r has 2 + r batches
+      one.zero_grad();
+      (loss_of(alone(x.rows(first, 12)), target.rows(first, 12)) / 3.0).backward();
+      one.step();
+      all.zero_grad();
+      if (join.active()) {
+        const std::int64_t begin = rank * 4;
+        loss_of(ddp(x.rows(begin, begin + 4)), target.rows(begin, begin + 4)).backward();
+      } else {
+        join.follow();
+      }
+      all.step();
+    }
+    CHECK(step == 4);
+    const NamedTensors expected = alone.state_dict(), got = net.state_dict();
+    double worst = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      CAPTURE(got[i].first);
+      CHECK(same_everywhere(got[i].second, group));
+      const Tensor a = cast(got[i].second, DType::f64), b = cast(expected[i].second, DType::f64);
+      for (std::int64_t k = 0; k < a.numel(); ++k) {
+        worst = larger(worst, std::abs(a.data<double>()[k] - b.data<double>()[k]));
+      }
+    }
+    CHECK(worst < 1e-12);
+  });
+}
+
+TEST_CASE("a batch without samples goes through a model, in every type") {
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+    two([&](const Group& group, int rank) {
+      Net net;
+      net.to(dtype);
+      DDP ddp(nn::convert_sync_batchnorm(net, group), group);
+      const Tensor x = cast(randn({rank * 4, 2, 3, 3}), dtype).set_requires_grad();
+      sum(ddp(x)).backward();
+      CHECK(x.grad().shape() == x.shape());
+      for (const auto& [name, parameter] : net.named_parameters()) {
+        CAPTURE(name);
+        CHECK(same_everywhere(parameter.grad(), group));
+        CHECK(std::isfinite(sum(cast(parameter.grad(), DType::f64)).item<double>()));
+      }
+    });
+  }
 }
 
 TEST_CASE("conversion keeps keys, tensors, modes and handles") {
