@@ -128,8 +128,9 @@ void Control::compare(const Row& mine, Describe describe) const {
     if (peer == rank_) continue;
     compare_finished(peer, mine.group, mine.sequence, describe);
     const auto theirs = read(peer);
-    if (theirs && theirs->group == mine.group && theirs->sequence == mine.sequence &&
-        theirs->signature != mine.signature) {
+    // A row without words is of none: who had one out has taken it back.
+    if (theirs && theirs->text[0] != 0 && theirs->group == mine.group &&
+        theirs->sequence == mine.sequence && theirs->signature != mine.signature) {
       const bool we_first = rank_ < peer;
       const bool alike = std::string_view(mine.text) == std::string_view(theirs->text);
       fail(concat("[comm] rank ", std::min(rank_, peer), " is in ",

@@ -198,6 +198,18 @@ TEST_CASE("calls alike after calls that differed are told apart in words") {
   CHECK(contains(error_of([&] { second.compare(theirs, in_words); }), text));
 }
 
+TEST_CASE("a row that was taken back differs from nobody's, the world's first call neither") {
+  const auto board = Board::in_memory(2);
+  const Control first(board, 0, {0, 1}, std::vector<Peer>{});
+  Row mine;  // group 0, number 0
+  mine.signature = 1;
+  std::strcpy(mine.text, "all_gather #0");
+  board->publish(1, mine);
+  board->publish(1, {});
+  const auto in_words = [](const Finished&, std::uint64_t) { return std::string(); };
+  CHECK(error_of([&] { first.compare(mine, in_words); }) == "nothing");
+}
+
 TEST_CASE("who says that it works is waited for past the deadline, and not once it is done") {
   const ProcessGroup::Options options{.deadline = milliseconds(2000)};
   std::atomic<bool> works{false};
