@@ -3,8 +3,10 @@
 #include <peal/comm/schedule/mix.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 namespace peal::comm {
 namespace {
@@ -52,24 +54,41 @@ std::array<std::uint64_t, 2> digest(std::string_view bytes) {
   return {even[0], even[1]};
 }
 
-void agree(const ProcessGroup& group, std::string_view what, const std::string& mine,
-           std::string_view advice) {
-  const auto own = digest(mine);
-  const Tensor all = Tensor::zeros({group.world(), 2}, DType::i64, Device{});
-  std::memcpy(all.data<std::int64_t>() + 2 * group.rank(), own.data(), sizeof own);
+std::string agree(const ProcessGroup& group, std::string_view what, const std::string& mine,
+                  std::string_view advice, const std::string& told) {
+  struct Said {
+    std::array<std::uint64_t, 2> mine, told;  // digests
+    std::uint64_t told_bytes;
+  };
+  constexpr std::int64_t words = sizeof(Said) / sizeof(std::int64_t);
+  const Tensor all = Tensor::zeros({group.world(), words}, DType::i64, Device{});
+  std::vector<Said> said(static_cast<std::size_t>(group.world()));
+  Said& own = said[static_cast<std::size_t>(group.rank())];
+  own = {digest(mine), digest(told), told.size()};
+  std::memcpy(all.data<std::int64_t>() + words * group.rank(), &own, sizeof own);
   const std::string label = concat("comparing: ", what);
-  group.all_gather(all, all.view().part(2 * group.rank(), 2), label).wait();
-  const auto said = all.to_vector<std::int64_t>();
-  bool same = true;
-  for (std::size_t i = 2; i < said.size(); ++i) same = same && said[i] == said[i % 2];
-  if (same) return;
+  group.all_gather(all, all.view().part(words * group.rank(), words), label).wait();
+  std::memcpy(said.data(), all.raw(), said.size() * sizeof(Said));
+  const Said& first = said[0];
+  if (std::ranges::all_of(said, [&](const Said& each) { return each.mine == first.mine; })) {
+    if (first.told_bytes == 0) return {};
+    const Tensor bytes =
+        Tensor::zeros({static_cast<std::int64_t>(first.told_bytes)}, DType::u8, Device{});
+    if (group.rank() == 0) std::memcpy(bytes.raw(), told.data(), told.size());
+    group.broadcast(bytes, 0, label).wait();
+    std::string heard(reinterpret_cast<const char*>(bytes.raw()), first.told_bytes);
+    PEAL_CHECK(digest(heard) == first.told, what, ": rank ", group.global_rank(group.rank()),
+               " has not heard what rank ", group.global_rank(0), " says");
+    return heard;
+  }
   const auto texts = group.all_gather_object(mine);
   for (std::size_t r = 1; r < texts.size(); ++r) {
     if (texts[r] == texts[0]) continue;
-    const auto [first, other] = first_difference(texts[0], texts[r]);
-    fail(concat(what, " is '", first, "' on rank ", group.global_rank(0), " and '", other,
+    const auto [theirs, other] = first_difference(texts[0], texts[r]);
+    fail(concat(what, " is '", theirs, "' on rank ", group.global_rank(0), " and '", other,
                 "' on rank ", group.global_rank(static_cast<int>(r)), ": ", advice));
   }
+  return {};
 }
 
 }  // namespace peal::comm

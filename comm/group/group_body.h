@@ -10,6 +10,7 @@
 #include <peal/comm/engine/engine.h>
 #include <peal/comm/group/process_group.h>
 #include <peal/comm/group/selection.h>
+#include <peal/comm/group/told_choices.h>
 
 #include <map>
 #include <memory>
@@ -69,18 +70,20 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   int rank, world;
   std::shared_ptr<Lane> lane;
   std::shared_ptr<Engine> engine;
+  std::string tuning;  // what rank 0 has read (tuning.h)
   Selection selection;
   Topology nodes;
   bool traces = false;  // the engine's recorder is of this group, and not written
 
  private:
   // The last is the size of an element, of plans that depend on it.
-  using PlanKey =
-      std::tuple<Collective, std::string_view, int, std::vector<std::int64_t>, std::int64_t>;
-  std::shared_ptr<const Plan> make_plan(const Entry& entry, const CollectiveCall& call) const;
+  using PlanKey = std::tuple<Collective, std::string_view, std::int64_t, int,
+                             std::vector<std::int64_t>, std::int64_t>;
+  std::shared_ptr<const Plan> make_plan(const Entry& entry, const CollectiveCall& call,
+                                        std::int64_t chunk_bytes) const;
   // A view of the call's counts.
   Problem problem_of(const CollectiveCall& call) const;
-  std::shared_ptr<const Plan> plan_for(const CollectiveCall& call, std::string_view algorithm);
+  std::shared_ptr<const Plan> plan_for(const CollectiveCall& call, const Choice& choice);
   // What runs the call; null for the transport's own.
   std::shared_ptr<const Plan> choose(const CollectiveCall& call, Transport& transport,
                                      std::string_view named);
@@ -90,6 +93,8 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   Work start_in_window(CollectiveCall call, std::shared_ptr<const Plan> plan,
                        std::string_view label, bool may_be_known);
   Work go_on(CollectiveCall call, const Exchange& exchange, std::string_view label);
+  Choice choose_algorithm(const CollectiveCall& call, Transport& transport, std::string_view named,
+                          bool in_order);
   void check_overlap(const CollectiveCall& call) const;
   [[noreturn]] void fail_inherited() const;
   CapturedOperations& captured_by(Graph& graph);
@@ -97,7 +102,8 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   // Continuations run on other threads, and start collectives there: plans are kept for them all.
   std::mutex planning_;
   std::map<PlanKey, std::shared_ptr<const Plan>> plans_;
-  struct Choice {  // most calls are like the one before
+  ToldChoices told_;
+  struct LastChoice {  // most calls are like the one before
     Collective what{};
     DType dtype{};
     ReduceOp op{};
@@ -120,10 +126,11 @@ ProcessGroup group_of(std::shared_ptr<GroupBody> body);
 // For whoever brings a transport (start/). Collective: the ranks compare versions and options, and
 // all throw, naming what differs, where they don't agree. `nodes`: who is on which; empty where all
 // are on one. A group within a world: its rank r is rank members[r] of the world; without members
-// it is a world.
+// it is a world. What rank 0 of that has read of measurements (tuning.h), a world finds out itself.
 ProcessGroup make_group(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
                         std::shared_ptr<Engine> engine, const ProcessGroup::Options& options,
-                        Topology nodes = {}, std::vector<int> members = {}, std::uint64_t id = 0);
+                        Topology nodes = {}, std::vector<int> members = {}, std::uint64_t id = 0,
+                        const std::string& tuning = {});
 
 // members.cpp: of some ranks of a group: equal among them, and different from all that could meet
 // them.

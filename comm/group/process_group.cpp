@@ -5,9 +5,11 @@
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/group/group_rendezvous.h>
+#include <peal/comm/group/tuning.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <set>
 #include <utility>
 #include <vector>
@@ -17,17 +19,26 @@ namespace {
 
 constexpr std::string_view wire_version = "peal 1";  // ranks of other versions are turned away
 
-// The agreement itself runs on the defaults, which do not depend on the options.
-void agree_on_options(const ProcessGroup& group) {
+// The agreement itself runs on the defaults, which do not depend on the options. A world's rank 0
+// reads what was measured, and tells the others.
+void agree_on_options(const ProcessGroup& group, bool whole_world) {
   GroupBody& body = body_of(group);
   const ProcessGroup::Options& options = body.options;
   const std::string mine =
       concat(wire_version, ", world ", body.world, ", PEAL_TIMEOUT ", options.deadline.count(),
              " ms, PEAL_ALGO '", options.algorithms, "', PEAL_TRACE '", options.trace,
              "', PEAL_SHARED_MEMORY ", options.shared_memory ? 1 : 0);
-  agree(group, concat("[comm] ", body.lane->who(), ": what ranks must have in common at start-up"),
-        mine, "start them from one binary with one environment");
-  body.selection = Selection(options.algorithms);
+  const bool reads = whole_world && body.world > 1 && body.rank == 0;
+  const std::string told = reads ? read_tuning(options.tuning) : std::string();
+  const std::string heard = agree(
+      group, concat("[comm] ", body.lane->who(), ": what ranks must have in common at start-up"),
+      mine, "start them from one binary with one environment", told);
+  if (whole_world) body.tuning = heard;
+  const auto& node = body.nodes.node;
+  const int nodes = static_cast<int>(std::set(node.begin(), node.end()).size());
+  body.selection =
+      Selection(options.algorithms, body.world, nodes,
+                measured_for(body.tuning, body.lane->transport().name(), body.world, nodes));
 }
 
 // Ranks of one node give themselves a window; where there is no memory for it on any, messages do.
@@ -65,6 +76,13 @@ ProcessGroup::Options ProcessGroup::Options::from_environment() {
     PEAL_CHECK(said == "0" || said == "1", "PEAL_SHARED_MEMORY: expected 0 or 1, got '", said, "'");
     options.shared_memory = said == "1";
   }
+  const TuningPath tuning = tuning_path();
+  if (tuning.by_user || std::filesystem::exists(tuning.path)) options.tuning = tuning.path;
+  if (const char* topics = std::getenv("PEAL_DEBUG")) {
+    const std::string_view said = topics;
+    PEAL_CHECK(said == "algo" || said.empty(), "PEAL_DEBUG: expected algo, got '", said, "'");
+    options.tells_choices = said == "algo";
+  }
   if (const char* timeout = std::getenv("PEAL_TIMEOUT")) {
     char* end = nullptr;
     const double seconds = std::strtod(timeout, &end);
@@ -77,12 +95,14 @@ ProcessGroup::Options ProcessGroup::Options::from_environment() {
 
 ProcessGroup make_group(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
                         std::shared_ptr<Engine> engine, const ProcessGroup::Options& options,
-                        Topology nodes, std::vector<int> members, std::uint64_t id) {
+                        Topology nodes, std::vector<int> members, std::uint64_t id,
+                        const std::string& tuning) {
   const bool whole_world = members.empty();
   ProcessGroup group = group_of(
       std::make_shared<GroupBody>(std::move(transport), std::move(control), std::move(engine),
                                   options, std::move(nodes), std::move(members), id));
-  agree_on_options(group);
+  body_of(group).tuning = tuning;
+  agree_on_options(group, whole_world);
   share_memory(group);
   if (whole_world && !body_of(group).options.trace.empty()) start_trace(group);
   return group;

@@ -21,8 +21,9 @@
 // A child by fork() has no part in a group of several: what it calls is an Error there, and the end
 // of its handles, and of what it holds, is nothing to the others.
 //
-// Environment: PEAL_ALGO (selection.h), PEAL_TIMEOUT (seconds an operation may take; default 600),
-// PEAL_TRACE (a folder for what the ranks did and when; recorder.h).
+// Environment: PEAL_ALGO (selection.h), PEAL_TUNING (tuning.h), PEAL_DEBUG (algo: rank 0 logs what
+// runs collectives), PEAL_TIMEOUT (seconds an operation may take; default 600), PEAL_TRACE (a
+// folder for what the ranks did and when; recorder.h).
 // Thread safety: one thread at a time issues collectives.
 #pragma once
 
@@ -62,7 +63,9 @@ class ProcessGroup {
     std::string trace{};       // as PEAL_TRACE: a folder, or empty
     // Of device memory that is staged, how many bytes are copied at a time; the ranks' may differ.
     std::size_t segment = std::size_t{4} << 20;
-    bool shared_memory = true;  // ranks of one node use it; as PEAL_SHARED_MEMORY, 0 or 1
+    bool shared_memory = true;   // ranks of one node use it; as PEAL_SHARED_MEMORY, 0 or 1
+    std::string tuning{};        // a file of tuning.h, rank 0's; empty: what is built in
+    bool tells_choices = false;  // as PEAL_DEBUG=algo, rank 0's
     static Options from_environment();
   };
 

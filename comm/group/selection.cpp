@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/comm/algorithms/table.h>
+#include <peal/comm/group/defaults.h>
 #include <peal/comm/group/selection.h>
 
 #include <charconv>
 #include <limits>
 #include <optional>
+#include <utility>
 
 namespace peal::comm {
 namespace {
 
-// Bytes: below, latency counts, above, bandwidth. In shared memory, and of an all_reduce by
-// messages.
-constexpr std::int64_t small_shared = 8192, small_all_reduce = 8192;
+constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
 
 std::vector<std::string_view> split(std::string_view text, char at) {
   std::vector<std::string_view> parts;
@@ -24,13 +24,12 @@ std::vector<std::string_view> split(std::string_view text, char at) {
   }
 }
 
-std::int64_t number(std::string_view text, std::string_view whole) {
-  if (text == "max") return std::numeric_limits<std::int64_t>::max();
+std::int64_t number(std::string_view text, std::string_view whole, std::string_view who) {
+  if (text == "max") return no_limit;
   std::int64_t value = -1;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  PEAL_CHECK(problem == std::errc{} && end == text.data() + text.size() && value >= 0,
-             "PEAL_ALGO: '", text, "' in '", whole,
-             "' is no number of bytes (0-8192, or 8193-max)");
+  PEAL_CHECK(problem == std::errc{} && end == text.data() + text.size() && value >= 0, who, ": '",
+             text, "' in '", whole, "' is no number of bytes (0-8192, or 8193-max)");
   return value;
 }
 
@@ -51,61 +50,103 @@ std::string names_for(Collective what) {
 
 }  // namespace
 
-Selection::Selection(std::string_view text) {
+NamedAlgorithm parse_algorithm(Collective what, std::string_view text, std::string_view who) {
+  const auto parts = split(text, '/');
+  const Entry* const entry = find(what, parts[0]);
+  PEAL_CHECK(parts[0] == "native" || entry != nullptr, who, ": ", name(what), " has no algorithm '",
+             parts[0], "'; there are ", names_for(what));
+  if (parts.size() == 1) return {parts[0]};
+  const bool in_chunks = entry != nullptr && (entry->pipelined || !entry->otherwise.empty());
+  PEAL_CHECK(in_chunks, who, ": ", name(what), " by ", parts[0], " knows no chunks, got '", text,
+             "'");
+  const std::int64_t chunk = number(parts[1], text, who);
+  PEAL_CHECK(parts.size() == 2 && chunk > 0 && chunk < no_limit, who,
+             ": expected algorithm/bytes of a chunk, got '", text, "'");
+  return {parts[0], chunk};
+}
+
+Rules::Rules(std::string_view text, std::string_view who) {
   if (text.empty()) return;
   for (const std::string_view clause : split(text, ',')) {
     const auto equals = clause.find('=');
-    PEAL_CHECK(equals != std::string_view::npos,
-               "PEAL_ALGO: expected collective=algorithm[:first-last], got '", clause, "'");
+    PEAL_CHECK(equals != std::string_view::npos, who,
+               ": expected collective=algorithm[:first-last], got '", clause, "'");
     const auto what = collective(clause.substr(0, equals));
-    PEAL_CHECK(what, "PEAL_ALGO: there is no collective '", clause.substr(0, equals), "'");
+    PEAL_CHECK(what, who, ": there is no collective '", clause.substr(0, equals), "'");
     for (const std::string_view choice : split(clause.substr(equals + 1), ';')) {
       const auto parts = split(choice, ':');
-      PEAL_CHECK(parts[0] == "native" || find(*what, parts[0]) != nullptr,
-                 "PEAL_ALGO: ", name(*what), " has no algorithm '", parts[0], "'; there are ",
-                 names_for(*what));
-      Rule rule{*what, std::string(parts[0]), 0, std::numeric_limits<std::int64_t>::max()};
+      const NamedAlgorithm named = parse_algorithm(*what, parts[0], who);
+      Rule rule{*what, std::string(named.name), named.chunk, 0, no_limit};
       if (parts.size() > 1) {
         const auto range = split(parts[1], '-');
-        PEAL_CHECK(parts.size() == 2 && range.size() == 2,
-                   "PEAL_ALGO: expected algorithm:first-last, got '", choice, "'");
-        rule.first = number(range[0], choice);
-        rule.last = number(range[1], choice);
+        PEAL_CHECK(parts.size() == 2 && range.size() == 2, who,
+                   ": expected algorithm:first-last, got '", choice, "'");
+        rule.first = number(range[0], choice, who);
+        rule.last = number(range[1], choice, who);
       }
       rules_.push_back(std::move(rule));
     }
   }
 }
 
-const Selection::Rule* Selection::find_rule(Collective what, std::int64_t bytes) const {
-  for (const Rule& rule : rules_) {
-    if (rule.what == what && bytes >= rule.first && bytes <= rule.last) return &rule;
-  }
-  return nullptr;
+std::string Rules::Rule::name() const {
+  return chunk == 0 ? algorithm : concat(algorithm, "/", chunk);
 }
 
-std::string_view Selection::choose(Collective what, std::int64_t bytes, int world,
-                                   bool shared) const {
-  const auto serves = [&](std::string_view name) {
-    const Entry* const entry = find(what, name);
-    return entry != nullptr && entry->supports(world) && (shared || !entry->one_sided);
+std::string Rules::text() const {
+  std::string text;
+  const Rule* before = nullptr;
+  for (const Rule& rule : rules_) {
+    if (before == nullptr || before->what != rule.what) {
+      text += concat(before == nullptr ? "" : ",", comm::name(rule.what), "=");
+    } else {
+      text += ";";
+    }
+    text += rule.name();
+    if (rule.first != 0 || rule.last != no_limit) {
+      text += concat(":", rule.first, "-");
+      text += rule.last == no_limit ? "max" : concat(rule.last);
+    }
+    before = &rule;
+  }
+  return text;
+}
+
+Selection::Selection(std::string_view user, int world, int nodes, Measured measured)
+    : world_(world),
+      user_(user, "PEAL_ALGO"),
+      measured_(std::move(measured)),
+      shared_(default_rules(world, nodes, true)),
+      messages_(default_rules(world, nodes, false)) {}
+
+bool Selection::serves(const Rules::Rule& rule, const Means& means) const {
+  if (rule.algorithm == "native") return means.native;
+  const Entry* const entry = find(rule.what, rule.algorithm);
+  return entry->supports(world_) && (means.shared || !entry->one_sided);
+}
+
+Choice Selection::choose(Collective what, std::int64_t bytes, const Means& means) const {
+  const auto chosen = [](const Rules::Rule& rule, std::string_view why, bool asked_for = false) {
+    return Choice{rule.algorithm, rule.chunk, asked_for, why};
   };
-  if (const Rule* rule = find_rule(what, bytes)) {
+  const auto fits = [&](const Rules::Rule& rule) { return serves(rule, means); };
+  // One that does not serve so many ranks is the user's mistake, and is said to be.
+  if (const auto* rule = user_.find(what, bytes, [](const Rules::Rule&) { return true; })) {
     const Entry* const entry = find(what, rule->algorithm);
-    if (entry == nullptr || shared || !entry->one_sided) return rule->algorithm;
+    const bool can = entry == nullptr ? means.native : means.shared || !entry->one_sided;
+    if (can) return chosen(*rule, "PEAL_ALGO", true);
   }
-  const std::string_view in_memory = what == Collective::barrier ? "signals"
-                                     : bytes <= small_shared     ? "slots"
-                                                                 : "direct_slices";
-  if (serves(in_memory)) return in_memory;
-  if (what == Collective::all_reduce) {
-    const std::string_view wanted = bytes <= small_all_reduce ? "recursive_doubling" : "circulant";
-    if (serves(wanted)) return wanted;
+  if (means.on_device && means.native) return {"native", 0, false, "the device's own"};
+  if (!means.on_device) {
+    const Rules& table = means.shared ? measured_.shared : measured_.messages;
+    if (const auto* rule = table.find(what, bytes, fits)) return chosen(*rule, measured_.origin);
   }
+  const Rules& table = means.shared ? shared_ : messages_;
+  if (const auto* rule = table.find(what, bytes, fits)) return chosen(*rule, "built in");
   for (const Entry& entry : algorithms()) {
-    if (entry.what == what && entry.supports(world)) return entry.name;
+    if (entry.what == what && entry.supports(world_)) return {entry.name, 0, false, "built in"};
   }
-  fail(concat("selection: no algorithm for ", name(what), " of ", world, " ranks"));
+  fail(concat("selection: no algorithm for ", name(what), " of ", world_, " ranks"));
 }
 
 }  // namespace peal::comm

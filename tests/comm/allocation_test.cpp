@@ -146,7 +146,9 @@ TEST_CASE("memory may run out at any place of a collective") {
 }
 
 TEST_CASE("a call finds the plan of the one before, whoever chose the algorithm") {
-  const std::string chosen(Selection().choose(Collective::all_reduce, 400, 2, true));
+  const Selection selection("", 2, 1);
+  const std::string chosen(
+      selection.choose(Collective::all_reduce, 400, {.shared = true}).algorithm);
   const int by_default = allocations("");
   CHECK(by_default > 0);
   CHECK(allocations("all_reduce=" + chosen) == by_default);

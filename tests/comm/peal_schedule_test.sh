@@ -118,6 +118,25 @@ case ${2:?} in
     says 'ran ' all_reduce direct_slices --ranks 2 --run two
     says ' by direct_slices, 2 ranks: model ' trace two --draw two.svg
     ;;
+  calibrate)
+    export PEAL_TUNING=$folder/tuning PEAL_LOG=warning
+    says 'written to' calibrate --threads 2 --bytes 64 --turns 1
+    holds tuning 'peal tuning 1' 'group threads, 2 ranks, 1 nodes' 'shared all_reduce=' 'messages all_reduce='
+    PEAL_SHARED_MEMORY=0 says 'written to another' calibrate --threads 2 --bytes 64 --turns 1 --native --output another
+    holds another 'group threads, 2 ranks, 1 nodes' 'messages all_reduce='
+    ! grep -q '^shared' another || { cat another; exit 1; }
+    says 'measured on ' choices --file tuning
+    says '2 ranks, 1 node, over threads, in memory that they share' choices --file tuning
+    refuses 'expected two ranks or more, got 1' calibrate
+    refuses 'cannot make the folder /proc/none' calibrate --threads 2 --output /proc/none/file
+    PEAL_TUNING=0 refuses 'say where it shall be with --output' calibrate --threads 2
+    ;;
+  choices)
+    says '4 ranks, 1 node, in memory that they share' choices
+    says '16 ranks, 2 nodes, by messages' choices --ranks 16 --nodes 2
+    echo nonsense >file
+    refuses 'is no tuning file for this machine' choices --file file
+    ;;
   *)
     echo "no such test: $2"
     exit 1

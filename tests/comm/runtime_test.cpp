@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The process group over threads: results, algorithms by name, and every way to go wrong.
 #include <peal/comm/algorithms/table.h>
-#include <peal/comm/group/selection.h>
 #include <peal/comm/start/threads.h>
 #include <peal/comm/transport/mpi/native.h>
 
@@ -354,16 +353,6 @@ TEST_CASE("PEAL_TIMEOUT is a number of seconds, a thousandth at least") {
             .c_str(),
         Error);
   }
-}
-
-TEST_CASE("PEAL_ALGO names collectives, algorithms and ranges that there are") {
-  CHECK_THROWS_WITH_AS(Selection("all_reduce=rings"), doctest::Contains("there are native"), Error);
-  CHECK_THROWS_AS(Selection("all_reduce"), Error);
-  CHECK_THROWS_AS(Selection("all_reduce=ring:5"), Error);
-  CHECK_THROWS_AS(Selection("bcast=ring"), Error);
-  const Selection selection("all_reduce=recursive_doubling:0-100;ring:101-max");
-  CHECK(selection.choose(Collective::all_reduce, 100, 3, false) == "recursive_doubling");
-  CHECK(selection.choose(Collective::all_reduce, 101, 3, false) == "ring");
 }
 
 TEST_CASE("a message of another size is an error that names both") {

@@ -180,7 +180,7 @@ TEST_CASE("errors look as shown") {
     CHECK_MESSAGE(document_has("\n" + message + "\n"), message);
   };
   shown([] { matmul(Tensor::zeros({3, 4}), Tensor::zeros({5, 6})); });
-  shown([] { comm::Selection("bcast=ring"); });
+  shown([] { comm::Selection("bcast=ring", 2, 1); });
   shown([] {
     comm::run_ranks(2, comm::ProcessGroup::Options{}, [](const comm::ProcessGroup& group) {
       const Tensor data = Tensor::zeros({4000 + group.rank()});

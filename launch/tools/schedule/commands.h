@@ -6,6 +6,7 @@
 // asked.
 
 #include <peal/comm/simulate/simulate.h>
+#include <peal/launch/tools/schedule/collective_times.h>
 #include <peal/launch/tools/schedule/plot.h>
 #include <peal/launch/tools/schedule/world.h>
 
@@ -83,6 +84,20 @@ struct TraceOptions {
   MachineOptions machine;
 };
 int trace(const TraceOptions& options);
+
+struct CalibrateOptions {
+  int threads = 0;     // ranks that are threads of this process; 0: those of the launcher
+  std::string output;  // file; empty: where groups look for it
+  TimingOptions timing;
+};
+// Collective.
+int calibrate(CalibrateOptions options);
+
+struct ChoicesOptions {
+  int ranks = 4, nodes = 1;
+  std::string file;  // a tuning file; empty: what is built in
+};
+int choices(const ChoicesOptions& options);
 
 void write_file(const std::string& path, const std::string& text);
 

@@ -166,6 +166,38 @@ int run(int argc, char** argv) {
                  "JSON for ui.perfetto.dev: the whole run, or --operation beside the model");
   add_machine(tracing, traced.machine);
 
+  CalibrateOptions calibrated;
+  std::string calibrated_sizes = "4,16,64,256,1K,4K,8K,16K,32K,64K,128K,256K,1M,4M,16M";
+  CommandLine& calibrating = line.command(
+      "calibrate",
+      "measures collectives between the ranks it is started with (peal-run -n 4 peal-schedule "
+      "calibrate), and keeps by which algorithm each is the quickest: groups like that choose by "
+      "it "
+      "from then on",
+      [&] {
+        calibrated.timing.bytes = parse_sizes(calibrated_sizes);
+        status = calibrate(calibrated);
+      });
+  calibrating.option("--threads", &calibrated.threads, "ranks that are threads of this process")
+      .between(2, 64);
+  calibrating.option("--bytes", &calibrated_sizes, "of the buffer, ascending");
+  calibrating.option("--turns", &calibrated.timing.turns, "over the algorithms, at each size")
+      .positive();
+  calibrating.flag("--native", &calibrated.timing.native,
+                   "the transport's own collectives may be chosen too: whether replicas then have "
+                   "equal bits is that library's word");
+  calibrating.option("--output", &calibrated.output,
+                     "file; default: what PEAL_TUNING says, else in the user's cache");
+
+  ChoicesOptions chosen;
+  CommandLine& choosing =
+      line.command("choices", "by which algorithms collectives run where PEAL_ALGO says nothing",
+                   [&] { status = choices(chosen); });
+  choosing.option("--ranks", &chosen.ranks, "of the group").positive();
+  choosing.option("--nodes", &chosen.nodes, "that they are on").positive();
+  choosing.option("--file", &chosen.file, "what calibrate has written, instead of what is built in")
+      .existing_file();
+
   return line.parse(argc, argv).value_or(status);
 }
 

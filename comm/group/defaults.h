@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Default algorithms: the rules for a machine that nobody has measured, by ranks and nodes. What
+// they rest on is in docs/benchmarks.md. A pure function.
+#pragma once
+
+#include <peal/comm/group/selection.h>
+
+namespace peal::comm {
+
+// For ranks that share memory, or exchange messages.
+Rules default_rules(int world, int nodes, bool shared);
+
+}  // namespace peal::comm
