@@ -125,7 +125,8 @@ constexpr Entry direct_slices_entry(Collective what, Algorithm make) {
           .make = make,
           .costs = costs_of_direct_slices,
           .one_sided = true,
-          .otherwise = "staged_slices"};
+          .otherwise = "staged_slices",
+          .at_once = true};
 }
 
 }  // namespace peal::comm

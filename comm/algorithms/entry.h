@@ -52,6 +52,7 @@ struct Entry {
   // Of one by messages: the name of that which runs where the ranks of each node share memory. It
   // sends the same between nodes.
   std::string_view in_memory{};
+  bool at_once = false;  // each sum is one combination of all ranks' elements (plan.h)
 };
 
 struct Terms {

@@ -23,6 +23,7 @@ inline constexpr Entry signals_barrier_entry{
       return {{problem.world > 1 ? 1 : 0, 0, 0, 0}, true};
     },
     .one_sided = true,
+    .at_once = true,
 };
 
 }  // namespace peal::comm

@@ -65,7 +65,12 @@ inline ClosedForm costs_of_slots(const Problem& problem) {
 }
 
 constexpr Entry slots_entry(Collective what, Algorithm make) {
-  return {.what = what, .name = "slots", .make = make, .costs = costs_of_slots, .one_sided = true};
+  return {.what = what,
+          .name = "slots",
+          .make = make,
+          .costs = costs_of_slots,
+          .one_sided = true,
+          .at_once = true};
 }
 
 }  // namespace peal::comm

@@ -270,7 +270,8 @@ constexpr Entry staged_slices_entry(Collective what, Algorithm make) {
           .make = make,
           .costs = costs_of_staged_slices,
           .pipelined = true,
-          .one_sided = true};
+          .one_sided = true,
+          .at_once = true};
 }
 
 }  // namespace peal::comm

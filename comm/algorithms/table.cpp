@@ -7,6 +7,7 @@
 #include <peal/comm/algorithms/chain.h>
 #include <peal/comm/algorithms/circulant.h>
 #include <peal/comm/algorithms/direct.h>
+#include <peal/comm/algorithms/direct_reduction.h>
 #include <peal/comm/algorithms/direct_slices.h>
 #include <peal/comm/algorithms/dissemination_barrier.h>
 #include <peal/comm/algorithms/double_tree.h>
@@ -41,6 +42,7 @@ constexpr Entry entries[] = {
     binomial_all_reduce_entry,
     double_tree_all_reduce_entry,
     hierarchical_all_reduce_entry,
+    direct_all_reduce_entry,
     binomial_reduce_entry,
     chain_reduce_entry,
     binomial_broadcast_entry,
@@ -55,6 +57,7 @@ constexpr Entry entries[] = {
     recursive_halving_reduce_scatter_entry,
     pairwise_reduce_scatter_entry,
     circulant_reduce_scatter_entry,
+    direct_reduce_scatter_entry,
     binomial_gather_entry,
     direct_gather_entry,
     binomial_scatter_entry,

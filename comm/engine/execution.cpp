@@ -199,12 +199,15 @@ bool Execution::run() {
   const auto rounds = [&] { return now_ ? running().program.rounds.size() : 1; };
   while (round_ < rounds()) {
     if (!in_round_) {
-      if (!buffers_.arrived(round_)) return false;
       if (!on_device() && now_ != nullptr && combination_ < running().combinations.size() &&
           running().combinations[combination_].first == round_) {
+        if (!buffers_.arrived(round_ + running().combinations[combination_].rounds - 1)) {
+          return false;
+        }
         combine();
         continue;
       }
+      if (!buffers_.arrived(round_)) return false;
       begin_round();
     }
     if (!round_is_over()) return false;

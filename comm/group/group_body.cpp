@@ -124,10 +124,8 @@ std::shared_ptr<const Plan> GroupBody::make_plan(const Entry& entry, const Colle
   if (chunk_bytes > 0) problem.chunk = std::max<std::int64_t>(chunk_bytes / element, 1);
   Plan made(comm::plan(entry, problem), std::string(entry.name));
   made.entry = entry.name;
-  if (entry.one_sided && !entry.sees_nodes) {
-    made.sum_at_once(world);
-    made.send_room_with_signals();
-  }
+  if (entry.at_once) made.sum_at_once(world);
+  if (entry.one_sided && entry.at_once) made.send_room_with_signals();
   PEAL_CHECK(made.program.room * element <= room, "[comm] ", name(call.what), ": the algorithm ",
              entry.name, " has room for ", room, " bytes, not for ", made.program.room * element,
              "; choose direct_slices for them");

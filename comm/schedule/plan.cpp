@@ -63,7 +63,7 @@ Plan::Combination combination_at(const Program& program, std::size_t first) {
     if (in_scratch(target)) return {};
     for (std::size_t s = 0; s < found.sources.size(); ++s) {
       const Span& source = found.sources[s];
-      if (in_scratch(source)) return {};
+      if (overlap(source, sum)) return {};
       if (source.owner == target.owner) found.aliased.emplace_back(t, s);
     }
   }
@@ -145,11 +145,10 @@ void Plan::send_room_with_signals() {
 }
 
 void Plan::find_combinations() {
-  scratch = one_sided ? 0 : program.scratch;
+  scratch = 0;
   all_combined = true;
   for (std::size_t round = 0; round < program.rounds.size();) {
-    // Between the rounds of others, parts of what is sent may come.
-    Combination found = one_sided ? combination_at(program, round) : Combination{};
+    Combination found = combination_at(program, round);
     if (found.rounds > 0) {
       round += found.rounds;
       combinations.push_back(std::move(found));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The process group over threads: results, algorithms by name, and every way to go wrong.
 #include <peal/comm/algorithms/table.h>
+#include <peal/comm/record/measured_run.h>
 #include <peal/comm/start/threads.h>
 #include <peal/comm/transport/mpi/native.h>
 
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <peal/tests/folder.h>
 #include "collective_cases.h"
 #include "collective_values.h"
 #include "failing_run.h"
@@ -22,6 +24,7 @@ using namespace peal::comm;
 using peal::testing::alone_on_rank_0;
 using peal::testing::contains;
 using peal::testing::failure;
+using peal::testing::Folder;
 using peal::testing::wait_until;
 
 namespace {
@@ -77,7 +80,8 @@ TEST_CASE("an average is the sum divided by the ranks, bit for bit") {
 
 TEST_CASE("an average in low precision is the f32 average, rounded once") {
   constexpr int count = 9000;
-  for (const std::string algorithm : {"slots", "staged_slices", "direct_slices", "circulant"}) {
+  for (const std::string algorithm :
+       {"slots", "staged_slices", "direct_slices", "circulant", "direct"}) {
     CAPTURE(algorithm);
     for (const int world : {2, 3, 5}) {
       ProcessGroup::Options options;
@@ -103,6 +107,35 @@ TEST_CASE("an average in low precision is the f32 average, rounded once") {
         }
       });
     }
+  }
+}
+
+TEST_CASE("by messages low precision goes as it is where no sum is passed on half made") {
+  for (const std::string algorithm : {"direct", "circulant"}) {
+    const Folder folder;
+    ProcessGroup::Options options;
+    options.algorithms = concat("all_reduce=", algorithm, ",reduce_scatter=", algorithm);
+    options.trace = folder.path;
+    run_ranks(3, options, [](const ProcessGroup& group) {
+      // Rounded to bf16 after each addition, the sum would be 256.
+      const Tensor data = comm::testing::filled(
+          999, DType::bf16, [&](std::int64_t) { return group.rank() == 0 ? 256 : 1; });
+      const Tensor part = Tensor::zeros({333}, DType::bf16);
+      group.reduce_scatter(part, data).wait();
+      group.all_reduce(data).wait();
+      for (std::int64_t i = 0; i < 999; ++i) {
+        PEAL_CHECK(comm::testing::element(data, i) == 258, "element ", i, " of all");
+        PEAL_CHECK(comm::testing::element(part, i % 333) == 258, "element ", i % 333, " of a part");
+      }
+    });
+    int found = 0;
+    for (const MeasuredPart& each : read_measured(folder.path).parts) {
+      if (!each.text.starts_with("all_reduce") && !each.text.starts_with("reduce_sc")) continue;
+      CHECK(each.algorithm == algorithm);
+      CHECK(each.element == (algorithm == "direct" ? 2 : 4));
+      ++found;
+    }
+    CHECK(found == 6);
   }
 }
 
