@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace peal::nn {
 
@@ -20,36 +21,80 @@ std::int64_t chosen_bytes(std::span<const ParameterSpec> parameters, bool severa
   return std::clamp(all / 32, mib, most);
 }
 
-}  // namespace
+// All parameters once: first those of `order`, then the others from the last to the first; of both,
+// delayed ones after the rest.
+std::vector<std::size_t> sequence_of(std::span<const ParameterSpec> parameters,
+                                     std::span<const int> order) {
+  std::vector<std::size_t> sequence;
+  std::vector<bool> seen(parameters.size(), false);
+  const auto take = [&](std::size_t i) {
+    if (!seen[i]) sequence.push_back(i);
+    seen[i] = true;
+  };
+  for (const int i : order) {
+    PEAL_CHECK(i >= 0 && static_cast<std::size_t>(i) < parameters.size(),
+               "bucket plan: the order has parameter ", i, ", and there are ", parameters.size());
+    take(static_cast<std::size_t>(i));
+  }
+  for (std::size_t i = parameters.size(); i-- > 0;) take(i);
+  std::stable_partition(sequence.begin(), sequence.end(),
+                        [&](std::size_t i) { return !parameters[i].delayed; });
+  return sequence;
+}
 
-std::vector<Bucket> plan_buckets(std::span<const ParameterSpec> parameters, const BucketCaps& caps,
-                                 bool several_nodes) {
-  PEAL_CHECK(caps.first_bytes > 0 && caps.bytes >= 0,
-             "bucket plan: caps must be above 0 (0 bytes: chosen), got ", caps.first_bytes, " and ",
-             caps.bytes, " bytes");
-  const std::int64_t most = caps.bytes > 0 ? caps.bytes : chosen_bytes(parameters, several_nodes);
-  std::vector<Bucket> closed;
-  std::map<DType, Bucket> open;
-  std::set<DType> had_first;
-  for (std::size_t i = parameters.size(); i-- > 0;) {
-    const ParameterSpec& parameter = parameters[i];
-    if (!parameter.requires_grad) continue;
+// Closes buckets as they fill.
+class Packing {
+ public:
+  explicit Packing(const BucketCaps& caps) : caps_(caps) {}
+
+  void add(std::size_t i, const ParameterSpec& parameter) {
     const auto size = static_cast<std::int64_t>(size_of(parameter.dtype));
-    Bucket& bucket = open[parameter.dtype];
+    Bucket& bucket = open_[parameter.dtype];
     bucket.dtype = parameter.dtype;
     const std::int64_t line = 64 / size;
     const std::int64_t at = (bucket.count + line - 1) / line * line;
     bucket.entries.push_back({static_cast<int>(i), at});
     bucket.count = at + parameter.shape.numel();
-    const bool first = !had_first.contains(parameter.dtype);
-    if (bucket.count * size >= (first ? caps.first_bytes : most)) {
-      had_first.insert(parameter.dtype);
+    const bool first = !had_first_.contains(parameter.dtype);
+    if (bucket.count * size >= (first ? caps_.first_bytes : caps_.bytes)) {
+      had_first_.insert(parameter.dtype);
       closed.push_back(std::move(bucket));
-      open.erase(parameter.dtype);
+      open_.erase(parameter.dtype);
     }
   }
-  for (auto& [dtype, bucket] : open) closed.push_back(std::move(bucket));
-  return closed;
+  void close_all() {
+    for (auto& [dtype, bucket] : open_) closed.push_back(std::move(bucket));
+    open_.clear();
+  }
+
+  std::vector<Bucket> closed;
+
+ private:
+  BucketCaps caps_;
+  std::map<DType, Bucket> open_;
+  std::set<DType> had_first_;
+};
+
+}  // namespace
+
+std::vector<Bucket> plan_buckets(std::span<const ParameterSpec> parameters, const BucketCaps& caps,
+                                 bool several_nodes, std::span<const int> order) {
+  PEAL_CHECK(caps.first_bytes > 0 && caps.bytes >= 0,
+             "bucket plan: caps must be above 0 (0 bytes: chosen), got ", caps.first_bytes, " and ",
+             caps.bytes, " bytes");
+  BucketCaps most = caps;
+  if (most.bytes == 0) most.bytes = chosen_bytes(parameters, several_nodes);
+  Packing packing(most);
+  bool delayed = false;
+  for (const std::size_t i : sequence_of(parameters, order)) {
+    const ParameterSpec& parameter = parameters[i];
+    if (!parameter.requires_grad) continue;
+    if (parameter.delayed && !delayed) packing.close_all();
+    delayed = parameter.delayed;
+    packing.add(i, parameter);
+  }
+  packing.close_all();
+  return std::move(packing.closed);
 }
 
 std::string describe(std::span<const ParameterSpec> parameters, std::span<const Bucket> buckets) {

@@ -4,10 +4,11 @@
 //
 // Parameters go into buckets in reverse order of registration, which is about the order in which
 // backward completes them; a bucket holds one dtype and is closed once it is as large as its cap.
-// The first bucket of a dtype is small, so that communication starts early. Buckets are numbered in
-// the order in which they close, and are launched in that order on every rank. (PyTorch's Reducer:
-// Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3.) Thread safety: pure functions and
-// values.
+// The order in which they came in an earlier step is better, where there was one
+// (Reducer::arrival). The first bucket of a dtype is small, so that communication starts early.
+// Buckets are numbered in the order in which they close, and are launched in that order on every
+// rank. (PyTorch's Reducer: Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3.) Thread
+// safety: pure functions and values.
 #pragma once
 
 #include <peal/autograd/core/dtype.h>
@@ -25,6 +26,7 @@ struct ParameterSpec {
   Shape shape;
   DType dtype = DType::f32;
   bool requires_grad = true;
+  bool delayed = false;  // comes into the last buckets
 };
 
 struct Bucket {
@@ -48,9 +50,12 @@ struct BucketCaps {
 };
 
 // Parameters that require no gradient are left out. Entries start at multiples of 64 bytes.
-// `several_nodes`: the ranks are on more than one.
+// `several_nodes`: the ranks are on more than one. `order`: numbers of parameters in the order in
+// which their gradients come, where that is known; those that it leaves out come after it. Delayed
+// ones come last.
 std::vector<Bucket> plan_buckets(std::span<const ParameterSpec> parameters,
-                                 const BucketCaps& caps = {}, bool several_nodes = false);
+                                 const BucketCaps& caps = {}, bool several_nodes = false,
+                                 std::span<const int> order = {});
 
 // One line a parameter and a bucket: what ranks compare.
 std::string describe(std::span<const ParameterSpec> parameters, std::span<const Bucket> buckets);

@@ -31,8 +31,11 @@
 #include <peal/nn/parallel/comm_hook.h>
 #include <peal/nn/parallel/reducer.h>
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace peal::nn {
 
@@ -46,6 +49,18 @@ struct DDPOptions {
   // Each backward is as the first was, on the same rank: unused parameters, and gradients that come
   // in several parts (recomputed segments), are known from then on, and cost nothing.
   bool static_graph = false;
+  // Names of parameters in the order in which their gradients come, as an earlier run's arrival()
+  // gave it: overlap is best then. Without it: the reverse order of registration.
+  std::vector<std::string> order{};
+  // Names of parameters whose gradients go last, in buckets of their own (PyTorch:
+  // delay_all_reduce_named_params).
+  std::vector<std::string> delayed{};
+  // Names of parameters and buffers that are none of the wrapper's: each rank's own (PyTorch:
+  // _set_params_and_buffers_to_ignore_for_model).
+  std::vector<std::string> ignored{};
+  // Every so many steps ranks compare digests of parameters and buffers (replica_check.h); 0:
+  // never.
+  std::int64_t check_every = 0;
 };
 
 class DistributedDataParallel : public Module {
@@ -85,6 +100,12 @@ class DistributedDataParallel : public Module {
   // All buffers become rank 0's now. Collective.
   void sync_buffers();
 
+  // Names of parameters in the order in which gradients came in the last step, for
+  // DDPOptions::order.
+  std::vector<std::string> arrival() const;
+  // What the wrapper does, for people: ranks, options, each bucket with its size and parameters,
+  // and how long the last steps waited for gradients.
+  std::string explain() const;
   Reducer& reducer() const;
   const comm::ProcessGroup& group() const;
 

@@ -2,8 +2,6 @@
 #include <peal/comm/group/agree.h>
 #include <peal/nn/parallel/make_equal.h>
 
-#include <array>
-#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -13,16 +11,11 @@ namespace {
 // What a list of tensors may take as one message, beside its own memory.
 constexpr std::size_t together = std::size_t{16} << 20;
 
-std::array<std::uint64_t, 2> digest(const Tensor& tensor) {
-  const Tensor here = tensor.detach().to(Device{});
-  return comm::digest({static_cast<const char*>(here.raw()), here.view().bytes()});
-}
-
 // Which tensors are not rank 0's everywhere: a bit for each.
 std::vector<std::int64_t> differing(const comm::ProcessGroup& group, const NamedTensors& tensors) {
   std::vector<std::uint64_t> mine;
   for (const auto& [name, tensor] : tensors) {
-    const auto own = digest(tensor);
+    const auto own = digest_of(tensor);
     mine.insert(mine.end(), own.begin(), own.end());
   }
   const auto size = static_cast<std::int64_t>(mine.size());
@@ -42,6 +35,11 @@ std::vector<std::int64_t> differing(const comm::ProcessGroup& group, const Named
 }
 
 }  // namespace
+
+std::array<std::uint64_t, 2> digest_of(const Tensor& tensor) {
+  const Tensor here = tensor.detach().to(Device{});
+  return comm::digest({static_cast<const char*>(here.raw()), here.view().bytes()});
+}
 
 void make_equal(const comm::ProcessGroup& group, const NamedTensors& tensors) {
   if (group.world() == 1 || tensors.empty()) return;

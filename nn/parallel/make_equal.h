@@ -7,11 +7,17 @@
 #include <peal/autograd/core/safetensors.h>
 #include <peal/comm/group/process_group.h>
 
+#include <array>
+#include <cstdint>
+
 namespace peal::nn {
 
 // Collective. Every rank's tensors become rank 0's. Only those that are not equal already, on all
 // ranks, are written, on all ranks: what was made from the others, an optimizer's masters say,
 // stays valid. REQUIRES: tensors of the same names, shapes and types on all ranks.
 void make_equal(const comm::ProcessGroup& group, const NamedTensors& tensors);
+
+// Of a tensor's bytes, wherever it lies (comm::digest).
+std::array<std::uint64_t, 2> digest_of(const Tensor& tensor);
 
 }  // namespace peal::nn

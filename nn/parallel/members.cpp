@@ -3,17 +3,20 @@
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/members.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace peal::nn {
 
-Members::Members(const Module& module, comm::ProcessGroup group, bool buffers)
+Members::Members(const Module& module, comm::ProcessGroup group, bool buffers,
+                 const std::vector<std::string>& ignored)
     : module_(module),
       group_(std::move(group)),
       buffers_too_(buffers),
       seen_(module.fingerprint()) {
   for (const auto& [name, tensor] : module_.named_parameters()) {
-    known_.emplace(&tensor.body(), std::pair(tensor.requires_grad(), tensor));
+    const bool own = std::find(ignored.begin(), ignored.end(), name) != ignored.end();
+    known_.emplace(&tensor.body(), std::pair(own || tensor.requires_grad(), tensor));
   }
   for (const auto& [name, tensor] : module_.named_buffers()) {
     buffers_.emplace(&tensor.body(), tensor);

@@ -12,12 +12,16 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace peal::nn {
 
 class Members {
  public:
-  Members(const Module& module, comm::ProcessGroup group, bool buffers);
+  // `ignored`: names of those that may be each rank's own.
+  Members(const Module& module, comm::ProcessGroup group, bool buffers,
+          const std::vector<std::string>& ignored = {});
   // Costs a look at each tensor. Error on all ranks, by name, where one is not averaged or made
   // equal.
   void check();

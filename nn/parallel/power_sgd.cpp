@@ -108,6 +108,11 @@ comm::Work PowerSGD::State::run(GradBucket& bucket) {
     return group.all_reduce(memory, comm::ReduceOp::avg, bucket.label);
   }
   Memory& here = buckets[bucket.index];
+  PEAL_CHECK(!here.error.defined() || here.error.shape() == memory.shape(),
+             "PowerSGD: ", bucket.label.text, " has ", memory.numel(),
+             " elements, and the state is of one with ", here.error.numel(),
+             "; buckets differ: give the wrapper the order that the first run had "
+             "(DDPOptions::order)");
   if (options.error_feedback) {
     if (here.error.defined()) add_(memory, here.error);
     here.error = memory.clone();

@@ -157,6 +157,7 @@ void Reducer::open() {
   }
   std::fill(parts_.begin(), parts_.end(), 0);
   unused_.forget();
+  arrival_.clear();
   if (weighted_) {
     total_ = Tensor::scalar(samples_, Device{});
     totalled_ = group_.all_reduce(total_, comm::ReduceOp::sum, {"samples of a step", tag_});
@@ -192,6 +193,7 @@ void Reducer::on_complete(std::size_t parameter, std::size_t bucket) {
   if (backward_ != backward_number()) begin(parameter);
   if (counts(parameter, bucket)) {
     came_[parameter] = Came::all;
+    arrival_.push_back(static_cast<int>(parameter));
     --flights_[bucket].waiting;
     launch_ready();
   }

@@ -76,6 +76,11 @@ class Reducer {
   void follow(const Announcement& where);
 
   const std::vector<Bucket>& buckets() const { return plan_; }
+  // The parameters, by number, in the order in which their gradients came in the last backward that
+  // communicated; on a rank without a batch none.
+  const std::vector<int>& arrival() const { return arrival_; }
+  // Of the last backward.
+  std::uint64_t step() const { return steps_; }
   // Seconds, since the last reset, in which this rank did nothing but wait for gradients.
   double exposed_seconds() const { return exposed_seconds_; }
   void reset_times() { exposed_seconds_ = 0; }
@@ -149,6 +154,7 @@ class Reducer {
   bool captured_ = false;  // the backward under way lies in a graph: nothing was sent
   std::string step_;       // "step 3", as labels have it
   double exposed_seconds_ = 0;
+  std::vector<int> arrival_;
   GradBuckets buckets_;  // the last: its hooks call the rest
 };
 

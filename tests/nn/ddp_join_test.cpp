@@ -4,6 +4,7 @@
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/join.h>
+#include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <vector>
 
@@ -217,6 +218,61 @@ TEST_CASE("batches of different sizes, weighed, are the gradient of the mean ove
       }
     });
   }
+}
+
+TEST_CASE(
+    "batch norm over ranks goes on where ranks run out: equal to one process, statistics too") {
+  const auto input = [](int rank, int turn) {
+    std::vector<float> values;
+    for (int i = 0; i < 3 * (rank + 2); ++i) {
+      values.push_back(static_cast<float>((rank * 13 + turn * 5 + i * 7) % 17) / 4);
+    }
+    return Tensor::from(values, {rank + 2, 3});
+  };
+  ranks(3, [&](const Group& group, int rank) {
+    const auto make = [] {
+      manual_seed(3);
+      return nn::Sequential(nn::Linear(3, 4), nn::BatchNorm1d(4), nn::Linear(4, 2));
+    };
+    nn::Sequential net = make(), alone = make();
+    nn::convert_sync_batchnorm(net, group);
+    DDP ddp(net, group, {.buckets = apart});
+    nn::SGD optimizer(ddp.parameters(), {.lr = 0.1}), other(alone.parameters(), {.lr = 0.1});
+    nn::Join join(ddp);
+    const auto has = [](int r, int turn) { return turn <= r; };  // rank 0 one batch, rank 2 three
+    int turn = 0;
+    for (; join.next(has(rank, turn)); ++turn) {
+      optimizer.zero_grad();
+      if (join.active()) {
+        const Tensor x = input(rank, turn), y = ddp(x);
+        ddp.backward(sum(y * y) / static_cast<double>(x.size(0)), static_cast<double>(x.size(0)));
+      } else {
+        CHECK(join.follow());
+      }
+      optimizer.step();
+
+      Tensors all;
+      for (int r = 0; r < 3; ++r) {
+        if (has(r, turn)) all.push_back(input(r, turn));
+      }
+      other.zero_grad();
+      const Tensor x = cat(all), y = alone(x);
+      (sum(y * y) / static_cast<double>(x.size(0))).backward();
+      other.step();
+    }
+    CHECK(turn == 3);
+    const NamedTensors mine = net.state_dict(), theirs = alone.state_dict();
+    REQUIRE(mine.size() == theirs.size());
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      CAPTURE(mine[i].first);
+      const auto a = cast(mine[i].second, DType::f32).to_vector<float>();
+      const auto b = cast(theirs[i].second, DType::f32).to_vector<float>();
+      for (std::size_t k = 0; k < a.size(); ++k) {
+        CHECK(a[k] == doctest::Approx(b[k]).epsilon(1e-4).scale(1));
+      }
+      CHECK(same_everywhere(mine[i].second, group));
+    }
+  });
 }
 
 TEST_CASE("no sample anywhere gives gradients of nothing, not of NaN") {
