@@ -257,7 +257,8 @@ Work GroupBody::all_reduce(const View& out, const View& in, ReduceOp op, const L
   };
   // Only what was begun like this before is known.
   Exchange exchange;
-  if (lane->window() != nullptr && in.count > 0 && may_be_immediate() && apart()) {
+  const bool here = in.device().type == DeviceType::cpu && out.device().type == DeviceType::cpu;
+  if (lane->window() != nullptr && in.count > 0 && here && may_be_immediate() && apart()) {
     exchange = engine->exchange_known(*lane, out, in, op, label.tag);
   }
   if (exchange.state == Exchange::State::over) {

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <fstream>
 #include <iterator>
+#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -177,7 +178,9 @@ TEST_CASE("errors look as shown") {
     } catch (const Error& error) {
       message = error.what();
     }
-    CHECK_MESSAGE(document_has("\n" + message + "\n"), message);
+    // How many calls a group makes at its start is of no interest there.
+    const std::string as_shown = std::regex_replace(message, std::regex("#[0-9]+"), "#9");
+    CHECK_MESSAGE(document_has("\n" + as_shown + "\n"), as_shown);
   };
   shown([] { matmul(Tensor::zeros({3, 4}), Tensor::zeros({5, 6})); });
   shown([] { comm::Selection("bcast=ring", 2, 1); });
