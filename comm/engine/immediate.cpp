@@ -13,7 +13,7 @@
 namespace peal::comm {
 namespace {
 
-// Whoever reads or writes a program's spans of one call.
+// Where the spans of a program lie, for one call.
 class Spans {
  public:
   Spans(const Window& window, int rank, std::size_t element, const std::byte* in, std::byte* out)

@@ -53,7 +53,9 @@ class ImmediateAllReduces {
     }
     return nullptr;
   }
+  // Does nothing for one that is here: what is refused while others are in flight comes again.
   void keep(const AllReduceKey& key, Immediate immediate) {
+    if (find(key) != nullptr) return;
     last_[next_++ % last_.size()] = {key, std::move(immediate)};
   }
 

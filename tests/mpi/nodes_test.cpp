@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include "check_sum.h"
 #include "mpi_main.h"
 #include "pretend.h"
 
@@ -63,19 +64,6 @@ std::vector<std::vector<std::string>> algorithms_of(
   return found;
 }
 
-void check_sum(const comm::ProcessGroup& group, const Tensor& data) {
-  const auto world = static_cast<float>(group.world());
-  for (std::int64_t i = 0; i < data.numel(); ++i) {
-    data.data<float>()[i] = static_cast<float>(i % 89 + group.rank());
-  }
-  group.all_reduce(data).wait();
-  std::int64_t wrong = 0;
-  for (std::int64_t i = 0; i < data.numel(); ++i) {
-    wrong += data.data<float>()[i] != world * static_cast<float>(i % 89) + world * (world - 1) / 2;
-  }
-  CHECK(wrong == 0);
-}
-
 // On how many ranks the node of this one has.
 std::vector<int> sizes_of(const std::vector<int>& nodes) {
   std::vector<int> sizes;
@@ -105,14 +93,14 @@ TEST_CASE("each node goes the way that its buffers allow, and between nodes all 
           const Tensor heap = group.allocate({large}), ordinary = Tensor::zeros({large});
           const bool first = group.nodes().node[static_cast<std::size_t>(group.rank())] == 0;
           for (int turn = 0; turn < 3; ++turn) {
-            check_sum(group, heap);
-            check_sum(group, ordinary);
-            check_sum(group, first ? heap : ordinary);
-            check_sum(group, group.rank() == 0 ? ordinary : heap);
+            testing::check_sum(group, heap);
+            testing::check_sum(group, ordinary);
+            testing::check_sum(group, first ? heap : ordinary);
+            testing::check_sum(group, group.rank() == 0 ? ordinary : heap);
           }
-          check_sum(group, heap.rows(group.rank(), group.rank() + 5));
-          check_sum(group, heap.rows(0, 1));
-          check_sum(group, heap.rows(0, 0));
+          testing::check_sum(group, heap.rows(group.rank(), group.rank() + 5));
+          testing::check_sum(group, heap.rows(0, 1));
+          testing::check_sum(group, heap.rows(0, 0));
         });
     if (testing::job().rank() != 0) continue;
     const std::string direct = "hierarchical_direct", staged = "hierarchical_staged";
@@ -175,18 +163,18 @@ TEST_CASE("memory on some nodes alone is no memory: all choose alike") {
       disk_is_full = last == full_on_last;
       {
         const auto part = comm::mpi_group(MPI_COMM_WORLD, options);
-        check_sum(part, part.allocate({large}));
+        testing::check_sum(part, part.allocate({large}));
         CHECK_THROWS_WITH_AS(part.run(comm::Collective::all_reduce, "hierarchical_direct",
                                       Tensor::zeros({8}), Tensor::zeros({8}), {8})
                                  .wait(),
                              doctest::Contains("hierarchical_direct needs memory that the ranks "
                                                "share"),
                              Error);
-        check_sum(part, Tensor::zeros({10}));
+        testing::check_sum(part, Tensor::zeros({10}));
         const Tensor wanted = group.allocate({large});  // which has its window, but gets no more
         disk_is_full = false;
-        check_sum(group, wanted);
-        check_sum(group, group.allocate({large}));
+        testing::check_sum(group, wanted);
+        testing::check_sum(group, group.allocate({large}));
       }
     });
     if (testing::job().rank() != 0) continue;
@@ -206,7 +194,7 @@ TEST_CASE("nodes that want different amounts of memory are told so") {
   const bool last = group.rank() == world - 1;
   CHECK_THROWS_WITH_AS((void)group.allocate({last ? 5000 : 1000}),
                        doctest::Contains("bytes of shared memory, and rank "), Error);
-  check_sum(group, group.allocate({large}));
+  testing::check_sum(group, group.allocate({large}));
 }
 
 TEST_CASE("what reaches into another node is refused, on all ranks") {
@@ -218,5 +206,5 @@ TEST_CASE("what reaches into another node is refused, on all ranks") {
   CHECK_THROWS_WITH_AS(
       group.run(comm::Collective::all_reduce, "direct_slices", data, data, {8}).wait(),
       doctest::Contains("direct_slices needs memory in common with rank "), Error);
-  check_sum(group, Tensor::zeros({100}));
+  testing::check_sum(group, Tensor::zeros({100}));
 }

@@ -18,6 +18,7 @@
 
 #include <doctest/doctest.h>
 #include <peal/tests/errors.h>
+#include "check_sum.h"
 #include "mpi_main.h"
 
 using namespace peal;
@@ -59,19 +60,6 @@ std::vector<std::string> algorithms_of(const std::function<void(const comm::Proc
   return found;
 }
 
-void check_sum(const comm::ProcessGroup& group, const Tensor& data) {
-  const auto world = static_cast<float>(group.world());
-  for (std::int64_t i = 0; i < data.numel(); ++i) {
-    data.data<float>()[i] = static_cast<float>(i % 89 + group.rank());
-  }
-  group.all_reduce(data).wait();
-  std::int64_t wrong = 0;
-  for (std::int64_t i = 0; i < data.numel(); ++i) {
-    wrong += data.data<float>()[i] != world * static_cast<float>(i % 89) + world * (world - 1) / 2;
-  }
-  CHECK(wrong == 0);
-}
-
 constexpr std::int64_t large = 300'001;  // of many chunks
 
 }  // namespace
@@ -99,18 +87,18 @@ TEST_CASE("tensors of allocate() are reduced where they lie, others by way of th
   if (world == 1) return;
   const auto ran = algorithms_of([&](const comm::ProcessGroup& group) {
     const Tensor shared = group.allocate({large}), ordinary = Tensor::zeros({large});
-    check_sum(group, shared);
-    check_sum(group, ordinary);
+    testing::check_sum(group, shared);
+    testing::check_sum(group, ordinary);
     // Also where ranks differ: none may go another way than the others.
-    check_sum(group, group.rank() == 0 ? shared : ordinary);
-    check_sum(group, group.rank() == world - 1 ? ordinary : shared);
+    testing::check_sum(group, group.rank() == 0 ? shared : ordinary);
+    testing::check_sum(group, group.rank() == world - 1 ? ordinary : shared);
     // Another segment on one rank is no common one.
     const Tensor second = group.allocate({large});
-    check_sum(group, group.rank() == 0 ? shared : second);
-    check_sum(group, second);
+    testing::check_sum(group, group.rank() == 0 ? shared : second);
+    testing::check_sum(group, second);
     // A part of it, at places that differ.
     const std::int64_t at = 17 * group.rank();
-    check_sum(group, shared.rows(at, at + 20'000));
+    testing::check_sum(group, shared.rows(at, at + 20'000));
     // In and out apart, of one segment and of two.
     for (const Tensor& out : {shared, second}) {
       const Tensor from = out.rows(0, 10'000), to = shared.rows(20'000, 30'000);
@@ -130,11 +118,11 @@ TEST_CASE("memory that one rank has let go of is no matter for the others") {
   Tensor first = group.allocate({large});
   const Tensor second = group.allocate({large});
   if (group.rank() == 0) first = Tensor();
-  check_sum(group, second);
-  check_sum(group, group.rank() == 0 ? second : first.defined() ? first : second);
+  testing::check_sum(group, second);
+  testing::check_sum(group, group.rank() == 0 ? second : first.defined() ? first : second);
   first = Tensor();
-  for (int k = 0; k < 10; ++k) check_sum(group, group.allocate({5000 + k}));
-  check_sum(group, second);
+  for (int k = 0; k < 10; ++k) testing::check_sum(group, group.allocate({5000 + k}));
+  testing::check_sum(group, second);
 }
 
 TEST_CASE("a rank that has nothing to give or to get makes no difference to what others reach") {
@@ -172,7 +160,7 @@ TEST_CASE("ranks that want different amounts of memory are told so") {
                        doctest::Contains("bytes of shared memory, and rank 1 "), Error);
   const Tensor nothing = group.allocate({0}), some = group.allocate({large});
   CHECK(nothing.numel() == 0);
-  check_sum(group, some);
+  testing::check_sum(group, some);
 }
 
 TEST_CASE("groups within the world share memory of their own") {
@@ -180,10 +168,10 @@ TEST_CASE("groups within the world share memory of their own") {
   const auto part = group.split(group.rank() % 2);
   const Tensor mine = part.allocate({large}), all = group.allocate({large});
   for (int k = 0; k < 3; ++k) {
-    check_sum(part, mine);
-    check_sum(group, all);
-    check_sum(part, all);  // not its memory: by way of its rooms
-    check_sum(group, mine);
+    testing::check_sum(part, mine);
+    testing::check_sum(group, all);
+    testing::check_sum(part, all);  // not its memory: by way of its rooms
+    testing::check_sum(group, mine);
   }
 }
 
@@ -192,8 +180,8 @@ TEST_CASE("without shared memory collectives go by messages, and a warning says 
     *fault = true;
     {
       const auto group = comm::mpi_group(MPI_COMM_WORLD);
-      check_sum(group, Tensor::zeros({10}));
-      check_sum(group, group.allocate({large}));
+      testing::check_sum(group, Tensor::zeros({10}));
+      testing::check_sum(group, group.allocate({large}));
     }
     *fault = false;
   }
@@ -202,8 +190,8 @@ TEST_CASE("without shared memory collectives go by messages, and a warning says 
   disk_is_full = true;
   const Tensor ordinary = group.allocate({large});
   disk_is_full = false;
-  check_sum(group, ordinary);
-  check_sum(group, group.allocate({large}));
+  testing::check_sum(group, ordinary);
+  testing::check_sum(group, group.allocate({large}));
 }
 
 TEST_CASE("no name remains in /dev/shm") {
