@@ -62,6 +62,7 @@ class Board {
   // has poisoned nothing, and keeps nobody else from it.
   void poison(const std::string& message);
   std::optional<std::string> poisoned() const;
+  bool is_poisoned() const { return header_->winner.load(std::memory_order_acquire) != 0; }
 
   // A rank says that it works, and when it is done: as often as it began.
   void begin_work(int rank) { slot(rank).works.fetch_add(1); }

@@ -75,6 +75,7 @@ class Control {
   std::optional<Row> read(int peer) const { return board_->read(peer); }
   void poison(const std::string& message) { board_->poison(message); }
   std::optional<std::string> poisoned() const { return board_->poisoned(); }
+  bool is_poisoned() const { return board_->is_poisoned(); }
 
   [[nodiscard]] Busy busy() { return {board_, rank_}; }
   // Somebody of this node says that it works.

@@ -42,12 +42,11 @@ DType wire_of(const CollectiveCall& call, const Plan* plan, Transport& transport
 Buffers::Buffers(const View& in, const View& out, DType given, DType wire, const Plan* plan,
                  Transport& transport, CopyStreams& copies, std::size_t segment, Window* window)
     : transport_(transport),
-      window_(window),
       plan_(plan),
       place_(transport.device()),
       given_(given),
       wire_(wire),
-      element_(static_cast<std::int64_t>(size_of(wire))),
+      spans_(window, transport.rank(), size_of(wire)),
       in_{in},
       out_{out},
       copies_(copies),
@@ -112,16 +111,6 @@ void Buffers::move(std::byte* to, const std::byte* from, std::size_t bytes) cons
   if (to != from && bytes != 0) memory_space(place_).copy(to, place_, from, place_, bytes, false);
 }
 
-std::byte* Buffers::reach(const Span& span) const {
-  const int owner = span.owner == self ? transport_.rank() : span.owner;
-  std::byte* const found = window_ == nullptr ? nullptr : window_->reach(owner, span.buffer);
-  PEAL_CHECK(found != nullptr, span.count, " elements of ", name(span.buffer), " of rank ", owner,
-             " are out of this rank's reach: ",
-             window_ == nullptr ? "the ranks of the group share no memory"
-                                : "they must lie in memory of ProcessGroup::allocate");
-  return found;
-}
-
 void Buffers::open() {
   in_.own = elsewhere(in_.given) ? nullptr : in_.given.data();
   out_.own = elsewhere(out_.given) ? nullptr : out_.given.data();
@@ -147,9 +136,9 @@ void Buffers::open() {
     if (scratch > 0) scratch_ = fresh(scratch);
     if (plan_->arriving > 0) arrivals_ = fresh(plan_->arriving);
   }
-  base_[static_cast<std::size_t>(Buffer::in)] = in;
-  base_[static_cast<std::size_t>(Buffer::out)] = out;
-  base_[static_cast<std::size_t>(Buffer::scratch)] = scratch_ ? scratch_->data() : nullptr;
+  spans_.set(Buffer::in, in);
+  spans_.set(Buffer::out, out);
+  spans_.set(Buffer::scratch, scratch_ ? scratch_->data() : nullptr);
   streams_ = in != out && out_.given.bytes() >= streaming_bytes;
   if (down_.empty()) widen({0, in_.given.count});
 }
@@ -244,7 +233,7 @@ void Buffers::scatter() {
 void Buffers::widen(const Block& block) {
   if (block.count == 0) return;
   const std::byte* own = in_.own + block.at * static_cast<std::int64_t>(size_of(given_));
-  std::byte* wire = whole(Buffer::in) + block.at * element_;
+  std::byte* wire = spans_.at(in(block));
   if (wire_ != given_) {
     wire_kernels(place_).widen(given_, reinterpret_cast<float*>(wire), own, block.count);
   } else {
@@ -256,7 +245,7 @@ void Buffers::widen(const Block& block) {
 // A part of the output has its last value on the wire.
 void Buffers::finish(const Block& block) {
   if (block.count == 0) return;
-  std::byte* wire = whole(Buffer::out) + block.at * element_;
+  std::byte* wire = spans_.at(out(block));
   std::byte* own = out_.own + block.at * static_cast<std::int64_t>(size_of(given_));
   if (divides_) wire_kernels(place_).divide(wire_, wire, transport_.world(), block.count);
   if (wire_ != given_) {

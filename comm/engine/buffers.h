@@ -20,8 +20,8 @@
 #pragma once
 
 #include <peal/comm/engine/call.h>
+#include <peal/comm/engine/spans.h>
 #include <peal/comm/engine/staging.h>
-#include <peal/comm/memory/window.h>
 #include <peal/comm/schedule/segments.h>
 #include <peal/comm/transport/transport.h>
 
@@ -59,15 +59,10 @@ class Buffers {
   // Gives the program its memory, and starts the copies of what lies elsewhere.
   void open();
 
-  // Where a span lies. Null for one without elements, whose buffer may not be there. Error for one
-  // out of this rank's reach.
-  std::byte* at(const Span& span) const {
-    if (span.count == 0) return nullptr;
-    if (is_shared(span)) return reach(span) + span.at * element_;
-    return base_[static_cast<std::size_t>(span.buffer)] + span.at * element_;
-  }
+  const Spans& spans() const { return spans_; }
+  std::byte* at(const Span& span) const { return spans_.at(span); }
   // The whole of one.
-  std::byte* whole(Buffer buffer) const { return base_[static_cast<std::size_t>(buffer)]; }
+  std::byte* whole(Buffer buffer) const { return spans_.whole(buffer); }
   // Where what comes to be reduced in one round arrives (Plan::arriving).
   std::byte* arrivals() const { return arrivals_ ? arrivals_->data() : nullptr; }
   // Copies within the place where the program runs.
@@ -79,9 +74,7 @@ class Buffers {
   DType dtype() const { return wire_; }
   // Combinations divide their sums by it.
   std::int64_t divisor() const { return divisor_; }
-  std::size_t bytes(std::int64_t elements) const {
-    return static_cast<std::size_t>(elements * element_);
-  }
+  std::size_t bytes(std::int64_t elements) const { return spans_.bytes(elements); }
 
   // True where all that the round touches has come.
   bool arrived(std::size_t round);
@@ -115,7 +108,6 @@ class Buffers {
     std::size_t mark = 0;  // of Staging, for copies down
   };
 
-  std::byte* reach(const Span& span) const;
   bool elsewhere(const View& view) const;
   bool on_device() const { return place_.type != DeviceType::cpu; }
   StorageRef fresh(std::int64_t elements) const;
@@ -131,18 +123,16 @@ class Buffers {
           Transport& transport, CopyStreams& copies, std::size_t segment, Window* window);
 
   Transport& transport_;
-  Window* window_;  // null where the ranks share no memory
   const Plan* plan_;
   Device place_;        // where the program runs, and messages lie
   DType given_, wire_;  // types: the call's, the wire's
-  std::int64_t element_;
+  Spans spans_;         // the program's buffers
   double factor_ = 1;
   std::int64_t divisor_ = 1;
   bool multiplies_ = false, divides_ = false;  // here, and not in the library below
   bool reads_in_ = true, writes_out_ = true;
   Side in_, out_;
   std::span<const Piece> gathered_, scattered_;
-  std::byte* base_[comm::buffer_kinds] = {};  // the program's buffers
   bool streams_ = false;
   StorageRef scratch_, arrivals_;
   CopyStreams& copies_;

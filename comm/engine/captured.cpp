@@ -46,7 +46,7 @@ void CapturedOperations::before_replay() {
 }
 
 void CapturedOperations::after_replay() {
-  replay_->channel = lane_->next_channel(signature_);
+  replay_->channel = lane_->engine().next_channel(*lane_, signature_);
   replay_->execution.end_replay();
   lane_->engine().submit(std::exchange(replay_, nullptr));
 }

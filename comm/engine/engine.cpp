@@ -45,6 +45,8 @@ void Engine::locked(Nesting nesting, F f) {
   thread_local std::vector<Lane::Ready> room;  // for what ends, from call to call
   Lane::Ended ended{.gone = std::move(room)};
   bool any_due = false;
+  // Another thread may have held the lock when the child was made: it is for ever locked there.
+  if (mark_.inherited()) fail_inherited();
   {
     const std::lock_guard lock(mutex_);
     f(ended);
@@ -141,31 +143,56 @@ void Engine::submit(const OperationRef& operation) {
                           plan ? std::shared_ptr<const Program>(plan, &plan->program) : nullptr,
                           execution.element()));
     }
+    const bool others = lane->pending();
     lane->submit(operation, ended);
+    // Who only calls, and never has to wait, advances the rest all the same.
+    for (const auto& each : lanes_) {
+      if (each->wants_advance() && (each != lane || others)) each->advance(ended);
+    }
     if (!lane->advances_beside() || !lane->pending()) return;
     if (beside_) return beside_->wake();
     beside_ = std::make_unique<ProgressThread>([this] { return advance_beside(); });
   });
 }
 
-Exchange Engine::exchange(Lane& lane, const Immediate& what, const View& out, const View& in) {
+Channel Engine::next_channel(Lane& lane, std::uint64_t signature, std::uint64_t* window_turn) {
   const std::lock_guard lock(mutex_);
-  return exchange_locked(lane, what, out, in);
+  return lane.next_channel(signature, window_turn);
 }
 
-Exchange Engine::exchange_known(Lane& lane, const View& out, const View& in, ReduceOp op,
-                                std::uint64_t purpose) {
+Branch Engine::branch(Lane& lane) {
   const std::lock_guard lock(mutex_);
-  const Immediate* const known = lane.all_reduces().find({in.dtype, op, in.count, purpose});
-  return known == nullptr ? Exchange{} : exchange_locked(lane, *known, out, in);
+  return lane.branch();
 }
 
-// What is over at once runs its continuations at once: those of earlier ones must have run.
-Exchange Engine::exchange_locked(Lane& lane, const Immediate& what, const View& out,
-                                 const View& in) {
-  if (!due_.empty() || runner_.load() != std::thread::id()) return {};
+std::uint64_t Engine::sequence(const Lane& lane) {
+  const std::lock_guard lock(mutex_);
+  return lane.sequence();
+}
+
+Exchange Engine::exchange(Lane& lane, const Immediate& what, const std::byte* in, std::byte* out,
+                          std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  return may_exchange(lane) ? lane.exchange(what, in, out, bytes) : Exchange();
+}
+
+Exchange Engine::exchange_known(Lane& lane, const AllReduceKey& what, const std::byte* in,
+                                std::byte* out, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const Immediate* const known = lane.all_reduces().find(what);
+  return known != nullptr && may_exchange(lane) ? lane.exchange(*known, in, out, bytes)
+                                                : Exchange();
+}
+
+// What is over at once runs its continuations at once: those of earlier ones must have run. Nor
+// does it advance anything: operations in flight, of other groups too, go forward with who waits.
+bool Engine::may_exchange(Lane& lane) const {
+  if (!due_.empty() || runner_.load(std::memory_order_relaxed) != std::thread::id()) return false;
+  for (const auto& each : lanes_) {
+    if (each->wants_advance()) return false;
+  }
   lane.transport().check_thread();
-  return lane.exchange(what, in.data(), out.data(), out.bytes());
+  return true;
 }
 
 void Engine::know(Lane& lane, const CollectiveCall& call, Immediate what) {

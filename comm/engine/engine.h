@@ -15,6 +15,7 @@
 // by wait() on the work they were given to; who waits for that waits for them.
 #pragma once
 
+#include <peal/comm/engine/branch.h>
 #include <peal/comm/engine/lane.h>
 #include <peal/comm/engine/progress_thread.h>
 #include <peal/comm/engine/watchdog.h>
@@ -40,11 +41,17 @@ class Engine {
   // The lane of a new group.
   void add(const std::shared_ptr<Lane>& lane);
   void submit(const OperationRef& operation);
+  // As Lane's. Numbers are taken by any thread: by who calls, and by who runs a continuation
+  // meanwhile.
+  Channel next_channel(Lane& lane, std::uint64_t signature, std::uint64_t* window_turn = nullptr);
+  Branch branch(Lane& lane);
+  std::uint64_t sequence(const Lane& lane);
   // Runs a collective now, where nothing else is under way (Lane::exchange()).
-  Exchange exchange(Lane& lane, const Immediate& what, const View& out, const View& in);
+  Exchange exchange(Lane& lane, const Immediate& what, const std::byte* in, std::byte* out,
+                    std::size_t bytes);
   // The same of an all_reduce that is known; refused where it is not.
-  Exchange exchange_known(Lane& lane, const View& out, const View& in, ReduceOp op,
-                          std::uint64_t purpose);
+  Exchange exchange_known(Lane& lane, const AllReduceKey& what, const std::byte* in, std::byte* out,
+                          std::size_t bytes);
   void know(Lane& lane, const CollectiveCall& call, Immediate what);
   // Puts the operation, whole, into the graph that the calling thread captures (captured.h). Error
   // that poisons nobody where that fails.
@@ -82,7 +89,7 @@ class Engine {
   void locked(Nesting nesting, F f);
   void run_due(Nesting nesting);
   void part_with_lanes(Lane::Ended& ended);
-  Exchange exchange_locked(Lane& lane, const Immediate& what, const View& out, const View& in);
+  bool may_exchange(Lane& lane) const;
   void wait_until(Operation& operation, bool handed_over);
   bool advance_beside();
   bool is_over(const Operation& operation) const;

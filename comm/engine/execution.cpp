@@ -21,13 +21,23 @@ Execution::Execution(Call&& call, std::shared_ptr<const Plan> plan, Transport& t
           [&](const auto& each) {
             return Buffers(each, plan_.get(), transport, copies, segment, window);
           },
-          call_)) {}
+          call_)) {
+  at_.plan = plan_.get();
+}
+
+void Execution::go_on_from(const Exchange& exchange) {
+  begun_before_ = exchange.state == Exchange::State::begun;
+  if (!begun_before_) return;
+  at_ = exchange.at;
+  now_ = at_.plan;
+}
 
 // A library, or a device, may still write the memory of one that ends before its time.
 Execution::~Execution() {
   const bool held = ticket_ && !transport_.cancel(*ticket_);
   const bool under_way = state_ == State::runs || state_ == State::handed_over;
-  const bool reached = state_ == State::runs && one_sided();  // by others, who go on
+  // By others, who go on.
+  const bool reached = state_ == State::runs ? one_sided() : state_ == State::made && begun_before_;
   if (held || reached || (under_way && !buffers_.quiet())) buffers_.quarantine();
 }
 
@@ -37,15 +47,13 @@ void Execution::record(std::shared_ptr<Recorder> recorder, std::int32_t number) 
 }
 
 std::size_t Execution::progress() const {
-  return round_ + buffers_.parts_arrived() + (state_ == State::over ? 1 : 0);
+  return at_.round + buffers_.parts_arrived() + (state_ == State::over ? 1 : 0);
 }
 
 void Execution::post_round() {
-  const Round& round = running().program.rounds[round_];
   messages_.clear();
-  awaited_ = 0;
   std::byte* arrival = buffers_.arrivals();
-  for (const Step& step : round) {
+  for (const Step& step : round()) {
     switch (step.kind) {
       case Kind::send:
         messages_.push_back(
@@ -74,7 +82,7 @@ void Execution::post_round() {
 void Execution::do_local_steps() {
   const WireKernels& kernels = wire_kernels(place_);
   StepTimes* times = times_;
-  for (const Step& step : running().program.rounds[round_]) {
+  for (const Step& step : round()) {
     const bool timed = times && (step.kind == Kind::copy || step.kind == Kind::reduce);
     if (timed) times->moves = Recorder::now();
     if (step.kind == Kind::copy) {
@@ -92,7 +100,7 @@ void Execution::do_local_steps() {
 void Execution::note_arrival() {
   const std::int64_t now = Recorder::now();
   StepTimes* times = times_;
-  for (const Step& step : running().program.rounds[round_]) {
+  for (const Step& step : round()) {
     if (step.kind != Kind::copy && step.kind != Kind::reduce) times->end = now;
     if (step.kind == Kind::recv && step.peer == any_source) times->peer = source_;
     ++times;
@@ -104,7 +112,7 @@ void Execution::finish_round() {
   const WireKernels& kernels = wire_kernels(place_);
   const std::byte* arrival = buffers_.arrivals();
   StepTimes* times = times_;
-  for (const Step& step : running().program.rounds[round_]) {
+  for (const Step& step : round()) {
     if (step.kind == Kind::recv_reduce) {
       kernels.reduce(buffers_.dtype(), collective().op, buffers_.at(step.dst), arrival,
                      step.dst.count);
@@ -120,59 +128,59 @@ std::string Execution::waits_for() const {
     return "its own data from the device";
   }
   if (handed_over()) return "the device's queue";
-  if (!ticket_ && in_round_ && now_ != nullptr) {
-    const Round& round = running().program.rounds[round_];
-    for (std::size_t i = awaited_; i < round.size(); ++i) {
-      if (round[i].kind == Kind::await) {
-        return concat("a signal from rank ", round[i].peer, " in round ", round_);
+  if (!ticket_ && at_.in_round && at_.plan != nullptr) {
+    for (std::size_t i = at_.awaited; i < round().size(); ++i) {
+      if (round()[i].kind == Kind::await) {
+        return concat("a signal from rank ", round()[i].peer, " in round ", at_.round);
       }
     }
   }
   if (!ticket_) return {};
   const std::string messages = describe(transport_.open(*ticket_));
   const bool rounds = !messages.empty() && !is_message(call_);
-  return rounds ? concat(messages, " in round ", round_) : messages;
+  return rounds ? concat(messages, " in round ", at_.round) : messages;
 }
 
-void Execution::begin_round() {
-  in_round_ = true;
-  if (!plan_) {
+bool Execution::run_native() {
+  if (!at_.in_round) {
+    if (!buffers_.arrived(0)) return false;
     NativeCall native = native_call(collective(), place_.type);
     native.in = buffers_.whole(Buffer::in);
     native.out = buffers_.whole(Buffer::out);
+    at_.in_round = true;
     ticket_ = transport_.native()->start(native);
-    return;
   }
-  if (recorder_) {
-    times_ = recorder_->begin_round(number_, round_, running().program.rounds[round_]);
+  if (at_.round == 0) {
+    if (!is_over()) return false;
+    buffers_.hand_back(at_.round++);
   }
+  return buffers_.arrived(1);
+}
+
+void Execution::begin() {
+  if (recorder_) times_ = recorder_->begin_round(number_, at_.round, round());
   post_round();
   do_local_steps();
 }
 
 // All of its rounds in one pass.
-void Execution::combine() {
-  const Plan::Combination& all = running().combinations[combination_++];
-  thread_local std::vector<std::byte*> targets;
-  thread_local std::vector<const std::byte*> sources;
-  targets.clear();
-  sources.clear();
-  for (const Span& span : all.targets) targets.push_back(buffers_.at(span));
-  for (const Span& span : all.sources) sources.push_back(buffers_.at(span));
+void Execution::combine(const Plan::Combination& all) {
+  thread_local CombinedMemory memory;
+  memory.find(all, buffers_.spans());
+  const std::size_t end = at_.round + all.rounds;
   const auto bytes = static_cast<std::ptrdiff_t>(buffers_.bytes(all.targets.front().count));
   for (const auto& [t, s] : all.aliased) {
-    const std::ptrdiff_t apart = targets[t] - sources[s];
-    PEAL_CHECK(apart == 0 || apart >= bytes || -apart >= bytes, "rounds ", round_, " to ",
-               round_ + all.rounds - 1, " store into a part of what they add: in and out overlap");
+    const std::ptrdiff_t apart = memory.targets[t] - memory.sources[s];
+    PEAL_CHECK(apart == 0 || apart >= bytes || -apart >= bytes, "rounds ", at_.round, " to ",
+               end - 1, " store into a part of what they add: in and out overlap");
   }
   const std::int64_t begin = recorder_ ? Recorder::now() : 0;
-  wire_kernels(place_).combine(buffers_.dtype(), collective().op, targets, sources,
+  wire_kernels(place_).combine(buffers_.dtype(), collective().op, memory.targets, memory.sources,
                                all.targets.front().count, buffers_.streams(), buffers_.divisor());
-  const std::size_t end = round_ + all.rounds;
-  for (; round_ < end; buffers_.hand_back(round_++)) {
+  for (std::size_t done = at_.round; done < end; buffers_.hand_back(done++)) {
     if (!recorder_) continue;
-    const Round& round = running().program.rounds[round_];
-    StepTimes* const times = recorder_->begin_round(number_, round_, round);
+    const Round& round = at_.plan->program.rounds[done];
+    StepTimes* const times = recorder_->begin_round(number_, done, round);
     for (std::size_t i = 0; times != nullptr && i < round.size(); ++i) {
       times[i].begin = times[i].moves = begin;
       times[i].end = Recorder::now();
@@ -180,49 +188,23 @@ void Execution::combine() {
   }
 }
 
-bool Execution::round_is_over() {
-  if (ticket_) {
-    if (!transport_.test(*ticket_)) return false;
-    ticket_.reset();
-  }
-  if (now_ == nullptr) return true;
-  const Round& round = running().program.rounds[round_];
-  for (; awaited_ < round.size(); ++awaited_) {
-    const Step& step = round[awaited_];
-    if (step.kind == Kind::await && !window_->await_briefly(step.peer)) return false;
-  }
+bool Execution::is_over() {
+  if (!ticket_) return true;
+  if (!transport_.test(*ticket_)) return false;
+  ticket_.reset();
   return true;
 }
 
-// Until all rounds are done, or something must be waited for: then false.
-bool Execution::run() {
-  const auto rounds = [&] { return now_ ? running().program.rounds.size() : 1; };
-  while (round_ < rounds()) {
-    if (!in_round_) {
-      if (!on_device() && now_ != nullptr && combination_ < running().combinations.size() &&
-          running().combinations[combination_].first == round_) {
-        if (!buffers_.arrived(round_ + running().combinations[combination_].rounds - 1)) {
-          return false;
-        }
-        combine();
-        continue;
-      }
-      if (!buffers_.arrived(round_)) return false;
-      begin_round();
-    }
-    if (!round_is_over()) return false;
-    in_round_ = false;
-    if (plan_) finish_round();
-    buffers_.hand_back(round_++);
-    if (round_ == 1 && now_ && running().otherwise && !window_->reaches_all()) {
-      now_ = running().otherwise.get();
-      if (recorder_) {
-        recorder_->goes_on(number_, running().name,
-                           std::shared_ptr<const Program>(plan_, &running().program));
-      }
-    }
-  }
-  return buffers_.arrived(rounds());
+void Execution::end() {
+  finish_round();
+  buffers_.hand_back(at_.round);
+}
+
+void Execution::goes_on() {
+  now_ = at_.plan;
+  if (!recorder_) return;
+  recorder_->goes_on(number_, at_.plan->name,
+                     std::shared_ptr<const Program>(plan_, &at_.plan->program));
 }
 
 bool Execution::hand_over() {
@@ -234,24 +216,22 @@ bool Execution::hand_over() {
       state_ = State::runs;
       if (on_device()) caller_.enter(transport_.queue()->stream());
       buffers_.open();
-      if (begun_.state == Exchange::State::begun) {
-        now_ = begun_.plan;
-        round_ = begun_.round;
-        awaited_ = begun_.awaited;
-        combination_ = begun_.combination;
-        in_round_ = true;
-      } else if (one_sided()) {
+      if (one_sided() && !begun_before_) {
         window_->begin(*plan_, buffers_.bytes(1), channel_.signature, buffers_.whole(Buffer::in),
                        buffers_.whole(Buffer::out));
       }
     }
-    if (!run()) return false;
+    if (!plan_) {
+      if (!run_native()) return false;
+    } else if (!walk(at_, window_, *this) || !buffers_.arrived(at_.round)) {
+      return false;
+    }
     buffers_.close(caller_);
     if (on_device()) caller_.leave(transport_.queue()->stream());
     state_ = State::handed_over;
   } catch (const std::exception& error) {
     if (!plan_) throw;
-    fail(concat("round ", round_, ": ", error.what()));
+    fail(concat("round ", at_.round, ": ", error.what()));
   }
   return true;
 }

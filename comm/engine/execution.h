@@ -16,6 +16,7 @@
 #include <peal/comm/engine/buffers.h>
 #include <peal/comm/engine/call.h>
 #include <peal/comm/engine/immediate.h>
+#include <peal/comm/engine/walk.h>
 #include <peal/comm/schedule/plan.h>
 
 #include <atomic>
@@ -46,7 +47,7 @@ class Execution {
   // It comes after what the calling thread's current streams hold now. Once, before advance().
   void take_place() { buffers_.follow(caller_); }
   // It has come to there already (immediate.h). Before advance().
-  void go_on_from(const Exchange& begun) { begun_ = begun; }
+  void go_on_from(const Exchange& exchange);
   // Does what can be done without waiting. True once the operation is complete. Throws Error from
   // the transport with the round added; the execution is then dead.
   bool advance();
@@ -63,7 +64,7 @@ class Execution {
   // and order() may be called.
   bool handed_over() const { return state_ >= State::handed_over; }
   // Its first messages are posted: those of later operations come behind them.
-  bool begun() const { return in_round_ || round_ > 0; }
+  bool begun() const { return at_.in_round || at_.round > 0; }
   // The device has come to its end, whether or not advance() has found out. REQUIRES: handed over.
   bool is_past() const { return caller_.is_over(); }
   // What the calling thread's current streams get from now on comes after it.
@@ -101,15 +102,23 @@ class Execution {
   enum class State : std::uint8_t { made, runs, handed_over, captured, over };
 
   const CollectiveCall& collective() const { return std::get<CollectiveCall>(call_); }
-  const Plan& running() const { return *now_.load(std::memory_order_relaxed); }
-  bool run();
-  void begin_round();
-  void combine();
-  bool round_is_over();
+  const Round& round() const { return at_.plan->program.rounds[at_.round]; }
+  bool run_native();
   void post_round();
   void do_local_steps();
   void note_arrival();
   void finish_round();
+
+  // As walk() asks for them.
+  template <class Run>
+  friend bool walk(Walk& at, Window* window, Run& run);
+  bool combines() const { return !on_device(); }
+  bool ready(std::size_t round) { return buffers_.arrived(round); }
+  void combine(const Plan::Combination& all);
+  void begin();
+  bool is_over();
+  void end();
+  void goes_on();
 
   Call call_;
   std::shared_ptr<const Plan> plan_;
@@ -121,13 +130,10 @@ class Execution {
   CallerOrder caller_;
   Buffers buffers_;
   State state_ = State::made;
-  std::size_t round_ = 0;
-  std::size_t combination_ = 0;  // the next one
-  bool in_round_ = false;        // its messages are posted
+  Walk at_{};                  // of the transport's native collective one round, without a plan
+  bool begun_before_ = false;  // go_on_from()
   std::optional<Ticket> ticket_;
   std::vector<Message> messages_;
-  Exchange begun_{};
-  std::size_t awaited_ = 0;  // the round's steps before it have no signal to come
   int source_ = any_source;
   std::shared_ptr<Recorder> recorder_;  // null but under PEAL_TRACE
   std::int32_t number_ = 0;

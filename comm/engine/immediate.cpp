@@ -3,7 +3,6 @@
 #include <peal/comm/engine/immediate.h>
 #include <peal/comm/engine/lane.h>
 #include <peal/comm/reduce/table.h>
-#include <peal/comm/schedule/mix.h>
 
 #include <cstring>
 #include <exception>
@@ -13,40 +12,34 @@
 namespace peal::comm {
 namespace {
 
-// Where the spans of a program lie, for one call.
-class Spans {
- public:
-  Spans(const Window& window, int rank, std::size_t element, const std::byte* in, std::byte* out)
-      : window_(window),
-        rank_(rank),
-        element_(static_cast<std::int64_t>(element)),
-        in_(in),
-        out_(out) {}
+// A run of a program (walk.h) that consists of signals, copies and combinations.
+struct ImmediateRun {
+  const Immediate& what;
+  const Spans& spans;
+  Walk& at;
+  Window& window;
+  std::int64_t divisor;
+  bool streams;
 
-  const std::byte* read(const Span& span) const {
-    const bool own = span.owner == self && span.buffer == Buffer::in;
-    return own ? in_ + span.at * element_ : write(span);
-  }
-  std::byte* write(const Span& span) const {
-    if (span.count == 0) return nullptr;
-    std::byte* begin = out_;
-    if (is_shared(span)) {
-      begin = window_.reach(span.owner == self ? rank_ : span.owner, span.buffer);
-      PEAL_CHECK(begin != nullptr, name(span.buffer), " of rank ", span.owner,
-                 " is out of this rank's reach");
+  static constexpr bool combines() { return true; }
+  static constexpr bool ready(std::size_t) { return true; }
+  static constexpr bool is_over() { return true; }
+  static constexpr void end() {}
+  static constexpr void goes_on() {}
+  void begin() const {
+    for (const Step& step : at.plan->program.rounds[at.round]) {
+      if (step.kind == Kind::signal) window.signal(step.peer);
+      if (step.kind != Kind::copy) continue;
+      std::byte *const to = spans.at(step.dst), *const from = spans.at(step.src);
+      if (to != from && step.src.count > 0) std::memcpy(to, from, spans.bytes(step.src.count));
     }
-    return begin + span.at * element_;
   }
-  std::size_t bytes(const Span& span) const {
-    return static_cast<std::size_t>(span.count * element_);
+  void combine(const Plan::Combination& all) const {
+    thread_local CombinedMemory memory;
+    memory.find(all, spans);
+    wire_kernels(Device{}).combine(what.dtype, what.op, memory.targets, memory.sources,
+                                   all.targets.front().count, streams, divisor);
   }
-
- private:
-  const Window& window_;
-  int rank_;
-  std::int64_t element_;
-  const std::byte* in_;
-  std::byte* out_;
 };
 
 bool is_plain(const View& view) { return !view.storage || view.device().type == DeviceType::cpu; }
@@ -57,6 +50,7 @@ Immediate::Immediate(const CollectiveCall& call, std::shared_ptr<const Plan> its
     : plan(std::move(its_plan)),
       dtype(call.dtype()),
       op(call.op),
+      averages(call.op == ReduceOp::avg && call.reduces()),
       signature(comm::signature(call)) {
   const Finished all = finished(call, signature);
   words[0] = all.call[0];
@@ -77,71 +71,39 @@ Exchange Lane::exchange(const Immediate& what, const std::byte* in, std::byte* o
                         std::size_t bytes) {
   Exchange now;
   const bool alone = queue_.empty() && broken_.empty() && !released_ && !device_transport_ &&
-                     !recorder_ && !control_->poisoned();
+                     !recorder_ && window_turns_ == window_turn_ && !control_->is_poisoned();
   if (!alone) return now;
-  {
-    const std::lock_guard lock(numbers_);
-    if (window_turns_ != window_turn_) return now;
-    mix(history_, what.signature);
-    now.channel = {sequence_++, history_};
-    now.window_turn = window_turns_++;
-  }
+  now.channel = number(what.signature, &now.window_turn);
   now.state = Exchange::State::begun;
-  now.plan = what.plan.get();
+  now.at = {what.plan.get(), 0, 0, false, 0};
+  const std::size_t element = size_of(what.dtype);
+  Spans spans(window_.get(), transport_->rank(), element);
+  spans.set(Buffer::in, const_cast<std::byte*>(in));  // which no program writes
+  spans.set(Buffer::out, out);
+  const Finished finished{now.channel.signature, {what.words[0], what.words[1]}};
+  ImmediateRun run{.what = what,
+                   .spans = spans,
+                   .at = now.at,
+                   .window = *window_,
+                   .divisor = what.averages ? transport_->world() : 1,
+                   .streams = in != out && bytes >= streaming_bytes};
   try {
-    window_->begin(*now.plan, size_of(what.dtype), now.channel.signature, in, out);
-    go_on(what, now, in, out, bytes);
-    if (now.state == Exchange::State::begun) now.whole = what.plan;
+    window_->begin(*now.at.plan, element, now.channel.signature, in, out);
+    if (walk(now.at, window_.get(), run)) {
+      ++window_turn_;
+      control_->finished(id_, now.channel.sequence, finished);
+      now.algorithm = now.at.plan->entry;
+      now.state = Exchange::State::over;
+    } else {
+      now.whole = what.plan;
+    }
   } catch (const std::exception& error) {  // the others go on without it
-    broken_ = concat("[comm] ", who_, ", number ", now.channel.sequence, ", round ", now.round,
-                     ": ", error.what());
+    broken_ = concat("[comm] ", who_, ", ", describe(finished, now.channel.sequence), ", round ",
+                     now.at.round, ": ", error.what());
     control_->poison(broken_);
     fail(broken_);
   }
   return now;
-}
-
-void Lane::go_on(const Immediate& what, Exchange& now, const std::byte* in, std::byte* out,
-                 std::size_t bytes) {
-  const Spans at(*window_, transport_->rank(), size_of(what.dtype), in, out);
-  const bool streams = in != out && bytes >= streaming_bytes;
-  const auto divisor = what.op == ReduceOp::avg ? transport_->world() : 1;
-  for (; now.round < now.plan->program.rounds.size(); now.awaited = 0) {
-    const auto& combinations = now.plan->combinations;
-    if (now.combination < combinations.size() && combinations[now.combination].first == now.round) {
-      const Plan::Combination& all = combinations[now.combination++];
-      sources_.clear();
-      targets_.clear();
-      for (const Span& span : all.sources) sources_.push_back(at.read(span));
-      for (const Span& span : all.targets) targets_.push_back(at.write(span));
-      wire_kernels(Device{}).combine(what.dtype, what.op, targets_, sources_,
-                                     all.targets.front().count, streams, divisor);
-      now.round += all.rounds;
-      continue;
-    }
-    const Round& round = now.plan->program.rounds[now.round];
-    for (const Step& step : round) {
-      if (step.kind == Kind::signal) window_->signal(step.peer);
-    }
-    for (const Step& step : round) {
-      if (step.kind != Kind::copy) continue;
-      std::byte* const to = at.write(step.dst);
-      const std::byte* const from = at.read(step.src);
-      if (to != from && step.src.count > 0) std::memcpy(to, from, at.bytes(step.src));
-    }
-    for (; now.awaited < round.size(); ++now.awaited) {
-      const Step& step = round[now.awaited];
-      if (step.kind == Kind::await && !window_->await_briefly(step.peer)) return;
-    }
-    if (++now.round == 1 && now.plan->otherwise && !window_->reaches_all()) {
-      now.plan = now.plan->otherwise.get();
-    }
-  }
-  ++window_turn_;
-  control_->finished(id_, now.channel.sequence,
-                     {now.channel.signature, {what.words[0], what.words[1]}});
-  now.algorithm = now.plan->entry;
-  now.state = Exchange::State::over;
 }
 
 }  // namespace peal::comm

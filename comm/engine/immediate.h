@@ -7,6 +7,7 @@
 
 #include <peal/comm/control/board.h>
 #include <peal/comm/engine/call.h>
+#include <peal/comm/engine/walk.h>
 
 #include <array>
 #include <cstddef>
@@ -22,6 +23,7 @@ struct Immediate {
   std::shared_ptr<const Plan> plan{};
   DType dtype = DType::f32;
   ReduceOp op = ReduceOp::sum;
+  bool averages = false;
   std::uint64_t signature = 0;  // the call's
   std::uint64_t words[2] = {};  // of Finished
 
@@ -64,18 +66,18 @@ class ImmediateAllReduces {
   std::size_t next_ = 0;
 };
 
-// Where it has come to.
+// What has become of it. It is made for every small call, so what says nothing yet is not even
+// zeroed.
 struct Exchange {
   enum class State : std::uint8_t { refused, begun, over };
-  State state = State::refused;  // then nothing has happened, and it has no number
-  Channel channel{};
-  std::uint64_t window_turn = 0;
-  std::string_view algorithm{};         // a constant; where it is over
-  std::shared_ptr<const Plan> whole{};  // the call's; where it has begun
-  const Plan* plan = nullptr;           // that runs: that one, or what goes on instead of it
-  // Of that the round under way, all done but that it waits, and the steps without a signal to
-  // come; and the next combination.
-  std::size_t round = 0, awaited = 0, combination = 0;
+  State state = State::refused;         // then nothing has happened, and the rest says nothing
+  std::shared_ptr<const Plan> whole{};  // the call's; null where it is over
+  std::string_view algorithm;           // a constant; where it is over
+  Channel channel;
+  std::uint64_t window_turn;
+  Walk at;  // where it has come to
+
+  Exchange() {}  // NOLINT: members stay as they are
 };
 
 }  // namespace peal::comm

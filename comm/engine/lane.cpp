@@ -5,6 +5,7 @@
 #include <peal/comm/schedule/mix.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace peal::comm {
@@ -21,12 +22,42 @@ std::string watchdogs_reason(const Control& control) {
   return control.poisoned().value_or("[comm] the watchdog has ended the device's queue");
 }
 
+// All lanes of the process, by number. It outlives those that outlive main().
+struct Lanes {
+  std::mutex mutex;
+  std::map<std::uint64_t, Lane*> by_serial;
+  std::uint64_t last = 0;
+};
+
+Lanes& lanes() {
+  static auto& all = *new Lanes;
+  return all;
+}
+
+std::uint64_t enlist(Lane* lane) {
+  const std::lock_guard lock(lanes().mutex);
+  lanes().by_serial[++lanes().last] = lane;
+  return lanes().last;
+}
+
 }  // namespace
+
+std::shared_ptr<Lane> Lane::find(std::uint64_t serial) {
+  const std::lock_guard lock(lanes().mutex);
+  const auto found = lanes().by_serial.find(serial);
+  return found == lanes().by_serial.end() ? nullptr : found->second->weak_from_this().lock();
+}
+
+Lane::~Lane() {
+  const std::lock_guard lock(lanes().mutex);
+  lanes().by_serial.erase(serial_);
+}
 
 Lane::Lane(std::shared_ptr<Engine> engine, std::unique_ptr<Transport> transport,
            std::unique_ptr<Control> control, milliseconds deadline, std::string who,
            std::uint64_t id)
-    : engine_(std::move(engine)),
+    : serial_(enlist(this)),
+      engine_(std::move(engine)),
       control_(std::move(control)),
       transport_(std::move(transport)),
       deadline_(deadline),
@@ -73,7 +104,10 @@ std::string Lane::needs_of(const Operation& operation) const {
 
 Channel Lane::next_channel(std::uint64_t signature, std::uint64_t* window_turn) {
   if (Branch* const branch = Branch::current()) return branch->next_channel(*this, signature);
-  const std::lock_guard lock(numbers_);
+  return number(signature, window_turn);
+}
+
+Channel Lane::number(std::uint64_t signature, std::uint64_t* window_turn) {
   mix(history_, signature);
   if (window_turn != nullptr) *window_turn = window_turns_++;
   return {sequence_++, history_};
@@ -81,19 +115,15 @@ Channel Lane::next_channel(std::uint64_t signature, std::uint64_t* window_turn) 
 
 Branch Lane::branch() {
   if (Branch* const branch = Branch::current()) return branch->nested(*this);
-  const std::lock_guard lock(numbers_);
   mix(history_, Branch::size);
   const Branch branch(*this, sequence_, Branch::size, history_);
   sequence_ += Branch::size;
   return branch;
 }
 
-std::uint64_t Lane::sequence() const {
-  const std::lock_guard lock(numbers_);
-  return sequence_;
+void Lane::compare_finished(std::uint64_t end) const {
+  control_->compare_finished(id_, end, describe);
 }
-
-void Lane::compare_finished() const { control_->compare_finished(id_, sequence(), describe); }
 
 void Lane::submit(const OperationRef& operation, Ended& ended) {
   if (broken_.empty() && control_->poisoned()) fail_all(*control_->poisoned(), ended);

@@ -51,7 +51,7 @@ class Entrance {
   std::deque<const Operation*> line_;
 };
 
-class Lane {
+class Lane : public std::enable_shared_from_this<Lane> {
  public:
   // A continuation, and of what.
   struct Ready {
@@ -70,6 +70,13 @@ class Lane {
   Lane(std::shared_ptr<Engine> engine, std::unique_ptr<Transport> transport,
        std::unique_ptr<Control> control, std::chrono::milliseconds deadline, std::string who,
        std::uint64_t id);
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+  // A number that no other lane of the process has or had, nor is it 0. So who must not keep a lane
+  // finds it again: null once its group has gone, and its operations.
+  std::uint64_t serial() const { return serial_; }
+  static std::shared_ptr<Lane> find(std::uint64_t serial);
   // Whose operations these are. It has the lane until its group has gone, and its operations too.
   Engine& engine() const { return *engine_; }
   Transport& transport() const { return *transport_; }
@@ -104,9 +111,8 @@ class Lane {
   // The watchdog has ended the device's queue: what it finds there fails at the next advance().
   // Any thread may ask.
   bool ended_by_watchdog() const { return ended_by_watchdog_; }
-  // How many collectives were issued. Numbers are taken by any thread: by who calls, and by who
-  // runs a continuation meanwhile.
-  std::uint64_t sequence() const;
+  // How many collectives were issued.
+  std::uint64_t sequence() const { return sequence_; }
   // The next one's, by its own signature. A channel's signature is of all calls so far: once ranks
   // have differed, nothing of theirs meets any more, so that a difference which nobody had to wait
   // for is found by the next who waits.
@@ -115,8 +121,9 @@ class Lane {
   Channel next_channel(std::uint64_t signature, std::uint64_t* window_turn = nullptr);
   // Numbers for what a continuation will start, and have it numbered alike on all ranks.
   Branch branch();
-  // Throws where a rank of this node has finished another operation under a number than this one.
-  void compare_finished() const;
+  // Throws where a rank of this node has finished another operation under a number before `end`
+  // than this one.
+  void compare_finished(std::uint64_t end) const;
   // Throws what ended the group.
   void check() const;
   // The first operation of a device's transport that is not whole in the queue; null: none.
@@ -155,10 +162,10 @@ class Lane {
   void retire(const OperationRef& operation, Ended& ended);
   void retire_complete(Ended& ended);
   bool advance(const OperationRef& operation, Ended& ended);
-  void go_on(const Immediate& what, Exchange& now, const std::byte* in, std::byte* out,
-             std::size_t bytes);
+  Channel number(std::uint64_t signature, std::uint64_t* window_turn);
   void collect(Ended& ended);
 
+  const std::uint64_t serial_;
   std::shared_ptr<Engine> engine_;
   std::unique_ptr<Control> control_;  // transports ask it to their end
   std::unique_ptr<Transport> transport_, device_transport_;
@@ -171,13 +178,10 @@ class Lane {
   std::chrono::milliseconds deadline_;
   std::string who_;
   std::uint64_t id_;
-  mutable std::mutex numbers_;                // of the next line
   std::uint64_t sequence_ = 0, history_ = 0;  // and the signatures of all so far
   std::shared_ptr<Recorder> recorder_;
   std::deque<OperationRef> queue_;
   ImmediateAllReduces all_reduces_;
-  std::vector<const std::byte*> sources_;  // of a combination; kept for their memory
-  std::vector<std::byte*> targets_;
   // Sends whose data is still on its way from a device: later ones must not overtake them.
   std::vector<const Operation*> late_;
   std::string broken_;  // the message that ended the group

@@ -69,7 +69,7 @@ GroupBody::~GroupBody() {
   const bool failed = lane->control().poisoned().has_value() || std::uncaught_exceptions() > before;
   if (!failed) {
     try {  // the last chance to see it
-      lane->compare_finished();
+      lane->compare_finished(sequence());
     } catch (const Error& error) {
       log_error(error.what());
       lane->control().poison(error.what());
@@ -186,7 +186,7 @@ Channel GroupBody::next_channel(const CollectiveCall& call, Transport& transport
   refuse_inherited();
   transport.check_thread();  // before the number is taken, for ranks count alike
   const std::uint64_t on_device = transport.device().type == DeviceType::cpu ? 0 : 1;
-  return lane->next_channel(signature(call) ^ on_device, window_turn);
+  return engine->next_channel(*lane, signature(call) ^ on_device, window_turn);
 }
 
 void GroupBody::check_window(const Plan& plan, Transport& transport, std::string_view what) const {
@@ -251,19 +251,21 @@ Work GroupBody::start(CollectiveCall call, const Label& label, std::string_view 
 }
 
 Work GroupBody::all_reduce(const View& out, const View& in, ReduceOp op, const Label& label) {
-  const auto apart = [&] {
-    const std::byte *const from = in.data(), *const to = out.data();
-    return from == to || from >= to + in.bytes() || to >= from + in.bytes();
-  };
   // Only what was begun like this before is known.
   Exchange exchange;
   const bool here = in.device().type == DeviceType::cpu && out.device().type == DeviceType::cpu;
-  if (lane->window() != nullptr && in.count > 0 && here && may_be_immediate() && apart()) {
-    exchange = engine->exchange_known(*lane, out, in, op, label.tag);
+  if (lane->window() != nullptr && in.count > 0 && here && may_be_immediate()) {
+    const std::byte* const from = in.data();
+    std::byte* const to = out.data();
+    const std::size_t bytes = in.bytes();
+    if (from == to || from >= to + bytes || to >= from + bytes) {
+      exchange =
+          engine->exchange_known(*lane, {in.dtype, op, in.count, label.tag}, from, to, bytes);
+    }
   }
   if (exchange.state == Exchange::State::over) {
     out.storage->bump_version();
-    return Work(lane, exchange.algorithm);
+    return Work(lane->serial(), exchange.algorithm);
   }
   CollectiveCall call{
       .what = Collective::all_reduce, .in = in, .out = out, .op = op, .counts = {in.count}};
@@ -282,7 +284,8 @@ Work GroupBody::start_in_window(CollectiveCall call, std::shared_ptr<const Plan>
   Exchange exchange;
   if (may_be_immediate() && can_be_immediate(call, *plan)) {
     Immediate immediate(call, plan);
-    exchange = engine->exchange(*lane, immediate, call.out, call.in);
+    exchange =
+        engine->exchange(*lane, immediate, call.in.data(), call.out.data(), call.out.bytes());
     const bool all_reduce = call.what == Collective::all_reduce;
     if (all_reduce && may_be_known) engine->know(*lane, call, std::move(immediate));
   }
@@ -300,7 +303,7 @@ Work GroupBody::start_in_window(CollectiveCall call, std::shared_ptr<const Plan>
       call.out.storage->bump_version();
     }
   }
-  return Work(lane, exchange.algorithm);
+  return Work(lane->serial(), exchange.algorithm);
 }
 
 // The others have heard of it.

@@ -63,7 +63,7 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
     if (world > 1 && inherited()) fail_inherited();
   }
   // How many operations were issued; equal on all ranks.
-  std::uint64_t sequence() const { return lane->sequence(); }
+  std::uint64_t sequence() const { return engine->sequence(*lane); }
 
   ProcessGroup::Options options;
   std::vector<int> members;  // the world's ranks of this group

@@ -58,7 +58,7 @@ Work ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& ops) const {
   std::vector<Work> works;
   works.reserve(ops.size());
   for (const P2POp& op : ops) works.push_back(message(body(), call_of(op)));
-  return works.empty() ? Work(body().lane) : Work::all(std::move(works));
+  return works.empty() ? Work(body().lane->serial()) : Work::all(std::move(works));
 }
 
 }  // namespace peal::comm

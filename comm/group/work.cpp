@@ -38,13 +38,14 @@ Work::Work(const Work& other)
 }
 
 void Work::need_operation() const {
-  if (!at_once_.empty() && !operation_) operation_ = operation_over(lane_, at_once_);
+  if (at_once_.empty() || operation_) return;
+  if (auto lane = Lane::find(lane_)) operation_ = operation_over(std::move(lane), at_once_);
 }
 
 Work Work::all(std::vector<Work> parts) {
   Work work;
   for (const Work& part : parts) {
-    if (part.lane_) work.lane_ = part.lane_;
+    if (part.lane_ != 0) work.lane_ = part.lane_;
   }
   std::erase_if(parts, [](const Work& part) { return part.is_nothing() && part.at_once_.empty(); });
   if (parts.size() == 1) return std::move(parts.front());
@@ -109,8 +110,9 @@ bool Work::is_in_a_queue() const {
 Work Work::followed_by(std::function<Work()> f) const {
   need_operation();
   if (is_nothing()) {
-    if (!lane_) return f();
-    Branch branch = lane_->branch();  // as on the ranks where it is something
+    const auto lane = Lane::find(lane_);
+    if (!lane) return f();
+    Branch branch = lane->engine().branch(*lane);  // as on the ranks where it is something
     const Branch::Scope numbers(&branch);
     return f();
   }
@@ -119,7 +121,8 @@ Work Work::followed_by(std::function<Work()> f) const {
     return f();
   }
   Work both;
-  both.sequel_ = std::make_shared<Sequel>(Sequel{*this, any_operation().lane->branch()});
+  Lane& lane = *any_operation().lane;
+  both.sequel_ = std::make_shared<Sequel>(Sequel{*this, lane.engine().branch(lane)});
   run_after([sequel = both.sequel_, f = std::move(f)] { sequel->start(f); });
   return both;
 }

@@ -26,10 +26,9 @@ class Work {
   Work() = default;
   explicit Work(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
   // Nothing, which other ranks' work of the group may be something to.
-  explicit Work(std::shared_ptr<Lane> lane) : lane_(std::move(lane)) {}
+  explicit Work(std::uint64_t lane) : lane_(lane) {}
   // What was over within the call, by that algorithm, whose name is a constant.
-  Work(std::shared_ptr<Lane> lane, std::string_view algorithm)
-      : lane_(std::move(lane)), at_once_(algorithm) {}
+  Work(std::uint64_t lane, std::string_view algorithm) : lane_(lane), at_once_(algorithm) {}
   Work(const Work& other);
   Work(Work&& other) noexcept = default;
   Work& operator=(const Work& other) { return *this = Work(other); }
@@ -84,7 +83,7 @@ class Work {
   bool is_nothing() const { return !operation_ && parts_.empty() && !sequel_; }
 
   // One of the three, or none; the lane is known then, if it is a group's.
-  std::shared_ptr<Lane> lane_;
+  std::uint64_t lane_ = 0;  // its serial number
   mutable std::shared_ptr<Operation> operation_;
   std::vector<Work> parts_;         // where it is several
   std::shared_ptr<Sequel> sequel_;  // where it is one after the other

@@ -21,26 +21,8 @@ constexpr int place_bits = 44;
 constexpr std::uint64_t most_segments = std::uint64_t{1} << (64 - place_bits);
 
 constexpr std::size_t room_align = 4096;
-// Of a room that goes with the signals.
-constexpr std::size_t in_first_line = 64 - 2 * sizeof(std::uint64_t);
 
 }  // namespace
-
-// Two lines of the cache, which are fetched as a pair. Of operations of one parity.
-struct alignas(128) Window::Line {
-  std::atomic<std::uint64_t> count;  // of signals
-  std::atomic<std::uint64_t> signature;
-  // Written before the operation's first signal.
-  union {
-    struct {
-      std::atomic<Location> in, out;
-    } lie;
-    std::byte room[inline_bytes];
-  };
-  // As the first, where the room goes beyond its line: what each line holds comes with its own
-  // count, so both may be on their way at once.
-  std::atomic<std::uint64_t> last_count;
-};
 
 // The segments that allocate() has made. Tensors outlive windows.
 struct Window::Heap {
@@ -53,6 +35,7 @@ struct Window::Heap {
   std::uint64_t last = 0;
 };
 
+// All-zero bytes, which is what fresh memory is, are lines without signals.
 Window::Window(std::shared_ptr<SharedSegment> segment, int rank, int world, std::vector<int> node)
     : segment_(std::move(segment)),
       rank_(rank),
@@ -60,7 +43,17 @@ Window::Window(std::shared_ptr<SharedSegment> segment, int rank, int world, std:
       place_(static_cast<std::size_t>(world), elsewhere),
       peers_(static_cast<std::size_t>(world)),
       heap_(std::make_shared<Heap>()) {
-  for (std::size_t i = 0; i < node_.size(); ++i) place_[static_cast<std::size_t>(node_[i])] = i;
+  const std::size_t ranks = node_.size();
+  for (std::size_t i = 0; i < ranks; ++i) place_[static_cast<std::size_t>(node_[i])] = i;
+  const std::size_t own = place_[static_cast<std::size_t>(rank_)];
+  Line* const lines = reinterpret_cast<Line*>(segment_->data());
+  for (std::size_t i = 0; i < ranks; ++i) {
+    Peer& peer = peers_[static_cast<std::size_t>(node_[i])];
+    for (std::size_t half = 0; half < 2; ++half) {
+      peer.to[half] = lines + (half * ranks + own) * ranks + i;
+      peer.from[half] = lines + (half * ranks + i) * ranks + own;
+    }
+  }
 }
 
 Window::~Window() = default;
@@ -99,13 +92,6 @@ std::unique_ptr<Window> Window::create(Rendezvous& ranks, std::vector<int> node)
   auto segment = segment_of(ranks, node, bytes, "shared memory for collectives");
   return std::unique_ptr<Window>(
       new Window(std::move(segment), ranks.rank(), ranks.world(), std::move(node)));
-}
-
-// All-zero bytes, which is what fresh memory is, are lines without signals.
-Window::Line& Window::line(int from, int to) const {
-  const auto place = [&](int rank) { return place_[static_cast<std::size_t>(rank)]; };
-  const std::size_t ranks = node_.size(), half = operation_ % 2 * ranks;
-  return reinterpret_cast<Line*>(segment_->data())[(half + place(from)) * ranks + place(to)];
 }
 
 StorageRef Window::allocate(Rendezvous& ranks, std::size_t bytes) {
@@ -166,54 +152,6 @@ void Window::begin(const Plan& plan, std::size_t element, std::uint64_t signatur
   me.out = locate(out != nullptr ? out : in);
 }
 
-void Window::signal(int to) {
-  Peer& peer = peers_[static_cast<std::size_t>(to)];
-  Line& out = line(rank_, to);
-  if (peer.told_in != operation_) {
-    peer.told_in = operation_;
-    out.signature.store(signature_, std::memory_order_relaxed);
-    if (inline_ > 0) {
-      std::memcpy(out.room, own_room_, inline_);
-    } else {
-      const Peer& me = peers_[static_cast<std::size_t>(rank_)];
-      out.lie.in.store(me.in, std::memory_order_relaxed);
-      out.lie.out.store(me.out, std::memory_order_relaxed);
-    }
-  }
-  ++peer.sent;
-  out.count.store(peer.sent, std::memory_order_release);
-  if (inline_ > in_first_line) out.last_count.store(peer.sent, std::memory_order_release);
-}
-
-bool Window::await(int from) {
-  Peer& peer = peers_[static_cast<std::size_t>(from)];
-  const Line& in = line(from, rank_);
-  if (inline_ > in_first_line && in.last_count.load(std::memory_order_acquire) <= peer.heard) {
-    return false;
-  }
-  if (in.count.load(std::memory_order_acquire) <= peer.heard) return false;
-  if (peer.heard_in != operation_) {
-    if (in.signature.load(std::memory_order_relaxed) != signature_) return false;
-    peer.heard_in = operation_;
-    if (inline_ == 0) {
-      peer.in = in.lie.in.load(std::memory_order_relaxed);
-      peer.out = in.lie.out.load(std::memory_order_relaxed);
-    }
-  }
-  ++peer.heard;
-  return true;
-}
-
-bool Window::await_briefly(int from) {
-  for (int look = 1; !await(from); ++look) {
-    if (look >= looks_) return false;
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-  }
-  return true;
-}
-
 // A rank has a segment for as long as it has a buffer there; so one number for all is there for
 // all. Who has no buffer touches none.
 bool Window::reaches_all() const {
@@ -232,14 +170,11 @@ bool Window::reaches_all() const {
   return one(&Peer::in) && one(&Peer::out);
 }
 
-std::byte* Window::reach(int owner, Buffer buffer) const {
+std::byte* Window::reach_memory(int owner, Buffer buffer) const {
   if (!joins(owner)) return nullptr;
-  if (buffer == Buffer::room && inline_ > 0) {
-    return owner == rank_ ? own_room_ : line(owner, rank_).room;
-  }
   if (buffer == Buffer::room) {
     std::byte* const rooms = segment_->data() + bytes_of_lines(node_.size(), sizeof(Line));
-    return rooms + (place_[static_cast<std::size_t>(owner)] * 2 + operation_ % 2) * room_bytes;
+    return rooms + (place_[static_cast<std::size_t>(owner)] * 2 + half()) * room_bytes;
   }
   const Peer& peer = peers_[static_cast<std::size_t>(owner)];
   if (inline_ > 0 || peer.heard_in != operation_ || buffer == Buffer::scratch) return nullptr;

@@ -29,6 +29,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -63,7 +64,7 @@ class Window {
   bool joins(int rank) const { return place_[static_cast<std::size_t>(rank)] != elsewhere; }
   bool joins_all() const { return node_.size() == place_.size(); }
   // True where the next signal of `from` has come.
-  bool await(int from);
+  bool await(int from) { return hears(peers_[static_cast<std::size_t>(from)]); }
   // The same, but one that is on its way is waited for, unless ranks must give way to one another.
   bool await_briefly(int from);
   void give_way() { looks_ = 1; }
@@ -71,16 +72,39 @@ class Window {
   // been awaited in this operation.
   bool reaches_all() const;
   // Where that rank's buffer begins; null where it is out of reach, or its rank was not awaited.
-  std::byte* reach(int owner, Buffer buffer) const;
+  std::byte* reach(int owner, Buffer buffer) const {
+    if (buffer == Buffer::room && inline_ > 0 && joins(owner)) {
+      return owner == rank_ ? own_room_
+                            : peers_[static_cast<std::size_t>(owner)].from[half()]->room;
+    }
+    return reach_memory(owner, buffer);
+  }
 
  private:
   static constexpr std::size_t inline_bytes = 104;  // of a room that goes with the signals
-  struct Line;
-  struct Heap;
+  static constexpr std::size_t in_first_line = 64 - 2 * sizeof(std::uint64_t);  // of those
   // Where a buffer lies, for others: an address where all are threads of one process, else a
   // segment's number and a place in it.
   using Location = std::uint64_t;
+
+  // Two lines of the cache, which are fetched as a pair. Of operations of one parity.
+  struct alignas(128) Line {
+    std::atomic<std::uint64_t> count;  // of signals
+    std::atomic<std::uint64_t> signature;
+    // Written before the operation's first signal.
+    union {
+      struct {
+        std::atomic<Location> in, out;
+      } lie;
+      std::byte room[inline_bytes];
+    };
+    // As the first, where the room goes beyond its line: what each line holds comes with its own
+    // count, so both may be on their way at once.
+    std::atomic<std::uint64_t> last_count;
+  };
+  struct Heap;
   struct Peer {
+    Line *to[2] = {}, *from[2] = {};          // of both halves
     std::uint64_t sent = 0, heard = 0;        // signals
     std::uint64_t told_in = 0, heard_in = 0;  // the last operation in which there was one
     Location in = 0, out = 0;                 // of that operation
@@ -90,7 +114,10 @@ class Window {
 
   Window(std::shared_ptr<SharedSegment> segment, int rank, int world, std::vector<int> node);
   // Of the operation under way.
-  Line& line(int from, int to) const;
+  std::size_t half() const { return operation_ % 2; }
+  void tell(Line& line) const;
+  bool hears(Peer& peer);
+  std::byte* reach_memory(int owner, Buffer buffer) const;
   Location locate(const std::byte* address) const;
   std::byte* address(int owner, Location location) const;
 
@@ -101,9 +128,63 @@ class Window {
   std::vector<Peer> peers_;         // by rank; of this rank its own locations
   std::uint64_t operation_ = 0, signature_ = 0;
   std::size_t inline_ = 0;  // bytes of the operation's room that go with its signals
-  alignas(64) mutable std::byte own_room_[inline_bytes];  // there
+  alignas(64) mutable std::byte own_room_[inline_bytes];  // of this rank
   int looks_ = 100;  // some microseconds: as long as a meeting of ranks that come together takes
   std::shared_ptr<Heap> heap_;
 };
+
+// The smallest collectives consist of these, and of one addition.
+
+inline void Window::signal(int to) {
+  Peer& peer = peers_[static_cast<std::size_t>(to)];
+  Line& line = *peer.to[half()];
+  if (peer.told_in != operation_) {
+    peer.told_in = operation_;
+    tell(line);
+  }
+  ++peer.sent;
+  line.count.store(peer.sent, std::memory_order_release);
+  if (inline_ > in_first_line) line.last_count.store(peer.sent, std::memory_order_release);
+}
+
+inline void Window::tell(Line& line) const {
+  line.signature.store(signature_, std::memory_order_relaxed);
+  if (inline_ > 0) {
+    std::memcpy(line.room, own_room_, inline_);
+  } else {
+    const Peer& me = peers_[static_cast<std::size_t>(rank_)];
+    line.lie.in.store(me.in, std::memory_order_relaxed);
+    line.lie.out.store(me.out, std::memory_order_relaxed);
+  }
+}
+
+inline bool Window::hears(Peer& peer) {
+  const Line& line = *peer.from[half()];
+  if (inline_ > in_first_line && line.last_count.load(std::memory_order_acquire) <= peer.heard) {
+    return false;
+  }
+  if (line.count.load(std::memory_order_acquire) <= peer.heard) return false;
+  if (peer.heard_in != operation_) {
+    if (line.signature.load(std::memory_order_relaxed) != signature_) return false;
+    peer.heard_in = operation_;
+    if (inline_ == 0) {
+      peer.in = line.lie.in.load(std::memory_order_relaxed);
+      peer.out = line.lie.out.load(std::memory_order_relaxed);
+    }
+  }
+  ++peer.heard;
+  return true;
+}
+
+inline bool Window::await_briefly(int from) {
+  Peer& peer = peers_[static_cast<std::size_t>(from)];
+  for (int look = 1; !hears(peer); ++look) {
+    if (look >= looks_) return false;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+  return true;
+}
 
 }  // namespace peal::comm

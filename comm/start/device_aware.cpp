@@ -11,8 +11,9 @@
 namespace peal::comm {
 
 void use_device_aware(const ProcessGroup& group, Device device) {
-  const Lane& lane = *body_of(group).lane;
-  const std::uint64_t number = lane.sequence();
+  const GroupBody& body = body_of(group);
+  const Lane& lane = *body.lane;
+  const std::uint64_t number = body.sequence();
   group.barrier().wait();  // nothing earlier is pending on any rank, and the number is taken
   std::vector<int> everyone(static_cast<std::size_t>(group.world()));
   std::iota(everyone.begin(), everyone.end(), 0);

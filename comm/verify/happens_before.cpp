@@ -14,7 +14,7 @@ HappensBefore::HappensBefore(std::span<const Program> programs, const Topology& 
   for (const Program& program : programs) {
     for (const Round& round : program.rounds) {
       for (const Step& step : round) {
-        one_sided_ = one_sided_ || is_shared(step.dst) || is_shared(step.src);
+        one_sided_ = one_sided_ || is_one_sided(step);
       }
     }
   }

@@ -313,6 +313,7 @@ void SymbolicRun::simulate() {
     if (flag.signals.empty()) continue;
     reject(where(flag.signals.front().first), ": expected an await to match, got none");
   }
+  if (problem_.what == Collective::barrier) check_heard();
   order_.check_ends();
 }
 
@@ -366,7 +367,6 @@ bool SymbolicRun::check_results() {
 
 bool SymbolicRun::run() {
   simulate();
-  if (problem_.what == Collective::barrier) check_heard();
   return check_results();
 }
 

@@ -95,21 +95,24 @@ bool fails_at(int n, const std::function<Work(const ProcessGroup&)>& call) {
   return true;
 }
 
-// The fewest allocations of rank 0 to issue an all_reduce like the one before.
-int allocations(const std::string& algorithms) {
+// The fewest allocations of rank 0 to issue a call like the one before, to which rank 1 has not
+// come, or has come already; and to wait for it there.
+int allocations(const std::string& algorithms, const std::function<Work(const ProcessGroup&)>& call,
+                bool first = true) {
   constexpr int many = 1000000, calls = 8;
   int fewest = many;
   std::atomic<int> issued{0};
   run_ranks(2, {.algorithms = algorithms}, [&](const ProcessGroup& group) {
-    const Tensor data = Tensor::zeros({100});
-    for (int call = 1; call <= calls; ++call) {
+    for (int i = 1; i <= calls; ++i) {
       // Nothing moves while it is counted.
-      if (group.rank() == 1) testing::wait_until([&] { return issued >= call; });
+      const bool leads = (group.rank() == 0) == first;
+      if (!leads) testing::wait_until([&] { return issued >= i; });
       left = many;
-      const Work work = group.all_reduce(data);
+      const Work work = call(group);
+      if (!leads) work.wait();
       if (group.rank() == 0) fewest = std::min(fewest, many - left);
       left = -1;
-      if (group.rank() == 0) issued = call;
+      if (leads) issued = i;
       work.wait();
     }
   });
@@ -149,9 +152,31 @@ TEST_CASE("a call finds the plan of the one before, whoever chose the algorithm"
   const Selection selection("", 2, 1);
   const std::string chosen(
       selection.choose(Collective::all_reduce, 400, {.shared = true}).algorithm);
-  const int by_default = allocations("");
+  const Tensor data = Tensor::zeros({100});
+  const auto all_reduce = [&](const ProcessGroup& group) { return group.all_reduce(data); };
+  const int by_default = allocations("", all_reduce);
   CHECK(by_default > 0);
-  CHECK(allocations("all_reduce=" + chosen) == by_default);
+  CHECK(allocations("all_reduce=" + chosen, all_reduce) == by_default);
+}
+
+// An operation takes some.
+TEST_CASE("a small call to which the others have come is over in it, and takes no memory") {
+  for (const std::int64_t count : {1, 20, 100}) {
+    std::vector<Tensor> data{Tensor::zeros({count}), Tensor::zeros({count})};
+    const auto mine = [&](const ProcessGroup& group) -> const Tensor& {
+      return data[static_cast<std::size_t>(group.rank())];
+    };
+    const auto calls = [&](const std::function<Work(const ProcessGroup&)>& call) {
+      return allocations("", call, false);
+    };
+    CHECK(calls([&](const ProcessGroup& group) { return group.all_reduce(mine(group)); }) == 0);
+    // These are known by their plan alone.
+    const int broadcast =
+        calls([&](const ProcessGroup& group) { return group.broadcast(mine(group), 1); });
+    CHECK(broadcast <
+          allocations(
+              "", [&](const ProcessGroup& group) { return group.broadcast(mine(group), 0); }));
+  }
 }
 
 TEST_CASE(

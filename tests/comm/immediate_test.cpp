@@ -8,6 +8,7 @@
 #include <peal/comm/start/threads.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -125,6 +126,46 @@ TEST_CASE("a call that is over names its algorithm, counts a version, and has a 
       CHECK((data.view().storage->version() == before) == (group.rank() == 1));
       CHECK((data.view().storage->broadcasts() == sent + 1) == (group.rank() == 1));
     }
+  });
+}
+
+// A call that is over advances nothing; so none is, while something else waits to be advanced.
+TEST_CASE("calls of one group that are over at once do not starve another's operation") {
+  run_ranks(3, [](const ProcessGroup& group) {
+    static std::atomic<int> flags_issued;
+    static std::atomic<bool> first_issued, second_issued;
+    if (group.rank() == 0) flags_issued = 0, first_issued = second_issued = false;
+    group.barrier().wait();
+    const ProcessGroup pair = group.new_group({0, 1}), other = group.new_group({0, 2});
+    const Tensor data = Tensor::zeros({100'000}), flag = Tensor::zeros({1});
+    for (int i = 0; i < 3 && group.rank() != 1; ++i) other.all_reduce(flag).wait();  // it is known
+    if (group.rank() == 0) {
+      bool done = false;
+      const Work work = pair.all_reduce(data);
+      work.then([&] { done = true; });
+      first_issued = true;
+      wait_until([&] { return second_issued.load(); });
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+      for (int i = 1; *flag.data<float>() == 0; ++i) {
+        *flag.data<float>() = done || std::chrono::steady_clock::now() > end ? 1 : 0;
+        wait_until([&] { return flags_issued >= i; });
+        other.all_reduce(flag).wait();
+      }
+      CHECK(done);
+      work.wait();
+    } else if (group.rank() == 1) {
+      wait_until([&] { return first_issued.load(); });
+      const Work work = pair.all_reduce(data);
+      second_issued = true;
+      work.wait();
+    } else {
+      for (int i = 1; *flag.data<float>() == 0; ++i) {
+        const Work work = other.all_reduce(flag);
+        flags_issued = i;
+        work.wait();
+      }
+    }
+    group.barrier().wait();
   });
 }
 

@@ -297,6 +297,15 @@ TEST_CASE("rooms: halves in turn, slots in turn, and word of everyone") {
   hasty[1].rounds.insert(hasty[1].rounds.begin(), {signal(0)});
   CHECK(why(given, hasty) == "");
   CHECK(testing::judge(given.problem(), hasty, false, 1).good);
+
+  // By messages, and a signal that rank 2 knows nothing of: it takes no half, and is one behind
+  // from then on.
+  const World three{Collective::broadcast, 3, 0, {2}};
+  Programs partly(3);
+  partly[0].rounds = {{copy(out(all), in(all)), send(1, in(all)), send(2, in(all))}, {signal(1)}};
+  partly[1].rounds = {{recv(0, out(all))}, {await(0)}};
+  partly[2].rounds = {{recv(0, out(all))}};
+  CHECK(contains(why(three, partly), "got none from rank"));
 }
 
 TEST_CASE("one-sided steps stay within a node, and word need not come from beyond it") {
