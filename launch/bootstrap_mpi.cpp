@@ -27,7 +27,7 @@ bool start_mpi() {
 }
 
 void finish_mpi() {
-  comm::MpiThreads::end();
+  comm::leave_mpi();
   MPI_Finalize();
 }
 

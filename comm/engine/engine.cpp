@@ -46,7 +46,9 @@ void Engine::locked(Nesting nesting, F f) {
   Lane::Ended ended{.gone = std::move(room)};
   bool any_due = false;
   // Another thread may have held the lock when the child was made: it is for ever locked there.
-  if (mark_.inherited()) fail_inherited();
+  PEAL_CHECK(!mark_.inherited() || !beside_,
+             "[comm] a child by fork has no group, for its connections are its parent's; wait for "
+             "work in the parent");
   {
     const std::lock_guard lock(mutex_);
     f(ended);
@@ -121,6 +123,18 @@ bool Engine::advance_beside() {
   return left;
 }
 
+void Engine::end_beside() {
+  std::unique_ptr<ProgressThread> ended;  // joined without the lock, which it takes
+  const std::lock_guard lock(mutex_);
+  ended = std::move(beside_);
+  alone_ = true;
+}
+
+void Engine::write(Recorder& recorder) {
+  const std::lock_guard lock(mutex_);
+  recorder.write();
+}
+
 void Engine::add(const std::shared_ptr<Lane>& lane) {
   const std::lock_guard lock(mutex_);
   lanes_.push_back(lane);
@@ -149,7 +163,7 @@ void Engine::submit(const OperationRef& operation) {
     for (const auto& each : lanes_) {
       if (each->wants_advance() && (each != lane || others)) each->advance(ended);
     }
-    if (!lane->advances_beside() || !lane->pending()) return;
+    if (alone_ || !lane->advances_beside() || !lane->pending()) return;
     if (beside_) return beside_->wake();
     beside_ = std::make_unique<ProgressThread>([this] { return advance_beside(); });
   });

@@ -15,6 +15,7 @@
 // by wait() on the work they were given to; who waits for that waits for them.
 #pragma once
 
+#include <peal/autograd/core/fork.h>
 #include <peal/comm/engine/branch.h>
 #include <peal/comm/engine/lane.h>
 #include <peal/comm/engine/progress_thread.h>
@@ -81,6 +82,10 @@ class Engine {
   // has `failed`, and so do all lanes' with the last group, for nobody advances them any more: if
   // there are collectives among that group's, the other ranks are told.
   void remove(const std::shared_ptr<Lane>& lane, bool failed);
+  // From here on nothing advances but with who waits: the libraries below come to their end.
+  void end_beside();
+  // The recorder's write(), while nothing advances.
+  void write(Recorder& recorder);
 
  private:
   // f(what lanes let go of) under the lock; then what is due is run, and the rest dropped.
@@ -106,9 +111,11 @@ class Engine {
   std::shared_ptr<Entrance> entrance_ = std::make_shared<Entrance>();
   std::shared_ptr<Recorder> recorder_;
   bool crowded_;
+  ForkMark mark_;
   // The last members: they end before the others do.
   Watchdog watchdog_;
   std::unique_ptr<ProgressThread> beside_;  // null: nothing was ever there for it
+  bool alone_ = false;                      // end_beside()
 };
 
 }  // namespace peal::comm

@@ -59,7 +59,7 @@ GroupBody::~GroupBody() {
   }
   if (traces) {
     try {
-      engine->recorder()->write();
+      engine->write(*engine->recorder());
     } catch (const Error& error) {
       log_error(error.what());
     }

@@ -77,7 +77,8 @@ ProcessGroup::Options ProcessGroup::Options::from_environment() {
     options.shared_memory = said == "1";
   }
   const TuningPath tuning = tuning_path();
-  if (tuning.by_user || std::filesystem::exists(tuning.path)) options.tuning = tuning.path;
+  std::error_code none;  // where the user may not look there is no file
+  if (tuning.by_user || std::filesystem::exists(tuning.path, none)) options.tuning = tuning.path;
   if (const char* topics = std::getenv("PEAL_DEBUG")) {
     const std::string_view said = topics;
     PEAL_CHECK(said == "algo" || said.empty(), "PEAL_DEBUG: expected algo, got '", said, "'");

@@ -87,16 +87,16 @@ void ProcessGroup::write_trace() const {
   const std::shared_ptr<Recorder> recorder = group.engine->recorder();
   group.engine->set_recorder(nullptr);
   group.lane->set_recorder(nullptr);
-  if (poisoned()) return recorder->write();
+  if (poisoned()) return group.engine->write(*recorder);
   try {
     compare_clocks(group, *recorder);
   } catch (...) {  // a rank has failed meanwhile
-    recorder->write();
+    group.engine->write(*recorder);
     throw;
   }
   std::string problem;
   try {
-    recorder->write();
+    group.engine->write(*recorder);
   } catch (const Error& error) {
     problem = error.what();
   }

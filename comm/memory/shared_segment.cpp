@@ -49,6 +49,21 @@ void check_alike(const std::vector<std::string>& bytes, std::string_view what) {
   }
 }
 
+std::string reason_and_advice(int problem, std::size_t rank) {
+  const std::string reason = std::strerror(problem);
+  if (problem == ENOSPC || problem == ENOMEM) {
+    return reason +
+           "); give /dev/shm more room (mount -o remount,size=64M /dev/shm, or docker "
+           "--shm-size=64m)";
+  }
+  const bool forbidden = problem == EACCES || problem == EPERM || problem == EROFS;
+  if (forbidden && rank == 0) {
+    return reason + "); let this user write to /dev/shm (mount -o remount,rw,mode=1777 /dev/shm)";
+  }
+  const std::string who = concat(reason, ", on rank ", rank, " of them)");
+  return forbidden ? who + "; start all ranks as one user" : who;
+}
+
 // A name in /dev/shm, and the file behind it, until this ends.
 class Named {
  public:
@@ -166,27 +181,31 @@ std::shared_ptr<SharedSegment> SharedSegment::between_processes(Rendezvous& rank
   if (said[0] != '!') {
     if (ranks.rank() != 0) named.open(said);
     memory = named.map(bytes);
+    if (memory == MAP_FAILED) problem = errno;
   }
   std::shared_ptr<SharedSegment> segment;
   if (memory != MAP_FAILED) {
     segment = std::shared_ptr<SharedSegment>(
         new SharedSegment(static_cast<std::byte*>(memory), bytes, true));
   }
-  const auto mapped = ranks.exchange(segment ? "yes" : "no");
+  // Who made none has none to map: rank 0's reason is the reason.
+  const auto mapped = ranks.exchange(concat(problem));
   named.unlink();
-  const bool all = std::ranges::count(mapped, "yes") == ranks.world();
-  if (ranks.rank() == 0 && all) problem = named.fill(bytes);
-  std::string why = ranks.exchange(problem != 0 ? std::strerror(problem) : "")[0];
-  if (all && why.empty()) return segment;
-  if (why.empty()) why = "a rank could not map it";
-  const bool forbidden =
-      why == std::strerror(EACCES) || why == std::strerror(EPERM) || why == std::strerror(EROFS);
+  const auto failed = [](const std::vector<std::string>& all) {
+    return std::ranges::find_if(all, [](const std::string& each) { return each != "0"; });
+  };
+  auto first = failed(mapped);
+  std::size_t rank = static_cast<std::size_t>(first - mapped.begin());
+  if (ranks.rank() == 0 && first == mapped.end()) problem = named.fill(bytes);
+  const auto filled = ranks.exchange(concat(problem));
+  if (first == mapped.end()) {
+    first = failed(filled);
+    if (first == filled.end()) return segment;
+    rank = static_cast<std::size_t>(first - filled.begin());
+  }
   throw NoSharedMemory(concat(what, ": no shared memory of ", bytes,
-                              " bytes among the ranks of this node (", why, "); ",
-                              forbidden ? "let this user write to /dev/shm (mount -o "
-                                          "remount,rw,mode=1777 /dev/shm)"
-                                        : "give /dev/shm more room (mount -o remount,size=64M "
-                                          "/dev/shm, or docker --shm-size=64m)"));
+                              " bytes among the ranks of this node (",
+                              reason_and_advice(std::stoi(*first), rank)));
 }
 
 }  // namespace peal::comm

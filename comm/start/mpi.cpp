@@ -20,16 +20,27 @@ namespace {
 
 // All groups of a process advance together, or two ranks that wait for two groups in different
 // orders would wait for ever.
+std::mutex mutex;
+std::weak_ptr<Engine> of_this_process;
+
 std::shared_ptr<Engine> engine_of_this_process(bool crowded) {
-  static std::mutex mutex;
-  static std::weak_ptr<Engine> kept;
-  std::lock_guard lock(mutex);
-  auto engine = kept.lock();
-  if (!engine) kept = engine = std::make_shared<Engine>(crowded);
+  const std::lock_guard lock(mutex);
+  auto engine = of_this_process.lock();
+  if (!engine) of_this_process = engine = std::make_shared<Engine>(crowded);
   return engine;
 }
 
 }  // namespace
+
+void leave_mpi() {
+  std::shared_ptr<Engine> engine;
+  {
+    const std::lock_guard lock(mutex);
+    engine = of_this_process.lock();
+  }
+  if (engine) engine->end_beside();
+  MpiThreads::end();
+}
 
 ProcessGroup mpi_group(MPI_Comm communicator, const ProcessGroup::Options& options,
                        std::size_t piece) {

@@ -18,4 +18,8 @@ ProcessGroup mpi_group(
     const ProcessGroup::Options& options = ProcessGroup::Options::from_environment(),
     std::size_t piece = std::size_t{1} << 30);
 
+// Before MPI_Finalize, where handles may outlive it: from here on no thread of peal's calls MPI,
+// and what is called on groups is an Error.
+void leave_mpi();
+
 }  // namespace peal::comm

@@ -73,7 +73,8 @@ void print(const CollectiveTimes& times, const comm::Selection& chosen,
 
 // The tuning that the file holds, if it is one of this machine.
 comm::Tuning tuning_of(const std::string& path) {
-  if (std::filesystem::exists(path)) {
+  std::error_code none;
+  if (std::filesystem::exists(path, none)) {
     const std::string read = comm::read_tuning(path);
     if (!read.empty()) return comm::Tuning::parse(read.substr(read.find('\n') + 1));
   }
