@@ -21,13 +21,6 @@ StorageRef pinned(std::size_t bytes) {
   return Tensor::pinned({static_cast<std::int64_t>(bytes)}, DType::u8).storage();
 }
 
-// The call's buffers overlap: in == out + this many elements.
-std::optional<std::int64_t> in_place(const View& in, const View& out) {
-  if (in.storage == nullptr || in.storage != out.storage) return std::nullopt;
-  if (in.at >= out.at + out.count || out.at >= in.at + in.count) return std::nullopt;
-  return in.at - out.at;
-}
-
 bool at_once(const Plan* plan, Transport& transport) {
   return plan != nullptr && plan->at_once && transport.device().type == DeviceType::cpu;
 }
@@ -69,11 +62,8 @@ Buffers::Buffers(const CollectiveCall& call, const Plan* plan, Transport& transp
     divides_ = false;
     divisor_ = transport.world();
   }
-  // A broadcast reads the root's input alone, and in place it leaves that as it is.
-  if (call.what == Collective::broadcast) {
-    reads_in_ = transport.rank() == call.root;
-    writes_out_ = !reads_in_ || !in_place(call.in, call.out);
-  }
+  reads_in_ = call.reads_in(transport.rank());
+  writes_out_ = call.writes_out(transport.rank());
 }
 
 Buffers::Buffers(const MessageCall& call, const Plan* plan, Transport& transport,
@@ -206,19 +196,9 @@ void Buffers::gather() {
   if (any_away) down_.push_back({{0, in_.given.count}, 0, staging_->mark()});
 }
 
-// What the root of a broadcast keeps as it was counts as given to all; the rest as written.
-void Buffers::count(const StorageRef& storage) const {
-  if (storage == nullptr) return;
-  if (writes_out_) {
-    storage->bump_version();
-  } else {
-    storage->count_broadcast();
-  }
-}
-
 void Buffers::scatter() {
   for (const Piece& piece : scattered_) {
-    count(piece.data.storage);
+    count_written(piece.data.storage, writes_out_);
     if (!writes_out_) continue;
     const View here = out_.given.part(piece.at, piece.data.count);
     if (elsewhere(piece.data)) {
@@ -279,7 +259,7 @@ void Buffers::close(CallerOrder& caller) {
     hand_back(up_.back().round);
   }
   scatter();
-  count(out_.given.storage);
+  count_written(out_.given.storage, writes_out_);
   if (staging_) staging_->close(caller);
 }
 

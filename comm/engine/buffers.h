@@ -114,7 +114,6 @@ class Buffers {
   void stage();
   void gather();
   void scatter();
-  void count(const StorageRef& storage) const;
   void widen(const Block& block);
   void finish(const Block& block);
 

@@ -13,6 +13,25 @@ std::int64_t CollectiveCall::elements() const {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
+std::optional<std::int64_t> in_place(const View& in, const View& out) {
+  if (in.storage == nullptr || in.storage != out.storage) return std::nullopt;
+  if (in.at >= out.at + out.count || out.at >= in.at + in.count) return std::nullopt;
+  return in.at - out.at;
+}
+
+bool CollectiveCall::writes_out(int rank) const {
+  return what != Collective::broadcast || rank != root || !in_place(in, out);
+}
+
+void count_written(const StorageRef& storage, bool written) {
+  if (storage == nullptr) return;
+  if (written) {
+    storage->bump_version();
+  } else {
+    storage->count_broadcast();
+  }
+}
+
 NativeCall native_call(const CollectiveCall& call, DeviceType where) {
   const bool widens = where == DeviceType::cpu && call.reduces();
   const DType dtype = widens ? computed_in(call.dtype()) : call.dtype();

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -43,7 +44,17 @@ struct CollectiveCall {
   }
   // Of the group, not of this rank alone.
   std::int64_t elements() const;
+  // A broadcast reads the root's input alone, and in place it leaves that as it is.
+  bool reads_in(int rank) const { return what != Collective::broadcast || rank == root; }
+  bool writes_out(int rank) const;
 };
+
+// Of memory to write, once that is over: a version, where it was written; what the root of a
+// broadcast keeps as it was counts as given to all.
+void count_written(const StorageRef& storage, bool written);
+
+// The two overlap: in == out + this many elements.
+std::optional<std::int64_t> in_place(const View& in, const View& out);
 
 // Point to point.
 struct MessageCall {

@@ -157,11 +157,11 @@ void Engine::submit(const OperationRef& operation) {
                           plan ? std::shared_ptr<const Program>(plan, &plan->program) : nullptr,
                           execution.element()));
     }
-    const bool others = lane->pending();
     lane->submit(operation, ended);
-    // Who only calls, and never has to wait, advances the rest all the same.
+    // A collective for which nobody has to wait advances the rest all the same. Messages do not:
+    // many may be under way, and one is cheap.
     for (const auto& each : lanes_) {
-      if (each->wants_advance() && (each != lane || others)) each->advance(ended);
+      if (operation->in_turn && operation->retired && each->wants_advance()) each->advance(ended);
     }
     if (alone_ || !lane->advances_beside() || !lane->pending()) return;
     if (beside_) return beside_->wake();

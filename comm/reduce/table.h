@@ -21,7 +21,7 @@ struct WireKernels {
   void (*divide)(DType dtype, void* data, std::int64_t divisor, std::int64_t count);
   void (*widen)(DType dtype, float* dst, const void* src, std::int64_t count);
   void (*narrow)(DType dtype, void* dst, const float* src, std::int64_t count);
-  // As cpu/combine.h says; null on devices, whose ranks do not run one-sided programs.
+  // As cpu/combine.h says; null on devices, where rounds are done one by one.
   void (*combine)(DType dtype, ReduceOp op, std::span<std::byte* const> targets,
                   std::span<const std::byte* const> sources, std::int64_t count, bool streaming,
                   std::int64_t divisor) = nullptr;
