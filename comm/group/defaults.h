@@ -7,7 +7,8 @@
 
 namespace peal::comm {
 
-// For ranks that share memory, or exchange messages.
-Rules default_rules(int world, int nodes, bool shared);
+// For ranks that share memory, or exchange messages. `crowded`: some have to give way to others,
+// for there are more than cores.
+Rules default_rules(int world, int nodes, bool shared, bool crowded);
 
 }  // namespace peal::comm

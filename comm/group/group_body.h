@@ -25,6 +25,13 @@ namespace peal::comm {
 
 struct Entry;
 
+// What rank 0 of a world has found where it runs, and all of that world, and of groups within it,
+// go by.
+struct Found {
+  std::string tuning{};  // what it has read (tuning.h)
+  bool crowded = false;  // its node has more ranks than cores
+};
+
 struct GroupBody : std::enable_shared_from_this<GroupBody> {
   // As make_group().
   GroupBody(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
@@ -70,7 +77,7 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   int rank, world;
   std::shared_ptr<Lane> lane;
   std::shared_ptr<Engine> engine;
-  std::string tuning;  // what rank 0 has read (tuning.h)
+  Found found;
   Selection selection;
   Topology nodes;
   bool traces = false;  // the engine's recorder is of this group, and not written
@@ -126,11 +133,11 @@ ProcessGroup group_of(std::shared_ptr<GroupBody> body);
 // For whoever brings a transport (start/). Collective: the ranks compare versions and options, and
 // all throw, naming what differs, where they don't agree. `nodes`: who is on which; empty where all
 // are on one. A group within a world: its rank r is rank members[r] of the world; without members
-// it is a world. What rank 0 of that has read of measurements (tuning.h), a world finds out itself.
+// it is a world, and finds out itself what `found` says.
 ProcessGroup make_group(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
                         std::shared_ptr<Engine> engine, const ProcessGroup::Options& options,
                         Topology nodes = {}, std::vector<int> members = {}, std::uint64_t id = 0,
-                        const std::string& tuning = {});
+                        const Found& found = {});
 
 // members.cpp: of some ranks of a group: equal among them, and different from all that could meet
 // them.

@@ -38,7 +38,7 @@ ProcessGroup make_subgroup(GroupBody& group, const std::vector<int>& ranks, std:
   }
   auto control = group.lane->control().subset(members);
   ProcessGroup part = make_group(std::move(transport), std::move(control), group.engine,
-                                 group.options, std::move(nodes), members, id, group.tuning);
+                                 group.options, std::move(nodes), members, id, group.found);
   if (attached != nullptr) part.attach(attached->subset(ranks, id));
   return part;
 }

@@ -19,8 +19,10 @@ namespace {
 
 constexpr std::string_view wire_version = "peal 1";  // ranks of other versions are turned away
 
+constexpr std::string_view says_crowded = "crowded\n";
+
 // The agreement itself runs on the defaults, which do not depend on the options. A world's rank 0
-// reads what was measured, and tells the others.
+// tells the others what it has found.
 void agree_on_options(const ProcessGroup& group, bool whole_world) {
   GroupBody& body = body_of(group);
   const ProcessGroup::Options& options = body.options;
@@ -28,17 +30,24 @@ void agree_on_options(const ProcessGroup& group, bool whole_world) {
       concat(wire_version, ", world ", body.world, ", PEAL_TIMEOUT ", options.deadline.count(),
              " ms, PEAL_ALGO '", options.algorithms, "', PEAL_TRACE '", options.trace,
              "', PEAL_SHARED_MEMORY ", options.shared_memory ? 1 : 0);
-  const bool reads = whole_world && body.world > 1 && body.rank == 0;
-  const std::string told = reads ? read_tuning(options.tuning) : std::string();
-  const std::string heard = agree(
+  const bool tells = whole_world && body.world > 1 && body.rank == 0;
+  std::string told;
+  if (tells) told = read_tuning(options.tuning);
+  if (tells && body.engine->crowded()) told.insert(0, says_crowded);
+  std::string heard = agree(
       group, concat("[comm] ", body.lane->who(), ": what ranks must have in common at start-up"),
       mine, "start them from one binary with one environment", told);
-  if (whole_world) body.tuning = heard;
+  if (whole_world) {
+    body.found.crowded = heard.starts_with(says_crowded);
+    if (body.found.crowded) heard.erase(0, says_crowded.size());
+    body.found.tuning = std::move(heard);
+  }
   const auto& node = body.nodes.node;
   const int nodes = static_cast<int>(std::set(node.begin(), node.end()).size());
   body.selection =
       Selection(options.algorithms, body.world, nodes,
-                measured_for(body.tuning, body.lane->transport().name(), body.world, nodes));
+                measured_for(body.found.tuning, body.lane->transport().name(), body.world, nodes),
+                body.found.crowded);
 }
 
 // Ranks of one node give themselves a window; where there is no memory for it on any, messages do.
@@ -97,12 +106,12 @@ ProcessGroup::Options ProcessGroup::Options::from_environment() {
 ProcessGroup make_group(std::unique_ptr<Transport> transport, std::unique_ptr<Control> control,
                         std::shared_ptr<Engine> engine, const ProcessGroup::Options& options,
                         Topology nodes, std::vector<int> members, std::uint64_t id,
-                        const std::string& tuning) {
+                        const Found& found) {
   const bool whole_world = members.empty();
   ProcessGroup group = group_of(
       std::make_shared<GroupBody>(std::move(transport), std::move(control), std::move(engine),
                                   options, std::move(nodes), std::move(members), id));
-  body_of(group).tuning = tuning;
+  body_of(group).found = found;
   agree_on_options(group, whole_world);
   share_memory(group);
   if (whole_world && !body_of(group).options.trace.empty()) start_trace(group);

@@ -112,12 +112,12 @@ std::string Rules::text() const {
   return text;
 }
 
-Selection::Selection(std::string_view user, int world, int nodes, Measured measured)
+Selection::Selection(std::string_view user, int world, int nodes, Measured measured, bool crowded)
     : world_(world),
       user_(user, "PEAL_ALGO"),
       measured_(std::move(measured)),
-      shared_(default_rules(world, nodes, true)),
-      messages_(default_rules(world, nodes, false)) {}
+      shared_(default_rules(world, nodes, true, crowded)),
+      messages_(default_rules(world, nodes, false, crowded)) {}
 
 bool Selection::serves(const Rules::Rule& rule, const Means& means) const {
   if (rule.algorithm == "native") return means.native;

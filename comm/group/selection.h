@@ -90,8 +90,10 @@ class Selection {
   };
 
   Selection() = default;  // whatever the group, the first of those that there are
-  // For so many ranks on so many nodes. Error that shows the part of `user` that it cannot read.
-  Selection(std::string_view user, int world, int nodes, Measured measured = {});
+  // For so many ranks on so many nodes; `crowded`: as default_rules(). Error that shows the part of
+  // `user` that it cannot read.
+  Selection(std::string_view user, int world, int nodes, Measured measured = {},
+            bool crowded = false);
 
   Choice choose(Collective what, std::int64_t bytes, const Means& means) const;
 

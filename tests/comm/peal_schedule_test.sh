@@ -134,6 +134,7 @@ case ${2:?} in
   choices)
     says '4 ranks, 1 node, in memory that they share' choices
     says '16 ranks, 2 nodes, by messages' choices --ranks 16 --nodes 2
+    says 'fewer cores, in memory that they share' choices --crowded
     echo nonsense >file
     refuses 'is no tuning file for this machine' choices --file file
     ;;

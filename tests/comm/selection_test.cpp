@@ -121,3 +121,14 @@ TEST_CASE("the built-in rules serve every collective, size, number of ranks and 
     }
   }
 }
+
+TEST_CASE("where ranks wait for one another's core, one meeting less is worth more") {
+  const Rules rules = default_rules(4, 1, true, false);
+  const Selection apart("", 4, 1), crowded("", 4, 1, {}, true);
+  for (const Rules::Rule& rule : rules.all()) {
+    if (rule.algorithm != "slots") continue;
+    CHECK(apart.choose(rule.what, rule.last, memory).algorithm == "slots");
+    CHECK(apart.choose(rule.what, rule.last + 1, memory).algorithm == "direct_slices");
+    CHECK(crowded.choose(rule.what, rule.last + 1, memory).algorithm == "slots");
+  }
+}

@@ -41,11 +41,14 @@ void print(const std::string& title, const comm::Rules& rules) {
 int choices(const ChoicesOptions& options) {
   if (options.file.empty()) {
     const std::string who =
-        concat(options.ranks, " ranks, ", options.nodes, options.nodes == 1 ? " node" : " nodes");
+        concat(options.ranks, " ranks, ", options.nodes, options.nodes == 1 ? " node" : " nodes",
+               options.crowded ? ", fewer cores" : "");
     if (options.nodes == 1) {
-      print(who + ", in memory that they share", comm::default_rules(options.ranks, 1, true));
+      print(who + ", in memory that they share",
+            comm::default_rules(options.ranks, 1, true, options.crowded));
     }
-    print(who + ", by messages", comm::default_rules(options.ranks, options.nodes, false));
+    print(who + ", by messages",
+          comm::default_rules(options.ranks, options.nodes, false, options.crowded));
     return 0;
   }
   const std::string read = comm::read_tuning(options.file);

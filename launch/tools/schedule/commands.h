@@ -95,6 +95,7 @@ int calibrate(CalibrateOptions options);
 
 struct ChoicesOptions {
   int ranks = 4, nodes = 1;
+  bool crowded = false;
   std::string file;  // a tuning file; empty: what is built in
 };
 int choices(const ChoicesOptions& options);

@@ -195,6 +195,7 @@ int run(int argc, char** argv) {
                    [&] { status = choices(chosen); });
   choosing.option("--ranks", &chosen.ranks, "of the group").positive();
   choosing.option("--nodes", &chosen.nodes, "that they are on").positive();
+  choosing.flag("--crowded", &chosen.crowded, "more ranks than cores");
   choosing.option("--file", &chosen.file, "what calibrate has written, instead of what is built in")
       .existing_file();
 
