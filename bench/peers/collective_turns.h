@@ -30,12 +30,20 @@
 namespace peal::bench {
 
 // all_reduce, broadcast and reduce are in place, the others from one buffer to another. Root is 0.
-// copy: each rank its own memory, all at once, which moves as many bytes as an all_reduce must.
-enum class Operation { all_reduce, all_gather, reduce_scatter, broadcast, reduce, alltoall, copy };
+// update: each rank loads and stores its own memory, all at once, as an all_reduce must at least.
+enum class Operation {
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  broadcast,
+  reduce,
+  alltoall,
+  update
+};
 
 inline Operation operation_named(std::string_view name) {
-  constexpr const char* names[] = {
-      "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "copy"};
+  constexpr const char* names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                   "reduce",     "alltoall",   "update"};
   for (int i = 0; i < 7; ++i) {
     if (name == names[i]) return static_cast<Operation>(i);
   }
@@ -43,7 +51,8 @@ inline Operation operation_named(std::string_view name) {
 }
 
 inline bool in_place(Operation what) {
-  return what == Operation::all_reduce || what == Operation::broadcast || what == Operation::reduce;
+  return what == Operation::all_reduce || what == Operation::broadcast ||
+         what == Operation::reduce || what == Operation::update;
 }
 
 class Turns {
@@ -134,7 +143,7 @@ class Turns {
         return wrong_in(0, count, 0, call, 1 + (world - 1) * calls, ranks * calls);
       case Operation::broadcast:
         return wrong_in(0, count, 0, call, 1, 0);
-      case Operation::copy:
+      case Operation::update:
         return wrong_in(0, count, 0, call, 1, rank_);
       case Operation::reduce_scatter:
         return wrong_in(0, block, before, call, world, ranks);

@@ -235,7 +235,7 @@ def limit(ranks, board, most):
     """What memory lets through at best: every rank of an all_reduce has to load and store as much as it has."""
     program = options.build / "bench" / "peers" / "peal_collectives"
     start = [HERE.parents[1] / "launch" / "tools" / "peal-run", "-n", ranks, "--bind-to", "none", program]
-    return Arm("memory's limit", ranks, start + ["copy", board("copy"), most, "heap"])
+    return Arm("memory's limit", ranks, start + ["update", board("update"), most, "heap"])
 
 
 def of_size(size):

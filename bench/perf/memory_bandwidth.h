@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory bandwidth: what the node's memory passes when all of its ranks copy at once, each an array
-// of its own to another: the ceiling that the columns' eff% refers to. Beyond the caches it is the
-// memory's, below them theirs. Thread safety: one thread.
+// Memory bandwidth: what the node's memory passes when all of its ranks update an array of their
+// own at once, in place: the ceiling that the columns' eff% refers to. Beyond the caches it is the
+// memory's, below them theirs. A copy would not do: its two arrays fill the caches sooner than a
+// collective in place, and lines are loaded before they are stored. Thread safety: one thread.
 #pragma once
 
 #include <peal/comm/group/process_group.h>

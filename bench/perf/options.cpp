@@ -174,7 +174,7 @@ std::optional<int> parse(const Operation& operation, int argc, char** argv, Opti
       .group("Of peal");
   line.flag("--columns", &options.columns,
             "also: algorithm, bytes that the busiest rank sends, what the model says, and of both "
-            "halves eff% (of what the memory passes while all ranks copy), p50 and p99");
+            "halves eff% (of what the memory passes while all ranks update theirs), p50 and p99");
   line.option("--machine", &options.machine, "the model's file (bench/calibrate), not measured")
       .existing_file()
       .group("Of peal");

@@ -129,7 +129,7 @@ void Buffers::open() {
   spans_.set(Buffer::in, in);
   spans_.set(Buffer::out, out);
   spans_.set(Buffer::scratch, scratch_ ? scratch_->data() : nullptr);
-  streams_ = in != out && out_.given.bytes() >= streaming_bytes;
+  streams_ = in != out && outgrows_caches(out_.given.bytes(), transport_.world());
   if (down_.empty()) widen({0, in_.given.count});
 }
 

@@ -35,10 +35,6 @@ namespace peal::comm {
 
 struct Plan;
 
-// Stores of so much had better go round the caches, where its lines are not read anyway, as they
-// are in place.
-constexpr std::size_t streaming_bytes = std::size_t{1} << 20;
-
 class Buffers {
  public:
   // Of a collective; `plan` is null for the transport's native one. `segment`: bytes that are

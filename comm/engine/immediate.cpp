@@ -7,7 +7,6 @@
 #include <cstring>
 #include <exception>
 #include <utility>
-#include <vector>
 
 namespace peal::comm {
 namespace {
@@ -86,7 +85,7 @@ Exchange Lane::exchange(const Immediate& what, const std::byte* in, std::byte* o
                    .at = now.at,
                    .window = *window_,
                    .divisor = what.averages ? transport_->world() : 1,
-                   .streams = in != out && bytes >= streaming_bytes};
+                   .streams = in != out && outgrows_caches(bytes, transport_->world())};
   try {
     window_->begin(*now.at.plan, element, now.channel.signature, in, out);
     if (walk(now.at, window_.get(), run)) {

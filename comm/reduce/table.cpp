@@ -5,6 +5,7 @@
 #include <peal/comm/reduce/table.h>
 
 #include <atomic>
+#include <fstream>
 
 namespace peal::comm {
 namespace {
@@ -15,6 +16,15 @@ constexpr WireKernels cpu_kernels = {.reduce = reduce_cpu,
                                      .widen = widen_cpu,
                                      .narrow = narrow_cpu,
                                      .combine = combine};
+
+// Bytes. What the kernel says, for the C library takes some for a whole machine's; 32 MiB, a usual
+// size, where it says nothing.
+std::size_t last_level_cache() {
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  std::size_t kibibytes = 0;
+  file >> kibibytes;  // "32768K"
+  return (file && kibibytes > 0 ? kibibytes : std::size_t{32} << 10) << 10;
+}
 
 // Written once while a device library is loaded, read ever after.
 std::atomic<const WireKernels*> cuda_kernels{nullptr};
@@ -27,6 +37,11 @@ const WireKernels& wire_kernels(Device device) {
   PEAL_CHECK(kernels != nullptr, "comm: no kernels reduce on ", device,
              " in this build; configure with -DPEAL_CUDA=ON");
   return *kernels;
+}
+
+bool outgrows_caches(std::size_t bytes, int ranks) {
+  static const std::size_t cache = last_level_cache();
+  return bytes >= cache / (2 * static_cast<std::size_t>(ranks));
 }
 
 void register_wire_kernels(DeviceType type, const WireKernels* kernels) {

@@ -30,6 +30,10 @@ struct WireKernels {
 // Error where the build has none for the device.
 const WireKernels& wire_kernels(Device device);
 
+// Of the CPU: so much, stored by each of so many ranks at once and as much again loaded, does not
+// fit into the last level of the caches.
+bool outgrows_caches(std::size_t bytes, int ranks);
+
 // Called once by a library that brings a device, before first use.
 void register_wire_kernels(DeviceType type, const WireKernels* kernels);
 
