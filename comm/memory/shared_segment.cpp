@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,18 +65,20 @@ std::string reason_and_advice(int problem, std::size_t rank) {
   return forbidden ? who + "; start all ranks as one user" : who;
 }
 
-// A name in /dev/shm, and the file behind it, until this ends.
-class Named {
+// A file in /dev/shm. It has a name for an instant, or until this ends.
+class File {
  public:
-  Named() = default;
-  Named(const Named&) = delete;
-  Named& operator=(const Named&) = delete;
-  ~Named() {
-    if (file_ >= 0) close(file_);
+  File() = default;
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File() {
+    close();
     unlink();
   }
+  bool is_open() const { return file_ >= 0; }
   // A new one, which has no pages yet. The number of an error, or 0.
   int create(std::size_t bytes) {
+    close();
     // Another's may lie there under any name: of a job that was killed, or of another namespace.
     for (int attempt = 0; file_ < 0 && attempt < 100; ++attempt) {
       const std::string name = "/peal-" + random_name();
@@ -86,7 +89,7 @@ class Named {
     if (file_ < 0) return EEXIST;
     return ftruncate(file_, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   }
-  // All have opened it: nothing remains of it if they are killed.
+  // Nothing remains of it if all that have it open are killed.
   void unlink() {
     if (!name_.empty()) shm_unlink(name_.c_str());
     name_.clear();
@@ -97,7 +100,28 @@ class Named {
     while (problem == EINTR) problem = posix_fallocate(file_, 0, static_cast<off_t>(bytes));
     return problem;
   }
-  void open(const std::string& name) { file_ = shm_open(name.c_str(), O_RDWR, 0600); }
+  void open(const std::string& name) {
+    close();
+    file_ = shm_open(name.c_str(), O_RDWR, 0600);
+  }
+  // Where processes of this one's user find it without a name, as long as this lives; and which
+  // file it is, for in another namespace of processes another one lies there.
+  std::string place() const {
+    struct stat status {};
+    if (file_ < 0 || fstat(file_, &status) != 0) return "";
+    return concat("/proc/", getpid(), "/fd/", file_, " ", status.st_dev, " ", status.st_ino);
+  }
+  void open_place(const std::string& said) {
+    const auto space = said.find(' ');
+    if (space == std::string::npos) return;
+    file_ = ::open(said.substr(0, space).c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    struct stat status {};
+    if (file_ >= 0 && fstat(file_, &status) == 0 &&
+        said.substr(space) == concat(" ", status.st_dev, " ", status.st_ino)) {
+      return;
+    }
+    close();
+  }
   void* map(std::size_t bytes) const {
     return file_ < 0 ? MAP_FAILED
                      : mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
@@ -105,7 +129,11 @@ class Named {
   const std::string& name() const { return name_; }
 
  private:
-  std::string name_;  // empty where it is not ours to remove
+  void close() {
+    if (file_ >= 0) ::close(file_);
+    file_ = -1;
+  }
+  std::string name_;  // empty where there is none that is ours to remove
   int file_ = -1;
 };
 
@@ -163,8 +191,8 @@ std::shared_ptr<SharedSegment> SharedSegment::between_threads(Rendezvous& ranks,
     const std::lock_guard lock(table.mutex);
     segment = table.by_name.at(said);
   }
-  ranks.exchange("");  // all have it
-  ranks.exchange("");  // what processes fill
+  ranks.exchange("");                              // all have it
+  for (int i = 0; i < 3; ++i) ranks.exchange("");  // as often as processes do
   if (said.empty()) throw NoSharedMemory(concat("no memory for ", bytes, " bytes"));
   return segment;
 }
@@ -172,15 +200,21 @@ std::shared_ptr<SharedSegment> SharedSegment::between_threads(Rendezvous& ranks,
 std::shared_ptr<SharedSegment> SharedSegment::between_processes(Rendezvous& ranks,
                                                                 std::size_t bytes,
                                                                 std::string_view what) {
-  Named named;
-  int problem = 0;
-  if (ranks.rank() == 0) problem = named.create(bytes);
+  const bool makes = ranks.rank() == 0;
+  File file;
+  int problem = makes ? file.create(bytes) : 0;
+  file.unlink();
+  const std::string place = ranks.exchange(makes && problem == 0 ? file.place() : "")[0];
+  if (!makes) file.open_place(place);
+  const auto opened = ranks.exchange(file.is_open() ? "yes" : "no");
+  const bool needs_name = std::ranges::count(opened, "yes") != ranks.world();
+  if (makes && problem == 0 && needs_name) problem = file.create(bytes);
   const std::string said =
-      ranks.exchange(problem != 0 ? concat("!", std::strerror(problem)) : named.name())[0];
+      ranks.exchange(problem != 0 ? concat("!", std::strerror(problem)) : file.name())[0];
   void* memory = MAP_FAILED;
-  if (said[0] != '!') {
-    if (ranks.rank() != 0) named.open(said);
-    memory = named.map(bytes);
+  if (!said.starts_with('!')) {
+    if (!makes && needs_name) file.open(said);
+    memory = file.map(bytes);
     if (memory == MAP_FAILED) problem = errno;
   }
   std::shared_ptr<SharedSegment> segment;
@@ -190,13 +224,13 @@ std::shared_ptr<SharedSegment> SharedSegment::between_processes(Rendezvous& rank
   }
   // Who made none has none to map: rank 0's reason is the reason.
   const auto mapped = ranks.exchange(concat(problem));
-  named.unlink();
+  file.unlink();
   const auto failed = [](const std::vector<std::string>& all) {
     return std::ranges::find_if(all, [](const std::string& each) { return each != "0"; });
   };
   auto first = failed(mapped);
   std::size_t rank = static_cast<std::size_t>(first - mapped.begin());
-  if (ranks.rank() == 0 && first == mapped.end()) problem = named.fill(bytes);
+  if (ranks.rank() == 0 && first == mapped.end()) problem = file.fill(bytes);
   const auto filled = ranks.exchange(concat(problem));
   if (first == mapped.end()) {
     first = failed(filled);

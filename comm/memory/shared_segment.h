@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared-memory segment: bytes that all ranks of a node have, and that go with the last of them. It
-// has a name in /dev/shm only until all have mapped it, so that nothing is left of a job that is
-// killed. Ranks that are threads of one process have ordinary memory. Thread safety: create() as
-// its rendezvous; else a constant.
+// Shared-memory segment: bytes that all ranks of a node have, and that go with the last of them.
+// Its name in /dev/shm is gone as soon as it is made, for the others open it through the maker's
+// files in /proc, so that nothing is left of a job that is killed. Where they cannot, in other
+// namespaces, it has one until all have mapped it. Ranks that are threads of one process have
+// ordinary memory. Thread safety: create() as its rendezvous; else a constant.
 #pragma once
 
 #include <peal/autograd/core/error.h>
@@ -27,11 +28,11 @@ class SharedSegment {
  public:
   // Zeroed. Collective over ranks of one node. NoSharedMemory, on all of them, where /dev/shm is
   // too small or cannot be written, with what to do; `what` is what it was for. Error, on all of
-  // them, where their sizes differ; else it takes four exchanges, whatever comes, so that the nodes
+  // them, where their sizes differ; else it takes six exchanges, whatever comes, so that the nodes
   // of a group can do it side by side, each over its PartOfRendezvous.
   static std::shared_ptr<SharedSegment> create(Rendezvous& ranks, std::size_t bytes,
                                                std::string_view what);
-  // The same, of /dev/shm also where one process has all ranks: its children share it. Three
+  // The same, of /dev/shm also where one process has all ranks: its children share it. Five
   // exchanges.
   static std::shared_ptr<SharedSegment> between_processes(Rendezvous& ranks, std::size_t bytes,
                                                           std::string_view what);

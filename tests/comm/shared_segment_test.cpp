@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdarg>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -29,6 +31,8 @@ int names_taken = 0;              // of the next names, how many are somebody's
 int refusal = 0;                  // what making one ends with, or 0
 std::vector<std::string> theirs;  // files in /dev/shm
 std::string ours;
+int named_at_all = 0;  // how many of our names others have opened
+bool no_proc = false;  // files of other processes cannot be opened
 
 using ShmOpen = int(const char*, int, mode_t);
 ShmOpen* system_shm_open() {
@@ -74,7 +78,36 @@ extern "C" int shm_open(const char* name, int flags, mode_t mode) {
       ours = std::string("/dev/shm") + name;
     }
   }
+  if ((flags & O_CREAT) == 0) ++named_at_all;
   return system_shm_open()(name, flags, mode);
+}
+
+extern "C" int open(const char* path, int flags, ...) {
+  std::va_list rest;
+  va_start(rest, flags);
+  const auto mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  if (no_proc && std::string_view(path).starts_with("/proc/")) {
+    errno = EACCES;
+    return -1;
+  }
+  using Open = int(const char*, int, ...);
+  static auto* const system = reinterpret_cast<Open*>(dlsym(RTLD_NEXT, "open"));
+  return system(path, flags, mode);
+}
+
+TEST_CASE("a segment has no name when the others open it, but where they need one") {
+  for (const bool needed : {false, true}) {
+    const Folder folder;
+    no_proc = needed;
+    named_at_all = 0;
+    ours.clear();
+    CHECK(errors_of_two(folder) == std::vector<std::string>(2, "nothing"));
+    no_proc = false;
+    CHECK(named_at_all == (needed ? 1 : 0));
+    CHECK_FALSE(ours.empty());
+    CHECK_FALSE(fs::exists(ours));
+  }
 }
 
 TEST_CASE("files of others keep their names and what is in them") {
