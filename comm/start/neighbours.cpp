@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/cores.h>
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/fork.h>
+#include <peal/comm/start/neighbours.h>
+#include <peal/comm/start/node.h>
+
+#include <unistd.h>
+
+#include <mutex>
+#include <sstream>
+#include <string>
+#include <utility>
+
+namespace peal::comm {
+
+Neighbours meet(Rendezvous& everyone) {
+  Neighbours met;
+  const std::string node = node_identity();
+  std::vector<std::vector<int>> cpus;
+  std::vector<std::string> nodes;
+  for (const std::string& entry : everyone.exchange(
+           concat(node, " ", getpid(), " ", pid_namespace(), " ", cpu_list(allowed_cpus())))) {
+    std::istringstream words(entry);
+    Peer peer{};
+    std::string where, space, may_use;
+    words >> where >> peer.pid >> space >> may_use;
+    peer.rank = static_cast<int>(nodes.size());
+    nodes.push_back(where);
+    if (where != node) continue;
+    met.here.push_back(peer.rank);
+    cpus.push_back(parse_cpu_list(may_use));
+    if (space == pid_namespace()) met.processes.push_back(peer);
+  }
+  met.nodes = topology_of(nodes);
+  met.crowded = crowded(cpus, cpu_quota());
+  return met;
+}
+
+namespace {
+
+struct {
+  std::mutex mutex;
+  std::weak_ptr<Engine> engine;
+  ForkMark mark;
+} kept;
+
+// REQUIRES: its lock.
+std::shared_ptr<Engine> own_engine() {
+  return kept.mark.inherited() ? nullptr : kept.engine.lock();
+}
+
+}  // namespace
+
+std::shared_ptr<Engine> engine_of_this_process() {
+  const std::lock_guard lock(kept.mutex);
+  return own_engine();
+}
+
+std::shared_ptr<Engine> engine_of_this_process(bool crowded) {
+  const std::lock_guard lock(kept.mutex);
+  auto engine = own_engine();
+  if (!engine) {
+    kept.engine = engine = std::make_shared<Engine>(crowded);
+    kept.mark = ForkMark();
+  }
+  return engine;
+}
+
+}  // namespace peal::comm
