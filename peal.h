@@ -21,5 +21,6 @@
 #include <peal/comm/comm.h>
 #include <peal/data/data.h>
 #include <peal/launch/job.h>
+#include <peal/launch/processes.h>
 #include <peal/launch/spawn.h>
 #include <peal/nn/nn.h>

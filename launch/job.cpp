@@ -48,7 +48,7 @@ Job::Job(comm::ProcessGroup group)
              .world = group.world(),
              .local_rank = group.rank(),
              .local_world = group.world(),
-             .launcher = "threads",
+             .launcher = group.transport() == "shm" ? "processes" : "threads",
              .node_said = true},
       group_(std::move(group)) {
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {

@@ -31,8 +31,8 @@ class Job {
   // Error where the environment and MPI disagree (check_world), or the build has no MPI but the
   // environment says that there are several ranks.
   Job();
-  // As the rank that it is in `group`, of ranks that are threads of this process (spawn.h). Ops get
-  // their share of the cores.
+  // As the rank that it is in `group`, of ranks that a process has started as its threads or its
+  // children (spawn.h). Ops get their share of the cores.
   explicit Job(comm::ProcessGroup group);
   // Collective after success: until all have come, or the deadline, which is logged. After a
   // failure on any rank it waits for nobody. Nothing in a child by fork().

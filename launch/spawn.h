@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spawn: the ranks of a job as threads of this process, for notebooks, tests and machines without
-// MPI (PyTorch: torch.multiprocessing.spawn; Accelerate: notebook_launcher).
+// Spawn: the ranks of a job as threads or processes that this one starts, for notebooks, tests and
+// machines without MPI (PyTorch: torch.multiprocessing.spawn; Accelerate: notebook_launcher).
 //
 //   launch::notebook_launcher(4, [](launch::Job& job) {
 //     nn::BasicNet net;
@@ -10,8 +10,14 @@
 //
 // Each rank has a Job of its own, as under mpirun, and a context (generator, device, log tag) that
 // it inherits from the caller. Nothing outlives the call: it can be made again, as often as wanted,
-// with any number of ranks. Ranks share what the process shares: a variable that f captures is one
-// for all. Thread safety: any thread; several calls may be under way.
+// with any number of ranks.
+//
+// Threads share what the process shares: a variable that f captures is one for all, and so can be
+// f's result. Processes (processes.h, which says when they may be started) have copies, and one
+// that crashes is an error of the call. Collectives are as fast between them as between threads;
+// between threads what all do in this process is one lock's, malloc's for one.
+//
+// Thread safety: any thread; several calls may be under way, of threads.
 #pragma once
 
 #include <peal/launch/job.h>
@@ -20,13 +26,18 @@
 
 namespace peal::launch {
 
-// Runs f on `ranks` threads and returns when all are done. Where one throws, the others'
-// collectives fail with its message, and an Error with that, and with its rank, is thrown here; the
-// exception itself is nested in it (std::rethrow_if_nested).
-void spawn(int ranks, const std::function<void(Job&)>& f);
+enum class StartMethod { threads, fork };
+
+// Runs f on `ranks` threads or processes and returns when all are done. Where one throws, the
+// others' collectives fail with its message, and an Error with that, and with its rank, is thrown
+// here. Of threads the exception itself is nested in it (std::rethrow_if_nested); of processes it
+// is a ProcessRaisedException, or a ProcessExitedException where one ended otherwise.
+void spawn(int ranks, const std::function<void(Job&)>& f,
+           StartMethod start_method = StartMethod::threads);
 
 // The same, for a program's or a notebook's first line: Error where this is a rank already, of
 // spawn() or of a launcher that started several processes, each of which would start as many again.
-void notebook_launcher(int ranks, const std::function<void(Job&)>& f);
+void notebook_launcher(int ranks, const std::function<void(Job&)>& f,
+                       StartMethod start_method = StartMethod::threads);
 
 }  // namespace peal::launch
