@@ -38,32 +38,50 @@
 
 #include <algorithm>
 #include <bit>
-#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
 
 namespace peal::comm {
 
+// The nodes and their slices, the same for all ranks.
+struct NodeSlices {
+  explicit NodeSlices(const Problem& problem) {
+    for (int r = 0; r < problem.world; ++r) {
+      members[problem.nodes.node[static_cast<std::size_t>(r)]].push_back(r);
+    }
+    least = most = members.begin()->second.size();
+    for (const auto& [node, ranks] : members) {
+      least = std::min(least, ranks.size());
+      most = std::max(most, ranks.size());
+    }
+    slices = Blocks::balanced(problem.counts[0], static_cast<int>(least), problem.align);
+  }
+  // Of the slices, by the ranks of a node of so many.
+  std::vector<std::int64_t> counts(std::size_t ranks) const {
+    std::vector<std::int64_t> all(ranks);
+    for (std::size_t j = 0; j < least; ++j) all[j] = slices[static_cast<int>(j)].count;
+    return all;
+  }
+
+  std::map<int, std::vector<int>> members{};  // of each node, ranks ascending
+  std::size_t least = 0, most = 0;            // ranks of a node
+  Blocks slices{{}};
+};
+
 // The two levels as one rank sees them.
 class Levels {
  public:
-  explicit Levels(const Problem& problem) : problem_(problem) {
-    for (int r = 0; r < problem.world; ++r) {
-      members_[problem.nodes.node[static_cast<std::size_t>(r)]].push_back(r);
-    }
-    for (const auto& [node, ranks] : members_) smallest_ = std::min(smallest_, ranks.size());
-    node_ = problem.nodes.node[static_cast<std::size_t>(problem.rank)];
-    me_ = static_cast<std::size_t>(std::ranges::find(inside(), problem.rank) - inside().begin());
-    const Blocks slices =
-        Blocks::balanced(problem.counts[0], static_cast<int>(smallest_), problem.align);
-    counts_.resize(inside().size());
-    for (std::size_t j = 0; j < smallest_; ++j) counts_[j] = slices[static_cast<int>(j)].count;
-    if (me_ < smallest_) own_ = slices[static_cast<int>(me_)];
-  }
+  explicit Levels(const Problem& problem)
+      : problem_(problem),
+        nodes_(problem),
+        node_(problem.nodes.node[static_cast<std::size_t>(problem.rank)]),
+        me_(static_cast<std::size_t>(std::ranges::find(inside(), problem.rank) - inside().begin())),
+        counts_(nodes_.counts(inside().size())),
+        own_(me_ < nodes_.least ? nodes_.slices[static_cast<int>(me_)] : Block{}) {}
 
   // The ranks of this rank's node, ascending; the world's numbers.
-  const std::vector<int>& inside() const { return members_.at(node_); }
+  const std::vector<int>& inside() const { return nodes_.members.at(node_); }
   // This rank's slice; empty where it owns none.
   const Block& own() const { return own_; }
 
@@ -73,9 +91,9 @@ class Levels {
   }
   // Of the all_reduce of its column, in `out`.
   Program across() const {
-    if (me_ >= smallest_) return {};
+    if (me_ >= nodes_.least) return {};
     std::vector<int> column;
-    for (const auto& [node, ranks] : members_) column.push_back(ranks[me_]);
+    for (const auto& [node, ranks] : nodes_.members) column.push_back(ranks[me_]);
     const auto place =
         static_cast<std::size_t>(std::ranges::find(column, problem_.rank) - column.begin());
     const std::int64_t count[] = {own_.count};
@@ -97,11 +115,11 @@ class Levels {
   }
 
   const Problem& problem_;
-  std::map<int, std::vector<int>> members_;  // of each node, ranks ascending
-  int node_ = 0;
-  std::size_t smallest_ = std::numeric_limits<std::size_t>::max(), me_ = 0;
+  NodeSlices nodes_;
+  int node_;
+  std::size_t me_;
   std::vector<std::int64_t> counts_;  // of the slices, by the node's ranks
-  Block own_{};
+  Block own_;
 };
 
 // Inside by these two.
@@ -150,24 +168,18 @@ inline Program hierarchical_direct_all_reduce(const Problem& problem) {
 // owners.
 inline ClosedForm costs_of_columns(const Problem& problem, bool inside_by_messages,
                                    std::int64_t (*rounds_inside)(const Problem& inside)) {
-  const Terms t(problem);
-  std::map<int, int> sizes;
-  for (const int node : problem.nodes.node) ++sizes[node];
-  int least = t.p, most = 0;
-  for (const auto& [node, size] : sizes) {
-    least = std::min(least, size);
-    most = std::max(most, size);
-  }
-  const int nodes = static_cast<int>(sizes.size());
-  const Blocks slices = Blocks::balanced(t.n, least, problem.align);
-  const std::int64_t slice = slices.largest();
+  const std::int64_t n = problem.counts[0];
+  const NodeSlices all(problem);
+  const int nodes = static_cast<int>(all.members.size());
+  const auto least = static_cast<std::int64_t>(all.least),
+             most = static_cast<std::int64_t>(all.most);
+  const std::int64_t slice = all.slices.largest();
   const std::int64_t piece = Blocks::balanced(slice, nodes, problem.align).largest();
   const std::int64_t across = piece * (nodes - 1), within = slice * (most - 1);
-  const bool exact = least == most && t.n > 0 && piece * nodes * least == t.n;
-  std::vector<std::int64_t> counts(static_cast<std::size_t>(most));
-  for (int j = 0; j < least; ++j) counts[static_cast<std::size_t>(j)] = slices[j].count;
+  const bool exact = least == most && n > 0 && piece * nodes * least == n;
+  const std::vector<std::int64_t> counts = all.counts(all.most);
   Problem inside = problem;
-  inside.world = most;
+  inside.world = static_cast<int>(all.most);
   inside.counts = counts;
   const auto log2 = std::bit_width(static_cast<unsigned>(nodes - 1));
   const std::int64_t sent = 2 * (across + (inside_by_messages ? within : 0));

@@ -64,52 +64,6 @@ inline std::int64_t longest_of(const Problem& problem) {
   return problem.counts.empty() ? 0 : std::ranges::max(problem.counts);
 }
 
-// all_reduce, and reduce: only the root copies out.
-inline Program staged_slices_reduction(const Problem& problem, bool copies_out) {
-  const int p = problem.world, rank = problem.rank;
-  const Block all{0, problem.counts[0]};
-  const StagedChunks chunks(problem, all.count, 1);
-  Program program;
-  if (p == 1) {
-    add(program, {copy(out(all), in(all))});
-    return program;
-  }
-  program.room = std::min<std::int64_t>(chunks.count, 2) * chunks.slot;
-  add_meeting(program, rank, p);
-  for (std::int64_t c = 0; c < chunks.count; ++c) {
-    const Block here = chunks.of(all, c);
-    const std::int64_t slot = chunks.slot_of(c);
-    add(program, {copy(room({slot, here.count}), in(here))});
-    add_meeting(program, rank, p);
-    const Blocks slices = Blocks::balanced(here.count, p == 2 ? 1 : p, problem.align);
-    const Block mine = slices[p == 2 ? 0 : rank];
-    const Span own = in({here.at + mine.at, mine.count});
-    std::vector<Span> sources = of_all(problem, room({slot + mine.at, mine.count})), targets;
-    sources[static_cast<std::size_t>(rank)] = own;
-    if (copies_out) targets.push_back(out({here.at + mine.at, mine.count}));
-    if (p > 2) targets.push_back(room({slot + mine.at, mine.count}));
-    if (!targets.empty()) add_combination(program, targets, sources);
-    if (p == 2) continue;
-    add_meeting(program, rank, p);
-    Round rest;
-    for (int r = 0; copies_out && r < p; ++r) {
-      const Block b = slices[r];
-      if (r == rank) continue;
-      rest.push_back(
-          copy(out({here.at + b.at, b.count}), of(r, rank, room({slot + b.at, b.count}))));
-    }
-    add(program, std::move(rest));
-  }
-  return program;
-}
-
-inline Program staged_slices_all_reduce(const Problem& problem) {
-  return staged_slices_reduction(problem, true);
-}
-inline Program staged_slices_reduce(const Problem& problem) {
-  return staged_slices_reduction(problem, problem.rank == problem.root);
-}
-
 // Each chunk: put(c, slot) are copies into the own slot, take(program, c, slot) is what comes after
 // the meeting.
 template <class Put, class Take>
@@ -126,6 +80,58 @@ Program staged(const Problem& problem, const StagedChunks& chunks, Put put, Take
   return program;
 }
 
+// all_reduce, and reduce: only the root copies out.
+inline Program staged_slices_reduction(const Problem& problem, bool copies_out) {
+  const int p = problem.world, rank = problem.rank;
+  const Block all{0, problem.counts[0]};
+  const StagedChunks chunks(problem, all.count, 1);
+  return staged(
+      problem, chunks,
+      [&](std::int64_t c, std::int64_t slot) {
+        const Block here = chunks.of(all, c);
+        return Round{copy(room({slot, here.count}), in(here))};
+      },
+      [&](Program& program, std::int64_t c, std::int64_t slot) {
+        const Block here = chunks.of(all, c);
+        const auto in_slot = [&](const Block& b) { return room({slot + b.at, b.count}); };
+        const auto in_place = [&](const Block& b) { return Block{here.at + b.at, b.count}; };
+        const Blocks slices = Blocks::balanced(here.count, p <= 2 ? 1 : p, problem.align);
+        const Block mine = slices[p <= 2 ? 0 : rank];
+        std::vector<Span> sources = of_all(problem, in_slot(mine)), targets;
+        sources[static_cast<std::size_t>(rank)] = in(in_place(mine));
+        if (copies_out) targets.push_back(out(in_place(mine)));
+        if (p > 2) targets.push_back(in_slot(mine));
+        if (!targets.empty()) add_combination(program, targets, sources);
+        if (p <= 2) return;
+        add_meeting(program, rank, p);
+        Round rest;
+        for (int r = 0; copies_out && r < p; ++r) {
+          if (r == rank) continue;
+          rest.push_back(copy(out(in_place(slices[r])), of(r, rank, in_slot(slices[r]))));
+        }
+        add(program, std::move(rest));
+      });
+}
+
+inline Program staged_slices_all_reduce(const Problem& problem) {
+  return staged_slices_reduction(problem, true);
+}
+inline Program staged_slices_reduce(const Problem& problem) {
+  return staged_slices_reduction(problem, problem.rank == problem.root);
+}
+
+// Of each other rank's block, block(r), what chunk c has of it.
+template <class BlockOf>
+Round pieces_for_others(const Problem& problem, const StagedChunks& chunks, std::int64_t c,
+                        std::int64_t slot, BlockOf block) {
+  Round pieces;
+  for (int r = 0; r < problem.world; ++r) {
+    const Block b = chunks.of(block(r), c);
+    if (r != problem.rank) pieces.push_back(copy(room({slot + r * chunks.piece, b.count}), in(b)));
+  }
+  return pieces;
+}
+
 inline Program staged_slices_reduce_scatter(const Problem& problem) {
   const int p = problem.world, rank = problem.rank;
   const Blocks block(problem.counts);
@@ -133,12 +139,7 @@ inline Program staged_slices_reduce_scatter(const Problem& problem) {
   return staged(
       problem, chunks,
       [&](std::int64_t c, std::int64_t slot) {
-        Round pieces;
-        for (int r = 0; r < p; ++r) {
-          const Block b = chunks.of(block[r], c);
-          if (r != rank) pieces.push_back(copy(room({slot + r * chunks.piece, b.count}), in(b)));
-        }
-        return pieces;
+        return pieces_for_others(problem, chunks, c, slot, [&](int r) { return block[r]; });
       },
       [&](Program& program, std::int64_t c, std::int64_t slot) {
         const Block mine = chunks.of(block[rank], c);
@@ -185,12 +186,8 @@ inline Program staged_slices_all_to_all(const Problem& problem) {
   return staged(
       problem, chunks,
       [&](std::int64_t c, std::int64_t slot) {
-        Round pieces;
-        for (int r = 0; r < p; ++r) {
-          const Block b = chunks.of(blocks.in_of(rank, r), c);
-          if (r != rank) pieces.push_back(copy(room({slot + r * chunks.piece, b.count}), in(b)));
-        }
-        return pieces;
+        return pieces_for_others(problem, chunks, c, slot,
+                                 [&](int r) { return blocks.in_of(rank, r); });
       },
       [&](Program& program, std::int64_t c, std::int64_t slot) {
         Round copies;
@@ -228,12 +225,8 @@ inline Program staged_slices_scatter(const Problem& problem) {
   return staged(
       problem, chunks,
       [&](std::int64_t c, std::int64_t slot) {
-        Round pieces;
-        for (int r = 0; rank == root && r < p; ++r) {
-          const Block b = chunks.of(block[r], c);
-          if (r != rank) pieces.push_back(copy(room({slot + r * chunks.piece, b.count}), in(b)));
-        }
-        return pieces;
+        const auto of_rank = [&](int r) { return block[r]; };
+        return rank == root ? pieces_for_others(problem, chunks, c, slot, of_rank) : Round{};
       },
       [&](Program& program, std::int64_t c, std::int64_t slot) {
         const Block mine = chunks.of(block[rank], c);
