@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <utility>
 
 namespace peal::nn {
@@ -32,6 +31,10 @@ std::vector<std::size_t> buckets_by_parameter(std::size_t parameters,
   return bucket_of;
 }
 
+bool has_gradient(const std::pair<std::string, Tensor>& parameter) {
+  return parameter.second.requires_grad() && parameter.second.grad().defined();
+}
+
 }  // namespace
 
 Reducer::Reducer(NamedTensors parameters, std::vector<Bucket> plan, comm::ProcessGroup group,
@@ -47,6 +50,7 @@ Reducer::Reducer(NamedTensors parameters, std::vector<Bucket> plan, comm::Proces
       unused_(parameters_, group_),
       parts_(parameters_.size(), 0),
       hidden_(parameters_.size(), false),
+      weights_(group_, tag),
       divisor_(group_.world()),
       buckets_(parameters_, plan_, group_, [this](std::size_t parameter, std::size_t bucket) {
         on_complete(parameter, bucket);
@@ -133,16 +137,13 @@ void Reducer::begin(std::size_t first) {
   } else {
     number_step();
   }
-  PEAL_CHECK(weighted_ == weighing_, "[ddp] ", step_,
-             ": backward(loss, samples) and backward(loss) are not for one accumulation; give the "
-             "number of samples each time");
   after_backward([this] { finish(); });
   announce(group_, {.what = Announcement::What::begin,
                     .tag = step_hash_,
                     .steps = steps_,
                     .forward_calls = forward_calls_,
                     .without_backward = without_backward_,
-                    .weighted = weighted_});
+                    .weighted = weights_.open()});
   open();
   expect_unused(first);
 }
@@ -158,10 +159,7 @@ void Reducer::open() {
   std::fill(parts_.begin(), parts_.end(), 0);
   unused_.forget();
   arrival_.clear();
-  if (weighted_) {
-    total_ = Tensor::scalar(samples_, Device{});
-    totalled_ = group_.all_reduce(total_, comm::ReduceOp::sum, {"samples of a step", tag_});
-  }
+  weights_.send();
   if (listener_.begin) listener_.begin();
 }
 
@@ -188,6 +186,7 @@ void Reducer::stand_in(std::size_t parameter) {
 }
 
 void Reducer::on_complete(std::size_t parameter, std::size_t bucket) {
+  if (weights_.open() && !weights_.weighing()) end_weights(parameter);
   unused_.note_use(parameter);
   if (!synchronizing_) return;
   if (backward_ != backward_number()) begin(parameter);
@@ -290,27 +289,30 @@ void Reducer::close() {
 
 // The average over the ranks becomes that over samples, or over the ranks that have any.
 void Reducer::scale() {
-  double factor = static_cast<double>(group_.world()) / divisor_;
-  if (weighted_) {
-    std::exchange(totalled_, {}).wait();
-    const double total = total_.item<double>();
-    factor = total > 0 ? group_.world() / total : 0;
-    samples_ = 0;
-    weighted_ = false;
-  }
+  const double factor = weights_.factor(divisor_);
   if (factor == 1) return;
   for (std::size_t b = 0; b < buckets_.size(); ++b) mul_(buckets_[b].memory, factor);
 }
 
 std::shared_ptr<void> Reducer::weigh(double samples) {
-  PEAL_CHECK(samples >= 0 && std::isfinite(samples),
-             "[ddp] expected a number of samples, 0 or more, got ", samples);
-  PEAL_CHECK(Graph::capturing() == nullptr,
-             "[ddp] backward(loss, samples) divides by a number that the host learns in each step, "
-             "which a captured step does without");
-  samples_ += samples;
-  weighted_ = weighing_ = true;
-  return {nullptr, [this](void*) { weighing_ = false; }};
+  const auto left = std::find_if(parameters_.begin(), parameters_.end(), has_gradient);
+  return weights_.weigh(samples, left != parameters_.end() ? left->first : "");
+}
+
+// The first gradient of a backward without samples has come, and samples are counted: of gradients
+// that were given up since. Whether they were, those show that have got nothing in this backward.
+void Reducer::end_weights(std::size_t first) {
+  bool given_up = false;
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    const Tensor& tensor = parameters_[p].second;
+    if (bucket_of_[p] == nowhere || p == first || tensor.grad_slot().touched) continue;
+    given_up = !tensor.grad_slot().defined();
+    if (!given_up) break;
+  }
+  weights_.forget();
+  PEAL_CHECK(given_up, "[ddp] step ", steps_ + 1,
+             ": backward(loss, samples) and backward(loss) are not for one accumulation; give the "
+             "number of samples each time, and call zero_grad() now");
 }
 
 void Reducer::follow(const Announcement& where) {
@@ -322,7 +324,8 @@ void Reducer::follow(const Announcement& where) {
     name_step();
     captured_ = false;
     following_ = true;
-    weighted_ = where.weighted;
+    if (std::none_of(parameters_.begin(), parameters_.end(), has_gradient)) weights_.forget();
+    weights_.follow(where.weighted);
     open();
     for (std::size_t p = 0; p < came_.size(); ++p) {
       if (came_[p] == Came::nothing) stand_in(p);

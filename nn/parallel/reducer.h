@@ -25,6 +25,7 @@
 #include <peal/nn/parallel/bucket_plan.h>
 #include <peal/nn/parallel/comm_hook.h>
 #include <peal/nn/parallel/grad_buckets.h>
+#include <peal/nn/parallel/sample_weights.h>
 #include <peal/nn/parallel/unused.h>
 
 #include <cstdint>
@@ -68,7 +69,8 @@ class Reducer {
 
   // The backwards that run while what is returned lives are of losses that were multiplied by
   // `samples`: the step gives the sum of gradients over the ranks, and over backwards without
-  // communication before it, divided by the sum of samples. The same on all ranks.
+  // communication before it, divided by the sum of samples. The same on all ranks. Errors: as of
+  // SampleWeights::weigh().
   [[nodiscard]] std::shared_ptr<void> weigh(double samples);
   // Ranks without a batch (join.h): what the average is divided by, and what one of them does where
   // the others are in the place that is announced.
@@ -100,6 +102,7 @@ class Reducer {
     bool gone() const;  // no backward will go through it
   };
   void on_complete(std::size_t parameter, std::size_t bucket);
+  void end_weights(std::size_t first);
   void begin(std::size_t first);
   void number_step();
   void name_step();
@@ -142,10 +145,7 @@ class Reducer {
   std::uint64_t without_backward_ = 0;  // of these, yet
   std::uint64_t steps_ = 0;             // synchronised backwards
   std::uint64_t step_hash_ = 0;         // of the calls that led to the step under way, 0: captured
-  double samples_ = 0;                  // of this step; and while one of its backwards runs
-  bool weighted_ = false, weighing_ = false;
-  Tensor total_;  // of samples, over the ranks
-  comm::Work totalled_;
+  SampleWeights weights_;
   int divisor_;
   bool following_ = false;      // this rank has no batch in the step under way
   std::size_t next_ = 0;        // the bucket to launch next

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// backward(loss, samples): what a sum of samples belongs to, and what becomes of it when a step is
+// left out, fails, or is followed by another kind.
+#include <peal/autograd/grad_slot.h>
+#include <peal/nn/layers/layers.h>
+#include <peal/nn/parallel/join.h>
+
+#include <vector>
+
+#include "ddp_ranks.h"
+
+using namespace peal;
+using namespace peal::testing;
+
+namespace {
+
+// Two ranks, of which rank r has batches of 2 r + 2 samples: sums of samples are 2 + 4.
+double samples_of(int rank) { return 2.0 * rank + 2; }
+
+// Gradients after a step of one weighted backward, and of two whose first is under no_sync, are
+// those of the mean over the samples of both ranks.
+void check_step(DDP& ddp, nn::Module& alone, int rank, bool zeroed_after_forward = false) {
+  const double own = samples_of(rank);
+  if (!zeroed_after_forward) ddp.zero_grad();
+  const Tensor of_rank = loss(ddp, rank + 1);
+  if (zeroed_after_forward) ddp.zero_grad();
+  ddp.backward(of_rank, own);
+  alone.zero_grad();
+  for (const int r : {0, 1}) (loss(alone, r + 1) * samples_of(r)).backward();
+  const std::vector<Tensor> mine = ddp.parameters(), theirs = alone.parameters();
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    CAPTURE(i);
+    const auto got = mine[i].grad().to_vector<float>(), sum = theirs[i].grad().to_vector<float>();
+    for (std::size_t k = 0; k < got.size(); ++k) {
+      CHECK(got[k] == doctest::Approx(sum[k] / 6).epsilon(1e-6));
+    }
+  }
+}
+
+void check_plain(DDP& ddp, nn::Module& alone, int rank, const Group& group,
+                 bool zeroed_after_forward = false) {
+  if (!zeroed_after_forward) ddp.zero_grad();
+  const Tensor of_rank = loss(ddp, rank + 1);
+  if (zeroed_after_forward) ddp.zero_grad();
+  of_rank.backward();
+  alone.zero_grad();
+  loss(alone, rank + 1).backward();
+  check_averaged(ddp, alone, group);
+}
+
+struct Weighed : Twins<Mlp> {
+  explicit Weighed(const Group& group) : Twins<Mlp>(group, {.buckets = apart}) {}
+  // What is left where an epoch ends between two steps.
+  void leave_over() {
+    const auto guard = ddp->no_sync();
+    for (const double value : {3, 4}) ddp->backward(loss(*ddp, value), 5);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("samples of gradients that zero_grad() gave up are not counted") {
+  for (const bool after : {false, true}) {
+    two([&](const Group& group, int rank) {
+      Weighed pair(group);
+      pair.leave_over();
+      check_step(*pair.ddp, pair.alone, rank, after);
+      pair.ddp->zero_grad();
+      pair.leave_over();
+      check_plain(*pair.ddp, pair.alone, rank, group, after);
+      pair.ddp->zero_grad();
+      pair.leave_over();
+      pair.ddp->zero_grad();
+      {  // and where the next step accumulates
+        const auto guard = pair.ddp->no_sync();
+        loss(*pair.ddp, rank + 1).backward();
+      }
+      loss(*pair.ddp, rank + 1).backward();
+      pair.alone.zero_grad();
+      for (int k = 0; k < 2; ++k) loss(pair.alone, rank + 1).backward();
+      check_averaged(*pair.ddp, pair.alone, group);
+    });
+  }
+}
+
+TEST_CASE("samples of a rank that follows are those of its gradients") {
+  two([](const Group& group, int rank) {
+    Weighed pair(group);
+    nn::Join join(*pair.ddp);
+    REQUIRE(join.next(true));
+    pair.leave_over();
+    pair.ddp->zero_grad();
+    REQUIRE(join.next(rank == 0));
+    if (rank == 0) {
+      pair.ddp->backward(loss(*pair.ddp, 2), 3);
+    } else {
+      REQUIRE(join.follow());
+    }
+    loss(pair.alone, 2).backward();
+    const std::vector<Tensor> mine = pair.ddp->parameters(), theirs = pair.alone.parameters();
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      const auto got = mine[i].grad().to_vector<float>();
+      const auto want = theirs[i].grad().to_vector<float>();
+      for (std::size_t k = 0; k < got.size(); ++k) {
+        CHECK(got[k] == doctest::Approx(want[k]).epsilon(1e-6));
+      }
+    }
+  });
+}
+
+TEST_CASE("a step that failed leaves no samples behind") {
+  two([](const Group& group, int rank) {  // as a gradient was missing
+    Weighed pair(group);
+    const Tensor weight = pair.model.parameters()[2];
+    const Tensor x = full({2, 4}, 1);
+    CHECK_THROWS_WITH(pair.ddp->backward(sum(matmul(x, weight, false, true)), 7),
+                      doctest::Contains("no gradient came for"));
+    check_step(*pair.ddp, pair.alone, rank);
+    CHECK_THROWS_WITH(pair.ddp->backward(sum(matmul(x, weight, false, true)), 7),
+                      doctest::Contains("zero_grad()"));
+    pair.ddp->zero_grad();
+    CHECK_THROWS_WITH(pair.ddp->backward(sum(matmul(x, weight, false, true)), 7),
+                      doctest::Contains("no gradient came for"));
+    check_plain(*pair.ddp, pair.alone, rank, group);
+  });
+  two([](const Group& group, int rank) {  // by an exception
+    Weighed pair(group);
+    bool throws = true;
+    pair.model.parameters().back().grad_slot().add_hook([&](const Tensor&) {
+      if (throws) throw Error("once");
+    });
+    CHECK_THROWS_WITH(pair.ddp->backward(loss(*pair.ddp, 1), 7), "once");
+    throws = false;
+    check_step(*pair.ddp, pair.alone, rank);
+  });
+}
+
+TEST_CASE("a step over samples begins with gradients of nothing") {
+  two([](const Group& group, int rank) {
+    Weighed pair(group);
+    check_step(*pair.ddp, pair.alone, rank);
+    // The first average would be scaled by the second's samples.
+    CHECK_THROWS_WITH(pair.ddp->backward(loss(*pair.ddp, 1), 2),
+                      doctest::Contains("1.weight has a gradient"));
+    check_step(*pair.ddp, pair.alone, rank);
+    pair.ddp->zero_grad();
+    {  // a plain sum would, too
+      const auto guard = pair.ddp->no_sync();
+      loss(*pair.ddp, 1).backward();
+    }
+    CHECK_THROWS_WITH(pair.ddp->backward(loss(*pair.ddp, 1), 2), doctest::Contains("zero_grad()"));
+    // No samples at all are a beginning.
+    pair.ddp->zero_grad();
+    {
+      const auto guard = pair.ddp->no_sync();
+      pair.ddp->backward(loss(*pair.ddp, 1), 0);
+    }
+    pair.ddp->backward(loss(*pair.ddp, 1), 2);
+  });
+}
+
+TEST_CASE("plain and weighted backwards of one accumulation are an error, once") {
+  two([](const Group& group, int rank) {
+    Weighed pair(group);
+    pair.leave_over();
+    CHECK_THROWS_WITH(loss(*pair.ddp, 1).backward(), doctest::Contains("each time"));
+    check_plain(*pair.ddp, pair.alone, rank, group);
+    pair.ddp->zero_grad();
+    pair.leave_over();
+    {
+      const auto guard = pair.ddp->no_sync();
+      CHECK_THROWS_WITH(loss(*pair.ddp, 1).backward(), doctest::Contains("each time"));
+    }
+    check_step(*pair.ddp, pair.alone, rank);
+  });
+}
