@@ -125,6 +125,7 @@ void Reducer::begin(std::size_t first) {
                        flights_.size(), " buckets were launched; the ranks cannot go on together"));
   }
   backward_ = backward_number();
+  following_ = false;  // an exception may have left a step that this rank followed
   captured_ = Graph::capturing() != nullptr;
   // Of a replay nobody here knows the number.
   if (captured_) {

@@ -316,6 +316,29 @@ TEST_CASE("a rank that has no batch and forgets to follow is told") {
   CHECK(message.find("calls follow() for each synchronised backward") != std::string::npos);
 }
 
+TEST_CASE("a rank that followed a step that failed is told what it misses in the next") {
+  ranks(3, [](const Group& group, int rank) {
+    Mlp net;
+    DDP ddp(net, group, {.buckets = apart});
+    const Tensor weight = net.parameters()[2];
+    const auto partly = [&] { return sum(matmul(full({2, 4}, 1), weight, false, true)); };
+    nn::Join join(ddp);
+    REQUIRE(join.next(rank != 2));
+    const auto take = [&] {
+      if (rank == 2) {
+        join.follow();
+      } else {
+        partly().backward();
+      }
+    };
+    CHECK_THROWS_WITH(take(), doctest::Contains("rank 1: no gradient came for 1.weight"));
+    ddp.zero_grad();
+    REQUIRE(join.next(true));
+    CHECK_THROWS_WITH((rank == 2 ? partly() : loss(ddp, 1)).backward(),
+                      doctest::Contains("step 2: rank 2: no gradient came for 1.weight"));
+  });
+}
+
 TEST_CASE("without join a rank with a batch less is an error that says which step") {
   const std::string message = failure([](const Group& group, int rank) {
     Mlp net;
