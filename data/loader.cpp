@@ -81,8 +81,18 @@ ShardOptions DataLoader::shard_options(std::int64_t epoch, std::int64_t consumed
           .consumed = consumed};
 }
 
+// A pass that was left before its end, of an epoch that the sampler still has: it is the whole of
+// it that comes, unless the sampler was told otherwise.
+void DataLoader::begin_anew() {
+  if (within() && sampler_ && sampler_->epoch() == running_ &&
+      sampler_->consumed_after(0) == begun_at_) {
+    sampler_->resume(running_, 0);
+  }
+}
+
 void DataLoader::open() {
   warn_of_lone_ranks();
+  begin_anew();
   epoch_.reset();
   ahead_.reset();
   failure_ = nullptr;
@@ -102,7 +112,8 @@ void DataLoader::open() {
       PrefetchOptions{options_.workers, options_.prefetch, copies_ != nullptr});
   batches_ = count;  // it is open: what threw before leaves it the one to come
   running_ = epoch;
-  begun_at_ = std::exchange(next_consumed_, 0);
+  begun_at_ = sampler_ ? sampler_->consumed_after(0) : next_consumed_;
+  next_consumed_ = 0;
   next_epoch_ = epoch + 1;
 }
 
@@ -146,6 +157,9 @@ std::optional<Batch> DataLoader::next() {
   ahead_.reset();
   failure_ = step.failure;
   if (failure_) std::rethrow_exception(failure_);
+  taken_ = batches_taken_ = 0;
+  // Of a sampler that has the say about epochs, too, the next one comes.
+  if (sampler_ && sampler_->epoch()) sampler_->resume(running_ + 1, 0);
   return std::nullopt;
 }
 

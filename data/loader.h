@@ -80,11 +80,13 @@ class DataLoader {
   const Dataset& dataset() const { return *dataset_; }
   // Batches of the coming epoch, or of the one that is open.
   std::int64_t size() const;
-  // Samples handed out in the running epoch, for DistributedSampler::consumed_after().
+  // Samples handed out in the running epoch, for DistributedSampler::consumed_after(); 0 when it is
+  // over.
   std::int64_t taken() const { return taken_; }
 
-  // Epochs count by themselves from 0, unless a sampler does; the running one, which an error does
-  // not end, or else the coming one.
+  // Epochs count by themselves from 0, unless a sampler does (Sampler::epoch), which is told the
+  // next one when an epoch is over; the running one, which an error does not end, or else the
+  // coming one.
   std::int64_t epoch() const { return within() ? running_ : coming(); }
   // The epoch to open next.
   void set_epoch(std::int64_t epoch) { resume(epoch, 0); }
@@ -109,7 +111,8 @@ class DataLoader {
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
 
-  // An epoch as a range. begin() opens a new one, wherever the last was left.
+  // An epoch as a range. begin() opens a new one, wherever the last was left: the next, or of a
+  // sampler that has the say about epochs the same one, from its start.
   class Iterator {
    public:
     using difference_type = std::ptrdiff_t;
@@ -151,6 +154,7 @@ class DataLoader {
   std::int64_t coming() const {
     return sampler_ ? sampler_->epoch().value_or(next_epoch_) : next_epoch_;
   }
+  void begin_anew();
   void open();
   Step fetch();
   Step fetch_ahead();

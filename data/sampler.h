@@ -55,7 +55,7 @@ class Sampler {
   virtual ~Sampler() = default;
   virtual std::vector<std::int64_t> indices() const = 0;
   virtual std::int64_t size() const = 0;  // of indices()
-  // Which epoch comes; loops call it before each. Nothing by default: all epochs are alike.
+  // Which epoch comes; loops may call it before each. Nothing by default: all epochs are alike.
   virtual void set_epoch(std::int64_t epoch) { static_cast<void>(epoch); }
   // The epoch that comes, of a sampler that has the say about it. By default the loader has, which
   // counts its passes: what is drawn to augment a sample is then another thing in each.
@@ -72,7 +72,8 @@ class DistributedSampler : public Sampler {
   // Errors as of shard().
   DistributedSampler(std::int64_t size, int world, int rank, ShardOptions options = {});
 
-  // Call it before each epoch: without it, all epochs have the same order and draws.
+  // Which epoch comes. A loader that comes to the end of one sets the next by itself; who calls
+  // indices() calls it before each, or all epochs have the same order.
   void set_epoch(std::int64_t epoch) override { resume(epoch, 0); }
   std::optional<std::int64_t> epoch() const override { return options_.epoch; }
   // Takes up an epoch of which all ranks together have seen `consumed` samples.

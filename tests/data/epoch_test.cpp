@@ -163,6 +163,67 @@ TEST_CASE("passes by a sampler that counts no epochs are epochs, each with its o
   CHECK(later.next()->y.to_vector<std::int64_t>() == passes[2]);
 }
 
+TEST_CASE("epochs after one that was skipped into, resumed or left are whole, and others") {
+  const auto set = std::make_shared<Drawn>(16);
+  const auto order = [](std::int64_t epoch) {
+    return peal::data::shard(16, 1, 0, {.seed = 3, .epoch = epoch});
+  };
+  const auto rest = [&](std::int64_t epoch, std::int64_t from) {
+    const Samples all = order(epoch);
+    return Samples(all.begin() + from, all.end());
+  };
+  for (const int how : {0, 1, 2}) {
+    CAPTURE(how);
+    const auto make = [&] {
+      if (how == 0) {
+        return std::make_unique<DataLoader>(
+            set, std::make_shared<peal::data::SeedableRandomSampler>(16, 3),
+            peal::data::LoaderOptions{.batch_size = 4});
+      }
+      if (how == 1) {
+        return std::make_unique<DataLoader>(
+            set, peal::data::LoaderOptions{.batch_size = 4, .shuffle = true, .seed = 3});
+      }
+      return std::make_unique<DataLoader>(
+          set, [&](std::int64_t epoch) { return peal::data::in_batches(order(epoch), 4); });
+    };
+    const auto loader = make();
+    loader->skip_first_batches(2);
+    CHECK(flat(epoch_of(*loader)) == rest(0, 8));
+    CHECK(loader->epoch() == 1);
+    CHECK(loader->consumed() == 0);
+    CHECK(flat(epoch_of(*loader)) == order(1));
+    // A state at an epoch's end is the beginning of the next.
+    const auto other = make();
+    other->load_state_dict(loader->state_dict());
+    CHECK(flat(epoch_of(*other)) == order(2));
+    loader->next();
+    other->load_state_dict(loader->state_dict());
+    CHECK(flat(epoch_of(*other)) == rest(2, 4));
+    CHECK(flat(epoch_of(*other)) == order(3));
+    // What was left is begun anew by a sampler, which counts the epochs that were finished.
+    other->load_state_dict(loader->state_dict());
+    other->next();
+    CHECK(flat(epoch_of(*other)) == order(how == 0 ? 2 : 3));
+  }
+}
+
+TEST_CASE("a sampler that is told its epoch has it, also where a pass was left") {
+  const auto sampler = std::make_shared<peal::data::SeedableRandomSampler>(16, 3);
+  DataLoader loader(std::make_shared<Drawn>(16), sampler, {.batch_size = 4});
+  for (const std::int64_t epoch : {2, 2, 0}) {
+    sampler->set_epoch(epoch);
+    CHECK(flat(epoch_of(loader)) == peal::data::shard(16, 1, 0, {.seed = 3, .epoch = epoch}));
+    CHECK(sampler->epoch() == epoch + 1);
+    CHECK(loader.taken() == 0);
+    sampler->set_epoch(epoch);
+    CHECK(loader.next());
+  }
+  sampler->resume(5, 12);
+  const Samples last = peal::data::shard(16, 1, 0, {.seed = 3, .epoch = 5});
+  CHECK(flat(epoch_of(loader)) == Samples(last.begin() + 12, last.end()));
+}
+
 TEST_CASE("a batch has names") {
   DataLoader loader(std::make_shared<Drawn>(120), {.batch_size = 120, .workers = 1});
   const Batch batch = *loader.next();

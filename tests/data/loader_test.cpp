@@ -63,10 +63,11 @@ TEST_CASE("batches come in order and do not depend on workers or prefetch") {
   const auto numbers = std::make_shared<Numbers>(103, uneven);
   const auto sampler = std::make_shared<DistributedSampler>(103, 3, 1);
   DataLoader reference(numbers, sampler, {.batch_size = 4});
+  const Samples indices = sampler->indices();
   const auto expected = epoch_of(reference);
   Samples joined;
   for (const Samples& batch : expected) joined.insert(joined.end(), batch.begin(), batch.end());
-  CHECK(joined == sampler->indices());
+  CHECK(joined == indices);
   CHECK(std::ssize(expected) == reference.size());
   CHECK(expected.back().size() == 3);  // 35 samples
   for (const int workers : {1, 2, 5, 64}) {
@@ -75,8 +76,8 @@ TEST_CASE("batches come in order and do not depend on workers or prefetch") {
                         {.batch_size = 4, .workers = workers, .prefetch = prefetch});
       CAPTURE(workers);
       CAPTURE(prefetch);
+      sampler->set_epoch(0);
       CHECK(epoch_of(loader) == expected);
-      CHECK(loader.taken() == 35);
     }
   }
 }
@@ -86,13 +87,19 @@ TEST_CASE("each epoch asks the sampler anew") {
   const auto sampler = std::make_shared<DistributedSampler>(20, 2, 0);
   for (const int workers : {0, 2}) {
     DataLoader loader(numbers, sampler, {.batch_size = 10, .workers = workers});
+    const auto check_next = [&] {
+      const Samples indices = sampler->indices();
+      CHECK(epoch_of(loader)[0] == indices);
+    };
     sampler->set_epoch(0);
     const auto first = epoch_of(loader);
+    CHECK(epoch_of(loader) != first);  // the next
+    sampler->set_epoch(0);
     CHECK(epoch_of(loader) == first);
     sampler->set_epoch(1);
-    CHECK(epoch_of(loader)[0] == sampler->indices());
+    check_next();
     sampler->resume(1, 8);
-    CHECK(epoch_of(loader)[0] == sampler->indices());
+    check_next();
     CHECK(loader.size() == 1);
   }
 }
