@@ -31,10 +31,6 @@ std::vector<std::size_t> buckets_by_parameter(std::size_t parameters,
   return bucket_of;
 }
 
-bool has_gradient(const std::pair<std::string, Tensor>& parameter) {
-  return parameter.second.requires_grad() && parameter.second.grad().defined();
-}
-
 }  // namespace
 
 Reducer::Reducer(NamedTensors parameters, std::vector<Bucket> plan, comm::ProcessGroup group,
@@ -189,7 +185,7 @@ void Reducer::stand_in(std::size_t parameter) {
 void Reducer::on_complete(std::size_t parameter, std::size_t bucket) {
   if (weights_.open() && !weights_.weighing()) end_weights(parameter);
   unused_.note_use(parameter);
-  if (!synchronizing_) return;
+  if (!synchronizing_) return note_own(parameter);
   if (backward_ != backward_number()) begin(parameter);
   if (counts(parameter, bucket)) {
     came_[parameter] = Came::all;
@@ -285,6 +281,8 @@ void Reducer::close() {
   }
   scale();
   settle_unused();
+  shared_ = true;
+  added_ = false;
   if (listener_.end) listener_.end();
 }
 
@@ -293,27 +291,6 @@ void Reducer::scale() {
   const double factor = weights_.factor(divisor_);
   if (factor == 1) return;
   for (std::size_t b = 0; b < buckets_.size(); ++b) mul_(buckets_[b].memory, factor);
-}
-
-std::shared_ptr<void> Reducer::weigh(double samples) {
-  const auto left = std::find_if(parameters_.begin(), parameters_.end(), has_gradient);
-  return weights_.weigh(samples, left != parameters_.end() ? left->first : "");
-}
-
-// The first gradient of a backward without samples has come, and samples are counted: of gradients
-// that were given up since. Whether they were, those show that have got nothing in this backward.
-void Reducer::end_weights(std::size_t first) {
-  bool given_up = false;
-  for (std::size_t p = 0; p < parameters_.size(); ++p) {
-    const Tensor& tensor = parameters_[p].second;
-    if (bucket_of_[p] == nowhere || p == first || tensor.grad_slot().touched) continue;
-    given_up = !tensor.grad_slot().defined();
-    if (!given_up) break;
-  }
-  weights_.forget();
-  PEAL_CHECK(given_up, "[ddp] step ", steps_ + 1,
-             ": backward(loss, samples) and backward(loss) are not for one accumulation; give the "
-             "number of samples each time, and call zero_grad() now");
 }
 
 void Reducer::follow(const Announcement& where) {
@@ -325,12 +302,12 @@ void Reducer::follow(const Announcement& where) {
     name_step();
     captured_ = false;
     following_ = true;
-    if (std::none_of(parameters_.begin(), parameters_.end(), has_gradient)) weights_.forget();
-    weights_.follow(where.weighted);
+    begin_without_batch(where.weighted);
     open();
     for (std::size_t p = 0; p < came_.size(); ++p) {
       if (came_[p] == Came::nothing) stand_in(p);
     }
+    leave_out_shared();
   } else if (where.what == Announcement::What::bucket) {
     launch();
   } else {

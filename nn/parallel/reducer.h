@@ -103,6 +103,10 @@ class Reducer {
   };
   void on_complete(std::size_t parameter, std::size_t bucket);
   void end_weights(std::size_t first);
+  void note_own(std::size_t first);
+  bool given_up(std::size_t first, bool otherwise) const;
+  void begin_without_batch(bool weighted);
+  void leave_out_shared();
   void begin(std::size_t first);
   void number_step();
   void name_step();
@@ -147,7 +151,10 @@ class Reducer {
   std::uint64_t step_hash_ = 0;         // of the calls that led to the step under way, 0: captured
   SampleWeights weights_;
   int divisor_;
-  bool following_ = false;      // this rank has no batch in the step under way
+  bool following_ = false;  // this rank has no batch in the step under way
+  // The gradients that are there are what a step left, the same on all ranks; and this rank's own
+  // were added since.
+  bool shared_ = false, added_ = false;
   std::size_t next_ = 0;        // the bucket to launch next
   std::uint64_t backward_ = 0;  // the one under way (tape.h), 0: none
   bool synchronizing_ = true;

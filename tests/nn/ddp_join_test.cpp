@@ -85,6 +85,74 @@ TEST_CASE("ranks without a batch follow until nobody has one, for two epochs") {
   }
 }
 
+TEST_CASE("what a step left stays, once, where another adds to it and ranks have no batch") {
+  for (const bool initial : {true, false}) {
+    for (const bool find : {true, false}) {
+      ranks(4, [&](const Group& group, int rank) {
+        Mlp model;
+        make_whole(model);
+        DDP ddp(model, group, {.buckets = apart, .find_unused_parameters = find});
+        Alone alone;
+        nn::Join join(ddp, {.divide_by_initial_world = initial});
+        for (int turn = 0; join.next(rank >= 2 && turn < 2); ++turn) {
+          ddp.zero_grad();
+          for (int k = 0; k < 3; ++k) {
+            if (join.active()) {
+              loss(ddp, rank + k).backward();
+            } else {
+              CHECK(join.follow());
+            }
+          }
+          check_gradients(ddp, alone.gradients({2, 3, 4, 3, 4, 5}, initial ? 4 : 2));
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("gradients of one's own count where the batches have run out") {
+  two([](const Group& group, int rank) {
+    Mlp model;
+    make_whole(model);
+    DDP ddp(model, group, {.buckets = apart});
+    Alone alone;
+    nn::Join join(ddp, {.divide_by_initial_world = false});
+    REQUIRE(join.next(true));
+    loss(ddp, 1).backward();  // and what it leaves is given up
+    ddp.zero_grad();
+    {
+      const auto guard = ddp.no_sync();
+      loss(ddp, rank + 1).backward();
+    }
+    REQUIRE(join.next(rank == 0));
+    if (rank == 0) {
+      loss(ddp, 3).backward();
+    } else {
+      CHECK(join.follow());
+    }
+    check_gradients(ddp, alone.gradients({1, 2, 3}, 1));
+  });
+  const std::string message = failure([](const Group& group, int rank) {
+    Mlp model;
+    DDP ddp(model, group, {.buckets = apart});
+    nn::Join join(ddp, {.divide_by_initial_world = false});
+    join.next(true);
+    loss(ddp, 1).backward();
+    {
+      const auto guard = ddp.no_sync();
+      loss(ddp, rank + 1).backward();
+    }
+    join.next(rank == 0);
+    if (rank == 0) {
+      loss(ddp, 3).backward();
+    } else {
+      join.follow();
+    }
+  });
+  CAPTURE(message);
+  CHECK(message.find("rank 1: this rank follows step 2 without a batch") != std::string::npos);
+}
+
 TEST_CASE("replicas stay the same bits, with momentum and buffers, whoever runs out") {
   ranks(3, [&](const Group& group, int rank) {
     nn::Sequential net(nn::Linear(3, 4), nn::BatchNorm1d(4), nn::Linear(4, 2));

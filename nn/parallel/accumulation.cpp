@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accumulation: whose the gradients are that are there when a backward begins. Of a sum over
+// samples, of a step that is done, this rank's own; or zero_grad() has given them up.
+#include <peal/autograd/grad_slot.h>
+#include <peal/nn/parallel/fail_everywhere.h>
+#include <peal/nn/parallel/reducer.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace peal::nn {
+namespace {
+
+bool has_gradient(const std::pair<std::string, Tensor>& parameter) {
+  return parameter.second.requires_grad() && parameter.second.grad().defined();
+}
+
+}  // namespace
+
+std::shared_ptr<void> Reducer::weigh(double samples) {
+  const auto left = std::find_if(parameters_.begin(), parameters_.end(), has_gradient);
+  return weights_.weigh(samples, left != parameters_.end() ? left->first : "");
+}
+
+// Of a backward that has got the gradient of `first` and maybe of others: whether zero_grad() came
+// before it. Those show it that have got nothing yet; where there are none, `otherwise`.
+bool Reducer::given_up(std::size_t first, bool otherwise) const {
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    const Tensor& tensor = parameters_[p].second;
+    if (!tensor.requires_grad() || p == first || tensor.grad_slot().touched) continue;
+    if (tensor.grad_slot().defined()) return false;
+    otherwise = true;
+  }
+  return otherwise;
+}
+
+// The first gradient of a backward without samples has come, and samples are counted.
+void Reducer::end_weights(std::size_t first) {
+  weights_.forget();
+  PEAL_CHECK(given_up(first, false), "[ddp] step ", steps_ + 1,
+             ": backward(loss, samples) and backward(loss) are not for one accumulation; give the "
+             "number of samples each time, and call zero_grad() now");
+}
+
+// A gradient of a backward that does not communicate has come.
+void Reducer::note_own(std::size_t first) {
+  if (!shared_ || added_) return;
+  shared_ = !given_up(first, true);
+  added_ = shared_;
+}
+
+void Reducer::begin_without_batch(bool weighted) {
+  if (std::none_of(parameters_.begin(), parameters_.end(), has_gradient)) {
+    weights_.forget();
+    shared_ = false;
+  }
+  weights_.follow(weighted);
+}
+
+// A rank without a batch has nothing to give where the sum is divided by the number of those that
+// have one: what an earlier step left is in their gradients, as often as they are.
+void Reducer::leave_out_shared() {
+  if (divisor_ == group_.world() || !shared_) return;
+  if (added_) {
+    fail_everywhere(
+        group_,
+        concat("this rank follows ", step_,
+               " without a batch, and has gradients of its own on top "
+               "of those of an earlier step, which Join with divide_by_initial_world = false "
+               "cannot tell apart; call zero_grad() between"));
+  }
+  for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].memory.zero_();
+}
+
+}  // namespace peal::nn
