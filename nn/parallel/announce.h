@@ -35,9 +35,10 @@ struct Announcement {
   std::int64_t count = 0;
   DType dtype = DType::f32;
   std::uint64_t tag = 0;  // of the collective's label; of begin: what tells the step from others
-  // Of begin: the counts of the reducer, and whether counts of samples are sent.
+  // Of begin and next: the counts of the reducer; of begin, whether counts of samples are sent; and
+  // of next, whether a forward in training came since buffers were equal.
   std::uint64_t steps = 0, forward_calls = 0, without_backward = 0;
-  bool weighted = false;
+  bool weighted = false, stale = false;
 };
 
 // To those who follow over this group, if any do.

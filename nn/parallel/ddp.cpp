@@ -125,6 +125,7 @@ struct DistributedDataParallel::State {
   }
 
   void follow(const Announcement& where) {
+    if (where.what == Announcement::What::next) stale = where.stale;
     if (where.what != Announcement::What::buffers) return reducer.follow(where);
     buffer_sync->ask();
     settle();
@@ -220,6 +221,13 @@ void DistributedDataParallel::backward(const Tensor& loss, double samples) {
 void DistributedDataParallel::set_actives(int divisor, int lowest) {
   state_->reducer.divide_by(divisor);
   if (state_->buffer_sync) state_->buffer_sync->set_root(lowest);
+}
+
+// Which ends, for ranks that had no batch in it.
+Announcement DistributedDataParallel::turn() const {
+  Announcement here = state_->reducer.place(Announcement::What::next);
+  here.stale = state_->stale;
+  return here;
 }
 
 void DistributedDataParallel::follow(const Announcement& where) { state_->follow(where); }

@@ -112,6 +112,7 @@ class DistributedDataParallel : public Module {
  private:
   friend class Join;  // tells who has a batch, and what those without do
   void set_actives(int divisor, int lowest);
+  Announcement turn() const;
   void follow(const Announcement& where);
   Device device() const;
   struct State;

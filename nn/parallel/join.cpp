@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/comm/schedule/mix.h>
 #include <peal/nn/parallel/join.h>
+#include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -21,10 +24,28 @@ std::uint64_t tag_of(const comm::ProcessGroup& group) {
   return tag;
 }
 
+// Of what such a layer sends, ranks without a batch would hear nothing, and the others wait.
+DistributedDataParallel checked(DistributedDataParallel ddp) {
+  const comm::ProcessGroup& group = ddp.group();
+  auto layers = ddp.named_modules();
+  layers.emplace_back("the model", ddp);
+  for (auto& [name, layer] : layers) {
+    const auto* const norm = layer.as<SyncBatchNorm>();
+    if (norm == nullptr || norm->group().world() == 1) continue;
+    PEAL_CHECK(&body_of(norm->group()) == &body_of(group), "[ddp] rank ",
+               group.global_rank(group.rank()), ": Join: ", name,
+               " is a SyncBatchNorm over another group than the wrapper's (", norm->group().world(),
+               " ranks, not ", group.world(),
+               "), whose collectives ranks without a batch cannot follow; convert the model with "
+               "the wrapper's group");
+  }
+  return ddp;
+}
+
 }  // namespace
 
 Join::Join(DistributedDataParallel ddp, const JoinOptions& options)
-    : ddp_(std::move(ddp)),
+    : ddp_(checked(std::move(ddp))),
       options_(options),
       group_(ddp_.group()),
       tag_(tag_of(group_)),
@@ -41,15 +62,14 @@ void Join::set_actives(int actives, int lowest) {
 
 bool Join::next(bool has_batch) {
   if (actives_ < group_.world()) {
-    if (active_) announce({.what = What::next});
+    if (active_) announce(ddp_.turn());
     while (!active_ && !turned_) {
       const Announcement in = receive();
       PEAL_CHECK(
           in.what != What::begin, "[ddp] rank ", group_.global_rank(group_.rank()),
           ": Join: a rank that has no batch calls follow() for each synchronised backward of "
           "the others, and here is one more");
-      turned_ = in.what == What::next;
-      if (!turned_) take_part(in);
+      take_part(in);
     }
   }
   const int world = group_.world();
@@ -94,16 +114,14 @@ bool Join::follow() {
   if (turned_) return false;
   for (;;) {
     const Announcement in = receive();
-    if (in.what == What::next) {
-      turned_ = true;
-      return false;
-    }
     take_part(in);
+    if (turned_) return false;
     if (in.what == What::finish) return true;
   }
 }
 
 void Join::take_part(const Announcement& in) {
+  turned_ = in.what == What::next;
   const auto zeros = [&](std::int64_t count) {
     return Tensor::zeros({count}, in.dtype, ddp_.device());
   };

@@ -41,6 +41,8 @@ struct JoinOptions {
 
 class Join {
  public:
+  // Communicates nothing. Error where the model has a SyncBatchNorm over another group than the
+  // wrapper's, of several ranks, or where another Join of the group lives.
   explicit Join(DistributedDataParallel ddp, const JoinOptions& options = {});
   ~Join();
   Join(const Join&) = delete;

@@ -135,12 +135,7 @@ void Reducer::begin(std::size_t first) {
     number_step();
   }
   after_backward([this] { finish(); });
-  announce(group_, {.what = Announcement::What::begin,
-                    .tag = step_hash_,
-                    .steps = steps_,
-                    .forward_calls = forward_calls_,
-                    .without_backward = without_backward_,
-                    .weighted = weights_.open()});
+  announce(group_, place(Announcement::What::begin));
   open();
   expect_unused(first);
 }
@@ -293,11 +288,23 @@ void Reducer::scale() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) mul_(buckets_[b].memory, factor);
 }
 
+Announcement Reducer::place(Announcement::What what) const {
+  return {.what = what,
+          .tag = step_hash_,
+          .steps = steps_,
+          .forward_calls = forward_calls_,
+          .without_backward = without_backward_,
+          .weighted = weights_.open()};
+}
+
 void Reducer::follow(const Announcement& where) {
-  if (where.what == Announcement::What::begin) {
+  using What = Announcement::What;
+  if (where.what == What::begin || where.what == What::next) {
     steps_ = where.steps;
     forward_calls_ = where.forward_calls;
     without_backward_ = where.without_backward;
+  }
+  if (where.what == What::begin) {
     step_hash_ = where.tag;
     name_step();
     captured_ = false;
@@ -308,9 +315,9 @@ void Reducer::follow(const Announcement& where) {
       if (came_[p] == Came::nothing) stand_in(p);
     }
     leave_out_shared();
-  } else if (where.what == Announcement::What::bucket) {
+  } else if (where.what == What::bucket) {
     launch();
-  } else {
+  } else if (where.what == What::finish) {
     close();
     following_ = false;
   }

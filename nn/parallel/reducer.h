@@ -76,6 +76,8 @@ class Reducer {
   // the others are in the place that is announced.
   void divide_by(int ranks) { divisor_ = ranks; }
   void follow(const Announcement& where);
+  // Where this rank is, for those who follow.
+  Announcement place(Announcement::What what) const;
 
   const std::vector<Bucket>& buckets() const { return plan_; }
   // The parameters, by number, in the order in which their gradients came in the last backward that

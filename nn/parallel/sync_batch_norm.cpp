@@ -27,7 +27,7 @@ struct SyncBatchNorm::Meeting {
   Meeting(comm::ProcessGroup with, std::string_view path) : group(std::move(with)) {
     PEAL_CHECK(bool(group), "SyncBatchNorm", path.empty() ? "" : " ", path,
                ": expected a process group, got none");
-    const std::string name = concat("SyncBatchNorm", path.empty() ? "" : " ", path);
+    name = concat("SyncBatchNorm", path.empty() ? "" : " ", path);
     forward = name + ", forward";
     backward = name + ", backward";
     forward_tag = tag_of(forward);
@@ -35,7 +35,7 @@ struct SyncBatchNorm::Meeting {
   }
 
   comm::ProcessGroup group;
-  std::string forward, backward;
+  std::string name, forward, backward;
   std::uint64_t forward_tag, backward_tag;
 };
 
@@ -48,6 +48,8 @@ SyncBatchNorm::SyncBatchNorm(const BatchNorm& other, comm::ProcessGroup group,
                              std::string_view path)
     : BatchNorm(Sharing{other}),
       meeting_(std::make_shared<const Meeting>(std::move(group), path)) {}
+
+const comm::ProcessGroup& SyncBatchNorm::group() const { return meeting_->group; }
 
 Tensor SyncBatchNorm::forward(const Tensor& x) {
   PEAL_CHECK(x.dim() >= 2, "SyncBatchNorm: expected [N, C] or [N, C, ...], got shape ", x.shape());
@@ -77,8 +79,14 @@ Tensor SyncBatchNorm::apply(const Tensor& x, const BatchNormOptions& options) {
     meeting->group.all_reduce(sums, comm::ReduceOp::sum, {meeting->backward, meeting->backward_tag})
         .wait();
   };
-  return batch_norm(x, running_mean, running_var, weight, bias, options,
-                    {world, meeting_->group.rank(), gather, add_up});
+  try {
+    return batch_norm(x, running_mean, running_var, weight, bias, options,
+                      {world, meeting_->group.rank(), gather, add_up});
+  } catch (const Error& error) {  // an op does not know whose it is
+    const std::string_view what = error.what(), op = "sync_batch_norm: ";
+    if (!what.starts_with(op)) throw;
+    throw Error(concat(meeting_->name, ": ", what.substr(op.size())));
+  }
 }
 
 namespace {

@@ -40,6 +40,7 @@ class SyncBatchNorm : public BatchNorm {
   // Of the same tensors as `other`, which it takes the place of; `path` is for errors and traces.
   SyncBatchNorm(const BatchNorm& other, comm::ProcessGroup group, std::string_view path);
   Tensor forward(const Tensor& x) override;
+  const comm::ProcessGroup& group() const;
 
  private:
   struct Meeting;

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Join for a whole run: epoch after epoch, left in the middle, and with what comes between steps.
+#include <peal/nn/layers/layers.h>
+#include <peal/nn/parallel/join.h>
+#include <peal/nn/parallel/sync_batch_norm.h>
+
+#include <string>
+
+#include "ddp_ranks.h"
+
+using namespace peal;
+using namespace peal::testing;
+
+namespace {
+
+Tensor batch(int rank, int turn) {
+  std::vector<float> values;
+  for (int i = 0; i < 6; ++i) values.push_back(static_cast<float>((rank * 5 + turn + i * 3) % 7));
+  return Tensor::from(values, {2, 3});
+}
+
+Tensor loss_of(nn::Module& model, const Tensor& x) {
+  const Tensor y = model(x);
+  return mean(y * y);
+}
+
+void check_equal(const nn::Module& net, const Group& group) {
+  for (const auto& [name, tensor] : net.named_parameters()) {
+    CAPTURE(name);
+    CHECK(same_everywhere(tensor, group));
+    CHECK(same_everywhere(tensor.grad(), group));
+  }
+  for (const auto& [name, tensor] : net.named_buffers()) {
+    CAPTURE(name);
+    CHECK(same_everywhere(tensor, group));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("one Join serves all epochs, also where forwards have no backward") {
+  enum class Extra { none, forward, skipped };
+  for (const Extra extra : {Extra::none, Extra::forward, Extra::skipped}) {
+    ranks(3, [&](const Group& group, int rank) {
+      nn::Sequential net(nn::Linear(3, 4), nn::BatchNorm1d(4), nn::Linear(4, 2));
+      DDP ddp(net, group, {.buckets = apart});
+      nn::Join join(ddp);
+      for (int epoch = 0; epoch < 4; ++epoch) {
+        const int mine = epoch == 2 ? 2 : 1 + (rank + epoch) % 3;  // in one epoch all have two
+        const int last = epoch == 2 ? 1 : 2;
+        int turn = 0;
+        for (; join.next(turn < mine); ++turn) {
+          ddp.zero_grad();
+          const bool skips = extra == Extra::skipped && turn == last;  // a loss that is NaN, say
+          if (!join.active()) {
+            CHECK(join.follow() == !skips);
+            continue;
+          }
+          const Tensor of_batch = loss_of(ddp, batch(rank, turn));
+          if (!skips) of_batch.backward();
+          if (extra == Extra::forward) loss_of(ddp, batch(rank, turn));  // what it has learnt
+        }
+        CHECK(turn == last + 1);
+      }
+      ddp.zero_grad();
+      loss_of(ddp, batch(rank, 0)).backward();
+      check_equal(net, group);
+    });
+  }
+}
+
+TEST_CASE("a Join may be left where ranks have no batch, and another begun, or none") {
+  for (const bool another : {true, false}) {
+    ranks(3, [&](const Group& group, int rank) {
+      nn::Sequential net(nn::Linear(3, 4), nn::BatchNorm1d(4), nn::Linear(4, 2));
+      DDP ddp(net, group, {.buckets = apart});
+      for (int epoch = 0; epoch < 2; ++epoch) {
+        nn::Join join(ddp);
+        for (int turn = 0; join.next(turn <= rank); ++turn) {
+          ddp.zero_grad();
+          if (join.active()) {
+            loss_of(ddp, batch(rank, turn)).backward();
+          } else {
+            CHECK(join.follow());
+          }
+          if (turn == 1) break;
+        }
+        if (!another) break;
+      }
+      ddp.zero_grad();
+      loss_of(ddp, batch(rank, 0)).backward();
+      check_equal(net, group);
+    });
+  }
+}
+
+TEST_CASE("synchronised batch norm of another group is told before a rank runs out") {
+  ranks(4, [](const Group& group, int rank) {
+    const Group node = group.split(rank / 2), alone = group.split(rank);
+    nn::Sequential net(nn::Linear(3, 4), nn::BatchNorm1d(4), nn::Linear(4, 2));
+    nn::convert_sync_batchnorm(net, node);
+    const std::string expected = concat(
+        "[ddp] rank ", rank, ": Join: 1 is a SyncBatchNorm over another group than the wrapper's");
+    CHECK_THROWS_WITH(nn::Join(DDP(net, group)), doctest::Contains(expected.c_str()));
+    nn::Sequential own(nn::Linear(3, 4), nn::BatchNorm1d(4), nn::Linear(4, 2));
+    nn::convert_sync_batchnorm(own, alone);  // sends nothing
+    nn::Join(DDP(own, group)).next(false);
+    nn::Sequential whole(nn::Linear(3, 4), nn::BatchNorm1d(4), nn::Linear(4, 2));
+    nn::convert_sync_batchnorm(whole, group);
+    nn::Join(DDP(whole, group)).next(false);
+  });
+}
