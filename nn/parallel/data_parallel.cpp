@@ -136,9 +136,38 @@ std::vector<Tensor> trained(const Module& module) {
 
 }  // namespace
 
+namespace {
+
+// What a replica's tensor was copied from, and what it was then: while neither is written there is
+// nothing to copy, and what an earlier forward saved of it stays valid.
+class Copied {
+ public:
+  void copy(const Tensor& from, const Tensor& to) {
+    if (from_.is(from) && to_.is(to)) return;
+    to.copy_(from);
+    from_ = State(from);
+    to_ = State(to);
+  }
+
+ private:
+  struct State {
+    State() = default;
+    explicit State(const Tensor& t) : storage(t.storage()), version(t.storage()->version()) {}
+    bool is(const Tensor& t) const {
+      return storage.lock() == t.storage() && version == t.storage()->version();
+    }
+    std::weak_ptr<Storage> storage;
+    std::uint64_t version = 0;
+  };
+  State from_, to_;
+};
+
+}  // namespace
+
 struct DataParallel::Replicas {
   std::vector<Module> modules;
   std::vector<Device> devices;
+  std::vector<std::vector<Copied>> parameters, buffers;  // by replica
 
   // The first module's parameters, buffers and modes.
   void refresh(std::size_t replica) {
@@ -149,16 +178,20 @@ struct DataParallel::Replicas {
     const NamedTensors from_buffers = first.named_buffers(), to_buffers = other.named_buffers();
     check_alike(from, to, replica);
     check_alike(from_buffers, to_buffers, replica);
+    parameters.resize(modules.size());
+    buffers.resize(modules.size());
+    parameters[replica].resize(from.size());
+    buffers[replica].resize(from_buffers.size());
     for (std::size_t i = 0; i < from.size(); ++i) {
       if (from[i].second.device() == to[i].second.device()) {
         to[i].second.rebind(from[i].second);
       } else {
-        to[i].second.copy_(from[i].second);
+        parameters[replica][i].copy(from[i].second, to[i].second);
       }
       to[i].second.set_requires_grad(from[i].second.requires_grad());
     }
     for (std::size_t i = 0; i < from_buffers.size(); ++i) {
-      to_buffers[i].second.copy_(from_buffers[i].second);
+      buffers[replica][i].copy(from_buffers[i].second, to_buffers[i].second);
     }
     other.train(first.training());
     auto modes = first.named_modules();

@@ -16,8 +16,9 @@
 // weighs ranks.)
 //
 // Replicas on the first device's kind of memory, the CPU, look at the module's own parameters;
-// others get copies at each forward, and buffers are copied to all. What replicas write into their
-// buffers is lost, but for the first's, which is the module itself. Random numbers differ by
+// others get copies at a forward before which the module's were written, and buffers are copied to
+// all. What replicas write into their buffers is lost, but for the first's, which is the module
+// itself. Random numbers differ by
 // replica, and depend on the caller's generator alone.
 //
 // It is a handle to the same module: names and keys gain no prefix. Thread safety: as of Module;

@@ -131,6 +131,34 @@ TEST_CASE("it trains, saves and evaluates as the module does") {
   CHECK(!parallel(x).requires_grad());
 }
 
+TEST_CASE("a buffer that backward reads is copied when it was written, and not at each forward") {
+  struct Scaled : nn::Module {
+    Tensor by = add_buffer("by", full({3}, 2)), seen = add_buffer("seen", Tensor::zeros({1}));
+    nn::Linear layer = add("layer", nn::Linear(3, 1));
+    Tensor forward(const Tensor& x) override {
+      add_(seen, 1);
+      return layer(x * 2.0) + sum(layer(x) * by);
+    }
+  };
+  Scaled net, alone;
+  alone.load_state_dict(net.state_dict());
+  nn::DataParallel parallel = over(2, net);
+  for (const double by : {2, 5}) {
+    fill_(net.by, by);
+    fill_(alone.by, by);
+    const Tensor x = full({4, 3}, 1);
+    const Tensor first = parallel(x), second = parallel(x * 0.5);  // two forwards, one backward
+    (sum(first) + sum(second)).backward();
+    for (const double part : {1.0, 0.5}) {
+      for (int replica = 0; replica < 2; ++replica) sum(alone(full({2, 3}, part))).backward();
+    }
+    CHECK(gradients(net) == gradients(alone));
+    net.zero_grad();
+    alone.zero_grad();
+  }
+  CHECK(net.seen.item<float>() == 4);  // what the other replica counts is lost
+}
+
 TEST_CASE("the first replica's buffers are the module's, and modes follow it") {
   struct Net : nn::Module {
     nn::BatchNorm1d norm = add("norm", nn::BatchNorm1d(1, {.momentum = 1}));
