@@ -18,9 +18,9 @@ bool has_gradient(const std::pair<std::string, Tensor>& parameter) {
 
 }  // namespace
 
-std::shared_ptr<void> Reducer::weigh(double samples) {
+SampleWeights::Weighed Reducer::weigh(double samples, DType of_loss) {
   const auto left = std::find_if(parameters_.begin(), parameters_.end(), has_gradient);
-  return weights_.weigh(samples, left != parameters_.end() ? left->first : "");
+  return weights_.weigh(samples, of_loss, left != parameters_.end() ? left->first : "");
 }
 
 // Of a backward that has got the gradient of `first` and maybe of others: whether zero_grad() came

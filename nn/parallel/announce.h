@@ -26,6 +26,7 @@ struct Announcement {
     all_gather,  // a layer's: `count` zeros of a rank, which count for nothing
     all_reduce,  // a layer's: a sum over `count` elements
     buffers,     // those of the wrapper are made equal
+    samples,     // how many there are in a step, for the first time
     begin,       // a synchronised backward begins
     bucket,      // the next one is sent
     finish,      // it has visited everything

@@ -214,8 +214,8 @@ std::string DistributedDataParallel::explain() const {
 }
 
 void DistributedDataParallel::backward(const Tensor& loss, double samples) {
-  const auto weighed = state_->reducer.weigh(samples);
-  loss.backward(full(loss.shape(), samples, loss.dtype(), loss.device()));
+  const auto weighed = state_->reducer.weigh(samples, loss.dtype());
+  loss.backward(full(loss.shape(), weighed.factor, loss.dtype(), loss.device()));
 }
 
 void DistributedDataParallel::set_actives(int divisor, int lowest) {

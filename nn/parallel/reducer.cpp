@@ -178,7 +178,7 @@ void Reducer::stand_in(std::size_t parameter) {
 }
 
 void Reducer::on_complete(std::size_t parameter, std::size_t bucket) {
-  if (weights_.open() && !weights_.weighing()) end_weights(parameter);
+  if (weights_.is_open() && !weights_.weighing()) end_weights(parameter);
   unused_.note_use(parameter);
   if (!synchronizing_) return note_own(parameter);
   if (backward_ != backward_number()) begin(parameter);
@@ -294,7 +294,7 @@ Announcement Reducer::place(Announcement::What what) const {
           .steps = steps_,
           .forward_calls = forward_calls_,
           .without_backward = without_backward_,
-          .weighted = weights_.open()};
+          .weighted = weights_.is_open()};
 }
 
 void Reducer::follow(const Announcement& where) {
@@ -315,6 +315,8 @@ void Reducer::follow(const Announcement& where) {
       if (came_[p] == Came::nothing) stand_in(p);
     }
     leave_out_shared();
+  } else if (where.what == What::samples) {
+    weights_.estimate(0);
   } else if (where.what == What::bucket) {
     launch();
   } else if (where.what == What::finish) {

@@ -67,11 +67,11 @@ class Reducer {
   // What a synchronised forward gave.
   void note_forward(const Tensors& outputs);
 
-  // The backwards that run while what is returned lives are of losses that were multiplied by
-  // `samples`: the step gives the sum of gradients over the ranks, and over backwards without
-  // communication before it, divided by the sum of samples. The same on all ranks. Errors: as of
-  // SampleWeights::weigh().
-  [[nodiscard]] std::shared_ptr<void> weigh(double samples);
+  // The backwards that run while what is returned lives are of losses that were multiplied by its
+  // factor, which stands for `samples`: the step gives the sum of gradients over the ranks, and
+  // over backwards without communication before it, divided by the sum of samples. The same on all
+  // ranks. Errors: as of SampleWeights::weigh().
+  [[nodiscard]] SampleWeights::Weighed weigh(double samples, DType of_loss);
   // Ranks without a batch (join.h): what the average is divided by, and what one of them does where
   // the others are in the place that is announced.
   void divide_by(int ranks) { divisor_ = ranks; }

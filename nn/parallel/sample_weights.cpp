@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/graph.h>
+#include <peal/autograd/ops/choose.h>
+#include <peal/nn/parallel/announce.h>
 #include <peal/nn/parallel/sample_weights.h>
 
 #include <cmath>
 
 namespace peal::nn {
 
-std::shared_ptr<void> SampleWeights::weigh(double samples, std::string_view gradient) {
+SampleWeights::Weighed SampleWeights::weigh(double samples, DType of_loss,
+                                            std::string_view gradient) {
   PEAL_CHECK(samples >= 0 && std::isfinite(samples),
              "[ddp] expected a number of samples, 0 or more, got ", samples);
   PEAL_CHECK(Graph::capturing() == nullptr,
@@ -15,26 +18,56 @@ std::shared_ptr<void> SampleWeights::weigh(double samples, std::string_view grad
              "which a captured step does without");
   if (gradient.empty()) forget();
   PEAL_CHECK(
-      open_ || gradient.empty(), "[ddp] backward(loss, samples): ", gradient,
+      is_open_ || gradient.empty(), "[ddp] backward(loss, samples): ", gradient,
       " has a gradient that is of no sum over samples, or of a step that is done; call "
       "zero_grad() before the first backward of a step, and give each its number of samples");
-  samples_ += samples;
-  open_ = weighing_ = true;
-  return {nullptr, [this](void*) { weighing_ = false; }};
+  if (!is_open_ && expected_ == 0) {
+    announce(group_, {.what = Announcement::What::samples});
+    estimate(samples);
+  }
+  open();
+  // As many as the loss's type makes of them: what is divided by is what was multiplied by.
+  const double factor =
+      cast(cast(Tensor::scalar(samples * scale_, Device{}), of_loss), DType::f64).item<double>();
+  samples_ += factor;
+  weighing_ = true;
+  return {factor, {nullptr, [this](void*) { weighing_ = false; }}};
+}
+
+void SampleWeights::open() {
+  if (is_open_) return;
+  is_open_ = true;
+  scale_ = expected_ > 0 ? std::exp2(std::round(std::log2(group_.world() / expected_))) : 1;
+}
+
+void SampleWeights::follow(bool weighted) {
+  if (weighted) {
+    open();
+  } else {
+    forget();
+  }
+}
+
+void SampleWeights::estimate(double samples) {
+  const Tensor all = Tensor::scalar(samples, Device{});
+  group_.all_reduce(all, comm::ReduceOp::sum, {"samples of a first backward", tag_}).wait();
+  expected_ = all.item<double>();
 }
 
 void SampleWeights::send() {
-  if (!open_) return;
+  if (!is_open_) return;
   total_ = Tensor::scalar(samples_, Device{});
   totalled_ = group_.all_reduce(total_, comm::ReduceOp::sum, {"samples of a step", tag_});
 }
 
 double SampleWeights::factor(int divisor) {
-  if (!open_) return static_cast<double>(group_.world()) / divisor;
+  if (!is_open_) return static_cast<double>(group_.world()) / divisor;
   std::exchange(totalled_, {}).wait();
   forget();
   const double total = total_.item<double>();
-  return total > 0 ? group_.world() / total : 0;
+  if (total == 0) return 0;
+  expected_ = total / scale_;
+  return group_.world() / total;
 }
 
 }  // namespace peal::nn

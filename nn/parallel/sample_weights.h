@@ -2,7 +2,13 @@
 // Sample-weighted averaging: where ranks have batches of different sizes, losses are multiplied by
 // their numbers of samples, these travel beside the gradients, and the sum of gradients is divided
 // by the sum of samples once. A count belongs to gradients that are there: whoever gives those up,
-// by zero_grad(), gives up the count. Thread safety: the thread that runs backward.
+// by zero_grad(), gives up the count.
+//
+// So that types and hooks of few bits overflow no sooner than an average does, what losses are
+// multiplied by is the number of samples times a power of two next to world / (samples of the last
+// step), the same on all ranks. Before the first step the ranks tell each other what its first
+// backward has. What counts is the number that the loss's type has for the product.
+// Thread safety: the thread that runs backward.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
@@ -20,21 +26,28 @@ class SampleWeights {
   SampleWeights(comm::ProcessGroup group, std::uint64_t tag)
       : group_(std::move(group)), tag_(tag) {}
 
-  // The backwards that run while what is returned lives are of losses that were multiplied.
-  // `gradient` names a parameter that has one already, or is empty. Errors: samples < 0 or not
-  // finite; in a captured step; a gradient that is of no such loss.
-  [[nodiscard]] std::shared_ptr<void> weigh(double samples, std::string_view gradient);
+  // A loss is to be multiplied by `factor`, while `weighing` lives.
+  struct Weighed {
+    double factor;
+    std::shared_ptr<void> weighing;
+  };
+  // `gradient` names a parameter that has one already, or is empty. Collective, until a step is
+  // done. Errors: samples < 0 or not finite; in a captured step; a gradient that is of no such
+  // loss.
+  [[nodiscard]] Weighed weigh(double samples, DType of_loss, std::string_view gradient);
   // The gradients are of such losses; and the backward under way is.
-  bool open() const { return open_; }
+  bool is_open() const { return is_open_; }
   bool weighing() const { return weighing_; }
   // The gradients were given up.
   void forget() {
     samples_ = 0;
-    open_ = false;
+    is_open_ = false;
   }
 
   // A step of a rank that has no batch in it: whether those who have one count samples.
-  void follow(bool weighted) { open_ = weighted; }
+  void follow(bool weighted);
+  // Of such a rank, too: how many samples there are.
+  void estimate(double samples);
   // Where samples count: sends their number. Collective.
   void send();
   // Waits for it. What to multiply averages over the ranks with, of which `divisor` is the number
@@ -42,10 +55,14 @@ class SampleWeights {
   double factor(int divisor);
 
  private:
+  void open();
+
   comm::ProcessGroup group_;
   std::uint64_t tag_;
-  double samples_ = 0;
-  bool open_ = false, weighing_ = false;
+  double samples_ = 0;   // times scale_
+  double expected_ = 0;  // of all ranks in a step; 0: nobody knows
+  double scale_ = 1;     // of the count that is open
+  bool is_open_ = false, weighing_ = false;
   Tensor total_;  // of samples, over the ranks
   comm::Work totalled_;
 };

@@ -136,11 +136,12 @@ TEST_CASE("a buffer that backward reads is copied when it was written, and not a
     Tensor by = add_buffer("by", full({3}, 2)), seen = add_buffer("seen", Tensor::zeros({1}));
     nn::Linear layer = add("layer", nn::Linear(3, 1));
     Tensor forward(const Tensor& x) override {
-      add_(seen, 1);
+      add_(seen, ones({1}));
       return layer(x * 2.0) + sum(layer(x) * by);
     }
   };
   Scaled net, alone;
+  make_whole(net);
   alone.load_state_dict(net.state_dict());
   nn::DataParallel parallel = over(2, net);
   for (const double by : {2, 5}) {

@@ -3,6 +3,7 @@
 // left out, fails, or is followed by another kind.
 #include <peal/autograd/grad_slot.h>
 #include <peal/nn/layers/layers.h>
+#include <peal/nn/parallel/compress_hooks.h>
 #include <peal/nn/parallel/join.h>
 
 #include <vector>
@@ -173,4 +174,39 @@ TEST_CASE("plain and weighted backwards of one accumulation are an error, once")
     }
     check_step(*pair.ddp, pair.alone, rank);
   });
+}
+
+TEST_CASE("sums over many samples overflow no type of few bits, and are divided by what they are") {
+  struct Slope : nn::Module {  // 16 w x
+    explicit Slope(DType dtype) : w(add_parameter("w", ones({4}, dtype))) {}
+    Tensor forward(const Tensor& x) override { return x * w * 16.0; }
+    Tensor w;
+  };
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (const bool hook : {false, true}) {
+      CAPTURE(dtype);
+      CAPTURE(hook);
+      ranks(3, [&](const Group& group, int rank) {
+        Slope net(dtype);
+        DDP ddp(net, group);
+        if (hook) ddp.register_comm_hook(nn::fp16_compress_hook(group));
+        nn::Join join(ddp);
+        // Rank 0 has nothing in the first turn, and less than others have then in the second.
+        const double samples[3][3] = {{0, 8192, 90000}, {257, 0, 0}, {70000, 3, 0}};
+        for (int turn = 0; join.next(turn > 0 || rank != 0); ++turn) {
+          if (turn == 3) break;
+          ddp.zero_grad();
+          if (join.active()) {
+            ddp.backward(sum(ddp(full({4}, 1, dtype))), samples[turn][rank]);
+          } else {
+            REQUIRE(join.follow());
+          }
+          for (const float value : cast(net.w.grad(), DType::f32).to_vector<float>()) {
+            CHECK(value == doctest::Approx(16).epsilon(0.01));
+            if (turn == 1) CHECK(value == 16);
+          }
+        }
+      });
+    }
+  }
 }
