@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -62,16 +63,31 @@ std::vector<int> numbers_of(const std::vector<std::string>& names, const NamedTe
   return numbers;
 }
 
+// Names of one tensor: a rank that ties others trains another model.
+std::string ties_of(const Module& module, const DDPOptions& options) {
+  std::unordered_map<const void*, std::string> first;
+  std::string text;
+  for (const auto& [name, tensor] : module.state_dict()) {
+    if (tensor.numel() == 0 || among(options.ignored, name)) continue;
+    const auto [found, added] = first.emplace(tensor.raw(), name);
+    if (!added) text += concat("tied ", name, " is ", found->second, "\n");
+  }
+  return text;
+}
+
 std::string describe(const NamedTensors& buffers, const DDPOptions& options) {
   std::string text;
   for (const auto& [name, tensor] : buffers) {
     text += concat("buffer ", name, " ", tensor.dtype(), " ", tensor.shape(), "\n");
   }
-  for (const std::string& name : options.ignored) text += concat("ignored ", name, "\n");
+  for (const auto& [what, names] :
+       {std::pair("ignored ", &options.ignored), std::pair("delayed ", &options.delayed),
+        std::pair("order ", &options.order)}) {
+    for (const std::string& name : *names) text += concat(what, name, "\n");
+  }
   return text + concat("broadcast_buffers ", options.broadcast_buffers, "\nfind_unused_parameters ",
                        options.find_unused_parameters, "\nstatic_graph ", options.static_graph,
-                       "\ncheck_every ", options.check_every, "\nbuckets from an order ",
-                       !options.order.empty(), "\n");
+                       "\ncheck_every ", options.check_every, "\n");
 }
 
 }  // namespace
@@ -160,7 +176,8 @@ DistributedDataParallel::DistributedDataParallel(Module module, comm::ProcessGro
   const bool several_nodes = std::ranges::any_of(node, [&](int n) { return n != node[0]; });
   auto plan =
       plan_buckets(specs, options.buckets, several_nodes, numbers_of(options.order, parameters));
-  comm::agree(group, "[ddp] the model", nn::describe(specs, plan) + describe(buffers, options),
+  comm::agree(group, "[ddp] the model",
+              describe(buffers, options) + ties_of(*this, options) + nn::describe(specs, plan),
               "build the same model with the same options on every rank");
   make_equal(group, parameters);
   make_equal(group, buffers);

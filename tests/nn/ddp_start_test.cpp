@@ -134,3 +134,59 @@ TEST_CASE("equal models are compared by small messages, and others shown in word
                       doctest::Contains("'parameter 3.weight f32 [3, 4]' on rank 1"));
   });
 }
+
+TEST_CASE("whatever differs between ranks is an error that shows it") {
+  struct Net : nn::Module {
+    nn::Linear a = add("a", nn::Linear(3, 3)), b = add("b", nn::Linear(3, 3));
+    Tensor buffer = add_buffer("seen", Tensor::zeros({1}));
+  };
+  const auto fails = [](const std::string& words, const std::function<void(Net&)>& change,
+                        const nn::DDPOptions& options, const nn::DDPOptions& others) {
+    CAPTURE(words);
+    two([&](const Group& group, int rank) {
+      Net net;
+      if (rank == 1) change(net);
+      CHECK_THROWS_WITH(DDP(net, group, rank == 1 ? others : options),
+                        doctest::Contains(words.c_str()));
+    });
+  };
+  const auto differs = [&](const std::string& words, const std::function<void(Net&)>& change) {
+    fails(words, change, {}, {});
+  };
+  const auto options = [&](const std::string& words, const nn::DDPOptions& one,
+                           const nn::DDPOptions& other) {
+    fails(
+        words, [](Net&) {}, one, other);
+  };
+  differs("'parameter other.weight f32 [3, 3]' on rank 1",
+          [](Net& net) { net.add("other", nn::Linear(3, 3)); });
+  differs("'parameter a.weight f64 [3, 3]' on rank 1", [](Net& net) { net.a.to(DType::f64); });
+  differs("a.weight f32 [3, 3]", [](Net& net) { net.a.weight.set_requires_grad(false); });
+  differs("'tied again.weight is b.weight' on rank 1",
+          [](Net& net) { net.add("again", nn::Module(net.b)); });
+  differs("'buffer more f32 [2]' on rank 1",
+          [](Net& net) { net.add_buffer("more", Tensor::zeros({2})); });
+  options("'ignored a.weight' on rank 1", {}, {.ignored = {"a.weight"}});
+  options("'bucket 0 of 3 f32", {}, {.buckets = apart});
+  options("'check_every 5' on rank 1", {}, {.check_every = 5});
+  options("'find_unused_parameters true' on rank 1", {}, {.find_unused_parameters = true});
+  options("'static_graph true' on rank 1", {}, {.static_graph = true});
+  options("'broadcast_buffers false' on rank 1", {}, {.broadcast_buffers = false});
+  options("'delayed b.bias' on rank 1", {}, {.delayed = {"b.bias"}});
+  options("'order a.weight' on rank 1", {}, {.order = {"a.weight", "a.bias"}});
+}
+
+TEST_CASE("a tie to another parameter of the same shape is another model") {
+  struct Net : nn::Module {
+    explicit Net(bool first) { add("head", nn::Module(first ? a : b)); }
+    nn::Linear a = add("a", nn::Linear(3, 3)), b = add("b", nn::Linear(3, 3));
+  };
+  two([](const Group& group, int rank) {
+    Net net(rank == 0);
+    CHECK_THROWS_WITH(DDP(net, group), doctest::Contains("'tied head.weight is a.weight'"));
+    CHECK_THROWS_WITH(DDP(net, group),
+                      doctest::Contains("'tied head.weight is b.weight' on rank 1"));
+    Net same(true);
+    const DDP ddp(same, group);
+  });
+}
