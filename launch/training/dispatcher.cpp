@@ -114,7 +114,7 @@ std::optional<data::Batch> Dispatcher::next() {
                " ranks had a batch; plan it by data::dispatch_order()");
     send(group_, tensors_of(*batch), to);
   }
-  return own;
+  return own ? std::optional(batch_of(tensors_of(*own))) : std::nullopt;
 }
 
 }  // namespace peal::launch
