@@ -264,11 +264,12 @@ TEST_CASE("in evaluation nothing is sent, nor on one rank") {
 
 TEST_CASE("what it refuses") {
   const std::string one = failure([](const Group& group, int rank) {
-    nn::SyncBatchNorm norm(channels, group);
-    norm(ones({rank, channels}));
+    nn::Sequential net(nn::ReLU{}, nn::BatchNorm1d(channels));
+    nn::convert_sync_batchnorm(net, group);
+    net(ones({rank, channels}));
   });
   check_has(one,
-            "sync_batch_norm: expected more than one value a channel to train with, got 1 in 2 "
+            "SyncBatchNorm 1: expected more than one value a channel to train with, got 1 in 2 "
             "parts");
   const std::string none = failure([](const Group& group, int) {
     nn::SyncBatchNorm norm(channels, group);
