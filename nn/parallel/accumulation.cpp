@@ -67,10 +67,10 @@ void Reducer::leave_out_shared() {
         group_,
         concat("this rank follows ", step_,
                " without a batch, and has gradients of its own on top "
-               "of those of an earlier step, which Join with divide_by_initial_world = false "
+               "of those of an earlier step, which Join with divide_by_initial_world_size = false "
                "cannot tell apart; call zero_grad() between"));
   }
-  for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].memory.zero_();
+  for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].buffer.zero_();
 }
 
 }  // namespace peal::nn

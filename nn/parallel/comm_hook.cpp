@@ -13,12 +13,15 @@ std::vector<Tensor> GradBucket::gradients() const {
 
 CommHook average_gradients(comm::ProcessGroup group) {
   return [group = std::move(group)](GradBucket& bucket) {
-    return group.all_reduce(bucket.memory, comm::ReduceOp::avg, bucket.label);
+    return group.all_reduce(bucket.buffer, comm::ReduceOp::avg, bucket.label);
   };
 }
 
 CommHook noop_hook() {
-  return [](GradBucket&) { return comm::Work(); };
+  return [](GradBucket& bucket) {
+    bucket.averaged = Averaged::not_at_all;
+    return comm::Work();
+  };
 }
 
 }  // namespace peal::nn

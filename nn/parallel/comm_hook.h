@@ -3,34 +3,43 @@
 // register_comm_hook). DDP's own averages them; others send less, or something else:
 //
 //   ddp.register_comm_hook([group](nn::GradBucket& bucket) {
-//     mul_(bucket.memory, 0.5);
-//     return group.all_reduce(bucket.memory, comm::ReduceOp::sum, bucket.label);
+//     mul_(bucket.buffer, 0.5);
+//     return group.all_reduce(bucket.buffer, comm::ReduceOp::sum, bucket.label);
 //   });
 //
 // Those that come along: compress_hooks.h (f16, bf16, int8), power_sgd.h, local_sgd.h.
 //
 // A hook is called for each bucket in the order of the plan, on the thread that runs backward, as
-// soon as the bucket's gradients are complete. When the Work that it returns is done, the memory
-// holds, on every rank the same bits, what the optimizer shall see. Thread safety: as said.
+// soon as the bucket's gradients are complete. When the Work that it returns is done, the buffer
+// holds, on every rank the same bits, the average over the ranks of what they had, or what stands
+// for it. Where samples are counted or ranks have no batch (DistributedDataParallel::backward(loss,
+// samples), Join) the reducer divides by those, so a hook that does not average over all ranks says
+// what it leaves. Thread safety: as said.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
 #include <peal/comm/group/process_group.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
 namespace peal::nn {
 
+// What a hook leaves in a bucket: the average over all ranks; over some of them, which goes with
+// neither samples nor a divisor of those that have a batch; or this rank's own.
+enum class Averaged : std::uint8_t { over_all, over_some, not_at_all };
+
 struct GradBucket {
   std::size_t index = 0;  // in the plan, from 0
   // [count], all of the bucket's gradients and, between them, gaps of zeros.
-  Tensor memory;
-  // Whose gradients they are, in order; the gradient of each is a part of the memory.
+  Tensor buffer;
+  // Whose gradients they are, in order; the gradient of each is a part of the buffer.
   std::vector<Tensor> parameters;
-  bool last = false;  // of the plan
+  bool is_last = false;                    // of the plan
+  Averaged averaged = Averaged::over_all;  // to be said at each call, where it is otherwise
   std::vector<Tensor> gradients() const;
   // For the collectives of the bucket: errors name it, and ranks that are in different steps never
   // meet. It holds during the call.

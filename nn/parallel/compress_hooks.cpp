@@ -36,7 +36,7 @@ Tensor average(int world, Part part) {
 // of `part`.
 CommHook narrow(comm::ProcessGroup group, DType dtype) {
   return [group = std::move(group), dtype](GradBucket& bucket) {
-    const Tensor memory = bucket.memory;
+    const Tensor memory = bucket.buffer;
     if (size_of(memory.dtype()) <= size_of(dtype)) {
       return group.all_reduce(memory, comm::ReduceOp::avg, bucket.label);
     }
@@ -93,7 +93,7 @@ Tensor from_int8(const Int8Blocks& blocks) {
 
 CommHook int8_compress_hook(comm::ProcessGroup group) {
   return [group = std::move(group)](GradBucket& bucket) {
-    const Tensor memory = bucket.memory;
+    const Tensor memory = bucket.buffer;
     const int world = group.world();
     const std::int64_t part = part_of(memory.numel(), world, Int8Blocks::size);
     const std::int64_t rows = part / Int8Blocks::size;

@@ -35,15 +35,15 @@ GradBuckets::GradBuckets(const NamedTensors& parameters, const std::vector<Bucke
   for (std::size_t b = 0; b < plan.size(); ++b) {
     GradBucket& bucket = buckets_.emplace_back();
     bucket.index = b;
-    bucket.last = b + 1 == plan.size();
-    if (bucket.last && device == Device{}) {
+    bucket.is_last = b + 1 == plan.size();
+    if (bucket.is_last && device == Device{}) {
       const auto line = 64 / static_cast<std::int64_t>(size_of(plan[b].dtype));
       const std::int64_t at = (plan[b].count + line - 1) / line * line;
       flagged_ = group.allocate({at + line}, plan[b].dtype, device);
       flag_ = flagged_.detach({1}, at);
-      bucket.memory = flagged_.detach({plan[b].count});
+      bucket.buffer = flagged_.detach({plan[b].count});
     } else {
-      bucket.memory = group.allocate({plan[b].count}, plan[b].dtype, device);
+      bucket.buffer = group.allocate({plan[b].count}, plan[b].dtype, device);
     }
     std::string& name = names_.emplace_back(concat("bucket ", b, ":"));
     for (const auto& [parameter, at] : plan[b].entries) {
@@ -57,7 +57,7 @@ GradBuckets::GradBuckets(const NamedTensors& parameters, const std::vector<Bucke
       const auto index = static_cast<std::size_t>(parameter);
       const Tensor& tensor = parameters[index].second;
       tensor.grad_slot().set_final_hook([this, index, b](const Tensor&) { complete_(index, b); });
-      tensor.grad_slot().place(buckets_[b].memory.detach(tensor.shape(), at));
+      tensor.grad_slot().place(buckets_[b].buffer.detach(tensor.shape(), at));
     }
   }
 }

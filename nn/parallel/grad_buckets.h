@@ -33,9 +33,10 @@ class GradBuckets {
   // What the average of a bucket is over: its memory and, on the CPU, behind that of the last one
   // an element of its own, by which a rank tells the others that gradients are missing.
   const Tensor& sent(std::size_t bucket) const {
-    return flagged_.defined() && bucket + 1 == size() ? flagged_ : buckets_[bucket].memory;
+    return flagged_.defined() && bucket + 1 == size() ? flagged_ : buckets_[bucket].buffer;
   }
   bool has_flag() const { return flag_.defined(); }
+  const Tensor& flag() const { return flag_; }  // [1], for who sends it by itself
   // Before the last bucket is sent; and whether any rank has, since.
   void raise_flag();
   bool flag_raised() const;

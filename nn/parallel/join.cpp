@@ -57,7 +57,7 @@ Join::~Join() { ddp_.set_actives(group_.world(), 0); }
 void Join::set_actives(int actives, int lowest) {
   actives_ = actives;
   lowest_ = lowest;
-  ddp_.set_actives(options_.divide_by_initial_world ? group_.world() : actives, lowest);
+  ddp_.set_actives(options_.divide_by_initial_world_size ? group_.world() : actives, lowest);
 }
 
 bool Join::next(bool has_batch) {

@@ -36,7 +36,7 @@ namespace peal::nn {
 
 struct JoinOptions {
   // What gradients are divided by: the ranks of the group, or those that have a batch in this turn.
-  bool divide_by_initial_world = true;
+  bool divide_by_initial_world_size = true;
 };
 
 class Join {

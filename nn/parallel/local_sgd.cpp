@@ -1,21 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/stateful.h>
 #include <peal/nn/parallel/local_sgd.h>
 
-#include <memory>
 #include <utility>
 
 namespace peal::nn {
+namespace {
 
-CommHook post_localSGD_hook(comm::ProcessGroup group, comm::ProcessGroup subgroup,
-                            const PostLocalSGDOptions& options) {
-  return [group = std::move(group), subgroup = std::move(subgroup), options,
-          steps = std::make_shared<std::int64_t>(0)](GradBucket& bucket) {
-    const bool all = *steps < options.start_localSGD_iter;
-    if (bucket.last) ++*steps;
-    if (all) return group.all_reduce(bucket.memory, comm::ReduceOp::avg, bucket.label);
-    if (!subgroup || !options.post_local_gradient_allreduce) return comm::Work();
-    return subgroup.all_reduce(bucket.memory, comm::ReduceOp::avg, bucket.label);
+NamedTensors state_of(std::int64_t step) { return {{"step", Tensor::scalar(step, Device{})}}; }
+
+std::int64_t step_of(std::string_view who, const NamedTensors& state) {
+  StateReader reader(who, state);
+  const auto step = reader.number<std::int64_t>("step");
+  reader.finish();
+  return step;
+}
+
+}  // namespace
+
+struct PostLocalSGDState::Body {
+  comm::ProcessGroup group, subgroup;
+  PostLocalSGDOptions options;
+  std::int64_t step = 0;
+};
+
+PostLocalSGDState::PostLocalSGDState(comm::ProcessGroup group, comm::ProcessGroup subgroup,
+                                     const PostLocalSGDOptions& options)
+    : body_(std::make_shared<Body>(Body{std::move(group), std::move(subgroup), options})) {}
+
+std::int64_t PostLocalSGDState::step() const { return body_->step; }
+
+NamedTensors PostLocalSGDState::state_dict() const { return state_of(body_->step); }
+
+void PostLocalSGDState::load_state_dict(const NamedTensors& state) {
+  body_->step = step_of("PostLocalSGDState", state);
+}
+
+CommHook post_localSGD_hook(const PostLocalSGDState& state) {
+  return [body = state.body_](GradBucket& bucket) {
+    auto& [group, subgroup, options, step] = *body;
+    const bool all = step < options.start_localSGD_iter;
+    if (bucket.is_last) ++step;
+    if (all) return group.all_reduce(bucket.buffer, comm::ReduceOp::avg, bucket.label);
+    if (!subgroup || !options.post_local_gradient_allreduce) {
+      bucket.averaged = Averaged::not_at_all;
+      return comm::Work();
+    }
+    bucket.averaged = Averaged::over_some;
+    return subgroup.all_reduce(bucket.buffer, comm::ReduceOp::avg, bucket.label);
   };
 }
 
@@ -36,6 +69,12 @@ void PeriodicModelAverager::average_parameters(const std::vector<Tensor>& parame
   if (!list.empty()) {
     group_.all_reduce_coalesced(list, comm::ReduceOp::avg, "parameters of local SGD").wait();
   }
+}
+
+NamedTensors PeriodicModelAverager::state_dict() const { return state_of(step_); }
+
+void PeriodicModelAverager::load_state_dict(const NamedTensors& state) {
+  step_ = step_of("PeriodicModelAverager", state);
 }
 
 }  // namespace peal::nn

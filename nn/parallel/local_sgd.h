@@ -4,17 +4,22 @@
 // none), and every few steps the parameters of all are.
 //
 //   const auto node = group.split(job.node());
-//   ddp.register_comm_hook(nn::post_localSGD_hook(group, node, {.start_localSGD_iter = 100}));
+//   nn::PostLocalSGDState state(group, node, {.start_localSGD_iter = 100});
+//   ddp.register_comm_hook(nn::post_localSGD_hook(state));
 //   nn::PeriodicModelAverager averager(group, {.period = 4, .warmup_steps = 100});
 //   ...; optimizer.step(); averager.average_parameters(ddp.parameters());
 //
-// Between two averages replicas differ; buffers stay rank 0's. Names are PyTorch's. Thread safety:
-// as of hooks.
+// Between two averages replicas differ; buffers stay rank 0's. A run that is to go on where it
+// stopped saves both objects. Samples cannot be counted (DistributedDataParallel::backward(loss,
+// samples)) while gradients are averaged over a part of the ranks. Names are PyTorch's. Thread
+// safety: as of hooks.
 #pragma once
 
+#include <peal/autograd/core/safetensors.h>
 #include <peal/nn/parallel/comm_hook.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace peal::nn {
@@ -23,10 +28,26 @@ struct PostLocalSGDOptions {
   std::int64_t start_localSGD_iter = 100;     // steps that are averaged over all ranks
   bool post_local_gradient_allreduce = true;  // after them over `subgroup`; false: not at all
 };
-// `subgroup` is a part of `group` that has this rank, or empty: then nothing is sent after the
-// start.
-CommHook post_localSGD_hook(comm::ProcessGroup group, comm::ProcessGroup subgroup,
-                            const PostLocalSGDOptions& options = {});
+
+class PostLocalSGDState {
+ public:
+  // `subgroup` is a part of `group` that has this rank, or empty: then nothing is sent after the
+  // start.
+  PostLocalSGDState(comm::ProcessGroup group, comm::ProcessGroup subgroup,
+                    const PostLocalSGDOptions& options = {});
+  std::int64_t step() const;  // that comes
+  // "step" (i64).
+  NamedTensors state_dict() const;
+  void load_state_dict(const NamedTensors& state);
+
+ private:
+  friend CommHook post_localSGD_hook(const PostLocalSGDState& state);
+  struct Body;
+  std::shared_ptr<Body> body_;
+};
+
+// Of one wrapper. It shares the state with that object.
+CommHook post_localSGD_hook(const PostLocalSGDState& state);
 
 struct PeriodicModelAveragerOptions {
   std::int64_t period = 4;
@@ -41,6 +62,9 @@ class PeriodicModelAverager {
   // from 0, and every `period` steps from there.
   void average_parameters(const std::vector<Tensor>& parameters);
   std::int64_t step() const { return step_; }
+  // "step" (i64).
+  NamedTensors state_dict() const;
+  void load_state_dict(const NamedTensors& state);
 
  private:
   comm::ProcessGroup group_;

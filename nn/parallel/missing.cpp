@@ -10,21 +10,21 @@ namespace {
 
 constexpr std::size_t most_names = 20, most_columns = 32;
 
-std::string join(const std::vector<std::string>& words) {
-  std::string text;
-  for (std::size_t i = 0; i < words.size() && i < most_names; ++i) {
-    text += concat(i == 0 ? "" : ", ", words[i]);
-  }
-  if (words.size() > most_names) text += concat(" and ", words.size() - most_names, " others");
-  return text;
-}
-
 std::string padded(std::string text, std::size_t width) {
   text.resize(std::max(width, text.size()), ' ');
   return text;
 }
 
 }  // namespace
+
+std::string first_names(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size() && i < most_names; ++i) {
+    text += concat(i == 0 ? "" : ", ", names[i]);
+  }
+  if (names.size() > most_names) text += concat(" and ", names.size() - most_names, " others");
+  return text;
+}
 
 std::string describe_missing(const std::vector<std::string>& names,
                              const std::vector<std::vector<bool>>& missing,
@@ -43,18 +43,18 @@ std::string describe_missing(const std::vector<std::string>& names,
       continue;
     }
     text += concat(text.empty() ? "" : "; ", "rank ", numbers[r], ": no gradient came for ",
-                   join(mine));
+                   first_names(mine));
   }
   if (unheard > 0) text += concat("; and so on ", unheard, " other ranks");
   if (world > most_columns) return text;
 
-  std::vector<std::string> rows;
+  std::vector<std::size_t> rows;
   std::size_t width = 4;  // "rank"
   for (std::size_t p = 0; p < names.size(); ++p) {
     const auto here = [&](const auto& list) { return list[p]; };
     if (!std::any_of(missing.begin(), missing.end(), here)) continue;
     width = std::max(width, names[p].size());
-    rows.push_back(names[p]);
+    rows.push_back(p);
   }
   const std::size_t column =
       std::to_string(*std::max_element(numbers.begin(), numbers.end())).size();
@@ -63,15 +63,10 @@ std::string describe_missing(const std::vector<std::string>& names,
     return std::string(1 + column - word.size(), ' ') + word;
   };
   for (const int number : numbers) matrix += cell(std::to_string(number));
-  std::size_t shown = 0;
-  for (std::size_t p = 0; p < names.size(); ++p) {
-    if (std::find(rows.begin(), rows.end(), names[p]) == rows.end() || shown == most_names)
-      continue;
-    ++shown;
-    matrix += '\n' + padded(names[p], width);
-    for (std::size_t r = 0; r < world; ++r) {
-      matrix += cell(missing[r][p] ? "x" : ".");
-    }
+  const std::size_t shown = std::min(rows.size(), most_names);
+  for (std::size_t row = 0; row < shown; ++row) {
+    matrix += '\n' + padded(names[rows[row]], width);
+    for (std::size_t r = 0; r < world; ++r) matrix += cell(missing[r][rows[row]] ? "x" : ".");
   }
   if (rows.size() > shown) matrix += concat("\nand ", rows.size() - shown, " others");
   return text + '\n' + matrix;

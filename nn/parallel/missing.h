@@ -18,6 +18,9 @@ namespace peal::nn {
                                const std::vector<bool>& missing, std::string_view step,
                                std::string_view advice);
 
+// "a, b, c": at most 20, and the number of the others.
+std::string first_names(const std::vector<std::string>& names);
+
 // The text. `missing[r][p]`: rank r has no gradient for parameter p; `numbers`: of the ranks in the
 // world. At most 20 parameters, and the number of the others.
 std::string describe_missing(const std::vector<std::string>& names,

@@ -40,7 +40,7 @@ Layout layout_of(const GradBucket& bucket, const PowerSGDOptions& options) {
     if (shape.dim() >= 2 && count > 0) {
       part.rows = shape[0];
       part.columns = count / shape[0];
-      part.r = std::min({options.rank, part.rows, part.columns});
+      part.r = std::min({options.matrix_approximation_rank, part.rows, part.columns});
       const auto sent = static_cast<double>((part.rows + part.columns) * part.r);
       if (sent * options.min_compression_rate >= static_cast<double>(count)) part.r = 0;
     }
@@ -101,23 +101,33 @@ struct PowerSGD::State : std::enable_shared_from_this<State> {
 };
 
 comm::Work PowerSGD::State::run(GradBucket& bucket) {
-  const Tensor memory = bucket.memory;
-  const bool starts = iteration >= options.start_iteration;
-  if (bucket.last) ++iteration;
+  const Tensor memory = bucket.buffer;
+  const bool starts = iteration >= options.start_powerSGD_iter;
+  if (bucket.is_last) ++iteration;
   if (!starts || size_of(memory.dtype()) < 4) {
     return group.all_reduce(memory, comm::ReduceOp::avg, bucket.label);
   }
+  const Layout layout = layout_of(bucket, options);
+  if (layout.second == 0) {
+    return group.all_reduce(memory, comm::ReduceOp::avg, bucket.label);
+  }
   Memory& here = buckets[bucket.index];
+  // A state that was loaded lies where it was read.
+  if (here.error.defined()) here.error = here.error.to(memory.device());
+  if (here.q.defined()) here.q = here.q.to(memory.device());
+  PEAL_CHECK(!here.q.defined() || here.q.numel() == layout.second, "PowerSGD: ", bucket.label.text,
+             " has second factors of ", layout.second, " elements, and the state has ",
+             here.q.numel(),
+             "; the options or the buckets differ from those of the run that saved it");
   PEAL_CHECK(!here.error.defined() || here.error.shape() == memory.shape(),
              "PowerSGD: ", bucket.label.text, " has ", memory.numel(),
              " elements, and the state is of one with ", here.error.numel(),
              "; buckets differ: give the wrapper the order that the first run had "
              "(DDPOptions::order)");
-  if (options.error_feedback) {
+  if (options.use_error_feedback) {
     if (here.error.defined()) add_(memory, here.error);
     here.error = memory.clone();
   }
-  const Layout layout = layout_of(bucket, options);
   if (!here.q.defined() || !options.warm_start) {
     here.q = start_of(1, layout.second, options.warm_start ? 0 : iteration, memory)
                  .detach({layout.second});
@@ -157,7 +167,7 @@ comm::Work PowerSGD::State::run(GradBucket& bucket) {
             matrix_of(part).copy_(matmul(p_of(part), q_of(part), true));
           }
         }
-        const bool feedback = keep->options.error_feedback;
+        const bool feedback = keep->options.use_error_feedback;
         here.q = q;
         if (feedback) {
           add_(here.error, memory, -1);
@@ -176,12 +186,13 @@ comm::Work PowerSGD::State::run(GradBucket& bucket) {
 
 PowerSGD::PowerSGD(comm::ProcessGroup group, const PowerSGDOptions& options)
     : state_(std::make_shared<State>()) {
-  PEAL_CHECK(options.rank > 0 && options.start_iteration >= 0,
-             "PowerSGD: expected a rank of 1 or more and a start_iteration of 0 or more, got ",
-             options.rank, " and ", options.start_iteration);
-  PEAL_CHECK(options.start_iteration > 0 || !(options.error_feedback || options.warm_start),
+  PEAL_CHECK(options.matrix_approximation_rank > 0 && options.start_powerSGD_iter >= 0,
+             "PowerSGD: expected a matrix_approximation_rank of 1 or more and a "
+             "start_powerSGD_iter of 0 or more, got ",
+             options.matrix_approximation_rank, " and ", options.start_powerSGD_iter);
+  PEAL_CHECK(options.start_powerSGD_iter > 0 || !(options.use_error_feedback || options.warm_start),
              "PowerSGD: with error feedback or a warm start the first step is averaged as it is: "
-             "expected a start_iteration of 1 or more");
+             "expected a start_powerSGD_iter of 1 or more");
   state_->group = std::move(group);
   state_->options = options;
 }

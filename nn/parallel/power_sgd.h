@@ -9,9 +9,10 @@
 // What that leaves out a rank adds to its gradient in the next step (error feedback), and power
 // iteration goes on from the last step's Q (warm start). Tensors of one dimension, and matrices
 // that would not shrink, are averaged as they are, in the same messages as P. A tensor of more
-// dimensions is the matrix of its first and all others.
+// dimensions is the matrix of its first and all others. Buckets of f16 and bf16, and those that
+// have no matrix that would shrink, are averaged as they are. Names are PyTorch's.
 //
-//   nn::PowerSGD power(group, {.rank = 2});
+//   nn::PowerSGD power(group, {.matrix_approximation_rank = 2});
 //   ddp.register_comm_hook(power.hook());
 //
 // What is left out is each rank's own: for a run that goes on bit by bit each rank saves its state.
@@ -27,10 +28,10 @@
 namespace peal::nn {
 
 struct PowerSGDOptions {
-  std::int64_t rank = 1;              // PyTorch: matrix_approximation_rank
-  std::int64_t start_iteration = 10;  // before it gradients are averaged as they are
-  double min_compression_rate = 2;    // matrices that shrink by less are averaged as they are
-  bool error_feedback = true;
+  std::int64_t matrix_approximation_rank = 1;
+  std::int64_t start_powerSGD_iter = 10;  // before it gradients are averaged as they are
+  double min_compression_rate = 2;        // matrices that shrink by less are averaged as they are
+  bool use_error_feedback = true;
   bool warm_start = true;
 };
 

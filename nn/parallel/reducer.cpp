@@ -246,6 +246,7 @@ void Reducer::launch() {
   }
   GradBucket& bucket = buckets_[now];
   bucket.label = label;
+  bucket.averaged = Averaged::over_all;
   const std::shared_ptr<void> reset(nullptr, [&](void*) { bucket.label = {}; });
   flights_[now].work = hook_(bucket);
 }
@@ -260,19 +261,25 @@ void Reducer::finish() {
 
 // All buckets are under way.
 void Reducer::close() {
+  comm::Work flag;
+  const bool alone = flag_goes_alone();
+  if (alone) {
+    const comm::Label label("whether gradients are missing", tag_of(plan_.size() + 1));
+    flag = group_.all_reduce(buckets_.flag(), comm::ReduceOp::avg, label);
+  }
   {
     const TraceSpan span("wait for gradients", true);
     const auto start = std::chrono::steady_clock::now();
     for (const Flight& flight : flights_) flight.work.wait();
+    flag.wait();
     exposed_seconds_ +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   for (Flight& flight : flights_) flight.work = {};
-  if (!hook_ && buckets_.has_flag() && buckets_.flag_raised()) {
+  if (buckets_.has_flag() && buckets_.flag_raised()) {
     buckets_.lower_flag();
-    std::vector<bool> missing;
-    for (std::size_t p = 0; p < came_.size(); ++p) missing.push_back(is_missing(p));
-    fail_missing(group_, parameters_, missing, step_, advice());
+    if (hook_ && !alone) fail_alone();
+    fail_missing(group_, parameters_, missing(), step_, advice());
   }
   scale();
   settle_unused();
@@ -283,9 +290,19 @@ void Reducer::close() {
 
 // The average over the ranks becomes that over samples, or over the ranks that have any.
 void Reducer::scale() {
-  const double factor = weights_.factor(divisor_);
-  if (factor == 1) return;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) mul_(buckets_[b].memory, factor);
+  const bool weighted = weights_.is_open(), as_it_is = !weighted && divisor_ == group_.world();
+  const double of_own = weights_.own_factor(), factor = weights_.factor(divisor_);
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    GradBucket& bucket = buckets_[b];
+    if (as_it_is || (!weighted && bucket.averaged == Averaged::not_at_all)) continue;
+    if (bucket.averaged == Averaged::over_some) {
+      fail_everywhere(group_, concat(step_,
+                                     ": the hook averages over some of the ranks, which goes "
+                                     "with neither backward(loss, samples) nor Join with "
+                                     "divide_by_initial_world_size = false"));
+    }
+    mul_(bucket.buffer, bucket.averaged == Averaged::over_all ? factor : of_own);
+  }
 }
 
 Announcement Reducer::place(Announcement::What what) const {
@@ -331,16 +348,37 @@ bool Reducer::is_missing(std::size_t parameter) const {
   return options_.static_graph ? expected_[parameter] > 0 : !options_.find_unused_parameters;
 }
 
+std::vector<bool> Reducer::missing() const {
+  std::vector<bool> all;
+  for (std::size_t p = 0; p < came_.size(); ++p) all.push_back(is_missing(p));
+  return all;
+}
+
 void Reducer::check_missing() {
-  std::string names;
-  for (std::size_t p = 0; p < came_.size(); ++p) {
-    if (is_missing(p)) names += concat(names.empty() ? "" : ", ", parameters_[p].first);
-  }
-  if (names.empty()) return;
-  if (hook_ || !buckets_.has_flag()) {
-    fail_everywhere(group_, concat("no gradient came for ", names, " in ", step_, ". ", advice()));
-  }
+  const std::vector<bool> here = missing();
+  if (std::find(here.begin(), here.end(), true) == here.end()) return;
+  if (!buckets_.has_flag()) fail_alone();
   buckets_.raise_flag();  // and all ranks are told when they have finished the sums
+}
+
+// Where the others do not look for a flag.
+void Reducer::fail_alone() const {
+  const std::vector<bool> here = missing();
+  std::vector<std::string> names;
+  for (std::size_t p = 0; p < here.size(); ++p) {
+    if (here[p]) names.push_back(parameters_[p].first);
+  }
+  fail_everywhere(
+      group_, concat("no gradient came for ", first_names(names), " in ", step_, ". ", advice()));
+}
+
+// A hook sends the bucket without it.
+bool Reducer::flag_goes_alone() {
+  if (!hook_ || !buckets_.has_flag()) return false;
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    if (buckets_[b].averaged != Averaged::not_at_all) return true;
+  }
+  return false;
 }
 
 void Reducer::complete_rest() {

@@ -9,8 +9,9 @@
 // get an Error. Only calls count, not how long a rank keeps what they gave.
 //
 // A parameter that got no gradient is an Error in the same step, by name, and on every rank: on the
-// CPU the ranks finish the step's sums first, where a flag that travels in the last bucket tells
-// them, and so they can go on; on devices, and with a hook, the group is of no further use. With
+// CPU the ranks finish the step's sums first, where a flag that travels in the last bucket, or
+// beside those of a hook, tells them, and so they can go on; on devices, and with a hook that sends
+// nothing, the group is of no further use. With
 // `find_unused_parameters` there is no such Error (unused.h): those that the graph of a backward
 // does not reach are taken for unused when it begins, others when it ends. With `static_graph` each
 // backward is to be as the first was, on the same rank: what was unused there is so from the start,
@@ -124,7 +125,10 @@ class Reducer {
   void scale();
   bool first_of_static() const { return options_.static_graph && expected_.empty(); }
   bool is_missing(std::size_t parameter) const;
+  std::vector<bool> missing() const;
+  [[noreturn]] void fail_alone() const;
   void check_missing();
+  bool flag_goes_alone();
   void complete_rest();
   void settle_unused();
   std::string advice() const;

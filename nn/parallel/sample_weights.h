@@ -53,6 +53,8 @@ class SampleWeights {
   // Waits for it. What to multiply averages over the ranks with, of which `divisor` is the number
   // that counts where samples do not.
   double factor(int divisor);
+  // Before it: what makes a mean of this rank's own sum.
+  double own_factor() const { return samples_ > 0 ? 1 / samples_ : 0; }
 
  private:
   void open();

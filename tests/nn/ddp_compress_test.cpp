@@ -3,11 +3,14 @@
 // ranks' gradients and does the same to them.
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/parallel/compress_hooks.h>
+#include <peal/nn/parallel/join.h>
 #include <peal/nn/parallel/local_sgd.h>
 #include <peal/nn/parallel/power_sgd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "ddp_ranks.h"
@@ -173,7 +176,7 @@ TEST_CASE("PowerSGD equals its simulation in f64, with error feedback and a warm
       DDP ddp(net, group);
       copy.load_state_dict(net.state_dict());
       const auto& plan = ddp.reducer().buckets();
-      nn::PowerSGD power(group, {.rank = r, .start_iteration = 1});
+      nn::PowerSGD power(group, {.matrix_approximation_rank = r, .start_powerSGD_iter = 1});
       ddp.register_comm_hook(power.hook());
       std::vector<Shape> shapes;
       for (const Tensor& p : net.parameters()) shapes.push_back(p.shape());
@@ -212,7 +215,7 @@ TEST_CASE("PowerSGD averages before its start, and goes on from its state bit by
     make_whole(net);
     make_whole(alone);
     DDP ddp(net, group);
-    nn::PowerSGD power(group, {.start_iteration = 2});
+    nn::PowerSGD power(group, {.start_powerSGD_iter = 2});
     ddp.register_comm_hook(power.hook());
     const auto step = [&](int k) {
       ddp.zero_grad();
@@ -232,14 +235,24 @@ TEST_CASE("PowerSGD averages before its start, and goes on from its state bit by
     for (const auto& [name, tensor] : power.state_dict()) saved.emplace_back(name, tensor.clone());
     REQUIRE(saved.size() == 3);
     const auto third = step(3), fourth = step(4);
-    nn::PowerSGD other(group, {.start_iteration = 2});
+    nn::PowerSGD other(group, {.start_powerSGD_iter = 2});
     other.load_state_dict(saved);
     ddp.register_comm_hook(other.hook());
     CHECK(step(3) == third);
     CHECK(step(4) == fourth);
+    const auto q = std::find_if(saved.begin(), saved.end(),
+                                [](const auto& entry) { return entry.first == "0.q"; });
+    REQUIRE(q != saved.end());
+    NamedTensors wider = saved;  // of a run with another rank
+    wider[static_cast<std::size_t>(q - saved.begin())].second = Tensor::zeros({3});
+    nn::PowerSGD unlike(group, {.start_powerSGD_iter = 2});
+    unlike.load_state_dict(wider);
+    ddp.register_comm_hook(unlike.hook());
+    CHECK_THROWS_WITH(step(5), doctest::Contains("the state has 3"));
     saved.emplace_back("0.r", saved[1].second);
     CHECK_THROWS_WITH(other.load_state_dict(saved), doctest::Contains("0.r"));
-    CHECK_THROWS_WITH(nn::PowerSGD(group, {.rank = 0}), doctest::Contains("a rank of 1 or more"));
+    CHECK_THROWS_WITH(nn::PowerSGD(group, {.matrix_approximation_rank = 0}),
+                      doctest::Contains("a matrix_approximation_rank of 1 or more"));
   });
 }
 
@@ -247,7 +260,7 @@ TEST_CASE("PowerSGD forgets a step that overflowed, and a gradient that was zero
   two([](const Group& group, int rank) {
     Net net;
     DDP ddp(net, group);
-    nn::PowerSGD power(group, {.start_iteration = 1});
+    nn::PowerSGD power(group, {.start_powerSGD_iter = 1});
     ddp.register_comm_hook(power.hook());
     const Tensor weight = net.parameters()[0];
     const auto finite = [&] {
@@ -285,24 +298,72 @@ TEST_CASE("post-local SGD averages over all, then over a part, and parameters no
       const Group pair = parts ? group.split(rank / 2) : Group();
       const Group alone_group = group.split(rank);
       Twins<Mlp> twins(group);
-      twins.ddp->register_comm_hook(
-          nn::post_localSGD_hook(group, pair, {.start_localSGD_iter = 2}));
-      for (int k = 0; k < 4; ++k) {
+      nn::PostLocalSGDState state(group, pair, {.start_localSGD_iter = 2});
+      twins.ddp->register_comm_hook(nn::post_localSGD_hook(state));
+      for (int k = 0; k < 5; ++k) {
+        if (k > 2) {  // goes on where a run stopped
+          nn::PostLocalSGDState again(group, pair, {.start_localSGD_iter = 2});
+          again.load_state_dict(state.state_dict());
+          CHECK(again.step() == k);
+          twins.ddp->register_comm_hook(nn::post_localSGD_hook(again));
+          state = again;
+        }
         twins.model.zero_grad();
         twins.alone.zero_grad();
         loss(*twins.ddp, rank + k).backward();
         loss(twins.alone, rank + k).backward();
         check_averaged(twins.model, twins.alone, k < 2 ? group : (parts ? pair : alone_group));
       }
-      nn::PeriodicModelAverager averager(group, {.period = 2, .warmup_steps = 1});
+      std::optional<nn::PeriodicModelAverager> averager;
       const std::vector<Tensor> parameters = twins.model.parameters();
+      NamedTensors saved;
       for (int k = 0; k < 4; ++k) {
+        averager.emplace(group, nn::PeriodicModelAveragerOptions{.period = 2, .warmup_steps = 1});
+        if (k > 0) averager->load_state_dict(saved);
         fill_(parameters[0].detach(), rank + k);
-        averager.average_parameters(parameters);
+        averager->average_parameters(parameters);
+        saved = averager->state_dict();
         const bool averaged = k == 1 || k == 3;
         CHECK(parameters[0].to_vector<float>()[0] ==
               (averaged ? 1.5F : static_cast<float>(rank)) + static_cast<float>(k));
       }
     });
   }
+}
+
+TEST_CASE("samples and ranks without a batch meet hooks that do not average over all") {
+  two([](const Group& group, int rank) {
+    Twins<Mlp> twins(group, {.buckets = apart});
+    const auto check_own = [&](double divisor) {
+      twins.alone.zero_grad();
+      loss(twins.alone, rank + 1).backward();
+      const auto mine = twins.model.parameters(), own = twins.alone.parameters();
+      for (std::size_t i = 0; i < mine.size(); ++i) {
+        const auto want = (own[i].grad() / divisor).to_vector<float>();
+        CHECK(mine[i].grad().to_vector<float>() == want);
+      }
+    };
+    twins.ddp->register_comm_hook(nn::noop_hook());
+    twins.ddp->backward(loss(*twins.ddp, rank + 1), 4.0 * rank + 4);  // of its own samples
+    check_own(1);
+    twins.ddp->zero_grad();
+    nn::Join join(*twins.ddp, {.divide_by_initial_world_size = false});
+    REQUIRE(join.next(rank == 1));
+    if (rank == 1) {
+      loss(*twins.ddp, rank + 1).backward();
+      check_own(1);
+    } else {
+      REQUIRE(join.follow());
+    }
+    CHECK(!join.next(false));
+  });
+  const std::string message = failure([](const Group& group, int rank) {
+    Mlp net;
+    DDP ddp(net, group);
+    ddp.register_comm_hook(
+        nn::post_localSGD_hook({group, group.split(rank), {.start_localSGD_iter = 0}}));
+    ddp.backward(loss(ddp, 1), 2);
+  });
+  CAPTURE(message);
+  CHECK(message.find("step 1: the hook averages over some of the ranks") != std::string::npos);
 }

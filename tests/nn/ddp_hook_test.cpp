@@ -66,10 +66,10 @@ TEST_CASE("a hook gets every bucket in order, with its gradients in its memory")
     DDP& ddp = *pair.ddp;
     std::string seen;
     ddp.register_comm_hook([&](nn::GradBucket& bucket) {
-      seen +=
-          concat(bucket.index, bucket.last ? " last" : "", " of ", bucket.parameters.size(), "; ");
+      seen += concat(bucket.index, bucket.is_last ? " last" : "", " of ", bucket.parameters.size(),
+                     "; ");
       for (const Tensor& parameter : bucket.parameters) {
-        CHECK(parameter.grad().storage() == bucket.memory.storage());
+        CHECK(parameter.grad().storage() == bucket.buffer.storage());
       }
       CHECK(bucket.label.text.find(concat("step 1, bucket ", bucket.index)) == 0);
       return comm::Work();  // each rank keeps its own
@@ -91,9 +91,9 @@ TEST_CASE("a hook that sends bf16 equals one process that rounds alike") {
     const auto expected = simulated(net, 4, DType::bf16);
     DDP ddp(net, group, {.buckets = apart});
     ddp.register_comm_hook([&](nn::GradBucket& bucket) {
-      const Tensor sent = cast(bucket.memory, DType::bf16);
+      const Tensor sent = cast(bucket.buffer, DType::bf16);
       return group.all_reduce(sent, comm::ReduceOp::avg, bucket.label)
-          .then([sent, memory = bucket.memory] {
+          .then([sent, memory = bucket.buffer] {
             memory.copy_(cast(sent, DType::f32));
             return comm::Work();
           });
@@ -109,12 +109,12 @@ TEST_CASE("a hook of two collectives is one Work, and equals one process that ro
     const auto expected = simulated(net, 4, DType::f16);
     DDP ddp(net, group, {.buckets = apart});
     ddp.register_comm_hook([&](nn::GradBucket& bucket) {
-      const Tensor sent = packed(bucket.memory, DType::f16, group.world());
+      const Tensor sent = packed(bucket.buffer, DType::f16, group.world());
       const std::int64_t each = sent.numel() / group.world();
       const Tensor part = sent.detach({each}, each * rank);
       return group.reduce_scatter(part, sent, comm::ReduceOp::avg)
           .then([&group = group, sent, part] { return group.all_gather(sent, part); })
-          .then([sent, memory = bucket.memory] {
+          .then([sent, memory = bucket.buffer] {
             memory.copy_(cast(sent.detach(memory.shape()), DType::f32));
             return comm::Work();
           });
@@ -135,7 +135,7 @@ TEST_CASE("a hook that fails on one rank ends the step on all") {
     DDP ddp(net, group, {.buckets = apart});
     ddp.register_comm_hook([&](nn::GradBucket& bucket) {
       if (rank == 1 && bucket.index == 2) throw Error("out of order");
-      return group.all_reduce(bucket.memory, comm::ReduceOp::avg, bucket.label);
+      return group.all_reduce(bucket.buffer, comm::ReduceOp::avg, bucket.label);
     });
     loss(ddp, 1).backward();
     ++finished;
@@ -151,7 +151,7 @@ TEST_CASE("a hook that sends and then throws has sent, though all ranks caught i
     const nn::GradBucket* seen = nullptr;
     ddp.register_comm_hook([&](nn::GradBucket& bucket) -> comm::Work {
       seen = &bucket;
-      group.all_reduce(bucket.memory, comm::ReduceOp::avg, bucket.label).wait();
+      group.all_reduce(bucket.buffer, comm::ReduceOp::avg, bucket.label).wait();
       throw Error("once");
     });
     CHECK_THROWS_WITH(loss(ddp, 1).backward(), "once");

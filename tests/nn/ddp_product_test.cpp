@@ -95,7 +95,7 @@ Tensor loss_of(nn::Module& model, const Tensor& x) {
   return sum(y * y) * 0.3;
 }
 
-const nn::PowerSGDOptions power_options{.start_iteration = 2, .min_compression_rate = 0.5};
+const nn::PowerSGDOptions power_options{.start_powerSGD_iter = 2, .min_compression_rate = 0.5};
 
 // Both ranks in one process.
 class Reference {

@@ -184,15 +184,14 @@ TEST_CASE("sums over many samples overflow no type of few bits, and are divided 
   };
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const bool hook : {false, true}) {
-      CAPTURE(dtype);
-      CAPTURE(hook);
-      ranks(3, [&](const Group& group, int rank) {
+      CAPTURE(concat(dtype, hook ? " with a hook" : ""));
+      ranks(4, [&](const Group& group, int rank) {
         Slope net(dtype);
         DDP ddp(net, group);
         if (hook) ddp.register_comm_hook(nn::fp16_compress_hook(group));
         nn::Join join(ddp);
         // Rank 0 has nothing in the first turn, and less than others have then in the second.
-        const double samples[3][3] = {{0, 8192, 90000}, {257, 0, 0}, {70000, 3, 0}};
+        const double samples[3][4] = {{0, 8192, 90000, 5}, {257, 0, 0, 0}, {70000, 3, 0, 1}};
         for (int turn = 0; join.next(turn > 0 || rank != 0); ++turn) {
           if (turn == 3) break;
           ddp.zero_grad();

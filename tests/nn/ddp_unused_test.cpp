@@ -124,18 +124,46 @@ TEST_CASE("of many names and ranks the first are told, and how many others there
   CHECK(many.find('\n') == std::string::npos);
 }
 
-TEST_CASE("with a hook, which flags nothing, the rank that has none is told to all") {
+TEST_CASE("with a hook they are drawn, too, and the group goes on") {
+  std::atomic<int> told{0};
+  ranks(3, [&](const Group& group, int rank) {
+    Twins<Branches> pair(group, {.buckets = apart});
+    pair.ddp->register_comm_hook(nn::average_gradients(group));
+    try {
+      loss_of(pair.model, *pair.ddp, rank == 1 ? 3 : 7, 1).backward();
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      CAPTURE(text);
+      CHECK(text.find("[ddp] step 1: rank 1: no gradient came for c.weight, c.bias. ") == 0);
+      CHECK(text.find("rank     0 1 2\nc.weight . x .\nc.bias   . x .") != std::string::npos);
+      ++told;
+    }
+    pair.ddp->zero_grad();
+    loss_of(pair.model, *pair.ddp, 7, 3 * rank).backward();
+    loss_of(pair.alone, pair.alone, 7, 3 * rank).backward();
+    check_averaged(pair.model, pair.alone, group);
+  });
+  CHECK(told == 3);
+}
+
+TEST_CASE("with a hook that sends nothing, the rank that has none is told to all") {
+  struct Many : nn::Module {
+    Many() {
+      for (int i = 0; i < 25; ++i) all.push_back(add_parameter(concat("p", i), ones({1})));
+    }
+    Tensor forward(const Tensor& x) override { return x * all[0]; }
+    std::vector<Tensor> all;
+  };
   std::atomic<int> told{0};
   CHECK_THROWS(ranks(3, [&](const Group& group, int rank) {
     try {  // a rank may still be in the wrapper's start when the others have failed
-      Branches model;
+      Many model;
       DDP ddp(model, group);
-      ddp.register_comm_hook(nn::average_gradients(group));
-      loss_of(model, ddp, rank == 1 ? 3 : 7, 1).backward();
+      ddp.register_comm_hook(nn::noop_hook());
+      if (rank == 1) sum(ddp(ones({1}))).backward();
+      group.barrier().wait();
     } catch (const Error& error) {
-      if (std::string(error.what())
-              .find("rank 1: no gradient came for c.weight, c.bias in step 1") !=
-          std::string::npos) {
+      if (std::string(error.what()).find("p19, p20 and 4 others in step 1") != std::string::npos) {
         ++told;
       }
       throw;
@@ -224,7 +252,7 @@ TEST_CASE("once the first step has gone, what the graph does not reach holds no 
       std::string events;
       ddp.register_comm_hook([&](nn::GradBucket& bucket) {
         events += concat(bucket.index, " ");
-        return group.all_reduce(bucket.memory, comm::ReduceOp::avg, bucket.label);
+        return group.all_reduce(bucket.buffer, comm::ReduceOp::avg, bucket.label);
       });
       // The last gradient of all; c's come first, in buckets 0 and 1.
       model.a.weight.grad_slot().add_hook([&](const Tensor&) { events += "a "; });
