@@ -87,6 +87,60 @@ TEST_CASE("large all-reduces work in place on memory for collectives") {
   }
 }
 
+TEST_CASE("every large collective works on tensors where they lie, if all can reach them") {
+  const auto group = world().split(0);
+  const CudaIpcTransport& ipc = use_cuda_ipc(group, own_device(), {.half = 1024, .one_shot = 0});
+  const int ranks = group.world(), me = group.rank(), last = ranks - 1;
+  if (ranks == 1) return;
+  constexpr std::int64_t count = 1000;
+  const std::int64_t half = ranks * count;
+  const Tensor memory = group.allocate({2 * half}, DType::f32, own_device());
+  const View first = memory.view().part(0, half), second = memory.view().part(half, half);
+  const auto value = [](int rank, std::int64_t i) {
+    return static_cast<float>(100 * rank + i % 90);
+  };
+  std::int64_t done = 0;
+  // Fills the first half on each rank, calls f, and looks at so many elements from `at` on.
+  const auto check = [&](auto&& f, std::int64_t at, std::int64_t n, auto&& want) {
+    std::vector<float> values(static_cast<std::size_t>(2 * half), -1);
+    for (std::int64_t i = 0; i < half; ++i) values[static_cast<std::size_t>(i)] = value(me, i);
+    memory.copy_(on_device(values));
+    world().barrier().wait();
+    const Work work = f();
+    work.wait();
+    CHECK(ipc.in_place() == ++done);
+    const auto got = memory.to_vector<float>();
+    int wrong = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (got[static_cast<std::size_t>(at + i)] != want(i)) ++wrong;
+    }
+    CHECK(wrong == 0);
+  };
+  const auto sum = [&](std::int64_t i) {
+    float all = 0;
+    for (int r = 0; r < ranks; ++r) all += value(r, i);
+    return all;
+  };
+  const View own = first.part(0, count), mine = first.part(me * count, count);
+  check([&] { return group.all_gather(second, own); }, half, half,
+        [&](std::int64_t i) { return value(static_cast<int>(i / count), i % count); });
+  check([&] { return group.all_gather(first, mine); }, 0, half,
+        [&](std::int64_t i) { return value(static_cast<int>(i / count), i); });
+  check([&] { return group.reduce_scatter(second.part(0, count), first); }, half, count,
+        [&](std::int64_t i) { return sum(me * count + i); });
+  check([&] { return group.reduce_scatter(mine, first); }, me * count, count,
+        [&](std::int64_t i) { return sum(me * count + i); });
+  check([&] { return group.all_to_all(second, first); }, half, half,
+        [&](std::int64_t i) { return value(static_cast<int>(i / count), me * count + i % count); });
+  check([&] { return group.broadcast(first, last); }, 0, half,
+        [&](std::int64_t i) { return value(last, i); });
+  check([&] { return group.reduce(first, last); }, 0, me == last ? half : 0, sum);
+  check([&] { return group.gather(second, own, last); }, half, me == last ? half : 0,
+        [&](std::int64_t i) { return value(static_cast<int>(i / count), i % count); });
+  check([&] { return group.scatter(second.part(0, count), first, last); }, half, count,
+        [&](std::int64_t i) { return value(last, me * count + i); });
+}
+
 TEST_CASE("low precision is added in f32 and rounded once, with equal bits on all ranks") {
   for (const std::int64_t most : {0, 1 << 30}) {
     const auto group = over_ipc({.one_shot = most});

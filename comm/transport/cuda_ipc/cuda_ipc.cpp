@@ -6,9 +6,9 @@
 #include <peal/comm/control/control.h>
 #include <peal/comm/reduce/cuda/reduce.h>
 #include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
+#include <peal/comm/transport/cuda_ipc/interpreter.h>
 #include <peal/comm/transport/cuda_ipc/mail.h>
 #include <peal/comm/transport/cuda_ipc/members.h>
-#include <peal/comm/transport/cuda_ipc/plan.h>
 
 #include <algorithm>
 #include <atomic>
@@ -84,9 +84,10 @@ CudaIpcTransport::CudaIpcTransport(Device device, Stream stream, const CudaIpcOp
   group_.ended = &words_->ended;
 }
 
-void CudaIpcTransport::move_in(std::shared_ptr<ipc::Segment> room) {
-  room_ = std::move(room);
-  std::copy(room_->parts().begin(), room_->parts().end(), group_.rooms);
+void CudaIpcTransport::move_in(std::shared_ptr<ipc::Segment> window) {
+  window_ = std::move(window);
+  std::copy(window_->parts().begin(), window_->parts().end(), group_.windows);
+  programs_.emplace(group_, options_.one_shot);
 }
 
 std::unique_ptr<CudaIpcTransport> CudaIpcTransport::create(Rendezvous& ranks, Device device,
@@ -102,7 +103,7 @@ std::unique_ptr<CudaIpcTransport> CudaIpcTransport::create(Rendezvous& ranks, De
   }
   mine.options = concat("rooms of ", options.half, " and ", options.parcel, " bytes, ",
                         options.blocks, " blocks, PEAL_IPC_ONE_SHOT ", options.one_shot);
-  std::unique_ptr<ipc::Segment> room;
+  std::unique_ptr<ipc::Segment> window;
   bool opened = false;
   const auto members = [&] {
     std::vector<ipc::Member> all;
@@ -110,10 +111,10 @@ std::unique_ptr<CudaIpcTransport> CudaIpcTransport::create(Rendezvous& ranks, De
       all.push_back(ipc::unpack(text));
     }
     const std::string problem = ipc::obstacle(all);
-    if (!problem.empty() && room) {
-      room->close();
+    if (!problem.empty() && window) {
+      window->close();
       if (opened) ranks.exchange({});  // all have closed it
-      room->free_own();
+      window->free_own();
     }
     PEAL_CHECK(problem.empty(), "[cuda_ipc] ", problem);
     return all;
@@ -122,14 +123,14 @@ std::unique_ptr<CudaIpcTransport> CudaIpcTransport::create(Rendezvous& ranks, De
   std::unique_ptr<CudaIpcTransport> made;
   try {
     PEAL_CHECK(world <= ipc::most_ranks, "at most ", ipc::most_ranks, " ranks, got ", world);
-    PEAL_CHECK(options.half % 16 == 0 && options.half >= 16 * world && options.parcel % 16 == 0 &&
+    PEAL_CHECK(options.half % 16 == 0 && options.half >= 32 * world && options.parcel % 16 == 0 &&
                    options.parcel > 0 && options.blocks >= 1 && options.blocks <= ipc::most_blocks,
                "rooms of ", world, " ranks cannot be so small, or odd, or many: ", mine.options);
     made.reset(new CudaIpcTransport(device, Stream::create(device, true), options, rank, world,
                                     deadline, hopeless));
     made->group_.blocks = std::min(options.blocks, beside);
-    room = std::make_unique<ipc::Segment>(device, made->group_.bytes());
-    mine.handle = room->handle();
+    window = std::make_unique<ipc::Segment>(device, made->group_.bytes());
+    mine.handle = window->handle();
   } catch (const Error& error) {
     mine.problem = error.what();
   }
@@ -137,12 +138,12 @@ std::unique_ptr<CudaIpcTransport> CudaIpcTransport::create(Rendezvous& ranks, De
   for (const ipc::Member& member : members()) handles.push_back(member.handle);
   opened = true;
   try {
-    room->open(handles, rank);
+    window->open(handles, rank);
   } catch (const Error& error) {
     mine.problem = error.what();
   }
   members();
-  made->move_in(std::move(room));
+  made->move_in(std::move(window));
   return made;
 }
 
@@ -152,7 +153,7 @@ CudaIpcTransport::~CudaIpcTransport() {
     if (leave_) leave_();
     return;
   }
-  if (room_) room_->leave_open();
+  if (window_) window_->leave_open();
   for (const Kept& kept : segments_) {
     if (kept.segment) kept.segment->leave_open();
   }
@@ -346,62 +347,53 @@ Ticket CudaIpcTransport::post(Channel channel, std::span<const Message> round) {
   return next_++;
 }
 
-// Where the call's tensors lie, if all ranks of the group reach them there.
-ipc::Place CudaIpcTransport::place_of(const NativeCall& call, std::size_t bytes,
-                                      const ipc::Segment** found) const {
+// Where a buffer lies, and the parts of that segment by rank; 0 where it is out of the others'
+// reach.
+ipc::Location CudaIpcTransport::locate(const std::byte* data, std::int64_t bytes,
+                                       std::byte** parts) const {
+  const std::less<> before;
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     const ipc::Segment* segment = segments_[i].segment.get();
     if (segment == nullptr || segment->parts().empty()) continue;
-    const auto offset = [&](const std::byte* data) -> std::ptrdiff_t {
-      const std::less<> before;
-      if (before(data, segment->own()) || before(segment->own() + segment->bytes(), data + bytes)) {
-        return -1;
-      }
-      return data - segment->own();
-    };
-    const std::ptrdiff_t in = offset(call.in), out = offset(call.out);
-    if (in < 0 || out < 0 || in % 16 != 0 || out % 16 != 0) continue;
-    *found = segment;
-    return {i + 1, static_cast<ipc::Count>(in), static_cast<ipc::Count>(out)};
+    const std::byte* const end = segment->own() + segment->bytes();
+    if (before(data, segment->own()) || before(end, data + bytes)) continue;
+    const auto place = static_cast<ipc::Location>(data - segment->own());
+    if (place % 16 != 0) return 0;
+    std::copy(segment->parts().begin(), segment->parts().end(), parts);
+    return (i + 1) << ipc::place_bits | place;
   }
-  return {};
+  return 0;
 }
 
+// Who has nothing in a buffer says that it lies where the other one does.
 Ticket CudaIpcTransport::start(const NativeCall& call) {
   const StreamGuard guard(stream_);
-  ipc::Group group = group_;
-  group.signature = ipc::signature(call);
-  const std::int64_t bytes =
-      call.counts.empty() ? 0 : call.counts[0] * static_cast<std::int64_t>(size_of(call.dtype));
-  const bool two_shot =
-      call.what == Collective::all_reduce && bytes > options_.one_shot && world() > 1;
-  const ipc::Exchange exchange = ipc::plan_exchange(group, call, two_shot);
-  const bool reduces = call.what == Collective::all_reduce || call.what == Collective::reduce ||
-                       call.what == Collective::reduce_scatter;
-  if (!reduces) {
-    ipc::copy_exchange(device_, exchange);
-    return next_++;
+  const ipc::Ready& ready = programs_->of(call);
+  if (ready.program.is_empty()) return next_++;
+  ipc::Run run = {};
+  run.group = group_;
+  run.group.signature = ipc::signature(call);
+  run.in = call.in;
+  run.out = call.out;
+  run.factor = call.factor;
+  run.op = call.op;
+  run.element = static_cast<int>(size_of(call.dtype));
+  run.program = ready.program;
+  if (ready.asks) {
+    const std::byte* const in = ready.in > 0 ? call.in : call.out;
+    const std::byte* const out = ready.out > 0 ? call.out : call.in;
+    run.lie = {locate(in, (ready.in > 0 ? ready.in : ready.out) * run.element, run.ins),
+               locate(out, (ready.out > 0 ? ready.out : ready.in) * run.element, run.outs)};
   }
-  ipc::Reduction reduction = {};
-  reduction.op = call.op;
-  reduction.dtype = call.dtype;
-  reduction.factor = call.factor;
-  reduction.takes = call.what != Collective::reduce || call.root == rank();
-  reduction.pushes = two_shot;
-  const ipc::Segment* segment = nullptr;
-  if (two_shot) reduction.place = place_of(call, static_cast<std::size_t>(bytes), &segment);
-  if (segment != nullptr) {
-    std::copy(segment->parts().begin(), segment->parts().end(), reduction.segments);
-  }
-  ipc::reduce_exchange(device_, exchange, reduction);
+  ipc::run_program(device_, ready.blocks, call.dtype, run);
   return next_++;
 }
 
 std::int64_t CudaIpcTransport::in_place() const {
   stream_.synchronize();
-  const auto* const room = reinterpret_cast<const ipc::Room*>(room_->own());
+  const auto* const window = reinterpret_cast<const ipc::Window*>(window_->own());
   ipc::Count count = 0;
-  PEAL_CUDA_CHECK(cudaMemcpy(&count, &room->in_place, sizeof count, cudaMemcpyDeviceToHost));
+  PEAL_CUDA_CHECK(cudaMemcpy(&count, &window->direct, sizeof count, cudaMemcpyDeviceToHost));
   return static_cast<std::int64_t>(count);
 }
 

@@ -7,15 +7,16 @@
 // their kernels run beside each other.
 //
 // Tensors of ProcessGroup::allocate() (DDP's buckets) lie in memory that all ranks of their group
-// reach; a large all-reduce works there in place, others go through the ranks' rooms (room.h).
+// reach; what is large is done there in place, the rest goes through the ranks' rooms.
 // Sub-groups use the world's stream, so their operations keep the order of the calls: kernels that
 // wait for peers never wait for each other. Thread safety: one thread at a time (the engine's
 // lock), but for abandon().
 #pragma once
 
 #include <peal/comm/store/rendezvous.h>
-#include <peal/comm/transport/cuda_ipc/room.h>
+#include <peal/comm/transport/cuda_ipc/programs.h>
 #include <peal/comm/transport/cuda_ipc/segment.h>
+#include <peal/comm/transport/cuda_ipc/window.h>
 #include <peal/comm/transport/transport.h>
 
 #include <chrono>
@@ -24,18 +25,20 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace peal::comm {
 
 struct CudaIpcOptions {
-  // Of a block of threads in a room, and of a parcel of mail: bytes, multiples of 16, at least 16
-  // for each rank.
-  std::int64_t half = 256 << 10, parcel = 256 << 10;
+  // Of a block's room for one operation, and of a parcel of mail: bytes, multiples of 16; a room
+  // has at least 32 for each rank.
+  std::int64_t half = 512 << 10, parcel = 256 << 10;
   int blocks = ipc::most_blocks;  // at most, of a kernel
-  // All-reduces of up to so many bytes are one-shot. -1: as measured on machines with NVLink by
-  // others (vLLM's custom all-reduce), 512 KiB for up to four ranks, 256 KiB for more.
+  // All-reduces of up to so many bytes are one-shot (slots.h), if the rooms hold them. -1: as
+  // measured on machines with NVLink by others (vLLM's custom all-reduce), 512 KiB for up to four
+  // ranks, 256 KiB for more.
   std::int64_t one_shot = -1;
   // PEAL_IPC_ONE_SHOT: bytes.
   static CudaIpcOptions from_environment();
@@ -73,7 +76,7 @@ class CudaIpcTransport : public Transport,
   NativeCollectives* native() override { return this; }
   DeviceQueue* queue() override { return this; }
   SymmetricMemory* memory() override { return this; }
-  // How many all-reduces of this group have worked on tensors where they lie. Waits for the queue.
+  // How many collectives of this group have worked on tensors where they lie. Waits for the queue.
   std::int64_t in_place() const;
 
  private:
@@ -103,15 +106,14 @@ class CudaIpcTransport : public Transport,
   };
   CudaIpcTransport(Device device, Stream stream, const CudaIpcOptions& options, int rank, int world,
                    std::chrono::milliseconds deadline, Hopeless hopeless);
-  void move_in(std::shared_ptr<ipc::Segment> room);
+  void move_in(std::shared_ptr<ipc::Segment> window);
   void end_kernels() const;
   void be_quiet() const;
   std::vector<Offer> exchange(const Offer& mine);
   std::unique_ptr<Transport> make_subset(const std::vector<int>& ranks);
   void give_back();
   Made make(const std::vector<int>& ranks, std::size_t bytes);
-  ipc::Place place_of(const NativeCall& call, std::size_t bytes,
-                      const ipc::Segment** segment) const;
+  ipc::Location locate(const std::byte* data, std::int64_t bytes, std::byte** parts) const;
 
   CudaIpcOptions options_;
   Device device_;
@@ -120,10 +122,11 @@ class CudaIpcTransport : public Transport,
   Hopeless hopeless_;
   ipc::Group group_ = {};
   std::shared_ptr<Words> words_;  // page-locked
-  std::shared_ptr<ipc::Segment> room_;
-  std::vector<Kept> segments_;          // of allocate(), and the rooms of sub-groups
+  std::optional<ipc::Programs> programs_;
+  std::shared_ptr<ipc::Segment> window_;
+  std::vector<Kept> segments_;          // of allocate(), and the windows of sub-groups
   std::shared_ptr<Released> released_;  // by tensors and sub-groups, at any time
-  std::function<void()> leave_;         // of a sub-group: its room can be given back
+  std::function<void()> leave_;         // of a sub-group: its window can be given back
   Ticket next_ = 1;
 };
 

@@ -2,7 +2,7 @@
 #include <peal/autograd/core/cuda/launch.h>
 #include <peal/comm/transport/cuda_ipc/bytes.h>
 #include <peal/comm/transport/cuda_ipc/mail.h>
-#include <peal/comm/transport/cuda_ipc/meet.h>
+#include <peal/comm/transport/cuda_ipc/signals.h>
 
 #include <algorithm>
 
@@ -11,7 +11,7 @@ namespace {
 
 __device__ std::byte* place_of(const Group& group, int owner, int from, Count parcel) {
   const auto number = static_cast<std::int64_t>(from) * 2 + static_cast<std::int64_t>(parcel % 2);
-  return group.rooms[owner] + group.mail_at() + number * group.parcel;
+  return group.windows[owner] + group.mail_at() + number * group.parcel;
 }
 
 // By all threads, when one has seen it. False: ended.
@@ -23,8 +23,8 @@ __device__ bool until(const Group& group, There there) {
 }
 
 __device__ bool send(const Group& group, const Letter& letter, Count& sent) {
-  Room& theirs = room_of(group, letter.peer);
-  Count* taken = &room_of(group, group.rank).taken[letter.peer];
+  Window& theirs = window_of(group, letter.peer);
+  Count* taken = &window_of(group, group.rank).taken[letter.peer];
   for (std::int64_t at = 0; at < letter.bytes; at += group.parcel, ++sent) {
     const auto has_place = [&] { return acquire(taken) + 1 >= sent; };
     if (sent >= 2 && !until(group, has_place)) return false;
@@ -39,8 +39,8 @@ __device__ bool send(const Group& group, const Letter& letter, Count& sent) {
 }
 
 __device__ bool receive(const Group& group, const Letter& letter, Count& got) {
-  Room& theirs = room_of(group, letter.peer);
-  Count* delivered = room_of(group, group.rank).delivered[letter.peer];
+  Window& theirs = window_of(group, letter.peer);
+  Count* delivered = window_of(group, group.rank).delivered[letter.peer];
   for (std::int64_t at = 0; at < letter.bytes; at += group.parcel, ++got) {
     // Its place is not filled anew before it is taken. A parcel of another call is none.
     const Count mine = (got + 1) << 16 | group.signature;
@@ -56,10 +56,10 @@ __device__ bool receive(const Group& group, const Letter& letter, Count& got) {
 // Block 2p sends to rank p, block 2p + 1 receives from it.
 __global__ void pass_letters(Round round) {
   const Group& group = round.group;
-  Room& own = room_of(group, group.rank);
+  Window& own = window_of(group, group.rank);
   const int peer = static_cast<int>(blockIdx.x / 2);
   const bool sends = blockIdx.x % 2 == 0;
-  Count& kept = sends ? own.sent[peer] : own.got[peer];
+  Count& kept = sends ? own.mailed[peer] : own.got[peer];
   Count count = kept;
   for (int i = 0; i < round.count; ++i) {
     const Letter& letter = round.letters[i];

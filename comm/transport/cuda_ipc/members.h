@@ -13,16 +13,16 @@
 namespace peal::comm::ipc {
 
 struct Member {
-  cudaIpcMemHandle_t handle = {};  // of its room
+  cudaIpcMemHandle_t handle = {};  // of its window
   std::string host;                // machine and boot
   std::string process;
   std::string device;      // its UUID
   std::string processors;  // of the device
   std::string options;     // which all must share
-  std::string problem;     // why it has no room
+  std::string problem;     // why it has no window
 };
 
-// Without room and options.
+// Without window and options.
 Member this_process(Device device);
 std::string pack(const Member& member);
 Member unpack(const std::string& text);
