@@ -152,7 +152,7 @@ TEST_CASE("int8: how far off numbers are, and what cannot be held") {
         -std::numeric_limits<float>::infinity()}) {
     values[3] = bad;
     const Values lost = nn::from_int8(nn::to_int8(tensor_of(values))).to_vector<float>();
-    CHECK(!std::isfinite(lost[3]));
+    for (const std::size_t i : {3, 10}) CHECK(std::isnan(lost[i]));
     CHECK(lost[300] == 0);
   }
 }
