@@ -4,9 +4,17 @@
 #include <peal/comm/record/recorder.h>
 #include <peal/comm/reduce/table.h>
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace peal::comm {
+namespace {
+
+constexpr std::size_t part_bytes = std::size_t{1} << 20;
+constexpr std::int64_t most_parts = 16;  // of a message; libraries look at all that are open
+
+}  // namespace
 
 Execution::Execution(Call&& call, std::shared_ptr<const Plan> plan, Transport& transport,
                      Channel channel, CopyStreams& copies, std::size_t segment, Window* window)
@@ -34,7 +42,8 @@ void Execution::go_on_from(const Exchange& exchange) {
 
 // A library, or a device, may still write the memory of one that ends before its time.
 Execution::~Execution() {
-  const bool held = ticket_ && !transport_.cancel(*ticket_);
+  bool held = false;
+  for (const Posted& each : posted_) held = !transport_.cancel(each.ticket) || held;
   const bool under_way = state_ == State::runs || state_ == State::handed_over;
   // By others, who go on.
   const bool reached = state_ == State::runs ? one_sided() : state_ == State::made && begun_before_;
@@ -50,22 +59,67 @@ std::size_t Execution::progress() const {
   return at_.round + buffers_.parts_arrived() + (state_ == State::over ? 1 : 0);
 }
 
+// All ranks cut alike, so that parts meet. Each is worth a message of its own, and adding it takes
+// about as long as it takes to come.
+bool Execution::goes_in_parts(std::size_t bytes) const {
+  return bytes > part_bytes && !on_device() && !is_message(call_);
+}
+
+// What the round sends must not change before it has gone.
+bool Execution::adds_parts(const Step& step) const {
+  const std::size_t bytes = buffers_.bytes(step.dst.count);
+  if (step.kind != Kind::recv_reduce || !goes_in_parts(bytes)) return false;
+  const std::byte* const to = buffers_.at(step.dst);
+  return std::ranges::none_of(round(), [&](const Step& other) {
+    if (other.kind != Kind::send || other.src.count == 0) return false;
+    const std::byte* const from = buffers_.at(other.src);
+    return from < to + bytes && to < from + buffers_.bytes(other.src.count);
+  });
+}
+
+void Execution::post_messages() {
+  if (messages_.empty()) return;
+  posted_.reserve(posted_.size() + 1);  // no ticket may be lost
+  posted_.push_back({transport_.post(channel_, messages_)});
+  messages_.clear();
+}
+
+void Execution::post(const Step& step, Message message) {
+  if (!goes_in_parts(message.bytes)) return messages_.push_back(message);
+  post_messages();
+  const bool adds = adds_parts(step);
+  const auto element = static_cast<std::int64_t>(buffers_.bytes(1));
+  const std::int64_t all = step.kind == Kind::send ? step.src.count : step.dst.count;
+  const std::int64_t most = std::max(static_cast<std::int64_t>(part_bytes) / element,
+                                     (all + most_parts - 1) / most_parts);
+  for (std::int64_t at = 0; at < all; at += most) {
+    const std::int64_t count = std::min(most, all - at);
+    messages_.push_back({message.direction, message.peer, message.data + at * element,
+                         buffers_.bytes(count), message.source});
+    post_messages();
+    if (adds) {
+      Posted& part = posted_.back();
+      part = {part.ticket, &step, at, count, message.data + at * element};
+    }
+  }
+}
+
 void Execution::post_round() {
   messages_.clear();
   std::byte* arrival = buffers_.arrivals();
   for (const Step& step : round()) {
     switch (step.kind) {
       case Kind::send:
-        messages_.push_back(
-            {Direction::send, step.peer, buffers_.at(step.src), buffers_.bytes(step.src.count)});
+        post(step,
+             {Direction::send, step.peer, buffers_.at(step.src), buffers_.bytes(step.src.count)});
         break;
       case Kind::recv:
-        messages_.push_back({Direction::recv, step.peer, buffers_.at(step.dst),
-                             buffers_.bytes(step.dst.count), &source_});
+        post(step, {Direction::recv, step.peer, buffers_.at(step.dst),
+                    buffers_.bytes(step.dst.count), &source_});
         break;
       case Kind::recv_reduce: {
         const std::size_t bytes = buffers_.bytes(step.dst.count);
-        messages_.push_back({Direction::recv, step.peer, arrival, bytes});
+        post(step, {Direction::recv, step.peer, arrival, bytes});
         arrival += bytes;
         break;
       }
@@ -76,7 +130,12 @@ void Execution::post_round() {
         break;
     }
   }
-  if (!messages_.empty()) ticket_ = transport_.post(channel_, messages_);
+  post_messages();
+}
+
+void Execution::add(const Step& step, std::int64_t at, std::int64_t count, const std::byte* from) {
+  wire_kernels(place_).reduce(buffers_.dtype(), collective().op,
+                              buffers_.at(step.dst) + buffers_.bytes(at), from, count);
 }
 
 void Execution::do_local_steps() {
@@ -109,13 +168,11 @@ void Execution::note_arrival() {
 
 void Execution::finish_round() {
   if (times_) note_arrival();
-  const WireKernels& kernels = wire_kernels(place_);
   const std::byte* arrival = buffers_.arrivals();
   StepTimes* times = times_;
   for (const Step& step : round()) {
     if (step.kind == Kind::recv_reduce) {
-      kernels.reduce(buffers_.dtype(), collective().op, buffers_.at(step.dst), arrival,
-                     step.dst.count);
+      if (!adds_parts(step)) add(step, 0, step.dst.count, arrival);
       arrival += buffers_.bytes(step.dst.count);
       if (times) times->end = Recorder::now();
     }
@@ -124,19 +181,23 @@ void Execution::finish_round() {
 }
 
 std::string Execution::waits_for() const {
-  if (state_ == State::runs && !ticket_ && !buffers_.all_arrived()) {
+  if (state_ == State::runs && posted_.empty() && !buffers_.all_arrived()) {
     return "its own data from the device";
   }
   if (handed_over()) return "the device's queue";
-  if (!ticket_ && at_.in_round && at_.plan != nullptr) {
+  if (posted_.empty() && at_.in_round && at_.plan != nullptr) {
     for (std::size_t i = at_.awaited; i < round().size(); ++i) {
       if (round()[i].kind == Kind::await) {
         return concat("a signal from rank ", round()[i].peer, " in round ", at_.round);
       }
     }
   }
-  if (!ticket_) return {};
-  const std::string messages = describe(transport_.open(*ticket_));
+  std::vector<Message> open;
+  for (const Posted& each : posted_) {
+    const auto of_it = transport_.open(each.ticket);
+    open.insert(open.end(), of_it.begin(), of_it.end());
+  }
+  const std::string messages = describe(open);
   const bool rounds = !messages.empty() && !is_message(call_);
   return rounds ? concat(messages, " in round ", at_.round) : messages;
 }
@@ -148,7 +209,7 @@ bool Execution::run_native() {
     native.in = buffers_.whole(Buffer::in);
     native.out = buffers_.whole(Buffer::out);
     at_.in_round = true;
-    ticket_ = transport_.native()->start(native);
+    posted_.push_back({transport_.native()->start(native)});
   }
   if (at_.round == 0) {
     if (!is_over()) return false;
@@ -189,10 +250,16 @@ void Execution::combine(const Plan::Combination& all) {
 }
 
 bool Execution::is_over() {
-  if (!ticket_) return true;
-  if (!transport_.test(*ticket_)) return false;
-  ticket_.reset();
-  return true;
+  for (std::size_t i = 0; i < posted_.size();) {
+    if (!transport_.test(posted_[i].ticket)) {
+      ++i;
+      continue;
+    }
+    const Posted done = posted_[i];
+    posted_.erase(posted_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (done.adds != nullptr) add(*done.adds, done.at, done.count, done.arrival);
+  }
+  return posted_.empty();
 }
 
 void Execution::end() {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Execution: the executor of one run of a program, a state machine that can be left and resumed. It
 // follows the plan and never rewrites it: post the messages of a round, do its local steps, and
-// when the messages are there, add what came to be added; then the next round. On the CPU rounds
-// that are a combination (plan.h) are done as one. Where things lie,
+// when the messages are there, add what came to be added; then the next round. Long messages of
+// collectives go in parts, on the CPU, and a part is added while the next ones are on their way,
+// unless the round also sends from where it is added. On the CPU rounds that are a combination
+// (plan.h) are done as one. Where things lie,
 // and what becomes of them before and after the rounds, it asks its Buffers (buffers.h). The
 // transport's native collective is a run of one round.
 //
@@ -23,7 +25,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -105,6 +106,11 @@ class Execution {
   const Round& round() const { return at_.plan->program.rounds[at_.round]; }
   bool run_native();
   void post_round();
+  void post(const Step& step, Message message);
+  void post_messages();
+  bool goes_in_parts(std::size_t bytes) const;
+  bool adds_parts(const Step& step) const;
+  void add(const Step& step, std::int64_t at, std::int64_t count, const std::byte* from);
   void do_local_steps();
   void note_arrival();
   void finish_round();
@@ -130,9 +136,17 @@ class Execution {
   CallerOrder caller_;
   Buffers buffers_;
   State state_ = State::made;
+  // Messages on their way, and what is added as soon as they have come.
+  struct Posted {
+    Ticket ticket;
+    const Step* adds = nullptr;  // a part of that one's elements
+    std::int64_t at = 0, count = 0;
+    const std::byte* arrival = nullptr;
+  };
+
   Walk at_{};                  // of the transport's native collective one round, without a plan
   bool begun_before_ = false;  // go_on_from()
-  std::optional<Ticket> ticket_;
+  std::vector<Posted> posted_;
   std::vector<Message> messages_;
   int source_ = any_source;
   std::shared_ptr<Recorder> recorder_;  // null but under PEAL_TRACE

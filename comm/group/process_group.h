@@ -162,7 +162,8 @@ class ProcessGroup {
 
   // A schedule of the caller's own, to try it before it is in algorithms/table.h: every rank gives
   // its program, as schedule.h says for `what`. verify() tells whether the programs are right;
-  // wrong ones may wait until the deadline, but touch no memory beyond `in` and `out`.
+  // wrong ones may wait until the deadline, but touch no memory beyond `in` and `out`, or, if they
+  // are one-sided, beyond what ranks share.
   [[nodiscard]] Work run(Collective what, std::shared_ptr<const Plan> plan, const View& out,
                          const View& in, ReduceOp op = ReduceOp::sum,
                          const Label& label = {}) const;
