@@ -3,6 +3,7 @@
 #include <peal/data/image_dataset.h>
 
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
 namespace peal::data {
@@ -14,7 +15,9 @@ ImageDataset::ImageDataset(std::string name, const Shape& image, std::vector<std
       image_(image),
       pixels_(std::move(pixels)),
       labels_(std::move(labels)),
-      classes_(classes) {
+      classes_(classes),
+      normalisation_(normalisation),
+      kernel_(pixel_kernel()) {
   const auto expected = size() * image_.numel();
   PEAL_CHECK(image_.dim() == 3, "[data] ", name_, ": expected images [C, H, W], got ", image_);
   PEAL_CHECK(static_cast<std::int64_t>(pixels_.size()) == expected, "[data] ", name_, ": expected ",
@@ -30,6 +33,11 @@ ImageDataset::ImageDataset(std::string name, const Shape& image, std::vector<std
     const float scaled = static_cast<float>(pixel) / 255.0f;
     normalised_[pixel] = (scaled - normalisation.mean) / normalisation.std;
   }
+  std::array<std::uint8_t, 256> every{};
+  std::array<float, 256> made{};
+  std::iota(every.begin(), every.end(), std::uint8_t{0});
+  kernel_(every.data(), 256, normalisation.mean, normalisation.std, made.data());
+  if (made != normalised_) kernel_ = nullptr;
 }
 
 Batch ImageDataset::get(std::span<const std::int64_t> indices) const {
@@ -39,7 +47,13 @@ Batch ImageDataset::get(std::span<const std::int64_t> indices) const {
   float* x = batch.x.data<float>();
   std::int64_t* y = batch.y.data<std::int64_t>();
   for (const std::int64_t index : indices) {
-    for (const std::uint8_t pixel : pixels(index)) *x++ = normalised_[pixel];
+    const std::span<const std::uint8_t> image = pixels(index);
+    if (kernel_ != nullptr) {
+      kernel_(image.data(), image_.numel(), normalisation_.mean, normalisation_.std, x);
+      x += image.size();
+    } else {
+      for (const std::uint8_t pixel : image) *x++ = normalised_[pixel];
+    }
     *y++ = label(index);
   }
   return batch;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Images and their classes in memory: pixels as bytes, 0..255, turned into normalised f32 when a
-// batch is made. A byte has 256 values, so normalising is a look-up in a table, with the results of
-// torchvision's ToTensor and Normalize to the bit: (pixel / 255 - mean) / std, all in f32.
-// Invariant: every class is in 0..classes-1, and there are as many labels as images.
-// Thread safety: immutable.
+// batch is made, with the results of torchvision's ToTensor and Normalize to the bit: (pixel / 255
+// - mean) / std, all in f32. A byte has 256 values: where the kernel of pixels.h would give others,
+// a table has them. Invariant: every class is in 0..classes-1, and there are as many labels as
+// images. Thread safety: immutable.
 #pragma once
 
 #include <peal/data/dataset.h>
+#include <peal/data/pixels.h>
 
 #include <array>
 #include <cstdint>
@@ -53,7 +54,9 @@ class ImageDataset : public Dataset {
   std::vector<std::uint8_t> pixels_;
   std::vector<std::int64_t> labels_;
   std::int64_t classes_;
+  Normalisation normalisation_;
   std::array<float, 256> normalised_;  // by pixel
+  PixelKernel kernel_;                 // null where it is not this, bit for bit
 };
 
 using ImageDatasetRef = std::shared_ptr<const ImageDataset>;

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <numeric>
+#include <random>
 #include <string>
 
 using peal::Shape;
@@ -72,6 +73,31 @@ TEST_CASE("a batch has the images asked for, in order, normalised as torchvision
   }
   CHECK(batch.x.to_vector<float>() == expected);
   CHECK(set.get({}).x.shape() == Shape{0, 2, 1, 2});
+}
+
+TEST_CASE("every pixel is torchvision's, bit for bit, whatever the normalisation and the width") {
+  Bytes every(256);
+  std::iota(every.begin(), every.end(), std::uint8_t{0});
+  std::mt19937 random(3);
+  std::uniform_real_distribution<float> draw(0.01f, 1.0f);
+  for (int turn = 0; turn < 200; ++turn) {
+    peal::data::Normalisation by{draw(random), draw(random)};
+    if (turn == 0) by = peal::data::mnist_normalisation;
+    if (turn == 1) by = peal::data::fashion_mnist_normalisation;
+    if (turn == 2) by = {0, 1};
+    const std::int64_t width = turn % 40 + 1, images = 256 / width;
+    const Bytes pixels(every.begin(), every.begin() + images * width);
+    const std::vector<std::int64_t> classes(static_cast<std::size_t>(images), 0);
+    const ImageDataset set("S", Shape{1, 1, width}, pixels, classes, 10, by);
+    std::vector<std::int64_t> all(static_cast<std::size_t>(images));
+    std::iota(all.begin(), all.end(), std::int64_t{0});
+    std::vector<float> expected;
+    for (const std::uint8_t pixel : pixels) {
+      const float scaled = static_cast<float>(pixel) / 255.0f;
+      expected.push_back((scaled - by.mean) / by.std);
+    }
+    CHECK(set.get(all).x.to_vector<float>() == expected);
+  }
 }
 
 TEST_CASE("bad sets and bad indices are errors with the set's name") {
