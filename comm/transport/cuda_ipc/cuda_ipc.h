@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA IPC transport, which is stream-ordered: ranks that are processes of one node, on GPUs
-// that reach each other's memory or on one GPU, exchange data by kernels that read and write the
-// memory of the peers (exchange.h); schedules run by messages between them (mail.h). Nothing asks
-// the host, so it is quick for small messages, and goes where NCCL does not: to ranks that share a
-// GPU. Those take turns on it, so that each meeting costs a time slice, unless NVIDIA's MPS lets
-// their kernels run beside each other.
+// that reach each other's memory or on one GPU, run the one-sided programs of comm/algorithms by a
+// kernel that walks them (interpreter.h), in a window of their devices (window.h); other schedules
+// run by messages between them (mail.h). Nothing asks the host, so it is quick for small messages,
+// and goes where NCCL does not: to ranks that share a GPU. Those take turns on it, so that each
+// meeting costs a time slice, unless NVIDIA's MPS lets their kernels run beside each other.
 //
 // Tensors of ProcessGroup::allocate() (DDP's buckets) lie in memory that all ranks of their group
 // reach; what is large is done there in place, the rest goes through the ranks' rooms.
