@@ -55,7 +55,9 @@ void GradSlot::set_final_hook(Hook hook) {
 void GradSlot::complete() {
   if (!defined_) return;
   hooks_.run([this](const Hook& hook) { hook(place_); });
-  if (final_hook_) final_hook_(place_);
+  if (!final_hook_) return;
+  const Hook hook = final_hook_;  // which may take itself off, and set another
+  hook(place_);
 }
 
 }  // namespace peal

@@ -178,7 +178,7 @@ class Module {
   void zero_grad();
   // Freezes and thaws: all parameters below, or those at a path of names ("conv1", "fc.bias");
   // Error where there are none. A frozen one gets no gradient, and optimizers pass it over.
-  // REQUIRES: before a parallel wrapper is made, which is an Error otherwise.
+  // Under a parallel wrapper: between steps, and alike on all ranks.
   void requires_grad_(bool wanted);
   void requires_grad_(std::string_view path, bool wanted);
   void requires_grad_(const char*) = delete;  // a path alone would be taken for `true`

@@ -116,8 +116,9 @@ std::vector<Optimizer::List> Optimizer::lists() {
   std::vector<List> lists;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i];
-    const Tensor grad = parameter.grad();
+    Tensor grad = parameter.grad();
     if (!grad.defined()) continue;
+    grad = cast(grad, parameter.dtype());  // it may be kept in fewer bits (MixedPrecision)
     State& state = states_[i];
     const bool fresh = make_state(i);
     ++state.step;

@@ -70,7 +70,7 @@ void Reducer::leave_out_shared() {
                "of those of an earlier step, which Join with divide_by_initial_world_size = false "
                "cannot tell apart; call zero_grad() between"));
   }
-  for (std::size_t b = 0; b < buckets_.size(); ++b) buckets_[b].buffer.zero_();
+  for (std::size_t b = 0; b < buckets_->size(); ++b) (*buckets_)[b].buffer.zero_();
 }
 
 }  // namespace peal::nn

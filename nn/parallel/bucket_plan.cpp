@@ -49,30 +49,33 @@ class Packing {
 
   void add(std::size_t i, const ParameterSpec& parameter) {
     const auto size = static_cast<std::int64_t>(size_of(parameter.dtype));
-    Bucket& bucket = open_[parameter.dtype];
+    const Key key(parameter.dtype, parameter.part);
+    Bucket& bucket = open_[key];
     bucket.dtype = parameter.dtype;
+    bucket.part = parameter.part;
     const std::int64_t line = 64 / size;
     const std::int64_t at = (bucket.count + line - 1) / line * line;
     bucket.entries.push_back({static_cast<int>(i), at});
     bucket.count = at + parameter.shape.numel();
-    const bool first = !had_first_.contains(parameter.dtype);
+    const bool first = !had_first_.contains(key);
     if (bucket.count * size >= (first ? caps_.first_bytes : caps_.bytes)) {
-      had_first_.insert(parameter.dtype);
+      had_first_.insert(key);
       closed.push_back(std::move(bucket));
-      open_.erase(parameter.dtype);
+      open_.erase(key);
     }
   }
   void close_all() {
-    for (auto& [dtype, bucket] : open_) closed.push_back(std::move(bucket));
+    for (auto& [key, bucket] : open_) closed.push_back(std::move(bucket));
     open_.clear();
   }
 
   std::vector<Bucket> closed;
 
  private:
+  using Key = std::pair<DType, int>;  // dtype and part
   BucketCaps caps_;
-  std::map<DType, Bucket> open_;
-  std::set<DType> had_first_;
+  std::map<Key, Bucket> open_;
+  std::set<Key> had_first_;
 };
 
 }  // namespace
@@ -101,7 +104,9 @@ std::string describe(std::span<const ParameterSpec> parameters, std::span<const 
   std::string text;
   for (const ParameterSpec& parameter : parameters) {
     text += concat("parameter ", parameter.name, " ", parameter.dtype, " ", parameter.shape,
-                   parameter.requires_grad ? "" : " (frozen)", "\n");
+                   parameter.requires_grad ? "" : " (frozen)",
+                   parameter.part == 0 ? "" : concat(", device ", parameter.part, " of the model"),
+                   "\n");
   }
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     text += concat("bucket ", b, " of ", buckets[b].count, " ", buckets[b].dtype, ":");

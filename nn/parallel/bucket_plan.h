@@ -3,12 +3,12 @@
 // so every rank makes the same one, and start-up can compare hashes.
 //
 // Parameters go into buckets in reverse order of registration, which is about the order in which
-// backward completes them; a bucket holds one dtype and is closed once it is as large as its cap.
-// The order in which they came in an earlier step is better, where there was one
-// (Reducer::arrival). The first bucket of a dtype is small, so that communication starts early.
-// Buckets are numbered in the order in which they close, and are launched in that order on every
-// rank. (PyTorch's Reducer: Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3.) Thread
-// safety: pure functions and values.
+// backward completes them; a bucket holds one dtype on one device, and is closed once it is as
+// large as its cap. The order in which they came in an earlier step is better, where there was one
+// (Reducer::arrival). The first bucket of a dtype and device is small, so that communication starts
+// early. Buckets are numbered in the order in which they close, and are launched in that order on
+// every rank. (PyTorch's Reducer: Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3.)
+// Thread safety: pure functions and values.
 #pragma once
 
 #include <peal/autograd/core/dtype.h>
@@ -24,9 +24,10 @@ namespace peal::nn {
 struct ParameterSpec {
   std::string name;
   Shape shape;
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;  // of its gradient
   bool requires_grad = true;
   bool delayed = false;  // comes into the last buckets
+  int part = 0;          // of a model on several devices: which, in the order in which they come
 };
 
 struct Bucket {
@@ -36,6 +37,7 @@ struct Bucket {
     bool operator==(const Entry&) const = default;
   };
   DType dtype = DType::f32;
+  int part = 0;
   std::vector<Entry> entries;
   std::int64_t count = 0;  // elements, gaps between entries included
   bool operator==(const Bucket&) const = default;

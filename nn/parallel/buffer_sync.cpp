@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/graph.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/nn/parallel/buffer_sync.h>
 #include <peal/nn/parallel/fail_everywhere.h>
+#include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <algorithm>
 #include <numeric>
@@ -10,8 +12,23 @@
 
 namespace peal::nn {
 
-BufferSync::BufferSync(NamedTensors buffers, comm::ProcessGroup group, std::uint64_t tag)
-    : buffers_(std::move(buffers)), group_(std::move(group)), tag_(tag) {
+BufferSync::BufferSync(const Module& model, NamedTensors buffers, comm::ProcessGroup group,
+                       std::uint64_t tag)
+    : buffers_(std::move(buffers)),
+      group_(std::move(group)),
+      tag_(tag),
+      equal_writes_(buffers_.size()) {
+  const auto look = [&](Module module) {
+    const auto* const norm = module.as<SyncBatchNorm>();
+    if (norm == nullptr || &comm::body_of(norm->group()) != &comm::body_of(group_)) return;
+    for (const auto& [tensor, writes] : norm->tracked()) {
+      for (std::size_t i = 0; i < buffers_.size(); ++i) {
+        if (buffers_[i].second.same_as(tensor)) equal_writes_[i] = writes;
+      }
+    }
+  };
+  look(model);
+  for (const auto& [name, module] : model.named_modules()) look(module);
   for (const auto& [name, buffer] : buffers_) {
     seen_.push_back({buffer.storage(), buffer.storage()->version()});
   }
@@ -21,10 +38,13 @@ BufferSync::BufferSync(NamedTensors buffers, comm::ProcessGroup group, std::uint
 bool BufferSync::written(std::size_t buffer) const {
   const StorageRef& storage = buffers_[buffer].second.storage();
   const Seen& seen = seen_[buffer];
-  return seen.version != storage->version() || seen.storage.lock() != storage;
+  if (seen.storage.lock() != storage) return true;
+  if (seen.version == storage->version()) return false;
+  return doubtful_ || !equal_writes_[buffer] ||
+         !equal_writes_[buffer]->cover(storage, seen.version);
 }
 
-void BufferSync::ask() {
+void BufferSync::ask(std::string_view where) {
   if (Graph::capturing() != nullptr) return;
   bits_ =
       Tensor::zeros({static_cast<std::int64_t>(buffers_.size() / 64 + 1)}, DType::i64, Device{});
@@ -32,7 +52,8 @@ void BufferSync::ask() {
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     if (written(i)) words[i / 64] |= std::int64_t{1} << i % 64;
   }
-  asked_ = group_.all_reduce(bits_, comm::ReduceOp::bor, {"which buffers were written", tag_});
+  text_.assign(where).append(", which buffers were written");
+  asked_ = group_.all_reduce(bits_, comm::ReduceOp::bor, {text_, tag_});
 }
 
 // Writes are seen here also while they are captured, but by this rank alone.
@@ -63,6 +84,7 @@ void BufferSync::settle() {
     }
   }
   send();
+  doubtful_ = !all_write_;
 }
 
 void BufferSync::send_all() {

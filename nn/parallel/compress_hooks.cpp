@@ -62,6 +62,10 @@ CommHook narrow(comm::ProcessGroup group, DType dtype) {
 
 }  // namespace
 
+CommHook reduce_hook(comm::ProcessGroup group, DType dtype) {
+  return narrow(std::move(group), dtype);
+}
+
 CommHook fp16_compress_hook(comm::ProcessGroup group) {
   return narrow(std::move(group), DType::f16);
 }

@@ -18,6 +18,8 @@ namespace peal::nn {
 
 CommHook fp16_compress_hook(comm::ProcessGroup group);  // above 65504: infinite
 CommHook bf16_compress_hook(comm::ProcessGroup group);
+// In that type; those of fewer bytes an element as they are.
+CommHook reduce_hook(comm::ProcessGroup group, DType dtype);
 // Blocks of 256 elements, each 1/127 of the largest of its block times a whole number: of small
 // ones beside large ones little is left (Dettmers, "8-bit approximations for parallelism in deep
 // learning", ICLR 2016). A block with a NaN or an infinity is NaN as a whole, so who looks for

@@ -23,17 +23,27 @@
 // a step every rank has the same model, and may evaluate or save it alone. (PyTorch broadcasts at
 // each forward; docs/decisions/0018-buffers-after-backward.md.)
 //
-// Parameters and buffers that join the model later, or parameters that are thawed, are an Error at
-// the next forward: wrap it again. Thread safety: as of Module.
+// Parameters may be frozen and thawed between steps, and parameters and buffers may join the model
+// or leave it, on all ranks alike (Error by name, on all, where it is not): the next step begins
+// with a plan of those that there are, and those that joined start from rank 0's values. Gradients
+// and optimizers keep what they have; a new parameter is to be given to an optimizer. Where such a
+// model is called by a function of its own, let it be through the wrapper (call()), which sees new
+// parameters then. After the first step rank 0's order of gradients makes the plan, unless one is
+// given, or find_unused_parameters lets steps differ. A hook so gets other buckets, and sums of
+// three ranks and more may be rounded otherwise: for the same bits after a restart save arrival(),
+// and give it as the order. Thread safety: as of Module.
 #pragma once
 
+#include <peal/nn/each_tensor.h>
 #include <peal/nn/module.h>
 #include <peal/nn/parallel/comm_hook.h>
+#include <peal/nn/parallel/mixed_precision.h>
 #include <peal/nn/parallel/reducer.h>
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -61,6 +71,8 @@ struct DDPOptions {
   // Every so many steps ranks compare digests of parameters and buffers (replica_check.h); 0:
   // never.
   std::int64_t check_every = 0;
+  // The types in which the model computes, and gradients and buffers are (mixed_precision.h).
+  MixedPrecision mixed_precision{};
 };
 
 class DistributedDataParallel : public Module {
@@ -88,6 +100,19 @@ class DistributedDataParallel : public Module {
   };
   [[nodiscard]] NoSync no_sync();
 
+  // The module's, as Module::call(); both with rounded parameters and inputs, where the options say
+  // so.
+  Tensor forward(const Tensor& x) override;
+  template <class F, class... Args>
+  auto call(F&& f, const Args&... args) {
+    const std::shared_ptr<void> rounded = round();
+    if (!rounded) return Module::call(std::forward<F>(f), args...);
+    std::tuple<Args...> given(args...);
+    each_tensor(given, [this](Tensor& each) { each = rounded_input(each, mixed_precision()); });
+    return std::apply(
+        [&](const Args&... inputs) { return Module::call(std::forward<F>(f), inputs...); }, given);
+  }
+
   // Instead of loss.backward(), where ranks have batches of different sizes: `loss` is the mean
   // over `samples` samples (or labels, or tokens; 0 where the batch has none, and the loss is not
   // NaN then), and the gradients are those of the mean over all samples, of all ranks and of the
@@ -95,8 +120,8 @@ class DistributedDataParallel : public Module {
   void backward(const Tensor& loss, double samples);
 
   // The hook is called for each bucket in the place of the average (comm_hook.h). The same on all
-  // ranks; not in a backward.
-  void register_comm_hook(CommHook hook) { reducer().set_comm_hook(std::move(hook)); }
+  // ranks; not in a backward. Error where mixed precision has one for its reduce_dtype.
+  void register_comm_hook(CommHook hook);
   // All buffers become rank 0's now. Collective.
   void sync_buffers();
 
@@ -111,10 +136,12 @@ class DistributedDataParallel : public Module {
 
  private:
   friend class Join;  // tells who has a batch, and what those without do
-  void set_actives(int divisor, int lowest);
+  void set_actives(int divisor, int lowest, bool all);
   Announcement turn() const;
   void follow(const Announcement& where);
   Device device() const;
+  std::shared_ptr<void> round();  // nothing, where parameters are as they are
+  const MixedPrecision& mixed_precision() const;
   struct State;
   std::shared_ptr<State> state_;
   std::shared_ptr<void> hooks_;  // takes them off when the last handle goes

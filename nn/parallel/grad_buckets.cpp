@@ -5,37 +5,21 @@
 #include <peal/nn/parallel/grad_buckets.h>
 
 #include <algorithm>
-#include <utility>
 
 namespace peal::nn {
-namespace {
-
-Device common_device(const NamedTensors& parameters) {
-  for (const auto& [name, tensor] : parameters) {
-    const auto& [first_name, first] = parameters.front();
-    PEAL_CHECK(tensor.device() == first.device(), "[ddp] ", first_name, " is on ", first.device(),
-               " and ", name, " on ", tensor.device(),
-               "; move the whole model to one device before it is wrapped");
-  }
-  return parameters.empty() ? Device{} : parameters.front().second.device();
-}
-
-}  // namespace
-
 GradBuckets::GradBuckets(const NamedTensors& parameters, const std::vector<Bucket>& plan,
-                         const comm::ProcessGroup& group,
-                         std::function<void(std::size_t, std::size_t)> complete)
-    : complete_(std::move(complete)) {
+                         const comm::ProcessGroup& group, const Complete& complete) {
   for (const auto& [name, tensor] : parameters) {
     PEAL_CHECK(!tensor.requires_grad() || !tensor.grad_slot().has_final_hook(), "[ddp] ", name,
                " already belongs to a distributed wrapper; destroy that one first");
   }
-  const Device device = common_device(parameters);
   // All memory before the first hook: a constructor that throws leaves no hook behind.
   for (std::size_t b = 0; b < plan.size(); ++b) {
     GradBucket& bucket = buckets_.emplace_back();
     bucket.index = b;
     bucket.is_last = b + 1 == plan.size();
+    const auto first = static_cast<std::size_t>(plan[b].entries.front().parameter);
+    const Device device = parameters[first].second.device();
     if (bucket.is_last && device == Device{}) {
       const auto line = 64 / static_cast<std::int64_t>(size_of(plan[b].dtype));
       const std::int64_t at = (plan[b].count + line - 1) / line * line;
@@ -56,7 +40,8 @@ GradBuckets::GradBuckets(const NamedTensors& parameters, const std::vector<Bucke
     for (const auto& [parameter, at] : plan[b].entries) {
       const auto index = static_cast<std::size_t>(parameter);
       const Tensor& tensor = parameters[index].second;
-      tensor.grad_slot().set_final_hook([this, index, b](const Tensor&) { complete_(index, b); });
+      // Of two words, which a std::function copies without memory of its own.
+      tensor.grad_slot().set_final_hook([&complete, index](const Tensor&) { complete(index); });
       tensor.grad_slot().place(buckets_[b].buffer.detach(tensor.shape(), at));
     }
   }

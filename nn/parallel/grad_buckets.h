@@ -18,11 +18,12 @@ namespace peal::nn {
 
 class GradBuckets {
  public:
-  // `complete(parameter, bucket)` by their numbers. Error where a parameter is in a wrapper
-  // already, or lies on another device than the rest; then no hook is left behind.
+  // By its number. It outlives the buckets, which it may exchange for others when it is called.
+  using Complete = std::function<void(std::size_t parameter)>;
+  // A bucket lies where its parameters do. Error where one is in a wrapper already; then no hook is
+  // left behind.
   GradBuckets(const NamedTensors& parameters, const std::vector<Bucket>& plan,
-              const comm::ProcessGroup& group,
-              std::function<void(std::size_t parameter, std::size_t bucket)> complete);
+              const comm::ProcessGroup& group, const Complete& complete);
   // Gives parameters gradients of their own again.
   ~GradBuckets();
   GradBuckets(const GradBuckets&) = delete;
@@ -30,8 +31,8 @@ class GradBuckets {
 
   std::size_t size() const { return buckets_.size(); }
   GradBucket& operator[](std::size_t bucket) { return buckets_[bucket]; }
-  // What the average of a bucket is over: its memory and, on the CPU, behind that of the last one
-  // an element of its own, by which a rank tells the others that gradients are missing.
+  // What the average of a bucket is over: its memory and, where the last one lies on the CPU,
+  // behind that an element of its own, by which a rank tells the others that gradients are missing.
   const Tensor& sent(std::size_t bucket) const {
     return flagged_.defined() && bucket + 1 == size() ? flagged_ : buckets_[bucket].buffer;
   }
@@ -48,7 +49,6 @@ class GradBuckets {
   std::vector<GradBucket> buckets_;
   Tensor flagged_, flag_;  // of the last bucket
   std::vector<std::string> names_;
-  std::function<void(std::size_t, std::size_t)> complete_;
 };
 
 }  // namespace peal::nn

@@ -52,12 +52,13 @@ Join::Join(DistributedDataParallel ddp, const JoinOptions& options)
       actives_(group_.world()),
       listening_(listen(group_, [this](const Announcement& what) { announce(what); })) {}
 
-Join::~Join() { ddp_.set_actives(group_.world(), 0); }
+Join::~Join() { ddp_.set_actives(group_.world(), 0, true); }
 
 void Join::set_actives(int actives, int lowest) {
   actives_ = actives;
   lowest_ = lowest;
-  ddp_.set_actives(options_.divide_by_initial_world_size ? group_.world() : actives, lowest);
+  const bool all = actives == group_.world();
+  ddp_.set_actives(options_.divide_by_initial_world_size ? group_.world() : actives, lowest, all);
 }
 
 bool Join::next(bool has_batch) {

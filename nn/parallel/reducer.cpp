@@ -9,6 +9,7 @@
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/missing.h>
 #include <peal/nn/parallel/reducer.h>
+#include <peal/nn/parallel/same_calls.h>
 
 #include <algorithm>
 #include <chrono>
@@ -48,11 +49,13 @@ Reducer::Reducer(NamedTensors parameters, std::vector<Bucket> plan, comm::Proces
       hidden_(parameters_.size(), false),
       weights_(group_, tag),
       divisor_(group_.world()),
-      buckets_(parameters_, plan_, group_, [this](std::size_t parameter, std::size_t bucket) {
-        on_complete(parameter, bucket);
-      }) {}
+      arrived_(parameters_.size(), 0),
+      complete_([this](std::size_t parameter) { with_advice([&] { on_complete(parameter); }); }) {
+  buckets_.emplace(parameters_, plan_, group_, complete_);
+}
 
 Reducer::~Reducer() {
+  unwatch();
   if (backward_ == 0 || next_ == 0 || captured_ || group_.poisoned()) return;
   log_warning("[ddp] rank ", group_.global_rank(group_.rank()), ": a wrapper goes with ", next_,
               " of ", flights_.size(), " buckets of ", step_,
@@ -63,6 +66,67 @@ void Reducer::set_comm_hook(CommHook hook) {
   PEAL_CHECK(hook != nullptr, "[ddp] set_comm_hook: expected a hook, got none");
   PEAL_CHECK(backward_ == 0, "[ddp] set_comm_hook: a backward is under way");
   hook_ = std::move(hook);
+}
+
+// What is there of gradients moves home, and from there into the new buckets: memory for both is
+// never needed at once.
+void Reducer::exchange(std::vector<Bucket> plan) {
+  buckets_.reset();
+  plan_ = std::move(plan);
+  bucket_of_ = buckets_by_parameter(parameters_.size(), plan_);
+  flights_.assign(plan_.size(), {});
+  came_.assign(parameters_.size(), Came::all);
+  buckets_.emplace(parameters_, plan_, group_, complete_);
+}
+
+// What earlier steps have taught of unused parameters is of others.
+void Reducer::exchange(NamedTensors parameters, std::vector<Bucket> plan) {
+  unwatch();
+  buckets_.reset();
+  newcomers_.clear();
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const std::size_t before = place_of(parameters[p].second);
+    if (before == nowhere || bucket_of_[before] == nowhere) newcomers_.push_back(p);
+  }
+  parameters_ = std::move(parameters);
+  unused_.exchange(parameters_);
+  parts_.assign(parameters_.size(), 0);
+  hidden_.assign(parameters_.size(), false);
+  arrived_.assign(parameters_.size(), 0);
+  expected_.clear();
+  agreed_ = learnt_ = false;
+  exchange(std::move(plan));
+}
+
+std::size_t Reducer::place_of(const Tensor& parameter) const {
+  const auto found = std::find_if(parameters_.begin(), parameters_.end(),
+                                  [&](const auto& own) { return own.second.same_as(parameter); });
+  return found == parameters_.end() ? nowhere
+                                    : static_cast<std::size_t>(found - parameters_.begin());
+}
+
+void Reducer::watch(const Tensor& stranger) {
+  if (stranger.grad_slot().has_final_hook()) return;  // is watched, or another wrapper's
+  const std::size_t number = parameters_.size() + watched_.size();
+  watched_.push_back(stranger);
+  stranger.grad_slot().set_final_hook(
+      [&complete = complete_, number](const Tensor&) { complete(number); });
+}
+
+void Reducer::unwatch() {
+  for (const Tensor& stranger : watched_) stranger.grad_slot().remove_final_hook();
+  watched_.clear();
+}
+
+std::vector<int> Reducer::arrival() const {
+  std::vector<int> order;
+  for (std::size_t p = 0; p < arrived_.size(); ++p) {
+    if (arrived_[p] != 0) order.push_back(static_cast<int>(p));
+  }
+  std::sort(order.begin(), order.end(), [this](int a, int b) {
+    return arrived_[static_cast<std::size_t>(a)] < arrived_[static_cast<std::size_t>(b)];
+  });
+  return order;
 }
 
 bool Reducer::Forward::gone() const {
@@ -113,7 +177,10 @@ std::uint64_t Reducer::tag_of(std::size_t bucket) const {
   return tag;
 }
 
-void Reducer::begin(std::size_t first) {
+// The number that the parameter has then.
+std::size_t Reducer::begin(std::size_t first) {
+  const bool watched = first >= parameters_.size();
+  const Tensor tensor = watched ? watched_[first - parameters_.size()] : parameters_[first].second;
   // An exception ended that backward when others already waited for it.
   if (backward_ != 0 && next_ > 0 && !captured_) {
     fail_everywhere(
@@ -121,6 +188,7 @@ void Reducer::begin(std::size_t first) {
                        flights_.size(), " buckets were launched; the ranks cannot go on together"));
   }
   backward_ = backward_number();
+  next_ = 0;
   following_ = false;  // an exception may have left a step that this rank followed
   captured_ = Graph::capturing() != nullptr;
   // Of a replay nobody here knows the number.
@@ -134,10 +202,33 @@ void Reducer::begin(std::size_t first) {
   } else {
     number_step();
   }
-  after_backward([this] { finish(); });
+  after_backward([this] { with_advice([this] { finish(); }); });
   announce(group_, place(Announcement::What::begin));
+  prepare();
+  first = place_of(tensor);
   open();
+  take_complete(first);
   expect_unused(first);
+  return first;
+}
+
+void Reducer::prepare() {
+  newcomers_.clear();
+  if (listener_.prepare) listener_.prepare();
+}
+
+// Of parameters that the reducer has only now, gradients may be there already, as nothing told of
+// them.
+void Reducer::take_complete(std::size_t first) {
+  for (const std::size_t p : newcomers_) {
+    if (bucket_of_[p] == nowhere || p == first) continue;
+    const GradSlot& slot = parameters_[p].second.grad_slot();
+    if (slot.expected > 0 || !slot.defined()) continue;
+    unused_.note_use(p);
+    parts_[p] = 1;
+    came_[p] = Came::all;
+    --flights_[bucket_of_[p]].waiting;
+  }
 }
 
 void Reducer::open() {
@@ -150,7 +241,7 @@ void Reducer::open() {
   }
   std::fill(parts_.begin(), parts_.end(), 0);
   unused_.forget();
-  arrival_.clear();
+  std::fill(arrived_.begin(), arrived_.end(), 0);
   weights_.send();
   if (listener_.begin) listener_.begin();
 }
@@ -161,7 +252,7 @@ void Reducer::expect_unused(std::size_t first) {
   const bool counted = options_.static_graph && !expected_.empty();
   if (!counted && (options_.static_graph || !options_.find_unused_parameters)) return;
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
-    if (bucket_of_[p] == nowhere || p == first) continue;
+    if (bucket_of_[p] == nowhere || p == first || came_[p] != Came::nothing) continue;
     if (counted) {
       if (expected_[p] == 0) stand_in(p);
     } else if (parameters_[p].second.grad_slot().expected == 0) {
@@ -172,19 +263,21 @@ void Reducer::expect_unused(std::size_t first) {
 }
 
 void Reducer::stand_in(std::size_t parameter) {
-  unused_.stand_in(parameter);
+  unused_.stand_in(parameter, plan_[bucket_of_[parameter]].dtype);
   came_[parameter] = Came::zeros;
   --flights_[bucket_of_[parameter]].waiting;
 }
 
-void Reducer::on_complete(std::size_t parameter, std::size_t bucket) {
+void Reducer::on_complete(std::size_t parameter) {
   if (weights_.is_open() && !weights_.weighing()) end_weights(parameter);
+  if (synchronizing_ && backward_ != backward_number()) parameter = begin(parameter);
+  if (parameter >= parameters_.size() || bucket_of_[parameter] == nowhere) return;  // a stranger's
   unused_.note_use(parameter);
   if (!synchronizing_) return note_own(parameter);
-  if (backward_ != backward_number()) begin(parameter);
+  arrived_[parameter] = ++clock_;
+  const std::size_t bucket = bucket_of_[parameter];
   if (counts(parameter, bucket)) {
     came_[parameter] = Came::all;
-    arrival_.push_back(static_cast<int>(parameter));
     --flights_[bucket].waiting;
     launch_ready();
   }
@@ -218,7 +311,7 @@ void Reducer::fail_part(std::size_t parameter, std::size_t bucket) const {
   fail_everywhere(
       group_,
       concat(
-          name, " got another part of its gradient after ", buckets_.name(bucket),
+          name, " got another part of its gradient after ", buckets_->name(bucket),
           came_[parameter] == Came::zeros
               ? " was sent: the graph of the loss had not shown it, as it is used in a recomputed "
                 "segment alone, for the first time in this step. Set static_graph where every "
@@ -237,14 +330,14 @@ void Reducer::launch_ready() {
 
 void Reducer::launch() {
   const std::size_t now = next_++;  // before a hook that may send and then throw
-  const std::string text = concat(step_, ", ", buckets_.name(now));
-  const comm::Label label(text, tag_of(now));
+  text_.assign(step_).append(", ").append(buckets_->name(now));
+  const comm::Label label(text_, tag_of(now));
   announce(group_, {.what = Announcement::What::bucket});
   if (!hook_) {
-    flights_[now].work = group_.all_reduce(buckets_.sent(now), comm::ReduceOp::avg, label);
+    flights_[now].work = group_.all_reduce(buckets_->sent(now), comm::ReduceOp::avg, label);
     return;
   }
-  GradBucket& bucket = buckets_[now];
+  GradBucket& bucket = (*buckets_)[now];
   bucket.label = label;
   bucket.averaged = Averaged::over_all;
   const std::shared_ptr<void> reset(nullptr, [&](void*) { bucket.label = {}; });
@@ -253,7 +346,6 @@ void Reducer::launch() {
 
 void Reducer::finish() {
   backward_ = 0;
-  if (listener_.visited) listener_.visited();
   complete_rest();
   announce(group_, {.what = Announcement::What::finish});
   close();
@@ -265,7 +357,7 @@ void Reducer::close() {
   const bool alone = flag_goes_alone();
   if (alone) {
     const comm::Label label("whether gradients are missing", tag_of(plan_.size() + 1));
-    flag = group_.all_reduce(buckets_.flag(), comm::ReduceOp::avg, label);
+    flag = group_.all_reduce(buckets_->flag(), comm::ReduceOp::avg, label);
   }
   {
     const TraceSpan span("wait for gradients", true);
@@ -276,8 +368,8 @@ void Reducer::close() {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   for (Flight& flight : flights_) flight.work = {};
-  if (buckets_.has_flag() && buckets_.flag_raised()) {
-    buckets_.lower_flag();
+  if (buckets_->has_flag() && buckets_->flag_raised()) {
+    buckets_->lower_flag();
     if (hook_ && !alone) fail_alone();
     fail_missing(group_, parameters_, missing(), step_, advice());
   }
@@ -292,8 +384,8 @@ void Reducer::close() {
 void Reducer::scale() {
   const bool weighted = weights_.is_open(), as_it_is = !weighted && divisor_ == group_.world();
   const double of_own = weights_.own_factor(), factor = weights_.factor(divisor_);
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    GradBucket& bucket = buckets_[b];
+  for (std::size_t b = 0; b < buckets_->size(); ++b) {
+    GradBucket& bucket = (*buckets_)[b];
     if (as_it_is || (!weighted && bucket.averaged == Averaged::not_at_all)) continue;
     if (bucket.averaged == Averaged::over_some) {
       fail_everywhere(group_, concat(step_,
@@ -327,6 +419,7 @@ void Reducer::follow(const Announcement& where) {
     captured_ = false;
     following_ = true;
     begin_without_batch(where.weighted);
+    prepare();
     open();
     for (std::size_t p = 0; p < came_.size(); ++p) {
       if (came_[p] == Came::nothing) stand_in(p);
@@ -357,8 +450,8 @@ std::vector<bool> Reducer::missing() const {
 void Reducer::check_missing() {
   const std::vector<bool> here = missing();
   if (std::find(here.begin(), here.end(), true) == here.end()) return;
-  if (!buckets_.has_flag()) fail_alone();
-  buckets_.raise_flag();  // and all ranks are told when they have finished the sums
+  if (!buckets_->has_flag()) fail_alone();
+  buckets_->raise_flag();  // and all ranks are told when they have finished the sums
 }
 
 // Where the others do not look for a flag.
@@ -374,9 +467,9 @@ void Reducer::fail_alone() const {
 
 // A hook sends the bucket without it.
 bool Reducer::flag_goes_alone() {
-  if (!hook_ || !buckets_.has_flag()) return false;
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    if (buckets_[b].averaged != Averaged::not_at_all) return true;
+  if (!hook_ || !buckets_->has_flag()) return false;
+  for (std::size_t b = 0; b < buckets_->size(); ++b) {
+    if ((*buckets_)[b].averaged != Averaged::not_at_all) return true;
   }
   return false;
 }
@@ -411,7 +504,7 @@ std::string Reducer::advice() const {
            "find_unused_parameters takes steps that differ";
   }
   return "Every parameter must take part in the loss on every rank. Freeze those that are not to "
-         "(set_requires_grad(false)) before the model is wrapped; or set find_unused_parameters";
+         "(set_requires_grad(false)), on all ranks; or set find_unused_parameters";
 }
 
 }  // namespace peal::nn

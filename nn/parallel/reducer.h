@@ -17,7 +17,10 @@
 // backward is to be as the first was, on the same rank: what was unused there is so from the start,
 // a parameter whose gradient came in several parts (uses in several recomputed segments) is
 // complete after as many, and anything else is an Error. Without it, one that gets another part
-// when its bucket has gone is an Error. Thread safety: the thread that runs backward.
+// when its bucket has gone is an Error.
+//
+// The plan can be exchanged when a step begins, by all ranks alike (planning.h says when):
+// gradients that are there move along. Thread safety: the thread that runs backward.
 #pragma once
 
 #include <peal/autograd/core/safetensors.h>
@@ -32,6 +35,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,10 +63,10 @@ class Reducer {
 
   // In the place of the average. Between backwards.
   void set_comm_hook(CommHook hook);
-  // Called when a synchronised backward begins; when it has visited everything; and when its
+  // Called when a synchronised backward begins, first where the plan may be exchanged; and when its
   // gradients are there.
   struct Listener {
-    std::function<void()> begin, visited, end;
+    std::function<void()> prepare, begin, end;
   };
   void set_listener(Listener listener) { listener_ = std::move(listener); }
   // What a synchronised forward gave.
@@ -80,12 +84,21 @@ class Reducer {
   // Where this rank is, for those who follow.
   Announcement place(Announcement::What what) const;
 
+  // Another plan, of the same parameters or of others. The same on all ranks, which allocate memory
+  // together. In prepare(), or between backwards.
+  void exchange(std::vector<Bucket> plan);
+  void exchange(NamedTensors parameters, std::vector<Bucket> plan);
+  // A parameter that is none of the reducer's begins a step as those do, in which it may become
+  // one.
+  void watch(const Tensor& stranger);
+
   const std::vector<Bucket>& buckets() const { return plan_; }
-  // The parameters, by number, in the order in which their gradients came in the last backward that
-  // communicated; on a rank without a batch none.
-  const std::vector<int>& arrival() const { return arrival_; }
+  // The parameters, by number, in the order in which the last parts of their gradients came in the
+  // last backward that communicated; on a rank without a batch none.
+  std::vector<int> arrival() const;
   // Of the last backward.
   std::uint64_t step() const { return steps_; }
+  const std::string& step_name() const { return step_; }  // "step 3", for messages
   // Seconds, since the last reset, in which this rank did nothing but wait for gradients.
   double exposed_seconds() const { return exposed_seconds_; }
   void reset_times() { exposed_seconds_ = 0; }
@@ -104,13 +117,17 @@ class Reducer {
     std::vector<std::weak_ptr<Node>> nodes;
     bool gone() const;  // no backward will go through it
   };
-  void on_complete(std::size_t parameter, std::size_t bucket);
+  void on_complete(std::size_t parameter);
   void end_weights(std::size_t first);
   void note_own(std::size_t first);
   bool given_up(std::size_t first, bool otherwise) const;
   void begin_without_batch(bool weighted);
   void leave_out_shared();
-  void begin(std::size_t first);
+  std::size_t begin(std::size_t first);
+  void prepare();
+  std::size_t place_of(const Tensor& parameter) const;
+  void unwatch();
+  void take_complete(std::size_t first);
   void number_step();
   void name_step();
   void open();
@@ -145,6 +162,8 @@ class Reducer {
   std::vector<Flight> flights_;  // by bucket
   std::vector<Came> came_;       // by parameter, in this backward
   Unused unused_;
+  std::vector<Tensor> watched_;         // strangers, numbered behind the parameters
+  std::vector<std::size_t> newcomers_;  // parameters that this step's beginning has brought
   std::vector<std::int64_t> parts_;     // by parameter: how many its gradient had in this backward
   std::vector<std::int64_t> expected_;  // and in the first; empty before its end
   bool agreed_ = false;                 // with static_graph: which parameters any rank uses
@@ -166,9 +185,12 @@ class Reducer {
   bool synchronizing_ = true;
   bool captured_ = false;  // the backward under way lies in a graph: nothing was sent
   std::string step_;       // "step 3", as labels have it
+  std::string text_;       // of the last label
   double exposed_seconds_ = 0;
-  std::vector<int> arrival_;
-  GradBuckets buckets_;  // the last: its hooks call the rest
+  std::uint64_t clock_ = 0;             // counts parts of gradients
+  std::vector<std::uint64_t> arrived_;  // by parameter: when the last part came; 0: none did
+  const GradBuckets::Complete complete_;
+  std::optional<GradBuckets> buckets_;  // the last: its hooks call the rest
 };
 
 }  // namespace peal::nn

@@ -2,6 +2,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/comm/schedule/mix.h>
 #include <peal/nn/parallel/announce.h>
+#include <peal/nn/parallel/same_calls.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ struct SyncBatchNorm::Meeting {
   Meeting(comm::ProcessGroup with, std::string_view path) : group(std::move(with)) {
     PEAL_CHECK(bool(group), "SyncBatchNorm", path.empty() ? "" : " ", path,
                ": expected a process group, got none");
-    name = concat("SyncBatchNorm", path.empty() ? "" : " ", path);
+    name = concat(synchronised_layer, path.empty() ? "" : " ", path);
     forward = name + ", forward";
     backward = name + ", backward";
     forward_tag = tag_of(forward);
@@ -53,7 +54,15 @@ const comm::ProcessGroup& SyncBatchNorm::group() const { return meeting_->group;
 
 Tensor SyncBatchNorm::forward(const Tensor& x) {
   PEAL_CHECK(x.dim() >= 2, "SyncBatchNorm: expected [N, C] or [N, C, ...], got shape ", x.shape());
+  if (!training() || !running_mean.defined() || meeting_->group.world() == 1) return normalised(x);
+  const EqualWrites::Scope mean(*writes_[0], running_mean), variance(*writes_[1], running_var),
+      count(*writes_[2], num_batches_tracked);
   return normalised(x);
+}
+
+std::vector<SyncBatchNorm::Tracked> SyncBatchNorm::tracked() const {
+  if (!running_mean.defined()) return {};
+  return {{running_mean, writes_[0]}, {running_var, writes_[1]}, {num_batches_tracked, writes_[2]}};
 }
 
 Tensor SyncBatchNorm::apply(const Tensor& x, const BatchNormOptions& options) {
@@ -66,18 +75,23 @@ Tensor SyncBatchNorm::apply(const Tensor& x, const BatchNormOptions& options) {
                           .count = row,
                           .dtype = rows.dtype(),
                           .tag = here.forward_tag});
-    here.group
-        .all_gather(rows, rows.detach({row}, here.group.rank() * row),
-                    {here.forward, here.forward_tag})
-        .wait();
+    with_advice([&] {
+      here.group
+          .all_gather(rows, rows.detach({row}, here.group.rank() * row),
+                      {here.forward, here.forward_tag})
+          .wait();
+    });
   };
   const auto add_up = [meeting = meeting_](const Tensor& sums) {
     announce(meeting->group, {.what = Announcement::What::all_reduce,
                               .count = sums.numel(),
                               .dtype = sums.dtype(),
                               .tag = meeting->backward_tag});
-    meeting->group.all_reduce(sums, comm::ReduceOp::sum, {meeting->backward, meeting->backward_tag})
-        .wait();
+    with_advice([&] {
+      meeting->group
+          .all_reduce(sums, comm::ReduceOp::sum, {meeting->backward, meeting->backward_tag})
+          .wait();
+    });
   };
   try {
     return batch_norm(x, running_mean, running_var, weight, bias, options,

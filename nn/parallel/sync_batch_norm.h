@@ -26,9 +26,13 @@
 #include <peal/comm/group/process_group.h>
 #include <peal/nn/layers/norm.h>
 #include <peal/nn/module.h>
+#include <peal/nn/parallel/equal_writes.h>
 
+#include <array>
 #include <memory>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace peal::nn {
 
@@ -40,13 +44,20 @@ class SyncBatchNorm : public BatchNorm {
   // Of the same tensors as `other`, which it takes the place of; `path` is for errors and traces.
   SyncBatchNorm(const BatchNorm& other, comm::ProcessGroup group, std::string_view path);
   Tensor forward(const Tensor& x) override;
+
   const comm::ProcessGroup& group() const;
+  // Its running statistics and, of each, what it has written in training; none where it has none.
+  using Tracked = std::pair<Tensor, std::shared_ptr<const EqualWrites>>;
+  std::vector<Tracked> tracked() const;
 
  private:
   struct Meeting;
   Tensor apply(const Tensor& x, const BatchNormOptions& options) override;
 
   std::shared_ptr<const Meeting> meeting_;
+  std::array<std::shared_ptr<EqualWrites>, 3> writes_{std::make_shared<EqualWrites>(),
+                                                      std::make_shared<EqualWrites>(),
+                                                      std::make_shared<EqualWrites>()};
 };
 
 // Every BatchNorm1d, 2d and 3d below becomes a SyncBatchNorm of the same tensors, mode and place

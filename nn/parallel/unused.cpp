@@ -14,12 +14,29 @@ Unused::Unused(const NamedTensors& parameters, comm::ProcessGroup group)
   for (const auto& [name, tensor] : parameters) parameters_.push_back(tensor);
 }
 
-void Unused::stand_in(std::size_t parameter) {
+void Unused::exchange(const NamedTensors& parameters) {
+  std::vector<Tensor> tensors;
+  std::vector<bool> used;
+  for (const auto& [name, tensor] : parameters) {
+    const auto old =
+        std::find_if(parameters_.begin(), parameters_.end(),
+                     [&, &tensor = tensor](const Tensor& t) { return t.same_as(tensor); });
+    const auto place = static_cast<std::size_t>(old - parameters_.begin());
+    used.push_back(old != parameters_.end() ? used_[place] : tensor.grad().defined());
+    tensors.push_back(tensor);
+  }
+  parameters_ = std::move(tensors);
+  used_ = std::move(used);
+  anywhere_.assign(parameters_.size(), true);
+  stood_in_.clear();
+}
+
+void Unused::stand_in(std::size_t parameter, DType dtype) {
   const Tensor& tensor = parameters_[parameter];
   const Tensor before = tensor.grad();
   stood_in_.push_back({parameter, before.defined() ? before.clone() : Tensor()});
   if (!before.defined()) {
-    tensor.grad_slot().accumulate(Tensor::zeros(tensor.shape(), tensor.dtype(), tensor.device()));
+    tensor.grad_slot().accumulate(Tensor::zeros(tensor.shape(), dtype, tensor.device()));
   }
 }
 

@@ -20,10 +20,13 @@ class Unused {
  public:
   Unused(const NamedTensors& parameters, comm::ProcessGroup group);
 
+  // Of other parameters from now on. A use of one that stays still counts; one that is new has been
+  // used if it has a gradient.
+  void exchange(const NamedTensors& parameters);
   // A gradient came.
   void note_use(std::size_t parameter) { used_[parameter] = true; }
-  // Zeros, where the parameter has no gradient; what is there travels otherwise.
-  void stand_in(std::size_t parameter);
+  // Zeros of that type, where the parameter has no gradient; what is there travels otherwise.
+  void stand_in(std::size_t parameter, DType dtype);
   // An exception has left the backward.
   void forget() { stood_in_.clear(); }
 

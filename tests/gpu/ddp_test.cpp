@@ -93,13 +93,82 @@ TEST_CASE("ranks on devices train as one on the CPU") {
   }
 }
 
-TEST_CASE("a model on two devices is refused, with names") {
-  comm::run_ranks(2, [](const comm::ProcessGroup& group) {
-    Net net;
-    net.fc.to(Device{DeviceType::cuda, 0});
-    CHECK_THROWS_WITH(nn::DistributedDataParallel(net, group),
-                      doctest::Contains("conv.weight is on cpu and fc.weight on cuda:0"));
-  });
+namespace {
+
+// Its first part is on the CPU or a device, its last on another.
+struct Split : nn::Module {
+  nn::Conv2d conv = add("conv", nn::Conv2d(1, 4, 3));
+  nn::BatchNorm2d norm = add("norm", nn::BatchNorm2d(4));
+  nn::Linear fc = add("fc", nn::Linear(36, 5));
+  Tensor forward(const Tensor& x) override {
+    const Tensor h = max_pool2d(relu(norm(conv(x.to(conv.weight.device())))), {2, 2});
+    return fc(flatten(h, 1).to(fc.weight.device())).to(Device{});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a model on several devices has buckets on each, and trains as one on the CPU") {
+  const auto train_split = [](Device first, Device last, const comm::ProcessGroup* group) {
+    constexpr int world = 2;
+    manual_seed(3);
+    Split net;
+    net.conv.to(first);
+    net.norm.to(first);
+    net.fc.to(last);
+    net.norm.eval();  // of a part of a batch they would be others
+    std::optional<nn::DistributedDataParallel> ddp;
+    if (group != nullptr) {
+      ddp.emplace(net, *group, nn::DDPOptions{.buckets = {.first_bytes = 64, .bytes = 512}});
+      for (const nn::Bucket& bucket : ddp->reducer().buckets()) {
+        for (const auto& entry : bucket.entries) {
+          const Tensor p = net.parameters()[static_cast<std::size_t>(entry.parameter)];
+          CHECK(p.device() == (bucket.part == 0 ? first : last));
+        }
+      }
+    }
+    nn::SGD optimizer(net.parameters(), {.lr = 1e-2, .momentum = 0.9});
+    for (int k = 0; k < steps; ++k) {
+      manual_seed(100 + static_cast<std::uint64_t>(k));
+      const std::int64_t part = group != nullptr ? rows / world : rows;
+      const std::int64_t begin = group != nullptr ? group->rank() * part : 0;
+      const Tensor x = randn({rows, 1, 8, 8}, DType::f32, Device{}).rows(begin, begin + part);
+      std::vector<std::int64_t> y;
+      for (std::int64_t i = begin; i < begin + part; ++i) y.push_back((3 * i + k) % 5);
+      optimizer.zero_grad();
+      nn::Module& model = ddp ? static_cast<nn::Module&>(*ddp) : net;
+      cross_entropy(model(x), Tensor::from(y, {part}, Device{})).backward();
+      optimizer.step();
+    }
+    std::vector<float> all;
+    for (const Tensor& parameter : net.parameters()) {
+      const auto values = parameter.to_vector<float>();
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  };
+  const auto alone = train_split({}, {}, nullptr);
+  const int devices = device_count(DeviceType::cuda);
+  for (const bool on_cpu : {true, false}) {
+    if (!on_cpu && devices < 2) continue;
+    std::vector<std::vector<float>> results(2);
+    comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
+      const auto device = [&](int number) {
+        return Device{DeviceType::cuda, (group.rank() + number) % devices};
+      };
+      const StreamGuard own(Stream::create(device(0))), others(Stream::create(device(1)));
+      results[static_cast<std::size_t>(group.rank())] =
+          train_split(on_cpu ? Device{} : device(1), device(0), &group);
+    });
+    CHECK(results[0] == results[1]);
+    double worst = 0;
+    REQUIRE(results[0].size() == alone.size());
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      worst = testing::larger(worst, std::abs(results[0][i] - alone[i]));
+    }
+    CAPTURE(on_cpu);
+    CHECK(worst < 2e-5);
+  }
 }
 
 TEST_CASE("a captured step trains as calls do, dropout too") {

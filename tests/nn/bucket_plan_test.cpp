@@ -85,3 +85,48 @@ TEST_CASE("BasicNet: the first bucket closes with fc1, the convolutions follow")
   CHECK(plan[0].entries.back().parameter == 4);
   CHECK(plan[1].entries.front().parameter == 3);
 }
+
+TEST_CASE("a bucket closes when it is as large as its cap, which is 1 MiB for the first, then 25") {
+  const auto of = [](std::int64_t elements) {
+    return ParameterSpec{concat("p", elements), {elements}};
+  };
+  constexpr std::int64_t mib = (std::int64_t{1} << 20) / 4;  // in elements
+  // From the last to the first: 1 MiB closes the first bucket, and 25 MiB the second; 16 elements
+  // less than that close none.
+  const std::vector<ParameterSpec> parameters{of(1), of(16), of(25 * mib - 16), of(25 * mib),
+                                              of(mib)};
+  const auto plan = plan_buckets(parameters);
+  REQUIRE(plan.size() == 4);
+  CHECK(plan[0].count == mib);
+  CHECK(plan[1].count == 25 * mib);
+  CHECK(plan[2].count == 25 * mib);
+  CHECK(plan[3].count == 1);
+}
+
+TEST_CASE("a bucket has gradients of one type on one device, and each kind has a small first one") {
+  std::vector<ParameterSpec> parameters;
+  for (int i = 0; i < 24; ++i) {
+    parameters.push_back({.name = concat("p", i),
+                          .shape = {64},
+                          .dtype = i % 2 == 0 ? DType::f32 : DType::f64,
+                          .part = i / 2 % 3});
+  }
+  const auto plan = plan_buckets(parameters, {.first_bytes = 1, .bytes = 600});
+  for (const Bucket& bucket : plan) {
+    for (const auto& entry : bucket.entries) {
+      const ParameterSpec& spec = parameters[static_cast<std::size_t>(entry.parameter)];
+      CHECK(spec.dtype == bucket.dtype);
+      CHECK(spec.part == bucket.part);
+    }
+  }
+  REQUIRE(plan.size() >= 6);
+  for (std::size_t b = 0; b < 6; ++b) CHECK(plan[b].entries.size() == 1);  // the last six, by kind
+  for (std::size_t b = 0; b < 6; ++b) {
+    for (std::size_t other = 0; other < b; ++other) {
+      CHECK((plan[b].dtype != plan[other].dtype || plan[b].part != plan[other].part));
+    }
+  }
+  const std::string text = describe(parameters, plan);
+  CHECK(text.find("parameter p2 f32 [64], device 1 of the model\n") != std::string::npos);
+  CHECK(text.find("parameter p0 f32 [64]\n") != std::string::npos);
+}

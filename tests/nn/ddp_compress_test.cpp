@@ -85,7 +85,7 @@ void check_rounding(int world, const nn::BucketCaps& caps,
                     const std::function<nn::CommHook(const Group&)>& hook, const Round& round) {
   ranks(world, [&](const Group& group, int rank) {
     Net net, copy;
-    DDP ddp(net, group, {.buckets = caps});
+    DDP ddp(net, group, {.buckets = caps, .order = start_order(net)});
     manual_seed(1);
     copy.load_state_dict(net.state_dict());
     ddp.register_comm_hook(hook(group));
@@ -173,7 +173,7 @@ TEST_CASE("PowerSGD equals its simulation in f64, with error feedback and a warm
   for (const std::int64_t r : {1, 2}) {
     ranks(3, [&](const Group& group, int rank) {
       Net net, copy;
-      DDP ddp(net, group);
+      DDP ddp(net, group, {.order = start_order(net)});
       copy.load_state_dict(net.state_dict());
       const auto& plan = ddp.reducer().buckets();
       nn::PowerSGD power(group, {.matrix_approximation_rank = r, .start_powerSGD_iter = 1});
@@ -207,6 +207,14 @@ TEST_CASE("PowerSGD equals its simulation in f64, with error feedback and a warm
       CHECK(power.iteration() == 9);
     });
   }
+}
+
+TEST_CASE("PowerSGD is of rank 1, and begins with the eleventh step, unless told otherwise") {
+  const nn::PowerSGDOptions options;
+  CHECK(options.matrix_approximation_rank == 1);
+  CHECK(options.start_powerSGD_iter == 10);
+  CHECK(options.use_error_feedback);
+  CHECK(options.warm_start);
 }
 
 TEST_CASE("PowerSGD averages before its start, and goes on from its state bit by bit") {

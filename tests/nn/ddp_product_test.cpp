@@ -115,7 +115,8 @@ class Reference {
   const std::vector<std::vector<double>>& first_factors() const { return power_.q; }
   Net& model(int rank) { return *models_[static_cast<std::size_t>(rank)]; }
 
-  void turn(int turn) {
+  // `plans`: by backward that communicated, from the start.
+  void turn(int turn, const std::vector<std::vector<nn::Bucket>>& plans) {
     for (auto& optimizer : optimizers_) optimizer->zero_grad();
     for (int micro = 0; micro < backwards(case_); ++micro) {
       bool extra_anywhere = false;
@@ -126,6 +127,7 @@ class Reference {
         loss_of(model(rank), batch(rank, turn, micro)).backward();
       }
       if (!communicates(case_, micro)) continue;
+      plan_ = plans.at(static_cast<std::size_t>(synchronised_));
       for (std::size_t b = 0; b < plan_.size(); ++b) reduce(b, extra_anywhere);
       ++synchronised_;
       if (!case_.buffers) continue;
@@ -207,7 +209,9 @@ void run(const Case& c, const Group& group, int rank) {
           {.buckets = nn::BucketCaps{.first_bytes = 100},
            .broadcast_buffers = c.buffers,
            .find_unused_parameters = c.find_unused,
-           .static_graph = c.static_graph});
+           .static_graph = c.static_graph,
+           // PowerSGD's first factors are of one plan.
+           .order = c.hook == Hook::power ? start_order(net) : std::vector<std::string>()});
   Reference reference(c, net, ddp.reducer().buckets());
   std::optional<nn::PowerSGD> power;
   switch (c.hook) {
@@ -241,6 +245,7 @@ void run(const Case& c, const Group& group, int rank) {
   nn::SGD optimizer(ddp.parameters(), {.lr = 0.0625});
   std::optional<nn::Join> join;
   if (c.join) join.emplace(ddp);
+  std::vector<std::vector<nn::Bucket>> plans;
   for (int turn = 0; turn < turns; ++turn) {
     const bool mine = active(c, rank, turn);
     if (join) REQUIRE(join->next(mine));
@@ -255,11 +260,14 @@ void run(const Case& c, const Group& group, int rank) {
         const auto guard = ddp.no_sync();
         loss_of(ddp, batch(rank, turn, micro)).backward();
       }
+      if (communicates(c, micro)) plans.push_back(ddp.reducer().buckets());
     }
     optimizer.step();
-    reference.turn(turn);
+    reference.turn(turn, plans);
   }
   if (join) REQUIRE_FALSE(join->next(false));
+  const bool learnt = c.hook != Hook::power && (c.static_graph || !c.find_unused);
+  CHECK((plans.front() != plans.back()) == learnt);
 
   const double tolerance = c.hook == Hook::power ? 1e-4 : 0;
   std::string all;  // of what is to be the same on both ranks

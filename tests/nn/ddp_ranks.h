@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace peal::testing {
 
@@ -51,6 +52,14 @@ inline void make_whole(const nn::Module& model) {
       p.data<float>()[i] = static_cast<float>(next++ * 5 % 7 - 3);
     }
   }
+}
+
+// The order of a plan before anything has come. As DDPOptions::order it makes the plan that there
+// is without, which stays then.
+inline std::vector<std::string> start_order(const nn::Module& model) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : model.named_parameters()) names.insert(names.begin(), name);
+  return names;
 }
 
 // A loss whose gradients are whole numbers, where the model's are.

@@ -174,6 +174,7 @@ TEST_CASE("whatever differs between ranks is an error that shows it") {
   options("'broadcast_buffers false' on rank 1", {}, {.broadcast_buffers = false});
   options("'delayed b.bias' on rank 1", {}, {.delayed = {"b.bias"}});
   options("'order a.weight' on rank 1", {}, {.order = {"a.weight", "a.bias"}});
+  options("reduce bf16", {}, {.mixed_precision = {.reduce_dtype = DType::bf16}});
 }
 
 TEST_CASE("a tie to another parameter of the same shape is another model") {

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/graph.h>
+#include <peal/autograd/grad_slot.h>
+#include <peal/comm/group/agree.h>
+#include <peal/nn/parallel/compress_hooks.h>
+#include <peal/nn/parallel/ddp_state.h>
+#include <peal/nn/parallel/fail_everywhere.h>
+#include <peal/nn/parallel/make_equal.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace peal::nn {
+namespace {
+
+bool has(const NamedTensors& list, const Tensor& tensor) {
+  return std::any_of(list.begin(), list.end(),
+                     [&](const auto& other) { return other.second.same_as(tensor); });
+}
+
+// Those of `now` that are not among `before`.
+NamedTensors joined(const NamedTensors& before, NamedTensors now) {
+  std::erase_if(now, [&](const auto& named) { return has(before, named.second); });
+  return now;
+}
+
+}  // namespace
+
+DistributedDataParallel::State::State(const Module& wrapped, const DDPOptions& chosen,
+                                      Members members_of, Planned planned,
+                                      const comm::ProcessGroup& over, std::uint64_t tag_of)
+    : module(wrapped),
+      group(over),
+      options(chosen),
+      tag(tag_of),
+      specs(std::move(planned.specs)),
+      members(std::move(members_of)),
+      hooked(sends_by_hook(options.mixed_precision)),
+      learns_(learns_order(options, group)),
+      reducer(members.list().parameters, std::move(planned.buckets), group, tag,
+              {options.find_unused_parameters, options.static_graph}) {
+  watch_members();
+  make_buffer_sync();
+  if (hooked) reducer.set_comm_hook(reduce_hook(group, *options.mixed_precision.travels_in()));
+  reducer.set_listener({.prepare = [this] { prepare(); },
+                        .begin =
+                            [this] {
+                              if (buffer_sync) buffer_sync->ask(reducer.step_name());
+                            },
+                        .end = [this] { end(); }});
+}
+
+// What looks at the values of members.
+void DistributedDataParallel::State::watch_members() {
+  NamedTensors all = members.list().parameters;
+  const NamedTensors& buffers = members.list().buffers;
+  if (options.broadcast_buffers) all.insert(all.end(), buffers.begin(), buffers.end());
+  replicas_.emplace(std::move(all), group, options.check_every);
+}
+
+void DistributedDataParallel::State::make_buffer_sync() {
+  const NamedTensors& buffers = members.list().buffers;
+  const int root = buffer_sync ? buffer_sync->root() : 0;
+  buffer_sync.reset();
+  if (group.world() == 1 || !options.broadcast_buffers || buffers.empty()) return;
+  buffer_sync.emplace(module, buffers, group, tag);
+  buffer_sync->set_root(root, all_active_);
+}
+
+// A step begins, on all ranks.
+void DistributedDataParallel::State::prepare() {
+  joined_.clear();
+  if (Graph::capturing() != nullptr) {
+    captured_ = true;
+    learns_ = false;
+  }
+  if (members.changed()) {
+    exchange_members();
+  } else if (learns_ && reducer.step() > planned_in_) {
+    learn_order();
+  }
+}
+
+void DistributedDataParallel::State::learn_order() {
+  const auto order = common_order(group, reducer.arrival(), members.list(), options, tag);
+  if (order.empty()) return;
+  learns_ = false;
+  Planned planned = plan_of(members.list(), options, group, order);
+  if (planned.buckets != reducer.buckets()) reducer.exchange(std::move(planned.buckets));
+}
+
+void DistributedDataParallel::State::exchange_members() {
+  MemberList now = members.now();
+  const std::string what = difference(members.list(), now);
+  if (captured_) {
+    fail_everywhere(group, concat("since a step was captured: ", what,
+                                  "; a replay sends what there was. Wrap the model again, and "
+                                  "capture the step again"));
+  }
+  Planned planned = plan_of(now, options, group);
+  comm::agree(group, concat("[ddp] the wrapped model (", what, ")"),
+              what + '\n' + describe(planned, now, options),
+              "freeze, thaw, add and remove the same on every rank");
+  const MemberList& before = members.list();
+  joined_ = joined(before.parameters, now.parameters);
+  const bool same_buffers =
+      now.buffers.size() == before.buffers.size() && joined(before.buffers, now.buffers).empty();
+  reducer.exchange(now.parameters, std::move(planned.buckets));
+  specs = std::move(planned.specs);
+  members.take(std::move(now));
+  watch_members();
+  if (!same_buffers) {
+    make_buffer_sync();
+    if (buffer_sync) buffer_sync->doubt_all();
+  }
+  learns_ = learns_order(options, group);
+  planned_in_ = reducer.step();
+}
+
+// The gradients are there, and the graph has gone: what it has kept may be written.
+void DistributedDataParallel::State::end() {
+  make_equal(group, std::exchange(joined_, {}));
+  settle();
+  replicas_->count_step(reducer.step());
+}
+
+void DistributedDataParallel::State::settle() {
+  if (buffer_sync) buffer_sync->settle();
+  stale = false;
+}
+
+void DistributedDataParallel::State::look_for_newcomers() {
+  if (!members.changed()) return;
+  NamedTensors strangers;
+  for (const Tensor& stranger : members.newcomers()) {
+    if (!stranger.grad_slot().has_final_hook()) strangers.emplace_back("", stranger);
+  }
+  keep_gradients(strangers, options.mixed_precision);
+  for (const auto& [name, stranger] : strangers) reducer.watch(stranger);
+}
+
+void DistributedDataParallel::State::before_forward(bool training) {
+  if (training && context().grad_enabled) look_for_newcomers();
+  if (!reducer.synchronizing()) return;
+  if (stale && buffer_sync) {
+    announce(group, {.what = Announcement::What::buffers});
+    buffer_sync->ask("before a forward");
+    settle();
+  }
+  stale = training;
+}
+
+void DistributedDataParallel::State::set_actives(int divisor, int lowest, bool all) {
+  reducer.divide_by(divisor);
+  all_active_ = all;
+  if (buffer_sync) buffer_sync->set_root(lowest, all);
+}
+
+void DistributedDataParallel::State::follow(const Announcement& where) {
+  if (where.what == Announcement::What::next) stale = where.stale;
+  if (where.what != Announcement::What::buffers) return reducer.follow(where);
+  buffer_sync->ask("before a forward");
+  settle();
+}
+
+}  // namespace peal::nn

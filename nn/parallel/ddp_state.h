@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of DDP, which all handles of a wrapper share: what it has wrapped, the reducer, and
+// what goes on where steps begin and end. Whatever is decided here is the same on all ranks: it
+// rests on calls that all of them make. Thread safety: the thread that runs forward and backward.
+#pragma once
+
+#include <peal/nn/parallel/announce.h>
+#include <peal/nn/parallel/buffer_sync.h>
+#include <peal/nn/parallel/ddp.h>
+#include <peal/nn/parallel/members.h>
+#include <peal/nn/parallel/planning.h>
+#include <peal/nn/parallel/replica_check.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace peal::nn {
+
+struct DistributedDataParallel::State {
+  State(const Module& wrapped, const DDPOptions& chosen, Members members_of, Planned planned,
+        const comm::ProcessGroup& over, std::uint64_t tag_of);
+
+  void before_forward(bool training);
+  // Parameters that are trained from this forward on: the reducer hears of their gradients.
+  void look_for_newcomers();
+  void set_actives(int divisor, int lowest, bool all);
+  void follow(const Announcement& where);
+
+  const Module module;
+  const comm::ProcessGroup group;
+  const DDPOptions options;
+  const std::uint64_t tag;
+  std::vector<ParameterSpec> specs;
+  Members members;
+  std::optional<BufferSync> buffer_sync;
+  bool stale = false;  // a forward in training came since buffers were equal
+  const bool hooked;   // by mixed precision
+
+ private:
+  void prepare();
+  void end();
+  void learn_order();
+  void exchange_members();
+  void watch_members();
+  void make_buffer_sync();
+  void settle();
+
+  std::optional<ReplicaCheck> replicas_;
+  bool all_active_ = true;
+  bool captured_ = false;         // a step was: its memory stays where it is
+  bool learns_;                   // the next step may begin with another order
+  std::uint64_t planned_in_ = 1;  // the first step of the plan
+  NamedTensors joined_;           // in this step
+  // When the reducer has gone, whose memory may be in other types than the masters'.
+  const std::shared_ptr<void> restored_{
+      nullptr,
+      [this](void*) { restore_gradients(members.list().parameters, options.mixed_precision); }};
+
+ public:
+  Reducer reducer;  // the last: it calls the rest
+};
+
+}  // namespace peal::nn
