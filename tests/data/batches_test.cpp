@@ -78,6 +78,12 @@ TEST_CASE("ranks take turns with whole batches, as Accelerate has it") {
   CHECK(shard(20, 3, 2, 1, Tail::uneven).size() == 3);
   CHECK(shard(2, 3, 2, 0, Tail::uneven) == Batches{{0, 1}});
   CHECK(shard(2, 3, 2, 1, Tail::uneven).empty());
+  CHECK(shard(3, 1, 2, 0, Tail::uneven).size() == 2);
+  CHECK(shard(3, 1, 2, 1, Tail::uneven).size() == 1);
+  for (int rank = 0; rank < 4; ++rank) {  // an evaluation of MNIST's size
+    CHECK(shard(10'000, 64, 4, rank).size() == 40);
+    if (rank < 2) CHECK(shard(10'000, 64, 2, rank).size() == 79);
+  }
   CHECK(shard(0, 3, 2, 1).empty());
   CHECK_THROWS_WITH_AS(shard(4, 2, 2, 2),
                        "[data] batch_shard: expected a rank below its world, got rank 2 of 2",

@@ -423,8 +423,9 @@ TEST_CASE("the first batches are skipped, of one epoch") {
 TEST_CASE("evaluation sees each sample once, whatever the world and the batch") {
   int cases = 0;
   for (const int world : {1, 2, 3, 8}) {
-    for (const std::int64_t size : {0, 1, world - 1, world, world + 1, 97, 99, 499, 512, 10000}) {
-      for (const std::int64_t batch_size : {1, 5, 16}) {
+    for (const std::int64_t size :
+         {0, 1, world - 1, world, world + 1, 9, 30, 97, 99, 499, 512, 10000}) {
+      for (const std::int64_t batch_size : {1, 4, 5, 16}) {
         if (size == 10000 && batch_size == 1) continue;  // as slow as it is like the others
         Samples seen;
         for (int rank = 0; rank < world; ++rank) {
@@ -438,5 +439,6 @@ TEST_CASE("evaluation sees each sample once, whatever the world and the batch") 
       }
     }
   }
+  CHECK(cases == 4 * (12 * 4 - 1));
   MESSAGE(cases, " cases");
 }
