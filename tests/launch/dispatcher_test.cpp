@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank reads for all: every rank gets what the plan gives it, whatever the shapes, and no more.
 #include <doctest/doctest.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/comm/start/threads.h>
+#include <peal/comm/transport/threads/threads.h>
 #include <peal/launch/training/dispatcher.h>
 #include <peal/tests/errors.h>
 
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace peal;
@@ -99,4 +102,49 @@ TEST_CASE("what it refuses, and the reader's error is everybody's") {
               });
             }),
             "the epoch ended after 1 of 2 ranks had a batch");
+}
+
+TEST_CASE("a rank receives its share and little else") {
+  // What comes, of messages of this rank.
+  struct Counting : comm::ThreadsTransport {
+    using comm::ThreadsTransport::ThreadsTransport;
+    comm::Ticket post(comm::Channel channel, std::span<const comm::Message> round) override {
+      for (const comm::Message& message : round) {
+        if (message.direction == comm::Direction::recv) received += message.bytes;
+      }
+      return comm::ThreadsTransport::post(channel, round);
+    }
+    std::size_t received = 0;
+  };
+  constexpr int world = 3;
+  const auto switchboard = std::make_shared<comm::Switchboard>(world);
+  const auto board = comm::Board::in_memory(world);
+  std::vector<std::thread> threads;
+  std::vector<std::size_t> received(world), share(world), batches(world);
+  for (int rank = 0; rank < world; ++rank) {
+    threads.emplace_back([&, rank, at = static_cast<std::size_t>(rank)] {
+      auto transport = std::make_unique<Counting>(switchboard, rank);
+      const Counting& counting = *transport;
+      auto control = std::make_unique<comm::Control>(board, rank, std::vector<int>{0, 1, 2},
+                                                     std::vector<comm::Peer>{});
+      const comm::ProcessGroup group = comm::make_group(std::move(transport), std::move(control),
+                                                        std::make_shared<comm::Engine>(true), {});
+      launch::Dispatcher dispatcher(group, rank == 0 ? reader_of(301, 50, world) : nullptr);
+      while (const auto batch = dispatcher.next()) {
+        ++batches[at];
+        for (const Tensor& tensor : {batch->x, (*batch)["mask"], (*batch)["half"]}) {
+          share[at] += tensor.view().bytes();
+        }
+      }
+      received[at] = counting.received;
+      group.barrier().wait();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(received[0] <= 512 * (batches[0] + 1));
+  for (const std::size_t rank : {1, 2}) {
+    CHECK(share[rank] > 50000);
+    CHECK(received[rank] >= share[rank]);
+    CHECK(received[rank] <= share[rank] + 512 * (batches[rank] + 1));  // names and shapes
+  }
 }
