@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every option of DDP with every other: what two ranks have after five steps is what one process
-// has that computes both ranks' gradients and does to them what the options say, bit by bit
-// (PowerSGD, which is simulated in f64, nearly).
+// Every option of DDP with every other, and what sums are divided by: what two ranks have after
+// five steps is what one process has that computes both ranks' gradients and does to them what the
+// options say, bit by bit (PowerSGD, which is simulated in f64, nearly).
 #include <peal/autograd/grad_slot.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/optim/sgd.h>
@@ -27,9 +27,12 @@ constexpr Hook hooks[] = {Hook::average, Hook::fp16,  Hook::bf16,
                           Hook::int8,    Hook::power, Hook::noop};
 // One backward a step; three, of which two are under no_sync; three that all communicate.
 enum class Micro { one, no_sync, all };
+// What sums are divided by: the ranks; those that have a batch; the samples.
+enum class Over { ranks, actives, samples };
 
 struct Case {
   Micro micro;
+  Over over;
   Hook hook;
   bool find_unused, static_graph, buffers, join, mixed, tied;
 };
@@ -37,10 +40,11 @@ struct Case {
 std::string text_of(const Case& c) {
   constexpr const char* names[] = {"average", "fp16", "bf16", "int8", "PowerSGD", "noop"};
   constexpr const char* micros[] = {"one", "no_sync", "all"};
-  return concat(micros[static_cast<int>(c.micro)], " ", names[static_cast<int>(c.hook)],
-                c.find_unused ? " find_unused" : "", c.static_graph ? " static_graph" : "",
-                c.buffers ? " buffers" : "", c.join ? " join" : "", c.mixed ? " mixed" : "",
-                c.tied ? " tied" : "");
+  constexpr const char* overs[] = {"", "actives ", "samples "};
+  return concat(micros[static_cast<int>(c.micro)], " ", overs[static_cast<int>(c.over)],
+                names[static_cast<int>(c.hook)], c.find_unused ? " find_unused" : "",
+                c.static_graph ? " static_graph" : "", c.buffers ? " buffers" : "",
+                c.join ? " join" : "", c.mixed ? " mixed" : "", c.tied ? " tied" : "");
 }
 
 constexpr int world = 2, turns = 5;
@@ -49,6 +53,8 @@ bool communicates(const Case& c, int micro) {
   return c.micro != Micro::no_sync || micro == backwards(c) - 1;
 }
 bool active(const Case& c, int rank, int turn) { return !c.join || rank == 1 || turn < turns - 1; }
+// As many as 8 bits hold, and none at times.
+double samples_of(int rank, int turn, int micro) { return (rank * 3 + turn * 5 + micro * 7) % 11; }
 // Whether the rank's model takes the part that not every model takes.
 bool uses_extra(const Case& c, int rank, int turn) {
   if (c.static_graph) return rank == 1;
@@ -118,15 +124,43 @@ class Reference {
   // `plans`: by backward that communicated, from the start.
   void turn(int turn, const std::vector<std::vector<nn::Bucket>>& plans) {
     for (auto& optimizer : optimizers_) optimizer->zero_grad();
+    samples_ = {};
+    if (case_.over == Over::samples && expected_ == 0) {
+      for (int rank = 0; rank < world; ++rank) {
+        if (active(case_, rank, turn)) expected_ += samples_of(rank, turn, 0);
+      }
+    }
+    const double scale = expected_ > 0 ? std::exp2(std::round(std::log2(world / expected_))) : 1;
+    int actives = 0;
+    for (int rank = 0; rank < world; ++rank) actives += active(case_, rank, turn) ? 1 : 0;
     for (int micro = 0; micro < backwards(case_); ++micro) {
       bool extra_anywhere = false;
       for (int rank = 0; rank < world; ++rank) {
         if (!active(case_, rank, turn)) continue;
         *model(rank).takes_extra = uses_extra(case_, rank, turn);
         extra_anywhere = extra_anywhere || uses_extra(case_, rank, turn);
-        loss_of(model(rank), batch(rank, turn, micro)).backward();
+        const Tensor loss = loss_of(model(rank), batch(rank, turn, micro));
+        if (case_.over == Over::samples) {
+          const double times = samples_of(rank, turn, micro) * scale;
+          samples_[static_cast<std::size_t>(rank)] += times;
+          loss.backward(full({}, times));
+        } else {
+          loss.backward();
+        }
       }
       if (!communicates(case_, micro)) continue;
+      const double total = samples_[0] + samples_[1];
+      factor_ = static_cast<double>(world) / (case_.over == Over::actives ? actives : world);
+      if (case_.over == Over::samples) {
+        factor_ = total > 0 ? world / total : 0;
+        if (total > 0) expected_ = total / scale;
+      }
+      // A rank without a batch has in the sum what it had before, or nothing where the sum is
+      // divided by the number of the others.
+      for (int rank = 0; rank < world; ++rank) {
+        silent_[static_cast<std::size_t>(rank)] =
+            case_.over == Over::actives && actives < world && !active(case_, rank, turn);
+      }
       plan_ = plans.at(static_cast<std::size_t>(synchronised_));
       for (std::size_t b = 0; b < plan_.size(); ++b) reduce(b, extra_anywhere);
       ++synchronised_;
@@ -140,6 +174,7 @@ class Reference {
  private:
   Tensor memory_of(int rank, const nn::Bucket& bucket) {
     const Tensor memory = Tensor::zeros({bucket.count}, bucket.dtype);
+    if (silent_[static_cast<std::size_t>(rank)]) return memory;
     const std::vector<Tensor> parameters = model(rank).parameters();
     for (const auto& [parameter, at] : bucket.entries) {
       const Tensor grad = parameters[static_cast<std::size_t>(parameter)].grad();
@@ -173,10 +208,16 @@ class Reference {
   }
 
   void reduce(std::size_t b, bool extra_anywhere) {
-    if (case_.hook == Hook::noop) return;
     const nn::Bucket& bucket = plan_[b];
-    const Tensor out = combined(b, memory_of(0, bucket), memory_of(1, bucket));
+    const bool noop = case_.hook == Hook::noop;
+    if (noop && case_.over == Over::ranks) return;
+    const Tensor first = memory_of(0, bucket), second = memory_of(1, bucket);
+    const Tensor both = noop ? Tensor() : combined(b, first, second);
+    if (!noop && factor_ != 1) mul_(both, factor_);
     for (int rank = 0; rank < world; ++rank) {
+      const Tensor out = noop ? (rank == 0 ? first : second) : both;
+      const double own = samples_[static_cast<std::size_t>(rank)];
+      if (noop && case_.over == Over::samples) mul_(out, own > 0 ? 1 / own : 0);
       const NamedTensors parameters = model(rank).named_parameters();
       for (const auto& [parameter, at] : bucket.entries) {
         const auto& [name, tensor] = parameters[static_cast<std::size_t>(parameter)];
@@ -195,6 +236,9 @@ class Reference {
   std::vector<std::unique_ptr<Net>> models_;
   std::vector<std::unique_ptr<nn::SGD>> optimizers_;
   int synchronised_ = 0;
+  double expected_ = 0, factor_ = 1;
+  std::array<double, world> samples_{};  // times the scale
+  std::array<bool, world> silent_{};
 };
 
 std::vector<double> numbers(const Tensor& tensor) {
@@ -244,7 +288,9 @@ void run(const Case& c, const Group& group, int rank) {
   }
   nn::SGD optimizer(ddp.parameters(), {.lr = 0.0625});
   std::optional<nn::Join> join;
-  if (c.join) join.emplace(ddp);
+  if (c.join) {
+    join.emplace(ddp, nn::JoinOptions{.divide_by_initial_world_size = c.over != Over::actives});
+  }
   std::vector<std::vector<nn::Bucket>> plans;
   for (int turn = 0; turn < turns; ++turn) {
     const bool mine = active(c, rank, turn);
@@ -252,13 +298,21 @@ void run(const Case& c, const Group& group, int rank) {
     optimizer.zero_grad();
     *net.takes_extra = uses_extra(c, rank, turn);
     for (int micro = 0; micro < backwards(c); ++micro) {
+      const auto backward = [&] {
+        const Tensor loss = loss_of(ddp, batch(rank, turn, micro));
+        if (c.over == Over::samples) {
+          ddp.backward(loss, samples_of(rank, turn, micro));
+        } else {
+          loss.backward();
+        }
+      };
       if (!mine) {
         if (communicates(c, micro)) REQUIRE(join->follow());
       } else if (communicates(c, micro)) {
-        loss_of(ddp, batch(rank, turn, micro)).backward();
+        backward();
       } else {
         const auto guard = ddp.no_sync();
-        loss_of(ddp, batch(rank, turn, micro)).backward();
+        backward();
       }
       if (communicates(c, micro)) plans.push_back(ddp.reducer().buckets());
     }
@@ -300,12 +354,18 @@ void run_all(Micro micro) {
     for (const Hook hook : hooks) {
       for (unsigned bits = 0; bits < 64; ++bits) {
         const auto on = [&](unsigned bit) { return (bits >> bit & 1) != 0; };
-        run({micro, hook, on(0), on(1), on(2), on(3), on(4), on(5)}, group, rank);
-        if (rank == 0) ++count;
+        for (const Over over : {Over::ranks, Over::actives, Over::samples}) {
+          // Buffers, types and ties are nothing to a divisor: all of them or none; and Join, which
+          // has turns with all ranks, is always there.
+          if (over != Over::ranks && (on(2) != on(4) || on(4) != on(5) || !on(3))) continue;
+          if (over == Over::samples && micro == Micro::all) continue;  // an error
+          run({micro, over, hook, on(0), on(1), on(2), on(3), on(4), on(5)}, group, rank);
+          if (rank == 0) ++count;
+        }
       }
     }
   });
-  CHECK(count == 6 * 64);
+  CHECK(count == 6 * (64 + 8 + (micro == Micro::all ? 0 : 8)));
   MESSAGE(count.load(), " combinations of options");
 }
 
