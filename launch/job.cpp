@@ -93,7 +93,10 @@ void Job::attach(Device device, bool own) {
     PEAL_CHECK(wanted.empty(), obstacle);
     if (is_main()) log_info("collectives on devices go through MPI: ", obstacle);
   }
-  const auto reach = group_.all_gather_object(mpi_reaches_devices() ? "yes" : "no");
+  const bool over_mpi = group_.transport() == "mpi";
+  PEAL_CHECK(over_mpi || wanted != "mpi",
+             "PEAL_CUDA_TRANSPORT: mpi, but the ranks' messages go over ", group_.transport());
+  const auto reach = group_.all_gather_object(over_mpi && mpi_reaches_devices() ? "yes" : "no");
   if (std::find(reach.begin(), reach.end(), "no") == reach.end())
     attach_device_aware(group_, device);
 }

@@ -42,6 +42,7 @@ Buffers::Buffers(const View& in, const View& out, DType given, DType wire, const
       spans_(window, transport.rank(), size_of(wire)),
       in_{in},
       out_{out},
+      beside_(window != nullptr ? window->ranks() : 1),
       copies_(copies),
       segment_(segment) {}
 
@@ -129,7 +130,7 @@ void Buffers::open() {
   spans_.set(Buffer::in, in);
   spans_.set(Buffer::out, out);
   spans_.set(Buffer::scratch, scratch_ ? scratch_->data() : nullptr);
-  streams_ = in != out && outgrows_caches(out_.given.bytes(), transport_.world());
+  streams_ = in != out && outgrows_caches(out_.given.bytes(), beside_);
   if (down_.empty()) widen({0, in_.given.count});
 }
 

@@ -128,6 +128,7 @@ class Buffers {
   bool reads_in_ = true, writes_out_ = true;
   Side in_, out_;
   std::span<const Piece> gathered_, scattered_;
+  int beside_;  // ranks that do the same in the same memory
   bool streams_ = false;
   StorageRef scratch_, arrivals_;
   CopyStreams& copies_;

@@ -31,6 +31,16 @@ void give_way() {
   contended = steady_clock::now() - before > std::chrono::microseconds(500);
 }
 
+// Another group's library may be called by another thread alone.
+bool is_for_this_thread(const Lane& lane) {
+  try {
+    lane.transport().check_thread();
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 void refuse_captured(const Operation& operation) {
   PEAL_CHECK(!operation.captured, "[comm] ", describe(operation),
              " lies in a graph: each replay runs it, and the host can only wait for the stream of "
@@ -161,7 +171,8 @@ void Engine::submit(const OperationRef& operation) {
     // A collective for which nobody has to wait advances the rest all the same. Messages do not:
     // many may be under way, and one is cheap.
     for (const auto& each : lanes_) {
-      if (operation->in_turn && operation->retired && each->wants_advance()) each->advance(ended);
+      const bool due = operation->in_turn && operation->retired && each->wants_advance();
+      if (due && is_for_this_thread(*each)) each->advance(ended);
     }
     if (alone_ || !lane->advances_beside() || !lane->pending()) return;
     if (beside_) return beside_->wake();

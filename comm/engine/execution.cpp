@@ -56,25 +56,13 @@ void Execution::record(std::shared_ptr<Recorder> recorder, std::int32_t number) 
 }
 
 std::size_t Execution::progress() const {
-  return at_.round + buffers_.parts_arrived() + (state_ == State::over ? 1 : 0);
+  return at_.round + over_ + buffers_.parts_arrived() + (state_ == State::over ? 1 : 0);
 }
 
 // All ranks cut alike, so that parts meet. Each is worth a message of its own, and adding it takes
 // about as long as it takes to come.
 bool Execution::goes_in_parts(std::size_t bytes) const {
   return bytes > part_bytes && !on_device() && !is_message(call_);
-}
-
-// What the round sends must not change before it has gone.
-bool Execution::adds_parts(const Step& step) const {
-  const std::size_t bytes = buffers_.bytes(step.dst.count);
-  if (step.kind != Kind::recv_reduce || !goes_in_parts(bytes)) return false;
-  const std::byte* const to = buffers_.at(step.dst);
-  return std::ranges::none_of(round(), [&](const Step& other) {
-    if (other.kind != Kind::send || other.src.count == 0) return false;
-    const std::byte* const from = buffers_.at(other.src);
-    return from < to + bytes && to < from + buffers_.bytes(other.src.count);
-  });
 }
 
 void Execution::post_messages() {
@@ -87,7 +75,7 @@ void Execution::post_messages() {
 void Execution::post(const Step& step, Message message) {
   if (!goes_in_parts(message.bytes)) return messages_.push_back(message);
   post_messages();
-  const bool adds = adds_parts(step);
+  const bool adds = step.kind == Kind::recv_reduce;
   const auto element = static_cast<std::int64_t>(buffers_.bytes(1));
   const std::int64_t all = step.kind == Kind::send ? step.src.count : step.dst.count;
   const std::int64_t most = std::max(static_cast<std::int64_t>(part_bytes) / element,
@@ -155,7 +143,7 @@ void Execution::do_local_steps() {
   }
 }
 
-// A round's messages are known to be over together.
+// A round is known to be over as a whole.
 void Execution::note_arrival() {
   const std::int64_t now = Recorder::now();
   StepTimes* times = times_;
@@ -172,8 +160,9 @@ void Execution::finish_round() {
   StepTimes* times = times_;
   for (const Step& step : round()) {
     if (step.kind == Kind::recv_reduce) {
-      if (!adds_parts(step)) add(step, 0, step.dst.count, arrival);
-      arrival += buffers_.bytes(step.dst.count);
+      const std::size_t bytes = buffers_.bytes(step.dst.count);
+      if (!goes_in_parts(bytes)) add(step, 0, step.dst.count, arrival);
+      arrival += bytes;
       if (times) times->end = Recorder::now();
     }
     if (times) ++times;
@@ -257,6 +246,7 @@ bool Execution::is_over() {
     }
     const Posted done = posted_[i];
     posted_.erase(posted_.begin() + static_cast<std::ptrdiff_t>(i));
+    ++over_;
     if (done.adds != nullptr) add(*done.adds, done.at, done.count, done.arrival);
   }
   return posted_.empty();

@@ -2,9 +2,8 @@
 // Execution: the executor of one run of a program, a state machine that can be left and resumed. It
 // follows the plan and never rewrites it: post the messages of a round, do its local steps, and
 // when the messages are there, add what came to be added; then the next round. Long messages of
-// collectives go in parts, on the CPU, and a part is added while the next ones are on their way,
-// unless the round also sends from where it is added. On the CPU rounds that are a combination
-// (plan.h) are done as one. Where things lie,
+// collectives go in parts, on the CPU, and a part is added while the next ones are on their way. On
+// the CPU rounds that are a combination (plan.h) are done as one. Where things lie,
 // and what becomes of them before and after the rounds, it asks its Buffers (buffers.h). The
 // transport's native collective is a run of one round.
 //
@@ -91,7 +90,7 @@ class Execution {
     return plan != nullptr ? plan->name : "native";
   }
   std::size_t element() const { return buffers_.bytes(1); }  // bytes, on the wire
-  // Grows with all that it does: rounds, parts of its input that have come, its end.
+  // Grows with all that it does: rounds, messages, parts of its input that have come, its end.
   std::size_t progress() const;
   // "16 B from rank 1 in round 3", while it waits for messages.
   std::string waits_for() const;
@@ -109,7 +108,6 @@ class Execution {
   void post(const Step& step, Message message);
   void post_messages();
   bool goes_in_parts(std::size_t bytes) const;
-  bool adds_parts(const Step& step) const;
   void add(const Step& step, std::int64_t at, std::int64_t count, const std::byte* from);
   void do_local_steps();
   void note_arrival();
@@ -147,6 +145,7 @@ class Execution {
   Walk at_{};                  // of the transport's native collective one round, without a plan
   bool begun_before_ = false;  // go_on_from()
   std::vector<Posted> posted_;
+  std::size_t over_ = 0;  // of those
   std::vector<Message> messages_;
   int source_ = any_source;
   std::shared_ptr<Recorder> recorder_;  // null but under PEAL_TRACE

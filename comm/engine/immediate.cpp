@@ -85,7 +85,7 @@ Exchange Lane::exchange(const Immediate& what, const std::byte* in, std::byte* o
                    .at = now.at,
                    .window = *window_,
                    .divisor = what.averages ? transport_->world() : 1,
-                   .streams = in != out && outgrows_caches(bytes, transport_->world())};
+                   .streams = in != out && outgrows_caches(bytes, window_->ranks())};
   try {
     window_->begin(*now.at.plan, element, now.channel.signature, in, out);
     if (walk(now.at, window_.get(), run)) {

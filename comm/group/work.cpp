@@ -94,11 +94,15 @@ void Work::run_after(std::function<void()> f) const {
   }
 }
 
-// One that is not nothing has one.
-const Operation& Work::any_operation() const {
+// Null of nothing, and of what was over at once in a group that has gone.
+const Operation* Work::any_operation() const {
   need_operation();
-  if (operation_) return *operation_;
-  return sequel_ ? sequel_->first.any_operation() : parts_.front().any_operation();
+  if (operation_) return operation_.get();
+  if (sequel_) return sequel_->first.any_operation();
+  for (const Work& part : parts_) {
+    if (const Operation* const found = part.any_operation()) return found;
+  }
+  return nullptr;
 }
 
 bool Work::is_in_a_queue() const {
@@ -108,8 +112,8 @@ bool Work::is_in_a_queue() const {
 }
 
 Work Work::followed_by(std::function<Work()> f) const {
-  need_operation();
-  if (is_nothing()) {
+  const Operation* const operation = any_operation();
+  if (operation == nullptr) {
     const auto lane = Lane::find(lane_);
     if (!lane) return f();
     Branch branch = lane->engine().branch(*lane);  // as on the ranks where it is something
@@ -121,7 +125,7 @@ Work Work::followed_by(std::function<Work()> f) const {
     return f();
   }
   Work both;
-  Lane& lane = *any_operation().lane;
+  Lane& lane = *operation->lane;
   both.sequel_ = std::make_shared<Sequel>(Sequel{*this, lane.engine().branch(lane)});
   run_after([sequel = both.sequel_, f = std::move(f)] { sequel->start(f); });
   return both;

@@ -77,7 +77,7 @@ class Work {
   struct Sequel;
   Work followed_by(std::function<Work()> f) const;
   void run_after(std::function<void()> f) const;
-  const Operation& any_operation() const;
+  const Operation* any_operation() const;
   bool is_in_a_queue() const;
   void need_operation() const;
   bool is_nothing() const { return !operation_ && parts_.empty() && !sequel_; }

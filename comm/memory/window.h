@@ -63,6 +63,8 @@ class Window {
   // This rank's signals and memory reach that one: they are on one node.
   bool joins(int rank) const { return place_[static_cast<std::size_t>(rank)] != elsewhere; }
   bool joins_all() const { return node_.size() == place_.size(); }
+  // How many ranks it joins.
+  int ranks() const { return static_cast<int>(node_.size()); }
   // True where the next signal of `from` has come.
   bool await(int from) { return hears(peers_[static_cast<std::size_t>(from)]); }
   // The same, but one that is on its way is waited for, unless ranks must give way to one another.

@@ -3,7 +3,8 @@
 // backend writes. Everything above (schedules, executor, process group) is the same for all of
 // them.
 //
-// A round's messages are posted at once and complete together. Between two ranks, the messages of
+// Messages that are posted together complete together, as one ticket; a round may be several
+// tickets, which are tested in any order. Between two ranks, the messages of
 // one direction and one channel match in the order in which they were posted; an operation has a
 // channel of its own, so operations never mix. A message whose size differs from what the receiver
 // expects is an Error that names both. A receive from any source takes part in that order: it gets
@@ -40,7 +41,7 @@ struct Channel {
   std::uint64_t signature = 0;  // of everything that ranks must agree on
   bool operator==(const Channel&) const = default;
 };
-using Ticket = std::uint64_t;  // a posted round
+using Ticket = std::uint64_t;  // what was posted together
 
 struct Message {
   Direction direction;

@@ -15,6 +15,7 @@
 #include <initializer_list>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <doctest/doctest.h>
@@ -187,6 +188,33 @@ TEST_CASE("what a continuation throws is its work's, and its copies', also where
       next.then([&] { CHECK(order++ == 1); });
       next.wait();
       CHECK(order == 2);
+    }
+  });
+}
+
+TEST_CASE("what was over at once outlives its group, and is followed at once") {
+  run_ranks(2, [](const ProcessGroup& group) {
+    for (int again = 0; again < 5; ++again) {
+      ProcessGroup part = group.new_group({0, 1});
+      std::vector<Work> works;
+      for (int i = 0; i < 3; ++i) works.push_back(part.all_reduce(Tensor::zeros({4})));
+      Work one = std::move(works.back());
+      works.pop_back();
+      const Work several = Work::all(std::move(works));
+      several.wait();
+      one.wait();
+      part = {};
+      int ran = 0;
+      for (const Work* work : {&std::as_const(one), &several}) {
+        work->then([&] { ++ran; });
+        work->then([&] {
+              ++ran;
+              return Work();
+            })
+            .wait();
+        work->wait();
+      }
+      CHECK(ran == 4);
     }
   });
 }
