@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/graph.h>
 #include <peal/comm/group/group_body.h>
+#include <peal/nn/parallel/any_rank.h>
 #include <peal/nn/parallel/buffer_sync.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
@@ -46,12 +47,9 @@ bool BufferSync::written(std::size_t buffer) const {
 
 void BufferSync::ask(std::string_view where) {
   if (Graph::capturing() != nullptr) return;
-  bits_ =
-      Tensor::zeros({static_cast<std::int64_t>(buffers_.size() / 64 + 1)}, DType::i64, Device{});
-  auto* const words = bits_.data<std::int64_t>();
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (written(i)) words[i / 64] |= std::int64_t{1} << i % 64;
-  }
+  std::vector<bool> mine;
+  for (std::size_t i = 0; i < buffers_.size(); ++i) mine.push_back(written(i));
+  bits_ = packed_bits(mine);
   text_.assign(where).append(", which buffers were written");
   asked_ = group_.all_reduce(bits_, comm::ReduceOp::bor, {text_, tag_});
 }
@@ -78,9 +76,9 @@ void BufferSync::settle() {
   } else {
     std::exchange(asked_, {}).wait();
     written_.clear();
-    const auto* const words = bits_.data<std::int64_t>();
+    const std::vector<bool> anywhere = unpacked_bits(bits_, buffers_.size());
     for (std::size_t i = 0; i < buffers_.size(); ++i) {
-      if ((words[i / 64] >> i % 64 & 1) != 0) written_.push_back(i);
+      if (anywhere[i]) written_.push_back(i);
     }
   }
   send();

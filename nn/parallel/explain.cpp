@@ -35,7 +35,10 @@ std::string explain(const comm::ProcessGroup& group, const DDPOptions& options,
   option(options.static_graph, "static_graph: each backward is as the first was");
   option(!options.broadcast_buffers, "buffers are each rank's own");
   option(options.check_every > 0,
-         fmt::format("parameters are compared every {} steps", options.check_every));
+         fmt::format("parameters{} are compared every {} steps",
+                     options.broadcast_buffers ? " and buffers" : "", options.check_every));
+  option(!options.order.empty(), "buckets are in the order that was given");
+  for (const std::string& name : options.delayed) option(true, name + " goes last");
   for (const std::string& name : options.ignored) option(true, name + " is each rank's own");
   for (std::size_t b = 0; b < reducer.buckets().size(); ++b) {
     const Bucket& bucket = reducer.buckets()[b];
@@ -47,9 +50,9 @@ std::string explain(const comm::ProcessGroup& group, const DDPOptions& options,
     text += '\n';
   }
   const std::uint64_t steps = reducer.step();
-  text +=
-      fmt::format("  {} steps; {:.3f} ms in all of waiting for gradients since the last reset\n",
-                  steps, reducer.exposed_seconds() * 1e3);
+  text += fmt::format(
+      "  {} steps since the start; since reset_times() {:.3f} ms in all of waiting for gradients\n",
+      steps, reducer.exposed_seconds() * 1e3);
   return text;
 }
 

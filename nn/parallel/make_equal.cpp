@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/comm/group/agree.h>
+#include <peal/nn/parallel/any_rank.h>
 #include <peal/nn/parallel/make_equal.h>
 
 #include <cstring>
@@ -11,8 +12,8 @@ namespace {
 // What a list of tensors may take as one message, beside its own memory.
 constexpr std::size_t together = std::size_t{16} << 20;
 
-// Which tensors are not rank 0's everywhere: a bit for each.
-std::vector<std::int64_t> differing(const comm::ProcessGroup& group, const NamedTensors& tensors) {
+// Which tensors are not rank 0's everywhere.
+std::vector<bool> differing(const comm::ProcessGroup& group, const NamedTensors& tensors) {
   std::vector<std::uint64_t> mine;
   for (const auto& [name, tensor] : tensors) {
     const auto own = digest_of(tensor);
@@ -22,16 +23,12 @@ std::vector<std::int64_t> differing(const comm::ProcessGroup& group, const Named
   const Tensor first = Tensor::empty({size}, DType::i64, Device{});
   std::memcpy(first.raw(), mine.data(), first.view().bytes());
   group.broadcast(first, 0, "digests of a model that is being wrapped").wait();
-  const Tensor bits = Tensor::zeros({size / 128 + 1}, DType::i64, Device{});
-  auto* const words = bits.data<std::int64_t>();
+  std::vector<bool> differs;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const bool same =
-        std::memcmp(first.data<std::int64_t>() + 2 * i, &mine[2 * i], 2 * sizeof mine[0]) == 0;
-    if (!same) words[i / 64] |= std::int64_t{1} << i % 64;
+    differs.push_back(
+        std::memcmp(first.data<std::int64_t>() + 2 * i, &mine[2 * i], 2 * sizeof mine[0]) != 0);
   }
-  group.all_reduce(bits, comm::ReduceOp::bor, "what differs in a model that is being wrapped")
-      .wait();
-  return bits.to_vector<std::int64_t>();
+  return any_rank(group, differs, "what differs in a model that is being wrapped");
 }
 
 }  // namespace
@@ -43,7 +40,7 @@ std::array<std::uint64_t, 2> digest_of(const Tensor& tensor) {
 
 void make_equal(const comm::ProcessGroup& group, const NamedTensors& tensors) {
   if (group.world() == 1 || tensors.empty()) return;
-  const auto bits = differing(group, tensors);
+  const std::vector<bool> differs = differing(group, tensors);
   std::vector<View> list;
   std::size_t bytes = 0;
   const auto send = [&] {
@@ -54,7 +51,7 @@ void make_equal(const comm::ProcessGroup& group, const NamedTensors& tensors) {
     bytes = 0;
   };
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if ((bits[i / 64] >> i % 64 & 1) == 0) continue;
+    if (!differs[i]) continue;
     const View view = tensors[i].second.view();
     if (bytes + view.bytes() > together) send();
     list.push_back(view);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/grad_slot.h>
+#include <peal/nn/parallel/any_rank.h>
 #include <peal/nn/parallel/unused.h>
 
 #include <algorithm>
@@ -41,16 +42,7 @@ void Unused::stand_in(std::size_t parameter, DType dtype) {
 }
 
 void Unused::agree(std::uint64_t tag) {
-  const Tensor bits =
-      Tensor::zeros({static_cast<std::int64_t>(used_.size() / 64 + 1)}, DType::i64, Device{});
-  auto* const words = bits.data<std::int64_t>();
-  for (std::size_t i = 0; i < used_.size(); ++i) {
-    if (used_[i]) words[i / 64] |= std::int64_t{1} << i % 64;
-  }
-  group_.all_reduce(bits, comm::ReduceOp::bor, {"which parameters were used", tag}).wait();
-  for (std::size_t i = 0; i < used_.size(); ++i) {
-    anywhere_[i] = (words[i / 64] >> i % 64 & 1) != 0;
-  }
+  anywhere_ = any_rank(group_, used_, {"which parameters were used", tag});
 }
 
 std::size_t Unused::surprise() const {

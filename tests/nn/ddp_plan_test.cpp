@@ -144,6 +144,11 @@ TEST_CASE("explain() says what is sent, in which order") {
     CHECK(text.find(concat("DDP: rank ", group.rank(), " of 2 over threads; 4 parameters")) == 0);
     CHECK(text.find("  bucket 0: f32 8 bytes: 3.bias\n") != std::string::npos);
     CHECK(text.find("find_unused_parameters") != std::string::npos);
-    CHECK(text.find("compared every 10 steps") != std::string::npos);
+    CHECK(text.find("parameters and buffers are compared every 10 steps") != std::string::npos);
+    Mlp other;
+    const std::string last =
+        DDP(other, group, {.order = {"3.weight"}, .delayed = {"3.bias"}}).explain();
+    CHECK(last.find("  buckets are in the order that was given\n  3.bias goes last\n") !=
+          std::string::npos);
   });
 }
