@@ -72,6 +72,9 @@ void Reducer::set_comm_hook(CommHook hook) {
 // never needed at once.
 void Reducer::exchange(std::vector<Bucket> plan) {
   buckets_.reset();
+  // Memory of a device goes back when its queues are empty: nobody fills them before all have done
+  // that, as ranks may share a device.
+  group_.barrier().wait();
   plan_ = std::move(plan);
   bucket_of_ = buckets_by_parameter(parameters_.size(), plan_);
   flights_.assign(plan_.size(), {});
