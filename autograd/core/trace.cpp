@@ -58,7 +58,19 @@ void Trace::count(Event event, bool outermost) const {
     return;
   }
   event.name = *names_.emplace(event.name).first;
+  event.outermost = outermost;
   events_.push_back(event);
+}
+
+std::vector<Trace::Span> Trace::spans(std::thread::id thread) const {
+  std::lock_guard lock(mutex_);
+  read_marks();
+  std::vector<Span> all;
+  for (const Event& event : events_) {
+    if (event.thread != thread) continue;
+    all.push_back({event.name, event.backward, event.outermost, event.start, event.seconds});
+  }
+  return all;
 }
 
 std::vector<Trace::Row> Trace::rows() const {

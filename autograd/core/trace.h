@@ -69,6 +69,14 @@ class Trace {
 
   // Totals by name, longest first.
   std::vector<Row> rows() const;
+  // Those that are kept, of one thread, by the host's clock, in order of their ends.
+  struct Span {
+    std::string_view name;  // as long as the Trace lives
+    bool backward, outermost;
+    Clock::time_point begin;
+    double seconds;
+  };
+  std::vector<Span> spans(std::thread::id thread) const;
   // Times in microseconds from the Trace's start; beside the spans, the bytes of tensors.
   std::string json(std::string_view process) const;
 
@@ -87,6 +95,7 @@ class Trace {
     OpCost cost;
     std::size_t tensor_bytes;
     double device_start = 0, device_seconds = 0;  // since the Trace's start
+    bool outermost = false;
   };
   struct Unread {
     Event event;

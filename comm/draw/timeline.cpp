@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/comm/draw/axis.h>
 #include <peal/comm/draw/escaped.h>
 #include <peal/comm/draw/timeline.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdio>
 #include <map>
 #include <set>
 #include <utility>
@@ -12,23 +11,12 @@
 namespace peal::comm {
 namespace {
 
-enum Lane { sends, computes, receives, operations };
+enum Lane { sends, computes, receives, operations, ops };
 constexpr const char* lane_names[] = {"sends", "computes", "receives", "operations"};
 
 Lane lane_of(Kind kind) {
   if (kind == Kind::send || kind == Kind::signal) return sends;
   return is_local(kind) ? computes : receives;
-}
-
-std::string number(double value, int digits) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
-
-std::string duration(double seconds) {
-  if (seconds < 1e-3) return number(seconds * 1e6, 1) + " us";
-  return seconds < 1 ? number(seconds * 1e3, 2) + " ms" : number(seconds, 2) + " s";
 }
 
 std::string words(const Activity& a) {
@@ -38,15 +26,6 @@ std::string words(const Activity& a) {
     text += a.peer == nobody ? "any rank" : std::to_string(a.peer);
   }
   return text + ", " + std::to_string(a.bytes) + " B, round " + std::to_string(a.round);
-}
-
-// The length of 1, 2 or 5 times a power of ten that is about an eighth of `whole`.
-double tick(double whole) {
-  const double power = std::pow(10.0, std::floor(std::log10(whole / 8)));
-  for (const double step : {1.0, 2.0, 5.0}) {
-    if (whole / (step * power) <= 9) return step * power;
-  }
-  return 10 * power;
 }
 
 const char* colour(Kind kind) {
@@ -236,6 +215,7 @@ class Events {
       event("b", o.text, on + ",\"ts\":" + micro(o.begin));
       event("e", o.text, on + ",\"ts\":" + micro(o.end));
     }
+    training(timeline, first_process);
   }
   std::string json() const {
     return "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[" + events_ + "\n]}\n";
@@ -249,6 +229,27 @@ class Events {
   void event(const char* phase, std::string_view name, const std::string& rest) {
     events_ += events_.empty() ? "\n" : ",\n";
     events_ += "{\"ph\":\"" + std::string(phase) + "\",\"name\":" + quoted(name) + rest + "}";
+  }
+  // Ops lie within each other or apart; buckets overlap, and each has a line of its own.
+  void training(const Timeline& timeline, int first_process) {
+    std::set<int> named;
+    for (const SpanTime& s : timeline.spans) {
+      const int process = first_process + s.rank;
+      if (s.row.empty()) {
+        if (named.insert(process).second) {
+          event("M", "thread_name", place(process, ops) + ",\"args\":{\"name\":\"ops\"}");
+        }
+        event("X", s.text,
+              ",\"cat\":\"op\"" + place(process, ops) + ",\"ts\":" + micro(s.begin) +
+                  ",\"dur\":" + micro(s.end - s.begin));
+        continue;
+      }
+      const std::string on =
+          ",\"cat\":\"bucket\",\"id\":" + quoted(std::to_string(process) + " " + s.row) +
+          place(process, operations);
+      event("b", s.text, on + ",\"ts\":" + micro(s.begin));
+      event("e", s.text, on + ",\"ts\":" + micro(s.end));
+    }
   }
   void step(const Activity& a, int first_process, const std::string& suffix) {
     const Lane lane = lane_of(a.kind);

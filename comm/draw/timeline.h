@@ -33,10 +33,19 @@ struct OperationTime {
   double begin = 0, end = 0;
 };
 
+// What else a rank did: an op, where the row is empty, or a phase of what has that row. Those of a
+// row lie within each other or apart.
+struct SpanTime {
+  int rank = 0;
+  std::string text, row;
+  double begin = 0, end = 0;
+};
+
 struct Timeline {
   int world = 0;
   std::vector<Activity> activities;
   std::vector<OperationTime> operations{};  // may overlap; for traces alone
+  std::vector<SpanTime> spans{};            // for traces alone
 };
 
 // A timeline among others of the same ranks, such as "model" and "measured".
@@ -55,7 +64,7 @@ inline std::string svg(const Timeline& timeline, std::string_view title) {
 
 // JSON in the format of chrome://tracing and ui.perfetto.dev: a process for each rank, whose
 // threads are what it sends, receives and computes, and its operations above them; an arrow for
-// each message. Of several timelines each has processes of its own.
+// each message; and the spans. Of several timelines each has processes of its own.
 std::string chrome_trace(const std::vector<NamedTimeline>& timelines);
 inline std::string chrome_trace(const Timeline& timeline) {
   return chrome_trace({{"", &timeline}});

@@ -74,6 +74,8 @@ class Engine {
   bool test(Operation& operation);
   // At once if it has retired, else when it does. Dropped where it has failed.
   void then(const OperationRef& operation, std::function<void()> f);
+  // While it lives, nothing goes forward.
+  [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
   // Of the world that is recorded, for the groups within it (Lane::set_recorder()).
   void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
   const std::shared_ptr<Recorder>& recorder() const { return recorder_; }

@@ -52,6 +52,7 @@ GroupBody::~GroupBody() {
   }
   if (traces) {
     try {
+      note_ops(*this, *engine->recorder());
       engine->write(*engine->recorder());
     } catch (const Error& error) {
       log_error(error.what());

@@ -6,6 +6,7 @@
 // number, and gives the operation to the engine. Thread safety: as of ProcessGroup.
 #pragma once
 
+#include <peal/autograd/core/trace.h>
 #include <peal/comm/engine/captured.h>
 #include <peal/comm/engine/engine.h>
 #include <peal/comm/group/process_group.h>
@@ -80,7 +81,9 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   Found found;
   Selection selection;
   Topology nodes;
-  bool traces = false;  // the engine's recorder is of this group, and not written
+  bool traces = false;         // the engine's recorder is of this group, and not written
+  std::shared_ptr<Trace> ops;  // while it is: those of the thread that made the group
+  bool made_ops = false;       // they are recorded for this alone
 
  private:
   // The last is the size of an element, of plans that depend on it.
@@ -145,5 +148,6 @@ std::uint64_t subgroup_id(std::uint64_t group, std::uint64_t number, const std::
 
 // trace.cpp: opens the world's files, and compares the clocks. Collective.
 void start_trace(const ProcessGroup& group);
+void note_ops(GroupBody& group, Recorder& recorder);
 
 }  // namespace peal::comm

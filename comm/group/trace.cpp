@@ -10,7 +10,9 @@
 #include <peal/comm/record/recorder.h>
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
+#include <thread>
 #include <utility>
 
 namespace peal::comm {
@@ -61,6 +63,24 @@ void compare_clocks(GroupBody& group, Recorder& recorder) {
 
 }  // namespace
 
+// Of the thread that made the group, as it is the one that trains.
+void note_ops(GroupBody& group, Recorder& recorder) {
+  const auto ops = std::exchange(group.ops, nullptr);
+  if (!ops) return;
+  const auto nanoseconds = [](Trace::Clock::duration time) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
+  };
+  for (const Trace::Span& span : ops->spans(std::this_thread::get_id())) {
+    const std::int64_t begin = nanoseconds(span.begin.time_since_epoch());
+    recorder.note(OpNote{.begin = begin,
+                         .end = begin + static_cast<std::int64_t>(span.seconds * 1e9),
+                         .backward = span.backward,
+                         .outermost = span.outermost,
+                         .name = std::string(span.name)});
+  }
+  if (group.made_ops && context().trace == ops) context().trace = nullptr;
+}
+
 void start_trace(const ProcessGroup& group) {
   GroupBody& body = body_of(group);
   std::shared_ptr<Recorder> recorder;
@@ -79,6 +99,10 @@ void start_trace(const ProcessGroup& group) {
   body.engine->set_recorder(recorder);
   body.lane->set_recorder(recorder);
   body.traces = true;
+  // The ops of the thread that trains are a part of the picture.
+  body.made_ops = !context().trace;
+  if (body.made_ops) context().trace = std::make_shared<Trace>(Trace::picture_events);
+  body.ops = context().trace;
 }
 
 void ProcessGroup::write_trace() const {
@@ -87,6 +111,7 @@ void ProcessGroup::write_trace() const {
   const std::shared_ptr<Recorder> recorder = group.engine->recorder();
   group.engine->set_recorder(nullptr);
   group.lane->set_recorder(nullptr);
+  note_ops(group, *recorder);
   if (poisoned()) return group.engine->write(*recorder);
   try {
     compare_clocks(group, *recorder);

@@ -137,6 +137,14 @@ MeasuredRun read_measured(const std::string& folder) {
     const Difference& d = difference.at(file.clock);
     uncertainty_of.push_back(d.uncertainty() * 1e-9);
     run.dropped += file.dropped;
+    for (const OpNote& op : file.ops) {
+      origin = std::min(origin, op.begin + static_cast<std::int64_t>(std::floor(d.at(op.begin))));
+    }
+    for (const StepNote& s : file.training) {  // a step begins after 0, which is no time
+      if (s.forward == 0) continue;
+      origin =
+          std::min(origin, s.forward + static_cast<std::int64_t>(std::floor(d.at(s.forward))) - 1);
+    }
     for (const auto& o : file.operations) {
       origin = std::min(origin, o.begin + static_cast<std::int64_t>(std::floor(d.at(o.begin))));
     }
@@ -166,6 +174,19 @@ MeasuredRun read_measured(const std::string& folder) {
                            .algorithm = std::move(o.algorithm),
                            .text = std::move(o.text),
                            .steps = {}});
+    }
+    for (OpNote& op : file.ops) {
+      run.ops.push_back({file.rank, seconds(op.begin), seconds(op.end), op.backward, op.outermost,
+                         std::move(op.name)});
+    }
+    for (const StepNote& s : file.training) {
+      run.training.push_back({file.rank, s.model, s.step, seconds(s.forward), seconds(s.backward),
+                              seconds(s.visited), seconds(s.end)});
+    }
+    for (BucketNote& b : file.buckets) {
+      run.buckets.push_back({file.rank, b.model, b.step, b.bucket, b.bytes, seconds(b.ready),
+                             seconds(b.sent), seconds(b.over), std::move(b.held_by),
+                             std::move(b.label)});
     }
     for (const TraceFile::Step& s : file.steps) {
       MeasuredPart& part = run.parts[first + s.operation];

@@ -40,6 +40,26 @@ struct MeasuredPart {
   bool ended() const { return end != 0; }
 };
 
+// What training noted on a rank, in seconds as above, 0 where there is no time.
+struct MeasuredOp {
+  int rank = 0;
+  double begin = 0, end = 0;
+  bool backward = false, outermost = true;
+  std::string name;
+};
+struct MeasuredTraining {
+  int rank = 0;
+  std::uint64_t model = 0, step = 0;
+  double forward = 0, backward = 0, visited = 0, end = 0;
+};
+struct MeasuredBucket {
+  int rank = 0;
+  std::uint64_t model = 0, step = 0;
+  std::int64_t bucket = 0, bytes = 0;
+  double ready = 0, sent = 0, over = 0;
+  std::string held_by, label;
+};
+
 struct MeasuredRun {
   int world = 0;
   double uncertainty = 0;     // seconds, of the difference of any two ranks' times
@@ -47,6 +67,9 @@ struct MeasuredRun {
   std::int64_t messages = 0;  // both of whose sides are recorded
   std::int64_t dropped = 0;   // records that had no room
   std::vector<MeasuredPart> parts;  // in order of their begin
+  std::vector<MeasuredOp> ops;
+  std::vector<MeasuredTraining> training;
+  std::vector<MeasuredBucket> buckets;
 };
 
 // Reads rank-0.trace and those of the other ranks that it speaks of. Error that names the file, and

@@ -74,7 +74,11 @@ bool Recorder::writes_to(const std::string& folder) {
 }
 
 Recorder::Recorder(const std::string& folder, int rank, int world)
-    : path_(concat(folder, "/rank-", rank, ".trace")), rank_(rank), world_(world) {
+    : path_(concat(folder, "/rank-", rank, ".trace")),
+      rank_(rank),
+      world_(world),
+      most_operations_(most_operations),
+      most_steps_(most_steps) {
   std::error_code ignored;  // opening the file says what is wrong
   std::filesystem::create_directories(folder, ignored);
   file_.reset(std::fopen(path_.c_str(), "w"));
@@ -85,6 +89,14 @@ Recorder::Recorder(const std::string& folder, int rank, int world)
   std::lock_guard lock(folders().mutex);
   folders().known.push_back(folder_);
 }
+
+Recorder::Recorder(std::size_t operations, std::size_t steps)
+    : rank_(0),
+      world_(0),
+      recording_(true),
+      most_operations_(operations),
+      most_steps_(steps),
+      times_(std::make_unique_for_overwrite<StepTimes[]>(steps)) {}
 
 void Recorder::start(std::int64_t run) {
   run_ = run;
@@ -99,7 +111,7 @@ std::int32_t Recorder::begin(std::uint64_t group, Channel channel, std::string t
                              std::string algorithm, std::shared_ptr<const Program> program,
                              std::size_t element) {
   if (!recording_) return nothing;
-  if (operations_.size() == most_operations) {
+  if (operations_.size() == most_operations_) {
     ++dropped_;
     return nothing;
   }
@@ -118,7 +130,7 @@ void Recorder::goes_on(std::int32_t operation, std::string algorithm,
 
 StepTimes* Recorder::begin_round(std::int32_t operation, std::size_t round, const Round& steps) {
   if (!recording_ || operation == nothing) return nullptr;
-  if (most_steps - used_ < steps.size()) {
+  if (most_steps_ - used_ < steps.size()) {
     dropped_ += steps.size();
     return nullptr;
   }
@@ -134,6 +146,28 @@ StepTimes* Recorder::begin_round(std::int32_t operation, std::size_t round, cons
 void Recorder::end(std::int32_t operation) {
   if (!recording_ || operation == nothing) return;
   operations_[static_cast<std::size_t>(operation)].end = now();
+}
+
+std::vector<std::pair<std::string, CollectiveTime>> Recorder::ended(const Mark& since) const {
+  const auto seconds = [](std::int64_t time) { return static_cast<double>(time) * 1e-9; };
+  std::vector<std::pair<std::string, CollectiveTime>> all;
+  for (std::size_t i = since.operations; i < operations_.size(); ++i) {
+    const Entry& entry = operations_[i];
+    const double begin = seconds(entry.begin);
+    all.push_back({entry.text, {.begin = begin, .first = begin, .end = seconds(entry.end)}});
+  }
+  std::vector<bool> begun(all.size(), false);
+  for (std::size_t i = since.steps; i < used_; ++i) {
+    const StepTimes& times = times_[i];
+    const auto operation = static_cast<std::size_t>(times.operation);
+    if (operation < since.operations || operations_[operation].end == 0) continue;
+    const std::size_t at = operation - since.operations;
+    if (!begun[at]) all[at].second.first = seconds(times.begin);
+    begun[at] = true;
+    all[at].second.count(*times.step, seconds(times.moves), seconds(times.end));
+  }
+  std::erase_if(all, [](const auto& each) { return each.second.end == 0; });
+  return all;
 }
 
 void Recorder::write() {
@@ -168,6 +202,7 @@ void Recorder::write() {
     const bool own = s.dst.owner == self && s.src.owner == self;
     own ? std::fprintf(file, "\n") : std::fprintf(file, " %d %d\n", s.dst.owner, s.src.owner);
   }
+  write_notes(file);
   std::fprintf(file, "dropped %zu\nend\n", dropped_);
   // A full disk shows when what was kept back is flushed.
   const bool good = std::fflush(file) == 0 && std::ferror(file) == 0;
@@ -178,6 +213,26 @@ void Recorder::write() {
   if (dropped_ > 0) {
     log_warning("PEAL_TRACE: ", path_, " has the first ", used_, " steps; ", dropped_,
                 " later records had no room");
+  }
+}
+
+void Recorder::write_notes(std::FILE* file) const {
+  for (const OpNote& op : ops_) {
+    std::fprintf(file, "op %s %d %" PRId64 " %" PRId64 " %s\n",
+                 op.backward ? "backward" : "forward", op.outermost ? 0 : 1, op.begin, op.end,
+                 line_of(op.name).c_str());
+  }
+  for (const StepNote& s : steps_) {
+    std::fprintf(
+        file, "training %" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 "\n",
+        s.model, s.step, s.forward, s.backward, s.visited, s.end);
+  }
+  for (const BucketNote& b : buckets_) {
+    std::fprintf(file,
+                 "bucket %" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
+                 " %" PRId64 " %s %s\n",
+                 b.model, b.step, b.bucket, b.bytes, b.ready, b.sent, b.over,
+                 word_of(b.held_by).c_str(), line_of(b.label).c_str());
   }
 }
 

@@ -14,6 +14,9 @@
 //   group ID RANK...       its ranks in the world
 //   operation GROUP SEQUENCE SIGNATURE ELEMENT BEGIN END ALGORITHM TEXT...
 //   step OPERATION ROUND KIND PEER COUNT DST AT SRC AT BEGIN MOVES END
+//   op forward|backward DEPTH BEGIN END NAME...          of training: training_notes.h
+//   training MODEL STEP FORWARD BACKWARD VISITED END
+//   bucket MODEL STEP BUCKET BYTES READY SENT OVER HELD_BY LABEL...
 //   dropped N              records that had no room
 //   end
 //
@@ -21,14 +24,19 @@
 // MOVES is when a copy or reduction began; END is 0 where something has not ended. Thread safety:
 // the engine's lock; what is public besides begin, begin_round and end is for the thread that
 // issues collectives, while no other advances.
+//
+// One without a file keeps its records, for who asks by ended().
 #pragma once
 
+#include <peal/comm/record/bucket_phases.h>
+#include <peal/comm/record/training_notes.h>
 #include <peal/comm/transport/transport.h>
 
 #include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace peal::comm {
@@ -56,6 +64,8 @@ class Recorder {
 
   // Makes the folder where it is missing. Error where the file cannot be opened for writing.
   Recorder(const std::string& folder, int rank, int world);
+  // Without a file, and recording at once; with room for so many.
+  Recorder(std::size_t operations, std::size_t steps);
 
   // `run` is equal on all ranks. Records are taken from here on.
   void start(std::int64_t run);
@@ -63,6 +73,17 @@ class Recorder {
   void add_group(std::uint64_t id, std::vector<int> members);
   // Takes no more records, and writes the file. Error where that fails. Once.
   void write();
+  // What training notes, for the file.
+  void note(OpNote op) { ops_.push_back(std::move(op)); }
+  void note(const StepNote& step) { steps_.push_back(step); }
+  void note(BucketNote bucket) { buckets_.push_back(std::move(bucket)); }
+
+  // How much it holds; and the operations since then that have ended, with their texts.
+  struct Mark {
+    std::size_t operations = 0, steps = 0;
+  };
+  Mark mark() const { return {operations_.size(), used_}; }
+  std::vector<std::pair<std::string, CollectiveTime>> ended(const Mark& since) const;
 
   // Between start() and write().
   bool recording() const { return recording_; }
@@ -87,6 +108,8 @@ class Recorder {
     std::size_t element = 1;
     std::int64_t begin = 0, end = 0;
   };
+  void write_notes(std::FILE* file) const;
+
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
@@ -98,9 +121,13 @@ class Recorder {
   std::int64_t run_ = 0;
   std::vector<ClockBounds> bounds_;
   std::vector<std::pair<std::uint64_t, std::vector<int>>> groups_;
+  std::size_t most_operations_, most_steps_;
   std::vector<Entry> operations_;
   std::unique_ptr<StepTimes[]> times_;
   std::size_t used_ = 0, dropped_ = 0;
+  std::vector<OpNote> ops_;
+  std::vector<StepNote> steps_;
+  std::vector<BucketNote> buckets_;
 };
 
 }  // namespace peal::comm

@@ -99,6 +99,39 @@ void read_step(Words& words, TraceFile& file) {
   file.steps.push_back(s);
 }
 
+void read_op(Words& words, TraceFile& file) {
+  const std::string_view pass = words.word();
+  PEAL_CHECK(pass == "forward" || pass == "backward", "expected forward or backward, got '", pass,
+             "'");
+  OpNote op{.backward = pass == "backward", .outermost = words.number<int>(0) == 0, .name = {}};
+  op.begin = words.time();
+  op.end = words.time();
+  op.name = words.rest();
+  file.ops.push_back(std::move(op));
+}
+
+void read_training(Words& words, TraceFile& file) {
+  StepNote step{.model = words.number<std::uint64_t>(0), .step = words.number<std::uint64_t>(0)};
+  for (std::int64_t* const time : {&step.forward, &step.backward, &step.visited, &step.end}) {
+    *time = words.time();
+  }
+  file.training.push_back(step);
+}
+
+void read_bucket(Words& words, TraceFile& file) {
+  BucketNote bucket;
+  bucket.model = words.number<std::uint64_t>(0);
+  bucket.step = words.number<std::uint64_t>(0);
+  bucket.bucket = words.number<std::int64_t>(0);
+  bucket.bytes = words.number<std::int64_t>(0);
+  for (std::int64_t* const time : {&bucket.ready, &bucket.sent, &bucket.over}) {
+    *time = words.time();
+  }
+  bucket.held_by = words.word();
+  bucket.label = words.rest();
+  file.buckets.push_back(std::move(bucket));
+}
+
 // False at the end.
 bool read_line(std::string_view line, TraceFile& file) {
   Words words(line);
@@ -108,6 +141,12 @@ bool read_line(std::string_view line, TraceFile& file) {
     read_step(words, file);
   } else if (what == "operation") {
     read_operation(words, file);
+  } else if (what == "op") {
+    read_op(words, file);
+  } else if (what == "training") {
+    read_training(words, file);
+  } else if (what == "bucket") {
+    read_bucket(words, file);
   } else if (what == "group") {
     auto& members = file.groups[words.number<std::uint64_t>(0)];
     while (!words.empty()) members.push_back(words.number<int>(0, file.world - 1));

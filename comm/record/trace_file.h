@@ -33,6 +33,9 @@ struct TraceFile {
   std::map<std::uint64_t, std::vector<int>> groups;  // the world's ranks in each
   std::vector<Operation> operations;
   std::vector<Step> steps;
+  std::vector<OpNote> ops;
+  std::vector<StepNote> training;
+  std::vector<BucketNote> buckets;
 };
 
 // Error that names the file, and the line, where it is missing, cut short, or not a trace.

@@ -7,6 +7,7 @@
 #include <peal/nn/parallel/ddp_state.h>
 #include <peal/nn/parallel/explain.h>
 #include <peal/nn/parallel/make_equal.h>
+#include <peal/nn/parallel/step_clock.h>
 
 #include <string>
 #include <utility>
@@ -23,6 +24,8 @@ DistributedDataParallel::DistributedDataParallel(Module module, comm::ProcessGro
   stay();
   check_names(*this, options);
   check(options.mixed_precision);
+  PEAL_CHECK(options.measure_every >= 0, "[ddp] measure_every: expected 0 or more steps, got ",
+             options.measure_every);
   const Module plain = static_cast<const Module&>(*this);
   Members members(plain, options.ignored);
   if (options.mixed_precision.buffer_dtype) {
@@ -48,6 +51,7 @@ DistributedDataParallel::DistributedDataParallel(Module module, comm::ProcessGro
         const auto state = weak.lock();
         if (state && self.training() && state->reducer.synchronizing()) {
           state->reducer.note_forward(outputs);
+          if (StepClock* const clock = state->reducer.clock()) clock->forward_ends();
         }
         return std::nullopt;
       });
@@ -98,6 +102,16 @@ std::vector<std::string> DistributedDataParallel::arrival() const {
     names.push_back(state_->specs[static_cast<std::size_t>(i)].name);
   }
   return names;
+}
+
+const DDPLoggingData& DistributedDataParallel::get_ddp_logging_data() const {
+  static const DDPLoggingData nothing{};
+  const StepClock* const clock = state_->reducer.clock();
+  return clock == nullptr ? nothing : clock->last();
+}
+
+std::vector<WhatIf> DistributedDataParallel::what_if(const CollectiveCost& cost) const {
+  return nn::what_if(state_->specs, profile_of(get_ddp_logging_data()), cost);
 }
 
 std::string DistributedDataParallel::explain() const {

@@ -37,8 +37,10 @@
 #include <peal/nn/each_tensor.h>
 #include <peal/nn/module.h>
 #include <peal/nn/parallel/comm_hook.h>
+#include <peal/nn/parallel/logging_data.h>
 #include <peal/nn/parallel/mixed_precision.h>
 #include <peal/nn/parallel/reducer.h>
+#include <peal/nn/parallel/what_if.h>
 
 #include <cstdint>
 #include <memory>
@@ -73,6 +75,9 @@ struct DDPOptions {
   std::int64_t check_every = 0;
   // The types in which the model computes, and gradients and buffers are (mixed_precision.h).
   MixedPrecision mixed_precision{};
+  // Every so many steps it is measured where their time goes (get_ddp_logging_data()); 0: never,
+  // but in a run under PEAL_TRACE, where each is. Costs such a step a small collective.
+  std::int64_t measure_every = 0;
 };
 
 class DistributedDataParallel : public Module {
@@ -131,6 +136,13 @@ class DistributedDataParallel : public Module {
   // What the wrapper does, for people: ranks, options, each bucket with its size and parameters,
   // and how long the last steps waited for gradients.
   std::string explain() const;
+  // Of the last step that was measured (DDPOptions::measure_every). Of this rank; nothing is
+  // communicated.
+  const DDPLoggingData& get_ddp_logging_data() const;
+  // What steps like that one would take with other buckets, where an all_reduce costs that much:
+  //   ddp.what_if(nn::simulated_cost(machine, "ring", 4096, 1 << 27))
+  // describe() makes a table of it. Error where no step was measured.
+  std::vector<WhatIf> what_if(const CollectiveCost& cost) const;
   Reducer& reducer() const;
   const comm::ProcessGroup& group() const;
 

@@ -7,6 +7,7 @@
 #include <peal/nn/parallel/ddp_state.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/make_equal.h>
+#include <peal/nn/parallel/step_clock.h>
 
 #include <algorithm>
 #include <string>
@@ -43,6 +44,9 @@ DistributedDataParallel::State::State(const Module& wrapped, const DDPOptions& c
               {options.find_unused_parameters, options.static_graph}) {
   watch_members();
   make_buffer_sync();
+  if (options.measure_every > 0 || comm::Recording::is_traced(group)) {
+    reducer.set_clock(std::make_unique<StepClock>(group, options.measure_every, tag));
+  }
   if (hooked) reducer.set_comm_hook(reduce_hook(group, *options.mixed_precision.travels_in()));
   reducer.set_listener({.prepare = [this] { prepare(); },
                         .begin =
@@ -144,6 +148,7 @@ void DistributedDataParallel::State::look_for_newcomers() {
 void DistributedDataParallel::State::before_forward(bool training) {
   if (training && context().grad_enabled) look_for_newcomers();
   if (!reducer.synchronizing()) return;
+  if (StepClock* const clock = reducer.clock(); clock && training) clock->forward_begins();
   if (stale && buffer_sync) {
     announce(group, {.what = Announcement::What::buffers});
     buffer_sync->ask("before a forward");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/nn/parallel/explain.h>
+#include <peal/nn/parallel/step_clock.h>
 
 #include <fmt/core.h>
 
@@ -53,6 +54,7 @@ std::string explain(const comm::ProcessGroup& group, const DDPOptions& options,
   text += fmt::format(
       "  {} steps since the start; since reset_times() {:.3f} ms in all of waiting for gradients\n",
       steps, reducer.exposed_seconds() * 1e3);
+  if (const StepClock* const clock = reducer.clock()) text += describe(clock->last());
   return text;
 }
 

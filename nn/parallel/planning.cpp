@@ -77,7 +77,7 @@ std::string describe(const Planned& planned, const MemberList& members, const DD
   text += concat("broadcast_buffers ", options.broadcast_buffers, "\nfind_unused_parameters ",
                  options.find_unused_parameters, "\nstatic_graph ", options.static_graph,
                  "\nmixed_precision ", dtypes_of(options.mixed_precision), "\ncheck_every ",
-                 options.check_every, "\n");
+                 options.check_every, "\nmeasure_every ", options.measure_every, "\n");
   for (const auto& [name, first] : members.tied) text += concat("tied ", name, " is ", first, "\n");
   return text + describe(planned.specs, planned.buckets);
 }

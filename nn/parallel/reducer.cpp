@@ -10,6 +10,7 @@
 #include <peal/nn/parallel/missing.h>
 #include <peal/nn/parallel/reducer.h>
 #include <peal/nn/parallel/same_calls.h>
+#include <peal/nn/parallel/step_clock.h>
 
 #include <algorithm>
 #include <chrono>
@@ -132,6 +133,8 @@ std::vector<int> Reducer::arrival() const {
   return order;
 }
 
+void Reducer::set_clock(std::unique_ptr<StepClock> clock) { step_clock_ = std::move(clock); }
+
 bool Reducer::Forward::gone() const {
   return std::all_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.expired(); });
 }
@@ -235,6 +238,7 @@ void Reducer::take_complete(std::size_t first) {
 }
 
 void Reducer::open() {
+  if (step_clock_) step_clock_->step_begins(steps_, captured_, plan_, parameters_);
   next_ = 0;
   for (std::size_t b = 0; b < plan_.size(); ++b) {
     flights_[b].waiting = plan_[b].entries.size();
@@ -282,6 +286,7 @@ void Reducer::on_complete(std::size_t parameter) {
   if (counts(parameter, bucket)) {
     came_[parameter] = Came::all;
     --flights_[bucket].waiting;
+    if (step_clock_) step_clock_->gradient(parameter, bucket, flights_[bucket].waiting == 0);
     launch_ready();
   }
   group_.progress();
@@ -336,6 +341,7 @@ void Reducer::launch() {
   text_.assign(step_).append(", ").append(buckets_->name(now));
   const comm::Label label(text_, tag_of(now));
   announce(group_, {.what = Announcement::What::bucket});
+  if (step_clock_) step_clock_->sends(now, text_);
   if (!hook_) {
     flights_[now].work = group_.all_reduce(buckets_->sent(now), comm::ReduceOp::avg, label);
     return;
@@ -345,10 +351,14 @@ void Reducer::launch() {
   bucket.averaged = Averaged::over_all;
   const std::shared_ptr<void> reset(nullptr, [&](void*) { bucket.label = {}; });
   flights_[now].work = hook_(bucket);
+  if (step_clock_ && bucket.buffer.device() == Device{}) {
+    step_clock_->sent_by_hook(now, flights_[now].work);
+  }
 }
 
 void Reducer::finish() {
   backward_ = 0;
+  if (step_clock_) step_clock_->visited();
   complete_rest();
   announce(group_, {.what = Announcement::What::finish});
   close();
@@ -365,8 +375,12 @@ void Reducer::close() {
   {
     const TraceSpan span("wait for gradients", true);
     const auto start = std::chrono::steady_clock::now();
-    for (const Flight& flight : flights_) flight.work.wait();
+    for (std::size_t b = 0; b < flights_.size(); ++b) {
+      if (step_clock_) step_clock_->waits(b);
+      flights_[b].work.wait();
+    }
     flag.wait();
+    if (step_clock_) step_clock_->waited();
     exposed_seconds_ +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
@@ -380,6 +394,7 @@ void Reducer::close() {
   settle_unused();
   shared_ = true;
   added_ = false;
+  if (step_clock_) step_clock_->step_ends();
   if (listener_.end) listener_.end();
 }
 

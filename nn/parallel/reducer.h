@@ -41,6 +41,8 @@
 
 namespace peal::nn {
 
+class StepClock;
+
 struct ReducerOptions {
   bool find_unused_parameters = false;
   bool static_graph = false;
@@ -69,6 +71,9 @@ class Reducer {
     std::function<void()> prepare, begin, end;
   };
   void set_listener(Listener listener) { listener_ = std::move(listener); }
+  // Takes the times of steps from now on.
+  void set_clock(std::unique_ptr<StepClock> clock);
+  StepClock* clock() const { return step_clock_.get(); }  // null: nothing is measured
   // What a synchronised forward gave.
   void note_forward(const Tensors& outputs);
 
@@ -189,6 +194,7 @@ class Reducer {
   double exposed_seconds_ = 0;
   std::uint64_t clock_ = 0;             // counts parts of gradients
   std::vector<std::uint64_t> arrived_;  // by parameter: when the last part came; 0: none did
+  std::unique_ptr<StepClock> step_clock_;
   const GradBuckets::Complete complete_;
   std::optional<GradBuckets> buckets_;  // the last: its hooks call the rest
 };

@@ -99,6 +99,7 @@ void skew(const std::string& path, std::int64_t ahead, std::int64_t width, std::
     }
     if (what == "operation") shift(5), shift(6);
     if (what == "step") shift(10), shift(11), shift(12);
+    if (what == "op") shift(3), shift(4);
     for (std::size_t i = 0; i < parts.size(); ++i) fresh += (i == 0 ? "" : " ") + parts[i];
     fresh += "\n";
   }

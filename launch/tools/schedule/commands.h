@@ -5,6 +5,7 @@
 // returns the exit status: 0, or 1 where a schedule is not right. Throw Error for what cannot be
 // asked.
 
+#include <peal/comm/record/training_steps.h>
 #include <peal/comm/simulate/simulate.h>
 #include <peal/launch/tools/schedule/collective_times.h>
 #include <peal/launch/tools/schedule/plot.h>
@@ -80,10 +81,15 @@ int compare(comm::Collective what, const CompareOptions& options);
 struct TraceOptions {
   std::string folder;      // of the files that PEAL_TRACE left
   int operation = -1;      // by its line in the list; -1: the one that moves most
+  int step = -1;           // of training, by its number, 0: the median one; -1: an operation
   std::string draw, json;  // files
   MachineOptions machine;
 };
 int trace(const TraceOptions& options);
+// The steps of data-parallel training in the run, if there are any, in a list; the one that is
+// asked for with its buckets, and drawn.
+void print_steps(const std::vector<comm::TrainingStep>& steps);
+void show_step(const std::vector<comm::TrainingStep>& steps, const TraceOptions& options);
 
 struct CalibrateOptions {
   int threads = 0;     // ranks that are threads of this process; 0: those of the launcher

@@ -161,7 +161,15 @@ int run(int argc, char** argv) {
   tracing.option("folder", &traced.folder, "what PEAL_TRACE named").required();
   tracing.option("--operation", &traced.operation,
                  "a number of the list; default: of those that move most, the median");
-  tracing.option("--draw", &traced.draw, "SVG file of the operation, beside the model");
+  tracing
+      .option(
+          "--step", &traced.step,
+          "a step of data-parallel training, by its number: where the time of each bucket went; "
+          "0: the one of median time")
+      .not_negative();
+  tracing.option("--draw", &traced.draw,
+                 "SVG file of the operation, beside the model; or of the step: ops above, buckets "
+                 "below");
   tracing.option("--trace", &traced.json,
                  "JSON for ui.perfetto.dev: the whole run, or --operation beside the model");
   add_machine(tracing, traced.machine);

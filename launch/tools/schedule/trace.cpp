@@ -126,19 +126,24 @@ int trace(const TraceOptions& options) {
     fmt::print("WARNING: a message came {} before it was sent: the clocks did not run evenly\n",
                seconds_text(run.impossible));
   }
-  if (options.operation < 0) {
+  const auto steps = comm::training_steps(run);
+  if (options.operation < 0 && options.step < 0) {
     print_list(all);
+    if (!steps.empty()) print_steps(steps);
     print_unfinished(run);
   }
+  if (options.step >= 0) show_step(steps, options);
   PEAL_CHECK(options.operation < static_cast<int>(all.size()), "there is no operation ",
              options.operation, " among ", all.size());
-  if (options.operation >= 0 || !options.draw.empty()) {
+  if (options.operation >= 0 || (options.step < 0 && !options.draw.empty())) {
     const auto number =
         options.operation >= 0 ? static_cast<std::size_t>(options.operation) : chosen(all);
     show_one(all[number], number, options);
   }
   if (!options.json.empty() && options.operation < 0) {
-    write_file(options.json, chrome_trace(timeline(run)));
+    comm::Timeline whole = timeline(run);
+    add_training(whole, run, steps);
+    write_file(options.json, chrome_trace(whole));
   }
   return run.impossible > 0 ? 1 : 0;
 }
