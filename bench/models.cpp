@@ -28,6 +28,15 @@ Job job(nn::Module module, const Tensor& x, std::function<Tensor(const Tensor&)>
   return {std::move(module), x, std::move(loss_of)};
 }
 
+nn::GptSettings gpt2_settings(bool tied) {
+  return {.vocabulary = 50257,
+          .width = 768,
+          .heads = 12,
+          .layers = 12,
+          .positions = 1024,
+          .tie_word_embeddings = tied};
+}
+
 Job gpt(const nn::GptSettings& settings, std::int64_t n, Device device) {
   const std::int64_t words = settings.vocabulary, length = settings.positions;
   const Tensor tokens = reshape(classes(words, n * length, device), {n, length});
@@ -61,15 +70,16 @@ const std::map<std::string, Model>& models() {
           return gpt({.gelu = GeluApproximation::none, .tie_word_embeddings = false}, n, device);
         }}},
       {"gpt2",
-       {8, 1,
+       {8, 1, [](std::int64_t n, Device device) { return gpt(gpt2_settings(false), n, device); }}},
+      // As it was published: 124 million parameters.
+      {"gpt2_tied",
+       {8, 1, [](std::int64_t n, Device device) { return gpt(gpt2_settings(true), n, device); }}},
+      {"resnet50",
+       {32, 1,
         [](std::int64_t n, Device device) {
-          return gpt({.vocabulary = 50257,
-                      .width = 768,
-                      .heads = 12,
-                      .layers = 12,
-                      .positions = 1024,
-                      .tie_word_embeddings = false},
-                     n, device);
+          return job(
+              nn::ResNet50(), on(device, {n, 3, 224, 224}),
+              [y = classes(1000, n, device)](const Tensor& out) { return cross_entropy(out, y); });
         }}},
       {"resnet18",
        {32, 1,

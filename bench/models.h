@@ -28,7 +28,7 @@ struct Model {
   std::function<Job(std::int64_t batch, Device device)> make;
 };
 
-// basicnet, mlp, gpt, resnet18, gpt2.
+// basicnet, mlp, gpt, resnet18, gpt2, gpt2_tied, resnet50.
 const std::map<std::string, Model>& models();
 
 }  // namespace peal::bench

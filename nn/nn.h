@@ -12,6 +12,7 @@
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/models/resnet18.h>
+#include <peal/nn/models/resnet50.h>
 #include <peal/nn/module.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/clip_grad.h>

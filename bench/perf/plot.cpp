@@ -22,8 +22,7 @@ class Panel {
     plot_.title = std::move(title);
     plot_.unit = unit;
     for (const Row& row : rows) {
-      if (row.bytes > (plot_.bytes.empty() ? 0 : plot_.bytes.back()))
-        plot_.bytes.push_back(row.bytes);
+      if (row.bytes > (plot_.at.empty() ? 0 : plot_.at.back())) plot_.at.push_back(row.bytes);
     }
   }
 
@@ -37,7 +36,7 @@ class Panel {
     }
     if (points.empty()) return;
     Curve curve{name, {}};
-    for (const std::int64_t bytes : plot_.bytes) {
+    for (const std::int64_t bytes : plot_.at) {
       const auto found = points.find(bytes);
       curve.values.push_back(found == points.end() ? std::nan("") : found->second);
     }

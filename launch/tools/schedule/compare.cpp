@@ -14,7 +14,7 @@ constexpr int f32 = 4;
 
 // Where two straight lines on logarithmic axes cross, between sizes i-1 and i.
 double crossing(const Plot& plot, const Curve& before, const Curve& after, std::size_t i) {
-  const double b0 = std::log(double(plot.bytes[i - 1])), b1 = std::log(double(plot.bytes[i]));
+  const double b0 = std::log(double(plot.at[i - 1])), b1 = std::log(double(plot.at[i]));
   const double gain0 = std::log(after.values[i - 1] / before.values[i - 1]);
   const double gain1 = std::log(after.values[i] / before.values[i]);
   return std::exp(gain0 == gain1 ? b1 : b0 + (b1 - b0) * gain0 / (gain0 - gain1));
@@ -30,8 +30,8 @@ void print_table(const Plot& plot) {
   fmt::print("\n{}\n{:>10}", plot.title, "bytes");
   for (const Curve& curve : plot.curves) fmt::print(" {:>19}", curve.name);
   fmt::print("\n");
-  for (std::size_t i = 0; i < plot.bytes.size(); ++i) {
-    fmt::print("{:>10}", bytes_text(plot.bytes[i]));
+  for (std::size_t i = 0; i < plot.at.size(); ++i) {
+    fmt::print("{:>10}", bytes_text(plot.at[i]));
     const std::size_t best = fastest(plot, i);
     for (std::size_t c = 0; c < plot.curves.size(); ++c) {
       fmt::print(" {:>18}{}", seconds_text(plot.curves[c].values[i]), c == best ? '*' : ' ');
@@ -41,8 +41,8 @@ void print_table(const Plot& plot) {
 }
 
 void print_crossovers(const Plot& plot) {
-  fmt::print("fastest: {} from {}", plot.curves[fastest(plot, 0)].name, bytes_text(plot.bytes[0]));
-  for (std::size_t i = 1; i < plot.bytes.size(); ++i) {
+  fmt::print("fastest: {} from {}", plot.curves[fastest(plot, 0)].name, bytes_text(plot.at[0]));
+  for (std::size_t i = 1; i < plot.at.size(); ++i) {
     const std::size_t before = fastest(plot, i - 1), after = fastest(plot, i);
     if (before == after) continue;
     fmt::print(", {} from about {:.0f} B", plot.curves[after].name,

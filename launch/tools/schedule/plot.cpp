@@ -13,6 +13,39 @@ constexpr int left = 80, top = 50, width = 620, height = 380, legend = 190, belo
 constexpr const char* inks[] = {"#3b75af", "#d07a2d", "#519d5b", "#b8403f", "#8a69b0",
                                 "#7a564c", "#d57dbd", "#777777", "#b0b236", "#4fb3c4"};
 
+std::string text_at(const Plot& plot, double value) {
+  switch (plot.unit) {
+    case Plot::Unit::seconds:
+      return seconds_text(value);
+    case Plot::Unit::bytes_a_second:
+      return rate_text(value);
+    case Plot::Unit::share:
+      return fmt::format("{:.0f} %", value * 100);
+    case Plot::Unit::times:
+      return fmt::format("{:g}", value);
+  }
+  return {};
+}
+
+// The lines across, from the lowest to the highest.
+std::vector<double> lines_of(const Plot& plot, double least, double most) {
+  if (plot.unit == Plot::Unit::share) {
+    std::vector<double> lines{0};
+    while (lines.back() < 1 || lines.back() < most - 1e-9) {
+      lines.push_back(0.2 * static_cast<double>(lines.size()));
+    }
+    return lines;
+  }
+  const bool doubles = plot.unit == Plot::Unit::times;
+  const double base = doubles ? 2 : 10;
+  const double low = std::floor(doubles ? std::log2(least) : std::log10(least));
+  const double high =
+      doubles ? std::max(low + 1, std::ceil(std::log2(most))) : std::ceil(std::log10(most) + 1e-9);
+  std::vector<double> lines;
+  for (double power = low; power <= high; ++power) lines.push_back(std::pow(base, power));
+  return lines;
+}
+
 std::string one_plot(const Plot& plot, int y0) {
   double least = 1e300, most = 0;
   for (const Curve& curve : plot.curves) {
@@ -22,31 +55,34 @@ std::string one_plot(const Plot& plot, int y0) {
       most = std::max(most, value);
     }
   }
-  const double low = std::floor(std::log10(least)), high = std::ceil(std::log10(most) + 1e-9);
-  const double first = std::log2(double(plot.bytes.front()));
-  const double last = std::max(std::log2(double(plot.bytes.back())), first + 1);
-  const auto x = [&](std::int64_t bytes) {
-    return left + width * (std::log2(double(bytes)) - first) / (last - first);
+  const std::vector<double> lines = lines_of(plot, least, most);
+  const bool linear = plot.unit == Plot::Unit::share;
+  const auto place = [&](double value) { return linear ? value : std::log10(value); };
+  const double low = place(lines.front()), high = place(lines.back());
+  const double first = std::log2(double(plot.at.front()));
+  const double last = std::max(std::log2(double(plot.at.back())), first + 1);
+  const auto x = [&](std::int64_t where) {
+    return left + width * (std::log2(double(where)) - first) / (last - first);
   };
   const auto y = [&](double value) {
-    return y0 + top + height * (1 - (std::log10(value) - low) / (high - low));
+    return y0 + top + height * (1 - (place(value) - low) / (high - low));
   };
-  const auto text = plot.unit == Plot::Unit::seconds ? seconds_text : rate_text;
   std::string all =
       fmt::format("<text x='{}' y='{}' font-size='15'>{}</text>\n", left, y0 + 26, plot.title);
-  for (int power = static_cast<int>(low); power <= static_cast<int>(high); ++power) {
-    const double at = y(std::pow(10.0, power));
+  for (const double line : lines) {
+    const double at = y(line);
     all += fmt::format(
         "<path d='M{} {:.1f}h{}' stroke='#ddd'/>\n<text x='{}' y='{:.1f}' "
         "text-anchor='end'>{}</text>\n",
-        left, at, width, left - 8, at + 4, text(std::pow(10.0, power)));
+        left, at, width, left - 8, at + 4, text_at(plot, line));
   }
-  const std::size_t every = plot.bytes.size() / 9 + 1;
-  for (std::size_t i = 0; i < plot.bytes.size(); i += every) {
+  const std::size_t every = plot.at.size() / 9 + 1;
+  for (std::size_t i = 0; i < plot.at.size(); i += every) {
     all += fmt::format(
         "<path d='M{0:.1f} {1}v{2}' stroke='#eee'/>\n<text x='{0:.1f}' y='{3}' "
         "text-anchor='middle'>{4}</text>\n",
-        x(plot.bytes[i]), y0 + top, height, y0 + top + height + 20, bytes_text(plot.bytes[i]));
+        x(plot.at[i]), y0 + top, height, y0 + top + height + 20,
+        plot.over == Plot::Over::ranks ? std::to_string(plot.at[i]) : bytes_text(plot.at[i]));
   }
   for (std::size_t c = 0; c < plot.curves.size(); ++c) {
     const Curve& curve = plot.curves[c];
@@ -54,11 +90,15 @@ std::string one_plot(const Plot& plot, int y0) {
     // What lies below shows, and so does which of two has an ink that comes again.
     const bool full = c % 2 == c / std::size(inks) % 2;
     const char* dashes = full ? "" : " stroke-dasharray='9 5'";
-    std::string points;
-    for (std::size_t i = 0; i < plot.bytes.size(); ++i) {
+    std::string points, dots;
+    for (std::size_t i = 0; i < plot.at.size(); ++i) {
       if (std::isnan(curve.values[i])) continue;
-      points += fmt::format("{:.1f},{:.1f} ", x(plot.bytes[i]), y(curve.values[i]));
+      points += fmt::format("{:.1f},{:.1f} ", x(plot.at[i]), y(curve.values[i]));
+      if (plot.over == Plot::Over::bytes) continue;
+      dots += fmt::format("<circle cx='{:.1f}' cy='{:.1f}' r='3.5' fill='{}'/>\n", x(plot.at[i]),
+                          y(curve.values[i]), ink);
     }
+    all += dots;
     const int at = y0 + top + 14 + 20 * static_cast<int>(c);
     all += fmt::format(
         "<polyline points='{0}' fill='none' stroke='{1}' stroke-width='2'{7}/>\n"

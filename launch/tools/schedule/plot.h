@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Curves over sizes in bytes, a name each, as an SVG picture; both axes are logarithmic, and what
-// stands at them has its unit.
+// Curves over sizes in bytes, or over numbers of ranks, a name each, as an SVG picture; what stands
+// at the axes has its unit. Both are logarithmic, but for shares, which go from 0 to 100 %.
 //
 // Thread safety: a pure function.
 
@@ -17,11 +17,13 @@ struct Curve {
   std::vector<double> values;  // above 0; NaN where there is no point
 };
 struct Plot {
-  enum class Unit : std::uint8_t { seconds, bytes_a_second };
+  enum class Unit : std::uint8_t { seconds, bytes_a_second, share, times };
+  enum class Over : std::uint8_t { bytes, ranks };
   std::string title;
-  std::vector<std::int64_t> bytes;  // ascending
-  std::vector<Curve> curves;        // not empty, and each has a point
+  std::vector<std::int64_t> at;  // ascending
+  std::vector<Curve> curves;     // not empty, and each has a point
   Unit unit = Unit::seconds;
+  Over over = Over::bytes;
 };
 
 // One below the other.
