@@ -32,8 +32,6 @@ class Unused {
 
   // Collective: which parameters any rank has used since the last step.
   void agree(std::uint64_t tag);
-  // Whether agree() has found that; false for one that none has.
-  bool used_anywhere(std::size_t parameter) const { return anywhere_[parameter]; }
   // One that was used here, but not when ranks agreed; or none (the number of parameters).
   std::size_t surprise() const;
   // The step has its gradients: takes back what stood in for nothing.
