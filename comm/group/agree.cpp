@@ -55,22 +55,23 @@ std::array<std::uint64_t, 2> digest(std::string_view bytes) {
 }
 
 std::string agree(const ProcessGroup& group, std::string_view what, const std::string& mine,
-                  std::string_view advice, const std::string& told) {
+                  std::string_view advice, const std::string& told, std::uint64_t* word) {
   struct Said {
     std::array<std::uint64_t, 2> mine, told;  // digests
-    std::uint64_t told_bytes;
+    std::uint64_t told_bytes, word;
   };
   constexpr std::int64_t words = sizeof(Said) / sizeof(std::int64_t);
   const Tensor all = Tensor::zeros({group.world(), words}, DType::i64, Device{});
   std::vector<Said> said(static_cast<std::size_t>(group.world()));
   Said& own = said[static_cast<std::size_t>(group.rank())];
-  own = {digest(mine), digest(told), told.size()};
+  own = {digest(mine), digest(told), told.size(), word != nullptr ? *word : 0};
   std::memcpy(all.data<std::int64_t>() + words * group.rank(), &own, sizeof own);
   const std::string label = concat("comparing: ", what);
   group.all_gather(all, all.view().part(words * group.rank(), words), label).wait();
   std::memcpy(said.data(), all.raw(), said.size() * sizeof(Said));
   const Said& first = said[0];
   if (std::ranges::all_of(said, [&](const Said& each) { return each.mine == first.mine; })) {
+    if (word != nullptr) *word = first.word;
     if (first.told_bytes == 0) return {};
     const Tensor bytes =
         Tensor::zeros({static_cast<std::int64_t>(first.told_bytes)}, DType::u8, Device{});

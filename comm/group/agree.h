@@ -25,9 +25,11 @@ namespace peal::comm {
 
 // Collective. Error on all ranks, and the group goes on, unless `mine` is equal on all: `what` says
 // whose fault it is, `advice` what to do. Returns what rank 0 tells them besides, on which they
-// then agree too; `told` of the others is not read, and a text that is empty costs nothing.
+// then agree too; `told` of the others is not read, and a text that is empty costs nothing. `word`
+// becomes rank 0's too.
 std::string agree(const ProcessGroup& group, std::string_view what, const std::string& mine,
-                  std::string_view advice, const std::string& told = {});
+                  std::string_view advice, const std::string& told = {},
+                  std::uint64_t* word = nullptr);
 
 // 128 bits that differ where bytes, a text's or a tensor's, do. Not for adversaries.
 std::array<std::uint64_t, 2> digest(std::string_view bytes);

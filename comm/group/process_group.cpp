@@ -19,8 +19,6 @@ namespace {
 
 constexpr std::string_view wire_version = "peal 1";  // ranks of other versions are turned away
 
-constexpr std::string_view says_crowded = "crowded\n";
-
 // The agreement itself runs on the defaults, which do not depend on the options. A world's rank 0
 // tells the others what it has found.
 void agree_on_options(const ProcessGroup& group, bool whole_world) {
@@ -31,17 +29,12 @@ void agree_on_options(const ProcessGroup& group, bool whole_world) {
              " ms, PEAL_ALGO '", options.algorithms, "', PEAL_TRACE '", options.trace,
              "', PEAL_SHARED_MEMORY ", options.shared_memory ? 1 : 0);
   const bool tells = whole_world && body.world > 1 && body.rank == 0;
-  std::string told;
-  if (tells) told = read_tuning(options.tuning);
-  if (tells && body.engine->crowded()) told.insert(0, says_crowded);
+  const std::string told = tells ? read_tuning(options.tuning) : std::string();
+  std::uint64_t crowded = body.engine->crowded() ? 1 : 0;
   std::string heard = agree(
       group, concat("[comm] ", body.lane->who(), ": what ranks must have in common at start-up"),
-      mine, "start them from one binary with one environment", told);
-  if (whole_world) {
-    body.found.crowded = heard.starts_with(says_crowded);
-    if (body.found.crowded) heard.erase(0, says_crowded.size());
-    body.found.tuning = std::move(heard);
-  }
+      mine, "start them from one binary with one environment", told, &crowded);
+  if (whole_world) body.found = {.tuning = std::move(heard), .crowded = crowded != 0};
   const auto& node = body.nodes.node;
   const int nodes = static_cast<int>(std::set(node.begin(), node.end()).size());
   body.selection =
