@@ -12,7 +12,7 @@
 namespace peal::comm {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
+[[noreturn]] void refuse_to_flatten(const std::string& what) {
   throw std::invalid_argument("a program to be flattened has " + what);
 }
 
@@ -56,8 +56,8 @@ class Flattening {
   Flattening(const Problem& problem, std::int64_t align) : problem_(problem) {
     flat_.align = align;
     if (problem.world > FlatProgram::most_ranks) {
-      refuse(std::to_string(problem.world) + " ranks, at most " +
-             std::to_string(FlatProgram::most_ranks) + " can be");
+      refuse_to_flatten(std::to_string(problem.world) + " ranks, at most " +
+                        std::to_string(FlatProgram::most_ranks) + " can be");
     }
   }
 
@@ -71,14 +71,14 @@ class Flattening {
   void land(int choice) { flat_.step[choice].next = static_cast<std::uint16_t>(flat_.steps); }
   int steps() const { return flat_.steps; }
   FlatProgram finish(std::int64_t room) {
-    if (room > std::numeric_limits<std::int32_t>::max()) refuse("too large a room");
+    if (room > std::numeric_limits<std::int32_t>::max()) refuse_to_flatten("too large a room");
     flat_.room = room;
     return flat_;
   }
 
  private:
   void put_step(const FlatStep& step) {
-    if (flat_.steps == FlatProgram::most_steps) refuse("too many steps");
+    if (flat_.steps == FlatProgram::most_steps) refuse_to_flatten("too many steps");
     flat_.step[flat_.steps++] = step;
   }
   void put_draft(const Draft& draft);
@@ -97,7 +97,7 @@ std::uint16_t Flattening::number_of(int part) {
   const auto found = std::ranges::find(parts_, part);
   const auto number = static_cast<std::uint16_t>(found - parts_.begin());
   if (found == parts_.end()) {
-    if (flat_.parts == FlatProgram::most_parts) refuse("too many parts");
+    if (flat_.parts == FlatProgram::most_parts) refuse_to_flatten("too many parts");
     parts_.push_back(part);
     flat_.count[flat_.parts++] = problem_.counts[static_cast<std::size_t>(part)];
   }
@@ -115,8 +115,9 @@ Draft Flattening::draft_move(const std::vector<Span>& targets, const std::vector
   std::optional<std::pair<int, std::int64_t>> elements;  // part, and where in its strip
   const auto put = [&](const Span& span, bool target) {
     const int owner = span.owner == self ? problem_.rank : span.owner;
-    if (span.buffer == Buffer::scratch) refuse("a step in scratch outside of a combination");
-    if (target && span.buffer == Buffer::in) refuse("a step that writes `in`");
+    if (span.buffer == Buffer::scratch)
+      refuse_to_flatten("a step in scratch outside of a combination");
+    if (target && span.buffer == Buffer::in) refuse_to_flatten("a step that writes `in`");
     const auto by = static_cast<std::uint8_t>(owner);
     if (span.buffer == Buffer::room) {
       draft.spans.push_back({span.at, static_cast<std::int32_t>(span.at), by, span.buffer});
@@ -125,9 +126,10 @@ Draft Flattening::draft_move(const std::vector<Span>& targets, const std::vector
     const std::vector<int> parts = parts_of(problem_, owner, span.buffer);
     const auto which = static_cast<std::size_t>(span.at / strip);
     const std::int64_t at = span.at % strip;
-    if (which >= parts.size() || at + span.count > strip) refuse("a span of two parts");
+    if (which >= parts.size() || at + span.count > strip) refuse_to_flatten("a span of two parts");
     const std::pair here{parts[which], at};
-    if (elements && *elements != here) refuse("a step that moves elements to others' places");
+    if (elements && *elements != here)
+      refuse_to_flatten("a step that moves elements to others' places");
     elements = here;
     std::int64_t before = 0;
     for (std::size_t i = 0; i < which; ++i) {
@@ -137,7 +139,7 @@ Draft Flattening::draft_move(const std::vector<Span>& targets, const std::vector
   };
   for (const Span& span : targets) put(span, true);
   for (const Span& span : sources) put(span, false);
-  if (!elements) refuse("a step from room to room");
+  if (!elements) refuse_to_flatten("a step from room to room");
   draft.step.part = number_of(elements->first);
   draft.step.at = elements->second;
   return draft;
@@ -152,7 +154,8 @@ std::vector<Draft> Flattening::draft(const StripPlan& made, std::size_t first, s
     for (const Step& step : round) {
       const unsigned bit = step.peer < 0 ? 0 : 1u << step.peer;
       if (signals && step.kind == Kind::signal) {
-        if ((told_ & bit) != 0) refuse("two signals to a rank without an await of it between");
+        if ((told_ & bit) != 0)
+          refuse_to_flatten("two signals to a rank without an await of it between");
         told_ |= bit;
         meeting.step.signals = static_cast<std::uint16_t>(meeting.step.signals | bit);
       }
@@ -180,7 +183,8 @@ std::vector<Draft> Flattening::draft(const StripPlan& made, std::size_t first, s
     std::vector<Draft> copies;
     for (const Step& step : round) {
       if (step.kind == Kind::signal || step.kind == Kind::await) continue;
-      if (step.kind != Kind::copy) refuse("a " + std::string(name(step.kind)) + " by itself");
+      if (step.kind != Kind::copy)
+        refuse_to_flatten("a " + std::string(name(step.kind)) + " by itself");
       copies.push_back(draft_move({step.dst}, {step.src}, made.strip));
       copies.back().step.kind = FlatStep::Kind::copy;
     }
@@ -191,7 +195,7 @@ std::vector<Draft> Flattening::draft(const StripPlan& made, std::size_t first, s
     meet(round, false, true);
   }
   if (told_ != 0 && last == plan.program.rounds.size()) {
-    refuse("a signal to a rank that it does not hear of again");
+    refuse_to_flatten("a signal to a rank that it does not hear of again");
   }
   return all;
 }
@@ -200,7 +204,7 @@ void Flattening::put_draft(const Draft& draft) {
   FlatStep step = draft.step;
   step.first = static_cast<std::uint16_t>(flat_.spans);
   for (const FlatSpan& span : draft.spans) {
-    if (flat_.spans == FlatProgram::most_spans) refuse("too many spans");
+    if (flat_.spans == FlatProgram::most_spans) refuse_to_flatten("too many spans");
     flat_.span[flat_.spans++] = span;
   }
   put_step(step);
@@ -296,7 +300,7 @@ FlatProgram flatten(const Problem& problem, std::int64_t align, const StripPlan&
   }
   if (rounds == 0 || otherwise.plan->program.rounds.empty() ||
       plan.plan->program.rounds[0] != otherwise.plan->program.rounds[0]) {
-    refuse("another first round than what goes on instead");
+    refuse_to_flatten("another first round than what goes on instead");
   }
   flat.put(flat.draft(plan, 0, 1));
   const int choice = flat.steps();
