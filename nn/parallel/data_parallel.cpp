@@ -136,35 +136,31 @@ std::vector<Tensor> trained(const Module& module) {
 
 }  // namespace
 
-namespace {
-
-// What a replica's tensor was copied from, and what it was then: while neither is written there is
-// nothing to copy, and what an earlier forward saved of it stays valid.
-class Copied {
- public:
-  void copy(const Tensor& from, const Tensor& to) {
-    if (from_.is(from) && to_.is(to)) return;
-    to.copy_(from);
-    from_ = State(from);
-    to_ = State(to);
-  }
-
- private:
-  struct State {
-    State() = default;
-    explicit State(const Tensor& t) : storage(t.storage()), version(t.storage()->version()) {}
-    bool is(const Tensor& t) const {
-      return storage.lock() == t.storage() && version == t.storage()->version();
-    }
-    std::weak_ptr<Storage> storage;
-    std::uint64_t version = 0;
-  };
-  State from_, to_;
-};
-
-}  // namespace
-
 struct DataParallel::Replicas {
+  // What a replica's tensor was copied from, and what it was then: while neither is written there
+  // is nothing to copy, and what an earlier forward saved of it stays valid.
+  class Copied {
+   public:
+    void copy(const Tensor& from, const Tensor& to) {
+      if (from_.is(from) && to_.is(to)) return;
+      to.copy_(from);
+      from_ = State(from);
+      to_ = State(to);
+    }
+
+   private:
+    struct State {
+      State() = default;
+      explicit State(const Tensor& t) : storage(t.storage()), version(t.storage()->version()) {}
+      bool is(const Tensor& t) const {
+        return storage.lock() == t.storage() && version == t.storage()->version();
+      }
+      std::weak_ptr<Storage> storage;
+      std::uint64_t version = 0;
+    };
+    State from_, to_;
+  };
+
   std::vector<Module> modules;
   std::vector<Device> devices;
   std::vector<std::vector<Copied>> parameters, buffers;  // by replica

@@ -11,7 +11,7 @@
 namespace peal::nn {
 namespace {
 
-constexpr std::size_t most_names = 20;
+constexpr std::size_t most_changes = 20;
 
 NamedTensors without(NamedTensors tensors, const std::vector<std::string>& ignored) {
   std::erase_if(tensors, [&](const auto& tensor) {
@@ -30,12 +30,12 @@ bool same(const NamedTensors& a, const NamedTensors& b) {
 class Words {
  public:
   void add(std::string_view kind, const std::string& name, std::string_view what) {
-    if (++count_ <= most_names) {
+    if (++count_ <= most_changes) {
       text_ += concat(text_.empty() ? "" : ", ", kind, name, " ", what);
     }
   }
   std::string text() const {
-    return count_ > most_names ? concat(text_, " and ", count_ - most_names, " more") : text_;
+    return count_ > most_changes ? concat(text_, " and ", count_ - most_changes, " more") : text_;
   }
 
  private:
