@@ -123,6 +123,9 @@ Ticket MpiTransport::post(Channel channel, std::span<const Message> round) {
       of_user ? tags_.message(static_cast<int>(channel.sequence & 0xffff), channel.signature)
               : tags_.collective(channel.sequence, channel.signature);
   const auto turn = threads_.turn();
+  // What comes behind a message that is not there would be taken for it.
+  posted.problem = broken_;
+  if (!broken_.empty()) return ticket;
   try {
     for (const Message& message : round) {
       std::size_t at = 0, bytes = 0;
@@ -134,7 +137,7 @@ Ticket MpiTransport::post(Channel channel, std::span<const Message> round) {
       } while (bytes == piece_);
     }
   } catch (const Error& error) {
-    posted.problem = error.what();
+    posted.problem = broken_ = error.what();
   }
   return ticket;
 }

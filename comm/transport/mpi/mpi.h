@@ -103,6 +103,7 @@ class MpiTransport : public Transport, private NativeCollectives {
   int rank_ = 0, world_ = 1;
   bool abandoned_ = false;
   // A ticket is a slot's number. Slots are used again, and so is the memory of their lists.
+  std::string broken_;  // why a message was never posted
   std::deque<Posted> slots_;
   std::vector<Ticket> free_slots_;
   // All requests under way, in the order of posting, and what each is.
