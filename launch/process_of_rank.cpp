@@ -42,9 +42,9 @@ using std::chrono::milliseconds;
 
 constexpr const char* host = "127.0.0.1";
 
-void tell(const Start& start, const std::string& message, bool first) {
+void tell(const Start& start, const std::string& message, std::atomic<int>* first) {
   int nobody = 0;
-  if (first) start.page->first.compare_exchange_strong(nobody, start.rank + 1);
+  if (first != nullptr) first->compare_exchange_strong(nobody, start.rank + 1);
   Slot& slot = start.page.slot(start.rank);
   if (slot.has_error) return;
   const std::size_t length = std::min(message.size(), sizeof slot.error - 1);
@@ -82,8 +82,9 @@ bool live(const Start& start) {
     {
       const comm::ProcessGroup group = comm::processes_group(ranks, options);
       began = true;
-      run_spawned(group, start.f,
-                  [&](const std::string& message, bool first) { tell(start, message, first); });
+      run_spawned(group, start.f, [&](const std::string& message, bool first) {
+        tell(start, message, first ? &start.page->first : nullptr);
+      });
       // Nobody is done while another may still fail.
       group.barrier("the end of its program").wait();
       group.write_trace();
@@ -92,7 +93,7 @@ bool live(const Start& start) {
     start.page.slot(start.rank).returned = true;
     return true;
   } catch (const std::exception& error) {
-    tell(start, error.what(), !began);
+    tell(start, error.what(), began ? nullptr : &start.page->early);
   }
   return false;
 }
@@ -108,7 +109,8 @@ void be_rank(const Start& start, pid_t parent) {
     // OpenMP's threads are the parent's; a thread that is new here gets new ones.
     std::thread(with_context([&] { well = live(start); })).join();
   } catch (const std::system_error& error) {
-    tell(start, concat("[launch] rank ", start.rank, ": no thread: ", error.what()), true);
+    tell(start, concat("[launch] rank ", start.rank, ": no thread: ", error.what()),
+         &start.page->early);
   }
   std::cout.flush();
   std::fflush(nullptr);

@@ -23,7 +23,8 @@ struct Slot {
 // What all share before they have a group; zeros at first. Their slots follow, by rank.
 struct alignas(64) Page {
   std::atomic<int> port;   // of rank 0's store
-  std::atomic<int> first;  // 1 + the rank that failed by itself before all others
+  std::atomic<int> first;  // 1 + the rank that failed by itself before all others, of a group
+  std::atomic<int> early;  // the same of those that had none yet: a dead one may have been why
 };
 
 class SharedPage {

@@ -15,6 +15,7 @@
 #include <iostream>
 #include <optional>
 #include <random>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -42,8 +43,12 @@ std::vector<std::string> open_files() {
 }  // namespace
 
 std::string obstacle_to_fork(const std::vector<std::string>& open_files) {
-  const bool cuda = std::ranges::any_of(
-      open_files, [](const std::string& path) { return path.starts_with("/dev/nvidia"); });
+  // Of a PC, of one under WSL, and of a Tegra.
+  constexpr std::string_view devices[] = {"/dev/nvidia", "/dev/dxg", "/dev/nvhost", "/dev/nvmap",
+                                          "/dev/nvgpu"};
+  const bool cuda = std::ranges::any_of(open_files, [&](const std::string& path) {
+    return std::ranges::any_of(devices, [&](auto device) { return path.starts_with(device); });
+  });
   return cuda ? "CUDA is in use in this process, and a child by fork cannot use it; start the "
                 "ranks before anything touches a device, or as threads"
               : "";
@@ -88,6 +93,7 @@ struct ProcessContext::Ranks {
     }
   }
   void end_all() {
+    look();  // who has ended is not ended by us
     for (const int signal : {SIGTERM, SIGKILL}) {
       for (Child& child : children) {
         if (child.over) continue;
@@ -129,7 +135,8 @@ void ProcessContext::Ranks::throw_exited(int rank) const {
                                -signal, name);
 }
 
-// Who failed by itself; else a process that is gone without a word; else what all have said.
+// Who failed by itself; else a process that is gone without a word; else who failed before there
+// was a group; else what all have said.
 void ProcessContext::Ranks::throw_first() const {
   if (const int first = page->first; first > 0) throw_raised(first - 1);
   std::optional<int> said;
@@ -139,6 +146,7 @@ void ProcessContext::Ranks::throw_first() const {
     if (!page.slot(rank).has_error) throw_exited(rank);
     if (!said) said = rank;
   }
+  if (const int early = page->early; early > 0) throw_raised(early - 1);
   throw_raised(said.value_or(0));
 }
 

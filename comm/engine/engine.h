@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine: the progress engine. It makes the operations in flight of one rank go forward, over all
 // of its groups, so that a rank that waits for one group still serves the others. It is advanced by
-// whoever waits and by every gradient hook (docs/decisions/0003-no-progress-thread.md). Between
+// whoever waits, by every gradient hook, and by collectives that end where they are submitted
+// (docs/decisions/0003-no-progress-thread.md). Between
 // nodes, where data travels while the CPU computes, it has a thread for that too
 // (progress_thread.h), which runs no continuation and drops nothing of the users'. With
 // stream-ordered transports it has a watchdog (watchdog.h), for what lies in queues where nobody

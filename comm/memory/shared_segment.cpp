@@ -114,13 +114,15 @@ class File {
   void open_place(const std::string& said) {
     const auto space = said.find(' ');
     if (space == std::string::npos) return;
-    file_ = ::open(said.substr(0, space).c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    const std::string path = said.substr(0, space);
     struct stat status {};
-    if (file_ >= 0 && fstat(file_, &status) == 0 &&
-        said.substr(space) == concat(" ", status.st_dev, " ", status.st_ino)) {
-      return;
-    }
-    close();
+    const auto is_it = [&] {
+      return said.substr(space) == concat(" ", status.st_dev, " ", status.st_ino);
+    };
+    // Another one, a device of the machine's perhaps, is not even opened.
+    if (stat(path.c_str(), &status) != 0 || !is_it()) return;
+    file_ = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    if (file_ < 0 || fstat(file_, &status) != 0 || !is_it()) close();
   }
   void* map(std::size_t bytes) const {
     return file_ < 0 ? MAP_FAILED

@@ -15,10 +15,12 @@
 #include <peal/tests/folder.h>
 #include <peal/tests/segments.h>
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -78,6 +80,9 @@ void fork_ranks(int ranks, const std::function<void(Job&)>& f) {
   launch::spawn(ranks, f, StartMethod::fork);
 }
 
+// The rank that makes the shared memory is killed there.
+bool dies_in_the_making = false;
+
 // Of a process that is no child of this one's any more.
 bool gone(int pid) {
   for (int look = 0; look < 1000; ++look) {
@@ -92,11 +97,18 @@ bool gone(int pid) {
 
 }  // namespace
 
+// Instead of the C library's.
+extern "C" int posix_fallocate(int file, off_t at, off_t bytes) {
+  if (dies_in_the_making) kill(getpid(), SIGKILL);
+  return fallocate(file, 0, at, bytes) == 0 ? 0 : errno;
+}
+
 TEST_CASE("each process has a job of its own, and a copy of what f captures") {
   const auto before = segments();
   for (int world = 1; world <= 5; ++world) {
     const Said said;
     int captured = 7;
+    const pid_t parent = getpid();
     fork_ranks(world, [&](Job& job) {
       PEAL_CHECK(job.world() == world && job.where().local_rank == job.rank(), "another rank");
       PEAL_CHECK(job.where().launcher == "processes", job.where().launcher);
@@ -105,7 +117,7 @@ TEST_CASE("each process has a job of its own, and a copy of what f captures") {
       job.group().all_reduce(x).wait();
       captured += job.rank();
       said.say(job.rank(),
-               concat(getpid() != getppid(), " ", captured, " ", x.to_vector<float>()[0]));
+               concat(getppid() == parent, " ", captured, " ", x.to_vector<float>()[0]));
     });
     for (int rank = 0; rank < world; ++rank) {
       CHECK(said.of(rank) == concat("true ", 7 + rank, " ", world * (world + 1) / 2));
@@ -113,6 +125,18 @@ TEST_CASE("each process has a job of its own, and a copy of what f captures") {
     CHECK(captured == 7);
   }
   check_nothing_remains(before);
+}
+
+TEST_CASE("a rank that is killed before there is a group is named, not those that miss it") {
+  for (int again = 0; again < 3; ++again) {
+    dies_in_the_making = true;
+    const Failure failure = failure_of([] { fork_ranks(3, [](Job&) {}); });
+    dies_in_the_making = false;
+    CAPTURE(failure.message);
+    CHECK(failure.kind == "exited");
+    CHECK(failure.rank == 0);
+    CHECK(failure.signal == "SIGKILL");
+  }
 }
 
 TEST_CASE("processes train what threads train, bit for bit") {
@@ -335,6 +359,8 @@ TEST_CASE("what cannot be started is said before anything is") {
   check_has(error_of([] { fork_ranks(0, [](Job&) {}); }), "a world of 0");
   check_has(error_of([] { fork_ranks(2, nullptr); }), "expected a function, got none");
   CHECK(launch::obstacle_to_fork({"/dev/null", "socket:[1]", "/tmp/nvidia"}).empty());
-  check_has(launch::obstacle_to_fork({"/dev/null", "/dev/nvidiactl"}),
-            "CUDA is in use in this process, and a child by fork cannot use it");
+  for (const char* device : {"/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl", "/dev/nvmap"}) {
+    check_has(launch::obstacle_to_fork({"/dev/null", device}),
+              "CUDA is in use in this process, and a child by fork cannot use it");
+  }
 }
