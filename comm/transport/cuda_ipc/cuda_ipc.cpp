@@ -3,7 +3,6 @@
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/core/error.h>
 #include <peal/comm/control/control.h>
-#include <peal/comm/reduce/cuda/reduce.h>
 #include <peal/comm/transport/cuda_ipc/cuda_ipc.h>
 #include <peal/comm/transport/cuda_ipc/interpreter.h>
 #include <peal/comm/transport/cuda_ipc/mail.h>

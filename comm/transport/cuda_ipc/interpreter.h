@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interpreter: a persistent kernel that walks a flat program (flat_program.h): each block is a
+// Device-side interpreter: a kernel that walks a flat program (flat_program.h): each block is a
 // worker, and does the program's steps for its strip, in its own rooms, with its own signals
 // (window.h). So a collective is one kernel, and asks nothing of the host.
 #pragma once

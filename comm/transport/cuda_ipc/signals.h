@@ -32,8 +32,8 @@ __device__ inline void release(Count* at, Count value) {
 template <class There>
 __device__ bool await(const Group& group, There there) {
   for (unsigned spins = 0; !there(); ++spins) {
-    // The host's word is far away, so it is not asked each time.
-    if (spins % 64 == 0 &&
+    // The host's word is far away, so it is not asked each time, and not at first.
+    if (spins % 64 == 63 &&
         __nv_atomic_load_n(group.ended, __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_SYSTEM) != 0) {
       return false;
     }

@@ -36,8 +36,8 @@ ProcessGroup over_ipc(const CudaIpcOptions& options) {
   return group;
 }
 
-// Small rooms, so that messages go in several turns.
-constexpr CudaIpcOptions one_shot{.half = 512, .parcel = 256, .one_shot = 1 << 30};
+// Small rooms, so that messages go in several turns; larger ones, so that as long ones go at once.
+constexpr CudaIpcOptions one_shot{.half = 32 << 10, .parcel = 256, .one_shot = 1 << 30};
 constexpr CudaIpcOptions two_shot{.half = 512, .parcel = 256, .one_shot = 0};
 
 template <class F>
@@ -61,7 +61,10 @@ TEST_CASE("every operation, type and reduction is exact over CUDA IPC") {
 
 TEST_CASE("one-shot and two-shot, with rooms that are large and small") {
   const OnDevice here(world().rank());
-  each_way([](const ProcessGroup& group) { peal::testing::check_order(group, 1000); });
+  each_way([](const ProcessGroup& group) {
+    peal::testing::check_order(group, 1000);
+    comm::testing::check_algorithms(group);
+  });
 }
 
 TEST_CASE("schedules run over mail, in messages that are longer than a parcel") {
