@@ -15,7 +15,6 @@
 #include <chrono>
 #include <fstream>
 #include <iterator>
-#include <regex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -179,8 +178,10 @@ TEST_CASE("errors look as shown") {
       message = error.what();
     }
     // How many calls a group makes at its start is of no interest there.
-    const std::string as_shown = std::regex_replace(message, std::regex("#[0-9]+"), "#9");
-    CHECK_MESSAGE(document_has("\n" + as_shown + "\n"), as_shown);
+    for (std::size_t at = 0; (at = message.find('#', at)) != std::string::npos;) {
+      message.replace(++at, message.find_first_not_of("0123456789", at) - at, "9");
+    }
+    CHECK_MESSAGE(document_has("\n" + message + "\n"), message);
   };
   shown([] { matmul(Tensor::zeros({3, 4}), Tensor::zeros({5, 6})); });
   shown([] { comm::Selection("bcast=ring", 2, 1); });
