@@ -81,12 +81,12 @@ ShardOptions DataLoader::shard_options(std::int64_t epoch, std::int64_t consumed
           .consumed = consumed};
 }
 
-// A pass that was left before its end, of an epoch that the sampler still has: it is the whole of
-// it that comes, unless the sampler was told otherwise.
+// A pass that was left, of an epoch that the sampler still has and was told nothing about: after
+// its last batch the next one comes, and before it the whole of the same.
 void DataLoader::begin_anew() {
   if (within() && sampler_ && sampler_->epoch() == running_ &&
       sampler_->consumed_after(0) == begun_at_) {
-    sampler_->resume(running_, 0);
+    sampler_->resume(has_next() ? running_ : running_ + 1, 0);
   }
 }
 

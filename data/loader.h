@@ -77,6 +77,12 @@ class DataLoader {
   // resume(epoch(), consumed()) for another try.
   std::optional<Batch> next();
 
+  // Whether a batch of epoch() is still to come, known without making it: after next(), false says
+  // that it was the last (nn::Join asks, and whoever does something at the end of an epoch). It
+  // stays false until another epoch is begun: by next(), which says once that this one is over, by
+  // begin(), or by set_epoch(), with which each epoch of a loop that asks begins.
+  bool has_next() const { return within() ? batches_taken_ < batches_ : size() > 0; }
+
   const Dataset& dataset() const { return *dataset_; }
   // Batches of the coming epoch, or of the one that is open.
   std::int64_t size() const;

@@ -2,7 +2,8 @@
 // Shards of a stream: of samples that come one after the other and whose number nobody knows, every
 // rank reads all and keeps its own (Accelerate's IterableDatasetShard). Batch k of the stream goes
 // to rank k mod world, or with `split` every batch is shared out; a stream that ends within a round
-// is filled up with its first samples, so that ranks have equally many. Where a source has parts of
+// is filled up with its first samples, so that ranks have equally many, or with `exact` ends there,
+// as evaluation wants it. Where a source has parts of
 // its own (files, say), reader_parts() shares those out instead, and no sample is read twice.
 //
 //   data::StreamShard<std::string> lines([&] { return read_line(file); },
@@ -15,6 +16,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/place.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -28,7 +30,10 @@ struct StreamOptions {
   std::int64_t batch_size = 1;  // a rank; with `split`, of all ranks together
   Place place{};
   bool split = false;
-  bool drop_last = false;  // a round that the stream does not fill goes unseen
+  // What happens to a round that the stream does not fill. Neither: its first samples come again.
+  // drop_last: it goes unseen. exact: ranks have what there is for them, and may differ in number.
+  bool drop_last = false;
+  bool exact = false;
 };
 
 template <class T>
@@ -37,10 +42,13 @@ class StreamShard {
   using Source = std::function<std::optional<T>()>;  // the next sample, or nothing at the end
 
   // Errors: no source, a place outside of its world, batch_size < 1, or with `split` one that world
-  // does not divide.
+  // does not divide, exact together with drop_last.
   StreamShard(Source source, const StreamOptions& options)
       : source_(std::move(source)), options_(options) {
-    const auto& [batch_size, place, split, drop_last] = options_;
+    const auto& [batch_size, place, split, drop_last, exact] = options_;
+    PEAL_CHECK(!(drop_last && exact),
+               "[data] stream: exact sees every sample once, drop_last "
+               "leaves some out: choose one");
     PEAL_CHECK(source_ != nullptr, "[data] stream: expected a source, got none");
     PEAL_CHECK(place.world >= 1 && place.rank >= 0 && place.rank < place.world,
                "[data] stream: expected a rank below its world, got rank ", place.rank, " of ",
@@ -69,11 +77,14 @@ class StreamShard {
       if (sample) round_.push_back(std::move(*sample));
     }
     if (round_.empty() || (round_.size() < size && options_.drop_last)) return false;
-    if (first_.empty() && !options_.drop_last) first_ = round_;
-    for (std::size_t i = 0; round_.size() < size; ++i) round_.push_back(first_[i % first_.size()]);
-    at_ = static_cast<std::size_t>(options_.place.rank) * (size / world);
-    end_ = at_ + size / world;
-    return true;
+    const bool fill = !options_.drop_last && !options_.exact;
+    if (first_.empty() && fill) first_ = round_;
+    for (std::size_t i = 0; fill && round_.size() < size; ++i) {
+      round_.push_back(first_[i % first_.size()]);
+    }
+    at_ = std::min(round_.size(), static_cast<std::size_t>(options_.place.rank) * (size / world));
+    end_ = std::min(round_.size(), at_ + size / world);
+    return at_ < end_;
   }
 
   Source source_;

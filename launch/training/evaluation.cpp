@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/context.h>
+#include <peal/autograd/core/error.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/launch/training/evaluation.h>
 #include <peal/nn/parallel/ddp.h>
@@ -23,6 +24,8 @@ double accuracy(nn::Module& model, data::DataLoader& loader, const comm::Process
   const Tensor totals = Tensor::from(std::vector<std::int64_t>{correct, seen}, {2}, Device{});
   group.all_reduce(totals).wait();
   const std::int64_t* total = totals.data<std::int64_t>();
+  PEAL_CHECK(total[1] > 0,
+             "[launch] accuracy: the loaders of all ranks have no sample to judge by");
   return static_cast<double>(total[0]) / static_cast<double>(total[1]);
 }
 

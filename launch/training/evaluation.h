@@ -11,6 +11,7 @@ namespace peal::launch {
 
 // The share of the loader's samples whose class (y, i64 [B]) has the largest of the model's outputs
 // [B, classes]. Leaves the model in evaluation. Collective; exact where the loader's shard is.
+// Error on all ranks where they have no sample together.
 double accuracy(nn::Module& model, data::DataLoader& loader, const comm::ProcessGroup& group);
 
 }  // namespace peal::launch

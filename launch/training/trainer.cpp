@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/context.h>
+#include <peal/autograd/core/error.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/intra_op.h>
 #include <peal/autograd/profile.h>
@@ -73,6 +74,9 @@ void Trainer::fit(data::DataLoader& training, data::DataLoader& test, const Loss
     return tell(
         concat("all ", arguments_.epochs, " epochs are done; there is nothing left to train"));
   }
+  PEAL_CHECK(test.dataset().size() > 0,
+             "[launch] trainer: the test set is empty, and the model is judged on it after each "
+             "epoch");
   std::shared_ptr<Trace> trace;
   if (job_.is_main() && (arguments_.profile || !arguments_.trace.empty())) {
     trace = std::make_shared<Trace>(arguments_.trace.empty() ? 0 : Trace::picture_events,

@@ -65,7 +65,7 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   // Trains for the epochs that are still to come, and judges the model on `test` after each. After
-  // an exception the epoch that was under way is still to come.
+  // an exception the epoch that was under way is still to come. Error for an empty test set.
   void fit(data::DataLoader& training, data::DataLoader& test, const Loss& loss);
   const std::vector<EpochReport>& epochs() const { return epochs_; }
 

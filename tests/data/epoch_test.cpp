@@ -224,6 +224,51 @@ TEST_CASE("a sampler that is told its epoch has it, also where a pass was left")
   CHECK(flat(epoch_of(loader)) == Samples(last.begin() + 12, last.end()));
 }
 
+TEST_CASE("an epoch's end is known one batch ahead, and waits to be passed") {
+  const auto set = std::make_shared<Drawn>(10);
+  for (const int how : {0, 1, 2}) {
+    for (const int workers : {0, 2}) {
+      CAPTURE(how);
+      CAPTURE(workers);
+      const peal::data::LoaderOptions options{.batch_size = 4, .workers = workers};
+      const auto loader =
+          how == 0   ? std::make_unique<DataLoader>(set, options)
+          : how == 1 ? std::make_unique<DataLoader>(
+                           set, std::make_shared<peal::data::SeedableRandomSampler>(10, 3), options)
+                     : std::make_unique<DataLoader>(
+                           set, [](std::int64_t) { return peal::data::in_batches(up_to(10), 4); },
+                           peal::data::LoaderOptions{.workers = workers});
+      std::vector<bool> more;
+      for (int epoch = 0; epoch < 2; ++epoch) {  // by next(), which says that an epoch is over
+        CHECK(loader->has_next());
+        while (loader->next()) more.push_back(loader->has_next());
+      }
+      CHECK(more == std::vector<bool>{true, true, false, true, true, false});
+      for (int epoch = 2; epoch < 4; ++epoch) {  // by has_next(), as often as one likes
+        loader->set_epoch(epoch);
+        int batches = 0;
+        for (int turn = 0; turn < 5; ++turn) {
+          if (!loader->has_next()) continue;
+          CHECK(loader->next());
+          ++batches;
+        }
+        CHECK(batches == 3);
+        CHECK(loader->epoch() == epoch);
+        CHECK(!loader->has_next());
+      }
+      // After its last batch an epoch is over for begin(), too.
+      more.clear();
+      for ([[maybe_unused]] const Batch& batch : *loader) more.push_back(loader->has_next());
+      CHECK(more == std::vector<bool>{true, true, false});
+      CHECK(loader->epoch() == 5);
+      loader->skip_first_batches(3);
+      CHECK(!loader->has_next());
+    }
+  }
+  DataLoader none(std::make_shared<Drawn>(0), {.batch_size = 4});
+  CHECK(!none.has_next());
+}
+
 TEST_CASE("a batch has names") {
   DataLoader loader(std::make_shared<Drawn>(120), {.batch_size = 120, .workers = 1});
   const Batch batch = *loader.next();

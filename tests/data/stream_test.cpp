@@ -45,6 +45,8 @@ TEST_CASE("the batches of a stream go round, or are split, as Accelerate has it"
   CHECK(of(0, false, true) == Samples{0, 1, 2, 3});
   CHECK(of(1, true, true) == Samples{2, 3, 6, 7});
   CHECK(read(2, {.batch_size = 4, .place = {1, 2}}) == Samples{0, 1, 0, 1});
+  CHECK(read(3, {.batch_size = 4, .place = {0, 2}}) == Samples{0, 1, 2, 0});
+  CHECK(read(3, {.batch_size = 4, .place = {1, 2}}) == Samples{1, 2, 0, 1});
   CHECK(read(0, {.batch_size = 4, .place = {1, 2}}).empty());
 }
 
@@ -67,6 +69,35 @@ TEST_CASE("ranks have equally many samples of a stream, and each is somebody's")
           }
           std::sort(seen.begin(), seen.end());
           seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+          Samples all(static_cast<std::size_t>(n));
+          std::iota(all.begin(), all.end(), std::int64_t{0});
+          REQUIRE(seen == all);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("with exact every sample of a stream is somebody's, once") {
+  // Accelerate's gather_for_metrics: 30 samples in batches of 4.
+  CHECK(read(30, {.batch_size = 4, .place = {0, 2}, .exact = true}).size() == 16);
+  CHECK(read(30, {.batch_size = 4, .place = {1, 2}, .exact = true}).size() == 14);
+  CHECK(read(9, {.batch_size = 4, .place = {1, 2}, .exact = true}) == Samples{4, 5, 6, 7});
+  CHECK(read(9, {.batch_size = 4, .place = {0, 2}, .split = true, .exact = true}) ==
+        Samples{0, 1, 4, 5, 8});
+  for (std::int64_t n = 0; n < 30; ++n) {
+    for (std::int64_t b = 1; b < 5; ++b) {
+      for (int world = 1; world < 5; ++world) {
+        for (const bool split : {false, true}) {
+          Samples seen;
+          for (int rank = 0; rank < world; ++rank) {
+            const Samples mine = read(n, {.batch_size = split ? b * world : b,
+                                          .place = {rank, world},
+                                          .split = split,
+                                          .exact = true});
+            seen.insert(seen.end(), mine.begin(), mine.end());
+          }
+          std::sort(seen.begin(), seen.end());
           Samples all(static_cast<std::size_t>(n));
           std::iota(all.begin(), all.end(), std::int64_t{0});
           REQUIRE(seen == all);
@@ -101,6 +132,10 @@ TEST_CASE("what a stream refuses") {
                        peal::Error);
   CHECK_THROWS_WITH_AS(read(4, {.batch_size = 0}),
                        "[data] stream: expected a batch_size of at least 1, got 0", peal::Error);
+  CHECK_THROWS_WITH_AS(read(4, {.drop_last = true, .exact = true}),
+                       "[data] stream: exact sees every sample once, drop_last leaves some out: "
+                       "choose one",
+                       peal::Error);
   CHECK_THROWS_WITH_AS(StreamShard<int>(nullptr, {}), "[data] stream: expected a source, got none",
                        peal::Error);
 }

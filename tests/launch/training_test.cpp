@@ -43,6 +43,58 @@ TEST_CASE("ranks that judge their parts find what one finds who judges all") {
   }
 }
 
+TEST_CASE("an evaluation is that of one rank, whatever the size, the batch and the world") {
+  const auto layer = [] {
+    manual_seed(2);
+    return nn::Linear(2, 3);
+  };
+  int cases = 0;
+  for (const int world : {1, 2, 3, 8}) {
+    for (const std::int64_t size : {1, world - 1, world, world + 1, 9, 97, 99, 499, 512, 10000}) {
+      if (size == 0) continue;
+      const auto points = std::make_shared<Points>(size);
+      std::int64_t right = 0;
+      {
+        const NoGrad guard;
+        const data::Batch all = points->get([&] {
+          std::vector<std::int64_t> indices;
+          for (std::int64_t i = 0; i < size; ++i) indices.push_back(i);
+          return indices;
+        }());
+        const auto guesses = argmax(layer()(all.x), 1).to_vector<std::int64_t>();
+        const auto classes = all.y.to_vector<std::int64_t>();
+        for (std::size_t i = 0; i < classes.size(); ++i) right += guesses[i] == classes[i];
+      }
+      const double expected = static_cast<double>(right) / static_cast<double>(size);
+      for (const std::int64_t batch_size : {1, 5, 16}) {
+        CAPTURE(concat(size, " samples, ", world, " ranks, batches of ", batch_size));
+        comm::run_ranks(world, [&](const comm::ProcessGroup& group) {
+          nn::Linear mine = layer();
+          data::DataLoader part(
+              points,
+              {.batch_size = batch_size, .shard = Place{group.rank(), world}, .exact = true});
+          REQUIRE(launch::accuracy(mine, part, group) == expected);
+        });
+        ++cases;
+      }
+    }
+  }
+  CHECK(cases == 4 * 10 * 3 - 3);
+}
+
+TEST_CASE("an evaluation of nothing is an error, the same on all ranks") {
+  for (const int world : {1, 3}) {
+    comm::run_ranks(world, [&](const comm::ProcessGroup& group) {
+      nn::Linear model(2, 3);
+      data::DataLoader none(std::make_shared<Points>(0),
+                            {.shard = Place{group.rank(), world}, .exact = true});
+      CHECK_THROWS_WITH_AS(launch::accuracy(model, none, group),
+                           "[launch] accuracy: the loaders of all ranks have no sample to judge by",
+                           Error);
+    });
+  }
+}
+
 TEST_CASE("ranks judge one model, also when forwards without synchronisation came last") {
   comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
     manual_seed(2);
