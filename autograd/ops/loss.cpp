@@ -1,189 +1,170 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/autocast.h>
-#include <peal/autograd/core/trace.h>
-#include <peal/autograd/kernels/table.h>
-#include <peal/autograd/ops/arithmetic.h>
-#include <peal/autograd/ops/check.h>
-#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/factory.h>
+#include <peal/autograd/ops/index.h>
 #include <peal/autograd/ops/loss.h>
-#include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/permute.h>
-#include <peal/autograd/ops/reduce.h>
+#include <peal/autograd/ops/reduced.h>
+#include <peal/autograd/ops/row_loss.h>
 #include <peal/autograd/ops/shape.h>
-#include <peal/autograd/tape.h>
+
+#include <vector>
 
 namespace peal {
 namespace {
 
-// How many rows count: on the CPU a number, elsewhere an f64 that the host need not wait for.
-struct Counted {
-  std::int64_t rows = 0;
-  Tensor on_device{};
+void check_reduction(std::string_view op, Reduction reduction) {
+  PEAL_CHECK(reduction != Reduction::batchmean, op, ": batchmean is kl_div's alone");
+}
+
+void check_weight(std::string_view op, const Tensor& x, const Tensor& weight) {
+  if (!weight.defined()) return;
+  check_alike(op, x, weight);
+  const int classes = x.dim() > 1 ? 1 : 0;
+  PEAL_CHECK(x.dim() > 0 && weight.shape() == Shape{x.size(classes)}, op,
+             ": expected a weight for each class of ", x.shape(), ", got shape ", weight.shape());
+}
+
+// Scores as [rows, C], and the shape of all but C.
+struct Rows {
+  Tensor x;
+  Shape places{};
 };
-
-Counted check_targets(std::string_view op, const Tensor& x, const Tensor& target,
-                      std::int64_t ignored) {
-  check_floating(op, x);
-  PEAL_CHECK(x.dim() == 2, op, ": expected [N, classes], got shape ", x.shape());
-  PEAL_CHECK(target.dtype() == DType::i64 && target.dim() == 1 && target.size(0) == x.size(0), op,
-             ": expected an i64 target [", x.size(0), "], got ", target.dtype(), " ",
-             target.shape());
-  PEAL_CHECK(target.device() == x.device(), op, ": input on ", x.device(), " and target on ",
-             target.device(), "; put both on one device");
-  if (x.device().type != DeviceType::cpu) {
-    const Tensor counted = Tensor::empty({}, DType::f64, x.device());
-    kernels(x.device()).check_indices(op, target, counted, target, x.size(1), ignored);
-    return {target.numel(), counted};
+Rows rows_of(std::string_view op, const Tensor& x) {
+  PEAL_CHECK(x.dim() >= 1, op, ": expected [N, classes], got shape ", x.shape());
+  if (x.dim() == 1) return {reshape(x, {1, x.size(0)})};
+  std::vector<int> order{0};
+  std::int64_t rows = x.size(0);
+  Shape places{rows};
+  for (int i = 2; i < x.dim(); ++i) {
+    order.push_back(i);
+    rows *= x.size(i);
+    places.push_back(x.size(i));
   }
-  const std::int64_t* classes = target.data<std::int64_t>();
-  std::int64_t counted = 0;
-  for (std::int64_t row = 0; row < target.numel(); ++row) {
-    if (classes[row] == ignored) continue;
-    ++counted;
-    PEAL_CHECK(classes[row] >= 0 && classes[row] < x.size(1), op, ": target of row ", row, " is ",
-               classes[row], ", expected a class in [0, ", x.size(1), ")");
-  }
-  return {counted, {}};
+  if (x.dim() == 2) return {x, places};
+  order.push_back(1);
+  return {reshape(permute(x, order), {rows, x.size(1)}), places};
 }
 
-// The result in `dtype`.
-Tensor log_softmax_of(const Tensor& x, DType dtype) {
-  PEAL_CHECK(x.dim() >= 1 && (x.size(-1) > 0 || x.numel() == 0),
-             "log_softmax: expected at least one class, got shape ", x.shape());
-  Tensor y = Tensor::empty(x.shape(), dtype, x.device());
-  kernels(x.device()).log_softmax("log_softmax", x, y, x);
-  return y;
+Tensor of_shape(const Tensor& x, const Shape& shape) {
+  return x.shape() == shape ? x : reshape(x, {shape.begin(), shape.end()});
 }
 
-struct Loss {
-  Tensor value;
-  double scale;      // of each row's gradient,
-  Tensor divided{};  // which is divided by this too, where it is defined
-};
-
-// The mean is over the rows that are not ignored; NaN where there are none, as in PyTorch. The
-// value is rounded to `dtype` at the end.
-Loss reduced_nll(std::string_view op, const Tensor& log_probabilities, const Tensor& target,
-                 Reduction reduction, const Counted& counted, const ClassTargets& classes,
-                 DType dtype) {
-  const std::int64_t rows = target.numel();
-  PEAL_CHECK(reduction != Reduction::mean || rows > 0, op, ": the mean of no rows");
-  Tensor each = Tensor::empty({rows}, computed_in(dtype), log_probabilities.device());
-  const Kernels& table = kernels(each.device());
-  table.nll(op, each, each, log_probabilities, target, classes);
-  if (reduction == Reduction::none) return {cast(each, dtype), 1.0};
-  const bool mean = reduction == Reduction::mean, on_device = counted.on_device.defined();
-  const double scale = mean && !on_device ? 1.0 / static_cast<double>(counted.rows) : 1.0;
-  Tensor total = Tensor::empty({}, each.dtype(), each.device());
-  table.sum(op, each, total, each, 1, scale);
-  if (!mean || !on_device) return {cast(total, dtype), scale};
-  table.binary(op, total, Binary::div, total, total, cast(counted.on_device, total.dtype()));
-  return {cast(total, dtype), scale, counted.on_device};
-}
-
-// `classes` as a backward kernel takes them.
-ClassTargets divided(ClassTargets classes, const Tensor& counted) {
-  if (counted.defined()) classes.counted = static_cast<const double*>(counted.raw());
-  return classes;
-}
-
-// nll's gradient for each row's loss, which is no function of the input.
-Tensor constant_gradient(std::string_view op, const Shape& shape, const Tensor& g,
-                         const Tensor& target, const ClassTargets& classes, double scale) {
+// As rows, too; a matrix' is checked by whoever looks at the classes.
+Tensor target_rows(std::string_view op, const Tensor& x, const Tensor& target,
+                   const Shape& places) {
   const OpName name(op);
-  const Tensor unit = ones(g.shape(), g.dtype(), g.device());
-  Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
-  kernels(g.device()).nll_backward(op, g, dx, unit, target, classes, scale);
-  return dx;
+  if (x.dim() == 2) return target;
+  PEAL_CHECK(target.shape() == places && target.dtype() == DType::i64, op,
+             ": expected an i64 target ", places, " for scores ", x.shape(), ", got ",
+             target.dtype(), " ", target.shape());
+  return flatten(target);
 }
 
-// A row's gradient beside its logits.
-Tensor beside(const Tensor& g) { return g.dim() == 0 ? g : unsqueeze(g, 1); }
+// Of rows, each by the weight of its class; the mean is over those weights.
+Tensor weighted(std::string_view op, const Tensor& logs, const Tensor& target, const Shape& places,
+                const CrossEntropyOptions& o) {
+  const auto number = [&](double value, DType dtype) {
+    return full({}, value, dtype, logs.device());
+  };
+  const Tensor weight = cast(o.weight.detach(), logs.dtype()), zero = number(0, logs.dtype());
+  const Tensor each = row_nll_loss(op, logs, target, Reduction::none, o.ignore_index);
+  const Tensor counts = ne(target, number(static_cast<double>(o.ignore_index), DType::i64));
+  const Tensor classes = where(counts, target, number(0, DType::i64));
+  const Tensor own = where(counts, index_select(weight, 0, classes), zero);
+  Tensor loss = each * own;
+  if (o.label_smoothing > 0) {
+    const Tensor others = where(counts, -sum(logs * weight, {1}), zero);
+    loss = loss * (1 - o.label_smoothing) +
+           others * (o.label_smoothing / static_cast<double>(logs.size(1)));
+  }
+  if (o.reduction == Reduction::none) return of_shape(loss, places);
+  return o.reduction == Reduction::sum ? sum(loss) : sum(loss) / sum(own);
+}
 
-// The probabilities, which were kept as logarithms in the place of the logits.
-Tensor softmax_of_logs(const Tensor& logarithms, DType dtype) {
-  const Tensor p = exp(logarithms.detach());
-  return record("softmax", p, {logarithms}, [p = save(p), dtype](const Tensor& g) {
-    return cast(p() * (g - sum(g * p(), {-1}, true)), dtype);
-  });
+// Of rows whose targets are probabilities.
+Tensor of_probabilities(const Tensor& x, const Tensor& target, const Shape& places,
+                        const CrossEntropyOptions& o) {
+  PEAL_CHECK(o.ignore_index < 0,
+             "cross_entropy: ignore_index is for targets that are classes, got ", o.ignore_index,
+             " beside probabilities");
+  Tensor wanted = target;
+  if (o.label_smoothing > 0) {
+    wanted = target * (1 - o.label_smoothing) + o.label_smoothing / static_cast<double>(x.size(1));
+  }
+  Tensor each = log_softmax(x) * wanted;
+  if (o.weight.defined()) each = each * cast(o.weight.detach(), x.dtype());
+  each = of_shape(-sum(each, {1}), places);
+  return reduced("cross_entropy", each, o.reduction, x.dtype());
 }
 
 }  // namespace
 
-Tensor log_softmax(const Tensor& x, int dim) {
-  if (widens(x)) return log_softmax(widened(x), dim);
-  TraceSpan span("log_softmax");
-  check_floating("log_softmax", x);
-  const int at = checked_dim("log_softmax", x, dim);
-  if (at != x.dim() - 1) return transpose(log_softmax(transpose(x, at, -1)), at, -1);
-  Tensor y = log_softmax_of(x, x.dtype());
-  return record("log_softmax", y, {x}, [y = save(y)](const Tensor& g) {
-    if (backward_is_recorded()) return g - exp(y()) * sum(g, {-1}, true);
-    Tensor dx = Tensor::empty(g.shape(), g.dtype(), g.device());
-    kernels(g.device()).log_softmax_backward("log_softmax", g, dx, y(), g);
-    return dx;
-  });
+Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, const NLLOptions& options) {
+  constexpr std::string_view op = "nll_loss";
+  if (widens(log_probabilities, options.weight)) {
+    return nll_loss(widened(log_probabilities), target,
+                    {widened(options.weight), options.ignore_index, options.reduction});
+  }
+  const OpName name(op);
+  check_reduction(op, options.reduction);
+  check_weight(op, log_probabilities, options.weight);
+  const auto [x, places] = rows_of(op, log_probabilities);
+  const Tensor rows = target_rows(op, log_probabilities, target, places);
+  if (!options.weight.defined()) {
+    const Tensor loss = row_nll_loss(op, x, rows, options.reduction, options.ignore_index);
+    return options.reduction == Reduction::none ? of_shape(loss, places) : loss;
+  }
+  const Tensor loss = weighted(op, cast(x, computed_in(x.dtype())), rows, places,
+                               {options.weight, options.ignore_index, options.reduction});
+  return cast(loss, x.dtype());
 }
 
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target, Reduction reduction,
                 std::int64_t ignore_index) {
-  if (widens(log_probabilities)) {
-    return nll_loss(widened(log_probabilities), target, reduction, ignore_index);
+  return nll_loss(log_probabilities, target, NLLOptions{{}, ignore_index, reduction});
+}
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& target,
+                     const CrossEntropyOptions& options) {
+  constexpr std::string_view op = "cross_entropy";
+  const OpName name(op);
+  PEAL_CHECK(options.label_smoothing >= 0 && options.label_smoothing <= 1, op,
+             ": expected a label smoothing in [0, 1], got ", options.label_smoothing);
+  check_reduction(op, options.reduction);
+  const bool soft = target.shape() == logits.shape() && is_floating(target.dtype());
+  if (!soft && !options.weight.defined()) {
+    const auto [x, places] = rows_of(op, logits);
+    const Tensor loss =
+        row_cross_entropy(x, target_rows(op, logits, target, places), options.reduction,
+                          options.ignore_index, options.label_smoothing);
+    return options.reduction == Reduction::none ? of_shape(loss, places) : loss;
   }
-  TraceSpan span("nll_loss");
-  const Counted counted = check_targets("nll_loss", log_probabilities, target, ignore_index);
-  const ClassTargets classes{ignore_index, 0};
-  const Loss loss = reduced_nll("nll_loss", log_probabilities, target, reduction, counted, classes,
-                                log_probabilities.dtype());
-  return record("nll_loss", loss.value, {log_probabilities},
-                [target = save(target), shape = log_probabilities.shape(), classes,
-                 scale = loss.scale, counted = loss.divided](const Tensor& g) {
-                  if (backward_is_recorded()) {
-                    return constant_gradient("nll_loss", shape, g, target(),
-                                             divided(classes, counted), scale) *
-                           beside(g);
-                  }
-                  Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
-                  kernels(g.device())
-                      .nll_backward("nll_loss", g, dx, g, target(), divided(classes, counted),
-                                    scale);
-                  return dx;
-                });
+  // Of several ops, in f32 at least.
+  if (widens(logits, options.weight) || (soft && widens(target))) {
+    CrossEntropyOptions wide = options;
+    wide.weight = widened(options.weight);
+    return cross_entropy(widened(logits), soft ? widened(target) : target, wide);
+  }
+  check_floating(op, logits);
+  check_weight(op, logits, options.weight);
+  const DType within = computed_in(logits.dtype());
+  const auto [x, places] = rows_of(op, logits);
+  PEAL_CHECK(x.size(1) > 0, op, ": expected at least one class, got shape ", logits.shape());
+  if (soft) {
+    check_alike(op, logits, target);
+    const Tensor loss =
+        of_probabilities(cast(x, within), cast(rows_of(op, target).x, within), places, options);
+    return cast(loss, logits.dtype());
+  }
+  const Tensor rows = target_rows(op, logits, target, places);
+  return cast(weighted(op, log_softmax(cast(x, within)), rows, places, options), logits.dtype());
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction,
                      std::int64_t ignore_index, double label_smoothing) {
-  const bool wide = widens(logits);  // the loss, and what is computed on the way to it
-  if (wide && logits.device().type == DeviceType::cpu) {
-    return cross_entropy(widened(logits), target, reduction, ignore_index, label_smoothing);
-  }
-  // Elsewhere kernels read logits as they are, and write their gradient so: no copy of either.
-  TraceSpan span("cross_entropy");
-  PEAL_CHECK(label_smoothing >= 0 && label_smoothing <= 1,
-             "cross_entropy: expected a label smoothing in [0, 1], got ", label_smoothing);
-  const Counted counted = check_targets("cross_entropy", logits, target, ignore_index);
-  const ClassTargets classes{ignore_index, label_smoothing};
-  const Tensor log_probabilities = log_softmax_of(logits, computed_in(logits.dtype()));
-  const Loss loss = reduced_nll("cross_entropy", log_probabilities, target, reduction, counted,
-                                classes, wide ? DType::f32 : logits.dtype());
-  return record(
-      "cross_entropy", loss.value, {logits},
-      [y = Saved(log_probabilities, logits), target = save(target), classes, scale = loss.scale,
-       counted = loss.divided, dtype = logits.dtype()](const Tensor& g) {
-        if (backward_is_recorded()) {  // (p - target) g, 0 where a row is ignored
-          const Tensor row = cast(g, y().dtype());
-          const Tensor less = constant_gradient("cross_entropy", y().shape(), row, target(),
-                                                divided(classes, counted), scale);
-          const Tensor each = softmax_of_logs(y(), dtype) * -sum(less, {1}, true) + less;
-          return cast(each * beside(row), dtype);
-        }
-        Tensor dx = Tensor::empty(y().shape(), dtype, g.device());
-        kernels(g.device())
-            .cross_entropy_backward("cross_entropy", g, dx, y(), target(), g,
-                                    divided(classes, counted), scale);
-        return dx;
-      });
+  return cross_entropy(logits, target,
+                       CrossEntropyOptions{{}, ignore_index, reduction, label_smoothing});
 }
 
 }  // namespace peal

@@ -24,6 +24,7 @@ struct OpCase {
   std::vector<Input> inputs;  // wanting gradients
   Tensors constants{};        // integers or bool
   bool derivative = true;     // false: something is kept out of the gradient on purpose
+  std::string needs{};        // what `torch` calls that older versions lack: "F.rms_norm"
 };
 
 // One table a family.
@@ -32,10 +33,13 @@ std::vector<OpCase> pointwise_cases();
 std::vector<OpCase> shape_cases();
 std::vector<OpCase> layer_cases();
 std::vector<OpCase> image_cases();
+std::vector<OpCase> class_loss_cases();
+std::vector<OpCase> pair_loss_cases();
 
 inline std::vector<OpCase> all_cases() {
   std::vector<OpCase> all;
-  for (const auto& table : {basic_cases, pointwise_cases, shape_cases, layer_cases, image_cases}) {
+  for (const auto& table : {basic_cases, pointwise_cases, shape_cases, layer_cases, image_cases,
+                            class_loss_cases, pair_loss_cases}) {
     for (OpCase& entry : table()) all.push_back(std::move(entry));
   }
   return all;

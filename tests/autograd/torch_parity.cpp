@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
     const std::vector<OpCase> cases = all_cases();
     for (std::size_t i = 0; i < cases.size(); ++i) {
       expressions[std::to_string(i)] = cases[i].torch;
+      if (!cases[i].needs.empty()) expressions[concat(i, ".needs")] = cases[i].needs;
       write<double>(cases[i], concat(i, ".f64."), tensors);
       write<float>(cases[i], concat(i, ".f32."), tensors);
     }

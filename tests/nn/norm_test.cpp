@@ -189,3 +189,30 @@ TEST_CASE("the losses of pairs and the options of CrossEntropyLoss") {
   CHECK(loss(Tensor::zeros({2, 4}), Tensor::from<std::int64_t>({0, 2}, {2})).item<double>() ==
         doctest::Approx(std::log(4.0)));
 }
+
+TEST_CASE("losses as objects keep their options") {
+  const Tensor x = Tensor::from<float>({1, -2}, {1, 2}), p = Tensor::from<float>({0.25, 1}, {1, 2});
+  const Tensor y = Tensor::from<std::int64_t>({1}, {1}), w = Tensor::from<float>({3, 5}, {2});
+  const auto same = [](const Tensor& a, const Tensor& b) {
+    CHECK(a.to_vector<float>() == b.to_vector<float>());
+  };
+  const auto sum = Reduction::sum;
+  same(nn::CrossEntropyLoss{.reduction = sum, .weight = w}(x, y),
+       cross_entropy(x, y, {.weight = w, .reduction = sum}));
+  same(nn::NLLLoss{.reduction = sum, .weight = w}(x, y), x.detach({}, 1) * -5.0);
+  same(nn::L1Loss{sum}(x, p), l1_loss(x, p, sum));
+  same(nn::HuberLoss{.delta = 0.5}(x, p), huber_loss(x, p, Reduction::mean, 0.5));
+  same(nn::BCEWithLogitsLoss{.pos_weight = w}(x, p),
+       binary_cross_entropy_with_logits(x, p, {.pos_weight = w}));
+  same(nn::BCELoss({.weight = w})(p, p), binary_cross_entropy(p, p, {.weight = w}));
+  same(nn::KLDivLoss({.reduction = Reduction::batchmean})(x, p), kl_div(x, p, {.reduction = sum}));
+  same(nn::PoissonNLLLoss({.full = true})(x, p), poisson_nll_loss(x, p, {.full = true}));
+  same(nn::GaussianNLLLoss{{.full = true}}(x, p, p), gaussian_nll_loss(x, p, p, {.full = true}));
+  same(nn::MultiMarginLoss({.p = 2})(x, y), multi_margin_loss(x, y, {.p = 2}));
+  same(nn::MultiLabelSoftMarginLoss()(x, p), multilabel_soft_margin_loss(x, p));
+  same(nn::HingeEmbeddingLoss{.margin = 2}(x, p), hinge_embedding_loss(x, p, 2));
+  same(nn::MarginRankingLoss{.margin = 2}(x, p, x), margin_ranking_loss(x, p, x, 2));
+  same(nn::CosineEmbeddingLoss{}(x, p, ones({1})), cosine_embedding_loss(x, p, ones({1})));
+  same(nn::TripletMarginLoss{{.swap = true}}(x, p, w.detach({1, 2})),
+       triplet_margin_loss(x, p, w.detach({1, 2}), {.swap = true}));
+}

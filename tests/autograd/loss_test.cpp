@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses at their edges, and what they refuse; their values and gradients elsewhere are held
+// against PyTorch by the table of ops. Numbers are PyTorch's.
+#include <peal/autograd/ops/ops.h>
+#include <peal/autograd/tape.h>
+#include <peal/tests/errors.h>
+
+#include "arrays.h"
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using namespace peal::test;
+using testing::error_of;
+
+namespace {
+
+using Doubles = std::vector<double>;
+Tensor vector(const Doubles& values) {
+  return Tensor::from(values, {static_cast<std::int64_t>(values.size())});
+}
+Tensor index(const std::vector<std::int64_t>& values) {
+  return Tensor::from(values, {static_cast<std::int64_t>(values.size())});
+}
+Tensor z(const Shape& shape, DType dtype = DType::f32) { return Tensor::zeros(shape, dtype); }
+
+}  // namespace
+
+TEST_CASE("cross_entropy of whole images is that of their pixels") {
+  const Tensor x = normal<double>({2, 5, 3, 4}, 1);
+  std::vector<std::int64_t> classes;
+  for (int i = 0; i < 24; ++i) classes.push_back(i % 7 == 3 ? -100 : i % 5);
+  const Tensor target = Tensor::from(classes, {2, 3, 4});
+  const Tensor rows = reshape(permute(x, {0, 2, 3, 1}), {24, 5});
+  CHECK(doubles(cross_entropy(x, target)) == doubles(cross_entropy(rows, flatten(target))));
+  const Tensor each = cross_entropy(x, target, Reduction::none, -100, 0.125);
+  CHECK(each.shape() == Shape{2, 3, 4});
+  CHECK(doubles(each) ==
+        doubles(cross_entropy(rows, flatten(target), Reduction::none, -100, 0.125)));
+  const Tensor logs = log_softmax(x, 1);
+  CHECK(nll_loss(logs, target, Reduction::none).shape() == Shape{2, 3, 4});
+}
+
+TEST_CASE("probabilities that are 0 and 1 are classes; a weight of ones is none") {
+  const Tensor x = normal<double>({4, 3}, 1), target = index({2, 0, 1, 1});
+  const Tensor hot = cast(eq(arange(3), unsqueeze(target, 1)), DType::f64);
+  const double expected = cross_entropy(x, target).item<double>();
+  CHECK(cross_entropy(x, hot).item<double>() == doctest::Approx(expected).epsilon(1e-14));
+  CHECK(cross_entropy(x, target, {.weight = ones({3}, DType::f64)}).item<double>() ==
+        doctest::Approx(expected).epsilon(1e-14));
+}
+
+TEST_CASE("the mean over no row that counts is NaN, and the sum is 0") {
+  const Tensor none = index({-100, -100}), weight = ones({5});
+  CHECK(std::isnan(cross_entropy(z({2, 5}), none).item<double>()));
+  CHECK(std::isnan(cross_entropy(z({2, 5}), none, {.weight = weight}).item<double>()));
+  CHECK(cross_entropy(z({2, 5}), none, {.weight = weight, .reduction = Reduction::sum})
+            .item<double>() == 0);
+  const Tensor x = full({2, 5}, -INFINITY, DType::f32).set_requires_grad();
+  const Tensor some = cross_entropy(
+      x, none, {.weight = weight, .reduction = Reduction::sum, .label_smoothing = 0.5});
+  CHECK(some.item<double>() == 0);
+}
+
+TEST_CASE("binary cross entropies are finite to the ends") {
+  const Tensor x = vector({0, 1, 0.5}).set_requires_grad();
+  const Tensor each = binary_cross_entropy(x, vector({1, 0, 1}), {.reduction = Reduction::none});
+  CHECK(doubles(each) == Doubles{100, 100, -std::log(0.5)});
+  each.backward(ones({3}, DType::f64));
+  CHECK(doubles(x.grad()) == Doubles{-1e12, 1e12, -2});
+
+  const Tensor logits = vector({1000, -1000, 1000, -1000}).set_requires_grad();
+  const Tensor losses = binary_cross_entropy_with_logits(
+      logits, vector({1, 0, 0, 1}),
+      {.pos_weight = Tensor::scalar(3.0), .reduction = Reduction::none});
+  CHECK(doubles(losses) == Doubles{0, 0, 1000, 3000});
+  losses.backward(ones({4}, DType::f64));
+  CHECK(doubles(logits.grad()) == Doubles{0, 0, 1, -3});
+}
+
+TEST_CASE("kl_div counts nothing where the target is 0; l1_loss is flat where both are equal") {
+  const Tensor finite = vector({-3, -1}).set_requires_grad();
+  CHECK(kl_div(finite, vector({0, 1}), {.reduction = Reduction::sum}).item<double>() == 1);
+  const Tensor same = vector({1, 2}).set_requires_grad();
+  l1_loss(same, vector({1, 3}), Reduction::sum).backward();
+  CHECK(doubles(same.grad()) == Doubles{0, -1});
+}
+
+TEST_CASE("rows without length: distances and cosines have finite gradients") {
+  for (const auto& op :
+       {std::function([](const Tensor& x) { return normalize(x, 2, -1); }),
+        std::function(
+            [](const Tensor& x) { return cosine_similarity(x, ones({2}, DType::f64), -1); }),
+        std::function([](const Tensor& x) { return pairwise_distance(x, x.detach()); })}) {
+    const Tensor x = Tensor::zeros({2}, DType::f64).set_requires_grad();
+    sum(op(x)).backward();
+    for (const double value : doubles(x.grad())) CHECK(std::isfinite(value));
+  }
+}
+
+TEST_CASE("what class losses refuse") {
+  const auto refused = [](auto f) { return error_of([&] { f(); }); };
+  CHECK(refused([] {
+          cross_entropy(z({2, 5, 3}), z({2, 4}, DType::i64));
+        }) == "cross_entropy: expected an i64 target [2, 3] for scores [2, 5, 3], got i64 [2, 4]");
+  CHECK(refused([] {
+          cross_entropy(z({2, 5, 3}), z({2, 3}));
+        }) == "cross_entropy: expected an i64 target [2, 3] for scores [2, 5, 3], got f32 [2, 3]");
+  CHECK(refused([] {
+          cross_entropy(z({2, 5}), index({0, 1}), {.weight = ones({4})});
+        }) == "cross_entropy: expected a weight for each class of [2, 5], got shape [4]");
+  CHECK(refused([] {
+          cross_entropy(z({2, 5}), index({0, 5}), {.weight = ones({5})});
+        }) == "cross_entropy: target of row 1 is 5, expected a class in [0, 5)");
+  CHECK(refused([] {
+          cross_entropy(z({2, 5}), z({2, 5}), {.ignore_index = 0});
+        }) ==
+        "cross_entropy: ignore_index is for targets that are classes, got 0 beside probabilities");
+  CHECK(refused([] {
+          nll_loss(z({2, 5}), index({0, 1}), Reduction::batchmean);
+        }) == "nll_loss: batchmean is kl_div's alone");
+  CHECK(refused([] { nll_loss(z({}), z({}, DType::i64)); }) ==
+        "nll_loss: expected [N, classes], got shape []");
+  CHECK(refused([] {
+          multi_margin_loss(z({2, 5}), index({0, 5}));
+        }) == "gather: index 5 is outside of dimension 1 of shape [2, 5]");
+}
+
+TEST_CASE("what losses of pairs refuse") {
+  const auto refused = [](auto f) { return error_of([&] { f(); }); };
+  CHECK(refused([] { l1_loss(z({2}), z({3})); }) ==
+        "l1_loss: expected a target of shape [2], got [3]");
+  CHECK(refused([] { mse_loss(z({2}), z({2}), z({1})); }) ==
+        "mse_loss: expected a weight of shape [2], got [1]");
+  CHECK(refused([] { mse_loss(z({2}), z({2}), Reduction::batchmean); }) ==
+        "mse_loss: batchmean is kl_div's alone");
+  CHECK(refused([] { huber_loss(z({2}), z({2}), Reduction::mean, 0); }) ==
+        "huber_loss: expected a delta above 0, got 0");
+  CHECK(refused([] {
+          binary_cross_entropy(vector({0.5, 1.5}), vector({0, 1}));
+        }) == "binary_cross_entropy: element 1 is 1.5, expected a probability in [0, 1]");
+  CHECK(refused([] {
+          binary_cross_entropy(vector({0.5, 1}), vector({2, 1}));
+        }) == "binary_cross_entropy: target 0 is 2, expected a probability in [0, 1]");
+  CHECK(
+      refused([] {
+        binary_cross_entropy_with_logits(z({2, 3}), z({2, 3}), {.pos_weight = ones({2})});
+      }) ==
+      "binary_cross_entropy_with_logits: shapes [2, 3] and [2] do not broadcast: dimension -1 is 3 "
+      "and 2");
+  CHECK(
+      refused([] {
+        gaussian_nll_loss(z({2, 3}), z({2, 3}), z({2, 2}));
+      }) ==
+      "gaussian_nll_loss: expected a variance of shape [2, 3], or with 1 in one place, got [2, 2]");
+  CHECK(refused([] { gaussian_nll_loss(z({1}), z({1}), full({1}, -1, DType::f32)); }) ==
+        "gaussian_nll_loss: variance 0 is -1, expected at least 0");
+  CHECK(refused([] {
+          triplet_margin_loss(z({2, 3}), z({2, 3}), z({2, 3}), {.margin = 0});
+        }) == "triplet_margin_loss: expected a margin above 0, got 0");
+  CHECK(refused([] {
+          cosine_embedding_loss(z({2, 3}), z({2, 3}), z({3}));
+        }) ==
+        "cosine_embedding_loss: expected rows [N, D] and a target [N], or [D] and a scalar, got "
+        "[2, 3] and [3]");
+}
