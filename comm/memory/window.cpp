@@ -42,6 +42,7 @@ Window::Window(std::shared_ptr<SharedSegment> segment, int rank, int world, std:
       node_(std::move(node)),
       place_(static_cast<std::size_t>(world), elsewhere),
       peers_(static_cast<std::size_t>(world)),
+      rooms_(node_.size()),
       heap_(std::make_shared<Heap>()) {
   const std::size_t ranks = node_.size();
   for (std::size_t i = 0; i < ranks; ++i) place_[static_cast<std::size_t>(node_[i])] = i;
@@ -49,6 +50,7 @@ Window::Window(std::shared_ptr<SharedSegment> segment, int rank, int world, std:
   Line* const lines = reinterpret_cast<Line*>(segment_->data());
   for (std::size_t i = 0; i < ranks; ++i) {
     Peer& peer = peers_[static_cast<std::size_t>(node_[i])];
+    peer.room = rooms_[i].bytes;
     for (std::size_t half = 0; half < 2; ++half) {
       peer.to[half] = lines + (half * ranks + own) * ranks + i;
       peer.from[half] = lines + (half * ranks + i) * ranks + own;
@@ -147,9 +149,39 @@ void Window::begin(const Plan& plan, std::size_t element, std::uint64_t signatur
   me.heard_in = operation_;
   const std::size_t room = static_cast<std::size_t>(plan.program.room) * element;
   inline_ = plan.inline_room && room <= inline_bytes ? room : 0;
+  further_ = inline_ > in_pair ? (inline_ - in_pair_of_more + in_further - 1) / in_further : 0;
   if (inline_ > 0) return;
   me.in = locate(in != nullptr ? in : out);
   me.out = locate(out != nullptr ? out : in);
+}
+
+void Window::signal_further(Line& line, std::uint64_t sent) const {
+  for (std::size_t i = 0; i < further_; ++i) {
+    line.further[i].count.store(sent, std::memory_order_release);
+  }
+}
+
+void Window::tell_further(Line& line) const {
+  std::memcpy(line.room, own_room_.bytes, in_pair_of_more);
+  for (std::size_t i = 0, at = in_pair_of_more; i < further_; ++i, at += in_further) {
+    std::memcpy(line.further[i].room, own_room_.bytes + at, in_further);
+  }
+}
+
+// All are asked before any is looked at: so they are fetched together.
+bool Window::further_came(const Line& line, std::uint64_t heard) const {
+  bool came = true;
+  for (std::size_t i = 0; i < further_; ++i) {
+    came &= line.further[i].count.load(std::memory_order_acquire) > heard;
+  }
+  return came;
+}
+
+void Window::take_further(const Line& line, std::byte* room) const {
+  std::memcpy(room, line.room, in_pair_of_more);
+  for (std::size_t i = 0, at = in_pair_of_more; i < further_; ++i, at += in_further) {
+    std::memcpy(room + at, line.further[i].room, in_further);
+  }
 }
 
 // A rank has a segment for as long as it has a buffer there; so one number for all is there for

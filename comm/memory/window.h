@@ -7,9 +7,9 @@
 // Layout. For each ordered pair of ranks a line with a count of signals, which only grows; it has
 // one writer. Beside the count stands what the operation is, and where the writer's buffers lie, or
 // all that it has in its room, where that is little (NCCL's LL128, InfiniBand's inline data): so
-// the smallest operations move one line of the cache, or two, a rank and peer. And for each rank
-// there is a room. Of both there are two halves, for operations of even and odd numbers in turn.
-// Why two are enough is said of rooms in schedule.h, and proven of every program.
+// the smallest operations move one line of the cache, or a few at once, a rank and peer. And for
+// each rank there is a room. Of both there are two halves, for operations of even and odd numbers
+// in turn. Why two are enough is said of rooms in schedule.h, and proven of every program.
 //
 // An operation that a rank thinks to be another one than this rank does is never awaited
 // successfully: nobody goes on with the wrong data, and the control plane names both calls.
@@ -76,20 +76,23 @@ class Window {
   // Where that rank's buffer begins; null where it is out of reach, or its rank was not awaited.
   std::byte* reach(int owner, Buffer buffer) const {
     if (buffer == Buffer::room && inline_ > 0 && joins(owner)) {
-      return owner == rank_ ? own_room_
-                            : peers_[static_cast<std::size_t>(owner)].from[half()]->room;
+      const Peer& peer = peers_[static_cast<std::size_t>(owner)];
+      return owner == rank_ ? own_room_.bytes : further_ > 0 ? peer.room : peer.from[half()]->room;
     }
     return reach_memory(owner, buffer);
   }
 
  private:
-  static constexpr std::size_t inline_bytes = 104;  // of a room that goes with the signals
-  static constexpr std::size_t in_first_line = 64 - 2 * sizeof(std::uint64_t);  // of those
+  // Of a room that goes with the signals: in the first line, and in two. Of a longer one these hold
+  // less, and each further one as much, that parts begin where vectors do.
+  static constexpr std::size_t in_first = 48, in_pair = 104;
+  static constexpr std::size_t in_pair_of_more = 96, in_further = 48, most_further = 4;
+  static constexpr std::size_t inline_bytes = in_pair_of_more + most_further * in_further;
   // Where a buffer lies, for others: an address where all are threads of one process, else a
   // segment's number and a place in it.
   using Location = std::uint64_t;
 
-  // Two lines of the cache, which are fetched as a pair. Of operations of one parity.
+  // Lines of the cache, of operations of one parity. The first two are fetched as a pair.
   struct alignas(128) Line {
     std::atomic<std::uint64_t> count;  // of signals
     std::atomic<std::uint64_t> signature;
@@ -98,18 +101,24 @@ class Window {
       struct {
         std::atomic<Location> in, out;
       } lie;
-      std::byte room[inline_bytes];
+      std::byte room[in_pair];
     };
     // As the first, where the room goes beyond its line: what each line holds comes with its own
-    // count, so both may be on their way at once.
+    // count, so all may be on their way at once.
     std::atomic<std::uint64_t> last_count;
+    struct alignas(64) Further {
+      std::byte room[in_further];
+      std::atomic<std::uint64_t> count;
+    } further[most_further];
   };
+  static_assert(sizeof(Line) == 64 * (2 + most_further));
   struct Heap;
   struct Peer {
     Line *to[2] = {}, *from[2] = {};          // of both halves
     std::uint64_t sent = 0, heard = 0;        // signals
     std::uint64_t told_in = 0, heard_in = 0;  // the last operation in which there was one
     Location in = 0, out = 0;                 // of that operation
+    std::byte* room = nullptr;                // what came of it in more than two lines
   };
 
   static constexpr std::size_t elsewhere = static_cast<std::size_t>(-1);
@@ -118,6 +127,11 @@ class Window {
   // Of the operation under way.
   std::size_t half() const { return operation_ % 2; }
   void tell(Line& line) const;
+  // The same for a room that goes beyond the second line.
+  void signal_further(Line& line, std::uint64_t sent) const;
+  void tell_further(Line& line) const;
+  bool further_came(const Line& line, std::uint64_t heard) const;
+  void take_further(const Line& line, std::byte* room) const;
   bool hears(Peer& peer);
   std::byte* reach_memory(int owner, Buffer buffer) const;
   Location locate(const std::byte* address) const;
@@ -129,8 +143,13 @@ class Window {
   std::vector<std::size_t> place_;  // by rank: which of these it is
   std::vector<Peer> peers_;         // by rank; of this rank its own locations
   std::uint64_t operation_ = 0, signature_ = 0;
-  std::size_t inline_ = 0;  // bytes of the operation's room that go with its signals
-  alignas(64) mutable std::byte own_room_[inline_bytes];  // of this rank
+  // Of the operation's room: bytes that go with its signals, and lines beyond the second.
+  std::size_t inline_ = 0, further_ = 0;
+  struct alignas(64) Room {
+    std::byte bytes[inline_bytes];
+  };
+  mutable Room own_room_;    // of this rank
+  std::vector<Room> rooms_;  // what came of others in more than two lines, by place
   int looks_ = 100;  // some microseconds: as long as a meeting of ranks that come together takes
   std::shared_ptr<Heap> heap_;
 };
@@ -146,13 +165,20 @@ inline void Window::signal(int to) {
   }
   ++peer.sent;
   line.count.store(peer.sent, std::memory_order_release);
-  if (inline_ > in_first_line) line.last_count.store(peer.sent, std::memory_order_release);
+  if (inline_ > in_first) {
+    line.last_count.store(peer.sent, std::memory_order_release);
+    if (further_ > 0) signal_further(line, peer.sent);
+  }
 }
 
 inline void Window::tell(Line& line) const {
   line.signature.store(signature_, std::memory_order_relaxed);
   if (inline_ > 0) {
-    std::memcpy(line.room, own_room_, inline_);
+    if (further_ > 0) {
+      tell_further(line);
+    } else {
+      std::memcpy(line.room, own_room_.bytes, inline_);
+    }
   } else {
     const Peer& me = peers_[static_cast<std::size_t>(rank_)];
     line.lie.in.store(me.in, std::memory_order_relaxed);
@@ -162,8 +188,9 @@ inline void Window::tell(Line& line) const {
 
 inline bool Window::hears(Peer& peer) {
   const Line& line = *peer.from[half()];
-  if (inline_ > in_first_line && line.last_count.load(std::memory_order_acquire) <= peer.heard) {
-    return false;
+  if (inline_ > in_first) {
+    if (further_ > 0 && !further_came(line, peer.heard)) return false;
+    if (line.last_count.load(std::memory_order_acquire) <= peer.heard) return false;
   }
   if (line.count.load(std::memory_order_acquire) <= peer.heard) return false;
   if (peer.heard_in != operation_) {
@@ -172,6 +199,8 @@ inline bool Window::hears(Peer& peer) {
     if (inline_ == 0) {
       peer.in = line.lie.in.load(std::memory_order_relaxed);
       peer.out = line.lie.out.load(std::memory_order_relaxed);
+    } else if (further_ > 0) {
+      take_further(line, peer.room);
     }
   }
   ++peer.heard;

@@ -131,6 +131,14 @@ TEST_CASE("an all_reduce of one node goes through the memory that its ranks shar
   CHECK(algorithms_of(3, none, work) == Names{"recursive_doubling", "ring"});
 }
 
+TEST_CASE("a few elements go with the signals, in one line or several, and more do not") {
+  for (const int world : {2, 3, 5}) {
+    run_ranks(world, [](const ProcessGroup& group) {
+      for (std::int64_t count = 1; count <= 100; ++count) check_sum(group, Tensor::zeros({count}));
+    });
+  }
+}
+
 TEST_CASE("low precision goes there too, but where f32 is multiplied") {
   const auto work = [](const ProcessGroup& group) {
     for (const DType dtype : {DType::f16, DType::bf16}) {
