@@ -16,20 +16,21 @@ namespace peal::comm {
 
 Neighbours meet(Rendezvous& everyone) {
   Neighbours met;
-  const std::string node = node_identity();
+  const std::string node = node_identity(), machine = machine_identity();
   std::vector<std::vector<int>> cpus;
   std::vector<std::string> nodes;
-  for (const std::string& entry : everyone.exchange(
-           concat(node, " ", getpid(), " ", pid_namespace(), " ", cpu_list(allowed_cpus())))) {
+  for (const std::string& entry :
+       everyone.exchange(concat(machine, " ", node, " ", getpid(), " ", pid_namespace(), " ",
+                                cpu_list(allowed_cpus())))) {
     std::istringstream words(entry);
     Peer peer{};
-    std::string where, space, may_use;
-    words >> where >> peer.pid >> space >> may_use;
+    std::string on, where, space, may_use;
+    words >> on >> where >> peer.pid >> space >> may_use;
     peer.rank = static_cast<int>(nodes.size());
     nodes.push_back(where);
+    if (on == machine) cpus.push_back(parse_cpu_list(may_use));
     if (where != node) continue;
     met.here.push_back(peer.rank);
-    cpus.push_back(parse_cpu_list(may_use));
     if (space == pid_namespace()) met.processes.push_back(peer);
   }
   met.nodes = topology_of(nodes);

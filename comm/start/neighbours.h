@@ -18,7 +18,7 @@ struct Neighbours {
   Topology nodes{};
   std::vector<int> here{};        // the ranks of this node, ascending
   std::vector<Peer> processes{};  // those of them that can be watched from here
-  bool crowded = false;           // they have no core each
+  bool crowded = false;           // the ranks of this machine have no core each
 };
 // Collective.
 Neighbours meet(Rendezvous& everyone);

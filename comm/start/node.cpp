@@ -13,14 +13,17 @@
 
 namespace peal::comm {
 
-std::string node_identity() {
+std::string machine_identity() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string machine;
-  if (!(file >> machine)) {
-    char host[256] = "unknown";
-    gethostname(host, sizeof host - 1);
-    machine = host;
-  }
+  if (file >> machine) return machine;
+  char host[256] = "unknown";
+  gethostname(host, sizeof host - 1);
+  return host;
+}
+
+std::string node_identity() {
+  std::string machine = machine_identity();
   struct stat shared {};
   if (stat("/dev/shm", &shared) == 0) machine += concat("/", shared.st_dev);
   if (const char* name = std::getenv("PEAL_NODE"); name != nullptr && *name != 0) {

@@ -10,6 +10,10 @@
 
 namespace peal::comm {
 
+// One word, equal on two processes exactly where they run on one machine, whose cores they share:
+// its boot id.
+std::string machine_identity();
+
 // One word, equal on two processes exactly where they are on one node: the machine's boot id, the
 // file system of /dev/shm, and what PEAL_NODE says, by which ranks of one machine can pretend to be
 // on several (never the other way). Error where that has spaces.

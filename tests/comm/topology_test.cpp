@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nodes that ranks pretend to be on: what schedules make of them.
+#include <peal/autograd/core/cores.h>
+#include <peal/autograd/core/error.h>
 #include <peal/comm/record/measured_run.h>
+#include <peal/comm/start/neighbours.h>
 #include <peal/comm/start/node.h>
 #include <peal/comm/start/threads.h>
 
@@ -22,6 +25,29 @@ using namespace peal::comm;
 using peal::testing::Folder;
 
 namespace {
+
+// Ranks that are this process, each on a node of its own that it pretends to be on.
+class Pretenders : public Rendezvous {
+ public:
+  explicit Pretenders(int world) : world_(world) {}
+  int rank() const override { return 0; }
+  int world() const override { return world_; }
+  std::vector<std::string> exchange(const std::string& mine) override {
+    const std::string node = node_identity();
+    std::vector<std::string> all;
+    for (int r = 0; r < world_; ++r) {
+      std::string text = mine;
+      const std::size_t at = text.find(node, text.find(' '));
+      PEAL_CHECK(at != std::string::npos, "no node in '", mine, "'");
+      if (r > 0) text.replace(at, node.size(), concat(node, "/pretended", r));
+      all.push_back(text);
+    }
+    return all;
+  }
+
+ private:
+  int world_;
+};
 
 const ProcessGroup::Options hierarchical{.algorithms = "all_reduce=hierarchical"};
 
@@ -61,6 +87,17 @@ void check_sums(const ProcessGroup& group) {
 }
 
 }  // namespace
+
+TEST_CASE("ranks that pretend to be on several nodes share the cores of one machine") {
+  const int cpus = static_cast<int>(allowed_cpus().size());
+  Pretenders many(cpus + 1), one(1);
+  const Neighbours met = meet(many);
+  CHECK(met.crowded);
+  CHECK(met.here == std::vector<int>{0});
+  CHECK(met.nodes.node.size() == static_cast<std::size_t>(cpus) + 1);
+  CHECK(met.nodes.node.back() == cpus);
+  CHECK_FALSE(meet(one).crowded);
+}
 
 TEST_CASE("hierarchical sums are right on all ways to put 1 to 5 ranks on nodes") {
   int tried = 0;

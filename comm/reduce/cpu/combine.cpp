@@ -3,6 +3,8 @@
 #include <peal/comm/reduce/cpu/combine_kernels.h>
 #include <peal/comm/reduce/cpu/reduce.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstring>
@@ -75,6 +77,36 @@ void combine_with(const CombineKernels& kernels, DType dtype, ReduceOp op, Targe
       static_cast<std::int64_t>(sources.size()), count * kernels.size[type], streaming);
 }
 
+// Lines that other cores hold are written soonest one after the other by whole pieces of memory, as
+// memcpy does, which need not be read before. So of more than two targets, of which at most one is
+// this rank's own, only the first is computed, in pieces that the nearest cache holds.
+constexpr std::int64_t piece_bytes = 16 << 10;
+constexpr std::size_t most_in_pieces = 64;  // sources
+
+void combine_in_pieces(const CombineKernels& kernels, DType dtype, ReduceOp op, Targets targets,
+                       Sources sources, std::int64_t count, std::int64_t divisor) {
+  const auto size = static_cast<std::int64_t>(size_of(dtype));
+  const std::int64_t piece = piece_bytes / size;
+  std::array<const std::byte*, most_in_pieces> from;
+  for (std::int64_t at = 0; at < count; at += piece) {
+    const std::int64_t length = std::min(piece, count - at);
+    for (std::size_t i = 0; i < sources.size(); ++i) from[i] = sources[i] + at * size;
+    std::byte* const first = targets[0] + at * size;
+    combine_with(kernels, dtype, op, {&first, 1}, {from.data(), sources.size()}, length, false,
+                 divisor);
+    for (std::byte* const other : targets.subspan(1)) {
+      std::memcpy(other + at * size, first, static_cast<std::size_t>(length * size));
+    }
+  }
+}
+
+bool goes_in_pieces(DType dtype, Targets targets, Sources sources, std::int64_t count,
+                    bool streaming) {
+  return targets.size() > 2 && !streaming && sources.size() > 1 &&
+         sources.size() <= most_in_pieces &&
+         count * static_cast<std::int64_t>(size_of(dtype)) >= piece_bytes;
+}
+
 // Those of current_level(), once it was asked.
 constinit std::atomic<const CombineKernels*> current{nullptr};
 
@@ -91,6 +123,9 @@ void combine(DType dtype, ReduceOp op, Targets targets, Sources sources, std::in
   const CombineKernels* kernels = current.load(std::memory_order_relaxed);
   if (kernels == nullptr) [[unlikely]] {
     return combine_first(dtype, op, targets, sources, count, streaming, divisor);
+  }
+  if (goes_in_pieces(dtype, targets, sources, count, streaming)) [[unlikely]] {
+    return combine_in_pieces(*kernels, dtype, op, targets, sources, count, divisor);
   }
   combine_with(*kernels, dtype, op, targets, sources, count, streaming, divisor);
 }
