@@ -46,84 +46,67 @@ void check_whole(const char* who, const Batches& whole, std::int64_t batch_size,
   }
 }
 
-// The rank-th run of `each` of these samples, as far as there are any.
-std::vector<std::int64_t> run_of(std::span<const std::int64_t> samples, std::size_t each,
-                                 Place place) {
-  const std::size_t begin = std::min(samples.size(), static_cast<std::size_t>(place.rank) * each);
-  const auto run = samples.subspan(begin, std::min(each, samples.size() - begin));
-  return {run.begin(), run.end()};
+Batches dealt_whole(const Batches& whole, const Deal& how) {
+  std::vector<std::int64_t> all;
+  for (const auto& batch : whole) all.insert(all.end(), batch.begin(), batch.end());
+  return dealt_batches(std::move(all), how).to_vector();
 }
 
 }  // namespace
 
+PlannedBatches planned_batches(Order samples, std::int64_t batch_size, bool drop_last) {
+  const std::int64_t count = count_batches(samples.size(), batch_size, drop_last);
+  return {count, [all = std::move(samples), batch_size](std::int64_t k) {
+            const std::int64_t begin = k * batch_size,
+                               end = std::min(begin + batch_size, all.size());
+            std::vector<std::int64_t> batch;
+            batch.reserve(static_cast<std::size_t>(end - begin));
+            for (std::int64_t at = begin; at < end; ++at) batch.push_back(all[at]);
+            return batch;
+          }};
+}
+
+PlannedBatches dealt_batches(const Order& order, const Deal& how, std::span<const Dealt> before) {
+  const Order rest = places_of(left(order.size(), before));
+  const Planned<Run> runs = deal(rest.size(), how);
+  const std::int64_t padding = padded_from(order.size(), how);
+  return {runs.size(), [=](std::int64_t k) {
+            const Run run = runs[k];
+            std::vector<std::int64_t> batch;
+            batch.reserve(static_cast<std::size_t>(run.end - run.begin));
+            for (std::int64_t at = run.begin; at < run.end; ++at) {
+              const std::int64_t over = at - rest.size();
+              batch.push_back(order[over < 0 ? rest[at] : over % padding]);
+            }
+            return batch;
+          }};
+}
+
+std::vector<std::int64_t> dealt_places(std::int64_t samples, const Deal& how,
+                                       std::span<const Dealt> before, std::int64_t k) {
+  const Order rest = places_of(left(samples, before));
+  const Run run = deal(rest.size(), how)[k];
+  std::vector<std::int64_t> places;
+  for (std::int64_t at = run.begin; at < run.end; ++at) {
+    places.push_back(at < rest.size() ? rest[at] : -1);
+  }
+  return places;
+}
+
 Batches batch_shard(const Batches& whole, std::int64_t batch_size, Place place, Tail tail) {
   check_whole("batch_shard", whole, batch_size, place);
-  const auto world = static_cast<std::size_t>(place.world);
-  const auto rank = static_cast<std::size_t>(place.rank);
-  Batches mine;
-  if (whole.empty()) return mine;
-  const auto each = static_cast<std::size_t>(batch_size);
-  const std::size_t full = whole.back().size() == each ? whole.size() : whole.size() - 1;
-  const std::size_t rounds = full / world;
-  for (std::size_t round = 0; round < rounds; ++round) mine.push_back(whole[round * world + rank]);
-  const std::size_t begin = rounds * world;  // of the round that is not everybody's
-  if (begin == whole.size() || tail == Tail::drop) return mine;
-  if (tail == Tail::uneven) {
-    if (begin + rank < whole.size()) mine.push_back(whole[begin + rank]);
-    return mine;
-  }
-  std::vector<std::int64_t> head, left;
-  for (std::size_t k = 0; k < std::min(world, whole.size()); ++k) {
-    head.insert(head.end(), whole[k].begin(), whole[k].end());
-  }
-  for (std::size_t k = begin; k < whole.size(); ++k) {
-    left.insert(left.end(), whole[k].begin(), whole[k].end());
-  }
-  std::vector<std::int64_t> last;
-  for (std::size_t at = rank * each; at < (rank + 1) * each; ++at) {
-    last.push_back(at < left.size() ? left[at] : head[(at - left.size()) % head.size()]);
-  }
-  mine.push_back(std::move(last));
-  return mine;
+  return dealt_whole(whole, {Way::batches, batch_size, place, tail});
 }
 
 Batches split_batches(const Batches& whole, std::int64_t batch_size, Place place, Tail tail) {
   check_whole("split_batches", whole, batch_size, place);
-  PEAL_CHECK(batch_size % place.world == 0, "[data] split_batches: batches of ", batch_size,
-             " samples cannot be split evenly among ", place.world,
-             " ranks; take a batch_size that ", place.world, " divides");
-  const auto each = static_cast<std::size_t>(batch_size / place.world);
-  Batches mine;
-  for (const auto& batch : whole) {
-    if (std::ssize(batch) == batch_size) mine.push_back(run_of(batch, each, place));
-  }
-  if (mine.size() == whole.size() || tail == Tail::drop) return mine;
-  std::vector<std::int64_t> last = whole.back();
-  const std::vector<std::int64_t>& first = whole.front();
-  for (std::size_t i = 0; tail == Tail::fill && std::ssize(last) < batch_size; ++i) {
-    last.push_back(first[i % first.size()]);
-  }
-  last = run_of(last, each, place);
-  if (!last.empty()) mine.push_back(std::move(last));
-  return mine;
+  return dealt_whole(whole, {Way::split, batch_size, place, tail});
 }
 
 Batches dispatched(const Batches& whole, std::int64_t batch_size, Place place, bool drop_last) {
   check_whole("dispatched", whole, batch_size, place);
-  const auto world = static_cast<std::size_t>(place.world);
-  std::vector<std::int64_t> all;
-  for (const auto& batch : whole) all.insert(all.end(), batch.begin(), batch.end());
-  Batches mine;
-  const std::size_t round = world * static_cast<std::size_t>(batch_size);
-  for (std::size_t at = 0; at < all.size(); at += round) {
-    std::vector<std::int64_t> read(
-        all.begin() + static_cast<std::ptrdiff_t>(at),
-        all.begin() + static_cast<std::ptrdiff_t>(std::min(all.size(), at + round)));
-    if (read.size() < round && drop_last) break;
-    for (std::size_t i = 0; read.size() % world != 0; ++i) read.push_back(all[i % all.size()]);
-    mine.push_back(run_of(read, read.size() / world, place));
-  }
-  return mine;
+  return dealt_whole(whole,
+                     {Way::dispatched, batch_size, place, drop_last ? Tail::drop : Tail::fill});
 }
 
 Batches dispatch_order(const Batches& whole, std::int64_t batch_size, int world, bool drop_last) {
@@ -138,32 +121,19 @@ Batches dispatch_order(const Batches& whole, std::int64_t batch_size, int world,
   return all;
 }
 
-namespace {
-
-// Of every rank, padding included.
-std::int64_t contiguous_part(std::int64_t samples, Place place) {
-  return (samples + place.world - 1) / place.world;
-}
-
-}  // namespace
-
 Batches contiguous_batches(std::span<const std::int64_t> samples, std::int64_t batch_size,
                            Place place, bool drop_last) {
   check_place("contiguous_batches", batch_size, place);
-  const std::int64_t part = contiguous_part(std::ssize(samples), place);
-  std::vector<std::int64_t> mine;
-  for (std::int64_t at = place.rank * part; at < (place.rank + 1) * part; ++at) {
-    mine.push_back(samples[static_cast<std::size_t>(at) % samples.size()]);
-  }
-  return in_batches(mine, batch_size, drop_last);
+  return dealt_batches(std::vector<std::int64_t>(samples.begin(), samples.end()),
+                       {Way::contiguous, batch_size, place, drop_last ? Tail::drop : Tail::fill})
+      .to_vector();
 }
 
 std::int64_t unpadded(std::int64_t samples, std::int64_t batch_size, Place place,
                       std::int64_t batch) {
   check_place("unpadded", batch_size, place);
-  const std::int64_t part = contiguous_part(samples, place), at = batch * batch_size;
-  const std::int64_t size = std::clamp<std::int64_t>(part - at, 0, batch_size);
-  return std::clamp<std::int64_t>(samples - (place.rank * part + at), 0, size);
+  const Planned<Run> real = deal(samples, {Way::contiguous, batch_size, place, Tail::uneven});
+  return batch < real.size() ? real[batch].end - real[batch].begin : 0;
 }
 
 Batches by_length(std::span<const std::int64_t> samples, std::span<const std::int64_t> lengths,

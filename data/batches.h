@@ -8,10 +8,19 @@
 //     return data::batch_shard(data::by_length(order, lengths, 32), 32, job.place());
 //   });
 //
+// Of a set too large for lists, a plan makes each batch when it is asked for (planned.h):
+//
+//   data::DataLoader loader(set, [=](std::int64_t epoch) {
+//     return data::dealt_batches(data::epoch_order(set->size(), {.epoch = epoch}),
+//                                {.batch_size = 32, .place = job.place()});
+//   });
+//
 // Thread safety: pure functions.
 #pragma once
 
 #include <peal/autograd/core/place.h>
+#include <peal/data/deal.h>
+#include <peal/data/planned.h>
 
 #include <cstdint>
 #include <functional>
@@ -21,8 +30,9 @@
 namespace peal::data {
 
 using Batches = std::vector<std::vector<std::int64_t>>;
-// The batches of an epoch. A pure function.
-using BatchPlan = std::function<Batches(std::int64_t epoch)>;
+using PlannedBatches = Planned<std::vector<std::int64_t>>;
+// The batches of an epoch; Batches will do. A pure function.
+using BatchPlan = std::function<PlannedBatches(std::int64_t epoch)>;
 
 // `samples` cut into runs of batch_size, of which the last may be shorter, and is then left out by
 // drop_last. Error: batch_size < 1.
@@ -32,11 +42,16 @@ Batches in_batches(std::span<const std::int64_t> samples, std::int64_t batch_siz
 // How many in_batches() makes of so many samples.
 std::int64_t count_batches(std::int64_t samples, std::int64_t batch_size, bool drop_last = false);
 
-enum class Tail : std::uint8_t {
-  fill,   // ranks get full batches, the last ones filled up with the first samples again
-  drop,   // what is left when not every rank has a full batch goes unseen
-  uneven  // every sample once: ranks differ in the number and size of their batches
-};
+// The same, each made when it is asked for.
+PlannedBatches planned_batches(Order samples, std::int64_t batch_size, bool drop_last = false);
+
+// This rank's batches of an order of all ranks; of what is left of it after `before`, where the
+// padding is still the order's first samples. Errors: as of deal() and left().
+PlannedBatches dealt_batches(const Order& order, const Deal& how,
+                             std::span<const Dealt> before = {});
+// The places of the samples of batch k in the order; -1 where they are padding.
+std::vector<std::int64_t> dealt_places(std::int64_t samples, const Deal& how,
+                                       std::span<const Dealt> before, std::int64_t k);
 
 // Batch k goes to rank k mod world (Accelerate's BatchSamplerShard). `whole` are the batches of all
 // ranks, of batch_size samples but for the last, which may have fewer. Errors: a place outside of

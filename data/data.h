@@ -5,6 +5,7 @@
 #include <peal/data/batch.h>
 #include <peal/data/batches.h>
 #include <peal/data/dataset.h>
+#include <peal/data/deal.h>
 #include <peal/data/draw.h>
 #include <peal/data/image_dataset.h>
 #include <peal/data/loader.h>

@@ -2,7 +2,6 @@
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/lone_ranks.h>
-#include <peal/autograd/core/stateful.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/data/copy_ahead.h>
 #include <peal/data/loader.h>
@@ -14,11 +13,11 @@
 namespace peal::data {
 namespace {
 
-void leave_out(Batches& batches, std::int64_t first) {
-  PEAL_CHECK(first <= std::ssize(batches), "[data] loader: an epoch of ", batches.size(),
+PlannedBatches after_first(const PlannedBatches& batches, std::int64_t first) {
+  PEAL_CHECK(first <= batches.size(), "[data] loader: an epoch of ", batches.size(),
              " batches cannot be taken up after ", first,
              "; does the plan give other batches than when the state was saved?");
-  batches.erase(batches.begin(), batches.begin() + first);
+  return batches.without_first(first);
 }
 
 }  // namespace
@@ -32,23 +31,31 @@ DataLoader::DataLoader(DatasetRef dataset, LoaderOptions options)
   PEAL_CHECK(!options_.exact || options_.shard,
              "[data] loader: exact says how ranks share the samples, but there is no shard; name "
              "one (.shard = job.place())");
+  if (options_.way == Way::samples) return;
+  PEAL_CHECK(options_.shard,
+             "[data] loader: a way says how ranks share the samples, but there is no shard; name "
+             "one (.shard = job.place())");
+  PEAL_CHECK(!options_.exact || !options_.drop_last,
+             "[data] loader: exact sees every sample once, drop_last leaves some out: choose one");
+  deal(0, deal_of_options());
 }
 
 DataLoader::DataLoader(DatasetRef dataset, std::shared_ptr<Sampler> sampler, LoaderOptions options)
     : DataLoader(std::move(dataset), std::move(sampler), nullptr, options) {
   PEAL_CHECK(sampler_, "[data] loader: expected a data set and a sampler, got none");
-  PEAL_CHECK(!options_.shuffle && !options_.shard && !options_.exact,
-             "[data] loader: its sampler has the say about order and shard: leave out shuffle, "
-             "shard and exact");
+  PEAL_CHECK(
+      !options_.shuffle && !options_.shard && !options_.exact && options_.way == Way::samples,
+      "[data] loader: its sampler has the say about order and shard: leave out shuffle, "
+      "shard, way and exact");
 }
 
 DataLoader::DataLoader(DatasetRef dataset, BatchPlan plan, LoaderOptions options)
     : DataLoader(std::move(dataset), nullptr, std::move(plan), options) {
   PEAL_CHECK(plan_, "[data] loader: expected a data set and a plan, got none");
   PEAL_CHECK(options_.batch_size == 1 && !options_.drop_last && !options_.shuffle &&
-                 !options_.shard && !options_.exact,
+                 !options_.shard && !options_.exact && options_.way == Way::samples,
              "[data] loader: its plan has the say about what is in a batch: leave out batch_size, "
-             "drop_last, shuffle, shard and exact");
+             "drop_last, shuffle, shard, way and exact");
 }
 
 DataLoader::DataLoader(DatasetRef dataset, std::shared_ptr<Sampler> sampler, BatchPlan plan,
@@ -81,6 +88,22 @@ ShardOptions DataLoader::shard_options(std::int64_t epoch, std::int64_t consumed
           .consumed = consumed};
 }
 
+Deal DataLoader::deal_of_options() const {
+  const Tail tail = options_.exact ? Tail::uneven : options_.drop_last ? Tail::drop : Tail::fill;
+  return {options_.way, options_.batch_size, place(), tail};
+}
+
+std::span<const Dealt> DataLoader::dealt_before(std::int64_t epoch) const {
+  return epoch == taken_up_ ? dealt_before_ : std::span<const Dealt>();
+}
+
+// Of an epoch of a plan or a way, whole.
+PlannedBatches DataLoader::planned(std::int64_t epoch) const {
+  if (plan_) return plan_(epoch);
+  return dealt_batches(epoch_order(dataset_->size(), shard_options(epoch, 0)), deal_of_options(),
+                       dealt_before(epoch));
+}
+
 // A pass that was left, of an epoch that the sampler still has and was told nothing about: after
 // its last batch the next one comes, and before it the whole of the same.
 void DataLoader::begin_anew() {
@@ -96,17 +119,17 @@ void DataLoader::open() {
   epoch_.reset();
   ahead_.reset();
   failure_ = nullptr;
-  taken_ = batches_taken_ = 0;
+  taken_ = batches_taken_ = last_taken_ = 0;
   const std::int64_t epoch = coming();
-  const auto cut = [&](const std::vector<std::int64_t>& samples) {
-    return in_batches(samples, options_.batch_size, options_.drop_last);
+  const auto cut = [&](Order samples) {
+    return planned_batches(std::move(samples), options_.batch_size, options_.drop_last);
   };
-  Batches batches = plan_      ? plan_(epoch)
-                    : sampler_ ? cut(sampler_->indices())
-                               : cut(shard(dataset_->size(), place().world, place().rank,
-                                           shard_options(epoch, next_consumed_)));
-  if (plan_) leave_out(batches, next_consumed_);
-  const std::int64_t count = std::ssize(batches);
+  PlannedBatches batches = by_batches() ? after_first(planned(epoch), next_consumed_)
+                           : sampler_
+                               ? cut(sampler_->order())
+                               : cut(planned_shard(dataset_->size(), place().world, place().rank,
+                                                   shard_options(epoch, next_consumed_)));
+  const std::int64_t count = batches.size();
   epoch_ = std::make_unique<Prefetch>(
       *dataset_, std::move(batches), Draws{seed_, epoch},
       PrefetchOptions{options_.workers, options_.prefetch, copies_ != nullptr});
@@ -148,6 +171,7 @@ std::optional<Batch> DataLoader::next() {
   const TraceSpan span("load batch");  // how long training waits for data
   if (!epoch_) open();
   Step step = copies_ ? fetch_ahead() : fetch();
+  last_taken_ = step.samples;
   taken_ += step.samples;
   if (step.batch) {
     ++batches_taken_;
@@ -157,68 +181,10 @@ std::optional<Batch> DataLoader::next() {
   ahead_.reset();
   failure_ = step.failure;
   if (failure_) std::rethrow_exception(failure_);
-  taken_ = batches_taken_ = 0;
+  taken_ = batches_taken_ = last_taken_ = 0;
   // Of a sampler that has the say about epochs, too, the next one comes.
   if (sampler_ && sampler_->epoch()) sampler_->resume(running_ + 1, 0);
   return std::nullopt;
-}
-
-std::int64_t DataLoader::size() const {
-  if (within()) return batches_;
-  if (plan_) return std::max<std::int64_t>(std::ssize(plan_(coming())) - next_consumed_, 0);
-  const std::int64_t samples = sampler_ ? sampler_->size()
-                                        : shard_size(dataset_->size(), place().world, place().rank,
-                                                     shard_options(coming(), next_consumed_));
-  return count_batches(samples, options_.batch_size, options_.drop_last);
-}
-
-void DataLoader::resume(std::int64_t epoch, std::int64_t consumed) {
-  PEAL_CHECK(epoch >= 0 && consumed >= 0,
-             "[data] loader: expected an epoch and consumed of at least 0, got ", epoch, " and ",
-             consumed);
-  if (sampler_) sampler_->resume(epoch, consumed);
-  epoch_.reset();
-  ahead_.reset();
-  failure_ = nullptr;
-  next_epoch_ = epoch;
-  next_consumed_ = sampler_ ? 0 : consumed;
-  taken_ = batches_taken_ = 0;
-}
-
-void DataLoader::skip_first_batches(std::int64_t count) {
-  const std::int64_t left = size() - (within() ? batches_taken_ : 0);
-  PEAL_CHECK(count >= 0 && count <= left, "[data] loader: expected 0 to ", left,
-             " batches to skip in epoch ", epoch(), ", got ", count);
-  const std::int64_t samples = count * options_.batch_size;
-  if (plan_) return resume(epoch(), consumed() + count);
-  if (sampler_) {
-    const std::int64_t taken = within() ? taken_ : 0;
-    return resume(epoch(), sampler_->consumed_after(std::min(taken + samples, sampler_->size())));
-  }
-  resume(epoch(),
-         std::min(consumed() + samples * place().world, std::max(dataset_->size(), consumed())));
-}
-
-std::int64_t DataLoader::consumed() const {
-  if (sampler_) return sampler_->consumed_after(within() ? taken_ : 0);
-  if (!within()) return next_consumed_;
-  if (plan_) return begun_at_ + batches_taken_;
-  // Rank 0's count, which has the most: others may be a sample behind at the end of an exact epoch.
-  const std::int64_t seen = batches_taken_ * options_.batch_size * place().world;
-  return std::min(begun_at_ + seen, std::max(dataset_->size(), begun_at_));
-}
-
-NamedTensors DataLoader::state_dict() const {
-  return {{"epoch", Tensor::scalar(epoch(), Device{})},
-          {place_name(), Tensor::scalar(consumed(), Device{})}};
-}
-
-void DataLoader::load_state_dict(const NamedTensors& state) {
-  StateReader reader("DataLoader", state);
-  const auto epoch = reader.number<std::int64_t>("epoch");
-  const auto consumed = reader.number<std::int64_t>(place_name());
-  reader.finish();
-  resume(epoch, consumed);
 }
 
 DataLoader::Iterator DataLoader::begin() {

@@ -9,7 +9,8 @@
 //
 // Each pass is an epoch, in an order of its own. The loader follows a plan: the batches of an
 // epoch, as a value (batches.h). The options make it, from shard() of sampler.h; or a sampler of
-// one's own, whose indices() are cut into batches; or a function that gives the batches themselves.
+// one's own, whose order() is cut into batches; or a function that gives the batches themselves.
+// Batches are found when they are made, so an epoch is opened anywhere at once.
 // Workers take its batches by number, and what is drawn to augment a sample belongs to the sample
 // (draw.h), so neither their count nor their speed changes what comes out. At most workers ·
 // prefetch batches are in the making or waiting at any time.
@@ -30,6 +31,8 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
 namespace peal::data {
 
@@ -41,12 +44,17 @@ struct LoaderOptions {
   bool shuffle = false;         // another order in each epoch
   // This rank's part of the set: every world-th sample of an order that all ranks have.
   std::optional<Place> shard = {};
+  // Or how else the ranks share that order (deal.h), with a shard: batches, split, contiguous or
+  // dispatched. A batch_size of `split` is of all ranks together.
+  Way way = Way::samples;
   // What orders and augmentation are drawn from, equal on all ranks. Unset: with a shard, a sampler
   // or a plan 0, else what manual_seed() gave the thread that makes the loader.
   std::optional<std::uint64_t> seed = {};
-  int workers = 0;         // threads; 0: batches are made by whoever asks for them
-  int prefetch = 2;        // batches ahead, a worker
-  bool drop_last = false;  // leaves out a last batch of fewer than batch_size samples
+  int workers = 0;   // threads; 0: batches are made by whoever asks for them
+  int prefetch = 2;  // batches ahead, a worker
+  // Leaves out a last batch of fewer than batch_size samples; of another way than `samples`, what
+  // is left when not every rank has a full batch.
+  bool drop_last = false;
   // With a shard: every sample once, so that ranks may differ by one, as evaluation wants it. Else
   // ranks have equal numbers, and the first samples come twice where that does not add up.
   bool exact = false;
@@ -57,13 +65,13 @@ struct LoaderOptions {
 class DataLoader {
  public:
   // Errors: no data set, batch_size or prefetch < 1, workers < 0, a shard outside of its world,
-  // exact without a shard.
+  // exact or a way without a shard, those of deal(), and of a way exact together with drop_last.
   explicit DataLoader(DatasetRef dataset, LoaderOptions options = {});
   // By a sampler, which has the say about order, shard and epoch (Sampler::set_epoch). Errors: as
-  // above, no sampler, or shuffle, shard or exact in the options.
+  // above, no sampler, or shuffle, shard, way or exact in the options.
   DataLoader(DatasetRef dataset, std::shared_ptr<Sampler> sampler, LoaderOptions options = {});
   // By a plan, which has the say about everything that is in which batch. Errors: as above, no
-  // plan, or batch_size, drop_last, shuffle, shard or exact in the options.
+  // plan, or batch_size, drop_last, shuffle, shard, way or exact in the options.
   DataLoader(DatasetRef dataset, BatchPlan plan, LoaderOptions options = {});
   // Stops the workers; waits for no more than the batches they have in hand.
   ~DataLoader();
@@ -81,7 +89,9 @@ class DataLoader {
   // that it was the last (nn::Join asks, and whoever does something at the end of an epoch). It
   // stays false until another epoch is begun: by next(), which says once that this one is over, by
   // begin(), or by set_epoch(), with which each epoch of a loop that asks begins.
-  bool has_next() const { return within() ? batches_taken_ < batches_ : size() > 0; }
+  bool has_next() const { return left() > 0; }
+  // How many batches of epoch() are still to come.
+  std::int64_t left() const { return size() - (within() ? batches_taken_ : 0); }
 
   const Dataset& dataset() const { return *dataset_; }
   // Batches of the coming epoch, or of the one that is open.
@@ -89,16 +99,21 @@ class DataLoader {
   // Samples handed out in the running epoch, for DistributedSampler::consumed_after(); 0 when it is
   // over.
   std::int64_t taken() const { return taken_; }
+  // Where the samples of the last batch stand in the order of all ranks in this epoch, -1 for those
+  // that come again to make ranks equal: by this, what ranks find is put together in the order of
+  // one (launch::gather_in_order). Empty before the first and after the last. Error with a plan,
+  // which does not say.
+  std::vector<std::int64_t> places() const;
 
   // Epochs count by themselves from 0, unless a sampler does (Sampler::epoch), which is told the
   // next one when an epoch is over; the running one, which an error does not end, or else the
   // coming one.
   std::int64_t epoch() const { return within() ? running_ : coming(); }
-  // The epoch to open next.
-  void set_epoch(std::int64_t epoch) { resume(epoch, 0); }
+  // The epoch to open next, from its start.
+  void set_epoch(std::int64_t epoch);
   // Takes up an epoch of which all ranks together have seen `consumed` samples, under whatever
-  // world size. With a sampler it means what Sampler::resume() says. With a plan it counts batches
-  // of this rank, since only the plan knows what the others see: its first ones are left out.
+  // world size. With a sampler it means what Sampler::resume() says. With a plan or a way it counts
+  // batches of this rank: its first ones are left out.
   void resume(std::int64_t epoch, std::int64_t consumed);
   // Leaves out the next `count` batches of epoch(), without making them: the first ones, where it
   // has not begun. Later epochs are whole. (Accelerate: skip_first_batches.) Error where it has
@@ -107,13 +122,15 @@ class DataLoader {
   // What has been seen of epoch(), as resume() takes it. Error within an epoch of a sampler that
   // cannot be taken up there.
   std::int64_t consumed() const;
-  // "epoch", and "consumed" or with a plan "batches" (i64): a loader made alike, with the same
-  // seed, that loads them goes on with the sample after the last one handed out (what a device's
-  // copy ahead has in hand, and a batch that failed, come again). Ranks' states are alike when all
-  // have taken equally many batches, so one's will do for all, but: at the end of an exact epoch
-  // those that have a batch less are in the next epoch already, and a DistributedSampler's ranks
-  // that have a sample less count less, so save rank 0's; and a plan's places are each rank's own
-  // where ranks have different numbers of batches. Error where consumed() is one.
+  // "epoch", and "consumed", with a plan "batches", or with a way "dealt" (i64): a loader made
+  // alike, with the same seed, that loads them goes on with the sample after the last one handed
+  // out (what a device's copy ahead has in hand, and a batch that failed, come again); but for a
+  // plan its world and batch_size may be others, and after a way the way too. Ranks' states are
+  // alike when all have taken equally many batches, so one's will do for all, but: at the end of an
+  // exact epoch those that have a batch less are in the next epoch already, and a
+  // DistributedSampler's ranks that have a sample less count less, so save rank 0's; and a plan's
+  // places are each rank's own where ranks have different numbers of batches. Error where
+  // consumed() is one.
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
 
@@ -153,7 +170,12 @@ class DataLoader {
   DataLoader(DatasetRef dataset, std::shared_ptr<Sampler> sampler, BatchPlan plan,
              LoaderOptions options);
   ShardOptions shard_options(std::int64_t epoch, std::int64_t consumed) const;
-  const char* place_name() const { return plan_ ? "batches" : "consumed"; }  // in a state
+  // Of a plan or a way: a place in an epoch is a number of this rank's batches.
+  bool by_batches() const { return plan_ || options_.way != Way::samples; }
+  std::int64_t count_planned(std::int64_t epoch) const;
+  Deal deal_of_options() const;
+  std::span<const Dealt> dealt_before(std::int64_t epoch) const;
+  PlannedBatches planned(std::int64_t epoch) const;
   // An epoch is open, or an error left it.
   bool within() const { return epoch_ || failure_; }
   Place place() const { return options_.shard.value_or(Place{}); }
@@ -173,14 +195,17 @@ class DataLoader {
   std::uint64_t seed_ = 0;
 
   std::int64_t next_epoch_ = 0, next_consumed_ = 0;  // of the epoch to come
-  std::int64_t running_ = 0, begun_at_ = 0;          // of the epoch that is open
-  std::unique_ptr<Prefetch> epoch_;                  // null: the next call of next() opens one
+  // With a way: what other worlds were dealt of that epoch, where it was taken up.
+  std::int64_t taken_up_ = 0;
+  std::vector<Dealt> dealt_before_;
+  std::int64_t running_ = 0, begun_at_ = 0;  // of the epoch that is open
+  std::unique_ptr<Prefetch> epoch_;          // null: the next call of next() opens one
   std::int64_t batches_ = 0;
   std::exception_ptr failure_;
-  std::int64_t taken_ = 0, batches_taken_ = 0;  // handed out
-  std::unique_ptr<CopyAhead> copies_;           // null on the CPU
-  std::optional<Step> ahead_;                   // what copies_ has in hand; its batch is there
-  std::optional<Batch> current_;                // what the iterator points to
+  std::int64_t taken_ = 0, batches_taken_ = 0, last_taken_ = 0;  // handed out; in the last batch
+  std::unique_ptr<CopyAhead> copies_;                            // null on the CPU
+  std::optional<Step> ahead_;     // what copies_ has in hand; its batch is there
+  std::optional<Batch> current_;  // what the iterator points to
 };
 
 }  // namespace peal::data

@@ -53,7 +53,7 @@ Tensor in_pinned_memory(const Tensor& tensor) {
 
 }  // namespace
 
-Prefetch::Prefetch(const Dataset& dataset, Batches plan, const Draws& draws,
+Prefetch::Prefetch(const Dataset& dataset, PlannedBatches plan, const Draws& draws,
                    const PrefetchOptions& options)
     : dataset_(dataset), plan_(std::move(plan)), draws_(draws), pinned_(options.pinned) {
   const auto workers = std::min<std::int64_t>(options.workers, batches());
@@ -72,8 +72,7 @@ Prefetch::~Prefetch() { stop(); }
 
 std::optional<Prefetch::Made> Prefetch::next() {
   if (handed_out_ == batches()) return std::nullopt;
-  const std::int64_t samples = std::ssize(plan_[static_cast<std::size_t>(handed_out_)]);
-  if (slots_.empty()) return Made{make(handed_out_++), samples};
+  if (slots_.empty()) return make(handed_out_++);
   std::unique_lock lock(mutex_);
   Slot& slot = slot_of(handed_out_);
   ready_.wait(lock, [&] { return slot.ready; });
@@ -82,22 +81,22 @@ std::optional<Prefetch::Made> Prefetch::next() {
   lock.unlock();
   room_.notify_one();
   if (taken.error) std::rethrow_exception(taken.error);
-  return Made{std::move(taken.batch), samples};
+  return std::move(taken.made);
 }
 
-Batch Prefetch::make(std::int64_t batch) const {
-  const std::vector<std::int64_t>& samples = plan_[static_cast<std::size_t>(batch)];
+Prefetch::Made Prefetch::make(std::int64_t batch) const {
+  const std::vector<std::int64_t> samples = plan_[batch];
   Batch made;
   try {
     made = dataset_.augmented(samples, draws_);
   } catch (...) {
     name_the_sample(dataset_, batch, samples, draws_);
   }
-  if (!pinned_) return made;
+  if (!pinned_) return {std::move(made), std::ssize(samples)};
   made.x = in_pinned_memory(made.x);
   made.y = in_pinned_memory(made.y);
   for (auto& [name, tensor] : made.more) tensor = in_pinned_memory(tensor);
-  return made;
+  return {std::move(made), std::ssize(samples)};
 }
 
 void Prefetch::work() {
@@ -109,9 +108,9 @@ void Prefetch::work() {
     if (stopped_ || started_ == batches()) return;
     const std::int64_t batch = started_++;
     lock.unlock();
-    Slot made{.ready = true, .batch = {}, .error = nullptr};
+    Slot made{.ready = true, .made = {}, .error = nullptr};
     try {
-      made.batch = make(batch);
+      made.made = make(batch);
     } catch (...) {
       made.error = std::current_exception();
     }

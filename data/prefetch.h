@@ -28,7 +28,7 @@ struct PrefetchOptions {
 class Prefetch {
  public:
   // Workers inherit the context of the calling thread. REQUIRES: the data set lives as long.
-  Prefetch(const Dataset& dataset, Batches plan, const Draws& draws,
+  Prefetch(const Dataset& dataset, PlannedBatches plan, const Draws& draws,
            const PrefetchOptions& options);
   // Waits for no more than the batches that workers have in hand.
   ~Prefetch();
@@ -47,20 +47,20 @@ class Prefetch {
  private:
   struct Slot {
     bool ready = false;
-    Batch batch;
+    Made made;
     std::exception_ptr error;
   };
 
   Slot& slot_of(std::int64_t batch) {
     return slots_[static_cast<std::size_t>(batch) % slots_.size()];
   }
-  std::int64_t batches() const { return std::ssize(plan_); }
-  Batch make(std::int64_t batch) const;
+  std::int64_t batches() const { return plan_.size(); }
+  Made make(std::int64_t batch) const;
   void work();
   void stop();
 
   const Dataset& dataset_;
-  const Batches plan_;
+  const PlannedBatches plan_;
   const Draws draws_;
   const bool pinned_;
 

@@ -92,6 +92,16 @@ std::vector<std::int64_t> shard(std::int64_t size, int world, int rank,
   return mine;
 }
 
+Order planned_shard(std::int64_t size, int world, int rank, const ShardOptions& options) {
+  if (options.shuffle && size < huge) return shard(size, world, rank, options);
+  const Permutation permutation(options.shuffle ? size : 0,
+                                options.seed + static_cast<std::uint64_t>(options.epoch));
+  return {shard_size(size, world, rank, options), [=](std::int64_t k) {
+            const std::int64_t place = (options.consumed + rank + k * world) % size;
+            return options.shuffle ? permutation.at(place) : place;
+          }};
+}
+
 DistributedSampler::DistributedSampler(std::int64_t size, int world, int rank, ShardOptions options)
     : size_(size), world_(world), rank_(rank), options_(options) {
   check(size_, world_, rank_, options_);

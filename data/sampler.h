@@ -16,6 +16,7 @@
 #pragma once
 
 #include <peal/autograd/core/safetensors.h>
+#include <peal/data/planned.h>
 
 #include <cstdint>
 #include <optional>
@@ -49,12 +50,25 @@ std::int64_t shard_size(std::int64_t size, int world, int rank, const ShardOptio
 // and time for the samples of its rank alone.
 inline constexpr std::int64_t huge = std::int64_t{1} << 24;
 
+// What shard() returns, as a plan: of a set that is huge or not shuffled, a sample is worked out
+// when it is asked for.
+Order planned_shard(std::int64_t size, int world, int rank, const ShardOptions& options = {});
+// The whole order, which ranks share (deal.h).
+inline Order epoch_order(std::int64_t size, const ShardOptions& options = {}) {
+  return planned_shard(size, 1, 0, options);
+}
+
 // A sampler of one's own for a loader: the samples of the coming epoch, in order.
 class Sampler {
  public:
   virtual ~Sampler() = default;
   virtual std::vector<std::int64_t> indices() const = 0;
   virtual std::int64_t size() const = 0;  // of indices()
+  // The same, of which a loader asks for what it needs.
+  virtual Order order() const { return indices(); }
+  // Where the k-th of indices() stands among the samples of all ranks in this epoch; -1 where it
+  // comes again, to make ranks equal. By default there is one rank.
+  virtual std::int64_t place(std::int64_t k) const { return k; }
   // Which epoch comes; loops may call it before each. Nothing by default: all epochs are alike.
   virtual void set_epoch(std::int64_t epoch) { static_cast<void>(epoch); }
   // The epoch that comes, of a sampler that has the say about it. By default the loader has, which
@@ -87,6 +101,11 @@ class DistributedSampler : public Sampler {
 
   std::vector<std::int64_t> indices() const override;
   std::int64_t size() const override;
+  Order order() const override { return planned_shard(size_, world_, rank_, options_); }
+  std::int64_t place(std::int64_t k) const override {
+    const std::int64_t at = options_.consumed + rank_ + k * world_;
+    return at < size_ ? at : -1;
+  }
   const ShardOptions& options() const { return options_; }
 
  private:

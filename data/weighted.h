@@ -39,6 +39,7 @@ class WeightedRandomSampler : public Sampler {
 
   std::vector<std::int64_t> indices() const override;
   std::int64_t size() const override { return places_.size(); }
+  std::int64_t place(std::int64_t k) const override { return places_.place(k); }
   void set_epoch(std::int64_t epoch) override { places_.set_epoch(epoch); }
   std::optional<std::int64_t> epoch() const override { return places_.epoch(); }
   std::int64_t consumed_after(std::int64_t taken) const override {

@@ -127,7 +127,7 @@ TEST_CASE("a plan of one's own is followed, and told its epoch") {
   CHECK_THROWS_WITH_AS(
       DataLoader(set, [](std::int64_t) { return Batches{}; }, {.batch_size = 2}),
       "[data] loader: its plan has the say about what is in a batch: leave out batch_size, "
-      "drop_last, shuffle, shard and exact",
+      "drop_last, shuffle, shard, way and exact",
       peal::Error);
 }
 

@@ -321,7 +321,7 @@ TEST_CASE("bad options are errors") {
       "[data] loader: expected a data set and a sampler, got none", peal::Error);
   CHECK_THROWS_WITH_AS(DataLoader(std::make_shared<Numbers>(1), in_order(1), {.shuffle = true}),
                        "[data] loader: its sampler has the say about order and shard: leave out "
-                       "shuffle, shard and exact",
+                       "shuffle, shard, way and exact",
                        peal::Error);
   CHECK_THROWS_WITH_AS(DataLoader(std::make_shared<Numbers>(1), {.shard = peal::Place{2, 2}}),
                        "[data] loader: expected a shard with a rank below its world, got rank 2 "

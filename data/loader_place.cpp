@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a loader stands: how much is left of an epoch, taking one up, and its state.
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/stateful.h>
+#include <peal/data/copy_ahead.h>
+#include <peal/data/loader.h>
+#include <peal/data/prefetch.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace peal::data {
+namespace {
+
+// [n, 4]: way, batch_size, world, batches.
+Tensor tensor_of(const std::vector<Dealt>& dealt) {
+  std::vector<std::int64_t> words;
+  for (const auto& [way, batch_size, world, batches] : dealt) {
+    words.insert(words.end(), {static_cast<std::int64_t>(way), batch_size, world, batches});
+  }
+  return Tensor::from(words, {std::ssize(dealt), 4}, Device{});
+}
+
+std::vector<Dealt> read_dealt(StateReader& reader, const NamedTensors& state) {
+  const auto found = std::find_if(state.begin(), state.end(),
+                                  [](const auto& entry) { return entry.first == "dealt"; });
+  const bool table = found != state.end() && found->second.dim() == 2;
+  const Tensor rows = reader.tensor("dealt", {table ? found->second.size(0) : 1, 4}, DType::i64);
+  std::vector<Dealt> dealt;
+  if (!rows.defined()) return dealt;
+  const auto words = rows.to_vector<std::int64_t>();
+  for (std::size_t at = 0; at < words.size(); at += 4) {
+    if (words[at] <= 0 || words[at] > static_cast<std::int64_t>(Way::dispatched)) {
+      reader.fault(concat("dealt: there is no way ", words[at]));
+    }
+    dealt.push_back({static_cast<Way>(words[at]), words[at + 1], static_cast<int>(words[at + 2]),
+                     words[at + 3]});
+  }
+  return dealt;
+}
+
+}  // namespace
+
+std::int64_t DataLoader::size() const {
+  if (within()) return batches_;
+  if (by_batches()) return std::max<std::int64_t>(count_planned(coming()) - next_consumed_, 0);
+  const std::int64_t samples = sampler_ ? sampler_->size()
+                                        : shard_size(dataset_->size(), place().world, place().rank,
+                                                     shard_options(coming(), next_consumed_));
+  return count_batches(samples, options_.batch_size, options_.drop_last);
+}
+
+// Without the order, which takes long to draw.
+std::int64_t DataLoader::count_planned(std::int64_t epoch) const {
+  if (plan_) return plan_(epoch).size();
+  const Order rest = places_of(data::left(dataset_->size(), dealt_before(epoch)));
+  return deal(rest.size(), deal_of_options()).size();
+}
+
+void DataLoader::set_epoch(std::int64_t epoch) {
+  dealt_before_.clear();
+  resume(epoch, 0);
+}
+
+void DataLoader::resume(std::int64_t epoch, std::int64_t consumed) {
+  PEAL_CHECK(epoch >= 0 && consumed >= 0,
+             "[data] loader: expected an epoch and consumed of at least 0, got ", epoch, " and ",
+             consumed);
+  if (sampler_) sampler_->resume(epoch, consumed);
+  epoch_.reset();
+  ahead_.reset();
+  failure_ = nullptr;
+  next_epoch_ = epoch;
+  next_consumed_ = sampler_ ? 0 : consumed;
+  taken_ = batches_taken_ = last_taken_ = 0;
+}
+
+void DataLoader::skip_first_batches(std::int64_t count) {
+  PEAL_CHECK(count >= 0 && count <= left(), "[data] loader: expected 0 to ", left(),
+             " batches to skip in epoch ", epoch(), ", got ", count);
+  if (by_batches()) return resume(epoch(), consumed() + count);
+  const std::int64_t samples = count * options_.batch_size;
+  if (sampler_) {
+    const std::int64_t taken = within() ? taken_ : 0;
+    return resume(epoch(), sampler_->consumed_after(std::min(taken + samples, sampler_->size())));
+  }
+  resume(epoch(),
+         std::min(consumed() + samples * place().world, std::max(dataset_->size(), consumed())));
+}
+
+std::int64_t DataLoader::consumed() const {
+  if (sampler_) return sampler_->consumed_after(within() ? taken_ : 0);
+  if (!within()) return next_consumed_;
+  if (by_batches()) return begun_at_ + batches_taken_;
+  // Rank 0's count, which has the most: others may be a sample behind at the end of an exact epoch.
+  const std::int64_t seen = batches_taken_ * options_.batch_size * place().world;
+  return std::min(begun_at_ + seen, std::max(dataset_->size(), begun_at_));
+}
+
+std::vector<std::int64_t> DataLoader::places() const {
+  PEAL_CHECK(!plan_,
+             "[data] loader: a plan says which samples are in a batch, and not where they stand in "
+             "the order of all ranks; for that, let options make the batches (way)");
+  std::vector<std::int64_t> places;
+  if (!within() || batches_taken_ == 0) return places;
+  if (by_batches()) {
+    return dealt_places(dataset_->size(), deal_of_options(), dealt_before(running_),
+                        begun_at_ + batches_taken_ - 1);
+  }
+  for (std::int64_t k = taken_ - last_taken_; k < taken_; ++k) {
+    const std::int64_t at = begun_at_ + place().rank + k * place().world;
+    places.push_back(sampler_ ? sampler_->place(k) : at < dataset_->size() ? at : -1);
+  }
+  return places;
+}
+
+NamedTensors DataLoader::state_dict() const {
+  NamedTensors state{{"epoch", Tensor::scalar(epoch(), Device{})}};
+  if (plan_ || !by_batches()) {
+    state.emplace_back(plan_ ? "batches" : "consumed", Tensor::scalar(consumed(), Device{}));
+    return state;
+  }
+  const auto before = dealt_before(epoch());
+  std::vector<Dealt> dealt(before.begin(), before.end());
+  dealt.push_back({options_.way, options_.batch_size, place().world, consumed()});
+  state.emplace_back("dealt", tensor_of(dealt));
+  return state;
+}
+
+void DataLoader::load_state_dict(const NamedTensors& state) {
+  StateReader reader("DataLoader", state);
+  const auto epoch = reader.number<std::int64_t>("epoch");
+  if (plan_ || !by_batches()) {
+    const auto consumed = reader.number<std::int64_t>(plan_ ? "batches" : "consumed");
+    reader.finish();
+    return resume(epoch, consumed);
+  }
+  std::vector<Dealt> dealt = read_dealt(reader, state);
+  reader.finish();
+  // In the world that it was left in, it goes on where it was; in another, what is left is dealt.
+  Dealt last{options_.way, options_.batch_size, place().world, 0};
+  const std::int64_t batches = dealt.empty() ? 0 : dealt.back().batches;
+  last.batches = batches;
+  const bool same = !dealt.empty() && dealt.back() == last;
+  if (same) dealt.pop_back();
+  data::left(dataset_->size(), dealt);  // is there such an epoch?
+  resume(epoch, same ? batches : 0);
+  taken_up_ = epoch;
+  dealt_before_ = std::move(dealt);
+}
+
+}  // namespace peal::data
