@@ -9,7 +9,8 @@ set(faces peal.h
   comm/algorithms/table.h comm/draw/draw.h comm/simulate/simulate.h comm/verify/verify.h  # plans as values
   comm/store/open_store.h
   data/data.h
-  launch/command_line.h launch/job.h launch/training/dispatcher.h launch/training/evaluation.h launch/training/trainer.h
+  launch/command_line.h launch/job.h launch/training/across_processes.h
+  launch/training/dispatcher.h launch/training/evaluation.h launch/training/trainer.h
   nn/nn.h)
 if(PEAL_MPI)
   list(APPEND faces comm/start/mpi.h)
