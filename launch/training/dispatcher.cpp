@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/launch/training/dispatch_reader.h>
 #include <peal/launch/training/dispatcher.h>
 
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,7 +13,7 @@ namespace peal::launch {
 namespace {
 
 // What a batch is, as numbers: how many tensors, and of each its type, its sizes and its name. None
-// is the end of the epoch.
+// is the end of the epoch, after which come the number of the next and of its batches.
 std::vector<std::int64_t> described(const NamedTensors& tensors) {
   std::vector<std::int64_t> words{std::ssize(tensors)};
   for (const auto& [name, tensor] : tensors) {
@@ -65,6 +67,12 @@ Tensor words_of(const std::vector<std::int64_t>& words) {
   return Tensor::from(words, {std::ssize(words)}, Device{});
 }
 
+void send_words(const comm::ProcessGroup& group, const std::vector<std::int64_t>& words, int to) {
+  const Tensor text = words_of(words), length = words_of({text.numel()});
+  group.batch_isend_irecv({{comm::Direction::send, length, to}, {comm::Direction::send, text, to}})
+      .wait();
+}
+
 void send(const comm::ProcessGroup& group, const NamedTensors& tensors, int to) {
   const Tensor text = words_of(described(tensors)), length = words_of({text.numel()});
   std::vector<comm::P2POp> messages{{comm::Direction::send, length, to},
@@ -75,12 +83,13 @@ void send(const comm::ProcessGroup& group, const NamedTensors& tensors, int to) 
   group.batch_isend_irecv(messages).wait();
 }
 
-NamedTensors receive(const comm::ProcessGroup& group, int from) {
+NamedTensors receive(const comm::ProcessGroup& group, int from, std::vector<std::int64_t>& words) {
   const Tensor length = Tensor::zeros({1}, DType::i64, Device{});
   group.recv(length, from).wait();
   const Tensor text = Tensor::zeros({length.item<std::int64_t>()}, DType::i64, Device{});
   group.recv(text, from).wait();
-  NamedTensors tensors = like(text.to_vector<std::int64_t>());
+  words = text.to_vector<std::int64_t>();
+  NamedTensors tensors = like(words);
   std::vector<comm::P2POp> messages;
   for (const auto& [name, tensor] : tensors) {
     if (tensor.numel() > 0) messages.push_back({comm::Direction::recv, tensor, from});
@@ -89,32 +98,101 @@ NamedTensors receive(const comm::ProcessGroup& group, int from) {
   return tensors;
 }
 
+std::unique_ptr<DispatchReader> of_set(const data::DatasetRef& dataset,
+                                       const data::LoaderOptions& options, int world) {
+  PEAL_CHECK(!options.shard && options.way == data::Way::samples && !options.exact,
+             "[launch] dispatcher: it deals the batches to the ranks, to all equally many: leave "
+             "out shard, way and exact");
+  return dataset ? reader_of_set(dataset, options, world) : nullptr;
+}
+
 }  // namespace
 
-Dispatcher::Dispatcher(comm::ProcessGroup group, std::unique_ptr<data::DataLoader> reader)
+Dispatcher::Dispatcher(comm::ProcessGroup group, std::unique_ptr<DispatchReader> reader,
+                       const char* what)
     : group_(std::move(group)), reader_(std::move(reader)) {
   PEAL_CHECK((reader_ != nullptr) == (group_.rank() == 0), "[launch] dispatcher: rank ",
-             group_.rank(), reader_ ? " has a reader" : " has no reader",
-             "; rank 0 reads, and no other");
+             group_.rank(), reader_ ? " has a " : " has no ", what, "; rank 0 reads, and no other");
+  tell_after([] {});
 }
+
+Dispatcher::Dispatcher(comm::ProcessGroup group, const data::DatasetRef& dataset,
+                       const data::LoaderOptions& options)
+    : Dispatcher(group, of_set(dataset, options, group.world()), "data set") {}
+
+Dispatcher::Dispatcher(comm::ProcessGroup group, std::unique_ptr<data::DataLoader> reader)
+    : Dispatcher(group, reader ? reader_of_loader(std::move(reader), group.world()) : nullptr,
+                 "reader") {}
+
+Dispatcher Dispatcher::of_stream(comm::ProcessGroup group,
+                                 std::function<std::optional<data::Batch>()> source,
+                                 bool drop_last) {
+  return {group, source ? reader_of_stream(std::move(source), drop_last, group.world()) : nullptr,
+          "stream"};
+}
+
+Dispatcher::Dispatcher(Dispatcher&&) noexcept = default;
+Dispatcher::~Dispatcher() = default;
 
 std::optional<data::Batch> Dispatcher::next() {
   if (!reader_) {
-    const NamedTensors tensors = receive(group_, 0);
-    return tensors.empty() ? std::nullopt : std::optional(batch_of(tensors));
+    std::vector<std::int64_t> words;
+    const NamedTensors tensors = receive(group_, 0, words);
+    if (!tensors.empty()) return batch_of(tensors);
+    epoch_ = words.at(1);
+    size_ = words.at(2);
+    return std::nullopt;
   }
-  std::optional<data::Batch> own = reader_->next();
-  for (int to = 1; to < group_.world(); ++to) {
-    if (!own) {
-      send(group_, {}, to);
-      continue;
-    }
-    const auto batch = reader_->next();
-    PEAL_CHECK(batch, "[launch] dispatcher: the epoch ended after ", to, " of ", group_.world(),
-               " ranks had a batch; plan it by data::dispatch_order()");
+  std::optional<data::Batch> own = reader_->next(0);
+  if (own) epoch_ = reader_->epoch();
+  for (int to = 1; own && to < group_.world(); ++to) {
+    const auto batch = reader_->next(to);
     send(group_, tensors_of(*batch), to);
   }
-  return own ? std::optional(batch_of(tensors_of(*own))) : std::nullopt;
+  if (own) return batch_of(tensors_of(*own));
+  for (int to = 1; to < group_.world(); ++to) reader_->next(to);  // their epochs end, too
+  epoch_ = reader_->epoch();
+  size_ = reader_->size();
+  for (int to = 1; to < group_.world(); ++to) send_words(group_, {0, epoch_, size_}, to);
+  return std::nullopt;
+}
+
+std::int64_t Dispatcher::size() const {
+  PEAL_CHECK(size_ >= 0, "[launch] dispatcher: a stream does not say how many batches it has");
+  return size_;
+}
+
+void Dispatcher::set_epoch(std::int64_t epoch) {
+  tell_after([&] { reader_->set_epoch(epoch); });
+}
+
+void Dispatcher::skip_first_batches(std::int64_t count) {
+  tell_after([&] { reader_->skip_first_batches(count); });
+}
+
+NamedTensors Dispatcher::state_dict() const {
+  return reader_ ? reader_->state_dict() : NamedTensors{};
+}
+
+void Dispatcher::load_state_dict(const NamedTensors& state) {
+  tell_after([&] { reader_->load_state_dict(state); });
+}
+
+// Rank 0 does that; then all know what epoch comes, or why not.
+void Dispatcher::tell_after(const std::function<void()>& f) {
+  std::string words;
+  if (reader_) {
+    try {
+      f();
+      words = concat(reader_->epoch(), ' ', reader_->size());
+    } catch (const std::exception& failure) {
+      words = concat('!', failure.what());
+    }
+  }
+  words = group_.broadcast_object(words);
+  PEAL_CHECK(words.empty() || words[0] != '!', words.substr(1));
+  epoch_ = std::stoll(words);
+  size_ = std::stoll(words.substr(words.find(' ')));
 }
 
 }  // namespace peal::launch

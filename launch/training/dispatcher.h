@@ -4,16 +4,12 @@
 // its rank as it is made: a rank receives its own share and nothing else, and batches may differ in
 // shape.
 //
-//   std::unique_ptr<data::DataLoader> reader;
-//   if (job.is_main()) {
-//     reader = std::make_unique<data::DataLoader>(set, [=, world = job.world()](std::int64_t epoch)
-//     {
-//       const auto order = data::shard(set->size(), 1, 0, {.epoch = epoch});
-//       return data::dispatch_order(data::in_batches(order, 32), 32, world);
-//     });
-//   }
-//   launch::Dispatcher batches(job.group(), std::move(reader));
+//   const data::DatasetRef set = job.is_main() ? open_the_file() : nullptr;
+//   launch::Dispatcher batches(job.group(), set, {.batch_size = 32, .shuffle = true});
 //   while (auto batch = batches.next()) ...
+//
+// Or rank 0 has a loader whose plan is data::dispatch_order(), or a stream of batches. Where it has
+// a device, batches come on the CPU all the same.
 //
 // Thread safety: as of the group.
 #pragma once
@@ -21,23 +17,59 @@
 #include <peal/comm/group/process_group.h>
 #include <peal/data/loader.h>
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
 namespace peal::launch {
 
+class DispatchReader;
+
 class Dispatcher {
  public:
-  // Error where rank 0 has no reader, or another has one.
+  // Rank 0 reads the set, which no other rank gives, by data::Way::dispatched: options are those of
+  // a loader, batch_size a rank's. Collective, as the others are. Errors: where rank 0 has no set,
+  // or another has one, shard, way or exact in the options.
+  Dispatcher(comm::ProcessGroup group, const data::DatasetRef& dataset,
+             const data::LoaderOptions& options);
+  // By rank 0's loader, whose plan has the batches of all ranks in turn. Error where rank 0 has no
+  // reader, or another has one.
   Dispatcher(comm::ProcessGroup group, std::unique_ptr<data::DataLoader> reader);
+  // By a stream on rank 0, whose batches go to the ranks in turn. Its end is the end of an epoch,
+  // after which it may begin again; in a last round that it does not fill, ranks get its first
+  // batches again, or with drop_last it goes unseen. Errors as above.
+  static Dispatcher of_stream(comm::ProcessGroup group,
+                              std::function<std::optional<data::Batch>()> source,
+                              bool drop_last = false);
+  Dispatcher(Dispatcher&& other) noexcept;
+  ~Dispatcher();
 
   // This rank's next batch, on the CPU, or nothing at the end of an epoch, for all ranks alike. All
   // ranks call it equally often. Error where the reader's epoch ends within a round.
   std::optional<data::Batch> next();
 
+  // Each rank's batches of the epoch that comes or is open. Error of a stream, which does not say.
+  std::int64_t size() const;
+  std::int64_t epoch() const { return epoch_; }
+  // The epoch to open next, from its start. Collective. Error of a stream that was begun.
+  void set_epoch(std::int64_t epoch);
+  // Leaves out the next `count` batches of each rank, which only of a stream are read. Collective.
+  // Error on all ranks where the epoch has fewer.
+  void skip_first_batches(std::int64_t count);
+  // Where the epoch is: rank 0's, the others' is empty. By a set it is taken up in any world, by a
+  // stream too, which is read again from its start; a loader's plan is for one world.
+  NamedTensors state_dict() const;
+  // Collective; what is not rank 0's is not read.
+  void load_state_dict(const NamedTensors& state);
+
  private:
+  Dispatcher(comm::ProcessGroup group, std::unique_ptr<DispatchReader> reader, const char* what);
+  void tell_after(const std::function<void()>& f);
+
   comm::ProcessGroup group_;
-  std::unique_ptr<data::DataLoader> reader_;
+  std::unique_ptr<DispatchReader> reader_;  // rank 0's
+  std::int64_t epoch_ = 0, size_ = 0;       // on every rank
 };
 
 }  // namespace peal::launch
