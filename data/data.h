@@ -12,5 +12,6 @@
 #include <peal/data/mnist.h>
 #include <peal/data/sampler.h>
 #include <peal/data/stream.h>
+#include <peal/data/stream_loader.h>
 #include <peal/data/synthetic_digits.h>
 #include <peal/data/weighted.h>

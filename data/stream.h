@@ -15,6 +15,7 @@
 
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/place.h>
+#include <peal/autograd/core/stateful.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -65,32 +66,92 @@ class StreamShard {
     return round_[at_++];
   }
 
+  // How many samples of the stream are in rounds that are over ("consumed"), and what this rank
+  // took of the one that is open ("taken", 0 after each batch that all ranks took), i64. Over a
+  // source that begins again, a shard made alike goes on there; after whole rounds one of another
+  // world or batch_size does, too.
+  NamedTensors state_dict() const {
+    const bool open = at_ < end_;
+    const auto begin = static_cast<std::int64_t>(begin_of(round_.size()));
+    return {{"consumed", Tensor::scalar(open ? read_ - of_round_ : read_, Device{})},
+            {"taken", Tensor::scalar(open ? static_cast<std::int64_t>(at_) - begin : 0, Device{})},
+            {"world", Tensor::scalar(std::int64_t{options_.place.world}, Device{})},
+            {"round", Tensor::scalar(static_cast<std::int64_t>(size_of_round()), Device{})}};
+  }
+  // Reads what was consumed, and leaves it out. Errors: a shard that has read already, a stream
+  // that ends before, a round that was left open in another world or batch_size.
+  void load_state_dict(const NamedTensors& state) {
+    StateReader reader("StreamShard", state);
+    const auto consumed = reader.number<std::int64_t>("consumed");
+    const auto taken = reader.number<std::int64_t>("taken");
+    const auto world = reader.number<std::int64_t>("world");
+    const auto round = reader.number<std::int64_t>("round");
+    reader.finish();
+    PEAL_CHECK(read_ == 0,
+               "[data] stream: a shard takes up a stream at its start, and this one has "
+               "read ",
+               read_, " samples");
+    PEAL_CHECK(taken == 0 || (world == options_.place.world &&
+                              round == static_cast<std::int64_t>(size_of_round())),
+               "[data] stream: it was left within a batch, which another world or batch_size does "
+               "not have; save its state after whole batches");
+    while (read_ < consumed) {
+      PEAL_CHECK(read(), "[data] stream: it ended after ", read_,
+                 " samples, and it had been left "
+                 "after ",
+                 consumed);
+    }
+    if (taken == 0 || !read_round()) return;
+    at_ = std::min(end_, at_ + static_cast<std::size_t>(taken));
+  }
+
  private:
+  std::size_t size_of_round() const {
+    const auto each = static_cast<std::size_t>(options_.batch_size);
+    return options_.split ? each : each * static_cast<std::size_t>(options_.place.world);
+  }
+  // Of this rank, in a round that has so many samples.
+  std::size_t begin_of(std::size_t samples) const {
+    const auto [rank, world] = options_.place;
+    return std::min(samples, static_cast<std::size_t>(rank) *
+                                 (size_of_round() / static_cast<std::size_t>(world)));
+  }
+  bool fills() const { return !options_.drop_last && !options_.exact; }
+
+  std::optional<T> read() {
+    if (ended_) return std::nullopt;
+    std::optional<T> sample = source_();
+    ended_ = !sample.has_value();
+    if (ended_) return sample;
+    ++read_;
+    if (fills() && first_.size() < size_of_round()) first_.push_back(*sample);
+    return sample;
+  }
+
   bool read_round() {
-    const auto world = static_cast<std::size_t>(options_.place.world);
-    const auto size = static_cast<std::size_t>(options_.batch_size) * (options_.split ? 1 : world);
+    const std::size_t size = size_of_round();
     round_.clear();
     at_ = end_ = 0;
-    while (!ended_ && round_.size() < size) {
-      std::optional<T> sample = source_();
-      ended_ = !sample.has_value();
-      if (sample) round_.push_back(std::move(*sample));
+    while (round_.size() < size) {
+      std::optional<T> sample = read();
+      if (!sample) break;
+      round_.push_back(std::move(*sample));
     }
+    of_round_ = std::ssize(round_);
     if (round_.empty() || (round_.size() < size && options_.drop_last)) return false;
-    const bool fill = !options_.drop_last && !options_.exact;
-    if (first_.empty() && fill) first_ = round_;
-    for (std::size_t i = 0; fill && round_.size() < size; ++i) {
+    for (std::size_t i = 0; fills() && round_.size() < size; ++i) {
       round_.push_back(first_[i % first_.size()]);
     }
-    at_ = std::min(round_.size(), static_cast<std::size_t>(options_.place.rank) * (size / world));
-    end_ = std::min(round_.size(), at_ + size / world);
+    at_ = begin_of(round_.size());
+    end_ = std::min(round_.size(), at_ + size / static_cast<std::size_t>(options_.place.world));
     return at_ < end_;
   }
 
   Source source_;
   StreamOptions options_;
-  std::vector<T> first_, round_;
-  std::size_t at_ = 0, end_ = 0;  // of this rank, in the round
+  std::vector<T> first_, round_;          // of the stream
+  std::int64_t read_ = 0, of_round_ = 0;  // samples of the stream
+  std::size_t at_ = 0, end_ = 0;          // of this rank, in the round
   bool ended_ = false;
 };
 

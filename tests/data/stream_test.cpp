@@ -107,6 +107,84 @@ TEST_CASE("with exact every sample of a stream is somebody's, once") {
   }
 }
 
+TEST_CASE("a stream is taken up where a shard left it, in its world or another") {
+  const auto source = [](std::int64_t n) {
+    return [n, next = std::int64_t{0}]() mutable -> std::optional<std::int64_t> {
+      return next < n ? std::optional(next++) : std::nullopt;
+    };
+  };
+  using Shard = StreamShard<std::int64_t>;
+  const auto take = [](Shard& shard, std::int64_t most) {
+    Samples all;
+    for (std::int64_t k = 0; k < most; ++k) {
+      const auto sample = shard.next();
+      if (!sample) break;
+      all.push_back(*sample);
+    }
+    return all;
+  };
+  constexpr std::int64_t every = 1000;
+  for (const bool split : {false, true}) {
+    for (const bool exact : {false, true}) {
+      for (const std::int64_t n : {0, 3, 23, 24}) {
+        for (const auto& [before, after] : {std::pair(2, 3), std::pair(3, 2), std::pair(2, 2)}) {
+          const auto options = [&](int rank, int world, std::int64_t each) {
+            return StreamOptions{.batch_size = split ? each * world : each,
+                                 .place = {rank, world},
+                                 .split = split,
+                                 .exact = exact};
+          };
+          for (std::int64_t at = 0; at <= 12; ++at) {  // samples of each rank
+            Samples seen;
+            peal::NamedTensors state;
+            for (int rank = 0; rank < before; ++rank) {
+              Shard first(source(n), options(rank, before, 2)),
+                  second(source(n), options(rank, before, 2)),
+                  whole(source(n), options(rank, before, 2));
+              const Samples mine = take(first, at);
+              seen.insert(seen.end(), mine.begin(), mine.end());
+              if (rank == 0) state = first.state_dict();
+              second.load_state_dict(first.state_dict());
+              Samples all = mine;
+              const Samples rest = take(second, every);
+              all.insert(all.end(), rest.begin(), rest.end());
+              REQUIRE(all == take(whole, every));
+            }
+            if (at % 2 != 0) continue;
+            for (int rank = 0; rank < after; ++rank) {
+              Shard shard(source(n), options(rank, after, 1));
+              shard.load_state_dict(state);
+              const Samples mine = take(shard, every);
+              seen.insert(seen.end(), mine.begin(), mine.end());
+            }
+            std::sort(seen.begin(), seen.end());
+            if (!exact) seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+            Samples all(static_cast<std::size_t>(n));
+            std::iota(all.begin(), all.end(), std::int64_t{0});
+            REQUIRE(seen == all);
+          }
+        }
+      }
+    }
+  }
+  Shard open(source(9), {.batch_size = 2, .place = {0, 2}});
+  open.next();
+  Shard other(source(9), {.batch_size = 2, .place = {0, 3}});
+  CHECK_THROWS_WITH_AS(other.load_state_dict(open.state_dict()),
+                       "[data] stream: it was left within a batch, which another world or "
+                       "batch_size does not have; save its state after whole batches",
+                       peal::Error);
+  CHECK_THROWS_WITH_AS(open.load_state_dict(open.state_dict()),
+                       "[data] stream: a shard takes up a stream at its start, and this one has "
+                       "read 4 samples",
+                       peal::Error);
+  take(open, 3);
+  Shard shorter(source(5), {.batch_size = 2, .place = {0, 2}});
+  CHECK_THROWS_WITH_AS(shorter.load_state_dict(open.state_dict()),
+                       "[data] stream: it ended after 5 samples, and it had been left after 8",
+                       peal::Error);
+}
+
 TEST_CASE("the parts of a source are a partition over ranks and workers") {
   for (const int world : {1, 2, 3}) {
     for (const int workers : {0, 1, 4}) {

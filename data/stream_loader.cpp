@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/stateful.h>
+#include <peal/data/sampler.h>
+#include <peal/data/stream.h>
+#include <peal/data/stream_lanes.h>
+#include <peal/data/stream_loader.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace peal::data {
+namespace {
+
+Tensor of_words(const std::vector<std::int64_t>& words) {
+  return Tensor::from(words, {std::ssize(words)}, Device{});
+}
+
+}  // namespace
+
+StreamLoader::StreamLoader(std::shared_ptr<const StreamDataset> dataset,
+                           const StreamLoaderOptions& options)
+    : dataset_(std::move(dataset)), options_(options) {
+  PEAL_CHECK(dataset_, "[data] stream loader: expected a data set, got none");
+  reader_parts(0, options_.place);  // a place in its world
+  PEAL_CHECK(options_.batch_size >= 1 && options_.readers >= 1 && options_.prefetch >= 1,
+             "[data] stream loader: expected batch_size, readers and prefetch of at least 1, got ",
+             options_.batch_size, ", ", options_.readers, " and ", options_.prefetch);
+  PEAL_CHECK(options_.workers >= 0 && options_.workers <= options_.readers,
+             "[data] stream loader: expected workers from 0 to ", options_.readers,
+             ", as many as there are readers, got ", options_.workers);
+  begin(0);
+}
+
+StreamLoader::~StreamLoader() = default;
+
+void StreamLoader::begin(std::int64_t epoch) {
+  PEAL_CHECK(epoch >= 0, "[data] stream loader: expected an epoch of at least 0, got ", epoch);
+  lanes_.reset();
+  epoch_ = epoch;
+  turn_ = 0;
+  dealt_.assign(static_cast<std::size_t>(dataset_->parts()), 0);
+  taken_ = dealt_;
+}
+
+void StreamLoader::set_epoch(std::int64_t epoch) { begin(epoch); }
+
+// Parts that were not read to their end when they were dealt go round among all readers.
+StreamLanes& StreamLoader::lanes() {
+  if (lanes_) return *lanes_;
+  const Order order = epoch_order(
+      std::ssize(dealt_), {.shuffle = options_.shuffle, .seed = options_.seed, .epoch = epoch_});
+  std::vector<std::int64_t> left;
+  for (std::int64_t k = 0; k < order.size(); ++k) {
+    if (dealt_[static_cast<std::size_t>(order[k])] != whole_part) left.push_back(order[k]);
+  }
+  std::vector<std::vector<PartTaken>> lanes;
+  for (int reader = 0; reader < options_.readers; ++reader) {
+    std::vector<PartTaken> mine;
+    for (const std::int64_t k :
+         reader_parts(std::ssize(left), options_.place, reader, options_.readers)) {
+      const std::int64_t part = left[static_cast<std::size_t>(k)];
+      const std::int64_t taken = taken_[static_cast<std::size_t>(part)];
+      if (taken != whole_part) mine.push_back({part, taken});
+    }
+    lanes.push_back(std::move(mine));
+  }
+  lanes_ = std::make_unique<StreamLanes>(
+      *dataset_, std::move(lanes), static_cast<int>(turn_), Draws{options_.seed, epoch_},
+      LaneOptions{options_.batch_size, options_.workers, options_.prefetch, options_.drop_last});
+  return *lanes_;
+}
+
+std::optional<Batch> StreamLoader::next() {
+  auto made = lanes().next();
+  if (!made) {
+    begin(epoch_ + 1);
+    return std::nullopt;
+  }
+  for (const auto& [part, samples] : made->taken) {
+    taken_[static_cast<std::size_t>(part)] = samples;
+  }
+  turn_ = lanes_->turn();
+  return std::move(made->batch);
+}
+
+bool StreamLoader::has_next() { return lanes().has_next(); }
+
+void StreamLoader::skip_first_batches(std::int64_t count) {
+  for (std::int64_t k = 0; k < count; ++k) {
+    PEAL_CHECK(has_next(), "[data] stream loader: epoch ", epoch_, " has ", k,
+               " batches left, and ", count, " were to be skipped");
+    next();
+  }
+}
+
+NamedTensors StreamLoader::state_dict() const {
+  std::vector<std::int64_t> turns(static_cast<std::size_t>(options_.place.world), 0);
+  turns[static_cast<std::size_t>(options_.place.rank)] = turn_;
+  return {{"epoch", Tensor::scalar(epoch_, Device{})},
+          {"readers", Tensor::scalar(std::int64_t{options_.readers}, Device{})},
+          {"turns", of_words(turns)},
+          {"dealt", of_words(dealt_)},
+          {"taken", of_words(taken_)}};
+}
+
+void StreamLoader::load_state_dict(const NamedTensors& state) {
+  const auto found = std::find_if(state.begin(), state.end(),
+                                  [](const auto& entry) { return entry.first == "turns"; });
+  const std::int64_t world = found == state.end() ? 1 : found->second.numel();
+  const Shape parts{std::ssize(taken_)};
+  StateReader reader("StreamLoader", state);
+  const auto epoch = reader.number<std::int64_t>("epoch");
+  const auto readers = reader.number<std::int64_t>("readers");
+  const Tensor turns = reader.tensor("turns", {world}, DType::i64);
+  const Tensor dealt = reader.tensor("dealt", parts, DType::i64);
+  const Tensor taken = reader.tensor("taken", parts, DType::i64);
+  reader.finish();
+  begin(epoch);
+  taken_ = taken.to_vector<std::int64_t>();
+  dealt_ = taken_;
+  if (world != options_.place.world || readers != options_.readers) return;
+  dealt_ = dealt.to_vector<std::int64_t>();
+  turn_ = turns.to_vector<std::int64_t>()[static_cast<std::size_t>(options_.place.rank)];
+}
+
+NamedTensors StreamLoader::merge_states(std::span<const NamedTensors> states) {
+  PEAL_CHECK(!states.empty(), "[data] stream loader: expected states to merge, got none");
+  NamedTensors merged;
+  for (std::size_t i = 0; i < states[0].size(); ++i) {
+    const auto& [name, first] = states[0][i];
+    std::vector<std::int64_t> greatest = first.to_vector<std::int64_t>();
+    for (const NamedTensors& state : states) {
+      PEAL_CHECK(
+          i < state.size() && state[i].first == name && state[i].second.shape() == first.shape(),
+          "[data] stream loader: states of different loaders cannot be merged: they differ "
+          "in '",
+          name, "'");
+      const auto words = state[i].second.to_vector<std::int64_t>();
+      for (std::size_t k = 0; k < words.size(); ++k) greatest[k] = std::max(greatest[k], words[k]);
+    }
+    merged.emplace_back(name, Tensor::from(greatest, first.shape(), Device{}));
+  }
+  return merged;
+}
+
+}  // namespace peal::data
