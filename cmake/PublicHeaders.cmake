@@ -9,7 +9,7 @@ set(faces peal.h
   comm/algorithms/table.h comm/draw/draw.h comm/simulate/simulate.h comm/verify/verify.h  # plans as values
   comm/store/open_store.h
   data/data.h
-  launch/command_line.h launch/job.h launch/training/across_processes.h
+  launch/command_line.h launch/job.h launch/training/accumulation.h launch/training/across_processes.h
   launch/training/dispatcher.h launch/training/evaluation.h launch/training/trainer.h
   nn/nn.h)
 if(PEAL_MPI)
