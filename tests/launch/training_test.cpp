@@ -10,10 +10,12 @@
 #include <peal/launch/training/evaluation.h>
 #include <peal/launch/training/report.h>
 #include <peal/nn/layers/layers.h>
+#include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/ddp.h>
 
 #include "points.h"
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -118,6 +120,54 @@ TEST_CASE("ranks judge one model, also when forwards without synchronisation cam
     launch::accuracy(model, part, group);
     CHECK(net.norm.running_mean.to_vector<float>() == of_rank0.to_vector<float>());
   });
+}
+
+TEST_CASE("ranks with their share of each batch learn what one process learns from all of it") {
+  // y = 2 x + 3, as Accelerate's training_check has it; 96 samples are whole batches for all.
+  struct Slope : data::Dataset {
+    std::int64_t size() const override { return 96; }
+    data::Batch get(std::span<const std::int64_t> indices) const override {
+      std::vector<float> x, y;
+      for (const std::int64_t index : indices) {
+        x.push_back(static_cast<float>(index * 37 % 96) / 48 - 1);
+        y.push_back(2 * x.back() + 3);
+      }
+      return {Tensor::from(x, {std::ssize(x), 1}), Tensor::from(y, {std::ssize(y), 1})};
+    }
+  };
+  const auto set = std::make_shared<Slope>();
+  const auto train = [&](const comm::ProcessGroup& group, const data::LoaderOptions& options) {
+    manual_seed(4);
+    nn::Linear net(1, 1);
+    nn::DistributedDataParallel model(net, group);
+    nn::SGD optimizer(model.named_parameters(), {.lr = 0.1});
+    data::DataLoader loader(set, options);
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      for (const auto& [x, y] : loader) {
+        optimizer.zero_grad();
+        mse_loss(model(x), y).backward();
+        optimizer.step();
+      }
+    }
+    return std::vector<float>{net.weight.item<float>(), net.bias.item<float>()};
+  };
+  for (const int world : {2, 3}) {
+    const auto alone =
+        train(comm::ProcessGroup::alone(), {.batch_size = 8 * world, .shuffle = true, .seed = 6});
+    CHECK(std::abs(alone[1] - 3) < 0.5);  // it learns
+    for (const data::Way way :
+         {data::Way::samples, data::Way::batches, data::Way::split, data::Way::dispatched}) {
+      comm::run_ranks(world, [&](const comm::ProcessGroup& group) {
+        const auto mine = train(group, {.batch_size = way == data::Way::split ? 8 * world : 8,
+                                        .shuffle = true,
+                                        .shard = Place{group.rank(), world},
+                                        .way = way,
+                                        .seed = 6});
+        CHECK(mine[0] == doctest::Approx(alone[0]).epsilon(1e-6));
+        CHECK(mine[1] == doctest::Approx(alone[1]).epsilon(1e-6));
+      });
+    }
+  }
 }
 
 TEST_CASE("arguments come from the command line, and decide what models compute in") {
