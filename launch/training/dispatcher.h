@@ -29,8 +29,8 @@ class DispatchReader;
 class Dispatcher {
  public:
   // Rank 0 reads the set, which no other rank gives, by data::Way::dispatched: options are those of
-  // a loader, batch_size a rank's. Collective, as the others are. Errors: where rank 0 has no set,
-  // or another has one, shard, way or exact in the options.
+  // a loader, batch_size, workers and prefetch for each rank. Collective, as the others are.
+  // Errors: where rank 0 has no set, or another has one, shard, way or exact in the options.
   Dispatcher(comm::ProcessGroup group, const data::DatasetRef& dataset,
              const data::LoaderOptions& options);
   // By rank 0's loader, whose plan has the batches of all ranks in turn. Error where rank 0 has no

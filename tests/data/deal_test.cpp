@@ -15,6 +15,7 @@
 using peal::data::Dealt;
 using peal::data::LoaderOptions;
 using peal::data::Run;
+using peal::data::Tail;
 using peal::data::Way;
 
 namespace {
@@ -120,6 +121,40 @@ TEST_CASE(
   }
   CHECK(resumed > 500);
   MESSAGE(resumed, " places");
+}
+
+TEST_CASE("of all sizes, worlds and cuts: what was dealt and what is left is every place, once") {
+  std::int64_t cuts = 0;
+  for (const Way way : ways) {
+    for (std::int64_t n = 0; n <= 40; ++n) {
+      for (int world = 1; world <= 8; ++world) {
+        for (const std::int64_t each : {1, 2, 5}) {
+          const std::int64_t batch_size = way == Way::split ? each * world : each;
+          const auto runs_of = [&](int rank) {
+            return peal::data::deal(n, {way, batch_size, {rank, world}, Tail::uneven});
+          };
+          const std::int64_t batches = runs_of(0).size();
+          for (std::int64_t at = 0; at <= batches; ++at) {
+            std::vector<int> times(static_cast<std::size_t>(n), 0);
+            const auto count = [&](const Run& run) {
+              for (std::int64_t p = run.begin; p < run.end; ++p) {
+                ++times[static_cast<std::size_t>(p)];
+              }
+            };
+            for (int rank = 0; rank < world; ++rank) {
+              const auto runs = runs_of(rank);
+              for (std::int64_t k = 0; k < std::min(at, runs.size()); ++k) count(runs[k]);
+            }
+            const std::vector<Dealt> dealt{{way, batch_size, world, at}};
+            for (const Run& run : peal::data::left(n, dealt)) count(run);
+            REQUIRE(times == std::vector<int>(times.size(), 1));
+            ++cuts;
+          }
+        }
+      }
+    }
+  }
+  MESSAGE(cuts, " cuts");
 }
 
 TEST_CASE("in its own world a dealt epoch goes on bit for bit, padding too") {

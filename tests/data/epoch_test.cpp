@@ -269,6 +269,22 @@ TEST_CASE("an epoch's end is known one batch ahead, and waits to be passed") {
   CHECK(!none.has_next());
 }
 
+TEST_CASE("an evaluation within training does not disturb the end of either epoch") {
+  DataLoader outer(std::make_shared<Drawn>(80), {.batch_size = 16});
+  DataLoader inner(std::make_shared<Drawn>(96), {.batch_size = 16});
+  std::vector<bool> ends, inner_ends;
+  while (outer.next()) {
+    ends.push_back(!outer.has_next());
+    if (ends.size() != 2) continue;
+    while (inner.next()) {
+      inner_ends.push_back(!inner.has_next());
+      CHECK(outer.has_next());
+    }
+  }
+  CHECK(ends == std::vector<bool>{false, false, false, false, true});
+  CHECK(inner_ends == std::vector<bool>{false, false, false, false, false, true});
+}
+
 TEST_CASE("a batch has names") {
   DataLoader loader(std::make_shared<Drawn>(120), {.batch_size = 120, .workers = 1});
   const Batch batch = *loader.next();

@@ -286,6 +286,39 @@ TEST_CASE("a rank of a huge set draws its own samples alone") {
   CHECK(seen.back() < size);
 }
 
+TEST_CASE("of up to 200 samples and 8 ranks: after any cut, in any world, none twice or missing") {
+  std::int64_t cuts = 0;
+  for (std::int64_t n = 0; n <= 200; ++n) {
+    for (int before = 1; before <= 8; ++before) {
+      for (int after = 1; after <= 8; ++after) {
+        for (std::int64_t at = 0; at * before <= n + before; ++at) {  // samples of each rank
+          std::vector<int> times(static_cast<std::size_t>(n), 0);
+          std::int64_t consumed = 0;
+          for (int rank = 0; rank < before; ++rank) {
+            const auto order =
+                peal::data::planned_shard(n, before, rank, {.shuffle = false, .exact = true});
+            const std::int64_t taken = std::min(at, order.size());
+            for (std::int64_t k = 0; k < taken; ++k) ++times[static_cast<std::size_t>(order[k])];
+            consumed += taken;
+          }
+          for (int rank = 0; rank < after; ++rank) {
+            const auto order = peal::data::planned_shard(
+                n, after, rank, {.shuffle = false, .exact = true, .consumed = consumed});
+            for (std::int64_t k = 0; k < order.size(); ++k) {
+              ++times[static_cast<std::size_t>(order[k])];
+            }
+          }
+          for (const int each : times) {
+            if (each != 1) FAIL(n, " samples, ", before, " ranks to ", after, " after ", at);
+          }
+          ++cuts;
+        }
+      }
+    }
+  }
+  MESSAGE(cuts, " cuts");
+}
+
 TEST_CASE("errors name what was expected and what came") {
   const auto throws = [](auto f, const char* text) {
     CHECK_THROWS_WITH_AS(f(), text, peal::Error);
