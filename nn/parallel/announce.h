@@ -30,12 +30,13 @@ struct Announcement {
     begin,       // a synchronised backward begins
     bucket,      // the next one is sent
     finish,      // it has visited everything
-    next         // Join::next()
+    next         // Join::next(): where the wrapper is then
   };
   What what = What::next;
   std::int64_t count = 0;
   DType dtype = DType::f32;
   std::uint64_t tag = 0;  // of the collective's label; of begin: what tells the step from others
+  std::uint64_t wrapper = 0;  // whose, of several over the group; 0: a layer's
   // Of begin and next: the counts of the reducer; of begin, whether counts of samples are sent; and
   // of next, whether a forward in training came since buffers were equal.
   std::uint64_t steps = 0, forward_calls = 0, without_backward = 0;

@@ -150,7 +150,7 @@ void DistributedDataParallel::State::before_forward(bool training) {
   if (!reducer.synchronizing()) return;
   if (StepClock* const clock = reducer.clock(); clock && training) clock->forward_begins();
   if (stale && buffer_sync) {
-    announce(group, {.what = Announcement::What::buffers});
+    announce(group, {.what = Announcement::What::buffers, .wrapper = tag});
     buffer_sync->ask("before a forward");
     settle();
   }

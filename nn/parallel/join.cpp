@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
+#include <peal/comm/group/agree.h>
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/schedule/mix.h>
+#include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/join.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -17,6 +21,7 @@ namespace {
 using What = Announcement::What;
 static_assert(std::is_trivially_copyable_v<Announcement>);
 constexpr std::int64_t words = (sizeof(Announcement) + 7) / 8;
+constexpr std::int64_t long_skew = 1000;  // as PyTorch has it
 
 std::uint64_t tag_of(const comm::ProcessGroup& group) {
   std::uint64_t tag = 'j';
@@ -25,7 +30,7 @@ std::uint64_t tag_of(const comm::ProcessGroup& group) {
 }
 
 // Of what such a layer sends, ranks without a batch would hear nothing, and the others wait.
-DistributedDataParallel checked(DistributedDataParallel ddp) {
+void check_layers(DistributedDataParallel& ddp) {
   const comm::ProcessGroup& group = ddp.group();
   auto layers = ddp.named_modules();
   layers.emplace_back("the model", ddp);
@@ -39,56 +44,139 @@ DistributedDataParallel checked(DistributedDataParallel ddp) {
                "), whose collectives ranks without a batch cannot follow; convert the model with "
                "the wrapper's group");
   }
-  return ddp;
+}
+
+std::vector<DistributedDataParallel> checked(std::vector<DistributedDataParallel> ddps) {
+  PEAL_CHECK(!ddps.empty(), "[ddp] Join: expected a wrapper, got none");
+  const comm::ProcessGroup& group = ddps[0].group();
+  for (std::size_t i = 0; i < ddps.size(); ++i) {
+    PEAL_CHECK(&body_of(ddps[i].group()) == &body_of(group), "[ddp] rank ",
+               group.global_rank(group.rank()), ": Join: wrapper ", i,
+               " is over another group than wrapper 0 (", ddps[i].group().world(), " ranks and ",
+               group.world(), "), and ranks without a batch follow one; wrap both models with it");
+    for (std::size_t j = 0; j < i; ++j) {
+      PEAL_CHECK(!ddps[i].same_as(ddps[j]), "[ddp] rank ", group.global_rank(group.rank()),
+                 ": Join: wrapper ", i, " is wrapper ", j, " once more");
+    }
+    check_layers(ddps[i]);
+  }
+  return ddps;
+}
+
+std::string describe(const JoinOptions& options, const std::vector<std::uint64_t>& wrappers) {
+  std::string text = concat("divide_by_initial_world_size ", options.divide_by_initial_world_size,
+                            "\nthrow_on_early_termination ", options.throw_on_early_termination,
+                            "\n", wrappers.size(), " wrappers\n");
+  for (const std::uint64_t wrapper : wrappers) text += concat("wrapper ", wrapper, "\n");
+  return text;
 }
 
 }  // namespace
 
 Join::Join(DistributedDataParallel ddp, const JoinOptions& options)
-    : ddp_(checked(std::move(ddp))),
-      options_(options),
-      group_(ddp_.group()),
-      tag_(tag_of(group_)),
-      actives_(group_.world()),
-      listening_(listen(group_, [this](const Announcement& what) { announce(what); })) {}
+    : Join(std::vector<DistributedDataParallel>{std::move(ddp)}, options) {}
 
-Join::~Join() { ddp_.set_actives(group_.world(), 0, true); }
+Join::Join(std::vector<DistributedDataParallel> ddps, const JoinOptions& options)
+    : ddps_(checked(std::move(ddps))),
+      options_(options),
+      group_(ddps_[0].group()),
+      tag_(tag_of(group_)),
+      actives_(group_.world()) {
+  for (const DistributedDataParallel& ddp : ddps_) wrappers_.push_back(ddp.turn().wrapper);
+  listening_ = listen(group_, [this](const Announcement& what) { announce(what); });
+}
+
+Join::~Join() { set_actives(group_.world(), 0); }
 
 void Join::set_actives(int actives, int lowest) {
   actives_ = actives;
   lowest_ = lowest;
   const bool all = actives == group_.world();
-  ddp_.set_actives(options_.divide_by_initial_world_size ? group_.world() : actives, lowest, all);
+  const int divisor = options_.divide_by_initial_world_size ? group_.world() : actives;
+  for (auto& ddp : ddps_) ddp.set_actives(divisor, lowest, all);
 }
 
 bool Join::next(bool has_batch) {
-  if (actives_ < group_.world()) {
-    if (active_) announce(ddp_.turn());
-    while (!active_ && !turned_) {
-      const Announcement in = receive();
-      PEAL_CHECK(
-          in.what != What::begin, "[ddp] rank ", group_.global_rank(group_.rank()),
-          ": Join: a rank that has no batch calls follow() for each synchronised backward of "
-          "the others, and here is one more");
-      take_part(in);
-    }
+  if (actives_ < group_.world()) finish_turn();
+  const std::vector<bool> active = who_has_a_batch(has_batch);
+  const auto actives = static_cast<int>(std::count(active.begin(), active.end(), true));
+  turned_ = false;
+  if (actives == 0) {
+    end_epoch();
+    return false;
   }
+  active_ = has_batch;
+  ++turns_;
+  check_actives(active);
+  if (!active_ && ++without_ == long_skew) warn_of_skew();
+  set_actives(actives,
+              static_cast<int>(std::find(active.begin(), active.end(), true) - active.begin()));
+  return true;
+}
+
+// Those who have a batch say where they are, and the others take part in what is left until then.
+void Join::finish_turn() {
+  if (active_) {
+    for (const auto& ddp : ddps_) announce(ddp.turn());
+  }
+  while (!active_ && !turned_) {
+    const Announcement in = receive();
+    PEAL_CHECK(in.what != What::begin, "[ddp] rank ", group_.global_rank(group_.rank()),
+               ": Join: a rank that has no batch calls follow() for each synchronised backward of "
+               "the others, and here is one more");
+    take_part(in);
+  }
+}
+
+// Of each rank a bit, and above it what is to be the same on all.
+std::vector<bool> Join::who_has_a_batch(bool here) const {
+  const std::string same = describe(options_, wrappers_);
   const int world = group_.world();
   const Tensor all = Tensor::zeros({world}, DType::i64, Device{});
   const Tensor mine = all.detach({1}, group_.rank());
-  *mine.data<std::int64_t>() = has_batch ? 1 : 0;
+  *mine.data<std::int64_t>() = static_cast<std::int64_t>(comm::digest(same)[0] << 1 | here);
   group_.all_gather(all, mine, {"who has a batch", tag_}).wait();
-  const auto* const first = all.data<std::int64_t>();
-  const auto actives = static_cast<int>(std::count(first, first + world, 1));
-  active_ = has_batch;
-  turned_ = false;
-  if (actives == 0) {
-    set_actives(world, 0);  // the next epoch begins with all
-    active_ = true;
-    return false;
+  std::vector<bool> active;
+  bool differ = false;
+  for (int r = 0; r < world; ++r) {
+    const auto word = static_cast<std::uint64_t>(all.data<std::int64_t>()[r]);
+    active.push_back((word & 1) != 0);
+    differ = differ || word >> 1 != static_cast<std::uint64_t>(all.data<std::int64_t>()[0]) >> 1;
   }
-  set_actives(actives, static_cast<int>(std::find(first, first + world, 1) - first));
-  return true;
+  if (differ) {
+    comm::agree(group_, "[ddp] Join", same,
+                "give it the same options and the same wrappers, in one order, on every rank");
+  }
+  return active;
+}
+
+// The next epoch begins with all.
+void Join::end_epoch() {
+  set_actives(group_.world(), 0);
+  active_ = true;
+  turns_ = without_ = 0;
+}
+
+void Join::check_actives(const std::vector<bool>& active) {
+  if (!options_.throw_on_early_termination) return;
+  const std::int64_t turn = turns_;
+  std::string ended;
+  for (std::size_t r = 0; r < active.size(); ++r) {
+    if (active[r]) continue;
+    ended += concat(ended.empty() ? "" : ", ", group_.global_rank(static_cast<int>(r)));
+  }
+  if (ended.empty()) return;
+  end_epoch();
+  fail(concat("[ddp] Join: in turn ", turn, " no batch is left on rank ", ended,
+              ", and others have one; throw_on_early_termination ends the loop on all ranks"));
+}
+
+void Join::warn_of_skew() {
+  log_warning("[ddp] rank ", group_.global_rank(group_.rank()),
+              ": Join: this rank has had no batch "
+              "for ",
+              long_skew, " turns, in which it only follows ", actives_, " of ", group_.world(),
+              " ranks; share the samples out more evenly");
 }
 
 // The lowest rank's words count; the others take part in sending them.
@@ -112,19 +200,19 @@ Announcement Join::receive() const {
 bool Join::follow() {
   PEAL_CHECK(!active_, "[ddp] rank ", group_.global_rank(group_.rank()),
              ": Join::follow() is for ranks without a batch, and this one has one");
-  if (turned_) return false;
-  for (;;) {
+  begun_ = 0;  // an Error may have left some
+  while (!turned_) {
     const Announcement in = receive();
     take_part(in);
-    if (turned_) return false;
-    if (in.what == What::finish) return true;
+    if (in.what == What::begin) ++begun_;
+    if (in.what == What::finish && --begun_ <= 0) return true;
   }
+  return false;
 }
 
 void Join::take_part(const Announcement& in) {
-  turned_ = in.what == What::next;
   const auto zeros = [&](std::int64_t count) {
-    return Tensor::zeros({count}, in.dtype, ddp_.device());
+    return Tensor::zeros({count}, in.dtype, ddps_[0].device());
   };
   if (in.what == What::all_gather) {
     const Tensor all = zeros(in.count * group_.world());
@@ -136,8 +224,20 @@ void Join::take_part(const Announcement& in) {
     group_.all_reduce(zeros(in.count), comm::ReduceOp::sum, {"a layer's, without a batch", in.tag})
         .wait();
   } else {
-    ddp_.follow(in);
+    wrapper_of(in).follow(in);
+    turned_ = in.what == What::next && in.wrapper == wrappers_.back();
   }
+}
+
+DistributedDataParallel& Join::wrapper_of(const Announcement& in) {
+  const auto found = std::find(wrappers_.begin(), wrappers_.end(), in.wrapper);
+  if (found == wrappers_.end()) {
+    fail_everywhere(group_,
+                    "Join: ranks that have a batch train a model that is wrapped over this group "
+                    "too, which this rank has no batch for and cannot follow; give both wrappers "
+                    "to one Join: nn::Join join({a, b})");
+  }
+  return ddps_[static_cast<std::size_t>(found - wrappers_.begin())];
 }
 
 }  // namespace peal::nn

@@ -24,51 +24,75 @@
 // A turn may have several forwards, and backwards under no_sync(); for each other backward those
 // who follow call follow() once. The average is over all ranks, or over those that have a batch.
 // Exact for batches of different sizes is DistributedDataParallel::backward(loss, samples).
+//
+// Several wrappers over one group that are trained in one loop (a generator and its critic) are
+// given to one Join, nn::Join join({a, b}); then a follow() is for each backward of any of them,
+// and for one that goes through several of them, once.
 // Thread safety: as of the wrapper.
 #pragma once
 
 #include <peal/nn/parallel/announce.h>
 #include <peal/nn/parallel/ddp.h>
 
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace peal::nn {
 
 struct JoinOptions {
   // What gradients are divided by: the ranks of the group, or those that have a batch in this turn.
   bool divide_by_initial_world_size = true;
+  // Nobody follows: in the first turn in which some ranks have a batch and others have none, all
+  // get an Error, and the loop can be left alike everywhere.
+  bool throw_on_early_termination = false;
 };
 
 class Join {
  public:
-  // Communicates nothing. Error where the model has a SyncBatchNorm over another group than the
-  // wrapper's, of several ranks, or where another Join of the group lives.
+  // Communicates nothing. Error where a model has a SyncBatchNorm over another group than the
+  // wrapper's, of several ranks, where another Join of the group lives, or wrappers are of several
+  // groups or one of them is there twice.
   explicit Join(DistributedDataParallel ddp, const JoinOptions& options = {});
+  explicit Join(std::vector<DistributedDataParallel> ddps, const JoinOptions& options = {});
   ~Join();
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
-  // Collective: begins a turn. False when no rank has a batch.
+  // Collective: begins a turn. False when no rank has a batch. Errors, on all ranks: options or
+  // wrappers that are not the same everywhere; throw_on_early_termination. Warns a rank that has
+  // had none for 1000 turns.
   bool next(bool has_batch);
   // Whether this rank has one in this turn, and how many do.
   bool active() const { return active_; }
   int active_ranks() const { return actives_; }
   // For a rank without a batch: takes part until a synchronised backward of the others is done, and
-  // leaves the gradients that they have. False where the others began another turn before.
+  // leaves the gradients that they have. False where the others began another turn before. Error on
+  // all where they train a wrapper over the group that this Join has not.
   bool follow();
 
  private:
   void announce(const Announcement& what) const;
   Announcement receive() const;
   void take_part(const Announcement& in);
+  DistributedDataParallel& wrapper_of(const Announcement& in);
+  void finish_turn();
+  std::vector<bool> who_has_a_batch(bool here) const;
   void set_actives(int actives, int lowest);
+  void end_epoch();
+  void check_actives(const std::vector<bool>& active);
+  void warn_of_skew();
 
-  DistributedDataParallel ddp_;
+  std::vector<DistributedDataParallel> ddps_;
+  std::vector<std::uint64_t> wrappers_;  // their numbers in announcements
   JoinOptions options_;
   comm::ProcessGroup group_;
   std::uint64_t tag_;
   bool active_ = true, turned_ = false;  // turned: those who have a batch are in next() already
   int actives_, lowest_ = 0;
+  int begun_ = 0;           // wrappers in the backward under way that this rank follows
+  std::int64_t turns_ = 0;  // of the epoch; and in which this rank had no batch
+  std::int64_t without_ = 0;
   std::shared_ptr<void> listening_;
 };
 

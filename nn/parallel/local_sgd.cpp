@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/stateful.h>
+#include <peal/comm/group/agree.h>
 #include <peal/nn/parallel/local_sgd.h>
 
 #include <utility>
@@ -23,6 +24,17 @@ struct PostLocalSGDState::Body {
   comm::ProcessGroup group, subgroup;
   PostLocalSGDOptions options;
   std::int64_t step = 0;
+  bool agreed = false;
+
+  // Ranks that differ here would average over all on some of them, and over a part on others.
+  void agree() {
+    if (std::exchange(agreed, true)) return;
+    comm::agree(group, "[ddp] PostLocalSGDState",
+                concat("start_localSGD_iter ", options.start_localSGD_iter,
+                       "\npost_local_gradient_allreduce ", options.post_local_gradient_allreduce,
+                       "\nstep ", step),
+                "give it the same options, and load the same state, on every rank");
+  }
 };
 
 PostLocalSGDState::PostLocalSGDState(comm::ProcessGroup group, comm::ProcessGroup subgroup,
@@ -35,11 +47,13 @@ NamedTensors PostLocalSGDState::state_dict() const { return state_of(body_->step
 
 void PostLocalSGDState::load_state_dict(const NamedTensors& state) {
   body_->step = step_of("PostLocalSGDState", state);
+  body_->agreed = false;
 }
 
 CommHook post_localSGD_hook(const PostLocalSGDState& state) {
   return [body = state.body_](GradBucket& bucket) {
-    auto& [group, subgroup, options, step] = *body;
+    body->agree();
+    auto& [group, subgroup, options, step, agreed] = *body;
     const bool all = step < options.start_localSGD_iter;
     if (bucket.is_last) ++step;
     if (all) return group.all_reduce(bucket.buffer, comm::ReduceOp::avg, bucket.label);
@@ -62,6 +76,12 @@ PeriodicModelAverager::PeriodicModelAverager(comm::ProcessGroup group,
 }
 
 void PeriodicModelAverager::average_parameters(const std::vector<Tensor>& parameters) {
+  if (!std::exchange(agreed_, true)) {
+    comm::agree(group_, "[ddp] PeriodicModelAverager",
+                concat("period ", options_.period, "\nwarmup_steps ", options_.warmup_steps,
+                       "\nstep ", step_),
+                "give it the same options, and load the same state, on every rank");
+  }
   const std::int64_t after = step_++ - options_.warmup_steps;
   if (after < 0 || after % options_.period != 0) return;
   std::vector<View> list;
@@ -75,6 +95,7 @@ NamedTensors PeriodicModelAverager::state_dict() const { return state_of(step_);
 
 void PeriodicModelAverager::load_state_dict(const NamedTensors& state) {
   step_ = step_of("PeriodicModelAverager", state);
+  agreed_ = false;
 }
 
 }  // namespace peal::nn

@@ -46,7 +46,8 @@ class PostLocalSGDState {
   std::shared_ptr<Body> body_;
 };
 
-// Of one wrapper. It shares the state with that object.
+// Of one wrapper. It shares the state with that object. Its first call is an Error on all ranks
+// where their options or steps differ.
 CommHook post_localSGD_hook(const PostLocalSGDState& state);
 
 struct PeriodicModelAveragerOptions {
@@ -59,7 +60,8 @@ class PeriodicModelAverager {
   explicit PeriodicModelAverager(comm::ProcessGroup group,
                                  const PeriodicModelAveragerOptions& options = {});
   // After each step of the optimizer. Collective, where it averages: in step warmup_steps, counted
-  // from 0, and every `period` steps from there.
+  // from 0, and every `period` steps from there; and in its first call (of this object, or with a
+  // loaded state), in which an Error tells all ranks where their options or steps differ.
   void average_parameters(const std::vector<Tensor>& parameters);
   std::int64_t step() const { return step_; }
   // "step" (i64).
@@ -70,6 +72,7 @@ class PeriodicModelAverager {
   comm::ProcessGroup group_;
   PeriodicModelAveragerOptions options_;
   std::int64_t step_ = 0;
+  bool agreed_ = false;  // all ranks have these options, and are in this step
 };
 
 }  // namespace peal::nn

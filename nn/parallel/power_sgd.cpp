@@ -5,6 +5,7 @@
 #include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/matmul.h>
 #include <peal/autograd/ops/reduce.h>
+#include <peal/comm/group/agree.h>
 #include <peal/nn/parallel/power_sgd.h>
 
 #include <algorithm>
@@ -96,11 +97,26 @@ struct PowerSGD::State : std::enable_shared_from_this<State> {
   PowerSGDOptions options;
   std::int64_t iteration = 0;
   std::map<std::size_t, Memory> buckets;
+  bool agreed = false;
 
+  void agree();
   comm::Work run(GradBucket& bucket);
 };
 
+// Of factors that began otherwise on some ranks, the average means nothing.
+void PowerSGD::State::agree() {
+  if (std::exchange(agreed, true)) return;
+  comm::agree(
+      group, "[ddp] PowerSGD",
+      concat("matrix_approximation_rank ", options.matrix_approximation_rank,
+             "\nstart_powerSGD_iter ", options.start_powerSGD_iter, "\nmin_compression_rate ",
+             options.min_compression_rate, "\nuse_error_feedback ", options.use_error_feedback,
+             "\nwarm_start ", options.warm_start, "\niteration ", iteration),
+      "give it the same options, and load the same iteration's state, on every rank");
+}
+
 comm::Work PowerSGD::State::run(GradBucket& bucket) {
+  agree();
   const Tensor memory = bucket.buffer;
   const bool starts = iteration >= options.start_powerSGD_iter;
   if (bucket.is_last) ++iteration;
@@ -229,6 +245,7 @@ void PowerSGD::load_state_dict(const NamedTensors& state) {
   }
   reader.finish();
   state_->iteration = iteration;
+  state_->agreed = false;
   state_->buckets = std::move(buckets);
 }
 

@@ -39,7 +39,8 @@ class PowerSGD {
  public:
   explicit PowerSGD(comm::ProcessGroup group, const PowerSGDOptions& options = {});
 
-  // Of one wrapper. It shares the state with this object.
+  // Of one wrapper. It shares the state with this object. Its first call is an Error on all ranks
+  // where their options or iterations differ.
   CommHook hook() const;
   std::int64_t iteration() const;
 

@@ -340,7 +340,7 @@ void Reducer::launch() {
   const std::size_t now = next_++;  // before a hook that may send and then throw
   text_.assign(step_).append(", ").append(buckets_->name(now));
   const comm::Label label(text_, tag_of(now));
-  announce(group_, {.what = Announcement::What::bucket});
+  announce(group_, {.what = Announcement::What::bucket, .wrapper = tag_});
   if (step_clock_) step_clock_->sends(now, text_);
   if (!hook_) {
     flights_[now].work = group_.all_reduce(buckets_->sent(now), comm::ReduceOp::avg, label);
@@ -360,7 +360,7 @@ void Reducer::finish() {
   backward_ = 0;
   if (step_clock_) step_clock_->visited();
   complete_rest();
-  announce(group_, {.what = Announcement::What::finish});
+  announce(group_, {.what = Announcement::What::finish, .wrapper = tag_});
   close();
 }
 
@@ -418,6 +418,7 @@ void Reducer::scale() {
 Announcement Reducer::place(Announcement::What what) const {
   return {.what = what,
           .tag = step_hash_,
+          .wrapper = tag_,
           .steps = steps_,
           .forward_calls = forward_calls_,
           .without_backward = without_backward_,

@@ -22,7 +22,7 @@ SampleWeights::Weighed SampleWeights::weigh(double samples, DType of_loss,
       " has a gradient that is of no sum over samples, or of a step that is done; call "
       "zero_grad() before the first backward of a step, and give each its number of samples");
   if (!is_open_ && expected_ == 0) {
-    announce(group_, {.what = Announcement::What::samples});
+    announce(group_, {.what = Announcement::What::samples, .wrapper = tag_});
     estimate(samples);
   }
   open();

@@ -2,6 +2,8 @@
 // What people are told when ranks do not do the same: on every rank, long before the deadline, who
 // and where, and what to do. `nn_ddp_options -tc='told:*'` prints the messages.
 #include <peal/nn/layers/layers.h>
+#include <peal/nn/parallel/local_sgd.h>
+#include <peal/nn/parallel/power_sgd.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <mutex>
@@ -126,4 +128,39 @@ TEST_CASE("told: a rank with a batch less that goes home") {
   REQUIRE(texts.size() == 2);
   for (const std::string& text : texts) MESSAGE(text);
   check_all_have(texts, {"rank 2", "step 3, bucket 0: 3."});
+}
+
+TEST_CASE("told: what averages parameters or gradients now and then, with other options") {
+  const auto averager = told(3, [](const Group& group, int rank) {
+    Mlp net;
+    nn::PeriodicModelAverager averager(group, {.period = rank == 2 ? 2 : 4, .warmup_steps = 9});
+    averager.average_parameters(net.parameters());  // a step that averages nothing
+  });
+  check_all_have(averager, {"[ddp] PeriodicModelAverager is 'period 4' on rank 0 and 'period 2' on "
+                            "rank 2",
+                            "on every rank"});
+  const auto loaded = told(2, [](const Group& group, int rank) {
+    Mlp net;
+    nn::PeriodicModelAverager averager(group), ahead(group);
+    for (int k = 0; k < 3; ++k) ahead.average_parameters(net.parameters());
+    averager.load_state_dict(rank == 0 ? ahead.state_dict() : averager.state_dict());
+    averager.average_parameters(net.parameters());
+  });
+  check_all_have(loaded, {"'step 3' on rank 0 and 'step 0' on rank 1"});
+  const auto local = told(2, [](const Group& group, int rank) {
+    Mlp net;
+    DDP ddp(net, group);
+    ddp.register_comm_hook(nn::post_localSGD_hook(
+        nn::PostLocalSGDState(group, {}, {.post_local_gradient_allreduce = rank == 0})));
+    loss(ddp, 1).backward();
+  });
+  check_all_have(local, {"'post_local_gradient_allreduce true' on rank 0"});
+  const auto power = told(2, [](const Group& group, int rank) {
+    Mlp net;
+    DDP ddp(net, group);
+    ddp.register_comm_hook(nn::PowerSGD(group, {.warm_start = rank == 0}).hook());
+    loss(ddp, 1).backward();
+  });
+  check_all_have(
+      power, {"[ddp] PowerSGD is 'warm_start true' on rank 0 and 'warm_start false' on rank 1"});
 }
