@@ -10,16 +10,7 @@ namespace peal::nn {
 
 namespace {
 
-std::int64_t chosen_bytes(std::span<const ParameterSpec> parameters, bool several_nodes) {
-  constexpr std::int64_t mib = std::int64_t{1} << 20, most = 25 * mib;
-  if (!several_nodes) return most;
-  std::int64_t all = 0;
-  for (const ParameterSpec& each : parameters) {
-    const auto size = static_cast<std::int64_t>(size_of(each.dtype));
-    if (each.requires_grad) all += each.shape.numel() * size;
-  }
-  return std::clamp(all / 32, mib, most);
-}
+constexpr std::int64_t usual_bytes = std::int64_t{25} << 20;
 
 // All parameters once: first those of `order`, then the others from the last to the first; of both,
 // delayed ones after the rest.
@@ -81,12 +72,12 @@ class Packing {
 }  // namespace
 
 std::vector<Bucket> plan_buckets(std::span<const ParameterSpec> parameters, const BucketCaps& caps,
-                                 bool several_nodes, std::span<const int> order) {
+                                 std::span<const int> order) {
   PEAL_CHECK(caps.first_bytes > 0 && caps.bytes >= 0,
              "bucket plan: caps must be above 0 (0 bytes: chosen), got ", caps.first_bytes, " and ",
              caps.bytes, " bytes");
   BucketCaps most = caps;
-  if (most.bytes == 0) most.bytes = chosen_bytes(parameters, several_nodes);
+  if (most.bytes == 0) most.bytes = usual_bytes;
   Packing packing(most);
   bool delayed = false;
   for (const std::size_t i : sequence_of(parameters, order)) {

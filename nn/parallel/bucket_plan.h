@@ -45,19 +45,15 @@ struct Bucket {
 
 struct BucketCaps {
   std::int64_t first_bytes = std::int64_t{1} << 20;
-  // 0: 25 MiB on one node, where the CPU moves the gradients and nothing is gained by less. Between
-  // nodes what is exposed is the last bucket, when nothing is left to compute: a 32nd of all, at
-  // least 1 MiB, which takes a network of 100 Gbit/s some times its latency, and at most 25 MiB.
+  // 0: 25 MiB; DistributedDataParallel then chooses by a model of the machine (bucket_size.h).
   std::int64_t bytes = 0;
 };
 
 // Parameters that require no gradient are left out. Entries start at multiples of 64 bytes.
-// `several_nodes`: the ranks are on more than one. `order`: numbers of parameters in the order in
-// which their gradients come, where that is known; those that it leaves out come after it. Delayed
-// ones come last.
+// `order`: numbers of parameters in the order in which their gradients come, where that is known;
+// those that it leaves out come after it. Delayed ones come last.
 std::vector<Bucket> plan_buckets(std::span<const ParameterSpec> parameters,
-                                 const BucketCaps& caps = {}, bool several_nodes = false,
-                                 std::span<const int> order = {});
+                                 const BucketCaps& caps = {}, std::span<const int> order = {});
 
 // One line a parameter and a bucket: what ranks compare.
 std::string describe(std::span<const ParameterSpec> parameters, std::span<const Bucket> buckets);

@@ -115,7 +115,8 @@ std::vector<WhatIf> DistributedDataParallel::what_if(const CollectiveCost& cost)
 }
 
 std::string DistributedDataParallel::explain() const {
-  return nn::explain(state_->group, state_->options, state_->specs, state_->reducer);
+  return nn::explain({state_->group, state_->options, state_->caps, state_->order_learnt,
+                      state_->specs, *this, state_->reducer});
 }
 
 void DistributedDataParallel::backward(const Tensor& loss, double samples) {

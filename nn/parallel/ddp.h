@@ -53,6 +53,11 @@ namespace peal::nn {
 
 struct DDPOptions {
   BucketCaps buckets{};
+  // What an all_reduce costs between these ranks, the same on all of them: buckets that have no cap
+  // then get the one whose step is the shortest (bucket_size.h). Of a machine that was measured:
+  //   nn::simulated_cost(launch::load_machine("machine.json"), "ring", 4096, 1 << 27)
+  // Without it: 25 MiB on one node, and between nodes as for 100 Gbit/s.
+  CollectiveCost all_reduce_cost{};
   bool broadcast_buffers = true;  // false: they stay each rank's own after the start
   // Parameters may get no gradient in a step: on some ranks, where they get the average with zeros
   // in its place; or on all, where their gradient stays what it was. Costs a small collective at

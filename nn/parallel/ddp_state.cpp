@@ -37,6 +37,7 @@ DistributedDataParallel::State::State(const Module& wrapped, const DDPOptions& c
       options(chosen),
       tag(tag_of),
       specs(std::move(planned.specs)),
+      caps(planned.caps),
       members(std::move(members_of)),
       hooked(sends_by_hook(options.mixed_precision)),
       learns_(learns_order(options, group)),
@@ -91,6 +92,7 @@ void DistributedDataParallel::State::learn_order() {
   const auto order = common_order(group, reducer.arrival(), members.list(), options, tag);
   if (order.empty()) return;
   learns_ = false;
+  order_learnt = true;
   Planned planned = plan_of(members.list(), options, group, order);
   if (planned.buckets != reducer.buckets()) reducer.exchange(std::move(planned.buckets));
 }
@@ -113,6 +115,8 @@ void DistributedDataParallel::State::exchange_members() {
       now.buffers.size() == before.buffers.size() && joined(before.buffers, now.buffers).empty();
   reducer.exchange(now.parameters, std::move(planned.buckets));
   specs = std::move(planned.specs);
+  caps = planned.caps;
+  order_learnt = false;
   members.take(std::move(now));
   watch_members();
   if (!same_buffers) {

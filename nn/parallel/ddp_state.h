@@ -33,6 +33,8 @@ struct DistributedDataParallel::State {
   const DDPOptions options;
   const std::uint64_t tag;
   std::vector<ParameterSpec> specs;
+  BucketCaps caps;            // of the plan
+  bool order_learnt = false;  // the plan is in rank 0's order of arrival
   Members members;
   std::optional<BufferSync> buffer_sync;
   bool stale = false;  // a forward in training came since buffers were equal

@@ -10,7 +10,16 @@
 
 namespace peal::nn {
 
-std::string explain(const comm::ProcessGroup& group, const DDPOptions& options,
-                    const std::vector<ParameterSpec>& specs, const Reducer& reducer);
+struct Explained {
+  const comm::ProcessGroup& group;
+  const DDPOptions& options;
+  const BucketCaps& caps;  // of the plan
+  bool order_learnt;
+  const std::vector<ParameterSpec>& specs;
+  const Module& module;
+  const Reducer& reducer;
+};
+
+std::string explain(const Explained& wrapper);
 
 }  // namespace peal::nn

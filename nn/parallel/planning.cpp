@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/nn/parallel/bucket_size.h>
 #include <peal/nn/parallel/planning.h>
 
 #include <algorithm>
@@ -55,12 +56,12 @@ std::string dtypes_of(const MixedPrecision& settings) {
 
 Planned plan_of(const MemberList& members, const DDPOptions& options,
                 const comm::ProcessGroup& group, std::span<const int> order) {
-  const std::vector<int>& node = group.nodes().node;
-  const bool several_nodes = std::ranges::any_of(node, [&](int n) { return n != node[0]; });
-  Planned planned{specs_of(members, options), {}};
+  Planned planned{specs_of(members, options), {}, {}};
   const std::vector<int> given = numbers_of(options.order, members.parameters);
-  planned.buckets =
-      plan_buckets(planned.specs, options.buckets, several_nodes, order.empty() ? given : order);
+  planned.caps =
+      chosen_caps(planned.specs, options.buckets,
+                  options.all_reduce_cost ? options.all_reduce_cost : assumed_cost(group.nodes()));
+  planned.buckets = plan_buckets(planned.specs, planned.caps, order.empty() ? given : order);
   return planned;
 }
 

@@ -18,6 +18,7 @@ namespace peal::nn {
 struct Planned {
   std::vector<ParameterSpec> specs;
   std::vector<Bucket> buckets;
+  BucketCaps caps;  // that were chosen
 };
 
 // `order`: numbers of parameters; where it is empty, the options' counts.

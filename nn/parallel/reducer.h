@@ -65,6 +65,7 @@ class Reducer {
 
   // In the place of the average. Between backwards.
   void set_comm_hook(CommHook hook);
+  bool has_comm_hook() const { return hook_ != nullptr; }
   // Called when a synchronised backward begins, first where the plan may be exchanged; and when its
   // gradients are there.
   struct Listener {
@@ -122,6 +123,9 @@ class Reducer {
     std::vector<std::weak_ptr<Node>> nodes;
     bool gone() const;  // no backward will go through it
   };
+  static constexpr std::size_t nowhere = ~std::size_t{0};
+  static std::vector<std::size_t> buckets_by_parameter(std::size_t parameters,
+                                                       const std::vector<Bucket>& plan);
   void on_complete(std::size_t parameter);
   void end_weights(std::size_t first);
   void note_own(std::size_t first);

@@ -56,23 +56,6 @@ TEST_CASE("a thousand random models") {
   }
 }
 
-TEST_CASE("between nodes buckets are a 32nd of all, and of 1 to 25 MiB; on one node of 25") {
-  const auto largest = [](std::int64_t mib, bool several_nodes) {
-    const std::int64_t parameters = 4 * mib;  // of a quarter MiB
-    const std::vector<ParameterSpec> all(static_cast<std::size_t>(parameters),
-                                         {"p", Shape{1 << 16}, DType::f32, true});
-    std::int64_t most = 0;
-    for (const Bucket& bucket : plan_buckets(all, {}, several_nodes)) {
-      most = std::max(most, bucket.count * 4);
-    }
-    return most >> 20;
-  };
-  CHECK(largest(100, false) == 25);
-  CHECK(largest(10, true) == 1);
-  CHECK(largest(64, true) == 2);
-  CHECK(largest(1000, true) == 25);
-}
-
 TEST_CASE("BasicNet: the first bucket closes with fc1, the convolutions follow") {
   const std::vector<ParameterSpec> parameters = {
       {"conv1.weight", {32, 1, 3, 3}},  {"conv1.bias", {32}},

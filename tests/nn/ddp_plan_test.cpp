@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which gradients travel together, which do not travel, and what tells that replicas are equal.
 #include <peal/nn/layers/layers.h>
+#include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <mutex>
 #include <set>
@@ -150,5 +151,38 @@ TEST_CASE("explain() says what is sent, in which order") {
         DDP(other, group, {.order = {"3.weight"}, .delayed = {"3.bias"}}).explain();
     CHECK(last.find("  buckets are in the order that was given\n  3.bias goes last\n") !=
           std::string::npos);
+  });
+}
+
+TEST_CASE("explain() names what changes the sums: hook, types, layers, caps and order") {
+  two([](const Group& group, int) {
+    nn::Sequential net(nn::Linear(3, 4), nn::BatchNorm1d(4), nn::Linear(4, 2));
+    const auto says = [](const DDP& ddp, const std::string& words) {
+      const std::string text = ddp.explain();
+      CAPTURE(text);
+      CAPTURE(words);
+      return text.find(words) != std::string::npos;
+    };
+    {
+      DDP ddp(net, group);
+      for (const char* words : {"communication hook", "mixed precision", "times are taken",
+                                "synchronised batch norm", "came in a step"}) {
+        CHECK_FALSE(says(ddp, words));
+      }
+      CHECK(says(ddp, "closed at 25 MiB, the first of a kind at 1024 KiB: as ranks on one node"));
+      loss(ddp, 1).backward();
+      loss(ddp, 1).backward();
+      CHECK(says(ddp, "in the order in which rank 0's gradients came in a step"));
+    }
+    nn::Module model = nn::convert_sync_batchnorm(net, group);
+    DDP ddp(model, group,
+            {.all_reduce_cost = [](double bytes) { return 1e-5 + bytes * 1e-9; },
+             .mixed_precision = {.param_dtype = DType::bf16, .buffer_dtype = DType::f32},
+             .measure_every = 3});
+    CHECK(says(ddp, "parameters in bf16, gradients travel in bf16, buffers in f32"));
+    CHECK(says(ddp, "a communication hook is called"));
+    CHECK(says(ddp, "times are taken every 3 steps"));
+    CHECK(says(ddp, "1: synchronised batch norm over 2 ranks"));
+    CHECK(says(ddp, "the shortest step by all_reduce_cost"));
   });
 }

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Completeness: when a parameter's gradient is whole. It may come in several parts, or not at all.
+#include <peal/autograd/grad_slot.h>
+#include <peal/nn/parallel/fail_everywhere.h>
+#include <peal/nn/parallel/reducer.h>
+
+#include <string>
+
+namespace peal::nn {
+
+// What this backward will not reach, as far as that is known. In the first step nothing is taken
+// for unused that may lie in a recomputed segment.
+void Reducer::expect_unused(std::size_t first) {
+  const bool counted = options_.static_graph && !expected_.empty();
+  if (!counted && (options_.static_graph || !options_.find_unused_parameters)) return;
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    if (bucket_of_[p] == nowhere || p == first || came_[p] != Came::nothing) continue;
+    if (counted) {
+      if (expected_[p] == 0) stand_in(p);
+    } else if (parameters_[p].second.grad_slot().expected == 0) {
+      came_[p] = Came::unseen;
+      if (learnt_ && !hidden_[p]) stand_in(p);
+    }
+  }
+}
+
+void Reducer::stand_in(std::size_t parameter) {
+  unused_.stand_in(parameter, plan_[bucket_of_[parameter]].dtype);
+  came_[parameter] = Came::zeros;
+  --flights_[bucket_of_[parameter]].waiting;
+}
+
+// Whether the gradient is complete by this part of it.
+bool Reducer::counts(std::size_t parameter, std::size_t bucket) {
+  const std::int64_t part = ++parts_[parameter];
+  if (options_.static_graph && !expected_.empty()) {
+    if (part > expected_[parameter]) fail_part(parameter, bucket);
+    return part == expected_[parameter];
+  }
+  const Came before = came_[parameter];
+  if (before == Came::unseen || before == Came::zeros) hidden_[parameter] = true;
+  if (before == Came::nothing || before == Came::unseen) return true;
+  // Another part is added where the bucket still waits.
+  if (bucket < next_) fail_part(parameter, bucket);
+  return false;
+}
+
+void Reducer::fail_part(std::size_t parameter, std::size_t bucket) const {
+  const std::string& name = parameters_[parameter].first;
+  if (options_.static_graph && !expected_.empty()) {
+    fail_everywhere(
+        group_, concat(step_, ": ", name, " got part ", parts_[parameter], " of its gradient, and ",
+                       expected_[parameter],
+                       " in the first step: with static_graph each step is to be as that; without "
+                       "it, find_unused_parameters takes steps that differ"));
+  }
+  fail_everywhere(
+      group_,
+      concat(
+          name, " got another part of its gradient after ", buckets_->name(bucket),
+          came_[parameter] == Came::zeros
+              ? " was sent: the graph of the loss had not shown it, as it is used in a recomputed "
+                "segment alone, for the first time in this step. Set static_graph where every "
+                "step is alike; or run this backward under "
+              : " was sent: it is used in several recomputed segments, or in one "
+                "and outside of it. Recompute all its uses in one segment; set static_graph "
+                "where every step is alike; or run this backward under ",
+          "no_sync(), and average the gradients afterwards: all_reduce(parameter.grad(), "
+          "ReduceOp::avg)"));
+}
+
+void Reducer::complete_rest() {
+  check_missing();
+  for (std::size_t p = 0; p < came_.size(); ++p) {
+    if (came_[p] == Came::nothing || came_[p] == Came::unseen) stand_in(p);
+  }
+  launch_ready();
+  if (first_of_static()) expected_ = parts_;
+  learnt_ = true;
+}
+
+void Reducer::settle_unused() {
+  if (options_.static_graph ? !agreed_ : options_.find_unused_parameters) {
+    unused_.agree(tag_of(plan_.size()));
+    agreed_ = true;
+  }
+  const std::size_t stranger = unused_.surprise();
+  if (stranger < parameters_.size()) {
+    fail_everywhere(group_, concat(step_, ": ", parameters_[stranger].first,
+                                   " was used, under no_sync(), and by no rank in the first step: "
+                                   "with static_graph each step is to be as that"));
+  }
+  unused_.settle();
+}
+
+}  // namespace peal::nn

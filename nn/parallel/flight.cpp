@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flights: buckets are sent in plan order as they fill, waited for when backward has visited
+// everything, and divided by what counts.
+#include <peal/autograd/core/trace.h>
+#include <peal/autograd/ops/arithmetic.h>
+#include <peal/nn/parallel/fail_everywhere.h>
+#include <peal/nn/parallel/missing.h>
+#include <peal/nn/parallel/reducer.h>
+#include <peal/nn/parallel/step_clock.h>
+
+#include <chrono>
+#include <memory>
+
+namespace peal::nn {
+
+void Reducer::launch_ready() {
+  if (first_of_static() && backward_ != 0) return;  // another part may come
+  while (next_ < flights_.size() && flights_[next_].waiting == 0) launch();
+}
+
+void Reducer::launch() {
+  const std::size_t now = next_++;  // before a hook that may send and then throw
+  text_.assign(step_).append(", ").append(buckets_->name(now));
+  const comm::Label label(text_, tag_of(now));
+  announce(group_, {.what = Announcement::What::bucket, .wrapper = tag_});
+  if (step_clock_) step_clock_->sends(now, text_);
+  if (!hook_) {
+    flights_[now].work = group_.all_reduce(buckets_->sent(now), comm::ReduceOp::avg, label);
+    return;
+  }
+  GradBucket& bucket = (*buckets_)[now];
+  bucket.label = label;
+  bucket.averaged = Averaged::over_all;
+  const std::shared_ptr<void> reset(nullptr, [&](void*) { bucket.label = {}; });
+  flights_[now].work = hook_(bucket);
+  if (step_clock_ && bucket.buffer.device() == Device{}) {
+    step_clock_->sent_by_hook(now, flights_[now].work);
+  }
+}
+
+void Reducer::finish() {
+  backward_ = 0;
+  if (step_clock_) step_clock_->visited();
+  complete_rest();
+  announce(group_, {.what = Announcement::What::finish, .wrapper = tag_});
+  close();
+}
+
+// All buckets are under way.
+void Reducer::close() {
+  comm::Work flag;
+  const bool alone = flag_goes_alone();
+  if (alone) {
+    const comm::Label label("whether gradients are missing", tag_of(plan_.size() + 1));
+    flag = group_.all_reduce(buckets_->flag(), comm::ReduceOp::avg, label);
+  }
+  {
+    const TraceSpan span("wait for gradients", true);
+    const auto start = std::chrono::steady_clock::now();
+    for (std::size_t b = 0; b < flights_.size(); ++b) {
+      if (step_clock_) step_clock_->waits(b);
+      flights_[b].work.wait();
+    }
+    flag.wait();
+    if (step_clock_) step_clock_->waited();
+    exposed_seconds_ +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  for (Flight& flight : flights_) flight.work = {};
+  if (buckets_->has_flag() && buckets_->flag_raised()) {
+    buckets_->lower_flag();
+    if (hook_ && !alone) fail_alone();
+    fail_missing(group_, parameters_, missing(), step_, advice());
+  }
+  scale();
+  settle_unused();
+  shared_ = true;
+  added_ = false;
+  if (step_clock_) step_clock_->step_ends();
+  if (listener_.end) listener_.end();
+}
+
+// The average over the ranks becomes that over samples, or over the ranks that have any.
+void Reducer::scale() {
+  const bool weighted = weights_.is_open(), as_it_is = !weighted && divisor_ == group_.world();
+  const double of_own = weights_.own_factor(), factor = weights_.factor(divisor_);
+  for (std::size_t b = 0; b < buckets_->size(); ++b) {
+    GradBucket& bucket = (*buckets_)[b];
+    if (as_it_is || (!weighted && bucket.averaged == Averaged::not_at_all)) continue;
+    if (bucket.averaged == Averaged::over_some) {
+      fail_everywhere(group_, concat(step_,
+                                     ": the hook averages over some of the ranks, which goes "
+                                     "with neither backward(loss, samples) nor Join with "
+                                     "divide_by_initial_world_size = false"));
+    }
+    mul_(bucket.buffer, bucket.averaged == Averaged::over_all ? factor : of_own);
+  }
+}
+
+}  // namespace peal::nn

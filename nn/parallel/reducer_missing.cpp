@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients that are missing, and should not be: an Error in the same step (missing.h has its
+// text).
+#include <peal/nn/parallel/fail_everywhere.h>
+#include <peal/nn/parallel/missing.h>
+#include <peal/nn/parallel/reducer.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace peal::nn {
+
+// That it has got nothing is wrong.
+bool Reducer::is_missing(std::size_t parameter) const {
+  if (came_[parameter] == Came::all || first_of_static() || following_) return false;
+  return options_.static_graph ? expected_[parameter] > 0 : !options_.find_unused_parameters;
+}
+
+std::vector<bool> Reducer::missing() const {
+  std::vector<bool> all;
+  for (std::size_t p = 0; p < came_.size(); ++p) all.push_back(is_missing(p));
+  return all;
+}
+
+void Reducer::check_missing() {
+  const std::vector<bool> here = missing();
+  if (std::find(here.begin(), here.end(), true) == here.end()) return;
+  if (!buckets_->has_flag()) fail_alone();
+  buckets_->raise_flag();  // and all ranks are told when they have finished the sums
+}
+
+// Where the others do not look for a flag.
+void Reducer::fail_alone() const {
+  const std::vector<bool> here = missing();
+  std::vector<std::string> names;
+  for (std::size_t p = 0; p < here.size(); ++p) {
+    if (here[p]) names.push_back(parameters_[p].first);
+  }
+  fail_everywhere(
+      group_, concat("no gradient came for ", first_names(names), " in ", step_, ". ", advice()));
+}
+
+// A hook sends the bucket without it.
+bool Reducer::flag_goes_alone() {
+  if (!hook_ || !buckets_->has_flag()) return false;
+  for (std::size_t b = 0; b < buckets_->size(); ++b) {
+    if ((*buckets_)[b].averaged != Averaged::not_at_all) return true;
+  }
+  return false;
+}
+
+std::string Reducer::advice() const {
+  if (options_.static_graph) {
+    return "With static_graph each step is to be as the first was on the same rank; without it, "
+           "find_unused_parameters takes steps that differ";
+  }
+  return "Every parameter must take part in the loss on every rank. Freeze those that are not to "
+         "(set_requires_grad(false)), on all ranks; or set find_unused_parameters";
+}
+
+}  // namespace peal::nn
