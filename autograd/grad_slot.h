@@ -24,6 +24,7 @@ class GradSlot {
   // The gradient, or an undefined tensor.
   Tensor grad() const { return defined_ ? place_ : Tensor(); }
   bool defined() const { return defined_; }
+  DType dtype() const { return dtype_; }
   // Memory that is the slot's own goes back, for the next forward to use.
   void clear() {
     defined_ = false;

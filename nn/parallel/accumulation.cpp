@@ -19,6 +19,7 @@ bool has_gradient(const std::pair<std::string, Tensor>& parameter) {
 }  // namespace
 
 SampleWeights::Weighed Reducer::weigh(double samples, DType of_loss) {
+  check_whole();
   const auto left = std::find_if(parameters_.begin(), parameters_.end(), has_gradient);
   return weights_.weigh(samples, of_loss, left != parameters_.end() ? left->first : "");
 }

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace peal::nn {
@@ -38,6 +39,7 @@ struct GradBucket {
   Tensor buffer;
   // Whose gradients they are, in order; the gradient of each is a part of the buffer.
   std::vector<Tensor> parameters;
+  std::vector<std::string> names;          // of these, as the model has them
   bool is_last = false;                    // of the plan
   Averaged averaged = Averaged::over_all;  // to be said at each call, where it is otherwise
   std::vector<Tensor> gradients() const;

@@ -66,15 +66,11 @@ DistributedDataParallel::NoSync DistributedDataParallel::no_sync() {
 }
 
 Tensor DistributedDataParallel::forward(const Tensor& x) {
-  const auto rounded = round();
-  return Module::forward(rounded ? rounded_input(x, mixed_precision()) : x);
+  const auto scope = rounded();
+  return Module::forward(scope ? rounded_input(x, mixed_precision()) : x);
 }
 
-std::shared_ptr<void> DistributedDataParallel::round() {
-  if (!mixed_precision().param_dtype) return nullptr;
-  if (context().grad_enabled && training()) state_->look_for_newcomers();
-  return round_parameters(state_->members.list().parameters, mixed_precision());
-}
+std::shared_ptr<void> DistributedDataParallel::rounded() { return State::round(state_); }
 
 const MixedPrecision& DistributedDataParallel::mixed_precision() const {
   return state_->options.mixed_precision;

@@ -25,8 +25,10 @@
 //
 // Parameters may be frozen and thawed between steps, and parameters and buffers may join the model
 // or leave it, on all ranks alike (Error by name, on all, where it is not): the next step begins
-// with a plan of those that there are, and those that joined start from rank 0's values. Gradients
-// and optimizers keep what they have; a new parameter is to be given to an optimizer. Where such a
+// with a plan of those that there are, and those that joined have rank 0's values when it is over,
+// and when it failed, after the next that does not (its gradients are of what each rank had, so
+// give them equal values where the first update matters). Gradients and optimizers keep what they
+// have; a new parameter is to be given to an optimizer. Where such a
 // model is called by a function of its own, let it be through the wrapper (call()), which sees new
 // parameters then. After the first step rank 0's order of gradients makes the plan, unless one is
 // given, or find_unused_parameters lets steps differ. A hook so gets other buckets, and sums of
@@ -115,13 +117,18 @@ class DistributedDataParallel : public Module {
   Tensor forward(const Tensor& x) override;
   template <class F, class... Args>
   auto call(F&& f, const Args&... args) {
-    const std::shared_ptr<void> rounded = round();
-    if (!rounded) return Module::call(std::forward<F>(f), args...);
+    const std::shared_ptr<void> scope = rounded();
+    if (!scope) return Module::call(std::forward<F>(f), args...);
     std::tuple<Args...> given(args...);
     each_tensor(given, [this](Tensor& each) { each = rounded_input(each, mixed_precision()); });
     return std::apply(
         [&](const Args&... inputs) { return Module::call(std::forward<F>(f), inputs...); }, given);
   }
+
+  // Where the options say so: until what is returned goes, the model's parameters are rounded ones,
+  // as they are in forward() and call(). For what computes a part of the model beside these: a
+  // segment that is computed again in backward, say, whose own backward comes after it. Else null.
+  [[nodiscard]] std::shared_ptr<void> rounded();
 
   // Instead of loss.backward(), where ranks have batches of different sizes: `loss` is the mean
   // over `samples` samples (or labels, or tokens; 0 where the batch has none, and the loss is not
@@ -157,7 +164,6 @@ class DistributedDataParallel : public Module {
   Announcement turn() const;
   void follow(const Announcement& where);
   Device device() const;
-  std::shared_ptr<void> round();  // nothing, where parameters are as they are
   const MixedPrecision& mixed_precision() const;
   struct State;
   std::shared_ptr<State> state_;

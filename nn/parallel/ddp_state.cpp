@@ -76,7 +76,11 @@ void DistributedDataParallel::State::make_buffer_sync() {
 
 // A step begins, on all ranks.
 void DistributedDataParallel::State::prepare() {
-  joined_.clear();
+  if (rounded_ > 0) {
+    fail_everywhere(group,
+                    "a backward began where parameters are rounded ones: let rounded() go "
+                    "before it (a recomputed segment's too, after its forward)");
+  }
   if (Graph::capturing() != nullptr) {
     captured_ = true;
     learns_ = false;
@@ -97,6 +101,25 @@ void DistributedDataParallel::State::learn_order() {
   if (planned.buckets != reducer.buckets()) reducer.exchange(std::move(planned.buckets));
 }
 
+// Why these cannot be the wrapper's; nothing where they can.
+std::string DistributedDataParallel::State::obstacle_to(const MemberList& now) const {
+  for (std::size_t p = 0; p < now.parameters.size(); ++p) {
+    const auto& [name, tensor] = now.parameters[p];
+    if (!now.trained[p] || reducer.has(tensor)) continue;
+    const GradSlot& slot = tensor.grad_slot();
+    if (slot.has_final_hook()) {
+      return concat(name, " already belongs to a distributed wrapper; destroy that one first");
+    }
+    const DType wanted = options.mixed_precision.gradient_of(tensor.dtype());
+    if (slot.dtype() != wanted) {
+      return concat("the gradient of ", name, " is kept in ", slot.dtype(), ", not in ", wanted,
+                    " as mixed_precision says; call the model through the wrapper, or make no "
+                    "gradient of new parameters before");
+    }
+  }
+  return {};
+}
+
 void DistributedDataParallel::State::exchange_members() {
   MemberList now = members.now();
   const std::string what = difference(members.list(), now);
@@ -105,12 +128,16 @@ void DistributedDataParallel::State::exchange_members() {
                                   "; a replay sends what there was. Wrap the model again, and "
                                   "capture the step again"));
   }
+  if (reducer.following()) look_for_newcomers();  // this rank had no forward that did
+  const std::string obstacle = obstacle_to(now);
   Planned planned = plan_of(now, options, group);
   comm::agree(group, concat("[ddp] the wrapped model (", what, ")"),
-              what + '\n' + describe(planned, now, options),
+              concat(what, '\n', obstacle, '\n', describe(planned, now, options)),
               "freeze, thaw, add and remove the same on every rank");
+  PEAL_CHECK(obstacle.empty(), "[ddp] the wrapped model (", what, "): ", obstacle);
   const MemberList& before = members.list();
-  joined_ = joined(before.parameters, now.parameters);
+  for (auto& each : joined(before.parameters, now.parameters)) joined_.push_back(std::move(each));
+  std::erase_if(joined_, [&](const auto& named) { return !has(now.parameters, named.second); });
   const bool same_buffers =
       now.buffers.size() == before.buffers.size() && joined(before.buffers, now.buffers).empty();
   reducer.exchange(now.parameters, std::move(planned.buckets));
@@ -149,8 +176,36 @@ void DistributedDataParallel::State::look_for_newcomers() {
   for (const auto& [name, stranger] : strangers) reducer.watch(stranger);
 }
 
+std::shared_ptr<void> DistributedDataParallel::State::round(const std::shared_ptr<State>& state) {
+  if (!state->options.mixed_precision.param_dtype) return nullptr;
+  struct Rounded {
+    explicit Rounded(std::shared_ptr<State> whose) : state(std::move(whose)) { ++state->rounded_; }
+    ~Rounded() {
+      standing.reset();
+      --state->rounded_;
+    }
+    Rounded(const Rounded&) = delete;
+    Rounded& operator=(const Rounded&) = delete;
+    std::shared_ptr<State> state;
+    std::shared_ptr<void> standing;
+  };
+  Members& members = state->members;
+  const bool first = state->rounded_ == 0;  // else all of them are already
+  if (first && context().grad_enabled) state->look_for_newcomers();
+  const auto scope = std::make_shared<Rounded>(state);
+  if (first) {
+    scope->standing =
+        round_parameters(members.changed() ? members.now().parameters : members.list().parameters,
+                         state->options.mixed_precision);
+  }
+  return scope;
+}
+
 void DistributedDataParallel::State::before_forward(bool training) {
-  if (training && context().grad_enabled) look_for_newcomers();
+  if (context().grad_enabled) {
+    reducer.check_whole();
+    if (rounded_ == 0) look_for_newcomers();  // round() has
+  }
   if (!reducer.synchronizing()) return;
   if (StepClock* const clock = reducer.clock(); clock && training) clock->forward_begins();
   if (stale && buffer_sync) {

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace peal::nn {
@@ -25,6 +26,8 @@ struct DistributedDataParallel::State {
   void before_forward(bool training);
   // Parameters that are trained from this forward on: the reducer hears of their gradients.
   void look_for_newcomers();
+  // Until what is returned goes, the parameters are rounded ones.
+  static std::shared_ptr<void> round(const std::shared_ptr<State>& state);
   void set_actives(int divisor, int lowest, bool all);
   void follow(const Announcement& where);
 
@@ -45,6 +48,7 @@ struct DistributedDataParallel::State {
   void end();
   void learn_order();
   void exchange_members();
+  std::string obstacle_to(const MemberList& now) const;
   void watch_members();
   void make_buffer_sync();
   void settle();
@@ -54,11 +58,11 @@ struct DistributedDataParallel::State {
   bool captured_ = false;         // a step was: its memory stays where it is
   bool learns_;                   // the next step may begin with another order
   std::uint64_t planned_in_ = 1;  // the first step of the plan
-  NamedTensors joined_;           // in this step
+  NamedTensors joined_;           // and are not rank 0's yet: no step was done since
+  int rounded_ = 0;               // calls in which parameters are rounded
   // When the reducer has gone, whose memory may be in other types than the masters'.
   const std::shared_ptr<void> restored_{
-      nullptr,
-      [this](void*) { restore_gradients(members.list().parameters, options.mixed_precision); }};
+      nullptr, [this](void*) { restore_gradients(members.list().parameters); }};
 
  public:
   Reducer reducer;  // the last: it calls the rest

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exchange: the plan that gradients travel by, and parameters that join or leave it. What is there
 // of gradients moves along.
+#include <peal/autograd/core/error.h>
 #include <peal/autograd/grad_slot.h>
+#include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/reducer.h>
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace peal::nn {
@@ -20,24 +23,44 @@ std::vector<std::size_t> Reducer::buckets_by_parameter(std::size_t parameters,
   return bucket_of;
 }
 
-// What is there of gradients moves home, and from there into the new buckets: memory for both is
-// never needed at once.
+// What is there of gradients moves home, and from there into the new buckets.
 void Reducer::exchange(std::vector<Bucket> plan) {
-  buckets_.reset();
-  // Memory of a device goes back when its queues are empty: nobody fills them before all have done
-  // that, as ranks may share a device.
-  group_.barrier().wait();
-  plan_ = std::move(plan);
-  bucket_of_ = buckets_by_parameter(parameters_.size(), plan_);
-  flights_.assign(plan_.size(), {});
-  came_.assign(parameters_.size(), Came::all);
-  buckets_.emplace(parameters_, plan_, group_, complete_);
+  check_whole();
+  try {
+    buckets_->give_back();
+    buckets_.reset();
+    // Memory of a device goes back when its queues are empty: nobody fills them before all have
+    // done that, as ranks may share a device.
+    group_.barrier().wait();
+    plan_ = std::move(plan);
+    bucket_of_ = buckets_by_parameter(parameters_.size(), plan_);
+    flights_.assign(plan_.size(), {});
+    came_.assign(parameters_.size(), Came::all);
+    buckets_.emplace(parameters_, plan_, group_, complete_);
+  } catch (const std::exception& error) {
+    buckets_.reset();  // and check_whole() finds none
+    if (group_.poisoned()) throw;
+    fail_everywhere(group_, concat("the plan of buckets could not be exchanged: ", error.what()));
+  }
+}
+
+void Reducer::check_whole() const {
+  PEAL_CHECK(buckets_.has_value(), "[ddp] rank ", group_.global_rank(group_.rank()),
+             ": this wrapper has had no buckets since an exchange of its plan failed, and averages "
+             "nothing; wrap the model again, over another group");
+}
+
+// Its gradients come to this reducer.
+bool Reducer::has(const Tensor& parameter) const {
+  const std::size_t place = place_of(parameter);
+  if (place != nowhere && bucket_of_[place] != nowhere) return true;
+  return std::any_of(watched_.begin(), watched_.end(),
+                     [&](const Tensor& other) { return other.same_as(parameter); });
 }
 
 // What earlier steps have taught of unused parameters is of others.
 void Reducer::exchange(NamedTensors parameters, std::vector<Bucket> plan) {
   unwatch();
-  buckets_.reset();
   newcomers_.clear();
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const std::size_t before = place_of(parameters[p].second);

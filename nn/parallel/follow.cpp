@@ -16,6 +16,7 @@ Announcement Reducer::place(Announcement::What what) const {
 
 void Reducer::follow(const Announcement& where) {
   using What = Announcement::What;
+  check_whole();
   if (where.what == What::begin || where.what == What::next) {
     steps_ = where.steps;
     forward_calls_ = where.forward_calls;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/nn/parallel/grad_buckets.h>
 
 #include <algorithm>
+#include <exception>
 
 namespace peal::nn {
 GradBuckets::GradBuckets(const NamedTensors& parameters, const std::vector<Bucket>& plan,
@@ -13,36 +15,72 @@ GradBuckets::GradBuckets(const NamedTensors& parameters, const std::vector<Bucke
     PEAL_CHECK(!tensor.requires_grad() || !tensor.grad_slot().has_final_hook(), "[ddp] ", name,
                " already belongs to a distributed wrapper; destroy that one first");
   }
-  // All memory before the first hook: a constructor that throws leaves no hook behind.
-  for (std::size_t b = 0; b < plan.size(); ++b) {
-    GradBucket& bucket = buckets_.emplace_back();
-    bucket.index = b;
-    bucket.is_last = b + 1 == plan.size();
-    const auto first = static_cast<std::size_t>(plan[b].entries.front().parameter);
-    const Device device = parameters[first].second.device();
-    if (bucket.is_last && device == Device{}) {
-      const auto line = 64 / static_cast<std::int64_t>(size_of(plan[b].dtype));
-      const std::int64_t at = (plan[b].count + line - 1) / line * line;
-      flagged_ = group.allocate({at + line}, plan[b].dtype, device);
-      flag_ = flagged_.detach({1}, at);
-      bucket.buffer = flagged_.detach({plan[b].count});
-    } else {
-      bucket.buffer = group.allocate({plan[b].count}, plan[b].dtype, device);
+  try {
+    for (std::size_t b = 0; b < plan.size(); ++b) {
+      add(parameters, plan[b], group, b + 1 == plan.size());
     }
-    std::string& name = names_.emplace_back(concat("bucket ", b, ":"));
-    for (const auto& [parameter, at] : plan[b].entries) {
-      const auto& [own, tensor] = parameters[static_cast<std::size_t>(parameter)];
-      name += concat(bucket.parameters.empty() ? " " : ", ", own);
-      bucket.parameters.push_back(tensor);
+  } catch (...) {
+    leave();
+    throw;
+  }
+  for (const Bucket& bucket : plan) {
+    for (const auto& [parameter, at] : bucket.entries) {
+      const auto index = static_cast<std::size_t>(parameter);
+      // Of two words, which a std::function copies without memory of its own.
+      parameters[index].second.grad_slot().set_final_hook(
+          [&complete, index](const Tensor&) { complete(index); });
     }
   }
-  for (std::size_t b = 0; b < plan.size(); ++b) {
-    for (const auto& [parameter, at] : plan[b].entries) {
-      const auto index = static_cast<std::size_t>(parameter);
-      const Tensor& tensor = parameters[index].second;
-      // Of two words, which a std::function copies without memory of its own.
-      tensor.grad_slot().set_final_hook([&complete, index](const Tensor&) { complete(index); });
-      tensor.grad_slot().place(buckets_[b].buffer.detach(tensor.shape(), at));
+}
+
+void GradBuckets::add(const NamedTensors& parameters, const Bucket& plan,
+                      const comm::ProcessGroup& group, bool is_last) {
+  const std::size_t number = buckets_.size();
+  GradBucket& bucket = buckets_.emplace_back();
+  bucket.index = number;
+  bucket.is_last = is_last;
+  const auto first = static_cast<std::size_t>(plan.entries.front().parameter);
+  const Device device = parameters[first].second.device();
+  if (is_last && device == Device{}) {
+    const auto line = 64 / static_cast<std::int64_t>(size_of(plan.dtype));
+    const std::int64_t at = (plan.count + line - 1) / line * line;
+    flagged_ = group.allocate({at + line}, plan.dtype, device);
+    flag_ = flagged_.detach({1}, at);
+    bucket.buffer = flagged_.detach({plan.count});
+  } else {
+    bucket.buffer = group.allocate({plan.count}, plan.dtype, device);
+  }
+  std::string& name = names_.emplace_back(concat("bucket ", number, ":"));
+  for (const auto& [parameter, at] : plan.entries) {
+    const auto& [own, tensor] = parameters[static_cast<std::size_t>(parameter)];
+    name += concat(bucket.parameters.empty() ? " " : ", ", own);
+    tensor.grad_slot().place(bucket.buffer.detach(tensor.shape(), at));
+    bucket.parameters.push_back(tensor);
+    bucket.names.push_back(own);
+  }
+}
+
+void GradBuckets::give_back() {
+  for (GradBucket& bucket : buckets_) {
+    for (const Tensor& parameter : bucket.parameters) {
+      parameter.grad_slot().remove_final_hook();
+      parameter.grad_slot().unplace();
+    }
+    bucket.parameters.clear();
+    bucket.buffer = {};
+  }
+  flagged_ = flag_ = {};
+}
+
+void GradBuckets::leave() noexcept {
+  for (const GradBucket& bucket : buckets_) {
+    for (const Tensor& parameter : bucket.parameters) {
+      parameter.grad_slot().remove_final_hook();
+      try {
+        parameter.grad_slot().unplace();
+      } catch (const std::exception& error) {
+        log_warning("[ddp] a gradient stays in its bucket's memory: ", error.what());
+      }
     }
   }
 }
@@ -57,13 +95,6 @@ bool GradBuckets::flag_raised() const {
   return std::any_of(bytes, bytes + size_of(flag_.dtype()), [](char byte) { return byte != 0; });
 }
 
-GradBuckets::~GradBuckets() {
-  for (const GradBucket& bucket : buckets_) {
-    for (const Tensor& parameter : bucket.parameters) {
-      parameter.grad_slot().remove_final_hook();
-      parameter.grad_slot().unplace();
-    }
-  }
-}
+GradBuckets::~GradBuckets() { leave(); }
 
 }  // namespace peal::nn

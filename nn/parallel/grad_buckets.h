@@ -20,14 +20,19 @@ class GradBuckets {
  public:
   // By its number. It outlives the buckets, which it may exchange for others when it is called.
   using Complete = std::function<void(std::size_t parameter)>;
-  // A bucket lies where its parameters do. Error where one is in a wrapper already; then no hook is
-  // left behind.
+  // A bucket lies where its parameters do. Gradients that are there move in, bucket by bucket, so
+  // memory is needed for one of them more. Error where one is in a wrapper already, or kept in
+  // another type; then no hook is left behind.
   GradBuckets(const NamedTensors& parameters, const std::vector<Bucket>& plan,
               const comm::ProcessGroup& group, const Complete& complete);
-  // Gives parameters gradients of their own again.
+  // As give_back(), but for gradients for which there is no memory: these stay where they are.
   ~GradBuckets();
   GradBuckets(const GradBuckets&) = delete;
   GradBuckets& operator=(const GradBuckets&) = delete;
+
+  // Parameters get gradients of their own again, and each bucket's memory goes before that of the
+  // next is copied. Nothing but the destructor may follow. Error where memory runs out.
+  void give_back();
 
   std::size_t size() const { return buckets_.size(); }
   GradBucket& operator[](std::size_t bucket) { return buckets_[bucket]; }
@@ -46,6 +51,10 @@ class GradBuckets {
   const std::string& name(std::size_t bucket) const { return names_[bucket]; }
 
  private:
+  void add(const NamedTensors& parameters, const Bucket& plan, const comm::ProcessGroup& group,
+           bool is_last);
+  void leave() noexcept;
+
   std::vector<GradBucket> buckets_;
   Tensor flagged_, flag_;  // of the last bucket
   std::vector<std::string> names_;

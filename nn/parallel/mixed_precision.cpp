@@ -31,7 +31,7 @@ class Standing {
 
 void set_slot(const Tensor& parameter, DType dtype) {
   TensorBody& body = parameter.body();
-  if (!body.slot) return;
+  if (!body.slot || body.slot->dtype() == dtype) return;
   PEAL_CHECK(!body.slot->has_final_hook(), "[ddp] a parameter of shape ", body.shape,
              " already belongs to a distributed wrapper; destroy that one first");
   const Tensor before = body.slot->grad();
@@ -91,10 +91,11 @@ void keep_gradients(const NamedTensors& parameters, const MixedPrecision& settin
   }
 }
 
-void restore_gradients(const NamedTensors& parameters, const MixedPrecision& settings) {
+void restore_gradients(const NamedTensors& parameters) {
   for (const auto& [name, parameter] : parameters) {
     const DType own = parameter.dtype();
-    if (settings.gradient_of(own) != own) set_slot(parameter, own);
+    const auto& slot = parameter.body().slot;
+    if (slot && !slot->has_final_hook()) set_slot(parameter, own);
   }
 }
 

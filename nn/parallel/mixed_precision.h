@@ -46,10 +46,12 @@ void check(const MixedPrecision& settings);
 // Floating buffers become of that type, in place.
 void convert_buffers(const NamedTensors& buffers, DType dtype);
 
-// The parameters' gradients are kept in other types from now on, or in their own again. What there
-// is of them is converted; hooks on them are gone. REQUIRES: no graph of them is alive.
+// The parameters' gradients are kept in other types from now on. What there is of one that was kept
+// in another is converted, and hooks on it are gone. REQUIRES: no graph of that is alive. Error
+// where it is another wrapper's.
 void keep_gradients(const NamedTensors& parameters, const MixedPrecision& settings);
-void restore_gradients(const NamedTensors& parameters, const MixedPrecision& settings);
+// In their own again, but for those that are another wrapper's by now.
+void restore_gradients(const NamedTensors& parameters);
 
 // Until what is returned goes, the parameters are rounded ones.
 std::shared_ptr<void> round_parameters(const NamedTensors& parameters,

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
 #include <peal/autograd/core/stateful.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/choose.h>
@@ -6,6 +8,7 @@
 #include <peal/autograd/ops/matmul.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/comm/group/agree.h>
+#include <peal/nn/parallel/missing.h>
 #include <peal/nn/parallel/power_sgd.h>
 
 #include <algorithm>
@@ -21,8 +24,15 @@ namespace {
 
 // A part of a bucket, and where it lies in the messages: a matrix's P^T [r, rows] in the first and
 // Q^T [r, columns] in the second, anything else whole in the first.
+// What is kept of a parameter between steps.
+struct Kept {
+  Tensor owner;         // another in its place begins anew; undefined: as loaded
+  Tensor error{}, q{};  // [rows, columns] as the gradient, [r * columns]
+};
+
 struct Part {
   Tensor grad;
+  Kept* kept = nullptr;
   std::int64_t rows = 0, columns = 0, r = 0;  // r = 0: as it is
   std::int64_t first = 0, second = 0;
 };
@@ -90,16 +100,15 @@ void make_orthogonal(const Tensor& rows, bool restart) {
 }  // namespace
 
 struct PowerSGD::State : std::enable_shared_from_this<State> {
-  struct Memory {
-    Tensor error, q;
-  };
   comm::ProcessGroup group;
   PowerSGDOptions options;
   std::int64_t iteration = 0;
-  std::map<std::size_t, Memory> buckets;
-  bool agreed = false;
+  std::map<std::string, Kept> kept;  // by parameter
+  bool agreed = false, loaded = false;
 
   void agree();
+  void find_kept(const GradBucket& bucket, std::vector<Part>& parts);
+  void check_loaded();
   comm::Work run(GradBucket& bucket);
 };
 
@@ -123,33 +132,14 @@ comm::Work PowerSGD::State::run(GradBucket& bucket) {
   if (!starts || size_of(memory.dtype()) < 4) {
     return group.all_reduce(memory, comm::ReduceOp::avg, bucket.label);
   }
-  const Layout layout = layout_of(bucket, options);
+  Layout layout = layout_of(bucket, options);
+  find_kept(bucket, layout.parts);
+  if (bucket.is_last && std::exchange(loaded, false)) check_loaded();
   if (layout.second == 0) {
     return group.all_reduce(memory, comm::ReduceOp::avg, bucket.label);
   }
-  Memory& here = buckets[bucket.index];
-  // A state that was loaded lies where it was read.
-  if (here.error.defined()) here.error = here.error.to(memory.device());
-  if (here.q.defined()) here.q = here.q.to(memory.device());
-  PEAL_CHECK(!here.q.defined() || here.q.numel() == layout.second, "PowerSGD: ", bucket.label.text,
-             " has second factors of ", layout.second, " elements, and the state has ",
-             here.q.numel(),
-             "; the options or the buckets differ from those of the run that saved it");
-  PEAL_CHECK(!here.error.defined() || here.error.shape() == memory.shape(),
-             "PowerSGD: ", bucket.label.text, " has ", memory.numel(),
-             " elements, and the state is of one with ", here.error.numel(),
-             "; buckets differ: give the wrapper the order that the first run had "
-             "(DDPOptions::order)");
-  if (options.use_error_feedback) {
-    if (here.error.defined()) add_(memory, here.error);
-    here.error = memory.clone();
-  }
-  if (!here.q.defined() || !options.warm_start) {
-    here.q = start_of(1, layout.second, options.warm_start ? 0 : iteration, memory)
-                 .detach({layout.second});
-  }
   const Tensor first = Tensor::empty({layout.first}, memory.dtype(), memory.device());
-  const Tensor q = here.q.clone();
+  const Tensor q = Tensor::empty({layout.second}, memory.dtype(), memory.device());
   const auto p_of = [first](const Part& part) {
     return first.detach({part.r, part.rows}, part.first);
   };
@@ -160,10 +150,19 @@ comm::Work PowerSGD::State::run(GradBucket& bucket) {
   for (const Part& part : layout.parts) {
     if (part.r == 0) {
       first.detach(part.grad.shape(), part.first).copy_(part.grad);
-    } else {
-      make_orthogonal(q_of(part), true);
-      p_of(part).copy_(matmul(q_of(part), matrix_of(part), false, true));
+      continue;
     }
+    Kept& here = *part.kept;
+    if (options.use_error_feedback) {
+      if (here.error.defined()) add_(part.grad, here.error);
+      here.error = part.grad.clone();
+    }
+    if (!here.q.defined() || !options.warm_start) {
+      here.q = start_of(1, part.r * part.columns, options.warm_start ? 0 : iteration, memory);
+    }
+    q_of(part).copy_(here.q.detach({part.r, part.columns}));
+    make_orthogonal(q_of(part), true);
+    p_of(part).copy_(matmul(q_of(part), matrix_of(part), false, true));
   }
   const std::uint64_t tag = bucket.label.tag;
   return group.all_reduce(first, comm::ReduceOp::avg, bucket.label)
@@ -175,29 +174,62 @@ comm::Work PowerSGD::State::run(GradBucket& bucket) {
         }
         return keep->group.all_reduce(q, comm::ReduceOp::avg, {"PowerSGD's second factors", tag});
       })
-      .then([=, &here, keep = shared_from_this()] {
+      .then([=, keep = shared_from_this()] {
+        // What overflowed is lost, not kept.
+        const Tensor none = Tensor::zeros({}, q.dtype(), q.device());
         for (const Part& part : layout.parts) {
           if (part.r == 0) {
             part.grad.copy_(first.detach(part.grad.shape(), part.first));
-          } else {
-            matrix_of(part).copy_(matmul(p_of(part), q_of(part), true));
+            continue;
           }
-        }
-        const bool feedback = keep->options.use_error_feedback;
-        here.q = q;
-        if (feedback) {
-          add_(here.error, memory, -1);
-          // What overflowed is lost, not kept.
-          const Tensor none = Tensor::zeros({}, memory.dtype(), memory.device());
+          matrix_of(part).copy_(matmul(p_of(part), q_of(part), true));
+          Kept& here = *part.kept;
+          here.q = q_of(part).detach({part.r * part.columns});
+          if (!keep->options.use_error_feedback) continue;
+          add_(here.error, part.grad, -1);
           here.error.copy_(where(lt(abs(here.error), infinity), here.error, none));
-        }
-        for (const Part& part : layout.parts) {
-          if (!feedback || part.r > 0) continue;  // those are whole
-          const std::int64_t at = part.grad.body().at - memory.body().at;
-          here.error.detach({part.grad.numel()}, at).zero_();
         }
         return comm::Work();
       });
+}
+
+// A state that was loaded lies where it was read.
+void PowerSGD::State::find_kept(const GradBucket& bucket, std::vector<Part>& parts) {
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    Part& part = parts[i];
+    if (part.r == 0) continue;
+    const std::string& name = bucket.names[i];
+    const Tensor& parameter = bucket.parameters[i];
+    Kept& here = kept[name];
+    if (here.owner.defined() && !here.owner.same_as(parameter)) here = {};
+    here.owner = parameter;
+    part.kept = &here;
+    const Device device = part.grad.device();
+    if (here.error.defined()) here.error = here.error.to(device);
+    if (here.q.defined()) here.q = here.q.to(device);
+    const std::int64_t second = part.r * part.columns;
+    PEAL_CHECK(!here.q.defined() || here.q.numel() == second, "PowerSGD: ", bucket.label.text, ": ",
+               name, " has second factors of ", second, " elements, and the state has ",
+               here.q.numel(), "; the options differ from those of the run that saved it");
+    PEAL_CHECK(!here.error.defined() || here.error.shape() == part.grad.shape(),
+               "PowerSGD: ", bucket.label.text, ": ", name, " is ", part.grad.shape(),
+               ", and the state's is ", here.error.shape(), "; it is of another model");
+  }
+}
+
+// When all buckets have taken theirs.
+void PowerSGD::State::check_loaded() {
+  std::vector<std::string> left;
+  for (const auto& [name, here] : kept) {
+    if (!here.owner.defined()) left.push_back(name);
+  }
+  if (left.empty()) return;
+  log_warning("[ddp] rank ", group.global_rank(group.rank()),
+              ": PowerSGD: the state that was "
+              "loaded has ",
+              first_names(left),
+              ", which no bucket compresses; that part is of no "
+              "use here (is it of another model, or of an older peal, which kept it by bucket?)");
 }
 
 PowerSGD::PowerSGD(comm::ProcessGroup group, const PowerSGDOptions& options)
@@ -221,9 +253,9 @@ std::int64_t PowerSGD::iteration() const { return state_->iteration; }
 
 NamedTensors PowerSGD::state_dict() const {
   NamedTensors all{{"iteration", Tensor::scalar(state_->iteration, Device{})}};
-  for (const auto& [bucket, memory] : state_->buckets) {
-    if (memory.error.defined()) all.emplace_back(concat(bucket, ".error"), memory.error);
-    if (memory.q.defined()) all.emplace_back(concat(bucket, ".q"), memory.q);
+  for (const auto& [name, here] : state_->kept) {
+    if (here.error.defined()) all.emplace_back(name + ".error", here.error);
+    if (here.q.defined()) all.emplace_back(name + ".q", here.q);
   }
   return all;
 }
@@ -231,22 +263,20 @@ NamedTensors PowerSGD::state_dict() const {
 void PowerSGD::load_state_dict(const NamedTensors& state) {
   StateReader reader("PowerSGD", state);
   const auto iteration = reader.number<std::int64_t>("iteration");
-  std::map<std::size_t, State::Memory> buckets;
+  std::map<std::string, Kept> kept;
   for (const auto& [name, tensor] : state) {
-    const std::size_t dot = name.find('.');
+    const std::size_t dot = name.rfind('.');
     const std::string what = dot == std::string::npos ? "" : name.substr(dot + 1);
-    const bool number = dot > 0 && dot < 9 && dot != std::string::npos &&
-                        std::all_of(name.begin(), name.begin() + static_cast<std::ptrdiff_t>(dot),
-                                    [](char c) { return c >= '0' && c <= '9'; });
-    if (!number || (what != "error" && what != "q")) continue;
-    State::Memory& memory = buckets[static_cast<std::size_t>(std::stoul(name))];
-    (what == "q" ? memory.q : memory.error) =
+    if (what != "error" && what != "q") continue;
+    Kept& here = kept[name.substr(0, dot)];
+    (what == "q" ? here.q : here.error) =
         reader.tensor(name, tensor.shape(), tensor.dtype()).clone();
   }
   reader.finish();
   state_->iteration = iteration;
   state_->agreed = false;
-  state_->buckets = std::move(buckets);
+  state_->loaded = true;
+  state_->kept = std::move(kept);
 }
 
 }  // namespace peal::nn

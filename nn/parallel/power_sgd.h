@@ -44,8 +44,8 @@ class PowerSGD {
   CommHook hook() const;
   std::int64_t iteration() const;
 
-  // "iteration", and of each bucket that was compressed "N.error" [elements of the bucket] and
-  // "N.q". REQUIRES for loading: the same model, buckets and options.
+  // "iteration", and of each parameter that was compressed "NAME.error" [as the gradient] and
+  // "NAME.q" [r * columns]. REQUIRES for loading: the same model and options; buckets may differ.
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
 

@@ -91,9 +91,16 @@ class Reducer {
   Announcement place(Announcement::What what) const;
 
   // Another plan, of the same parameters or of others. The same on all ranks, which allocate memory
-  // together. In prepare(), or between backwards.
+  // together. In prepare(), or between backwards. Where it fails on one rank the group is of no
+  // further use.
   void exchange(std::vector<Bucket> plan);
   void exchange(NamedTensors parameters, std::vector<Bucket> plan);
+  // Whether the parameter is one of its own, or watched.
+  bool has(const Tensor& parameter) const;
+  // Error where an exchange has failed: the reducer then averages nothing any more.
+  void check_whole() const;
+  // This rank has no batch in the step under way.
+  bool following() const { return following_; }
   // A parameter that is none of the reducer's begins a step as those do, in which it may become
   // one.
   void watch(const Tensor& stranger);

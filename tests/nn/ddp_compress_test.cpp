@@ -187,8 +187,11 @@ TEST_CASE("PowerSGD equals its simulation in f64, with error feedback and a warm
       CHECK(simulation.q[0].size() == (r == 1 ? 6 + 20 : 2 * 6));
       NamedTensors state = power.state_dict();
       state[0].second = Tensor::scalar(std::int64_t{5}, Device{});
-      const auto& q = simulation.q[0];
-      state.emplace_back("0.q", tensor_of(Values(q.begin(), q.end())));
+      for (std::size_t b = 0; b < plan.size(); ++b) {
+        for (auto& each : simulation.state_of(b, plan[b], net.named_parameters())) {
+          state.push_back(std::move(each));
+        }
+      }
       power.load_state_dict(state);
       for (int step = 0; step < 4; ++step) {
         const auto memory = memories(copy, plan, 3, step);
@@ -241,7 +244,7 @@ TEST_CASE("PowerSGD averages before its start, and goes on from its state bit by
     step(2);
     NamedTensors saved;
     for (const auto& [name, tensor] : power.state_dict()) saved.emplace_back(name, tensor.clone());
-    REQUIRE(saved.size() == 3);
+    REQUIRE(saved.size() == 5);  // of both weights
     const auto third = step(3), fourth = step(4);
     nn::PowerSGD other(group, {.start_powerSGD_iter = 2});
     other.load_state_dict(saved);
@@ -249,7 +252,7 @@ TEST_CASE("PowerSGD averages before its start, and goes on from its state bit by
     CHECK(step(3) == third);
     CHECK(step(4) == fourth);
     const auto q = std::find_if(saved.begin(), saved.end(),
-                                [](const auto& entry) { return entry.first == "0.q"; });
+                                [](const auto& entry) { return entry.first == "1.weight.q"; });
     REQUIRE(q != saved.end());
     NamedTensors wider = saved;  // of a run with another rank
     wider[static_cast<std::size_t>(q - saved.begin())].second = Tensor::zeros({3});
@@ -257,8 +260,8 @@ TEST_CASE("PowerSGD averages before its start, and goes on from its state bit by
     unlike.load_state_dict(wider);
     ddp.register_comm_hook(unlike.hook());
     CHECK_THROWS_WITH(step(5), doctest::Contains("the state has 3"));
-    saved.emplace_back("0.r", saved[1].second);
-    CHECK_THROWS_WITH(other.load_state_dict(saved), doctest::Contains("0.r"));
+    saved.emplace_back("1.weight.r", saved[1].second);
+    CHECK_THROWS_WITH(other.load_state_dict(saved), doctest::Contains("1.weight.r"));
     CHECK_THROWS_WITH(nn::PowerSGD(group, {.matrix_approximation_rank = 0}),
                       doctest::Contains("a matrix_approximation_rank of 1 or more"));
   });

@@ -118,7 +118,16 @@ class Reference {
     for (const nn::Bucket& bucket : plan_) power_.add(bucket, shapes_, world);
   }
 
-  const std::vector<std::vector<double>>& first_factors() const { return power_.q; }
+  // "NAME.q", as PowerSGD's state has them.
+  NamedTensors first_factors(const nn::Module& net) const {
+    NamedTensors all;
+    for (std::size_t b = 0; b < plan_.size(); ++b) {
+      for (auto& each : power_.state_of(b, plan_[b], net.named_parameters())) {
+        all.push_back(std::move(each));
+      }
+    }
+    return all;
+  }
   Net& model(int rank) { return *models_[static_cast<std::size_t>(rank)]; }
 
   // `plans`: by backward that communicated, from the start.
@@ -276,12 +285,7 @@ void run(const Case& c, const Group& group, int rank) {
     case Hook::power: {
       power.emplace(group, power_options);
       NamedTensors state = power->state_dict();
-      const auto& plan = ddp.reducer().buckets();
-      for (std::size_t b = 0; b < plan.size(); ++b) {
-        const std::vector<double>& q = reference.first_factors()[b];
-        const auto size = static_cast<std::int64_t>(q.size());
-        state.emplace_back(concat(b, ".q"), cast(Tensor::from(q, {size}), plan[b].dtype));
-      }
+      for (auto& each : reference.first_factors(net)) state.push_back(std::move(each));
       power->load_state_dict(state);
       ddp.register_comm_hook(power->hook());
     }

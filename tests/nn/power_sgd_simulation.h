@@ -3,7 +3,9 @@
 // feedback, and a warm start from numbers that the test knows.
 #pragma once
 
+#include <peal/autograd/core/safetensors.h>
 #include <peal/autograd/core/shape.h>
+#include <peal/autograd/ops/ops.h>
 #include <peal/nn/parallel/bucket_plan.h>
 
 #include <algorithm>
@@ -38,6 +40,22 @@ struct PowerSGDSimulation {
       }
     }
     errors.emplace_back(world, Wide(static_cast<std::size_t>(bucket.count), 0.0));
+  }
+
+  // Where its matrices begin, as a hook's state has that: "NAME.q" [r * columns] of each.
+  NamedTensors state_of(std::size_t b, const nn::Bucket& bucket,
+                        const NamedTensors& parameters) const {
+    NamedTensors state;
+    const double* factor = q[b].data();
+    for (const auto& entry : bucket.entries) {
+      const auto& [name, tensor] = parameters[static_cast<std::size_t>(entry.parameter)];
+      if (!sends_factors(tensor.shape())) continue;
+      const std::int64_t size = r * (tensor.numel() / tensor.shape()[0]);
+      state.emplace_back(name + ".q",
+                         cast(Tensor::from(Wide(factor, factor + size), {size}), bucket.dtype));
+      factor += size;
+    }
+    return state;
   }
 
   // What all ranks get for what each has.

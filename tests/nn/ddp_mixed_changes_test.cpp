@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mixed precision of models that change, and of segments that are computed again in backward.
+#include <peal/autograd/grad_slot.h>
+#include <peal/nn/layers/layers.h>
+#include <peal/nn/parallel/join.h>
+#include <peal/nn/parallel/sync_batch_norm.h>
+
+#include <vector>
+
+#include "ddp_ranks.h"
+
+using namespace peal;
+using namespace peal::testing;
+
+namespace {
+
+struct Net : nn::Module {
+  nn::Linear body = add("body", nn::Linear(3, 3)), head = add("head", nn::Linear(3, 2));
+  Tensor forward(const Tensor& x) override { return child("head")(body(x)); }
+  Tensor twice(const Tensor& x) { return forward(x) + forward(x); }
+};
+
+Tensor loss_of(const Tensor& y) {
+  const Tensor wide = cast(y, DType::f32);
+  return sum(wide * wide);
+}
+
+const Tensor& x_of(int rank) {
+  static const Tensor all[] = {full({2, 3}, 1), full({2, 3}, 2), full({2, 3}, -1)};
+  return all[rank];
+}
+
+void check_all_equal(const nn::Module& model, const Group& group) {
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    CAPTURE(name);
+    CHECK(same_everywhere(parameter, group));
+    REQUIRE(parameter.grad().defined());
+    CHECK(same_everywhere(parameter.grad(), group));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a part that joins is rounded, through forward and through a call by name") {
+  for (const bool kept : {false, true}) {
+    for (const bool by_name : {false, true}) {
+      for (const bool thawed : {false, true}) {
+        two([&](const Group& group, int rank) {
+          Net net;
+          if (thawed) net.requires_grad_("head", false);
+          DDP ddp(
+              net, group,
+              {.mixed_precision = {.param_dtype = DType::bf16, .keep_low_precision_grads = kept}});
+          for (int k = 0; k < 3; ++k) {
+            if (k == 1) {
+              if (thawed) {
+                net.requires_grad_("head", true);
+              } else {
+                net.replace_child("head", nn::Linear(3, 2));
+              }
+            }
+            ddp.zero_grad();
+            const Tensor y = by_name ? ddp.call(&Net::twice, x_of(rank)) : ddp(x_of(rank));
+            CHECK(y.dtype() == DType::bf16);
+            loss_of(y).backward();
+            if (k > 0) check_all_equal(net, group);
+          }
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("ranks without a batch keep gradients of parts that join in the type of the others'") {
+  two([](const Group& group, int rank) {
+    Net net;
+    DDP ddp(net, group,
+            {.mixed_precision = {.param_dtype = DType::bf16, .keep_low_precision_grads = true}});
+    nn::Join join(ddp);
+    for (int turn = 0; turn < 3; ++turn) {
+      REQUIRE(join.next(rank == 0 || turn == 0));
+      if (turn == 1) net.replace_child("head", nn::Linear(3, 2));
+      ddp.zero_grad();
+      if (join.active()) {
+        loss_of(ddp(x_of(rank))).backward();
+      } else {
+        CHECK(join.follow());
+      }
+      check_all_equal(net, group);
+      CHECK(net.child("head").parameters()[0].grad().dtype() == DType::bf16);
+    }
+  });
+}
+
+TEST_CASE("a user's hook on a parameter that is thawed after the wrap stays on it") {
+  two([](const Group& group, int rank) {
+    Net net;
+    net.requires_grad_("head", false);
+    int calls = 0;
+    {
+      DDP ddp(net, group,
+              {.mixed_precision = {.param_dtype = DType::bf16, .keep_low_precision_grads = true}});
+      loss_of(ddp(x_of(rank))).backward();
+      net.requires_grad_("head", true);
+      ddp.zero_grad();
+      loss_of(ddp(x_of(rank))).backward();
+      net.head.weight.grad_slot().add_hook([&](const Tensor&) { ++calls; });
+      net.requires_grad_("head", false);
+      ddp.zero_grad();
+      loss_of(ddp(x_of(rank))).backward();
+      CHECK(calls == 0);
+      net.requires_grad_("head", true);
+      ddp.zero_grad();
+      loss_of(ddp(x_of(rank))).backward();
+      CHECK(calls == 1);
+    }
+  });
+}
+
+TEST_CASE("a wrapper with kept types may go when another has taken a part that had left it") {
+  two([](const Group& group, int rank) {
+    Net net;
+    const nn::DDPOptions options{
+        .mixed_precision = {.param_dtype = DType::bf16, .keep_low_precision_grads = true}};
+    std::unique_ptr<DDP> whole = std::make_unique<DDP>(net, group, options);
+    loss_of((*whole)(x_of(rank))).backward();
+    net.requires_grad_("head", false);
+    whole->zero_grad();
+    loss_of((*whole)(x_of(rank))).backward();  // head leaves the plan
+    net.requires_grad_("head", true);
+    nn::Linear head = net.head;
+    DDP part(head, group, options);
+    whole.reset();  // no terminate(), and the part's gradients stay as they are
+    CHECK(head.weight.grad_slot().dtype() == DType::bf16);
+    part.zero_grad();
+    loss_of(part(x_of(rank))).backward();
+    check_all_equal(head, group);
+  });
+}
+
+TEST_CASE("a segment that is computed again in backward is rounded as it was in forward") {
+  struct Again : nn::Module {
+    nn::Linear in = add("in", nn::Linear(3, 3)), out = add("out", nn::Linear(3, 2));
+    std::shared_ptr<DDP> wrapper;
+    bool recomputes = false;
+    Tensor forward(const Tensor& x) override {
+      if (!recomputes) return out(in(x));
+      Tensor h;
+      {
+        const NoGrad guard;
+        h = in(x);
+      }
+      return out(record("again", h, {x}, [this, x = save(x)](const Tensor& g) {
+        const Tensor again = x().detach().clone();
+        again.set_requires_grad();
+        Tensor made;
+        {
+          const GradMode recorded(true);
+          const auto scope = wrapper->rounded();
+          made = in(again);
+        }
+        made.backward(g);
+        return again.grad();
+      }));
+    }
+  };
+  two([](const Group& group, int rank) {
+    std::vector<std::vector<float>> gradients[2];
+    for (const bool recomputes : {false, true}) {
+      Again net;
+      make_whole(net);
+      net.recomputes = recomputes;
+      const auto ddp = std::make_shared<DDP>(
+          net, group, nn::DDPOptions{.mixed_precision = {.param_dtype = DType::bf16}});
+      const_cast<Again*>(ddp->as<Again>())->wrapper = ddp;
+      const Tensor x = x_of(rank).clone();
+      x.set_requires_grad();  // the segment is reached by way of it
+      loss_of((*ddp)(x)).backward();
+      for (const Tensor& p : net.parameters()) {
+        REQUIRE(p.grad().defined());
+        gradients[recomputes ? 1 : 0].push_back(p.grad().to_vector<float>());
+      }
+      const_cast<Again*>(ddp->as<Again>())->wrapper.reset();
+    }
+    CHECK(gradients[0] == gradients[1]);
+  });
+  // One that holds on to it in its own backward is told.
+  CHECK_THROWS_WITH(two([](const Group& group, int rank) {
+                      Net net;
+                      DDP ddp(net, group, {.mixed_precision = {.param_dtype = DType::bf16}});
+                      const Tensor y = ddp(x_of(rank));
+                      const auto scope = ddp.rounded();
+                      loss_of(y).backward();
+                    }),
+                    doctest::Contains("let rounded() go before it"));
+}
+
+TEST_CASE("synchronised statistics in bf16 are the same bits on all ranks, and are not sent") {
+  ranks(3, [](const Group& group, int rank) {
+    std::uint64_t calls[2] = {};  // of a step, without and with buffers that are made equal
+    for (const bool broadcast : {false, true}) {
+      manual_seed(1);
+      nn::Sequential net(nn::Linear(3, 4), nn::BatchNorm1d(4), nn::Linear(4, 2));
+      nn::convert_sync_batchnorm(net, group);
+      DDP ddp(net, group,
+              {.broadcast_buffers = broadcast,
+               .mixed_precision = {.param_dtype = DType::bf16, .buffer_dtype = DType::bf16}});
+      for (int k = 0; k < 3; ++k) {  // the second learns the order of buckets
+        const std::uint64_t before = group.sequence();
+        ddp.zero_grad();
+        manual_seed(static_cast<std::uint64_t>(7 * rank + k + 1));
+        loss_of(ddp(randn({4, 3}))).backward();
+        calls[broadcast ? 1 : 0] = group.sequence() - before;
+      }
+      for (const auto& [name, buffer] : net.named_buffers()) {
+        CAPTURE(name);
+        CHECK(same_everywhere(buffer, group));
+        if (name != "1.running_mean") continue;
+        CHECK(buffer.dtype() == DType::bf16);
+        CHECK(cast(buffer, DType::f32).to_vector<float>() != std::vector<float>(4, 0));
+      }
+    }
+    CHECK(calls[1] == calls[0] + 1);  // which of them were written, and none was
+  });
+}
