@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buffers under DDP: equal on all ranks wherever somebody reads them, and written only where they
 // differ.
+#include <peal/nn/checkpoint.h>
 #include <peal/nn/layers/layers.h>
+#include <peal/nn/optim/sgd.h>
+#include <peal/tests/folder.h>
 
 #include "ddp_ranks.h"
 
@@ -182,5 +185,37 @@ TEST_CASE("forwards without synchronisation need not be as many on all ranks") {
       sum(ddp(own_batch(rank))).backward();
       check_equal_buffers(ddp, group);
     }
+  });
+}
+
+TEST_CASE("in eval() all ranks have the saved file's outputs, bit by bit") {
+  const Folder folder;
+  const auto path = folder.path / "model.safetensors";
+  ranks(3, [&](const Group& group, int rank) {
+    Normed net;
+    DDP ddp(net, group);
+    nn::SGD optimizer(ddp.parameters(), {.lr = 0.1});
+    for (int k = 0; k < 5; ++k) {
+      optimizer.zero_grad();
+      const Tensor y = ddp(own_batch(rank + 3 * k));
+      sum(y * y).backward();
+      optimizer.step();
+    }
+    ddp.eval();
+    const NoGrad guard;
+    const Tensor x = own_batch(77);
+    const auto mine = ddp(x).to_vector<float>();
+    if (rank == 0) nn::save_model(path, ddp);
+    group.barrier().wait();
+    Normed fresh;
+    manual_seed(static_cast<std::uint64_t>(rank));
+    fill_(fresh.norm.running_mean, 5);
+    nn::load_model(path, fresh);
+    fresh.eval();
+    CHECK(fresh(x).to_vector<float>() == mine);
+    CHECK(same_everywhere(ddp(x).detach(), group));
+    const auto mean = fresh.norm.running_mean.to_vector<float>();
+    CHECK(mean == net.norm.running_mean.to_vector<float>());
+    CHECK(mean != std::vector<float>{0, 0, 0});
   });
 }

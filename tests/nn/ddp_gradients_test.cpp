@@ -7,6 +7,8 @@
 #include <peal/nn/optim/clip_grad.h>
 #include <peal/nn/optim/sgd.h>
 
+#include <utility>
+
 #include "ddp_ranks.h"
 
 using namespace peal;
@@ -193,4 +195,42 @@ TEST_CASE("a wrapped model may be frozen for a while, and go on") {
       judge.alone.requires_grad_(true);
     }
   });
+}
+
+TEST_CASE("a model of two outputs: of both, of one on a rank, and of one that is not to be there") {
+  struct Heads : nn::Module {
+    nn::Linear a = add("a", nn::Linear(3, 2)), b = add("b", nn::Linear(3, 2));
+    std::pair<Tensor, Tensor> both(const Tensor& x) { return {a(x), b(x)}; }
+  };
+  const auto loss_of = [](const std::pair<Tensor, Tensor>& y, bool second) {
+    const Tensor first = sum(y.first * y.first);
+    return second ? first + sum(y.second * y.second) : first;
+  };
+  for (const bool find_unused : {false, true}) {
+    two([&](const Group& group, int rank) {
+      Twins<Heads> pair(group, {.find_unused_parameters = find_unused});
+      const Tensor x = full({2, 3}, rank + 1);
+      for (int k = 0; k < 2; ++k) {
+        pair.model.zero_grad();
+        pair.alone.zero_grad();
+        loss_of(pair.ddp->call(&Heads::both, x), true).backward();
+        loss_of(pair.alone.both(x), true).backward();
+        check_averaged(pair.model, pair.alone, group);
+      }
+      pair.model.zero_grad();
+      pair.alone.zero_grad();
+      const Tensor some = loss_of(pair.ddp->call(&Heads::both, x), rank == 0);
+      if (!find_unused) {
+        CHECK_THROWS_WITH(some.backward(),
+                          doctest::Contains("rank 1: no gradient came for b.weight, b.bias"));
+        return;
+      }
+      some.backward();
+      loss_of(pair.alone.both(full({2, 3}, 1)), true).backward();  // rank 0's
+      for (const auto& [mine, own] : {std::pair(pair.model.b.weight, pair.alone.b.weight),
+                                      std::pair(pair.model.b.bias, pair.alone.b.bias)}) {
+        CHECK(mine.grad().to_vector<float>() == (own.grad() / 2).to_vector<float>());
+      }
+    });
+  }
 }

@@ -2,11 +2,11 @@
 // One Join of several wrappers; what all ranks must give it alike; and what ends or warns where
 // batches run out.
 #include <peal/nn/parallel/join.h>
+#include <peal/tests/folder.h>
 
 #include <string>
 #include <vector>
 
-#include "../folder.h"
 #include "ddp_ranks.h"
 
 using namespace peal;

@@ -6,8 +6,10 @@
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/parallel/join.h>
 
+#include <algorithm>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "ddp_ranks.h"
@@ -79,9 +81,11 @@ std::string told_to_all(int world, const std::function<void(nn::Sequential&, int
 }  // namespace
 
 TEST_CASE("frozen parameters leave the plan, thawed ones come back, in any order") {
-  for (const bool static_graph : {false, true}) {
-    two([&](const Group& group, int rank) {
-      Twins<Mlp> pair(group, {.buckets = apart, .static_graph = static_graph});
+  for (const auto& [find_unused, static_graph] : {std::pair(false, false), std::pair(false, true),
+                                                  std::pair(true, false), std::pair(true, true)}) {
+    two([&, find = find_unused, fixed = static_graph](const Group& group, int rank) {
+      Twins<Mlp> pair(group,
+                      {.buckets = apart, .find_unused_parameters = find, .static_graph = fixed});
       const std::vector<std::vector<std::size_t>> frozen{{}, {0}, {0, 1}, {2, 3}, {3}, {1, 2}, {}};
       for (const auto& now : frozen) {
         for (nn::Module* model :
@@ -93,6 +97,14 @@ TEST_CASE("frozen parameters leave the plan, thawed ones come back, in any order
           step(pair, group, rank + 1 + k);
           CHECK(planned(*pair.ddp) == of_mlp - now.size());
         }
+        // Where steps may differ no order of arrival is learnt: the plan is of registration.
+        std::vector<int> order;
+        for (const nn::Bucket& bucket : pair.ddp->reducer().buckets()) {
+          for (const auto& entry : bucket.entries) order.push_back(entry.parameter);
+        }
+        const bool registered = std::is_sorted(order.rbegin(), order.rend());
+        if (find && !fixed) CHECK(registered);
+        if (!(find && !fixed) && now.empty()) CHECK_FALSE(registered);
       }
     });
   }

@@ -9,7 +9,10 @@
 #include <peal/nn/parallel/ddp.h>
 
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <memory>
+#include <string>
+#include <vector>
 
 using namespace peal;
 
@@ -143,5 +146,29 @@ TEST_CASE("two wrapped models may share a frozen part") {
     loss_of(second, group.rank() + 1.0).backward();
     CHECK_FALSE(backbone.weight.grad().defined());
     CHECK(second.parameters().back().grad().defined());
+  });
+}
+
+TEST_CASE("buckets are sent while backward goes on, from the first step") {
+  comm::run_ranks(3, [](const comm::ProcessGroup& group) {
+    manual_seed(1);
+    nn::Sequential model = nn::mlp({3, 4, 4, 2});
+    auto ddp = wrap(model, group);
+    std::vector<std::string> events;
+    ddp.register_comm_hook([&](nn::GradBucket& bucket) {
+      events.push_back(concat("sent ", bucket.names.at(0)));
+      return group.all_reduce(bucket.buffer, comm::ReduceOp::avg, bucket.label);
+    });
+    // The first parameter's gradient comes last.
+    ddp.parameters()[0].grad_slot().add_hook([&](const Tensor&) { events.push_back("last came"); });
+    for (int step = 0; step < 2; ++step) {
+      ddp.zero_grad();
+      events.clear();
+      loss_of(ddp, group.rank() + 1.0).backward();
+      REQUIRE(events.size() == 7);
+      const auto came = std::find(events.begin(), events.end(), "last came") - events.begin();
+      CHECK(came >= 4);  // of six buckets; its layer's bias may wait behind it
+      CHECK(std::find(events.begin(), events.end(), "sent 0.weight") - events.begin() > came);
+    }
   });
 }

@@ -264,3 +264,35 @@ TEST_CASE("samples count with every hook, with static_graph and with types of fe
     }
   }
 }
+
+TEST_CASE("a part of the world has a divisor of its own, and the rest has no say in it") {
+  struct Slope : nn::Module {
+    Tensor w = add_parameter("w", ones({1}));
+    Tensor forward(const Tensor& x) override { return mean(x * w); }
+  };
+  ranks(4, [](const Group& world, int rank) {
+    const Group group = world.split(rank / 2);
+    constexpr std::int64_t labels[] = {1, 99, 3, 5};
+    constexpr double losses[] = {4, 1, 2, 6};
+    Slope net;
+    DDP ddp(net, group);
+    const Tensor mine = full({labels[rank]}, losses[rank]);
+    ddp.backward(ddp(mine), static_cast<double>(mine.numel()));
+    CHECK(net.w.grad().item<float>() == doctest::Approx(rank < 2 ? 1.03 : 4.5));
+    ddp.zero_grad();
+    ddp(mine).backward();  // ranks count alike, those of the group
+    CHECK(net.w.grad().item<float>() == (rank < 2 ? 2.5F : 4.0F));
+    nn::Join join(ddp, {.divide_by_initial_world_size = false});
+    for (int turn = 0; join.next(rank % 2 == 0 || turn == 0); ++turn) {
+      if (turn == 2) break;
+      ddp.zero_grad();
+      if (join.active()) {
+        ddp(mine).backward();
+      } else {
+        CHECK(join.follow());
+      }
+      const float both = rank < 2 ? 2.5F : 4.0F, one = rank < 2 ? 4.0F : 2.0F;
+      CHECK(net.w.grad().item<float>() == (turn == 0 ? both : one));
+    }
+  });
+}

@@ -5,6 +5,7 @@
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/missing.h>
+#include <peal/tests/folder.h>
 
 #include <mutex>
 #include <optional>
@@ -338,4 +339,18 @@ TEST_CASE("static_graph: a step unlike the first is an error on every rank") {
     CHECK(message.find("static_graph") != std::string::npos);
     CHECK(message.find(more ? "c." : "b.weight, b.bias") != std::string::npos);
   }
+}
+
+TEST_CASE("find_unused_parameters says nothing where all are used") {
+  const std::string said = stderr_of([] {
+    two([](const Group& group, int rank) {
+      Branches model;
+      DDP ddp(model, group, {.find_unused_parameters = true});
+      for (int k = 0; k < 5; ++k) {
+        model.zero_grad();
+        loss_of(model, ddp, 7, rank + k).backward();
+      }
+    });
+  });
+  CHECK(said == "");
 }
