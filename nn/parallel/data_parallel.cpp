@@ -2,70 +2,25 @@
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/grad.h>
-#include <peal/autograd/intra_op.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/concatenate.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/tape.h>
 #include <peal/comm/schedule/mix.h>
 #include <peal/nn/parallel/data_parallel.h>
+#include <peal/nn/parallel/replicas.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <exception>
 #include <span>
-#include <string>
-#include <thread>
 #include <utility>
 
 namespace peal::nn {
 namespace {
 
-// f(0) here, the others on threads of their own, which share the caller's cores; the first failure
-// by number is thrown.
-void each(std::size_t count, const std::function<void(std::size_t)>& f) {
-  std::vector<std::exception_ptr> failures(count);
-  const int cores = num_threads();
-  const auto guarded = [&](std::size_t i) {
-    try {
-      set_num_threads(std::max(cores / static_cast<int>(count), 1));
-      f(i);
-    } catch (...) {
-      failures[i] = std::current_exception();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (std::size_t i = 1; i < count; ++i) {
-    threads.emplace_back(with_context([&guarded, i] { guarded(i); }));
-  }
-  guarded(0);
-  set_num_threads(cores);
-  for (std::thread& thread : threads) thread.join();
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!failures[i]) continue;
-    try {
-      std::rethrow_exception(failures[i]);
-    } catch (const std::exception& error) {
-      std::throw_with_nested(
-          Error(concat("[data parallel] replica ", i, " of ", count, ": ", error.what())));
-    }
-  }
-}
-
-void check_alike(const NamedTensors& first, const NamedTensors& other, std::size_t replica) {
-  const auto text = [](const NamedTensors& list, std::size_t i) -> std::string {
-    if (i >= list.size()) return "none";
-    return concat(list[i].first, " ", list[i].second.dtype(), " ", list[i].second.shape());
-  };
-  for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
-    PEAL_CHECK(text(first, i) == text(other, i), "[data parallel] replica ", replica,
-               " is no module like the first: expected ", text(first, i), ", got ", text(other, i));
-  }
-}
-
 // One forward: what a backward goes back through.
 struct Pass {
-  Tensors x, y;                           // by replica, leaves and outputs
+  std::vector<Tensors> x, y;              // by replica, leaves and outputs
   std::vector<std::vector<Tensor>> mine;  // by replica, its trained parameters
   Tensors grads;                          // of the module's, once backward came to the outputs
 };
@@ -94,38 +49,56 @@ Tensor sum_of(const Tensor& sum, const Tensor& next, Device device) {
   return sum.defined() ? sum + here : here;
 }
 
-// Through all replicas at once. Returns the gradient of x, where it is wanted.
-Tensor go_back(Pass& pass, const Tensor& grad, bool scalars, bool wants_x) {
-  const std::size_t count = pass.y.size();
-  const std::size_t parameters = pass.mine[0].size();
-  std::vector<Tensors> grads(count);
-  each(count, [&](std::size_t r) {
-    const Tensor& y = pass.y[r];
-    Tensors inputs = pass.mine[r];
-    if (wants_x) inputs.push_back(pass.x[r]);
-    grads[r].resize(inputs.size());
-    if (!y.requires_grad() || inputs.empty()) return;
-    std::int64_t at = 0;
-    for (std::size_t i = 0; i < r; ++i) at += scalars ? 1 : pass.y[i].numel();
-    const Tensor seed = grad.detach(y.shape(), at).to(y.device());
-    grads[r] = autograd::grad({y}, inputs,
-                              {.grad_outputs = {seed}, .retain_graph = true, .allow_unused = true});
+// The part of an output's gradient that is the replica's: rows, or of scalars one.
+Tensor part_of(const Tensor& grad, const Pass& pass, std::size_t output, std::size_t replica) {
+  const Tensor& y = pass.y[replica][output];
+  std::int64_t at = 0;
+  for (std::size_t r = 0; r < replica; ++r) at += pass.y[r][output].numel();
+  return grad.detach(y.shape(), at).to(y.device());
+}
+
+// Through all replicas at once. Returns the gradients of the inputs that want one.
+Tensors go_back(Pass& pass, const Tensors& grads, Needs needs) {
+  const std::size_t count = pass.y.size(), parameters = pass.mine[0].size();
+  const std::size_t given = pass.x[0].size();
+  std::vector<Tensors> all(count);
+  each_replica(count, [&](std::size_t r) {
+    Tensors inputs = pass.mine[r], outputs, seeds;
+    for (std::size_t i = 0; i < given; ++i) {
+      if (needs[i]) inputs.push_back(pass.x[r][i]);
+    }
+    for (std::size_t o = 0; o < grads.size(); ++o) {
+      if (!grads[o].defined() || !pass.y[r][o].requires_grad()) continue;
+      outputs.push_back(pass.y[r][o]);
+      seeds.push_back(part_of(grads[o], pass, o, r));
+    }
+    all[r].resize(inputs.size());
+    if (outputs.empty() || inputs.empty()) return;
+    all[r] = autograd::grad(outputs, inputs,
+                            {.grad_outputs = seeds, .retain_graph = true, .allow_unused = true});
   });
   pass.grads.assign(parameters, Tensor());
   for (std::size_t p = 0; p < parameters; ++p) {
-    for (const Tensors& of_replica : grads) {
+    for (const Tensors& of_replica : all) {
       pass.grads[p] = sum_of(pass.grads[p], of_replica[p], pass.mine[0][p].device());
     }
   }
-  if (!wants_x) return {};
-  Tensors parts;
-  for (std::size_t r = 0; r < count; ++r) {
-    const Tensor& part = grads[r].back();
-    parts.push_back(part.defined()
-                        ? part.to(grad.device())
-                        : Tensor::zeros(pass.x[r].shape(), pass.x[r].dtype(), grad.device()));
+  Tensors back(given);
+  std::size_t next = parameters;
+  for (std::size_t i = 0; i < given; ++i) {
+    if (!needs[i]) continue;
+    Tensors parts;
+    const Device device = pass.x[0][i].device();
+    for (std::size_t r = 0; r < count; ++r) {
+      const Tensor& part = all[r][next];
+      const Tensor& x = pass.x[r][i];
+      parts.push_back(part.defined() ? part.to(device)
+                                     : Tensor::zeros(x.shape(), x.dtype(), device));
+    }
+    back[i] = cat(parts);
+    ++next;
   }
-  return cat(parts);
+  return back;
 }
 
 std::vector<Tensor> trained(const Module& module) {
@@ -134,69 +107,39 @@ std::vector<Tensor> trained(const Module& module) {
   return all;
 }
 
-}  // namespace
+std::int64_t rows_of(const Tensors& given) {
+  PEAL_CHECK(!given.empty(), "[data parallel] expected a tensor to cut along dim 0, got none");
+  for (const Tensor& x : given) {
+    PEAL_CHECK(x.defined() && x.dim() >= 1, "[data parallel] expected [B, ...], got ",
+               x.defined() ? "a scalar" : "an undefined tensor");
+    PEAL_CHECK(x.size(0) == given[0].size(0),
+               "[data parallel] inputs are cut along dim 0 alike: ", "expected ", given[0].size(0),
+               " rows in each, got one of ", x.shape());
+  }
+  return given[0].size(0);
+}
 
-struct DataParallel::Replicas {
-  // What a replica's tensor was copied from, and what it was then: while neither is written there
-  // is nothing to copy, and what an earlier forward saved of it stays valid.
-  class Copied {
-   public:
-    void copy(const Tensor& from, const Tensor& to) {
-      if (from_.is(from) && to_.is(to)) return;
-      to.copy_(from);
-      from_ = State(from);
-      to_ = State(to);
+// Of what replicas gave, each along dim 0, or scalars as a vector.
+Tensors together_of(const std::vector<Tensors>& y) {
+  Tensors all;
+  for (std::size_t o = 0; o < y[0].size(); ++o) {
+    Tensors parts;
+    for (std::size_t r = 0; r < y.size(); ++r) {
+      PEAL_CHECK(y[r].size() == y[0].size() && y[r][o].defined() == y[0][o].defined(),
+                 "[data parallel] replica ", r, " gives other outputs than replica 0: expected ",
+                 y[0].size(), " tensors, got ", y[r].size(), " (or an undefined one)");
+      if (y[r][o].defined()) parts.push_back(y[r][o].detach().to(y[0][o].device()));
     }
-
-   private:
-    struct State {
-      State() = default;
-      explicit State(const Tensor& t) : storage(t.storage()), version(t.storage()->version()) {}
-      bool is(const Tensor& t) const {
-        return storage.lock() == t.storage() && version == t.storage()->version();
-      }
-      std::weak_ptr<Storage> storage;
-      std::uint64_t version = 0;
-    };
-    State from_, to_;
-  };
-
-  std::vector<Module> modules;
-  std::vector<Device> devices;
-  std::vector<std::vector<Copied>> parameters, buffers;  // by replica
-
-  // The first module's parameters, buffers and modes.
-  void refresh(std::size_t replica) {
-    const NoGrad guard;
-    Module& first = modules[0];
-    Module& other = modules[replica];
-    const NamedTensors from = first.named_parameters(), to = other.named_parameters();
-    const NamedTensors from_buffers = first.named_buffers(), to_buffers = other.named_buffers();
-    check_alike(from, to, replica);
-    check_alike(from_buffers, to_buffers, replica);
-    parameters.resize(modules.size());
-    buffers.resize(modules.size());
-    parameters[replica].resize(from.size());
-    buffers[replica].resize(from_buffers.size());
-    for (std::size_t i = 0; i < from.size(); ++i) {
-      if (from[i].second.device() == to[i].second.device()) {
-        to[i].second.rebind(from[i].second);
-      } else {
-        parameters[replica][i].copy(from[i].second, to[i].second);
-      }
-      to[i].second.set_requires_grad(from[i].second.requires_grad());
-    }
-    for (std::size_t i = 0; i < from_buffers.size(); ++i) {
-      buffers[replica][i].copy(from_buffers[i].second, to_buffers[i].second);
-    }
-    other.train(first.training());
-    auto modes = first.named_modules();
-    auto others = other.named_modules();
-    for (std::size_t i = 0; i < std::min(modes.size(), others.size()); ++i) {
-      others[i].second.train(modes[i].second.training());
+    if (parts.empty()) {
+      all.emplace_back();
+    } else {
+      all.push_back(parts[0].dim() == 0 ? stack(parts) : cat(parts));
     }
   }
-};
+  return all;
+}
+
+}  // namespace
 
 DataParallel::DataParallel(Module module, std::vector<Device> devices,
                            const std::function<Module()>& another)
@@ -224,52 +167,68 @@ DataParallel::DataParallel(Module module, std::vector<Device> devices,
 }
 
 Tensor DataParallel::forward(const Tensor& x) {
+  // Hooks of the first module's run once, around all.
+  return spread({x}, [](Module& module, std::size_t replica, const Tensors& in) -> Tensors {
+    return {replica == 0 ? module.forward(in[0]) : module(in[0])};
+  })[0];
+}
+
+std::size_t DataParallel::replicas() const { return replicas_->modules.size(); }
+
+Tensors DataParallel::spread(const Tensors& given, const OnReplica& run) {
   std::vector<Module>& modules = replicas_->modules;
-  if (modules.size() == 1) return modules[0].forward(x);
-  PEAL_CHECK(x.dim() >= 1, "[data parallel] expected [B, ...], got a scalar");
+  if (modules.size() == 1) return run(modules[0], 0, given);
+  const std::int64_t rows = rows_of(given);
   const auto devices = static_cast<std::int64_t>(modules.size());
-  const std::int64_t size = std::max<std::int64_t>((x.size(0) + devices - 1) / devices, 1);
-  const auto count =
-      static_cast<std::size_t>(std::max<std::int64_t>((x.size(0) + size - 1) / size, 1));
+  const std::int64_t size = std::max<std::int64_t>((rows + devices - 1) / devices, 1);
+  const auto count = static_cast<std::size_t>(std::max<std::int64_t>((rows + size - 1) / size, 1));
   for (std::size_t r = 1; r < count; ++r) replicas_->refresh(r);
 
   const auto pass = std::make_shared<Pass>();
   pass->x.resize(count);
   pass->y.resize(count);
   const Generator generator = context().generator;
-  each(count, [&](std::size_t r) {
+  each_replica(count, [&](std::size_t r) {
     const std::int64_t begin = static_cast<std::int64_t>(r) * size;
-    pass->x[r] = x.detach().rows(begin, std::min(begin + size, x.size(0)));
     if (r > 0) {
-      pass->x[r] = pass->x[r].to(replicas_->devices[r]);
       context().device = replicas_->devices[r];
       std::uint64_t own = generator.seed;
       comm::mix(own, generator.offset);
       comm::mix(own, r);
       context().generator = {own, 0};
     }
-    if (x.requires_grad()) pass->x[r].set_requires_grad();
-    // Hooks of the first module's run once, around all.
-    pass->y[r] = r == 0 ? modules[0].forward(pass->x[r]) : modules[r](pass->x[r]);
+    for (const Tensor& x : given) {
+      Tensor part = x.detach().rows(begin, std::min(begin + size, rows));
+      if (r > 0) part = part.to(replicas_->devices[r]);
+      if (x.requires_grad()) part.set_requires_grad();
+      pass->x[r].push_back(part);
+    }
+    pass->y[r] = run(modules[r], r, pass->x[r]);
   });
 
-  const bool scalars = pass->y[0].dim() == 0;
-  Tensors outputs;
-  for (const Tensor& y : pass->y) outputs.push_back(y.detach().to(pass->y[0].device()));
-  const Tensor together = scalars ? stack(outputs) : cat(outputs);
-  if (!context().grad_enabled) return together;
+  Tensors outputs = together_of(pass->y);
+  if (!context().grad_enabled) return outputs;
   for (std::size_t r = 0; r < count; ++r) pass->mine.push_back(trained(modules[r]));
-  Tensors inputs = stand_ins(pass->mine[0], pass);
-  inputs.insert(inputs.begin(), x);
-  return record_one("gather_replicas", together, inputs,
-                    [pass, scalars, many = inputs.size()](const Tensors& grads, Needs needs) {
-                      Tensors back(many);
-                      back[0] = go_back(*pass, grads[0], scalars, needs[0]);
-                      for (std::size_t i = 1; i < many; ++i) {
-                        back[i] = ones({}, DType::f32, Device{});
-                      }
-                      return back;
-                    });
+  Tensors inputs = given, recorded;
+  for (const Tensor& each : stand_ins(pass->mine[0], pass)) inputs.push_back(each);
+  std::vector<std::size_t> which;  // of the outputs have gradients
+  for (std::size_t o = 0; o < outputs.size(); ++o) {
+    if (!outputs[o].defined() || !is_floating(outputs[o].dtype())) continue;
+    which.push_back(o);
+    recorded.push_back(outputs[o]);
+  }
+  if (recorded.empty()) return outputs;
+  recorded = record(
+      "gather_replicas", std::move(recorded), inputs,
+      [pass, which, all = outputs.size(), many = inputs.size()](const Tensors& grads, Needs needs) {
+        Tensors by_output(all);
+        for (std::size_t k = 0; k < which.size(); ++k) by_output[which[k]] = grads[k];
+        Tensors back = go_back(*pass, by_output, needs);
+        while (back.size() < many) back.push_back(ones({}, DType::f32, Device{}));
+        return back;
+      });
+  for (std::size_t k = 0; k < which.size(); ++k) outputs[which[k]] = recorded[k];
+  return outputs;
 }
 
 }  // namespace peal::nn

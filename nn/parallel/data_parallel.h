@@ -26,13 +26,22 @@
 #pragma once
 
 #include <peal/autograd/core/device.h>
+#include <peal/autograd/core/error.h>
+#include <peal/nn/each_tensor.h>
 #include <peal/nn/module.h>
 
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace peal::nn {
+
+struct Replicas;
 
 class DataParallel : public Module {
  public:
@@ -43,9 +52,64 @@ class DataParallel : public Module {
 
   // x [B, ...]. An Error of a replica says which it was.
   Tensor forward(const Tensor& x) override;
+  // A method of the module's class by name, dp.call(&Net::encode, x, mask, 0.5): every tensor among
+  // the arguments is cut along dim 0, all alike, each tensor of the result put together. Other
+  // arguments are the same for all, and what else is in the result is the first replica's. Hooks
+  // of the module's run once, around all.
+  template <class F, class... Args>
+  auto call(F&& f, const Args&... args) {
+    static_assert(std::is_member_function_pointer_v<std::remove_cvref_t<F>>,
+                  "DataParallel::call takes a method of the module's class: another function is of "
+                  "one module, and there are several");
+    return Module::call([&](const Args&... given) { return on_all(f, given...); }, args...);
+  }
+  std::size_t replicas() const;
 
  private:
-  struct Replicas;
+  // Of a replica, by its number: what it gives for its part of the inputs.
+  using OnReplica =
+      std::function<Tensors(Module& replica, std::size_t number, const Tensors& inputs)>;
+  // Inputs [B, ...] each.
+  Tensors spread(const Tensors& given, const OnReplica& run);
+
+  template <class R, class M, class... P, class... Args>
+  static R on_one(Module& module, R (M::*f)(P...), const Args&... args) {
+    M* const object = module.as<M>();
+    PEAL_CHECK(object != nullptr, "[data parallel] call: the module is a ", module.class_name(),
+               ", and the method of another class");
+    return std::invoke(f, *object, args...);
+  }
+  template <class R, class M, class... P, class... Args>
+  static R on_one(Module& module, R (M::*f)(P...) const, const Args&... args) {
+    M* const object = module.as<M>();
+    PEAL_CHECK(object != nullptr, "[data parallel] call: the module is a ", module.class_name(),
+               ", and the method of another class");
+    return std::invoke(f, *object, args...);
+  }
+  template <class F, class... Args>
+  auto on_all(F&& f, const Args&... args) {
+    using Result = std::remove_cvref_t<decltype(on_one(*this, f, args...))>;
+    std::vector<std::optional<Result>> results(replicas());
+    std::tuple<Args...> given(args...);
+    Tensors inputs;
+    each_tensor(given, [&](const Tensor& each) { inputs.push_back(each); });
+    const Tensors outputs =
+        spread(inputs, [&](Module& module, std::size_t replica, const Tensors& parts) {
+          std::tuple<Args...> own = given;
+          auto at = parts.begin();
+          each_tensor(own, [&](Tensor& each) { each = *at++; });
+          auto& result = results[replica];
+          result.emplace(
+              std::apply([&](const Args&... mine) { return on_one(module, f, mine...); }, own));
+          Tensors all;
+          each_tensor(*result, [&](const Tensor& each) { all.push_back(each); });
+          return all;
+        });
+    auto at = outputs.begin();
+    each_tensor(*results[0], [&](Tensor& each) { each = *at++; });
+    return std::move(*results[0]);
+  }
+
   std::shared_ptr<Replicas> replicas_;
 };
 

@@ -9,6 +9,8 @@
 #include "ddp_ranks.h"
 
 #include <array>
+#include <cstdint>
+#include <tuple>
 #include <vector>
 
 using namespace peal;
@@ -233,4 +235,93 @@ TEST_CASE("what it refuses, and a replica's error has its number") {
   Slope net;
   check_has(error_of([&] { nn::DataParallel(net, std::vector<Device>(2), [&] { return net; }); }),
             "replica 1 has the first module's own parameters");
+}
+
+namespace {
+
+struct Several : nn::Module {
+  nn::Linear a = add("a", nn::Linear(2, 2)), b = add("b", nn::Linear(3, 2));
+  struct Result {
+    Tensor rows, total, rounded, nothing;
+    double scale = 0;
+    auto fields() { return std::tie(rows, total, rounded, nothing); }
+  };
+  Result both(const Tensor& x, const std::vector<Tensor>& y, double scale) {
+    const Tensor rows = a(x) * scale;
+    return {rows, sum(b(y.at(0))), cast(rows.detach(), DType::i64), {}, scale};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a method of several inputs and outputs is cut and put together alike") {
+  for (const int devices : {1, 3, 4}) {
+    for (const bool only_rows : {false, true}) {
+      Several net, alone;
+      make_whole(net);
+      make_whole(alone);
+      int calls = 0;
+      net.register_forward_pre_hook([&](nn::Module&, const Tensors& in) -> nn::Module::Replaced {
+        CHECK(in.size() == 2);
+        CHECK(in[0].size(0) == 7);
+        ++calls;
+        return std::nullopt;
+      });
+      nn::DataParallel parallel = over(devices, net);
+      CHECK(parallel.replicas() == static_cast<std::size_t>(devices));
+      std::vector<std::vector<float>> of_inputs[2];
+      for (const bool mine : {true, false}) {
+        const Tensor x = reshape(one_to(14), {7, 2}), y = reshape(one_to(21), {7, 3});
+        x.set_requires_grad();
+        y.set_requires_grad();
+        const std::vector<Tensor> list{y};
+        const auto result =
+            mine ? parallel.call(&Several::both, x, list, 2.0) : alone.both(x, list, 2);
+        CHECK(result.scale == 2);
+        CHECK(!result.nothing.defined());
+        const Tensor total = sum(result.total);
+        if (mine) {
+          const auto expected = alone.both(x, list, 2);
+          CHECK(result.rows.to_vector<float>() == expected.rows.to_vector<float>());
+          CHECK(result.rounded.to_vector<std::int64_t>() ==
+                expected.rounded.to_vector<std::int64_t>());
+          CHECK(!result.rounded.requires_grad());
+          CHECK(total.item<float>() == expected.total.item<float>());
+          CHECK(result.total.numel() == (devices == 4 ? 4 : devices));
+        }
+        const Tensor rows = sum(result.rows * result.rows);
+        (only_rows ? rows : rows + total * 3.0).backward();
+        of_inputs[mine ? 0 : 1].push_back(x.grad().to_vector<float>());
+        if (!only_rows) of_inputs[mine ? 0 : 1].push_back(y.grad().to_vector<float>());
+      }
+      CHECK(calls == 1);
+      CHECK(of_inputs[0] == of_inputs[1]);
+      CHECK(net.b.weight.grad().defined() == !only_rows);
+      const auto same = [](const nn::Module& one, const nn::Module& other) {
+        CHECK(gradients(one) == gradients(other));
+      };
+      same(net.a, alone.a);
+      if (!only_rows) same(net.b, alone.b);
+    }
+  }
+}
+
+TEST_CASE("inputs that cannot be cut alike, and methods of other classes, are refused") {
+  Several net;
+  nn::DataParallel parallel = over(2, net);
+  check_has(error_of([&] {
+              parallel.call(&Several::both, ones({4, 2}), std::vector<Tensor>{ones({5, 3})}, 1.0);
+            }),
+            "expected 4 rows in each, got one of [5, 3]");
+  check_has(error_of([&] {
+              parallel.call(&Several::both, ones({4, 2}), std::vector<Tensor>{ones({})}, 1.0);
+            }),
+            "expected [B, ...], got a scalar");
+  struct Other : nn::Module {
+    Tensor twice(const Tensor& x) { return x * 2.0; }
+  };
+  check_has(error_of([&] {
+              parallel.call(&Other::twice, ones({4, 2}));
+            }),
+            "and the method of another class");
 }
