@@ -37,10 +37,10 @@ void agree_on_options(const ProcessGroup& group, bool whole_world) {
   if (whole_world) body.found = {.tuning = std::move(heard), .crowded = crowded != 0};
   const auto& node = body.nodes.node;
   const int nodes = static_cast<int>(std::set(node.begin(), node.end()).size());
-  body.selection =
-      Selection(options.algorithms, body.world, nodes,
-                measured_for(body.found.tuning, body.lane->transport().name(), body.world, nodes),
-                body.found.crowded);
+  body.selection = Selection(options.algorithms, body.world, nodes,
+                             measured_for(body.found.tuning, body.lane->transport().name(),
+                                          body.world, nodes, body.found.crowded),
+                             body.found.crowded);
 }
 
 // Ranks of one node give themselves a window; where there is no memory for it on any, messages do.
@@ -137,6 +137,8 @@ std::string_view ProcessGroup::transport(Device device) const {
   return body().moves(device).name();
 }
 const Topology& ProcessGroup::nodes() const { return body().nodes; }
+
+bool ProcessGroup::crowded() const { return body().found.crowded; }
 
 void ProcessGroup::progress() const {
   body().refuse_inherited();

@@ -85,6 +85,8 @@ class ProcessGroup {
   std::string_view transport() const;
   // Which rank is on which node.
   const Topology& nodes() const;
+  // Some rank of the world has to give way to others, for there are more than cores.
+  bool crowded() const;
 
   // Sizes are in elements. `label` says what the operation is for (label.h). Buffers are apart, or
   // one lies in the other as each says for calls in place; anything else is an Error.

@@ -47,7 +47,9 @@ std::optional<std::string_view> after(std::string_view word, std::string_view li
   return line.substr(word.size());
 }
 
-// Takes "WORD, 2 ranks, 1 nodes".
+constexpr std::string_view few_cores = ", fewer cores";
+
+// Takes "WORD, 2 ranks, 1 nodes", and what says that these were too many.
 Tuning::Group parse_group(std::string_view text) {
   Tuning::Group group;
   std::string_view rest = text;
@@ -65,6 +67,9 @@ Tuning::Group parse_group(std::string_view text) {
   rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 2);
   group.ranks = number(" ranks, ");
   group.nodes = number(" nodes");
+  group.crowded = rest == few_cores;
+  PEAL_CHECK(rest.empty() || group.crowded, "expected a group to end with its nodes, or with '",
+             few_cores, "', got '", text, "'");
   return group;
 }
 
@@ -135,8 +140,8 @@ std::string Tuning::text() const {
       version, "\n# By `peal-schedule calibrate`. Remove it to go back to what is built in.\n",
       "machine ", machine, "\n");
   for (const Group& group : groups) {
-    text +=
-        concat("group ", group.transport, ", ", group.ranks, " ranks, ", group.nodes, " nodes\n");
+    text += concat("group ", group.transport, ", ", group.ranks, " ranks, ", group.nodes, " nodes",
+                   group.crowded ? few_cores : "", "\n");
     if (!group.shared.all().empty()) text += concat("shared ", group.shared.text(), "\n");
     if (!group.messages.all().empty()) text += concat("messages ", group.messages.text(), "\n");
   }
@@ -146,7 +151,7 @@ std::string Tuning::text() const {
 void Tuning::put(Group group) {
   const auto same = std::ranges::find_if(groups, [&](const Group& other) {
     return other.transport == group.transport && other.ranks == group.ranks &&
-           other.nodes == group.nodes;
+           other.nodes == group.nodes && other.crowded == group.crowded;
   });
   if (same == groups.end()) {
     groups.push_back(std::move(group));
@@ -156,7 +161,8 @@ void Tuning::put(Group group) {
   if (!group.messages.all().empty()) same->messages = std::move(group.messages);
 }
 
-const Tuning::Group* Tuning::nearest(std::string_view transport, int ranks, int nodes) const {
+const Tuning::Group* Tuning::nearest(std::string_view transport, int ranks, int nodes,
+                                     bool crowded) const {
   const auto ratio = [](int a, int b) {
     return static_cast<double>(std::max(a, b)) / static_cast<double>(std::min(a, b));
   };
@@ -164,6 +170,7 @@ const Tuning::Group* Tuning::nearest(std::string_view transport, int ranks, int 
   double least = 2;
   for (const Group& group : groups) {
     if (group.transport != transport || (group.nodes == 1) != (nodes == 1)) continue;
+    if (group.crowded != crowded) continue;
     const double off = std::max(ratio(group.ranks, ranks), ratio(group.nodes, nodes));
     if (off > least || (off == least && best != nullptr)) continue;
     least = off;
@@ -220,11 +227,11 @@ std::string read_tuning(const std::string& path) {
 }
 
 Selection::Measured measured_for(std::string_view read, std::string_view transport, int ranks,
-                                 int nodes) {
+                                 int nodes, bool crowded) {
   if (read.empty()) return {};
   const std::string_view path = take_line(read);
   const Tuning tuning = Tuning::parse(read);
-  const Tuning::Group* const found = tuning.nearest(transport, ranks, nodes);
+  const Tuning::Group* const found = tuning.nearest(transport, ranks, nodes, crowded);
   if (found == nullptr) return {};
   return {concat("measured on ", found->ranks, " ranks, ", path), found->shared, found->messages};
 }

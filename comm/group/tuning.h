@@ -29,6 +29,7 @@ struct Tuning {
     std::string transport;  // "mpi"
     int ranks = 0, nodes = 0;
     Rules shared, messages;  // for ranks that share memory, and by messages; empty: not measured
+    bool crowded = false;    // there were fewer cores than ranks
   };
 
   std::string machine;  // as this_machine()
@@ -39,9 +40,10 @@ struct Tuning {
   std::string text() const;
   // In the place of what there is for such a group; what the new one has not measured stays.
   void put(Group group);
-  // What was measured on a group most like that: over the same transport, of at most twice or half
-  // as many ranks, and on as many nodes each way. Null: none.
-  const Group* nearest(std::string_view transport, int ranks, int nodes) const;
+  // What was measured on a group most like that: over the same transport, with cores for all or
+  // not, as this one, of at most twice or half as many ranks, and on as many nodes each way. Null:
+  // none.
+  const Group* nearest(std::string_view transport, int ranks, int nodes, bool crowded) const;
 };
 
 // "2 cores, AMD EPYC 9B45": what the times of collectives depend on.
@@ -60,7 +62,7 @@ TuningPath tuning_path();
 std::string read_tuning(const std::string& path);
 // What that says for the group.
 Selection::Measured measured_for(std::string_view read, std::string_view transport, int ranks,
-                                 int nodes);
+                                 int nodes, bool crowded);
 // Whole or not at all. Makes the folders it needs. Error where it cannot be written.
 void save_tuning(const std::string& path, const Tuning& tuning);
 

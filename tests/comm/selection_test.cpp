@@ -122,6 +122,19 @@ TEST_CASE("the built-in rules serve every collective, size, number of ranks and 
   }
 }
 
+TEST_CASE("between nodes of several ranks an all_reduce goes on two levels") {
+  const auto chosen = [](int world, int nodes, std::int64_t bytes, bool crowded = false) {
+    const Selection selection("", world, nodes, {}, crowded);
+    return std::string(selection.choose(Collective::all_reduce, bytes, messages).algorithm);
+  };
+  CHECK(chosen(8, 2, 8192) == "recursive_doubling");
+  CHECK(chosen(8, 2, 8193) == "hierarchical");
+  CHECK(chosen(8, 2, 4, true) == "hierarchical");
+  CHECK(chosen(8, 8, 8193) == "circulant");
+  CHECK(chosen(8, 8, 8193, true) == "circulant");
+  CHECK(chosen(8, 1, 8193) == "circulant");
+}
+
 TEST_CASE("where ranks wait for one another's core, one meeting less is worth more") {
   const Rules rules = default_rules(4, 1, true, false);
   const Selection apart("", 4, 1), crowded("", 4, 1, {}, true);

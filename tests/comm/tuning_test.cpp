@@ -178,8 +178,9 @@ TEST_CASE("of the groups that were measured the one most alike counts, if any is
   Tuning tuning;
   for (const int ranks : {2, 8, 64}) tuning.put({"mpi", ranks, 1, {}, {}});
   tuning.put({"mpi", 32, 4, {}, {}});
-  const auto ranks = [&](std::string_view transport, int world, int nodes) {
-    const Tuning::Group* const group = tuning.nearest(transport, world, nodes);
+  tuning.put({"mpi", 4, 1, {}, {}, true});
+  const auto ranks = [&](std::string_view transport, int world, int nodes, bool crowded = false) {
+    const Tuning::Group* const group = tuning.nearest(transport, world, nodes, crowded);
     return group == nullptr ? 0 : group->ranks;
   };
   CHECK(ranks("mpi", 2, 1) == 2);
@@ -194,11 +195,18 @@ TEST_CASE("of the groups that were measured the one most alike counts, if any is
   CHECK(ranks("mpi", 32, 1) == 64);
   CHECK(ranks("mpi", 2, 2) == 0);
   CHECK(ranks("threads", 2, 1) == 0);
+  CHECK(ranks("mpi", 4, 1, true) == 4);
+  CHECK(ranks("mpi", 8, 1, true) == 4);
+  CHECK(ranks("mpi", 64, 1, true) == 0);
+  CHECK(Tuning::parse(tuning.text()).text() == tuning.text());
 }
 
 TEST_CASE("ranks choose by a file, sub-groups by their own size, and without one as is built in") {
   const Folder folder;
-  const std::string path = folder.file(tuning_for_threads().text());
+  Tuning tuning = tuning_for_threads();
+  tuning.groups[0].crowded = true;  // of this machine's cores nothing is known here
+  tuning.put(tuning_for_threads().groups[0]);
+  const std::string path = folder.file(tuning.text());
   CHECK(algorithm(2, with(path), 1000) == "staged_slices");
   CHECK(algorithm(2, with(path), 1001) == "ring");
   CHECK(algorithm(2, {}, 1000) == "slots");

@@ -36,7 +36,9 @@ TEST_CASE("rank 0's tuning file counts, in sub-groups too") {
   const auto file = [&](const std::string& algorithm) {
     Tuning tuning{this_machine(), {}};
     for (const int ranks : {1, 2, 4}) {
-      tuning.put({"mpi", ranks, 1, Rules("all_reduce=" + algorithm, "test"), {}});
+      for (const bool crowded : {false, true}) {
+        tuning.put({"mpi", ranks, 1, Rules("all_reduce=" + algorithm, "test"), {}, crowded});
+      }
     }
     save_tuning(folder / algorithm, tuning);
     return (folder / algorithm).string();

@@ -93,7 +93,7 @@ void calibrate(const comm::ProcessGroup& group, const CalibrateOptions& options)
     comm::save_tuning(options.output, tuning);
   }
   CollectiveTimer timer(group, options.timing);
-  comm::Tuning::Group found{std::string(group.transport()), world, nodes, {}, {}};
+  comm::Tuning::Group found{std::string(group.transport()), world, nodes, {}, {}, group.crowded()};
   if (main) {
     fmt::print(
         "{} ranks, {} nodes, over {}, {}\nus of a call in memory of allocate(), and in other; then "
@@ -101,14 +101,15 @@ void calibrate(const comm::ProcessGroup& group, const CalibrateOptions& options)
         world, nodes, group.transport(), comm::this_machine(), "collective", "bytes", "algorithm",
         "allocate()", "other");
   }
-  const comm::Selection built_in("", world, nodes);
+  const comm::Selection built_in("", world, nodes, {}, group.crowded());
   for (const Collective what : comm::all_collectives) {
     const CollectiveTimes times = timer.measure(what);
     if (!main) continue;
     append(found.shared, times, true);
     append(found.messages, times, false);
     const bool shared = !found.shared.all().empty();
-    const comm::Selection chosen("", world, nodes, {"measured", found.shared, found.messages});
+    const comm::Selection chosen("", world, nodes, {"measured", found.shared, found.messages},
+                                 group.crowded());
     if (shared) print(times, chosen, built_in, {.shared = true, .native = options.timing.native});
     if (shared) fmt::print("by messages:\n");
     print(times, chosen, built_in, {.native = options.timing.native});
