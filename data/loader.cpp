@@ -182,6 +182,7 @@ std::optional<Batch> DataLoader::next() {
   failure_ = step.failure;
   if (failure_) std::rethrow_exception(failure_);
   taken_ = batches_taken_ = last_taken_ = 0;
+  if (running_ == taken_up_) dealt_before_.clear();  // who comes back to it means the whole
   // Of a sampler that has the say about epochs, too, the next one comes.
   if (sampler_ && sampler_->epoch()) sampler_->resume(running_ + 1, 0);
   return std::nullopt;

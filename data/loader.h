@@ -135,7 +135,8 @@ class DataLoader {
   void load_state_dict(const NamedTensors& state);
 
   // An epoch as a range. begin() opens a new one, wherever the last was left: the next, or of a
-  // sampler that has the say about epochs the same one, from its start.
+  // sampler that has the say about epochs the same one, from its start, unless all its batches
+  // came.
   class Iterator {
    public:
     using difference_type = std::ptrdiff_t;

@@ -236,6 +236,11 @@ TEST_CASE("places are those of the whole epoch where it was taken up in another 
   CHECK(second->places() == Samples{8, 9});
   CHECK(second->next());
   CHECK(second->places() == Samples{-1, -1});
+  CHECK(!second->next());
+  second->resume(0, 1);  // of the whole
+  CHECK(second->size() == 3);
+  second->load_state_dict(first->state_dict());
+  CHECK(second->size() == 2);
   second->set_epoch(0);
   CHECK(second->size() == 4);  // whole
   DataLoader shared(set, {.batch_size = 2, .shard = Place{1, 3}});

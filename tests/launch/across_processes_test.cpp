@@ -5,12 +5,15 @@
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/start/threads.h>
 #include <peal/data/loader.h>
+#include <peal/data/stream_loader.h>
 #include <peal/launch/training/across_processes.h>
 #include <peal/tests/errors.h>
 
 #include <chrono>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -145,6 +148,57 @@ TEST_CASE("what ranks found comes in the order of one, whatever way they shared 
       }
     });
   }
+}
+
+TEST_CASE("the states of all ranks' readers of a stream become one by a maximum") {
+  struct Parts : data::StreamDataset {
+    std::int64_t parts() const override { return 5; }
+    Reader read(std::int64_t part, std::int64_t from, const data::Draws&) const override {
+      return [part, k = from]() mutable -> std::optional<data::Batch> {
+        if (k > 2 * part) return std::nullopt;
+        return data::Batch{whole({10 * part + k++}, {1}), Tensor()};
+      };
+    }
+  };
+  ranks(2, [](const comm::ProcessGroup& group) {
+    const auto make = [&](Place place) {
+      return std::make_unique<data::StreamLoader>(
+          std::make_shared<Parts>(),
+          data::StreamLoaderOptions{.batch_size = 2, .place = place, .readers = 2});
+    };
+    const auto collect = [&](data::StreamLoader& loader, std::int64_t most) {
+      std::string mine;
+      for (std::int64_t k = 0; k < most && loader.has_next(); ++k) {
+        for (const auto sample : loader.next()->x.to_vector<std::int64_t>()) {
+          mine += std::to_string(sample) + " ";
+        }
+      }
+      return mine;
+    };
+    const auto loader = make({group.rank(), 2});
+    const std::string before = collect(*loader, 3);
+    const NamedTensors state = loader->state_dict();
+    for (const auto& [name, tensor] : state) {
+      group.all_reduce(tensor, comm::ReduceOp::max).wait();
+    }
+    std::string all;
+    for (const std::string& each : group.all_gather_object(before)) all += each;
+    const auto alone = make({});
+    alone->load_state_dict(state);
+    all += collect(*alone, 100);
+    std::istringstream words(all);
+    Samples seen{std::istream_iterator<std::int64_t>(words), {}};
+    std::sort(seen.begin(), seen.end());
+    Samples expected;
+    for (std::int64_t part = 0; part < 5; ++part) {
+      for (std::int64_t k = 0; k <= 2 * part; ++k) expected.push_back(10 * part + k);
+    }
+    CHECK(seen == expected);
+    loader->load_state_dict(state);
+    const std::string rest = collect(*loader, 100);
+    const auto unbroken = make({group.rank(), 2});
+    CHECK(collect(*unbroken, 100) == before + rest);
+  });
 }
 
 TEST_CASE("what cannot be put in order is said on all ranks") {
