@@ -13,7 +13,7 @@ Rules default_rules(int world, int nodes, bool shared, bool crowded) {
   constexpr std::string_view in_memory =
       "all_reduce=slots:0-8192;direct_slices:8193-max,"
       "reduce=slots:0-16384;direct_slices:16385-max,"
-      "broadcast=slots:0-32768;direct_slices:32769-max,"
+      "broadcast=slots:0-262144;direct_slices:262145-max,"
       "all_gather=slots:0-32768;direct_slices:32769-max,"
       "reduce_scatter=slots:0-8192;direct_slices:8193-max,"
       "gather=slots:0-32768;direct_slices:32769-max,"
