@@ -3,11 +3,11 @@
 // than others stay in the loop, and take part in the others' collectives with zeros until nobody
 // has a batch.
 //
-//   nn::Join join(ddp);
-//   while (join.next(loader.has_next())) {
+//   loader.set_epoch(epoch);
+//   for (nn::Join join(ddp); join.next(loader.has_next());) {
 //     optimizer.zero_grad();
 //     if (join.active()) {
-//       nll_loss(ddp(x), y).backward();  // x, y: the next batch
+//       loss_of(ddp, *loader.next()).backward();
 //     } else {
 //       join.follow();
 //     }
