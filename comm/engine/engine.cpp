@@ -160,10 +160,11 @@ void Engine::submit(const OperationRef& operation) {
     if (recorder && recorder->recording() &&
         !std::holds_alternative<ReplayCall>(execution.call())) {
       const std::shared_ptr<const Plan>& plan = execution.plan();
+      const auto* const collective = std::get_if<CollectiveCall>(&execution.call());
       execution.record(
           recorder,
-          recorder->begin(lane->id(), operation->channel, describe(*operation),
-                          plan ? plan->name : "native",
+          recorder->begin(lane->id(), operation->channel, collective ? collective->purpose : 0,
+                          describe(*operation), plan ? plan->name : "native",
                           plan ? std::shared_ptr<const Program>(plan, &plan->program) : nullptr,
                           execution.element()));
     }

@@ -2,15 +2,14 @@
 // Recording: what a group's collectives took on this rank, between two moments, for who measures
 // (nn/parallel/step_clock.h). Under PEAL_TRACE it reads the records that are taken anyway, and what
 // is noted comes into the file; else records are taken from begin() to end(), in memory that goes
-// then. Thread safety: the
-// thread that issues collectives.
+// then. Several of one group may be under way at a time: each finds its own collectives by the tags
+// of their labels. Thread safety: the thread that issues collectives.
 #pragma once
 
 #include <peal/comm/group/process_group.h>
 #include <peal/comm/record/recorder.h>
 
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,17 +27,25 @@ class Recording {
 
   // Begins anew where it has begun.
   void begin();
-  // What has ended since, with what it says of itself, its label too.
-  std::vector<std::pair<std::string, CollectiveTime>> end();
-  // Into the file, where there is one; between begin() and end().
+  // What has ended since. Not `whole`: for some of it there was no room.
+  struct Found {
+    std::vector<Recorder::Ended> collectives{};
+    bool whole = false;
+  };
+  Found end();
+  // Into the file, where there is one, and there was room for all from begin() to end(). After
+  // end().
   template <class Note>
   void note(Note note) {
-    if (traced_) traced_->note(std::move(note));
+    if (file_) file_->note(std::move(note));
   }
 
  private:
+  void leave();
+
   ProcessGroup group_;
-  std::shared_ptr<Recorder> own_, traced_;  // one of them, or none
+  std::shared_ptr<Recorder> recorder_;  // from begin() to end()
+  std::shared_ptr<Recorder> file_;      // from end() on
   Recorder::Mark from_;
 };
 

@@ -164,6 +164,7 @@ MeasuredRun read_measured(const std::string& folder) {
     const std::size_t first = run.parts.size();
     for (auto& o : file.operations) {
       run.parts.push_back({.rank = file.rank,
+                           .number = static_cast<std::int32_t>(run.parts.size() - first),
                            .group = file.groups.at(o.group),
                            .group_id = o.group,
                            .sequence = o.sequence,
@@ -186,7 +187,7 @@ MeasuredRun read_measured(const std::string& folder) {
     for (BucketNote& b : file.buckets) {
       run.buckets.push_back({file.rank, b.model, b.step, b.bucket, b.bytes, seconds(b.ready),
                              seconds(b.sent), seconds(b.over), std::move(b.held_by),
-                             std::move(b.label)});
+                             std::move(b.label), std::move(b.operations)});
     }
     for (const TraceFile::Step& s : file.steps) {
       MeasuredPart& part = run.parts[first + s.operation];

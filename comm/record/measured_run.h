@@ -29,6 +29,7 @@ struct MeasuredStep {
 // What one rank did in one operation.
 struct MeasuredPart {
   int rank = 0;                // of the world
+  std::int32_t number = 0;     // of the operation, among those of its rank
   std::vector<int> group;      // the world's ranks in it
   std::uint64_t group_id = 0;  // the same for all its ranks
   std::uint64_t sequence = 0, signature = 0;
@@ -58,6 +59,7 @@ struct MeasuredBucket {
   std::int64_t bucket = 0, bytes = 0;
   double ready = 0, sent = 0, over = 0;
   std::string held_by, label;
+  std::vector<std::int32_t> operations;
 };
 
 struct MeasuredRun {

@@ -45,6 +45,12 @@ std::string word_of(std::string name) {
   return name.empty() ? "unnamed" : name;
 }
 
+std::string list_of(const std::vector<std::int32_t>& numbers) {
+  std::string list;
+  for (const std::int32_t number : numbers) list += concat(list.empty() ? "" : ",", number);
+  return list.empty() ? "-" : list;
+}
+
 // All processes of one running kernel read one steady clock, unless they are in a time namespace.
 std::string clock_name() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -107,16 +113,16 @@ void Recorder::add_group(std::uint64_t id, std::vector<int> members) {
   groups_.emplace_back(id, std::move(members));
 }
 
-std::int32_t Recorder::begin(std::uint64_t group, Channel channel, std::string text,
-                             std::string algorithm, std::shared_ptr<const Program> program,
-                             std::size_t element) {
+std::int32_t Recorder::begin(std::uint64_t group, Channel channel, std::uint64_t purpose,
+                             std::string text, std::string algorithm,
+                             std::shared_ptr<const Program> program, std::size_t element) {
   if (!recording_) return nothing;
   if (operations_.size() == most_operations_) {
     ++dropped_;
     return nothing;
   }
-  operations_.push_back({group, channel, std::move(text), std::move(algorithm), std::move(program),
-                         element, now(), 0});
+  operations_.push_back({group, channel, purpose, std::move(text), std::move(algorithm),
+                         std::move(program), element, now(), 0});
   return static_cast<std::int32_t>(operations_.size() - 1);
 }
 
@@ -148,13 +154,15 @@ void Recorder::end(std::int32_t operation) {
   operations_[static_cast<std::size_t>(operation)].end = now();
 }
 
-std::vector<std::pair<std::string, CollectiveTime>> Recorder::ended(const Mark& since) const {
+std::vector<Recorder::Ended> Recorder::ended(const Mark& since) const {
   const auto seconds = [](std::int64_t time) { return static_cast<double>(time) * 1e-9; };
-  std::vector<std::pair<std::string, CollectiveTime>> all;
+  std::vector<Ended> all;
   for (std::size_t i = since.operations; i < operations_.size(); ++i) {
     const Entry& entry = operations_[i];
     const double begin = seconds(entry.begin);
-    all.push_back({entry.text, {.begin = begin, .first = begin, .end = seconds(entry.end)}});
+    all.push_back({static_cast<std::int32_t>(i),
+                   entry.purpose,
+                   {.begin = begin, .first = begin, .end = seconds(entry.end)}});
   }
   std::vector<bool> begun(all.size(), false);
   for (std::size_t i = since.steps; i < used_; ++i) {
@@ -162,11 +170,12 @@ std::vector<std::pair<std::string, CollectiveTime>> Recorder::ended(const Mark& 
     const auto operation = static_cast<std::size_t>(times.operation);
     if (operation < since.operations || operations_[operation].end == 0) continue;
     const std::size_t at = operation - since.operations;
-    if (!begun[at]) all[at].second.first = seconds(times.begin);
+    CollectiveTime& time = all[at].time;
+    if (!begun[at]) time.first = seconds(times.begin);
     begun[at] = true;
-    all[at].second.count(*times.step, seconds(times.moves), seconds(times.end));
+    time.count(*times.step, seconds(times.moves), seconds(times.end));
   }
-  std::erase_if(all, [](const auto& each) { return each.second.end == 0; });
+  std::erase_if(all, [](const Ended& each) { return each.time.end == 0; });
   return all;
 }
 
@@ -230,9 +239,10 @@ void Recorder::write_notes(std::FILE* file) const {
   for (const BucketNote& b : buckets_) {
     std::fprintf(file,
                  "bucket %" PRIu64 " %" PRIu64 " %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64
-                 " %" PRId64 " %s %s\n",
+                 " %" PRId64 " %s %s %s\n",
                  b.model, b.step, b.bucket, b.bytes, b.ready, b.sent, b.over,
-                 word_of(b.held_by).c_str(), line_of(b.label).c_str());
+                 word_of(b.held_by).c_str(), list_of(b.operations).c_str(),
+                 line_of(b.label).c_str());
   }
 }
 

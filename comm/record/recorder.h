@@ -16,16 +16,16 @@
 //   step OPERATION ROUND KIND PEER COUNT DST AT SRC AT BEGIN MOVES END
 //   op forward|backward DEPTH BEGIN END NAME...          of training: training_notes.h
 //   training MODEL STEP FORWARD BACKWARD VISITED END
-//   bucket MODEL STEP BUCKET BYTES READY SENT OVER HELD_BY LABEL...
+//   bucket MODEL STEP BUCKET BYTES READY SENT OVER HELD_BY OPERATIONS LABEL...
 //   dropped N              records that had no room
 //   end
 //
 // GROUP is an ID; OPERATION counts the operations of the file from 0. ELEMENT is bytes on the wire;
-// MOVES is when a copy or reduction began; END is 0 where something has not ended. Thread safety:
-// the engine's lock; what is public besides begin, begin_round and end is for the thread that
-// issues collectives, while no other advances.
+// MOVES is when a copy or reduction began; END is 0 where something has not ended; OPERATIONS are
+// those of the bucket, "3,5", or "-". Thread safety: the engine's lock; what is public besides
+// begin, begin_round and end is for the thread that issues collectives, while no other advances.
 //
-// One without a file keeps its records, for who asks by ended().
+// One without a file keeps its records, for who asks by ended(); several may read it at a time.
 #pragma once
 
 #include <peal/comm/record/bucket_phases.h>
@@ -78,19 +78,34 @@ class Recorder {
   void note(const StepNote& step) { steps_.push_back(step); }
   void note(BucketNote bucket) { buckets_.push_back(std::move(bucket)); }
 
-  // How much it holds; and the operations since then that have ended, with their texts.
+  // How much it holds; the operations since then that have ended; and whether there was room for
+  // all since.
   struct Mark {
-    std::size_t operations = 0, steps = 0;
+    std::size_t operations = 0, steps = 0, dropped = 0;
   };
-  Mark mark() const { return {operations_.size(), used_}; }
-  std::vector<std::pair<std::string, CollectiveTime>> ended(const Mark& since) const;
+  struct Ended {
+    std::int32_t operation = nothing;
+    std::uint64_t purpose = 0;
+    CollectiveTime time{};
+  };
+  Mark mark() const { return {operations_.size(), used_, dropped_}; }
+  std::vector<Ended> ended(const Mark& since) const;
+  bool whole_since(const Mark& mark) const { return dropped_ == mark.dropped; }
+  bool half_full() const {
+    return operations_.size() > most_operations_ / 2 || used_ > most_steps_ / 2;
+  }
+  bool has_file() const { return !path_.empty(); }
+  void join() { ++readers_; }
+  bool leave() { return --readers_ == 0; }  // nobody reads it any more
 
   // Between start() and write().
   bool recording() const { return recording_; }
-  // The number that the other two want, or `nothing`. `text` says what the operation is; the
-  // program is null where the transport's library has the collective itself.
-  std::int32_t begin(std::uint64_t group, Channel channel, std::string text, std::string algorithm,
-                     std::shared_ptr<const Program> program, std::size_t element);
+  // The number that the other two want, or `nothing`. `purpose` is its label's tag, `text` says
+  // what the operation is; the program is null where the transport's library has the collective
+  // itself.
+  std::int32_t begin(std::uint64_t group, Channel channel, std::uint64_t purpose, std::string text,
+                     std::string algorithm, std::shared_ptr<const Program> program,
+                     std::size_t element);
   // Its later rounds are of another program, which begins alike.
   void goes_on(std::int32_t operation, std::string algorithm,
                std::shared_ptr<const Program> program);
@@ -103,6 +118,7 @@ class Recorder {
   struct Entry {
     std::uint64_t group = 0;
     Channel channel;
+    std::uint64_t purpose = 0;
     std::string text, algorithm;
     std::shared_ptr<const Program> program;  // of which steps are named
     std::size_t element = 1;
@@ -125,6 +141,7 @@ class Recorder {
   std::vector<Entry> operations_;
   std::unique_ptr<StepTimes[]> times_;
   std::size_t used_ = 0, dropped_ = 0;
+  int readers_ = 0;
   std::vector<OpNote> ops_;
   std::vector<StepNote> steps_;
   std::vector<BucketNote> buckets_;

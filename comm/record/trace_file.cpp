@@ -118,6 +118,18 @@ void read_training(Words& words, TraceFile& file) {
   file.training.push_back(step);
 }
 
+// Numbers below `end`.
+std::vector<std::int32_t> read_list(Words& words, std::size_t end) {
+  std::vector<std::int32_t> numbers;
+  std::string text(words.word());
+  if (text == "-") return numbers;
+  std::ranges::replace(text, ',', ' ');
+  for (Words each(text); !each.empty();) {
+    numbers.push_back(each.number<std::int32_t>(0, static_cast<std::int32_t>(end) - 1));
+  }
+  return numbers;
+}
+
 void read_bucket(Words& words, TraceFile& file) {
   BucketNote bucket;
   bucket.model = words.number<std::uint64_t>(0);
@@ -128,6 +140,7 @@ void read_bucket(Words& words, TraceFile& file) {
     *time = words.time();
   }
   bucket.held_by = words.word();
+  bucket.operations = read_list(words, file.operations.size());
   bucket.label = words.rest();
   file.buckets.push_back(std::move(bucket));
 }

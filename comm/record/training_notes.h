@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace peal::comm {
 
@@ -30,7 +31,8 @@ struct BucketNote {
   std::int64_t bucket = 0, bytes = 0;
   std::int64_t ready = 0, sent = 0, over = 0;  // as in bucket_phases.h
   std::string held_by;                         // the parameter whose gradient came last
-  std::string label;                           // a part of the text of its collectives
+  std::string label;                           // what it is called
+  std::vector<std::int32_t> operations;        // its collectives, by number in the trace
 };
 
 }  // namespace peal::comm

@@ -21,9 +21,9 @@ CollectiveTime time_of(const MeasuredPart& part) {
   return time;
 }
 
-// What a run has of one rank, in order of begin.
+// What a run has of one rank; ops in order of begin.
 struct OfRank {
-  std::vector<const MeasuredPart*> parts;
+  std::map<std::int32_t, const MeasuredPart*> parts;  // by number
   std::vector<const MeasuredOp*> ops;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<const MeasuredBucket*>> buckets;
 };
@@ -31,7 +31,7 @@ struct OfRank {
 std::map<int, OfRank> by_rank(const MeasuredRun& run) {
   std::map<int, OfRank> all;
   for (const MeasuredPart& part : run.parts) {
-    if (part.ended()) all[part.rank].parts.push_back(&part);
+    if (part.ended()) all[part.rank].parts[part.number] = &part;
   }
   for (const MeasuredOp& op : run.ops) {
     if (op.outermost) all[op.rank].ops.push_back(&op);
@@ -51,17 +51,16 @@ std::span<const T* const> between(const std::vector<const T*>& all, double from,
   return {first, std::ranges::upper_bound(first, all.end(), to, {}, begin)};
 }
 
-// With what ran for it: collectives that have its label and began after it was sent.
-StepBucket bucket_of(const MeasuredBucket& noted, const OfRank& rank, double until) {
+// With what ran for it.
+StepBucket bucket_of(const MeasuredBucket& noted, const OfRank& rank) {
   StepBucket bucket{.bytes = noted.bytes,
                     .label = noted.label,
                     .held_by = noted.held_by,
                     .time = {noted.ready, noted.sent, noted.over, {}},
                     .phases = {}};
-  for (const MeasuredPart* part : between(rank.parts, noted.sent, until)) {
-    if (part->text.find(noted.label) != std::string::npos) {
-      bucket.time.collectives.push_back(time_of(*part));
-    }
+  for (const std::int32_t number : noted.operations) {
+    const auto part = rank.parts.find(number);
+    if (part != rank.parts.end()) bucket.time.collectives.push_back(time_of(*part->second));
   }
   bucket.phases = phases(bucket.time);
   return bucket;
@@ -132,7 +131,7 @@ std::vector<TrainingStep> training_steps(const MeasuredRun& run) {
     const auto noted = its.buckets.find({times.model, times.step});
     if (noted != its.buckets.end()) {
       for (const MeasuredBucket* bucket : noted->second) {
-        rank.buckets.push_back(bucket_of(*bucket, its, times.end));
+        rank.buckets.push_back(bucket_of(*bucket, its));
       }
     }
     step.ranks.push_back(std::move(rank));

@@ -51,7 +51,7 @@ DistributedDataParallel::DistributedDataParallel(Module module, comm::ProcessGro
         const auto state = weak.lock();
         if (state && self.training() && state->reducer.synchronizing()) {
           state->reducer.note_forward(outputs);
-          if (StepClock* const clock = state->reducer.clock()) clock->forward_ends();
+          if (StepClock* const clock = state->reducer.clock()) clock->forward_ends(outputs);
         }
         return std::nullopt;
       });

@@ -23,7 +23,7 @@ void Reducer::launch() {
   text_.assign(step_).append(", ").append(buckets_->name(now));
   const comm::Label label(text_, tag_of(now));
   announce(group_, {.what = Announcement::What::bucket, .wrapper = tag_});
-  if (step_clock_) step_clock_->sends(now, text_);
+  if (step_clock_) step_clock_->sends(now, label);
   if (!hook_) {
     flights_[now].work = group_.all_reduce(buckets_->sent(now), comm::ReduceOp::avg, label);
     return;
@@ -68,6 +68,7 @@ void Reducer::close() {
   }
   for (Flight& flight : flights_) flight.work = {};
   if (buckets_->has_flag() && buckets_->flag_raised()) {
+    if (step_clock_) step_clock_->step_fails();
     buckets_->lower_flag();
     if (hook_ && !alone) fail_alone();
     fail_missing(group_, parameters_, missing(), step_, advice());

@@ -3,6 +3,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cmath>
+
 namespace peal::nn {
 
 std::string describe(const DDPLoggingData& data) {
@@ -19,13 +22,17 @@ std::string describe(const DDPLoggingData& data) {
                   "ready ms", "queue", "copy-in", "slowest", "wire", "copy-out", "exposed", "last");
   for (std::size_t b = 0; b < data.buckets.size(); ++b) {
     const BucketTimes& bucket = data.buckets[b];
+    const std::string last =
+        bucket.last_rank < 0 ? std::string("not known")
+                             : fmt::format("rank {}, by {}", bucket.last_rank, bucket.held_back_by);
     text += fmt::format(
-        "{:>6} {:>10} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f}  rank {}, by "
-        "{}\n",
-        b, bucket.bytes, ms(bucket.ready), ms(bucket.queue), ms(bucket.copy_in), ms(bucket.slowest),
-        ms(bucket.wire), ms(bucket.copy_out), ms(bucket.exposed), bucket.last_rank,
-        bucket.held_back_by);
+        "{:>6} {:>10} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f} {:>9.3f}  {}\n", b,
+        bucket.bytes, ms(bucket.ready), ms(bucket.queue), ms(bucket.copy_in), ms(bucket.slowest),
+        ms(bucket.wire), ms(bucket.copy_out), ms(bucket.exposed), last);
   }
+  const bool known = std::ranges::none_of(
+      data.buckets, [](const BucketTimes& bucket) { return std::isnan(bucket.wire); });
+  if (!known) text += "nan: not measured, as there was no room for records of all collectives\n";
   return text;
 }
 

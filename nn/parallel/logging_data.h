@@ -2,7 +2,8 @@
 // Logging data: where the time of a step of DDP went, measured (PyTorch: _get_ddp_logging_data).
 // Seconds, of this rank, but where it says otherwise. Taken every DDPOptions::measure_every steps,
 // and in each under PEAL_TRACE, which has the same for all ranks (peal-schedule trace --step).
-// Thread safety: values.
+// Where a step's collectives had no room among what is recorded, as in a long run under PEAL_TRACE,
+// what rests on them is NaN, and last_rank -1. Thread safety: values.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ struct BucketTimes {
   double wire = 0;      // messages and sums
   double copy_out = 0;  // as copy_in
   double exposed = 0;   // in which this rank did nothing but wait for this bucket
-  int last_rank = 0;    // the one that spent least, for which the others waited; the same on all
+  int last_rank = -1;   // the one that spent least, for which the others waited; the same on all
   // The parameter whose gradient came last in the bucket on that rank, or "none".
   std::string held_back_by;
 };

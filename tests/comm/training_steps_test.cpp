@@ -35,7 +35,7 @@ std::string file_of(int rank) {
          " " + at(8000) + "\n" + "op forward 0 " + at(0) + " " + at(500) + " matmul\n" +
          "op backward 0 " + at(600) + " " + at(1900) + " matmul\n" + "training 11 3 " + at(0) +
          " " + at(500) + " " + at(3000 + late) + " " + at(9500) + "\n" + "bucket 11 3 0 32 " +
-         at(1000) + " " + at(1500 + late) + " 0 w step 3, bucket 0: w\n" + "dropped 0\nend\n";
+         at(1000) + " " + at(1500 + late) + " 0 w 0 step 3, bucket 0: w\n" + "dropped 0\nend\n";
 }
 
 }  // namespace
@@ -111,5 +111,7 @@ TEST_CASE("a note that is damaged is an error with its line") {
                  ":5: expected forward or backward, got 'sideways'"));
   CHECK(contains(fails("op forward 0 1"), ":5: a word is missing"));
   CHECK(contains(fails("training 1 2 3 4 5"), ":5: a word is missing"));
-  CHECK(contains(fails("bucket 1 2 -3 4 5 6 7 w label"), ":5: expected a number of at least 0"));
+  CHECK(contains(fails("bucket 1 2 -3 4 5 6 7 w - label"), ":5: expected a number of at least 0"));
+  CHECK(contains(fails("bucket 1 2 3 4 5 6 7 w 0 label"), ":5: expected a number of at least 0"));
+  CHECK(contains(fails("bucket 1 2 3 4 5 6 7 w step 3"), "got 'step'"));
 }
