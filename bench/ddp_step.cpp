@@ -3,15 +3,19 @@
 // backward, AdamW) on each rank, in several arms that take turns in one job, so that whatever the
 // machine does, it does to all:
 //
-//   alone    nothing is communicated
-//   barrier  the ranks meet once a step: what it costs that they are not equally fast
-//   late     all gradients are sent when backward is over: no overlap
-//   ddp      DistributedDataParallel as it is
+//   alone        nothing is communicated
+//   barrier      the ranks meet once a step: what it costs that they are not equally fast
+//   late         all gradients are sent when backward is over: no overlap
+//   ddp          DistributedDataParallel as it is
+//   find_unused  with find_unused_parameters
+//   digest       with digests of parameters and buffers compared in every step: of what that adds,
+//                check_every = 100 adds a hundredth
 //
 // Prints the median time of a step of each arm, the median of the ratios to the first arm pair by
 // pair with their quartiles, and what waiting for gradients took (exposed). Start it with peal-run
 // or mpirun. With --on-demand, rank 0 times a group of steps of the arm that each line of its
-// standard input names, so that a caller can alternate it with another program.
+// standard input names, so that a caller can alternate it with another program, and answers with
+// milliseconds a step, those exposed, and the bytes of the last bucket.
 #include <peal/launch/command_line.h>
 #include <peal/launch/job.h>
 #include <peal/nn/nn.h>
@@ -20,7 +24,7 @@
 #include <peal/bench/clock.h>
 #include <peal/bench/models.h>
 
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 #include <omp.h>
 #include <nlohmann/json.hpp>
 
@@ -42,17 +46,24 @@ namespace {
 
 using peal::bench::Clock;
 
+const std::vector<std::string> known_arms{"alone", "barrier",     "late",
+                                          "ddp",   "find_unused", "digest"};
+
+peal::nn::DDPOptions options_of(const std::string& arm, const peal::nn::BucketCaps& caps) {
+  constexpr std::int64_t one = std::numeric_limits<std::int64_t>::max();
+  return {.buckets = arm == "late" ? peal::nn::BucketCaps{one, one} : caps,
+          .find_unused_parameters = arm == "find_unused",
+          .check_every = arm == "digest" ? 1 : 0};
+}
+
 // A model of its own, and how it is trained.
 class Arm {
  public:
   Arm(std::string name, const peal::bench::Model& model, std::int64_t batch,
       const peal::comm::ProcessGroup& group, const peal::nn::BucketCaps& caps)
       : name_(std::move(name)), group_(group), work_(made(model, batch)) {
-    if (name_ == "ddp" || name_ == "late") {
-      constexpr std::int64_t one = std::numeric_limits<std::int64_t>::max();
-      ddp_.emplace(
-          work_.module, group,
-          peal::nn::DDPOptions{.buckets = name_ == "ddp" ? caps : peal::nn::BucketCaps{one, one}});
+    if (name_ != "alone" && name_ != "barrier") {
+      ddp_.emplace(work_.module, group, options_of(name_, caps));
       work_.module = *ddp_;
     }
     optimizer_.emplace(work_.module.parameters(), peal::nn::AdamWOptions{.lr = 1e-3});
@@ -74,7 +85,15 @@ class Arm {
     for (const peal::Tensor& p : work_.module.parameters()) all += p.view().bytes();
     return all;
   }
-  std::size_t buckets() const { return ddp_ ? ddp_->reducer().buckets().size() : 0; }
+  // The bytes of each; none where nothing is sent.
+  std::vector<std::size_t> buckets() const {
+    std::vector<std::size_t> all;
+    if (!ddp_) return all;
+    for (const peal::nn::Bucket& each : ddp_->reducer().buckets()) {
+      all.push_back(static_cast<std::size_t>(each.count) * peal::size_of(each.dtype));
+    }
+    return all;
+  }
 
  private:
   static peal::bench::Job made(const peal::bench::Model& model, std::int64_t batch) {
@@ -120,7 +139,8 @@ void serve(const peal::comm::ProcessGroup& group, std::vector<std::unique_ptr<Ar
     PEAL_CHECK(arm != arms.end(), "ddp_step: expected the name of an arm, got '", line, "'");
     const auto [ms, exposed] = (*arm)->group_of(steps);
     if (group.rank() != 0) continue;
-    fmt::print("{:.4f} {:.4f}\n", ms, exposed);
+    const auto buckets = (*arm)->buckets();
+    fmt::print("{:.4f} {:.4f} {}\n", ms, exposed, buckets.empty() ? 0 : buckets.back());
     std::fflush(stdout);
   }
 }
@@ -160,13 +180,14 @@ void run(peal::launch::Job& job, const Settings& settings) {
   fmt::print("{} batch {}, {} ranks of {} threads, {} MB of gradients, {} groups of {} steps\n",
              settings.model, batch, group.world(), settings.threads,
              static_cast<double>(arms[0]->bytes()) / 1e6, settings.pairs, steps);
-  fmt::print("{:<8} {:>10} {:>9}  {:<15} {:>11} {:>8}\n", "arm", "ms a step",
+  fmt::print("{:<11} {:>10} {:>14}  {:<15} {:>11} {:>8}\n", "arm", "ms a step",
              "to " + arms[0]->name(), "(quartiles)", "exposed ms", "buckets");
   for (std::size_t a = 0; a < arms.size(); ++a) {
-    fmt::print("{:<8} {:>10.3f} {:>9.3f}  ({:.3f} {:.3f})   {:>11.3f} {:>8}\n", arms[a]->name(),
+    fmt::print("{:<11} {:>10.3f} {:>14.4f}  ({:.4f} {:.4f}) {:>11.3f} {:>8}\n", arms[a]->name(),
                at(ms[a], 0.5), at(ratios[a], 0.5), at(ratios[a], 0.25), at(ratios[a], 0.75),
-               at(exposed[a], 0.5), arms[a]->buckets());
-    results["arms"][arms[a]->name()] = {{"ms", ms[a]}, {"exposed_ms", exposed[a]}};
+               at(exposed[a], 0.5), arms[a]->buckets().size());
+    results["arms"][arms[a]->name()] = {
+        {"ms", ms[a]}, {"exposed_ms", exposed[a]}, {"bucket_bytes", arms[a]->buckets()}};
   }
   if (settings.json.empty()) return;
   std::ofstream file(settings.json);
@@ -202,9 +223,9 @@ int main(int argc, char** argv) {
     }
   }
   for (const std::string& name : settings.arms) {
-    if (name == "alone" || name == "barrier" || name == "late" || name == "ddp") continue;
-    std::fprintf(stderr, "ddp_step: there is no arm '%s'; there are alone, barrier, late and ddp\n",
-                 name.c_str());
+    if (std::find(known_arms.begin(), known_arms.end(), name) != known_arms.end()) continue;
+    fmt::print(stderr, "ddp_step: there is no arm '{}'; there are {}\n", name,
+               fmt::join(known_arms, ", "));
     return 2;
   }
   return peal::launch::run_main([&](peal::launch::Job& job) { run(job, settings); });

@@ -22,14 +22,25 @@ with tempfile.TemporaryDirectory() as folder:
     assert status == 0, out + err
     with open(name) as file:
         results = json.load(file)
-rows = dict(re.findall(r"^(\w+) +[\d.]+ +[\d.]+  \([\d.]+ [\d.]+\) +([\d.]+ +\d+)$", out, re.MULTILINE))
+ROW = re.compile(r"^(\w+) +[\d.]+ +[\d.]+  \([\d.]+ [\d.]+\) +([\d.]+ +\d+)$", re.MULTILINE)
+rows = dict(ROW.findall(out))
 assert list(rows) == ["alone", "barrier", "late", "ddp"], out
 assert rows["alone"].split() == ["0.000", "0"] and rows["late"].split()[1] == "1" and rows["ddp"].split()[1] == "2", out
 assert results["ranks"] == 2 and results["gradient_bytes"] == 4 * 669706, results
 for arm in results["arms"].values():
     assert len(arm["ms"]) == 3 and all(ms > 0 for ms in arm["ms"]), results
+bytes_of = {name: arm["bucket_bytes"] for name, arm in results["arms"].items()}
+assert bytes_of["alone"] == bytes_of["barrier"] == [] and sum(bytes_of["late"]) >= 4 * 669706, results
+assert len(bytes_of["ddp"]) == 2 and sum(bytes_of["ddp"]) >= 4 * 669706, results
+
+# What options cost, beside DDP as it is.
+status, out, err = run("--pairs", "3", "--arms", "ddp,find_unused,digest")
+assert status == 0, out + err
+rows = ROW.findall(out)
+assert [name for name, _ in rows] == ["ddp", "find_unused", "digest"], out
+assert "to ddp" in out and all(rest.split()[1] == "2" for _, rest in rows), out
 
 status, out, err = run("--arms", "ddp,alone", "--on-demand", say="alone\nddp\n")
-assert status == 0 and re.fullmatch(r"([\d.]+ [\d.]+\n){2}", out), out + err
+assert status == 0 and re.fullmatch(rf"[\d.]+ 0.0000 0\n[\d.]+ [\d.]+ {bytes_of['ddp'][-1]}\n", out), out + err
 status, out, err = run("--arms", "ddp,none")
-assert status != 0 and "there is no arm 'none'" in err, err
+assert status != 0 and "there is no arm 'none'; there are alone, barrier, late, ddp, find_unused, digest" in err, err
