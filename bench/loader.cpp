@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // loader: how fast the data loader makes batches, beside a plain memcpy of the same batches, and
 // for what share of its time training waits for it. Images of --data in shuffled batches of
-// --batch; the medians of --reps passes, which alternate with those of memcpy. Bytes are those that
-// a batch has in the end: a set that keeps bytes and gives floats reads a quarter of them. Training
-// is one thread's: a perceptron (784-128-10), which makes the loader busy, and BasicNet. --json
-// writes {"memcpy": batches a second, "loader": {workers: ...}, "waits": {model: {workers:
-// share}}}.
+// --batch; the medians of --reps passes, all of which take turns. Bytes are those that a batch has
+// in the end: a set that keeps bytes and gives floats reads a quarter of them. Training is one
+// thread's: a perceptron (784-128-10), which makes the loader busy, and BasicNet. --json writes
+// {"memcpy": batches a second, "loader": {workers: ...}, "waits": {model: {workers: share}}}.
 #include <peal/autograd/intra_op.h>
 #include <peal/data/loader.h>
 #include <peal/data/mnist.h>
@@ -144,7 +143,8 @@ int main(int argc, char** argv) try {
   const auto gigabytes = [&](double rate) {
     return rate * static_cast<double>(copies.bytes()) * 1e-9;
   };
-  fmt::print("{} samples, batches of {} ({} bytes)\n", dataset->size(), batch, copies.bytes());
+  fmt::print("{} samples, batches of {} ({} bytes); one thread trains; medians of {} passes\n",
+             dataset->size(), batch, copies.bytes(), reps);
   fmt::print("{:<20}{:>14}{:>10}{:>16}\n", "", "batches/s", "GB/s", "loader/memcpy");
   fmt::print("{:<20}{:>14.0f}{:>10.2f}\n", "memcpy", memcpy_rate, gigabytes(memcpy_rate));
   result["memcpy"] = memcpy_rate;
@@ -161,17 +161,32 @@ int main(int argc, char** argv) try {
          return nn::Module(nn::Sequential(nn::Flatten(), nn::mlp({784, 128, 10})));
        }},
       {"BasicNet", [] { return nn::Module(nn::BasicNet()); }}};
-  for (const auto& [name, make] : models) {
-    const std::int64_t steps =
-        std::min<std::int64_t>(name == "BasicNet" ? 40 : 400, dataset->size() / batch);
-    for (int workers = 0; workers <= most_workers; ++workers) {
-      manual_seed(1);
-      const double share = waiting(dataset, batch, workers, make(), steps);
-      fmt::print("{}, {} workers: training waits for data {:.2f} % of its time\n", name, workers,
-                 100 * share);
-      result["waits"][name][std::to_string(workers)] = share;
+  std::vector<std::vector<std::vector<double>>> waits(
+      models.size(), std::vector<std::vector<double>>(most_workers + 1));
+  for (int rep = 0; rep < reps; ++rep) {
+    for (std::size_t m = 0; m < models.size(); ++m) {
+      const std::int64_t steps =
+          std::min<std::int64_t>(models[m].first == "BasicNet" ? 40 : 400, dataset->size() / batch);
+      for (int workers = 0; workers <= most_workers; ++workers) {
+        manual_seed(1);
+        waits[m][static_cast<std::size_t>(workers)].push_back(
+            waiting(dataset, batch, workers, models[m].second(), steps));
+      }
     }
   }
+  fmt::print("\ntraining waits for data, of its time\n{:<20}", "");
+  for (int workers = 0; workers <= most_workers; ++workers) {
+    fmt::print("{:>14}", fmt::format("{} workers", workers));
+  }
+  for (std::size_t m = 0; m < models.size(); ++m) {
+    fmt::print("\n{:<20}", models[m].first);
+    for (int workers = 0; workers <= most_workers; ++workers) {
+      const double share = median(waits[m][static_cast<std::size_t>(workers)]);
+      fmt::print("{:>12.2f} %", 100 * share);
+      result["waits"][models[m].first][std::to_string(workers)] = share;
+    }
+  }
+  fmt::print("\n");
   if (!json.empty()) {
     std::ofstream file(json);
     file << result << "\n";

@@ -2,10 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # How much of its communication DDP hides behind backward, peal beside PyTorch over Gloo: two ranks of one core each, in
 # two network namespaces that a pair of virtual interfaces joins, at a rate (tbf) at which the gradients take about as
-# long as backward. Arms take turns: ranks that train alone, DDP without overlap (peal's `late`), and DDP. Prints what
-# DDP adds to a step alone, in milliseconds and as a share of the time that the wire needs (the network's own work on
-# the ranks' cores is a part of it), and how long peal did nothing but wait for gradients. Needs root, iproute2 and Open
-# MPI.
+# long as backward. Arms take turns: ranks that train alone, DDP without overlap (peal's `late`), and DDP. Prints a row
+# for each arm:
+#
+#   wire         the time that all gradients need on the wire, at that rate
+#   exposed      the step less that of ranks that train alone, pair by pair: communication that compute does not hide
+#                (the network's own work on the ranks' cores is a part of it)
+#   last bucket  the wire's time for it: when it is sent, nothing is left to compute
+#   beyond it    what is exposed more than that, as a share of the wire's time; the aim is 0.10
+#   waits        how long peal did nothing but wait for gradients
+#
+# Needs root, iproute2 and Open MPI.
 #
 #   bench/peers/overlap.py BUILD_FOLDER [--what basicnet resnet18 gpt] [--share 1.0] [--pairs 10]
 #                          [--python PYTHON_WITH_TORCH] [--bucket-kib N] [--json FILE]
@@ -155,50 +162,66 @@ def start_torch(model, batch, steps):
 connect()
 has_torch = (shutil.which(options.python) is not None and
              call(options.python, "-c", "import torch.distributed", check=False).returncode == 0)
+ARMS = {"peal": ["alone", "late", "ddp"], "PyTorch": ["alone", "ddp"]}
+
+
+def row_of(arm, times, last_ms, wire):
+    """Of an arm, beside the program's ranks alone; milliseconds."""
+    row = {"step": statistics.median(times[arm])}
+    if arm != "alone":
+        row["exposed"] = statistics.median(with_it - without for with_it, without in zip(times[arm], times["alone"]))
+        row["of_wire"] = row["exposed"] / wire
+        row["last_bucket"] = last_ms
+        row["beyond_it"] = (row["exposed"] - last_ms) / wire
+    return row
+
+
+def text_of(row):
+    return (f"{row['step']:9.2f}" + "".join(f" {row[name]:{width}.2f}" if name in row else f" {'':{width}}" for name, width in
+                                            (("exposed", 10), ("of_wire", 8), ("last_bucket", 12), ("beyond_it", 10),
+                                             ("waits", 9))))
+
+
 results = []
-print(f"{'':<10} {'wire':>7}  {'program':<8} {'alone':>8} {'late':>8} {'DDP':>8}  {'DDP adds: ms':>12} {'of wire':>8}"
-      f"  {'waits':>7}  {'peal / PyTorch':>20}")
+print(f"{'':<9} {'wire ms':>8}  {'program':<8}{'arm':<6} {'step ms':>9} {'exposed ms':>10} {'of wire':>8} {'last bucket':>12} "
+      f"{'beyond it':>10} {'waits ms':>9}  {'peal / PyTorch':>20}")
 for model in options.what:
     batch, steps = BATCHES[model]
     shape(1.25e9)
     programs = [start_peal(model, batch, steps)] + ([start_torch(model, batch, steps)] if has_torch else [])
-    bytes_sent = {"basicnet": 4799528, "mlp": 2678824}.get(model)
-    if bytes_sent is None:
-        said = call(options.build / "bench" / "ddp_step", "--model", model, "--pairs", 1, "--steps", 1, "--arms",
-                    "alone").stdout
-        bytes_sent = float(said.split("threads, ")[1].split(" MB")[0]) * 1e6
     for program in programs[::-1]:  # until all stand still
         program.turn("alone")
+    bytes_sent = programs[0].turn("late")[-1]  # in one bucket
     alone = statistics.median(programs[0].turn("alone")[0] for _ in range(5))
     # A step is forward, backward and the optimizer; backward is about six tenths of it.
     wire = options.share * 0.6 * alone
     shape(bytes_sent / wire * 1e3)
-    arms = {"peal": ["alone", "late", "ddp"], "PyTorch": ["alone", "ddp"]}
-    times = {(p.name, arm): [] for p in programs for arm in arms[p.name]}
-    waits = []
+    times = {p.name: {arm: [] for arm in ARMS[p.name]} for p in programs}
+    last, waits = {}, {arm: [] for arm in ARMS["peal"]}
     for pair in range(options.pairs):
         for program in programs if pair % 2 == 0 else programs[::-1]:
-            for arm in arms[program.name] if pair % 2 == 0 else arms[program.name][::-1]:
-                ms, *exposed = program.turn(arm)
-                times[program.name, arm].append(ms)
-                if program.name == "peal" and arm == "ddp":
-                    waits.append(exposed[0])
+            arms = ARMS[program.name]
+            for arm in arms if pair % 2 == 0 else arms[::-1]:
+                ms, *waited, last[program.name, arm] = program.turn(arm)
+                times[program.name][arm].append(ms)
+                if waited:
+                    waits[arm] += waited
+    found = {"model": model, "wire_ms": wire, "bytes": bytes_sent, "ms": times, "rows": {}}
     for program in programs:
         program.end()
-        middle = {arm: statistics.median(times[program.name, arm]) for arm in arms[program.name]}
-        adds = statistics.median(d - a for d, a in zip(times[program.name, "ddp"], times[program.name, "alone"]))
-        late = f"{middle['late']:8.2f}" if "late" in middle else f"{'-':>8}"
-        line = (f"{model:<10} {wire:7.1f}  {program.name:<8} {middle['alone']:8.2f} {late} {middle['ddp']:8.2f}"
-                f"  {adds:12.2f} {adds / wire:8.2f}")
-        if program.name == "peal":
-            line += f"  {statistics.median(waits):7.2f}"
-            if has_torch:
-                found = sorted(a / b for a, b in zip(times["peal", "ddp"], times["PyTorch", "ddp"]))
-                low, high = found[len(found) // 4], found[len(found) * 3 // 4]
-                line += f"  {statistics.median(found):8.3f} ({low:.3f} {high:.3f})"
-        print(line, flush=True)
-    results.append({"model": model, "wire_ms": wire, "bytes": bytes_sent, "waits_ms": waits,
-                    "ms": {f"{name} {arm}": values for (name, arm), values in times.items()}})
+        for arm in ARMS[program.name]:
+            row = row_of(arm, times[program.name], last[program.name, arm] / bytes_sent * wire, wire)
+            if program.name == "peal" and arm != "alone":
+                row["waits"] = statistics.median(waits[arm])
+            line = f"{model:<9} {wire:8.1f}  {program.name:<8}{arm:<6} {text_of(row)}"
+            if program.name == "peal" and has_torch and arm in ARMS["PyTorch"]:
+                ratios = sorted(a / b for a, b in zip(times["peal"][arm], times["PyTorch"][arm]))
+                low, middle, high = (ratios[len(ratios) * share // 4] for share in (1, 2, 3))
+                line += f"  {middle:8.3f} ({low:.3f} {high:.3f})"
+                row["peal_over_pytorch"] = [low, middle, high]
+            print(line.rstrip(), flush=True)
+            found["rows"][f"{program.name} {arm}"] = row
+    results.append(found)
 if not has_torch:
     print(f"LEFT OUT PyTorch: {options.python} has no torch (--python)")
 if options.json:

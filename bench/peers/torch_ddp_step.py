@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# bench/ddp_step.cpp --on-demand in PyTorch, over Gloo: reads lines "ARM STEPS", prints the milliseconds of a step of rank 0:
-# alone, each rank trains by itself; barrier, and they meet before each optimizer step; ddp. One thread a rank, each on a
-# core of its own. Starts its ranks itself.  torch_ddp_step.py RANKS basicnet|mlp|gpt|resnet18 BATCH
+# bench/ddp_step.cpp --on-demand in PyTorch, over Gloo: reads lines "ARM STEPS", prints the milliseconds of a step of rank 0
+# and the bytes of the last bucket. Arms: alone, each rank trains by itself; barrier, and they meet before each optimizer
+# step; ddp. One thread a rank, each on a core of its own. Starts its ranks itself.
+#   torch_ddp_step.py RANKS basicnet|mlp|gpt|resnet18 BATCH
 import copy
 import os
 import subprocess
@@ -40,7 +41,13 @@ def training(model, parallel, x, y, loss_of):
     spent = torch.tensor([min(seconds(each) for _ in range(3)) for each in optimizers])
     dist.all_reduce(spent)
     best = optimizers[int(spent.argmin())]
-    return lambda between=lambda: None: step(best, between)
+    return model, lambda between=lambda: None: step(best, between)
+
+
+def last_bucket(model):
+    """Bytes; buckets are sent in order."""
+    told = model._get_ddp_logging_data()
+    return int((told.get("rebuilt_bucket_sizes") or told["bucket_sizes"]).split(",")[-1])
 
 
 def job(name, batch):
@@ -63,8 +70,8 @@ def main(rank, world, name, batch):
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", init_method=f"file://{sys.argv[5]}", rank=rank, world_size=world)
     model, x, y, loss_of = job(name, batch)
-    alone = training(copy.deepcopy(model), False, x, y, loss_of)
-    together = training(model, True, x, y, loss_of)
+    _, alone = training(copy.deepcopy(model), False, x, y, loss_of)
+    parallel, together = training(model, True, x, y, loss_of)
     while True:
         words = sys.stdin.readline().split() if rank == 0 else []
         what = torch.tensor([ARMS.index(words[0]), int(words[1])] if words else [0, 0])
@@ -78,7 +85,8 @@ def main(rank, world, name, batch):
         for _ in range(steps):
             step()
         if rank == 0:
-            print(f"{(time.perf_counter() - start) / steps * 1e3:.4f}", flush=True)
+            took = (time.perf_counter() - start) / steps * 1e3
+            print(f"{took:.4f} {last_bucket(parallel) if arm == 'ddp' else 0}", flush=True)
 
 
 if len(sys.argv) > 4:
