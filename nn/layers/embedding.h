@@ -1,39 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-// Embedding: a row of a table for each index. Thread safety: as of Module.
+// Embedding: a row of a table for each index; EmbeddingBag: the sum, mean or largest of several.
+// Thread safety: as of Module.
 #pragma once
 
-#include <peal/autograd/ops/factory.h>
+#include <peal/autograd/ops/embedding_bag.h>
 #include <peal/autograd/ops/index.h>
 #include <peal/nn/module.h>
+
+#include <optional>
 
 namespace peal::nn {
 
 struct EmbeddingSettings {
-  std::optional<std::int64_t> padding_idx;  // this row starts as zeros and is never trained
+  std::optional<std::int64_t> padding_idx{};  // this row starts as zeros and is never trained
+  // Rows of a larger norm are scaled down to it as they are looked up, in the table itself.
+  std::optional<double> max_norm{};
+  double norm_type = 2;
 };
 
 class Embedding : public Module {
  public:
   // weight [count, width], normal with mean 0 and deviation 1.
-  Embedding(std::int64_t count, std::int64_t width, const EmbeddingSettings& settings = {})
-      : padding_idx_(settings.padding_idx) {
-    PEAL_CHECK(count > 0 && width > 0, "Embedding: sizes must be positive, got ", count, " and ",
-               width);
-    if (padding_idx_ && *padding_idx_ < 0) *padding_idx_ += count;
-    PEAL_CHECK(!padding_idx_ || (*padding_idx_ >= 0 && *padding_idx_ < count),
-               "Embedding: padding_idx ", *settings.padding_idx, " is not one of ", count, " rows");
-    const Tensor value = randn({count, width});
-    if (padding_idx_) value.rows(*padding_idx_, *padding_idx_ + 1).zero_();
-    weight = add_parameter("weight", value);
-  }
+  Embedding(std::int64_t count, std::int64_t width, const EmbeddingSettings& settings = {});
+  // Over a table that there is, [count, width], which shares its storage; it is not trained where
+  // freeze.
+  static Embedding from_pretrained(const Tensor& table, bool freeze = true,
+                                   const EmbeddingSettings& settings = {});
 
   // index [...] of i64 -> [..., width].
-  Tensor forward(const Tensor& index) override { return embedding(index, weight, padding_idx_); }
+  Tensor forward(const Tensor& index) override;
 
   Tensor weight;
 
  private:
-  std::optional<std::int64_t> padding_idx_;
+  Embedding(const Tensor& table, const EmbeddingSettings& settings);
+  EmbeddingSettings settings_;
+};
+
+struct EmbeddingBagSettings {
+  BagMode mode = BagMode::mean;
+  std::optional<std::int64_t> padding_idx{};
+  std::optional<double> max_norm{};  // as above
+  double norm_type = 2;
+  bool include_last_offset = false;
+};
+
+class EmbeddingBag : public Module {
+ public:
+  // weight [count, width], normal with mean 0 and deviation 1.
+  EmbeddingBag(std::int64_t count, std::int64_t width, const EmbeddingBagSettings& settings = {});
+
+  // index [B, N] of i64 -> [B, width].
+  using Module::operator();
+  Tensor forward(const Tensor& index) override { return look_up(index, {}, {}); }
+  // index [M], offsets [B] where each bag begins, weights of the elements for a sum
+  // (autograd/ops/embedding_bag.h).
+  Tensor operator()(const Tensor& index, const Tensor& offsets,
+                    const Tensor& per_sample_weights = {}) {
+    return call(&EmbeddingBag::look_up, index, offsets, per_sample_weights);
+  }
+  Tensor look_up(const Tensor& index, const Tensor& offsets, const Tensor& per_sample_weights);
+
+  Tensor weight;
+
+ private:
+  EmbeddingBagSettings settings_;
 };
 
 }  // namespace peal::nn

@@ -9,8 +9,12 @@
 #include <peal/nn/layers/dropout.h>
 #include <peal/nn/layers/embedding.h>
 #include <peal/nn/layers/flatten.h>
+#include <peal/nn/layers/group_norm.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/layers/norm.h>
+#include <peal/nn/layers/padding.h>
+#include <peal/nn/layers/pairs.h>
 #include <peal/nn/layers/pooling.h>
+#include <peal/nn/layers/rearrange.h>
 #include <peal/nn/layers/recurrent.h>
 #include <peal/nn/layers/sequential.h>

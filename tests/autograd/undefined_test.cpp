@@ -136,6 +136,18 @@ TEST_CASE("every op names itself where an operand was never given a value") {
       {"normalize", [&] { normalize(none); }},
       {"layer_norm", [&] { layer_norm(none, {2}); }},
       {"batch_norm", [&] { batch_norm(none, {}, {}); }},
+      {"group_norm", [&] { group_norm(none, 1); }},
+      {"instance_norm", [&] { instance_norm(none); }},
+      {"rms_norm", [&] { rms_norm(none, {2}); }},
+      {"local_response_norm", [&] { local_response_norm(none, 2); }},
+      {"pad",
+       [&] {
+         pad(none, {1, 1});
+       }},
+      {"pixel_shuffle", [&] { pixel_shuffle(none, 2); }},
+      {"pixel_unshuffle", [&] { pixel_unshuffle(none, 2); }},
+      {"channel_shuffle", [&] { channel_shuffle(none, 2); }},
+      {"embedding_bag", [&] { embedding_bag(none, x); }},
       {"dropout", [&] { dropout(none, 0.5); }},
       {"feature_dropout", [&] { feature_dropout(none, 0.5); }},
       {"alpha_dropout", [&] { alpha_dropout(none, 0.5); }},

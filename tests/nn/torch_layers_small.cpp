@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Normalisations within samples, embeddings, padding, shuffles, modules of two inputs.
+#include <peal/nn/layers/layers.h>
+
+#include "torch_layer_writer.h"
+
+namespace peal::test {
+namespace {
+
+void write_group_norms(LayerWriter& write) {
+  write(
+      "nn.GroupNorm(2, 6)", [] { return nn::GroupNorm(2, 6); }, randn({3, 6, 5}));
+  write(
+      "nn.GroupNorm(3, 6, 0.1, False)",
+      [] { return nn::GroupNorm(3, 6, {.eps = 0.1, .affine = false}); }, randn({2, 6, 3, 4}));
+  write(
+      "nn.InstanceNorm1d(3)", [] { return nn::InstanceNorm1d(3); }, randn({2, 3, 5}));
+  write(
+      "nn.InstanceNorm1d(3, affine=True)", [] { return nn::InstanceNorm1d(3, {.affine = true}); },
+      randn({3, 5}));
+  write(
+      "nn.InstanceNorm2d(3, 0.01, 0.25, True, True)",
+      [] {
+        return nn::InstanceNorm2d(3,
+                                  {.eps = 0.01, .momentum = 0.25, .affine = true, .track = true});
+      },
+      randn({2, 3, 4, 5}));
+  write(
+      "nn.InstanceNorm3d(2, track_running_stats=True)",
+      [] { return nn::InstanceNorm3d(2, {.track = true}); }, randn({2, 2, 3, 2, 3}));
+  write(
+      "nn.RMSNorm(5)", [] { return nn::RMSNorm(5); }, randn({3, 4, 5}));
+  write(
+      "nn.RMSNorm((4, 5), 0.1, False)",
+      [] {
+        return nn::RMSNorm(Shape{4, 5}, {.eps = 0.1, .affine = false});
+      },
+      randn({3, 4, 5}));
+  write(
+      "nn.LocalResponseNorm(2)", [] { return nn::LocalResponseNorm(2); }, randn({2, 5, 3, 2}));
+}
+
+void write_embeddings(LayerWriter& write) {
+  const Tensor ids = Tensor::from<std::int64_t>({3, 0, 6, 3, 2, 3}, {2, 3});
+  write(
+      "nn.Embedding(7, 4, max_norm=1.5)", [] { return nn::Embedding(7, 4, {.max_norm = 1.5}); },
+      ids);
+  write(
+      "nn.Embedding(7, 4, max_norm=2, norm_type=1, padding_idx=0)",
+      [] { return nn::Embedding(7, 4, {.padding_idx = 0, .max_norm = 2, .norm_type = 1}); }, ids);
+  write(
+      "nn.EmbeddingBag(7, 4)", [] { return nn::EmbeddingBag(7, 4); }, ids);
+  write(
+      "nn.EmbeddingBag(7, 4, max_norm=1.5, mode='max')",
+      [] { return nn::EmbeddingBag(7, 4, {.mode = BagMode::max, .max_norm = 1.5}); }, ids);
+  const Tensor list = flatten(ids), offsets = Tensor::from<std::int64_t>({0, 2, 2}, {3});
+  write(
+      "nn.EmbeddingBag(7, 4, mode='sum')",
+      [] { return nn::EmbeddingBag(7, 4, {.mode = BagMode::sum}); }, {list, offsets, randn({6})},
+      "m(x[0], x[1], x[2])",
+      [](auto& layer, const Tensors& x) { return Tensors{layer(x[0], x[1], x[2])}; });
+}
+
+void write_rearranging(LayerWriter& write) {
+  const Tensor line = randn({2, 3, 5}), image = randn({2, 4, 3, 5}), room = randn({1, 2, 3, 4, 3});
+  write(
+      "nn.Identity()", [] { return nn::Identity(); }, line);
+  write(
+      "nn.Unflatten(1, (2, -1))",
+      [] {
+        return nn::Unflatten(1, {2, -1});
+      },
+      image);
+  write(
+      "nn.PixelShuffle(2)", [] { return nn::PixelShuffle(2); }, image);
+  write(
+      "nn.PixelUnshuffle(3)", [] { return nn::PixelUnshuffle(3); }, randn({2, 2, 3, 6}));
+  write(
+      "nn.ZeroPad1d(2)", [] { return nn::ZeroPad1d(2); }, line);
+  write(
+      "nn.ZeroPad2d((1, 0, 2, 3))",
+      [] {
+        return nn::ZeroPad2d({1, 0, 2, 3});
+      },
+      image);
+  write(
+      "nn.ZeroPad3d(1)", [] { return nn::ZeroPad3d(1); }, room);
+  write(
+      "nn.ConstantPad1d((2, 1), 0.5)",
+      [] {
+        return nn::ConstantPad1d({2, 1}, 0.5);
+      },
+      line);
+  write(
+      "nn.ConstantPad2d(-1, 0.5)", [] { return nn::ConstantPad2d(-1, 0.5); }, image);
+  write(
+      "nn.ReflectionPad1d(2)", [] { return nn::ReflectionPad1d(2); }, line);
+  write(
+      "nn.ReflectionPad2d((1, 2, 0, 2))",
+      [] {
+        return nn::ReflectionPad2d({1, 2, 0, 2});
+      },
+      image);
+  write(
+      "nn.ReflectionPad3d(1)", [] { return nn::ReflectionPad3d(1); }, room);
+  write(
+      "nn.ReplicationPad1d(3)", [] { return nn::ReplicationPad1d(3); }, randn({3, 5}));
+  write(
+      "nn.ReplicationPad2d(2)", [] { return nn::ReplicationPad2d(2); }, image);
+  write(
+      "nn.ReplicationPad3d(1)", [] { return nn::ReplicationPad3d(1); }, room);
+  write(
+      "nn.CircularPad1d(2)", [] { return nn::CircularPad1d(2); }, line);
+  write(
+      "nn.CircularPad2d(2)", [] { return nn::CircularPad2d(2); }, image);
+}
+
+void write_pairs(LayerWriter& write) {
+  const Tensors two = {randn({4, 5}), randn({4, 5})};
+  const auto run = [](auto& layer, const Tensors& x) { return Tensors{layer(x[0], x[1])}; };
+  const std::string call = "m(x[0], x[1])";
+  write(
+      "nn.CosineSimilarity()", [] { return nn::CosineSimilarity(); }, two, call, run);
+  write(
+      "nn.PairwiseDistance(1, keepdim=True)", [] { return nn::PairwiseDistance(1, 1e-6, true); },
+      two, call, run);
+  write(
+      "nn.Bilinear(5, 3, 4)", [] { return nn::Bilinear(5, 3, 4); },
+      {randn({2, 3, 5}), randn({2, 3, 3})}, call, run);
+  write(
+      "nn.Bilinear(5, 5, 2, bias=False)", [] { return nn::Bilinear(5, 5, 2, false); }, two, call,
+      run);
+}
+
+}  // namespace
+
+void write_small_layers(LayerWriter& write) {
+  write_group_norms(write);
+  write_embeddings(write);
+  write_rearranging(write);
+  write_pairs(write);
+}
+
+}  // namespace peal::test
