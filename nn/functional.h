@@ -50,6 +50,7 @@ using peal::pixel_unshuffle;
 using peal::poisson_nll_loss;
 using peal::relu;
 using peal::rms_norm;
+using peal::rotary_embedding;
 using peal::scaled_dot_product_attention;
 using peal::self_attention;
 using peal::sigmoid;

@@ -5,6 +5,7 @@
 #include <peal/autograd/core/tensor.h>
 
 #include <cstdint>
+#include <optional>
 
 namespace peal {
 
@@ -20,5 +21,23 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
 // heads D] -> [B, T, heads D].
 Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal = false,
                       double dropout = 0);
+
+struct AttentionOptions {
+  // [..., L, S], or what stretches to it. Of bool: true takes part. Floating: added to the scores.
+  Tensor attn_mask{};
+  double dropout_p = 0;           // of the probabilities
+  bool is_causal = false;         // query i sees the keys 0..i; not beside a mask
+  std::optional<double> scale{};  // none: 1 / sqrt(E)
+  bool enable_gqa = false;        // k and v may have fewer heads, each for as many of q's in a row
+};
+
+// PyTorch's form: q [..., L, E], k [..., S, E], v [..., S, V] -> [..., L, V], heads among the
+// leading dimensions, last of them for enable_gqa. A query that sees no key gets zeros. Without
+// mask, dropout and a V other than E it is the op above.
+Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
+                                    const AttentionOptions& options = {});
+// The probabilities [..., L, S] that it weighs v with, before dropout.
+Tensor attention_probabilities(const Tensor& q, const Tensor& k,
+                               const AttentionOptions& options = {});
 
 }  // namespace peal

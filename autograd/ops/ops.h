@@ -26,5 +26,6 @@
 #include <peal/autograd/ops/pool.h>
 #include <peal/autograd/ops/probability_loss.h>
 #include <peal/autograd/ops/reduce.h>
+#include <peal/autograd/ops/rotary.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/softmax.h>

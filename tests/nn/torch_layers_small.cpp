@@ -132,6 +132,51 @@ void write_pairs(LayerWriter& write) {
       run);
 }
 
+// Without what PyTorch's module gives beside the output, unless weights are asked for.
+void write_attention(LayerWriter& write) {
+  const Tensor q = randn({2, 4, 6}), k = randn({2, 5, 6});
+  const Tensor own = Tensor::from<std::int64_t>(
+      {0, 1, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0}, {4, 5});
+  const Tensor padding = Tensor::from<std::int64_t>({0, 0, 0, 0, 1, 0, 0, 1, 1, 1}, {2, 5});
+  const auto hidden = [](const Tensor& x) { return cast(x, DType::boolean); };
+  const auto make = [] { return nn::MultiheadAttention(6, 2); };
+  const std::string torch = "nn.MultiheadAttention(6, 2, batch_first=True";
+  for (const bool averaged : {true, false}) {
+    write(torch + ")", make, {q, k, k, own, padding},
+          concat("m(x[0], x[1], x[2], x[4].bool(), True, x[3].bool(), average_attn_weights=",
+                 averaged ? "True)" : "False)"),
+          [=](auto& layer, const Tensors& x) {
+            const auto [y, weights] = layer.attend_masked(x[0], x[1], x[2],
+                                                          {.attn_mask = hidden(x[3]),
+                                                           .key_padding_mask = hidden(x[4]),
+                                                           .need_weights = true,
+                                                           .average_attn_weights = averaged});
+            return Tensors{y, weights};
+          });
+  }
+  write(torch + ")", make, {q, k, k, randn({4, 4, 5})}, "m(x[0], x[1], x[2], None, False, x[3])[0]",
+        [](auto& layer, const Tensors& x) {
+          return Tensors{layer.attend_masked(x[0], x[1], x[2], {.attn_mask = x[3]}).output};
+        });
+  write(
+      torch + ", kdim=3, vdim=5)",
+      [] { return nn::MultiheadAttention(6, 2, {.kdim = 3, .vdim = 5}); },
+      {q, randn({2, 5, 3}), randn({2, 5, 5})}, "m(x[0], x[1], x[2])[0]",
+      [](auto& layer, const Tensors& x) { return Tensors{layer(x[0], x[1], x[2])}; });
+  write(
+      "nn.MultiheadAttention(6, 2)",
+      [] { return nn::MultiheadAttention(6, 2, {.batch_first = false}); }, {q},
+      "m(x[0], x[0], x[0])[0]", [](auto& layer, const Tensors& x) { return Tensors{layer(x[0])}; });
+  write(
+      torch + ", add_zero_attn=True)",
+      [] { return nn::MultiheadAttention(6, 2, {.add_zero_attn = true}); }, {q, padding},
+      "m(x[0], x[0], x[0], x[1].bool()[:, 1:], False)[0]",
+      [=](auto& layer, const Tensors& x) {
+        const Tensor mask = hidden(slice(x[1], 1, 1));
+        return Tensors{layer.attend_masked(x[0], x[0], x[0], {.key_padding_mask = mask}).output};
+      });
+}
+
 }  // namespace
 
 void write_small_layers(LayerWriter& write) {
@@ -139,6 +184,7 @@ void write_small_layers(LayerWriter& write) {
   write_embeddings(write);
   write_rearranging(write);
   write_pairs(write);
+  write_attention(write);
 }
 
 }  // namespace peal::test

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What small layers and attention do that PyTorch has no line for, and what they refuse.
+#include <peal/autograd/ops/ops.h>
+#include <peal/nn/layers/layers.h>
+#include <peal/tests/errors.h>
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using namespace peal::testing;
+
+namespace {
+
+void check_close(const Tensor& a, const Tensor& b) {
+  REQUIRE(a.shape() == b.shape());
+  const auto x = a.to_vector<float>(), y = b.to_vector<float>();
+  for (std::size_t i = 0; i < x.size(); ++i) CHECK(x[i] == doctest::Approx(y[i]).epsilon(1e-5));
+}
+
+}  // namespace
+
+TEST_CASE("fewer heads of keys and values stand for several of queries") {
+  manual_seed(1);
+  nn::MultiheadAttention grouped(8, 4, {.kv_heads = 2});
+  CHECK(grouped.k_proj_weight.shape() == Shape{4, 8});
+  CHECK(grouped.in_proj_bias.shape() == Shape{16});
+  const Tensor x = randn({2, 5, 8});
+  // The same keys and values for two heads each.
+  const auto twice = [](const Tensor& w) {  // [heads D, in], D = 2
+    const Tensor heads = reshape(w, {2, 1, 2, 8});
+    return reshape(cat({heads, heads}, 1), {8, 8});
+  };
+  nn::MultiheadAttention whole(8, 4);
+  whole.load_state_dict(
+      {{"in_proj_weight",
+        cat({grouped.q_proj_weight, twice(grouped.k_proj_weight), twice(grouped.v_proj_weight)})},
+       {"in_proj_bias", Tensor::zeros({24})},
+       {"out_proj.weight", grouped.out_proj.weight},
+       {"out_proj.bias", grouped.out_proj.bias}});
+  check_close(grouped(x), whole(x));
+  const auto [y, weights] = grouped(x, x, x, {.need_weights = true, .average_attn_weights = false});
+  check_close(y, whole(x));
+  CHECK(weights.shape() == Shape{2, 4, 5, 5});
+  check_has(error_of([] { nn::MultiheadAttention(8, 4, {.kv_heads = 3}); }),
+            "MultiheadAttention: 3 heads of keys and values do not divide 4 heads");
+}
+
+TEST_CASE("a query that sees no key gets the output's bias, and finite gradients") {
+  manual_seed(1);
+  nn::MultiheadAttention attention(4, 2);
+  const Tensor x = randn({1, 3, 4}).set_requires_grad();
+  const Tensor all = cast(ones({1, 3}), DType::boolean);
+  const Tensor y = attention(x, x, x, {.key_padding_mask = all}).output;
+  for (const float value : y.to_vector<float>()) CHECK(value == 0);
+  sum(y).backward();
+  for (const float value : x.grad().to_vector<float>()) CHECK(value == 0);
+  check_has(error_of([&] {
+              attention(x, x, x, {.attn_mask = ones({2, 3})});
+            }),
+            "expected an attn_mask [3, 3] or [2, 3, 3], got shape [2, 3]");
+}
+
+TEST_CASE("attention drops probabilities while training alone") {
+  manual_seed(1);
+  nn::MultiheadAttention attention(4, 2, {.dropout = 0.5});
+  const Tensor x = randn({1, 3, 4});
+  CHECK(attention(x).to_vector<float>() != attention(x).to_vector<float>());
+  attention.eval();
+  CHECK(attention(x).to_vector<float>() == attention(x).to_vector<float>());
+}
+
+TEST_CASE("a table that there is, frozen or trained") {
+  const Tensor table = Tensor::from<float>({1, 2, 3, 4}, {2, 2});
+  const Tensor ids = Tensor::from<std::int64_t>({1, 0}, {2});
+  nn::Embedding frozen = nn::Embedding::from_pretrained(table);
+  CHECK(frozen(ids).to_vector<float>() == std::vector<float>{3, 4, 1, 2});
+  CHECK_FALSE(frozen.weight.requires_grad());
+  CHECK(nn::Embedding::from_pretrained(table, false).weight.requires_grad());
+  check_has(error_of([&] { nn::Embedding::from_pretrained(table, true, {.padding_idx = 2}); }),
+            "padding_idx 2 is not one of 2 rows");
+}
+
+TEST_CASE("what small layers refuse") {
+  check_has(error_of([] { nn::GroupNorm(4, 6); }), "4 groups do not divide 6 channels");
+  nn::InstanceNorm2d norm(3);
+  check_has(error_of([&] { norm(ones({2, 3, 1, 1})); }), "more than one element a channel");
+  check_has(error_of([&] { norm(ones({2, 4, 3, 3})); }), "InstanceNorm2d: expected [N, 3]");
+  check_has(error_of([] { nn::ReflectionPad2d({1, 2, 3}); }), "expected 4 numbers, got 3");
+  check_has(error_of([] { nn::ReflectionPad1d(3)(ones({2, 3})); }), "at most 2 elements");
+  check_has(error_of([] { nn::Unflatten(1, {2, 2})(ones({2, 5})); }), "do not make up dimension 1");
+  check_has(error_of([] { nn::PixelShuffle(2)(ones({3, 2, 2})); }), "do not divide 3 channels");
+  nn::EmbeddingBag bag(4, 2);
+  check_has(error_of([&] { bag(arange(3)); }), "an index [3] needs i64 offsets [B]");
+  check_has(error_of([&] { bag(arange(3), arange(2) + arange(2) * 3); }), "offsets that rise");
+}
