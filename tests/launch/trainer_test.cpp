@@ -132,6 +132,18 @@ TEST_CASE("a setting of a name that is taken is an error before the training") {
                        Error);
 }
 
+TEST_CASE("an empty test set is an error before the training, not after an epoch of it") {
+  Program program;
+  data::DataLoader none(std::make_shared<Points>(0), {.batch_size = 12});
+  launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer);
+  CHECK_THROWS_WITH_AS(trainer.fit(program.training, none, loss_of),
+                       "[launch] trainer: the test set is empty, and the model is judged on it "
+                       "after each epoch",
+                       Error);
+  CHECK(trainer.epochs().empty());
+  CHECK(program.training.taken() == 0);
+}
+
 TEST_CASE("a program's own parts are stepped, saved and taken up") {
   const Folder folder;
   const auto run = [&](int epochs, const char* resume, const char* save, std::optional<double> lr) {
