@@ -13,6 +13,7 @@
 #include <peal/launch/command_line.h>
 #include <peal/launch/tools/schedule/plot.h>
 #include <peal/launch/tools/schedule/world.h>
+#include <peal/nn/parallel/bucket_size.h>
 
 #include <fmt/core.h>
 
@@ -36,7 +37,7 @@ struct Settings {
   double gigabits = 100, latency_us = 5;
   double inside_gigabytes = 100, inside_latency_us = 2;
   double reduce_gigabytes = 200;
-  std::int64_t bucket_mib = 25;
+  std::int64_t bucket_mib = 0;  // as DDP chooses
   bool what_if = false;
 };
 
@@ -56,10 +57,14 @@ struct Buckets {
   std::int64_t least = 0, most = 0;  // bytes
 };
 
-Buckets buckets_of(const bench::Profile& profile, const Settings& settings) {
+// As DDP makes them among so many ranks, once it knows in which order gradients come.
+Buckets buckets_of(const bench::Profile& profile, const Settings& settings, int ranks) {
   constexpr std::int64_t mib = std::int64_t{1} << 20;
+  const auto cost = nn::assumed_cost(comm::nodes_of(ranks, settings.node_size));
+  nn::BucketCaps caps = nn::chosen_caps(profile.parameters, {}, cost);
+  if (settings.bucket_mib > 0) caps = {mib, settings.bucket_mib * mib};
   Buckets buckets;
-  buckets.plan = nn::plan_buckets(profile.parameters, {mib, settings.bucket_mib * mib});
+  buckets.plan = nn::plan_buckets(profile.parameters, caps, nn::arrival_of(profile.times));
   for (const nn::Bucket& bucket : buckets.plan) {
     const std::int64_t bytes = bucket.count * static_cast<std::int64_t>(size_of(bucket.dtype));
     buckets.least = buckets.least == 0 ? bytes : std::min(buckets.least, bytes);
@@ -72,17 +77,14 @@ int run(const Settings& settings) {
   const bench::Profile profile = bench::load_profile(settings.profile);
   nn::StepProfile times = profile.times;
   if (settings.step_ms) times = times.scaled(*settings.step_ms * 1e-3 / times.step());
-  const Buckets buckets = buckets_of(profile, settings);
   const std::vector<int> worlds = launch::parse_ranks(settings.ranks);
   std::vector<std::string> algorithms = settings.algorithms;
   if (algorithms.empty()) algorithms = {"ring", "rabenseifner", "hierarchical"};
-  fmt::print(
-      "{}: {:.1f} MB of gradients in {} buckets; a step alone {:.1f} ms, backward {:.1f} of it\n",
-      profile.model, profile.bytes() / 1e6, buckets.plan.size(), times.step() * 1e3,
-      times.backward * 1e3);
+  fmt::print("{}: {:.1f} MB of gradients; a step alone {:.1f} ms, backward {:.1f} of it\n",
+             profile.model, profile.bytes() / 1e6, times.step() * 1e3, times.backward * 1e3);
   fmt::print("nodes of {}, {:g} Gbit/s a node, {:g} GB/s inside\n", settings.node_size,
              settings.gigabits, settings.inside_gigabytes);
-  fmt::print("{:>6}", "ranks");
+  fmt::print("{:>6} {:>8}", "ranks", "buckets");
   for (const std::string& name : algorithms) fmt::print(" {:>24}", name);
   fmt::print("\n");
   launch::Plot plot{.title = fmt::format("{}, {:.0f} ms a step alone, {:g} Gbit/s: efficiency",
@@ -93,7 +95,8 @@ int run(const Settings& settings) {
                     .over = launch::Plot::Over::ranks};
   for (const std::string& name : algorithms) plot.curves.push_back({name, {}});
   for (const int world : worlds) {
-    fmt::print("{:>6}", world);
+    const Buckets buckets = buckets_of(profile, settings, world);
+    fmt::print("{:>6} {:>8}", world, buckets.plan.size());
     plot.at.push_back(world);
     for (std::size_t a = 0; a < algorithms.size(); ++a) {
       const auto cost = nn::simulated_cost(machine_of(settings, world), algorithms[a],
@@ -136,7 +139,9 @@ int main(int argc, char** argv) {
   line.option("--algorithms", &settings.algorithms,
               "of all_reduce; default: ring rabenseifner hierarchical");
   line.option("--step-ms", &settings.step_ms, "of a step alone, on another machine").positive();
-  line.option("--bucket-mib", &settings.bucket_mib, "size of DDP's buckets").positive();
+  line.option("--bucket-mib", &settings.bucket_mib,
+              "size of DDP's buckets; default: its own choice")
+      .positive();
   line.option("--node-size", &settings.node_size, "ranks of a node").positive();
   line.option("--gigabits", &settings.gigabits,
               "a second that leave a node, and as many that enter")

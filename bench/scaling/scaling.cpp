@@ -23,6 +23,7 @@
 #include <peal/launch/job.h>
 #include <peal/launch/tools/schedule/plot.h>
 #include <peal/nn/nn.h>
+#include <peal/nn/parallel/bucket_size.h>
 #include <peal/nn/parallel/ddp.h>
 
 #include <fmt/core.h>
@@ -125,7 +126,8 @@ double modelled(const bench::Profile& profile, const std::optional<comm::Machine
   const double crowd = std::max(1.0, static_cast<double>(ranks * settings.threads) / cores);
   const nn::StepProfile times = profile.times.scaled(crowd);
   if (!machine) return times.step();
-  const auto plan = nn::plan_buckets(profile.parameters);
+  const auto caps = nn::chosen_caps(profile.parameters, {}, nn::assumed_cost(machine->nodes));
+  const auto plan = nn::plan_buckets(profile.parameters, caps, nn::arrival_of(profile.times));
   const auto cost = nn::simulated_cost(*machine, settings.algorithm, 1024,
                                        static_cast<std::int64_t>(profile.bytes()));
   return nn::what_if(times, plan, cost).step;
@@ -160,9 +162,9 @@ void run(launch::Job& job, const Settings& settings) {
     }
   }
   bench::ScalingTable tables[] = {
-      {fmt::format("{}, a batch of {} on each rank (weak)", settings.model, batch), true,
+      {fmt::format("{}, a batch of {} on each rank (weak)", settings.model, batch),
        settings.samples},
-      {fmt::format("{}, a batch of {} on all ranks (strong)", settings.model, batch), false,
+      {fmt::format("{}, a batch of {} on all ranks (strong)", settings.model, batch),
        settings.samples}};
   for (std::size_t i = 0; i < numbers.size(); ++i) {
     const auto machine = measured_machine(weak[i]->group());
@@ -187,6 +189,9 @@ void run(launch::Job& job, const Settings& settings) {
       all.world(), settings.threads, launch::cores().machine, settings.turns, steps,
       settings.samples, settings.algorithm);
   for (const bench::ScalingTable& table : tables) table.print();
+  fmt::print(
+      "\nspeed-up: samples a second against those of one rank; efficiency: its share a rank\n"
+      "model: one rank's step, longer by as much as ranks outnumber cores; messages as measured\n");
   if (!settings.plot.empty()) {
     std::ofstream file(settings.plot);
     file << launch::svg({tables[0].plot(), tables[1].plot()});

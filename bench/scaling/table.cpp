@@ -6,7 +6,10 @@
 namespace peal::bench {
 
 double ScalingTable::speed_up(double ScalingLine::*time, const ScalingLine& line) const {
-  return lines_.front().*time / (line.*time) * (weak_ ? line.ranks : 1);
+  const auto rate = [time](const ScalingLine& of) {
+    return static_cast<double>(of.ranks) * static_cast<double>(of.batch) / (of.*time);
+  };
+  return rate(line) / rate(lines_.front());
 }
 
 void ScalingTable::print() const {

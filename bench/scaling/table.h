@@ -22,14 +22,13 @@ struct ScalingLine {
 
 class ScalingTable {
  public:
-  // `weak`: the batch of a rank is the same in all lines, else that of all ranks. `samples` of an
-  // epoch.
-  ScalingTable(std::string name, bool weak, std::int64_t samples)
-      : name_(std::move(name)), weak_(weak), samples_(samples) {}
+  // `samples` of an epoch.
+  ScalingTable(std::string name, std::int64_t samples)
+      : name_(std::move(name)), samples_(samples) {}
   // The first is of one rank.
   void add(const ScalingLine& line) { lines_.push_back(line); }
 
-  // To stdout. Speed-up: how much sooner as many samples are gone through than by one rank.
+  // To stdout. Speed-up: how many times as many samples a second go through as by one rank.
   void print() const;
   launch::Plot plot() const;  // of speed-ups
   nlohmann::json json() const;
@@ -38,7 +37,6 @@ class ScalingTable {
   double speed_up(double ScalingLine::*time, const ScalingLine& line) const;
 
   std::string name_;
-  bool weak_;
   std::int64_t samples_;
   std::vector<ScalingLine> lines_;
 };

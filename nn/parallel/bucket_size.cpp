@@ -69,7 +69,7 @@ BucketCaps chosen_caps(std::span<const ParameterSpec> parameters, const BucketCa
   chosen.bytes = most_bytes_chosen;
   if (!cost) return chosen;
   const StepProfile profile = even_profile(parameters, cost);
-  const auto table = what_if(parameters, profile, cost, sizes_to_try(caps.first_bytes));
+  const auto table = what_if(parameters, profile, cost, {.caps = sizes_to_try(caps.first_bytes)});
   double best = table.front().step;
   for (const WhatIf& each : table) {
     if (each.step >= best * (1 - 1e-6)) continue;  // of equals the largest

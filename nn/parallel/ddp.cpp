@@ -106,8 +106,17 @@ const DDPLoggingData& DistributedDataParallel::get_ddp_logging_data() const {
   return clock == nullptr ? nothing : clock->last();
 }
 
-std::vector<WhatIf> DistributedDataParallel::what_if(const CollectiveCost& cost) const {
-  return nn::what_if(state_->specs, profile_of(get_ddp_logging_data()), cost);
+// In the order that plans have here: learnt, or that of the plan that there is.
+std::vector<WhatIf> DistributedDataParallel::what_if(const CollectiveCost& cost,
+                                                     std::optional<DType> travels_in) const {
+  WhatIfOptions options{.travels_in = travels_in};
+  if (state_->hooked) options.travels_in = mixed_precision().travels_in();
+  if (!learns_order(state_->options)) {
+    for (const Bucket& bucket : reducer().buckets()) {
+      for (const auto& entry : bucket.entries) options.order.push_back(entry.parameter);
+    }
+  }
+  return nn::what_if(state_->specs, profile_of(get_ddp_logging_data()), cost, options);
 }
 
 std::string DistributedDataParallel::explain() const {

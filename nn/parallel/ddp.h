@@ -46,6 +46,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -153,8 +154,10 @@ class DistributedDataParallel : public Module {
   const DDPLoggingData& get_ddp_logging_data() const;
   // What steps like that one would take with other buckets, where an all_reduce costs that much:
   //   ddp.what_if(nn::simulated_cost(machine, "ring", 4096, 1 << 27))
-  // describe() makes a table of it. Error where no step was measured.
-  std::vector<WhatIf> what_if(const CollectiveCost& cost) const;
+  // describe() makes a table of it. `travels_in`: what a registered hook sends gradients in (u8 for
+  // int8); that of mixed precision is known. Error where no step was measured.
+  std::vector<WhatIf> what_if(const CollectiveCost& cost,
+                              std::optional<DType> travels_in = {}) const;
   Reducer& reducer() const;
   const comm::ProcessGroup& group() const;
 

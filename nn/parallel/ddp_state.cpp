@@ -40,7 +40,7 @@ DistributedDataParallel::State::State(const Module& wrapped, const DDPOptions& c
       caps(planned.caps),
       members(std::move(members_of)),
       hooked(sends_by_hook(options.mixed_precision)),
-      learns_(learns_order(options, group)),
+      learns_(learns_order(options) && group.world() > 1),
       reducer(members.list().parameters, std::move(planned.buckets), group, tag,
               {options.find_unused_parameters, options.static_graph}) {
   watch_members();
@@ -150,7 +150,7 @@ void DistributedDataParallel::State::exchange_members() {
     make_buffer_sync();
     if (buffer_sync) buffer_sync->doubt_all();
   }
-  learns_ = learns_order(options, group);
+  learns_ = learns_order(options) && group.world() > 1;
   planned_in_ = reducer.step();
 }
 

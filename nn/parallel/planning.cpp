@@ -99,9 +99,9 @@ void check_names(const Module& module, const DDPOptions& options) {
   check("order", options.order, false);
 }
 
-bool learns_order(const DDPOptions& options, const comm::ProcessGroup& group) {
+bool learns_order(const DDPOptions& options) {
   const bool alike = options.static_graph || !options.find_unused_parameters;
-  return alike && options.order.empty() && group.world() > 1;
+  return alike && options.order.empty();
 }
 
 std::vector<int> common_order(const comm::ProcessGroup& group, std::vector<int> mine,

@@ -31,9 +31,9 @@ std::string describe(const Planned& planned, const MemberList& members, const DD
 // Error for a name in the options that is none of the model's: it was to change something.
 void check_names(const Module& module, const DDPOptions& options);
 
-// Whether the order of the first step makes another plan: not where one was given, nor where steps
-// may leave parameters out, each time others.
-bool learns_order(const DDPOptions& options, const comm::ProcessGroup& group);
+// Whether the order of the first step makes another plan, among several ranks: not where one was
+// given, nor where steps may leave parameters out, each time others.
+bool learns_order(const DDPOptions& options);
 
 // Collective: rank 0's order. Empty where rank 0 has none of all `trained` parameters (of those
 // that it uses, with static_graph); then there may be one after the next step.

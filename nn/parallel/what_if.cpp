@@ -13,8 +13,11 @@
 namespace peal::nn {
 namespace {
 
-double bytes_of(const Bucket& bucket) {
-  return static_cast<double>(bucket.count) * static_cast<double>(size_of(bucket.dtype));
+// On the wire.
+double bytes_of(const Bucket& bucket, std::optional<DType> travels_in) {
+  const std::size_t own = size_of(bucket.dtype);
+  const std::size_t each = travels_in ? std::min(own, size_of(*travels_in)) : own;
+  return static_cast<double>(bucket.count) * static_cast<double>(each);
 }
 
 std::vector<BucketCaps> usual_caps() {
@@ -76,8 +79,18 @@ CollectiveCost simulated_cost(const comm::Machine& machine, std::string_view alg
   return [rate = comm::Rate(std::move(points))](double bytes) { return rate.seconds(bytes); };
 }
 
-WhatIf what_if(const StepProfile& profile, std::span<const Bucket> plan,
-               const CollectiveCost& cost) {
+std::vector<int> arrival_of(const StepProfile& profile) {
+  const auto time = [&](int p) { return profile.ready[static_cast<std::size_t>(p)]; };
+  std::vector<int> order;
+  for (int p = 0; p < static_cast<int>(profile.ready.size()); ++p) {
+    if (!std::isnan(time(p))) order.push_back(p);
+  }
+  std::ranges::stable_sort(order, {}, time);
+  return order;
+}
+
+WhatIf what_if(const StepProfile& profile, std::span<const Bucket> plan, const CollectiveCost& cost,
+               std::optional<DType> travels_in) {
   WhatIf found{.buckets = plan.size()};
   double wire = 0;  // free from then on
   for (const Bucket& bucket : plan) {
@@ -86,7 +99,7 @@ WhatIf what_if(const StepProfile& profile, std::span<const Bucket> plan,
       const double came = profile.ready.at(static_cast<std::size_t>(entry.parameter));
       ready = std::max(ready, std::isnan(came) ? profile.backward : came);
     }
-    const double takes = cost(bytes_of(bucket));
+    const double takes = cost(bytes_of(bucket, travels_in));
     wire = std::max(wire, ready) + takes;
     found.communication += takes;
   }
@@ -96,13 +109,14 @@ WhatIf what_if(const StepProfile& profile, std::span<const Bucket> plan,
 }
 
 std::vector<WhatIf> what_if(std::span<const ParameterSpec> parameters, const StepProfile& profile,
-                            const CollectiveCost& cost, std::vector<BucketCaps> caps) {
+                            const CollectiveCost& cost, const WhatIfOptions& options) {
   PEAL_CHECK(profile.ready.size() == parameters.size(), "what_if: expected times of ",
              parameters.size(), " gradients, got ", profile.ready.size());
-  if (caps.empty()) caps = usual_caps();
+  const std::vector<int> order = options.order.empty() ? arrival_of(profile) : options.order;
   std::vector<WhatIf> table;
-  for (const BucketCaps& each : caps) {
-    table.push_back(what_if(profile, plan_buckets(parameters, each), cost));
+  for (const BucketCaps& each : options.caps.empty() ? usual_caps() : options.caps) {
+    table.push_back(
+        what_if(profile, plan_buckets(parameters, each, order), cost, options.travels_in));
     table.back().caps = each;
   }
   return table;

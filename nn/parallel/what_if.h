@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,6 +36,9 @@ struct StepProfile {
 };
 // As it was measured. `after` is not: it lies outside of DDP. Error where no step was.
 StepProfile profile_of(const DDPLoggingData& data, double after = 0);
+// Numbers of the parameters in the order in which their gradients came: what DDP plans by from the
+// second step on. Those that got none are left out.
+std::vector<int> arrival_of(const StepProfile& profile);
 
 // Seconds that an all_reduce of so many bytes takes.
 using CollectiveCost = std::function<double(double bytes)>;
@@ -48,12 +52,19 @@ struct WhatIf {
   std::size_t buckets = 0;
   double communication = 0, exposed = 0, step = 0;  // seconds
 };
-// Of one plan. REQUIRES: it is of the profile's parameters.
-WhatIf what_if(const StepProfile& profile, std::span<const Bucket> plan,
-               const CollectiveCost& cost);
-// Of plans with several caps. Without any: from 256 KiB to all in one bucket.
+// Of one plan. `travels_in`: what a hook sends gradients in, where that is narrower than their own
+// type. REQUIRES: the plan is of the profile's parameters.
+WhatIf what_if(const StepProfile& profile, std::span<const Bucket> plan, const CollectiveCost& cost,
+               std::optional<DType> travels_in = {});
+struct WhatIfOptions {
+  std::vector<BucketCaps> caps{};  // without any: from 256 KiB to all in one bucket
+  // Numbers of parameters in the order of the plan (plan_buckets()); without: arrival_of().
+  std::vector<int> order{};
+  std::optional<DType> travels_in{};
+};
+// Of plans with several caps.
 std::vector<WhatIf> what_if(std::span<const ParameterSpec> parameters, const StepProfile& profile,
-                            const CollectiveCost& cost, std::vector<BucketCaps> caps = {});
+                            const CollectiveCost& cost, const WhatIfOptions& options = {});
 // A table for people; the shortest step is marked.
 std::string describe(std::span<const WhatIf> table);
 

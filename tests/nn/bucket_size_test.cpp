@@ -42,8 +42,8 @@ TEST_CASE("the chosen size has the shortest step in what_if's table, whatever th
           const auto assumed = assumed_cost(comm::nodes_of(ranks, node));
           REQUIRE(assumed);
           const CollectiveCost cost = [&](double bytes) { return assumed(bytes) * slower; };
-          const auto table =
-              what_if(parameters, even_profile(parameters, cost), cost, sizes_to_try(mib));
+          const auto table = what_if(parameters, even_profile(parameters, cost), cost,
+                                     {.caps = sizes_to_try(mib)});
           const std::string text = describe(table);
           CAPTURE(text);
           const BucketCaps chosen = chosen_caps(parameters, {}, cost);

@@ -2,7 +2,9 @@
 // What a step of DDP would take with other buckets: by hand, by the closed form of the ring, and of
 // a step that was measured.
 #include <peal/comm/algorithms/world.h>
+#include <peal/nn/layers/layers.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <vector>
@@ -61,7 +63,7 @@ TEST_CASE("buckets go one after the other, and what backward does not hide is ex
 
 TEST_CASE("a table over bucket caps marks the shortest step") {
   const auto table = nn::what_if(four(), profile, one_second_a_parameter,
-                                 {{kib, kib}, {kib, 512 * kib}, {1 << 30, 1 << 30}});
+                                 {.caps = {{kib, kib}, {kib, 512 * kib}, {1 << 30, 1 << 30}}});
   REQUIRE(table.size() == 3);
   CHECK(table[0].buckets == 4);
   CHECK(table[1].buckets == 3);  // d, then b and c, then a
@@ -73,6 +75,26 @@ TEST_CASE("a table over bucket caps marks the shortest step") {
   CHECK(nn::what_if(four(), profile, one_second_a_parameter).size() > 4);
   CHECK_THROWS_WITH(nn::what_if(four(), {.backward = 1, .ready = {1}}, one_second_a_parameter),
                     "what_if: expected times of 4 gradients, got 1");
+}
+
+TEST_CASE("buckets are in the order in which gradients come, and as large as what travels") {
+  nn::StepProfile from_first = profile;
+  from_first.ready = {1, 2, 3, 4};
+  CHECK(nn::arrival_of(from_first) == std::vector<int>{0, 1, 2, 3});
+  CHECK(nn::arrival_of(profile) == std::vector<int>{3, 2, 1, 0});
+  const std::vector<nn::BucketCaps> caps{{kib, kib}};
+  const auto table = [&](const nn::WhatIfOptions& options) {
+    return nn::what_if(four(), from_first, one_second_a_parameter, options).at(0);
+  };
+  CHECK(table({.caps = caps}).exposed == 1);  // a in 1 to 2, .. d in 4 to 5
+  // Of a wrapper that was told another order: the first is there last.
+  CHECK(table({.caps = caps, .order = {3, 2, 1, 0}}).exposed == 4);
+  CHECK(table({.caps = caps, .travels_in = DType::bf16}).communication == 2);
+  CHECK(table({.caps = caps, .travels_in = DType::bf16}).exposed == 0.5);
+  CHECK(table({.caps = caps, .travels_in = DType::f64}).communication == 4);
+  // What got no gradient comes last.
+  from_first.ready[1] = std::numeric_limits<double>::quiet_NaN();
+  CHECK(nn::arrival_of(from_first) == std::vector<int>{0, 2, 3});
 }
 
 TEST_CASE("an all_reduce costs what the simulator says") {
@@ -107,5 +129,60 @@ TEST_CASE("of a step that was measured") {
       CHECK(each.step >= each.exposed);
       CHECK(each.exposed > 0.5);
     }
+  });
+}
+
+namespace {
+
+// Used from the last to the first of its registration.
+struct Backwards : nn::Module {
+  nn::Linear c = add("c", nn::Linear(300, 2)), b = add("b", nn::Linear(250, 300)),
+             a = add("a", nn::Linear(400, 250));
+  Tensor forward(const Tensor& x) override { return c(b(a(x))); }
+};
+
+// The table by plans that have the order of `names`.
+std::vector<nn::WhatIf> by_order(const DDP& ddp, const std::vector<std::string>& names,
+                                 const nn::CollectiveCost& cost) {
+  std::vector<nn::ParameterSpec> specs;
+  std::vector<int> order(names.size());
+  for (const auto& [name, tensor] : ddp.named_parameters()) {
+    order.at(static_cast<std::size_t>(std::ranges::find(names, name) - names.begin())) =
+        static_cast<int>(specs.size());
+    specs.push_back({name, tensor.shape()});
+  }
+  return nn::what_if(specs, nn::profile_of(ddp.get_ddp_logging_data()), cost, {.order = order});
+}
+
+bool same_plans(const std::vector<nn::WhatIf>& a, const std::vector<nn::WhatIf>& b) {
+  return std::ranges::equal(a, b, {}, &nn::WhatIf::communication, &nn::WhatIf::communication);
+}
+
+}  // namespace
+
+TEST_CASE("a wrapper's table is of the plans that it would make") {
+  const auto square = [](double bytes) { return bytes * bytes; };  // tells plans apart
+  for (const bool learns : {true, false}) {
+    two([&](const Group& group, int) {
+      Backwards model;
+      DDP ddp(model, group, {.find_unused_parameters = !learns, .measure_every = 1});
+      for (int i = 0; i < 2; ++i) sum(ddp(full({2, 400}, 1.0))).backward();
+      const auto arrived = by_order(ddp, ddp.arrival(), square);
+      const auto registered = by_order(ddp, start_order(model), square);
+      REQUIRE(!same_plans(arrived, registered));
+      CHECK(same_plans(ddp.what_if(square), learns ? arrived : registered));
+    });
+  }
+  two([](const Group& group, int rank) {
+    const auto bytes = [](double bytes) { return bytes; };
+    Mlp model, rounded;
+    DDP plain(model, group, {.measure_every = 1});
+    DDP half(rounded, group,
+             {.mixed_precision = {.reduce_dtype = DType::bf16}, .measure_every = 1});
+    loss(plain, rank).backward();
+    loss(half, rank).backward();
+    const double all = plain.what_if(bytes).at(0).communication;
+    CHECK(half.what_if(bytes).at(0).communication == all / 2);
+    CHECK(plain.what_if(bytes, DType::u8).at(0).communication == all / 4);
   });
 }
