@@ -47,8 +47,12 @@ def save_curves(path, title, what, sizes, curves):
         for k in range(1, 10 if power < high else 2):
             line(LEFT, y(k * 10.0 ** power), WIDTH - RIGHT, y(k * 10.0 ** power), "#c0c0c0" if k == 1 else "#efefef")
         out.append(f'<text x="{LEFT - 8}" y="{y(10.0 ** power) + 4:.1f}" text-anchor="end">{of_microseconds(10.0 ** power)}</text>')
+    written = -math.inf  # where the last size stands; each takes so much place
     for size in sizes:
         line(x(size), TOP, x(size), HEIGHT - BOTTOM, "#e0e0e0")
+        if x(size) - written < 48:
+            continue
+        written = x(size)
         out.append(f'<text x="{x(size):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle" font-size="11">{of_bytes(size)}</text>')
     out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 22}" text-anchor="middle">size of the {html.escape(what)}</text>')
     out.append(f'<text transform="translate(20 {(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)" text-anchor="middle">'
