@@ -7,7 +7,7 @@
 namespace peal::nn {
 namespace {
 
-namespace at {  // of settings
+namespace adam_at {  // of settings
 enum : std::size_t { lr, beta1, beta2, eps, weight_decay };
 }
 
@@ -19,20 +19,20 @@ Adam::Adam(std::string_view name, bool decoupled)
 
 void Adam::check(std::span<const double> settings) const {
   constexpr double unbounded = std::numeric_limits<double>::infinity();
-  check_setting(concat(name(), ": lr"), settings[at::lr], 0, unbounded);
-  check_setting(concat(name(), ": beta1"), settings[at::beta1], 0, 1);
-  check_setting(concat(name(), ": beta2"), settings[at::beta2], 0, 1);
-  check_setting(concat(name(), ": eps"), settings[at::eps], 0, unbounded);
-  check_setting(concat(name(), ": weight_decay"), settings[at::weight_decay], 0, unbounded);
+  check_setting(concat(name(), ": lr"), settings[adam_at::lr], 0, unbounded);
+  check_setting(concat(name(), ": beta1"), settings[adam_at::beta1], 0, 1);
+  check_setting(concat(name(), ": beta2"), settings[adam_at::beta2], 0, 1);
+  check_setting(concat(name(), ": eps"), settings[adam_at::eps], 0, unbounded);
+  check_setting(concat(name(), ": weight_decay"), settings[adam_at::weight_decay], 0, unbounded);
 }
 
 void Adam::update(const Alike& alike, std::span<const double> settings) {
   const auto options = [decoupled = decoupled_](const Now& now) {
-    return AdamStep{.lr = now.settings[at::lr],
-                    .beta1 = now.settings[at::beta1],
-                    .beta2 = now.settings[at::beta2],
-                    .eps = now.settings[at::eps],
-                    .weight_decay = now.settings[at::weight_decay],
+    return AdamStep{.lr = now.settings[adam_at::lr],
+                    .beta1 = now.settings[adam_at::beta1],
+                    .beta2 = now.settings[adam_at::beta2],
+                    .eps = now.settings[adam_at::eps],
+                    .weight_decay = now.settings[adam_at::weight_decay],
                     .step = now.step,
                     .decoupled = decoupled};
   };

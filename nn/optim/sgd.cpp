@@ -7,7 +7,7 @@
 namespace peal::nn {
 namespace {
 
-namespace at {  // of settings
+namespace sgd_at {  // of settings
 enum : std::size_t { lr, momentum, dampening, weight_decay, nesterov };
 }
 
@@ -29,26 +29,26 @@ void SGD::add_group(const Parameters& parameters, const SGDOptions& options) {
 
 void SGD::check(std::span<const double> settings) const {
   constexpr double unbounded = std::numeric_limits<double>::infinity();
-  check_setting(concat(name(), ": lr"), settings[at::lr], 0, unbounded);
-  check_setting(concat(name(), ": momentum"), settings[at::momentum], 0, unbounded);
-  check_setting(concat(name(), ": weight_decay"), settings[at::weight_decay], 0, unbounded);
-  PEAL_CHECK(
-      settings[at::nesterov] == 0 || (settings[at::momentum] > 0 && settings[at::dampening] == 0),
-      "SGD: nesterov wants a momentum above 0 and no dampening, got momentum ",
-      settings[at::momentum], " and dampening ", settings[at::dampening]);
+  check_setting(concat(name(), ": lr"), settings[sgd_at::lr], 0, unbounded);
+  check_setting(concat(name(), ": momentum"), settings[sgd_at::momentum], 0, unbounded);
+  check_setting(concat(name(), ": weight_decay"), settings[sgd_at::weight_decay], 0, unbounded);
+  PEAL_CHECK(settings[sgd_at::nesterov] == 0 ||
+                 (settings[sgd_at::momentum] > 0 && settings[sgd_at::dampening] == 0),
+             "SGD: nesterov wants a momentum above 0 and no dampening, got momentum ",
+             settings[sgd_at::momentum], " and dampening ", settings[sgd_at::dampening]);
 }
 
 std::size_t SGD::state_count(std::span<const double> settings) const {
-  return settings[at::momentum] == 0 ? 0 : 1;
+  return settings[sgd_at::momentum] == 0 ? 0 : 1;
 }
 
 void SGD::update(const Alike& alike, std::span<const double> settings) {
   const auto options = [fresh = alike.fresh](const Now& now) {
-    return SgdStep{.lr = now.settings[at::lr],
-                   .momentum = now.settings[at::momentum],
-                   .dampening = now.settings[at::dampening],
-                   .weight_decay = now.settings[at::weight_decay],
-                   .nesterov = now.settings[at::nesterov] != 0,
+    return SgdStep{.lr = now.settings[sgd_at::lr],
+                   .momentum = now.settings[sgd_at::momentum],
+                   .dampening = now.settings[sgd_at::dampening],
+                   .weight_decay = now.settings[sgd_at::weight_decay],
+                   .nesterov = now.settings[sgd_at::nesterov] != 0,
                    .first = fresh};
   };
   SgdStep here = options({alike.step, settings});
