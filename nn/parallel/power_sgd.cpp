@@ -20,16 +20,22 @@
 #include <vector>
 
 namespace peal::nn {
-namespace {
+namespace power_sgd {
 
-// A part of a bucket, and where it lies in the messages: a matrix's P^T [r, rows] in the first and
-// Q^T [r, columns] in the second, anything else whole in the first.
 // What is kept of a parameter between steps.
 struct Kept {
   Tensor owner;         // another in its place begins anew; undefined: as loaded
   Tensor error{}, q{};  // [rows, columns] as the gradient, [r * columns]
 };
 
+}  // namespace power_sgd
+
+namespace {
+
+using power_sgd::Kept;
+
+// A part of a bucket, and where it lies in the messages: a matrix's P^T [r, rows] in the first and
+// Q^T [r, columns] in the second, anything else whole in the first.
 struct Part {
   Tensor grad;
   Kept* kept = nullptr;
