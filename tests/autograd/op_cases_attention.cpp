@@ -39,7 +39,7 @@ std::vector<OpCase> attention_cases() {
   std::vector<OpCase> all;
   add(all, "", {}, {2, 3, 4}, {2, 5, 4}, {2, 5, 4});
   add(all, "", {}, {1, 2, 3, 4}, {1, 2, 5, 4}, {1, 2, 5, 3});
-  add(all, ", is_causal=True", {.is_causal = true}, {1, 2, 3, 4}, {1, 2, 5, 4}, {1, 2, 5, 4});
+  add(all, ", is_causal=True", {.is_causal = true}, {1, 2, 5, 4}, {1, 2, 7, 4}, {1, 2, 7, 4});
   add(all, ", is_causal=True", {.is_causal = true}, {2, 5, 2}, {2, 3, 2}, {2, 3, 3});
   add(all, ", scale=0.25", {.scale = 0.25}, {2, 3, 4}, {2, 5, 4}, {2, 5, 4});
   add(all, ", k[0]", {}, {1, 2, 3, 4}, {1, 2, 5, 4}, {1, 2, 5, 4}, {mask_of(3, 5, false)});
