@@ -8,6 +8,8 @@
 #include <peal/nn/init.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/loss.h>
+#include <peal/nn/metrics/classification.h>
+#include <peal/nn/metrics/regression.h>
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/models/mlp.h>

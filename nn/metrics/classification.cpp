@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/loss.h>
+#include <peal/autograd/ops/permute.h>
+#include <peal/autograd/ops/reduce.h>
+#include <peal/autograd/ops/shape.h>
+#include <peal/nn/metrics/classification.h>
+
+#include <cmath>
+#include <limits>
+
+namespace peal::nn {
+namespace {
+
+// Scores as [places, C] on the host, and the classes of the places.
+struct Places {
+  Tensor scores;  // f64
+  std::vector<std::int64_t> classes;
+};
+Places places_of(const char* who, const Tensor& scores, const Tensor& classes) {
+  bool fits = scores.dim() >= 2 && classes.dim() == scores.dim() - 1 &&
+              classes.dtype() == DType::i64 && scores.size(1) > 0;
+  std::vector<int> order{0};
+  for (int i = 1; fits && i < classes.dim(); ++i) {
+    fits = classes.size(i) == scores.size(i + 1);
+    order.push_back(i + 1);
+  }
+  PEAL_CHECK(fits && classes.size(0) == scores.size(0), who,
+             ": expected scores [N, C, ...] and i64 classes [N, ...], got ", scores.dtype(), " ",
+             scores.shape(), " and ", classes.dtype(), " ", classes.shape());
+  order.push_back(1);
+  const Tensor last = scores.dim() == 2 ? scores : permute(scores, order);
+  const Tensor wide = cast(last, DType::f64);
+  return {reshape(wide, {classes.numel(), scores.size(1)}).to(Device{}),
+          classes.to_vector<std::int64_t>()};
+}
+
+// f(the scores of a place, its class) for each that counts.
+template <class F>
+void for_each_place(const char* who, const Places& places, std::int64_t ignored, const F& f) {
+  const std::int64_t count = places.scores.size(1);
+  const double* row = places.scores.data<double>();
+  for (std::size_t i = 0; i < places.classes.size(); ++i, row += count) {
+    const std::int64_t c = places.classes[i];
+    if (c == ignored) continue;
+    PEAL_CHECK(c >= 0 && c < count, who, ": class of place ", i, " is ", c,
+               ", expected one in [0, ", count, ")");
+    f(row, c);
+  }
+}
+
+double share(double part, double whole) {
+  return whole > 0 ? part / whole : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::int64_t best_of(const double* row, std::int64_t count) {
+  std::int64_t best = 0;
+  for (std::int64_t j = 1; j < count; ++j) {
+    if (row[j] > row[best] || (std::isnan(row[j]) && !std::isnan(row[best]))) best = j;
+  }
+  return best;
+}
+
+}  // namespace
+
+TopKAccuracy::TopKAccuracy(std::int64_t k, std::int64_t ignore_index)
+    : Metric(2), k_(k), ignored_(ignore_index) {
+  PEAL_CHECK(k >= 1, "TopKAccuracy: expected k of at least 1, got ", k);
+}
+
+void TopKAccuracy::add(const Tensor& scores, const Tensor& classes, std::vector<double>& sums) {
+  const Places places = places_of("TopKAccuracy", scores, classes);
+  const std::int64_t count = places.scores.size(1);
+  for_each_place("TopKAccuracy", places, ignored_, [&](const double* row, std::int64_t c) {
+    std::int64_t above = std::isnan(row[c]) ? count : 0;
+    for (std::int64_t j = 0; j < count; ++j) above += row[j] > row[c];
+    sums[0] += above < k_;
+    sums[1] += 1;
+  });
+}
+double TopKAccuracy::of(const std::vector<double>& sums) const { return share(sums[0], sums[1]); }
+
+void Accuracy::add(const Tensor& scores, const Tensor& classes, std::vector<double>& sums) {
+  const Places places = places_of("Accuracy", scores, classes);
+  const std::int64_t count = places.scores.size(1);
+  for_each_place("Accuracy", places, ignored_, [&](const double* row, std::int64_t c) {
+    sums[0] += best_of(row, count) == c;
+    sums[1] += 1;
+  });
+}
+double Accuracy::of(const std::vector<double>& sums) const { return share(sums[0], sums[1]); }
+
+void Perplexity::add(const Tensor& scores, const Tensor& classes, std::vector<double>& sums) {
+  // Each place's loss is the same in any batch; added up in f64.
+  const Tensor each = cross_entropy(scores, classes, Reduction::none, ignored_);
+  sums[0] += sum(cast(each, DType::f64)).item<double>();
+  for (const std::int64_t c : classes.to_vector<std::int64_t>()) sums[1] += c != ignored_;
+}
+double Perplexity::of(const std::vector<double>& sums) const {
+  return std::exp(share(sums[0], sums[1]));
+}
+
+ConfusionMatrix::ConfusionMatrix(std::int64_t classes, std::int64_t ignore_index)
+    : Metric(static_cast<std::size_t>(classes * classes)),
+      classes_(classes),
+      ignored_(ignore_index) {}
+
+void ConfusionMatrix::add(const Tensor& scores, const Tensor& classes, std::vector<double>& sums) {
+  const Places places = places_of("ConfusionMatrix", scores, classes);
+  PEAL_CHECK(places.scores.size(1) == classes_, "ConfusionMatrix: expected scores of ", classes_,
+             " classes, got shape ", scores.shape());
+  for_each_place("ConfusionMatrix", places, ignored_, [&](const double* row, std::int64_t c) {
+    sums[static_cast<std::size_t>(c * classes_ + best_of(row, classes_))] += 1;
+  });
+}
+
+double ConfusionMatrix::at(const std::vector<double>& sums, std::int64_t truth,
+                           std::int64_t guess) const {
+  return sums[static_cast<std::size_t>(truth * classes_ + guess)];
+}
+
+double ConfusionMatrix::of(const std::vector<double>& sums) const {
+  double right = 0, all = 0;
+  for (std::int64_t c = 0; c < classes_; ++c) right += at(sums, c, c);
+  for (const double count : sums) all += count;
+  return share(right, all);
+}
+
+Tensor ConfusionMatrix::as_matrix(const std::vector<double>& sums) const {
+  const std::vector<std::int64_t> counts(sums.begin(), sums.end());
+  return Tensor::from(counts, {classes_, classes_}, Device{});
+}
+
+ClassScore::ClassScore(Score score, std::int64_t classes, Average average,
+                       std::int64_t ignore_index)
+    : ConfusionMatrix(classes, ignore_index), score_(score), average_(average) {
+  PEAL_CHECK(average != Average::binary || classes == 2,
+             "ClassScore: binary is of two classes, got ", classes);
+}
+
+double ClassScore::of_class(const std::vector<double>& sums, std::int64_t c) const {
+  double taken = 0, there = 0;
+  for (std::int64_t j = 0; j < classes(); ++j) {
+    taken += at(sums, j, c);
+    there += at(sums, c, j);
+  }
+  const double right = at(sums, c, c);
+  const double whole = score_ == Score::precision ? taken
+                       : score_ == Score::recall  ? there
+                                                  : (taken + there) / 2;
+  return whole > 0 ? right / whole : 0;
+}
+
+double ClassScore::of(const std::vector<double>& sums) const {
+  const double accuracy = ConfusionMatrix::of(sums);
+  if (average_ == Average::micro || std::isnan(accuracy)) return accuracy;
+  if (average_ == Average::binary) return of_class(sums, 1);
+  double total = 0;
+  for (std::int64_t c = 0; c < classes(); ++c) total += of_class(sums, c);
+  return total / static_cast<double>(classes());
+}
+
+}  // namespace peal::nn

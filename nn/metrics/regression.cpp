@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/ops/choose.h>
+#include <peal/nn/metrics/regression.h>
+
+#include <cmath>
+#include <limits>
+
+namespace peal::nn {
+
+void RegressionMetric::add(const Tensor& output, const Tensor& target, std::vector<double>& sums) {
+  PEAL_CHECK(output.shape() == target.shape(), "metric: expected a target of shape ",
+             output.shape(), ", got ", target.shape());
+  const auto y = cast(output, DType::f64).to_vector<double>();
+  const auto wanted = cast(target, DType::f64).to_vector<double>();
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const double away = y[i] - wanted[i];
+    sums[count] += 1;
+    sums[absolute] += std::abs(away);
+    sums[squared] += away * away;
+    sums[targets] += wanted[i];
+    sums[squared_targets] += wanted[i] * wanted[i];
+  }
+}
+
+double MeanSquaredError::of(const std::vector<double>& sums) const {
+  return sums[squared] / sums[count];
+}
+double RMSE::of(const std::vector<double>& sums) const {
+  return std::sqrt(MeanSquaredError::of(sums));
+}
+double MeanAbsoluteError::of(const std::vector<double>& sums) const {
+  return sums[absolute] / sums[count];
+}
+double R2Score::of(const std::vector<double>& sums) const {
+  if (sums[count] < 2) return std::numeric_limits<double>::quiet_NaN();
+  return 1 - sums[squared] / (sums[squared_targets] - sums[targets] * sums[targets] / sums[count]);
+}
+
+}  // namespace peal::nn
