@@ -44,8 +44,8 @@ struct BatchParts {
 // part's own, to be added up by whoever does so for all parameters. It is recorded wherever
 // gradients are, even if nothing here wants one, so that its backward meets the others'; backward
 // goes through it in all parts or in none. Error, in all parts, where there are fewer than two
-// values a channel (on a CPU; a device would have to be waited for). Statistics travel in the type
-// that is computed in.
+// values a channel; a part that has so few itself waits for its device to see it, and not in a
+// captured graph. Statistics travel in the type that is computed in.
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                   const Tensor& weight, const Tensor& bias, const BatchNormOptions& options,
                   const BatchParts& parts);

@@ -75,6 +75,7 @@ void Reducer::complete_rest() {
     if (came_[p] == Came::nothing || came_[p] == Came::unseen) stand_in(p);
   }
   launch_ready();
+  note_hidden();
   if (first_of_static()) expected_ = parts_;
   learnt_ = true;
 }

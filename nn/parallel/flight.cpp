@@ -71,8 +71,9 @@ void Reducer::close() {
     if (step_clock_) step_clock_->step_fails();
     buckets_->lower_flag();
     if (hook_ && !alone) fail_alone();
-    fail_missing(group_, parameters_, missing(), step_, advice());
+    compare_missing(group_, parameters_, missing(), step_, advice());
   }
+  if (any_suspicion()) compare_missing(group_, parameters_, missing(), step_, advice());
   scale();
   settle_unused();
   shared_ = true;

@@ -30,6 +30,7 @@ void Reducer::follow(const Announcement& where) {
     begin_without_batch(where.weighted);
     prepare();
     open();
+    ask_missing(nowhere);
     for (std::size_t p = 0; p < came_.size(); ++p) {
       if (came_[p] == Came::nothing) stand_in(p);
     }

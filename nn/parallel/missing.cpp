@@ -72,18 +72,21 @@ std::string describe_missing(const std::vector<std::string>& names,
   return text + '\n' + matrix;
 }
 
-void fail_missing(const comm::ProcessGroup& group, const NamedTensors& parameters,
-                  const std::vector<bool>& missing, std::string_view step,
-                  std::string_view advice) {
+void compare_missing(const comm::ProcessGroup& group, const NamedTensors& parameters,
+                     const std::vector<bool>& missing, std::string_view step,
+                     std::string_view advice) {
   std::string mine;
+  bool any = false;
   for (const bool bit : missing) mine += bit ? 'x' : '.';
   std::vector<std::vector<bool>> all;
   std::vector<int> numbers;
   for (const std::string& row : group.all_gather_object(mine)) {
     auto& bits = all.emplace_back();
     for (const char c : row) bits.push_back(c == 'x');
+    any = any || std::find(bits.begin(), bits.end(), true) != bits.end();
     numbers.push_back(group.global_rank(static_cast<int>(numbers.size())));
   }
+  if (!any) return;
   std::vector<std::string> names;
   for (const auto& [name, tensor] : parameters) names.push_back(name);
   const std::string text = describe_missing(names, all, numbers);

@@ -12,11 +12,11 @@
 
 namespace peal::nn {
 
-// Collective; throws on all ranks, and the group goes on. `missing`, by parameter: this rank's.
-// `advice` ends the first part of the message.
-[[noreturn]] void fail_missing(const comm::ProcessGroup& group, const NamedTensors& parameters,
-                               const std::vector<bool>& missing, std::string_view step,
-                               std::string_view advice);
+// Collective: an Error on all ranks where any misses one, and the group goes on. `missing`, by
+// parameter: this rank's. `advice` ends the first part of the message.
+void compare_missing(const comm::ProcessGroup& group, const NamedTensors& parameters,
+                     const std::vector<bool>& missing, std::string_view step,
+                     std::string_view advice);
 
 // "a, b, c": at most 20, and the number of the others.
 std::string first_names(const std::vector<std::string>& names);

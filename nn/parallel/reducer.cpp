@@ -79,6 +79,7 @@ std::size_t Reducer::begin(std::size_t first) {
   first = place_of(tensor);
   open();
   take_complete(first);
+  ask_missing(first);
   expect_unused(first);
   return first;
 }

@@ -8,10 +8,12 @@
 // goes: a rank that left out a backward never has its gradients averaged with another step's, all
 // get an Error. Only calls count, not how long a rank keeps what they gave.
 //
-// A parameter that got no gradient is an Error in the same step, by name, and on every rank: on the
-// CPU the ranks finish the step's sums first, where a flag that travels in the last bucket, or
-// beside those of a hook, tells them, and so they can go on; on devices, and with a hook that sends
-// nothing, the group is of no further use. With
+// A parameter that got no gradient is an Error in the same step, by name, and on every rank: they
+// finish the step's sums first, and so they can go on. On the CPU a flag tells them that travels in
+// the last bucket, or beside those of a hook; on devices, for whose sums the host does not wait, a
+// word of what the graph shows when backward begins. Where no flag can be, with a hook on the CPU
+// that sends nothing, in a captured step, and where a recomputed segment leaves out what it had
+// before, the group is of no further use. With
 // `find_unused_parameters` there is no such Error (unused.h): those that the graph of a backward
 // does not reach are taken for unused when it begins, others when it ends. With `static_graph` each
 // backward is to be as the first was, on the same rank: what was unused there is so from the start,
@@ -162,6 +164,9 @@ class Reducer {
   [[noreturn]] void fail_alone() const;
   void check_missing();
   bool flag_goes_alone();
+  void ask_missing(std::size_t first);
+  bool any_suspicion();
+  void note_hidden();
   void complete_rest();
   void settle_unused();
   std::string advice() const;
@@ -184,6 +189,10 @@ class Reducer {
   std::vector<std::int64_t> expected_;  // and in the first; empty before its end
   bool agreed_ = false;                 // with static_graph: which parameters any rank uses
   std::vector<bool> hidden_;            // got gradients though no graph had shown them
+  std::vector<bool> shown_;             // by the graph of this backward; empty: nobody looked
+  bool suspects_ = false;               // that a gradient will be missing here
+  Tensor suspected_;                    // and whether any rank does, when asked_ is over
+  comm::Work asked_;
   bool learnt_ = false;                 // there was a step, which would have hidden some
   std::vector<Forward> forwards_;       // that a backward may still go through for the first time
   std::uint64_t forward_calls_ = 0;     // synchronised forwards

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients that are missing, and should not be: an Error in the same step (missing.h has its
 // text).
+#include <peal/autograd/grad_slot.h>
+#include <peal/nn/parallel/any_rank.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/missing.h>
 #include <peal/nn/parallel/reducer.h>
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace peal::nn {
@@ -26,8 +29,9 @@ std::vector<bool> Reducer::missing() const {
 void Reducer::check_missing() {
   const std::vector<bool> here = missing();
   if (std::find(here.begin(), here.end(), true) == here.end()) return;
-  if (!buckets_->has_flag()) fail_alone();
-  buckets_->raise_flag();  // and all ranks are told when they have finished the sums
+  // All ranks are told when they have finished the sums.
+  if (buckets_->has_flag()) return buckets_->raise_flag();
+  if (!suspects_) fail_alone();
 }
 
 // Where the others do not look for a flag.
@@ -48,6 +52,38 @@ bool Reducer::flag_goes_alone() {
     if ((*buckets_)[b].averaged != Averaged::not_at_all) return true;
   }
   return false;
+}
+
+// Where no flag travels with the sums, as the host does not look at those of a device, a word goes
+// to all ranks while backward goes on: whether the graph leaves a parameter out that no recomputed
+// segment has used before. It is only a suspicion; where any rank has it, all compare what came.
+void Reducer::ask_missing(std::size_t first) {
+  shown_.clear();
+  suspects_ = false;
+  suspected_ = {};
+  const bool none_is = options_.find_unused_parameters && !options_.static_graph;
+  if (buckets_->has_flag() || captured_ || none_is) return;
+  for (std::size_t p = 0; p < came_.size(); ++p) {
+    shown_.push_back(p == first || came_[p] != Came::nothing ||
+                     parameters_[p].second.grad_slot().expected > 0);
+    suspects_ = suspects_ || (!shown_[p] && !hidden_[p] && is_missing(p));
+  }
+  suspected_ = packed_bits({suspects_});
+  asked_ = group_.all_reduce(suspected_, comm::ReduceOp::bor,
+                             {"whether gradients are missing", tag_of(plan_.size() + 1)});
+}
+
+bool Reducer::any_suspicion() {
+  if (!suspected_.defined()) return false;
+  std::exchange(asked_, {}).wait();
+  return unpacked_bits(std::exchange(suspected_, {}), 1)[0];
+}
+
+// Gradients that came though the graph had not shown them.
+void Reducer::note_hidden() {
+  for (std::size_t p = 0; p < shown_.size(); ++p) {
+    if (!shown_[p] && came_[p] == Came::all) hidden_[p] = true;
+  }
 }
 
 std::string Reducer::advice() const {

@@ -316,4 +316,42 @@ TEST_CASE("autocast trains, with and without ranks") {
   }
 }
 
+// Rank 0 has one sample with gradient 4, rank 1 has 99 with gradient 1, in units of 1/64.
+TEST_CASE("a scaled loss is averaged over samples, and what overflows leaves no count behind") {
+  comm::run_ranks(2, [](const comm::ProcessGroup& group) {
+    const int rank = group.rank();
+    nn::Linear net(1, 1, false);
+    net.weight.copy_(Tensor::zeros({1, 1}));
+    nn::DistributedDataParallel ddp(net, group);
+    nn::SGD optimizer(ddp.parameters(), {.lr = 1});
+    nn::GradScaler scaler({.init_scale = 65536}, group);
+    const auto step = [&](double x) {
+      optimizer.zero_grad();
+      Tensor loss;
+      {
+        const Autocast guard(DType::f16);
+        loss = mean(ddp(full({4, 1}, x)));
+      }
+      ddp.backward(scaler.scale(loss), rank == 0 ? 1 : 99);
+      const bool stepped = scaler.step(optimizer);
+      scaler.update();
+      return stepped;
+    };
+    const double mine = (rank == 0 ? 4.0 : 1.0) / 64;
+    float before = 0;
+    for (int k = 0; k < 3; ++k) {
+      CAPTURE(k);
+      if (k > 0) {
+        CHECK_FALSE(step(rank == 1 ? 32768 : mine));  // 99 of these f16 does not hold
+        CHECK(floats(net.weight)[0] == before);
+        CHECK(scaler.get_scale() == 65536 >> k);
+      }
+      CHECK(step(mine));
+      const float now = floats(net.weight)[0];
+      CHECK(64 * (before - now) == doctest::Approx(1.03).epsilon(2e-3));
+      before = now;
+    }
+  });
+}
+
 }  // namespace
