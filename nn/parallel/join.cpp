@@ -14,6 +14,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace peal::nn {
 namespace {
@@ -27,6 +28,14 @@ std::uint64_t tag_of(const comm::ProcessGroup& group) {
   std::uint64_t tag = 'j';
   comm::mix(tag, group.sequence());
   return tag;
+}
+
+bool have_device(const std::vector<DistributedDataParallel>& models) {
+  return std::any_of(models.begin(), models.end(), [](const auto& model) {
+    const std::vector<Tensor> all = model.parameters();
+    return std::any_of(all.begin(), all.end(),
+                       [](const Tensor& p) { return p.device() != Device{}; });
+  });
 }
 
 // Of what such a layer sends, ranks without a batch would hear nothing, and the others wait.
@@ -80,6 +89,7 @@ Join::Join(std::vector<DistributedDataParallel> ddps, const JoinOptions& options
     : ddps_(checked(std::move(ddps))),
       options_(options),
       group_(ddps_[0].group()),
+      on_device_(have_device(ddps_)),
       tag_(tag_of(group_)),
       actives_(group_.world()) {
   for (const DistributedDataParallel& ddp : ddps_) wrappers_.push_back(ddp.turn().wrapper);
@@ -186,7 +196,9 @@ void Join::announce(const Announcement& what) const {
   std::memcpy(message.raw(), &what, sizeof what);
   const comm::Work sent =
       group_.broadcast(message, lowest_, {"what ranks without a batch do", tag_});
-  static_cast<void>(sent);  // goes on by itself
+  // It goes on by itself where this thread comes by again. One that waits for a device does not,
+  // and what it waits for may be a collective to which nobody has called the others.
+  if (on_device_) sent.wait();
 }
 
 Announcement Join::receive() const {

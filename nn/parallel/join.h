@@ -87,6 +87,7 @@ class Join {
   std::vector<std::uint64_t> wrappers_;  // their numbers in announcements
   JoinOptions options_;
   comm::ProcessGroup group_;
+  bool on_device_;  // some parameters are
   std::uint64_t tag_;
   bool active_ = true, turned_ = false;  // turned: those who have a batch are in next() already
   int actives_, lowest_ = 0;
