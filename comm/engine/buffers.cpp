@@ -81,6 +81,11 @@ bool Buffers::elsewhere(const View& view) const {
   return view.storage && view.device().type != place_.type;
 }
 
+bool Buffers::all_there() const {
+  const auto there = [this](const View& view) { return !view.storage || view.device() == place_; };
+  return gathered_.empty() && scattered_.empty() && there(in_.given) && there(out_.given);
+}
+
 void Buffers::follow(CallerOrder& caller) {
   bool away = false;
   const auto look = [&](const View& view) {

@@ -52,6 +52,8 @@ class Buffers {
   // The operation comes after what the calling thread's streams hold of it now. Once, before
   // open().
   void follow(CallerOrder& caller);
+  // All that the caller gave lies where the program runs.
+  bool all_there() const;
   // Gives the program its memory, and starts the copies of what lies elsewhere.
   void open();
 

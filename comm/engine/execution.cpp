@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/graph.h>
 #include <peal/comm/engine/execution.h>
 #include <peal/comm/record/recorder.h>
 #include <peal/comm/reduce/table.h>
@@ -47,7 +48,26 @@ Execution::~Execution() {
   const bool under_way = state_ == State::runs || state_ == State::handed_over;
   // By others, who go on.
   const bool reached = state_ == State::runs ? one_sided() : state_ == State::made && begun_before_;
-  if (held || reached || (under_way && !buffers_.quiet())) buffers_.quarantine();
+  if (held || reached || (under_way && !quiet())) buffers_.quarantine();
+}
+
+bool Execution::stay() {
+  if (!stream_ordered() || Graph::capturing() != nullptr || !buffers_.all_there()) return false;
+  stays_in_ = current_stream(place_);
+  return true;
+}
+
+void Execution::take_place() {
+  if (stays_in_) return caller_.stay(*stays_in_);
+  buffers_.follow(caller_);
+}
+
+bool Execution::quiet() const {
+  try {
+    return stays_in_ ? stays_in_->query() : buffers_.quiet();
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 void Execution::record(std::shared_ptr<Recorder> recorder, std::int32_t number) {
@@ -268,10 +288,13 @@ bool Execution::hand_over() {
   if (handed_over()) return true;
   try {
     std::optional<StreamGuard> guard;
-    if (on_device()) guard.emplace(transport_.queue()->stream());
+    if (on_device()) guard.emplace(queue());
     if (state_ == State::made) {
       state_ = State::runs;
-      if (on_device()) caller_.enter(transport_.queue()->stream());
+      if (stream_ordered() && Graph::capturing() == nullptr) {
+        transport_.queue()->tail().enter(queue());
+      }
+      if (on_device()) caller_.enter(queue());
       buffers_.open();
       if (one_sided() && !begun_before_) {
         window_->begin(*plan_, buffers_.bytes(1), channel_.signature, buffers_.whole(Buffer::in),
@@ -284,7 +307,7 @@ bool Execution::hand_over() {
       return false;
     }
     buffers_.close(caller_);
-    if (on_device()) caller_.leave(transport_.queue()->stream());
+    if (on_device()) caller_.leave(queue());
     state_ = State::handed_over;
   } catch (const std::exception& error) {
     if (!plan_) throw;
@@ -309,10 +332,8 @@ void Execution::leave_capture() {
 }
 
 void Execution::begin_replay() {
-  Event last;  // of the group's, in the device's queue
-  last.record(transport_.queue()->stream());
   caller_.follow(place_);
-  current_stream(place_).wait(last);
+  transport_.queue()->tail().lead(current_stream(place_));
 }
 
 void Execution::end_replay() {
@@ -320,6 +341,7 @@ void Execution::end_replay() {
   state_ = State::handed_over;
   const StreamGuard guard(transport_.queue()->stream());
   caller_.order();
+  transport_.queue()->tail().enter(transport_.queue()->stream());
 }
 
 }  // namespace peal::comm

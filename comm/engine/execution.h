@@ -24,6 +24,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -44,8 +45,11 @@ class Execution {
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
 
+  // It is to go into the calling thread's current stream itself; false where it may not. Before
+  // take_place(), and the thread waits until it is handed over.
+  bool stay();
   // It comes after what the calling thread's current streams hold now. Once, before advance().
-  void take_place() { buffers_.follow(caller_); }
+  void take_place();
   // It has come to there already (immediate.h). Before advance().
   void go_on_from(const Exchange& exchange);
   // Does what can be done without waiting. True once the operation is complete. Throws Error from
@@ -101,6 +105,9 @@ class Execution {
   // In this order. A captured one stays there.
   enum class State : std::uint8_t { made, runs, handed_over, captured, over };
 
+  // Where it is put, over a transport of a device.
+  Stream queue() const { return stays_in_ ? *stays_in_ : transport_.queue()->stream(); }
+  bool quiet() const;
   const CollectiveCall& collective() const { return std::get<CollectiveCall>(call_); }
   const Round& round() const { return at_.plan->program.rounds[at_.round]; }
   bool run_native();
@@ -132,6 +139,7 @@ class Execution {
   Channel channel_;
   Device place_;  // where the program runs, and messages lie
   CallerOrder caller_;
+  std::optional<Stream> stays_in_;
   Buffers buffers_;
   State state_ = State::made;
   // Messages on their way, and what is added as soon as they have come.

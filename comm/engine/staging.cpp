@@ -14,6 +14,11 @@ void CallerOrder::follow(Device device) {
   before_.back().second.record(current_stream(device));
 }
 
+void CallerOrder::stay(const Stream& stream) {
+  before_.emplace_back(stream.device(), Event());
+  stays_ = stream;
+}
+
 void CallerOrder::enter(const Stream& stream) const {
   for (const auto& [device, event] : before_) stream.wait(event);
 }
@@ -35,6 +40,7 @@ bool CallerOrder::is_over() const {
 void CallerOrder::order() const {
   for (const auto& [device, before] : before_) {
     const Stream stream = current_stream(device);
+    if (stays_ == stream) continue;
     for (const Event& event : after_) stream.wait(event);
   }
 }

@@ -13,6 +13,7 @@
 #include <peal/autograd/core/view.h>
 
 #include <cstddef>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,8 @@ class CallerOrder {
  public:
   // The operation comes after what the calling thread's current stream of the device holds now.
   void follow(Device device);
+  // The operation goes into that stream, which is the calling thread's current one.
+  void stay(const Stream& stream);
   // What `stream` gets from now on comes after that.
   void enter(const Stream& stream) const;
   // The operation ends where `stream` ends now.
@@ -37,6 +40,7 @@ class CallerOrder {
 
  private:
   std::vector<std::pair<Device, Event>> before_;
+  std::optional<Stream> stays_;
   std::vector<Event> after_;
 };
 

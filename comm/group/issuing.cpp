@@ -2,6 +2,7 @@
 // How a call becomes an operation, or is over at once.
 #include <peal/comm/engine/branch.h>
 #include <peal/comm/group/group_body.h>
+#include <peal/comm/group/in_stream.h>
 #include <peal/comm/reduce/reduce_op.h>
 #include <peal/comm/schedule/mix.h>
 
@@ -154,7 +155,10 @@ Work GroupBody::submit(Call call, std::shared_ptr<const Plan> plan, Transport& t
   if (Graph* const graph = Graph::capturing()) {
     captured_by(*graph).add(operation);
   } else {
+    const bool here =
+        InStream::is_on() && Branch::current() == nullptr && operation->execution.stay();
     engine->submit(operation);
+    if (here) engine->wait(*operation);
   }
   return Work(std::move(operation));
 }

@@ -19,6 +19,7 @@
 #include <peal/autograd/core/stream.h>
 #include <peal/comm/reduce/reduce_op.h>
 #include <peal/comm/schedule/schedule.h>
+#include <peal/comm/transport/queue_tail.h>
 
 #include <chrono>
 #include <cstddef>
@@ -85,14 +86,17 @@ class NativeCollectives {
 // lies in the queue, so rounds and the kernels between them follow one another there without the
 // host. A round is done, for test(), when it is in the queue; what comes after it in the queue
 // finds its messages there. Their rounds match in the order of posting alone, whatever the channel:
-// operations are posted one after the other, in the same order on all ranks. A transport of a
-// device that is not stream-ordered (mpi/device_aware.h) is as those of the CPU are, and its queue
-// takes the kernels.
+// operations are posted one after the other, in the same order on all ranks. They go into the
+// current stream of the thread that posts them: the executor makes that the queue's own or, where a
+// caller wants it, the caller's. A transport of a device that is not stream-ordered
+// (mpi/device_aware.h) is as those of the CPU are, and its queue takes the kernels.
 class DeviceQueue {
  public:
   virtual ~DeviceQueue() = default;
   virtual Device device() const = 0;
   virtual Stream stream() const = 0;
+  // Of all that goes into that stream, of sub-groups that share it too, or into others instead.
+  virtual QueueTail& tail() = 0;
   virtual bool stream_ordered() const = 0;
   // What is put into the queue may lie in a graph that is replayed (captured.h).
   virtual bool capturable() const = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/comm/group/in_stream.h>
 #include <peal/comm/schedule/mix.h>
 #include <peal/nn/parallel/announce.h>
 #include <peal/nn/parallel/same_calls.h>
@@ -76,6 +77,7 @@ Tensor SyncBatchNorm::apply(const Tensor& x, const BatchNormOptions& options) {
                           .dtype = rows.dtype(),
                           .tag = here.forward_tag});
     with_advice([&] {
+      const comm::InStream stays;
       here.group
           .all_gather(rows, rows.detach({row}, here.group.rank() * row),
                       {here.forward, here.forward_tag})
@@ -88,6 +90,7 @@ Tensor SyncBatchNorm::apply(const Tensor& x, const BatchNormOptions& options) {
                               .dtype = sums.dtype(),
                               .tag = meeting->backward_tag});
     with_advice([&] {
+      const comm::InStream stays;
       meeting->group
           .all_reduce(sums, comm::ReduceOp::sum, {meeting->backward, meeting->backward_tag})
           .wait();

@@ -37,6 +37,7 @@ Ticket QueueTransport::post(Channel channel, std::span<const Message> round) {
   }
   looks_ = 1 + log_->busy;
   round_.assign(round.begin(), round.end());
+  posted_in_ = current_stream(device_);
   return next_++;
 }
 
@@ -48,7 +49,7 @@ bool QueueTransport::test(Ticket) {
     std::unique_lock lock(place_->mutex_);
     place_->changed_.wait(lock, [&] { return state_->aborted; });
   }
-  put(stream_, [place = place_, state = state_, rank = rank_, round = std::move(round_)] {
+  put(posted_in_, [place = place_, state = state_, rank = rank_, round = std::move(round_)] {
     meet(*place, *state, rank, round);
   });
   round_.clear();

@@ -88,6 +88,7 @@ class QueueTransport : public comm::Transport, private comm::DeviceQueue {
  private:
   Device device() const override { return device_; }
   Stream stream() const override { return stream_; }
+  comm::QueueTail& tail() override { return tail_; }
   bool stream_ordered() const override { return true; }
   bool capturable() const override { return false; }
   void check() override;
@@ -105,6 +106,8 @@ class QueueTransport : public comm::Transport, private comm::DeviceQueue {
   Device device_;
   std::uint64_t group_;
   Stream stream_;
+  comm::QueueTail tail_{stream_};
+  Stream posted_in_;
   std::vector<comm::Message> round_;  // not yet in the stream
   std::uint64_t last_sequence_ = ~std::uint64_t{0};
   int looks_ = 0;

@@ -36,12 +36,13 @@ CudaIpcOptions CudaIpcOptions::from_environment() {
   return options;
 }
 
-CudaIpcTransport::CudaIpcTransport(Device device, Stream stream, const CudaIpcOptions& options,
-                                   int rank, int world, std::chrono::milliseconds deadline,
-                                   Hopeless hopeless)
+CudaIpcTransport::CudaIpcTransport(Device device, Stream stream, std::shared_ptr<QueueTail> tail,
+                                   const CudaIpcOptions& options, int rank, int world,
+                                   std::chrono::milliseconds deadline, Hopeless hopeless)
     : options_(options),
       device_(device),
       stream_(std::move(stream)),
+      tail_(std::move(tail)),
       deadline_(deadline),
       hopeless_(std::move(hopeless)),
       released_(std::make_shared<Released>()) {
@@ -98,8 +99,9 @@ std::unique_ptr<CudaIpcTransport> CudaIpcTransport::create(Rendezvous& ranks, De
     PEAL_CHECK(options.half % 16 == 0 && options.half >= 32 * world && options.parcel % 16 == 0 &&
                    options.parcel > 0 && options.blocks >= 1 && options.blocks <= ipc::most_blocks,
                "rooms of ", world, " ranks cannot be so small, or odd, or many: ", mine.options);
-    made.reset(new CudaIpcTransport(device, Stream::create(device, true), options, rank, world,
-                                    deadline, hopeless));
+    const Stream stream = Stream::create(device, true);
+    made.reset(new CudaIpcTransport(device, stream, std::make_shared<QueueTail>(stream), options,
+                                    rank, world, deadline, hopeless));
     made->group_.blocks = std::min(options.blocks, beside);
     window = std::make_unique<ipc::Segment>(device, made->group_.bytes());
     mine.handle = window->handle();
@@ -142,7 +144,7 @@ void CudaIpcTransport::end_kernels() const {
 void CudaIpcTransport::be_quiet() const {
   const auto start = Clock::now();
   try {
-    while (!stream_.query()) {
+    while (!tail_->last().query()) {
       hopeless_();
       PEAL_CHECK(Clock::now() - start < deadline_, "[cuda_ipc] rank ", rank(),
                  ": the queue has not ended for ", std::chrono::duration<double>(deadline_).count(),
@@ -166,14 +168,12 @@ Ticket CudaIpcTransport::post(Channel channel, std::span<const Message> round) {
     mail.letters[mail.count++] = {message.data, static_cast<std::int64_t>(message.bytes),
                                   message.peer, message.direction == Direction::send};
   }
-  const StreamGuard guard(stream_);
   ipc::pass_mail(device_, mail);
   return next_++;
 }
 
 // Who has nothing in a buffer says that it lies where the other one does.
 Ticket CudaIpcTransport::start(const NativeCall& call) {
-  const StreamGuard guard(stream_);
   const ipc::Ready& ready = programs_->of(call);
   if (ready.program.is_empty()) return next_++;
   ipc::Run run = {};
@@ -196,7 +196,7 @@ Ticket CudaIpcTransport::start(const NativeCall& call) {
 }
 
 std::int64_t CudaIpcTransport::in_place() const {
-  stream_.synchronize();
+  tail_->last().synchronize();
   const auto* const window = reinterpret_cast<const ipc::Window*>(window_->own());
   ipc::Count count = 0;
   PEAL_CUDA_CHECK(cudaMemcpy(&count, &window->direct, sizeof count, cudaMemcpyDeviceToHost));

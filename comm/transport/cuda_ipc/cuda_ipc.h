@@ -85,6 +85,7 @@ class CudaIpcTransport : public Transport,
   bool scales(const NativeCall&) const override { return true; }
   Device device() const override { return device_; }
   Stream stream() const override { return stream_; }
+  QueueTail& tail() override { return *tail_; }
   bool stream_ordered() const override { return true; }
   // Kernels keep their counts on the device, so that a replay goes on where the last call was.
   bool capturable() const override { return true; }
@@ -104,7 +105,8 @@ class CudaIpcTransport : public Transport,
     std::uint64_t number = 0;
     std::string problem;  // why not: equal in meaning on all who were to reach it
   };
-  CudaIpcTransport(Device device, Stream stream, const CudaIpcOptions& options, int rank, int world,
+  CudaIpcTransport(Device device, Stream stream, std::shared_ptr<QueueTail> tail,
+                   const CudaIpcOptions& options, int rank, int world,
                    std::chrono::milliseconds deadline, Hopeless hopeless);
   void move_in(std::shared_ptr<ipc::Segment> window);
   void end_kernels() const;
@@ -118,6 +120,7 @@ class CudaIpcTransport : public Transport,
   CudaIpcOptions options_;
   Device device_;
   Stream stream_;
+  std::shared_ptr<QueueTail> tail_;  // of that stream, and so of sub-groups too
   std::chrono::milliseconds deadline_;
   Hopeless hopeless_;
   ipc::Group group_ = {};

@@ -17,6 +17,7 @@ namespace peal::comm {
 // Everybody's, by rank; nothing is in the queue then.
 std::vector<CudaIpcTransport::Offer> CudaIpcTransport::exchange(const Offer& mine) {
   const StreamGuard guard(stream_);
+  tail_->enter(stream_);
   const auto ranks = static_cast<std::size_t>(world());
   const StorageRef in = Storage::allocate(sizeof(Offer), device_);
   const StorageRef out = Storage::allocate(ranks * sizeof(Offer), device_);
@@ -144,7 +145,7 @@ std::unique_ptr<Transport> CudaIpcTransport::make_subset(const std::vector<int>&
     options.parcel = 16;
   }
   try {
-    part.reset(new CudaIpcTransport(device_, stream_, options,
+    part.reset(new CudaIpcTransport(device_, stream_, tail_, options,
                                     static_cast<int>(found - ranks.begin()),
                                     static_cast<int>(ranks.size()), deadline_, hopeless_));
   } catch (const Error& error) {

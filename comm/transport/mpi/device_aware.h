@@ -50,6 +50,7 @@ class DeviceAwareTransport : public Transport, private DeviceQueue {
  private:
   Device device() const override { return device_; }
   Stream stream() const override { return stream_; }
+  QueueTail& tail() override { return tail_; }
   bool stream_ordered() const override { return false; }
   bool capturable() const override { return false; }
   void check() override {}
@@ -65,6 +66,7 @@ class DeviceAwareTransport : public Transport, private DeviceQueue {
   std::string name_;
   Device device_;
   Stream stream_;
+  QueueTail tail_{stream_};
   std::unordered_map<Ticket, Held> held_;
   Ticket next_ = 1;
   bool abandoned_ = false;

@@ -14,12 +14,6 @@
 #include <utility>
 
 namespace peal::comm {
-namespace {
-
-cudaStream_t queue_of(const Stream& stream) { return static_cast<cudaStream_t>(stream.native()); }
-
-}  // namespace
-
 NcclTransport::NcclTransport(std::shared_ptr<Communicator> communicator, int rank, int world,
                              Device device)
     : communicator_(std::move(communicator)),
@@ -50,7 +44,7 @@ std::unique_ptr<NcclTransport> NcclTransport::create(Rendezvous& ranks, Device d
 // Nothing of it is in the queue, as a split wants it.
 void NcclTransport::be_quiet() const {
   const auto start = std::chrono::steady_clock::now();
-  while (communicator_->busy() || !stream_.query()) {
+  while (communicator_->busy() || !tail_.last().query()) {
     hopeless_();
     PEAL_CHECK(std::chrono::steady_clock::now() - start < communicator_->deadline(), "[nccl] rank ",
                rank_, " of ", world_, " on ", device_, ", making a sub-group: what ", device_,
@@ -83,14 +77,14 @@ Ticket NcclTransport::post(Channel, std::span<const Message> round) {
              "[nccl] a round is posted before the last one is in the queue");
   cuda::use(device_);
   ncclComm_t const handle = communicator_->handle();
+  cudaStream_t const queue = cuda::stream_on(device_);
   communicator_->expect(ncclGroupStart(), "ncclGroupStart");
   ncclResult_t first = ncclSuccess;
   for (const Message& message : round) {
-    const ncclResult_t result = message.direction == Direction::send
-                                    ? ncclSend(message.data, message.bytes, ncclInt8, message.peer,
-                                               handle, queue_of(stream_))
-                                    : ncclRecv(message.data, message.bytes, ncclInt8, message.peer,
-                                               handle, queue_of(stream_));
+    const ncclResult_t result =
+        message.direction == Direction::send
+            ? ncclSend(message.data, message.bytes, ncclInt8, message.peer, handle, queue)
+            : ncclRecv(message.data, message.bytes, ncclInt8, message.peer, handle, queue);
     if (result != ncclSuccess && result != ncclInProgress && first == ncclSuccess) first = result;
   }
   const ncclResult_t end = ncclGroupEnd();  // also after an error: the thread is in the group
@@ -147,7 +141,7 @@ Ticket NcclTransport::start(const NativeCall& call) {
   cuda::use(device_);
   const ncclDataType_t type = nccl_type(call.dtype);
   ncclComm_t const handle = communicator_->handle();
-  cudaStream_t const queue = queue_of(stream_);
+  cudaStream_t const queue = cuda::stream_on(device_);
   const auto count = static_cast<std::size_t>(call.counts.front());
   switch (call.what) {
     case Collective::all_reduce:

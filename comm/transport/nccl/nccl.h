@@ -53,6 +53,7 @@ class NcclTransport : public Transport,
   bool scales(const NativeCall& call) const override;
   Device device() const override { return device_; }
   Stream stream() const override { return stream_; }
+  QueueTail& tail() override { return tail_; }
   bool stream_ordered() const override { return true; }
   bool capturable() const override { return true; }
   void check() override;
@@ -64,6 +65,7 @@ class NcclTransport : public Transport,
   int rank_, world_;
   Device device_;
   Stream stream_;
+  QueueTail tail_{stream_};
   Hopeless hopeless_ = [] {};
   std::vector<Message> posted_;    // of the round that is not yet in the queue
   ncclRedOp_t made_ = ncclNumOps;  // for the call that is not yet in the queue

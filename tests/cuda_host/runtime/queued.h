@@ -3,6 +3,7 @@
 // thread's stream.
 #pragma once
 
+#include <peal/comm/group/in_stream.h>
 #include <peal/comm/group/process_group.h>
 #include <peal/comm/reduce/cuda/reduce.h>
 
@@ -52,6 +53,49 @@ inline void check_order(const comm::ProcessGroup& group, std::int64_t count) {
       last = group.broadcast(gone, group.world() - 1);
     }
     last.wait();
+  }
+}
+
+// The same of collectives that go into the caller's stream, for which nobody waits, among others
+// that are under way.
+inline void check_in_stream(const comm::ProcessGroup& group, std::int64_t count, int rounds) {
+  const double ranks = group.world() * (group.world() + 1) / 2.0;
+  const auto mine = [&](std::int64_t) { return group.rank() + 1; };
+  const auto check = [&](const Tensor& got, double want) {
+    for (const std::int64_t i : {std::int64_t{0}, count - 1}) {
+      const double value = comm::testing::element(got, i);
+      PEAL_CHECK(value == want, "rank ", group.rank(), ", element ", i, " of ", count,
+                 ": expected ", want, ", got ", value);
+    }
+  };
+  for (int round = 0; round < rounds; ++round) {
+    const Tensor x = comm::testing::filled(count, DType::f32, mine), y = x.clone(), z = x.clone();
+    scale(y, 10);
+    const comm::Work beside = group.all_reduce(y);
+    scale(x, 100);
+    const Tensor all = Tensor::empty({group.world() * count});
+    {
+      const comm::InStream here;
+      static_cast<void>(group.all_reduce(x));
+      scale(x, 2);
+      static_cast<void>(group.all_gather(all, x));
+    }
+    scale(all, 0.5);
+    scale(z, 1000);
+    const comm::Work last = group.all_reduce(z);
+    {
+      const comm::InStream here;
+      static_cast<void>(group.all_reduce(x, comm::ReduceOp::max));
+    }
+    scale(x, 3);
+    last.wait();
+    scale(z, 2);
+    beside.wait();
+    scale(y, 7);
+    check(x, 600 * ranks);
+    check(all, 100 * ranks);
+    check(z, 2000 * ranks);
+    check(y, 70 * ranks);
   }
 }
 

@@ -220,6 +220,16 @@ TEST_CASE("ranks that are threads are told to be processes") {
   CHECK(told == 2);
 }
 
+TEST_CASE("collectives in the caller's stream come where they are called, over CUDA IPC") {
+  const OnDevice here(world().rank());
+  each_way([](const ProcessGroup& group) {
+    peal::testing::check_in_stream(group, 1000, 1);
+    const auto part = group.split(group.rank() % 2);  // in the same queue
+    peal::testing::check_in_stream(part, 10, 1);
+    peal::testing::check_in_stream(group, 10, 1);
+  });
+}
+
 // The last case here: from then on the job's own group has it.
 TEST_CASE("Job::device() takes CUDA IPC where ranks share a device, or where it is told") {
   launch::Job& job = peal::testing::job();
