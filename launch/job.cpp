@@ -4,6 +4,7 @@
 #include <peal/autograd/core/lone_ranks.h>
 #include <peal/autograd/intra_op.h>
 #include <peal/comm/group/agree.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/launch/affinity.h>
 #include <peal/launch/bootstrap.h>
 #include <peal/launch/devices.h>
@@ -138,12 +139,15 @@ Job::~Job() {
 
 namespace {
 
-// Of a program that `what` ended on this rank.
-void tell_everyone(const Job& job, const std::string& what) {
-  if (job.inherited()) return;
-  job.group().poison(what.starts_with("[") ? what : concat("[rank ", job.rank(), "] ", what));
+// Of a program that `what` ended on this rank: the other ranks, which end with it too, and people,
+// once.
+void tell_everyone(const Job* job, const std::string& what) {
+  if (job == nullptr || job->inherited()) return log_error(what);
+  const std::string told = what.starts_with("[") ? what : concat("[rank ", job->rank(), "] ", what);
+  job->group().poison(told);
+  if (comm::body_of(job->group()).lane->control().is_to_tell(told)) log_error(what);
   try {  // where everybody was when it happened
-    job.group().write_trace();
+    job->group().write_trace();
   } catch (const std::exception& second) {
     log_error(second.what());
   }
@@ -164,11 +168,9 @@ int run_main(const std::function<void(Job&)>& f) {
     job.reset();
     return 0;
   } catch (const std::exception& error) {
-    if (job) tell_everyone(*job, error.what());
-    log_error(error.what());
+    tell_everyone(job.get(), error.what());
   } catch (...) {
-    if (job) tell_everyone(*job, no_exception);
-    log_error(no_exception);
+    tell_everyone(job.get(), no_exception);
   }
   // Neither MPI's shutdown nor static destructors may wait for ranks that are gone.
   std::fflush(nullptr);

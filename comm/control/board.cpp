@@ -104,13 +104,14 @@ std::optional<Finished> Board::finished(int rank, std::uint64_t group,
   return what;
 }
 
-void Board::poison(const std::string& message) {
+void Board::poison(const std::string& message, int rank) {
   if (header_->winner.load() != 0) return;
   const std::uint32_t place = header_->taken.fetch_add(1);
   if (place >= Header::places) return;  // so many are at it: one of them lives
   auto& room = header_->message[place];
   const std::size_t length = std::min<std::size_t>(message.size(), Header::message_bytes - 1);
   for (std::size_t i = 0; i < length; ++i) room[i].store(message[i], std::memory_order_relaxed);
+  header_->rank[place].store(rank + 1, std::memory_order_relaxed);
   std::uint32_t nobody_yet = 0;
   header_->winner.compare_exchange_strong(nobody_yet, place + 1, std::memory_order_release,
                                           std::memory_order_relaxed);
@@ -126,6 +127,11 @@ std::optional<std::string> Board::poisoned() const {
     message += c;
   }
   return message;
+}
+
+int Board::poisoner() const {
+  const std::uint32_t winner = header_->winner.load(std::memory_order_acquire);
+  return winner == 0 ? nobody : header_->rank[winner - 1].load(std::memory_order_relaxed) - 1;
 }
 
 bool Board::anyone_works() const {

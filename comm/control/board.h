@@ -60,8 +60,13 @@ class Board {
 
   // The first to poison wins; its message is what everyone will read. One that dies while it does
   // has poisoned nothing, and keeps nobody else from it.
-  void poison(const std::string& message);
+  void poison(const std::string& message, int rank = nobody);
   std::optional<std::string> poisoned() const;
+  static constexpr int nobody = -1;
+  int poisoner() const;  // the rank whose message it is; nobody: none, or it did not say
+  // Of all who are to tell people the message, the first; and whether there was one.
+  bool take_word() { return header_->word_taken.exchange(1) == 0; }
+  bool word_taken() const { return header_->word_taken.load() != 0; }
   bool is_poisoned() const { return header_->winner.load(std::memory_order_acquire) != 0; }
 
   // A rank says that it works, and when it is done: as often as it began.
@@ -87,6 +92,8 @@ class Board {
     std::atomic<std::uint32_t> taken;   // places
     std::atomic<std::uint32_t> winner;  // its place and 1; 0: all is well
     std::atomic<char> message[places][message_bytes];
+    std::atomic<std::int32_t> rank[places];  // and 1; 0: nobody
+    std::atomic<std::uint32_t> word_taken;
     std::atomic<std::uint32_t> passed;
   };
   Board(void* memory, int world, std::shared_ptr<SharedSegment> segment);

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <iterator>
 #include <string_view>
+#include <thread>
 #include <tuple>
 
 namespace peal::comm {
@@ -64,6 +65,17 @@ std::unique_ptr<Control> Control::subset(const std::vector<int>& ranks) const {
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
   });
   return std::unique_ptr<Control>(new Control(board_, rank_, std::move(here), watched_));
+}
+
+bool Control::is_to_tell(const std::string& message) const {
+  const auto standing = board_->poisoned();
+  if (!standing || message.find(*standing) == message.npos) return true;
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (board_->poisoner() != rank_ && !board_->word_taken() &&
+         std::chrono::steady_clock::now() < patience) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return board_->take_word();
 }
 
 void Control::lament(const Peer& peer) {

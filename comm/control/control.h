@@ -73,9 +73,14 @@ class Control {
   Row own_row() const { return board_->read(rank_).value_or(Row{}); }
   void publish(const Row& row) { board_->publish(rank_, row); }
   std::optional<Row> read(int peer) const { return board_->read(peer); }
-  void poison(const std::string& message) { board_->poison(message); }
+  void poison(const std::string& message) { board_->poison(message, rank_); }
   std::optional<std::string> poisoned() const { return board_->poisoned(); }
   bool is_poisoned() const { return board_->is_poisoned(); }
+
+  // Of ranks that end with this message: whether this one is to tell people. Each tells what it
+  // alone says; what the group was poisoned with is told once on a node, by the rank whose it is,
+  // or by another where that one says nothing for a second.
+  bool is_to_tell(const std::string& message) const;
 
   [[nodiscard]] Busy busy() { return {board_, rank_}; }
   // Somebody of this node says that it works.

@@ -262,3 +262,25 @@ TEST_CASE("a sub-group's switchboard goes with the last of its ranks") {
   first.reset();
   CHECK(gone.expired());
 }
+
+TEST_CASE("of ranks that end with one message the one whose it is tells it, and others their own") {
+  const auto board = Board::in_memory(3);
+  std::vector<std::unique_ptr<Control>> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.push_back(
+        std::make_unique<Control>(board, rank, std::vector<int>{0, 1, 2}, std::vector<Peer>{}));
+  }
+  CHECK(ranks[0]->is_to_tell("before anything"));
+  ranks[2]->poison("rank 2 is on fire");
+  CHECK(board->poisoner() == 2);
+  CHECK(ranks[0]->is_to_tell("something else"));
+  CHECK(ranks[2]->is_to_tell("rank 2 is on fire; run"));
+  for (const auto& rank : ranks) CHECK_FALSE(rank->is_to_tell("rank 2 is on fire"));
+  // Where that one is silent, another tells it.
+  const auto second = Board::in_memory(2);
+  Control one(second, 0, {0, 1}, std::vector<Peer>{}),
+      other(second, 1, {0, 1}, std::vector<Peer>{});
+  one.poison("gone");
+  CHECK(other.is_to_tell("gone"));
+  CHECK_FALSE(one.is_to_tell("gone"));
+}
