@@ -54,19 +54,20 @@ void Checkpoints::try_to_save(const std::string& path) const {
   if (job_.is_main()) AtomicFile probe(path);
 }
 
-void Checkpoints::save(const std::string& path, int next_epoch) const {
+void Checkpoints::save(const std::string& path, int next_epoch, const Metadata& more) const {
   const Places places{Tensor::empty({job_.world()}, DType::i64, Device{})};
   const auto mine = static_cast<std::int64_t>(context().generator.offset);
   job_.group().all_gather(places.of_ranks, Tensor::scalar(mine, Device{})).wait();
   if (job_.is_main()) {
     Metadata metadata = settings_;
+    metadata.insert(more.begin(), more.end());
     metadata["epoch"] = std::to_string(next_epoch);
     nn::save(path, parts_and({"random", places}), metadata);
   }
   job_.group().barrier().wait();
 }
 
-int Checkpoints::resume(const std::string& path, int epochs) const {
+int Checkpoints::resume(const std::string& path, int epochs, Metadata* all) const {
   Places places;
   const Metadata metadata = nn::load(path, parts_and({"random", places})).metadata;
   const auto saved = [&](const std::string& name) {
@@ -92,6 +93,7 @@ int Checkpoints::resume(const std::string& path, int epochs) const {
   PEAL_CHECK(rank < offsets.size(), path, ": it has random numbers of ", offsets.size(),
              " ranks, and this run has ", job_.world(), "; the file is damaged");
   context().generator.offset = static_cast<std::uint64_t>(offsets[rank]);
+  if (all != nullptr) *all = metadata;
   if (job_.is_main()) log_info("going on after epoch ", epoch, " of ", path);
   return epoch;
 }

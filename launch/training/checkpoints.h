@@ -21,10 +21,11 @@ class Checkpoints {
   // Error where nothing can be saved: rather now than after an epoch.
   void try_to_save(const std::string& path) const;
   // Collective. `next_epoch` is the first that is still to come.
-  void save(const std::string& path, int next_epoch) const;
+  // `more` goes along, for resume().
+  void save(const std::string& path, int next_epoch, const Metadata& more = {}) const;
   // Loads the parts; the first epoch that is still to come. Errors: what nn::load finds, other
   // settings, and a run that has `epochs` or more behind it.
-  int resume(const std::string& path, int epochs) const;
+  int resume(const std::string& path, int epochs, Metadata* all = nullptr) const;
 
  private:
   // With the part "random", which has the word number of each rank's stream that comes next.

@@ -11,8 +11,11 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace peal::launch {
 namespace {
@@ -27,6 +30,18 @@ double seconds_since(Clock::time_point start) {
 std::vector<nn::Part> and_parts(std::vector<nn::Part> all, const std::vector<nn::Part>& more) {
   all.insert(all.end(), more.begin(), more.end());
   return all;
+}
+
+// The order of DDP's plan, so that sums have the same bits in a run that goes on.
+const std::string order_name = "order of gradients";
+
+std::string text_of(const std::vector<std::string>& names) {
+  return fmt::format("{}", fmt::join(names, " "));
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream words(text);
+  return {std::istream_iterator<std::string>(words), {}};
 }
 
 // While it lives, what is computed is traced.
@@ -61,7 +76,9 @@ Trainer::Trainer(Job& job, const TrainingArguments& arguments, nn::DistributedDa
   if (!arguments.resume.empty()) {
     std::vector<double> asked;
     for (std::size_t g = 0; g < optimizer.group_count(); ++g) asked.push_back(optimizer.base_lr(g));
-    next_epoch_ = checkpoints_.resume(arguments.resume, arguments.epochs);
+    Metadata saved;
+    next_epoch_ = checkpoints_.resume(arguments.resume, arguments.epochs, &saved);
+    model.set_order(words_of(saved[order_name]));  // of no words, in older ones: it is learnt
     for (std::size_t g = 0; arguments.lr && g < asked.size(); ++g) {
       optimizer.set_base_lr(asked[g], g);
     }
@@ -98,7 +115,8 @@ void Trainer::fit(data::DataLoader& training, data::DataLoader& test, const Loss
     report.accuracy = accuracy(model_, test, job_.group());
     tell(line_of(epoch, report));
     epochs_.push_back(report);
-    if (!arguments_.save.empty()) checkpoints_.save(arguments_.save, next_epoch_);
+    if (!arguments_.save.empty())
+      checkpoints_.save(arguments_.save, next_epoch_, {{order_name, text_of(model_.order())}});
   }
   if (trace && arguments_.profile) {
     tell("\na step, rank 0:\n" + profile_report(*trace, steps_ - steps_before));

@@ -100,6 +100,27 @@ std::vector<std::string> DistributedDataParallel::arrival() const {
   return names;
 }
 
+std::vector<std::string> DistributedDataParallel::order() const {
+  std::vector<std::string> names;
+  if (!state_->order_learnt && state_->options.order.empty()) return names;
+  for (const Bucket& bucket : state_->reducer.buckets()) {
+    for (const auto& entry : bucket.entries) {
+      names.push_back(state_->specs[static_cast<std::size_t>(entry.parameter)].name);
+    }
+  }
+  return names;
+}
+
+void DistributedDataParallel::set_order(const std::vector<std::string>& names) {
+  state_->set_order(names);
+}
+
+void DistributedDataParallel::check_replicas_of(std::string name,
+                                                std::function<NamedTensors()> state) {
+  state_->compared.push_back({std::move(name), std::move(state)});
+  state_->watch_members();
+}
+
 const DDPLoggingData& DistributedDataParallel::get_ddp_logging_data() const {
   static const DDPLoggingData nothing{};
   const StepClock* const clock = state_->reducer.clock();

@@ -36,6 +36,7 @@
 // and give it as the order. Thread safety: as of Module.
 #pragma once
 
+#include <peal/autograd/core/stateful.h>
 #include <peal/nn/each_tensor.h>
 #include <peal/nn/module.h>
 #include <peal/nn/parallel/comm_hook.h>
@@ -45,6 +46,7 @@
 #include <peal/nn/parallel/what_if.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -78,8 +80,8 @@ struct DDPOptions {
   // Names of parameters and buffers that are none of the wrapper's: each rank's own (PyTorch:
   // _set_params_and_buffers_to_ignore_for_model).
   std::vector<std::string> ignored{};
-  // Every so many steps ranks compare digests of parameters and buffers (replica_check.h); 0:
-  // never.
+  // Every so many steps ranks compare digests of parameters and buffers (replica_check.h), and of
+  // what check_replicas_of() is told; 0: never.
   std::int64_t check_every = 0;
   // The types in which the model computes, and gradients and buffers are (mixed_precision.h).
   MixedPrecision mixed_precision{};
@@ -146,6 +148,20 @@ class DistributedDataParallel : public Module {
   // Names of parameters in the order in which gradients came in the last step, for
   // DDPOptions::order.
   std::vector<std::string> arrival() const;
+  // Names of parameters in the order of the plan, where that was learnt or given, else none. For a
+  // run that goes on where one has stopped: with the same order sums have the same bits.
+  std::vector<std::string> order() const;
+  // The plan is of that order now, and none is learnt; of no names: as it was. Collective, between
+  // backwards. Errors: a name that the model has not; on all ranks, where theirs differ; after a
+  // captured step.
+  void set_order(const std::vector<std::string>& names);
+  // Where DDPOptions::check_every says so, digests of this object's state are compared, too: an
+  // optimizer's, say. The same on all ranks. REQUIRES: it lives as long as the wrapper.
+  template <Stateful T>
+  void check_replicas_of(std::string name, const T& object) {
+    check_replicas_of(std::move(name), [&object] { return object.state_dict(); });
+  }
+  void check_replicas_of(std::string name, std::function<NamedTensors()> state);
   // What the wrapper does, for people: ranks, options, each bucket with its size and parameters,
   // and how long the last steps waited for gradients.
   std::string explain() const;

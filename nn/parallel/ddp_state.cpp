@@ -63,6 +63,7 @@ void DistributedDataParallel::State::watch_members() {
   const NamedTensors& buffers = members.list().buffers;
   if (options.broadcast_buffers) all.insert(all.end(), buffers.begin(), buffers.end());
   replicas_.emplace(std::move(all), group, options.check_every);
+  replicas_->also(compared);
 }
 
 void DistributedDataParallel::State::make_buffer_sync() {
@@ -98,6 +99,23 @@ void DistributedDataParallel::State::learn_order() {
   learns_ = false;
   order_learnt = true;
   Planned planned = plan_of(members.list(), options, group, order);
+  if (planned.buckets != reducer.buckets()) reducer.exchange(std::move(planned.buckets));
+}
+
+void DistributedDataParallel::State::set_order(const std::vector<std::string>& names) {
+  DDPOptions with = options;
+  with.order = names;
+  check_names(module, with);
+  PEAL_CHECK(!captured_,
+             "[ddp] set_order: a step was captured, and a replay sends what it sent; "
+             "set the order before");
+  std::string lines;
+  for (const std::string& name : names) lines += name + '\n';
+  comm::agree(group, "[ddp] set_order", lines, "give the same order on every rank");
+  if (names.empty()) return;
+  learns_ = false;
+  order_learnt = true;
+  Planned planned = plan_of(members.list(), with, group);
   if (planned.buckets != reducer.buckets()) reducer.exchange(std::move(planned.buckets));
 }
 

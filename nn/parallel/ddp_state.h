@@ -28,6 +28,8 @@ struct DistributedDataParallel::State {
   void look_for_newcomers();
   // Until what is returned goes, the parameters are rounded ones.
   static std::shared_ptr<void> round(const std::shared_ptr<State>& state);
+  void set_order(const std::vector<std::string>& names);
+  void watch_members();
   void set_actives(int divisor, int lowest, bool all);
   void follow(const Announcement& where);
 
@@ -39,6 +41,7 @@ struct DistributedDataParallel::State {
   BucketCaps caps;            // of the plan
   bool order_learnt = false;  // the plan is in rank 0's order of arrival
   Members members;
+  std::vector<ReplicaCheck::Other> compared;  // besides members
   std::optional<BufferSync> buffer_sync;
   bool stale = false;  // a forward in training came since buffers were equal
   const bool hooked;   // by mixed precision
@@ -49,7 +52,6 @@ struct DistributedDataParallel::State {
   void learn_order();
   void exchange_members();
   std::string obstacle_to(const MemberList& now) const;
-  void watch_members();
   void make_buffer_sync();
   void settle();
 

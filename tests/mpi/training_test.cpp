@@ -22,8 +22,9 @@ using testing::Folder;
 namespace {
 
 struct Outcome {
-  std::vector<double> losses;                         // of each step, on this rank
-  std::uint64_t offset_before = 0, offset_after = 0;  // of this rank's stream, around fit()
+  std::vector<double> losses;                          // of each step, on this rank
+  std::uint64_t offset_before = 0, offset_after = 0;   // of this rank's stream, around fit()
+  std::vector<std::string> order_before, order_after;  // of DDP's plan
 };
 
 Outcome train(int epochs, const std::string& resume, const std::string& save) {
@@ -43,6 +44,7 @@ Outcome train(int epochs, const std::string& resume, const std::string& save) {
   launch::Trainer trainer(job, arguments, model, optimizer);
   Outcome outcome;
   outcome.offset_before = context().generator.offset;
+  outcome.order_before = model.order();
   trainer.fit(training, test, [&](const Tensor& output, const Tensor& y) {
     for (int i = 0; i < job.rank(); ++i) context().generator.reserve(8);
     Tensor loss = nll_loss(log_softmax(dropout(output, 0.3, true)), y);
@@ -50,6 +52,7 @@ Outcome train(int epochs, const std::string& resume, const std::string& save) {
     return loss;
   });
   outcome.offset_after = context().generator.offset;
+  outcome.order_after = model.order();
   return outcome;
 }
 
@@ -66,5 +69,9 @@ TEST_CASE("a resumed run draws on each rank what the uninterrupted one does") {
   std::vector<double> parts = first.losses;
   parts.insert(parts.end(), second.losses.begin(), second.losses.end());
   CHECK(parts == whole.losses);
+  CHECK(whole.order_before.empty());
+  CHECK(first.order_after.size() == 2);
+  CHECK(second.order_before == first.order_after);  // from its first step on
+  CHECK(second.order_after == whole.order_after);
   testing::job().group().barrier().wait();  // before the folder goes
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which gradients travel together, which do not travel, and what tells that replicas are equal.
 #include <peal/nn/layers/layers.h>
+#include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <mutex>
@@ -185,4 +186,33 @@ TEST_CASE("explain() names what changes the sums: hook, types, layers, caps and 
     CHECK(says(ddp, "1: synchronised batch norm over 2 ranks"));
     CHECK(says(ddp, "the shortest step by all_reduce_cost"));
   });
+}
+
+TEST_CASE("an optimizer whose state differs on a rank is told of by name, where it is compared") {
+  for (const bool compared : {false, true}) {
+    two([&](const Group& group, int rank) {
+      Mlp net;
+      make_whole(net);
+      DDP ddp(net, group, {.check_every = 2});
+      nn::SGD optimizer(ddp.named_parameters(), {.lr = 0.125, .momentum = 0.5});
+      if (compared) ddp.check_replicas_of("optimizer", optimizer);
+      const auto step = [&] {
+        optimizer.zero_grad();
+        loss(ddp, 1).backward();
+        optimizer.step();
+      };
+      for (int k = 0; k < 3; ++k) step();
+      for (const auto& [name, tensor] : optimizer.state_dict()) {
+        // A flipped bit, in what the next step alone reads.
+        if (rank == 1 && name.find("3.bias") != std::string::npos && tensor.dtype() == DType::f32) {
+          tensor.data<float>()[0] += 1;
+        }
+      }
+      if (!compared) {
+        step();  // whose own digests are of what was before
+        return;
+      }
+      CHECK_THROWS_WITH(step(), doctest::Contains("what replicas have in step 4 is 'optimizer."));
+    });
+  }
 }

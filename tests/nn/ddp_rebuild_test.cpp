@@ -3,6 +3,7 @@
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/parallel/join.h>
 
+#include <utility>
 #include <vector>
 
 #include "ddp_ranks.h"
@@ -140,5 +141,38 @@ TEST_CASE("mixed kinds of accumulation are refused, and the wrapper goes on") {
     net.zero_grad();
     ddp.backward(loss(ddp, rank + 1), 2);
     for (const Tensor& p : net.parameters()) CHECK(same_everywhere(p.grad(), group));
+  });
+}
+
+TEST_CASE("a plan's order is taken up by another run, and is the same on all ranks") {
+  ranks(3, [](const Group& group, int rank) {
+    const auto names = [&] {
+      Mlp net;
+      DDP ddp(net, group, {.buckets = apart});
+      CHECK(ddp.order().empty());
+      for (int k = 0; k < 2; ++k) {
+        ddp.zero_grad();
+        loss(ddp, rank + 1).backward();
+      }
+      return std::pair(ddp.order(), ddp.reducer().buckets());
+    }();
+    REQUIRE(names.first.size() == 4);
+    Mlp net;
+    DDP ddp(net, group, {.buckets = apart});
+    ddp.set_order({});  // of a run that had none yet
+    CHECK(ddp.order().empty());
+    CHECK(ddp.reducer().buckets() != names.second);
+    CHECK_THROWS_WITH(ddp.set_order({"nobody"}), doctest::Contains("order has nobody"));
+    auto other = names.first;
+    if (rank == 1) std::swap(other[0], other[1]);
+    CHECK_THROWS_WITH(ddp.set_order(other), doctest::Contains("give the same order"));
+    ddp.set_order(names.first);
+    for (int k = 0; k < 3; ++k) {
+      CHECK(ddp.reducer().buckets() == names.second);
+      CHECK(ddp.order() == names.first);
+      ddp.zero_grad();
+      loss(ddp, rank + 1).backward();
+      for (const Tensor& p : net.parameters()) CHECK(same_everywhere(p.grad(), group));
+    }
   });
 }
