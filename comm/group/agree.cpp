@@ -29,29 +29,27 @@ std::pair<std::string_view, std::string_view> first_difference(std::string_view 
 
 }  // namespace
 
-// Even and odd words go through chains of their own, so that a processor has enough to do at once.
+// Eight words at a time go through chains of their own, so that a processor has enough to do at
+// once. In the end all chains meet in both halves, in another order.
 std::array<std::uint64_t, 2> digest(std::string_view bytes) {
-  constexpr std::size_t size = sizeof(std::uint64_t);
-  std::uint64_t even[2] = {1, 2}, odd[2] = {3, 4};
-  const auto word = [&](std::size_t at) {
-    std::uint64_t bits = 0;
-    if (at < bytes.size()) {
-      std::memcpy(&bits, bytes.data() + at, std::min(size, bytes.size() - at));
-    }
-    return bits;
-  };
-  for (std::size_t at = 0; at < bytes.size(); at += 2 * size) {
-    const std::uint64_t first = word(at), second = word(at + size);
-    for (const int half : {0, 1}) {
-      mix(even[half], first);
-      mix(odd[half], second);
-    }
+  constexpr std::size_t lanes = 8;
+  std::uint64_t whole = 0;
+  std::uint64_t chains[lanes] = {1, 2, 3, 4, 5, 6, 7, 8}, words[lanes];
+  while (bytes.size() >= sizeof words) {
+    std::memcpy(words, bytes.data(), sizeof words);
+    for (std::size_t i = 0; i < lanes; ++i) mix(chains[i], words[i]);
+    whole += sizeof words;
+    bytes.remove_prefix(sizeof words);
   }
-  for (const int half : {0, 1}) {
-    mix(even[half], odd[half]);
-    mix(even[half], bytes.size());
+  std::memset(words, 0, sizeof words);
+  if (!bytes.empty()) std::memcpy(words, bytes.data(), bytes.size());
+  for (std::size_t i = 0; i < lanes; ++i) mix(chains[i], words[i]);
+  std::uint64_t first = whole + bytes.size(), second = ~first;
+  for (std::size_t i = 0; i < lanes; ++i) {
+    mix(first, chains[i]);
+    mix(second, chains[lanes - 1 - i]);
   }
-  return {even[0], even[1]};
+  return {first, second};
 }
 
 std::string agree(const ProcessGroup& group, std::string_view what, const std::string& mine,

@@ -142,6 +142,7 @@ TEST_CASE("where ranks wait for one another's core, one meeting less is worth mo
     if (rule.algorithm != "slots") continue;
     CHECK(apart.choose(rule.what, rule.last, memory).algorithm == "slots");
     CHECK(apart.choose(rule.what, rule.last + 1, memory).algorithm == "direct_slices");
+    if (rule.what == Collective::broadcast) continue;  // goes as far as the room in both
     CHECK(crowded.choose(rule.what, rule.last + 1, memory).algorithm == "slots");
   }
 }
