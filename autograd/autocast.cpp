@@ -18,13 +18,4 @@ bool would_widen(const Tensor& x) { return x.defined() && is_low_precision(x.dty
 Tensor lowered(const Tensor& x) { return would_lower(x) ? cast(x, *context().autocast) : x; }
 Tensor widened(const Tensor& x) { return would_widen(x) ? cast(x, DType::f32) : x; }
 
-DType wider(DType a, DType b) {
-  if (a == b) return a;
-  return a == DType::f64 || b == DType::f64 ? DType::f64 : DType::f32;
-}
-
-Tensor promoted(const Tensor& x, const Tensor& other) {
-  return cast(x, wider(x.dtype(), other.dtype()));
-}
-
 }  // namespace peal

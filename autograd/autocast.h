@@ -6,8 +6,8 @@
 //
 //   low precision     linear, matmul, conv2d, scaled_dot_product_attention
 //   f32               exp, log, pow, sum, mean, softmax, log_softmax, layer_norm, the losses
-//   the widest type   what takes several tensors: add, sub, mul, div, where, cat, comparisons
-//   the operand's     everything else; batch_norm has its statistics and parameters in f32 anyway
+//   the operands'     everything else, as without a guard: of two types the one that holds both
+//                     (ops/promotion.h); batch_norm has its statistics and parameters in f32 anyway
 //
 //   Autocast guard(DType::bf16);              // the model's parameters stay f32
 //   Tensor loss = cross_entropy(model(x), y); // f32
@@ -39,13 +39,9 @@ class Autocast {
   std::optional<DType> before_;
 };
 
-// The operand cast to low precision, to f32, to the wider of two types; itself where there is
-// nothing to do.
+// The operand cast to low precision, or to f32; itself where there is nothing to do.
 Tensor lowered(const Tensor& x);
 Tensor widened(const Tensor& x);
-Tensor promoted(const Tensor& x, const Tensor& other);
-// The floating type that holds both: f32 for f16 and bf16.
-DType wider(DType a, DType b);
 
 // Whether autocast is on and one of these operands would be cast by it. Undefined ones, integers
 // and f64 are not.
@@ -58,10 +54,6 @@ bool lowers(const T&... operands) {
 template <class... T>
 bool widens(const T&... operands) {
   return context().autocast && (would_widen(operands) || ...);
-}
-inline bool promotes(const Tensor& a, const Tensor& b) {
-  return context().autocast && a.defined() && b.defined() && a.dtype() != b.dtype() &&
-         is_floating(a.dtype()) && is_floating(b.dtype());
 }
 
 }  // namespace peal

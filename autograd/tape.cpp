@@ -136,10 +136,12 @@ const Tensor& Tensor::set_requires_grad(bool wanted) const {
   PEAL_CHECK(!wanted || is_floating(here.dtype),
              "set_requires_grad: only floating types have gradients, got ", here.dtype);
   if (wanted) {
-    set_record([](std::string_view op, const Tensor& y, const Tensor& x,
-                  std::function<Tensor(const Tensor& g)> backward) {
-      return record(op, y, {x}, std::move(backward));
-    });
+    set_record(
+        [](std::string_view op, const Tensor& y, const Tensor& x,
+           std::function<Tensor(const Tensor& g)> backward) {
+          return record(op, y, {x}, std::move(backward));
+        },
+        [](const Node& node) { return node.op; });
   }
   here.requires_grad = wanted;
   if (wanted && !here.slot)

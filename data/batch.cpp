@@ -19,7 +19,7 @@ const Tensor& Batch::operator[](std::string_view name) const {
 
 Batch Batch::to(Device device, bool non_blocking) const {
   const auto move = [&](const Tensor& tensor) {
-    return tensor ? tensor.to(device, non_blocking) : tensor;
+    return tensor.defined() ? tensor.to(device, non_blocking) : tensor;
   };
   Batch moved{move(x), move(y)};
   for (const auto& [name, tensor] : more) moved.more.emplace_back(name, move(tensor));

@@ -18,7 +18,7 @@ Batch CopyAhead::take() {
   here.wait(event_);
   Batch batch = std::exchange(copy_, {});
   const auto used_here = [&](const Tensor& tensor) {
-    if (tensor) tensor.record_stream(here);
+    if (tensor.defined()) tensor.record_stream(here);
   };
   used_here(batch.x);
   used_here(batch.y);

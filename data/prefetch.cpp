@@ -45,7 +45,7 @@ std::string words_of_failure() {
 }
 
 Tensor in_pinned_memory(const Tensor& tensor) {
-  if (!tensor) return tensor;
+  if (!tensor.defined()) return tensor;
   const Tensor pinned = Tensor::pinned(tensor.shape(), tensor.dtype());
   pinned.copy_(tensor);
   return pinned;

@@ -11,18 +11,18 @@ namespace peal::data {
 namespace {
 
 Tensor joined_tensors(const std::string& name, const std::vector<Tensor>& parts) {
-  if (!parts[0]) return {};
+  if (!parts[0].defined()) return {};
   const Tensor& first = parts[0];
   std::vector<std::int64_t> sizes(first.shape().begin(), first.shape().end());
   PEAL_CHECK(!sizes.empty(), "[data] stream: a sample's tensor '", name,
              "' has no dim for the batch; a sample is a batch of one, [1, ...]");
   sizes[0] = 0;
   for (const Tensor& part : parts) {
-    bool alike = part && part.dtype() == first.dtype() && part.dim() == first.dim();
+    bool alike = part.defined() && part.dtype() == first.dtype() && part.dim() == first.dim();
     for (int d = 1; alike && d < first.dim(); ++d) alike = part.size(d) == first.size(d);
     PEAL_CHECK(alike, "[data] stream: samples of one batch have a tensor '", name, "' ",
                first.dtype(), " ", first.shape(), " and ",
-               part ? concat(part.dtype(), " ", part.shape()) : "none",
+               part.defined() ? concat(part.dtype(), " ", part.shape()) : "none",
                "; let the set override collate(), to pad them, say");
     sizes[0] += part.size(0);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rule for writing in place, which no graph records. What was kept for backward is noticed by
+// The rule for writing in place by functions (copy_, add_, fill_ ...), which no graph records; what
+// is recorded is x += y and x[...] = y (ops/in_place.h). What was kept for backward is noticed by
 // its version (tape.h). What remains is the result of a recorded operation: writing it would change
 // the value and not the gradient, so it is an error unless it happens under NoGrad; so is writing
 // into another tensor what wants a gradient, and so is giving such a result to a collective

@@ -16,9 +16,13 @@ namespace peal {
 Tensor recorded(std::string_view op, const Tensor& y, const Tensor& x,
                 std::function<Tensor(const Tensor& g)> backward);
 
-// The tape's record(), for one input.
+// What made x, where that is recorded: "mul"; else empty.
+std::string_view recorded_as(const Tensor& x);
+
+// The tape's record(), for one input, and the name that it keeps.
 using Record = Tensor (*)(std::string_view op, const Tensor& y, const Tensor& x,
                           std::function<Tensor(const Tensor& g)> backward);
-void set_record(Record record);
+using RecordedAs = std::string_view (*)(const Node& node);
+void set_record(Record record, RecordedAs name);
 
 }  // namespace peal

@@ -26,6 +26,7 @@ void copy_bytes(const Tensor& dst, const Tensor& src, bool non_blocking) {
 
 // The tape's, from the first tensor that wants a gradient on.
 std::atomic<Record> recorder{nullptr};
+std::atomic<RecordedAs> name_of_node{nullptr};
 
 // Zeros but for the rows from `begin` on, which are g's.
 Tensor among_zeros(const Tensor& g, const Shape& whole, std::int64_t begin) {
@@ -37,7 +38,15 @@ Tensor among_zeros(const Tensor& g, const Shape& whole, std::int64_t begin) {
 
 }  // namespace
 
-void set_record(Record record) { recorder.store(record, std::memory_order_release); }
+void set_record(Record record, RecordedAs name) {
+  name_of_node.store(name, std::memory_order_release);
+  recorder.store(record, std::memory_order_release);
+}
+
+std::string_view recorded_as(const Tensor& x) {
+  if (x.is_leaf()) return {};
+  return name_of_node.load(std::memory_order_acquire)(*x.body().node);
+}
 
 Tensor recorded(std::string_view op, const Tensor& y, const Tensor& x,
                 std::function<Tensor(const Tensor& g)> backward) {
@@ -52,6 +61,15 @@ TensorBody& Tensor::body() const {
                     : concat(op, ": a tensor was used before it was given a value"));
   }
   return *body_;
+}
+
+Tensor::operator bool() const {
+  PEAL_CHECK(defined(),
+             "truth: a tensor without a value is neither true nor false; ask x.defined()");
+  PEAL_CHECK(numel() == 1, "truth: whether a tensor of shape ", shape(),
+             " is true depends on which element is asked; reduce it to one first, or ask "
+             "x.defined()");
+  return item<bool>();
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {

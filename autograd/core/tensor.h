@@ -5,25 +5,34 @@
 // (default constructed) stands for "none".
 //
 // The tape (autograd/tape.h) hangs its node and a leaf's gradient slot on the tensor's body. The
-// methods marked (tape) are defined there, in the library peal::autograd. Thread safety: as of a
-// shared_ptr; a tensor's elements are the caller's to order.
+// methods marked (tape) are defined there, those marked (ops) in autograd/ops/, both in the library
+// peal::autograd; for (ops) include peal/autograd/ops/ops.h. Thread safety: as of a shared_ptr; a
+// tensor's elements are the caller's to order.
 #pragma once
 
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/dtype.h>
+#include <peal/autograd/core/scalar.h>
 #include <peal/autograd/core/shape.h>
 #include <peal/autograd/core/view.h>
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
+#include <iosfwd>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace peal {
 
 struct Node;     // a recorded operation (tape.h)
 class GradSlot;  // a leaf's gradient (grad_slot.h)
+class Index;     // what stands in x[...], and what that gives (ops/indexing.h)
+class Indexed;
+class Parts;     // of a split (ops/concatenate.h)
+struct Extreme;  // values and where they are (ops/reduce.h)
 
 struct TensorBody {
   StorageRef storage;
@@ -71,7 +80,9 @@ class Tensor {
                           std::function<void()> release = nullptr);
 
   bool defined() const { return body_ != nullptr; }
-  explicit operator bool() const { return defined(); }
+  // Whether the one element differs from 0, from any device: `if (x > y)` of scalars. Error for
+  // several elements, none, and a tensor without a value (ask defined()).
+  explicit operator bool() const;
 
   const Shape& shape() const { return body().shape; }
   std::int64_t size(int dim) const { return body().shape[dim]; }
@@ -126,6 +137,35 @@ class Tensor {
   // Not recorded.
   void rebind(const Tensor& where) const;
 
+  // x[i], x[Slice(1, 3)], x[{0, Ellipsis, None}], x[mask], x[indices]: a part, to be read and to be
+  // written (ops/indexing.h). index and index_put_ are the same by name. (ops)
+  Indexed operator[](const Index& index) const;
+  Indexed operator[](std::initializer_list<Index> index) const;
+  Tensor index(std::initializer_list<Index> index) const;
+  const Tensor& index_put_(std::initializer_list<Index> index, const Tensor& values) const;
+  const Tensor& index_put_(std::initializer_list<Index> index, Scalar value) const;
+
+  // x += y is x = x + y in x's type and shape, to which y stretches, and all handles of x see it.
+  // Recorded where a gradient is wanted (ops/in_place.h). (ops)
+#define ASSIGNMENT(op)                               \
+  const Tensor& operator op(const Tensor& y) const&; \
+  const Tensor& operator op(Scalar y) const&;        \
+  Tensor operator op(const Tensor& y) const&&;       \
+  Tensor operator op(Scalar y) const&&;
+  ASSIGNMENT(+=)
+  ASSIGNMENT(-=)
+  ASSIGNMENT(*=)
+  ASSIGNMENT(/=)
+#undef ASSIGNMENT
+
+  // What is a function of peal as well. (ops)
+#define METHOD(result, name, parameters, arguments) result name parameters const;
+#include <peal/autograd/core/methods.def>
+#undef METHOD
+  Tensor view(const std::vector<std::int64_t>& shape) const;  // reshape
+  Tensor to(DType dtype) const;                               // cast
+  const Tensor& contiguous() const { return *this; }          // it always is
+
   // These elements are used on `stream` too: once released, their memory is given out again only
   // after what that stream has queued by then.
   void record_stream(const Stream& stream) const;
@@ -134,6 +174,7 @@ class Tensor {
   bool is_leaf() const { return body().node == nullptr; }
   // A leaf wants a gradient. Error for integer types and for tensors that an operation made. (tape)
   const Tensor& set_requires_grad(bool wanted = true) const;
+  const Tensor& requires_grad_(bool wanted = true) const { return set_requires_grad(wanted); }
   // The accumulated gradient of a leaf, undefined until one was written. (tape)
   Tensor grad() const;
   // Marks the gradient undefined. Memory of its own goes back; a place in others' stays. (tape)
@@ -159,6 +200,11 @@ class Tensor {
 
 using Tensors = std::vector<Tensor>;
 
+// As PyTorch prints it: "tensor([1.0000, 2.5000])", with dtype, device and gradient where they are
+// not what one expects, and the middle left out past 1000 elements. Of a device it is a copy.
+std::string to_string(const Tensor& x);
+std::ostream& operator<<(std::ostream& out, const Tensor& x);
+
 template <class T>
 std::vector<T> Tensor::to_vector() const {
   const Tensor here = detach().to(Device{});
@@ -167,3 +213,12 @@ std::vector<T> Tensor::to_vector() const {
 }
 
 }  // namespace peal
+
+template <>
+struct fmt::formatter<peal::Tensor> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
+  template <class Context>
+  auto format(const peal::Tensor& x, Context& context) const {
+    return fmt::format_to(context.out(), "{}", peal::to_string(x));
+  }
+};

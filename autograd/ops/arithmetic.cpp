@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/in_place.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
@@ -7,10 +6,9 @@
 #include <peal/autograd/ops/broadcast.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
-#include <peal/autograd/ops/factory.h>
+#include <peal/autograd/ops/operands.h>
+#include <peal/autograd/ops/promotion.h>
 #include <peal/autograd/tape.h>
-
-#include <cmath>
 
 namespace peal {
 namespace {
@@ -23,36 +21,32 @@ Tensor run_binary(std::string_view op, Binary which, const Tensor& a, const Tens
   return out;
 }
 
-void check_whole(std::string_view op, const Tensor& x, double s) {
-  PEAL_CHECK(x.dtype() != DType::boolean, op, ": a mask (bool) of shape ", x.shape(),
-             " is no number; cast(x, DType::f32) or cast(x, DType::i64) makes it one");
-  PEAL_CHECK(is_floating(x.dtype()) || s == std::floor(s), op, ": ", s, " is not a value of ",
-             x.dtype(), ", the type of shape ", x.shape());
-}
-
 Tensor run_unary(std::string_view op, Unary which, const Tensor& x, double s) {
   TraceSpan span(op);
-  check_whole(op, x, s);
+  const double value = checked_number(op, x, s);
   Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
-  kernels(x.device()).unary(op, x, which, out, x, s);
+  kernels(x.device()).unary(op, x, which, out, x, value);
   return out;
 }
 
-bool masks(const Tensor& a, const Tensor& b) {
-  return a.defined() && b.defined() && a.dtype() == DType::boolean && b.dtype() == DType::boolean;
-}
+// What a true division computes in.
+DType divisible(DType dtype) { return is_floating(dtype) ? dtype : DType::f32; }
 
-// As an operand of a true division.
-Tensor divisible(const Tensor& x) {
-  return x.defined() && !is_floating(x.dtype()) ? cast(x, DType::f32) : x;
+// Whether x and s are computed as they are, by a kernel that takes a double.
+bool plain(const Tensor& x, Scalar s) { return result_type(x, s) == x.dtype() && s.fits_double(); }
+Tensor as_tensor(std::string_view op, const Tensor& x, Scalar s) {
+  return number(op, s, result_type(x, s), x.device());
 }
 
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
   const OpName op("add");
-  if (masks(a, b)) return logical_or(a, b);
-  if (promotes(a, b)) return add(promoted(a, b), promoted(b, a));
+  if (a.dtype() != b.dtype()) {
+    const auto [x, y] = alike("add", a, b);
+    return add(x, y);
+  }
+  if (a.dtype() == DType::boolean) return logical_or(a, b);
   return record(
       "add", run_binary("add", Binary::add, a, b), {a, b},
       [sa = a.shape(), sb = b.shape()](const Tensor& g, Needs needs) {
@@ -62,10 +56,13 @@ Tensor add(const Tensor& a, const Tensor& b) {
 
 Tensor sub(const Tensor& a, const Tensor& b) {
   const OpName op("sub");
-  PEAL_CHECK(!masks(a, b),
+  PEAL_CHECK(a.dtype() != DType::boolean && b.dtype() != DType::boolean,
              "sub: masks (bool) have no difference; where they differ is a ^ b (logical_xor), and "
              "cast(x, DType::i64) makes numbers of them");
-  if (promotes(a, b)) return sub(promoted(a, b), promoted(b, a));
+  if (a.dtype() != b.dtype()) {
+    const auto [x, y] = alike("sub", a, b);
+    return sub(x, y);
+  }
   return record("sub", run_binary("sub", Binary::sub, a, b), {a, b},
                 [sa = a.shape(), sb = b.shape()](const Tensor& g, Needs needs) {
                   return Tensors{needs[0] ? sum_to(g, sa) : Tensor(),
@@ -74,8 +71,12 @@ Tensor sub(const Tensor& a, const Tensor& b) {
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
-  if (masks(a, b)) return logical_and(a, b);
-  if (promotes(a, b)) return mul(promoted(a, b), promoted(b, a));
+  const OpName op("mul");
+  if (a.dtype() != b.dtype()) {
+    const auto [x, y] = alike("mul", a, b);
+    return mul(x, y);
+  }
+  if (a.dtype() == DType::boolean) return logical_and(a, b);
   return record("mul", run_binary("mul", Binary::mul, a, b), {a, b},
                 [a = save(a), b = save(b)](const Tensor& g, Needs needs) {
                   return Tensors{needs[0] ? sum_to(g * b(), a().shape()) : Tensor(),
@@ -84,9 +85,9 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor div(const Tensor& a, const Tensor& b) {
-  if (promotes(a, b)) return div(promoted(a, b), promoted(b, a));
-  const Tensor over = divisible(a), under = divisible(b);
-  if (!over.same_as(a) || !under.same_as(b)) return div(over, under);
+  const OpName op("div");
+  const DType dtype = divisible(result_type(a, b));
+  if (a.dtype() != dtype || b.dtype() != dtype) return div(cast(a, dtype), cast(b, dtype));
   return record("div", run_binary("div", Binary::div, a, b), {a, b},
                 [a = save(a), b = save(b)](const Tensor& g, Needs needs) {
                   const Tensor over_b = g / b();
@@ -96,30 +97,57 @@ Tensor div(const Tensor& a, const Tensor& b) {
                 });
 }
 
-Tensor add(const Tensor& a, double b) {
-  return record("add", run_unary("add", Unary::add_scalar, a, b), {a},
+Tensor add(const Tensor& a, Scalar b) {
+  const OpName op("add");
+  if (!plain(a, b) || a.dtype() == DType::boolean) {
+    return add(cast(a, result_type(a, b)), as_tensor("add", a, b));
+  }
+  return record("add", run_unary("add", Unary::add_scalar, a, b.to<double>()), {a},
                 [](const Tensor& g) { return g; });
 }
 
-Tensor mul(const Tensor& a, double b) {
-  return record("mul", run_unary("mul", Unary::mul_scalar, a, b), {a},
+Tensor sub(const Tensor& a, Scalar b) {
+  const OpName op("sub");
+  if (!plain(a, b) || a.dtype() == DType::boolean || b.is_boolean()) {
+    PEAL_CHECK(!b.is_boolean(), "sub: true and false are no numbers to subtract");
+    return sub(a, as_tensor("sub", a, b));
+  }
+  return record("sub", run_unary("sub", Unary::add_scalar, a, -b.to<double>()), {a},
+                [](const Tensor& g) { return g; });
+}
+
+Tensor mul(const Tensor& a, Scalar b) {
+  const OpName op("mul");
+  if (!plain(a, b) || a.dtype() == DType::boolean) {
+    return mul(cast(a, result_type(a, b)), as_tensor("mul", a, b));
+  }
+  return record("mul", run_unary("mul", Unary::mul_scalar, a, b.to<double>()), {a},
                 [b](const Tensor& g) { return mul(g, b); });
 }
 
-Tensor div(const Tensor& a, double b) {
-  const Tensor over = divisible(a);
-  return record("div", run_unary("div", Unary::div_scalar, over, b), {over},
+Tensor div(const Tensor& a, Scalar b) {
+  const OpName op("div");
+  const Tensor over = cast(a, divisible(result_type(a, b)));
+  return record("div", run_unary("div", Unary::div_scalar, over, b.to<double>()), {over},
                 [b](const Tensor& g) { return div(g, b); });
 }
 
-Tensor operator/(double a, const Tensor& b) {
+Tensor operator-(Scalar a, const Tensor& b) {
+  const OpName op("sub");
+  PEAL_CHECK(b.dtype() != DType::boolean,
+             "sub: a mask (bool) has no difference to a number; its opposite is ~x");
+  return add(neg(cast(b, result_type(b, a))), a);
+}
+
+Tensor operator/(Scalar a, const Tensor& b) {
   const OpName op("div");
-  const Tensor under = divisible(b);
-  return div(full({}, a, under.dtype(), under.device()), under);
+  const DType dtype = divisible(result_type(b, a));
+  return div(number("div", a.to<double>(), dtype, b.device()), cast(b, dtype));
 }
 
 Tensor neg(const Tensor& a) {
-  PEAL_CHECK(!a.defined() || a.dtype() != DType::boolean,
+  const OpName op("neg");
+  PEAL_CHECK(a.dtype() != DType::boolean,
              "neg: a mask (bool) has no negative; for its opposite take ~x or logical_not(x)");
   return record("neg", run_unary("neg", Unary::mul_scalar, a, -1), {a},
                 [](const Tensor& g) { return neg(g); });
@@ -137,8 +165,8 @@ void add_(const Tensor& x, const Tensor& y, double alpha) {
   check_source("add_", y);
   check_alike("add_", x, y);
   PEAL_CHECK(x.shape() == y.shape(), "add_: expected shape ", x.shape(), ", got ", y.shape());
-  check_whole("add_", x, alpha);
-  kernels(x.device()).axpy("add_", x, x, y, alpha);
+  const double by = checked_number("add_", x, alpha);
+  kernels(x.device()).axpy("add_", x, x, y, by);
   x.storage()->bump_version();
 }
 
@@ -151,8 +179,8 @@ void mul_(Tensor&& x, double factor) {
 void mul_(const Tensor& x, double factor) {
   TraceSpan span("mul_");
   check_in_place("mul_", x);
-  check_whole("mul_", x, factor);
-  kernels(x.device()).unary("mul_", x, Unary::mul_scalar, x, x, factor);
+  const double by = checked_number("mul_", x, factor);
+  kernels(x.device()).unary("mul_", x, Unary::mul_scalar, x, x, by);
   x.storage()->bump_version();
 }
 

@@ -1,29 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/broadcast.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/factory.h>
+#include <peal/autograd/ops/operands.h>
+#include <peal/autograd/ops/promotion.h>
 #include <peal/autograd/tape.h>
 
 namespace peal {
 namespace {
 
 Tensor compared(std::string_view op, Compare which, const Tensor& a, const Tensor& b) {
-  if (promotes(a, b)) return compared(op, which, promoted(a, b), promoted(b, a));
   TraceSpan span(op);
+  if (a.dtype() != b.dtype()) {
+    const auto [x, y] = alike(op, a, b);
+    return compared(op, which, x, y);
+  }
   check_alike(op, a, b);
   Tensor out = Tensor::empty(broadcast(op, a.shape(), b.shape()), DType::boolean, a.device());
   kernels(a.device()).compare(op, a, which, out, a, b);
   return out;
 }
 
-Tensor compared(std::string_view op, Compare which, const Tensor& a, double b) {
+Tensor compared(std::string_view op, Compare which, const Tensor& a, Scalar b) {
   const OpName name(op);
-  check_value(op, b, a.dtype());
-  return compared(op, which, a, full({}, b, a.dtype(), a.device()));
+  const DType dtype = result_type(a, b);
+  return compared(op, which, cast(a, dtype), number(op, b, dtype, a.device()));
 }
 
 Tensor mask_of(std::string_view op, const Tensor& x) {
@@ -41,7 +45,7 @@ void check_mask(std::string_view op, const Tensor& x) {
 
 #define PEAL_COMPARISON(name)                                                                    \
   Tensor name(const Tensor& a, const Tensor& b) { return compared(#name, Compare::name, a, b); } \
-  Tensor name(const Tensor& a, double b) { return compared(#name, Compare::name, a, b); }
+  Tensor name(const Tensor& a, Scalar b) { return compared(#name, Compare::name, a, b); }
 PEAL_COMPARISON(eq)
 PEAL_COMPARISON(ne)
 PEAL_COMPARISON(lt)
@@ -52,15 +56,15 @@ PEAL_COMPARISON(ge)
 
 // false < true: a > !b where both hold, a >= !b where one does.
 Tensor logical_and(const Tensor& a, const Tensor& b) {
-  return gt(mask_of("logical_and", a), eq(mask_of("logical_and", b), 0));
+  return gt(mask_of("logical_and", a), eq(mask_of("logical_and", b), false));
 }
 Tensor logical_or(const Tensor& a, const Tensor& b) {
-  return ge(mask_of("logical_or", a), eq(mask_of("logical_or", b), 0));
+  return ge(mask_of("logical_or", a), eq(mask_of("logical_or", b), false));
 }
 Tensor logical_xor(const Tensor& a, const Tensor& b) {
   return ne(mask_of("logical_xor", a), mask_of("logical_xor", b));
 }
-Tensor logical_not(const Tensor& x) { return eq(mask_of("logical_not", x), 0); }
+Tensor logical_not(const Tensor& x) { return eq(mask_of("logical_not", x), false); }
 
 Tensor operator&(const Tensor& a, const Tensor& b) {
   check_mask("&", a);
@@ -83,8 +87,11 @@ Tensor operator~(const Tensor& x) {
 }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
-  if (promotes(a, b)) return where(condition, promoted(a, b), promoted(b, a));
   TraceSpan span("where");
+  if (a.dtype() != b.dtype()) {
+    const auto [x, y] = alike("where", a, b);
+    return where(condition, x, y);
+  }
   check_alike("where", a, b);
   PEAL_CHECK(condition.dtype() == DType::boolean && condition.device() == a.device(),
              "where: expected a bool condition on ", a.device(), ", got ", condition.dtype(), " ",
@@ -102,6 +109,23 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
         if (needs[1]) grads[1] = sum_to(where(condition(), zero, g), sb);
         return grads;
       });
+}
+
+Tensor where(const Tensor& condition, const Tensor& a, Scalar b) {
+  const OpName name("where");
+  const DType dtype = result_type(a, b);
+  return where(condition, cast(a, dtype), number("where", b, dtype, a.device()));
+}
+Tensor where(const Tensor& condition, Scalar a, const Tensor& b) {
+  const OpName name("where");
+  const DType dtype = result_type(b, a);
+  return where(condition, number("where", a, dtype, b.device()), cast(b, dtype));
+}
+Tensor where(const Tensor& condition, Scalar a, Scalar b) {
+  const OpName name("where");
+  const DType dtype = result_type(a, b);
+  const Device device = condition.device();
+  return where(condition, number("where", a, dtype, device), number("where", b, dtype, device));
 }
 
 Tensor cast(const Tensor& x, DType dtype) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/concatenate.h>
+#include <peal/autograd/ops/promotion.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
@@ -69,15 +69,12 @@ Tensor cat(const Tensors& tensors, int dim) {
   bool mixed = false;
   DType widest = tensors[0].dtype();
   for (const Tensor& tensor : tensors) {
-    if (!promotes(tensors[0], tensor)) continue;
-    mixed = true;
-    widest = wider(widest, tensor.dtype());
+    mixed = mixed || tensor.dtype() != widest;
+    widest = promote_types(widest, tensor.dtype());
   }
   if (mixed) {
     Tensors alike;
-    for (const Tensor& tensor : tensors) {
-      alike.push_back(is_floating(tensor.dtype()) ? cast(tensor, widest) : tensor);
-    }
+    for (const Tensor& tensor : tensors) alike.push_back(cast(tensor, widest));
     return cat(alike, dim);
   }
   constexpr std::size_t most = 64;  // inputs of a node

@@ -10,7 +10,8 @@
 
 namespace peal {
 
-// One after the other along dim; all other sizes are equal. At least one tensor.
+// One after the other along dim; all other sizes are equal. At least one tensor; of several types
+// the result has the one that holds all (promotion.h).
 Tensor cat(const Tensors& tensors, int dim = 0);
 // Side by side along a new dimension, which is `dim` of the result; all shapes are equal.
 Tensor stack(const Tensors& tensors, int dim = 0);

@@ -47,7 +47,7 @@ Tensor added(std::string_view op, const Tensor& g, int dim, const Saved& index, 
     const Tensor slices = picked(op, gg, dim, index(), untrained, part);
     if (untrained < 0) return slices;
     const Tensor flat = index().detach({part[0]});
-    const Tensor trained = cast(ne(flat, static_cast<double>(untrained)), gg.dtype());
+    const Tensor trained = cast(ne(flat, untrained), gg.dtype());
     return slices * unsqueeze(trained, 1);
   });
 }

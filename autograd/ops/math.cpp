@@ -65,8 +65,14 @@ Tensor clamped(const Tensor& x, double low, double high) {
     check_value("clamp", value, x.dtype());
     return full({}, value, x.dtype(), x.device());
   };
-  if (!std::isinf(low)) y = where(lt(y, low), bound(low), y);
-  if (!std::isinf(high)) y = where(gt(y, high), bound(high), y);
+  if (!std::isinf(low)) {
+    const Tensor least = bound(low);
+    y = where(lt(y, least), least, y);
+  }
+  if (!std::isinf(high)) {
+    const Tensor most = bound(high);
+    y = where(gt(y, most), most, y);
+  }
   return y.same_as(x) ? x.clone() : y;
 }
 

@@ -15,6 +15,7 @@
 #include <peal/autograd/ops/feed_forward.h>
 #include <peal/autograd/ops/group_norm.h>
 #include <peal/autograd/ops/index.h>
+#include <peal/autograd/ops/indexing.h>
 #include <peal/autograd/ops/loss.h>
 #include <peal/autograd/ops/margin_loss.h>
 #include <peal/autograd/ops/math.h>
@@ -25,6 +26,7 @@
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/pool.h>
 #include <peal/autograd/ops/probability_loss.h>
+#include <peal/autograd/ops/promotion.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/rotary.h>
 #include <peal/autograd/ops/shape.h>

@@ -64,7 +64,24 @@ Tensor part(std::string_view op, const Tensor& x, int dim, std::int64_t start, s
   return taken(op, x, shape, steps, at);
 }
 
+bool in_one_piece(const Shape& shape, const Steps& steps) {
+  const Steps dense = steps_of_dense(shape);
+  for (int i = 0; i < shape.dim(); ++i) {
+    const auto d = static_cast<std::size_t>(i);
+    if (shape[i] != 1 && steps[d] != dense[d]) return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+Tensor part_of(std::string_view op, const Tensor& x, const Shape& shape, const Steps& steps,
+               std::int64_t at) {
+  if (!in_one_piece(shape, steps) || shape.numel() == 0) return taken(op, x, shape, steps, at);
+  return record(op, x.detach(shape, at), {x}, [op, whole = x.shape(), steps, at](const Tensor& g) {
+    return put(op, g, whole, steps, at);
+  });
+}
 
 Tensor permute(const Tensor& x, const std::vector<int>& dims) {
   const OpName name("permute");

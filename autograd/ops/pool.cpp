@@ -43,15 +43,14 @@ Tensor spread(std::string_view op, const Tensor& g, const AveragePool2d& o, cons
 // Where in its plane each window's largest lies: index counts the cells of a window.
 Tensor places(const Pool2dGeometry& o, const Tensor& index) {
   const auto along = [&](std::int64_t count, std::size_t d) {
-    return mul(arange(count, DType::i64, index.device()), static_cast<double>(o.stride[d])) -
-           static_cast<double>(o.padding[d]);
+    return arange(count, DType::i64, index.device()) * o.stride[d] - o.padding[d];
   };
-  const auto width = static_cast<double>(o.kernel[1]);
+  const std::int64_t width = o.kernel[1];
   const Tensor row = cast(cast(index, DType::f32) / width, DType::i64);
   const Tensor column = cast(index, DType::i64) - row * width;
-  const Tensor y = unsqueeze(along(o.out_height, 0), 1) + row * static_cast<double>(o.dilation[0]);
-  const Tensor x = along(o.out_width, 1) + column * static_cast<double>(o.dilation[1]);
-  return flatten(y * static_cast<double>(o.in_width) + x, 2);
+  const Tensor y = unsqueeze(along(o.out_height, 0), 1) + row * o.dilation[0];
+  const Tensor x = along(o.out_width, 1) + column * o.dilation[1];
+  return flatten(y * o.in_width + x, 2);
 }
 
 // The gradient of max_pool2d, whose own reads where the largest were.

@@ -18,6 +18,11 @@ inline Steps steps_of_dense(const Shape& shape) {
   return steps;
 }
 
+// The elements of x at `at`, `at` + steps, ..., of this shape: x's own where they lie in one piece,
+// else a copy. Recorded (permute.cpp).
+Tensor part_of(std::string_view op, const Tensor& x, const Shape& shape, const Steps& steps,
+               std::int64_t at);
+
 // x's elements in another shape of as many, recorded as reshape() is (shape.cpp).
 Tensor reshaped(const Tensor& x, const Shape& shape);
 

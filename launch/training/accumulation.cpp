@@ -44,7 +44,8 @@ NamedTensors Gradients::state_dict() const {
   NamedTensors state;
   for (const auto& [name, parameter] : model_.named_parameters()) {
     if (!parameter.requires_grad()) continue;
-    if (const Tensor gradient = parameter.grad()) state.emplace_back(name, gradient.clone());
+    if (const Tensor gradient = parameter.grad(); gradient.defined())
+      state.emplace_back(name, gradient.clone());
   }
   return state;
 }
@@ -61,7 +62,8 @@ void Gradients::load_state_dict(const NamedTensors& state) {
   reader.finish();
   for (const auto& [parameter, gradient] : all) {
     parameter.grad_slot().clear();
-    if (gradient) parameter.grad_slot().accumulate(gradient.to(parameter.device()).clone());
+    if (gradient.defined())
+      parameter.grad_slot().accumulate(gradient.to(parameter.device()).clone());
   }
 }
 

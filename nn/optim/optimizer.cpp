@@ -238,14 +238,14 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     const std::string prefix = concat("groups.", g, ".");
     for (std::size_t k = 0; k < setting_names_.size(); ++k) {
       const Tensor value = reader.tensor(prefix + std::string(setting_names_[k]), {}, DType::f64);
-      if (value) groups[g].settings[k] = value.item<double>();
+      if (value.defined()) groups[g].settings[k] = value.item<double>();
     }
     groups[g].initial_lr.reset();
     if (reader.has(prefix + "initial_lr")) {
       groups[g].initial_lr = reader.number<double>(prefix + "initial_lr");
     }
     const Tensor count = reader.tensor(prefix + "parameters", {}, DType::i64);
-    if (count && count.item<std::int64_t>() != groups[g].parameters) {
+    if (count.defined() && count.item<std::int64_t>() != groups[g].parameters) {
       reader.fault(concat("wrong: group ", g, " has ", groups[g].parameters,
                           " parameters, the saved one ", count.item<std::int64_t>()));
     }
@@ -267,7 +267,7 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     const auto take_copy = [&](std::string_view name) {
       const Tensor tensor = reader.tensor(prefix + std::string(name), parameters_[i].shape(),
                                           computed_in(parameters_[i].dtype()));
-      return tensor ? tensor.to(parameters_[i].device()).clone() : tensor;
+      return tensor.defined() ? tensor.to(parameters_[i].device()).clone() : tensor;
     };
     // Settings may have changed since the state was made, so what is there counts, if it is whole.
     const bool any =

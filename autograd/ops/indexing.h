@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Basic and advanced indexing (NumPy's terms), x[...], for reading and for writing, as in PyTorch:
+//
+//   x[0]   x[-1]   x[i][j]            one index, which takes its dimension away
+//   x[Slice(1, 3)]                    x[1:3]; Slice(None, None, 2) is ::2, Slice(-3) is -3:
+//   x[{Slice(), 0}]                   x[:, 0]
+//   x[{Ellipsis, 0}]   x[None]        as many whole dimensions as are left; a new one of size 1
+//   x[mask]   x[x > 0]                a mask (bool) of the shape of as many dimensions
+//   x[index]   x[{rows, columns}]     integer tensors, broadcast against each other; negative ones
+//                                     count from the end
+//
+// x[...] gives an Indexed, which is a part of x: it converts to a Tensor (reading), and what is
+// assigned to it is written into x. `auto row = x[0]; row += 1;` writes x, as in PyTorch; `Tensor
+// row = x[0];` is a tensor of its own, which shares x's elements where they lie in one piece (x[0],
+// x[{0, Slice(1, 3)}]) and is a copy else. Values to be written stretch to the part and are cast to
+// x's type. Of an index that comes twice the last value
+// stays and has the gradient (in PyTorch all have it), and `x[index] += 1` adds once.
+//
+// All of it is recorded: writing as ops/in_place.h says. Integer tensors and masks are looked at by
+// the host, which waits for a device. Errors: an index outside of its dimension, more indices than
+// dimensions, masks of other sizes, a step below 1, writing into a part of a part that tensors
+// chose (x[mask][0] = 1 would be lost). Thread safety: as of the tensor.
+#pragma once
+
+#include <peal/autograd/core/tensor.h>
+#include <peal/autograd/kernels/geometry.h>
+
+#include <concepts>
+#include <cstdint>
+#include <optional>
+#include <variant>
+
+namespace peal {
+
+struct NoneIndex {
+  operator std::optional<std::int64_t>() const { return std::nullopt; }
+};
+struct EllipsisIndex {};
+inline constexpr NoneIndex None{};
+inline constexpr EllipsisIndex Ellipsis{};
+
+// [start, stop) in steps; negative ends count from the end, and those beyond it are cut.
+struct Slice {
+  Slice() = default;
+  explicit Slice(std::optional<std::int64_t> start, std::optional<std::int64_t> stop = std::nullopt,
+                 std::optional<std::int64_t> step = std::nullopt)
+      : start(start), stop(stop), step(step.value_or(1)) {}
+
+  std::optional<std::int64_t> start, stop;
+  std::int64_t step = 1;
+};
+
+class Index {
+ public:
+  using Value = std::variant<std::int64_t, Slice, NoneIndex, EllipsisIndex, Tensor>;
+
+  template <class T>
+  requires std::integral<T> Index(T i)
+      : value_(static_cast<std::int64_t>(i)) {}    // NOLINT: conversions
+  Index(bool) = delete;                            // neither 0 nor 1
+  Index(const Slice& slice) : value_(slice) {}     // NOLINT
+  Index(NoneIndex none) : value_(none) {}          // NOLINT
+  Index(EllipsisIndex all) : value_(all) {}        // NOLINT
+  Index(const Tensor& tensor) : value_(tensor) {}  // NOLINT
+  inline Index(const Indexed& part);               // NOLINT
+
+  const Value& value() const { return value_; }
+
+ private:
+  Value value_;
+};
+
+class Indexed {
+ public:
+  Indexed(const Indexed&) = default;
+
+  Tensor get() const;
+  operator Tensor() const { return get(); }  // NOLINT: reading
+  explicit operator bool() const { return static_cast<bool>(get()); }
+
+  const Indexed& operator=(const Tensor& values) const;
+  const Indexed& operator=(Scalar value) const;
+  const Indexed& operator=(const Indexed& values) const { return *this = values.get(); }
+  // The copy, which writes elements, not this object.
+  Indexed& operator=(const Indexed& values) {
+    *this = values.get();
+    return *this;
+  }
+  const Indexed& operator+=(const Tensor& y) const;
+  const Indexed& operator-=(const Tensor& y) const;
+  const Indexed& operator*=(const Tensor& y) const;
+  const Indexed& operator/=(const Tensor& y) const;
+  const Indexed& operator+=(Scalar y) const;
+  const Indexed& operator-=(Scalar y) const;
+  const Indexed& operator*=(Scalar y) const;
+  const Indexed& operator/=(Scalar y) const;
+
+  Indexed operator[](const Index& index) const;
+  Indexed operator[](std::initializer_list<Index> index) const;
+
+  // What is asked of a tensor most.
+  Shape shape() const { return get().shape(); }
+  std::int64_t size(int dim) const { return get().size(dim); }
+  int dim() const { return get().dim(); }
+  std::int64_t numel() const { return get().numel(); }
+  DType dtype() const { return x_.dtype(); }
+  Device device() const { return x_.device(); }
+  bool requires_grad() const { return x_.requires_grad(); }
+  template <class T>
+  T item() const {
+    return get().item<T>();
+  }
+  template <class T>
+  std::vector<T> to_vector() const {
+    return get().to_vector<T>();
+  }
+  Tensor detach() const { return get().detach(); }
+  Tensor clone() const { return get().clone(); }
+  Tensor to(Device device) const { return get().to(device); }
+  Tensor to(DType dtype) const { return get().to(dtype); }
+  Tensor view(const std::vector<std::int64_t>& shape) const { return get().view(shape); }
+  void backward() const { get().backward(); }
+  void zero_() const { *this = 0; }
+  void fill_(Scalar value) const { *this = value; }
+  void copy_(const Tensor& values) const { *this = values; }
+#define METHOD(result, name, parameters, arguments) result name parameters const;
+#include <peal/autograd/core/methods.def>
+#undef METHOD
+
+ private:
+  friend class Tensor;
+
+  // Elements of a dense array at `at`, `at` + steps, ...
+  struct Region {
+    Shape shape;
+    Steps steps{};
+    std::int64_t at = 0;
+  };
+
+  Indexed(const Tensor& x, const Region& region, std::span<const Index> index);
+  Indexed part(std::span<const Index> index) const;
+  void write(const Tensor& values) const;
+  Tensor chosen() const;
+  Tensor with_chosen(const Tensor& values) const;
+
+  Tensor x_;
+  Region region_;
+  // By dimension of the region: i64 indices on the CPU that choose in it, or undefined for all of
+  // it.
+  Tensors picks_;
+  bool by_tensors_ = false;
+  bool of_copy_ = false;  // x_ is what tensors chose from another
+};
+
+inline Index::Index(const Indexed& part) : value_(part.get()) {}
+
+}  // namespace peal
+
+template <>
+struct fmt::formatter<peal::Indexed> : fmt::formatter<peal::Tensor> {
+  template <class Context>
+  auto format(const peal::Indexed& part, Context& context) const {
+    return fmt::formatter<peal::Tensor>::format(part.get(), context);
+  }
+};

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The methods of Tensor, and of what x[...] gives, that are functions as well (core/methods.def).
+#include <peal/autograd/ops/activation.h>
+#include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/concatenate.h>
+#include <peal/autograd/ops/index.h>
+#include <peal/autograd/ops/indexing.h>
+#include <peal/autograd/ops/loss.h>
+#include <peal/autograd/ops/math.h>
+#include <peal/autograd/ops/matmul.h>
+#include <peal/autograd/ops/permute.h>
+#include <peal/autograd/ops/reduce.h>
+#include <peal/autograd/ops/shape.h>
+#include <peal/autograd/ops/softmax.h>
+
+namespace peal {
+
+#define METHOD(result, name, parameters, arguments) \
+  result Tensor::name parameters const { return peal::name arguments; }
+#include <peal/autograd/core/methods.def>
+#undef METHOD
+
+#define METHOD(result, name, parameters, arguments) \
+  result Indexed::name parameters const { return peal::name arguments; }
+#include <peal/autograd/core/methods.def>
+#undef METHOD
+
+Tensor Tensor::view(const std::vector<std::int64_t>& shape) const { return reshape(shape); }
+Tensor Tensor::to(DType dtype) const { return cast(*this, dtype); }
+
+}  // namespace peal

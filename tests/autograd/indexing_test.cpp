@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// x[...]: what it reads, what it writes and who sees it, and its errors. Values and gradients are
+// held against PyTorch by the table of ops (op_cases_indexing.cpp).
+#include <peal/autograd/ops/ops.h>
+#include <peal/tests/errors.h>
+
+#include "arrays.h"
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using namespace peal::test;
+using testing::error_of;
+
+namespace {
+
+using Doubles = std::vector<double>;
+
+Tensor counting(const std::vector<std::int64_t>& shape) {
+  std::int64_t n = 1;
+  for (const std::int64_t size : shape) n *= size;
+  return reshape(arange(n), shape);
+}
+Tensor integers(const std::vector<std::int64_t>& values) {
+  return Tensor::from(values, {static_cast<std::int64_t>(values.size())});
+}
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("reading gives shapes and values of any type") {
+  const Tensor x = counting({2, 3, 4});
+  CHECK(x[1].shape() == Shape{3, 4});
+  CHECK(x[-1][0][3].item<std::int64_t>() == 15);
+  CHECK(doubles(x[{1, Slice(), 2}]) == Doubles{14, 18, 22});
+  CHECK(doubles(x[{Ellipsis, 0, Slice(None, None, 3)}]) == Doubles{0, 3, 12, 15});
+  CHECK(x[None].shape() == Shape{1, 2, 3, 4});
+  CHECK(x[{Slice(), None, 0, Ellipsis, None}].shape() == Shape{2, 1, 4, 1});
+  CHECK(x[Slice(5, 9)].shape() == Shape{0, 3, 4});
+  CHECK(x[{0, Slice(-2, -1)}].shape() == Shape{1, 4});
+  const Tensor y = Tensor::zeros({2, 3, 4, 5});
+  const Tensor i = integers({0, 1});
+  CHECK(y[{Slice(), i, Slice(), None}].shape() == Shape{2, 2, 4, 1, 5});
+  CHECK(y[{i, Slice(), i}].shape() == Shape{2, 3, 5});
+  CHECK(y[{Slice(), i, i}].shape() == Shape{2, 2, 5});
+  CHECK(y[{0, Slice(), i}].shape() == Shape{3, 2, 5});
+  CHECK(y[{i, None, i}].shape() == Shape{2, 1, 4, 5});
+  CHECK(doubles(x[{cast(i, DType::u8), 0, cast(integers({-1, 0}), DType::i32)}]) == Doubles{3, 12});
+  CHECK(doubles(x[x > 20]) == Doubles{21, 22, 23});
+  CHECK(x[x > 99].shape() == Shape{0});
+  CHECK(doubles(x[{integers({1}).rows(0, 1)[0], 2}]) == Doubles{20, 21, 22, 23});
+  CHECK(doubles((x > 3)[{0, Slice(0, 2), 0}]) == Doubles{0, 1});
+  CHECK(doubles(x.index({1, 1, 1})) == Doubles{17});
+}
+
+TEST_CASE("a part is an operand, a condition, and has the methods of a tensor") {
+  const Tensor x = counting({3, 2});
+  CHECK(doubles(x[0] + x[1] * 2 - 1) == Doubles{3, 6});
+  CHECK(doubles(x[2] == x[1] + 2) == Doubles{1, 1});
+  if (x[0][1] != 1) FAIL("the second element is 1");
+  CHECK(x[2].sum().item<std::int64_t>() == 9);
+  CHECK(x[2].dim() == 1);
+  CHECK(x[2].size(0) == 2);
+  CHECK(x[2].dtype() == DType::i64);
+  CHECK(concat(x[2]) == "tensor([4, 5])");
+  CHECK(doubles(matmul(cast(x, DType::f32), cast(x[1], DType::f32).unsqueeze(1)))[1] == 13);
+}
+
+TEST_CASE("what is written into a part is in the tensor, and for whoever shares it") {
+  const Tensor x = Tensor::zeros({3, 4}), handle = x, shared = reshape(x, {12});
+  auto row = x[1];
+  row += 1;
+  row[2] = 5;
+  x[{Slice(), 0}] = Tensor::from(std::vector<float>{7, 8, 9}, {3});
+  x[2][Slice(1, 3)] *= 0;
+  x[-1][-1] = true;
+  const Doubles expected{7, 0, 0, 0, 8, 1, 5, 1, 9, 0, 0, 1};
+  CHECK(doubles(x) == expected);
+  CHECK(doubles(handle) == expected);
+  CHECK(doubles(shared) == expected);
+  const Tensor first = x[0];  // shares the elements, which lie in one piece
+  first.zero_();
+  CHECK(doubles(x[0]) == Doubles{0, 0, 0, 0});
+  x[0] = x[1];
+  CHECK(doubles(x[0]) == doubles(x[1]));
+  x[Slice(1)] = x[Slice(None, 2)];  // overlapping: read first
+  CHECK(doubles(x[2]) == doubles(x[0]));
+  x[Ellipsis] = 3;
+  CHECK(doubles(sum(x)) == Doubles{36});
+  x.index_put_({0, 0}, 1).index_put_({1}, Tensor::zeros({4}));
+  CHECK(doubles(sum(x)) == Doubles{22});
+}
+
+TEST_CASE("writing by masks and indices") {
+  const Tensor x = counting({5});
+  x[x > 2] = -1;
+  CHECK(doubles(x) == Doubles{0, 1, 2, -1, -1});
+  x[integers({0, 0, 4})] = integers({5, 6, 7});  // the last stays
+  CHECK(doubles(x) == Doubles{6, 1, 2, -1, 7});
+  x[integers({1, 1, 0})] += 1;  // once
+  CHECK(doubles(x) == Doubles{7, 2, 2, -1, 7});
+  x[x < 3] *= integers({1, 10, 100});
+  CHECK(doubles(x) == Doubles{7, 2, 20, -100, 7});
+  x[integers({})] = 9;
+  CHECK(doubles(x)[0] == 7);
+  const Tensor m = Tensor::zeros({3}, DType::boolean);
+  m[1] = true;
+  CHECK(doubles(m) == Doubles{0, 1, 0});
+  const Tensor whole = counting({2});
+  whole[0] = 2.75;  // cast, as in PyTorch
+  CHECK(doubles(whole) == Doubles{2, 1});
+}
+
+TEST_CASE("writing is recorded") {
+  const Tensor w = Tensor::from(std::vector<double>{1, 2}, {2}).set_requires_grad();
+  const Tensor out = Tensor::zeros({2, 2}, DType::f64), handle = out;
+  for (int i = 0; i < 2; ++i) out[i] = w * w * (i + 1);
+  out[0][0] = 0;
+  sum(handle).backward();
+  CHECK(doubles(w.grad()) == Doubles{4, 12});
+  CHECK(
+      has(error_of([&] { w[0] = 1; }), "x[...] = y: a leaf of shape [2] that requires a gradient"));
+  const NoGrad guard;
+  w[0] = 5;
+  CHECK(doubles(w) == Doubles{5, 2});
+}
+
+TEST_CASE("what x[...] cannot be is named") {
+  const Tensor x = Tensor::zeros({2, 3});
+  CHECK(error_of([&] { x[2].get(); }) ==
+        "x[...]: index 2 is outside of dimension 0 of shape [2, 3]");
+  CHECK(has(error_of([&] {
+              x[{0, -4}].get();
+            }),
+            "index -4 is outside of dimension 1 of shape [2, 3]"));
+  CHECK(has(error_of([&] { x[{0, 0, 0}].get(); }), "3 indices for shape [2, 3]"));
+  CHECK(has(error_of([&] { x[{Ellipsis, 0, Ellipsis}].get(); }), "at most one Ellipsis"));
+  CHECK(
+      has(error_of([&] { x[Slice(None, None, -1)].get(); }), "a step must be at least 1, got -1"));
+  CHECK(has(error_of([&] {
+              x[integers({0, 2})].get();
+            }),
+            "index 2 is outside of a dimension of 2"));
+  CHECK(has(error_of([&] {
+              x[{integers({0, 1}), integers({0, 1, 2})}].get();
+            }),
+            "do not broadcast"));
+  CHECK(has(error_of([&] { x[Tensor::zeros({2})].get(); }),
+            "expected integers or a mask (bool), got f32"));
+  CHECK(has(error_of([&] { x[Tensor::zeros({3}, DType::boolean)].get(); }),
+            "a mask of shape [3] at dimension 0 of shape [2, 3]"));
+  CHECK(has(error_of([&] { x[0] = Tensor::zeros({2}); }),
+            "a part of shape [3] cannot take values of shape [2]"));
+  CHECK(has(error_of([&] { x[x > -1][0] = 1; }), "put all indices into one"));
+  CHECK(has(error_of([&] { cast(x, DType::i64)[0] += 0.5; }), "the result is f32"));
+  CHECK(has(error_of([] { Tensor()[0].get(); }), "before it was given a value"));
+}

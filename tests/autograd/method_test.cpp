@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every line of core/methods.def: the method is the function, on a tensor and on a part of one.
+#include <peal/autograd/ops/ops.h>
+
+#include "arrays.h"
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using namespace peal::test;
+
+namespace {
+
+#define METHOD(result, name, parameters, arguments) +1
+constexpr std::size_t lines = 0
+#include <peal/autograd/core/methods.def>
+    ;
+#undef METHOD
+
+Tensor first_of(const Tensor& x) { return x; }
+Tensor first_of(const Extreme& x) {
+  return cat({x.values.flatten(), cast(x.indices, DType::f32).flatten()});
+}
+Tensor first_of(const Parts& x) { return x[1]; }
+
+struct Row {
+  const char* call;
+  Tensor expected, of_tensor, of_part;
+};
+
+}  // namespace
+
+TEST_CASE("each method is its function") {
+  const Tensor x = normal<float>({4, 6}, 1), y = normal<float>({4, 6}, 2);
+  const Tensor index = Tensor::from(std::vector<std::int64_t>{2, 0}, {2});
+  const Tensor places = Tensor::zeros({4, 2}, DType::i64), mask = lt(y, 0),
+               z = normal<float>({6, 2}, 3);
+  const Tensor thin = normal<float>({4, 1}, 4);
+  const std::vector<int> one{1};
+  const std::vector<std::int64_t> shape{3, 8}, sizes{4, 2};
+  std::vector<Row> rows;
+  // The function of x, and the methods of x and of the same as a part of another.
+#define ROW(name, of, ...)                                                    \
+  rows.push_back({#name, first_of(peal::name(of __VA_OPT__(, ) __VA_ARGS__)), \
+                  first_of((of).name(__VA_ARGS__)), first_of((of)[Ellipsis].name(__VA_ARGS__))});
+  ROW(add, x, y)
+  ROW(add, x, 2)
+  ROW(sub, x, y)
+  ROW(sub, x, 2)
+  ROW(mul, x, y)
+  ROW(mul, x, 2)
+  ROW(div, x, y)
+  ROW(div, x, 2)
+  ROW(neg, x)
+  ROW(eq, x, y)
+  ROW(eq, x, 0)
+  ROW(ne, x, y)
+  ROW(ne, x, 0)
+  ROW(lt, x, y)
+  ROW(lt, x, 0)
+  ROW(le, x, y)
+  ROW(le, x, 0)
+  ROW(gt, x, y)
+  ROW(gt, x, 0)
+  ROW(ge, x, y)
+  ROW(ge, x, 0)
+  ROW(logical_and, mask, x)
+  ROW(logical_or, mask, x)
+  ROW(logical_xor, mask, x)
+  ROW(logical_not, mask)
+  const auto chosen = [&](const auto& from) { return from.where(mask, y); };
+  rows.push_back({"where", where(mask, x, y), chosen(x), chosen(x[Ellipsis])});
+  rows.push_back({"where", where(mask, x, 2), x.where(mask, 2), x[Ellipsis].where(mask, 2)});
+  ROW(exp, x)
+  ROW(log, x)
+  ROW(sqrt, x)
+  ROW(abs, x)
+  ROW(pow, x, 2)
+  ROW(clamp, x, -0.5, 0.5)
+  ROW(tanh, x)
+  ROW(sigmoid, x)
+  ROW(relu, x)
+  ROW(softmax, x, 0)
+  ROW(log_softmax, x, 0)
+  ROW(sum, x)
+  ROW(sum, x, one)
+  ROW(sum, x, one, true)
+  ROW(mean, x)
+  ROW(mean, x, one)
+  ROW(mean, x, one, true)
+  ROW(cumsum, x, 1)
+  ROW(argmax, x, 1)
+  ROW(argmin, x, 1)
+  ROW(max, x)
+  ROW(max, x, 1)
+  ROW(max, x, 1, true)
+  ROW(min, x)
+  ROW(min, x, 1)
+  ROW(min, x, 1, true)
+  ROW(reshape, x, shape)
+  ROW(view_as, x, reshape(y, {6, 4}))
+  ROW(flatten, x)
+  ROW(flatten, x, 1)
+  ROW(unsqueeze, x, 1)
+  ROW(squeeze, thin, 1)
+  ROW(permute, x, std::vector<int>{1, 0})
+  ROW(transpose, x, 0, 1)
+  ROW(narrow, x, 1, 2, 3)
+  ROW(select, x, 1, 2)
+  ROW(split, x, 2)
+  ROW(split, x, 2, 1)
+  ROW(split, x, std::vector<std::int64_t>{1, 3})
+  ROW(split, x, sizes, 1)
+  ROW(index_select, x, 1, index)
+  ROW(gather, x, 1, places)
+  ROW(matmul, x, z)
+#undef ROW
+  CHECK(rows.size() == lines);
+  for (const Row& row : rows) {
+    CAPTURE(row.call);
+    for (const Tensor& got : {row.of_tensor, row.of_part}) {
+      CHECK(got.shape() == row.expected.shape());
+      CHECK(got.dtype() == row.expected.dtype());
+      CHECK(distance(got, row.expected) == 0);
+    }
+  }
+}
+
+TEST_CASE("arguments in braces, and methods that are no functions") {
+  const Tensor x = normal<float>({4, 6}, 1);
+  CHECK(x.reshape({2, -1}).shape() == Shape{2, 12});
+  CHECK(x.view({2, 12}).shape() == Shape{2, 12});
+  CHECK(x.sum({0, 1}).dim() == 0);
+  CHECK(x.permute({1, 0}).shape() == Shape{6, 4});
+  CHECK(x.split({1, 3})[1].shape() == Shape{3, 6});
+  CHECK(x.to(DType::f64).dtype() == DType::f64);
+  CHECK(x.to(Device{}).same_as(x));
+  CHECK(x.contiguous().same_as(x));
+  CHECK(x.clone().requires_grad_().requires_grad());
+}
