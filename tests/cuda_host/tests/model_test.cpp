@@ -48,7 +48,7 @@ void check_both(const F& f, double bound) {
   check_same(got, expected, bound);
 }
 
-using Steps = std::function<std::unique_ptr<nn::Optimizer>(const std::vector<Tensor>&)>;
+using MakesOptimizer = std::function<std::unique_ptr<nn::Optimizer>(const std::vector<Tensor>&)>;
 
 std::unique_ptr<nn::Optimizer> momentum(const std::vector<Tensor>& parameters) {
   return std::make_unique<nn::SGD>(
@@ -57,7 +57,7 @@ std::unique_ptr<nn::Optimizer> momentum(const std::vector<Tensor>& parameters) {
 
 // Losses, gradients and state of a model that takes some steps.
 NamedTensors train(nn::Module model, const Tensor& x, const Tensor& target, DType dtype,
-                   const Steps& optimizer_of = momentum, int steps = 2) {
+                   const MakesOptimizer& optimizer_of = momentum, int steps = 2) {
   model.to(dtype);
   const auto optimizer = optimizer_of(model.parameters());
   NamedTensors all;
@@ -80,7 +80,7 @@ Tensor classes(const std::vector<std::int64_t>& values) {
   return Tensor::from(values, {static_cast<std::int64_t>(values.size())});
 }
 
-NamedTensors train_mlp(DType dtype, const Steps& optimizer_of = momentum) {
+NamedTensors train_mlp(DType dtype, const MakesOptimizer& optimizer_of = momentum) {
   manual_seed(1);
   return train(nn::mlp({20, 33, 17, 5}), randn({6, 20}), classes({0, 4, 2, -100, 1, 1}), dtype,
                optimizer_of);
@@ -143,7 +143,7 @@ TEST_CASE("models train as on the CPU") {
 }
 
 TEST_CASE("optimizers step as on the CPU") {
-  const std::vector<Steps> all = {
+  const std::vector<MakesOptimizer> all = {
       [](const auto& p) { return std::make_unique<nn::SGD>(p, nn::SGDOptions{.lr = 0.1}); },
       [](const auto& p) {
         return std::make_unique<nn::SGD>(
@@ -161,7 +161,7 @@ TEST_CASE("optimizers step as on the CPU") {
         return std::make_unique<nn::AdamW>(p, nn::AdamWOptions{.lr = 0.01, .eps = 1e-2});
       },
   };
-  for (const Steps& optimizer_of : all) {
+  for (const MakesOptimizer& optimizer_of : all) {
     check_both([&] { return train_mlp(DType::f32, optimizer_of); }, 1e-5);
     check_both([&] { return train_mlp(DType::bf16, optimizer_of); }, 0x1p-6);
   }
