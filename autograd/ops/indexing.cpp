@@ -162,6 +162,8 @@ Indexed::Indexed(const Tensor& x, const Region& whole, std::span<const Index> in
       const Tensor& tensor = std::get<Tensor>(each.value());
       PEAL_CHECK(!is_floating(tensor.dtype()), "x[...]: expected integers or a mask (bool), got ",
                  tensor.dtype(), " ", tensor.shape());
+      PEAL_CHECK(tensor.dtype() != DType::u8, "x[...]: u8 ", tensor.shape(),
+                 " is a mask to some and numbers of rows to others; cast it to bool or to i64");
       if (tensor.dtype() == DType::boolean) {
         PEAL_CHECK(tensor.dim() > 0, "x[...]: a mask of no dimensions; where() takes one");
         for (int i = 0; i < tensor.dim(); ++i) {
@@ -281,12 +283,12 @@ Tensor Indexed::chosen() const {
 Tensor Indexed::with_chosen(const Tensor& values) const {
   const Tensor part = part_of("index", x_, region_.shape, region_.steps, region_.at);
   const Choice choice = choice_of(region_.shape, picks_);
-  if (choice.rows.empty()) return part;
   const std::vector<int> order = order_of_result(choice);
   const Shape there = joined_shape(choice.shape, choice.rest);
   Shape result;
   for (const int dim : order) result.push_back(there[dim]);
   const Tensor fit = in_order(fitted(values, result, x_.dtype()), inverse(order));
+  if (choice.rows.empty()) return part;
   const auto n = static_cast<std::int64_t>(choice.rows.size());
   const Tensor given = reshaped(fit, joined_shape({n}, choice.rest));
   // Which value comes into each row; the last stays.
@@ -322,7 +324,7 @@ void Indexed::write(const Tensor& values) const {
   x_.storage()->bump_version();
 }
 
-const Indexed& Indexed::operator=(const Tensor& values) const {
+const Indexed& Indexed::store(const Tensor& values) const {
   TraceSpan span("index_put");
   PEAL_CHECK(values.device() == x_.device() || values.numel() == 1, "x[...] = y: x is on ",
              x_.device(), ", and y on ", values.device());
@@ -334,11 +336,11 @@ const Indexed& Indexed::operator=(const Tensor& values) const {
   return *this;
 }
 
-const Indexed& Indexed::operator=(Scalar value) const {
+const Indexed& Indexed::store(Scalar value) const {
   if (x_.dtype() == DType::boolean) value = value.to<bool>();
   // Cast, as a tensor's elements are.
   const bool cut = value.is_floating() && !is_floating(x_.dtype());
-  return *this = number("x[...] = y", value, cut ? DType::f64 : x_.dtype(), x_.device());
+  return store(number("x[...] = y", value, cut ? DType::f64 : x_.dtype(), x_.device()));
 }
 
 #define ASSIGNMENT(op, of)                                                          \
@@ -346,13 +348,13 @@ const Indexed& Indexed::operator=(Scalar value) const {
     const Tensor r = get() op y;                                                    \
     PEAL_CHECK(can_cast(r.dtype(), x_.dtype()), #op "=: the result is ", r.dtype(), \
                ", and is written into ", x_.dtype(), "; cast an operand");          \
-    return *this = r;                                                               \
+    return store(r);                                                                \
   }                                                                                 \
   const Indexed& Indexed::operator op##=(Scalar y) const {                          \
     const Tensor r = get() op y;                                                    \
     PEAL_CHECK(can_cast(r.dtype(), x_.dtype()), #op "=: the result is ", r.dtype(), \
                ", and is written into ", x_.dtype(), "; cast an operand");          \
-    return *this = r;                                                               \
+    return store(r);                                                                \
   }
 ASSIGNMENT(+, add)
 ASSIGNMENT(-, sub)

@@ -78,12 +78,12 @@ class Indexed {
   operator Tensor() const { return get(); }  // NOLINT: reading
   explicit operator bool() const { return static_cast<bool>(get()); }
 
-  const Indexed& operator=(const Tensor& values) const;
-  const Indexed& operator=(Scalar value) const;
-  const Indexed& operator=(const Indexed& values) const { return *this = values.get(); }
-  // The copy, which writes elements, not this object.
-  Indexed& operator=(const Indexed& values) {
-    *this = values.get();
+  // x[i] = y writes x. Of a part that has a name there is no =, which in Python would give the name
+  // to something else: `Tensor row = x[i]` can be assigned, and x[i] = y, or row.copy_(y), writes.
+  const Indexed& operator=(const Tensor& values) const&& { return store(values); }
+  const Indexed& operator=(Scalar value) const&& { return store(value); }
+  Indexed& operator=(const Indexed& values) && {
+    store(values.get());
     return *this;
   }
   const Indexed& operator+=(const Tensor& y) const;
@@ -120,14 +120,16 @@ class Indexed {
   Tensor to(DType dtype) const { return get().to(dtype); }
   Tensor view(const std::vector<std::int64_t>& shape) const { return get().view(shape); }
   void backward() const { get().backward(); }
-  void zero_() const { *this = 0; }
-  void fill_(Scalar value) const { *this = value; }
-  void copy_(const Tensor& values) const { *this = values; }
+  void zero_() const { store(0); }
+  void fill_(Scalar value) const { store(value); }
+  void copy_(const Tensor& values) const { store(values); }
 #define METHOD(result, name, parameters, arguments) result name parameters const;
 #include <peal/autograd/core/methods.def>
 #undef METHOD
 
  private:
+  const Indexed& store(const Tensor& values) const;
+  const Indexed& store(Scalar value) const;
   friend class Tensor;
 
   // Elements of a dense array at `at`, `at` + steps, ...

@@ -35,9 +35,12 @@ double checked_number(std::string_view op, const Tensor& x, double s) {
   if (is_floating(x.dtype())) return s;
   return visit(x.dtype(), [&]<class T>() -> double {
     if constexpr (std::is_integral_v<T>) {
-      PEAL_CHECK(
-          s == std::floor(s) && std::abs(s) <= std::ldexp(1.0, std::numeric_limits<T>::digits), op,
-          ": ", s, " is not a value of ", x.dtype(), ", the type of shape ", x.shape());
+      // A subtrahend comes negated.
+      const double end = std::ldexp(1.0, std::numeric_limits<T>::digits);
+      const bool is_value =
+          s == std::floor(s) && s < end && s >= (std::is_signed_v<T> ? -end : 1 - end);
+      PEAL_CHECK(is_value, op, ": ", s, " is not a value of ", x.dtype(), ", the type of shape ",
+                 x.shape());
       if constexpr (sizeof(T) < sizeof(std::int64_t)) {
         return static_cast<double>(static_cast<T>(static_cast<std::int64_t>(s)));
       }

@@ -6,6 +6,8 @@
 
 #include "arrays.h"
 
+#include <type_traits>
+
 #include <doctest/doctest.h>
 
 using namespace peal;
@@ -47,7 +49,7 @@ TEST_CASE("reading gives shapes and values of any type") {
   CHECK(y[{Slice(), i, i}].shape() == Shape{2, 2, 5});
   CHECK(y[{0, Slice(), i}].shape() == Shape{3, 2, 5});
   CHECK(y[{i, None, i}].shape() == Shape{2, 1, 4, 5});
-  CHECK(doubles(x[{cast(i, DType::u8), 0, cast(integers({-1, 0}), DType::i32)}]) == Doubles{3, 12});
+  CHECK(doubles(x[{cast(i, DType::i8), 0, cast(integers({-1, 0}), DType::i32)}]) == Doubles{3, 12});
   CHECK(doubles(x[x > 20]) == Doubles{21, 22, 23});
   CHECK(x[x > 99].shape() == Shape{0});
   CHECK(doubles(x[{integers({1}).rows(0, 1)[0], 2}]) == Doubles{20, 21, 22, 23});
@@ -125,6 +127,19 @@ TEST_CASE("writing is recorded") {
   const NoGrad guard;
   w[0] = 5;
   CHECK(doubles(w) == Doubles{5, 2});
+}
+
+// A name for a part is not given to something else by =, as it would be in Python.
+static_assert(!std::is_assignable_v<Indexed&, Tensor> && !std::is_assignable_v<Indexed&, Indexed&>);
+static_assert(std::is_assignable_v<Indexed, Tensor> && std::is_assignable_v<Indexed, Indexed>);
+
+TEST_CASE("what selects nothing still has a shape, and bytes are no mask") {
+  const Tensor x = counting({3, 2});
+  CHECK(has(error_of([&] { x[x > 99] = ones({7}); }), "[7]"));
+  x[x > 99] = ones({0});
+  x[integers({})] = 5;
+  CHECK(doubles(x) == Doubles{0, 1, 2, 3, 4, 5});
+  CHECK(has(error_of([&] { x[cast(integers({1, 0, 1}), DType::u8)].get(); }), "bool or to i64"));
 }
 
 TEST_CASE("what x[...] cannot be is named") {

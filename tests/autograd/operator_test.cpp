@@ -56,6 +56,8 @@ TEST_CASE("small integer types wrap, and a number that they do not hold is an er
   CHECK(doubles(of({-100}, DType::i8) - 100) == Doubles{56});
   CHECK(has(error_of([&] { x + 300; }), "add: 300 is not a value of u8"));
   CHECK(has(error_of([&] { gt(x, 300); }), "gt: 300 is not a value of u8"));
+  CHECK(has(error_of([&] { x + 256; }), "add: 256 is not a value of u8"));
+  CHECK(has(error_of([&] { cast(x, DType::i8) + 128; }), "add: 128 is not a value of i8"));
 }
 
 TEST_CASE("operands of several types are promoted, with their gradients") {
