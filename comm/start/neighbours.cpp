@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include <limits>
 #include <mutex>
 #include <sstream>
 #include <string>
@@ -16,25 +17,27 @@ namespace peal::comm {
 
 Neighbours meet(Rendezvous& everyone) {
   Neighbours met;
-  const std::string node = node_identity(), machine = machine_identity();
-  std::vector<std::vector<int>> cpus;
+  const std::string node = node_identity(), machine = machine_identity(), quota = quota_identity();
+  std::vector<std::vector<int>> cpus, with_this_quota;
   std::vector<std::string> nodes;
   for (const std::string& entry :
-       everyone.exchange(concat(machine, " ", node, " ", getpid(), " ", pid_namespace(), " ",
-                                cpu_list(allowed_cpus())))) {
+       everyone.exchange(concat(machine, " ", quota, " ", node, " ", getpid(), " ", pid_namespace(),
+                                " ", cpu_list(allowed_cpus())))) {
     std::istringstream words(entry);
     Peer peer{};
-    std::string on, where, space, may_use;
-    words >> on >> where >> peer.pid >> space >> may_use;
+    std::string on, within, where, space, may_use;
+    words >> on >> within >> where >> peer.pid >> space >> may_use;
     peer.rank = static_cast<int>(nodes.size());
     nodes.push_back(where);
     if (on == machine) cpus.push_back(parse_cpu_list(may_use));
+    if (on == machine && within == quota) with_this_quota.push_back(cpus.back());
     if (where != node) continue;
     met.here.push_back(peer.rank);
     if (space == pid_namespace()) met.processes.push_back(peer);
   }
   met.nodes = topology_of(nodes);
-  met.crowded = crowded(cpus, cpu_quota());
+  constexpr int none = std::numeric_limits<int>::max();
+  met.crowded = crowded(cpus, none) || crowded(with_this_quota, cpu_quota());
   return met;
 }
 

@@ -22,6 +22,13 @@ std::string machine_identity() {
   return host;
 }
 
+// The root of the control groups that it sees.
+std::string quota_identity() {
+  struct stat root {};
+  if (stat("/sys/fs/cgroup", &root) != 0) return "none";
+  return concat(root.st_dev, ":", root.st_ino);
+}
+
 std::string node_identity() {
   std::string machine = machine_identity();
   struct stat shared {};

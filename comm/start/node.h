@@ -14,6 +14,9 @@ namespace peal::comm {
 // its boot id.
 std::string machine_identity();
 
+// One word, equal on two processes that have one quota of the machine's time: their container's.
+std::string quota_identity();
+
 // One word, equal on two processes exactly where they are on one node: the machine's boot id, the
 // file system of /dev/shm, and what PEAL_NODE says, by which ranks of one machine can pretend to be
 // on several (never the other way). Error where that has spaces.

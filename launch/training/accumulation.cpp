@@ -55,9 +55,9 @@ void Gradients::load_state_dict(const NamedTensors& state) {
   std::vector<std::pair<Tensor, Tensor>> all;
   for (const auto& [name, parameter] : model_.named_parameters()) {
     if (!parameter.requires_grad()) continue;
-    all.emplace_back(parameter, reader.has(name)
-                                    ? reader.tensor(name, parameter.shape(), parameter.dtype())
-                                    : Tensor());
+    all.emplace_back(parameter, reader.has(name) ? reader.tensor(name, parameter.shape(),
+                                                                 parameter.grad_slot().dtype())
+                                                 : Tensor());
   }
   reader.finish();
   for (const auto& [parameter, gradient] : all) {

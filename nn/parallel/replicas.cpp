@@ -24,7 +24,11 @@ void each_replica(std::size_t count, const std::function<void(std::size_t)>& f) 
   };
   std::vector<std::thread> threads;
   for (std::size_t i = 1; i < count; ++i) {
-    threads.emplace_back(with_context([&guarded, i] { guarded(i); }));
+    try {
+      threads.emplace_back(with_context([&guarded, i] { guarded(i); }));
+    } catch (...) {  // no thread is to be had
+      failures[i] = std::current_exception();
+    }
   }
   guarded(0);
   set_num_threads(cores);
