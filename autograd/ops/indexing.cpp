@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/trace.h>
+#include <peal/autograd/kernels/geometry.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/broadcast.h>

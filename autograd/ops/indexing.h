@@ -23,8 +23,8 @@
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
-#include <peal/autograd/kernels/geometry.h>
 
+#include <array>
 #include <concepts>
 #include <cstdint>
 #include <optional>
@@ -135,7 +135,7 @@ class Indexed {
   // Elements of a dense array at `at`, `at` + steps, ...
   struct Region {
     Shape shape;
-    Steps steps{};
+    std::array<std::int64_t, Shape::max_dims> steps{};  // of each dimension, in elements
     std::int64_t at = 0;
   };
 
