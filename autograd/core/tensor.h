@@ -141,7 +141,8 @@ class Tensor {
   // written (ops/indexing.h). index and index_put_ are the same by name. (ops)
   Indexed operator[](const Index& index) const;
   Indexed operator[](std::initializer_list<Index> index) const;
-  Tensor index(std::initializer_list<Index> index) const;
+  // Const, for x.index({0}) = y would write nothing: index_put_() and x[0] = y write.
+  const Tensor index(std::initializer_list<Index> index) const;
   const Tensor& index_put_(std::initializer_list<Index> index, const Tensor& values) const;
   const Tensor& index_put_(std::initializer_list<Index> index, Scalar value) const;
 

@@ -389,7 +389,9 @@ Indexed Tensor::operator[](std::initializer_list<Index> index) const {
   return Indexed(*this, {shape(), steps_of_dense(shape()), 0}, {index.begin(), index.size()});
 }
 
-Tensor Tensor::index(std::initializer_list<Index> index) const { return (*this)[index].get(); }
+const Tensor Tensor::index(std::initializer_list<Index> index) const {
+  return (*this)[index].get();
+}
 
 const Tensor& Tensor::index_put_(std::initializer_list<Index> index, const Tensor& values) const {
   (*this)[index] = values;

@@ -7,6 +7,7 @@
 #include "arrays.h"
 
 #include <type_traits>
+#include <utility>
 
 #include <doctest/doctest.h>
 
@@ -131,6 +132,7 @@ TEST_CASE("writing is recorded") {
 
 // A name for a part is not given to something else by =, as it would be in Python.
 static_assert(!std::is_assignable_v<Indexed&, Tensor> && !std::is_assignable_v<Indexed&, Indexed&>);
+static_assert(!std::is_assignable_v<decltype(std::declval<Tensor>().index({})), Tensor>);
 static_assert(std::is_assignable_v<Indexed, Tensor> && std::is_assignable_v<Indexed, Indexed>);
 
 TEST_CASE("what selects nothing still has a shape, and bytes are no mask") {
