@@ -138,6 +138,11 @@ NamedTensors StreamLoader::merge_states(std::span<const NamedTensors> states) {
           "in '",
           name, "'");
       const auto words = state[i].second.to_vector<std::int64_t>();
+      // Of a rank that is an epoch behind, what it has read would be left out of the next.
+      PEAL_CHECK((name != "epoch" && name != "readers") || words == first.to_vector<std::int64_t>(),
+                 "[data] stream loader: states cannot be merged where ", name, " is ",
+                 first.item<std::int64_t>(), " in one and ", words[0], " in another",
+                 "; take them while all ranks are in one epoch");
       for (std::size_t k = 0; k < words.size(); ++k) greatest[k] = std::max(greatest[k], words[k]);
     }
     merged.emplace_back(name, Tensor::from(greatest, first.shape(), Device{}));

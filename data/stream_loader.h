@@ -72,8 +72,8 @@ class StreamLoader {
   // Reads merged states; in a world of one its own, too.
   void load_state_dict(const NamedTensors& state);
   // Each tensor's greatest elements: the ranks' states as one, and so
-  // group.all_reduce(tensor, comm::ReduceOp::max) of each is, too. Error for none, or of other
-  // sets.
+  // group.all_reduce(tensor, comm::ReduceOp::max) of each is, too, which does not see that epochs
+  // differ. Error for none, or of other sets, epochs or numbers of readers.
   static NamedTensors merge_states(std::span<const NamedTensors> states);
 
  private:

@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <iterator>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -36,12 +35,14 @@ std::vector<nn::Part> and_parts(std::vector<nn::Part> all, const std::vector<nn:
 const std::string order_name = "order of gradients";
 
 std::string text_of(const std::vector<std::string>& names) {
-  return fmt::format("{}", fmt::join(names, " "));
+  return fmt::format("{}", fmt::join(names, "\n"));  // a name may have blanks
 }
 
-std::vector<std::string> words_of(const std::string& text) {
-  std::istringstream words(text);
-  return {std::istream_iterator<std::string>(words), {}};
+std::vector<std::string> names_of(const std::string& text) {
+  std::vector<std::string> names;
+  std::istringstream lines(text);
+  for (std::string name; std::getline(lines, name);) names.push_back(name);
+  return names;
 }
 
 // While it lives, what is computed is traced.
@@ -78,7 +79,7 @@ Trainer::Trainer(Job& job, const TrainingArguments& arguments, nn::DistributedDa
     for (std::size_t g = 0; g < optimizer.group_count(); ++g) asked.push_back(optimizer.base_lr(g));
     Metadata saved;
     next_epoch_ = checkpoints_.resume(arguments.resume, arguments.epochs, &saved);
-    model.set_order(words_of(saved[order_name]));  // of no words, in older ones: it is learnt
+    model.set_order(names_of(saved[order_name]));  // of no words, in older ones: it is learnt
     for (std::size_t g = 0; arguments.lr && g < asked.size(); ++g) {
       optimizer.set_base_lr(asked[g], g);
     }

@@ -38,9 +38,13 @@ class Packing {
  public:
   explicit Packing(const BucketCaps& caps) : caps_(caps) {}
 
+  // Before all add().
+  void expect(const ParameterSpec& parameter) {
+    to_come_[{key_of(parameter), parameter.delayed}] += bytes_of(parameter);
+  }
   void add(std::size_t i, const ParameterSpec& parameter) {
     const auto size = static_cast<std::int64_t>(size_of(parameter.dtype));
-    const Key key(parameter.dtype, parameter.part);
+    const Key key = key_of(parameter);
     Bucket& bucket = open_[key];
     bucket.dtype = parameter.dtype;
     bucket.part = parameter.part;
@@ -49,7 +53,10 @@ class Packing {
     bucket.entries.push_back({static_cast<int>(i), at});
     bucket.count = at + parameter.shape.numel();
     const bool first = !had_first_.contains(key);
-    if (bucket.count * size >= (first ? caps_.first_bytes : caps_.bytes)) {
+    std::int64_t most = first ? caps_.first_bytes : caps_.bytes;
+    const std::int64_t to_come = to_come_[{key, parameter.delayed}] -= bytes_of(parameter);
+    if (caps_.last_bytes > 0) most = std::min(most, std::max(to_come, caps_.last_bytes));
+    if (bucket.count * size >= most) {
       had_first_.insert(key);
       closed.push_back(std::move(bucket));
       open_.erase(key);
@@ -64,8 +71,13 @@ class Packing {
 
  private:
   using Key = std::pair<DType, int>;  // dtype and part
+  static Key key_of(const ParameterSpec& parameter) { return {parameter.dtype, parameter.part}; }
+  static std::int64_t bytes_of(const ParameterSpec& parameter) {
+    return parameter.shape.numel() * static_cast<std::int64_t>(size_of(parameter.dtype));
+  }
   BucketCaps caps_;
   std::map<Key, Bucket> open_;
+  std::map<std::pair<Key, bool>, std::int64_t> to_come_;  // bytes; whether they are delayed
   std::set<Key> had_first_;
 };
 
@@ -73,13 +85,16 @@ class Packing {
 
 std::vector<Bucket> plan_buckets(std::span<const ParameterSpec> parameters, const BucketCaps& caps,
                                  std::span<const int> order) {
-  PEAL_CHECK(caps.first_bytes > 0 && caps.bytes >= 0,
+  PEAL_CHECK(caps.first_bytes > 0 && caps.bytes >= 0 && caps.last_bytes >= 0,
              "bucket plan: caps must be above 0 (0 bytes: chosen), got ", caps.first_bytes, " and ",
-             caps.bytes, " bytes");
+             caps.bytes, " bytes, and ", caps.last_bytes, " for the last");
   BucketCaps most = caps;
   if (most.bytes == 0) most.bytes = usual_bytes;
   Packing packing(most);
   bool delayed = false;
+  for (const ParameterSpec& parameter : parameters) {
+    if (parameter.requires_grad) packing.expect(parameter);
+  }
   for (const std::size_t i : sequence_of(parameters, order)) {
     const ParameterSpec& parameter = parameters[i];
     if (!parameter.requires_grad) continue;

@@ -47,6 +47,10 @@ struct BucketCaps {
   std::int64_t first_bytes = std::int64_t{1} << 20;
   // 0: 25 MiB; DistributedDataParallel then chooses by a model of the machine (bucket_size.h).
   std::int64_t bytes = 0;
+  // Above 0: the last buckets get smaller, down to this. What is exposed of a step is what is sent
+  // once nothing is left to compute, so a bucket is closed, too, when it holds as much as is still
+  // to come. 0: not.
+  std::int64_t last_bytes = 0;
 };
 
 // Parameters that require no gradient are left out. Entries start at multiples of 64 bytes.

@@ -11,13 +11,15 @@ namespace peal::nn {
 namespace {
 
 constexpr std::int64_t one_mib = std::int64_t{1} << 20, most_bytes_chosen = 25 * one_mib;
+// A slower network than the one assumed gains by smaller buckets far more than this loses here.
+constexpr double near_enough = 1.05;
 
 }  // namespace
 
 std::vector<BucketCaps> sizes_to_try(std::int64_t first_bytes) {
   std::vector<BucketCaps> all;
   for (const std::int64_t mib : {25, 16, 12, 8, 6, 4, 3, 2, 1}) {
-    all.push_back({first_bytes, mib * one_mib});
+    all.push_back({first_bytes, mib * one_mib, first_bytes});
   }
   return all;
 }
@@ -70,11 +72,9 @@ BucketCaps chosen_caps(std::span<const ParameterSpec> parameters, const BucketCa
   if (!cost) return chosen;
   const StepProfile profile = even_profile(parameters, cost);
   const auto table = what_if(parameters, profile, cost, {.caps = sizes_to_try(caps.first_bytes)});
-  double best = table.front().step;
-  for (const WhatIf& each : table) {
-    if (each.step >= best * (1 - 1e-6)) continue;  // of equals the largest
-    best = each.step;
-    chosen = each.caps;
+  const double best = std::ranges::min(table, {}, &WhatIf::step).step;
+  for (const WhatIf& each : table) {  // the smallest comes last
+    if (each.step <= best * near_enough) chosen = each.caps;
   }
   return chosen;
 }

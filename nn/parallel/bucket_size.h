@@ -3,7 +3,8 @@
 // machine. Large buckets expose their last one, when nothing is left to compute; of small ones each
 // costs the latencies of a collective. How much, what_if.h says of any size:
 //
-//   most = the cap whose step is the shortest in what_if(parameters, even_profile(..), cost, ..)
+//   most = the smallest cap whose step is within 5 % of the shortest in
+//          what_if(parameters, even_profile(..), cost, ..), where the last buckets get smaller
 //
 // for a model whose gradients come evenly over a backward that is as long as the network needs for
 // all of them. There the size matters most: a longer backward hides more whatever the size, and

@@ -27,8 +27,11 @@ std::string caps_text(const BucketCaps& caps, const DDPOptions& options,
                                : options.all_reduce_cost  ? "the shortest step by all_reduce_cost"
                                : several ? "the shortest step at 100 Gbit/s between nodes"
                                          : "as ranks on one node gain nothing by less";
-  return fmt::format("buckets are closed at {}, the first of a kind at {}: {}",
-                     size_text(caps.bytes), size_text(caps.first_bytes), why);
+  return fmt::format("buckets are closed at {}, the first of a kind at {}{}: {}",
+                     size_text(caps.bytes), size_text(caps.first_bytes),
+                     caps.last_bytes == 0 ? std::string()
+                                          : ", the last ones down to " + size_text(caps.last_bytes),
+                     why);
 }
 
 std::string dtypes_text(const MixedPrecision& settings) {

@@ -292,4 +292,13 @@ TEST_CASE("samples of different sizes need a collate of their own, and what else
   CHECK_THROWS_AS(other.load_state_dict(whole.state_dict()), peal::Error);
   const std::vector<NamedTensors> unlike{whole.state_dict(), other.state_dict()};
   CHECK_THROWS_AS(StreamLoader::merge_states(unlike), peal::Error);
+  StreamLoader ahead(set);
+  while (ahead.next()) {
+  }
+  whole.next();
+  const std::vector<NamedTensors> epochs{whole.state_dict(), ahead.state_dict()};
+  CHECK_THROWS_WITH_AS(StreamLoader::merge_states(epochs),
+                       "[data] stream loader: states cannot be merged where epoch is 0 in one and "
+                       "1 in another; take them while all ranks are in one epoch",
+                       peal::Error);
 }

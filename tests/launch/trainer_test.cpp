@@ -111,6 +111,28 @@ TEST_CASE(
   CHECK(program.told.back() == "all 3 epochs are done; there is nothing left to train");
 }
 
+TEST_CASE("a run is taken up whose parameters' names have blanks") {
+  struct Blank : nn::Module {
+    nn::Linear layer = add("a layer", nn::Linear(2, 3));
+    Tensor forward(const Tensor& x) override { return layer(x); }
+  };
+  const Folder folder;
+  for (const bool resumes : {false, true}) {
+    launch::Job job;
+    Blank net;
+    nn::DistributedDataParallel model(net, job.group());
+    nn::AdamW optimizer(net.named_parameters(), {.lr = 0.1});
+    launch::TrainingArguments arguments;
+    arguments.epochs = resumes ? 2 : 1;
+    arguments.save = folder.path / "run";
+    if (resumes) arguments.resume = folder.path / "run";
+    launch::Trainer trainer(job, arguments, model, optimizer);
+    data::DataLoader training{std::make_shared<Points>(12), {.batch_size = 4}};
+    data::DataLoader test{std::make_shared<Points>(12), {.batch_size = 12}};
+    CHECK_NOTHROW(trainer.fit(training, test, loss_of));
+  }
+}
+
 TEST_CASE("a setting of a name that is taken is an error before the training") {
   Program program;
   for (const std::string name : {"seed", "world", "batch_size", "precision", "epoch", "epochs"}) {

@@ -86,6 +86,30 @@ TEST_CASE("a bucket closes when it is as large as its cap, which is 1 MiB for th
   CHECK(plan[3].count == 1);
 }
 
+TEST_CASE(
+    "last buckets get smaller: none holds more than what comes after it, down to a least size") {
+  const std::vector<ParameterSpec> parameters(64, {"p", Shape{16}, peal::DType::f32, true});
+  const auto sizes = [&](const peal::nn::BucketCaps& caps) {
+    std::vector<std::int64_t> found;
+    for (const auto& bucket : plan_buckets(parameters, caps)) found.push_back(bucket.count / 16);
+    return found;
+  };
+  constexpr std::int64_t one = 64;  // bytes
+  using Sizes = std::vector<std::int64_t>;
+  CHECK(sizes({one, 24 * one, 0}) == Sizes{1, 24, 24, 15});
+  CHECK(sizes({one, 24 * one, 3 * one}) == Sizes{1, 24, 20, 10, 5, 3, 1});
+  CHECK(sizes({one, 24 * one, one}) == Sizes{1, 24, 20, 10, 5, 2, 1, 1});
+  CHECK(sizes({one, 24 * one, 100 * one}) == Sizes{1, 24, 24, 15});
+  // Each type's own rest counts, and what is delayed is not what a bucket before it waits for.
+  std::vector<ParameterSpec> mixed = parameters;
+  for (std::size_t i = 0; i < 32; ++i) mixed[i].delayed = true;
+  const auto plan = plan_buckets(mixed, {one, 24 * one, 3 * one});
+  std::vector<std::int64_t> found;
+  for (const auto& bucket : plan) found.push_back(bucket.count / 16);
+  CHECK(found == Sizes{1, 16, 8, 4, 3, 16, 8, 4, 3, 1});
+  CHECK_THROWS_AS(plan_buckets(parameters, {one, one, -1}), peal::Error);
+}
+
 TEST_CASE("a bucket has gradients of one type on one device, and each kind has a small first one") {
   std::vector<ParameterSpec> parameters;
   for (int i = 0; i < 24; ++i) {

@@ -30,7 +30,7 @@ std::int64_t chosen_mib(std::int64_t size, const CollectiveCost& cost) {
 
 }  // namespace
 
-TEST_CASE("the chosen size has the shortest step in what_if's table, whatever the machine") {
+TEST_CASE("the chosen size is the smallest within 5 % of the shortest step in what_if's table") {
   for (const std::int64_t size : {3, 24, 98, 475}) {
     const auto parameters = model_of(size);
     for (const int ranks : {16, 64, 1024}) {
@@ -48,16 +48,17 @@ TEST_CASE("the chosen size has the shortest step in what_if's table, whatever th
           CAPTURE(text);
           const BucketCaps chosen = chosen_caps(parameters, {}, cost);
           bool found = false;
-          double of_chosen = 0, best = table[0].step;
+          double best = table[0].step;
+          for (const WhatIf& each : table) best = std::min(best, each.step);
           for (const WhatIf& each : table) {
-            best = std::min(best, each.step);
-            if (each.caps.bytes != chosen.bytes) continue;
-            of_chosen = each.step;
-            found = true;
+            const bool is_it = each.caps.bytes == chosen.bytes;
+            found = found || is_it;
+            if (is_it) CHECK(each.step <= best * 1.05);
+            if (each.caps.bytes < chosen.bytes) CHECK(each.step > best * 1.05);
           }
           REQUIRE(found);
-          CHECK(of_chosen <= best * (1 + 1e-6));
           CHECK(chosen.first_bytes == mib);
+          CHECK(chosen.last_bytes == mib);
           // The rule does not ask how fast the machine is in all, but what a latency is worth.
           CHECK(chosen.bytes == chosen_caps(parameters, {}, assumed).bytes);
         }
@@ -73,7 +74,7 @@ TEST_CASE("the size is near the root of the model's bytes times those that one l
       const auto chosen = static_cast<double>(chosen_mib(size, line(worth * mib / 1e9, 1e9)));
       CAPTURE(size);
       CAPTURE(worth);
-      CHECK(chosen >= std::min(root / 2, 25.0));
+      CHECK(chosen >= std::min(root / 8, 25.0));
       CHECK(chosen <= std::max(root * 2, 1.0));
     }
   }
@@ -93,7 +94,7 @@ TEST_CASE("what is assumed: 5 us a round, 100 Gbit/s a node, and nothing on one 
 
 TEST_CASE("a model of nothing, and of frozen parameters, has a size too") {
   const auto cost = line(1e-5, 1e9);
-  CHECK(chosen_caps({}, {}, cost).bytes == 25 * mib);
+  CHECK(chosen_caps({}, {}, cost).bytes == mib);
   const std::vector<ParameterSpec> frozen{{"p", Shape{1 << 20}, DType::f32, false}};
-  CHECK(chosen_caps(frozen, {}, cost).bytes == 25 * mib);
+  CHECK(chosen_caps(frozen, {}, cost).bytes == mib);
 }
