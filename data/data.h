@@ -4,14 +4,20 @@
 
 #include <peal/data/batch.h>
 #include <peal/data/batches.h>
+#include <peal/data/collate.h>
+#include <peal/data/concat_dataset.h>
 #include <peal/data/dataset.h>
 #include <peal/data/deal.h>
 #include <peal/data/draw.h>
 #include <peal/data/image_dataset.h>
 #include <peal/data/loader.h>
 #include <peal/data/mnist.h>
+#include <peal/data/random_sampler.h>
 #include <peal/data/sampler.h>
+#include <peal/data/samples.h>
 #include <peal/data/stream.h>
 #include <peal/data/stream_loader.h>
+#include <peal/data/subset.h>
 #include <peal/data/synthetic_digits.h>
+#include <peal/data/tensor_dataset.h>
 #include <peal/data/weighted.h>

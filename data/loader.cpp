@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
 #include <peal/autograd/core/lone_ranks.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/data/copy_ahead.h>
@@ -8,6 +9,7 @@
 #include <peal/data/prefetch.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace peal::data {
@@ -71,6 +73,12 @@ DataLoader::DataLoader(DatasetRef dataset, std::shared_ptr<Sampler> sampler, Bat
              options_.workers);
   PEAL_CHECK(options_.prefetch >= 1, "[data] loader: expected a prefetch of at least 1, got ",
              options_.prefetch);
+  PEAL_CHECK(options_.max_bad_samples >= 0,
+             "[data] loader: expected max_bad_samples to be at least 0, got ",
+             options_.max_bad_samples);
+  PEAL_CHECK(options_.max_bad_samples == 0 || !options_.exact,
+             "[data] loader: exact sees every sample once, and with max_bad_samples some are seen "
+             "again in the place of others: choose one");
   const bool alone = !options_.shard && !sampler_ && !plan_;
   seed_ = options_.seed.value_or(alone ? context().generator.seed : 0);
   if (options_.device.type != DeviceType::cpu) {
@@ -120,6 +128,7 @@ void DataLoader::open() {
   ahead_.reset();
   failure_ = nullptr;
   taken_ = batches_taken_ = last_taken_ = 0;
+  bad_samples_.clear();
   const std::int64_t epoch = coming();
   const auto cut = [&](Order samples) {
     return planned_batches(std::move(samples), options_.batch_size, options_.drop_last);
@@ -130,9 +139,10 @@ void DataLoader::open() {
                                : cut(planned_shard(dataset_->size(), place().world, place().rank,
                                                    shard_options(epoch, next_consumed_)));
   const std::int64_t count = batches.size();
-  epoch_ = std::make_unique<Prefetch>(
-      *dataset_, std::move(batches), Draws{seed_, epoch},
-      PrefetchOptions{options_.workers, options_.prefetch, copies_ != nullptr});
+  epoch_ =
+      std::make_unique<Prefetch>(*dataset_, std::move(batches), Draws{seed_, epoch},
+                                 PrefetchOptions{options_.workers, options_.prefetch,
+                                                 copies_ != nullptr, options_.max_bad_samples});
   batches_ = count;  // it is open: what threw before leaves it the one to come
   running_ = epoch;
   begun_at_ = sampler_ ? sampler_->consumed_after(0) : next_consumed_;
@@ -145,7 +155,7 @@ DataLoader::Step DataLoader::fetch() {
   try {
     std::optional<Prefetch::Made> made = epoch_->next();
     if (!made) return {};
-    return {std::move(made->batch), made->samples, nullptr};
+    return {std::move(made->batch), made->samples, nullptr, std::move(made->bad)};
   } catch (...) {
     return {std::nullopt, 0, std::current_exception()};
   }
@@ -166,11 +176,31 @@ DataLoader::Step DataLoader::fetch_ahead() {
   return step;
 }
 
+// Where it is one too many, the step fails.
+void DataLoader::note_bad(Step& step) {
+  for (BadSample& bad : std::exchange(step.bad, {})) {
+    const std::string which = concat("[data] sample ", bad.sample, " (batch ", bad.batch,
+                                     " of epoch ", running_, "): ", bad.why);
+    const std::int64_t replaced_by = bad.replaced_by;
+    bad_samples_.push_back(std::move(bad));
+    if (std::ssize(bad_samples_) <= options_.max_bad_samples) {
+      log_warning(which, "; sample ", replaced_by, " stands in for it");
+      continue;
+    }
+    step = {std::nullopt, 0,
+            std::make_exception_ptr(Error(concat(which, "; it is bad sample ", bad_samples_.size(),
+                                                 " of this epoch, of which max_bad_samples lets ",
+                                                 options_.max_bad_samples, " be")))};
+    return;
+  }
+}
+
 std::optional<Batch> DataLoader::next() {
   if (failure_) std::rethrow_exception(failure_);
   const TraceSpan span("load batch");  // how long training waits for data
   if (!epoch_) open();
   Step step = copies_ ? fetch_ahead() : fetch();
+  note_bad(step);
   last_taken_ = step.samples;
   taken_ += step.samples;
   if (step.batch) {

@@ -22,6 +22,7 @@
 
 #include <peal/autograd/core/device.h>
 #include <peal/autograd/core/place.h>
+#include <peal/data/bad_samples.h>
 #include <peal/data/batches.h>
 #include <peal/data/dataset.h>
 #include <peal/data/sampler.h>
@@ -58,6 +59,9 @@ struct LoaderOptions {
   // With a shard: every sample once, so that ranks may differ by one, as evaluation wants it. Else
   // ranks have equal numbers, and the first samples come twice where that does not add up.
   bool exact = false;
+  // So many samples of an epoch, of this rank, may fail: each is named in the log and has another
+  // one in its place (bad_samples.h); one more is an error. 0: the first one is.
+  std::int64_t max_bad_samples = 0;
   // Where batches shall be. On a device they are copied ahead of time, from page-locked memory.
   Device device = {};
 };
@@ -65,7 +69,8 @@ struct LoaderOptions {
 class DataLoader {
  public:
   // Errors: no data set, batch_size or prefetch < 1, workers < 0, a shard outside of its world,
-  // exact or a way without a shard, those of deal(), and of a way exact together with drop_last.
+  // max_bad_samples < 0, exact or a way without a shard, those of deal(), of a way exact together
+  // with drop_last, and exact together with max_bad_samples.
   explicit DataLoader(DatasetRef dataset, LoaderOptions options = {});
   // By a sampler, which has the say about order, shard and epoch (Sampler::set_epoch). Errors: as
   // above, no sampler, or shuffle, shard, way or exact in the options.
@@ -99,6 +104,9 @@ class DataLoader {
   // Samples handed out in the running epoch, for DistributedSampler::consumed_after(); 0 when it is
   // over.
   std::int64_t taken() const { return taken_; }
+  // The samples that others stand in for, of the epoch that is open or that was open last, in what
+  // was handed out of it.
+  const std::vector<BadSample>& bad_samples() const { return bad_samples_; }
   // Where the samples of the last batch stand in the order of all ranks in this epoch, -1 for those
   // that come again to make ranks equal: by this, what ranks find is put together in the order of
   // one (launch::gather_in_order). Empty before the first and after the last. Error with a plan,
@@ -166,6 +174,7 @@ class DataLoader {
     std::optional<Batch> batch;
     std::int64_t samples = 0;
     std::exception_ptr failure;
+    std::vector<BadSample> bad = {};
   };
 
   DataLoader(DatasetRef dataset, std::shared_ptr<Sampler> sampler, BatchPlan plan,
@@ -187,6 +196,7 @@ class DataLoader {
   void open();
   Step fetch();
   Step fetch_ahead();
+  void note_bad(Step& step);
   void advance();
 
   DatasetRef dataset_;
@@ -205,7 +215,8 @@ class DataLoader {
   std::exception_ptr failure_;
   std::int64_t taken_ = 0, batches_taken_ = 0, last_taken_ = 0;  // handed out; in the last batch
   std::unique_ptr<CopyAhead> copies_;                            // null on the CPU
-  std::optional<Step> ahead_;     // what copies_ has in hand; its batch is there
+  std::optional<Step> ahead_;  // what copies_ has in hand; its batch is there
+  std::vector<BadSample> bad_samples_;
   std::optional<Batch> current_;  // what the iterator points to
 };
 

@@ -1,48 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/context.h>
-#include <peal/autograd/core/error.h>
 #include <peal/data/prefetch.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <span>
-#include <string>
 #include <utility>
 
 namespace peal::data {
 namespace {
-
-// Of the exception that is handled.
-std::string words_of_failure() {
-  try {
-    throw;
-  } catch (const std::exception& failure) {
-    return failure.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
-
-// Called while a failure is handled, which so is nested in what is thrown. Samples are made one by
-// one to find the one that fails.
-[[noreturn]] void name_the_sample(const Dataset& dataset, std::int64_t batch,
-                                  std::span<const std::int64_t> samples, const Draws& draws) {
-  const std::string where = concat("batch ", batch, " of epoch ", draws.epoch);
-  const std::string failure = words_of_failure();
-  for (const std::int64_t sample : samples) {
-    std::optional<std::string> words;
-    if (samples.size() == 1) words = failure;
-    try {
-      if (!words) dataset.augmented(std::span(&sample, 1), draws);
-    } catch (...) {
-      words = words_of_failure();
-    }
-    if (!words) continue;
-    std::throw_with_nested(Error(concat("[data] sample ", sample, " (", where, "): ", *words)));
-  }
-  std::throw_with_nested(
-      Error(concat("[data] ", where, ", each of whose samples can be had alone: ", failure)));
-}
 
 Tensor in_pinned_memory(const Tensor& tensor) {
   if (!tensor.defined()) return tensor;
@@ -55,7 +20,7 @@ Tensor in_pinned_memory(const Tensor& tensor) {
 
 Prefetch::Prefetch(const Dataset& dataset, PlannedBatches plan, const Draws& draws,
                    const PrefetchOptions& options)
-    : dataset_(dataset), plan_(std::move(plan)), draws_(draws), pinned_(options.pinned) {
+    : dataset_(dataset), plan_(std::move(plan)), draws_(draws), options_(options) {
   const auto workers = std::min<std::int64_t>(options.workers, batches());
   slots_.resize(static_cast<std::size_t>(workers * options.prefetch));
   try {
@@ -85,18 +50,29 @@ std::optional<Prefetch::Made> Prefetch::next() {
 }
 
 Prefetch::Made Prefetch::make(std::int64_t batch) const {
-  const std::vector<std::int64_t> samples = plan_[batch];
-  Batch made;
-  try {
-    made = dataset_.augmented(samples, draws_);
-  } catch (...) {
-    name_the_sample(dataset_, batch, samples, draws_);
+  std::vector<std::int64_t> samples = plan_[batch];
+  Made made{{}, std::ssize(samples), {}};
+  const auto make_all = [&] {
+    try {
+      made.batch = dataset_.augmented(samples, draws_);
+    } catch (...) {
+      if (options_.max_bad_samples == 0 || !made.bad.empty()) {
+        name_the_sample(dataset_, batch, samples, draws_);
+      }
+      made.bad = replace_bad(dataset_, plan_, batch, samples, draws_, options_.max_bad_samples);
+      if (made.bad.empty()) name_the_sample(dataset_, batch, samples, draws_);
+    }
+  };
+  make_all();
+  if (!made.bad.empty()) {
+    if (std::ssize(made.bad) > options_.max_bad_samples) return made;  // an error, to its reader
+    make_all();
   }
-  if (!pinned_) return {std::move(made), std::ssize(samples)};
-  made.x = in_pinned_memory(made.x);
-  made.y = in_pinned_memory(made.y);
-  for (auto& [name, tensor] : made.more) tensor = in_pinned_memory(tensor);
-  return {std::move(made), std::ssize(samples)};
+  if (!options_.pinned) return made;
+  made.batch.x = in_pinned_memory(made.batch.x);
+  made.batch.y = in_pinned_memory(made.batch.y);
+  for (auto& [name, tensor] : made.batch.more) tensor = in_pinned_memory(tensor);
+  return made;
 }
 
 void Prefetch::work() {

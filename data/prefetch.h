@@ -6,6 +6,7 @@
 // which nobody writes. Thread safety: next() is one thread's.
 #pragma once
 
+#include <peal/data/bad_samples.h>
 #include <peal/data/batches.h>
 #include <peal/data/dataset.h>
 
@@ -20,9 +21,10 @@
 namespace peal::data {
 
 struct PrefetchOptions {
-  int workers = 0;      // 0: batches are made by next()
-  int prefetch = 2;     // batches ahead, a worker
-  bool pinned = false;  // in page-locked memory
+  int workers = 0;                   // 0: batches are made by next()
+  int prefetch = 2;                  // batches ahead, a worker
+  bool pinned = false;               // in page-locked memory
+  std::int64_t max_bad_samples = 0;  // so many of a batch are replaced (bad_samples.h)
 };
 
 class Prefetch {
@@ -35,10 +37,12 @@ class Prefetch {
   Prefetch(const Prefetch&) = delete;
   Prefetch& operator=(const Prefetch&) = delete;
 
-  // A batch, and how many samples the plan had in it.
+  // A batch, how many samples the plan had in it, and those of them that others stand in for; of
+  // more than max_bad_samples there is no batch.
   struct Made {
     Batch batch;
     std::int64_t samples = 0;
+    std::vector<BadSample> bad;
   };
   // The next batch, nothing at the end, or the error that making it threw, which names the sample:
   // an Error with the data set's own nested in it (std::rethrow_if_nested).
@@ -62,7 +66,7 @@ class Prefetch {
   const Dataset& dataset_;
   const PlannedBatches plan_;
   const Draws draws_;
-  const bool pinned_;
+  const PrefetchOptions options_;
 
   std::mutex mutex_;
   std::condition_variable ready_;  // the batch to hand out next is there

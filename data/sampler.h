@@ -123,4 +123,11 @@ class SeedableRandomSampler : public DistributedSampler {
       : DistributedSampler(size, 1, 0, {.seed = seed}) {}
 };
 
+// All samples as they stand, of one rank; shard() without shuffle serves several.
+class SequentialSampler : public DistributedSampler {
+ public:
+  explicit SequentialSampler(std::int64_t size)
+      : DistributedSampler(size, 1, 0, {.shuffle = false}) {}
+};
+
 }  // namespace peal::data

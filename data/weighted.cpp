@@ -73,18 +73,14 @@ std::vector<std::int64_t> weighted_order(std::span<const double> weights, std::i
 
 WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, std::int64_t count,
                                              const WeightedOptions& options)
-    : weights_(std::make_shared<const std::vector<double>>(std::move(weights))),
-      count_((check(*weights_, count, options.replacement), count)),
-      options_(options),
-      places_(count, options.place.world, options.place.rank,
-              {.shuffle = false, .exact = options.exact}) {}
+    : DrawnSampler((check(weights, count, options.replacement), count), options.place,
+                   options.exact),
+      weights_(std::make_shared<const std::vector<double>>(std::move(weights))),
+      count_(count),
+      options_(options) {}
 
-std::vector<std::int64_t> WeightedRandomSampler::indices() const {
-  const auto all = weighted_order(*weights_, count_, options_.replacement, options_.seed,
-                                  places_.epoch().value_or(0));
-  std::vector<std::int64_t> mine = places_.indices();
-  for (std::int64_t& place : mine) place = all[static_cast<std::size_t>(place)];
-  return mine;
+std::vector<std::int64_t> WeightedRandomSampler::drawn(std::int64_t epoch) const {
+  return weighted_order(*weights_, count_, options_.replacement, options_.seed, epoch);
 }
 
 }  // namespace peal::data

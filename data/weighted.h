@@ -8,11 +8,10 @@
 #pragma once
 
 #include <peal/autograd/core/place.h>
-#include <peal/data/sampler.h>
+#include <peal/data/drawn_sampler.h>
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,29 +30,19 @@ struct WeightedOptions {
   bool exact = false;  // as of ShardOptions, for the draws
 };
 
-class WeightedRandomSampler : public Sampler {
+class WeightedRandomSampler : public DrawnSampler {
  public:
   // `count` draws an epoch, of all ranks together. Errors: as of weighted_order() and shard().
   WeightedRandomSampler(std::vector<double> weights, std::int64_t count,
                         const WeightedOptions& options = {});
 
-  std::vector<std::int64_t> indices() const override;
-  std::int64_t size() const override { return places_.size(); }
-  std::int64_t place(std::int64_t k) const override { return places_.place(k); }
-  void set_epoch(std::int64_t epoch) override { places_.set_epoch(epoch); }
-  std::optional<std::int64_t> epoch() const override { return places_.epoch(); }
-  std::int64_t consumed_after(std::int64_t taken) const override {
-    return places_.consumed_after(taken);
-  }
-  void resume(std::int64_t epoch, std::int64_t consumed) override {
-    places_.resume(epoch, consumed);
-  }
+ protected:
+  std::vector<std::int64_t> drawn(std::int64_t epoch) const override;
 
  private:
   std::shared_ptr<const std::vector<double>> weights_;
   std::int64_t count_;
   WeightedOptions options_;
-  DistributedSampler places_;  // which of the draws are this rank's
 };
 
 }  // namespace peal::data
