@@ -10,6 +10,7 @@
 #include <peal/data/deal.h>
 #include <peal/data/draw.h>
 #include <peal/data/image_dataset.h>
+#include <peal/data/images/image_folder.h>
 #include <peal/data/loader.h>
 #include <peal/data/mnist.h>
 #include <peal/data/random_sampler.h>

@@ -14,7 +14,13 @@ namespace peal::data {
 using PixelKernel = void (*)(const std::uint8_t* pixels, std::int64_t count, float mean, float std,
                              float* to);
 
+// The same of pixels of three channels beside each other, each by its own mean and std, to three
+// planes of `count` pixels one after the other.
+using RgbKernel = void (*)(const std::uint8_t* pixels, std::int64_t count, const float* mean,
+                           const float* std, float* to);
+
 // Of the current level.
 PixelKernel pixel_kernel();
+RgbKernel rgb_kernel();
 
 }  // namespace peal::data

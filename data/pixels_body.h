@@ -29,8 +29,28 @@ void normalise(const std::uint8_t* __restrict pixels, std::int64_t count, float 
   }
 }
 
+void normalise_rgb(const std::uint8_t* __restrict pixels, std::int64_t count, const float* mean,
+                   const float* std, float* __restrict to) {
+  const float of_white = 1.0f / 255.0f;
+  float* __restrict red = to;
+  float* __restrict green = to + count;
+  float* __restrict blue = to + 2 * count;
+  const float mean0 = mean[0], mean1 = mean[1], mean2 = mean[2];
+  const float std0 = std[0], std1 = std[1], std2 = std[2];
+  const float of_std0 = 1.0f / std0, of_std1 = 1.0f / std1, of_std2 = 1.0f / std2;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto scaled = [&](std::int64_t c) {
+      return quotient(static_cast<float>(pixels[3 * i + c]), 255.0f, of_white);
+    };
+    red[i] = quotient(scaled(0) - mean0, std0, of_std0);
+    green[i] = quotient(scaled(1) - mean1, std1, of_std1);
+    blue[i] = quotient(scaled(2) - mean2, std2, of_std2);
+  }
+}
+
 }  // namespace
 
+RgbKernel rgb_kernel() { return normalise_rgb; }
 PixelKernel pixel_kernel() { return normalise; }
 
 }  // namespace peal::data::PEAL_LEVEL

@@ -8,7 +8,7 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build
   libopenmpi-dev openmpi-bin
-  libeigen3-dev libdnnl-dev zlib1g-dev
+  libeigen3-dev libdnnl-dev zlib1g-dev libjpeg62-turbo-dev libpng-dev
   doctest-dev libcli11-dev libfmt-dev nlohmann-json3-dev
   dataset-fashion-mnist
 )

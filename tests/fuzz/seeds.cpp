@@ -2,6 +2,7 @@
 // Writes what the fuzzers start from: a few small good files of each format, and one of each kind
 // of damage. Argument 1: the folder; each format gets a folder in it.
 #include <peal/autograd/core/safetensors.h>
+#include <peal/tests/data/encode.h>
 #include <zlib.h>
 
 #include <cstdio>
@@ -85,12 +86,46 @@ void write_safetensors(const fs::path& folder) {
   write(folder / "nested", header(0, std::string(200, '[')));
 }
 
+void write_images(const fs::path& folder) {
+  fs::create_directories(folder);
+  const data::Image image = testing::drawn_image(21, 35);
+  write(folder / "small.jpg", testing::jpeg_of(testing::drawn_image(8, 8), {.quality = 30}));
+  for (const bool progressive : {false, true}) {
+    const std::string suffix = progressive ? "p.jpg" : ".jpg";
+    write(folder / ("420" + suffix), testing::jpeg_of(image, {40, 2, 2, progressive, false}));
+    write(folder / ("422" + suffix), testing::jpeg_of(image, {40, 2, 1, progressive, false}));
+    write(folder / ("444" + suffix), testing::jpeg_of(image, {40, 1, 1, progressive, false}));
+    write(folder / ("grey" + suffix), testing::jpeg_of(image, {40, 1, 1, progressive, true}));
+    write(folder / (progressive ? "interlaced.png" : "rows.png"),
+          testing::png_of(testing::drawn_image(9, 7), progressive));
+  }
+}
+
+void write_tar(const fs::path& folder) {
+  fs::create_directories(folder);
+  Bytes archive = testing::tar_entry("a/1.jpg", "one");
+  const auto add = [&](const Bytes& entry) {
+    archive.insert(archive.end(), entry.begin(), entry.end());
+  };
+  write(folder / "one", archive);
+  add(testing::tar_entry("././@LongLink", std::string(120, 'd'), 'L'));
+  add(testing::tar_entry("d", "two"));
+  add(testing::tar_entry("pax", "16 path=b/3.png\n", 'x'));
+  add(testing::tar_entry("3.png", "three", '0', "some/where"));
+  archive.resize(archive.size() + 1024);
+  write(folder / "several", archive);
+  write(folder / "several.gz", gzip(archive));
+  write(folder / "empty", Bytes(1024));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
   PEAL_CHECK(argc == 2, "usage: seeds FOLDER");
   write_idx(fs::path(argv[1]) / "idx");
+  write_images(fs::path(argv[1]) / "image");
   write_safetensors(fs::path(argv[1]) / "safetensors");
+  write_tar(fs::path(argv[1]) / "tar");
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// Folders and archives of images as data sets, with everything that can be wrong with them.
+#include <doctest/doctest.h>
+#include <peal/data/formats/tar.h>
+#include <peal/data/images/image_folder.h>
+#include <peal/data/loader.h>
+#include <peal/tests/data/encode.h>
+#include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
+
+#include <cstdlib>
+#include <numeric>
+#include <string>
+#include <vector>
+
+using namespace peal;
+using testing::check_has;
+using testing::drawn_image;
+using testing::error_of;
+using testing::jpeg_of;
+using testing::png_of;
+using testing::tar_entry;
+using testing::text_of;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Bytes = std::vector<std::uint8_t>;
+
+struct Folder : testing::Folder {
+  fs::path write(const std::string& name, const Bytes& bytes) const {
+    fs::create_directories((path / name).parent_path());
+    std::ofstream(path / name, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+    return path / name;
+  }
+};
+
+const data::ChannelNormalisation halves{{0.5f, 0.25f, 0.1f}, {0.5f, 0.2f, 0.3f}};
+
+std::vector<std::string> names_of(const data::ImageFiles& set) {
+  std::vector<std::string> names;
+  for (std::int64_t i = 0; i < set.size(); ++i) {
+    names.push_back(fs::path(set.item(i).path).filename().string());
+  }
+  return names;
+}
+
+void append(Bytes& to, const Bytes& more) { to.insert(to.end(), more.begin(), more.end()); }
+
+}  // namespace
+
+TEST_CASE("classes are the folders, sorted, and images are in the order of their names") {
+  const Folder folder;
+  folder.write("set/dog/2.png", png_of(drawn_image(4, 5, 1)));
+  folder.write("set/dog/10.PNG", png_of(drawn_image(4, 5, 2)));
+  folder.write("set/cat/b/1.png", png_of(drawn_image(4, 5, 3)));
+  folder.write("set/cat/z.JPeG", jpeg_of(drawn_image(4, 5, 4)));
+  folder.write("set/cat/notes.txt", {1, 2});
+  folder.write("set/readme.png", {1, 2});
+  const auto set = data::image_folder(folder.path / "set", {.normalisation = halves});
+  CHECK(set->classes() == std::vector<std::string>{"cat", "dog"});
+  CHECK(names_of(*set) == std::vector<std::string>{"z.JPeG", "1.png", "10.PNG", "2.png"});
+  const auto [x, y] = set->get(std::vector<std::int64_t>{3, 1});
+  CHECK(x.shape() == Shape{2, 3, 4, 5});
+  CHECK(y.to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 0});
+  std::vector<float> expected;
+  for (const unsigned seed : {1u, 3u}) {
+    const data::Image image = drawn_image(4, 5, seed);
+    for (std::size_t c = 0; c < 3; ++c) {
+      for (std::size_t i = 0; i < 20; ++i) {
+        const float scaled = static_cast<float>(image.pixels[3 * i + c]) / 255.0f;
+        expected.push_back((scaled - halves.mean[c]) / halves.std[c]);
+      }
+    }
+  }
+  CHECK(x.to_vector<float>() == expected);
+  CHECK(set->get({}).x.shape() == Shape{0, 3, 0, 0});
+
+  const auto other = data::image_folder(folder.path / "set", {}, {"dog", "bird", "cat"});
+  CHECK(other->item(0).label == 2);
+  CHECK(other->item(2).label == 0);
+  CHECK(error_of([&] {
+          data::image_folder(folder.path / "set", {}, {"dog", "bird"});
+        }) == concat("[data] ", (folder.path / "set").string(),
+                     ": 'cat' is no class of the set: it knows dog, bird"));
+}
+
+TEST_CASE("an archive is the set that its folders would be, packed or not") {
+  const Folder folder;
+  Bytes archive = tar_entry("train/", "", '5');
+  for (const unsigned seed : {3u, 1u, 2u}) {
+    const std::string name = concat("train/", seed == 1 ? "cat" : "dog", "/", seed, ".png");
+    const Bytes image = png_of(drawn_image(6, 4, seed));
+    folder.write(name, image);
+    append(archive, tar_entry(name, text_of(image)));
+  }
+  append(archive, tar_entry("test/cat/9.png", text_of(png_of(drawn_image(6, 4, 9)))));
+  append(archive, tar_entry("train/dog/notes.txt", "notes"));
+  archive.resize(archive.size() + 1024);
+  const auto packed = folder.write("set.tar", archive);
+  const auto one = data::image_folder(folder.path / "train");
+  const auto two = data::image_archive(packed, "train");
+  CHECK(two->classes() == one->classes());
+  CHECK(names_of(*two) == names_of(*one));
+  const std::vector<std::int64_t> all{0, 1, 2};
+  CHECK(two->get(all).x.to_vector<float>() == one->get(all).x.to_vector<float>());
+  CHECK(two->get(all).y.to_vector<std::int64_t>() == one->get(all).y.to_vector<std::int64_t>());
+  check_has(error_of([&] { data::image_archive(packed, "valid"); }),
+            packed.string() + " (valid): expected a folder for each class");
+  CHECK(data::image_archive(packed, "test", {}, {"dog", "cat"})->item(0).label == 1);
+}
+
+TEST_CASE("tar: long names, prefixes, padding, and what is damaged") {
+  const std::string far(120, 'd');
+  Bytes archive = tar_entry("././@LongLink", far + "/a.png" + std::string(1, '\0'), 'L');
+  append(archive, tar_entry(far.substr(0, 100), "one"));
+  const std::string record = "path=" + far + "/b.png\n";
+  append(archive, tar_entry("pax", std::to_string(record.size() + 4) + " " + record, 'x'));
+  append(archive, tar_entry("short", std::string(512, 'x')));
+  append(archive, tar_entry("c.png", "", '0', "some/where"));
+  append(archive, tar_entry("link", "", '2'));
+  append(archive, tar_entry("last", "four"));
+  const auto read = [](const Bytes& bytes) {
+    data::TarReader reader(bytes, "F");
+    std::vector<std::string> found;
+    Bytes content;
+    while (const auto name = reader.next(content)) {
+      found.push_back(*name + " " + std::to_string(content.size()));
+      content.clear();
+    }
+    return found;
+  };
+  const std::vector<std::string> expected{far + "/a.png 3", far + "/b.png 512",
+                                          "some/where/c.png 0", "last 4"};
+  CHECK(read(archive) == expected);
+  Bytes ended = archive;
+  ended.resize(ended.size() + 1024);
+  append(ended, Bytes(512, 7));  // behind the end
+  CHECK(read(ended) == expected);
+
+  for (std::size_t size = 1; size < archive.size(); ++size) {
+    if (size % 512 == 0) continue;
+    CAPTURE(size);
+    check_has(error_of([&] {
+                read(Bytes(archive.begin(), archive.begin() + static_cast<std::ptrdiff_t>(size)));
+              }),
+              "[data] F: ");
+  }
+  check_has(error_of([&] { read(Bytes(700, 'x')); }), "F: not a tar archive");
+  check_has(error_of([&] { read(Bytes(archive.begin(), archive.begin() + 514)); }),
+            "F: it ends within '././@LongLink' (127 bytes), 125 bytes early");
+  Bytes damaged = archive;
+  damaged[1024 + 3] ^= 1;
+  check_has(error_of([&] { read(damaged); }), "F: damaged archive: header 1 has no valid checksum");
+  CHECK(read({}).empty());
+}
+
+TEST_CASE("the errors name the folder or the file") {
+  const Folder folder;
+  const auto set_error = [&](const std::string& name) {
+    return error_of([&] { data::image_folder(folder.path / name); });
+  };
+  const std::string at = "[data] " + folder.path.string() + "/";
+  CHECK(set_error("none") == at + "none: no such folder of images");
+  fs::create_directories(folder.path / "empty");
+  CHECK(set_error("empty") ==
+        at + "empty: expected a folder for each class, with its .jpg, .jpeg or .png files, found "
+             "no folder");
+  folder.write("set/cat/1.png", png_of(drawn_image(4, 4)));
+  fs::create_directories(folder.path / "set/dog");
+  CHECK(set_error("set") == at + "set: found no .jpg, .jpeg or .png file in dog");
+  CHECK(error_of([&] { data::image_files(folder.path / "empty"); }) ==
+        at + "empty: found no .jpg, .jpeg or .png file in it or below");
+  CHECK(error_of([&] { data::image_files(folder.path / "9.png"); }) ==
+        at + "9.png: no such image or folder of images");
+  const auto one = data::image_files(folder.path / "set/cat/1.png");
+  CHECK(one->size() == 1);
+  CHECK(one->get(std::vector<std::int64_t>{0}).y.item<std::int64_t>() == -1);
+  check_has(error_of([&] { one->get(std::vector<std::int64_t>{1}); }),
+            "1.png: expected an index from 0 to 0, got 1");
+
+  folder.write("set/dog/broken.jpg", {0xff, 0xd8, 0xff, 0xe0, 1, 2, 3});
+  folder.write("set/dog/wide.png", png_of(drawn_image(4, 6)));
+  const auto set = data::image_folder(folder.path / "set");
+  check_has(error_of([&] {
+              set->get(std::vector<std::int64_t>{0, 1});
+            }),
+            at + "set/dog/broken.jpg: cannot be read as JPEG: ");
+  check_has(error_of([&] {
+              set->get(std::vector<std::int64_t>{0, 2});
+            }),
+            at + "set/dog/wide.png: expected an image of 4 x 4 as " + folder.path.string() +
+                "/set/cat/1.png in the same batch, got 4 x 6; end the transform with");
+  fs::remove(folder.path / "set/cat/1.png");
+  check_has(error_of([&] { set->get(std::vector<std::int64_t>{0}); }), "1.png: no such file");
+  // The loader says which sample it was.
+  data::DataLoader loader(
+      set->with({.transform = data::Compose{data::Lambda(
+                     [](data::Image, data::Draw&) { return data::Image(2, 2); })}}),
+      {.batch_size = 3, .workers = 2});
+  check_has(error_of([&] { loader.next(); }), "[data] sample 0 (batch 0 of epoch 0): ");
+  CHECK(error_of([&] {
+          data::ImageFiles("S", {{"a.png", 2}}, {"x", "y"}, {});
+        }) == "[data] S: expected classes from 0 to 1, or -1 where it is unknown, a.png has 2");
+  CHECK(error_of([&] {
+          set->with({.normalisation = {{0, 0, 0}, {1, 0, 1}}});
+        }) == "[data] normalisation: expected a std above 0 of channel 1, got 0");
+}
+
+TEST_CASE("what a transform draws belongs to the sample, whatever batch, worker or rank it is in") {
+  const Folder folder;
+  for (unsigned i = 0; i < 12; ++i) {
+    folder.write(concat("set/", i % 2 ? "odd" : "even", "/", i, ".png"),
+                 png_of(drawn_image(5, 5, i)));
+  }
+  const auto set = data::image_folder(
+      folder.path / "set",
+      {.transform = data::Compose{data::Lambda([](data::Image image, data::Draw& draw) {
+         image.pixels[0] = static_cast<std::uint8_t>(draw.below(256));
+         return image;
+       })}});
+  const auto first_bytes = [&](int workers, std::int64_t batch, int world) {
+    std::vector<float> by_sample(12);
+    for (int rank = 0; rank < world; ++rank) {
+      data::DataLoader loader(set, {.batch_size = batch,
+                                    .shuffle = true,
+                                    .shard = Place{rank, world},
+                                    .seed = 3,
+                                    .workers = workers,
+                                    .exact = true});
+      while (const auto made = loader.next()) {
+        const auto places = loader.places();
+        for (std::int64_t i = 0; i < made->size(); ++i) {
+          by_sample[static_cast<std::size_t>(places[static_cast<std::size_t>(i)])] =
+              made->x.data<float>()[i * 75];
+        }
+      }
+    }
+    return by_sample;
+  };
+  const auto expected = first_bytes(0, 12, 1);
+  CHECK(first_bytes(2, 5, 1) == expected);
+  CHECK(first_bytes(2, 1, 3) == expected);
+  CHECK(first_bytes(1, 4, 2) == expected);
+}
+
+TEST_CASE("CIFAR-10 itself, from its archive") {
+  const char* named = std::getenv("PEAL_TEST_DATA");
+  const fs::path path = (named ? fs::path(named) : fs::path(PEAL_SOURCE_ROOT) / "../shared/data") /
+                        "cifar10-images.tar.gz";
+  if (!fs::exists(path)) {
+    MESSAGE("SKIPPED: no CIFAR-10 at ", path.string(),
+            "; set PEAL_TEST_DATA to a folder with cifar10-images.tar.gz in it");
+    return;
+  }
+  const auto test = data::cifar10(path, false);
+  CHECK(test->size() == 8000);
+  CHECK(test->classes().front() == "airplane");
+  std::vector<std::int64_t> some;
+  for (std::int64_t i = 0; i < test->size(); i += 100) some.push_back(i);
+  const auto [x, y] = test->get(some);
+  CHECK(x.shape() == Shape{80, 3, 32, 32});
+  const auto values = x.to_vector<float>();
+  const double mean =
+      std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  CHECK(std::abs(mean) < 0.2);
+  CHECK(y.to_vector<std::int64_t>().back() == 9);
+}
