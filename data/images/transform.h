@@ -3,6 +3,9 @@
 // takes what it draws from the sample's own stream (draw.h), so that a sample looks the same
 // whatever worker, rank or batch it is in.
 //
+//   const data::Compose training{data::RandomResizedCrop(224), data::RandomHorizontalFlip()};
+//   const data::Compose testing{data::Resize(256), data::CenterCrop(224)};
+//
 // The first of several may ask the file for less than the whole image: a crop has only its part of
 // a JPEG decoded. Thread safety: immutable.
 #pragma once

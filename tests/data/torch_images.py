@@ -14,6 +14,7 @@ except ImportError as error:
     print(f"SKIPPED: {error}; install python3-torchvision to run this test")
     sys.exit(77)
 import numpy
+from torchvision.transforms import functional as F
 from torch_exchange import save
 
 
@@ -67,5 +68,97 @@ def make_files(folder):
     print(f"{len(files)} files, PIL {PIL.__version__}, torchvision {torchvision.__version__}")
 
 
+INTERPOLATIONS = {"nearest": Image.Resampling.NEAREST, "bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC,
+                  "lanczos": Image.Resampling.LANCZOS, "box": Image.Resampling.BOX, "hamming": Image.Resampling.HAMMING}
+SIZES = ((1, 1), (5, 9), (32, 32), (61, 83), (120, 77))
+
+
+def make_transforms(folder):
+    """Each result under the words that peal's program reads: what, of which image, with which parameters."""
+    results = {}
+    images = [image(*size, "RGB", 1000 + k) for k, size in enumerate(SIZES)]
+    images.append(Image.fromarray(drawn(40, 50, 3, 7, smooth=False)))  # noise alone
+    flat = drawn(16, 16, 3, 8)
+    flat[2:9, 3:11] = (17, 17, 17)
+    images.append(Image.fromarray(flat))
+    for k, pil in enumerate(images):
+        results[f"image {k}"] = as_tensor(pil)
+
+    def add(words, k, pil):
+        results[f"{words[0]} {k} {' '.join(str(word) for word in words[1:])}"] = as_tensor(pil)
+
+    random = numpy.random.RandomState(11)
+    for k, pil in enumerate(images):
+        width, height = pil.size
+
+        def box():
+            top, left = random.randint(height), random.randint(width)
+            return top, left, 1 + random.randint(height - top), 1 + random.randint(width - left)
+
+        for name, how in INTERPOLATIONS.items():
+            for size in ((1, 1), (height, width), (height, 7), (9, width), (2 * height + 1, width // 2 + 1), (33, 31)):
+                add(("resize", name, *size), k, F.resize(pil, list(size), how))
+            for _ in range(3):
+                part = box()
+                add(("resized_crop", name, *part, 24, 17), k, F.resized_crop(pil, *part, [24, 17], how))
+                top, left, high, wide = part
+                real = [left + 0.25, top + 0.125, left + wide - 0.25 * random.rand(), top + high - 0.5 * random.rand()]
+                real = [float(edge) for edge in real]
+                words = ("real_box", name, *(repr(edge) for edge in real), 13, 21)
+                add(words, k, pil.resize((21, 13), how, box=real))
+        for size in (1, 8, 30, 64):
+            for longest in (None, size + 1, 2 * size):
+                add(("shorter", size, longest or 0), k, F.resize(pil, size, INTERPOLATIONS["bilinear"], max_size=longest))
+        for size in ((1, 1), (4, 5), (5, 4), (33, 31), (60, 83), (200, 10), (130, 131)):
+            add(("center_crop", *size), k, F.center_crop(pil, list(size)))
+        add(("hflip",), k, F.hflip(pil))
+        add(("vflip",), k, F.vflip(pil))
+        for border in ((0, 0, 0, 0), (1, 2, 3, 4), (4, 4, 4, 4)):
+            for mode in ("constant", "edge", "reflect", "symmetric"):
+                if mode != "reflect" or min(height, width) > 4:
+                    if mode != "symmetric" or min(height, width) >= 4:
+                        fill = (9, 200, 31) if mode == "constant" else 0
+                        add(("pad", *border, mode), k, F.pad(pil, list(border), fill, mode))
+        add(("greyscale",), k, F.rgb_to_grayscale(pil, 3))
+        for factor in (0.0, 0.1, 0.5, 0.9, 1.0, 1.1, 1.5, 3.0, *random.uniform(0, 2, 4)):
+            for what in ("brightness", "contrast", "saturation"):
+                add((what, repr(float(factor))), k, getattr(F, f"adjust_{what}")(pil, float(factor)))
+        for share in (-0.5, -0.2, -0.01, 0.0, 0.1, 0.25, 0.5, *random.uniform(-0.5, 0.5, 4)):
+            add(("hue", repr(float(share))), k, F.adjust_hue(pil, float(share)))
+        for angle in (0, 90, 180, 270, -90, 450, 1, -7.5, 30, 45, 133.7, *random.uniform(-180, 180, 4)):
+            for name in ("nearest", "bilinear"):
+                for expand in (False, True):
+                    turned = F.rotate(pil, float(angle), INTERPOLATIONS[name], expand, fill=(5, 6, 7))
+                    add(("rotate", repr(float(angle)), name, int(expand)), k, turned)
+        part = box()
+        tensor = torch.from_numpy(numpy.array(pil)).permute(2, 0, 1)
+        white = torch.tensor([255, 0, 3], dtype=torch.uint8)[:, None, None]
+        results[f"erase {k} {' '.join(str(edge) for edge in part)}"] = F.erase(tensor, *part, white).permute(1, 2, 0).contiguous()
+        for mean, std in (((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), ((0.1, 0.7, 0.3), (0.31, 0.17, 2.9))):
+            words = " ".join(repr(number) for number in mean + std)
+            results[f"normalize {k} {words}"] = F.normalize(F.to_tensor(pil), mean, std)
+    save(f"{folder}/transforms", results)
+    print(f"{len(results) - len(images)} transformed images")
+
+
+def make_mixed(folder):
+    """torchvision's MixUp and CutMix, whose code of 0.15 and later these lines are."""
+    torch.manual_seed(3)
+    x, y = torch.randn(5, 3, 9, 7), torch.tensor([3, 0, 3, 2, 1])
+    share, box = 0.3125, (2, 1, 5, 4)
+    hot = torch.nn.functional.one_hot(y, 4).float()
+
+    def mixed(a, by):
+        return a.roll(1, 0).mul(1 - by).add(a.mul(by))
+
+    top, left, height, width = box
+    cut = x.clone()
+    cut[..., top:top + height, left:left + width] = x.roll(1, 0)[..., top:top + height, left:left + width]
+    save(f"{folder}/mixed", {"x": x, "y": y, "mixup.x": mixed(x, share), "mixup.y": mixed(hot, share), "cutmix.x": cut,
+                             "cutmix.y": mixed(hot, 1 - height * width / 63)})
+
+
 if __name__ == "__main__":
     make_files(sys.argv[1])
+    make_transforms(sys.argv[1])
+    make_mixed(sys.argv[1])
