@@ -43,6 +43,7 @@ using peal::multilabel_margin_loss;
 using peal::multilabel_soft_margin_loss;
 using peal::nll_loss;
 using peal::normalize;
+using peal::one_hot;
 using peal::pad;
 using peal::pairwise_distance;
 using peal::pixel_shuffle;

@@ -38,9 +38,9 @@ bool with_floating(DType dtype, F&& f) {
   }
 }
 
-// Every type but bool.
+// Integers.
 template <class F>
-bool with_number(DType dtype, F&& f) {
+bool with_integer(DType dtype, F&& f) {
   switch (dtype) {
     case DType::i32:
       f.template operator()<std::int32_t>();
@@ -55,8 +55,14 @@ bool with_number(DType dtype, F&& f) {
       f.template operator()<std::int8_t>();
       return true;
     default:
-      return with_floating(dtype, f);
+      return false;
   }
+}
+
+// Every type but bool.
+template <class F>
+bool with_number(DType dtype, F&& f) {
+  return with_integer(dtype, f) || with_floating(dtype, f);
 }
 
 }  // namespace peal

@@ -62,6 +62,8 @@ enum class Pointwise : std::uint8_t {
   clamp,  // to [s, t]
 };
 enum class Compare : std::uint8_t { eq, ne, lt, le, gt, ge };
+// What becomes of the element that another is scattered onto; a NaN stays one.
+enum class Scatter : std::uint8_t { set, multiply, maximum, minimum };
 
 enum class PairLoss : std::uint8_t { squared_error, smooth_l1, bce_with_logits };
 

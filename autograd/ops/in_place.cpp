@@ -33,6 +33,8 @@ void assign(std::string_view op, Binary which, const Tensor& x, const Tensor& y,
 void assign(std::string_view op, Unary which, Binary of, const Tensor& x, Scalar y, double s,
             Tensor (*f)(const Tensor&, Scalar)) {
   TraceSpan span(op);
+  PEAL_CHECK(of != Binary::sub || !y.is_boolean(), op,
+             ": true and false are no numbers to subtract");
   const bool plain = result_type(x, y) == x.dtype() && y.fits_double();
   if (!write_is_recorded(op, x, {}) && plain && direct(x, of)) {
     kernels(x.device()).unary(op, x, which, x, x, checked_number(op, x, s));

@@ -2,9 +2,13 @@
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/broadcast.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/index.h>
+#include <peal/autograd/ops/indices.h>
+#include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
@@ -15,6 +19,8 @@ namespace peal {
 namespace {
 
 constexpr std::int64_t no_index = std::numeric_limits<std::int64_t>::min();  // none is ignored
+
+}  // namespace
 
 void check_index(std::string_view op, const Tensor& x, int dim, const Tensor& index) {
   PEAL_CHECK(index.dtype() == DType::i64 && index.device() == x.device(), op,
@@ -30,6 +36,8 @@ void check_index(std::string_view op, const Tensor& x, int dim, const Tensor& in
                " is outside of dimension ", dim, " of shape ", x.shape());
   }
 }
+
+namespace {
 
 // x's slices at the index, flat, along dim. `untrained`: an index along dim 0 that gets no
 // gradient, or -1.
@@ -66,8 +74,7 @@ Tensor picked(std::string_view op, const Tensor& x, int dim, const Tensor& index
       });
 }
 
-// Like x, zeros, to whose elements at the index g's are added; and x's elements there.
-Tensor gathered(const Tensor& x, int dim, const Tensor& index);
+// Like x, zeros, to whose elements at the index g's are added.
 Tensor scattered(const Tensor& g, int dim, const Saved& index, const Shape& whole) {
   const OpName name("gather");
   Tensor dx = Tensor::zeros(whole, g.dtype(), g.device());
@@ -75,6 +82,9 @@ Tensor scattered(const Tensor& g, int dim, const Saved& index, const Shape& whol
   return record("gather", dx, {g},
                 [dim, index](const Tensor& gg) { return gathered(gg, dim, index()); });
 }
+
+}  // namespace
+
 Tensor gathered(const Tensor& x, int dim, const Tensor& index) {
   const OpName name("gather");
   Tensor out = Tensor::empty(index.shape(), x.dtype(), x.device());
@@ -83,8 +93,6 @@ Tensor gathered(const Tensor& x, int dim, const Tensor& index) {
     return scattered(g, dim, index, whole);
   });
 }
-
-}  // namespace
 
 Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
   TraceSpan span("index_select");
@@ -115,13 +123,66 @@ Tensor embedding(const Tensor& index, const Tensor& weight,
 
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   TraceSpan span("gather");
+  const OpName name("gather");
+  if (x.dim() == 0 && index.dim() <= 1) {
+    return reshaped(gather(reshaped(x, {1}), dim, reshaped(index, {index.numel()})), index.shape());
+  }
   const int at = checked_dim("gather", x, dim);
-  bool fits = index.dim() == x.dim();
-  for (int i = 0; fits && i < x.dim(); ++i) fits = i == at || index.size(i) == x.size(i);
-  PEAL_CHECK(fits, "gather: an index of shape ", index.shape(), " differs from shape ", x.shape(),
+  bool fits = index.dim() == x.dim(), whole = true;
+  for (int i = 0; fits && i < x.dim(); ++i) {
+    if (i == at) continue;
+    fits = index.size(i) <= x.size(i);
+    whole = whole && index.size(i) == x.size(i);
+  }
+  PEAL_CHECK(fits, "gather: an index of shape ", index.shape(), " is larger than shape ", x.shape(),
              " elsewhere than in dimension ", dim);
   check_index("gather", x, at, index);
-  return gathered(x, at, index);
+  if (whole) return gathered(x, at, index);
+  Shape part = index.shape();
+  part[at] = x.size(at);
+  return gathered(part_of("gather", x, part, steps_of_dense(x.shape()), 0), at, index);
+}
+
+Tensor take_along_dim(const Tensor& x, const Tensor& index, std::optional<int> dim) {
+  const OpName name("take_along_dim");
+  if (!dim) return take_along_dim(reshaped(x, {x.numel()}), reshaped(index, {index.numel()}), 0);
+  const int at = checked_dim("take_along_dim", x, *dim);
+  PEAL_CHECK(index.dim() == x.dim(), "take_along_dim: expected an index of ", x.dim(),
+             " dimensions for shape ", x.shape(), ", got ", index.shape());
+  Shape from = x.shape(), by = index.shape();
+  from[at] = by[at] = 1;
+  const Shape both = broadcast("take_along_dim", from, by);
+  from = by = both;
+  from[at] = x.size(at);
+  by[at] = index.size(at);
+  return gather(stretched_to("take_along_dim", x, from), at,
+                stretched_to("take_along_dim", index, by));
+}
+
+Tensor take(const Tensor& x, const Tensor& index) {
+  const OpName name("take");
+  PEAL_CHECK(index.dtype() == DType::i64, "take: expected an i64 index, got ", index.dtype(), " ",
+             index.shape());
+  const Tensor from_front = where(lt(index, 0), index + x.numel(), index);
+  const Tensor flat = reshaped(x, {x.numel()});
+  check_index("take", flat, 0, from_front);
+  return picked("take", flat, 0, from_front, -1, index.shape());
+}
+
+Tensor one_hot(const Tensor& index, std::int64_t num_classes) {
+  const OpName name("one_hot");
+  TraceSpan span("one_hot");
+  PEAL_CHECK(index.dtype() == DType::i64, "one_hot: expected i64 classes, got ", index.dtype(), " ",
+             index.shape());
+  std::int64_t classes = num_classes;
+  if (classes < 0) {
+    PEAL_CHECK(index.numel() > 0, "one_hot: no classes to count in shape ", index.shape(),
+               "; say num_classes");
+    classes = max(index).item<std::int64_t>() + 1;
+  }
+  const Tensor names = arange(classes, DType::i64, index.device());
+  check_index("one_hot", names, 0, index);
+  return cast(eq(unsqueeze(index, -1), names), DType::i64);
 }
 
 }  // namespace peal

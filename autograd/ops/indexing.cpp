@@ -1,92 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/trace.h>
-#include <peal/autograd/kernels/geometry.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/arithmetic.h>
-#include <peal/autograd/ops/broadcast.h>
-#include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/chosen.h>
 #include <peal/autograd/ops/in_place.h>
-#include <peal/autograd/ops/index.h>
 #include <peal/autograd/ops/indexing.h>
+#include <peal/autograd/ops/masked.h>
 #include <peal/autograd/ops/operands.h>
-#include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/promotion.h>
-#include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/strided.h>
-#include <peal/autograd/tape.h>
 
 #include <algorithm>
 
 namespace peal {
 namespace {
-
-using Offsets = std::vector<std::int64_t>;
-
-// x stretched to the shape, of any type. Recorded.
-Tensor stretched_to(const Tensor& x, const Shape& shape) {
-  if (x.shape() == shape) return x;
-  const OpName name("index");
-  const Steps dense = steps_of_dense(x.shape());
-  Steps steps{};
-  for (int i = 1; i <= x.dim(); ++i) {
-    if (x.size(-i) == 1) continue;
-    steps[static_cast<std::size_t>(shape.dim() - i)] = dense[static_cast<std::size_t>(x.dim() - i)];
-  }
-  const Tensor out = Tensor::empty(shape, x.dtype(), x.device());
-  kernels(x.device()).read_strided("index", x, out, x, steps, 0);
-  return record("index", out, {x}, [part = x.shape()](const Tensor& g) { return sum_to(g, part); });
-}
-
-// Values as they are written into a part of this shape: more dimensions than it has must be 1.
-Tensor fitted(const Tensor& values, const Shape& shape, DType dtype) {
-  Tensor fit = values;
-  while (fit.dim() > shape.dim() && fit.size(0) == 1) fit = squeeze(fit, 0);
-  bool fits = fit.dim() <= shape.dim();
-  for (int i = 1; fits && i <= fit.dim(); ++i)
-    fits = fit.size(-i) == 1 || fit.size(-i) == shape[-i];
-  PEAL_CHECK(fits, "x[...] = y: a part of shape ", shape, " cannot take values of shape ",
-             values.shape());
-  return stretched_to(cast(fit, dtype), shape);
-}
-
-// x with these values at a part of it. Recorded.
-Tensor with_part(const Tensor& x, const Tensor& values, const Steps& steps, std::int64_t at) {
-  const OpName name("index_put");
-  const Tensor out = x.detach().clone();
-  kernels(x.device()).write_strided("index_put", out, out, values, steps, at);
-  return record("index_put", out, {x, values},
-                [part = values.shape(), steps, at](const Tensor& g, Needs needs) {
-                  Tensors grads(2);
-                  if (needs[0]) {
-                    grads[0] = with_part(g, Tensor::zeros(part, g.dtype(), g.device()), steps, at);
-                  }
-                  if (needs[1]) grads[1] = part_of("index_put", g, part, steps, at);
-                  return grads;
-                });
-}
-
-// Where the mask is true, by dimension.
-Tensors places_of(const Tensor& mask) {
-  const std::vector<bool> marked = [&] {
-    const Tensor here = mask.detach().to(Device{});
-    const bool* from = here.data<bool>();
-    return std::vector<bool>(from, from + here.numel());
-  }();
-  std::vector<Offsets> places(static_cast<std::size_t>(mask.dim()));
-  const Steps steps = steps_of_dense(mask.shape());
-  for (std::size_t i = 0; i < marked.size(); ++i) {
-    if (!marked[i]) continue;
-    for (std::size_t d = 0; d < places.size(); ++d) {
-      places[d].push_back(static_cast<std::int64_t>(i) / steps[d] % mask.size(static_cast<int>(d)));
-    }
-  }
-  Tensors all;
-  for (const Offsets& along : places) {
-    all.push_back(Tensor::from(along, {static_cast<std::int64_t>(along.size())}, Device{}));
-  }
-  return all;
-}
 
 // Integer indices on the CPU, counted from the front.
 Tensor from_front(const Tensor& index, std::int64_t size, const Shape& whole) {
@@ -171,7 +99,7 @@ Indexed::Indexed(const Tensor& x, const Region& whole, std::span<const Index> in
           PEAL_CHECK(tensor.size(i) == whole.shape[dim + i], "x[...]: a mask of shape ",
                      tensor.shape(), " at dimension ", dim, " of shape ", whole.shape);
         }
-        for (const Tensor& along : places_of(tensor)) {
+        for (const Tensor& along : peal::where(tensor.detach().to(Device{}))) {
           put(whole.shape[dim], step_of(dim), along);
           ++dim;
         }
@@ -186,154 +114,48 @@ Indexed::Indexed(const Tensor& x, const Region& whole, std::span<const Index> in
   keep(whole.shape.dim() - dim);
 }
 
-namespace {
-
-// A part where tensors choose, brought to the form [what is chosen from, the rest] of which they
-// choose rows.
-struct Choice {
-  std::vector<int> front;  // the part's dimensions in that order
-  int chosen = 0;          // how many of them are chosen from
-  Shape shape;             // of the indices together
-  Offsets rows;            // which row each chooses
-  std::int64_t count = 1;  // of rows to choose from
-  Shape rest;
-  int place = 0;  // where the indices' dimensions are in the result
-};
-
-Choice choice_of(const Shape& shape, const Tensors& picks) {
-  Choice choice;
-  std::vector<int> others;
-  int before = -1;
-  bool adjacent = true;
-  for (int i = 0; i < shape.dim(); ++i) {
-    const Tensor& pick = picks[static_cast<std::size_t>(i)];
-    if (!pick.defined()) {
-      others.push_back(i);
-      choice.rest.push_back(shape[i]);
-      continue;
-    }
-    adjacent = adjacent && (before < 0 || before == i - 1);
-    if (before < 0) choice.place = i;
-    before = i;
-    choice.front.push_back(i);
-    choice.count *= shape[i];
-    choice.shape =
-        choice.chosen++ == 0 ? pick.shape() : broadcast("x[...]", choice.shape, pick.shape());
-  }
-  if (!adjacent) choice.place = 0;
-  choice.rows.assign(static_cast<std::size_t>(choice.shape.numel()), 0);
-  for (const int dim : choice.front) {
-    const Tensor pick = stretched_to(picks[static_cast<std::size_t>(dim)], choice.shape);
-    const std::int64_t* at = pick.data<std::int64_t>();
-    for (std::size_t i = 0; i < choice.rows.size(); ++i) {
-      choice.rows[i] = choice.rows[i] * shape[dim] + at[i];
-    }
-  }
-  choice.front.insert(choice.front.end(), others.begin(), others.end());
-  return choice;
-}
-
-Shape joined_shape(const Shape& a, const Shape& b) {
-  Shape all = a;
-  for (const std::int64_t size : b) all.push_back(size);
-  return all;
-}
-
-Tensor in_order(const Tensor& x, const std::vector<int>& order) {
-  return std::is_sorted(order.begin(), order.end()) ? x : permute(x, order);
-}
-
-std::vector<int> inverse(const std::vector<int>& order) {
-  std::vector<int> back(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    back[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
-  }
-  return back;
-}
-
-// Which dimension of [indices, rest] is which of the result, where the indices stand at their
-// place.
-std::vector<int> order_of_result(const Choice& choice) {
-  std::vector<int> order;
-  const int indices = choice.shape.dim();
-  for (int i = 0; i < choice.place; ++i) order.push_back(indices + i);
-  for (int i = 0; i < indices; ++i) order.push_back(i);
-  for (int i = choice.place; i < choice.rest.dim(); ++i) order.push_back(indices + i);
-  return order;
-}
-
-Tensor choosable_rows(const Tensor& part, const Choice& choice) {
-  return reshaped(in_order(part, choice.front), joined_shape({choice.count}, choice.rest));
-}
-
-Tensor index_of(const Offsets& rows, Device device) {
-  return Tensor::from(rows, {static_cast<std::int64_t>(rows.size())}, device);
-}
-
-}  // namespace
-
-Tensor Indexed::chosen() const {
-  const Tensor part = part_of("index", x_, region_.shape, region_.steps, region_.at);
-  const Choice choice = choice_of(region_.shape, picks_);
-  const Tensor rows =
-      peal::index_select(choosable_rows(part, choice), 0, index_of(choice.rows, x_.device()));
-  return in_order(reshaped(rows, joined_shape(choice.shape, choice.rest)), order_of_result(choice));
-}
-
-// The whole part, with these values where the tensors choose.
-Tensor Indexed::with_chosen(const Tensor& values) const {
-  const Tensor part = part_of("index", x_, region_.shape, region_.steps, region_.at);
-  const Choice choice = choice_of(region_.shape, picks_);
-  const std::vector<int> order = order_of_result(choice);
-  const Shape there = joined_shape(choice.shape, choice.rest);
-  Shape result;
-  for (const int dim : order) result.push_back(there[dim]);
-  const Tensor fit = in_order(fitted(values, result, x_.dtype()), inverse(order));
-  if (choice.rows.empty()) return part;
-  const auto n = static_cast<std::int64_t>(choice.rows.size());
-  const Tensor given = reshaped(fit, joined_shape({n}, choice.rest));
-  // Which value comes into each row; the last stays.
-  Offsets from(static_cast<std::size_t>(choice.count), -1);
-  for (std::size_t i = 0; i < choice.rows.size(); ++i) {
-    from[static_cast<std::size_t>(choice.rows[i])] = static_cast<std::int64_t>(i);
-  }
-  Shape column{choice.count};
-  for (int i = 0; i < choice.rest.dim(); ++i) column.push_back(1);
-  const Tensor source = index_of(from, x_.device());
-  const Tensor written = reshaped(peal::ge(source, 0), column);
-  for (std::int64_t& i : from) i = std::max<std::int64_t>(i, 0);
-  const Tensor rows =
-      peal::where(written, peal::index_select(given, 0, index_of(from, x_.device())),
-                  choosable_rows(part, choice));
-  Shape permuted;
-  for (const int dim : choice.front) permuted.push_back(region_.shape[dim]);
-  return in_order(reshaped(rows, permuted), inverse(choice.front));
-}
-
 Tensor Indexed::get() const {
   TraceSpan span("index");
-  if (by_tensors_) return chosen();
-  return part_of("index", x_, region_.shape, region_.steps, region_.at);
+  const Tensor part = part_of("index", x_, region_.shape, region_.steps, region_.at);
+  return by_tensors_ ? chosen_from(part, picks_) : part;
 }
 
-void Indexed::write(const Tensor& values) const {
-  const bool recorded = write_is_recorded("x[...] = y", x_, values);
-  const Tensor fit = fitted(values, region_.shape, x_.dtype());
-  if (recorded) return write_back("x[...] = y", x_, with_part(x_, fit, region_.steps, region_.at));
+void Indexed::write(const Tensor& values, bool accumulate) const {
+  constexpr std::string_view op = "x[...] = y";
+  const Shape shape = by_tensors_ ? chosen_shape(region_.shape, picks_) : region_.shape;
+  const Tensor fit = cast(fitted(values, shape), x_.dtype());
+  if (write_is_recorded(op, x_, values)) {
+    Tensor part = by_tensors_ ? part_of("index", x_, region_.shape, region_.steps, region_.at)
+                              : stretched_to("index", fit, region_.shape);
+    if (by_tensors_ && accumulate) part = with_added(part, picks_, fit);
+    if (by_tensors_ && !accumulate) part = with_chosen(part, picks_, fit);
+    return write_back(op, x_, with_part("index_put", x_, part, region_.steps, region_.at));
+  }
   const Tensor source = fit.storage() == x_.storage() ? fit.clone() : fit;
-  kernels(x_.device()).write_strided("index_put", x_, x_, source, region_.steps, region_.at);
+  if (by_tensors_) {
+    write_chosen(x_, region_.shape, region_.steps, region_.at, picks_, source, accumulate);
+  } else if (in_one_piece(region_.shape, region_.steps)) {
+    // The part is read from the values, which stretch.
+    const Tensor part = x_.detach(region_.shape, region_.shape.numel() == 0 ? 0 : region_.at);
+    kernels(x_.device())
+        .read_strided("index_put", x_, part, source,
+                      steps_of_stretched(source.shape(), region_.shape), 0);
+  } else {
+    kernels(x_.device())
+        .write_strided("index_put", x_, x_, stretched_to("index", source, region_.shape),
+                       region_.steps, region_.at);
+  }
   x_.storage()->bump_version();
 }
 
-const Indexed& Indexed::store(const Tensor& values) const {
+const Indexed& Indexed::store(const Tensor& values, bool accumulate) const {
   TraceSpan span("index_put");
   PEAL_CHECK(values.device() == x_.device() || values.numel() == 1, "x[...] = y: x is on ",
              x_.device(), ", and y on ", values.device());
   PEAL_CHECK(!of_copy_,
              "x[...][...] = y: what tensors choose is a copy, and y would be lost; put all "
              "indices into one x[{...}]");
-  const Tensor here = values.to(x_.device());
-  write(by_tensors_ ? with_chosen(here) : here);
+  write(values.to(x_.device()), accumulate);
   return *this;
 }
 
@@ -391,6 +213,26 @@ Indexed Tensor::operator[](std::initializer_list<Index> index) const {
 
 const Tensor Tensor::index(std::initializer_list<Index> index) const {
   return (*this)[index].get();
+}
+
+void Indexed::put(const Tensor& values, bool accumulate) const {
+  if (accumulate && !by_tensors_) {
+    *this += values;
+  } else {
+    store(values, accumulate);
+  }
+}
+
+const Tensor& index_put_(const Tensor& x, std::initializer_list<Index> index, const Tensor& values,
+                         bool accumulate) {
+  x[index].put(values, accumulate);
+  return x;
+}
+
+Tensor index_put(const Tensor& x, std::initializer_list<Index> index, const Tensor& values,
+                 bool accumulate) {
+  const Tensor y = x.clone();
+  return index_put_(y, index, values, accumulate);
 }
 
 const Tensor& Tensor::index_put_(std::initializer_list<Index> index, const Tensor& values) const {

@@ -98,6 +98,9 @@ class Indexed {
   Indexed operator[](const Index& index) const;
   Indexed operator[](std::initializer_list<Index> index) const;
 
+  // x[...] = values, or, accumulated, += of all of them, those of one place as well.
+  void put(const Tensor& values, bool accumulate) const;
+
   // What is asked of a tensor most.
   Shape shape() const { return get().shape(); }
   std::int64_t size(int dim) const { return get().size(dim); }
@@ -128,7 +131,7 @@ class Indexed {
 #undef METHOD
 
  private:
-  const Indexed& store(const Tensor& values) const;
+  const Indexed& store(const Tensor& values, bool accumulate = false) const;
   const Indexed& store(Scalar value) const;
   friend class Tensor;
 
@@ -141,9 +144,7 @@ class Indexed {
 
   Indexed(const Tensor& x, const Region& region, std::span<const Index> index);
   Indexed part(std::span<const Index> index) const;
-  void write(const Tensor& values) const;
-  Tensor chosen() const;
-  Tensor with_chosen(const Tensor& values) const;
+  void write(const Tensor& values, bool accumulate) const;
 
   Tensor x_;
   Region region_;
@@ -153,6 +154,13 @@ class Indexed {
   bool by_tensors_ = false;
   bool of_copy_ = false;  // x_ is what tensors chose from another
 };
+
+// x[index] = values, and where they accumulate x[index] += values, but that values for one place
+// add up. index_put is x's copy after that.
+const Tensor& index_put_(const Tensor& x, std::initializer_list<Index> index, const Tensor& values,
+                         bool accumulate = false);
+Tensor index_put(const Tensor& x, std::initializer_list<Index> index, const Tensor& values,
+                 bool accumulate = false);
 
 inline Index::Index(const Indexed& part) : value_(part.get()) {}
 

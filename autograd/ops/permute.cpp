@@ -31,25 +31,14 @@ Tensor permuted(std::string_view op, const Tensor& x, const Order& order) {
   return record(op, out, {x}, [op, back](const Tensor& g) { return permuted(op, g, back); });
 }
 
-// The elements of x at `at`, `at` + steps, ..., of this shape; and back: zeros but for them.
-Tensor taken(std::string_view op, const Tensor& x, const Shape& shape, const Steps& steps,
-             std::int64_t at);
-Tensor put(std::string_view op, const Tensor& g, const Shape& whole, const Steps& steps,
-           std::int64_t at) {
-  const OpName name(op);
-  Tensor dx = Tensor::zeros(whole, g.dtype(), g.device());
-  kernels(g.device()).write_strided(op, g, dx, g, steps, at);
-  return record(op, dx, {g}, [op, part = g.shape(), steps, at](const Tensor& gg) {
-    return taken(op, gg, part, steps, at);
-  });
-}
+// The elements of x at `at`, `at` + steps, ..., of this shape.
 Tensor taken(std::string_view op, const Tensor& x, const Shape& shape, const Steps& steps,
              std::int64_t at) {
   TraceSpan span(op);
   Tensor out = Tensor::empty(shape, x.dtype(), x.device());
   kernels(x.device()).read_strided(op, x, out, x, steps, at);
   return record(op, out, {x}, [op, whole = x.shape(), steps, at](const Tensor& g) {
-    return put(op, g, whole, steps, at);
+    return zeros_but(op, g, whole, steps, at);
   });
 }
 
@@ -64,6 +53,8 @@ Tensor part(std::string_view op, const Tensor& x, int dim, std::int64_t start, s
   return taken(op, x, shape, steps, at);
 }
 
+}  // namespace
+
 bool in_one_piece(const Shape& shape, const Steps& steps) {
   const Steps dense = steps_of_dense(shape);
   for (int i = 0; i < shape.dim(); ++i) {
@@ -73,13 +64,38 @@ bool in_one_piece(const Shape& shape, const Steps& steps) {
   return true;
 }
 
-}  // namespace
+Tensor zeros_but(std::string_view op, const Tensor& g, const Shape& whole, const Steps& steps,
+                 std::int64_t at) {
+  const OpName name(op);
+  const Tensor dx = Tensor::zeros(whole, g.dtype(), g.device());
+  kernels(g.device()).write_strided(op, g, dx, g, steps, at);
+  return record(op, dx, {g}, [op, part = g.shape(), steps, at](const Tensor& gg) {
+    return taken(op, gg, part, steps, at);
+  });
+}
+
+Tensor with_part(std::string_view op, const Tensor& x, const Tensor& values, const Steps& steps,
+                 std::int64_t at) {
+  const OpName name(op);
+  const Tensor out = x.detach().clone();
+  kernels(x.device()).write_strided(op, out, out, values, steps, at);
+  return record(op, out, {x, values},
+                [op, part = values.shape(), steps, at](const Tensor& g, Needs needs) {
+                  Tensors grads(2);
+                  if (needs[0]) {
+                    const Tensor none = Tensor::zeros(part, g.dtype(), g.device());
+                    grads[0] = with_part(op, g, none, steps, at);
+                  }
+                  if (needs[1]) grads[1] = part_of(op, g, part, steps, at);
+                  return grads;
+                });
+}
 
 Tensor part_of(std::string_view op, const Tensor& x, const Shape& shape, const Steps& steps,
                std::int64_t at) {
   if (!in_one_piece(shape, steps) || shape.numel() == 0) return taken(op, x, shape, steps, at);
   return record(op, x.detach(shape, at), {x}, [op, whole = x.shape(), steps, at](const Tensor& g) {
-    return put(op, g, whole, steps, at);
+    return zeros_but(op, g, whole, steps, at);
   });
 }
 

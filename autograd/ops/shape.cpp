@@ -36,16 +36,40 @@ Tensor reshape(const Tensor& x, const std::vector<std::int64_t>& shape) {
   return reshaped(x, wanted);
 }
 
-Tensor flatten(const Tensor& x, int start_dim) {
+Tensor flatten(const Tensor& x, int start_dim, int end_dim) {
   const OpName op("flatten");
-  const int start = start_dim < 0 ? start_dim + x.dim() : start_dim;
-  PEAL_CHECK(start >= 0 && (start < x.dim() || x.dim() == 0), "flatten: dimension ", start_dim,
-             " of shape ", x.shape());
-  std::vector<std::int64_t> shape(x.shape().begin(), x.shape().begin() + start);
-  std::int64_t rest = 1;
-  for (int i = start; i < x.dim(); ++i) rest *= x.size(i);
-  shape.push_back(rest);
-  return reshape(x, shape);
+  if (x.dim() == 0) return reshaped(x, {1});
+  const int start = checked_dim("flatten", x, start_dim), end = checked_dim("flatten", x, end_dim);
+  PEAL_CHECK(start <= end, "flatten: dimension ", start_dim, " comes after ", end_dim, " in shape ",
+             x.shape());
+  Shape shape;
+  std::int64_t one = 1;
+  for (int i = 0; i < x.dim(); ++i) {
+    if (i >= start) one *= x.size(i);
+    if (i < start || i >= end) shape.push_back(i == end ? one : x.size(i));
+  }
+  return reshaped(x, shape);
+}
+
+Tensor unflatten(const Tensor& x, int dim, const std::vector<std::int64_t>& sizes) {
+  const OpName op("unflatten");
+  const int at = checked_dim("unflatten", x, dim);
+  std::int64_t known = 1, unknown = 0;
+  for (const std::int64_t size : sizes) size == -1 ? ++unknown : known *= size;
+  const bool fits =
+      unknown == 0 ? known == x.size(at) : unknown == 1 && known > 0 && x.size(at) % known == 0;
+  PEAL_CHECK(!sizes.empty() && fits, "unflatten: dimension ", dim, " of shape ", x.shape(),
+             " is not the product of the sizes, which is ", known, ", with ", unknown,
+             " to be worked out");
+  Shape shape;
+  for (int i = 0; i < x.dim(); ++i) {
+    if (i != at) {
+      shape.push_back(x.size(i));
+      continue;
+    }
+    for (const std::int64_t size : sizes) shape.push_back(size == -1 ? x.size(at) / known : size);
+  }
+  return reshaped(x, shape);
 }
 
 Tensor unsqueeze(const Tensor& x, int dim) {
@@ -57,13 +81,40 @@ Tensor unsqueeze(const Tensor& x, int dim) {
   return reshape(x, shape);
 }
 
+namespace {
+
+Tensor squeezed(const Tensor& x, std::uint32_t dims) {
+  Shape shape;
+  for (int i = 0; i < x.dim(); ++i) {
+    if (x.size(i) != 1 || !((dims >> i) & 1)) shape.push_back(x.size(i));
+  }
+  return reshaped(x, shape);
+}
+
+}  // namespace
+
+Tensor squeeze(const Tensor& x) {
+  const OpName op("squeeze");
+  return squeezed(x, ~std::uint32_t{0});
+}
+
+Tensor squeeze(const Tensor& x, const std::vector<int>& dims) {
+  const OpName op("squeeze");
+  std::uint32_t mask = 0;
+  for (const int dim : dims) mask |= 1u << checked_dim("squeeze", x, dim);
+  return squeezed(x, mask);
+}
+
 Tensor squeeze(const Tensor& x, int dim) {
   const OpName op("squeeze");
-  const int at = checked_dim("squeeze", x, dim);
-  PEAL_CHECK(x.size(at) == 1, "squeeze: dimension ", dim, " of shape ", x.shape(), " is not 1");
-  std::vector<std::int64_t> shape(x.shape().begin(), x.shape().end());
-  shape.erase(shape.begin() + at);
-  return reshape(x, shape);
+  return squeezed(x, 1u << checked_dim("squeeze", x, dim));
+}
+
+Tensor atleast_1d(const Tensor& x) { return x.dim() >= 1 ? x : reshaped(x, {1}); }
+Tensor atleast_2d(const Tensor& x) { return x.dim() >= 2 ? x : reshaped(x, {1, x.numel()}); }
+Tensor atleast_3d(const Tensor& x) {
+  if (x.dim() >= 3) return x;
+  return x.dim() == 2 ? unsqueeze(x, 2) : reshaped(x, {1, x.numel(), 1});
 }
 
 }  // namespace peal

@@ -23,6 +23,29 @@ inline Steps steps_of_dense(const Shape& shape) {
 Tensor part_of(std::string_view op, const Tensor& x, const Shape& shape, const Steps& steps,
                std::int64_t at);
 
+// Whether elements of this shape, at these steps, lie side by side.
+bool in_one_piece(const Shape& shape, const Steps& steps);
+// Zeros, but for g's elements at `at`, `at` + steps, ... Recorded (permute.cpp).
+Tensor zeros_but(std::string_view op, const Tensor& g, const Shape& whole, const Steps& steps,
+                 std::int64_t at);
+// x with these values there instead. Recorded (permute.cpp).
+Tensor with_part(std::string_view op, const Tensor& x, const Tensor& values, const Steps& steps,
+                 std::int64_t at);
+
+// How a dense array is read to fill this shape, which it broadcasts to: 0 where it is stretched.
+inline Steps steps_of_stretched(const Shape& from, const Shape& to) {
+  const Steps dense = steps_of_dense(from);
+  Steps steps{};
+  for (int i = 1; i <= from.dim(); ++i) {
+    if (from[-i] == 1) continue;
+    steps[static_cast<std::size_t>(to.dim() - i)] = dense[static_cast<std::size_t>(from.dim() - i)];
+  }
+  return steps;
+}
+// x stretched to a shape that it broadcasts to, of any type; x itself where it has that. Recorded
+// (expand.cpp).
+Tensor stretched_to(std::string_view op, const Tensor& x, const Shape& shape);
+
 // x's elements in another shape of as many, recorded as reshape() is (shape.cpp).
 Tensor reshaped(const Tensor& x, const Shape& shape);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // x[...]: what it reads, what it writes and who sees it, and its errors. Values and gradients are
 // held against PyTorch by the table of ops (op_cases_indexing.cpp).
+#include <peal/autograd/core/allocator.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/tests/errors.h>
 
@@ -142,6 +143,47 @@ TEST_CASE("what selects nothing still has a shape, and bytes are no mask") {
   x[integers({})] = 5;
   CHECK(doubles(x) == Doubles{0, 1, 2, 3, 4, 5});
   CHECK(has(error_of([&] { x[cast(integers({1, 0, 1}), DType::u8)].get(); }), "bool or to i64"));
+}
+
+TEST_CASE("what is written makes no array of the whole") {
+  const Tensor x = Tensor::zeros({1024, 1024}), mask = Tensor::zeros({1024, 1024}, DType::boolean);
+  const Tensor turned = Tensor::zeros({8, 1024, 128});
+  const auto bytes_of = [](auto write) {
+    cpu_reset_peak();
+    const std::size_t before = cpu_allocator_statistics().in_use;
+    write();
+    return cpu_allocator_statistics().peak - before;
+  };
+  constexpr std::size_t little = 64 << 10;
+  CHECK(bytes_of([&] { x[Ellipsis] = 1; }) < little);
+  CHECK(bytes_of([&] { x[{Slice(2, 1000)}] = ones({1024}); }) < little);
+  CHECK(bytes_of([&] { x[integers({3, 5, 3})] = 2; }) < little);
+  CHECK(bytes_of([&] { x[{Slice(), integers({7})}] = 3; }) < little);
+  CHECK(bytes_of([&] { turned[{0, Slice(), integers({7, 9})}] = 4; }) < 2 * little);
+  CHECK(x[3][0].item<float>() == 2);
+  CHECK(x[4][7].item<float>() == 3);
+  CHECK(x[4][6].item<float>() == 1);
+  CHECK(doubles(turned[{0, 1023, Slice(6, 10)}]) == Doubles{0, 4, 0, 4});
+  CHECK(sum(turned).item<float>() == 8 * 1024);
+}
+
+TEST_CASE("true is no number to subtract in place") {
+  const Tensor x = counting({3});
+  CHECK(has(error_of([&] { x -= true; }), "-=: true and false are no numbers to subtract"));
+  CHECK(has(error_of([&] { x[0] -= true; }), "true and false are no numbers to subtract"));
+  x += true;
+  CHECK(doubles(x) == Doubles{1, 2, 3});
+}
+
+TEST_CASE("values for one place add up where they accumulate") {
+  const Tensor x = counting({2, 3});
+  index_put_(x, {integers({1, 1, 0}), Slice(0, 2)}, integers({10, 20}), true);
+  CHECK(doubles(x) == Doubles{10, 21, 2, 23, 44, 5});
+  index_put_(x, {Slice(), integers({2, 2})}, integers({1}), true);
+  CHECK(doubles(x) == Doubles{10, 21, 4, 23, 44, 7});
+  index_put_(x, {0}, integers({1}), true);
+  index_put_(x, {1}, integers({1}));
+  CHECK(doubles(x) == Doubles{11, 22, 5, 1, 1, 1});
 }
 
 TEST_CASE("what x[...] cannot be is named") {

@@ -2,8 +2,9 @@
 // Writes what operators make of every pair of types, of tensors with and without dimensions and of
 // numbers, and tensors as text, for torch_values.py to compare with PyTorch. usage: torch_values
 // FOLDER
-#include <peal/autograd/core/safetensors.h>
 #include <peal/autograd/ops/ops.h>
+
+#include "value_rows.h"
 
 #include <cmath>
 #include <cstdio>
@@ -11,26 +12,12 @@
 #include <limits>
 
 using namespace peal;
+using peal::test::Rows;
 
 namespace {
 
 constexpr DType types[] = {DType::f32, DType::f64, DType::f16, DType::bf16,   DType::i32,
                            DType::i64, DType::u8,  DType::i8,  DType::boolean};
-
-struct Rows {
-  NamedTensors tensors;
-  Metadata expressions;
-
-  void add(const std::string& expression, const Tensors& x, const Tensor& y) {
-    const std::size_t row = expressions.size();
-    expressions[std::to_string(row)] = expression;
-    tensors.emplace_back(concat(row, ".y"), y);
-    for (std::size_t i = 0; i < x.size(); ++i) tensors.emplace_back(concat(row, ".x.", i), x[i]);
-  }
-  void add_text(const std::string& expression, const std::string& text) {
-    expressions[concat("text ", expressions.size())] = expression + "\n" + text;
-  }
-};
 
 void add_pair(Rows& rows, const Tensor& a, const Tensor& b) {
   const auto add = [&](const char* expression, const Tensor& y) {
@@ -137,6 +124,7 @@ int main(int argc, char** argv) {
       }
     }
     add_texts(rows);
+    test::add_choosing(rows);
     save_safetensors(std::filesystem::path(argv[1]) / "values.safetensors", rows.tensors,
                      rows.expressions);
   } catch (const Error& error) {

@@ -9,6 +9,21 @@
 #include <algorithm>
 
 namespace peal::cpu {
+namespace {
+
+// What is added up in its own type.
+template <class F>
+bool with_sums(DType dtype, F&& f) {
+  return with_real(dtype, f) || with_integer(dtype, f);
+}
+
+template <class T>
+void add_onto(T& sum, T x) {
+  sum = static_cast<T>(sum + x);
+}
+
+}  // namespace
+
 bool index_select(const Tensor& out, const Tensor& x, const Tensor& index, int dim) {
   const Around from(x.shape(), dim), to(out.shape(), dim);
   const std::int64_t* wanted = index.data<std::int64_t>();
@@ -28,7 +43,7 @@ bool index_select(const Tensor& out, const Tensor& x, const Tensor& index, int d
 bool index_add(const Tensor& out, const Tensor& x, const Tensor& index, int dim) {
   const Around from(x.shape(), dim), to(out.shape(), dim);
   const std::int64_t* wanted = index.data<std::int64_t>();
-  return with_real(out.dtype(), [&]<class T>() {
+  return with_sums(out.dtype(), [&]<class T>() {
     const T* source = x.data<T>();
     T* target = out.data<T>();
     parallel_for(from.outer, from.size * from.inner, [&](std::int64_t begin, std::int64_t end) {
@@ -36,7 +51,7 @@ bool index_add(const Tensor& out, const Tensor& x, const Tensor& index, int dim)
         const std::int64_t row = i / from.size * to.size + wanted[i % from.size];
         const T* run = source + i * from.inner;
         T* sums = target + row * from.inner;
-        for (std::int64_t k = 0; k < from.inner; ++k) sums[k] += run[k];
+        for (std::int64_t k = 0; k < from.inner; ++k) add_onto(sums[k], run[k]);
       }
     });
   });
@@ -61,13 +76,13 @@ bool gather(const Tensor& out, const Tensor& x, const Tensor& index, int dim) {
 bool scatter_add(const Tensor& out, const Tensor& x, const Tensor& index, int dim) {
   const Around from(x.shape(), dim), to(out.shape(), dim);
   const std::int64_t* wanted = index.data<std::int64_t>();
-  return with_real(out.dtype(), [&]<class T>() {
+  return with_sums(out.dtype(), [&]<class T>() {
     const T* source = x.data<T>();
     T* target = out.data<T>();
     const std::int64_t part = from.size * from.inner;
     parallel_for(from.outer, part, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin * part; i < end * part; ++i) {
-        target[(i / part * to.size + wanted[i]) * to.inner + i % to.inner] += source[i];
+        add_onto(target[(i / part * to.size + wanted[i]) * to.inner + i % to.inner], source[i]);
       }
     });
   });

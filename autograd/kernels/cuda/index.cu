@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 
 namespace peal::cuda {
 
@@ -102,7 +103,7 @@ template <class T>
 __global__ void add_rows(T* out, const T* x, const std::int64_t* index, const int* first,
                          const int* count, std::int64_t places, std::int64_t size,
                          std::int64_t columns, Divisor inner, std::int64_t tiles) {
-  using C = computed<T>;
+  using C = summed<T>;
   __shared__ unsigned found[block / warp];
   __shared__ int list[block];
   const int thread = static_cast<int>(threadIdx.x), lane = thread % warp;
@@ -163,7 +164,7 @@ __global__ void add_rows(T* out, const T* x, const std::int64_t* index, const in
 bool index_add(const Tensor& out, const Tensor& x, const Tensor& index, int dim) {
   const Around from(x.shape(), dim), to(out.shape(), dim);
   if (from.size > std::numeric_limits<int>::max()) return false;
-  return with_floating(out.dtype(), [&]<class T>() {
+  return with_number(out.dtype(), [&]<class T>() {
     if (x.numel() == 0) return;
     const Tensor first = Tensor::empty({to.size}, DType::i32, x.device());
     const Tensor count = Tensor::zeros({to.size}, DType::i32, x.device());
@@ -209,23 +210,30 @@ struct ScatterEach {
   std::int64_t to_size;
   __device__ void operator()(std::int64_t i) const {
     const std::int64_t outer = part.quotient(i), column = i - inner.quotient(i) * inner.by;
-    atomicAdd(out + (outer * to_size + inside(index[i], to_size)) * inner.by + column, x[i]);
+    // The types that atomicAdd() has; of i64 the sum of the same bits.
+    using Bits = std::conditional_t<std::is_integral_v<T>, unsigned long long, T>;
+    Bits* sum = reinterpret_cast<Bits*>(
+        out + (outer * to_size + inside(index[i], to_size)) * inner.by + column);
+    atomicAdd(sum, static_cast<Bits>(x[i]));
   }
 };
 
 }  // namespace
 
 bool scatter_add(const Tensor& out, const Tensor& x, const Tensor& index, int dim) {
-  if (is_low_precision(out.dtype())) {  // sums in f32, rounded once
-    const Tensor wide = Tensor::empty(out.shape(), DType::f32, out.device());
-    const Tensor wide_x = Tensor::empty(x.shape(), DType::f32, x.device());
+  const bool small = out.dtype() != DType::i64 && !is_floating(out.dtype());
+  if (out.dtype() == DType::boolean) return false;
+  if (is_low_precision(out.dtype()) || small) {  // sums in f32, rounded once, or in i64
+    const DType sums = small ? DType::i64 : DType::f32;
+    const Tensor wide = Tensor::empty(out.shape(), sums, out.device());
+    const Tensor wide_x = Tensor::empty(x.shape(), sums, x.device());
     return cast(wide, out) && cast(wide_x, x) && scatter_add(wide, wide_x, index, dim) &&
            cast(out, wide);
   }
   const Around from(x.shape(), dim), to(out.shape(), dim);
   const std::int64_t columns = from.outer * from.inner;
   const std::int64_t* places = pointer<const std::int64_t>(index);
-  return with_real(out.dtype(), [&]<class T>() {
+  const auto add = [&]<class T>() {
     if (x.numel() == 0) return;
     if (columns >= 4096 || from.size <= 64 || context().deterministic) {
       for_each(x, columns,
@@ -236,7 +244,10 @@ bool scatter_add(const Tensor& out, const Tensor& x, const Tensor& index, int di
                ScatterEach<T>{pointer<T>(out), pointer<const T>(x), places, from.inner,
                               from.size * from.inner, to.size});
     }
-  });
+  };
+  if (out.dtype() != DType::i64) return with_real(out.dtype(), add);
+  add.template operator()<std::int64_t>();
+  return true;
 }
 
 }  // namespace peal::cuda
