@@ -3,7 +3,7 @@
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/models/mlp.h>
-#include <peal/nn/models/resnet18.h>
+#include <peal/nn/models/resnet.h>
 #include <peal/nn/nn.h>
 
 #include <utility>

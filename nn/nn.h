@@ -10,11 +10,13 @@
 #include <peal/nn/loss.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/metrics/regression.h>
+#include <peal/nn/models/alexnet.h>
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/models/mlp.h>
-#include <peal/nn/models/resnet18.h>
-#include <peal/nn/models/resnet50.h>
+#include <peal/nn/models/resnet.h>
+#include <peal/nn/models/vgg.h>
+#include <peal/nn/models/xresnet.h>
 #include <peal/nn/module.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/clip_grad.h>

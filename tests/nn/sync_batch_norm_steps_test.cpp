@@ -2,7 +2,7 @@
 // Models with synchronised batch norm: what conversion keeps, and that they train on several ranks
 // as on one, whatever each rank's share of a batch is.
 #include <peal/nn/layers/layers.h>
-#include <peal/nn/models/resnet18.h>
+#include <peal/nn/models/resnet.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/join.h>
 #include <peal/nn/parallel/sync_batch_norm.h>

@@ -48,15 +48,16 @@ def load(path):
 
 def save(path, tensors):
     names = {dtype: name for name, dtype in TYPES.items()}
-    header, data = {}, b""
+    header, data, size = {}, [], 0
     for name, tensor in tensors.items():
         content = tensor.detach().contiguous().numpy().tobytes()
         header[name] = {"dtype": names[tensor.dtype], "shape": list(tensor.shape),
-                        "data_offsets": [len(data), len(data) + len(content)]}
-        data += content
+                        "data_offsets": [size, size + len(content)]}
+        data.append(content)
+        size += len(content)
     text = json.dumps(header).encode()
     with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + data)
+        file.write(b"".join((struct.pack("<Q", len(text)), text, *data)))
 
 
 def main(folder):

@@ -4,7 +4,7 @@
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/layers/attention.h>
 #include <peal/nn/models/gpt.h>
-#include <peal/nn/models/resnet18.h>
+#include <peal/nn/models/resnet.h>
 #include <peal/nn/optim/clip_grad.h>
 #include <peal/nn/optim/plateau.h>
 #include <peal/nn/optim/scheduler.h>

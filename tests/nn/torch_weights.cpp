@@ -4,10 +4,17 @@
 // usage: torch_weights FOLDER
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/checkpoint.h>
+#include <peal/nn/models/alexnet.h>
 #include <peal/nn/models/gpt.h>
-#include <peal/nn/models/resnet18.h>
+#include <peal/nn/models/resnet.h>
+#include <peal/nn/models/vgg.h>
+#include <peal/nn/models/xresnet.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <functional>
+#include <utility>
+#include <vector>
 
 using namespace peal;
 
@@ -25,14 +32,27 @@ bool same(const std::string& what, nn::Module model, const std::filesystem::path
   const float error = max(abs(y - expected)).item<float>();
   const float largest = max(abs(expected)).item<float>();
   std::printf("%s: outputs up to %.3g differ by at most %.2g\n", what.c_str(), largest, error);
-  return largest > 0.1f && error < 1e-5f;
+  return largest > 0.1f && error < 1e-5f * std::max(1.0f, largest);
 }
 
-bool check(const std::filesystem::path& folder) {
-  nn::ResNet18 resnet;
-  nn::load_model(folder / "resnet18", resnet);
-  bool good = same("resnet18", resnet, folder / "resnet18.batch");
+const std::vector<std::pair<std::string, std::function<nn::Module()>>> image_models{
+    {"resnet18", [] { return nn::Module(nn::ResNet18()); }},
+    {"resnet34", [] { return nn::Module(nn::ResNet34()); }},
+    {"resnet50", [] { return nn::Module(nn::ResNet50()); }},
+    {"vgg11", [] { return nn::Module(nn::VGG11({.hidden = 32})); }},
+    {"vgg11_bn", [] { return nn::Module(nn::VGG11({.batch_norm = true, .hidden = 32})); }},
+    {"alexnet", [] { return nn::Module(nn::AlexNet({.hidden = 32})); }},
+    {"xresnet18", [] { return nn::Module(nn::XResNet18({.num_classes = 10})); }},
+    {"xresnet34", [] { return nn::Module(nn::XResNet34({.num_classes = 10})); }},
+    {"xresnet50", [] { return nn::Module(nn::XResNet50({.num_classes = 10})); }}};
 
+bool check(const std::filesystem::path& folder) {
+  bool good = true;
+  for (const auto& [name, made] : image_models) {
+    nn::Module model = made();
+    nn::load_model(folder / name, model);
+    good = same(name, model, folder / (name + ".batch")) && good;
+  }
   for (const std::string form : {"whole", "shared", "bare", "linear"}) {
     nn::GPT gpt({50, 24, 3, 2, 9});
     const NamedTensors state = load_safetensors(folder / ("gpt2." + form)).tensors;

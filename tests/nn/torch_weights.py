@@ -6,6 +6,7 @@ import sys
 import torch
 from torch_exchange import load, save
 from torch_gpt2 import GPT2
+from torch_xresnet import XResNet
 
 try:
     import torchvision
@@ -24,15 +25,50 @@ def gpt2():
     return model
 
 
+def image_models():
+    """By name; the classifiers of VGG-11 and AlexNet are narrower than the 400 MB that they really have."""
+    models = torchvision.models
+    for name in ("resnet18", "resnet34", "resnet50"):
+        yield name, getattr(models, name)()
+    for name in ("vgg11", "vgg11_bn", "alexnet"):
+        with torch.no_grad():
+            model = getattr(models, name)() if name == "alexnet" else getattr(models, name)(init_weights=False)
+        linears = [i for i, layer in enumerate(model.classifier) if isinstance(layer, torch.nn.Linear)]
+        sizes = (model.classifier[linears[0]].in_features, 32, 32, 1000)
+        for i, into, out in zip(linears, sizes, sizes[1:]):
+            model.classifier[i] = torch.nn.Linear(into, out)
+        yield name, model
+    for name, expansion, blocks in (("xresnet18", 1, (2, 2, 2, 2)), ("xresnet34", 1, (3, 4, 6, 3)), ("xresnet50", 4, (3, 4, 6, 3))):
+        yield name, XResNet(expansion, blocks, 10)
+
+
+def make_image_model(folder, name, model):
+    side = 75 if name == "alexnet" else 64
+    if name == "xresnet50":
+        side = 70  # of which halves are odd
+    for module in model.modules():  # nothing is left at zero
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(module.weight, 0.3, 0.6)
+            torch.nn.init.normal_(module.bias, 0, 0.2)
+    for step in range(2):  # running statistics of some batches
+        model(torch.randn(2, 3, side, side))
+    model.eval()
+    x = torch.randn(2, 3, side, side)
+    save(f"{folder}/{name}", model.state_dict())
+    with torch.no_grad():
+        y = model(x)
+        if y.abs().max() < 1:  # nothing shall hide in small numbers
+            last = [module for module in model.modules() if isinstance(module, torch.nn.Linear)][-1]
+            last.weight *= 1 / y.abs().max()
+            save(f"{folder}/{name}", model.state_dict())
+            y = model(x)
+    save(f"{folder}/{name}.batch", {"x": x, "y": y})
+
+
 def make(folder):
     torch.manual_seed(1)
-    resnet = torchvision.models.resnet18()
-    for step in range(2):  # running statistics of some batches
-        resnet(torch.randn(2, 3, 64, 64))
-    resnet.eval()
-    x = torch.randn(2, 3, 64, 64)
-    save(f"{folder}/resnet18", resnet.state_dict())
-    save(f"{folder}/resnet18.batch", {"x": x, "y": resnet(x)})
+    for name, model in image_models():
+        make_image_model(folder, name, model)
 
     model = gpt2()
     tokens = torch.randint(SIZES["vocabulary"], (2, 7))

@@ -10,7 +10,7 @@
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/models/mlp.h>
-#include <peal/nn/models/resnet18.h>
+#include <peal/nn/models/resnet.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/clip_grad.h>
 #include <peal/nn/optim/ema.h>
