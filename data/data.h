@@ -23,5 +23,8 @@
 #include <peal/data/stream_loader.h>
 #include <peal/data/subset.h>
 #include <peal/data/synthetic_digits.h>
+#include <peal/data/tables/encoded.h>
+#include <peal/data/tables/statistics.h>
+#include <peal/data/tables/table.h>
 #include <peal/data/tensor_dataset.h>
 #include <peal/data/weighted.h>

@@ -57,6 +57,20 @@ void write_idx(const fs::path& folder) {
   write(folder / "cut.gz", members);
 }
 
+Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
+void write_csv(const fs::path& folder) {
+  fs::create_directories(folder);
+  write(folder / "plain", bytes_of("a,b\n1,2\nx,3\n"));
+  write(folder / "quoted", bytes_of("a,b\r\n\"x,\"\"y\"\"\",\"1\r\n2\"\r\n\r\n,NA\r"));
+  write(folder / "other", bytes_of("w; 1\nv; \"2\"\n"));
+  write(folder / "mark", bytes_of("\xef\xbb\xbf"
+                                  "a\n1e3\n\n-1"));
+  write(folder / "ragged", bytes_of("a,b\n1\n"));
+  write(folder / "open", bytes_of("a\n\"1\n"));
+  write(folder / "plain.gz", gzip(bytes_of("a,b\n1,2\n,3\n")));
+}
+
 // What a header looks like to the fuzzer: after a byte that says how many bytes of elements follow.
 Bytes header(std::uint8_t elements, const std::string& json) {
   Bytes bytes{elements};
@@ -122,6 +136,7 @@ void write_tar(const fs::path& folder) {
 
 int main(int argc, char** argv) try {
   PEAL_CHECK(argc == 2, "usage: seeds FOLDER");
+  write_csv(fs::path(argv[1]) / "csv");
   write_idx(fs::path(argv[1]) / "idx");
   write_images(fs::path(argv[1]) / "image");
   write_safetensors(fs::path(argv[1]) / "safetensors");
