@@ -58,7 +58,8 @@ int main(int argc, char** argv) {
 
   return launch::run_main([&](launch::Job& job) {
     const Device device = job.device(arguments.device);
-    const auto [train, test] = open_data(data_name, samples);
+    const bool only_judges = !arguments.evaluate.empty();
+    const auto [train, test] = open_data(only_judges ? arguments.evaluate : data_name, samples);
     data::DataLoader training(train, {.batch_size = arguments.batch_size,
                                       .shuffle = true,
                                       .shard = job.place(),
@@ -71,6 +72,15 @@ int main(int argc, char** argv) {
     nn::BasicNet net;
     net.to(device);
     nn::DistributedDataParallel model(net, job.group());
+    if (only_judges) {
+      nn::load_model(launch::checkpoint_to_evaluate(arguments), model);
+      const double share = launch::accuracy(model, testing, job.group());
+      if (job.is_main()) {
+        print(concat(arguments.evaluate, ": ", test->size(), " samples, ",
+                     launch::in_words({{"accuracy", share}})));
+      }
+      return;
+    }
     nn::AdamW optimizer(model.named_parameters(), {.lr = arguments.lr.value_or(1e-3)});
 
     launch::Trainer trainer(

@@ -17,10 +17,18 @@ void add_training_options(CommandLine& line, TrainingArguments& arguments) {
       .one_of({"f32", "bf16", "f16"});
   line.option("--save", &arguments.save, "checkpoint to write after each epoch (safetensors)");
   line.option("--resume", &arguments.resume, "checkpoint to go on from").existing_file();
+  line.option("--evaluate", &arguments.evaluate,
+              "data to judge the model of --resume by, instead of training");
   line.option("--seed", &arguments.seed, "of parameters, order and dropout");
   line.option("--json", &arguments.json, "file for the figures");
   line.flag("--profile", &arguments.profile, "print time, rates and memory by op, of rank 0");
   line.option("--trace", &arguments.trace, "file for rank 0's ops as a picture (ui.perfetto.dev)");
+}
+
+const std::string& checkpoint_to_evaluate(const TrainingArguments& arguments) {
+  PEAL_CHECK(!arguments.resume.empty(), "[launch] --evaluate ", arguments.evaluate,
+             " judges a model that there is: name its checkpoint by --resume");
+  return arguments.resume;
 }
 
 Metadata settings_of(const TrainingArguments& arguments, int world, const Metadata& own) {

@@ -16,13 +16,17 @@ namespace peal::launch {
 struct TrainingArguments {
   std::string device = "cpu", precision = "f32";  // choose_device(); f32, bf16 or f16
   std::string save, resume, json, trace;          // files; empty: none
-  int epochs = 1;                                 // counted from the start, also of a resumed run
-  std::int64_t batch_size = 32;                   // samples a rank and step
+  std::string evaluate;          // what to judge the model of `resume` by, instead of training
+  int epochs = 1;                // counted from the start, also of a resumed run
+  std::int64_t batch_size = 32;  // samples a rank and step
   // Of the optimizer. Unset: what the program thinks best, and in a resumed run what it had then.
   std::optional<double> lr = {};
   std::uint64_t seed = 0;  // of parameters, order and dropout
   bool profile = false;
 };
+
+// The checkpoint whose model --evaluate judges: --resume. Error where none is named.
+const std::string& checkpoint_to_evaluate(const TrainingArguments& arguments);
 
 // --device, --precision, --save, ... of this line are read into `arguments`.
 void add_training_options(CommandLine& line, TrainingArguments& arguments);

@@ -1,32 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
-#include <peal/autograd/ops/reduce.h>
 #include <peal/launch/training/evaluation.h>
+#include <peal/nn/metrics/classification.h>
 #include <peal/nn/parallel/ddp.h>
 
-#include <vector>
+#include <fmt/format.h>
+
+#include <cmath>
 
 namespace peal::launch {
 
-double accuracy(nn::Module& model, data::DataLoader& loader, const comm::ProcessGroup& group) {
+std::vector<Value> evaluate(nn::Module& model, data::DataLoader& loader,
+                            const comm::ProcessGroup& group,
+                            const std::vector<NamedMetric>& metrics, const Forward& forward) {
   const NoGrad guard;
   // Forwards without synchronisation have left each rank buffers of its own.
   if (auto* const ddp = model.as<nn::DistributedDataParallel>()) ddp->sync_buffers();
   model.eval();
-  std::int64_t correct = 0, seen = 0;
-  for (const auto& [x, y] : loader) {
-    const auto guesses = argmax(model(x), 1).to_vector<std::int64_t>();
-    const auto classes = y.to_vector<std::int64_t>();
-    for (std::size_t i = 0; i < classes.size(); ++i) correct += guesses[i] == classes[i];
-    seen += std::ssize(classes);
+  for (const NamedMetric& each : metrics) each.metric->reset();
+  for (const data::Batch& batch : loader) {
+    const Tensor output = forward ? forward(batch) : model(batch.x);
+    for (const NamedMetric& each : metrics) each.metric->update(output, batch.y);
   }
-  const Tensor totals = Tensor::from(std::vector<std::int64_t>{correct, seen}, {2}, Device{});
-  group.all_reduce(totals).wait();
-  const std::int64_t* total = totals.data<std::int64_t>();
-  PEAL_CHECK(total[1] > 0,
+  std::vector<Value> values;
+  for (const NamedMetric& each : metrics) values.push_back({each.name, each.metric->value(group)});
+  return values;
+}
+
+double accuracy(nn::Module& model, data::DataLoader& loader, const comm::ProcessGroup& group) {
+  const double share =
+      evaluate(model, loader, group, {{"accuracy", std::make_shared<nn::Accuracy>()}})[0].value;
+  PEAL_CHECK(!std::isnan(share),
              "[launch] accuracy: the loaders of all ranks have no sample to judge by");
-  return static_cast<double>(total[0]) / static_cast<double>(total[1]);
+  return share;
+}
+
+std::string in_words(const std::vector<Value>& values) {
+  std::string words;
+  for (const auto& [name, value] : values) {
+    const bool share = name.find("accuracy") != std::string::npos;
+    words += concat(words.empty() ? "" : ", ", name, " ");
+    words += share ? fmt::format("{:.2f} %", value * 100) : fmt::format("{:.4f}", value);
+  }
+  return words;
 }
 
 }  // namespace peal::launch

@@ -10,11 +10,10 @@
 namespace peal::launch {
 
 std::string line_of(int epoch, const EpochReport& report) {
-  return fmt::format(
-      "epoch {}: loss {:.4f}, test accuracy {:.2f} %, {:.1f} s, {:.0f} samples/s, communication "
-      "exposed {:.1f} %",
-      epoch + 1, report.loss, report.accuracy * 100, report.seconds, report.samples_per_second,
-      report.exposed * 100);
+  std::string words = fmt::format("epoch {}: loss {:.4f}", epoch + 1, report.loss);
+  for (const Value& value : report.metrics) words += ", test " + in_words({value});
+  return words + fmt::format(", {:.1f} s, {:.0f} samples/s, communication exposed {:.1f} %",
+                             report.seconds, report.samples_per_second, report.exposed * 100);
 }
 
 void write_json(const std::string& path, const TrainingArguments& arguments, int world,
@@ -24,11 +23,12 @@ void write_json(const std::string& path, const TrainingArguments& arguments, int
   out["batch_size"] = arguments.batch_size;
   out["seed"] = arguments.seed;
   for (const EpochReport& epoch : epochs) {
-    out["epochs"].push_back({{"loss", epoch.loss},
-                             {"test_accuracy", epoch.accuracy},
-                             {"seconds", epoch.seconds},
-                             {"samples_per_second", epoch.samples_per_second},
-                             {"exposed", epoch.exposed}});
+    nlohmann::json row{{"loss", epoch.loss},
+                       {"seconds", epoch.seconds},
+                       {"samples_per_second", epoch.samples_per_second},
+                       {"exposed", epoch.exposed}};
+    for (const auto& [name, value] : epoch.metrics) row["test_" + name] = value;
+    out["epochs"].push_back(row);
   }
   std::ofstream file(path);
   file << out.dump(2) << '\n';

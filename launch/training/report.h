@@ -5,6 +5,7 @@
 
 #include <peal/autograd/core/safetensors.h>
 #include <peal/launch/training/arguments.h>
+#include <peal/launch/training/evaluation.h>
 
 #include <string>
 #include <vector>
@@ -15,8 +16,8 @@ namespace peal::launch {
 struct EpochReport {
   double loss = 0;  // mean over steps and ranks
   double seconds = 0, samples_per_second = 0;
-  double exposed = 0;   // the share of the time that this rank waited for communication
-  double accuracy = 0;  // on the test set, afterwards
+  double exposed = 0;               // the share of the time that this rank waited for communication
+  std::vector<Value> metrics = {};  // on the test set, afterwards
 };
 
 // "epoch 1: loss 0.3841, test accuracy 88.91 %, ...".

@@ -5,8 +5,8 @@
 #include <peal/autograd/intra_op.h>
 #include <peal/autograd/profile.h>
 #include <peal/launch/progress_bar.h>
-#include <peal/launch/training/evaluation.h>
 #include <peal/launch/training/trainer.h>
+#include <peal/nn/metrics/classification.h>
 
 #include <fmt/format.h>
 
@@ -72,6 +72,9 @@ Trainer::Trainer(Job& job, const TrainingArguments& arguments, nn::DistributedDa
                    and_parts({{"model", model}, {"optimizer", optimizer}, {"scaler", scaler_}},
                              options_.parts),
                    settings_of(arguments, job.world(), options_.settings)) {
+  if (options_.metrics.empty()) {
+    options_.metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}};
+  }
   // Ranks drop out different units: a stream of its own for each.
   manual_seed(arguments.seed * 1000003 + static_cast<std::uint64_t>(job.rank()) + 1);
   if (!arguments.resume.empty()) {
@@ -87,7 +90,23 @@ Trainer::Trainer(Job& job, const TrainingArguments& arguments, nn::DistributedDa
   if (!arguments.save.empty()) checkpoints_.try_to_save(arguments.save);
 }
 
+Tensor Trainer::forward(const data::Batch& batch) const {
+  return options_.forward ? options_.forward(model_, batch) : model_(batch.x);
+}
+
+std::vector<Value> Trainer::evaluate(data::DataLoader& loader) {
+  const Autocast precision = autocast(arguments_);
+  return launch::evaluate(model_, loader, job_.group(), options_.metrics,
+                          [this](const data::Batch& batch) { return forward(batch); });
+}
+
 void Trainer::fit(data::DataLoader& training, data::DataLoader& test, const Loss& loss) {
+  fit(training, test, [&](nn::DistributedDataParallel&, const data::Batch& batch) {
+    return loss(forward(batch), batch.y);
+  });
+}
+
+void Trainer::fit(data::DataLoader& training, data::DataLoader& test, const Step& loss) {
   if (next_epoch_ >= arguments_.epochs) {
     return tell(
         concat("all ", arguments_.epochs, " epochs are done; there is nothing left to train"));
@@ -112,8 +131,7 @@ void Trainer::fit(data::DataLoader& training, data::DataLoader& test, const Loss
       return train_epoch(training, epoch, loss);
     }();
     ++next_epoch_;
-    const Autocast precision = autocast(arguments_);
-    report.accuracy = accuracy(model_, test, job_.group());
+    report.metrics = evaluate(test);
     tell(line_of(epoch, report));
     epochs_.push_back(report);
     if (!arguments_.save.empty())
@@ -128,7 +146,7 @@ void Trainer::fit(data::DataLoader& training, data::DataLoader& test, const Loss
   }
 }
 
-EpochReport Trainer::train_epoch(data::DataLoader& loader, int epoch, const Loss& loss) {
+EpochReport Trainer::train_epoch(data::DataLoader& loader, int epoch, const Step& loss) {
   ProgressBar bar(concat("epoch ", epoch + 1), loader.size(), job_.is_main());
   model_.train();
   model_.reducer().reset_times();
@@ -156,11 +174,11 @@ EpochReport Trainer::train_epoch(data::DataLoader& loader, int epoch, const Loss
   return report;
 }
 
-Tensor Trainer::step(const data::Batch& batch, const Loss& loss) {
+Tensor Trainer::step(const data::Batch& batch, const Step& loss) {
   optimizer_.zero_grad();
   const Tensor value = [&] {
     const Autocast guard = autocast(arguments_);
-    return loss(model_(batch.x), batch.y);
+    return loss(model_, batch);
   }();
   scaler_.scale(value).backward();
   const bool stepped = scaler_.step(optimizer_);

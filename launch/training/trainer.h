@@ -9,6 +9,13 @@
 //   trainer.fit(training, test, [](const Tensor& out, const Tensor& y) { return nll_loss(out, y);
 //   });
 //
+// A model of several inputs says what it gives for a batch (.forward); a loss that needs more than
+// what the model gives and y is a function of model and batch:
+//
+//   trainer.fit(training, test, [](nn::DistributedDataParallel& model, const data::Batch& batch) {
+//     return cross_entropy(model.call(&Net::predict, batch.x, batch["mask"]), batch.y);
+//   });
+//
 // What else changes from step to step, a program steps itself and has saved:
 //
 //   {.parts = {{"scheduler", scheduler}, {"ema", ema}},
@@ -23,6 +30,7 @@
 #include <peal/launch/job.h>
 #include <peal/launch/training/arguments.h>
 #include <peal/launch/training/checkpoints.h>
+#include <peal/launch/training/evaluation.h>
 #include <peal/launch/training/report.h>
 #include <peal/nn/amp/grad_scaler.h>
 #include <peal/nn/optim/optimizer.h>
@@ -40,6 +48,8 @@ namespace peal::launch {
 using Tell = std::function<void(const std::string&)>;
 // Of the model's output and a batch's y; one element.
 using Loss = std::function<Tensor(const Tensor& output, const Tensor& y)>;
+// Of a batch; one element. It calls the model.
+using Step = std::function<Tensor(nn::DistributedDataParallel& model, const data::Batch& batch)>;
 
 struct TrainerOptions {
   // What else makes a run what it is (its data), as settings_of() takes it: a resumed run's are the
@@ -49,6 +59,10 @@ struct TrainerOptions {
   // What else a run has to remember, beside the parts "model", "optimizer", "scaler" and "random".
   // Loaded after the optimizer, in this order.
   std::vector<nn::Part> parts = {};
+  // What the model gives for a batch, for metrics and a Loss; model(batch.x) where there is none.
+  Step forward = nullptr;
+  // What the model is judged by after each epoch; the accuracy where there is none.
+  std::vector<NamedMetric> metrics = {};
   // On all ranks, after each step that the optimizer took (with f16 some are left out).
   std::function<void()> after_step = nullptr;
 };
@@ -67,11 +81,15 @@ class Trainer {
   // Trains for the epochs that are still to come, and judges the model on `test` after each. After
   // an exception the epoch that was under way is still to come. Error for an empty test set.
   void fit(data::DataLoader& training, data::DataLoader& test, const Loss& loss);
+  void fit(data::DataLoader& training, data::DataLoader& test, const Step& loss);
+  // The metrics over another set. Collective; exact where the loader's shard is.
+  std::vector<Value> evaluate(data::DataLoader& loader);
   const std::vector<EpochReport>& epochs() const { return epochs_; }
 
  private:
-  EpochReport train_epoch(data::DataLoader& loader, int epoch, const Loss& loss);
-  Tensor step(const data::Batch& batch, const Loss& loss);
+  EpochReport train_epoch(data::DataLoader& loader, int epoch, const Step& loss);
+  Tensor step(const data::Batch& batch, const Step& loss);
+  Tensor forward(const data::Batch& batch) const;
   void tell(const std::string& line) const;
 
   Job& job_;

@@ -8,6 +8,7 @@
 #include <peal/launch/job.h>
 #include <peal/launch/training/trainer.h>
 #include <peal/nn/layers/linear.h>
+#include <peal/nn/metrics/classification.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/ema.h>
 #include <peal/nn/optim/scheduler.h>
@@ -200,6 +201,53 @@ TEST_CASE("a program's own parts are stepped, saved and taken up") {
   CHECK(doubled == doctest::Approx(2 * weight));
   CHECK(smaller == doctest::Approx(2 * bias));
   CHECK(content_of(folder.path / "faster") != content_of(folder.path / "whole"));
+}
+
+TEST_CASE("a loss of model and batch, what the model gives, and what it is judged by") {
+  Program program;
+  program.arguments.epochs = 2;
+  int forwards = 0;
+  launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer,
+                          {.tell = program.tell,
+                           .forward =
+                               [&](nn::DistributedDataParallel& model, const data::Batch& batch) {
+                                 ++forwards;
+                                 return log_softmax(model(batch.x));
+                               },
+                           .metrics = {{"error rate", std::make_shared<nn::ErrorRate>()},
+                                       {"accuracy", std::make_shared<nn::Accuracy>()}}});
+  std::vector<double> losses;
+  trainer.fit(program.training, program.test,
+              [&](nn::DistributedDataParallel& model, const data::Batch& batch) {
+                const Tensor loss = nll_loss(log_softmax(model(batch.x)), batch.y);
+                losses.push_back(loss.item<double>());
+                return loss;
+              });
+  CHECK(losses.size() == 6);
+  CHECK(forwards == 2);  // of evaluations
+  REQUIRE(trainer.epochs().size() == 2);
+  CHECK(trainer.epochs()[1].loss == (losses[3] + losses[4] + losses[5]) / 3);
+  const std::vector<launch::Value>& found = trainer.epochs()[1].metrics;
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].name == "error rate");
+  CHECK(found[0].value == 1 - found[1].value);
+  CHECK(trainer.evaluate(program.test) == found);
+  CHECK(found[1].value == launch::accuracy(program.model, program.test, program.job.group()));
+  const std::string& line = program.told.back();
+  CHECK(line.find(concat(", test ", launch::in_words({found[0]}), ", test ",
+                         launch::in_words({found[1]}), ", ")) != line.npos);
+  // The same by a loss of the output, through forward.
+  Program other;
+  other.arguments.epochs = 2;
+  launch::Trainer by_output(
+      other.job, other.arguments, other.model, other.optimizer,
+      {.forward = [](nn::DistributedDataParallel& model, const data::Batch& batch) {
+        return log_softmax(model(batch.x));
+      }});
+  by_output.fit(other.training, other.test,
+                [](const Tensor& output, const Tensor& y) { return nll_loss(output, y); });
+  CHECK(by_output.epochs()[1].loss == trainer.epochs()[1].loss);
+  CHECK(by_output.epochs()[1].metrics == std::vector<launch::Value>{found[1]});
 }
 
 TEST_CASE("after_step comes after steps alone, not where one was left out") {
