@@ -4,6 +4,7 @@
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/models/resnet.h>
+#include <peal/nn/models/tabular.h>
 #include <peal/nn/nn.h>
 
 #include <utility>
@@ -25,7 +26,25 @@ Tensor on(Device device, const Shape& shape) { return randn(shape).to(device); }
 
 Job job(nn::Module module, const Tensor& x, std::function<Tensor(const Tensor&)> loss_of) {
   module.to(x.device());
-  return {std::move(module), x, std::move(loss_of)};
+  return {std::move(module),
+          [x, loss_of = std::move(loss_of)](nn::Module& model) { return loss_of(model(x)); }};
+}
+
+// As many categories as UCI's Adult has words, and widths by data::embedding_width().
+const std::vector<std::pair<std::int64_t, std::int64_t>> adult_sizes{
+    {9, 5}, {17, 8}, {8, 5}, {15, 7}, {7, 5}, {6, 4}, {3, 3}, {42, 13}};
+
+Job tabular(std::int64_t n, Device device) {
+  std::vector<std::int64_t> codes;
+  for (std::int64_t i = 0; i < n; ++i) {
+    for (const auto& [words, width] : adult_sizes) codes.push_back(i * 7 % words);
+  }
+  const Tensor x = Tensor::from(codes, {n, std::ssize(adult_sizes)}, device);
+  nn::TabularModel net({.embeddings = adult_sizes, .numbers = 6});
+  net.to(device);
+  return {net, [x, numbers = on(device, {n, 6}), y = classes(2, n, device)](nn::Module& model) {
+            return cross_entropy(model.call(&nn::TabularModel::predict, x, numbers), y);
+          }};
 }
 
 nn::GptSettings gpt2_settings(bool tied) {
@@ -63,6 +82,7 @@ const std::map<std::string, Model>& models() {
               nn::mlp({784, 512, 512, 10}), on(device, {n, 784}),
               [y = classes(10, n, device)](const Tensor& out) { return cross_entropy(out, y); });
         }}},
+      {"tabular", {512, 50, tabular}},
       // Both with a head of their own, as their counterparts in bench/peers/torch_step.py.
       {"gpt",
        {8, 3,

@@ -13,13 +13,12 @@
 
 namespace peal::bench {
 
-// What is trained: a model, a batch, and what is lost by what the model gives for that.
+// What is trained: a model (or its wrapper), and what is lost by what it gives for a batch.
 struct Job {
   nn::Module module;
-  Tensor input;
-  std::function<Tensor(const Tensor& out)> loss_of;
+  std::function<Tensor(nn::Module& module)> loss_of;
 
-  Tensor loss() { return loss_of(module(input)); }
+  Tensor loss() { return loss_of(module); }
 };
 
 struct Model {
@@ -28,7 +27,7 @@ struct Model {
   std::function<Job(std::int64_t batch, Device device)> make;
 };
 
-// basicnet, mlp, gpt, resnet18, gpt2, gpt2_tied, resnet50.
+// basicnet, mlp, gpt, resnet18, tabular, gpt2, gpt2_tied, resnet50.
 const std::map<std::string, Model>& models();
 
 }  // namespace peal::bench

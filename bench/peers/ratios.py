@@ -6,7 +6,7 @@
 # trust for one thread while others use the machine: wall time favours shorter bursts there. Says what it leaves out
 # where a peer is not installed.
 #
-#   bench/peers/ratios.py BUILD_FOLDER [--what basicnet mlp gpt resnet18 overhead] [--threads 1 2] [--pairs N]
+#   bench/peers/ratios.py BUILD_FOLDER [--what basicnet mlp gpt resnet18 tabular overhead] [--threads 1 2] [--pairs N]
 #                         [--batch N] [--blas FOLDER] [--libtorch ROOT] [--json FILE]
 #   bench/peers/ratios.py BUILD_FOLDER --device cuda      the table of models, batches and precisions of GPU_STEPS
 import argparse
@@ -18,7 +18,7 @@ import subprocess
 import sys
 
 # model: batch, steps in a group
-MODELS = {"basicnet": (64, 10), "mlp": (128, 50), "gpt": (8, 3), "resnet18": (32, 1)}
+MODELS = {"basicnet": (64, 10), "mlp": (128, 50), "gpt": (8, 3), "resnet18": (32, 1), "tabular": (512, 50)}
 # On a GPU: model, batch, steps in a group, precision, and whether peal replays a graph beside PyTorch's eager steps.
 GPU_STEPS = [("basicnet", 64, 100, "f32", False), ("basicnet", 64, 100, "f32", True), ("basicnet", 1024, 50, "f32", False),
              *(("resnet18", 256, 10, precision, False) for precision in ("f32", "tf32", "bf16")),
@@ -30,7 +30,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("build", type=pathlib.Path)
 parser.add_argument("--what", nargs="+", choices=[*MODELS, "overhead"], default=[*MODELS, "overhead"])
 parser.add_argument("--threads", type=int, nargs="+", default=[1])
-parser.add_argument("--batch", type=int, help="of every model; default: 64, 128, 8, 32")
+parser.add_argument("--batch", type=int, help="of every model; default: 64, 128, 8, 32, 512")
 parser.add_argument("--device", default="cpu", help="cuda: the models of GPU_STEPS there, and their memory")
 parser.add_argument("--pairs", type=int, default=15)
 parser.add_argument("--python", default="/usr/bin/python3", help="the interpreter that has torch")

@@ -90,3 +90,31 @@ class ResNet18(nn.Module):
 
     def forward(self, x):
         return self.fc(self.layers(F.relu(self.bn1(self.conv1(x)))).mean((2, 3)))
+
+
+# Of bench/models.cpp: codes and widths.
+ADULT_SIZES = [(9, 5), (17, 8), (8, 5), (15, 7), (7, 5), (6, 4), (3, 3), (42, 13)]
+
+
+def lin_bn_drop(into, out, bn=True, p=0., act=False):
+    layers = [nn.Linear(into, out, bias=not bn)]
+    layers += [nn.ReLU(inplace=True)] if act else []
+    layers += [nn.BatchNorm1d(out)] if bn else []
+    layers += [nn.Dropout(p)] if p else []
+    return nn.Sequential(*layers)
+
+
+class TabularModel(nn.Module):
+    """fastai's, with its defaults, which are nn::TabularModel's."""
+
+    def __init__(self, sizes, numbers, outputs=2, layers=(200, 100), ps=(0., 0.), embed_p=0.):
+        super().__init__()
+        self.embeds = nn.ModuleList(nn.Embedding(*size) for size in sizes)
+        self.emb_drop, self.bn_cont = nn.Dropout(embed_p), nn.BatchNorm1d(numbers)
+        wide = [sum(width for _, width in sizes) + numbers, *layers]
+        hidden = [lin_bn_drop(into, out, p=p, act=True) for into, out, p in zip(wide, layers, ps)]
+        self.layers = nn.Sequential(*hidden, lin_bn_drop(wide[-1], outputs, bn=False))
+
+    def forward(self, codes, numbers):
+        x = torch.cat([table(codes[:, i]) for i, table in enumerate(self.embeds)], 1)
+        return self.layers(torch.cat([self.emb_drop(x), self.bn_cont(numbers)], 1))

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 
 sys.dont_write_bytecode = True  # here; what torch imports later is better kept
-from torch_nets import GPT, BasicNet, ResNet18, mlp  # noqa: E402
+from torch_nets import ADULT_SIZES, GPT, BasicNet, ResNet18, TabularModel, mlp  # noqa: E402
 sys.dont_write_bytecode = False
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--model", choices=["basicnet", "mlp", "gpt", "resnet18", "gpt2"], default="basicnet")
+parser.add_argument("--model", choices=["basicnet", "mlp", "gpt", "resnet18", "tabular", "gpt2"], default="basicnet")
 parser.add_argument("--batch", type=int, required=True)
 parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--steps", type=int, default=10)
@@ -50,12 +50,18 @@ elif options.model == "mlp":
     model, x, loss_of = mlp(), torch.randn(n, 784), F.cross_entropy
 elif options.model == "resnet18":
     model, x, loss_of = ResNet18(), torch.randn(n, 3, 32, 32), F.cross_entropy
+elif options.model == "tabular":
+    codes = torch.stack([torch.arange(n) * 7 % words for words, _ in ADULT_SIZES], 1)
+    net, x, loss_of = TabularModel(ADULT_SIZES, 6), torch.randn(n, 6), F.cross_entropy
+    codes, net = codes.to(options.device), net.to(options.device)
+    model = lambda numbers: net(codes, numbers)  # noqa: E731
+    model.to, model.parameters = lambda device: model, net.parameters
 if options.model == "gpt":
     model, x, target, loss_of = language_model(GPT(), 1000, 128)
 elif options.model == "gpt2":
     model, x, target, loss_of = language_model(GPT(50257, 768, 12, 12, 1024, "tanh"), 50257, 1024)
 else:
-    target = torch.arange(n) * 7 % 10
+    target = torch.arange(n) * 7 % (2 if options.model == "tabular" else 10)
 model, x, target = model.to(options.device), x.to(options.device), target.to(options.device)
 # The fastest of PyTorch's own choices: one fused loop over tensors where this version has it.
 try:

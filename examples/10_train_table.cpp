@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of a table: who of the people in UCI's Adult earns more than 50,000 dollars a year?
+//
+//   launch/tools/peal-run -n 2 build/release/examples/10_train_table --data adult --epochs 5
+//     --save adult.safetensors
+//   build/release/examples/10_train_table --resume adult.safetensors --evaluate others.csv
+//
+// What the training rows say about words and numbers (data/tables/statistics.h) is saved beside the
+// model, and makes the codes of rows that it has never seen. Batch norm is synchronised, so that
+// ranks learn what one process learns from batches as large as theirs together.
+#include <peal/autograd/ops/ops.h>
+#include <peal/data/loader.h>
+#include <peal/data/sampler.h>
+#include <peal/data/tables/encoded.h>
+#include <peal/launch/job.h>
+#include <peal/launch/training/trainer.h>
+#include <peal/nn/metrics/classification.h>
+#include <peal/nn/models/tabular.h>
+#include <peal/nn/optim/adam.h>
+#include <peal/nn/optim/scheduler.h>
+#include <peal/nn/parallel/ddp.h>
+#include <peal/nn/parallel/sync_batch_norm.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+
+using namespace peal;
+
+namespace {
+
+// Of adult.data and adult.test, which have no row of names; a "?" is a missing word.
+data::Table read_people(const std::filesystem::path& file) {
+  data::Table people = data::read_table(
+      file,
+      {.names = {"age", "workclass", "fnlwgt", "education", "education-num", "marital-status",
+                 "occupation", "relationship", "race", "sex", "capital-gain", "capital-loss",
+                 "hours-per-week", "native-country", "income"},
+       .skip_initial_space = true},
+      {"?"});
+  // Those of adult.test end in a full stop.
+  people.map("income", [](std::string_view word) {
+    return std::string(word.substr(0, word.find_last_not_of(". ") + 1));
+  });
+  return people;
+}
+
+const data::TableColumns columns{
+    .categories = {"workclass", "education", "marital-status", "occupation", "relationship", "race",
+                   "sex", "native-country"},
+    .numbers = {"age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week"},
+    .target = "income"};
+
+Tensor predict(nn::DistributedDataParallel& model, const data::Batch& batch) {
+  return model.call(&nn::TabularModel::predict, batch.x, batch["numbers"]);
+}
+
+// All that another program needs to train the same: bench/peers/tables_accuracy.py.
+void save_run(const std::string& path, const data::TensorDataset& train,
+              const data::TensorDataset& test, const nn::Module& model, std::uint64_t seed,
+              int epochs) {
+  NamedTensors all;
+  for (const auto& [part, set] : {std::pair("train", &train), std::pair("test", &test)}) {
+    all.emplace_back(concat(part, ".x"), set->rows().x);
+    all.emplace_back(concat(part, ".numbers"), set->rows()["numbers"]);
+    all.emplace_back(concat(part, ".y"), set->rows().y);
+  }
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    const auto order = data::shard(train.size(), 1, 0, {.seed = seed, .epoch = epoch});
+    all.emplace_back(concat("order.", epoch), Tensor::from(order, {train.size()}, Device{}));
+  }
+  for (const auto& [name, tensor] : model.state_dict()) all.emplace_back("model." + name, tensor);
+  save_safetensors(path, all);
+}
+
+void print(const std::string& line) {
+  std::puts(line.c_str());
+  std::fflush(stdout);  // at once, where it goes to a file
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  launch::TrainingArguments arguments;
+  arguments.batch_size = 64;
+  std::string folder, run_file;
+  launch::CommandLine line(
+      "Trains a TabularModel on UCI's Adult; start it with peal-run or mpirun for several ranks.");
+  line.option("--data", &folder, "folder with adult.data and adult.test");
+  line.option("--export", &run_file, "file for tables, first weights and orders, of one rank");
+  launch::add_training_options(line, arguments);
+  if (const auto status = line.parse(argc, argv)) return *status;
+
+  return launch::run_main([&](launch::Job& job) {
+    const Device device = job.device(arguments.device);
+    const bool only_judges = !arguments.evaluate.empty();
+    PEAL_CHECK(only_judges || !folder.empty(),
+               "10_train_table: where are adult.data and adult.test? Name their folder by --data");
+    const std::filesystem::path here(folder);
+    const auto beside = [](const std::string& model) { return model + ".table.json"; };
+    const auto train = only_judges ? std::nullopt : std::optional(read_people(here / "adult.data"));
+    const data::TableStatistics statistics =
+        train ? data::statistics_of(*train, columns)
+              : data::load_statistics(beside(launch::checkpoint_to_evaluate(arguments)));
+    const auto test_set = data::encoded(
+        read_people(only_judges ? std::filesystem::path(arguments.evaluate) : here / "adult.test"),
+        statistics);
+    data::DataLoader testing(
+        test_set, {.batch_size = 1000, .shard = job.place(), .exact = true, .device = device});
+
+    manual_seed(arguments.seed);  // parameters are drawn where the model is made
+    nn::TabularModel net({.embeddings = data::embedding_sizes(statistics),
+                          .numbers = std::ssize(statistics.numbers),
+                          .outputs = std::ssize(statistics.target.words)});
+    net.to(device);
+    if (job.world() > 1) nn::convert_sync_batchnorm(net, job.group());
+    nn::DistributedDataParallel model(net, job.group());
+    if (only_judges) {
+      nn::load_model(arguments.resume, model);
+      const auto found = launch::evaluate(
+          model, testing, job.group(),
+          {{"accuracy", std::make_shared<nn::Accuracy>()},
+           {"F1 of " + statistics.target.words.back(), std::make_shared<nn::F1Score>()}},
+          [&](const data::Batch& batch) { return predict(model, batch); });
+      if (job.is_main()) {
+        print(
+            concat(arguments.evaluate, ": ", test_set->size(), " rows, ", launch::in_words(found)));
+      }
+      return;
+    }
+
+    const auto train_set = data::encoded(*train, statistics);
+    if (!run_file.empty()) {
+      save_run(run_file, *train_set, *test_set, model, arguments.seed, arguments.epochs);
+    }
+    data::DataLoader training(train_set, {.batch_size = arguments.batch_size,
+                                          .shuffle = true,
+                                          .shard = job.place(),
+                                          .seed = arguments.seed,
+                                          .device = device});
+    nn::AdamW optimizer(model.named_parameters(), {.lr = arguments.lr.value_or(5e-3)});
+    nn::LRScheduler scheduler(optimizer, nn::step_lr(training.size(), 0.5));  // halved each epoch
+    if (job.is_main() && !arguments.save.empty()) {
+      data::save_statistics(beside(arguments.save), statistics);
+    }
+    launch::Trainer trainer(
+        job, arguments, model, optimizer,
+        {.settings = {{"data", "adult"}, {"train_samples", std::to_string(train_set->size())}},
+         .tell = print,
+         .parts = {{"scheduler", scheduler}},
+         .forward = predict,
+         .after_step = [&] { scheduler.step(); }});
+    trainer.fit(training, testing,
+                [](const Tensor& output, const Tensor& y) { return cross_entropy(output, y); });
+  });
+}

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The program that learns a table, on a small one of its own: a run that is taken up ends as a whole one, two ranks learn
+# what one process learns, a file that it has never seen is judged, and what is wrong with one is said.
+#   table_test.sh PROGRAM [PEAL_RUN]     with PEAL_RUN also on two ranks
+set -euo pipefail
+
+program=${1:?usage: table_test.sh PROGRAM [PEAL_RUN]} launcher=${2-}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+export PEAL_LOG=warning
+failed() {
+  echo "FAILED: $*"
+  exit 1
+}
+
+# people COUNT FIRST STOP: rows as of adult.data, whose last word depends on age, job and luck; STOP is behind it.
+people() {
+  awk -v count="$1" -v first="$2" -v stop="$3" 'BEGIN {
+    split("Sales Craft-repair Exec-managerial ?", job, " "); split("Private State-gov ?", work, " ")
+    for (i = first; i < first + count; ++i) {
+      age = 20 + (i * 37) % 50; k = 1 + (i * 11) % 4; rich = (age > 40) + (k == 3) + (i * 7 % 10 == 0) > 1
+      printf "%d, %s, %d, HS-grad, %d, Divorced, %s, Husband, White, %s, %d, 0, %d, United-States, %s%s\n",
+        age, work[1 + i % 3], 10000 + i * 991 % 7919, 5 + i % 9, job[k], i % 2 ? "Male" : "Female", i % 5 ? 0 : 2174,
+        20 + i * 13 % 40, rich ? ">50K" : "<=50K", stop
+    }
+  }'
+}
+mkdir adult
+people 200 0 '' >adult/adult.data
+people 90 1000 . >adult/adult.test
+people 50 3000 '' >others.csv
+
+# run LOG COMMAND...: the log, where it fails, too.
+run() {
+  local log=$1
+  shift
+  "$@" >"$log" 2>&1 || { cat "$log"; failed "$*"; }
+}
+figures() { grep -o 'epoch [0-9]*: loss [0-9.]*, test accuracy [0-9.]*' "$1"; }
+
+train=("$program" --data adult --batch-size 32)
+run whole.log "${train[@]}" --epochs 3 --save whole
+run parts.log "${train[@]}" --epochs 1 --save parts
+! cmp -s whole parts || failed 'two more epochs changed nothing'
+run parts.log "${train[@]}" --epochs 3 --resume parts --save parts
+cmp whole parts || failed 'a run that is taken up ends otherwise'
+diff <(figures whole.log | tail -n 2) <(figures parts.log)
+cmp whole.table.json parts.table.json
+
+run judged.log "$program" --resume whole --evaluate adult/adult.test
+grep -q "adult/adult.test: 90 rows, accuracy $(figures whole.log | tail -n 1 | sed 's/.*accuracy //') %, F1 of >50K" judged.log ||
+  { cat judged.log; failed 'a file is judged otherwise than while training'; }
+sed '7s/United-States/Narnia/; 9s/Narnia//; 12s/United-States/Narnia/' others.csv >unknown.csv
+run judged.log "$program" --resume whole --evaluate unknown.csv
+grep -q "unknown.csv, line 7, column 'native-country': 'Narnia' is none of the 1 words that training had; 2 of 50" \
+  judged.log || { cat judged.log; failed 'an unknown word is not told'; }
+grep -q 'unknown.csv: 50 rows, accuracy' judged.log
+
+# refused WORDS COMMAND...: it ends with an error that says so.
+refused() {
+  local words=$1 status=0
+  shift
+  "$@" >log 2>&1 </dev/null || status=$?
+  [[ $status -ne 0 && $status -lt 128 ]] || failed "$*: exit status $status"
+  grep -qF -e "$words" log || { cat log; failed "it does not say: $words"; }
+}
+sed '3s/, Divorced//' others.csv >ragged.csv
+refused 'ragged.csv, line 3: expected 15 cells, as there are names, got 14' "$program" --resume whole --evaluate ragged.csv
+sed '5s/^[0-9]*/old/' others.csv >words.csv
+refused "words.csv, line 5, column 'age': expected a number, got 'old'" "$program" --resume whole --evaluate words.csv
+sed '2s/.50K$/rich/; 2s/<=50K$/rich/' others.csv >rich.csv
+refused "rich.csv, line 2, column 'income': expected one of '<=50K', '>50K', got '" "$program" --resume whole --evaluate rich.csv
+refused 'nowhere.csv: no such file' "$program" --resume whole --evaluate nowhere.csv
+refused 'judges a model that there is: name its checkpoint by --resume' "$program" --evaluate others.csv
+mkdir empty
+refused 'empty/adult.data: no such file' "$program" --data empty
+: >empty/adult.data
+refused 'empty/adult.data: there is no row to learn from' "$program" --data empty
+refused 'Name their folder by --data' "$program"
+
+if [[ -n $launcher ]]; then
+  two=("$launcher" -n 2 "$program" --data adult --batch-size 16)
+  run two.log "${two[@]}" --epochs 3 --save two
+  diff <(figures whole.log) <(figures two.log) || failed 'two ranks learn otherwise than one process'
+  run parts.log "${two[@]}" --epochs 1 --save parts
+  run parts.log "${two[@]}" --epochs 3 --resume parts --save parts
+  cmp two parts || failed 'a run of two ranks that is taken up ends otherwise'
+  run judged.log "$program" --resume two --evaluate adult/adult.test
+  grep -q "accuracy $(figures two.log | tail -n 1 | sed 's/.*accuracy //') %" judged.log || failed 'one process judges otherwise'
+  run judged.log "$launcher" -n 2 "$program" --resume two --evaluate adult/adult.test
+  grep -q "accuracy $(figures two.log | tail -n 1 | sed 's/.*accuracy //') %" judged.log || failed 'two ranks judge otherwise'
+fi
+echo 'a table is learnt, taken up and judged'
