@@ -31,9 +31,10 @@ void check_index(std::string_view op, const Tensor& x, int dim, const Tensor& in
     return;
   }
   const std::int64_t* at = index.data<std::int64_t>();
-  for (std::int64_t i = 0; i < index.numel(); ++i) {
-    PEAL_CHECK(at[i] >= 0 && at[i] < x.size(dim), op, ": index ", at[i],
-               " is outside of dimension ", dim, " of shape ", x.shape());
+  const std::int64_t count = index.numel(), size = x.size(dim);
+  for (std::int64_t i = 0; i < count; ++i) {
+    PEAL_CHECK(at[i] >= 0 && at[i] < size, op, ": index ", at[i], " is outside of dimension ", dim,
+               " of shape ", x.shape());
   }
 }
 

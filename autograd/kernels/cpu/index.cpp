@@ -31,8 +31,14 @@ bool index_select(const Tensor& out, const Tensor& x, const Tensor& index, int d
     const T* source = x.data<T>();
     T* target = out.data<T>();
     parallel_for(to.outer * to.size, to.inner, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t row = i / to.size * from.size + wanted[i % to.size];
+      // Rows are short, mostly: a division each would take longer than they do.
+      std::int64_t outer = begin / to.size, at = begin % to.size;
+      for (std::int64_t i = begin; i < end; ++i, ++at) {
+        if (at == to.size) {
+          at = 0;
+          ++outer;
+        }
+        const std::int64_t row = outer * from.size + wanted[at];
         std::copy_n(source + row * to.inner, to.inner, target + i * to.inner);
       }
     });

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of columns.h, in the namespace PEAL_LEVEL. This file is compiled with several
+// instruction sets, so nothing in it may have a linker symbol that another file shares (a test
+// looks at the symbols).
+#include <peal/autograd/kernels/cpu/columns.h>
+
+namespace peal::cpu::PEAL_LEVEL {
+namespace {
+
+constexpr std::int64_t rows_of_block = 64;
+
+// Whole blocks of columns have a width that the compiler knows.
+#define PEAL_BY_WIDTH(f, ...) \
+  columns.width == column_block ? f<T, true>(__VA_ARGS__) : f<T, false>(__VA_ARGS__)
+
+template <class T, bool whole>
+void sums_of(double* total, const T* x, const Columns& columns) {
+  const std::int64_t width = whole ? column_block : columns.width;
+  for (std::int64_t k = 0; k < width; ++k) total[k] = 0;
+  for (std::int64_t row = 0; row < columns.rows;) {
+    const std::int64_t left = columns.rows - row;
+    const std::int64_t end = row + (left < rows_of_block ? left : rows_of_block);
+    T part[column_block] = {};
+    for (; row < end; ++row, x += columns.stride) {
+#pragma omp simd
+      for (std::int64_t k = 0; k < width; ++k) part[k] += x[k];
+    }
+    for (std::int64_t k = 0; k < width; ++k) total[k] += static_cast<double>(part[k]);
+  }
+}
+template <class T>
+void sums(double* total, const T* x, const Columns& columns) {
+  PEAL_BY_WIDTH(sums_of, total, x, columns);
+}
+
+template <class T, bool whole>
+void squares_of(double* total, const T* x, const T* mean, const Columns& columns) {
+  const std::int64_t width = whole ? column_block : columns.width;
+  for (std::int64_t k = 0; k < width; ++k) total[k] = 0;
+  for (std::int64_t row = 0; row < columns.rows;) {
+    const std::int64_t left = columns.rows - row;
+    const std::int64_t end = row + (left < rows_of_block ? left : rows_of_block);
+    T part[column_block] = {};
+    for (; row < end; ++row, x += columns.stride) {
+#pragma omp simd
+      for (std::int64_t k = 0; k < width; ++k) part[k] += (x[k] - mean[k]) * (x[k] - mean[k]);
+    }
+    for (std::int64_t k = 0; k < width; ++k) total[k] += static_cast<double>(part[k]);
+  }
+}
+template <class T>
+void squares(double* total, const T* x, const T* mean, const Columns& columns) {
+  PEAL_BY_WIDTH(squares_of, total, x, mean, columns);
+}
+
+template <class T, bool whole>
+void moments_of_columns(double* plain, double* centred, const T* dy, const T* x, const T* mean,
+                        const Columns& columns) {
+  const std::int64_t width = whole ? column_block : columns.width;
+  for (std::int64_t k = 0; k < width; ++k) plain[k] = centred[k] = 0;
+  for (std::int64_t row = 0; row < columns.rows;) {
+    const std::int64_t left = columns.rows - row;
+    const std::int64_t end = row + (left < rows_of_block ? left : rows_of_block);
+    T first[column_block] = {}, second[column_block] = {};
+    for (; row < end; ++row, x += columns.stride, dy += columns.stride) {
+#pragma omp simd
+      for (std::int64_t k = 0; k < width; ++k) {
+        first[k] += dy[k];
+        second[k] += dy[k] * (x[k] - mean[k]);
+      }
+    }
+    for (std::int64_t k = 0; k < width; ++k) {
+      plain[k] += static_cast<double>(first[k]);
+      centred[k] += static_cast<double>(second[k]);
+    }
+  }
+}
+template <class T>
+void moments(double* plain, double* centred, const T* dy, const T* x, const T* mean,
+             const Columns& columns) {
+  PEAL_BY_WIDTH(moments_of_columns, plain, centred, dy, x, mean, columns);
+}
+
+template <class T>
+void scale_shift(T* y, const T* x, const T* scale, const T* shift, const Columns& columns) {
+  for (std::int64_t row = 0; row < columns.rows; ++row) {
+#pragma omp simd
+    for (std::int64_t k = 0; k < columns.width; ++k) y[k] = x[k] * scale[k] + shift[k];
+    x += columns.stride;
+    y += columns.stride;
+  }
+}
+
+template <class T>
+void combine(T* out, const T* dy, const T* x, const T* p, const T* q, const T* r,
+             const Columns& columns) {
+  for (std::int64_t row = 0; row < columns.rows; ++row) {
+#pragma omp simd
+    for (std::int64_t k = 0; k < columns.width; ++k) out[k] = p[k] * dy[k] + (q[k] * x[k] + r[k]);
+    out += columns.stride;
+    dy += columns.stride;
+    x += columns.stride;
+  }
+}
+#undef PEAL_BY_WIDTH
+
+template <class T>
+constexpr ColumnLoops<T> column_loops_here = {.sums = sums<T>,
+                                              .squares = squares<T>,
+                                              .moments = moments<T>,
+                                              .scale_shift = scale_shift<T>,
+                                              .combine = combine<T>};
+
+}  // namespace
+
+const ColumnLoops<float>& column_loops_f32() { return column_loops_here<float>; }
+const ColumnLoops<double>& column_loops_f64() { return column_loops_here<double>; }
+
+}  // namespace peal::cpu::PEAL_LEVEL
