@@ -198,12 +198,11 @@ TEST_CASE("arguments come from the command line, and decide what models compute 
 }
 
 TEST_CASE("an epoch is told in a line, and figures go to a file that can be written") {
-  const launch::EpochReport report{
-      .loss = 0.5,
-      .seconds = 2,
-      .samples_per_second = 1500,
-      .exposed = 0.125,
-      .metrics = {{"accuracy", 0.875}, {"rmse", 0.25}}};
+  const launch::EpochReport report{.loss = 0.5,
+                                   .seconds = 2,
+                                   .samples_per_second = 1500,
+                                   .exposed = 0.125,
+                                   .metrics = {{"accuracy", 0.875}, {"rmse", 0.25}}};
   CHECK(launch::line_of(0, report) ==
         "epoch 1: loss 0.5000, test accuracy 87.50 %, test rmse 0.2500, 2.0 s, 1500 samples/s, "
         "communication exposed 12.5 %");
