@@ -46,11 +46,17 @@ void check_whole(const char* who, const Batches& whole, std::int64_t batch_size,
   }
 }
 
-Batches dealt_whole(const Batches& whole, const Deal& how) {
+std::vector<std::int64_t> samples_of(const Batches& whole) {
   std::vector<std::int64_t> all;
   for (const auto& batch : whole) all.insert(all.end(), batch.begin(), batch.end());
-  return dealt_batches(std::move(all), how).to_vector();
+  return all;
 }
+
+Batches dealt_whole(const Batches& whole, const Deal& how) {
+  return dealt_batches(samples_of(whole), how).to_vector();
+}
+
+Tail tail_of(bool drop_last) { return drop_last ? Tail::drop : Tail::fill; }
 
 }  // namespace
 
@@ -66,11 +72,13 @@ PlannedBatches planned_batches(Order samples, std::int64_t batch_size, bool drop
           }};
 }
 
-PlannedBatches dealt_batches(const Order& order, const Deal& how, std::span<const Dealt> before) {
-  const Order rest = places_of(left(order.size(), before));
-  const Planned<Run> runs = deal(rest.size(), how);
-  const std::int64_t padding = padded_from(order.size(), how);
-  return {runs.size(), [=](std::int64_t k) {
+namespace {
+
+// The batches of these runs of what is left of an order, which pads them.
+PlannedBatches batches_of(Planned<Run> runs, const Order& order, const Order& rest,
+                          std::int64_t padding) {
+  const std::int64_t count = runs.size();
+  return {count, [=, runs = std::move(runs)](std::int64_t k) {
             const Run run = runs[k];
             std::vector<std::int64_t> batch;
             batch.reserve(static_cast<std::size_t>(run.end - run.begin));
@@ -80,6 +88,26 @@ PlannedBatches dealt_batches(const Order& order, const Deal& how, std::span<cons
             }
             return batch;
           }};
+}
+
+}  // namespace
+
+PlannedBatches dealt_batches(const Order& order, const Deal& how, std::span<const Dealt> before) {
+  const Order rest = places_of(left(order.size(), before));
+  return batches_of(deal(rest.size(), how), order, rest, padded_from(order.size(), how));
+}
+
+PlannedBatches dealt_to_all(const Order& order, Deal how, std::span<const Dealt> before) {
+  const Order rest = places_of(left(order.size(), before));
+  how.place.rank = 0;
+  const int world = how.place.world;
+  const std::int64_t each = deal(rest.size(), how).size();
+  Planned<Run> runs(each * world, [=, size = rest.size()](std::int64_t k) {
+    Deal one = how;
+    one.place.rank = static_cast<int>(k % world);
+    return deal(size, one)[k / world];
+  });
+  return batches_of(std::move(runs), order, rest, padded_from(order.size(), how));
 }
 
 std::vector<std::int64_t> dealt_places(std::int64_t samples, const Deal& how,
@@ -105,28 +133,26 @@ Batches split_batches(const Batches& whole, std::int64_t batch_size, Place place
 
 Batches dispatched(const Batches& whole, std::int64_t batch_size, Place place, bool drop_last) {
   check_whole("dispatched", whole, batch_size, place);
-  return dealt_whole(whole,
-                     {Way::dispatched, batch_size, place, drop_last ? Tail::drop : Tail::fill});
+  return dealt_whole(whole, {Way::dispatched, batch_size, place, tail_of(drop_last)});
 }
 
 Batches dispatch_order(const Batches& whole, std::int64_t batch_size, int world, bool drop_last) {
-  std::vector<Batches> by_rank;
-  for (int rank = 0; rank < std::max(world, 1); ++rank) {
-    by_rank.push_back(dispatched(whole, batch_size, {rank, world}, drop_last));
-  }
-  Batches all;
-  for (std::size_t k = 0; k < by_rank[0].size(); ++k) {
-    for (Batches& of_rank : by_rank) all.push_back(std::move(of_rank[k]));
-  }
-  return all;
+  check_whole("dispatched", whole, batch_size, {0, world});
+  return dealt_to_all(samples_of(whole),
+                      {Way::dispatched, batch_size, {0, world}, tail_of(drop_last)})
+      .to_vector();
 }
 
 Batches contiguous_batches(std::span<const std::int64_t> samples, std::int64_t batch_size,
                            Place place, bool drop_last) {
   check_place("contiguous_batches", batch_size, place);
-  return dealt_batches(std::vector<std::int64_t>(samples.begin(), samples.end()),
-                       {Way::contiguous, batch_size, place, drop_last ? Tail::drop : Tail::fill})
-      .to_vector();
+  Batches batches = dealt_batches(std::vector<std::int64_t>(samples.begin(), samples.end()),
+                                  {Way::contiguous, batch_size, place, Tail::fill})
+                        .to_vector();
+  if (drop_last) {
+    std::erase_if(batches, [&](const auto& batch) { return std::ssize(batch) < batch_size; });
+  }
+  return batches;
 }
 
 std::int64_t unpadded(std::int64_t samples, std::int64_t batch_size, Place place,

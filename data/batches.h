@@ -49,6 +49,9 @@ PlannedBatches planned_batches(Order samples, std::int64_t batch_size, bool drop
 // padding is still the order's first samples. Errors: as of deal() and left().
 PlannedBatches dealt_batches(const Order& order, const Deal& how,
                              std::span<const Dealt> before = {});
+// The same of all ranks in turn, rank 0's first one, rank 1's, and so on, for who makes them and
+// passes them on. REQUIRES: all ranks have equally many. `how.place.rank` is not read.
+PlannedBatches dealt_to_all(const Order& order, Deal how, std::span<const Dealt> before = {});
 // The places of the samples of batch k in the order; -1 where they are padding.
 std::vector<std::int64_t> dealt_places(std::int64_t samples, const Deal& how,
                                        std::span<const Dealt> before, std::int64_t k);
@@ -79,8 +82,9 @@ Batches dispatch_order(const Batches& whole, std::int64_t batch_size, int world,
                        bool drop_last = false);
 
 // The ranks have contiguous parts of `samples`, in batches of their own (fastai's DistributedDL):
-// padded at the end with the first samples again, so that all have equally many. Errors: a place
-// outside of its world, batch_size < 1.
+// padded at the end with the first samples again, so that all have equally many; drop_last leaves
+// out each rank's last batch where it is short, as there (Tail::drop of deal.h pads nothing).
+// Errors: a place outside of its world, batch_size < 1.
 Batches contiguous_batches(std::span<const std::int64_t> samples, std::int64_t batch_size,
                            Place place, bool drop_last = false);
 // How many samples of batch number `batch` of this rank are none of that padding; they are its

@@ -35,11 +35,16 @@ Run run_at(std::int64_t begin, std::int64_t each, const Deal& how, std::int64_t 
   return {std::min(run.begin, samples), std::min(run.end, samples)};
 }
 
+// Of a rank.
+std::int64_t contiguous_part(std::int64_t samples, std::int64_t batch_size, int world, bool drop) {
+  return drop ? samples / (batch_size * world) * batch_size : ceil_of(samples, world);
+}
+
 Planned<Run> contiguous(std::int64_t samples, const Deal& how) {
-  const std::int64_t b = how.batch_size, part = ceil_of(samples, how.place.world);
-  const Run mine = run_at(0, part, how, samples);
-  const std::int64_t count = mine.end - mine.begin;
-  return {how.tail == Tail::drop ? count / b : ceil_of(count, b), [=](std::int64_t k) {
+  const std::int64_t b = how.batch_size;
+  const Run mine =
+      run_at(0, contiguous_part(samples, b, how.place.world, how.tail == Tail::drop), how, samples);
+  return {ceil_of(mine.end - mine.begin, b), [=](std::int64_t k) {
             return Run{mine.begin + k * b, std::min(mine.begin + (k + 1) * b, mine.end)};
           }};
 }
@@ -67,10 +72,15 @@ std::int64_t padded_from(std::int64_t whole, const Deal& how) {
   return first_round ? std::min(whole, round_of(how)) : whole;
 }
 
+Dealt dealt(const Deal& how, std::int64_t batches) {
+  return {how.way, how.batch_size, how.place.world, batches,
+          how.way == Way::contiguous && how.tail == Tail::drop};
+}
+
 std::vector<Run> left(std::int64_t samples, std::span<const Dealt> dealt) {
   std::vector<Run> rest;
   if (samples > 0) rest.push_back({0, samples});
-  for (const auto& [way, batch_size, world, batches] : dealt) {
+  for (const auto& [way, batch_size, world, batches, drop] : dealt) {
     std::int64_t size = 0;
     for (const Run& run : rest) size += run.end - run.begin;
     // What was taken, as places of what there was.
@@ -79,9 +89,11 @@ std::vector<Run> left(std::int64_t samples, std::span<const Dealt> dealt) {
     check_deal(how);
     PEAL_CHECK(batches >= 0, "[data] deal: expected at least 0 batches, got ", batches);
     if (way == Way::contiguous) {
-      const std::int64_t part = ceil_of(size, world);
-      for (std::int64_t begin = 0; begin < size; begin += part) {
-        taken.push_back({begin, std::min({begin + batches * batch_size, begin + part, size})});
+      const std::int64_t part = contiguous_part(size, batch_size, world, drop);
+      for (int rank = 0; rank < world; ++rank) {
+        const std::int64_t begin = rank * part;
+        const Run run{begin, std::min({begin + batches * batch_size, begin + part, size})};
+        if (run.begin < run.end) taken.push_back(run);
       }
     } else {
       taken.push_back({0, std::min(size, batches * round_of(how))});

@@ -9,7 +9,9 @@
 //   contiguous   0 1 | 4 5 | 8 9   then  2 3 | 6 7 | 0 1     (fastai: DistributedDL)
 //   dispatched   0 1 | 2 3 | 4 5   then  6 7 | 8 9 | 0 1     (Accelerate: the dispatcher)
 //   split, six to a batch of all:  as dispatched here        (Accelerate: split_batches)
-// Where what is left is no full round: `dispatched` deals it out evenly, in shorter runs.
+// Where what is left is no full round: `dispatched` deals it out evenly, in shorter runs. With
+// Tail::drop contiguous parts are as many full batches as all ranks can have, and nothing comes
+// twice: here 0 1 | 2 3 | 4 5.
 //
 // Thread safety: pure functions.
 #pragma once
@@ -63,8 +65,11 @@ struct Dealt {
   std::int64_t batch_size = 1;
   int world = 1;
   std::int64_t batches = 0;
+  bool drop = false;  // of contiguous parts, those of Tail::drop, which are shorter
   bool operator==(const Dealt&) const = default;
 };
+
+Dealt dealt(const Deal& how, std::int64_t batches);
 
 // What is left of an order of `samples` after these, each of which dealt what the one before it had
 // left: its places, ascending.

@@ -184,6 +184,7 @@ class DataLoader {
   bool by_batches() const { return plan_ || options_.way != Way::samples; }
   std::int64_t count_planned(std::int64_t epoch) const;
   Deal deal_of_options() const;
+  Dealt dealt_now(std::int64_t batches) const;
   std::span<const Dealt> dealt_before(std::int64_t epoch) const;
   PlannedBatches planned(std::int64_t epoch) const;
   // An epoch is open, or an error left it.

@@ -3,6 +3,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/stateful.h>
 #include <peal/data/copy_ahead.h>
+#include <peal/data/dealt_state.h>
 #include <peal/data/loader.h>
 #include <peal/data/prefetch.h>
 
@@ -10,37 +11,6 @@
 #include <utility>
 
 namespace peal::data {
-namespace {
-
-// [n, 4]: way, batch_size, world, batches.
-Tensor tensor_of(const std::vector<Dealt>& dealt) {
-  std::vector<std::int64_t> words;
-  for (const auto& [way, batch_size, world, batches] : dealt) {
-    words.insert(words.end(), {static_cast<std::int64_t>(way), batch_size, world, batches});
-  }
-  return Tensor::from(words, {std::ssize(dealt), 4}, Device{});
-}
-
-std::vector<Dealt> read_dealt(StateReader& reader, const NamedTensors& state) {
-  const auto found = std::find_if(state.begin(), state.end(),
-                                  [](const auto& entry) { return entry.first == "dealt"; });
-  const bool table = found != state.end() && found->second.dim() == 2;
-  const Tensor rows = reader.tensor("dealt", {table ? found->second.size(0) : 1, 4}, DType::i64);
-  std::vector<Dealt> dealt;
-  if (!rows.defined()) return dealt;
-  const auto words = rows.to_vector<std::int64_t>();
-  for (std::size_t at = 0; at < words.size(); at += 4) {
-    if (words[at] <= 0 || words[at] > static_cast<std::int64_t>(Way::dispatched)) {
-      reader.fault(concat("dealt: there is no way ", words[at]));
-    }
-    dealt.push_back({static_cast<Way>(words[at]), words[at + 1], static_cast<int>(words[at + 2]),
-                     words[at + 3]});
-  }
-  return dealt;
-}
-
-}  // namespace
-
 std::int64_t DataLoader::size() const {
   if (within()) return batches_;
   if (by_batches()) return std::max<std::int64_t>(count_planned(coming()) - next_consumed_, 0);
@@ -114,6 +84,10 @@ std::vector<std::int64_t> DataLoader::places() const {
   return places;
 }
 
+Dealt DataLoader::dealt_now(std::int64_t batches) const {
+  return dealt(deal_of_options(), batches);
+}
+
 NamedTensors DataLoader::state_dict() const {
   NamedTensors state{{"epoch", Tensor::scalar(epoch(), Device{})}};
   if (plan_ || !by_batches()) {
@@ -121,9 +95,9 @@ NamedTensors DataLoader::state_dict() const {
     return state;
   }
   const auto before = dealt_before(epoch());
-  std::vector<Dealt> dealt(before.begin(), before.end());
-  dealt.push_back({options_.way, options_.batch_size, place().world, consumed()});
-  state.emplace_back("dealt", tensor_of(dealt));
+  std::vector<Dealt> all(before.begin(), before.end());
+  all.push_back(dealt_now(consumed()));
+  state.emplace_back("dealt", tensor_of(all));
   return state;
 }
 
@@ -135,18 +109,10 @@ void DataLoader::load_state_dict(const NamedTensors& state) {
     reader.finish();
     return resume(epoch, consumed);
   }
-  std::vector<Dealt> dealt = read_dealt(reader, state);
-  reader.finish();
-  // In the world that it was left in, it goes on where it was; in another, what is left is dealt.
-  Dealt last{options_.way, options_.batch_size, place().world, 0};
-  const std::int64_t batches = dealt.empty() ? 0 : dealt.back().batches;
-  last.batches = batches;
-  const bool same = !dealt.empty() && dealt.back() == last;
-  if (same) dealt.pop_back();
-  data::left(dataset_->size(), dealt);  // is there such an epoch?
-  resume(epoch, same ? batches : 0);
+  TakenUp taken = read_dealt(reader, state, dealt_now(0), dataset_->size());
+  resume(epoch, taken.batches);
   taken_up_ = epoch;
-  dealt_before_ = std::move(dealt);
+  dealt_before_ = std::move(taken.before);
 }
 
 }  // namespace peal::data

@@ -1,44 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/stateful.h>
+#include <peal/data/dealt_state.h>
 #include <peal/launch/training/dispatch_reader.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <mutex>
 #include <utility>
 #include <vector>
 
 namespace peal::launch {
 namespace {
-
-class SetReader : public DispatchReader {
- public:
-  SetReader(const data::DatasetRef& dataset, data::LoaderOptions options, int world) {
-    options.way = data::Way::dispatched;
-    for (int rank = 0; rank < world; ++rank) {
-      options.shard = Place{rank, world};
-      loaders_.push_back(std::make_unique<data::DataLoader>(dataset, options));
-    }
-  }
-  std::optional<data::Batch> next(int rank) override {
-    return loaders_[static_cast<std::size_t>(rank)]->next();
-  }
-  std::int64_t size() const override { return loaders_[0]->size(); }
-  std::int64_t epoch() const override { return loaders_[0]->epoch(); }
-  void set_epoch(std::int64_t epoch) override {
-    for (const auto& loader : loaders_) loader->set_epoch(epoch);
-  }
-  void skip_first_batches(std::int64_t count) override {
-    for (const auto& loader : loaders_) loader->skip_first_batches(count);
-  }
-  NamedTensors state_dict() const override { return loaders_[0]->state_dict(); }
-  void load_state_dict(const NamedTensors& state) override {
-    for (const auto& loader : loaders_) loader->load_state_dict(state);
-  }
-
- private:
-  std::vector<std::unique_ptr<data::DataLoader>> loaders_;  // by rank
-};
 
 class LoaderReader : public DispatchReader {
  public:
@@ -56,6 +29,9 @@ class LoaderReader : public DispatchReader {
   std::int64_t epoch() const override { return loader_->epoch(); }
   void set_epoch(std::int64_t epoch) override { loader_->set_epoch(epoch); }
   void skip_first_batches(std::int64_t count) override {
+    const std::int64_t left = loader_->left() / world_;
+    PEAL_CHECK(count >= 0 && count <= left, "[launch] dispatcher: expected 0 to ", left,
+               " batches to skip in epoch ", epoch(), ", got ", count);
     loader_->skip_first_batches(count * world_);
   }
   NamedTensors state_dict() const override {
@@ -77,10 +53,96 @@ class LoaderReader : public DispatchReader {
     loader_->load_state_dict(of_loader);
   }
 
+ protected:
+  data::DataLoader& loader() const { return *loader_; }
+  int world() const { return world_; }
+
  private:
   std::unique_ptr<data::DataLoader> loader_;
   int world_;
   bool ended_ = false;
+};
+
+// A set, by options: one loader, and one order, of which it makes the batches of all ranks.
+struct Dealing {
+  data::DatasetRef dataset;
+  data::LoaderOptions options;
+  int world;
+  // What other worlds were dealt of that epoch, where it was taken up.
+  std::int64_t taken_up = 0;
+  std::vector<data::Dealt> before{};
+
+  data::Deal deal() const {
+    const data::Tail tail = options.drop_last ? data::Tail::drop : data::Tail::fill;
+    return {data::Way::dispatched, options.batch_size, {0, world}, tail};
+  }
+  std::vector<data::Dealt> dealt_before(std::int64_t epoch) const {
+    return epoch == taken_up ? before : std::vector<data::Dealt>();
+  }
+  // Drawn when the first batch is asked for: how many there are is known without it.
+  data::Order order(std::int64_t epoch) const {
+    struct Drawn {
+      std::once_flag once;
+      data::Order order;
+    };
+    const data::ShardOptions how{
+        .shuffle = options.shuffle, .seed = options.seed.value_or(0), .epoch = epoch};
+    return {dataset->size(),
+            [drawn = std::make_shared<Drawn>(), how, size = dataset->size()](std::int64_t k) {
+              std::call_once(drawn->once, [&] { drawn->order = data::epoch_order(size, how); });
+              return drawn->order[k];
+            }};
+  }
+};
+
+class SetReader : public LoaderReader {
+ public:
+  explicit SetReader(const std::shared_ptr<Dealing>& dealing)
+      : LoaderReader(loader_of(dealing), dealing->world), dealing_(dealing) {}
+
+  std::optional<data::Batch> next(int rank) override {
+    auto batch = LoaderReader::next(rank);
+    if (!batch && rank == 0 && epoch() == dealing_->taken_up + 1) dealing_->before.clear();
+    return batch;
+  }
+  void set_epoch(std::int64_t epoch) override {
+    dealing_->before.clear();
+    LoaderReader::set_epoch(epoch);
+  }
+  NamedTensors state_dict() const override {
+    std::vector<data::Dealt> all = dealing_->dealt_before(epoch());
+    all.push_back(data::dealt(dealing_->deal(), loader().consumed() / world()));
+    return {{"epoch", Tensor::scalar(epoch(), Device{})}, {"dealt", data::tensor_of(all)}};
+  }
+  void load_state_dict(const NamedTensors& state) override {
+    StateReader reader("Dispatcher", state);
+    const auto epoch = reader.number<std::int64_t>("epoch");
+    data::TakenUp taken = data::read_dealt(reader, state, data::dealt(dealing_->deal(), 0),
+                                           dealing_->dataset->size());
+    loader().resume(epoch, taken.batches * world());
+    dealing_->taken_up = epoch;
+    dealing_->before = std::move(taken.before);
+  }
+
+ private:
+  // Each rank has the workers and the batches ahead that a loader of its own would have.
+  static std::unique_ptr<data::DataLoader> loader_of(const std::shared_ptr<Dealing>& dealing) {
+    data::deal(0, dealing->deal());
+    data::LoaderOptions options = dealing->options;  // but for what the plan says
+    options.batch_size = 1;
+    options.shuffle = options.drop_last = false;
+    options.workers *= dealing->world;
+    options.max_bad_samples *= dealing->world;
+    return std::make_unique<data::DataLoader>(
+        dealing->dataset,
+        [dealing](std::int64_t epoch) {
+          return data::dealt_to_all(dealing->order(epoch), dealing->deal(),
+                                    dealing->dealt_before(epoch));
+        },
+        options);
+  }
+
+  std::shared_ptr<Dealing> dealing_;
 };
 
 class StreamReader : public DispatchReader {
@@ -169,7 +231,8 @@ class StreamReader : public DispatchReader {
 
 std::unique_ptr<DispatchReader> reader_of_set(const data::DatasetRef& dataset,
                                               const data::LoaderOptions& options, int world) {
-  return std::make_unique<SetReader>(dataset, options, world);
+  return std::make_unique<SetReader>(
+      std::make_shared<Dealing>(Dealing{.dataset = dataset, .options = options, .world = world}));
 }
 
 std::unique_ptr<DispatchReader> reader_of_loader(std::unique_ptr<data::DataLoader> loader,

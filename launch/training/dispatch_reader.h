@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rank 0 of a Dispatcher reads for all: a loader for each rank, one loader whose plan has the
-// batches of all ranks in turn, or a stream. Thread safety: as of a loader.
+// What rank 0 of a Dispatcher reads for all: a set, of which one loader makes the batches of all
+// ranks in turn, a loader whose plan has these, or a stream. Thread safety: as of a loader.
 #pragma once
 
 #include <peal/data/loader.h>

@@ -98,37 +98,53 @@ NamedTensors receive(const comm::ProcessGroup& group, int from, std::vector<std:
   return tensors;
 }
 
-std::unique_ptr<DispatchReader> of_set(const data::DatasetRef& dataset,
-                                       const data::LoaderOptions& options, int world) {
+void check_options(const data::LoaderOptions& options) {
   PEAL_CHECK(!options.shard && options.way == data::Way::samples && !options.exact,
              "[launch] dispatcher: it deals the batches to the ranks, to all equally many: leave "
              "out shard, way and exact");
-  return dataset ? reader_of_set(dataset, options, world) : nullptr;
 }
 
 }  // namespace
 
-Dispatcher::Dispatcher(comm::ProcessGroup group, std::unique_ptr<DispatchReader> reader,
-                       const char* what)
-    : group_(std::move(group)), reader_(std::move(reader)) {
-  PEAL_CHECK((reader_ != nullptr) == (group_.rank() == 0), "[launch] dispatcher: rank ",
-             group_.rank(), reader_ ? " has a " : " has no ", what, "; rank 0 reads, and no other");
+// Each rank says what is wrong with what it gives, before any waits for another.
+Dispatcher::Dispatcher(comm::ProcessGroup group, const Make& make, const char* what)
+    : group_(std::move(group)) {
+  std::string fault;
+  try {
+    reader_ = make();
+    PEAL_CHECK((reader_ != nullptr) == (group_.rank() == 0), "[launch] dispatcher: rank ",
+               group_.rank(), reader_ ? " has a " : " has no ", what,
+               "; rank 0 reads, and no other");
+  } catch (const std::exception& failure) {
+    fault = failure.what();
+  }
+  for (const std::string& each : group_.all_gather_object(fault)) PEAL_CHECK(each.empty(), each);
   tell_after([] {});
 }
 
 Dispatcher::Dispatcher(comm::ProcessGroup group, const data::DatasetRef& dataset,
                        const data::LoaderOptions& options)
-    : Dispatcher(group, of_set(dataset, options, group.world()), "data set") {}
+    : Dispatcher(
+          group,
+          [&]() -> std::unique_ptr<DispatchReader> {
+            check_options(options);
+            return dataset ? reader_of_set(dataset, options, group.world()) : nullptr;
+          },
+          "data set") {}
 
 Dispatcher::Dispatcher(comm::ProcessGroup group, std::unique_ptr<data::DataLoader> reader)
-    : Dispatcher(group, reader ? reader_of_loader(std::move(reader), group.world()) : nullptr,
-                 "reader") {}
+    : Dispatcher(
+          group,
+          [&] { return reader ? reader_of_loader(std::move(reader), group.world()) : nullptr; },
+          "reader") {}
 
 Dispatcher Dispatcher::of_stream(comm::ProcessGroup group,
                                  std::function<std::optional<data::Batch>()> source,
                                  bool drop_last) {
-  return {group, source ? reader_of_stream(std::move(source), drop_last, group.world()) : nullptr,
-          "stream"};
+  const Make make = [&] {
+    return source ? reader_of_stream(std::move(source), drop_last, group.world()) : nullptr;
+  };
+  return {group, make, "stream"};
 }
 
 Dispatcher::Dispatcher(Dispatcher&&) noexcept = default;
@@ -143,6 +159,19 @@ std::optional<data::Batch> Dispatcher::next() {
     size_ = words.at(2);
     return std::nullopt;
   }
+  try {
+    return send_round();
+  } catch (const std::exception& failure) {
+    // Some ranks may have their batch of this round, and would go on without this one.
+    if (group_.world() > 1 && !group_.poisoned()) {
+      group_.poison(concat("[launch] rank ", group_.global_rank(0),
+                           ", which reads for all: ", failure.what()));
+    }
+    throw;
+  }
+}
+
+std::optional<data::Batch> Dispatcher::send_round() {
   std::optional<data::Batch> own = reader_->next(0);
   if (own) epoch_ = reader_->epoch();
   for (int to = 1; own && to < group_.world(); ++to) {

@@ -46,7 +46,8 @@ class Dispatcher {
   ~Dispatcher();
 
   // This rank's next batch, on the CPU, or nothing at the end of an epoch, for all ranks alike. All
-  // ranks call it equally often. Error where the reader's epoch ends within a round.
+  // ranks call it equally often. Errors are all ranks', and the group is of no further use: what
+  // rank 0's reader throws, and where its epoch ends within a round.
   std::optional<data::Batch> next();
 
   // Each rank's batches of the epoch that comes or is open. Error of a stream, which does not say.
@@ -64,7 +65,9 @@ class Dispatcher {
   void load_state_dict(const NamedTensors& state);
 
  private:
-  Dispatcher(comm::ProcessGroup group, std::unique_ptr<DispatchReader> reader, const char* what);
+  using Make = std::function<std::unique_ptr<DispatchReader>()>;
+  Dispatcher(comm::ProcessGroup group, const Make& make, const char* what);
+  std::optional<data::Batch> send_round();
   void tell_after(const std::function<void()>& f);
 
   comm::ProcessGroup group_;

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+using peal::data::Deal;
 using peal::data::Dealt;
 using peal::data::LoaderOptions;
 using peal::data::Run;
@@ -155,6 +156,68 @@ TEST_CASE("of all sizes, worlds and cuts: what was dealt and what is left is eve
     }
   }
   MESSAGE(cuts, " cuts");
+}
+
+TEST_CASE("contiguous parts of Tail::drop: full batches, as many as all can have, and none twice") {
+  for (std::int64_t n = 0; n <= 60; ++n) {
+    for (int world = 1; world <= 8; ++world) {
+      for (const std::int64_t b : {1, 2, 5}) {
+        for (std::int64_t at = 0; at <= n / (b * world); ++at) {
+          std::vector<int> times(static_cast<std::size_t>(n), 0);
+          Deal how{Way::contiguous, b, {0, world}, Tail::drop};
+          for (int& rank = how.place.rank; rank < world; ++rank) {
+            const auto runs = peal::data::deal(n, how);
+            REQUIRE(runs.size() == n / (b * world));
+            for (std::int64_t k = 0; k < at; ++k) {
+              REQUIRE(runs[k].end - runs[k].begin == b);
+              for (std::int64_t p = runs[k].begin; p < runs[k].end; ++p) {
+                ++times.at(static_cast<std::size_t>(p));
+              }
+            }
+          }
+          const std::vector<Dealt> taken{peal::data::dealt(how, at)};
+          for (const Run& run : peal::data::left(n, taken)) {
+            for (std::int64_t p = run.begin; p < run.end; ++p) {
+              ++times.at(static_cast<std::size_t>(p));
+            }
+          }
+          REQUIRE(times == std::vector<int>(times.size(), 1));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("contiguous parts with drop_last are left, and taken up in another world") {
+  const auto set = std::make_shared<Drawn>(50);
+  const auto loader = [&](Place place) {
+    return std::make_unique<DataLoader>(
+        set, peal::data::LoaderOptions{
+                 .batch_size = 12, .shard = place, .way = Way::contiguous, .drop_last = true});
+  };
+  Samples seen;
+  for (int rank = 0; rank < 4; ++rank) {
+    for (const Samples& batch : epoch_of(*loader({rank, 4}))) {
+      CHECK(batch.size() == 12);
+      seen.insert(seen.end(), batch.begin(), batch.end());
+    }
+  }
+  CHECK(sorted(seen) == up_to(48));
+  seen.clear();
+  const auto first = loader({0, 2}), second = loader({1, 2});
+  for (const auto& each : {first.get(), second.get()}) {
+    const Samples mine = flat(batches_of(*each, 1));
+    seen.insert(seen.end(), mine.begin(), mine.end());
+  }
+  CHECK(seen.back() == 35);
+  const peal::NamedTensors state = first->state_dict();
+  const auto alone = loader({0, 1});
+  alone->load_state_dict(state);
+  const Samples rest = flat(epoch_of(*alone));
+  CHECK(rest.size() == 24);
+  seen.insert(seen.end(), rest.begin(), rest.end());
+  seen = sorted(seen);
+  CHECK(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
 }
 
 TEST_CASE("in its own world a dealt epoch goes on bit for bit, padding too") {
