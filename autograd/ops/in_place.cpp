@@ -44,6 +44,18 @@ void assign(std::string_view op, Unary which, Binary of, const Tensor& x, Scalar
   write_back(op, x, f(x, y));
 }
 
+// A recorded write gives x elements of its own, so of a tensor that has the others, and maybe these
+// too, x would be no part any more; under NoGrad it is written through x.
+void check_whole(std::string_view op, const Tensor& x) {
+  const auto own = static_cast<std::size_t>(x.numel()) * size_of(x.dtype());
+  PEAL_CHECK(
+      own == x.storage()->bytes() || x.storage().use_count() == 1, op, ": a tensor of shape ",
+      x.shape(),
+      " that is a part of another one would be written in place, and the result is recorded: "
+      "the other one would not see it. Write it through that one (whole[Slice(begin, end)] += "
+      "y), into a copy (clone()), or compute out of place");
+}
+
 // What is lost with a temporary.
 void check_kept(std::string_view op, const Tensor& x, const Tensor& source) {
   check_temporary(op, x);
@@ -70,6 +82,7 @@ void write_back(std::string_view op, const Tensor& x, const Tensor& r) {
              ", and is written into ", x.dtype(), "; cast an operand, or compute out of place");
   const Tensor value = cast(r, x.dtype());
   if (!write_is_recorded(op, x, r)) return x.copy_(value);
+  check_whole(op, x);
   // The node keeps to value's body as its output (Saved), so x's may be its input and its output.
   TensorBody& to = x.body();
   const TensorBody& from = value.body();

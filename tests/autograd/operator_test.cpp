@@ -196,6 +196,36 @@ TEST_CASE("recorded writing under create_graph") {
   CHECK(doubles(autograd::grad({sum(first)}, {w})[0]) == Doubles{12, 18});
 }
 
+TEST_CASE("a part of a tensor is written through it, or not at all where the write is recorded") {
+  const Tensor w = leaf({2, 3});
+  for (const bool wants : {false, true}) {
+    const Tensor x = wants ? w * 1 : Tensor::from(Doubles{1, 1}, {2});
+    const Doubles before = doubles(x);
+    const Tensor row = x.rows(0, 1), part = x[Slice(1, 2)];
+    for (const Tensor& each : {row, part}) {
+      CHECK(has(error_of([&] { each += sum(w); }), "is a part of another one"));
+      CHECK(
+          has(error_of([&] { each *= w.rows(0, 1); }), "*=: a tensor of shape [1] that is a part"));
+      CHECK(has(error_of([&] { each[0] = sum(w); }), "is a part of another one"));
+    }
+    CHECK(doubles(x) == before);
+    {
+      const NoGrad guard;
+      row += sum(w);
+    }
+    CHECK(doubles(x)[0] == before[0] + 5);
+    x[Slice(0, 1)] += sum(w);
+    CHECK(doubles(x)[0] == before[0] + 10);
+    const Tensor copy = x.rows(1, 2).clone();
+    copy += sum(w);  // it is nobody's part
+    CHECK(doubles(copy)[0] == before[1] + 5);
+  }
+  // Nor is what has outlived the rest.
+  const Tensor last = (w * 1).rows(1, 2);
+  last += sum(w);
+  CHECK(doubles(last)[0] == 8);
+}
+
 TEST_CASE("a buffer without a gradient takes one in") {
   const Tensor w = leaf({2, 3}), total = Tensor::zeros({2}, DType::f64);
   for (int i = 0; i < 3; ++i) total += w * w;
