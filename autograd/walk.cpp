@@ -13,6 +13,11 @@ namespace {
 
 std::atomic<std::uint64_t> walks{0};
 
+bool next_to_leaves(const Node& node) {
+  return std::none_of(node.inputs.begin(), node.inputs.end(),
+                      [](const Edge& edge) { return edge.node != nullptr; });
+}
+
 // A contribution that does not come any more.
 void left(GradSlot& slot) {
   if (--slot.expected == 0) slot.touched = false;
@@ -138,6 +143,35 @@ void Walk::reach() {
     }
   }
   counted_ = true;
+  count_awaited();
+}
+
+// Where a node next to leaves is the newest but for those that use it, it comes next anyway.
+void Walk::count_awaited() {
+  for (const auto& node : nodes_) {
+    for (const Edge& edge : node->inputs) {
+      if (edge.node && next_to_leaves(*edge.node)) ++awaited_[edge.node.get()];
+    }
+  }
+}
+
+// A contribution to a node's gradients came, or none will come of this edge.
+void Walk::note_passed(const Edge& edge) {
+  if (awaited_.empty() || !edge.node || !next_to_leaves(*edge.node)) return;
+  const auto found = awaited_.find(edge.node.get());
+  if (found != awaited_.end() && --found->second == 0) ready_.push_back(edge.node.get());
+}
+
+// Those that are ready come next, newest first.
+void Walk::bring_forward() {
+  const auto newer = [](const auto& a, const auto& b) { return a->order > b->order; };
+  std::sort(ready_.begin(), ready_.end(), newer);
+  auto next = nodes_.begin() + static_cast<std::ptrdiff_t>(visiting_) + 1;
+  for (const Node* node : ready_) {
+    const auto place = std::lower_bound(next, nodes_.end(), node, newer);
+    next = std::rotate(next, place, place + 1);
+  }
+  ready_.clear();
 }
 
 // Whether the gradient of this input is asked for.
@@ -170,8 +204,10 @@ void Walk::visit(Node& node) {
     Tensor grad = leads(edge) ? std::move(grads[passing_]) : Tensor();
     ++passing_;
     pass(edge, std::move(grad), false);
+    note_passed(edge);
   }
   passing_ = 0;
+  bring_forward();
 }
 
 // A gradient on its way to where the edge leads; `uncounted`, as nothing else can come.

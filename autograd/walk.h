@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The walk of backward over a graph: newest nodes first, each once all gradients of its outputs are
-// there, and leaves as soon as theirs are complete. What tape.h and grad.h offer rests on it;
-// nobody else includes this. Thread safety: a walk belongs to its thread.
+// there, and leaves as soon as theirs are complete. So are nodes all of whose inputs are leaves:
+// weights that were cast or otherwise made from leaves before all else would be visited last, and
+// their leaves, which DDP is to send while backward goes on, complete at the very end. What tape.h
+// and grad.h offer rests on it; nobody else includes this. Thread safety: a walk belongs to its
+// thread.
 #pragma once
 
 #include <peal/autograd/grad_slot.h>
@@ -80,6 +83,9 @@ class Walk {
 
  private:
   void finish();
+  void count_awaited();
+  void note_passed(const Edge& edge);
+  void bring_forward();
   void mark(const std::shared_ptr<Node>& node);
   void reach();
   bool leads(const Edge& edge) const;
@@ -94,6 +100,9 @@ class Walk {
   bool counted_ = false;
   std::size_t visiting_ = 0, passing_ = 0;  // the node, and its input, that come next
   std::vector<std::shared_ptr<Node>> nodes_;
+  // Of nodes next to leaves: contributions still to come; and those for which none is.
+  std::unordered_map<const Node*, std::int64_t> awaited_;
+  std::vector<const Node*> ready_;
   std::vector<std::function<void()>> callbacks_;
 };
 

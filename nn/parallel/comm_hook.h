@@ -25,6 +25,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace peal::nn {
@@ -46,6 +47,19 @@ struct GradBucket {
   // For the collectives of the bucket: errors name it, and ranks that are in different steps never
   // meet. It holds during the call.
   comm::Label label;
+  // Whose bucket it is, during the call.
+  std::weak_ptr<const void> wrapper{};
+};
+
+// For a hook that keeps something between steps: of the wrapper that calls it first, for as long as
+// that lives.
+class OneWrapper {
+ public:
+  // Error for another's bucket: `state` says what is to be made anew for it.
+  void check(const GradBucket& bucket, std::string_view state);
+
+ private:
+  std::weak_ptr<const void> of_;
 };
 
 using CommHook = std::function<comm::Work(GradBucket&)>;

@@ -9,11 +9,29 @@
 #include <peal/nn/parallel/make_equal.h>
 #include <peal/nn/parallel/step_clock.h>
 
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace peal::nn {
+namespace {
+
+// What this rank finds wrong, which the others are yet to hear.
+std::string obstacle_in(const Module& model, const DDPOptions& options) {
+  try {
+    check_names(model, options);
+    check(options.mixed_precision);
+    PEAL_CHECK(options.measure_every >= 0, "[ddp] measure_every: expected 0 or more steps, got ",
+               options.measure_every);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return {};
+}
+
+}  // namespace
+
 DistributedDataParallel::DistributedDataParallel(Module module, comm::ProcessGroup group,
                                                  const DDPOptions& options)
     : Module(std::move(module)) {
@@ -22,18 +40,18 @@ DistributedDataParallel::DistributedDataParallel(Module module, comm::ProcessGro
       "[ddp] expected a process group, got none; where this is one of new_group() or split(), "
       "the rank is not in it, and wraps nothing");
   stay();
-  check_names(*this, options);
-  check(options.mixed_precision);
-  PEAL_CHECK(options.measure_every >= 0, "[ddp] measure_every: expected 0 or more steps, got ",
-             options.measure_every);
+  std::string obstacle = obstacle_in(*this, options);
   const Module plain = static_cast<const Module&>(*this);
   Members members(plain, options.ignored);
-  if (options.mixed_precision.buffer_dtype) {
+  if (obstacle.empty() && options.mixed_precision.buffer_dtype) {
     convert_buffers(members.list().buffers, *options.mixed_precision.buffer_dtype);
   }
-  Planned planned = plan_of(members.list(), options, group);
-  comm::agree(group, "[ddp] the model", nn::describe(planned, members.list(), options),
+  Planned planned;
+  if (obstacle.empty()) planned = plan_or_why(members.list(), options, group, obstacle);
+  comm::agree(group, "[ddp] the model",
+              obstacle.empty() ? nn::describe(planned, members.list(), options) : obstacle,
               "build the same model with the same options on every rank");
+  PEAL_CHECK(obstacle.empty(), obstacle);
   make_equal(group, members.list().parameters);
   make_equal(group, members.list().buffers);
   keep_gradients(members.list().parameters, options.mixed_precision);

@@ -77,7 +77,7 @@ void DistributedDataParallel::State::make_buffer_sync() {
 
 // A step begins, on all ranks.
 void DistributedDataParallel::State::prepare() {
-  if (rounded_ > 0) {
+  if (!rounded_.expired()) {
     fail_everywhere(group,
                     "a backward began where parameters are rounded ones: let rounded() go "
                     "before it (a recomputed segment's too, after its forward)");
@@ -98,7 +98,7 @@ void DistributedDataParallel::State::learn_order() {
   if (order.empty()) return;
   learns_ = false;
   order_learnt = true;
-  Planned planned = plan_of(members.list(), options, group, order);
+  Planned planned = plan_of_all(members.list(), options, group, order);
   if (planned.buckets != reducer.buckets()) reducer.exchange(std::move(planned.buckets));
 }
 
@@ -115,7 +115,7 @@ void DistributedDataParallel::State::set_order(const std::vector<std::string>& n
   if (names.empty()) return;
   learns_ = false;
   order_learnt = true;
-  Planned planned = plan_of(members.list(), with, group);
+  Planned planned = plan_of_all(members.list(), with, group);
   if (planned.buckets != reducer.buckets()) reducer.exchange(std::move(planned.buckets));
 }
 
@@ -147,8 +147,8 @@ void DistributedDataParallel::State::exchange_members() {
                                   "capture the step again"));
   }
   if (reducer.following()) look_for_newcomers();  // this rank had no forward that did
-  const std::string obstacle = obstacle_to(now);
-  Planned planned = plan_of(now, options, group);
+  std::string obstacle = obstacle_to(now);
+  Planned planned = plan_or_why(now, options, group, obstacle);
   comm::agree(group, concat("[ddp] the wrapped model (", what, ")"),
               concat(what, '\n', obstacle, '\n', describe(planned, now, options)),
               "freeze, thaw, add and remove the same on every rank");
@@ -196,33 +196,28 @@ void DistributedDataParallel::State::look_for_newcomers() {
 
 std::shared_ptr<void> DistributedDataParallel::State::round(const std::shared_ptr<State>& state) {
   if (!state->options.mixed_precision.param_dtype) return nullptr;
+  // A scope within others is the same one: the last that goes gives the masters back.
+  if (auto standing = state->rounded_.lock()) return standing;
   struct Rounded {
-    explicit Rounded(std::shared_ptr<State> whose) : state(std::move(whose)) { ++state->rounded_; }
-    ~Rounded() {
-      standing.reset();
-      --state->rounded_;
-    }
-    Rounded(const Rounded&) = delete;
-    Rounded& operator=(const Rounded&) = delete;
     std::shared_ptr<State> state;
     std::shared_ptr<void> standing;
   };
+  // Recorded in any case: a scope within this one may want gradients.
+  const GradMode recorded(true);
   Members& members = state->members;
-  const bool first = state->rounded_ == 0;  // else all of them are already
-  if (first && context().grad_enabled) state->look_for_newcomers();
-  const auto scope = std::make_shared<Rounded>(state);
-  if (first) {
-    scope->standing =
-        round_parameters(members.changed() ? members.now().parameters : members.list().parameters,
-                         state->options.mixed_precision);
-  }
+  state->look_for_newcomers();
+  const auto scope = std::make_shared<Rounded>(Rounded{
+      state,
+      round_parameters(members.changed() ? members.now().parameters : members.list().parameters,
+                       state->options.mixed_precision)});
+  state->rounded_ = scope;
   return scope;
 }
 
 void DistributedDataParallel::State::before_forward(bool training) {
   if (context().grad_enabled) {
     reducer.check_whole();
-    if (rounded_ == 0) look_for_newcomers();  // round() has
+    if (rounded_.expired()) look_for_newcomers();  // round() has
   }
   if (!reducer.synchronizing()) return;
   if (StepClock* const clock = reducer.clock(); clock && training) clock->forward_begins();

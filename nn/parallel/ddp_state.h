@@ -61,7 +61,7 @@ struct DistributedDataParallel::State {
   bool learns_;                   // the next step may begin with another order
   std::uint64_t planned_in_ = 1;  // the first step of the plan
   NamedTensors joined_;           // and are not rank 0's yet: no step was done since
-  int rounded_ = 0;               // calls in which parameters are rounded
+  std::weak_ptr<void> rounded_;   // while it lives, parameters are
   // When the reducer has gone, whose memory may be in other types than the masters'.
   const std::shared_ptr<void> restored_{
       nullptr, [this](void*) { restore_gradients(members.list().parameters); }};

@@ -31,6 +31,7 @@ void Reducer::launch() {
   GradBucket& bucket = (*buckets_)[now];
   bucket.label = label;
   bucket.averaged = Averaged::over_all;
+  bucket.wrapper = self_;
   const std::shared_ptr<void> reset(nullptr, [&](void*) { bucket.label = {}; });
   flights_[now].work = hook_(bucket);
   if (step_clock_ && bucket.buffer.device() == Device{}) {

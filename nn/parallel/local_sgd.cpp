@@ -25,6 +25,7 @@ struct PostLocalSGDState::Body {
   PostLocalSGDOptions options;
   std::int64_t step = 0;
   bool agreed = false;
+  OneWrapper wrapper{};
 
   // Ranks that differ here would average over all on some of them, and over a part on others.
   void agree() {
@@ -52,8 +53,9 @@ void PostLocalSGDState::load_state_dict(const NamedTensors& state) {
 
 CommHook post_localSGD_hook(const PostLocalSGDState& state) {
   return [body = state.body_](GradBucket& bucket) {
+    body->wrapper.check(bucket, "PostLocalSGDState");
     body->agree();
-    auto& [group, subgroup, options, step, agreed] = *body;
+    auto& [group, subgroup, options, step, agreed, wrapper] = *body;
     const bool all = step < options.start_localSGD_iter;
     if (bucket.is_last) ++step;
     if (all) return group.all_reduce(bucket.buffer, comm::ReduceOp::avg, bucket.label);

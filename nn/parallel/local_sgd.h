@@ -46,8 +46,8 @@ class PostLocalSGDState {
   std::shared_ptr<Body> body_;
 };
 
-// Of one wrapper. It shares the state with that object. Its first call is an Error on all ranks
-// where their options or steps differ.
+// Of one wrapper: a call for another, while that lives, is an Error. It shares the state with that
+// object. Its first call is an Error on all ranks where their options or steps differ.
 CommHook post_localSGD_hook(const PostLocalSGDState& state);
 
 struct PeriodicModelAveragerOptions {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/nn/parallel/bucket_size.h>
+#include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/planning.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -63,6 +65,25 @@ Planned plan_of(const MemberList& members, const DDPOptions& options,
                   options.all_reduce_cost ? options.all_reduce_cost : assumed_cost(group.nodes()));
   planned.buckets = plan_buckets(planned.specs, planned.caps, order.empty() ? given : order);
   return planned;
+}
+
+Planned plan_or_why(const MemberList& members, const DDPOptions& options,
+                    const comm::ProcessGroup& group, std::string& why) {
+  try {
+    return plan_of(members, options, group);
+  } catch (const std::exception& error) {
+    why = concat("[ddp] no plan of buckets can be made: ", error.what());
+    return {};
+  }
+}
+
+Planned plan_of_all(const MemberList& members, const DDPOptions& options,
+                    const comm::ProcessGroup& group, std::span<const int> order) {
+  try {
+    return plan_of(members, options, group, order);
+  } catch (const std::exception& error) {
+    fail_everywhere(group, concat("no plan of buckets can be made: ", error.what()));
+  }
 }
 
 std::string describe(const Planned& planned, const MemberList& members, const DDPOptions& options) {

@@ -25,6 +25,14 @@ struct Planned {
 Planned plan_of(const MemberList& members, const DDPOptions& options,
                 const comm::ProcessGroup& group, std::span<const int> order = {});
 
+// The same where it may fail on this rank alone, as all_reduce_cost is the user's: then no plan,
+// and why, for who compares it with the others'.
+Planned plan_or_why(const MemberList& members, const DDPOptions& options,
+                    const comm::ProcessGroup& group, std::string& why);
+// The same between ranks that have agreed already: it fails on all of them.
+Planned plan_of_all(const MemberList& members, const DDPOptions& options,
+                    const comm::ProcessGroup& group, std::span<const int> order = {});
+
 // What is to be the same on all ranks.
 std::string describe(const Planned& planned, const MemberList& members, const DDPOptions& options);
 

@@ -110,6 +110,7 @@ struct PowerSGD::State : std::enable_shared_from_this<State> {
   PowerSGDOptions options;
   std::int64_t iteration = 0;
   std::map<std::string, Kept> kept;  // by parameter
+  OneWrapper wrapper;
   bool agreed = false, loaded = false;
 
   void agree();
@@ -131,6 +132,7 @@ void PowerSGD::State::agree() {
 }
 
 comm::Work PowerSGD::State::run(GradBucket& bucket) {
+  wrapper.check(bucket, "PowerSGD");
   agree();
   const Tensor memory = bucket.buffer;
   const bool starts = iteration >= options.start_powerSGD_iter;

@@ -39,8 +39,8 @@ class PowerSGD {
  public:
   explicit PowerSGD(comm::ProcessGroup group, const PowerSGDOptions& options = {});
 
-  // Of one wrapper. It shares the state with this object. Its first call is an Error on all ranks
-  // where their options or iterations differ.
+  // Of one wrapper: a call for another, while that lives, is an Error. It shares the state with
+  // this object. Its first call is an Error on all ranks where their options or iterations differ.
   CommHook hook() const;
   std::int64_t iteration() const;
 

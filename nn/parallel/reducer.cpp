@@ -44,6 +44,9 @@ void Reducer::set_comm_hook(CommHook hook) {
   PEAL_CHECK(hook != nullptr, "[ddp] set_comm_hook: expected a hook, got none");
   PEAL_CHECK(backward_ == 0, "[ddp] set_comm_hook: a backward is under way");
   hook_ = std::move(hook);
+  for (std::size_t b = 0; buckets_ && b < buckets_->size(); ++b) {
+    (*buckets_)[b].averaged = Averaged::over_all;  // until it says otherwise
+  }
 }
 
 void Reducer::set_clock(std::unique_ptr<StepClock> clock) { step_clock_ = std::move(clock); }

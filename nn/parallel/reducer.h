@@ -11,15 +11,15 @@
 // A parameter that got no gradient is an Error in the same step, by name, and on every rank: they
 // finish the step's sums first, and so they can go on. On the CPU a flag tells them that travels in
 // the last bucket, or beside those of a hook; on devices, for whose sums the host does not wait, a
-// word of what the graph shows when backward begins. Where no flag can be, with a hook on the CPU
-// that sends nothing, in a captured step, and where a recomputed segment leaves out what it had
-// before, the group is of no further use. With
-// `find_unused_parameters` there is no such Error (unused.h): those that the graph of a backward
-// does not reach are taken for unused when it begins, others when it ends. With `static_graph` each
-// backward is to be as the first was, on the same rank: what was unused there is so from the start,
-// a parameter whose gradient came in several parts (uses in several recomputed segments) is
-// complete after as many, and anything else is an Error. Without it, one that gets another part
-// when its bucket has gone is an Error.
+// word of what the graph shows when backward begins. Where no flag can be, with a hook that
+// averages over a part of the ranks or sends nothing, whose steps are not to meet all of them, in a
+// captured step, and where a recomputed segment leaves out what it had before, the group is of no
+// further use. With `find_unused_parameters` there is no such Error (unused.h): those that the
+// graph of a backward does not reach are taken for unused when it begins, others when it ends. With
+// `static_graph` each backward is to be as the first was, on the same rank: what was unused there
+// is so from the start, a parameter whose gradient came in several parts (uses in several
+// recomputed segments) is complete after as many, and anything else is an Error. Without it, one
+// that gets another part when its bucket has gone is an Error.
 //
 // The plan can be exchanged when a step begins, by all ranks alike (planning.h says when):
 // gradients that are there move along. Thread safety: the thread that runs backward.
@@ -163,6 +163,7 @@ class Reducer {
   std::vector<bool> missing() const;
   [[noreturn]] void fail_alone() const;
   void check_missing();
+  bool averages_over_all();
   bool flag_goes_alone();
   void ask_missing(std::size_t first);
   bool any_suspicion();
@@ -178,7 +179,8 @@ class Reducer {
   comm::ProcessGroup group_;
   std::uint64_t tag_;
   ReducerOptions options_;
-  CommHook hook_;  // none: the average
+  CommHook hook_;                                                      // none: the average
+  const std::shared_ptr<const void> self_ = std::make_shared<char>();  // for hooks
   Listener listener_;
   std::vector<Flight> flights_;  // by bucket
   std::vector<Came> came_;       // by parameter, in this backward

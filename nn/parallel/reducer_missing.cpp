@@ -45,14 +45,18 @@ void Reducer::fail_alone() const {
       group_, concat("no gradient came for ", first_names(names), " in ", step_, ". ", advice()));
 }
 
-// A hook sends the bucket without it.
-bool Reducer::flag_goes_alone() {
-  if (!hook_ || !buckets_->has_flag()) return false;
+// Whether sums of this step, or before its first those of the last one, are of all ranks. Of local
+// SGD none are, and a word to all in each step would be what it is there to save.
+bool Reducer::averages_over_all() {
+  if (!hook_) return true;
   for (std::size_t b = 0; b < buckets_->size(); ++b) {
-    if ((*buckets_)[b].averaged != Averaged::not_at_all) return true;
+    if ((*buckets_)[b].averaged == Averaged::over_all) return true;
   }
   return false;
 }
+
+// A hook sends the bucket without it.
+bool Reducer::flag_goes_alone() { return hook_ && buckets_->has_flag() && averages_over_all(); }
 
 // Where no flag travels with the sums, as the host does not look at those of a device, a word goes
 // to all ranks while backward goes on: whether the graph leaves a parameter out that no recomputed
@@ -67,6 +71,10 @@ void Reducer::ask_missing(std::size_t first) {
     shown_.push_back(p == first || came_[p] != Came::nothing ||
                      parameters_[p].second.grad_slot().expected > 0);
     suspects_ = suspects_ || (!shown_[p] && !hidden_[p] && is_missing(p));
+  }
+  if (!averages_over_all()) {
+    suspects_ = false;
+    return;
   }
   suspected_ = packed_bits({suspects_});
   asked_ = group_.all_reduce(suspected_, comm::ReduceOp::bor,

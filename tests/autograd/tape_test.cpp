@@ -341,3 +341,26 @@ TEST_CASE("a hook that removes another which has not run yet keeps it from runni
   sum(w).backward();
   CHECK(order == "ac");
 }
+
+TEST_CASE("what was made of leaves alone is visited as soon as all that uses it was") {
+  const Tensor a = leaf({1, 1}), b = leaf({1, 1}), c = leaf({1, 1});
+  std::string order;
+  const auto noted = [&order](const char* name, const Tensor& x) {
+    return record("noted", x.detach().clone(), {x}, [&order, name](const Tensor& g) {
+      order += name;
+      return g;
+    });
+  };
+  const Tensor of_a = noted("a", a), of_b = noted("b", b), of_c = noted("c", c);
+  const Tensor first = noted("1", of_a * of_a), second = noted("2", first * of_b * of_c);
+  b.grad_slot().add_hook([&](const Tensor&) { order += "B"; });
+  sum(second + of_c).backward();
+  CHECK(order == "2cbB1a");
+  CHECK(a.grad().to_vector<double>() == std::vector<double>{2, 2});
+  CHECK(c.grad().to_vector<double>() == std::vector<double>{2, 2});
+  // Where another use comes later in the walk it is waited for.
+  order.clear();
+  const Tensor twice = noted("t", b), early = noted("e", twice * 2.0);
+  sum(noted("l", early + twice)).backward();
+  CHECK(order == "letB");
+}

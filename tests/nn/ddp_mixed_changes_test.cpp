@@ -195,6 +195,42 @@ TEST_CASE("a segment that is computed again in backward is rounded as it was in 
                     doctest::Contains("let rounded() go before it"));
 }
 
+TEST_CASE(
+    "scopes of rounded parameters may end in any order, and begin where nothing is recorded") {
+  two([](const Group& group, int rank) {
+    Net net, whole;
+    make_whole(net);
+    make_whole(whole);
+    const nn::DDPOptions options{.mixed_precision = {.param_dtype = DType::bf16}};
+    DDP ddp(net, group, options), plain(whole, group, options);
+    const auto dtype = [&] { return net.parameters()[0].dtype(); };
+    auto first = ddp.rounded(), second = ddp.rounded();
+    first.reset();
+    CHECK(dtype() == DType::bf16);
+    first = ddp.rounded();
+    second.reset();
+    CHECK(dtype() == DType::bf16);
+    first.reset();
+    CHECK(dtype() == DType::f32);
+    Tensor y;
+    {
+      std::shared_ptr<void> outer;
+      {
+        const NoGrad guard;
+        outer = ddp.rounded();
+      }
+      y = ddp(x_of(rank));
+    }
+    loss_of(y).backward();
+    loss_of(plain(x_of(rank))).backward();
+    const auto mine = net.parameters(), theirs = whole.parameters();
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      REQUIRE(mine[i].grad().defined());
+      CHECK(mine[i].grad().to_vector<float>() == theirs[i].grad().to_vector<float>());
+    }
+  });
+}
+
 TEST_CASE("synchronised statistics in bf16 are the same bits on all ranks, and are not sent") {
   ranks(3, [](const Group& group, int rank) {
     std::uint64_t calls[2] = {};  // of a step, without and with buffers that are made equal
