@@ -106,9 +106,18 @@ void Join::set_actives(int actives, int lowest) {
   for (auto& ddp : ddps_) ddp.set_actives(divisor, lowest, all);
 }
 
-bool Join::next(bool has_batch) {
+bool Join::next(bool has_batch, std::int64_t more) {
   if (actives_ < group_.world()) finish_turn();
-  const std::vector<bool> active = who_has_a_batch(has_batch);
+  if (sure_ > 0) {
+    if (!has_batch) {
+      fail_everywhere(group_, concat("Join: this rank said that it would have ", sure_,
+                                     " more batches, and has none"));
+    }
+    --sure_;
+    ++turns_;
+    return true;
+  }
+  const std::vector<bool> active = who_has_a_batch(has_batch, has_batch ? more : 0);
   const auto actives = static_cast<int>(std::count(active.begin(), active.end(), true));
   turned_ = false;
   if (actives == 0) {
@@ -138,20 +147,24 @@ void Join::finish_turn() {
   }
 }
 
-// Of each rank a bit, and above it what is to be the same on all.
-std::vector<bool> Join::who_has_a_batch(bool here) const {
+// Of each rank a bit, above it what is to be the same on all, and how many batches more are sure.
+std::vector<bool> Join::who_has_a_batch(bool here, std::int64_t more) {
   const std::string same = describe(options_, wrappers_);
   const int world = group_.world();
-  const Tensor all = Tensor::zeros({world}, DType::i64, Device{});
-  const Tensor mine = all.detach({1}, group_.rank());
-  *mine.data<std::int64_t>() = static_cast<std::int64_t>(comm::digest(same)[0] << 1 | here);
+  const Tensor all = Tensor::zeros({world, 2}, DType::i64, Device{});
+  const Tensor mine = all.detach({2}, 2 * group_.rank());
+  mine.data<std::int64_t>()[0] = static_cast<std::int64_t>(comm::digest(same)[0] << 1 | here);
+  mine.data<std::int64_t>()[1] = more;
   group_.all_gather(all, mine, {"who has a batch", tag_}).wait();
   std::vector<bool> active;
   bool differ = false;
+  sure_ = std::max<std::int64_t>(more, 0);
+  const std::int64_t* const said = all.data<std::int64_t>();
   for (int r = 0; r < world; ++r) {
-    const auto word = static_cast<std::uint64_t>(all.data<std::int64_t>()[r]);
+    const auto word = static_cast<std::uint64_t>(said[2 * r]);
     active.push_back((word & 1) != 0);
-    differ = differ || word >> 1 != static_cast<std::uint64_t>(all.data<std::int64_t>()[0]) >> 1;
+    differ = differ || word >> 1 != static_cast<std::uint64_t>(said[0]) >> 1;
+    sure_ = std::clamp<std::int64_t>(said[2 * r + 1], 0, sure_);
   }
   if (differ) {
     comm::agree(group_, "[ddp] Join", same,

@@ -25,6 +25,10 @@
 // who follow call follow() once. The average is over all ranks, or over those that have a batch.
 // Exact for batches of different sizes is DistributedDataParallel::backward(loss, samples).
 //
+// A rank that knows how many batches it has says so, join.next(loader.has_next(), loader.left() -
+// 1): turns in which all are known to have one cost nothing. Without that each begins with a word
+// from every rank, for which the host waits.
+//
 // Several wrappers over one group that are trained in one loop (a generator and its critic) are
 // given to one Join, nn::Join join({a, b}); then a follow() is for each backward of any of them,
 // and for one that goes through several of them, once.
@@ -59,10 +63,11 @@ class Join {
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
-  // Collective: begins a turn. False when no rank has a batch. Errors, on all ranks: options or
-  // wrappers that are not the same everywhere; throw_on_early_termination. Warns a rank that has
-  // had none for 1000 turns.
-  bool next(bool has_batch);
+  // Collective: begins a turn. False when no rank has a batch. `more`: this rank is sure to have as
+  // many batches after this one. Errors, on all ranks: options or wrappers that are not the same
+  // everywhere; throw_on_early_termination; a batch that was sure is not there, after which the
+  // group is of no further use. Warns a rank that has had none for 1000 turns.
+  bool next(bool has_batch, std::int64_t more = 0);
   // Whether this rank has one in this turn, and how many do.
   bool active() const { return active_; }
   int active_ranks() const { return actives_; }
@@ -77,7 +82,7 @@ class Join {
   void take_part(const Announcement& in);
   DistributedDataParallel& wrapper_of(const Announcement& in);
   void finish_turn();
-  std::vector<bool> who_has_a_batch(bool here) const;
+  std::vector<bool> who_has_a_batch(bool here, std::int64_t more);
   void set_actives(int actives, int lowest);
   void end_epoch();
   void check_actives(const std::vector<bool>& active);
@@ -94,6 +99,7 @@ class Join {
   int begun_ = 0;           // wrappers in the backward under way that this rank follows
   std::int64_t turns_ = 0;  // of the epoch; and in which this rank had no batch
   std::int64_t without_ = 0;
+  std::int64_t sure_ = 0;  // turns to come in which all ranks have a batch
   std::shared_ptr<void> listening_;
 };
 

@@ -84,3 +84,57 @@ TEST_CASE("three samples on two ranks are two turns an epoch, as in one process"
     CHECK(model.weight.to_vector<float>()[0] != 0);
   });
 }
+
+TEST_CASE(
+    "turns in which all are sure to have a batch cost nothing, and the others what they did") {
+  ranks(3, [](const Group& group, int rank) {
+    nn::Linear model = line();
+    DDP ddp(model, group, {.buckets = {.first_bytes = 1, .bytes = 1 << 20}});
+    const auto set = std::make_shared<Line>(1);
+    nn::Join join(ddp);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      const std::int64_t batches = 4 + rank;
+      std::vector<std::uint64_t> words;  // collectives that begin a turn
+      std::int64_t turn = 0;
+      for (;; ++turn) {
+        const std::uint64_t before = group.sequence();
+        const std::int64_t left = batches - turn;
+        const bool goes_on = join.next(left > 0, left - 1);
+        words.push_back(group.sequence() - before);
+        if (!goes_on) break;
+        ddp.zero_grad();
+        if (join.active()) {
+          CHECK(join.active_ranks() == (turn < 4 ? 3 : turn < 5 ? 2 : 1));
+          loss_of(ddp, set->get(std::vector<std::int64_t>{0})).backward();
+        } else {
+          CHECK(join.follow());
+        }
+        CHECK(same_everywhere(model.weight.grad(), group));
+      }
+      CHECK(turn == 6);
+      REQUIRE(words.size() == 7);
+      CHECK(std::vector<std::uint64_t>(words.begin(), words.begin() + 5) ==
+            std::vector<std::uint64_t>{1, 0, 0, 0, 1});
+    }
+  });
+}
+
+TEST_CASE("a batch that was sure and is not there is told to all ranks") {
+  std::atomic<int> told{0};
+  CHECK_THROWS(ranks(3, [&](const Group& group, int rank) {
+    nn::Linear model = line();
+    DDP ddp(model, group);
+    nn::Join join(ddp);
+    try {
+      for (int turn = 0; turn < 9; ++turn) {
+        join.next(rank != 1 || turn < 2, 8 - turn);
+        loss_of(ddp, Line(1).get(std::vector<std::int64_t>{0})).backward();
+      }
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      if (text.find("rank 1: Join: this rank said that it would have 7 more") != text.npos) ++told;
+      throw;
+    }
+  }));
+  CHECK(told == 3);
+}
