@@ -30,6 +30,7 @@ void Recording::begin() {
   recorder_ = body.lane->recorder();
   // One that somebody has forgotten to leave fills up.
   if (!recorder_ || (!recorder_->has_file() && recorder_->half_full())) {
+    if (recorder_) recorder_->give_up();
     recorder_ = std::make_shared<Recorder>(most_operations, most_steps);
     body.lane->set_recorder(recorder_);
   }

@@ -97,6 +97,8 @@ class Recorder {
   bool has_file() const { return !path_.empty(); }
   void join() { ++readers_; }
   bool leave() { return --readers_ == 0; }  // nobody reads it any more
+  // Another one takes the records from now on: to who still reads this one, some are missing.
+  void give_up() { ++dropped_; }
 
   // Between start() and write().
   bool recording() const { return recording_; }

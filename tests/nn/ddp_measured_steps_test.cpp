@@ -3,6 +3,7 @@
 // a step, and more collectives than there is room for. Times are compared with those that the test
 // takes around them, so no check depends on how long anything takes.
 #include <peal/comm/group/group_body.h>
+#include <peal/comm/group/recording.h>
 #include <peal/comm/record/recorder.h>
 #include <peal/comm/record/training_steps.h>
 #include <peal/nn/layers/layers.h>
@@ -208,6 +209,23 @@ TEST_CASE("what had no room is said to be not measured") {
     many = false;
     loss(ddp, rank).backward();
     CHECK(!std::isnan(ddp.get_ddp_logging_data().buckets[0].wire));
+  });
+}
+
+TEST_CASE("a recording whose records another one takes over says so") {
+  two([](const Group& group, int) {
+    comm::Recording first(group), second(group), third(group);
+    first.begin();
+    second.begin();  // beside it
+    for (int i = 0; i < 2500; ++i) group.barrier().wait();
+    CHECK(second.end().whole);
+    third.begin();  // with new memory, as the first one's is half full
+    group.barrier().wait();
+    const auto found = first.end();
+    CHECK((!found.whole || found.collectives.size() == 2501));
+    const auto last = third.end();
+    CHECK(last.whole);
+    CHECK(last.collectives.size() == 1);
   });
 }
 
