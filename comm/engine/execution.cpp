@@ -13,7 +13,14 @@ namespace peal::comm {
 namespace {
 
 constexpr std::size_t part_bytes = std::size_t{1} << 20;
+constexpr std::size_t least_streamed = std::size_t{16} << 10;
 constexpr std::int64_t most_parts = 16;  // of a message; libraries look at all that are open
+
+// What is copied into a result that outgrows the caches had better go round them, as sums do. A
+// room stays there: another rank reads it soon.
+bool goes_round_caches(const Step& step, const CollectiveCall& call, int ranks) {
+  return step.dst.buffer == Buffer::out && outgrows_caches(call.out.bytes(), ranks);
+}
 
 }  // namespace
 
@@ -153,7 +160,16 @@ void Execution::do_local_steps() {
     const bool timed = times && (step.kind == Kind::copy || step.kind == Kind::reduce);
     if (timed) times->moves = Recorder::now();
     if (step.kind == Kind::copy) {
-      buffers_.move(buffers_.at(step.dst), buffers_.at(step.src), buffers_.bytes(step.dst.count));
+      std::byte* const to = buffers_.at(step.dst);
+      const std::byte* const from = buffers_.at(step.src);
+      const std::size_t bytes = buffers_.bytes(step.dst.count);
+      if (to != from && bytes >= least_streamed && window_ != nullptr &&
+          goes_round_caches(step, collective(), window_->ranks())) {
+        kernels.combine(DType::u8, ReduceOp::sum, {&to, 1}, {&from, 1},
+                        static_cast<std::int64_t>(bytes), true, 1);
+      } else {
+        buffers_.move(to, from, bytes);
+      }
     } else if (step.kind == Kind::reduce) {
       kernels.reduce(buffers_.dtype(), collective().op, buffers_.at(step.dst),
                      buffers_.at(step.src), step.dst.count);
