@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/factory.h>
+#include <peal/autograd/ops/random.h>
 #include <peal/nn/init.h>
 
 #include <algorithm>
@@ -50,7 +51,7 @@ double xavier_deviation(std::string_view who, const Tensor& weight, double gain)
 
 void symmetric_uniform(const Tensor& x, double deviation) {
   const double bound = std::sqrt(3.0) * deviation;
-  uniform_(x, -bound, bound);
+  init::uniform_(x, -bound, bound);
 }
 
 }  // namespace
@@ -126,13 +127,13 @@ void xavier_uniform_(const Tensor& weight, double gain) {
   symmetric_uniform(weight, xavier_deviation("xavier_uniform_", weight, gain));
 }
 void xavier_normal_(const Tensor& weight, double gain) {
-  normal_(weight, 0, xavier_deviation("xavier_normal_", weight, gain));
+  init::normal_(weight, 0, xavier_deviation("xavier_normal_", weight, gain));
 }
 void kaiming_uniform_(const Tensor& weight, const KaimingOptions& options) {
   symmetric_uniform(weight, kaiming_deviation("kaiming_uniform_", weight, options));
 }
 void kaiming_normal_(const Tensor& weight, const KaimingOptions& options) {
-  normal_(weight, 0, kaiming_deviation("kaiming_normal_", weight, options));
+  init::normal_(weight, 0, kaiming_deviation("kaiming_normal_", weight, options));
 }
 
 void orthogonal_(const Tensor& weight, double gain) {

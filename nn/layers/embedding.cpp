@@ -3,6 +3,7 @@
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/distance.h>
 #include <peal/autograd/ops/factory.h>
+#include <peal/autograd/ops/random.h>
 #include <peal/nn/layers/embedding.h>
 
 #include <algorithm>

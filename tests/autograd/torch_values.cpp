@@ -125,6 +125,8 @@ int main(int argc, char** argv) {
     }
     add_texts(rows);
     test::add_choosing(rows);
+    test::add_making(rows);
+    test::add_order(rows);
     save_safetensors(std::filesystem::path(argv[1]) / "values.safetensors", rows.tensors,
                      rows.expressions);
   } catch (const Error& error) {

@@ -46,7 +46,7 @@ def fits(text, expected):
 
 def main(folder):
     rows, expressions = load(f"{folder}/values.safetensors")
-    wrong = texts = 0
+    wrong = texts = left_out = 0
     for row, expression in expressions.items():
         if row.startswith("text "):
             expression, text = expression.split("\n", 1)
@@ -58,7 +58,14 @@ def main(folder):
             continue
         tensors = rows[row]
         x = [tensors[f"x.{i}"] for i in range(len(tensors) - 1)]
-        expected, got = eval(expression, {"torch": torch, "F": F, "math": math, "x": x}), tensors["y"]
+        got = tensors["y"]
+        try:
+            expected = eval(expression, {"torch": torch, "F": F, "math": math, "x": x})
+        except RuntimeError as error:  # an older PyTorch has not all ops of all types
+            if "not implemented for" not in str(error):
+                raise
+            left_out += 1
+            continue
         of = ", ".join(f"{t.dtype} {list(t.shape)}" for t in x)
         bound = 1e-2 if got.dtype in (torch.float16, torch.bfloat16) else 1e-6
         if got.dtype != expected.dtype or got.shape != expected.shape:
@@ -68,7 +75,8 @@ def main(folder):
         elif not torch.allclose(got.double(), expected.double(), rtol=bound, atol=bound, equal_nan=True):
             print(f"{expression} of {of}: peal has {got.tolist()}, PyTorch {expected.tolist()}")
             wrong += 1
-    print(f"{len(expressions) - texts} values and types and {texts} texts against PyTorch {torch.__version__}")
+    print(f"{len(expressions) - texts - left_out} values and types ({left_out} left out, of types that this PyTorch lacks) "
+          f"and {texts} texts against PyTorch {torch.__version__}")
     if wrong:
         sys.exit(f"{wrong} differences")
 

@@ -27,5 +27,7 @@ struct Rows {
 
 // One table a family.
 void add_choosing(Rows& rows);
+void add_making(Rows& rows);
+void add_order(Rows& rows);
 
 }  // namespace peal::test

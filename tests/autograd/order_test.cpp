@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Order and counts: what PyTorch's older versions do otherwise, long rows, and errors. Values are
+// held against PyTorch by values_order.cpp and op_cases_order.cpp.
+#include <peal/autograd/ops/ops.h>
+#include <peal/tests/errors.h>
+
+#include "arrays.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <doctest/doctest.h>
+
+using namespace peal;
+using namespace peal::test;
+using testing::error_of;
+
+using Doubles = std::vector<double>;
+
+TEST_CASE("each NaN is a value of its own") {
+  const Unique all = unique(tensor({NAN, 1., NAN, 1.}));
+  CHECK(doubles(all.counts) == Doubles{2, 1, 1});
+  CHECK(doubles(all.inverse) == Doubles{1, 0, 2, 0});
+}
+
+TEST_CASE("long rows are sorted, whole and in part, on several threads alike") {
+  const Tensor x = normal<float>({3, 50000}, 1);
+  const Extreme all = sort(x);
+  for (std::int64_t row = 0; row < 3; ++row) {
+    std::vector<float> expected = x.rows(row, row + 1).to_vector<float>();
+    std::sort(expected.begin(), expected.end());
+    CHECK(all.values.rows(row, row + 1).to_vector<float>() == expected);
+  }
+  CHECK(doubles(gather(x, 1, all.indices)) == doubles(all.values));
+  CHECK(doubles(topk(x, 100, 1, false).indices) == doubles(slice(all.indices, 1, 0, 100)));
+  // Of equal elements the first come first.
+  const Tensor equal = zeros({20000});
+  CHECK(doubles(argsort(equal)) == doubles(arange(20000)));
+  CHECK(doubles(topk(equal, 50).indices) == doubles(arange(50)));
+}
+
+TEST_CASE("what has no order is named") {
+  const Tensor x = zeros({2, 3});
+  CHECK(error_of([&] { topk(x, 4); }) ==
+        "topk: 4 of 3 elements along dimension -1 of shape [2, 3]");
+  CHECK(error_of([&] { kthvalue(x, 0); }) == "kthvalue: the smallest is number 1, got 0");
+  CHECK(error_of([&] { sort(x, 2); }) == "sort: dimension 2 of shape [2, 3]");
+  CHECK(error_of([&] { median(zeros({0})); }) ==
+        "median: no elements along dimension 0 of shape [0]");
+  CHECK(error_of([&] { quantile(x, 1.5); }) == "quantile: expected q in [0, 1], got 1.5");
+  CHECK(error_of([&] { bincount(tensor({1, -2})); }) == "bincount: -2 is negative");
+  CHECK(error_of([&] { bincount(x); }) == "bincount: expected integers [n], got f32 [2, 3]");
+  CHECK(error_of([&] { histc(x, 0); }).find("at least 1 bin") != std::string::npos);
+  CHECK(error_of([&] {
+          searchsorted(x, zeros({3, 1}));
+        }) ==
+        "searchsorted: sorted lines of shape [2, 3] do not fit values of shape [3, 1]: expected "
+        "[n], or the same sizes but for the last");
+}
