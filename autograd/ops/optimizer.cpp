@@ -24,7 +24,7 @@ void check_list(std::string_view op, std::span<const Stepped> list) {
                  each.param.dtype(), " is not the master of one in ", each.rounded.dtype());
       check_like(op, each.param, each.rounded, each.rounded.dtype());
     }
-    for (const Tensor* state : {&each.first, &each.second}) {
+    for (const Tensor* state : {&each.first, &each.second, &each.third}) {
       if (state->defined()) check_like(op, each.param, *state, each.param.dtype());
     }
     PEAL_CHECK(
@@ -37,7 +37,8 @@ void check_list(std::string_view op, std::span<const Stepped> list) {
 
 void bump_versions(std::span<const Stepped> list) {
   for (const Stepped& each : list) {
-    for (const Tensor* written : {&each.param, &each.first, &each.second, &each.rounded}) {
+    for (const Tensor* written :
+         {&each.param, &each.first, &each.second, &each.third, &each.rounded}) {
       if (written->defined()) written->storage()->bump_version();
     }
   }
@@ -83,6 +84,24 @@ void adam_step(const Tensor& param, const Tensor& grad, const Tensor& exp_avg,
                const Tensor& exp_avg_sq, const AdamStep& options) {
   const Stepped one{param, grad, exp_avg, exp_avg_sq};
   adam_step({&one, 1}, options);
+}
+
+void rule_step(std::span<const Stepped> list, const RuleStep& options) {
+  if (list.empty()) return;
+  TraceSpan span("rule_step");
+  check_list("rule_step", list);
+  const int wanted = states_of(options.rule);
+  for (const Stepped& each : list) {
+    const int found = (each.first.defined() ? 1 : 0) + (each.second.defined() ? 1 : 0) +
+                      (each.third.defined() ? 1 : 0);
+    PEAL_CHECK(found == wanted && (wanted < 2 || each.second.defined()) && each.first.defined(),
+               "rule_step: rule ", static_cast<int>(options.rule), " has ", wanted,
+               " tensors of state, and a parameter of shape ", each.param.shape(), " came with ",
+               found);
+  }
+  const Tensor& subject = list.front().param;
+  kernels(subject.device()).rule_step("rule_step", subject, list, options);
+  bump_versions(list);
 }
 
 }  // namespace peal

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/core/stateful.h>
+#include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/factory.h>
 #include <peal/nn/optim/optimizer.h>
 
 #include <algorithm>
@@ -15,9 +17,36 @@ void check_setting(std::string_view what, double value, double low, double high)
              high, ", got ", value);
 }
 
-Optimizer::Optimizer(std::string_view name, std::vector<std::string_view> setting_names,
-                     std::vector<std::string_view> state_names)
-    : name_(name), setting_names_(std::move(setting_names)), state_names_(std::move(state_names)) {}
+Optimizer::Optimizer(Names names) : names_of_(std::move(names)), state_names_(names_of_.states) {
+  for (const Setting& setting : names_of_.settings) setting_names_.push_back(setting.name);
+  for (const std::string_view flag : names_of_.flags) {
+    if (flag == "maximize") maximize_ = setting_names_.size();
+    setting_names_.push_back(flag);
+  }
+  const auto& at_times = names_of_.states_at_times;
+  state_names_.insert(state_names_.end(), at_times.begin(), at_times.end());
+}
+
+void Optimizer::check(std::span<const double> settings) const {
+  const std::vector<Setting>& numbers = names_of_.settings;
+  for (std::size_t k = 0; k < settings.size(); ++k) {
+    const double value = settings[k];
+    if (k < numbers.size()) {
+      const auto& [what, low, high] = numbers[k];
+      check_setting(concat(name(), ": ", what), value, low, high);
+    } else {
+      PEAL_CHECK(value == 0 || value == 1, name(), ": ", setting_names_[k],
+                 ": expected 0 or 1, got ", value);
+    }
+  }
+}
+
+bool Optimizer::wants_state(std::size_t, const Shape&, std::span<const double>) const {
+  return true;
+}
+Shape Optimizer::state_shape(std::size_t, const Shape& parameter) const { return parameter; }
+double Optimizer::state_start(std::size_t, std::span<const double>) const { return 0; }
+void Optimizer::advance(std::span<double>, const Now&) const {}
 
 Parameters::Parameters(const NamedTensors& named) {
   for (const auto& [name, tensor] : named) {
@@ -29,7 +58,7 @@ Parameters::Parameters(const NamedTensors& named) {
 void Optimizer::add_group(const Parameters& parameters, std::vector<double> settings) {
   check(settings);
   const std::vector<Tensor>& tensors = parameters.tensors;
-  PEAL_CHECK(!tensors.empty(), name_, ": there are no parameters",
+  PEAL_CHECK(!tensors.empty(), name(), ": there are no parameters",
              groups_.empty() ? " (a module has those that add_parameter and add have registered)"
                              : concat(" in group ", groups_.size()));
   std::unordered_set<const TensorBody*> seen;
@@ -41,10 +70,10 @@ void Optimizer::add_group(const Parameters& parameters, std::vector<double> sett
     names_.push_back(parameters.names.empty() ? std::to_string(i) : parameters.names[i - before]);
   }
   const auto check_new = [&](std::size_t i) {
-    PEAL_CHECK(parameters_[i].is_leaf() && is_floating(parameters_[i].dtype()), name_, ": ",
+    PEAL_CHECK(parameters_[i].is_leaf() && is_floating(parameters_[i].dtype()), name(), ": ",
                called(i), " is not a floating leaf but the result of an operation, or of integers");
-    PEAL_CHECK(seen.insert(&parameters_[i].body()).second, name_, ": ", called(i), " comes twice");
-    PEAL_CHECK(names.insert(names_[i]).second, name_, ": ", called(i),
+    PEAL_CHECK(seen.insert(&parameters_[i].body()).second, name(), ": ", called(i), " comes twice");
+    PEAL_CHECK(names.insert(names_[i]).second, name(), ": ", called(i),
                ": another parameter has this name, too");
   };
   try {
@@ -95,15 +124,44 @@ void Optimizer::note_versions() {
   }
 }
 
+bool Optimizer::wants(std::size_t i, std::size_t k) const {
+  return wants_state(k, parameters_[i].shape(), groups_[group_of_[i]].settings);
+}
+
+bool Optimizer::maximizes(std::size_t group) const {
+  return maximize_ && groups_[group].settings[*maximize_] != 0;
+}
+
+Optimizer::Wanted Optimizer::wanted_state(std::size_t i) const {
+  Wanted wanted;
+  const std::vector<Tensor>& there = states_[i].tensors;
+  for (std::size_t k = 0; k < state_names_.size(); ++k) {
+    if (!wants(i, k)) continue;
+    const bool made = k < there.size() && there[k].defined();
+    if (made) wanted.tensors.at(wanted.count) = there[k];
+    wanted.whole = wanted.whole && made;
+    ++wanted.count;
+  }
+  return wanted;
+}
+
 // What its settings want and is not there; whether that is any.
 bool Optimizer::make_state(std::size_t i) {
   const Tensor& parameter = parameters_[i];
   State& state = states_[i];
-  const std::size_t wanted = state_count(groups_[group_of_[i]].settings);
-  const bool fresh = state.tensors.size() < wanted;
-  while (state.tensors.size() < wanted) {
-    state.tensors.push_back(
-        Tensor::zeros(parameter.shape(), computed_in(parameter.dtype()), parameter.device()));
+  state.tensors.resize(state_names_.size());
+  bool fresh = false;
+  for (std::size_t k = 0; k < state_names_.size(); ++k) {
+    if (state.tensors[k].defined() || !wants(i, k)) continue;
+    state.tensors[k] = Tensor::zeros(state_shape(k, parameter.shape()),
+                                     computed_in(parameter.dtype()), parameter.device());
+    const double start = state_start(k, groups_[group_of_[i]].settings);
+    if (start != 0) fill_(state.tensors[k], start);
+    fresh = true;
+  }
+  if (state.step == 0) {
+    state.numbers.clear();
+    for (const auto& [name, start] : names_of_.numbers) state.numbers.push_back(start);
   }
   if (is_low_precision(parameter.dtype()) && !state.master.defined()) {
     state.master = cast(parameter, DType::f32);
@@ -111,27 +169,35 @@ bool Optimizer::make_state(std::size_t i) {
   return fresh;
 }
 
+Tensor Optimizer::gradient(std::size_t i) const {
+  Tensor grad = parameters_[i].grad();
+  if (!grad.defined()) return grad;
+  grad = cast(grad, parameters_[i].dtype());  // it may be kept in fewer bits (MixedPrecision)
+  return maximizes(group_of_[i]) ? -grad : grad;
+}
+
 // Of the parameters that have a gradient, in the order of their first ones; each counts a step.
 std::vector<Optimizer::List> Optimizer::lists() {
   std::vector<List> lists;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i];
-    Tensor grad = parameter.grad();
+    const Tensor grad = gradient(i);
     if (!grad.defined()) continue;
-    grad = cast(grad, parameter.dtype());  // it may be kept in fewer bits (MixedPrecision)
     State& state = states_[i];
     const bool fresh = make_state(i);
     ++state.step;
-    const Kind kind{group_of_[i], state.step, fresh, parameter.dtype(), parameter.device()};
+    advance(state.numbers, {state.step, groups_[group_of_[i]].settings, state.numbers});
+    const Kind kind{group_of_[i],           state.step,         fresh,
+                    parameter.dtype(),      parameter.device(), state.numbers,
+                    maximizes(group_of_[i])};
     std::size_t at = 0;
     while (at < lists.size() && lists[at].kind != kind) ++at;
     if (at == lists.size()) lists.push_back({kind, {}, {}});
-    const std::size_t wanted = state_count(groups_[kind.group].settings);
-    const auto kept = [&](std::size_t k) { return k < wanted ? state.tensors[k] : Tensor(); };
+    const auto [kept, count, whole] = wanted_state(i);
     const bool low = is_low_precision(parameter.dtype());
     lists[at].numbers.push_back(i);
-    lists[at].steps.push_back(
-        {low ? state.master : parameter, grad, kept(0), kept(1), low ? parameter : Tensor()});
+    lists[at].steps.push_back({low ? state.master : parameter, grad, kept[0], kept[1],
+                               low ? parameter : Tensor(), kept[2]});
   }
   return lists;
 }
@@ -142,9 +208,18 @@ void Optimizer::step() {
   // Before the first write, and remembered after the last: parameters may share a storage.
   follow_all();
   for (const List& list : lists()) {
-    update({list.kind.step, list.kind.fresh, list.steps, {}}, groups_[list.kind.group].settings);
+    update({list.kind.step, list.kind.fresh, list.steps, list.kind.numbers, {}},
+           groups_[list.kind.group].settings);
   }
   note_versions();
+}
+
+Tensor Optimizer::step(const std::function<Tensor()>& closure) {
+  PEAL_CHECK(closure != nullptr, name(), ": step: there is no closure");
+  const GradMode guard(true);
+  const Tensor loss = closure();
+  step();
+  return loss;
 }
 
 void Optimizer::zero_grad() {
@@ -152,7 +227,7 @@ void Optimizer::zero_grad() {
 }
 
 const Optimizer::Group& Optimizer::at(std::size_t group) const {
-  PEAL_CHECK(group < groups_.size(), name_, ": there is no group ", group, ", but ",
+  PEAL_CHECK(group < groups_.size(), name(), ": there is no group ", group, ", but ",
              groups_.size());
   return groups_[group];
 }
@@ -165,9 +240,13 @@ std::size_t Optimizer::place(std::string_view setting) const {
   if (found == setting_names_.end()) {
     std::string names;
     for (const std::string_view name : setting_names_) names += concat(" ", name);
-    PEAL_CHECK(false, name_, ": there is no setting '", setting, "', but:", names);
+    PEAL_CHECK(false, name(), ": there is no setting '", setting, "', but:", names);
   }
   return static_cast<std::size_t>(found - setting_names_.begin());
+}
+
+bool Optimizer::has_setting(std::string_view name) const {
+  return std::find(setting_names_.begin(), setting_names_.end(), name) != setting_names_.end();
 }
 
 double Optimizer::setting(std::string_view name, std::size_t group) const {
@@ -213,7 +292,9 @@ NamedTensors Optimizer::state_dict() const {
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     const std::string prefix = concat("groups.", g, ".");
     for (std::size_t k = 0; k < setting_names_.size(); ++k) {
-      add(prefix + std::string(setting_names_[k]), groups_[g].settings[k]);
+      const double value = groups_[g].settings[k];
+      if (k >= names_of_.settings.size() && value == 0) continue;
+      add(prefix + std::string(setting_names_[k]), value);
     }
     if (groups_[g].initial_lr) add(prefix + "initial_lr", *groups_[g].initial_lr);
     add(prefix + "parameters", groups_[g].parameters);
@@ -224,21 +305,30 @@ NamedTensors Optimizer::state_dict() const {
     const std::string prefix = names_[i] + ".";
     add(prefix + "step", state.step);
     for (std::size_t k = 0; k < state.tensors.size(); ++k) {
+      if (!state.tensors[k].defined()) continue;
       result.emplace_back(prefix + std::string(state_names_[k]), state.tensors[k]);
+    }
+    for (std::size_t k = 0; k < state.numbers.size(); ++k) {
+      add(prefix + std::string(names_of_.numbers[k].first), state.numbers[k]);
     }
     if (state.master.defined()) result.emplace_back(prefix + "master", state.master);
   }
+  for (auto& [key, tensor] : own_state()) result.emplace_back(key, tensor);
   return result;
 }
 
 void Optimizer::load_state_dict(const NamedTensors& state) {
-  StateReader reader(name_, state);
+  StateReader reader(name(), state);
   std::vector<Group> groups = groups_;
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::string prefix = concat("groups.", g, ".");
     for (std::size_t k = 0; k < setting_names_.size(); ++k) {
-      const Tensor value = reader.tensor(prefix + std::string(setting_names_[k]), {}, DType::f64);
-      if (value.defined()) groups[g].settings[k] = value.item<double>();
+      const std::string key = prefix + std::string(setting_names_[k]);
+      if (k >= names_of_.settings.size()) {
+        groups[g].settings[k] = reader.has(key) ? reader.number<double>(key) : 0;
+      } else if (const Tensor value = reader.tensor(key, {}, DType::f64); value.defined()) {
+        groups[g].settings[k] = value.item<double>();
+      }
     }
     groups[g].initial_lr.reset();
     if (reader.has(prefix + "initial_lr")) {
@@ -264,25 +354,36 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     if (!reader.has(prefix + "step")) continue;  // it had no step yet
     states[i].step = reader.number<std::int64_t>(prefix + "step");
     if (states[i].step < 1) reader.fault(concat("wrong: ", prefix, "step: expected at least 1"));
-    const auto take_copy = [&](std::string_view name) {
-      const Tensor tensor = reader.tensor(prefix + std::string(name), parameters_[i].shape(),
-                                          computed_in(parameters_[i].dtype()));
-      return tensor.defined() ? tensor.to(parameters_[i].device()).clone() : tensor;
+    const Tensor& parameter = parameters_[i];
+    const auto take_copy = [&](std::string_view name, const Shape& shape) {
+      const Tensor tensor =
+          reader.tensor(prefix + std::string(name), shape, computed_in(parameter.dtype()));
+      return tensor.defined() ? tensor.to(parameter.device()).clone() : tensor;
     };
     // Settings may have changed since the state was made, so what is there counts, if it is whole.
-    const bool any =
-        std::any_of(state_names_.begin(), state_names_.end(),
-                    [&](std::string_view name) { return reader.has(prefix + std::string(name)); });
+    const auto there = [&](std::string_view name) {
+      return reader.has(prefix + std::string(name));
+    };
+    const bool any = std::any_of(state_names_.begin(), state_names_.end(), there);
+    states[i].tensors.resize(state_names_.size());
     for (std::size_t k = 0; any && k < state_names_.size(); ++k) {
-      states[i].tensors.push_back(take_copy(state_names_[k]));
+      if (k >= names_of_.states.size() && !there(state_names_[k])) continue;
+      states[i].tensors[k] = take_copy(state_names_[k], state_shape(k, parameter.shape()));
     }
-    if (is_low_precision(parameters_[i].dtype())) states[i].master = take_copy("master");
+    for (const auto& [name, start] : names_of_.numbers) {
+      states[i].numbers.push_back(reader.number<double>(prefix + std::string(name)));
+    }
+    if (is_low_precision(parameter.dtype())) {
+      states[i].master = take_copy("master", parameter.shape());
+    }
   }
+  const std::function<void()> take_own = read_own_state(reader);
   reader.finish(
       " (was it saved with other parameters, or by names that these do not have? Names come with "
       "named_parameters())");
   groups_ = std::move(groups);
   states_ = std::move(states);
+  if (take_own) take_own();
 }
 
 }  // namespace peal::nn

@@ -21,9 +21,10 @@
 // Made of model.named_parameters(), an optimizer saves its state by the parameters' names, and it
 // can be loaded where they come in another order; of model.parameters(), by their numbers.
 //
-// A step may be part of a captured graph (core/graph.h; PyTorch: capturable). Each replay counts as
-// a step and takes the settings that there are then, so schedules go on as ever. State must be
-// there before: take a step or more first, as Graph's warm-up does.
+// A step may be part of a captured graph (core/graph.h; PyTorch: capturable), unless the
+// optimizer's header says that it is made of operations. Each replay counts as a step and takes the
+// settings that there are then, so schedules go on as ever. State must be there before: take a step
+// or more first, as Graph's warm-up does.
 //
 // Thread safety: one thread at a time, the one that runs backward.
 #pragma once
@@ -31,9 +32,11 @@
 #include <peal/autograd/core/safetensors.h>
 #include <peal/autograd/ops/optimizer.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,7 +47,8 @@
 
 namespace peal {
 class Graph;
-}
+class StateReader;
+}  // namespace peal
 
 namespace peal::nn {
 
@@ -58,7 +62,7 @@ struct Parameters {
   Parameters(const NamedTensors& named);                              // NOLINT
 };
 
-// What an optimizer is made of; `Options` are SGDOptions, AdamOptions or AdamWOptions.
+// What an optimizer is made of; `Options` are its own: SGDOptions, AdamOptions ...
 template <class Options>
 struct ParameterGroup {
   Parameters parameters;
@@ -71,7 +75,11 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  void step();
+  virtual void step();
+  // f() is run with gradients on, as PyTorch's closures: it calls zero_grad() and backward() and
+  // gives the loss; then there is a step. Returns that loss. An optimizer that asks for the loss at
+  // several places (LBFGS) runs it several times.
+  virtual Tensor step(const std::function<Tensor()>& closure);
   // Marks all gradients undefined. Memory of their own goes back; places in others' (DDP's buckets,
   // a captured graph) stay.
   void zero_grad();
@@ -82,6 +90,7 @@ class Optimizer {
   // By name ("lr", "weight_decay", ...); Error that lists the names for another, and for a value
   // that makes no sense.
   double setting(std::string_view name, std::size_t group = 0) const;
+  bool has_setting(std::string_view name) const;
   void set_setting(std::string_view name, double value, std::size_t group = 0);
   double lr(std::size_t group = 0) const { return setting("lr", group); }
   void set_lr(double lr);  // of all groups
@@ -109,7 +118,8 @@ class Optimizer {
  protected:
   struct State {
     std::int64_t step = 0;
-    std::vector<Tensor> tensors;
+    std::vector<Tensor> tensors;  // by number of state; undefined where there is none
+    std::vector<double> numbers;
     Tensor master;  // f32, of a parameter in low precision
     // The parameter's storage after the last step; none where there was no step since loading.
     struct Seen {
@@ -119,33 +129,66 @@ class Optimizer {
     std::optional<Seen> seen;
   };
 
-  // setting_names[0] is "lr". A derived constructor adds its groups.
-  Optimizer(std::string_view name, std::vector<std::string_view> setting_names,
-            std::vector<std::string_view> state_names);
+  // A number that every group has, and what it may be.
+  struct Setting {
+    std::string_view name;
+    double low = 0, high = std::numeric_limits<double>::infinity();  // from low to below high
+  };
+  // What an optimizer is called, and what it has.
+  struct Names {
+    std::string_view optimizer;
+    std::vector<Setting> settings;  // the first is "lr"
+    // Settings behind these that are 0 or 1. They are saved where they are 1, so that older states
+    // load. "maximize" turns the gradients round, for every optimizer that names it.
+    std::vector<std::string_view> flags;
+    // Tensors that every parameter has after a step, and behind these such as settings or shapes
+    // ask for. A step takes three at most.
+    std::vector<std::string_view> states, states_at_times;
+    // Numbers of a parameter beside its count of steps, and what they begin with.
+    std::vector<std::pair<std::string_view, double>> numbers;
+  };
 
-  // `settings` in the order of their names. Error for no parameters, one that comes twice, a name
-  // that does, one that is not a leaf.
+  // A derived constructor adds its groups.
+  explicit Optimizer(Names names);
+
+  // `settings` in the order of their names, flags included. Error for no parameters, one that comes
+  // twice, a name that does, one that is not a leaf.
   void add_group(const Parameters& parameters, std::vector<double> settings);
 
-  // Error for settings that make no sense.
-  virtual void check(std::span<const double> settings) const = 0;
-  // How many of the state's tensors these settings want.
-  virtual std::size_t state_count(std::span<const double> settings) const = 0;
+  // Error for settings that make no sense; this one knows the limits that Names gives.
+  virtual void check(std::span<const double> settings) const;
+  // Of tensor number k of the state of a parameter of this shape: whether there is one, its shape,
+  // and what it is filled with at first.
+  virtual bool wants_state(std::size_t k, const Shape& parameter,
+                           std::span<const double> settings) const;
+  virtual Shape state_shape(std::size_t k, const Shape& parameter) const;
+  virtual double state_start(std::size_t k, std::span<const double> settings) const;
   struct Now {
     std::int64_t step;
-    std::span<const double> settings;
+    std::span<const double> settings, numbers;
   };
-  // Parameters, or their masters, that step alike: their first two tensors of state are with them.
+  // A parameter's numbers go on before its step, which `now` counts already.
+  virtual void advance(std::span<double> numbers, const Now& now) const;
+  // Parameters, or their masters, that step alike: the tensors of state that they want are with
+  // them, in order.
   struct Alike {
     std::int64_t step;  // counts this step, from 1
-    bool fresh;         // their state was made, as zeros, for this step
+    bool fresh;         // state of theirs was made for this step
     std::span<const Stepped> list;
+    std::span<const double> numbers;
     std::function<Now()> replayed;  // in a captured graph: of the replay that begins; else empty
   };
   // One pass over each: f32 or f64.
   virtual void update(const Alike& alike, std::span<const double> settings) = 0;
+  // State that is no parameter's, to be saved with the others; keys begin with "groups.". Reading
+  // notes faults, and gives what takes over the state if there are none.
+  virtual NamedTensors own_state() const { return {}; }
+  virtual std::function<void()> read_own_state(StateReader&) { return {}; }
 
-  std::string_view name() const { return name_; }
+  std::string_view name() const { return names_of_.optimizer; }
+  // As a step takes it, or undefined.
+  Tensor gradient(std::size_t parameter) const;
+  std::string called(std::size_t parameter) const;  // "parameter fc1.weight of shape [128, 9216]"
 
  private:
   struct Group {
@@ -160,6 +203,8 @@ class Optimizer {
     bool fresh;
     DType dtype;
     Device device;
+    std::vector<double> numbers;
+    bool maximize;
     bool operator==(const Kind&) const = default;
   };
   struct List {
@@ -171,6 +216,15 @@ class Optimizer {
   static void follow(State& state, const Tensor& parameter);
   void follow_all();
   void note_versions();
+  // The tensors that its settings want, in order; whole: all of them are made.
+  struct Wanted {
+    std::array<Tensor, 3> tensors;
+    std::size_t count = 0;
+    bool whole = true;
+  };
+  bool wants(std::size_t parameter, std::size_t k) const;
+  bool maximizes(std::size_t group) const;
+  Wanted wanted_state(std::size_t parameter) const;
   bool make_state(std::size_t parameter);
   std::vector<List> lists();
   // optimizer_graph.cpp: a step that lies in a graph.
@@ -179,14 +233,13 @@ class Optimizer {
   void check_replay(const List& list) const;
   void begin_replay(const std::vector<List>& lists);
   void end_replay(const std::vector<List>& lists);
-  // "parameter fc1.weight of shape [128, 9216]", for messages.
-  std::string called(std::size_t parameter) const;
   Group& at(std::size_t group);
   const Group& at(std::size_t group) const;
   std::size_t place(std::string_view setting) const;
 
-  std::string_view name_;
-  std::vector<std::string_view> setting_names_, state_names_;
+  Names names_of_;
+  std::vector<std::string_view> setting_names_, state_names_;  // flags, and those at times, behind
+  std::optional<std::size_t> maximize_;                        // which setting it is
   std::vector<Group> groups_;
   std::vector<Tensor> parameters_;
   std::vector<std::string> names_;     // by parameter: as given, or its number

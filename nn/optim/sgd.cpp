@@ -11,35 +11,39 @@ namespace sgd_at {  // of settings
 enum : std::size_t { lr, momentum, dampening, weight_decay, nesterov };
 }
 
+constexpr double unbounded = std::numeric_limits<double>::infinity();
+
 }  // namespace
 
 SGD::SGD(Parameters parameters, const SGDOptions& options)
     : SGD(std::vector{ParameterGroup<SGDOptions>{std::move(parameters), options}}) {}
 
 SGD::SGD(const std::vector<ParameterGroup<SGDOptions>>& groups)
-    : Optimizer("SGD", {"lr", "momentum", "dampening", "weight_decay", "nesterov"},
-                {"momentum_buffer"}) {
+    : Optimizer({"SGD",
+                 {{"lr"}, {"momentum"}, {"dampening", -unbounded}, {"weight_decay"}, {"nesterov"}},
+                 {"maximize"},
+                 {},
+                 {"momentum_buffer"},
+                 {}}) {
   for (const auto& [parameters, options] : groups) add_group(parameters, options);
 }
 
 void SGD::add_group(const Parameters& parameters, const SGDOptions& options) {
-  Optimizer::add_group(parameters, {options.lr, options.momentum, options.dampening,
-                                    options.weight_decay, options.nesterov ? 1.0 : 0.0});
+  Optimizer::add_group(parameters,
+                       {options.lr, options.momentum, options.dampening, options.weight_decay,
+                        options.nesterov ? 1.0 : 0.0, options.maximize ? 1.0 : 0.0});
 }
 
 void SGD::check(std::span<const double> settings) const {
-  constexpr double unbounded = std::numeric_limits<double>::infinity();
-  check_setting(concat(name(), ": lr"), settings[sgd_at::lr], 0, unbounded);
-  check_setting(concat(name(), ": momentum"), settings[sgd_at::momentum], 0, unbounded);
-  check_setting(concat(name(), ": weight_decay"), settings[sgd_at::weight_decay], 0, unbounded);
+  Optimizer::check(settings);
   PEAL_CHECK(settings[sgd_at::nesterov] == 0 ||
                  (settings[sgd_at::momentum] > 0 && settings[sgd_at::dampening] == 0),
              "SGD: nesterov wants a momentum above 0 and no dampening, got momentum ",
              settings[sgd_at::momentum], " and dampening ", settings[sgd_at::dampening]);
 }
 
-std::size_t SGD::state_count(std::span<const double> settings) const {
-  return settings[sgd_at::momentum] == 0 ? 0 : 1;
+bool SGD::wants_state(std::size_t, const Shape&, std::span<const double> settings) const {
+  return settings[sgd_at::momentum] != 0;
 }
 
 void SGD::update(const Alike& alike, std::span<const double> settings) {
@@ -51,7 +55,7 @@ void SGD::update(const Alike& alike, std::span<const double> settings) {
                    .nesterov = now.settings[sgd_at::nesterov] != 0,
                    .first = fresh};
   };
-  SgdStep here = options({alike.step, settings});
+  SgdStep here = options({alike.step, settings, {}});
   const std::function<SgdStep()> replayed = [options, now = alike.replayed] {
     return options(now());
   };

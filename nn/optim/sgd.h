@@ -14,6 +14,7 @@ struct SGDOptions {
   double dampening = 0;     // v = momentum v + (1 - dampening) g, from the second step on
   double weight_decay = 0;  // g += weight_decay p
   bool nesterov = false;    // p -= lr (g + momentum v); wants momentum and no dampening
+  bool maximize = false;    // p += ...
 };
 
 //   SGD optimizer(model.parameters(), {.lr = 0.1, .momentum = 0.9});
@@ -26,7 +27,7 @@ class SGD : public Optimizer {
 
  protected:
   void check(std::span<const double> settings) const override;
-  std::size_t state_count(std::span<const double> settings) const override;
+  bool wants_state(std::size_t k, const Shape&, std::span<const double> settings) const override;
   void update(const Alike& alike, std::span<const double> settings) override;
 };
 

@@ -60,6 +60,29 @@ void check(Level level, std::int64_t n) {
                               {.lr = 0.1, .weight_decay = 0.1}, n);
       },
       rounding);
+  for (int rule = 0; rule <= static_cast<int>(Rule::lion); ++rule) {
+    CAPTURE(rule);
+    same(
+        [&](Level l, T* out) {
+          const RuleStep step{.rule = static_cast<Rule>(rule),
+                              .rate = 0.1,
+                              .weight_decay = 0.1,
+                              .shrink = 0.9,
+                              .beta1 = 0.8,
+                              .beta2 = 0.7,
+                              .eps = 1e-3,
+                              .root_scale = 1.5,
+                              .grad_rate = 0.3};
+          const Tensor first = Tensor::zeros({n}, a.dtype()),
+                       second = Tensor::zeros({n}, a.dtype()),
+                       third = Tensor::zeros({n}, a.dtype());
+          const int states = states_of(step.rule);
+          real_loops<T>(l).rule_step(out, b.data<T>(), first.data<T>(),
+                                     states > 1 ? second.data<T>() : nullptr,
+                                     states > 2 ? third.data<T>() : nullptr, step, n);
+        },
+        4 * rounding);
+  }
   std::vector<std::uint8_t> mask_one(static_cast<std::size_t>(n)), mask_two = mask_one;
   same(
       [&](Level l, T* out) {

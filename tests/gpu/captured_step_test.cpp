@@ -37,6 +37,11 @@ struct Case {
   Make make;
 };
 
+template <class O, class Options>
+Make rule(const Options& options) {
+  return [options](const std::vector<Tensor>& p) { return std::make_unique<O>(p, options); };
+}
+
 std::vector<Case> cases() {
   const auto sgd = [](const nn::SGDOptions& options) {
     return
@@ -56,7 +61,18 @@ std::vector<Case> cases() {
           {"SGD, Nesterov", DType::f64, sgd({.lr = 0.1, .momentum = 0.9, .nesterov = true})},
           {"Adam", DType::f32, adam({.lr = 1e-2, .weight_decay = 1e-3})},
           {"AdamW", DType::f32, adamw},
-          {"AdamW of bf16", DType::bf16, adamw}};
+          {"AdamW of bf16", DType::bf16, adamw},
+          {"amsgrad", DType::f32, adam({.lr = 1e-2, .amsgrad = true})},
+          {"RMSprop, three states", DType::f32,
+           rule<nn::RMSprop>(nn::RMSpropOptions{.lr = 1e-2, .momentum = 0.9, .centered = true})},
+          {"Adagrad, up", DType::f32,
+           rule<nn::Adagrad>(nn::AdagradOptions{.lr_decay = 0.1, .maximize = true})},
+          {"Adadelta", DType::f32, rule<nn::Adadelta>(nn::AdadeltaOptions{.lr = 0.5})},
+          {"Adamax", DType::f32, rule<nn::Adamax>(nn::AdamaxOptions{})},
+          {"NAdam", DType::f64, rule<nn::NAdam>(nn::NAdamOptions{.lr = 1e-2})},
+          {"RAdam, rectified from step 6 on", DType::f32,
+           rule<nn::RAdam>(nn::RAdamOptions{.lr = 1e-2})},
+          {"Lion of bf16", DType::bf16, rule<nn::Lion>(nn::LionOptions{.lr = 1e-2})}};
 }
 
 std::vector<double> values(const Tensor& tensor) {
@@ -123,6 +139,34 @@ TEST_CASE("a captured step of every optimizer trains as calls do, while rates ch
     CHECK(calls[0] == calls[0]);  // no NaN
     CHECK(calls[0] != calls[2]);
   }
+}
+
+TEST_CASE("a step that is made of operations is refused in a graph, by name") {
+  const Tensor p = full({3}, 2, DType::f32, gpu);
+  p.set_requires_grad();
+  nn::LAMB lamb({p});
+  nn::LBFGS lbfgs({p});
+  const auto loss = [&] {
+    p.zero_grad();
+    const Tensor loss = sum(p * p);
+    loss.backward();
+    return loss;
+  };
+  loss();
+  lamb.step();  // state is there
+  Graph graph(gpu, 1), other(gpu, 1);
+  graph.run([&] { loss(); });
+  other.run([&] { loss(); });
+  CHECK(error_of([&] {
+          graph.run([&] {
+            loss();
+            lamb.step();
+          });
+        }).find("LAMB: its step is made of operations and cannot lie in a captured graph") !=
+        std::string::npos);
+  CHECK(error_of([&] {
+          other.run([&] { lbfgs.step(loss); });
+        }).find("LBFGS: its step reads the loss on the host") != std::string::npos);
 }
 
 TEST_CASE("averages of parameters in a captured step") {

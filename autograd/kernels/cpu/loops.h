@@ -31,6 +31,8 @@ struct RealLoops {
   T (*max)(const T* x, std::int64_t n);  // n >= 1
   void (*sgd)(T* p, const T* g, T* buffer, const SgdStep& options, std::int64_t n);
   void (*adam)(T* p, const T* g, T* m, T* v, const AdamStep& options, std::int64_t n);
+  // Tensors of state that the rule has not are null.
+  void (*rule_step)(T* p, const T* g, T* a, T* b, T* c, const RuleStep& options, std::int64_t n);
   // `first` is a multiple of 4: the place of element 0 in the range of words.
   void (*dropout)(T* y, std::uint8_t* mask, const T* x, RandomRange words, std::int64_t first,
                   std::uint32_t threshold, double scale, std::int64_t n);

@@ -11,6 +11,7 @@
 #include <peal/autograd/kernels/cpu/loops_vector.h>
 #include <peal/autograd/kernels/cpu/loops_width.h>
 #include <peal/autograd/kernels/functors.h>
+#include <peal/autograd/kernels/rules.h>
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -154,6 +155,24 @@ void adam(T* __restrict p, const T* __restrict g, T* __restrict m, T* __restrict
   for (std::int64_t i = 0; i < n; ++i) p[i] = f(p[i], g[i], m[i], v[i]);
 }
 
+template <class T>
+void rule_step(T* __restrict p, const T* __restrict g, T* __restrict a, T* __restrict b,
+               T* __restrict c, const RuleStep& options, std::int64_t n) {
+  const functor::Rules<T> f(options);
+  functor::with_rule(options.rule, [&]<Rule which>() {
+    for (std::int64_t i = 0; i < n; ++i) {
+      T none{};
+      if constexpr (states_of(which) == 1) {
+        p[i] = f.template step<which>(p[i], g[i], a[i], none, none);
+      } else if constexpr (states_of(which) == 2) {
+        p[i] = f.template step<which>(p[i], g[i], a[i], b[i], none);
+      } else {
+        p[i] = f.template step<which>(p[i], g[i], a[i], b[i], c[i]);
+      }
+    }
+  });
+}
+
 // Philox (rng.h has it for one block), a block in each lane of 64 bits: only the lower halves
 // count, as they do for the multiplication.
 using Wide = Vector<std::uint64_t>;
@@ -228,6 +247,7 @@ constexpr RealLoops<T> real_loops_here = {.sum = sum<T>,
                                           .max = max<T>,
                                           .sgd = sgd<T>,
                                           .adam = adam<T>,
+                                          .rule_step = rule_step<T>,
                                           .dropout = dropout<T>,
                                           .dropout_backward = dropout_backward<T>,
                                           .max_pool = max_pool<T>,

@@ -53,6 +53,18 @@ bool adam(std::span<const Stepped> list, const AdamStep& options) {
   });
 }
 
+bool rule_step(std::span<const Stepped> list, const RuleStep& options) {
+  return with_real(list.front().param.dtype(), [&]<class T>() {
+    each_parameter<T>(list, [&](const Stepped& each, const T* g, std::int64_t at, std::int64_t n) {
+      const auto from = [&](const Tensor& state) {
+        return state.defined() ? state.data<T>() + at : nullptr;
+      };
+      real_loops<T>().rule_step(each.param.data<T>() + at, g, from(each.first), from(each.second),
+                                from(each.third), options, n);
+    });
+  });
+}
+
 namespace {
 
 template <class T>

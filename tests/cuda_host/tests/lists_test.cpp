@@ -25,9 +25,12 @@ std::int64_t size_of_number(std::size_t i) {
 constexpr std::size_t count = 66;
 
 double magnitude(double x) { return std::abs(x); }
+// Far above the square of any mean, so that a variance does not cancel out.
+double mean_square(double x) { return std::abs(x) + 20; }
 
 // Parameters in `dtype`, or masters of such; with as many tensors of state as wanted.
-std::vector<Stepped> parameters(Device device, DType dtype, bool master, int states) {
+// squares: the first of these is a mean of squares, not below 0.
+std::vector<Stepped> parameters(Device device, DType dtype, bool master, int states, bool squares) {
   std::vector<Stepped> list;
   for (std::size_t i = 0; i < count; ++i) {
     const Shape shape{size_of_number(i)};
@@ -39,9 +42,11 @@ std::vector<Stepped> parameters(Device device, DType dtype, bool master, int sta
                  place(random(dtype, shape, seed + 1), shift),
                  {},
                  {}};
-    if (states > 0) each.first = place(random(within, shape, seed + 2), shift);
+    const Tensor first = random(within, shape, seed + 2);
+    if (states > 0) each.first = place(squares ? map(first, mean_square) : first, shift);
     if (states > 1)
       each.second = place(map(random(within, shape, seed + 3), magnitude), i % 2 == 0 ? shift : 0);
+    if (states > 2) each.third = place(map(random(within, shape, seed + 5), magnitude), shift);
     if (master) each.rounded = place(random(dtype, shape, seed + 4), 0);
     list.push_back(each);
   }
@@ -49,11 +54,11 @@ std::vector<Stepped> parameters(Device device, DType dtype, bool master, int sta
 }
 
 template <class Step>
-void compare(DType dtype, int states, Step&& step) {
+void compare(DType dtype, int states, Step&& step, bool squares = false) {
   const bool master = is_low_precision(dtype);
   CAPTURE(concat(dtype));
-  const std::vector<Stepped> expected = parameters(cpu, dtype, master, states);
-  const std::vector<Stepped> got = parameters(cuda, dtype, master, states);
+  const std::vector<Stepped> expected = parameters(cpu, dtype, master, states, squares);
+  const std::vector<Stepped> got = parameters(cuda, dtype, master, states, squares);
   step(kernels(cpu), expected);
   step(kernels(cuda), got);
   for (std::size_t i = 0; i < count; ++i) {
@@ -62,6 +67,7 @@ void compare(DType dtype, int states, Step&& step) {
     CHECK(distance(got[i].param, expected[i].param) <= bound);
     if (states > 0) CHECK(distance(got[i].first, expected[i].first) <= bound);
     if (states > 1) CHECK(distance(got[i].second, expected[i].second) <= bound);
+    if (states > 2) CHECK(distance(got[i].third, expected[i].third) <= bound);
     // Masters apart by less than f32 rounds may round to neighbours.
     if (master) CHECK(distance(got[i].rounded, expected[i].rounded) <= bound_of(dtype));
   }
@@ -108,6 +114,40 @@ TEST_CASE("steps of SGD and Adam over a list, and of masters") {
       });
     }
   }
+}
+
+TEST_CASE("steps of every rule over a list, and of masters") {
+  for (int number = 0; number <= static_cast<int>(Rule::lion); ++number) {
+    const auto rule = static_cast<Rule>(number);
+    const bool squares = rule >= Rule::rmsprop && rule <= Rule::adadelta;
+    CAPTURE(number);
+    for (const DType dtype : floating_types) {
+      if (dtype != DType::f32 && dtype != DType::bf16 && rule != Rule::amsgrad) continue;
+      compare(
+          dtype, states_of(rule),
+          [&](const Kernels& table, std::span<const Stepped> list) {
+            table.rule_step("rule_step", list.front().param, list,
+                            {.rule = rule,
+                             .rate = 0.1,
+                             .weight_decay = 0.01,
+                             .shrink = 0.99,
+                             .beta1 = 0.8,
+                             .beta2 = 0.7,
+                             .eps = 0.1,
+                             .root_scale = 1.25,
+                             .grad_rate = 0.2});
+          },
+          squares);
+    }
+  }
+}
+
+TEST_CASE("a rule's tensors of state must be there") {
+  const Stepped one{
+      random(DType::f32, {3}, 1), random(DType::f32, {3}, 2), random(DType::f32, {3}, 3), {}};
+  CHECK(error_of([&] {
+          rule_step({&one, 1}, {.rule = Rule::adamax});
+        }) == "rule_step: rule 7 has 2 tensors of state, and a parameter of shape [3] came with 1");
 }
 
 TEST_CASE("a parameter's master and its gradient must fit") {
