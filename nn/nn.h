@@ -28,6 +28,8 @@
 #include <peal/nn/optim/plateau.h>
 #include <peal/nn/optim/rules.h>
 #include <peal/nn/optim/scheduler.h>
+#include <peal/nn/optim/schedulers.h>
+#include <peal/nn/optim/schedules.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/compress_hooks.h>
 #include <peal/nn/parallel/data_parallel.h>

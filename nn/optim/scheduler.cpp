@@ -2,34 +2,56 @@
 #include <peal/autograd/core/stateful.h>
 #include <peal/nn/optim/scheduler.h>
 
-#include <algorithm>
-#include <cmath>
-#include <numbers>
+#include <utility>
 
 namespace peal::nn {
-namespace {
-
-// From a at share 0 to b at share 1.
-double cosine_between(double a, double b, double share) {
-  return b + (a - b) * (1 + std::cos(std::numbers::pi * share)) / 2;
-}
-
-}  // namespace
 
 LRScheduler::LRScheduler(Optimizer& optimizer, Schedule schedule)
-    : optimizer_(optimizer), schedule_(std::move(schedule)) {
-  PEAL_CHECK(schedule_ != nullptr, "LRScheduler: there is no schedule");
+    : optimizer_(optimizer), schedules_{std::move(schedule)} {
+  PEAL_CHECK(schedules_[0] != nullptr, "LRScheduler: there is no schedule");
   set_steps(0);
+}
+
+LRScheduler::LRScheduler(Optimizer& optimizer, std::vector<Schedule> by_group)
+    : optimizer_(optimizer), schedules_(std::move(by_group)) {
+  PEAL_CHECK(schedules_.size() == optimizer.group_count(), "LRScheduler: ", schedules_.size(),
+             " schedules came for ", optimizer.group_count(), " groups");
+  for (const Schedule& each : schedules_) {
+    PEAL_CHECK(each != nullptr, "LRScheduler: there is a schedule without a function");
+  }
+  set_steps(0);
+}
+
+void LRScheduler::also(std::string setting, std::function<double(std::int64_t)> value) {
+  PEAL_CHECK(value != nullptr, "LRScheduler: there is no schedule for ", setting);
+  optimizer_.setting(setting);  // whether there is one
+  others_.emplace_back(std::move(setting), std::move(value));
+  set_steps(steps_);
 }
 
 void LRScheduler::set_steps(std::int64_t steps) {
   PEAL_CHECK(steps >= 0, "LRScheduler: steps count from 0, got ", steps);
+  std::vector<double> rates, others;
+  for (std::size_t group = 0; group < optimizer_.group_count(); ++group) {
+    const Schedule& schedule = schedules_[schedules_.size() == 1 ? 0 : group];
+    rates.push_back(schedule(optimizer_.initial_lr(group), steps));
+  }
+  for (const auto& [setting, value] : others_) others.push_back(value(steps));
+  for (std::size_t group = 0; group < rates.size(); ++group) {
+    optimizer_.set_lr(rates[group], group);
+    for (std::size_t k = 0; k < others.size(); ++k) {
+      optimizer_.set_setting(others_[k].first, others[k], group);
+    }
+  }
+  steps_ = steps;
+}
+
+std::vector<double> LRScheduler::get_last_lr() const {
   std::vector<double> rates;
   for (std::size_t group = 0; group < optimizer_.group_count(); ++group) {
-    rates.push_back(schedule_(optimizer_.initial_lr(group), steps));
+    rates.push_back(optimizer_.lr(group));
   }
-  for (std::size_t group = 0; group < rates.size(); ++group) optimizer_.set_lr(rates[group], group);
-  steps_ = steps;
+  return rates;
 }
 
 NamedTensors LRScheduler::state_dict() const {
@@ -42,67 +64,6 @@ void LRScheduler::load_state_dict(const NamedTensors& state) {
   if (steps < 0) reader.fault(concat("wrong: steps: expected at least 0, got ", steps));
   reader.finish();
   set_steps(steps);
-}
-
-Schedule step_lr(std::int64_t step_size, double gamma) {
-  PEAL_CHECK(step_size >= 1, "step_lr: expected a step size of at least 1, got ", step_size);
-  return [=](double base, std::int64_t step) {
-    return base * std::pow(gamma, static_cast<double>(step / step_size));
-  };
-}
-
-Schedule multi_step_lr(std::vector<std::int64_t> milestones, double gamma) {
-  PEAL_CHECK(std::is_sorted(milestones.begin(), milestones.end()),
-             "multi_step_lr: expected milestones that ascend");
-  return [milestones = std::move(milestones), gamma](double base, std::int64_t step) {
-    const auto passed = std::upper_bound(milestones.begin(), milestones.end(), step);
-    return base * std::pow(gamma, static_cast<double>(passed - milestones.begin()));
-  };
-}
-
-Schedule cosine_annealing_lr(std::int64_t t_max, double eta_min) {
-  PEAL_CHECK(t_max >= 1, "cosine_annealing_lr: expected t_max of at least 1, got ", t_max);
-  return [=](double base, std::int64_t step) {
-    return cosine_between(base, eta_min, static_cast<double>(step) / static_cast<double>(t_max));
-  };
-}
-
-Schedule linear_lr(double start_factor, double end_factor, std::int64_t total) {
-  PEAL_CHECK(total >= 1, "linear_lr: expected at least one step, got ", total);
-  return [=](double base, std::int64_t step) {
-    const double share = static_cast<double>(std::min(step, total)) / static_cast<double>(total);
-    return base * (start_factor + (end_factor - start_factor) * share);
-  };
-}
-
-Schedule warm_up(std::int64_t steps, Schedule then) {
-  PEAL_CHECK(steps >= 1, "warm_up: expected at least one step, got ", steps);
-  PEAL_CHECK(then != nullptr, "warm_up: there is no schedule to follow");
-  return [steps, then = std::move(then)](double base, std::int64_t step) {
-    if (step >= steps) return then(base, step - steps + 1);
-    return then(base, 0) * static_cast<double>(step + 1) / static_cast<double>(steps);
-  };
-}
-
-Schedule one_cycle_lr(const OneCycleOptions& options) {
-  PEAL_CHECK(options.total_steps >= 2 && options.pct_start >= 0 && options.pct_start <= 1,
-             "one_cycle_lr: expected at least 2 steps and pct_start in [0, 1], got ",
-             options.total_steps, " and ", options.pct_start);
-  PEAL_CHECK(options.max_lr >= 0 && options.div_factor > 0 && options.final_div_factor > 0,
-             "one_cycle_lr: expected max_lr >= 0 and factors above 0, got ", options.max_lr, ", ",
-             options.div_factor, " and ", options.final_div_factor);
-  return [o = options](double, std::int64_t step) {
-    // The step after the last one has no rate of its own, but a loop that ends with step() makes
-    // it.
-    PEAL_CHECK(step <= o.total_steps, "one_cycle_lr: step ", step, " of ", o.total_steps,
-               ", counted from 0");
-    const double first = o.max_lr / o.div_factor, last = first / o.final_div_factor;
-    const double top = o.pct_start * static_cast<double>(o.total_steps) - 1;
-    const auto at = static_cast<double>(std::min(step, o.total_steps - 1)),
-               end = static_cast<double>(o.total_steps - 1);
-    if (at <= top) return cosine_between(first, o.max_lr, top == 0 ? 1 : at / top);
-    return cosine_between(o.max_lr, last, (at - top) / (end - top));
-  };
 }
 
 }  // namespace peal::nn

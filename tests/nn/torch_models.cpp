@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes models, what they make of a batch, gradients, clipped gradients and learning rates, for
+// Writes models, what they make of a batch, gradients and clipped gradients, for
 // torch_models.py to compare with PyTorch. usage: torch_models FOLDER
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/layers/attention.h>
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/models/resnet.h>
 #include <peal/nn/optim/clip_grad.h>
-#include <peal/nn/optim/plateau.h>
-#include <peal/nn/optim/scheduler.h>
-#include <peal/nn/optim/sgd.h>
 
-#include <cmath>
 #include <cstdio>
 #include <limits>
 
@@ -77,61 +73,6 @@ void write_attention(const std::filesystem::path& path, bool bias, bool causal) 
   save_safetensors(path, all);
 }
 
-std::vector<nn::ParameterGroup<nn::SGDOptions>> two_groups() {
-  return {{{ones({1}).set_requires_grad()}, {.lr = 0.4}},
-          {{ones({1}).set_requires_grad()}, {.lr = 0.1}}};
-}
-
-void write_rates(const std::filesystem::path& path) {
-  NamedTensors all;
-  const auto write = [&](const char* name, const nn::Schedule& schedule) {
-    nn::SGD optimizer(two_groups());
-    nn::LRScheduler scheduler(optimizer, schedule);
-    std::vector<double> rates;
-    for (int i = 0; i < 20; ++i) {
-      rates.push_back(optimizer.lr(0));
-      rates.push_back(optimizer.lr(1));
-      if (i + 1 < 20) scheduler.step();
-    }
-    all.emplace_back(name, Tensor::from(rates, {20, 2}));
-  };
-  write("StepLR(o, 3, 0.5)", nn::step_lr(3, 0.5));
-  write("MultiStepLR(o, [2, 7, 7, 15], 0.3)", nn::multi_step_lr({2, 7, 7, 15}, 0.3));
-  write("CosineAnnealingLR(o, 25, 0.01)", nn::cosine_annealing_lr(25, 0.01));
-  write("LinearLR(o, 0.25, 0.75, 8)", nn::linear_lr(0.25, 0.75, 8));
-  write("LinearLR(o, 0.2, 1.0, 4)", nn::warm_up(5, [](double base, std::int64_t) { return base; }));
-  write("LambdaLR(o, lambda n: 0.9 ** n)", [](double base, std::int64_t step) {
-    return base * std::pow(0.9, static_cast<double>(step));
-  });
-  write("OneCycleLR(o, 2.0, total_steps=20, cycle_momentum=False)",
-        nn::one_cycle_lr({.max_lr = 2.0, .total_steps = 20}));
-  write(
-      "OneCycleLR(o, 1.5, total_steps=23, pct_start=0.45, div_factor=10, final_div_factor=50, "
-      "cycle_momentum=False)",
-      nn::one_cycle_lr({1.5, 23, 0.45, 10, 50}));
-  const std::vector<double> measures{5, 4,   4,   4.5, 4,   3.9996, 3.999, 4, 4, 4,
-                                     4, 3.5, 3.4, 3.6, 3.4, 3.4,    3.4,   9, 9, 9};
-  all.emplace_back("measures", Tensor::from(measures, {20}));
-  const auto plateau = [&](const char* name, const nn::PlateauOptions& options) {
-    nn::SGD optimizer(two_groups());
-    nn::ReduceLROnPlateau scheduler(optimizer, options);
-    std::vector<double> rates;
-    for (const double measure : measures) {
-      rates.push_back(optimizer.lr(0));
-      rates.push_back(optimizer.lr(1));
-      scheduler.step(measure);
-    }
-    all.emplace_back(name, Tensor::from(rates, {20, 2}));
-  };
-  plateau("ReduceLROnPlateau(o, patience=2)", {.patience = 2});
-  plateau("ReduceLROnPlateau(o, 'max', 0.5, 1)", {.maximize = true, .factor = 0.5, .patience = 1});
-  plateau("ReduceLROnPlateau(o, 'min', 0.3, 0, 0.01, 'abs', 2, 0.01)",
-          {false, 0.3, 0, 0.01, false, 2, 0.01});
-  plateau("ReduceLROnPlateau(o, 'max', 0.9, 3, 0.1, 'abs', 1, 0, 0.02)",
-          {true, 0.9, 3, 0.1, false, 1, 0, 0.02});
-  save_safetensors(path, all);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -162,7 +103,6 @@ int main(int argc, char** argv) {
     for (const bool on : {false, true}) {
       write_attention(folder / concat("attention.", on), on, on);
     }
-    write_rates(folder / "rates");
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's side of torch_models.cpp: builds the same models, loads peal's state by its keys, and compares outputs,
-loss, gradients, running statistics, clipped gradients and learning rates."""
+loss, gradients, running statistics and clipped gradients."""
 import sys
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.optim.lr_scheduler import (CosineAnnealingLR, LambdaLR, LinearLR, MultiStepLR,  # noqa: F401
-                                      OneCycleLR, ReduceLROnPlateau, StepLR)
 from torch_exchange import load
 from torch_gpt2 import GPT2
 
@@ -100,20 +98,6 @@ def compare_attention(same, name, path, on):
         same(f"{name} grad {key}", tensors["grad." + key], parameter.grad, 1e-10)
 
 
-def compare_rates(same, path):
-    tensors = load(path)[0]
-    measures = tensors.pop("measures")
-    for name, rates in tensors.items():
-        o = torch.optim.SGD([{"params": [torch.zeros(1, requires_grad=True)], "lr": lr} for lr in (0.4, 0.1)], lr=1)
-        scheduler, expected = eval(name), []
-        for i in range(20):
-            expected.append([group["lr"] for group in o.param_groups])
-            if i + 1 < 20:
-                o.step()
-                scheduler.step(*([measures[i].item()] if "Plateau" in name else []))
-        same(name, rates, torch.tensor(expected, dtype=torch.float64), 1e-12)
-
-
 def main(folder):
     same = Comparison()
     for dtype in ("f64", "f32"):
@@ -125,7 +109,6 @@ def main(folder):
     for on in (False, True):
         word = "true" if on else "false"
         compare_attention(same, f"attention {word}", f"{folder}/attention.{word}", on)
-    compare_rates(same, f"{folder}/rates")
     same.finish()
     if not torchvision:
         print("SKIPPED: ResNet-18, for no python3 here imports torchvision; install python3-torchvision to compare it")
