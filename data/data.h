@@ -27,4 +27,10 @@
 #include <peal/data/tables/statistics.h>
 #include <peal/data/tables/table.h>
 #include <peal/data/tensor_dataset.h>
+#include <peal/data/text/byte_pairs.h>
+#include <peal/data/text/language_model_set.h>
+#include <peal/data/text/rules.h>
+#include <peal/data/text/text_set.h>
+#include <peal/data/text/tokenizer.h>
+#include <peal/data/text/vocabulary.h>
 #include <peal/data/weighted.h>

@@ -71,6 +71,15 @@ void write_csv(const fs::path& folder) {
   write(folder / "plain.gz", gzip(bytes_of("a,b\n1,2\n,3\n")));
 }
 
+void write_text(const fs::path& folder) {
+  fs::create_directories(folder);
+  write(folder / "words",
+        bytes_of("Such a GREAT film!!!! so so so good, I'd say 10/10 &amp; more"));
+  write(folder / "marks", bytes_of("one<br />two\\n  3 @.@ 5 \xc3\xa9 \xf0\x9f\x98\x80 \xff x"));
+  write(folder / "merges", bytes_of("#version: 0.2\na b\n\xc4\xa0 ab\nab c\n"));
+  write(folder / "twice", bytes_of("a b\nb c\na bc\nab c\n"));
+}
+
 // What a header looks like to the fuzzer: after a byte that says how many bytes of elements follow.
 Bytes header(std::uint8_t elements, const std::string& json) {
   Bytes bytes{elements};
@@ -136,6 +145,7 @@ void write_tar(const fs::path& folder) {
 
 int main(int argc, char** argv) try {
   PEAL_CHECK(argc == 2, "usage: seeds FOLDER");
+  write_text(fs::path(argv[1]) / "text");
   write_csv(fs::path(argv[1]) / "csv");
   write_idx(fs::path(argv[1]) / "idx");
   write_images(fs::path(argv[1]) / "image");
