@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Written by unicode_tables.py from Unicode 14.0.0: characters beyond ASCII that are letters (general category L),
-// numbers (N), and capitals with the way to their small letters.
+// Written by unicode_tables.py from Unicode 14.0.0: characters beyond ASCII that are letters
+// (general category L), numbers (N), and capitals with the way to their small letters.
 #pragma once
 
 #include <cstdint>

@@ -48,8 +48,8 @@ def table(kind, name, rows, text):
 
 
 print(f"""// SPDX-License-Identifier: Apache-2.0
-// Written by unicode_tables.py from Unicode {unicodedata.unidata_version}: characters beyond ASCII that are letters (general category L),
-// numbers (N), and capitals with the way to their small letters.
+// Written by unicode_tables.py from Unicode {unicodedata.unidata_version}: characters beyond ASCII that are letters
+// (general category L), numbers (N), and capitals with the way to their small letters.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Written by byte_pairs_cases.py: texts, the merges that are learnt from them as GPT-2's file has them, and other texts
-// with their words and numbers.
+// Written by byte_pairs_cases.py: texts, the merges that are learnt from them as GPT-2's file has
+// them, and other texts with their words and numbers.
 #pragma once
 
 #include <cstdint>
