@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <numbers>
+#include <utility>
 
 namespace peal::data {
 namespace {
@@ -118,6 +119,29 @@ Box cutmix_box(ImageSize image, double share, Draw& draw) {
   const std::int64_t top = std::max<std::int64_t>(0, middle_y - half_height);
   return {top, left, std::min(image.height, middle_y + half_height) - top,
           std::min(image.width, middle_x + half_width) - left};
+}
+
+Mixed::Mixed(DatasetRef images, const MixOptions& options)
+    : images_(std::move(images)), options_(options) {
+  PEAL_CHECK(images_, "[data] mixup: expected a data set, got none");
+  PEAL_CHECK(options.classes >= 1, "[data] mixup: expected at least 1 class, got ",
+             options.classes);
+  PEAL_CHECK(options.mixup >= 0 && options.cutmix >= 0 && options.mixup + options.cutmix > 0,
+             "[data] mixup: expected an alpha above 0 of mixup or cutmix, got ", options.mixup,
+             " and ", options.cutmix);
+}
+
+Batch Mixed::augmented(std::span<const std::int64_t> indices, const Draws& draws) const {
+  const Batch batch = images_->augmented(indices, draws);
+  Draw draw = draws.of(indices.empty() ? -1 : -1 - indices[0]);  // no sample's own
+  const bool either = options_.mixup > 0 && options_.cutmix > 0;
+  if (either ? draw.happens(0.5f) : options_.mixup > 0) {
+    return mixup(batch, options_.classes, drawn_beta(options_.mixup, draw));
+  }
+  if (batch.x.numel() == 0) return mixup(batch, options_.classes, 1);
+  const double share = drawn_beta(options_.cutmix, draw);
+  return cutmix(batch, options_.classes,
+                cutmix_box({batch.x.size(2), batch.x.size(3)}, share, draw));
 }
 
 }  // namespace peal::data

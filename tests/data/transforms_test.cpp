@@ -5,10 +5,12 @@
 #include <peal/data/images/colour.h>
 #include <peal/data/images/mixup.h>
 #include <peal/data/images/random_transforms.h>
+#include <peal/data/loader.h>
 #include <peal/tests/data/encode.h>
 #include <peal/tests/errors.h>
 
 #include <cmath>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -213,6 +215,56 @@ TEST_CASE("a mixed batch has its sums of classes, and others are errors") {
   CHECK(error_of([&] {
           data::cutmix({Tensor::zeros({3, 1, 4, 4}), y}, 3, {2, 0, 3, 1});
         }) == "[data] cutmix: expected a box inside of 4 x 4 pixels, got 3 x 1 at row 2, column 0");
+}
+
+TEST_CASE("a set that mixes: batches for training, the same on any workers") {
+  struct Ramp : data::Dataset {
+    std::int64_t size() const override { return 20; }
+    data::Batch get(std::span<const std::int64_t> indices) const override {
+      const auto count = static_cast<std::int64_t>(indices.size());
+      data::Batch batch{Tensor::zeros({count, 1, 4, 4}), Tensor::zeros({count}, DType::i64)};
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::int64_t sample = indices[static_cast<std::size_t>(i)];
+        for (int j = 0; j < 16; ++j) {
+          batch.x.data<float>()[16 * i + j] = static_cast<float>(sample);
+        }
+        batch.y.data<std::int64_t>()[i] = sample % 3;
+      }
+      return batch;
+    }
+  };
+  const auto ramp = std::make_shared<Ramp>();
+  for (const data::MixOptions& options : {data::MixOptions{3, 0.4, 0}, {3, 0, 1}, {3, 0.4, 1}}) {
+    const auto mixed = std::make_shared<data::Mixed>(ramp, options);
+    const auto batches = [&](int workers, std::int64_t epoch) {
+      data::DataLoader loader(mixed,
+                              {.batch_size = 6, .shuffle = true, .seed = 2, .workers = workers});
+      loader.set_epoch(epoch);
+      std::vector<float> values;
+      while (const auto batch = loader.next()) {
+        CHECK(batch->y.shape() == Shape{batch->size(), 3});
+        for (std::int64_t i = 0; i < batch->size(); ++i) {
+          const float* row = batch->y.data<float>() + 3 * i;
+          CHECK(row[0] + row[1] + row[2] == doctest::Approx(1));
+        }
+        for (const Tensor& each : {batch->x, batch->y}) {
+          const auto all = each.to_vector<float>();
+          values.insert(values.end(), all.begin(), all.end());
+        }
+      }
+      return values;
+    };
+    const auto once = batches(0, 0);
+    CHECK(batches(2, 0) == once);
+    CHECK(batches(0, 1) != once);
+    CHECK(mixed->get(std::vector<std::int64_t>{4}).y.item<std::int64_t>() == 1);
+    CHECK(mixed->augmented({}, {}).y.shape() == Shape{0, 3});
+  }
+  CHECK(error_of([&] {
+          data::Mixed(ramp, {3, 0, 0});
+        }) == "[data] mixup: expected an alpha above 0 of mixup or cutmix, got 0 and 0");
+  CHECK(error_of([&] { data::Mixed(ramp, {.mixup = 1}); }) ==
+        "[data] mixup: expected at least 1 class, got 0");
 }
 
 TEST_CASE("transforms say what they cannot do") {
