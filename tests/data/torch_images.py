@@ -75,7 +75,7 @@ SIZES = ((1, 1), (5, 9), (32, 32), (61, 83), (120, 77))
 
 def make_transforms(folder):
     """Each result under the words that peal's program reads: what, of which image, with which parameters."""
-    results = {}
+    results = {"pillow 0": torch.tensor([int(PIL.__version__.split(".")[0])])}
     images = [image(*size, "RGB", 1000 + k) for k, size in enumerate(SIZES)]
     images.append(Image.fromarray(drawn(40, 50, 3, 7, smooth=False)))  # noise alone
     flat = drawn(16, 16, 3, 8)
@@ -138,7 +138,7 @@ def make_transforms(folder):
             words = " ".join(repr(number) for number in mean + std)
             results[f"normalize {k} {words}"] = F.normalize(F.to_tensor(pil), mean, std)
     save(f"{folder}/transforms", results)
-    print(f"{len(results) - len(images)} transformed images")
+    print(f"{len(results) - len(images) - 1} transformed images")
 
 
 def make_mixed(folder):
