@@ -31,6 +31,7 @@
 #include <peal/data/text/language_model_set.h>
 #include <peal/data/text/rules.h>
 #include <peal/data/text/text_set.h>
+#include <peal/data/text/token_file.h>
 #include <peal/data/text/tokenizer.h>
 #include <peal/data/text/vocabulary.h>
 #include <peal/data/weighted.h>

@@ -80,6 +80,21 @@ void write_text(const fs::path& folder) {
   write(folder / "twice", bytes_of("a b\nb c\na bc\nab c\n"));
 }
 
+void write_tokens(const fs::path& folder) {
+  fs::create_directories(folder);
+  const auto with = [](char bytes, char count, const Bytes& tokens) {
+    Bytes file = bytes_of("PEALTOK1");
+    file.insert(file.end(), {static_cast<std::uint8_t>(bytes), 0, 0, 0, 9, 0, 0, 0,
+                             static_cast<std::uint8_t>(count), 0, 0, 0, 0, 0, 0, 0});
+    file.insert(file.end(), tokens.begin(), tokens.end());
+    return file;
+  };
+  write(folder / "short", with(2, 5, {1, 0, 2, 0, 9, 0, 0, 0, 4, 0}));
+  write(folder / "long", with(4, 2, {1, 0, 0, 0, 2, 0, 0, 0}));
+  write(folder / "large", with(2, 1, {77, 1}));
+  write(folder / "cut", with(2, 3, {1, 0, 2}));
+}
+
 // What a header looks like to the fuzzer: after a byte that says how many bytes of elements follow.
 Bytes header(std::uint8_t elements, const std::string& json) {
   Bytes bytes{elements};
@@ -145,6 +160,7 @@ void write_tar(const fs::path& folder) {
 
 int main(int argc, char** argv) try {
   PEAL_CHECK(argc == 2, "usage: seeds FOLDER");
+  write_tokens(fs::path(argv[1]) / "tokens");
   write_text(fs::path(argv[1]) / "text");
   write_csv(fs::path(argv[1]) / "csv");
   write_idx(fs::path(argv[1]) / "idx");
