@@ -216,7 +216,7 @@ std::vector<Tensor> Module::parameters() const {
 }
 
 std::vector<std::pair<std::string, Module>> Module::named_modules() const {
-  std::vector<std::pair<std::string, Module>> all;
+  std::vector<std::pair<std::string, Module>> all{{"", self()}};
   std::unordered_set<const Body*> seen{&body()};
   Body::walk(*this, "", [&](std::string prefix, const Module& module, Body& body) {
     if (!seen.insert(&body).second) return;
@@ -256,10 +256,23 @@ std::string name_of(const std::type_info& type) {
 
 }  // namespace
 
-std::string Module::class_name() const {
+const Module& Module::object() const {
   const Module& here = target();
-  const Module& object = here.concrete_ ? *here.concrete_ : here;
-  return name_of(typeid(object));
+  return here.concrete_ ? *here.concrete_ : here;
+}
+
+std::string Module::class_name() const {
+  const Module& here = object();
+  return name_of(typeid(here));
+}
+
+// A plain Module of a class's own object has no copy of that to hold, so it points at it.
+Module Module::self() const {
+  Module& here = const_cast<Module&>(target());
+  Module handle(static_cast<const Module&>(here));
+  handle.slot_ = nullptr;
+  if (!handle.concrete_) handle.concrete_ = std::shared_ptr<Module>(std::shared_ptr<void>(), &here);
+  return handle;
 }
 
 std::uint64_t Module::fingerprint() const { return body().fingerprint(1); }

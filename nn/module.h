@@ -39,9 +39,11 @@
 #include <peal/autograd/core/tensor.h>
 #include <peal/nn/each_tensor.h>
 
+#include <fmt/core.h>
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <string>
@@ -133,17 +135,38 @@ class Module {
   // cache) is in no state_dict.
   Tensor add_buffer(std::string name, Tensor value, bool persistent = true);
 
+  // The same by PyTorch's names.
+  template <std::derived_from<Module> M>
+  M register_module(std::string name, M child) {
+    return add(std::move(name), std::move(child));
+  }
+  Tensor register_parameter(std::string name, Tensor value, bool requires_grad = true);
+  Tensor register_buffer(std::string name, Tensor value, bool persistent = true) {
+    return add_buffer(std::move(name), std::move(value), persistent);
+  }
+
   // Of this module and all below it. A tensor registered twice (tied) comes once, by its first
   // name.
   NamedTensors named_parameters() const;
   NamedTensors named_buffers() const;
   std::vector<Tensor> parameters() const;
-  // All below this module, parents before children, each once.
+  std::vector<Tensor> buffers() const;
+  // This module, by the name "", and all below it, parents before children, each once. The handle
+  // of this module itself is valid as long as it.
   std::vector<std::pair<std::string, Module>> named_modules() const;
+  std::vector<Module> modules() const;
   // The direct ones, in order.
   std::vector<std::pair<std::string, Module>> named_children() const;
+  std::vector<Module> children() const;
+  // f of all below this module and then of itself, children before parents:
+  //   net.apply([](nn::Module& m) { if (auto* linear = m.as<nn::Linear>()) ...; });
+  void apply(const std::function<void(Module&)>& f);
   // By name, or by a path of names: "layer1.0.conv1". Error that lists the names there are.
   Module child(std::string_view path) const;
+  // The same, and "" is this module; a parameter or buffer at such a path: "layer1.0.conv1.weight".
+  Module get_submodule(std::string_view path) const;
+  Tensor get_parameter(std::string_view path) const;
+  Tensor get_buffer(std::string_view path) const;
   // Puts `module` in the place of the child at `path`. It may hold the old one as a child of its
   // own.
   void replace_child(std::string_view path, Module module);
@@ -158,6 +181,8 @@ class Module {
   }
   // The class, for messages: "peal::nn::Linear".
   std::string class_name() const;
+  // The model as PyTorch prints it: a class and its extra_repr, children below it.
+  std::string repr() const;
   // Changes when a parameter or buffer below joins, leaves or is replaced by another tensor, and
   // when a parameter is frozen or thawed. Cheap.
   std::uint64_t fingerprint() const;
@@ -176,6 +201,9 @@ class Module {
   void eval() { train(false); }
   bool training() const;
   void zero_grad();
+  // What modules below keep from one call to the next (the state of a recurrent one) begins anew:
+  // reset_state() of each.
+  void reset();
   // Freezes and thaws: all parameters below, or those at a path of names ("conv1", "fc.bias");
   // Error where there are none. A frozen one gets no gradient, and optimizers pass it over.
   // Under a parallel wrapper: between steps, and alike on all ranks.
@@ -201,6 +229,16 @@ class Module {
   bool has_hooks() const;
 
  protected:
+  // What stands in the parentheses: "in_features=5, out_features=7, bias=True".
+  virtual std::string extra_repr() const { return {}; }
+  // The class without its namespaces.
+  virtual std::string repr_name() const;
+  // Texts of children with what stands before them, "(0): ", which a container may put together.
+  using ChildText = std::pair<std::string, std::string>;  // name, text
+  virtual void shorten_repr(std::vector<ChildText>&) const {}
+  // Such state belongs into a buffer that is not persistent, or is shared by copies in another way.
+  virtual void reset_state() {}
+
   // For wrappers: this handle stands for the module that it has now, whatever takes its place in
   // the parent.
   void stay();
@@ -237,6 +275,11 @@ class Module {
   [[noreturn]] void not_a(const std::type_info& type) const;
 
   std::shared_ptr<Module> add_child(std::string name, Module child);
+  // What this stands for, with its class.
+  const Module& object() const;
+  Module self() const;
+  // The module that a tensor at `path` belongs to, and the tensor's name there.
+  std::pair<Module, std::string> owner_of(std::string_view path) const;
   // Where this handle came from add(): what stands in that place now.
   Module& target() { return slot_ ? in_slot() : *this; }
   const Module& target() const { return slot_ ? const_cast<Module*>(this)->in_slot() : *this; }
@@ -291,4 +334,15 @@ auto Module::call(F&& f, const Args&... args) {
   return result;
 }
 
+// As repr().
+std::ostream& operator<<(std::ostream& out, const Module& module);
+
 }  // namespace peal::nn
+
+template <std::derived_from<peal::nn::Module> M>
+struct fmt::formatter<M> : fmt::formatter<std::string> {
+  template <class Context>
+  auto format(const M& module, Context& context) const {
+    return fmt::formatter<std::string>::format(module.repr(), context);
+  }
+};

@@ -19,6 +19,7 @@ class GELU : public Module {
   explicit GELU(GeluApproximation approximation = GeluApproximation::none)
       : approximation_(approximation) {}
   Tensor forward(const Tensor& x) override { return gelu(x, approximation_); }
+  std::string extra_repr() const override;
 
  private:
   GeluApproximation approximation_;
@@ -38,6 +39,7 @@ class Softmax : public Module {
  public:
   explicit Softmax(int dim = -1) : dim_(dim) {}
   Tensor forward(const Tensor& x) override { return softmax(x, dim_); }
+  std::string extra_repr() const override;
 
  private:
   int dim_;
@@ -47,6 +49,7 @@ class LogSoftmax : public Module {
  public:
   explicit LogSoftmax(int dim = -1) : dim_(dim) {}
   Tensor forward(const Tensor& x) override { return log_softmax(x, dim_); }
+  std::string extra_repr() const override;
 
  private:
   int dim_;

@@ -21,6 +21,7 @@ class Conv1d : public Module {
 
   // x [N, in, L] -> [N, out, L'] (sizes: autograd/ops/convolution.h).
   Tensor forward(const Tensor& x) override { return conv1d(x, weight, bias, options_); }
+  std::string extra_repr() const override;
 
   Tensor weight, bias;  // bias is undefined where there is none
 

@@ -26,6 +26,7 @@ class Conv2d : public Module {
 
   // x [N, in, H, W] -> [N, out, H', W'] (sizes: autograd/ops/convolution.h).
   Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
 
   Tensor weight, bias;  // bias is undefined where there is none
 

@@ -16,6 +16,7 @@ class Dropout : public Module {
   }
 
   Tensor forward(const Tensor& x) override { return dropout(x, p_, training()); }
+  std::string extra_repr() const override;
 
  protected:
   double p() const { return p_; }
@@ -35,6 +36,7 @@ class FeatureDropout : public Dropout {
                " dimensions more, got shape ", x.shape());
     return feature_dropout(x, p(), training());
   }
+  std::string repr_name() const override { return concat("Dropout", dims, "d"); }
 };
 using Dropout1d = FeatureDropout<1>;
 using Dropout2d = FeatureDropout<2>;

@@ -29,6 +29,7 @@ class Embedding : public Module {
 
   // index [...] of i64 -> [..., width].
   Tensor forward(const Tensor& index) override;
+  std::string extra_repr() const override;
 
   Tensor weight;
 
@@ -60,6 +61,7 @@ class EmbeddingBag : public Module {
     return call(&EmbeddingBag::look_up, index, offsets, per_sample_weights);
   }
   Tensor look_up(const Tensor& index, const Tensor& offsets, const Tensor& per_sample_weights);
+  std::string extra_repr() const override;
 
   Tensor weight;
 

@@ -13,6 +13,7 @@ class Flatten : public Module {
 
   // [N, ...] -> [N, product of the others], unless start_dim says otherwise.
   Tensor forward(const Tensor& x) override { return flatten(x, start_dim_); }
+  std::string extra_repr() const override;
 
  private:
   int start_dim_;

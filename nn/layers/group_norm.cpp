@@ -2,11 +2,12 @@
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/nn/layers/group_norm.h>
+#include <peal/nn/python_text.h>
 
 namespace peal::nn {
 
 GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels, const GroupNormSettings& settings)
-    : groups_(groups), eps_(settings.eps) {
+    : groups_(groups), channels_(channels), eps_(settings.eps) {
   PEAL_CHECK(groups > 0 && channels > 0 && channels % groups == 0, "GroupNorm: ", groups,
              " groups do not divide ", channels, " channels");
   if (!settings.affine) return;
@@ -27,6 +28,14 @@ InstanceNorm<dims>::InstanceNorm(std::int64_t channels, const InstanceNormSettin
     running_var = add_buffer("running_var", ones({channels}));
     num_batches_tracked = add_buffer("num_batches_tracked", Tensor::zeros({}, DType::i64));
   }
+}
+
+template <int dims>
+std::string InstanceNorm<dims>::extra_repr() const {
+  return concat(channels_, ", eps=", python_text(settings_.eps),
+                ", momentum=", python_text(settings_.momentum),
+                ", affine=", python_text(weight.defined()), ", bias=", python_text(bias.defined()),
+                ", track_running_stats=", python_text(running_mean.defined()));
 }
 
 template <int dims>

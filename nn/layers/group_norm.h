@@ -20,11 +20,12 @@ class GroupNorm : public Module {
  public:
   GroupNorm(std::int64_t groups, std::int64_t channels, const GroupNormSettings& settings = {});
   Tensor forward(const Tensor& x) override { return group_norm(x, groups_, weight, bias, eps_); }
+  std::string extra_repr() const override;
 
   Tensor weight, bias;
 
  private:
-  std::int64_t groups_;
+  std::int64_t groups_, channels_;
   double eps_;
 };
 
@@ -42,6 +43,8 @@ class InstanceNorm : public Module {
  public:
   explicit InstanceNorm(std::int64_t channels, const InstanceNormSettings& settings = {});
   Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+  std::string repr_name() const override { return concat("InstanceNorm", dims, "d"); }
 
   Tensor weight, bias, running_mean, running_var, num_batches_tracked;
 
@@ -68,6 +71,7 @@ class RMSNorm : public Module {
   explicit RMSNorm(std::int64_t width, const RMSNormSettings& settings = {})
       : RMSNorm(Shape{width}, settings) {}
   Tensor forward(const Tensor& x) override { return rms_norm(x, shape_, weight, eps_); }
+  std::string extra_repr() const override;
 
   Tensor weight;
 
@@ -82,6 +86,7 @@ class LocalResponseNorm : public Module {
   explicit LocalResponseNorm(std::int64_t size, const LocalResponseNormOptions& options = {})
       : size_(size), options_(options) {}
   Tensor forward(const Tensor& x) override { return local_response_norm(x, size_, options_); }
+  std::string extra_repr() const override;
 
  private:
   std::int64_t size_;

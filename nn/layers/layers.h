@@ -4,6 +4,7 @@
 
 #include <peal/nn/layers/activation.h>
 #include <peal/nn/layers/attention.h>
+#include <peal/nn/layers/containers.h>
 #include <peal/nn/layers/conv1d.h>
 #include <peal/nn/layers/conv2d.h>
 #include <peal/nn/layers/dropout.h>

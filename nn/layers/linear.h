@@ -16,6 +16,7 @@ class Linear : public Module {
 
   // x [..., in] -> [..., out].
   Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
 
   Tensor weight, bias;  // bias is undefined where there is none
 };

@@ -17,7 +17,7 @@ LayerNorm::LayerNorm(const Shape& shape, const LayerNormSettings& settings)
 Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, shape_, weight, bias, eps_); }
 
 BatchNorm::BatchNorm(std::int64_t channels, const BatchNormSettings& settings)
-    : settings_(settings) {
+    : channels_(channels), settings_(settings) {
   PEAL_CHECK(channels > 0, "BatchNorm: channels must be positive, got ", channels);
   if (settings.affine) {
     weight = add_parameter("weight", ones({channels}));
@@ -30,7 +30,8 @@ BatchNorm::BatchNorm(std::int64_t channels, const BatchNormSettings& settings)
   }
 }
 
-BatchNorm::BatchNorm(const Sharing& sharing) : settings_(sharing.other.settings_) {
+BatchNorm::BatchNorm(const Sharing& sharing)
+    : channels_(sharing.other.channels_), settings_(sharing.other.settings_) {
   const BatchNorm& other = sharing.other;
   const auto share = [&](const char* name, const Tensor& tensor) {
     const bool trained = tensor.requires_grad();

@@ -22,6 +22,7 @@ class LayerNorm : public Module {
       : LayerNorm(Shape{width}, settings) {}
 
   Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
 
   Tensor weight, bias;
 
@@ -43,6 +44,7 @@ struct BatchNormSettings {
 class BatchNorm : public Module {
  public:
   Tensor weight, bias, running_mean, running_var, num_batches_tracked;
+  std::string extra_repr() const override;
 
  protected:
   BatchNorm(std::int64_t channels, const BatchNormSettings& settings);
@@ -56,6 +58,7 @@ class BatchNorm : public Module {
   virtual Tensor apply(const Tensor& x, const BatchNormOptions& options);
 
  private:
+  std::int64_t channels_;
   BatchNormSettings settings_;
 };
 

@@ -6,6 +6,7 @@
 
 #include <peal/autograd/ops/pad.h>
 #include <peal/nn/module.h>
+#include <peal/nn/python_text.h>
 
 #include <concepts>
 #include <initializer_list>
@@ -31,6 +32,14 @@ class Padding : public Module {
  public:
   explicit Padding(Sides<dims> sides) : sides_(std::move(sides.counts)) {}
   Tensor forward(const Tensor& x) override { return padded(x); }
+  std::string extra_repr() const override { return python_text(sides_); }
+  std::string repr_name() const override {
+    const char* const kind = mode == PadMode::constant    ? "Zero"
+                             : mode == PadMode::reflect   ? "Reflection"
+                             : mode == PadMode::replicate ? "Replication"
+                                                          : "Circular";
+    return concat(kind, "Pad", dims, "d");
+  }
 
  protected:
   Tensor padded(const Tensor& x, double value = 0) const {
@@ -49,6 +58,11 @@ class ConstantPad : public Padding<dims, PadMode::constant> {
   ConstantPad(Sides<dims> sides, double value)
       : Padding<dims, PadMode::constant>(std::move(sides)), value_(value) {}
   Tensor forward(const Tensor& x) override { return this->padded(x, value_); }
+  std::string extra_repr() const override {
+    return "padding=" + Padding<dims, PadMode::constant>::extra_repr() +
+           ", value=" + python_text(value_);
+  }
+  std::string repr_name() const override { return concat("ConstantPad", dims, "d"); }
 
  private:
   double value_;

@@ -45,6 +45,7 @@ class Bilinear : public Module {
   // a [..., in1], b [..., in2] -> [..., out].
   Tensor operator()(const Tensor& a, const Tensor& b) { return call(&Bilinear::join, a, b); }
   Tensor join(const Tensor& a, const Tensor& b);
+  std::string extra_repr() const override;
 
   Tensor weight, bias;  // bias is undefined where there is none
 };

@@ -18,6 +18,7 @@ class MaxPool2d : public Module {
 
   // x [N, C, H, W] -> [N, C, H', W'].
   Tensor forward(const Tensor& x) override { return max_pool2d(x, kernel_, options_); }
+  std::string extra_repr() const override;
 
  private:
   Pair kernel_;
@@ -32,6 +33,7 @@ class AvgPool2d : public Module {
       : kernel_(kernel), options_{stride, padding, count_include_pad} {}
 
   Tensor forward(const Tensor& x) override { return avg_pool2d(x, kernel_, options_); }
+  std::string extra_repr() const override;
 
  private:
   Pair kernel_;
@@ -44,6 +46,7 @@ class AdaptiveAvgPool2d : public Module {
   explicit AdaptiveAvgPool2d(Pair size) : size_(size) {}
 
   Tensor forward(const Tensor& x) override { return adaptive_avg_pool2d(x, size_); }
+  std::string extra_repr() const override;
 
  private:
   Pair size_;

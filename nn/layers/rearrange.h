@@ -35,6 +35,7 @@ class Unflatten : public Module {
     shape.insert(shape.end(), x.shape().begin() + at + 1, x.shape().end());
     return reshape(x, shape);
   }
+  std::string extra_repr() const override;
 
  private:
   int dim_;
@@ -45,6 +46,7 @@ class PixelShuffle : public Module {
  public:
   explicit PixelShuffle(std::int64_t factor) : factor_(factor) {}
   Tensor forward(const Tensor& x) override { return pixel_shuffle(x, factor_); }
+  std::string extra_repr() const override;
 
  private:
   std::int64_t factor_;
@@ -54,6 +56,7 @@ class PixelUnshuffle : public Module {
  public:
   explicit PixelUnshuffle(std::int64_t factor) : factor_(factor) {}
   Tensor forward(const Tensor& x) override { return pixel_unshuffle(x, factor_); }
+  std::string extra_repr() const override;
 
  private:
   std::int64_t factor_;
@@ -63,6 +66,7 @@ class ChannelShuffle : public Module {
  public:
   explicit ChannelShuffle(std::int64_t groups) : groups_(groups) {}
   Tensor forward(const Tensor& x) override { return channel_shuffle(x, groups_); }
+  std::string extra_repr() const override;
 
  private:
   std::int64_t groups_;

@@ -34,6 +34,7 @@ class Recurrent : public Module {
  public:
   // x [T, N, input] -> [T, N, hidden], or twice hidden where bidirectional; from states of zero.
   Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
 
  protected:
   // One direction of a layer. Without biases those are undefined.

@@ -3,11 +3,12 @@
 // names of their own. Thread safety: as of Module.
 #pragma once
 
-#include <peal/nn/module.h>
+#include <peal/nn/layers/containers.h>
 
 namespace peal::nn {
 
-class Sequential : public Module {
+// Also by name: Sequential net({{"fc", Linear(3, 2)}, {"act", ReLU()}}).
+class Sequential : public ModuleSeries {
  public:
   //   Sequential net{Flatten(), Linear(784, 128), ReLU(), Linear(128, 10)};
   template <std::derived_from<Module>... M>
@@ -15,8 +16,9 @@ class Sequential : public Module {
     (push_back(std::move(modules)), ...);
   }
 
-  // Under the next number.
-  void push_back(Module module);
+  explicit Sequential(const std::vector<std::pair<std::string, Module>>& modules) {
+    for (const auto& [name, module] : modules) add(name, module);
+  }
   Tensor forward(const Tensor& x) override;
 };
 

@@ -28,7 +28,6 @@ BufferSync::BufferSync(const Module& model, NamedTensors buffers, comm::ProcessG
       }
     }
   };
-  look(model);
   for (const auto& [name, module] : model.named_modules()) look(module);
   for (const auto& [name, buffer] : buffers_) {
     seen_.push_back({buffer.storage(), buffer.storage()->version()});

@@ -50,7 +50,7 @@ std::string norms_text(const Module& module) {
   std::vector<std::string> names;
   int world = 0;
   auto layers = module.named_modules();
-  layers.emplace(layers.begin(), "the model", module);
+  layers.front().first = "the model";
   for (auto& [name, layer] : layers) {
     const auto* const norm = layer.as<SyncBatchNorm>();
     if (norm == nullptr) continue;

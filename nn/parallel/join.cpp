@@ -42,7 +42,7 @@ bool have_device(const std::vector<DistributedDataParallel>& models) {
 void check_layers(DistributedDataParallel& ddp) {
   const comm::ProcessGroup& group = ddp.group();
   auto layers = ddp.named_modules();
-  layers.emplace_back("the model", ddp);
+  layers.front().first = "the model";
   for (auto& [name, layer] : layers) {
     const auto* const norm = layer.as<SyncBatchNorm>();
     if (norm == nullptr || norm->group().world() == 1) continue;

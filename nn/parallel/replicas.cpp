@@ -78,7 +78,6 @@ void Replicas::refresh(std::size_t replica) {
   for (std::size_t i = 0; i < from_buffers.size(); ++i) {
     buffers[replica][i].copy(from_buffers[i].second, to_buffers[i].second);
   }
-  other.train(first.training());
   auto modes = first.named_modules();
   auto others = other.named_modules();
   for (std::size_t i = 0; i < std::min(modes.size(), others.size()); ++i) {

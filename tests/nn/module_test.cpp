@@ -356,16 +356,18 @@ TEST_CASE("a module that nobody registered is told when it is called, once") {
         }).empty());
 }
 
-TEST_CASE("every module below is listed once, parents first") {
+TEST_CASE("a module and all below it are listed once, parents first") {
   Scaled net;
   net.replace_child("fc", Doubled(net.fc));
   Names names;
   for (auto& [name, module] : net.named_modules())
     names.push_back(name + ":" + module.class_name());
-  REQUIRE(names.size() == 2);
-  check_has(names[0], "fc:");
-  check_has(names[0], "Doubled");
-  CHECK(names[1] == "fc.inner:peal::nn::Linear");
+  REQUIRE(names.size() == 3);
+  CHECK(names[0].front() == ':');
+  check_has(names[0], "Scaled");
+  check_has(names[1], "fc:");
+  check_has(names[1], "Doubled");
+  CHECK(names[2] == "fc.inner:peal::nn::Linear");
 }
 
 TEST_CASE("wrong names are refused") {

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/nn/layers/containers.h>
+
+namespace peal::nn {
+namespace {
+
+std::size_t place_of(const Module& list, std::int64_t i, std::size_t size) {
+  const auto count = static_cast<std::int64_t>(size);
+  PEAL_CHECK(i >= -count && i < count, list.class_name(), ": there is no element ", i, " of ",
+             count);
+  return static_cast<std::size_t>(i < 0 ? i + count : i);
+}
+
+}  // namespace
+
+Module& ModuleSeries::operator[](std::int64_t i) { return child_at(place_of(*this, i, size())); }
+
+void ModuleSeries::push_back(Module module) {
+  add(std::to_string(child_count()), std::move(module));
+}
+
+void ModuleList::shorten_repr(std::vector<ChildText>& children) const {
+  std::vector<ChildText> shorter;
+  for (std::size_t i = 0, next = 0; i < children.size(); i = next) {
+    while (next < children.size() && children[next].second == children[i].second) ++next;
+    if (next == i + 1) {
+      shorter.push_back(children[i]);
+    } else {
+      shorter.emplace_back(concat(children[i].first, "-", children[next - 1].first),
+                           concat(next - i, " x ", children[i].second));
+    }
+  }
+  children = std::move(shorter);
+}
+
+ModuleDict::ModuleDict(std::initializer_list<std::pair<std::string, Module>> modules) {
+  for (const auto& [name, module] : modules) add(name, module);
+}
+
+bool ModuleDict::contains(std::string_view name) const {
+  for (const auto& [own, module] : named_children()) {
+    if (own == name) return true;
+  }
+  return false;
+}
+
+void ModuleDict::insert(const std::string& name, Module module) {
+  if (contains(name)) {
+    replace_child(name, std::move(module));
+  } else {
+    add(name, std::move(module));
+  }
+}
+
+std::vector<std::string> ModuleDict::keys() const {
+  std::vector<std::string> names;
+  for (const auto& [name, module] : named_children()) names.push_back(name);
+  return names;
+}
+
+void ParameterList::append(Tensor parameter) {
+  add_parameter(std::to_string(size()), std::move(parameter));
+}
+
+Tensor ParameterList::operator[](std::int64_t i) const {
+  const std::vector<Tensor> all = parameters();
+  return all[place_of(*this, i, all.size())];
+}
+
+std::string ParameterList::extra_repr() const {
+  std::string text;
+  std::size_t i = 0;
+  for (const Tensor& each : parameters()) {
+    std::string sizes;
+    for (const std::int64_t size : each.shape()) {
+      sizes += (sizes.empty() ? "" : "x") + std::to_string(size);
+    }
+    text += concat(i == 0 ? "" : "\n", "  (", i, "): Parameter containing: [", each.dtype(),
+                   " of size ", sizes, "]");
+    ++i;
+  }
+  return text;
+}
+
+}  // namespace peal::nn

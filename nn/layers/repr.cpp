@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// What layers print between their parentheses: PyTorch's text.
+#include <peal/nn/layers/layers.h>
+#include <peal/nn/python_text.h>
+
+namespace peal::nn {
+namespace {
+
+// ", name=value"
+template <class T>
+std::string next_named(const char* name, const T& value) {
+  return std::string(", ") + name + "=" + python_text(value);
+}
+
+template <class T>
+std::string next_unless(const T& usual, const char* name, const T& value) {
+  return value == usual ? "" : next_named(name, value);
+}
+
+// Of a convolution, whose options are numbers or pairs of them; text(each) writes one.
+template <class Options, class Text>
+std::string convolution(const Tensor& weight, const Tensor& bias, const std::string& kernel,
+                        const Options& o, Text&& text) {
+  std::string line = concat(weight.size(1) * o.groups, ", ", weight.size(0),
+                            ", kernel_size=", kernel, ", stride=", text(o.stride));
+  const std::string none = text(0), one = text(1);
+  if (const std::string padding = text(o.padding); padding != none) line += ", padding=" + padding;
+  if (const std::string dilation = text(o.dilation); dilation != one) {
+    line += ", dilation=" + dilation;
+  }
+  line += next_unless(std::int64_t{1}, "groups", o.groups);
+  return bias.defined() ? line : line + ", bias=False";
+}
+
+std::string table(const Tensor& weight, const std::optional<double>& max_norm, double norm_type) {
+  return concat(weight.size(0), ", ", weight.size(1)) +
+         (max_norm ? next_named("max_norm", *max_norm) : "") +
+         next_unless(2.0, "norm_type", norm_type);
+}
+
+// What is the same in all norms with a weight and a bias.
+std::string normalising(double eps) { return next_named("eps", eps); }
+
+}  // namespace
+
+std::string GELU::extra_repr() const {
+  return approximation_ == GeluApproximation::tanh ? "approximate='tanh'" : "approximate='none'";
+}
+std::string Softmax::extra_repr() const { return concat("dim=", dim_); }
+std::string LogSoftmax::extra_repr() const { return concat("dim=", dim_); }
+
+std::string Conv1d::extra_repr() const {
+  const auto one = [](std::int64_t value) { return python_text(std::vector<std::int64_t>{value}); };
+  return convolution(weight, bias, one(weight.size(2)), options_, one);
+}
+std::string Conv2d::extra_repr() const {
+  const auto both = [](const Pair& value) { return python_text(value); };
+  return convolution(weight, bias, both({weight.size(2), weight.size(3)}), options_, both);
+}
+
+std::string Dropout::extra_repr() const { return "p=" + python_text(p_) + ", inplace=False"; }
+
+std::string Embedding::extra_repr() const {
+  std::string text = concat(weight.size(0), ", ", weight.size(1));
+  if (settings_.padding_idx) text += next_named("padding_idx", *settings_.padding_idx);
+  if (settings_.max_norm) text += next_named("max_norm", *settings_.max_norm);
+  return text + next_unless(2.0, "norm_type", settings_.norm_type);
+}
+std::string EmbeddingBag::extra_repr() const {
+  const char* const mode = settings_.mode == BagMode::sum    ? "'sum'"
+                           : settings_.mode == BagMode::mean ? "'mean'"
+                                                             : "'max'";
+  std::string text = table(weight, settings_.max_norm, settings_.norm_type) + ", mode=" + mode;
+  if (settings_.padding_idx) text += next_named("padding_idx", *settings_.padding_idx);
+  return text;
+}
+
+std::string Flatten::extra_repr() const { return concat("start_dim=", start_dim_, ", end_dim=-1"); }
+
+std::string GroupNorm::extra_repr() const {
+  return concat(groups_, ", ", channels_) + normalising(eps_) +
+         next_named("affine", weight.defined()) + next_named("bias", bias.defined());
+}
+std::string RMSNorm::extra_repr() const {
+  return python_text(shape_) + next_named("eps", eps_) +
+         next_named("elementwise_affine", weight.defined());
+}
+std::string LocalResponseNorm::extra_repr() const {
+  return std::to_string(size_) + next_named("alpha", options_.alpha) +
+         next_named("beta", options_.beta) + next_named("k", options_.k);
+}
+
+std::string Linear::extra_repr() const {
+  return concat("in_features=", weight.size(1), ", out_features=", weight.size(0)) +
+         next_named("bias", bias.defined());
+}
+
+std::string LayerNorm::extra_repr() const {
+  return python_text(shape_) + normalising(eps_) +
+         next_named("elementwise_affine", weight.defined()) + next_named("bias", bias.defined());
+}
+std::string BatchNorm::extra_repr() const {
+  return std::to_string(channels_) + normalising(settings_.eps) +
+         next_named("momentum", settings_.momentum) + next_named("affine", weight.defined()) +
+         next_named("bias", bias.defined()) +
+         next_named("track_running_stats", running_mean.defined());
+}
+
+std::string Bilinear::extra_repr() const {
+  return concat("in1_features=", weight.size(1), ", in2_features=", weight.size(2),
+                ", out_features=", weight.size(0)) +
+         next_named("bias", bias.defined());
+}
+
+std::string MaxPool2d::extra_repr() const {
+  return "kernel_size=" + python_short(kernel_) +
+         ", stride=" + python_short(options_.stride.value_or(kernel_)) +
+         ", padding=" + python_short(options_.padding) +
+         ", dilation=" + python_short(options_.dilation) +
+         next_named("ceil_mode", options_.ceil_mode);
+}
+std::string AvgPool2d::extra_repr() const {
+  return "kernel_size=" + python_short(kernel_) +
+         ", stride=" + python_short(options_.stride.value_or(kernel_)) +
+         ", padding=" + python_short(options_.padding);
+}
+std::string AdaptiveAvgPool2d::extra_repr() const { return "output_size=" + python_short(size_); }
+
+std::string Unflatten::extra_repr() const {
+  return concat("dim=", dim_, ", unflattened_size=") + python_text(sizes_);
+}
+std::string PixelShuffle::extra_repr() const { return concat("upscale_factor=", factor_); }
+std::string PixelUnshuffle::extra_repr() const { return concat("downscale_factor=", factor_); }
+std::string ChannelShuffle::extra_repr() const { return concat("groups=", groups_); }
+
+std::string Recurrent::extra_repr() const {
+  return concat(input_, ", ", hidden_) +
+         next_unless(std::int64_t{1}, "num_layers", settings_.num_layers) +
+         next_unless(true, "bias", settings_.bias) +
+         next_unless(false, "batch_first", settings_.batch_first) +
+         next_unless(0.0, "dropout", settings_.dropout) +
+         next_unless(false, "bidirectional", settings_.bidirectional);
+}
+
+}  // namespace peal::nn

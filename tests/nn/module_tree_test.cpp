@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trees of modules by PyTorch's names: registration, walks, paths, text, containers, copies.
+#include <peal/autograd/ops/ops.h>
+#include <peal/nn/nn.h>
+#include <peal/tests/errors.h>
+
+#include <fmt/format.h>
+
+#include <sstream>
+
+using namespace peal;
+using namespace peal::testing;
+
+namespace {
+
+struct Block : nn::Module {
+  nn::Linear fc = register_module("fc", nn::Linear(3, 3));
+  Tensor scale = register_parameter("scale", ones({3}), false);
+  Tensor seen = register_buffer("seen", Tensor::zeros({1}), false);
+  Tensor forward(const Tensor& x) override {
+    add_(seen, ones({1}, seen.dtype()));
+    return fc(x) * scale;
+  }
+  std::string extra_repr() const override { return "width=3"; }
+  void reset_state() override { fill_(seen, 0); }
+};
+
+struct Net : nn::Module {
+  nn::ModuleList blocks = add("blocks", nn::ModuleList(Block(), Block()));
+  nn::Linear head = add("head", nn::Linear(3, 2));
+  Tensor forward(const Tensor& x) override {
+    Tensor y = x;
+    for (nn::Module& block : blocks) y = relu(block(y));
+    return head(y);
+  }
+};
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("walks over a tree by PyTorch's names") {
+  Net net;
+  Names names, applied;
+  for (auto& [name, module] : net.named_modules()) names.push_back(name);
+  CHECK(names == Names{"", "blocks", "blocks.0", "blocks.0.fc", "blocks.1", "blocks.1.fc", "head"});
+  CHECK(net.modules().size() == 7);
+  CHECK(net.modules().front().as<Net>() == &net);
+  CHECK(net.children().size() == 2);
+  CHECK(net.buffers().size() == 2);
+  net.apply([&](nn::Module& module) {
+    const std::string name = module.class_name();
+    applied.push_back(name.substr(name.rfind(':') + 1));
+    if (auto* linear = module.as<nn::Linear>()) fill_(linear->bias, 7);
+  });
+  CHECK(applied == Names{"Linear", "Block", "Linear", "Block", "ModuleList", "Linear", "Net"});
+  CHECK(net.head.bias.to_vector<float>() == std::vector<float>{7, 7});
+}
+
+TEST_CASE("what stands at a path") {
+  Net net;
+  CHECK(net.get_submodule("blocks.1.fc").class_name() == "peal::nn::Linear");
+  CHECK(net.get_submodule("").same_as(net));
+  CHECK(net.get_submodule("")(ones({1, 3})).shape() == Shape{1, 2});
+  CHECK(net.get_parameter("blocks.1.fc.weight").shape() == Shape{3, 3});
+  CHECK(net.get_parameter("head.bias").same_as(net.head.bias));
+  CHECK(!net.get_parameter("blocks.0.scale").requires_grad());
+  CHECK(net.get_buffer("blocks.0.seen").numel() == 1);
+  check_has(error_of([&] { net.get_parameter("head.scale"); }),
+            "Net: there is no parameter at 'head.scale'");
+  check_has(error_of([&] { net.get_buffer("seen"); }), "there is no buffer at 'seen'");
+  check_has(error_of([&] { net.get_submodule("blocks.2"); }), "'2' is not one of: 0, 1");
+}
+
+TEST_CASE("a state that modules keep begins anew") {
+  Net net;
+  net(ones({1, 3}));
+  net(ones({1, 3}));
+  CHECK(net.get_buffer("blocks.1.seen").item<float>() == 2);
+  net.reset();
+  CHECK(net.get_buffer("blocks.0.seen").item<float>() == 0);
+  CHECK(net.get_buffer("blocks.1.seen").item<float>() == 0);
+  for (const auto& [name, tensor] : net.state_dict()) CHECK(!name.ends_with("seen"));
+}
+
+TEST_CASE("a model prints as PyTorch's") {
+  Net net;
+  const std::string text =
+      "Net(\n"
+      "  (blocks): ModuleList(\n"
+      "    (0-1): 2 x Block(\n"
+      "      width=3\n"
+      "      (fc): Linear(in_features=3, out_features=3, bias=True)\n"
+      "    )\n"
+      "  )\n"
+      "  (head): Linear(in_features=3, out_features=2, bias=True)\n"
+      ")";
+  CHECK(net.repr() == text);
+  std::ostringstream out;
+  out << net;
+  CHECK(out.str() == text);
+  CHECK(fmt::format("{}", nn::ReLU()) == "ReLU()");
+  const nn::Module plain = nn::Dropout2d(0.5);
+  CHECK(fmt::format("{}", plain) == "Dropout2d(p=0.5, inplace=False)");
+  net.replace_child("head", nn::Identity());
+  check_has(net.repr(), "(head): Identity()\n");
+}
+
+TEST_CASE("a sequence is read by number, in loops, and grows") {
+  nn::Sequential net{nn::Linear(3, 4), nn::ReLU()};
+  net.append(nn::Linear(4, 2));
+  CHECK(net.size() == 3);
+  CHECK(net[0].as<nn::Linear>() != nullptr);
+  CHECK(net[-1].as<nn::Linear>()->weight.shape() == Shape{2, 4});
+  Tensor y = ones({1, 3});
+  for (nn::Module& each : net) y = each(y);
+  CHECK(y.to_vector<float>() == net(ones({1, 3})).to_vector<float>());
+  check_has(error_of([&] { net[3]; }), "Sequential: there is no element 3 of 3");
+  const nn::Sequential named(std::vector<std::pair<std::string, nn::Module>>{
+      {"fc", nn::Linear(3, 2)}, {"act", nn::Tanh()}});
+  CHECK(named.state_dict()[0].first == "fc.weight");
+}
+
+TEST_CASE("lists and dictionaries have PyTorch's keys, and train") {
+  Net net;
+  Names keys;
+  for (const auto& [name, tensor] : net.named_parameters()) keys.push_back(name);
+  CHECK(keys == Names{"blocks.0.scale", "blocks.0.fc.weight", "blocks.0.fc.bias", "blocks.1.scale",
+                      "blocks.1.fc.weight", "blocks.1.fc.bias", "head.weight", "head.bias"});
+  sum(net(ones({2, 3}))).backward();
+  CHECK(net.blocks[0].as<Block>()->fc.weight.grad().defined());
+  check_has(error_of([&] { net.blocks(ones({1, 3})); }), "has no forward");
+
+  nn::ModuleDict heads{{"a", nn::Linear(3, 1)}, {"b", nn::Linear(3, 2)}};
+  CHECK(heads.keys() == Names{"a", "b"});
+  CHECK((heads.size() == 2 && heads.contains("b") && !heads.contains("c")));
+  CHECK(heads["b"](ones({1, 3})).shape() == Shape{1, 2});
+  heads.insert("b", nn::Linear(3, 5));
+  heads.insert("c", nn::ReLU());
+  CHECK(heads["b"](ones({1, 3})).shape() == Shape{1, 5});
+  CHECK(heads.items().size() == 3);
+  check_has(error_of([&] { heads["d"]; }), "'d' is not one of: a, b, c");
+
+  nn::ParameterList list({ones({2}), Tensor::zeros({3})});
+  list.append(ones({1}));
+  CHECK(list.size() == 3);
+  CHECK(list[-1].shape() == Shape{1});
+  CHECK(list[1].requires_grad());
+  CHECK(list.state_dict()[2].first == "2");
+}
+
+TEST_CASE("parameters as one vector, there and back") {
+  nn::Linear fc(2, 3);
+  const Tensor vector = nn::parameters_to_vector(fc.parameters());
+  CHECK(vector.shape() == Shape{9});
+  nn::Linear other(2, 3);
+  nn::vector_to_parameters(vector * 2.0, other.parameters());
+  CHECK(other.weight.to_vector<float>() == (fc.weight.detach() * 2.0).to_vector<float>());
+  CHECK(other.bias.to_vector<float>() == (fc.bias.detach() * 2.0).to_vector<float>());
+  sum(vector).backward();  // recorded
+  CHECK(fc.bias.grad().to_vector<float>() == std::vector<float>{1, 1, 1});
+  check_has(error_of([&] { nn::vector_to_parameters(ones({8}), fc.parameters()); }),
+            "expected a vector of 9 elements, got shape [8]");
+}
+
+TEST_CASE("a deep copy has the values, types, modes and frozen parameters, and its own storage") {
+  Net net;
+  net.to(DType::f64);
+  net.head.bias.set_requires_grad(false);
+  net.blocks[1].eval();
+  net(ones({1, 3}, DType::f64));
+  Net copy = nn::deepcopy(net, [] { return Net(); });
+  CHECK(copy.head.weight.dtype() == DType::f64);
+  CHECK(!copy.head.bias.requires_grad());
+  CHECK((copy.blocks[0].training() && !copy.blocks[1].training()));
+  CHECK(copy.get_buffer("blocks.0.seen").item<double>() == 1);
+  const Tensor x = ones({1, 3}, DType::f64);
+  CHECK(copy(x).to_vector<double>() == net(x).to_vector<double>());
+  const NoGrad guard;
+  fill_(net.head.weight, 0);
+  CHECK(copy(x).to_vector<double>() != net(x).to_vector<double>());
+}
