@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <exception>
+#include <new>
 #include <optional>
 
 namespace peal::data {
@@ -26,6 +27,8 @@ std::optional<std::string> failure_of(const Dataset& dataset, std::int64_t sampl
   try {
     dataset.augmented(std::span(&sample, 1), draws);
     return std::nullopt;
+  } catch (const std::bad_alloc&) {
+    throw;
   } catch (...) {
     return words_of_failure();
   }
@@ -100,7 +103,7 @@ std::vector<BadSample> replace_bad(const Dataset& dataset, const PlannedBatches&
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const auto words = failure_of(dataset, samples[i], draws);
     if (!words) continue;
-    bad.push_back({samples[i], -1, batch, *words});
+    bad.push_back({samples[i], -1, batch, *words, static_cast<std::int64_t>(i)});
     if (std::ssize(bad) > most) break;
     bad.back().replaced_by = good_one_for(dataset, plan, batch, i, draws, most);
     samples[i] = bad.back().replaced_by;

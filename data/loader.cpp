@@ -15,11 +15,26 @@
 namespace peal::data {
 namespace {
 
-PlannedBatches after_first(const PlannedBatches& batches, std::int64_t first) {
-  PEAL_CHECK(first <= batches.size(), "[data] loader: an epoch of ", batches.size(),
-             " batches cannot be taken up after ", first,
-             "; does the plan give other batches than when the state was saved?");
-  return batches.without_first(first);
+PlannedBatches joined(const PlannedBatches& first, const PlannedBatches& then) {
+  if (first.size() == 0) return then;
+  return {first.size() + then.size(),
+          [=](std::int64_t k) { return k < first.size() ? first[k] : then[k - first.size()]; }};
+}
+
+// What a sampler's order has before what is left of it.
+Order before_rest(Sampler& sampler, std::int64_t epoch, std::int64_t left) {
+  const std::int64_t consumed = sampler.consumed_after(0);
+  if (consumed == 0) return {};
+  Order all;
+  sampler.resume(epoch, 0);
+  try {
+    all = sampler.order();
+  } catch (...) {
+    sampler.resume(epoch, consumed);
+    throw;
+  }
+  sampler.resume(epoch, consumed);
+  return {std::max<std::int64_t>(all.size() - left, 0), [all](std::int64_t k) { return all[k]; }};
 }
 
 }  // namespace
@@ -76,7 +91,8 @@ DataLoader::DataLoader(DatasetRef dataset, std::shared_ptr<Sampler> sampler, Bat
   PEAL_CHECK(options_.max_bad_samples >= 0,
              "[data] loader: expected max_bad_samples to be at least 0, got ",
              options_.max_bad_samples);
-  PEAL_CHECK(options_.max_bad_samples == 0 || !options_.exact,
+  const bool exact = options_.exact || (sampler_ && sampler_->exact());
+  PEAL_CHECK(options_.max_bad_samples == 0 || !exact,
              "[data] loader: exact sees every sample once, and with max_bad_samples some are seen "
              "again in the place of others: choose one");
   const bool alone = !options_.shard && !sampler_ && !plan_;
@@ -112,6 +128,32 @@ PlannedBatches DataLoader::planned(std::int64_t epoch) const {
                        dealt_before(epoch));
 }
 
+std::pair<PlannedBatches, std::int64_t> DataLoader::whole(std::int64_t epoch) const {
+  if (by_batches()) {
+    PlannedBatches all = planned(epoch);
+    PEAL_CHECK(next_consumed_ <= all.size(), "[data] loader: an epoch of ", all.size(),
+               " batches cannot be taken up after ", next_consumed_,
+               "; does the plan give other batches than when the state was saved?");
+    return {std::move(all), next_consumed_};
+  }
+  Order before, rest;
+  if (sampler_) {
+    rest = sampler_->order();
+    before = before_rest(*sampler_, epoch, rest.size());
+  } else {
+    const std::int64_t size = dataset_->size(), world = place().world;
+    rest = planned_shard(size, place().world, place().rank, shard_options(epoch, next_consumed_));
+    if (rest.size() > 0 && next_consumed_ > 0) {
+      const Order all = epoch_order(size, shard_options(epoch, 0));
+      const std::int64_t at = next_consumed_ + place().rank;  // of the first one that is left
+      before = {at / world, [=](std::int64_t k) { return all[(at % world + k * world) % size]; }};
+    }
+  }
+  const PlannedBatches over = planned_batches(std::move(before), options_.batch_size);
+  return {joined(over, planned_batches(std::move(rest), options_.batch_size, options_.drop_last)),
+          over.size()};
+}
+
 // A pass that was left, of an epoch that the sampler still has and was told nothing about: after
 // its last batch the next one comes, and before it the whole of the same.
 void DataLoader::begin_anew() {
@@ -128,21 +170,19 @@ void DataLoader::open() {
   ahead_.reset();
   failure_ = nullptr;
   taken_ = batches_taken_ = last_taken_ = 0;
-  bad_samples_.clear();
   const std::int64_t epoch = coming();
-  const auto cut = [&](Order samples) {
-    return planned_batches(std::move(samples), options_.batch_size, options_.drop_last);
-  };
-  PlannedBatches batches = by_batches() ? after_first(planned(epoch), next_consumed_)
-                           : sampler_
-                               ? cut(sampler_->order())
-                               : cut(planned_shard(dataset_->size(), place().world, place().rank,
-                                                   shard_options(epoch, next_consumed_)));
-  const std::int64_t count = batches.size();
-  epoch_ =
-      std::make_unique<Prefetch>(*dataset_, std::move(batches), Draws{seed_, epoch},
-                                 PrefetchOptions{options_.workers, options_.prefetch,
-                                                 copies_ != nullptr, options_.max_bad_samples});
+  auto [batches, first] = whole(epoch);
+  const std::int64_t count = batches.size() - first;
+  if (epoch != bad_epoch_ || first == 0) bad_before_ = 0;
+  std::erase_if(bad_samples_, [&, from = first](const BadSample& bad) {
+    return epoch != bad_epoch_ || bad.batch >= from;
+  });
+  bad_epoch_ = epoch;
+  epoch_ = std::make_unique<Prefetch>(
+      *dataset_, std::move(batches), Draws{seed_, epoch},
+      PrefetchOptions{options_.workers, options_.prefetch, copies_ != nullptr,
+                      options_.max_bad_samples, first});
+  first_batch_ = first;
   batches_ = count;  // it is open: what threw before leaves it the one to come
   running_ = epoch;
   begun_at_ = sampler_ ? sampler_->consumed_after(0) : next_consumed_;
@@ -176,21 +216,22 @@ DataLoader::Step DataLoader::fetch_ahead() {
   return step;
 }
 
-// Where it is one too many, the step fails.
+// Where it is one too many, the step fails, and its batch counts as not handed out.
 void DataLoader::note_bad(Step& step) {
   for (BadSample& bad : std::exchange(step.bad, {})) {
     const std::string which = concat("[data] sample ", bad.sample, " (batch ", bad.batch,
                                      " of epoch ", running_, "): ", bad.why);
-    const std::int64_t replaced_by = bad.replaced_by;
+    const std::int64_t replaced_by = bad.replaced_by, batch = bad.batch;
     bad_samples_.push_back(std::move(bad));
-    if (std::ssize(bad_samples_) <= options_.max_bad_samples) {
+    if (bad_so_far() <= options_.max_bad_samples) {
       log_warning(which, "; sample ", replaced_by, " stands in for it");
       continue;
     }
     step = {std::nullopt, 0,
-            std::make_exception_ptr(Error(concat(which, "; it is bad sample ", bad_samples_.size(),
+            std::make_exception_ptr(Error(concat(which, "; it is bad sample ", bad_so_far(),
                                                  " of this epoch, of which max_bad_samples lets ",
                                                  options_.max_bad_samples, " be")))};
+    std::erase_if(bad_samples_, [&](const BadSample& each) { return each.batch == batch; });
     return;
   }
 }

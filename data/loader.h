@@ -33,6 +33,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace peal::data {
@@ -59,8 +60,9 @@ struct LoaderOptions {
   // With a shard: every sample once, so that ranks may differ by one, as evaluation wants it. Else
   // ranks have equal numbers, and the first samples come twice where that does not add up.
   bool exact = false;
-  // So many samples of an epoch, of this rank, may fail: each is named in the log and has another
-  // one in its place (bad_samples.h); one more is an error. 0: the first one is.
+  // So many samples of an epoch, of this rank, wherever it was taken up, may fail: each is named in
+  // the log and has another one in its place (bad_samples.h); one more is an error. 0: the first
+  // one is.
   std::int64_t max_bad_samples = 0;
   // Where batches shall be. On a device they are copied ahead of time, from page-locked memory.
   Device device = {};
@@ -73,7 +75,7 @@ class DataLoader {
   // with drop_last, and exact together with max_bad_samples.
   explicit DataLoader(DatasetRef dataset, LoaderOptions options = {});
   // By a sampler, which has the say about order, shard and epoch (Sampler::set_epoch). Errors: as
-  // above, no sampler, or shuffle, shard, way or exact in the options.
+  // above, also of one that is exact, no sampler, or shuffle, shard, way or exact in the options.
   DataLoader(DatasetRef dataset, std::shared_ptr<Sampler> sampler, LoaderOptions options = {});
   // By a plan, which has the say about everything that is in which batch. Errors: as above, no
   // plan, or batch_size, drop_last, shuffle, shard, way or exact in the options.
@@ -108,9 +110,9 @@ class DataLoader {
   // was handed out of it.
   const std::vector<BadSample>& bad_samples() const { return bad_samples_; }
   // Where the samples of the last batch stand in the order of all ranks in this epoch, -1 for those
-  // that come again to make ranks equal: by this, what ranks find is put together in the order of
-  // one (launch::gather_in_order). Empty before the first and after the last. Error with a plan,
-  // which does not say.
+  // that come again, to make ranks equal or in the place of a bad one: by this, what ranks find is
+  // put together in the order of one (launch::gather_in_order). Empty before the first and after
+  // the last. Error with a plan, which does not say.
   std::vector<std::int64_t> places() const;
 
   // Epochs count by themselves from 0, unless a sampler does (Sampler::epoch), which is told the
@@ -133,8 +135,10 @@ class DataLoader {
   // "epoch", and "consumed", with a plan "batches", or with a way "dealt" (i64): a loader made
   // alike, with the same seed, that loads them goes on with the sample after the last one handed
   // out (what a device's copy ahead has in hand, and a batch that failed, come again); but for a
-  // plan its world and batch_size may be others, and after a way the way too. Ranks' states are
-  // alike when all have taken equally many batches, so one's will do for all, but: at the end of an
+  // plan its world and batch_size may be others, and after a way the way too. With max_bad_samples
+  // also "bad_samples" (i64), how many there were in the epoch so far. Ranks' states are but for
+  // that alike when all have taken equally many batches, so one's will do for all, but: at the end
+  // of an
   // exact epoch those that have a batch less are in the next epoch already, and a
   // DistributedSampler's ranks that have a sample less count less, so save rank 0's; and a plan's
   // places are each rank's own where ranks have different numbers of batches. Error where
@@ -187,6 +191,9 @@ class DataLoader {
   Dealt dealt_now(std::int64_t batches) const;
   std::span<const Dealt> dealt_before(std::int64_t epoch) const;
   PlannedBatches planned(std::int64_t epoch) const;
+  // The batches of the coming epoch, whole, and how many of them are over.
+  std::pair<PlannedBatches, std::int64_t> whole(std::int64_t epoch) const;
+  std::int64_t bad_so_far() const { return bad_before_ + std::ssize(bad_samples_); }
   // An epoch is open, or an error left it.
   bool within() const { return epoch_ || failure_; }
   Place place() const { return options_.shard.value_or(Place{}); }
@@ -211,6 +218,7 @@ class DataLoader {
   std::int64_t taken_up_ = 0;
   std::vector<Dealt> dealt_before_;
   std::int64_t running_ = 0, begun_at_ = 0;  // of the epoch that is open
+  std::int64_t first_batch_ = 0;             // of it
   std::unique_ptr<Prefetch> epoch_;          // null: the next call of next() opens one
   std::int64_t batches_ = 0;
   std::exception_ptr failure_;
@@ -218,7 +226,8 @@ class DataLoader {
   std::unique_ptr<CopyAhead> copies_;                            // null on the CPU
   std::optional<Step> ahead_;  // what copies_ has in hand; its batch is there
   std::vector<BadSample> bad_samples_;
-  std::optional<Batch> current_;  // what the iterator points to
+  std::int64_t bad_epoch_ = 0, bad_before_ = 0;  // theirs; more of them, of a state that was loaded
+  std::optional<Batch> current_;                 // what the iterator points to
 };
 
 }  // namespace peal::data

@@ -73,13 +73,17 @@ std::vector<std::int64_t> DataLoader::places() const {
              "the order of all ranks; for that, let options make the batches (way)");
   std::vector<std::int64_t> places;
   if (!within() || batches_taken_ == 0) return places;
+  const std::int64_t last = first_batch_ + batches_taken_ - 1;
   if (by_batches()) {
-    return dealt_places(dataset_->size(), deal_of_options(), dealt_before(running_),
-                        begun_at_ + batches_taken_ - 1);
+    places = dealt_places(dataset_->size(), deal_of_options(), dealt_before(running_), last);
+  } else {
+    for (std::int64_t k = taken_ - last_taken_; k < taken_; ++k) {
+      const std::int64_t at = begun_at_ + place().rank + k * place().world;
+      places.push_back(sampler_ ? sampler_->place(k) : at < dataset_->size() ? at : -1);
+    }
   }
-  for (std::int64_t k = taken_ - last_taken_; k < taken_; ++k) {
-    const std::int64_t at = begun_at_ + place().rank + k * place().world;
-    places.push_back(sampler_ ? sampler_->place(k) : at < dataset_->size() ? at : -1);
+  for (const BadSample& bad : bad_samples_) {
+    if (bad.batch == last) places[static_cast<std::size_t>(bad.row)] = -1;
   }
   return places;
 }
@@ -90,6 +94,10 @@ Dealt DataLoader::dealt_now(std::int64_t batches) const {
 
 NamedTensors DataLoader::state_dict() const {
   NamedTensors state{{"epoch", Tensor::scalar(epoch(), Device{})}};
+  if (options_.max_bad_samples > 0) {
+    const bool none = epoch() != bad_epoch_ || consumed() == 0;
+    state.emplace_back("bad_samples", Tensor::scalar(none ? 0 : bad_so_far(), Device{}));
+  }
   if (plan_ || !by_batches()) {
     state.emplace_back(plan_ ? "batches" : "consumed", Tensor::scalar(consumed(), Device{}));
     return state;
@@ -104,13 +112,21 @@ NamedTensors DataLoader::state_dict() const {
 void DataLoader::load_state_dict(const NamedTensors& state) {
   StateReader reader("DataLoader", state);
   const auto epoch = reader.number<std::int64_t>("epoch");
+  const std::int64_t bad =
+      reader.has("bad_samples") ? reader.number<std::int64_t>("bad_samples") : 0;
+  const auto goes_on = [&](std::int64_t consumed) {
+    resume(epoch, consumed);
+    bad_samples_.clear();
+    bad_epoch_ = epoch;
+    bad_before_ = bad;
+  };
   if (plan_ || !by_batches()) {
     const auto consumed = reader.number<std::int64_t>(plan_ ? "batches" : "consumed");
     reader.finish();
-    return resume(epoch, consumed);
+    return goes_on(consumed);
   }
   TakenUp taken = read_dealt(reader, state, dealt_now(0), dataset_->size());
-  resume(epoch, taken.batches);
+  goes_on(taken.batches);
   taken_up_ = epoch;
   dealt_before_ = std::move(taken.before);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <new>
 #include <utility>
 
 namespace peal::data {
@@ -20,8 +21,13 @@ Tensor in_pinned_memory(const Tensor& tensor) {
 
 Prefetch::Prefetch(const Dataset& dataset, PlannedBatches plan, const Draws& draws,
                    const PrefetchOptions& options)
-    : dataset_(dataset), plan_(std::move(plan)), draws_(draws), options_(options) {
-  const auto workers = std::min<std::int64_t>(options.workers, batches());
+    : dataset_(dataset),
+      plan_(std::move(plan)),
+      draws_(draws),
+      options_(options),
+      started_(options.first),
+      handed_out_(options.first) {
+  const auto workers = std::min<std::int64_t>(options.workers, batches() - options.first);
   slots_.resize(static_cast<std::size_t>(workers * options.prefetch));
   try {
     for (std::int64_t i = 0; i < workers; ++i) {
@@ -52,21 +58,26 @@ std::optional<Prefetch::Made> Prefetch::next() {
 Prefetch::Made Prefetch::make(std::int64_t batch) const {
   std::vector<std::int64_t> samples = plan_[batch];
   Made made{{}, std::ssize(samples), {}};
-  const auto make_all = [&] {
+  const std::int64_t most = options_.max_bad_samples;
+  bool done = false;
+  try {
+    made.batch = dataset_.augmented(samples, draws_);
+    done = true;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (...) {
+    if (most > 0) made.bad = replace_bad(dataset_, plan_, batch, samples, draws_, most);
+  }
+  if (std::ssize(made.bad) > most) return made;  // an error, to its reader
+  // Once more: with others in their places, or because the failure may have passed.
+  if (!done) {
     try {
       made.batch = dataset_.augmented(samples, draws_);
+    } catch (const std::bad_alloc&) {
+      throw;
     } catch (...) {
-      if (options_.max_bad_samples == 0 || !made.bad.empty()) {
-        name_the_sample(dataset_, batch, samples, draws_);
-      }
-      made.bad = replace_bad(dataset_, plan_, batch, samples, draws_, options_.max_bad_samples);
-      if (made.bad.empty()) name_the_sample(dataset_, batch, samples, draws_);
+      name_the_sample(dataset_, batch, samples, draws_);
     }
-  };
-  make_all();
-  if (!made.bad.empty()) {
-    if (std::ssize(made.bad) > options_.max_bad_samples) return made;  // an error, to its reader
-    make_all();
   }
   if (!options_.pinned) return made;
   made.batch.x = in_pinned_memory(made.batch.x);

@@ -25,11 +25,13 @@ struct PrefetchOptions {
   int prefetch = 2;                  // batches ahead, a worker
   bool pinned = false;               // in page-locked memory
   std::int64_t max_bad_samples = 0;  // so many of a batch are replaced (bad_samples.h)
+  std::int64_t first = 0;            // the batches before it came already
 };
 
 class Prefetch {
  public:
-  // Workers inherit the context of the calling thread. REQUIRES: the data set lives as long.
+  // `plan` is the whole epoch's. Workers inherit the context of the calling thread. REQUIRES: the
+  // data set lives as long; first is at most the number of batches.
   Prefetch(const Dataset& dataset, PlannedBatches plan, const Draws& draws,
            const PrefetchOptions& options);
   // Waits for no more than the batches that workers have in hand.
@@ -45,7 +47,8 @@ class Prefetch {
     std::vector<BadSample> bad;
   };
   // The next batch, nothing at the end, or the error that making it threw, which names the sample:
-  // an Error with the data set's own nested in it (std::rethrow_if_nested).
+  // an Error with the data set's own nested in it (std::rethrow_if_nested). What passes when it is
+  // tried once more is none.
   std::optional<Made> next();
 
  private:

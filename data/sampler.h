@@ -69,6 +69,9 @@ class Sampler {
   // Where the k-th of indices() stands among the samples of all ranks in this epoch; -1 where it
   // comes again, to make ranks equal. By default there is one rank.
   virtual std::int64_t place(std::int64_t k) const { return k; }
+  // Whether every sample is to come once, as evaluation wants it: a loader then lets none stand in
+  // for another.
+  virtual bool exact() const { return false; }
   // Which epoch comes; loops may call it before each. Nothing by default: all epochs are alike.
   virtual void set_epoch(std::int64_t epoch) { static_cast<void>(epoch); }
   // The epoch that comes, of a sampler that has the say about it. By default the loader has, which
@@ -106,6 +109,7 @@ class DistributedSampler : public Sampler {
     const std::int64_t at = options_.consumed + rank_ + k * world_;
     return at < size_ ? at : -1;
   }
+  bool exact() const override { return options_.exact; }
   const ShardOptions& options() const { return options_; }
 
  private:
