@@ -4,9 +4,12 @@
 #include <peal/data/rows.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -54,8 +57,25 @@ Tensor stacked(const Column& column, std::string_view name) {
   return all;
 }
 
-void fill(const Tensor& x, double value) {
+// Whether a T can be `value`; floating point numbers come near any.
+template <class T>
+bool holds(double value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value == 0 || value == 1;
+  } else if constexpr (std::is_integral_v<T>) {
+    // The limit above is a power of two, which f64 has exactly, as it has the one below.
+    const double end = 2 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);
+    return value == std::trunc(value) && value < end &&
+           value >= static_cast<double>(std::numeric_limits<T>::min());
+  } else {
+    return true;
+  }
+}
+
+void fill(const Tensor& x, double value, std::string_view name) {
   visit(x.dtype(), [&]<class T>() {
+    PEAL_CHECK(holds<T>(value), "[data] collate: '", name, "' is ", x.dtype(),
+               ", which does not hold its padding ", value, "; give another (Padding)");
     const auto element = [&] {
       if constexpr (std::is_arithmetic_v<T>) {
         return static_cast<T>(value);
@@ -72,9 +92,13 @@ Tensor padded(const Column& column, std::string_view name, double value, Padding
   if (!first.defined() || first.dim() == 0) return stacked(column, name);
   check_column(column, name, 1);
   Shape shape = first.shape();
-  for (const Tensor& x : column) shape[0] = std::max(shape[0], x.size(0));
+  bool alike = true;
+  for (const Tensor& x : column) {
+    alike = alike && x.size(0) == first.size(0);
+    shape[0] = std::max(shape[0], x.size(0));
+  }
   const Tensor all = room_for(std::ssize(column), shape, first.dtype());
-  fill(all, value);
+  if (!alike) fill(all, value, name);
   const std::size_t row =
       static_cast<std::size_t>(shape_of_row(first).numel()) * size_of(first.dtype());
   auto* to = static_cast<std::byte*>(all.raw());

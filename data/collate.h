@@ -33,7 +33,7 @@ struct Padding {
 // Tensors with dimensions are padded along the first of them to the longest of the batch, those
 // without are stacked; what is in `more` is filled with 0. The lengths of x come along as "lengths"
 // [B] of i64, where x has dimensions and no sample brings some. Errors: as of collate(), but for
-// the sizes of first dimensions.
+// the sizes of first dimensions, and a value that the type of what is filled does not hold.
 Collate pad_collate(const Padding& padding = {});
 
 }  // namespace peal::data

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/rng.h>
 #include <peal/data/concat_dataset.h>
 #include <peal/data/rows.h>
 
@@ -20,6 +21,11 @@ std::string words_of_rows(const Tensor& rows) {
 // The rows of one name: those of set `k` go to `at` of `all`, which is made by the first.
 void put_column(Tensor& all, bool first, std::string_view name, const Tensor& rows,
                 std::span<const std::int64_t> at, std::int64_t count, std::size_t k) {
+  PEAL_CHECK(!rows.defined() ||
+                 (rows.dim() >= 1 && rows.size(0) == std::ssize(at) && rows.device() == Device{}),
+             "[data] concat: expected '", name, "' of ", at.size(), " rows from set ", k,
+             ", one a sample, on the CPU, got ", rows.dtype(), " ", rows.shape(), " on ",
+             rows.device(), "; does its Collate leave samples out?");
   if (first && rows.defined()) all = room_for(count, shape_of_row(rows), rows.dtype());
   const bool alike =
       all.defined() == rows.defined() &&
@@ -28,6 +34,16 @@ void put_column(Tensor& all, bool first, std::string_view name, const Tensor& ro
              ", those of a set before ", words_of_rows(all),
              "; samples that are put together have one type and shape");
   if (rows.defined()) put_rows(all, at, rows);
+}
+
+// Of a set whose first sample is number `first`. A number of the set would do for one
+// ConcatDataset; in one of others, set 1 of set 0 and set 0 of set 1 would draw alike, and so would
+// their images.
+std::uint64_t seed_from(std::uint64_t seed, std::int64_t first) {
+  if (first == 0) return seed;
+  constexpr std::uint64_t eighth = std::uint64_t{1} << 61;  // apart from those of draw.h
+  const PhiloxBlock block = philox(seed, eighth + static_cast<std::uint64_t>(first));
+  return std::uint64_t{block.word[0]} << 32 | block.word[1];
 }
 
 }  // namespace
@@ -84,8 +100,8 @@ Batch ConcatDataset::get(std::span<const std::int64_t> indices) const {
 
 Batch ConcatDataset::augmented(std::span<const std::int64_t> indices, const Draws& draws) const {
   return put_together(indices, [&](std::size_t k, std::span<const std::int64_t> own) {
-    constexpr std::uint64_t golden = 0x9E3779B97F4A7C15;
-    return sets_[k]->augmented(own, Draws{draws.seed + k * golden, draws.epoch});
+    return sets_[k]->augmented(
+        own, Draws{seed_from(draws.seed, ends_[k] - sets_[k]->size()), draws.epoch});
   });
 }
 

@@ -5,6 +5,7 @@
 #include <peal/data/samples.h>
 #include <peal/tests/errors.h>
 
+#include <limits>
 #include <vector>
 
 using namespace peal;
@@ -101,6 +102,30 @@ TEST_CASE("padding keeps further dimensions, numbers, empty samples, and every t
   const std::vector<Sample> named{{i64({1}, {1}), {}, {{"lengths", Tensor::scalar(7, Device{})}}}};
   CHECK(pad(named).more.size() == 1);
   CHECK(pad(named)["lengths"].item<int>() == 7);
+}
+
+TEST_CASE("padding that its type does not hold is refused, where there is some") {
+  const auto words = [](DType type, const data::Padding& padding, bool of_y = false) {
+    const Tensor one = Tensor::zeros({1}, type, Device{}), two = Tensor::zeros({2}, type, Device{});
+    const Tensor text = i64({1}, {1}), longer = i64({1, 2}, {2});
+    const std::vector<Sample> samples = of_y ? std::vector<Sample>{{text, one}, {longer, two}}
+                                             : std::vector<Sample>{{one, {}}, {two, {}}};
+    const auto together = data::pad_collate(padding);
+    CHECK(together(std::vector<Sample>{samples[0], samples[0]}).size() == 2);
+    return error_of([&] { together(samples); });
+  };
+  CHECK(words(DType::u8, {.value = 300}) ==
+        "[data] collate: 'x' is u8, which does not hold its padding 300; give another (Padding)");
+  CHECK(words(DType::u8, {}, true) ==
+        "[data] collate: 'y' is u8, which does not hold its padding -100; give another (Padding)");
+  CHECK(words(DType::u8, {.value = 255}) == "nothing");
+  check_has(words(DType::u8, {.value = 0.5}), "its padding 0.5");
+  check_has(words(DType::i64, {.value = 0x1p63}), "'x' is i64, which does not hold its padding 9");
+  CHECK(words(DType::i64, {.value = -0x1p63}) == "nothing");
+  check_has(words(DType::i64, {.value = std::numeric_limits<double>::quiet_NaN()}), "padding nan");
+  check_has(words(DType::boolean, {.value = 2}), "'x' is bool, which does not hold its padding 2");
+  CHECK(words(DType::boolean, {.value = 1}) == "nothing");
+  CHECK(words(DType::f32, {.value = std::numeric_limits<double>::infinity()}) == "nothing");
 }
 
 TEST_CASE("what cannot be put together is named") {

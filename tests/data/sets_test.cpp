@@ -8,7 +8,9 @@
 
 #include "drawn.h"
 
+#include <functional>
 #include <set>
+#include <utility>
 
 using namespace peal::data;
 using peal::Device;
@@ -140,4 +142,42 @@ TEST_CASE("samples of several kinds are not put together") {
             "[data] concat: samples of set 1 have 'x' i64 [3], those of a set before i64 [2]");
   const ConcatDataset types({rows({2}, DType::i64), rows({2}, DType::f32)});
   check_has(error_of([&] { types.get(Samples{0, 2}); }), "'x' f32 []");
+}
+
+TEST_CASE("sets that give other rows than were asked for are not put together") {
+  struct Short : Dataset {
+    explicit Short(std::function<void(Batch&)> change) : spoil(std::move(change)) {}
+    std::int64_t size() const override { return 5; }
+    Batch get(std::span<const std::int64_t> indices) const override {
+      Batch batch = counted(5)->get(indices);
+      spoil(batch);
+      return batch;
+    }
+    std::function<void(Batch&)> spoil;
+  };
+  const auto words = [](const std::function<void(Batch&)>& spoil) {
+    const ConcatDataset both({counted(2), std::make_shared<Short>(spoil)});
+    return error_of([&] { both.get(Samples{0, 2, 3}); });
+  };
+  const Tensor one = Tensor::zeros({1, 2}, DType::i64, Device{});
+  check_has(words([&](Batch& batch) { batch.x = one; }),
+            "[data] concat: expected 'x' of 2 rows from set 1, one a sample, on the CPU, got "
+            "i64 [1, 2] on cpu");
+  check_has(words([&](Batch& batch) { batch.y = Tensor::zeros({3}, DType::i64, Device{}); }),
+            "expected 'y' of 2 rows from set 1");
+  check_has(words([&](Batch& batch) {
+              batch.more[0].second = Tensor::zeros({0, 0}, DType::f32, Device{});
+            }),
+            "expected 'none' of 2 rows from set 1");
+  check_has(words([&](Batch& batch) { batch.y = Tensor::scalar(std::int64_t{1}, Device{}); }),
+            "expected 'y' of 2 rows from set 1, one a sample, on the CPU, got i64 [] on cpu");
+}
+
+TEST_CASE("chance of sets that are put together twice over is not the same") {
+  const auto whole = std::make_shared<Drawn>(4);
+  const auto both = std::make_shared<ConcatDataset>(std::vector<DatasetRef>{whole, whole});
+  const ConcatDataset four({both, both});
+  const Draws draws{5, 2};
+  const Samples drawn = drawn_of(four, up_to(16), draws);
+  CHECK(std::set<std::int64_t>(drawn.begin(), drawn.end()).size() == 16);
 }
