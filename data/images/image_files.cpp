@@ -3,6 +3,9 @@
 #include <peal/data/formats/gzip.h>
 #include <peal/data/images/image_files.h>
 
+#include <exception>
+#include <new>
+#include <string_view>
 #include <utility>
 
 namespace peal::data {
@@ -18,6 +21,10 @@ ImageFiles::ImageFiles(std::string name, std::vector<ImageItem> items,
     PEAL_CHECK(each.label >= -1 && each.label < count, "[data] ", name_,
                ": expected classes from 0 to ", count - 1, ", or -1 where it is unknown, ",
                each.path, " has ", each.label);
+    const std::size_t bytes = archive_ ? archive_->size() : 0;
+    PEAL_CHECK(each.at <= bytes && each.size <= bytes - each.at, "[data] ", name_,
+               ": expected bytes inside of its archive of ", bytes, ", ", each.path, " has ",
+               each.size, " from ", each.at);
   }
   items_ = std::make_shared<const std::vector<ImageItem>>(std::move(items));
   classes_ = std::make_shared<const std::vector<std::string>>(std::move(classes));
@@ -49,7 +56,17 @@ auto ImageFiles::opened(std::int64_t index, const F& f) const {
     content = file;
   }
   EncodedImage image(content, one.path, options_.max_pixels);
-  return f(image);
+  try {
+    return f(image);
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& failure) {  // a transform's knows of no file
+    std::string_view words = failure.what();
+    if (words.find(one.path) != std::string_view::npos) throw;
+    constexpr std::string_view mark = "[data] ";
+    if (words.starts_with(mark)) words.remove_prefix(mark.size());
+    std::throw_with_nested(Error(concat(mark, one.path, ": ", words)));
+  }
 }
 
 Image ImageFiles::image(std::int64_t index) const {

@@ -39,13 +39,14 @@ class ImageFiles : public Dataset {
  public:
   using Archive = std::shared_ptr<const std::vector<std::uint8_t>>;
 
-  // `name` is what errors call the set. Error: a class outside of -1..classes-1.
+  // `name` is what errors call the set. Errors: a class outside of -1..classes-1, bytes outside of
+  // the archive.
   ImageFiles(std::string name, std::vector<ImageItem> items, std::vector<std::string> classes,
              ImageOptions options, Archive archive = nullptr);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(items_->size()); }
-  // x [B, 3, H, W] f32, y [B] i64. Errors name the file: not there, broken, or, transformed, of
-  // another size than the first of the batch.
+  // x [B, 3, H, W] f32, y [B] i64. Errors name the file: not there, broken, one that a transform
+  // refuses, or, transformed, of another size than the first of the batch.
   Batch augmented(std::span<const std::int64_t> indices, const Draws& draws) const override;
   // With what Draws{} draws.
   Batch get(std::span<const std::int64_t> indices) const override {

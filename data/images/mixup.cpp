@@ -21,7 +21,10 @@ double drawn_normal(Draw& draw) {
 
 // The logarithm, since variates of a small alpha are below what f64 has.
 double log_of_gamma(double alpha, Draw& draw) {
-  if (alpha < 1) return log_of_gamma(alpha + 1, draw) + std::log(inner_uniform(draw)) / alpha;
+  if (alpha < 1) {
+    const double larger = log_of_gamma(alpha + 1, draw);  // draws first
+    return larger + std::log(inner_uniform(draw)) / alpha;
+  }
   const double d = alpha - 1.0 / 3, c = 1 / std::sqrt(9 * d);
   while (true) {
     const double x = drawn_normal(draw), root = 1 + c * x;
@@ -43,7 +46,7 @@ Tensor shared_classes(const Batch& batch, std::int64_t classes, double share) {
              "[data] mixup: expected x of f32 [B, ...] and classes y of i64 [B], both on the CPU");
   PEAL_CHECK(share >= 0 && share <= 1, "[data] mixup: expected a share from 0 to 1, got ", share);
   const std::int64_t count = batch.size();
-  const Tensor made = Tensor::zeros({count, classes}, DType::f32);
+  const Tensor made = Tensor::zeros({count, classes}, DType::f32, Device{});
   const auto* label = batch.y.data<std::int64_t>();
   for (std::int64_t i = 0; i < count; ++i) {
     PEAL_CHECK(label[i] >= 0 && label[i] < classes, "[data] mixup: expected classes from 0 to ",
@@ -58,7 +61,8 @@ Tensor shared_classes(const Batch& batch, std::int64_t classes, double share) {
 }  // namespace
 
 double drawn_beta(double alpha, Draw& draw) {
-  PEAL_CHECK(alpha > 0, "[data] mixup: expected an alpha above 0, got ", alpha);
+  PEAL_CHECK(alpha > 0 && std::isfinite(alpha),
+             "[data] mixup: expected a finite alpha above 0, got ", alpha);
   const double first = log_of_gamma(alpha, draw), second = log_of_gamma(alpha, draw);
   return 1 / (1 + std::exp(second - first));
 }

@@ -19,7 +19,8 @@
 namespace peal::data {
 
 // From the beta distribution of (alpha, alpha), as a quotient of gamma variates (Marsaglia and
-// Tsang, "A simple method for generating gamma variables", 2000). Error: alpha of 0 or less.
+// Tsang, "A simple method for generating gamma variables", 2000). Error: alpha of 0 or less, or not
+// finite.
 double drawn_beta(double alpha, Draw& draw);
 
 // share times each sample and 1 - share of the one before it. x f32 [B, ...] and y i64 [B] on the

@@ -86,6 +86,8 @@ Image RandomResizedCrop::open(EncodedImage& image, Draw& draw) const {
 RandomCrop::RandomCrop(ImageSize size, const CropOptions& options)
     : size_(size), options_(options) {
   check_side("RandomCrop", size);
+  PEAL_CHECK(options.padding >= 0, "[data] RandomCrop: expected a padding of at least 0, got ",
+             options.padding);
 }
 
 Box RandomCrop::box_of(ImageSize padded, Draw& draw) const {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <peal/data/formats/tar.h>
 #include <peal/data/images/image_folder.h>
+#include <peal/data/images/random_transforms.h>
 #include <peal/data/loader.h>
 #include <peal/tests/data/encode.h>
 #include <peal/tests/errors.h>
@@ -10,6 +11,7 @@
 
 #include <cstdlib>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -207,6 +209,25 @@ TEST_CASE("the errors name the folder or the file") {
   CHECK(error_of([&] {
           set->with({.normalisation = {{0, 0, 0}, {1, 0, 1}}});
         }) == "[data] normalisation: expected a std above 0 of channel 1, got 0");
+}
+
+TEST_CASE("the errors of transforms name the file, once") {
+  const Folder folder;
+  const auto path = folder.write("set/cat/1.png", png_of(drawn_image(20, 30))).string();
+  const auto words = [&](data::Compose transform) {
+    const auto set = data::image_folder(folder.path / "set", {.transform = std::move(transform)});
+    return error_of([&] { set->get(std::vector<std::int64_t>{0}); });
+  };
+  CHECK(words(data::Compose{data::RandomCrop(224)}) ==
+        concat("[data] ", path,
+               ": RandomCrop: expected an image of at least 224 x 224 pixels, got ",
+               "20 x 30 with its padding"));
+  CHECK(words(data::Compose{data::Lambda([](data::Image, data::Draw&) -> data::Image {
+          throw std::runtime_error("no");
+        })}) == concat("[data] ", path, ": no"));
+  folder.write("set/cat/1.png", {1, 2, 3});
+  CHECK(words({}) ==
+        concat("[data] ", path, ": expected a JPEG or PNG image, got 3 bytes that are neither"));
 }
 
 TEST_CASE("what a transform draws belongs to the sample, whatever batch, worker or rank it is in") {
