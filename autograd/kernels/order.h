@@ -11,8 +11,11 @@ namespace peal {
 
 template <class T>
 PEAL_ELEMENT bool is_nan(T x) {
-  if constexpr (std::is_floating_point_v<T>) return x != x;
-  return false;
+  if constexpr (std::is_floating_point_v<T>) {
+    return x != x;
+  } else {
+    return false;
+  }
 }
 
 // a before b.

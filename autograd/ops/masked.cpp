@@ -9,11 +9,13 @@
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/index.h>
 #include <peal/autograd/ops/masked.h>
+#include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/strided.h>
 #include <peal/autograd/ops/written.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace peal {
@@ -30,11 +32,13 @@ Tensor places_of_true(const Tensor& mask) {
   const std::int64_t n = mask.numel();
   if (mask.device() == Device{}) {
     const bool* marked = mask.data<bool>();
-    std::vector<std::int64_t> places;
+    const Tensor places =
+        Tensor::empty({std::count(marked, marked + n, true)}, DType::i64, Device{});
+    std::int64_t* to = places.data<std::int64_t>();
     for (std::int64_t i = 0; i < n; ++i) {
-      if (marked[i]) places.push_back(i);
+      if (marked[i]) *to++ = i;
     }
-    return Tensor::from(places, {std::ssize(places)}, Device{});
+    return places;
   }
   // On a device: the running count is each one's place; the others go to one past the last.
   if (n == 0) return Tensor::empty({0}, DType::i64, mask.device());
@@ -47,30 +51,49 @@ Tensor places_of_true(const Tensor& mask) {
   return all.rows(0, count);
 }
 
-// By dimension.
-Tensors columns_of_true(const Tensor& mask) {
+// By dimension, [dimensions, count], on the CPU: line by line of the last dimension.
+Tensor columns_on_host(const Tensor& mask) {
+  const bool* marked = mask.data<bool>();
+  const std::int64_t n = mask.numel(), count = std::count(marked, marked + n, true);
+  const int last = mask.dim() - 1;
+  const Tensor columns = Tensor::empty({mask.dim(), count}, DType::i64, Device{});
+  std::int64_t* to = columns.data<std::int64_t>();
+  const std::int64_t line = n == 0 ? 1 : mask.size(last);
+  std::vector<std::int64_t> index(static_cast<std::size_t>(mask.dim()));
+  std::int64_t found = 0;
+  for (std::int64_t begin = 0; begin < n; begin += line) {
+    const std::int64_t before = found;
+    for (std::int64_t i = 0; i < line; ++i) {
+      if (marked[begin + i]) to[last * count + found++] = i;
+    }
+    for (int d = 0; d < last; ++d) {
+      std::fill(to + d * count + before, to + d * count + found,
+                index[static_cast<std::size_t>(d)]);
+    }
+    for (int d = last - 1; d >= 0; --d) {
+      if (++index[static_cast<std::size_t>(d)] < mask.size(d)) break;
+      index[static_cast<std::size_t>(d)] = 0;
+    }
+  }
+  return columns;
+}
+
+// The same on a device: each element's index along a dimension, read at the places.
+Tensor columns_on_device(const Tensor& mask) {
   const Tensor places = places_of_true(mask);
   Tensors columns;
-  if (mask.device() == Device{}) {
-    const Steps steps = steps_of_dense(mask.shape());
-    for (int d = 0; d < mask.dim(); ++d) {
-      columns.push_back(Tensor::empty(places.shape(), DType::i64, Device{}));
-      const std::int64_t* from = places.data<std::int64_t>();
-      std::int64_t* to = columns.back().data<std::int64_t>();
-      const std::int64_t step = steps[static_cast<std::size_t>(d)], size = mask.size(d);
-      for (std::int64_t i = 0; i < places.numel(); ++i) to[i] = from[i] / step % size;
-    }
-    return columns;
-  }
   for (int d = 0; d < mask.dim(); ++d) {
-    // Each element's index along the dimension, read at the places.
     Shape own;
     for (int i = 0; i < mask.dim(); ++i) own.push_back(i == d ? mask.size(d) : 1);
     const Tensor along = arange(mask.size(d), DType::i64, mask.device()).detach(own);
     const Tensor of_all = stretched_to("nonzero", along, mask.shape()).detach({mask.numel()});
     columns.push_back(index_select(of_all, 0, places));
   }
-  return columns;
+  return stack(columns);
+}
+
+Tensor columns_of_true(const Tensor& mask) {
+  return mask.device() == Device{} ? columns_on_host(mask) : columns_on_device(mask);
 }
 
 Tensor truth_of(const Tensor& x) { return x.dtype() == DType::boolean ? x : ne(x, 0); }
@@ -84,15 +107,20 @@ Tensor nonzero(const Tensor& x) {
   if (mask.dim() == 0) {
     return Tensor::empty({static_cast<bool>(mask) ? 1 : 0, 0}, DType::i64, x.device());
   }
-  const Tensors columns = columns_of_true(mask);
-  return columns.size() == 1 ? unsqueeze(columns[0], 1) : stack(columns, 1);
+  const Tensor columns = columns_of_true(mask);
+  return mask.dim() == 1 ? reshaped(columns, {columns.size(1), 1}) : permute(columns, {1, 0});
 }
 
 Tensors where(const Tensor& condition) {
   const OpName name("where");
   TraceSpan span("where");
   const Tensor mask = truth_of(condition.detach());
-  return columns_of_true(mask.dim() == 0 ? mask.detach({1}) : mask);
+  const Tensor columns = columns_of_true(mask.dim() == 0 ? mask.detach({1}) : mask);
+  Tensors all;
+  for (int d = 0; d < columns.size(0); ++d) {
+    all.push_back(columns.detach({columns.size(1)}, d * columns.size(1)));
+  }
+  return all;
 }
 
 Tensor masked_select(const Tensor& x, const Tensor& mask) {

@@ -117,8 +117,12 @@ Tensor randperm(std::int64_t n, DType dtype, Device device, Generator& generator
   const RandomRange words = generator.reserve(2 * static_cast<std::uint64_t>(n));
   std::vector<std::int64_t> order(static_cast<std::size_t>(n));
   std::iota(order.begin(), order.end(), std::int64_t{0});
+  PhiloxBlock block{};
   for (std::size_t i = order.size(); i > 1; --i) {
-    const std::uint64_t word = std::uint64_t{words.word(2 * i - 2)} << 32 | words.word(2 * i - 1);
+    // Two words an element, of a block of four that is made once.
+    const std::uint64_t at = 2 * (order.size() - i);
+    if (at % 4 == 0) block = philox(words.seed, (words.offset + at) / 4);
+    const std::uint64_t word = std::uint64_t{block.word[at % 4]} << 32 | block.word[at % 4 + 1];
     std::swap(order[i - 1], order[static_cast<std::size_t>(word % i)]);
   }
   return cast(Tensor::from(order, {n}, device), dtype);
@@ -153,7 +157,7 @@ Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement
   PEAL_CHECK(least >= wanted, "multinomial: ", wanted,
              " different indices are wanted of each row, ", "and one has ", least, " of ", n,
              " weights above 0");
-  if (!replacement) {
+  if (!replacement && samples > 1) {
     // The order of exponential times of these rates is that of draws without replacement.
     return topk(p / exponentials("multinomial", p.shape(), p.device(), generator), samples).indices;
   }

@@ -39,6 +39,23 @@ TEST_CASE("long rows are sorted, whole and in part, on several threads alike") {
   CHECK(doubles(topk(equal, 50).indices) == doubles(arange(50)));
 }
 
+TEST_CASE("integers near each other and far apart, and f64, are sorted alike") {
+  manual_seed(3);
+  const std::int64_t far = std::int64_t{1} << 61;
+  for (const Tensor& x : {randint(-5, 5, {4000}), randint(-far, far, {4000}),
+                          randint(0, 100, {4000}, DType::i8), cast(randn({4000}), DType::f64)}) {
+    std::vector<double> expected = doubles(x);
+    std::sort(expected.begin(), expected.end());
+    for (const std::int64_t k : {4000, 1000, 20}) {
+      const Extreme first = topk(x, k, 0, false);
+      const Doubles part(expected.begin(), expected.begin() + k);
+      CHECK(doubles(first.values) == part);
+      CHECK(doubles(gather(x, 0, first.indices)) == part);
+      CHECK(doubles(first.indices) == doubles(sort(x).indices.rows(0, k)));
+    }
+  }
+}
+
 TEST_CASE("what has no order is named") {
   const Tensor x = zeros({2, 3});
   CHECK(error_of([&] { topk(x, 4); }) ==
