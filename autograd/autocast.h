@@ -5,7 +5,8 @@
 // addition):
 //
 //   low precision     linear, matmul, conv2d, scaled_dot_product_attention
-//   f32               exp, log, pow, sum, mean, softmax, log_softmax, layer_norm, the losses
+//   f32               exp, log, pow and other steep functions, sum, mean, prod, cumsum, cumprod,
+//                     softmax, log_softmax, layer_norm, the losses
 //   the operands'     everything else, as without a guard: of two types the one that holds both
 //                     (ops/promotion.h); batch_norm has its statistics and parameters in f32 anyway
 //

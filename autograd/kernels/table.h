@@ -50,20 +50,48 @@ enum class Binary : std::uint8_t { add, sub, mul, div, relu_backward };
 enum class Unary : std::uint8_t { add_scalar, mul_scalar, div_scalar, relu };
 
 enum class Pointwise : std::uint8_t {
-  exp,
-  log,
-  sqrt,
-  abs,
-  tanh,
-  sigmoid,
-  gelu,
-  gelu_tanh,
-  pow,    // x^s
-  clamp,  // to [s, t]
+#define POINTWISE(name, ...) name,
+#include <peal/autograd/kernels/pointwise.def>
+};
+// Whether the slope is that by the result.
+constexpr bool keeps_result(Pointwise op) {
+  enum class Kept : std::uint8_t { x, y };
+  switch (op) {
+#define POINTWISE(name, kept, ...) \
+  case Pointwise::name:            \
+    return Kept::kept == Kept::y;
+#include <peal/autograd/kernels/pointwise.def>
+  }
+  return false;
+}
+
+// Of two elements, of any type but bool; the bits' of integers alone, and those after them of
+// floating types alone.
+enum class BinaryMath : std::uint8_t {
+  maximum,  // a NaN of either
+  minimum,
+  fmax,  // the other of a NaN
+  fmin,
+  remainder,  // of the divisor's sign
+  fmod,       // of the dividend's
+  floor_divide,
+  bitwise_and,
+  bitwise_or,
+  bitwise_xor,
+  left_shift,
+  right_shift,
+  pow,
+  atan2,
+  hypot,
+  logaddexp,
+  xlogy,
 };
 enum class Compare : std::uint8_t { eq, ne, lt, le, gt, ge };
 // What becomes of the element that another is scattered onto; a NaN stays one.
 enum class Scatter : std::uint8_t { set, multiply, maximum, minimum };
+
+enum class Reduce : std::uint8_t { prod, amax, amin, any, all };
+enum class Scan : std::uint8_t { prod, max, min, logsumexp };
 
 enum class PairLoss : std::uint8_t { squared_error, smooth_l1, bce_with_logits };
 

@@ -13,6 +13,7 @@
 #include <peal/autograd/ops/operands.h>
 #include <peal/autograd/ops/order.h>
 #include <peal/autograd/ops/reduce.h>
+#include <peal/autograd/ops/scan.h>
 #include <peal/autograd/ops/scatter.h>
 
 namespace peal {

@@ -5,34 +5,20 @@
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/distance.h>
-#include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
+#include <peal/autograd/ops/spread.h>
 
 #include <cmath>
 
 namespace peal {
 namespace {
 
-// The square root whose gradient at 0 is 0.
-Tensor root(const Tensor& squares) {
-  const auto number = [&](double value) {
-    return full({}, value, squares.dtype(), squares.device());
-  };
-  const Tensor above = gt(squares, number(0));
-  return where(above, sqrt(where(above, squares, number(1))), number(0));
-}
-
 // Along dim, which stays with size 1.
 Tensor norm_along(std::string_view op, const Tensor& x, double p, int dim) {
   PEAL_CHECK(p >= 0, op, ": expected a norm of p >= 0, got ", p);
-  if (p == 2) return root(sum(x * x, {dim}, true));
-  if (std::isinf(p)) return max(abs(x), dim, true).values;
-  const Tensor zero = full({}, 0, x.dtype(), x.device());
-  if (p == 0) return sum(cast(ne(x, zero), x.dtype()), {dim}, true);
-  if (p == 1) return sum(abs(x), {dim}, true);
-  return pow(sum(pow(abs(x), p), {dim}, true), 1 / p);
+  return norm(x, p, dim, true);
 }
 
 }  // namespace
@@ -59,7 +45,7 @@ Tensor cosine_similarity(const Tensor& a, const Tensor& b, int dim, double eps) 
   const Tensor x = cast(a, within), y = cast(b, within), product = x * y;
   const int at = checked_dim(op, product, dim) - product.dim();
   const auto length = [&](const Tensor& of) {
-    return clamp(root(sum(of * of, {checked_dim(op, of, at)}, true)), eps);
+    return clamp(norm(of, 2, checked_dim(op, of, at), true), eps);
   };
   const Tensor cosine = sum(product / (length(x) * length(y)), {at});
   return cast(cosine, a.dtype());

@@ -8,6 +8,7 @@
 #include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/pair_loss.h>
 #include <peal/autograd/ops/reduced.h>
+#include <peal/autograd/ops/scan.h>
 #include <peal/autograd/ops/shape.h>
 
 namespace peal {

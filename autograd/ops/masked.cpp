@@ -11,6 +11,7 @@
 #include <peal/autograd/ops/masked.h>
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/reduce.h>
+#include <peal/autograd/ops/scan.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/strided.h>
 #include <peal/autograd/ops/written.h>

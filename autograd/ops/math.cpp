@@ -1,62 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/autocast.h>
-#include <peal/autograd/core/trace.h>
-#include <peal/autograd/ops/activation.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/pointwise.h>
-#include <peal/autograd/tape.h>
 
 #include <cmath>
+#include <numbers>
 
 namespace peal {
 namespace {
-
-// The slope of gelu: P + x p of the normal distribution. Its own is p (2 - x x), of ops.
-Tensor gelu_slope(const Tensor& x) {
-  const OpName op("gelu");
-  const Tensor slope = ones(x.shape(), x.dtype(), x.device());
-  kernels(x.device()).pointwise_backward("gelu", x, Pointwise::gelu, slope, slope, x, 0, 0);
-  return record("gelu", slope, {x}, [x = save(x)](const Tensor& g) {
-    constexpr double at_zero = 0.39894228040143267794;
-    const Tensor square = x() * x();
-    return g * exp(square * -0.5) * (2.0 - square) * at_zero;
-  });
-}
-
-// The gradient as ops, to be differentiated in turn.
-Tensor gradient_of_ops(Pointwise f, const Tensor& g, const Tensor& kept, double s, double t) {
-  const auto number = [&](double value) { return full({}, value, g.dtype(), g.device()); };
-  switch (f) {
-    case Pointwise::exp:
-      return g * kept;
-    case Pointwise::log:
-      return g / kept;
-    case Pointwise::sqrt:
-      return g / (kept * 2.0);
-    case Pointwise::abs:
-      return where(gt(kept, 0), g, where(lt(kept, 0), -g, number(0)));
-    case Pointwise::tanh:
-      return g * (1.0 - kept * kept);
-    case Pointwise::sigmoid:
-      return g * kept * (1.0 - kept);
-    case Pointwise::gelu:
-      return g * gelu_slope(kept);
-    case Pointwise::gelu_tanh: {
-      const double c = std::sqrt(2 / 3.14159265358979323846), cubic = 0.044715;
-      const Tensor square = kept * kept, h = tanh((kept + kept * square * cubic) * c);
-      return g * (0.5 * (1.0 + h) + 0.5 * kept * (1.0 - h * h) * c * (1.0 + 3 * cubic * square));
-    }
-    case Pointwise::pow:
-      return s == 0 ? g * 0.0 : g * pow(kept, s - 1) * s;
-    case Pointwise::clamp:
-      return where(logical_and(ge(kept, s), le(kept, t)), g, number(0));
-  }
-  return {};
-}
 
 // For integers: x where it is within the bounds, of which an infinite one is none.
 Tensor clamped(const Tensor& x, double low, double high) {
@@ -90,47 +45,113 @@ bool is_number(const Tensor& x) {
   return x.defined() && !is_floating(x.dtype()) && x.dtype() != DType::boolean;
 }
 
+// Functions of integers and masks that are not integers are computed in f32.
+Tensor in_reals(const Tensor& x) { return is_floating(x.dtype()) ? x : cast(x, DType::f32); }
+// Those that keep integers as they are.
+Tensor whole(std::string_view op, Pointwise f, const Tensor& x) {
+  const OpName name(op);
+  return is_number(x) ? x.clone() : apply_pointwise(op, f, x);
+}
+
 }  // namespace
 
-Tensor apply_pointwise(std::string_view op, Pointwise f, const Tensor& x, double s, double t) {
-  TraceSpan span(op);
-  check_floating(op, x);
-  const Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
-  kernels(x.device()).pointwise(op, x, f, y, x, s, t);
-  const bool keeps_result = f == Pointwise::exp || f == Pointwise::sqrt || f == Pointwise::tanh ||
-                            f == Pointwise::sigmoid;
-  return record(op, y, {x}, [op, f, s, t, kept = save(keeps_result ? y : x)](const Tensor& g) {
-    if (backward_is_recorded()) return gradient_of_ops(f, g, kept(), s, t);
-    Tensor dx = like_or_over(g);
-    kernels(g.device()).pointwise_backward(op, g, f, dx, g, kept(), s, t);
-    return dx;
-  });
+// The steep ones are f32 under Autocast.
+#define PEAL_FUNCTION(name)                                      \
+  Tensor name(const Tensor& x) {                                 \
+    const OpName op(#name);                                      \
+    return apply_pointwise(#name, Pointwise::name, in_reals(x)); \
+  }
+#define PEAL_STEEP_FUNCTION(name)                                \
+  Tensor name(const Tensor& x) {                                 \
+    const OpName op(#name);                                      \
+    if (widens(x)) return name(widened(x));                      \
+    return apply_pointwise(#name, Pointwise::name, in_reals(x)); \
+  }
+PEAL_STEEP_FUNCTION(exp)
+PEAL_STEEP_FUNCTION(exp2)
+PEAL_STEEP_FUNCTION(expm1)
+PEAL_STEEP_FUNCTION(log)
+PEAL_STEEP_FUNCTION(log1p)
+PEAL_STEEP_FUNCTION(log2)
+PEAL_STEEP_FUNCTION(log10)
+PEAL_STEEP_FUNCTION(reciprocal)
+PEAL_STEEP_FUNCTION(rsqrt)
+PEAL_STEEP_FUNCTION(tan)
+PEAL_STEEP_FUNCTION(asin)
+PEAL_STEEP_FUNCTION(acos)
+PEAL_STEEP_FUNCTION(sinh)
+PEAL_STEEP_FUNCTION(cosh)
+PEAL_FUNCTION(sqrt)
+PEAL_FUNCTION(sin)
+PEAL_FUNCTION(cos)
+PEAL_FUNCTION(atan)
+PEAL_FUNCTION(asinh)
+PEAL_FUNCTION(acosh)
+PEAL_FUNCTION(atanh)
+PEAL_FUNCTION(erf)
+PEAL_FUNCTION(erfc)
+#undef PEAL_STEEP_FUNCTION
+#undef PEAL_FUNCTION
+
+Tensor floor(const Tensor& x) { return whole("floor", Pointwise::floor, x); }
+Tensor ceil(const Tensor& x) { return whole("ceil", Pointwise::ceil, x); }
+Tensor round(const Tensor& x) { return whole("round", Pointwise::round, x); }
+Tensor trunc(const Tensor& x) { return whole("trunc", Pointwise::trunc, x); }
+Tensor frac(const Tensor& x) { return apply_pointwise("frac", Pointwise::frac, x); }
+Tensor round(const Tensor& x, int decimals) {
+  const OpName op("round");
+  if (is_number(x) && decimals >= 0) return x.clone();
+  const double scale = std::pow(10.0, std::abs(decimals));
+  return decimals < 0 ? round(x / scale) * scale : round(x * scale) / scale;
 }
 
-Tensor exp(const Tensor& x) {
-  return widens(x) ? exp(widened(x)) : apply_pointwise("exp", Pointwise::exp, x);
+Tensor sign(const Tensor& x) {
+  const OpName op("sign");
+  if (!is_number(x)) return apply_pointwise("sign", Pointwise::sign, x);
+  return sub(cast(gt(x, 0), x.dtype()), cast(lt(x, 0), x.dtype()));
 }
-Tensor log(const Tensor& x) {
-  return widens(x) ? log(widened(x)) : apply_pointwise("log", Pointwise::log, x);
-}
-Tensor sqrt(const Tensor& x) { return apply_pointwise("sqrt", Pointwise::sqrt, x); }
 Tensor abs(const Tensor& x) {
   if (is_number(x)) return x.dtype() == DType::u8 ? x.clone() : where(lt(x, 0), neg(x), x);
   return apply_pointwise("abs", Pointwise::abs, x);
 }
-Tensor pow(const Tensor& x, double exponent) {
+Tensor square(const Tensor& x) {
+  if (is_number(x)) return mul(x, x);
+  return apply_pointwise("square", Pointwise::square, x);
+}
+
+Tensor pow(const Tensor& x, Scalar exponent) {
   if (widens(x)) return pow(widened(x), exponent);
+  const OpName op("pow");
+  const auto power = exponent.to<double>();
   if (is_number(x)) {
-    if (exponent != std::floor(exponent)) return pow(cast(x, DType::f32), exponent);
-    PEAL_CHECK(exponent >= 0 && exponent <= 64, "pow: expected an exponent in [0, 64] for ",
-               x.dtype(), " ", x.shape(), ", got ", exponent, "; cast to a floating type first");
-    return multiplied(x, static_cast<std::int64_t>(exponent));
+    if (exponent.is_floating()) return pow(cast(x, DType::f32), exponent);
+    PEAL_CHECK(power >= 0 && power <= 64, "pow: expected an exponent in [0, 64] for ", x.dtype(),
+               " ", x.shape(), ", got ", power, "; cast to a floating type first, or write it as ",
+               power, ".0");
+    return multiplied(x, exponent.to<std::int64_t>());
   }
-  return apply_pointwise("pow", Pointwise::pow, x, exponent);
+  if (power == 2) return apply_pointwise("pow", Pointwise::square, x);
+  return apply_pointwise("pow", Pointwise::pow, x, power);
 }
 Tensor clamp(const Tensor& x, double low, double high) {
   if (is_number(x)) return clamped(x, low, high);
   return apply_pointwise("clamp", Pointwise::clamp, x, low, high);
 }
+
+Tensor logit(const Tensor& x, std::optional<double> eps) {
+  const OpName op("logit");
+  if (widens(x)) return logit(widened(x), eps);
+  const Tensor share = eps ? clamp(in_reals(x), *eps, 1 - *eps) : in_reals(x);
+  const Tensor wide = cast(share, computed_in(share.dtype()));
+  return cast(log(wide / (1.0 - wide)), share.dtype());
+}
+Tensor sinc(const Tensor& x) {
+  const OpName op("sinc");
+  const Tensor angle = in_reals(x) * std::numbers::pi, none = eq(angle, 0.0);
+  const Tensor safe = where(none, 1.0, angle);
+  return where(none, 1.0, sin(safe) / safe);
+}
+Tensor deg2rad(const Tensor& x) { return mul(x, std::numbers::pi / 180); }
+Tensor rad2deg(const Tensor& x) { return mul(x, 180 / std::numbers::pi); }
 
 }  // namespace peal

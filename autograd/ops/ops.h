@@ -39,7 +39,9 @@
 #include <peal/autograd/ops/rearrange.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/rotary.h>
+#include <peal/autograd/ops/scan.h>
 #include <peal/autograd/ops/scatter.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/softmax.h>
+#include <peal/autograd/ops/spread.h>
 #include <peal/autograd/ops/stack.h>

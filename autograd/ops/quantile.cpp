@@ -10,6 +10,7 @@
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/quantile.h>
 #include <peal/autograd/ops/rearrange.h>
+#include <peal/autograd/ops/scan.h>
 #include <peal/autograd/ops/scatter.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/tape.h>

@@ -12,6 +12,7 @@
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/random.h>
 #include <peal/autograd/ops/reduce.h>
+#include <peal/autograd/ops/scan.h>
 #include <peal/autograd/ops/shape.h>
 
 #include <cmath>

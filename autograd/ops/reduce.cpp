@@ -2,136 +2,150 @@
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/broadcast.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
-#include <peal/autograd/ops/index.h>
+#include <peal/autograd/ops/factory.h>
+#include <peal/autograd/ops/math.h>
+#include <peal/autograd/ops/over_dims.h>
 #include <peal/autograd/ops/reduce.h>
-#include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 
-namespace peal {
-namespace {
+#include <limits>
 
-std::uint32_t mask_of_dims(std::string_view op, const Tensor& x, const std::vector<int>& dims) {
-  std::uint32_t mask = 0;
-  for (int dim : dims) {
-    const int at = dim < 0 ? dim + x.dim() : dim;
-    PEAL_CHECK(at >= 0 && at < x.dim(), op, ": dimension ", dim, " of shape ", x.shape());
-    PEAL_CHECK(((mask >> at) & 1) == 0, op, ": dimension ", dim, " of shape ", x.shape(),
-               " is named twice");
-    mask |= 1u << at;
-  }
-  return mask;
-}
+namespace peal {
 
 // Backward stretches the gradient back over what was summed.
-Tensor reduce(std::string_view op, const Tensor& x, std::uint32_t mask, bool keepdim,
-              bool is_mean) {
-  if (widens(x)) return reduce(op, widened(x), mask, keepdim, is_mean);
+Tensor sum_over(std::string_view op, const Tensor& x, const OverDims& over, double scale) {
+  if (widens(x)) return sum_over(op, widened(x), over, scale);
   TraceSpan span(op);
-  Shape kept, result;
-  std::int64_t reduced = 1;
-  for (int i = 0; i < x.dim(); ++i) {
-    const bool gone = (mask >> i) & 1;
-    if (gone) reduced *= x.size(i);
-    kept.push_back(gone ? 1 : x.size(i));
-    if (!gone || keepdim) result.push_back(gone ? 1 : x.size(i));
-  }
-  if (is_mean) {
-    PEAL_CHECK(is_floating(x.dtype()), op, ": expected a floating type, got ", x.dtype(), " ",
-               x.shape(), "; take it of cast(x, DType::f32)");
-    PEAL_CHECK(reduced > 0, op, ": no elements to average in shape ", x.shape());
-  }
-  const double scale = is_mean ? 1.0 / static_cast<double>(reduced) : 1.0;
-  Tensor out = Tensor::empty(result, is_floating(x.dtype()) ? x.dtype() : DType::i64, x.device());
-  kernels(x.device()).sum(op, x, out, x, mask, scale);
-  return record(op, out, {x}, [kept, shape = x.shape(), scale](const Tensor& g) {
+  Tensor out =
+      Tensor::empty(over.result, is_floating(x.dtype()) ? x.dtype() : DType::i64, x.device());
+  kernels(x.device()).sum(op, x, out, x, over.mask, scale);
+  return record(op, out, {x}, [kept = over.kept, shape = x.shape(), scale](const Tensor& g) {
     return expand_to(reshaped(g, kept), shape, scale);
   });
 }
 
-std::uint32_t all_dims(const Tensor& x) { return (1u << x.dim()) - 1; }
-
-}  // namespace
-
-Tensor sum(const Tensor& x) {
-  const OpName op("sum");
-  return reduce("sum", x, all_dims(x), false, false);
-}
-Tensor mean(const Tensor& x) {
-  const OpName op("mean");
-  return reduce("mean", x, all_dims(x), false, true);
-}
-Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
-  const OpName op("sum");
-  return reduce("sum", x, mask_of_dims("sum", x, dims), keepdim, false);
-}
-Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
-  const OpName op("mean");
-  return reduce("mean", x, mask_of_dims("mean", x, dims), keepdim, true);
-}
-
 namespace {
 
-// The gradient of a running sum is the running sum from the other end.
-Tensor scan(const Tensor& x, int dim, bool reversed) {
-  TraceSpan span("cumsum");
-  const Tensor out = Tensor::empty(x.shape(), x.dtype(), x.device());
-  kernels(x.device()).cumsum("cumsum", x, out, x, dim, reversed);
-  return record("cumsum", out, {x},
-                [dim, reversed](const Tensor& g) { return scan(g, dim, !reversed); });
+Tensor mean_over(const Tensor& x, const OverDims& over) {
+  PEAL_CHECK(is_floating(x.dtype()), "mean: expected a floating type, got ", x.dtype(), " ",
+             x.shape(), "; take it of cast(x, DType::f32)");
+  PEAL_CHECK(over.reduced > 0, "mean: no elements to average in shape ", x.shape());
+  return sum_over("mean", x, over, 1.0 / static_cast<double>(over.reduced));
 }
 
-}  // namespace
-
-Tensor cumsum(const Tensor& x, int dim) {
-  const OpName op("cumsum");
-  if (widens(x)) return cumsum(widened(x), dim);
-  return scan(is_floating(x.dtype()) ? x : cast(x, DType::i64), checked_dim("cumsum", x, dim),
-              false);
+// The product of the others is what each is multiplied with: all of them over it, unless it, or
+// another, is 0.
+Tensor product_over(const Tensor& x, const OverDims& over) {
+  if (widens(x)) return product_over(widened(x), over);
+  TraceSpan span("prod");
+  const Tensor out =
+      Tensor::empty(over.result, is_floating(x.dtype()) ? x.dtype() : DType::i64, x.device());
+  kernels(x.device()).reduce("prod", x, Reduce::prod, out, x, over.mask);
+  return record("prod", out, {x}, [x = save(x), over](const Tensor& g) {
+    const Tensor wide = cast(x(), computed_in(x().dtype())), none = eq(wide, 0);
+    const OverDims keeping(wide.shape(), over.mask, true);
+    const Tensor zeros = sum_over("prod", none, keeping), safe = where(none, 1.0, wide);
+    const Tensor all = product_over(safe, keeping);
+    const Tensor others =
+        where(none, where(eq(zeros, 1), all, 0.0), where(eq(zeros, 0), all / safe, 0.0));
+    return cast(cast(reshaped(g, over.kept), wide.dtype()) * others, g.dtype());
+  });
 }
 
-namespace {
-
-using Place = Kernel<bool(const Tensor&, const Tensor&, int)> Kernels::*;
-
-Tensor place_of(std::string_view op, Place kernel, const Tensor& x, int dim, bool keepdim) {
+Tensor truth_over(std::string_view op, Reduce which, const Tensor& x, const OverDims& over) {
   TraceSpan span(op);
-  const int at = checked_dim(op, x, dim);
-  PEAL_CHECK(x.size(at) > 0, op, ": no elements along dimension ", dim, " of shape ", x.shape());
-  Shape shape;
-  for (int i = 0; i < x.dim(); ++i) {
-    if (i != at || keepdim) shape.push_back(i == at ? 1 : x.size(i));
-  }
-  Tensor out = Tensor::empty(shape, DType::i64, x.device());
-  (kernels(x.device()).*kernel)(op, x, out, x, at);
+  const Tensor out = Tensor::empty(over.result, DType::boolean, x.device());
+  kernels(x.device()).reduce(op, x, which, out, x, over.mask);
   return out;
 }
 
-Extreme extreme(std::string_view op, Place kernel, const Tensor& x, int dim, bool keepdim) {
-  const Tensor indices = place_of(op, kernel, x, dim, true);
-  const Tensor values = gather(x, dim, indices);
-  if (keepdim) return {values, indices};
-  return {squeeze(values, dim), squeeze(indices, dim)};
+Tensor without_nan(const Tensor& x) { return is_floating(x.dtype()) ? where(eq(x, x), x, 0.0) : x; }
+Tensor nanmean_over(const Tensor& x, const OverDims& over) {
+  check_floating("nanmean", x);
+  const Tensor count = sum_over("nanmean", eq(x, x), over);
+  return sum_over("nanmean", without_nan(x), over) / cast(count, x.dtype());
+}
+
+Tensor nonzero_over(const Tensor& x, const OverDims& over) {
+  return sum_over("count_nonzero", ne(x, 0), over);
+}
+
+Tensor log_sum_over(const Tensor& x, const OverDims& over) {
+  const Tensor real = is_floating(x.dtype()) ? x : cast(x, DType::f32);
+  const Tensor wide = cast(real, computed_in(real.dtype()));
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  Tensor y;
+  {
+    const NoGrad guard;
+    const OverDims keeping(x.shape(), over.mask, true);
+    if (over.reduced == 0) {
+      y = full(over.result, -infinity, wide.dtype(), x.device());
+    } else {
+      const Tensor most = Tensor::empty(keeping.result, wide.dtype(), x.device());
+      kernels(x.device()).reduce("logsumexp", wide, Reduce::amax, most, wide, over.mask);
+      const Tensor shift = where(eq(abs(most), infinity), 0.0, most);
+      y = reshaped(log(sum_over("logsumexp", exp(wide - shift), keeping)) + shift, over.result);
+    }
+  }
+  const Tensor sum = record(
+      "logsumexp", y, {wide}, [wide = save(wide), y = save(y), kept = over.kept](const Tensor& g) {
+        const Tensor total = reshaped(y(), kept);
+        const Tensor share = where(eq(total, -infinity), 0.0, exp(wide() - total));
+        return reshaped(g, kept) * share;
+      });
+  return cast(sum, real.dtype());
 }
 
 }  // namespace
 
-Tensor argmax(const Tensor& x, int dim) {
-  return place_of("argmax", &Kernels::argmax, x, dim, false);
+#define PEAL_REDUCTION(name, f, ...)                                           \
+  Tensor name(const Tensor& x) {                                               \
+    const OpName op(#name);                                                    \
+    return f(__VA_ARGS__ __VA_OPT__(, ) x, OverDims(x));                       \
+  }                                                                            \
+  Tensor name(const Tensor& x, const Dims& dims, bool keepdim) {               \
+    const OpName op(#name);                                                    \
+    return f(__VA_ARGS__ __VA_OPT__(, ) x, OverDims(#name, x, dims, keepdim)); \
+  }
+PEAL_REDUCTION(sum, sum_over, "sum")
+PEAL_REDUCTION(mean, mean_over)
+PEAL_REDUCTION(any, truth_over, "any", Reduce::any)
+PEAL_REDUCTION(all, truth_over, "all", Reduce::all)
+PEAL_REDUCTION(nanmean, nanmean_over)
+#undef PEAL_REDUCTION
+
+Tensor nansum(const Tensor& x) {
+  const OpName op("nansum");
+  return sum_over("nansum", without_nan(x), OverDims(x));
 }
-Tensor argmin(const Tensor& x, int dim) {
-  return place_of("argmin", &Kernels::argmin, x, dim, false);
+Tensor nansum(const Tensor& x, const Dims& dims, bool keepdim) {
+  const OpName op("nansum");
+  return sum_over("nansum", without_nan(x), OverDims("nansum", x, dims, keepdim));
 }
-Extreme max(const Tensor& x, int dim, bool keepdim) {
-  return extreme("max", &Kernels::argmax, x, dim, keepdim);
+Tensor prod(const Tensor& x) {
+  const OpName op("prod");
+  return product_over(x, OverDims(x));
 }
-Extreme min(const Tensor& x, int dim, bool keepdim) {
-  return extreme("min", &Kernels::argmin, x, dim, keepdim);
+Tensor prod(const Tensor& x, int dim, bool keepdim) {
+  const OpName op("prod");
+  return product_over(x, OverDims("prod", x, dim, keepdim));
 }
-Tensor max(const Tensor& x) { return max(flatten(x), 0).values; }
-Tensor min(const Tensor& x) { return min(flatten(x), 0).values; }
+Tensor count_nonzero(const Tensor& x) {
+  const OpName op("count_nonzero");
+  return nonzero_over(x, OverDims(x));
+}
+Tensor count_nonzero(const Tensor& x, const Dims& dims) {
+  const OpName op("count_nonzero");
+  return nonzero_over(x, OverDims("count_nonzero", x, dims, false));
+}
+Tensor logsumexp(const Tensor& x, const Dims& dims, bool keepdim) {
+  const OpName op("logsumexp");
+  return log_sum_over(x, OverDims("logsumexp", x, dims, keepdim));
+}
 
 }  // namespace peal

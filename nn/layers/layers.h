@@ -17,5 +17,6 @@
 #include <peal/nn/layers/pairs.h>
 #include <peal/nn/layers/pooling.h>
 #include <peal/nn/layers/rearrange.h>
+#include <peal/nn/layers/rectifiers.h>
 #include <peal/nn/layers/recurrent.h>
 #include <peal/nn/layers/sequential.h>

@@ -21,8 +21,8 @@
 
 #include <doctest/doctest.h>
 // From the document.
-#include "peal/autograd/ops/square.cpp"
-#include "peal/autograd/ops/square.h"
+#include "peal/autograd/ops/squared.cpp"
+#include "peal/autograd/ops/squared.h"
 #include "peal/comm/algorithms/flat_broadcast.h"
 #include "peal/comm/transport/counting/counting.h"
 #include "peal/nn/layers/scale.h"
@@ -61,9 +61,9 @@ std::vector<comm::Program> flat(int world, int root, std::int64_t count) {
 
 TEST_CASE("the op: values, and the error for a type without a kernel") {
   const Tensor x = Tensor::from(std::vector<std::int32_t>{1, -2, 3}, {3});
-  CHECK(square(x).to_vector<std::int32_t>() == std::vector<std::int32_t>{1, 4, 9});
-  const char* error = "square: no cpu kernel for bool";
-  CHECK_THROWS_WITH_AS(square(Tensor::zeros({2}, DType::boolean)), error, Error);
+  CHECK(squared(x).to_vector<std::int32_t>() == std::vector<std::int32_t>{1, 4, 9});
+  const char* error = "squared: no cpu kernel for bool";
+  CHECK_THROWS_WITH_AS(squared(Tensor::zeros({2}, DType::boolean)), error, Error);
   CHECK(document_has(error));
 }
 

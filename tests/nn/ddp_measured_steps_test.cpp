@@ -39,7 +39,7 @@ Tensor at_backward(const Tensor& x, std::function<void()> f) {
   });
 }
 
-Tensor square(const Tensor& y) { return sum(y * y); }
+Tensor squares_of(const Tensor& y) { return sum(y * y); }
 
 // Uses its second layer where it is told to, as copies are.
 struct Two : nn::Module {
@@ -72,7 +72,7 @@ TEST_CASE("wrappers of one backward have their own times") {
       if (rank == 1) rest();
     });
     const Tensor earlier = first(full({2, 3}, 1.0));  // made last, it is visited first
-    (square(later) + square(earlier)).backward();
+    (squares_of(later) + squares_of(earlier)).backward();
     REQUIRE(begin > 0);
     REQUIRE(over > begin);
     REQUIRE(later_begin > over);
@@ -93,7 +93,7 @@ TEST_CASE("a wrapper whose buckets go last is measured to its end") {
     const nn::DDPOptions options{.find_unused_parameters = true, .measure_every = 1};
     DDP first(a, group, options), second(b, group, options);
     for (int i = 0; i < 2; ++i) {
-      (square(second(full({2, 3}, rank))) + square(first(full({2, 3}, rank)))).backward();
+      (squares_of(second(full({2, 3}, rank))) + squares_of(first(full({2, 3}, rank)))).backward();
       for (const DDP* const each : {&first, &second}) {
         const nn::DDPLoggingData& data = each->get_ddp_logging_data();
         REQUIRE(data.buckets.size() == 1);
@@ -111,7 +111,7 @@ TEST_CASE("in a trace, too, buckets of equal names are told apart") {
         manual_seed(1);
         Mlp a, b;
         DDP first(a, group), second(b, group);
-        (square(second(full({2, 3}, 1.0))) + square(first(full({2, 3}, 1.0)))).backward();
+        (squares_of(second(full({2, 3}, 1.0))) + squares_of(first(full({2, 3}, 1.0)))).backward();
       });
   const auto steps = comm::training_steps(comm::read_measured(folder.path));
   REQUIRE(steps.size() == 2);

@@ -84,5 +84,6 @@ class LayerWriter {
 
 // One table a file.
 void write_small_layers(LayerWriter& write);
+void write_activations(LayerWriter& write);
 
 }  // namespace peal::test

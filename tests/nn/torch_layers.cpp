@@ -204,6 +204,7 @@ void write_layers(const std::filesystem::path& path) {
   write_functions(write);
   write_recurrent(write);
   write_small_layers(write);
+  write_activations(write);
   write.save(path);
 }
 

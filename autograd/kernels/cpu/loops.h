@@ -62,8 +62,9 @@ struct SoftmaxRows {
 // For float alone: what is made of exponentials.
 struct MathLoops {
   // False, and nothing done, where the function is not one of these; out may be x, dx may be dy.
-  bool (*math)(Pointwise op, float* out, const float* x, std::int64_t n);
-  bool (*math_backward)(Pointwise op, float* dx, const float* dy, const float* x, std::int64_t n);
+  bool (*math)(Pointwise op, float* out, const float* x, float s, float t, std::int64_t n);
+  bool (*math_backward)(Pointwise op, float* dx, const float* dy, const float* x, float s, float t,
+                        std::int64_t n);
   // out = exp(x - shift), and the sum of it; out may be x.
   double (*exp_shifted)(float* out, const float* x, float shift, std::int64_t n);
   // out = softmax of scale x over what is seen, 0 elsewhere. x is overwritten. scale, count > 0.

@@ -5,7 +5,7 @@
 
 #include <peal/autograd/kernels/cpu/loops.h>
 #include <peal/autograd/kernels/cpu/loops_vector.h>
-#include <peal/autograd/kernels/functors.h>
+#include <peal/autograd/kernels/pointwise_functions.h>
 
 #include <cstdint>
 
@@ -46,6 +46,31 @@ PEAL_ELEMENT float exponential(float x) { return exponential_of<float, std::int3
 
 PEAL_ELEMENT float logistic(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
+// e^x - 1, near 0 by Taylor's series, so that the relative error stays small there.
+PEAL_ELEMENT float exponential_less_one(float x) {
+  float near = 1.0f / 5040;
+  near = near * x + 1.0f / 720;
+  near = near * x + 1.0f / 120;
+  near = near * x + 1.0f / 24;
+  near = near * x + 1.0f / 6;
+  near = near * x + 0.5f;
+  near = near * x * x + x;
+  const float far = exponential(x) - 1.0f;
+  return (x < 0 ? -x : x) < 0.35f ? near : far;
+}
+
+// log(1 + x) for x in [0, 1]: 2 artanh(x / (2 + x)), by its series (the rest is below 2^-26).
+PEAL_ELEMENT float logarithm_of_one_and(float x) {
+  const float ratio = x / (2.0f + x), square = ratio * ratio;
+  float sum = 1.0f / 13;
+  sum = sum * square + 1.0f / 11;
+  sum = sum * square + 1.0f / 9;
+  sum = sum * square + 1.0f / 7;
+  sum = sum * square + 1.0f / 5;
+  sum = sum * square + 1.0f / 3;
+  return 2.0f * (sum * square * ratio + ratio);
+}
+
 // Near 0 by Taylor's series, so that the relative error stays small there.
 PEAL_ELEMENT float hyperbolic_tangent(float x) {
   const float size = x < 0 ? -x : x, square = x * x;
@@ -80,15 +105,24 @@ PEAL_ELEMENT Normal normal_at(float x) {
 // What gelu's approximation by tanh takes the tanh of, doubled: 0.5 (1 + tanh u) = logistic(2 u).
 PEAL_ELEMENT float gelu_argument(float x) { return 1.59576912f * x * (1.0f + 0.044715f * x * x); }
 
-struct Exp {
-  PEAL_ELEMENT float operator()(float x) const { return exponential(x); }
+// What the functions of pointwise.def are made of.
+struct Vectors {
+  static PEAL_ELEMENT float exp(float x) { return exponential(x); }
+  static PEAL_ELEMENT float expm1(float x) { return exponential_less_one(x); }
+  static PEAL_ELEMENT float tanh(float x) { return hyperbolic_tangent(x); }
+  static PEAL_ELEMENT float log1p(float x) { return logarithm_of_one_and(x); }
 };
-struct Tanh {
-  PEAL_ELEMENT float operator()(float x) const { return hyperbolic_tangent(x); }
+template <Pointwise op>
+struct Of {
+  float s, t;
+  PEAL_ELEMENT float operator()(float x) const {
+    return functor::PointwiseFunction<op>::template value<Vectors>(x, s, t);
+  }
+  PEAL_ELEMENT float slope(float kept) const {
+    return functor::PointwiseFunction<op>::template slope<Vectors>(kept, s, t);
+  }
 };
-struct Sigmoid {
-  PEAL_ELEMENT float operator()(float x) const { return logistic(x); }
-};
+
 struct Gelu {
   PEAL_ELEMENT float operator()(float x) const { return x * normal_at(x).distribution; }
   PEAL_ELEMENT float slope(float x) const {
@@ -110,18 +144,24 @@ void math_loop(F f, float* out, const float* x, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) out[i] = f(x[i]);
 }
 
-bool math(Pointwise op, float* out, const float* x, std::int64_t n) {
+// The functions that are made of Vectors alone, and those of them whose slopes are not products.
+#define PEAL_VECTOR_FUNCTIONS(each) \
+  each(exp) each(tanh) each(sigmoid) each(expm1) PEAL_VECTOR_SLOPES(each)
+#define PEAL_VECTOR_SLOPES(each)                                                        \
+  each(silu) each(mish) each(softplus) each(logsigmoid) each(elu) each(selu) each(celu) \
+      each(tanhshrink)
+
+bool math(Pointwise op, float* out, const float* x, float s, float t, std::int64_t n) {
   switch (op) {
-    case Pointwise::exp:
-      return math_loop(Exp{}, out, x, n), true;
-    case Pointwise::tanh:
-      return math_loop(Tanh{}, out, x, n), true;
-    case Pointwise::sigmoid:
-      return math_loop(Sigmoid{}, out, x, n), true;
     case Pointwise::gelu:
       return math_loop(Gelu{}, out, x, n), true;
     case Pointwise::gelu_tanh:
       return math_loop(GeluTanh{}, out, x, n), true;
+#define PEAL_CASE(name) \
+  case Pointwise::name: \
+    return math_loop(Of<Pointwise::name>{s, t}, out, x, n), true;
+      PEAL_VECTOR_FUNCTIONS(PEAL_CASE)
+#undef PEAL_CASE
     default:
       return false;
   }
@@ -133,16 +173,24 @@ void slope_loop(F f, float* dx, const float* dy, const float* x, std::int64_t n)
   for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * f.slope(x[i]);
 }
 
-bool math_backward(Pointwise op, float* dx, const float* dy, const float* x, std::int64_t n) {
+bool math_backward(Pointwise op, float* dx, const float* dy, const float* x, float s, float t,
+                   std::int64_t n) {
   switch (op) {
     case Pointwise::gelu:
       return slope_loop(Gelu{}, dx, dy, x, n), true;
     case Pointwise::gelu_tanh:
       return slope_loop(GeluTanh{}, dx, dy, x, n), true;
+#define PEAL_CASE(name) \
+  case Pointwise::name: \
+    return slope_loop(Of<Pointwise::name>{s, t}, dx, dy, x, n), true;
+      PEAL_VECTOR_SLOPES(PEAL_CASE)
+#undef PEAL_CASE
     default:
       return false;
   }
 }
+#undef PEAL_VECTOR_SLOPES
+#undef PEAL_VECTOR_FUNCTIONS
 
 // A softmax row is at most a few thousand wide: sums of 1024 in T's lanes, those in double.
 double exp_shifted(float* out, const float* x, float shift, std::int64_t n) {

@@ -3,6 +3,7 @@
 #include <peal/autograd/kernels/cuda/table.h>
 #include <peal/autograd/kernels/cuda/walk.h>
 #include <peal/autograd/kernels/dispatch.h>
+#include <peal/autograd/kernels/pointwise_functions.h>
 
 #include <cmath>
 
@@ -12,138 +13,88 @@ using functor::computed;
 
 namespace {
 
-template <class C>
-__device__ C distribution(C x) {
-  return C(0.5) * std::erfc(-x * C(0.7071067811865476));
-}
-
-template <class C>
-struct TanhGelu {
-  static constexpr C root = C(0.7978845608028654);  // sqrt(2 / pi)
-  static constexpr C cubic = C(0.044715);
-  static __device__ C tangent(C x) { return std::tanh(root * (x + cubic * x * x * x)); }
-};
-
-// The switches are over a constant.
+// One that is known when it is compiled, and one that is not.
 template <Pointwise op, class C>
 struct Function {
   C s, t;
   __device__ C operator()(C x) const {
+    return functor::PointwiseFunction<op>::template value<functor::Library>(x, s, t);
+  }
+};
+template <class C>
+struct AnyFunction {
+  C s, t;
+  Pointwise op;
+  __device__ C operator()(C x) const {
     switch (op) {
-      case Pointwise::exp:
-        return std::exp(x);
-      case Pointwise::log:
-        return std::log(x);
-      case Pointwise::sqrt:
-        return std::sqrt(x);
-      case Pointwise::abs:
-        return std::abs(x);
-      case Pointwise::tanh:
-        return std::tanh(x);
-      case Pointwise::sigmoid:
-        return C(1) / (C(1) + std::exp(-x));
-      case Pointwise::gelu:
-        return x * distribution(x);
-      case Pointwise::gelu_tanh:
-        return C(0.5) * x * (C(1) + TanhGelu<C>::tangent(x));
-      case Pointwise::pow:
-        return s == C(2) ? x * x : std::pow(x, s);
-      case Pointwise::clamp: {
-        const C above = x < s ? s : x;
-        return above > t ? t : above;
-      }
+#define POINTWISE_OWN(name, ...)
+#define POINTWISE(name, ...) \
+  case Pointwise::name:      \
+    return Function<Pointwise::name, C>{s, t}(x);
+#include <peal/autograd/kernels/pointwise.def>
+      default:
+        return x;
     }
-    return x;
   }
 };
 
-// dy times the slope, from y where the table says so, else from x.
+// dy times the slope, from y or from x.
 template <Pointwise op, class C>
 struct Slope {
   C s, t;
-  __device__ C operator()(C dy, C kept) const { return dy * slope(kept); }
-  __device__ C slope(C x) const {
-    using G = TanhGelu<C>;
+  __device__ C operator()(C dy, C kept) const {
+    return dy * functor::PointwiseFunction<op>::template slope<functor::Library>(kept, s, t);
+  }
+};
+template <class C>
+struct AnySlope {
+  C s, t;
+  Pointwise op;
+  __device__ C operator()(C dy, C kept) const {
     switch (op) {
-      case Pointwise::exp:
-        return x;
-      case Pointwise::log:
-        return C(1) / x;
-      case Pointwise::sqrt:
-        return C(0.5) / x;
-      case Pointwise::abs:
-        return static_cast<C>((x > 0) - (x < 0));
-      case Pointwise::tanh:
-        return C(1) - x * x;
-      case Pointwise::sigmoid:
-        return x * (C(1) - x);
-      case Pointwise::gelu: {
-        const C density = C(0.3989422804014327);  // of the normal distribution at 0
-        return distribution(x) + x * density * std::exp(C(-0.5) * x * x);
-      }
-      case Pointwise::gelu_tanh: {
-        const C u = G::tangent(x);
-        return C(0.5) * (C(1) + u) +
-               C(0.5) * x * (C(1) - u * u) * G::root * (C(1) + 3 * G::cubic * x * x);
-      }
-      case Pointwise::pow:
-        return s == C(0) ? C(0) : s * std::pow(x, s - C(1));
-      case Pointwise::clamp:
-        return static_cast<C>(x >= s && x <= t);
+#define POINTWISE_OWN(name, ...)
+#define POINTWISE(name, ...) \
+  case Pointwise::name:      \
+    return Slope<Pointwise::name, C>{s, t}(dy, kept);
+#include <peal/autograd/kernels/pointwise.def>
+      default:
+        return dy;
     }
-    return x;
   }
 };
 
-// run<op>() for the op.
-template <class Run>
-void with_op(Pointwise op, Run&& run) {
-  using enum Pointwise;
+// run(the function or slope of op, made of s, t and, where it is looked for, op).
+template <template <Pointwise, class> class Own, template <class> class Any, class C, class Run>
+void with_op(Pointwise op, double s, double t, Run&& run) {
+  const C first = static_cast<C>(s), second = static_cast<C>(t);
   switch (op) {
-    case exp:
-      return run.template operator()<exp>();
-    case log:
-      return run.template operator()<log>();
-    case sqrt:
-      return run.template operator()<sqrt>();
-    case abs:
-      return run.template operator()<abs>();
-    case tanh:
-      return run.template operator()<tanh>();
-    case sigmoid:
-      return run.template operator()<sigmoid>();
-    case gelu:
-      return run.template operator()<gelu>();
-    case gelu_tanh:
-      return run.template operator()<gelu_tanh>();
-    case pow:
-      return run.template operator()<pow>();
-    case clamp:
-      return run.template operator()<clamp>();
+#define POINTWISE(name, ...)
+#define POINTWISE_OWN(name, ...) \
+  case Pointwise::name:          \
+    return run(Own<Pointwise::name, C>{first, second});
+#include <peal/autograd/kernels/pointwise.def>
+    default:
+      return run(Any<C>{first, second, op});
   }
 }
 
 }  // namespace
 
-bool pointwise(Pointwise which, const Tensor& out, const Tensor& x, double s, double t) {
+bool pointwise(Pointwise op, const Tensor& out, const Tensor& x, double s, double t) {
   return with_floating(out.dtype(), [&]<class T>() {
-    using C = computed<T>;
-    with_op(which, [&]<Pointwise op>() {
-      using F = Computing<T, Function<op, C>>;
-      walk(out, out.numel(), Assigning<F>{{{static_cast<C>(s), static_cast<C>(t)}}},
-           Out<T>{pointer<T>(out)}, In<T>(pointer<T>(x)));
+    with_op<Function, AnyFunction, computed<T>>(op, s, t, [&]<class F>(const F& f) {
+      walk(out, out.numel(), Assigning<Computing<T, F>>{{f}}, Out<T>{pointer<T>(out)},
+           In<T>(pointer<T>(x)));
     });
   });
 }
 
-bool pointwise_backward(Pointwise which, const Tensor& dx, const Tensor& dy, const Tensor& kept,
+bool pointwise_backward(Pointwise op, const Tensor& dx, const Tensor& dy, const Tensor& kept,
                         double s, double t) {
   return with_floating(dx.dtype(), [&]<class T>() {
-    using C = computed<T>;
-    with_op(which, [&]<Pointwise op>() {
-      using F = Computing<T, Slope<op, C>>;
-      walk(dx, dx.numel(), Assigning<F>{{{static_cast<C>(s), static_cast<C>(t)}}},
-           Out<T>{pointer<T>(dx)}, In<T>(pointer<T>(dy)), In<T>(pointer<T>(kept)));
+    with_op<Slope, AnySlope, computed<T>>(op, s, t, [&]<class F>(const F& f) {
+      walk(dx, dx.numel(), Assigning<Computing<T, F>>{{f}}, Out<T>{pointer<T>(dx)},
+           In<T>(pointer<T>(dy)), In<T>(pointer<T>(kept)));
     });
   });
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries that go over elements: CUDA's kernels against the CPU's, all dtypes and odd sizes.
+#include <peal/autograd/kernels/binary_functions.h>
+
 #include "both.h"
 
 #include <limits>
@@ -108,20 +110,38 @@ TEST_CASE("a NaN passes relu, clamp, compare and backward as on the CPU") {
 }
 
 TEST_CASE("functions of one element, and back") {
-  using enum Pointwise;
+  constexpr Pointwise all[] = {
+#define POINTWISE(name, ...) Pointwise::name,
+#include <peal/autograd/kernels/pointwise.def>
+  };
   for (const DType dtype : floating_types) {
-    for (const Pointwise op : {exp, log, sqrt, abs, tanh, sigmoid, gelu, gelu_tanh, pow, clamp}) {
+    for (const Pointwise op : all) {
       CAPTURE(static_cast<int>(op));
-      for (const std::int64_t n : {0, 1, 9, 257, 1030}) {
-        Tensor x = random(dtype, {n}, 1);
-        if (op == log || op == sqrt || op == pow) x = map(x, with_a_half);
-        const Tensor out = random(dtype, {n}, 2);
-        for (const double s : {-0.4, 2.0, 0.0}) {
-          on_both(&Kernels::pointwise, bound_of(dtype), 1, op, out, x, s, 0.7);
-          on_both(&Kernels::pointwise_backward, bound_of(dtype), 1, op, out, random(dtype, {n}, 3),
-                  x, s, 0.7);
-          if (op != pow) break;
+      for (const std::int64_t n : {0, 9, 257}) {
+        // Of some there is no number below 0 or 1.
+        for (double (*values)(double) : {+[](double x) { return x / 4; }, with_a_half}) {
+          const Tensor x = map(random(dtype, {n}, 1), values), out = random(dtype, {n}, 2);
+          for (const double s : {-0.4, 2.0, 0.0}) {
+            on_both(&Kernels::pointwise, bound_of(dtype), 1, op, out, x, s, 0.7);
+            on_both(&Kernels::pointwise_backward, bound_of(dtype), 1, op, out,
+                    random(dtype, {n}, 3), x, s, 0.7);
+            if (op != Pointwise::pow) break;
+          }
         }
+      }
+    }
+  }
+}
+
+TEST_CASE("functions of two elements, broadcast") {
+  for (const DType dtype : all_types) {
+    for (int k = 0; k <= static_cast<int>(BinaryMath::xlogy); ++k) {
+      const auto op = static_cast<BinaryMath>(k);
+      if (!serves(op, dtype)) continue;
+      CAPTURE(concat(k, " of ", dtype));
+      for (const Pairing& pair : {pairings[2], pairings[6], pairings[8]}) {
+        const Tensor a = random(dtype, pair.a, 1), b = random(dtype, pair.b, 2);
+        on_both(&Kernels::binary_math, bound_of(dtype), 1, op, random(dtype, pair.out, 3), a, b);
       }
     }
   }

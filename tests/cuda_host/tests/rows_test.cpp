@@ -91,6 +91,66 @@ TEST_CASE("running sums along any dimension, both ways") {
   }
 }
 
+TEST_CASE("products, extremes, any and all over any dimensions") {
+  const auto check = [](DType dtype, const Shape& shape, std::uint32_t mask) {
+    CAPTURE(concat(dtype, " ", shape, " mask ", mask));
+    const Tensor x = random(dtype, shape, 2);
+    const auto out = [&](DType result) { return random(result, kept(shape, mask), 1); };
+    on_both(&Kernels::reduce, bound_of(dtype), 1, Reduce::prod,
+            out(is_floating(dtype) ? dtype : DType::i64), x, mask);
+    for (const Reduce op : {Reduce::any, Reduce::all}) {
+      on_both(&Kernels::reduce, 0, 1, op, out(DType::boolean), x, mask);
+    }
+    if (x.numel() == 0) return;
+    for (const Reduce op : {Reduce::amax, Reduce::amin}) {
+      on_both(&Kernels::reduce, 0, 1, op, out(dtype), x, mask);
+    }
+  };
+  for (const DType dtype : all_types) {
+    for (std::uint32_t mask = 0; mask < 8; ++mask) check(dtype, {2, 5, 4}, mask);
+    check(dtype, {}, 0);
+    check(dtype, {0, 3}, 1);
+    check(dtype, {3, 0}, 1);
+  }
+  for (const DType dtype : {DType::f32, DType::u8}) {
+    check(dtype, {20011}, 1);
+    check(dtype, {1100, 3}, 1);
+  }
+  const Tensor odd = tensor_of<float>(
+      {1, no_number, 5, no_number, -infinity, infinity, infinity, 0, 2, 2, -3, -3}, {2, 6});
+  for (const Reduce op : {Reduce::amax, Reduce::amin, Reduce::any, Reduce::all}) {
+    const DType result = op < Reduce::any ? DType::f32 : DType::boolean;
+    on_both(&Kernels::reduce, 0, 1, op, random(result, {2}, 1), odd, 2u);
+    on_both(&Kernels::reduce, 0, 1, op, random(result, {6}, 1), odd, 1u);
+  }
+}
+
+TEST_CASE("running products, logarithms of sums, and places of extremes") {
+  const auto check = [](const Tensor& x, int dim) {
+    CAPTURE(concat(x.dtype(), " ", x.shape(), " dim ", dim));
+    const DType dtype = x.dtype();
+    for (const bool reversed : {false, true}) {
+      for (const Scan op : {Scan::prod, Scan::logsumexp}) {
+        if (!is_floating(dtype) && (op != Scan::prod || dtype != DType::i64)) continue;
+        on_both(&Kernels::scan, bound_of(dtype), 1, op, random(dtype, x.shape(), 2), x, dim,
+                reversed);
+      }
+      for (const Scan op : {Scan::max, Scan::min}) {
+        on_both(&Kernels::scan, 0, 1, op, random(DType::i64, x.shape(), 2), x, dim, reversed);
+      }
+    }
+  };
+  for (const DType dtype : all_types) {
+    for (int dim = 0; dim < 3; ++dim) check(random(dtype, {3, 9, 2}, 1), dim);
+    check(random(dtype, {2, 0}, 1), 1);
+  }
+  check(random(DType::f32, {2, 300, 70}, 3), 1);
+  const Tensor odd = tensor_of<float>(
+      {1, no_number, 5, no_number, -infinity, infinity, infinity, 0, 2, 2, -3, -3}, {2, 6});
+  check(odd, 0);
+  check(odd, 1);
+}
+
 TEST_CASE("reading and adding by index") {
   struct Case {
     Shape x;
