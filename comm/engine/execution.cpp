@@ -2,6 +2,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/graph.h>
 #include <peal/comm/engine/execution.h>
+#include <peal/comm/engine/streamed_copies.h>
 #include <peal/comm/record/recorder.h>
 #include <peal/comm/reduce/table.h>
 
@@ -13,14 +14,7 @@ namespace peal::comm {
 namespace {
 
 constexpr std::size_t part_bytes = std::size_t{1} << 20;
-constexpr std::size_t least_streamed = std::size_t{16} << 10;
 constexpr std::int64_t most_parts = 16;  // of a message; libraries look at all that are open
-
-// What is copied into a result that outgrows the caches had better go round them, as sums do. A
-// room stays there: another rank reads it soon.
-bool goes_round_caches(const Step& step, const CollectiveCall& call, int ranks) {
-  return step.dst.buffer == Buffer::out && outgrows_caches(call.out.bytes(), ranks);
-}
 
 }  // namespace
 
@@ -163,10 +157,9 @@ void Execution::do_local_steps() {
       std::byte* const to = buffers_.at(step.dst);
       const std::byte* const from = buffers_.at(step.src);
       const std::size_t bytes = buffers_.bytes(step.dst.count);
-      if (to != from && bytes >= least_streamed && window_ != nullptr &&
-          goes_round_caches(step, collective(), window_->ranks())) {
-        kernels.combine(DType::u8, ReduceOp::sum, {&to, 1}, {&from, 1},
-                        static_cast<std::int64_t>(bytes), true, 1);
+      if (window_ != nullptr && may_stream(step) &&
+          outgrows_caches(collective().out.bytes(), window_->ranks())) {
+        copy_streaming(to, from, bytes);
       } else {
         buffers_.move(to, from, bytes);
       }

@@ -2,6 +2,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/comm/engine/immediate.h>
 #include <peal/comm/engine/lane.h>
+#include <peal/comm/engine/streamed_copies.h>
 #include <peal/comm/reduce/table.h>
 
 #include <cstring>
@@ -11,6 +12,8 @@
 namespace peal::comm {
 namespace {
 
+constexpr std::size_t least_outgrowing = std::size_t{64} << 10;  // not to be asked about
+
 // A run of a program (walk.h) that consists of signals, copies and combinations.
 struct ImmediateRun {
   const Immediate& what;
@@ -18,7 +21,8 @@ struct ImmediateRun {
   Walk& at;
   Window& window;
   std::int64_t divisor;
-  bool streams;
+  bool outgrows;  // the caches
+  bool streams;   // and sums go round them
 
   static constexpr bool combines() { return true; }
   static constexpr bool ready(std::size_t) { return true; }
@@ -30,7 +34,11 @@ struct ImmediateRun {
       if (step.kind == Kind::signal) window.signal(step.peer);
       if (step.kind != Kind::copy) continue;
       std::byte *const to = spans.at(step.dst), *const from = spans.at(step.src);
-      if (to != from && step.src.count > 0) std::memcpy(to, from, spans.bytes(step.src.count));
+      if (outgrows && may_stream(step)) {
+        copy_streaming(to, from, spans.bytes(step.src.count));
+      } else if (to != from && step.src.count > 0) {
+        std::memcpy(to, from, spans.bytes(step.src.count));
+      }
     }
   }
   void combine(const Plan::Combination& all) const {
@@ -80,12 +88,14 @@ Exchange Lane::exchange(const Immediate& what, const std::byte* in, std::byte* o
   spans.set(Buffer::in, const_cast<std::byte*>(in));  // which no program writes
   spans.set(Buffer::out, out);
   const Finished finished{now.channel.signature, {what.words[0], what.words[1]}};
+  const bool outgrows = bytes >= least_outgrowing && outgrows_caches(bytes, window_->ranks());
   ImmediateRun run{.what = what,
                    .spans = spans,
                    .at = now.at,
                    .window = *window_,
                    .divisor = what.averages ? transport_->world() : 1,
-                   .streams = in != out && outgrows_caches(bytes, window_->ranks())};
+                   .outgrows = outgrows,
+                   .streams = in != out && outgrows};
   try {
     window_->begin(*now.at.plan, element, now.channel.signature, in, out);
     if (walk(now.at, window_.get(), run)) {

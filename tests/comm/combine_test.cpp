@@ -3,6 +3,7 @@
 // this CPU has: types, reductions, counts round the vectors' and the lines' lengths, sources,
 // targets, places in memory.
 #include <peal/autograd/core/cpu_level.h>
+#include <peal/comm/engine/streamed_copies.h>
 #include <peal/comm/reduce/cpu/combine.h>
 #include <peal/comm/reduce/cpu/reduce.h>
 
@@ -416,4 +417,22 @@ TEST_CASE("a type has the reductions that has_reduction() says, and no others") 
   }
   CHECK_THROWS_WITH_AS(reduce_cpu(DType::bf16, ReduceOp::sum, target, source, 1),
                        doctest::Contains("bf16 is reduced as f32"), Error);
+}
+
+TEST_CASE("a streaming copy is a copy, of any length, from anywhere to anywhere") {
+  std::vector<std::byte> from(70'000), to(from.size()), want(from.size());
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 7 % 251);
+  for (const std::size_t bytes : {0, 1, 63, 1023, 1024, 4097, 65'536}) {
+    for (const std::size_t first : {0, 1, 64, 67}) {
+      for (const std::size_t second : {0, 3, 64}) {
+        std::fill(to.begin(), to.end(), std::byte{255});
+        want = to;
+        copy_streaming(to.data() + first, from.data() + second, bytes);
+        std::memcpy(want.data() + first, from.data() + second, bytes);
+        REQUIRE(to == want);
+      }
+    }
+  }
+  copy_streaming(to.data(), to.data(), to.size());
+  CHECK(to == want);
 }

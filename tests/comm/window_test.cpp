@@ -6,12 +6,15 @@
 #include <peal/comm/record/measured_run.h>
 #include <peal/comm/start/threads.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -129,6 +132,23 @@ TEST_CASE("an all_reduce of one node goes through the memory that its ranks shar
   ProcessGroup::Options none = chosen;  // messages stand in
   none.shared_memory = false;
   CHECK(algorithms_of(3, none, work) == Names{"recursive_doubling", "ring"});
+}
+
+TEST_CASE("a result that outgrows the caches is gathered round them, late ranks or not") {
+  run_ranks(2, [](const ProcessGroup& group) {
+    constexpr std::int64_t each = std::int64_t{5} << 20;
+    const Tensor mine = group.allocate({each}), all = group.allocate({2 * each});
+    for (int round = 0; round < 4; ++round) {
+      std::fill_n(mine.data<float>(), each, static_cast<float>(group.rank() + 10 * round));
+      if (round % 2 == group.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      group.all_gather(all, mine).wait();
+      for (const std::int64_t i : {std::int64_t{0}, std::int64_t{17}, each - 1}) {
+        CHECK(all.data<float>()[i] == static_cast<float>(10 * round));
+        CHECK(all.data<float>()[each + i] == static_cast<float>(10 * round + 1));
+      }
+      group.barrier().wait();
+    }
+  });
 }
 
 TEST_CASE("a few elements go with the signals, in one line or several, and more do not") {
