@@ -20,7 +20,7 @@ Tensor take_rows(const Tensor& from, std::span<const std::int64_t> rows);
 // Row i of `rows` becomes row at[i] of `into`. REQUIRES: one type, sizes that fit, on the CPU.
 void put_rows(const Tensor& into, std::span<const std::int64_t> at, const Tensor& rows);
 
-// An uninitialised tensor [count, ...] for rows of this shape, of `like`'s type.
+// An uninitialised tensor [count, ...] for rows of this shape, of this type.
 Tensor room_for(std::int64_t count, const Shape& row, DType dtype);
 // The shape of a row: all dimensions but the first.
 Shape shape_of_row(const Tensor& x);

@@ -69,6 +69,13 @@ Image decode_image(std::span<const std::uint8_t> content, const std::string& nam
   return EncodedImage(content, name, max_pixels).decode();
 }
 
+void check_file_size(std::uint64_t bytes, std::int64_t max_pixels, std::string_view name) {
+  constexpr std::uint64_t beside = std::uint64_t{64} << 20;
+  PEAL_CHECK(bytes <= beside || (bytes - beside) / 16 <= static_cast<std::uint64_t>(max_pixels),
+             "[data] ", name, ": expected a file of an image of at most ", max_pixels,
+             " pixels, got ", bytes, " bytes; where that is meant, allow it (max_pixels)");
+}
+
 Image cropped(const Image& image, const Box& box) {
   check_box(box, image.size(), "an image");
   Image part(box.height, box.width, image.channels);

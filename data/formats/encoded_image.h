@@ -50,6 +50,10 @@ class EncodedImage {
 Image decode_image(std::span<const std::uint8_t> content, const std::string& name,
                    std::int64_t max_pixels = most_pixels);
 
+// Before a file is read: error for more bytes than an image of max_pixels can have, however badly
+// it is packed and whatever else lies in it.
+void check_file_size(std::uint64_t bytes, std::int64_t max_pixels, std::string_view name);
+
 // A part of it. Error: a box outside of it.
 Image cropped(const Image& image, const Box& box);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
 #include <peal/data/formats/tar.h>
 
 #include <algorithm>
@@ -47,19 +48,19 @@ std::uint64_t sum_of(const Header& header) {
   return sum;
 }
 
-// The path of a pax header: lines of "length key=value\n".
-std::optional<std::string> pax_path(std::string_view lines) {
-  std::optional<std::string> path;
+// The value of a key in a pax header: lines of "length key=value\n".
+std::optional<std::string> pax_value(std::string_view lines, const std::string& key) {
+  std::optional<std::string> value;
   while (!lines.empty()) {
     std::size_t length = 0;
     const auto [stop, code] = std::from_chars(lines.data(), lines.data() + lines.size(), length);
     const auto digits = static_cast<std::size_t>(stop - lines.data());
     if (code != std::errc{} || length <= digits + 1 || length > lines.size()) break;
     const std::string_view line = lines.substr(digits + 1, length - digits - 2);
-    if (line.starts_with("path=")) path = line.substr(5);
+    if (line.starts_with(key + "=")) value = line.substr(key.size() + 1);
     lines.remove_prefix(length);
   }
-  return path;
+  return value;
 }
 
 }  // namespace
@@ -67,8 +68,7 @@ std::optional<std::string> pax_path(std::string_view lines) {
 TarReader::TarReader(std::span<const std::uint8_t> content, std::string name)
     : reader_(content, name), name_(std::move(name)) {}
 
-void TarReader::append(std::vector<std::uint8_t>& to, std::uint64_t count,
-                       const std::string& what) {
+void TarReader::append(std::vector<std::uint8_t>& to, std::uint64_t count, std::uint64_t then) {
   constexpr std::uint64_t step = std::uint64_t{1} << 20;
   while (count > 0) {
     const std::size_t before = to.size();
@@ -76,20 +76,49 @@ void TarReader::append(std::vector<std::uint8_t>& to, std::uint64_t count,
     to.resize(before + wanted);
     const std::size_t got = reader_.read(std::span(to).subspan(before));
     count -= got;
-    PEAL_CHECK(got == wanted, "[data] ", name_, ": it ends within ", what, ", ", count,
+    PEAL_CHECK(got == wanted, "[data] ", name_, ": it ends within ", what_, ", ", count + then,
                " bytes early; copy or download the archive again");
   }
 }
 
-std::optional<std::string> TarReader::next(std::vector<std::uint8_t>& to) {
-  std::optional<std::string> long_name;
+void TarReader::skip(std::uint64_t count) {
+  constexpr std::uint64_t step = std::uint64_t{1} << 16;
+  std::vector<std::uint8_t> aside;
+  while (count > 0) {
+    aside.clear();
+    const std::uint64_t now = std::min(count, step);
+    append(aside, now, count -= now);
+  }
+}
+
+void TarReader::read(std::vector<std::uint8_t>& to) { append(to, std::exchange(left_, 0)); }
+
+// Of an entry that is a name: no file system has one of a megabyte.
+std::string TarReader::short_text(std::uint64_t size) {
+  PEAL_CHECK(size <= std::uint64_t{1} << 20, "[data] ", name_, ": damaged archive: header ",
+             headers_ - 1, " says that a name has ", size,
+             " bytes; copy or download the archive again");
+  std::vector<std::uint8_t> bytes;
+  read(bytes);
+  return {bytes.begin(), bytes.end()};
+}
+
+std::optional<TarEntry> TarReader::next() {
+  std::optional<std::string> long_name, long_target;
   while (true) {
+    skip(std::exchange(left_, 0));
+    skip(std::exchange(padding_, 0));
     Header header{};
     const std::size_t got = reader_.read(header);
     PEAL_CHECK(!reader_.cut_short(), "[data] ", name_,
                ": its gzip stream is cut short; copy or download the archive again");
     // Archives end with two blocks of zeros; some with none.
     const bool zeros = std::all_of(header.begin(), header.end(), [](auto b) { return b == 0; });
+    if (got == 0 && headers_ > 0) {
+      log_warning("[data] ", name_, ": it stops after ", headers_,
+                  " headers without the zeros that end an archive; where entries are missing, copy "
+                  "or download it again");
+    }
     if (got == 0 || (zeros && headers_ > 0)) return std::nullopt;
     const auto sum = number_at(header, 148, 8);
     const auto size = number_at(header, 124, 12);
@@ -103,24 +132,29 @@ std::optional<std::string> TarReader::next(std::vector<std::uint8_t>& to) {
     if (text_at(header, 257, 5) == "ustar" && header[345] != 0 && header[263] == '0') {
       name = concat(text_at(header, 345, 155), "/", name);
     }
-    const bool file = type == '0' || type == '\0' || type == '7';
-    std::vector<std::uint8_t> aside;
-    std::vector<std::uint8_t>& content = file ? to : aside;
-    const std::string what = concat("'", long_name.value_or(name), "' (", *size, " bytes)");
-    const std::size_t before = content.size();
-    append(content, *size, what);
-    const std::size_t after = content.size();
-    append(content, (block - *size % block) % block, what);
-    content.resize(after);
-    if (file) return long_name.value_or(name);
-    const std::string_view text(reinterpret_cast<const char*>(aside.data()) + before,
-                                after - before);
-    if (type == 'L') {
-      long_name = text.substr(0, text.find('\0'));
+    name = long_name.value_or(name);
+    what_ = concat("'", name, "' (", *size, " bytes)");
+    left_ = *size;
+    padding_ = (block - *size % block) % block;
+    if (type == 'L' || type == 'K') {
+      const std::string text = short_text(*size);
+      (type == 'L' ? long_name : long_target) = text.substr(0, text.find('\0'));
     } else if (type == 'x') {
-      if (const auto path = pax_path(text)) long_name = path;
+      const std::string text = short_text(*size);
+      if (const auto path = pax_value(text, "path")) long_name = path;
+      if (const auto path = pax_value(text, "linkpath")) long_target = path;
+    } else if (type == '0' || type == '\0' || type == '7') {
+      // Before there was a type of folders they were files with such names.
+      const bool folder = type != '7' && name.ends_with('/');
+      return TarEntry{folder ? TarEntry::folder : TarEntry::file, name, {}, *size};
+    } else if (type == '5') {
+      return TarEntry{TarEntry::folder, name, {}, 0};
+    } else if (type == '1') {
+      return TarEntry{TarEntry::link, name,
+                      long_target.value_or(std::string(text_at(header, 157, 100))), 0};
     } else if (type != 'g') {
-      long_name.reset();  // it was that of a link or folder
+      long_name.reset();  // it was that of a symbolic link or device
+      long_target.reset();
     }
   }
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// tar, read from one end to the other: the files in it with their names, in the order in which they
-// lie there. Plain or gzip, told apart by content. Understood are ustar (POSIX.1-1988, names with a
-// prefix), the long names of GNU and of pax (POSIX.1-2001); links, folders and devices are passed
-// over.
+// tar, read from one end to the other: the files, folders and hard links in it, in the order in
+// which they lie there. Plain or gzip, told apart by content. Understood are ustar (POSIX.1-1988,
+// names with a prefix), the long names of GNU and of pax (POSIX.1-2001); symbolic links and devices
+// are passed over.
 //
-// Invariant: memory grows only by what the archive really holds, so a hostile header costs no more.
-// Thread safety: none; one reader, one thread. REQUIRES: the content outlives the reader.
+// Invariant: memory grows only by what the archive really holds and the caller asks for, so a
+// hostile header costs no more. Thread safety: none; one reader, one thread. REQUIRES: the content
+// outlives the reader.
 #pragma once
 
 #include <peal/data/formats/gzip.h>
@@ -19,21 +20,36 @@
 
 namespace peal::data {
 
+struct TarEntry {
+  enum Kind : std::uint8_t { file, folder, link } kind = file;
+  std::string name;
+  std::string target;      // of a link: the name of an entry before it
+  std::uint64_t size = 0;  // in bytes, of a file, as its header says
+};
+
 class TarReader {
  public:
   // `name` is what errors call the archive.
   TarReader(std::span<const std::uint8_t> content, std::string name);
 
-  // The name of the next file, whose bytes are appended to `to`; nothing at the end of the archive.
+  // The next entry, behind what is left of the one before; nothing at the end of the archive. An
+  // archive that stops without the zeros that end one is named in the log: it may be cut short.
   // Errors: no tar, a damaged header, a file or archive that ends early, damaged gzip.
-  std::optional<std::string> next(std::vector<std::uint8_t>& to);
+  std::optional<TarEntry> next();
+  // Appends the content of the entry that next() gave, once. Errors: as above.
+  void read(std::vector<std::uint8_t>& to);
 
  private:
-  void append(std::vector<std::uint8_t>& to, std::uint64_t count, const std::string& what);
+  // `then`: how many bytes it wants after those.
+  void append(std::vector<std::uint8_t>& to, std::uint64_t count, std::uint64_t then = 0);
+  void skip(std::uint64_t count);
+  std::string short_text(std::uint64_t size);
 
   GzipReader reader_;
   std::string name_;
   std::uint64_t headers_ = 0;
+  std::uint64_t left_ = 0, padding_ = 0;  // of the last entry
+  std::string what_;                      // and what errors call it
 };
 
 }  // namespace peal::data

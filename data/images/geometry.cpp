@@ -57,7 +57,11 @@ Image padded(const Image& image, const Border& border, Colour fill, PadMode mode
                   std::max(top, bottom) + once <= image.height),
              "[data] pad: a border of ", most, " pixels cannot mirror an image of ", image.height,
              " x ", image.width);
-  Image made(image.height + top + bottom, image.width + left + right);
+  const ImageSize size{image.height + top + bottom, image.width + left + right};
+  PEAL_CHECK(size.width == 0 || size.height <= most_pixels / size.width,
+             "[data] pad: expected a result of at most ", most_pixels, " pixels, got ", size.height,
+             " x ", size.width, "; give a smaller border");
+  Image made(size.height, size.width);
   for (std::int64_t y = 0; y < made.height; ++y) {
     std::uint8_t* to = made.row(y);
     if (mode == PadMode::constant) {

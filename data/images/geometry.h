@@ -25,7 +25,8 @@ struct Border {
 // How the border is filled: with a colour, with the nearest pixel, or with the image mirrored, with
 // its outermost pixels once (reflect) or twice (symmetric).
 enum class PadMode : std::uint8_t { constant, edge, reflect, symmetric };
-// Error: a border below 0, or mirrored one that is wider than the image.
+// Errors: a border below 0, or mirrored one that is wider than the image, a result of more than
+// most_pixels.
 Image padded(const Image& image, const Border& border, Colour fill = {},
              PadMode mode = PadMode::constant);
 
@@ -35,7 +36,8 @@ Image center_cropped(const Image& image, ImageSize size);
 Box center_box(ImageSize image, ImageSize size);
 
 // About its middle, counterclockwise; with `expand` large enough to hold all of it. What comes from
-// outside has the colour `fill`. Errors: another interpolation than nearest and bilinear.
+// outside has the colour `fill`. Errors: another interpolation than nearest and bilinear, a result
+// of more than most_pixels.
 Image rotated(const Image& image, double degrees, Interpolation how = Interpolation::nearest,
               bool expand = false, Colour fill = {});
 

@@ -4,6 +4,7 @@
 #include <peal/data/images/image_files.h>
 
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -52,6 +53,9 @@ auto ImageFiles::opened(std::int64_t index, const F& f) const {
   if (archive_) {
     content = std::span(*archive_).subspan(one.at, one.size);
   } else {
+    std::error_code none;  // read_file says what there is to say
+    const auto bytes = std::filesystem::file_size(one.path, none);
+    if (!none) check_file_size(bytes, options_.max_pixels, one.path);
     file = read_file(one.path);
     content = file;
   }

@@ -9,6 +9,7 @@
 #include <cctype>
 #include <map>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -34,7 +35,7 @@ std::vector<fs::path> images_below(const fs::path& folder) {
   std::vector<fs::path> found;
   constexpr auto follow = fs::directory_options::follow_directory_symlink;
   for (const auto& entry : fs::recursive_directory_iterator(folder, follow)) {
-    if (entry.is_regular_file() && is_image(entry.path())) found.push_back(entry.path());
+    if (is_image(entry.path()) && entry.is_regular_file()) found.push_back(entry.path());
   }
   std::sort(found.begin(), found.end(), in_order);
   return found;
@@ -70,6 +71,79 @@ ImageFilesRef set_of(const std::string& name, ByClass found, ImageOptions option
                                       std::move(archive));
 }
 
+// The images of an archive below a folder of it, as they would lie there when it is unpacked: the
+// last of several of one name, and links as the files that they are of.
+struct Unpacked {
+  Unpacked(std::string of_archive, const std::string& below, std::int64_t pixels)
+      : archive(std::move(of_archive)), under(below), max_pixels(pixels) {}
+
+  // Links to files that no class has are followed in another go.
+  void read(std::span<const std::uint8_t> packed) {
+    do {
+      targets.merge(missing);
+      missing.clear();
+      content.clear();
+      by_class.clear();
+      kept.clear();
+      pass(packed);
+    } while (!missing.empty());
+  }
+
+  std::string archive;
+  fs::path under;
+  std::int64_t max_pixels;
+  std::vector<std::uint8_t> content;
+  std::map<std::string, std::map<std::string, ImageItem>> by_class;  // by folder and path
+
+ private:
+  // Without the dots and the slash at its end that some writers put there.
+  static std::string plain(const std::string& name) {
+    std::string path = fs::path(name).lexically_normal().string();
+    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+    return path;
+  }
+
+  void pass(std::span<const std::uint8_t> packed) {
+    TarReader reader(packed, archive);
+    while (const auto entry = reader.next()) {
+      const std::string path = plain(entry->name);
+      const fs::path inside =
+          under.empty() ? fs::path(path) : fs::path(path).lexically_relative(under);
+      const auto first = inside.begin();
+      const bool below = first != inside.end() && *first != ".." && *first != ".";
+      const bool of_class = below && std::next(first) != inside.end();
+      if (of_class || (below && entry->kind == TarEntry::folder)) by_class[first->string()];
+      const bool image = of_class && entry->kind != TarEntry::folder && is_image(inside);
+      if (image || targets.contains(path)) keep(reader, *entry, path);
+      const auto found = kept.find(path);
+      if (!image || found == kept.end()) continue;
+      const auto [at, size] = found->second;
+      by_class[first->string()][path] = {concat(archive, ": ", path), -1, at, size};
+    }
+  }
+
+  void keep(TarReader& reader, const TarEntry& entry, const std::string& path) {
+    if (entry.kind == TarEntry::link) {
+      const std::string target = plain(entry.target);
+      if (const auto file = kept.find(target); file != kept.end()) {
+        kept[path] = file->second;
+        return;
+      }
+      PEAL_CHECK(!targets.contains(target), "[data] ", archive, ": ", entry.name,
+                 ": expected a link to a file of the archive before it, got '", entry.target, "'");
+      missing.insert(target);
+    } else if (entry.kind == TarEntry::file) {
+      check_file_size(entry.size, max_pixels, concat(archive, ": ", entry.name));
+      const std::size_t at = content.size();
+      reader.read(content);
+      kept[path] = {at, content.size() - at};
+    }
+  }
+
+  std::map<std::string, std::pair<std::size_t, std::size_t>> kept;  // where they lie in content
+  std::set<std::string> targets, missing;  // of links: to keep, too; to keep in another go
+};
+
 void check_folder(const fs::path& root) {
   PEAL_CHECK(fs::exists(root), "[data] ", root.string(), ": no such folder of images");
   PEAL_CHECK(fs::is_directory(root), "[data] ", root.string(),
@@ -95,29 +169,18 @@ ImageFilesRef image_archive(const fs::path& archive, const std::string& under, I
   const std::string name =
       under.empty() ? archive.string() : concat(archive.string(), " (", under, ")");
   const std::vector<std::uint8_t> packed = read_file(archive);
-  TarReader reader(packed, archive.string());
-  auto content = std::make_shared<std::vector<std::uint8_t>>();
+  Unpacked unpacked(archive.string(), under, options.max_pixels);
+  unpacked.read(packed);
   ByClass found;
-  std::size_t at = 0;
-  while (const auto path = reader.next(*content)) {
-    const std::size_t size = content->size() - at;
-    fs::path inside = fs::path(*path).lexically_normal();
-    if (!under.empty()) inside = inside.lexically_relative(under);
-    const auto first = inside.begin();
-    const bool wanted = is_image(inside) && first != inside.end() && *first != ".." &&
-                        std::next(first) != inside.end();
-    if (wanted) {
-      found[first->string()].push_back({concat(archive.string(), ": ", *path), -1, at, size});
-      at += size;
-    } else {
-      content->resize(at);
-    }
-  }
-  for (auto& [label, items] : found) {
-    std::sort(items.begin(), items.end(),
+  for (auto& [label, items] : unpacked.by_class) {
+    auto& sorted = found[label];
+    for (auto& [inside, item] : items) sorted.push_back(std::move(item));
+    std::sort(sorted.begin(), sorted.end(),
               [](const ImageItem& a, const ImageItem& b) { return in_order(a.path, b.path); });
   }
-  return set_of(name, std::move(found), std::move(options), classes, std::move(content));
+  unpacked.content.shrink_to_fit();
+  return set_of(name, std::move(found), std::move(options), classes,
+                std::make_shared<const std::vector<std::uint8_t>>(std::move(unpacked.content)));
 }
 
 ImageFilesRef image_files(const fs::path& path, ImageOptions options) {

@@ -20,8 +20,9 @@ namespace peal::data {
 ImageFilesRef image_folder(const std::filesystem::path& root, ImageOptions options = {},
                            const std::vector<std::string>& classes = {});
 
-// Of those in an archive below `under` ("train"), or in all of it. Errors: as above, and those of
-// TarReader.
+// Of those in an archive below `under` ("train"), or in all of it: the set that its folders would
+// be, but for symbolic links, which are passed over. Errors: as above, those of TarReader, and a
+// link to what does not come before it.
 ImageFilesRef image_archive(const std::filesystem::path& archive, const std::string& under = "",
                             ImageOptions options = {},
                             const std::vector<std::string>& classes = {});

@@ -130,6 +130,9 @@ Image rotated(const Image& image, double degrees, Interpolation how, bool expand
     const double wide = extent(xs), high = extent(ys);
     std::tie(by.c, by.f) = by(-(wide - width) / 2, -(high - height) / 2);
     size = {static_cast<std::int64_t>(high), static_cast<std::int64_t>(wide)};
+    PEAL_CHECK(size.height <= most_pixels / std::max<std::int64_t>(size.width, 1),
+               "[data] rotate: expected a result of at most ", most_pixels, " pixels, got ",
+               size.height, " x ", size.width, "; rotate a smaller image, or without expand");
   }
   Image made(size.height, size.width);
   for (std::size_t i = 0; i < made.pixels.size(); ++i) made.pixels[i] = fill[i % 3];

@@ -97,9 +97,11 @@ inline std::vector<std::uint8_t> png_of(const data::Image& image, bool interlace
   return bytes;
 }
 
-// An entry of a tar archive with its padding; `prefix` makes the name prefix/name.
+// An entry of a tar archive with its padding; `prefix` makes the name prefix/name, `target` is what
+// a link is to.
 inline std::vector<std::uint8_t> tar_entry(const std::string& name, std::string_view content,
-                                           char type = '0', const std::string& prefix = "") {
+                                           char type = '0', const std::string& prefix = "",
+                                           const std::string& target = "") {
   std::vector<std::uint8_t> entry(512);
   const auto put = [&](std::size_t at, std::string_view text) {
     std::copy(text.begin(), text.end(), entry.begin() + static_cast<std::ptrdiff_t>(at));
@@ -111,6 +113,7 @@ inline std::vector<std::uint8_t> tar_entry(const std::string& name, std::string_
   put(124, size);
   put(148, "        ");
   entry[156] = static_cast<std::uint8_t>(type);
+  put(157, target);
   put(257, std::string_view("ustar\00000", 8));
   put(345, prefix);
   unsigned sum = 0;

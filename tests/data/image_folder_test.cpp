@@ -114,6 +114,78 @@ TEST_CASE("an archive is the set that its folders would be, packed or not") {
   CHECK(data::image_archive(packed, "test", {}, {"dog", "cat"})->item(0).label == 1);
 }
 
+TEST_CASE("an archive has the classes, links and last versions that its folders would have") {
+  const Folder folder;
+  const Bytes one = png_of(drawn_image(6, 4, 1)), two = png_of(drawn_image(6, 4, 2));
+  const auto packed = [&](const std::vector<Bytes>& entries) {
+    Bytes archive;
+    for (const Bytes& entry : entries) append(archive, entry);
+    archive.resize(archive.size() + 1024);
+    return folder.write("set.tar", archive);
+  };
+  const auto link_to = [](const std::string& name, const std::string& target) {
+    return tar_entry(name, "", '1', "", target);
+  };
+  const auto words = [&](const std::vector<Bytes>& entries) {
+    return error_of([&] { data::image_archive(packed(entries), "train"); });
+  };
+  const Bytes cat = tar_entry("train/cat/1.png", text_of(one));
+  for (const Bytes& empty : {tar_entry("train/dog/", "", '5'), tar_entry("train/dog", "", '5'),
+                             tar_entry("train/dog/", ""), tar_entry("./train/dog/a.txt", "text")}) {
+    check_has(words({empty, cat}), "(train): found no .jpg, .jpeg or .png file in dog");
+  }
+  CHECK(words({tar_entry("train/", "", '5'), tar_entry("train/a.txt", "text"), cat,
+               tar_entry("test/dog/", "", '5')}) == "nothing");
+
+  const auto twice = data::image_archive(packed({tar_entry("train/cat/2.png", text_of(one)), cat,
+                                                 tar_entry("train/./cat/2.png", text_of(two))}),
+                                         "train");
+  REQUIRE(twice->size() == 2);
+  CHECK(twice->image(0) == drawn_image(6, 4, 1));
+  CHECK(twice->image(1) == drawn_image(6, 4, 2));
+
+  const auto linked = data::image_archive(
+      packed({tar_entry("test/cat/9.png", text_of(two)), tar_entry("test/8", text_of(one)), cat,
+              link_to("train/cat/2.png", "train/cat/1.png"), link_to("train/dog/3.png", "test/8"),
+              link_to("train/dog/4.png", "test/cat/9.png"),
+              link_to("train/dog/5.png", "train/dog/3.png")}),
+      "train");
+  CHECK(linked->classes() == std::vector<std::string>{"cat", "dog"});
+  CHECK(names_of(*linked) == std::vector<std::string>{"1.png", "2.png", "3.png", "4.png", "5.png"});
+  for (const std::int64_t i : {0, 1, 2, 4}) CHECK(linked->image(i) == drawn_image(6, 4, 1));
+  CHECK(linked->image(3) == drawn_image(6, 4, 2));
+  check_has(
+      words({cat, link_to("train/cat/2.png", "else.png")}),
+      ": train/cat/2.png: expected a link to a file of the archive before it, got 'else.png'");
+}
+
+TEST_CASE("what is large in an archive is not unpacked in vain") {
+  const Folder folder;
+  const auto path =
+      folder.write("set.tar", tar_entry("cat/1.png", std::string((64 << 20) + 1616, '\0')));
+  CHECK(
+      error_of([&] { data::image_archive(path, "", {.max_pixels = 100}); }) ==
+      concat("[data] ", path.string(),
+             ": cat/1.png: expected a file of an image of at most 100 pixels, got 67110480 bytes; "
+             "where that is meant, allow it (max_pixels)"));
+  folder.write("set.tar", tar_entry("x", std::string(2 << 20, 'a'), 'L'));
+  CHECK(error_of([&] { data::image_archive(path); }) ==
+        concat("[data] ", path.string(),
+               ": damaged archive: header 0 says that a name has 2097152 "
+               "bytes; copy or download the archive again"));
+}
+
+TEST_CASE("an archive that stops without its end is named in the log") {
+  const Folder folder;
+  Bytes archive = tar_entry("cat/1.png", text_of(png_of(drawn_image(6, 4, 1))));
+  const auto told = [&] {
+    return testing::stderr_of([&] { data::image_archive(folder.write("set.tar", archive)); });
+  };
+  check_has(told(), "set.tar: it stops after 1 headers without the zeros that end an archive");
+  archive.resize(archive.size() + 512);
+  CHECK(told().empty());
+}
+
 TEST_CASE("tar: long names, prefixes, padding, and what is damaged") {
   const std::string far(120, 'd');
   Bytes archive = tar_entry("././@LongLink", far + "/a.png" + std::string(1, '\0'), 'L');
@@ -128,8 +200,10 @@ TEST_CASE("tar: long names, prefixes, padding, and what is damaged") {
     data::TarReader reader(bytes, "F");
     std::vector<std::string> found;
     Bytes content;
-    while (const auto name = reader.next(content)) {
-      found.push_back(*name + " " + std::to_string(content.size()));
+    while (const auto entry = reader.next()) {
+      if (entry->kind != data::TarEntry::file) continue;
+      reader.read(content);
+      found.push_back(entry->name + " " + std::to_string(content.size()));
       content.clear();
     }
     return found;
@@ -228,6 +302,29 @@ TEST_CASE("the errors of transforms name the file, once") {
   folder.write("set/cat/1.png", {1, 2, 3});
   CHECK(words({}) ==
         concat("[data] ", path, ": expected a JPEG or PNG image, got 3 bytes that are neither"));
+}
+
+TEST_CASE("a set refuses what no image can be before it reads it") {
+  const auto archive = std::make_shared<const Bytes>(10);
+  const auto words = [&](data::ImageItem item, data::ImageFiles::Archive in) {
+    return error_of([&] { data::ImageFiles("S", {std::move(item)}, {"x"}, {}, std::move(in)); });
+  };
+  CHECK(words({"a.png", 0, 4, 7}, archive) ==
+        "[data] S: expected bytes inside of its archive of 10, a.png has 7 from 4");
+  CHECK(words({"a.png", 0, 11, 0}, archive) ==
+        "[data] S: expected bytes inside of its archive of 10, a.png has 0 from 11");
+  CHECK(words({"a.png", 0, 4, 6}, archive) == "nothing");
+  CHECK(words({"a.png", 0, 0, 7}, nullptr) ==
+        "[data] S: expected bytes inside of its archive of 0, a.png has 7 from 0");
+  const Folder folder;
+  const auto path = folder.write("a.jpg", {});
+  fs::resize_file(path, (64 << 20) + 1616);
+  const auto set = data::image_files(path, {.max_pixels = 100});
+  CHECK(
+      error_of([&] { set->image(0); }) ==
+      concat("[data] ", path.string(),
+             ": expected a file of an image of at most 100 pixels, got 67110480 bytes; where that "
+             "is meant, allow it (max_pixels)"));
 }
 
 TEST_CASE("what a transform draws belongs to the sample, whatever batch, worker or rank it is in") {

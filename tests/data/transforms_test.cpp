@@ -2,6 +2,7 @@
 // What transforms draw, that opening a file gives what the whole image would, and their errors.
 // That pixels are torchvision's, for given parameters, is shown by torch_images.
 #include <doctest/doctest.h>
+#include <peal/autograd/core/context.h>
 #include <peal/data/images/colour.h>
 #include <peal/data/images/mixup.h>
 #include <peal/data/images/random_transforms.h>
@@ -10,6 +11,7 @@
 #include <peal/tests/errors.h>
 
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -267,6 +269,18 @@ TEST_CASE("a set that mixes: batches for training, the same on any workers") {
         "[data] mixup: expected at least 1 class, got 0");
 }
 
+TEST_CASE("a batch is mixed where it is, whatever the thread's device") {
+  const Tensor x = Tensor::zeros({2, 1, 4, 4}, DType::f32, Device{});
+  const Tensor y = Tensor::zeros({2}, DType::i64, Device{});
+  context().device = {DeviceType::cuda, 0};
+  const std::string failure = error_of([&] {
+    CHECK(data::mixup({x, y}, 3, 0.75).y.device() == Device{});
+    CHECK(data::cutmix({x, y}, 3, {0, 0, 2, 2}).y.device() == Device{});
+  });
+  context().device = {};
+  CHECK(failure == "nothing");
+}
+
 TEST_CASE("transforms say what they cannot do") {
   const Image image = drawn_image(8, 9);
   Draw draw(1);
@@ -293,6 +307,18 @@ TEST_CASE("transforms say what they cannot do") {
   CHECK(error_of([&] {
           padded(image, {0, 8, 0, 0}, {}, data::PadMode::reflect);
         }) == "[data] pad: a border of 8 pixels cannot mirror an image of 8 x 9");
+  CHECK(error_of([&] {
+          padded(image, {10'000, 10'000, 0, 0});
+        }) ==
+        "[data] pad: expected a result of at most 89478485 pixels, got 10008 x 10009; give a "
+        "smaller border");
+  CHECK(error_of([] { rotated(Image(1, 14'000), 45, data::Interpolation::nearest, true); }) ==
+        "[data] rotate: expected a result of at most 89478485 pixels, got 9902 x 9902; rotate a "
+        "smaller image, or without expand");
+  CHECK(error_of([] { data::RandomCrop(4, {.padding = -4}); }) ==
+        "[data] RandomCrop: expected a padding of at least 0, got -4");
+  CHECK(error_of([&] { data::drawn_beta(std::numeric_limits<double>::infinity(), draw); }) ==
+        "[data] mixup: expected a finite alpha above 0, got inf");
   CHECK(error_of([&] { brightness_adjusted(image, -1); }) ==
         "[data] brightness: expected a factor of at least 0, got -1");
   CHECK(error_of([&] { hue_adjusted(image, 0.6); }) ==
