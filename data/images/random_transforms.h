@@ -26,7 +26,8 @@ struct ResizedCropOptions {
   Range scale{0.08, 1.0};             // the box's share of the area
   Range ratio{3.0 / 4.0, 4.0 / 3.0};  // of width to height
   Interpolation interpolation = Interpolation::bilinear;
-  bool scaled_decode = false;  // as of ResizeOptions
+  // As of ResizeOptions, but for as many pixels as asked for, not twice as many.
+  bool scaled_decode = false;
 };
 
 // A box of random area and shape, resized: the usual start of training on photographs. Of a JPEG
@@ -132,7 +133,9 @@ struct ErasingOptions {
   double p = 0.5;
   Range scale{0.02, 0.33};  // the box's share of the area
   Range ratio{0.3, 3.3};    // of height to width
-  Colour fill = {};         // the mean colour is 0 once it is normalised
+  // ImageNet's mean colour, which is about 0 once it is normalised, as it is where torchvision
+  // erases: after Normalize, with 0. A set with another mean gives its own.
+  Colour fill{124, 116, 104};
 };
 
 // A box in one colour.

@@ -8,6 +8,7 @@
 #include <peal/tests/data/encode.h>
 #include <peal/tests/errors.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <string>
@@ -45,6 +46,99 @@ TEST_CASE("a PNG gives back every pixel") {
       CHECK(data::decode_image(png_of(image, interlaced), "F") == image);
     }
   }
+}
+
+TEST_CASE("a PNG of any depth, grey or with a palette, becomes eight bits of three colours") {
+  using testing::PngForm;
+  std::vector<PngForm> forms;
+  for (const bool interlaced : {false, true}) {
+    for (const bool transparent : {false, true}) {
+      for (const int depth : {1, 2, 4, 8, 16}) {
+        forms.push_back({PNG_COLOR_TYPE_GRAY, depth, interlaced, transparent});
+        if (depth < 16) forms.push_back({PNG_COLOR_TYPE_PALETTE, depth, interlaced, transparent});
+        if (depth < 8) continue;
+        forms.push_back({PNG_COLOR_TYPE_RGB, depth, interlaced, transparent});
+        if (transparent) continue;
+        forms.push_back({PNG_COLOR_TYPE_GRAY_ALPHA, depth, interlaced, false});
+        forms.push_back({PNG_COLOR_TYPE_RGB_ALPHA, depth, interlaced, false});
+      }
+    }
+  }
+  const Image image = drawn_image(13, 11);
+  for (const PngForm& form : forms) {
+    CAPTURE(form.type);
+    CAPTURE(form.depth);
+    CAPTURE(form.interlaced);
+    CAPTURE(form.transparent);
+    Image expected = image;
+    for (std::size_t i = 0; i < expected.pixels.size(); i += 3) {
+      std::uint8_t* pixel = &expected.pixels[i];
+      const int level = pixel[0] >> std::max(0, 8 - form.depth);
+      if (form.type == PNG_COLOR_TYPE_PALETTE) {
+        const png_color colour = testing::palette_colour(level);
+        pixel[0] = colour.red, pixel[1] = colour.green, pixel[2] = colour.blue;
+      } else if ((form.type & PNG_COLOR_MASK_COLOR) == 0) {
+        const int top = (1 << std::min(8, form.depth)) - 1;
+        std::fill_n(pixel, 3, static_cast<std::uint8_t>(level * 255 / top));
+      }
+    }
+    const Bytes file = png_of(image, form);
+    CHECK(data::decode_image(file, "F") == expected);
+    CHECK(data::EncodedImage(file, "F").decode(Box{2, 3, 4, 5}) == cropped(expected, {2, 3, 4, 5}));
+  }
+}
+
+TEST_CASE("JPEGs of grey, of inks and of coarse colours, and boxes of them") {
+  const Image image = drawn_image(61, 83);
+  for (const bool progressive : {false, true}) {
+    const testing::JpegForm forms[]{
+        {95, 4, 1, progressive},
+        {95, 1, 1, progressive, false, JCS_CMYK},
+        {95, 1, 1, progressive, false, JCS_YCCK},
+        {95, 1, 1, progressive, true},
+    };
+    for (const testing::JpegForm& form : forms) {
+      CAPTURE(progressive);
+      CAPTURE(form.inks);
+      CAPTURE(form.grey);
+      const Bytes file = jpeg_of(image, form);
+      const Image whole = data::decode_image(file, "F");
+      if (!form.grey) CHECK(mean_difference(whole, image) < 12);
+      for (const Box& box : {Box{0, 0, 61, 83}, Box{60, 82, 1, 1}, Box{7, 33, 20, 9},
+                             Box{31, 0, 30, 83}, Box{0, 17, 61, 40}}) {
+        CAPTURE(box.left);
+        CHECK(data::EncodedImage(file, "F").decode(box) == cropped(whole, box));
+      }
+      const Image half = data::JpegReader(file, "F").read({}, 4);
+      CHECK(data::JpegReader(file, "F").read(Box{3, 17, 20, 9}, 4) ==
+            cropped(half, {3, 17, 20, 9}));
+    }
+  }
+}
+
+TEST_CASE("a JPEG of more scans than any has, or of two colours, is refused") {
+  CHECK(decode_error(jpeg_of(drawn_image(8, 8), {.across = 1, .down = 1, .many_scans = true})) ==
+        "[data] F: cannot be read as JPEG: more than 500 scans; copy or download the file again, "
+        "or leave it out");
+  // Two of grey's components, by its headers: of the frame and of the scan.
+  Bytes two = jpeg_of(drawn_image(8, 8), {.grey = true});
+  const auto grown = [&](std::uint8_t marker, std::size_t count_at, std::size_t each) {
+    for (std::size_t i = 2; i + 1 < two.size(); ++i) {
+      if (two[i] != 0xff || two[i + 1] != marker) continue;
+      const std::size_t at = i + count_at;
+      two[i + 3] = static_cast<std::uint8_t>(two[i + 3] + each);
+      two[at] = 2;
+      Bytes more(two.begin() + static_cast<std::ptrdiff_t>(at + 1),
+                 two.begin() + static_cast<std::ptrdiff_t>(at + 1 + each));
+      more[0] = 2;
+      two.insert(two.begin() + static_cast<std::ptrdiff_t>(at + 1 + each), more.begin(),
+                 more.end());
+      return;
+    }
+  };
+  grown(0xc0, 9, 3);
+  grown(0xda, 4, 2);
+  check_has(decode_error(two), "[data] F: cannot be read as JPEG: ");
 }
 
 TEST_CASE("a JPEG is nearly what was packed, whatever its form") {

@@ -136,6 +136,21 @@ void write_images(const fs::path& folder) {
     write(folder / ("grey" + suffix), testing::jpeg_of(image, {40, 1, 1, progressive, true}));
     write(folder / (progressive ? "interlaced.png" : "rows.png"),
           testing::png_of(testing::drawn_image(9, 7), progressive));
+    write(folder / ("411" + suffix), testing::jpeg_of(image, {40, 4, 1, progressive}));
+    write(folder / ("cmyk" + suffix),
+          testing::jpeg_of(image, {40, 1, 1, progressive, false, JCS_CMYK}));
+    write(folder / ("ycck" + suffix),
+          testing::jpeg_of(image, {40, 1, 1, progressive, false, JCS_YCCK}));
+  }
+  write(folder / "scans.jpg",
+        testing::jpeg_of(testing::drawn_image(8, 8), {.across = 1, .down = 1, .many_scans = true}));
+  for (const int depth : {1, 4, 16}) {
+    const int other = depth == 16 ? PNG_COLOR_TYPE_RGB_ALPHA : PNG_COLOR_TYPE_PALETTE;
+    const bool transparent = depth < 16;
+    write(folder / ("grey" + std::to_string(depth) + ".png"),
+          testing::png_of(testing::drawn_image(9, 7), {PNG_COLOR_TYPE_GRAY, depth, true, true}));
+    write(folder / ("other" + std::to_string(depth) + ".png"),
+          testing::png_of(testing::drawn_image(9, 7), {other, depth, false, transparent}));
   }
 }
 
@@ -150,6 +165,8 @@ void write_tar(const fs::path& folder) {
   add(testing::tar_entry("d", "two"));
   add(testing::tar_entry("pax", "16 path=b/3.png\n", 'x'));
   add(testing::tar_entry("3.png", "three", '0', "some/where"));
+  add(testing::tar_entry("e/", "", '5'));
+  add(testing::tar_entry("e/4.png", "", '1', "", "a/1.jpg"));
   archive.resize(archive.size() + 1024);
   write(folder / "several", archive);
   write(folder / "several.gz", gzip(archive));
