@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/data/formats/jpeg.h>
+#include <peal/data/formats/jump.h>
 
 #include <cstdio>  // jpeglib.h needs it
 
@@ -36,15 +37,6 @@ namespace {
 
 // A progressive image may have as many scans as it likes, each as costly as a whole image.
 constexpr int most_scans = 500;
-
-// libjpeg's errors jump over its own frames and those of `call`, which therefore has nothing that
-// wants to be destroyed.
-template <class State, class Call>
-[[gnu::noinline]] bool survives(State& state, const Call& call) {
-  if (setjmp(state.back) != 0) return false;
-  call();
-  return true;
-}
 
 template <class State>
 [[noreturn]] void give_up(j_common_ptr info) {
@@ -104,7 +96,7 @@ JpegReader::JpegReader(std::span<const std::uint8_t> content, std::string name,
     jpeg_mem_src(&info, content.data(), content.size());
     jpeg_read_header(&info, TRUE);
   });
-  if (!good) fail_with_words();
+  if (!good) fail_with_words(state, name_, "JPEG");
   check_pixels(size(), max_pixels, name_);
 }
 
@@ -113,11 +105,6 @@ JpegReader::~JpegReader() = default;
 ImageSize JpegReader::size(int eighths) const {
   const auto scaled = [&](JDIMENSION side) { return (std::int64_t{side} * eighths + 7) / 8; };
   return {scaled(state_->info.image_height), scaled(state_->info.image_width)};
-}
-
-void JpegReader::fail_with_words() const {
-  fail(concat("[data] ", name_, ": cannot be read as JPEG: ", state_->words.data(),
-              "; copy or download the file again, or leave it out"));
 }
 
 Image JpegReader::read(const std::optional<Box>& box, int eighths) {
@@ -147,7 +134,7 @@ Image JpegReader::read(const std::optional<Box>& box, int eighths) {
       jpeg_crop_scanline(&info, &from, &width);
     }
   });
-  if (!good) fail_with_words();
+  if (!good) fail_with_words(state, name_, "JPEG");
   PEAL_CHECK(info.output_height == whole.height, "[data] ", name_, ": libjpeg gives ",
              info.output_height, " rows, expected ", whole.height);
 
@@ -169,7 +156,7 @@ Image JpegReader::read(const std::optional<Box>& box, int eighths) {
       }
     }
   });
-  if (!good) fail_with_words();
+  if (!good) fail_with_words(state, name_, "JPEG");
   return image;
 }
 

@@ -40,7 +40,6 @@ class JpegReader {
 
  private:
   struct State;
-  [[noreturn]] void fail_with_words() const;
 
   std::string name_;
   std::unique_ptr<State> state_;

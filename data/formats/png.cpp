@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/data/formats/jump.h>
 #include <peal/data/formats/png.h>
 
 #include <png.h>
@@ -23,15 +24,6 @@ struct PngState {
   ~PngState() { png_destroy_read_struct(&png, &info, nullptr); }
 };
 
-// libpng's errors jump over its own frames and those of `call`, which therefore has nothing that
-// wants to be destroyed.
-template <class Call>
-[[gnu::noinline]] bool ends_well(PngState& state, const Call& call) {
-  if (setjmp(state.back) != 0) return false;
-  call();
-  return true;
-}
-
 [[noreturn]] void png_error_words(png_structp png, png_const_charp words) {
   auto* state = static_cast<PngState*>(png_get_error_ptr(png));
   std::snprintf(state->words.data(), state->words.size(), "%s", words);
@@ -45,11 +37,6 @@ void read_bytes(png_structp png, png_bytep to, std::size_t count) {
   if (count > state->rest.size()) png_error_words(png, "the file is truncated");
   std::copy_n(state->rest.data(), count, to);
   state->rest = state->rest.subspan(count);
-}
-
-[[noreturn]] void fail_with_words(const PngState& state, std::string_view name) {
-  fail(concat("[data] ", name, ": cannot be read as PNG: ", state.words.data(),
-              "; copy or download the file again, or leave it out"));
 }
 
 }  // namespace
@@ -84,7 +71,7 @@ Image decode_png(std::span<const std::uint8_t> content, std::string_view name,
   PEAL_CHECK(state.png != nullptr, "[data] ", name, ": libpng does not start: out of memory");
   int passes = 0;
   std::size_t row_bytes = 0;
-  bool good = ends_well(state, [&] {
+  bool good = survives(state, [&] {
     state.info = png_create_info_struct(state.png);
     if (state.info == nullptr) png_error_words(state.png, "out of memory");
     png_set_read_fn(state.png, &state, &read_bytes);
@@ -99,19 +86,19 @@ Image decode_png(std::span<const std::uint8_t> content, std::string_view name,
     png_read_update_info(state.png, state.info);
     row_bytes = png_get_rowbytes(state.png, state.info);
   });
-  if (!good) fail_with_words(state, name);
+  if (!good) fail_with_words(state, name, "PNG");
   Image image(size.height, size.width);
   PEAL_CHECK(png_get_image_height(state.png, state.info) == size.height &&
                  row_bytes == static_cast<std::size_t>(image.stride()),
              "[data] ", name, ": libpng gives rows of ", row_bytes, " bytes, expected ",
              image.stride());
-  good = ends_well(state, [&] {
+  good = survives(state, [&] {
     for (int pass = 0; pass < passes; ++pass) {
       for (std::int64_t y = 0; y < image.height; ++y)
         png_read_row(state.png, image.row(y), nullptr);
     }
   });
-  if (!good) fail_with_words(state, name);
+  if (!good) fail_with_words(state, name, "PNG");
   return image;
 }
 

@@ -26,6 +26,8 @@ struct ImageOptions {
   Compose transform = {};
   ChannelNormalisation normalisation = {};
   std::int64_t max_pixels = most_pixels;  // of a file: more is an error
+  // Of an archive's images together, as they are kept in memory: more is an error.
+  std::uint64_t max_bytes = std::uint64_t{1} << 36;
 };
 
 // One image: a file, or with `size` the bytes from `at` of an archive.

@@ -74,8 +74,11 @@ ImageFilesRef set_of(const std::string& name, ByClass found, ImageOptions option
 // The images of an archive below a folder of it, as they would lie there when it is unpacked: the
 // last of several of one name, and links as the files that they are of.
 struct Unpacked {
-  Unpacked(std::string of_archive, const std::string& below, std::int64_t pixels)
-      : archive(std::move(of_archive)), under(below), max_pixels(pixels) {}
+  Unpacked(std::string of_archive, const std::string& below, const ImageOptions& options)
+      : archive(std::move(of_archive)),
+        under(below),
+        max_pixels(options.max_pixels),
+        max_bytes(options.max_bytes) {}
 
   // Links to files that no class has are followed in another go.
   void read(std::span<const std::uint8_t> packed) {
@@ -92,6 +95,7 @@ struct Unpacked {
   std::string archive;
   fs::path under;
   std::int64_t max_pixels;
+  std::uint64_t max_bytes;
   std::vector<std::uint8_t> content;
   std::map<std::string, std::map<std::string, ImageItem>> by_class;  // by folder and path
 
@@ -135,6 +139,10 @@ struct Unpacked {
     } else if (entry.kind == TarEntry::file) {
       check_file_size(entry.size, max_pixels, concat(archive, ": ", entry.name));
       const std::size_t at = content.size();
+      PEAL_CHECK(entry.size <= max_bytes && at <= max_bytes - entry.size, "[data] ", archive,
+                 ": expected images of at most ", max_bytes, " bytes together, got ",
+                 at + entry.size, " up to ", entry.name,
+                 "; where that is meant, allow it (max_bytes)");
       reader.read(content);
       kept[path] = {at, content.size() - at};
     }
@@ -169,7 +177,7 @@ ImageFilesRef image_archive(const fs::path& archive, const std::string& under, I
   const std::string name =
       under.empty() ? archive.string() : concat(archive.string(), " (", under, ")");
   const std::vector<std::uint8_t> packed = read_file(archive);
-  Unpacked unpacked(archive.string(), under, options.max_pixels);
+  Unpacked unpacked(archive.string(), under, options);
   unpacked.read(packed);
   ByClass found;
   for (auto& [label, items] : unpacked.by_class) {

@@ -21,8 +21,8 @@ ImageFilesRef image_folder(const std::filesystem::path& root, ImageOptions optio
                            const std::vector<std::string>& classes = {});
 
 // Of those in an archive below `under` ("train"), or in all of it: the set that its folders would
-// be, but for symbolic links, which are passed over. Errors: as above, those of TarReader, and a
-// link to what does not come before it.
+// be, but for symbolic links, which are passed over. Errors: as above, those of TarReader, a link
+// to what does not come before it, and more than max_bytes.
 ImageFilesRef image_archive(const std::filesystem::path& archive, const std::string& under = "",
                             ImageOptions options = {},
                             const std::vector<std::string>& classes = {});

@@ -39,11 +39,6 @@ void check_shares(const char* what, const Range& scale, const Range& ratio) {
              ratio.high);
 }
 
-void check_side(const char* what, ImageSize size) {
-  PEAL_CHECK(size.height >= 1 && size.width >= 1, "[data] ", what,
-             ": expected a size of at least 1 x 1, got ", size.height, " x ", size.width);
-}
-
 }  // namespace
 
 RandomResizedCrop::RandomResizedCrop(ImageSize size, const ResizedCropOptions& options)

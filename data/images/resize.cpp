@@ -177,6 +177,11 @@ Image resized(const Image& image, const RealBox& box, ImageSize size, Interpolat
   return made;
 }
 
+void check_side(std::string_view who, ImageSize size) {
+  PEAL_CHECK(size.height >= 1 && size.width >= 1, "[data] ", who,
+             ": expected a size of at least 1 x 1, got ", size.height, " x ", size.width);
+}
+
 ImageSize size_by_shorter(ImageSize size, std::int64_t shorter,
                           std::optional<std::int64_t> longest) {
   PEAL_CHECK(shorter >= 1 && (!longest || *longest > shorter),

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 namespace peal::data {
 
@@ -23,6 +24,9 @@ struct RealBox {
 Image resized(const Image& image, ImageSize size, Interpolation how = Interpolation::bilinear);
 Image resized(const Image& image, const RealBox& box, ImageSize size,
               Interpolation how = Interpolation::bilinear);
+
+// Error for a size below 1 x 1, which names the transform.
+void check_side(std::string_view who, ImageSize size);
 
 // The size whose shorter side is `shorter` and whose longer one is in proportion, cut to a whole
 // number; then with `longest`, where the longer side is above that, both in proportion smaller

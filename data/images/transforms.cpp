@@ -13,9 +13,7 @@ Resize::Resize(std::int64_t shorter, const ResizeOptions& options)
 }
 
 Resize::Resize(ImageSize size, const ResizeOptions& options) : size_(size), options_(options) {
-  PEAL_CHECK(size.height >= 1 && size.width >= 1,
-             "[data] Resize: expected a size of at least 1 x 1, got ", size.height, " x ",
-             size.width);
+  check_side("Resize", size);
   PEAL_CHECK(!options.max_size,
              "[data] Resize: max_size is for one number, the shorter side, not for a height and "
              "width");
@@ -40,11 +38,7 @@ Image Resize::open(EncodedImage& image, Draw& draw) const {
                  options_.interpolation);
 }
 
-CenterCrop::CenterCrop(ImageSize size) : size_(size) {
-  PEAL_CHECK(size.height >= 1 && size.width >= 1,
-             "[data] CenterCrop: expected a size of at least 1 x 1, got ", size.height, " x ",
-             size.width);
-}
+CenterCrop::CenterCrop(ImageSize size) : size_(size) { check_side("CenterCrop", size); }
 
 Image CenterCrop::apply(Image image, Draw&) const { return center_cropped(image, size_); }
 

@@ -168,6 +168,15 @@ TEST_CASE("what is large in an archive is not unpacked in vain") {
       concat("[data] ", path.string(),
              ": cat/1.png: expected a file of an image of at most 100 pixels, got 67110480 bytes; "
              "where that is meant, allow it (max_pixels)"));
+  Bytes two = tar_entry("cat/1.png", std::string(700, 'a'));
+  append(two, tar_entry("cat/2.png", std::string(301, 'a')));
+  two.resize(two.size() + 512);
+  folder.write("set.tar", two);
+  CHECK(error_of([&] { data::image_archive(path, "", {.max_bytes = 1000}); }) ==
+        concat("[data] ", path.string(),
+               ": expected images of at most 1000 bytes together, got 1001 up to cat/2.png; where "
+               "that is meant, allow it (max_bytes)"));
+  CHECK(data::image_archive(path, "", {.max_bytes = 1001})->size() == 2);
   folder.write("set.tar", tar_entry("x", std::string(2 << 20, 'a'), 'L'));
   CHECK(error_of([&] { data::image_archive(path); }) ==
         concat("[data] ", path.string(),
