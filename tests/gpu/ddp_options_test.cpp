@@ -55,6 +55,29 @@ TEST_CASE("ranks on devices are told in the same step who has no gradient for wh
   }
 }
 
+TEST_CASE("steps on devices whose hook sends nothing meet nobody, after the first") {
+  two([](const Group& group, int rank) {
+    const OnDevice here(rank);
+    TwoParts net;
+    net.to(here.device);
+    DDP ddp(net, group);
+    ddp.register_comm_hook(nn::noop_hook());
+    const Tensor x = full({2, 3}, rank + 1, DType::f32, here.device);
+    for (int step = 0; step < 4; ++step) {
+      const std::uint64_t before = group.sequence();
+      sum(ddp.call(&TwoParts::pick, x, true)).backward();
+      // The second one learns the order of the first.
+      if (step > 1) CHECK(group.sequence() == before);
+    }
+    ddp.register_comm_hook(nn::average_gradients(group));  // whose steps ask again
+    ddp.zero_grad();
+    const std::string told =
+        error_of([&] { sum(ddp.call(&TwoParts::pick, x, rank == 0)).backward(); });
+    check_has(told, "rank 1: no gradient came for fc2.weight, fc2.bias");
+    CHECK_FALSE(group.poisoned());
+  });
+}
+
 TEST_CASE(
     "a part that is recomputed in backward is not missing, in a first step and in later ones") {
   two([](const Group& group, int rank) {
