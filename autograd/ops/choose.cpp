@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
+#include <peal/autograd/ops/binary_math.h>
 #include <peal/autograd/ops/broadcast.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
@@ -35,6 +36,13 @@ Tensor mask_of(std::string_view op, const Tensor& x) {
   return x.dtype() == DType::boolean ? x : ne(x, 0);
 }
 
+// Whether a & b is that of integers, of which a mask beside them is 0 and 1.
+bool of_bits(const Tensor& a, const Tensor& b) {
+  if (!a.defined() || !b.defined()) return false;
+  const DType dtype = promote_types(a.dtype(), b.dtype());
+  return !is_floating(dtype) && dtype != DType::boolean;
+}
+
 void check_mask(std::string_view op, const Tensor& x) {
   const OpName name(op);
   PEAL_CHECK(x.dtype() == DType::boolean, op, ": expected a mask (bool), got ", x.dtype(), " ",
@@ -67,21 +75,25 @@ Tensor logical_xor(const Tensor& a, const Tensor& b) {
 Tensor logical_not(const Tensor& x) { return eq(mask_of("logical_not", x), false); }
 
 Tensor operator&(const Tensor& a, const Tensor& b) {
+  if (of_bits(a, b)) return bitwise_and(a, b);
   check_mask("&", a);
   check_mask("&", b);
   return logical_and(a, b);
 }
 Tensor operator|(const Tensor& a, const Tensor& b) {
+  if (of_bits(a, b)) return bitwise_or(a, b);
   check_mask("|", a);
   check_mask("|", b);
   return logical_or(a, b);
 }
 Tensor operator^(const Tensor& a, const Tensor& b) {
+  if (of_bits(a, b)) return bitwise_xor(a, b);
   check_mask("^", a);
   check_mask("^", b);
   return logical_xor(a, b);
 }
 Tensor operator~(const Tensor& x) {
+  if (of_bits(x, x)) return bitwise_not(x);
   check_mask("~", x);
   return logical_not(x);
 }

@@ -29,5 +29,6 @@ struct Rows {
 void add_choosing(Rows& rows);
 void add_making(Rows& rows);
 void add_order(Rows& rows);
+void add_functions(Rows& rows);
 
 }  // namespace peal::test
