@@ -33,7 +33,7 @@ while IFS= read -r document; do
     elif [[ -n $anchor ]] && ! anchors "$file" | grep -qxF -e "$anchor"; then
       report "$document: a link to $target: no such heading"
     fi
-  done < <(grep -oE '\]\([^)]*\)' <<<"$prose" | sed 's/^](//; s/)$//' || true)
+  done < <(sed 's/`[^`]*`//g' <<<"$prose" | grep -oE '\]\([^)]*\)' | sed 's/^](//; s/)$//' || true)
   while IFS= read -r path; do
     [[ -n $path ]] || continue
     checked=$((checked + 1))
