@@ -57,8 +57,8 @@ void add_reductions(Table& table) {
           "x[0].amax" + at, [=](const Tensor& x) { return amax(x, dim, keep); }, shape,
           Values::distinct);
       table.add(
-          "torch.aminmax" + by + ".min", [=](const Tensor& x) { return aminmax(x, dim, keep).min; },
-          shape, Values::distinct);
+          "torch.amin" + by, [=](const Tensor& x) { return aminmax(x, dim, keep).min; }, shape,
+          Values::distinct);
       table.add(
           "torch.logsumexp" + by, [=](const Tensor& x) { return logsumexp(x, dim, keep); }, shape);
       table.add(

@@ -19,7 +19,7 @@ nn::GptSettings small() {
   return {.vocabulary = 13, .width = 8, .heads = 2, .layers = 2, .positions = 6};
 }
 Tensor tokens() { return Tensor::from(std::vector<std::int64_t>{1, 5, 12, 0, 7, 7, 3, 2}, {2, 4}); }
-Floats all(const Tensor& x) { return x.to_vector<float>(); }
+Floats values_of(const Tensor& x) { return x.to_vector<float>(); }
 
 nn::GPT made(const nn::GptSettings& settings) {
   manual_seed(3);
@@ -37,23 +37,23 @@ TEST_CASE("a GPT with dropout is the one without in evaluation, and has its keys
   for (std::size_t i = 0; i < a.size(); ++i) CHECK(a[i].first == b[i].first);
   plain.eval();
   dropping.eval();
-  CHECK(all(plain(tokens())) == all(dropping(tokens())));
+  CHECK(values_of(plain(tokens())) == values_of(dropping(tokens())));
   plain.train();  // and without dropout training changes nothing
   dropping.train();
   plain.eval();
-  const Floats first = all(dropping(tokens())), second = all(dropping(tokens()));
+  const Floats first = values_of(dropping(tokens())), second = values_of(dropping(tokens()));
   CHECK(first != second);
-  CHECK(first != all(plain(tokens())));
+  CHECK(first != values_of(plain(tokens())));
 }
 
 TEST_CASE("each of the three probabilities drops in its own place") {
-  const Floats plain = all(made(small())(tokens()));
+  const Floats plain = values_of(made(small())(tokens()));
   for (const auto place : {&nn::GptSettings::embd_pdrop, &nn::GptSettings::attn_pdrop,
                            &nn::GptSettings::resid_pdrop}) {
     nn::GptSettings settings = small();
     settings.*place = 0.5;
     nn::GPT gpt = made(settings);
-    const Floats dropped = all(gpt(tokens()));
+    const Floats dropped = values_of(gpt(tokens()));
     CHECK(dropped != plain);
     for (const float value : dropped) CHECK(std::isfinite(value));
   }
@@ -64,7 +64,7 @@ TEST_CASE("each of the three probabilities drops in its own place") {
   const Tensor x = tokens(), places = arange(4, DType::i64);
   const Tensor expected =
       gpt.lm_head(gpt.transformer.ln_f(gpt.transformer.wte(x) + gpt.transformer.wpe(places)));
-  CHECK(all(gpt(x)) == all(expected));
+  CHECK(values_of(gpt(x)) == values_of(expected));
 }
 
 TEST_CASE("attention drops probabilities, and scales the others") {
@@ -84,11 +84,11 @@ TEST_CASE("attention drops probabilities, and scales the others") {
           mean(scaled_dot_product_attention(q, k, ones(shape), heads, causal, 0.5)).item<double>();
     }
     CHECK(total / 200 == doctest::Approx(1).epsilon(0.05));
-    CHECK(all(left) != all(ones(shape)));
+    CHECK(values_of(left) != values_of(ones(shape)));
     // None dropped is the op itself, and all dropped is nothing.
-    CHECK(all(scaled_dot_product_attention(q, k, v, heads, causal, 0)) ==
-          all(scaled_dot_product_attention(q, k, v, heads, causal)));
-    CHECK(all(scaled_dot_product_attention(q, k, v, heads, causal, 1)) ==
+    CHECK(values_of(scaled_dot_product_attention(q, k, v, heads, causal, 0)) ==
+          values_of(scaled_dot_product_attention(q, k, v, heads, causal)));
+    CHECK(values_of(scaled_dot_product_attention(q, k, v, heads, causal, 1)) ==
           Floats(static_cast<std::size_t>(shape.numel()), 0));
     // Gradients of the same draw, by differences, in f64.
     Tensors leaves;
@@ -116,7 +116,7 @@ TEST_CASE("attention drops probabilities, and scales the others") {
   }
   const Tensor together = cat({q, k, v}, -1);
   manual_seed(8);
-  const Floats apart = all(scaled_dot_product_attention(q, k, v, heads, true, 0.3));
+  const Floats apart = values_of(scaled_dot_product_attention(q, k, v, heads, true, 0.3));
   manual_seed(8);
-  CHECK(all(self_attention(together, heads, true, 0.3)) == apart);
+  CHECK(values_of(self_attention(together, heads, true, 0.3)) == apart);
 }
