@@ -4,16 +4,27 @@
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/concatenate.h>
+#include <peal/autograd/ops/counting.h>
+#include <peal/autograd/ops/diagonal.h>
+#include <peal/autograd/ops/expand.h>
 #include <peal/autograd/ops/index.h>
+#include <peal/autograd/ops/index_write.h>
 #include <peal/autograd/ops/indexing.h>
 #include <peal/autograd/ops/loss.h>
+#include <peal/autograd/ops/masked.h>
 #include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/matmul.h>
+#include <peal/autograd/ops/order.h>
 #include <peal/autograd/ops/permute.h>
+#include <peal/autograd/ops/quantile.h>
+#include <peal/autograd/ops/rearrange.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/scan.h>
+#include <peal/autograd/ops/scatter.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/softmax.h>
+#include <peal/autograd/ops/spread.h>
+#include <peal/autograd/ops/stack.h>
 
 namespace peal {
 

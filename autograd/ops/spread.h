@@ -16,8 +16,14 @@ namespace peal {
 // deviation that is 0 is 0.
 Tensor var(const Tensor& x, bool unbiased = true);
 Tensor var(const Tensor& x, const Dims& dims, int correction = 1, bool keepdim = false);
+inline Tensor var(const Tensor& x, int dim, int correction = 1, bool keepdim = false) {
+  return var(x, Dims(dim), correction, keepdim);  // without it, 1 would be `unbiased`
+}
 Tensor std(const Tensor& x, bool unbiased = true);
 Tensor std(const Tensor& x, const Dims& dims, int correction = 1, bool keepdim = false);
+inline Tensor std(const Tensor& x, int dim, int correction = 1, bool keepdim = false) {
+  return std(x, Dims(dim), correction, keepdim);  // without it, 1 would be `unbiased`
+}
 // With the mean, second.
 std::pair<Tensor, Tensor> var_mean(const Tensor& x, const Dims& dims, int correction = 1,
                                    bool keepdim = false);
