@@ -52,7 +52,16 @@ void GradSlot::set_final_hook(Hook hook) {
   final_hook_ = std::move(hook);
 }
 
+void GradSlot::receive(Tensor grad, bool had_one) {
+  const bool aside = had_one ? pending_.defined() : !gradient_hooks_.empty();
+  if (!aside) return accumulate(std::move(grad));
+  pending_ = pending_.defined() ? add(pending_, grad) : std::move(grad);
+}
+
 void GradSlot::complete() {
+  if (pending_.defined()) {
+    accumulate(run_hooks(gradient_hooks_, "a leaf", std::exchange(pending_, Tensor())));
+  }
   if (!defined_) return;
   hooks_.run([this](const Hook& hook) { hook(place_); });
   if (!final_hook_) return;

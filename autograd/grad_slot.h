@@ -9,6 +9,7 @@
 
 #include <peal/autograd/core/hook_list.h>
 #include <peal/autograd/core/tensor.h>
+#include <peal/autograd/hooks.h>
 
 #include <cstdint>
 #include <functional>
@@ -49,6 +50,13 @@ class GradSlot {
   void set_final_hook(Hook hook);
   void remove_final_hook() { final_hook_ = nullptr; }
   bool has_final_hook() const { return static_cast<bool>(final_hook_); }
+  // Those of Tensor::register_hook, which see the gradient of a backward before it is accumulated.
+  GradientHooks& gradient_hooks() { return gradient_hooks_; }
+
+  // For the tape: a contribution of this backward, accumulated, or kept aside for the hooks where
+  // there were some when the first one came.
+  void receive(Tensor grad, bool had_one);
+  void drop_pending() { pending_ = Tensor(); }
   // For the tape: the gradient of this backward is all there.
   void complete();
 
@@ -63,6 +71,8 @@ class GradSlot {
   bool placed_by_other_ = false;
   bool defined_ = false;
   std::uint64_t next_id_ = 1;
+  GradientHooks gradient_hooks_;
+  Tensor pending_;  // what they will see
   HookList<Hook> hooks_;
   Hook final_hook_;
 };

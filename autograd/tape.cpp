@@ -2,6 +2,7 @@
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/lone_ranks.h>
 #include <peal/autograd/core/recorded.h>
+#include <peal/autograd/hooks.h>
 #include <peal/autograd/walk.h>
 
 #include <algorithm>
@@ -49,6 +50,8 @@ Tensor Saved::operator()() const {
   return tensor_;
 }
 
+Node::Node() = default;
+
 Node::~Node() {
   // The last holder of a chain would free it recursively, one stack frame a node; queue the nodes
   // instead.
@@ -82,6 +85,7 @@ Tensors record(std::string_view op, Tensors outputs, std::span<const Tensor> inp
   PEAL_CHECK(inputs.size() <= 64, op, ": at most 64 inputs, got ", inputs.size());
   auto node = std::make_shared<Node>();
   node->op = op;
+  if (context().detect_anomaly) node->where = context().where;
   node->order = next_order.fetch_add(1, std::memory_order_relaxed);
   node->inputs.reserve(inputs.size());
   for (const Tensor& input : inputs) node->inputs.push_back(edge_of(input));

@@ -31,6 +31,7 @@
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -85,8 +86,10 @@ struct Edge {
   bool wanted() const { return node || slot; }
 };
 
+struct NodeHooks;  // hooks.h
+
 struct Node {
-  Node() = default;
+  Node();
   ~Node();  // iterative, so that a long chain does not exhaust the stack
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -100,6 +103,8 @@ struct Node {
   const TensorBody* output = nullptr;  // which tensor the first output was (Saved)
   const Walk* walk = nullptr;          // scratch: the walk that has reached it
   bool useful = true;                  // scratch: it lies between what is asked for
+  std::unique_ptr<NodeHooks> hooks;    // of its outputs; mostly none
+  std::string where;                   // which module's forward, under DetectAnomaly
 };
 
 // True when an op over these inputs has to record.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/anomaly.h>
 #include <peal/autograd/core/trace.h>
+#include <peal/autograd/hooks.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/walk.h>
@@ -20,7 +22,9 @@ bool next_to_leaves(const Node& node) {
 
 // A contribution that does not come any more.
 void left(GradSlot& slot) {
-  if (--slot.expected == 0) slot.touched = false;
+  if (--slot.expected > 0) return;
+  slot.touched = false;
+  slot.drop_pending();
 }
 
 }  // namespace
@@ -55,11 +59,20 @@ void Wanted::take(const Node& node) {
   }
 }
 
-void Wanted::take(const GradSlot& slot, const Tensor& grad) {
+void Wanted::take(GradSlot& slot, const Tensor& grad) {
   const auto found = slots_.find(&slot);
   if (found == slots_.end()) return;
   for (const std::size_t input : found->second) {
     grads[input] = grads[input].defined() ? add(grads[input], grad) : grad;
+  }
+}
+
+void Wanted::run_hooks() {
+  for (const auto& [slot, inputs] : slots_) {
+    Tensor& grad = grads[inputs[0]];
+    if (!grad.defined() || slot->gradient_hooks().empty()) continue;
+    grad = peal::run_hooks(slot->gradient_hooks(), "a leaf", grad);
+    for (const std::size_t input : inputs) grads[input] = grad;
   }
 }
 
@@ -100,6 +113,7 @@ void Walk::run(std::vector<Root> roots) {
   }
   roots.clear();
   for (; visiting_ < nodes_.size(); ++visiting_) visit(*nodes_[visiting_]);
+  if (wanted_ != nullptr) wanted_->run_hooks();
   if (outermost_ == this) finish();
 }
 
@@ -181,6 +195,7 @@ bool Walk::leads(const Edge& edge) const {
 }
 
 void Walk::visit(Node& node) {
+  if (node.hooks) node.hooks->run(node.op, node.grads, wanted_ == nullptr);
   if (wanted_ != nullptr) wanted_->take(node);
   Tensors grads;
   if (node.useful && std::any_of(node.grads.begin(), node.grads.end(),
@@ -194,6 +209,11 @@ void Walk::visit(Node& node) {
     grads = node.backward(node.grads, Needs(needs));
     PEAL_CHECK(grads.size() == node.inputs.size(), "backward: '", node.op, "' gave ", grads.size(),
                " gradients for ", node.inputs.size(), " inputs");
+    for (std::size_t i = 0; context().detect_anomaly && i < grads.size(); ++i) {
+      if (leads(node.inputs[i]) && grads[i].defined()) {
+        check_anomaly(node.op, node.where, i, grads[i]);
+      }
+    }
   } else {
     grads.resize(node.inputs.size());
   }
@@ -228,7 +248,7 @@ void Walk::pass(const Edge& edge, Tensor grad, bool uncounted) {
     GradSlot& slot = *edge.slot;
     if (!uncounted) --slot.expected;
     if (grad.defined()) {
-      slot.accumulate(std::move(grad));
+      slot.receive(std::move(grad), slot.touched);
       slot.touched = true;
     }
     if (slot.expected == 0 && slot.touched) {

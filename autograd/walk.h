@@ -28,7 +28,9 @@ class Wanted {
   bool has(const Edge& edge) const;
   // The node's gradients are all there.
   void take(const Node& node);
-  void take(const GradSlot& slot, const Tensor& grad);
+  void take(GradSlot& slot, const Tensor& grad);
+  // Those of the leaves among them, whose gradients are all there.
+  void run_hooks();
   // What others hold too (another result, a seed) is copied: whoever writes into a result writes
   // into nothing else.
   void part();
@@ -41,7 +43,7 @@ class Wanted {
     std::size_t input;
   };
   std::unordered_map<const Node*, std::vector<Place>> outputs_;
-  std::unordered_map<const GradSlot*, std::vector<std::size_t>> slots_;
+  std::unordered_map<GradSlot*, std::vector<std::size_t>> slots_;
 };
 
 // Where a walk begins: an output with the gradient that it gets.

@@ -124,10 +124,27 @@ class Module::Place : public Module {
 };
 
 namespace {
+
 thread_local const Module* running = nullptr;
+
+// As a child of `parent`, where it is one; else its class.
+std::string name_in(const Module* parent, const Module& here) {
+  if (parent != nullptr) {
+    for (const auto& [name, child] : parent->named_children()) {
+      if (child.same_as(here)) return name;
+    }
+  }
+  return here.class_name();
+}
+
 }  // namespace
 
 Module::Running::Running(const Module& here) : before_(std::exchange(running, &here)) {
+  if (context().detect_anomaly) {
+    std::string& where = context().where;
+    where_ = where.size();
+    where += concat(where.empty() ? "" : ".", name_in(before_, here));
+  }
   Body& body = *here.body_;
   if (before_ == nullptr || body.has_parent || before_->body_ == here.body_) return;
   if (!context().grad_enabled) return;
@@ -141,7 +158,10 @@ Module::Running::Running(const Module& here) : before_(std::exchange(running, &h
               "with one; register it with add(name, module)");
 }
 
-Module::Running::~Running() { running = before_; }
+Module::Running::~Running() {
+  running = before_;
+  if (where_) context().where.resize(*where_);
+}
 
 Module::Module() : body_(std::make_shared<Body>()) {}
 

@@ -261,6 +261,7 @@ class Module {
 
    private:
     const Module* before_;
+    std::optional<std::size_t> where_;  // how long Context::where was, under DetectAnomaly
   };
 
   // The parts of call(): hooks may replace elements of `tensors`, never their number.

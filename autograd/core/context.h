@@ -43,6 +43,9 @@ struct Context {
   // On a device the convolutions of a geometry are timed at the first one that no graph captures,
   // and the fastest algorithm stays (torch.backends.cudnn.benchmark): for sizes that come again.
   bool cudnn_benchmark = false;
+  // While a DetectAnomaly lives (autograd/anomaly.h), and which module's forward runs then.
+  bool detect_anomaly = false;
+  std::string where;
   std::string log_tag;           // "rank 2": put before every log line
   std::shared_ptr<Trace> trace;  // null: nothing is recorded
 };
@@ -69,6 +72,16 @@ class NoGrad : public GradMode {
  public:
   NoGrad() : GradMode(false) {}
 };
+
+// Records where NoGrad around it would not (torch.enable_grad).
+class EnableGrad : public GradMode {
+ public:
+  EnableGrad() : GradMode(true) {}
+};
+
+using NoGradGuard = NoGrad;
+// Nothing is tracked beyond the graph, so this is all that it saves (torch.inference_mode).
+using InferenceMode = NoGrad;
 
 // Wraps f so that it runs with a copy of the caller's context, whichever thread runs it.
 template <class F>

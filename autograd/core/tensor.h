@@ -11,6 +11,7 @@
 #pragma once
 
 #include <peal/autograd/core/context.h>
+#include <peal/autograd/core/dims.h>
 #include <peal/autograd/core/dtype.h>
 #include <peal/autograd/core/scalar.h>
 #include <peal/autograd/core/shape.h>
@@ -23,6 +24,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace peal {
@@ -42,13 +44,19 @@ struct TensorBody {
   bool requires_grad = false;
   int output = 0;                  // which output of `node` this is
   std::shared_ptr<Node> node;      // what made it, where a gradient is wanted
-  std::shared_ptr<GradSlot> slot;  // leaves that require a gradient
+  std::shared_ptr<GradSlot> slot;  // leaves that require a gradient, and who retains one
 };
 
 class Tensor {
  public:
   Tensor() = default;
   explicit Tensor(std::shared_ptr<TensorBody> body) : body_(std::move(body)) {}
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) = default;
+  ~Tensor() = default;
+  // Of a temporary it would write nothing: x.rows(0, 1).copy_(y) and x[0] = y write.
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & = default;
 
   // Uninitialised / zero elements on `device`.
   static Tensor empty(const Shape& shape, DType dtype = DType::f32,
@@ -182,6 +190,26 @@ class Tensor {
   void zero_grad() const;
   // The slot of a leaf that requires a gradient. (tape)
   GradSlot& grad_slot() const;
+  // What `hook` makes of the gradient goes on in its place; a hook that gives nothing, or an
+  // undefined tensor, looks at it only, and none may write it. It comes once a backward, with the
+  // sum of all that used this; in the order in which hooks were added, before a leaf accumulates.
+  // The id removes it. Error where no gradient is wanted. (tape)
+  using GradientHook = std::function<Tensor(const Tensor& grad)>;
+  template <class F>
+  std::uint64_t register_hook(F hook) const {
+    if constexpr (std::is_void_v<std::invoke_result_t<F&, const Tensor&>>) {
+      return add_gradient_hook([hook = std::move(hook)](const Tensor& grad) mutable {
+        hook(grad);
+        return Tensor();
+      });
+    } else {
+      return add_gradient_hook(std::move(hook));
+    }
+  }
+  void remove_hook(std::uint64_t id) const;
+  // Lets the result of an operation keep its gradient, as leaves do: grad(), zero_grad(). (tape)
+  void retain_grad() const;
+  bool retains_grad() const { return !is_leaf() && body().slot != nullptr; }
   // Runs the tape backwards from this tensor; `seed` is 1 for a one-element tensor. (tape)
   void backward(const Tensor& seed = {}, bool retain_graph = false) const;
 
@@ -191,6 +219,7 @@ class Tensor {
   bool same_as(const Tensor& other) const { return body_ == other.body_; }
 
  private:
+  std::uint64_t add_gradient_hook(GradientHook hook) const;
   static Tensor from_bytes(const void* data, std::int64_t count, DType dtype, const Shape& shape,
                            Device device);
   void* checked_data(DType dtype) const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/in_place.h>
 #include <peal/autograd/core/trace.h>
+#include <peal/autograd/hooks.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/choose.h>
@@ -86,12 +87,15 @@ void write_back(std::string_view op, const Tensor& x, const Tensor& r) {
   // The node keeps to value's body as its output (Saved), so x's may be its input and its output.
   TensorBody& to = x.body();
   const TensorBody& from = value.body();
+  const std::shared_ptr<Node> before = to.node;
+  const int output_before = to.output;
   to.storage = from.storage;
   to.at = from.at;
   to.node = from.node;
   to.output = from.output;
   to.slot = nullptr;
   to.requires_grad = true;
+  move_retained(before, output_before, x);
 }
 
 #define ASSIGNMENT(op, name, unary, sign)                                                \

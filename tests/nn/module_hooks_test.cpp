@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks round any forward, before and after a module's part of a backward.
+#include <peal/autograd/anomaly.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/layers/attention.h>
@@ -36,7 +37,7 @@ struct TwoInputs : nn::Module {
 
 Tensor leaf(double value) { return full({2}, value).set_requires_grad(); }
 using Floats = std::vector<float>;
-Floats all(const Tensor& x) { return x.to_vector<float>(); }
+Floats values_of(const Tensor& x) { return x.to_vector<float>(); }
 
 }  // namespace
 
@@ -52,13 +53,13 @@ TEST_CASE("forward hooks see all tensors of any forward, and may exchange them")
     counts.push_back(inputs.size());
     counts.push_back(outputs.size());
     CHECK(module.class_name().find("TwoInputs") != std::string::npos);
-    CHECK(all(inputs[1]) == Floats{20, 20});
+    CHECK(values_of(inputs[1]) == Floats{20, 20});
     return Tensors{outputs[0], outputs[1] + 1.0};
   });
   const auto [y, z] = net.call(&TwoInputs::both, full({2}, 1), full({2}, 2), 0.5);
   CHECK(counts == std::vector<std::size_t>{2, 2, 2});
-  CHECK(all(y) == Floats{23, 23});
-  CHECK(all(z) == Floats{11, 11});
+  CHECK(values_of(y) == Floats{23, 23});
+  CHECK(values_of(z) == Floats{11, 11});
 }
 
 TEST_CASE("call goes to the class that a plain handle holds, or says that it holds another") {
@@ -69,10 +70,10 @@ TEST_CASE("call goes to the class that a plain handle holds, or says that it hol
     ++hooks;
     return std::nullopt;
   });
-  CHECK(all(any.call(&TwoInputs::one, full({2}, 1), full({2}, 2))) == Floats{5, 5});
-  CHECK(all(net(full({2}, 1), full({2}, 2))) == Floats{5, 5});
+  CHECK(values_of(any.call(&TwoInputs::one, full({2}, 1), full({2}, 2))) == Floats{5, 5});
+  CHECK(values_of(net(full({2}, 1), full({2}, 2))) == Floats{5, 5});
   CHECK(hooks == 2);
-  CHECK(all(any.call([](const Tensor& x) { return x * 2.0; }, full({2}, 4))) == Floats{8, 8});
+  CHECK(values_of(any.call([](const Tensor& x) { return x * 2.0; }, full({2}, 4))) == Floats{8, 8});
   CHECK(hooks == 3);
   nn::Module other = nn::Linear(2, 2);
   const std::string error =
@@ -84,7 +85,7 @@ TEST_CASE("hooks of one tensor are forward hooks of the first") {
   TwoInputs net;
   net.add_pre_hook([](nn::Module&, const Tensor& a) { return a * 2.0; });
   net.add_hook([](nn::Module&, const Tensor&, const Tensor& y) { return y + 1.0; });
-  CHECK(all(net(full({2}, 1), full({2}, 2))) == Floats{9, 9});
+  CHECK(values_of(net(full({2}, 1), full({2}, 2))) == Floats{9, 9});
 }
 
 TEST_CASE("backward hooks run before and after a module's part of a backward") {
@@ -127,17 +128,17 @@ TEST_CASE("a backward hook may exchange gradients") {
   net.register_full_backward_hook(
       [](nn::Module&, const Tensors& inputs, const Tensors& outputs) -> nn::Module::Replaced {
         if (!inputs[0].defined()) return std::nullopt;
-        CHECK(all(outputs[0]) == Floats{2, 2});
+        CHECK(values_of(outputs[0]) == Floats{2, 2});
         return Tensors{inputs[0] * 10.0, Tensor()};
       });
   sum(net(a, b)).backward();
-  CHECK(all(net.w.grad()) == Floats{2, 2});
-  CHECK(all(a.grad()) == Floats{60, 60});
+  CHECK(values_of(net.w.grad()) == Floats{2, 2});
+  CHECK(values_of(a.grad()) == Floats{60, 60});
   CHECK(!b.grad().defined());
   net.remove_hook(pre);
   net.w.zero_grad();
   sum(net(a.detach(), b.detach())).backward();
-  CHECK(all(net.w.grad()) == Floats{1, 1});
+  CHECK(values_of(net.w.grad()) == Floats{1, 1});
 }
 
 TEST_CASE("without an input that wants a gradient both backward hooks run with the outputs'") {
@@ -204,7 +205,7 @@ TEST_CASE("hooks of layers run where their parent would compute with their weigh
         order += 'f';
         return std::nullopt;
       });
-  CHECK(all(mlp(x)) == all(without));
+  CHECK(values_of(mlp(x)) == values_of(without));
   CHECK(order == "f");
   mlp.c_fc.remove_hook(forward);
   mlp.c_proj.register_full_backward_hook(
@@ -227,7 +228,8 @@ TEST_CASE("attention to others runs hooks where the module is called") {
         ++calls;
         return std::nullopt;
       });
-  CHECK(all(attention(queries, keys, keys)) == all(attention.attend(queries, keys, keys)));
+  CHECK(values_of(attention(queries, keys, keys)) ==
+        values_of(attention.attend(queries, keys, keys)));
   CHECK(calls == 1);
 }
 
@@ -254,8 +256,8 @@ TEST_CASE("hooks see what a forward gives in a struct, and go into its backward"
   count(lstm);
   count(gru);
   const auto [output, h, c] = lstm.call(&nn::LSTM::unroll, x, Tensor(), Tensor());
-  CHECK(all(output) == Floats(8, 0));
-  CHECK(all(c) != Floats(2, 0));
+  CHECK(values_of(output) == Floats(8, 0));
+  CHECK(values_of(c) != Floats(2, 0));
   (sum(h) + sum(c)).backward();
   const auto result = gru.call(&nn::GRU::unroll, x, ones({1, 1, 2}));
   sum(result.h).backward();
@@ -306,4 +308,26 @@ TEST_CASE("hooks find tensors in structs that show their fields, lists, maps and
   // Others do not compile, hooks or not.
   static_assert(nn::ShowsTensors<Shown> && nn::ShowsTensors<std::tuple<Shown, int>>);
   static_assert(!nn::ShowsTensors<Hidden> && !nn::ShowsTensors<std::vector<Hidden>>);
+}
+
+TEST_CASE("anomaly detection says in which module the operation was") {
+  struct Root : nn::Module {
+    Tensor forward(const Tensor& x) override { return sqrt(x) * 0.0; }
+  };
+  struct Net : nn::Module {
+    nn::Sequential layers = add("layers", nn::Sequential(nn::Linear(2, 2), Root()));
+    Tensor forward(const Tensor& x) override { return layers(x); }
+  };
+  Net net;
+  const Tensor x = Tensor::zeros({1, 2});
+  {
+    const NoGrad guard;
+    for (const auto& [name, parameter] : net.named_parameters()) parameter.zero_();
+  }
+  const DetectAnomaly guard;
+  const std::string told = error_of([&] { sum(net(x)).backward(); });
+  CAPTURE(told);
+  CHECK(told.find("Net.layers.1) gave 2 NaNs in the gradient of its input 0, f32 [1, 2]") !=
+        std::string::npos);
+  CHECK(context().where.empty());
 }
