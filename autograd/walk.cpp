@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <utility>
 
 namespace peal {
@@ -49,6 +50,13 @@ bool Wanted::has(const Edge& edge) const {
   return found != outputs_.end() &&
          std::any_of(found->second.begin(), found->second.end(),
                      [&](const auto& place) { return place.output == edge.output; });
+}
+
+std::uint64_t Wanted::oldest() const {
+  if (!slots_.empty()) return 0;
+  std::uint64_t order = std::numeric_limits<std::uint64_t>::max();
+  for (const auto& [node, places] : outputs_) order = std::min(order, node->order);
+  return order;
 }
 
 void Wanted::take(const Node& node) {
@@ -135,10 +143,15 @@ void Walk::mark(const std::shared_ptr<Node>& node) {
 }
 
 void Walk::reach() {
+  // Where a function differentiates what it made of copies of its inputs, those before them are of
+  // the walk around this one.
+  const std::uint64_t oldest = wanted_ == nullptr ? 0 : wanted_->oldest();
   for (std::size_t next = 0; next < nodes_.size(); ++next) {
     Node& node = *nodes_[next];
     node.grads.resize(node.outputs);
-    for (const Edge& edge : node.inputs) mark(edge.node);
+    for (const Edge& edge : node.inputs) {
+      if (edge.node && edge.node->order >= oldest) mark(edge.node);
+    }
   }
   std::sort(nodes_.begin(), nodes_.end(),
             [](const auto& a, const auto& b) { return a->order > b->order; });
@@ -191,7 +204,8 @@ void Walk::bring_forward() {
 // Whether the gradient of this input is asked for.
 bool Walk::leads(const Edge& edge) const {
   if (wanted_ == nullptr) return edge.wanted();
-  return edge.wanted() && (wanted_->has(edge) || (edge.node && edge.node->useful));
+  return edge.wanted() &&
+         (wanted_->has(edge) || (edge.node && edge.node->walk == this && edge.node->useful));
 }
 
 void Walk::visit(Node& node) {

@@ -26,6 +26,8 @@ class Wanted {
   // Error for one that wants no gradient.
   explicit Wanted(const Tensors& inputs);
   bool has(const Edge& edge) const;
+  // The order of the oldest node that is asked for: none before it leads to one. 0 where a leaf is.
+  std::uint64_t oldest() const;
   // The node's gradients are all there.
   void take(const Node& node);
   void take(GradSlot& slot, const Tensor& grad);

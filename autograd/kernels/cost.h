@@ -147,6 +147,13 @@ inline OpCost cost_of(const AttentionGeometry& o, const Tensor& dqkv, const Tens
   return {4 * flops_of(o), operand_bytes(dqkv, dy, result.y, result.kept, qkv)};
 }
 
+// recurrent and recurrent_backward: the products with the state alone.
+template <class... Args>
+OpCost cost_of(const RecurrentGeometry& o, const Args&... args) {
+  return {2.0 * static_cast<double>(o.steps * o.batch * o.gates() * o.hidden * o.hidden),
+          operand_bytes(args...)};
+}
+
 // read_strided and write_strided: the smaller operand's elements move; nothing is computed.
 inline OpCost cost_of(const Tensor& out, const Tensor& x, const Steps&, std::int64_t) {
   return {0, 2 * std::min(operand_bytes(out), operand_bytes(x))};

@@ -62,6 +62,25 @@ struct ClassTargets {
   const double* counted = nullptr;
 };
 
+// What a step of a recurrent layer makes of what the input brings and of the state before.
+enum class RecurrentCell : std::uint8_t { lstm, gru, tanh, relu };
+
+// One direction of a recurrent layer over a sequence. Its states are [steps + 1, batch, hidden]:
+// that which it begins from lies at the end where it begins.
+struct RecurrentGeometry {
+  RecurrentCell cell;
+  std::int64_t steps, batch, hidden;
+  bool reverse = false;  // from the last step to the first
+
+  std::int64_t gates() const {
+    return cell == RecurrentCell::lstm ? 4 : cell == RecurrentCell::gru ? 3 : 1;
+  }
+  // The i-th step that is made; and where the states before and after step t lie.
+  std::int64_t step(std::int64_t i) const { return reverse ? steps - 1 - i : i; }
+  std::int64_t before(std::int64_t t) const { return reverse ? t + 1 : t; }
+  std::int64_t after(std::int64_t t) const { return reverse ? t : t + 1; }
+};
+
 struct AttentionGeometry {
   std::int64_t batch, queries, keys, heads, width;  // width: of one head
   bool causal;

@@ -37,6 +37,7 @@
 #include <peal/autograd/ops/quantile.h>
 #include <peal/autograd/ops/random.h>
 #include <peal/autograd/ops/rearrange.h>
+#include <peal/autograd/ops/recurrent.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/rotary.h>
 #include <peal/autograd/ops/scan.h>

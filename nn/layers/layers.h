@@ -19,4 +19,6 @@
 #include <peal/nn/layers/rearrange.h>
 #include <peal/nn/layers/rectifiers.h>
 #include <peal/nn/layers/recurrent.h>
+#include <peal/nn/layers/recurrent_cell.h>
 #include <peal/nn/layers/sequential.h>
+#include <peal/nn/layers/weight_drop.h>

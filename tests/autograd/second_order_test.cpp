@@ -179,6 +179,23 @@ TEST_CASE("a backward inside a function is refused where its gradient is recorde
   CHECK(doubles(autograd::grad({slope}, {x})[0]) == Doubles{18});
 }
 
+TEST_CASE(
+    "a function may differentiate what it makes of copies of results, while its gradient is "
+    "recorded") {
+  const Tensor x = leaf({3});
+  const auto cube = [](const Tensor& in) {
+    return record("cube", in * in * in, {in}, [in = save(in)](const Tensor& g) {
+      const GradMode recorded(true);
+      const Tensor copy = reshape(in(), {1});
+      return autograd::grad({copy * copy * copy}, {copy},
+                            {.grad_outputs = {g}, .create_graph = backward_is_recorded()})[0];
+    });
+  };
+  const Tensor slope = autograd::grad({cube(x * 2.0)}, {x}, {.create_graph = true})[0];
+  CHECK(doubles(slope) == Doubles{24 * 9});
+  CHECK(doubles(autograd::grad({slope}, {x})[0]) == Doubles{48 * 3});
+}
+
 TEST_CASE("a recorded gradient through a loss lets go of its graph") {
   const Tensor target = Tensor::from(std::vector<std::int64_t>{1, 0}, {2});
   std::weak_ptr<Node> node;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// LSTM and GRU: keys, states, modes, errors. Their values are held against PyTorch in
-// torch_layers.cpp.
+// LSTM, GRU, RNN, their cells and WeightDrop: keys, states, modes, errors. Their values are held
+// against PyTorch in torch_layers_recurrent.cpp.
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/layers/recurrent.h>
+#include <peal/nn/layers/recurrent_cell.h>
+#include <peal/nn/layers/weight_drop.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/tests/errors.h>
 
@@ -15,6 +17,11 @@ namespace {
 
 double largest_difference(const Tensor& a, const Tensor& b) {
   return max(abs(a - b)).item<double>();
+}
+
+// As many rows as are past `length`.
+Tensor past_of(const Tensor& x, std::int64_t length) {
+  return Tensor::zeros(slice(x, 0, length).shape(), x.dtype());
 }
 
 }  // namespace
@@ -107,8 +114,14 @@ TEST_CASE("under Autocast output and states are low, near those in f32, and grad
 
 TEST_CASE("what does not fit is refused by name") {
   nn::LSTM lstm(3, 4, {.batch_first = true});
-  check_has(error_of([&] { lstm(ones({2, 3})); }), "LSTM: expected [N, T, 3], got shape [2, 3]");
-  check_has(error_of([&] { nn::GRU(3, 4)(ones({2, 1, 4})); }), "GRU: expected [T, N, 3], got");
+  check_has(error_of([&] {
+              lstm(ones({2, 4}));
+            }),
+            "LSTM: expected [N, T, 3] or [T, 3], got shape [2, 4]");
+  check_has(error_of([&] {
+              nn::GRU(3, 4)(ones({2, 1, 4}));
+            }),
+            "GRU: expected [T, N, 3] or [T, 3], got");
   check_has(error_of([&] {
               lstm.unroll(ones({2, 5, 3}), ones({1, 5, 4}));
             }),
@@ -120,4 +133,150 @@ TEST_CASE("what does not fit is refused by name") {
   check_has(error_of([&] { lstm(ones({0, 5, 3})); }), "LSTM: expected at least one sequence");
   check_has(error_of([] { nn::GRU(3, 0); }), "GRU: sizes and num_layers must be positive");
   check_has(error_of([] { nn::LSTM(3, 4, {.dropout = 2}); }), "expected a dropout in [0, 1]");
+  const auto lengths = [](std::vector<std::int64_t> values) {
+    return Tensor::from(values, {static_cast<std::int64_t>(values.size())});
+  };
+  const Tensor x = ones({2, 5, 3});
+  check_has(error_of([&] {
+              lstm.unroll_padded(x, lengths({6, 2}));
+            }),
+            "lstm: expected lengths in [1, 5], got 6");
+  check_has(error_of([&] { lstm.unroll_padded(x, lengths({5, 0})); }), "in [1, 5], got 0");
+  check_has(error_of([&] { lstm.unroll_padded(x, lengths({5})); }),
+            "lstm: expected lengths of i64 [2], got i64 [1]");
+  check_has(error_of([&] {
+              lstm.unroll_padded(ones({5, 3}), lengths({5}));
+            }),
+            "LSTM: lengths are of a batch, got one sequence [5, 3]");
+  check_has(error_of([&] {
+              lstm.unroll(ones({5, 3}), ones({1, 1, 4}));
+            }),
+            "LSTM: expected states [layers * directions, hidden] = [1, 4], got [1, 1, 4]");
+  check_has(error_of([] { nn::LSTM(3, 4, {.nonlinearity = nn::RnnNonlinearity::relu}); }),
+            "LSTM: a nonlinearity is RNN's to choose");
+  check_has(error_of([] {
+              nn::GRUCell(3, 4)(ones({2, 4}));
+            }),
+            "GRUCell: expected [N, 3] or [3], got shape [2, 4]");
+  check_has(error_of([] {
+              nn::GRUCell(3, 4)(ones({2, 3}), ones({1, 4}));
+            }),
+            "GRUCell: expected a state [2, 4], got [1, 4]");
+  check_has(error_of([] { nn::WeightDrop(nn::GRU(3, 4), 2); }), "probability must be in [0, 1]");
+  check_has(error_of([] { nn::WeightDrop(nn::GRU(3, 4), 0.5, {"weight_hh_l1"}); }),
+            "WeightDrop: the layer has no weight 'weight_hh_l1'");
+  const RecurrentWeights weights{ones({16, 3}), ones({16, 4}), ones({16}), {}};
+  check_has(error_of([&] {
+              peal::lstm(ones({5, 2, 3}), {}, {}, weights);
+            }),
+            "lstm: expected both biases or neither");
+  check_has(error_of([&] {
+              gru(ones({5, 2, 3}), {}, weights);
+            }),
+            "gru: expected a weight hh [3 hidden, hidden], got shape [16, 4]");
+  check_has(error_of([&] {
+              peal::lstm(ones({5, 2, 3}), ones({1, 4}), {}, weights);
+            }),
+            "lstm: expected h0 [2, 4], got [1, 4]");
+}
+
+TEST_CASE("what lies past a sequence's end counts for nothing, forwards and backwards") {
+  manual_seed(2);
+  const Tensor lengths = Tensor::from<std::int64_t>({2, 5, 3}, {3});
+  Tensor x = randn({5, 3, 4}).set_requires_grad();
+  nn::LSTM lstm(4, 6, {.num_layers = 2, .bidirectional = true});
+  const auto whole = lstm.unroll_padded(x, lengths);
+  whole.output.backward(ones(whole.output.shape()), true);
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const std::int64_t length = lengths.to_vector<std::int64_t>()[static_cast<std::size_t>(i)];
+    const Tensor alone = slice(x.detach().clone(), 0, 0, length);
+    const auto part = lstm.unroll(select(alone, 1, i));
+    const Tensor output = select(whole.output, 1, i);
+    CHECK(largest_difference(slice(output, 0, 0, length), part.output) < 1e-6);
+    CHECK(largest_difference(select(whole.h, 1, i), part.h) < 1e-6);
+    CHECK(largest_difference(select(whole.c, 1, i), part.c) < 1e-6);
+    if (length == 5) continue;
+    CHECK(largest_difference(slice(output, 0, length), past_of(output, length)) == 0);
+    CHECK(largest_difference(slice(select(x.grad(), 1, i), 0, length),
+                             past_of(select(x.grad(), 1, i), length)) == 0);
+  }
+}
+
+TEST_CASE("a cell's steps are the layer's sequence") {
+  manual_seed(4);
+  const Tensor x = randn({4, 3, 5});
+  nn::LSTM lstm(5, 6);
+  nn::LSTMCell cell(5, 6);
+  nn::GRU gru(5, 6);
+  nn::GRUCell gru_cell(5, 6);
+  const auto share = [](nn::Module layer, nn::Module one) {
+    NamedTensors state;
+    for (const auto& [name, tensor] : layer.state_dict()) {
+      state.emplace_back(name.substr(0, name.size() - 3), tensor);
+    }
+    one.load_state_dict(state);
+  };
+  share(lstm, cell);
+  share(gru, gru_cell);
+  Tensor h, c, gru_h;
+  const Tensor all = lstm(x), gru_all = gru(x);
+  for (std::int64_t t = 0; t < 4; ++t) {
+    const Tensor now = select(x, 0, t);
+    std::tie(h, c) = cell.step(now, h, c).fields();
+    gru_h = gru_cell.step(now, gru_h);
+    CHECK(largest_difference(h, select(all, 0, t)) < 1e-6);
+    CHECK(largest_difference(gru_h, select(gru_all, 0, t)) < 1e-6);
+  }
+}
+
+TEST_CASE(
+    "WeightDrop runs a sequence with what dropout leaves of the weight, and keeps fastai's keys") {
+  manual_seed(6);
+  const Tensor x = randn({4, 3, 5});
+  nn::LSTM lstm(5, 6);
+  nn::WeightDrop drop(lstm, 0.5);
+  std::string keys;
+  for (const auto& [name, tensor] : drop.state_dict()) keys += name + " ";
+  CHECK(keys == "weight_hh_l0_raw module.weight_ih_l0 module.bias_ih_l0 module.bias_hh_l0 ");
+  manual_seed(7);
+  const auto dropped = drop.unroll(x);
+  manual_seed(7);
+  nn::Recurrent::Weights weights = lstm.weights();
+  const Tensor mask = dropout(ones({24, 6}), 0.5);
+  weights[0].hh = weights[0].hh * mask;
+  const auto expected = lstm.unroll_with(weights, x);
+  CHECK(largest_difference(dropped.output, expected.output) == 0);
+  CHECK(largest_difference(dropped.output, lstm(x)) > 0);
+  sum(dropped.output).backward();
+  const Tensor raw = drop.named_parameters()[0].second;
+  const Tensor of_dropped = raw.grad() * cast(eq(mask, 0), DType::f32);
+  CHECK(max(abs(of_dropped)).item<double>() == 0);
+  CHECK(max(abs(raw.grad())).item<double>() > 0);
+  drop.eval();
+  CHECK(largest_difference(drop(x), lstm(x)) == 0);
+  // Several weights by name, others stay.
+  nn::WeightDrop two(nn::GRU(3, 4, {.bidirectional = true}), 0.5,
+                     {"weight_ih_l0", "weight_hh_l0_reverse"});
+  keys.clear();
+  for (const auto& [name, tensor] : two.state_dict()) keys += name + " ";
+  CHECK(keys ==
+        "weight_ih_l0_raw weight_hh_l0_reverse_raw module.weight_hh_l0 module.bias_ih_l0 "
+        "module.bias_hh_l0 module.weight_ih_l0_reverse module.bias_ih_l0_reverse "
+        "module.bias_hh_l0_reverse ");
+}
+
+TEST_CASE("a weight written between forward and backward is refused") {
+  nn::LSTM lstm(3, 4);
+  const Tensor loss = sum(lstm(randn({3, 2, 3})));
+  fill_(lstm.weights()[0].hh, 1);
+  check_has(error_of([&] { loss.backward(); }), "has since been written in place");
+}
+
+TEST_CASE("output and last states are tensors of their own") {
+  nn::LSTM lstm(3, 4);
+  const auto made = lstm.unroll(randn({3, 2, 3}).set_requires_grad());
+  const Tensor h = made.h.detach();
+  fill_(h, 7);
+  CHECK(largest_difference(made.output, ones({})) < 3);  // h's 7 is not the output's
+  sum(made.output).backward();
 }

@@ -85,5 +85,6 @@ class LayerWriter {
 // One table a file.
 void write_small_layers(LayerWriter& write);
 void write_activations(LayerWriter& write);
+void write_recurrent_layers(LayerWriter& write);
 
 }  // namespace peal::test

@@ -152,45 +152,6 @@ void write_functions(Writer& write) {
       x);
 }
 
-// Every combination of layers, directions and options, with and without states to begin from.
-void write_recurrent(Writer& write) {
-  for (const std::int64_t layers : {1, 2, 3}) {
-    for (const bool both : {false, true}) {
-      for (const bool first : {false, true}) {
-        for (const bool bias : {true, false}) {
-          const auto word = [](bool on) { return on ? "True" : "False"; };
-          const std::string settings =
-              concat("(3, 4, ", layers, ", bias=", word(bias), ", batch_first=", word(first),
-                     ", bidirectional=", word(both), ")");
-          const nn::RecurrentSettings o{layers, bias, first, 0, both};
-          const Tensor x = randn({5, 7, 3});
-          const Shape state{layers * (both ? 2 : 1), first ? 5 : 7, 4};
-          const auto lstm = [o] { return nn::LSTM(3, 4, o); };
-          const auto gru = [o] { return nn::GRU(3, 4, o); };
-          write("nn.LSTM" + settings, lstm, {x, randn(state), randn(state)},
-                "m(x[0], (x[1], x[2]))", [](nn::LSTM& layer, const Tensors& t) {
-                  const auto [y, h, c] = layer.unroll(t[0], t[1], t[2]);
-                  return Tensors{y, h, c};
-                });
-          write("nn.GRU" + settings, gru, {x, randn(state)}, "m(x[0], x[1])",
-                [](nn::GRU& layer, const Tensors& t) {
-                  const auto [y, h] = layer.unroll(t[0], t[1]);
-                  return Tensors{y, h};
-                });
-          if (!bias) continue;
-          write("nn.LSTM" + settings, lstm, {x}, "m(x[0])[0]",
-                [](nn::LSTM& layer, const Tensors& t) { return Tensors{layer(t[0])}; });
-          write("nn.GRU" + settings, gru, {x}, "m(x[0])[0]",
-                [](nn::GRU& layer, const Tensors& t) { return Tensors{layer(t[0])}; });
-        }
-      }
-    }
-  }
-  write(
-      "nn.LSTM(8, 16)", [] { return nn::LSTM(8, 16); }, {randn({150, 2, 8})}, "m(x[0])[0]",
-      [](nn::LSTM& layer, const Tensors& t) { return Tensors{layer(t[0])}; });
-}
-
 }  // namespace
 
 namespace peal::test {
@@ -202,7 +163,7 @@ void write_layers(const std::filesystem::path& path) {
   write_norms(write);
   write_windows(write);
   write_functions(write);
-  write_recurrent(write);
+  write_recurrent_layers(write);
   write_small_layers(write);
   write_activations(write);
   write.save(path);

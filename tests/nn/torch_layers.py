@@ -34,7 +34,7 @@ def compare(same, expression, tensors, bound):
     m.load_state_dict(state)
 
     def run():
-        return flat(eval(call, {"m": m, "x": x}))
+        return flat(eval(call, {"m": m, "x": x, "torch": torch}))
 
     y = run()
     pairs = list(zip(numbered("y."), y, ("output",) * len(y)))

@@ -6,6 +6,7 @@ namespace peal::cpu {
 #define PEAL_DECLARE_LEVEL(level)                                          \
   namespace level {                                                        \
   const MathLoops& all_math_loops();                                       \
+  const RecurrentLoops& all_recurrent_loops();                             \
   template <class T>                                                       \
   const WidthLoops<T>& all_width_loops();                                  \
   template <class T>                                                       \
@@ -43,6 +44,14 @@ const MathLoops& math_loops(Level level) {
 const MathLoops& math_loops() {
   static const MathLoops& chosen = math_loops(current_level());
   return chosen;
+}
+
+const RecurrentLoops& recurrent_loops() {
+#if defined(__x86_64__)
+  if (current_level() == Level::avx512) return avx512::all_recurrent_loops();
+  if (current_level() == Level::avx2) return avx2::all_recurrent_loops();
+#endif
+  return baseline::all_recurrent_loops();
 }
 
 template <class T>

@@ -71,11 +71,30 @@ struct MathLoops {
   void (*softmax_scaled)(float* out, float* x, const SoftmaxRows& o);
 };
 
+// For float alone: n elements of one sequence's step (recurrent_step.h), those of its gates n
+// apart. No two arrays overlap.
+struct RecurrentLoops {
+  // gates [4 n]: in place, their functions
+  void (*lstm)(float* gates, const float* before, float* cell, float* h, std::int64_t n);
+  // dc in place: of the cell, then of that before
+  void (*lstm_backward)(float* dgates, float* dc, const float* dh, const float* gates,
+                        const float* before, const float* cell, std::int64_t n);
+  // gates and products [3 n]; inner: the products' last part
+  void (*gru)(float* gates, float* inner, const float* products, const float* before, float* h,
+              std::int64_t n);
+  // dh in place: of the state, then what of it the state before gets without a product
+  void (*gru_backward)(float* dgates, float* dproducts, float* dh, const float* gates,
+                       const float* inner, const float* before, std::int64_t n);
+};
+
 // out [m, n] = onto + a b. Element i, p of a is a[i row_a + p step_a], so that a may lie
 // transposed; row p of b is contiguous from b[p row_b]. Row i of onto begins at onto[i row_onto]:
-// a bias has rows 0 apart.
+// a bias has rows 0 apart. `ahead` is asked for meanwhile, so that it is in the cache when it is
+// read after; it may be anything, or null.
 struct SmallProduct {
   std::int64_t m, n, k, row_a, step_a, row_b, row_out, row_onto = 0;
+  const void* ahead = nullptr;
+  std::int64_t ahead_bytes = 0;
 };
 
 // For float and double: products whose right operand stays in a cache, as attention has them.
@@ -119,6 +138,7 @@ const NormLoops<T>& norm_loops();
 template <class T>
 const ProductLoops<T>& product_loops();
 const MathLoops& math_loops();
+const RecurrentLoops& recurrent_loops();
 template <class T>
 const WidthLoops<T>& width_loops();
 template <class T>

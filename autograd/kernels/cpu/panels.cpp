@@ -10,6 +10,8 @@ namespace {
 
 // Rows of a panel: 128 KiB of 64 columns, which a second-level cache holds.
 constexpr std::int64_t depth = 512;
+// Where the next part of a panel comes to the cache while one is multiplied.
+constexpr std::int64_t overlapped_depth = 384;
 
 // Rows of b from `begin`, columns from `first`.
 void copy_panel(float* panel, const float* b, const Product& o, std::int64_t begin, std::int64_t k,
@@ -24,12 +26,15 @@ void copy_panel(float* panel, const float* b, const Product& o, std::int64_t beg
   }
 }
 
+// Rows that pay for copying the right operand: wider vectors copy faster.
+std::int64_t enough_rows() { return 768 / product_loops<float>().lanes; }
+
 }  // namespace
 
 bool multiply_in_panels(float* out, const float* a, const float* b, const float* onto,
                         std::int64_t row_onto, const Product& o) {
   const ProductLoops<float>& loops = product_loops<float>();
-  const std::int64_t enough = 768 / loops.lanes;  // rows: wider vectors copy faster
+  const std::int64_t enough = enough_rows();
   const std::int64_t threads = omp_in_parallel() ? 1 : omp_get_max_threads();
   const std::int64_t tiles = (o.m + loops.rows - 1) / loops.rows;
   const std::int64_t panels = (o.n + loops.columns - 1) / loops.columns;
@@ -75,6 +80,46 @@ bool belongs_in_panels(const Product& o) {
   // oneDNN 2.6 is slow for the first on AVX-512 (by 15 %), for both on AVX2 (to half its speed).
   return o.transpose_a &&
          (page_apart(o.step_a()) || (current_level() != Level::avx512 && page_apart(o.step_b())));
+}
+
+Panels::Panels(const float* b, std::int64_t k, std::int64_t n, bool transposed) : k_(k), n_(n) {
+  const std::int64_t columns = product_loops<float>().columns;
+  const std::int64_t panels = (n + columns - 1) / columns;
+  // Of the allocator, which keeps memory of this size and aligns it.
+  panels_ = Tensor::empty({panels, k, columns}, DType::f32, Device{});
+  parallel_for(panels, k * columns, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      copy_panel(panels_.data<float>() + i * k * columns, b, {1, n, k, false, transposed}, 0, k,
+                 i * columns, std::min(columns, n - i * columns));
+    }
+  });
+}
+
+bool Panels::worth(std::int64_t rows, std::int64_t k, std::int64_t n) {
+  const std::int64_t columns = product_loops<float>().columns;
+  return current_level() != Level::baseline && rows >= enough_rows() && k >= columns &&
+         n >= columns;
+}
+
+void Panels::multiply(float* out, const float* a, std::int64_t m, bool add) const {
+  const ProductLoops<float>& loops = product_loops<float>();
+  const std::int64_t columns = loops.columns;
+  const float* const panels = panels_.data<float>();
+  const float* const last = panels + panels_.numel();
+  parallel_for(panels_.size(0), columns * m * k_ / 16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      float* sums = out + i * columns;
+      for (std::int64_t p = 0; p < k_; p += overlapped_depth) {
+        const std::int64_t k = std::min(overlapped_depth, k_ - p);
+        const float* panel = panels + (i * k_ + p) * columns;
+        const float* next = panel + k * columns;
+        const std::int64_t ahead = std::min(overlapped_depth * columns, last - next);
+        loops.multiply(sums, a + p, panel, p > 0 || add ? sums : nullptr,
+                       {m, std::min(columns, n_ - i * columns), k, k_, 1, columns, n_, n_, next,
+                        ahead * static_cast<std::int64_t>(sizeof(float))});
+      }
+    }
+  });
 }
 
 }  // namespace peal::cpu

@@ -6,6 +6,7 @@
 // safety: as of the arrays.
 #pragma once
 
+#include <peal/autograd/core/tensor.h>
 #include <peal/autograd/kernels/cpu/gemm.h>
 
 #include <cstdint>
@@ -19,5 +20,21 @@ bool multiply_in_panels(float* out, const float* a, const float* b, const float*
 
 // Whether the library is known to be slow.
 bool belongs_in_panels(const Product& o);
+
+// A right operand that many small products share, copied once: so few rows pay as well.
+class Panels {
+ public:
+  // b [k, n], stored as [n, k] where `transposed`.
+  Panels(const float* b, std::int64_t k, std::int64_t n, bool transposed);
+  // Whether products of `rows` rows, all of them together, pay for the copies.
+  static bool worth(std::int64_t rows, std::int64_t k, std::int64_t n);
+
+  // out [m, n] = a [m, k] b, or out += that. Dense rows.
+  void multiply(float* out, const float* a, std::int64_t m, bool add) const;
+
+ private:
+  std::int64_t k_, n_;
+  Tensor panels_;  // [panels, k, columns]
+};
 
 }  // namespace peal::cpu
