@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/bench/models.h>
+#include <peal/nn/models/awd_lstm.h>
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/models/mlp.h>
@@ -65,6 +66,16 @@ Job gpt(const nn::GptSettings& settings, std::int64_t n, Device device) {
              });
 }
 
+// fastai's settings, of Penn Treebank's 10,000 words; the states go on from step to step.
+Job awd_lstm(std::int64_t n, Device device) {
+  constexpr std::int64_t words = 10000, length = 70;
+  const Tensor tokens = reshape(classes(words, n * length, device), {n, length});
+  return job(nn::AwdLanguageModel(nn::awd_lstm_language_model(words)), tokens,
+             [y = classes(words, n * length, device)](const Tensor& out) {
+               return cross_entropy(reshape(out, {-1, words}), y);
+             });
+}
+
 }  // namespace
 
 const std::map<std::string, Model>& models() {
@@ -91,6 +102,7 @@ const std::map<std::string, Model>& models() {
         }}},
       {"gpt2",
        {8, 1, [](std::int64_t n, Device device) { return gpt(gpt2_settings(false), n, device); }}},
+      {"awd_lstm", {64, 1, awd_lstm}},
       // As it was published: 124 million parameters.
       {"gpt2_tied",
        {8, 1, [](std::int64_t n, Device device) { return gpt(gpt2_settings(true), n, device); }}},

@@ -27,7 +27,7 @@ struct Model {
   std::function<Job(std::int64_t batch, Device device)> make;
 };
 
-// basicnet, mlp, gpt, resnet18, tabular, gpt2, gpt2_tied, resnet50.
+// basicnet, mlp, gpt, resnet18, tabular, awd_lstm, gpt2, gpt2_tied, resnet50.
 const std::map<std::string, Model>& models();
 
 }  // namespace peal::bench

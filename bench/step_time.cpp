@@ -35,8 +35,10 @@ int main(int argc, char** argv) try {
   int threads = 1, reps = 15, steps = 0;
   bool profile = false, on_demand = false, memory = false, captures = false;
   peal::launch::CommandLine line("Time of one training step");
-  line.option("--model", &name).one_of({"basicnet", "mlp", "gpt", "resnet18", "tabular", "gpt2"});
-  line.option("--batch", &batch, "default: 64, 128, 8 (of 128 tokens), 32, 512, 8 (of 1024)")
+  line.option("--model", &name)
+      .one_of({"basicnet", "mlp", "gpt", "resnet18", "tabular", "awd_lstm", "gpt2"});
+  line.option("--batch", &batch,
+              "default: 64, 128, 8 (of 128 tokens), 32, 512, 64 (of 70), 8 (of 1024)")
       .positive();
   line.option("--device", &device_name, "cpu, cuda or cuda:N");
   line.option("--precision", &precision,
@@ -45,7 +47,7 @@ int main(int argc, char** argv) try {
   line.flag("--graph", &captures, "capture the whole step, and replay it (cuda)");
   line.option("--threads", &threads).positive();
   line.option("--reps", &reps, "groups, of which the median counts").positive();
-  line.option("--steps", &steps, "steps in a group; default: 10, 50, 3, 1, 50, 1").positive();
+  line.option("--steps", &steps, "steps in a group; default: 10, 50, 3, 1, 50, 1, 1").positive();
   line.option("--json", &json, "file to write");
   line.flag("--profile", &profile, "print time, rates and memory by op");
   line.option("--trace", &trace_file, "file for a picture of a group (ui.perfetto.dev)");

@@ -11,6 +11,7 @@
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/metrics/regression.h>
 #include <peal/nn/models/alexnet.h>
+#include <peal/nn/models/awd_lstm.h>
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/models/mlp.h>

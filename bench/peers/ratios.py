@@ -18,7 +18,8 @@ import subprocess
 import sys
 
 # model: batch, steps in a group
-MODELS = {"basicnet": (64, 10), "mlp": (128, 50), "gpt": (8, 3), "resnet18": (32, 1), "tabular": (512, 50)}
+MODELS = {"basicnet": (64, 10), "mlp": (128, 50), "gpt": (8, 3), "resnet18": (32, 1), "tabular": (512, 50),
+          "awd_lstm": (64, 1)}
 # On a GPU: model, batch, steps in a group, precision, and whether peal replays a graph beside PyTorch's eager steps.
 GPU_STEPS = [("basicnet", 64, 100, "f32", False), ("basicnet", 64, 100, "f32", True), ("basicnet", 1024, 50, "f32", False),
              *(("resnet18", 256, 10, precision, False) for precision in ("f32", "tf32", "bf16")),
@@ -30,7 +31,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("build", type=pathlib.Path)
 parser.add_argument("--what", nargs="+", choices=[*MODELS, "overhead"], default=[*MODELS, "overhead"])
 parser.add_argument("--threads", type=int, nargs="+", default=[1])
-parser.add_argument("--batch", type=int, help="of every model; default: 64, 128, 8, 32, 512")
+parser.add_argument("--batch", type=int, help="of every model; default: 64, 128, 8, 32, 512, 64")
 parser.add_argument("--device", default="cpu", help="cuda: the models of GPU_STEPS there, and their memory")
 parser.add_argument("--pairs", type=int, default=15)
 parser.add_argument("--python", default="/usr/bin/python3", help="the interpreter that has torch")

@@ -118,3 +118,38 @@ class TabularModel(nn.Module):
     def forward(self, codes, numbers):
         x = torch.cat([table(codes[:, i]) for i, table in enumerate(self.embeds)], 1)
         return self.layers(torch.cat([self.emb_drop(x), self.bn_cont(numbers)], 1))
+
+
+class AwdLstm(nn.Module):
+    """fastai's AWD-LSTM language model (fastai/text/models/awdlstm.py), with the probabilities of its settings."""
+
+    def __init__(self, words, width=400, hidden=1152, layers=3, embed_p=0.02, input_p=0.25, weight_p=0.2, hidden_p=0.15,
+                 output_p=0.1):
+        super().__init__()
+        self.p = embed_p, input_p, weight_p, hidden_p, output_p
+        self.encoder = nn.Embedding(words, width, padding_idx=1)
+        self.encoder.weight.data.uniform_(-0.1, 0.1)
+        sizes = [width] + [hidden] * (layers - 1) + [width]
+        self.rnns = nn.ModuleList([nn.LSTM(*pair, batch_first=True) for pair in zip(sizes, sizes[1:])])
+        self.raw = nn.ParameterList([nn.Parameter(rnn.weight_hh_l0.data) for rnn in self.rnns])
+        for rnn in self.rnns:
+            del rnn._parameters["weight_hh_l0"]
+        self.decoder_bias, self.state = nn.Parameter(torch.zeros(words)), [None] * layers
+
+    @staticmethod
+    def mask(x, shape, p):
+        return x.new_empty(shape).bernoulli_(1 - p).div_(1 - p)
+
+    def forward(self, tokens):
+        embed_p, input_p, weight_p, hidden_p, output_p = self.p
+        weight = self.encoder.weight * self.mask(self.encoder.weight.data, (self.encoder.num_embeddings, 1), embed_p)
+        x = F.embedding(tokens, weight, 1)
+        for i, (rnn, raw) in enumerate(zip(self.rnns, self.raw)):
+            p = hidden_p if i else input_p
+            x = x * self.mask(x.data, (x.shape[0], 1, x.shape[2]), p)
+            rnn._parameters.pop("weight_hh_l0", None)  # to() brings it back
+            rnn.weight_hh_l0 = F.dropout(raw, weight_p)
+            x, state = rnn(x, self.state[i])
+            self.state[i] = tuple(part.detach() for part in state)
+        x = x * self.mask(x.data, (x.shape[0], 1, x.shape[2]), output_p)
+        return F.linear(x, self.encoder.weight, self.decoder_bias)

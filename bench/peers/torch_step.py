@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 
 sys.dont_write_bytecode = True  # here; what torch imports later is better kept
-from torch_nets import ADULT_SIZES, GPT, BasicNet, ResNet18, TabularModel, mlp  # noqa: E402
+from torch_nets import ADULT_SIZES, GPT, AwdLstm, BasicNet, ResNet18, TabularModel, mlp  # noqa: E402
 sys.dont_write_bytecode = False
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--model", choices=["basicnet", "mlp", "gpt", "resnet18", "tabular", "gpt2"], default="basicnet")
+parser.add_argument("--model", choices=["basicnet", "mlp", "gpt", "resnet18", "tabular", "awd_lstm", "gpt2"], default="basicnet")
 parser.add_argument("--batch", type=int, required=True)
 parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--steps", type=int, default=10)
@@ -58,6 +58,8 @@ elif options.model == "tabular":
     model.to, model.parameters = lambda device: model, net.parameters
 if options.model == "gpt":
     model, x, target, loss_of = language_model(GPT(), 1000, 128)
+elif options.model == "awd_lstm":
+    model, x, target, loss_of = language_model(AwdLstm(10000), 10000, 70)
 elif options.model == "gpt2":
     model, x, target, loss_of = language_model(GPT(50257, 768, 12, 12, 1024, "tanh"), 50257, 1024)
 else:
