@@ -17,6 +17,7 @@
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/models/resnet.h>
 #include <peal/nn/models/tabular.h>
+#include <peal/nn/models/text_classifier.h>
 #include <peal/nn/models/vgg.h>
 #include <peal/nn/models/xresnet.h>
 #include <peal/nn/module.h>

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes AWD-LSTMs as language models, what they make of batches, gradients and the masks
-// that dropout drew, for torch_awd_lstm.py to compare with fastai's formulas in PyTorch. usage:
-// torch_awd_lstm FOLDER
+// Writes AWD-LSTMs, as language model and as classifier, what they make of batches, gradients and
+// the masks that dropout drew, for torch_awd_lstm.py to compare with fastai's formulas in PyTorch.
+// usage: torch_awd_lstm FOLDER
 #include <peal/autograd/core/safetensors.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/models/awd_lstm.h>
+#include <peal/nn/models/text_classifier.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -108,6 +109,36 @@ void write_language_model(const std::filesystem::path& path, bool bidir, bool dr
   out.save(path);
 }
 
+// Texts of 11, 8, 7 and 3 tokens by parts of 4.
+void write_classifier(const std::filesystem::path& path, std::int64_t max_len, bool dropped,
+                      DType dtype) {
+  const nn::AwdLstmSettings o = small(false, dropped);
+  nn::AwdTextClassifier model(o, 3, {.seq_len = 4, .max_len = max_len, .lin_ftrs = {5}, .ps = {0}});
+  model.to(dtype);
+  Writer out(model);
+  std::vector<std::int64_t> all;
+  for (const std::int64_t length : {11, 8, 7, 3}) {
+    const std::int64_t before = (12 - length) / 4 * 4;
+    for (std::int64_t i = 0; i < 12; ++i) {
+      all.push_back(i < before || i >= before + length ? 1 : 2 + (i * 5 + length) % (words - 2));
+    }
+  }
+  const Tensor tokens = Tensor::from(all, {4, 12});
+  const Tensor target = Tensor::from<std::int64_t>({2, 0, 1, 2}, {4});
+  // The last linear layers' dropout is not replayed, so there is none of it here.
+  const Tensor logits = model(tokens);
+  const Tensor loss = cross_entropy(logits, target);
+  loss.backward();
+  out.add("tokens", tokens);
+  out.add("target", target);
+  out.add("logits", logits);
+  out.gradients(model);
+  for (const auto& [name, tensor] : model.state_dict()) out.add("after." + name, tensor);
+  model.eval();
+  out.add("eval", model(tokens));
+  out.save(path);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -121,6 +152,10 @@ int main(int argc, char** argv) {
           write_language_model(folder / concat("language.", bidir, ".", dropped, ".", dtype), bidir,
                                dropped, dtype);
         }
+      }
+      for (const std::int64_t max_len : {4, 8, 100}) {
+        write_classifier(folder / concat("classifier.", max_len, ".", dtype), max_len, false,
+                         dtype);
       }
     }
   } catch (const Error& error) {

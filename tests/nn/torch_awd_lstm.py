@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's side of torch_awd_lstm.cpp: fastai's AWD-LSTM as a language model (fastai/text/models), in its
-names and formulas, with the masks that peal drew in the place of its own; compares logits, losses, gradients and
-what evaluation gives."""
+"""PyTorch's side of torch_awd_lstm.cpp: fastai's AWD-LSTM, language model and classifier (fastai/text/models), in its
+names and formulas, with the masks that peal drew in the place of its own; compares logits, losses, gradients, running
+statistics and what evaluation gives."""
 import sys
 
 import torch
@@ -109,6 +109,49 @@ class LinearDecoder(nn.Module):
         return self.decoder(dropped), x, dropped
 
 
+class SentenceEncoder(nn.Module):
+    def __init__(self, bptt, module, pad_idx, max_len):
+        super().__init__()
+        self.bptt, self.module, self.pad_idx, self.max_len = bptt, module, pad_idx, max_len
+
+    def forward(self, words):
+        bs, sl = words.size()
+        self.module.reset()
+        mask, outs, masks = words == self.pad_idx, [], []
+        for i in range(0, sl, self.bptt):
+            real_bs = (words[:, i] != self.pad_idx).long().sum()
+            o = self.module(words[:real_bs, i:min(i + self.bptt, sl)])
+            if sl - i <= self.max_len:
+                outs.append(torch.cat([o, o.new_zeros(bs - o.shape[0], *o.shape[1:])]))
+                masks.append(mask[:, i:min(i + self.bptt, sl)])
+        return torch.cat(outs, dim=1), torch.cat(masks, dim=1)
+
+
+def masked_concat_pool(output, mask, bptt):
+    lens = output.shape[1] - mask.long().sum(dim=1)
+    last_lens = mask[:, -bptt:].long().sum(dim=1)
+    avg_pool = output.masked_fill(mask[:, :, None], 0).sum(dim=1) / lens.type(output.dtype)[:, None]
+    max_pool = output.masked_fill(mask[:, :, None], -float("inf")).max(dim=1)[0]
+    return torch.cat([output[torch.arange(0, output.size(0)), -last_lens - 1], max_pool, avg_pool], 1)
+
+
+class LinBnDrop(nn.Sequential):
+    def __init__(self, n_in, n_out, p, act):
+        layers = [nn.BatchNorm1d(n_in)] + ([nn.Dropout(p)] if p else []) + [nn.Linear(n_in, n_out, bias=False)]
+        super().__init__(*layers, *([nn.ReLU()] if act else []))
+
+
+class PoolingLinearClassifier(nn.Module):
+    def __init__(self, dims, ps, bptt):
+        super().__init__()
+        self.layers = nn.Sequential(*[LinBnDrop(i, o, p, last) for i, o, p, last in
+                                      zip(dims, dims[1:], ps, [True] * (len(dims) - 2) + [False])])
+        self.bptt = bptt
+
+    def forward(self, pair):
+        return self.layers(masked_concat_pool(*pair, self.bptt))
+
+
 def part(tensors, prefix):
     return {name[len(prefix):]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
@@ -159,12 +202,31 @@ def language_model(same, folder, bidir, dropped, dtype):
     same(f"{name}: evaluation", tensors["eval"], model(tensors["tokens.0"])[0], bound)
 
 
+def classifier(same, folder, max_len, dtype):
+    name = f"classifier.{max_len}.{dtype}"
+    tensors, _ = load(f"{folder}/{name}")
+    bound = BOUNDS[dtype]
+    model = nn.Sequential(SentenceEncoder(4, encoder(False, False), 1, max_len),
+                          PoolingLinearClassifier([18, 5, 3], [0, 0], 4)).to(tensors["logits"].dtype)
+    load_state(model, part(tensors, "state."))
+    logits = model(tensors["tokens"])
+    same(f"{name}: logits", tensors["logits"], logits, bound)
+    F.cross_entropy(logits, tensors["target"]).backward()
+    # Behind a batch norm of four rows the terms nearly cancel: gradients in f32 agree as far as f32 goes.
+    compare_gradients(same, name, model, tensors, 20 * bound)
+    for key, value in part(tensors, "after.").items():
+        same(f"{name}: {key} after", value, model.state_dict()[key], bound)
+    same(f"{name}: evaluation", tensors["eval"], model.eval()(tensors["tokens"]), bound)
+
+
 def main(folder):
     same = Comparison()
     for dtype in BOUNDS:
         for bidir in (False, True):
             for dropped in (False, True):
                 language_model(same, folder, bidir, dropped, dtype)
+        for max_len in (4, 8, 100):
+            classifier(same, folder, max_len, dtype)
     same.finish()
 
 
