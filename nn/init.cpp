@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <numeric>
 #include <vector>
 
 namespace peal::nn::init {
@@ -88,6 +89,63 @@ void normal_(const Tensor& x, double mean, double deviation) {
 
 void constant_(const Tensor& x, double value) {
   overwrite(x, full(x.shape(), value, x.dtype(), x.device()));
+}
+
+void zeros_(const Tensor& x) { init::constant_(x, 0); }
+void ones_(const Tensor& x) { init::constant_(x, 1); }
+
+void eye_(const Tensor& matrix) {
+  PEAL_CHECK(matrix.dim() == 2, "eye_: expected a matrix, got shape ", matrix.shape());
+  const Tensor values = Tensor::zeros(matrix.shape(), DType::f64, Device{});
+  const std::int64_t columns = matrix.size(1);
+  for (std::int64_t i = 0; i < std::min(matrix.size(0), columns); ++i) {
+    values.data<double>()[i * columns + i] = 1;
+  }
+  overwrite(matrix, values);
+}
+
+void dirac_(const Tensor& weight, std::int64_t groups) {
+  const Shape& shape = weight.shape();
+  PEAL_CHECK(shape.dim() >= 3 && shape.dim() <= 5,
+             "dirac_: expected a weight [out, in, kernel ...] of 3 to 5 dimensions, got ", shape);
+  PEAL_CHECK(groups > 0 && shape[0] % groups == 0, "dirac_: ", groups, " groups do not divide ",
+             shape[0], " outputs");
+  const Tensor values = Tensor::zeros(shape, DType::f64, Device{});
+  std::int64_t window = 1, middle = 0;
+  for (int d = 2; d < shape.dim(); ++d) {
+    window *= shape[d];
+    middle = middle * shape[d] + shape[d] / 2;
+  }
+  const std::int64_t own = shape[0] / groups;
+  for (std::int64_t group = 0; group < groups && window > 0; ++group) {
+    for (std::int64_t i = 0; i < std::min(own, shape[1]); ++i) {
+      values.data<double>()[((group * own + i) * shape[1] + i) * window + middle] = 1;
+    }
+  }
+  overwrite(weight, values);
+}
+
+void sparse_(const Tensor& matrix, double sparsity, double deviation) {
+  PEAL_CHECK(matrix.dim() == 2 && sparsity >= 0 && sparsity <= 1,
+             "sparse_: expected a matrix and a sparsity in [0, 1], got shape ", matrix.shape(),
+             " and ", sparsity);
+  const std::int64_t rows = matrix.size(0), columns = matrix.size(1);
+  const auto none = static_cast<std::int64_t>(std::ceil(sparsity * static_cast<double>(rows)));
+  const Tensor values = randn(matrix.shape(), DType::f64, Device{});
+  // The rows of a column in the order of random numbers: the first of them become 0.
+  const Tensor keys = peal::uniform({columns, rows}, 0, 1, DType::f64, Device{});
+  std::vector<std::int64_t> order(static_cast<std::size_t>(rows));
+  for (std::int64_t column = 0; column < columns; ++column) {
+    const double* key = keys.data<double>() + column * rows;
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(),
+              [&](std::int64_t a, std::int64_t b) { return key[a] < key[b]; });
+    for (std::int64_t i = 0; i < rows; ++i) {
+      double& value = values.data<double>()[order[static_cast<std::size_t>(i)] * columns + column];
+      value = i < none ? 0 : value * deviation;
+    }
+  }
+  overwrite(matrix, values);
 }
 
 void trunc_normal_(const Tensor& x, double mean, double deviation, double low, double high) {

@@ -26,6 +26,16 @@ Tensor uniform(const Shape& shape, double bound);
 void uniform_(const Tensor& x, double low = 0, double high = 1);
 void normal_(const Tensor& x, double mean = 0, double deviation = 1);
 void constant_(const Tensor& x, double value);
+void zeros_(const Tensor& x);
+void ones_(const Tensor& x);
+// A matrix with ones on its diagonal.
+void eye_(const Tensor& matrix);
+// A weight [out, in / groups, kernel ...] of one to three sizes of a kernel, whose convolution
+// gives each group's first channels back as they are (with padding to keep sizes).
+void dirac_(const Tensor& weight, std::int64_t groups = 1);
+// A normal matrix [rows, columns] of which in each column the share `sparsity`, rounded up, is 0
+// (Martens, "Deep learning via Hessian-free optimization", ICML 2010).
+void sparse_(const Tensor& matrix, double sparsity, double deviation = 0.01);
 // Of a normal distribution cut to [low, high]: each element from one uniform number, through the
 // inverse of the distribution function.
 void trunc_normal_(const Tensor& x, double mean = 0, double deviation = 1, double low = -2,

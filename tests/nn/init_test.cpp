@@ -156,3 +156,49 @@ TEST_CASE("a module is frozen and thawed whole or by path") {
   CHECK(wanted() == "100000");
   check_has(error_of([&] { net.requires_grad_("fc", false); }), "no parameter at 'fc'");
 }
+
+TEST_CASE("fixed values: zeros, ones, the identity, and a convolution's identity") {
+  const auto f64 = [](const Shape& shape) { return full(shape, 9, DType::f64); };
+  const Tensor x = f64({2, 2}), wide = f64({2, 3});
+  init::ones_(x);
+  CHECK(x.to_vector<double>() == std::vector<double>{1, 1, 1, 1});
+  init::zeros_(x);
+  CHECK(x.to_vector<double>() == std::vector<double>{0, 0, 0, 0});
+  init::eye_(wide);
+  CHECK(wide.to_vector<double>() == std::vector<double>{1, 0, 0, 0, 1, 0});
+  check_has(error_of([&] { init::eye_(f64({2})); }), "eye_: expected a matrix, got shape [2]");
+  // [4, 2, 3]: two groups of two outputs each, in the middle of the kernel.
+  const Tensor weight = f64({4, 2, 3});
+  init::dirac_(weight, 2);
+  CHECK(weight.to_vector<double>() == std::vector<double>{0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0,
+                                                          0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0});
+  const Tensor kernel = f64({3, 3, 3, 5});
+  init::dirac_(kernel);
+  const Tensor image = randn({1, 3, 6, 7}, DType::f64);
+  CHECK(conv2d(image, kernel, {}, {.padding = {1, 2}}).to_vector<double>() ==
+        image.to_vector<double>());
+  check_has(error_of([&] { init::dirac_(f64({3, 2, 1}), 2); }), "2 groups do not divide 3");
+  check_has(error_of([&] { init::dirac_(f64({3, 2})); }), "of 3 to 5 dimensions, got [3, 2]");
+}
+
+TEST_CASE("a sparse matrix has so many zeros in each column, and is normal elsewhere") {
+  manual_seed(3);
+  const Tensor x = Tensor::empty({201, 50}, DType::f64);
+  init::sparse_(x, 0.3, 2);
+  const std::vector<double> values = x.to_vector<double>();
+  double squares = 0;
+  std::size_t first_rows = 0;
+  for (std::size_t column = 0; column < 50; ++column) {
+    int zeros = 0;
+    for (std::size_t row = 0; row < 201; ++row) {
+      const double value = values[row * 50 + column];
+      zeros += value == 0 ? 1 : 0;
+      first_rows += value == 0 && row < 61 ? 1 : 0;
+      squares += value * value;
+    }
+    CHECK(zeros == 61);
+  }
+  CHECK(std::sqrt(squares / (140 * 50)) == doctest::Approx(2).epsilon(0.05));
+  CHECK(first_rows < 61 * 50 / 2);  // not always the same ones
+  check_has(error_of([&] { init::sparse_(x, 1.5); }), "a sparsity in [0, 1], got shape [201, 50]");
+}
