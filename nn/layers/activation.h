@@ -84,6 +84,7 @@ class Softplus : public Module {
  public:
   explicit Softplus(double beta = 1, double threshold = 20) : beta_(beta), threshold_(threshold) {}
   Tensor forward(const Tensor& x) override { return softplus(x, beta_, threshold_); }
+  std::string extra_repr() const override;
 
  private:
   double beta_;
@@ -95,6 +96,7 @@ class GLU : public Module {
  public:
   explicit GLU(int dim = -1) : dim_(dim) {}
   Tensor forward(const Tensor& x) override { return glu(x, dim_); }
+  std::string extra_repr() const override;
 
  private:
   int dim_;
@@ -104,6 +106,7 @@ class Softmin : public Module {
  public:
   explicit Softmin(int dim = -1) : dim_(dim) {}
   Tensor forward(const Tensor& x) override { return softmin(x, dim_); }
+  std::string extra_repr() const override;
 
  private:
   int dim_;

@@ -18,6 +18,7 @@ class LeakyReLU : public Module {
  public:
   explicit LeakyReLU(double negative_slope = 0.01) : negative_slope_(negative_slope) {}
   Tensor forward(const Tensor& x) override { return leaky_relu(x, negative_slope_); }
+  std::string extra_repr() const override;
 
  private:
   double negative_slope_;
@@ -32,6 +33,7 @@ class PReLU : public Module {
     weight = add_parameter("weight", full({parameters}, init));
   }
   Tensor forward(const Tensor& x) override { return prelu(x, weight); }
+  std::string extra_repr() const override;
 
   Tensor weight;
 };
@@ -42,6 +44,7 @@ class RReLU : public Module {
  public:
   explicit RReLU(double lower = 1.0 / 8, double upper = 1.0 / 3) : lower_(lower), upper_(upper) {}
   Tensor forward(const Tensor& x) override { return rrelu(x, lower_, upper_, training()); }
+  std::string extra_repr() const override;
 
  private:
   double lower_, upper_;
@@ -51,6 +54,7 @@ class ELU : public Module {
  public:
   explicit ELU(double alpha = 1) : alpha_(alpha) {}
   Tensor forward(const Tensor& x) override { return elu(x, alpha_); }
+  std::string extra_repr() const override;
 
  private:
   double alpha_;
@@ -65,6 +69,7 @@ class CELU : public Module {
  public:
   explicit CELU(double alpha = 1) : alpha_(alpha) {}
   Tensor forward(const Tensor& x) override { return celu(x, alpha_); }
+  std::string extra_repr() const override;
 
  private:
   double alpha_;
@@ -74,6 +79,7 @@ class Hardtanh : public Module {
  public:
   explicit Hardtanh(double low = -1, double high = 1) : low_(low), high_(high) {}
   Tensor forward(const Tensor& x) override { return hardtanh(x, low_, high_); }
+  std::string extra_repr() const override;
 
  private:
   double low_;
@@ -94,6 +100,7 @@ class Hardshrink : public Module {
  public:
   explicit Hardshrink(double lambda = 0.5) : lambda_(lambda) {}
   Tensor forward(const Tensor& x) override { return hardshrink(x, lambda_); }
+  std::string extra_repr() const override;
 
  private:
   double lambda_;
@@ -103,6 +110,7 @@ class Softshrink : public Module {
  public:
   explicit Softshrink(double lambda = 0.5) : lambda_(lambda) {}
   Tensor forward(const Tensor& x) override { return softshrink(x, lambda_); }
+  std::string extra_repr() const override;
 
  private:
   double lambda_;
@@ -112,6 +120,7 @@ class Threshold : public Module {
  public:
   Threshold(double threshold, double value) : threshold_(threshold), value_(value) {}
   Tensor forward(const Tensor& x) override { return peal::threshold(x, threshold_, value_); }
+  std::string extra_repr() const override;
 
  private:
   double threshold_;

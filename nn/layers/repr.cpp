@@ -48,6 +48,28 @@ std::string GELU::extra_repr() const {
 }
 std::string Softmax::extra_repr() const { return concat("dim=", dim_); }
 std::string LogSoftmax::extra_repr() const { return concat("dim=", dim_); }
+std::string Softmin::extra_repr() const { return concat("dim=", dim_); }
+std::string GLU::extra_repr() const { return concat("dim=", dim_); }
+std::string Softplus::extra_repr() const {
+  return "beta=" + python_text(beta_) + next_named("threshold", threshold_);
+}
+std::string LeakyReLU::extra_repr() const {
+  return "negative_slope=" + python_text(negative_slope_);
+}
+std::string PReLU::extra_repr() const { return concat("num_parameters=", weight.numel()); }
+std::string RReLU::extra_repr() const {
+  return "lower=" + python_text(lower_) + next_named("upper", upper_);
+}
+std::string ELU::extra_repr() const { return "alpha=" + python_text(alpha_); }
+std::string CELU::extra_repr() const { return "alpha=" + python_text(alpha_); }
+std::string Hardtanh::extra_repr() const {
+  return "min_val=" + python_text(low_) + next_named("max_val", high_);
+}
+std::string Hardshrink::extra_repr() const { return python_text(lambda_); }
+std::string Softshrink::extra_repr() const { return python_text(lambda_); }
+std::string Threshold::extra_repr() const {
+  return "threshold=" + python_text(threshold_) + next_named("value", value_);
+}
 
 std::string Conv1d::extra_repr() const {
   const auto one = [](std::int64_t value) { return python_text(std::vector<std::int64_t>{value}); };

@@ -105,6 +105,32 @@ std::vector<Row> functions() {
           {"nn.PairwiseDistance()", PairwiseDistance()}};
 }
 
+std::vector<Row> rectifiers() {
+  using namespace nn;
+  return {{"nn.SiLU()", SiLU()},
+          {"nn.Mish()", Mish()},
+          {"nn.LogSigmoid()", LogSigmoid()},
+          {"nn.Softsign()", Softsign()},
+          {"nn.Tanhshrink()", Tanhshrink()},
+          {"nn.Softplus(1.0, 20.0)", Softplus()},
+          {"nn.GLU()", GLU()},
+          {"nn.Softmin(1)", Softmin(1)},
+          {"nn.Softmax2d()", Softmax2d()},
+          {"nn.ReLU6()", ReLU6()},
+          {"nn.LeakyReLU(0.2)", LeakyReLU(0.2)},
+          {"nn.PReLU(3)", PReLU(3)},
+          {"nn.RReLU()", RReLU()},
+          {"nn.ELU(0.5)", ELU(0.5)},
+          {"nn.SELU()", SELU()},
+          {"nn.CELU(2.0)", CELU(2)},
+          {"nn.Hardtanh(-2.0, 0.5)", Hardtanh(-2, 0.5)},
+          {"nn.Hardsigmoid()", Hardsigmoid()},
+          {"nn.Hardswish()", Hardswish()},
+          {"nn.Hardshrink(0.25)", Hardshrink(0.25)},
+          {"nn.Softshrink(0.25)", Softshrink(0.25)},
+          {"nn.Threshold(0.1, 20.0)", Threshold(0.1, 20)}};
+}
+
 std::vector<Row> containers() {
   using namespace nn;
   return {{"nn.Sequential()", Sequential()},
@@ -130,7 +156,8 @@ int main(int argc, char** argv) {
   if (argc != 2) return 2;
   try {
     Metadata texts;
-    for (const auto& rows : {products(), norms(), windows(), functions(), containers()}) {
+    for (const auto& rows :
+         {products(), norms(), windows(), functions(), rectifiers(), containers()}) {
       for (const Row& row : rows) texts[row.torch] = row.module.repr();
     }
     save_safetensors(std::filesystem::path(argv[1]) / "repr.safetensors",
