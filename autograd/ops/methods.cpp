@@ -2,6 +2,7 @@
 // The methods of Tensor, and of what x[...] gives, that are functions as well (core/methods.def).
 #include <peal/autograd/ops/activation.h>
 #include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/binary_math.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/concatenate.h>
 #include <peal/autograd/ops/counting.h>
@@ -14,6 +15,7 @@
 #include <peal/autograd/ops/masked.h>
 #include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/matmul.h>
+#include <peal/autograd/ops/nearness.h>
 #include <peal/autograd/ops/order.h>
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/quantile.h>

@@ -5,6 +5,7 @@
 #include <peal/autograd/ops/activation.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/attention.h>
+#include <peal/autograd/ops/binary_math.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/concatenate.h>
 #include <peal/autograd/ops/convolution.h>
@@ -26,6 +27,7 @@
 #include <peal/autograd/ops/masked.h>
 #include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/matmul.h>
+#include <peal/autograd/ops/nearness.h>
 #include <peal/autograd/ops/norm.h>
 #include <peal/autograd/ops/order.h>
 #include <peal/autograd/ops/pad.h>
