@@ -11,8 +11,8 @@
 // kernels, or runs a backward() inside (recomputed activations do), is an Error that names it. A
 // function that you record (tape.h) is right where it is made of ops and saves inputs of its op, or
 // the first output, alone: anything else that it saved, though computed from an input, counts as a
-// constant, and nobody tells. Attention then takes the memory of its whole scores. Of a leaf the hooks
-// of register_hook run, those after its accumulation do not.
+// constant, and nobody tells. Attention then takes the memory of its whole scores. Of a leaf the
+// hooks of register_hook run, those after its accumulation do not.
 //
 // Thread safety: as of the tape.
 #pragma once

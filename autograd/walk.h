@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The walk of backward over a graph: newest nodes first, each once all gradients of its outputs are
-// there, and leaves as soon as theirs are complete. So are nodes all of whose inputs are leaves:
+// there, and leaves as soon as theirs are complete. So are nodes whose one input is a leaf:
 // weights that were cast or otherwise made from leaves before all else would be visited last, and
 // their leaves, which DDP is to send while backward goes on, complete at the very end. What tape.h
 // and grad.h offer rests on it; nobody else includes this. Thread safety: a walk belongs to its

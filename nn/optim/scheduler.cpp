@@ -31,6 +31,9 @@ void LRScheduler::also(std::string setting, std::function<double(std::int64_t)> 
 
 void LRScheduler::set_steps(std::int64_t steps) {
   PEAL_CHECK(steps >= 0, "LRScheduler: steps count from 0, got ", steps);
+  PEAL_CHECK(schedules_.size() == 1 || schedules_.size() == optimizer_.group_count(),
+             "LRScheduler: it was made for ", schedules_.size(), " groups, and the optimizer has ",
+             optimizer_.group_count(), " now; add groups before the schedule is made");
   std::vector<double> rates, others;
   for (std::size_t group = 0; group < optimizer_.group_count(); ++group) {
     const Schedule& schedule = schedules_[schedules_.size() == 1 ? 0 : group];

@@ -39,7 +39,7 @@ void Reducer::exchange(std::vector<Bucket> plan) {
     buckets_.emplace(parameters_, plan_, group_, complete_);
   } catch (const std::exception& error) {
     buckets_.reset();  // and check_whole() finds none
-    group_.check();  // where another was first, its words are everybody's
+    group_.check();    // where another was first, its words are everybody's
     fail_everywhere(group_, concat("the plan of buckets could not be exchanged: ", error.what()));
   }
 }
