@@ -36,6 +36,16 @@ PEAL_ELEMENT bool of_bools(BinaryMath op, bool a, bool b) {
   }
 }
 
+// Compilers warn where an unsigned number is compared with 0.
+template <class T>
+PEAL_ELEMENT bool below_zero([[maybe_unused]] T value) {
+  if constexpr (std::is_signed_v<T>) {
+    return value < T(0);
+  } else {
+    return false;
+  }
+}
+
 template <class T>
 PEAL_ELEMENT T of_integers(BinaryMath op, T a, T b) {
   // Computed in a type that does not trap where the most negative number has no opposite.
@@ -44,8 +54,8 @@ PEAL_ELEMENT T of_integers(BinaryMath op, T a, T b) {
   const bool opposite = std::is_signed_v<T> && b == static_cast<T>(-1), none = b == T(0);
   const T divisor = opposite || none ? T(1) : b;
   const T rest = static_cast<T>(a % divisor);
-  const bool away = rest != T(0) && (rest < T(0)) != (divisor < T(0));
-  const bool past = b < T(0) || b >= static_cast<T>(bits);
+  const bool away = rest != T(0) && below_zero(rest) != below_zero(divisor);
+  const bool past = below_zero(b) || b >= static_cast<T>(bits);
   switch (op) {
     case BinaryMath::maximum:
     case BinaryMath::fmax:
