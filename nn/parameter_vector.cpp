@@ -31,10 +31,18 @@ void vector_to_parameters(const Tensor& vector, const std::vector<Tensor>& param
 
 void copy_state(Module to, const Module& from) {
   const auto named = from.named_parameters();
+  const auto has_types = [&] {
+    return std::ranges::all_of(named, [&](const auto& each) {
+      return to.get_parameter(each.first).dtype() == each.second.dtype();
+    });
+  };
   if (!named.empty()) {
     const Tensor& first = named.front().second;
     const auto own = to.parameters();
-    if (!own.empty() && own.front().dtype() != first.dtype()) to.to(first.dtype());
+    if (!has_types()) to.to(first.dtype());
+    PEAL_CHECK(has_types(), from.class_name(),
+               ": its parameters are of several types, which the model to copy into has not; make "
+               "it with those types");
     if (!own.empty() && own.front().device() != first.device()) to.to(first.device());
   }
   to.load_state_dict(from.state_dict());

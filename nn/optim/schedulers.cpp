@@ -22,6 +22,12 @@ std::vector<Schedule> one_cycles(const std::vector<double>& max_lr, OneCycleOpti
   return schedules;
 }
 
+// The optimizer, once it is sure to have what is asked for: before any rate is set.
+Optimizer& with_momentum(const char* who, bool asked, Optimizer& optimizer) {
+  if (asked) momentum_of(who, optimizer);
+  return optimizer;
+}
+
 }  // namespace
 
 OneCycleLR::OneCycleLR(Optimizer& optimizer, const OneCycleOptions& options)
@@ -30,14 +36,16 @@ OneCycleLR::OneCycleLR(Optimizer& optimizer, const OneCycleOptions& options)
 
 OneCycleLR::OneCycleLR(Optimizer& optimizer, const std::vector<double>& max_lr,
                        const OneCycleOptions& options)
-    : LRScheduler(optimizer, one_cycles(max_lr, options)) {
+    : LRScheduler(with_momentum("OneCycleLR", options.cycle_momentum, optimizer),
+                  one_cycles(max_lr, options)) {
   if (options.cycle_momentum) {
     also(momentum_of("OneCycleLR", optimizer), one_cycle_momentum(options));
   }
 }
 
 CyclicLR::CyclicLR(Optimizer& optimizer, const CyclicOptions& options)
-    : LRScheduler(optimizer, cyclic_lr(options)) {
+    : LRScheduler(with_momentum("CyclicLR", options.cycle_momentum, optimizer),
+                  cyclic_lr(options)) {
   if (options.cycle_momentum) {
     also(momentum_of("CyclicLR", optimizer), cyclic_momentum(options));
   }

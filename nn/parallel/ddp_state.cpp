@@ -105,13 +105,19 @@ void DistributedDataParallel::State::learn_order() {
 void DistributedDataParallel::State::set_order(const std::vector<std::string>& names) {
   DDPOptions with = options;
   with.order = names;
-  check_names(module, with);
-  PEAL_CHECK(!captured_,
-             "[ddp] set_order: a step was captured, and a replay sends what it sent; "
-             "set the order before");
-  std::string lines;
+  std::string lines, wrong;  // what one rank alone finds wrong, all are told
+  try {
+    check_names(module, with);
+    PEAL_CHECK(!captured_,
+               "[ddp] set_order: a step was captured, and a replay sends what it sent; "
+               "set the order before");
+  } catch (const Error& error) {
+    wrong = error.what();
+  }
   for (const std::string& name : names) lines += name + '\n';
-  comm::agree(group, "[ddp] set_order", lines, "give the same order on every rank");
+  comm::agree(group, "[ddp] set_order", wrong.empty() ? lines : wrong + '\n',
+              "give the same order on every rank");
+  if (!wrong.empty()) fail(wrong);
   if (names.empty()) return;
   learns_ = false;
   order_learnt = true;

@@ -174,6 +174,12 @@ std::vector<bool> Join::who_has_a_batch(bool here, std::int64_t more) {
 }
 
 // The next epoch begins with all.
+void Join::restart() {
+  if (actives_ < group_.world()) finish_turn();
+  sure_ = 0;
+  end_epoch();
+}
+
 void Join::end_epoch() {
   set_actives(group_.world(), 0);
   active_ = true;

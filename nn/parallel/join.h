@@ -68,6 +68,9 @@ class Join {
   // everywhere; throw_on_early_termination; a batch that was sure is not there, after which the
   // group is of no further use. Warns a rank that has had none for 1000 turns.
   bool next(bool has_batch, std::int64_t more = 0);
+  // For a loop that all ranks leave at the same turn, before its end: the next turn is the first of
+  // an epoch, and what was said of batches to come is forgotten. Communicates nothing.
+  void restart();
   // Whether this rank has one in this turn, and how many do.
   bool active() const { return active_; }
   int active_ranks() const { return actives_; }

@@ -119,6 +119,33 @@ TEST_CASE(
   });
 }
 
+TEST_CASE("a loop that is left early begins anew after restart()") {
+  ranks(3, [](const Group& group, int rank) {
+    nn::Linear model = line();
+    DDP ddp(model, group);
+    nn::Join join(ddp);
+    const auto set = std::make_shared<Line>(1);
+    // With ranks that have run out, too: rank 0 has 2 batches in the second epoch.
+    for (const std::int64_t stop : {4, 3, 100}) {
+      const std::int64_t batches = stop == 4 ? 10 : rank == 0 ? 2 : 5;
+      std::int64_t turn = 0;
+      for (; turn < stop; ++turn) {
+        const std::int64_t left = batches - turn;
+        if (!join.next(left > 0, left - 1)) break;
+        ddp.zero_grad();
+        if (join.active()) {
+          loss_of(ddp, set->get(std::vector<std::int64_t>{0})).backward();
+        } else {
+          CHECK(join.follow());
+        }
+        CHECK(same_everywhere(model.weight.grad(), group));
+      }
+      CHECK(turn == std::min<std::int64_t>(stop, 5));
+      if (stop != 100) join.restart();
+    }
+  });
+}
+
 TEST_CASE("a batch that was sure and is not there is told to all ranks") {
   std::atomic<int> told{0};
   CHECK_THROWS(ranks(3, [&](const Group& group, int rank) {

@@ -163,6 +163,9 @@ TEST_CASE("a plan's order is taken up by another run, and is the same on all ran
     CHECK(ddp.order().empty());
     CHECK(ddp.reducer().buckets() != names.second);
     CHECK_THROWS_WITH(ddp.set_order({"nobody"}), doctest::Contains("order has nobody"));
+    auto misspelt = names.first;
+    if (rank == 1) misspelt[0] = "nobody";
+    CHECK_THROWS_WITH(ddp.set_order(misspelt), doctest::Contains("order has nobody"));
     auto other = names.first;
     if (rank == 1) std::swap(other[0], other[1]);
     CHECK_THROWS_WITH(ddp.set_order(other), doctest::Contains("give the same order"));

@@ -180,3 +180,18 @@ TEST_CASE("a deep copy has the values, types, modes and frozen parameters, and i
   fill_(net.head.weight, 0);
   CHECK(copy(x).to_vector<double>() != net(x).to_vector<double>());
 }
+
+TEST_CASE("a copy has the types of each parameter, or is refused") {
+  const auto mixed = [] {
+    nn::Sequential both(nn::Linear(2, 2), nn::Linear(2, 2));
+    both[0].to(DType::bf16);
+    return both;
+  };
+  const nn::Sequential from = mixed();
+  const nn::Sequential copy = nn::deepcopy(from, mixed);
+  CHECK(copy.parameters()[0].dtype() == DType::bf16);
+  CHECK(copy.parameters()[2].dtype() == DType::f32);
+  CHECK(copy.parameters()[2].to_vector<float>() == from.parameters()[2].to_vector<float>());
+  CHECK_THROWS_AS(
+      nn::deepcopy(from, [] { return nn::Sequential(nn::Linear(2, 2), nn::Linear(2, 2)); }), Error);
+}

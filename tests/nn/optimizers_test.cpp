@@ -198,6 +198,30 @@ TEST_CASE("settings that make no sense are refused by name") {
             "LBFGS: parameter w of shape [2, 3] is f16 on cpu; all have to be f32, or all f64");
 }
 
+TEST_CASE("a schedule is refused before it sets a rate, and by groups that came after it") {
+  nn::Linear net(2, 2);
+  const NamedTensors all = net.named_parameters();
+  nn::OneCycleOptions ten;
+  ten.max_lr = 0.1;
+  ten.total_steps = 10;
+  nn::Adagrad plain(NamedTensors{all[0]}, {.lr = 0.5});
+  CHECK_THROWS_AS(nn::OneCycleLR(plain, ten), Error);
+  CHECK(plain.lr(0) == 0.5);
+  nn::AdamW optimizer(NamedTensors{all[0]}, {.lr = 0.1});
+  nn::OneCycleLR schedule(optimizer, std::vector<double>{0.1}, ten);
+  optimizer.add_group(NamedTensors{all[1]}, {.lr = 0.01});
+  schedule.step();  // one schedule is for all groups
+  nn::AdamW two(NamedTensors{all[0]}, {.lr = 0.1});
+  two.add_group(NamedTensors{all[1]}, {.lr = 0.01});
+  nn::OneCycleLR of_two(two, std::vector<double>{0.1, 0.01}, ten);
+  const Tensor extra = full({2}, 1.0).requires_grad_();
+  two.add_group(NamedTensors{{"extra", extra}}, {.lr = 0.01});
+  CHECK_THROWS_WITH_AS(of_two.step(),
+                       "LRScheduler: it was made for 2 groups, and the optimizer has 3 now; add "
+                       "groups before the schedule is made",
+                       Error);
+}
+
 TEST_CASE("a step with a closure runs it with gradients on and gives its loss") {
   const Tensor x = Tensor::from<float>({3}, {1}).set_requires_grad();
   nn::SGD optimizer({x}, {.lr = 0.25});
