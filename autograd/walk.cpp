@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <limits>
+#include <map>
 #include <utility>
 
 namespace peal {
@@ -77,11 +78,14 @@ void Wanted::take(GradSlot& slot, const Tensor& grad) {
 }
 
 void Wanted::run_hooks() {
+  std::map<std::size_t, GradSlot*> in_order;  // of the inputs, on all ranks
   for (const auto& [slot, inputs] : slots_) {
-    Tensor& grad = grads[inputs[0]];
-    if (!grad.defined() || slot->gradient_hooks().empty()) continue;
-    grad = peal::run_hooks(slot->gradient_hooks(), "a leaf", grad);
-    for (const std::size_t input : inputs) grads[input] = grad;
+    if (!slot->gradient_hooks().empty()) in_order.emplace(inputs[0], slot);
+  }
+  for (const auto& [first, slot] : in_order) {
+    if (!grads[first].defined()) continue;
+    const Tensor grad = peal::run_hooks(slot->gradient_hooks(), "a leaf", grads[first]);
+    for (const std::size_t input : slots_.at(slot)) grads[input] = grad;
   }
 }
 

@@ -99,6 +99,18 @@ TEST_CASE("grad() goes through hooks, of leaves and of inner tensors") {
   CHECK(!x.grad().defined());
 }
 
+TEST_CASE("grad() calls the hooks of leaves in the order of its inputs") {
+  Tensors leaves;
+  std::vector<int> order, expected;
+  for (int k = 0; k < 40; ++k) {
+    leaves.push_back(leaf({1}));
+    leaves.back().register_hook([&order, k](const Tensor&) { order.push_back(k); });
+    expected.push_back(k);
+  }
+  autograd::grad({sum(cat(leaves))}, leaves);
+  CHECK(order == expected);
+}
+
 TEST_CASE("with create_graph what a hook computes is differentiated too") {
   const Tensor x = leaf({3});
   const Tensor y = x * 1.0;
