@@ -6,8 +6,10 @@
 #include <peal/comm/transport/nccl/communicator.h>
 
 #include <algorithm>
+#include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace peal::comm {
 namespace {
@@ -51,6 +53,32 @@ class Communicator::Making {
   Making& operator=(const Making&) = delete;
   ncclComm_t handle = nullptr;
 };
+
+// Memory that NCCL knows and nobody uses any more. It may be freed once the communicator has
+// forgotten all, which after a failure may be late, and in another thread.
+class Communicator::Lent {
+ public:
+  void free(void* data) {
+    const std::lock_guard guard(mutex_);
+    if (over_) return static_cast<void>(ncclMemFree(data));
+    waiting_.push_back(data);
+  }
+  // The communicator is no more.
+  void end() {
+    const std::lock_guard guard(mutex_);
+    over_ = true;
+    for (void* data : waiting_) static_cast<void>(ncclMemFree(data));
+    waiting_.clear();
+  }
+
+ private:
+  std::mutex mutex_;
+  bool over_ = false;
+  std::vector<void*> waiting_;
+};
+
+Communicator::Communicator(ncclComm_t handle, Device device, std::chrono::milliseconds deadline)
+    : handle_(handle), device_(device), deadline_(deadline), lent_(std::make_shared<Lent>()) {}
 
 std::shared_ptr<Communicator> Communicator::create(const ncclUniqueId& id, int rank, int world,
                                                    Device device,
@@ -106,6 +134,7 @@ Communicator::~Communicator() {
     expect(ncclCommFinalize(handle_), "ncclCommFinalize");
     settle("ncclCommFinalize", std::min(deadline_, patience), [] {});
     expect(ncclCommDestroy(handle_), "ncclCommDestroy");
+    lent_->end();
   } catch (const Error& error) {
     log_warning(error.what());
     abort();
@@ -149,26 +178,30 @@ void Communicator::abort() {
   const auto guard = lock();
   const ncclComm_t handle = std::exchange(handle_, nullptr);
   if (handle == nullptr) return;
-  if (!captured_) return static_cast<void>(ncclCommAbort(handle));
+  if (!captured_) {
+    static_cast<void>(ncclCommAbort(handle));
+    return lent_->end();
+  }
   // NCCL ends the kernels at once, but comes back only when no graph has any of them, and who calls
   // this may hold a lock that whoever has the graph waits for.
-  std::thread([handle, device = device_] {
+  std::thread([handle, device = device_, lent = lent_] {
     try {
       cuda::use(device);
     } catch (const Error&) {  // the driver is gone, and the kernels with it
     }
     static_cast<void>(ncclCommAbort(handle));
+    lent->end();
   }).detach();
 }
 
-// The memory is to be given back. False where it must be kept.
+// The memory is to be given back. False where it must be kept until the communicator's end.
 bool Communicator::forget(void* known) const {
   try {
     settle("an earlier call", std::min(deadline_, patience), [] {});
-  } catch (const Error&) {  // after a failure; an aborted one has forgotten everything
+  } catch (const Error&) {  // after a failure
   }
   const auto guard = lock();
-  return handle_ == nullptr || ncclCommDeregister(handle_, known) == ncclSuccess;
+  return handle_ != nullptr && ncclCommDeregister(handle_, known) == ncclSuccess;
 }
 
 StorageRef Communicator::allocate(std::size_t bytes) {
@@ -185,12 +218,12 @@ StorageRef Communicator::allocate(std::size_t bytes) {
     expect(result, "ncclCommRegister");
     return nullptr;
   }
-  const auto release = [data, known, device = device_, weak = weak_from_this()] {
+  const auto release = [data, known, device = device_, lent = lent_, weak = weak_from_this()] {
     try {
       cuda::wait_for_streams(device);  // it goes back to the driver at once
-      // A communicator that is gone has forgotten it.
       const auto alive = weak.lock();
-      if (!alive || alive->forget(known)) static_cast<void>(ncclMemFree(data));
+      if (alive && alive->forget(known)) return static_cast<void>(ncclMemFree(data));
+      lent->free(data);
     } catch (const Error&) {  // the driver is gone, and the memory with it
     }
   };

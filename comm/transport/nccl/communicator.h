@@ -31,8 +31,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   static std::shared_ptr<Communicator> create(const ncclUniqueId& id, int rank, int world,
                                               Device device, std::chrono::milliseconds deadline,
                                               const Hopeless& hopeless);
-  Communicator(ncclComm_t handle, Device device, std::chrono::milliseconds deadline)
-      : handle_(handle), device_(device), deadline_(deadline) {}
+  Communicator(ncclComm_t handle, Device device, std::chrono::milliseconds deadline);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -61,6 +60,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
  private:
   class Making;
+  class Lent;
   bool forget(void* known) const;
   static std::shared_ptr<Communicator> finished(Making& making, std::string_view call,
                                                 Device device, std::chrono::milliseconds deadline,
@@ -73,6 +73,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Device device_;
   std::chrono::milliseconds deadline_;
   mutable std::recursive_mutex mutex_;
+  std::shared_ptr<Lent> lent_;
 };
 
 }  // namespace peal::comm

@@ -270,8 +270,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-// As NCCL's, it ends the kernels at once, and comes back when no graph has any of them.
+// As NCCL's, it takes its time, ends the kernels, and comes back when no graph has any of them.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   {
     const auto guard = lock();
     if (comm == nullptr || comm->aborted || comm->destroyed) return ncclInvalidArgument;

@@ -322,6 +322,23 @@ TEST_CASE("a rank that fails ends the replays of others") {
   CHECK(contains(error, "on fire"));
 }
 
+// The communicator ends in a thread of its own then, which may be late.
+TEST_CASE("memory for collectives outlives the communicator that a failure ends") {
+  const std::string error = error_of([] {
+    on_devices(2, {}, true, [](const ProcessGroup& group) {
+      const Device device = context().device;
+      const Tensor bucket = group.allocate({8}, DType::f32, device);
+      Graph graph(device, 1);
+      for (int i = 0; i < 3; ++i) graph.run([&] { group.all_reduce(bucket).wait(); });
+      bucket.to_vector<float>();
+      if (group.rank() == 1) throw std::runtime_error("disk of rank 1 is on fire");
+      group.barrier().wait();  // throws
+    });
+  });
+  CHECK(contains(error, "on fire"));
+  on_devices(1, {}, true, [](const ProcessGroup& group) { group.barrier().wait(); });
+}
+
 TEST_CASE("a graph whose group is gone cannot be replayed, and holds nobody up") {
   on_devices(2, {}, true, [](const ProcessGroup& everyone) {
     const Device device = context().device;
