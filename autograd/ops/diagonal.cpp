@@ -6,6 +6,7 @@
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/diagonal.h>
 #include <peal/autograd/ops/factory.h>
+#include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/strided.h>
 
@@ -114,6 +115,12 @@ Tensor diag_embed(const Tensor& x, int offset, int dim1, int dim2) {
 Tensor diag(const Tensor& x, int diagonal) {
   PEAL_CHECK(x.dim() == 1 || x.dim() == 2, "diag: expected [n] or a matrix, got shape ", x.shape());
   return x.dim() == 1 ? diag_embed(x, diagonal) : peal::diagonal(x, diagonal);
+}
+
+Tensor trace(const Tensor& x) {
+  const OpName name("trace");
+  PEAL_CHECK(x.dim() == 2, "trace: expected a matrix, got shape ", x.shape());
+  return sum(diagonal(x));
 }
 
 }  // namespace peal

@@ -23,5 +23,7 @@ Tensor diagonal(const Tensor& x, int offset = 0, int dim1 = 0, int dim2 = 1);
 Tensor diag_embed(const Tensor& x, int offset = 0, int dim1 = -2, int dim2 = -1);
 // The diagonal of a matrix, or the matrix of a diagonal [n].
 Tensor diag(const Tensor& x, int diagonal = 0);
+// The sum of a matrix's diagonal.
+Tensor trace(const Tensor& x);
 
 }  // namespace peal

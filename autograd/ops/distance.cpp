@@ -6,6 +6,7 @@
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/distance.h>
 #include <peal/autograd/ops/math.h>
+#include <peal/autograd/ops/matmul.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/spread.h>
@@ -21,6 +22,12 @@ Tensor norm_along(std::string_view op, const Tensor& x, double p, int dim) {
   return norm(x, p, dim, true);
 }
 
+// Of squares that may be a little below 0; the gradient there is 0.
+Tensor root(const Tensor& squares) {
+  const Tensor none = le(squares, 0);
+  return where(none, 0.0, sqrt(where(none, 1.0, squares)));
+}
+
 }  // namespace
 
 Tensor pairwise_distance(const Tensor& a, const Tensor& b, double p, double eps, bool keepdim) {
@@ -33,6 +40,25 @@ Tensor pairwise_distance(const Tensor& a, const Tensor& b, double p, double eps,
   const Tensor away = cast(a, within) - cast(b, within) + eps;
   const Tensor norm = cast(norm_along(op, away, p, checked_dim(op, away, -1)), a.dtype());
   return keepdim ? norm : squeeze(norm, -1);
+}
+
+Tensor cdist(const Tensor& a, const Tensor& b, double p) {
+  if (widens(a, b)) return cdist(widened(a), widened(b), p);
+  constexpr std::string_view op = "cdist";
+  const OpName name(op);
+  check_alike(op, a, b);
+  check_floating(op, a);
+  PEAL_CHECK(a.dim() >= 2 && b.dim() >= 2 && a.size(-1) == b.size(-1),
+             "cdist: expected rows [..., P, D] and [..., R, D], got shapes ", a.shape(), " and ",
+             b.shape());
+  const DType within = computed_in(a.dtype());
+  const Tensor x = cast(a, within), y = cast(b, within);
+  if (p == 2 && (a.size(-2) > 25 || b.size(-2) > 25)) {
+    const Tensor of_y = unsqueeze(sum(square(y), {-1}), -2);
+    const Tensor squares = sum(square(x), {-1}, true) + of_y - matmul(x, y, false, true) * 2;
+    return cast(root(squares), a.dtype());
+  }
+  return cast(squeeze(norm_along(op, unsqueeze(x, -2) - unsqueeze(y, -3), p, -1), -1), a.dtype());
 }
 
 Tensor cosine_similarity(const Tensor& a, const Tensor& b, int dim, double eps) {

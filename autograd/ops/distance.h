@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Distances and angles between vectors, with PyTorch's semantics. Operands broadcast.
+// Distances and angles between vectors, with PyTorch's semantics. Operands broadcast. Thread
+// safety: as of the operands.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
@@ -10,6 +11,11 @@ namespace peal {
 // the largest. eps keeps the gradient finite where a and b are equal.
 Tensor pairwise_distance(const Tensor& a, const Tensor& b, double p = 2, double eps = 1e-6,
                          bool keepdim = false);
+// The p-norm of each row of a less each row of b: [..., P, D] and [..., R, D] give [..., P, R]. It
+// takes the memory of all differences, P R D, but for p = 2 of more than 25 rows: there it is a
+// product of matrices, which loses the last half of the digits of what is small beside |a| + |b|.
+// The gradient where a distance is 0 is 0.
+Tensor cdist(const Tensor& a, const Tensor& b, double p = 2);
 // The cosine of the angle along dim, which goes; a length below eps counts as eps.
 Tensor cosine_similarity(const Tensor& a, const Tensor& b, int dim = 1, double eps = 1e-8);
 // x over its p-norm along dim, or over eps where that is larger.

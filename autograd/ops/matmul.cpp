@@ -7,6 +7,7 @@
 #include <peal/autograd/ops/matmul.h>
 #include <peal/autograd/ops/product.h>
 #include <peal/autograd/ops/reduce.h>
+#include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 
@@ -61,6 +62,20 @@ Tensors gradients_of_ops(const Tensor& g, const Tensor& a, const Tensor& b, bool
   return grads;
 }
 
+// Error where there are no columns of a for the rows of b.
+void check_chain(const Tensor& a, const Tensor& b, bool ta, bool tb) {
+  check_alike("matmul", a, b);
+  PEAL_CHECK(a.dim() > 0 && b.dim() > 0, "matmul: expected vectors or matrices, got shapes ",
+             a.shape(), " and ", b.shape());
+  PEAL_CHECK(!(ta && a.dim() == 1) && !(tb && b.dim() == 1),
+             "matmul: a vector cannot be transposed, got shapes ", a.shape(), " and ", b.shape());
+  const std::int64_t columns = a.dim() == 1 ? a.size(0) : a.size(ta ? -2 : -1);
+  const std::int64_t rows = b.dim() == 1 ? b.size(0) : b.size(tb ? -1 : -2);
+  PEAL_CHECK(columns == rows, "matmul: shapes ", a.shape(), ta ? " transposed" : "", " and ",
+             b.shape(), tb ? " transposed" : "", " do not chain: ", columns, " columns meet ", rows,
+             " rows");
+}
+
 Tensor batched(const Tensor& a, const Tensor& b, bool ta, bool tb) {
   const Shape batch = broadcast("matmul", leading(a.shape()), leading(b.shape()));
   return record("matmul", products(a, b, ta, tb, batch), {a, b},
@@ -86,14 +101,18 @@ Tensor batched(const Tensor& a, const Tensor& b, bool ta, bool tb) {
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b) {
   const OpName op("matmul");
   if (lowers(a, b)) return matmul(lowered(a), lowered(b), transpose_a, transpose_b);
+  check_chain(a, b, transpose_a, transpose_b);
+  if (a.dim() == 1)
+    return squeeze(matmul(unsqueeze(a, 0), b, false, transpose_b), b.dim() == 1 ? 0 : -2);
+  if (b.dim() == 1) return squeeze(matmul(a, unsqueeze(b, 1), transpose_a), -1);
+  // Many matrices times one are one matrix of all their rows.
+  if (a.dim() > 2 && b.dim() == 2 && !transpose_a) {
+    Shape result = a.shape();
+    result[-1] = b.size(transpose_b ? 0 : 1);
+    const std::int64_t rows = leading(a.shape()).numel() * a.size(-2);
+    return reshaped(matmul(reshaped(a, {rows, a.size(-1)}), b, false, transpose_b), result);
+  }
   TraceSpan span("matmul");
-  check_alike("matmul", a, b);
-  PEAL_CHECK(a.dim() >= 2 && b.dim() >= 2, "matmul: expected two matrices, got shapes ", a.shape(),
-             " and ", b.shape());
-  PEAL_CHECK(a.size(transpose_a ? -2 : -1) == b.size(transpose_b ? -1 : -2), "matmul: shapes ",
-             a.shape(), transpose_a ? " transposed" : "", " and ", b.shape(),
-             transpose_b ? " transposed" : "", " do not chain: ", a.size(transpose_a ? -2 : -1),
-             " columns meet ", b.size(transpose_b ? -1 : -2), " rows");
   if (a.dim() > 2 || b.dim() > 2) return batched(a, b, transpose_a, transpose_b);
   return record("matmul", product("matmul", a, b, transpose_a, transpose_b), {a, b},
                 [a = save(a), b = save(b), transpose_a, transpose_b](const Tensor& g, Needs needs) {

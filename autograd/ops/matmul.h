@@ -7,7 +7,8 @@
 namespace peal {
 
 // [..., M, K] x [..., K, N] -> [..., M, N]; with a flag the operand is stored transposed ([..., K,
-// M] or [..., N, K]). The leading dimensions broadcast.
+// M] or [..., N, K]). The leading dimensions broadcast. A vector is a row [1, K] as a and a column
+// [K, 1] as b, which the result has not: [K] x [K] is their dot product, of no dimensions.
 Tensor matmul(const Tensor& a, const Tensor& b, bool transpose_a = false, bool transpose_b = false);
 
 // x [..., in] -> [..., out] = x * weight^T + bias; weight [out, in], bias [out] or undefined

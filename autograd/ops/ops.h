@@ -13,6 +13,7 @@
 #include <peal/autograd/ops/diagonal.h>
 #include <peal/autograd/ops/distance.h>
 #include <peal/autograd/ops/dropout.h>
+#include <peal/autograd/ops/einsum.h>
 #include <peal/autograd/ops/embedding_bag.h>
 #include <peal/autograd/ops/expand.h>
 #include <peal/autograd/ops/factory.h>
@@ -35,6 +36,7 @@
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/pool.h>
 #include <peal/autograd/ops/probability_loss.h>
+#include <peal/autograd/ops/products.h>
 #include <peal/autograd/ops/promotion.h>
 #include <peal/autograd/ops/quantile.h>
 #include <peal/autograd/ops/random.h>

@@ -66,14 +66,67 @@ TEST_CASE("products") {
       }) ==
       "matmul: shapes [2, 3] transposed and [4, 3] transposed do not chain: 2 columns meet 3 rows");
   CHECK(error_of([] {
-          matmul(z({2}), z({2, 3}));
-        }) == "matmul: expected two matrices, got shapes [2] and [2, 3]");
+          matmul(z({3}), z({2, 3}));
+        }) == "matmul: shapes [3] and [2, 3] do not chain: 3 columns meet 2 rows");
+  CHECK(error_of([] {
+          matmul(z({}), z({2, 3}));
+        }) == "matmul: expected vectors or matrices, got shapes [] and [2, 3]");
+  CHECK(error_of([] {
+          matmul(z({2}), z({2, 3}), true);
+        }) == "matmul: a vector cannot be transposed, got shapes [2] and [2, 3]");
+  CHECK(error_of([] {
+          mv(z({2, 3}), z({3, 1}));
+        }) ==
+        "mv: expected operands of 2 and 1 dimension, got shapes [2, 3] and [3, 1]; matmul "
+        "takes any");
+  CHECK(error_of([] { dot(z({2}), z({3})); }) ==
+        "dot: shapes [2] and [3] do not chain: 2 columns meet 3 rows");
+  CHECK(error_of([] {
+          bmm(z({2, 3, 4}), z({3, 4, 5}));
+        }) ==
+        "bmm: expected as many matrices of one as of the other, got shapes [2, 3, 4] and "
+        "[3, 4, 5]");
+  CHECK(error_of([] {
+          addmm(z({1, 2, 2}), z({2, 2}), z({2, 2}));
+        }) == "addmm: x of shape [1, 2, 2] does not stretch to the product's shape [2, 2]");
+  CHECK(error_of([] {
+          const Tensor whole = Tensor::zeros({2, 2}, DType::i64);
+          addmm(whole, whole, whole, 0.5);
+        }) == "addmm: expected integers as beta and alpha of i64, got 0.5 and 1");
   CHECK(error_of([] {
           linear(z({2, 5}), z({7, 4}));
         }) == "linear: input of shape [2, 5] does not fit weight [out, in] = [7, 4]");
   CHECK(error_of([] {
           linear(z({2, 4}), z({7, 4}), z({4}));
         }) == "linear: expected a bias [7], got shape [4]");
+}
+
+TEST_CASE("sums by the names of dimensions") {
+  const auto einsum_of = [](const char* equation, const Tensors& x) {
+    return error_of([&] { einsum(equation, x); });
+  };
+  CHECK(einsum_of("ij,jk->iz", {z({2, 3}), z({3, 2})}) ==
+        "einsum \"ij,jk->iz\": the result's 'z' is of no operand");
+  CHECK(einsum_of("ij->ii", {z({2, 3})}) == "einsum \"ij->ii\": 'i' twice in the result");
+  CHECK(einsum_of("ij,k", {z({2, 3})}) == "einsum \"ij,k\": it names 2 operands, got 1");
+  CHECK(einsum_of("ij", {z({2, 3, 4})}) ==
+        "einsum \"ij\": operand 0 has 2 letters, and the shape [2, 3, 4]");
+  CHECK(einsum_of("i1", {z({2, 3})}) ==
+        "einsum \"i1\": expected letters, '...', ',' and one '->', got '1'");
+  CHECK(einsum_of("...i...", {z({2, 3})}) == "einsum \"...i...\": '...' twice in '...i...'");
+  CHECK(einsum_of("ij,jk", {z({2, 3}), z({4, 2})}) ==
+        "einsum \"ij,jk\": 'j' has the sizes 3 and 4");
+  CHECK(einsum_of("...,...", {z({2, 3}), z({4, 3})}) ==
+        "einsum \"...,...\": a dimension of '...' has the sizes 2 and 4");
+  CHECK(einsum_of("ii", {z({2, 1})}) ==
+        "einsum: a diagonal of dimensions of 2 and 1 in shape [2, 1]");
+  CHECK(error_of([] { tensordot(z({2, 3}), z({2, 3})); }) == "nothing");
+  CHECK(error_of([] {
+          tensordot(z({2, 3}), z({2, 3}), 1);
+        }) == "tensordot: dimension 1 of [2, 3] meets dimension 0 of [2, 3]");
+  CHECK(error_of([] {
+          tensordot(z({2, 2}), z({2, 2}), {0, 0}, {0, 1});
+        }) == "tensordot: dimension 0 of [2, 2] or 1 of [2, 2] is named twice");
 }
 
 TEST_CASE("convolution and pooling") {

@@ -3,6 +3,7 @@
 outputs and gradients: f64 within 1e-10, f32 within 1e-5, relative to the largest element."""
 import collections
 import json
+import math
 import struct
 import sys
 import warnings
@@ -62,7 +63,7 @@ def main(folder):
             left_out.add(case)
             continue
         x = [tensor.requires_grad_() for tensor in numbered(tensors, "x")]
-        y = eval(expressions[case], {"torch": torch, "F": F, "x": x, "k": numbered(tensors, "k")})
+        y = eval(expressions[case], {"torch": torch, "F": F, "math": math, "x": x, "k": numbered(tensors, "k")})
         y.backward(tensors["seed"])
         pairs = [("output", tensors["y"], y.detach())]
         for i, grad in enumerate(numbered(tensors, "grad")):

@@ -128,6 +128,7 @@ int main(int argc, char** argv) {
     test::add_making(rows);
     test::add_order(rows);
     test::add_functions(rows);
+    test::add_matrices(rows);
     save_safetensors(std::filesystem::path(argv[1]) / "values.safetensors", rows.tensors,
                      rows.expressions);
   } catch (const Error& error) {

@@ -30,5 +30,6 @@ void add_choosing(Rows& rows);
 void add_making(Rows& rows);
 void add_order(Rows& rows);
 void add_functions(Rows& rows);
+void add_matrices(Rows& rows);
 
 }  // namespace peal::test

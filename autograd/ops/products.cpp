@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
+#include <peal/autograd/core/op_name.h>
+#include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/broadcast.h>
+#include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/matmul.h>
+#include <peal/autograd/ops/products.h>
+#include <peal/autograd/ops/shape.h>
+#include <peal/autograd/ops/strided.h>
+
+#include <algorithm>
+
+namespace peal {
+namespace {
+
+Tensor product_of(std::string_view op, const Tensor& a, int dims_a, const Tensor& b, int dims_b) {
+  const OpName name(op);
+  check_alike(op, a, b);
+  PEAL_CHECK(a.dim() == dims_a && b.dim() == dims_b, op, ": expected operands of ", dims_a, " and ",
+             dims_b, dims_b == 1 ? " dimension" : " dimensions", ", got shapes ", a.shape(),
+             " and ", b.shape(), "; matmul takes any");
+  const std::int64_t columns = a.size(-1), rows = b.size(dims_b == 1 ? 0 : -2);
+  PEAL_CHECK(columns == rows, op, ": shapes ", a.shape(), " and ", b.shape(),
+             " do not chain: ", columns, " columns meet ", rows, " rows");
+  return matmul(a, b);
+}
+
+Tensor scaled(const Tensor& x, Scalar by) { return by.to<double>() == 1 ? x : x * by; }
+
+// beta x + alpha product.
+Tensor blended(std::string_view op, const Tensor& x, const Tensor& product, Scalar beta,
+               Scalar alpha) {
+  const OpName name(op);
+  check_alike(op, x, product);
+  PEAL_CHECK(is_floating(x.dtype()) || !(beta.is_floating() || alpha.is_floating()), op,
+             ": expected integers as beta and alpha of ", x.dtype(), ", got ", beta, " and ",
+             alpha);
+  PEAL_CHECK(
+      x.dim() <= product.dim() && broadcast(op, x.shape(), product.shape()) == product.shape(), op,
+      ": x of shape ", x.shape(), " does not stretch to the product's shape ", product.shape());
+  if (beta.to<double>() == 0) return scaled(product, alpha);
+  return scaled(x, beta) + scaled(product, alpha);
+}
+
+}  // namespace
+
+Tensor mm(const Tensor& a, const Tensor& b) { return product_of("mm", a, 2, b, 2); }
+Tensor mv(const Tensor& a, const Tensor& b) { return product_of("mv", a, 2, b, 1); }
+Tensor dot(const Tensor& a, const Tensor& b) { return product_of("dot", a, 1, b, 1); }
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  PEAL_CHECK(a.dim() != 3 || b.dim() != 3 || a.size(0) == b.size(0),
+             "bmm: expected as many matrices of one as of the other, got shapes ", a.shape(),
+             " and ", b.shape());
+  return product_of("bmm", a, 3, b, 3);
+}
+
+Tensor outer(const Tensor& a, const Tensor& b) {
+  const OpName op("outer");
+  PEAL_CHECK(a.dim() == 1 && b.dim() == 1, "outer: expected two vectors, got shapes ", a.shape(),
+             " and ", b.shape());
+  return unsqueeze(a, 1) * b;
+}
+
+Tensor kron(const Tensor& a, const Tensor& b) {
+  const OpName op("kron");
+  const int dims = std::max(a.dim(), b.dim());
+  PEAL_CHECK(2 * dims <= Shape::max_dims, "kron: expected at most ", Shape::max_dims / 2,
+             " dimensions, got shapes ", a.shape(), " and ", b.shape());
+  Shape of_a, of_b, result;
+  for (int i = -dims; i < 0; ++i) {
+    const std::int64_t left = -i > a.dim() ? 1 : a.size(i), right = -i > b.dim() ? 1 : b.size(i);
+    of_a.push_back(left);
+    of_a.push_back(1);
+    of_b.push_back(1);
+    of_b.push_back(right);
+    result.push_back(left * right);
+  }
+  return reshaped(reshaped(a, of_a) * reshaped(b, of_b), result);
+}
+
+Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha) {
+  if (lowers(x, a, b)) return addmm(lowered(x), lowered(a), lowered(b), beta, alpha);
+  return blended("addmm", x, product_of("addmm", a, 2, b, 2), beta, alpha);
+}
+Tensor addmv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha) {
+  if (lowers(x, a, b)) return addmv(lowered(x), lowered(a), lowered(b), beta, alpha);
+  return blended("addmv", x, product_of("addmv", a, 2, b, 1), beta, alpha);
+}
+Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha) {
+  if (lowers(x, a, b)) return baddbmm(lowered(x), lowered(a), lowered(b), beta, alpha);
+  return blended("baddbmm", x, bmm(a, b), beta, alpha);
+}
+
+}  // namespace peal
