@@ -108,15 +108,19 @@ MultiheadAttention::MultiheadAttention(std::int64_t width, std::int64_t heads,
   out_proj = add("out_proj", out_proj);
 }
 
-// Whether all heads are alike and the batch comes first, as the fused ops take them.
+// Whether all heads are alike, as the fused ops take them.
 bool MultiheadAttention::plain() const {
-  return in_proj_weight.defined() && settings_.batch_first && !settings_.add_zero_attn;
+  return in_proj_weight.defined() && !settings_.add_zero_attn;
 }
 
 MultiheadAttention::Projected MultiheadAttention::projected(const Tensor& queries,
                                                             const Tensor& keys,
                                                             const Tensor& values) const {
   const std::int64_t width = out_proj.weight.size(0);
+  if (in_proj_weight.defined() && queries.same_as(keys) && queries.same_as(values)) {
+    const Tensors all = split(linear(queries, in_proj_weight, in_proj_bias), width, -1);
+    return {all[0], all[1], all[2]};
+  }
   const Tensors weights = in_proj_weight.defined()
                               ? Tensors(split(in_proj_weight, width))
                               : Tensors{q_proj_weight, k_proj_weight, v_proj_weight};
@@ -128,34 +132,45 @@ MultiheadAttention::Projected MultiheadAttention::projected(const Tensor& querie
           linear(values, weights[2], biases[2])};
 }
 
-Tensor MultiheadAttention::forward(const Tensor& x) {
-  if (!plain()) return attend(x, x, x);
-  return out_proj(self_attention(linear(x, in_proj_weight, in_proj_bias), heads_, settings_.causal,
-                                 training() ? settings_.dropout : 0));
-}
+Tensor MultiheadAttention::forward(const Tensor& x) { return attend(x, x, x); }
 
 Tensor MultiheadAttention::attend(const Tensor& queries, const Tensor& keys, const Tensor& values) {
-  if (!plain()) return attend_masked(queries, keys, values, {}).output;
+  return attend_masked(queries, keys, values, {}).output;
+}
+
+// Of batches first. REQUIRES: plain().
+Tensor MultiheadAttention::fused(const Tensor& queries, const Tensor& keys, const Tensor& values,
+                                 bool causal) {
+  const double dropped = training() ? settings_.dropout : 0;
+  if (queries.same_as(keys) && queries.same_as(values)) {
+    return self_attention(linear(queries, in_proj_weight, in_proj_bias), heads_, causal, dropped);
+  }
   const auto [q, k, v] = projected(queries, keys, values);
-  return out_proj(scaled_dot_product_attention(q, k, v, heads_, settings_.causal,
-                                               training() ? settings_.dropout : 0));
+  return scaled_dot_product_attention(q, k, v, heads_, causal, dropped);
 }
 
 Attended MultiheadAttention::attend_masked(const Tensor& queries, const Tensor& keys,
                                            const Tensor& values, const AttentionMasks& masks) {
-  const bool first = settings_.batch_first;
-  const auto turned = [&](const Tensor& x) { return first ? x : transpose(x, 0, 1); };
+  const auto turned = [&](const Tensor& x) {
+    return settings_.batch_first ? x : transpose(x, 0, 1);
+  };
   PEAL_CHECK(
       queries.dim() == 3 && keys.dim() == 3 && values.dim() == 3,
       "MultiheadAttention: expected queries, keys and values of three dimensions, got shapes ",
       queries.shape(), ", ", keys.shape(), " and ", values.shape());
-  const auto [q, k, v] = projected(turned(queries), turned(keys), turned(values));
+  const Tensor tq = turned(queries), tk = keys.same_as(queries) ? tq : turned(keys);
+  const Tensor tv = values.same_as(keys) ? tk : turned(values);
+  const bool causal = settings_.causal || masks.is_causal;
+  const bool masked = masks.attn_mask.defined() || masks.key_padding_mask.defined();
+  if (plain() && !masked && !masks.need_weights) {
+    return {turned(out_proj(fused(tq, tk, tv, causal))), {}};
+  }
+  const auto [q, k, v] = projected(tq, tk, tv);
   const std::int64_t width = out_proj.weight.size(0) / heads_;
   const Shape scores{q.size(0), heads_, q.size(1), k.size(1)};
-  AttentionOptions options{
-      .attn_mask = joined_masks(masks, scores, settings_.causal, q.dtype(), q.device()),
-      .dropout_p = training() ? settings_.dropout : 0,
-      .enable_gqa = k.size(2) != q.size(2)};
+  AttentionOptions options{.attn_mask = joined_masks(masks, scores, causal, q.dtype(), q.device()),
+                           .dropout_p = training() ? settings_.dropout : 0,
+                           .enable_gqa = k.size(2) != q.size(2)};
   Tensor all_keys = k, all_values = v;
   if (settings_.add_zero_attn) {
     all_keys = pad(k, {0, 0, 0, 1});

@@ -26,6 +26,7 @@ struct AttentionMasks {
   // scaled_dot_product_attention's. Floating: added to the scores.
   Tensor attn_mask{};
   Tensor key_padding_mask{};  // [B, S], likewise: true is no key
+  bool is_causal = false;     // of this call: query i sees the keys 0..i, by itself or beside masks
   bool need_weights = false;
   bool average_attn_weights = true;  // over the heads
 };
@@ -73,6 +74,7 @@ class MultiheadAttention : public Module {
   };
   Projected projected(const Tensor& queries, const Tensor& keys, const Tensor& values) const;
   bool plain() const;
+  Tensor fused(const Tensor& queries, const Tensor& keys, const Tensor& values, bool causal);
 
   std::int64_t heads_;
   AttentionSettings settings_;

@@ -21,4 +21,5 @@
 #include <peal/nn/layers/recurrent.h>
 #include <peal/nn/layers/recurrent_cell.h>
 #include <peal/nn/layers/sequential.h>
+#include <peal/nn/layers/transformer.h>
 #include <peal/nn/layers/weight_drop.h>

@@ -93,3 +93,48 @@ TEST_CASE("what small layers refuse") {
   check_has(error_of([&] { bag(arange(3)); }), "an index [3] needs i64 offsets [B]");
   check_has(error_of([&] { bag(arange(3), arange(2) + arange(2) * 3); }), "offsets that rise");
 }
+
+TEST_CASE("a transformer's layers begin alike, and go ways of their own") {
+  manual_seed(1);
+  nn::TransformerEncoderLayer layer(4, 2, {.dim_feedforward = 3, .dropout = 0});
+  layer.linear1.requires_grad_(false);
+  const std::uint64_t drawn = context().generator.offset;
+  nn::TransformerEncoder encoder(layer, 2);
+  CHECK(context().generator.offset == drawn);
+  CHECK(encoder.parameters().size() == 24);
+  const Tensor first = encoder.get_parameter("layers.0.linear1.weight"),
+               second = encoder.get_parameter("layers.1.linear1.weight");
+  check_close(first, second);
+  check_close(first, layer.linear1.weight);
+  CHECK_FALSE(first.requires_grad());
+  first.zero_();
+  CHECK(max(abs(second)).item<float>() > 0);
+  CHECK(max(abs(layer.linear1.weight)).item<float>() > 0);
+  int calls = 0;  // of hooks of one of them
+  encoder.layers[1].add_hook([&](nn::Module&, const Tensor&, const Tensor&) {
+    ++calls;
+    return Tensor();
+  });
+  encoder(randn({1, 3, 4}), {.is_causal = true});
+  CHECK(calls == 1);
+}
+
+TEST_CASE("dropout of a transformer is drawn while training alone") {
+  nn::Transformer model(4, 2, 1, 1, {.dim_feedforward = 3, .dropout = 0.5});
+  const Tensor src = randn({2, 3, 4}), tgt = randn({2, 2, 4});
+  const auto values = [&] { return model(src, tgt).to_vector<float>(); };
+  CHECK(values() != values());
+  model.eval();
+  CHECK(values() == values());
+}
+
+TEST_CASE("what a transformer cannot take is said") {
+  check_has(error_of([] { nn::TransformerSettings{.activation = "swish"}; }),
+            "expected the activation relu or gelu, or a function, got swish");
+  nn::Transformer model(4, 2, 1, 1, {.dim_feedforward = 3});
+  check_has(error_of([&] {
+              model(randn({2, 3, 4}), randn({3, 3, 4}));
+            }),
+            "Transformer: expected src and tgt [B, S, width] and [B, T, width], got shapes "
+            "[2, 3, 4] and [3, 3, 4]");
+}

@@ -86,5 +86,6 @@ class LayerWriter {
 void write_small_layers(LayerWriter& write);
 void write_activations(LayerWriter& write);
 void write_recurrent_layers(LayerWriter& write);
+void write_transformers(LayerWriter& write);
 
 }  // namespace peal::test

@@ -166,6 +166,7 @@ void write_layers(const std::filesystem::path& path) {
   write_recurrent_layers(write);
   write_small_layers(write);
   write_activations(write);
+  write_transformers(write);
   write.save(path);
 }
 

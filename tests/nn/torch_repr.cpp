@@ -37,6 +37,12 @@ std::vector<Row> products() {
       {"nn.EmbeddingBag(7, 4, 0.5, mode='sum', padding_idx=1)",
        EmbeddingBag(7, 4, {.mode = BagMode::sum, .padding_idx = 1, .max_norm = 0.5})},
       {"nn.MultiheadAttention(6, 2)", MultiheadAttention(6, 2)},
+      {"nn.TransformerEncoderLayer(6, 2, 10)",
+       TransformerEncoderLayer(6, 2, {.dim_feedforward = 10})},
+      {"nn.TransformerDecoder(nn.TransformerDecoderLayer(6, 2, 10, 0.25), 1)",
+       TransformerDecoder(TransformerDecoderLayer(6, 2, {.dim_feedforward = 10, .dropout = 0.25}),
+                          1)},
+      {"nn.Transformer(8, 2, 1, 1, 16)", Transformer(8, 2, 1, 1, {.dim_feedforward = 16})},
       {"nn.LSTM(3, 4)", LSTM(3, 4)},
       {"nn.GRU(3, 4, 2, False, True, 0.25, True)", GRU(3, 4, {2, false, true, 0.25, true})}};
 }
