@@ -13,6 +13,7 @@
 #include <peal/nn/models/alexnet.h>
 #include <peal/nn/models/awd_lstm.h>
 #include <peal/nn/models/basic_net.h>
+#include <peal/nn/models/generate.h>
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/models/resnet.h>

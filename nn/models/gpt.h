@@ -12,7 +12,10 @@
 //   gpt.load_state_dict(nn::from_gpt2(load_safetensors("model.safetensors").tensors));
 //
 // Dropout is of GPT-2's kinds and in its places, and none unless asked for; it was trained with 0.1
-// each. That of attention makes whole scores, in several ops. Thread safety: as of Module.
+// each. That of attention makes whole scores, in several ops.
+//
+// Text is made a token at a time (generate.h), with the keys and values of those before kept in a
+// GptCache. Thread safety: as of Module.
 #pragma once
 
 #include <peal/autograd/ops/ops.h>
@@ -21,7 +24,9 @@
 #include <peal/nn/models/gpt2_state.h>
 
 #include <cmath>
+#include <cstdint>
 #include <typeinfo>
+#include <vector>
 
 namespace peal::nn {
 
@@ -32,6 +37,15 @@ struct GptSettings {
   // Dropout while training: of the embeddings, of attention's probabilities, and of what attention
   // and mlp add.
   double embd_pdrop = 0, attn_pdrop = 0, resid_pdrop = 0;
+};
+
+// Keys and values of the tokens that a GPT has seen, a layer each: [B, length, width].
+struct GptCache {
+  struct Layer {
+    Tensor keys, values;
+  };
+  std::vector<Layer> layers{};
+  std::int64_t length = 0;
 };
 
 // Attention of each token to itself and those before it: c_attn gives queries, keys and values side
@@ -48,9 +62,19 @@ struct GptAttention : Module {
         heads_(heads),
         attn_pdrop_(attn_pdrop) {}
 
-  Tensor forward(const Tensor& x) override {
+  Tensor forward(const Tensor& x) override { return attend(x, nullptr); }
+  // With what was seen before, which then has x, too. REQUIRES: nothing was, or x is one token.
+  Tensor attend(const Tensor& x, GptCache::Layer* seen) {
     const double dropped = training() ? attn_pdrop_ : 0;
-    return resid_dropout(c_proj(self_attention(c_attn(x), heads_, true, dropped)));
+    if (seen == nullptr) {
+      return resid_dropout(c_proj(self_attention(c_attn(x), heads_, true, dropped)));
+    }
+    const Tensors parts = split(c_attn(x), x.size(2), -1);
+    const bool first = !seen->keys.defined();
+    seen->keys = first ? parts[1] : cat({seen->keys, parts[1]}, 1);
+    seen->values = first ? parts[2] : cat({seen->values, parts[2]}, 1);
+    return resid_dropout(c_proj(scaled_dot_product_attention(parts[0], seen->keys, seen->values,
+                                                             heads_, /*causal=*/first, dropped)));
   }
 
  private:
@@ -106,8 +130,9 @@ struct GptBlock : Module {
         ln_2(add("ln_2", LayerNorm(settings.width))),
         mlp(add("mlp", GptMlp(settings.width, settings.gelu, settings.resid_pdrop))) {}
 
-  Tensor forward(const Tensor& x) override {
-    const Tensor y = x + attn(ln_1(x));
+  Tensor forward(const Tensor& x) override { return attend(x, nullptr); }
+  Tensor attend(const Tensor& x, GptCache::Layer* seen) {
+    const Tensor y = x + attn.call(&GptAttention::attend, ln_1(x), seen);
     return y + mlp(ln_2(y));
   }
 };
@@ -126,13 +151,23 @@ struct GptTransformer : Module {
         h(add("h", blocks(settings))),
         ln_f(add("ln_f", LayerNorm(settings.width))) {}
 
-  Tensor forward(const Tensor& tokens) override {
-    PEAL_CHECK(tokens.dim() == 2, "GPT: expected tokens [B, T], got shape ", tokens.shape());
-    const Tensor places = arange(tokens.size(1), DType::i64, tokens.device());
-    return ln_f(h(drop(wte(tokens) + wpe(places))));
+  Tensor forward(const Tensor& tokens) override { return ln_f(h(embedded(tokens, 0))); }
+  // Of tokens that come after those that the cache has.
+  Tensor go_on(const Tensor& tokens, GptCache* cache) {
+    Tensor x = embedded(tokens, cache->length);
+    cache->layers.resize(h.size());
+    auto seen = cache->layers.begin();
+    for (Module& block : h) x = block.call(&GptBlock::attend, x, &*seen++);
+    cache->length += tokens.size(1);
+    return ln_f(x);
   }
 
  private:
+  Tensor embedded(const Tensor& tokens, std::int64_t first) {
+    PEAL_CHECK(tokens.dim() == 2, "GPT: expected tokens [B, T], got shape ", tokens.shape());
+    const std::int64_t end = first + tokens.size(1);
+    return drop(wte(tokens) + wpe(arange(first, end, 1, DType::i64, tokens.device())));
+  }
   static Sequential blocks(const GptSettings& settings) {
     Sequential all;
     for (std::int64_t i = 0; i < settings.layers; ++i) all.push_back(GptBlock(settings));
@@ -162,6 +197,30 @@ struct GPT : Module {
 
   // tokens [B, T] of i64, T at most `positions` -> logits [B, T, vocabulary].
   Tensor forward(const Tensor& tokens) override { return lm_head(transformer(tokens)); }
+  // The same of tokens [B, T] that come after those that the cache has, which then has these, too:
+  // the logits that forward() gives for them behind the others. Error: another B than the cache's,
+  // more tokens in all than `positions`.
+  Tensor continued(const Tensor& tokens, GptCache& cache) {
+    return call(&GPT::go_on, tokens, &cache);
+  }
+  std::int64_t positions() const { return transformer.wpe.weight.size(0); }
+
+ private:
+  Tensor go_on(const Tensor& tokens, GptCache* cache) {
+    PEAL_CHECK(tokens.dim() == 2 && cache->length + tokens.size(1) <= positions(),
+               "GPT: expected tokens [B, T], T at most ", positions() - cache->length, " after ",
+               cache->length, " in the cache, got shape ", tokens.shape());
+    const std::int64_t rows =
+        cache->layers.empty() ? tokens.size(0) : cache->layers[0].keys.size(0);
+    PEAL_CHECK(rows == tokens.size(0), "GPT: the cache has ", rows, " rows, got tokens of shape ",
+               tokens.shape());
+    if (cache->length == 0 || tokens.size(1) == 1) {
+      return lm_head(transformer.call(&GptTransformer::go_on, tokens, cache));
+    }
+    Tensors each;  // one by one, as all of these see all of those
+    for (const Tensor& token : Tensors(split(tokens, 1, 1))) each.push_back(go_on(token, cache));
+    return cat(each, 1);
+  }
 };
 
 }  // namespace peal::nn
