@@ -11,6 +11,7 @@
 #include <peal/data/draw.h>
 #include <peal/data/image_dataset.h>
 #include <peal/data/images/colour.h>
+#include <peal/data/images/decode_images.h>
 #include <peal/data/images/image_folder.h>
 #include <peal/data/images/mixup.h>
 #include <peal/data/images/random_transforms.h>
@@ -19,6 +20,8 @@
 #include <peal/data/random_sampler.h>
 #include <peal/data/sampler.h>
 #include <peal/data/samples.h>
+#include <peal/data/shards/shard_paths.h>
+#include <peal/data/shards/tar_shards.h>
 #include <peal/data/stream.h>
 #include <peal/data/stream_loader.h>
 #include <peal/data/subset.h>

@@ -22,6 +22,7 @@
 
 #include <peal/autograd/core/device.h>
 #include <peal/autograd/core/place.h>
+#include <peal/autograd/core/stateful.h>
 #include <peal/data/bad_samples.h>
 #include <peal/data/batches.h>
 #include <peal/data/dataset.h>
@@ -132,8 +133,9 @@ class DataLoader {
   // What has been seen of epoch(), as resume() takes it. Error within an epoch of a sampler that
   // cannot be taken up there.
   std::int64_t consumed() const;
-  // "epoch", and "consumed", with a plan "batches", or with a way "dealt" (i64): a loader made
-  // alike, with the same seed, that loads them goes on with the sample after the last one handed
+  // "epoch", and "consumed", with a plan "batches", or with a way "dealt", and "seed" where orders
+  // are drawn (i64; 24 bytes but for a way's): a loader made alike that loads them takes the seed
+  // on where its options name none, and goes on with the sample after the last one handed
   // out (what a device's copy ahead has in hand, and a batch that failed, come again); but for a
   // plan its world and batch_size may be others, and after a way the way too. With max_bad_samples
   // also "bad_samples" (i64), how many there were in the epoch so far. Ranks' states are but for
@@ -142,7 +144,7 @@ class DataLoader {
   // exact epoch those that have a batch less are in the next epoch already, and a
   // DistributedSampler's ranks that have a sample less count less, so save rank 0's; and a plan's
   // places are each rank's own where ranks have different numbers of batches. Error where
-  // consumed() is one.
+  // consumed() is one, and in loading where its sampler or options name another seed.
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
 
@@ -183,6 +185,8 @@ class DataLoader {
 
   DataLoader(DatasetRef dataset, std::shared_ptr<Sampler> sampler, BatchPlan plan,
              LoaderOptions options);
+  std::optional<std::uint64_t> order_seed() const;
+  std::uint64_t seed_of(StateReader& reader) const;
   ShardOptions shard_options(std::int64_t epoch, std::int64_t consumed) const;
   // Of a plan or a way: a place in an epoch is a number of this rank's batches.
   bool by_batches() const { return plan_ || options_.way != Way::samples; }

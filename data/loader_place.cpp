@@ -92,8 +92,31 @@ Dealt DataLoader::dealt_now(std::int64_t batches) const {
   return dealt(deal_of_options(), batches);
 }
 
+std::optional<std::uint64_t> DataLoader::order_seed() const {
+  if (sampler_) return sampler_->seed();
+  return options_.shuffle ? std::optional(seed_) : std::nullopt;
+}
+
+// The seed of a state, or ours where it has none. One that nobody chose gives way; older states
+// have none.
+std::uint64_t DataLoader::seed_of(StateReader& reader) const {
+  const auto mine = order_seed();
+  if (!reader.has("seed")) return seed_;
+  const auto seed = static_cast<std::uint64_t>(reader.number<std::int64_t>("seed"));
+  if (mine && *mine != seed && (sampler_ || options_.seed)) {
+    reader.fault(concat("seed: expected ", *mine, ", as of this loader, got ", seed,
+                        ": its order is another, and some samples would come twice; make the "
+                        "loader with seed ",
+                        seed));
+  }
+  return mine && !sampler_ ? seed : seed_;
+}
+
 NamedTensors DataLoader::state_dict() const {
   NamedTensors state{{"epoch", Tensor::scalar(epoch(), Device{})}};
+  if (const auto seed = order_seed()) {
+    state.emplace_back("seed", Tensor::scalar(static_cast<std::int64_t>(*seed), Device{}));
+  }
   if (options_.max_bad_samples > 0) {
     const bool none = epoch() != bad_epoch_ || consumed() == 0;
     state.emplace_back("bad_samples", Tensor::scalar(none ? 0 : bad_so_far(), Device{}));
@@ -114,7 +137,9 @@ void DataLoader::load_state_dict(const NamedTensors& state) {
   const auto epoch = reader.number<std::int64_t>("epoch");
   const std::int64_t bad =
       reader.has("bad_samples") ? reader.number<std::int64_t>("bad_samples") : 0;
+  const std::uint64_t seed = seed_of(reader);
   const auto goes_on = [&](std::int64_t consumed) {
+    seed_ = seed;
     resume(epoch, consumed);
     bad_samples_.clear();
     bad_epoch_ = epoch;

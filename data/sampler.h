@@ -77,6 +77,9 @@ class Sampler {
   // The epoch that comes, of a sampler that has the say about it. By default the loader has, which
   // counts its passes: what is drawn to augment a sample is then another thing in each.
   virtual std::optional<std::int64_t> epoch() const { return std::nullopt; }
+  // What its orders are drawn from, for the state of a loader, which another seed's order does not
+  // fit. None by default.
+  virtual std::optional<std::uint64_t> seed() const { return std::nullopt; }
   // What resume() is given to go on after this rank took `taken` samples of indices(). Error for
   // taken > 0 by default, as for resume(): not every sampler can be taken up within an epoch.
   virtual std::int64_t consumed_after(std::int64_t taken) const;
@@ -93,6 +96,9 @@ class DistributedSampler : public Sampler {
   // indices() calls it before each, or all epochs have the same order.
   void set_epoch(std::int64_t epoch) override { resume(epoch, 0); }
   std::optional<std::int64_t> epoch() const override { return options_.epoch; }
+  std::optional<std::uint64_t> seed() const override {
+    return options_.shuffle ? std::optional(options_.seed) : std::nullopt;
+  }
   // Takes up an epoch of which all ranks together have seen `consumed` samples.
   void resume(std::int64_t epoch, std::int64_t consumed) override;
   // What a checkpoint stores as `consumed` after every rank took `taken` samples of indices(). At

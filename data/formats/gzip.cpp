@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace peal::data {
 
@@ -50,13 +51,54 @@ bool starts_as_gzip(std::span<const std::uint8_t> bytes) {
 
 GzipReader::GzipReader(std::span<const std::uint8_t> content, std::string_view name)
     : rest_(content), name_(name) {
-  if (!starts_as_gzip(content)) return;
+  begin();
+}
+
+GzipReader::GzipReader(std::unique_ptr<ByteSource> source, std::string_view name)
+    : source_(std::move(source)), buffer_(512), source_ended_(false), name_(name) {
+  refill();
+  begin();
+}
+
+void GzipReader::begin() {
+  if (!starts_as_gzip(rest_)) return;
   stream_ = std::make_unique<Stream>();
   PEAL_CHECK(inflateInit2(&stream_->z, gzip_only) == Z_OK, "[data] ", name_,
              ": zlib does not start: ", stream_->z.msg ? stream_->z.msg : "out of memory");
 }
 
 GzipReader::~GzipReader() = default;
+
+// So that there are two bytes at least, but at the end.
+void GzipReader::refill() {
+  if (rest_.size() >= 2 || source_ended_) return;
+  std::copy(rest_.begin(), rest_.end(), buffer_.begin());
+  const std::size_t kept = rest_.size();
+  constexpr std::size_t step = std::size_t{1} << 16;
+  if (stream_) buffer_.resize(step);
+  const std::size_t got = source_->read(std::span(buffer_).subspan(kept));
+  source_ended_ = kept + got < buffer_.size();
+  rest_ = std::span(buffer_).first(kept + got);
+}
+
+std::uint64_t GzipReader::skip(std::uint64_t count) {
+  std::uint64_t skipped = 0;
+  if (!stream_) {
+    skipped = std::min<std::uint64_t>(count, rest_.size());
+    rest_ = rest_.subspan(static_cast<std::size_t>(skipped));
+    return source_ ? skipped + source_->skip(count - skipped) : skipped;
+  }
+  std::vector<std::uint8_t> aside(
+      static_cast<std::size_t>(std::min<std::uint64_t>(count, std::uint64_t{1} << 16)));
+  while (skipped < count) {
+    const auto wanted =
+        static_cast<std::size_t>(std::min<std::uint64_t>(count - skipped, aside.size()));
+    const std::size_t got = read(std::span(aside).first(wanted));
+    skipped += got;
+    if (got < wanted) break;
+  }
+  return skipped;
+}
 
 bool GzipReader::cut_short() const { return cut_short_; }
 
@@ -65,6 +107,7 @@ std::size_t GzipReader::read(std::span<std::uint8_t> out) {
   while (got < out.size()) {
     const auto room = out.subspan(got);
     if (stream_) {
+      refill();
       if (stream_->member_done) {
         if (rest_.empty()) break;
         PEAL_CHECK(starts_as_gzip(rest_), "[data] ", name_, ": ", rest_.size(),
@@ -78,7 +121,7 @@ std::size_t GzipReader::read(std::span<std::uint8_t> out) {
       const std::size_t taken = std::min(room.size(), rest_.size());
       std::copy_n(rest_.begin(), taken, room.begin());
       rest_ = rest_.subspan(taken);
-      return got + taken;
+      return source_ ? taken + source_->read(room.subspan(taken)) : taken;
     }
   }
   return got;
@@ -100,7 +143,7 @@ std::size_t GzipReader::inflate_into(std::span<std::uint8_t> out) {
              ": damaged gzip stream: ", z.msg ? z.msg : zError(result),
              "; copy or download the file again");
   stream_->member_done = result == Z_STREAM_END;
-  cut_short_ = !stream_->member_done && rest_.empty() && z.avail_out > 0;
+  cut_short_ = !stream_->member_done && rest_.empty() && source_ended_ && z.avail_out > 0;
   return got;
 }
 

@@ -4,8 +4,10 @@
 //
 // Invariant: no byte is handed out that zlib has not unpacked without error, and memory grows only
 // by what the caller asks for, so a hostile file costs no more than its reader is ready to take.
-// Thread safety: none; one reader, one thread. REQUIRES: the content outlives the reader.
+// Thread safety: none; one reader, one thread. REQUIRES: content in memory outlives the reader.
 #pragma once
+
+#include <peal/data/formats/byte_source.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -26,6 +28,7 @@ class GzipReader {
  public:
   // `name` is what errors call the content.
   GzipReader(std::span<const std::uint8_t> content, std::string_view name);
+  GzipReader(std::unique_ptr<ByteSource> source, std::string_view name);
   ~GzipReader();
   GzipReader(const GzipReader&) = delete;
   GzipReader& operator=(const GzipReader&) = delete;
@@ -34,8 +37,12 @@ class GzipReader {
   // end. Error: a damaged gzip stream (bad code, bad checksum), or bytes after it that are not
   // gzip.
   std::size_t read(std::span<std::uint8_t> out);
+  // Leaves out as many bytes, of plain content without reading them; returns how many there were.
+  std::uint64_t skip(std::uint64_t count);
+  bool packed() const { return stream_ != nullptr; }
 
-  // About the most that read() can still give; deflate's best ratio is 1032 to 1.
+  // About the most that read() can still give, of content in memory; deflate's best ratio is 1032
+  // to 1.
   std::size_t at_most() const { return stream_ ? rest_.size() * 1032 : rest_.size(); }
 
   // True once read() came to the end of a gzip stream that lacks its own end.
@@ -43,8 +50,13 @@ class GzipReader {
 
  private:
   struct Stream;
+  void begin();
+  void refill();
   std::size_t inflate_into(std::span<std::uint8_t> out);
 
+  std::unique_ptr<ByteSource> source_;  // null: all is in rest_
+  std::vector<std::uint8_t> buffer_;    // of the source
+  bool source_ended_ = true;
   std::span<const std::uint8_t> rest_;
   std::string name_;
   std::unique_ptr<Stream> stream_;  // null: plain content

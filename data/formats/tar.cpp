@@ -68,27 +68,31 @@ std::optional<std::string> pax_value(std::string_view lines, const std::string& 
 TarReader::TarReader(std::span<const std::uint8_t> content, std::string name)
     : reader_(content, name), name_(std::move(name)) {}
 
-void TarReader::append(std::vector<std::uint8_t>& to, std::uint64_t count, std::uint64_t then) {
+TarReader::TarReader(std::unique_ptr<ByteSource> source, std::string name)
+    : reader_(std::move(source), name), name_(std::move(name)) {}
+
+void TarReader::check_got(std::uint64_t got, std::uint64_t wanted) const {
+  PEAL_CHECK(got == wanted, "[data] ", name_, ": it ends within ", what_, ", ", wanted - got,
+             " bytes early; copy or download the archive again");
+}
+
+void TarReader::append(std::vector<std::uint8_t>& to, std::uint64_t count) {
   constexpr std::uint64_t step = std::uint64_t{1} << 20;
   while (count > 0) {
     const std::size_t before = to.size();
     const auto wanted = static_cast<std::size_t>(std::min(count, step));
     to.resize(before + wanted);
     const std::size_t got = reader_.read(std::span(to).subspan(before));
+    at_ += got;
+    if (got < wanted) check_got(got, count);
     count -= got;
-    PEAL_CHECK(got == wanted, "[data] ", name_, ": it ends within ", what_, ", ", count + then,
-               " bytes early; copy or download the archive again");
   }
 }
 
 void TarReader::skip(std::uint64_t count) {
-  constexpr std::uint64_t step = std::uint64_t{1} << 16;
-  std::vector<std::uint8_t> aside;
-  while (count > 0) {
-    aside.clear();
-    const std::uint64_t now = std::min(count, step);
-    append(aside, now, count -= now);
-  }
+  const std::uint64_t got = reader_.skip(count);
+  at_ += got;
+  check_got(got, count);
 }
 
 void TarReader::read(std::vector<std::uint8_t>& to) { append(to, std::exchange(left_, 0)); }
@@ -110,6 +114,7 @@ std::optional<TarEntry> TarReader::next() {
     skip(std::exchange(padding_, 0));
     Header header{};
     const std::size_t got = reader_.read(header);
+    at_ += got;
     PEAL_CHECK(!reader_.cut_short(), "[data] ", name_,
                ": its gzip stream is cut short; copy or download the archive again");
     // Archives end with two blocks of zeros; some with none.
@@ -135,6 +140,7 @@ std::optional<TarEntry> TarReader::next() {
     name = long_name.value_or(name);
     what_ = concat("'", name, "' (", *size, " bytes)");
     left_ = *size;
+    content_at_ = at_;
     padding_ = (block - *size % block) % block;
     if (type == 'L' || type == 'K') {
       const std::string text = short_text(*size);

@@ -5,14 +5,16 @@
 // are passed over.
 //
 // Invariant: memory grows only by what the archive really holds and the caller asks for, so a
-// hostile header costs no more. Thread safety: none; one reader, one thread. REQUIRES: the content
-// outlives the reader.
+// hostile header costs no more; what is not asked for is passed over unread where the archive is a
+// plain file. Thread safety: none; one reader, one thread. REQUIRES: content in memory outlives the
+// reader.
 #pragma once
 
 #include <peal/data/formats/gzip.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,6 +33,7 @@ class TarReader {
  public:
   // `name` is what errors call the archive.
   TarReader(std::span<const std::uint8_t> content, std::string name);
+  TarReader(std::unique_ptr<ByteSource> source, std::string name);
 
   // The next entry, behind what is left of the one before; nothing at the end of the archive. An
   // archive that stops without the zeros that end one is named in the log: it may be cut short.
@@ -38,16 +41,20 @@ class TarReader {
   std::optional<TarEntry> next();
   // Appends the content of the entry that next() gave, once. Errors: as above.
   void read(std::vector<std::uint8_t>& to);
+  // Where the content of that entry begins, in bytes of the archive, unpacked.
+  std::uint64_t content_at() const { return content_at_; }
+  // Whether the archive is gzip.
+  bool packed() const { return reader_.packed(); }
 
  private:
-  // `then`: how many bytes it wants after those.
-  void append(std::vector<std::uint8_t>& to, std::uint64_t count, std::uint64_t then = 0);
+  void check_got(std::uint64_t got, std::uint64_t wanted) const;
+  void append(std::vector<std::uint8_t>& to, std::uint64_t count);
   void skip(std::uint64_t count);
   std::string short_text(std::uint64_t size);
 
   GzipReader reader_;
   std::string name_;
-  std::uint64_t headers_ = 0;
+  std::uint64_t headers_ = 0, at_ = 0, content_at_ = 0;
   std::uint64_t left_ = 0, padding_ = 0;  // of the last entry
   std::string what_;                      // and what errors call it
 };

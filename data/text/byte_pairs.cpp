@@ -2,8 +2,8 @@
 #include <peal/autograd/core/atomic_file.h>
 #include <peal/autograd/core/error.h>
 #include <peal/data/formats/gzip.h>
+#include <peal/data/in_parallel.h>
 #include <peal/data/text/byte_pairs.h>
-#include <peal/data/text/in_parallel.h>
 #include <peal/data/text/letters.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/data/text/in_parallel.h>
+#include <peal/data/in_parallel.h>
 #include <peal/data/text/letters.h>
 #include <peal/data/text/rules.h>
 #include <peal/data/text/tokenizer.h>

@@ -2,7 +2,7 @@
 #include <peal/autograd/core/atomic_file.h>
 #include <peal/autograd/core/error.h>
 #include <peal/data/formats/gzip.h>
-#include <peal/data/text/in_parallel.h>
+#include <peal/data/in_parallel.h>
 #include <peal/data/text/rules.h>
 #include <peal/data/text/vocabulary.h>
 

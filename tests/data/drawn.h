@@ -15,6 +15,7 @@ using peal::data::Batch;
 using peal::data::Batches;
 using peal::data::DataLoader;
 using peal::data::Dataset;
+using peal::data::DatasetRef;
 using peal::data::Draw;
 using peal::data::Draws;
 using Samples = std::vector<std::int64_t>;

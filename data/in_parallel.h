@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Texts by several threads: f(i) for each i below `count`, each once, on any of the threads; what
+// Work by several threads: f(i) for each i below `count`, each once, on any of the threads; what
 // one throws is thrown, of the smallest i. Thread safety: f is called by several threads at once.
 #pragma once
 

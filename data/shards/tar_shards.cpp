@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/ranges.h>
+#include <peal/autograd/core/error.h>
+#include <peal/data/formats/open_file.h>
+#include <peal/data/in_parallel.h>
+#include <peal/data/rows.h>
+#include <peal/data/shards/tar_index.h>
+#include <peal/data/shards/tar_shards.h>
+
+#include <algorithm>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+namespace peal::data {
+namespace {
+
+using OpenFileRef = std::shared_ptr<const OpenFile>;
+
+// Of many files some open ones: systems allow about a thousand.
+class OpenFiles {
+ public:
+  explicit OpenFiles(std::size_t files) : open_(files) {}
+
+  OpenFileRef get(std::size_t which, const std::string& path) {
+    const std::lock_guard lock(mutex_);
+    if (open_[which]) return open_[which];
+    if (in_turn_.size() >= most) {
+      open_[in_turn_.front()] = nullptr;  // who reads it has it until then
+      in_turn_.pop_front();
+    }
+    open_[which] = std::make_shared<const OpenFile>(path);
+    in_turn_.push_back(which);
+    return open_[which];
+  }
+
+ private:
+  static constexpr std::size_t most = 64;
+  std::mutex mutex_;
+  std::vector<OpenFileRef> open_;
+  std::deque<std::size_t> in_turn_;
+};
+
+void check_there(const std::vector<std::string>& shards) {
+  PEAL_CHECK(!shards.empty(), "[data] tar shards: expected shards, got none");
+  std::vector<std::string> missing;
+  for (const std::string& shard : shards) {
+    std::error_code none;
+    if (!std::filesystem::exists(path_of(shard), none)) missing.push_back(shard);
+  }
+  if (missing.empty()) return;
+  const auto shown = std::span(missing).first(std::min<std::size_t>(missing.size(), 5));
+  fail(concat("[data] tar shards: ", missing.size(), " of ", shards.size(),
+              " are no files here: ", fmt::format("{}", fmt::join(shown, ", ")),
+              shown.size() < missing.size() ? ", .." : ""));
+}
+
+}  // namespace
+
+struct TarShards::Shards {
+  Shards(std::vector<std::string> which, Decode how)
+      : paths(std::move(which)), decode(std::move(how)), files(paths.size()) {}
+
+  // Which shard has sample `index` of all, and its number there.
+  std::pair<std::size_t, std::int64_t> find(std::int64_t index) const {
+    check_index("tar shards", index, ends.back());
+    const auto shard =
+        static_cast<std::size_t>(std::upper_bound(ends.begin(), ends.end(), index) - ends.begin());
+    return {shard, index - (ends[shard] - indices[shard].samples())};
+  }
+
+  std::vector<std::string> paths;
+  Decode decode;
+  std::vector<TarIndex> indices;
+  std::vector<std::int64_t> ends;  // samples up to the end of each
+  mutable OpenFiles files;
+};
+
+TarShards::TarShards(std::vector<std::string> shards, Decode decode, TarShardOptions options)
+    : SampleSet(std::move(options.together)),
+      shards_(std::make_unique<Shards>(std::move(shards), std::move(decode))) {
+  PEAL_CHECK(shards_->decode, "[data] tar shards: expected a function that decodes a sample");
+  check_there(shards_->paths);
+  for (std::string& path : shards_->paths) path = path_of(path).string();
+  shards_->indices.resize(shards_->paths.size());
+  in_parallel(std::ssize(shards_->paths), options.threads, [&](std::int64_t i) {
+    const auto at = static_cast<std::size_t>(i);
+    shards_->indices[at] = tar_index(OpenFile(shards_->paths[at]), options.keep_index);
+  });
+  std::int64_t end = 0;
+  for (const TarIndex& index : shards_->indices) shards_->ends.push_back(end += index.samples());
+  PEAL_CHECK(end > 0, "[data] ", shards_->paths.front(), shards_->paths.size() > 1 ? ", .." : "",
+             ": found no sample: files of names like 'dogs/1.jpg', 'dogs/1.cls'");
+}
+
+TarShards::~TarShards() = default;
+
+std::int64_t TarShards::size() const { return shards_->ends.back(); }
+const std::vector<std::string>& TarShards::shards() const { return shards_->paths; }
+
+std::vector<std::int64_t> TarShards::sizes() const {
+  std::vector<std::int64_t> sizes;
+  for (const TarIndex& index : shards_->indices) sizes.push_back(index.samples());
+  return sizes;
+}
+
+std::shared_ptr<ShardSampler> TarShards::sampler(Place place,
+                                                 const ShardSamplerOptions& options) const {
+  return std::make_shared<ShardSampler>(sizes(), place, options);
+}
+
+std::string TarShards::name(std::int64_t index) const {
+  const auto [shard, sample] = shards_->find(index);
+  return TarSample{shards_->paths[shard], std::string(shards_->indices[shard].stem(sample))}.name();
+}
+
+TarSample TarShards::files(std::int64_t index) const {
+  const auto [shard, sample] = shards_->find(index);
+  const TarIndex& where = shards_->indices[shard];
+  TarSample found{shards_->paths[shard], std::string(where.stem(sample))};
+  const auto first = where.first[static_cast<std::size_t>(sample)],
+             end = where.first[static_cast<std::size_t>(sample) + 1];
+  // With the headers between them, in one go.
+  const std::uint64_t begin = where.at[first], stop = where.at[end - 1] + where.size[end - 1];
+  found.bytes.resize(static_cast<std::size_t>(stop - begin));
+  const std::size_t got = shards_->files.get(shard, found.shard)->read(begin, found.bytes);
+  PEAL_CHECK(got == found.bytes.size(), "[data] ", found.name(), ": expected bytes ", begin, " to ",
+             stop, ", the file ends at ", begin + got,
+             "; it was cut short since its headers were read: copy or download it again");
+  for (std::uint64_t i = first; i < end; ++i) {
+    found.files.push_back({where.suffixes[where.suffix[i]],
+                           static_cast<std::size_t>(where.at[i] - begin),
+                           static_cast<std::size_t>(where.size[i])});
+  }
+  return found;
+}
+
+Sample TarShards::sample(std::int64_t index, Draw& draw) const {
+  return decoded(shards_->decode, files(index), draw);
+}
+
+}  // namespace peal::data
