@@ -6,6 +6,7 @@
 #pragma once
 
 #include <peal/autograd/autocast.h>
+#include <peal/autograd/checkpoint.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/core/log.h>

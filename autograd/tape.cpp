@@ -79,6 +79,8 @@ bool wants_grad(std::span<const Tensor> inputs) {
                                                [](const Tensor& t) { return t.requires_grad(); });
 }
 
+std::uint64_t next_node_order() { return next_order.load(std::memory_order_relaxed); }
+
 Tensors record(std::string_view op, Tensors outputs, std::span<const Tensor> inputs,
                Backward backward) {
   if (!wants_grad(inputs)) return outputs;

@@ -38,16 +38,25 @@ Wanted::Wanted(const Tensors& inputs) : grads(inputs.size()) {
                inputs[i].defined() ? concat(" of shape ", inputs[i].shape()) : std::string(),
                " wants no gradient; set_requires_grad() before it is used");
     const TensorBody& body = inputs[i].body();
-    if (body.node) {
-      outputs_[body.node.get()].push_back({body.output, i});
-    } else {
-      slots_[body.slot.get()].push_back(i);
-    }
+    add({body.node, body.output, body.slot}, i);
+  }
+}
+
+Wanted::Wanted(const std::vector<Edge>& leading_out, std::uint64_t since)
+    : grads(leading_out.size()), since_(since) {
+  for (std::size_t i = 0; i < leading_out.size(); ++i) add(leading_out[i], i);
+}
+
+void Wanted::add(const Edge& edge, std::size_t input) {
+  if (edge.node) {
+    outputs_[edge.node.get()].push_back({edge.output, input});
+  } else {
+    slots_[edge.slot.get()].push_back(input);
   }
 }
 
 bool Wanted::has(const Edge& edge) const {
-  if (edge.slot) return slots_.contains(edge.slot.get());
+  if (!edge.node) return slots_.contains(edge.slot.get());
   const auto found = outputs_.find(edge.node.get());
   return found != outputs_.end() &&
          std::any_of(found->second.begin(), found->second.end(),
@@ -55,6 +64,7 @@ bool Wanted::has(const Edge& edge) const {
 }
 
 std::uint64_t Wanted::oldest() const {
+  if (since_ != 0) return since_;
   if (!slots_.empty()) return 0;
   std::uint64_t order = std::numeric_limits<std::uint64_t>::max();
   for (const auto& [node, places] : outputs_) order = std::min(order, node->order);
@@ -69,15 +79,28 @@ void Wanted::take(const Node& node) {
   }
 }
 
-void Wanted::take(GradSlot& slot, const Tensor& grad) {
-  const auto found = slots_.find(&slot);
-  if (found == slots_.end()) return;
-  for (const std::size_t input : found->second) {
-    grads[input] = grads[input].defined() ? add(grads[input], grad) : grad;
+void Wanted::take(std::size_t input, const Tensor& grad) {
+  grads[input] = grads[input].defined() ? peal::add(grads[input], grad) : grad;
+}
+
+bool Wanted::take(const Edge& edge, const Tensor& grad) {
+  if (!edge.node) {
+    const auto found = slots_.find(edge.slot.get());
+    if (found == slots_.end()) return false;
+    for (const std::size_t input : found->second) take(input, grad);
+    return true;
   }
+  if (edge.node->order >= since_ || since_ == 0) return false;
+  const auto found = outputs_.find(edge.node.get());
+  if (found == outputs_.end()) return false;
+  for (const auto& [output, input] : found->second) {
+    if (output == edge.output) take(input, grad);
+  }
+  return true;
 }
 
 void Wanted::run_hooks() {
+  if (since_ != 0) return;
   std::map<std::size_t, GradSlot*> in_order;  // of the inputs, on all ranks
   for (const auto& [slot, inputs] : slots_) {
     if (!slot->gradient_hooks().empty()) in_order.emplace(inputs[0], slot);
@@ -148,8 +171,8 @@ void Walk::mark(const std::shared_ptr<Node>& node) {
 }
 
 void Walk::reach() {
-  // Where a function differentiates what it made of copies of its inputs, those before them are of
-  // the walk around this one.
+  // Where a function differentiates what it made of copies of its inputs, or anew, those before
+  // that are of the walk around this one.
   const std::uint64_t oldest = wanted_ == nullptr ? 0 : wanted_->oldest();
   for (std::size_t next = 0; next < nodes_.size(); ++next) {
     Node& node = *nodes_[next];
@@ -220,7 +243,7 @@ void Walk::visit(Node& node) {
   if (node.useful && std::any_of(node.grads.begin(), node.grads.end(),
                                  [](const Tensor& g) { return g.defined(); })) {
     std::uint64_t needs = 0;
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+    for (std::size_t i = 0; i < std::min<std::size_t>(node.inputs.size(), 64); ++i) {
       if (leads(node.inputs[i])) needs |= std::uint64_t{1} << i;
     }
     TraceSpan span(node.op, true);
@@ -251,6 +274,7 @@ void Walk::visit(Node& node) {
 
 // A gradient on its way to where the edge leads; `uncounted`, as nothing else can come.
 void Walk::pass(const Edge& edge, Tensor grad, bool uncounted) {
+  if (wanted_ != nullptr && grad.defined() && wanted_->take(edge, grad)) return;
   if (edge.node) {
     if (!grad.defined()) return;
     Tensor& sum = edge.node->grads[static_cast<std::size_t>(edge.output)];
@@ -261,9 +285,7 @@ void Walk::pass(const Edge& edge, Tensor grad, bool uncounted) {
     } else {
       sum = add(sum, grad);
     }
-  } else if (edge.slot && wanted_ != nullptr) {
-    if (grad.defined()) wanted_->take(*edge.slot, grad);
-  } else if (edge.slot) {
+  } else if (edge.slot && wanted_ == nullptr) {
     GradSlot& slot = *edge.slot;
     if (!uncounted) --slot.expected;
     if (grad.defined()) {

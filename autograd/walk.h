@@ -2,9 +2,9 @@
 // The walk of backward over a graph: newest nodes first, each once all gradients of its outputs are
 // there, and leaves as soon as theirs are complete. So are nodes whose one input is a leaf:
 // weights that were cast or otherwise made from leaves before all else would be visited last, and
-// their leaves, which DDP is to send while backward goes on, complete at the very end. What tape.h
-// and grad.h offer rests on it; nobody else includes this. Thread safety: a walk belongs to its
-// thread.
+// their leaves, which DDP is to send while backward goes on, complete at the very end. What tape.h,
+// grad.h and checkpoint.h offer rests on it; nobody else includes this. Thread safety: a walk
+// belongs to its thread.
 #pragma once
 
 #include <peal/autograd/grad_slot.h>
@@ -20,17 +20,25 @@
 
 namespace peal {
 
+// The order that the next node will have, or one before it.
+std::uint64_t next_node_order();
+
 // What grad() asks for: places of the graph whose gradients are kept instead of being accumulated.
 class Wanted {
  public:
   // Error for one that wants no gradient.
   explicit Wanted(const Tensors& inputs);
+  // All that lead out of the part of a graph whose nodes are no older than `since`: the walk stays
+  // in it, and hooks of leaves are left to the walk that goes on from there.
+  Wanted(const std::vector<Edge>& leading_out, std::uint64_t since);
   bool has(const Edge& edge) const;
-  // The order of the oldest node that is asked for: none before it leads to one. 0 where a leaf is.
+  // The order of the oldest node that leads to what is asked for, at least. 0 where a leaf is.
   std::uint64_t oldest() const;
   // The node's gradients are all there.
   void take(const Node& node);
-  void take(GradSlot& slot, const Tensor& grad);
+  // A contribution on its way along the edge; false where that is not asked for, or comes with its
+  // node.
+  bool take(const Edge& edge, const Tensor& grad);
   // Those of the leaves among them, whose gradients are all there.
   void run_hooks();
   // What others hold too (another result, a seed) is copied: whoever writes into a result writes
@@ -44,8 +52,12 @@ class Wanted {
     int output;
     std::size_t input;
   };
+  void add(const Edge& edge, std::size_t input);
+  void take(std::size_t input, const Tensor& grad);
+
   std::unordered_map<const Node*, std::vector<Place>> outputs_;
   std::unordered_map<GradSlot*, std::vector<std::size_t>> slots_;
+  std::uint64_t since_ = 0;
 };
 
 // Where a walk begins: an output with the gradient that it gets.

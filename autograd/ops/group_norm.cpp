@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/autocast.h>
+#include <peal/autograd/checkpoint.h>
 #include <peal/autograd/core/op_name.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/broadcast.h>
@@ -82,7 +83,7 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
   const Tensor y = batch_norm(reshaped(x, {1, samples * channels, plane}), mean_of_each,
                               var_of_each, repeated(weight), repeated(bias),
                               {.training = true, .momentum = options.momentum, .eps = options.eps});
-  if (running && samples > 0) {
+  if (running && samples > 0 && !recomputing()) {
     const NoGrad guard;
     running_mean.copy_(mean(reshaped(mean_of_each, {samples, channels}), {0}));
     running_var.copy_(mean(reshaped(var_of_each, {samples, channels}), {0}));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/autocast.h>
+#include <peal/autograd/checkpoint.h>
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
@@ -161,7 +162,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
     mean = running_mean.clone();
     variance = running_var.clone();
   }
-  if (options.training && running_mean.defined()) {
+  if (options.training && running_mean.defined() && !recomputing()) {
     const double unbiased = static_cast<double>(count) / static_cast<double>(count - 1);
     move_towards(running_mean, mean, options.momentum, options.momentum);
     move_towards(running_var, variance, options.momentum, options.momentum * unbiased);
@@ -218,7 +219,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
                " in ", parts.count, " parts, of which this has shape ", x.shape());
   }
   const Tensor mean = merged.detach({channels}), variance = merged.detach({channels}, channels);
-  if (running_mean.defined()) {
+  if (running_mean.defined() && !recomputing()) {
     move_towards(running_mean, mean, options.momentum, options.momentum);
     move_towards(running_var, merged.detach({channels}, 2 * channels), options.momentum,
                  options.momentum);

@@ -23,7 +23,8 @@ struct BatchNormOptions {
 // Of x [N, C] or [N, C, ...] by channel; weight and bias [C] or undefined (Ioffe and Szegedy,
 // "Batch normalization", 2015). While training it normalises with the batch's own statistics and
 // moves running_mean and running_var [C], where they are defined, towards them (the variance with
-// one element less); else it takes the running ones, and where those are undefined the batch's.
+// one element less), but not where backward computes it anew (checkpoint.h); else it takes the
+// running ones, and where those are undefined the batch's.
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                   const Tensor& weight = {}, const Tensor& bias = {},
                   const BatchNormOptions& options = {});

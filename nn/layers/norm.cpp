@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/checkpoint.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/nn/layers/norm.h>
@@ -56,7 +57,7 @@ Tensor BatchNorm::normalised(const Tensor& x) {
     momentum = 1 / static_cast<double>(num_batches_tracked.item<std::int64_t>() + 1);
   }
   const Tensor y = apply(x, {.training = on, .momentum = momentum, .eps = settings_.eps});
-  if (on && num_batches_tracked.defined()) {
+  if (on && num_batches_tracked.defined() && !recomputing()) {
     add_(num_batches_tracked, ones({}, DType::i64, num_batches_tracked.device()));
   }
   return y;

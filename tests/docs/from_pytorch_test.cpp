@@ -2,6 +2,7 @@
 // docs/from-pytorch.md: each line of its tables runs, and how many are of which kind is printed.
 #include <peal/autograd/anomaly.h>
 #include <peal/autograd/autocast.h>
+#include <peal/autograd/checkpoint.h>
 #include <peal/autograd/functional.h>
 #include <peal/autograd/grad.h>
 #include <peal/autograd/ops/ops.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers with statistics or tables, the models made of them, clipping and schedules: keys, modes
 // and what they refuse. Their values are held against PyTorch in torch_models.cpp.
+#include <peal/autograd/checkpoint.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/models/gpt.h>
@@ -37,6 +38,12 @@ TEST_CASE("BatchNorm has PyTorch's keys, counts batches, and stands still in eva
   CHECK(norm(x).data<float>()[2] == doctest::Approx((2 - 0.5) / std::sqrt(1.5)).epsilon(1e-4));
   CHECK(norm.running_mean.to_vector<float>() == std::vector<float>{0.5f, 10});
   CHECK(norm.num_batches_tracked.item<std::int64_t>() == 1);
+
+  norm.train();
+  const Tensor again = x.clone().set_requires_grad();
+  sum(checkpoint(norm, again)).backward();
+  CHECK(norm.running_mean.to_vector<float>() == std::vector<float>{0.75f, 15});
+  CHECK(norm.num_batches_tracked.item<std::int64_t>() == 2);
 
   nn::BatchNorm2d bare(3, {.affine = false, .track = false});
   CHECK(keys(bare).empty());
