@@ -16,6 +16,10 @@ using peal::celu;
 using peal::channel_shuffle;
 using peal::conv1d;
 using peal::conv2d;
+using peal::conv3d;
+using peal::conv_transpose1d;
+using peal::conv_transpose2d;
+using peal::conv_transpose3d;
 using peal::cosine_embedding_loss;
 using peal::cosine_similarity;
 using peal::cross_entropy;
@@ -25,6 +29,7 @@ using peal::embedding;
 using peal::embedding_bag;
 using peal::feature_dropout;
 using peal::feed_forward;
+using peal::fold;
 using peal::gaussian_nll_loss;
 using peal::gelu;
 using peal::glu;
@@ -82,5 +87,6 @@ using peal::tanhshrink;
 using peal::threshold;
 using peal::triplet_margin_loss;
 using peal::triplet_margin_with_distance_loss;
+using peal::unfold;
 
 }  // namespace peal::nn::functional

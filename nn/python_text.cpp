@@ -38,6 +38,14 @@ std::string python_text(const Pair& pair) {
   return python_text(std::vector<std::int64_t>{pair.height, pair.width});
 }
 
+std::string python_text(const Triple& triple) {
+  return python_text(std::vector<std::int64_t>{triple.depth, triple.height, triple.width});
+}
+
+std::string python_short(const Triple& triple) {
+  return triple == Triple(triple.depth) ? std::to_string(triple.depth) : python_text(triple);
+}
+
 std::string python_short(const Pair& pair) {
   return pair.height == pair.width ? std::to_string(pair.height) : python_text(pair);
 }

@@ -22,12 +22,14 @@ requires(!std::same_as<Number, bool>) std::string python_text(Number value) {
 }
 std::string python_text(const std::vector<std::int64_t>& values);  // (1, 2), or (3,) of one
 std::string python_text(const Shape& shape);
-std::string python_text(const Pair& pair);  // (1, 2)
+std::string python_text(const Pair& pair);      // (1, 2)
+std::string python_text(const Triple& triple);  // (1, 2, 3)
 template <class T>
 std::string python_text(const std::optional<T>& value) {
   return value ? python_text(*value) : "None";
 }
-// As a number where both are equal.
+// As a number where all are equal.
 std::string python_short(const Pair& pair);
+std::string python_short(const Triple& triple);
 
 }  // namespace peal::nn

@@ -8,6 +8,7 @@
 #include <peal/autograd/ops/binary_math.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/concatenate.h>
+#include <peal/autograd/ops/conv_transpose.h>
 #include <peal/autograd/ops/convolution.h>
 #include <peal/autograd/ops/counting.h>
 #include <peal/autograd/ops/diagonal.h>
@@ -51,3 +52,4 @@
 #include <peal/autograd/ops/softmax.h>
 #include <peal/autograd/ops/spread.h>
 #include <peal/autograd/ops/stack.h>
+#include <peal/autograd/ops/unfold.h>

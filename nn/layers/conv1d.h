@@ -3,13 +3,17 @@
 #pragma once
 
 #include <peal/autograd/ops/convolution.h>
+#include <peal/autograd/ops/pad.h>
 #include <peal/nn/module.h>
 
 namespace peal::nn {
 
 struct Conv1dSettings {
-  std::int64_t stride = 1, padding = 0, dilation = 1, groups = 1;
+  std::int64_t stride = 1;
+  ConvPadding<Single> padding = 0;  // or "same", "valid"
+  std::int64_t dilation = 1, groups = 1;
   bool bias = true;
+  PadMode padding_mode = PadMode::constant;  // zeros
 };
 
 class Conv1d : public Module {
@@ -19,14 +23,15 @@ class Conv1d : public Module {
   Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel,
          const Conv1dSettings& settings = {});
 
-  // x [N, in, L] -> [N, out, L'] (sizes: autograd/ops/convolution.h).
-  Tensor forward(const Tensor& x) override { return conv1d(x, weight, bias, options_); }
+  // x [N, in, L] or [in, L] -> [N, out, L'] (sizes: autograd/ops/convolution.h).
+  Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
   Tensor weight, bias;  // bias is undefined where there is none
 
  private:
   Conv1dOptions options_;
+  PadMode padding_mode_;
 };
 
 }  // namespace peal::nn

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <peal/autograd/ops/convolution.h>
+#include <peal/autograd/ops/pad.h>
 #include <peal/nn/module.h>
 
 namespace peal::nn {
@@ -11,10 +12,11 @@ using peal::Pair;
 
 struct Conv2dSettings {
   Pair stride = 1;
-  Pair padding = 0;
+  ConvPadding<Pair> padding = 0;  // or "same", "valid"
   Pair dilation = 1;
   std::int64_t groups = 1;
   bool bias = true;
+  PadMode padding_mode = PadMode::constant;  // zeros
 };
 
 class Conv2d : public Module {
@@ -24,7 +26,7 @@ class Conv2d : public Module {
   //   Conv2d(64, 128, 3, {.stride = 2, .padding = 1, .bias = false})
   Conv2d(std::int64_t in, std::int64_t out, Pair kernel, const Conv2dSettings& settings = {});
 
-  // x [N, in, H, W] -> [N, out, H', W'] (sizes: autograd/ops/convolution.h).
+  // x [N, in, H, W] or [in, H, W] -> [N, out, H', W'] (sizes: autograd/ops/convolution.h).
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
@@ -32,6 +34,7 @@ class Conv2d : public Module {
 
  private:
   Conv2dOptions options_;
+  PadMode padding_mode_;
 };
 
 }  // namespace peal::nn

@@ -7,9 +7,12 @@
 #include <peal/nn/layers/containers.h>
 #include <peal/nn/layers/conv1d.h>
 #include <peal/nn/layers/conv2d.h>
+#include <peal/nn/layers/conv3d.h>
+#include <peal/nn/layers/conv_transpose.h>
 #include <peal/nn/layers/dropout.h>
 #include <peal/nn/layers/embedding.h>
 #include <peal/nn/layers/flatten.h>
+#include <peal/nn/layers/folding.h>
 #include <peal/nn/layers/group_norm.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/layers/norm.h>

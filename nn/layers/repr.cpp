@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What layers print between their parentheses: PyTorch's text.
+// What layers print between their parentheses: PyTorch's text. (Of windows: window_repr.cpp.)
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/python_text.h>
 
@@ -15,21 +15,6 @@ std::string next_named(const char* name, const T& value) {
 template <class T>
 std::string next_unless(const T& usual, const char* name, const T& value) {
   return value == usual ? "" : next_named(name, value);
-}
-
-// Of a convolution, whose options are numbers or pairs of them; text(each) writes one.
-template <class Options, class Text>
-std::string convolution(const Tensor& weight, const Tensor& bias, const std::string& kernel,
-                        const Options& o, Text&& text) {
-  std::string line = concat(weight.size(1) * o.groups, ", ", weight.size(0),
-                            ", kernel_size=", kernel, ", stride=", text(o.stride));
-  const std::string none = text(0), one = text(1);
-  if (const std::string padding = text(o.padding); padding != none) line += ", padding=" + padding;
-  if (const std::string dilation = text(o.dilation); dilation != one) {
-    line += ", dilation=" + dilation;
-  }
-  line += next_unless(std::int64_t{1}, "groups", o.groups);
-  return bias.defined() ? line : line + ", bias=False";
 }
 
 std::string table(const Tensor& weight, const std::optional<double>& max_norm, double norm_type) {
@@ -69,15 +54,6 @@ std::string Hardshrink::extra_repr() const { return python_text(lambda_); }
 std::string Softshrink::extra_repr() const { return python_text(lambda_); }
 std::string Threshold::extra_repr() const {
   return "threshold=" + python_text(threshold_) + next_named("value", value_);
-}
-
-std::string Conv1d::extra_repr() const {
-  const auto one = [](std::int64_t value) { return python_text(std::vector<std::int64_t>{value}); };
-  return convolution(weight, bias, one(weight.size(2)), options_, one);
-}
-std::string Conv2d::extra_repr() const {
-  const auto both = [](const Pair& value) { return python_text(value); };
-  return convolution(weight, bias, both({weight.size(2), weight.size(3)}), options_, both);
 }
 
 std::string Dropout::extra_repr() const { return "p=" + python_text(p_) + ", inplace=False"; }
@@ -133,20 +109,6 @@ std::string Bilinear::extra_repr() const {
                 ", out_features=", weight.size(0)) +
          next_named("bias", bias.defined());
 }
-
-std::string MaxPool2d::extra_repr() const {
-  return "kernel_size=" + python_short(kernel_) +
-         ", stride=" + python_short(options_.stride.value_or(kernel_)) +
-         ", padding=" + python_short(options_.padding) +
-         ", dilation=" + python_short(options_.dilation) +
-         next_named("ceil_mode", options_.ceil_mode);
-}
-std::string AvgPool2d::extra_repr() const {
-  return "kernel_size=" + python_short(kernel_) +
-         ", stride=" + python_short(options_.stride.value_or(kernel_)) +
-         ", padding=" + python_short(options_.padding);
-}
-std::string AdaptiveAvgPool2d::extra_repr() const { return "output_size=" + python_short(size_); }
 
 std::string Unflatten::extra_repr() const {
   return concat("dim=", dim_, ", unflattened_size=") + python_text(sizes_);

@@ -56,7 +56,7 @@ void add_sequences(std::vector<OpCase>& all) {
   };
   for (const Case& c : cases) {
     const std::string rest =
-        concat(c.o.stride, ", ", c.o.padding, ", ", c.o.dilation, ", ", c.o.groups, ")");
+        concat(c.o.stride, ", ", c.o.padding.length, ", ", c.o.dilation, ", ", c.o.groups, ")");
     all.push_back(
         {"F.conv1d(x[0], x[1], x[2], " + rest,
          [o = c.o](const Tensors& x, const Tensors&) { return conv1d(x[0], x[1], x[2], o); },

@@ -2,6 +2,8 @@
 // What small layers and attention do that PyTorch has no line for, and what they refuse.
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/layers/layers.h>
+#include <peal/nn/loss.h>
+#include <peal/nn/optim/adam.h>
 #include <peal/tests/errors.h>
 
 #include <doctest/doctest.h>
@@ -137,4 +139,79 @@ TEST_CASE("what a transformer cannot take is said") {
             }),
             "Transformer: expected src and tgt [B, S, width] and [B, T, width], got shapes "
             "[2, 3, 4] and [3, 3, 4]");
+}
+
+TEST_CASE("a generator and a discriminator learn from each other, as DCGAN's") {
+  using namespace nn;
+  manual_seed(3);
+  Sequential generator(ConvTranspose2d(6, 8, 4, {.bias = false}), BatchNorm2d(8), ReLU(),
+                       ConvTranspose2d(8, 4, 4, {.stride = 2, .padding = 1, .bias = false}),
+                       BatchNorm2d(4), ReLU(),
+                       ConvTranspose2d(4, 1, 4, {.stride = 2, .padding = 1}), Tanh());
+  Sequential judge(Conv2d(1, 4, 4, {.stride = 2, .padding = 1}), LeakyReLU(0.2),
+                   Conv2d(4, 8, 4, {.stride = 2, .padding = 1, .bias = false}), BatchNorm2d(8),
+                   LeakyReLU(0.2), Conv2d(8, 1, 4), Sigmoid(), Flatten(0));
+  Adam generator_steps(generator.named_parameters(), {.lr = 0.01});
+  Adam judge_steps(judge.named_parameters(), {.lr = 0.01});
+  const Tensor real = tanh(randn({8, 1, 16, 16}) + 1.0), noise = randn({8, 6, 1, 1});
+  REQUIRE(generator(noise).shape() == Shape{8, 1, 16, 16});
+  const BCELoss loss;
+  const auto judged = [&](const Tensor& images, double truth) {
+    return loss(judge(images), full({8}, truth));
+  };
+  const auto first = [](const Module& net) { return net.parameters()[0].to_vector<float>(); };
+  std::vector<float> of_judge, of_generator;
+  for (int step = 0; step < 6; ++step) {
+    const Tensor before = judged(real, 1) + judged(generator(noise).detach(), 0);
+    const auto untouched = first(generator);
+    judge_steps.zero_grad();
+    before.backward();
+    judge_steps.step();
+    CHECK(first(generator) == untouched);
+    of_judge.push_back(before.item<float>());
+
+    const auto kept = first(judge);
+    const Tensor fooled = judged(generator(noise), 1);
+    generator_steps.zero_grad();
+    fooled.backward();
+    generator_steps.step();
+    CHECK(first(judge) == kept);
+    CHECK(first(generator) != untouched);
+    of_generator.push_back(fooled.item<float>());
+    CHECK(judged(generator(noise), 1).item<float>() < of_generator.back());
+  }
+  CHECK(of_judge.back() < of_judge.front());
+}
+
+TEST_CASE("what convolutions refuse, and how they say sizes") {
+  using nn::ConvTranspose2d;
+  check_has(error_of([] { ConvTranspose2d(3, 4, 3, {.groups = 2}); }),
+            "ConvTranspose2d: 2 groups do not divide 3 and 4 channels");
+  check_has(error_of([] {
+              ConvTranspose2d(2, 4, 3, {.output_padding = 1})(ones({1, 2, 3, 3}));
+            }),
+            "an output_padding below the larger of stride 1 and dilation 1, got 1");
+  check_has(error_of([] {
+              ConvTranspose2d(2, 4, 3)(ones({1, 3, 3, 3}));
+            }),
+            "conv_transpose2d: expected an input [N, C, H, W] and a weight");
+  check_has(error_of([] {
+              ConvTranspose2d(2, 4, 3, {.padding = 3})(ones({1, 2, 3, 3}));
+            }),
+            "with padding 3 leaves nothing of input [1, 2, 3, 3]");
+  check_has(error_of([] {
+              ConvTranspose2d(2, 4, 3, {.stride = 2}).forward_to(ones({1, 2, 3, 3}), {7, 9});
+            }),
+            "expected a size of 7 to 8 in dimension -1");
+  check_has(error_of([] { nn::Conv2d(2, 4, 3, {.padding = "some"}); }), "got \"some\"");
+  check_has(error_of([] {
+              nn::Conv1d(2, 4, 3, {.stride = 2, .padding = "same"})(ones({2, 5}));
+            }),
+            "conv1d: a padding of \"same\" is for strides of 1, got 2");
+  check_has(error_of([] { nn::Conv3d(2, 4, 3)(ones({1, 2, 2, 5, 5})); }), "conv3d: a kernel of");
+  check_has(error_of([] {
+              nn::Fold({3, 4}, 2)(ones({8, 5}));
+            }),
+            "one for each of 6 windows, got shape [8, 5]");
+  check_has(error_of([] { unfold(ones({2, 3}), 1, 4, 1); }), "windows of 1 to 3 elements");
 }

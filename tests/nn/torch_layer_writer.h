@@ -87,5 +87,6 @@ void write_small_layers(LayerWriter& write);
 void write_activations(LayerWriter& write);
 void write_recurrent_layers(LayerWriter& write);
 void write_transformers(LayerWriter& write);
+void write_window_layers(LayerWriter& write);
 
 }  // namespace peal::test

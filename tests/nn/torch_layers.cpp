@@ -167,6 +167,7 @@ void write_layers(const std::filesystem::path& path) {
   write_small_layers(write);
   write_activations(write);
   write_transformers(write);
+  write_window_layers(write);
   write.save(path);
 }
 

@@ -85,6 +85,24 @@ std::vector<Row> windows() {
           {"nn.CircularPad2d(1)", CircularPad2d(1)}};
 }
 
+std::vector<Row> convolutions() {
+  using namespace nn;
+  return {{"nn.ConvTranspose1d(4, 6, 3)", ConvTranspose1d(4, 6, 3)},
+          {"nn.ConvTranspose2d(4, 6, (3, 2), (2, 1), (1, 0), (1, 0), 2, False, (1, 2))",
+           ConvTranspose2d(4, 6, {3, 2}, {{2, 1}, {1, 0}, {1, 0}, 2, false, {1, 2}})},
+          {"nn.ConvTranspose3d(4, 6, 3, 2, 1, 1)", ConvTranspose3d(4, 6, 3, {2, 1, 1})},
+          {"nn.Conv3d(4, 6, 3)", Conv3d(4, 6, 3)},
+          {"nn.Conv3d(4, 6, (1, 2, 3), 2, (0, 1, 1), 1, 2, False, 'replicate')",
+           Conv3d(4, 6, {1, 2, 3}, {2, {0, 1, 1}, 1, 2, false, PadMode::replicate})},
+          {"nn.Conv2d(4, 6, 3, padding='same', padding_mode='reflect')",
+           Conv2d(4, 6, 3, {.padding = "same", .padding_mode = PadMode::reflect})},
+          {"nn.Conv1d(4, 6, 3, padding='valid')", Conv1d(4, 6, 3, {.padding = "valid"})},
+          {"nn.Conv1d(4, 6, 3, padding=1, padding_mode='circular')",
+           Conv1d(4, 6, 3, {.padding = 1, .padding_mode = PadMode::circular})},
+          {"nn.Unfold((2, 3), 1, (0, 1), 2)", Unfold({2, 3}, {1, {0, 1}, 2})},
+          {"nn.Fold((4, 5), 2)", Fold({4, 5}, 2)}};
+}
+
 std::vector<Row> functions() {
   using namespace nn;
   return {{"nn.ReLU()", ReLU()},
@@ -162,8 +180,8 @@ int main(int argc, char** argv) {
   if (argc != 2) return 2;
   try {
     Metadata texts;
-    for (const auto& rows :
-         {products(), norms(), windows(), functions(), rectifiers(), containers()}) {
+    for (const auto& rows : {products(), norms(), windows(), convolutions(), functions(),
+                             rectifiers(), containers()}) {
       for (const Row& row : rows) texts[row.torch] = row.module.repr();
     }
     save_safetensors(std::filesystem::path(argv[1]) / "repr.safetensors",

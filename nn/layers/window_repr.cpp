@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What layers with windows print between their parentheses: PyTorch's text.
+#include <peal/nn/layers/layers.h>
+#include <peal/nn/python_text.h>
+
+namespace peal::nn {
+namespace {
+
+std::string in_tuple(std::int64_t value) { return python_text(std::vector<std::int64_t>{value}); }
+std::string in_tuple(const Single& value) { return in_tuple(value.length); }
+std::string in_tuple(const Pair& value) { return python_text(value); }
+std::string in_tuple(const Triple& value) { return python_text(value); }
+
+template <class Value>
+std::string unless_same(const char* name, const Value& value, std::int64_t usual) {
+  return value == Value(usual) ? "" : concat(", ", name, "=", in_tuple(value));
+}
+
+std::string kernel_of(const Tensor& weight) {
+  std::vector<std::int64_t> sizes;
+  for (int i = 2; i < weight.dim(); ++i) sizes.push_back(weight.size(i));
+  return python_text(sizes);
+}
+
+std::string groups_and_bias(std::int64_t groups, const Tensor& bias) {
+  return (groups == 1 ? "" : concat(", groups=", groups)) + (bias.defined() ? "" : ", bias=False");
+}
+
+template <class Options>
+std::string convolution(const Tensor& weight, const Tensor& bias, const Options& o, PadMode mode) {
+  std::string line = concat(weight.size(1) * o.groups, ", ", weight.size(0),
+                            ", kernel_size=", kernel_of(weight), ", stride=", in_tuple(o.stride));
+  using Numbers = decltype(o.padding);
+  line += o.padding.word.empty() ? unless_same<Numbers>("padding", o.padding, 0)
+                                 : concat(", padding=", o.padding.word);
+  line += unless_same("dilation", o.dilation, 1) + groups_and_bias(o.groups, bias);
+  const char* const modes[] = {"", "reflect", "replicate", "circular"};
+  return mode == PadMode::constant
+             ? line
+             : line + ", padding_mode=" + modes[static_cast<std::size_t>(mode)];
+}
+
+template <class Options>
+std::string transposed(const Tensor& weight, const Tensor& bias, const Options& o) {
+  return concat(weight.size(0), ", ", weight.size(1) * o.groups,
+                ", kernel_size=", kernel_of(weight), ", stride=", in_tuple(o.stride)) +
+         unless_same("padding", o.padding, 0) + unless_same("dilation", o.dilation, 1) +
+         unless_same("output_padding", o.output_padding, 0) + groups_and_bias(o.groups, bias);
+}
+
+std::string unfolding(Pair kernel, const UnfoldOptions& o) {
+  return "kernel_size=" + python_short(kernel) + ", dilation=" + python_short(o.dilation) +
+         ", padding=" + python_short(o.padding) + ", stride=" + python_short(o.stride);
+}
+
+}  // namespace
+
+std::string Conv1d::extra_repr() const {
+  return convolution(weight, bias, options_, padding_mode_);
+}
+std::string Conv2d::extra_repr() const {
+  return convolution(weight, bias, options_, padding_mode_);
+}
+std::string Conv3d::extra_repr() const {
+  return convolution(weight, bias, options_, padding_mode_);
+}
+std::string ConvTranspose1d::extra_repr() const { return transposed(weight, bias, options_); }
+std::string ConvTranspose2d::extra_repr() const { return transposed(weight, bias, options_); }
+std::string ConvTranspose3d::extra_repr() const { return transposed(weight, bias, options_); }
+
+std::string Unfold::extra_repr() const { return unfolding(kernel_, options_); }
+std::string Fold::extra_repr() const {
+  return "output_size=" + python_short(size_) + ", " + unfolding(kernel_, options_);
+}
+
+std::string MaxPool2d::extra_repr() const {
+  return "kernel_size=" + python_short(kernel_) +
+         ", stride=" + python_short(options_.stride.value_or(kernel_)) +
+         ", padding=" + python_short(options_.padding) +
+         ", dilation=" + python_short(options_.dilation) +
+         ", ceil_mode=" + python_text(options_.ceil_mode);
+}
+std::string AvgPool2d::extra_repr() const {
+  return "kernel_size=" + python_short(kernel_) +
+         ", stride=" + python_short(options_.stride.value_or(kernel_)) +
+         ", padding=" + python_short(options_.padding);
+}
+std::string AdaptiveAvgPool2d::extra_repr() const { return "output_size=" + python_short(size_); }
+
+}  // namespace peal::nn

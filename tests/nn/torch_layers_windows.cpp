@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolutions of all kinds, pools, interpolation, and windows as columns.
+#include <peal/nn/layers/layers.h>
+
+#include "torch_layer_writer.h"
+
+namespace peal::test {
+namespace {
+
+void write_convolutions(LayerWriter& write) {
+  write(
+      "nn.Conv1d(3, 4, 4, padding='same', padding_mode='reflect')",
+      [] { return nn::Conv1d(3, 4, 4, {.padding = "same", .padding_mode = PadMode::reflect}); },
+      randn({2, 3, 6}));
+  write(
+      "nn.Conv1d(3, 4, 3, 2, 2, padding_mode='circular')",
+      [] {
+        return nn::Conv1d(3, 4, 3, {.stride = 2, .padding = 2, .padding_mode = PadMode::circular});
+      },
+      randn({2, 3, 7}));
+  write(
+      "nn.Conv2d(2, 4, (3, 2), padding='same', dilation=(1, 2))",
+      [] {
+        return nn::Conv2d(2, 4, {3, 2}, {.padding = "same", .dilation = {1, 2}});
+      },
+      randn({2, 2, 4, 5}));
+  write(
+      "nn.Conv2d(2, 4, 3, padding=(1, 2), padding_mode='replicate')",
+      [] {
+        return nn::Conv2d(2, 4, 3, {.padding = {1, 2}, .padding_mode = PadMode::replicate});
+      },
+      randn({2, 4, 5}));
+  write(
+      "nn.Conv3d(2, 4, (1, 2, 3), (1, 2, 1), (0, 1, 1), 1, 2, False)",
+      [] {
+        return nn::Conv3d(2, 4, {1, 2, 3},
+                          {.stride = {1, 2, 1}, .padding = {0, 1, 1}, .groups = 2, .bias = false});
+      },
+      randn({2, 2, 3, 4, 3}));
+  write(
+      "nn.Conv3d(2, 3, 2, padding='same', padding_mode='circular')",
+      [] { return nn::Conv3d(2, 3, 2, {.padding = "same", .padding_mode = PadMode::circular}); },
+      randn({1, 2, 3, 4, 3}));
+}
+
+void write_transposed(LayerWriter& write) {
+  write(
+      "nn.ConvTranspose1d(3, 4, 3, 2, 1, 1)",
+      [] { return nn::ConvTranspose1d(3, 4, 3, {.stride = 2, .padding = 1, .output_padding = 1}); },
+      randn({2, 3, 5}));
+  write(
+      "nn.ConvTranspose2d(4, 6, (3, 2), (2, 1), (1, 0), (1, 0), 2, False, (1, 2))",
+      [] {
+        return nn::ConvTranspose2d(4, 6, {3, 2}, {{2, 1}, {1, 0}, {1, 0}, 2, false, {1, 2}});
+      },
+      randn({2, 4, 3, 4}));
+  write(
+      "nn.ConvTranspose2d(3, 2, 4, 2, 1)",
+      [] { return nn::ConvTranspose2d(3, 2, 4, {.stride = 2, .padding = 1}); }, randn({3, 4, 3}));
+  write(
+      "nn.ConvTranspose3d(2, 3, 2, 2)", [] { return nn::ConvTranspose3d(2, 3, 2, {.stride = 2}); },
+      randn({1, 2, 2, 3, 2}));
+  write(
+      "nn.ConvTranspose1d(3, 4, 3, 2)", [] { return nn::ConvTranspose1d(3, 4, 3, {.stride = 2}); },
+      {randn({2, 3, 5})}, "m(x[0], [12])",
+      [](auto& layer, const Tensors& x) { return Tensors{layer.forward_to(x[0], 12)}; });
+  write(
+      "nn.ConvTranspose2d(3, 4, 3, 2)", [] { return nn::ConvTranspose2d(3, 4, 3, {.stride = 2}); },
+      {randn({2, 3, 3, 2})}, "m(x[0], [7, 6])",
+      [](auto& layer, const Tensors& x) {
+        return Tensors{layer.forward_to(x[0], {7, 6})};
+      });
+  write(
+      "nn.ConvTranspose3d(2, 3, 2, 2, 1)",
+      [] { return nn::ConvTranspose3d(2, 3, 2, {.stride = 2, .padding = 1}); },
+      {randn({1, 2, 2, 3, 2})}, "m(x[0], [2, 5, 3])",
+      [](auto& layer, const Tensors& x) {
+        return Tensors{layer.forward_to(x[0], {2, 5, 3})};
+      });
+}
+
+void write_columns(LayerWriter& write) {
+  write(
+      "nn.Unfold((2, 3), padding=(0, 1), stride=2)",
+      [] {
+        return nn::Unfold({2, 3}, {.padding = {0, 1}, .stride = 2});
+      },
+      randn({2, 2, 4, 5}));
+  write(
+      "nn.Fold((3, 4), 2)",
+      [] {
+        return nn::Fold({3, 4}, 2);
+      },
+      randn({2, 8, 6}));
+}
+
+}  // namespace
+
+void write_window_layers(LayerWriter& write) {
+  write_convolutions(write);
+  write_transposed(write);
+  write_columns(write);
+}
+
+}  // namespace peal::test
