@@ -33,6 +33,7 @@
 #include <peal/data/text/byte_pairs.h>
 #include <peal/data/text/language_model_set.h>
 #include <peal/data/text/rules.h>
+#include <peal/data/text/text_files.h>
 #include <peal/data/text/text_set.h>
 #include <peal/data/text/token_file.h>
 #include <peal/data/text/tokenizer.h>

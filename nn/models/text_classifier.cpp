@@ -30,7 +30,12 @@ SentenceEncoder::Result SentenceEncoder::encode(const Tensor& tokens) {
     // Texts that have begun; they come first.
     std::int64_t here = 0;
     for (std::int64_t row = 0; row < n; ++row) {
-      here += words[static_cast<std::size_t>(row * length + at)] != pad_ ? 1 : 0;
+      if (words[static_cast<std::size_t>(row * length + at)] == pad_) continue;
+      PEAL_CHECK(here == row, "SentenceEncoder: text ", row, " has a token at place ", at,
+                 ", where a part begins, and text ", here,
+                 " has none; expected the longest first, each to the last part of bptt = ", bptt_,
+                 " (data::pad_parts)");
+      ++here;
     }
     PEAL_CHECK(here > 0, "SentenceEncoder: no text has a token at place ", at,
                ", where a part begins: texts begin at a multiple of bptt = ", bptt_,

@@ -8,9 +8,9 @@
 //   model.encoder.module.load_state_dict(language_model.encoder.state_dict());
 //   Tensor loss = cross_entropy(model(tokens), classes);   // tokens [N, T]
 //
-// Texts of a batch are padded as fastai pads them: all begin at a multiple of bptt, so whole parts
-// of padding stand before the shorter ones and what is left over behind them, and longer ones come
-// first. Thread safety: as of Module.
+// Texts of a batch are padded as data::pad_parts() does, nearly as fastai: all begin at a multiple
+// of bptt, so whole parts of padding stand before the shorter ones and what is left over behind
+// them, and longer ones come first; all reach into the last part. Thread safety: as of Module.
 #pragma once
 
 #include <peal/nn/models/awd_lstm.h>

@@ -5,6 +5,7 @@
 #include <peal/data/loader.h>
 #include <peal/data/text/language_model_set.h>
 #include <peal/data/text/rules.h>
+#include <peal/data/text/text_files.h>
 #include <peal/data/text/text_set.h>
 #include <peal/data/text/tokenizer.h>
 #include <peal/data/text/vocabulary.h>
@@ -14,6 +15,8 @@
 #include "rules_cases.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <vector>
@@ -196,4 +199,57 @@ TEST_CASE("texts with classes are padded on the left") {
   CHECK(batch.y.to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 0, 1});
   CHECK(batch["lengths"].to_vector<std::int64_t>() == set.lengths());
   check_has(error_of([] { data::TextSet({{1}}, {}); }), "expected a class for each of 1 texts");
+}
+
+TEST_CASE("texts padded by parts begin where a part does, and all reach into the last one") {
+  // Of 4, 9, 8 and 1 tokens, by parts of 4.
+  const data::TextSet set(
+      {{2, 9, 9, 9}, {2, 9, 9, 9, 8, 8, 8, 8, 7}, {2, 9, 9, 9, 8, 8, 8, 8}, {2}}, {0, 1, 2, 3},
+      data::pad_parts(4));
+  const std::vector<std::int64_t> all{0, 1, 2, 3}, without_longest{0, 2, 3}, alone{3};
+  const data::Batch batch = set.get(all);
+  CHECK(batch.x.shape() == Shape{4, 12});
+  CHECK(batch.x.to_vector<std::int64_t>() ==
+        std::vector<std::int64_t>{2, 9, 9, 9, 8, 8, 8, 8, 7, 1, 1, 1,  //
+                                  1, 1, 1, 1, 2, 9, 9, 9, 8, 8, 8, 8,  //
+                                  1, 1, 1, 1, 1, 1, 1, 1, 2, 9, 9, 9,  //
+                                  1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1});
+  CHECK(batch.y.to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 2, 0, 3});
+  CHECK(batch["lengths"].to_vector<std::int64_t>() == std::vector<std::int64_t>{9, 8, 4, 1});
+  CHECK(set.get(without_longest).x.shape() == Shape{3, 8});
+  CHECK(set.get(alone).x.shape() == Shape{1, 1});
+  check_has(error_of([] { data::pad_parts(0); }), "expected parts of at least one token");
+}
+
+TEST_CASE("texts lie in folders, archives and CSV files") {
+  const testing::Folder folder;
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::filesystem::create_directories((folder.path / name).parent_path());
+    std::ofstream(folder.path / name) << text;
+  };
+  write("set/train/b/2.txt", "two");
+  write("set/train/b/deep/1.txt", "one");
+  write("set/train/a/3.txt", "three");
+  write("set/train/a/3.md", "no text");
+  write("set/train/beside.txt", "of no class");
+  const data::TextFiles found = data::read_texts(folder.path / "set", "train");
+  CHECK(found.texts == std::vector<std::string>{"three", "two", "one"});
+  CHECK(found.labels == std::vector<std::string>{"a", "b", "b"});
+  CHECK(found.sources[2] == (folder.path / "set/train/b/deep/1.txt").string());
+  CHECK(found.classes() == std::vector<std::string>{"a", "b"});
+  CHECK(found.class_numbers({"b", "a"}) == std::vector<std::int64_t>{1, 0, 0});
+  check_has(error_of([&] { found.class_numbers({"b"}); }),
+            "'a' is no class of the set: it knows b");
+  const data::TextFiles flat = data::read_texts(folder.path / "set/train/b/deep");
+  CHECK(flat.texts == std::vector<std::string>{"one"});
+  check_has(error_of([&] { flat.classes(); }), "expected texts with classes");
+  write("set/train.csv", "text,label\n\"a, b\",x\nc,y\n");
+  const data::TextFiles rows = data::read_texts(folder.path / "set", "train");
+  CHECK(rows.texts == std::vector<std::string>{"a, b", "c"});
+  CHECK(rows.labels == std::vector<std::string>{"x", "y"});
+  CHECK(rows.sources[1] == (folder.path / "set/train.csv").string() + ", line 3");
+  check_has(error_of([&] { data::read_texts(folder.path / "set", "valid"); }),
+            "no such folder of texts, nor");
+  check_has(error_of([&] { data::read_texts(folder.path / "set/train.csv", "test"); }),
+            "expected a folder or archive with test/ or test.csv in it, got a file");
 }
