@@ -16,6 +16,7 @@
 #include <peal/data/images/random_transforms.h>
 #include <peal/data/loader.h>
 #include <peal/launch/job.h>
+#include <peal/launch/training/export_run.h>
 #include <peal/launch/training/trainer.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/models/resnet.h>
@@ -153,7 +154,7 @@ void judge(launch::Job& job, const launch::TrainingArguments& arguments) {
 int main(int argc, char** argv) {
   launch::TrainingArguments arguments;
   arguments.batch_size = 64;
-  std::string folder, name = "resnet18";
+  std::string folder, name = "resnet18", run_file;
   std::int64_t size = 32;
   int until = 0;
   double mixup = 0, smoothing = 0;
@@ -167,6 +168,7 @@ int main(int argc, char** argv) {
   line.option("--label-smoothing", &smoothing, "share of the loss that all classes have");
   line.option("--until", &until,
               "epoch to stop after, for a run to be taken up later (0: the last)");
+  line.option("--export", &run_file, "file for first weights, batches and rates, of one rank");
   launch::add_training_options(line, arguments);
   if (const auto status = line.parse(argc, argv)) return *status;
 
@@ -203,6 +205,9 @@ int main(int argc, char** argv) {
         optimizer,
         nn::one_cycle_lr({.max_lr = rate, .total_steps = training.size() * arguments.epochs + 1}));
 
+    if (!run_file.empty()) {
+      launch::export_run(run_file, model, training, testing, arguments.epochs, scheduler);
+    }
     launch::TrainingArguments now = arguments;
     if (until > 0) now.epochs = std::min(until, arguments.epochs);
     launch::Trainer trainer(

@@ -18,6 +18,7 @@ std::vector<Value> evaluate(nn::Module& model, data::DataLoader& loader,
   // Forwards without synchronisation have left each rank buffers of its own.
   if (auto* const ddp = model.as<nn::DistributedDataParallel>()) ddp->sync_buffers();
   model.eval();
+  model.reset();
   for (const NamedMetric& each : metrics) each.metric->reset();
   for (const data::Batch& batch : loader) {
     const Tensor output = forward ? forward(batch) : model(batch.x);

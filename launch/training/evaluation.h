@@ -37,7 +37,8 @@ struct Value {
 using Forward = std::function<Tensor(const data::Batch& batch)>;
 
 // The metrics of what the model gives (model(x) by default) beside y, over all ranks' batches, in
-// their order. Leaves the model in evaluation. Collective; exact where the loader's shard is.
+// their order, before which it is reset(). Leaves the model in evaluation. Collective; exact where
+// the loader's shard is.
 std::vector<Value> evaluate(nn::Module& model, data::DataLoader& loader,
                             const comm::ProcessGroup& group,
                             const std::vector<NamedMetric>& metrics, const Forward& forward = {});

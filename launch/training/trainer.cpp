@@ -148,7 +148,9 @@ void Trainer::fit(data::DataLoader& training, data::DataLoader& test, const Step
 
 EpochReport Trainer::train_epoch(data::DataLoader& loader, int epoch, const Step& loss) {
   ProgressBar bar(concat("epoch ", epoch + 1), loader.size(), job_.is_main());
+  if (options_.before_epoch) options_.before_epoch(epoch);
   model_.train();
+  model_.reset();
   model_.reducer().reset_times();
   const auto start = Clock::now();
   double loss_sum = 0;

@@ -21,9 +21,10 @@
 //   {.parts = {{"scheduler", scheduler}, {"ema", ema}},
 //    .after_step = [&] { scheduler.step(); ema.update(); }}
 //
-// After construction each rank draws from a stream of its own (dropout differs between ranks, not
-// between runs). Collective in all; what rank 0 alone does (report, save) needs no words. Thread
-// safety: one thread.
+// What a model keeps from one batch to the next begins anew with each epoch and each evaluation
+// (Module::reset()). After construction each rank draws from a stream of its own (dropout differs
+// between ranks, not between runs). Collective in all; what rank 0 alone does (report, save) needs
+// no words. Thread safety: one thread.
 #pragma once
 
 #include <peal/data/loader.h>
@@ -63,6 +64,8 @@ struct TrainerOptions {
   Step forward = nullptr;
   // What the model is judged by after each epoch; the accuracy where there is none.
   std::vector<NamedMetric> metrics = {};
+  // On all ranks, before each epoch, which counts from 0: to freeze and thaw, for example.
+  std::function<void(int epoch)> before_epoch = nullptr;
   // On all ranks, after each step that the optimizer took (with f16 some are left out).
   std::function<void()> after_step = nullptr;
 };

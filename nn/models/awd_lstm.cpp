@@ -4,6 +4,8 @@
 #include <peal/nn/models/awd_lstm.h>
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 
 namespace peal::nn {
 namespace {
@@ -192,6 +194,29 @@ Tensor activation_regularization(const Tensor& raw, const Tensor& dropped, doubl
   const std::int64_t steps = raw.size(1);
   if (beta == 0 || steps < 2) return loss;
   return loss + mean_square(slice(raw, 1, 1, steps) - slice(raw, 1, 0, steps - 1)) * beta;
+}
+
+NamedTensors match_words(const NamedTensors& state, const std::vector<std::string>& from,
+                         const std::vector<std::string>& to) {
+  std::unordered_map<std::string_view, std::int64_t> places;
+  std::int64_t at = 0;
+  for (const std::string& word : from) places.emplace(word, at++);
+  std::vector<std::int64_t> rows;  // the mean is the last
+  for (const std::string& word : to) {
+    const auto found = places.find(word);
+    rows.push_back(found == places.end() ? std::ssize(from) : found->second);
+  }
+  const Tensor which = Tensor::from(rows, {std::ssize(rows)}, Device{});
+  NamedTensors matched;
+  for (const auto& [name, tensor] : state) {
+    const bool of_words = name == "0.encoder.weight" || name == "0.encoder_dp.emb.weight" ||
+                          name == "1.decoder.weight" || name == "1.decoder.bias";
+    PEAL_CHECK(!of_words || tensor.size(0) == std::ssize(from), "match_words: ", name, " has ",
+               tensor.shape(), ", and there are ", from.size(), " words that it is of");
+    matched.emplace_back(
+        name, of_words ? index_select(cat({tensor, mean(tensor, {0}, true)}), 0, which) : tensor);
+  }
+  return matched;
 }
 
 NamedTensors clean_raw_keys(const NamedTensors& state) {

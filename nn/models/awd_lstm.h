@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -132,6 +133,12 @@ class AwdLanguageModel : public Module {
 // times that of how much the raw ones change from step to step.
 Tensor activation_regularization(const Tensor& raw, const Tensor& dropped, double alpha = 2,
                                  double beta = 1);
+
+// The state of a language model with these words as that of one with others (ULMFiT's fine-tuning;
+// fastai: match_embeds): embedding, decoder and bias have the rows of the words that both know, and
+// for a new one the mean of all. Error where the embedding has another number of rows than `from`.
+NamedTensors match_words(const NamedTensors& state, const std::vector<std::string>& from,
+                         const std::vector<std::string>& to);
 
 // State dictionaries of fastai before 2.0 name each dropped weight twice; this leaves those out
 // that a
