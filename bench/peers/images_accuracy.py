@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+# Accuracy of resnet18 on CIFAR-10's images beside PyTorch: for each seed peal's program trains and writes first weights,
+# batches (cropped and turned as they came) and rates; PyTorch trains the same model on the same batches with the same
+# rates. Prints both after each seed, then the means, and peal's on several ranks of smaller batches, which are together as
+# large (with batch norm over all of them).
+#
+#   bench/peers/images_accuracy.py BUILD_FOLDER --data cifar10-images.tar.gz [--images N] [--seeds N] [--python PROGRAM]
+import argparse
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+parser = argparse.ArgumentParser()
+parser.add_argument("build", type=pathlib.Path)
+parser.add_argument("--data", type=pathlib.Path, required=True, help="archive with train/<class>/ and test/<class>/")
+parser.add_argument("--images", type=int, default=50, help="of each class to train on, the first by name")
+parser.add_argument("--tests", type=int, default=50, help="of each class to judge by, the first by name")
+parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--batch", type=int, default=16)
+parser.add_argument("--lr", type=float, default=0.02)
+parser.add_argument("--seeds", type=int, default=3)
+parser.add_argument("--python", default=sys.executable, help="the interpreter that has torch")
+parser.add_argument("--ranks", type=int, default=2, help="peal's other run; 1: none")
+parser.add_argument("--run", type=pathlib.Path, help="(of this script itself) train on this file")
+options = parser.parse_args()
+
+
+def train_in_torch(path):
+    import torch
+    import torch.nn.functional as F
+
+    sys.dont_write_bytecode = True
+    sys.path += [str(HERE), str(HERE.parents[1] / "tests" / "nn")]
+    from torch_exchange import load
+    from torch_nets import ResNet18
+
+    tensors, _ = load(path)
+    torch.set_num_threads(1)
+    # torch_nets has the blocks in one row, torchvision (and peal) two to a stage; both in one order.
+    model = ResNet18()
+    theirs = [value for key, value in tensors.items() if key.startswith("model.")]
+    names = [key[6:] for key in tensors if key.startswith("model.")]
+    own = {}
+    for key, value in zip(names, theirs):
+        stage = re.match(r"layer(\d)\.(\d)\.(.*)", key)
+        own[f"layers.{2 * int(stage[1]) - 2 + int(stage[2])}.{stage[3]}" if stage else key] = value
+    model.load_state_dict(own)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    batches = lambda before: [(tensors[f"{before}.{k}.x"], tensors[f"{before}.{k}.y"])
+                              for k in range(sum(name.startswith(f"{before}.") and name.endswith(".x") for name in tensors))]
+    step = 0
+    for epoch in range(options.epochs):
+        model.train()
+        for x, y in batches(f"train.{epoch}"):
+            optimizer.param_groups[0]["lr"] = tensors["rates"][step, 0].item()
+            step += 1
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        right = torch.cat([model(x).argmax(1) == y for x, y in batches("test")])
+    print(f"accuracy {100 * right.double().mean().item():.2f}")
+
+
+if options.run:
+    train_in_torch(options.run)
+    sys.exit()
+
+
+def accuracy_of(command):
+    out = subprocess.run([str(part) for part in command], capture_output=True, text=True,
+                         env=os.environ | {"OMP_NUM_THREADS": "1"})
+    found = re.findall(r"accuracy ([0-9.]+)", out.stdout)
+    if out.returncode or not found:
+        sys.exit(f"images_accuracy: {' '.join(map(str, command))} failed:\n{out.stdout}{out.stderr}")
+    return float(found[-1])
+
+
+def unpack(folder):
+    with tarfile.open(options.data) as archive:
+        by_class = {}
+        for name in sorted(archive.getnames()):
+            if name.endswith(".jpg"):
+                by_class.setdefault(pathlib.Path(name).parent, []).append(name)
+        wanted = {name for where, names in by_class.items()
+                  for name in names[:options.images if where.parent.name == "train" else options.tests]}
+        archive.extractall(folder, [member for member in archive if member.name in wanted])
+
+
+several = f"peal, {options.ranks} ranks"
+results = {"PyTorch": [], "peal": [], several: []}
+with tempfile.TemporaryDirectory() as name:
+    folder = pathlib.Path(name)
+    unpack(folder)
+    for seed in range(options.seeds):
+        mine = [options.build / "examples" / "12_train_images", "--data", folder, "--epochs", options.epochs, "--lr", options.lr,
+                "--seed", seed]
+        run = folder / "run"
+        found = {"peal": accuracy_of([*mine, "--batch-size", options.batch, "--export", run])}
+        found["PyTorch"] = accuracy_of([options.python, __file__, *sys.argv[1:], "--run", run])
+        if options.ranks > 1:
+            found[several] = accuracy_of([HERE.parents[1] / "launch" / "tools" / "peal-run", "-n", options.ranks, *mine,
+                                          "--batch-size", options.batch // options.ranks])
+        for arm, value in found.items():
+            results[arm].append(value)
+        print(f"seed {seed}:", ", ".join(f"{arm} {value:.2f} %" for arm, value in found.items()), flush=True)
+for arm, found in results.items():
+    if found:
+        spread = statistics.stdev(found) if len(found) > 1 else 0
+        print(f"{arm}: mean {statistics.mean(found):.3f} %, deviation {spread:.3f}")
