@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/atomic_file.h>
 #include <peal/autograd/core/error.h>
+#include <peal/data/formats/gzip.h>
 #include <peal/data/rows.h>
 #include <peal/data/text/letters.h>
 #include <peal/data/text/token_file.h>
@@ -54,29 +55,55 @@ std::shared_ptr<const void> map_file(const std::string& path, std::int64_t& size
           }};
 }
 
+std::int64_t bytes_of_token(const std::string& name, std::int64_t vocabulary) {
+  PEAL_CHECK(vocabulary >= 1 && vocabulary <= std::int64_t{1} << 32, "[data] ", name,
+             ": expected a vocabulary of 1 to 2^32 tokens, got ", vocabulary);
+  return vocabulary <= std::int64_t{1} << 16 ? 2 : 4;
+}
+
+// Tokens at, at + 1, ... as they are in a file, `part` of them or what there is.
+std::string packed_tokens(const std::string& name, std::span<const std::int64_t> tokens,
+                          std::size_t at, std::size_t part, std::int64_t vocabulary) {
+  const int bytes = static_cast<int>(bytes_of_token(name, vocabulary));
+  std::string text;
+  for (std::size_t i = at; i < std::min(tokens.size(), at + part); ++i) {
+    PEAL_CHECK(tokens[i] >= 0 && tokens[i] < vocabulary, "[data] ", name, ": token ", i, " is ",
+               tokens[i], ", expected one below ", vocabulary);
+    put_number(text, static_cast<std::uint64_t>(tokens[i]), bytes);
+  }
+  return text;
+}
+
 }  // namespace
 
 void save_tokens(const std::filesystem::path& path, std::span<const std::int64_t> tokens,
                  std::int64_t vocabulary) {
-  PEAL_CHECK(vocabulary >= 1 && vocabulary <= std::int64_t{1} << 32, "[data] ", path.string(),
-             ": expected a vocabulary of 1 to 2^32 tokens, got ", vocabulary);
-  const int bytes = vocabulary <= std::int64_t{1} << 16 ? 2 : 4;
-  std::string text(magic_of_tokens);
-  put_number(text, static_cast<std::uint64_t>(bytes), 4);
-  put_number(text, static_cast<std::uint64_t>(vocabulary - 1), 4);
-  put_number(text, tokens.size(), 8);
+  const std::int64_t bytes = bytes_of_token(path.string(), vocabulary);
+  std::string header(magic_of_tokens);
+  put_number(header, static_cast<std::uint64_t>(bytes), 4);
+  put_number(header, static_cast<std::uint64_t>(vocabulary - 1), 4);
+  put_number(header, tokens.size(), 8);
   AtomicFile file(path);
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    PEAL_CHECK(tokens[i] >= 0 && tokens[i] < vocabulary, "[data] ", path.string(), ": token ", i,
-               " is ", tokens[i], ", expected one below ", vocabulary);
-    put_number(text, static_cast<std::uint64_t>(tokens[i]), bytes);
-    if (text.size() >= std::size_t{1} << 20) {
-      file.write(text.data(), text.size());
-      text.clear();
-    }
+  file.write(header.data(), header.size());
+  constexpr std::size_t part = std::size_t{1} << 18;
+  for (std::size_t at = 0; at < tokens.size(); at += part) {
+    const std::string packed = packed_tokens(path.string(), tokens, at, part, vocabulary);
+    file.write(packed.data(), packed.size());
   }
-  file.write(text.data(), text.size());
   file.commit();
+}
+
+TokenFile TokenFile::in_memory(std::span<const std::int64_t> tokens, std::int64_t vocabulary) {
+  TokenFile made;
+  made.name_ = "tokens in memory";
+  made.bytes_ = bytes_of_token(made.name_, vocabulary);
+  made.count_ = std::ssize(tokens);
+  made.vocabulary_ = vocabulary;
+  const auto packed = std::make_shared<const std::string>(
+      packed_tokens(made.name_, tokens, 0, tokens.size(), vocabulary));
+  made.tokens_ = reinterpret_cast<const unsigned char*>(packed->data());
+  made.mapped_ = packed;
+  return made;
 }
 
 TokenFile::TokenFile(const std::filesystem::path& path) : name_(path.string()) {
@@ -148,11 +175,13 @@ CharacterVocabulary::CharacterVocabulary(std::string_view text) : characters_(ch
 
 TokenIds CharacterVocabulary::encode(std::string_view text) const {
   TokenIds numbers;
+  std::int64_t line = 1;
   for (const char32_t c : characters_of(text)) {
     const auto found = std::lower_bound(characters_.begin(), characters_.end(), c);
-    PEAL_CHECK(found != characters_.end() && *found == c, "[data] characters: '", utf8_of({&c, 1}),
-               "' is none of the ", size(), " that the vocabulary has");
+    PEAL_CHECK(found != characters_.end() && *found == c, "[data] characters, line ", line, ": '",
+               utf8_of({&c, 1}), "' is none of the ", size(), " that the vocabulary has");
     numbers.push_back(found - characters_.begin());
+    line += c == '\n';
   }
   return numbers;
 }
@@ -164,6 +193,20 @@ std::string CharacterVocabulary::decode(const TokenIds& numbers) const {
     text += characters_[static_cast<std::size_t>(number)];
   }
   return utf8_of(text);
+}
+
+void CharacterVocabulary::save(const std::filesystem::path& path) const {
+  const std::string text = utf8_of(characters_);
+  AtomicFile file(path);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+CharacterVocabulary CharacterVocabulary::load(const std::filesystem::path& path) {
+  const auto text = read_file(path);
+  PEAL_CHECK(!text.empty(), "[data] ", path.string(),
+             ": expected the characters of a vocabulary, got an empty file");
+  return CharacterVocabulary({reinterpret_cast<const char*>(text.data()), text.size()});
 }
 
 }  // namespace peal::data

@@ -28,6 +28,8 @@ class TokenFile {
  public:
   // Errors: not there, not such a file, another length than it says.
   explicit TokenFile(const std::filesystem::path& path);
+  // As of a file with these tokens. Errors: those of save_tokens().
+  static TokenFile in_memory(std::span<const std::int64_t> tokens, std::int64_t vocabulary);
 
   std::int64_t size() const { return count_; }
   std::int64_t vocabulary() const { return vocabulary_; }
@@ -36,6 +38,8 @@ class TokenFile {
   void read(std::int64_t begin, std::span<std::int64_t> to) const;
 
  private:
+  TokenFile() = default;
+
   std::string name_;
   std::shared_ptr<const void> mapped_;
   const unsigned char* tokens_ = nullptr;
@@ -63,9 +67,13 @@ class CharacterVocabulary {
   explicit CharacterVocabulary(std::string_view text);
 
   std::int64_t size() const { return std::ssize(characters_); }
-  // Error for a character that the vocabulary has not.
+  // Error, with the line, for a character that the vocabulary has not.
   TokenIds encode(std::string_view text) const;
   std::string decode(const TokenIds& numbers) const;
+
+  // A text of all of them. Errors: not writable, not readable, an empty file.
+  void save(const std::filesystem::path& path) const;
+  static CharacterVocabulary load(const std::filesystem::path& path);
 
  private:
   std::u32string characters_;  // sorted

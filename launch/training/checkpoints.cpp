@@ -68,8 +68,8 @@ void Checkpoints::save(const std::string& path, int next_epoch, const Metadata& 
 }
 
 int Checkpoints::resume(const std::string& path, int epochs, Metadata* all) const {
-  Places places;
-  const Metadata metadata = nn::load(path, parts_and({"random", places})).metadata;
+  // Before a part finds that it is another run's in words of its own.
+  const Metadata metadata = nn::load(path, {}, /*strict=*/false).metadata;
   const auto saved = [&](const std::string& name) {
     const auto found = metadata.find(name);
     PEAL_CHECK(found != metadata.end(), path, ": it does not say its ", name,
@@ -80,6 +80,8 @@ int Checkpoints::resume(const std::string& path, int epochs, Metadata* all) cons
     PEAL_CHECK(saved(name) == here, path, ": it was saved with ", name, " ", saved(name),
                ", and this run has ", here, "; go on with the same");
   }
+  Places places;
+  nn::load(path, parts_and({"random", places}));
   const std::string text = saved("epoch");
   int epoch = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), epoch);

@@ -40,6 +40,7 @@ TEST_CASE("tokens of two and of four bytes come back") {
     const TokenFile file(folder.path / "t");
     CHECK(file.vocabulary() == vocabulary);
     CHECK(all_of(file) == tokens);
+    CHECK(all_of(TokenFile::in_memory(tokens, vocabulary)) == tokens);
     CHECK(content_of(folder.path / "t").size() == 24 + 4 * (vocabulary <= 65536 ? 2 : 4));
     TokenIds middle(2);
     file.read(1, middle);
@@ -112,6 +113,8 @@ TEST_CASE("what is no file of tokens is refused") {
               data::save_tokens(path, TokenIds{1, 10}, 10);
             }),
             "token 1 is 10, expected one below 10");
+  check_has(error_of([] { TokenFile::in_memory(TokenIds{-1}, 10); }),
+            "[data] tokens in memory: token 0 is -1, expected one below 10");
 }
 
 TEST_CASE("characters are numbered by their code points") {
@@ -121,5 +124,13 @@ TEST_CASE("characters are numbered by their code points") {
   CHECK(numbers == TokenIds{4, 9, 0});
   CHECK(characters.decode(numbers) == "h\xc3\xb6\n");
   check_has(error_of([&] { characters.encode("x"); }),
-            "[data] characters: 'x' is none of the 10 that the vocabulary has");
+            "[data] characters, line 1: 'x' is none of the 10 that the vocabulary has");
+  check_has(error_of([&] { characters.encode("hello\n\n\xc3\xa9"); }),
+            "[data] characters, line 3: '\xc3\xa9' is none of");
+  const Folder folder;
+  characters.save(folder.path / "c");
+  CHECK(data::CharacterVocabulary::load(folder.path / "c").encode("h\xc3\xb6\n") == numbers);
+  std::ofstream(folder.path / "c", std::ios::trunc).flush();
+  check_has(error_of([&] { data::CharacterVocabulary::load(folder.path / "c"); }),
+            "expected the characters of a vocabulary, got an empty file");
 }

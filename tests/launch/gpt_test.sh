@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The program that learns a text, on a small one of its own: it learns, by characters and by byte pairs; a run that is taken
+# up ends as a whole one, two ranks learn what one process learns, a text that it has never seen is judged, texts are
+# gone on with, and what is wrong is said.
+#   gpt_test.sh PROGRAM [PEAL_RUN]     with PEAL_RUN also on two ranks
+set -euo pipefail
+
+program=${1:?usage: gpt_test.sh PROGRAM [PEAL_RUN]} launcher=${2-}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+export PEAL_LOG=warning
+failed() {
+  echo "FAILED: $*"
+  exit 1
+}
+# run LOG COMMAND...: the log, where it fails, too.
+run() {
+  local log=$1
+  shift
+  "$@" >"$log" 2>&1 || { cat "$log"; failed "$*"; }
+}
+figures() { grep -o 'epoch [0-9]*: loss [0-9.]*, test loss [0-9.]*, test perplexity [0-9.]*' "$1"; }
+last_figures() { figures "$1" | tail -n 1 | sed 's/.*test loss/loss/; s/test //'; }
+
+# 1430 characters, of which 1287 are learnt in 160 windows of 8.
+awk 'BEGIN {
+  split("cat dog fox owl", who, " "); split("sat ran hid", did, " ")
+  for (i = 0; i < 130; ++i) printf "the %s %s.\n", who[1 + i * 7 % 4], did[1 + i * i % 3]
+}' | head -c 1430 >text
+(( $(wc -c <text) == 1430 )) || failed 'the text is too short'
+tail -c 143 text >last
+shape=(--layers 1 --heads 2 --width 16 --block 8 --lr 0.02)
+train=("$program" --data text "${shape[@]}" --batch-size 8)
+run whole.log "${train[@]}" --epochs 3 --save whole --generate 'the ' --length 20
+awk -v found="$(last_figures whole.log | sed 's/.*perplexity //')" 'BEGIN { exit !(found < 3) }' ||
+  { cat whole.log; failed 'it has not learnt'; }
+run parts.log "${train[@]}" --epochs 3 --until 1 --save parts
+run parts.log "${train[@]}" --epochs 3 --resume parts --save parts
+cmp whole parts || failed 'a run that is taken up ends otherwise'
+diff <(figures whole.log | tail -n 2) <(figures parts.log) || failed 'a run that is taken up goes on otherwise'
+cmp whole.vocabulary parts.vocabulary
+
+run judged.log "$program" --resume whole --evaluate last
+grep -qF "last: 143 tokens, $(last_figures whole.log)" judged.log ||
+  { cat judged.log; failed 'a text is judged otherwise than while training'; }
+sample() {
+  run sample.log "$program" --resume "$1" --generate 'the ' --length 20 "${@:2}"
+  cat sample.log
+}
+first=$(sample whole)
+[[ $first == 'the '* ]] && ((${#first} >= 20)) || failed "no text that goes on: $first"
+grep -qF "$(head -n 1 <<<"$first")" whole.log || failed 'after training it goes on otherwise'
+[[ $(sample whole) == "$first" ]] || failed 'a seed makes two texts'
+[[ $(sample whole --seed 5 --temperature 2) != "$first" ]] || failed 'two seeds make one text'
+grep -qE '^the (cat|dog|fox|owl) (sat|ran|hid)\.$' <<<"$(sample whole --temperature 0)" ||
+  failed 'the likeliest text is none of those that it learnt'
+
+run pairs.log "$program" --data text "${shape[@]}" --batch-size 8 --byte-pairs 12 --epochs 2 --save pairs
+printf 'the \xc3\xa9mu hid.\n' >unseen
+run judged.log "$program" --resume pairs --evaluate unseen
+grep -qE '^unseen: [0-9]+ tokens, loss [0-9.]+, perplexity [0-9.]+$' judged.log || { cat judged.log; failed 'no figures'; }
+[[ $(sample pairs) == 'the '* ]] || failed 'byte pairs do not go on'
+
+# refused WORDS COMMAND...: it ends with an error that says so.
+refused() {
+  local words=$1 status=0
+  shift
+  "$@" >log 2>&1 </dev/null || status=$?
+  [[ $status -ne 0 && $status -lt 128 ]] || failed "$*: exit status $status"
+  grep -qF -e "$words" log || { cat log; failed "it does not say: $words"; }
+}
+: >empty
+printf x >one
+refused 'empty is empty; expected a text' "$program" --data empty
+refused 'empty is empty; expected a text' "$program" --resume whole --evaluate empty
+refused 'one: expected a text of two tokens or more, got 1' "$program" --resume pairs --evaluate one
+refused 'nowhere: no such file' "$program" --data nowhere
+refused "unseen: [data] characters, line 1: 'é' is none of the" "$program" --resume whole --evaluate unseen
+refused "generate: [data] characters, line 1: 'Q' is none of the" "$program" --resume whole --generate Q
+refused 'name its checkpoint by --resume' "$program" --generate the
+refused 'what shall it learn? Name a text by --data' "$program" --resume whole
+printf '\x02\0\0\0\0\0\0\0{}' >other
+refused "other has no setting 'byte_pairs'; is it a checkpoint of this program?" "$program" --resume other --evaluate last
+refused 'whole: it was saved with width 16, and this run has 32; go on with the same' "$program" --data text \
+  --layers 1 --heads 2 --width 32 --block 8 --batch-size 8 --epochs 4 --resume whole
+refused 'was saved with data text, and this run has last' "$program" --data last "${shape[@]}" --epochs 4 \
+  --batch-size 8 --resume whole
+rm parts.vocabulary
+refused 'parts.vocabulary: no such file' "$program" --resume parts --evaluate last
+
+if [[ -n $launcher ]]; then
+  two=("$launcher" -n 2 "$program" --data text "${shape[@]}" --batch-size 4)
+  run two.log "${two[@]}" --epochs 3 --save two
+  diff <(figures whole.log) <(figures two.log) || failed 'two ranks learn otherwise than one process'
+  run parts.log "${two[@]}" --epochs 3 --until 1 --save parts
+  run parts.log "${two[@]}" --epochs 3 --resume parts --save parts
+  cmp two parts || failed 'a run of two ranks that is taken up ends otherwise'
+  run judged.log "$launcher" -n 2 "$program" --resume two --evaluate last --generate 'the '
+  grep -qF "last: 143 tokens, $(last_figures two.log)" judged.log || { cat judged.log; failed 'two ranks judge otherwise'; }
+fi
+echo 'a text is learnt, taken up, judged and gone on with'
