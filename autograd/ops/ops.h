@@ -24,6 +24,7 @@
 #include <peal/autograd/ops/index.h>
 #include <peal/autograd/ops/index_write.h>
 #include <peal/autograd/ops/indexing.h>
+#include <peal/autograd/ops/linalg.h>
 #include <peal/autograd/ops/literal.h>
 #include <peal/autograd/ops/loss.h>
 #include <peal/autograd/ops/margin_loss.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Errors name the op, what was expected and what came.
+#include <peal/autograd/grad.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/ops/optimizer.h>
@@ -127,6 +128,48 @@ TEST_CASE("sums by the names of dimensions") {
   CHECK(error_of([] {
           tensordot(z({2, 2}), z({2, 2}), {0, 0}, {0, 1});
         }) == "tensordot: dimension 0 of [2, 2] or 1 of [2, 2] is named twice");
+}
+
+TEST_CASE("linear algebra names the matrix that has no answer") {
+  const Tensor one = eye(2), none = tensor({{1., 2.}, {2., 4.}}), both = stack({one, none});
+  CHECK(error_of([&] { linalg::inv(both); }) ==
+        "linalg.inv: matrix 1 of shape [2, 2, 2] is singular; pinv gives what is nearest to an "
+        "inverse");
+  CHECK(error_of([&] { linalg::solve(none, one); }) ==
+        "linalg.solve: the matrix of shape [2, 2] is singular; lstsq gives the x of least squares");
+  CHECK(error_of([&] { linalg::solve_triangular(both * 0.0, one, true); }) ==
+        "linalg.solve_triangular: matrix 0 of shape [2, 2, 2] is singular: an element of its "
+        "diagonal is 0");
+  CHECK(error_of([&] {
+          linalg::cholesky(stack({one, -one}));
+        }) ==
+        "linalg.cholesky: matrix 1 of shape [2, 2, 2] is not positive definite: its leading minor "
+        "of 1 is not positive");
+  CHECK(error_of([&] {
+          linalg::svd(stack({one, one / 0.0}));
+        }) == "linalg.svd: matrix 1 of shape [2, 2, 2] holds what is not finite");
+  CHECK(error_of([&] {
+          linalg::det(z({2, 3}));
+        }) == "linalg.det: expected square matrices [..., n, n], got shape [2, 3]");
+  CHECK(error_of([&] { linalg::qr(z({3})); }) ==
+        "linalg.qr: expected matrices [..., m, n], got shape [3]");
+  CHECK(error_of([&] { linalg::svdvals(z({3})); }) ==
+        "linalg.svdvals: expected matrices [..., m, n], got shape [3]");
+  CHECK(error_of([&] { linalg::inv(cast(one, DType::i64)); }) ==
+        "linalg.inv: expected a floating type, got i64 [2, 2]");
+  CHECK(error_of([&] {
+          linalg::solve(one, z({3, 1}));
+        }) == "linalg.solve: matrices of shape [2, 2] do not fit a side of shape [3, 1]");
+  CHECK(error_of([&] { linalg::eigh(one, 'l'); }) == "linalg.eigh: expected 'L' or 'U', got 'l'");
+  CHECK(error_of([&] { linalg::matrix_norm(one, 3); }) ==
+        "linalg.matrix_norm: expected 1, 2 or infinity, or one of these less than 0, got 3");
+  const Tensor tall = ones({3, 2}).set_requires_grad();
+  const Tensor r = linalg::qr(tall, linalg::QrMode::complete).R;
+  CHECK(error_of([&] { sum(r).backward(); }).find("has no gradient") != std::string::npos);
+  const Tensor wanting = none.clone().set_requires_grad();
+  CHECK(error_of([&] {
+          autograd::grad({linalg::det(wanting)}, {wanting}, {.create_graph = true});
+        }).find("is singular") != std::string::npos);
 }
 
 TEST_CASE("convolution and pooling") {

@@ -129,6 +129,7 @@ int main(int argc, char** argv) {
     test::add_order(rows);
     test::add_functions(rows);
     test::add_matrices(rows);
+    test::add_linalg(rows);
     save_safetensors(std::filesystem::path(argv[1]) / "values.safetensors", rows.tensors,
                      rows.expressions);
   } catch (const Error& error) {

@@ -31,5 +31,6 @@ void add_making(Rows& rows);
 void add_order(Rows& rows);
 void add_functions(Rows& rows);
 void add_matrices(Rows& rows);
+void add_linalg(Rows& rows);
 
 }  // namespace peal::test

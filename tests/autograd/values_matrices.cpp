@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of integers, of no elements, and with numbers that do not count.
+// Products of integers, of no elements, and with numbers that do not count; linear algebra of what
+// is singular, empty or not finite.
 #include "value_rows.h"
 
 #include <cmath>
@@ -27,6 +28,60 @@ void add_matrices(Rows& rows) {
   rows.add("torch.addmm(x[0], x[1], x[1], beta=0)", {nan, one}, addmm(nan, one, one, 0));
   rows.add("torch.addmm(x[0], x[1], x[1], alpha=0)", {one, one}, addmm(one, one, one, 1, 0));
   rows.add("torch.cdist(x[0], x[0], 0)", {one}, cdist(one, one, 0));
+}
+
+void add_linalg(Rows& rows) {
+  const Tensor one = tensor({{1., 2.}, {2., 4.}}), three = tensor({{3., 1.}, {1., 3.}});
+  const Tensor none = Tensor::zeros({0, 0}), nan = full({2, 2}, NAN), both = stack({one, three});
+  using namespace linalg;
+  rows.add("torch.linalg.matrix_rank(x[0])", {both}, matrix_rank(both));
+  const Tensor steps = diag(tensor({3., 1., 0.1}));
+  rows.add("torch.linalg.matrix_rank(x[0], atol=0.5)", {steps}, matrix_rank(steps, {.atol = 0.5}));
+  rows.add("torch.linalg.matrix_rank(x[0], rtol=0.5)", {steps}, matrix_rank(steps, {.rtol = 0.5}));
+  rows.add("torch.linalg.matrix_rank(x[0])", {none}, matrix_rank(none));
+  rows.add("torch.linalg.pinv(x[0])", {both}, pinv(both));
+  rows.add("torch.linalg.pinv(x[0], atol=0.5)", {steps}, pinv(steps, {.atol = 0.5}));
+  rows.add("torch.linalg.matrix_power(x[0], 0)", {both}, matrix_power(both, 0));
+  rows.add("torch.linalg.det(x[0])", {both}, det(both));
+  rows.add("torch.linalg.slogdet(x[0])[0]", {both}, slogdet(both).sign + 0);
+  rows.add("torch.linalg.slogdet(x[0])[1]", {both}, slogdet(both).logabsdet);
+  rows.add("torch.linalg.svdvals(x[0])", {both}, svdvals(both));
+  rows.add("torch.linalg.svdvals(x[0] * 1e30)", {three}, svdvals(three * 1e30));
+  rows.add("torch.linalg.det(x[0])", {nan}, det(nan));
+  rows.add("torch.linalg.inv(x[0])", {nan}, inv(nan));
+  rows.add("torch.linalg.eigvalsh(x[0])", {nan}, eigvalsh(nan));
+  for (const Tensor& empty : {none, Tensor::zeros({2, 0, 0})}) {
+    rows.add("torch.linalg.det(x[0])", {empty}, det(empty));
+    rows.add("torch.linalg.slogdet(x[0])[1]", {empty}, slogdet(empty).logabsdet);
+    rows.add("torch.linalg.inv(x[0])", {empty}, inv(empty));
+    rows.add("torch.linalg.cholesky(x[0])", {empty}, cholesky(empty));
+    rows.add("torch.linalg.eigvalsh(x[0])", {empty}, eigvalsh(empty));
+  }
+  const Tensor flat = Tensor::zeros({0, 3});
+  rows.add("torch.linalg.svd(x[0])[2]", {flat}, svd(flat).Vh);
+  rows.add("torch.linalg.qr(x[0])[1]", {flat}, qr(flat).R);
+  rows.add("torch.linalg.inv(x[0])", {Tensor::zeros({0, 3, 3})}, inv(Tensor::zeros({0, 3, 3})));
+  // What completes a basis, whose signs are free, where values are 0 too.
+  const Tensor ranks = cast(arange(12), DType::f32).reshape({4, 3});
+  for (const Tensor& a : {ranks, t(ranks), ranks * 0}) {
+    const auto [u, s, vh] = svd(a);
+    rows.add("torch.linalg.svdvals(x[0])", {a}, s);
+    rows.add("torch.eye(x[0].shape[0])", {a}, matmul(u, u, false, true));
+    rows.add("torch.eye(x[0].shape[1])", {a}, matmul(vh, vh, false, true));
+    const auto [q, r] = qr(a, QrMode::complete);
+    rows.add("x[0]", {a}, matmul(q, r));
+    rows.add("torch.eye(x[0].shape[0])", {a}, matmul(q, q, false, true));
+  }
+  const Tensor a = sin(cast(arange(15), DType::f64)).reshape({5, 3}),
+               b = cos(cast(arange(10), DType::f64)).reshape({5, 2});
+  const Lstsq least = lstsq(a, b);
+  rows.add("torch.linalg.lstsq(x[0], x[1], driver='gelsd')[1]", {a, b}, least.residuals);
+  rows.add("torch.linalg.lstsq(x[0], x[1], driver='gelsd')[2]", {a, b}, least.rank);
+  rows.add("torch.linalg.lstsq(x[0], x[1], driver='gelsd')[3]", {a, b}, least.singular_values);
+  // Of a singular matrix PyTorch's gradient of the determinant is 0, which it is not.
+  const Tensor wanting = one.clone().set_requires_grad();
+  det(wanting).backward();
+  rows.add("torch.tensor([[4., -2], [-2, 1]])", {}, wanting.grad());
 }
 
 }  // namespace peal::test
