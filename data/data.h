@@ -20,8 +20,11 @@
 #include <peal/data/random_sampler.h>
 #include <peal/data/sampler.h>
 #include <peal/data/samples.h>
+#include <peal/data/shards/json_lines.h>
+#include <peal/data/shards/json_stream.h>
 #include <peal/data/shards/shard_paths.h>
 #include <peal/data/shards/tar_shards.h>
+#include <peal/data/shards/tar_stream.h>
 #include <peal/data/stream.h>
 #include <peal/data/stream_loader.h>
 #include <peal/data/subset.h>
@@ -38,4 +41,5 @@
 #include <peal/data/text/token_file.h>
 #include <peal/data/text/tokenizer.h>
 #include <peal/data/text/vocabulary.h>
+#include <peal/data/untar_data.h>
 #include <peal/data/weighted.h>

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/data/rows.h>
 #include <peal/data/stream_dataset.h>
 
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace peal::data {
@@ -36,6 +38,16 @@ Tensor joined_tensors(const std::string& name, const std::vector<Tensor>& parts)
   return all;
 }
 
+// Of a batch of one.
+Tensor row_of(const Tensor& x) {
+  if (!x.defined()) return x;
+  const Tensor row = Tensor::empty(shape_of_row(x), x.dtype(), Device{});
+  if (const std::size_t bytes = row.view().bytes(); bytes > 0) {
+    std::memcpy(row.raw(), x.raw(), bytes);
+  }
+  return row;
+}
+
 }  // namespace
 
 Batch joined(std::span<const Batch> samples) {
@@ -52,6 +64,17 @@ Batch joined(std::span<const Batch> samples) {
         name, each(name, [&, &name = name](const Batch& sample) { return sample[name]; }));
   }
   return all;
+}
+
+Batch joined(std::span<const Batch> samples, const Collate& together) {
+  if (!together) return joined(samples);
+  std::vector<Sample> rows;
+  for (const Batch& each : samples) {
+    Sample row{row_of(each.x), row_of(each.y)};
+    for (const auto& [name, tensor] : each.more) row.more.emplace_back(name, row_of(tensor));
+    rows.push_back(std::move(row));
+  }
+  return together(rows);
 }
 
 }  // namespace peal::data

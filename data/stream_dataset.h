@@ -18,19 +18,38 @@
 // Thread safety: const methods may be called from several threads at once; a reader belongs to one.
 #pragma once
 
+#include <peal/autograd/core/error.h>
 #include <peal/data/batch.h>
+#include <peal/data/collate.h>
 #include <peal/data/draw.h>
 
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 
 namespace peal::data {
 
 // One batch of these, one after the other: their tensors along dim 0. Error where they have
 // different tensors, types or sizes.
 Batch joined(std::span<const Batch> samples);
+// The same by a Collate, which gets them one by one without the batch's dimension; by the above
+// where there is none.
+Batch joined(std::span<const Batch> samples, const Collate& together);
+
+// What a reader throws where one sample is bad and the others are not: its next call gives the next
+// one. The loader passes over it, up to as many as are allowed (max_bad_samples).
+class BadStreamSample : public Error {
+ public:
+  using Error::Error;
+};
+
+// One that was.
+struct PassedOver {
+  std::int64_t part = 0, sample = 0;
+  std::string why;
+};
 
 class StreamDataset {
  public:

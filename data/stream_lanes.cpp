@@ -4,6 +4,7 @@
 #include <peal/data/stream_lanes.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace peal::data {
 
@@ -22,6 +23,15 @@ StreamLanes::StreamLanes(const StreamDataset& dataset, std::vector<std::vector<P
 }
 
 StreamLanes::~StreamLanes() { stop(); }
+
+// Called while its error is handled.
+void StreamLanes::throw_bad(const PassedOver& bad) const {
+  std::throw_with_nested(Error(concat(
+      "[data] sample ", bad.sample, " of part ", bad.part, " (epoch ", draws_.epoch, "): ", bad.why,
+      options_.max_bad_samples > 0
+          ? concat("; max_bad_samples lets ", options_.max_bad_samples, " be in an epoch")
+          : std::string())));
+}
 
 std::optional<StreamLanes::Made> StreamLanes::make(Lane& lane) const {
   std::vector<Batch> samples;
@@ -45,14 +55,20 @@ std::optional<StreamLanes::Made> StreamLanes::make(Lane& lane) const {
         part.samples = whole_part;
         ++lane.at;
       }
+    } catch (const BadStreamSample& failure) {
+      made.bad.push_back({part.part, part.samples, failure.what()});
+      ++part.samples;
+      if (std::ssize(made.bad) > options_.max_bad_samples) throw_bad(made.bad.back());
     } catch (const std::exception& failure) {
       std::throw_with_nested(Error(concat("[data] sample ", part.samples, " of part ", part.part,
                                           " (epoch ", draws_.epoch, "): ", failure.what())));
     }
     note(part);
   }
-  if (samples.empty()) return std::nullopt;
-  if (options_.drop_last && std::ssize(samples) < options_.batch_size) return std::nullopt;
+  const bool short_batch = std::ssize(samples) < options_.batch_size;
+  if (samples.empty() || (options_.drop_last && short_batch)) {
+    return made.bad.empty() ? std::nullopt : std::optional(std::move(made));  // what was bad
+  }
   made.samples = std::ssize(samples);
   made.batch = dataset_.collate(samples);
   return made;
@@ -86,10 +102,23 @@ bool StreamLanes::find_next(std::unique_lock<std::mutex>& lock) {
         made_.wait(lock);
       }
     }
+    if (!lane.made.empty() && lane.made.front().samples == 0) {  // it has bad ones alone
+      auto& bad = lane.made.front().bad;
+      bad_ends_.insert(bad_ends_.end(), bad.begin(), bad.end());
+      lane.made.pop_front();
+      room_.notify_all();
+      --ended;  // once more
+      continue;
+    }
     if (!lane.made.empty() || lane.error) return true;
     turn_ = (turn_ + 1) % static_cast<int>(lanes_.size());
   }
   return false;
+}
+
+std::vector<PassedOver> StreamLanes::take_bad_ends() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(bad_ends_, {});
 }
 
 bool StreamLanes::has_next() {

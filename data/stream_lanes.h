@@ -31,6 +31,7 @@ struct LaneOptions {
   int workers = 0;
   int prefetch = 2;
   bool drop_last = false;
+  std::int64_t max_bad_samples = 0;
 };
 
 class StreamLanes {
@@ -48,11 +49,14 @@ class StreamLanes {
     Batch batch;
     std::int64_t samples = 0;
     std::vector<PartTaken> taken;  // afterwards, of the parts that it is from
+    std::vector<PassedOver> bad = {};
   };
   // The next batch, nothing at the end, or the error that making it threw, which names the sample.
   std::optional<Made> next();
   // Whether there is one, or an error; waits until it is known.
   bool has_next();
+  // What was passed over behind the last batch of a lane.
+  std::vector<PassedOver> take_bad_ends();
   // The lane that comes next.
   int turn() const { return turn_; }
 
@@ -67,6 +71,7 @@ class StreamLanes {
     bool ended = false;
   };
 
+  [[noreturn]] void throw_bad(const PassedOver& bad) const;
   std::optional<Made> make(Lane& lane) const;
   void make_ahead(Lane& lane);
   bool find_next(std::unique_lock<std::mutex>& lock);
@@ -80,6 +85,7 @@ class StreamLanes {
   std::condition_variable made_, room_;  // a lane has another batch; less than it may have
   std::vector<Lane> lanes_;
   int turn_;
+  std::vector<PassedOver> bad_ends_;
   bool stopped_ = false;
   std::vector<std::thread> threads_;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
 #include <peal/autograd/core/stateful.h>
 #include <peal/data/sampler.h>
 #include <peal/data/stream.h>
@@ -30,6 +31,9 @@ StreamLoader::StreamLoader(std::shared_ptr<const StreamDataset> dataset,
   PEAL_CHECK(options_.workers >= 0 && options_.workers <= options_.readers,
              "[data] stream loader: expected workers from 0 to ", options_.readers,
              ", as many as there are readers, got ", options_.workers);
+  PEAL_CHECK(options_.max_bad_samples >= 0,
+             "[data] stream loader: expected max_bad_samples to be at least 0, got ",
+             options_.max_bad_samples);
   begin(0);
 }
 
@@ -38,6 +42,7 @@ StreamLoader::~StreamLoader() = default;
 void StreamLoader::begin(std::int64_t epoch) {
   PEAL_CHECK(epoch >= 0, "[data] stream loader: expected an epoch of at least 0, got ", epoch);
   lanes_.reset();
+  failure_ = nullptr;
   epoch_ = epoch;
   turn_ = 0;
   dealt_.assign(static_cast<std::size_t>(dataset_->parts()), 0);
@@ -66,14 +71,35 @@ StreamLanes& StreamLoader::lanes() {
     }
     lanes.push_back(std::move(mine));
   }
+  bad_samples_.clear();
   lanes_ = std::make_unique<StreamLanes>(
       *dataset_, std::move(lanes), static_cast<int>(turn_), Draws{options_.seed, epoch_},
-      LaneOptions{options_.batch_size, options_.workers, options_.prefetch, options_.drop_last});
+      LaneOptions{options_.batch_size, options_.workers, options_.prefetch, options_.drop_last,
+                  options_.max_bad_samples});
   return *lanes_;
 }
 
+// One too many is an error from then on.
+void StreamLoader::note_bad(const std::vector<PassedOver>& bad) {
+  for (const PassedOver& each : bad) {
+    bad_samples_.push_back(each);
+    const std::string which = concat("[data] sample ", each.sample, " of part ", each.part,
+                                     " (epoch ", epoch_, "): ", each.why);
+    if (std::ssize(bad_samples_) > options_.max_bad_samples) {
+      failure_ = std::make_exception_ptr(Error(concat(
+          which, "; it is bad sample ", bad_samples_.size(),
+          " of this epoch, of which max_bad_samples lets ", options_.max_bad_samples, " be")));
+      std::rethrow_exception(failure_);
+    }
+    log_warning(which, "; it is passed over");
+  }
+}
+
 std::optional<Batch> StreamLoader::next() {
+  if (failure_) std::rethrow_exception(failure_);
   auto made = lanes().next();
+  note_bad(lanes_->take_bad_ends());
+  if (made) note_bad(made->bad);
   if (!made) {
     begin(epoch_ + 1);
     return std::nullopt;

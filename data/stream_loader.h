@@ -40,12 +40,15 @@ struct StreamLoaderOptions {
   bool drop_last = false;  // leaves out a reader's last batch where it is short
   bool shuffle = false;    // the order of the parts, another in each epoch
   std::uint64_t seed = 0;  // of that and of augmentation, equal on all ranks
+  // So many samples of an epoch, of this rank, may be bad (BadStreamSample): each is named in the
+  // log and passed over; one more is an error. 0: the first one is.
+  std::int64_t max_bad_samples = 0;
 };
 
 class StreamLoader {
  public:
   // Errors: no data set, a place outside of its world, batch_size, readers or prefetch < 1, workers
-  // < 0 or more than readers.
+  // or max_bad_samples < 0, more workers than readers.
   explicit StreamLoader(std::shared_ptr<const StreamDataset> dataset,
                         const StreamLoaderOptions& options = {});
   ~StreamLoader();
@@ -56,6 +59,8 @@ class StreamLoader {
   // Error: what reading threw, with the sample and the part; after one, every call throws it again,
   // until set_epoch() or load_state_dict().
   std::optional<Batch> next();
+  // Those that were passed over in the epoch that is open or was open last, since it was opened.
+  const std::vector<PassedOver>& bad_samples() const { return bad_samples_; }
   // Whether a batch of epoch() is still to come, as DataLoader::has_next(); reads it to know.
   bool has_next();
   std::int64_t epoch() const { return epoch_; }
@@ -79,6 +84,7 @@ class StreamLoader {
  private:
   StreamLanes& lanes();
   void begin(std::int64_t epoch);
+  void note_bad(const std::vector<PassedOver>& bad);
 
   std::shared_ptr<const StreamDataset> dataset_;
   StreamLoaderOptions options_;
@@ -87,6 +93,8 @@ class StreamLoader {
   // By part: how far it was read, when it was dealt to the readers, and since.
   std::vector<std::int64_t> dealt_, taken_;
   std::unique_ptr<StreamLanes> lanes_;
+  std::vector<PassedOver> bad_samples_;
+  std::exception_ptr failure_;  // one bad sample too many
 };
 
 }  // namespace peal::data

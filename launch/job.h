@@ -20,9 +20,13 @@
 #include <peal/comm/group/process_group.h>
 #include <peal/launch/rank.h>
 
+#include <concepts>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
 
 namespace peal::launch {
 
@@ -75,5 +79,14 @@ int run_main(const std::function<void(Job&)>& f);
 // its work done. If it throws on rank 0, every rank throws. A world of one runs it once. It may
 // take longer than PEAL_TIMEOUT, but to ranks on other nodes (ProcessGroup::busy()).
 void rank0_first(const comm::ProcessGroup& group, const std::function<void()>& f);
+
+// The same of an f that gives something, which is each rank's own.
+template <std::invocable F>
+requires(!std::is_void_v<std::invoke_result_t<F&>>) auto rank0_first(
+    const comm::ProcessGroup& group, F&& f) {
+  std::optional<std::invoke_result_t<F&>> found;
+  rank0_first(group, std::function<void()>([&] { found.emplace(f()); }));
+  return std::move(*found);
+}
 
 }  // namespace peal::launch

@@ -97,6 +97,15 @@ void TarReader::skip(std::uint64_t count) {
 
 void TarReader::read(std::vector<std::uint8_t>& to) { append(to, std::exchange(left_, 0)); }
 
+std::size_t TarReader::read_some(std::span<std::uint8_t> to) {
+  const auto wanted = static_cast<std::size_t>(std::min<std::uint64_t>(left_, to.size()));
+  const std::size_t got = reader_.read(to.first(wanted));
+  at_ += got;
+  if (got < wanted) check_got(got, left_);
+  left_ -= got;
+  return got;
+}
+
 // Of an entry that is a name: no file system has one of a megabyte.
 std::string TarReader::short_text(std::uint64_t size) {
   PEAL_CHECK(size <= std::uint64_t{1} << 20, "[data] ", name_, ": damaged archive: header ",

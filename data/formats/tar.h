@@ -41,6 +41,9 @@ class TarReader {
   std::optional<TarEntry> next();
   // Appends the content of the entry that next() gave, once. Errors: as above.
   void read(std::vector<std::uint8_t>& to);
+  // Fills `to` with what comes next of that content and returns how many bytes it got: fewer only
+  // at its end. Errors: as above.
+  std::size_t read_some(std::span<std::uint8_t> to);
   // Where the content of that entry begins, in bytes of the archive, unpacked.
   std::uint64_t content_at() const { return content_at_; }
   // Whether the archive is gzip.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/ranges.h>
 #include <peal/autograd/core/error.h>
+#include <peal/data/shards/naming.h>
 #include <peal/data/shards/tar_sample.h>
 
+#include <algorithm>
 #include <charconv>
-#include <exception>
-#include <new>
 
 namespace peal::data {
 
@@ -47,17 +47,7 @@ std::int64_t TarSample::number(std::string_view suffix) const {
 }
 
 Sample decoded(const Decode& decode, const TarSample& files, Draw& draw) {
-  try {
-    return decode(files, draw);
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const std::exception& failure) {
-    std::string_view words = failure.what();
-    if (words.find(files.name()) != std::string_view::npos) throw;
-    constexpr std::string_view mark = "[data] ";
-    if (words.starts_with(mark)) words.remove_prefix(mark.size());
-    std::throw_with_nested(Error(concat(mark, files.name(), ": ", words)));
-  }
+  return naming(files.name(), [&] { return decode(files, draw); });
 }
 
 }  // namespace peal::data

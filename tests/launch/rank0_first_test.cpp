@@ -79,3 +79,14 @@ TEST_CASE("a Job that is made while an exception is on its way ends as any other
   REQUIRE(bool(group));
   CHECK(!group.poisoned());
 }
+
+TEST_CASE("what it gives is each rank's own") {
+  std::atomic<int> before{0}, right{0};
+  comm::run_ranks(3, {.deadline = milliseconds(2000)}, [&](const comm::ProcessGroup& group) {
+    const std::string mine = launch::rank0_first(group, [&] {
+      return std::to_string(group.rank()) + (before++ == 0 ? " first" : " later");
+    });
+    if (mine == std::to_string(group.rank()) + (group.rank() == 0 ? " first" : " later")) ++right;
+  });
+  CHECK(right == 3);
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checksums, and archives that are unpacked into a cache: once, whole or not at all, from a file or
+// a server.
+#include <peal/data/formats/sha256.h>
+#include <peal/data/untar_data.h>
+#include <peal/tests/errors.h>
+
+#include "tar_files.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <thread>
+
+using peal::data::Sha256;
+using peal::data::untar_data;
+using peal::testing::check_has;
+using peal::testing::content_of;
+using peal::testing::error_of;
+using peal::testing::Folder;
+using peal::testing::put;
+using peal::testing::tar_entry;
+using peal::testing::tar_of;
+using peal::testing::text_of;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string sum_of(std::string_view text, std::size_t step) {
+  Sha256 sum;
+  const std::span bytes(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+  for (std::size_t at = 0; at < text.size(); at += step) {
+    sum.add(bytes.subspan(at, std::min(step, text.size() - at)));
+  }
+  return sum.digest();
+}
+
+// Answers GET of these paths, one connection at a time, and counts them.
+class Server {
+ public:
+  explicit Server(std::map<std::string, std::string> files)
+      : files_(std::move(files)), socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof at;
+    auto* address = reinterpret_cast<sockaddr*>(&at);
+    REQUIRE((::bind(socket_, address, size) == 0 && ::listen(socket_, 8) == 0));
+    REQUIRE(::getsockname(socket_, address, &size) == 0);
+    port_ = ntohs(at.sin_port);
+    thread_ = std::thread([this] { serve(); });
+  }
+  ~Server() {
+    done_ = true;
+    thread_.join();
+    ::close(socket_);
+  }
+  std::string url(const std::string& path) const {
+    return "http://127.0.0.1:" + std::to_string(port_) + path;
+  }
+  int asked() const { return asked_; }
+
+ private:
+  void serve() {
+    while (!done_) {
+      pollfd ready{socket_, POLLIN, 0};
+      if (::poll(&ready, 1, 20) <= 0) continue;
+      const int client = ::accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC);
+      std::string request;
+      char part[1024];
+      while (request.find("\r\n\r\n") == std::string::npos) {
+        const ssize_t got = ::read(client, part, sizeof part);
+        if (got <= 0) break;
+        request.append(part, static_cast<std::size_t>(got));
+      }
+      ++asked_;
+      const auto found = files_.find(request.substr(4, request.find(' ', 4) - 4));
+      std::string answer =
+          "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+      if (found != files_.end()) {
+        answer = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: " +
+                 std::to_string(found->second.size()) + "\r\n\r\n" + found->second;
+      }
+      std::size_t sent = 0;
+      while (sent < answer.size()) {
+        const ssize_t now =
+            ::send(client, answer.data() + sent, answer.size() - sent, MSG_NOSIGNAL);
+        if (now <= 0) break;
+        sent += static_cast<std::size_t>(now);
+      }
+      ::close(client);
+    }
+  }
+
+  std::map<std::string, std::string> files_;
+  int socket_, port_ = 0;
+  std::atomic<bool> done_{false};
+  std::atomic<int> asked_{0};
+  std::thread thread_;
+};
+
+const peal::testing::TarFiles small{{"set/a.txt", "one"}, {"set/in/b.txt", "two"}};
+
+}  // namespace
+
+// FIPS 180-4's examples, and NIST's of a million letters.
+TEST_CASE("SHA-256 of known texts, added in pieces of any size") {
+  for (const std::size_t step : {1, 3, 55, 64, 65, 1000, 2'000'000}) {
+    CHECK(sum_of("", step) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    CHECK(sum_of("abc", step) ==
+          "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    CHECK(sum_of("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", step) ==
+          "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    CHECK(sum_of(
+              "abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmn"
+              "opqrlmnopqrsmnopqrstnopqrstu",
+              step) == "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1");
+    CHECK(sum_of(std::string(1'000'000, 'a'), step) ==
+          "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+  }
+}
+
+TEST_CASE("an archive is unpacked once, and again when it or its sum is another") {
+  const Folder folder;
+  const std::string archive = put(folder.path / "set.tar", text_of(tar_of(small)));
+  const fs::path cache = folder.path / "cache";
+  const fs::path made = untar_data(archive, {.cache = cache});
+  CHECK(made == cache / "data" / "set");
+  CHECK(content_of(made / "set" / "a.txt") == "one");
+  CHECK(content_of(made / "set" / "in" / "b.txt") == "two");
+
+  put(made / "mark", "here");  // it is not touched where it is found
+  const std::string sum = peal::data::sha256_of(archive);
+  CHECK(untar_data(archive, {.sha256 = sum, .cache = cache}) == made);
+  CHECK(untar_data("file:" + archive, {.cache = cache}) == made);
+  CHECK(fs::exists(made / "mark"));
+  std::string capitals = sum;
+  for (char& c : capitals) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  CHECK(untar_data(archive, {.sha256 = capitals, .cache = cache}) == made);
+
+  // Another sum is an error, and what was there stays.
+  const std::string other(64, '0');
+  const std::string message =
+      error_of([&] { untar_data(archive, {.sha256 = other, .cache = cache}); });
+  check_has(message, "set.tar: expected the sha256 " + other + ", got " + sum);
+  CHECK(fs::exists(made / "mark"));
+  check_has(error_of([&] { untar_data(archive, {.sha256 = "12", .cache = cache}); }),
+            "expected a sha256 of 64 hexadecimal digits, got '12'");
+
+  put(archive, text_of(tar_of({{"set/a.txt", "another"}})));
+  CHECK(untar_data(archive, {.cache = cache}) == made);
+  CHECK(!fs::exists(made / "mark"));
+  CHECK(!fs::exists(made / "set" / "in"));
+  CHECK(content_of(made / "set" / "a.txt") == "another");
+  fs::remove(archive);  // it serves without its archive
+  CHECK(untar_data(archive, {.cache = cache}) == made);
+  fs::remove_all(made);
+  check_has(error_of([&] { untar_data(archive, {.cache = cache}); }), "set.tar: no such file");
+}
+
+TEST_CASE("what is broken leaves nothing behind") {
+  const Folder folder;
+  const fs::path cache = folder.path / "cache";
+  const auto left = [&] {
+    std::size_t others = 0;
+    for (const auto& entry : fs::directory_iterator(cache / "data")) {
+      others += entry.path().extension() != ".lock";
+    }
+    return others;
+  };
+  const auto said_of = [&](const std::vector<std::uint8_t>& bytes) {
+    const std::string path = put(folder.path / "b.tar.gz", text_of(bytes));
+    const std::string said = error_of([&] { untar_data(path, {.cache = cache}); });
+    CHECK(left() == 0);
+    return said;
+  };
+  auto cut = tar_of(small);
+  cut.resize(700 + 400);
+  check_has(said_of(cut), "b.tar.gz: ");
+  check_has(said_of(tar_entry("../out.txt", "x")), "'../out.txt' leads out of the folder");
+  check_has(said_of(tar_entry("/tmp/out.txt", "x")), "'/tmp/out.txt' leads out of the folder");
+  check_has(said_of(tar_entry("a/../../out", "x")), "leads out of the folder");
+  check_has(said_of(tar_entry("a", "", '1', "", "../b.tar.gz")), "leads out of the folder");
+  check_has(said_of(tar_entry("a", "", '1', "", "b")), "'a' is a link to 'b', which does not come");
+  check_has(said_of({'n', 'o'}), "not a tar archive");
+  CHECK(!fs::exists(folder.path / "out.txt"));
+  // A process that was ended left something.
+  fs::create_directories(cache / "data" / "b.tmp" / "half");
+  const std::string path = put(folder.path / "b.tar", text_of(tar_of(small)));
+  CHECK(content_of(untar_data(path, {.cache = cache}) / "set" / "a.txt") == "one");
+  CHECK(left() == 2);  // the folder, and what it was made from
+}
+
+TEST_CASE("several at once unpack it once") {
+  const Folder folder;
+  const std::string archive = put(folder.path / "set.tar", text_of(tar_of(small)));
+  std::atomic<int> right{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      const fs::path made = untar_data(archive, {.cache = folder.path});
+      if (content_of(made / "set" / "in" / "b.txt") == "two") ++right;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(right == 4);
+}
+
+TEST_CASE("an archive comes from a server, once, and errors of the server are said") {
+  if (std::system("curl --version > /dev/null 2>&1") != 0) {
+    MESSAGE("not tried: there is no program curl");
+    return;
+  }
+  const Folder folder;
+  const std::string bytes(text_of(tar_of(small)));
+  const Server server({{"/x/set.tar?v=2", bytes}});
+  const std::string url = server.url("/x/set.tar?v=2");
+  const std::string wrong(64, 'a');
+  check_has(error_of([&] { untar_data(url, {.sha256 = wrong, .cache = folder.path}); }), wrong);
+  const fs::path made = untar_data(url, {.sha256 = sum_of(bytes, 64), .cache = folder.path});
+  CHECK(made == folder.path / "data" / "set");
+  CHECK(content_of(made / "set" / "a.txt") == "one");
+  CHECK(untar_data(url, {.cache = folder.path}) == made);
+  CHECK(server.asked() == 2);
+  const std::string none = server.url("/none.tar");
+  const std::string message = error_of([&] { untar_data(none, {.cache = folder.path}); });
+  check_has(message, none + ": the program that reads it ended with status 22: ");
+  check_has(message, "404");
+}
+
+TEST_CASE("the cache is where the environment says") {
+  ::setenv("PEAL_HOME", "/some/place", 1);
+  CHECK(peal::data::cache_folder() == "/some/place");
+  ::unsetenv("PEAL_HOME");
+  ::setenv("XDG_CACHE_HOME", "/c", 1);
+  CHECK(peal::data::cache_folder() == "/c/peal");
+  ::unsetenv("XDG_CACHE_HOME");
+  ::setenv("HOME", "/h", 1);
+  CHECK(peal::data::cache_folder() == "/h/.cache/peal");
+  ::unsetenv("HOME");
+  check_has(error_of([] { peal::data::cache_folder(); }), "set PEAL_HOME to a folder, or HOME");
+}
