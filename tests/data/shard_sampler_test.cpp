@@ -83,56 +83,76 @@ TEST_CASE("samples stay within a window and a half, and are mixed within it") {
   CHECK(order == shard_order(sizes, {.window = window, .seed = 9}, 2).to_vector());
 }
 
-// The proof by exhaustion: left after any number of samples by any world up to 8 and taken up by
-// any other, an epoch has every sample once. Padding, at the end alone, are the first ones again.
+// The proof by exhaustion, in two halves. However many samples each of up to 8 ranks has taken,
+// what all have seen are the first ones of the order, as many as the state says, each once. And
+// from every such place on, up to 8 ranks see what is left of it, each once, and at their end fewer
+// of the first ones again than there are ranks. So any world goes on where any other left.
 TEST_CASE("an epoch of any size is left anywhere in one world and goes on in another") {
   constexpr std::int64_t most = 200;
-  std::vector<int> seen(most);
-  std::int64_t cases = 0;
+  std::int64_t cuts = 0;
   for (std::int64_t n = 1; n <= most; ++n) {
-    // All orders are bijections (above), so what is dealt is places; some sizes with the orders.
+    // All orders are bijections (above), so places are dealt; of some sizes shuffled samples.
     const ShardSamplerOptions how{
         .shuffle = n % 8 == 0, .window = 20, .seed = 5, .exact = n % 2 == 0};
-    for (int before = 1; before <= 8; ++before) {
+    const Samples sizes = sizes_of(n), all = ShardSampler(sizes, {0, 1}, how).indices();
+    REQUIRE(sorted(all) == up_to(n));
+    Samples place_of(all.size());
+    for (std::size_t k = 0; k < all.size(); ++k) {
+      place_of[static_cast<std::size_t>(all[k])] = static_cast<std::int64_t>(k);
+    }
+    std::vector<bool> seen(all.size());
+    const auto see = [&](std::int64_t sample) {
+      const auto place = static_cast<std::size_t>(place_of[static_cast<std::size_t>(sample)]);
+      return !seen[place] && (seen[place] = true);
+    };
+    for (int world = 1; world <= 8; ++world) {
+      const auto sampler_of = [&](int rank) { return ShardSampler(sizes, {rank, world}, how); };
+      // The first half.
       std::vector<Samples> of_rank;
-      std::int64_t steps = n;
-      for (int rank = 0; rank < before; ++rank) {
-        of_rank.push_back(ShardSampler(sizes_of(n), {rank, before}, how).indices());
-        steps = std::min(steps, std::ssize(of_rank.back()));
+      for (int rank = 0; rank < world; ++rank) of_rank.push_back(sampler_of(rank).indices());
+      const ShardSampler first = sampler_of(0);
+      seen.assign(all.size(), false);
+      for (std::int64_t taken = 1; taken <= first.size(); ++taken) {
+        const std::int64_t before = first.consumed_after(taken - 1);
+        const std::int64_t after = first.consumed_after(taken);
+        for (int rank = 0; rank < world; ++rank) {
+          if (before + rank >= after) continue;  // padding, or of an exact epoch nothing
+          REQUIRE(
+              see(of_rank[static_cast<std::size_t>(rank)][static_cast<std::size_t>(taken - 1)]));
+        }
+        REQUIRE(std::find(seen.begin(), seen.end(), false) - seen.begin() == after);
+        REQUIRE(std::find(seen.begin() + after, seen.end(), true) == seen.end());
+        ++cuts;
       }
-      for (int after = 1; after <= 8; ++after) {
-        for (std::int64_t taken = 0; taken <= steps; ++taken) {
-          std::fill(seen.begin(), seen.end(), 0);
-          for (const Samples& mine : of_rank) {
-            for (std::int64_t k = 0; k < taken; ++k) ++seen[static_cast<std::size_t>(mine[k])];
-          }
-          ShardSampler first(sizes_of(n), {0, before}, how);
-          const std::int64_t consumed = first.consumed_after(taken);
-          if (consumed == n) continue;  // padding has begun: nothing is left
-          std::int64_t padded = 0;
-          for (int rank = 0; rank < after; ++rank) {
-            ShardSampler sampler(sizes_of(n), {rank, after}, how);
-            sampler.resume(0, consumed);
-            const Order rest = sampler.order();
-            for (std::int64_t k = 0; k < rest.size(); ++k) {
-              if (sampler.place(k) < 0) {
-                ++padded;
-              } else {
-                ++seen[static_cast<std::size_t>(rest[k])];
-              }
+      REQUIRE(first.consumed_after(first.size()) == n);
+      // The second.
+      std::vector<ShardSampler> samplers;
+      for (int rank = 0; rank < world; ++rank) samplers.push_back(sampler_of(rank));
+      for (std::int64_t consumed = 0; consumed < n; ++consumed) {
+        seen.assign(all.size(), false);
+        std::int64_t again = 0, fresh = 0;
+        for (ShardSampler& sampler : samplers) {
+          sampler.resume(0, consumed);
+          const Order rest = sampler.order();
+          for (std::int64_t k = 0; k < rest.size(); ++k) {
+            if (sampler.place(k) < 0) {
+              again += 1;
+            } else if (see(rest[k])) {
+              fresh += 1;
             }
           }
-          const bool once =
-              std::all_of(seen.begin(), seen.begin() + n, [](int x) { return x == 1; });
-          if (!once || padded >= after || (how.exact && padded > 0)) {
-            FAIL("n ", n, ", ", before, " then ", after, " ranks, after ", taken, " each");
-          }
-          ++cases;
         }
+        const auto begin = seen.begin() + consumed;
+        const bool rest_alone = std::find(begin, seen.end(), false) == seen.end() &&
+                                std::find(seen.begin(), begin, true) == begin;
+        if (!rest_alone || fresh != n - consumed || again >= world || (how.exact && again > 0)) {
+          FAIL("n ", n, ", ", world, " ranks from ", consumed);
+        }
+        ++cuts;
       }
     }
   }
-  CHECK(cases > 300'000);
+  CHECK(cuts > 200'000);
 }
 
 TEST_CASE("wrong sizes, windows and places are named") {
