@@ -27,6 +27,23 @@ std::pair<std::string_view, std::string_view> first_difference(std::string_view 
   }
 }
 
+// Before what a rank has found wrong, in the place of its text.
+constexpr char fault = '\1';
+constexpr std::size_t most_faults = 4;
+
+// "rank 1: it has none; rank 3: it has two", or nothing.
+std::string faults_in(const ProcessGroup& group, const std::vector<std::string>& texts) {
+  std::string all;
+  std::size_t count = 0;
+  for (std::size_t r = 0; r < texts.size(); ++r) {
+    if (!texts[r].starts_with(fault) || ++count > most_faults) continue;
+    all += concat(all.empty() ? "" : "; ", "rank ", group.global_rank(static_cast<int>(r)), ": ",
+                  texts[r].substr(1));
+  }
+  if (count > most_faults) all += concat("; and ", count - most_faults, " ranks more");
+  return all;
+}
+
 }  // namespace
 
 // Eight words at a time go through chains of their own, so that a processor has enough to do at
@@ -81,6 +98,8 @@ std::string agree(const ProcessGroup& group, std::string_view what, const std::s
     return heard;
   }
   const auto texts = group.all_gather_object(mine);
+  const std::string faults = faults_in(group, texts);
+  PEAL_CHECK(faults.empty(), what, ": ", faults);
   for (std::size_t r = 1; r < texts.size(); ++r) {
     if (texts[r] == texts[0]) continue;
     const auto [theirs, other] = first_difference(texts[0], texts[r]);
@@ -88,6 +107,13 @@ std::string agree(const ProcessGroup& group, std::string_view what, const std::s
                 "' on rank ", group.global_rank(static_cast<int>(r)), ": ", advice));
   }
   return {};
+}
+
+void agree_unless(const ProcessGroup& group, std::string_view what, const std::string& mine,
+                  const std::string& wrong, std::string_view advice) {
+  agree(group, what, wrong.empty() ? mine : fault + wrong, advice);
+  if (wrong.empty()) return;
+  fail(concat(what, group.world() == 1 ? ": " : ": on all ranks: ", wrong));
 }
 
 }  // namespace peal::comm

@@ -11,6 +11,10 @@
 //   [ddp] the model is 'fc1.weight [3, 4]' on rank 0 and 'fc1.weight [3, 5]' on rank 2: build the
 //   same model on every rank
 //
+// What one rank alone finds wrong, before it has a text to compare, all are told as well:
+//
+//   [ddp] the model: rank 2: fc1.weight already belongs to a distributed wrapper
+//
 // Thread safety: as the group's.
 #pragma once
 
@@ -30,6 +34,11 @@ namespace peal::comm {
 std::string agree(const ProcessGroup& group, std::string_view what, const std::string& mine,
                   std::string_view advice, const std::string& told = {},
                   std::uint64_t* word = nullptr);
+
+// The same, where a rank may have found something wrong: `wrong` is what, and empty where there is
+// nothing. Error on all ranks, and the group goes on, that names those which have, and what.
+void agree_unless(const ProcessGroup& group, std::string_view what, const std::string& mine,
+                  const std::string& wrong, std::string_view advice);
 
 // 128 bits that differ where bytes, a text's or a tensor's, do. Not for adversaries.
 std::array<std::uint64_t, 2> digest(std::string_view bytes);

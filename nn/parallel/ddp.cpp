@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/schedule/mix.h>
 #include <peal/nn/parallel/ddp.h>
 #include <peal/nn/parallel/ddp_state.h>
 #include <peal/nn/parallel/explain.h>
+#include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/make_equal.h>
 #include <peal/nn/parallel/step_clock.h>
 
@@ -18,16 +20,18 @@ namespace peal::nn {
 namespace {
 
 // What this rank finds wrong, which the others are yet to hear.
-std::string obstacle_in(const Module& model, const DDPOptions& options) {
-  try {
+std::string obstacle_in(const Module& model, const MemberList& members, const DDPOptions& options) {
+  return why_not([&] {
     check_names(model, options);
     check(options.mixed_precision);
-    PEAL_CHECK(options.measure_every >= 0, "[ddp] measure_every: expected 0 or more steps, got ",
+    PEAL_CHECK(options.measure_every >= 0, "measure_every: expected 0 or more steps, got ",
                options.measure_every);
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return {};
+    for (std::size_t p = 0; p < members.parameters.size(); ++p) {
+      const auto& [name, tensor] = members.parameters[p];
+      PEAL_CHECK(!members.trained[p] || !tensor.grad_slot().has_final_hook(), name,
+                 " already belongs to a distributed wrapper; destroy that one first");
+    }
+  });
 }
 
 }  // namespace
@@ -40,25 +44,29 @@ DistributedDataParallel::DistributedDataParallel(Module module, comm::ProcessGro
       "[ddp] expected a process group, got none; where this is one of new_group() or split(), "
       "the rank is not in it, and wraps nothing");
   stay();
-  std::string obstacle = obstacle_in(*this, options);
   const Module plain = static_cast<const Module&>(*this);
   Members members(plain, options.ignored);
-  if (obstacle.empty() && options.mixed_precision.buffer_dtype) {
-    convert_buffers(members.list().buffers, *options.mixed_precision.buffer_dtype);
-  }
+  std::string obstacle = obstacle_in(plain, members.list(), options);
   Planned planned;
   if (obstacle.empty()) planned = plan_or_why(members.list(), options, group, obstacle);
-  comm::agree(group, "[ddp] the model",
-              obstacle.empty() ? nn::describe(planned, members.list(), options) : obstacle,
-              "build the same model with the same options on every rank");
-  PEAL_CHECK(obstacle.empty(), obstacle);
-  make_equal(group, members.list().parameters);
-  make_equal(group, members.list().buffers);
-  keep_gradients(members.list().parameters, options.mixed_precision);
-  std::uint64_t tag = 0;
-  comm::mix(tag, group.sequence());
-  state_ =
-      std::make_shared<State>(plain, options, std::move(members), std::move(planned), group, tag);
+  comm::agree_unless(group, "[ddp] the model", nn::describe(planned, members.list(), options),
+                     obstacle, "build the same model with the same options on every rank");
+  try {  // from here on the model is changed
+    if (options.mixed_precision.buffer_dtype) {
+      convert_buffers(members.list().buffers, *options.mixed_precision.buffer_dtype);
+    }
+    make_equal(group, members.list().parameters);
+    make_equal(group, members.list().buffers);
+    keep_gradients(members.list().parameters, options.mixed_precision);
+    std::uint64_t tag = 0;
+    comm::mix(tag, group.sequence());
+    state_ =
+        std::make_shared<State>(plain, options, std::move(members), std::move(planned), group, tag);
+  } catch (const std::exception& error) {
+    if (group.world() == 1) throw;
+    group.check();  // where another was first, its words are everybody's
+    fail_everywhere(group, concat("the model could not be wrapped: ", error.what()));
+  }
   const std::weak_ptr<State> weak = state_;
   const auto before = register_forward_pre_hook([weak](Module& self, const Tensors&) -> Replaced {
     if (const auto state = weak.lock()) state->before_forward(self.training());

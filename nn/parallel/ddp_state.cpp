@@ -105,19 +105,14 @@ void DistributedDataParallel::State::learn_order() {
 void DistributedDataParallel::State::set_order(const std::vector<std::string>& names) {
   DDPOptions with = options;
   with.order = names;
-  std::string lines, wrong;  // what one rank alone finds wrong, all are told
-  try {
+  const std::string wrong = why_not([&] {
     check_names(module, with);
     PEAL_CHECK(!captured_,
-               "[ddp] set_order: a step was captured, and a replay sends what it sent; "
-               "set the order before");
-  } catch (const Error& error) {
-    wrong = error.what();
-  }
+               "a step was captured, and a replay sends what it sent; set the order before");
+  });
+  std::string lines;
   for (const std::string& name : names) lines += name + '\n';
-  comm::agree(group, "[ddp] set_order", wrong.empty() ? lines : wrong + '\n',
-              "give the same order on every rank");
-  if (!wrong.empty()) fail(wrong);
+  comm::agree_unless(group, "[ddp] set_order", lines, wrong, "give the same order on every rank");
   if (names.empty()) return;
   learns_ = false;
   order_learnt = true;
@@ -154,11 +149,11 @@ void DistributedDataParallel::State::exchange_members() {
   }
   if (reducer.following()) look_for_newcomers();  // this rank had no forward that did
   std::string obstacle = obstacle_to(now);
-  Planned planned = plan_or_why(now, options, group, obstacle);
-  comm::agree(group, concat("[ddp] the wrapped model (", what, ")"),
-              concat(what, '\n', obstacle, '\n', describe(planned, now, options)),
-              "freeze, thaw, add and remove the same on every rank");
-  PEAL_CHECK(obstacle.empty(), "[ddp] the wrapped model (", what, "): ", obstacle);
+  Planned planned;
+  if (obstacle.empty()) planned = plan_or_why(now, options, group, obstacle);
+  comm::agree_unless(group, concat("[ddp] the wrapped model (", what, ")"),
+                     concat(what, '\n', describe(planned, now, options)), obstacle,
+                     "freeze, thaw, add and remove the same on every rank");
   const MemberList& before = members.list();
   for (auto& each : joined(before.parameters, now.parameters)) joined_.push_back(std::move(each));
   std::erase_if(joined_, [&](const auto& named) { return !has(now.parameters, named.second); });

@@ -67,14 +67,22 @@ Planned plan_of(const MemberList& members, const DDPOptions& options,
   return planned;
 }
 
+std::string why_not(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const std::exception& error) {
+    const std::string_view text = error.what(), ours = "[ddp] ";
+    return std::string(text.starts_with(ours) ? text.substr(ours.size()) : text);
+  }
+  return {};
+}
+
 Planned plan_or_why(const MemberList& members, const DDPOptions& options,
                     const comm::ProcessGroup& group, std::string& why) {
-  try {
-    return plan_of(members, options, group);
-  } catch (const std::exception& error) {
-    why = concat("[ddp] no plan of buckets can be made: ", error.what());
-    return {};
-  }
+  Planned planned;
+  why = why_not([&] { planned = plan_of(members, options, group); });
+  if (!why.empty()) why = concat("no plan of buckets can be made: ", why);
+  return planned;
 }
 
 Planned plan_of_all(const MemberList& members, const DDPOptions& options,

@@ -9,6 +9,7 @@
 #include <peal/nn/parallel/ddp.h>
 #include <peal/nn/parallel/members.h>
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,8 +26,12 @@ struct Planned {
 Planned plan_of(const MemberList& members, const DDPOptions& options,
                 const comm::ProcessGroup& group, std::span<const int> order = {});
 
+// What f fails with, without "[ddp] " before it, for who tells the others (comm::agree_unless);
+// empty where it does not.
+std::string why_not(const std::function<void()>& f);
+
 // The same where it may fail on this rank alone, as all_reduce_cost is the user's: then no plan,
-// and why, for who compares it with the others'.
+// and why.
 Planned plan_or_why(const MemberList& members, const DDPOptions& options,
                     const comm::ProcessGroup& group, std::string& why);
 // The same between ranks that have agreed already: it fails on all of them.

@@ -66,6 +66,34 @@ TEST_CASE("all ranks are told the first line that differs, and whose it is") {
         "[test] the model is 'b' on rank 0 and 'nothing more' on rank 1: build one");
 }
 
+TEST_CASE("what some ranks find wrong, all are told, and whose it is") {
+  const auto errors = [](int world, const std::function<std::string(int)>& wrong) {
+    std::mutex mutex;
+    std::set<std::string> all;
+    run_ranks(world, {}, [&](const ProcessGroup& group) {
+      try {
+        agree_unless(group, "[test] the model", concat(group.rank()), wrong(group.rank()), "");
+      } catch (const Error& error) {
+        const std::lock_guard lock(mutex);
+        all.insert(error.what());
+      }
+      group.barrier().wait();
+    });
+    return all;
+  };
+  using Errors = std::set<std::string>;
+  CHECK(errors(3, [](int rank) { return rank == 2 ? "it is odd" : ""; }) ==
+        Errors{"[test] the model: rank 2: it is odd"});
+  CHECK(errors(3, [](int rank) { return rank == 0 ? "" : concat("odd ", rank); }) ==
+        Errors{"[test] the model: rank 1: odd 1; rank 2: odd 2"});
+  CHECK(errors(3, [](int) { return "it is odd"; }) ==
+        Errors{"[test] the model: on all ranks: it is odd"});
+  CHECK(errors(1, [](int) { return "it is odd"; }) == Errors{"[test] the model: it is odd"});
+  CHECK(errors(7, [](int rank) { return rank == 1 ? "" : "odd"; }) ==
+        Errors{"[test] the model: rank 0: odd; rank 2: odd; rank 3: odd; rank 4: odd; and 2 ranks "
+               "more"});
+}
+
 TEST_CASE("a digest sees every bit, and the length") {
   std::set<std::array<std::uint64_t, 2>> seen;
   std::size_t made = 0;
@@ -118,4 +146,16 @@ TEST_CASE("ranks that list different sub-groups are all told") {
   });
   CHECK(errors == std::set<std::string>{"new_group: the list of ranks is '0 1' on rank 0 and '1 0' "
                                         "on rank 2: all must give the same"});
+  errors.clear();
+  run_ranks(3, {}, [&](const ProcessGroup& group) {
+    try {
+      (void)group.new_group(group.rank() == 1 ? std::vector{0, 3} : std::vector{0, 2});
+    } catch (const Error& error) {
+      const std::lock_guard lock(mutex);
+      errors.insert(error.what());
+    }
+    group.barrier().wait();
+  });
+  CHECK(errors == std::set<std::string>{"new_group: the list of ranks: rank 1: they must be "
+                                        "different ones of 0 to 2, got 3"});
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one rank alone finds wrong before or while plans are made, all ranks hear: nobody waits for
 // it until the deadline.
+#include <peal/autograd/grad_slot.h>
 #include <peal/nn/layers/layers.h>
 
 #include <barrier>
+#include <optional>
 
 #include "ddp_ranks.h"
 
@@ -59,13 +61,64 @@ TEST_CASE("options that are wrong on one rank alone") {
       group.barrier().wait();
     });
   };
-  check_told(wrap([](nn::DDPOptions& o) { o.ignored = {"nobody"}; }), "nobody");
+  check_told(wrap([](nn::DDPOptions& o) { o.ignored = {"nobody"}; }),
+             "[ddp] the model: rank 1: ignored has nobody, which the model has not");
   check_told(wrap([](nn::DDPOptions& o) { o.measure_every = -1; }), "measure_every");
   check_told(wrap([](nn::DDPOptions& o) { o.mixed_precision.param_dtype = DType::i32; }),
              "param_dtype");
   check_told(
       wrap([](nn::DDPOptions& o) { o.all_reduce_cost = cost_until(std::make_shared<int>(1), 1); }),
       "no such machine");
+}
+
+TEST_CASE("a parameter that is another wrapper's, on one rank alone or on all") {
+  struct Net : nn::Sequential {
+    Net() : nn::Sequential(nn::Linear(3, 4), nn::BatchNorm1d(4)) {}
+  };
+  const std::vector<nn::MixedPrecision> settings{
+      {},
+      {.param_dtype = DType::bf16, .buffer_dtype = DType::bf16, .keep_low_precision_grads = true}};
+  for (const auto& mixed : settings) {
+    for (const bool all : {false, true}) {
+      const auto told = told_by([&](const Group& group, int rank) {
+        Net net;
+        std::optional<DDP> first;
+        if (all || rank == 1) first.emplace(net, comm::ProcessGroup::alone());
+        const auto check_untouched = [&net] {
+          for (const Tensor& p : net.parameters()) CHECK(p.grad_slot().dtype() == DType::f32);
+          CHECK(net.get_buffer("1.running_mean").dtype() == DType::f32);
+        };
+        std::string error;
+        try {
+          DDP ddp(net, group, {.mixed_precision = mixed});
+        } catch (const Error& e) {
+          error = e.what();
+        }
+        check_untouched();
+        // The group goes on, and so does the first wrapper.
+        first.reset();
+        DDP ddp(net, group);
+        loss(ddp, rank).backward();
+        throw Error(error);
+      });
+      check_told(told, all ? "[ddp] the model: on all ranks: 0.weight already belongs"
+                           : "[ddp] the model: rank 1: 0.weight already belongs to a distributed "
+                             "wrapper; destroy that one first");
+    }
+  }
+}
+
+TEST_CASE("what fails on one rank when all have agreed") {
+  check_told(told_by([](const Group& group, int rank) {
+               Mlp net;
+               const Tensor& odd = net.parameters()[2];
+               if (rank == 1) {
+                 odd.body().slot = std::make_shared<GradSlot>(Shape{1}, DType::f32, Device{});
+               }
+               DDP ddp(net, group);
+               group.barrier().wait();
+             }),
+             "[ddp] rank 1: the model could not be wrapped: gradient: a place for f32 [1]");
 }
 
 TEST_CASE("a plan that one rank alone cannot make") {
