@@ -235,6 +235,23 @@ std::vector<Tensor> Module::parameters() const {
   return all;
 }
 
+// By each of a tied tensor's names.
+Tensor Module::get_parameter(std::string_view path) const {
+  const auto [owner, own] = owner_of(path);
+  for (const auto& [name, tensor] : owner.body().parameters) {
+    if (name == own) return tensor;
+  }
+  fail(concat(class_name(), ": there is no parameter at '", path, "'"));
+}
+
+Tensor Module::get_buffer(std::string_view path) const {
+  const auto [owner, own] = owner_of(path);
+  for (const auto& [name, tensor] : owner.body().buffers) {
+    if (name == own) return tensor;
+  }
+  fail(concat(class_name(), ": there is no buffer at '", path, "'"));
+}
+
 std::vector<std::pair<std::string, Module>> Module::named_modules() const {
   std::vector<std::pair<std::string, Module>> all{{"", self()}};
   std::unordered_set<const Body*> seen{&body()};

@@ -47,22 +47,6 @@ std::pair<Module, std::string> Module::owner_of(std::string_view path) const {
   return {child(path.substr(0, dot)), std::string(path.substr(dot + 1))};
 }
 
-Tensor Module::get_parameter(std::string_view path) const {
-  const auto [owner, own] = owner_of(path);
-  for (const auto& [name, tensor] : owner.named_parameters()) {
-    if (name == own) return tensor;
-  }
-  fail(concat(class_name(), ": there is no parameter at '", path, "'"));
-}
-
-Tensor Module::get_buffer(std::string_view path) const {
-  const auto [owner, own] = owner_of(path);
-  for (const auto& [name, tensor] : owner.named_buffers()) {
-    if (name == own) return tensor;
-  }
-  fail(concat(class_name(), ": there is no buffer at '", path, "'"));
-}
-
 std::string Module::repr_name() const {
   std::string name = class_name();
   name = name.substr(0, name.find('<'));

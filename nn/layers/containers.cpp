@@ -62,22 +62,22 @@ void ParameterList::append(Tensor parameter) {
   add_parameter(std::to_string(size()), std::move(parameter));
 }
 
+// A tied one counts as often as it is there, which parameters() does not.
+std::size_t ParameterList::size() const { return state_dict().size(); }
+
 Tensor ParameterList::operator[](std::int64_t i) const {
-  const std::vector<Tensor> all = parameters();
-  return all[place_of(*this, i, all.size())];
+  return get_parameter(std::to_string(place_of(*this, i, size())));
 }
 
 std::string ParameterList::extra_repr() const {
   std::string text;
-  std::size_t i = 0;
-  for (const Tensor& each : parameters()) {
+  for (const auto& [name, each] : state_dict()) {
     std::string sizes;
     for (const std::int64_t size : each.shape()) {
       sizes += (sizes.empty() ? "" : "x") + std::to_string(size);
     }
-    text += concat(i == 0 ? "" : "\n", "  (", i, "): Parameter containing: [", each.dtype(),
-                   " of size ", sizes, "]");
-    ++i;
+    text += concat(text.empty() ? "" : "\n", "  (", name, "): Parameter containing: [",
+                   each.dtype(), " of size ", sizes, "]");
   }
   return text;
 }

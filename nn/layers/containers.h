@@ -94,7 +94,7 @@ class ParameterList : public Module {
   explicit ParameterList(const std::vector<Tensor>& parameters) {
     for (const Tensor& each : parameters) append(each);
   }
-  std::size_t size() const { return parameters().size(); }
+  std::size_t size() const;  // a tied parameter comes as often as it was appended
   void append(Tensor parameter);
   Tensor operator[](std::int64_t i) const;
 

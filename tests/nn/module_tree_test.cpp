@@ -147,6 +147,22 @@ TEST_CASE("lists and dictionaries have PyTorch's keys, and train") {
   CHECK(list[-1].shape() == Shape{1});
   CHECK(list[1].requires_grad());
   CHECK(list.state_dict()[2].first == "2");
+
+  nn::ParameterList tied({list[1], list[0], list[1]});  // as PyTorch's: all three places count
+  tied.append(list[0]);
+  CHECK(tied.size() == 4);
+  CHECK(tied.parameters().size() == 2);
+  CHECK(tied[2].same_as(list[1]));
+  CHECK((tied[-1].same_as(tied[1]) && tied.get_parameter("3").same_as(list[0])));
+  CHECK(tied.state_dict()[3].first == "3");
+  CHECK(tied.repr().find("(3): Parameter containing: [f32 of size 2]") != std::string::npos);
+  struct Tied : nn::Module {
+    Tensor a = add_parameter("a", ones({2})), b = add_parameter("b", a);
+    Tensor c = add_buffer("c", ones({3})), d = add_buffer("d", c);
+  };
+  const Tied twice;
+  CHECK(twice.get_parameter("b").same_as(twice.a));
+  CHECK(twice.get_buffer("d").same_as(twice.c));
 }
 
 TEST_CASE("parameters as one vector, there and back") {
