@@ -167,6 +167,7 @@ class StreamReader : public DispatchReader {
                epoch_, " after ", read_, " batches, and cannot be set to ", epoch);
   }
   void skip_first_batches(std::int64_t count) override {
+    PEAL_CHECK(count >= 0, "[launch] dispatcher: expected 0 or more batches to skip, got ", count);
     for (; count > 0; --count) {
       read_round();
       PEAL_CHECK(!round_.empty(), "[launch] dispatcher: the stream ended with ", count,

@@ -207,21 +207,24 @@ void Dispatcher::load_state_dict(const NamedTensors& state) {
   tell_after([&] { reader_->load_state_dict(state); });
 }
 
-// Rank 0 does that; then all know what epoch comes, or why not.
+// Rank 0 does that; then all know what epoch comes, and where it failed, why: a stream may have
+// come to its end.
 void Dispatcher::tell_after(const std::function<void()>& f) {
   std::string words;
   if (reader_) {
+    std::string fault;
     try {
       f();
-      words = concat(reader_->epoch(), ' ', reader_->size());
     } catch (const std::exception& failure) {
-      words = concat('!', failure.what());
+      fault = failure.what();
     }
+    words = concat(reader_->epoch(), ' ', reader_->size(), '\n', fault);
   }
   words = group_.broadcast_object(words);
-  PEAL_CHECK(words.empty() || words[0] != '!', words.substr(1));
   epoch_ = std::stoll(words);
   size_ = std::stoll(words.substr(words.find(' ')));
+  const std::string fault = words.substr(words.find('\n') + 1);
+  PEAL_CHECK(fault.empty(), fault);
 }
 
 }  // namespace peal::launch

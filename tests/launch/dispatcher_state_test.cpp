@@ -191,6 +191,11 @@ TEST_CASE("the batches of a stream go to the ranks in turn, whatever their shape
       CHECK(rest_of(seven).size() == (drop_last ? 0 : 1));
       check_has(error_of([&] { six.skip_first_batches(3); }),
                 "the stream ended with 1 batches still to skip");
+      CHECK(six.epoch() == 3);  // the pass that it has read comes to its end with that
+      check_has(error_of([&] { six.skip_first_batches(-1); }),
+                "expected 0 or more batches to skip, got -1");
+      CHECK(firsts(rest_of(six)) == Samples{rank, 3 + rank});
+      CHECK(six.epoch() == 4);
     });
   }
 }
