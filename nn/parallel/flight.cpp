@@ -53,8 +53,10 @@ void Reducer::close() {
   const bool alone = flag_goes_alone();
   if (alone) {
     const comm::Label label("whether gradients are missing", tag_of(plan_.size() + 1));
-    flag = group_.all_reduce(buckets_->flag(), comm::ReduceOp::avg, label);
+    flag = group_.all_reduce(buckets_->tail(), comm::ReduceOp::avg, label);
   }
+  const bool counted = buckets_->has_digits() && (!hook_ || alone);
+  if (buckets_->has_digits() && !counted) weights_.send();  // nothing carries it
   {
     const TraceSpan span("wait for gradients", true);
     const auto start = std::chrono::steady_clock::now();
@@ -75,6 +77,7 @@ void Reducer::close() {
     compare_missing(group_, parameters_, missing(), step_, advice());
   }
   if (any_suspicion()) compare_missing(group_, parameters_, missing(), step_, advice());
+  if (counted) weights_.take(buckets_->digits());
   scale();
   settle_unused();
   shared_ = true;

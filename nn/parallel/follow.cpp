@@ -24,10 +24,10 @@ void Reducer::follow(const Announcement& where) {
   }
   if (where.what == What::begin) {
     step_hash_ = where.tag;
-    name_step();
     captured_ = false;
     following_ = true;
     begin_without_batch(where.weighted);
+    name_step();
     prepare();
     open();
     ask_missing(nowhere);

@@ -46,6 +46,9 @@ void GradBuckets::add(const NamedTensors& parameters, const Bucket& plan,
     const std::int64_t at = (plan.count + line - 1) / line * line;
     flagged_ = group.allocate({at + line}, plan.dtype, device);
     flag_ = flagged_.detach({1}, at);
+    const std::int64_t digits = size_of(plan.dtype) >= 4 ? SampleWeights::digits : 0;
+    if (digits > 0) digits_ = flagged_.detach({digits}, at + 1);
+    tail_ = flagged_.detach({1 + digits}, at);
     bucket.buffer = flagged_.detach({plan.count});
   } else {
     bucket.buffer = group.allocate({plan.count}, plan.dtype, device);
@@ -69,7 +72,7 @@ void GradBuckets::give_back() {
     bucket.parameters.clear();
     bucket.buffer = {};
   }
-  flagged_ = flag_ = {};
+  flagged_ = flag_ = digits_ = tail_ = {};
 }
 
 void GradBuckets::leave() noexcept {

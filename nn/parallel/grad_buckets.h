@@ -8,6 +8,7 @@
 #include <peal/autograd/core/safetensors.h>
 #include <peal/nn/parallel/bucket_plan.h>
 #include <peal/nn/parallel/comm_hook.h>
+#include <peal/nn/parallel/sample_weights.h>
 
 #include <cstddef>
 #include <functional>
@@ -42,7 +43,11 @@ class GradBuckets {
     return flagged_.defined() && bucket + 1 == size() ? flagged_ : buckets_[bucket].buffer;
   }
   bool has_flag() const { return flag_.defined(); }
-  const Tensor& flag() const { return flag_; }  // [1], for who sends it by itself
+  // Beside the flag, where that is of a type that holds them: digits of a count (SampleWeights).
+  bool has_digits() const { return digits_.defined(); }
+  const Tensor& digits() const { return digits_; }
+  // The flag and the digits, for who sends them by themselves.
+  const Tensor& tail() const { return tail_; }
   // Before the last bucket is sent; and whether any rank has, since.
   void raise_flag();
   bool flag_raised() const;
@@ -56,7 +61,7 @@ class GradBuckets {
   void leave() noexcept;
 
   std::vector<GradBucket> buckets_;
-  Tensor flagged_, flag_;  // of the last bucket
+  Tensor flagged_, flag_, digits_, tail_;  // of the last bucket
   std::vector<std::string> names_;
 };
 

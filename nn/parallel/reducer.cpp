@@ -104,7 +104,11 @@ void Reducer::open() {
   std::fill(parts_.begin(), parts_.end(), 0);
   unused_.forget();
   std::fill(arrived_.begin(), arrived_.end(), 0);
-  weights_.send();
+  if (buckets_->has_digits()) {
+    weights_.put(buckets_->digits());
+  } else {
+    weights_.send();
+  }
   if (listener_.begin) listener_.begin();
 }
 

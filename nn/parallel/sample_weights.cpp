@@ -6,8 +6,15 @@
 #include <peal/nn/parallel/sample_weights.h>
 
 #include <cmath>
+#include <vector>
 
 namespace peal::nn {
+namespace {
+
+// Of numbers that travel by digits: those next to 1 have as many as f32 does.
+constexpr double unit = 1.0 / (std::uint64_t{1} << 32);
+
+}  // namespace
 
 SampleWeights::Weighed SampleWeights::weigh(double samples, DType of_loss,
                                             std::string_view gradient) {
@@ -58,6 +65,33 @@ void SampleWeights::send() {
   if (!is_open_) return;
   total_ = Tensor::scalar(samples_, Device{});
   totalled_ = group_.all_reduce(total_, comm::ReduceOp::sum, {"samples of a step", tag_});
+}
+
+// Its digits to base 256, so that sums over ranks are whole numbers that any rounding leaves whole.
+void SampleWeights::put(const Tensor& where) const {
+  if (!is_open_) return;
+  std::vector<double> values(digits, 0);
+  const double whole = samples_ / unit;
+  if (whole < std::exp2(8 * (digits - 1)) && std::floor(whole) == whole) {
+    auto rest = static_cast<std::uint64_t>(whole);
+    for (std::size_t k = 0; k + 1 < values.size(); ++k, rest >>= 8) {
+      values[k] = static_cast<double>(rest & 0xff);
+    }
+  } else {
+    values.back() = 1;
+  }
+  where.copy_(cast(Tensor::from(values, {digits}, Device{}), where.dtype()));
+}
+
+void SampleWeights::take(const Tensor& where) {
+  if (!is_open_) return;
+  const std::vector<double> averages = cast(where, DType::f64).to_vector<double>();
+  if (averages.back() != 0) return send();
+  double whole = 0;
+  for (std::size_t k = averages.size() - 1; k-- > 0;) {
+    whole = 256 * whole + std::round(averages[k] * group_.world());
+  }
+  total_ = Tensor::scalar(whole * unit, Device{});
 }
 
 double SampleWeights::factor(int divisor) {

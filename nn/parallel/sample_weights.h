@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sample-weighted averaging: where ranks have batches of different sizes, losses are multiplied by
-// their numbers of samples, these travel beside the gradients, and the sum of gradients is divided
+// their numbers of samples, these travel behind the gradients of the last bucket (of devices and
+// types of few bits: beside them), and the sum of gradients is divided
 // by the sum of samples once. A count belongs to gradients that are there: whoever gives those up,
 // by zero_grad(), gives up the count.
 //
@@ -50,8 +51,14 @@ class SampleWeights {
   void estimate(double samples);
   // Where samples count: sends their number. Collective.
   void send();
-  // Waits for it. What to multiply averages over the ranks with, of which `divisor` is the number
-  // that counts where samples do not.
+  // Or has it travel with others' sums: writes it into what is to be averaged over the ranks, f32
+  // or f64, and when that is done reads the sum from there. Collective, as a rank's number may not
+  // be one of so many bits: then it is sent after all.
+  static constexpr std::int64_t digits = 7;  // the last: whether a rank's has not
+  void put(const Tensor& where) const;
+  void take(const Tensor& where);
+  // Waits for what was sent. What to multiply averages over the ranks with, of which `divisor` is
+  // the number that counts where samples do not.
   double factor(int divisor);
   // Before it: what makes a mean of this rank's own sum.
   double own_factor() const { return samples_ > 0 ? 1 / samples_ : 0; }

@@ -43,11 +43,12 @@ void Reducer::number_step() {
     comm::mix(step_hash_, forward.number);
     return true;
   });
+  if (weights_.is_open()) comm::mix(step_hash_, 's');  // their number comes with the buckets
   name_step();
 }
 
 void Reducer::name_step() {
-  step_ = concat("step ", steps_);
+  step_ = concat("step ", steps_, weights_.is_open() ? " over samples" : "");
   if (without_backward_ > 0) step_ += concat(", forwards without a backward: ", without_backward_);
 }
 

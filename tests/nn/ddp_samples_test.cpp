@@ -6,6 +6,9 @@
 #include <peal/nn/parallel/compress_hooks.h>
 #include <peal/nn/parallel/join.h>
 
+#include <cmath>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "ddp_ranks.h"
@@ -208,4 +211,86 @@ TEST_CASE("sums over many samples overflow no type of few bits, and are divided 
       });
     }
   }
+}
+
+TEST_CASE("the number of samples costs no collective of its own, but on devices or in few bits") {
+  struct Run {
+    const char* name;
+    std::function<void(DDP&, const Group&)> set;
+    DType dtype;
+    std::uint64_t expected;  // collectives of a step, beside the four buckets
+  };
+  const std::vector<Run> runs{
+      {"average", [](DDP&, const Group&) {}, DType::f32, 0},
+      {"f64", [](DDP&, const Group&) {}, DType::f64, 0},
+      {"bf16", [](DDP&, const Group&) {}, DType::bf16, 1},
+      // With the word on missing gradients.
+      {"hook",
+       [](DDP& ddp, const Group& group) {
+         ddp.register_comm_hook([group](nn::GradBucket& bucket) {
+           return group.all_reduce(bucket.buffer, comm::ReduceOp::avg, bucket.label);
+         });
+       },
+       DType::f32, 1},
+  };
+  for (const Run& run : runs) {
+    CAPTURE(run.name);
+    two([&](const Group& group, int rank) {
+      Mlp net;
+      net.to(run.dtype);
+      DDP ddp(net, group, {.buckets = apart, .order = start_order(net)});
+      run.set(ddp, group);
+      for (int step = 0; step < 4; ++step) {
+        ddp.zero_grad();
+        const Tensor y = ddp(full({2, 3}, 1.0, run.dtype));
+        const std::uint64_t before = group.sequence();
+        ddp.backward(sum(y * y), samples_of(rank));
+        // Before the first the ranks tell each other how many there will be.
+        CHECK(group.sequence() - before == 4 + run.expected + (step == 0 ? 1 : 0));
+      }
+    });
+  }
+}
+
+TEST_CASE("numbers of samples of any kind are summed exactly, wherever they travel") {
+  // Whole ones, halves, ones of many bits (which do not fit behind a bucket), and few after many.
+  const std::vector<std::vector<double>> cases{{3, 5, 1},      {0.5, 0, 2.25}, {1e-3, 1.0 / 3, 7},
+                                               {4e9, 1e9, 2},  {1, 0, 0},      {0, 0, 0},
+                                               {1e-30, 2, 3e9}};
+  ranks(3, [&](const Group& group, int rank) {
+    Mlp net;
+    net.to(DType::f64);
+    DDP ddp(net, group);
+    for (const auto& samples : cases) {
+      ddp.zero_grad();
+      const Tensor y = ddp(full({2, 3}, rank + 1.0, DType::f64));
+      ddp.backward(sum(y), samples[static_cast<std::size_t>(rank)]);
+      const double total = samples[0] + samples[1] + samples[2];
+      // Each rank's gradient of the last bias is twice 1.
+      const double expected = total == 0 ? 0 : 2;
+      for (const double g : net.parameters()[3].grad().to_vector<double>()) {
+        CAPTURE(total);
+        CHECK(std::abs(g - expected) <= 4e-15);
+      }
+    }
+  });
+}
+
+TEST_CASE("a step over samples on one rank and a plain one on another are told apart") {
+  const std::string message = failure([](const Group& group, int rank) {
+    Mlp net;
+    DDP ddp(net, group);
+    for (int step = 0; step < 2; ++step) {
+      ddp.zero_grad();
+      const Tensor of_rank = loss(ddp, 1);
+      if (step == 1 && rank == 1) {
+        of_rank.backward();
+      } else {
+        ddp.backward(of_rank, 2);
+      }
+    }
+  });
+  CAPTURE(message);
+  CHECK(message.find("step 2 over samples, bucket 0") != std::string::npos);
+  CHECK(message.find("step 2, bucket 0") != std::string::npos);
 }
