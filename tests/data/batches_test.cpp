@@ -49,6 +49,8 @@ TEST_CASE("samples are cut into batches") {
 }
 
 TEST_CASE("ranks take turns with whole batches, as Accelerate has it") {
+  CHECK(shard(20, 3, 2, 0) == Batches{{0, 1, 2}, {6, 7, 8}, {12, 13, 14}, {18, 19, 0}});
+  CHECK(shard(20, 3, 2, 1) == Batches{{3, 4, 5}, {9, 10, 11}, {15, 16, 17}, {1, 2, 3}});
   CHECK(shard(24, 3, 2, 0).size() == 4);
   CHECK(tail_of(24, 3, 2, 0) == Samples{18, 19, 20});
   CHECK(tail_of(24, 3, 2, 1) == Samples{21, 22, 23});

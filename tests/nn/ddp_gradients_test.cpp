@@ -67,6 +67,34 @@ TEST_CASE("two forwards and one backward; one forward and two backwards") {
   });
 }
 
+TEST_CASE("whether ranks meet is decided where backward runs, not where forward did") {
+  two([](const Group& group, int rank) {
+    Twins<Mlp> pair(group);
+    DDP& ddp = *pair.ddp;
+    Tensor of_rank;
+    {
+      const auto guard = ddp.no_sync();
+      of_rank = loss(ddp, rank + 1);
+    }
+    of_rank.backward();  // Accelerate: trigger_sync_in_backward
+    loss(pair.alone, rank + 1).backward();
+    check_averaged(ddp, pair.alone, group);
+    ddp.zero_grad();
+    pair.alone.zero_grad();
+    of_rank = loss(ddp, rank + 2);
+    {
+      const auto guard = ddp.no_sync();
+      of_rank.backward();
+    }
+    loss(pair.alone, rank + 2).backward();
+    CHECK(ddp.parameters()[2].grad().to_vector<float>() ==
+          pair.alone.parameters()[2].grad().to_vector<float>());
+    loss(ddp, 1).backward();
+    loss(pair.alone, 1).backward();
+    check_averaged(ddp, pair.alone, group);
+  });
+}
+
 TEST_CASE("accumulation, then clipping, gives the same bits on all ranks") {
   two([](const Group& group, int rank) {
     Twins<Twice> pair(group);

@@ -162,3 +162,77 @@ TEST_CASE("a hook that sends and then throws has sent, though all ranks caught i
   CAPTURE(message);
   CHECK(message.find("left by an exception after 1 of 4 buckets") != std::string::npos);
 }
+
+TEST_CASE("hooks of a parameter see this rank's gradient of this backward, before the average") {
+  two([](const Group& group, int rank) {
+    Twins<Mlp> pair(group, {.buckets = apart});
+    DDP& ddp = *pair.ddp;
+    std::string order;
+    std::vector<std::vector<float>> seen, alone;
+    const Tensor early = ddp.parameters()[0], late = ddp.parameters()[3];
+    // What it gives takes the gradient's place: PyTorch's hooks of a tensor, and after them those
+    // of an accumulated gradient, both before the wrapper's.
+    const auto id = late.register_hook([&, rank](const Tensor& g) {
+      order += "hook ";
+      seen.push_back(g.to_vector<float>());
+      return g * (rank + 2.0);
+    });
+    pair.alone.parameters()[3].register_hook([&, rank](const Tensor& g) {
+      alone.push_back(g.to_vector<float>());
+      return g * (rank + 2.0);
+    });
+    late.grad_slot().add_hook([&](const Tensor&) { order += "slot "; });
+    early.register_hook([&](const Tensor&) { order += "first "; });
+    ddp.register_comm_hook([&](nn::GradBucket& bucket) {
+      order += concat("bucket ", bucket.index, " ");
+      return group.all_reduce(bucket.buffer, comm::ReduceOp::avg, bucket.label);
+    });
+    loss(ddp, rank + 1).backward();
+    loss(pair.alone, rank + 1).backward();
+    CHECK(order == "hook slot bucket 0 bucket 1 first bucket 2 bucket 3 ");
+    check_averaged(ddp, pair.alone, group);
+    // Of an accumulation each backward comes by itself.
+    for (nn::Module* model :
+         {static_cast<nn::Module*>(&ddp), static_cast<nn::Module*>(&pair.alone)}) {
+      model->zero_grad();
+    }
+    {
+      const auto scope = ddp.no_sync();
+      loss(ddp, rank + 2).backward();
+    }
+    loss(ddp, 1).backward();
+    loss(pair.alone, rank + 2).backward();
+    loss(pair.alone, 1).backward();
+    check_averaged(ddp, pair.alone, group);
+    CHECK(seen.size() == 3);
+    CHECK(seen == alone);
+    late.remove_hook(id);
+    ddp.zero_grad();
+    loss(ddp, 1).backward();
+    CHECK(seen.size() == 3);
+  });
+}
+
+TEST_CASE("a hook of a parameter is not called where the rank does not use it") {
+  struct Branches : nn::Module {
+    nn::Linear a = add("a", nn::Linear(3, 2)), b = add("b", nn::Linear(3, 2));
+    Tensor both(const Tensor& x, bool second) { return second ? a(x) + b(x) : a(x); }
+  };
+  two([](const Group& group, int rank) {
+    Branches net;
+    make_whole(net);
+    DDP ddp(net, group, {.find_unused_parameters = true});
+    int calls = 0;
+    net.b.weight.register_hook([&](const Tensor& g) {
+      ++calls;
+      return g * 4.0;
+    });
+    for (int k = 1; k <= 2; ++k) {
+      ddp.zero_grad();
+      sum(ddp.call(&Branches::both, full({2, 3}, 1), rank == 0)).backward();
+      CHECK(calls == (rank == 0 ? k : 0));
+      // Twice 1 of two samples, times 4, and the other rank's zeros.
+      CHECK(net.b.weight.grad().to_vector<float>() == std::vector<float>(6, 4));
+    }
+  });
+}

@@ -163,6 +163,8 @@ void write_made_of_operations(Writer& write) {
   write.run_lbfgs("LBFGS(p, line_search_fn='strong_wolfe')", {.strong_wolfe = true});
   write.run_lbfgs("LBFGS(p, 0.7, 7, 9, 1e-3, 1e-5, 2, 'strong_wolfe')",
                   {0.7, 7, 9, 1e-3, 1e-5, 2, true});
+  write.run_lbfgs("LBFGS(p, 1e-3, 5, 4, line_search_fn='strong_wolfe')",
+                  {.lr = 1e-3, .max_iter = 5, .max_eval = 4, .strong_wolfe = true});
   write.run_lbfgs("LBFGS(p, 0.05, 4, maximize=True)",
                   {.lr = 0.05, .max_iter = 4, .maximize = true});
 }
