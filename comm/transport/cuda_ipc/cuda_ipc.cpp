@@ -146,9 +146,11 @@ void CudaIpcTransport::be_quiet() const {
   try {
     while (!tail_->last().query()) {
       hopeless_();
-      PEAL_CHECK(Clock::now() - start < deadline_, "[cuda_ipc] rank ", rank(),
-                 ": the queue has not ended for ", std::chrono::duration<double>(deadline_).count(),
-                 " s (PEAL_TIMEOUT): not every rank takes part");
+      PEAL_CHECK(
+          Clock::now() - start < deadline_, "[cuda_ipc] rank ", rank(), ": what ", device_,
+          " has in its queue has not ended for ", std::chrono::duration<double>(deadline_).count(),
+          " s (PEAL_TIMEOUT): not every rank takes part, or what is computed before takes as "
+          "long");
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   } catch (const Error&) {
