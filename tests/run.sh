@@ -35,9 +35,9 @@ step "install what is missing: launch/install_dependencies.sh"
 "$root/launch/install_dependencies.sh"
 
 cd "$root"
-# As launch/quickstart.sh does; but one build has each source alone, with the headers that it includes itself.
+# As launch/quickstart.sh does.
 fresh=()
-[[ $preset == tsan || -e build/$preset/CMakeCache.txt ]] || fresh=(-DPEAL_UNITY=ON)
+[[ -e build/$preset/CMakeCache.txt ]] || fresh=(-DPEAL_UNITY=ON)
 step "configure: cmake --preset $preset ${fresh[*]}"
 cmake --preset "$preset" "${fresh[@]}" --log-level=WARNING
 

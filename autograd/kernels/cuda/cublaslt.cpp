@@ -13,8 +13,8 @@
 namespace peal::cuda {
 namespace {
 
-constexpr std::uint64_t most_workspace = 32u << 20;  // what NVIDIA recommends for Hopper
-constexpr std::int64_t most_in_batch = 65535;        // the grid's third dimension
+constexpr std::uint64_t most_product_workspace = 32u << 20;  // what NVIDIA recommends for Hopper
+constexpr std::int64_t most_in_batch = 65535;                // the grid's third dimension
 
 std::string text_of(const RowProduct& o, ProductTypes types) {
   return concat(types.operands, " [", o.m, ", ", o.k, "] x [", o.k, ", ", o.n, "] to ", types.out,
@@ -52,7 +52,7 @@ cudaDataType_t type_of(DType dtype) {
 }
 
 // Descriptors and the chosen algorithm. Nothing of it has to be destroyed.
-struct Plan {
+struct ProductPlan {
   bool possible = false;
   cublasLtMatmulDescOpaque_t operation;
   cublasLtMatrixLayoutOpaque_t first, second, out;
@@ -130,7 +130,7 @@ struct Epilogue {
   }
 };
 
-void make_plan(Plan& plan, const RowProduct& o, ProductTypes types, Device device,
+void make_plan(ProductPlan& plan, const RowProduct& o, ProductTypes types, Device device,
                const Epilogue& epilogue, const Alignments& aligned) {
   const ColumnProduct product = column_major(o);
   const bool wide = types.operands == DType::f64;
@@ -158,7 +158,7 @@ void make_plan(Plan& plan, const RowProduct& o, ProductTypes types, Device devic
 
   cublasLtMatmulPreferenceOpaque_t preference;
   PEAL_CUBLAS_CHECK(cublasLtMatmulPreferenceInit(&preference), "");
-  set(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, most_workspace);
+  set(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, most_product_workspace);
   set(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, aligned.first);
   set(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned.second);
   set(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned.out);
@@ -185,7 +185,7 @@ void make_plan(Plan& plan, const RowProduct& o, ProductTypes types, Device devic
 }
 
 // Everything that a plan depends on.
-using Plans = PlanCache<22, Plan>;
+using Plans = PlanCache<22, ProductPlan>;
 
 Plans::Key key_of(const RowProduct& o, ProductTypes types, Device device, const Epilogue& epilogue,
                   const Alignments& aligned) {
@@ -223,8 +223,9 @@ bool multiply_batch(const RowProduct& o, ProductTypes types, Device device, cons
                            alignment_of(data.out, product.out, o.batch, types.out)};
   thread_local Plans plans;
   const Epilogue epilogue(data);
-  Plan& plan = plans.get(key_of(o, types, device, epilogue, aligned),
-                         [&](Plan& made) { make_plan(made, o, types, device, epilogue, aligned); });
+  ProductPlan& plan =
+      plans.get(key_of(o, types, device, epilogue, aligned),
+                [&](ProductPlan& made) { make_plan(made, o, types, device, epilogue, aligned); });
   if (!plan.possible) return false;
   epilogue.point(&plan.operation);
   Tensor workspace;  // goes back at the end, to the stream that still uses it

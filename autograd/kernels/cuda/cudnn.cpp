@@ -5,7 +5,7 @@
 namespace peal::cuda {
 namespace {
 
-cudnnHandle_t create_handle() {
+cudnnHandle_t create_cudnn() {
   cudnnHandle_t handle = nullptr;
   PEAL_CUDNN_CHECK(cudnnCreate(&handle), " (is the device's memory full?)");
   return handle;
@@ -21,7 +21,7 @@ std::string cudnn_reason(cudnnStatus_t status) {
 
 cudnnHandle_t cudnn_on(Device device) {
   const cudaStream_t stream = stream_on(device);
-  const cudnnHandle_t handle = handle_on<cudnnHandle_t, create_handle>(device);
+  const cudnnHandle_t handle = handle_on<cudnnHandle_t, create_cudnn>(device);
   PEAL_CUDNN_CHECK(cudnnSetStream(handle, stream), "");
   return handle;
 }
