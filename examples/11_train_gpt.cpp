@@ -28,6 +28,7 @@
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 using namespace peal;
 
