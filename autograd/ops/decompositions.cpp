@@ -76,7 +76,7 @@ Tensor packed_svd(std::string_view op, const Tensor& a) {
   each_matrix(a, [&](const double* matrix, std::int64_t i) {
     double* u = packed.data<double>() + i * each;
     PEAL_CHECK(factorize::svd(u, u + m * k, u + m * k + k, matrix, m, n), op, ": ", named(a, i),
-               " holds what is not finite");
+               " holds what is not finite, or its singular values do not converge");
   });
   return record(op, packed, {a}, [=, packed = save(packed)](const Tensor& g) {
     const Tensor u = factor(packed(), 0, {m, k}), of_u = factor(g, 0, {m, k});

@@ -24,16 +24,23 @@ Eigen::Map<Rows> at(double* a, Size m, Size n) { return Eigen::Map<Rows>(a, m, n
 using Factors = Eigen::PartialPivLU<Matrix>;
 
 // Turns pairs of x's columns, and y's with them, until all of x's are at right angles (one-sided
-// Jacobi: x y^T stays what it is).
+// Jacobi: x y^T stays what it is). REQUIRES: no element is past 1.
 bool make_orthogonal(Matrix& x, Matrix& y) {
   const Size n = x.cols();
   const double bound = std::sqrt(static_cast<double>(n)) * std::numeric_limits<double>::epsilon();
+  constexpr double nothing = 1e-200;
   for (int sweep = 0; sweep < 60; ++sweep) {
     bool turned = false;
     for (Size p = 0; p < n; ++p) {
       for (Size q = p + 1; q < n; ++q) {
         const double of_p = x.col(p).squaredNorm(), of_q = x.col(q).squaredNorm();
         const double both = x.col(p).dot(x.col(q));
+        // What is left of a column that was a multiple of others is 0: turning it on would make it
+        // smaller each time, until its square is no number.
+        if (of_p < nothing || of_q < nothing) {
+          (of_p < nothing ? x.col(p) : x.col(q)).setZero();
+          continue;
+        }
         if (!(std::abs(both) > bound * std::sqrt(of_p) * std::sqrt(of_q))) continue;
         const double zeta = (of_q - of_p) / (2 * both);
         const double tangent = (zeta < 0 ? -1 : 1) / (std::abs(zeta) + std::sqrt(1 + zeta * zeta));

@@ -57,6 +57,8 @@ void add_linalg(Rows& rows) {
     rows.add("torch.linalg.cholesky(x[0])", {empty}, cholesky(empty));
     rows.add("torch.linalg.eigvalsh(x[0])", {empty}, eigvalsh(empty));
   }
+  const Tensor same = ones({50, 50}, DType::f64);
+  rows.add("torch.linalg.svdvals(x[0])", {same}, svdvals(same));
   const Tensor flat = Tensor::zeros({0, 3});
   rows.add("torch.linalg.svd(x[0])[2]", {flat}, svd(flat).Vh);
   rows.add("torch.linalg.qr(x[0])[1]", {flat}, qr(flat).R);
