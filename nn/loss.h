@@ -4,6 +4,7 @@
 // Thread safety: values.
 #pragma once
 
+#include <peal/autograd/ops/ctc_loss.h>
 #include <peal/autograd/ops/distance.h>
 #include <peal/autograd/ops/loss.h>
 #include <peal/autograd/ops/margin_loss.h>
@@ -107,6 +108,15 @@ struct GaussianNLLLoss {
   GaussianNLLOptions options{};
   Tensor operator()(const Tensor& x, const Tensor& target, const Tensor& variance) const {
     return gaussian_nll_loss(x, target, variance, options);
+  }
+};
+
+// log-probabilities [T, N, C], targets [N, S] and the lengths of both (ctc_loss).
+struct CTCLoss {
+  CTCOptions options{};
+  Tensor operator()(const Tensor& log_probabilities, const Tensor& targets,
+                    const Tensor& input_lengths, const Tensor& target_lengths) const {
+    return ctc_loss(log_probabilities, targets, input_lengths, target_lengths, options);
   }
 };
 

@@ -26,9 +26,9 @@ Tensor by_windows(const Tensor& x, const DepthWindows& o) {
   const bool all = o.kernel == 1 && o.stride == 1 && o.count == x.size(2);
   const Tensor cells =
       all ? x
-          : index_select(
-                x, 2,
-                index_of(cells_of_windows(o.count, o.kernel, o.stride, o.dilation), x.device()));
+          : index_select(x, 2,
+                         index_of_places(cells_of_windows(o.count, o.kernel, o.stride, o.dilation),
+                                         x.device()));
   const Tensor apart = reshaped(cells, {n, c, o.count, o.kernel, h, w});
   return reshaped(permute(apart, {0, 2, 1, 3, 4, 5}), {n * o.count, c * o.kernel, h, w});
 }
@@ -42,7 +42,7 @@ Tensor from_windows(const Tensor& x, const DepthWindows& o, std::int64_t first, 
   const Tensor zeros =
       Tensor::zeros({n, c, std::max(o.reach(), first + size), h, w}, x.dtype(), x.device());
   const Tensor index =
-      index_of(cells_of_windows(o.count, o.kernel, o.stride, o.dilation), x.device());
+      index_of_places(cells_of_windows(o.count, o.kernel, o.stride, o.dilation), x.device());
   const Tensor whole = index_add(zeros, 2, index, cells);
   return whole.size(2) == size ? whole : narrow(whole, 2, first, size);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <peal/autograd/ops/activation.h>
+#include <peal/autograd/ops/adaptive_pool.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/attention.h>
 #include <peal/autograd/ops/binary_math.h>
@@ -11,6 +12,7 @@
 #include <peal/autograd/ops/conv_transpose.h>
 #include <peal/autograd/ops/convolution.h>
 #include <peal/autograd/ops/counting.h>
+#include <peal/autograd/ops/ctc_loss.h>
 #include <peal/autograd/ops/diagonal.h>
 #include <peal/autograd/ops/distance.h>
 #include <peal/autograd/ops/dropout.h>
@@ -24,6 +26,7 @@
 #include <peal/autograd/ops/index.h>
 #include <peal/autograd/ops/index_write.h>
 #include <peal/autograd/ops/indexing.h>
+#include <peal/autograd/ops/interpolate.h>
 #include <peal/autograd/ops/linalg.h>
 #include <peal/autograd/ops/literal.h>
 #include <peal/autograd/ops/loss.h>
@@ -54,3 +57,4 @@
 #include <peal/autograd/ops/spread.h>
 #include <peal/autograd/ops/stack.h>
 #include <peal/autograd/ops/unfold.h>
+#include <peal/autograd/ops/unpool.h>

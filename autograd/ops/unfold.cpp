@@ -62,7 +62,7 @@ Tensor unfold(const Tensor& x, int dim, std::int64_t size, std::int64_t step) {
              size);
   const std::int64_t windows = (x.size(at) - size) / step + 1;
   const Tensor cells =
-      index_select(x, at, index_of(cells_of_windows(windows, size, step, 1), x.device()));
+      index_select(x, at, index_of_places(cells_of_windows(windows, size, step, 1), x.device()));
   std::vector<int> order;
   for (int i = 0; i <= x.dim(); ++i) {
     if (i != at + 1) order.push_back(i);
@@ -79,7 +79,8 @@ Tensor unfold(const Tensor& input, Pair kernel, const UnfoldOptions& o) {
   return with_batch(input, 2, [&](const Tensor& x) {
     const Columns columns = columns_of(op, {x.size(2), x.size(3)}, kernel, o);
     const Tensor padded = pad(x, {o.padding[1], o.padding[1], o.padding[0], o.padding[0]});
-    const Tensor cells = index_select(flatten(padded, 2), 2, index_of(columns.places, x.device()));
+    const Tensor cells =
+        index_select(flatten(padded, 2), 2, index_of_places(columns.places, x.device()));
     return reshaped(cells, {x.size(0), x.size(1) * kernel[0] * kernel[1],
                             columns.windows[0] * columns.windows[1]});
   });
@@ -99,9 +100,9 @@ Tensor fold(const Tensor& input, Pair output_size, Pair kernel, const UnfoldOpti
                windows, " windows, got shape ", input.shape());
     const std::int64_t n = x.size(0), c = x.size(1) / cells, h = columns.size[0],
                        w = columns.size[1];
-    const Tensor sums =
-        index_add(Tensor::zeros({n, c, h * w}, x.dtype(), x.device()), 2,
-                  index_of(columns.places, x.device()), reshaped(x, {n, c, cells * windows}));
+    const Tensor sums = index_add(Tensor::zeros({n, c, h * w}, x.dtype(), x.device()), 2,
+                                  index_of_places(columns.places, x.device()),
+                                  reshaped(x, {n, c, cells * windows}));
     return pad(reshaped(sums, {n, c, h, w}),
                {-o.padding[1], -o.padding[1], -o.padding[0], -o.padding[0]});
   });

@@ -25,4 +25,5 @@
 #include <peal/nn/layers/recurrent_cell.h>
 #include <peal/nn/layers/sequential.h>
 #include <peal/nn/layers/transformer.h>
+#include <peal/nn/layers/upsample.h>
 #include <peal/nn/layers/weight_drop.h>

@@ -53,6 +53,23 @@ std::string unfolding(Pair kernel, const UnfoldOptions& o) {
          ", padding=" + python_short(o.padding) + ", stride=" + python_short(o.stride);
 }
 
+std::string in_short(std::int64_t value) { return std::to_string(value); }
+std::string in_short(const Single& value) { return std::to_string(value.length); }
+std::string in_short(const Pair& value) { return python_short(value); }
+std::string in_short(const Triple& value) { return python_short(value); }
+
+template <class Kernel, class Options>
+std::string mean_of(const Kernel& kernel, const Options& o) {
+  return "kernel_size=" + in_short(kernel) + ", stride=" + in_short(o.stride.value_or(kernel)) +
+         ", padding=" + in_short(o.padding);
+}
+
+template <class Kernel, class Options>
+std::string maximum(const Kernel& kernel, const Options& o) {
+  return mean_of(kernel, o) + ", dilation=" + in_short(o.dilation) +
+         ", ceil_mode=" + python_text(o.ceil_mode);
+}
+
 }  // namespace
 
 std::string Conv1d::extra_repr() const {
@@ -73,18 +90,39 @@ std::string Fold::extra_repr() const {
   return "output_size=" + python_short(size_) + ", " + unfolding(kernel_, options_);
 }
 
-std::string MaxPool2d::extra_repr() const {
-  return "kernel_size=" + python_short(kernel_) +
-         ", stride=" + python_short(options_.stride.value_or(kernel_)) +
-         ", padding=" + python_short(options_.padding) +
-         ", dilation=" + python_short(options_.dilation) +
-         ", ceil_mode=" + python_text(options_.ceil_mode);
+std::string MaxPool1d::extra_repr() const { return maximum(kernel_, options_); }
+std::string MaxPool2d::extra_repr() const { return maximum(kernel_, options_); }
+std::string MaxPool3d::extra_repr() const { return maximum(kernel_, options_); }
+std::string AvgPool1d::extra_repr() const {
+  return "kernel_size=" + in_tuple(kernel_) +
+         ", stride=" + in_tuple(options_.stride.value_or(kernel_)) +
+         ", padding=" + in_tuple(options_.padding);
 }
-std::string AvgPool2d::extra_repr() const {
-  return "kernel_size=" + python_short(kernel_) +
-         ", stride=" + python_short(options_.stride.value_or(kernel_)) +
-         ", padding=" + python_short(options_.padding);
+std::string AvgPool2d::extra_repr() const { return mean_of(kernel_, options_); }
+std::string AvgPool3d::extra_repr() const { return mean_of(kernel_, options_); }
+std::string AdaptiveAvgPool1d::extra_repr() const { return "output_size=" + in_short(size_); }
+std::string AdaptiveAvgPool2d::extra_repr() const { return "output_size=" + in_short(size_); }
+std::string AdaptiveAvgPool3d::extra_repr() const { return "output_size=" + in_short(size_); }
+std::string AdaptiveMaxPool1d::extra_repr() const { return "output_size=" + in_short(size_); }
+std::string AdaptiveMaxPool2d::extra_repr() const { return "output_size=" + in_short(size_); }
+std::string AdaptiveMaxPool3d::extra_repr() const { return "output_size=" + in_short(size_); }
+std::string MaxUnpool2d::extra_repr() const {
+  return "kernel_size=" + in_tuple(kernel_) +
+         ", stride=" + in_tuple(options_.stride.value_or(kernel_)) +
+         ", padding=" + in_tuple(options_.padding);
 }
-std::string AdaptiveAvgPool2d::extra_repr() const { return "output_size=" + python_short(size_); }
+
+std::string Upsample::extra_repr() const {
+  const char* const modes[] = {"nearest",   "nearest-exact", "linear", "bilinear",
+                               "trilinear", "bicubic",       "area"};
+  const auto list = [](const auto& numbers) {
+    std::string text;
+    for (const auto& each : numbers.values) text += (text.empty() ? "" : ", ") + python_text(each);
+    return numbers.one ? text : "(" + text + (numbers.values.size() == 1 ? ",)" : ")");
+  };
+  return (options_.size ? "size=" + list(options_.size)
+                        : "scale_factor=" + list(options_.scale_factor)) +
+         ", mode='" + modes[static_cast<std::size_t>(options_.mode)] + "'";
+}
 
 }  // namespace peal::nn

@@ -6,6 +6,7 @@
 #include <peal/tests/errors.h>
 
 #include "arrays.h"
+#include "gradcheck.h"
 
 #include <doctest/doctest.h>
 
@@ -163,4 +164,84 @@ TEST_CASE("what losses of pairs refuse") {
         }) ==
         "cosine_embedding_loss: expected rows [N, D] and a target [N], or [D] and a scalar, got "
         "[2, 3] and [3]");
+}
+
+namespace {
+
+// Minus the logarithm of what all ways over T steps and C classes have together that say this: each
+// way is a number of T digits.
+double alignments(const Tensor& scores, const std::vector<std::int64_t>& said) {
+  const std::int64_t steps = scores.size(0), classes = scores.size(1);
+  const double* at = scores.data<double>();
+  double total = 0;
+  const auto ways = static_cast<std::int64_t>(std::pow(classes, steps) + 0.5);
+  for (std::int64_t way = 0; way < ways; ++way) {
+    std::vector<std::int64_t> labels;
+    double logarithm = 0;
+    std::int64_t last = 0;
+    for (std::int64_t t = 0, digits = way; t < steps; ++t, digits /= classes) {
+      const std::int64_t label = digits % classes;
+      logarithm += at[t * classes + label];
+      if (label != 0 && (t == 0 || label != last)) labels.push_back(label);
+      last = label;
+    }
+    if (labels == said) total += std::exp(logarithm);
+  }
+  return -std::log(total);
+}
+
+}  // namespace
+
+TEST_CASE("ctc_loss sums over all ways to say the target") {
+  const Tensor lengths = index({4});
+  for (const std::vector<std::int64_t>& said : std::vector<std::vector<std::int64_t>>{
+           {}, {1}, {2, 1}, {1, 1}, {1, 2, 1}, {2, 2, 1}, {1, 2, 1, 2}}) {
+    const Tensor scores = normal<double>({4, 3}, 5);
+    const auto loss = [&](const Tensors& x) {
+      return ctc_loss(x[0], index(said), lengths, index({static_cast<std::int64_t>(said.size())}),
+                      {.reduction = Reduction::sum});
+    };
+    CHECK(loss({scores}).item<double>() ==
+          doctest::Approx(alignments(scores, said)).epsilon(1e-12));
+    CHECK(gradient_error(loss, {scores.clone().set_requires_grad()}) < 1e-7);
+  }
+}
+
+TEST_CASE("ctc_loss where there is no way, and where nothing is heard") {
+  const Tensor scores = log_softmax(normal<double>({3, 2, 4}, 5), 2).detach().set_requires_grad();
+  const Tensor said = reshape(index({1, 1, 1, 2}), {2, 2}), heard = index({2, 3});
+  const Tensor none = ctc_loss(scores, said, heard, index({2, 2}), {.reduction = Reduction::none});
+  CHECK(std::isinf(doubles(none)[0]));
+  CHECK(std::isfinite(doubles(none)[1]));
+  sum(none).backward();
+  CHECK(std::isnan(doubles(scores.grad())[0]));
+  CHECK(std::isfinite(doubles(scores.grad())[4]));
+  scores.zero_grad();
+  const CTCOptions zeros{.reduction = Reduction::none, .zero_infinity = true};
+  const Tensor rest = ctc_loss(scores, said, heard, index({2, 2}), zeros);
+  CHECK(doubles(rest) == Doubles{0, doubles(none)[1]});
+  sum(rest).backward();
+  CHECK(doubles(scores.grad())[0] == 0);
+  const Tensor silent = ctc_loss(scores.detach(), index({1}), index({0, 0}), index({0, 1}),
+                                 {.reduction = Reduction::none});
+  CHECK(doubles(silent)[0] == 0);
+  CHECK(std::isinf(doubles(silent)[1]));
+}
+
+TEST_CASE("what ctc_loss refuses") {
+  const Tensor scores = z({3, 2, 4});
+  const auto error = [&](const Tensor& said, const std::vector<std::int64_t>& heard,
+                         const std::vector<std::int64_t>& lengths, const CTCOptions& o = {}) {
+    return error_of([&] { ctc_loss(scores, said, index(heard), index(lengths), o); });
+  };
+  CHECK(error(index({1, 4}), {3, 3}, {1, 1}) ==
+        "ctc_loss: target 4 of sequence 1 is outside of 4 classes");
+  CHECK(error(index({1, 2}), {3, 4}, {1, 1}) ==
+        "ctc_loss: input 1 has a length of 4, expected at most 3");
+  CHECK(error(index({1, 2}), {3, 3}, {1, 2}) ==
+        "ctc_loss: expected targets [2, S], or [3] as their lengths say, got shape [2]");
+  CHECK(error(index({1, 2}), {3}, {1, 1}) ==
+        "ctc_loss: expected input_lengths i64 [2], got i64 [1]");
+  CHECK(error(index({1, 2}), {3, 3}, {1, 1}, {.blank = 4}) ==
+        "ctc_loss: blank 4 is outside of 4 classes");
 }

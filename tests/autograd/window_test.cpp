@@ -2,9 +2,12 @@
 // One number for a pair counts for height and width alike, as in PyTorch: in convolutions, in
 // pools, and for their kernels. A pool's stride is the kernel's size only where none is given.
 #include <doctest/doctest.h>
+#include <peal/autograd/ops/adaptive_pool.h>
 #include <peal/autograd/ops/convolution.h>
 #include <peal/autograd/ops/factory.h>
+#include <peal/autograd/ops/interpolate.h>
 #include <peal/autograd/ops/pool.h>
+#include <peal/autograd/ops/unpool.h>
 #include <peal/tests/errors.h>
 
 #include <concepts>
@@ -68,4 +71,30 @@ TEST_CASE("a stride of zero is an error, as in PyTorch, and stands for nothing e
   CHECK(error_of([] { avg_pool2d(image(), 3, {.stride = 0}); }) ==
         "avg_pool2d: a window of 3 x 3 with stride 0 and padding 0 does not fit into shape "
         "[1, 1, 9, 9]");
+}
+
+TEST_CASE("what other sizes, shares and the way back refuse") {
+  using Mode = InterpolateMode;
+  const auto has = [](const std::string& text, const char* part) {
+    CAPTURE(text);
+    CHECK(text.find(part) != std::string::npos);
+  };
+  has(error_of([] { interpolate(image(), {}); }), "expected either a size or a scale_factor");
+  has(error_of([] { interpolate(image(), {.size = 4, .scale_factor = 2}); }), "expected either");
+  has(error_of([] { interpolate(image(), {.size = 4, .mode = Mode::linear}); }),
+      "this mode is for 1 dimensions behind [N, C]");
+  has(error_of([] { interpolate(image(), {.size = {4, 3, 2}}); }), "expected one or 2 numbers");
+  has(error_of([] { interpolate(image(), {.scale_factor = 0.01}); }), "got 0 from 9");
+  has(error_of([] { interpolate(image(), {.size = 4, .align_corners = true}); }),
+      "align_corners is for linear");
+  has(error_of([] {
+        adaptive_max_pool2d(image(), {2, 0});
+      }),
+      "adaptive_max_pool2d: expected sizes of at least 1, got 0");
+  has(error_of([] { avg_pool2d(image(), 3, {.divisor_override = 0}); }), "the divisor is 0");
+  const Extreme found = max_pool2d_with_indices(image(), 2);
+  has(error_of([&] { max_unpool2d(found.values, found.indices, 2, {.output_size = Pair(9, 12)}); }),
+      "expected an output_size within 2 of 8 in dimension 3, got 12");
+  CHECK(interpolate(arange(3).detach({1, 1, 3}), {.size = 6}).to_vector<std::int64_t>() ==
+        std::vector<std::int64_t>{0, 0, 1, 1, 2, 2});
 }

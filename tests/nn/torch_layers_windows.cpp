@@ -79,6 +79,54 @@ void write_transposed(LayerWriter& write) {
       });
 }
 
+void write_pools(LayerWriter& write) {
+  const Tensor line = randn({2, 3, 7}), room = randn({1, 2, 4, 5, 3});
+  write(
+      "nn.MaxPool1d(3, 2, 1)", [] { return nn::MaxPool1d(3, 2, 1); }, line);
+  write(
+      "nn.MaxPool3d((2, 3, 1), 2, ceil_mode=True)",
+      [] {
+        return nn::MaxPool3d({2, 3, 1}, 2, 0, 1, true);
+      },
+      room);
+  write(
+      "nn.AvgPool1d(2, ceil_mode=True)", [] { return nn::AvgPool1d(2, {}, 0, true, true); }, line);
+  write(
+      "nn.AvgPool3d(2, 1, 1, count_include_pad=False)",
+      [] { return nn::AvgPool3d(2, 1, 1, false); }, room);
+  write(
+      "nn.AdaptiveAvgPool1d(3)", [] { return nn::AdaptiveAvgPool1d(3); }, line);
+  write(
+      "nn.AdaptiveAvgPool3d((2, 3, 1))",
+      [] {
+        return nn::AdaptiveAvgPool3d({2, 3, 1});
+      },
+      room);
+  write(
+      "nn.AdaptiveMaxPool1d(2)", [] { return nn::AdaptiveMaxPool1d(2); }, line);
+  write(
+      "nn.AdaptiveMaxPool2d((2, 3))",
+      [] {
+        return nn::AdaptiveMaxPool2d({2, 3});
+      },
+      randn({2, 3, 5, 4}));
+  write(
+      "nn.AdaptiveMaxPool3d(2)", [] { return nn::AdaptiveMaxPool3d(2); }, room);
+  const Extreme found = max_pool2d_with_indices(randn({2, 3, 4, 6}), 2);
+  write(
+      "nn.MaxUnpool2d(2)", [] { return nn::MaxUnpool2d(2); }, {found.values, found.indices},
+      "m(x[0], x[1])", [](auto& layer, const Tensors& x) { return Tensors{layer(x[0], x[1])}; });
+  write(
+      "nn.Upsample(scale_factor=2)", [] { return nn::Upsample({.scale_factor = 2}); }, line);
+  write(
+      "nn.Upsample((5, 4), mode='bilinear', align_corners=True)",
+      [] {
+        return nn::Upsample(
+            {.size = {5, 4}, .mode = InterpolateMode::bilinear, .align_corners = true});
+      },
+      randn({2, 3, 3, 2}));
+}
+
 void write_columns(LayerWriter& write) {
   write(
       "nn.Unfold((2, 3), padding=(0, 1), stride=2)",
@@ -99,6 +147,7 @@ void write_columns(LayerWriter& write) {
 void write_window_layers(LayerWriter& write) {
   write_convolutions(write);
   write_transposed(write);
+  write_pools(write);
   write_columns(write);
 }
 
