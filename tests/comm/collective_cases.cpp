@@ -64,6 +64,26 @@ class Checker {
     return tally_;
   }
 
+  // `what` alone: sums of i32.
+  Tally run(const std::vector<std::int64_t>& counts, Collective what) {
+    for (const std::int64_t count : counts) {
+      if (what == Collective::all_reduce) all_reduce(count, DType::i32, ReduceOp::sum);
+      if (what == Collective::reduce_scatter) reduce_scatter(count, DType::i32, ReduceOp::sum);
+      if (what == Collective::all_gather) all_gather(count, DType::i32);
+      if (what == Collective::all_to_all) all_to_all(count, DType::i32);
+      if (what == Collective::barrier) group_.barrier().wait();
+      for (int root = 0; root < world_; ++root) {
+        if (what == Collective::reduce) reduce(count, DType::i32, ReduceOp::sum, root);
+        if (what == Collective::broadcast) broadcast(count, DType::i32, root);
+        if (what == Collective::gather || what == Collective::scatter)
+          gather_and_scatter(count, DType::i32, root);
+      }
+    }
+    if (what == Collective::all_reduce) many_in_flight();
+    if (what == Collective::all_gather || what == Collective::reduce_scatter) ragged();
+    return tally_;
+  }
+
  private:
   void same(const Tensor& got, std::int64_t i, double want, std::string_view what, DType dtype,
             ReduceOp op) {
@@ -452,6 +472,10 @@ Tally check_algorithms(const ProcessGroup& group) {
   constexpr DType i32[] = {DType::i32};
   constexpr ReduceOp sum[] = {ReduceOp::sum};
   return Checker(group).run({0, 1, group.world() + 1, 97, 5000}, i32, sum);
+}
+
+Tally check_algorithm(const ProcessGroup& group, Collective what) {
+  return Checker(group).run({0, 1, group.world(), group.world() + 1, 97, 5000}, what);
 }
 
 }  // namespace peal::comm::testing

@@ -26,7 +26,10 @@ inline constexpr int worlds[] = {1, 2, 3, 4, 5};
 // Throws Error that names the case where a result is wrong.
 Tally check_collectives(const ProcessGroup& group);
 
-// The same for one type and a few sizes: for going through the algorithms.
+// The same for one type and a few sizes.
 Tally check_algorithms(const ProcessGroup& group);
+
+// One operation, for one type and a few sizes: for going through its algorithms.
+Tally check_algorithm(const ProcessGroup& group, Collective what);
 
 }  // namespace peal::comm::testing

@@ -27,8 +27,9 @@ TEST_CASE("every algorithm is exact in the queues of devices") {
   for (const Entry& entry : algorithms()) {
     CAPTURE(entry.name);
     if (!entry.supports(3)) continue;
-    over_queues(3, {.algorithms = concat(name(entry.what), "=", entry.name)},
-                [](const ProcessGroup& group) { comm::testing::check_algorithms(group); });
+    over_queues(
+        3, {.algorithms = concat(name(entry.what), "=", entry.name)},
+        [&](const ProcessGroup& group) { comm::testing::check_algorithm(group, entry.what); });
   }
 }
 

@@ -44,7 +44,7 @@ TEST_CASE("every algorithm is exact over a transport that reaches the devices") 
     CAPTURE(entry.name);
     if (!entry.supports(3)) continue;
     directly(3, {.algorithms = concat(name(entry.what), "=", entry.name)},
-             [](const ProcessGroup& group) { comm::testing::check_algorithms(group); });
+             [&](const ProcessGroup& group) { comm::testing::check_algorithm(group, entry.what); });
   }
 }
 

@@ -146,8 +146,9 @@ TEST_CASE("every algorithm serves by name, with exact results") {
       if (!entry.supports(world)) continue;
       ProcessGroup::Options options;
       options.algorithms = concat(name(entry.what), "=", entry.name);
-      run_ranks(world, options,
-                [](const ProcessGroup& group) { comm::testing::check_algorithms(group); });
+      run_ranks(world, options, [&](const ProcessGroup& group) {
+        comm::testing::check_algorithm(group, entry.what);
+      });
     }
   }
 }

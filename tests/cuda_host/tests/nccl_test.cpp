@@ -121,8 +121,9 @@ TEST_CASE("every algorithm serves over grouped sends and receives") {
       if (!entry.supports(world)) continue;
       ProcessGroup::Options options;
       options.algorithms = concat(name(entry.what), "=", entry.name);
-      over_nccl(world, options,
-                [](const ProcessGroup& group) { comm::testing::check_algorithms(group); });
+      over_nccl(world, options, [&](const ProcessGroup& group) {
+        comm::testing::check_algorithm(group, entry.what);
+      });
     }
   }
 }
