@@ -10,9 +10,9 @@
 // ranks learn what one process learns from batches as large as theirs together.
 #include <peal/autograd/ops/ops.h>
 #include <peal/data/loader.h>
-#include <peal/data/sampler.h>
 #include <peal/data/tables/encoded.h>
 #include <peal/launch/job.h>
+#include <peal/launch/training/export_run.h>
 #include <peal/launch/training/trainer.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/models/tabular.h>
@@ -57,24 +57,6 @@ Tensor predict(nn::DistributedDataParallel& model, const data::Batch& batch) {
   return model.call(&nn::TabularModel::predict, batch.x, batch["numbers"]);
 }
 
-// All that another program needs to train the same: bench/peers/tables_accuracy.py.
-void save_run(const std::string& path, const data::TensorDataset& train,
-              const data::TensorDataset& test, const nn::Module& model, std::uint64_t seed,
-              int epochs) {
-  NamedTensors all;
-  for (const auto& [part, set] : {std::pair("train", &train), std::pair("test", &test)}) {
-    all.emplace_back(concat(part, ".x"), set->rows().x);
-    all.emplace_back(concat(part, ".numbers"), set->rows()["numbers"]);
-    all.emplace_back(concat(part, ".y"), set->rows().y);
-  }
-  for (int epoch = 0; epoch < epochs; ++epoch) {
-    const auto order = data::shard(train.size(), 1, 0, {.seed = seed, .epoch = epoch});
-    all.emplace_back(concat("order.", epoch), Tensor::from(order, {train.size()}, Device{}));
-  }
-  for (const auto& [name, tensor] : model.state_dict()) all.emplace_back("model." + name, tensor);
-  save_safetensors(path, all);
-}
-
 void print(const std::string& line) {
   std::puts(line.c_str());
   std::fflush(stdout);  // at once, where it goes to a file
@@ -89,7 +71,7 @@ int main(int argc, char** argv) {
   launch::CommandLine line(
       "Trains a TabularModel on UCI's Adult; start it with peal-run or mpirun for several ranks.");
   line.option("--data", &folder, "folder with adult.data and adult.test");
-  line.option("--export", &run_file, "file for tables, first weights and orders, of one rank");
+  line.option("--export", &run_file, "file for first weights, batches and rates, of one rank");
   launch::add_training_options(line, arguments);
   if (const auto status = line.parse(argc, argv)) return *status;
 
@@ -132,9 +114,6 @@ int main(int argc, char** argv) {
     }
 
     const auto train_set = data::encoded(*train, statistics);
-    if (!run_file.empty()) {
-      save_run(run_file, *train_set, *test_set, model, arguments.seed, arguments.epochs);
-    }
     data::DataLoader training(train_set, {.batch_size = arguments.batch_size,
                                           .shuffle = true,
                                           .shard = job.place(),
@@ -142,6 +121,9 @@ int main(int argc, char** argv) {
                                           .device = device});
     nn::AdamW optimizer(model.named_parameters(), {.lr = arguments.lr.value_or(5e-3)});
     nn::LRScheduler scheduler(optimizer, nn::step_lr(training.size(), 0.5));  // halved each epoch
+    if (!run_file.empty()) {
+      launch::export_run(run_file, model, training, testing, arguments.epochs, scheduler);
+    }
     if (job.is_main() && !arguments.save.empty()) {
       data::save_statistics(beside(arguments.save), statistics);
     }

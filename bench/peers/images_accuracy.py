@@ -39,6 +39,7 @@ def train_in_torch(path):
 
     sys.dont_write_bytecode = True
     sys.path += [str(HERE), str(HERE.parents[1] / "tests" / "nn")]
+    from exported import batches
     from torch_exchange import load
     from torch_nets import ResNet18
 
@@ -54,12 +55,10 @@ def train_in_torch(path):
         own[f"layers.{2 * int(stage[1]) - 2 + int(stage[2])}.{stage[3]}" if stage else key] = value
     model.load_state_dict(own)
     optimizer = torch.optim.SGD(model.parameters(), lr=1, momentum=0.9, weight_decay=5e-4, nesterov=True)
-    batches = lambda before: [(tensors[f"{before}.{k}.x"], tensors[f"{before}.{k}.y"])
-                              for k in range(sum(name.startswith(f"{before}.") and name.endswith(".x") for name in tensors))]
     step = 0
     for epoch in range(options.epochs):
         model.train()
-        for x, y in batches(f"train.{epoch}"):
+        for x, y in batches(tensors, f"train.{epoch}", "x", "y"):
             optimizer.param_groups[0]["lr"] = tensors["rates"][step, 0].item()
             step += 1
             optimizer.zero_grad()
@@ -67,7 +66,7 @@ def train_in_torch(path):
             optimizer.step()
     model.eval()
     with torch.no_grad():
-        right = torch.cat([model(x).argmax(1) == y for x, y in batches("test")])
+        right = torch.cat([model(x).argmax(1) == y for x, y in batches(tensors, "test", "x", "y")])
     print(f"accuracy {100 * right.double().mean().item():.2f}")
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# Accuracy on UCI's Adult beside PyTorch: for each seed peal's program trains and writes the tables, the first weights and
-# the order of each epoch; PyTorch trains the same model on the same rows in the same order with the same schedule. Prints
-# both after each seed, then the means, and peal's on two ranks of half the batch.
+# Accuracy on UCI's Adult beside PyTorch: for each seed peal's program trains and writes first weights, batches and rates;
+# PyTorch trains the same model on the same batches with the same rates. Prints both after each seed, then the means, and
+# peal's on two ranks of half the batch.
 #
 #   bench/peers/tables_accuracy.py BUILD_FOLDER --data FOLDER [--epochs N] [--seeds N] [--python PROGRAM]
 import argparse
@@ -34,29 +34,29 @@ def train_in_torch(path):
 
     sys.dont_write_bytecode = True
     sys.path += [str(HERE), str(HERE.parents[1] / "tests" / "nn")]
+    from exported import batches
     from torch_exchange import load
     from torch_nets import TabularModel
 
     tensors, _ = load(path)
     torch.set_num_threads(1)
     state = {key[6:]: value for key, value in tensors.items() if key.startswith("model.")}
-    sizes = [tuple(state[f"embeds.{i}.weight"].shape) for i in range(tensors["train.x"].shape[1])]
-    model = TabularModel(sizes, tensors["train.numbers"].shape[1])
+    sizes = [tuple(state[f"embeds.{i}.weight"].shape) for i in range(tensors["test.0.x"].shape[1])]
+    model = TabularModel(sizes, tensors["test.0.numbers"].shape[1])
     model.load_state_dict(state)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
+    optimizer = torch.optim.AdamW(model.parameters())
+    step = 0
     for epoch in range(options.epochs):
         model.train()
-        order = tensors[f"order.{epoch}"]
-        for at in range(0, len(order), options.batch):
-            rows = order[at:at + options.batch]
+        for x, numbers, y in batches(tensors, f"train.{epoch}", "x", "numbers", "y"):
+            optimizer.param_groups[0]["lr"] = tensors["rates"][step, 0].item()
+            step += 1
             optimizer.zero_grad()
-            F.cross_entropy(model(tensors["train.x"][rows], tensors["train.numbers"][rows]), tensors["train.y"][rows]).backward()
+            F.cross_entropy(model(x, numbers), y).backward()
             optimizer.step()
-        for group in optimizer.param_groups:
-            group["lr"] /= 2
     model.eval()
     with torch.no_grad():
-        right = model(tensors["test.x"], tensors["test.numbers"]).argmax(1) == tensors["test.y"]
+        right = torch.cat([model(x, numbers).argmax(1) == y for x, numbers, y in batches(tensors, "test", "x", "numbers", "y")])
     print(f"accuracy {right.double().mean().item() * 100:.3f}")
 
 

@@ -48,6 +48,7 @@ def train_in_torch(path):
     sys.dont_write_bytecode = True
     sys.path += [str(HERE), str(HERE.parents[1] / "tests" / "nn")]
     import torch_awd_lstm as fastai
+    from exported import batches
     from torch_exchange import load
 
     def masked(x, p):  # fastai's: one mask for all steps, for whole words, for single weights
@@ -79,8 +80,6 @@ def train_in_torch(path):
     encoder.reset()
     rates = tensors["rates"]
     optimizer = torch.optim.AdamW([{"params": group} for group in groups], betas=(0.9, 0.99), weight_decay=0.1)
-    batches = lambda before: [(tensors[f"{before}.{k}.x"], tensors[f"{before}.{k}.y"])
-                              for k in range(sum(name.startswith(f"{before}.") and name.endswith(".x") for name in tensors))]
     step = 0
     for epoch in range(options.epochs[0 if lm else 1]):
         for g, group in enumerate(groups):
@@ -88,7 +87,7 @@ def train_in_torch(path):
                 parameter.requires_grad_(lm or epoch >= options.unfreeze or g + epoch + 1 >= len(groups))
         model.train()
         encoder.reset()
-        for x, y in batches(f"train.{epoch}"):
+        for x, y in batches(tensors, f"train.{epoch}", "x", "y"):
             for group, rate in zip(optimizer.param_groups, rates[step]):
                 group["lr"] = rate.item()
             step += 1
@@ -105,7 +104,7 @@ def train_in_torch(path):
     encoder.reset()
     total = count = 0
     with torch.no_grad():
-        for x, y in batches("test"):
+        for x, y in batches(tensors, "test", "x", "y"):
             made = model(x)
             total += (F.cross_entropy(made[0].flatten(0, 1), y.flatten(), reduction="sum") if lm else (made.argmax(1) == y).sum()).item()
             count += y.numel()

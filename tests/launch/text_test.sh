@@ -52,8 +52,9 @@ words=("${small[@]}" --batch-size 8 --lr 0.03 --epochs 4 --data set)
 run words.log "${words[@]}" --save words
 holds "$(last words.log) < 6" words.log 'it knows little of what comes next'
 grep -qF 'set/test: 30 texts, 1230 tokens, 0 of them unknown words' words.log || { cat words.log; failed 'tokens are not counted'; }
-run packed.log "${packed[@]}" --until 1
+run packed.log "${packed[@]}" --until 1 --export exported
 diff <(figures words.log | head -n 1) <(figures packed.log) || failed 'an archive is another set than its folders'
+grep -q '"train.3.0.x"' <(head -c 100000 exported | tr ',' '\n') || failed 'batches of the last epoch are not exported'
 run parts.log "${words[@]}" --until 2 --save parts
 run parts.log "${words[@]}" --resume parts --save parts
 diff <(figures words.log | tail -n 2) <(figures parts.log) || failed 'a language model that is taken up goes on otherwise'

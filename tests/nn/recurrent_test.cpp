@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// LSTM, GRU, RNN, their cells and WeightDrop: keys, states, modes, errors. Their values are held
-// against PyTorch in torch_layers_recurrent.cpp.
+// LSTM, GRU, RNN, their cells, WeightDrop and AWD-LSTM: keys, states, modes, errors. Their values
+// are held against PyTorch in torch_layers_recurrent.cpp.
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/layers/recurrent.h>
 #include <peal/nn/layers/recurrent_cell.h>
 #include <peal/nn/layers/weight_drop.h>
+#include <peal/nn/models/text_classifier.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/tests/errors.h>
 
@@ -279,4 +280,52 @@ TEST_CASE("output and last states are tensors of their own") {
   fill_(h, 7);
   CHECK(largest_difference(made.output, ones({})) < 3);  // h's 7 is not the output's
   sum(made.output).backward();
+}
+
+TEST_CASE("what a classifier says of a text does not depend on the texts beside it") {
+  nn::AwdLstmSettings small = nn::awd_lstm_classifier(12, 0);
+  small.emb_sz = 6;
+  small.n_hid = 8;
+  small.n_layers = 2;
+  nn::AwdTextClassifier model(small, 3, {.seq_len = 4, .max_len = 12});
+  model.eval();
+  const NoGrad guard;
+  // Of 9, 8 and 1 tokens; 1 is padding.
+  const Tensor all = tensor({{2, 5, 6, 7, 8, 9, 10, 11, 3, 1, 1, 1},
+                             {1, 1, 1, 1, 2, 9, 4, 7, 8, 5, 5, 6},
+                             {1, 1, 1, 1, 1, 1, 1, 1, 4, 1, 1, 1}});
+  const Tensor together = model(all);
+  const std::int64_t begins[] = {0, 4, 8}, ends[] = {9, 12, 9};
+  for (std::int64_t row = 0; row < 3; ++row) {
+    const Tensor alone = model(slice(all.rows(row, row + 1), 1, begins[row], ends[row]));
+    CHECK(largest_difference(alone, together.rows(row, row + 1)) < 1e-5);
+  }
+  // The one of 8 tokens as fastai pads it, beside one of 9: nothing of it is in the last part.
+  const Tensor short_of = tensor(
+      {{2, 5, 6, 7, 8, 9, 10, 11, 3}, {2, 9, 4, 7, 8, 5, 5, 6, 1}, {1, 1, 1, 1, 1, 1, 1, 1, 4}});
+  check_has(error_of([&] { model(short_of); }),
+            "text 2 has a token at place 8, where a part begins, and text 1 has none; expected the "
+            "longest first, each to the last part of bptt = 4");
+}
+
+TEST_CASE("a language model's rows go along by word") {
+  nn::AwdLstmSettings small = nn::awd_lstm_language_model(3);
+  small.emb_sz = 4;
+  small.n_hid = 5;
+  small.n_layers = 1;
+  const nn::AwdLanguageModel model(small);
+  const NamedTensors state =
+      nn::match_words(model.state_dict(), {"a", "b", "c"}, {"c", "new", "a", "d"});
+  small.vocabulary = 4;
+  nn::AwdLanguageModel other(small);
+  other.load_state_dict(state);
+  const Tensor from = model.encoder.encoder.weight, to = other.encoder.encoder.weight;
+  const NoGrad guard;
+  CHECK(largest_difference(to.rows(0, 1), from.rows(2, 3)) == 0);
+  CHECK(largest_difference(to.rows(2, 3), from.rows(0, 1)) == 0);
+  for (const int row : {1, 3}) {
+    CHECK(largest_difference(to.rows(row, row + 1), mean(from, {0}, true)) < 1e-6);
+  }
+  check_has(error_of([&] { nn::match_words(model.state_dict(), {"a"}, {"a"}); }),
+            "match_words: 0.encoder.weight has [3, 4], and there are 1 words");
 }
