@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How kernels split their work over OpenMP's threads.
+#include <peal/autograd/core/cpu_level.h>
+#include <peal/autograd/kernels/cpu/blocks.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/tape.h>
@@ -61,6 +63,40 @@ TEST_CASE("a batched product is the same for a batch smaller and larger than the
     const std::vector<float> alone = matmul(a, b).to_vector<float>();
     omp_set_num_threads(4);
     CHECK(matmul(a, b).to_vector<float>() == alone);
+  }
+}
+
+// More rows, columns and depth than a block, a group of panels and a panel have; rows a page apart
+// and not; onto nothing, a bias and what is there.
+TEST_CASE("products in blocks are the sums of products for any number of threads") {
+  if (cpu::current_level() == cpu::Level::baseline) return;
+  struct Case {
+    std::int64_t m, n, k;
+    bool transpose_a, transpose_b;
+  };
+  for (const auto& [m, n, k, ta, tb] : {Case{140, 1570, 590, false, true},
+                                        {301, 401, 1024, false, false},
+                                        {1024, 130, 600, true, false},
+                                        {1301, 65, 70, true, true},
+                                        {97, 66, 1300, true, false}}) {
+    const Tensor a = whole(ta ? Shape{k, m} : Shape{m, k}),
+                 b = whole(tb ? Shape{n, k} : Shape{k, n});
+    const Tensor sums = cast(matmul(cast(a, DType::f64), cast(b, DType::f64), ta, tb), DType::f32);
+    const Tensor bias = whole({n}), there = whole({m, n});
+    const cpu::Product o{m, n, k, ta, tb};
+    for (const int threads : {1, 3}) {
+      omp_set_num_threads(threads);
+      const auto made = [&](const float* onto, std::int64_t row, const Tensor& out) {
+        cpu::multiply_in_blocks(out.data<float>(), a.data<float>(), b.data<float>(), onto, row, o);
+        return out.to_vector<float>();
+      };
+      CHECK(made(nullptr, 0, Tensor::empty({m, n}, DType::f32, Device{})) ==
+            sums.to_vector<float>());
+      CHECK(made(bias.data<float>(), 0, Tensor::empty({m, n}, DType::f32, Device{})) ==
+            (sums + bias).to_vector<float>());
+      const Tensor onto = there.clone();
+      CHECK(made(onto.data<float>(), n, onto) == (sums + there).to_vector<float>());
+    }
   }
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // gemm: out [m, n] = a b, or out += a b, for row-major a [m, k] and b [k, n], each stored
-// transposed where its flag says so. f32 through oneDNN, f64 through Eigen, integers by plain
-// loops. Uses the calling thread's OpenMP threads. REQUIRES: m, n, k > 0, no overlap. Thread
-// safety: as of the arrays.
+// transposed where its flag says so. f32 in panels (panels.h) or through oneDNN, f64 through Eigen,
+// integers by plain loops. Uses the calling thread's OpenMP threads. REQUIRES: m, n, k > 0, no
+// overlap. Thread safety: as of the arrays.
 #pragma once
 
 #include <cstdint>

@@ -89,12 +89,14 @@ struct RecurrentLoops {
 
 // out [m, n] = onto + a b. Element i, p of a is a[i row_a + p step_a], so that a may lie
 // transposed; row p of b is contiguous from b[p row_b]. Row i of onto begins at onto[i row_onto]:
-// a bias has rows 0 apart. `ahead` is asked for meanwhile, so that it is in the cache when it is
-// read after; it may be anything, or null.
+// a bias has rows 0 apart. Meanwhile each tile asks for k / steps_a_line cache lines, from `ahead`,
+// which may be anything, by `ahead_step` elements on: so that they are in a cache when they are
+// read after.
 struct SmallProduct {
+  static constexpr std::int64_t steps_a_line = 2;
   std::int64_t m, n, k, row_a, step_a, row_b, row_out, row_onto = 0;
   const void* ahead = nullptr;
-  std::int64_t ahead_bytes = 0;
+  std::int64_t ahead_step = 0;
 };
 
 // For float and double: products whose right operand stays in a cache, as attention has them.

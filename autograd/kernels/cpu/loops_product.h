@@ -14,7 +14,6 @@ namespace {
 // A tile's sums, one vector of each operand and what a multiplication needs fill the registers: 32
 // with AVX-512, 16 else.
 constexpr int tile_rows = 6;
-constexpr std::int64_t cache_line = 64;
 #if defined(__AVX512F__)
 constexpr int tile_vectors = 4;
 #else
@@ -35,21 +34,17 @@ PEAL_ELEMENT void load_part(Vector<T>& value, const T* from, std::int64_t left) 
   load(value, all);
 }
 
-// `columns` of them are stored; more than all vectors but the last hold. `ahead`: a line of it a
-// step is asked for, which somebody reads next.
+// `columns` of them are stored; more than all vectors but the last hold.
 template <class T, int rows, int vectors>
 void product_tile(T* out, const T* a, const T* b, const T* onto, const SmallProduct& o,
-                  std::int64_t columns, const char* ahead) {
+                  std::int64_t columns) {
   Vector<T> sums[rows][vectors];
 #pragma GCC unroll 8
   for (int i = 0; i < rows; ++i) {
 #pragma GCC unroll 8
     for (int j = 0; j < vectors; ++j) sums[i][j] = Vector<T>{};
   }
-  for (std::int64_t p = 0; p < o.k; ++p, a += o.step_a, b += o.row_b) {
-    if constexpr (rows == tile_rows && vectors == tile_vectors) {
-      __builtin_prefetch(ahead + p * cache_line, 0, 2);
-    }
+  const auto add_step = [&] {
     Vector<T> right[vectors];
 #pragma GCC unroll 8
     for (int j = 0; j < vectors; ++j) load(right[j], b + j * lanes<T>);
@@ -59,7 +54,18 @@ void product_tile(T* out, const T* a, const T* b, const T* onto, const SmallProd
 #pragma GCC unroll 8
       for (int j = 0; j < vectors; ++j) sums[i][j] += left * right[j];
     }
+    a += o.step_a;
+    b += o.row_b;
+  };
+  const T* ahead = o.ahead != nullptr ? static_cast<const T*>(o.ahead) : b;
+  constexpr std::int64_t steps = SmallProduct::steps_a_line;
+  std::int64_t p = 0;
+  for (; o.k - p >= steps; p += steps, ahead += o.ahead_step) {
+    __builtin_prefetch(ahead, 0, 2);
+#pragma GCC unroll 4
+    for (std::int64_t i = 0; i < steps; ++i) add_step();
   }
+  for (; p < o.k; ++p) add_step();
   const std::int64_t last = columns - (vectors - 1) * lanes<T>;
 #pragma GCC unroll 8
   for (int i = 0; i < rows; ++i) {
@@ -79,12 +85,12 @@ void product_tile(T* out, const T* a, const T* b, const T* onto, const SmallProd
 }
 
 template <class T, int rows>
-PEAL_ELEMENT void product_rows(T* out, const T* a, const T* b, const T* onto, const SmallProduct& o,
-                               const char* ahead) {
+PEAL_ELEMENT void product_rows(T* out, const T* a, const T* b, const T* onto,
+                               const SmallProduct& o) {
   std::int64_t j = 0;
   const auto tile = [&]<int vectors>(std::int64_t columns) {
     product_tile<T, rows, vectors>(out + j, a, b + j, onto != nullptr ? onto + j : nullptr, o,
-                                   columns, ahead);
+                                   columns);
   };
   for (; o.n - j >= tile_vectors * lanes<T>; j += tile_vectors * lanes<T>) {
     tile.template operator()<tile_vectors>(tile_vectors * lanes<T>);
@@ -110,20 +116,14 @@ void multiply_small(T* out, const T* a, const T* b, const T* onto, const SmallPr
   const auto row = [&](std::int64_t i) {
     return onto != nullptr ? onto + i * o.row_onto : nullptr;
   };
-  // Each tile asks for as much of what comes next as it has steps. Where nothing does, for what it
-  // reads anyway.
-  const char* const here = reinterpret_cast<const char*>(b);
-  const char* next = o.ahead != nullptr ? static_cast<const char*>(o.ahead) : here;
-  const char* const end = next + o.ahead_bytes;
   std::int64_t i = 0;
-  for (; o.m - i >= tile_rows; i += tile_rows, next += o.k * cache_line) {
-    product_rows<T, tile_rows>(out + i * o.row_out, a + i * o.row_a, b, row(i), o,
-                               next < end ? next : here);
+  for (; o.m - i >= tile_rows; i += tile_rows) {
+    product_rows<T, tile_rows>(out + i * o.row_out, a + i * o.row_a, b, row(i), o);
   }
   // What is left, of fewer rows than a tile, by tiles of 4, 2 and 1.
   const auto rest = [&]<int rows>() {
     if (o.m - i < rows) return;
-    product_rows<T, rows>(out + i * o.row_out, a + i * o.row_a, b, row(i), o, here);
+    product_rows<T, rows>(out + i * o.row_out, a + i * o.row_a, b, row(i), o);
     i += rows;
   };
   rest.template operator()<4>();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/autograd/kernels/cpu/loops.h>
+#include <peal/autograd/kernels/cpu/blocks.h>
+#include <peal/autograd/kernels/cpu/panel_tiles.h>
 #include <peal/autograd/kernels/cpu/panels.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
 
@@ -10,22 +11,6 @@ namespace {
 
 // Rows of a panel: 128 KiB of 64 columns, which a second-level cache holds.
 constexpr std::int64_t depth = 512;
-// Where the next part of a panel comes to the cache while one is multiplied.
-constexpr std::int64_t overlapped_depth = 384;
-
-// Rows of b from `begin`, columns from `first`.
-void copy_panel(float* panel, const float* b, const Product& o, std::int64_t begin, std::int64_t k,
-                std::int64_t first, std::int64_t n) {
-  const ProductLoops<float>& loops = product_loops<float>();
-  if (o.transpose_b) {
-    loops.transpose(panel, b + first * o.step_b() + begin, n, k, o.step_b(), loops.columns);
-    return;
-  }
-  for (std::int64_t p = 0; p < k; ++p) {
-    std::copy_n(b + (begin + p) * o.step_b() + first, n, panel + p * loops.columns);
-  }
-}
-
 // Rows that pay for copying the right operand: wider vectors copy faster.
 std::int64_t enough_rows() { return 768 / product_loops<float>().lanes; }
 
@@ -43,6 +28,10 @@ bool multiply_in_panels(float* out, const float* a, const float* b, const float*
   if (current_level() == Level::baseline || o.m < enough || o.k < loops.columns ||
       o.n < loops.columns || (!by_rows && panels < threads)) {
     return false;
+  }
+  if (is_large(o)) {
+    multiply_in_blocks(out, a, b, onto, row_onto, o);
+    return true;
   }
   const std::int64_t row_a = o.transpose_a ? 1 : o.step_a();
   const std::int64_t step_a = o.transpose_a ? o.step_a() : 1;
@@ -77,20 +66,22 @@ bool multiply_in_panels(float* out, const float* a, const float* b, const float*
 
 bool belongs_in_panels(const Product& o) {
   const auto page_apart = [](std::int64_t step) { return step % 1024 == 0; };
-  // oneDNN 2.6 is slow for the first on AVX-512 (by 15 %), for both on AVX2 (to half its speed).
-  return o.transpose_a &&
-         (page_apart(o.step_a()) || (current_level() != Level::avx512 && page_apart(o.step_b())));
+  // oneDNN 2.6 is slow for rows a page apart: of the first on AVX-512 (by 15 %), of both on AVX2
+  // (to half its speed).
+  return is_large(o) ||
+         (o.transpose_a &&
+          (page_apart(o.step_a()) || (current_level() != Level::avx512 && page_apart(o.step_b()))));
 }
 
 Panels::Panels(const float* b, std::int64_t k, std::int64_t n, bool transposed) : k_(k), n_(n) {
-  const std::int64_t columns = product_loops<float>().columns;
-  const std::int64_t panels = (n + columns - 1) / columns;
+  const std::int64_t wide = product_loops<float>().columns;
+  const PanelColumns columns(n);
   // Of the allocator, which keeps memory of this size and aligns it.
-  panels_ = Tensor::empty({panels, k, columns}, DType::f32, Device{});
-  parallel_for(panels, k * columns, [&](std::int64_t begin, std::int64_t end) {
+  panels_ = Tensor::empty({columns.panels(), k, wide}, DType::f32, Device{});
+  parallel_for(columns.panels(), k * wide, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      copy_panel(panels_.data<float>() + i * k * columns, b, {1, n, k, false, transposed}, 0, k,
-                 i * columns, std::min(columns, n - i * columns));
+      copy_panel(panels_.data<float>() + i * k * wide, b, {1, n, k, false, transposed}, 0, k,
+                 columns.begin(i), columns.count(i));
     }
   });
 }
@@ -102,21 +93,23 @@ bool Panels::worth(std::int64_t rows, std::int64_t k, std::int64_t n) {
 }
 
 void Panels::multiply(float* out, const float* a, std::int64_t m, bool add) const {
-  const ProductLoops<float>& loops = product_loops<float>();
-  const std::int64_t columns = loops.columns;
+  const std::int64_t wide = product_loops<float>().columns;
+  const PanelColumns columns(n_);
   const float* const panels = panels_.data<float>();
-  const float* const last = panels + panels_.numel();
-  parallel_for(panels_.size(0), columns * m * k_ / 16, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t parts = (k_ + panel_rows() - 1) / panel_rows();
+  const std::int64_t most = (k_ + parts - 1) / parts;
+  parallel_for(columns.panels(), wide * m * k_ / 16, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      float* sums = out + i * columns;
-      for (std::int64_t p = 0; p < k_; p += overlapped_depth) {
-        const std::int64_t k = std::min(overlapped_depth, k_ - p);
-        const float* panel = panels + (i * k_ + p) * columns;
-        const float* next = panel + k * columns;
-        const std::int64_t ahead = std::min(overlapped_depth * columns, last - next);
-        loops.multiply(sums, a + p, panel, p > 0 || add ? sums : nullptr,
-                       {m, std::min(columns, n_ - i * columns), k, k_, 1, columns, n_, n_, next,
-                        ahead * static_cast<std::int64_t>(sizeof(float))});
+      float* sums = out + columns.begin(i);
+      for (std::int64_t p = 0; p < k_; p += most) {
+        const std::int64_t k = std::min(most, k_ - p);
+        const float* panel = panels + (i * k_ + p) * wide;
+        // What lies behind this part: the rest of the panel, or another one.
+        const float* behind =
+            i + 1 == end && p + k == k_ ? panels + begin * k_ * wide : panel + k * wide;
+        Upcoming after = next_panel(behind, k), nothing;
+        meet_panel({sums, a + p, p > 0 || add ? sums : nullptr}, panel,
+                   {m, columns.count(i), k, k_, 1, wide, n_, n_}, after, nothing);
       }
     }
   });

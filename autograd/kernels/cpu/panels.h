@@ -2,8 +2,8 @@
 // f32 products in panels: the right operand is copied panel by panel, as wide as a tile of the
 // small products, and every row of the left one meets a panel while it is in the cache. It beats
 // the matrix library where the sums begin with a bias, which is an extra pass there, and where
-// rows a page apart meet in few of a cache's sets. Uses the calling thread's OpenMP threads. Thread
-// safety: as of the arrays.
+// rows a page apart meet in few of a cache's sets. Large products take blocks.h's way. Uses the
+// calling thread's OpenMP threads. Thread safety: as of the arrays.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
