@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/op_name.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/ops/check.h>
@@ -124,6 +125,13 @@ Tensor einsum(std::string_view equation, const Tensors& operands) {
   const OpName op("einsum");
   TraceSpan span("einsum");
   PEAL_CHECK(!operands.empty(), "einsum \"", equation, "\": expected operands");
+  // Products are matmul's, and so is what they are computed in.
+  if (operands.size() > 1 &&
+      std::any_of(operands.begin(), operands.end(), [](const Tensor& x) { return lowers(x); })) {
+    Tensors low;
+    for (const Tensor& x : operands) low.push_back(lowered(x));
+    return einsum(equation, low);
+  }
   for (const Tensor& x : operands) check_alike("einsum", operands[0], x);
   const Equation names = read_equation(equation, operands);
   std::vector<Labelled> left;
@@ -145,6 +153,7 @@ Tensor einsum(std::string_view equation, const Tensors& operands) {
 Tensor tensordot(const Tensor& a, const Tensor& b, const std::vector<int>& dims_a,
                  const std::vector<int>& dims_b) {
   const OpName op("tensordot");
+  if (lowers(a, b)) return tensordot(lowered(a), lowered(b), dims_a, dims_b);
   TraceSpan span("tensordot");
   check_alike("tensordot", a, b);
   PEAL_CHECK(dims_a.size() == dims_b.size(), "tensordot: ", dims_a.size(), " dimensions of ",

@@ -16,6 +16,7 @@ namespace {
 
 Tensor product_of(std::string_view op, const Tensor& a, int dims_a, const Tensor& b, int dims_b) {
   const OpName name(op);
+  if (lowers(a, b)) return product_of(op, lowered(a), dims_a, lowered(b), dims_b);
   check_alike(op, a, b);
   PEAL_CHECK(a.dim() == dims_a && b.dim() == dims_b, op, ": expected operands of ", dims_a, " and ",
              dims_b, dims_b == 1 ? " dimension" : " dimensions", ", got shapes ", a.shape(),

@@ -38,6 +38,15 @@ TEST_CASE("each op computes in the type of its list") {
          [&] {
            return matmul(sequence, reshape(wide, {1, 4, 4}));
          }},
+        {"mm of both", low, [&] { return mm(narrow, wide); }},
+        {"mv of both", low, [&] { return mv(wide, ones({4}, low)); }},
+        {"addmm of both", low, [&] { return addmm(wide, narrow, wide); }},
+        {"einsum of both", low,
+         [&] {
+           return einsum("ij,kj->ik", {narrow, wide});
+         }},
+        {"tensordot of both", low, [&] { return tensordot(wide, narrow, 1); }},
+        {"cdist", f32, [&] { return cdist(narrow, wide); }},
         {"linear", low, [&] { return linear(wide, wide, ones({4})); }},
         {"linear of low x", low, [&] { return linear(narrow, wide); }},
         {"conv2d", low, [&] { return conv2d(image, kernel, ones({2})); }},
