@@ -146,13 +146,12 @@ std::string content_of(const fs::path& path) {
 }  // namespace
 
 fs::path cache_folder() {
-  const auto value = [](const char* name) {
-    const char* const text = std::getenv(name);
-    return fs::path(text == nullptr ? "" : text);
-  };
-  if (const fs::path home = value("PEAL_HOME"); !home.empty()) return home;
-  if (const fs::path cache = value("XDG_CACHE_HOME"); !cache.empty()) return cache / "peal";
-  const fs::path home = value("HOME");
+  const auto path = [](const char* text) { return fs::path(text == nullptr ? "" : text); };
+  if (const fs::path home = path(std::getenv("PEAL_HOME")); !home.empty()) return home;
+  if (const fs::path cache = path(std::getenv("XDG_CACHE_HOME")); !cache.empty()) {
+    return cache / "peal";
+  }
+  const fs::path home = path(std::getenv("HOME"));
   PEAL_CHECK(!home.empty(),
              "[data] there is no place for data: set PEAL_HOME to a folder, or HOME");
   return home / ".cache" / "peal";

@@ -25,7 +25,7 @@ cmake -S "$here" -B "$folder/build" -G Ninja -DCMAKE_CXX_COMPILER=clang++ --log-
 cmake --build "$folder/build"
 "$folder/build/seeds" "$folder/seeds"
 cd "$folder" # findings are written here
-for name in csv idx image safetensors tar text tokens; do
+for name in csv idx image jsonl safetensors tar text tokens; do
   options=()
   [[ ! -f $here/$name.dict ]] || options+=("-dict=$here/$name.dict")
   mkdir -p "$folder/corpus/$name"

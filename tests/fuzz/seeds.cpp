@@ -2,6 +2,7 @@
 // Writes what the fuzzers start from: a few small good files of each format, and one of each kind
 // of damage. Argument 1: the folder; each format gets a folder in it.
 #include <peal/autograd/core/safetensors.h>
+#include <peal/data/shards/tar_index.h>
 #include <peal/tests/data/encode.h>
 #include <zlib.h>
 
@@ -171,6 +172,28 @@ void write_tar(const fs::path& folder) {
   write(folder / "several", archive);
   write(folder / "several.gz", gzip(archive));
   write(folder / "empty", Bytes(1024));
+  Bytes shard = testing::tar_entry("set/1.jpg", "one");
+  for (const char* name : {"set/1.cls", "__meta__", "set/2.seg.PNG", "set/2.cls"}) {
+    const Bytes entry = testing::tar_entry(name, "7");
+    shard.insert(shard.end(), entry.begin(), entry.end());
+  }
+  shard.resize(shard.size() + 1024);
+  write(folder / "shard", shard);
+  const std::string index = data::index_tar(data::file_bytes(folder / "shard"), "shard").to_bytes();
+  write(folder / "index", bytes_of(index));
+}
+
+void write_json_lines(const fs::path& folder) {
+  fs::create_directories(folder);
+  const std::string lines =
+      "{\"n\": 1, \"t\": \"a \\u00fc\"}\n\n{\"v\": [[1, 2.5], [true, -3]], \"w\": [\"a\"]}\r\n"
+      "{\"m\": {\"in\": {\"k\": 7}}, \"z\": null}";
+  write(folder / "lines", bytes_of(lines));
+  write(folder / "lines.gz", gzip(bytes_of(lines)));
+  write(folder / "mark", bytes_of("\xef\xbb\xbf{}\n \n[2]\n{\"n\": 1e400}\n{\"n\": "));
+  write(folder / "nested", bytes_of("{\"x\": " + std::string(300, '[') + "1"));
+  write(folder / "index", {2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                           0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0});
 }
 
 }  // namespace
@@ -184,6 +207,7 @@ int main(int argc, char** argv) try {
   write_images(fs::path(argv[1]) / "image");
   write_safetensors(fs::path(argv[1]) / "safetensors");
   write_tar(fs::path(argv[1]) / "tar");
+  write_json_lines(fs::path(argv[1]) / "jsonl");
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
