@@ -116,7 +116,9 @@ struct JsonRecord::Object {
 
 JsonRecord::JsonRecord(std::string_view line, std::string where)
     : object_(std::make_unique<Object>()), where_(std::move(where)) {
-  line = line.substr(0, line.find_last_not_of(" \t\r\n") + 1);
+  constexpr std::string_view blanks = " \t\r\n";  // so that columns count from the first bracket
+  line.remove_prefix(std::min(line.find_first_not_of(blanks), line.size()));
+  line = line.substr(0, line.find_last_not_of(blanks) + 1);
   try {
     object_->all = Json::parse(line);
   } catch (const Json::exception& failure) {

@@ -59,6 +59,8 @@ TEST_CASE("fields of a line are texts, numbers and tensors") {
   CHECK(line.tensor("n", DType::f64).item<double>() == -3);
   CHECK(line.tensor("f", DType::bf16).dim() == 0);
   CHECK(line.tensor("e").shape() == peal::Shape{0});
+  check_has(error_of([] { JsonRecord(" \t[", "F:1"); }),
+            "F:1: expected a line of JSON: parse error at column 2:");
   check_has(error_of([&] { line.text("no"); }),
             "[data] F:3: expected a field 'no', found a.b, b, e, f, m, meta, n, t, v, w, z");
   check_has(error_of([&] { line.text("n"); }), "F:3: expected a text in field 'n', got -3");

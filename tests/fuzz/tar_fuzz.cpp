@@ -84,8 +84,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Read all = all_of(memory, false), pieces = all_of(source, true);
   const std::size_t most = size * 1040 + 512;
   require(all.content.size() <= most + (1 << 20) && all.names.size() <= most / 512);
-  require(all.error.empty() ? all == pieces
-                            : all.error == pieces.error && all.names == pieces.names);
+  // A damaged gzip stream is noticed sooner where more of it is there.
+  const bool sound = all.error.empty() && pieces.error.empty();
+  if (sound) require(all == pieces);
+  if (!memory.packed()) require(all.error == pieces.error && all.names == pieces.names);
   try {
     check_index(peal::data::index_tar(std::make_unique<Source>(bytes), "F"), size);
   } catch (const peal::Error&) {
