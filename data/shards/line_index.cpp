@@ -16,7 +16,9 @@ constexpr std::string_view kind_of_lines = "lines  1";
 LineIndex find_lines(const OpenFile& file) {
   LineIndex index;
   index.file_size = file.stamp().size;
-  std::vector<std::uint8_t> step(std::size_t{1} << 20);
+  constexpr std::uint64_t least = 1 << 12, most = 1 << 20;
+  std::vector<std::uint8_t> step(
+      static_cast<std::size_t>(std::clamp(index.file_size + 1, least, most)));
   std::uint64_t at = 0, number = 1;
   bool begun = false, any_blank = false;  // of the line that is read
   std::uint64_t begin = 0;
