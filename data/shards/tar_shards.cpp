@@ -15,32 +15,6 @@
 namespace peal::data {
 namespace {
 
-using OpenFileRef = std::shared_ptr<const OpenFile>;
-
-// Of many files some open ones: systems allow about a thousand.
-class OpenFiles {
- public:
-  explicit OpenFiles(std::size_t files) : open_(files) {}
-
-  OpenFileRef get(std::size_t which, const std::string& path) {
-    const std::lock_guard lock(mutex_);
-    if (open_[which]) return open_[which];
-    if (in_turn_.size() >= most) {
-      open_[in_turn_.front()] = nullptr;  // who reads it has it until then
-      in_turn_.pop_front();
-    }
-    open_[which] = std::make_shared<const OpenFile>(path);
-    in_turn_.push_back(which);
-    return open_[which];
-  }
-
- private:
-  static constexpr std::size_t most = 64;
-  std::mutex mutex_;
-  std::vector<OpenFileRef> open_;
-  std::deque<std::size_t> in_turn_;
-};
-
 void check_there(const std::vector<std::string>& shards) {
   PEAL_CHECK(!shards.empty(), "[data] tar shards: expected shards, got none");
   std::vector<std::string> missing;
@@ -58,6 +32,32 @@ void check_there(const std::vector<std::string>& shards) {
 }  // namespace
 
 struct TarShards::Shards {
+  using OpenFileRef = std::shared_ptr<const OpenFile>;
+
+  // Of many files some open ones: systems allow about a thousand.
+  class OpenFiles {
+   public:
+    explicit OpenFiles(std::size_t files) : open_(files) {}
+
+    OpenFileRef get(std::size_t which, const std::string& path) {
+      const std::lock_guard lock(mutex_);
+      if (open_[which]) return open_[which];
+      if (in_turn_.size() >= most) {
+        open_[in_turn_.front()] = nullptr;  // who reads it has it until then
+        in_turn_.pop_front();
+      }
+      open_[which] = std::make_shared<const OpenFile>(path);
+      in_turn_.push_back(which);
+      return open_[which];
+    }
+
+   private:
+    static constexpr std::size_t most = 64;
+    std::mutex mutex_;
+    std::vector<OpenFileRef> open_;
+    std::deque<std::size_t> in_turn_;
+  };
+
   Shards(std::vector<std::string> which, Decode how)
       : paths(std::move(which)), decode(std::move(how)), files(paths.size()) {}
 
