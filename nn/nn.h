@@ -24,11 +24,14 @@
 #include <peal/nn/module.h>
 #include <peal/nn/optim/adafactor.h>
 #include <peal/nn/optim/adam.h>
+#include <peal/nn/optim/asgd.h>
 #include <peal/nn/optim/clip_grad.h>
 #include <peal/nn/optim/ema.h>
 #include <peal/nn/optim/large_batch.h>
 #include <peal/nn/optim/lbfgs.h>
+#include <peal/nn/optim/muon.h>
 #include <peal/nn/optim/plateau.h>
+#include <peal/nn/optim/rprop.h>
 #include <peal/nn/optim/rules.h>
 #include <peal/nn/optim/scheduler.h>
 #include <peal/nn/optim/schedulers.h>

@@ -13,7 +13,9 @@ using namespace peal;
 namespace {
 
 constexpr int steps = 20;
-const std::vector<Shape> shapes{{3, 4}, {5}, {2, 3, 2}, {4}};  // the last one is a group of its own
+// The fourth is a group of its own; the first and the last are the two groups of who wants
+// matrices.
+const std::vector<Shape> shapes{{3, 4}, {5}, {2, 3, 2}, {4}, {5, 2}};
 
 class Writer {
  public:
@@ -32,12 +34,14 @@ class Writer {
   }
 
   template <class O, class Options>
-  void run(const std::string& torch, Options options) {
+  void run(const std::string& torch, Options options, bool matrices = false) {
     std::vector<Tensor> p;
     for (const Tensor& start : start_) p.push_back(start.clone().set_requires_grad());
     Options other = options;
     other.lr = 0.005;
-    O optimizer({{{p[0], p[1], p[2]}, options}, {{p[3]}, other}});
+    std::vector<Tensor> first{p[0]}, second{p[4]};
+    if (!matrices) first = {p[0], p[1], p[2]}, second = {p[3]};
+    O optimizer({{first, options}, {second, other}});
     for (int t = 0; t < steps; ++t) {
       for (std::size_t i = 0; i < p.size(); ++i) {
         p[i].zero_grad();
@@ -56,6 +60,7 @@ class Writer {
     }
     for (const auto& [name, tensor] : optimizer.state_dict()) {
       if (name.starts_with("groups.") || name.ends_with(".step")) continue;
+      if (name.ends_with("_now")) continue;  // what PyTorch has not
       tensors_.emplace_back(concat("state.", number, ".", name), tensor.clone());
     }
   }
@@ -159,6 +164,19 @@ void write_made_of_operations(Writer& write) {
                       nn::LARSOptions{0.5, 0.9, 0.1, 0.02, 1e-3, true});
   write.run<nn::LARS>("LARS(g, 0.5, 0.0, 0.1, 0.02, 1e-3, False)",
                       nn::LARSOptions{0.5, 0, 0.1, 0.02, 1e-3});
+  write.run<nn::ASGD>("ASGD(g)", nn::ASGDOptions{});
+  write.run<nn::ASGD>("ASGD(g, 0.1, 0.1, 0.6, 5, 0.1, maximize=True)",
+                      nn::ASGDOptions{0.1, 0.1, 0.6, 5, 0.1, true});
+  write.run<nn::Rprop>("Rprop(g)", nn::RpropOptions{});
+  write.run<nn::Rprop>("Rprop(g, 0.1, (0.4, 1.5), (1e-2, 0.3), maximize=True)",
+                       nn::RpropOptions{0.1, 0.4, 1.5, 1e-2, 0.3, true});
+  write.run<nn::Muon>("Muon(m)", nn::MuonOptions{}, true);
+  write.run<nn::Muon>(
+      "Muon(m, 0.1, 0.2, 0.8, False, (3, -3, 1), 1e-3, 3, 'match_rms_adamw')",
+      nn::MuonOptions{0.1, 0.2, 0.8, false, 3, -3, 1, 1e-3, 3, nn::MuonRate::match_rms_adamw},
+      true);
+  write.run<nn::Muon>("Muon(m, adjust_lr_fn='spectral_unclamped')",
+                      nn::MuonOptions{.adjust_lr_fn = nn::MuonRate::spectral_unclamped}, true);
   write.run_lbfgs("LBFGS(p, 0.1, 6)", {.lr = 0.1, .max_iter = 6});
   write.run_lbfgs("LBFGS(p, line_search_fn='strong_wolfe')", {.strong_wolfe = true});
   write.run_lbfgs("LBFGS(p, 0.7, 7, 9, 1e-3, 1e-5, 2, 'strong_wolfe')",

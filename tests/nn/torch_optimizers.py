@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's side of torch_optimizers.cpp: 20 steps of each optimizer with the same gradients, in f64; parameters and
 states by name. Lion, LAMB and LARS, which PyTorch has not, are written out here."""
+import inspect
 import sys
 
 import torch
-from torch.optim import (Adadelta, Adagrad, Adam, Adamax, AdamW, LBFGS, NAdam, RAdam, RMSprop,  # noqa: F401
-                         SGD)
+from torch.optim import (Adadelta, Adagrad, Adam, Adamax, AdamW, ASGD, LBFGS, NAdam, RAdam,  # noqa: F401
+                         RMSprop, Rprop, SGD)
 from torch_exchange import load
 from torch_models import Comparison
 
 try:
     from torch.optim import Adafactor  # noqa: F401
+except ImportError:
+    pass
+try:
+    from torch.optim import Muon, _muon  # noqa: F401
+
+    # Its products in f64 instead of bf16, as all else here.
+    exec(inspect.getsource(_muon._zeropower_via_newtonschulz).replace("bfloat16", "float64"), vars(_muon))
 except ImportError:
     pass
 BOUND, STEPS = 1e-12, 20
@@ -66,8 +74,10 @@ class LARS(Written):
 
 
 def run_steps(expression, tensors):
-    p = [tensors[f"start.{i}"].clone().requires_grad_() for i in range(4)]
-    o = eval(expression, globals(), {"g": [{"params": p[:3]}, {"params": p[3:], "lr": 0.005}]})
+    p = [tensors[f"start.{i}"].clone().requires_grad_() for i in range(5)]
+    groups = {"g": (p[:3], p[3:4]), "m": (p[:1], p[4:])}
+    o = eval(expression, globals(), {name: [{"params": first}, {"params": second, "lr": 0.005}]
+                                     for name, (first, second) in groups.items()})
     for t in range(STEPS):
         for i, each in enumerate(p):
             each.grad = None if (i, t) == (1, 3) else tensors[f"grad.{i}.{t}"].clone()
@@ -108,7 +118,7 @@ def compare(same, expression, number, tensors):
     else:
         p, o = run_steps(expression, tensors)
         found = part(f"state.{number}.")
-        for i, each in enumerate(p):
+        for i, each in enumerate(q for group in o.param_groups for q in group["params"]):
             for name, value in o.state[each].items():
                 if name == "step" or value is None:
                     continue
