@@ -15,7 +15,8 @@
 //
 // What f writes beside is written twice. batch_norm and instance_norm leave their running
 // statistics alone the second time, and so do the layers with num_batches_tracked: they ask
-// recomputing(), as may others that count or remember. Thread safety: as of the tape.
+// recomputing(), as may others that count or remember. Why it is made so:
+// docs/decisions/0037-checkpointed-functions.md. Thread safety: as of the tape.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>

@@ -37,6 +37,7 @@
 #include <peal/nn/optim/schedulers.h>
 #include <peal/nn/optim/schedules.h>
 #include <peal/nn/optim/sgd.h>
+#include <peal/nn/pad_sequence.h>
 #include <peal/nn/parallel/compress_hooks.h>
 #include <peal/nn/parallel/data_parallel.h>
 #include <peal/nn/parallel/ddp.h>

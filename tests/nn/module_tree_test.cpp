@@ -211,3 +211,18 @@ TEST_CASE("a copy has the types of each parameter, or is refused") {
   CHECK_THROWS_AS(
       nn::deepcopy(from, [] { return nn::Sequential(nn::Linear(2, 2), nn::Linear(2, 2)); }), Error);
 }
+
+TEST_CASE("sequences of several lengths as one tensor") {
+  const Tensor a = tensor({{1., 2.}, {3., 4.}}).set_requires_grad(), b = tensor({{5., 6.}});
+  const Tensor rows = nn::pad_sequence({a, b}, true, -1);
+  CHECK(equal(rows, tensor({{{1., 2.}, {3., 4.}}, {{5., 6.}, {-1., -1.}}})));
+  CHECK(equal(nn::pad_sequence({b, a}, false, 0, true),
+              tensor({{{0., 0.}, {1., 2.}}, {{5., 6.}, {3., 4.}}})));
+  sum(rows * rows).backward();
+  CHECK(a.grad().to_vector<float>() == std::vector<float>{2, 4, 6, 8});
+  check_has(error_of([&] {
+              nn::pad_sequence({a, ones({2, 3})});
+            }),
+            "pad_sequence: expected [2, 2] but for the length, got [2, 3]");
+  check_has(error_of([] { nn::pad_sequence({}); }), "there are no sequences");
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors of a module: its parameters, buffers and state_dict, and their conversion.
+#include <peal/autograd/grad_slot.h>
+#include <peal/autograd/ops/choose.h>
+#include <peal/nn/module_body.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace peal::nn {
+
+Tensor Module::add_parameter(std::string name, Tensor value) {
+  Body& here = body();
+  here.check_name(*this, name);
+  value.set_requires_grad();
+  return here.parameters.emplace_back(std::move(name), std::move(value)).second;
+}
+
+Tensor Module::add_buffer(std::string name, Tensor value, bool persistent) {
+  Body& here = body();
+  here.check_name(*this, name);
+  PEAL_CHECK(value.defined(), class_name(), ": buffer '", name, "' has no value");
+  if (!persistent) here.not_persistent.insert(name);
+  return here.buffers.emplace_back(std::move(name), std::move(value)).second;
+}
+
+NamedTensors Module::named_parameters() const { return Body::distinct(*this, &Body::parameters); }
+
+NamedTensors Module::named_buffers() const { return Body::distinct(*this, &Body::buffers); }
+
+std::vector<Tensor> Module::parameters() const {
+  std::vector<Tensor> all;
+  for (auto& [name, parameter] : named_parameters()) all.push_back(std::move(parameter));
+  return all;
+}
+
+// By each of a tied tensor's names.
+Tensor Module::get_parameter(std::string_view path) const {
+  const auto [owner, own] = owner_of(path);
+  for (const auto& [name, tensor] : owner.body().parameters) {
+    if (name == own) return tensor;
+  }
+  fail(concat(class_name(), ": there is no parameter at '", path, "'"));
+}
+
+Tensor Module::get_buffer(std::string_view path) const {
+  const auto [owner, own] = owner_of(path);
+  for (const auto& [name, tensor] : owner.body().buffers) {
+    if (name == own) return tensor;
+  }
+  fail(concat(class_name(), ": there is no buffer at '", path, "'"));
+}
+
+NamedTensors Module::state_dict() const {
+  NamedTensors state;
+  Body::walk(*this, "", [&](const std::string& prefix, const Module&, Body& body) {
+    for (const NamedTensors* list : {&body.parameters, &body.buffers}) {
+      for (const auto& [name, tensor] : *list) {
+        if (body.not_persistent.contains(name)) continue;
+        state.emplace_back(prefix + name, tensor.detach());
+      }
+    }
+  });
+  return state;
+}
+
+IncompatibleKeys Module::load_state_dict(const NamedTensors& state, bool strict) {
+  std::unordered_map<std::string_view, const Tensor*> given;
+  for (const auto& [name, tensor] : state) given.emplace(name, &tensor);
+  const NamedTensors all = state_dict();
+  std::unordered_map<const void*, Shape> reached;  // where what comes by some name lies
+  for (const auto& [name, own] : all) {
+    if (given.contains(name)) reached.emplace(own.raw(), own.shape());
+  }
+  std::vector<std::string> faults;
+  IncompatibleKeys passed_over;
+  std::vector<std::pair<Tensor, Tensor>> copies;  // to, from
+  for (const auto& [name, own] : all) {
+    const auto found = given.find(name);
+    if (found == given.end()) {
+      const auto tied = reached.find(own.raw());
+      if (own.numel() > 0 && tied != reached.end() && tied->second == own.shape()) continue;
+      if (strict) faults.push_back(concat("missing: ", name, " ", own.dtype(), " ", own.shape()));
+      passed_over.missing_keys.push_back(name);
+      continue;
+    }
+    const Tensor& from = *found->second;
+    if (from.shape() != own.shape()) {
+      faults.push_back(
+          concat("wrong shape: ", name, ": expected ", own.shape(), ", got ", from.shape()));
+    } else if (from.dtype() != own.dtype() &&
+               !(is_floating(from.dtype()) && is_floating(own.dtype()))) {
+      faults.push_back(
+          concat("wrong type: ", name, ": expected ", own.dtype(), ", got ", from.dtype()));
+    } else {
+      copies.emplace_back(own, from);
+    }
+    given.erase(found);
+  }
+  for (const auto& [name, tensor] : state) {
+    if (!given.contains(name)) continue;
+    if (strict) {
+      faults.push_back(concat("unexpected: ", name, " ", tensor.dtype(), " ", tensor.shape()));
+    }
+    passed_over.unexpected_keys.push_back(name);
+  }
+  if (!faults.empty()) {
+    std::string message = concat("load_state_dict: ", class_name(), ": ", faults.size(),
+                                 faults.size() == 1 ? " difference" : " differences");
+    for (const std::string& fault : faults) message += "\n  " + fault;
+    fail(std::move(message));
+  }
+  const NoGrad guard;
+  for (const auto& [own, from] : copies) own.copy_(cast(from, own.dtype()));
+  return passed_over;
+}
+
+void Module::zero_grad() {
+  for (const Tensor& parameter : parameters()) parameter.zero_grad();
+}
+
+void Module::requires_grad_(bool wanted) {
+  for (const Tensor& parameter : parameters()) parameter.set_requires_grad(wanted);
+}
+
+void Module::requires_grad_(std::string_view path, bool wanted) {
+  bool any = false;
+  for (const auto& [name, parameter] : named_parameters()) {
+    const bool below =
+        name.starts_with(path) && (name.size() == path.size() || name[path.size()] == '.');
+    if (below) parameter.set_requires_grad(wanted);
+    any = any || below;
+  }
+  PEAL_CHECK(any, class_name(), ": requires_grad_: there is no parameter at '", path, "'");
+}
+
+namespace {
+
+// The handle and all its copies look at `value` from now on.
+void become(const Tensor& tensor, const Tensor& value) {
+  TensorBody& body = tensor.body();
+  body.storage = value.storage();
+  body.at = value.body().at;
+  body.dtype = value.dtype();
+  if (body.slot) body.slot = std::make_shared<GradSlot>(body.shape, body.dtype, value.device());
+}
+
+// A wrapper holds on to gradient slots, which a conversion replaces.
+void check_not_wrapped(const Module& module) {
+  for (const auto& [name, tensor] : module.named_parameters()) {
+    PEAL_CHECK(!tensor.requires_grad() || !tensor.grad_slot().has_final_hook(), "to: ", name,
+               " belongs to a distributed wrapper; convert the model before it is wrapped");
+  }
+}
+
+}  // namespace
+
+void Module::to(DType dtype) {
+  check_not_wrapped(*this);
+  PEAL_CHECK(is_floating(dtype), "to: a model is converted to a floating type, got ", dtype);
+  for (const NamedTensors& list : {named_parameters(), named_buffers()}) {
+    for (const auto& [name, tensor] : list) {
+      if (is_floating(tensor.dtype()) && tensor.dtype() != dtype) {
+        become(tensor, cast(tensor.detach(), dtype));
+      }
+    }
+  }
+}
+
+void Module::to(Device device) {
+  check_not_wrapped(*this);
+  for (const NamedTensors& list : {named_parameters(), named_buffers()}) {
+    for (const auto& [name, tensor] : list) {
+      if (tensor.device() != device) become(tensor, tensor.detach().to(device));
+    }
+  }
+}
+
+}  // namespace peal::nn
