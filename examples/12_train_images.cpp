@@ -60,9 +60,9 @@ nn::Module make_model(const std::string& name, std::int64_t classes, std::int64_
 data::ImageOptions options_for(std::int64_t size, bool training, bool same_size) {
   data::Compose steps;
   if (training && same_size) {
-    steps =
-        data::Compose(data::RandomCrop(size, {.padding = size / 8, .mode = data::PadMode::reflect}),
-                      data::RandomHorizontalFlip());
+    steps = data::Compose(
+        data::RandomCrop(size, {.padding = size / 8, .mode = data::BorderMode::reflect}),
+        data::RandomHorizontalFlip());
   } else if (training) {
     steps = data::Compose(data::RandomResizedCrop(size), data::RandomHorizontalFlip());
   } else if (!same_size) {

@@ -11,9 +11,9 @@ namespace peal::data {
 namespace {
 
 // Of what lies at `at` outside of `size` pixels.
-std::int64_t mirrored(std::int64_t at, std::int64_t size, PadMode mode) {
-  if (mode == PadMode::edge) return std::clamp<std::int64_t>(at, 0, size - 1);
-  const std::int64_t twice = mode == PadMode::symmetric ? 1 : 0;
+std::int64_t mirrored(std::int64_t at, std::int64_t size, BorderMode mode) {
+  if (mode == BorderMode::edge) return std::clamp<std::int64_t>(at, 0, size - 1);
+  const std::int64_t twice = mode == BorderMode::symmetric ? 1 : 0;
   if (at < 0) return -at - twice;
   return at < size ? at : 2 * size - 2 + twice - at;
 }
@@ -43,7 +43,7 @@ Image vflipped(Image image) {
   return image;
 }
 
-Image padded(const Image& image, const Border& border, Colour fill, PadMode mode) {
+Image padded(const Image& image, const Border& border, Colour fill, BorderMode mode) {
   PEAL_CHECK(image.channels == 3, "[data] pad: expected an image of 3 channels, got ",
              image.channels);
   const auto [left, top, right, bottom] = border;
@@ -51,8 +51,8 @@ Image padded(const Image& image, const Border& border, Colour fill, PadMode mode
   PEAL_CHECK(least >= 0, "[data] pad: expected a border of at least 0, got ", least);
   PEAL_CHECK(most <= most_pixels, "[data] pad: expected a border of at most ", most_pixels,
              ", got ", most);
-  const std::int64_t once = mode == PadMode::reflect ? 1 : 0;
-  PEAL_CHECK(mode == PadMode::constant || mode == PadMode::edge ||
+  const std::int64_t once = mode == BorderMode::reflect ? 1 : 0;
+  PEAL_CHECK(mode == BorderMode::constant || mode == BorderMode::edge ||
                  (std::max(left, right) + once <= image.width &&
                   std::max(top, bottom) + once <= image.height),
              "[data] pad: a border of ", most, " pixels cannot mirror an image of ", image.height,
@@ -64,7 +64,7 @@ Image padded(const Image& image, const Border& border, Colour fill, PadMode mode
   Image made(size.height, size.width);
   for (std::int64_t y = 0; y < made.height; ++y) {
     std::uint8_t* to = made.row(y);
-    if (mode == PadMode::constant) {
+    if (mode == BorderMode::constant) {
       const bool inside = y >= top && y < top + image.height;
       for (std::int64_t x = 0; x < made.width; ++x, to += 3) {
         if (inside && x == left) {

@@ -24,11 +24,11 @@ struct Border {
 };
 // How the border is filled: with a colour, with the nearest pixel, or with the image mirrored, with
 // its outermost pixels once (reflect) or twice (symmetric).
-enum class PadMode : std::uint8_t { constant, edge, reflect, symmetric };
+enum class BorderMode : std::uint8_t { constant, edge, reflect, symmetric };
 // Errors: a border below 0, or mirrored one that is wider than the image, a result of more than
 // most_pixels.
 Image padded(const Image& image, const Border& border, Colour fill = {},
-             PadMode mode = PadMode::constant);
+             BorderMode mode = BorderMode::constant);
 
 // The box of this size in the middle; what the image lacks on a side is black.
 Image center_cropped(const Image& image, ImageSize size);

@@ -51,7 +51,7 @@ class RandomResizedCrop : public Transform {
 struct CropOptions {
   std::int64_t padding = 0;  // on all sides, first
   Colour fill = {};
-  PadMode mode = PadMode::constant;
+  BorderMode mode = BorderMode::constant;
 };
 
 // A box of this size anywhere. Error: an image that is smaller, padded.

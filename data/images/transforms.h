@@ -51,16 +51,16 @@ class CenterCrop : public Transform {
 
 class Pad : public Transform {
  public:
-  explicit Pad(std::int64_t all, Colour fill = {}, PadMode mode = PadMode::constant)
+  explicit Pad(std::int64_t all, Colour fill = {}, BorderMode mode = BorderMode::constant)
       : Pad(Border{all, all, all, all}, fill, mode) {}
-  explicit Pad(const Border& border, Colour fill = {}, PadMode mode = PadMode::constant)
+  explicit Pad(const Border& border, Colour fill = {}, BorderMode mode = BorderMode::constant)
       : border_(border), fill_(fill), mode_(mode) {}
   Image apply(Image image, Draw& draw) const override;
 
  private:
   Border border_;
   Colour fill_;
-  PadMode mode_;
+  BorderMode mode_;
 };
 
 // Three equal channels.

@@ -3,11 +3,10 @@
 #include <peal/autograd/core/error.h>
 #include <peal/data/formats/gzip.h>
 #include <peal/data/in_parallel.h>
+#include <peal/data/text/byte_alphabet.h>
 #include <peal/data/text/byte_pairs.h>
-#include <peal/data/text/letters.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <map>
 #include <queue>
@@ -18,141 +17,26 @@ namespace {
 
 constexpr std::string_view end_word = "<|endoftext|>";
 
-// The alphabet in which files write bytes: printable ones of Latin-1 as themselves, the others, in
-// order, as the characters from 256 on. Numbers of bytes are their places in it.
-struct Alphabet {
-  std::array<char32_t, 256> character{};
-  std::array<std::uint8_t, 256> byte_of_number{}, number_of_byte{};
-
-  Alphabet() {
-    std::size_t number = 0;
-    const auto add = [&](std::size_t byte, char32_t written) {
-      character[byte] = written;
-      byte_of_number[number] = static_cast<std::uint8_t>(byte);
-      number_of_byte[byte] = static_cast<std::uint8_t>(number++);
-    };
-    const auto printable = [](std::size_t byte) {
-      return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
-    };
-    for (std::size_t byte = 0; byte < 256; ++byte) {
-      if (printable(byte)) add(byte, static_cast<char32_t>(byte));
-    }
-    char32_t next = 256;
-    for (std::size_t byte = 0; byte < 256; ++byte) {
-      if (!printable(byte)) add(byte, next++);
-    }
-  }
-  std::int64_t number(char byte) const { return number_of_byte[static_cast<unsigned char>(byte)]; }
-};
-const Alphabet& alphabet() {
-  static const Alphabet all;
-  return all;
-}
-
 std::uint64_t pair_key(std::int64_t left, std::int64_t right) {
   return static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint64_t>(right);
 }
 
-std::string written(std::string_view bytes) {
-  Characters characters;
-  for (const char byte : bytes) {
-    characters += alphabet().character[static_cast<unsigned char>(byte)];
-  }
-  return utf8_of(characters);
-}
-
-std::string read_back(std::string_view word, std::string_view where) {
-  std::string bytes;
-  for (const char32_t c : characters_of(word)) {
-    const auto& all = alphabet().character;
-    const auto found = std::find(all.begin(), all.end(), c);
-    PEAL_CHECK(found != all.end(), "[data] ", where, ": '", utf8_of({&c, 1}),
-               "' is no character that stands for a byte");
-    bytes.push_back(static_cast<char>(found - all.begin()));
-  }
-  return bytes;
-}
-
-// Characters with the bytes that they were read from: of bytes that are no UTF-8, one each.
-struct Piece {
-  char32_t character;
-  std::size_t at;  // in the text
-};
-std::vector<Piece> pieces_of(std::string_view text) {
-  std::vector<Piece> pieces;
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const auto lead = static_cast<unsigned char>(text[at]);
-    std::size_t length = lead < 0x80 ? 1 : lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    Characters read = characters_of(text.substr(at, length));
-    if (read.size() != 1) {
-      read = U"\uFFFD";
-      length = 1;
-    }
-    pieces.push_back({read[0], at});
-    at += std::min(length, text.size() - at);
-  }
-  pieces.push_back({0, text.size()});
-  return pieces;
-}
-
 }  // namespace
-
-std::vector<std::string_view> cut_for_byte_pairs(std::string_view text) {
-  const std::vector<Piece> pieces = pieces_of(text);
-  const std::size_t count = pieces.size() - 1;
-  enum Kind : std::uint8_t { letter, number, blank, other, none };
-  const auto kind = [&](std::size_t i) {
-    if (i >= count) return none;
-    const char32_t c = pieces[i].character;
-    return is_letter(c) ? letter : is_number(c) ? number : is_blank(c) ? blank : other;
-  };
-  const auto end_of = [&](std::size_t i) {
-    const Kind same = kind(i);
-    while (kind(i) == same) ++i;
-    return i;
-  };
-  // Where a contraction ends that begins here: 's 't 're 've 'm 'll 'd.
-  const auto end_of_contraction = [&](std::size_t i) {
-    if (pieces[i].character != '\'') return i;
-    for (const std::u32string_view ending : {U"s", U"t", U"re", U"ve", U"m", U"ll", U"d"}) {
-      std::size_t k = 0;
-      while (k < ending.size() && i + 1 + k < count && pieces[i + 1 + k].character == ending[k])
-        ++k;
-      if (k == ending.size()) return i + 1 + k;
-    }
-    return i;
-  };
-  std::vector<std::string_view> words;
-  for (std::size_t at = 0; at < count;) {
-    std::size_t end = end_of_contraction(at);
-    if (end == at) {
-      const bool behind_blank =
-          pieces[at].character == ' ' && kind(at + 1) != blank && kind(at + 1) != none;
-      end = end_of(behind_blank ? at + 1 : at);
-      // The last of several blanks belongs to the word behind them.
-      if (!behind_blank && kind(at) == blank && end < count && end - at > 1) --end;
-    }
-    words.push_back(text.substr(pieces[at].at, pieces[end].at - pieces[at].at));
-    at = end;
-  }
-  return words;
-}
 
 BytePairs::BytePairs(const std::vector<Merge>& merges) {
   std::unordered_map<std::string, std::int64_t> numbers;
   for (std::size_t number = 0; number < 256; ++number) {
-    tokens_.emplace_back(1, static_cast<char>(alphabet().byte_of_number[number]));
+    tokens_.emplace_back(1, static_cast<char>(byte_alphabet().byte_of_number[number]));
     numbers.emplace(tokens_.back(), number);
   }
   for (const auto& [left, right] : merges) {
     const auto a = numbers.find(left), b = numbers.find(right);
     PEAL_CHECK(a != numbers.end() && b != numbers.end(), "[data] byte pairs: merge ", made_.size(),
-               " is of '", written(left), "' and '", written(right), "', of which '",
-               written(a == numbers.end() ? left : right), "' is no token before it");
+               " is of '", written_bytes(left), "' and '", written_bytes(right), "', of which '",
+               written_bytes(a == numbers.end() ? left : right), "' is no token before it");
     const std::int64_t number = add(a->second, b->second);
     PEAL_CHECK(numbers.emplace(left + right, number).second, "[data] byte pairs: merge ",
-               made_.size() - 1, " makes '", written(left + right),
+               made_.size() - 1, " makes '", written_bytes(left + right),
                "', which is a token before it");
   }
 }
@@ -177,7 +61,7 @@ BytePairs BytePairs::train(const std::vector<std::string>& texts, std::int64_t m
   std::vector<std::pair<TokenIds, std::int64_t>> split;
   for (const auto& [word, times] : words) {
     TokenIds numbers;
-    for (const char byte : word) numbers.push_back(alphabet().number(byte));
+    for (const char byte : word) numbers.push_back(byte_alphabet().number(byte));
     split.emplace_back(std::move(numbers), times);
   }
   while (std::ssize(learnt.made_) < merges) {
@@ -235,9 +119,10 @@ void BytePairs::merge_word(std::string_view bytes, TokenIds& numbers) const {
     }
   };
   const std::int64_t count = std::ssize(bytes);
+  const ByteAlphabet& alphabet = byte_alphabet();
   std::vector<Symbol> symbols;
   for (std::int64_t i = 0; i < count; ++i) {
-    symbols.push_back({alphabet().number(bytes[static_cast<std::size_t>(i)]), i - 1, i + 1});
+    symbols.push_back({alphabet.number(bytes[static_cast<std::size_t>(i)]), i - 1, i + 1});
   }
   const auto symbol = [&](std::int64_t i) -> Symbol& {
     return symbols[static_cast<std::size_t>(i)];
@@ -303,8 +188,8 @@ BytePairs BytePairs::parse(std::string_view text, std::string_view name) {
     PEAL_CHECK(blank != words.npos && blank > 0 && blank + 1 < words.size() &&
                    words.find(' ', blank + 1) == words.npos,
                "[data] ", where, ": expected two words, got '", words, "'");
-    merges.emplace_back(read_back(words.substr(0, blank), where),
-                        read_back(words.substr(blank + 1), where));
+    merges.emplace_back(read_bytes(words.substr(0, blank), where),
+                        read_bytes(words.substr(blank + 1), where));
   }
   try {
     return BytePairs(merges);
@@ -321,7 +206,7 @@ BytePairs BytePairs::load(const std::filesystem::path& path) {
 void BytePairs::save(const std::filesystem::path& path) const {
   std::string text = "#version: 0.2\n";
   for (const auto& [left, right] : made_) {
-    text += written(token(left)) + " " + written(token(right)) + "\n";
+    text += written_bytes(token(left)) + " " + written_bytes(token(right)) + "\n";
   }
   AtomicFile file(path);
   file.write(text.data(), text.size());

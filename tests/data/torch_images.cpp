@@ -109,10 +109,10 @@ data::Image transformed(const std::string& what, data::Image image, Words words)
     const auto left = words.next(), top = words.next(), right = words.next();
     const auto bottom = words.next();
     const auto name = words.next<std::string>();
-    const auto mode = name == "constant"  ? data::PadMode::constant
-                      : name == "edge"    ? data::PadMode::edge
-                      : name == "reflect" ? data::PadMode::reflect
-                                          : data::PadMode::symmetric;
+    const auto mode = name == "constant"  ? data::BorderMode::constant
+                      : name == "edge"    ? data::BorderMode::edge
+                      : name == "reflect" ? data::BorderMode::reflect
+                                          : data::BorderMode::symmetric;
     return padded(image, {left, top, right, bottom}, {9, 200, 31}, mode);
   }
   if (what == "greyscale") return greyscale(image);

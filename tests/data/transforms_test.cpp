@@ -318,7 +318,7 @@ TEST_CASE("transforms say what they cannot do") {
         }) ==
         "[data] resize: expected a box inside of 8 x 9 pixels, got 8.5 x 9 at row 0, column 0");
   CHECK(error_of([&] {
-          padded(image, {0, 8, 0, 0}, {}, data::PadMode::reflect);
+          padded(image, {0, 8, 0, 0}, {}, data::BorderMode::reflect);
         }) == "[data] pad: a border of 8 pixels cannot mirror an image of 8 x 9");
   CHECK(error_of([&] {
           padded(image, {10'000, 10'000, 0, 0});

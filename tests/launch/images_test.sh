@@ -6,28 +6,13 @@
 set -euo pipefail
 
 program=${1:?usage: images_test.sh PROGRAM WRITER [PEAL_RUN]} writer=${2:?} launcher=${3-}
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
-export PEAL_LOG=warning
-failed() {
-  echo "FAILED: $*"
-  exit 1
-}
-# run LOG COMMAND...: the log, where it fails, too.
-run() {
-  local log=$1
-  shift
-  "$@" >"$log" 2>&1 || { cat "$log"; failed "$*"; }
-}
-figures() { grep -o 'epoch [0-9]*: loss [0-9.]*, test accuracy [0-9.]*' "$1"; }
-last_accuracy() { figures "$1" | tail -n 1 | sed 's/.*accuracy //'; }
+source "${BASH_SOURCE[0]%/*}/program_frame.sh"
 
 "$writer" set
 (cd set && tar cf ../set.tar train test && gzip -k ../set.tar)
 train=("$program" --size 16 --batch-size 12 --lr 0.03)
 run whole.log "${train[@]}" --data set --epochs 3 --save whole
-awk -v found="$(last_accuracy whole.log)" 'BEGIN { exit !(found >= 90) }' || { cat whole.log; failed 'it has not learnt'; }
+awk -v found="$(last whole.log)" 'BEGIN { exit !(found >= 90) }' || { cat whole.log; failed 'it has not learnt'; }
 run packed.log "${train[@]}" --data set.tar.gz --epochs 3 --until 1
 diff <(figures whole.log | head -n 1) <(figures packed.log) || failed 'an archive is another set than its folders'
 run parts.log "${train[@]}" --data set --epochs 3 --until 1 --save parts
@@ -37,7 +22,7 @@ cmp whole parts || failed 'a run that is taken up ends otherwise'
 run mixed.log "${train[@]}" --data set --model xresnet18 --epochs 1 --mixup 0.4 --label-smoothing 0.1
 
 run judged.log "$program" --resume whole --evaluate set/test
-grep -qF "set/test: 24 images, accuracy $(last_accuracy whole.log) %" judged.log ||
+grep -qF "set/test: 24 images, accuracy $(last whole.log) %" judged.log ||
   { cat judged.log; failed 'a folder is judged otherwise than while training'; }
 mkdir photos
 cp set/test/rising/0.jpg photos/b.jpg
@@ -48,14 +33,6 @@ run judged.log "$program" --resume whole --evaluate photos
 run judged.log "$program" --resume whole --evaluate photos/b.jpg
 grep -qE '^photos/b.jpg: rising \([0-9.]+ %\)$' judged.log
 
-# refused WORDS COMMAND...: it ends with an error that says so.
-refused() {
-  local words=$1 status=0
-  shift
-  "$@" >log 2>&1 </dev/null || status=$?
-  [[ $status -ne 0 && $status -lt 128 ]] || failed "$*: exit status $status"
-  grep -qF -e "$words" log || { cat log; failed "it does not say: $words"; }
-}
 head -c 300 set/test/rising/0.jpg >photos/broken.jpg
 refused 'photos/broken.jpg: cannot be read as JPEG: ' "$program" --resume whole --evaluate photos
 refused 'photos/none.jpg: no such image or folder' "$program" --resume whole --evaluate photos/none.jpg
@@ -71,11 +48,11 @@ refused 'expected the model resnet18, resnet34, resnet50 or xresnet18, got vgg' 
 if [[ -n $launcher ]]; then
   two=("$launcher" -n 2 "$program" --data set --size 16 --batch-size 6 --lr 0.03 --epochs 3)
   run two.log "${two[@]}" --save two
-  awk -v found="$(last_accuracy two.log)" 'BEGIN { exit !(found >= 90) }' || { cat two.log; failed 'two ranks have not learnt'; }
+  awk -v found="$(last two.log)" 'BEGIN { exit !(found >= 90) }' || { cat two.log; failed 'two ranks have not learnt'; }
   run parts.log "${two[@]}" --until 1 --save parts
   run parts.log "${two[@]}" --resume parts --save parts
   cmp two parts || failed 'a run of two ranks that is taken up ends otherwise'
   run judged.log "$launcher" -n 2 "$program" --resume two --evaluate set/test
-  grep -qF "accuracy $(last_accuracy two.log) %" judged.log || { cat judged.log; failed 'two ranks judge otherwise'; }
+  grep -qF "accuracy $(last two.log) %" judged.log || { cat judged.log; failed 'two ranks judge otherwise'; }
 fi
 echo 'images are learnt, taken up and judged'

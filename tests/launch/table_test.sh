@@ -6,14 +6,7 @@
 set -euo pipefail
 
 program=${1:?usage: table_test.sh PROGRAM [PEAL_RUN]} launcher=${2-}
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
-export PEAL_LOG=warning
-failed() {
-  echo "FAILED: $*"
-  exit 1
-}
+source "${BASH_SOURCE[0]%/*}/program_frame.sh"
 
 # people COUNT FIRST STOP: rows as of adult.data, whose last word depends on age, job and luck; STOP is behind it.
 people() {
@@ -32,14 +25,6 @@ people 200 0 '' >adult/adult.data
 people 90 1000 . >adult/adult.test
 people 50 3000 '' >others.csv
 
-# run LOG COMMAND...: the log, where it fails, too.
-run() {
-  local log=$1
-  shift
-  "$@" >"$log" 2>&1 || { cat "$log"; failed "$*"; }
-}
-figures() { grep -o 'epoch [0-9]*: loss [0-9.]*, test accuracy [0-9.]*' "$1"; }
-
 train=("$program" --data adult --batch-size 32)
 run whole.log "${train[@]}" --epochs 3 --save whole
 run parts.log "${train[@]}" --epochs 1 --save parts
@@ -50,7 +35,7 @@ diff <(figures whole.log | tail -n 2) <(figures parts.log)
 cmp whole.table.json parts.table.json
 
 run judged.log "$program" --resume whole --evaluate adult/adult.test
-grep -q "adult/adult.test: 90 rows, accuracy $(figures whole.log | tail -n 1 | sed 's/.*accuracy //') %, F1 of >50K" judged.log ||
+grep -q "adult/adult.test: 90 rows, accuracy $(last whole.log) %, F1 of >50K" judged.log ||
   { cat judged.log; failed 'a file is judged otherwise than while training'; }
 sed '7s/United-States/Narnia/; 9s/Narnia//; 12s/United-States/Narnia/' others.csv >unknown.csv
 run judged.log "$program" --resume whole --evaluate unknown.csv
@@ -58,14 +43,6 @@ grep -q "unknown.csv, line 7, column 'native-country': 'Narnia' is none of the 1
   judged.log || { cat judged.log; failed 'an unknown word is not told'; }
 grep -q 'unknown.csv: 50 rows, accuracy' judged.log
 
-# refused WORDS COMMAND...: it ends with an error that says so.
-refused() {
-  local words=$1 status=0
-  shift
-  "$@" >log 2>&1 </dev/null || status=$?
-  [[ $status -ne 0 && $status -lt 128 ]] || failed "$*: exit status $status"
-  grep -qF -e "$words" log || { cat log; failed "it does not say: $words"; }
-}
 sed '3s/, Divorced//' others.csv >ragged.csv
 refused 'ragged.csv, line 3: expected 15 cells, as there are names, got 14' "$program" --resume whole --evaluate ragged.csv
 sed '5s/^[0-9]*/old/' others.csv >words.csv
@@ -88,8 +65,8 @@ if [[ -n $launcher ]]; then
   run parts.log "${two[@]}" --epochs 3 --resume parts --save parts
   cmp two parts || failed 'a run of two ranks that is taken up ends otherwise'
   run judged.log "$program" --resume two --evaluate adult/adult.test
-  grep -q "accuracy $(figures two.log | tail -n 1 | sed 's/.*accuracy //') %" judged.log || failed 'one process judges otherwise'
+  grep -q "accuracy $(last two.log) %" judged.log || failed 'one process judges otherwise'
   run judged.log "$launcher" -n 2 "$program" --resume two --evaluate adult/adult.test
-  grep -q "accuracy $(figures two.log | tail -n 1 | sed 's/.*accuracy //') %" judged.log || failed 'two ranks judge otherwise'
+  grep -q "accuracy $(last two.log) %" judged.log || failed 'two ranks judge otherwise'
 fi
 echo 'a table is learnt, taken up and judged'

@@ -7,22 +7,7 @@
 set -euo pipefail
 
 program=${1:?usage: text_test.sh PROGRAM [PEAL_RUN]} launcher=${2-}
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
-export PEAL_LOG=warning
-failed() {
-  echo "FAILED: $*"
-  exit 1
-}
-# run LOG COMMAND...: the log, where it fails, too.
-run() {
-  local log=$1
-  shift
-  "$@" >"$log" 2>&1 || { cat "$log"; failed "$*"; }
-}
-figures() { grep -o 'epoch [0-9]*: loss [0-9.]*, test [a-z]* [0-9.]*' "$1"; }
-last() { figures "$1" | tail -n 1 | sed 's/.* //'; }
+source "${BASH_SOURCE[0]%/*}/program_frame.sh"
 # holds CONDITION LOG WORDS
 holds() { awk "BEGIN { exit !($1) }" || { cat "$2"; failed "$3: $1"; }; }
 
@@ -96,14 +81,6 @@ run cold.log "${other[@]}"
 run warm.log "${other[@]}" --from words
 holds "2 * $(last warm.log) < $(last cold.log)" warm.log "what the first one learnt helps nothing (alone: $(last cold.log))"
 
-# refused WORDS COMMAND...: it ends with an error that says so.
-refused() {
-  local words=$1 status=0
-  shift
-  "$@" >log 2>&1 </dev/null || status=$?
-  [[ $status -ne 0 && $status -lt 128 ]] || failed "$*: exit status $status"
-  grep -qF -e "$words" log || { cat log; failed "it does not say: $words"; }
-}
 mkdir -p empty other/flat set2/train/x
 refused 'empty: found no .txt file in it or below' "$program" --resume whole --evaluate empty
 refused 'none.txt: no such text, folder, archive or CSV file of texts' "$program" --resume whole --evaluate none.txt

@@ -13,8 +13,9 @@ constexpr std::int64_t rows_of_block = 64;
 #define PEAL_BY_WIDTH(f, ...) \
   columns.width == column_block ? f<T, true>(__VA_ARGS__) : f<T, false>(__VA_ARGS__)
 
-template <class T, bool whole>
-void sums_of(double* total, const T* x, const Columns& columns) {
+// Of each column the sum of term(element, k), which T holds for a block of rows.
+template <class T, bool whole, class Term>
+void total_of(double* total, const T* x, const Columns& columns, const Term& term) {
   const std::int64_t width = whole ? column_block : columns.width;
   for (std::int64_t k = 0; k < width; ++k) total[k] = 0;
   for (std::int64_t row = 0; row < columns.rows;) {
@@ -23,10 +24,15 @@ void sums_of(double* total, const T* x, const Columns& columns) {
     T part[column_block] = {};
     for (; row < end; ++row, x += columns.stride) {
 #pragma omp simd
-      for (std::int64_t k = 0; k < width; ++k) part[k] += x[k];
+      for (std::int64_t k = 0; k < width; ++k) part[k] += term(x[k], k);
     }
     for (std::int64_t k = 0; k < width; ++k) total[k] += static_cast<double>(part[k]);
   }
+}
+
+template <class T, bool whole>
+void sums_of(double* total, const T* x, const Columns& columns) {
+  total_of<T, whole>(total, x, columns, [](T value, std::int64_t) { return value; });
 }
 template <class T>
 void sums(double* total, const T* x, const Columns& columns) {
@@ -35,18 +41,9 @@ void sums(double* total, const T* x, const Columns& columns) {
 
 template <class T, bool whole>
 void squares_of(double* total, const T* x, const T* mean, const Columns& columns) {
-  const std::int64_t width = whole ? column_block : columns.width;
-  for (std::int64_t k = 0; k < width; ++k) total[k] = 0;
-  for (std::int64_t row = 0; row < columns.rows;) {
-    const std::int64_t left = columns.rows - row;
-    const std::int64_t end = row + (left < rows_of_block ? left : rows_of_block);
-    T part[column_block] = {};
-    for (; row < end; ++row, x += columns.stride) {
-#pragma omp simd
-      for (std::int64_t k = 0; k < width; ++k) part[k] += (x[k] - mean[k]) * (x[k] - mean[k]);
-    }
-    for (std::int64_t k = 0; k < width; ++k) total[k] += static_cast<double>(part[k]);
-  }
+  total_of<T, whole>(total, x, columns, [mean](T value, std::int64_t k) {
+    return (value - mean[k]) * (value - mean[k]);
+  });
 }
 template <class T>
 void squares(double* total, const T* x, const T* mean, const Columns& columns) {

@@ -32,9 +32,9 @@ void each_cell(const Conv2dGeometry& o, F&& f) {
 }
 
 // Elements of one group of one image; `channels` of the result.
-struct Sizes {
+struct GroupSizes {
   std::int64_t channels, window, pixels, image, result, weight;
-  explicit Sizes(const Conv2dGeometry& o)
+  explicit GroupSizes(const Conv2dGeometry& o)
       : channels(o.out_channels / o.groups),
         window(o.in_channels / o.groups * o.kernel_height * o.kernel_width),
         pixels(o.out_height * o.out_width),
@@ -47,7 +47,7 @@ struct Sizes {
 
 void conv2d_columns(const Conv2dGeometry& o, const Tensor& y, const Tensor& x, const Tensor& weight,
                     const Tensor& bias) {
-  const Sizes n(o);
+  const GroupSizes n(o);
   with_real(x.dtype(), [&]<class T>() {
     const Tensor columns = Tensor::empty({n.window, n.pixels}, x.dtype(), Device{});
     T* cells = columns.data<T>();
@@ -72,7 +72,7 @@ void conv2d_columns_backward(const Conv2dGeometry& o, const Tensor& dx, const Te
                              const Tensor& dbias, const Tensor& dy, const Tensor& x,
                              const Tensor& weight) {
   if (dbias.defined()) sum(dbias, dy, 0b1101, 1.0);
-  const Sizes n(o);
+  const GroupSizes n(o);
   with_real(x.dtype(), [&]<class T>() {
     const Tensor columns = Tensor::empty({n.window, n.pixels}, x.dtype(), Device{});
     T* cells = columns.data<T>();

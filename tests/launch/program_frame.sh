@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# What the tests of programs that train share; each sources it, and is then in an empty folder of its own.
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+export PEAL_LOG=warning
+failed() {
+  echo "FAILED: $*"
+  exit 1
+}
+# run LOG COMMAND...: the log, where it fails, too.
+run() {
+  local log=$1
+  shift
+  "$@" >"$log" 2>&1 || { cat "$log"; failed "$*"; }
+}
+# figures LOG: of the epochs, a line each.
+figures() { grep -o 'epoch [0-9]*: loss [0-9.]*, test [a-z]* [0-9.]*' "$1"; }
+# last LOG: the last of them, of what was tested.
+last() { figures "$1" | tail -n 1 | sed 's/.* //'; }
+# refused WORDS COMMAND...: it ends with an error that says so.
+refused() {
+  local words=$1 status=0
+  shift
+  "$@" >log 2>&1 </dev/null || status=$?
+  [[ $status -ne 0 && $status -lt 128 ]] || failed "$*: exit status $status"
+  grep -qF -e "$words" log || { cat log; failed "it does not say: $words"; }
+}
