@@ -66,18 +66,24 @@ void sum_real(const Tensor& out, const Tensor& x, std::uint32_t mask, double sca
   } else if (runs.dims == 2) {
     // A bias's gradient: the rows of a matrix. Threads take parts of the columns, whose sums stay
     // in the first cache.
-    constexpr std::int64_t part = 256;
+    constexpr std::int64_t part = 256, line = 64 / sizeof(T);
     const std::int64_t rows = runs.size[0], width = runs.size[1];
-    parallel_for(
-        (width + part - 1) / part, rows * std::min(width, part),
-        [&](std::int64_t first, std::int64_t last) {
-          for (std::int64_t at = first * part; at < std::min(last * part, width); at += part) {
-            const std::int64_t n = std::min(part, width - at);
-            for (std::int64_t row = 0; row < rows; ++row) {
-              real_loops<T>().add_to_doubles(total.data() + at, from + row * width + at, n);
-            }
-          }
-        });
+    parallel_for((width + part - 1) / part, rows * std::min(width, part),
+                 [&](std::int64_t first, std::int64_t last) {
+                   for (std::int64_t at = first * part; at < std::min(last * part, width);
+                        at += part) {
+                     const std::int64_t n = std::min(part, width - at);
+                     for (std::int64_t row = 0; row < rows; ++row) {
+                       const T *here = from + row * width + at,
+                               *soon = from + std::min(row + 16, rows - 1) * width + at;
+                       // The CPU does not foresee parts of rows.
+                       for (std::int64_t i = 0; width > part && i < n; i += line) {
+                         __builtin_prefetch(soon + i);
+                       }
+                       real_loops<T>().add_to_doubles(total.data() + at, here, n);
+                     }
+                   }
+                 });
   } else {
     add_all(runs, 0, from, total.data());
   }
