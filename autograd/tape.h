@@ -10,11 +10,11 @@
 //     });
 //   }
 //
-// Nodes carry their creation order, and backward visits them newest first: an order in which every
-// node comes after all that used its output, and which is the same on all ranks. A leaf's hooks run
-// as soon as its gradient is complete, while the rest of backward goes on: that is what DDP
-// overlaps with. What needs no gradient records nothing. Saved tensors notice when they were
-// overwritten.
+// Nodes carry their creation order, and backward visits them newest first, but for those whose one
+// input is a leaf (copies and casts), which come as soon as their gradient is whole: every node
+// after all that used its output, and in the same order on all ranks. A leaf's hooks run as soon as
+// its gradient is complete, while the rest of backward goes on: that is what DDP overlaps with.
+// What needs no gradient records nothing. Saved tensors notice when they were overwritten.
 //
 // A function that backward calls may itself run a backward (recomputed activations do): the inner
 // walk belongs to the outer one, whose number it has and after which callbacks run. Gradients that

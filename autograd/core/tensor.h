@@ -167,6 +167,21 @@ class Tensor {
   ASSIGNMENT(/=)
 #undef ASSIGNMENT
 
+  // The same by name, and functions in place: x.exp_() is exp_(x). (ops)
+  const Tensor& add_(const Tensor& y) const { return *this += y; }
+  const Tensor& add_(Scalar y) const { return *this += y; }
+  const Tensor& sub_(const Tensor& y) const { return *this -= y; }
+  const Tensor& sub_(Scalar y) const { return *this -= y; }
+  const Tensor& mul_(const Tensor& y) const { return *this *= y; }
+  const Tensor& mul_(Scalar y) const { return *this *= y; }
+  const Tensor& div_(const Tensor& y) const { return *this /= y; }
+  const Tensor& div_(Scalar y) const { return *this /= y; }
+#define IN_PLACE(name, parameters, arguments) \
+  const Tensor& name##_ parameters const&;    \
+  Tensor name##_ parameters const&&;
+#include <peal/autograd/core/in_place.def>
+#undef IN_PLACE
+
   // What is a function of peal as well. (ops)
 #define METHOD(result, name, parameters, arguments) result name parameters const;
 #include <peal/autograd/core/methods.def>

@@ -12,9 +12,11 @@
 // x[...] gives an Indexed, which is a part of x: it converts to a Tensor (reading), and what is
 // assigned to it is written into x. `auto row = x[0]; row += 1;` writes x, as in PyTorch; `Tensor
 // row = x[0];` is a tensor of its own, which shares x's elements where they lie in one piece (x[0],
-// x[{0, Slice(1, 3)}]) and is a copy else. Values to be written stretch to the part and are cast to
-// x's type. Of an index that comes twice the last value
-// stays and has the gradient (in PyTorch all have it), and `x[index] += 1` adds once.
+// x[{0, Slice(1, 3)}]) and is a copy else. A part is read when it is used: `auto p = x[mask]`
+// follows x until then, and is recorded or not as the mode is then, where PyTorch has copied;
+// `Tensor p = x[mask]` reads at once. Values to be written stretch to the part and are cast to x's
+// type. Of an index that comes twice the last value stays and has the gradient (in PyTorch all have
+// it), and `x[index] += 1` adds once.
 //
 // All of it is recorded: writing as ops/in_place.h says. Integer tensors and masks are looked at by
 // the host, which waits for a device. Errors: an index outside of its dimension, more indices than
@@ -126,6 +128,9 @@ class Indexed {
   void zero_() const { store(0); }
   void fill_(Scalar value) const { store(value); }
   void copy_(const Tensor& values) const { store(values); }
+#define IN_PLACE(name, parameters, arguments) const Indexed& name##_ parameters const;
+#include <peal/autograd/core/in_place.def>
+#undef IN_PLACE
 #define METHOD(result, name, parameters, arguments) result name parameters const;
 #include <peal/autograd/core/methods.def>
 #undef METHOD

@@ -25,7 +25,7 @@ constexpr std::size_t lines = 0
 struct Row {
   const char* call;
   Tensor of;
-  std::function<Tensor(const Tensor&)> function, in_place;
+  std::function<Tensor(const Tensor&)> function, in_place, method, of_part;
 };
 
 std::vector<Row> all_rows() {
@@ -36,7 +36,12 @@ std::vector<Row> all_rows() {
   std::vector<Row> rows;
 #define ROW(name, of, ...)                                                                        \
   rows.push_back({#name, of, [=](const Tensor& t) { return name(t __VA_OPT__(, ) __VA_ARGS__); }, \
-                  [=](const Tensor& t) { return name##_(t __VA_OPT__(, ) __VA_ARGS__); }});
+                  [=](const Tensor& t) { return name##_(t __VA_OPT__(, ) __VA_ARGS__); },         \
+                  [=](const Tensor& t) { return t.name##_(__VA_ARGS__); },                        \
+                  [=](const Tensor& t) {                                                          \
+                    t[Ellipsis].name##_(__VA_ARGS__);                                             \
+                    return t;                                                                     \
+                  }});
   ROW(abs, x)
   ROW(exp, x)
   ROW(exp2, x)
@@ -139,11 +144,13 @@ TEST_CASE("in place, x becomes what the function gives, for all who share its el
   CHECK(rows.size() == lines);
   for (const Row& row : rows) {
     CAPTURE(row.call);
-    const Tensor to = row.of.clone(), shares = to.detach();
-    const Tensor got = row.in_place(to);
-    CHECK(got.same_as(to));
-    CHECK(to.dtype() == row.of.dtype());
-    CHECK(distance(shares, row.function(row.of)) == 0);
+    for (const auto& in_place : {row.in_place, row.method, row.of_part}) {
+      const Tensor to = row.of.clone(), shares = to.detach();
+      const Tensor got = in_place(to);
+      CHECK(got.same_as(to));
+      CHECK(to.dtype() == row.of.dtype());
+      CHECK(distance(shares, row.function(row.of)) == 0);
+    }
   }
 }
 

@@ -38,6 +38,8 @@ TEST_CASE("each method is its function") {
   const Tensor thin = normal<float>({4, 1}, 4);
   const Tensor positive = abs(x) + 0.5, small = x * 0.1, flat_places = index.flatten();
   const Tensor thick = normal<float>({4, 2}, 5);
+  const Tensor cube = normal<float>({2, 4, 6}, 6), cube_z = normal<float>({2, 6, 2}, 7),
+               flat = normal<float>({6}, 8), column = normal<float>({4}, 9);
   const std::vector<int> one{1};
   const std::vector<std::int64_t> shape{3, 8}, sizes{4, 2};
   std::vector<Row> rows;
@@ -288,6 +290,20 @@ TEST_CASE("each method is its function") {
   ROW(isinf, x)
   ROW(isfinite, x)
   ROW(nan_to_num, x)
+  ROW(mm, x, z)
+  ROW(bmm, cube, cube_z)
+  ROW(mv, x, flat)
+  ROW(dot, flat, flat)
+  ROW(outer, flat, column)
+  ROW(kron, x, z)
+  ROW(addmm, thick, x, z)
+  ROW(addmm, thick, x, z, 2, 3)
+  ROW(addmv, column, x, flat)
+  ROW(addmv, column, x, flat, 2, 3)
+  ROW(baddbmm, thick, cube, cube_z)
+  ROW(baddbmm, thick, cube, cube_z, 2, 3)
+  ROW(trace, x)
+  ROW(unfold, x, 1, 2, 1)
 #undef ROW
   CHECK(rows.size() == lines);
   for (const Row& row : rows) {
