@@ -9,7 +9,7 @@
 
 int main() {
   return peal::launch::run_main([](peal::launch::Job& job) {
-    const peal::Tensor x = peal::full({4}, job.rank());
+    const peal::Tensor x = peal::full({4}, 1. * job.rank());
     const peal::comm::Work work = job.group().all_reduce(x);  // starts at once
     work.wait();                                              // now x holds the sums
     std::printf("rank %d of %d has %g\n", job.rank(), job.world(), x.rows(0, 1).item<double>());

@@ -131,6 +131,9 @@ class Module {
   }
   // Makes it require a gradient.
   Tensor add_parameter(std::string name, Tensor value);
+  // Takes one of this module's own away from it, and gives it; the tensor stays what it is. Error
+  // where there is none of that name. Before an optimizer or a parallel wrapper has it.
+  Tensor remove_parameter(std::string_view name);
   // Not trained, but saved and loaded with the module; a buffer that is not persistent (a mask, a
   // cache) is in no state_dict.
   Tensor add_buffer(std::string name, Tensor value, bool persistent = true);

@@ -16,6 +16,16 @@ Tensor Module::add_parameter(std::string name, Tensor value) {
   return here.parameters.emplace_back(std::move(name), std::move(value)).second;
 }
 
+Tensor Module::remove_parameter(std::string_view name) {
+  NamedTensors& list = body().parameters;
+  const auto found =
+      std::find_if(list.begin(), list.end(), [&](const auto& each) { return each.first == name; });
+  PEAL_CHECK(found != list.end(), class_name(), ": it has no parameter '", name, "' of its own");
+  const Tensor tensor = found->second;
+  list.erase(found);
+  return tensor;
+}
+
 Tensor Module::add_buffer(std::string name, Tensor value, bool persistent) {
   Body& here = body();
   here.check_name(*this, name);

@@ -46,3 +46,4 @@
 #include <peal/nn/parallel/power_sgd.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
 #include <peal/nn/parameter_vector.h>
+#include <peal/nn/weight_norm.h>

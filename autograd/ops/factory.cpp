@@ -16,11 +16,15 @@
 
 namespace peal {
 
-Tensor full(const Shape& shape, double value, DType dtype, Device device) {
+Tensor full(const Shape& shape, Scalar value, std::optional<DType> dtype, Device device) {
   const OpName op("full");
-  check_value("full", value, dtype);
-  Tensor out = Tensor::empty(shape, dtype, device);
-  kernels(device).fill("full", out, out, value);
+  const DType type = dtype.value_or(value.dtype());
+  if (!value.fits_double()) {
+    return stretched_to("full", number("full", value, type, device), shape);
+  }
+  check_value("full", value.to<double>(), type);
+  Tensor out = Tensor::empty(shape, type, device);
+  kernels(device).fill("full", out, out, value.to<double>());
   return out;
 }
 

@@ -9,7 +9,8 @@
 
 namespace peal {
 
-Tensor full(const Shape& shape, double value, DType dtype = DType::f32,
+// All of one value; unless a type is named it is the number's: i64, f32, or bool.
+Tensor full(const Shape& shape, Scalar value, std::optional<DType> dtype = std::nullopt,
             Device device = context().device);
 Tensor zeros(const Shape& shape, DType dtype = DType::f32, Device device = context().device);
 Tensor ones(const Shape& shape, DType dtype = DType::f32, Device device = context().device);

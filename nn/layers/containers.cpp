@@ -69,9 +69,11 @@ Tensor ParameterList::operator[](std::int64_t i) const {
   return get_parameter(std::to_string(place_of(*this, i, size())));
 }
 
-std::string ParameterList::extra_repr() const {
+namespace {
+
+std::string lines_of(const NamedTensors& parameters) {
   std::string text;
-  for (const auto& [name, each] : state_dict()) {
+  for (const auto& [name, each] : parameters) {
     std::string sizes;
     for (const std::int64_t size : each.shape()) {
       sizes += (sizes.empty() ? "" : "x") + std::to_string(size);
@@ -81,5 +83,37 @@ std::string ParameterList::extra_repr() const {
   }
   return text;
 }
+
+}  // namespace
+
+std::string ParameterList::extra_repr() const { return lines_of(state_dict()); }
+
+std::size_t ParameterDict::size() const { return state_dict().size(); }
+
+bool ParameterDict::contains(std::string_view name) const {
+  for (const auto& [own, each] : state_dict()) {
+    if (own == name) return true;
+  }
+  return false;
+}
+
+void ParameterDict::insert(const std::string& name, Tensor parameter) {
+  if (contains(name)) remove_parameter(name);
+  add_parameter(name, std::move(parameter));
+}
+
+std::vector<std::string> ParameterDict::keys() const {
+  std::vector<std::string> names;
+  for (const auto& [name, each] : state_dict()) names.push_back(name);
+  return names;
+}
+
+NamedTensors ParameterDict::items() const {
+  NamedTensors all;
+  for (const std::string& name : keys()) all.emplace_back(name, get_parameter(name));
+  return all;
+}
+
+std::string ParameterDict::extra_repr() const { return lines_of(state_dict()); }
 
 }  // namespace peal::nn

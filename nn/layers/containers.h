@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Containers of modules and parameters, registered under numbers or names: PyTorch's ModuleList,
-// ModuleDict and ParameterList, and what Sequential shares with the first.
+// ModuleDict, ParameterList and ParameterDict, and what Sequential shares with the first.
 //
 //   nn::ModuleList blocks = add("blocks", nn::ModuleList());
 //   for (int i = 0; i < 3; ++i) blocks.append(Block(64));
@@ -97,6 +97,25 @@ class ParameterList : public Module {
   std::size_t size() const;  // a tied parameter comes as often as it was appended
   void append(Tensor parameter);
   Tensor operator[](std::int64_t i) const;
+
+ protected:
+  std::string extra_repr() const override;
+};
+
+class ParameterDict : public Module {
+ public:
+  ParameterDict() = default;
+  ParameterDict(std::initializer_list<std::pair<std::string, Tensor>> parameters) {
+    for (const auto& [name, each] : parameters) insert(name, each);
+  }
+  std::size_t size() const;
+  bool contains(std::string_view name) const;
+  // Error where there is none of this name.
+  Tensor operator[](std::string_view name) const { return get_parameter(name); }
+  // Adds, or takes the place of what has this name, at the end.
+  void insert(const std::string& name, Tensor parameter);
+  std::vector<std::string> keys() const;
+  NamedTensors items() const;
 
  protected:
   std::string extra_repr() const override;

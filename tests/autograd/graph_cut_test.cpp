@@ -108,7 +108,7 @@ TEST_CASE("writing what shares storage, or has a name, is fine") {
   fill_(z.rows(0, 1), 1);
   fill_(reshape(z, {6}).rows(5, 6), 2);
   add_(z.detach(), ones({3, 2}));
-  z.rows(1, 2).copy_(full({1, 2}, 7));
+  z.rows(1, 2).copy_(full({1, 2}, 7.));
   CHECK(z.to_vector<float>() == std::vector<float>{2, 2, 7, 7, 1, 3});
   const Tensor y = slice(z, 0, 0, 1);  // a copy that is used as such
   mul_(y, 3);

@@ -56,7 +56,7 @@ void add_choosing(Rows& rows) {
     }
   }
   rows.add("x[0].masked_fill(x[0] == 0, 1.75)", {x}, masked_fill(x, x == 0, 1.75));
-  rows.add("torch.tensor(2.).nonzero()", {}, nonzero(full({}, 2)));
+  rows.add("torch.tensor(2.).nonzero()", {}, nonzero(full({}, 2.)));
   rows.add("torch.tensor(0).nonzero()", {}, nonzero(Tensor::scalar(0)));
   rows.add("torch.where(torch.tensor(True))[0]", {}, where(Tensor::scalar(true))[0]);
   rows.add("F.one_hot(x[0])", {cells}, one_hot(cells));

@@ -54,6 +54,11 @@ void add_making(Rows& rows) {
   const Tensor like = zeros({2, 3}, DType::f16);
   rows.add("torch.zeros_like(x[0])", {like}, zeros_like(like));
   rows.add("torch.ones_like(x[0], dtype=torch.int64)", {like}, ones_like(like, DType::i64));
+  add("torch.full((2, 3), 7)", full({2, 3}, 7));
+  add("torch.full((2, 3), 7.)", full({2, 3}, 7.));
+  add("torch.full((2,), True)", full({2}, true));
+  add("torch.full((2,), 2**62 + 1)", full({2}, (std::int64_t{1} << 62) + 1));
+  add("torch.full((2,), 7, dtype=torch.float64)", full({2}, 7, DType::f64));
   rows.add("torch.full_like(x[0], 2.5)", {like}, full_like(like, 2.5));
   rows.add("torch.full_like(x[0], 2**62 + 1, dtype=torch.int64)", {like},
            full_like(like, (std::int64_t{1} << 62) + 1, DType::i64));

@@ -18,7 +18,7 @@ void add_matrices(Rows& rows) {
     rows.add("torch.addmv(x[1][:2], x[0], x[1], beta=2, alpha=3)", {a, v},
              addmv(slice(v, 0, 0, 2), a, v, 2, 3));
   }
-  const Tensor x = full({3, 0}, 1), whole = cast(arange(3), DType::i64);
+  const Tensor x = full({3, 0}, 1.), whole = cast(arange(3), DType::i64);
   rows.add("x[0] @ x[0].t()", {x}, matmul(x, x, false, true));
   rows.add("x[0].t() @ x[1]", {x, ones({3})}, matmul(t(x), ones({3})));
   rows.add("torch.einsum('ij,kj->ik', x[0], x[0])", {x}, einsum("ij,kj->ik", {x, x}));

@@ -113,18 +113,18 @@ TEST_CASE("lists are shared out as Accelerate has it") {
 TEST_CASE("tensors of unequal length are made as long as the longest") {
   ranks(3, [](const comm::ProcessGroup& group) {
     const std::int64_t rows = group.rank() + 1;
-    const Tensor mine = full({rows, 2}, 7);
+    const Tensor mine = full({rows, 2}, 7.);
     std::vector<float> expected(static_cast<std::size_t>(rows * 2), 7);
     expected.resize(6, 0);
     CHECK(launch::pad_across_processes(group, mine).to_vector<float>() == expected);
-    const Tensor turned = launch::pad_across_processes(group, full({2, rows}, 7), -1, -1, true);
+    const Tensor turned = launch::pad_across_processes(group, full({2, rows}, 7.), -1, -1, true);
     CHECK(turned.shape() == Shape{2, 3});
     std::vector<float> row(static_cast<std::size_t>(3 - rows), -1);
     row.resize(3, 7);
     CHECK(narrow(turned, 0, 1, 1).to_vector<float>() == row);
     // What cannot be padded is told to all ranks, which then are at the same call.
     check_has(error_of([&] {
-                launch::pad_across_processes(group, full({rows, group.rank() == 1 ? 5 : 2}, 7));
+                launch::pad_across_processes(group, full({rows, group.rank() == 1 ? 5 : 2}, 7.));
               }),
               "rank 0 has a tensor f32 [*, 2], and rank 1 one f32 [*, 5]: they may differ in the "
               "size * alone");
@@ -204,12 +204,12 @@ TEST_CASE("the states of all ranks' readers of a stream become one by a maximum"
 TEST_CASE("what cannot be put in order is said on all ranks") {
   ranks(2, [](const comm::ProcessGroup& group) {
     const Samples same{0, 1};
-    check_has(error_of([&] { launch::gather_in_order(group, full({2}, 1), same); }),
+    check_has(error_of([&] { launch::gather_in_order(group, full({2}, 1.), same); }),
               "place 0 of the order has two rows, of rank 0 and of rank 1");
-    check_has(error_of([&] { launch::gather_in_order(group, full({group.rank() + 2}, 1), same); }),
+    check_has(error_of([&] { launch::gather_in_order(group, full({group.rank() + 2}, 1.), same); }),
               "rank 1: gather_in_order: expected a place for each row of a tensor [3], got 2");
     const Samples mine{group.rank()};
-    CHECK(launch::gather_in_order(group, full({1}, group.rank()), mine).to_vector<float>() ==
+    CHECK(launch::gather_in_order(group, full({1}, 1. * group.rank()), mine).to_vector<float>() ==
           std::vector<float>{0, 1});
   });
 }

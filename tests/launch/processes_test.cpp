@@ -113,7 +113,7 @@ TEST_CASE("each process has a job of its own, and a copy of what f captures") {
       PEAL_CHECK(job.world() == world && job.where().local_rank == job.rank(), "another rank");
       PEAL_CHECK(job.where().launcher == "processes", job.where().launcher);
       PEAL_CHECK(job.device("cpu") == Device{}, "another device");
-      const Tensor x = full({2}, job.rank() + 1);
+      const Tensor x = full({2}, job.rank() + 1.);
       job.group().all_reduce(x).wait();
       captured += job.rank();
       said.say(job.rank(),
@@ -208,7 +208,7 @@ TEST_CASE("the first rank that fails is the error, and the others have heard it"
         }).message == "[rank 1] an exception that is no std::exception");
   // What all see at once is nobody's own: the lowest rank says it.
   const Failure differ = failure_of([] {
-    fork_ranks(2, [](Job& job) { job.group().all_reduce(full({3 + job.rank()}, 1)).wait(); });
+    fork_ranks(2, [](Job& job) { job.group().all_reduce(full({3 + job.rank()}, 1.)).wait(); });
   });
   CHECK(differ.kind == "raised");
   check_has(differ.message, "(sum of 3 f32)");

@@ -34,7 +34,7 @@ TEST_CASE("each rank has a job of its own") {
     CHECK(job.is_main() == (job.rank() == 0));
     CHECK(job.place() == Place{job.rank(), 3});
     CHECK(job.device("cpu") == Device{});
-    const Tensor x = full({2}, job.rank());
+    const Tensor x = full({2}, 1. * job.rank());
     job.group().all_reduce(x).wait();
     CHECK(x.to_vector<float>() == std::vector<float>{3, 3});
     const std::lock_guard lock(mutex);

@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
     nn::DistributedDataParallel ddp(net, job.group());
     const bool last = job.rank() == job.world() - 1;
     for (int step = 1; step <= 8; ++step) {
-      const Tensor loss = sum(ddp(full({2, 3}, step)));
+      const Tensor loss = sum(ddp(full({2, 3}, 1. * step)));
       if (step == 5 && how == "throw" && last) fail("the fifth batch is torn");
       if (step == 5 && how == "tell" && last) {
         nn::fail_everywhere(job.group(), "the fifth batch is torn");

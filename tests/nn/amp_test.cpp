@@ -86,7 +86,7 @@ TEST_CASE("finite gradients whose sum is past f32 are no reason to leave a step 
 }
 
 TEST_CASE("scale, unscale_ and clipping") {
-  const Tensor p = full({4}, 2).set_requires_grad();
+  const Tensor p = full({4}, 2.).set_requires_grad();
   nn::SGD sgd({p}, {.lr = 1});
   nn::GradScaler scaler;
   scaler.scale(sum(p * p)).backward();

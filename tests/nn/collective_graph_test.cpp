@@ -11,7 +11,7 @@ using namespace peal::testing;
 
 TEST_CASE("a collective on a result whose gradient is wanted is an error on all ranks") {
   two([](const Group& group, int) {
-    const Tensor w = full({4}, 2).set_requires_grad(), y = w * 3.0, out = Tensor::zeros({8});
+    const Tensor w = full({4}, 2.).set_requires_grad(), y = w * 3.0, out = Tensor::zeros({8});
     const std::vector<std::function<void()>> calls = {
         [&] { group.all_reduce(y).wait(); },
         [&] { group.broadcast(y).wait(); },
@@ -55,7 +55,7 @@ TEST_CASE("leaves, and whatever is under NoGrad, may be given to collectives") {
 
 TEST_CASE("backward notices that a collective wrote what it kept") {
   two([](const Group& group, int) {
-    const Tensor w = full({4}, 2).set_requires_grad(), x = full({4}, 3);
+    const Tensor w = full({4}, 2.).set_requires_grad(), x = full({4}, 3.);
     const Tensor y = w * x;
     group.all_reduce(x).wait();
     CHECK(error_of([&] { sum(y).backward(); }).find("written in place") != std::string::npos);

@@ -135,7 +135,7 @@ TEST_CASE("it trains, saves and evaluates as the module does") {
 
 TEST_CASE("a buffer that backward reads is copied when it was written, and not at each forward") {
   struct Scaled : nn::Module {
-    Tensor by = add_buffer("by", full({3}, 2)), seen = add_buffer("seen", Tensor::zeros({1}));
+    Tensor by = add_buffer("by", full({3}, 2.)), seen = add_buffer("seen", Tensor::zeros({1}));
     nn::Linear layer = add("layer", nn::Linear(3, 1));
     Tensor forward(const Tensor& x) override {
       add_(seen, ones({1}));
@@ -149,7 +149,7 @@ TEST_CASE("a buffer that backward reads is copied when it was written, and not a
   for (const double by : {2, 5}) {
     fill_(net.by, by);
     fill_(alone.by, by);
-    const Tensor x = full({4, 3}, 1);
+    const Tensor x = full({4, 3}, 1.);
     const Tensor first = parallel(x), second = parallel(x * 0.5);  // two forwards, one backward
     (sum(first) + sum(second)).backward();
     for (const double part : {1.0, 0.5}) {

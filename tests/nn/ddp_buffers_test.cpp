@@ -87,10 +87,10 @@ TEST_CASE("buffers that are not persistent become rank 0's as well") {
   };
   two([](const Group& group, int rank) {
     Counting net;
-    net.seen.copy_(full({1}, 10 + rank));
+    net.seen.copy_(full({1}, 10. + rank));
     DDP ddp(net, group);
     CHECK(net.seen.to_vector<float>() == std::vector<float>{10});
-    net.seen.copy_(full({1}, 20 + rank));
+    net.seen.copy_(full({1}, 20. + rank));
     sum(ddp(own_batch(rank))).backward();
     CHECK(net.seen.to_vector<float>() == std::vector<float>{20});
   });

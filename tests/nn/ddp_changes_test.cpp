@@ -57,7 +57,7 @@ TEST_CASE("parameters that joined in a step that failed become equal after the n
     loss(ddp, 1).backward();
     net.replace_child("head", filled(static_cast<float>(1 + rank)));
     *net.with_head = rank == 0;
-    CHECK_THROWS_WITH(loss_of(ddp(full({2, 3}, 1))).backward(),
+    CHECK_THROWS_WITH(loss_of(ddp(full({2, 3}, 1.))).backward(),
                       doctest::Contains("rank 1: no gradient came for head.weight"));
     *net.with_head = true;
     ddp.zero_grad();

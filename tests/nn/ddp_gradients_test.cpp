@@ -213,7 +213,7 @@ TEST_CASE("a wrapped model may be frozen for a while, and go on") {
       maker.model.zero_grad();
       maker.alone.zero_grad();
       const auto made = [&](nn::Module& from) {
-        const Tensor y = from(full({2, 3}, rank + 1));
+        const Tensor y = from(full({2, 3}, rank + 1.));
         return matmul(y, Tensor::from(std::vector<float>{1, 0, 2, 0, 1, 1}, {2, 3}));
       };
       sum((*judge.ddp)(made(*maker.ddp))).backward();
@@ -237,7 +237,7 @@ TEST_CASE("a model of two outputs: of both, of one on a rank, and of one that is
   for (const bool find_unused : {false, true}) {
     two([&](const Group& group, int rank) {
       Twins<Heads> pair(group, {.find_unused_parameters = find_unused});
-      const Tensor x = full({2, 3}, rank + 1);
+      const Tensor x = full({2, 3}, rank + 1.);
       for (int k = 0; k < 2; ++k) {
         pair.model.zero_grad();
         pair.alone.zero_grad();
@@ -254,7 +254,7 @@ TEST_CASE("a model of two outputs: of both, of one on a rank, and of one that is
         return;
       }
       some.backward();
-      loss_of(pair.alone.both(full({2, 3}, 1)), true).backward();  // rank 0's
+      loss_of(pair.alone.both(full({2, 3}, 1.)), true).backward();  // rank 0's
       for (const auto& [mine, own] : {std::pair(pair.model.b.weight, pair.alone.b.weight),
                                       std::pair(pair.model.b.bias, pair.alone.b.bias)}) {
         CHECK(mine.grad().to_vector<float>() == (own.grad() / 2).to_vector<float>());

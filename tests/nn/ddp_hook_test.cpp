@@ -229,7 +229,7 @@ TEST_CASE("a hook of a parameter is not called where the rank does not use it") 
     });
     for (int k = 1; k <= 2; ++k) {
       ddp.zero_grad();
-      sum(ddp.call(&Branches::both, full({2, 3}, 1), rank == 0)).backward();
+      sum(ddp.call(&Branches::both, full({2, 3}, 1.), rank == 0)).backward();
       CHECK(calls == (rank == 0 ? k : 0));
       // Twice 1 of two samples, times 4, and the other rank's zeros.
       CHECK(net.b.weight.grad().to_vector<float>() == std::vector<float>(6, 4));

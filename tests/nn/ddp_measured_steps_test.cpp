@@ -93,7 +93,8 @@ TEST_CASE("a wrapper whose buckets go last is measured to its end") {
     const nn::DDPOptions options{.find_unused_parameters = true, .measure_every = 1};
     DDP first(a, group, options), second(b, group, options);
     for (int i = 0; i < 2; ++i) {
-      (squares_of(second(full({2, 3}, rank))) + squares_of(first(full({2, 3}, rank)))).backward();
+      (squares_of(second(full({2, 3}, 1. * rank))) + squares_of(first(full({2, 3}, 1. * rank))))
+          .backward();
       for (const DDP* const each : {&first, &second}) {
         const nn::DDPLoggingData& data = each->get_ddp_logging_data();
         REQUIRE(data.buckets.size() == 1);

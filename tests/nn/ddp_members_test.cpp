@@ -234,7 +234,7 @@ TEST_CASE("a model called by a function of its own takes new parameters as well"
     }
     DDP ddp(model, group);
     const auto go = [&](Own& each) {
-      const Tensor y = each.run(full({2, 3}, rank + 1));
+      const Tensor y = each.run(full({2, 3}, rank + 1.));
       sum(y * y).backward();
     };
     for (int k = 0; k < 3; ++k) {

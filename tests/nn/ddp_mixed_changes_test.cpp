@@ -26,7 +26,7 @@ Tensor loss_of(const Tensor& y) {
 }
 
 const Tensor& x_of(int rank) {
-  static const Tensor all[] = {full({2, 3}, 1), full({2, 3}, 2), full({2, 3}, -1)};
+  static const Tensor all[] = {full({2, 3}, 1.), full({2, 3}, 2.), full({2, 3}, -1.)};
   return all[rank];
 }
 

@@ -41,7 +41,7 @@ Counts begun(const nn::MixedPrecision& settings, bool twice, const Group& group)
   Counts counts;
   std::uint64_t before = 0;
   *net.seen = [&] { counts.push_back(group.sequence() - before); };
-  const Tensor x = full({2, 3}, 1);
+  const Tensor x = full({2, 3}, 1.);
   x.set_requires_grad();
   for (int step = 0; step < 3; ++step) {
     ddp.zero_grad();

@@ -19,7 +19,7 @@ struct Fan : nn::Module {
   std::shared_ptr<std::vector<int>> order = std::make_shared<std::vector<int>>();
   Fan() {
     for (int i = 0; i < 4; ++i) {
-      weights.push_back(add_parameter(concat("w", i), full({2}, i + 1)));
+      weights.push_back(add_parameter(concat("w", i), full({2}, i + 1.)));
       order->push_back(i);
     }
   }
@@ -63,7 +63,7 @@ TEST_CASE("the second step has the order of the first, which is rank 0's, and no
         const std::uint64_t before = group.sequence();
         *pair.model.order = {3, 2, 1, 0};
         pair.model.zero_grad();
-        sum((*pair.ddp)(full({2}, 3))).backward();
+        sum((*pair.ddp)(full({2}, 3.))).backward();
         CHECK(plan_of(*pair.ddp) == Order{1, 3, 0, 2});
         // The order is sent once, and ranks meet while they exchange buckets.
         CHECK(group.sequence() - before == 4 + (k == 0 ? 2 : 0));
@@ -95,8 +95,8 @@ TEST_CASE("gradients that accumulate over the second step's beginning move along
       for (std::size_t p = 0; p < own.size(); ++p) {
         if (mine[p].grad().defined()) own[p].grad().copy_(mine[p].grad());
       }
-      sum((*pair.ddp)(full({2}, rank + 1))).backward();
-      sum(pair.alone(full({2}, rank + 1))).backward();
+      sum((*pair.ddp)(full({2}, rank + 1.))).backward();
+      sum(pair.alone(full({2}, rank + 1.))).backward();
       check_averaged(pair.model, pair.alone, group);
     }
     CHECK(plan_of(*pair.ddp) == Order{2, 0, 3, 1});
@@ -112,7 +112,7 @@ TEST_CASE("where rank 0 has no batch in the first step the order waits until it 
       CHECK(join.next(mine));
       pair.model.zero_grad();
       if (join.active()) {
-        sum((*pair.ddp)(full({2}, 1))).backward();
+        sum((*pair.ddp)(full({2}, 1.))).backward();
       } else {
         CHECK(join.follow());
       }

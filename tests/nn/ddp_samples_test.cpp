@@ -116,7 +116,7 @@ TEST_CASE("a step that failed leaves no samples behind") {
   two([](const Group& group, int rank) {  // as a gradient was missing
     Weighed pair(group);
     const Tensor weight = pair.model.parameters()[2];
-    const Tensor x = full({2, 4}, 1);
+    const Tensor x = full({2, 4}, 1.);
     CHECK_THROWS_WITH(pair.ddp->backward(sum(matmul(x, weight, false, true)), 7),
                       doctest::Contains("no gradient came for"));
     check_step(*pair.ddp, pair.alone, rank);

@@ -122,7 +122,7 @@ TEST_CASE("a label weighs the same, whichever batch, rank or micro-batch it is i
     Tensor w = add_parameter("w", ones({1}));
     Tensor forward(const Tensor& x) override { return mean(x * w); }
   };
-  const Tensor one = full({1}, 4), many = ones({99});
+  const Tensor one = full({1}, 4.), many = ones({99});
   two([&](const Group& group, int rank) {
     Slope net;
     DDP ddp(net, group);

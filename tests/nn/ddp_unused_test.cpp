@@ -50,7 +50,7 @@ std::vector<std::optional<std::vector<float>>> expected_of(const nn::Module& alo
   std::vector<std::optional<std::vector<float>>> all;
   for (const Tensor& p : alone.parameters()) {
     const Tensor sum = p.grad().defined() ? p.grad().clone() : Tensor::zeros(p.shape());
-    const Tensor any = full({1}, p.grad().defined() ? 1 : 0);
+    const Tensor any = full({1}, p.grad().defined() ? 1. : 0.);
     group.all_reduce(sum, comm::ReduceOp::avg).wait();
     group.all_reduce(any).wait();
     all.emplace_back();

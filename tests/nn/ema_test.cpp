@@ -102,7 +102,7 @@ TEST_CASE("averages are saved beside the model in a checkpoint") {
 
 TEST_CASE("a parameter may have any name that a module allows") {
   struct Named : nn::Module {
-    Tensor updates = add_parameter("updates", full({}, 8));
+    Tensor updates = add_parameter("updates", full({}, 8.));
     Tensor forward(const Tensor& x) override { return x * updates; }
   };
   Named model, other;
@@ -120,7 +120,7 @@ TEST_CASE("a parameter may have any name that a module allows") {
 TEST_CASE("averages that were saved with a count by another name are taken") {
   One model;
   nn::ExponentialMovingAverage ema(model);
-  ema.load_state_dict({{"updates", Tensor::scalar(std::int64_t{7})}, {"weight", full({1}, 3)}});
+  ema.load_state_dict({{"updates", Tensor::scalar(std::int64_t{7})}, {"weight", full({1}, 3.)}});
   CHECK(ema.updates() == 7);
   CHECK(value(ema.state_dict()[1].second) == 3);
 }

@@ -27,7 +27,7 @@ namespace {
 
 // y = a * w + b, and what else comes out.
 struct TwoInputs : nn::Module {
-  Tensor w = add_parameter("w", full({2}, 3));
+  Tensor w = add_parameter("w", full({2}, 3.));
   std::pair<Tensor, Tensor> both(const Tensor& a, const Tensor& b, double scale) {
     return {a * w + b, b * scale};
   }
@@ -56,7 +56,7 @@ TEST_CASE("forward hooks see all tensors of any forward, and may exchange them")
     CHECK(values_of(inputs[1]) == Floats{20, 20});
     return Tensors{outputs[0], outputs[1] + 1.0};
   });
-  const auto [y, z] = net.call(&TwoInputs::both, full({2}, 1), full({2}, 2), 0.5);
+  const auto [y, z] = net.call(&TwoInputs::both, full({2}, 1.), full({2}, 2.), 0.5);
   CHECK(counts == std::vector<std::size_t>{2, 2, 2});
   CHECK(values_of(y) == Floats{23, 23});
   CHECK(values_of(z) == Floats{11, 11});
@@ -70,14 +70,15 @@ TEST_CASE("call goes to the class that a plain handle holds, or says that it hol
     ++hooks;
     return std::nullopt;
   });
-  CHECK(values_of(any.call(&TwoInputs::one, full({2}, 1), full({2}, 2))) == Floats{5, 5});
-  CHECK(values_of(net(full({2}, 1), full({2}, 2))) == Floats{5, 5});
+  CHECK(values_of(any.call(&TwoInputs::one, full({2}, 1.), full({2}, 2.))) == Floats{5, 5});
+  CHECK(values_of(net(full({2}, 1.), full({2}, 2.))) == Floats{5, 5});
   CHECK(hooks == 2);
-  CHECK(values_of(any.call([](const Tensor& x) { return x * 2.0; }, full({2}, 4))) == Floats{8, 8});
+  CHECK(values_of(any.call([](const Tensor& x) { return x * 2.0; }, full({2}, 4.))) ==
+        Floats{8, 8});
   CHECK(hooks == 3);
   nn::Module other = nn::Linear(2, 2);
   const std::string error =
-      error_of([&] { other.call(&TwoInputs::one, full({2}, 1), full({2}, 2)); });
+      error_of([&] { other.call(&TwoInputs::one, full({2}, 1.), full({2}, 2.)); });
   CHECK(error.find("TwoInputs was asked of peal::nn::Linear") != std::string::npos);
 }
 
@@ -85,7 +86,7 @@ TEST_CASE("hooks of one tensor are forward hooks of the first") {
   TwoInputs net;
   net.add_pre_hook([](nn::Module&, const Tensor& a) { return a * 2.0; });
   net.add_hook([](nn::Module&, const Tensor&, const Tensor& y) { return y + 1.0; });
-  CHECK(values_of(net(full({2}, 1), full({2}, 2))) == Floats{9, 9});
+  CHECK(values_of(net(full({2}, 1.), full({2}, 2.))) == Floats{9, 9});
 }
 
 TEST_CASE("backward hooks run before and after a module's part of a backward") {
@@ -156,18 +157,18 @@ TEST_CASE("without an input that wants a gradient both backward hooks run with t
         CHECK(outputs[0].defined());
         return std::nullopt;
       });
-  sum(net(full({2}, 1), full({2}, 2))).backward();
+  sum(net(full({2}, 1.), full({2}, 2.))).backward();
   CHECK(order == "pb");
   const NoGrad guard;
-  net(full({2}, 1), full({2}, 2));
+  net(full({2}, 1.), full({2}, 2.));
   CHECK(order == "pb");
 }
 
 TEST_CASE("a hook that gives another number of tensors is an error") {
   TwoInputs net;
   net.register_forward_pre_hook(
-      [](nn::Module&, const Tensors&) -> nn::Module::Replaced { return Tensors{full({2}, 1)}; });
-  CHECK(error_of([&] { net(full({2}, 1), full({2}, 2)); }).find("a hook gave 1 inputs for 2") !=
+      [](nn::Module&, const Tensors&) -> nn::Module::Replaced { return Tensors{full({2}, 1.)}; });
+  CHECK(error_of([&] { net(full({2}, 1.), full({2}, 2.)); }).find("a hook gave 1 inputs for 2") !=
         std::string::npos);
 }
 
@@ -297,13 +298,13 @@ TEST_CASE("hooks find tensors in structs that show their fields, lists, maps and
         for (const Tensor& each : out) others.push_back(each * 10.0);
         return others;
       });
-  const Shown shown = net.call(&Gives::shown, full({}, 1));
+  const Shown shown = net.call(&Gives::shown, full({}, 1.));
   CHECK(shown.a.item<float>() == 10);
   CHECK(shown.more[1].second.item<float>() == 30);
   using Named = std::map<std::string, Tensor>;
-  CHECK(net.call(&Gives::perhaps, Named{{"x", full({}, 2)}})->item<float>() == 20);
+  CHECK(net.call(&Gives::perhaps, Named{{"x", full({}, 2.)}})->item<float>() == 20);
   CHECK(!net.call(&Gives::perhaps, Named{}));
-  CHECK(net.call(&Gives::number, full({}, 3)) == 3);
+  CHECK(net.call(&Gives::number, full({}, 3.)) == 3);
   CHECK(counts == std::vector<std::size_t>{1, 3, 1, 1, 0, 0, 1, 0});
   // Others do not compile, hooks or not.
   static_assert(nn::ShowsTensors<Shown> && nn::ShowsTensors<std::tuple<Shown, int>>);

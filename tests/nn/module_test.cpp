@@ -127,7 +127,7 @@ TEST_CASE("a buffer that is not persistent is moved and named, but neither saved
   net.to(DType::f64);
   CHECK(net.inner.mask.dtype() == DType::f64);
   const auto keys =
-      net.load_state_dict({{"inner.seen", full({1}, 3)}, {"inner.mask", full({2}, 5)}}, false);
+      net.load_state_dict({{"inner.seen", full({1}, 3.)}, {"inner.mask", full({2}, 5.)}}, false);
   CHECK(keys.missing_keys.empty());
   CHECK(keys.unexpected_keys == Names{"inner.mask"});
   CHECK(net.inner.seen.to_vector<double>() == std::vector<double>{3});

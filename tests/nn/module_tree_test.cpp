@@ -163,6 +163,18 @@ TEST_CASE("lists and dictionaries have PyTorch's keys, and train") {
   const Tied twice;
   CHECK(twice.get_parameter("b").same_as(twice.a));
   CHECK(twice.get_buffer("d").same_as(twice.c));
+
+  nn::ParameterDict dict{{"b", ones({2})}, {"a", Tensor::zeros({3})}};
+  dict.insert("b", ones({4}));
+  CHECK(dict.keys() == Names{"a", "b"});
+  CHECK((dict.size() == 2 && dict.contains("a") && !dict.contains("c")));
+  CHECK(dict["b"].shape() == Shape{4});
+  CHECK(dict["b"].requires_grad());
+  CHECK(dict.items()[1].second.same_as(dict["b"]));
+  check_has(error_of([&] { dict["c"]; }), "there is no parameter at 'c'");
+  check_has(error_of([&] { dict.remove_parameter("c"); }), "it has no parameter 'c' of its own");
+  CHECK(dict.remove_parameter("a").shape() == Shape{3});
+  CHECK(dict.state_dict().size() == 1);
 }
 
 TEST_CASE("parameters as one vector, there and back") {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What small layers and attention do that PyTorch has no line for, and what they refuse.
+#include <peal/autograd/checkpoint.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/optim/adam.h>
+#include <peal/nn/weight_norm.h>
 #include <peal/tests/errors.h>
 
 #include <doctest/doctest.h>
@@ -157,7 +159,7 @@ TEST_CASE("a generator and a discriminator learn from each other, as DCGAN's") {
   REQUIRE(generator(noise).shape() == Shape{8, 1, 16, 16});
   const BCELoss loss;
   const auto judged = [&](const Tensor& images, double truth) {
-    return loss(judge(images), full({8}, truth));
+    return loss(judge(images), full({8}, 1. * truth));
   };
   const auto first = [](const Module& net) { return net.parameters()[0].to_vector<float>(); };
   std::vector<float> of_judge, of_generator;
@@ -214,4 +216,44 @@ TEST_CASE("what convolutions refuse, and how they say sizes") {
             }),
             "one for each of 6 windows, got shape [8, 5]");
   check_has(error_of([] { unfold(ones({2, 3}), 1, 4, 1); }), "windows of 1 to 3 elements");
+}
+
+TEST_CASE(
+    "normalised weights are made anew in each call, are trained through, and keep their norms") {
+  manual_seed(2);
+  nn::Linear plain(3, 4);
+  nn::Linear layer = nn::weight_norm(plain);
+  CHECK(layer.state_dict().size() == 3);
+  CHECK(equal(layer.weight, layer.get_parameter("weight_v")));
+  const Tensor x = randn({2, 3});
+  const Tensor before = layer(x).detach();
+  {
+    const NoGrad guard;
+    mul_(layer.get_parameter("weight_v"), 4);
+    mul_(layer.get_parameter("weight_g"), 2);
+  }
+  check_close(layer(x) - layer.bias, (before - layer.bias) * 2);
+  check_close(norm(layer.weight.detach(), 2, {1}, true), layer.get_parameter("weight_g").detach());
+  sum(layer(x)).backward();
+  CHECK(layer.get_parameter("weight_g").grad().defined());
+  check_has(error_of([&] { nn::weight_norm(layer); }), "it has no parameter 'weight' of its own");
+  check_has(error_of([] { nn::weight_norm(nn::Linear(3, 4), "weight", 2); }),
+            "weight_norm: there is no dimension 2 of [4, 3]");
+
+  nn::Linear spectral = nn::spectral_norm(nn::Linear(3, 4));
+  for (int i = 0; i < 100; ++i) spectral(x);
+  const Tensor u = spectral.get_buffer("weight_u").clone();
+  const Tensor w = spectral.weight.detach();
+  CHECK(norm(mv(transpose(w, 0, 1), u)).item<float>() == doctest::Approx(1).epsilon(1e-4));
+  nn::Linear fresh = nn::spectral_norm(nn::Linear(3, 4));
+  const Tensor y = checkpoint(fresh, x.clone().set_requires_grad());
+  const Tensor once = fresh.get_buffer("weight_u").clone();
+  sum(y).backward();
+  CHECK(equal(fresh.get_buffer("weight_u"), once));
+  spectral.eval();
+  spectral(x);
+  CHECK(equal(spectral.get_buffer("weight_u"), u));
+  check_has(
+      error_of([] { nn::spectral_norm(nn::Linear(3, 4), "weight", {.n_power_iterations = 0}); }),
+      "n_power_iterations: expected at least 1, got 0");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Normalisations within samples, embeddings, padding, shuffles, modules of two inputs.
 #include <peal/nn/layers/layers.h>
+#include <peal/nn/weight_norm.h>
 
 #include "torch_layer_writer.h"
 
@@ -38,6 +39,29 @@ void write_group_norms(LayerWriter& write) {
       randn({3, 4, 5}));
   write(
       "nn.LocalResponseNorm(2)", [] { return nn::LocalResponseNorm(2); }, randn({2, 5, 3, 2}));
+}
+
+void write_normalised_weights(LayerWriter& write) {
+  const Tensor rows = randn({4, 3}), images = randn({2, 3, 5, 4});
+  write(
+      "nn.utils.weight_norm(nn.Linear(3, 5))", [] { return nn::weight_norm(nn::Linear(3, 5)); },
+      rows);
+  write(
+      "nn.utils.weight_norm(nn.Linear(3, 5), 'weight', 1)",
+      [] { return nn::weight_norm(nn::Linear(3, 5), "weight", 1); }, rows);
+  write(
+      "nn.utils.weight_norm(nn.Conv2d(3, 4, 3), dim=None)",
+      [] { return nn::weight_norm(nn::Conv2d(3, 4, 3), "weight", std::nullopt); }, images);
+  write(
+      "nn.utils.spectral_norm(nn.Linear(3, 5))", [] { return nn::spectral_norm(nn::Linear(3, 5)); },
+      rows);
+  write(
+      "nn.utils.spectral_norm(nn.Conv2d(3, 4, 3), n_power_iterations=3, dim=1)",
+      [] {
+        return nn::spectral_norm(nn::Conv2d(3, 4, 3), "weight",
+                                 {.n_power_iterations = 3, .dim = 1});
+      },
+      images);
 }
 
 void write_embeddings(LayerWriter& write) {
@@ -181,6 +205,7 @@ void write_attention(LayerWriter& write) {
 
 void write_small_layers(LayerWriter& write) {
   write_group_norms(write);
+  write_normalised_weights(write);
   write_embeddings(write);
   write_rearranging(write);
   write_pairs(write);

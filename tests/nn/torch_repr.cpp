@@ -184,7 +184,10 @@ std::vector<Row> containers() {
           {"nn.ModuleDict({'a': nn.ReLU(), 'b': nn.Linear(2, 3)})",
            ModuleDict({{"a", ReLU()}, {"b", Linear(2, 3)}})},
           {"nn.ParameterList([torch.zeros(3), torch.zeros(2, 3)])",
-           ParameterList({Tensor::zeros({3}), Tensor::zeros({2, 3})})}};
+           ParameterList({Tensor::zeros({3}), Tensor::zeros({2, 3})})},
+          {"nn.ParameterDict({'a': nn.Parameter(torch.zeros(3)), 'b': nn.Parameter(torch.zeros(2, "
+           "3))})",
+           ParameterDict({{"a", Tensor::zeros({3})}, {"b", Tensor::zeros({2, 3})}})}};
 }
 
 }  // namespace

@@ -29,7 +29,8 @@ def main(folder):
                 raise
             left_out += 1
             continue
-        if old and any(name in expression for name in ("ModuleList", "ParameterList", "EmbeddingBag", "Upsample")):
+        if old and any(name in expression for name in (
+                "ModuleList", "ParameterList", "ParameterDict", "EmbeddingBag", "Upsample")):
             left_out += 1  # later ones put equal modules together, and quote
         elif text != want and not (old and without_later(text) == want):
             print(f"{expression}:\npeal: {text}\nPyTorch: {want}")

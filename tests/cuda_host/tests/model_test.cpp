@@ -218,7 +218,7 @@ TEST_CASE("a loss under autocast reads logits of low precision as they are") {
         x.set_requires_grad();
         const Autocast guard(low);
         const Tensor loss = cross_entropy(x, target, how, -100, 0.1);
-        loss.backward(full(loss.shape(), 3));
+        loss.backward(full(loss.shape(), 3.));
         return loss;
       };
       context().trace = std::make_shared<Trace>();

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/checkpoint.h>
+#include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/distance.h>
+#include <peal/autograd/ops/math.h>
+#include <peal/autograd/ops/permute.h>
+#include <peal/autograd/ops/products.h>
+#include <peal/autograd/ops/random.h>
+#include <peal/autograd/ops/rearrange.h>
+#include <peal/autograd/ops/shape.h>
+#include <peal/autograd/ops/spread.h>
+#include <peal/nn/computed_parameter.h>
+#include <peal/nn/weight_norm.h>
+
+#include <string>
+#include <vector>
+
+namespace peal::nn {
+namespace {
+
+int checked_dim(const Tensor& weight, int dim) {
+  PEAL_CHECK(dim >= -weight.dim() && dim < weight.dim(), "weight_norm: there is no dimension ", dim,
+             " of ", weight.shape());
+  return dim < 0 ? dim + weight.dim() : dim;
+}
+
+// Over all dimensions but `dim`, which stays, with sizes of 1 beside it.
+Tensor norm_except(const Tensor& v, std::optional<int> dim) {
+  if (!dim) return norm(v);
+  std::vector<int> others;
+  for (int d = 0; d < v.dim(); ++d) {
+    if (d != *dim) others.push_back(d);
+  }
+  return others.empty() ? abs(v) : norm(v, 2, others, true);
+}
+
+// [size of dim, the others].
+Tensor as_matrix(const Tensor& weight, int dim) {
+  return reshape(movedim(weight, dim, 0), {weight.size(dim), -1});
+}
+
+}  // namespace
+
+void apply_weight_norm(Module& module, std::string_view name, std::optional<int> dim) {
+  const std::string own(name);
+  const Tensor weight = module.remove_parameter(name);
+  if (dim) dim = checked_dim(weight, *dim);
+  const Tensor g = module.add_parameter(own + "_g", norm_except(weight.detach(), dim).clone());
+  const Tensor v = module.add_parameter(own + "_v", weight.detach().clone());
+  compute_before_forward(module, weight, [=](bool) { return v * (g / norm_except(v, dim)); });
+}
+
+void apply_spectral_norm(Module& module, std::string_view name,
+                         const SpectralNormOptions& options) {
+  PEAL_CHECK(options.n_power_iterations > 0,
+             "spectral_norm: n_power_iterations: expected at least 1, got ",
+             options.n_power_iterations);
+  const std::string own(name);
+  const bool transposed = module.class_name().find("ConvTranspose") != std::string::npos;
+  const Tensor weight = module.remove_parameter(name);
+  const int dim = checked_dim(weight, options.dim.value_or(transposed ? 1 : 0));
+  const Tensor original = module.add_parameter(own + "_orig", weight.detach().clone());
+  const double eps = options.eps;
+  const auto direction = [eps](const Tensor& x) { return normalize(x, 2, 0, eps); };
+  const std::int64_t outputs = weight.size(dim), inputs = weight.numel() / outputs;
+  const auto drawn = [&](const char* which, std::int64_t size) {
+    return module.add_buffer(own + which,
+                             direction(randn({size}, weight.dtype(), weight.device())));
+  };
+  const Tensor u = drawn("_u", outputs), v = drawn("_v", inputs);
+  compute_before_forward(module, weight, [=, rounds = options.n_power_iterations](bool training) {
+    const Tensor matrix = as_matrix(original, dim);
+    if (training && !recomputing()) {
+      const NoGrad guard;
+      for (std::int64_t i = 0; i < rounds; ++i) {
+        v.copy_(direction(mv(transpose(matrix, 0, 1), u)));
+        u.copy_(direction(mv(matrix, v)));
+      }
+    }
+    // Copies, as another forward may come before this one's backward.
+    return original / dot(u.clone(), mv(matrix, v.clone()));
+  });
+}
+
+}  // namespace peal::nn
