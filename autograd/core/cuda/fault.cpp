@@ -11,11 +11,11 @@
 namespace peal::cuda {
 namespace {
 
-constexpr std::size_t most_devices = 64;
+constexpr std::size_t places = 64;  // as many as the allocator serves
 
 // Made when first asked for, and never destroyed.
-std::array<std::atomic<Fault*>, most_devices>& faults() {
-  static auto& all = *new std::array<std::atomic<Fault*>, most_devices>{};
+std::array<std::atomic<Fault*>, places>& faults() {
+  static auto& all = *new std::array<std::atomic<Fault*>, places>{};
   return all;
 }
 

@@ -26,7 +26,7 @@ struct Captured {
 };
 
 Captured& captured(void* graph) { return *static_cast<Captured*>(graph); }
-cudaStream_t native(void* stream) { return static_cast<cudaStream_t>(stream); }
+cudaStream_t as_stream(void* stream) { return static_cast<cudaStream_t>(stream); }
 
 }  // namespace
 
@@ -35,17 +35,17 @@ std::shared_ptr<void> create_graph(Device device) { return std::make_shared<Capt
 void begin_capture(void* graph, void* stream) {
   Captured& here = captured(graph);
   use(here.device);
-  here.last = native(stream);
-  begin_pool(here.device, here.pool, native(stream));
+  here.last = as_stream(stream);
+  begin_pool(here.device, here.pool, as_stream(stream));
   // Only this thread's calls are watched: other ranks may be threads that go on.
-  PEAL_CUDA_CHECK(cudaStreamBeginCapture(native(stream), cudaStreamCaptureModeThreadLocal));
+  PEAL_CUDA_CHECK(cudaStreamBeginCapture(as_stream(stream), cudaStreamCaptureModeThreadLocal));
 }
 
 void end_capture(void* graph, void* stream) {
   Captured& here = captured(graph);
   cudaGraph_t recorded = nullptr;
-  PEAL_CUDA_CHECK(cudaStreamEndCapture(native(stream), &recorded));
-  end_pool(here.device, native(stream));
+  PEAL_CUDA_CHECK(cudaStreamEndCapture(as_stream(stream), &recorded));
+  end_pool(here.device, as_stream(stream));
   const cudaError_t status = cudaGraphInstantiate(&here.executable, recorded, 0);
   static_cast<void>(cudaGraphDestroy(recorded));
   PEAL_CHECK(status == cudaSuccess, "cuda: cudaGraphInstantiate: ", cudaGetErrorString(status));
@@ -53,17 +53,17 @@ void end_capture(void* graph, void* stream) {
 
 void abandon_capture(void* graph, void* stream) {
   cudaGraph_t recorded = nullptr;
-  if (cudaStreamEndCapture(native(stream), &recorded) == cudaSuccess)
+  if (cudaStreamEndCapture(as_stream(stream), &recorded) == cudaSuccess)
     static_cast<void>(cudaGraphDestroy(recorded));
   static_cast<void>(cudaGetLastError());  // the exception under way says what was wrong
-  end_pool(captured(graph).device, native(stream));
+  end_pool(captured(graph).device, as_stream(stream));
 }
 
 void replay(void* graph, void* stream) {
   Captured& here = captured(graph);
   use(here.device);
-  here.last = native(stream);
-  PEAL_CUDA_CHECK(cudaGraphLaunch(here.executable, native(stream)));
+  here.last = as_stream(stream);
+  PEAL_CUDA_CHECK(cudaGraphLaunch(here.executable, as_stream(stream)));
 }
 
 }  // namespace peal::cuda
