@@ -91,6 +91,7 @@ Tensor average(std::string_view op, const Tensor& x, const AveragePool2d& o) {
 
 Tensor avg_pool2d(const Tensor& input, Pair kernel, const AvgPool2dOptions& o) {
   constexpr std::string_view op = "avg_pool2d";
+  const OpName name(op);
   return with_batch(input, 2, [&](const Tensor& x) {
     if (!o.divisor_override) return averaged(op, x, kernel, o);
     check_images(op, x);

@@ -112,6 +112,7 @@ Tensor convolved_back(std::string_view op, const Conv2dGeometry& o, const Tensor
 
 Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias,
               const Conv2dOptions& options) {
+  const OpName op("conv2d");
   if (lowers(input, weight, bias)) {
     return conv2d(lowered(input), lowered(weight), lowered(bias), options);
   }

@@ -130,6 +130,7 @@ Extreme pooled3d(const Tensor& input, Triple kernel, const MaxPool3dOptions& o, 
 }
 
 Extreme pooled2d(const Tensor& input, Pair kernel, const MaxPool2dOptions& options, bool indices) {
+  const OpName op("max_pool2d");
   if (input.dim() == 4) return pooled("max_pool2d", input, kernel, options, indices);
   return extremes_with_batch(
       input, 2, [&](const Tensor& x) { return pooled("max_pool2d", x, kernel, options, indices); });
