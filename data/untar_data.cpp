@@ -34,9 +34,17 @@ class FolderLock {
       : file_(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0666)) {
     PEAL_CHECK(file_ >= 0, "[data] ", path.string(), ": cannot be made: ", std::strerror(errno));
     if (::flock(file_, LOCK_EX | LOCK_NB) == 0) return;
-    log_info("[data] another process unpacks ", path.string(), "; waiting for it");
-    while (::flock(file_, LOCK_EX) != 0 && errno == EINTR) {
+    int problem = errno;
+    if (problem == EWOULDBLOCK) {
+      log_info("[data] another process unpacks ", path.string(), "; waiting for it");
+      do {
+        problem = ::flock(file_, LOCK_EX) == 0 ? 0 : errno;
+      } while (problem == EINTR);
     }
+    if (problem == 0) return;
+    ::close(file_);
+    fail(concat("[data] ", path.string(), ": cannot be locked: ", std::strerror(problem),
+                "; set PEAL_HOME to a folder of a file system that has locks"));
   }
   ~FolderLock() { ::close(file_); }
   FolderLock(const FolderLock&) = delete;
@@ -105,6 +113,10 @@ void unpack(std::unique_ptr<ByteSource> from, const std::string& archive, const 
     }
   }
   PEAL_CHECK(entries > 0, "[data] ", archive, ": it is empty");
+  if (reader.symbolic_links() > 0) {
+    log_warning("[data] ", archive, ": symbolic links are left out, of which it has ",
+                reader.symbolic_links());
+  }
 }
 
 // Copies all of it, and returns its checksum.
@@ -131,16 +143,50 @@ std::string checked_sum(std::string sum) {
   return sum;
 }
 
-// What a set was made from; the checksum is its last line.
+// Which archive a set is of: the first line of its note.
+std::string archive_line(const std::string& archive, const fs::path& path) {
+  return (path.empty() ? archive : fs::absolute(path).string()) + "\n";
+}
+
+// And in which state, of a file; the checksum is the note's last line.
 std::string origin_of(const std::string& archive, const fs::path& path) {
-  if (path.empty()) return archive + "\n";
+  const std::string line = archive_line(archive, path);
+  if (path.empty()) return line;
   const OpenFile::Stamp stamp = OpenFile(path).stamp();
-  return concat(fs::absolute(path).string(), "\n", stamp.size, " ", stamp.written, "\n");
+  return concat(line, stamp.size, " ", stamp.written, "\n");
 }
 
 std::string content_of(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Where a set may be, and the note of what is there.
+struct CachedSet {
+  fs::path folder, made_from;
+  std::string note = content_of(made_from);
+
+  bool taken() const { return !note.empty() && fs::is_directory(folder); }
+  bool is_of(const std::string& line) const { return taken() && note.starts_with(line); }
+  bool has(const std::string& sum) const {
+    return taken() && note.size() > 64 && note.ends_with("\n" + sum);
+  }
+  void write_note(const std::string& text) const {
+    AtomicFile file(made_from);
+    file.write(text.data(), text.size());
+    file.commit();
+  }
+};
+
+CachedSet set_at(const fs::path& cache, const std::string& name) {
+  return {cache / name, cache / (name + ".from")};
+}
+
+// Of another archive that has the name.
+std::string name_beside(const std::string& name, const std::string& line) {
+  Sha256 sum;
+  sum.add(std::span(reinterpret_cast<const std::uint8_t*>(line.data()), line.size()));
+  return name + "-" + sum.digest().substr(0, 8);
 }
 
 }  // namespace
@@ -164,15 +210,17 @@ fs::path untar_data(const std::string& archive, const UntarOptions& options) {
   std::error_code code;
   fs::create_directories(cache, code);
   PEAL_CHECK(!code, "[data] ", cache.string(), ": cannot be made: ", code.message());
-  const fs::path folder = cache / name, made_from = cache / (name + ".from");
   const fs::path fresh = cache / (name + ".tmp"), packed = cache / (name + ".archive.tmp");
   const FolderLock lock(cache / (name + ".lock"));
-  const std::string kept = content_of(made_from);
-  // Gone since, a file's set still serves.
-  const bool gone = !path.empty() && !fs::exists(path) && fs::is_directory(folder);
-  const std::string origin = gone ? kept.substr(0, kept.rfind('\n') + 1) : origin_of(archive, path);
-  const bool same = kept.starts_with(origin) && kept.size() == origin.size() + 64;
-  if (same && fs::is_directory(folder) && (wanted.empty() || kept.ends_with(wanted))) return folder;
+  const std::string line = archive_line(archive, path);
+  const CachedSet first = set_at(cache, name), beside = set_at(cache, name_beside(name, line));
+  const CachedSet& mine = beside.is_of(line) && !first.is_of(line) ? beside : first;
+  // Gone since, a file's set still serves: this file's, and no other's.
+  const bool gone = !path.empty() && !fs::exists(path) && mine.is_of(line);
+  const std::string origin =
+      gone ? mine.note.substr(0, mine.note.rfind('\n') + 1) : origin_of(archive, path);
+  const bool same = mine.note.starts_with(origin) && mine.note.size() == origin.size() + 64;
+  if (same && mine.taken() && (wanted.empty() || mine.note.ends_with(wanted))) return mine.folder;
 
   fs::remove_all(fresh);  // of one that was ended
   fs::remove_all(packed);
@@ -181,26 +229,31 @@ fs::path untar_data(const std::string& archive, const UntarOptions& options) {
     PEAL_CHECK(wanted.empty() || sum == wanted, "[data] ", archive, ": expected the sha256 ",
                wanted, ", got ", sum,
                "; it is damaged or another one: download it again, or see where the sum is from");
+    for (const CachedSet& set : {first, beside}) {  // who reads it goes on
+      if (!set.has(sum)) continue;
+      set.write_note(origin + sum);
+      fs::remove_all(packed);
+      return set.folder;
+    }
+    const CachedSet& to = first.taken() && !first.is_of(line) ? beside : first;
     fs::create_directories(fresh);
     unpack(file_bytes(path.empty() ? packed : path), archive, fresh);
-    fs::remove(made_from);
-    fs::remove_all(folder);
-    fs::rename(fresh, folder);
-    AtomicFile note(made_from);
-    note.write((origin + sum).data(), origin.size() + sum.size());
-    note.commit();
+    fs::remove(to.made_from);
+    fs::remove_all(to.folder);
+    fs::rename(fresh, to.folder);
+    to.write_note(origin + sum);
     fs::remove_all(packed);
+    return to.folder;
   } catch (const fs::filesystem_error& failure) {
     fs::remove_all(fresh, code);
     fs::remove_all(packed, code);
     std::throw_with_nested(Error(concat("[data] ", archive, ": cannot be unpacked into ",
-                                        folder.string(), ": ", failure.what())));
+                                        cache.string(), ": ", failure.what())));
   } catch (...) {
     fs::remove_all(fresh, code);
     fs::remove_all(packed, code);
     throw;
   }
-  return folder;
 }
 
 }  // namespace peal::data

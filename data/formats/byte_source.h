@@ -32,8 +32,8 @@ std::unique_ptr<ByteSource> file_bytes(const std::filesystem::path& path);
 
 // What a program writes to its standard output; `words` are its name, looked for in PATH, and its
 // arguments, and `name` is what errors call it. At the end read() is an error where the program
-// failed, with what it wrote to its standard error. A source that goes ends its program. Errors: no
-// such program.
+// failed, with what it wrote to its standard error. A source that goes ends its program, by force
+// after some seconds. Errors: no such program.
 std::unique_ptr<ByteSource> program_bytes(const std::vector<std::string>& words,
                                           const std::string& name);
 

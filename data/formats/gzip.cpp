@@ -109,6 +109,7 @@ std::size_t GzipReader::read(std::span<std::uint8_t> out) {
     if (stream_) {
       refill();
       if (stream_->member_done) {
+        for (; !rest_.empty() && rest_[0] == 0; refill()) rest_ = rest_.subspan(1);  // padding
         if (rest_.empty()) break;
         PEAL_CHECK(starts_as_gzip(rest_), "[data] ", name_, ": ", rest_.size(),
                    " bytes after the end of the gzip stream are not gzip");

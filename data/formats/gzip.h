@@ -34,8 +34,8 @@ class GzipReader {
   GzipReader& operator=(const GzipReader&) = delete;
 
   // Fills `out` from the front and returns how many bytes it got: fewer than asked for only at the
-  // end. Error: a damaged gzip stream (bad code, bad checksum), or bytes after it that are not
-  // gzip.
+  // end. Error: a damaged gzip stream (bad code, bad checksum), or bytes after it that are neither
+  // gzip nor zeros, which fill up a block.
   std::size_t read(std::span<std::uint8_t> out);
   // Leaves out as many bytes, of plain content without reading them; returns how many there were.
   std::uint64_t skip(std::uint64_t count);

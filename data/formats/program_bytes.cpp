@@ -38,11 +38,8 @@ class ProgramBytes : public ByteSource {
                 std::strerror(problem), problem == ENOENT ? "; install it, or mend PATH" : ""));
   }
   ~ProgramBytes() override {
-    if (program_ > 0) {
-      ::kill(-program_, SIGTERM);
-      wait();
-    }
-    ::close(output_);
+    ::close(output_);  // whoever still writes gets SIGPIPE
+    if (program_ > 0) end();
     ::close(said_);
   }
   ProgramBytes(const ProgramBytes&) = delete;
@@ -85,6 +82,17 @@ class ProgramBytes : public ByteSource {
     posix_spawnattr_destroy(&how);
     if (problem != 0) program_ = 0;
     return problem;
+  }
+
+  // What passes over SIGTERM for about three seconds is killed.
+  void end() {
+    ::kill(-program_, SIGTERM);
+    for (useconds_t pause = 100; pause < 2'000'000; pause *= 2) {
+      if (::waitpid(program_, nullptr, WNOHANG) != 0) return;
+      ::usleep(pause);
+    }
+    ::kill(-program_, SIGKILL);
+    wait();
   }
 
   int wait() {

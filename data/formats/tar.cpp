@@ -63,6 +63,19 @@ std::optional<std::string> pax_value(std::string_view lines, const std::string& 
   return value;
 }
 
+// Of a size, in a pax header.
+std::optional<std::uint64_t> decimal(std::string_view digits) {
+  std::uint64_t number = 0;
+  const char* end = digits.data() + digits.size();
+  const auto [stop, code] = std::from_chars(digits.data(), end, number);
+  if (code != std::errc{} || stop != end || number >> 62 != 0) return std::nullopt;
+  return number;
+}
+
+bool all_zeros(const Header& header) {
+  return std::all_of(header.begin(), header.end(), [](auto byte) { return byte == 0; });
+}
+
 }  // namespace
 
 TarReader::TarReader(std::span<const std::uint8_t> content, std::string name)
@@ -116,26 +129,47 @@ std::string TarReader::short_text(std::uint64_t size) {
   return {bytes.begin(), bytes.end()};
 }
 
+// Whether a first block of zeros is the end of an archive without entries.
+bool TarReader::zeros_follow() {
+  Header second{};
+  const std::size_t got = reader_.read(second);
+  at_ += got;
+  return got == block && all_zeros(second);
+}
+
+// Behind the archive comes what says whether all that was read is right: gzip's checksum, the
+// status of a program.
+void TarReader::read_to_end() {
+  at_ += reader_.skip(UINT64_MAX);
+  check_not_cut();
+}
+
+void TarReader::check_not_cut() const {
+  PEAL_CHECK(!reader_.cut_short(), "[data] ", name_,
+             ": its gzip stream is cut short; copy or download the archive again");
+}
+
 std::optional<TarEntry> TarReader::next() {
   std::optional<std::string> long_name, long_target;
+  std::optional<std::uint64_t> long_size;
   while (true) {
     skip(std::exchange(left_, 0));
     skip(std::exchange(padding_, 0));
     Header header{};
     const std::size_t got = reader_.read(header);
     at_ += got;
-    PEAL_CHECK(!reader_.cut_short(), "[data] ", name_,
-               ": its gzip stream is cut short; copy or download the archive again");
+    check_not_cut();
     // Archives end with two blocks of zeros; some with none.
-    const bool zeros = std::all_of(header.begin(), header.end(), [](auto b) { return b == 0; });
+    const bool zeros = got > 0 && all_zeros(header) && (headers_ > 0 || zeros_follow());
     if (got == 0 && headers_ > 0) {
       log_warning("[data] ", name_, ": it stops after ", headers_,
                   " headers without the zeros that end an archive; where entries are missing, copy "
                   "or download it again");
     }
-    if (got == 0 || (zeros && headers_ > 0)) return std::nullopt;
+    if (zeros) read_to_end();
+    if (got == 0 || zeros) return std::nullopt;
     const auto sum = number_at(header, 148, 8);
-    const auto size = number_at(header, 124, 12);
+    auto size = number_at(header, 124, 12);
     PEAL_CHECK(
         got == block && sum && size && *sum == sum_of(header), "[data] ", name_,
         headers_ == 0 ? ": not a tar archive, or damaged at its begin: " : ": damaged archive: ",
@@ -147,6 +181,8 @@ std::optional<TarEntry> TarReader::next() {
       name = concat(text_at(header, 345, 155), "/", name);
     }
     name = long_name.value_or(name);
+    const bool is_file = type == '0' || type == '\0' || type == '7';
+    if (is_file && long_size) size = long_size;
     what_ = concat("'", name, "' (", *size, " bytes)");
     left_ = *size;
     content_at_ = at_;
@@ -158,7 +194,13 @@ std::optional<TarEntry> TarReader::next() {
       const std::string text = short_text(*size);
       if (const auto path = pax_value(text, "path")) long_name = path;
       if (const auto path = pax_value(text, "linkpath")) long_target = path;
-    } else if (type == '0' || type == '\0' || type == '7') {
+      if (const auto digits = pax_value(text, "size")) {
+        long_size = decimal(*digits);
+        PEAL_CHECK(long_size, "[data] ", name_, ": damaged archive: header ", headers_ - 1,
+                   " says that a file has '", *digits,
+                   "' bytes; copy or download the archive again");
+      }
+    } else if (is_file) {
       // Before there was a type of folders they were files with such names.
       const bool folder = type != '7' && name.ends_with('/');
       return TarEntry{folder ? TarEntry::folder : TarEntry::file, name, {}, *size};
@@ -168,8 +210,10 @@ std::optional<TarEntry> TarReader::next() {
       return TarEntry{TarEntry::link, name,
                       long_target.value_or(std::string(text_at(header, 157, 100))), 0};
     } else if (type != 'g') {
+      symbolic_links_ += type == '2';
       long_name.reset();  // it was that of a symbolic link or device
       long_target.reset();
+      long_size.reset();
     }
   }
 }

@@ -25,6 +25,7 @@ using peal::testing::Folder;
 using peal::testing::numbered;
 using peal::testing::put;
 using peal::testing::stderr_of;
+using peal::testing::tar_entry;
 using peal::testing::tar_of;
 using peal::testing::text_of;
 using peal::testing::write_shards;
@@ -191,6 +192,65 @@ TEST_CASE("a shard that cannot be read is named, and is no bad sample") {
   check_has(said_of("s3://bucket/x.tar"), "'s3://bucket/x.tar': expected a path, file:PATH, ");
   check_has(error_of([] { peal::data::program_bytes({"no-such-program"}, "N"); }),
             "N: the program 'no-such-program' cannot be started: No such file or directory");
+}
+
+// What says so lies behind the zeros that end the archive.
+TEST_CASE("the checksum behind a packed archive is read, and the status of its program") {
+  const Folder folder;
+  const auto said_of = [&](const std::string& name) {
+    StreamLoader loader(stream_of({name}), {.batch_size = 4});
+    return error_of([&] { rest_of(loader); });
+  };
+  std::string archive(text_of(tar_of(numbered(0, 40))));
+  archive.append(9216, '\0');  // up to a block of 10240, as GNU tar writes
+  const std::string packed = gzip_of(archive);
+  const std::string zeros(2000, '\0');
+  const std::string filled = put(folder.path / "filled.tgz", packed + zeros);
+  StreamLoader loader(stream_of({filled}), {.batch_size = 4});
+  CHECK(rest_of(loader) == up_to(40));
+
+  std::string damaged = packed;
+  damaged[packed.size() - 8] = static_cast<char>(damaged[packed.size() - 8] ^ 1);
+  const std::string path = put(folder.path / "damaged.tgz", damaged);
+  check_has(said_of(path), "damaged.tgz: damaged gzip stream: incorrect data check");
+  check_has(error_of([&] { peal::data::untar_data(path, {.cache = folder.path}); }),
+            "incorrect data check");
+  const std::string cut = put(folder.path / "cut.tgz", packed.substr(0, packed.size() - 3));
+  check_has(said_of(cut), "cut.tgz: its gzip stream is cut short");
+  const std::string plain = put(folder.path / "plain.tar", archive);
+  check_has(said_of("pipe:cat '" + plain + "'; echo bad sum >&2; exit 4"),
+            "ended with status 4: bad sum");
+  check_has(said_of("pipe:cat '" + filled + "'; exit 5"), "ended with status 5");
+}
+
+TEST_CASE("an archive of zeros alone has no samples, and a size may stand in a pax header") {
+  const Folder folder;
+  const std::string empty = put(folder.path / "empty.tar", std::string(10'240, '\0'));
+  auto large = tar_entry("pax", "10 size=3\n", 'x');  // as of 8 GiB and more
+  const auto header = tar_entry("set/0.x", "");
+  large.insert(large.end(), header.begin(), header.end());
+  const std::string content = "070" + std::string(509, '\0');
+  large.insert(large.end(), content.begin(), content.end());
+  const auto rest = tar_of({{"set/0.cls", "1"}});
+  large.insert(large.end(), rest.begin(), rest.end());
+  const std::string sized = put(folder.path / "sized.tar", text_of(large));
+  StreamLoader loader(stream_of({empty, sized, empty}), {.batch_size = 4});
+  CHECK(rest_of(loader) == Samples{70});
+  const peal::data::TarShards shards({empty, sized}, decode_number);
+  CHECK(shards.sizes() == Samples{0, 1});
+  CHECK(shards.get(Samples{0}).x.to_vector<std::int64_t>() == Samples{70});
+  StreamLoader none(stream_of({empty}), {.batch_size = 4});
+  CHECK(rest_of(none).empty());
+}
+
+TEST_CASE("a program that passes over the signal is ended, whether it writes or sleeps") {
+  const auto begin = std::chrono::steady_clock::now();
+  for (const char* what : {"cat /dev/zero", "sleep 600"}) {
+    const auto bytes = peal::data::open_bytes(std::string("pipe:trap '' TERM; echo abc; ") + what);
+    std::vector<std::uint8_t> three(3);
+    CHECK(bytes->read(three) == 3);
+  }
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(300));
 }
 
 TEST_CASE("a program that is no longer wanted is ended") {

@@ -10,9 +10,12 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <map>
 #include <thread>
@@ -24,10 +27,24 @@ using peal::testing::content_of;
 using peal::testing::error_of;
 using peal::testing::Folder;
 using peal::testing::put;
+using peal::testing::stderr_of;
 using peal::testing::tar_entry;
 using peal::testing::tar_of;
 using peal::testing::text_of;
 namespace fs = std::filesystem;
+
+namespace {
+
+std::atomic<bool> no_locks{false};
+
+}  // namespace
+
+// The system's, or that of a file system without locks.
+extern "C" int flock(int file, int how) noexcept {
+  if (!no_locks) return static_cast<int>(::syscall(SYS_flock, file, how));
+  errno = ENOLCK;
+  return -1;
+}
 
 namespace {
 
@@ -196,9 +213,74 @@ TEST_CASE("what is broken leaves nothing behind") {
   CHECK(left() == 2);  // the folder, and what it was made from
 }
 
-TEST_CASE("several at once unpack it once") {
+TEST_CASE("archives of one name have each a folder, and one content has one") {
+  const Folder folder;
+  const fs::path cache = folder.path / "cache";
+  for (const char* each : {"a", "b", "c"}) fs::create_directories(folder.path / each);
+  const std::string a = put(folder.path / "a" / "set.tar", text_of(tar_of(small)));
+  const std::string b = (folder.path / "b" / "set.tar").string();
+  const fs::path made = untar_data(a, {.cache = cache});
+  put(made / "mark", "here");
+  // Not there, it is not the other one.
+  check_has(error_of([&] { untar_data(b, {.cache = cache}); }), b + ": no such file");
+
+  // Of other content it lies beside, and neither touches the other.
+  put(b, text_of(tar_of({{"set/a.txt", "another"}})));
+  const fs::path other = untar_data(b, {.cache = cache});
+  CHECK(other != made);
+  CHECK(other.parent_path() == made.parent_path());
+  CHECK(content_of(other / "set" / "a.txt") == "another");
+  put(other / "mark", "here");
+  CHECK(untar_data(a, {.cache = cache}) == made);
+  CHECK(untar_data(b, {.cache = cache}) == other);
+  CHECK(fs::exists(made / "mark"));
+  CHECK(fs::exists(other / "mark"));
+  fs::rename(b, folder.path / "b" / "gone");
+  CHECK(untar_data(b, {.cache = cache}) == other);
+
+  // The same content by another path, or written again, leaves the folder to who reads it.
+  const std::string c = put(folder.path / "c" / "set.tar", text_of(tar_of(small)));
+  CHECK(untar_data(c, {.sha256 = peal::data::sha256_of(c), .cache = cache}) == made);
+  fs::last_write_time(a, fs::last_write_time(a) + std::chrono::hours(1));
+  CHECK(untar_data(a, {.cache = cache}) == made);
+  CHECK(fs::exists(made / "mark"));
+}
+
+TEST_CASE("without locks nothing is unpacked") {
   const Folder folder;
   const std::string archive = put(folder.path / "set.tar", text_of(tar_of(small)));
+  no_locks = true;
+  const std::string message = error_of([&] { untar_data(archive, {.cache = folder.path}); });
+  no_locks = false;
+  check_has(message, "set.lock: cannot be locked: ");
+  check_has(message, "set PEAL_HOME to a folder");
+  CHECK(!fs::exists(folder.path / "data" / "set"));
+  CHECK(fs::is_directory(untar_data(archive, {.cache = folder.path})));
+}
+
+TEST_CASE("symbolic links are left out with a warning, and an empty archive is one") {
+  const Folder folder;
+  auto bytes = tar_entry("a.txt", "", '2', "", "b.txt");
+  const auto more = tar_of(small);
+  bytes.insert(bytes.end(), more.begin(), more.end());
+  const std::string archive = put(folder.path / "set.tar", text_of(bytes));
+  const std::string said = stderr_of([&] {
+    const fs::path made = untar_data(archive, {.cache = folder.path});
+    CHECK(!fs::exists(made / "a.txt"));
+  });
+  check_has(said, "set.tar: symbolic links are left out, of which it has 1");
+  const std::string empty = put(folder.path / "empty.tar", std::string(10'240, '\0'));
+  check_has(error_of([&] { untar_data(empty, {.cache = folder.path}); }), "empty.tar: it is empty");
+  const std::string half = put(folder.path / "half.tar", std::string(512, '\0') + "text");
+  check_has(error_of([&] { untar_data(half, {.cache = folder.path}); }), "not a tar archive");
+}
+
+TEST_CASE("several at once unpack it once") {
+  const Folder folder;
+  put(folder.path / "set.tar", text_of(tar_of(small)));
+  const std::string counted = (folder.path / "counted").string();
+  const std::string archive =
+      "pipe:echo once >> '" + counted + "'; cat '" + (folder.path / "set.tar").string() + "'";
   std::atomic<int> right{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
@@ -209,6 +291,7 @@ TEST_CASE("several at once unpack it once") {
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(right == 4);
+  CHECK(content_of(counted) == "once\n");
 }
 
 TEST_CASE("an archive comes from a server, once, and errors of the server are said") {
