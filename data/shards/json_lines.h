@@ -49,7 +49,8 @@ class JsonLines : public SampleSet {
   std::int64_t size() const override;
   // Errors, which say file and line: those of record(), what `make` throws.
   Sample sample(std::int64_t index, Draw& draw) const override;
-  // Errors: a line that is broken, or too long, or that is no longer there.
+  // Errors: a line that is broken, or too long, a file that was changed since its lines were looked
+  // for.
   JsonRecord record(std::int64_t index) const;
   // How many lines each file has, for a ShardSampler.
   std::vector<std::int64_t> sizes() const;

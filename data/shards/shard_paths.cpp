@@ -29,8 +29,8 @@ std::vector<std::string> choices(std::string_view inside, const std::string& pat
                "': expected a range of numbers as {000..146}, got {", inside, "}");
     PEAL_CHECK(static_cast<std::uint64_t>(*last - *first) < most_shards, "[data] shards '", pattern,
                "': expected at most ", most_shards, " names, got {", inside, "}");
-    for (std::int64_t number = *first; number <= *last; ++number) {
-      std::string digits = std::to_string(number);
+    for (std::int64_t more = 0; more <= *last - *first; ++more) {
+      std::string digits = std::to_string(*first + more);
       if (digits.size() < from.size()) digits.insert(0, from.size() - digits.size(), '0');
       all.push_back(digits);
     }

@@ -83,7 +83,8 @@ std::optional<TarIndex> TarIndex::from_bytes(std::string_view bytes, std::uint64
   if (counts[3] > bytes.size() || bytes.size() - counts[3] != counts[4]) return std::nullopt;
   index.stems = bytes.substr(0, counts[3]);
   bytes.remove_prefix(counts[3]);
-  if (index.first.front() != 0 || !ascends(index.first, files) ||
+  const auto no_file = std::adjacent_find(index.first.begin(), index.first.end());
+  if (index.first.front() != 0 || !ascends(index.first, files) || no_file != index.first.end() ||
       !ascends(index.stem_ends, counts[3]) || !ascends(name_ends, counts[4])) {
     return std::nullopt;
   }

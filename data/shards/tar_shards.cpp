@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/ranges.h>
 #include <peal/autograd/core/error.h>
-#include <peal/data/formats/open_file.h>
+#include <peal/data/formats/open_files.h>
 #include <peal/data/in_parallel.h>
 #include <peal/data/rows.h>
 #include <peal/data/shards/tar_index.h>
 #include <peal/data/shards/tar_shards.h>
 
 #include <algorithm>
-#include <deque>
-#include <mutex>
 #include <utility>
 
 namespace peal::data {
 namespace {
 
-void check_there(const std::vector<std::string>& shards) {
+// Of all of them; Error where some are no files.
+std::vector<std::string> paths_there(std::vector<std::string> shards) {
   PEAL_CHECK(!shards.empty(), "[data] tar shards: expected shards, got none");
   std::vector<std::string> missing;
   for (const std::string& shard : shards) {
     std::error_code none;
     if (!std::filesystem::exists(path_of(shard), none)) missing.push_back(shard);
   }
-  if (missing.empty()) return;
+  if (missing.empty()) {
+    for (std::string& shard : shards) shard = path_of(shard).string();
+    return shards;
+  }
   const auto shown = std::span(missing).first(std::min<std::size_t>(missing.size(), 5));
   fail(concat("[data] tar shards: ", missing.size(), " of ", shards.size(),
               " are no files here: ", fmt::format("{}", fmt::join(shown, ", ")),
@@ -32,34 +34,8 @@ void check_there(const std::vector<std::string>& shards) {
 }  // namespace
 
 struct TarShards::Shards {
-  using OpenFileRef = std::shared_ptr<const OpenFile>;
-
-  // Of many files some open ones: systems allow about a thousand.
-  class OpenFiles {
-   public:
-    explicit OpenFiles(std::size_t files) : open_(files) {}
-
-    OpenFileRef get(std::size_t which, const std::string& path) {
-      const std::lock_guard lock(mutex_);
-      if (open_[which]) return open_[which];
-      if (in_turn_.size() >= most) {
-        open_[in_turn_.front()] = nullptr;  // who reads it has it until then
-        in_turn_.pop_front();
-      }
-      open_[which] = std::make_shared<const OpenFile>(path);
-      in_turn_.push_back(which);
-      return open_[which];
-    }
-
-   private:
-    static constexpr std::size_t most = 64;
-    std::mutex mutex_;
-    std::vector<OpenFileRef> open_;
-    std::deque<std::size_t> in_turn_;
-  };
-
   Shards(std::vector<std::string> which, Decode how)
-      : paths(std::move(which)), decode(std::move(how)), files(paths.size()) {}
+      : paths(std::move(which)), decode(std::move(how)), files(paths) {}
 
   // Which shard has sample `index` of all, and its number there.
   std::pair<std::size_t, std::int64_t> find(std::int64_t index) const {
@@ -73,19 +49,19 @@ struct TarShards::Shards {
   Decode decode;
   std::vector<TarIndex> indices;
   std::vector<std::int64_t> ends;  // samples up to the end of each
-  mutable OpenFiles files;
+  OpenFiles files;
 };
 
 TarShards::TarShards(std::vector<std::string> shards, Decode decode, TarShardOptions options)
     : SampleSet(std::move(options.together)),
-      shards_(std::make_unique<Shards>(std::move(shards), std::move(decode))) {
+      shards_(std::make_unique<Shards>(paths_there(std::move(shards)), std::move(decode))) {
   PEAL_CHECK(shards_->decode, "[data] tar shards: expected a function that decodes a sample");
-  check_there(shards_->paths);
-  for (std::string& path : shards_->paths) path = path_of(path).string();
   shards_->indices.resize(shards_->paths.size());
   in_parallel(std::ssize(shards_->paths), options.threads, [&](std::int64_t i) {
     const auto at = static_cast<std::size_t>(i);
-    shards_->indices[at] = tar_index(OpenFile(shards_->paths[at]), options.keep_index);
+    shards_->files.look_through(at, [&](const OpenFile& shard) {
+      shards_->indices[at] = tar_index(shard, options.keep_index);
+    });
   });
   std::int64_t end = 0;
   for (const TarIndex& index : shards_->indices) shards_->ends.push_back(end += index.samples());
@@ -123,7 +99,7 @@ TarSample TarShards::files(std::int64_t index) const {
   // With the headers between them, in one go.
   const std::uint64_t begin = where.at[first], stop = where.at[end - 1] + where.size[end - 1];
   found.bytes.resize(static_cast<std::size_t>(stop - begin));
-  const std::size_t got = shards_->files.get(shard, found.shard)->read(begin, found.bytes);
+  const std::size_t got = shards_->files.get(shard)->read(begin, found.bytes);
   PEAL_CHECK(got == found.bytes.size(), "[data] ", found.name(), ": expected bytes ", begin, " to ",
              stop, ", the file ends at ", begin + got,
              "; it was cut short since its headers were read: copy or download it again");

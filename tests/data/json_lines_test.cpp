@@ -8,6 +8,10 @@
 #include "drawn.h"
 #include "tar_files.h"
 
+#include <sys/resource.h>
+
+#include <chrono>
+
 using peal::DType;
 using peal::data::JsonLines;
 using peal::data::JsonLinesOptions;
@@ -168,4 +172,38 @@ TEST_CASE("where lines begin is kept beside a large file, and found again when i
   for (std::size_t cut = 0; cut < bytes.size(); ++cut) {
     REQUIRE(!LineIndex::from_bytes(std::string_view(bytes).substr(0, cut), 1000));
   }
+}
+
+TEST_CASE("more files than may be open are read, named as elsewhere") {
+  const Folder folder;
+  std::vector<std::string> paths;
+  for (int i = 0; i < 200; ++i) {
+    const std::string path = (folder.path / (std::to_string(i) + ".jsonl")).string();
+    paths.push_back("file:" + put(path, "{\"n\": " + std::to_string(i) + "}\n"));
+  }
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit few{120, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  Samples all;
+  const std::string failed = error_of([&] {
+    const JsonLines set(paths, number_of);
+    for (std::int64_t i = 0; i < set.size(); ++i) all.push_back(set.record(i).integer("n"));
+  });
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  CHECK(failed == "nothing");
+  CHECK(all == up_to(200));
+  check_has(error_of([] { JsonLines({"https://h/a.jsonl"}, number_of); }),
+            "'https://h/a.jsonl': expected a path or file:PATH");
+}
+
+TEST_CASE("a file that was changed under a set is named") {
+  const Folder folder;
+  const std::string path = put(folder.path / "a.jsonl", "{\"n\": 10}\n{\"n\": 2}\n");
+  const JsonLines set({path}, number_of);
+  put(path, "{\"n\": 1}\n{\"n\": 22}\n");
+  std::filesystem::last_write_time(path,
+                                   std::filesystem::last_write_time(path) + std::chrono::hours(1));
+  check_has(error_of([&] { set.get(Samples{1}); }),
+            "a.jsonl: it was changed since it was looked through");
 }

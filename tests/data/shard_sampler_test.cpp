@@ -169,6 +169,8 @@ TEST_CASE("names of shards are read as people write them") {
   CHECK(shard_paths("t-{08..11}.tar") == Names{"t-08.tar", "t-09.tar", "t-10.tar", "t-11.tar"});
   CHECK(shard_paths("{a,b}-{0..1}") == Names{"a-0", "a-1", "b-0", "b-1"});
   CHECK(shard_paths("x{7..7}") == Names{"x7"});
+  CHECK(shard_paths("{9223372036854775806..9223372036854775807}") ==
+        Names{"9223372036854775806", "9223372036854775807"});
   check_has(error_of([] { shard_paths("a{0..3"); }), "'a{0..3': a brace is left open");
   check_has(error_of([] { shard_paths("a{}"); }), "expected something in {}");
   check_has(error_of([] { shard_paths("{3..1}"); }), "expected a range of numbers");

@@ -9,6 +9,7 @@
 #include "drawn.h"
 #include "tar_files.h"
 
+#include <algorithm>
 #include <chrono>
 
 using peal::data::stem_and_suffix;
@@ -109,6 +110,9 @@ TEST_CASE("names of all kinds of tar are in an index") {
   REQUIRE(again);
   CHECK(again->to_bytes() == index.to_bytes());
   CHECK(!TarIndex::from_bytes(index.to_bytes(), 600));
+  TarIndex hollow = index;  // a sample without files
+  hollow.first[1] = 0;
+  CHECK(!TarIndex::from_bytes(hollow.to_bytes(), fs::file_size(path)));
   const std::string bytes = index.to_bytes();
   for (std::size_t cut = 0; cut < bytes.size(); ++cut) {
     REQUIRE(!TarIndex::from_bytes(bytes.substr(0, cut), fs::file_size(path)));
@@ -259,8 +263,19 @@ TEST_CASE("shards that are missing, cut short, packed or no tar are named") {
   check_has(error_of([&] { TarShards({folder.path.string()}, decode_number); }),
             "expected a file, got a folder");
 
-  // Changed under a set that has its index.
+  // Changed under a set that has its index: written again in another order, cut short while open.
+  const TarShards stale({paths[0]}, decode_number);
+  auto turned = peal::testing::numbered(0, 3);
+  std::rotate(turned.begin(), turned.begin() + 3, turned.end());
+  const auto size = fs::file_size(paths[0]);
+  put(paths[0], text_of(tar_of(turned)));
+  CHECK(fs::file_size(paths[0]) == size);
+  fs::last_write_time(paths[0], fs::last_write_time(paths[0]) + std::chrono::hours(1));
+  check_has(error_of([&] { stale.get(Samples{2}); }),
+            "s0.tar: it was changed since it was looked through");
+  CHECK(TarShards({paths[0]}, decode_number).get(Samples{0}).x.item<std::int64_t>() == 1);
   const TarShards before({paths[1]}, decode_number);
+  before.get(Samples{0});
   fs::resize_file(paths[1], 1024 + 300);
   check_has(error_of([&] { before.get(Samples{2}); }), "s1.tar: sample 'set/5': expected bytes ");
   check_has(error_of([&] { before.get(Samples{2}); }), "it was cut short since its headers were");

@@ -67,7 +67,10 @@ Read all_of(TarReader& reader, bool in_pieces) {
 void check_index(const TarIndex& index, std::size_t size) {
   require(index.first.size() == index.stem_ends.size() + 1 &&
           index.first.back() == index.at.size());
-  for (std::int64_t i = 0; i < index.samples(); ++i) require(index.stem(i).size() <= size);
+  for (std::size_t i = 0; i + 1 < index.first.size(); ++i) {
+    require(index.first[i] < index.first[i + 1]);
+    require(index.stem(static_cast<std::int64_t>(i)).size() <= size);
+  }
   for (std::size_t i = 0; i < index.at.size(); ++i) {
     require(index.at[i] <= size && index.size[i] <= size - index.at[i]);
     require(index.suffix[i] < index.suffixes.size());
