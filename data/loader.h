@@ -134,17 +134,17 @@ class DataLoader {
   // cannot be taken up there.
   std::int64_t consumed() const;
   // "epoch", and "consumed", with a plan "batches", or with a way "dealt", and "seed" where orders
-  // are drawn (i64; 24 bytes but for a way's): a loader made alike that loads them takes the seed
-  // on where its options name none, and goes on with the sample after the last one handed
-  // out (what a device's copy ahead has in hand, and a batch that failed, come again); but for a
-  // plan its world and batch_size may be others, and after a way the way too. With max_bad_samples
-  // also "bad_samples" (i64), how many there were in the epoch so far. Ranks' states are but for
-  // that alike when all have taken equally many batches, so one's will do for all, but: at the end
-  // of an
-  // exact epoch those that have a batch less are in the next epoch already, and a
-  // DistributedSampler's ranks that have a sample less count less, so save rank 0's; and a plan's
-  // places are each rank's own where ranks have different numbers of batches. Error where
-  // consumed() is one, and in loading where its sampler or options name another seed.
+  // are drawn (i64; 24 bytes but for a way's and what a sampler's order_of() adds): a loader made
+  // alike that loads them takes the seed on where its options name none, and goes on with the
+  // sample after the last one handed out (what a device's copy ahead has in hand, and a batch that
+  // failed, come again); but for a plan its world and batch_size may be others, and after a way the
+  // way too. With max_bad_samples also "bad_samples" (i64), how many there were in the epoch so
+  // far. Ranks' states are but for that alike when all have taken equally many batches, so one's
+  // will do for all, but: at the end of an exact epoch those that have a batch less are in the next
+  // epoch already, and a DistributedSampler's ranks that have a sample less count less, so save
+  // rank 0's; and a plan's places are each rank's own where ranks have different numbers of
+  // batches. Error where consumed() is one, and in loading where its sampler or options name
+  // another seed.
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
 

@@ -123,6 +123,7 @@ NamedTensors DataLoader::state_dict() const {
   }
   if (plan_ || !by_batches()) {
     state.emplace_back(plan_ ? "batches" : "consumed", Tensor::scalar(consumed(), Device{}));
+    if (sampler_) put_order(state, *sampler_);
     return state;
   }
   const auto before = dealt_before(epoch());
@@ -147,6 +148,7 @@ void DataLoader::load_state_dict(const NamedTensors& state) {
   };
   if (plan_ || !by_batches()) {
     const auto consumed = reader.number<std::int64_t>(plan_ ? "batches" : "consumed");
+    if (sampler_) check_order(reader, *sampler_, consumed);
     reader.finish();
     return goes_on(consumed);
   }

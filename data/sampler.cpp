@@ -65,6 +65,22 @@ void Sampler::resume(std::int64_t epoch, std::int64_t consumed) {
   set_epoch(epoch);
 }
 
+void put_order(NamedTensors& state, const Sampler& sampler) {
+  for (const auto& [what, number] : sampler.order_of()) {
+    state.emplace_back(what, Tensor::scalar(number, Device{}));
+  }
+}
+
+void check_order(StateReader& reader, const Sampler& sampler, std::int64_t consumed) {
+  for (const auto& [what, number] : sampler.order_of()) {
+    if (!reader.has(what)) continue;  // older states have none
+    const auto saved = reader.number<std::int64_t>(what);
+    if (consumed == 0 || saved == number) continue;
+    reader.fault(concat(what, ": expected ", number, ", as of this sampler, got ", saved,
+                        ": its order is another, and some samples would come twice"));
+  }
+}
+
 std::int64_t shard_size(std::int64_t size, int world, int rank, const ShardOptions& options) {
   check(size, world, rank, options);
   return (global_count(size, world, options) - rank + world - 1) / world;
@@ -123,14 +139,27 @@ std::int64_t DistributedSampler::consumed_after(std::int64_t taken) const {
 }
 
 NamedTensors DistributedSampler::state_dict() const {
-  return {{"epoch", Tensor::scalar(options_.epoch, Device{})},
-          {"consumed", Tensor::scalar(options_.consumed, Device{})}};
+  NamedTensors state{{"epoch", Tensor::scalar(options_.epoch, Device{})},
+                     {"consumed", Tensor::scalar(options_.consumed, Device{})}};
+  if (const auto drawn_from = seed()) {
+    state.emplace_back("seed", Tensor::scalar(static_cast<std::int64_t>(*drawn_from), Device{}));
+  }
+  put_order(state, *this);
+  return state;
 }
 
 void DistributedSampler::load_state_dict(const NamedTensors& state) {
   StateReader reader("DistributedSampler", state);
   const auto epoch = reader.number<std::int64_t>("epoch");
   const auto consumed = reader.number<std::int64_t>("consumed");
+  if (reader.has("seed")) {
+    const auto saved = static_cast<std::uint64_t>(reader.number<std::int64_t>("seed"));
+    if (consumed > 0 && saved != seed().value_or(saved)) {
+      reader.fault(concat("seed: expected ", *seed(), ", as of this sampler, got ", saved,
+                          ": its order is another, and some samples would come twice"));
+    }
+  }
+  check_order(reader, *this, consumed);
   reader.finish();
   resume(epoch, consumed);
 }

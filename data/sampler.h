@@ -20,7 +20,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
+
+namespace peal {
+class StateReader;
+}
 
 namespace peal::data {
 
@@ -80,12 +86,20 @@ class Sampler {
   // What its orders are drawn from, for the state of a loader, which another seed's order does not
   // fit. None by default.
   virtual std::optional<std::uint64_t> seed() const { return std::nullopt; }
+  // What else its order hangs on, by name, for such a state too: within an epoch it does not fit a
+  // sampler where one of these is another number. Nothing by default.
+  virtual std::vector<std::pair<std::string, std::int64_t>> order_of() const { return {}; }
   // What resume() is given to go on after this rank took `taken` samples of indices(). Error for
   // taken > 0 by default, as for resume(): not every sampler can be taken up within an epoch.
   virtual std::int64_t consumed_after(std::int64_t taken) const;
   // The coming epoch, of which `consumed` has been seen; indices() are the rest.
   virtual void resume(std::int64_t epoch, std::int64_t consumed);
 };
+
+// order_of() as part of a state, and what is wrong with that of another, of which `consumed`
+// samples were seen.
+void put_order(NamedTensors& state, const Sampler& sampler);
+void check_order(StateReader& reader, const Sampler& sampler, std::int64_t consumed);
 
 class DistributedSampler : public Sampler {
  public:
@@ -104,7 +118,8 @@ class DistributedSampler : public Sampler {
   // What a checkpoint stores as `consumed` after every rank took `taken` samples of indices(). At
   // the end of an exact epoch ranks may differ by one: rank 0, which has the most, counts.
   std::int64_t consumed_after(std::int64_t taken) const override;
-  // "epoch" and "consumed" (i64), as resume() takes them.
+  // "epoch" and "consumed" (i64), as resume() takes them, "seed" where orders are drawn, and
+  // order_of(). Error within an epoch whose order was another.
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
 

@@ -60,6 +60,9 @@ class StreamDataset {
   // Reads a part from its sample number `from` on. What augmentation draws is draws.of() a number
   // that the sample has in all of the set.
   virtual Reader read(std::int64_t part, std::int64_t from, const Draws& draws) const = 0;
+  // Samples of a part are shuffled in blocks of so many, by what is drawn of the seed; 1: they come
+  // as they lie, whatever the seed.
+  virtual std::int64_t window() const { return 1; }
   // Samples as a batch. To be overridden where their sizes differ: padded, say.
   virtual Batch collate(std::span<const Batch> samples) const { return joined(samples); }
 };

@@ -126,9 +126,35 @@ NamedTensors StreamLoader::state_dict() const {
   turns[static_cast<std::size_t>(options_.place.rank)] = turn_;
   return {{"epoch", Tensor::scalar(epoch_, Device{})},
           {"readers", Tensor::scalar(std::int64_t{options_.readers}, Device{})},
+          {"seed", Tensor::scalar(static_cast<std::int64_t>(options_.seed), Device{})},
+          {"window", Tensor::scalar(dataset_->window(), Device{})},
           {"turns", of_words(turns)},
           {"dealt", of_words(dealt_)},
           {"taken", of_words(taken_)}};
+}
+
+// What was taken of a part is a number of samples, in the order that the seed and the window give
+// it. Older states have neither.
+void StreamLoader::check_order(StateReader& reader, const Tensor& taken) const {
+  const std::int64_t window = dataset_->window();
+  const auto seed = static_cast<std::int64_t>(options_.seed);
+  const auto saved = [&](const char* key, std::int64_t otherwise) {
+    return reader.has(key) ? reader.number<std::int64_t>(key) : otherwise;
+  };
+  const std::int64_t saved_seed = saved("seed", seed), saved_window = saved("window", window);
+  const auto words =
+      taken.defined() ? taken.to_vector<std::int64_t>() : std::vector<std::int64_t>();
+  const bool within = std::any_of(words.begin(), words.end(),
+                                  [](std::int64_t k) { return k > 0 && k != whole_part; });
+  if (!within) return;
+  constexpr const char* why = ": the order is another, and some samples would come twice";
+  if (saved_window != window) {
+    reader.fault(concat("window: expected ", window, ", as of this set, got ", saved_window, why));
+  }
+  if (saved_seed != seed && window > 1) {
+    reader.fault(concat("seed: expected ", options_.seed, ", as of this loader, got ",
+                        static_cast<std::uint64_t>(saved_seed), why));
+  }
 }
 
 void StreamLoader::load_state_dict(const NamedTensors& state) {
@@ -142,6 +168,7 @@ void StreamLoader::load_state_dict(const NamedTensors& state) {
   const Tensor turns = reader.tensor("turns", {world}, DType::i64);
   const Tensor dealt = reader.tensor("dealt", parts, DType::i64);
   const Tensor taken = reader.tensor("taken", parts, DType::i64);
+  check_order(reader, taken);
   reader.finish();
   begin(epoch);
   taken_ = taken.to_vector<std::int64_t>();
@@ -165,7 +192,8 @@ NamedTensors StreamLoader::merge_states(std::span<const NamedTensors> states) {
           name, "'");
       const auto words = state[i].second.to_vector<std::int64_t>();
       // Of a rank that is an epoch behind, what it has read would be left out of the next.
-      PEAL_CHECK((name != "epoch" && name != "readers") || words == first.to_vector<std::int64_t>(),
+      const bool alike = name == "epoch" || name == "readers" || name == "seed" || name == "window";
+      PEAL_CHECK(!alike || words == first.to_vector<std::int64_t>(),
                  "[data] stream loader: states cannot be merged where ", name, " is ",
                  first.item<std::int64_t>(), " in one and ", words[0], " in another",
                  "; take them while all ranks are in one epoch");

@@ -27,6 +27,10 @@
 #include <span>
 #include <vector>
 
+namespace peal {
+class StateReader;
+}
+
 namespace peal::data {
 
 class StreamLanes;
@@ -74,7 +78,8 @@ class StreamLoader {
   // readers, with each part from where it was left; with the same ones, batch for batch. To be
   // taken while all ranks are in one epoch.
   NamedTensors state_dict() const;
-  // Reads merged states; in a world of one its own, too.
+  // Reads merged states; in a world of one its own, too. Error for a state within a part whose
+  // samples come in another order here: of another window, or of another seed where there is one.
   void load_state_dict(const NamedTensors& state);
   // Each tensor's greatest elements: the ranks' states as one, and so
   // group.all_reduce(tensor, comm::ReduceOp::max) of each is, too, which does not see that epochs
@@ -84,6 +89,7 @@ class StreamLoader {
  private:
   StreamLanes& lanes();
   void begin(std::int64_t epoch);
+  void check_order(StateReader& reader, const Tensor& taken) const;
   void note_bad(const std::vector<PassedOver>& bad);
 
   std::shared_ptr<const StreamDataset> dataset_;

@@ -25,6 +25,7 @@ class JsonStream : public StreamDataset {
   JsonStream(std::vector<std::string> files, FromRecord make, JsonStreamOptions options = {});
 
   std::int64_t parts() const override { return std::ssize(files_); }
+  std::int64_t window() const override { return options_.window; }
   // A line that is broken is a BadStreamSample; a file that cannot be opened or read, and a line of
   // more than longest_line, an Error.
   Reader read(std::int64_t part, std::int64_t from, const Draws& draws) const override;

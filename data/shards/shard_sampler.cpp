@@ -90,6 +90,12 @@ ShardSampler::ShardSampler(std::vector<std::int64_t> sizes, Place place,
   shard_order(sizes_, how_, 0);
 }
 
+std::vector<std::pair<std::string, std::int64_t>> ShardSampler::order_of() const {
+  if (!how_.shuffle) return {};
+  const std::int64_t samples = checked_sum(sizes_);
+  return {{"window", std::min(how_.window, samples)}, {"samples", samples}};
+}
+
 Order ShardSampler::order() const {
   const auto& now = options();
   ShardOptions as_they_stand = now;

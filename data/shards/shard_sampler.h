@@ -9,8 +9,9 @@
 //              half a window further on; so no sample is more than a window and a half away from
 //              its place in the sequence, and no border is one for good
 //
-// Ranks take turns, as in sampler.h; what an epoch has come to is (seed, epoch, samples taken):
-// 24 bytes, which another number of ranks, workers or batch size takes up as well. Thread safety:
+// Ranks take turns, as in sampler.h; what an epoch has come to is (seed, epoch, samples taken),
+// with the window and the number of samples, which the order hangs on too: 40 bytes, which another
+// number of ranks, workers or batch size takes up as well. Thread safety:
 // shard_order() is pure; a ShardSampler is a value, written by one thread.
 #pragma once
 
@@ -43,6 +44,8 @@ class ShardSampler : public DistributedSampler {
                const ShardSamplerOptions& options = {});
 
   Order order() const override;
+  // "window" and "samples", where it shuffles.
+  std::vector<std::pair<std::string, std::int64_t>> order_of() const override;
   std::vector<std::int64_t> indices() const override { return order().to_vector(); }
 
  private:

@@ -35,6 +35,7 @@ class TarStream : public StreamDataset {
   TarStream(std::vector<std::string> shards, Decode decode, TarStreamOptions options = {});
 
   std::int64_t parts() const override { return std::ssize(shards_); }
+  std::int64_t window() const override { return options_.window; }
   // A sample that cannot be decoded is a BadStreamSample; a shard that cannot be opened or read is
   // an Error.
   Reader read(std::int64_t part, std::int64_t from, const Draws& draws) const override;

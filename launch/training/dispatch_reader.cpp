@@ -112,11 +112,21 @@ class SetReader : public LoaderReader {
   NamedTensors state_dict() const override {
     std::vector<data::Dealt> all = dealing_->dealt_before(epoch());
     all.push_back(data::dealt(dealing_->deal(), loader().consumed() / world()));
-    return {{"epoch", Tensor::scalar(epoch(), Device{})}, {"dealt", data::tensor_of(all)}};
+    NamedTensors state{{"epoch", Tensor::scalar(epoch(), Device{})},
+                       {"dealt", data::tensor_of(all)}};
+    if (dealing_->options.shuffle) state.emplace_back("seed", Tensor::scalar(seed(), Device{}));
+    return state;
   }
   void load_state_dict(const NamedTensors& state) override {
     StateReader reader("Dispatcher", state);
     const auto epoch = reader.number<std::int64_t>("epoch");
+    const std::int64_t saved =  // older states have none
+        reader.has("seed") ? reader.number<std::int64_t>("seed") : seed();
+    if (dealing_->options.shuffle && saved != seed()) {
+      reader.fault(concat("seed: expected ", static_cast<std::uint64_t>(seed()),
+                          ", as of this dispatcher, got ", static_cast<std::uint64_t>(saved),
+                          ": its order is another, and some samples would come twice"));
+    }
     data::TakenUp taken = data::read_dealt(reader, state, data::dealt(dealing_->deal(), 0),
                                            dealing_->dataset->size());
     loader().resume(epoch, taken.batches * world());
@@ -140,6 +150,10 @@ class SetReader : public LoaderReader {
                                     dealing->dealt_before(epoch));
         },
         options);
+  }
+
+  std::int64_t seed() const {
+    return static_cast<std::int64_t>(dealing_->options.seed.value_or(0));
   }
 
   std::shared_ptr<Dealing> dealing_;

@@ -211,6 +211,15 @@ TEST_CASE("a sampler's place is a state that another takes up") {
   CHECK(other.epoch() == 3);
   CHECK(other.indices() == sampler.indices());
   CHECK(other.size() == 30);
+  DistributedSampler unlike(100, 2, 1, {.seed = 6});
+  CHECK_THROWS_WITH_AS(unlike.load_state_dict(sampler.state_dict()),
+                       "DistributedSampler: load_state_dict: 1 difference\n  seed: expected 6, as "
+                       "of this sampler, got 5: its order is another, and some samples would come "
+                       "twice",
+                       peal::Error);
+  const peal::NamedTensors before = sampler.state_dict();  // states without a seed are taken
+  unlike.load_state_dict({before[0], before[1]});
+  CHECK(unlike.epoch() == 3);
   CHECK_THROWS_WITH_AS(other.load_state_dict({}),
                        "DistributedSampler: load_state_dict: 2 differences\n  missing: epoch i64 "
                        "[]\n  missing: consumed i64 []",

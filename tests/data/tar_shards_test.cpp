@@ -186,7 +186,7 @@ TEST_CASE("a loader of shards goes on anywhere, with other ranks, workers and ba
         if (state[0].second.item<std::int64_t>() != 1) continue;  // rank 0 is in the next
         std::size_t bytes = 0;
         for (const auto& [name, tensor] : state) bytes += tensor.view().bytes();
-        CHECK(bytes == 24);  // seed, epoch, samples
+        CHECK(bytes == 40);  // seed, epoch, samples taken; window and samples
         for (int after = 1; after <= 4; ++after) {
           Samples all = seen;
           for (int rank = 0; rank < after; ++rank) {
@@ -223,6 +223,31 @@ TEST_CASE("the state of another seed's order is refused, and gives an unnamed se
   Samples all = flat(epoch_of(unnamed));
   all.insert(all.end(), begun.begin(), begun.end());
   CHECK(sorted(all) == up_to(9));
+}
+
+TEST_CASE("the state of another window, or of more shards, is refused within an epoch") {
+  const Folder folder, another;
+  const auto set = shards_in(folder, {9, 9});
+  DataLoader saved(set, set->sampler({}, {.window = 8}), {.batch_size = 2});
+  DataLoader wide(set, set->sampler({}, {.window = 16}), {.batch_size = 2});
+  wide.load_state_dict(saved.state_dict());
+  Samples all = numbers_in(*saved.next());
+  peal::NamedTensors state = saved.state_dict();
+  check_has(error_of([&] { wide.load_state_dict(state); }),
+            "window: expected 16, as of this sampler, got 8");
+  CHECK(wide.consumed() == 0);
+  const auto more = shards_in(another, {9, 9, 1});
+  DataLoader longer(more, more->sampler({}, {.window = 8}), {.batch_size = 2});
+  check_has(error_of([&] { longer.load_state_dict(state); }),
+            "samples: expected 19, as of this sampler, got 18");
+  // States of before, which do not say it.
+  std::erase_if(
+      state, [](const auto& entry) { return entry.first == "window" || entry.first == "samples"; });
+  DataLoader later(set, set->sampler({}, {.window = 8}), {.batch_size = 2});
+  later.load_state_dict(state);
+  const Samples rest = flat(epoch_of(later));
+  all.insert(all.end(), rest.begin(), rest.end());
+  CHECK(sorted(all) == up_to(18));
 }
 
 TEST_CASE("a bad sample of a shard is counted and named, and is not fatal") {

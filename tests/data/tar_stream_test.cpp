@@ -120,6 +120,37 @@ TEST_CASE("a stream of shards goes on anywhere, with other ranks and readers, sh
   }
 }
 
+TEST_CASE("a state within a part of another seed's or window's order is refused") {
+  const Folder folder;
+  const auto shards = write_shards(folder.path, {20});
+  const auto loader_of = [&](std::int64_t window, std::uint64_t seed) {
+    return std::make_unique<StreamLoader>(stream_of(shards, window),
+                                          StreamLoaderOptions{.batch_size = 4, .seed = seed});
+  };
+  const auto saved = loader_of(8, 1);
+  Samples all = saved->next()->x.to_vector<std::int64_t>();
+  peal::NamedTensors state = saved->state_dict();
+  check_has(error_of([&] { loader_of(16, 1)->load_state_dict(state); }),
+            "window: expected 16, as of this set, got 8");
+  check_has(error_of([&] { loader_of(8, 2)->load_state_dict(state); }),
+            "seed: expected 2, as of this loader, got 1");
+  const std::vector<peal::NamedTensors> unlike{state, loader_of(8, 2)->state_dict()};
+  check_has(error_of([&] { StreamLoader::merge_states(unlike); }), "where seed is 1 in one");
+  // Where no part was begun, or samples come as they lie, any order goes on; and so do older
+  // states.
+  loader_of(16, 2)->load_state_dict(loader_of(8, 1)->state_dict());
+  const auto as_they_lie = loader_of(1, 1);
+  as_they_lie->next();
+  loader_of(1, 2)->load_state_dict(as_they_lie->state_dict());
+  std::erase_if(state,
+                [](const auto& entry) { return entry.first == "seed" || entry.first == "window"; });
+  const auto later = loader_of(8, 1);
+  later->load_state_dict(state);
+  const Samples rest = rest_of(*later);
+  all.insert(all.end(), rest.begin(), rest.end());
+  CHECK(sorted(all) == up_to(20));
+}
+
 TEST_CASE("a window shuffles within its blocks, another way in each epoch") {
   const Folder folder;
   const auto shards = write_shards(folder.path, {20});

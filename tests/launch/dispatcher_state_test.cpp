@@ -137,6 +137,23 @@ TEST_CASE("a dispatched epoch is taken up in any world: none missing") {
   }
 }
 
+TEST_CASE("a dispatched epoch of another seed is refused, and one without a seed goes on") {
+  const auto with_seed = [](const peal::comm::ProcessGroup& group, std::uint64_t seed) {
+    return Dispatcher(group, group.rank() == 0 ? std::make_shared<Drawn>(12) : nullptr,
+                      LoaderOptions{.batch_size = 2, .shuffle = true, .seed = seed});
+  };
+  ranks(1, [&](const peal::comm::ProcessGroup& group) {
+    Dispatcher first = with_seed(group, 9), same = with_seed(group, 9), other = with_seed(group, 8);
+    rest_of(first, 2);
+    peal::NamedTensors state = first.state_dict();
+    check_has(error_of([&] { other.load_state_dict(state); }),
+              "seed: expected 8, as of this dispatcher, got 9");
+    std::erase_if(state, [](const auto& entry) { return entry.first == "seed"; });
+    same.load_state_dict(state);
+    CHECK(rest_of(same) == rest_of(first));
+  });
+}
+
 TEST_CASE("a loader with a plan of its own goes on in its world, and in no other") {
   const auto by_loader = [](const peal::comm::ProcessGroup& group) {
     const auto plan = [world = group.world()](std::int64_t) {
