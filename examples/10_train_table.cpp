@@ -124,16 +124,14 @@ int main(int argc, char** argv) {
     if (!run_file.empty()) {
       launch::export_run(run_file, model, training, testing, arguments.epochs, scheduler);
     }
-    if (job.is_main() && !arguments.save.empty()) {
-      data::save_statistics(beside(arguments.save), statistics);
-    }
     launch::Trainer trainer(
         job, arguments, model, optimizer,
         {.settings = {{"data", "adult"}, {"train_samples", std::to_string(train_set->size())}},
          .tell = print,
          .parts = {{"scheduler", scheduler}},
          .forward = predict,
-         .after_step = [&] { scheduler.step(); }});
+         .after_step = [&] { scheduler.step(); },
+         .before_save = [&] { data::save_statistics(beside(arguments.save), statistics); }});
     trainer.fit(training, testing,
                 [](const Tensor& output, const Tensor& y) { return cross_entropy(output, y); });
   });

@@ -66,15 +66,21 @@ data::TokenIds encoded(const Vocabulary& vocabulary, const std::string& text,
   throw Error(concat("11_train_gpt: ", from, ": ", error.what()));
 }
 std::string beside(const std::string& model) { return model + ".vocabulary"; }
+void save(const Vocabulary& vocabulary, const std::string& path) {
+  std::visit([&](const auto& kind) { kind.save(path); }, vocabulary);
+}
 
-// Windows that tell each token once.
+// Windows that tell each token once. Where a text is judged, all of them but the first, which none
+// stands before; where one is learnt, there are only whole windows.
+enum class Last { judged, learnt };
 std::shared_ptr<data::TokenWindows> windows_of(const data::TokenIds& ids, std::int64_t vocabulary,
-                                               std::int64_t block, const std::string& from) {
+                                               std::int64_t block, Last last,
+                                               const std::string& from) {
   PEAL_CHECK(ids.size() > 1, "11_train_gpt: ", from,
              ": expected a text of two tokens or more, got ", ids.size());
   return std::make_shared<data::TokenWindows>(
       std::make_shared<data::TokenFile>(data::TokenFile::in_memory(ids, vocabulary)),
-      std::min(block, std::ssize(ids) - 1));
+      std::min(block, std::ssize(ids) - 1), 0, last == Last::judged);
 }
 
 // Of logits [B, T, vocabulary] and tokens [B, T].
@@ -135,7 +141,7 @@ void use(launch::Job& job, const launch::TrainingArguments& arguments, const Cho
   if (!arguments.evaluate.empty()) {
     const auto ids = encoded(vocabulary, read_text(arguments.evaluate), arguments.evaluate);
     data::DataLoader loader(
-        windows_of(ids, size_of(vocabulary), gpt.positions(), arguments.evaluate),
+        windows_of(ids, size_of(vocabulary), gpt.positions(), Last::judged, arguments.evaluate),
         {.batch_size = 32, .shard = job.place(), .exact = true, .device = device});
     const auto found = launch::evaluate(gpt, loader, job.group(), metrics());
     if (job.is_main()) {
@@ -156,14 +162,16 @@ void learn(launch::Job& job, const launch::TrainingArguments& arguments, const C
                                     : data::CharacterVocabulary(text);
   const data::TokenIds train_ids = encoded(vocabulary, first, c.data),
                        test_ids = encoded(vocabulary, last, c.data);
-  data::DataLoader training(windows_of(train_ids, size_of(vocabulary), c.block, c.data),
-                            {.batch_size = arguments.batch_size,
-                             .shuffle = true,
-                             .shard = job.place(),
-                             .seed = arguments.seed,
-                             .device = device});
+  data::DataLoader training(
+      windows_of(train_ids, size_of(vocabulary), c.block, Last::learnt, c.data),
+      {.batch_size = arguments.batch_size,
+       .shuffle = true,
+       .shard = job.place(),
+       .seed = arguments.seed,
+       .device = device});
   data::DataLoader testing(
-      windows_of(test_ids, size_of(vocabulary), c.block, "the last tenth of " + c.data),
+      windows_of(test_ids, size_of(vocabulary), c.block, Last::judged,
+                 "the last tenth of " + c.data),
       {.batch_size = 32, .shard = job.place(), .exact = true, .device = device});
 
   manual_seed(arguments.seed);  // parameters are drawn where the model is made
@@ -187,9 +195,6 @@ void learn(launch::Job& job, const launch::TrainingArguments& arguments, const C
   if (!c.run_file.empty()) {
     launch::export_run(c.run_file, model, training, testing, arguments.epochs, scheduler);
   }
-  if (job.is_main() && !arguments.save.empty()) {
-    std::visit([&](const auto& kind) { kind.save(beside(arguments.save)); }, vocabulary);
-  }
   launch::TrainingArguments now = arguments;
   if (c.until > 0) now.epochs = std::min(c.until, arguments.epochs);
   launch::Trainer trainer(job, now, model, optimizer,
@@ -204,7 +209,8 @@ void learn(launch::Job& job, const launch::TrainingArguments& arguments, const C
                            .tell = print,
                            .parts = {{"scheduler", scheduler}},
                            .metrics = metrics(),
-                           .after_step = [&] { scheduler.step(); }});
+                           .after_step = [&] { scheduler.step(); },
+                           .before_save = [&] { save(vocabulary, beside(arguments.save)); }});
   trainer.fit(training, testing, [](const Tensor& logits, const Tensor& tokens) {
     return cross_entropy(flatten(logits, 0, 1), flatten(tokens));
   });

@@ -6,7 +6,6 @@
 #
 #   bench/peers/gpt_accuracy.py BUILD_FOLDER --data TEXT [--epochs N] [--seeds N] [--python PROGRAM]
 import argparse
-import itertools
 import pathlib
 import re
 import statistics
@@ -41,6 +40,7 @@ def train_in_torch(path):
 
     sys.dont_write_bytecode = True
     sys.path.append(str(HERE.parents[1] / "tests" / "nn"))
+    from exported import batches
     from torch_exchange import load
     from torch_gpt2 import GPT2
 
@@ -51,23 +51,20 @@ def train_in_torch(path):
     model = GPT2(words, options.width, options.heads, options.layers, options.block, linear=nn.Linear)
     model.load_state_dict(state)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=(0.9, 0.99), weight_decay=0.1)
-    def batches(prefix):
-        found = (tensors.get(f"{prefix}.{k}.x") for k in itertools.count())
-        for k, x in enumerate(itertools.takewhile(lambda x: x is not None, found)):
-            yield x, tensors[f"{prefix}.{k}.y"]
 
     def loss_of(x, y, reduction="mean"):
         return F.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction=reduction)
 
     rates = iter(tensors["rates"][:, 0].tolist())
     for epoch in range(options.epochs):
-        for x, y in batches(f"train.{epoch}"):
+        for x, y in batches(tensors, f"train.{epoch}", "x", "y"):
             optimizer.param_groups[0]["lr"] = next(rates)
             optimizer.zero_grad()
             loss_of(x, y).backward()
             optimizer.step()
     with torch.no_grad():
-        sums = [(loss_of(x, y, "sum").item(), y.numel()) for x, y in batches("test")]
+        # What the last window tells once more is -100, which counts for nothing.
+        sums = [(loss_of(x, y, "sum").item(), (y >= 0).sum().item()) for x, y in batches(tensors, "test", "x", "y")]
     print(f"test loss {sum(loss for loss, _ in sums) / sum(count for _, count in sums):.5f}")
 
 

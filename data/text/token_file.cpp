@@ -138,7 +138,7 @@ void TokenFile::read(std::int64_t begin, std::span<std::int64_t> to) const {
 }
 
 TokenWindows::TokenWindows(std::shared_ptr<const TokenFile> file, std::int64_t length,
-                           std::int64_t stride)
+                           std::int64_t stride, bool to_end)
     : file_(std::move(file)), length_(length), stride_(stride == 0 ? length : stride) {
   PEAL_CHECK(file_, "[data] windows of tokens: expected a file, got none");
   PEAL_CHECK(
@@ -148,9 +148,12 @@ TokenWindows::TokenWindows(std::shared_ptr<const TokenFile> file, std::int64_t l
       length, " and ", stride);
   PEAL_CHECK(file_->size() > length_, "[data] windows of tokens: ", file_->size(),
              " tokens are too few for one window of ", length_, " and the token behind it");
+  whole_ = (file_->size() - 1 - length_) / stride_ + 1;
+  told_ = (whole_ - 1) * stride_ + length_;
+  to_end_ = to_end && told_ < file_->size() - 1;
 }
 
-std::int64_t TokenWindows::size() const { return (file_->size() - 1 - length_) / stride_ + 1; }
+std::int64_t TokenWindows::size() const { return whole_ + (to_end_ ? 1 : 0); }
 
 Batch TokenWindows::get(std::span<const std::int64_t> indices) const {
   const std::int64_t count = std::ssize(indices);
@@ -161,9 +164,12 @@ Batch TokenWindows::get(std::span<const std::int64_t> indices) const {
   std::vector<std::int64_t> window(static_cast<std::size_t>(length_) + 1);
   for (const std::int64_t index : indices) {
     check_index("windows of tokens", index, size());
-    file_->read(index * stride_, window);
+    const std::int64_t begin = index < whole_ ? index * stride_ : file_->size() - 1 - length_;
+    file_->read(begin, window);
     x = std::copy(window.begin(), window.end() - 1, x);
-    y = std::copy(window.begin() + 1, window.end(), y);
+    std::int64_t* const end = std::copy(window.begin() + 1, window.end(), y);
+    if (index == whole_) std::fill_n(y, std::max<std::int64_t>(0, told_ - begin), -100);
+    y = end;
   }
   return batch;
 }

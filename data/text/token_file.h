@@ -49,9 +49,12 @@ class TokenFile {
 // Sample i is tokens i stride .. i stride + length: x [B, length], and y one token further on.
 class TokenWindows : public Dataset {
  public:
-  // stride 0: `length`, so that every token is told once. Error: length < 1, stride < 0, a file of
-  // fewer than length + 1 tokens.
-  TokenWindows(std::shared_ptr<const TokenFile> file, std::int64_t length, std::int64_t stride = 0);
+  // stride 0: `length`, so that no token is told twice. What fills no window at the file's end is
+  // left out; to_end, it is told by one window more, which ends there, and whose y is -100
+  // (ignore_index of losses and metrics) for what the window before tells. Error: length < 1,
+  // stride < 0, a file of fewer than length + 1 tokens.
+  TokenWindows(std::shared_ptr<const TokenFile> file, std::int64_t length, std::int64_t stride = 0,
+               bool to_end = false);
 
   std::int64_t size() const override;
   Batch get(std::span<const std::int64_t> indices) const override;
@@ -59,6 +62,8 @@ class TokenWindows : public Dataset {
  private:
   std::shared_ptr<const TokenFile> file_;
   std::int64_t length_, stride_;
+  std::int64_t whole_, told_;  // windows at multiples of the stride; the last token that they tell
+  bool to_end_;
 };
 
 // A vocabulary of single characters, those of `text`, by their code points (nanoGPT: char level).

@@ -91,8 +91,11 @@ void classifier(launch::Job& job, Options& o) {
       [&, lengths = set->lengths()](std::int64_t epoch) {
         const std::int64_t size = o.run.batch_size * job.world();
         const data::ShardOptions draw{.seed = o.run.seed, .epoch = epoch};
-        auto whole = data::by_length(data::shard(set->size(), 1, 0, draw), lengths, size, 10);
-        if (whole.size() > 1 && std::ssize(whole.back()) < size) whole.pop_back();
+        auto order = data::shard(set->size(), 1, 0, draw);
+        // What fills no batch is left out, other texts in each epoch: not the shortest of them.
+        if (std::ssize(order) > size)
+          order.resize(order.size() - order.size() % static_cast<std::size_t>(size));
+        const auto whole = data::by_length(order, lengths, size, 10);
         data::Batches mixed;  // long and short ones
         for (const std::int64_t k : data::shard(std::ssize(whole), 1, 0, draw))
           mixed.push_back(whole[static_cast<std::size_t>(k)]);
@@ -119,7 +122,8 @@ void classifier(launch::Job& job, Options& o) {
     }
   };
   fit(job, o, words, model, optimizer, scheduler, training, testing,
-      {.settings = {{"classes", fmt::format("{}", fmt::join(classes, "\n"))}},
+      {.settings = {{"classes", fmt::format("{}", fmt::join(classes, "\n"))},
+                    {"unfreeze", std::to_string(o.unfreeze)}},
        .before_epoch = thaw},
       [](nn::DistributedDataParallel& ddp, const data::Batch& batch) {
         return cross_entropy(ddp(batch.x), batch.y);

@@ -81,16 +81,17 @@ void fit(launch::Job& job, const Options& o, const data::Vocabulary& words,
   if (!o.export_file.empty()) {
     launch::export_run(o.export_file, model, training, testing, o.run.epochs, scheduler);
   }
-  if (job.is_main() && !o.run.save.empty()) words.save(words_beside(o.run.save));
   options.settings.insert({{"data", o.data},
                            {"stage", o.stage},
                            {"emb", std::to_string(o.emb)},
                            {"hidden", std::to_string(o.hidden)},
                            {"layers", std::to_string(o.layers)},
-                           {"seq_len", std::to_string(o.seq_len)}});
+                           {"seq_len", std::to_string(o.seq_len)},
+                           {"drop", fmt::format("{}", o.drop)}});
   options.tell = print;
   options.parts = {{"scheduler", scheduler}};
   options.after_step = [&] { scheduler.step(); };
+  options.before_save = [&] { words.save(words_beside(o.run.save)); };
   launch::TrainingArguments now = o.run;
   if (o.until > 0) now.epochs = std::min(o.until, now.epochs);
   launch::Trainer(job, now, model, optimizer, options).fit(training, testing, loss);

@@ -21,9 +21,12 @@ void add_batches(data::DataLoader& loader, const std::string& before, NamedTenso
 
 }  // namespace
 
-void export_run(const std::filesystem::path& path, const nn::Module& model,
+void export_run(const std::filesystem::path& path, const nn::DistributedDataParallel& model,
                 data::DataLoader& training, data::DataLoader& test, int epochs,
                 nn::LRScheduler& scheduler) {
+  PEAL_CHECK(model.group().world() == 1, "[launch] export ", path.string(),
+             ": expected a run of one rank, got one of ", model.group().world(),
+             ", of which each has a share of the batches; start it without peal-run");
   NamedTensors all;
   for (const auto& [name, tensor] : model.state_dict()) all.emplace_back("model." + name, tensor);
   std::vector<double> rates;

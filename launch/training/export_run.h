@@ -7,16 +7,17 @@
 #pragma once
 
 #include <peal/data/loader.h>
-#include <peal/nn/module.h>
 #include <peal/nn/optim/scheduler.h>
+#include <peal/nn/parallel/ddp.h>
 
 #include <filesystem>
 
 namespace peal::launch {
 
 // For a run of one rank that begins: afterwards the loader is to open epoch 0, and the scheduler
-// has made no step. Error: as of save_safetensors(), and what the loaders throw.
-void export_run(const std::filesystem::path& path, const nn::Module& model,
+// has made no step. Errors: more ranks than one, which would each write its own batches to one
+// path; as of save_safetensors(), and what the loaders throw.
+void export_run(const std::filesystem::path& path, const nn::DistributedDataParallel& model,
                 data::DataLoader& training, data::DataLoader& test, int epochs,
                 nn::LRScheduler& scheduler);
 

@@ -134,8 +134,10 @@ void Trainer::fit(data::DataLoader& training, data::DataLoader& test, const Step
     report.metrics = evaluate(test);
     tell(line_of(epoch, report));
     epochs_.push_back(report);
-    if (!arguments_.save.empty())
+    if (!arguments_.save.empty()) {
+      if (job_.is_main() && options_.before_save) options_.before_save();
       checkpoints_.save(arguments_.save, next_epoch_, {{order_name, text_of(model_.order())}});
+    }
   }
   if (trace && arguments_.profile) {
     tell("\na step, rank 0:\n" + profile_report(*trace, steps_ - steps_before));

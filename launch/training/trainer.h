@@ -68,6 +68,9 @@ struct TrainerOptions {
   std::function<void(int epoch)> before_epoch = nullptr;
   // On all ranks, after each step that the optimizer took (with f16 some are left out).
   std::function<void()> after_step = nullptr;
+  // On rank 0, before each checkpoint: to keep beside it what it is of no use without. Sooner, it
+  // would lie beside another run's, which stays where this one is refused or ends too early.
+  std::function<void()> before_save = nullptr;
 };
 
 class Trainer {

@@ -78,6 +78,17 @@ TEST_CASE("windows tell each token once, or overlap, for any workers") {
   const std::vector<std::int64_t> last{17};
   CHECK(close.get(last).y.to_vector<std::int64_t>() == TokenIds{18, 19, 20, 21, 22});
   CHECK(TokenWindows(file, 22).size() == 1);
+  const TokenWindows to_end(file, 5, 0, true), gaps(file, 3, 9, true);
+  CHECK(to_end.size() == 5);
+  const std::vector<std::int64_t> both{3, 4}, rest{2, 3};
+  CHECK(to_end.get(both).x.to_vector<std::int64_t>() ==
+        TokenIds{15, 16, 17, 18, 19, 17, 18, 19, 20, 21});
+  CHECK(to_end.get(both).y.to_vector<std::int64_t>() ==
+        TokenIds{16, 17, 18, 19, 20, -100, -100, -100, 21, 22});
+  CHECK(gaps.size() == 4);  // from 0, 9, 18 and 19
+  CHECK(gaps.get(rest).y.to_vector<std::int64_t>() == TokenIds{19, 20, 21, -100, -100, 22});
+  CHECK(TokenWindows(file, 22, 0, true).size() == 1);
+  CHECK(TokenWindows(file, 11, 0, true).size() == 2);  // nothing is left over
   check_has(error_of([&] { TokenWindows(file, 23); }),
             "[data] windows of tokens: 23 tokens are too few for one window of 23");
   check_has(error_of([&] { TokenWindows(file, 0); }), "expected a length of at least 1");

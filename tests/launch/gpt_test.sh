@@ -45,6 +45,15 @@ cmp whole.vocabulary parts.vocabulary
 run judged.log "$program" --resume whole --evaluate last
 grep -qF "last: 143 tokens, $(last_figures whole.log)" judged.log ||
   { cat judged.log; failed 'a text is judged otherwise than while training'; }
+# The windows of 8 tell 128 tokens, and what is behind them is judged as well.
+ends=()
+for end in the ...; do
+  { head -c 129 text && printf %s "$end"; } >ended
+  run judged.log "$program" --resume whole --evaluate ended
+  grep -qF 'ended: 132 tokens, loss ' judged.log || { cat judged.log; failed 'tokens are not counted'; }
+  ends+=("$(cat judged.log)")
+done
+[[ ${ends[0]} != "${ends[1]}" ]] || failed 'the end of a text is not judged'
 sample() {
   run sample.log "$program" --resume "$1" --generate 'the ' --length 20 "${@:2}"
   cat sample.log
@@ -87,6 +96,10 @@ refused 'whole: it was saved with width 16, and this run has 32; go on with the 
   --layers 1 --heads 2 --width 32 --block 8 --batch-size 8 --epochs 4 --resume whole
 refused 'was saved with data text, and this run has last' "$program" --data last "${shape[@]}" --epochs 4 \
   --batch-size 8 --resume whole
+tr c k <last >other
+refused 'was saved with data text, and this run has other' "$program" --data other "${shape[@]}" --epochs 4 \
+  --batch-size 8 --resume whole --save whole
+cmp whole.vocabulary parts.vocabulary || failed 'a run that is refused leaves its vocabulary beside a model'
 rm parts.vocabulary
 refused 'parts.vocabulary: no such file' "$program" --resume parts --evaluate last
 
@@ -99,5 +112,7 @@ if [[ -n $launcher ]]; then
   cmp two parts || failed 'a run of two ranks that is taken up ends otherwise'
   run judged.log "$launcher" -n 2 "$program" --resume two --evaluate last --generate 'the '
   grep -qF "last: 143 tokens, $(last_figures two.log)" judged.log || { cat judged.log; failed 'two ranks judge otherwise'; }
+  refused 'export batches: expected a run of one rank, got one of 2' "${two[@]}" --export batches
+  [[ ! -e batches ]] || failed 'a rank has exported its share'
 fi
 echo 'a text is learnt, taken up, judged and gone on with'

@@ -48,7 +48,20 @@ cmp words.words parts.words
 run judged.log "$program" --resume words --evaluate set/test --batch-size 8
 grep -qF "set/test: perplexity $(last words.log)" judged.log || { cat judged.log; failed 'texts are judged otherwise than while training'; }
 
-classes=("$program" --stage classifier --from words --batch-size 8 --drop 0.3 --data set --lr 0.03 --epochs 4 --unfreeze 2)
+# shortest RUN: tokens of the shortest text in what is exported of a training.
+shortest() {
+  local bytes begin end
+  bytes=$(od -An -tu8 -N8 "$1" | tr -d ' ')
+  head -c $((8 + bytes)) "$1" | tail -c +9 | grep -oE '"train[0-9.]+lengths":\{[^}]*\}' |
+    sed -E 's/.*\[([0-9]+), ?([0-9]+)\].*/\1 \2/' | while read -r begin end; do
+    od -An -v -w8 -td8 -j $((8 + bytes + begin)) -N $((end - begin)) "$1"
+  done | sort -n | sed -n '1s/ *//p'
+}
+begun=("$program" --stage classifier --from words --data set --lr 0.03 --epochs 4)
+classes=("${begun[@]}" --batch-size 8 --drop 0.3 --unfreeze 2)
+for size in 8 32; do run few.log "${begun[@]}" --batch-size $size --until 1 --export exported$size; done
+[[ $(shortest exported8) == [1-9]* && $(shortest exported32) == "$(shortest exported8)" ]] ||
+  failed "of 80 texts, 64 in an epoch, the shortest is $(shortest exported32); expected $(shortest exported8)"
 run whole.log "${classes[@]}" --save whole
 holds "$(last whole.log) >= 90" whole.log 'it does not tell the classes'
 run parts.log "${classes[@]}" --until 1 --save parts
@@ -58,6 +71,10 @@ diff <(figures whole.log | tail -n 1) <(figures parts.log) || failed 'a classifi
 cmp whole parts || failed 'a classifier that is taken up ends otherwise'
 run judged.log "$program" --resume whole --evaluate set/test
 grep -qF "set/test: accuracy $(last whole.log) %" judged.log || { cat judged.log; failed 'a folder is judged otherwise than while training'; }
+
+begun+=(--batch-size 8 --resume whole)
+refused 'whole: it was saved with unfreeze 2, and this run has 3' "${begun[@]}" --drop 0.3 --unfreeze 3
+refused 'whole: it was saved with drop 0.3, and this run has 0.2' "${begun[@]}" --drop 0.2 --unfreeze 2
 
 mkdir mine
 echo 'We found the music quite awful, indeed. We found the plot quite zyxtq, indeed.' >mine/a.txt

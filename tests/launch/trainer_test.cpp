@@ -17,6 +17,7 @@
 #include "points.h"
 
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -318,4 +319,27 @@ TEST_CASE("a checkpoint of before, with one offset for all ranks, is taken up") 
   const launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer);
   CHECK(saved > 0);
   CHECK(context().generator.offset == saved);
+}
+
+TEST_CASE("what a program keeps beside a checkpoint is written with it, not before") {
+  const Folder folder;
+  Program program;
+  program.arguments.epochs = 2;
+  program.arguments.save = folder.path / "saved";
+  int saves = 0, steps = 0;
+  launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer,
+                          {.before_save = [&] {
+                            CHECK(std::filesystem::exists(program.arguments.save) == (saves > 0));
+                            ++saves;
+                          }});
+  const auto fit = [&] {
+    trainer.fit(program.training, program.test, [&](const Tensor& output, const Tensor& y) {
+      if (++steps == 2) fail("a step of the first epoch");
+      return loss_of(output, y);
+    });
+  };
+  CHECK_THROWS_WITH_AS(fit(), "a step of the first epoch", Error);
+  CHECK(saves == 0);
+  fit();
+  CHECK(saves == 2);
 }
