@@ -3,6 +3,7 @@
 #include <peal/data/text/text_set.h>
 
 #include <algorithm>
+#include <numeric>
 #include <span>
 
 namespace peal::data {
@@ -11,9 +12,16 @@ Collate pad_parts(std::int64_t seq_len, std::int64_t value) {
   PEAL_CHECK(seq_len >= 1, "[data] pad_parts: expected parts of at least one token, got seq_len ",
              seq_len);
   return [seq_len, value](std::span<const Sample> samples) {
-    std::vector<Sample> sorted(samples.begin(), samples.end());
-    std::stable_sort(sorted.begin(), sorted.end(),
-                     [](const Sample& a, const Sample& b) { return a.x.numel() > b.x.numel(); });
+    std::vector<std::int64_t> order(samples.size());
+    std::iota(order.begin(), order.end(), std::int64_t{0});
+    const auto sample_of = [&](std::int64_t k) -> const Sample& {
+      return samples[static_cast<std::size_t>(k)];
+    };
+    std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+      return sample_of(a).x.numel() > sample_of(b).x.numel();
+    });
+    std::vector<Sample> sorted;
+    for (const std::int64_t k : order) sorted.push_back(sample_of(k));
     Batch batch = pad_collate({.side = Padding::right})(sorted);
     PEAL_CHECK(batch.x.dim() == 2 && batch.x.dtype() == DType::i64,
                "[data] pad_parts: expected texts of i64 [tokens], got a batch of ", batch.x.dtype(),
@@ -34,6 +42,7 @@ Collate pad_parts(std::int64_t seq_len, std::int64_t value) {
       tokens.resize(static_cast<std::size_t>(++rows * width), value);
     }
     batch.x = Tensor::from(tokens, {std::ssize(sorted), width}, Device{});
+    batch.more.emplace_back("order", Tensor::from(order, {std::ssize(order)}, Device{}));
     return batch;
   };
 }

@@ -19,8 +19,9 @@
 namespace peal::data {
 
 // The longest sample stands first, of equals the first; each is filled up with whole parts of
-// seq_len tokens before it, and less than one behind it. x [B, T] i64, "lengths" [B], y as they
-// come. Errors: as of pad_collate(), seq_len < 1.
+// seq_len tokens before it, and less than one behind it. x [B, T] i64, "lengths" [B], y, "order"
+// [B] i64: row r is the sample that was asked for as number order[r], that of places()[order[r]] of
+// a loader. Errors: as of pad_collate(), seq_len < 1.
 Collate pad_parts(std::int64_t seq_len, std::int64_t value = padding_token);
 
 class TextSet : public SampleSet {

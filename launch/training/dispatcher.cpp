@@ -213,12 +213,17 @@ void Dispatcher::tell_after(const std::function<void()>& f) {
   std::string words;
   if (reader_) {
     std::string fault;
-    try {
-      f();
-    } catch (const std::exception& failure) {
-      fault = failure.what();
-    }
-    words = concat(reader_->epoch(), ' ', reader_->size(), '\n', fault);
+    const auto attempt = [&](const std::function<void()>& what) {
+      try {
+        what();
+      } catch (const std::exception& failure) {
+        if (fault.empty()) fault = failure.what();
+      }
+    };
+    std::int64_t batches = size_;
+    attempt(f);
+    attempt([&] { batches = reader_->size(); });  // asks a plan, or the set
+    words = concat(reader_->epoch(), ' ', batches, '\n', fault);
   }
   words = group_.broadcast_object(words);
   epoch_ = std::stoll(words);

@@ -216,6 +216,7 @@ TEST_CASE("texts padded by parts begin where a part does, and all reach into the
                                   1, 1, 1, 1, 1, 1, 1, 1, 2, 1, 1, 1});
   CHECK(batch.y.to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 2, 0, 3});
   CHECK(batch["lengths"].to_vector<std::int64_t>() == std::vector<std::int64_t>{9, 8, 4, 1});
+  CHECK(batch["order"].to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 2, 0, 3});
   CHECK(set.get(without_longest).x.shape() == Shape{3, 8});
   CHECK(set.get(alone).x.shape() == Shape{1, 1});
   check_has(error_of([] { data::pad_parts(0); }), "expected parts of at least one token");

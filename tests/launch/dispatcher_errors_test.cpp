@@ -121,6 +121,24 @@ TEST_CASE("what one rank gives wrongly all hear before any waits for it") {
             "expected a batch_size of at least 1, got 0");
 }
 
+TEST_CASE("an epoch that rank 0's plan has not is everybody's error") {
+  check_all(failures(3,
+                     [](const Group& group) {
+                       const auto plan = [](std::int64_t epoch) -> peal::data::PlannedBatches {
+                         PEAL_CHECK(epoch == 0, "there is no epoch ", epoch);
+                         return peal::data::Batches{{0}, {1}, {2}};
+                       };
+                       std::unique_ptr<peal::data::DataLoader> reader;
+                       if (group.rank() == 0) {
+                         reader = std::make_unique<peal::data::DataLoader>(
+                             std::make_shared<Drawn>(3), plan, LoaderOptions{});
+                       }
+                       Dispatcher batches(group, std::move(reader));
+                       batches.set_epoch(1);
+                     }),
+            "there is no epoch 1");
+}
+
 TEST_CASE("rank 0 keeps one order, however many ranks it reads for") {
   constexpr std::int64_t samples = 400'000, order = samples * 8;
   const auto held = [] {
