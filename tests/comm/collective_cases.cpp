@@ -71,7 +71,10 @@ class Checker {
       if (what == Collective::reduce_scatter) reduce_scatter(count, DType::i32, ReduceOp::sum);
       if (what == Collective::all_gather) all_gather(count, DType::i32);
       if (what == Collective::all_to_all) all_to_all(count, DType::i32);
-      if (what == Collective::barrier) group_.barrier().wait();
+      if (what == Collective::barrier) {
+        group_.barrier().wait();
+        ++tally_.cases;
+      }
       for (int root = 0; root < world_; ++root) {
         if (what == Collective::reduce) reduce(count, DType::i32, ReduceOp::sum, root);
         if (what == Collective::broadcast) broadcast(count, DType::i32, root);
