@@ -248,7 +248,7 @@ Tensors checkpoint(std::function<Tensors(const Tensors& inputs)> f, const Tensor
   if (!any.requires_grad()) any.set_requires_grad();  // of what f made alone; it may meet others
   record("checkpoint", made, std::span(&any, 1), std::move(recipe));
   // A node of one input that is a leaf comes first in backward, and f may make collectives.
-  if (leading_out.size() < 2) leading_out.emplace_back();
+  while (leading_out.size() < 2) leading_out.emplace_back();
   made[0].body().node->inputs = std::move(leading_out);
   return outputs;
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/checkpoint.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/distance.h>
@@ -18,10 +19,18 @@
 namespace peal::nn {
 namespace {
 
-int checked_dim(const Tensor& weight, int dim) {
-  PEAL_CHECK(dim >= -weight.dim() && dim < weight.dim(), "weight_norm: there is no dimension ", dim,
+int checked_dim(std::string_view what, const Tensor& weight, int dim) {
+  PEAL_CHECK(dim >= -weight.dim() && dim < weight.dim(), what, ": there is no dimension ", dim,
              " of ", weight.shape());
   return dim < 0 ? dim + weight.dim() : dim;
+}
+
+// The module's own parameter, which it keeps where there is no dimension `dim`.
+Tensor taken(std::string_view what, Module& module, std::string_view name, std::optional<int> dim) {
+  for (const auto& [key, tensor] : module.named_parameters()) {
+    if (key == name && dim) checked_dim(what, tensor, *dim);
+  }
+  return module.remove_parameter(name);
 }
 
 // Over all dimensions but `dim`, which stays, with sizes of 1 beside it.
@@ -43,8 +52,9 @@ Tensor as_matrix(const Tensor& weight, int dim) {
 
 void apply_weight_norm(Module& module, std::string_view name, std::optional<int> dim) {
   const std::string own(name);
-  const Tensor weight = module.remove_parameter(name);
-  if (dim) dim = checked_dim(weight, *dim);
+  if (dim == -1) dim = std::nullopt;  // as PyTorch has it
+  const Tensor weight = taken("weight_norm", module, name, dim);
+  if (dim) dim = checked_dim("weight_norm", weight, *dim);
   const Tensor g = module.add_parameter(own + "_g", norm_except(weight.detach(), dim).clone());
   const Tensor v = module.add_parameter(own + "_v", weight.detach().clone());
   compute_before_forward(module, weight, [=](bool) { return v * (g / norm_except(v, dim)); });
@@ -57,8 +67,9 @@ void apply_spectral_norm(Module& module, std::string_view name,
              options.n_power_iterations);
   const std::string own(name);
   const bool transposed = module.class_name().find("ConvTranspose") != std::string::npos;
-  const Tensor weight = module.remove_parameter(name);
-  const int dim = checked_dim(weight, options.dim.value_or(transposed ? 1 : 0));
+  const int wanted = options.dim.value_or(transposed ? 1 : 0);
+  const Tensor weight = taken("spectral_norm", module, name, wanted);
+  const int dim = checked_dim("spectral_norm", weight, wanted);
   const Tensor original = module.add_parameter(own + "_orig", weight.detach().clone());
   const double eps = options.eps;
   const auto direction = [eps](const Tensor& x) { return normalize(x, 2, 0, eps); };
@@ -69,6 +80,7 @@ void apply_spectral_norm(Module& module, std::string_view name,
   };
   const Tensor u = drawn("_u", outputs), v = drawn("_v", inputs);
   compute_before_forward(module, weight, [=, rounds = options.n_power_iterations](bool training) {
+    const Autocast off(DType::bf16, false);
     const Tensor matrix = as_matrix(original, dim);
     if (training && !recomputing()) {
       const NoGrad guard;

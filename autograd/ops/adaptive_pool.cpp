@@ -4,6 +4,7 @@
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/averaged.h>
 #include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/convolved.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/index.h>
@@ -147,10 +148,11 @@ Tensor adaptive_avg_pool3d(const Tensor& input, Triple size) {
     PEAL_CHECK(size[0] >= 1 && size[1] >= 1 && size[2] >= 1, op,
                ": expected sizes of at least 1, got ", size[0], " x ", size[1], " x ", size[2]);
     const std::int64_t n = x.size(0), c = x.size(1), d = x.size(2), area = size[1] * size[2];
+    const Tensor wide = cast(x, computed_in(x.dtype()));  // so that means of means round once
     const Tensor planes =
-        adaptive_mean(op, reshaped(x, {n, c * d, x.size(3), x.size(4)}), size.plane());
+        adaptive_mean(op, reshaped(wide, {n, c * d, x.size(3), x.size(4)}), size.plane());
     const Tensor deep = adaptive_mean(op, reshaped(planes, {n, c, d, area}), {size[0], area});
-    return reshaped(deep, {n, c, size[0], size[1], size[2]});
+    return cast(reshaped(deep, {n, c, size[0], size[1], size[2]}), x.dtype());
   });
 }
 

@@ -4,6 +4,7 @@
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/averaged.h>
 #include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/convolved.h>
 #include <peal/autograd/ops/pad.h>
 #include <peal/autograd/ops/pool.h>
@@ -123,9 +124,11 @@ Tensor avg_pool3d(const Tensor& input, Triple kernel, const AvgPool3dOptions& o)
     if (o.divisor_override) return divided_by(op, x, kernel, o, 3, avg_pool3d);
     const Triple stride = o.stride.value_or(kernel);
     const std::int64_t n = x.size(0), c = x.size(1), d = x.size(2);
-    // Means of means: what a window is divided by is a product of numbers, one a dimension.
+    // Means of means, rounded once: what a window is divided by is a product of numbers, one a
+    // dimension.
+    const Tensor wide = cast(x, computed_in(x.dtype()));
     const Tensor planes =
-        averaged(op, reshaped(x, {n, c * d, x.size(3), x.size(4)}), kernel.plane(),
+        averaged(op, reshaped(wide, {n, c * d, x.size(3), x.size(4)}), kernel.plane(),
                  {.stride = {stride[1], stride[2]},
                   .padding = o.padding.plane(),
                   .count_include_pad = o.count_include_pad,
@@ -136,7 +139,7 @@ Tensor avg_pool3d(const Tensor& input, Triple kernel, const AvgPool3dOptions& o)
                                   .padding = {o.padding[0], 0},
                                   .count_include_pad = o.count_include_pad,
                                   .ceil_mode = o.ceil_mode});
-    return reshaped(deep, {n, c, deep.size(2), h, w});
+    return cast(reshaped(deep, {n, c, deep.size(2), h, w}), x.dtype());
   });
 }
 

@@ -20,8 +20,8 @@ namespace {
 constexpr double never = -std::numeric_limits<double>::infinity();
 
 double log_sum(double a, double b, double c) {
+  if (a == never && b == never && c == never) return never;  // but not what is NaN beside it
   const double most = std::max({a, b, c});
-  if (most == never) return never;
   return most + std::log(std::exp(a - most) + std::exp(b - most) + std::exp(c - most));
 }
 

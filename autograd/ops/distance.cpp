@@ -44,6 +44,7 @@ Tensor pairwise_distance(const Tensor& a, const Tensor& b, double p, double eps,
 
 Tensor cdist(const Tensor& a, const Tensor& b, double p) {
   if (widens(a, b)) return cdist(widened(a), widened(b), p);
+  const Autocast off(DType::bf16, false);  // a product of rows is what distances are made of
   constexpr std::string_view op = "cdist";
   const OpName name(op);
   check_alike(op, a, b);

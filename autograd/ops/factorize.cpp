@@ -213,7 +213,7 @@ bool svd(double* u, double* s, double* vh, const double* a, Size m, Size n) {
 
 bool eigh(double* w, double* v, const double* a, Size n) {
   if (n == 0) return true;
-  const Matrix matrix = read(a, n, n);
+  const Matrix matrix = read(a, n, n).triangularView<Eigen::Lower>();
   if (!matrix.allFinite()) {
     std::fill_n(w, n, std::numeric_limits<double>::quiet_NaN());
     std::fill_n(v, n * n, std::numeric_limits<double>::quiet_NaN());

@@ -41,7 +41,7 @@ void qr(double* q, double* r, const double* a, Size m, Size n, Size k);
 // where a holds what is not finite, or nothing converges.
 bool svd(double* u, double* s, double* vh, const double* a, Size m, Size n);
 // Eigenvalues w [n] from the smallest up, and as columns of v [n, n] their vectors, of a's lower
-// triangle; NaN where a holds what is not finite.
+// triangle; NaN where that holds what is not finite.
 bool eigh(double* w, double* v, const double* a, Size n);
 
 }  // namespace peal::factorize

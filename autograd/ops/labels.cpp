@@ -137,7 +137,11 @@ Labelled contracted(Labelled a, Labelled b, const Labels& kept) {
   const bool dots = left.empty() && right.empty() && !batch.empty();
   if (sums.empty() || dots) {
     const Labels all = joined(result, sums);
-    return summed_but({among(a, all) * among(b, all), all}, result);
+    const DType dtype = a.x.dtype(), within = sums.empty() ? dtype : computed_in(dtype);
+    Labelled product{cast(among(a, all), within) * cast(among(b, all), within), all};
+    product = summed_but(product, result);
+    product.x = cast(product.x, dtype);
+    return product;
   }
   Shape shape;
   for (const int label : result) shape.push_back(size_of(has(a.labels, label) ? a : b, label));

@@ -44,14 +44,18 @@ Tensor solved(const Tensor& a, const Tensor& b, bool transposed) {
                 });
 }
 
+// Whether b is one vector, or one for each matrix of a.
+bool holds_vectors(const Tensor& a, const Tensor& b) {
+  return b.dim() == 1 || (b.dim() + 1 == a.dim() && b.shape() == batch_of(a, 1));
+}
+
 // The two sides of an equation as solved() takes them: of one batch, with b's matrices.
 struct Sides {
   Tensor a, b;
   bool vectors, turned;
 };
-Sides sides_of(std::string_view op, const Tensor& a, const Tensor& b, bool left) {
+Sides sides_of(std::string_view op, const Tensor& a, const Tensor& b, bool left, bool vectors) {
   check_alike(op, a, b);
-  const bool vectors = b.dim() == 1 || (b.dim() + 1 == a.dim() && b.shape() == batch_of(a, 1));
   Tensor of_a = on_host(op, a), of_b = on_host(op, vectors ? unsqueeze(b, -1) : b);
   const bool turned = !left && !vectors;
   if (turned) of_b = flipped(of_b);
@@ -165,7 +169,8 @@ Tensor matrix_power(const Tensor& a, std::int64_t n) {
   if (n == 0) {
     return stretched_to(op, eye(a.size(-1), std::nullopt, a.dtype(), a.device()), a.shape());
   }
-  if (n < 0) return matrix_power(inv(a), -n);
+  if (n == 1) return a.clone();  // not a itself, which may change
+  if (n < 0) return n == -1 ? inv(a) : matrix_power(inv(a), -n);
   Tensor power = a, product;
   for (std::int64_t left = n; left > 0; left /= 2) {
     if (left % 2 == 1) product = product.defined() ? matmul(product, power) : power;
@@ -179,7 +184,7 @@ Tensor solve(const Tensor& a, const Tensor& b, bool left) {
   const OpName name(op);
   const TraceSpan span(op);
   check_square(op, a);
-  const Sides sides = sides_of(op, a, b, left);
+  const Sides sides = sides_of(op, a, b, left, holds_vectors(a, b));
   return answer(b, sides, solved(sides.a, sides.b, !left));
 }
 
@@ -189,7 +194,9 @@ Tensor solve_triangular(const Tensor& a, const Tensor& b, bool upper, bool left,
   const OpName name(op);
   const TraceSpan span(op);
   check_square(op, a);
-  const Sides sides = sides_of(op, a, b, left);
+  PEAL_CHECK(b.dim() >= 2, op, ": expected b as matrices [..., n, k], got shape ", b.shape(),
+             "; a vector is one with a last dimension of 1");
+  const Sides sides = sides_of(op, a, b, left, false);
   return answer(b, sides, solved_triangular(op, sides.a, sides.b, upper, !left, unitriangular));
 }
 
@@ -197,7 +204,7 @@ Lstsq lstsq(const Tensor& a, const Tensor& b) {
   constexpr std::string_view op = "linalg.lstsq";
   const OpName name(op);
   const TraceSpan span(op);
-  const Sides sides = sides_of(op, a, b, true);
+  const Sides sides = sides_of(op, a, b, true, holds_vectors(a, b));
   const std::int64_t m = a.size(-2), n = a.size(-1);
   const Tolerance tolerance{.rtol = static_cast<double>(std::max(m, n)) * epsilon_of(a.dtype())};
   const Tensor x = matmul(pinv(sides.a, tolerance), sides.b);

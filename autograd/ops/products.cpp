@@ -4,6 +4,8 @@
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/broadcast.h>
 #include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/matmul.h>
 #include <peal/autograd/ops/products.h>
 #include <peal/autograd/ops/shape.h>
@@ -27,7 +29,11 @@ Tensor product_of(std::string_view op, const Tensor& a, int dims_a, const Tensor
   return matmul(a, b);
 }
 
-Tensor scaled(const Tensor& x, Scalar by) { return by.to<double>() == 1 ? x : x * by; }
+// By 0 nothing of x counts, not even what is NaN in it; its gradient is 0.
+Tensor scaled(const Tensor& x, Scalar by) {
+  if (by.to<double>() == 0) return where(full({}, true, DType::boolean, x.device()), 0, x);
+  return by.to<double>() == 1 ? x : x * by;
+}
 
 // beta x + alpha product.
 Tensor blended(std::string_view op, const Tensor& x, const Tensor& product, Scalar beta,
@@ -40,15 +46,38 @@ Tensor blended(std::string_view op, const Tensor& x, const Tensor& product, Scal
   PEAL_CHECK(
       x.dim() <= product.dim() && broadcast(op, x.shape(), product.shape()) == product.shape(), op,
       ": x of shape ", x.shape(), " does not stretch to the product's shape ", product.shape());
-  if (beta.to<double>() == 0) return scaled(product, alpha);
+  if (beta.to<double>() == 0 && !x.requires_grad()) return scaled(product, alpha);
   return scaled(x, beta) + scaled(product, alpha);
+}
+
+// With a product of a [dims_a dimensions] and b, computed in f32 where the type is less, and
+// rounded once.
+Tensor sum_with_product(std::string_view op, const Tensor& x, const Tensor& a, int dims_a,
+                        const Tensor& b, int dims_b, Scalar beta, Scalar alpha) {
+  const OpName name(op);
+  if (lowers(x, a, b)) {
+    return sum_with_product(op, lowered(x), lowered(a), dims_a, lowered(b), dims_b, beta, alpha);
+  }
+  check_alike(op, x, a);
+  check_alike(op, a, b);
+  const DType dtype = x.dtype(), within = computed_in(dtype);
+  const Autocast off(DType::bf16, false);
+  const Tensor product = product_of(op, cast(a, within), dims_a, cast(b, within), dims_b);
+  return cast(blended(op, cast(x, within), product, beta, alpha), dtype);
 }
 
 }  // namespace
 
 Tensor mm(const Tensor& a, const Tensor& b) { return product_of("mm", a, 2, b, 2); }
 Tensor mv(const Tensor& a, const Tensor& b) { return product_of("mv", a, 2, b, 1); }
-Tensor dot(const Tensor& a, const Tensor& b) { return product_of("dot", a, 1, b, 1); }
+Tensor dot(const Tensor& a, const Tensor& b) {
+  // Autocast leaves it alone, but for operands of two types.
+  if (context().autocast && a.dtype() != b.dtype() && widens(a, b)) {
+    return dot(widened(a), widened(b));
+  }
+  const Autocast off(DType::bf16, false);
+  return product_of("dot", a, 1, b, 1);
+}
 Tensor bmm(const Tensor& a, const Tensor& b) {
   PEAL_CHECK(a.dim() != 3 || b.dim() != 3 || a.size(0) == b.size(0),
              "bmm: expected as many matrices of one as of the other, got shapes ", a.shape(),
@@ -81,16 +110,16 @@ Tensor kron(const Tensor& a, const Tensor& b) {
 }
 
 Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha) {
-  if (lowers(x, a, b)) return addmm(lowered(x), lowered(a), lowered(b), beta, alpha);
-  return blended("addmm", x, product_of("addmm", a, 2, b, 2), beta, alpha);
+  return sum_with_product("addmm", x, a, 2, b, 2, beta, alpha);
 }
 Tensor addmv(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha) {
-  if (lowers(x, a, b)) return addmv(lowered(x), lowered(a), lowered(b), beta, alpha);
-  return blended("addmv", x, product_of("addmv", a, 2, b, 1), beta, alpha);
+  return sum_with_product("addmv", x, a, 2, b, 1, beta, alpha);
 }
 Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta, Scalar alpha) {
-  if (lowers(x, a, b)) return baddbmm(lowered(x), lowered(a), lowered(b), beta, alpha);
-  return blended("baddbmm", x, bmm(a, b), beta, alpha);
+  PEAL_CHECK(a.dim() != 3 || b.dim() != 3 || a.size(0) == b.size(0),
+             "baddbmm: expected as many matrices of one as of the other, got shapes ", a.shape(),
+             " and ", b.shape());
+  return sum_with_product("baddbmm", x, a, 3, b, 3, beta, alpha);
 }
 
 }  // namespace peal

@@ -21,12 +21,10 @@ namespace {
 
 // Which of the singular values s [..., k] of a count.
 Tensor counting(const Tensor& s, const Tensor& a, const Tolerance& tolerance) {
-  const double relative = tolerance.rtol   ? *tolerance.rtol
-                          : tolerance.atol ? 0
-                                           : static_cast<double>(std::max(a.size(-2), a.size(-1))) *
-                                                 epsilon_of(a.dtype());
+  const double least = tolerance.atol.value_or(0), longer = std::max(a.size(-2), a.size(-1));
+  const double relative = tolerance.rtol.value_or(least > 0 ? 0 : longer * epsilon_of(a.dtype()));
   if (s.size(-1) == 0) return s > 0;
-  return s > clamp(amax(s, {-1}, true) * relative, tolerance.atol.value_or(0));
+  return s > clamp(amax(s, {-1}, true) * relative, least);
 }
 
 Tensor norm_of(const Tensor& x, const std::vector<int>& dims, bool keepdim, auto of_matrices) {

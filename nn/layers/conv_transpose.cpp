@@ -32,11 +32,16 @@ ConvTranspose1d::ConvTranspose1d(std::int64_t in, std::int64_t out, std::int64_t
   }
 }
 
-Tensor ConvTranspose1d::forward_to(const Tensor& x, std::int64_t length) {
-  ConvTranspose1dOptions o = options_;
-  o.output_padding =
-      output_padding_for("ConvTranspose1d", x, weight, 0, o.stride, o.padding, o.dilation, length);
-  return conv_transpose1d(x, weight, bias, o);
+// Between the hooks, of which one may compute the weight (nn/computed_parameter.h).
+Tensor ConvTranspose1d::forward_to(const Tensor& input, std::int64_t length) {
+  return call(
+      [&](const Tensor& x) {
+        ConvTranspose1dOptions o = options_;
+        o.output_padding = output_padding_for("ConvTranspose1d", x, weight, 0, o.stride, o.padding,
+                                              o.dilation, length);
+        return conv_transpose1d(x, weight, bias, o);
+      },
+      input);
 }
 
 ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, Pair kernel,
@@ -49,15 +54,19 @@ ConvTranspose2d::ConvTranspose2d(std::int64_t in, std::int64_t out, Pair kernel,
   }
 }
 
-Tensor ConvTranspose2d::forward_to(const Tensor& x, Pair size) {
-  ConvTranspose2dOptions o = options_;
-  const auto more = [&](int d) {
-    const auto at = static_cast<std::size_t>(d);
-    return output_padding_for("ConvTranspose2d", x, weight, d, o.stride[at], o.padding[at],
-                              o.dilation[at], size[at]);
-  };
-  o.output_padding = {more(0), more(1)};
-  return conv_transpose2d(x, weight, bias, o);
+Tensor ConvTranspose2d::forward_to(const Tensor& input, Pair size) {
+  return call(
+      [&](const Tensor& x) {
+        ConvTranspose2dOptions o = options_;
+        const auto more = [&](int d) {
+          const auto at = static_cast<std::size_t>(d);
+          return output_padding_for("ConvTranspose2d", x, weight, d, o.stride[at], o.padding[at],
+                                    o.dilation[at], size[at]);
+        };
+        o.output_padding = {more(0), more(1)};
+        return conv_transpose2d(x, weight, bias, o);
+      },
+      input);
 }
 
 ConvTranspose3d::ConvTranspose3d(std::int64_t in, std::int64_t out, Triple kernel,
@@ -71,15 +80,19 @@ ConvTranspose3d::ConvTranspose3d(std::int64_t in, std::int64_t out, Triple kerne
   }
 }
 
-Tensor ConvTranspose3d::forward_to(const Tensor& x, Triple size) {
-  ConvTranspose3dOptions o = options_;
-  const auto more = [&](int d) {
-    const auto at = static_cast<std::size_t>(d);
-    return output_padding_for("ConvTranspose3d", x, weight, d, o.stride[at], o.padding[at],
-                              o.dilation[at], size[at]);
-  };
-  o.output_padding = {more(0), more(1), more(2)};
-  return conv_transpose3d(x, weight, bias, o);
+Tensor ConvTranspose3d::forward_to(const Tensor& input, Triple size) {
+  return call(
+      [&](const Tensor& x) {
+        ConvTranspose3dOptions o = options_;
+        const auto more = [&](int d) {
+          const auto at = static_cast<std::size_t>(d);
+          return output_padding_for("ConvTranspose3d", x, weight, d, o.stride[at], o.padding[at],
+                                    o.dilation[at], size[at]);
+        };
+        o.output_padding = {more(0), more(1), more(2)};
+        return conv_transpose3d(x, weight, bias, o);
+      },
+      input);
 }
 
 }  // namespace peal::nn

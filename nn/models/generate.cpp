@@ -29,6 +29,10 @@ void check_generation(const GPT& gpt, const Tensor& tokens, const GenerateOption
   PEAL_CHECK(!o.stop_token || (*o.stop_token >= 0 && *o.stop_token < words),
              "generate: expected a stop_token from 0 to ", words - 1, ", got ",
              o.stop_token.value_or(0));
+  for (const std::int64_t token : tokens.to_vector<std::int64_t>()) {
+    PEAL_CHECK(token >= 0 && token < words, "generate: expected tokens from 0 to ", words - 1,
+               ", got ", token);
+  }
 }
 
 // While it lives the model is in evaluation; then as before.

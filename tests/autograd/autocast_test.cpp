@@ -126,6 +126,14 @@ TEST_CASE("each op computes in the type of its list") {
   CHECK(concat(cat({half, brain}).dtype()) == "f32");
 }
 
+TEST_CASE("distances and dot products stay in the type of their operands") {
+  const Tensor a = ones({26, 1}) * 100.3, b = ones({26, 1}) * 100, rows = ones({26}) * 1.001;
+  const Autocast guard;
+  CHECK(max(cdist(a, b)).item<float>() == doctest::Approx(0.3).epsilon(0.1));
+  CHECK(dot(rows, rows).item<float>() == doctest::Approx(26 * 1.001 * 1.001).epsilon(1e-5));
+  CHECK(dot(rows, cast(rows, DType::bf16)).dtype() == DType::f32);
+}
+
 // A small network with a residual: the parameters' gradients are f32, and near those of f32.
 TEST_CASE("gradients have the type of their parameter") {
   const Tensor x = normal<float>({8, 6}, 1);

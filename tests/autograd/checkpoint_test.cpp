@@ -244,6 +244,13 @@ TEST_CASE("nothing is recorded where nothing wants a gradient, and nothing is ke
   CHECK(inner[1].use_count() == 1);
 }
 
+TEST_CASE("a function of tensors of its own alone does not go before others in backward") {
+  const auto made = [](const Tensors&) { return Tensors{ones({2}).set_requires_grad() * 2}; };
+  const Tensor y = checkpoint(made, Tensors{})[0];
+  CHECK(y.body().node->inputs.size() == 2);  // one, without a node, is next to a leaf
+  sum(y).backward();
+}
+
 TEST_CASE("statistics of batches move once") {
   // Batches of mean 3: after one step of momentum 0.1 the running mean is 0.3, not 0.57.
   const Tensor x = tensor({{2., 2.}, {4., 4.}}).set_requires_grad();

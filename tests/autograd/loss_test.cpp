@@ -228,6 +228,21 @@ TEST_CASE("ctc_loss where there is no way, and where nothing is heard") {
   CHECK(std::isinf(doubles(silent)[1]));
 }
 
+TEST_CASE("ctc_loss is NaN where a score is, also where infinite losses are 0") {
+  const Tensor heard = index({4}), said = reshape(index({1}), {1, 1});
+  for (const bool zero_infinity : {false, true}) {
+    for (const std::int64_t place : {0, 1, 4, 7}) {
+      Doubles scores(8, std::log(0.5));
+      scores[static_cast<std::size_t>(place)] = NAN;
+      const Tensor x = Tensor::from(scores, {4, 1, 2}).set_requires_grad();
+      const Tensor loss = ctc_loss(x, said, heard, index({1}), {.zero_infinity = zero_infinity});
+      CHECK(std::isnan(loss.item<double>()));
+      loss.backward();
+      CHECK(std::isnan(doubles(x.grad())[0]));
+    }
+  }
+}
+
 TEST_CASE("what ctc_loss refuses") {
   const Tensor scores = z({3, 2, 4});
   const auto error = [&](const Tensor& said, const std::vector<std::int64_t>& heard,

@@ -77,6 +77,9 @@ void add_equations(Table& table) {
   }
   table.two("L.solve(FIRM, x[1], left=False)", {3, 3}, {2, 3},
             [](T x, T y) { return solve(firm(x), y, false); });
+  // A matrix for each of the batch, where solve() has as many vectors.
+  table.two("L.solve_triangular(FIRM, x[1], upper=True)", {3, 3, 3}, {3, 3},
+            [](T x, T y) { return solve_triangular(firm(x), y, true); });
   for (const bool upper : {false, true}) {
     for (const bool left : {false, true}) {
       for (const bool unit : {false, true}) {

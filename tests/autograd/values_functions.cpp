@@ -91,6 +91,13 @@ void add_functions(Rows& rows) {
     rows.add("x[0] % 2.5", {low}, low % 2.5);
     rows.add("2 ** x[0].abs().clamp(max=5)", {low}, pow(2, clamp(abs(low), -infinity, 5)));
   }
+  // Means of 128.25 and -128, each of which a bf16 would round.
+  const Tensor volume =
+      cast(tensor({128., 128., 128., 129., -128., -128., -128., -128.}), DType::bf16)
+          .reshape({1, 1, 2, 2, 2});
+  for (const Tensor& mean : {avg_pool3d(volume, 2), adaptive_avg_pool3d(volume, 1)}) {
+    rows.add("torch.full((1, 1, 1, 1, 1), 0.125).bfloat16()", {}, mean);
+  }
   const Tensor odd = Tensor::from(
       std::vector<double>{1, no_number, 5, no_number, -infinity, infinity, infinity, 0, 2, 2},
       {2, 5});

@@ -27,6 +27,21 @@ void add_matrices(Rows& rows) {
   const Tensor nan = full({2, 2}, NAN), one = ones({2, 2});
   rows.add("torch.addmm(x[0], x[1], x[1], beta=0)", {nan, one}, addmm(nan, one, one, 0));
   rows.add("torch.addmm(x[0], x[1], x[1], alpha=0)", {one, one}, addmm(one, one, one, 1, 0));
+  rows.add("torch.addmm(x[0], x[1], x[0], alpha=0)", {one, nan}, addmm(one, nan, one, 1, 0));
+  const Tensor none_of = ones({2, 2}).set_requires_grad();
+  sum(addmm(none_of, one, one, 0)).backward();
+  rows.add("torch.zeros(2, 2)", {}, none_of.grad());
+  // What an f16 does not hold, and what a bf16 rounds away.
+  const Tensor large = full({1, 1, 4}, 200., DType::f16), nothing = zeros({1, 1, 1}, DType::f16);
+  rows.add("torch.tensor([[[20000.]]], dtype=torch.float16)", {},
+           baddbmm(nothing, large, transpose(large, 1, 2), 0, 0.125));
+  const Tensor brief = cast(tensor({{1000., 1.}}), DType::bf16), column = ones({2, 1}, DType::bf16),
+               owed = full({1}, -1000., DType::bf16);
+  rows.add("torch.ones(1, 1).bfloat16()", {}, addmm(owed, brief, column));
+  rows.add("torch.ones(1).bfloat16()", {}, addmv(owed, brief, select(column, 1, 0)));
+  const Tensor up = full({1, 2}, 300., DType::f16),
+               down = cast(tensor({{300., -300.}}), DType::f16);
+  rows.add("torch.zeros(1).half()", {}, einsum("bi,bi->b", {up, down}));
   rows.add("torch.cdist(x[0], x[0], 0)", {one}, cdist(one, one, 0));
 }
 
@@ -39,6 +54,15 @@ void add_linalg(Rows& rows) {
   rows.add("torch.linalg.matrix_rank(x[0], atol=0.5)", {steps}, matrix_rank(steps, {.atol = 0.5}));
   rows.add("torch.linalg.matrix_rank(x[0], rtol=0.5)", {steps}, matrix_rank(steps, {.rtol = 0.5}));
   rows.add("torch.linalg.matrix_rank(x[0])", {none}, matrix_rank(none));
+  const Tensor count = (cast(arange(9), DType::f64) + 1).reshape({3, 3});  // of rank 2
+  rows.add("torch.linalg.matrix_rank(x[0], atol=0.)", {count}, matrix_rank(count, {.atol = 0}));
+  rows.add("torch.linalg.pinv(x[0], atol=0.)", {count}, pinv(count, {.atol = 0}));
+  const Tensor half = tensor({{2., NAN}, {1., 3.}});
+  rows.add("torch.linalg.eigvalsh(x[0])", {half}, eigvalsh(half));
+  rows.add("torch.linalg.eigvalsh(x[0].t(), UPLO='U')", {half}, eigvalsh(t(half), 'U'));
+  const Tensor changed = three.clone(), first = matrix_power(changed, 1);
+  fill_(first, 1);
+  rows.add("x[0]", {three}, changed);
   rows.add("torch.linalg.pinv(x[0])", {both}, pinv(both));
   rows.add("torch.linalg.pinv(x[0], atol=0.5)", {steps}, pinv(steps, {.atol = 0.5}));
   rows.add("torch.linalg.matrix_power(x[0], 0)", {both}, matrix_power(both, 0));

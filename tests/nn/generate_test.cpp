@@ -235,4 +235,9 @@ TEST_CASE("what cannot be generated is said") {
   check_has(said(prompt({1}), {.repetition_penalty = 0}), "a repetition_penalty above 0, got 0");
   check_has(said(prompt({1}), {.stop_token = 11}), "a stop_token from 0 to 10, got 11");
   check_has(said(prompt({1}), {.max_new_tokens = -1}), "expected max_new_tokens of 0 or more");
+  // Also what is before the window, and is not embedded.
+  for (const std::int64_t token : {-1, 11, 999999}) {
+    check_has(said(prompt({token, 1, 2, 3, 4, 5, 6}), {.repetition_penalty = 1.2}),
+              concat("generate: expected tokens from 0 to 10, got ", token));
+  }
 }

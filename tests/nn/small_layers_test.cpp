@@ -237,8 +237,18 @@ TEST_CASE(
   sum(layer(x)).backward();
   CHECK(layer.get_parameter("weight_g").grad().defined());
   check_has(error_of([&] { nn::weight_norm(layer); }), "it has no parameter 'weight' of its own");
-  check_has(error_of([] { nn::weight_norm(nn::Linear(3, 4), "weight", 2); }),
+  nn::Linear other(3, 4);
+  check_has(error_of([&] { nn::weight_norm(other, "weight", 2); }),
             "weight_norm: there is no dimension 2 of [4, 3]");
+  check_has(error_of([&] { nn::spectral_norm(other, "weight", {.dim = 2}); }),
+            "spectral_norm: there is no dimension 2 of [4, 3]");
+  CHECK(other.state_dict().size() == 2);  // it has its weight still
+
+  nn::ConvTranspose1d turned = nn::weight_norm(nn::ConvTranspose1d(2, 3, 2, {.stride = 2}));
+  for (int step = 1; step <= 2; ++step) {
+    sum(turned.forward_to(ones({1, 2, 2}), 5)).backward();
+    CHECK(turned.get_parameter("weight_v").grad().defined());
+  }
 
   nn::Linear spectral = nn::spectral_norm(nn::Linear(3, 4));
   for (int i = 0; i < 100; ++i) spectral(x);

@@ -50,6 +50,9 @@ void write_normalised_weights(LayerWriter& write) {
       "nn.utils.weight_norm(nn.Linear(3, 5), 'weight', 1)",
       [] { return nn::weight_norm(nn::Linear(3, 5), "weight", 1); }, rows);
   write(
+      "nn.utils.weight_norm(nn.Linear(3, 5), dim=-1)",
+      [] { return nn::weight_norm(nn::Linear(3, 5), "weight", -1); }, rows);
+  write(
       "nn.utils.weight_norm(nn.Conv2d(3, 4, 3), dim=None)",
       [] { return nn::weight_norm(nn::Conv2d(3, 4, 3), "weight", std::nullopt); }, images);
   write(
