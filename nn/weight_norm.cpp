@@ -2,6 +2,7 @@
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/checkpoint.h>
 #include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/distance.h>
 #include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/permute.h>
@@ -50,12 +51,14 @@ Tensor as_matrix(const Tensor& weight, int dim) {
 
 }  // namespace
 
+// What a layer begins with is worked out in f64, so that it is the same on all devices.
 void apply_weight_norm(Module& module, std::string_view name, std::optional<int> dim) {
   const std::string own(name);
   if (dim == -1) dim = std::nullopt;  // as PyTorch has it
   const Tensor weight = taken("weight_norm", module, name, dim);
   if (dim) dim = checked_dim("weight_norm", weight, *dim);
-  const Tensor g = module.add_parameter(own + "_g", norm_except(weight.detach(), dim).clone());
+  const Tensor length = norm_except(cast(weight.detach(), DType::f64), dim);
+  const Tensor g = module.add_parameter(own + "_g", cast(length, weight.dtype()).clone());
   const Tensor v = module.add_parameter(own + "_v", weight.detach().clone());
   compute_before_forward(module, weight, [=](bool) { return v * (g / norm_except(v, dim)); });
 }
@@ -75,8 +78,8 @@ void apply_spectral_norm(Module& module, std::string_view name,
   const auto direction = [eps](const Tensor& x) { return normalize(x, 2, 0, eps); };
   const std::int64_t outputs = weight.size(dim), inputs = weight.numel() / outputs;
   const auto drawn = [&](const char* which, std::int64_t size) {
-    return module.add_buffer(own + which,
-                             direction(randn({size}, weight.dtype(), weight.device())));
+    const Tensor exact = direction(randn({size}, DType::f64, weight.device()));
+    return module.add_buffer(own + which, cast(exact, weight.dtype()));
   };
   const Tensor u = drawn("_u", outputs), v = drawn("_v", inputs);
   compute_before_forward(module, weight, [=, rounds = options.n_power_iterations](bool training) {

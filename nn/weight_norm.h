@@ -22,9 +22,9 @@ namespace peal::nn {
 
 void apply_weight_norm(Module& module, std::string_view name, std::optional<int> dim);
 
-// weight = g v / |v|, norms over all dimensions but `dim`; of all of v where there is none
-// (Salimans and Kingma, "Weight normalization", 2016). Error where the module itself has no such
-// parameter.
+// weight = g v / |v|, norms over all dimensions but `dim`; of all of v where there is none,
+// or it is -1 as PyTorch has it (Salimans and Kingma, "Weight normalization", 2016). Error where
+// the module itself has no such parameter.
 template <std::derived_from<Module> M>
 M weight_norm(M module, std::string_view name = "weight", std::optional<int> dim = 0) {
   apply_weight_norm(module, name, dim);

@@ -38,7 +38,7 @@ Tensor matrix_power(const Tensor& a, std::int64_t n);
 // x with a x = b, or x a = b where not `left`: a [..., n, n], b [..., n, k] (or [..., k, n]), whose
 // batches broadcast. b is vectors [..., n] where it has one dimension, or a's without its last.
 Tensor solve(const Tensor& a, const Tensor& b, bool left = true);
-// The same by a's upper or lower triangle; the diagonal counts as 1 where `unitriangular`.
+// The same of matrices b by a's upper or lower triangle; its diagonal is 1 where `unitriangular`.
 Tensor solve_triangular(const Tensor& a, const Tensor& b, bool upper, bool left = true,
                         bool unitriangular = false);
 // The x of least squares, of these the smallest: of a [..., m, n] and b [..., m, k], or vectors as
@@ -75,7 +75,7 @@ Eigh eigh(const Tensor& a, char uplo = 'L');
 Tensor eigvalsh(const Tensor& a, char uplo = 'L');
 
 // Which singular values count: those above the larger of atol and rtol times the largest one. rtol
-// is the larger of m and n times a's type's rounding where neither is given, 0 where atol is.
+// is the larger of m and n times a's type's rounding where neither is, 0 where atol > 0.
 struct Tolerance {
   std::optional<double> atol{}, rtol{};
 };
