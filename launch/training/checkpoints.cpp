@@ -77,11 +77,13 @@ int Checkpoints::resume(const std::string& path, int epochs, Metadata* all) cons
     return found->second;
   };
   for (const auto& [name, here] : settings_) {
-    PEAL_CHECK(saved(name) == here, path, ": it was saved with ", name, " ", saved(name),
-               ", and this run has ", here, "; go on with the same");
+    const auto found = metadata.find(name);
+    PEAL_CHECK(found == metadata.end() || found->second == here, path, ": it was saved with ", name,
+               " ", found->second, ", and this run has ", here, "; go on with the same");
   }
   Places places;
   nn::load(path, parts_and({"random", places}));
+  for (const auto& [name, here] : settings_) static_cast<void>(saved(name));
   const std::string text = saved("epoch");
   int epoch = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), epoch);

@@ -7,20 +7,7 @@
 set -euo pipefail
 
 program=${1:?usage: gpt_test.sh PROGRAM [PEAL_RUN]} launcher=${2-}
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
-cd "$folder"
-export PEAL_LOG=warning
-failed() {
-  echo "FAILED: $*"
-  exit 1
-}
-# run LOG COMMAND...: the log, where it fails, too.
-run() {
-  local log=$1
-  shift
-  "$@" >"$log" 2>&1 || { cat "$log"; failed "$*"; }
-}
+source "${BASH_SOURCE[0]%/*}/program_frame.sh"
 figures() { grep -o 'epoch [0-9]*: loss [0-9.]*, test loss [0-9.]*, test perplexity [0-9.]*' "$1"; }
 last_figures() { figures "$1" | tail -n 1 | sed 's/.*test loss/loss/; s/test //'; }
 
@@ -72,14 +59,6 @@ run judged.log "$program" --resume pairs --evaluate unseen
 grep -qE '^unseen: [0-9]+ tokens, loss [0-9.]+, perplexity [0-9.]+$' judged.log || { cat judged.log; failed 'no figures'; }
 [[ $(sample pairs) == 'the '* ]] || failed 'byte pairs do not go on'
 
-# refused WORDS COMMAND...: it ends with an error that says so.
-refused() {
-  local words=$1 status=0
-  shift
-  "$@" >log 2>&1 </dev/null || status=$?
-  [[ $status -ne 0 && $status -lt 128 ]] || failed "$*: exit status $status"
-  grep -qF -e "$words" log || { cat log; failed "it does not say: $words"; }
-}
 : >empty
 printf x >one
 refused 'empty is empty; expected a text' "$program" --data empty
@@ -106,7 +85,7 @@ refused 'parts.vocabulary: no such file' "$program" --resume parts --evaluate la
 if [[ -n $launcher ]]; then
   two=("$launcher" -n 2 "$program" --data text "${shape[@]}" --batch-size 4)
   run two.log "${two[@]}" --epochs 3 --save two
-  diff <(figures whole.log) <(figures two.log) || failed 'two ranks learn otherwise than one process'
+  alike whole.log two.log || failed 'two ranks learn otherwise than one process'
   run parts.log "${two[@]}" --epochs 3 --until 1 --save parts
   run parts.log "${two[@]}" --epochs 3 --resume parts --save parts
   cmp two parts || failed 'a run of two ranks that is taken up ends otherwise'

@@ -17,6 +17,14 @@ run() {
 }
 # figures LOG: of the epochs, a line each.
 figures() { grep -o 'epoch [0-9]*: loss [0-9.]*, test [a-z]* [0-9.]*' "$1"; }
+# alike LOG LOG: the same epochs, and figures that differ by rounding alone, as sums of two ranks have another order.
+alike() {
+  paste <(figures "$1" | tr -d ',' | tr ' ' '\n') <(figures "$2" | tr -d ',' | tr ' ' '\n') | awk '
+    $1 == $2 { next }
+    $1 ~ /^[0-9.]+$/ && $2 ~ /^[0-9.]+$/ && $1 - $2 < 0.002 && $2 - $1 < 0.002 { next }
+    { print; wrong = 1 }
+    END { exit wrong || NR == 0 }'
+}
 # last LOG: the last of them, of what was tested.
 last() { figures "$1" | tail -n 1 | sed 's/.* //'; }
 # refused WORDS COMMAND...: it ends with an error that says so.
