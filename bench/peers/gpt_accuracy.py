@@ -7,14 +7,11 @@
 #   bench/peers/gpt_accuracy.py BUILD_FOLDER --data TEXT [--epochs N] [--seeds N] [--python PROGRAM]
 import argparse
 import pathlib
-import re
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
 
-HERE = pathlib.Path(__file__).resolve().parent
+import three_arms
+from three_arms import batches
 
 parser = argparse.ArgumentParser()
 parser.add_argument("build", type=pathlib.Path)
@@ -26,10 +23,7 @@ parser.add_argument("--layers", type=int, default=4)
 parser.add_argument("--heads", type=int, default=4)
 parser.add_argument("--width", type=int, default=64)
 parser.add_argument("--block", type=int, default=64)
-parser.add_argument("--seeds", type=int, default=3)
-parser.add_argument("--python", default=sys.executable, help="the interpreter that has torch")
-parser.add_argument("--ranks", type=int, default=2, help="peal's other run; 1: none")
-parser.add_argument("--run", type=pathlib.Path, help="(of this script itself) train on this file")
+three_arms.add_options(parser)
 options = parser.parse_args()
 
 
@@ -38,15 +32,9 @@ def train_in_torch(path):
     import torch.nn as nn
     import torch.nn.functional as F
 
-    sys.dont_write_bytecode = True
-    sys.path.append(str(HERE.parents[1] / "tests" / "nn"))
-    from exported import batches
-    from torch_exchange import load
+    tensors, state = three_arms.opened(path)
     from torch_gpt2 import GPT2
 
-    tensors, _ = load(path)
-    torch.set_num_threads(1)
-    state = {key[6:]: value for key, value in tensors.items() if key.startswith("model.")}
     words = state["lm_head.weight"].shape[0]
     model = GPT2(words, options.width, options.heads, options.layers, options.block, linear=nn.Linear)
     model.load_state_dict(state)
@@ -73,35 +61,13 @@ if options.run:
     sys.exit()
 
 
-def loss_of(command):
-    start = time.time()
-    out = subprocess.run([str(part) for part in command], capture_output=True, text=True)
-    found = re.findall(r"test loss ([0-9.]+)", out.stdout)
-    if out.returncode or not found:
-        sys.exit(f"gpt_accuracy: {command[0]} failed:\n{out.stdout}{out.stderr}")
-    return float(found[-1]), time.time() - start
-
-
-same = ["--data", options.data, "--epochs", options.epochs, "--lr", options.lr]
-for name in ("layers", "heads", "width", "block"):
-    same += [f"--{name}", getattr(options, name)]
-results = {"PyTorch": [], "peal": [], f"peal, {options.ranks} ranks": []}
+seeds = []
 with tempfile.TemporaryDirectory() as folder:
-    run = pathlib.Path(folder) / "run.safetensors"
     for seed in range(options.seeds):
-        program = options.build / "examples" / "11_train_gpt"
-        mine = [program, *same, "--batch-size", options.batch, "--seed", seed, "--export", run]
-        results["peal"].append(loss_of(mine))
-        peer = [options.python, __file__, options.build, "--run", run, *same, "--batch", options.batch]
-        results["PyTorch"].append(loss_of(peer))
-        if options.ranks > 1:
-            several = [HERE.parents[1] / "launch" / "tools" / "peal-run", "-n", options.ranks, program, *same,
-                       "--batch-size", options.batch // options.ranks, "--seed", seed]
-            results[f"peal, {options.ranks} ranks"].append(loss_of(several))
-        print(f"seed {seed}:", ", ".join(f"{name} {found[-1][0]:.4f} ({found[-1][1]:.0f} s)"
-                                         for name, found in results.items() if found), flush=True)
-for name, found in results.items():
-    if found:
-        losses = [loss for loss, _ in found]
-        spread = statistics.stdev(losses) if len(losses) > 1 else 0
-        print(f"{name}: mean {statistics.mean(losses):.4f}, deviation {spread:.4f}")
+        program = [options.build / "examples" / "11_train_gpt", "--data", options.data, "--epochs", options.epochs,
+                   "--lr", options.lr, "--seed", seed]
+        for name in ("layers", "heads", "width", "block"):
+            program += [f"--{name}", getattr(options, name)]
+        seeds.append(three_arms.figures(options, "test loss", program, options.batch, pathlib.Path(folder) / "run"))
+        print(f"seed {seed}:", ", ".join(f"{arm} {value:.4f}" for arm, value in seeds[-1].items()), flush=True)
+three_arms.print_means(seeds, digits=4)

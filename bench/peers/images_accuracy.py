@@ -7,16 +7,14 @@
 #
 #   bench/peers/images_accuracy.py BUILD_FOLDER --data cifar10-images.tar.gz [--images N] [--seeds N] [--python PROGRAM]
 import argparse
-import os
 import pathlib
 import re
-import statistics
-import subprocess
 import sys
 import tarfile
 import tempfile
 
-HERE = pathlib.Path(__file__).resolve().parent
+import three_arms
+from three_arms import batches
 
 parser = argparse.ArgumentParser()
 parser.add_argument("build", type=pathlib.Path)
@@ -26,10 +24,7 @@ parser.add_argument("--tests", type=int, default=50, help="of each class to judg
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--batch", type=int, default=16)
 parser.add_argument("--lr", type=float, default=0.02)
-parser.add_argument("--seeds", type=int, default=3)
-parser.add_argument("--python", default=sys.executable, help="the interpreter that has torch")
-parser.add_argument("--ranks", type=int, default=2, help="peal's other run; 1: none")
-parser.add_argument("--run", type=pathlib.Path, help="(of this script itself) train on this file")
+three_arms.add_options(parser)
 options = parser.parse_args()
 
 
@@ -37,20 +32,13 @@ def train_in_torch(path):
     import torch
     import torch.nn.functional as F
 
-    sys.dont_write_bytecode = True
-    sys.path += [str(HERE), str(HERE.parents[1] / "tests" / "nn")]
-    from exported import batches
-    from torch_exchange import load
+    tensors, state = three_arms.opened(path)
     from torch_nets import ResNet18
 
-    tensors, _ = load(path)
-    torch.set_num_threads(1)
     # torch_nets has the blocks in one row, torchvision (and peal) two to a stage; both in one order.
     model = ResNet18()
-    theirs = [value for key, value in tensors.items() if key.startswith("model.")]
-    names = [key[6:] for key in tensors if key.startswith("model.")]
     own = {}
-    for key, value in zip(names, theirs):
+    for key, value in state.items():
         stage = re.match(r"layer(\d)\.(\d)\.(.*)", key)
         own[f"layers.{2 * int(stage[1]) - 2 + int(stage[2])}.{stage[3]}" if stage else key] = value
     model.load_state_dict(own)
@@ -75,15 +63,6 @@ if options.run:
     sys.exit()
 
 
-def accuracy_of(command):
-    out = subprocess.run([str(part) for part in command], capture_output=True, text=True,
-                         env=os.environ | {"OMP_NUM_THREADS": "1"})
-    found = re.findall(r"accuracy ([0-9.]+)", out.stdout)
-    if out.returncode or not found:
-        sys.exit(f"images_accuracy: {' '.join(map(str, command))} failed:\n{out.stdout}{out.stderr}")
-    return float(found[-1])
-
-
 def unpack(folder):
     with tarfile.open(options.data) as archive:
         by_class = {}
@@ -95,24 +74,13 @@ def unpack(folder):
         archive.extractall(folder, [member for member in archive if member.name in wanted])
 
 
-several = f"peal, {options.ranks} ranks"
-results = {"PyTorch": [], "peal": [], several: []}
+seeds = []
 with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     unpack(folder)
     for seed in range(options.seeds):
-        mine = [options.build / "examples" / "12_train_images", "--data", folder, "--epochs", options.epochs, "--lr", options.lr,
-                "--seed", seed]
-        run = folder / "run"
-        found = {"peal": accuracy_of([*mine, "--batch-size", options.batch, "--export", run])}
-        found["PyTorch"] = accuracy_of([options.python, __file__, *sys.argv[1:], "--run", run])
-        if options.ranks > 1:
-            found[several] = accuracy_of([HERE.parents[1] / "launch" / "tools" / "peal-run", "-n", options.ranks, *mine,
-                                          "--batch-size", options.batch // options.ranks])
-        for arm, value in found.items():
-            results[arm].append(value)
-        print(f"seed {seed}:", ", ".join(f"{arm} {value:.2f} %" for arm, value in found.items()), flush=True)
-for arm, found in results.items():
-    if found:
-        spread = statistics.stdev(found) if len(found) > 1 else 0
-        print(f"{arm}: mean {statistics.mean(found):.3f} %, deviation {spread:.3f}")
+        program = [options.build / "examples" / "12_train_images", "--data", folder, "--epochs", options.epochs,
+                   "--lr", options.lr, "--seed", seed]
+        seeds.append(three_arms.figures(options, "accuracy", program, options.batch, folder / "run"))
+        print(f"seed {seed}:", ", ".join(f"{arm} {value:.2f} %" for arm, value in seeds[-1].items()), flush=True)
+three_arms.print_means(seeds, " %")

@@ -8,16 +8,13 @@
 #
 #   bench/peers/text_accuracy.py BUILD_FOLDER --data reviews.tar.gz [--texts N] [--seeds N] [--python PROGRAM]
 import argparse
-import os
 import pathlib
-import re
-import statistics
-import subprocess
 import sys
 import tarfile
 import tempfile
 
-HERE = pathlib.Path(__file__).resolve().parent
+import three_arms
+from three_arms import batches
 
 parser = argparse.ArgumentParser()
 parser.add_argument("build", type=pathlib.Path)
@@ -32,10 +29,7 @@ parser.add_argument("--epochs", type=int, nargs=2, default=(1, 4), help="of the 
 parser.add_argument("--batch", type=int, nargs=2, default=(32, 16))
 parser.add_argument("--lr", type=float, nargs=2, default=(1e-2, 2e-2))
 parser.add_argument("--unfreeze", type=int, default=1)
-parser.add_argument("--seeds", type=int, default=3)
-parser.add_argument("--python", default=sys.executable, help="the interpreter that has torch")
-parser.add_argument("--ranks", type=int, default=2, help="peal's other run; 1: none")
-parser.add_argument("--run", type=pathlib.Path, help="(of this script itself) train on this file")
+three_arms.add_options(parser)
 options = parser.parse_args()
 SEQ_LEN = 72
 STAGES = {"lm": 0, "classifier": 1}
@@ -45,11 +39,8 @@ def train_in_torch(path):
     import torch
     import torch.nn.functional as F
 
-    sys.dont_write_bytecode = True
-    sys.path += [str(HERE), str(HERE.parents[1] / "tests" / "nn")]
+    tensors, state = three_arms.opened(path)
     import torch_awd_lstm as fastai
-    from exported import batches
-    from torch_exchange import load
 
     def masked(x, p):  # fastai's: one mask for all steps, for whole words, for single weights
         if p == 0:
@@ -59,10 +50,7 @@ def train_in_torch(path):
 
     fastai.masked = masked
     masks = {}  # of an embedding, a row for each word
-    tensors, _ = load(path)
-    torch.set_num_threads(1)
     torch.manual_seed(int(path.stem.split("_")[-1]))
-    state = fastai.part(tensors, "model.")
     lm = "0.encoder.weight" in state
     words = state["0.encoder.weight" if lm else "0.module.encoder.weight"].shape[0]
     output_p, hidden_p, input_p, embed_p, weight_p = [
@@ -116,15 +104,6 @@ if options.run:
     sys.exit()
 
 
-def figure_of(command):
-    out = subprocess.run([str(part) for part in command], capture_output=True, text=True,
-                         env=os.environ | {"OMP_NUM_THREADS": "1"})
-    found = re.findall(r"(?:perplexity|accuracy) ([0-9.]+)", out.stdout)
-    if out.returncode or not found:
-        sys.exit(f"text_accuracy: {' '.join(map(str, command))} failed:\n{out.stdout}{out.stderr}")
-    return float(found[-1])
-
-
 def unpack(folder):
     """The first texts of each class; all of test."""
     with tarfile.open(options.data) as archive:
@@ -136,32 +115,21 @@ def unpack(folder):
             archive.extract(name, folder)
 
 
-several = f"peal, {options.ranks} ranks"
-results = {(arm, stage): [] for stage in STAGES for arm in ("PyTorch", "peal", several)}
+seeds = {stage: [] for stage in STAGES}
 with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     unpack(folder)
-    program = options.build / "examples" / "09_train_text"
     shape = ["--emb", options.emb, "--hidden", options.hidden, "--layers", options.layers, "--seq-len", SEQ_LEN,
              "--max-words", options.max_words]
     for seed in range(options.seeds):
         for stage, at in STAGES.items():
             own = shape if stage == "lm" else ["--from", folder / "lm", "--unfreeze", options.unfreeze]
-            mine = [program, "--stage", stage, "--data", folder, "--drop", options.drop, "--seed", seed,
-                    "--epochs", options.epochs[at], "--lr", options.lr[at], *own]
-            run = folder / f"run_{seed}"
+            program = [options.build / "examples" / "09_train_text", "--stage", stage, "--data", folder, "--drop", options.drop,
+                       "--seed", seed, "--epochs", options.epochs[at], "--lr", options.lr[at], *own]
             save = ["--save", folder / "lm"] if stage == "lm" else []
-            found = {"peal": figure_of([*mine, "--batch-size", options.batch[at], "--export", run, *save])}
-            again = [options.python, __file__, *sys.argv[1:], "--run", run]
-            found["PyTorch"] = figure_of(again)
-            if options.ranks > 1:
-                found[several] = figure_of([HERE.parents[1] / "launch" / "tools" / "peal-run", "-n", options.ranks, *mine,
-                                            "--batch-size", options.batch[at] // options.ranks])
-            for arm, value in found.items():
-                results[arm, stage].append(value)
+            found = three_arms.figures(options, "perplexity|accuracy", program, options.batch[at], folder / f"run_{seed}", *save)
+            seeds[stage].append(found)
             print(f"seed {seed}, {stage}:", ", ".join(f"{arm} {value:.2f}" for arm, value in found.items()), flush=True)
-for (arm, stage), found in results.items():
-    if found:
-        spread = statistics.stdev(found) if len(found) > 1 else 0
-        what = "perplexity" if stage == "lm" else "accuracy, %"
-        print(f"{arm}, {stage}: {what}: mean {statistics.mean(found):.3f}, deviation {spread:.3f}")
+for stage, found in seeds.items():
+    print(f"{stage}, perplexity:" if stage == "lm" else f"{stage}, accuracy in %:")
+    three_arms.print_means(found)

@@ -10,6 +10,7 @@
 #include <peal/data/data.h>
 #include <peal/launch/job.h>
 #include <peal/nn/nn.h>
+#include <peal/tests/folder.h>
 
 #include <doctest/doctest.h>
 
@@ -29,7 +30,7 @@ nn::Sequential net_of() { return nn::Sequential(nn::Linear(3, 4), nn::ReLU(), nn
 
 // What the lines of the tables have.
 struct Given {
-  explicit Given(const comm::ProcessGroup& one) : group(one) {}
+  Given(const comm::ProcessGroup& one, std::string file) : group(one), path(std::move(file)) {}
   Tensor x = randn({2, 3}), y = randn({2, 3}), v = randn({3}), a = randn({2, 2}), b = randn({2, 2});
   Tensor n = Tensor::from<std::int64_t>({0, 1, 1, 0, 1, 1}, {2, 3});
   Tensor i = Tensor::from<std::int64_t>({1, 0}, {2});
@@ -38,7 +39,7 @@ struct Given {
   nn::Sequential net = net_of();
   nn::AdamW optimizer{net.named_parameters(), {.lr = 0.1}};
   const comm::ProcessGroup& group;
-  std::string path = "from_pytorch.safetensors";
+  std::string path;
 };
 
 #define UNPACK_GIVEN                                                                          \
@@ -57,13 +58,15 @@ struct Line {
 
 TEST_CASE("what a PyTorch program writes has its line, and each line runs") {
   launch::Job job;
+  const testing::Folder folder;
+  const std::string path = (folder.path / "model.safetensors").string();
   std::map<char, int> kinds;
   for (const Line& line : lines) {
     ++kinds[line.kind];
     if (line.run == nullptr) continue;
     CAPTURE(line.number);
     manual_seed(1);
-    CHECK_NOTHROW(line.run(Given(job.group())));
+    CHECK_NOTHROW(line.run(Given(job.group(), path)));
   }
   MESSAGE(kinds['='], " under PyTorch's name, ", kinds['~'], " by another, ", kinds['-'],
           " missing, ", kinds['x'], " out of scope");
