@@ -89,7 +89,7 @@ for what in options.what:
             for _ in range(options.turns):
                 for row in results(what, ranks, registered):
                     for place in ("out_of_place", "in_place"):
-                        way = (row["algorithm"], row["chosen"] in (True, 1, "true", "1"))
+                        way = (row[place]["algorithm"], row["chosen"] in (True, 1, "true", "1"))
                         samples.setdefault((row["size"], place), {}).setdefault(way, []).append(row[place]["p50_us"])
             for (size, place), ways in samples.items():
                 line = verdict(ways)

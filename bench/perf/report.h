@@ -26,6 +26,7 @@ std::vector<RankLine> rank_lines(const launch::Job& job, Device device);
 // One half of a row.
 struct Half {
   Result result;
+  std::string algorithm;                    // the group's choice may differ between the halves
   double algorithm_rate = 0, bus_rate = 0;  // 1e9 bytes a second
   std::optional<double> efficiency{};       // of what the memory lets through at most
 };

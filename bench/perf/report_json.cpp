@@ -54,7 +54,7 @@ Json numbers(const std::vector<double>& seconds) {
 
 Json half(const Options& options, const Half& half) {
   const Result& result = half.result;
-  Json all;
+  Json all{{"algorithm", half.algorithm}};
   all[options.cpu_time ? "cpu_time" : "time"] =
       number((options.cpu_time ? result.cpu_seconds : result.seconds) * 1e6);
   all["alg_bw"] = number(half.algorithm_rate);

@@ -115,7 +115,9 @@ std::vector<Half> Sweep::measured(const Case& test, const std::vector<Way>& ways
   }
   std::vector<Half> halves;
   for (std::size_t i = 0; i < ways.size(); ++i) {
-    Half half{.result = all[i].result()};
+    Half half{
+        .result = all[i].result(),
+        .algorithm = ways[i].chosen ? algorithm_of(group_, test, "", buffers_) : ways[i].algorithm};
     if (in_place && !operation_.has_in_place) half.result.checked = false;
     half.algorithm_rate = static_cast<double>(test.bytes()) / 1e9 / half.result.seconds;
     half.bus_rate = half.algorithm_rate * operation_.bus_factor(group_.world());
@@ -167,9 +169,10 @@ void Sweep::size(const TypeName& type, const OpName& op, int root, std::int64_t 
 void Sweep::add_further(Row& row, const Case& test) {
   const auto element = static_cast<double>(size_of(test.dtype));
   const int n = group_.world();
-  const auto cost = cost_of(group_, test, row.algorithm);
+  const std::string& algorithm = row.in_place.algorithm;
+  const auto cost = cost_of(group_, test, algorithm);
   if (cost) row.wire_bytes = static_cast<double>(cost->sent) * element;
-  if (model_) row.model_seconds = model_->seconds(test, row.algorithm);
+  if (model_) row.model_seconds = model_->seconds(test, algorithm);
   if (device_.type == DeviceType::cpu) row.memory_rate = memory_.of(row.bytes);
   const double share = operation_.bus_factor(n) / operation_.traffic(n);
   if (row.memory_rate && share > 0) {

@@ -55,6 +55,12 @@ with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/{name}.json") as file:
             result = json.load(file)["results"][0]
         assert result["in_place"]["nwrong"] is None and result["model_us"] is None, result
+    # Each half says what ran it: root's buffer for the result lies elsewhere than what the others send.
+    run.table("reduce", 2, f"-b 64K -e 64K -n 2 -R 2 -J {folder}/reduce.json")
+    with open(f"{folder}/reduce.json") as file:
+        result = json.load(file)["results"][0]
+    halves = [result[half]["algorithm"] for half in ("out_of_place", "in_place")]
+    assert halves == ["staged_slices", "direct_slices"], halves
     status, out, err = run("all_reduce", 1, f"-b 8 -e 8 -n 2 -J {folder}/no/such/folder/x.json", launched=False)
     assert status == 1 and "cannot write" in err, (status, out, err)
 
