@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The models of the benchmarks, on random data that is the same in each run: what
-// bench/peers/torch_step.py has in PyTorch. Thread safety: values.
+// bench/peers/torch_nets.py has in PyTorch, under the same names. Thread safety: values.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
@@ -22,12 +22,11 @@ struct Job {
 };
 
 struct Model {
-  std::int64_t batch;  // of the measurement in shared use
+  std::int64_t batch;  // where no other is asked for
   int steps;           // in a group
   std::function<Job(std::int64_t batch, Device device)> make;
 };
 
-// basicnet, mlp, gpt, resnet18, tabular, awd_lstm, gpt2, gpt2_tied, resnet50.
-const std::map<std::string, Model>& models();
+const std::map<std::string, Model>& models();  // by name
 
 }  // namespace peal::bench

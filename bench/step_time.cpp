@@ -2,11 +2,13 @@
 // step_time: the time of one training step (zero_grad, forward, backward, AdamW) of a model on
 // random data. Prints the median over --reps groups of --steps steps, so that a group outlasts the
 // clock's noise; --json writes {"model", "batch", "threads", "step_ms"}; --profile prints the time
-// by op as well, measured in a run of its own, and --trace draws one. With --on-demand it times one
-// group for each line on its standard input and prints the milliseconds of a step, of wall and of
-// processor time, so that bench/peers/ratios.py can alternate it with another program; --memory is
-// for bench/peers/memory.py. With --device cuda all is on that device; --graph captures the whole
-// step there and replays it.
+// by op as well, measured in a run of its own, and --trace draws one. With --device cuda all is on
+// that device; --graph captures the whole step there and replays it.
+//
+// The rest is for bench/peers/ratios.py, which alternates this with another program. --list prints
+// a line for each model: its name, batch and steps. With --on-demand it says how many parameters
+// there are, and then, for each line on its standard input, times one group and prints the
+// milliseconds of a step, of wall and of processor time. --memory prints bytes.
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/profile.h>
@@ -33,13 +35,13 @@ int main(int argc, char** argv) try {
   std::string name = "basicnet", device_name = "cpu", precision = "f32", json, trace_file;
   std::int64_t batch = 0;
   int threads = 1, reps = 15, steps = 0;
-  bool profile = false, on_demand = false, memory = false, captures = false;
+  bool profile = false, on_demand = false, memory = false, captures = false, lists = false;
+  std::vector<std::string> names;
+  for (const auto& [known, model] : peal::bench::models()) names.push_back(known);
   peal::launch::CommandLine line("Time of one training step");
-  line.option("--model", &name)
-      .one_of({"basicnet", "mlp", "gpt", "resnet18", "tabular", "awd_lstm", "gpt2"});
-  line.option("--batch", &batch,
-              "default: 64, 128, 8 (of 128 tokens), 32, 512, 64 (of 70), 8 (of 1024)")
-      .positive();
+  line.flag("--list", &lists, "print the models, their batches and steps");
+  line.option("--model", &name).one_of(names);
+  line.option("--batch", &batch, "default: the model's").positive();
   line.option("--device", &device_name, "cpu, cuda or cuda:N");
   line.option("--precision", &precision,
               "f32, bf16 (autocast), or tf32 (products of f32, on a device that has it)")
@@ -47,7 +49,7 @@ int main(int argc, char** argv) try {
   line.flag("--graph", &captures, "capture the whole step, and replay it (cuda)");
   line.option("--threads", &threads).positive();
   line.option("--reps", &reps, "groups, of which the median counts").positive();
-  line.option("--steps", &steps, "steps in a group; default: 10, 50, 3, 1, 50, 1, 1").positive();
+  line.option("--steps", &steps, "steps in a group; default: the model's").positive();
   line.option("--json", &json, "file to write");
   line.flag("--profile", &profile, "print time, rates and memory by op");
   line.option("--trace", &trace_file, "file for a picture of a group (ui.perfetto.dev)");
@@ -56,6 +58,12 @@ int main(int argc, char** argv) try {
   line.flag("--on-demand", &on_demand, "time a group for each line of standard input");
   if (const auto status = line.parse(argc, argv)) return *status;
 
+  if (lists) {
+    for (const auto& [known, model] : peal::bench::models()) {
+      fmt::print("{} {} {}\n", known, model.batch, model.steps);
+    }
+    return 0;
+  }
   const peal::bench::Model& model = peal::bench::models().at(name);
   if (batch == 0) batch = model.batch;
   if (steps == 0) steps = model.steps;
@@ -106,6 +114,10 @@ int main(int argc, char** argv) try {
     return peal::bench::Seconds{spent.wall / steps * 1e3, spent.processor / steps * 1e3};
   };
   if (on_demand) {
+    std::int64_t parameters = 0;
+    for (const peal::Tensor& parameter : work.module.parameters()) parameters += parameter.numel();
+    fmt::print("{}\n", parameters);
+    std::fflush(stdout);
     for (std::string line; std::getline(std::cin, line);) {
       const peal::bench::Seconds ms = group();
       fmt::print("{:.4f} {:.4f}\n", ms.wall, ms.processor);

@@ -2,7 +2,7 @@
 # bench/ddp_step.cpp --on-demand in PyTorch, over Gloo: reads lines "ARM STEPS", prints the milliseconds of a step of rank 0
 # and the bytes of the last bucket. Arms: alone, each rank trains by itself; barrier, and they meet before each optimizer
 # step; ddp. One thread a rank, each on a core of its own. Starts its ranks itself.
-#   torch_ddp_step.py RANKS basicnet|mlp|gpt|resnet18 BATCH
+#   torch_ddp_step.py RANKS MODEL BATCH      a model of torch_jobs.py
 import copy
 import os
 import subprocess
@@ -11,16 +11,15 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 
 sys.dont_write_bytecode = True  # here; what torch imports later is better kept
-from torch_nets import GPT, BasicNet, ResNet18, mlp  # noqa: E402
+from torch_jobs import JOBS  # noqa: E402
 sys.dont_write_bytecode = False
 
 ARMS = ["alone", "barrier", "ddp"]
 
 
-def training(model, parallel, x, y, loss_of):
+def training(model, parallel, inputs, y, loss_of):
     """A step, by the faster of PyTorch's own AdamWs."""
     if parallel:
         model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
@@ -28,7 +27,7 @@ def training(model, parallel, x, y, loss_of):
 
     def step(optimizer, between):
         optimizer.zero_grad(set_to_none=True)
-        loss_of(model(x), y).backward()
+        loss_of(model(*inputs), y).backward()
         between()
         optimizer.step()
 
@@ -50,18 +49,6 @@ def last_bucket(model):
     return int((told.get("rebuilt_bucket_sizes") or told["bucket_sizes"]).split(",")[-1])
 
 
-def job(name, batch):
-    y = torch.arange(batch) * 7 % 10
-    if name == "basicnet":
-        return BasicNet(), torch.randn(batch, 1, 28, 28), y, F.nll_loss
-    if name == "resnet18":
-        return ResNet18(), torch.randn(batch, 3, 32, 32), y, F.cross_entropy
-    if name == "gpt":
-        words = torch.arange(batch * 128) * 7 % 1000
-        return GPT(), words.view(batch, 128), words, lambda out, y: F.cross_entropy(out.view(-1, out.shape[-1]), y)
-    return mlp(), torch.randn(batch, 784), y, F.cross_entropy
-
-
 def main(rank, world, name, batch):
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
@@ -69,9 +56,9 @@ def main(rank, world, name, batch):
     torch.manual_seed(0)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", init_method=f"file://{sys.argv[5]}", rank=rank, world_size=world)
-    model, x, y, loss_of = job(name, batch)
-    _, alone = training(copy.deepcopy(model), False, x, y, loss_of)
-    parallel, together = training(model, True, x, y, loss_of)
+    model, inputs, y, loss_of = JOBS[name].make(batch)
+    _, alone = training(copy.deepcopy(model), False, inputs, y, loss_of)
+    parallel, together = training(model, True, inputs, y, loss_of)
     while True:
         words = sys.stdin.readline().split() if rank == 0 else []
         what = torch.tensor([ARMS.index(words[0]), int(words[1])] if words else [0, 0])

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The models of bench/step_time.cpp in PyTorch.
+# The networks of bench/models.cpp in PyTorch; torch_jobs.py has what they are trained on.
+import functools
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -27,6 +29,28 @@ def mlp():
     return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 
 
+by_hand = True  # attention: of plain ops, or PyTorch's scaled_dot_product_attention
+
+
+@functools.lru_cache
+def future(length, device):
+    """What comes later than each token."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).triu(1)
+
+
+def attention(qkv, heads, causal, p=0.):
+    """Of queries, keys and values side by side."""
+    batch, length, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
+    q, k, v = qkv.view(batch, length, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+    if by_hand:
+        scores = (q @ k.transpose(-1, -2)) * (width // heads) ** -0.5
+        scores = scores.masked_fill(future(length, qkv.device), float("-inf")) if causal else scores
+        y = F.dropout(scores.softmax(-1), p) @ v
+    else:
+        y = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=causal)
+    return y.transpose(1, 2).reshape(batch, length, width)
+
+
 class GptBlock(nn.Module):
     def __init__(self, width, heads, gelu):
         super().__init__()
@@ -36,60 +60,118 @@ class GptBlock(nn.Module):
         self.c_fc, self.mlp_proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x):
-        x = x + self.attn_proj(self.attention(self.c_attn(self.ln_1(x))))
+        x = x + self.attn_proj(attention(self.c_attn(self.ln_1(x)), self.heads, True))
         return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x)), approximate=self.gelu))
-
-    def attention(self, qkv):
-        batch, length, width = qkv.shape[0], qkv.shape[1], qkv.shape[2] // 3
-        q, k, v = qkv.view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        if qkv.is_cuda:  # PyTorch's fused attention, which the CPU build measured against does not have
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
-            scores = (q @ k.transpose(-1, -2)) * (width // self.heads) ** -0.5
-            future = torch.ones(length, length, dtype=torch.bool).triu(1)
-            y = scores.masked_fill(future, float("-inf")).softmax(-1) @ v
-        return y.transpose(1, 2).reshape(batch, length, width)
 
 
 class GPT(nn.Module):
-    def __init__(self, words=1000, width=256, heads=4, layers=4, positions=128, gelu="none"):
+    def __init__(self, words=1000, width=256, heads=4, layers=4, positions=128, gelu="none", tied=False):
         super().__init__()
         self.wte, self.wpe = nn.Embedding(words, width), nn.Embedding(positions, width)
         self.h = nn.Sequential(*[GptBlock(width, heads, gelu) for _ in range(layers)])
         self.ln_f, self.lm_head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
+        if tied:
+            nn.init.normal_(self.wte.weight, std=0.02)
+            self.lm_head.weight = self.wte.weight
 
     def forward(self, tokens):
         x = self.wte(tokens) + self.wpe(torch.arange(tokens.shape[1], device=tokens.device))
         return self.lm_head(self.ln_f(self.h(x)))
 
 
+class BertLayer(nn.Module):
+    """nn.TransformerEncoderLayer with an attention that can be chosen."""
+
+    def __init__(self, width, heads, wide, p):
+        super().__init__()
+        self.heads, self.p = heads, p
+        self.in_proj, self.out_proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.linear1, self.linear2 = nn.Linear(width, wide), nn.Linear(wide, width)
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, x):
+        y = self.out_proj(attention(self.in_proj(x), self.heads, False, self.p))
+        x = self.norm1(x + F.dropout(y, self.p))
+        y = self.linear2(F.dropout(F.gelu(self.linear1(x)), self.p))
+        return self.norm2(x + F.dropout(y, self.p))
+
+
+class BertSmall(nn.Module):
+    def __init__(self, words=30522, width=512, heads=8, layers=4, p=0.1):
+        super().__init__()
+        self.words, self.positions, self.norm = nn.Embedding(words, width), nn.Embedding(512, width), nn.LayerNorm(width)
+        self.p, self.encoder = p, nn.Sequential(*[BertLayer(width, heads, 4 * width, p) for _ in range(layers)])
+        self.pooler, self.head = nn.Linear(width, width), nn.Linear(width, 2)
+
+    def forward(self, tokens):
+        x = self.words(tokens) + self.positions(torch.arange(tokens.shape[1], device=tokens.device))
+        return self.head(self.pooler(self.encoder(F.dropout(self.norm(x), self.p))[:, 0]).tanh())
+
+
+def convolved(into, out, size, stride=1):
+    return nn.Conv2d(into, out, size, stride, size // 2, bias=False), nn.BatchNorm2d(out)
+
+
+def shortcut(into, out, stride):
+    return nn.Sequential(*convolved(into, out, 1, stride) if stride > 1 or into != out else ())
+
+
 class BasicBlock(nn.Module):
+    expansion = 1
+
     def __init__(self, into, out, stride):
         super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(into, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out)
-        self.conv2, self.bn2 = nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out)
-        same = stride == 1 and into == out
-        self.downsample = nn.Sequential() if same else nn.Sequential(
-            nn.Conv2d(into, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+        self.conv1, self.bn1 = convolved(into, out, 3, stride)
+        self.conv2, self.bn2 = convolved(out, out, 3)
+        self.downsample = shortcut(into, out, stride)
 
     def forward(self, x):
         return F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))) + self.downsample(x))
 
 
-class ResNet18(nn.Module):
-    """torchvision's, with the first convolution of small images and without the pool behind it."""
+class Bottleneck(nn.Module):
+    expansion = 4
 
-    def __init__(self, classes=10):
+    def __init__(self, into, out, stride):
         super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64)
-        blocks, into = [], 64
-        for out, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-            blocks += [BasicBlock(into, out, stride), BasicBlock(out, out, 1)]
-            into = out
-        self.layers, self.fc = nn.Sequential(*blocks), nn.Linear(512, classes)
+        within = out // self.expansion
+        self.conv1, self.bn1 = convolved(into, within, 1)
+        self.conv2, self.bn2 = convolved(within, within, 3, stride)
+        self.conv3, self.bn3 = convolved(within, out, 1)
+        self.downsample = shortcut(into, out, stride)
 
     def forward(self, x):
-        return self.fc(self.layers(F.relu(self.bn1(self.conv1(x)))).mean((2, 3)))
+        y = F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))))
+        return F.relu(self.bn3(self.conv3(y)) + self.downsample(x))
+
+
+class ResNet(nn.Module):
+    """torchvision's; of small images with a first convolution of 3 x 3 and no pool behind it."""
+
+    def __init__(self, block, counts, classes, small_images):
+        super().__init__()
+        self.conv1, self.bn1 = convolved(3, 64, 3) if small_images else convolved(3, 64, 7, 2)
+        self.pool = nn.Identity() if small_images else nn.MaxPool2d(3, 2, 1)
+        blocks, into = [], 64
+        for i, count in enumerate(counts):
+            out = 64 * 2 ** i * block.expansion
+            for k in range(count):
+                blocks.append(block(into, out, 2 if i > 0 and k == 0 else 1))
+                into = out
+        self.layers, self.fc = nn.Sequential(*blocks), nn.Linear(into, classes)
+
+    def forward(self, x):
+        return self.fc(self.layers(self.pool(F.relu(self.bn1(self.conv1(x))))).mean((2, 3)))
+
+
+class ResNet18(ResNet):
+    def __init__(self, classes=10):
+        super().__init__(BasicBlock, (2, 2, 2, 2), classes, small_images=True)
+
+
+class ResNet50(ResNet):
+    def __init__(self):
+        super().__init__(Bottleneck, (3, 4, 6, 3), 1000, small_images=False)
 
 
 # Of bench/models.cpp: codes and widths.

@@ -1,27 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-# The models of bench/step_time.cpp in PyTorch. Reads a line, times one group of steps, prints ms a step, of wall
-# and of processor time; until its input ends. So a caller can alternate it with peal. With --memory it measures that instead.
+# A training step of the models of torch_jobs.py, by the fastest of PyTorch's AdamWs. Says how many parameters there are
+# and which that was; then, for each line that it reads, times one group of steps and prints ms a step, of wall and of
+# processor time. So ratios.py can alternate it with peal. --list says which settings (--with) each model has a use for.
 import argparse
+import json
+import os
+import shutil
 import sys
 import time
 
 import torch
-import torch.nn.functional as F
 
 sys.dont_write_bytecode = True  # here; what torch imports later is better kept
-from torch_nets import ADULT_SIZES, GPT, AwdLstm, BasicNet, ResNet18, TabularModel, mlp  # noqa: E402
+import torch_nets  # noqa: E402
+from torch_jobs import JOBS  # noqa: E402
 sys.dont_write_bytecode = False
 
+ADAMWS = {"plain": {}, "foreach": {"foreach": True}, "fused": {"fused": True}}
+
 parser = argparse.ArgumentParser()
-parser.add_argument("--model", choices=["basicnet", "mlp", "gpt", "resnet18", "tabular", "awd_lstm", "gpt2"], default="basicnet")
-parser.add_argument("--batch", type=int, required=True)
+parser.add_argument("--list", action="store_true", help="print as JSON what this PyTorch can be asked for")
+parser.add_argument("--model", choices=list(JOBS), default="basicnet")
+parser.add_argument("--batch", type=int, default=1)
 parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--steps", type=int, default=10)
 parser.add_argument("--device", default="cpu")
 parser.add_argument("--precision", choices=["f32", "tf32", "bf16"], default="f32")
+parser.add_argument("--with", nargs="*", choices=["sdpa", "channels_last", "compile"], default=[], dest="settings")
+parser.add_argument("--optimizer", choices=list(ADAMWS), help="default: the fastest, by trial")
 parser.add_argument("--memory", action="store_true",
                     help="print the most bytes resident, before the model and after steps (cuda: of tensors)")
 options = parser.parse_args()
+
+if options.list:
+    there = {"channels_last"}
+    if hasattr(torch.nn.functional, "scaled_dot_product_attention"):
+        there.add("sdpa")
+    if hasattr(torch, "compile") and shutil.which(os.environ.get("CXX", "g++")):
+        there.add("compile")
+    print(json.dumps({"version": torch.__version__, "mkl": torch.backends.mkl.is_available(),
+                      "tries": {name: [word for word in [*job.tries, "compile"] if word in there]
+                                for name, job in JOBS.items()}}))
+    sys.exit()
 
 
 def resident():
@@ -35,43 +55,24 @@ at_start = resident()
 torch.set_num_threads(options.threads)
 torch.manual_seed(0)
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = options.precision == "tf32"
-n, cuda = options.batch, options.device != "cpu"
+cuda = options.device != "cpu"
 torch.backends.cudnn.benchmark = cuda
+torch_nets.by_hand = "sdpa" not in options.settings
+
+model, inputs, target, loss_of = JOBS[options.model].make(options.batch)
+parameters = sum(parameter.numel() for parameter in model.parameters())
+model, target = model.to(options.device), target.to(options.device)
+inputs = [x.to(options.device) for x in inputs]
+if "channels_last" in options.settings:
+    model = model.to(memory_format=torch.channels_last)
+    inputs = [x.to(memory_format=torch.channels_last) if x.dim() == 4 else x for x in inputs]
 
 
-def language_model(model, words, length):
-    tokens = torch.arange(n * length) * 7 % words
-    return model, tokens.view(n, length), tokens, lambda out, y: F.cross_entropy(out.view(-1, words), y)
+def loss_now():
+    return loss_of(model(*inputs), target)
 
 
-if options.model == "basicnet":
-    model, x, loss_of = BasicNet(), torch.randn(n, 1, 28, 28), F.nll_loss
-elif options.model == "mlp":
-    model, x, loss_of = mlp(), torch.randn(n, 784), F.cross_entropy
-elif options.model == "resnet18":
-    model, x, loss_of = ResNet18(), torch.randn(n, 3, 32, 32), F.cross_entropy
-elif options.model == "tabular":
-    codes = torch.stack([torch.arange(n) * 7 % words for words, _ in ADULT_SIZES], 1)
-    net, x, loss_of = TabularModel(ADULT_SIZES, 6), torch.randn(n, 6), F.cross_entropy
-    codes, net = codes.to(options.device), net.to(options.device)
-    model = lambda numbers: net(codes, numbers)  # noqa: E731
-    model.to, model.parameters = lambda device: model, net.parameters
-if options.model == "gpt":
-    model, x, target, loss_of = language_model(GPT(), 1000, 128)
-elif options.model == "awd_lstm":
-    model, x, target, loss_of = language_model(AwdLstm(10000), 10000, 70)
-elif options.model == "gpt2":
-    model, x, target, loss_of = language_model(GPT(50257, 768, 12, 12, 1024, "tanh"), 50257, 1024)
-else:
-    target = torch.arange(n) * 7 % (2 if options.model == "tabular" else 10)
-model, x, target = model.to(options.device), x.to(options.device), target.to(options.device)
-# The fastest of PyTorch's own choices: one fused loop over tensors where this version has it.
-try:
-    fast = {"fused": True} if cuda else {"foreach": True}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **fast)
-except TypeError:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-plain = torch.optim.AdamW(model.parameters(), lr=1e-3)
+loss = torch.compile(loss_now) if "compile" in options.settings else loss_now
 
 
 def synchronize():
@@ -79,29 +80,57 @@ def synchronize():
         torch.cuda.synchronize()
 
 
-def group(chosen):
+def backward():
+    model.zero_grad(set_to_none=True)
+    with torch.autocast("cuda" if cuda else "cpu", torch.bfloat16, enabled=options.precision == "bf16"):
+        lost = loss()
+    lost.backward()
+
+
+def group():
     synchronize()
     wall, processor = time.perf_counter(), time.process_time()
     for _ in range(options.steps):
-        chosen.zero_grad(set_to_none=True)
-        with torch.autocast("cuda" if cuda else "cpu", torch.bfloat16, enabled=options.precision == "bf16"):
-            loss = loss_of(model(x), target)
-        loss.backward()
-        chosen.step()
+        backward()
+        optimizer.step()
     synchronize()
     return [(end - start) / options.steps * 1e3
             for start, end in ((wall, time.perf_counter()), (processor, time.process_time()))]
 
 
+def seconds_of(candidate):
+    """The least that a step of the optimizer alone takes, after one that makes its state."""
+    times = []
+    for _ in range(6):
+        synchronize()
+        start = time.perf_counter()
+        candidate.step()
+        synchronize()
+        times.append(time.perf_counter() - start)
+    return min(times[1:])
+
+
+backward()  # a graph for compile, gradients for the trial
+times = {}
+for name in [options.optimizer] if options.optimizer else ADAMWS:
+    try:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **ADAMWS[name])
+        times[name] = 0 if options.optimizer else seconds_of(optimizer)
+    except (TypeError, RuntimeError, ValueError):  # an older PyTorch has not all of them, on all devices
+        continue
+name = min(times, key=times.get)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, **ADAMWS[name])
+
 if options.memory:
-    group(optimizer if cuda else plain)
-    if cuda:  # without what the first step tries
+    group()
+    if cuda:  # without what the first steps try
         torch.cuda.reset_peak_memory_stats()
-        group(optimizer)
+        group()
     print(*(0, torch.cuda.max_memory_allocated()) if cuda else (at_start, resident()))
     sys.exit()
-for candidate in (optimizer, plain):
-    group(candidate)
-best = min((optimizer, plain), key=lambda chosen: min(group(chosen)[1] for _ in range(3)))
+for _ in range(3):
+    backward()
+    optimizer.step()
+print(parameters, name, flush=True)
 for _ in sys.stdin:
-    print(*group(best), flush=True)
+    print(*group(), flush=True)
