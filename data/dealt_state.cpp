@@ -20,8 +20,8 @@ Tensor tensor_of(const std::vector<Dealt>& dealt) {
   return Tensor::from(words, {std::ssize(dealt), columns}, Device{});
 }
 
-TakenUp read_dealt(StateReader& reader, const NamedTensors& state, Dealt now,
-                   std::int64_t samples) {
+TakenUp read_dealt(StateReader& reader, const NamedTensors& state, Dealt now, std::int64_t samples,
+                   const HowOrdered& mine) {
   const auto found = std::find_if(state.begin(), state.end(),
                                   [](const auto& entry) { return entry.first == "dealt"; });
   const bool table = found != state.end() && found->second.dim() == 2;
@@ -39,6 +39,9 @@ TakenUp read_dealt(StateReader& reader, const NamedTensors& state, Dealt now,
                               wide == columns && words[at + 4] != 0});
     }
   }
+  const bool within = std::any_of(taken.before.begin(), taken.before.end(),
+                                  [](const Dealt& each) { return each.batches > 0; });
+  taken.seed = check_order(reader, mine, within);
   reader.finish();
   if (taken.before.empty()) return taken;
   now.batches = taken.before.back().batches;

@@ -6,8 +6,10 @@
 
 #include <peal/autograd/core/stateful.h>
 #include <peal/data/deal.h>
+#include <peal/data/sampler.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace peal::data {
@@ -15,13 +17,15 @@ namespace peal::data {
 Tensor tensor_of(const std::vector<Dealt>& dealt);
 
 struct TakenUp {
-  std::vector<Dealt> before;  // what others were dealt
-  std::int64_t batches = 0;   // that were taken since, by the deal that goes on
+  std::vector<Dealt> before;          // what others were dealt
+  std::int64_t batches = 0;           // that were taken since, by the deal that goes on
+  std::optional<std::uint64_t> seed;  // of the state
 };
 
 // In the world that an epoch of `samples` was left in, it goes on where it was; in another, or by
-// another way, what is left is dealt. `now` is how batches are dealt here. The reader notes what is
-// wrong with the state; Error of a deal that cannot have been.
-TakenUp read_dealt(StateReader& reader, const NamedTensors& state, Dealt now, std::int64_t samples);
+// another way, what is left is dealt. `now` is how batches are dealt here, of an order of `mine`.
+// Error for a state that does not fit, and of a deal that cannot have been.
+TakenUp read_dealt(StateReader& reader, const NamedTensors& state, Dealt now, std::int64_t samples,
+                   const HowOrdered& mine);
 
 }  // namespace peal::data

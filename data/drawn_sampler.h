@@ -9,6 +9,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace peal::data {
@@ -32,16 +34,30 @@ class DrawnSampler : public Sampler {
   void resume(std::int64_t epoch, std::int64_t consumed) override {
     places_.resume(epoch, consumed);
   }
+  std::optional<std::uint64_t> seed() const override { return places_.options().seed; }
+  // "samples", "num_samples" and "replacement".
+  std::vector<std::pair<std::string, std::int64_t>> order_of() const override {
+    return {{"samples", samples_},
+            {"num_samples", places_.order_of()[0].second},
+            {"replacement", std::int64_t{replacement_}}};
+  }
 
  protected:
-  // `count` draws an epoch, of all ranks together; exact as of ShardOptions. Errors: as of shard().
-  DrawnSampler(std::int64_t count, Place place, bool exact)
-      : places_(count, place.world, place.rank, {.shuffle = false, .exact = exact}) {}
+  // `count` draws an epoch from so many samples, of all ranks together; `how` is the options of
+  // the one that draws. Errors: as of shard().
+  template <class Options>
+  DrawnSampler(std::int64_t samples, std::int64_t count, const Options& how)
+      : places_(count, how.place.world, how.place.rank,
+                {.shuffle = false, .seed = how.seed, .exact = how.exact}),
+        samples_(samples),
+        replacement_(how.replacement) {}
   // All draws of an epoch, of all ranks: a pure function.
   virtual std::vector<std::int64_t> drawn(std::int64_t epoch) const = 0;
 
  private:
   DistributedSampler places_;  // which of the draws are this rank's
+  std::int64_t samples_;
+  bool replacement_;
 };
 
 }  // namespace peal::data

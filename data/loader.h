@@ -122,9 +122,9 @@ class DataLoader {
   std::int64_t epoch() const { return within() ? running_ : coming(); }
   // The epoch to open next, from its start.
   void set_epoch(std::int64_t epoch);
-  // Takes up an epoch of which all ranks together have seen `consumed` samples, under whatever
-  // world size. With a sampler it means what Sampler::resume() says. With a plan or a way it counts
-  // batches of this rank: its first ones are left out.
+  // Takes up an epoch of which all ranks together have seen `consumed` samples (Error where it has
+  // fewer), under whatever world size. With a sampler it means what Sampler::resume() says. With a
+  // plan or a way it counts batches of this rank: its first ones are left out.
   void resume(std::int64_t epoch, std::int64_t consumed);
   // Leaves out the next `count` batches of epoch(), without making them: the first ones, where it
   // has not begun. Later epochs are whole. (Accelerate: skip_first_batches.) Error where it has
@@ -133,8 +133,9 @@ class DataLoader {
   // What has been seen of epoch(), as resume() takes it. Error within an epoch of a sampler that
   // cannot be taken up there.
   std::int64_t consumed() const;
-  // "epoch", and "consumed", with a plan "batches", or with a way "dealt", and "seed" where orders
-  // are drawn (i64; 24 bytes but for a way's and what a sampler's order_of() adds): a loader made
+  // "epoch", and "consumed", with a plan "batches", or with a way "dealt"; "seed" where orders are
+  // drawn, and "augmentation" where that is drawn from another; "samples", the size of the set, or
+  // what a sampler's order_of() says (i64; 32 bytes but for a way's and a sampler's). A loader made
   // alike that loads them takes the seed on where its options name none, and goes on with the
   // sample after the last one handed out (what a device's copy ahead has in hand, and a batch that
   // failed, come again); but for a plan its world and batch_size may be others, and after a way the
@@ -143,8 +144,9 @@ class DataLoader {
   // will do for all, but: at the end of an exact epoch those that have a batch less are in the next
   // epoch already, and a DistributedSampler's ranks that have a sample less count less, so save
   // rank 0's; and a plan's places are each rank's own where ranks have different numbers of
-  // batches. Error where consumed() is one, and in loading where its sampler or options name
-  // another seed.
+  // batches. Error where consumed() is one, and in loading a place within an epoch whose
+  // order was another: of another seed, or of another number of samples. Older states do not say
+  // all of it, and are taken where there is such a place.
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
 
@@ -185,8 +187,7 @@ class DataLoader {
 
   DataLoader(DatasetRef dataset, std::shared_ptr<Sampler> sampler, BatchPlan plan,
              LoaderOptions options);
-  std::optional<std::uint64_t> order_seed() const;
-  std::uint64_t seed_of(StateReader& reader) const;
+  HowOrdered how_ordered() const;
   ShardOptions shard_options(std::int64_t epoch, std::int64_t consumed) const;
   // Of a plan or a way: a place in an epoch is a number of this rank's batches.
   bool by_batches() const { return plan_ || options_.way != Way::samples; }

@@ -11,6 +11,13 @@
 #include <utility>
 
 namespace peal::data {
+namespace {
+
+// What augmentation is drawn from, where orders are not drawn from the same.
+constexpr const char* augmentation = "augmentation";
+
+}  // namespace
+
 std::int64_t DataLoader::size() const {
   if (within()) return batches_;
   if (by_batches()) return std::max<std::int64_t>(count_planned(coming()) - next_consumed_, 0);
@@ -36,6 +43,9 @@ void DataLoader::resume(std::int64_t epoch, std::int64_t consumed) {
   PEAL_CHECK(epoch >= 0 && consumed >= 0,
              "[data] loader: expected an epoch and consumed of at least 0, got ", epoch, " and ",
              consumed);
+  PEAL_CHECK(sampler_ || by_batches() || consumed <= dataset_->size(),
+             "[data] loader: an epoch of ", dataset_->size(), " samples cannot be taken up after ",
+             consumed, "; is it the data set that the state was saved of?");
   if (sampler_) sampler_->resume(epoch, consumed);
   epoch_.reset();
   ahead_.reset();
@@ -92,38 +102,31 @@ Dealt DataLoader::dealt_now(std::int64_t batches) const {
   return dealt(deal_of_options(), batches);
 }
 
-std::optional<std::uint64_t> DataLoader::order_seed() const {
-  if (sampler_) return sampler_->seed();
-  return options_.shuffle ? std::optional(seed_) : std::nullopt;
-}
-
-// The seed of a state, or ours where it has none. One that nobody chose gives way; older states
-// have none.
-std::uint64_t DataLoader::seed_of(StateReader& reader) const {
-  const auto mine = order_seed();
-  if (!reader.has("seed")) return seed_;
-  const auto seed = static_cast<std::uint64_t>(reader.number<std::int64_t>("seed"));
-  if (mine && *mine != seed && (sampler_ || options_.seed)) {
-    reader.fault(concat("seed: expected ", *mine, ", as of this loader, got ", seed,
-                        ": its order is another, and some samples would come twice; make the "
-                        "loader with seed ",
-                        seed));
+// A seed that nobody chose gives way to a state's.
+HowOrdered DataLoader::how_ordered() const {
+  if (sampler_) {
+    HowOrdered mine{"sampler", sampler_->seed(), sampler_->order_of()};
+    mine.numbers.emplace_back(augmentation, static_cast<std::int64_t>(seed_));
+    return mine;
   }
-  return mine && !sampler_ ? seed : seed_;
+  HowOrdered mine{"loader", std::nullopt, {}, !options_.seed};
+  if (options_.shuffle) mine.seed = seed_;
+  if (!plan_) mine.numbers.emplace_back("samples", dataset_->size());
+  if (!options_.shuffle) {
+    mine.numbers.emplace_back(augmentation, static_cast<std::int64_t>(seed_));
+  }
+  return mine;
 }
 
 NamedTensors DataLoader::state_dict() const {
   NamedTensors state{{"epoch", Tensor::scalar(epoch(), Device{})}};
-  if (const auto seed = order_seed()) {
-    state.emplace_back("seed", Tensor::scalar(static_cast<std::int64_t>(*seed), Device{}));
-  }
+  put_order(state, how_ordered());
   if (options_.max_bad_samples > 0) {
     const bool none = epoch() != bad_epoch_ || consumed() == 0;
     state.emplace_back("bad_samples", Tensor::scalar(none ? 0 : bad_so_far(), Device{}));
   }
   if (plan_ || !by_batches()) {
     state.emplace_back(plan_ ? "batches" : "consumed", Tensor::scalar(consumed(), Device{}));
-    if (sampler_) put_order(state, *sampler_);
     return state;
   }
   const auto before = dealt_before(epoch());
@@ -138,22 +141,26 @@ void DataLoader::load_state_dict(const NamedTensors& state) {
   const auto epoch = reader.number<std::int64_t>("epoch");
   const std::int64_t bad =
       reader.has("bad_samples") ? reader.number<std::int64_t>("bad_samples") : 0;
-  const std::uint64_t seed = seed_of(reader);
-  const auto goes_on = [&](std::int64_t consumed) {
-    seed_ = seed;
+  std::optional<std::uint64_t> seed;
+  if (!options_.seed && reader.has(augmentation)) {
+    seed = static_cast<std::uint64_t>(reader.number<std::int64_t>(augmentation));
+  }
+  const auto goes_on = [&](std::int64_t consumed, std::optional<std::uint64_t> of_order) {
     resume(epoch, consumed);
+    if (options_.shuffle && !options_.seed) seed = of_order;
+    seed_ = seed.value_or(seed_);
     bad_samples_.clear();
     bad_epoch_ = epoch;
     bad_before_ = bad;
   };
   if (plan_ || !by_batches()) {
     const auto consumed = reader.number<std::int64_t>(plan_ ? "batches" : "consumed");
-    if (sampler_) check_order(reader, *sampler_, consumed);
+    const auto of_order = check_order(reader, how_ordered(), consumed > 0);
     reader.finish();
-    return goes_on(consumed);
+    return goes_on(consumed, of_order);
   }
-  TakenUp taken = read_dealt(reader, state, dealt_now(0), dataset_->size());
-  goes_on(taken.batches);
+  TakenUp taken = read_dealt(reader, state, dealt_now(0), dataset_->size(), how_ordered());
+  goes_on(taken.batches, taken.seed);
   taken_up_ = epoch;
   dealt_before_ = std::move(taken.before);
 }

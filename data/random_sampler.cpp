@@ -22,9 +22,7 @@ std::int64_t checked_count(std::int64_t size, const RandomSamplerOptions& option
 }  // namespace
 
 RandomSampler::RandomSampler(std::int64_t size, const RandomSamplerOptions& options)
-    : DrawnSampler(checked_count(size, options), options.place, options.exact),
-      size_(size),
-      options_(options) {}
+    : DrawnSampler(size, checked_count(size, options), options), size_(size), options_(options) {}
 
 std::vector<std::int64_t> RandomSampler::drawn(std::int64_t epoch) const {
   const std::int64_t count = options_.num_samples.value_or(size_);

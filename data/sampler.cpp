@@ -65,20 +65,34 @@ void Sampler::resume(std::int64_t epoch, std::int64_t consumed) {
   set_epoch(epoch);
 }
 
-void put_order(NamedTensors& state, const Sampler& sampler) {
-  for (const auto& [what, number] : sampler.order_of()) {
+void put_order(NamedTensors& state, const HowOrdered& mine) {
+  if (mine.seed) {
+    state.emplace_back("seed", Tensor::scalar(static_cast<std::int64_t>(*mine.seed), Device{}));
+  }
+  for (const auto& [what, number] : mine.numbers) {
     state.emplace_back(what, Tensor::scalar(number, Device{}));
   }
 }
 
-void check_order(StateReader& reader, const Sampler& sampler, std::int64_t consumed) {
-  for (const auto& [what, number] : sampler.order_of()) {
-    if (!reader.has(what)) continue;  // older states have none
-    const auto saved = reader.number<std::int64_t>(what);
-    if (consumed == 0 || saved == number) continue;
-    reader.fault(concat(what, ": expected ", number, ", as of this sampler, got ", saved,
+std::optional<std::uint64_t> check_order(StateReader& reader, const HowOrdered& mine, bool within) {
+  const bool older = !reader.has("seed") && !reader.has("samples");
+  std::optional<std::uint64_t> seed;
+  if (reader.has("seed")) seed = static_cast<std::uint64_t>(reader.number<std::int64_t>("seed"));
+  if (within && !older && seed != mine.seed && !(mine.any_seed && seed && mine.seed)) {
+    const std::string expected = mine.seed
+                                     ? concat("expected ", *mine.seed, ", as of this ", mine.whose)
+                                     : concat("this ", mine.whose, " draws no order");
+    reader.fault(concat("seed: ", expected, ", got ", seed ? concat(*seed) : "none",
                         ": its order is another, and some samples would come twice"));
   }
+  for (const auto& [what, number] : mine.numbers) {
+    if (!reader.has(what)) continue;
+    const auto saved = reader.number<std::int64_t>(what);
+    if (!within || saved == number) continue;
+    reader.fault(concat(what, ": expected ", number, ", as of this ", mine.whose, ", got ", saved,
+                        ": the rest of its epoch would be another"));
+  }
+  return seed;
 }
 
 std::int64_t shard_size(std::int64_t size, int world, int rank, const ShardOptions& options) {
@@ -124,6 +138,9 @@ DistributedSampler::DistributedSampler(std::int64_t size, int world, int rank, S
 }
 
 void DistributedSampler::resume(std::int64_t epoch, std::int64_t consumed) {
+  PEAL_CHECK(consumed <= size_, "[data] sampler: an epoch of ", size_,
+             " samples cannot be taken up after ", consumed,
+             "; is it the data set that the state was saved of?");
   ShardOptions changed = options_;
   changed.epoch = epoch;
   changed.consumed = consumed;
@@ -141,10 +158,7 @@ std::int64_t DistributedSampler::consumed_after(std::int64_t taken) const {
 NamedTensors DistributedSampler::state_dict() const {
   NamedTensors state{{"epoch", Tensor::scalar(options_.epoch, Device{})},
                      {"consumed", Tensor::scalar(options_.consumed, Device{})}};
-  if (const auto drawn_from = seed()) {
-    state.emplace_back("seed", Tensor::scalar(static_cast<std::int64_t>(*drawn_from), Device{}));
-  }
-  put_order(state, *this);
+  put_order(state, {"sampler", seed(), order_of()});
   return state;
 }
 
@@ -152,14 +166,7 @@ void DistributedSampler::load_state_dict(const NamedTensors& state) {
   StateReader reader("DistributedSampler", state);
   const auto epoch = reader.number<std::int64_t>("epoch");
   const auto consumed = reader.number<std::int64_t>("consumed");
-  if (reader.has("seed")) {
-    const auto saved = static_cast<std::uint64_t>(reader.number<std::int64_t>("seed"));
-    if (consumed > 0 && saved != seed().value_or(saved)) {
-      reader.fault(concat("seed: expected ", *seed(), ", as of this sampler, got ", saved,
-                          ": its order is another, and some samples would come twice"));
-    }
-  }
-  check_order(reader, *this, consumed);
+  check_order(reader, {"sampler", seed(), order_of()}, consumed > 0);
   reader.finish();
   resume(epoch, consumed);
 }

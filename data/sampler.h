@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -96,10 +97,17 @@ class Sampler {
   virtual void resume(std::int64_t epoch, std::int64_t consumed);
 };
 
-// order_of() as part of a state, and what is wrong with that of another, of which `consumed`
-// samples were seen.
-void put_order(NamedTensors& state, const Sampler& sampler);
-void check_order(StateReader& reader, const Sampler& sampler, std::int64_t consumed);
+// What a state says of the order that it is a place in, so that no other goes on there.
+struct HowOrdered {
+  std::string_view whose;                                     // "loader", for errors
+  std::optional<std::uint64_t> seed;                          // where it is drawn
+  std::vector<std::pair<std::string, std::int64_t>> numbers;  // what else it hangs on
+  bool any_seed = false;                                      // it takes the state's
+};
+void put_order(NamedTensors& state, const HowOrdered& mine);
+// Notes what is wrong with a state where it is a place within an epoch; returns its seed. Older
+// states lack some of it or all.
+std::optional<std::uint64_t> check_order(StateReader& reader, const HowOrdered& mine, bool within);
 
 class DistributedSampler : public Sampler {
  public:
@@ -113,13 +121,17 @@ class DistributedSampler : public Sampler {
   std::optional<std::uint64_t> seed() const override {
     return options_.shuffle ? std::optional(options_.seed) : std::nullopt;
   }
-  // Takes up an epoch of which all ranks together have seen `consumed` samples.
+  std::vector<std::pair<std::string, std::int64_t>> order_of() const override {
+    return {{"samples", size_}};
+  }
+  // Takes up an epoch of which all ranks together have seen `consumed` samples. Error where it has
+  // fewer.
   void resume(std::int64_t epoch, std::int64_t consumed) override;
   // What a checkpoint stores as `consumed` after every rank took `taken` samples of indices(). At
   // the end of an exact epoch ranks may differ by one: rank 0, which has the most, counts.
   std::int64_t consumed_after(std::int64_t taken) const override;
   // "epoch" and "consumed" (i64), as resume() takes them, "seed" where orders are drawn, and
-  // order_of(). Error within an epoch whose order was another.
+  // order_of(), which is "samples". Error within an epoch whose order was another.
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
 

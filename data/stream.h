@@ -66,8 +66,9 @@ class StreamShard {
     return round_[at_++];
   }
 
-  // How many samples of the stream are in rounds that are over ("consumed"), and what this rank
-  // took of the one that is open ("taken", 0 after each batch that all ranks took), i64. Over a
+  // How many samples of the stream are in rounds that are over ("consumed"), what this rank took of
+  // the one that is open ("taken", 0 after each batch that all ranks took), and how rounds are made
+  // ("world" ranks, "round" samples), i64. Over a
   // source that begins again, a shard made alike goes on there; after whole rounds one of another
   // world or batch_size does, too.
   NamedTensors state_dict() const {

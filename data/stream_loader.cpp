@@ -79,7 +79,7 @@ StreamLanes& StreamLoader::lanes() {
   return *lanes_;
 }
 
-// One too many is an error from then on.
+// One too many is an error from then on, which next() throws.
 void StreamLoader::note_bad(const std::vector<PassedOver>& bad) {
   for (const PassedOver& each : bad) {
     bad_samples_.push_back(each);
@@ -89,7 +89,7 @@ void StreamLoader::note_bad(const std::vector<PassedOver>& bad) {
       failure_ = std::make_exception_ptr(Error(concat(
           which, "; it is bad sample ", bad_samples_.size(),
           " of this epoch, of which max_bad_samples lets ", options_.max_bad_samples, " be")));
-      std::rethrow_exception(failure_);
+      return;
     }
     log_warning(which, "; it is passed over");
   }
@@ -99,7 +99,8 @@ std::optional<Batch> StreamLoader::next() {
   if (failure_) std::rethrow_exception(failure_);
   auto made = lanes().next();
   note_bad(lanes_->take_bad_ends());
-  if (made) note_bad(made->bad);
+  if (made && !failure_) note_bad(made->bad);
+  if (failure_) std::rethrow_exception(failure_);
   if (!made) {
     begin(epoch_ + 1);
     return std::nullopt;
@@ -111,7 +112,13 @@ std::optional<Batch> StreamLoader::next() {
   return std::move(made->batch);
 }
 
-bool StreamLoader::has_next() { return lanes().has_next(); }
+// A loop that asks comes to the end of an epoch without next(), so the bad ones there count here.
+bool StreamLoader::has_next() {
+  if (failure_) return true;
+  const bool more = lanes().has_next();
+  note_bad(lanes_->take_bad_ends());
+  return more || failure_;
+}
 
 void StreamLoader::skip_first_batches(std::int64_t count) {
   for (std::int64_t k = 0; k < count; ++k) {

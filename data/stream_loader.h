@@ -65,7 +65,8 @@ class StreamLoader {
   std::optional<Batch> next();
   // Those that were passed over in the epoch that is open or was open last, since it was opened.
   const std::vector<PassedOver>& bad_samples() const { return bad_samples_; }
-  // Whether a batch of epoch() is still to come, as DataLoader::has_next(); reads it to know.
+  // Whether a batch of epoch() is still to come, as DataLoader::has_next(), or an error; reads it
+  // to know.
   bool has_next();
   std::int64_t epoch() const { return epoch_; }
   // The epoch to open next, from its start.

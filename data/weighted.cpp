@@ -73,8 +73,8 @@ std::vector<std::int64_t> weighted_order(std::span<const double> weights, std::i
 
 WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, std::int64_t count,
                                              const WeightedOptions& options)
-    : DrawnSampler((check(weights, count, options.replacement), count), options.place,
-                   options.exact),
+    : DrawnSampler(std::ssize(weights), (check(weights, count, options.replacement), count),
+                   options),
       weights_(std::make_shared<const std::vector<double>>(std::move(weights))),
       count_(count),
       options_(options) {}

@@ -91,9 +91,10 @@ ShardSampler::ShardSampler(std::vector<std::int64_t> sizes, Place place,
 }
 
 std::vector<std::pair<std::string, std::int64_t>> ShardSampler::order_of() const {
-  if (!how_.shuffle) return {};
-  const std::int64_t samples = checked_sum(sizes_);
-  return {{"window", std::min(how_.window, samples)}, {"samples", samples}};
+  auto numbers = DistributedSampler::order_of();
+  if (!how_.shuffle) return numbers;
+  numbers.emplace_back("window", std::min(how_.window, numbers[0].second));
+  return numbers;
 }
 
 Order ShardSampler::order() const {

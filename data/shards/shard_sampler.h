@@ -44,7 +44,7 @@ class ShardSampler : public DistributedSampler {
                const ShardSamplerOptions& options = {});
 
   Order order() const override;
-  // "window" and "samples", where it shuffles.
+  // "samples", and "window" where it shuffles.
   std::vector<std::pair<std::string, std::int64_t>> order_of() const override;
   std::vector<std::int64_t> indices() const override { return order().to_vector(); }
 

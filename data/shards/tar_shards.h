@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A data set of tar shards in WebDataset's layout (tar_index.h), read where they lie: their headers
 // once, then each sample by its place. So it has a size, any order serves it, and what any loader
-// can do with a data set goes for shards, too: workers, any number of ranks, a state of 40 bytes
+// can do with a data set goes for shards, too: workers, any number of ranks, a state of 48 bytes
 // that is taken up by any other number, bad samples that are counted (max_bad_samples).
 //
 //   const auto train = std::make_shared<data::TarShards>(

@@ -114,21 +114,14 @@ class SetReader : public LoaderReader {
     all.push_back(data::dealt(dealing_->deal(), loader().consumed() / world()));
     NamedTensors state{{"epoch", Tensor::scalar(epoch(), Device{})},
                        {"dealt", data::tensor_of(all)}};
-    if (dealing_->options.shuffle) state.emplace_back("seed", Tensor::scalar(seed(), Device{}));
+    data::put_order(state, how_ordered());
     return state;
   }
   void load_state_dict(const NamedTensors& state) override {
     StateReader reader("Dispatcher", state);
     const auto epoch = reader.number<std::int64_t>("epoch");
-    const std::int64_t saved =  // older states have none
-        reader.has("seed") ? reader.number<std::int64_t>("seed") : seed();
-    if (dealing_->options.shuffle && saved != seed()) {
-      reader.fault(concat("seed: expected ", static_cast<std::uint64_t>(seed()),
-                          ", as of this dispatcher, got ", static_cast<std::uint64_t>(saved),
-                          ": its order is another, and some samples would come twice"));
-    }
     data::TakenUp taken = data::read_dealt(reader, state, data::dealt(dealing_->deal(), 0),
-                                           dealing_->dataset->size());
+                                           dealing_->dataset->size(), how_ordered());
     loader().resume(epoch, taken.batches * world());
     dealing_->taken_up = epoch;
     dealing_->before = std::move(taken.before);
@@ -152,8 +145,15 @@ class SetReader : public LoaderReader {
         options);
   }
 
-  std::int64_t seed() const {
-    return static_cast<std::int64_t>(dealing_->options.seed.value_or(0));
+  data::HowOrdered how_ordered() const {
+    const std::uint64_t seed = dealing_->options.seed.value_or(0);
+    data::HowOrdered mine{"dispatcher", std::nullopt, {{"samples", dealing_->dataset->size()}}};
+    if (dealing_->options.shuffle) {
+      mine.seed = seed;
+    } else {
+      mine.numbers.emplace_back("augmentation", static_cast<std::int64_t>(seed));
+    }
+    return mine;
   }
 
   std::shared_ptr<Dealing> dealing_;

@@ -186,7 +186,7 @@ TEST_CASE("a loader of shards goes on anywhere, with other ranks, workers and ba
         if (state[0].second.item<std::int64_t>() != 1) continue;  // rank 0 is in the next
         std::size_t bytes = 0;
         for (const auto& [name, tensor] : state) bytes += tensor.view().bytes();
-        CHECK(bytes == 40);  // seed, epoch, samples taken; window and samples
+        CHECK(bytes == 48);  // seed, epoch, samples taken; window, samples, augmentation
         for (int after = 1; after <= 4; ++after) {
           Samples all = seen;
           for (int rank = 0; rank < after; ++rank) {
@@ -210,7 +210,7 @@ TEST_CASE("the state of another seed's order is refused, and gives an unnamed se
   saved.next();
   DataLoader other(set, set->sampler({}, {.seed = 8}), {.batch_size = 2});
   const std::string message = error_of([&] { other.load_state_dict(saved.state_dict()); });
-  check_has(message, "seed: expected 8, as of this loader, got 7");
+  check_has(message, "seed: expected 8, as of this sampler, got 7");
   CHECK(other.consumed() == 0);
 
   const DatasetRef plain = set;

@@ -202,6 +202,45 @@ TEST_CASE("bad samples of a stream are passed over and counted, up to as many as
   check_has(error_of([&] { StreamLoader(stream_of({path}), {.max_bad_samples = -1}); }), "got -1");
 }
 
+TEST_CASE("bad samples behind the last batch are counted also where a loop asks for another one") {
+  const Folder folder;
+  std::vector<std::string> shards;
+  for (const char* name : {"a.tar", "b.tar"}) {
+    auto files = numbered(0, 3);
+    for (auto& [file, content] : files) {
+      if (file == "set/2.x") content = "broken";
+    }
+    shards.push_back(put(folder.path / name, text_of(tar_of(files))));
+  }
+  for (const int workers : {0, 2}) {
+    const auto loader_of = [&](std::int64_t most) {
+      return std::make_unique<StreamLoader>(
+          stream_of(shards),
+          StreamLoaderOptions{
+              .batch_size = 2, .readers = 2, .workers = workers, .max_bad_samples = most});
+    };
+    const auto two = loader_of(2), one = loader_of(1);
+    const std::string said = stderr_of([&] {
+      for (int epoch = 0; epoch < 2; ++epoch) {
+        two->set_epoch(epoch);
+        while (two->has_next()) two->next();
+        CHECK(two->bad_samples().size() == 2);
+      }
+    });
+    check_has(said, "[data] sample 2 of part 1 (epoch 1): ");
+    stderr_of([&] {
+      const std::string message = error_of([&] {
+        while (one->has_next()) one->next();
+      });
+      check_has(message, "it is bad sample 2 of this epoch, of which max_bad_samples lets 1 be");
+      CHECK(one->has_next());
+      CHECK(error_of([&] { one->next(); }) == message);
+      one->set_epoch(0);
+      CHECK(one->next()->x.to_vector<std::int64_t>() == Samples{0, 1});
+    });
+  }
+}
+
 TEST_CASE("a shard that cannot be read is named, and is no bad sample") {
   const Folder folder;
   const auto archive = tar_of(numbered(0, 40));

@@ -148,9 +148,24 @@ TEST_CASE("a dispatched epoch of another seed is refused, and one without a seed
     peal::NamedTensors state = first.state_dict();
     check_has(error_of([&] { other.load_state_dict(state); }),
               "seed: expected 8, as of this dispatcher, got 9");
-    std::erase_if(state, [](const auto& entry) { return entry.first == "seed"; });
+    std::erase_if(
+        state, [](const auto& entry) { return entry.first == "seed" || entry.first == "samples"; });
     same.load_state_dict(state);
     CHECK(rest_of(same) == rest_of(first));
+  });
+}
+
+TEST_CASE("a dispatched epoch of a set that has grown is refused") {
+  ranks(1, [&](const peal::comm::ProcessGroup& group) {
+    const auto over = [&](std::int64_t size) {
+      return Dispatcher(group, std::make_shared<Drawn>(size),
+                        LoaderOptions{.batch_size = 2, .shuffle = true, .seed = 9});
+    };
+    Dispatcher first = over(12), more = over(13);
+    more.load_state_dict(first.state_dict());
+    rest_of(first, 2);
+    check_has(error_of([&] { more.load_state_dict(first.state_dict()); }),
+              "samples: expected 13, as of this dispatcher, got 12");
   });
 }
 
