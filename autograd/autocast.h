@@ -4,9 +4,15 @@
 // documentation, "Automatic Mixed Precision package", op lists; mean, which sums as well, is peal's
 // addition):
 //
-//   low precision     linear, matmul, conv2d, scaled_dot_product_attention
-//   f32               exp, log, pow and other steep functions, sum, mean, prod, cumsum, cumprod,
-//                     softmax, log_softmax, layer_norm, the losses
+//   low precision     linear, matmul and what is made of it (mm, mv, bmm, addmm, addmv, baddbmm,
+//                     einsum, tensordot), feed_forward, conv1d to conv3d and their transposes,
+//                     scaled_dot_product_attention, self_attention, lstm, gru, rnn_tanh, rnn_relu
+//   f32               exp, exp2, expm1, log, log1p, log2, log10, logit, pow, reciprocal, rsqrt,
+//                     tan, asin, acos, sinh, cosh, erfinv, softplus; sum, mean, prod, cumsum,
+//                     cumprod; softmax, log_softmax, gumbel_softmax; layer_norm, group_norm,
+//                     rms_norm; cdist, pdist, pairwise_distance, cosine_similarity, normalize;
+//                     the losses
+//   the widest        dot, bilinear, grid_sample, with nothing lowered inside
 //   the operands'     everything else, as without a guard: of two types the one that holds both
 //                     (ops/promotion.h); batch_norm has its statistics and parameters in f32 anyway
 //

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <peal/autograd/kernels/functors.h>
+#include <peal/autograd/kernels/special_functions.h>
 #include <peal/autograd/kernels/table.h>
 
 #include <cmath>
@@ -115,6 +116,12 @@ inline constexpr C selu_scale = C(1.0507009873554804934193349852946);
 template <class C>
 PEAL_ELEMENT C hardswish_slope(C x) {
   return x <= C(-3) ? C(0) : x < C(3) ? x / C(3) + C(0.5) : C(1);
+}
+
+// A function of f64 (special_functions.h) in the type that is computed in.
+template <class C>
+PEAL_ELEMENT C rounded(double y) {
+  return static_cast<C>(y);
 }
 
 template <Pointwise op>

@@ -12,6 +12,8 @@
 #include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/operands.h>
 #include <peal/autograd/ops/order.h>
+#include <peal/autograd/ops/permute.h>
+#include <peal/autograd/ops/rearrange.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/scan.h>
 #include <peal/autograd/ops/scatter.h>
@@ -25,19 +27,70 @@ Tensor counted(std::int64_t places, const Tensor& place) {
   return scatter_add(none, 0, place, full(place.shape(), 1, DType::i64, place.device()));
 }
 
-// Runs of equal elements of x [n], n > 0: values, which run each is of, lengths.
-Unique runs_of(const Tensor& x) {
-  const std::int64_t n = x.numel();
-  const Tensor differs = ne(x.rows(1, n), x.rows(0, n - 1));
-  const Tensor begins = cat({full({1}, 1, DType::boolean, x.device()), differs});
+// Runs of equal ones among n > 0 in a row, where each but the first differs from the one before it
+// or not: where runs begin, which run each is of, and the runs' lengths.
+struct Runs {
+  Tensor begins, run, counts;
+};
+Runs runs_of(const Tensor& differs) {
+  const Tensor begins = cat({full({1}, 1, DType::boolean, differs.device()), differs});
   const Tensor run = cumsum(cast(begins, DType::i64), 0) - 1;
-  const std::int64_t count = run.rows(n - 1, n).item<std::int64_t>() + 1;
-  return {masked_select(x, begins), run, counted(count, run)};
+  const std::int64_t n = run.numel(), count = run.rows(n - 1, n).item<std::int64_t>() + 1;
+  return {begins, run, counted(count, run)};
+}
+// Whether each of x's elements or slices but the first differs from the one before it.
+Tensor differing(const Tensor& x) {
+  const std::int64_t n = x.size(0);
+  return ne(x.rows(1, n), x.rows(0, n - 1));
 }
 
 Unique of_none(const Tensor& x) {
   const Tensor none = Tensor::empty({0}, DType::i64, x.device());
   return {Tensor::empty({0}, x.dtype(), x.device()), none.detach(x.shape()), none};
+}
+
+// x's slices along a dimension as rows [n, m], n and m above 0.
+struct Slices {
+  Tensor slices, rows;  // the dimension first; and as a matrix
+  int dim;
+  Tensor chosen(const Tensor& index) const {
+    return movedim(index_select(slices, 0, index), 0, dim);
+  }
+};
+Slices slices_of(std::string_view op, const Tensor& x, int dim) {
+  const int at = checked_dim(op, x, dim);
+  PEAL_CHECK(x.numel() > 0, op, ": the slices along dimension ", dim, " of shape ", x.shape(),
+             " have no elements, by which they could differ");
+  const std::int64_t n = x.size(at);
+  const Tensor slices = movedim(x.detach(), at, 0);
+  return {slices, slices.detach({n, x.numel() / n}), at};
+}
+// Along a dimension that has no index.
+Unique of_no_slices(const Tensor& x) {
+  const Tensor none = Tensor::empty({0}, DType::i64, x.device());
+  return {x.detach().clone(), none, none.clone()};
+}
+
+// Of each element of x [n, m] the how-manieth of its column's values it is.
+Tensor ranks_in_columns(const Tensor& x) {
+  const Extreme sorted = sort(x, 0);
+  const Tensor none = Tensor::zeros({1, x.size(1)}, DType::i64, x.device());
+  const Tensor rank = cumsum(cat({none, cast(differing(sorted.values), DType::i64)}), 0);
+  return scatter(Tensor::empty(x.shape(), DType::i64, x.device()), 0, sorted.indices, rank);
+}
+
+// Of each row of x [n, m] the how-manieth it is in the order of words. Neighbouring columns become
+// one, of the ranks of their pairs, until one is left.
+Tensor ranks_by_words(const Tensor& x) {
+  const std::int64_t n = x.size(0);
+  Tensor rank = ranks_in_columns(x);
+  while (rank.size(1) > 1) {
+    const std::int64_t m = rank.size(1), even = m / 2 * 2;
+    Tensor pairs = slice(rank, 1, 0, even, 2) * n + slice(rank, 1, 1, even, 2);
+    if (even < m) pairs = cat({pairs, slice(rank, 1, even, m)}, 1);
+    rank = ranks_in_columns(pairs);
+  }
+  return rank.detach({n});
 }
 
 }  // namespace
@@ -47,20 +100,43 @@ Unique unique(const Tensor& x) {
   TraceSpan span("unique");
   if (x.numel() == 0) return of_none(x);
   const Extreme sorted = sort(x.detach({x.numel()}));
-  const Unique runs = runs_of(sorted.values);
-  return {
-      runs.values,
-      scatter(Tensor::empty({x.numel()}, DType::i64, x.device()), 0, sorted.indices, runs.inverse)
-          .detach(x.shape()),
-      runs.counts};
+  const Runs runs = runs_of(differing(sorted.values));
+  return {masked_select(sorted.values, runs.begins),
+          scatter(Tensor::empty({x.numel()}, DType::i64, x.device()), 0, sorted.indices, runs.run)
+              .detach(x.shape()),
+          runs.counts};
+}
+
+Unique unique(const Tensor& x, int dim) {
+  const OpName name("unique");
+  TraceSpan span("unique");
+  if (x.size(checked_dim("unique", x, dim)) == 0) return of_no_slices(x);
+  const Slices all = slices_of("unique", x, dim);
+  const Unique order = unique(ranks_by_words(all.rows));
+  // Of equal ones the first, as the last that is written stays.
+  const std::int64_t n = order.inverse.numel();
+  const Tensor backwards = n - 1 - arange(n, DType::i64, x.device());
+  const Tensor first = scatter(Tensor::empty(order.values.shape(), DType::i64, x.device()), 0,
+                               flip(order.inverse, 0), backwards);
+  return {all.chosen(first), order.inverse, order.counts};
 }
 
 Unique unique_consecutive(const Tensor& x) {
   const OpName name("unique_consecutive");
   TraceSpan span("unique_consecutive");
   if (x.numel() == 0) return of_none(x);
-  const Unique runs = runs_of(x.detach({x.numel()}));
-  return {runs.values, runs.inverse.detach(x.shape()), runs.counts};
+  const Tensor line = x.detach({x.numel()});
+  const Runs runs = runs_of(differing(line));
+  return {masked_select(line, runs.begins), runs.run.detach(x.shape()), runs.counts};
+}
+
+Unique unique_consecutive(const Tensor& x, int dim) {
+  const OpName name("unique_consecutive");
+  TraceSpan span("unique_consecutive");
+  if (x.size(checked_dim("unique_consecutive", x, dim)) == 0) return of_no_slices(x);
+  const Slices all = slices_of("unique_consecutive", x, dim);
+  const Runs runs = runs_of(any(differing(all.rows), 1));
+  return {all.chosen(nonzero(runs.begins).detach({runs.counts.numel()})), runs.run, runs.counts};
 }
 
 Tensor bincount(const Tensor& x, const Tensor& weights, std::int64_t minlength) {

@@ -17,6 +17,10 @@ struct Unique {
 Unique unique(const Tensor& x);
 // The same of runs of equal elements, in the order in which they come.
 Unique unique_consecutive(const Tensor& x);
+// Both of the slices at the indices of a dimension, in the order of words: the first element that
+// differs decides. values has x's shape but for that dimension; inverse and counts have one.
+Unique unique(const Tensor& x, int dim);
+Unique unique_consecutive(const Tensor& x, int dim);
 
 // How often 0, 1, ... up to the largest of x [n] come, integers that are not negative: i64, or the
 // sums of their weights [n] (f32 or f64). At least `minlength` of them.

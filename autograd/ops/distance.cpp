@@ -5,13 +5,16 @@
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/distance.h>
+#include <peal/autograd/ops/index.h>
 #include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/matmul.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/spread.h>
+#include <peal/autograd/ops/windows.h>
 
 #include <cmath>
+#include <vector>
 
 namespace peal {
 namespace {
@@ -60,6 +63,27 @@ Tensor cdist(const Tensor& a, const Tensor& b, double p) {
     return cast(root(squares), a.dtype());
   }
   return cast(squeeze(norm_along(op, unsqueeze(x, -2) - unsqueeze(y, -3), p, -1), -1), a.dtype());
+}
+
+Tensor pdist(const Tensor& x, double p) {
+  if (widens(x)) return pdist(widened(x), p);
+  constexpr std::string_view op = "pdist";
+  const OpName name(op);
+  check_floating(op, x);
+  PEAL_CHECK(x.dim() == 2, op, ": expected rows [N, D], got shape ", x.shape());
+  std::vector<std::int64_t> first, second;
+  for (std::int64_t i = 0; i < x.size(0); ++i) {
+    for (std::int64_t j = i + 1; j < x.size(0); ++j) {
+      first.push_back(i);
+      second.push_back(j);
+    }
+  }
+  const Tensor wide = cast(x, computed_in(x.dtype()));
+  const auto chosen = [&](const std::vector<std::int64_t>& rows) {
+    return index_select(wide, 0, index_of_places(rows, x.device()));
+  };
+  const Tensor norms = norm_along(op, chosen(first) - chosen(second), p, 1);
+  return cast(squeeze(norms, 1), x.dtype());
 }
 
 Tensor cosine_similarity(const Tensor& a, const Tensor& b, int dim, double eps) {

@@ -17,6 +17,7 @@
 #include <peal/autograd/tape.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace peal::linalg {
 namespace {
@@ -243,3 +244,13 @@ Tensor cholesky(const Tensor& a, bool upper) {
 }
 
 }  // namespace peal::linalg
+
+namespace peal {
+
+Tensor logdet(const Tensor& a) {
+  const OpName name("logdet");
+  const auto [sign, log] = linalg::slogdet(a);
+  return log * where(lt(sign, 0), NAN, ones({}, log.dtype(), log.device()));
+}
+
+}  // namespace peal

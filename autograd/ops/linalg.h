@@ -94,3 +94,16 @@ Tensor matrix_norm(const Tensor& x, double ord, const std::vector<int>& dims = {
                    bool keepdim = false);
 
 }  // namespace peal::linalg
+
+namespace peal {
+
+// Those that PyTorch has in torch as well, by the names that they have there.
+using linalg::det;
+using linalg::matrix_power;
+using linalg::slogdet;
+inline Tensor inverse(const Tensor& a) { return linalg::inv(a); }
+// The logarithm of the determinant: -infinite where that is 0, and NaN, with its gradient, where it
+// is below.
+Tensor logdet(const Tensor& a);
+
+}  // namespace peal

@@ -81,6 +81,7 @@ PEAL_STEEP_FUNCTION(asin)
 PEAL_STEEP_FUNCTION(acos)
 PEAL_STEEP_FUNCTION(sinh)
 PEAL_STEEP_FUNCTION(cosh)
+PEAL_STEEP_FUNCTION(erfinv)
 PEAL_FUNCTION(sqrt)
 PEAL_FUNCTION(sin)
 PEAL_FUNCTION(cos)
@@ -90,8 +91,16 @@ PEAL_FUNCTION(acosh)
 PEAL_FUNCTION(atanh)
 PEAL_FUNCTION(erf)
 PEAL_FUNCTION(erfc)
+PEAL_FUNCTION(lgamma)
+PEAL_FUNCTION(digamma)
 #undef PEAL_STEEP_FUNCTION
 #undef PEAL_FUNCTION
+
+Tensor polygamma(std::int64_t n, const Tensor& x) {
+  const OpName op("polygamma");
+  PEAL_CHECK(n >= 0 && n <= 170, "polygamma: expected a derivative of order 0 to 170, got ", n);
+  return apply_pointwise("polygamma", Pointwise::polygamma, in_reals(x), static_cast<double>(n));
+}
 
 Tensor floor(const Tensor& x) { return whole("floor", Pointwise::floor, x); }
 Tensor ceil(const Tensor& x) { return whole("ceil", Pointwise::ceil, x); }

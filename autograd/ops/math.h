@@ -8,6 +8,7 @@
 
 #include <peal/autograd/core/tensor.h>
 
+#include <cstdint>
 #include <limits>
 #include <optional>
 
@@ -43,6 +44,12 @@ Tensor deg2rad(const Tensor& x);
 Tensor rad2deg(const Tensor& x);
 Tensor erf(const Tensor& x);
 Tensor erfc(const Tensor& x);
+Tensor erfinv(const Tensor& x);  // infinite at -1 and 1
+// The logarithm of |gamma(x)|, its slope, and the n-th derivative of that. At the poles 0, -1, ...
+// lgamma is infinite, digamma NaN (at 0 infinite), polygamma infinite.
+Tensor lgamma(const Tensor& x);
+Tensor digamma(const Tensor& x);
+Tensor polygamma(std::int64_t n, const Tensor& x);
 // log(x / (1 - x)), of x clamped to [eps, 1 - eps] where eps is given.
 Tensor logit(const Tensor& x, std::optional<double> eps = {});
 

@@ -82,6 +82,14 @@ Tensor gradient_of_ops(Pointwise f, const Tensor& g, const Tensor& at, double s,
       return g * exp(-(at * at)) * (2 * inv_sqrtpi);
     case Pointwise::erfc:
       return g * exp(-(at * at)) * (-2 * inv_sqrtpi);
+    case Pointwise::erfinv:
+      return g * exp(at * at) * (0.5 / inv_sqrtpi);
+    case Pointwise::lgamma:
+      return g * digamma(at);
+    case Pointwise::digamma:
+      return g * polygamma(1, at);
+    case Pointwise::polygamma:
+      return g * polygamma(static_cast<std::int64_t>(s) + 1, at);
     case Pointwise::sin:
       return g * cos(at);
     case Pointwise::cos:

@@ -7,7 +7,9 @@
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/matmul.h>
+#include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/products.h>
+#include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/strided.h>
 
@@ -90,6 +92,45 @@ Tensor outer(const Tensor& a, const Tensor& b) {
   PEAL_CHECK(a.dim() == 1 && b.dim() == 1, "outer: expected two vectors, got shapes ", a.shape(),
              " and ", b.shape());
   return unsqueeze(a, 1) * b;
+}
+
+Tensor bilinear(const Tensor& a, const Tensor& b, const Tensor& weight, const Tensor& bias) {
+  const bool mixed = a.dtype() != b.dtype() || a.dtype() != weight.dtype() ||
+                     (bias.defined() && a.dtype() != bias.dtype());
+  if (mixed && widens(a, b, weight, bias)) {
+    return bilinear(widened(a), widened(b), widened(weight), widened(bias));
+  }
+  constexpr std::string_view op = "bilinear";
+  const OpName name(op);
+  check_floating(op, a);
+  check_alike(op, a, b);
+  check_alike(op, a, weight);
+  PEAL_CHECK(weight.dim() == 3, op, ": expected a weight [out, in1, in2], got shape ",
+             weight.shape());
+  const std::int64_t out = weight.size(0), in1 = weight.size(1), in2 = weight.size(2);
+  bool fits = a.dim() >= 1 && a.dim() == b.dim() && a.size(-1) == in1 && b.size(-1) == in2;
+  std::int64_t rows = 1;
+  for (int i = 0; fits && i < a.dim() - 1; ++i) {
+    fits = a.size(i) == b.size(i);
+    rows *= a.size(i);
+  }
+  PEAL_CHECK(fits, op, ": expected [..., ", in1, "] and [..., ", in2, "] for a weight of shape ",
+             weight.shape(), ", got shapes ", a.shape(), " and ", b.shape());
+  Shape result = a.shape();
+  result[-1] = out;
+  const Autocast off(DType::bf16, false);
+  const DType within = computed_in(a.dtype());
+  const Tensor form = reshaped(permute(cast(weight, within), {1, 0, 2}), {in1, out * in2});
+  const Tensor half =
+      reshaped(matmul(reshaped(cast(a, within), {rows, in1}), form), {rows, out, in2});
+  Tensor y = sum(half * reshaped(cast(b, within), {rows, 1, in2}), {2});
+  if (bias.defined()) {
+    check_alike(op, a, bias);
+    PEAL_CHECK(bias.shape() == Shape{out}, op, ": expected a bias [", out, "], got shape ",
+               bias.shape());
+    y = y + cast(bias, within);
+  }
+  return cast(reshaped(y, result), a.dtype());
 }
 
 Tensor kron(const Tensor& a, const Tensor& b) {

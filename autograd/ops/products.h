@@ -20,6 +20,11 @@ Tensor outer(const Tensor& a, const Tensor& b);
 // at most 4 dimensions.
 Tensor kron(const Tensor& a, const Tensor& b);
 
+// y[..., o] = a weight[o] b + bias[o] of vectors a [..., in1] and b [..., in2] with equal sizes in
+// front: weight [out, in1, in2], bias [out] or undefined. Under Autocast in the widest of their
+// types.
+Tensor bilinear(const Tensor& a, const Tensor& b, const Tensor& weight, const Tensor& bias = {});
+
 // beta x + alpha a b, where x stretches to the product: that of mm(), mv(), bmm(). Where beta is 0
 // x does not count, not even what is NaN in it. Of integers beta and alpha are integers.
 Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, Scalar beta = 1, Scalar alpha = 1);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <peal/autograd/ops/distance.h>
+#include <peal/autograd/ops/products.h>
 #include <peal/nn/module.h>
 
 namespace peal::nn {
@@ -37,14 +38,14 @@ class PairwiseDistance : public Module {
   bool keepdim_;
 };
 
-// y[o] = a weight[o] b^T + bias[o].
+// y[o] = a weight[o] b + bias[o] (bilinear() in autograd/ops/products.h).
 class Bilinear : public Module {
  public:
   // weight [out, in1, in2] and bias [out], both uniform in +-1/sqrt(in1), drawn in this order.
   Bilinear(std::int64_t in1, std::int64_t in2, std::int64_t out, bool with_bias = true);
   // a [..., in1], b [..., in2] -> [..., out].
   Tensor operator()(const Tensor& a, const Tensor& b) { return call(&Bilinear::join, a, b); }
-  Tensor join(const Tensor& a, const Tensor& b);
+  Tensor join(const Tensor& a, const Tensor& b) { return bilinear(a, b, weight, bias); }
   std::string extra_repr() const override;
 
   Tensor weight, bias;  // bias is undefined where there is none

@@ -50,6 +50,56 @@ TEST_CASE("each op computes in the type of its list") {
         {"linear", low, [&] { return linear(wide, wide, ones({4})); }},
         {"linear of low x", low, [&] { return linear(narrow, wide); }},
         {"conv2d", low, [&] { return conv2d(image, kernel, ones({2})); }},
+        {"conv1d", low,
+         [&] {
+           return conv1d(reshape(wide, {1, 4, 4}), ones({2, 4, 2}));
+         }},
+        {"conv3d", low,
+         [&] {
+           return conv3d(reshape(wide, {1, 1, 1, 4, 4}), ones({2, 1, 1, 2, 2}));
+         }},
+        {"conv_transpose1d", low,
+         [&] {
+           return conv_transpose1d(reshape(wide, {1, 4, 4}), ones({4, 2, 2}));
+         }},
+        {"conv_transpose2d", low,
+         [&] {
+           return conv_transpose2d(image, ones({1, 2, 2, 2}));
+         }},
+        {"conv_transpose3d", low,
+         [&] {
+           return conv_transpose3d(reshape(wide, {1, 1, 1, 4, 4}), ones({1, 2, 1, 2, 2}));
+         }},
+        {"addmv of both", low, [&] { return addmv(ones({4}), narrow, ones({4})); }},
+        {"bmm of both", low, [&] { return bmm(sequence, cast(sequence, f32)); }},
+        {"baddbmm of both", low,
+         [&] { return baddbmm(cast(sequence, f32), sequence, cast(sequence, f32)); }},
+        {"feed_forward", low, [&] { return feed_forward(wide, wide, {}, wide, {}); }},
+        {"lstm", low,
+         [&] {
+           return lstm(reshape(wide, {2, 2, 4}), {}, {}, {ones({16, 4}), ones({16, 4})}).y;
+         }},
+        {"dot of both", f32, [&] { return dot(ones({4}, low), ones({4})); }},
+        {"bilinear", f32,
+         [&] {
+           return bilinear(wide, wide, ones({2, 4, 4}));
+         }},
+        {"bilinear of both", f32,
+         [&] {
+           return bilinear(narrow, wide, ones({2, 4, 4}));
+         }},
+        {"bilinear of low", low,
+         [&] {
+           return bilinear(narrow, narrow, ones({2, 4, 4}, low));
+         }},
+        {"grid_sample of both", f32,
+         [&] {
+           return grid_sample(cast(image, low), reshape(wide, {1, 2, 4, 2}));
+         }},
+        {"affine_grid", f32,
+         [&] {
+           return affine_grid(reshape(slice(wide, 0, 0, 3), {2, 2, 3}), {2, 1, 2, 2});
+         }},
         {"attention", low,
          [&] { return scaled_dot_product_attention(sequence, sequence, cast(sequence, f32), 2); }},
         {"self_attention", low,
@@ -59,6 +109,17 @@ TEST_CASE("each op computes in the type of its list") {
         {"exp", f32, [&] { return exp(narrow); }},
         {"log", f32, [&] { return log(narrow); }},
         {"pow", f32, [&] { return pow(narrow, 2); }},
+        {"erfinv", f32, [&] { return erfinv(narrow); }},
+        {"lgamma", low, [&] { return lgamma(narrow); }},
+        {"logit", f32, [&] { return logit(sigmoid(narrow)); }},
+        {"softplus", f32, [&] { return softplus(narrow); }},
+        {"cumprod", f32, [&] { return cumprod(narrow, 0); }},
+        {"gumbel_softmax", f32, [&] { return gumbel_softmax(narrow); }},
+        {"group_norm", f32, [&] { return group_norm(narrow, 2); }},
+        {"rms_norm", f32, [&] { return rms_norm(narrow, {4}); }},
+        {"pdist", f32, [&] { return pdist(narrow); }},
+        {"pairwise_distance", f32, [&] { return pairwise_distance(narrow, wide); }},
+        {"normalize", f32, [&] { return normalize(narrow); }},
         {"sum", f32, [&] { return sum(narrow); }},
         {"mean", f32, [&] { return mean(narrow, {1}); }},
         {"softmax", f32, [&] { return softmax(narrow, 0); }},

@@ -81,12 +81,21 @@ TEST_CASE("functions where they jump, and outside of their domains") {
   CHECK_AT(pow(x, 0.5), {0, 4, -1}, {0, 2, none}, {inf, 0.25, none});
   CHECK_AT(pow(x, 0), {0, 4, -1}, {1, 1, 1}, {0, 0, 0});
   CHECK_AT(log1p(x), {-1, 0}, {-inf, 0}, {inf, 1});
+  CHECK_AT(erfinv(x), {-1, 0, 1, 2, none}, {-inf, 0, inf, none, none},
+           {inf, 0.8862269254527580, inf, none, none});
+  CHECK_AT(lgamma(x), {1, 0, -1, -0.5}, {0, inf, inf, 1.2655121234846454},
+           {-0.5772156649015329, -inf, none, 0.03648997397857652});
+  CHECK_AT(digamma(x), {1, 0, -1, -0.5}, {-0.5772156649015329, -inf, none, 0.03648997397857652},
+           {1.6449340668482264, inf, inf, 8.934802200544679});
+  CHECK_AT(polygamma(1, x), {1, 0, -1, -0.5}, {1.6449340668482264, inf, inf, 8.934802200544679},
+           {-2.4041138063191886, -inf, -inf, -0.8287966442343199});
   // Small numbers keep all their digits.
   const Tensor tiny = Tensor::from(Doubles{1e-20, -3e-15}, {2});
   for (const DType dtype : {DType::f64, DType::f32}) {
     CHECK(distance(expm1(cast(tiny, dtype)), tiny) < 1e-6);
     CHECK(distance(log1p(cast(tiny, dtype)), tiny) < 1e-6);
     CHECK(distance(elu(cast(tiny, dtype)), tiny) < 1e-6);
+    CHECK(distance(erf(erfinv(cast(tiny, dtype))), tiny) < 1e-6);
   }
   CHECK(doubles(round(Tensor::from(Doubles{1.25, 171.5}, {2}), 1)) == Doubles{1.2, 171.5});
   CHECK(doubles(round(Tensor::from(Doubles{149, 151}, {2}), -2)) == Doubles{100, 200});
@@ -103,9 +112,9 @@ TEST_CASE("functions of integers are f32, or integers") {
   CHECK(hardtanh(x).to_vector<std::int64_t>() == std::vector<std::int64_t>{-1, 0, 1});
   CHECK(pow(x, 2).dtype() == DType::i64);
   CHECK(pow(x, 2.0).dtype() == DType::f32);
-  for (const Function f :
-       std::initializer_list<Function>{peal::exp, peal::sin, peal::erf, rsqrt, reciprocal,
-                                       peal::log1p, sigmoid, peal::tanh, sinc}) {
+  for (const Function f : std::initializer_list<Function>{peal::exp, peal::sin, peal::erf, rsqrt,
+                                                          reciprocal, peal::lgamma, digamma, erfinv,
+                                                          peal::log1p, sigmoid, peal::tanh, sinc}) {
     for (const Tensor& each : {x, mask}) {
       const Tensor y = f(each);
       CHECK(y.dtype() == DType::f32);
@@ -126,6 +135,25 @@ TEST_CASE("what an activation cannot do is said with its name") {
   CHECK(error_of([&] { hardtanh(x, 1, 0); }).find("low <= high") != std::string::npos);
   CHECK(error_of([&] { celu(x, 0); }) == "celu: alpha must not be 0");
   CHECK(error_of([&] { rrelu(x, 1, 0.5); }).find("lower <= upper") != std::string::npos);
+}
+
+TEST_CASE("erf of erfinv is the number again, as near to 1 as numbers come") {
+  Doubles x, rest;
+  for (int k = 1; k <= 53; ++k) {
+    x.push_back(1 - std::ldexp(1.0, -k));
+    rest.push_back(std::ldexp(1.0, -k));
+  }
+  const Doubles found = doubles(erfc(erfinv(Tensor::from(x, {53}))));
+  for (std::size_t i = 0; i < rest.size(); ++i) {
+    CHECK(found[i] == doctest::Approx(rest[i]).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("polygamma of an order that no type holds is an error") {
+  CHECK(error_of([] { polygamma(-1, ones({2})); }) ==
+        "polygamma: expected a derivative of order 0 to 170, got -1");
+  CHECK(error_of([] { polygamma(171, ones({2})); }).find("got 171") != std::string::npos);
+  CHECK(std::isfinite(polygamma(170, full({}, 1.5, DType::f64)).item<double>()));
 }
 
 TEST_CASE("rrelu draws its slopes while training") {

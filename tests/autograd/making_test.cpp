@@ -140,6 +140,38 @@ TEST_CASE("multinomial draws by weight") {
   CHECK(std::abs(of_last - 1000) < 110);
 }
 
+TEST_CASE("gumbel_softmax draws classes by their shares, and hard ones have the soft gradient") {
+  const Tensor shares = tensor({0.5, 0.125, 0.25, 0.125});
+  const Tensor logits = expand(log(shares), {16000, 4}).clone().requires_grad_();
+  Generator first{11, 0}, second{11, 0};
+  const Tensor soft = gumbel_softmax(logits, 0.5, false, -1, first),
+               hard = gumbel_softmax(logits, 0.5, true, -1, second);
+  const Tensor times = sum(hard.detach(), {0}), expected = shares * 16000;
+  CHECK(sum(square(times - expected) / expected).item<float>() < 16);  // 3 degrees of freedom
+  CHECK(equal(argmax(soft, 1), argmax(hard, 1)));
+  CHECK(equal(hard.detach(), cast(one_hot(argmax(soft, 1), 4), DType::f32)));
+  CHECK(max(abs(sum(soft.detach(), {1}) - 1)).item<float>() < 1e-6f);
+  // The colder, the nearer to the hard ones.
+  Generator third{11, 0};
+  CHECK(mean_of(abs(gumbel_softmax(logits, 0.01, false, -1, third) - hard)) < 0.02);
+  const Tensor weights = randn({16000, 4});
+  sum(soft * weights).backward();
+  const Tensor wanted = logits.grad().clone();
+  logits.zero_grad();
+  sum(hard * weights).backward();
+  CHECK(equal(logits.grad(), wanted));
+  CHECK(all(isnan(gumbel_softmax(full({3, 2}, NAN), 1, true))).item<bool>());
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f64}) {
+    CHECK(gumbel_softmax(ones({2, 3}, dtype)).dtype() == dtype);
+  }
+  CHECK(error_of([&] { gumbel_softmax(logits, 0); }) ==
+        "gumbel_softmax: expected a tau above 0, got 0");
+  CHECK(error_of([&] { gumbel_softmax(logits, 1, false, 2); }) ==
+        "gumbel_softmax: dimension 2 of shape [16000, 4]");
+  CHECK(error_of([] { gumbel_softmax(zeros({2}, DType::i64)); }) ==
+        "gumbel_softmax: expected a floating type, got i64 [2]");
+}
+
 TEST_CASE("a generator that is named is the one that is drawn from") {
   manual_seed(1);
   Generator own{42, 0}, same{42, 0};

@@ -50,6 +50,7 @@ std::vector<OpCase> product_cases();
 std::vector<OpCase> convolution_cases();
 std::vector<OpCase> linalg_cases();
 std::vector<OpCase> pool_cases();
+std::vector<OpCase> grid_cases();
 
 inline std::vector<OpCase> all_cases() {
   std::vector<OpCase> all;
@@ -58,7 +59,7 @@ inline std::vector<OpCase> all_cases() {
         class_loss_cases, pair_loss_cases, window_cases,    attention_cases, indexing_cases,
         scatter_cases,    rearrange_cases, order_cases,     function_cases,  activation_cases,
         reduce_cases,     binary_cases,    recurrent_cases, product_cases,   convolution_cases,
-        linalg_cases,     pool_cases}) {
+        linalg_cases,     pool_cases,      grid_cases}) {
     for (OpCase& entry : table()) all.push_back(std::move(entry));
   }
   return all;

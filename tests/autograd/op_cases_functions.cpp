@@ -41,6 +41,21 @@ std::vector<OpCase> function_cases() {
   ROW(log10, Values::positive);
   ROW(erf);
   ROW(erfc);
+  ROW(lgamma, Values::positive);
+  // PyTorch's polygamma of order 1 has but 10 digits of small numbers.
+  table.add(
+      "torch.digamma(x[0] + 8)", [](const Tensor& x) { return digamma(x + 8); }, Values::positive);
+  table.add(
+      "torch.polygamma(0, x[0] + 8)", [](const Tensor& x) { return polygamma(0, x + 8); },
+      Values::positive);
+  table.add(
+      "torch.polygamma(1, x[0] + 8)", [](const Tensor& x) { return polygamma(1, x + 8); },
+      Values::positive);
+  table.add(
+      "torch.polygamma(2, x[0])", [](const Tensor& x) { return polygamma(2, x); },
+      Values::positive);
+  table.add("torch.erfinv(x[0].tanh() * 0.8)",
+            [](const Tensor& x) { return erfinv(tanh(x) * 0.8); });
   ROW(sin);
   ROW(cos);
   ROW(sinh);

@@ -58,6 +58,8 @@ void add_equations(Table& table) {
     table.one("L.inv(FIRM)", shape, [](T x) { return inv(firm(x)); });
     table.one("L.det(x[0])", shape, [](T x) { return det(x); });
     table.one("L.slogdet(FIRM)[1]", shape, [](T x) { return slogdet(firm(x)).logabsdet; });
+    table.one("torch.logdet(FIRM)", shape, [](T x) { return logdet(firm(x)); });
+    table.one("torch.inverse(FIRM)", shape, [](T x) { return inverse(firm(x)); });
     table.one("L.slogdet(x[0])[0] * x[0].sum()", shape,
               [](T x) { return slogdet(x).sign * sum(x); });
     table.one("L.cholesky(POSITIVE)", shape, [](T x) { return cholesky(positive(x)); });

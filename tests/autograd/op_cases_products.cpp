@@ -72,6 +72,20 @@ void add_products(Table& table) {
               [](T x, T a, T b) { return baddbmm(x, a, b, 2); });
 }
 
+void add_forms(Table& table) {
+  for (const Shape& front : {Shape{}, Shape{4}, Shape{2, 3}}) {
+    Shape a = front, b = front;
+    a.push_back(5);
+    b.push_back(3);
+    table.three("F.bilinear(x[0], x[1], x[2])", a, b, {2, 5, 3},
+                [](T x, T y, T w) { return bilinear(x, y, w); });
+    table.three("F.bilinear(x[0], x[1], x[2], x[2].sum((1, 2)))", a, b, {2, 5, 3},
+                [](T x, T y, T w) {
+                  return bilinear(x, y, w, sum(w, {1, 2}));
+                });
+  }
+}
+
 void add_sums(Table& table) {
   table.sum("ij,kj->ik", {{3, 5}, {2, 5}});
   table.sum("ij,jk", {{3, 5}, {5, 2}});
@@ -119,6 +133,12 @@ void add_distances(Table& table) {
     table.two(concat("torch.cdist(x[0], x[1], ", p, ")"), {4, 3}, {5, 3},
               [p](T x, T y) { return cdist(x, y, p); });
   }
+  for (const double p : {1., 2., 3., 1.5}) {
+    table.one(concat("F.pdist(x[0], ", p, ")"), {5, 3}, [p](T x) { return pdist(x, p); });
+  }
+  table.one("F.pdist(x[0], math.inf)", {2, 3},
+            [](T x) { return pdist(x, std::numeric_limits<double>::infinity()); });
+  table.one("F.pdist(x[0], 0) + x[0].sum()", {4, 3}, [](T x) { return pdist(x, 0) + sum(x); });
   table.two("torch.cdist(x[0], x[1], math.inf)", {2, 4, 3}, {5, 3},
             [](T x, T y) { return cdist(x, y, std::numeric_limits<double>::infinity()); });
   table.two("torch.cdist(x[0], x[1], 0) + x[0].sum() + x[1].sum()", {4, 3}, {5, 3},
@@ -131,6 +151,7 @@ void add_distances(Table& table) {
 std::vector<OpCase> product_cases() {
   Table table;
   add_products(table);
+  add_forms(table);
   add_sums(table);
   add_distances(table);
   return table.take();

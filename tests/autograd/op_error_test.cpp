@@ -125,6 +125,60 @@ TEST_CASE("images, extremes and losses") {
         }) == "cross_entropy: expected a label smoothing in [0, 1], got 1.5");
 }
 
+TEST_CASE("grids, forms and distances") {
+  CHECK(error_of([] {
+          grid_sample(z({2, 3, 4}), z({2, 4, 4, 2}));
+        }) ==
+        "grid_sample: expected an image [N, C, H, W] with H and W above 0, got shape [2, 3, 4]");
+  CHECK(error_of([] {
+          grid_sample(z({2, 3, 4, 4}), z({1, 4, 4, 2}));
+        }) ==
+        "grid_sample: expected a grid [2, h, w, 2] for an image of shape [2, 3, 4, 4], got shape "
+        "[1, 4, 4, 2]");
+  CHECK(error_of([] {
+          grid_sample(z({1, 1, 2, 2}), z({1, 1, 1, 2}, DType::f64));
+        }) ==
+        "grid_sample: both operands must have one type, got f32 [1, 1, 2, 2] and f64 [1, 1, 1, 2]");
+  CHECK(error_of([] {
+          affine_grid(z({2, 3}), {2, 1, 4, 4});
+        }) == "affine_grid: expected a theta [N, 2, 3], got shape [2, 3]");
+  CHECK(error_of([] {
+          affine_grid(z({2, 2, 3}), {1, 1, 4, 4});
+        }) == "affine_grid: expected a size [2, C, H, W] with H and W above 0, got [1, 1, 4, 4]");
+  CHECK(error_of([] {
+          bilinear(z({4, 5}), z({4, 3}), z({2, 3, 5}));
+        }) ==
+        "bilinear: expected [..., 3] and [..., 5] for a weight of shape [2, 3, 5], got shapes "
+        "[4, 5] and [4, 3]");
+  CHECK(error_of([] {
+          bilinear(z({4, 5}), z({4, 3}), z({2, 5, 3}), z({3}));
+        }) == "bilinear: expected a bias [2], got shape [3]");
+  CHECK(error_of([] {
+          pdist(z({2, 3, 4}));
+        }) == "pdist: expected rows [N, D], got shape [2, 3, 4]");
+  CHECK(error_of([] { pdist(z({2, 3}), -1); }) == "pdist: expected a norm of p >= 0, got -1");
+}
+
+TEST_CASE("a place that is NaN reads NaN, and one that is infinite what is far away") {
+  const Tensor x = full({1, 2, 3, 3}, 5.0);
+  const Tensor grid = Tensor::from(
+      std::vector<float>{NAN, 0, INFINITY, 0, 0, -INFINITY, 1e30f, -1e30f, 0, 0}, {1, 1, 5, 2});
+  const auto read = [&](const GridSampleOptions& options) {
+    const std::vector<float> all = grid_sample(x, grid, options).to_vector<float>();
+    CHECK(std::isnan(all[0]));
+    return std::vector<float>(all.begin() + 1, all.begin() + 5);
+  };
+  for (const GridMode mode : {GridMode::bilinear, GridMode::nearest, GridMode::bicubic}) {
+    CHECK(read({.mode = mode}) == std::vector<float>{0, 0, 0, 5});
+    CHECK(read({.mode = mode, .padding_mode = GridPadding::border}) ==
+          std::vector<float>{5, 5, 5, 5});
+  }
+  CHECK(grid_sample(x, Tensor::zeros({1, 0, 4, 2})).shape() == Shape{1, 2, 0, 4});
+  CHECK(grid_sample(Tensor::zeros({0, 2, 3, 3}), Tensor::zeros({0, 4, 4, 2})).shape() ==
+        Shape{0, 2, 4, 4});
+  CHECK(pdist(z({1, 3})).shape() == Shape{0});
+}
+
 TEST_CASE("types: integers are compared, moved and joined; two bytes are stored") {
   const Tensor i = Tensor::from(std::vector<std::int64_t>{3, 1, 2, 5, 4, 6}, {2, 3});
   CHECK(transpose(i, 0, 1).to_vector<std::int64_t>() ==

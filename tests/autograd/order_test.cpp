@@ -23,6 +23,39 @@ TEST_CASE("each NaN is a value of its own") {
   CHECK(doubles(all.inverse) == Doubles{1, 0, 2, 0});
 }
 
+TEST_CASE("slices that are equal are one, the first, and those with a NaN differ") {
+  const Tensor x = tensor({{1., 0.}, {NAN, 2.}, {1., -0.}, {NAN, 2.}});
+  const Unique all = unique(x, 0);
+  CHECK(doubles(all.counts) == Doubles{2, 1, 1});
+  CHECK(doubles(all.inverse) == Doubles{0, 1, 0, 2});
+  CHECK(!std::signbit(doubles(all.values)[1]));
+  // As many columns as leave one over again and again.
+  for (const std::int64_t m : {1, 2, 3, 7, 11}) {
+    manual_seed(static_cast<std::uint64_t>(m));
+    const Tensor rows = randint(0, 2, {300, m});
+    std::vector<std::vector<std::int64_t>> words;
+    for (std::int64_t i = 0; i < 300; ++i) {
+      words.push_back(rows.rows(i, i + 1).to_vector<std::int64_t>());
+    }
+    const Unique found = unique(rows, 0);
+    CHECK(equal(index_select(found.values, 0, found.inverse), rows));
+    std::sort(words.begin(), words.end());
+    words.erase(std::unique(words.begin(), words.end()), words.end());
+    std::vector<std::int64_t> flat;
+    for (const auto& word : words) flat.insert(flat.end(), word.begin(), word.end());
+    CHECK(found.values.to_vector<std::int64_t>() == flat);
+    CHECK(sum(found.counts).item<std::int64_t>() == 300);
+  }
+  CHECK(error_of([] {
+          unique(zeros({2, 0}), 0);
+        }) ==
+        "unique: the slices along dimension 0 of shape [2, 0] have no elements, by which they "
+        "could differ");
+  CHECK(error_of([] { unique(zeros({2}), 1); }) == "unique: dimension 1 of shape [2]");
+  CHECK(error_of([] { unique_consecutive(zeros({}), 0); }) ==
+        "unique_consecutive: dimension 0 of shape []");
+}
+
 TEST_CASE("long rows are sorted, whole and in part, on several threads alike") {
   const Tensor x = normal<float>({3, 50000}, 1);
   const Extreme all = sort(x);

@@ -64,9 +64,43 @@ void add_reductions(Rows& rows, const Tensor& x) {
   }
 }
 
+// At poles, beyond them, and where a result needs all of its digits.
+void add_special(Rows& rows) {
+  const Tensor finite =
+      tensor({-30.3, -7.25, -2.5, -1., -0.7, -1e-3, 0., 1e-3, 0.5, 1., 1.5, 9.99, 10., 33.3, 1e5});
+  const Tensor x = cast(finite, DType::f64), above = slice(x, 0, 7).clone();
+  rows.add("torch.lgamma(x[0])", {x}, lgamma(x));
+  rows.add("torch.digamma(x[0])", {x}, digamma(x));
+  for (const int n : {1, 2, 3, 6}) {
+    rows.add(concat("torch.polygamma(", n, ", x[0])"), {above}, polygamma(n, above));
+  }
+  const Tensor ends = tensor({-infinity, infinity, no_number});
+  rows.add("torch.lgamma(x[0])", {ends}, lgamma(ends));
+  const Tensor share = cast(
+      tensor({-1., -0.999999, -0.5, -1e-30, 0., 1e-9, 0.25, 0.7, 1 - 0x1p-24, 1., 1.5, no_number}),
+      DType::f64);
+  rows.add("torch.erfinv(x[0])", {share}, erfinv(share));
+  const Tensor whole = tensor({1, 2, 7});
+  rows.add("torch.lgamma(x[0])", {whole}, lgamma(whole));
+  rows.add("torch.digamma(x[0])", {whole}, digamma(whole));
+  rows.add("torch.polygamma(1, x[0])", {whole}, polygamma(1, whole));
+}
+
+// So large that the noise is lost: what is left is the softmax, or the likeliest.
+void add_gumbel(Rows& rows, DType dtype) {
+  const Tensor logits = cast(tensor({{0.5, -1., 2.}, {1., 3., -4.}}), dtype);
+  for (const int dim : {0, 1, -1}) {
+    rows.add(concat("F.gumbel_softmax(x[0] * 1e12, 1e12, dim=", dim, ")"), {logits},
+             gumbel_softmax(logits * 1e12, 1e12, false, dim));
+    rows.add(concat("F.gumbel_softmax(x[0] * 1e12, 1e12, hard=True, dim=", dim, ")"), {logits},
+             gumbel_softmax(logits * 1e12, 1e12, true, dim));
+  }
+}
+
 }  // namespace
 
 void add_functions(Rows& rows) {
+  add_special(rows);
   constexpr DType types[] = {DType::f32, DType::f64, DType::i32,    DType::i64,
                              DType::u8,  DType::i8,  DType::boolean};
   const Tensor numbers = Tensor::from(std::vector<float>{0, 7, 3, 3, 100, 1}, {2, 3});
@@ -105,6 +139,7 @@ void add_functions(Rows& rows) {
                                                         -infinity, infinity, 1e-9, no_number, 3},
                                     {2, 5});
   for (const DType dtype : {DType::f64, DType::f32}) {
+    add_gumbel(rows, dtype);
     const Tensor a = cast(odd, dtype), b = cast(other, dtype);
     add_reductions(rows, a);
     rows.add("torch.isclose(x[0], x[1])", {a, b}, isclose(a, b));

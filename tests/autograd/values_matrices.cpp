@@ -69,6 +69,12 @@ void add_linalg(Rows& rows) {
   rows.add("torch.linalg.det(x[0])", {both}, det(both));
   rows.add("torch.linalg.slogdet(x[0])[0]", {both}, slogdet(both).sign + 0);
   rows.add("torch.linalg.slogdet(x[0])[1]", {both}, slogdet(both).logabsdet);
+  const Tensor turned = stack({three, -one, tensor({{0., 1.}, {1., 0.}})});  // 8, 0 and -1
+  rows.add("torch.logdet(x[0])", {turned}, logdet(turned));
+  rows.add("torch.det(x[0])", {turned}, peal::det(turned));
+  rows.add("torch.slogdet(x[0])[0]", {turned}, peal::slogdet(turned).sign + 0);
+  rows.add("torch.matrix_power(x[0], 3)", {turned}, peal::matrix_power(turned, 3));
+  rows.add("torch.inverse(x[0])", {three}, peal::inverse(three));
   rows.add("torch.linalg.svdvals(x[0])", {both}, svdvals(both));
   rows.add("torch.linalg.svdvals(x[0] * 1e30)", {three}, svdvals(three * 1e30));
   rows.add("torch.linalg.det(x[0])", {nan}, det(nan));

@@ -24,6 +24,18 @@ void add_order(Rows& rows) {
     rows.add("x[0].unique_consecutive(return_counts=True)[0]", {x}, unique_consecutive(x).values);
     rows.add("x[0].unique_consecutive(return_inverse=True)[1]", {x}, unique_consecutive(x).inverse);
     rows.add("x[0].unique_consecutive(return_counts=True)[1]", {x}, unique_consecutive(x).counts);
+    for (const int dim : {0, 1, -1}) {
+      // Rows and columns that are equal, and that differ late.
+      const Tensor more = stack({x, x, flip(x, 0)}, 1), cube = cat({more, more}, dim);
+      const Unique all = unique(cube, dim), next = unique_consecutive(cube, dim);
+      for (const auto& [what, found] : {std::pair("", &all), std::pair("_consecutive", &next)}) {
+        const std::string torch = concat("torch.unique", what, "(x[0], dim=", dim,
+                                         ", return_inverse=True, return_counts=True)");
+        rows.add(torch + "[0]", {cube}, found->values);
+        rows.add(torch + "[1]", {cube}, found->inverse);
+        rows.add(torch + "[2]", {cube}, found->counts);
+      }
+    }
     if (dtype == DType::boolean) continue;
     rows.add("x[0].topk(3)[0]", {x}, topk(x, 3).values);
     rows.add("x[0].topk(2, 0, False)[0]", {x}, topk(x, 2, 0, false).values);
@@ -79,6 +91,16 @@ void add_order(Rows& rows) {
            bincount(Tensor::empty({0}, DType::i64), {}, 2));
   rows.add("torch.zeros(0, 3).sort(0)[0]", {}, sort(Tensor::zeros({0, 3}), 0).values);
   rows.add("torch.zeros(0, 3).unique()", {}, unique(Tensor::zeros({0, 3})).values);
+  const Tensor none = Tensor::zeros({2, 0, 3}), single = tensor({{3., 1., 3.}});
+  rows.add("x[0].unique(dim=1)", {none}, unique(none, 1).values);
+  rows.add("x[0].unique(dim=1, return_counts=True)[1]", {none}, unique(none, 1).counts);
+  rows.add("x[0].unique(dim=0)", {single}, unique(single, 0).values);
+  rows.add("x[0].unique(dim=1, return_inverse=True)[1]", {single}, unique(single, 1).inverse);
+  manual_seed(3);
+  const Tensor many = randint(0, 3, {200, 7});
+  rows.add("x[0].unique(dim=0)", {many}, unique(many, 0).values);
+  rows.add("x[0].unique(dim=0, return_inverse=True)[1]", {many}, unique(many, 0).inverse);
+  rows.add("x[0].unique(dim=0, return_counts=True)[1]", {many}, unique(many, 0).counts);
 }
 
 }  // namespace peal::test
