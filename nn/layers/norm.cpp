@@ -12,7 +12,7 @@ LayerNorm::LayerNorm(const Shape& shape, const LayerNormSettings& settings)
              shape);
   if (!settings.affine) return;
   weight = add_parameter("weight", ones(shape));
-  bias = add_parameter("bias", Tensor::zeros(shape));
+  if (settings.bias) bias = add_parameter("bias", Tensor::zeros(shape));
 }
 
 Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, shape_, weight, bias, eps_); }

@@ -12,6 +12,7 @@ namespace peal::nn {
 struct LayerNormSettings {
   double eps = 1e-5;
   bool affine = true;  // with a weight of ones and a bias of zeros, both of the normalised shape
+  bool bias = true;    // false: with the weight alone
 };
 
 // Over the last dimensions, whose sizes are `shape`.
@@ -24,7 +25,7 @@ class LayerNorm : public Module {
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
 
-  Tensor weight, bias;
+  Tensor weight, bias;  // undefined where there are none
 
  private:
   Shape shape_;

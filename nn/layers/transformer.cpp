@@ -16,7 +16,11 @@ namespace peal::nn {
 namespace {
 
 AttentionSettings attention_of(const TransformerSettings& settings) {
-  return {.dropout = settings.dropout, .batch_first = settings.batch_first};
+  return {.bias = settings.bias, .dropout = settings.dropout, .batch_first = settings.batch_first};
+}
+
+LayerNorm norm_of(std::int64_t width, const TransformerSettings& settings) {
+  return LayerNorm(width, {.eps = settings.layer_norm_eps, .bias = settings.bias});
 }
 
 // PyTorch's layers are cloned, which takes no random numbers.
@@ -64,11 +68,11 @@ TransformerActivation::TransformerActivation(const char* name) {
 TransformerEncoderLayer::TransformerEncoderLayer(std::int64_t d_model, std::int64_t nhead,
                                                  const TransformerSettings& settings)
     : self_attn(add("self_attn", MultiheadAttention(d_model, nhead, attention_of(settings)))),
-      linear1(add("linear1", Linear(d_model, settings.dim_feedforward))),
+      linear1(add("linear1", Linear(d_model, settings.dim_feedforward, settings.bias))),
       dropout(add("dropout", Dropout(settings.dropout))),
-      linear2(add("linear2", Linear(settings.dim_feedforward, d_model))),
-      norm1(add("norm1", LayerNorm(d_model, {.eps = settings.layer_norm_eps}))),
-      norm2(add("norm2", LayerNorm(d_model, {.eps = settings.layer_norm_eps}))),
+      linear2(add("linear2", Linear(settings.dim_feedforward, d_model, settings.bias))),
+      norm1(add("norm1", norm_of(d_model, settings))),
+      norm2(add("norm2", norm_of(d_model, settings))),
       dropout1(add("dropout1", Dropout(settings.dropout))),
       dropout2(add("dropout2", Dropout(settings.dropout))),
       d_model_(d_model),
@@ -98,12 +102,12 @@ TransformerDecoderLayer::TransformerDecoderLayer(std::int64_t d_model, std::int6
     : self_attn(add("self_attn", MultiheadAttention(d_model, nhead, attention_of(settings)))),
       multihead_attn(
           add("multihead_attn", MultiheadAttention(d_model, nhead, attention_of(settings)))),
-      linear1(add("linear1", Linear(d_model, settings.dim_feedforward))),
+      linear1(add("linear1", Linear(d_model, settings.dim_feedforward, settings.bias))),
       dropout(add("dropout", Dropout(settings.dropout))),
-      linear2(add("linear2", Linear(settings.dim_feedforward, d_model))),
-      norm1(add("norm1", LayerNorm(d_model, {.eps = settings.layer_norm_eps}))),
-      norm2(add("norm2", LayerNorm(d_model, {.eps = settings.layer_norm_eps}))),
-      norm3(add("norm3", LayerNorm(d_model, {.eps = settings.layer_norm_eps}))),
+      linear2(add("linear2", Linear(settings.dim_feedforward, d_model, settings.bias))),
+      norm1(add("norm1", norm_of(d_model, settings))),
+      norm2(add("norm2", norm_of(d_model, settings))),
+      norm3(add("norm3", norm_of(d_model, settings))),
       dropout1(add("dropout1", Dropout(settings.dropout))),
       dropout2(add("dropout2", Dropout(settings.dropout))),
       dropout3(add("dropout3", Dropout(settings.dropout))),
@@ -164,14 +168,10 @@ Tensor TransformerDecoder::decode(const Tensor& tgt, const Tensor& memory,
 
 Transformer::Transformer(std::int64_t d_model, std::int64_t nhead, std::int64_t num_encoder_layers,
                          std::int64_t num_decoder_layers, const TransformerSettings& settings)
-    : encoder(add(
-          "encoder",
-          TransformerEncoder(TransformerEncoderLayer(d_model, nhead, settings), num_encoder_layers,
-                             LayerNorm(d_model, {.eps = settings.layer_norm_eps})))),
-      decoder(add(
-          "decoder",
-          TransformerDecoder(TransformerDecoderLayer(d_model, nhead, settings), num_decoder_layers,
-                             LayerNorm(d_model, {.eps = settings.layer_norm_eps})))),
+    : encoder(add("encoder", TransformerEncoder(TransformerEncoderLayer(d_model, nhead, settings),
+                                                num_encoder_layers, norm_of(d_model, settings)))),
+      decoder(add("decoder", TransformerDecoder(TransformerDecoderLayer(d_model, nhead, settings),
+                                                num_decoder_layers, norm_of(d_model, settings)))),
       batch_first_(settings.batch_first) {
   for (const Tensor& parameter : parameters()) {
     if (parameter.dim() > 1) init::xavier_uniform_(parameter);

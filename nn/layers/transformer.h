@@ -48,6 +48,7 @@ struct TransformerSettings {
   double layer_norm_eps = 1e-5;
   bool batch_first = true;
   bool norm_first = false;  // x + f(norm(x)) instead of norm(x + f(x))
+  bool bias = true;         // of all linear layers and normalisations
 };
 
 struct EncoderMasks {

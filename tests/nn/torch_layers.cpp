@@ -86,6 +86,9 @@ void write_norms(Writer& write) {
       },
       randn({3, 4, 5}));
   write(
+      "nn.LayerNorm(5, bias=False)", [] { return nn::LayerNorm(5, {.bias = false}); },
+      randn({3, 4, 5}));
+  write(
       "nn.LayerNorm(5, elementwise_affine=False)",
       [] { return nn::LayerNorm(5, {.affine = false}); }, randn({3, 5}));
 }

@@ -22,9 +22,20 @@ nn::TransformerSettings small(const nn::TransformerActivation& activation = "rel
   return {.dim_feedforward = 10, .dropout = 0, .activation = activation, .norm_first = norm_first};
 }
 
+nn::TransformerSettings without_bias(bool norm_first) {
+  nn::TransformerSettings settings = small("relu", norm_first);
+  settings.bias = false;
+  return settings;
+}
+
 void write_encoders(LayerWriter& write) {
   const Tensor x = randn({2, 4, 6});
   const std::string layer = "nn.TransformerEncoderLayer(6, 2, 10, 0., batch_first=True";
+  for (const bool first : {false, true}) {
+    write(
+        layer + ", norm_first=" + (first ? "True" : "False") + ", bias=False)",
+        [=] { return nn::TransformerEncoderLayer(6, 2, without_bias(first)); }, x);
+  }
   const auto plain = [] { return nn::TransformerEncoderLayer(6, 2, small()); };
   const auto before = [] { return nn::TransformerEncoderLayer(6, 2, small("gelu", true)); };
   write(layer + ")", plain, x);
@@ -95,6 +106,10 @@ void write_decoders(LayerWriter& write) {
           [](auto& m, const Tensors& t) { return Tensors{m(t[0], t[1])}; });
     write(torch, make, inputs, call, run);
     write(
+        layer + ", norm_first=" + (first ? "True" : "False") + ", bias=False)",
+        [=] { return nn::TransformerDecoderLayer(6, 2, without_bias(first)); }, {tgt, memory},
+        "m(x[0], x[1])", [](auto& m, const Tensors& t) { return Tensors{m(t[0], t[1])}; });
+    write(
         "nn.TransformerDecoder(" + torch + ", 2, nn.LayerNorm(6))",
         [=] { return nn::TransformerDecoder(make(), 2, nn::LayerNorm(6)); }, inputs, call, run);
   }
@@ -127,6 +142,10 @@ void write_transformers(LayerWriter& write) {
                             .tgt_is_causal = true})};
         });
   }
+  write(
+      "nn.Transformer(6, 2, 1, 1, 10, 0., batch_first=True, bias=False)",
+      [] { return nn::Transformer(6, 2, 1, 1, without_bias(false)); }, {src, tgt}, "m(x[0], x[1])",
+      [](auto& m, const Tensors& t) { return Tensors{m(t[0], t[1])}; });
 }
 
 }  // namespace peal::test

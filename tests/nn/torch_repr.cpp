@@ -43,6 +43,8 @@ std::vector<Row> products() {
        TransformerDecoder(TransformerDecoderLayer(6, 2, {.dim_feedforward = 10, .dropout = 0.25}),
                           1)},
       {"nn.Transformer(8, 2, 1, 1, 16)", Transformer(8, 2, 1, 1, {.dim_feedforward = 16})},
+      {"nn.Transformer(8, 2, 1, 1, 16, bias=False)",
+       Transformer(8, 2, 1, 1, {.dim_feedforward = 16, .bias = false})},
       {"nn.LSTM(3, 4)", LSTM(3, 4)},
       {"nn.GRU(3, 4, 2, False, True, 0.25, True)", GRU(3, 4, {2, false, true, 0.25, true})}};
 }
@@ -55,6 +57,7 @@ std::vector<Row> norms() {
       {"nn.BatchNorm3d(3, 2e-12, 0.25, False, False)", BatchNorm3d(3, {2e-12, 0.25, false, false})},
       {"nn.LayerNorm(5)", LayerNorm(5)},
       {"nn.LayerNorm((4, 5), 0.1, False)", LayerNorm(Shape{4, 5}, {0.1, false})},
+      {"nn.LayerNorm(5, bias=False)", LayerNorm(5, {.bias = false})},
       {"nn.GroupNorm(2, 4)", GroupNorm(2, 4)},
       {"nn.GroupNorm(2, 4, 1e-6, False)", GroupNorm(2, 4, {1e-6, false})},
       {"nn.InstanceNorm1d(3)", InstanceNorm1d(3)},
