@@ -141,8 +141,8 @@ Tensor generate(GPT& gpt, const Tensor& tokens, const GenerateOptions& options) 
     if (!cached) cache = {};
     const Tensor seen =
         ends_of(rows, cached ? length - cache.length : std::min(length, most), tokens.device());
-    const Tensor logits = cached ? gpt.continued(seen, cache) : gpt(seen);
-    auto last = cast(select(logits, 1, -1), DType::f32).to_vector<float>();
+    const Tensor logits = gpt.next(seen, cached ? &cache : nullptr);
+    auto last = cast(logits, DType::f32).to_vector<float>();
     std::vector<float> u(rows.size());
     if (options.temperature > 0) {
       u = rand({batch}, DType::f32, Device{}, generator).to_vector<float>();

@@ -203,10 +203,23 @@ struct GPT : Module {
   Tensor continued(const Tensor& tokens, GptCache& cache) {
     return call(&GPT::go_on, tokens, &cache);
   }
+  // Of what comes after the last token alone: the logits [B, vocabulary] that continued() has at
+  // their end, or without a cache forward(). T is above 0.
+  Tensor next(const Tensor& tokens, GptCache* cache = nullptr) {
+    return call(&GPT::last_of, tokens, cache);
+  }
   std::int64_t positions() const { return transformer.wpe.weight.size(0); }
 
  private:
-  Tensor go_on(const Tensor& tokens, GptCache* cache) {
+  Tensor go_on(const Tensor& tokens, GptCache* cache) { return lm_head(states(tokens, cache)); }
+  Tensor last_of(const Tensor& tokens, GptCache* cache) {
+    PEAL_CHECK(tokens.dim() == 2 && tokens.size(1) > 0,
+               "GPT: expected tokens [B, T], T above 0, got shape ", tokens.shape());
+    const Tensor all = cache == nullptr ? transformer(tokens) : states(tokens, cache);
+    return select(lm_head(narrow(all, 1, tokens.size(1) - 1, 1)), 1, 0);
+  }
+  // What the head makes logits of: [B, T, width].
+  Tensor states(const Tensor& tokens, GptCache* cache) {
     PEAL_CHECK(tokens.dim() == 2 && cache->length + tokens.size(1) <= positions(),
                "GPT: expected tokens [B, T], T at most ", positions() - cache->length, " after ",
                cache->length, " in the cache, got shape ", tokens.shape());
@@ -215,10 +228,10 @@ struct GPT : Module {
     PEAL_CHECK(rows == tokens.size(0), "GPT: the cache has ", rows, " rows, got tokens of shape ",
                tokens.shape());
     if (cache->length == 0 || tokens.size(1) == 1) {
-      return lm_head(transformer.call(&GptTransformer::go_on, tokens, cache));
+      return transformer.call(&GptTransformer::go_on, tokens, cache);
     }
     Tensors each;  // one by one, as all of these see all of those
-    for (const Tensor& token : Tensors(split(tokens, 1, 1))) each.push_back(go_on(token, cache));
+    for (const Tensor& token : Tensors(split(tokens, 1, 1))) each.push_back(states(token, cache));
     return cat(each, 1);
   }
 };

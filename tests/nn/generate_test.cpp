@@ -76,12 +76,24 @@ TEST_CASE("logits of tokens that follow those in a cache are those of all of the
       CHECK(cache.length == at);
     }
     CHECK(cache.layers.at(1).keys.shape() == Shape{2, 6, 8});
+    nn::GptCache again;
+    at = 0;
+    for (const std::int64_t part : parts) {
+      const Tensor logits = gpt.next(slice(tokens, 1, at, at + part), &again);
+      at += part;
+      CHECK(largest_difference(logits, select(whole, 1, at - 1)) < 1e-5f);
+    }
     CHECK(largest_difference(cat(found, 1), whole) < 1e-5f);
     check_has(error_of([&] {
                 gpt.continued(prompt({1, 1}, 2), cache);
               }),
               "GPT: expected tokens [B, T], T at most 0 after 6 in the cache, got shape [2, 1]");
   }
+  CHECK(largest_difference(gpt.next(tokens), select(whole, 1, -1)) < 1e-5f);
+  check_has(error_of([&] {
+              gpt.next(Tensor::zeros({2, 0}, DType::i64));
+            }),
+            "GPT: expected tokens [B, T], T above 0, got shape [2, 0]");
   nn::GptCache cache;
   gpt.continued(prompt({1, 2}, 2), cache);
   check_has(error_of([&] { gpt.continued(prompt({1}), cache); }),
@@ -101,6 +113,27 @@ TEST_CASE("hooks of a model that goes on from a cache run") {
   nn::GptCache cache;
   gpt.continued(prompt({1, 2}), cache);
   CHECK(calls == 3);
+}
+
+TEST_CASE("a step of generation makes the logits of one place a row") {
+  nn::GPT gpt = small_gpt();
+  std::vector<Shape> seen;
+  gpt.lm_head.register_forward_hook(
+      [&](nn::Module&, const Tensors& in, const Tensors&) -> nn::Module::Replaced {
+        seen.push_back(in.at(0).shape());
+        return {};
+      });
+  int whole = 0;
+  gpt.register_forward_hook(
+      [&](nn::Module&, const Tensors&, const Tensors&) -> nn::Module::Replaced {
+        ++whole;
+        return {};
+      });
+  for (const bool cached : {true, false}) {
+    text_of(gpt, prompt({1, 2, 3, 4, 5, 6}, 2), {.max_new_tokens = 6, .use_cache = cached});
+  }
+  CHECK(seen == std::vector<Shape>(12, Shape{2, 1, 8}));
+  CHECK(whole == 12);
 }
 
 TEST_CASE("text is the same with a cache and without, past the model's last position too") {
