@@ -113,10 +113,7 @@ void unpack(std::unique_ptr<ByteSource> from, const std::string& archive, const 
     }
   }
   PEAL_CHECK(entries > 0, "[data] ", archive, ": it is empty");
-  if (reader.symbolic_links() > 0) {
-    log_warning("[data] ", archive, ": symbolic links are left out, of which it has ",
-                reader.symbolic_links());
-  }
+  reader.warn_of_links();
 }
 
 // Copies all of it, and returns its checksum.

@@ -23,11 +23,18 @@ std::vector<std::uint8_t> read_file(const std::filesystem::path& path) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
                                                              &std::fclose);
   PEAL_CHECK(file, "[data] ", path.string(), ": cannot open: ", std::strerror(errno));
+  // A pipe has no size, and one of a file in /proc is 0. One byte more finds the end.
   const auto size = std::filesystem::file_size(path, code);
-  std::vector<std::uint8_t> content(code ? 0 : static_cast<std::size_t>(size));
-  const std::size_t got = std::fread(content.data(), 1, content.size(), file.get());
-  PEAL_CHECK(!std::ferror(file.get()), "[data] ", path.string(),
-             ": cannot read: ", std::strerror(errno));
+  constexpr std::size_t step = std::size_t{1} << 16;
+  std::vector<std::uint8_t> content(code || size == 0 ? step : static_cast<std::size_t>(size) + 1);
+  std::size_t got = 0;
+  while (true) {
+    got += std::fread(content.data() + got, 1, content.size() - got, file.get());
+    PEAL_CHECK(!std::ferror(file.get()), "[data] ", path.string(),
+               ": cannot read: ", std::strerror(errno));
+    if (got < content.size()) break;
+    content.resize(2 * got);
+  }
   content.resize(got);
   return content;
 }

@@ -20,8 +20,8 @@
 
 namespace peal::data {
 
-// The whole file as it lies on disk. Error: not there, not a file, or not readable (with the
-// system's reason).
+// The whole file as it lies on disk; a pipe to its end. Error: not there, not a file, or not
+// readable (with the system's reason).
 std::vector<std::uint8_t> read_file(const std::filesystem::path& path);
 
 class GzipReader {

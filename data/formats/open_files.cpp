@@ -17,11 +17,14 @@ void OpenFiles::look_through(std::size_t which, const std::function<void(const O
 
 std::shared_ptr<const OpenFile> OpenFiles::get(std::size_t which) {
   const std::lock_guard lock(mutex_);
-  if (open_[which]) return open_[which];
+  const auto unchanged = [&](const OpenFile& file) { return file.stamp() == stamps_[which]; };
+  // One that was replaced is still what it was; one that was written to in place is not.
+  if (open_[which] && unchanged(*open_[which])) return open_[which];
   auto file = std::make_shared<const OpenFile>(paths_[which]);
-  PEAL_CHECK(file->stamp() == stamps_[which], "[data] ", file->name(),
+  PEAL_CHECK(unchanged(*file), "[data] ", file->name(),
              ": it was changed since it was looked through, so its samples lie elsewhere: make the "
              "data set again, and change no file under one");
+  if (open_[which]) return open_[which] = std::move(file);
   if (in_turn_.size() >= most) {
     open_[in_turn_.front()] = nullptr;  // who reads it has it until then
     in_turn_.pop_front();

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <optional>
 
 namespace peal::data {
 namespace {
@@ -95,16 +96,22 @@ class ProgramBytes : public ByteSource {
     wait();
   }
 
-  int wait() {
+  // Nothing where the system keeps none: a supervisor may have SIGCHLD ignored.
+  std::optional<int> wait() {
     int status = 0;
-    while (::waitpid(program_, &status, 0) < 0 && errno == EINTR) {
+    pid_t found = 0;
+    while ((found = ::waitpid(program_, &status, 0)) < 0 && errno == EINTR) {
     }
     program_ = 0;
-    return status;
+    return found < 0 ? std::nullopt : std::optional(status);
   }
 
   void check_end() {
-    const int status = wait();
+    const std::optional<int> ended = wait();
+    PEAL_CHECK(ended, "[data] ", name_,
+               ": whether the program that reads it has read all is not known: its status is "
+               "unknown, as SIGCHLD is ignored in this process; do not ignore it");
+    const int status = *ended;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
     std::array<char, 500> words{};
     const ssize_t count = ::pread(said_, words.data(), words.size(), 0);

@@ -149,9 +149,15 @@ void TarReader::check_not_cut() const {
              ": its gzip stream is cut short; copy or download the archive again");
 }
 
+void TarReader::warn_of_links() const {
+  if (symbolic_links_ == 0) return;
+  log_warning("[data] ", name_, ": symbolic links are left out, of which it has ", symbolic_links_);
+}
+
 std::optional<TarEntry> TarReader::next() {
   std::optional<std::string> long_name, long_target;
   std::optional<std::uint64_t> long_size;
+  bool sparse = false;
   while (true) {
     skip(std::exchange(left_, 0));
     skip(std::exchange(padding_, 0));
@@ -183,6 +189,8 @@ std::optional<TarEntry> TarReader::next() {
     name = long_name.value_or(name);
     const bool is_file = type == '0' || type == '\0' || type == '7';
     if (is_file && long_size) size = long_size;
+    PEAL_CHECK(type != 'S' && !(is_file && sparse), "[data] ", name_, ": '", name,
+               "' is packed with its holes (sparse); pack it without --sparse");
     what_ = concat("'", name, "' (", *size, " bytes)");
     left_ = *size;
     content_at_ = at_;
@@ -192,6 +200,7 @@ std::optional<TarEntry> TarReader::next() {
       (type == 'L' ? long_name : long_target) = text.substr(0, text.find('\0'));
     } else if (type == 'x') {
       const std::string text = short_text(*size);
+      sparse = pax_value(text, "GNU.sparse.size") || pax_value(text, "GNU.sparse.realsize");
       if (const auto path = pax_value(text, "path")) long_name = path;
       if (const auto path = pax_value(text, "linkpath")) long_target = path;
       if (const auto digits = pax_value(text, "size")) {
@@ -214,6 +223,7 @@ std::optional<TarEntry> TarReader::next() {
       long_name.reset();  // it was that of a symbolic link or device
       long_target.reset();
       long_size.reset();
+      sparse = false;
     }
   }
 }

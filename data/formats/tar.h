@@ -38,8 +38,8 @@ class TarReader {
   // The next entry, behind what is left of the one before; nothing at the end of the archive. An
   // archive that stops without the zeros that end one is named in the log: it may be cut short.
   // At the end the source is read to its own: to gzip's checksum and a program's status.
-  // Errors: no tar, a damaged header, a file or archive that ends early, damaged gzip, a program
-  // that failed.
+  // Errors: no tar, a damaged header, a file or archive that ends early, a file that is packed with
+  // its holes (GNU's sparse ones), damaged gzip, a program that failed.
   std::optional<TarEntry> next();
   // Appends the content of the entry that next() gave, once. Errors: as above.
   void read(std::vector<std::uint8_t>& to);
@@ -50,8 +50,8 @@ class TarReader {
   std::uint64_t content_at() const { return content_at_; }
   // Whether the archive is gzip.
   bool packed() const { return reader_.packed(); }
-  // How many were passed over so far.
-  std::uint64_t symbolic_links() const { return symbolic_links_; }
+  // Names in the log how many symbolic links were passed over so far, if any.
+  void warn_of_links() const;
 
  private:
   void check_got(std::uint64_t got, std::uint64_t wanted) const;

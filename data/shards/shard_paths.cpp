@@ -37,6 +37,8 @@ std::vector<std::string> choices(std::string_view inside, const std::string& pat
     return all;
   }
   PEAL_CHECK(!inside.empty(), "[data] shards '", pattern, "': expected something in {}");
+  // As a shell has it: {print} of a program stays what it is.
+  if (inside.find(',') == std::string_view::npos) return {concat("{", inside, "}")};
   while (true) {
     const std::size_t comma = inside.find(',');
     all.emplace_back(inside.substr(0, comma));

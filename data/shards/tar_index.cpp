@@ -13,7 +13,7 @@
 namespace peal::data {
 namespace {
 
-constexpr std::string_view kind_of_tar = "tar    1";
+constexpr std::string_view kind_of_tar = "tar    2";
 
 // WebDataset's __[^/]*__($|/) at the begin of a name.
 bool is_meta(std::string_view name) {
@@ -49,6 +49,12 @@ std::optional<StemAndSuffix> stem_and_suffix(const std::string& name) {
   StemAndSuffix found{name.substr(0, dot), name.substr(dot + 1)};
   for (char& c : found.suffix) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return found;
+}
+
+void check_no_link(const TarEntry& entry, const std::string& archive) {
+  PEAL_CHECK(entry.kind != TarEntry::link, "[data] ", archive, ": ", entry.name,
+             ": expected a file, got a link to '", entry.target,
+             "'; pack the shard with --hard-dereference, which puts the file itself there");
 }
 
 std::string_view TarIndex::stem(std::int64_t sample) const {
@@ -113,7 +119,8 @@ TarIndex index_tar(std::unique_ptr<ByteSource> archive, const std::string& name)
   std::string last;                              // stem
   while (const auto entry = reader.next()) {
     const auto parts = stem_and_suffix(entry->name);
-    if (entry->kind != TarEntry::file || !parts) continue;
+    if (entry->kind == TarEntry::folder || !parts) continue;
+    check_no_link(*entry, name);
     if (index.first.empty() || parts->stem != last) {
       index.first.push_back(index.at.size());
       index.stems += parts->stem;
@@ -132,6 +139,7 @@ TarIndex index_tar(std::unique_ptr<ByteSource> archive, const std::string& name)
     index.suffix.push_back(suffix->second);
   }
   index.first.push_back(index.at.size());
+  reader.warn_of_links();
   return index;
 }
 

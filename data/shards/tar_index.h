@@ -2,7 +2,8 @@
 // Where the samples of a tar shard lie. The layout is WebDataset's: files that follow one another
 // and have one stem are a sample ("dogs/1.jpg", "dogs/1.cls"). The stem is the name up to the first
 // dot behind its last slash; the suffix is what comes after that dot, in lower case. Files without
-// a stem or a suffix, names of "__meta__" and what is no file are passed over.
+// a stem or a suffix, names of "__meta__", folders and symbolic links are passed over, the last
+// with a warning; a hard link in a sample is an error.
 //
 // The headers alone are read, once: the index is kept beside the shard (kept_index.h). Thread
 // safety: a value; pure functions but for the file that is kept.
@@ -10,6 +11,7 @@
 
 #include <peal/data/formats/byte_source.h>
 #include <peal/data/formats/open_file.h>
+#include <peal/data/formats/tar.h>
 
 #include <cstdint>
 #include <memory>
@@ -25,6 +27,9 @@ struct StemAndSuffix {
 };
 // Nothing of a name that belongs to no sample.
 std::optional<StemAndSuffix> stem_and_suffix(const std::string& name);
+
+// Error for a link in a sample: its content lies elsewhere.
+void check_no_link(const TarEntry& entry, const std::string& archive);
 
 struct TarIndex {
   // All little-endian words where it is kept.
@@ -46,7 +51,7 @@ struct TarIndex {
 };
 
 // Reads the headers. Errors: those of TarReader, an archive that is packed, one with two files of a
-// suffix in one sample.
+// suffix in one sample, or a link.
 TarIndex index_tar(std::unique_ptr<ByteSource> archive, const std::string& name);
 
 // The index of a shard that is a plain file, kept beside it where `keep` is true.

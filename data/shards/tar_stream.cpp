@@ -39,7 +39,10 @@ class ShardReader {
     while (!ended_ && !ahead_) {
       const auto entry = tar_.next();
       ended_ = !entry;
-      if (entry && entry->kind == TarEntry::file) ahead_ = stem_and_suffix(entry->name);
+      if (ended_) tar_.warn_of_links();
+      if (!entry || entry->kind == TarEntry::folder) continue;
+      ahead_ = stem_and_suffix(entry->name);
+      if (ahead_) check_no_link(*entry, name_);
     }
     return ahead_.has_value();
   }

@@ -6,14 +6,18 @@
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
+#include <sys/stat.h>
+
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 using peal::data::Csv;
 using peal::data::CsvOptions;
 using peal::testing::check_has;
 using peal::testing::error_of;
+using peal::testing::Folder;
 using Rows = std::vector<std::vector<std::string>>;
 
 namespace {
@@ -98,6 +102,19 @@ TEST_CASE("a file, packed or not, and one that is not there") {
   check_has(error_of([&] { peal::data::read_csv(folder.path / "t.csv.gz"); }),
             "its gzip stream is cut short");
   check_has(error_of([&] { peal::data::read_csv(folder.path / "u.csv"); }), "no such file");
+}
+
+TEST_CASE("what has no size is read to its end") {
+  const Folder folder;
+  const auto pipe = folder.path / "pipe.csv";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  std::string text = "n\n";
+  for (int row = 0; row < 50'000; ++row) text += std::to_string(row) + "\n";
+  std::jthread writer([&] { std::ofstream(pipe, std::ios::binary) << text; });
+  const auto csv = peal::data::read_csv(pipe);
+  writer.join();
+  REQUIRE(csv.rows() == 50'000);
+  CHECK(csv.cell(49'999, 0) == "49999");
 }
 
 TEST_CASE("a long file, whose pieces end anywhere") {

@@ -171,6 +171,8 @@ TEST_CASE("names of shards are read as people write them") {
   CHECK(shard_paths("x{7..7}") == Names{"x7"});
   CHECK(shard_paths("{9223372036854775806..9223372036854775807}") ==
         Names{"9223372036854775806", "9223372036854775807"});
+  CHECK(shard_paths("pipe:awk '{print}' a{0..1}") ==
+        Names{"pipe:awk '{print}' a0", "pipe:awk '{print}' a1"});
   check_has(error_of([] { shard_paths("a{0..3"); }), "'a{0..3': a brace is left open");
   check_has(error_of([] { shard_paths("a{}"); }), "expected something in {}");
   check_has(error_of([] { shard_paths("{3..1}"); }), "expected a range of numbers");

@@ -11,6 +11,7 @@
 #include <zlib.h>
 
 #include <chrono>
+#include <csignal>
 
 using peal::data::JsonRecord;
 using peal::data::JsonStream;
@@ -239,6 +240,52 @@ TEST_CASE("bad samples behind the last batch are counted also where a loop asks 
       CHECK(one->next()->x.to_vector<std::int64_t>() == Samples{0, 1});
     });
   }
+}
+
+TEST_CASE("a program whose status nobody can know has not read all") {
+  const Folder folder;
+  const std::string path = put(folder.path / "a.jsonl", "{\"n\": 1}\n{\"n\": 2}\n");
+  const auto before = std::signal(SIGCHLD, SIG_IGN);  // as some supervisors leave it
+  const std::string said = error_of([&] {
+    StreamLoader loader(std::make_shared<JsonStream>(
+        std::vector<std::string>{"pipe:cat '" + path + "'; exit 3"},
+        [](const JsonRecord& line, peal::data::Draw&) {
+          return peal::data::Sample{Tensor::scalar(line.integer("n")), {}};
+        }));
+    rest_of(loader);
+  });
+  std::signal(SIGCHLD, before);
+  check_has(said, "its status is unknown, as SIGCHLD is ignored");
+}
+
+TEST_CASE("a link in the place of a sample's file is refused, and a symbolic one is told") {
+  const Folder folder;
+  auto archive = tar_entry("a.x", "1");
+  const auto add = [&](const std::vector<std::uint8_t>& entry) {
+    archive.insert(archive.end(), entry.begin(), entry.end());
+  };
+  add(tar_entry("a.cls", "1"));
+  add(tar_entry("README", "", '2', "", "elsewhere"));
+  add(tar_entry("notes", "", '1', "", "a.x"));  // no sample's
+  const auto end = [&] { return std::string(text_of(archive)) + std::string(1024, '\0'); };
+  const std::string good = put(folder.path / "good.tar", end());
+  add(tar_entry("b.x", "", '1', "", "a.x"));
+  const std::string bad = put(folder.path / "bad.tar", end());
+  const std::string link = "bad.tar: b.x: expected a file, got a link to 'a.x'; pack the shard ";
+  const auto told = stderr_of([&] {
+    StreamLoader loader(stream_of({good}));
+    CHECK(rest_of(loader) == Samples{1});
+    CHECK(peal::data::TarShards({good}, decode_number).size() == 1);
+  });
+  const std::string words = "good.tar: symbolic links are left out, of which it has 1";
+  check_has(told, words);
+  check_has(told.substr(told.find(words) + 1), words);
+  check_has(error_of([&] {
+              StreamLoader loader(stream_of({bad}));
+              rest_of(loader);
+            }),
+            link);
+  check_has(error_of([&] { peal::data::TarShards({bad}, decode_number); }), link);
 }
 
 TEST_CASE("a shard that cannot be read is named, and is no bad sample") {

@@ -275,6 +275,24 @@ TEST_CASE("symbolic links are left out with a warning, and an empty archive is o
   check_has(error_of([&] { untar_data(half, {.cache = folder.path}); }), "not a tar archive");
 }
 
+TEST_CASE("a file with holes is refused: its content lies otherwise than a file's") {
+  const Folder folder;
+  const auto refused = [&](std::vector<std::uint8_t> bytes) {
+    const auto more = tar_of(small);
+    bytes.insert(bytes.end(), more.begin(), more.end());
+    const std::string archive = put(folder.path / "set.tar", text_of(bytes));
+    check_has(error_of([&] { untar_data(archive, {.cache = folder.path}); }),
+              "set.tar: 'big.bin' is packed with its holes (sparse); pack it without --sparse");
+  };
+  refused(tar_entry("big.bin", "1\n0\n", 'S'));
+  for (const char* line : {"27 GNU.sparse.size=1000000\n", "31 GNU.sparse.realsize=1000000\n"}) {
+    auto bytes = tar_entry("pax", line, 'x');
+    const auto file = tar_entry("big.bin", "1\n0\n");
+    bytes.insert(bytes.end(), file.begin(), file.end());
+    refused(bytes);
+  }
+}
+
 TEST_CASE("several at once unpack it once") {
   const Folder folder;
   put(folder.path / "set.tar", text_of(tar_of(small)));
