@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/ranges.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
 #include <peal/data/formats/gzip.h>
 #include <peal/data/formats/tar.h>
 #include <peal/data/images/image_folder.h>
@@ -164,10 +165,18 @@ ImageFilesRef image_folder(const fs::path& root, ImageOptions options,
                            const std::vector<std::string>& classes) {
   check_folder(root);
   ByClass found;
+  std::int64_t beside = 0;
   for (const auto& entry : fs::directory_iterator(root)) {
-    if (!entry.is_directory()) continue;
+    if (!entry.is_directory()) {
+      beside += is_image(entry.path());
+      continue;
+    }
     auto& items = found[entry.path().filename().string()];
     for (const fs::path& path : images_below(entry.path())) items.push_back({path.string()});
+  }
+  if (beside > 0 && !found.empty()) {
+    log_warning("[data] ", root.string(), ": ", beside,
+                " images lie beside the folders of classes, and are left out");
   }
   return set_of(root.string(), std::move(found), std::move(options), classes, nullptr);
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/ranges.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
 #include <peal/data/formats/csv.h>
 #include <peal/data/formats/gzip.h>
 #include <peal/data/formats/tar.h>
 #include <peal/data/text/text_files.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <set>
 #include <span>
@@ -68,10 +70,14 @@ Found found_in_archive(const fs::path& archive, const std::string& part) {
 TextFiles texts_by_folder(const std::string& name, const std::string& before, Found found) {
   TextFiles all{name, {}, {}, {}};
   std::set<std::string> without = found.folders;
+  std::int64_t beside = 0;
   for (auto& [path, text] : found.texts) {
     const std::size_t slash = path.find('/');
     if (!found.folders.empty()) {
-      if (slash == path.npos) continue;
+      if (slash == path.npos) {
+        ++beside;
+        continue;
+      }
       all.labels.push_back(path.substr(0, slash));
       without.erase(all.labels.back());
     }
@@ -81,6 +87,10 @@ TextFiles texts_by_folder(const std::string& name, const std::string& before, Fo
   PEAL_CHECK(without.empty(), "[data] ", name, ": found no .txt file in ",
              fmt::format("{}", fmt::join(without, ", ")));
   PEAL_CHECK(all.size() > 0, "[data] ", name, ": found no .txt file in it or below");
+  if (beside > 0) {
+    log_warning("[data] ", name, ": ", beside,
+                " texts lie beside the folders of classes, and are left out");
+  }
   return all;
 }
 
@@ -104,6 +114,13 @@ TextFiles texts_of_csv(const fs::path& path, const TextColumns& columns) {
   }
   PEAL_CHECK(all.size() > 0, "[data] ", csv.name(), ": there is no text in it");
   return all;
+}
+
+bool is_csv(const fs::path& path) {
+  std::string name = path.filename().string();
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name.ends_with(".csv") || name.ends_with(".csv.gz");
 }
 
 bool is_archive(const fs::path& path) {
@@ -151,8 +168,14 @@ TextFiles read_texts(const fs::path& path, const std::string& part, const TextCo
   }
   PEAL_CHECK(part.empty(), "[data] ", path.string(), ": expected a folder or archive with ", part,
              "/ or ", part, ".csv in it, got a file");
-  if (path.extension() == ".csv") return texts_of_csv(path, columns);
-  return {path.string(), {text_of(read_file(path))}, {path.string()}, {}};
+  if (is_csv(path)) return texts_of_csv(path, columns);
+  std::string text = text_of(read_file(path));
+  PEAL_CHECK(!text.starts_with("\x1f\x8b"), "[data] ", path.string(),
+             ": expected a text, got gzip; unpack it");
+  PEAL_CHECK(text.find('\0') == text.npos, "[data] ", path.string(),
+             ": expected a text, a folder of .txt files, an archive (.tar, .tar.gz) or a CSV file "
+             "(.csv, .csv.gz), got a file with zero bytes in it");
+  return {path.string(), {std::move(text)}, {path.string()}, {}};
 }
 
 }  // namespace peal::data

@@ -2,8 +2,8 @@
 // Texts in files, and their classes where somebody knows them: a text file; a folder of .txt files;
 // folders of them, one a class (train/pos/1.txt, train/neg/2.txt; fastai: TextDataLoaders
 // .from_folder); an archive (.tar, .tar.gz) that holds such folders; a CSV file with a column of
-// texts and perhaps one of classes. The same files give the same texts in the same order
-// everywhere: by path, or by line. Thread safety: free functions without state.
+// texts and perhaps one of classes (.csv, .csv.gz). The same files give the same texts in the same
+// order everywhere: by path, or by line. Thread safety: free functions without state.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,8 @@ struct TextColumns {
 
 // Those in `path`, or with `part` those in the folder, or the file "part.csv", of that name in it.
 // Errors: not there; no .txt file, or none in a folder of a class; those of read_csv() and
-// TarReader; a CSV file without a column of texts, or with a row whose label is empty.
+// TarReader; a CSV file without a column of texts, or with a row whose label is empty; a file that
+// is gzip or has zero bytes, and so is no text.
 TextFiles read_texts(const std::filesystem::path& path, const std::string& part = "",
                      const TextColumns& columns = {});
 

@@ -254,3 +254,19 @@ TEST_CASE("texts lie in folders, archives and CSV files") {
   check_has(error_of([&] { data::read_texts(folder.path / "set/train.csv", "test"); }),
             "expected a folder or archive with test/ or test.csv in it, got a file");
 }
+
+TEST_CASE("a table of texts is told by its name, packed too, and what is no text is refused") {
+  const testing::Folder folder;
+  const auto write = [&](const std::string& name, const std::string& bytes) {
+    std::ofstream(folder.path / name, std::ios::binary) << bytes;
+    return folder.path / name;
+  };
+  for (const char* name : {"a.csv", "A.CSV", "a.csv.gz"}) {
+    CHECK(data::read_texts(write(name, "text\nfine\n")).texts == std::vector<std::string>{"fine"});
+  }
+  check_has(error_of([&] { data::read_texts(write("a.txt.gz", "\x1f\x8b\x08")); }),
+            "a.txt.gz: expected a text, got gzip; unpack it");
+  check_has(error_of([&] { data::read_texts(write("a.zip", std::string("PK\3\4\0\0", 6))); }),
+            "a.zip: expected a text, a folder of .txt files, an archive (.tar, .tar.gz) or a CSV "
+            "file (.csv, .csv.gz), got a file with zero bytes in it");
+}

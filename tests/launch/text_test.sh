@@ -89,6 +89,10 @@ printf 'label,text\ngood,"The film is clever, isn'"'"'t it?"\nbad,"We found the 
 run judged.log "$program" --resume whole --evaluate two.csv
 grep -qF 'two.csv: accuracy 100.00 %' judged.log || { cat judged.log; failed 'a CSV file is not judged'; }
 
+gzip -k two.csv
+run judged.log "$program" --resume whole --evaluate two.csv.gz
+grep -qF 'two.csv.gz: accuracy 100.00 %' judged.log || { cat judged.log; failed 'a packed CSV file is not judged'; }
+
 # A language model of other words goes on from the first, and knows more than one that begins.
 reviews 8 200 new/train
 reviews 8 300 new/test
