@@ -19,22 +19,20 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
-#include <utility>
 
 using namespace peal;
 
 namespace {
 
-// To train on, and to test on.
-std::pair<data::DatasetRef, data::DatasetRef> open_data(const std::string& name,
-                                                        std::int64_t samples) {
-  if (name == "fashion") return {data::fashion_mnist(true), data::fashion_mnist(false)};
+// To train on, or to test on.
+data::DatasetRef open_data(const std::string& name, std::int64_t samples, bool train) {
+  if (name == "fashion") return data::fashion_mnist(train);
   if (name == "synthetic") {
     const std::int64_t count = samples > 0 ? samples : 12000;
-    return {data::synthetic_digits(count, 1),
-            data::synthetic_digits(std::min<std::int64_t>(2000, count), 2)};
+    return train ? data::synthetic_digits(count, 1)
+                 : data::synthetic_digits(std::min<std::int64_t>(2000, count), 2);
   }
-  return {data::mnist(name, true), data::mnist(name, false)};
+  return data::mnist(name, train);
 }
 
 void print(const std::string& line) {
@@ -59,12 +57,7 @@ int main(int argc, char** argv) {
   return launch::run_main([&](launch::Job& job) {
     const Device device = job.device(arguments.device);
     const bool only_judges = !arguments.evaluate.empty();
-    const auto [train, test] = open_data(only_judges ? arguments.evaluate : data_name, samples);
-    data::DataLoader training(train, {.batch_size = arguments.batch_size,
-                                      .shuffle = true,
-                                      .shard = job.place(),
-                                      .seed = arguments.seed,
-                                      .device = device});
+    const auto test = open_data(only_judges ? arguments.evaluate : data_name, samples, false);
     data::DataLoader testing(
         test, {.batch_size = 250, .shard = job.place(), .exact = true, .device = device});
 
@@ -74,6 +67,7 @@ int main(int argc, char** argv) {
     nn::DistributedDataParallel model(net, job.group());
     if (only_judges) {
       nn::load_model(launch::checkpoint_to_evaluate(arguments), model);
+      const Autocast precision = launch::autocast(arguments);
       const double share = launch::accuracy(model, testing, job.group());
       if (job.is_main()) {
         print(concat(arguments.evaluate, ": ", test->size(), " samples, ",
@@ -81,6 +75,12 @@ int main(int argc, char** argv) {
       }
       return;
     }
+    const auto train = open_data(data_name, samples, true);
+    data::DataLoader training(train, {.batch_size = arguments.batch_size,
+                                      .shuffle = true,
+                                      .shard = job.place(),
+                                      .seed = arguments.seed,
+                                      .device = device});
     nn::AdamW optimizer(model.named_parameters(), {.lr = arguments.lr.value_or(1e-3)});
 
     launch::Trainer trainer(

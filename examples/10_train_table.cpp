@@ -101,6 +101,7 @@ int main(int argc, char** argv) {
     nn::DistributedDataParallel model(net, job.group());
     if (only_judges) {
       nn::load_model(arguments.resume, model);
+      const Autocast precision = launch::autocast(arguments);
       const auto found = launch::evaluate(
           model, testing, job.group(),
           {{"accuracy", std::make_shared<nn::Accuracy>()},

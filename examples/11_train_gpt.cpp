@@ -99,8 +99,10 @@ std::vector<launch::NamedMetric> metrics() {
           {"perplexity", std::make_shared<TokenPerplexity>()}};
 }
 
-void print_sample(nn::GPT& gpt, const Vocabulary& vocabulary, const Choices& c,
+void print_sample(launch::Job& job, nn::GPT& gpt, const Vocabulary& vocabulary, const Choices& c,
                   std::uint64_t seed) {
+  if (c.prompt.empty() || !job.is_main()) return;
+  const auto busy = job.group().busy();  // the others wait at the end
   const data::TokenIds ids = encoded(vocabulary, c.prompt, "--generate");
   const Device device = gpt.lm_head.weight.device();
   const Tensor text = nn::generate(gpt, Tensor::from(ids, {1, std::ssize(ids)}, device),
@@ -143,12 +145,13 @@ void use(launch::Job& job, const launch::TrainingArguments& arguments, const Cho
     data::DataLoader loader(
         windows_of(ids, size_of(vocabulary), gpt.positions(), Last::judged, arguments.evaluate),
         {.batch_size = 32, .shard = job.place(), .exact = true, .device = device});
+    const Autocast precision = launch::autocast(arguments);
     const auto found = launch::evaluate(gpt, loader, job.group(), metrics());
     if (job.is_main()) {
       print(concat(arguments.evaluate, ": ", ids.size(), " tokens, ", launch::in_words(found)));
     }
   }
-  if (!c.prompt.empty() && job.is_main()) print_sample(gpt, vocabulary, c, arguments.seed);
+  print_sample(job, gpt, vocabulary, c, arguments.seed);
 }
 
 void learn(launch::Job& job, const launch::TrainingArguments& arguments, const Choices& c) {
@@ -214,7 +217,7 @@ void learn(launch::Job& job, const launch::TrainingArguments& arguments, const C
   trainer.fit(training, testing, [](const Tensor& logits, const Tensor& tokens) {
     return cross_entropy(flatten(logits, 0, 1), flatten(tokens));
   });
-  if (!c.prompt.empty() && job.is_main()) print_sample(gpt, vocabulary, c, arguments.seed);
+  print_sample(job, gpt, vocabulary, c, arguments.seed);
 }
 
 }  // namespace

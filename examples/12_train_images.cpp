@@ -57,25 +57,38 @@ nn::Module make_model(const std::string& name, std::int64_t classes, std::int64_
   return nn::XResNet18({.num_classes = classes});
 }
 
-data::ImageOptions options_for(std::int64_t size, bool training, bool same_size) {
-  data::Compose steps;
-  if (training && same_size) {
-    steps = data::Compose(
-        data::RandomCrop(size, {.padding = size / 8, .mode = data::BorderMode::reflect}),
-        data::RandomHorizontalFlip());
-  } else if (training) {
-    steps = data::Compose(data::RandomResizedCrop(size), data::RandomHorizontalFlip());
-  } else if (!same_size) {
-    steps = data::Compose(data::Resize(size * 8 / 7), data::CenterCrop(size));
+// One for images of the size asked for, another for those of any other, which may lie beside them.
+class BySize : public data::Transform {
+ public:
+  BySize(std::int64_t size, data::Compose of_it, data::Compose of_others)
+      : size_{size, size}, of_it_(std::move(of_it)), of_others_(std::move(of_others)) {}
+  data::Image apply(data::Image image, data::Draw& draw) const override {
+    return steps(image.size()).apply(std::move(image), draw);
   }
-  return {.transform = steps, .normalisation = data::imagenet_normalisation};
-}
+  data::Image open(data::EncodedImage& image, data::Draw& draw) const override {
+    return steps(image.size()).open(image, draw);
+  }
 
-// Transformed: images of other sizes than the one asked for may come beside those of it.
+ private:
+  const data::Compose& steps(const data::ImageSize& size) const {
+    return size == size_ ? of_it_ : of_others_;
+  }
+  data::ImageSize size_;
+  data::Compose of_it_, of_others_;
+};
+
 data::ImageFilesRef transformed(const data::ImageFilesRef& images, std::int64_t size,
                                 bool training) {
-  const bool same_size = images->image(0).size() == data::ImageSize{size, size};
-  return images->with(options_for(size, training, same_size));
+  using data::Compose;
+  const BySize to_learn(
+      size,
+      Compose(data::RandomCrop(size, {.padding = size / 8, .mode = data::BorderMode::reflect}),
+              data::RandomHorizontalFlip()),
+      Compose(data::RandomResizedCrop(size), data::RandomHorizontalFlip()));
+  const BySize to_judge(size, Compose(),
+                        Compose(data::Resize(size * 8 / 7), data::CenterCrop(size)));
+  return images->with({.transform = Compose(training ? to_learn : to_judge),
+                       .normalisation = data::imagenet_normalisation});
 }
 
 data::ImageFilesRef open_part(const fs::path& data, const std::string& part,
@@ -136,13 +149,15 @@ void judge(launch::Job& job, const launch::TrainingArguments& arguments) {
   net.to(device);
   if (!has_folders(arguments.evaluate)) {
     const auto images = data::image_files(arguments.evaluate);
-    if (job.is_main()) print_classes(net, transformed(images, size, false), classes, device);
-    return;
+    if (!job.is_main()) return;
+    const auto busy = job.group().busy();  // the others wait at the end
+    return print_classes(net, transformed(images, size, false), classes, device);
   }
   const auto images = data::image_folder(arguments.evaluate, {}, classes);
   data::DataLoader loader(
       transformed(images, size, false),
       {.batch_size = 100, .shard = job.place(), .workers = 1, .exact = true, .device = device});
+  const Autocast precision = launch::autocast(arguments);
   const auto found =
       launch::evaluate(net, loader, job.group(), {{"accuracy", std::make_shared<nn::Accuracy>()}});
   if (!job.is_main()) return;
@@ -216,7 +231,9 @@ int main(int argc, char** argv) {
                       {"train_samples", std::to_string(train->size())},
                       {"classes", fmt::format("{}", fmt::join(train->classes(), "/"))},
                       {"model", name},
-                      {"size", std::to_string(size)}},
+                      {"size", std::to_string(size)},
+                      {"mixup", fmt::format("{}", mixup)},
+                      {"label-smoothing", fmt::format("{}", smoothing)}},
          .tell = print,
          .parts = {{"scheduler", scheduler}},
          .after_step = [&] { scheduler.step(); }});

@@ -69,8 +69,9 @@ void classifier(launch::Job& job, Options& o) {
   }
   net.to(device);
   if (judges && test.labels.empty()) {
-    if (job.is_main()) print_classes(net, test, told, classes, device);
-    return;
+    if (!job.is_main()) return;
+    const auto busy = job.group().busy();  // the others wait at the end
+    return print_classes(net, test, told, classes, device);
   }
   if (job.world() > 1) nn::convert_sync_batchnorm(net, job.group());
   nn::DistributedDataParallel model(net, job.group());
@@ -79,6 +80,7 @@ void classifier(launch::Job& job, Options& o) {
       std::make_shared<data::TextSet>(std::move(told), test.class_numbers(classes), parts),
       {.batch_size = o.run.batch_size, .shard = job.place(), .exact = true, .device = device});
   if (judges) {
+    const Autocast precision = launch::autocast(o.run);
     const auto found = launch::evaluate(model, testing, job.group(),
                                         {{"accuracy", std::make_shared<nn::Accuracy>()}});
     if (job.is_main()) print(concat(test.name, ": ", launch::in_words(found)));

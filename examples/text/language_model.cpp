@@ -17,7 +17,7 @@ namespace {
 
 // Rows are streams, which ranks share; of a short text there are fewer.
 data::LoaderOptions streams(const std::vector<data::TokenIds>& texts, launch::Job& job,
-                            const Options& o) {
+                            const Options& o, Device device) {
   std::int64_t tokens = 0;
   for (const data::TokenIds& text : texts) tokens += std::ssize(text);
   const std::int64_t most =
@@ -26,7 +26,7 @@ data::LoaderOptions streams(const std::vector<data::TokenIds>& texts, launch::Jo
           .shard = job.place(),
           .way = data::Way::split,
           .seed = o.run.seed,
-          .device = job.device(o.run.device)};
+          .device = device};
 }
 
 data::DatasetRef stream_set(std::vector<data::TokenIds> texts, const data::LoaderOptions& options,
@@ -52,7 +52,8 @@ void language_model(launch::Job& job, Options& o) {
                                             {o.max_words, o.min_count})
                          : data::Vocabulary::load(words_beside(o.run.resume));
   auto told = numbers_of(test, words, job);
-  const auto test_options = streams(told, job, o);
+  const Device device = job.device(o.run.device);
+  const auto test_options = streams(told, job, o, device);
   data::DataLoader testing(stream_set(std::move(told), test_options, o, false), test_options);
 
   manual_seed(o.run.seed);  // parameters are drawn where the model is made
@@ -62,12 +63,13 @@ void language_model(launch::Job& job, Options& o) {
                                         data::Vocabulary::load(words_beside(o.from)).words(),
                                         words.words()));
   }
-  net.to(job.device(o.run.device));
+  net.to(device);
   nn::DistributedDataParallel model(net, job.group());
   const std::vector<launch::NamedMetric> metrics{
       {"perplexity", std::make_shared<nn::Perplexity>()}};
   if (judges) {
     nn::load_model(o.run.resume, model);
+    const Autocast precision = launch::autocast(o.run);
     const auto found =
         launch::evaluate(model, testing, job.group(), metrics,
                          [&](const data::Batch& batch) { return next_words(model, batch); });
@@ -75,7 +77,7 @@ void language_model(launch::Job& job, Options& o) {
     return;
   }
   auto learnt = numbers_of(train, words, job);
-  const auto train_options = streams(learnt, job, o);
+  const auto train_options = streams(learnt, job, o, device);
   data::DataLoader training(stream_set(std::move(learnt), train_options, o, true), train_options);
   const double rate = o.run.lr.value_or(1e-2);
   nn::AdamW optimizer(model.named_parameters(), {.lr = rate, .beta2 = 0.99, .weight_decay = 0.1});

@@ -59,6 +59,7 @@ void Checkpoints::save(const std::string& path, int next_epoch, const Metadata& 
   const auto mine = static_cast<std::int64_t>(context().generator.offset);
   job_.group().all_gather(places.of_ranks, Tensor::scalar(mine, Device{})).wait();
   if (job_.is_main()) {
+    const auto busy = job_.group().busy();
     Metadata metadata = settings_;
     metadata.insert(more.begin(), more.end());
     metadata["epoch"] = std::to_string(next_epoch);

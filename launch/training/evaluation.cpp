@@ -7,8 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 namespace peal::launch {
 
 std::vector<Value> evaluate(nn::Module& model, data::DataLoader& loader,
@@ -20,21 +18,22 @@ std::vector<Value> evaluate(nn::Module& model, data::DataLoader& loader,
   model.eval();
   model.reset();
   for (const NamedMetric& each : metrics) each.metric->reset();
+  double samples = 0;
   for (const data::Batch& batch : loader) {
+    samples += static_cast<double>(batch.size());
     const Tensor output = forward ? forward(batch) : model(batch.x);
     for (const NamedMetric& each : metrics) each.metric->update(output, batch.y);
   }
+  const Tensor all = Tensor::scalar(samples);
+  group.all_reduce(all).wait();
+  PEAL_CHECK(all.item<double>() > 0, "[launch] evaluation: no rank has a sample to judge by");
   std::vector<Value> values;
   for (const NamedMetric& each : metrics) values.push_back({each.name, each.metric->value(group)});
   return values;
 }
 
 double accuracy(nn::Module& model, data::DataLoader& loader, const comm::ProcessGroup& group) {
-  const double share =
-      evaluate(model, loader, group, {{"accuracy", std::make_shared<nn::Accuracy>()}})[0].value;
-  PEAL_CHECK(!std::isnan(share),
-             "[launch] accuracy: the loaders of all ranks have no sample to judge by");
-  return share;
+  return evaluate(model, loader, group, {{"accuracy", std::make_shared<nn::Accuracy>()}})[0].value;
 }
 
 std::string in_words(const std::vector<Value>& values) {

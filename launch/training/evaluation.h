@@ -38,13 +38,13 @@ using Forward = std::function<Tensor(const data::Batch& batch)>;
 
 // The metrics of what the model gives (model(x) by default) beside y, over all ranks' batches, in
 // their order, before which it is reset(). Leaves the model in evaluation. Collective; exact where
-// the loader's shard is.
+// the loader's shard is. Error on all ranks where they have no sample together.
 std::vector<Value> evaluate(nn::Module& model, data::DataLoader& loader,
                             const comm::ProcessGroup& group,
                             const std::vector<NamedMetric>& metrics, const Forward& forward = {});
 
 // The share of the loader's samples whose class (y, i64 [B]) has the largest of the model's outputs
-// [B, classes]. As above; Error on all ranks where they have no sample together.
+// [B, classes]. As above.
 double accuracy(nn::Module& model, data::DataLoader& loader, const comm::ProcessGroup& group);
 
 // "accuracy 88.91 %, rmse 0.1234": what is an accuracy is a percentage.

@@ -135,7 +135,10 @@ void Trainer::fit(data::DataLoader& training, data::DataLoader& test, const Step
     tell(line_of(epoch, report));
     epochs_.push_back(report);
     if (!arguments_.save.empty()) {
-      if (job_.is_main() && options_.before_save) options_.before_save();
+      if (job_.is_main() && options_.before_save) {
+        const auto busy = job_.group().busy();
+        options_.before_save();
+      }
       checkpoints_.save(arguments_.save, next_epoch_, {{order_name, text_of(model_.order())}});
     }
   }
@@ -169,6 +172,9 @@ EpochReport Trainer::train_epoch(data::DataLoader& loader, int epoch, const Step
   const Tensor totals =
       Tensor::from(std::vector<double>{loss_sum, static_cast<double>(done)}, {2}, Device{});
   job_.group().all_reduce(totals).wait();
+  PEAL_CHECK(totals.data<double>()[1] > 0, "[launch] trainer: epoch ", epoch + 1,
+             " has no batch to learn from, of ", loader.dataset().size(),
+             " samples; are they fewer than a batch, and drop_last is set?");
   EpochReport report;
   report.loss = totals.data<double>()[0] / totals.data<double>()[1];
   report.seconds = seconds_since(start);

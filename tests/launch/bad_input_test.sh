@@ -71,6 +71,11 @@ safetensors() {
 data_folder good
 "$trainer" --data good >log 2>&1 || { cat log; echo 'FAILED: good data is refused'; exit 1; }
 
+mkdir tests
+cp good/t10k-* tests
+"$trainer" --data good --save judge >log 2>&1
+"$trainer" --resume judge --evaluate tests >log 2>&1 || { cat log; echo 'FAILED: a test set alone is refused'; exit 1; }
+
 data_folder cut
 gzip cut/train-images-idx3-ubyte
 size=$(wc -c <cut/train-images-idx3-ubyte.gz)

@@ -32,6 +32,10 @@ cmp whole.vocabulary parts.vocabulary
 run judged.log "$program" --resume whole --evaluate last
 grep -qF "last: 143 tokens, $(last_figures whole.log)" judged.log ||
   { cat judged.log; failed 'a text is judged otherwise than while training'; }
+run bf16.log "${train[@]}" --epochs 2 --precision bf16 --save bf16
+run judged.log "$program" --resume bf16 --evaluate last --precision bf16
+grep -qF "last: 143 tokens, $(last_figures bf16.log)" judged.log ||
+  { cat judged.log; failed 'a text is judged in another precision than while training'; }
 # The windows of 8 tell 128 tokens, and what is behind them is judged as well.
 ends=()
 for end in the ...; do

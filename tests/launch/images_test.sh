@@ -33,6 +33,26 @@ run judged.log "$program" --resume whole --evaluate photos
 run judged.log "$program" --resume whole --evaluate photos/b.jpg
 grep -qE '^photos/b.jpg: rising \([0-9.]+ %\)$' judged.log
 
+cp set/large.png photos/large.png
+run judged.log "$program" --resume whole --evaluate photos
+grep -q '^photos/large.png: rising (' judged.log || { cat judged.log; failed 'an image of another size is not judged'; }
+mkdir -p sizes/train sizes/test
+cp -r set/train/rising set/train/falling sizes/train
+cp set/large.png sizes/train/rising
+cp -r set/test/* sizes/test
+cp set/large.png sizes/test/rising
+run sizes.log "${train[@]}" --data sizes --epochs 1
+cp set/large.png sizes/test
+run judged.log "$program" --resume whole --evaluate sizes/test
+grep -qF 'sizes/test: 1 images lie beside the folders of classes, and are left out' judged.log ||
+  { cat judged.log; failed 'images beside the folders are left out without a word'; }
+grep -qF 'sizes/test: 25 images, accuracy' judged.log
+
+mixed=("${train[@]}" --data set --epochs 3)
+run mixed.log "${mixed[@]}" --until 1 --mixup 0.4 --label-smoothing 0.1 --save mixed
+refused 'mixed: it was saved with mixup 0.4, and this run has 0' "${mixed[@]}" --label-smoothing 0.1 --resume mixed
+refused 'mixed: it was saved with label-smoothing 0.1, and this run has 0' "${mixed[@]}" --mixup 0.4 --resume mixed
+
 head -c 300 set/test/rising/0.jpg >photos/broken.jpg
 refused 'photos/broken.jpg: cannot be read as JPEG: ' "$program" --resume whole --evaluate photos
 refused 'photos/none.jpg: no such image or folder' "$program" --resume whole --evaluate photos/none.jpg

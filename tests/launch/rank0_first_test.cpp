@@ -2,9 +2,12 @@
 // Work that one rank does while the others wait.
 #include <peal/comm/start/threads.h>
 #include <peal/launch/job.h>
+#include <peal/launch/training/checkpoints.h>
+#include <peal/tests/folder.h>
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <thread>
 
@@ -59,6 +62,23 @@ TEST_CASE("a failure that is no std::exception is everyone's, too") {
   });
   CHECK(told == 2);
   CHECK(itself == 1);
+}
+
+TEST_CASE("a checkpoint may take longer than the deadline") {
+  struct Slow {
+    NamedTensors state_dict() const {
+      std::this_thread::sleep_for(milliseconds(3500));
+      return {{"slow", Tensor::scalar(1.0F)}};
+    }
+    void load_state_dict(const NamedTensors&) {}
+  };
+  const testing::Folder folder;
+  comm::run_ranks(2, {.deadline = milliseconds(2000)}, [&](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    Slow slow;
+    launch::Checkpoints(job, {{"slow", slow}}, {}).save((folder.path / "saved").string(), 1);
+  });
+  CHECK(std::filesystem::exists(folder.path / "saved"));
 }
 
 TEST_CASE("a Job that is made while an exception is on its way ends as any other") {

@@ -43,6 +43,11 @@ grep -q "unknown.csv, line 7, column 'native-country': 'Narnia' is none of the 1
   judged.log || { cat judged.log; failed 'an unknown word is not told'; }
 grep -q 'unknown.csv: 50 rows, accuracy' judged.log
 
+run piped.log "$program" --resume whole --evaluate <(cat others.csv)
+grep -q ': 50 rows, accuracy' piped.log || { cat piped.log; failed 'a pipe is not read to its end'; }
+: >none.csv
+refused 'no rank has a sample to judge by' "$program" --resume whole --evaluate none.csv
+
 sed '3s/, Divorced//' others.csv >ragged.csv
 refused 'ragged.csv, line 3: expected 15 cells, as there are names, got 14' "$program" --resume whole --evaluate ragged.csv
 sed '5s/^[0-9]*/old/' others.csv >words.csv
@@ -68,5 +73,6 @@ if [[ -n $launcher ]]; then
   grep -q "accuracy $(last two.log) %" judged.log || failed 'one process judges otherwise'
   run judged.log "$launcher" -n 2 "$program" --resume two --evaluate adult/adult.test
   grep -q "accuracy $(last two.log) %" judged.log || failed 'two ranks judge otherwise'
+  refused 'no rank has a sample to judge by' "$launcher" -n 2 "$program" --resume two --evaluate none.csv
 fi
 echo 'a table is learnt, taken up and judged'

@@ -156,6 +156,17 @@ TEST_CASE("a setting of a name that is taken is an error before the training") {
                        Error);
 }
 
+TEST_CASE("an epoch without a batch is an error") {
+  Program program;
+  data::DataLoader none(std::make_shared<Points>(5), {.batch_size = 12, .drop_last = true});
+  launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer);
+  CHECK_THROWS_WITH_AS(trainer.fit(none, program.test, loss_of),
+                       "[launch] trainer: epoch 1 has no batch to learn from, of 5 samples; are "
+                       "they fewer than a batch, and drop_last is set?",
+                       Error);
+  CHECK(trainer.epochs().empty());
+}
+
 TEST_CASE("an empty test set is an error before the training, not after an epoch of it") {
   Program program;
   data::DataLoader none(std::make_shared<Points>(0), {.batch_size = 12});

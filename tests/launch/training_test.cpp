@@ -91,8 +91,7 @@ TEST_CASE("an evaluation of nothing is an error, the same on all ranks") {
       data::DataLoader none(std::make_shared<Points>(0),
                             {.shard = Place{group.rank(), world}, .exact = true});
       CHECK_THROWS_WITH_AS(launch::accuracy(model, none, group),
-                           "[launch] accuracy: the loaders of all ranks have no sample to judge by",
-                           Error);
+                           "[launch] evaluation: no rank has a sample to judge by", Error);
     });
   }
 }
