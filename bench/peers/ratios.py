@@ -176,8 +176,7 @@ else:
     lacking = set(models) ^ set(torch["tries"])
     if lacking:
         sys.exit(f"ratios: only one of step_time and torch_jobs.py has {', '.join(sorted(lacking))}")
-    print(f"PyTorch {torch['version']}, {', '.join(map(str, options.threads))} threads, "
-          f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}", flush=True)
+    print(f"PyTorch {torch['version']}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}", flush=True)
 if on_cpu and "overhead" in options.what:
     overhead()
 if torch and on_cpu:
