@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <vector>
 
 namespace peal {
 namespace {
@@ -21,13 +22,31 @@ std::string columns(const Trace::Total& total, double to_ms) {
                      rate(total.cost.flops, total.seconds), rate(total.cost.bytes, total.seconds));
 }
 
-std::string line(const std::string& name, const std::string& calls, const Trace::Row& row,
-                 double to_ms, const Ceilings& ceilings) {
-  OpCost cost = row.forward.cost;
-  cost += row.backward.cost;
-  return fmt::format("{:<22.22} {:>7} |{} |{} |{:>9.3f} {:>5.0f} %\n", name, calls,
-                     columns(row.forward, to_ms), columns(row.backward, to_ms),
-                     row.seconds() * to_ms, 100 * share_of_ceiling(cost, row.seconds(), ceilings));
+// An op beside what it could take: both directions, each by its own ceiling, named after the
+// longer.
+struct Judged {
+  Trace::Row row;
+  Least could;
+  double gap() const { return row.seconds() - could.seconds; }
+};
+
+Judged judged(const Trace::Row& row, const Ceilings& ceilings) {
+  const auto least = [&](const Trace::Total& total) {
+    return least_time(total.cost, static_cast<double>(total.calls), ceilings);
+  };
+  const Least forward = least(row.forward), backward = least(row.backward);
+  return {row,
+          {forward.seconds + backward.seconds,
+           forward.seconds >= backward.seconds ? forward.by : backward.by}};
+}
+
+std::string line(const Judged& op, const std::string& calls, double to_ms) {
+  const double seconds = op.row.seconds();
+  return fmt::format("{:<22.22} {:>7} |{} |{} |{:>9.3f} {:>9.3f} {:<5} {:>9.3f} {:>5.0f} %\n",
+                     op.row.name, calls, columns(op.row.forward, to_ms),
+                     columns(op.row.backward, to_ms), seconds * to_ms, op.could.seconds * to_ms,
+                     op.could.by, op.gap() * to_ms,
+                     seconds > 0 ? 100 * op.could.seconds / seconds : 0);
 }
 
 void add_to(Trace::Total& sum, const Trace::Total& part) {
@@ -38,27 +57,29 @@ void add_to(Trace::Total& sum, const Trace::Total& part) {
 
 }  // namespace
 
-double share_of_ceiling(const OpCost& cost, double seconds, const Ceilings& ceilings) {
-  if (seconds <= 0 || ceilings.flops <= 0 || ceilings.bytes <= 0) return 0;
-  return std::max(cost.flops / ceilings.flops, cost.bytes / ceilings.bytes) / seconds;
-}
-
 std::string profile_table(const Trace& trace, std::int64_t steps, const Ceilings& ceilings) {
   const auto count = static_cast<double>(std::max<std::int64_t>(steps, 1));
   const double to_ms = 1e3 / count;
   const std::string titles = fmt::format("{:>9} {:>8} {:>7}", "ms", "GFLOP/s", "GB/s");
   std::string text = fmt::format(
-      "{:<22} {:>7} |{:<26} |{:<26} |{:>9} {:>7}\n{:<22} {:>7} |{} |{} |{:>9} {:>7}\n", "", "",
-      " forward", " backward", "sum", "of", "op", "calls", titles, titles, "ms", "ceiling");
-  Trace::Row sum;
-  for (const Trace::Row& row : trace.rows()) {
+      "{:<22} {:>7} |{:<26} |{:<26} |{:>9} {:>9} {:<5} {:>9} {:>7}\n"
+      "{:<22} {:>7} |{} |{} |{:>9} {:>9} {:<5} {:>9} {:>7}\n",
+      "", "", " forward", " backward", "sum", "could", "by", "gap", "", "op", "calls", titles,
+      titles, "ms", "ms", "", "ms", "reached");
+  std::vector<Judged> ops;
+  for (const Trace::Row& row : trace.rows()) ops.push_back(judged(row, ceilings));
+  std::stable_sort(ops.begin(), ops.end(),
+                   [](const Judged& a, const Judged& b) { return a.gap() > b.gap(); });
+  Judged sum{{"sum", {}, {}}, {}};
+  for (const Judged& op : ops) {
     // Backward has a call for each one forward; what only ever runs there counts for itself.
-    const auto calls = static_cast<double>(std::max(row.forward.calls, row.backward.calls));
-    text += line(row.name, fmt::format("{:.1f}", calls / count), row, to_ms, ceilings);
-    add_to(sum.forward, row.forward);
-    add_to(sum.backward, row.backward);
+    const auto calls = static_cast<double>(std::max(op.row.forward.calls, op.row.backward.calls));
+    text += line(op, fmt::format("{:.1f}", calls / count), to_ms);
+    add_to(sum.row.forward, op.row.forward);
+    add_to(sum.row.backward, op.row.backward);
+    sum.could.seconds += op.could.seconds;
   }
-  return text + line("sum", "", sum, to_ms, ceilings);
+  return text + line(sum, "", to_ms);
 }
 
 MemoryMarks memory_marks(Device device) {
@@ -81,13 +102,18 @@ std::string profile_report(const Trace& trace, std::int64_t steps) {
   const std::string where =
       device.type == DeviceType::cpu ? concat(num_threads(), " thread(s)") : describe(device).name;
   const auto mib = [](std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  std::string traffic;
+  for (const auto& [operands, bytes] : ceilings.traffic) {
+    traffic += fmt::format("{}{:.1f} (of {} KiB)", traffic.empty() ? "" : ", ", bytes * 1e-9,
+                           static_cast<std::int64_t>(operands) / 1024);
+  }
   return profile_table(trace, steps, ceilings) +
          fmt::format(
-             "ceilings of {}, measured: {:.1f} GFLOP/s (f32 matrix product), {:.1f} GB/s "
-             "(x += a y out of memory)\n"
+             "ceilings of {}, measured: {:.1f} GFLOP/s of matrix products in f32, {:.1f} in bf16; "
+             "GB/s of x += a y, by their size: {}\n"
              "memory: tensors at most {:.1f} MiB at once, {:.1f} MiB kept for reuse; resident at "
              "most {:.1f} MiB\n",
-             where, ceilings.flops * 1e-9, ceilings.bytes * 1e-9, mib(memory.tensors),
+             where, ceilings.flops * 1e-9, ceilings.low_flops * 1e-9, traffic, mib(memory.tensors),
              mib(memory.cached), mib(memory.resident));
 }
 

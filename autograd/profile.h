@@ -13,14 +13,12 @@
 
 namespace peal {
 
-// The share of the time that the cost would take if one ceiling were reached: the higher of its
-// share of the flops and of the bytes. 0 without time. Above 1 where operands stay in a cache, or
-// where a kernel needs fewer operations than the definition.
-double share_of_ceiling(const OpCost& cost, double seconds, const Ceilings& ceilings);
-
-// One line an op, longest first: calls, then forward and backward each ms, GFLOP/s and GB/s, then
-// both together in ms and as share of the ceiling, and a line with the sums. Calls and ms are
-// divided by `steps`.
+// One line an op: calls, then forward and backward each ms, GFLOP/s and GB/s, then both together in
+// ms, and beside it what they could take by the ceilings (least_time), which ceiling that is, the
+// gap between the two in ms, and the share that is reached; and a line with the sums. The largest
+// gap comes first: that is where most is to be won. It is below 0, and the share above 100 %, where
+// a kernel needs fewer operations than the definition, or operands lie nearer than they might.
+// Calls and ms are divided by `steps`.
 std::string profile_table(const Trace& trace, std::int64_t steps, const Ceilings& ceilings);
 
 struct MemoryMarks {

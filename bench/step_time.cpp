@@ -35,6 +35,7 @@ int main(int argc, char** argv) try {
   std::string name = "basicnet", device_name = "cpu", precision = "f32", json, trace_file;
   std::int64_t batch = 0;
   int threads = 1, reps = 15, steps = 0;
+  double clip = 0;
   bool profile = false, on_demand = false, memory = false, captures = false, lists = false;
   std::vector<std::string> names;
   for (const auto& [known, model] : peal::bench::models()) names.push_back(known);
@@ -46,6 +47,7 @@ int main(int argc, char** argv) try {
   line.option("--precision", &precision,
               "f32, bf16 (autocast), or tf32 (products of f32, on a device that has it)")
       .one_of({"f32", "tf32", "bf16"});
+  line.option("--clip", &clip, "clip gradients to this norm before the step").positive();
   line.flag("--graph", &captures, "capture the whole step, and replay it (cuda)");
   line.option("--threads", &threads).positive();
   line.option("--reps", &reps, "groups, of which the median counts").positive();
@@ -84,6 +86,7 @@ int main(int argc, char** argv) try {
         return work.loss();
       }();
       loss.backward();
+      if (clip > 0) peal::nn::clip_grad_norm_(optimizer.parameters(), clip);
       optimizer.step();
     });
   };

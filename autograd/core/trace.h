@@ -35,12 +35,14 @@
 namespace peal {
 
 // What a computation takes at least: multiplications and additions, and bytes of its operands, each
-// read or written once.
+// read or written once. Of the flops some are of products of f16 or bf16, for which machines have
+// units of their own.
 struct OpCost {
-  double flops = 0, bytes = 0;
+  double flops = 0, bytes = 0, low_flops = 0;
   OpCost& operator+=(const OpCost& other) {
     flops += other.flops;
     bytes += other.bytes;
+    low_flops += other.low_flops;
     return *this;
   }
   bool operator==(const OpCost&) const = default;

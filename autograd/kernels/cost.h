@@ -5,8 +5,8 @@
 // Flops are those of the definition: 2 for each multiplication with its addition, padding included,
 // whatever the kernel does instead (Winograd's convolution needs fewer). Of elementwise kernels
 // they are 1 an element of the largest operand, which is what can be said of all of them. Bytes are
-// those of the operands, each read or written once: less than a machine moves where they do not
-// stay in a cache. Thread safety: pure functions.
+// those of the operands, each read or written once, or both where it is changed: less than a
+// machine moves where they do not stay in a cache. Thread safety: pure functions.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
@@ -37,6 +37,11 @@ double operand_bytes(const Args&... args) {
   return bytes;
 }
 
+// Multiplications with their additions: of the operands' type.
+inline OpCost cost_of_products(double flops, double bytes, const Tensor& operand) {
+  return {flops, bytes, is_low_precision(operand.dtype()) ? flops : 0};
+}
+
 // Elementwise, and whatever else has no function of its own.
 template <class... Args>
 OpCost cost_of(const Args&... args) {
@@ -50,43 +55,58 @@ OpCost cost_of(const Args&... args) {
   return {most, operand_bytes(args...)};
 }
 
-// Lists: an element of the parameters or of the operands each, and the bytes of all.
-template <class... Args>
-OpCost cost_of(const std::span<const Stepped>& list, const Args&...) {
+// axpy changes x. (expand, which takes the same, is called to stretch x, not with its own shape.)
+inline OpCost cost_of(const Tensor& x, const Tensor& y, double) {
+  const bool changes = x.shape() == y.shape();
+  return {count_of(x), operand_bytes(x, y, changes ? x : Tensor())};
+}
+
+// Lists of parameters: an element each; parameter and state are changed.
+template <class Options>
+OpCost cost_of(const std::span<const Stepped>& list, const Options&) {
   OpCost all;
   for (const Stepped& each : list) {
-    all += {count_of(each.param),
-            operand_bytes(each.param, each.grad, each.first, each.second, each.rounded)};
+    all +=
+        {count_of(each.param), 2 * operand_bytes(each.param, each.first, each.second, each.third) +
+                                   operand_bytes(each.grad, each.rounded)};
   }
   return all;
 }
-inline OpCost cost_of(const std::span<const Tensor>& list, double, const Tensor&) {
-  OpCost all;
+
+// power_sum and clip_norm: all are read. (Whether they are scaled then, who counts does not know.)
+template <class... Most>
+OpCost cost_of(const Tensor& out, const std::span<const Tensor>& list, double, const Most&...) {
+  OpCost all{0, operand_bytes(out)};
   for (const Tensor& each : list) all += {count_of(each), operand_bytes(each)};
   return all;
 }
-inline OpCost cost_of(const Tensor& found, const std::span<const Tensor>& list, double factor) {
-  return cost_of(list, factor, found);
+
+// scale_all
+inline OpCost cost_of(const std::span<const Tensor>& list, double, const Tensor& found) {
+  OpCost all{0, operand_bytes(found)};
+  for (const Tensor& each : list) all += {count_of(each), 2 * operand_bytes(each)};
+  return all;
 }
 
 // matmul: M N sums of K products, and the bias.
 inline OpCost cost_of(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a, bool,
                       const Tensor& bias) {
   const auto k = static_cast<double>(a.size(transpose_a ? 0 : 1));
-  return {count_of(out) * (2 * k + (bias.defined() ? 1 : 0)), operand_bytes(out, a, b, bias)};
+  return cost_of_products(count_of(out) * (2 * k + (bias.defined() ? 1 : 0)),
+                          operand_bytes(out, a, b, bias), a);
 }
 
 // matmul_gelu and matmul_gelu_backward: the product alone.
 inline OpCost cost_of(const Tensor& out, const Tensor& other, const Tensor& a, const Tensor& b,
                       const Tensor& last) {
-  return {count_of(out) * 2 * static_cast<double>(a.size(1)),
-          operand_bytes(out, other, a, b, last)};
+  return cost_of_products(count_of(out) * 2 * static_cast<double>(a.size(1)),
+                          operand_bytes(out, other, a, b, last), a);
 }
 
 // batched_matmul
 inline OpCost cost_of(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a, bool) {
   const auto k = static_cast<double>(a.size(transpose_a ? 1 : 2));
-  return {count_of(out) * 2 * k, operand_bytes(out, a, b)};
+  return cost_of_products(count_of(out) * 2 * k, operand_bytes(out, a, b), a);
 }
 
 // The products of one pass over all windows: forward, to the input, or to the weight.
@@ -98,7 +118,8 @@ inline double flops_of(const Conv2dGeometry& o) {
 // conv2d
 inline OpCost cost_of(const Conv2dGeometry& o, const Tensor& y, const Tensor& x,
                       const Tensor& weight, const Tensor& bias) {
-  return {flops_of(o) + (bias.defined() ? count_of(y) : 0), operand_bytes(y, x, weight, bias)};
+  return cost_of_products(flops_of(o) + (bias.defined() ? count_of(y) : 0),
+                          operand_bytes(y, x, weight, bias), x);
 }
 
 // conv2d_backward
@@ -106,9 +127,10 @@ inline OpCost cost_of(const Conv2dGeometry& o, const Tensor& dx, const Tensor& d
                       const Tensor& dbias, const Tensor& dy, const Tensor& x,
                       const Tensor& weight) {
   const int passes = (dx.defined() ? 1 : 0) + (dweight.defined() ? 1 : 0);
-  return {passes * flops_of(o) + (dbias.defined() ? count_of(dy) : 0),
-          operand_bytes(dx, dweight, dbias, dy, dweight.defined() ? x : Tensor(),
-                        dx.defined() ? weight : Tensor())};
+  return cost_of_products(passes * flops_of(o) + (dbias.defined() ? count_of(dy) : 0),
+                          operand_bytes(dx, dweight, dbias, dy, dweight.defined() ? x : Tensor(),
+                                        dx.defined() ? weight : Tensor()),
+                          dy);
 }
 
 // One product of all queries with the keys that they see, over the width of all heads.
@@ -122,7 +144,7 @@ inline double flops_of(const AttentionGeometry& o) {
 // attention: scores and weighted values; the softmax between is not counted.
 inline OpCost cost_of(const AttentionGeometry& o, const AttentionResult& result, const Tensor& q,
                       const Tensor& k, const Tensor& v) {
-  return {2 * flops_of(o), operand_bytes(result.y, result.kept, q, k, v)};
+  return cost_of_products(2 * flops_of(o), operand_bytes(result.y, result.kept, q, k, v), q);
 }
 
 // attention_backward: dv, the probabilities' gradient, dq and dk. What is computed again where the
@@ -132,26 +154,37 @@ inline OpCost cost_of(const AttentionGeometry& o, const Tensor& dq, const Tensor
                       const Tensor& q, const Tensor& k, const Tensor& v) {
   const int query = dq.defined() ? 1 : 0, key = dk.defined() ? 1 : 0;
   const int passes = (dv.defined() ? 1 : 0) + query + key + (query + key > 0 ? 1 : 0);
-  return {passes * flops_of(o), operand_bytes(dq, dk, dv, dy, result.y, result.kept, q, k, v)};
+  return cost_of_products(passes * flops_of(o),
+                          operand_bytes(dq, dk, dv, dy, result.y, result.kept, q, k, v), q);
 }
 
 // self_attention
 inline OpCost cost_of(const AttentionGeometry& o, const AttentionResult& result,
                       const Tensor& qkv) {
-  return {2 * flops_of(o), operand_bytes(result.y, result.kept, qkv)};
+  return cost_of_products(2 * flops_of(o), operand_bytes(result.y, result.kept, qkv), qkv);
 }
 
 // self_attention_backward
 inline OpCost cost_of(const AttentionGeometry& o, const Tensor& dqkv, const Tensor& dy,
                       const AttentionResult& result, const Tensor& qkv) {
-  return {4 * flops_of(o), operand_bytes(dqkv, dy, result.y, result.kept, qkv)};
+  return cost_of_products(4 * flops_of(o), operand_bytes(dqkv, dy, result.y, result.kept, qkv),
+                          qkv);
 }
 
 // recurrent and recurrent_backward: the products with the state alone.
 template <class... Args>
-OpCost cost_of(const RecurrentGeometry& o, const Args&... args) {
-  return {2.0 * static_cast<double>(o.steps * o.batch * o.gates() * o.hidden * o.hidden),
-          operand_bytes(args...)};
+OpCost cost_of(const RecurrentGeometry& o, const Tensor& first, const Args&... args) {
+  return cost_of_products(
+      2.0 * static_cast<double>(o.steps * o.batch * o.gates() * o.hidden * o.hidden),
+      operand_bytes(first, args...), first);
+}
+
+// nll: an element of each row, or all where the target is smoothed.
+inline OpCost cost_of(const Tensor& loss, const Tensor& log_probabilities, const Tensor& target,
+                      const ClassTargets& classes) {
+  const double all = operand_bytes(log_probabilities), each = operand_bytes(loss);
+  return {classes.smoothing > 0 ? count_of(log_probabilities) : count_of(loss),
+          each + operand_bytes(target) + (classes.smoothing > 0 ? all : std::min(all, each))};
 }
 
 // read_strided and write_strided: the smaller operand's elements move; nothing is computed.

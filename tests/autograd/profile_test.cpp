@@ -181,14 +181,11 @@ TEST_CASE("the report names ops, rates and memory") {
   for (int step = 0; step < 4; ++step) sum(matmul(w, w)).backward();
   const std::string report = profile_report(*context().trace, 4);
   context().trace.reset();
-  for (const char* part : {"op ", "GFLOP/s", "ceiling", "\nmatmul ", "\nsum ", "memory: tensors"}) {
+  for (const char* part : {"op ", "GFLOP/s", "could", "reached", "\nmatmul ", "\nsum ",
+                           "ceilings of", "in bf16", "memory: tensors"}) {
     CAPTURE(report);
     CHECK(report.find(part) != std::string::npos);
   }
-  const Ceilings ceilings{100e9, 10e9};
-  CHECK(share_of_ceiling({50e9, 1e9}, 1.0, ceilings) == 0.5);
-  CHECK(share_of_ceiling({1e9, 10e9}, 2.0, ceilings) == 0.5);
-  CHECK(share_of_ceiling({1e9, 10e9}, 0.0, ceilings) == 0.0);
 }
 
 TEST_CASE("memory: the marks only rise, and a large tensor is seen") {
