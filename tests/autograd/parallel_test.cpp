@@ -3,11 +3,14 @@
 #include <peal/autograd/core/cpu_level.h>
 #include <peal/autograd/kernels/cpu/blocks.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
+#include <peal/autograd/ops/gradients.h>
 #include <peal/autograd/ops/ops.h>
+#include <peal/autograd/ops/optimizer.h>
 #include <peal/autograd/tape.h>
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <stdexcept>
 #include <vector>
 
@@ -137,6 +140,68 @@ TEST_CASE("running sums are the same along any dimension for any number of threa
     for (const int threads : {2, 5}) {
       omp_set_num_threads(threads);
       CHECK(cumsum(x, dim).to_vector<float>() == alone);
+    }
+  }
+}
+
+namespace {
+
+// Around the sizes of blocks, and of what is worth a thread.
+const std::vector<std::int64_t> uneven{1, 16383, 16384, 16385, 70001, 0, 5, 33000};
+
+// What two steps over a list make of it, and the norm of its gradients after they were scaled.
+struct Stepping {
+  std::vector<std::vector<float>> values;
+  double norm = 0;
+  bool finite = true;
+  bool operator==(const Stepping&) const = default;
+};
+
+Stepping stepped(DType dtype, int threads, bool one_by_one, float last = 1) {
+  omp_set_num_threads(threads);
+  manual_seed(3);
+  const bool low = is_low_precision(dtype);
+  std::vector<Stepped> list;
+  Tensors grads;
+  for (const std::int64_t n : uneven) {
+    const Tensor p = randn({n});
+    grads.push_back(cast(randn({n}), dtype));
+    list.push_back(
+        {p, grads.back(), Tensor::zeros({n}), Tensor::zeros({n}), low ? cast(p, dtype) : Tensor()});
+  }
+  const Tensor end = grads.back().detach({1}, uneven.back() - 1);
+  fill_(end, last);
+  Stepping result;
+  result.finite = scale_all_finite(grads, 0.5);
+  result.norm = clip_norm(grads, 2, 3).item<double>();
+  for (int step = 1; step <= 2; ++step) {
+    const AdamStep options{.lr = 0.1, .step = step, .decoupled = true};
+    if (!one_by_one) {
+      adam_step(list, options);
+    } else {
+      for (const Stepped& each : list) adam_step({&each, 1}, options);
+    }
+  }
+  for (const Stepped& each : list) {
+    for (const Tensor& x : {each.param, each.grad, each.first, each.second, each.rounded}) {
+      if (x.defined()) result.values.push_back(cast(x, DType::f32).to_vector<float>());
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("steps, norms and scales of a list have the same bits for any number of threads") {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    CAPTURE(dtype);
+    const Stepping alone = stepped(dtype, 1, true);
+    CHECK(alone.finite);
+    CHECK(alone.norm > 100);
+    for (const int threads : {1, 2, 3, 7}) {
+      CAPTURE(threads);
+      CHECK(stepped(dtype, threads, false) == alone);
+      CHECK_FALSE(stepped(dtype, threads, false, INFINITY).finite);
     }
   }
 }

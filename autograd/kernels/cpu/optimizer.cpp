@@ -1,43 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists are gone through one by one: on the CPU a call costs little beside a tensor.
+// A list is one long vector that threads share, whatever the sizes of its tensors, and is gone
+// through in blocks that stay in a cache: what is widened on the way in, or rounded on the
+// way out, is not written to memory between.
 #include <peal/autograd/kernels/cpu/loops.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
 #include <peal/autograd/kernels/cpu/table.h>
 #include <peal/autograd/kernels/dispatch.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 namespace peal::cpu {
 namespace {
 
-// In the type it is computed in.
-Tensor widened(const Tensor& x) {
-  if (!is_low_precision(x.dtype())) return x;
-  const Tensor wide = Tensor::empty(x.shape(), DType::f32, Device{});
-  cast(wide, x);
-  return wide;
+// As much as makes up for what a call works out first, powers of the count of steps say.
+constexpr std::int64_t block = 16384;
+
+struct Block {
+  std::size_t tensor, number;  // in the list
+  std::int64_t at, n;          // elements of the tensor
+};
+
+std::int64_t elements(const Tensor& x) { return x.numel(); }
+std::int64_t elements(const Stepped& x) { return x.param.numel(); }
+
+std::size_t blocks_of(std::int64_t n) { return static_cast<std::size_t>((n + block - 1) / block); }
+
+// The blocks of each tensor begin at multiples of `block` in it, so they are the same for any
+// number of threads.
+template <class Each, class F>
+void each_block(std::span<const Each> list, F&& f) {
+  std::int64_t total = 0;
+  for (const Each& each : list) total += elements(each);
+  parallel_for(total, 1, [&](std::int64_t begin, std::int64_t end) {
+    std::int64_t first = 0;   // element of this tensor, in the list
+    std::size_t earlier = 0;  // blocks
+    for (std::size_t i = 0; i < list.size() && first < end; ++i) {
+      const std::int64_t n = elements(list[i]);
+      // Those that begin in this thread's part.
+      std::size_t k = blocks_of(std::max<std::int64_t>(begin - first, 0));
+      for (std::int64_t at = static_cast<std::int64_t>(k) * block; at < n && first + at < end;
+           at += block) {
+        f(Block{i, earlier + k++, at, std::min(block, n - at)});
+      }
+      first += n;
+      earlier += blocks_of(n);
+    }
+  });
 }
 
-// step(begin, end, gradient) over the parts of each parameter.
-template <class T, class Step>
-void each_parameter(std::span<const Stepped> list, Step&& step) {
-  for (const Stepped& each : list) {
-    const Tensor grad = widened(each.grad);
-    const T* g = grad.data<T>();
-    parallel_for(each.param.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
-      step(each, g + begin, begin, end - begin);
-    });
-    if (each.rounded.defined()) cast(each.rounded, each.param);
+// x in the type that it is computed in, which may lie in `wide`.
+template <class T>
+const functor::computed<T>* widened(const T* x, functor::computed<T>* wide, std::int64_t n) {
+  if constexpr (std::is_same_v<T, functor::computed<T>>) {
+    return x;
+  } else {
+    width_loops<T>().widen(wide, x, n);
+    return wide;
   }
+}
+
+// step(which, its gradient from element `at` on, at, how many), and the parameter rounded.
+template <class T, class Step>
+void each_part(std::span<const Stepped> list, Step&& step) {
+  each_block(list, [&](const Block& part) {
+    const Stepped& each = list[part.tensor];
+    with_floating(each.grad.dtype(), [&]<class G>() {
+      if constexpr (std::is_same_v<functor::computed<G>, T>) {
+        T wide[block];
+        step(each, widened(each.grad.data<G>() + part.at, wide, part.n), part.at, part.n);
+        if constexpr (!std::is_same_v<G, T>) {
+          width_loops<G>().narrow(each.rounded.data<G>() + part.at, each.param.data<T>() + part.at,
+                                  part.n);
+        }
+      }
+    });
+  });
 }
 
 }  // namespace
 
 bool sgd(std::span<const Stepped> list, const SgdStep& options) {
   return with_real(list.front().param.dtype(), [&]<class T>() {
-    each_parameter<T>(list, [&](const Stepped& each, const T* g, std::int64_t at, std::int64_t n) {
+    each_part<T>(list, [&](const Stepped& each, const T* g, std::int64_t at, std::int64_t n) {
       T* buffer = each.first.defined() ? each.first.data<T>() + at : nullptr;
       real_loops<T>().sgd(each.param.data<T>() + at, g, buffer, options, n);
     });
@@ -46,7 +94,7 @@ bool sgd(std::span<const Stepped> list, const SgdStep& options) {
 
 bool adam(std::span<const Stepped> list, const AdamStep& options) {
   return with_real(list.front().param.dtype(), [&]<class T>() {
-    each_parameter<T>(list, [&](const Stepped& each, const T* g, std::int64_t at, std::int64_t n) {
+    each_part<T>(list, [&](const Stepped& each, const T* g, std::int64_t at, std::int64_t n) {
       real_loops<T>().adam(each.param.data<T>() + at, g, each.first.data<T>() + at,
                            each.second.data<T>() + at, options, n);
     });
@@ -55,7 +103,7 @@ bool adam(std::span<const Stepped> list, const AdamStep& options) {
 
 bool rule_step(std::span<const Stepped> list, const RuleStep& options) {
   return with_real(list.front().param.dtype(), [&]<class T>() {
-    each_parameter<T>(list, [&](const Stepped& each, const T* g, std::int64_t at, std::int64_t n) {
+    each_part<T>(list, [&](const Stepped& each, const T* g, std::int64_t at, std::int64_t n) {
       const auto from = [&](const Tensor& state) {
         return state.defined() ? state.data<T>() + at : nullptr;
       };
@@ -83,33 +131,33 @@ double part_of_power_sum(const T* x, std::int64_t n, double power) {
   return total;
 }
 
+bool all_floating(std::span<const Tensor> list) {
+  return std::all_of(list.begin(), list.end(),
+                     [](const Tensor& each) { return is_floating(each.dtype()); });
+}
+
 }  // namespace
 
 bool power_sum(const Tensor& out, std::span<const Tensor> list, double power) {
-  double total = 0;
-  for (const Tensor& each : list) {
-    const Tensor x = widened(each);
-    const bool served = with_real(x.dtype(), [&]<class T>() {
-      // Fixed blocks, put together in order: the same bits for any number of threads.
-      constexpr std::int64_t block = 65536;
-      const std::int64_t n = x.numel(), blocks = (n + block - 1) / block;
-      std::vector<double> parts(static_cast<std::size_t>(blocks));
-      parallel_for(blocks, block, [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          parts[static_cast<std::size_t>(i)] =
-              part_of_power_sum(x.data<T>() + i * block, std::min(block, n - i * block), power);
-        }
-      });
-      for (const double part : parts) {
-        if (!std::isinf(power)) {
-          total += part;
-        } else if (part > total || std::isnan(part)) {
-          total = part;
-        }
-        if (std::isnan(total)) return;
-      }
+  if (!all_floating(list)) return false;
+  std::size_t blocks = 0;
+  for (const Tensor& each : list) blocks += blocks_of(each.numel());
+  // Put together in order: the same bits for any number of threads.
+  std::vector<double> parts(blocks);
+  each_block(list, [&](const Block& part) {
+    with_floating(list[part.tensor].dtype(), [&]<class T>() {
+      functor::computed<T> wide[block];
+      const auto* x = widened(list[part.tensor].data<T>() + part.at, wide, part.n);
+      parts[part.number] = part_of_power_sum(x, part.n, power);
     });
-    if (!served) return false;
+  });
+  double total = 0;
+  for (const double part : parts) {
+    if (!std::isinf(power)) {
+      total += part;
+    } else if (part > total || std::isnan(part)) {
+      total = part;
+    }
     if (std::isnan(total)) break;
   }
   *out.data<double>() = total;
@@ -117,19 +165,23 @@ bool power_sum(const Tensor& out, std::span<const Tensor> list, double power) {
 }
 
 bool scale_all(std::span<const Tensor> list, double factor, const Tensor& found) {
-  for (const Tensor& each : list) {
-    if (!is_floating(each.dtype()) || !unary(Unary::mul_scalar, each, each, factor)) return false;
-    if (!found.defined() || each.numel() == 0) continue;
-    // A finite sum says that all are; another may be of large numbers.
-    const Tensor x = widened(each);
-    with_real(x.dtype(), [&]<class T>() {
-      const T* first = x.data<T>();
-      if (std::isfinite(real_loops<T>().sum(first, x.numel()))) return;
-      if (!std::all_of(first, first + x.numel(), [](T value) { return std::isfinite(value); })) {
-        *found.data<float>() = 1;
+  if (!all_floating(list)) return false;
+  std::atomic<bool> infinite = false;
+  each_block(list, [&](const Block& part) {
+    with_floating(list[part.tensor].dtype(), [&]<class T>() {
+      T* const x = list[part.tensor].data<T>() + part.at;
+      loops<T>().unary(Unary::mul_scalar, x, x, factor, part.n);
+      if (!found.defined()) return;
+      functor::computed<T> wide[block];
+      const auto* value = widened(x, wide, part.n);
+      // A finite sum says that all are; another may be of large numbers.
+      if (std::isfinite(real_loops<functor::computed<T>>().sum(value, part.n))) return;
+      if (!std::all_of(value, value + part.n, [](auto each) { return std::isfinite(each); })) {
+        infinite.store(true, std::memory_order_relaxed);
       }
     });
-  }
+  });
+  if (infinite) *found.data<float>() = 1;
   return true;
 }
 
