@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <limits>
 #include <map>
 #include <utility>
@@ -153,11 +154,19 @@ void Walk::run(std::vector<Root> roots) {
   if (outermost_ == this) finish();
 }
 
+// A callback may add another. One that fails takes no other's end from it: what that has begun, a
+// collective perhaps, is not to be left half done.
 void Walk::finish() {
-  for (std::size_t i = 0; i < callbacks_.size(); ++i) {  // a callback may add another
+  std::exception_ptr first;
+  for (std::size_t i = 0; i < callbacks_.size(); ++i) {
     const auto callback = std::move(callbacks_[i]);
-    callback();
+    try {
+      callback();
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
   }
+  if (first) std::rethrow_exception(first);
 }
 
 // Listed as soon as it is marked, so that the destructor clears the marks however this ends.

@@ -214,3 +214,21 @@ TEST_CASE("a rank that has had no batch for 1000 turns is warned of, once") {
   CHECK(told.find(words) == told.rfind(words));
   CHECK(told.find("rank 0: Join") == std::string::npos);
 }
+
+TEST_CASE("a gradient that one wrapper misses leaves another's step whole") {
+  two([](const Group& group, int rank) {
+    Two two(group, {.buckets = apart});
+    for (const bool first : {true, false}) {
+      nn::Module& kept = first ? *two.b : *two.a;
+      const nn::Module& partly = first ? two.first : two.second;
+      two.zero_grad();
+      CHECK_THROWS_WITH((loss(kept, rank + 1) + sum(partly.parameters()[2])).backward(),
+                        doctest::Contains("no gradient came for"));
+      check_sum(kept, {1, 2}, 2);
+    }
+    two.zero_grad();
+    both(*two.a, *two.b, rank + 1).backward();
+    check_sum(two.first, {1, 2}, 2);
+    check_sum(two.second, {1, 2}, 2);
+  });
+}
