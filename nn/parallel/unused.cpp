@@ -37,6 +37,7 @@ void Unused::stand_in(std::size_t parameter, DType dtype) {
   const Tensor before = tensor.grad();
   stood_in_.push_back({parameter, before.defined() ? before.clone() : Tensor()});
   if (!before.defined()) {
+    used_[parameter] = false;  // zero_grad() gave up what an earlier backward may have used it for
     tensor.grad_slot().accumulate(Tensor::zeros(tensor.shape(), dtype, tensor.device()));
   }
 }

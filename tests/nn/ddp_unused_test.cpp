@@ -354,3 +354,40 @@ TEST_CASE("find_unused_parameters says nothing where all are used") {
   });
   CHECK(said == "");
 }
+
+TEST_CASE("a use that zero_grad() gave up does not count") {
+  two([](const Group& group, int) {
+    Branches net;
+    DDP ddp(net, group, {.find_unused_parameters = true});
+    const auto check_untouched = [&] {
+      ddp.zero_grad();
+      loss_of(net, ddp, 3, 1).backward();
+      CHECK(net.a.parameters()[0].grad().defined());
+      CHECK_FALSE(net.c.parameters()[0].grad().defined());
+    };
+    {
+      const auto guard = ddp.no_sync();
+      loss_of(net, ddp, 7, 1).backward();
+    }
+    check_untouched();
+    bool throws = true;
+    net.a.parameters()[0].grad_slot().add_hook([&](const Tensor&) {
+      if (throws) throw Error("once");
+    });
+    CHECK_THROWS_WITH(loss_of(net, ddp, 7, 1).backward(), "once");  // nothing was sent
+    throws = false;
+    check_untouched();
+  });
+  two([](const Group& group, int) {
+    Branches net;
+    DDP ddp(net, group, {.static_graph = true});
+    loss_of(net, ddp, 3, 1).backward();
+    ddp.zero_grad();
+    {
+      const auto guard = ddp.no_sync();
+      loss_of(net, ddp, 7, 1).backward();
+    }
+    ddp.zero_grad();
+    CHECK_NOTHROW(loss_of(net, ddp, 3, 1).backward());
+  });
+}
