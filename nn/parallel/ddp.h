@@ -16,10 +16,12 @@
 //
 // Steps are the same on all ranks: each backward outside no_sync(), and each forward in training
 // (with gradients, outside no_sync). Where a rank has one more than the others, or goes back
-// through another forward, all get an Error. Look at outputs under NoGrad, or in eval().
+// through another forward, all get an Error. After a backward a rank alone may look at outputs
+// under NoGrad, or in eval().
 //
 // Buffers are rank 0's, on all ranks, after each synchronised backward; and before a forward
-// outside no_sync() where another in training came first, without a backward between them. So after
+// outside no_sync() where another in training came first, without a backward between them (what a
+// forward under NoGrad writes, with the next backward, or sync_buffers()). So after
 // a step every rank has the same model, and may evaluate or save it alone. (PyTorch broadcasts at
 // each forward; docs/decisions/0018-buffers-after-backward.md.)
 //

@@ -227,7 +227,9 @@ void DistributedDataParallel::State::before_forward(bool training) {
     buffer_sync->ask("before a forward");
     settle();
   }
-  stale = training;
+  // What is written while nobody wants gradients, by some of the ranks perhaps, the next agreement
+  // finds.
+  if (training && context().grad_enabled) stale = true;
 }
 
 void DistributedDataParallel::State::set_actives(int divisor, int lowest, bool all) {

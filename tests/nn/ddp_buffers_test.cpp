@@ -219,3 +219,18 @@ TEST_CASE("in eval() all ranks have the saved file's outputs, bit by bit") {
     CHECK(mean != std::vector<float>{0, 0, 0});
   });
 }
+
+TEST_CASE("a rank may look at outputs alone, under NoGrad") {
+  two([](const Group& group, int rank) {
+    Normed net;
+    DDP ddp(net, group);
+    sum(ddp(own_batch(rank))).backward();
+    if (rank == 1) {
+      const NoGrad guard;
+      ddp(own_batch(5));
+    }
+    ddp.zero_grad();
+    CHECK_NOTHROW(sum(ddp(own_batch(rank))).backward());
+    check_equal_buffers(ddp, group);
+  });
+}
