@@ -23,6 +23,8 @@ void Reducer::follow(const Announcement& where) {
     without_backward_ = where.without_backward;
   }
   if (where.what == What::begin) {
+    check_not_left();
+    backward_ = 0;
     step_hash_ = where.tag;
     captured_ = false;
     following_ = true;

@@ -42,7 +42,8 @@ Reducer::~Reducer() {
 
 void Reducer::set_comm_hook(CommHook hook) {
   PEAL_CHECK(hook != nullptr, "[ddp] set_comm_hook: expected a hook, got none");
-  PEAL_CHECK(backward_ == 0, "[ddp] set_comm_hook: a backward is under way");
+  const bool left = next_ == 0 && backward_ != backward_number();  // by an exception
+  PEAL_CHECK(backward_ == 0 || left, "[ddp] set_comm_hook: a backward is under way");
   hook_ = std::move(hook);
   for (std::size_t b = 0; buckets_ && b < buckets_->size(); ++b) {
     (*buckets_)[b].averaged = Averaged::over_all;  // until it says otherwise
@@ -51,16 +52,19 @@ void Reducer::set_comm_hook(CommHook hook) {
 
 void Reducer::set_clock(std::unique_ptr<StepClock> clock) { step_clock_ = std::move(clock); }
 
+// An exception may end a backward when others already wait for it.
+void Reducer::check_not_left() const {
+  if (backward_ == 0 || next_ == 0 || captured_) return;
+  fail_everywhere(
+      group_, concat("an earlier backward was left by an exception after ", next_, " of ",
+                     flights_.size(), " buckets were launched; the ranks cannot go on together"));
+}
+
 // The number that the parameter has then.
 std::size_t Reducer::begin(std::size_t first) {
   const bool watched = first >= parameters_.size();
   const Tensor tensor = watched ? watched_[first - parameters_.size()] : parameters_[first].second;
-  // An exception ended that backward when others already waited for it.
-  if (backward_ != 0 && next_ > 0 && !captured_) {
-    fail_everywhere(
-        group_, concat("an earlier backward was left by an exception after ", next_, " of ",
-                       flights_.size(), " buckets were launched; the ranks cannot go on together"));
-  }
+  check_not_left();
   backward_ = backward_number();
   next_ = 0;
   following_ = false;  // an exception may have left a step that this rank followed

@@ -143,6 +143,7 @@ class Reducer {
   void leave_out_shared();
   std::size_t begin(std::size_t first);
   void prepare();
+  void check_not_left() const;
   std::size_t place_of(const Tensor& parameter) const;
   void unwatch();
   void take_complete(std::size_t first);

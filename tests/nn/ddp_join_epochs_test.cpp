@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Join for a whole run: epoch after epoch, left in the middle, and with what comes between steps.
+#include <peal/autograd/grad_slot.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/parallel/join.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
@@ -108,5 +109,31 @@ TEST_CASE("synchronised batch norm of another group is told before a rank runs o
     nn::Sequential whole(nn::Linear(3, 4), nn::BatchNorm1d(4), nn::Linear(4, 2));
     nn::convert_sync_batchnorm(whole, group);
     nn::Join(DDP(whole, group)).next(false);
+  });
+}
+
+TEST_CASE("a backward that an exception left costs no later one, where the rank has followed") {
+  two([](const Group& group, int rank) {
+    Mlp net;
+    DDP ddp(net, group);  // of one bucket
+    nn::Join join(ddp);
+    bool throws = true;
+    net.parameters()[0].grad_slot().add_hook([&](const Tensor&) {
+      if (throws) throw Error("once");
+    });
+    REQUIRE(join.next(true));
+    CHECK_THROWS_WITH(loss(ddp, 1).backward(), "once");  // on all, and nothing was sent
+    CHECK_NOTHROW(ddp.register_comm_hook(nn::average_gradients(group)));
+    throws = false;
+    for (const bool all : {false, true}) {
+      ddp.zero_grad();
+      REQUIRE(join.next(rank == 0 || all));
+      if (join.active()) {
+        CHECK_NOTHROW(loss(ddp, 1).backward());
+      } else {
+        CHECK(join.follow());
+      }
+    }
+    check_equal(net, group);
   });
 }
