@@ -44,8 +44,7 @@ std::shared_ptr<void> listen(const comm::ProcessGroup& group, Listener listener)
   const bool added =
       all.by_group.emplace(&body_of(group), std::make_shared<const Listener>(std::move(listener)))
           .second;
-  PEAL_CHECK(added, "[ddp] rank ", group.global_rank(group.rank()),
-             ": another Join over this group is under way; let it go first");
+  PEAL_CHECK(added, "another Join over this group is under way; let it go first");
   ++all.count;
   return {nullptr, [group](void*) {
             Listeners& all = listeners();

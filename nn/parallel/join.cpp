@@ -6,6 +6,7 @@
 #include <peal/comm/schedule/mix.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/join.h>
+#include <peal/nn/parallel/planning.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <algorithm>
@@ -39,15 +40,14 @@ bool have_device(const std::vector<DistributedDataParallel>& models) {
 }
 
 // Of what such a layer sends, ranks without a batch would hear nothing, and the others wait.
-void check_layers(DistributedDataParallel& ddp) {
+void check_layers(const DistributedDataParallel& ddp) {
   const comm::ProcessGroup& group = ddp.group();
   auto layers = ddp.named_modules();
   layers.front().first = "the model";
   for (auto& [name, layer] : layers) {
     const auto* const norm = layer.as<SyncBatchNorm>();
     if (norm == nullptr || norm->group().world() == 1) continue;
-    PEAL_CHECK(&body_of(norm->group()) == &body_of(group), "[ddp] rank ",
-               group.global_rank(group.rank()), ": Join: ", name,
+    PEAL_CHECK(&body_of(norm->group()) == &body_of(group), name,
                " is a SyncBatchNorm over another group than the wrapper's (", norm->group().world(),
                " ranks, not ", group.world(),
                "), whose collectives ranks without a batch cannot follow; convert the model with "
@@ -55,21 +55,22 @@ void check_layers(DistributedDataParallel& ddp) {
   }
 }
 
-std::vector<DistributedDataParallel> checked(std::vector<DistributedDataParallel> ddps) {
+std::vector<DistributedDataParallel> some(std::vector<DistributedDataParallel> ddps) {
   PEAL_CHECK(!ddps.empty(), "[ddp] Join: expected a wrapper, got none");
+  return ddps;
+}
+
+void check(const std::vector<DistributedDataParallel>& ddps) {
   const comm::ProcessGroup& group = ddps[0].group();
   for (std::size_t i = 0; i < ddps.size(); ++i) {
-    PEAL_CHECK(&body_of(ddps[i].group()) == &body_of(group), "[ddp] rank ",
-               group.global_rank(group.rank()), ": Join: wrapper ", i,
+    PEAL_CHECK(&body_of(ddps[i].group()) == &body_of(group), "wrapper ", i,
                " is over another group than wrapper 0 (", ddps[i].group().world(), " ranks and ",
                group.world(), "), and ranks without a batch follow one; wrap both models with it");
     for (std::size_t j = 0; j < i; ++j) {
-      PEAL_CHECK(!ddps[i].same_as(ddps[j]), "[ddp] rank ", group.global_rank(group.rank()),
-                 ": Join: wrapper ", i, " is wrapper ", j, " once more");
+      PEAL_CHECK(!ddps[i].same_as(ddps[j]), "wrapper ", i, " is wrapper ", j, " once more");
     }
     check_layers(ddps[i]);
   }
-  return ddps;
 }
 
 std::string describe(const JoinOptions& options, const std::vector<std::uint64_t>& wrappers) {
@@ -86,17 +87,22 @@ Join::Join(DistributedDataParallel ddp, const JoinOptions& options)
     : Join(std::vector<DistributedDataParallel>{std::move(ddp)}, options) {}
 
 Join::Join(std::vector<DistributedDataParallel> ddps, const JoinOptions& options)
-    : ddps_(checked(std::move(ddps))),
+    : ddps_(some(std::move(ddps))),
       options_(options),
       group_(ddps_[0].group()),
       on_device_(have_device(ddps_)),
       tag_(tag_of(group_)),
       actives_(group_.world()) {
   for (const DistributedDataParallel& ddp : ddps_) wrappers_.push_back(ddp.turn().wrapper);
-  listening_ = listen(group_, [this](const Announcement& what) { announce(what); });
+  wrong_ = why_not([this] {
+    check(ddps_);
+    listening_ = listen(group_, [this](const Announcement& what) { announce(what); });
+  });
 }
 
-Join::~Join() { set_actives(group_.world(), 0); }
+Join::~Join() {
+  if (wrong_.empty()) set_actives(group_.world(), 0);
+}
 
 void Join::set_actives(int actives, int lowest) {
   actives_ = actives;
@@ -149,7 +155,7 @@ void Join::finish_turn() {
 
 // Of each rank a bit, above it what is to be the same on all, and how many batches more are sure.
 std::vector<bool> Join::who_has_a_batch(bool here, std::int64_t more) {
-  const std::string same = describe(options_, wrappers_);
+  const std::string same = wrong_.empty() ? describe(options_, wrappers_) : wrong_;
   const int world = group_.world();
   const Tensor all = Tensor::zeros({world, 2}, DType::i64, Device{});
   const Tensor mine = all.detach({2}, 2 * group_.rank());
@@ -166,9 +172,10 @@ std::vector<bool> Join::who_has_a_batch(bool here, std::int64_t more) {
     differ = differ || word >> 1 != static_cast<std::uint64_t>(said[0]) >> 1;
     sure_ = std::clamp<std::int64_t>(said[2 * r + 1], 0, sure_);
   }
-  if (differ) {
-    comm::agree(group_, "[ddp] Join", same,
-                "give it the same options and the same wrappers, in one order, on every rank");
+  if (differ || !wrong_.empty()) {
+    comm::agree_unless(
+        group_, "[ddp] Join", same, wrong_,
+        "give it the same options and the same wrappers, in one order, on every rank");
   }
   return active;
 }

@@ -40,6 +40,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace peal::nn {
@@ -54,9 +55,9 @@ struct JoinOptions {
 
 class Join {
  public:
-  // Communicates nothing. Error where a model has a SyncBatchNorm over another group than the
-  // wrapper's, of several ranks, where another Join of the group lives, or wrappers are of several
-  // groups or one of them is there twice.
+  // Communicates nothing. Errors, of the first next() and so on all ranks, also where one alone has
+  // it: a model with a SyncBatchNorm over another group than the wrapper's, of several ranks;
+  // another Join of the group that lives; wrappers of several groups, or one that is there twice.
   explicit Join(DistributedDataParallel ddp, const JoinOptions& options = {});
   explicit Join(std::vector<DistributedDataParallel> ddps, const JoinOptions& options = {});
   ~Join();
@@ -95,7 +96,8 @@ class Join {
   std::vector<std::uint64_t> wrappers_;  // their numbers in announcements
   JoinOptions options_;
   comm::ProcessGroup group_;
-  bool on_device_;  // some parameters are
+  std::string wrong_;  // what next() is to tell all ranks
+  bool on_device_;     // some parameters are
   std::uint64_t tag_;
   bool active_ = true, turned_ = false;  // turned: those who have a batch are in next() already
   int actives_, lowest_ = 0;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one rank alone finds wrong before or while plans are made, all ranks hear: nobody waits for
-// it until the deadline.
+// What one rank alone finds wrong, where plans are made and in steps, all ranks hear: nobody waits
+// for it until the deadline.
 #include <peal/autograd/grad_slot.h>
 #include <peal/nn/layers/layers.h>
+#include <peal/nn/parallel/join.h>
+#include <peal/nn/parallel/power_sgd.h>
+#include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <barrier>
 #include <optional>
@@ -23,9 +26,10 @@ nn::CollectiveCost cost_until(const std::shared_ptr<int>& plans, int from) {
 }
 
 // What each rank was told; all of them before the deadline.
-std::vector<std::string> told_by(const std::function<void(const Group&, int rank)>& f) {
-  std::vector<std::string> told(2);
-  std::barrier both(2);  // none hears it by the other's leaving
+std::vector<std::string> told_by(const std::function<void(const Group&, int rank)>& f,
+                                 int world = 2) {
+  std::vector<std::string> told(static_cast<std::size_t>(world));
+  std::barrier all(world);  // none hears it by another's leaving
   const auto rank = [&](const Group& group) {
     manual_seed(1);
     try {
@@ -33,10 +37,10 @@ std::vector<std::string> told_by(const std::function<void(const Group&, int rank
     } catch (const Error& error) {
       told[static_cast<std::size_t>(group.rank())] = error.what();
     }
-    both.arrive_and_wait();
+    all.arrive_and_wait();
   };
   try {
-    comm::run_ranks(2, {.deadline = std::chrono::seconds(10)}, rank);
+    comm::run_ranks(world, {.deadline = std::chrono::seconds(10)}, rank);
   } catch (const Error&) {  // the same once more, where it has ended the group
   }
   return told;
@@ -153,4 +157,24 @@ TEST_CASE("a plan that one rank alone cannot make") {
                group.barrier().wait();
              }),
              "no such machine");
+}
+
+TEST_CASE("a Join that some ranks alone cannot have") {
+  const auto told = told_by(
+      [](const Group& group, int rank) {
+        const Group node = group.split(rank / 2);  // of two ranks and of one
+        nn::Sequential net(nn::Linear(3, 4), nn::BatchNorm1d(4), nn::Linear(4, 2));
+        nn::convert_sync_batchnorm(net, node);
+        DDP ddp(net, group);
+        std::string error;
+        try {
+          nn::Join(ddp).next(true);
+        } catch (const Error& e) {
+          error = e.what();
+        }
+        group.barrier().wait();  // the group goes on
+        throw Error(error);
+      },
+      3);
+  check_told(told, "[ddp] Join: rank 0: 1 is a SyncBatchNorm over another group");
 }
