@@ -2,12 +2,18 @@
 // Accumulation: whose the gradients are that are there when a backward begins. Of a sum over
 // samples, of a step that is done, this rank's own; or zero_grad() has given them up.
 #include <peal/autograd/grad_slot.h>
+#include <peal/autograd/hooks.h>
+#include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/factory.h>
+#include <peal/autograd/tape.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/reducer.h>
 
 #include <algorithm>
 #include <string>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 namespace peal::nn {
 namespace {
@@ -16,13 +22,43 @@ bool has_gradient(const std::pair<std::string, Tensor>& parameter) {
   return parameter.second.requires_grad() && parameter.second.grad().defined();
 }
 
+// Until what is returned goes, the slot takes what comes divided by that.
+std::shared_ptr<void> take_divided(const std::shared_ptr<GradSlot>& slot, double factor) {
+  const std::uint64_t id = new_hook_id();
+  slot->gradient_hooks().add(id, [factor](const Tensor& grad) { return grad / factor; });
+  return {nullptr, [slot, id](void*) { slot->gradient_hooks().remove(id); }};
+}
+
+constexpr const char* shared_weights =
+    "backward(loss, samples): the loss goes through another wrapper, too, whose gradients would be "
+    "multiplied as this one's, and averaged as of a loss without samples; give each wrapper a "
+    "backward of its own, of a loss that goes through none besides";
+
 }  // namespace
 
-SampleWeights::Weighed Reducer::weigh(double samples, DType of_loss) {
+void Reducer::backward(const Tensor& loss, double samples, const std::vector<Tensor>& others) {
   check_whole();
+  std::unordered_set<const GradSlot*> own;
+  for (const auto& [name, tensor] : parameters_) {
+    if (tensor.requires_grad()) own.insert(&tensor.grad_slot());
+  }
+  for (const Tensor& tensor : watched_) own.insert(&tensor.grad_slot());
+  auto leaves = leaves_of({&loss, 1});
+  for (const Tensor& tensor : others) leaves.push_back(tensor.body().slot);
+  std::erase_if(leaves, [&](const auto& slot) { return !own.insert(slot.get()).second; });
+  for (const auto& slot : leaves) PEAL_CHECK(!slot->has_final_hook(), "[ddp] ", shared_weights);
   const auto left = std::find_if(parameters_.begin(), parameters_.end(), has_gradient);
-  return weights_.weigh(samples, of_loss, left != parameters_.end() ? left->first : "");
+  const auto weighed = weights_.weigh(samples, loss.dtype(),
+                                      left != parameters_.end() ? left->first : "", synchronizing_);
+  std::vector<std::shared_ptr<void>> divided;
+  for (const auto& slot : leaves) {
+    if (weighed.factor != 0) divided.push_back(take_divided(slot, weighed.factor));
+  }
+  loss.backward(full(loss.shape(), weighed.factor, loss.dtype(), loss.device()));
 }
+
+// Where the graph has not shown it, as a recomputed segment goes through this wrapper alone.
+void Reducer::fail_shared_weights() const { fail_everywhere(group_, shared_weights); }
 
 // Of a backward that has got the gradient of `first` and maybe of others: whether zero_grad() came
 // before it. Those show it that have got nothing yet; where there are none, `otherwise`.

@@ -49,6 +49,10 @@ struct GradBucket {
   comm::Label label;
   // Whose bucket it is, during the call.
   std::weak_ptr<const void> wrapper{};
+  // During the call: what the average over all ranks is multiplied with when the hook is done, and
+  // 1 where neither samples count nor ranks have no batch; for a hook that keeps a part of it for
+  // another step. Where samples count the first call of a step is collective, and waits for all.
+  std::function<double()> factor{};
 };
 
 // For a hook that keeps something between steps: of the wrapper that calls it first, for as long as

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/grad_slot.h>
-#include <peal/autograd/ops/factory.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/schedule/mix.h>
 #include <peal/nn/parallel/ddp.h>
@@ -11,6 +10,7 @@
 #include <peal/nn/parallel/make_equal.h>
 #include <peal/nn/parallel/step_clock.h>
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <utility>
@@ -172,8 +172,13 @@ std::string DistributedDataParallel::explain() const {
 }
 
 void DistributedDataParallel::backward(const Tensor& loss, double samples) {
-  const auto weighed = state_->reducer.weigh(samples, loss.dtype());
-  loss.backward(full(loss.shape(), weighed.factor, loss.dtype(), loss.device()));
+  const std::vector<std::string>& ignored = state_->options.ignored;
+  std::vector<Tensor> others;
+  for (const auto& [name, tensor] : ignored.empty() ? NamedTensors{} : named_parameters()) {
+    const bool other = std::find(ignored.begin(), ignored.end(), name) != ignored.end();
+    if (other && tensor.requires_grad()) others.push_back(tensor);
+  }
+  reducer().backward(loss, samples, others);
 }
 
 void DistributedDataParallel::set_actives(int divisor, int lowest, bool all) {

@@ -139,6 +139,11 @@ class DistributedDataParallel : public Module {
   // over `samples` samples (or labels, or tokens; 0 where the batch has none, and the loss is not
   // NaN then), and the gradients are those of the mean over all samples, of all ranks and of the
   // backwards under no_sync() before this one. The same call on all ranks, after zero_grad().
+  // Other leaves (x, ignored parameters, a head outside of the wrapper) get the gradients of
+  // loss.backward(), unless `samples` is 0 or the graph does not show them (a recomputed segment
+  // outside of the wrapper); functions of register_hook() see those of a loss that was multiplied.
+  // Error on all ranks: a number that is none; gradients of an earlier step; another wrapper on the
+  // way.
   void backward(const Tensor& loss, double samples);
 
   // The hook is called for each bucket in the place of the average (comm_hook.h). The same on all

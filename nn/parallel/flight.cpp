@@ -32,7 +32,11 @@ void Reducer::launch() {
   bucket.label = label;
   bucket.averaged = Averaged::over_all;
   bucket.wrapper = self_;
-  const std::shared_ptr<void> reset(nullptr, [&](void*) { bucket.label = {}; });
+  bucket.factor = [this] { return weights_.factor_now(divisor_); };
+  const std::shared_ptr<void> reset(nullptr, [&](void*) {
+    bucket.label = {};
+    bucket.factor = nullptr;
+  });
   flights_[now].work = hook_(bucket);
   if (step_clock_ && bucket.buffer.device() == Device{}) {
     step_clock_->sent_by_hook(now, flights_[now].work);
@@ -70,14 +74,16 @@ void Reducer::close() {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   for (Flight& flight : flights_) flight.work = {};
-  if (buckets_->has_flag() && buckets_->flag_raised()) {
+  const bool raised = buckets_->has_flag() && buckets_->flag_raised();
+  const bool suspicion = any_suspicion();
+  if (raised) {
     if (step_clock_) step_clock_->step_fails();
     buckets_->lower_flag();
     if (hook_ && !alone) fail_alone();
-    compare_missing(group_, parameters_, missing(), step_, advice());
   }
-  if (any_suspicion()) compare_missing(group_, parameters_, missing(), step_, advice());
   if (counted) weights_.take(buckets_->digits());
+  weights_.check();
+  if (raised || suspicion) compare_missing(group_, parameters_, missing(), step_, advice());
   scale();
   settle_unused();
   shared_ = true;

@@ -8,6 +8,7 @@
 #include <peal/autograd/ops/matmul.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/comm/group/agree.h>
+#include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/missing.h>
 #include <peal/nn/parallel/power_sgd.h>
 
@@ -146,6 +147,10 @@ comm::Work PowerSGD::State::run(GradBucket& bucket) {
   if (layout.second == 0) {
     return group.all_reduce(memory, comm::ReduceOp::avg, bucket.label);
   }
+  // A gradient that is the mean over all ranks: what was left out of one counts as much in the
+  // next.
+  const bool keeps = options.use_error_feedback;
+  const double factor = keeps && bucket.factor ? bucket.factor() : 1;
   const Tensor first = Tensor::empty({layout.first}, memory.dtype(), memory.device());
   const Tensor q = Tensor::empty({layout.second}, memory.dtype(), memory.device());
   const auto p_of = [first](const Part& part) {
@@ -161,8 +166,8 @@ comm::Work PowerSGD::State::run(GradBucket& bucket) {
       continue;
     }
     Kept& here = *part.kept;
-    if (options.use_error_feedback) {
-      if (here.error.defined()) add_(part.grad, here.error);
+    if (keeps && factor != 0) {
+      if (here.error.defined()) add_(part.grad, here.error, 1 / factor);
       here.error = part.grad.clone();
     }
     if (!here.q.defined() || !options.warm_start) {
@@ -191,10 +196,12 @@ comm::Work PowerSGD::State::run(GradBucket& bucket) {
             continue;
           }
           matrix_of(part).copy_(matmul(p_of(part), q_of(part), true));
+          if (factor == 0) continue;  // a step without a sample leaves nothing to keep
           Kept& here = *part.kept;
           here.q = q_of(part).detach({part.r * part.columns});
-          if (!keep->options.use_error_feedback) continue;
+          if (!keeps) continue;
           add_(here.error, part.grad, -1);
+          if (factor != 1) mul_(here.error, factor);
           here.error.copy_(where(lt(abs(here.error), infinity), here.error, none));
         }
         return comm::Work();
@@ -216,12 +223,18 @@ void PowerSGD::State::find_kept(const GradBucket& bucket, std::vector<Part>& par
     if (here.error.defined()) here.error = here.error.to(device);
     if (here.q.defined()) here.q = here.q.to(device);
     const std::int64_t second = part.r * part.columns;
-    PEAL_CHECK(!here.q.defined() || here.q.numel() == second, "PowerSGD: ", bucket.label.text, ": ",
-               name, " has second factors of ", second, " elements, and the state has ",
-               here.q.numel(), "; the options differ from those of the run that saved it");
-    PEAL_CHECK(!here.error.defined() || here.error.shape() == part.grad.shape(),
-               "PowerSGD: ", bucket.label.text, ": ", name, " is ", part.grad.shape(),
-               ", and the state's is ", here.error.shape(), "; it is of another model");
+    // Each rank has loaded a state of its own: what one alone finds, the others wait for.
+    if (here.q.defined() && here.q.numel() != second) {
+      fail_everywhere(group,
+                      concat("PowerSGD: ", bucket.label.text, ": ", name, " has second factors of ",
+                             second, " elements, and the state has ", here.q.numel(),
+                             "; the options differ from those of the run that saved it"));
+    }
+    if (here.error.defined() && here.error.shape() != part.grad.shape()) {
+      fail_everywhere(
+          group, concat("PowerSGD: ", bucket.label.text, ": ", name, " is ", part.grad.shape(),
+                        ", and the state's is ", here.error.shape(), "; it is of another model"));
+    }
   }
 }
 

@@ -108,15 +108,12 @@ void Reducer::open() {
   std::fill(parts_.begin(), parts_.end(), 0);
   unused_.forget();
   std::fill(arrived_.begin(), arrived_.end(), 0);
-  if (buckets_->has_digits()) {
-    weights_.put(buckets_->digits());
-  } else {
-    weights_.send();
-  }
+  weights_.begin(buckets_->has_digits() ? buckets_->digits() : Tensor());
   if (listener_.begin) listener_.begin();
 }
 
 void Reducer::on_complete(std::size_t parameter) {
+  if (weights_.others_weigh()) fail_shared_weights();
   if (weights_.is_open() && !weights_.weighing()) end_weights(parameter);
   if (synchronizing_ && backward_ != backward_number()) parameter = begin(parameter);
   if (parameter >= parameters_.size() || bucket_of_[parameter] == nowhere) return;  // a stranger's

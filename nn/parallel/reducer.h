@@ -80,11 +80,12 @@ class Reducer {
   // What a synchronised forward gave.
   void note_forward(const Tensors& outputs);
 
-  // The backwards that run while what is returned lives are of losses that were multiplied by its
-  // factor, which stands for `samples`: the step gives the sum of gradients over the ranks, and
-  // over backwards without communication before it, divided by the sum of samples. The same on all
-  // ranks. Errors: as of SampleWeights::weigh().
-  [[nodiscard]] SampleWeights::Weighed weigh(double samples, DType of_loss);
+  // Instead of loss.backward(), where the loss is a mean over `samples`: the step gives the sum of
+  // gradients over the ranks, and over backwards without communication before it, divided by the
+  // sum of samples. The gradients of other leaves are those of loss.backward(); `others` are some
+  // which the graph may not show. The same on all ranks. Errors: as of SampleWeights::weigh(); a
+  // loss that goes through another reducer.
+  void backward(const Tensor& loss, double samples, const std::vector<Tensor>& others = {});
   // Ranks without a batch (join.h): what the average is divided by, and what one of them does where
   // the others are in the place that is announced.
   void divide_by(int ranks) { divisor_ = ranks; }
@@ -137,13 +138,14 @@ class Reducer {
                                                        const std::vector<Bucket>& plan);
   void on_complete(std::size_t parameter);
   void end_weights(std::size_t first);
+  [[noreturn]] void fail_shared_weights() const;
   void note_own(std::size_t first);
   bool given_up(std::size_t first, bool otherwise) const;
   void begin_without_batch(bool weighted);
   void leave_out_shared();
+  void check_not_left() const;
   std::size_t begin(std::size_t first);
   void prepare();
-  void check_not_left() const;
   std::size_t place_of(const Tensor& parameter) const;
   void unwatch();
   void take_complete(std::size_t first);

@@ -2,10 +2,12 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/ops/choose.h>
+#include <peal/comm/group/agree.h>
 #include <peal/nn/parallel/announce.h>
 #include <peal/nn/parallel/sample_weights.h>
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 namespace peal::nn {
@@ -13,33 +15,49 @@ namespace {
 
 // Of numbers that travel by digits: those next to 1 have as many as f32 does.
 constexpr double unit = 1.0 / (std::uint64_t{1} << 32);
+constexpr std::string_view what = "backward(loss, samples)";
+// Whose backward this thread runs.
+thread_local const SampleWeights* weighs_here = nullptr;
 
 }  // namespace
 
 SampleWeights::Weighed SampleWeights::weigh(double samples, DType of_loss,
-                                            std::string_view gradient) {
-  PEAL_CHECK(samples >= 0 && std::isfinite(samples),
-             "[ddp] expected a number of samples, 0 or more, got ", samples);
+                                            std::string_view gradient, bool heard) {
   PEAL_CHECK(Graph::capturing() == nullptr,
              "[ddp] backward(loss, samples) divides by a number that the host learns in each step, "
              "which a captured step does without");
   if (gradient.empty()) forget();
-  PEAL_CHECK(
-      is_open_ || gradient.empty(), "[ddp] backward(loss, samples): ", gradient,
-      " has a gradient that is of no sum over samples, or of a step that is done; call "
-      "zero_grad() before the first backward of a step, and give each its number of samples");
+  std::string wrong;
+  if (!(samples >= 0 && std::isfinite(samples))) {
+    wrong = concat("expected a number of samples, 0 or more, got ", samples);
+  } else if (!is_open_ && !gradient.empty()) {
+    wrong = concat(gradient,
+                   " has a gradient that is of no sum over samples, or of a step that is done; "
+                   "call zero_grad() before the first backward of a step, and give each its "
+                   "number of samples");
+  }
+  if (!wrong.empty()) {
+    // The others, who may be in the step already, hear it when the numbers are added.
+    PEAL_CHECK(heard && group_.world() > 1, "[ddp] ", what, ": ", wrong);
+    samples = std::nan("");
+  }
   if (!is_open_ && expected_ == 0) {
     announce(group_, {.what = Announcement::What::samples, .wrapper = tag_});
     estimate(samples);
   }
   open();
+  const bool is_wrong = !wrong.empty();
+  if (is_wrong) wrong_ = std::move(wrong);
   // As many as the loss's type makes of them: what is divided by is what was multiplied by.
   const double factor =
       cast(cast(Tensor::scalar(samples * scale_, Device{}), of_loss), DType::f64).item<double>();
   samples_ += factor;
-  weighing_ = true;
-  return {factor, {nullptr, [this](void*) { weighing_ = false; }}};
+  const SampleWeights* const before = std::exchange(weighs_here, this);
+  return {is_wrong ? 0 : factor, {nullptr, [before](void*) { weighs_here = before; }}};
 }
+
+bool SampleWeights::weighing() const { return weighs_here == this; }
+bool SampleWeights::others_weigh() const { return weighs_here != nullptr && !weighing(); }
 
 void SampleWeights::open() {
   if (is_open_) return;
@@ -58,11 +76,21 @@ void SampleWeights::follow(bool weighted) {
 void SampleWeights::estimate(double samples) {
   const Tensor all = Tensor::scalar(samples, Device{});
   group_.all_reduce(all, comm::ReduceOp::sum, {"samples of a first backward", tag_}).wait();
-  expected_ = all.item<double>();
+  const double sum = all.item<double>();
+  expected_ = std::isfinite(sum) ? sum : 0;
+}
+
+void SampleWeights::begin(const Tensor& where) {
+  sent_ = false;
+  if (where.defined()) {
+    put(where);
+  } else {
+    send();
+  }
 }
 
 void SampleWeights::send() {
-  if (!is_open_) return;
+  if (!is_open_ || std::exchange(sent_, true)) return;
   total_ = Tensor::scalar(samples_, Device{});
   totalled_ = group_.all_reduce(total_, comm::ReduceOp::sum, {"samples of a step", tag_});
 }
@@ -84,7 +112,7 @@ void SampleWeights::put(const Tensor& where) const {
 }
 
 void SampleWeights::take(const Tensor& where) {
-  if (!is_open_) return;
+  if (!is_open_ || sent_) return;
   const std::vector<double> averages = cast(where, DType::f64).to_vector<double>();
   if (averages.back() != 0) return send();
   double whole = 0;
@@ -94,14 +122,32 @@ void SampleWeights::take(const Tensor& where) {
   total_ = Tensor::scalar(whole * unit, Device{});
 }
 
+void SampleWeights::check() {
+  if (!is_open_) return;
+  std::exchange(totalled_, {}).wait();
+  if (std::isfinite(total_.item<double>())) return;
+  const std::string wrong = wrong_;
+  forget();
+  comm::agree_unless(group_, concat("[ddp] ", what), "", wrong, "");
+  fail(concat("[ddp] ", what, ": the samples of all ranks have an infinite sum"));
+}
+
 double SampleWeights::factor(int divisor) {
   if (!is_open_) return static_cast<double>(group_.world()) / divisor;
-  std::exchange(totalled_, {}).wait();
   forget();
   const double total = total_.item<double>();
   if (total == 0) return 0;
   expected_ = total / scale_;
   return group_.world() / total;
+}
+
+double SampleWeights::factor_now(int divisor) {
+  if (!is_open_) return static_cast<double>(group_.world()) / divisor;
+  send();
+  totalled_.wait();
+  const double total = total_.item<double>();
+  if (!std::isfinite(total)) return 1;  // check() says so
+  return total == 0 ? 0 : group_.world() / total;
 }
 
 }  // namespace peal::nn

@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -33,46 +34,55 @@ class SampleWeights {
     std::shared_ptr<void> weighing;
   };
   // `gradient` names a parameter that has one already, or is empty. Collective, until a step is
-  // done. Errors: samples < 0 or not finite; in a captured step; a gradient that is of no such
-  // loss.
-  [[nodiscard]] Weighed weigh(double samples, DType of_loss, std::string_view gradient);
-  // The gradients are of such losses; and the backward under way is.
+  // done. Errors: in a captured step; samples < 0 or not finite, and a gradient that is of no such
+  // loss, which are those of check(), on all ranks, where the backward is one that they hear of.
+  [[nodiscard]] Weighed weigh(double samples, DType of_loss, std::string_view gradient, bool heard);
+  // The gradients are of such losses; and the backward under way is, or is of another's.
   bool is_open() const { return is_open_; }
-  bool weighing() const { return weighing_; }
+  bool weighing() const;
+  bool others_weigh() const;
   // The gradients were given up.
   void forget() {
     samples_ = 0;
     is_open_ = false;
+    wrong_.clear();
   }
 
   // A step of a rank that has no batch in it: whether those who have one count samples.
   void follow(bool weighted);
   // Of such a rank, too: how many samples there are.
   void estimate(double samples);
-  // Where samples count: sends their number. Collective.
+  // A step begins. Where samples count their number is written into what is to be averaged over the
+  // ranks, f32 or f64, to travel with others' sums; where there is none it is sent. Collective.
+  static constexpr std::int64_t digits = 7;  // the last: whether a rank's number has more
+  void begin(const Tensor& where);
+  // Sends it, where nobody has in this step. Collective.
   void send();
-  // Or has it travel with others' sums: writes it into what is to be averaged over the ranks, f32
-  // or f64, and when that is done reads the sum from there. Collective, as a rank's number may not
-  // be one of so many bits: then it is sent after all.
-  static constexpr std::int64_t digits = 7;  // the last: whether a rank's has not
-  void put(const Tensor& where) const;
+  // Or reads the sum from there, when that is done. Collective, as a rank's number may not be one
+  // of so many bits: then it is sent after all.
   void take(const Tensor& where);
-  // Waits for what was sent. What to multiply averages over the ranks with, of which `divisor` is
-  // the number that counts where samples do not.
+  // Waits for what was sent. Error on all ranks where a rank's is none, and the group goes on.
+  void check();
+  // What to multiply averages over the ranks with, of which `divisor` is the number that counts
+  // where samples do not.
   double factor(int divisor);
+  // The same in the step, before it is known. Collective, and waits for all ranks.
+  double factor_now(int divisor);
   // Before it: what makes a mean of this rank's own sum.
   double own_factor() const { return samples_ > 0 ? 1 / samples_ : 0; }
 
  private:
   void open();
+  void put(const Tensor& where) const;
 
   comm::ProcessGroup group_;
   std::uint64_t tag_;
   double samples_ = 0;   // times scale_
   double expected_ = 0;  // of all ranks in a step; 0: nobody knows
   double scale_ = 1;     // of the count that is open
-  bool is_open_ = false, weighing_ = false;
-  Tensor total_;  // of samples, over the ranks
+  bool is_open_ = false, sent_ = false;
+  std::string wrong_;  // with this rank's number, which then is NaN
+  Tensor total_;       // of samples, over the ranks
   comm::Work totalled_;
 };
 

@@ -137,7 +137,7 @@ TEST_CASE("a reducer whose exchange fails leaves no hooks, and refuses to go on"
           CHECK_FALSE(tensor.grad_slot().has_final_hook());
         }
         CHECK(parameters[3].second.grad().to_vector<float>() == before);
-        CHECK_THROWS_WITH(static_cast<void>(reducer.weigh(1, DType::f32)),
+        CHECK_THROWS_WITH(reducer.backward(loss(net, 1), 1),
                           doctest::Contains("has had no buckets"));
         CHECK_THROWS_WITH(reducer.follow({}), doctest::Contains("has had no buckets"));
         CHECK_THROWS_WITH(reducer.exchange(plan), doctest::Contains("has had no buckets"));

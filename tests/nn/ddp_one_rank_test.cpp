@@ -8,6 +8,7 @@
 #include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <barrier>
+#include <cmath>
 #include <optional>
 
 #include "ddp_ranks.h"
@@ -177,4 +178,48 @@ TEST_CASE("a Join that some ranks alone cannot have") {
       },
       3);
   check_told(told, "[ddp] Join: rank 0: 1 is a SyncBatchNorm over another group");
+}
+
+TEST_CASE("a number of samples that is none, or gradients left over, on one rank alone") {
+  for (const bool left_over : {false, true}) {
+    for (const bool hook : {false, true}) {
+      const auto told = told_by([&](const Group& group, int rank) {
+        Mlp net;
+        DDP ddp(net, group);
+        if (hook) ddp.register_comm_hook(nn::PowerSGD(group, {.start_powerSGD_iter = 1}).hook());
+        std::string error;
+        for (int step = 0; step < 3; ++step) {
+          if (!left_over || rank == 0) ddp.zero_grad();
+          try {
+            ddp.backward(loss(ddp, 1), rank == 1 && !left_over ? std::nan("") : 2.0);
+          } catch (const Error& e) {
+            error = e.what();
+          }
+        }
+        ddp.zero_grad();  // the group goes on
+        ddp.backward(loss(ddp, 1), 2);
+        for (const Tensor& p : net.parameters()) CHECK(same_everywhere(p.grad(), group));
+        throw Error(error);
+      });
+      check_told(told, left_over ? "rank 1: 1.weight has a gradient that is of no sum over samples"
+                                 : "rank 1: expected a number of samples, 0 or more, got");
+    }
+  }
+}
+
+TEST_CASE("a state of PowerSGD that one rank alone cannot go on with") {
+  struct One : nn::Module {
+    Tensor w = add_parameter("w", Tensor::zeros({8, 8}));
+  };
+  check_told(told_by([](const Group& group, int rank) {
+               One net;
+               DDP ddp(net, group);
+               nn::PowerSGD power(group, {.start_powerSGD_iter = 1});
+               NamedTensors state{{"iteration", Tensor::scalar(std::int64_t{1}, Device{})}};
+               state.emplace_back("w.q", Tensor::zeros({rank == 1 ? 16 : 8}));
+               power.load_state_dict(state);
+               ddp.register_comm_hook(power.hook());
+               sum(net.w).backward();
+             }),
+             "w has second factors of 8 elements, and the state has 16");
 }

@@ -241,7 +241,7 @@ class Reference {
     }
     std::vector<std::vector<double>> wide;
     for (const Tensor& x : all) wide.push_back(cast(x, DType::f64).to_vector<double>());
-    const auto got = power_.step(b, plan_[b], shapes_, wide);
+    const auto got = power_.step(b, plan_[b], shapes_, wide, factor_);
     return cast(Tensor::from(got, all[0].shape()), dtype);
   }
 

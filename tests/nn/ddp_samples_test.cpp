@@ -5,6 +5,7 @@
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/parallel/compress_hooks.h>
 #include <peal/nn/parallel/join.h>
+#include <peal/nn/parallel/power_sgd.h>
 
 #include <cmath>
 #include <functional>
@@ -293,4 +294,84 @@ TEST_CASE("a step over samples on one rank and a plain one on another are told a
   CAPTURE(message);
   CHECK(message.find("step 2 over samples, bucket 0") != std::string::npos);
   CHECK(message.find("step 2, bucket 0") != std::string::npos);
+}
+
+TEST_CASE("a backward over samples multiplies nothing but what its wrapper averages") {
+  two([](const Group& group, int rank) {  // not what another does: told before anything is sent
+    Weighed first(group), second(group);
+    const Tensor through_both = loss(*first.ddp, 1) + loss(*second.ddp, 1);
+    CHECK_THROWS_WITH(first.ddp->backward(through_both, 3), doctest::Contains("another wrapper"));
+    check_step(*first.ddp, first.alone, rank);
+    check_step(*second.ddp, second.alone, rank);
+  });
+  two([](const Group& group, int) {  // nor what none averages
+    Twins<Mlp> pair(group, {.ignored = {"1.weight"}});
+    const auto leaf = [] {
+      const Tensor x = full({2, 3}, 1.);
+      x.set_requires_grad();
+      return x;
+    };
+    const Tensor x = leaf(), plain = leaf();
+    for (int micro = 0; micro < 2; ++micro) {
+      const Tensor y = (*pair.ddp)(x), z = pair.alone(plain);
+      pair.ddp->backward(sum(y * y), 3);  // six samples: the factor is 3/4
+      sum(z * z).backward();
+      const auto grad_of = [](const nn::Module& model) {
+        return model.parameters()[0].grad().to_vector<float>();
+      };
+      CHECK(grad_of(pair.model) == grad_of(pair.alone));
+      CHECK(x.grad().to_vector<float>() == plain.grad().to_vector<float>());
+      for (std::size_t p = 1; p < 4; ++p) pair.model.parameters()[p].zero_grad();
+    }
+  });
+}
+
+TEST_CASE("what PowerSGD left out counts once, whatever the next sum is divided by") {
+  struct One : nn::Module {
+    Tensor w = add_parameter("w", Tensor::zeros({8, 8}));
+  };
+  // The part that it sends of what it left out: of the right length, it is the projection.
+  const auto check_once = [](const Tensor& next, const Tensor& left) {
+    const float length = sum(next * next).item<float>();
+    CHECK(length > 0.01F);
+    CHECK(sum(next * left).item<float>() == doctest::Approx(length).epsilon(1e-3));
+  };
+  for (const double samples : {1., 2000.}) {
+    two([&](const Group& group, int) {
+      One net;
+      DDP ddp(net, group);
+      const nn::PowerSGD power(group, {.start_powerSGD_iter = 1});
+      ddp.register_comm_hook(power.hook());
+      const Tensor g = randn({8, 8});
+      const auto step = [&](const Tensor& grad, double n) {
+        ddp.zero_grad();
+        ddp.backward(sum(net.w * grad), n);
+        return net.w.grad().clone();
+      };
+      step(g, 32);
+      const Tensor left = g - step(g, 32);
+      step(g * 0., 0);  // no sample at all keeps it
+      check_once(step(g * 0., samples), left);
+    });
+  }
+  two([&](const Group& group, int rank) {
+    One net;
+    DDP ddp(net, group);
+    const nn::PowerSGD power(group, {.start_powerSGD_iter = 1});
+    ddp.register_comm_hook(power.hook());
+    nn::Join join(ddp, {.divide_by_initial_world_size = false});
+    const Tensor g = randn({8, 8});
+    Tensor left;
+    for (int turn = 0; join.next(rank == 0 || turn < 2); ++turn) {
+      if (turn == 3) break;
+      ddp.zero_grad();
+      if (join.active()) {
+        sum(net.w * (turn == 2 ? g * 0. : g)).backward();
+      } else {
+        REQUIRE(join.follow());
+      }
+      if (turn == 1) left = g - net.w.grad();
+    }
+    check_once(net.w.grad(), left);
+  });
 }

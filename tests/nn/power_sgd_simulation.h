@@ -58,19 +58,20 @@ struct PowerSGDSimulation {
     return state;
   }
 
-  // What all ranks get for what each has.
+  // What all ranks get for what each has, which is multiplied with `factor` then.
   Wide step(std::size_t b, const nn::Bucket& bucket, const std::vector<Shape>& shapes,
-            std::vector<Wide> x) {
+            std::vector<Wide> x, double factor = 1) {
+    if (factor == 0) return x[0];
     const auto world = static_cast<double>(x.size());
     for (std::size_t rank = 0; rank < x.size(); ++rank) {
-      for (std::size_t i = 0; i < x[rank].size(); ++i) x[rank][i] += errors[b][rank][i];
+      for (std::size_t i = 0; i < x[rank].size(); ++i) x[rank][i] += errors[b][rank][i] / factor;
     }
     Wide mean(x[0].size(), 0.0);
     for (const Wide& mine : x) {
       for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += mine[i] / world;
     }
     Wide out = mean;
-    double* factor = q[b].data();
+    double* row = q[b].data();
     for (const auto& [parameter, at] : bucket.entries) {
       const Shape& shape = shapes[static_cast<std::size_t>(parameter)];
       if (!sends_factors(shape)) continue;
@@ -78,24 +79,22 @@ struct PowerSGDSimulation {
       const auto place = [&, at = at](std::int64_t i, std::int64_t j) {
         return static_cast<std::size_t>(at + i * columns + j);
       };
-      restart(factor, columns);
-      make_orthogonal(factor, columns);
+      restart(row, columns);
+      make_orthogonal(row, columns);
       Wide p(static_cast<std::size_t>(r * rows), 0.0);
       for (std::int64_t k = 0; k < r; ++k) {
         for (std::int64_t i = 0; i < rows; ++i) {
           for (std::int64_t j = 0; j < columns; ++j) {
-            p[static_cast<std::size_t>(k * rows + i)] +=
-                mean[place(i, j)] * factor[k * columns + j];
+            p[static_cast<std::size_t>(k * rows + i)] += mean[place(i, j)] * row[k * columns + j];
           }
         }
       }
       make_orthogonal(p.data(), rows);
-      std::fill(factor, factor + r * columns, 0.0);
+      std::fill(row, row + r * columns, 0.0);
       for (std::int64_t k = 0; k < r; ++k) {
         for (std::int64_t i = 0; i < rows; ++i) {
           for (std::int64_t j = 0; j < columns; ++j) {
-            factor[k * columns + j] +=
-                mean[place(i, j)] * p[static_cast<std::size_t>(k * rows + i)];
+            row[k * columns + j] += mean[place(i, j)] * p[static_cast<std::size_t>(k * rows + i)];
           }
         }
       }
@@ -104,14 +103,14 @@ struct PowerSGDSimulation {
           double& value = out[place(i, j)];
           value = 0;
           for (std::int64_t k = 0; k < r; ++k) {
-            value += p[static_cast<std::size_t>(k * rows + i)] * factor[k * columns + j];
+            value += p[static_cast<std::size_t>(k * rows + i)] * row[k * columns + j];
           }
           for (std::size_t rank = 0; rank < x.size(); ++rank) {
-            errors[b][rank][place(i, j)] = x[rank][place(i, j)] - value;
+            errors[b][rank][place(i, j)] = (x[rank][place(i, j)] - value) * factor;
           }
         }
       }
-      factor += r * columns;
+      row += r * columns;
     }
     return out;
   }
