@@ -45,7 +45,6 @@ class BufferSync {
     all_write_ = all;
     doubtful_ = doubtful_ || !all;
   }
-  int root() const { return root_; }
   // They may not be equal: the next agreement finds all of them.
   void doubt_all() {
     for (Seen& seen : seen_) seen.storage.reset();

@@ -111,7 +111,7 @@ void DistributedDataParallel::register_comm_hook(CommHook hook) {
 
 void DistributedDataParallel::sync_buffers() {
   if (state_->buffer_sync) state_->buffer_sync->send_all();
-  state_->stale = false;
+  state_->note_equal();
 }
 
 Reducer& DistributedDataParallel::reducer() const { return state_->reducer; }

@@ -21,6 +21,15 @@ bool has(const NamedTensors& list, const Tensor& tensor) {
                      [&](const auto& other) { return other.second.same_as(tensor); });
 }
 
+// Some gradients have more bytes than what they are to travel in.
+bool narrows(const MixedPrecision& settings, const MemberList& members) {
+  const auto wider = [&](const auto& parameter) {
+    const DType own = settings.gradient_of(parameter.second.dtype());
+    return size_of(own) > size_of(settings.reduce_dtype.value_or(own));
+  };
+  return std::any_of(members.parameters.begin(), members.parameters.end(), wider);
+}
+
 // Those of `now` that are not among `before`.
 NamedTensors joined(const NamedTensors& before, NamedTensors now) {
   std::erase_if(now, [&](const auto& named) { return has(before, named.second); });
@@ -39,7 +48,8 @@ DistributedDataParallel::State::State(const Module& wrapped, const DDPOptions& c
       specs(std::move(planned.specs)),
       caps(planned.caps),
       members(std::move(members_of)),
-      hooked(sends_by_hook(options.mixed_precision)),
+      hooked(sends_by_hook(options.mixed_precision) ||
+             narrows(options.mixed_precision, members.list())),
       learns_(learns_order(options) && group.world() > 1),
       reducer(members.list().parameters, std::move(planned.buckets), group, tag,
               {options.find_unused_parameters, options.static_graph}) {
@@ -68,11 +78,10 @@ void DistributedDataParallel::State::watch_members() {
 
 void DistributedDataParallel::State::make_buffer_sync() {
   const NamedTensors& buffers = members.list().buffers;
-  const int root = buffer_sync ? buffer_sync->root() : 0;
   buffer_sync.reset();
   if (group.world() == 1 || !options.broadcast_buffers || buffers.empty()) return;
   buffer_sync.emplace(module, buffers, group, tag);
-  buffer_sync->set_root(root, all_active_);
+  buffer_sync->set_root(root_, all_active_);
 }
 
 // A step begins, on all ranks.
@@ -182,7 +191,12 @@ void DistributedDataParallel::State::end() {
 
 void DistributedDataParallel::State::settle() {
   if (buffer_sync) buffer_sync->settle();
+  note_equal();
+}
+
+void DistributedDataParallel::State::note_equal() {
   stale = false;
+  if (buffer_sync) buffer_sync->set_root(root_, all_active_);
 }
 
 void DistributedDataParallel::State::look_for_newcomers() {
@@ -235,7 +249,9 @@ void DistributedDataParallel::State::before_forward(bool training) {
 void DistributedDataParallel::State::set_actives(int divisor, int lowest, bool all) {
   reducer.divide_by(divisor);
   all_active_ = all;
-  if (buffer_sync) buffer_sync->set_root(lowest, all);
+  root_ = lowest;
+  // What was written in the turn before is of the rank that was the lowest there.
+  if (buffer_sync && !stale) buffer_sync->set_root(root_, all_active_);
 }
 
 void DistributedDataParallel::State::follow(const Announcement& where) {

@@ -31,6 +31,7 @@ struct DistributedDataParallel::State {
   void set_order(const std::vector<std::string>& names);
   void watch_members();
   void set_actives(int divisor, int lowest, bool all);
+  void note_equal();  // buffers are
   void follow(const Announcement& where);
 
   const Module module;
@@ -56,6 +57,7 @@ struct DistributedDataParallel::State {
   void settle();
 
   std::optional<ReplicaCheck> replicas_;
+  int root_ = 0;  // whose buffers all get; and whether every rank has a batch
   bool all_active_ = true;
   bool captured_ = false;         // a step was: its memory stays where it is
   bool learns_;                   // the next step may begin with another order

@@ -146,9 +146,11 @@ void Join::finish_turn() {
   }
   while (!active_ && !turned_) {
     const Announcement in = receive();
-    PEAL_CHECK(in.what != What::begin, "[ddp] rank ", group_.global_rank(group_.rank()),
-               ": Join: a rank that has no batch calls follow() for each synchronised backward of "
-               "the others, and here is one more");
+    if (in.what == What::begin) {
+      fail_everywhere(group_,
+                      "Join: a rank that has no batch calls follow() for each synchronised "
+                      "backward of the others, and here is one more");
+    }
     take_part(in);
   }
 }

@@ -137,3 +137,29 @@ TEST_CASE("a backward that an exception left costs no later one, where the rank 
     check_equal(net, group);
   });
 }
+
+TEST_CASE("what the last rank's extra forward wrote is what all have when the epoch is over") {
+  two([](const Group& group, int rank) {
+    nn::Sequential net(nn::Linear(3, 4), nn::BatchNorm1d(4));
+    DDP ddp(net, group);
+    nn::Join join(ddp);
+    Tensor last;
+    for (int turn = 0; join.next(turn <= rank); ++turn) {
+      ddp.zero_grad();
+      if (!join.active()) {
+        REQUIRE(join.follow());
+        continue;
+      }
+      loss_of(ddp, batch(rank, turn)).backward();
+      if (turn == 1) {
+        ddp(batch(rank, 5));
+        last = net.get_buffer("1.running_mean").clone();
+      }
+    }
+    ddp.eval();
+    ddp(batch(0, 0));  // makes them equal
+    check_equal(net, group);
+    const auto mean = net.get_buffer("1.running_mean").to_vector<float>();
+    if (rank == 1) CHECK(mean == last.to_vector<float>());
+  });
+}

@@ -6,6 +6,7 @@
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/compress_hooks.h>
 
+#include <cmath>
 #include <vector>
 
 #include "ddp_ranks.h"
@@ -237,5 +238,17 @@ TEST_CASE("what mixed precision cannot be is said") {
     DDP ddp(net, group, {.mixed_precision = {.reduce_dtype = DType::bf16}});
     CHECK_THROWS_WITH(ddp.register_comm_hook(nn::noop_hook()),
                       doctest::Contains("has a hook already"));
+  });
+}
+
+TEST_CASE("gradients of f64 travel in f32 where reduce_dtype says so") {
+  struct One : nn::Module {
+    Tensor w = add_parameter("w", ones({4}, DType::f64));
+  };
+  two([](const Group& group, int) {
+    One net;
+    DDP ddp(net, group, {.mixed_precision = {.reduce_dtype = DType::f32}});
+    sum(net.w * (1 + std::exp2(-40))).backward();
+    CHECK(net.w.grad().to_vector<double>() == std::vector<double>(4, 1));
   });
 }
