@@ -19,7 +19,9 @@
 //   Autocast guard(DType::bf16);              // the model's parameters stay f32
 //   Tensor loss = cross_entropy(model(x), y); // f32
 //
-// The casts are recorded like any op, so a gradient has its parameter's type. f64 is left alone.
+// The casts are recorded like any op, so a gradient has its parameter's type. Those of a weight and
+// bias in f32 of linear and conv2d to bf16 are part of the layer on the CPU, which writes their
+// gradients in f32 at once, and not rounded. f64 is left alone.
 // backward runs each op in the types that forward had, inside the guard or outside. f16 gradients
 // fall below its range easily: scale the loss (nn/amp/grad_scaler.h). Thread safety: the guard is
 // the thread's own (core/context.h), and belongs to the block that made it.

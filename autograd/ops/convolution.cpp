@@ -3,6 +3,7 @@
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/convolution.h>
 #include <peal/autograd/ops/convolved.h>
 #include <peal/autograd/ops/pad.h>
@@ -60,26 +61,29 @@ Tensor forward(const Conv2dGeometry& o, const Tensor& x, const Tensor& weight, c
   Tensor y =
       Tensor::empty({o.batch, o.out_channels, o.out_height, o.out_width}, x.dtype(), x.device());
   kernels(x.device()).conv2d("conv2d", x, o, y, x, weight, bias);
-  return record("conv2d", y, {x, weight, bias},
-                [o, x = save(x), weight = save(weight)](const Tensor& g, Needs needs) {
-                  Tensors grads(3);
-                  if (backward_is_recorded()) {
-                    if (needs[0]) grads[0] = convolved_back("conv2d", o, g, weight());
-                    if (needs[1]) grads[1] = to_weight(o, g, x());
-                    if (needs[2]) grads[2] = sum(g, {0, 2, 3});
-                    return grads;
-                  }
-                  const auto like = [&](const Shape& shape) {
-                    return Tensor::empty(shape, g.dtype(), g.device());
-                  };
-                  if (needs[0]) grads[0] = like(x().shape());
-                  if (needs[1]) grads[1] = like(weight().shape());
-                  if (needs[2]) grads[2] = like({o.out_channels});
-                  kernels(g.device())
-                      .conv2d_backward("conv2d", g, o, grads[0], grads[1], grads[2], g, x(),
-                                       weight());
-                  return grads;
-                });
+  return record(
+      "conv2d", y, {x, weight, bias},
+      [o, x = save(x), weight = save(weight), of_bias = bias.defined() ? bias.dtype() : x.dtype()](
+          const Tensor& g, Needs needs) {
+        Tensors grads(3);
+        const DType of_weight = weight().dtype();
+        if (backward_is_recorded()) {
+          const Tensor kernel = cast(weight(), g.dtype());
+          if (needs[0]) grads[0] = convolved_back("conv2d", o, g, kernel);
+          if (needs[1]) grads[1] = cast(to_weight(o, g, x()), of_weight);
+          if (needs[2]) grads[2] = sum(cast(g, of_bias), {0, 2, 3});
+          return grads;
+        }
+        const auto wanted = [&](const Shape& shape, DType dtype) {
+          return Tensor::empty(shape, dtype, g.device());
+        };
+        if (needs[0]) grads[0] = wanted(x().shape(), g.dtype());
+        if (needs[1]) grads[1] = wanted(weight().shape(), of_weight);
+        if (needs[2]) grads[2] = wanted({o.out_channels}, of_bias);
+        kernels(g.device())
+            .conv2d_backward("conv2d", g, o, grads[0], grads[1], grads[2], g, x(), weight());
+        return grads;
+      });
 }
 
 Tensor to_weight(const Conv2dGeometry& o, const Tensor& g, const Tensor& x) {
@@ -92,6 +96,23 @@ Tensor to_weight(const Conv2dGeometry& o, const Tensor& g, const Tensor& x) {
                   return Tensors{needs[0] ? forward(o, x(), gg, {}) : Tensor(),
                                  needs[1] ? convolved_back("conv2d", o, g(), gg) : Tensor()};
                 });
+}
+
+// Of operands that autocast is done with.
+Tensor convolved(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                 const Conv2dOptions& options) {
+  if (input.dim() == 3) {
+    return with_batch(input, 2,
+                      [&](const Tensor& x) { return convolved(x, weight, bias, options); });
+  }
+  TraceSpan span("conv2d");
+  if (!options.padding.same()) {
+    return forward(geometry_of(input, weight, bias, options), input, weight, bias);
+  }
+  Tensor x = input;
+  Conv2dOptions numbers = options;
+  even_out(form2d, x, weight, numbers);
+  return forward(geometry_of(x, weight, bias, numbers), x, weight, bias);
 }
 
 }  // namespace
@@ -114,19 +135,16 @@ Tensor conv2d(const Tensor& input, const Tensor& weight, const Tensor& bias,
               const Conv2dOptions& options) {
   const OpName op("conv2d");
   if (lowers(input, weight, bias)) {
-    return conv2d(lowered(input), lowered(weight), lowered(bias), options);
+    // The CPU rounds a weight while it arranges it, and its gradient is never less than f32. In f16
+    // gradients end at its range, on which scaled losses count.
+    const bool here = input.device().type == DeviceType::cpu && context().autocast == DType::bf16;
+    const auto later = [here](const Tensor& parameter) {
+      const bool wide = here && parameter.defined() && parameter.dtype() == DType::f32;
+      return wide ? parameter : lowered(parameter);
+    };
+    return convolved(lowered(input), later(weight), later(bias), options);
   }
-  if (input.dim() == 3) {
-    return with_batch(input, 2, [&](const Tensor& x) { return conv2d(x, weight, bias, options); });
-  }
-  TraceSpan span("conv2d");
-  if (!options.padding.same()) {
-    return forward(geometry_of(input, weight, bias, options), input, weight, bias);
-  }
-  Tensor x = input;
-  Conv2dOptions numbers = options;
-  even_out(form2d, x, weight, numbers);
-  return forward(geometry_of(x, weight, bias, numbers), x, weight, bias);
+  return convolved(input, weight, bias, options);
 }
 
 Tensor conv1d(const Tensor& input, const Tensor& weight, const Tensor& bias,

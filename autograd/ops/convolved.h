@@ -38,12 +38,18 @@ inline std::int64_t same_padding(std::string_view op, std::int64_t kernel, std::
   return dilation * (kernel - 1);
 }
 
-// Of a type and device, and a bias of `channels` or none.
+// Of a type and device; under autocast a weight may still be f32 beside an x in bf16.
+inline void check_conv_operands(std::string_view op, const Tensor& x, const Tensor& weight) {
+  const bool later = context().autocast && x.dtype() == DType::bf16 &&
+                     weight.dtype() == DType::f32 && weight.device() == x.device();
+  if (!later) check_alike(op, x, weight);
+}
+// And a bias of `channels` or none.
 inline void check_conv_types(std::string_view op, const Tensor& x, const Tensor& weight,
                              const Tensor& bias, std::int64_t channels) {
-  check_alike(op, x, weight);
+  check_conv_operands(op, x, weight);
   if (!bias.defined()) return;
-  check_alike(op, x, bias);
+  check_conv_operands(op, x, bias);
   PEAL_CHECK(bias.dim() == 1 && bias.size(0) == channels, op, ": expected a bias [", channels,
              "], got shape ", bias.shape());
 }
@@ -54,7 +60,7 @@ Shape convolved_sizes(const ConvForm& form, const Tensor& x, const Tensor& weigh
                       const Tensor& bias, const Options& options) {
   constexpr int numbers = std::same_as<decltype(options.stride), Triple> ? 3 : 2;
   const std::string_view op = form.op;
-  check_alike(op, x, weight);
+  check_conv_operands(op, x, weight);
   PEAL_CHECK(options.groups >= 1, op, ": expected at least one group, got ", options.groups);
   const bool right_dims = x.dim() == form.dim && weight.dim() == form.dim;
   PEAL_CHECK(options.groups == 1 || (right_dims && x.size(1) == weight.size(1) * options.groups &&

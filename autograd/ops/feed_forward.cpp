@@ -13,12 +13,14 @@ namespace peal {
 
 Tensor feed_forward(const Tensor& x, const Tensor& up, const Tensor& up_bias, const Tensor& down,
                     const Tensor& down_bias, GeluApproximation approximation) {
-  if (lowers(x, up, up_bias, down, down_bias)) {
+  constexpr std::string_view op = "feed_forward";
+  const OpName name(op);
+  const bool low = lowers(x, up, up_bias, down, down_bias);
+  if (low && x.device().type != DeviceType::cpu) {
     return feed_forward(lowered(x), lowered(up), lowered(up_bias), lowered(down),
                         lowered(down_bias), approximation);
   }
-  constexpr std::string_view op = "feed_forward";
-  const OpName name(op);
+  if (low) return linear(gelu(linear(x, up, up_bias), approximation), down, down_bias);
   const LinearSizes first = linear_sizes(op, x, x.shape(), up, up_bias);
   const LinearSizes second = linear_sizes(op, x, first.result, down, down_bias);
   const auto fused = kernels(x.device()).matmul_gelu;
@@ -39,7 +41,7 @@ Tensor feed_forward(const Tensor& x, const Tensor& up, const Tensor& up_bias, co
         Tensors grads(5);
         const Tensor flat = g.detach({second.rows, second.out});
         linear_gradients(op, flat, hidden, needs[3] ? &grads[3] : nullptr,
-                         needs[4] ? &grads[4] : nullptr);
+                         needs[4] ? &grads[4] : nullptr, g.dtype());
         if (!needs[0] && !needs[1] && !needs[2]) return grads;
         const Tensor slope = Tensor::empty(hidden.shape(), g.dtype(), g.device());
         if (needs[2]) grads[2] = Tensor::empty({first.out}, g.dtype(), g.device());

@@ -4,6 +4,7 @@
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/broadcast.h>
 #include <peal/autograd/ops/check.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/matmul.h>
 #include <peal/autograd/ops/product.h>
 #include <peal/autograd/ops/reduce.h>
@@ -150,35 +151,43 @@ LinearSizes linear_sizes(std::string_view op, const Tensor& x, const Shape& shap
 }
 
 void linear_gradients(std::string_view op, const Tensor& g, const Tensor& x, Tensor* weight,
-                      Tensor* bias) {
+                      Tensor* bias, DType dtype) {
   const Kernels& table = kernels(g.device());
-  if (bias != nullptr) *bias = Tensor::empty({g.size(1)}, g.dtype(), g.device());
+  if (bias != nullptr) *bias = Tensor::empty({g.size(1)}, dtype, g.device());
+  if (weight != nullptr) *weight = Tensor::empty({g.size(1), x.size(1)}, dtype, g.device());
   if (weight != nullptr && bias != nullptr && table.matmul_and_sums) {
-    *weight = Tensor::empty({g.size(1), x.size(1)}, g.dtype(), g.device());
-    table.matmul_and_sums(op, g, *weight, g, x, true, false, *bias);
-    return;
+    return table.matmul_and_sums(op, g, *weight, g, x, true, false, *bias);
   }
-  if (weight != nullptr) *weight = product(op, g, x, true, false);
+  if (weight != nullptr) table.matmul(op, g, *weight, g, x, true, false, {});
   if (bias != nullptr) table.sum(op, g, *bias, g, 0b01, 1.0);
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  if (lowers(x, weight, bias)) return linear(lowered(x), lowered(weight), lowered(bias));
+namespace {
+
+// A layer whose weight and bias come as they are computed with, and as the parameters that they
+// were rounded from, in whose type their gradients are.
+Tensor layer(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& parameter,
+             const Tensor& bias_parameter) {
   constexpr std::string_view op = "linear";
   TraceSpan span(op);
   const LinearSizes o = linear_sizes(op, x, x.shape(), weight, bias);
   const Tensor y =
       product(op, x.detach({o.rows, o.in}), weight, false, true, bias).detach(o.result);
-  return record(op, y, {x, weight, bias},
-                [op, x = save(x), weight = save(weight), o](const Tensor& g, Needs needs) {
+  return record(op, y, {x, parameter, bias_parameter},
+                [op, x = save(x), weight = save(weight), parameter = save(parameter),
+                 dtype = parameter.dtype(), o](const Tensor& g, Needs needs) {
                   Tensors grads(3);
                   if (backward_is_recorded()) {
                     const Tensor rows = reshaped(g, {o.rows, o.out});
-                    if (needs[0]) grads[0] = reshaped(matmul(rows, weight()), x().shape());
-                    if (needs[1]) {
-                      grads[1] = matmul(rows, reshaped(x(), {o.rows, o.in}), true, false);
+                    if (needs[0]) {
+                      const Tensor by = cast(parameter(), g.dtype());
+                      grads[0] = reshaped(matmul(rows, by), x().shape());
                     }
-                    if (needs[2]) grads[2] = sum(rows, {0});
+                    if (needs[1]) {
+                      const Tensor flat = reshaped(x(), {o.rows, o.in});
+                      grads[1] = cast(matmul(rows, flat, true, false), dtype);
+                    }
+                    if (needs[2]) grads[2] = sum(cast(rows, dtype), {0});
                     return grads;
                   }
                   const Tensor flat = g.detach({o.rows, o.out});
@@ -186,9 +195,31 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                     grads[0] = product(op, flat, weight(), false, false).detach(x().shape());
                   }
                   linear_gradients(op, flat, x().detach({o.rows, o.in}),
-                                   needs[1] ? &grads[1] : nullptr, needs[2] ? &grads[2] : nullptr);
+                                   needs[1] ? &grads[1] : nullptr, needs[2] ? &grads[2] : nullptr,
+                                   dtype);
                   return grads;
                 });
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (!lowers(x, weight, bias)) return layer(x, weight, bias, weight, bias);
+  const Tensor narrow = lowered(x);
+  const auto wide = [&](const Tensor& parameter) {
+    return !parameter.defined() || parameter.dtype() == DType::f32;
+  };
+  // The CPU's products write f32 as well: what is not rounded need not be widened after. In f16
+  // gradients end at its range, on which scaled losses count.
+  if (x.device().type != DeviceType::cpu || narrow.dtype() != DType::bf16 || !wide(weight) ||
+      !wide(bias)) {
+    return linear(narrow, lowered(weight), lowered(bias));
+  }
+  const auto rounded = [](const Tensor& parameter) {
+    const NoGrad guard;
+    return lowered(parameter);
+  };
+  return layer(narrow, rounded(weight), rounded(bias), weight, bias);
 }
 
 }  // namespace peal

@@ -23,8 +23,8 @@ LinearSizes linear_sizes(std::string_view op, const Tensor& x, const Shape& shap
                          const Tensor& weight, const Tensor& bias);
 
 // From the gradient g [rows, out] and the input x [rows, in] of a layer: of its weight and its
-// bias, each where it is wanted (not null).
+// bias, each where it is wanted (not null). On the CPU they may be f32 beside low precision.
 void linear_gradients(std::string_view op, const Tensor& g, const Tensor& x, Tensor* weight,
-                      Tensor* bias);
+                      Tensor* bias, DType dtype);
 
 }  // namespace peal

@@ -130,13 +130,15 @@ Tensors sequence_gradients(std::string_view op, const RecurrentGeometry& o, cons
   Tensors all(input_count);
   const auto to = [&](std::size_t i) { return needs[i] ? &all[i] : nullptr; };
   const Tensor before = made.states.detach({rows, o.hidden}, o.before(0) * o.batch * o.hidden);
-  linear_gradients(op, is_gru ? of_products : dgates, before, to(at_hh), to(at_bias_hh));
+  linear_gradients(op, is_gru ? of_products : dgates, before, to(at_hh), to(at_bias_hh),
+                   dgates.dtype());
   // But of gru, the biases are added to each other.
   if (!is_gru && needs[at_bias_hh]) {
     if (needs[at_bias_ih]) all[at_bias_ih] = all[at_bias_hh];
-    linear_gradients(op, dgates, x.detach({rows, x.size(2)}), to(at_ih), nullptr);
+    linear_gradients(op, dgates, x.detach({rows, x.size(2)}), to(at_ih), nullptr, dgates.dtype());
   } else {
-    linear_gradients(op, dgates, x.detach({rows, x.size(2)}), to(at_ih), to(at_bias_ih));
+    linear_gradients(op, dgates, x.detach({rows, x.size(2)}), to(at_ih), to(at_bias_ih),
+                     dgates.dtype());
   }
   if (needs[at_x]) all[at_x] = product(op, dgates, ih, false, false).detach(x.shape());
   if (needs[at_h0]) all[at_h0] = dh;

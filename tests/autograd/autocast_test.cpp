@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Autocast: which op computes in what, gradients in the type of their parameter, and the guard.
 #include <peal/autograd/autocast.h>
+#include <peal/autograd/grad.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/tests/errors.h>
 
@@ -226,6 +227,83 @@ TEST_CASE("gradients have the type of their parameter") {
       CHECK(distance(outside[i], inside[i]) == 0);
       CHECK(distance(outside[i], reference[i]) < (low == DType::f16 ? 0x1p-8 : 0x1p-5));
       CHECK(distance(outside[i], reference[i]) > 0);
+    }
+  }
+}
+
+struct Layer {
+  const char* name;
+  std::vector<Shape> shapes;  // of an input, a weight and a bias
+  std::function<Tensor(const Tensors&)> op;
+};
+const std::vector<Layer> layers = {
+    {"conv2d",
+     {{3, 16, 9, 7}, {24, 16, 3, 3}, {24}},
+     [](const Tensors& x) { return conv2d(x[0], x[1], x[2], {.padding = 1}); }},
+    {"conv2d of three channels",
+     {{20, 3, 8, 8}, {5, 3, 2, 1}, {5}},
+     [](const Tensors& x) {
+       return conv2d(x[0], x[1], x[2], {.stride = {1, 2}});
+     }},
+    {"conv2d without a batch",
+     {{6, 5, 4}, {32, 6, 3, 3}, {32}},
+     [](const Tensors& x) { return conv2d(x[0], x[1], x[2], {.padding = 1}); }},
+    {"linear",
+     {{4, 9, 24}, {17, 24}, {17}},
+     [](const Tensors& x) { return linear(x[0], x[1], x[2]); }},
+};
+
+TEST_CASE("layers in bf16 round their weights, and not the weights' gradients") {
+  const DType low = DType::bf16;
+  for (const Layer& layer : layers) {
+    CAPTURE(layer.name);
+    Tensors mine, wide;
+    for (std::size_t i = 0; i < 3; ++i) {
+      mine.push_back(normal<float>(layer.shapes[i], static_cast<unsigned>(i)));
+      wide.push_back(cast(cast(mine[i], low), DType::f32).set_requires_grad());
+      mine[i].set_requires_grad();
+    }
+    const Tensor reference = layer.op(wide);
+    const Tensor y = [&] {
+      const Autocast guard(low);
+      return layer.op(mine);
+    }();
+    CHECK(y.dtype() == low);
+    CHECK(distance(y, reference) <= 0x1p-7);
+    const Tensor seed = cast(normal<float>(y.shape(), 4), low);
+    y.backward(seed);
+    reference.backward(cast(seed, DType::f32));
+    CHECK(distance(mine[0].grad(), wide[0].grad()) <= 0x1p-7);
+    for (std::size_t i = 1; i < 3; ++i) {
+      CHECK(mine[i].grad().dtype() == DType::f32);
+      CHECK(distance(mine[i].grad(), wide[i].grad()) < 1e-5);
+    }
+  }
+}
+
+TEST_CASE("gradients of a layer's gradients have the types of its operands") {
+  for (const Layer& layer : layers) {
+    CAPTURE(layer.name);
+    Tensors leaves;
+    for (const Shape& shape : layer.shapes) {
+      leaves.push_back(normal<float>(shape, 1).set_requires_grad());
+    }
+    const auto penalty = [&](bool autocast) {
+      const Tensor y = [&] {
+        const Autocast guard(DType::bf16, autocast);
+        return cast(layer.op(leaves), DType::f32);
+      }();
+      Tensor total = Tensor::zeros({});
+      for (const Tensor& slope : autograd::grad({sum(y * y)}, leaves, {.create_graph = true})) {
+        CHECK(slope.dtype() == DType::f32);
+        total = total + sum(slope * slope);
+      }
+      return autograd::grad({total}, leaves);
+    };
+    const Tensors narrow = penalty(true), wide = penalty(false);
+    for (std::size_t i = 0; i < wide.size(); ++i) {
+      CHECK(narrow[i].dtype() == DType::f32);
+      CHECK(distance(narrow[i], wide[i]) < 0x1p-4);
     }
   }
 }

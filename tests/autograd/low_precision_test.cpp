@@ -159,6 +159,13 @@ TEST_CASE("large operands") {
       {{{201, 513}, {513}, {513}},
        [](const Tensors& x) { return layer_norm(x[0], {513}, x[1], x[2]); }},
       {{{300, 301}, {301}}, [](const Tensors& x) { return relu(x[0] + x[1]) * x[1]; }},
+      // One run of a channel, and several that begin within a plane.
+      {{{21, 5, 7, 9}, {5}, {5}},
+       [](const Tensors& x) { return batch_norm(x[0], {}, {}, x[1], x[2], {.training = true}); }},
+      {{{9, 3, 97, 83}, {3}, {3}},
+       [](const Tensors& x) { return batch_norm(x[0], {}, {}, x[1], x[2], {.training = true}); }},
+      {{{40, 32, 13, 9}, {48, 32, 3, 3}, {48}},
+       [](const Tensors& x) { return conv2d(x[0], x[1], x[2], {.padding = 1}); }},
   };
   for (const DType dtype : both) {
     for (std::size_t c = 0; c < cases.size(); ++c) {

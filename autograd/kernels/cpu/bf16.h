@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of bf16 by the CPU's own instructions (AVX512_BF16, AMX), through oneDNN: twice as fast
-// as in f32, with sums in f32. Each returns false, and has done nothing, where it does not serve
-// the operands or the CPU has none; then they are computed in f32 (widening.h). Which is right for
-// a CPU is decided once, so forward and backward may differ for one convolution only where oneDNN
-// lacks one of them. Arguments as in kernels/table.h. Thread safety: as of the tensors.
+// Products of bf16 by the CPU's own instructions (AVX512_BF16, AMX), through oneDNN, with sums in
+// f32. Each returns false, and has done nothing, where it does not serve the operands or the CPU
+// has none that are worth it; then they are computed in f32 (widening.h). Which is right for a CPU
+// is decided once, so forward and backward may differ for one convolution only where oneDNN lacks
+// one of them. Arguments as in families.def. Thread safety: as of the tensors.
 #pragma once
 
 #include <peal/autograd/kernels/table.h>
 
 namespace peal::cpu {
 
-// And PEAL_CPU_LEVEL does not ask for less than AVX-512.
+// Whether the CPU does so, faster than in f32, and PEAL_CPU_LEVEL does not ask for less than
+// AVX-512. Intel's cores that have AMX have AVX512_BF16 beside it, at about half the rate of f32: a
+// virtual machine that hides AMX leaves just that (docs/decisions/0010). PEAL_CPU_LEVEL=avx512
+// takes it.
 bool multiplies_bf16();
 
 bool matmul_bf16(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
@@ -18,6 +21,8 @@ bool matmul_bf16(const Tensor& out, const Tensor& a, const Tensor& b, bool trans
 bool batched_matmul_bf16(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
                          bool transpose_b);
 
+// With AVX-512 all convolutions of bf16: where f32 is faster, that is what images are arranged in,
+// and results are rounded as they are put back.
 bool conv2d_bf16(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x,
                  const Tensor& weight, const Tensor& bias);
 bool conv2d_backward_bf16(const Conv2dGeometry& geometry, const Tensor& dx, const Tensor& dweight,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/cpu_level.h>
 #include <peal/autograd/kernels/cpu/bf16.h>
+#include <peal/autograd/kernels/cpu/channels_last.h>
 #include <peal/autograd/kernels/cpu/convolution.h>
 #include <peal/autograd/kernels/cpu/onednn.h>
 #include <peal/autograd/kernels/cpu/table.h>
@@ -16,7 +18,7 @@ namespace {
 using dnnl::memory;
 using Tag = memory::format_tag;
 
-constexpr auto f32 = memory::data_type::f32;
+constexpr auto f32 = memory::data_type::f32, bf16 = memory::data_type::bf16;
 
 const dnnl::engine& engine() { return onednn_engine(); }
 dnnl::stream& stream() { return onednn_stream(); }
@@ -32,19 +34,19 @@ Tensor room(const memory::desc& desc) {
 }
 
 // What oneDNN prepared for one geometry: compiled code, so it is made once and used for every step.
-// Each product is made when it is first wanted. In bf16 the gradients of weight and bias are f32,
-// as the chunks of a batch add up in them.
+// Each product is made when it is first wanted. Images come and go in the type `stored`, and change
+// to that which is `computed` in where they are arranged; so does the weight, which may be either.
+// Bias and the gradients of both are f32, as chunks of a batch add up in them.
 class Convolution {
  public:
-  Convolution(const Conv2dGeometry& o, memory::data_type type)
+  Convolution(const Conv2dGeometry& o, memory::data_type stored, memory::data_type computed)
       : geometry_(o),
-        type_(type),
-        x_({o.batch, o.in_channels, o.in_height, o.in_width}, type, Tag::nchw),
-        weight_(weight_of(o, type)),
-        bias_({o.out_channels}, type, Tag::x),
-        y_({o.batch, o.out_channels, o.out_height, o.out_width}, type, Tag::nchw),
-        weight_grad_(weight_of(o, f32)),
-        bias_grad_({o.out_channels}, f32, Tag::x) {
+        computed_(computed),
+        x_({o.batch, o.in_channels, o.in_height, o.in_width}, stored, Tag::nchw),
+        weight_(weight_of(o, stored)),
+        bias_({o.out_channels}, f32, Tag::x),
+        y_({o.batch, o.out_channels, o.out_height, o.out_width}, stored, Tag::nchw),
+        wide_weight_(weight_of(o, f32)) {
     attributes_.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     forward_ = onednn_describe<dnnl::convolution_forward>(
         attributes_, dnnl::prop_kind::forward_training, algorithm(), any(x_), any(weight_), bias_,
@@ -54,15 +56,15 @@ class Convolution {
 
   void forward(const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& bias) {
     const Tensor source = arranged(x, x_, forward_.src_desc());
-    const Tensor kernel = arranged(weight, weight_, forward_.weights_desc());
+    const Tensor kernel = arranged(weight, desc_of(weight), forward_.weights_desc());
     const bool direct = forward_.dst_desc() == y_;
     const Tensor result = direct ? y : room(forward_.dst_desc());
     run(run_forward_, forward_.scratchpad_desc(),
         {{DNNL_ARG_SRC, on(forward_.src_desc(), source)},
          {DNNL_ARG_WEIGHTS, on(forward_.weights_desc(), kernel)},
-         {DNNL_ARG_BIAS,
-          on(bias_,
-             bias.defined() ? bias : Tensor::zeros({geometry_.out_channels}, x.dtype(), Device{}))},
+         {DNNL_ARG_BIAS, on(bias_, bias.defined() ? bias
+                                                  : Tensor::zeros({geometry_.out_channels},
+                                                                  DType::f32, Device{}))},
          {DNNL_ARG_DST, on(forward_.dst_desc(), result)}});
     if (!direct) arrange(result, forward_.dst_desc(), y, y_);
   }
@@ -82,17 +84,17 @@ class Convolution {
       ToWeights& product = to_weights_[dbias.defined() ? 1 : 0];
       if (!product.run) prepare(product, dbias.defined());
       const auto& pd = product.desc;
-      const bool direct = pd.diff_weights_desc() == weight_grad_ && dweight.defined();
+      const bool direct = pd.diff_weights_desc() == wide_weight_ && dweight.defined();
       const Tensor result = direct ? dweight : room(pd.diff_weights_desc());
       const Tensor source = arranged(x, x_, pd.src_desc());
       std::unordered_map<int, memory> arguments{
           {DNNL_ARG_SRC, on(pd.src_desc(), source)},
           {DNNL_ARG_DIFF_DST, grad_as(pd.diff_dst_desc())},
           {DNNL_ARG_DIFF_WEIGHTS, on(pd.diff_weights_desc(), result)}};
-      if (dbias.defined()) arguments.emplace(DNNL_ARG_DIFF_BIAS, on(bias_grad_, dbias));
+      if (dbias.defined()) arguments.emplace(DNNL_ARG_DIFF_BIAS, on(bias_, dbias));
       run(product.run, pd.scratchpad_desc(), arguments);
       if (dweight.defined() && !direct) {
-        arrange(result, pd.diff_weights_desc(), dweight, weight_grad_);
+        arrange(result, pd.diff_weights_desc(), dweight, wide_weight_);
       }
     }
     if (dx.defined()) {
@@ -100,7 +102,7 @@ class Convolution {
       const auto& pd = to_data_;
       const bool direct = pd.diff_src_desc() == x_;
       const Tensor result = direct ? dx : room(pd.diff_src_desc());
-      const Tensor kernel = arranged(weight, weight_, pd.weights_desc());
+      const Tensor kernel = arranged(weight, desc_of(weight), pd.weights_desc());
       run(run_to_data_, pd.scratchpad_desc(),
           {{DNNL_ARG_DIFF_DST, grad_as(pd.diff_dst_desc())},
            {DNNL_ARG_WEIGHTS, on(pd.weights_desc(), kernel)},
@@ -120,8 +122,8 @@ class Convolution {
     const auto& o = geometry_;
     const bool full = o.in_channels >= 16 && o.out_channels >= 16 && o.groups == 1 &&
                       o.dilation == std::array<std::int64_t, 2>{1, 1};
-    return full && type_ == f32 ? dnnl::algorithm::convolution_auto
-                                : dnnl::algorithm::convolution_direct;
+    return full && computed_ == f32 ? dnnl::algorithm::convolution_auto
+                                    : dnnl::algorithm::convolution_direct;
   }
   // What of the padding the last window reaches, as oneDNN wants sizes to match exactly.
   memory::dims padding_after() const {
@@ -142,9 +144,14 @@ class Convolution {
             type,
             Tag::goihw};
   }
-  static memory::desc any(const memory::desc& plain) {
-    return {onednn_dims(plain), onednn_type(plain), Tag::any};
+  const memory::desc& desc_of(const Tensor& weight) const {
+    return weight.dtype() == DType::f32 ? wide_weight_ : weight_;
   }
+  memory::desc any(const memory::desc& plain) const {
+    return {onednn_dims(plain), computed_, Tag::any};
+  }
+  // Of the weight's gradient.
+  memory::desc any_wide() const { return {onednn_dims(wide_weight_), f32, Tag::any}; }
 
   struct ToWeights {
     dnnl::convolution_backward_weights::primitive_desc desc;
@@ -161,11 +168,11 @@ class Convolution {
   void prepare(ToWeights& product, bool with_bias, const memory::desc& x) {
     using Backward = dnnl::convolution_backward_weights;
     product.desc = with_bias
-                       ? onednn_describe_backward<Backward>(
-                             attributes_, forward_, algorithm(), x, any(weight_grad_), bias_grad_,
-                             any(y_), strides(), dilation(), padding(), padding_after())
+                       ? onednn_describe_backward<Backward>(attributes_, forward_, algorithm(), x,
+                                                            any_wide(), bias_, any(y_), strides(),
+                                                            dilation(), padding(), padding_after())
                        : onednn_describe_backward<Backward>(attributes_, forward_, algorithm(), x,
-                                                            any(weight_grad_), any(y_), strides(),
+                                                            any_wide(), any(y_), strides(),
                                                             dilation(), padding(), padding_after());
     product.run = Backward(product.desc);
   }
@@ -182,6 +189,7 @@ class Convolution {
   // Copies between layouts. A reorder is compiled once for each pair.
   void arrange(const Tensor& from, const memory::desc& from_desc, const Tensor& to,
                const memory::desc& to_desc) {
+    if (copy_channels(to, to_desc, from, from_desc)) return;
     for (const auto& [first, second, reorder] : reorders_) {
       if (first == from_desc && second == to_desc) {
         return run_reorder(reorder, from, from_desc, to, to_desc);
@@ -219,8 +227,8 @@ class Convolution {
   };
 
   Conv2dGeometry geometry_;
-  memory::data_type type_;
-  memory::desc x_, weight_, bias_, y_, weight_grad_, bias_grad_;  // as tensors: dense, row-major
+  memory::data_type computed_;
+  memory::desc x_, weight_, bias_, y_, wide_weight_;  // as tensors: dense, row-major
   dnnl::primitive_attr attributes_;
   dnnl::convolution_forward::primitive_desc forward_;
   ToWeights to_weights_[2];  // without and with the bias
@@ -230,23 +238,26 @@ class Convolution {
 };
 
 // The calling thread's: ranks may be threads, and code is compiled for a number of OpenMP threads.
-Convolution& prepared(const Conv2dGeometry& geometry, memory::data_type type) {
+Convolution& prepared(const Conv2dGeometry& geometry, memory::data_type stored,
+                      memory::data_type computed) {
   struct Entry {
     Conv2dGeometry geometry;
-    memory::data_type type;
+    memory::data_type stored, computed;
     int threads;
     std::unique_ptr<Convolution> convolution;
   };
   thread_local std::vector<Entry> entries;
   const int threads = omp_get_max_threads();
   for (const Entry& entry : entries) {
-    if (entry.geometry == geometry && entry.type == type && entry.threads == threads) {
+    if (entry.geometry == geometry && entry.stored == stored && entry.computed == computed &&
+        entry.threads == threads) {
       return *entry.convolution;
     }
   }
   constexpr std::size_t most = 256;  // shapes that never come again must not pile up
   if (entries.size() == most) entries.erase(entries.begin());
-  entries.push_back({geometry, type, threads, std::make_unique<Convolution>(geometry, type)});
+  entries.push_back({geometry, stored, computed, threads,
+                     std::make_unique<Convolution>(geometry, stored, computed)});
   return *entries.back().convolution;
 }
 
@@ -263,16 +274,19 @@ void report_errors(F&& f) {
 // The batch goes through in chunks of images, so that what oneDNN lays out in its own way stays in
 // the caches until it is read again.
 struct Chunks {
-  Chunks(const Conv2dGeometry& o, memory::data_type type) : geometry(o), type(type) {
-    const std::int64_t floats =
+  Chunks(const Conv2dGeometry& o, const Tensor& x)
+      : geometry(o),
+        stored(x.dtype() == DType::bf16 ? bf16 : f32),
+        computed(multiplies_bf16() ? stored : f32) {
+    const std::int64_t elements =
         o.in_channels * o.in_height * o.in_width + o.out_channels * o.out_height * o.out_width;
     const std::int64_t weights =
         o.out_channels * (o.in_channels / o.groups) * o.kernel_height * o.kernel_width;
-    constexpr std::int64_t cache = (4 << 20) / sizeof(float);
+    const std::int64_t cache = (4 << 20) / (computed == bf16 ? 2 : 4);
     // At least 16 images, with which oneDNN still chooses its fastest algorithms; and each chunk
     // handles the weights once more, so they must be small beside it.
-    images = std::max<std::int64_t>(16, cache / floats);
-    if (images >= o.batch || 4 * weights > images * floats) images = o.batch;
+    images = std::max<std::int64_t>(16, cache / elements);
+    if (images >= o.batch || 4 * weights > images * elements) images = o.batch;
     const std::int64_t parts = (o.batch + images - 1) / images;
     images = (o.batch + parts - 1) / parts;  // even ones
   }
@@ -283,25 +297,24 @@ struct Chunks {
     Conv2dGeometry part = geometry;
     for (std::int64_t begin = 0; begin < geometry.batch; begin += part.batch) {
       part.batch = std::min(images, geometry.batch - begin);
-      f(prepared(part, type), begin, begin + part.batch);
+      f(prepared(part, stored, computed), begin, begin + part.batch);
     }
   }
 
   Conv2dGeometry geometry;
-  memory::data_type type;
+  memory::data_type stored, computed;
   std::int64_t images;
 };
 
-void forward(const Conv2dGeometry& geometry, memory::data_type type, const Tensor& y,
-             const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  Chunks(geometry, type).each([&](Convolution& convolution, std::int64_t begin, std::int64_t end) {
+void forward(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x, const Tensor& weight,
+             const Tensor& bias) {
+  Chunks(geometry, x).each([&](Convolution& convolution, std::int64_t begin, std::int64_t end) {
     convolution.forward(y.rows(begin, end), x.detach().rows(begin, end), weight, bias);
   });
 }
 
-void backward(const Conv2dGeometry& geometry, memory::data_type type, const Tensor& dx,
-              const Tensor& dweight, const Tensor& dbias, const Tensor& dy, const Tensor& x,
-              const Tensor& weight) {
+void backward(const Conv2dGeometry& geometry, const Tensor& dx, const Tensor& dweight,
+              const Tensor& dbias, const Tensor& dy, const Tensor& x, const Tensor& weight) {
   const auto part = [](const Tensor& whole, std::int64_t begin, std::int64_t end) {
     return whole.defined() ? whole.detach().rows(begin, end) : Tensor();
   };
@@ -310,7 +323,7 @@ void backward(const Conv2dGeometry& geometry, memory::data_type type, const Tens
   };
   // The first chunk writes the gradients of weight and bias, the later ones add.
   const Tensor more_weight = like(dweight), more_bias = like(dbias);
-  Chunks(geometry, type).each([&](Convolution& convolution, std::int64_t begin, std::int64_t end) {
+  Chunks(geometry, x).each([&](Convolution& convolution, std::int64_t begin, std::int64_t end) {
     convolution.backward(part(dx, begin, end), begin == 0 ? dweight : more_weight,
                          begin == 0 ? dbias : more_bias, dy.rows(begin, end),
                          x.detach().rows(begin, end), weight);
@@ -320,31 +333,34 @@ void backward(const Conv2dGeometry& geometry, memory::data_type type, const Tens
 }
 
 bool serves_bf16(const Conv2dGeometry& o, const Tensor& x, const Tensor& weight) {
-  return x.dtype() == DType::bf16 && weight.dtype() == DType::bf16 && multiplies_bf16() &&
-         conv2d_by_onednn(o, x);
+  return x.dtype() == DType::bf16 &&
+         (weight.dtype() == DType::bf16 || weight.dtype() == DType::f32) &&
+         current_level() == Level::avx512 && conv2d_by_onednn(o, x);
 }
 
 }  // namespace
 
 void conv2d_onednn(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x,
                    const Tensor& weight, const Tensor& bias) {
-  report_errors([&] { forward(geometry, f32, y, x, weight, bias); });
+  report_errors([&] { forward(geometry, y, x, weight, bias); });
 }
 
 void conv2d_onednn_backward(const Conv2dGeometry& geometry, const Tensor& dx, const Tensor& dweight,
                             const Tensor& dbias, const Tensor& dy, const Tensor& x,
                             const Tensor& weight) {
-  report_errors([&] { backward(geometry, f32, dx, dweight, dbias, dy, x, weight); });
+  report_errors([&] { backward(geometry, dx, dweight, dbias, dy, x, weight); });
 }
 
 bool conv2d_bf16(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& x,
                  const Tensor& weight, const Tensor& bias) {
-  if (!serves_bf16(geometry, x, weight) || y.numel() == 0 ||
-      (bias.defined() && bias.dtype() != DType::bf16)) {
-    return false;
+  if (!serves_bf16(geometry, x, weight) || y.numel() == 0) return false;
+  Tensor wide_bias = bias;
+  if (bias.defined() && bias.dtype() != DType::f32) {
+    wide_bias = Tensor::empty(bias.shape(), DType::f32, Device{});
+    cast(wide_bias, bias);
   }
   try {
-    forward(geometry, memory::data_type::bf16, y, x, weight, bias);
+    forward(geometry, y, x, weight, wide_bias);
   } catch (const dnnl::error&) {
     return false;
   }
@@ -356,16 +372,17 @@ bool conv2d_backward_bf16(const Conv2dGeometry& geometry, const Tensor& dx, cons
                           const Tensor& weight) {
   if (!serves_bf16(geometry, x, weight) || dy.numel() == 0) return false;
   const auto wide = [](const Tensor& grad) {
-    return grad.defined() ? Tensor::empty(grad.shape(), DType::f32, Device{}) : Tensor();
+    const bool narrow = grad.defined() && grad.dtype() != DType::f32;
+    return narrow ? Tensor::empty(grad.shape(), DType::f32, Device{}) : grad;
   };
   const Tensor wide_weight = wide(dweight), wide_bias = wide(dbias);
   try {
-    backward(geometry, memory::data_type::bf16, dx, wide_weight, wide_bias, dy, x, weight);
+    backward(geometry, dx, wide_weight, wide_bias, dy, x, weight);
   } catch (const dnnl::error&) {
     return false;
   }
-  if (dweight.defined()) cast(dweight, wide_weight);
-  if (dbias.defined()) cast(dbias, wide_bias);
+  if (!dweight.same_as(wide_weight)) cast(dweight, wide_weight);
+  if (!dbias.same_as(wide_bias)) cast(dbias, wide_bias);
   return true;
 }
 

@@ -5,6 +5,7 @@
 
 #include <omp.h>
 
+#include <cstdlib>
 #include <vector>
 
 namespace peal::cpu {
@@ -16,15 +17,15 @@ constexpr auto bf16 = memory::data_type::bf16;
 
 struct Sizes {
   std::int64_t batch, m, n, k;
-  bool transpose_a, transpose_b, bias;
+  bool transpose_a, transpose_b, bias, wide;  // wide: the result is f32
   int threads;
   bool operator==(const Sizes&) const = default;
 };
 
-memory::desc matrices(std::int64_t batch, std::int64_t rows, std::int64_t columns,
-                      bool transposed) {
+memory::desc matrices(std::int64_t batch, std::int64_t rows, std::int64_t columns, bool transposed,
+                      memory::data_type type = bf16) {
   return {{batch, rows, columns},
-          bf16,
+          type,
           memory::dims{rows * columns, transposed ? 1 : columns, transposed ? rows : 1}};
 }
 
@@ -44,7 +45,7 @@ const Prepared& prepared(const Sizes& o) {
                  matrices(o.batch, o.m, o.k, o.transpose_a),
                  matrices(o.batch, o.k, o.n, o.transpose_b),
                  matrices(1, 1, o.n, false),
-                 matrices(o.batch, o.m, o.n, false),
+                 matrices(o.batch, o.m, o.n, false, o.wide ? memory::data_type::f32 : bf16),
                  {}};
   entry.run = dnnl::matmul(
       o.bias ? onednn_describe<dnnl::matmul>({}, entry.a, entry.b, entry.bias, entry.out)
@@ -57,11 +58,12 @@ const Prepared& prepared(const Sizes& o) {
 
 bool multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor& bias, Sizes o) {
   const auto is_bf16 = [](const Tensor& x) { return x.dtype() == DType::bf16; };
-  if (!is_bf16(out) || !multiplies_bf16() || !is_bf16(a) || !is_bf16(b) || out.numel() == 0 ||
-      o.k == 0 || (bias.defined() && !is_bf16(bias))) {
+  o.bias = bias.defined();
+  o.wide = out.dtype() == DType::f32;
+  if (!(is_bf16(out) || o.wide) || !multiplies_bf16() || !is_bf16(a) || !is_bf16(b) ||
+      out.numel() == 0 || o.k == 0 || (o.bias && !is_bf16(bias))) {
     return false;
   }
-  o.bias = bias.defined();
   o.threads = omp_get_max_threads();
   try {
     const Prepared& product = prepared(o);
@@ -80,26 +82,36 @@ bool multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor&
 }  // namespace
 
 bool multiplies_bf16() {
-  static const bool has = [] {
-    constexpr auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
-    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted &&
-           current_level() == Level::avx512;
+  static const bool does = [] {
+    const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+    const auto has = [isa](dnnl::cpu_isa wanted) {
+      return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
+    };
+    if (!has(dnnl::cpu_isa::avx512_core_bf16) || current_level() != Level::avx512) return false;
+#if defined(__x86_64__)
+    // Intel's cores with AMX, of which a virtual machine may hide just that.
+    const bool slow = __builtin_cpu_is("intel") != 0 && __builtin_cpu_supports("avx512fp16") != 0 &&
+                      !has(dnnl::cpu_isa::avx512_core_amx);
+    return !slow || std::getenv("PEAL_CPU_LEVEL") != nullptr;
+#else
+    return true;
+#endif
   }();
-  return has;
+  return does;
 }
 
 bool matmul_bf16(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
                  bool transpose_b, const Tensor& bias) {
   return multiply(out, a, b, bias,
                   {1, out.size(0), out.size(1), a.size(transpose_a ? 0 : 1), transpose_a,
-                   transpose_b, false, 0});
+                   transpose_b, false, false, 0});
 }
 
 bool batched_matmul_bf16(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
                          bool transpose_b) {
   return multiply(out, a, b, {},
                   {out.size(0), out.size(1), out.size(2), a.size(transpose_a ? 1 : 2), transpose_a,
-                   transpose_b, false, 0});
+                   transpose_b, false, false, 0});
 }
 
 }  // namespace peal::cpu
