@@ -50,6 +50,18 @@ Tensor Saved::operator()() const {
   return tensor_;
 }
 
+Tensor Saved::taken() const {
+  const Walk* walk = Walk::current();
+  if (!tensor_.defined() || walk == nullptr || walk->retains_graph()) return {};
+  const StorageRef& storage = tensor_.storage();
+  if (storage->device().type != DeviceType::cpu || !storage->owned() || storage.use_count() > 1) {
+    return {};
+  }
+  const Tensor mine = (*this)();
+  storage->bump_version();
+  return mine;
+}
+
 Node::Node() = default;
 
 Node::~Node() {

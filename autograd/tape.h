@@ -64,10 +64,11 @@ class Saved {
       : tensor_(tensor.defined() ? tensor.detach() : Tensor()),
         version_(tensor.defined() ? tensor.storage()->version() : 0),
         of_(tensor.defined() ? &tensor.body() : nullptr) {}
-  // What was computed from `of`, in whose place it comes then: for a backward that needs the result
-  // of a function, and would otherwise have to keep its argument as well.
-  Saved(const Tensor& tensor, const Tensor& of) : Saved(tensor) { of_ = &of.body(); }
   Tensor operator()() const;
+  // The tensor, to be written over, where this backward reads it for the last time and nobody else
+  // can see its elements; else an undefined one. To read it again is an error then. On the CPU
+  // alone: elsewhere another stream may still read what the host has let go.
+  Tensor taken() const;
 
  private:
   Tensor tensor_;

@@ -91,6 +91,8 @@ class Walk {
   void run(std::vector<Root> roots);
 
   std::uint64_t number() const { return number_; }
+  // Whether the nodes may be visited again by another walk.
+  bool retains_graph() const { return retain_graph_; }
   void after(std::function<void()> f) { outermost_->callbacks_.push_back(std::move(f)); }
   // The node whose function runs.
   const std::shared_ptr<Node>& node() const { return nodes_[visiting_]; }

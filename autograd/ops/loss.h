@@ -36,11 +36,12 @@ struct CrossEntropyOptions {
   double label_smoothing = 0;
 };
 
-// nll_loss of log_softmax, in one pass where there is no weight: logits [N, C, d...], target [N,
-// d...]. Or targets that are probabilities, of logits' shape and type: -sum of target log p over
-// the classes, whose mean is over N d... rows; they may want a gradient. With label smoothing s in
-// [0, 1] the class counts 1 - s + s / C and each other one s / C (Szegedy et al., "Rethinking the
-// inception architecture for computer vision", 2015, section 7).
+// nll_loss of log_softmax, in one pass where there is no weight, which keeps two numbers a row
+// beside the logits; on the CPU their gradient takes their place where nobody else holds them:
+// logits [N, C, d...], target [N, d...]. Or targets that are probabilities, of logits' shape and
+// type: -sum of target log p over the classes, whose mean is over N d... rows; they may want a
+// gradient. With label smoothing s in [0, 1] the class counts 1 - s + s / C and each other one s /
+// C (Szegedy et al., "Rethinking the inception architecture for computer vision", 2015, section 7).
 Tensor cross_entropy(const Tensor& logits, const Tensor& target,
                      const CrossEntropyOptions& options);
 Tensor cross_entropy(const Tensor& logits, const Tensor& target,

@@ -12,6 +12,7 @@
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/row_loss.h>
 #include <peal/autograd/ops/shape.h>
+#include <peal/autograd/ops/softmax.h>
 #include <peal/autograd/tape.h>
 
 namespace peal {
@@ -48,32 +49,18 @@ Counted check_targets(std::string_view op, const Tensor& x, const Tensor& target
   return {counted, {}};
 }
 
-// The result in `dtype`.
-Tensor log_softmax_of(const Tensor& x, DType dtype) {
-  PEAL_CHECK(x.dim() >= 1 && (x.size(-1) > 0 || x.numel() == 0),
-             "log_softmax: expected at least one class, got shape ", x.shape());
-  Tensor y = Tensor::empty(x.shape(), dtype, x.device());
-  kernels(x.device()).log_softmax("log_softmax", x, y, x);
-  return y;
-}
-
 struct Loss {
   Tensor value;
   double scale;      // of each row's gradient,
   Tensor divided{};  // which is divided by this too, where it is defined
 };
 
-// The mean is over the rows that are not ignored; NaN where there are none, as in PyTorch. The
-// value is rounded to `dtype` at the end.
-Loss reduced_nll(std::string_view op, const Tensor& log_probabilities, const Tensor& target,
-                 Reduction reduction, const Counted& counted, const ClassTargets& classes,
-                 DType dtype) {
-  const std::int64_t rows = target.numel();
-  PEAL_CHECK(reduction != Reduction::mean || rows > 0, op, ": the mean of no rows");
-  Tensor each = Tensor::empty({rows}, computed_in(dtype), log_probabilities.device());
-  const Kernels& table = kernels(each.device());
-  table.nll(op, each, each, log_probabilities, target, classes);
+// Of each row's, in the type that is computed in. The mean is over the rows that are not ignored;
+// NaN where there are none, as in PyTorch. The value is rounded to `dtype` at the end.
+Loss reduced_rows(std::string_view op, const Tensor& each, Reduction reduction,
+                  const Counted& counted, DType dtype) {
   if (reduction == Reduction::none) return {cast(each, dtype), 1.0};
+  const Kernels& table = kernels(each.device());
   const bool mean = reduction == Reduction::mean, on_device = counted.on_device.defined();
   const double scale = mean && !on_device ? 1.0 / static_cast<double>(counted.rows) : 1.0;
   Tensor total = Tensor::empty({}, each.dtype(), each.device());
@@ -102,14 +89,6 @@ Tensor constant_gradient(std::string_view op, const Shape& shape, const Tensor& 
 // A row's gradient beside its logits.
 Tensor beside(const Tensor& g) { return g.dim() == 0 ? g : unsqueeze(g, 1); }
 
-// The probabilities, which were kept as logarithms in the place of the logits.
-Tensor softmax_of_logs(const Tensor& logarithms, DType dtype) {
-  const Tensor p = exp(logarithms.detach());
-  return record("softmax", p, {logarithms}, [p = save(p), dtype](const Tensor& g) {
-    return cast(p() * (g - sum(g * p(), {-1}, true)), dtype);
-  });
-}
-
 }  // namespace
 
 Tensor log_softmax(const Tensor& x, int dim) {
@@ -118,7 +97,10 @@ Tensor log_softmax(const Tensor& x, int dim) {
   check_floating("log_softmax", x);
   const int at = checked_dim("log_softmax", x, dim);
   if (at != x.dim() - 1) return transpose(log_softmax(transpose(x, at, -1)), at, -1);
-  Tensor y = log_softmax_of(x, x.dtype());
+  PEAL_CHECK(x.size(-1) > 0 || x.numel() == 0,
+             "log_softmax: expected at least one class, got shape ", x.shape());
+  Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
+  kernels(x.device()).log_softmax("log_softmax", x, y, x);
   return record("log_softmax", y, {x}, [y = save(y)](const Tensor& g) {
     if (backward_is_recorded()) return g - exp(y()) * sum(g, {-1}, true);
     Tensor dx = Tensor::empty(g.shape(), g.dtype(), g.device());
@@ -131,9 +113,12 @@ Tensor row_nll_loss(std::string_view op, const Tensor& log_probabilities, const 
                     Reduction reduction, std::int64_t ignore_index) {
   TraceSpan span(op);
   const Counted counted = check_targets(op, log_probabilities, target, ignore_index);
+  PEAL_CHECK(reduction != Reduction::mean || target.numel() > 0, op, ": the mean of no rows");
   const ClassTargets classes{ignore_index, 0};
-  const Loss loss = reduced_nll(op, log_probabilities, target, reduction, counted, classes,
-                                log_probabilities.dtype());
+  const DType dtype = log_probabilities.dtype();
+  const Tensor each = Tensor::empty(target.shape(), computed_in(dtype), target.device());
+  kernels(each.device()).nll(op, each, each, log_probabilities, target, classes);
+  const Loss loss = reduced_rows(op, each, reduction, counted, dtype);
   return record(
       op, loss.value, {log_probabilities},
       [op, target = save(target), shape = log_probabilities.shape(), classes, scale = loss.scale,
@@ -155,29 +140,38 @@ Tensor row_cross_entropy(const Tensor& logits, const Tensor& target, Reduction r
     return row_cross_entropy(widened(logits), target, reduction, ignore_index, label_smoothing);
   }
   // Elsewhere kernels read logits as they are, and write their gradient so: no copy of either.
-  TraceSpan span("cross_entropy");
-  const Counted counted = check_targets("cross_entropy", logits, target, ignore_index);
+  constexpr std::string_view op = "cross_entropy";
+  TraceSpan span(op);
+  const Counted counted = check_targets(op, logits, target, ignore_index);
+  const std::int64_t rows = logits.size(0);
+  PEAL_CHECK(logits.size(1) > 0 || rows == 0, op, ": expected at least one class, got shape ",
+             logits.shape());
+  PEAL_CHECK(reduction != Reduction::mean || rows > 0, op, ": the mean of no rows");
   const ClassTargets classes{ignore_index, label_smoothing};
-  const Tensor log_probabilities = log_softmax_of(logits, computed_in(logits.dtype()));
-  const Loss loss = reduced_nll("cross_entropy", log_probabilities, target, reduction, counted,
-                                classes, wide ? DType::f32 : logits.dtype());
-  return record(
-      "cross_entropy", loss.value, {logits},
-      [y = Saved(log_probabilities, logits), target = save(target), classes, scale = loss.scale,
-       counted = loss.divided, dtype = logits.dtype()](const Tensor& g) {
-        if (backward_is_recorded()) {  // (p - target) g, 0 where a row is ignored
-          const Tensor row = cast(g, y().dtype());
-          const Tensor less = constant_gradient("cross_entropy", y().shape(), row, target(),
-                                                divided(classes, counted), scale);
-          const Tensor each = softmax_of_logs(y(), dtype) * -sum(less, {1}, true) + less;
-          return cast(each * beside(row), dtype);
-        }
-        Tensor dx = Tensor::empty(y().shape(), dtype, g.device());
-        kernels(g.device())
-            .cross_entropy_backward("cross_entropy", g, dx, y(), target(), g,
-                                    divided(classes, counted), scale);
-        return dx;
-      });
+  const Tensor each = Tensor::empty({rows}, computed_in(logits.dtype()), logits.device());
+  const Tensor kept = Tensor::empty({2, rows}, each.dtype(), each.device());
+  kernels(each.device()).cross_entropy(op, each, each, kept, logits, target, classes);
+  const Loss loss = reduced_rows(op, each, reduction, counted, wide ? DType::f32 : logits.dtype());
+  return record(op, loss.value, {logits},
+                [op, x = save(logits), kept, target = save(target), classes, scale = loss.scale,
+                 counted = loss.divided, dtype = logits.dtype()](const Tensor& g) {
+                  if (backward_is_recorded()) {  // (p - target) g, 0 where a row is ignored
+                    const Tensor row = cast(g, kept.dtype()), scores = cast(x(), kept.dtype());
+                    const Tensor less = constant_gradient(op, scores.shape(), row, target(),
+                                                          divided(classes, counted), scale);
+                    const Tensor slope = softmax(scores) * -sum(less, {1}, true) + less;
+                    return cast(slope * beside(row), dtype);
+                  }
+                  // Over the logits, the largest array of many a model, where they are not needed
+                  // any more.
+                  const Tensor scores = x(), over = x.taken();
+                  const Tensor dx =
+                      over.defined() ? over : Tensor::empty(scores.shape(), dtype, scores.device());
+                  kernels(g.device())
+                      .cross_entropy_backward(op, g, dx, scores, kept, target(), g,
+                                              divided(classes, counted), scale);
+                  return dx;
+                });
 }
 
 }  // namespace peal

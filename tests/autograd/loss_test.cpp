@@ -27,6 +27,100 @@ Tensor z(const Shape& shape, DType dtype = DType::f32) { return Tensor::zeros(sh
 
 }  // namespace
 
+namespace {
+
+// Logits that a tape made of x, with the gradient that came back to them and where it was.
+struct Watched {
+  explicit Watched(const Tensor& x) : logits(x * 2.0), where(logits.raw()) {
+    logits.register_hook([this](const Tensor& g) {
+      in_place = g.raw() == where;
+      gradient = doubles(g);
+    });
+  }
+  Tensor logits;
+  const void* where;
+  bool in_place = false;
+  Doubles gradient{};
+};
+
+}  // namespace
+
+TEST_CASE("cross_entropy's gradient takes the place of logits that nobody else holds") {
+  const Tensor x = normal<double>({3, 4, 7}, 1).set_requires_grad();
+  const Tensor target = index({0, 6, -100, 2, 3, 1, 5, 4, 4, 2, 0, 6});
+  Watched held(x), let_go(x), twice(x);
+  const auto loss_of = [&](const Tensor& logits) {
+    return cross_entropy(reshape(logits, {12, 7}), target, Reduction::mean, -100, 0.1);
+  };
+  const Doubles before = doubles(held.logits);
+  loss_of(held.logits).backward();
+  CHECK_FALSE(held.in_place);
+  CHECK(doubles(held.logits) == before);
+  {
+    const Tensor loss = loss_of(let_go.logits);
+    let_go.logits = Tensor();
+    loss.backward();
+    CHECK(let_go.in_place);
+    CHECK(let_go.gradient == held.gradient);
+    testing::check_has(error_of([&] { loss.backward(); }),
+                       "was already freed by an earlier backward");
+  }
+  const Tensor loss = loss_of(twice.logits);
+  twice.logits = Tensor();
+  loss.backward({}, /*retain_graph=*/true);
+  CHECK_FALSE(twice.in_place);
+  CHECK(twice.gradient == held.gradient);
+  loss.backward();
+  CHECK(twice.in_place);
+  CHECK(twice.gradient == held.gradient);
+}
+
+TEST_CASE("cross_entropy leaves alone what the op that made its logits needs") {
+  const Tensor target = index({0, 2, 1});
+  const auto gradient = [&](bool hold) {
+    const Tensor x = normal<double>({3, 4}, 1).set_requires_grad();
+    Tensor logits = tanh(x);  // keeps its result
+    const Tensor loss = cross_entropy(logits, target);
+    if (!hold) logits = Tensor();
+    loss.backward();
+    return doubles(x.grad());
+  };
+  CHECK(gradient(false) == gradient(true));
+  // Somebody else's memory, too.
+  std::vector<float> own{1, 2, 3, 4};
+  Tensor leaf = Tensor::from_blob(own.data(), {1, 4}, DType::f32).set_requires_grad();
+  const Tensor loss = cross_entropy(leaf, index({1}));
+  leaf = Tensor();
+  loss.backward();
+  CHECK(own == std::vector<float>{1, 2, 3, 4});
+}
+
+TEST_CASE("cross_entropy beside large logits, infinite ones and NaN") {
+  const auto run = [](const Doubles& row, std::int64_t wanted, DType dtype) {
+    const Tensor x =
+        cast(Tensor::from(row, {1, static_cast<std::int64_t>(row.size())}), dtype).detach();
+    x.set_requires_grad();
+    const Tensor loss = cross_entropy(x, index({wanted}));
+    loss.backward();
+    return std::pair(loss.item<double>(), doubles(cast(x.grad(), DType::f64)));
+  };
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const double shift : {1e6, -1e6}) {  // whole numbers, which f32 has exactly
+      const auto [loss, gradient] = run({shift, shift + 1, shift - 30}, 0, dtype);
+      const auto [expected, slope] = run({0, 1, -30}, 0, dtype);
+      CHECK(loss == expected);
+      CHECK(gradient == slope);
+    }
+    const auto [gone, without] = run({-INFINITY, 1, 1}, 1, dtype);
+    CHECK(gone == doctest::Approx(std::log(2)));
+    CHECK(without[0] == 0);
+    CHECK(std::isinf(run({-INFINITY, 1, 1}, 0, dtype).first));
+    CHECK(std::isnan(run({INFINITY, 1, 1}, 1, dtype).first));
+    CHECK(std::isnan(run({NAN, 1, 1}, 1, dtype).first));
+    CHECK(std::isnan(run({-INFINITY, -INFINITY}, 1, dtype).first));
+  }
+}
+
 TEST_CASE("cross_entropy of whole images is that of their pixels") {
   const Tensor x = normal<double>({2, 5, 3, 4}, 1);
   std::vector<std::int64_t> classes;

@@ -90,6 +90,7 @@ TEST_CASE("losses") {
       const auto entropy = [&](const Tensors& x) { return cross_entropy(x[0], target, how); };
       CHECK(f32_error(nll, {{rows, 17}}) < 1e-6);
       CHECK(f32_error(entropy, {{rows, 33}}) < 1e-6);
+      CHECK(f32_error(entropy, {{rows, 5003}}) < 1e-6);
     }
   }
 }

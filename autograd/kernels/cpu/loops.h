@@ -67,6 +67,11 @@ struct MathLoops {
                         std::int64_t n);
   // out = exp(x - shift), and the sum of it; out may be x.
   double (*exp_shifted)(float* out, const float* x, float shift, std::int64_t n);
+  // The sum of exp(x - shift), which is stored nowhere.
+  double (*sum_of_exp)(const float* x, float shift, std::int64_t n);
+  // out = scale exp(x - shift) - less; out may be x.
+  void (*exp_scaled)(float* out, const float* x, float shift, float scale, float less,
+                     std::int64_t n);
   // out = softmax of scale x over what is seen, 0 elsewhere. x is overwritten. scale, count > 0.
   void (*softmax_scaled)(float* out, float* x, const SoftmaxRows& o);
 };

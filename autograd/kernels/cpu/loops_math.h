@@ -192,7 +192,25 @@ bool math_backward(Pointwise op, float* dx, const float* dy, const float* x, flo
 #undef PEAL_VECTOR_SLOPES
 #undef PEAL_VECTOR_FUNCTIONS
 
-// A softmax row is at most a few thousand wide: sums of 1024 in T's lanes, those in double.
+// Sums of 1024 in T's lanes, those in double.
+double sum_of_exp(const float* x, float shift, std::int64_t n) {
+  double total = 0;
+  for (std::int64_t begin = 0; begin < n; begin += 1024) {
+    const std::int64_t end = n - begin < 1024 ? n : begin + 1024;
+    float part = 0;
+#pragma omp simd reduction(+ : part)
+    for (std::int64_t i = begin; i < end; ++i) part += exponential(x[i] - shift);
+    total += static_cast<double>(part);
+  }
+  return total;
+}
+
+void exp_scaled(float* out, const float* x, float shift, float scale, float less, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) out[i] = scale * exponential(x[i] - shift) - less;
+}
+
+// The sum as above.
 double exp_shifted(float* out, const float* x, float shift, std::int64_t n) {
   double total = 0;
   for (std::int64_t begin = 0; begin < n; begin += 1024) {
@@ -290,6 +308,8 @@ void softmax_scaled(float* out, float* x, const SoftmaxRows& o) {
 constexpr MathLoops math_loops_here = {.math = math,
                                        .math_backward = math_backward,
                                        .exp_shifted = exp_shifted,
+                                       .sum_of_exp = sum_of_exp,
+                                       .exp_scaled = exp_scaled,
                                        .softmax_scaled = softmax_scaled};
 
 }  // namespace

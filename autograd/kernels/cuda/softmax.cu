@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A warp a row where it keeps the row in registers, else a block a row.
-#include <peal/autograd/core/cuda/launch.h>
 #include <peal/autograd/kernels/cuda/softmax_row.h>
 #include <peal/autograd/kernels/cuda/table.h>
 #include <peal/autograd/kernels/dispatch.h>
-
-#include <algorithm>
 
 namespace peal::cuda {
 
@@ -13,15 +10,6 @@ using functor::computed;
 
 namespace {
 
-constexpr std::int64_t warp_width = 1024;
-
-template <class From>
-struct Load {
-  const From* x;
-  __device__ computed<From> operator()(std::int64_t i) const {
-    return static_cast<computed<From>>(x[i]);
-  }
-};
 template <class To>
 struct Store {
   To* y;
@@ -36,8 +24,8 @@ __global__ void softmax_kernel(std::int64_t rows, std::int64_t width, To* y, con
   const std::int64_t here = block / threads;
   for (std::int64_t row = blockIdx.x * here + static_cast<int>(threadIdx.x) / threads; row < rows;
        row += gridDim.x * here) {
-    softmax_row<threads, threads == warp ? warp_width / warp : 16, logarithm>(
-        width, thread, Load<From>{x + row * width}, Store<To>{y + row * width});
+    softmax_row<threads, threads == warp ? softmax_warp_width / warp : 16, logarithm>(
+        width, thread, RowElements<From>{x + row * width}, Store<To>{y + row * width});
   }
 }
 
@@ -61,18 +49,6 @@ __global__ void softmax_backward_kernel(std::int64_t rows, std::int64_t width, T
       dx[row * width + i] = static_cast<T>(logarithm ? g - std::exp(p) * total : p * (g - total));
     }
   }
-}
-
-// run<threads>(rows, width, blocks)
-template <class Run>
-void over_rows(const Tensor& x, Run&& run) {
-  const std::int64_t width = x.size(-1), rows = width == 0 ? 0 : x.numel() / width;
-  const auto blocks = [&](int threads) {
-    const std::int64_t here = block / threads;
-    return std::min<std::int64_t>((rows + here - 1) / here, std::int64_t{1} << 20);
-  };
-  if (width <= warp_width) return run.template operator()<warp>(rows, width, blocks(warp));
-  run.template operator()<block>(rows, width, blocks(block));
 }
 
 template <bool logarithm, class To, class From>
