@@ -38,7 +38,8 @@ data::Table read_people(const std::filesystem::path& file) {
       {.names = {"age", "workclass", "fnlwgt", "education", "education-num", "marital-status",
                  "occupation", "relationship", "race", "sex", "capital-gain", "capital-loss",
                  "hours-per-week", "native-country", "income"},
-       .skip_initial_space = true},
+       .skip_initial_space = true,
+       .comment = '|'},
       {"?"});
   // Those of adult.test end in a full stop.
   people.map("income", [](std::string_view word) {

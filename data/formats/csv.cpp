@@ -43,6 +43,10 @@ class CsvReader {
   Csv read() {
     while (!rest_.empty()) {
       if (end_of_line()) continue;  // nothing on it
+      if (options_.comment != '\0' && rest_.front() == options_.comment) {
+        rest_.remove_prefix(std::min(rest_.find_first_of("\r\n"), rest_.size()));
+        continue;
+      }
       read_row();
     }
     PEAL_CHECK(!csv_.names_.empty(), "[data] ", csv_.name_,

@@ -23,6 +23,7 @@ struct CsvOptions {
   // The columns' names; none: the first row has them.
   std::vector<std::string> names = {};
   bool skip_initial_space = false;  // blanks after a separator are none of the cell
+  char comment = '\0';              // a line that begins with it is left out; none by default
 };
 
 class Csv {

@@ -76,6 +76,16 @@ TEST_CASE("names from outside, other separators, blanks behind them") {
         Rows{{"1", ""}});
 }
 
+TEST_CASE("lines that begin as a comment are left out, and counted") {
+  const CsvOptions options{.names = {"a", "b"}, .comment = '|'};
+  const std::string text = "|1x3 \"no row\r\n1,|2\n|\n3,4\n|end";
+  const auto csv = peal::data::parse_csv(
+      std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()), "F", options);
+  REQUIRE(csv.rows() == 2);
+  CHECK(csv.cell(0, 1) == "|2");
+  CHECK(csv.line(1) == 4);
+}
+
 TEST_CASE("damage is named by its line") {
   refused("a,b\n1,2\n\n3\n4,5\n", "[data] F, line 4: expected 2 cells, as line 1 has, got 1");
   refused("a,b\n1,2,3\n", "F, line 2: expected 2 cells, as line 1 has, got 3");

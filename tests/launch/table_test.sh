@@ -22,7 +22,7 @@ people() {
 }
 mkdir adult
 people 200 0 '' >adult/adult.data
-people 90 1000 . >adult/adult.test
+{ echo '|1x3 Cross validator'; people 90 1000 .; } >adult/adult.test  # as UCI has it
 people 50 3000 '' >others.csv
 
 train=("$program" --data adult --batch-size 32)
