@@ -29,9 +29,12 @@ void add_order(Rows& rows) {
       const Tensor more = stack({x, x, flip(x, 0)}, 1), cube = cat({more, more}, dim);
       const Unique all = unique(cube, dim), next = unique_consecutive(cube, dim);
       for (const auto& [what, found] : {std::pair("", &all), std::pair("_consecutive", &next)}) {
-        const std::string torch = concat("torch.unique", what, "(x[0], dim=", dim,
-                                         ", return_inverse=True, return_counts=True)");
-        rows.add(torch + "[0]", {cube}, found->values);
+        // Along a last dimension PyTorch 1.13 orders slices by their transposes.
+        const bool last = dim == -1;
+        const std::string torch =
+            concat("torch.unique", what, last ? "(x[0].movedim(-1, 0), dim=0" : "(x[0], dim=",
+                   last ? "" : std::to_string(dim), ", return_inverse=True, return_counts=True)");
+        rows.add(torch + "[0]", {cube}, last ? movedim(found->values, -1, 0) : found->values);
         rows.add(torch + "[1]", {cube}, found->inverse);
         rows.add(torch + "[2]", {cube}, found->counts);
       }
