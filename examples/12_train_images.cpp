@@ -147,6 +147,9 @@ void judge(launch::Job& job, const launch::TrainingArguments& arguments) {
   nn::Module net = make_model(setting("model"), std::ssize(classes), size);
   nn::load_model(file, net);
   net.to(device);
+  net.eval();
+  // In low precision the norms' own f32 is closer to what training judged by.
+  if (!context().autocast) nn::fuse_eval(net, randn({2, 3, size, size}).to(device));
   if (!has_folders(arguments.evaluate)) {
     const auto images = data::image_files(arguments.evaluate);
     if (!job.is_main()) return;

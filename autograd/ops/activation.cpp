@@ -42,8 +42,8 @@ Tensor relu(const Tensor& x) {
 Tensor relu(Tensor&& x) {
   const OpName op("relu");
   const Tensor input = std::move(x);
-  // A leaf's elements are the caller's, even where this is the last handle (from_blob).
-  return input.is_leaf() ? relu(input) : relu_into(like_or_over(input), input);
+  // A blob's elements are the caller's, even where this is the last handle.
+  return input.storage()->owned() ? relu_into(like_or_over(input), input) : relu(input);
 }
 
 Tensor tanh(const Tensor& x) {

@@ -15,6 +15,18 @@ Conv1d::Conv1d(std::int64_t in, std::int64_t out, std::int64_t kernel,
   }
 }
 
+Conv1d::Conv1d(const Tensor& own_weight, const Tensor& own_bias, const Conv1dOptions& options,
+               PadMode mode)
+    : options_(options), padding_mode_(mode) {
+  weight = add_parameter("weight", own_weight);
+  if (own_bias.defined()) bias = add_parameter("bias", own_bias);
+}
+
+Conv1d Conv1d::over(const Tensor& other_weight, const Tensor& other_bias) const {
+  check_conv_shapes("Conv1d", weight, other_weight, other_bias);
+  return {other_weight, other_bias, options_, padding_mode_};
+}
+
 Tensor Conv1d::forward(const Tensor& x) {
   if (padding_mode_ == PadMode::constant) return conv1d(x, weight, bias, options_);
   Conv1dOptions valid = options_;

@@ -26,10 +26,15 @@ class Conv1d : public Module {
   // x [N, in, L] or [in, L] -> [N, out, L'] (sizes: autograd/ops/convolution.h).
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
+  // Another of these settings, over a weight of this shape and a bias [out] or none.
+  Conv1d over(const Tensor& other_weight, const Tensor& other_bias) const;
 
   Tensor weight, bias;  // bias is undefined where there is none
 
  private:
+  Conv1d(const Tensor& own_weight, const Tensor& own_bias, const Conv1dOptions& options,
+         PadMode mode);
+
   Conv1dOptions options_;
   PadMode padding_mode_;
 };

@@ -14,6 +14,18 @@ Conv2d::Conv2d(std::int64_t in, std::int64_t out, Pair kernel, const Conv2dSetti
   }
 }
 
+Conv2d::Conv2d(const Tensor& own_weight, const Tensor& own_bias, const Conv2dOptions& options,
+               PadMode mode)
+    : options_(options), padding_mode_(mode) {
+  weight = add_parameter("weight", own_weight);
+  if (own_bias.defined()) bias = add_parameter("bias", own_bias);
+}
+
+Conv2d Conv2d::over(const Tensor& other_weight, const Tensor& other_bias) const {
+  check_conv_shapes("Conv2d", weight, other_weight, other_bias);
+  return {other_weight, other_bias, options_, padding_mode_};
+}
+
 Tensor Conv2d::forward(const Tensor& x) {
   if (padding_mode_ == PadMode::constant) return conv2d(x, weight, bias, options_);
   Conv2dOptions valid = options_;

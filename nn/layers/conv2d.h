@@ -29,10 +29,15 @@ class Conv2d : public Module {
   // x [N, in, H, W] or [in, H, W] -> [N, out, H', W'] (sizes: autograd/ops/convolution.h).
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
+  // Another of these settings, over a weight of this shape and a bias [out] or none.
+  Conv2d over(const Tensor& other_weight, const Tensor& other_bias) const;
 
   Tensor weight, bias;  // bias is undefined where there is none
 
  private:
+  Conv2d(const Tensor& own_weight, const Tensor& own_bias, const Conv2dOptions& options,
+         PadMode mode);
+
   Conv2dOptions options_;
   PadMode padding_mode_;
 };

@@ -15,6 +15,18 @@ Conv3d::Conv3d(std::int64_t in, std::int64_t out, Triple kernel, const Conv3dSet
   }
 }
 
+Conv3d::Conv3d(const Tensor& own_weight, const Tensor& own_bias, const Conv3dOptions& options,
+               PadMode mode)
+    : options_(options), padding_mode_(mode) {
+  weight = add_parameter("weight", own_weight);
+  if (own_bias.defined()) bias = add_parameter("bias", own_bias);
+}
+
+Conv3d Conv3d::over(const Tensor& other_weight, const Tensor& other_bias) const {
+  check_conv_shapes("Conv3d", weight, other_weight, other_bias);
+  return {other_weight, other_bias, options_, padding_mode_};
+}
+
 Tensor Conv3d::forward(const Tensor& x) {
   if (padding_mode_ == PadMode::constant) return conv3d(x, weight, bias, options_);
   Conv3dOptions valid = options_;

@@ -28,10 +28,15 @@ class Conv3d : public Module {
   // x [N, in, D, H, W] or [in, D, H, W] -> [N, out, D', H', W'].
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
+  // Another of these settings, over a weight of this shape and a bias [out] or none.
+  Conv3d over(const Tensor& other_weight, const Tensor& other_bias) const;
 
   Tensor weight, bias;  // bias is undefined where there is none
 
  private:
+  Conv3d(const Tensor& own_weight, const Tensor& own_bias, const Conv3dOptions& options,
+         PadMode mode);
+
   Conv3dOptions options_;
   PadMode padding_mode_;
 };

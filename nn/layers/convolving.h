@@ -29,6 +29,15 @@ inline Tensor first_conv_weight(std::string_view layer, std::int64_t in, std::in
   return init::uniform(shape, init::fan_in_bound(shape));
 }
 
+// Error where these are not of a layer that has this weight.
+inline void check_conv_shapes(std::string_view layer, const Tensor& own, const Tensor& weight,
+                              const Tensor& bias) {
+  PEAL_CHECK(weight.shape() == own.shape(), layer, ": expected a weight of shape ", own.shape(),
+             ", got ", weight.shape());
+  PEAL_CHECK(!bias.defined() || bias.shape() == Shape{own.size(0)}, layer, ": expected a bias [",
+             own.size(0), "], got shape ", bias.shape());
+}
+
 // x with what a convolution of `dims` dimensions pads by, in this mode; the convolution's own is
 // "valid" then.
 template <class Options>

@@ -13,6 +13,7 @@
 #include <peal/nn/layers/embedding.h>
 #include <peal/nn/layers/flatten.h>
 #include <peal/nn/layers/folding.h>
+#include <peal/nn/layers/fusion.h>
 #include <peal/nn/layers/group_norm.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/layers/norm.h>

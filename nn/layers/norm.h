@@ -45,6 +45,7 @@ struct BatchNormSettings {
 class BatchNorm : public Module {
  public:
   Tensor weight, bias, running_mean, running_var, num_batches_tracked;
+  double eps() const { return settings_.eps; }
   std::string extra_repr() const override;
 
  protected:

@@ -100,6 +100,12 @@ TEST_CASE("relu takes over an intermediate result, and nothing that anybody stil
     wrong += x.grad().data<float>()[i] != (x.data<float>()[i] > 0 ? 1.0f : 0.0f);
   }
   CHECK(wrong == 0);
+  {
+    const NoGrad guard;
+    Tensor evaluated = x * 1.0;
+    elements = evaluated.data<float>();
+    CHECK(relu(std::move(evaluated)).data<float>() == elements);
+  }
   float own[2] = {-1, 1};
   relu(Tensor::from_blob(own, {2}, DType::f32));
   CHECK(own[0] == -1);
