@@ -158,6 +158,14 @@ inline OpCost cost_of(const AttentionGeometry& o, const Tensor& dq, const Tensor
                           operand_bytes(dq, dk, dv, dy, result.y, result.kept, q, k, v), q);
 }
 
+// changed_attention and its backward: as much as without a mask and dropout.
+template <class... Args>
+OpCost cost_of(const AttentionGeometry& o, const AttentionChanges& changes, const Args&... args) {
+  OpCost cost = cost_of(o, args...);
+  cost.bytes += operand_bytes(changes.mask);
+  return cost;
+}
+
 // self_attention
 inline OpCost cost_of(const AttentionGeometry& o, const AttentionResult& result,
                       const Tensor& qkv) {

@@ -3,11 +3,13 @@
 // checked by the op that makes them.
 #pragma once
 
+#include <peal/autograd/core/rng.h>
 #include <peal/autograd/core/shape.h>
 #include <peal/autograd/core/tensor.h>
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 namespace peal {
 
@@ -92,6 +94,21 @@ struct AttentionResult {
   // The probabilities [B, heads, T, S] in y's type, of which backward needs no y; or of each query
   // something that it makes them from again, [B, heads, T] in the type they are computed in.
   Tensor kept;
+};
+
+// What of attention is other than its geometry says.
+struct AttentionChanges {
+  // Undefined; of bool, where true is seen; or in the type that scores are computed in: added to
+  // them. A query's numbers lie side by side.
+  Tensor mask{};
+  std::vector<std::int64_t> heads{};  // where each head's begins in it, [B, heads]
+  std::int64_t row = 0;               // from a query's to the next's; 0: one for all
+  // Dropout: share i of [B, heads, T, S] is kept, times `factor`, where word i >= threshold.
+  RandomRange words{};
+  std::uint32_t threshold = 0;
+  double factor = 1;
+  bool drops() const { return threshold != 0; }
+  bool any() const { return mask.defined() || drops(); }
 };
 
 }  // namespace peal

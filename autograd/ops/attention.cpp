@@ -4,16 +4,16 @@
 #include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/attention.h>
+#include <peal/autograd/ops/changed_attention.h>
 #include <peal/autograd/ops/check.h>
-#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/concatenate.h>
 #include <peal/autograd/ops/dropout.h>
+#include <peal/autograd/ops/dropout_draw.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/matmul.h>
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
-#include <peal/autograd/ops/softmax.h>
 #include <peal/autograd/tape.h>
 
 #include <cmath>
@@ -22,10 +22,10 @@ namespace peal {
 namespace {
 
 // Where attention's result goes, for q's dtype and device.
-AttentionResult room_for(const AttentionGeometry& o, const Tensor& q) {
+AttentionResult room_for(const AttentionGeometry& o, const Tensor& q, bool changed = false) {
   const auto recomputes = kernels(q.device()).attention_recomputes;
   const Tensor y = Tensor::empty({o.batch, o.queries, o.heads * o.width}, q.dtype(), q.device());
-  if (recomputes != nullptr && recomputes(o, q.dtype())) {
+  if (changed || (recomputes != nullptr && recomputes(o, q.dtype()))) {
     return {y, Tensor::empty({o.batch, o.heads, o.queries}, computed_in(q.dtype()), q.device())};
   }
   return {y, Tensor::empty({o.batch, o.heads, o.queries, o.keys}, q.dtype(), q.device())};
@@ -50,28 +50,32 @@ Tensor together(const Tensor& x) {
   return reshape(permute(x, {0, 2, 1, 3}), {x.size(0), x.size(2), x.size(1) * x.size(3)});
 }
 
-// The probabilities as ops: of queries and keys [B, heads, T, D] -> [B, heads, T, S].
-Tensor probabilities(const Tensor& queries, const Tensor& keys, bool causal) {
-  const double scale = 1 / std::sqrt(static_cast<double>(queries.size(-1)));
-  Tensor scores = matmul(queries, keys, false, true) * scale;
-  if (causal) {
-    const Tensor hidden = gt(arange(keys.size(2), DType::i64, keys.device()),
-                             unsqueeze(arange(queries.size(2), DType::i64, keys.device()), 1));
-    scores = where(hidden, full({}, -INFINITY, queries.dtype(), keys.device()), scores);
-  }
-  return softmax(scores);
-}
-
-// The gradients as ops, to be differentiated in turn, of whole scores.
-Tensors gradients_of_ops(const AttentionGeometry& o, const Tensor& g, const Tensor& q,
-                         const Tensor& k, const Tensor& v) {
+// The gradients as ops, to be differentiated in turn, of whole scores [..., T, S].
+Tensors gradients_of_ops(const AttentionGeometry& o, const AttentionChanges& c, const Shape& scores,
+                         const Tensor& g, const Tensor& q, const Tensor& k, const Tensor& v) {
   const double scale = 1 / std::sqrt(static_cast<double>(o.width));
-  const Tensor queries = apart(q, o.heads), keys = apart(k, o.heads), values = apart(v, o.heads);
-  const Tensor gradient = apart(g, o.heads), p = probabilities(queries, keys, o.causal);
-  const Tensor dp = matmul(gradient, values, false, true);
+  const auto leading = [&](const Tensor& x) {
+    Shape shape = scores;
+    shape[-2] = x.size(1);
+    shape[-1] = o.width;
+    return reshape(apart(x, o.heads), shape);
+  };
+  const auto back = [&](const Tensor& x) {
+    return together(reshape(x, {o.batch, o.heads, x.size(-2), o.width}));
+  };
+  const Tensor queries = leading(q), keys = leading(k), values = leading(v), gradient = leading(g);
+  const Tensor p =
+      attention_probabilities(queries, keys, {.attn_mask = c.mask, .is_causal = o.causal});
+  Tensor weights = p, dp = matmul(gradient, values, false, true);
+  if (c.drops()) {
+    const Tensor kept =
+        dropped(ones(scores, p.dtype(), p.device()), {c.words, c.threshold, c.factor});
+    weights = p * kept;
+    dp = dp * kept;
+  }
   const Tensor dscores = p * (dp - sum(dp * p, {-1}, true)) * scale;
-  return {together(matmul(dscores, keys)), together(matmul(dscores, queries, true)),
-          together(matmul(p, gradient, true))};
+  return {back(matmul(dscores, keys)), back(matmul(dscores, queries, true)),
+          back(matmul(weights, gradient, true))};
 }
 
 // Error where these are no queries, keys and values of as many heads.
@@ -96,6 +100,59 @@ void check_heads(const Tensor& qkv, std::int64_t heads) {
 
 }  // namespace
 
+bool drops_inside(Device device, double p) {
+  return p > 0 && p < 1 && kernels(device).changed_attention;
+}
+
+AttentionChanges with_dropout(AttentionChanges changes, const Shape& scores, double p) {
+  if (p == 0) return changes;
+  const DropoutDraw draw = draw_dropout(scores.numel(), p);
+  changes.words = draw.words;
+  changes.threshold = draw.threshold;
+  changes.factor = draw.factor;
+  return changes;
+}
+
+Tensor changed_attention(std::string_view op, const AttentionGeometry& o,
+                         const AttentionChanges& changes, const Shape& scores, const Tensor& q,
+                         const Tensor& k, const Tensor& v) {
+  TraceSpan span(op);
+  const AttentionResult result = room_for(o, q, changes.any());
+  const Kernels& here = kernels(q.device());
+  if (changes.any()) {
+    here.changed_attention(op, q, o, changes, result, q, k, v);
+  } else {
+    here.attention(op, q, o, result, q, k, v);
+  }
+  AttentionChanges rest = changes;
+  rest.mask = Tensor();
+  return record(op, result.y, {q, k, v},
+                [o, op, scores, rest, mask = save(changes.mask), saved = SavedResult(result),
+                 q = save(q), k = save(k), v = save(v)](const Tensor& g, Needs needs) {
+                  AttentionChanges c = rest;
+                  c.mask = mask();
+                  if (backward_is_recorded()) {
+                    return gradients_of_ops(o, c, scores, g, q(), k(), v());
+                  }
+                  const auto like = [&](const Tensor& x) {
+                    return Tensor::empty(x.shape(), g.dtype(), g.device());
+                  };
+                  Tensors grads(3);
+                  if (needs[0]) grads[0] = like(q());
+                  if (needs[1]) grads[1] = like(k());
+                  if (needs[2]) grads[2] = like(v());
+                  const Kernels& table = kernels(g.device());
+                  if (c.any()) {
+                    table.changed_attention_backward(op, g, o, c, grads[0], grads[1], grads[2], g,
+                                                     saved(), q(), k(), v());
+                  } else {
+                    table.attention_backward(op, g, o, grads[0], grads[1], grads[2], g, saved(),
+                                             q(), k(), v());
+                  }
+                  return grads;
+                });
+}
+
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     std::int64_t heads, bool causal, double dropout) {
   if (lowers(q, k, v)) {
@@ -104,30 +161,14 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   constexpr std::string_view op = "scaled_dot_product_attention";
   const OpName name(op);
   check_heads(op, q, k, v, heads);
-  if (dropout != 0) {
-    const Tensor p = probabilities(apart(q, heads), apart(k, heads), causal);
+  const AttentionGeometry o{q.size(0), q.size(1), k.size(1), heads, q.size(2) / heads, causal};
+  const Shape scores{o.batch, o.heads, o.queries, o.keys};
+  if (dropout != 0 && !drops_inside(q.device(), dropout)) {
+    const Tensor p =
+        attention_probabilities(apart(q, heads), apart(k, heads), {.is_causal = causal});
     return together(matmul(peal::dropout(p, dropout), apart(v, heads)));
   }
-  TraceSpan span(op);
-  const AttentionGeometry o{q.size(0), q.size(1), k.size(1), heads, q.size(2) / heads, causal};
-  const AttentionResult result = room_for(o, q);
-  kernels(q.device()).attention(op, q, o, result, q, k, v);
-  return record(op, result.y, {q, k, v},
-                [o, op, saved = SavedResult(result), q = save(q), k = save(k), v = save(v)](
-                    const Tensor& g, Needs needs) {
-                  if (backward_is_recorded()) return gradients_of_ops(o, g, q(), k(), v());
-                  const auto like = [&](const Tensor& x) {
-                    return Tensor::empty(x.shape(), g.dtype(), g.device());
-                  };
-                  Tensors grads(3);
-                  if (needs[0]) grads[0] = like(q());
-                  if (needs[1]) grads[1] = like(k());
-                  if (needs[2]) grads[2] = like(v());
-                  kernels(g.device())
-                      .attention_backward(op, g, o, grads[0], grads[1], grads[2], g, saved(), q(),
-                                          k(), v());
-                  return grads;
-                });
+  return changed_attention(op, o, with_dropout({}, scores, dropout), scores, q, k, v);
 }
 
 Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal, double dropout) {
@@ -144,16 +185,17 @@ Tensor self_attention(const Tensor& qkv, std::int64_t heads, bool causal, double
   const AttentionGeometry o{qkv.size(0), qkv.size(1), qkv.size(1), heads, width / heads, causal};
   const AttentionResult result = room_for(o, qkv);
   kernels(qkv.device()).self_attention(op, qkv, o, result, qkv);
-  return record(op, result.y, {qkv},
-                [o, op, saved = SavedResult(result), qkv = save(qkv)](const Tensor& g) {
-                  if (backward_is_recorded()) {
-                    const Tensors parts = split(qkv(), o.heads * o.width, -1);
-                    return cat(gradients_of_ops(o, g, parts[0], parts[1], parts[2]), -1);
-                  }
-                  const Tensor grad = Tensor::empty(qkv().shape(), g.dtype(), g.device());
-                  kernels(g.device()).self_attention_backward(op, g, o, grad, g, saved(), qkv());
-                  return grad;
-                });
+  return record(
+      op, result.y, {qkv}, [o, op, saved = SavedResult(result), qkv = save(qkv)](const Tensor& g) {
+        if (backward_is_recorded()) {
+          const Tensors parts = split(qkv(), o.heads * o.width, -1);
+          const Shape scores{o.batch, o.heads, o.queries, o.keys};
+          return cat(gradients_of_ops(o, {}, scores, g, parts[0], parts[1], parts[2]), -1);
+        }
+        const Tensor grad = Tensor::empty(qkv().shape(), g.dtype(), g.device());
+        kernels(g.device()).self_attention_backward(op, g, o, grad, g, saved(), qkv());
+        return grad;
+      });
 }
 
 }  // namespace peal

@@ -10,10 +10,11 @@
 namespace peal {
 
 // softmax(q k^T / sqrt(D)) v for each head: q [B, T, heads D], k and v [B, S, heads D] -> [B, T,
-// heads D]. causal: query i sees the keys 0..i. Keeps for backward the probabilities [B, heads, T,
-// S]; on CUDA, for heads up to 128 wide (64 in f64), the result and a number for each query and
-// head. With dropout of the probabilities (dropout.h) whole scores [B, heads, T, S] are made, by
-// several ops.
+// heads D]. causal: query i sees the keys 0..i. Keeps for backward the result and a number for each
+// query and head, from which the probabilities are made again; but the probabilities themselves on
+// a CPU for up to 384 keys without a mask and dropout, and on CUDA for heads more than 128 wide (64
+// in f64). With dropout of the probabilities (dropout.h), on CUDA, whole scores [B, heads, T, S]
+// are made, by several ops; and so they are where a gradient is to be differentiated in turn.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     std::int64_t heads, bool causal = false, double dropout = 0);
 
@@ -32,8 +33,9 @@ struct AttentionOptions {
 };
 
 // PyTorch's form: q [..., L, E], k [..., S, E], v [..., S, V] -> [..., L, V], heads among the
-// leading dimensions, last of them for enable_gqa. A query that sees no key gets zeros. Without
-// mask, dropout and a V other than E it is the op above.
+// leading dimensions, last of them for enable_gqa. A query that sees no key gets zeros. It is
+// the op above, but where V is not E, leading dimensions are stretched or a mask wants a gradient,
+// and on CUDA with a mask or dropout: there whole scores are made.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options = {});
 // The probabilities [..., L, S] that it weighs v with, before dropout.

@@ -5,6 +5,7 @@
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/dropout.h>
+#include <peal/autograd/ops/dropout_draw.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/tape.h>
 
@@ -22,18 +23,24 @@ void check(std::string_view op, const Tensor& x, double p) {
 
 }  // namespace
 
+DropoutDraw draw_dropout(std::int64_t n, double p) {
+  const auto threshold = static_cast<std::uint32_t>(std::min(std::round(p * 0x1p32), 0x1p32 - 1));
+  return {context().generator.reserve(static_cast<std::uint64_t>(n)), threshold, 1 / (1 - p)};
+}
+
 Tensor dropout(const Tensor& x, double p, bool training) {
   check("dropout", x, p);
   if (!training || p == 0) return x;
   if (p == 1) return mul(x, 0.0);
+  return dropped(x, draw_dropout(x.numel(), p));
+}
+
+Tensor dropped(const Tensor& x, const DropoutDraw& draw) {
   TraceSpan span("dropout");
-  const double scale = 1 / (1 - p);
-  const auto threshold = static_cast<std::uint32_t>(std::min(std::round(p * 0x1p32), 0x1p32 - 1));
-  const RandomRange words = context().generator.reserve(static_cast<std::uint64_t>(x.numel()));
   Tensor y = Tensor::empty(x.shape(), x.dtype(), x.device());
   const Tensor mask = Tensor::empty(x.shape(), DType::u8, x.device());
-  kernels(x.device()).dropout("dropout", x, y, mask, x, words, threshold, scale);
-  return record("dropout", y, {x}, [mask, scale](const Tensor& g) {
+  kernels(x.device()).dropout("dropout", x, y, mask, x, draw.words, draw.threshold, draw.factor);
+  return record("dropout", y, {x}, [mask, scale = draw.factor](const Tensor& g) {
     if (backward_is_recorded()) return mul(g * cast(mask, g.dtype()), scale);
     Tensor dx = like_or_over(g);
     kernels(g.device()).dropout_backward("dropout", g, dx, g, mask, scale);

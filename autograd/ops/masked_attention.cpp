@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/op_name.h>
+#include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/attention.h>
 #include <peal/autograd/ops/broadcast.h>
+#include <peal/autograd/ops/changed_attention.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/dropout.h>
@@ -13,6 +15,7 @@
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/softmax.h>
 #include <peal/autograd/ops/strided.h>
+#include <peal/autograd/tape.h>
 
 #include <cmath>
 
@@ -67,6 +70,47 @@ Tensor as_batch(const Tensor& x) {
   return reshaped(x, {x.numel() / (rows * width), rows, width});
 }
 
+Shape scores_of(const Tensor& q, const Tensor& k) {
+  Shape scores = q.shape();
+  scores[-1] = k.size(-2);
+  return scores;
+}
+
+// Whether the kernel takes this mask: one without a gradient, that stretches to the scores in all
+// but the keys.
+bool takes_mask(const Tensor& q, const Shape& scores, const Tensor& mask) {
+  if (!kernels(q.device()).changed_attention || wants_grad({&mask, 1})) return false;
+  if (mask.device() != q.device()) return false;
+  if (mask.dtype() != DType::boolean && !is_floating(mask.dtype())) return false;
+  bool fits = mask.dim() >= 1 && mask.dim() <= scores.dim() && mask.size(-1) == scores[-1];
+  for (int i = 2; fits && i <= mask.dim(); ++i) {
+    fits = mask.size(-i) == 1 || mask.size(-i) == scores[-i];
+  }
+  return fits;
+}
+
+// Where each head's and each query's part of a mask lies.
+AttentionChanges with_mask(const Tensor& q, const Shape& scores, const Tensor& mask) {
+  AttentionChanges changes{.mask = mask.detach()};
+  if (mask.dtype() != DType::boolean) {
+    changes.mask = cast(changes.mask, computed_in(q.dtype()));
+  }
+  const auto stretched = [&](int i) { return -i > mask.dim() || mask.size(i) == 1; };
+  changes.row = stretched(-2) ? 0 : mask.size(-1);
+  changes.heads = {0};
+  // From the first dimension on, the places in what is to the left, once for each of its elements.
+  for (int i = -scores.dim(); i < -2; ++i) {
+    std::int64_t step = stretched(i) ? 0 : 1;
+    for (int j = i + 1; step != 0 && j < 0; ++j) step *= mask.size(j);
+    std::vector<std::int64_t> places;
+    for (const std::int64_t at : changes.heads) {
+      for (std::int64_t n = 0; n < scores[i]; ++n) places.push_back(at + n * step);
+    }
+    changes.heads = std::move(places);
+  }
+  return changes;
+}
+
 }  // namespace
 
 Tensor attention_probabilities(const Tensor& q, const Tensor& k, const AttentionOptions& options) {
@@ -112,16 +156,23 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
     rest.enable_gqa = false;
     return scaled_dot_product_attention(q, repeated_heads(k, q), repeated_heads(v, q), rest);
   }
-  const bool plain = !options.attn_mask.defined() && options.dropout_p == 0 &&
-                     v.shape() == k.shape() && same_leading(q, k) && q.numel() > 0 && k.numel() > 0;
-  if (!plain) {
-    const Tensor p = dropout(attention_probabilities(q, k, options), options.dropout_p);
-    return matmul(p.dtype() == v.dtype() ? p : cast(p, v.dtype()), v);
+  const double p = options.dropout_p;
+  const Tensor& mask = options.attn_mask;
+  const Shape scores = scores_of(q, k);
+  const bool fits = v.shape() == k.shape() && same_leading(q, k) && q.numel() > 0 && k.numel() > 0;
+  if (!fits || (p != 0 && !drops_inside(q.device(), p)) ||
+      (mask.defined() && !takes_mask(q, scores, mask))) {
+    const Tensor weights = dropout(attention_probabilities(q, k, options), p);
+    return matmul(weights.dtype() == v.dtype() ? weights : cast(weights, v.dtype()), v);
   }
   const double factor = scale_of(q, options) * std::sqrt(static_cast<double>(q.size(-1)));
   const Tensor scaled = options.scale ? q * factor : q;
-  return reshaped(scaled_dot_product_attention(as_batch(scaled), as_batch(k), as_batch(v), 1,
-                                               options.is_causal),
+  const Tensor queries = as_batch(scaled), keys = as_batch(k), values = as_batch(v);
+  const AttentionGeometry o{queries.size(0), q.size(-2),       k.size(-2), 1,
+                            q.size(-1),      options.is_causal};
+  const AttentionChanges masked = mask.defined() ? with_mask(q, scores, mask) : AttentionChanges();
+  return reshaped(changed_attention(attention_op, o, with_dropout(masked, scores, p), scores,
+                                    queries, keys, values),
                   q.shape());
 }
 

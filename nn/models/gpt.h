@@ -12,7 +12,7 @@
 //   gpt.load_state_dict(nn::from_gpt2(load_safetensors("model.safetensors").tensors));
 //
 // Dropout is of GPT-2's kinds and in its places, and none unless asked for; it was trained with 0.1
-// each. That of attention makes whole scores, in several ops.
+// each. That of attention makes whole scores on CUDA, in several ops.
 //
 // Text is made a token at a time (generate.h), with the keys and values of those before kept in a
 // GptCache. Thread safety: as of Module.

@@ -185,6 +185,46 @@ void check_exponentials(Level level) {
   }
 }
 
+// Parts of rows from a logarithm; what is beside them is not written.
+void check_shares_again(Level level) {
+  for (const std::int64_t n : {1, 5, 16, 100, 128}) {
+    for (const std::int64_t count : {std::int64_t{0}, (n + 1) / 2, n}) {
+      const Tensor x = normal<float>({160}, 7), expected = x.clone();
+      float* to = expected.data<float>();
+      for (std::int64_t i = 0; i < n; ++i) {
+        to[i] = i < count ? std::exp(0.5f * to[i] - 1.25f) : 0.0f;
+      }
+      math_loops(level).exp_part(x.data<float>(), 0.5f, 1.25f, count, n);
+      CHECK(distance(Tensor::from(std::vector<float>(x.data<float>(), x.data<float>() + n), {n}),
+                     Tensor::from(std::vector<float>(to, to + n), {n})) < 1e-6);
+      CHECK(x.data<float>()[(n + 15) / 16 * 16] == to[(n + 15) / 16 * 16]);
+    }
+  }
+}
+
+template <class T>
+void check_changed_scores(Level level) {
+  constexpr std::int64_t n = 37;
+  const auto hidden = -std::numeric_limits<T>::infinity();
+  bool shown[n];
+  for (std::int64_t i = 0; i < n; ++i) shown[i] = i % 3 != 1;
+  const Tensor x = normal<T>({n}, 1), added = normal<T>({n}, 2), expected = x.clone();
+  T *to = expected.data<T>(), *at = x.data<T>();
+  for (std::int64_t i = 0; i < n; ++i) {
+    to[i] = shown[i] ? to[i] * T(0.5) + added.data<T>()[i] : hidden;
+  }
+  const auto change = product_loops<T>(level).change_scores;
+  CHECK(change(at, 0.5, added.data<T>(), shown, n));
+  CHECK(distance(x, expected) < 1e-6);
+  CHECK(change(at, 1, nullptr, shown, n));
+  CHECK(distance(x, expected) < 1e-6);
+  CHECK_FALSE(change(at + 1, 1, nullptr, nullptr, 1));
+  std::fill(shown, shown + n, false);
+  CHECK_FALSE(change(at, 1, nullptr, shown, n));
+  at[n - 1] = NAN;  // not hidden: it has to be seen in the result
+  CHECK(change(at, 1, nullptr, nullptr, n));
+}
+
 // Every f16 and bf16 there is, and f32 numbers of all sizes with their roundings.
 template <class T>
 void check_width(Level level) {
@@ -290,5 +330,8 @@ TEST_CASE("small products and their softmax agree with their definitions") {
     check_products<double>(level);
     check_softmax(level);
     check_exponentials(level);
+    check_shares_again(level);
+    check_changed_scores<float>(level);
+    check_changed_scores<double>(level);
   }
 }

@@ -155,6 +155,13 @@ TEST_CASE("large operands") {
       {{{64, 300}, {257, 300}, {257}}, [](const Tensors& x) { return linear(x[0], x[1], x[2]); }},
       {{{2, 67, 64}, {2, 67, 64}, {2, 67, 64}},
        [](const Tensors& x) { return scaled_dot_product_attention(x[0], x[1], x[2], 4, true); }},
+      {{{1, 67, 64}, {1, 900, 64}, {1, 900, 64}},
+       [](const Tensors& x) { return scaled_dot_product_attention(x[0], x[1], x[2], 4); }},
+      {{{1, 67, 64}, {1, 70, 64}, {1, 70, 64}, {67, 70}},
+       [](const Tensors& x) {
+         return scaled_dot_product_attention(x[0], x[1], x[2], {.attn_mask = x[3].detach()}) +
+                mean(x[3]);
+       }},
       {{{301, 257}}, [](const Tensors& x) { return softmax(x[0]); }},
       {{{201, 513}, {513}, {513}},
        [](const Tensors& x) { return layer_norm(x[0], {513}, x[1], x[2]); }},

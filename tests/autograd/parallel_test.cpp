@@ -57,7 +57,35 @@ Tensor whole(const Shape& shape) {
   return Tensor::from(values, shape);
 }
 
+// What attention gives, with its gradients: masked, dropped, and of more keys than a tile.
+std::vector<float> attended(const AttentionOptions& options) {
+  manual_seed(5);
+  const Tensor q = randn({3, 200, 8}).set_requires_grad(),
+               k = randn({3, 500, 8}).set_requires_grad();
+  const Tensor y = scaled_dot_product_attention(q, k, k, options);
+  sum(y * y).backward();
+  std::vector<float> all;
+  for (const Tensor& x : {y, q.grad(), k.grad()}) {
+    const auto values = x.detach().to_vector<float>();
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
 }  // namespace
+
+TEST_CASE("attention has the same bits on any number of threads") {
+  const Tensor mask = gt(randn({3, 200, 500}), full({}, 0));
+  for (const AttentionOptions& options : {AttentionOptions{}, AttentionOptions{.is_causal = true},
+                                          AttentionOptions{.attn_mask = mask, .dropout_p = 0.2}}) {
+    omp_set_num_threads(1);
+    const std::vector<float> alone = attended(options);
+    for (const int threads : {2, 3, 7}) {
+      omp_set_num_threads(threads);
+      CHECK(attended(options) == alone);
+    }
+  }
+}
 
 TEST_CASE("a batched product is the same for a batch smaller and larger than the team") {
   for (const std::int64_t batch : {1, 2, 3, 9}) {

@@ -190,6 +190,12 @@ TEST_CASE("sizes that are split over threads") {
                 return scaled_dot_product_attention(x[0], x[1], x[2], 4, causal);
               },
               {{2, 67, 64}, {2, 67, 64}, {2, 67, 64}}) < 5e-6);
+    // more keys than a tile has
+    CHECK(f32_error(
+              [=](const Tensors& x) {
+                return scaled_dot_product_attention(x[0], x[1], x[2], 4, causal);
+              },
+              {{1, 450, 64}, {1, 900, 64}, {1, 900, 64}}) < 5e-6);
   }
   // Sums that begin with a bias, in panels: many rows and few; columns that fill panels and not.
   CHECK(f32_error([](const Tensors& x) { return linear(x[0], x[1], x[2]); },

@@ -57,6 +57,9 @@ struct SoftmaxRows {
   std::int64_t rows, n, row_x, row_out, count;
   bool causal;
   float scale;
+  // Of each row, where they are wanted: the largest of scale x, and the sum of exponentials of what
+  // is less than it by so much.
+  float *largest = nullptr, *total = nullptr;
 };
 
 // For float alone: what is made of exponentials.
@@ -72,8 +75,12 @@ struct MathLoops {
   // out = scale exp(x - shift) - less; out may be x.
   void (*exp_scaled)(float* out, const float* x, float shift, float scale, float less,
                      std::int64_t n);
-  // out = softmax of scale x over what is seen, 0 elsewhere. x is overwritten. scale, count > 0.
+  // out = softmax of scale x over what is seen, 0 elsewhere. x is overwritten, and may be out.
+  // scale, count > 0.
   void (*softmax_scaled)(float* out, float* x, const SoftmaxRows& o);
+  // x = exp(scale x - shift) over the first `count`, 0 from there to n. In whole vectors, which x
+  // has room for.
+  void (*exp_part)(float* x, float scale, float shift, std::int64_t count, std::int64_t n);
 };
 
 // For float alone: n elements of one sequence's step (recurrent_step.h), those of its gates n
@@ -118,6 +125,12 @@ struct ProductLoops {
   // dx, in place, from dy: scale y (dy - sum(y dy)) over the first `count`, 0 from there to n
   void (*softmax_backward_scaled)(T* dx, const T* y, double scale, std::int64_t count,
                                   std::int64_t n);
+  // The same of a part of a row, of whose whole sum(y dy) is `total`.
+  void (*softmax_backward_part)(T* dx, const T* y, double total, double scale, std::int64_t count,
+                                std::int64_t n);
+  // x = scale x + added, and -infinity where `shown` is false; either may be null. Whether anything
+  // is left that is not -infinity.
+  bool (*change_scores)(T* x, double scale, const T* added, const bool* shown, std::int64_t n);
 };
 
 // For float and double: what normalisations are made of.

@@ -275,7 +275,14 @@ void softmax_rows(float* out, float* x, const SoftmaxRows& o, std::int64_t first
     }
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < rows; ++r) part[r] = Floats{} + 1 / sum_of_lanes<float>(part[r]);
+  for (int r = 0; r < rows; ++r) {
+    const float total = sum_of_lanes<float>(part[r]);
+    if (o.total != nullptr) {
+      o.largest[first + r] = most[r][0];
+      o.total[first + r] = total;
+    }
+    part[r] = Floats{} + 1 / total;
+  }
   const std::int64_t whole = end < o.n ? end : o.n / wide * wide;
   for (std::int64_t i = 0; i < whole; i += wide) {
     const Ints place = upwards + static_cast<std::int32_t>(i);
@@ -305,12 +312,29 @@ void softmax_scaled(float* out, float* x, const SoftmaxRows& o) {
   for (; i < o.rows; ++i) softmax_rows<1>(out + i * o.row_out, x + i * o.row_x, o, i);
 }
 
+void exp_part(float* x, float scale, float shift, std::int64_t count, std::int64_t n) {
+  constexpr int wide = lanes<float>;
+  using Floats = Vector<float>;
+  using Ints = Vector<std::int32_t>;
+  const Ints upwards = count_up(Lanes<float>{});
+  const Ints seen = Ints{} + static_cast<std::int32_t>(count);
+  std::int64_t i = 0;
+  for (; i < count; i += wide) {
+    Floats value;
+    load(value, x + i);
+    value = exponential_of<Floats, Ints>(value * scale - shift);
+    store(x + i, upwards + static_cast<std::int32_t>(i) < seen ? value : Floats{});
+  }
+  for (; i < n; ++i) x[i] = 0.0f;
+}
+
 constexpr MathLoops math_loops_here = {.math = math,
                                        .math_backward = math_backward,
                                        .exp_shifted = exp_shifted,
                                        .sum_of_exp = sum_of_exp,
                                        .exp_scaled = exp_scaled,
-                                       .softmax_scaled = softmax_scaled};
+                                       .softmax_scaled = softmax_scaled,
+                                       .exp_part = exp_part};
 
 }  // namespace
 

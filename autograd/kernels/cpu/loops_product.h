@@ -172,17 +172,61 @@ void transpose(T* out, const T* x, std::int64_t rows, std::int64_t columns, std:
 }
 
 template <class T>
-void softmax_backward_scaled(T* dx, const T* y, double factor, std::int64_t count, std::int64_t n) {
-  const T scale = static_cast<T>(factor);
+PEAL_ELEMENT void softmax_backward_from(T* dx, const T* y, T total, T scale, std::int64_t count,
+                                        std::int64_t n) {
   const std::int64_t end = whole_vectors<T>(count, n);
-  T total = 0;
-#pragma omp simd reduction(+ : total)
-  for (std::int64_t i = 0; i < end; ++i) total += i < count ? y[i] * dx[i] : T(0);
 #pragma omp simd
   for (std::int64_t i = 0; i < end; ++i) {
     dx[i] = i < count ? y[i] * (dx[i] - total) * scale : T(0);
   }
   for (std::int64_t i = end; i < n; ++i) dx[i] = T(0);
+}
+
+template <class T>
+void softmax_backward_scaled(T* dx, const T* y, double scale, std::int64_t count, std::int64_t n) {
+  const std::int64_t end = whole_vectors<T>(count, n);
+  T total = 0;
+#pragma omp simd reduction(+ : total)
+  for (std::int64_t i = 0; i < end; ++i) total += i < count ? y[i] * dx[i] : T(0);
+  softmax_backward_from(dx, y, total, static_cast<T>(scale), count, n);
+}
+
+template <class T>
+void softmax_backward_part(T* dx, const T* y, double total, double scale, std::int64_t count,
+                           std::int64_t n) {
+  softmax_backward_from(dx, y, static_cast<T>(total), static_cast<T>(scale), count, n);
+}
+
+template <class T>
+bool change_scores(T* x, double factor, const T* added, const bool* shown, std::int64_t n) {
+  const T scale = static_cast<T>(factor), hidden = -static_cast<T>(__builtin_inff());
+  const Vector<T> none = Vector<T>{} + hidden;
+  Vector<Integer<T>> left = {};
+  std::int64_t i = 0;
+  for (; n - i >= lanes<T>; i += lanes<T>) {
+    Vector<T> value, more = {};
+    load(value, x + i);
+    value *= scale;
+    if (added != nullptr) {
+      load(more, added + i);
+      value += more;
+    }
+    if (shown != nullptr) {
+      Bytes<T> flags;
+      load(flags, shown + i);
+      value = __builtin_convertvector(flags, Vector<Integer<T>>) != 0 ? value : none;
+    }
+    left |= value != none;
+    store(x + i, value);
+  }
+  bool any = false;
+  for (int l = 0; l < lanes<T>; ++l) any = any || left[l] != 0;
+  for (; i < n; ++i) {
+    x[i] = x[i] * scale + (added != nullptr ? added[i] : T(0));
+    if (shown != nullptr && !shown[i]) x[i] = hidden;
+    any = any || x[i] != hidden;
+  }
+  return any;
 }
 
 template <class T>
@@ -192,7 +236,9 @@ constexpr ProductLoops<T> product_loops_here = {
     .columns = tile_vectors* lanes<T>,
     .multiply = multiply_small<T>,
     .transpose = transpose<T>,
-    .softmax_backward_scaled = softmax_backward_scaled<T>};
+    .softmax_backward_scaled = softmax_backward_scaled<T>,
+    .softmax_backward_part = softmax_backward_part<T>,
+    .change_scores = change_scores<T>};
 
 }  // namespace
 }  // namespace peal::cpu::PEAL_LEVEL

@@ -9,9 +9,16 @@
 
 namespace peal::cpu {
 
+// What a row was divided by: the sum of exponentials of what is less than the largest by so much.
+template <class T>
+struct SoftmaxSum {
+  T largest;
+  double total;
+};
+
 // out may be x. A row that is -infinity throughout becomes NaN, as in PyTorch. REQUIRES: n >= 1.
 template <class T>
-void softmax_row(T* out, const T* x, std::int64_t n) {
+SoftmaxSum<T> softmax_row(T* out, const T* x, std::int64_t n) {
   const T largest = real_loops<T>().max(x, n);
   double total = 0;
   if constexpr (std::is_same_v<T, float>) {
@@ -20,6 +27,7 @@ void softmax_row(T* out, const T* x, std::int64_t n) {
     for (std::int64_t i = 0; i < n; ++i) total += out[i] = std::exp(x[i] - largest);
   }
   loops<T>().unary(Unary::mul_scalar, out, out, 1 / total, n);
+  return {largest, total};
 }
 
 // dx = y (dy - sum(y dy)); dx may be dy.

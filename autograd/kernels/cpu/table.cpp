@@ -7,6 +7,7 @@ namespace peal::cpu {
 
 const Kernels& table() {
   static const Kernels all = {
+      .attention_recomputes = attention_recomputes,
 #define KERNEL(name, arguments, on_cpu, on_cuda) .name = on_cpu,
 #include <peal/autograd/kernels/families.def>
 #undef KERNEL

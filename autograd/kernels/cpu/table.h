@@ -10,6 +10,9 @@ namespace peal::cpu {
 
 const Kernels& table();
 
+// attention.cpp
+bool attention_recomputes(const AttentionGeometry& geometry, DType dtype);
+
 #define KERNEL(name, arguments, ...) bool name arguments;
 #include <peal/autograd/kernels/families.def>
 #undef KERNEL

@@ -108,10 +108,8 @@ TEST_CASE("attention: scores that only their difference to the largest keeps fin
 
 TEST_CASE("attention keeps a number for a query, not its probabilities") {
   const auto recomputes = kernels(gpu).attention_recomputes;
-  const bool some = recomputes != nullptr,
-             on_cpu = kernels(Device{}).attention_recomputes != nullptr;
+  const bool some = recomputes != nullptr;
   REQUIRE(some);
-  CHECK_FALSE(on_cpu);
   AttentionGeometry o{2, 1024, 1024, 12, 64, true};
   for (const DType dtype : floating_types) CHECK(recomputes(o, dtype));
   o.width = 128;
