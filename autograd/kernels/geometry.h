@@ -92,7 +92,7 @@ struct AttentionGeometry {
 struct AttentionResult {
   Tensor y;
   // The probabilities [B, heads, T, S] in y's type, of which backward needs no y; or of each query
-  // something that it makes them from again, [B, heads, T] in the type they are computed in.
+  // numbers that it makes them from again, [n, B heads, T] in the type they are computed in.
   Tensor kept;
 };
 

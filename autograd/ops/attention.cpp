@@ -26,7 +26,10 @@ AttentionResult room_for(const AttentionGeometry& o, const Tensor& q, bool chang
   const auto recomputes = kernels(q.device()).attention_recomputes;
   const Tensor y = Tensor::empty({o.batch, o.queries, o.heads * o.width}, q.dtype(), q.device());
   if (changed || (recomputes != nullptr && recomputes(o, q.dtype()))) {
-    return {y, Tensor::empty({o.batch, o.heads, o.queries}, computed_in(q.dtype()), q.device())};
+    // With a mask a row's largest score may absorb what is added to it, so it is kept apart.
+    const std::int64_t numbers = kernels(q.device()).changed_attention ? 2 : 1;
+    return {y, Tensor::empty({numbers, o.batch * o.heads, o.queries}, computed_in(q.dtype()),
+                             q.device())};
   }
   return {y, Tensor::empty({o.batch, o.heads, o.queries, o.keys}, q.dtype(), q.device())};
 }

@@ -10,11 +10,13 @@
 namespace peal {
 
 // softmax(q k^T / sqrt(D)) v for each head: q [B, T, heads D], k and v [B, S, heads D] -> [B, T,
-// heads D]. causal: query i sees the keys 0..i. Keeps for backward the result and a number for each
-// query and head, from which the probabilities are made again; but the probabilities themselves on
-// a CPU for up to 384 keys without a mask and dropout, and on CUDA for heads more than 128 wide (64
-// in f64). With dropout of the probabilities (dropout.h), on CUDA, whole scores [B, heads, T, S]
-// are made, by several ops; and so they are where a gradient is to be differentiated in turn.
+// heads D]. causal: query i sees the keys 0..i. Keeps for backward the result and a number or two
+// for each query and head, from which the probabilities are made again; so to write over the
+// result's elements before backward, under NoGrad or through detach(), is an error there. But it
+// keeps the probabilities themselves on a CPU for up to 384 keys without a mask and dropout, and on
+// CUDA for heads more than 128 wide (64 in f64). With dropout of the probabilities (dropout.h), on
+// CUDA, whole scores [B, heads, T, S] are made, by several ops; and so they are where a gradient is
+// to be differentiated in turn.
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     std::int64_t heads, bool causal = false, double dropout = 0);
 

@@ -135,7 +135,7 @@ Tensor attention_probabilities(const Tensor& q, const Tensor& k, const Attention
                                           : scores + cast(mask, scores.dtype());
   // Where all keys are hidden, softmax would be of nothing.
   const Tensor most = max(scores.detach(), -1, true).values;
-  const Tensor sees = gt(most, number(-INFINITY));
+  const Tensor sees = ne(most, number(-INFINITY));  // a NaN is seen, as a result
   const Tensor p = softmax(where(sees, scores, number(0)));
   return where(sees, p, full({}, 0, p.dtype(), p.device()));
 }

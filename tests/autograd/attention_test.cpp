@@ -10,7 +10,10 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <functional>
+#include <limits>
+#include <tuple>
 
 using namespace peal;
 using namespace peal::test;
@@ -49,13 +52,11 @@ const Sizes all_sizes[] = {{3, 5, 4}, {13, 401, 3}, {150, 390, 4}, {300, 770, 8}
 
 // Results and gradients of both ways.
 template <class T>
-double difference(const Sizes& s, const AttentionOptions& o) {
+double difference(const Tensors& inputs, const AttentionOptions& o) {
   Tensors x[2];
   Tensor y[2];
   for (int i = 0; i < 2; ++i) {
-    x[i] = {normal<T>({2, 3, s.queries, s.width}, 1), normal<T>({2, 3, s.keys, s.width}, 2),
-            normal<T>({2, 3, s.keys, s.width}, 3)};
-    for (const Tensor& each : x[i]) each.set_requires_grad();
+    for (const Tensor& each : inputs) x[i].push_back(each.clone().set_requires_grad());
     y[i] = seeded([&] {
       return i == 0 ? scaled_dot_product_attention(x[i][0], x[i][1], x[i][2], o) : by_ops(x[i], o);
     });
@@ -66,6 +67,33 @@ double difference(const Sizes& s, const AttentionOptions& o) {
     worst = std::max(worst, distance(x[0][i].grad(), x[1][i].grad()));
   }
   return worst;
+}
+
+template <class T>
+double difference(const Sizes& s, const AttentionOptions& o) {
+  return difference<T>(
+      {normal<T>({2, 3, s.queries, s.width}, 1), normal<T>({2, 3, s.keys, s.width}, 2),
+       normal<T>({2, 3, s.keys, s.width}, 3)},
+      o);
+}
+
+// Normal numbers in sixteenths, but the last of each four: all scores are the product of these and
+// a small rest. No sum of these rounds, so both ways have the same scores.
+template <class T>
+Tensor alike(std::int64_t tokens, double last, unsigned seed) {
+  const Tensor x = normal<T>({2, 3, tokens, 4}, seed);
+  T* at = x.data<T>();
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    at[i] = i % 4 == 3 ? static_cast<T>(last) : std::round(at[i] * 16) / 16;
+  }
+  return x;
+}
+
+template <class T>
+double difference_of_alike(const Sizes& s, double last, const AttentionOptions& o) {
+  return difference<T>(
+      {alike<T>(s.queries, last, 1), alike<T>(s.keys, last, 2), normal<T>({2, 3, s.keys, 4}, 3)},
+      o);
 }
 
 }  // namespace
@@ -115,6 +143,7 @@ TEST_CASE("attention: four times the tokens take not 16 times the memory") {
 }
 
 TEST_CASE("attention: masks and dropout inside the op are those of whole scores") {
+  const double lowest = std::numeric_limits<float>::lowest();
   for (const Sizes& s : all_sizes) {
     CAPTURE(concat(s.queries, " x ", s.keys));
     const Tensor whole = normal<double>({s.queries, s.keys}, 4);
@@ -131,11 +160,67 @@ TEST_CASE("attention: masks and dropout inside the op are those of whole scores"
         {"of all",
          {.attn_mask = boolean(normal<double>({2, 3, s.queries, s.keys}, 5)), .dropout_p = 0.1}},
         {"few keys", {.attn_mask = gt(whole, full({}, 2.0, DType::f64))}},
-        {"numbers to infinity", {.attn_mask = log(relu(whole))}}};
+        {"numbers to infinity", {.attn_mask = log(relu(whole))}},
+        {"hidden from some, dropped from others",
+         {.attn_mask = boolean(minimum(whole, normal<double>({s.queries, 1}, 5))),
+          .dropout_p = 0.3}},
+        {"as good as hidden", {.attn_mask = full({s.keys}, -1e9, DType::f64)}},
+        {"as far as f32 goes", {.attn_mask = full({s.keys}, lowest, DType::f64)}}};
     for (const auto& [name, options] : cases) {
-      CAPTURE(name);
+      CAPTURE(concat(name));
       CHECK(difference<double>(s, options) < 1e-12);
       CHECK(difference<float>(s, options) < 2e-6);
+    }
+  }
+}
+
+TEST_CASE("attention: scores of a row that are large and alike share as small ones do") {
+  for (const Sizes& s : all_sizes) {
+    CAPTURE(concat(s.queries, " x ", s.keys));
+    const std::tuple<const char*, double, AttentionOptions> cases[] = {
+        {"large", 128, {}},
+        {"large, causal", 128, {.is_causal = true}},
+        {"large, with dropout", 128, {.dropout_p = 0.3}},
+        {"the least of f16", 0, {.attn_mask = full({s.keys}, -65504, DType::f64)}},
+        {"as good as hidden", 0, {.attn_mask = full({s.keys}, -1e9, DType::f64)}}};
+    for (const auto& [name, last, options] : cases) {
+      CAPTURE(concat(name));
+      CHECK(difference_of_alike<double>(s, last, options) < 1e-12);
+      // What is large times what should add up to nothing is off by as much in both ways.
+      CHECK(difference_of_alike<float>(s, last, options) < (last == 0 ? 2e-6 : 1e-4));
+    }
+  }
+}
+
+TEST_CASE("attention: a result that backward reads must not change before") {
+  const auto leaf = [](std::int64_t tokens) { return normal<float>({tokens, 8}, 1); };
+  const std::pair<std::int64_t, AttentionOptions> cases[] = {
+      {400, {}}, {5, {.attn_mask = full({5}, 0, DType::f32)}}, {5, {.dropout_p = 0.5}}};
+  for (const auto& [keys, options] : cases) {
+    const Tensor q = leaf(4).set_requires_grad(), k = leaf(keys);
+    const Tensor y = scaled_dot_product_attention(q, k, k, options);
+    Tensor elements = y.detach();
+    elements += 1;
+    CHECK_THROWS_WITH_AS(sum(y).backward(), doctest::Contains("written in place"), Error);
+  }
+}
+
+TEST_CASE("attention: more queries than keys, each with its past") {
+  for (const double p : {0.0, 0.3}) {
+    const AttentionOptions options{.dropout_p = p, .is_causal = true};
+    CHECK(difference<double>({500, 400, 4}, options) < 1e-12);
+    CHECK(difference<float>({500, 400, 4}, options) < 2e-6);
+  }
+}
+
+TEST_CASE("attention: what is not a number stays so, in its row alone") {
+  const Tensor mask = normal<float>({4, 400}, 5), whole = mask.clone().set_requires_grad();
+  const Tensor q = normal<float>({4, 8}, 1), k = normal<float>({400, 8}, 2);
+  q.data<float>()[8] = NAN;                   // in row 1
+  for (const Tensor& each : {mask, whole}) {  // inside the op, and by ops
+    const Tensor y = scaled_dot_product_attention(q, k, k, {.attn_mask = each}).detach();
+    for (std::int64_t i = 0; i < y.numel(); ++i) {
+      CHECK(std::isnan(y.data<float>()[i]) == (i / 8 == 1));
     }
   }
 }

@@ -4,9 +4,10 @@
 // lies in the future of a whole block of queries is not multiplied.
 //
 // The shares of a short row are kept for backward. Of a longer one, or one with a mask or dropout,
-// only the logarithm of its sum of exponentials is: backward makes the shares of a tile, some
-// queries by some keys, once more (Dao et al., "FlashAttention", 2022, section 3.1). So what is
-// kept, and what is held meanwhile, grows with the number of queries and keys, not their product.
+// only the largest score and one over the sum of exponentials are: backward makes the shares of a
+// tile, some queries by some keys, once more (Dao et al., "FlashAttention", 2022, section 3.1). So
+// what is kept, and what is held meanwhile, grows with the number of queries and keys, not their
+// product.
 #include <peal/autograd/kernels/cpu/attention_backward.h>
 #include <peal/autograd/kernels/cpu/attention_heads.h>
 #include <peal/autograd/kernels/cpu/attention_shares.h>
@@ -40,12 +41,12 @@ void forward(const AttentionGeometry& o, const AttentionChanges& c, const Operan
       const ScoreRows<T> rows{scores, step, first, n, 0, visible};
       T* shares = kept.shares != nullptr ? kept.shares + (head.number * o.queries + first) * o.keys
                                          : scores;
-      T* logs = kept.logs != nullptr ? kept.logs + head.number * o.queries + first : nullptr;
+      const RowSums<T> sums = kept.sums.from(head.number * o.queries + first);
       const std::int64_t shares_step = kept.shares != nullptr ? o.keys : step;
       if (c.mask.defined()) {
-        masked_softmax_rows(o, c, head, logs, rows);
+        masked_softmax_rows(o, c, head, sums, rows);
       } else {
-        softmax_rows(o, shares, shares_step, kept.shares != nullptr ? o.keys : visible, logs, rows,
+        softmax_rows(o, shares, shares_step, kept.shares != nullptr ? o.keys : visible, sums, rows,
                      score_scale(o));
       }
       for (std::int64_t i = 0; i < n && c.drops(); ++i) {

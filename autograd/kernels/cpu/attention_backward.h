@@ -102,8 +102,8 @@ class HeadBackward {
                        tile.keys_across.at + tile.left, nullptr,
                        {n, visible, o_.width, x_.q.row, 1, tile.keys_across.step, step_});
       for (std::int64_t i = 0; i < n; ++i) {
-        const T log = kept_.logs[tile.head.number * o_.queries + first + i];
-        shares_again(o_, c_, tile.head, log, rows, i, filled);
+        const RowSums<T> sums = kept_.sums.from(tile.head.number * o_.queries + first + i);
+        shares_again(o_, c_, tile.head, sums, rows, i, filled);
         tile.dropping.draw(tile.head, rows, i);
         if (scored_) {
           tile.dropping.drop_gradient(ds + i * step_);
@@ -152,7 +152,7 @@ class HeadBackward {
   const Operand<T>& y_;
   const Kept<T>& kept_;
   const Operands<T>& x_;
-  const bool again_ = kept_.logs != nullptr, scored_ = dx_.q || dx_.k;
+  const bool again_ = bool(kept_.sums), scored_ = dx_.q || dx_.k;
   const std::int64_t held_ = std::min(tile_queries, o_.queries);
   const std::int64_t wide_ = again_ ? std::min(tile_keys, o_.keys) : o_.keys;
   const std::int64_t step_ = padded<T>(wide_), keys_step_ = padded<T>(o_.keys);

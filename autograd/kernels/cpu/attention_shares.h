@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shares that a query gives to keys: softmax of its scores, with what AttentionChanges say of
-// them; and the same shares once more from the scores and the logarithm of the row's sum of
-// exponentials, any part of a row by itself. Shares that are dropped come from the words of their
-// own places, so they are the same each time. Thread safety: pure functions but for what they are
-// told to write; a Dropping belongs to one thread.
+// them; and the same shares once more from the scores and two numbers of the row, any part of a
+// row by itself. Shares that are dropped come from the words of their own places, so they are the
+// same each time. Thread safety: pure functions but for what they are told to write; a Dropping
+// belongs to one thread.
 #pragma once
 
 #include <peal/autograd/kernels/cpu/attention_heads.h>
@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <memory>
 
 namespace peal::cpu {
@@ -20,13 +19,26 @@ namespace peal::cpu {
 // Elements before a first row of shares that can be read (Dropping), and keep it on a cache line.
 constexpr std::int64_t rows_lead = 16;
 
-// What forward keeps for backward: of each query the shares, or a logarithm; the other is null.
+// What rows' exponentials were shifted and multiplied by. Apart, as beside a score of -1e9, which a
+// mask may make of all, the logarithm of a sum of 500 would be lost.
+template <class T>
+struct RowSums {
+  T *largest = nullptr, *inverse = nullptr;
+  explicit operator bool() const { return largest != nullptr; }
+  RowSums from(std::int64_t row) const {
+    return *this ? RowSums{largest + row, inverse + row} : RowSums{};
+  }
+};
+
+// What forward keeps for backward: of each query the shares, or what makes them again; the other is
+// null.
 template <class T>
 struct Kept {
-  T *shares, *logs;
-  explicit Kept(const Tensor& kept)
-      : shares(kept.dim() == 4 ? kept.data<T>() : nullptr),
-        logs(kept.dim() == 3 ? kept.data<T>() : nullptr) {}
+  T* shares;
+  RowSums<T> sums;
+  explicit Kept(const Tensor& kept) : shares(kept.dim() == 4 ? kept.data<T>() : nullptr) {
+    if (kept.dim() == 3) sums = {kept.data<T>(), kept.data<T>() + kept.numel() / 2};
+  }
 };
 
 // Rows of scores, which become shares: of queries from `query` on, `rows` of them, `step` elements
@@ -55,50 +67,51 @@ bool mask_row(const AttentionGeometry& o, const AttentionChanges& c, const Head&
 }
 
 // Of a block's whole rows: their shares in `out`, from row to row `step`, n of them and 0 where
-// nothing is seen; and in `logs`, unless it is null, the logarithms.
+// nothing is seen; and `sums`, unless it is null.
 template <class T>
-void softmax_rows(const AttentionGeometry& o, T* out, std::int64_t step, std::int64_t n, T* logs,
-                  const ScoreRows<T>& rows, double scale) {
+void softmax_rows(const AttentionGeometry& o, T* out, std::int64_t step, std::int64_t n,
+                  const RowSums<T>& sums, const ScoreRows<T>& rows, double scale) {
   if constexpr (std::is_same_v<T, float>) {
-    float largest[attention_block], total[attention_block];
-    math_loops().softmax_scaled(
-        out, rows.at,
-        {rows.rows, n, rows.step, step, rows.count(o, 0), o.causal, static_cast<float>(scale),
-         logs != nullptr ? largest : nullptr, logs != nullptr ? total : nullptr});
-    for (std::int64_t i = 0; i < rows.rows && logs != nullptr; ++i) {
-      logs[i] = largest[i] + std::log(total[i]);
-    }
+    math_loops().softmax_scaled(out, rows.at,
+                                {rows.rows, n, rows.step, step, rows.count(o, 0), o.causal,
+                                 static_cast<float>(scale), sums.largest, sums.inverse});
+    // So far these are the totals themselves.
+    for (std::int64_t i = 0; i < rows.rows && sums; ++i) sums.inverse[i] = 1 / sums.inverse[i];
   } else {
     for (std::int64_t i = 0; i < rows.rows; ++i) {
       T *to = out + i * step, *from = rows.row(i);
       const std::int64_t count = rows.count(o, i);
       loops<T>().unary(Unary::mul_scalar, from, from, scale, count);
       const auto [largest, total] = softmax_row(to, from, count);
-      if (logs != nullptr) logs[i] = largest + std::log(total);
+      if (sums) {
+        sums.largest[i] = largest;
+        sums.inverse[i] = 1 / total;
+      }
       std::fill(to + count, to + n, T(0));
     }
   }
 }
 
-// The same of a block with a mask, in place. A query that sees nothing has shares of 0, and
-// infinity for a logarithm.
+// The same of a block with a mask, in place. A query that sees nothing has shares of 0: all its
+// scores are -infinity, also less 0.
 template <class T>
 void masked_softmax_rows(const AttentionGeometry& o, const AttentionChanges& c, const Head& head,
-                         T* logs, const ScoreRows<T>& rows) {
+                         const RowSums<T>& sums, const ScoreRows<T>& rows) {
   bool sees[attention_block];
   for (std::int64_t i = 0; i < rows.rows; ++i) sees[i] = mask_row(o, c, head, rows, i);
-  softmax_rows(o, rows.at, rows.step, rows.keys, logs, rows, 1);
+  softmax_rows(o, rows.at, rows.step, rows.keys, sums, rows, 1);
   for (std::int64_t i = 0; i < rows.rows; ++i) {
     if (sees[i]) continue;
     std::fill_n(rows.row(i), rows.keys, T(0));
-    logs[i] = std::numeric_limits<T>::infinity();
+    sums.largest[i] = sums.inverse[i] = 0;
   }
 }
 
-// Row i's shares from its scores and its logarithm, 0 from those that it sees to `filled`.
+// Row i's shares from its scores and what `sums` points at, 0 from those that it sees to `filled`.
 template <class T>
-void shares_again(const AttentionGeometry& o, const AttentionChanges& c, const Head& head, T log,
-                  const ScoreRows<T>& rows, std::int64_t i, std::int64_t filled) {
+void shares_again(const AttentionGeometry& o, const AttentionChanges& c, const Head& head,
+                  const RowSums<T>& sums, const ScoreRows<T>& rows, std::int64_t i,
+                  std::int64_t filled) {
   double scale = score_scale(o);
   if (c.mask.defined()) {
     mask_row(o, c, head, rows, i);
@@ -107,11 +120,13 @@ void shares_again(const AttentionGeometry& o, const AttentionChanges& c, const H
   T* x = rows.row(i);
   const std::int64_t count = rows.count(o, i);
   if constexpr (std::is_same_v<T, float>) {
-    math_loops().exp_part(x, static_cast<float>(scale), log, count, filled);
+    math_loops().exp_part(x, static_cast<float>(scale), *sums.largest, count, filled);
   } else {
-    for (std::int64_t j = 0; j < count; ++j) x[j] = std::exp(x[j] * scale - log);
+    if (scale != 1) loops<T>().unary(Unary::mul_scalar, x, x, scale, count);
+    for (std::int64_t j = 0; j < count; ++j) x[j] = std::exp(x[j] - *sums.largest);
     if (count < filled) std::fill(x + count, x + filled, T(0));
   }
+  loops<T>().unary(Unary::mul_scalar, x, x, *sums.inverse, count);
 }
 
 // Drops shares of rows of at most `keys`. REQUIRES: the three elements before each row that it is
