@@ -86,8 +86,16 @@ Tensor constant_gradient(std::string_view op, const Shape& shape, const Tensor& 
   return dx;
 }
 
+// x where its row counts, else 0: what is in a row that is ignored, or comes back to it, may be NaN
+// or infinite, and would not go away by a factor of 0.
+Tensor counting(const Tensor& x, const Tensor& target, const ClassTargets& classes) {
+  return where(unsqueeze(ne(target, classes.ignored), 1), x, 0.0);
+}
+
 // A row's gradient beside its logits.
-Tensor beside(const Tensor& g) { return g.dim() == 0 ? g : unsqueeze(g, 1); }
+Tensor beside(const Tensor& g, const Tensor& target, const ClassTargets& classes) {
+  return counting(g.dim() == 0 ? g : unsqueeze(g, 1), target, classes);
+}
 
 }  // namespace
 
@@ -125,7 +133,7 @@ Tensor row_nll_loss(std::string_view op, const Tensor& log_probabilities, const 
        counted = loss.divided](const Tensor& g) {
         if (backward_is_recorded()) {
           return constant_gradient(op, shape, g, target(), divided(classes, counted), scale) *
-                 beside(g);
+                 beside(g, target(), classes);
         }
         Tensor dx = Tensor::empty(shape, g.dtype(), g.device());
         kernels(g.device()).nll_backward(op, g, dx, g, target(), divided(classes, counted), scale);
@@ -152,26 +160,29 @@ Tensor row_cross_entropy(const Tensor& logits, const Tensor& target, Reduction r
   const Tensor kept = Tensor::empty({2, rows}, each.dtype(), each.device());
   kernels(each.device()).cross_entropy(op, each, each, kept, logits, target, classes);
   const Loss loss = reduced_rows(op, each, reduction, counted, wide ? DType::f32 : logits.dtype());
-  return record(op, loss.value, {logits},
-                [op, x = save(logits), kept, target = save(target), classes, scale = loss.scale,
-                 counted = loss.divided, dtype = logits.dtype()](const Tensor& g) {
-                  if (backward_is_recorded()) {  // (p - target) g, 0 where a row is ignored
-                    const Tensor row = cast(g, kept.dtype()), scores = cast(x(), kept.dtype());
-                    const Tensor less = constant_gradient(op, scores.shape(), row, target(),
-                                                          divided(classes, counted), scale);
-                    const Tensor slope = softmax(scores) * -sum(less, {1}, true) + less;
-                    return cast(slope * beside(row), dtype);
-                  }
-                  // Over the logits, the largest array of many a model, where they are not needed
-                  // any more.
-                  const Tensor scores = x(), over = x.taken();
-                  const Tensor dx =
-                      over.defined() ? over : Tensor::empty(scores.shape(), dtype, scores.device());
-                  kernels(g.device())
-                      .cross_entropy_backward(op, g, dx, scores, kept, target(), g,
-                                              divided(classes, counted), scale);
-                  return dx;
-                });
+  return record(
+      op, loss.value, {logits},
+      [op, x = save(logits), kept, target = save(target), classes, scale = loss.scale,
+       counted = loss.divided, dtype = logits.dtype()](const Tensor& g) {
+        if (backward_is_recorded()) {  // (p - target) g, 0 where a row is ignored
+          const Tensor row = cast(g, kept.dtype()), scores = cast(x(), kept.dtype());
+          const Tensor sharp = constant_gradient(op, scores.shape(), row, target(),
+                                                 divided(classes, counted), scale);
+          const Tensor total = sum(sharp, {1}, true);
+          const double s = classes.smoothing, even = s / static_cast<double>(scores.size(1));
+          const Tensor less = s == 0 ? sharp : sharp * (1 - s) + total * even;
+          const Tensor slope = less - softmax(counting(scores, target(), classes)) * total;
+          return cast(slope * beside(row, target(), classes), dtype);
+        }
+        // Over the logits, the largest array of many a model, where they are not needed any more.
+        const Tensor scores = x(), over = x.taken();
+        const Tensor dx =
+            over.defined() ? over : Tensor::empty(scores.shape(), dtype, scores.device());
+        kernels(g.device())
+            .cross_entropy_backward(op, g, dx, scores, kept, target(), g, divided(classes, counted),
+                                    scale);
+        return dx;
+      });
 }
 
 }  // namespace peal

@@ -40,13 +40,17 @@ Tensor slope(const OpCase& entry, const Tensors& x, bool create_graph) {
   return total;
 }
 
-// The largest difference to central differences, over the largest element.
+// The largest difference to central differences, over the largest element; or of the first gradient
+// to that of the kernels, which central differences of it cannot tell from one that lacks a
+// constant.
 double second_order_error(const OpCase& entry) {
   const Tensors x = inputs_of<double>(entry);
   const Tensor total = slope(entry, x, true);
   Tensors seconds(x.size());
   if (total.requires_grad()) seconds = autograd::grad({total}, x, {.allow_unused = true});
-  double worst = 0;
+  const double first = slope(entry, x, false).item<double>();
+  double worst =
+      testing::larger(0, std::abs(total.item<double>() - first) / std::max(1.0, std::abs(first)));
   for (std::size_t input = 0; input < x.size(); ++input) {
     Doubles numeric, exact(static_cast<std::size_t>(x[input].numel()), 0.0);
     if (seconds[input].defined()) exact = doubles(seconds[input]);
@@ -206,6 +210,39 @@ TEST_CASE("a recorded gradient through a loss lets go of its graph") {
     autograd::grad({cross_entropy(logits, target)}, {x}, {.create_graph = true});
   }
   CHECK(node.expired());
+}
+
+TEST_CASE("a recorded gradient of a loss of classes is the kernels', row by row") {
+  const Tensor scores = Tensor::from(Doubles{NAN, 1, 3, 1, 2, 0, INFINITY, 1, 2}, {3, 3});
+  const Tensor target = Tensor::from(std::vector<std::int64_t>{-100, 1, -100}, {3});
+  for (const Reduction reduction : {Reduction::none, Reduction::mean, Reduction::sum}) {
+    for (const double smoothing : {0.0, 0.5, 1.0}) {
+      CAPTURE(smoothing);
+      const Tensor x = scores.clone().set_requires_grad();
+      const auto gradient = [&](bool create_graph) {
+        autograd::GradOptions options{.create_graph = create_graph};
+        // What goes into an ignored row counts as little as what is in it.
+        if (reduction == Reduction::none) {
+          options.grad_outputs = {Tensor::from(Doubles{INFINITY, 3, NAN}, {3})};
+        }
+        return autograd::grad({cross_entropy(x, target, reduction, -100, smoothing)}, {x},
+                              options)[0];
+      };
+      const Tensor recorded = gradient(true);
+      const Doubles found = doubles(recorded), expected = doubles(gradient(false));
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        CHECK(found[i] == doctest::Approx(expected[i]).epsilon(1e-14));
+        if (i / 3 != 1) CHECK(found[i] == 0);
+      }
+      const Doubles seconds = doubles(autograd::grad({sum(square(recorded))}, {x})[0]);
+      for (std::size_t i = 0; i < seconds.size(); ++i) CHECK((seconds[i] == 0) == (i / 3 != 1));
+    }
+  }
+  const Tensor logs = scores.clone().set_requires_grad();
+  const autograd::GradOptions options{
+      .grad_outputs = {Tensor::from(Doubles{INFINITY, 3, NAN}, {3})}, .create_graph = true};
+  CHECK(doubles(autograd::grad({nll_loss(logs, target, Reduction::none)}, {logs}, options)[0]) ==
+        Doubles{0, 0, 0, 0, -3, 0, 0, 0, 0});
 }
 
 TEST_CASE("third derivatives") {
