@@ -52,10 +52,10 @@ def figure_of(what, command):
 
 def figures(options, what, program, batch, run, *save):
     """One seed's figure of each arm, by its name. `run` is the file in between; `save` is for the first run alone."""
+    if options.ranks < 1 or batch % options.ranks:
+        sys.exit(f"--ranks {options.ranks}: a batch of {batch} does not part among so many as equal batches")
     found = {"peal": figure_of(what, [*program, "--batch-size", batch, "--export", run, *save])}
     found["PyTorch"] = figure_of(what, [options.python, *sys.argv, "--run", run])
-    if batch % options.ranks:
-        sys.exit(f"--ranks {options.ranks}: a batch of {batch} does not part among so many as equal batches")
     if options.ranks > 1:
         launcher = [HERE.parents[1] / "launch" / "tools" / "peal-run", "-n", options.ranks]
         found[f"peal, {options.ranks} ranks"] = figure_of(
