@@ -145,8 +145,10 @@ Tensor watched(Module& model, const Tensor& x, SeenAll& layers, SeenAll& norms) 
   }
 }
 
+// A layer with the norm behind it, and what is to stand in their places.
 struct Neighbours {
-  std::shared_ptr<Seen> layer, norm;
+  std::string layer_path, norm_path;
+  Module layer, norm, folded, nothing;
 };
 
 // Whether the norm gets what the layer gives, with the layer's channels behind a batch: of as many
@@ -154,6 +156,24 @@ struct Neighbours {
 bool feeds(const Seen& layer, const Seen& norm) {
   return layer.calls == 1 && norm.calls == 1 && layer.tensor.same_as(norm.tensor) &&
          layer.tensor.dim() == layer.module.get_parameter("weight").dim();
+}
+
+// Of a forward of x, whose result comes in `y`; whatever else it gave is let go of again.
+std::vector<Neighbours> neighbours(Module& model, const Tensor& x, Tensor& y) {
+  SeenAll layers, norms;
+  y = watched(model, x, layers, norms);
+  std::vector<Neighbours> pairs;
+  for (const auto& norm : norms) {
+    for (const auto& layer : layers) {
+      const BatchNorm& last = *norm->module.as<BatchNorm>();
+      if (!feeds(*layer, *norm) || !last.running_mean.defined()) continue;
+      Module nothing = Identity();
+      nothing.eval();
+      pairs.push_back({layer->path, norm->path, layer->module, norm->module,
+                       folded(layer->module, last), nothing});
+    }
+  }
+  return pairs;
 }
 
 // How far b is from a, beside a's largest.
@@ -166,34 +186,36 @@ double distance(const Tensor& a, const Tensor& b) {
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> fuse_eval(Module& model, const Tensor& x) {
-  PEAL_CHECK(!model.training(), "fuse_eval: the model is in training; call eval() before");
+  for (const auto& [path, module] : model.named_modules()) {
+    PEAL_CHECK(!module.training(),
+               "fuse_eval: ", path.empty() ? "the model" : concat("'", path, "'"),
+               " is in training; call eval() before");
+  }
   const NoGrad guard;
-  SeenAll layers, norms;
-  const Tensor before = watched(model, x, layers, norms);
-  std::vector<Neighbours> pairs;
-  for (const auto& norm : norms) {
-    for (const auto& layer : layers) {
-      if (feeds(*layer, *norm) && norm->module.as<BatchNorm>()->running_mean.defined()) {
-        pairs.push_back({layer, norm});
-      }
+  Tensor before;
+  const std::vector<Neighbours> pairs = neighbours(model, x, before);
+  const auto put_back = [&] {
+    for (const Neighbours& pair : pairs) {
+      model.replace_child(pair.layer_path, pair.layer);
+      model.replace_child(pair.norm_path, pair.norm);
     }
-  }
+  };
   std::vector<std::pair<std::string, std::string>> paths;
-  for (const Neighbours& pair : pairs) {
-    const Module made = folded(pair.layer->module, *pair.norm->module.as<BatchNorm>());
-    Module nothing = Identity();
-    nothing.eval();
-    model.replace_child(pair.layer->path, made);
-    model.replace_child(pair.norm->path, nothing);
-    paths.emplace_back(pair.layer->path, pair.norm->path);
+  double far = 0;
+  try {
+    for (const Neighbours& pair : pairs) {
+      model.replace_child(pair.layer_path, pair.folded);
+      model.replace_child(pair.norm_path, pair.nothing);
+      paths.emplace_back(pair.layer_path, pair.norm_path);
+    }
+    far = distance(before, model(x));
+  } catch (...) {
+    put_back();
+    throw;
   }
-  const double far = distance(before, model(x));
   const double most = is_low_precision(before.dtype()) ? 0.1 : 0.01;
   if (far < most) return paths;
-  for (const Neighbours& pair : pairs) {
-    model.replace_child(pair.layer->path, pair.layer->module);
-    model.replace_child(pair.norm->path, pair.norm->module);
-  }
+  put_back();
   fail(concat("fuse_eval: the outputs differ by ", far,
               " of the largest with batch norms folded, expected less than ", most,
               ": something else reads what one of the layers before them gives; fold by hand "

@@ -35,9 +35,9 @@ Linear fuse_linear_bn_eval(const Linear& linear, const BatchNorm& norm);
 // Folds every batch norm below that gets, in a forward of `x`, what a convolution or a linear layer
 // gave: that one becomes the fused layer, and the norm an Identity (both by replace_child). Layers
 // that have hooks, are called twice or are of a derived class stay. Gives the paths of those that
-// were folded. Error, and the model is as it was, where it gives other outputs for x then, because
-// something else reads what a folded layer gives. REQUIRES: model.eval() before; x is no constant,
-// as it has to show that difference.
+// were folded. Error, and the model is as it was, where any of it is in training, where a forward
+// throws, and where it gives other outputs for x then, because something else reads what a folded
+// layer gives. REQUIRES: model.eval() before; x is no constant, as it has to show that difference.
 std::vector<std::pair<std::string, std::string>> fuse_eval(Module& model, const Tensor& x);
 
 }  // namespace peal::nn

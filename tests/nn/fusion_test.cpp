@@ -69,6 +69,22 @@ struct Bypassing : nn::Module {
   }
 };
 
+// A forward that wants its norm, and looks whether what the forward before gave on its way is still
+// held by somebody.
+struct Needing : nn::Module {
+  nn::Conv2d conv = add("conv", nn::Conv2d(3, 3, 1));
+  nn::Module norm = add("norm", nn::Module(nn::BatchNorm2d(3)));
+  bool needs = false, held = false;
+  std::weak_ptr<Storage> last{};
+  Tensor forward(const Tensor& x) override {
+    PEAL_CHECK(!needs || norm.as<nn::BatchNorm>() != nullptr, "where is the norm");
+    held = !last.expired();
+    const Tensor y = conv(x);
+    last = y.storage();
+    return norm(y);
+  }
+};
+
 }  // namespace
 
 TEST_CASE("a batch norm folded into the layer before it") {
@@ -122,6 +138,13 @@ TEST_CASE("all batch norms of a model folded") {
         1);
 }
 
+TEST_CASE("what a forward gave on its way is let go of before the next one") {
+  Needing model;
+  model.eval();
+  CHECK(nn::fuse_eval(model, randn({2, 3, 4, 4})).size() == 1);
+  CHECK_FALSE(model.held);
+}
+
 TEST_CASE("a model is left as it was where something else reads what a layer gives") {
   manual_seed(5);
   Bypassing model;
@@ -133,6 +156,23 @@ TEST_CASE("a model is left as it was where something else reads what a layer giv
             "something else reads what one of the layers before them gives");
   CHECK(model(x).to_vector<float>() == before);
   CHECK(model.norm.running_mean.numel() == 3);
+
+  // So it is where the forward with folded layers throws, and where some layer trains.
+  Needing needing;
+  needing.needs = true;
+  needing.eval();
+  check_has(error_of([&] { nn::fuse_eval(needing, x); }), "where is the norm");
+  CHECK(needing.norm.as<nn::BatchNorm>() != nullptr);
+  CHECK(needing.get_submodule("conv").same_as(needing.conv));
+  CHECK(needing.state_dict().size() == 7);
+  nn::Sequential half(nn::Conv2d(3, 3, 1), nn::BatchNorm2d(3), nn::Conv2d(3, 3, 1),
+                      nn::BatchNorm2d(3));
+  half.eval();
+  half[3].train();
+  check_has(error_of([&] { nn::fuse_eval(half, x); }),
+            "fuse_eval: '3' is in training; call eval() before");
+  CHECK(half[1].as<nn::BatchNorm>() != nullptr);
+  CHECK(amax(abs(half[3].as<nn::BatchNorm>()->running_mean)).item<float>() == 0);
 
   // Who looks at a layer goes on doing so, and one that is called twice stays.
   nn::Sequential looked(nn::Conv2d(3, 3, 1), nn::BatchNorm2d(3));
