@@ -46,7 +46,9 @@ void Reducer::backward(const Tensor& loss, double samples, const std::vector<Ten
   auto leaves = leaves_of({&loss, 1});
   for (const Tensor& tensor : others) leaves.push_back(tensor.body().slot);
   std::erase_if(leaves, [&](const auto& slot) { return !own.insert(slot.get()).second; });
-  for (const auto& slot : leaves) PEAL_CHECK(!slot->has_final_hook(), "[ddp] ", shared_weights);
+  for (const auto& slot : leaves) {
+    if (slot->has_final_hook()) fail_shared_weights();
+  }
   const auto left = std::find_if(parameters_.begin(), parameters_.end(), has_gradient);
   const auto weighed = weights_.weigh(samples, loss.dtype(),
                                       left != parameters_.end() ? left->first : "", synchronizing_);
@@ -57,7 +59,8 @@ void Reducer::backward(const Tensor& loss, double samples, const std::vector<Ten
   loss.backward(full(loss.shape(), weighed.factor, loss.dtype(), loss.device()));
 }
 
-// Where the graph has not shown it, as a recomputed segment goes through this wrapper alone.
+// The others may be in the step already. Also where the graph has not shown it, as a recomputed
+// segment goes through this wrapper alone.
 void Reducer::fail_shared_weights() const { fail_everywhere(group_, shared_weights); }
 
 // Of a backward that has got the gradient of `first` and maybe of others: whether zero_grad() came

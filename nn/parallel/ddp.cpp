@@ -172,6 +172,7 @@ std::string DistributedDataParallel::explain() const {
 }
 
 void DistributedDataParallel::backward(const Tensor& loss, double samples) {
+  state_->check_not_rounded();
   const std::vector<std::string>& ignored = state_->options.ignored;
   std::vector<Tensor> others;
   for (const auto& [name, tensor] : ignored.empty() ? NamedTensors{} : named_parameters()) {

@@ -16,8 +16,8 @@
 //
 // Steps are the same on all ranks: each backward outside no_sync(), and each forward in training
 // (with gradients, outside no_sync). Where a rank has one more than the others, or goes back
-// through another forward, all get an Error. After a backward a rank alone may look at outputs
-// under NoGrad, or in eval().
+// through another forward, all get an Error. After a backward a rank alone may look at outputs in
+// eval(), and under NoGrad in train() too where no layer is a SyncBatchNorm.
 //
 // Buffers are rank 0's, on all ranks, after each synchronised backward; and before a forward
 // outside no_sync() where another in training came first, without a backward between them (what a
@@ -142,8 +142,8 @@ class DistributedDataParallel : public Module {
   // Other leaves (x, ignored parameters, a head outside of the wrapper) get the gradients of
   // loss.backward(), unless `samples` is 0 or the graph does not show them (a recomputed segment
   // outside of the wrapper); functions of register_hook() see those of a loss that was multiplied.
-  // Error on all ranks: a number that is none; gradients of an earlier step; another wrapper on the
-  // way.
+  // Errors: a number that is none; gradients of an earlier step (both on all ranks, but under
+  // no_sync() once samples are counted); another wrapper on the way (on all; it ends the group).
   void backward(const Tensor& loss, double samples);
 
   // The hook is called for each bucket in the place of the average (comm_hook.h). The same on all

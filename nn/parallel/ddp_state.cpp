@@ -21,13 +21,16 @@ bool has(const NamedTensors& list, const Tensor& tensor) {
                      [&](const auto& other) { return other.second.same_as(tensor); });
 }
 
-// Some gradients have more bytes than what they are to travel in.
-bool narrows(const MixedPrecision& settings, const MemberList& members) {
-  const auto wider = [&](const auto& parameter) {
+// A gradient that has more bytes than what it is to travel in, or the end.
+auto wide_in(const NamedTensors& parameters, const MixedPrecision& settings) {
+  return std::find_if(parameters.begin(), parameters.end(), [&](const auto& parameter) {
     const DType own = settings.gradient_of(parameter.second.dtype());
     return size_of(own) > size_of(settings.reduce_dtype.value_or(own));
-  };
-  return std::any_of(members.parameters.begin(), members.parameters.end(), wider);
+  });
+}
+
+bool narrows(const MixedPrecision& settings, const MemberList& members) {
+  return wide_in(members.parameters, settings) != members.parameters.end();
 }
 
 // Those of `now` that are not among `before`.
@@ -58,7 +61,7 @@ DistributedDataParallel::State::State(const Module& wrapped, const DDPOptions& c
   if (options.measure_every > 0 || comm::Recording::is_traced(group)) {
     reducer.set_clock(std::make_unique<StepClock>(group, options.measure_every, tag));
   }
-  if (hooked) reducer.set_comm_hook(reduce_hook(group, *options.mixed_precision.travels_in()));
+  if (hooked) set_hook();
   reducer.set_listener({.prepare = [this] { prepare(); },
                         .begin =
                             [this] {
@@ -84,13 +87,20 @@ void DistributedDataParallel::State::make_buffer_sync() {
   buffer_sync->set_root(root_, all_active_);
 }
 
+void DistributedDataParallel::State::set_hook() {
+  reducer.set_comm_hook(reduce_hook(group, *options.mixed_precision.travels_in()));
+}
+
+void DistributedDataParallel::State::check_not_rounded() const {
+  if (rounded_.expired()) return;
+  fail_everywhere(group,
+                  "a backward began where parameters are rounded ones: let rounded() go "
+                  "before it (a recomputed segment's too, after its forward)");
+}
+
 // A step begins, on all ranks.
 void DistributedDataParallel::State::prepare() {
-  if (!rounded_.expired()) {
-    fail_everywhere(group,
-                    "a backward began where parameters are rounded ones: let rounded() go "
-                    "before it (a recomputed segment's too, after its forward)");
-  }
+  check_not_rounded();
   if (Graph::capturing() != nullptr) {
     captured_ = true;
     learns_ = false;
@@ -145,7 +155,12 @@ std::string DistributedDataParallel::State::obstacle_to(const MemberList& now) c
                     "gradient of new parameters before");
     }
   }
-  return {};
+  const auto wide = wide_in(now.parameters, options.mixed_precision);
+  if (wide == now.parameters.end() || hooked || !reducer.has_comm_hook()) return {};
+  return concat("the gradient of ", wide->first, " is ", wide->second.dtype(),
+                ", for which mixed_precision has a hook, as its reduce_dtype is ",
+                *options.mixed_precision.reduce_dtype,
+                "; register no other, or leave reduce_dtype out");
 }
 
 void DistributedDataParallel::State::exchange_members() {
@@ -169,6 +184,10 @@ void DistributedDataParallel::State::exchange_members() {
   const bool same_buffers =
       now.buffers.size() == before.buffers.size() && joined(before.buffers, now.buffers).empty();
   reducer.exchange(now.parameters, std::move(planned.buckets));
+  if (!hooked && narrows(options.mixed_precision, now)) {
+    set_hook();
+    hooked = true;
+  }
   specs = std::move(planned.specs);
   caps = planned.caps;
   order_learnt = false;

@@ -32,6 +32,8 @@ struct DistributedDataParallel::State {
   void watch_members();
   void set_actives(int divisor, int lowest, bool all);
   void note_equal();  // buffers are
+  // Error on all ranks where a backward is to begin within rounded().
+  void check_not_rounded() const;
   void follow(const Announcement& where);
 
   const Module module;
@@ -45,7 +47,7 @@ struct DistributedDataParallel::State {
   std::vector<ReplicaCheck::Other> compared;  // besides members
   std::optional<BufferSync> buffer_sync;
   bool stale = false;  // a forward in training came since buffers were equal
-  const bool hooked;   // by mixed precision
+  bool hooked;         // by mixed precision
 
  private:
   void prepare();
@@ -53,6 +55,7 @@ struct DistributedDataParallel::State {
   void learn_order();
   void exchange_members();
   std::string obstacle_to(const MemberList& now) const;
+  void set_hook();
   void make_buffer_sync();
   void settle();
 

@@ -196,7 +196,7 @@ comm::Work PowerSGD::State::run(GradBucket& bucket) {
             continue;
           }
           matrix_of(part).copy_(matmul(p_of(part), q_of(part), true));
-          if (factor == 0) continue;  // a step without a sample leaves nothing to keep
+          if (factor == 0) continue;  // nothing to keep: no sample, or it fails
           Kept& here = *part.kept;
           here.q = q_of(part).detach({part.r * part.columns});
           if (!keeps) continue;

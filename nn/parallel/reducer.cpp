@@ -42,8 +42,8 @@ Reducer::~Reducer() {
 
 void Reducer::set_comm_hook(CommHook hook) {
   PEAL_CHECK(hook != nullptr, "[ddp] set_comm_hook: expected a hook, got none");
-  const bool left = next_ == 0 && backward_ != backward_number();  // by an exception
-  PEAL_CHECK(backward_ == 0 || left, "[ddp] set_comm_hook: a backward is under way");
+  PEAL_CHECK(backward_ == 0 || next_ == 0,
+             "[ddp] set_comm_hook: a backward is under way, and has sent buckets");
   hook_ = std::move(hook);
   for (std::size_t b = 0; buckets_ && b < buckets_->size(); ++b) {
     (*buckets_)[b].averaged = Averaged::over_all;  // until it says otherwise

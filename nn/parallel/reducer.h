@@ -65,7 +65,7 @@ class Reducer {
   void set_synchronizing(bool on) { synchronizing_ = on; }
   bool synchronizing() const { return synchronizing_; }
 
-  // In the place of the average. Between backwards.
+  // In the place of the average. Not where a backward has sent buckets.
   void set_comm_hook(CommHook hook);
   bool has_comm_hook() const { return hook_ != nullptr; }
   // Called when a synchronised backward begins, first where the plan may be exchanged; and when its

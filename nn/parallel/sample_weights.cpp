@@ -19,6 +19,12 @@ constexpr std::string_view what = "backward(loss, samples)";
 // Whose backward this thread runs.
 thread_local const SampleWeights* weighs_here = nullptr;
 
+// On all ranks, where the numbers of samples have no finite sum: `wrong` is this rank's part in it.
+[[noreturn]] void fail_sum(const comm::ProcessGroup& group, const std::string& wrong) {
+  comm::agree_unless(group, concat("[ddp] ", what), "", wrong, "");
+  fail(concat("[ddp] ", what, ": the samples of all ranks have an infinite sum"));
+}
+
 }  // namespace
 
 SampleWeights::Weighed SampleWeights::weigh(double samples, DType of_loss,
@@ -36,18 +42,18 @@ SampleWeights::Weighed SampleWeights::weigh(double samples, DType of_loss,
                    "call zero_grad() before the first backward of a step, and give each its "
                    "number of samples");
   }
-  if (!wrong.empty()) {
+  const bool is_first = !is_open_ && expected_ == 0, is_wrong = !wrong.empty();
+  if (is_wrong) {
     // The others, who may be in the step already, hear it when the numbers are added.
-    PEAL_CHECK(heard && group_.world() > 1, "[ddp] ", what, ": ", wrong);
+    PEAL_CHECK((heard || is_first) && group_.world() > 1, "[ddp] ", what, ": ", wrong);
     samples = std::nan("");
+    wrong_ = std::move(wrong);
   }
-  if (!is_open_ && expected_ == 0) {
+  if (is_first) {
     announce(group_, {.what = Announcement::What::samples, .wrapper = tag_});
     estimate(samples);
   }
   open();
-  const bool is_wrong = !wrong.empty();
-  if (is_wrong) wrong_ = std::move(wrong);
   // As many as the loss's type makes of them: what is divided by is what was multiplied by.
   const double factor =
       cast(cast(Tensor::scalar(samples * scale_, Device{}), of_loss), DType::f64).item<double>();
@@ -77,7 +83,8 @@ void SampleWeights::estimate(double samples) {
   const Tensor all = Tensor::scalar(samples, Device{});
   group_.all_reduce(all, comm::ReduceOp::sum, {"samples of a first backward", tag_}).wait();
   const double sum = all.item<double>();
-  expected_ = std::isfinite(sum) ? sum : 0;
+  if (!std::isfinite(sum)) fail_sum(group_, std::exchange(wrong_, {}));
+  expected_ = sum;
 }
 
 void SampleWeights::begin(const Tensor& where) {
@@ -128,8 +135,7 @@ void SampleWeights::check() {
   if (std::isfinite(total_.item<double>())) return;
   const std::string wrong = wrong_;
   forget();
-  comm::agree_unless(group_, concat("[ddp] ", what), "", wrong, "");
-  fail(concat("[ddp] ", what, ": the samples of all ranks have an infinite sum"));
+  fail_sum(group_, wrong);
 }
 
 double SampleWeights::factor(int divisor) {
@@ -146,8 +152,8 @@ double SampleWeights::factor_now(int divisor) {
   send();
   totalled_.wait();
   const double total = total_.item<double>();
-  if (!std::isfinite(total)) return 1;  // check() says so
-  return total == 0 ? 0 : group_.world() / total;
+  // Without a finite sum the step fails (check() says so), and leaves nothing to keep.
+  return total == 0 || !std::isfinite(total) ? 0 : group_.world() / total;
 }
 
 }  // namespace peal::nn

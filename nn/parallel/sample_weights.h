@@ -50,7 +50,7 @@ class SampleWeights {
 
   // A step of a rank that has no batch in it: whether those who have one count samples.
   void follow(bool weighted);
-  // Of such a rank, too: how many samples there are.
+  // Of such a rank, too: how many samples there are. Error as of check().
   void estimate(double samples);
   // A step begins. Where samples count their number is written into what is to be averaged over the
   // ranks, f32 or f64, to travel with others' sums; where there is none it is sent. Collective.

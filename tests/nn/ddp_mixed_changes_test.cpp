@@ -5,6 +5,8 @@
 #include <peal/nn/parallel/join.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
 
+#include <cmath>
+#include <memory>
 #include <vector>
 
 #include "ddp_ranks.h"
@@ -193,6 +195,39 @@ TEST_CASE("a segment that is computed again in backward is rounded as it was in 
                       loss_of(y).backward();
                     }),
                     doctest::Contains("let rounded() go before it"));
+}
+
+TEST_CASE("gradients of f64 that join a model travel in f32 where reduce_dtype says so") {
+  struct Grows : nn::Module {
+    Tensor w = add_parameter("w", ones({4}));
+    std::shared_ptr<Tensor> wide = std::make_shared<Tensor>();
+    Tensor forward(const Tensor& x) override {
+      const Tensor y = sum(x * w);
+      return wide->defined() ? cast(y, DType::f64) + sum(*wide * (1 + std::exp2(-40))) : y;
+    }
+    void grow() { *wide = add_parameter("wide", ones({4}, DType::f64)); }
+  };
+  const nn::DDPOptions options{.mixed_precision = {.reduce_dtype = DType::f32}};
+  two([&](const Group& group, int rank) {
+    Grows net;
+    DDP ddp(net, group, options);
+    for (int step = 0; step < 4; ++step) {
+      if (step == 2) net.grow();
+      ddp.zero_grad();
+      ddp(full({4}, rank + 1.)).backward();
+      CHECK(net.w.grad().to_vector<float>() == std::vector<float>(4, 1.5F));
+      if (step >= 2) CHECK(net.wide->grad().to_vector<double>() == std::vector<double>(4, 1));
+    }
+    CHECK_THROWS_WITH(ddp.register_comm_hook(nn::noop_hook()),
+                      doctest::Contains("has a hook already"));
+  });
+  two([&](const Group& group, int) {  // beside a hook of the user's that cannot be
+    Grows net;
+    DDP ddp(net, group, options);
+    ddp.register_comm_hook(nn::average_gradients(group));
+    net.grow();
+    CHECK_THROWS_WITH(ddp(full({4}, 1.)).backward(), doctest::Contains("of wide is f64"));
+  });
 }
 
 TEST_CASE(

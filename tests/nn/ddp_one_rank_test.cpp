@@ -207,6 +207,64 @@ TEST_CASE("a number of samples that is none, or gradients left over, on one rank
   }
 }
 
+TEST_CASE("a number of samples that is none, in a run's first backward, on one rank alone") {
+  for (const bool accumulates : {false, true}) {
+    const auto told = told_by([&](const Group& group, int rank) {
+      Mlp net;
+      DDP ddp(net, group);
+      std::string error;
+      try {
+        ddp.reducer().set_synchronizing(!accumulates);
+        ddp.backward(loss(ddp, 1), rank == 1 ? std::nan("") : 2.0);
+      } catch (const Error& e) {
+        error = e.what();
+      }
+      ddp.reducer().set_synchronizing(true);
+      ddp.zero_grad();  // the group goes on
+      ddp.backward(loss(ddp, 1), 2);
+      for (const Tensor& p : net.parameters()) CHECK(same_everywhere(p.grad(), group));
+      throw Error(error);
+    });
+    check_told(told, "rank 1: expected a number of samples, 0 or more, got");
+  }
+}
+
+TEST_CASE("a number of samples that is none, beside a rank without a batch") {
+  check_told(told_by([](const Group& group, int rank) {
+               Mlp net;
+               DDP ddp(net, group);
+               nn::Join join(ddp);
+               if (!join.next(rank == 1)) return;
+               if (join.active()) {
+                 const auto guard = ddp.no_sync();
+                 ddp.backward(loss(ddp, 1), std::nan(""));
+               } else {
+                 join.follow();
+               }
+             }),
+             "rank 1: expected a number of samples, 0 or more, got");
+}
+
+TEST_CASE("a loss over samples that goes through another wrapper, on one rank alone") {
+  check_told(told_by([](const Group& group, int rank) {
+               Mlp net, other;
+               DDP a(net, group), b(other, group);
+               a.backward(rank == 1 ? loss(a, 1) + loss(b, 1) : loss(a, 1), 3);
+             }),
+             "rank 1: backward(loss, samples): the loss goes through another wrapper, too");
+}
+
+TEST_CASE("a backward over samples where one rank alone has rounded parameters") {
+  check_told(told_by([](const Group& group, int rank) {
+               Mlp net;
+               DDP ddp(net, group, {.mixed_precision = {.param_dtype = DType::bf16}});
+               const Tensor y = ddp(full({2, 3}, 1.));
+               const auto scope = rank == 1 ? ddp.rounded() : nullptr;
+               ddp.backward(sum(y * y), 2);
+             }),
+             "rank 1: a backward began where parameters are rounded ones");
+}
+
 TEST_CASE("a state of PowerSGD that one rank alone cannot go on with") {
   struct One : nn::Module {
     Tensor w = add_parameter("w", Tensor::zeros({8, 8}));
