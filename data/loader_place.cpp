@@ -11,12 +11,6 @@
 #include <utility>
 
 namespace peal::data {
-namespace {
-
-// What augmentation is drawn from, where orders are not drawn from the same.
-constexpr const char* augmentation = "augmentation";
-
-}  // namespace
 
 std::int64_t DataLoader::size() const {
   if (within()) return batches_;

@@ -92,6 +92,8 @@ std::optional<std::uint64_t> check_order(StateReader& reader, const HowOrdered& 
     reader.fault(concat(what, ": expected ", number, ", as of this ", mine.whose, ", got ", saved,
                         ": the rest of its epoch would be another"));
   }
+  // An order that is drawn has its seed for it.
+  if (reader.has(augmentation)) reader.number<std::int64_t>(augmentation);
   return seed;
 }
 

@@ -97,6 +97,9 @@ class Sampler {
   virtual void resume(std::int64_t epoch, std::int64_t consumed);
 };
 
+// In a state: what augmentation is drawn from, where orders are not drawn from the same.
+inline constexpr const char* augmentation = "augmentation";
+
 // What a state says of the order that it is a place in, so that no other goes on there.
 struct HowOrdered {
   std::string_view whose;                                     // "loader", for errors

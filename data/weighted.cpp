@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/rng.h>
+#include <peal/data/formats/sha256.h>
 #include <peal/data/weighted.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
+#include <string>
 #include <utility>
 
 namespace peal::data {
@@ -34,6 +37,13 @@ std::int64_t check(std::span<const double> weights, std::int64_t count, bool rep
   PEAL_CHECK(replacement || count <= above, "[data] weighted sampler: ", count,
              " draws without replacement from ", above, " samples whose weight is not 0");
   return above;
+}
+
+// The first 64 bits of SHA-256, so that a state tells whether it is of the same weights.
+std::int64_t digest_of(std::span<const double> weights) {
+  Sha256 sum;
+  sum.add({reinterpret_cast<const std::uint8_t*>(weights.data()), weights.size_bytes()});
+  return static_cast<std::int64_t>(std::stoull(sum.digest().substr(0, 16), nullptr, 16));
 }
 
 }  // namespace
@@ -76,8 +86,15 @@ WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, std::i
     : DrawnSampler(std::ssize(weights), (check(weights, count, options.replacement), count),
                    options),
       weights_(std::make_shared<const std::vector<double>>(std::move(weights))),
+      digest_(digest_of(*weights_)),
       count_(count),
       options_(options) {}
+
+std::vector<std::pair<std::string, std::int64_t>> WeightedRandomSampler::order_of() const {
+  auto all = DrawnSampler::order_of();
+  all.emplace_back("weights_digest", digest_);
+  return all;
+}
 
 std::vector<std::int64_t> WeightedRandomSampler::drawn(std::int64_t epoch) const {
   return weighted_order(*weights_, count_, options_.replacement, options_.seed, epoch);

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace peal::data {
@@ -36,11 +38,15 @@ class WeightedRandomSampler : public DrawnSampler {
   WeightedRandomSampler(std::vector<double> weights, std::int64_t count,
                         const WeightedOptions& options = {});
 
+  // As of a DrawnSampler, and "weights_digest".
+  std::vector<std::pair<std::string, std::int64_t>> order_of() const override;
+
  protected:
   std::vector<std::int64_t> drawn(std::int64_t epoch) const override;
 
  private:
   std::shared_ptr<const std::vector<double>> weights_;
+  std::int64_t digest_;  // of their bytes
   std::int64_t count_;
   WeightedOptions options_;
 };

@@ -151,7 +151,7 @@ class SetReader : public LoaderReader {
     if (dealing_->options.shuffle) {
       mine.seed = seed;
     } else {
-      mine.numbers.emplace_back("augmentation", static_cast<std::int64_t>(seed));
+      mine.numbers.emplace_back(data::augmentation, static_cast<std::int64_t>(seed));
     }
     return mine;
   }

@@ -165,16 +165,29 @@ TEST_CASE("a state of other draws is refused within an epoch") {
             "samples: expected 11, as of this sampler, got 10");
   CHECK(said_of(mine, drawn(11, {.replacement = true, .num_samples = 4, .seed = 1}), 0) ==
         "nothing");
-  const auto weighted = [](std::uint64_t seed) -> Make {
+  const auto weighted = [](std::uint64_t seed, double first = 1) -> Make {
     return [=] {
+      std::vector<double> weights(10, 1.0);
+      weights[0] = first;
       return std::make_unique<DataLoader>(
           std::make_shared<Drawn>(10),
           std::make_shared<peal::data::WeightedRandomSampler>(
-              std::vector<double>(10, 1.0), 10, peal::data::WeightedOptions{.seed = seed}),
+              weights, 10, peal::data::WeightedOptions{.seed = seed}),
           LoaderOptions{.batch_size = 2});
     };
   };
   check_has(said_of(weighted(1), weighted(2)), "seed: expected 2, as of this sampler, got 1");
+  CHECK(said_of(weighted(1), weighted(1)) == "nothing");
+  check_has(said_of(weighted(1), weighted(1, 1.5)), "weights_digest: expected ");
+  CHECK(said_of(weighted(1), weighted(1, 1.5), 0) == "nothing");
+  // States of before do not know the weights.
+  const auto saved = weighted(1)(), later = weighted(1, 1.5)();
+  saved->next();
+  auto state = saved->state_dict();
+  CHECK(std::erase_if(state, [](const auto& entry) { return entry.first == "weights_digest"; }) ==
+        1);
+  later->load_state_dict(state);
+  CHECK(later->consumed() == 2);
 }
 
 TEST_CASE("a state of as many samples and of an order that is drawn alike is asked for") {
@@ -191,12 +204,17 @@ TEST_CASE("a state of as many samples and of an order that is drawn alike is ask
   CHECK(said_of(mine, make(101, drawn), 0) == "nothing");
   check_has(said_of(mine, make(100, as_they_lie)), "seed: this loader draws no order, got 1");
   check_has(said_of(make(100, as_they_lie), mine), "seed: expected 1, as of this loader, got none");
+  CHECK(said_of(mine, make(100, as_they_lie), 0) == "nothing");
+  CHECK(said_of(make(100, as_they_lie), mine, 0) == "nothing");
   LoaderOptions dealt = drawn;
   dealt.shard = Place{0, 1};
   for (const Way way : {Way::batches, Way::contiguous, Way::split}) {
     dealt.way = way;
     check_has(said_of(make(100, dealt), make(101, dealt)), "samples: expected 101, as of this");
     CHECK(said_of(make(100, dealt), make(101, dealt), 0) == "nothing");
+    LoaderOptions lying = dealt;
+    lying.shuffle = false;
+    CHECK(said_of(make(100, lying), make(100, dealt), 0) == "nothing");
   }
   const auto by_sampler = [](std::int64_t size, bool shuffle) -> Make {
     return [=] {

@@ -155,6 +155,22 @@ TEST_CASE("a dispatched epoch of another seed is refused, and one without a seed
   });
 }
 
+TEST_CASE("between epochs an order that is drawn goes on after one that is not") {
+  ranks(2, [](const peal::comm::ProcessGroup& group) {
+    const auto of = [&](bool shuffle) {
+      return Dispatcher(group, group.rank() == 0 ? std::make_shared<Drawn>(8) : nullptr,
+                        LoaderOptions{.batch_size = 2, .shuffle = shuffle, .seed = 9});
+    };
+    for (const bool before : {false, true}) {
+      Dispatcher saved = of(before), later = of(!before), expected = of(!before);
+      rest_of(saved);
+      later.load_state_dict(saved.state_dict());
+      expected.set_epoch(1);
+      CHECK(rest_of(later) == rest_of(expected));
+    }
+  });
+}
+
 TEST_CASE("a dispatched epoch of a set that has grown is refused") {
   ranks(1, [&](const peal::comm::ProcessGroup& group) {
     const auto over = [&](std::int64_t size) {
