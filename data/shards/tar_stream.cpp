@@ -5,6 +5,7 @@
 #include <peal/data/shards/tar_stream.h>
 #include <peal/data/shards/windowed.h>
 
+#include <atomic>
 #include <memory>
 #include <new>
 #include <optional>
@@ -16,7 +17,9 @@ namespace {
 // The samples of a shard, one after the other.
 class ShardReader {
  public:
-  explicit ShardReader(const std::string& name) : name_(name), tar_(open_bytes(name), name) {}
+  // `told` is whether the log has heard of the shard's symbolic links.
+  ShardReader(const std::string& name, std::atomic_flag& told)
+      : name_(name), told_(told), tar_(open_bytes(name), name) {}
 
   // Without its content where that is not wanted.
   std::optional<TarSample> next(bool wanted) {
@@ -39,7 +42,7 @@ class ShardReader {
     while (!ended_ && !ahead_) {
       const auto entry = tar_.next();
       ended_ = !entry;
-      if (ended_) tar_.warn_of_links();
+      if (ended_ && !told_.test_and_set()) tar_.warn_of_links();
       if (!entry || entry->kind == TarEntry::folder) continue;
       ahead_ = stem_and_suffix(entry->name);
       if (ahead_) check_no_link(*entry, name_);
@@ -48,6 +51,7 @@ class ShardReader {
   }
 
   std::string name_;
+  std::atomic_flag& told_;
   TarReader tar_;
   std::optional<StemAndSuffix> ahead_;  // whose content comes next
   bool ended_ = false;
@@ -56,7 +60,10 @@ class ShardReader {
 }  // namespace
 
 TarStream::TarStream(std::vector<std::string> shards, Decode decode, TarStreamOptions options)
-    : shards_(std::move(shards)), decode_(std::move(decode)), options_(std::move(options)) {
+    : shards_(std::move(shards)),
+      decode_(std::move(decode)),
+      options_(std::move(options)),
+      told_of_links_(shards_.size()) {
   PEAL_CHECK(!shards_.empty(), "[data] tar stream: expected shards, got none");
   PEAL_CHECK(decode_, "[data] tar stream: expected a function that decodes a sample");
   PEAL_CHECK(options_.window >= 1, "[data] tar stream: expected a window of at least 1, got ",
@@ -65,7 +72,8 @@ TarStream::TarStream(std::vector<std::string> shards, Decode decode, TarStreamOp
 
 StreamDataset::Reader TarStream::read(std::int64_t part, std::int64_t from,
                                       const Draws& draws) const {
-  const auto reader = std::make_shared<ShardReader>(shards_.at(static_cast<std::size_t>(part)));
+  const auto at = static_cast<std::size_t>(part);
+  const auto reader = std::make_shared<ShardReader>(shards_.at(at), told_of_links_.at(at));
   return
       [=, this,
        next = windowed<TarSample>([reader](bool wanted) { return reader->next(wanted); }, part,

@@ -16,6 +16,7 @@
 #include <peal/data/shards/tar_sample.h>
 #include <peal/data/stream_dataset.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -45,6 +46,7 @@ class TarStream : public StreamDataset {
   std::vector<std::string> shards_;
   Decode decode_;
   TarStreamOptions options_;
+  mutable std::vector<std::atomic_flag> told_of_links_;  // by shard: once, not in each epoch
 };
 
 }  // namespace peal::data

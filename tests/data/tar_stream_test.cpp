@@ -272,14 +272,15 @@ TEST_CASE("a link in the place of a sample's file is refused, and a symbolic one
   add(tar_entry("b.x", "", '1', "", "a.x"));
   const std::string bad = put(folder.path / "bad.tar", end());
   const std::string link = "bad.tar: b.x: expected a file, got a link to 'a.x'; pack the shard ";
-  const auto told = stderr_of([&] {
-    StreamLoader loader(stream_of({good}));
-    CHECK(rest_of(loader) == Samples{1});
-    CHECK(peal::data::TarShards({good}, decode_number).size() == 1);
-  });
   const std::string words = "good.tar: symbolic links are left out, of which it has 1";
-  check_has(told, words);
-  check_has(told.substr(told.find(words) + 1), words);
+  const std::string streamed = stderr_of([&] {
+    StreamLoader loader(stream_of({good}));
+    for (int epoch = 0; epoch < 3; ++epoch) CHECK(rest_of(loader) == Samples{1});
+  });
+  check_has(streamed, words);
+  CHECK(streamed.find(words) == streamed.rfind(words));  // once, not in each epoch
+  check_has(stderr_of([&] { CHECK(peal::data::TarShards({good}, decode_number).size() == 1); }),
+            words);
   check_has(error_of([&] {
               StreamLoader loader(stream_of({bad}));
               rest_of(loader);
