@@ -133,13 +133,14 @@ bool has_folders(const fs::path& path) {
 }
 
 void judge(launch::Job& job, const launch::TrainingArguments& arguments) {
+  const Autocast precision = launch::autocast(arguments);
   const Device device = job.device(arguments.device);
   const std::string& file = launch::checkpoint_to_evaluate(arguments);
   const Metadata saved = load_safetensors(file).metadata;
   const auto setting = [&](const std::string& name) {
     const auto found = saved.find(name);
     PEAL_CHECK(found != saved.end(), "12_train_images: ", file, " has no setting '", name,
-               "'; is it a checkpoint of this program?");
+               "'; is it a checkpoint of another program, or of an older version of this one?");
     return found->second;
   };
   const std::vector<std::string> classes = classes_of(setting("classes"));
@@ -160,7 +161,6 @@ void judge(launch::Job& job, const launch::TrainingArguments& arguments) {
   data::DataLoader loader(
       transformed(images, size, false),
       {.batch_size = 100, .shard = job.place(), .workers = 1, .exact = true, .device = device});
-  const Autocast precision = launch::autocast(arguments);
   const auto found =
       launch::evaluate(net, loader, job.group(), {{"accuracy", std::make_shared<nn::Accuracy>()}});
   if (!job.is_main()) return;

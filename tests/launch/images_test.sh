@@ -24,6 +24,15 @@ run mixed.log "${train[@]}" --data set --model xresnet18 --epochs 1 --mixup 0.4 
 run judged.log "$program" --resume whole --evaluate set/test
 grep -qF "set/test: 24 images, accuracy $(last whole.log) %" judged.log ||
   { cat judged.log; failed 'a folder is judged otherwise than while training'; }
+run bf16.log "${train[@]}" --data set --epochs 2 --precision bf16 --save bf16
+run judged.log "$program" --resume bf16 --evaluate set/test --precision bf16
+grep -qF "set/test: 24 images, accuracy $(last bf16.log) %" judged.log ||
+  { cat judged.log; failed 'a folder is judged in another precision than while training'; }
+mkdir unsorted
+for image in set/test/*/*.*; do cp "$image" "unsorted/$(tr / - <<<"$image")"; done
+run f32.log "$program" --resume bf16 --evaluate unsorted
+run judged.log "$program" --resume bf16 --evaluate unsorted --precision bf16
+! cmp -s f32.log judged.log || failed 'images of unknown classes are judged in another precision than was asked for'
 mkdir photos
 cp set/test/rising/0.jpg photos/b.jpg
 cp set/test/falling/3.png photos/a.png
