@@ -100,9 +100,11 @@ PEAL_ELEMENT double zeta_of(double s, double a) {
 // The order-th derivative of digamma (DLMF 5.15.2 and 25.11.12), for a whole order >= 0.
 PEAL_ELEMENT double polygamma_of(double order, double x) {
   if (order == 0) return digamma_of(x);
-  double factorial = std::fmod(order, 2.0) == 0 ? -1 : 1;
-  for (double k = 2; k <= order; k += 1) factorial *= k;
-  return factorial * zeta_of(order + 1, x);
+  double value = std::fmod(order, 2.0) == 0 ? -1 : 1, k = 2;
+  for (; k <= order && k <= 170; k += 1) value *= k;
+  value *= zeta_of(order + 1, x);
+  for (; k <= order; k += 1) value *= k;  // the rest of a factorial that no double holds
+  return value;
 }
 
 }  // namespace peal::functor

@@ -89,7 +89,7 @@ Tensor gradient_of_ops(Pointwise f, const Tensor& g, const Tensor& at, double s,
     case Pointwise::digamma:
       return g * polygamma(1, at);
     case Pointwise::polygamma:
-      return g * polygamma(static_cast<std::int64_t>(s) + 1, at);
+      return g * apply_pointwise("polygamma", Pointwise::polygamma, at, s + 1);
     case Pointwise::sin:
       return g * cos(at);
     case Pointwise::cos:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions of one element where tables of ordinary numbers do not look: at kinks and bounds, at
 // infinities and NaN, of integers and masks. The numbers are PyTorch 2.15's.
+#include <peal/autograd/grad.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/tape.h>
 #include <peal/tests/errors.h>
@@ -154,6 +155,17 @@ TEST_CASE("polygamma of an order that no type holds is an error") {
         "polygamma: expected a derivative of order 0 to 170, got -1");
   CHECK(error_of([] { polygamma(171, ones({2})); }).find("got 171") != std::string::npos);
   CHECK(std::isfinite(polygamma(170, full({}, 1.5, DType::f64)).item<double>()));
+}
+
+TEST_CASE("polygamma of the highest order has all its gradients, whose factorials no type holds") {
+  const Tensor x = full({}, 8, DType::f64).set_requires_grad();
+  const Tensor y = polygamma(170, x);
+  const Tensor first = autograd::grad({y}, {x}, {.create_graph = true})[0];
+  const Tensor second = autograd::grad({first}, {x})[0];
+  // Of such an order it is its first term, -(-1)^n n! / x^(n + 1), within 2e-9.
+  CHECK(first.item<double>() / y.item<double>() == doctest::Approx(-171.0 / 8).epsilon(1e-8));
+  CHECK(second.item<double>() / first.item<double>() == doctest::Approx(-172.0 / 8).epsilon(1e-8));
+  CHECK(autograd::grad({polygamma(170, x)}, {x})[0].item<double>() == first.item<double>());
 }
 
 TEST_CASE("rrelu draws its slopes while training") {
