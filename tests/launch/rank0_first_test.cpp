@@ -67,13 +67,13 @@ TEST_CASE("a failure that is no std::exception is everyone's, too") {
 TEST_CASE("a checkpoint may take longer than the deadline") {
   struct Slow {
     NamedTensors state_dict() const {
-      std::this_thread::sleep_for(milliseconds(3500));
+      std::this_thread::sleep_for(milliseconds(6000));
       return {{"slow", Tensor::scalar(1.0F)}};
     }
     void load_state_dict(const NamedTensors&) {}
   };
-  const testing::Folder folder;
-  comm::run_ranks(2, {.deadline = milliseconds(2000)}, [&](const comm::ProcessGroup& group) {
+  const testing::Folder folder;  // whose disk may be slow, too
+  comm::run_ranks(2, {.deadline = milliseconds(4000)}, [&](const comm::ProcessGroup& group) {
     launch::Job job(group);
     Slow slow;
     launch::Checkpoints(job, {{"slow", slow}}, {}).save((folder.path / "saved").string(), 1);
