@@ -71,6 +71,7 @@ void classifier(launch::Job& job, Options& o) {
   if (judges && test.labels.empty()) {
     if (!job.is_main()) return;
     const auto busy = job.group().busy();  // the others wait at the end
+    const Autocast precision = launch::autocast(o.run);
     return print_classes(net, test, told, classes, device);
   }
   if (job.world() > 1) nn::convert_sync_batchnorm(net, job.group());

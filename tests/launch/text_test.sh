@@ -71,6 +71,11 @@ diff <(figures whole.log | tail -n 1) <(figures parts.log) || failed 'a classifi
 cmp whole parts || failed 'a classifier that is taken up ends otherwise'
 run judged.log "$program" --resume whole --evaluate set/test
 grep -qF "set/test: accuracy $(last whole.log) %" judged.log || { cat judged.log; failed 'a folder is judged otherwise than while training'; }
+mkdir unsorted
+for text in set/test/*/*.txt; do cp "$text" "unsorted/$(tr / - <<<"$text")"; done
+run f32.log "$program" --resume whole --evaluate unsorted
+run judged.log "$program" --resume whole --evaluate unsorted --precision bf16
+! cmp -s f32.log judged.log || failed 'texts of unknown classes are judged in another precision than was asked for'
 
 begun+=(--batch-size 8 --resume whole)
 refused 'whole: it was saved with unfreeze 2, and this run has 3' "${begun[@]}" --drop 0.3 --unfreeze 3
