@@ -27,7 +27,8 @@ Metadata settings_of(const std::string& file, Options& o) {
        {std::pair("emb", &o.emb), std::pair("hidden", &o.hidden), std::pair("layers", &o.layers),
         std::pair("seq_len", &o.seq_len)}) {
     PEAL_CHECK(saved.contains(name) && saved.contains("stage"), "09_train_text: ", file,
-               " has no setting '", name, "'; is it a checkpoint of this program?");
+               " has no setting '", name,
+               "'; is it a checkpoint of another program, or of an older version of this one?");
     *size = std::stoll(saved[name]);
   }
   return saved;

@@ -74,7 +74,7 @@ int Checkpoints::resume(const std::string& path, int epochs, Metadata* all) cons
   const auto saved = [&](const std::string& name) {
     const auto found = metadata.find(name);
     PEAL_CHECK(found != metadata.end(), path, ": it does not say its ", name,
-               "; is it a checkpoint of this program?");
+               "; is it a checkpoint of another program, or of an older version of this one?");
     return found->second;
   };
   for (const auto& [name, here] : settings_) {

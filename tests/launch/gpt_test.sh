@@ -74,7 +74,7 @@ refused "generate: [data] characters, line 1: 'Q' is none of the" "$program" --r
 refused 'name its checkpoint by --resume' "$program" --generate the
 refused 'what shall it learn? Name a text by --data' "$program" --resume whole
 printf '\x02\0\0\0\0\0\0\0{}' >other
-refused "other has no setting 'byte_pairs'; is it a checkpoint of this program?" "$program" --resume other --evaluate last
+refused "other has no setting 'byte_pairs'; is it a checkpoint of another program, or of an older version of this one?" "$program" --resume other --evaluate last
 refused 'whole: it was saved with width 16, and this run has 32; go on with the same' "$program" --data text \
   --layers 1 --heads 2 --width 32 --block 8 --batch-size 8 --epochs 4 --resume whole
 refused 'was saved with data text, and this run has last' "$program" --data last "${shape[@]}" --epochs 4 \
