@@ -44,6 +44,7 @@ int main(int argc, char** argv) {
       o.stage = texts::settings_of(launch::checkpoint_to_evaluate(o.run), o)["stage"];
     PEAL_CHECK(!o.run.evaluate.empty() || !o.data.empty(),
                "09_train_text: where are the texts? Name their folder or archive by --data");
+    launch::check_all_read(o.run.evaluate.empty() ? o.data : o.run.evaluate, job.world());
     o.stage == "lm" ? texts::language_model(job, o) : texts::classifier(job, o);
   });
 }

@@ -32,7 +32,8 @@ using namespace peal;
 namespace {
 
 // Of adult.data and adult.test, which have no row of names; a "?" is a missing word.
-data::Table read_people(const std::filesystem::path& file) {
+data::Table read_people(const std::filesystem::path& file, const launch::Job& job) {
+  launch::check_all_read(file, job.world());
   data::Table people = data::read_table(
       file,
       {.names = {"age", "workclass", "fnlwgt", "education", "education-num", "marital-status",
@@ -83,12 +84,14 @@ int main(int argc, char** argv) {
                "10_train_table: where are adult.data and adult.test? Name their folder by --data");
     const std::filesystem::path here(folder);
     const auto beside = [](const std::string& model) { return model + ".table.json"; };
-    const auto train = only_judges ? std::nullopt : std::optional(read_people(here / "adult.data"));
+    const auto train =
+        only_judges ? std::nullopt : std::optional(read_people(here / "adult.data", job));
     const data::TableStatistics statistics =
         train ? data::statistics_of(*train, columns)
               : data::load_statistics(beside(launch::checkpoint_to_evaluate(arguments)));
     const auto test_set = data::encoded(
-        read_people(only_judges ? std::filesystem::path(arguments.evaluate) : here / "adult.test"),
+        read_people(only_judges ? std::filesystem::path(arguments.evaluate) : here / "adult.test",
+                    job),
         statistics);
     data::DataLoader testing(
         test_set, {.batch_size = 1000, .shard = job.place(), .exact = true, .device = device});

@@ -47,7 +47,8 @@ void print(const std::string& line) {
   std::fflush(stdout);  // at once, where it goes to a file
 }
 
-std::string read_text(const std::string& path) {
+std::string read_text(const std::string& path, const launch::Job& job) {
+  launch::check_all_read(path, job.world());
   const auto bytes = data::read_file(path);
   PEAL_CHECK(!bytes.empty(), "11_train_gpt: ", path, " is empty; expected a text");
   return {bytes.begin(), bytes.end()};
@@ -126,7 +127,7 @@ void use(launch::Job& job, const launch::TrainingArguments& arguments, const Cho
   const auto setting = [&](const std::string& name) {
     const auto found = saved.find(name);
     PEAL_CHECK(found != saved.end(), "11_train_gpt: ", arguments.resume, " has no setting '", name,
-               "'; is it a checkpoint of this program?");
+               "'; is it a checkpoint of another program, or of an older version of this one?");
     return std::stoll(found->second);
   };
   const std::string words = beside(arguments.resume);
@@ -141,7 +142,7 @@ void use(launch::Job& job, const launch::TrainingArguments& arguments, const Cho
   const Device device = job.device(arguments.device);
   gpt.to(device);
   if (!arguments.evaluate.empty()) {
-    const auto ids = encoded(vocabulary, read_text(arguments.evaluate), arguments.evaluate);
+    const auto ids = encoded(vocabulary, read_text(arguments.evaluate, job), arguments.evaluate);
     data::DataLoader loader(
         windows_of(ids, size_of(vocabulary), gpt.positions(), Last::judged, arguments.evaluate),
         {.batch_size = 32, .shard = job.place(), .exact = true, .device = device});
@@ -156,7 +157,7 @@ void use(launch::Job& job, const launch::TrainingArguments& arguments, const Cho
 
 void learn(launch::Job& job, const launch::TrainingArguments& arguments, const Choices& c) {
   const Device device = job.device(arguments.device);
-  const std::string text = read_text(c.data);
+  const std::string text = read_text(c.data, job);
   std::size_t cut = text.size() - text.size() / 10;
   while (cut < text.size() && (text[cut] & 0xC0) == 0x80) ++cut;  // not within a character
   const std::string first = text.substr(0, cut), last = text.substr(cut);

@@ -2,6 +2,9 @@
 #include <peal/autograd/core/error.h>
 #include <peal/launch/training/arguments.h>
 
+#include <filesystem>
+#include <system_error>
+
 namespace peal::launch {
 
 void add_training_options(CommandLine& line, TrainingArguments& arguments) {
@@ -29,6 +32,14 @@ const std::string& checkpoint_to_evaluate(const TrainingArguments& arguments) {
   PEAL_CHECK(!arguments.resume.empty(), "[launch] --evaluate ", arguments.evaluate,
              " judges a model that there is: name its checkpoint by --resume");
   return arguments.resume;
+}
+
+void check_all_read(const std::string& path, int world) {
+  std::error_code none;  // who reads it says what there is to say
+  PEAL_CHECK(world == 1 || !std::filesystem::is_fifo(path, none), path,
+             ": expected a file that each of the ", world,
+             " ranks can read, got a pipe, of which each would get a part; write it to a file "
+             "first");
 }
 
 Metadata settings_of(const TrainingArguments& arguments, int world, const Metadata& own) {

@@ -28,6 +28,10 @@ struct TrainingArguments {
 // The checkpoint whose model --evaluate judges: --resume. Error where none is named.
 const std::string& checkpoint_to_evaluate(const TrainingArguments& arguments);
 
+// What each of `world` ranks is about to read. Error where there are several and it is a pipe, of
+// which each would get a part.
+void check_all_read(const std::string& path, int world);
+
 // --device, --precision, --save, ... of this line are read into `arguments`.
 void add_training_options(CommandLine& line, TrainingArguments& arguments);
 

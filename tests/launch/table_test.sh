@@ -73,6 +73,10 @@ if [[ -n $launcher ]]; then
   grep -q "accuracy $(last two.log) %" judged.log || failed 'one process judges otherwise'
   run judged.log "$launcher" -n 2 "$program" --resume two --evaluate adult/adult.test
   grep -q "accuracy $(last two.log) %" judged.log || failed 'two ranks judge otherwise'
+  mkfifo pipe
+  # Held open both ways, so that nobody waits for somebody to open it.
+  refused 'pipe: expected a file that each of the 2 ranks can read, got a pipe' "$launcher" -n 2 "$program" \
+    --resume two --evaluate pipe 9<>pipe
   refused 'no rank has a sample to judge by' "$launcher" -n 2 "$program" --resume two --evaluate none.csv
 fi
 echo 'a table is learnt, taken up and judged'
