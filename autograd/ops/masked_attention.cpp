@@ -140,6 +140,20 @@ Tensor attention_probabilities(const Tensor& q, const Tensor& k, const Attention
   return where(sees, p, full({}, 0, p.dtype(), p.device()));
 }
 
+namespace {
+
+// By ops, of whole scores; those of 16 bits in f32, as the kernels have theirs (and PyTorch 2.5).
+Tensor by_scores(const Tensor& q, const Tensor& k, const Tensor& v,
+                 const AttentionOptions& options) {
+  const DType type = v.dtype(), wide = computed_in(type);
+  const Autocast off(DType::bf16, false);
+  const Tensor weights =
+      dropout(attention_probabilities(cast(q, wide), cast(k, wide), options), options.dropout_p);
+  return cast(matmul(weights, cast(v, wide)), type);
+}
+
+}  // namespace
+
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const AttentionOptions& options) {
   if (lowers(q, k, v)) {
@@ -162,8 +176,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   const bool fits = v.shape() == k.shape() && same_leading(q, k) && q.numel() > 0 && k.numel() > 0;
   if (!fits || (p != 0 && !drops_inside(q.device(), p)) ||
       (mask.defined() && !takes_mask(q, scores, mask))) {
-    const Tensor weights = dropout(attention_probabilities(q, k, options), p);
-    return matmul(weights.dtype() == v.dtype() ? weights : cast(weights, v.dtype()), v);
+    return by_scores(q, k, v, options);
   }
   const double factor = scale_of(q, options) * std::sqrt(static_cast<double>(q.size(-1)));
   const Tensor scaled = options.scale ? q * factor : q;
