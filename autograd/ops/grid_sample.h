@@ -30,7 +30,8 @@ struct GridSampleOptions {
 };
 
 // x [N, C, H, W] with H and W above 0, and grid [N, h, w, 2] -> [N, C, h, w]. Both have gradients;
-// by `nearest` the grid's is 0. At a place that is NaN the result is NaN.
+// by `nearest` the grid's is 0. At a place that is NaN the result is NaN; so it may be by
+// `reflection` at an infinite one, which has no mirror image.
 Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions& options = {});
 
 // theta [N, 2, 3] and the size {N, C, H, W} of what is to be made -> a grid [N, H, W, 2]: of each
