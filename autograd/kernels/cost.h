@@ -187,12 +187,11 @@ OpCost cost_of(const RecurrentGeometry& o, const Tensor& first, const Args&... a
       operand_bytes(first, args...), first);
 }
 
-// nll: an element of each row, or all where the target is smoothed.
+// nll: an element of each row.
 inline OpCost cost_of(const Tensor& loss, const Tensor& log_probabilities, const Tensor& target,
-                      const ClassTargets& classes) {
+                      const ClassTargets&) {
   const double all = operand_bytes(log_probabilities), each = operand_bytes(loss);
-  return {classes.smoothing > 0 ? count_of(log_probabilities) : count_of(loss),
-          each + operand_bytes(target) + (classes.smoothing > 0 ? all : std::min(all, each))};
+  return {count_of(loss), each + operand_bytes(target) + std::min(all, each)};
 }
 
 // read_strided and write_strided: the smaller operand's elements move; nothing is computed.
