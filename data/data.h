@@ -36,6 +36,7 @@
 #include <peal/data/text/byte_pairs.h>
 #include <peal/data/text/language_model_set.h>
 #include <peal/data/text/rules.h>
+#include <peal/data/text/sentence_piece.h>
 #include <peal/data/text/text_files.h>
 #include <peal/data/text/text_set.h>
 #include <peal/data/text/token_file.h>

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPT on a text of any kind, by characters or by byte pairs that it learns of it.
+// A GPT on a text of any kind, by characters, or by byte pairs or pieces (sentencepiece) that it
+// learns of it.
 //
 //   launch/tools/peal-run -n 2 build/release/examples/11_train_gpt --data shakespeare.txt
 //     --epochs 5 --save shakespeare.safetensors
 //   build/release/examples/11_train_gpt --resume shakespeare.safetensors --generate "ROMEO:"
 //   build/release/examples/11_train_gpt --resume shakespeare.safetensors --evaluate hamlet.txt
 //
-// The last tenth of the text is what the model is judged on after each epoch. The characters, or
-// the merges of byte pairs, are saved beside the model.
+// The last tenth of the text is what the model is judged on after each epoch. The characters,
+// merges or pieces are saved beside the model.
 #include <peal/autograd/ops/ops.h>
 #include <peal/data/formats/gzip.h>
 #include <peal/data/loader.h>
 #include <peal/data/text/byte_pairs.h>
+#include <peal/data/text/sentence_piece.h>
 #include <peal/data/text/token_file.h>
 #include <peal/launch/job.h>
 #include <peal/launch/training/export_run.h>
@@ -36,7 +38,7 @@ namespace {
 
 struct Choices {
   std::string data, prompt, run_file;
-  std::int64_t byte_pairs = 0, layers = 4, heads = 4, width = 128, block = 64;
+  std::int64_t byte_pairs = 0, pieces = 0, layers = 4, heads = 4, width = 128, block = 64;
   std::int64_t length = 300, top_k = 0;
   int until = 0;
   double dropout = 0, temperature = 0.8, top_p = 1;
@@ -55,7 +57,18 @@ std::string read_text(const std::string& path, const launch::Job& job) {
 }
 
 // How a text becomes numbers.
-using Vocabulary = std::variant<data::CharacterVocabulary, data::BytePairs>;
+using Vocabulary =
+    std::variant<data::CharacterVocabulary, data::BytePairs, data::SentencePieceProcessor>;
+
+Vocabulary learnt_of(const std::string& text, const std::string& learnt, const Choices& c) {
+  if (c.byte_pairs > 0) return data::BytePairs::train({learnt}, c.byte_pairs);
+  if (c.pieces == 0) return data::CharacterVocabulary(text);
+  // Ends of lines, and what the last tenth alone has, are bytes.
+  return data::SentencePieceProcessor::train({learnt}, c.pieces,
+                                             {.normalization_rule_name = "identity",
+                                              .remove_extra_whitespaces = false,
+                                              .byte_fallback = true});
+}
 
 std::int64_t size_of(const Vocabulary& vocabulary) {
   return std::visit([](const auto& kind) { return kind.size(); }, vocabulary);
@@ -131,8 +144,12 @@ void use(launch::Job& job, const launch::TrainingArguments& arguments, const Cho
     return std::stoll(found->second);
   };
   const std::string words = beside(arguments.resume);
-  const Vocabulary vocabulary = setting("byte_pairs") > 0 ? Vocabulary(data::BytePairs::load(words))
-                                                          : data::CharacterVocabulary::load(words);
+  const auto load = [&]() -> Vocabulary {
+    if (setting("byte_pairs") > 0) return data::BytePairs::load(words);
+    if (setting("pieces") > 0) return data::SentencePieceProcessor::load(words);
+    return data::CharacterVocabulary::load(words);
+  };
+  const Vocabulary vocabulary = load();
   nn::GPT gpt({.vocabulary = size_of(vocabulary),
                .width = setting("width"),
                .heads = setting("heads"),
@@ -161,9 +178,9 @@ void learn(launch::Job& job, const launch::TrainingArguments& arguments, const C
   std::size_t cut = text.size() - text.size() / 10;
   while (cut < text.size() && (text[cut] & 0xC0) == 0x80) ++cut;  // not within a character
   const std::string first = text.substr(0, cut), last = text.substr(cut);
-  const Vocabulary vocabulary = c.byte_pairs > 0
-                                    ? Vocabulary(data::BytePairs::train({first}, c.byte_pairs))
-                                    : data::CharacterVocabulary(text);
+  PEAL_CHECK(c.byte_pairs == 0 || c.pieces == 0,
+             "11_train_gpt: by --byte-pairs or by --pieces, not by both");
+  const Vocabulary vocabulary = learnt_of(text, first, c);
   const data::TokenIds train_ids = encoded(vocabulary, first, c.data),
                        test_ids = encoded(vocabulary, last, c.data);
   data::DataLoader training(
@@ -205,6 +222,7 @@ void learn(launch::Job& job, const launch::TrainingArguments& arguments, const C
                           {.settings = {{"data", c.data},
                                         {"tokens", std::to_string(train_ids.size())},
                                         {"byte_pairs", std::to_string(c.byte_pairs)},
+                                        {"pieces", std::to_string(c.pieces)},
                                         {"layers", std::to_string(c.layers)},
                                         {"heads", std::to_string(c.heads)},
                                         {"width", std::to_string(c.width)},
@@ -230,6 +248,8 @@ int main(int argc, char** argv) {
       "Trains a GPT on a text; start it with peal-run or mpirun for several ranks.");
   line.option("--data", &c.data, "text to learn");
   line.option("--byte-pairs", &c.byte_pairs, "merges to learn of the text (0: by characters)")
+      .not_negative();
+  line.option("--pieces", &c.pieces, "pieces of sentencepiece to learn of the text (0: none)")
       .not_negative();
   line.option("--layers", &c.layers, "blocks of the model").positive();
   line.option("--heads", &c.heads, "of attention, in a block").positive();

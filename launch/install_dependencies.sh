@@ -14,7 +14,7 @@ packages=(
 )
 case ${1-} in
   '') ;;
-  --dev) packages+=(clang-format curl python3-torch python3-torchvision clang libclang-rt-14-dev) ;;
+  --dev) packages+=(clang-format curl python3-torch python3-torchvision clang libclang-rt-14-dev libsentencepiece-dev) ;;
   *)
     echo "usage: install_dependencies.sh [--dev]" >&2
     exit 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The program that learns a text, on a small one of its own: it learns, by characters and by byte pairs; a run that is taken
+# The program that learns a text, on a small one of its own: it learns, by characters, by byte pairs and by pieces; a run that is taken
 # up ends as a whole one, two ranks learn what one process learns, a text that it has never seen is judged, texts are
 # gone on with, and what is wrong is said.
 #   gpt_test.sh PROGRAM [PEAL_RUN]     with PEAL_RUN also on two ranks
@@ -62,6 +62,17 @@ printf 'the \xc3\xa9mu hid.\n' >unseen
 run judged.log "$program" --resume pairs --evaluate unseen
 grep -qE '^unseen: [0-9]+ tokens, loss [0-9.]+, perplexity [0-9.]+$' judged.log || { cat judged.log; failed 'no figures'; }
 [[ $(sample pairs) == 'the '* ]] || failed 'byte pairs do not go on'
+
+# Of a build without sentencepiece, what to install.
+pieces=("$program" --data text "${shape[@]}" --batch-size 8 --pieces 277 --epochs 2 --save pieces)
+if "${pieces[@]}" >pieces.log 2>&1; then
+  run judged.log "$program" --resume pieces --evaluate unseen
+  grep -qE '^unseen: [0-9]+ tokens, loss [0-9.]+, perplexity [0-9.]+$' judged.log || { cat judged.log; failed 'no figures'; }
+  [[ $(sample pieces) == 'the '* ]] || failed 'pieces do not go on'
+else
+  grep -qF 'apt-get install libsentencepiece-dev' pieces.log || { cat pieces.log; failed 'pieces are not learnt'; }
+fi
+refused 'by --byte-pairs or by --pieces, not by both' "${pieces[@]}" --byte-pairs 12
 
 : >empty
 printf x >one

@@ -37,7 +37,7 @@ stand_in id 'echo 0'
 stand_in apt-get 'while [ "$1" != update ] && [ "$1" != install ]; do shift; done; echo "$*" >>"'"$log"'"'
 stand_in dpkg-query 'echo installed'
 expect 'nothing missing, nothing called' 0 'all 15 packages are there' ''
-expect 'a developer has six more' 0 'all 21 packages are there' '' --dev
+expect 'a developer has seven more' 0 'all 22 packages are there' '' --dev
 expect 'an unknown option' 2 'usage:' '' --all
 
 # A package that was removed still has its configuration on record; one never seen is an error.
