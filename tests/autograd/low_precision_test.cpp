@@ -166,6 +166,9 @@ TEST_CASE("large operands") {
       {{{201, 513}, {513}, {513}},
        [](const Tensors& x) { return layer_norm(x[0], {513}, x[1], x[2]); }},
       {{{300, 301}, {301}}, [](const Tensors& x) { return relu(x[0] + x[1]) * x[1]; }},
+      {{{300, 301}}, [](const Tensors& x) { return gelu(x[0]); }},
+      {{{7, 5, 83, 61}}, [](const Tensors& x) { return max_pool2d(x[0], 2); }},
+      {{{7, 5, 33, 61}}, [](const Tensors& x) { return max_pool2d(x[0], 3, {.padding = 1}); }},
       // One run of a channel, and several that begin within a plane.
       {{{21, 5, 7, 9}, {5}, {5}},
        [](const Tensors& x) { return batch_norm(x[0], {}, {}, x[1], x[2], {.training = true}); }},

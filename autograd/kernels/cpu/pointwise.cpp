@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions of one element (pointwise.def). The exponential ones are vectors in f32 (loops_math.h);
-// in other types, and for the rest, they are the standard library's.
+// in f64, and for the rest, they are the standard library's.
 #include <peal/autograd/kernels/cpu/loops.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
 #include <peal/autograd/kernels/cpu/table.h>
+#include <peal/autograd/kernels/cpu/wide_room.h>
 #include <peal/autograd/kernels/dispatch.h>
 #include <peal/autograd/kernels/pointwise_functions.h>
 
@@ -42,18 +43,24 @@ void with_slope(Pointwise op, C s, C t, Run&& run) {
 }  // namespace
 
 bool pointwise(Pointwise op, const Tensor& out, const Tensor& x, double s, double t) {
-  return with_real(out.dtype(), [&]<class T>() {
+  return with_floating(out.dtype(), [&]<class T>() {
+    using Real = typename WideRoom<T>::Real;
     T* to = out.data<T>();
     const T* from = x.data<T>();
-    const T first = static_cast<T>(s), second = static_cast<T>(t);
-    parallel_for(out.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
-      if constexpr (std::is_same_v<T, float>) {
-        if (math_loops().math(op, to + begin, from + begin, first, second, end - begin)) return;
+    const Real first = static_cast<Real>(s), second = static_cast<Real>(t);
+    const auto compute = [&](Real* y, const Real* in, std::int64_t n) {
+      if constexpr (std::is_same_v<Real, float>) {
+        if (math_loops().math(op, y, in, first, second, n)) return;
       }
-      with_function<T>(op, first, second, [&](auto f) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          to[i] = f(from[i]);
-        }
+      with_function<Real>(op, first, second, [&](auto f) {
+        for (std::int64_t i = 0; i < n; ++i) y[i] = f(in[i]);
+      });
+    };
+    parallel_for(out.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
+      const WideRoom<T> room(room_elements);
+      each_room<T>(begin, end, [&](std::int64_t at, std::int64_t n) {
+        const Real* in = room.read(from + at, n);
+        room.write(to + at, n, [&](Real* y) { compute(y, in, n); });
       });
     });
   });
@@ -61,21 +68,24 @@ bool pointwise(Pointwise op, const Tensor& out, const Tensor& x, double s, doubl
 
 bool pointwise_backward(Pointwise op, const Tensor& dx, const Tensor& dy, const Tensor& kept,
                         double s, double t) {
-  return with_real(dx.dtype(), [&]<class T>() {
+  return with_floating(dx.dtype(), [&]<class T>() {
+    using Real = typename WideRoom<T>::Real;
     T* to = dx.data<T>();
     const T *grad = dy.data<T>(), *from = kept.data<T>();
-    const T first = static_cast<T>(s), second = static_cast<T>(t);
-    parallel_for(dx.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
-      if constexpr (std::is_same_v<T, float>) {
-        if (math_loops().math_backward(op, to + begin, grad + begin, from + begin, first, second,
-                                       end - begin)) {
-          return;
-        }
+    const Real first = static_cast<Real>(s), second = static_cast<Real>(t);
+    const auto compute = [&](Real* out, const Real* slopes, const Real* in, std::int64_t n) {
+      if constexpr (std::is_same_v<Real, float>) {
+        if (math_loops().math_backward(op, out, slopes, in, first, second, n)) return;
       }
-      with_slope<T>(op, first, second, [&](auto f) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          to[i] = grad[i] * f(from[i]);
-        }
+      with_slope<Real>(op, first, second, [&](auto f) {
+        for (std::int64_t i = 0; i < n; ++i) out[i] = slopes[i] * f(in[i]);
+      });
+    };
+    parallel_for(dx.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
+      const WideRoom<T> room(room_elements), other(room_elements);
+      each_room<T>(begin, end, [&](std::int64_t at, std::int64_t n) {
+        const Real *slopes = room.read(grad + at, n), *in = other.read(from + at, n);
+        room.write(to + at, n, [&](Real* out) { compute(out, slopes, in, n); });
       });
     });
   });

@@ -2,6 +2,7 @@
 #include <peal/autograd/kernels/cpu/loops.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
 #include <peal/autograd/kernels/cpu/table.h>
+#include <peal/autograd/kernels/cpu/wide_room.h>
 #include <peal/autograd/kernels/dispatch.h>
 
 #include <algorithm>
@@ -61,14 +62,18 @@ void max_pool_cells_backward(const Pool2dGeometry& o, T* dx, const T* dy,
 
 bool max_pool2d(const Pool2dGeometry& o, const Tensor& y, const Tensor& x, const Tensor& index) {
   const std::int64_t in = o.in_height * o.in_width, out = o.out_height * o.out_width;
-  return with_real(x.dtype(), [&]<class T>() {
+  return with_floating(x.dtype(), [&]<class T>() {
+    using Real = typename WideRoom<T>::Real;
     const T* from = x.data<T>();
     T* to = y.data<T>();
     std::uint8_t* where = index.data<std::uint8_t>();
+    const auto pool = o.plain() ? real_loops<Real>().max_pool : max_pool_cells<Real>;
     parallel_for(o.planes, in, [&](std::int64_t begin, std::int64_t end) {
+      const WideRoom<T> wide(in), result(out);
       for (std::int64_t plane = begin; plane < end; ++plane) {
-        const auto pool = o.plain() ? real_loops<T>().max_pool : max_pool_cells<T>;
-        pool(o, to + plane * out, where + plane * out, from + plane * in);
+        const Real* cells = wide.read(from + plane * in, in);
+        result.write(to + plane * out, out,
+                     [&](Real* largest) { pool(o, largest, where + plane * out, cells); });
       }
     });
   });
@@ -77,15 +82,19 @@ bool max_pool2d(const Pool2dGeometry& o, const Tensor& y, const Tensor& x, const
 bool max_pool2d_backward(const Pool2dGeometry& o, const Tensor& dx, const Tensor& dy,
                          const Tensor& index) {
   const std::int64_t in = o.in_height * o.in_width, out = o.out_height * o.out_width;
-  return with_real(dx.dtype(), [&]<class T>() {
+  return with_floating(dx.dtype(), [&]<class T>() {
+    using Real = typename WideRoom<T>::Real;
     T* to = dx.data<T>();
     const T* from = dy.data<T>();
     const std::uint8_t* where = index.data<std::uint8_t>();
+    const auto pool =
+        o.plain() ? real_loops<Real>().max_pool_backward : max_pool_cells_backward<Real>;
     parallel_for(o.planes, in, [&](std::int64_t begin, std::int64_t end) {
+      const WideRoom<T> wide(out), result(in);
       for (std::int64_t plane = begin; plane < end; ++plane) {
-        const auto pool =
-            o.plain() ? real_loops<T>().max_pool_backward : max_pool_cells_backward<T>;
-        pool(o, to + plane * in, from + plane * out, where + plane * out);
+        const Real* grads = wide.read(from + plane * out, out);
+        result.write(to + plane * in, in,
+                     [&](Real* cells) { pool(o, cells, grads, where + plane * out); });
       }
     });
   });

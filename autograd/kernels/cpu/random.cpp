@@ -2,6 +2,7 @@
 #include <peal/autograd/kernels/cpu/loops.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
 #include <peal/autograd/kernels/cpu/table.h>
+#include <peal/autograd/kernels/cpu/wide_room.h>
 #include <peal/autograd/kernels/dispatch.h>
 
 #include <cmath>
@@ -48,24 +49,37 @@ bool normal(const Tensor& out, RandomRange words) {
 
 bool dropout(const Tensor& y, const Tensor& mask, const Tensor& x, RandomRange words,
              std::uint32_t threshold, double scale) {
-  return with_real(x.dtype(), [&]<class T>() {
+  return with_floating(x.dtype(), [&]<class T>() {
+    using Real = typename WideRoom<T>::Real;
     T* to = y.data<T>();
     const T* from = x.data<T>();
     std::uint8_t* kept = mask.data<std::uint8_t>();
     parallel_for(x.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
-      real_loops<T>().dropout(to + begin, kept + begin, from + begin, words, begin, threshold,
-                              scale, end - begin);
+      const WideRoom<T> room(room_elements), result(room_elements);
+      each_room<T>(begin, end, [&](std::int64_t at, std::int64_t n) {
+        const Real* in = room.read(from + at, n);
+        result.write(to + at, n, [&](Real* out) {
+          real_loops<Real>().dropout(out, kept + at, in, words, at, threshold, scale, n);
+        });
+      });
     });
   });
 }
 
 bool dropout_backward(const Tensor& dx, const Tensor& dy, const Tensor& mask, double scale) {
-  return with_real(dx.dtype(), [&]<class T>() {
+  return with_floating(dx.dtype(), [&]<class T>() {
+    using Real = typename WideRoom<T>::Real;
     T* to = dx.data<T>();
     const T* from = dy.data<T>();
     const std::uint8_t* kept = mask.data<std::uint8_t>();
     parallel_for(dx.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
-      real_loops<T>().dropout_backward(to + begin, from + begin, kept + begin, scale, end - begin);
+      const WideRoom<T> room(room_elements);
+      each_room<T>(begin, end, [&](std::int64_t at, std::int64_t n) {
+        const Real* in = room.read(from + at, n);
+        room.write(to + at, n, [&](Real* out) {
+          real_loops<Real>().dropout_backward(out, in, kept + at, scale, n);
+        });
+      });
     });
   });
 }
