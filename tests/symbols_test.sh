@@ -6,7 +6,7 @@
 # loops_avx2.cpp
 set -eu
 found=0
-for level in avx2 avx512; do
+for level in avx2 avx512 avx512bf16; do
   object="$2_$level.cpp.o"
   ar t "$1" | grep -q "^$object\$" || continue
   found=1

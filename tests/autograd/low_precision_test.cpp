@@ -153,6 +153,10 @@ TEST_CASE("large operands") {
       {{{3, 65, 130}, {33, 130}}, [](const Tensors& x) { return matmul(x[0], x[1], false, true); }},
       {{{130, 65}, {130, 33}}, [](const Tensors& x) { return matmul(x[0], x[1], true); }},
       {{{64, 300}, {257, 300}, {257}}, [](const Tensors& x) { return linear(x[0], x[1], x[2]); }},
+      // Sums in several parts, and more columns than are laid out at once; an odd sum behind.
+      {{{67, 2100}, {1100, 2100}, {1100}},
+       [](const Tensors& x) { return linear(x[0], x[1], x[2]); }},
+      {{{131, 202}, {131, 70}}, [](const Tensors& x) { return matmul(x[0], x[1], true); }},
       {{{2, 67, 64}, {2, 67, 64}, {2, 67, 64}},
        [](const Tensors& x) { return scaled_dot_product_attention(x[0], x[1], x[2], 4, true); }},
       {{{1, 67, 64}, {1, 900, 64}, {1, 900, 64}},
@@ -176,6 +180,17 @@ TEST_CASE("large operands") {
        [](const Tensors& x) { return batch_norm(x[0], {}, {}, x[1], x[2], {.training = true}); }},
       {{{40, 32, 13, 9}, {48, 32, 3, 3}, {48}},
        [](const Tensors& x) { return conv2d(x[0], x[1], x[2], {.padding = 1}); }},
+      // By Winograd's algorithm: rows of tiles that fill a panel and that do not, of one image and
+      // of many, a last block that is not full, and results past those that are summed at once.
+      {{{3, 18, 6, 40}, {50, 18, 3, 3}, {50}},
+       [](const Tensors& x) { return conv2d(x[0], x[1], x[2], {.padding = 1}); }},
+      {{{19, 34, 4, 4}, {16, 34, 3, 3}},
+       [](const Tensors& x) { return conv2d(x[0], x[1], {}, {.padding = 1}); }},
+      {{{4, 16, 32, 32}, {64, 16, 3, 3}},
+       [](const Tensors& x) { return conv2d(x[0], x[1], {}, {.padding = 1}); }},
+      {{{5, 66, 8, 10}, {18, 66, 3, 3}, {18}},
+       [](const Tensors& x) { return conv2d(x[0], x[1], x[2], {.padding = 2}); }},
+      {{{2, 16, 4, 80}, {16, 16, 3, 3}}, [](const Tensors& x) { return conv2d(x[0], x[1]); }},
   };
   for (const DType dtype : both) {
     for (std::size_t c = 0; c < cases.size(); ++c) {

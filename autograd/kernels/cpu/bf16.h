@@ -15,6 +15,9 @@ namespace peal::cpu {
 // virtual machine that hides AMX leaves just that (docs/decisions/0010). PEAL_CPU_LEVEL=avx512
 // takes it.
 bool multiplies_bf16();
+// Whether by AVX512_BF16 alone: AMX multiplies so much faster that fewer multiplications do not pay
+// for what saves them.
+bool multiplies_bf16_in_pairs();
 
 bool matmul_bf16(const Tensor& out, const Tensor& a, const Tensor& b, bool transpose_a,
                  bool transpose_b, const Tensor& bias);

@@ -3,6 +3,7 @@
 #include <peal/autograd/kernels/cpu/bf16.h>
 #include <peal/autograd/kernels/cpu/channels_last.h>
 #include <peal/autograd/kernels/cpu/convolution.h>
+#include <peal/autograd/kernels/cpu/convolution_winograd.h>
 #include <peal/autograd/kernels/cpu/onednn.h>
 #include <peal/autograd/kernels/cpu/table.h>
 
@@ -359,6 +360,10 @@ bool conv2d_bf16(const Conv2dGeometry& geometry, const Tensor& y, const Tensor& 
     wide_bias = Tensor::empty(bias.shape(), DType::f32, Device{});
     cast(wide_bias, bias);
   }
+  if (multiplies_bf16_in_pairs() && winograd_bf16_serves(geometry)) {
+    conv2d_winograd_bf16(geometry, y, x, weight, wide_bias);
+    return true;
+  }
   try {
     forward(geometry, y, x, weight, wide_bias);
   } catch (const dnnl::error&) {
@@ -376,10 +381,14 @@ bool conv2d_backward_bf16(const Conv2dGeometry& geometry, const Tensor& dx, cons
     return narrow ? Tensor::empty(grad.shape(), DType::f32, Device{}) : grad;
   };
   const Tensor wide_weight = wide(dweight), wide_bias = wide(dbias);
-  try {
-    backward(geometry, dx, wide_weight, wide_bias, dy, x, weight);
-  } catch (const dnnl::error&) {
-    return false;
+  if (multiplies_bf16_in_pairs() && winograd_bf16_serves(geometry)) {
+    conv2d_winograd_bf16_backward(geometry, dx, wide_weight, wide_bias, dy, x, weight);
+  } else {
+    try {
+      backward(geometry, dx, wide_weight, wide_bias, dy, x, weight);
+    } catch (const dnnl::error&) {
+      return false;
+    }
   }
   if (!dweight.same_as(wide_weight)) cast(dweight, wide_weight);
   if (!dbias.same_as(wide_bias)) cast(dbias, wide_bias);

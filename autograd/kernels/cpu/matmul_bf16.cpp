@@ -79,24 +79,30 @@ bool multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor&
   return true;
 }
 
+bool uses(dnnl::cpu_isa wanted) {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
+}
+
 }  // namespace
 
 bool multiplies_bf16() {
   static const bool does = [] {
-    const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-    const auto has = [isa](dnnl::cpu_isa wanted) {
-      return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
-    };
-    if (!has(dnnl::cpu_isa::avx512_core_bf16) || current_level() != Level::avx512) return false;
+    if (!uses(dnnl::cpu_isa::avx512_core_bf16) || current_level() != Level::avx512) return false;
 #if defined(__x86_64__)
     // Intel's cores with AMX, of which a virtual machine may hide just that.
     const bool slow = __builtin_cpu_is("intel") != 0 && __builtin_cpu_supports("avx512fp16") != 0 &&
-                      !has(dnnl::cpu_isa::avx512_core_amx);
+                      !uses(dnnl::cpu_isa::avx512_core_amx);
     return !slow || std::getenv("PEAL_CPU_LEVEL") != nullptr;
 #else
     return true;
 #endif
   }();
+  return does;
+}
+
+bool multiplies_bf16_in_pairs() {
+  static const bool does = multiplies_bf16() && !uses(dnnl::cpu_isa::avx512_core_amx);
   return does;
 }
 

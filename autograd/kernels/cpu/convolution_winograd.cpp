@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/kernels/cpu/channel_runs.h>
+#include <peal/autograd/kernels/cpu/convolution_winograd.h>
+#include <peal/autograd/kernels/cpu/loops.h>
+#include <peal/autograd/kernels/cpu/parallel.h>
+#include <peal/autograd/kernels/cpu/table.h>
+#include <peal/autograd/kernels/cpu/winograd_pairs.h>
+
+#include <algorithm>
+
+namespace peal::cpu {
+
+#if defined(__x86_64__)
+
+namespace {
+
+using avx512bf16::Bf16Pair;
+using avx512bf16::pair_columns;
+using avx512bf16::positions;
+using avx512bf16::TiledPlanes;
+using avx512bf16::TileRows;
+
+// Between positions, beyond what one takes: so that all do not meet in the same sets of a cache.
+constexpr std::int64_t apart = 64;
+// Results whose sums stay in a second-level cache.
+constexpr std::int64_t result_rows = 48;
+// Tiles over which the sums of a kernel's gradient go at once.
+constexpr std::int64_t summed_tiles = 4 * pair_columns;
+
+std::uint16_t* bits_of(const Tensor& x) { return static_cast<std::uint16_t*>(x.raw()); }
+
+// Room for so many elements of 16 bits at each position.
+struct Positions {
+  std::int64_t step;
+  Tensor room;
+  explicit Positions(std::int64_t elements)
+      : step(elements + apart), room(Tensor::empty({positions * step / 2}, DType::i32, Device{})) {}
+  std::uint16_t* bits() const { return bits_of(room); }
+  Bf16Pair* pairs() const { return room.data<Bf16Pair>(); }
+};
+
+// The rows of tiles of all images, in blocks that panels have room for.
+struct TileBlocks {
+  std::int64_t rows, most, count;
+  TileBlocks(std::int64_t batch, const TiledPlanes& o)
+      : rows(batch * o.down), most(pair_columns / o.across), count((rows + most - 1) / most) {}
+  TileRows block(std::int64_t i) const { return {i * most, std::min(most, rows - i * most)}; }
+};
+
+// y = x convolved with `to` kernels, transformed [to, from] at each position.
+void convolve(const Tensor& y, const TiledPlanes& y_planes, const Tensor& x,
+              const TiledPlanes& x_planes, std::int64_t batch, const Positions& kernels,
+              const Tensor& bias) {
+  const std::int64_t from = x_planes.channels, to = y_planes.channels;
+  const TileBlocks blocks(batch, y_planes);
+  parallel_for(blocks.count, positions * from * to * 2, [&](std::int64_t begin, std::int64_t end) {
+    const Positions tiles(from * pair_columns);
+    const std::int64_t step = result_rows * pair_columns + apart;
+    const Tensor sums = Tensor::empty({positions, step}, DType::f32, Device{});
+    for (std::int64_t i = begin; i < end; ++i) {
+      const TileRows rows = blocks.block(i);
+      for (std::int64_t c = 0; c < from; c += 2) {
+        avx512bf16::tiles_to_pairs(tiles.pairs() + c / 2 * pair_columns, tiles.step / 2, bits_of(x),
+                                   c, x_planes, rows);
+      }
+      for (std::int64_t first = 0; first < to; first += result_rows) {
+        const std::int64_t count = std::min(result_rows, to - first);
+        for (std::int64_t p = 0; p < positions; ++p) {
+          avx512bf16::multiply_pairs(
+              {sums.data<float>() + p * step, nullptr},
+              kernels.pairs() + (p * kernels.step + first * from) / 2,
+              tiles.pairs() + p * tiles.step / 2, nullptr,
+              {count, rows.count * y_planes.across, from / 2, from / 2, 1, pair_columns, 0});
+        }
+        for (std::int64_t c = first; c < first + count; ++c) {
+          avx512bf16::sums_to_results(bits_of(y), sums.data<float>() + (c - first) * pair_columns,
+                                      step, bias.defined() ? bias.data<float>()[c] : 0.0f, c,
+                                      y_planes, rows);
+        }
+      }
+    }
+  });
+}
+
+Tensor f32_weight(const Tensor& weight) {
+  if (weight.dtype() == DType::f32) return weight;
+  const Tensor wide = Tensor::empty(weight.shape(), DType::f32, Device{});
+  cast(wide, weight);
+  return wide;
+}
+
+// Transformed [out, in].
+Positions forward_kernels(const Conv2dGeometry& o, const Tensor& weight) {
+  const std::int64_t in = o.in_channels;
+  Positions kernels(o.out_channels * in);
+  const float* w = weight.data<float>();
+  parallel_for(o.out_channels, 64 * in, [&](std::int64_t begin, std::int64_t end) {
+    const Tensor cells = Tensor::empty({9, in}, DType::f32, Device{});
+    float* cell = cells.data<float>();
+    for (std::int64_t i = begin; i < end; ++i) {
+      for (std::int64_t c = 0; c < in; ++c) {
+        for (std::int64_t k = 0; k < 9; ++k) cell[k * in + c] = w[(i * in + c) * 9 + k];
+      }
+      avx512bf16::kernels_to_row(kernels.bits() + i * in, kernels.step, cell, in);
+    }
+  });
+  return kernels;
+}
+
+// Turned by half a turn, transformed [in, out].
+Positions backward_kernels(const Conv2dGeometry& o, const Tensor& weight) {
+  constexpr std::int64_t together = 8;  // so that what comes from memory is used
+  const std::int64_t in = o.in_channels, out = o.out_channels;
+  Positions kernels(in * out);
+  const float* w = weight.data<float>();
+  parallel_for((in + together - 1) / together, 64 * together * out,
+               [&](std::int64_t begin, std::int64_t end) {
+                 const Tensor cells = Tensor::empty({together, 9, out}, DType::f32, Device{});
+                 float* cell = cells.data<float>();
+                 for (std::int64_t first = begin * together; first < std::min(in, end * together);
+                      first += together) {
+                   const std::int64_t count = std::min(together, in - first);
+                   for (std::int64_t i = 0; i < out; ++i) {
+                     for (std::int64_t k = 0; k < 9 * count; ++k) {
+                       cell[(k / 9 * 9 + 8 - k % 9) * out + i] = w[(i * in + first) * 9 + k];
+                     }
+                   }
+                   for (std::int64_t c = 0; c < count; ++c) {
+                     avx512bf16::kernels_to_row(kernels.bits() + (first + c) * out, kernels.step,
+                                                cell + c * 9 * out, out);
+                   }
+                 }
+               });
+  return kernels;
+}
+
+// What is summed over all tiles for the gradient of the kernels: sums [out, in] at each position.
+void sum_over_tiles(const Tensor& sums, std::int64_t sums_step, const Tensor& dy,
+                    const TiledPlanes& dy_planes, const Tensor& x, const TiledPlanes& x_planes,
+                    std::int64_t batch) {
+  const std::int64_t in = x_planes.channels, out = dy_planes.channels;
+  const TileBlocks blocks(batch, dy_planes);
+  constexpr std::int64_t together = summed_tiles / pair_columns;
+  const Positions tiles(in * summed_tiles), grads(out * summed_tiles);
+  for (std::int64_t first = 0; first < blocks.count; first += together) {
+    const std::int64_t count = std::min(together, blocks.count - first);
+    const std::int64_t pairs = count * pair_columns / 2;
+    const auto each_row = [&](std::int64_t channels, const auto& transform) {
+      parallel_for(channels, 32 * pairs, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t c = begin; c < end; ++c) {
+          for (std::int64_t i = 0; i < count; ++i) {
+            transform(c, c * summed_tiles + i * pair_columns, blocks.block(first + i));
+          }
+        }
+      });
+    };
+    each_row(in, [&](std::int64_t c, std::int64_t at, const TileRows& rows) {
+      avx512bf16::tiles_to_row(tiles.bits() + at, tiles.step, bits_of(x), c, x_planes, rows);
+    });
+    each_row(out, [&](std::int64_t c, std::int64_t at, const TileRows& rows) {
+      avx512bf16::gradients_to_row(grads.bits() + at, grads.step, bits_of(dy), c, dy_planes, rows);
+    });
+    parallel_for(positions, in * out * pairs / 8, [&](std::int64_t begin, std::int64_t end) {
+      const Tensor panel = Tensor::empty({pairs, pair_columns}, DType::f32, Device{});
+      for (std::int64_t p = begin; p < end; ++p) {
+        for (std::int64_t c = 0; c < in; c += pair_columns) {
+          const std::int64_t n = std::min(pair_columns, in - c);
+          // Pairs are whole elements here, which keep their bits.
+          product_loops<float>().transpose(
+              panel.data<float>(),
+              reinterpret_cast<const float*>(tiles.bits() + p * tiles.step + c * summed_tiles), n,
+              pairs, summed_tiles / 2, pair_columns);
+          float* to = sums.data<float>() + p * sums_step + c;
+          avx512bf16::multiply_pairs({to, nullptr}, grads.pairs() + p * grads.step / 2,
+                                     reinterpret_cast<const Bf16Pair*>(panel.raw()),
+                                     first > 0 ? to : nullptr,
+                                     {out, n, pairs, summed_tiles / 2, 1, in, in});
+        }
+      }
+    });
+  }
+}
+
+// [out] from [N, out, H, W].
+void sum_channels(const Tensor& sums, const Tensor& dy) {
+  const ChannelRuns<BFloat16> runs(
+      Planes(dy.detach({dy.size(0), dy.size(1), dy.size(2) * dy.size(3)})));
+  const auto* from = dy.data<BFloat16>();
+  runs.each_channel([&](std::int64_t c, float* room, float*) {
+    double total = 0;
+    runs.each([&](std::int64_t at, std::int64_t n) {
+      total += real_loops<float>().sum(runs.read(from, c, at, n, room), n);
+    });
+    set_element(sums, c, total);
+  });
+}
+
+TiledPlanes x_planes_of(const Conv2dGeometry& o) {
+  return {o.in_channels, o.in_height, o.in_width, o.out_height / 2, o.out_width / 2, o.padding[0]};
+}
+TiledPlanes y_planes_of(const Conv2dGeometry& o) {
+  return {o.out_channels, o.out_height, o.out_width, o.out_height / 2, o.out_width / 2, 0};
+}
+
+}  // namespace
+
+bool winograd_bf16_serves(const Conv2dGeometry& o) {
+  const auto is = [](const std::array<std::int64_t, 2>& a, std::int64_t n) {
+    return a[0] == n && a[1] == n;
+  };
+  const auto even = [](std::int64_t n) { return n % 2 == 0; };
+  constexpr std::int64_t widest = 2 * pair_columns;
+  return o.kernel_height == 3 && o.kernel_width == 3 && o.groups == 1 && is(o.stride, 1) &&
+         is(o.dilation, 1) && is(o.padding, o.padding[0]) && o.padding[0] <= 2 &&
+         even(o.in_height) && even(o.in_width) && o.out_height >= 2 && o.out_width >= 2 &&
+         o.in_width <= widest && o.out_width <= widest && even(o.in_channels) &&
+         even(o.out_channels) && o.in_channels >= 16 && o.out_channels >= 16;
+}
+
+void conv2d_winograd_bf16(const Conv2dGeometry& o, const Tensor& y, const Tensor& x,
+                          const Tensor& weight, const Tensor& bias) {
+  convolve(y, y_planes_of(o), x, x_planes_of(o), o.batch, forward_kernels(o, f32_weight(weight)),
+           bias);
+}
+
+void conv2d_winograd_bf16_backward(const Conv2dGeometry& o, const Tensor& dx, const Tensor& dweight,
+                                   const Tensor& dbias, const Tensor& dy, const Tensor& x,
+                                   const Tensor& weight) {
+  if (dbias.defined()) sum_channels(dbias, dy);
+  if (dx.defined()) {
+    // A convolution of dy, whose tiles are those of dx.
+    TiledPlanes from = y_planes_of(o), to = x_planes_of(o);
+    from.down = to.down = o.in_height / 2;
+    from.across = to.across = o.in_width / 2;
+    from.padding = 2 - o.padding[0];
+    convolve(dx, to, dy, from, o.batch, backward_kernels(o, f32_weight(weight)), {});
+  }
+  if (!dweight.defined()) return;
+  const std::int64_t in = o.in_channels, out = o.out_channels, step = in * out + apart;
+  const Tensor sums = Tensor::empty({positions, step}, DType::f32, Device{});
+  sum_over_tiles(sums, step, dy, y_planes_of(o), x, x_planes_of(o), o.batch);
+  float* to = dweight.data<float>();
+  parallel_for(out, 64 * in, [&](std::int64_t begin, std::int64_t end) {
+    const Tensor cells = Tensor::empty({9, in}, DType::f32, Device{});
+    float* cell = cells.data<float>();
+    for (std::int64_t i = begin; i < end; ++i) {
+      avx512bf16::sums_to_kernels(cell, sums.data<float>() + i * in, step, in);
+      for (std::int64_t c = 0; c < in; ++c) {
+        for (std::int64_t k = 0; k < 9; ++k) to[(i * in + c) * 9 + k] = cell[k * in + c];
+      }
+    }
+  });
+}
+
+#else
+
+bool winograd_bf16_serves(const Conv2dGeometry&) { return false; }
+void conv2d_winograd_bf16(const Conv2dGeometry&, const Tensor&, const Tensor&, const Tensor&,
+                          const Tensor&) {}
+void conv2d_winograd_bf16_backward(const Conv2dGeometry&, const Tensor&, const Tensor&,
+                                   const Tensor&, const Tensor&, const Tensor&, const Tensor&) {}
+
+#endif
+
+}  // namespace peal::cpu
