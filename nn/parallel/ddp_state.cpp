@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/graph.h>
-#include <peal/autograd/grad_slot.h>
 #include <peal/comm/group/agree.h>
 #include <peal/nn/parallel/compress_hooks.h>
 #include <peal/nn/parallel/ddp_state.h>
@@ -14,33 +13,6 @@
 #include <utility>
 
 namespace peal::nn {
-namespace {
-
-bool has(const NamedTensors& list, const Tensor& tensor) {
-  return std::any_of(list.begin(), list.end(),
-                     [&](const auto& other) { return other.second.same_as(tensor); });
-}
-
-// A gradient that has more bytes than what it is to travel in, or the end.
-auto wide_in(const NamedTensors& parameters, const MixedPrecision& settings) {
-  return std::find_if(parameters.begin(), parameters.end(), [&](const auto& parameter) {
-    const DType own = settings.gradient_of(parameter.second.dtype());
-    return size_of(own) > size_of(settings.reduce_dtype.value_or(own));
-  });
-}
-
-bool narrows(const MixedPrecision& settings, const MemberList& members) {
-  return wide_in(members.parameters, settings) != members.parameters.end();
-}
-
-// Those of `now` that are not among `before`.
-NamedTensors joined(const NamedTensors& before, NamedTensors now) {
-  std::erase_if(now, [&](const auto& named) { return has(before, named.second); });
-  return now;
-}
-
-}  // namespace
-
 DistributedDataParallel::State::State(const Module& wrapped, const DDPOptions& chosen,
                                       Members members_of, Planned planned,
                                       const comm::ProcessGroup& over, std::uint64_t tag_of)
@@ -51,8 +23,7 @@ DistributedDataParallel::State::State(const Module& wrapped, const DDPOptions& c
       specs(std::move(planned.specs)),
       caps(planned.caps),
       members(std::move(members_of)),
-      hooked(sends_by_hook(options.mixed_precision) ||
-             narrows(options.mixed_precision, members.list())),
+      hooked(sends_by_hook(options.mixed_precision) || narrows(members.list())),
       learns_(learns_order(options) && group.world() > 1),
       reducer(members.list().parameters, std::move(planned.buckets), group, tag,
               {options.find_unused_parameters, options.static_graph}) {
@@ -139,68 +110,6 @@ void DistributedDataParallel::State::set_order(const std::vector<std::string>& n
   if (planned.buckets != reducer.buckets()) reducer.exchange(std::move(planned.buckets));
 }
 
-// Why these cannot be the wrapper's; nothing where they can.
-std::string DistributedDataParallel::State::obstacle_to(const MemberList& now) const {
-  for (std::size_t p = 0; p < now.parameters.size(); ++p) {
-    const auto& [name, tensor] = now.parameters[p];
-    if (!now.trained[p] || reducer.has(tensor)) continue;
-    const GradSlot& slot = tensor.grad_slot();
-    if (slot.has_final_hook()) {
-      return concat(name, " already belongs to a distributed wrapper; destroy that one first");
-    }
-    const DType wanted = options.mixed_precision.gradient_of(tensor.dtype());
-    if (slot.dtype() != wanted) {
-      return concat("the gradient of ", name, " is kept in ", slot.dtype(), ", not in ", wanted,
-                    " as mixed_precision says; call the model through the wrapper, or make no "
-                    "gradient of new parameters before");
-    }
-  }
-  const auto wide = wide_in(now.parameters, options.mixed_precision);
-  if (wide == now.parameters.end() || hooked || !reducer.has_comm_hook()) return {};
-  return concat("the gradient of ", wide->first, " is ", wide->second.dtype(),
-                ", for which mixed_precision has a hook, as its reduce_dtype is ",
-                *options.mixed_precision.reduce_dtype,
-                "; register no other, or leave reduce_dtype out");
-}
-
-void DistributedDataParallel::State::exchange_members() {
-  MemberList now = members.now();
-  const std::string what = difference(members.list(), now);
-  if (captured_) {
-    fail_everywhere(group, concat("since a step was captured: ", what,
-                                  "; a replay sends what there was. Wrap the model again, and "
-                                  "capture the step again"));
-  }
-  if (reducer.following()) look_for_newcomers();  // this rank had no forward that did
-  std::string obstacle = obstacle_to(now);
-  Planned planned;
-  if (obstacle.empty()) planned = plan_or_why(now, options, group, obstacle);
-  comm::agree_unless(group, concat("[ddp] the wrapped model (", what, ")"),
-                     concat(what, '\n', describe(planned, now, options)), obstacle,
-                     "freeze, thaw, add and remove the same on every rank");
-  const MemberList& before = members.list();
-  for (auto& each : joined(before.parameters, now.parameters)) joined_.push_back(std::move(each));
-  std::erase_if(joined_, [&](const auto& named) { return !has(now.parameters, named.second); });
-  const bool same_buffers =
-      now.buffers.size() == before.buffers.size() && joined(before.buffers, now.buffers).empty();
-  reducer.exchange(now.parameters, std::move(planned.buckets));
-  if (!hooked && narrows(options.mixed_precision, now)) {
-    set_hook();
-    hooked = true;
-  }
-  specs = std::move(planned.specs);
-  caps = planned.caps;
-  order_learnt = false;
-  members.take(std::move(now));
-  watch_members();
-  if (!same_buffers) {
-    make_buffer_sync();
-    if (buffer_sync) buffer_sync->doubt_all();
-  }
-  learns_ = learns_order(options) && group.world() > 1;
-  planned_in_ = reducer.step();
-}
-
 // The gradients are there, and the graph has gone: what it has kept may be written.
 void DistributedDataParallel::State::end() {
   make_equal(group, std::exchange(joined_, {}));
@@ -216,16 +125,6 @@ void DistributedDataParallel::State::settle() {
 void DistributedDataParallel::State::note_equal() {
   stale = false;
   if (buffer_sync) buffer_sync->set_root(root_, all_active_);
-}
-
-void DistributedDataParallel::State::look_for_newcomers() {
-  if (!members.changed()) return;
-  NamedTensors strangers;
-  for (const Tensor& stranger : members.newcomers()) {
-    if (!stranger.grad_slot().has_final_hook()) strangers.emplace_back("", stranger);
-  }
-  keep_gradients(strangers, options.mixed_precision);
-  for (const auto& [name, stranger] : strangers) reducer.watch(stranger);
 }
 
 std::shared_ptr<void> DistributedDataParallel::State::round(const std::shared_ptr<State>& state) {

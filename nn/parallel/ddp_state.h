@@ -55,6 +55,8 @@ struct DistributedDataParallel::State {
   void learn_order();
   void exchange_members();
   std::string obstacle_to(const MemberList& now) const;
+  // Some gradient has more bytes than what it is to travel in.
+  bool narrows(const MemberList& list) const;
   void set_hook();
   void make_buffer_sync();
   void settle();
