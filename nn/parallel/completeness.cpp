@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Completeness: when a parameter's gradient is whole. It may come in several parts, or not at all.
 #include <peal/autograd/grad_slot.h>
+#include <peal/nn/parallel/any_rank.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/reducer.h>
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 namespace peal::nn {
 
@@ -22,6 +25,40 @@ void Reducer::expect_unused(std::size_t first) {
       if (learnt_ && !hidden_[p]) stand_in(p);
     }
   }
+}
+
+// A bucket that is sent before a layer's collective on one rank is so on all. Where they differ in
+// when a gradient of it is complete, it is sent when backward has visited everything.
+void Reducer::hold_buckets(std::size_t first) {
+  held_.clear();
+  if (!layers_meet_ || !(options_.static_graph || options_.find_unused_parameters)) return;
+  if (!settled_ && !captured_) agree_when(first);
+  for (const std::size_t p : disputed_) {
+    ++flights_[bucket_of_[p]].waiting;
+    held_.push_back(bucket_of_[p]);
+  }
+}
+
+// Of each parameter a bit for each time at which a rank has its gradient: when backward begins, as
+// the graph shows it, or when backward is over, for all that this rank knows.
+void Reducer::agree_when(std::size_t first) {
+  constexpr std::size_t times = 3;
+  const std::size_t count = parameters_.size();
+  std::vector<bool> mine(times * count + 1, false);
+  for (std::size_t p = 0; p < count && !following_; ++p) {
+    if (bucket_of_[p] == nowhere) continue;
+    const bool begins = came_[p] == Came::zeros && !first_of_static();
+    const bool ends = first_of_static() || (came_[p] == Came::unseen && p != first);
+    mine[times * p + (begins ? 0 : ends ? 2 : 1)] = true;
+  }
+  mine[times * count] = first_of_static();
+  const std::vector<bool> any =
+      any_rank(group_, mine, {"when gradients come", tag_of(plan_.size() + 2)});
+  disputed_.clear();
+  for (std::size_t p = 0; p < count; ++p) {
+    if (any[times * p] + any[times * p + 1] + any[times * p + 2] > 1) disputed_.push_back(p);
+  }
+  settled_ = options_.static_graph && !any[times * count];
 }
 
 void Reducer::stand_in(std::size_t parameter) {
@@ -74,6 +111,8 @@ void Reducer::complete_rest() {
   for (std::size_t p = 0; p < came_.size(); ++p) {
     if (came_[p] == Came::nothing || came_[p] == Came::unseen) stand_in(p);
   }
+  for (const std::size_t bucket : held_) --flights_[bucket].waiting;
+  held_.clear();
   launch_ready();
   note_hidden();
   if (first_of_static()) expected_ = parts_;

@@ -2,17 +2,33 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/graph.h>
 #include <peal/comm/group/agree.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/nn/parallel/compress_hooks.h>
 #include <peal/nn/parallel/ddp_state.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/make_equal.h>
 #include <peal/nn/parallel/step_clock.h>
+#include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace peal::nn {
+namespace {
+
+// Whether a layer of it has collectives of its own over the group.
+bool has_layers_that_meet(const Module& module, const comm::ProcessGroup& group) {
+  const std::vector<Module> all = module.modules();
+  return std::any_of(all.begin(), all.end(), [&](Module each) {
+    const auto* const norm = each.as<SyncBatchNorm>();
+    return norm != nullptr && &comm::body_of(norm->group()) == &comm::body_of(group);
+  });
+}
+
+}  // namespace
+
 DistributedDataParallel::State::State(const Module& wrapped, const DDPOptions& chosen,
                                       Members members_of, Planned planned,
                                       const comm::ProcessGroup& over, std::uint64_t tag_of)
@@ -80,6 +96,9 @@ void DistributedDataParallel::State::prepare() {
     exchange_members();
   } else if (learns_ && reducer.step() > planned_in_) {
     learn_order();
+  }
+  if (group.world() > 1 && (options.find_unused_parameters || options.static_graph)) {
+    reducer.set_layers_meet(has_layers_that_meet(module, group));
   }
 }
 

@@ -72,7 +72,7 @@ void Reducer::exchange(NamedTensors parameters, std::vector<Bucket> plan) {
   hidden_.assign(parameters_.size(), false);
   arrived_.assign(parameters_.size(), 0);
   expected_.clear();
-  agreed_ = learnt_ = false;
+  agreed_ = learnt_ = settled_ = false;
   exchange(std::move(plan));
 }
 

@@ -33,6 +33,7 @@ void Reducer::follow(const Announcement& where) {
     prepare();
     open();
     ask_missing(nowhere);
+    hold_buckets(nowhere);
     for (std::size_t p = 0; p < came_.size(); ++p) {
       if (came_[p] == Came::nothing) stand_in(p);
     }

@@ -88,6 +88,7 @@ std::size_t Reducer::begin(std::size_t first) {
   take_complete(first);
   ask_missing(first);
   expect_unused(first);
+  hold_buckets(first);
   return first;
 }
 

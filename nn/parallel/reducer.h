@@ -77,6 +77,9 @@ class Reducer {
   // Takes the times of steps from now on.
   void set_clock(std::unique_ptr<StepClock> clock);
   StepClock* clock() const { return step_clock_.get(); }  // null: nothing is measured
+  // Layers of the model have collectives of their own over the group, between the buckets: these
+  // are sent at the same places among them on all ranks. In prepare(), the same on all ranks.
+  void set_layers_meet(bool meet) { layers_meet_ = meet; }
   // What a synchronised forward gave.
   void note_forward(const Tensors& outputs);
 
@@ -154,6 +157,8 @@ class Reducer {
   void open();
   std::uint64_t tag_of(std::size_t bucket) const;
   void expect_unused(std::size_t first);
+  void hold_buckets(std::size_t first);
+  void agree_when(std::size_t first);
   bool counts(std::size_t parameter, std::size_t bucket);
   void stand_in(std::size_t parameter);
   void launch_ready();
@@ -193,10 +198,14 @@ class Reducer {
   std::vector<std::int64_t> parts_;     // by parameter: how many its gradient had in this backward
   std::vector<std::int64_t> expected_;  // and in the first; empty before its end
   bool agreed_ = false;                 // with static_graph: which parameters any rank uses
-  std::vector<bool> hidden_;            // got gradients though no graph had shown them
-  std::vector<bool> shown_;             // by the graph of this backward; empty: nobody looked
-  bool suspects_ = false;               // that a gradient will be missing here
-  Tensor suspected_;                    // and whether any rank does, when asked_ is over
+  bool layers_meet_ = false;
+  std::vector<std::size_t> disputed_;  // parameters that are complete at other times on some ranks
+  bool settled_ = false;               // with static_graph: they are these from now on
+  std::vector<std::size_t> held_;      // buckets that wait for the end of backward therefore
+  std::vector<bool> hidden_;           // got gradients though no graph had shown them
+  std::vector<bool> shown_;            // by the graph of this backward; empty: nobody looked
+  bool suspects_ = false;              // that a gradient will be missing here
+  Tensor suspected_;                   // and whether any rank does, when asked_ is over
   comm::Work asked_;
   bool learnt_ = false;                 // there was a step, which would have hidden some
   std::vector<Forward> forwards_;       // that a backward may still go through for the first time

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// Synchronised batch norm where ranks use other parameters, or have batches at other times: its
+// collectives and the buckets come in one order on all ranks.
+#include <peal/autograd/grad_slot.h>
+#include <peal/nn/layers/layers.h>
+#include <peal/nn/optim/sgd.h>
+#include <peal/nn/parallel/join.h>
+#include <peal/nn/parallel/sync_batch_norm.h>
+
+#include <cmath>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "ddp_ranks.h"
+
+using namespace peal;
+using namespace peal::testing;
+
+namespace {
+
+// A branch that some calls take, first in forward, and first in the plan, too: before layers whose
+// gradients come before the norm's collective in backward.
+struct Net : nn::Module {
+  nn::Linear in = add("in", nn::Linear(3, 4));
+  nn::BatchNorm1d norm = add("norm", nn::BatchNorm1d(4));
+  nn::Linear out = add("out", nn::Linear(4, 2)), branch = add("branch", nn::Linear(3, 3));
+  Net() { to(DType::f64); }
+  Tensor before(const Tensor& x, bool takes) { return takes ? branch(x) : x; }
+  Tensor after(const Tensor& x) { return out(norm(in(x))); }
+  Tensor all(const Tensor& x, bool takes) { return after(before(x, takes)); }
+};
+
+// A model on two ranks, and the same on one that has the batches of both.
+struct Both {
+  Both(const Group& group, nn::DDPOptions options) {
+    net.load_state_dict(alone.state_dict());
+    nn::convert_sync_batchnorm(net, group);
+    options.buckets = apart;
+    ddp = std::make_unique<DDP>(net, group, options);
+  }
+  static Tensor x(int rank, int step) {
+    std::vector<double> values;
+    for (int i = 0; i < 12; ++i)
+      values.push_back((rank * 31 + step * 17 + i * 7) % 23 / 8.0 - 1.25);
+    return Tensor::from(values, {4, 3});
+  }
+  static Tensor loss(const Tensor& y) { return sum(y * y); }
+  void backward(int rank, int step, bool takes) {
+    loss(ddp->call(&Net::all, x(rank, step), takes)).backward();
+  }
+  // Gradients are those of the ranks in `active`, of which those in `takes` take the branch.
+  void check(int step, int active, int takes) {
+    Tensors parts;
+    for (const int r : {0, 1}) {
+      if ((active >> r & 1) != 0) parts.push_back(alone.before(x(r, step), (takes >> r & 1) != 0));
+    }
+    alone.zero_grad();
+    (loss(alone.after(cat(parts))) / 2.0).backward();
+    const NamedTensors mine = net.named_parameters(), theirs = alone.named_parameters();
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      CAPTURE(mine[i].first);
+      CAPTURE(step);
+      const Tensor got = mine[i].second.grad(), want = theirs[i].second.grad();
+      REQUIRE(got.defined() == want.defined());
+      if (got.defined()) CHECK(max(abs(got - want)).item<double>() < 1e-12);
+    }
+    net.zero_grad();
+  }
+
+  Net net, alone;
+  std::unique_ptr<DDP> ddp;
+};
+
+}  // namespace
+
+TEST_CASE("ranks that use other parameters in each step, before a layer that meets") {
+  two([](const Group& group, int rank) {
+    Both both(group, {.find_unused_parameters = true});
+    const int taken[] = {3, 1, 2, 0, 1, 3, 2, 2, 0, 3};
+    int step = 0;
+    for (const int takes : taken) {
+      both.backward(rank, step, (takes >> rank & 1) != 0);
+      both.check(step++, 3, takes);
+    }
+  });
+}
+
+TEST_CASE("ranks that use other parameters in every step, before a layer that meets") {
+  two([](const Group& group, int rank) {
+    Both both(group, {.static_graph = true, .order = start_order(Net())});
+    for (int step = 0; step < 4; ++step) {
+      both.backward(rank, step, rank == 0);
+      both.check(step, 3, 1);
+    }
+  });
+}
+
+TEST_CASE("a rank whose first batch comes later than another's, before a layer that meets") {
+  for (const bool is_static : {false, true}) {
+    two([&](const Group& group, int rank) {
+      Both both(group, {.find_unused_parameters = !is_static, .static_graph = is_static});
+      nn::Join join(*both.ddp);
+      int step = 0;
+      for (int epoch = 0; epoch < 3; ++epoch) {  // rank 1 has no batch in the first
+        for (int k = 0; join.next(k < 2 && (rank == 0 || epoch > 0)); ++k) {
+          if (join.active()) {
+            both.backward(rank, step, true);
+          } else {
+            REQUIRE(join.follow());
+          }
+          both.check(step++, epoch > 0 ? 3 : 1, 3);
+        }
+      }
+    });
+  }
+}
+
+TEST_CASE("ranks that use the same parameters send buckets as these fill") {
+  two([](const Group& group, int rank) {
+    Both both(group, {.find_unused_parameters = true});
+    std::vector<std::size_t> at_norm;  // buckets that were sent when the gradient of `in` came
+    std::size_t sent = 0;
+    both.ddp->register_comm_hook([&](nn::GradBucket& bucket) {
+      ++sent;
+      return group.all_reduce(bucket.buffer, comm::ReduceOp::avg, bucket.label);
+    });
+    both.net.in.weight.grad_slot().add_hook([&](const Tensor&) { at_norm.push_back(sent); });
+    const int taken[] = {0, 0, 1, 0};  // by both ranks, but once by one
+    for (int step = 0; step < 4; ++step) {
+      sent = 0;
+      both.backward(rank, step, (taken[step] >> rank & 1) != 0);
+      both.check(step, 3, taken[step]);
+    }
+    REQUIRE(at_norm.size() == 4);
+    CHECK(at_norm[0] == 0);  // nothing is known to be unused yet
+    CHECK(at_norm[1] >= 4);
+    CHECK(at_norm[2] == 0);
+    CHECK(at_norm[3] >= 4);
+  });
+}
