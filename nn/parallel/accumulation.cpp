@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Accumulation: whose the gradients are that are there when a backward begins. Of a sum over
 // samples, of a step that is done, this rank's own; or zero_grad() has given them up.
+#include <peal/autograd/core/graph.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/hooks.h>
 #include <peal/autograd/ops/arithmetic.h>
@@ -56,7 +57,22 @@ void Reducer::backward(const Tensor& loss, double samples, const std::vector<Ten
   for (const auto& slot : leaves) {
     if (weighed.factor != 0) divided.push_back(take_divided(slot, weighed.factor));
   }
+  if (!loss.requires_grad()) fail_without_model();
+  const std::uint64_t before = steps_;
   loss.backward(full(loss.shape(), weighed.factor, loss.dtype(), loss.device()));
+  if (steps_ == before && backward_ == 0) fail_without_model();
+}
+
+// The others are in a step that this rank has not begun.
+void Reducer::fail_without_model() const {
+  const bool trains = std::any_of(parameters_.begin(), parameters_.end(),
+                                  [](const auto& p) { return p.second.requires_grad(); });
+  if (!synchronizing_ || !trains || group_.world() == 1) return;
+  fail_everywhere(
+      group_,
+      "backward(loss, samples): the loss goes through no parameter of the wrapper, and "
+      "other ranks wait for their gradients; where a rank has no sample let it call the "
+      "model with a batch of none, or follow a Join");
 }
 
 // The others may be in the step already. Also where the graph has not shown it, as a recomputed
@@ -75,12 +91,19 @@ bool Reducer::given_up(std::size_t first, bool otherwise) const {
   return otherwise;
 }
 
-// The first gradient of a backward without samples has come, and samples are counted.
+// The first gradient of a backward without samples has come, and samples are counted. In a step the
+// others, who may be in it already, hear of it as of numbers of samples that are wrong.
 void Reducer::end_weights(std::size_t first) {
+  std::string wrong;
+  if (!given_up(first, false)) {
+    wrong = concat("in step ", steps_ + 1,
+                   " backward(loss, samples) and backward(loss) are not for one accumulation; give "
+                   "the number of samples each time, and call zero_grad() now");
+  }
   weights_.forget();
-  PEAL_CHECK(given_up(first, false), "[ddp] step ", steps_ + 1,
-             ": backward(loss, samples) and backward(loss) are not for one accumulation; give the "
-             "number of samples each time, and call zero_grad() now");
+  if (wrong.empty()) return;
+  PEAL_CHECK(synchronizing_ && Graph::capturing() == nullptr, "[ddp] ", wrong);
+  weights_.spoil(std::move(wrong));
 }
 
 // A gradient of a backward that does not communicate has come.

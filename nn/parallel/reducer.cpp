@@ -115,8 +115,10 @@ void Reducer::open() {
 
 void Reducer::on_complete(std::size_t parameter) {
   if (weights_.others_weigh()) fail_shared_weights();
-  if (weights_.is_open() && !weights_.weighing()) end_weights(parameter);
-  if (synchronizing_ && backward_ != backward_number()) parameter = begin(parameter);
+  if (backward_ != backward_number()) {
+    if (weights_.is_open() && !weights_.weighing()) end_weights(parameter);
+    if (synchronizing_) parameter = begin(parameter);
+  }
   if (parameter >= parameters_.size() || bucket_of_[parameter] == nowhere) return;  // a stranger's
   unused_.note_use(parameter);
   if (!synchronizing_) return note_own(parameter);

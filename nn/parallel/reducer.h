@@ -142,6 +142,7 @@ class Reducer {
   void on_complete(std::size_t parameter);
   void end_weights(std::size_t first);
   [[noreturn]] void fail_shared_weights() const;
+  void fail_without_model() const;
   void note_own(std::size_t first);
   bool given_up(std::size_t first, bool otherwise) const;
   void begin_without_batch(bool weighted);

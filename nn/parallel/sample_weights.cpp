@@ -71,6 +71,12 @@ void SampleWeights::open() {
   scale_ = expected_ > 0 ? std::exp2(std::round(std::log2(group_.world() / expected_))) : 1;
 }
 
+void SampleWeights::spoil(std::string wrong) {
+  open();
+  samples_ = std::nan("");
+  wrong_ = std::move(wrong);
+}
+
 void SampleWeights::follow(bool weighted) {
   if (weighted) {
     open();

@@ -48,6 +48,8 @@ class SampleWeights {
     wrong_.clear();
   }
 
+  // A step begins, of which this is wrong: check() tells all ranks.
+  void spoil(std::string wrong);
   // A step of a rank that has no batch in it: whether those who have one count samples.
   void follow(bool weighted);
   // Of such a rank, too: how many samples there are. Error as of check().

@@ -245,6 +245,42 @@ TEST_CASE("a number of samples that is none, beside a rank without a batch") {
              "rank 1: expected a number of samples, 0 or more, got");
 }
 
+TEST_CASE("a backward without samples on top of some that have them, on one rank alone") {
+  const auto told = told_by([&](const Group& group, int rank) {
+    Mlp net;
+    DDP ddp(net, group, {.buckets = apart});
+    {
+      const auto guard = ddp.no_sync();
+      ddp.backward(loss(ddp, 1), 2);
+    }
+    std::string error;
+    try {
+      const Tensor value = loss(ddp, 1);
+      rank == 1 ? value.backward() : ddp.backward(value, 2);
+    } catch (const Error& e) {
+      error = e.what();
+    }
+    ddp.zero_grad();  // the group goes on
+    ddp.backward(loss(ddp, 1), 2);
+    for (const Tensor& p : net.parameters()) CHECK(same_everywhere(p.grad(), group));
+    throw Error(error);
+  });
+  check_told(told, "rank 1: in step 1 backward(loss, samples) and backward(loss) are not for one");
+}
+
+TEST_CASE("a loss over samples that does not go through the model, on one rank alone") {
+  for (const bool has_graph : {false, true}) {
+    check_told(
+        told_by([&](const Group& group, int rank) {
+          Mlp net, other;
+          DDP ddp(net, group);
+          if (rank == 0) return ddp.backward(loss(ddp, 1), 2);
+          ddp.backward(has_graph ? loss(other, 1) : full({}, 0.), 0);
+        }),
+        "rank 1: backward(loss, samples): the loss goes through no parameter of the wrapper");
+  }
+}
+
 TEST_CASE("a loss over samples that goes through another wrapper, on one rank alone") {
   check_told(told_by([](const Group& group, int rank) {
                Mlp net, other;
