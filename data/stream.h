@@ -60,7 +60,8 @@ class StreamShard {
                " samples cannot be split evenly among ", place.world, " ranks");
   }
 
-  // This rank's next sample, or nothing at the end of the stream.
+  // This rank's next sample, or nothing at the end of the stream. What the source throws passes on,
+  // and the next call goes on where it threw.
   std::optional<T> next() {
     if (at_ == end_ && !read_round()) return std::nullopt;
     return round_[at_++];
@@ -74,7 +75,8 @@ class StreamShard {
   NamedTensors state_dict() const {
     const bool open = at_ < end_;
     const auto begin = static_cast<std::int64_t>(begin_of(round_.size()));
-    return {{"consumed", Tensor::scalar(open ? read_ - of_round_ : read_, Device{})},
+    const std::int64_t ahead = open ? of_round_ : reading_ ? std::ssize(round_) : 0;
+    return {{"consumed", Tensor::scalar(read_ - ahead, Device{})},
             {"taken", Tensor::scalar(open ? static_cast<std::int64_t>(at_) - begin : 0, Device{})},
             {"world", Tensor::scalar(std::int64_t{options_.place.world}, Device{})},
             {"round", Tensor::scalar(static_cast<std::int64_t>(size_of_round()), Device{})}};
@@ -131,13 +133,14 @@ class StreamShard {
 
   bool read_round() {
     const std::size_t size = size_of_round();
-    round_.clear();
+    if (!std::exchange(reading_, true)) round_.clear();  // else the source has thrown
     at_ = end_ = 0;
     while (round_.size() < size) {
       std::optional<T> sample = read();
       if (!sample) break;
       round_.push_back(std::move(*sample));
     }
+    reading_ = false;
     of_round_ = std::ssize(round_);
     if (round_.empty() || (round_.size() < size && options_.drop_last)) return false;
     for (std::size_t i = 0; fills() && round_.size() < size; ++i) {
@@ -153,7 +156,7 @@ class StreamShard {
   std::vector<T> first_, round_;          // of the stream
   std::int64_t read_ = 0, of_round_ = 0;  // samples of the stream
   std::size_t at_ = 0, end_ = 0;          // of this rank, in the round
-  bool ended_ = false;
+  bool ended_ = false, reading_ = false;  // a round, of which the source may have thrown some
 };
 
 // Which parts of a source that has `parts` of them this reader reads, in order: each has one reader

@@ -7,6 +7,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
 
 using peal::data::reader_parts;
 using peal::data::StreamOptions;
@@ -183,6 +186,36 @@ TEST_CASE("a stream is taken up where a shard left it, in its world or another")
   CHECK_THROWS_WITH_AS(shorter.load_state_dict(open.state_dict()),
                        "[data] stream: it ended after 5 samples, and it had been left after 8",
                        peal::Error);
+}
+
+TEST_CASE("a source that throws once loses no sample, and moves none to another rank") {
+  for (const bool saved : {false, true}) {
+    for (std::int64_t at = 0; at < 12; ++at) {  // the sample before which it throws
+      Samples all;
+      for (int rank = 0; rank < 2; ++rank) {
+        const auto source = [&](bool throws) {
+          return [at, throws, next = std::int64_t{0}]() mutable -> std::optional<std::int64_t> {
+            if (next == at && std::exchange(throws, false)) throw peal::Error("not now");
+            return next < 12 ? std::optional(next++) : std::nullopt;
+          };
+        };
+        const StreamOptions options{.batch_size = 3, .place = {rank, 2}};
+        StreamShard<std::int64_t> shard(source(true), options), other(source(false), options);
+        bool told = false;
+        for (int k = 0; k < 6; ++k) {
+          try {
+            all.push_back(*(told && saved ? other : shard).next());
+          } catch (const peal::Error&) {
+            told = true;
+            other.load_state_dict(shard.state_dict());
+            --k;
+          }
+        }
+        CHECK(told);
+      }
+      CHECK(all == Samples{0, 1, 2, 6, 7, 8, 3, 4, 5, 9, 10, 11});
+    }
+  }
 }
 
 TEST_CASE("the parts of a source are a partition over ranks and workers") {
