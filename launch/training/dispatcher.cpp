@@ -98,6 +98,17 @@ NamedTensors receive(const comm::ProcessGroup& group, int from, std::vector<std:
   return tensors;
 }
 
+// Of the exception that is handled.
+std::string words_of_failure() {
+  try {
+    throw;
+  } catch (const std::exception& failure) {
+    return failure.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
 void check_options(const data::LoaderOptions& options) {
   PEAL_CHECK(!options.shard && options.way == data::Way::samples && !options.exact,
              "[launch] dispatcher: it deals the batches to the ranks, to all equally many: leave "
@@ -115,8 +126,8 @@ Dispatcher::Dispatcher(comm::ProcessGroup group, const Make& make, const char* w
     PEAL_CHECK((reader_ != nullptr) == (group_.rank() == 0), "[launch] dispatcher: rank ",
                group_.rank(), reader_ ? " has a " : " has no ", what,
                "; rank 0 reads, and no other");
-  } catch (const std::exception& failure) {
-    fault = failure.what();
+  } catch (...) {
+    fault = words_of_failure();
   }
   for (const std::string& each : group_.all_gather_object(fault)) PEAL_CHECK(each.empty(), each);
   tell_after([] {});
@@ -161,11 +172,11 @@ std::optional<data::Batch> Dispatcher::next() {
   }
   try {
     return send_round();
-  } catch (const std::exception& failure) {
+  } catch (...) {
     // Some ranks may have their batch of this round, and would go on without this one.
     if (group_.world() > 1 && !group_.poisoned()) {
       group_.poison(concat("[launch] rank ", group_.global_rank(0),
-                           ", which reads for all: ", failure.what()));
+                           ", which reads for all: ", words_of_failure()));
     }
     throw;
   }
@@ -216,8 +227,8 @@ void Dispatcher::tell_after(const std::function<void()>& f) {
     const auto attempt = [&](const std::function<void()>& what) {
       try {
         what();
-      } catch (const std::exception& failure) {
-        if (fault.empty()) fault = failure.what();
+      } catch (...) {
+        if (fault.empty()) fault = words_of_failure();
       }
     };
     std::int64_t batches = size_;

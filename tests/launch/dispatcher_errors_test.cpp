@@ -97,6 +97,25 @@ TEST_CASE("a stream's error is everybody's") {
             "the line is cut");
 }
 
+TEST_CASE("what a stream throws that is no std::exception is everybody's, too") {
+  for (const bool skips : {false, true}) {
+    check_all(failures(2,
+                       [&](const Group& group) {
+                         std::function<std::optional<Batch>()> source;
+                         if (group.rank() == 0) {
+                           source = []() -> std::optional<Batch> { throw 7; };
+                         }
+                         Dispatcher batches = Dispatcher::of_stream(group, source);
+                         try {
+                           skips ? batches.skip_first_batches(1) : void(batches.next());
+                         } catch (int) {
+                           group.check();  // has told the others
+                         }
+                       }),
+              "an exception that is no std::exception");
+  }
+}
+
 TEST_CASE("what one rank gives wrongly all hear before any waits for it") {
   const auto set = std::make_shared<Drawn>(24);
   check_all(failures(3, [&](const Group& group) { Dispatcher(group, set, LoaderOptions{}); }),
