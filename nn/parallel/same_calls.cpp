@@ -10,8 +10,13 @@ std::string advised(std::string_view message) {
       "with a batch without samples ([0, C, ...]); where a model chooses among its parts, as "
       "find_unused_parameters allows, take BatchNorm in those, or choose alike on all ranks";
   const auto has = [&](std::string_view text) { return message.find(text) != message.npos; };
+  constexpr std::string_view of_buckets =
+      ". Or a parameter may have got no gradient on some rank, whose bucket then comes later "
+      "there: "
+      "find_unused_parameters takes such steps";
   const bool differ = has("all ranks must make the same calls") && has(synchronised_layer);
-  return differ && !has(advice) ? concat(message, advice) : std::string(message);
+  if (!differ || has(advice)) return std::string(message);
+  return concat(message, advice, has(", backward") && has("bucket ") ? of_buckets : "");
 }
 
 }  // namespace peal::nn

@@ -28,6 +28,10 @@ struct Net : nn::Module {
   Net() { to(DType::f64); }
   Tensor before(const Tensor& x, bool takes) { return takes ? branch(x) : x; }
   Tensor after(const Tensor& x) { return out(norm(in(x))); }
+  Tensor beside(const Tensor& x, bool takes) {
+    const Tensor y = after(x);
+    return takes ? y + sum(branch(x)) : y;
+  }
   Tensor all(const Tensor& x, bool takes) { return after(before(x, takes)); }
 };
 
@@ -114,6 +118,19 @@ TEST_CASE("a rank whose first batch comes later than another's, before a layer t
       }
     });
   }
+}
+
+TEST_CASE("told: a parameter without a gradient on one rank, before a layer that meets") {
+  const std::string message = failure([](const Group& group, int rank) {
+    Both both(group, {});
+    const Tensor y = both.ddp->call(&Net::beside, both.x(rank, 0), rank == 0);
+    both.loss(y).backward();
+  });
+  CAPTURE(message);
+  CHECK(message.find("bucket 0: branch.bias") != std::string::npos);
+  CHECK(message.find("SyncBatchNorm norm, backward") != std::string::npos);
+  CHECK(message.find("a parameter may have got no gradient on some rank") != std::string::npos);
+  CHECK(message.find("find_unused_parameters takes such steps") != std::string::npos);
 }
 
 TEST_CASE("ranks that use the same parameters send buckets as these fill") {
