@@ -134,10 +134,47 @@ Positions backward_kernels(const Conv2dGeometry& o, const Tensor& weight) {
   return kernels;
 }
 
-// What is summed over all tiles for the gradient of the kernels: sums [out, in] at each position.
-void sum_over_tiles(const Tensor& sums, std::int64_t sums_step, const Tensor& dy,
-                    const TiledPlanes& dy_planes, const Tensor& x, const TiledPlanes& x_planes,
-                    std::int64_t batch) {
+// The sums over all tiles for the gradient of the kernels: at each position [out, in], or turned
+// [in, out] where that fills panels better.
+struct KernelSums {
+  bool turned;
+  std::int64_t rows, columns, step;
+  Tensor sums;
+  explicit KernelSums(const Conv2dGeometry& o)
+      : turned(o.in_channels < pair_columns && o.in_channels < o.out_channels),
+        rows(turned ? o.in_channels : o.out_channels),
+        columns(turned ? o.out_channels : o.in_channels),
+        step(rows * columns + apart),
+        sums(Tensor::empty({positions, step}, DType::f32, Device{})) {}
+  float* at(std::int64_t position) const { return sums.data<float>() + position * step; }
+};
+
+// Tiles of channels side by side, [channels, summed_tiles] at each position.
+void add_products(const KernelSums& to, const Positions& left, const Positions& right,
+                  std::int64_t pairs, bool first) {
+  parallel_for(
+      positions, to.rows * to.columns * pairs / 8, [&](std::int64_t begin, std::int64_t end) {
+        const Tensor panel = Tensor::empty({pairs, pair_columns}, DType::f32, Device{});
+        for (std::int64_t p = begin; p < end; ++p) {
+          for (std::int64_t c = 0; c < to.columns; c += pair_columns) {
+            const std::int64_t n = std::min(pair_columns, to.columns - c);
+            // Pairs are whole elements here, which keep their bits.
+            product_loops<float>().transpose(
+                panel.data<float>(),
+                reinterpret_cast<const float*>(right.bits() + p * right.step + c * summed_tiles), n,
+                pairs, summed_tiles / 2, pair_columns);
+            float* sums = to.at(p) + c;
+            avx512bf16::multiply_pairs(
+                {sums, nullptr}, left.pairs() + p * left.step / 2,
+                reinterpret_cast<const Bf16Pair*>(panel.raw()), first ? nullptr : sums,
+                {to.rows, n, pairs, summed_tiles / 2, 1, to.columns, to.columns});
+          }
+        }
+      });
+}
+
+void sum_over_tiles(const KernelSums& to, const Tensor& dy, const TiledPlanes& dy_planes,
+                    const Tensor& x, const TiledPlanes& x_planes, std::int64_t batch) {
   const std::int64_t in = x_planes.channels, out = dy_planes.channels;
   const TileBlocks blocks(batch, dy_planes);
   constexpr std::int64_t together = summed_tiles / pair_columns;
@@ -160,24 +197,7 @@ void sum_over_tiles(const Tensor& sums, std::int64_t sums_step, const Tensor& dy
     each_row(out, [&](std::int64_t c, std::int64_t at, const TileRows& rows) {
       avx512bf16::gradients_to_row(grads.bits() + at, grads.step, bits_of(dy), c, dy_planes, rows);
     });
-    parallel_for(positions, in * out * pairs / 8, [&](std::int64_t begin, std::int64_t end) {
-      const Tensor panel = Tensor::empty({pairs, pair_columns}, DType::f32, Device{});
-      for (std::int64_t p = begin; p < end; ++p) {
-        for (std::int64_t c = 0; c < in; c += pair_columns) {
-          const std::int64_t n = std::min(pair_columns, in - c);
-          // Pairs are whole elements here, which keep their bits.
-          product_loops<float>().transpose(
-              panel.data<float>(),
-              reinterpret_cast<const float*>(tiles.bits() + p * tiles.step + c * summed_tiles), n,
-              pairs, summed_tiles / 2, pair_columns);
-          float* to = sums.data<float>() + p * sums_step + c;
-          avx512bf16::multiply_pairs({to, nullptr}, grads.pairs() + p * grads.step / 2,
-                                     reinterpret_cast<const Bf16Pair*>(panel.raw()),
-                                     first > 0 ? to : nullptr,
-                                     {out, n, pairs, summed_tiles / 2, 1, in, in});
-        }
-      }
-    });
+    add_products(to, to.turned ? tiles : grads, to.turned ? grads : tiles, pairs, first == 0);
   }
 }
 
@@ -236,17 +256,21 @@ void conv2d_winograd_bf16_backward(const Conv2dGeometry& o, const Tensor& dx, co
     convolve(dx, to, dy, from, o.batch, backward_kernels(o, f32_weight(weight)), {});
   }
   if (!dweight.defined()) return;
-  const std::int64_t in = o.in_channels, out = o.out_channels, step = in * out + apart;
-  const Tensor sums = Tensor::empty({positions, step}, DType::f32, Device{});
-  sum_over_tiles(sums, step, dy, y_planes_of(o), x, x_planes_of(o), o.batch);
+  const KernelSums sums(o);
+  sum_over_tiles(sums, dy, y_planes_of(o), x, x_planes_of(o), o.batch);
   float* to = dweight.data<float>();
-  parallel_for(out, 64 * in, [&](std::int64_t begin, std::int64_t end) {
-    const Tensor cells = Tensor::empty({9, in}, DType::f32, Device{});
+  const std::int64_t n = sums.columns;
+  const std::int64_t row_step = sums.turned ? 9 : 9 * n,
+                     column_step = sums.turned ? 9 * sums.rows : 9;
+  parallel_for(sums.rows, 64 * n, [&](std::int64_t begin, std::int64_t end) {
+    const Tensor cells = Tensor::empty({9, n}, DType::f32, Device{});
     float* cell = cells.data<float>();
-    for (std::int64_t i = begin; i < end; ++i) {
-      avx512bf16::sums_to_kernels(cell, sums.data<float>() + i * in, step, in);
-      for (std::int64_t c = 0; c < in; ++c) {
-        for (std::int64_t k = 0; k < 9; ++k) to[(i * in + c) * 9 + k] = cell[k * in + c];
+    for (std::int64_t row = begin; row < end; ++row) {
+      avx512bf16::sums_to_kernels(cell, sums.at(0) + row * n, sums.step, n);
+      for (std::int64_t c = 0; c < n; ++c) {
+        for (std::int64_t k = 0; k < 9; ++k) {
+          to[row * row_step + c * column_step + k] = cell[k * n + c];
+        }
       }
     }
   });
