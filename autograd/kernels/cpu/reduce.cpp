@@ -2,7 +2,9 @@
 #include <peal/autograd/kernels/cpu/loops.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
 #include <peal/autograd/kernels/cpu/runs.h>
+#include <peal/autograd/kernels/cpu/sum_of_rows.h>
 #include <peal/autograd/kernels/cpu/table.h>
+#include <peal/autograd/kernels/cpu/wide_room.h>
 #include <peal/autograd/kernels/dispatch.h>
 
 #include <vector>
@@ -30,8 +32,33 @@ void add_all(const Runs& runs, std::size_t d, const T* x, double* total) {
 template <class T>
 void store(T* out, const double* total, double scale, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = static_cast<T>(total[i] * scale);
+    out[i] = static_cast<T>(static_cast<functor::computed<T>>(total[i] * scale));
   }
+}
+
+// A bias's gradient: the rows of a matrix [rows, width], in low precision too. Threads take parts
+// of the columns, whose sums stay in the first cache.
+template <class T>
+void add_rows(double* total, const T* x, std::int64_t rows, std::int64_t width) {
+  using Real = typename WideRoom<T>::Real;
+  constexpr std::int64_t part = 256, line = 64 / sizeof(T);
+  parallel_for((width + part - 1) / part, rows * std::min(width, part),
+               [&](std::int64_t first, std::int64_t last) {
+                 const WideRoom<T> room(part);
+                 for (std::int64_t at = first * part; at < std::min(last * part, width);
+                      at += part) {
+                   const std::int64_t n = std::min(part, width - at);
+                   for (std::int64_t row = 0; row < rows; ++row) {
+                     const T *here = x + row * width + at,
+                             *soon = x + std::min(row + 16, rows - 1) * width + at;
+                     // The CPU does not foresee parts of rows.
+                     for (std::int64_t i = 0; width > part && i < n; i += line) {
+                       __builtin_prefetch(soon + i);
+                     }
+                     real_loops<Real>().add_to_doubles(total + at, room.read(here, n), n);
+                   }
+                 }
+               });
 }
 
 template <class T>
@@ -64,26 +91,7 @@ void sum_real(const Tensor& out, const Tensor& x, std::uint32_t mask, double sca
       add_all(part, 0, from + begin * runs.step[0], total.data() + begin * runs.out_step[0]);
     });
   } else if (runs.dims == 2) {
-    // A bias's gradient: the rows of a matrix. Threads take parts of the columns, whose sums stay
-    // in the first cache.
-    constexpr std::int64_t part = 256, line = 64 / sizeof(T);
-    const std::int64_t rows = runs.size[0], width = runs.size[1];
-    parallel_for((width + part - 1) / part, rows * std::min(width, part),
-                 [&](std::int64_t first, std::int64_t last) {
-                   for (std::int64_t at = first * part; at < std::min(last * part, width);
-                        at += part) {
-                     const std::int64_t n = std::min(part, width - at);
-                     for (std::int64_t row = 0; row < rows; ++row) {
-                       const T *here = from + row * width + at,
-                               *soon = from + std::min(row + 16, rows - 1) * width + at;
-                       // The CPU does not foresee parts of rows.
-                       for (std::int64_t i = 0; width > part && i < n; i += line) {
-                         __builtin_prefetch(soon + i);
-                       }
-                       real_loops<T>().add_to_doubles(total.data() + at, here, n);
-                     }
-                   }
-                 });
+    add_rows(total.data(), from, runs.size[0], runs.size[1]);
   } else {
     add_all(runs, 0, from, total.data());
   }
@@ -110,6 +118,19 @@ void sum_integers(const Tensor& out, const Tensor& x, std::uint32_t mask) {
 }
 
 }  // namespace
+
+bool sum_of_rows(const Tensor& out, const Tensor& x, std::uint32_t dims, double scale) {
+  const Runs runs(x.shape(), dims);
+  if (!is_low_precision(x.dtype()) || runs.dims != 2 || !runs.reduced[0] || x.numel() == 0) {
+    return false;
+  }
+  std::vector<double> total(static_cast<std::size_t>(out.numel()), 0.0);
+  with_floating(x.dtype(), [&]<class T>() {
+    add_rows(total.data(), x.data<T>(), runs.size[0], runs.size[1]);
+  });
+  return with_floating(out.dtype(),
+                       [&]<class T>() { store(out.data<T>(), total.data(), scale, out.numel()); });
+}
 
 bool sum(const Tensor& out, const Tensor& x, std::uint32_t dims, double scale) {
   if (is_floating(x.dtype())) {

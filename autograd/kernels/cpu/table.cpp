@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/kernels/cpu/bf16.h>
+#include <peal/autograd/kernels/cpu/sum_of_rows.h>
 #include <peal/autograd/kernels/cpu/table.h>
 #include <peal/autograd/kernels/cpu/widening.h>
 
