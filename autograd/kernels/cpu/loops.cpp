@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/kernels/cpu/loops.h>
+#include <peal/autograd/kernels/cpu/rounding.h>
 
 namespace peal::cpu {
 
@@ -84,10 +85,29 @@ const ProductLoops<T>& product_loops() {
   return chosen;
 }
 
+#if defined(__x86_64__)
+namespace {
+
+// Those of AVX-512, with the CPU's own rounding where it has one.
+template <class T>
+const WidthLoops<T>& widest_width_loops() {
+  static const WidthLoops<T> widest = [] {
+    WidthLoops<T> all = avx512::all_width_loops<T>();
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      if (__builtin_cpu_supports("avx512bf16")) all.narrow = avx512bf16::round_to_bf16;
+    }
+    return all;
+  }();
+  return widest;
+}
+
+}  // namespace
+#endif
+
 template <class T>
 const WidthLoops<T>& width_loops(Level level) {
 #if defined(__x86_64__)
-  if (level == Level::avx512) return avx512::all_width_loops<T>();
+  if (level == Level::avx512) return widest_width_loops<T>();
   if (level == Level::avx2) return avx2::all_width_loops<T>();
 #endif
   return baseline::all_width_loops<T>();
