@@ -124,6 +124,7 @@ TEST_CASE("convolutions") {
        3,
        {.stride = {2, 2}, .padding = {2, 2}, .dilation = {3, 2}, .groups = 32}},
       {40, 64, 64, 20, 20, 3, {.padding = {2, 2}, .dilation = {2, 2}, .groups = 4}},  // in chunks
+      {20, 32, 48, 11, 13, 3, {.padding = {1, 1}}},  // by Winograd, where oneDNN has it
   };
   for (const Case& c : cases) {
     CAPTURE(c.in);

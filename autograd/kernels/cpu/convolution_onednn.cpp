@@ -25,6 +25,8 @@ const dnnl::engine& engine() { return onednn_engine(); }
 dnnl::stream& stream() { return onednn_stream(); }
 memory on(const memory::desc& desc, const Tensor& tensor) { return onednn_memory(desc, tensor); }
 
+constexpr std::int64_t least_images = 16;  // with which Winograd is the fastest
+
 std::int64_t floats_of(const memory::desc& desc) {
   return static_cast<std::int64_t>((desc.get_size() + sizeof(float) - 1) / sizeof(float));
 }
@@ -158,23 +160,33 @@ class Convolution {
     dnnl::convolution_backward_weights::primitive_desc desc;
     dnnl::primitive run;
   };
-  // Takes x as forward arranged it, if there is code for that.
+  // By Winograd where it is the fastest, which oneDNN by itself takes only from 32 images on; with
+  // x as forward arranged it, if there is code for that.
   void prepare(ToWeights& product, bool with_bias) {
-    try {
-      prepare(product, with_bias, forward_.src_desc());
-    } catch (const dnnl::error&) {
-      prepare(product, with_bias, any(x_));
+    const auto made = [&](dnnl::algorithm way) {
+      try {
+        prepare(product, with_bias, way, forward_.src_desc());
+      } catch (const dnnl::error&) {
+        return false;
+      }
+      return true;
+    };
+    const bool may_be_winograd = algorithm() == dnnl::algorithm::convolution_auto;
+    if (may_be_winograd && geometry_.batch >= least_images &&
+        made(dnnl::algorithm::convolution_winograd)) {
+      return;
     }
+    if (!made(algorithm())) prepare(product, with_bias, algorithm(), any(x_));
   }
-  void prepare(ToWeights& product, bool with_bias, const memory::desc& x) {
+  void prepare(ToWeights& product, bool with_bias, dnnl::algorithm way, const memory::desc& x) {
     using Backward = dnnl::convolution_backward_weights;
-    product.desc = with_bias
-                       ? onednn_describe_backward<Backward>(attributes_, forward_, algorithm(), x,
-                                                            any_wide(), bias_, any(y_), strides(),
-                                                            dilation(), padding(), padding_after())
-                       : onednn_describe_backward<Backward>(attributes_, forward_, algorithm(), x,
-                                                            any_wide(), any(y_), strides(),
-                                                            dilation(), padding(), padding_after());
+    product.desc =
+        with_bias
+            ? onednn_describe_backward<Backward>(attributes_, forward_, way, x, any_wide(), bias_,
+                                                 any(y_), strides(), dilation(), padding(),
+                                                 padding_after())
+            : onednn_describe_backward<Backward>(attributes_, forward_, way, x, any_wide(), any(y_),
+                                                 strides(), dilation(), padding(), padding_after());
     product.run = Backward(product.desc);
   }
 
@@ -284,9 +296,9 @@ struct Chunks {
     const std::int64_t weights =
         o.out_channels * (o.in_channels / o.groups) * o.kernel_height * o.kernel_width;
     const std::int64_t cache = (4 << 20) / (computed == bf16 ? 2 : 4);
-    // At least 16 images, with which oneDNN still chooses its fastest algorithms; and each chunk
-    // handles the weights once more, so they must be small beside it.
-    images = std::max<std::int64_t>(16, cache / elements);
+    // So many that Winograd is the fastest; and each chunk handles the weights once more, so they
+    // must be small beside it.
+    images = std::max(least_images, cache / elements);
     if (images >= o.batch || 4 * weights > images * elements) images = o.batch;
     const std::int64_t parts = (o.batch + images - 1) / images;
     images = (o.batch + parts - 1) / parts;  // even ones
