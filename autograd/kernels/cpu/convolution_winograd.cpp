@@ -20,7 +20,8 @@ using avx512bf16::positions;
 using avx512bf16::TiledPlanes;
 using avx512bf16::TileRows;
 
-// Between positions, beyond what one takes: so that all do not meet in the same sets of a cache.
+// Between positions, and between cells of kernels, beyond what one takes: so that all do not meet
+// in the same sets of a cache.
 constexpr std::int64_t apart = 64;
 // Results whose sums stay in a second-level cache.
 constexpr std::int64_t result_rows = 48;
@@ -91,17 +92,17 @@ Tensor f32_weight(const Tensor& weight) {
 
 // Transformed [out, in].
 Positions forward_kernels(const Conv2dGeometry& o, const Tensor& weight) {
-  const std::int64_t in = o.in_channels;
+  const std::int64_t in = o.in_channels, row = in + apart;
   Positions kernels(o.out_channels * in);
   const float* w = weight.data<float>();
   parallel_for(o.out_channels, 64 * in, [&](std::int64_t begin, std::int64_t end) {
-    const Tensor cells = Tensor::empty({9, in}, DType::f32, Device{});
+    const Tensor cells = Tensor::empty({9, row}, DType::f32, Device{});
     float* cell = cells.data<float>();
     for (std::int64_t i = begin; i < end; ++i) {
       for (std::int64_t c = 0; c < in; ++c) {
-        for (std::int64_t k = 0; k < 9; ++k) cell[k * in + c] = w[(i * in + c) * 9 + k];
+        for (std::int64_t k = 0; k < 9; ++k) cell[k * row + c] = w[(i * in + c) * 9 + k];
       }
-      avx512bf16::kernels_to_row(kernels.bits() + i * in, kernels.step, cell, in);
+      avx512bf16::kernels_to_row(kernels.bits() + i * in, kernels.step, cell, row, in);
     }
   });
   return kernels;
@@ -110,24 +111,26 @@ Positions forward_kernels(const Conv2dGeometry& o, const Tensor& weight) {
 // Turned by half a turn, transformed [in, out].
 Positions backward_kernels(const Conv2dGeometry& o, const Tensor& weight) {
   constexpr std::int64_t together = 8;  // so that what comes from memory is used
-  const std::int64_t in = o.in_channels, out = o.out_channels;
+  const std::int64_t in = o.in_channels, out = o.out_channels, row = out + apart;
   Positions kernels(in * out);
   const float* w = weight.data<float>();
   parallel_for((in + together - 1) / together, 64 * together * out,
                [&](std::int64_t begin, std::int64_t end) {
-                 const Tensor cells = Tensor::empty({together, 9, out}, DType::f32, Device{});
+                 const Tensor cells = Tensor::empty({together, 9, row}, DType::f32, Device{});
                  float* cell = cells.data<float>();
                  for (std::int64_t first = begin * together; first < std::min(in, end * together);
                       first += together) {
                    const std::int64_t count = std::min(together, in - first);
                    for (std::int64_t i = 0; i < out; ++i) {
-                     for (std::int64_t k = 0; k < 9 * count; ++k) {
-                       cell[(k / 9 * 9 + 8 - k % 9) * out + i] = w[(i * in + first) * 9 + k];
+                     const float* from = w + (i * in + first) * 9;
+                     for (std::int64_t c = 0; c < 9 * count; c += 9) {
+                       for (std::int64_t k = 0; k < 9; ++k)
+                         cell[(c + 8 - k) * row + i] = from[c + k];
                      }
                    }
                    for (std::int64_t c = 0; c < count; ++c) {
                      avx512bf16::kernels_to_row(kernels.bits() + (first + c) * out, kernels.step,
-                                                cell + c * 9 * out, out);
+                                                cell + c * 9 * row, row, out);
                    }
                  }
                });

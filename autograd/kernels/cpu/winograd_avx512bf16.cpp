@@ -177,7 +177,8 @@ void sums_to_results(std::uint16_t* y, const float* sums, std::int64_t step, flo
   }
 }
 
-void kernels_to_row(std::uint16_t* to, std::int64_t step, const float* w, std::int64_t n) {
+void kernels_to_row(std::uint16_t* to, std::int64_t step, const float* w, std::int64_t w_step,
+                    std::int64_t n) {
   for (std::int64_t at = 0; at < n; at += lanes) {
     const __mmask16 there = first_lanes(n - at);
     const auto turn = [](__m512 a, __m512 b, __m512 c) {
@@ -188,7 +189,7 @@ void kernels_to_row(std::uint16_t* to, std::int64_t step, const float* w, std::i
 #pragma GCC unroll 3
     for (int k = 0; k < 3; ++k) {
       const auto cell = [&](int j) {
-        return _mm512_maskz_loadu_ps(there, w + (3 * k + j) * n + at);
+        return _mm512_maskz_loadu_ps(there, w + (3 * k + j) * w_step + at);
       };
       rows[k] = turn(cell(0), cell(1), cell(2));
     }

@@ -38,8 +38,9 @@ void gradients_to_row(std::uint16_t* to, std::int64_t step, const std::uint16_t*
 // Channel c of the results, from sums[position * step + tile].
 void sums_to_results(std::uint16_t* y, const float* sums, std::int64_t step, float bias,
                      std::int64_t c, const TiledPlanes& o, const TileRows& rows);
-// n kernels, cell k of number i being w[k * n + i]: to[position * step + i].
-void kernels_to_row(std::uint16_t* to, std::int64_t step, const float* w, std::int64_t n);
+// n kernels, cell k of number i being w[k * w_step + i]: to[position * step + i].
+void kernels_to_row(std::uint16_t* to, std::int64_t step, const float* w, std::int64_t w_step,
+                    std::int64_t n);
 // And back, for their gradients: from[position * step + i].
 void sums_to_kernels(float* dw, const float* from, std::int64_t step, std::int64_t n);
 
