@@ -6,13 +6,18 @@
 #include <peal/autograd/ops/broadcast.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/concatenate.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/over_dims.h>
+#include <peal/autograd/ops/permute.h>
+#include <peal/autograd/ops/rearrange.h>
 #include <peal/autograd/ops/reduce.h>
+#include <peal/autograd/ops/scan.h>
 #include <peal/autograd/ops/strided.h>
 #include <peal/autograd/tape.h>
 
+#include <bit>
 #include <limits>
 
 namespace peal {
@@ -38,8 +43,18 @@ Tensor mean_over(const Tensor& x, const OverDims& over) {
   return sum_over("mean", x, over, 1.0 / static_cast<double>(over.reduced));
 }
 
+// Of each element the product of the others along `at`: of those before it, and of those behind it.
+Tensor products_of_others(const Tensor& x, int at) {
+  const std::int64_t n = x.size(at);
+  const Tensor first = ones_like(narrow(x, at, 0, 1));
+  const auto before = [&](const Tensor& line) {
+    return cumprod(cat({first, narrow(line, at, 0, n - 1)}, at), at);
+  };
+  return before(x) * flip(before(flip(x, at)), at);
+}
+
 // The product of the others is what each is multiplied with: all of them over it, unless it, or
-// another, is 0.
+// another, is 0. To be differentiated in turn it is made without asking what is 0.
 Tensor product_over(const Tensor& x, const OverDims& over) {
   if (widens(x)) return product_over(widened(x), over);
   TraceSpan span("prod");
@@ -48,6 +63,13 @@ Tensor product_over(const Tensor& x, const OverDims& over) {
   kernels(x.device()).reduce("prod", x, Reduce::prod, out, x, over.mask);
   return record("prod", out, {x}, [x = save(x), over](const Tensor& g) {
     const Tensor wide = cast(x(), computed_in(x().dtype())), none = eq(wide, 0);
+    if (backward_is_recorded() && wide.numel() > 0) {
+      const bool all = over.reduced == wide.numel();
+      const Tensor others = all ? products_of_others(reshaped(wide, {wide.numel()}), 0)
+                                : products_of_others(wide, std::countr_zero(over.mask));
+      const Tensor along = cast(reshaped(g, over.kept), wide.dtype());
+      return cast(along * reshaped(others, wide.shape()), g.dtype());
+    }
     const OverDims keeping(wide.shape(), over.mask, true);
     const Tensor zeros = sum_over("prod", none, keeping), safe = where(none, 1.0, wide);
     const Tensor all = product_over(safe, keeping);

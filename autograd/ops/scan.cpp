@@ -5,10 +5,13 @@
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/index.h>
 #include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/permute.h>
+#include <peal/autograd/ops/rearrange.h>
 #include <peal/autograd/ops/scan.h>
+#include <peal/autograd/ops/shape.h>
 #include <peal/autograd/tape.h>
 
 #include <limits>
@@ -33,6 +36,19 @@ Tensor scanned(std::string_view op, Scan which, const Tensor& x, int dim, bool r
   return out;
 }
 
+Tensor running_product(const Tensor& x, int dim);
+
+// The gradient of running products from those of lines [.., i, n] without their element i, which is
+// to be differentiated in turn: what is 0 now need not stay so.
+Tensor product_gradient(const Tensor& g, const Tensor& x, int dim) {
+  const Tensor lines = unsqueeze(movedim(x, dim, -1), -2),
+               grads = unsqueeze(movedim(g, dim, -1), -2);
+  const Tensor place = arange(x.size(dim), DType::i64, x.device()), own = unsqueeze(place, 1);
+  const Tensor without = running_product(where(eq(own, place), 1.0, lines), lines.dim() - 1);
+  const Tensor dx = sum(where(le(own, place), grads * without, 0.0), {-1});
+  return movedim(dx, -1, dim);
+}
+
 // An element goes into its own product and all after it: their sum, each over the element, unless
 // that is 0. Of the first 0 of a line it is the sum of the products without it, and after that 0
 // there is nothing.
@@ -41,6 +57,9 @@ Tensor running_product(const Tensor& x, int dim) {
   return record("cumprod", y, {x}, [x = save(x), y = save(y), dim](const Tensor& grad) {
     const DType within = computed_in(grad.dtype());
     const Tensor wide = cast(x(), within), g = cast(grad, within), none = eq(wide, 0);
+    if (backward_is_recorded() && any(none).item<bool>()) {
+      return cast(product_gradient(g, wide, dim), grad.dtype());
+    }
     const Tensor zeros = running_sum(cast(none, DType::i64), dim, false);
     const Tensor first = logical_and(none, eq(zeros, 1));
     const Tensor without = running_product(where(first, 1.0, wide), dim);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // autograd::grad, and gradients of gradients over the table of ops: each is held against central
 // differences of its first gradient, or is refused by name.
+#include <peal/autograd/functional.h>
 #include <peal/autograd/grad.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/kernels/table.h>
@@ -250,6 +251,27 @@ TEST_CASE("third derivatives") {
   Tensor y = sum(pow(x, 5));
   for (int i = 0; i < 3; ++i) y = autograd::grad({y}, {x}, {.create_graph = true})[0];
   CHECK(doubles(y) == Doubles{5 * 4 * 3 * 4});
+}
+
+TEST_CASE("products differentiate in turn where elements are 0") {
+  const auto product = [](const Tensor& x) { return prod(x); };
+  const auto along = [](const Tensor& x) { return sum(prod(reshape(x, {1, 3}), 1)); };
+  const auto running = [](const Tensor& x) { return sum(cumprod(x, 0)); };
+  for (const auto& f : {autograd::Function(product), autograd::Function(along)}) {
+    CHECK(doubles(autograd::hessian(f, leaf({0, 3, 2}))) == Doubles{0, 2, 3, 2, 0, 0, 3, 0, 0});
+    CHECK(doubles(autograd::hessian(f, leaf({0, 3, 0}))) == Doubles{0, 0, 3, 0, 0, 0, 3, 0, 0});
+  }
+  // x0 + x0 x1 + x0 x1 x2
+  CHECK(doubles(autograd::hessian(running, leaf({0, 3, 2}))) == Doubles{0, 3, 3, 3, 0, 0, 3, 0, 0});
+  CHECK(doubles(autograd::hessian(running, leaf({0, 0, 2}))) == Doubles{0, 3, 0, 3, 0, 0, 0, 0, 0});
+  const Tensor x = leaf({0, 0, 0});
+  for (const auto& f : {autograd::Function(product), autograd::Function(running)}) {
+    Tensor y = f(x);
+    for (std::int64_t i = 0; i < 3; ++i) {
+      y = sum(autograd::grad({y}, {x}, {.create_graph = true})[0].rows(i, i + 1));
+    }
+    CHECK(y.item<double>() == 1);
+  }
 }
 
 TEST_CASE("gradients of gradients over the table of ops") {
