@@ -166,7 +166,9 @@ void add_(const Tensor& x, const Tensor& y, double alpha) {
   check_alike("add_", x, y);
   PEAL_CHECK(x.shape() == y.shape(), "add_: expected shape ", x.shape(), ", got ", y.shape());
   const double by = checked_number("add_", x, alpha);
-  kernels(x.device()).axpy("add_", x, x, y, by);
+  // Elements that overlap elsewhere would be read after they were written.
+  const bool apart = x.storage() != y.storage() || x.raw() == y.raw();
+  kernels(x.device()).axpy("add_", x, x, apart ? y : y.detach().clone(), by);
   x.storage()->bump_version();
 }
 

@@ -196,3 +196,9 @@ TEST_CASE("operators by name, and what does not fit") {
   clamp_(w, 0, .5);
   CHECK(doubles(w) == std::vector<double>{.5, .5});
 }
+
+TEST_CASE("what is added may overlap what it is added to") {
+  const Tensor x = arange(50, DType::f64), before = x.clone();
+  add_(x.rows(1, 50), x.rows(0, 49), 2);
+  CHECK(equal(x.rows(1, 50), before.rows(1, 50) + before.rows(0, 49) * 2));
+}
