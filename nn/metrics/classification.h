@@ -7,8 +7,9 @@
 
 namespace peal::nn {
 
-// The share of places whose class is among the k of the largest scores; of equal scores all count
-// for the class.
+// The share of places whose class is among the k of the largest scores, the first of equals before
+// the others: a model that says the same of all classes is right by chance alone. Never where the
+// class' score is NaN; that of another is above all.
 class TopKAccuracy : public Metric {
  public:
   explicit TopKAccuracy(std::int64_t k, std::int64_t ignore_index = -100);

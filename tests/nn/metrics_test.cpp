@@ -65,6 +65,22 @@ TEST_CASE("metrics of classes by hand") {
   nn::TopKAccuracy top2(2);
   top2.update(scores, classes);
   CHECK(top2.value() == 1);
+  // Of scores that are equal, or NaN, the first are the largest.
+  for (const auto& row : std::vector<std::vector<float>>{{1, 1, 1}, {NAN, 1, 2}, {0, NAN, 0}}) {
+    nn::Accuracy best;
+    nn::TopKAccuracy top1(1), all(3);
+    for (const std::int64_t c : {0, 1, 2}) {
+      const Tensor of_class = Tensor::from<std::int64_t>({c}, {1});
+      for (nn::Metric* each : {static_cast<nn::Metric*>(&best), static_cast<nn::Metric*>(&top1),
+                               static_cast<nn::Metric*>(&all)}) {
+        each->update(Tensor::from(row, {1, 3}), of_class);
+      }
+    }
+    const double numbers = std::isnan(row[0] + row[1]) ? 2 : 3;
+    CHECK(best.value() == 1.0 / 3);
+    CHECK(top1.value() == (numbers == 3 ? 1.0 / 3 : 0.0));
+    CHECK(all.value() == numbers / 3);
+  }
   nn::ConfusionMatrix confusion(3);
   confusion.update(scores, classes);
   CHECK(confusion.matrix().to_vector<std::int64_t>() ==
