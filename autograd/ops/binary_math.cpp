@@ -177,11 +177,25 @@ Tensor fmod(const Tensor& a, Scalar b) {
   return fmod(a, as_operand("fmod", b, a));
 }
 
+namespace {
+
+// Over 1 at the origin, which has no angle: slopes are 0 there.
+Tensor squared_radius(const Tensor& y, const Tensor& x) {
+  const Tensor square = x * x + y * y;
+  return where(eq(square, 0), 1.0, square);
+}
+
+}  // namespace
+
 Tensor atan2(const Tensor& a, const Tensor& b) {
   return of_reals(
       "atan2", BinaryMath::atan2, a, b,
-      [](const Tensor& g, const Tensor& y, const Tensor& x) { return g * x / (x * x + y * y); },
-      [](const Tensor& g, const Tensor& y, const Tensor& x) { return -g * y / (x * x + y * y); });
+      [](const Tensor& g, const Tensor& y, const Tensor& x) {
+        return g * x / squared_radius(y, x);
+      },
+      [](const Tensor& g, const Tensor& y, const Tensor& x) {
+        return -g * y / squared_radius(y, x);
+      });
 }
 Tensor hypot(const Tensor& a, const Tensor& b) {
   return of_reals(

@@ -96,7 +96,7 @@ Tensor embedding_bag(const Tensor& index, const Tensor& weight, const Tensor& of
   if (options.mode == BagMode::max) {
     if (!there.defined()) return max(rows, 1).values;
     const Tensor most = max(where(unsqueeze(there, 2), rows, number(-INFINITY)), 1).values;
-    return where(gt(most, number(-INFINITY)), most, number(0));
+    return where(any(there, 1, true), most, number(0));  // 0 of an empty bag
   }
   if (there.defined()) rows = where(unsqueeze(there, 2), rows, number(0));
   const Tensor total = sum(rows, {1});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/ops/activation.h>
+#include <peal/autograd/ops/binary_math.h>
 #include <peal/autograd/ops/distance.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/index.h>
@@ -21,9 +22,6 @@ Tensor of_margin(std::string_view op, const Tensor& each, Reduction reduction, D
 }
 
 Tensor number_like(const Tensor& x, double value) { return full({}, value, x.dtype(), x.device()); }
-
-// The smaller of two, element by element.
-Tensor smaller(const Tensor& a, const Tensor& b) { return where(lt(b, a), b, a); }
 
 // Error unless `classes` may be picked from x [N, C].
 void check_classes(std::string_view op, const Tensor& x, const Tensor& classes,
@@ -116,7 +114,7 @@ Tensor triplet_margin_with_distance_loss(const Tensor& anchor, const Tensor& pos
              positive.shape(), " and ", negative.shape());
   const Tensor near = distance(anchor, positive);
   Tensor far = distance(anchor, negative);
-  if (options.swap) far = smaller(far, distance(positive, negative));
+  if (options.swap) far = minimum(far, distance(positive, negative));
   return of_margin(op, relu(near - far + options.margin), options.reduction, near.dtype());
 }
 

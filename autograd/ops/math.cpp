@@ -156,9 +156,10 @@ Tensor logit(const Tensor& x, std::optional<double> eps) {
 }
 Tensor sinc(const Tensor& x) {
   const OpName op("sinc");
-  const Tensor angle = in_reals(x) * std::numbers::pi, none = eq(angle, 0.0);
-  const Tensor safe = where(none, 1.0, angle);
-  return where(none, 1.0, sin(safe) / safe);
+  const Tensor real = in_reals(x);
+  const Tensor angle = cast(real, computed_in(real.dtype())) * std::numbers::pi;
+  const Tensor none = eq(angle, 0.0), safe = where(none, 1.0, angle);
+  return cast(where(none, 1.0, sin(safe) / safe), real.dtype());
 }
 Tensor deg2rad(const Tensor& x) { return mul(x, std::numbers::pi / 180); }
 Tensor rad2deg(const Tensor& x) { return mul(x, 180 / std::numbers::pi); }

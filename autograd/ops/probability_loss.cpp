@@ -82,7 +82,7 @@ Tensor kl_div(const Tensor& x, const Tensor& target, const KLDivOptions& options
   const Tensor logs = cast(x, within), t = cast(target, within);
   if (options.log_target) return reduced(op, exp(t) * (t - logs), options.reduction, x.dtype());
   const auto number = [&](double value) { return full({}, value, within, x.device()); };
-  const Tensor counts = gt(t, number(0));
+  const Tensor counts = ne(t, number(0));  // what is below 0, and no probability, becomes NaN
   const Tensor entropy = where(counts, t * log(where(counts, t, number(1))), number(0));
   return reduced(op, entropy - t * logs, options.reduction, x.dtype());
 }

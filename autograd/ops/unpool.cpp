@@ -3,6 +3,7 @@
 #include <peal/autograd/ops/activation.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/binary_math.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/scatter.h>
 #include <peal/autograd/ops/shape.h>
@@ -41,9 +42,13 @@ Tensor values_back(std::string_view op, const Tensor& x, const Tensor& indices,
   return reshaped(scatter(zeros, first, flatten(indices, first), flatten(x, first)), shape);
 }
 
-// From the means of powers over windows of so many cells.
+// From the means of powers over windows of so many cells. The slope of a root at 0 is infinite; a
+// window of zeros, as relu leaves them, has none.
 Tensor root_of(const Tensor& mean, double p, std::int64_t cells) {
-  return pow(sign(mean) * relu(abs(mean)) * static_cast<double>(cells), 1 / p);
+  const Tensor sum = sign(mean) * relu(abs(mean)) * static_cast<double>(cells);
+  if (p < 0) return pow(sum, 1 / p);
+  const Tensor none = eq(sum, 0);
+  return where(none, 0.0, pow(where(none, 1.0, sum), 1 / p));
 }
 
 }  // namespace

@@ -182,3 +182,59 @@ TEST_CASE("dropout with its mask held") {
     CHECK(gradient_error(alpha, {n({3, 33}, 1)}) < good);
   }
 }
+
+TEST_CASE("losses that are smooth near 0 have a NaN for the slope of a NaN") {
+  const Tensor target = Tensor::zeros({3}, DType::f64);
+  const auto slope = [&](const std::function<Tensor(const Tensor&)>& loss) {
+    const Tensor x = Tensor::from(std::vector<double>{NAN, 3, 0.5}, {3}).set_requires_grad();
+    loss(x).backward();
+    return x.grad().to_vector<double>();
+  };
+  const auto huber = slope([&](const Tensor& x) { return huber_loss(x, target, Reduction::sum); });
+  const auto smooth =
+      slope([&](const Tensor& x) { return smooth_l1_loss(x, target, Reduction::sum, 2); });
+  const auto sharp = slope([&](const Tensor& x) { return l1_loss(x, target, Reduction::sum); });
+  CHECK((std::isnan(huber[0]) && huber[1] == 1 && huber[2] == 0.5));
+  CHECK((std::isnan(smooth[0]) && smooth[1] == 1 && smooth[2] == 0.25));
+  CHECK((sharp[0] == 0 && sharp[1] == 1 && sharp[2] == 1));  // as PyTorch's sign
+}
+
+TEST_CASE("slopes where a function has none are 0") {
+  const Tensor x = Tensor::zeros({1, 1, 4}, DType::f64).set_requires_grad();
+  const Tensor y = Tensor::zeros({1, 1, 4}, DType::f64).set_requires_grad();
+  sum(atan2(y, x)).backward();
+  CHECK(x.grad().to_vector<double>() == std::vector<double>(4));
+  CHECK(y.grad().to_vector<double>() == std::vector<double>(4));
+  x.zero_grad();
+  const Tensor pooled = lp_pool1d(x, 2, 2);
+  CHECK(pooled.to_vector<double>() == std::vector<double>(2));
+  sum(pooled).backward();
+  CHECK(x.grad().to_vector<double>() == std::vector<double>(4));
+}
+
+TEST_CASE("kl_div is NaN of a target below 0, as logarithms of probabilities are") {
+  const Tensor logs = log_softmax(n({3, 5}, 1));
+  CHECK(std::isnan(kl_div(logs, logs).item<double>()));
+  const Tensor none = Tensor::zeros({3, 5}, DType::f64);
+  CHECK(kl_div(logs, none, {.reduction = Reduction::sum}).item<double>() == 0);
+}
+
+TEST_CASE("a triplet's loss is NaN where the distance to swap for is") {
+  const Tensor anchor = n({1, 3}, 1), positive = Tensor::zeros({1, 3}, DType::f64);
+  const auto away = [&](const Tensor& a, const Tensor& b) {
+    const Tensor far = sum(abs(a - b), {1});
+    return a.same_as(positive) ? far * NAN : far;
+  };
+  const Tensor loss = triplet_margin_with_distance_loss(anchor, positive, n({1, 3}, 2), away,
+                                                        {.margin = 100, .swap = true});
+  CHECK(std::isnan(loss.item<double>()));
+}
+
+TEST_CASE("sinc of 16 bits has the angle of f32") {
+  const Tensor x = Tensor::from(std::vector<float>{100.5f, -60.25f, 3, 0}, {4});
+  const auto exact = sinc(x).to_vector<float>();
+  const auto found = cast(sinc(cast(x, DType::f16)), DType::f32).to_vector<float>();
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    CHECK(std::abs(found[i] - exact[i]) <= 1e-3f * std::abs(exact[i]) + 1e-7f);
+  }
+}

@@ -216,3 +216,13 @@ TEST_CASE("what x[...] cannot be is named") {
   CHECK(has(error_of([&] { cast(x, DType::i64)[0] += 0.5; }), "the result is f32"));
   CHECK(has(error_of([] { Tensor()[0].get(); }), "before it was given a value"));
 }
+
+TEST_CASE("the largest of a bag may be NaN or -infinity, and is 0 of an empty one") {
+  const Tensor weight = Tensor::from(Doubles{-INFINITY, NAN, -INFINITY, 1, 5, 2}, {3, 2});
+  const Tensor bags =
+      embedding_bag(integers({0, 1, 2}), weight, integers({0, 2, 2}), {.mode = BagMode::max});
+  const Doubles found = doubles(bags);
+  CHECK(found[0] == -INFINITY);
+  CHECK(std::isnan(found[1]));
+  CHECK(Doubles(found.begin() + 2, found.end()) == Doubles{0, 0, 5, 2});
+}

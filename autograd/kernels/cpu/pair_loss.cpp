@@ -34,9 +34,10 @@ Slopes slopes_of(PairLoss which, T x, T target, T beta) {
     case PairLoss::squared_error:
       return {2 * difference, -2 * difference};
     case PairLoss::smooth_l1: {
-      const double slope = std::abs(x - target) < beta
-                               ? difference / static_cast<double>(beta)
-                               : static_cast<double>((difference > 0) - (difference < 0));
+      // Within beta, or NaN.
+      const bool smooth = beta > 0 && !(std::abs(x - target) >= beta);
+      const double slope = smooth ? difference / static_cast<double>(beta)
+                                  : static_cast<double>((difference > 0) - (difference < 0));
       return {slope, -slope};
     }
     case PairLoss::bce_with_logits:

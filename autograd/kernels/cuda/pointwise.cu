@@ -124,8 +124,9 @@ struct PairLossOf {
       case PairLoss::squared_error:
         return 2 * difference;
       case PairLoss::smooth_l1:
-        return std::abs(difference) < beta ? difference / beta
-                                           : static_cast<C>((difference > 0) - (difference < 0));
+        return beta > C(0) && !(std::abs(difference) >= beta)  // within beta, or NaN
+                   ? difference / beta
+                   : static_cast<C>((difference > 0) - (difference < 0));
       case PairLoss::bce_with_logits:
         return C(1) / (C(1) + std::exp(-x)) - target;
     }
