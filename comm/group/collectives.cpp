@@ -3,6 +3,7 @@
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/reduce/reduce_op.h>
 
+#include <algorithm>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
@@ -12,6 +13,17 @@ namespace {
 
 void check_like(const View& out, const View& in, std::string_view what) {
   PEAL_CHECK(out.dtype == in.dtype, what, ": in is ", in.dtype, ", out is ", out.dtype);
+}
+
+// Of counts by rank.
+std::int64_t checked_total(const GroupBody& group, const std::vector<std::int64_t>& counts,
+                           std::string_view what) {
+  PEAL_CHECK(static_cast<int>(counts.size()) == group.world, what,
+             ": expected a count for each of ", group.world, " ranks, got ", counts.size());
+  const auto negative = std::ranges::find_if(counts, [](std::int64_t count) { return count < 0; });
+  PEAL_CHECK(negative == counts.end(), what, ": expected counts of 0 and more, got ", *negative,
+             " for rank ", negative - counts.begin());
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
 }  // namespace
@@ -114,31 +126,49 @@ Work ProcessGroup::reduce(const View& data, int root, ReduceOp op, const Label& 
 }
 
 Work ProcessGroup::gather(const View& out, const View& in, int root, const Label& label) const {
+  return gather_v(out, in, std::vector<std::int64_t>(static_cast<std::size_t>(world()), in.count),
+                  root, label);
+}
+
+Work ProcessGroup::gather_v(const View& out, const View& in, std::vector<std::int64_t> counts,
+                            int root, const Label& label) const {
   const bool here = rank() == root;
   if (here) check_like(out, in, "gather");
-  PEAL_CHECK(!here || out.count == in.count * world(), "gather: root ", root, " expected out of ",
-             in.count * world(), " elements, got ", out.count);
-  return body().start(
-      {.what = Collective::gather,
-       .in = in,
-       .out = here ? out : View{.dtype = in.dtype},
-       .root = root,
-       .counts = std::vector<std::int64_t>(static_cast<std::size_t>(world()), in.count)},
-      label);
+  const std::int64_t total = checked_total(body(), counts, "gather");
+  const std::int64_t mine = counts[static_cast<std::size_t>(rank())];
+  PEAL_CHECK(in.count == mine, "[comm] ", body().lane->who(), ", gather: expected in of ", mine,
+             " elements, got ", in.count);
+  PEAL_CHECK(!here || out.count == total, "gather: root ", root, " expected out of ", total,
+             " elements, got ", out.count);
+  return body().start({.what = Collective::gather,
+                       .in = in,
+                       .out = here ? out : View{.dtype = in.dtype},
+                       .root = root,
+                       .counts = std::move(counts)},
+                      label);
 }
 
 Work ProcessGroup::scatter(const View& out, const View& in, int root, const Label& label) const {
+  return scatter_v(out, in, std::vector<std::int64_t>(static_cast<std::size_t>(world()), out.count),
+                   root, label);
+}
+
+Work ProcessGroup::scatter_v(const View& out, const View& in, std::vector<std::int64_t> counts,
+                             int root, const Label& label) const {
   const bool here = rank() == root;
   if (here) check_like(out, in, "scatter");
-  PEAL_CHECK(!here || in.count == out.count * world(), "scatter: root ", root, " expected in of ",
-             out.count * world(), " elements, got ", in.count);
-  return body().start(
-      {.what = Collective::scatter,
-       .in = here ? in : View{.dtype = out.dtype},
-       .out = out,
-       .root = root,
-       .counts = std::vector<std::int64_t>(static_cast<std::size_t>(world()), out.count)},
-      label);
+  const std::int64_t total = checked_total(body(), counts, "scatter");
+  const std::int64_t mine = counts[static_cast<std::size_t>(rank())];
+  PEAL_CHECK(out.count == mine, "[comm] ", body().lane->who(), ", scatter: expected out of ", mine,
+             " elements, got ", out.count);
+  PEAL_CHECK(!here || in.count == total, "scatter: root ", root, " expected in of ", total,
+             " elements, got ", in.count);
+  return body().start({.what = Collective::scatter,
+                       .in = here ? in : View{.dtype = out.dtype},
+                       .out = out,
+                       .root = root,
+                       .counts = std::move(counts)},
+                      label);
 }
 
 Work ProcessGroup::all_to_all(const View& out, const View& in, const Label& label) const {
@@ -164,6 +194,33 @@ Work ProcessGroup::all_to_all_v(const View& out, const View& in, std::vector<std
              in.count, " and ", out.count);
   return body().start(
       {.what = Collective::all_to_all, .in = in, .out = out, .counts = std::move(counts)}, label);
+}
+
+Work ProcessGroup::all_to_all_single(const View& out, const View& in,
+                                     const std::vector<std::int64_t>& out_counts,
+                                     const std::vector<std::int64_t>& in_counts,
+                                     const Label& label) const {
+  checked_total(body(), out_counts, "all_to_all_single");
+  checked_total(body(), in_counts, "all_to_all_single");
+  const auto ranks = static_cast<std::int64_t>(world());
+  // Of each rank what it gives to all, and then what it wants of all.
+  const Tensor told = Tensor::zeros({ranks * ranks * 2}, DType::i64, Device{});
+  std::int64_t* const mine = told.data<std::int64_t>() + rank() * ranks * 2;
+  std::ranges::copy(in_counts, mine);
+  std::ranges::copy(out_counts, mine + ranks);
+  all_gather(told, told.view().part(rank() * ranks * 2, ranks * 2)).wait();
+  const std::int64_t* const of_all = told.data<std::int64_t>();
+  std::vector<std::int64_t> counts;
+  for (std::int64_t from = 0; from < ranks; ++from) {
+    for (std::int64_t to = 0; to < ranks; ++to) {
+      const std::int64_t given = of_all[from * ranks * 2 + to];
+      const std::int64_t wanted = of_all[to * ranks * 2 + ranks + from];
+      PEAL_CHECK(given == wanted, "[comm] ", body().lane->who(), ", all_to_all_single: rank ", from,
+                 " gives rank ", to, " ", given, " elements, but that one expects ", wanted);
+      counts.push_back(given);
+    }
+  }
+  return all_to_all_v(out, in, std::move(counts), label);
 }
 
 Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const View& out,

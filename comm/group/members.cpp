@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process group does to know its members: exchanges of text, and groups within groups.
+// What a process group does to know its members: groups within groups.
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/schedule/mix.h>
 
 #include <algorithm>
-#include <numeric>
-#include <span>
 #include <utility>
 
 namespace peal::comm {
@@ -44,39 +42,6 @@ ProcessGroup make_subgroup(GroupBody& group, const std::vector<int>& ranks, std:
 }
 
 }  // namespace
-
-std::vector<std::string> ProcessGroup::all_gather_object(const std::string& mine) const {
-  // In storage that operations keep alive, should they fail while the transport still writes it.
-  const Tensor sizes = Tensor::zeros({world()}, DType::i64, Device{});
-  sizes.data<std::int64_t>()[rank()] = static_cast<std::int64_t>(mine.size());
-  all_gather(sizes, sizes.view().part(rank(), 1)).wait();
-  const auto counts = sizes.to_vector<std::int64_t>();
-  const std::span<const std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(mine.data()),
-                                            mine.size());
-  const Tensor text = Tensor::from(bytes, {counts[static_cast<std::size_t>(rank())]}, Device{});
-  const Tensor joined = Tensor::zeros(
-      {std::accumulate(counts.begin(), counts.end(), std::int64_t{0})}, DType::u8, Device{});
-  all_gather_v(joined, text, counts).wait();
-  std::vector<std::string> parts;
-  const char* at = reinterpret_cast<const char*>(joined.raw());
-  for (const std::int64_t size : counts) {
-    parts.emplace_back(at, static_cast<std::size_t>(size));
-    at += size;
-  }
-  return parts;
-}
-
-std::string ProcessGroup::broadcast_object(const std::string& mine, int root) const {
-  const Tensor size = Tensor::scalar(static_cast<std::int64_t>(mine.size()), Device{});
-  broadcast(size, root).wait();
-  const std::span<const std::uint8_t> bytes(reinterpret_cast<const std::uint8_t*>(mine.data()),
-                                            mine.size());
-  const Shape shape{size.item<std::int64_t>()};
-  const Tensor text = rank() == root ? Tensor::from(bytes, shape, Device{})
-                                     : Tensor::empty(shape, DType::u8, Device{});
-  broadcast(text, root).wait();
-  return {reinterpret_cast<const char*>(text.raw()), static_cast<std::size_t>(text.numel())};
-}
 
 ProcessGroup ProcessGroup::new_group(const std::vector<int>& ranks) const {
   std::string list, wrong = ranks.empty() ? "a group of no ranks" : "";

@@ -137,12 +137,26 @@ class ProcessGroup {
   [[nodiscard]] Work send(const View& data, int to, int tag = 0) const;
   // `from` may be any_source: whoever sends; Work::source() says who it was. Over MPI such a
   // message has less than 1 GiB.
+  // The same with counts[r] elements of rank r, one behind the other; counts are equal on all
+  // ranks.
+  [[nodiscard]] Work gather_v(const View& out, const View& in, std::vector<std::int64_t> counts,
+                              int root = 0, const Label& label = {}) const;
+  [[nodiscard]] Work scatter_v(const View& out, const View& in, std::vector<std::int64_t> counts,
+                               int root = 0, const Label& label = {}) const;
   [[nodiscard]] Work recv(const View& data, int from, int tag = 0) const;
 
   // Several messages at once. Those with one peer, direction, type and tag match in their order in
   // the list, and a receive from any source takes part in that: listed before a receive that names
   // the sender, it may get that one's message. The order of others does not matter. Nothing is sent
   // if one of them cannot be.
+  // The same by this rank's own numbers: out_counts[s] elements come from rank s, in_counts[d] go
+  // to rank d (PyTorch: all_to_all_single with splits). The ranks tell each other first, and wait
+  // for that; where two of them disagree, all are told so.
+  [[nodiscard]] Work all_to_all_single(const View& out, const View& in,
+                                       const std::vector<std::int64_t>& out_counts,
+                                       const std::vector<std::int64_t>& in_counts,
+                                       const Label& label = {}) const;
+
   [[nodiscard]] Work batch_isend_irecv(const std::vector<P2POp>& ops) const;
 
   // Lists of tensors as one operation for each type among them, which travels as one buffer. Every
@@ -190,6 +204,13 @@ class ProcessGroup {
   ProcessGroup split(int colour, int key = 0) const;
 
   // Memory for collectives, the same calls in the same order on all ranks: transports that can,
+  // On root everyone's text, by rank; empty on the others. Waits.
+  std::vector<std::string> gather_object(const std::string& mine, int root = 0) const;
+  // This rank's of root's texts, one for each rank; the others' are not read. Waits.
+  std::string scatter_object(const std::vector<std::string>& texts, int root = 0) const;
+  // A text as a message, of which send() and recv() see two under that tag. Wait.
+  void send_object(const std::string& text, int to, int tag = 0) const;
+  std::string recv_object(int from, int tag = 0) const;
   // reach into each other's, or move it without copies of their own. Zeroed.
   Tensor allocate(const Shape& shape, DType dtype = DType::f32, Device device = {}) const;
 
