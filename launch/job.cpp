@@ -8,6 +8,7 @@
 #include <peal/launch/affinity.h>
 #include <peal/launch/bootstrap.h>
 #include <peal/launch/devices.h>
+#include <peal/launch/flight_signal.h>
 #include <peal/launch/job.h>
 
 #include <algorithm>
@@ -42,6 +43,7 @@ Job::Job() : where_(discover([](const char* name) { return std::getenv(name); })
     set_num_threads(intra_op_threads(here.allowed, here.machine, where_.local_world));
   }
   report_binding();
+  if (world() > 1) flight_signal_ = std::make_unique<FlightSignal>(group_);
 }
 
 Job::Job(comm::ProcessGroup group)
@@ -56,6 +58,7 @@ Job::Job(comm::ProcessGroup group)
     const Cores here = cores();
     set_num_threads(intra_op_threads(here.allowed, here.machine, where_.local_world));
   }
+  if (world() > 1) flight_signal_ = std::make_unique<FlightSignal>(group_);
 }
 
 void Job::report(const std::string& mine) const {
@@ -121,6 +124,7 @@ Device Job::device(const std::string& text) {
 }
 
 Job::~Job() {
+  flight_signal_.reset();
   if (inherited()) return;  // a child's end is not the rank's
   const bool failed = group_.poisoned() || std::uncaught_exceptions() > unwinding_;
   if (failed) {
@@ -146,6 +150,7 @@ void tell_everyone(const Job* job, const std::string& what) {
   const std::string told = what.starts_with("[") ? what : concat("[rank ", job->rank(), "] ", what);
   job->group().poison(told);
   if (comm::body_of(job->group()).lane->control().is_to_tell(told)) log_error(what);
+  comm::body_of(job->group()).write_flight_of_failure();
   try {  // where everybody was when it happened
     job->group().write_trace();
   } catch (const std::exception& second) {

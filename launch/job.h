@@ -30,6 +30,8 @@
 
 namespace peal::launch {
 
+class FlightSignal;
+
 class Job {
  public:
   // Error where the environment and MPI disagree (check_world), or the build has no MPI but the
@@ -69,6 +71,7 @@ class Job {
   ForkMark mark_;
   bool started_mpi_ = false;
   comm::ProcessGroup group_;
+  std::unique_ptr<FlightSignal> flight_signal_;  // null: a rank that is alone
 };
 
 // Makes a Job and runs f. The exit status: 0, or 1 after an error that was logged. A child by

@@ -3,10 +3,10 @@
 #include <peal/comm/control/board.h>
 #include <peal/comm/schedule/mix.h>
 
+#include <sys/mman.h>
+
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <utility>
 
 namespace peal::comm {
@@ -18,23 +18,25 @@ Board::Board(void* memory, int world, std::shared_ptr<SharedSegment> segment)
     : header_(static_cast<Header*>(memory)), world_(world), segment_(std::move(segment)) {}
 
 Board::~Board() {
-  if (!segment_) std::free(header_);
+  if (!segment_) munmap(header_, bytes_for(world_));
 }
 
 std::size_t Board::bytes_for(int world) {
-  return sizeof(Header) + static_cast<std::size_t>(world) * sizeof(Words);
+  return sizeof(Header) +
+         static_cast<std::size_t>(world) * (sizeof(Words) + sizeof(FlightRecorder));
 }
 
-Board::Words& Board::slot(int rank) const {
+std::size_t Board::at(int rank) const {
   PEAL_CHECK(rank >= 0 && rank < world_, "board: rank ", rank, " of ", world_);
-  return reinterpret_cast<Words*>(header_ + 1)[rank];
+  return static_cast<std::size_t>(rank);
 }
 
+// The system gives pages as they are used, zeroed.
 std::shared_ptr<Board> Board::in_memory(int world) {
   const std::size_t bytes = bytes_for(world);
-  void* memory = std::aligned_alloc(64, bytes);
-  PEAL_CHECK(memory != nullptr, "board: no memory for ", bytes, " bytes");
-  std::memset(memory, 0, bytes);
+  void* const memory =
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  PEAL_CHECK(memory != MAP_FAILED, "board: no memory for ", bytes, " bytes");
   return std::shared_ptr<Board>(new Board(memory, world, nullptr));
 }
 
@@ -132,6 +134,13 @@ std::optional<std::string> Board::poisoned() const {
 int Board::poisoner() const {
   const std::uint32_t winner = header_->winner.load(std::memory_order_acquire);
   return winner == 0 ? nobody : header_->rank[winner - 1].load(std::memory_order_relaxed) - 1;
+}
+
+bool Board::take_stall_word(std::chrono::milliseconds apart) {
+  const std::int64_t now = FlightRecorder::now();
+  std::int64_t last = header_->stall_word.load();
+  if (last != 0 && now - last < std::chrono::nanoseconds(apart).count()) return false;
+  return header_->stall_word.compare_exchange_strong(last, now);
 }
 
 bool Board::anyone_works() const {

@@ -7,9 +7,11 @@
 #pragma once
 
 #include <peal/autograd/core/error.h>
+#include <peal/comm/control/flight_recorder.h>
 #include <peal/comm/memory/shared_segment.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,12 +33,6 @@ struct Row {
   bool operator==(const Row&) const = default;
 };
 
-// An operation that a rank has finished: its signature, and what it was, in words of the engine's.
-struct Finished {
-  std::uint64_t signature = 0;
-  std::uint64_t call[2] = {};
-};
-
 class Board {
  public:
   // In ordinary memory: for threads, and for a world of one.
@@ -47,6 +43,7 @@ class Board {
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
 
+  int world() const { return world_; }
   void publish(int rank, const Row& row);
   std::optional<Row> read(int rank) const;  // nothing before the first publish
 
@@ -55,6 +52,11 @@ class Board {
   void finished(int rank, std::uint64_t group, std::uint64_t sequence, const Finished& what);
   // Nothing where the rank has not finished it, or long ago.
   std::optional<Finished> finished(int rank, std::uint64_t group, std::uint64_t sequence) const;
+  // What a rank has begun last, and how far that came. finished()'s thread writes.
+  FlightRecorder& flight(int rank) { return flights()[at(rank)]; }
+  const FlightRecorder& flight(int rank) const { return flights()[at(rank)]; }
+  // Of all who are to write the records of the node's ranks down, the first.
+  bool take_flight() { return header_->flight_taken.exchange(1) == 0; }
   // Of two ranks that call it, the later sees all that the earlier wrote before.
   void meet_passing() { header_->passed.fetch_add(1); }
 
@@ -66,6 +68,8 @@ class Board {
   int poisoner() const;  // the rank whose message it is; nobody: none, or it did not say
   // Of all who are to tell people the message, the first; and whether there was one.
   bool take_word() { return header_->word_taken.exchange(1) == 0; }
+  // Once in so much time, over all ranks.
+  bool take_stall_word(std::chrono::milliseconds apart);
   bool word_taken() const { return header_->word_taken.load() != 0; }
   bool is_poisoned() const { return header_->winner.load(std::memory_order_acquire) != 0; }
 
@@ -93,12 +97,16 @@ class Board {
     std::atomic<std::uint32_t> winner;  // its place and 1; 0: all is well
     std::atomic<char> message[places][message_bytes];
     std::atomic<std::int32_t> rank[places];  // and 1; 0: nobody
-    std::atomic<std::uint32_t> word_taken;
+    std::atomic<std::uint32_t> word_taken, flight_taken;
     std::atomic<std::uint32_t> passed;
+    std::atomic<std::int64_t> stall_word;  // when it was last taken; 0: never
   };
   Board(void* memory, int world, std::shared_ptr<SharedSegment> segment);
   static std::size_t bytes_for(int world);
-  Words& slot(int rank) const;
+  std::size_t at(int rank) const;  // of the ranks' slots
+  Words* slots() const { return reinterpret_cast<Words*>(header_ + 1); }
+  FlightRecorder* flights() const { return reinterpret_cast<FlightRecorder*>(slots() + world_); }
+  Words& slot(int rank) const { return slots()[at(rank)]; }
 
   Header* header_;
   std::mutex publishing_;  // this process's

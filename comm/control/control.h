@@ -70,6 +70,13 @@ class Control {
   void finished(std::uint64_t group, std::uint64_t sequence, const Finished& what) {
     board_->finished(rank_, group, sequence, what);
   }
+  FlightRecorder& flight() { return board_->flight(rank_); }
+  // Of a rank of this node.
+  const FlightRecorder& flight(int rank) const { return board_->flight(rank); }
+  bool take_flight() { return board_->take_flight(); }
+  // This rank, of how many: the world's.
+  int rank() const { return rank_; }
+  int world() const { return board_->world(); }
   Row own_row() const { return board_->read(rank_).value_or(Row{}); }
   void publish(const Row& row) { board_->publish(rank_, row); }
   std::optional<Row> read(int peer) const { return board_->read(peer); }
@@ -81,6 +88,9 @@ class Control {
   // alone says; what the group was poisoned with is told once on a node, by the rank whose it is,
   // or by another where that one says nothing for a second.
   bool is_to_tell(const std::string& message) const;
+
+  // Of all ranks of the node, and so often, one is to tell people that something stalls.
+  bool take_stall_word(std::chrono::milliseconds apart) { return board_->take_stall_word(apart); }
 
   [[nodiscard]] Busy busy() { return {board_, rank_}; }
   // Somebody of this node says that it works.

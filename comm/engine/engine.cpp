@@ -294,17 +294,27 @@ bool Engine::is_over(const Operation& operation) const {
          std::find(running_.begin(), running_.end(), &operation) != running_.end();
 }
 
-void Engine::wait_until(Operation& operation, bool handed_over) {
+void Engine::abort(const std::shared_ptr<Lane>& lane, const std::string& message) {
+  locked(Nesting::waits, [&](Lane::Ended& ended) {
+    lane->control().poison(message);
+    lane->fail_all(message, ended);
+  });
+}
+
+void Engine::wait_until(Operation& operation, bool handed_over,
+                        std::optional<std::chrono::milliseconds> timeout) {
   if (!handed_over) refuse_captured(operation);
   const auto nap = operation.lane->transport().limits().nap;
   const auto over = [&] {
     const bool ordered = handed_over && operation.ordered && !operation.lane->ended_by_watchdog();
     return ordered || is_over(operation);
   };
+  const auto end = timeout ? steady_clock::now() + *timeout : steady_clock::time_point{};
   for (Spins spins(crowded_); !over();) {
     progress();
     if (over()) break;
     spins.ask();
+    if (timeout && steady_clock::now() >= end) give_up(operation, *timeout);
     if (nap.count() > 0) {
       std::this_thread::sleep_for(nap);
       look(operation);
@@ -315,6 +325,16 @@ void Engine::wait_until(Operation& operation, bool handed_over) {
   }
   if (operation.retired && operation.error) std::rethrow_exception(operation.error);
   if (operation.threw) std::rethrow_exception(operation.thrown);
+}
+
+// The error of who waits no longer; unless it is over, or has failed, at the last look.
+void Engine::give_up(Operation& operation, std::chrono::milliseconds timeout) {
+  std::string message;
+  locked(Nesting::waits, [&](Lane::Ended& ended) {
+    if (!operation.retired) operation.lane->watch(operation, ended);
+    if (!operation.retired) message = operation.lane->not_done_after(operation, timeout);
+  });
+  if (!message.empty()) fail(message);
 }
 
 void Engine::attach(const std::shared_ptr<Lane>& lane, std::unique_ptr<Transport> transport) {

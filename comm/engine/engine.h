@@ -23,10 +23,13 @@
 #include <peal/comm/engine/watchdog.h>
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -66,6 +69,10 @@ class Engine {
 
   // Until the operation has settled, or is handed over to a device; throws its error.
   void wait(Operation& operation) { wait_until(operation, true); }
+  // The same, or an Error once so much time has passed; the operation goes on.
+  void wait(Operation& operation, std::chrono::milliseconds timeout) {
+    wait_until(operation, true, timeout);
+  }
   // Until the operation has settled; throws its error.
   void synchronize(Operation& operation) { wait_until(operation, false); }
   // Gives the lane a transport of a device. If it is stream-ordered, the watchdog looks after its
@@ -75,6 +82,8 @@ class Engine {
   bool test(Operation& operation);
   // At once if it has retired, else when it does. Dropped where it has failed.
   void then(const OperationRef& operation, std::function<void()> f);
+  // Poisons the group; what is in flight in the lane fails now.
+  void abort(const std::shared_ptr<Lane>& lane, const std::string& message);
   // While it lives, nothing goes forward.
   [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
   // Of the world that is recorded, for the groups within it (Lane::set_recorder()).
@@ -98,7 +107,9 @@ class Engine {
   void run_due(Nesting nesting);
   void part_with_lanes(Lane::Ended& ended);
   bool may_exchange(Lane& lane) const;
-  void wait_until(Operation& operation, bool handed_over);
+  void wait_until(Operation& operation, bool handed_over,
+                  std::optional<std::chrono::milliseconds> timeout = {});
+  void give_up(Operation& operation, std::chrono::milliseconds timeout);
   bool advance_beside();
   bool is_over(const Operation& operation) const;
   void look(Operation& operation);

@@ -101,12 +101,15 @@ Exchange Lane::exchange(const Immediate& what, const std::byte* in, std::byte* o
     if (walk(now.at, window_.get(), run)) {
       ++window_turn_;
       control_->finished(id_, now.channel.sequence, finished);
+      control_->flight().over(id_, now.channel.sequence, finished);
       now.algorithm = now.at.plan->entry;
       now.state = Exchange::State::over;
     } else {
       now.whole = what.plan;
     }
   } catch (const std::exception& error) {  // the others go on without it
+    FlightRecorder& flight = control_->flight();
+    flight.end(flight.begin(id_, now.channel.sequence, finished, {}), FlightState::failed);
     broken_ = concat("[comm] ", who_, ", ", describe(finished, now.channel.sequence), ", round ",
                      now.at.round, ": ", error.what());
     control_->poison(broken_);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
 #include <peal/comm/engine/branch.h>
 #include <peal/comm/engine/lane.h>
 #include <peal/comm/schedule/mix.h>
@@ -131,6 +132,8 @@ void Lane::submit(const OperationRef& operation, Ended& ended) {
   PEAL_CHECK(!released_, "[comm] ", who_, ", ", describe(*operation),
              ": its process group is gone");
   queue_.push_back(operation);
+  operation->flight = control_->flight().begin(id_, operation->channel.sequence,
+                                               finished(*operation), operation->label);
   try {
     if (operation->execution.enters()) entrance_->join(*operation);
     operation->execution.take_place();
@@ -201,6 +204,9 @@ OperationRef Lane::in_turn() const {
 void Lane::let_go(const OperationRef& operation, Ended& ended) {
   if (watched_ && operation->ordered) watched_->dequeue(*operation);
   const bool failed = operation->error != nullptr;
+  if (operation->flight) {
+    control_->flight().end(*operation->flight, failed ? FlightState::failed : FlightState::done);
+  }
   for (auto& f : operation->continuations) {
     (failed ? ended.gone : ended.due).push_back({operation, std::move(f)});
   }
@@ -307,6 +313,30 @@ bool Lane::advance_hosts(Ended& ended) {
   return left;
 }
 
+Row Lane::publish_row_of(const Operation& pending) {
+  const Row row = row_of(pending, id_, needs_of(pending));
+  if (!row_is_out_ || control_->own_row() != row) control_->publish(row);
+  row_is_out_ = true;
+  return row;
+}
+
+std::string Lane::not_done_after(const Operation& waited, milliseconds timeout) {
+  publish_row_of(waited);
+  return concat("[comm] ", who_, ": ", describe(waited), " is not done after the ",
+                seconds(timeout), " s that were to be waited for it",
+                waits(needs_of(waited), *control_));
+}
+
+// Once a node, and less and less often.
+void Lane::warn_of_stall(Operation& waited, Clock::duration idle) {
+  waited.next_warning = 2 * idle;
+  if (control_->anyone_works() || !control_->take_stall_word(stall_warning_)) return;
+  publish_row_of(waited);
+  log_warning("[comm] ", who_, ": ", describe(waited), " has not moved for ", seconds(idle),
+              " s, and is an error after ", seconds(deadline_), " s (PEAL_TIMEOUT)",
+              waits(needs_of(waited), *control_));
+}
+
 void Lane::watch(Operation& waited, Ended& ended) {
   const auto now = Clock::now();
   if (waited.first_look == Clock::time_point{}) waited.first_look = now;
@@ -319,13 +349,13 @@ void Lane::watch(Operation& waited, Ended& ended) {
       const auto ordered = [](const OperationRef& o) { return !is_message(o->execution.call()); };
       const auto first = std::find_if(queue_.begin(), queue_.end(), ordered);
       const Operation& pending = first == queue_.end() ? waited : **first;
-      const Row row = row_of(pending, id_, needs_of(pending));
-      if (!row_is_out_ || control_->own_row() != row) control_->publish(row);
-      row_is_out_ = true;
+      const Row row = publish_row_of(pending);
       if (first != queue_.end()) control_->compare(row, describe);
     }
     control_->check();
     if (device_transport_) device_transport_->queue()->check();
+    const bool stalls = idle >= std::max<Clock::duration>(stall_warning_, waited.next_warning);
+    if (stalls && idle < deadline_) warn_of_stall(waited, idle);
     if (is_overdue(idle, now, deadline_, *control_, last_work_)) {
       fail(overdue(waited, who_, deadline_, needs_of(waited), *control_));
     }

@@ -100,6 +100,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
   const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
   bool pending() const { return !queue_.empty(); }
+  // Before the first operation.
+  void set_stall_warning(std::chrono::milliseconds after) { stall_warning_ = after; }
   // Its ranks are on several nodes. Before the first operation.
   void set_several_nodes() { several_nodes_ = true; }
   // A thread beside the program's advances it.
@@ -142,6 +144,9 @@ class Lane : public std::enable_shared_from_this<Lane> {
   // Looks whether waiting for the operation is still worth it; if not, everything in the lane
   // fails.
   void watch(Operation& waited, Ended& ended);
+  // Why who waits for it goes on without it, for which it has waited for so long; tells the others
+  // what that is.
+  std::string not_done_after(const Operation& waited, std::chrono::milliseconds timeout);
   void fail_all(const std::string& message, Ended& ended);
   // After a failure: the transports wait for nobody any more.
   void abandon();
@@ -157,6 +162,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
 
  private:
   std::string needs_of(const Operation& operation) const;
+  Row publish_row_of(const Operation& pending);
+  void warn_of_stall(Operation& waited, Operation::Clock::duration idle);
   void fail_by(const Operation& operation, const std::exception& error, Ended& ended);
   void let_go(const OperationRef& operation, Ended& ended);
   void retire(const OperationRef& operation, Ended& ended);
@@ -175,7 +182,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   std::shared_ptr<WatchedQueue> watched_;             // null without a stream-ordered one
   std::atomic<bool> ended_by_watchdog_{false};
   CopyStreams copies_;
-  std::chrono::milliseconds deadline_;
+  std::chrono::milliseconds deadline_, stall_warning_{10'000};
   std::string who_;
   std::uint64_t id_;
   std::uint64_t sequence_ = 0, history_ = 0;  // and the signatures of all so far

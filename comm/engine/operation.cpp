@@ -13,6 +13,9 @@ namespace {
 // What others read of a call that is over: two words. Of a collective what it was, and how many
 // elements; of a replay that it was one, and of how many collectives.
 constexpr std::uint64_t is_replay = std::uint64_t{1} << 24;
+// Of a message its direction and its peer in the first, its size and its tag in the second.
+constexpr std::uint64_t is_a_message = std::uint64_t{1} << 25;
+constexpr int tag_bits = 48;
 
 // What is too long ends in "...".
 template <std::size_t size>
@@ -67,13 +70,21 @@ bool is_overdue(Operation::Clock::duration idle, Operation::Clock::time_point no
   return idle >= deadline && now - last_work >= deadline / 2;
 }
 
+std::string seconds(Operation::Clock::duration time) {
+  const auto milliseconds = std::chrono::round<std::chrono::milliseconds>(time);
+  return concat(static_cast<double>(milliseconds.count()) / 1e3);
+}
+
+std::string waits(std::string_view needs, const Control& control) {
+  return concat(needs.empty() ? "" : "; it waits for ", needs,
+                "; what the ranks of this node wait for:", control.describe());
+}
+
 std::string overdue(const Operation& operation, std::string_view who,
                     std::chrono::milliseconds deadline, std::string_view needs,
                     const Control& control) {
-  return concat("[comm] ", who, ": ", describe(operation), " has not moved for ",
-                std::chrono::duration<double>(deadline).count(), " s (PEAL_TIMEOUT)",
-                needs.empty() ? "" : "; it waits for ", needs,
-                "; what the ranks of this node wait for:", control.describe());
+  return concat("[comm] ", who, ": ", describe(operation), " has not moved for ", seconds(deadline),
+                " s (PEAL_TIMEOUT)", waits(needs, control));
 }
 
 Finished finished(const Operation& operation) {
@@ -81,6 +92,12 @@ Finished finished(const Operation& operation) {
   const auto word = [](auto value) { return static_cast<std::uint64_t>(value); };
   if (const auto* replay = std::get_if<ReplayCall>(&any)) {
     return {operation.channel.signature, {is_replay, word(replay->collectives)}};
+  }
+  if (const auto* message = std::get_if<MessageCall>(&any)) {
+    return {operation.channel.signature,
+            {is_a_message | word(message->sends()) | word(message->data.dtype) << 16 |
+                 word(static_cast<std::uint32_t>(message->peer)) << 32,
+             word(message->data.count) | word(message->tag) << tag_bits}};
   }
   return finished(std::get<CollectiveCall>(any), operation.channel.signature);
 }
@@ -93,15 +110,33 @@ Finished finished(const CollectiveCall& call, std::uint64_t signature) {
            word(call.elements())}};
 }
 
-std::string describe(const Finished& what, std::uint64_t sequence) {
+namespace {
+
+std::string describe(const Finished& what, std::uint64_t sequence, std::string_view label) {
   const std::uint64_t word = what.call[0];
-  if ((word & is_replay) != 0) return describe(ReplayCall{what.call[1]}, sequence, {});
+  const auto dtype = static_cast<DType>(word >> 16 & 0xff);
+  if ((word & is_replay) != 0) return describe(ReplayCall{what.call[1]}, sequence, label);
+  if ((word & is_a_message) != 0) {
+    const std::uint64_t count = what.call[1] & ((std::uint64_t{1} << tag_bits) - 1);
+    return describe(MessageCall{.direction = (word & 1) != 0 ? Direction::send : Direction::recv,
+                                .data = {.count = static_cast<std::int64_t>(count), .dtype = dtype},
+                                .peer = static_cast<int>(word >> 32),
+                                .tag = static_cast<int>(what.call[1] >> tag_bits)});
+  }
   const CollectiveCall call{.what = static_cast<Collective>(word & 0xff),
-                            .in = {.dtype = static_cast<DType>(word >> 16 & 0xff)},
+                            .in = {.dtype = dtype},
                             .op = static_cast<ReduceOp>(word >> 8 & 0xff),
                             .root = static_cast<int>(word >> 32),
                             .counts = {static_cast<std::int64_t>(what.call[1])}};
-  return describe(call, sequence, {});
+  return describe(call, sequence, label);
 }
+
+}  // namespace
+
+std::string describe(const Finished& what, std::uint64_t sequence) {
+  return describe(what, sequence, {});
+}
+std::string describe(const FlightRow& row) { return describe(row.what, row.sequence, row.label); }
+bool is_message(const FlightRow& row) { return (row.what.call[0] & is_a_message) != 0; }
 
 }  // namespace peal::comm

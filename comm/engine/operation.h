@@ -17,6 +17,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -42,6 +43,7 @@ struct Operation {
   Execution execution;
   Clock::time_point first_look{};    // since when somebody has waited for it
   Clock::time_point next_look{};     // of who polls it
+  Clock::duration next_warning{};    // once it has stalled for so long; 0: there was none
   std::atomic<bool> ordered{false};  // it has tensors on a device, and is handed over
   bool captured = false;             // it lies in a graph (captured.h)
   bool complete = false;
@@ -50,6 +52,7 @@ struct Operation {
   std::exception_ptr thrown;  // by the first continuation that threw
   std::atomic<bool> threw{false};
   std::vector<std::function<void()>> continuations;
+  std::optional<std::uint64_t> flight;  // its row in the rank's flight recorder
   std::size_t due = 0;  // continuations whose turn has come, and that have not ended
 };
 using OperationRef = std::shared_ptr<Operation>;
@@ -68,14 +71,20 @@ Row row_of(const Operation& operation, std::uint64_t group, std::string_view nee
 bool is_overdue(Operation::Clock::duration idle, Operation::Clock::time_point now,
                 std::chrono::milliseconds deadline, const Control& control,
                 Operation::Clock::time_point& last_work);
+// For messages: "0.25", and what it and the ranks of this node wait for, behind a semicolon.
+std::string seconds(Operation::Clock::duration time);
+std::string waits(std::string_view needs, const Control& control);
 // Why it is ended: nothing has moved for as long as the deadline allows.
 std::string overdue(const Operation& operation, std::string_view who,
                     std::chrono::milliseconds deadline, std::string_view needs,
                     const Control& control);
 
-// The operation, no message, for the others to read when it is over (board.h), and that in words.
+// The operation, for the others to read when it is over, or in the flight recorder (board.h), and
+// that in words.
 Finished finished(const Operation& operation);
 Finished finished(const CollectiveCall& call, std::uint64_t signature);
 std::string describe(const Finished& what, std::uint64_t sequence);
+std::string describe(const FlightRow& row);
+bool is_message(const FlightRow& row);
 
 }  // namespace peal::comm

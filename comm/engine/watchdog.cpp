@@ -20,10 +20,6 @@ constexpr milliseconds patience{1000};           // with a device that takes or 
 
 constexpr std::string_view queue_of_the_device = "the device's queue";
 
-double seconds(std::chrono::steady_clock::duration time) {
-  return std::chrono::duration<double>(time).count();
-}
-
 }  // namespace
 
 WatchedQueue::WatchedQueue(Transport& transport, Control& control, std::string who,

@@ -33,6 +33,7 @@ GroupBody::GroupBody(std::unique_ptr<Transport> transport, std::unique_ptr<Contr
     recorder->add_group(id, members);
     lane->set_recorder(recorder);
   }
+  lane->set_stall_warning(options.stall_warning);
   lane->transport().set_hopeless([control = &lane->control()] { control->check(); });
   if (nodes.node.empty()) nodes = single_node(world);
   PEAL_CHECK(nodes.node.size() == static_cast<std::size_t>(world), "[comm] ", lane->who(),
@@ -69,6 +70,7 @@ GroupBody::~GroupBody() {
       lane->control().poison(error.what());
     }
   }
+  write_flight_of_failure();
   engine->remove(lane, failed);
   drop_graphs();
 }

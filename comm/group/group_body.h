@@ -70,6 +70,9 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   void refuse_inherited() const {
     if (world > 1 && inherited()) fail_inherited();
   }
+  // Where the group has failed, and PEAL_FLIGHT names a folder: files of all ranks of the node
+  // (flight_record.h), once.
+  void write_flight_of_failure() const noexcept;
   // How many operations were issued; equal on all ranks.
   std::uint64_t sequence() const { return engine->sequence(*lane); }
 

@@ -5,6 +5,8 @@
 #include <peal/comm/schedule/mix.h>
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <utility>
 
 namespace peal::comm {
@@ -20,7 +22,8 @@ std::uint64_t subgroup_id(std::uint64_t group, std::uint64_t number,
 namespace {
 
 // The part that `group` has in one of these ranks.
-ProcessGroup make_subgroup(GroupBody& group, const std::vector<int>& ranks, std::uint64_t number) {
+ProcessGroup make_subgroup(GroupBody& group, const std::vector<int>& ranks, std::uint64_t number,
+                           std::optional<std::chrono::milliseconds> deadline = {}) {
   Transport* const attached = group.lane->device_transport();
   const std::uint64_t id = subgroup_id(group.lane->id(), number, ranks);
   auto transport = group.lane->transport().subset(ranks, id);
@@ -35,15 +38,18 @@ ProcessGroup make_subgroup(GroupBody& group, const std::vector<int>& ranks, std:
     nodes.node.push_back(group.nodes.node[static_cast<std::size_t>(r)]);
   }
   auto control = group.lane->control().subset(members);
-  ProcessGroup part = make_group(std::move(transport), std::move(control), group.engine,
-                                 group.options, std::move(nodes), members, id, group.found);
+  ProcessGroup::Options options = group.options;
+  options.deadline = deadline.value_or(options.deadline);
+  ProcessGroup part = make_group(std::move(transport), std::move(control), group.engine, options,
+                                 std::move(nodes), members, id, group.found);
   if (attached != nullptr) part.attach(attached->subset(ranks, id));
   return part;
 }
 
 }  // namespace
 
-ProcessGroup ProcessGroup::new_group(const std::vector<int>& ranks) const {
+ProcessGroup ProcessGroup::new_group(const std::vector<int>& ranks,
+                                     std::optional<std::chrono::milliseconds> deadline) const {
   std::string list, wrong = ranks.empty() ? "a group of no ranks" : "";
   for (const int r : ranks) {
     if (r < 0 || r >= world() || std::count(ranks.begin(), ranks.end(), r) != 1) {
@@ -54,7 +60,7 @@ ProcessGroup ProcessGroup::new_group(const std::vector<int>& ranks) const {
   const std::uint64_t number = body().sequence();
   // Also: nothing earlier is pending on any member.
   agree_unless(*this, "new_group: the list of ranks", list, wrong, "all must give the same");
-  return make_subgroup(body(), ranks, number);
+  return make_subgroup(body(), ranks, number, deadline);
 }
 
 ProcessGroup ProcessGroup::split(int colour, int key) const {

@@ -2,6 +2,9 @@
 // Messages between two ranks: programs of one step, on channels past every collective's number.
 #include <peal/comm/group/group_body.h>
 
+#include <chrono>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -51,6 +54,52 @@ Work ProcessGroup::recv(const View& data, int from, int tag) const {
   const MessageCall call{Direction::recv, data, from, tag};
   check_message(body(), call);
   return message(body(), call);
+}
+
+// Rank 0 hears from all, and then lets them go. The words are messages, which take no number: ranks
+// that are elsewhere among their calls are not disturbed.
+void ProcessGroup::monitored_barrier(std::chrono::milliseconds timeout) const {
+  GroupBody& group = body();
+  // Past every tag of the user's, and of the clocks' (trace.cpp).
+  constexpr Channel channel{(std::uint64_t{1} << 63) | (std::uint64_t{1} << 17), 0xBA22};
+  const Tensor words = Tensor::zeros({group.world}, DType::u8, Device{});
+  const auto pass_word = [&](Direction direction, int peer) {
+    const MessageCall call{direction, words.view().part(peer, 1), peer};
+    return group.submit(call, plan_of(call), group.lane->transport(), channel, "");
+  };
+  if (group.rank != 0) {
+    pass_word(Direction::send, 0).wait();
+    return pass_word(Direction::recv, 0).wait();
+  }
+  std::vector<Work> words_of;
+  for (int peer = 1; peer < group.world; ++peer) {
+    words_of.push_back(pass_word(Direction::recv, peer));
+  }
+  const auto end = Operation::Clock::now() + timeout;
+  std::string missing;
+  for (int peer = 1; peer < group.world; ++peer) {
+    const Work& word = words_of[static_cast<std::size_t>(peer - 1)];
+    while (!word.test() && Operation::Clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    if (word.test()) {
+      word.wait();  // throws where it has failed
+    } else {
+      missing += concat(missing.empty() ? "" : ", ", global_rank(peer));
+    }
+  }
+  if (!missing.empty()) {
+    const std::string message = concat("[comm] ", group.lane->who(),
+                                       ", monitored_barrier: these ranks have not come within ",
+                                       seconds(timeout), " s: ", missing);
+    group.engine->abort(group.lane, message);
+    fail(message);
+  }
+  std::vector<Work> answers;
+  for (int peer = 1; peer < group.world; ++peer) {
+    answers.push_back(pass_word(Direction::send, peer));
+  }
+  Work::all(std::move(answers)).wait();
 }
 
 Work ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& ops) const {

@@ -73,6 +73,7 @@ ProcessGroup::Options ProcessGroup::Options::from_environment() {
   Options options;
   if (const char* algorithms = std::getenv("PEAL_ALGO")) options.algorithms = algorithms;
   if (const char* folder = std::getenv("PEAL_TRACE")) options.trace = folder;
+  if (const char* folder = std::getenv("PEAL_FLIGHT")) options.flight = folder;
   if (const char* shared = std::getenv("PEAL_SHARED_MEMORY")) {
     const std::string_view said = shared;
     PEAL_CHECK(said == "0" || said == "1", "PEAL_SHARED_MEMORY: expected 0 or 1, got '", said, "'");
@@ -132,6 +133,13 @@ int ProcessGroup::global_rank(int rank) const {
              ", global_rank: expected a rank of the group, 0 to ", world() - 1, ", got ", rank);
   return body().members[static_cast<std::size_t>(rank)];
 }
+int ProcessGroup::group_rank(int global_rank) const {
+  const auto& members = body().members;
+  const auto found = std::ranges::find(members, global_rank);
+  PEAL_CHECK(found != members.end(), "[comm] ", body().lane->who(), ", group_rank: rank ",
+             global_rank, " of the world is not in the group");
+  return static_cast<int>(found - members.begin());
+}
 std::string_view ProcessGroup::transport() const { return body().lane->transport().name(); }
 std::string_view ProcessGroup::transport(Device device) const {
   return body().moves(device).name();
@@ -146,6 +154,9 @@ void ProcessGroup::progress() const {
 }
 void ProcessGroup::poison(const std::string& message) const {
   if (!body().inherited()) body().lane->control().poison(message);
+}
+void ProcessGroup::abort(const std::string& message) const {
+  if (!body().inherited()) body().engine->abort(body().lane, message);
 }
 std::shared_ptr<void> ProcessGroup::busy() const {
   body().refuse_inherited();

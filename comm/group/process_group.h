@@ -23,8 +23,9 @@
 //
 // Environment: PEAL_ALGO (selection.h), PEAL_TUNING (tuning.h), PEAL_DEBUG (algo: rank 0 logs what
 // runs collectives), PEAL_TIMEOUT (seconds an operation may take; default 600), PEAL_TRACE (a
-// folder for what the ranks did and when; recorder.h).
-// Thread safety: one thread at a time issues collectives.
+// folder for what the ranks did and when; recorder.h), PEAL_FLIGHT (a folder for the last
+// operations of every rank, written when one fails; flight_record.h). Thread safety: one thread at
+// a time issues collectives.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
@@ -38,6 +39,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,6 +63,10 @@ class ProcessGroup {
     std::chrono::milliseconds deadline{600'000};
     std::string algorithms{};  // as PEAL_ALGO
     std::string trace{};       // as PEAL_TRACE: a folder, or empty
+    std::string flight{};      // as PEAL_FLIGHT: a folder, or empty
+    // Who waits for longer than this logs once a node, and again after twice as long each time, who
+    // waits for whom.
+    std::chrono::milliseconds stall_warning{10'000};
     // Of device memory that is staged, how many bytes are copied at a time; the ranks' may differ.
     std::size_t segment = std::size_t{4} << 20;
     bool shared_memory = true;   // ranks of one node use it; as PEAL_SHARED_MEMORY, 0 or 1
@@ -80,8 +86,10 @@ class ProcessGroup {
   // from, P2POp::peer) are those of the group, not of the world that it is a part of.
   int rank() const;
   int world() const;
-  // The number in the world of a rank of the group (PyTorch: get_global_rank).
+  // The number in the world of a rank of the group (PyTorch: get_global_rank), and the other way
+  // round (get_group_rank). Error for a rank that is not in it.
   int global_rank(int rank) const;
+  int group_rank(int global_rank) const;
   std::string_view transport() const;
   // Which rank is on which node.
   const Topology& nodes() const;
@@ -117,6 +125,9 @@ class ProcessGroup {
                                       const Label& label = {}) const;
   // Done when every rank has called it.
   [[nodiscard]] Work barrier(const Label& label = {}) const;
+  // Waits until every rank has called it (PyTorch: monitored_barrier). Where some have not when
+  // rank 0 has waited for `timeout`, the group fails, with an error that names them all.
+  void monitored_barrier(std::chrono::milliseconds timeout) const;
   // root's data becomes the reduction over all ranks; the others' keeps its value.
   [[nodiscard]] Work reduce(const View& data, int root = 0, ReduceOp op = ReduceOp::sum,
                             const Label& label = {}) const;
@@ -126,29 +137,18 @@ class ProcessGroup {
   // out = this rank's part of root's in (world * out); in is not read on the others.
   [[nodiscard]] Work scatter(const View& out, const View& in, int root = 0,
                              const Label& label = {}) const;
-  // Part d of in goes to rank d; part s of out comes from rank s. Out of place.
-  [[nodiscard]] Work all_to_all(const View& out, const View& in, const Label& label = {}) const;
-  // counts[s * world + d]: elements from rank s to rank d; equal on all ranks.
-  [[nodiscard]] Work all_to_all_v(const View& out, const View& in, std::vector<std::int64_t> counts,
-                                  const Label& label = {}) const;
-
-  // One message, matched by rank, type and tag (0 to 65535) in the order of the calls. The sizes
-  // must be equal. Messages are no collectives: ranks may issue them in any order among the others.
-  [[nodiscard]] Work send(const View& data, int to, int tag = 0) const;
-  // `from` may be any_source: whoever sends; Work::source() says who it was. Over MPI such a
-  // message has less than 1 GiB.
   // The same with counts[r] elements of rank r, one behind the other; counts are equal on all
   // ranks.
   [[nodiscard]] Work gather_v(const View& out, const View& in, std::vector<std::int64_t> counts,
                               int root = 0, const Label& label = {}) const;
   [[nodiscard]] Work scatter_v(const View& out, const View& in, std::vector<std::int64_t> counts,
                                int root = 0, const Label& label = {}) const;
-  [[nodiscard]] Work recv(const View& data, int from, int tag = 0) const;
+  // Part d of in goes to rank d; part s of out comes from rank s. Out of place.
+  [[nodiscard]] Work all_to_all(const View& out, const View& in, const Label& label = {}) const;
+  // counts[s * world + d]: elements from rank s to rank d; equal on all ranks.
+  [[nodiscard]] Work all_to_all_v(const View& out, const View& in, std::vector<std::int64_t> counts,
+                                  const Label& label = {}) const;
 
-  // Several messages at once. Those with one peer, direction, type and tag match in their order in
-  // the list, and a receive from any source takes part in that: listed before a receive that names
-  // the sender, it may get that one's message. The order of others does not matter. Nothing is sent
-  // if one of them cannot be.
   // The same by this rank's own numbers: out_counts[s] elements come from rank s, in_counts[d] go
   // to rank d (PyTorch: all_to_all_single with splits). The ranks tell each other first, and wait
   // for that; where two of them disagree, all are told so.
@@ -157,6 +157,17 @@ class ProcessGroup {
                                        const std::vector<std::int64_t>& in_counts,
                                        const Label& label = {}) const;
 
+  // One message, matched by rank, type and tag (0 to 65535) in the order of the calls. The sizes
+  // must be equal. Messages are no collectives: ranks may issue them in any order among the others.
+  [[nodiscard]] Work send(const View& data, int to, int tag = 0) const;
+  // `from` may be any_source: whoever sends; Work::source() says who it was. Over MPI such a
+  // message has less than 1 GiB.
+  [[nodiscard]] Work recv(const View& data, int from, int tag = 0) const;
+
+  // Several messages at once. Those with one peer, direction, type and tag match in their order in
+  // the list, and a receive from any source takes part in that: listed before a receive that names
+  // the sender, it may get that one's message. The order of others does not matter. Nothing is sent
+  // if one of them cannot be.
   [[nodiscard]] Work batch_isend_irecv(const std::vector<P2POp>& ops) const;
 
   // Lists of tensors as one operation for each type among them, which travels as one buffer. Every
@@ -193,17 +204,6 @@ class ProcessGroup {
 
   // Everyone's text (bytes of any length), by rank. Waits.
   std::vector<std::string> all_gather_object(const std::string& mine) const;
-  // root's text (bytes of any length); the others' is not read. Waits.
-  std::string broadcast_object(const std::string& mine, int root = 0) const;
-
-  // A group over some ranks of this one, in this order; empty on ranks that are not listed. Every
-  // rank of this group calls it, with the same list.
-  ProcessGroup new_group(const std::vector<int>& ranks) const;
-  // Groups of the ranks with equal colour, ordered by key, then rank; empty for a negative colour
-  // (MPI_Comm_split).
-  ProcessGroup split(int colour, int key = 0) const;
-
-  // Memory for collectives, the same calls in the same order on all ranks: transports that can,
   // On root everyone's text, by rank; empty on the others. Waits.
   std::vector<std::string> gather_object(const std::string& mine, int root = 0) const;
   // This rank's of root's texts, one for each rank; the others' are not read. Waits.
@@ -211,6 +211,19 @@ class ProcessGroup {
   // A text as a message, of which send() and recv() see two under that tag. Wait.
   void send_object(const std::string& text, int to, int tag = 0) const;
   std::string recv_object(int from, int tag = 0) const;
+  // root's text (bytes of any length); the others' is not read. Waits.
+  std::string broadcast_object(const std::string& mine, int root = 0) const;
+
+  // A group over some ranks of this one, in this order; empty on ranks that are not listed. Every
+  // rank of this group calls it, with the same list, and the same deadline, where it is not to be
+  // this group's.
+  ProcessGroup new_group(const std::vector<int>& ranks,
+                         std::optional<std::chrono::milliseconds> deadline = {}) const;
+  // Groups of the ranks with equal colour, ordered by key, then rank; empty for a negative colour
+  // (MPI_Comm_split).
+  ProcessGroup split(int colour, int key = 0) const;
+
+  // Memory for collectives, the same calls in the same order on all ranks: transports that can,
   // reach into each other's, or move it without copies of their own. Zeroed.
   Tensor allocate(const Shape& shape, DType dtype = DType::f32, Device device = {}) const;
 
@@ -232,6 +245,15 @@ class ProcessGroup {
   // Tells every other rank that this one has failed; their pending and later operations throw the
   // message.
   void poison(const std::string& message) const;
+  // As poison(), and what this rank has in flight in the group fails at once: its buffers are the
+  // caller's again, and wait() throws the message (NCCL: ncclCommAbort).
+  void abort(const std::string& message) const;
+  // Flight recorder: the last operations that this rank has begun, of all groups of its world, and
+  // how far they came, as a table. Any thread, whatever the ranks are stuck in.
+  std::string flight(std::size_t most = 50) const;
+  // The same of the last 2048, for `peal-schedule flight`: files in the folder, this rank's. `why`
+  // goes along. Error where they cannot be written.
+  void write_flight(const std::string& folder, const std::string& why) const;
   // While what is returned lives, this rank says that it works, on something that the others wait
   // for: to them it has not failed, however long it takes, as long as its process lives. On one
   // node: to ranks on others it is silent.

@@ -65,6 +65,25 @@ void Work::wait() const {
   }
 }
 
+void Work::wait(std::chrono::milliseconds timeout) const {
+  const auto end = Operation::Clock::now() + timeout;
+  const auto left = [&] {
+    using std::chrono::milliseconds;
+    return std::max(milliseconds(0),
+                    std::chrono::ceil<milliseconds>(end - Operation::Clock::now()));
+  };
+  if (operation_) {
+    operation_->lane->engine().wait(*operation_, timeout);
+    operation_->execution.order();
+  }
+  for (const Work& part : parts_) part.wait(left());
+  if (sequel_) {
+    sequel_->first.wait(left());
+    sequel_->first.synchronize();
+    sequel_->next.wait(left());
+  }
+}
+
 void Work::synchronize() const {
   wait();
   if (operation_) operation_->lane->engine().synchronize(*operation_);

@@ -7,6 +7,7 @@
 // thread that made it.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -41,6 +42,9 @@ class Work {
   // the result is there, and what was given to then() has run. Throws what went wrong, on any rank,
   // as far as it is known.
   void wait() const;
+  // The same, for so long at most: then an Error that says what the ranks of this node wait for.
+  // The work goes on, and can be waited for again; ProcessGroup::abort() ends it.
+  void wait(std::chrono::milliseconds timeout) const;
   // As wait(), and until the host may use the result.
   void synchronize() const;
   // True when it is done, on the device too, or has failed (wait() then throws). Makes progress.

@@ -118,6 +118,26 @@ case ${2:?} in
     says 'ran ' all_reduce direct_slices --ranks 2 --run two
     says ' by direct_slices, 2 ranks: model ' trace two --draw two.svg
     ;;
+  flight)
+    mkdir records
+    row() { # row NUMBER SIGNATURE STATE TEXT
+      echo "{\"number\":$1,\"group\":\"0\",\"sequence\":$1,\"signature\":\"$2\",\"message\":false,\"state\":\"$3\",\"begin\":1,\"end\":0,\"text\":\"$4\"}"
+    }
+    record() { # record RANK ROWS
+      echo "{\"peal_flight\":1,\"rank\":$1,\"world\":3,\"host\":\"here\",\"why\":\"a test\",\"now\":9,\"begun\":2,\"operations\":[$2]}"
+    }
+    first=$(row 0 aa done 'all_reduce #0 (sum of 4 f32)')
+    record 0 "$first" >records/rank-0.flight.json
+    record 1 "$first" >records/rank-1.flight.json
+    says $'2 of 3 ranks; without a file: 2\nwritten because: a test' flight records
+    says 'no difference' flight records
+    record 1 "$first,$(row 1 ffffffffffffffff 'under way' 'barrier #1')" >records/rank-1.flight.json
+    record 2 "$first,$(row 1 bb 'under way' 'broadcast #1 (4 f32)')" >records/rank-2.flight.json
+    refuses 'first difference: rank 1 is in barrier #1, but rank 2 is in broadcast #1 (4 f32)' flight records
+    refuses 'start the ranks with PEAL_FLIGHT=nothing' flight nothing
+    echo '{"peal_flight":2}' >records/rank-0.flight.json
+    refuses 'rank-0.flight.json: not what PEAL_FLIGHT leaves: it is of version 2' flight records
+    ;;
   calibrate)
     export PEAL_TUNING=$folder/tuning PEAL_LOG=warning
     says 'written to' calibrate --threads 2 --bytes 64 --turns 1

@@ -30,6 +30,6 @@ try() {
 advice='give /dev/shm more room (mount -o remount,size=64M /dev/shm, or docker --shm-size=64m)'
 # Too little for the first segment; for the collectives' rooms; for the buffers of allocate() alone.
 try size=4k "(No space left on device); $advice" 2
-try size=256k "shared memory for collectives: no shared memory of [0-9]* bytes .*(No space left on device); $advice" 3
+try size=1m "shared memory for collectives: no shared memory of [0-9]* bytes .*(No space left on device); $advice" 3
 try size=3m "memory for collectives: no shared memory of [0-9]* bytes .*(No space left on device); $advice" 3
 try size=1m,ro '(Read-only file system); let this user write to /dev/shm (mount -o remount,rw,mode=1777 /dev/shm)' 2

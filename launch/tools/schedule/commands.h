@@ -91,6 +91,13 @@ int trace(const TraceOptions& options);
 void print_steps(const std::vector<comm::TrainingStep>& steps);
 void show_step(const std::vector<comm::TrainingStep>& steps, const TraceOptions& options);
 
+struct FlightOptions {
+  std::string folder;  // of the files that PEAL_FLIGHT left
+  int around = 5;      // calls of each group before the difference, and behind it
+};
+// 1 where the ranks' calls differ.
+int flight(const FlightOptions& options);
+
 struct CalibrateOptions {
   int threads = 0;     // ranks that are threads of this process; 0: those of the launcher
   std::string output;  // file; empty: where groups look for it

@@ -174,6 +174,16 @@ int run(int argc, char** argv) {
                  "JSON for ui.perfetto.dev: the whole run, or --operation beside the model");
   add_machine(tracing, traced.machine);
 
+  FlightOptions flown;
+  CommandLine& flying = line.command(
+      "flight",
+      "lays the last operations of all ranks side by side, as PEAL_FLIGHT or SIGUSR1 left them, "
+      "and marks the first in which they differ",
+      [&] { status = flight(flown); });
+  flying.option("folder", &flown.folder, "what PEAL_FLIGHT named").required();
+  flying.option("--around", &flown.around, "calls to show before the difference, and behind it")
+      .not_negative();
+
   CalibrateOptions calibrated;
   std::string calibrated_sizes = "4,16,64,256,1K,4K,8K,16K,32K,64K,128K,256K,1M,4M,16M";
   CommandLine& calibrating = line.command(
