@@ -10,6 +10,7 @@
 #include <peal/launch/devices.h>
 #include <peal/launch/flight_signal.h>
 #include <peal/launch/job.h>
+#include <peal/launch/torchrun.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -19,13 +20,26 @@
 
 namespace peal::launch {
 
+namespace {
+
+const char* environment(const char* name) { return std::getenv(name); }
+
+}  // namespace
+
 constexpr const char* no_exception = "an exception that is no std::exception";
 
-Job::Job() : where_(discover([](const char* name) { return std::getenv(name); })) {
+Job::Job() : where_(discover(environment)) {
+  const auto master = mpi_was_started() ? std::nullopt : master_address(where_, environment);
   const bool ranks_expected =
       where_.launcher != "alone" || mpi_was_started() || std::getenv("PMIX_RANK") != nullptr;
   ranks_are_joined();
-  if (ranks_expected) {
+  if (master && where_.world > 1) {
+    context().log_tag = concat("rank ", where_.rank);
+    const char* const secret = std::getenv("PEAL_STORE_SECRET");
+    by_store_ = std::make_unique<RanksByStore>(where_, *master, secret == nullptr ? "" : secret);
+    group_ = by_store_->group();
+    if (!where_.node_said) place_on_node(where_, group_.nodes().node);
+  } else if (ranks_expected && !master) {
     started_mpi_ = start_mpi();
     const auto [rank, world] = mpi_world();
     check_world(where_, rank, world);
@@ -133,6 +147,7 @@ Job::~Job() {
   }
   try {  // MPI's shutdown waits for all without an end: they come together here, with one
     group_.barrier("the end of its program").wait();
+    if (by_store_) by_store_->end();
   } catch (const std::exception& error) {
     log_error(error.what());
     return;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Job: this process's part in a training run, as one object. It finds out which rank it is, starts
-// MPI where a launcher started ranks, gives ops their share of the cores, tags the log, and holds
-// the group over all ranks. A program started alone is a world of one and touches no MPI.
+// MPI where a launcher started ranks, or meets them at MASTER_ADDR (torchrun.h), gives ops their
+// share of the cores, tags the log, and holds the group over all ranks. A program started alone is
+// a world of one and touches no MPI.
 //
 //   int main(int argc, char** argv) {
 //     return peal::launch::run_main([&](peal::launch::Job& job) {
@@ -31,6 +32,7 @@
 namespace peal::launch {
 
 class FlightSignal;
+class RanksByStore;
 
 class Job {
  public:
@@ -71,6 +73,7 @@ class Job {
   ForkMark mark_;
   bool started_mpi_ = false;
   comm::ProcessGroup group_;
+  std::unique_ptr<RanksByStore> by_store_;       // null: over MPI, or alone
   std::unique_ptr<FlightSignal> flight_signal_;  // null: a rank that is alone
 };
 

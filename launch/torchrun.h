@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks by environment variables, without MPI (PyTorch: init_method="env://"): what torchrun and
+// scripts set, RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. They meet at a TCP store, which rank
+// 0 serves, and their messages go through the memory of the node. Thread safety: the main thread.
+#pragma once
+
+#include <peal/comm/group/process_group.h>
+#include <peal/comm/store/rendezvous.h>
+#include <peal/comm/store/store.h>
+#include <peal/launch/rank.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace peal::launch {
+
+struct MasterAddress {
+  std::string host;
+  int port = 0;
+  std::string run;  // tells jobs apart that could have the port
+};
+
+// Where the variables say that ranks meet; nothing where they don't. Under torchrun its agent has
+// the port, and the next one is taken. Ranks that are all on one node meet at its loopback device,
+// whatever the variables call it. Error for one of the two without the other, and for a port that
+// is none.
+std::optional<MasterAddress> master_address(const Rank& rank, const Environment& env);
+
+class RanksByStore {
+ public:
+  // `secret`: of PEAL_STORE_SECRET, or empty. Error where they don't all come within PEAL_TIMEOUT,
+  // or the port is taken.
+  RanksByStore(const Rank& rank, const MasterAddress& master, const std::string& secret);
+
+  // All of them. Once.
+  comm::ProcessGroup group();
+  // When all are done; the group lives still. A process that goes before has died, to the others.
+  void end() { ranks_.exchange("the end"); }
+
+ private:
+  comm::ProcessGroup::Options options_;
+  std::unique_ptr<comm::Store> store_;
+  comm::StoreRendezvous ranks_;
+};
+
+}  // namespace peal::launch
