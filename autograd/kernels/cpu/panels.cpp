@@ -11,6 +11,11 @@ namespace {
 
 // Rows of a panel: 128 KiB of 64 columns, which a second-level cache holds.
 constexpr std::int64_t depth = 512;
+
+bool page_apart(std::int64_t step) { return step % 1024 == 0; }
+// Whether the left operand's columns are read from rows a page apart: blocks copy them.
+bool columns_apart(const Product& o) { return o.transpose_a && page_apart(o.step_a()); }
+
 // Rows that pay for copying the right operand: wider vectors copy faster.
 std::int64_t enough_rows() { return 768 / product_loops<float>().lanes; }
 
@@ -29,7 +34,7 @@ bool multiply_in_panels(float* out, const float* a, const float* b, const float*
       o.n < loops.columns || (!by_rows && panels < threads)) {
     return false;
   }
-  if (is_large(o)) {
+  if (is_large(o) || columns_apart(o)) {
     multiply_in_blocks(out, a, b, onto, row_onto, o);
     return true;
   }
@@ -65,12 +70,10 @@ bool multiply_in_panels(float* out, const float* a, const float* b, const float*
 }
 
 bool belongs_in_panels(const Product& o) {
-  const auto page_apart = [](std::int64_t step) { return step % 1024 == 0; };
   // oneDNN 2.6 is slow for rows a page apart: of the first on AVX-512 (by 15 %), of both on AVX2
   // (to half its speed).
-  return is_large(o) ||
-         (o.transpose_a &&
-          (page_apart(o.step_a()) || (current_level() != Level::avx512 && page_apart(o.step_b()))));
+  return is_large(o) || columns_apart(o) ||
+         (o.transpose_a && current_level() != Level::avx512 && page_apart(o.step_b()));
 }
 
 Panels::Panels(const float* b, std::int64_t k, std::int64_t n, bool transposed) : k_(k), n_(n) {
