@@ -183,6 +183,15 @@ void check_exponentials(Level level) {
     math_loops(level).exp_scaled(x.data<float>(), from, 2.5f, 0.75f, 0.125f, n);
     CHECK(distance(x, expected) < 1e-6);
   }
+  // What is no normal number is 0, and the least that is one is no other.
+  const std::vector<float> least{
+      -std::numeric_limits<float>::infinity(), -1e30f, -100, -87.34f, -87.33f, 0, NAN};
+  std::vector<float> out(least.size());
+  math_loops(level).exp_scaled(out.data(), least.data(), 0, 1, 0, std::ssize(out));
+  for (std::size_t i = 0; i < 4; ++i) CHECK(out[i] == 0);
+  CHECK(double{out[4]} == doctest::Approx(std::exp(double{least[4]})).epsilon(3e-7));
+  CHECK(out[5] == 1);
+  CHECK(std::isnan(out[6]));
 }
 
 // Parts of rows from a logarithm; what is beside them is not written.
@@ -192,9 +201,9 @@ void check_shares_again(Level level) {
       const Tensor x = normal<float>({160}, 7), expected = x.clone();
       float* to = expected.data<float>();
       for (std::int64_t i = 0; i < n; ++i) {
-        to[i] = i < count ? std::exp(0.5f * to[i] - 1.25f) : 0.0f;
+        to[i] = i < count ? 0.75f * std::exp(0.5f * to[i] - 1.25f) : 0.0f;
       }
-      math_loops(level).exp_part(x.data<float>(), 0.5f, 1.25f, count, n);
+      math_loops(level).exp_part(x.data<float>(), 0.5f, 1.25f, 0.75f, count, n);
       CHECK(distance(Tensor::from(std::vector<float>(x.data<float>(), x.data<float>() + n), {n}),
                      Tensor::from(std::vector<float>(to, to + n), {n})) < 1e-6);
       CHECK(x.data<float>()[(n + 15) / 16 * 16] == to[(n + 15) / 16 * 16]);

@@ -120,13 +120,13 @@ void shares_again(const AttentionGeometry& o, const AttentionChanges& c, const H
   T* x = rows.row(i);
   const std::int64_t count = rows.count(o, i);
   if constexpr (std::is_same_v<T, float>) {
-    math_loops().exp_part(x, static_cast<float>(scale), *sums.largest, count, filled);
+    math_loops().exp_part(x, static_cast<float>(scale), *sums.largest, *sums.inverse, count,
+                          filled);
   } else {
     if (scale != 1) loops<T>().unary(Unary::mul_scalar, x, x, scale, count);
-    for (std::int64_t j = 0; j < count; ++j) x[j] = std::exp(x[j] - *sums.largest);
+    for (std::int64_t j = 0; j < count; ++j) x[j] = *sums.inverse * std::exp(x[j] - *sums.largest);
     if (count < filled) std::fill(x + count, x + filled, T(0));
   }
-  loops<T>().unary(Unary::mul_scalar, x, x, *sums.inverse, count);
 }
 
 // Drops shares of rows of at most `keys`. REQUIRES: the three elements before each row that it is

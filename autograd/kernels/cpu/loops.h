@@ -68,7 +68,8 @@ struct MathLoops {
   bool (*math)(Pointwise op, float* out, const float* x, float s, float t, std::int64_t n);
   bool (*math_backward)(Pointwise op, float* dx, const float* dy, const float* x, float s, float t,
                         std::int64_t n);
-  // out = exp(x - shift), and the sum of it; out may be x.
+  // out = exp(x - shift), and the sum of it; out may be x. Here and below shift is the largest
+  // there is, or near it, and what is no normal number is 0.
   double (*exp_shifted)(float* out, const float* x, float shift, std::int64_t n);
   // The sum of exp(x - shift), which is stored nowhere.
   double (*sum_of_exp)(const float* x, float shift, std::int64_t n);
@@ -78,9 +79,10 @@ struct MathLoops {
   // out = softmax of scale x over what is seen, 0 elsewhere. x is overwritten, and may be out.
   // scale, count > 0.
   void (*softmax_scaled)(float* out, float* x, const SoftmaxRows& o);
-  // x = exp(scale x - shift) over the first `count`, 0 from there to n. In whole vectors, which x
-  // has room for.
-  void (*exp_part)(float* x, float scale, float shift, std::int64_t count, std::int64_t n);
+  // x = factor exp(scale x - shift) over the first `count`, 0 from there to n. In whole vectors,
+  // which x has room for.
+  void (*exp_part)(float* x, float scale, float shift, float factor, std::int64_t count,
+                   std::int64_t n);
 };
 
 // For float alone: n elements of one sequence's step (recurrent_step.h), those of its gates n

@@ -9,6 +9,7 @@
 #include <peal/autograd/kernels/cpu/loops_pool.h>
 #include <peal/autograd/kernels/cpu/loops_product.h>
 #include <peal/autograd/kernels/cpu/loops_recurrent.h>
+#include <peal/autograd/kernels/cpu/loops_softmax.h>
 #include <peal/autograd/kernels/cpu/loops_vector.h>
 #include <peal/autograd/kernels/cpu/loops_width.h>
 #include <peal/autograd/kernels/functors.h>

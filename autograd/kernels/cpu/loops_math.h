@@ -4,7 +4,6 @@
 #pragma once
 
 #include <peal/autograd/kernels/cpu/loops.h>
-#include <peal/autograd/kernels/cpu/loops_vector.h>
 #include <peal/autograd/kernels/pointwise_functions.h>
 
 #include <cstdint>
@@ -18,31 +17,54 @@ PEAL_ELEMENT V power_of_two(I n) {  // for n in [-126, 127]
   return __builtin_bit_cast(V, (n + 127) << 23);
 }
 
-// e^x within 2 units in the last place; 0, infinity and NaN where they belong. x = n ln 2 + r with
-// |r| <= ln 2 / 2, and e^r by Taylor's series to the seventh power (the rest is below 2^-26).
+// e^x = part 2^whole: x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by Taylor's series to the
+// seventh power (the rest is below 2^-26).
+template <class V, class I>
+struct Reduced {
+  V part;
+  I whole;
+};
+template <class V, class I>
+PEAL_ELEMENT Reduced<V, I> reduced(V x) {
+  const V round = V{} + 0x1.8p23f;  // adding it leaves the integer nearest
+  const V shifted = x * 1.44269504f + round;
+  const V n = shifted - round;
+  const V r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
+  V y = V{} + 0.00138637867f;
+  y = y * r + 0.00836747581f;
+  y = y * r + 0.0416672376f;
+  y = y * r + 0.166665341f;
+  y = y * r + 0.5f;
+  y = y * r + 1.0f;
+  y = y * r + 1.0f;
+  return {y, __builtin_bit_cast(I, shifted) - __builtin_bit_cast(I, round)};
+}
+
+// e^x within 2 units in the last place; 0, infinity and NaN where they belong.
 template <class V, class I>
 PEAL_ELEMENT V exponential_of(V x) {
   const V least = V{} - 104.0f, most = V{} + 89.0f;
   x = x < least ? least : x;
   x = x > most ? most : x;
-  const V round = V{} + 0x1.8p23f;  // adding it leaves the integer nearest
-  const V shifted = x * 1.44269504f + round;
-  const V n = shifted - round;
-  const V r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
-  V y = V{} + 1.0f / 5040;
-  y = y * r + 1.0f / 720;
-  y = y * r + 1.0f / 120;
-  y = y * r + 1.0f / 24;
-  y = y * r + 1.0f / 6;
-  y = y * r + 0.5f;
-  y = y * r + 1.0f;
-  y = y * r + 1.0f;
+  const Reduced<V, I> at = reduced<V, I>(x);
   // In two steps, since 2^n alone need not be a normal number.
-  const I whole = __builtin_bit_cast(I, shifted) - __builtin_bit_cast(I, round);
-  const I half = whole >> 1;
-  return y * power_of_two<V, I>(half) * power_of_two<V, I>(whole - half);
+  const I half = at.whole >> 1;
+  return at.part * power_of_two<V, I>(half) * power_of_two<V, I>(at.whole - half);
 }
 PEAL_ELEMENT float exponential(float x) { return exponential_of<float, std::int32_t>(x); }
+
+// The same of what is at most 88: less work, and 0 for what is no normal number. Numbers that are
+// none take a hundred times as long to multiply on some CPUs, and hidden scores would all make one.
+template <class V, class I>
+PEAL_ELEMENT V falling_exponential_of(V x) {
+  const V least = V{} - 87.3365402f;  // e^least is above 2^-126
+  const Reduced<V, I> at = reduced<V, I>(x < least ? least : x);
+  const V y = at.part * power_of_two<V, I>(at.whole);
+  return x < least ? V{} : y;
+}
+PEAL_ELEMENT float falling_exponential(float x) {
+  return falling_exponential_of<float, std::int32_t>(x);
+}
 
 PEAL_ELEMENT float logistic(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
@@ -91,7 +113,7 @@ struct Normal {
 };
 PEAL_ELEMENT Normal normal_at(float x) {
   const float size = x < 0 ? -x : x;
-  const float bell = exponential(-0.5f * x * x);
+  const float bell = falling_exponential(-0.5f * x * x);
   const float t = 1.0f / (1.0f + 0.3275911f * 0.707106781f * size);
   float tail = 1.061405429f;
   tail = tail * t - 1.453152027f;
@@ -192,152 +214,5 @@ bool math_backward(Pointwise op, float* dx, const float* dy, const float* x, flo
 #undef PEAL_VECTOR_SLOPES
 #undef PEAL_VECTOR_FUNCTIONS
 
-// Sums of 1024 in T's lanes, those in double.
-double sum_of_exp(const float* x, float shift, std::int64_t n) {
-  double total = 0;
-  for (std::int64_t begin = 0; begin < n; begin += 1024) {
-    const std::int64_t end = n - begin < 1024 ? n : begin + 1024;
-    float part = 0;
-#pragma omp simd reduction(+ : part)
-    for (std::int64_t i = begin; i < end; ++i) part += exponential(x[i] - shift);
-    total += static_cast<double>(part);
-  }
-  return total;
-}
-
-void exp_scaled(float* out, const float* x, float shift, float scale, float less, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) out[i] = scale * exponential(x[i] - shift) - less;
-}
-
-// The sum as above.
-double exp_shifted(float* out, const float* x, float shift, std::int64_t n) {
-  double total = 0;
-  for (std::int64_t begin = 0; begin < n; begin += 1024) {
-    const std::int64_t end = n - begin < 1024 ? n : begin + 1024;
-    float part = 0;
-#pragma omp simd reduction(+ : part)
-    for (std::int64_t i = begin; i < end; ++i) {
-      out[i] = exponential(x[i] - shift);
-      part += out[i];
-    }
-    total += static_cast<double>(part);
-  }
-  return total;
-}
-
-template <std::size_t... I>
-PEAL_ELEMENT Vector<std::int32_t> count_up(std::index_sequence<I...>) {
-  return Vector<std::int32_t>{I...};
-}
-
-// Several rows at once, so that one's sums do not wait for another's. x is overwritten.
-template <int rows>
-void softmax_rows(float* out, float* x, const SoftmaxRows& o, std::int64_t first) {
-  constexpr int wide = lanes<float>;
-  using Floats = Vector<float>;
-  using Ints = Vector<std::int32_t>;
-  const Floats nothing = Floats{} - __builtin_inff();
-  const Ints upwards = count_up(Lanes<float>{});
-  Ints count[rows];
-  Floats most[rows], part[rows];
-  std::int64_t end = 0;
-#pragma GCC unroll 4
-  for (int r = 0; r < rows; ++r) {
-    const std::int64_t seen = o.causal ? o.count + first + r : o.count;
-    end = whole_vectors<float>(seen < o.n ? seen : o.n, o.row_x);
-    count[r] = Ints{} + static_cast<std::int32_t>(seen < o.n ? seen : o.n);
-    most[r] = nothing;
-    part[r] = Floats{};
-  }
-  for (std::int64_t i = 0; i < end; i += wide) {
-    const Ints place = upwards + static_cast<std::int32_t>(i);
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; ++r) {
-      Floats value;
-      load(value, x + r * o.row_x + i);
-      value = place < count[r] ? value : nothing;
-      most[r] = value > most[r] ? value : most[r];
-    }
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < rows; ++r) most[r] = Floats{} + largest_lane<float>(most[r]) * o.scale;
-  for (std::int64_t i = 0; i < end; i += wide) {
-    const Ints place = upwards + static_cast<std::int32_t>(i);
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; ++r) {
-      Floats value;
-      load(value, x + r * o.row_x + i);
-      value = place < count[r] ? value : nothing;
-      value = exponential_of<Floats, Ints>(value * o.scale - most[r]);
-      store(x + r * o.row_x + i, value);
-      part[r] += value;
-    }
-  }
-#pragma GCC unroll 4
-  for (int r = 0; r < rows; ++r) {
-    const float total = sum_of_lanes<float>(part[r]);
-    if (o.total != nullptr) {
-      o.largest[first + r] = most[r][0];
-      o.total[first + r] = total;
-    }
-    part[r] = Floats{} + 1 / total;
-  }
-  const std::int64_t whole = end < o.n ? end : o.n / wide * wide;
-  for (std::int64_t i = 0; i < whole; i += wide) {
-    const Ints place = upwards + static_cast<std::int32_t>(i);
-#pragma GCC unroll 4
-    for (int r = 0; r < rows; ++r) {
-      Floats value;
-      load(value, x + r * o.row_x + i);
-      value *= part[r];
-      store(out + r * o.row_out + i, place < count[r] ? value : Floats{});
-    }
-  }
-  for (int r = 0; r < rows; ++r) {
-    float* to = out + r * o.row_out;
-    for (std::int64_t i = whole; i < end && i < o.n; ++i) {
-      to[i] = i < count[r][0] ? x[r * o.row_x + i] * part[r][0] : 0.0f;
-    }
-    for (std::int64_t i = end; i < o.n; ++i) to[i] = 0.0f;
-  }
-}
-
-void softmax_scaled(float* out, float* x, const SoftmaxRows& o) {
-  constexpr int together = 4;
-  std::int64_t i = 0;
-  for (; o.rows - i >= together; i += together) {
-    softmax_rows<together>(out + i * o.row_out, x + i * o.row_x, o, i);
-  }
-  for (; i < o.rows; ++i) softmax_rows<1>(out + i * o.row_out, x + i * o.row_x, o, i);
-}
-
-void exp_part(float* x, float scale, float shift, std::int64_t count, std::int64_t n) {
-  constexpr int wide = lanes<float>;
-  using Floats = Vector<float>;
-  using Ints = Vector<std::int32_t>;
-  const Ints upwards = count_up(Lanes<float>{});
-  const Ints seen = Ints{} + static_cast<std::int32_t>(count);
-  std::int64_t i = 0;
-  for (; i < count; i += wide) {
-    Floats value;
-    load(value, x + i);
-    value = exponential_of<Floats, Ints>(value * scale - shift);
-    store(x + i, upwards + static_cast<std::int32_t>(i) < seen ? value : Floats{});
-  }
-  for (; i < n; ++i) x[i] = 0.0f;
-}
-
-constexpr MathLoops math_loops_here = {.math = math,
-                                       .math_backward = math_backward,
-                                       .exp_shifted = exp_shifted,
-                                       .sum_of_exp = sum_of_exp,
-                                       .exp_scaled = exp_scaled,
-                                       .softmax_scaled = softmax_scaled,
-                                       .exp_part = exp_part};
-
 }  // namespace
-
-const MathLoops& all_math_loops() { return math_loops_here; }
-
 }  // namespace peal::cpu::PEAL_LEVEL
