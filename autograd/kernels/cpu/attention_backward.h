@@ -26,8 +26,7 @@ class HeadBackward {
       : o_(o), c_(c), dx_(dx), dy_(dy), y_(y), kept_(kept), x_(x) {}
 
   std::int64_t room() const {
-    return rows_lead + tile_queries + 2 * held_ * step_ + 2 * o_.width * keys_step_ +
-           4 * rows_room_;
+    return rows_lead + tile_queries + 2 * held_ * step_ + 2 * across_room_ + 3 * rows_room_;
   }
 
   void operator()(const Head& head, T* room) const {
@@ -37,8 +36,8 @@ class HeadBackward {
     tile.shares_room = take(held_ * step_);
     tile.ds = take(held_ * step_);
     tile.totals = take(tile_queries);
-    tile.values_across = transposed(o_, x_.v, head, take(o_.width * keys_step_));
-    if (again_) tile.keys_across = transposed(o_, x_.k, head, take(o_.width * keys_step_));
+    tile.values_across = across(o_, x_.v, head, take(across_room_));
+    if (again_) tile.keys_across = across(o_, x_.k, head, take(across_room_));
     tile.keys = rows_of(o_, x_.k, head, take(rows_room_));
     tile.queries = rows_of(o_, x_.q, head, take(rows_room_));
     tile.grads = rows_of(o_, dy_, head, take(rows_room_));
@@ -47,11 +46,11 @@ class HeadBackward {
       if (again_) add_up(tile);
       for (tile.left = 0; tile.left < o_.keys; tile.left += wide_) {
         tile.right = std::min(o_.keys, tile.left + wide_);
-        for (std::int64_t first = tile.begin; first < tile.end; first += attention_block) {
-          back_to_queries(tile, first, std::min(attention_block, tile.end - first));
-        }
-        for (std::int64_t j = tile.left; j < tile.right; j += attention_block)
+        if (seen(o_, tile.end - 1) > tile.left) to_scores(tile);
+        if (dx_.q) back_to_queries(tile);
+        for (std::int64_t j = tile.left; j < tile.right; j += attention_block) {
           back_to_keys(tile, j);
+        }
       }
     }
   }
@@ -61,7 +60,8 @@ class HeadBackward {
     Head head;
     Dropping<T> dropping;
     T *shares_room{}, *ds{}, *totals{};
-    Rows<T> values_across{}, keys_across{}, keys{}, queries{}, grads{};
+    Across<T> values_across{}, keys_across{};
+    Rows<T> keys{}, queries{}, grads{};
     std::int64_t begin = 0, end = 0, left = 0, right = 0;  // its queries and keys
   };
 
@@ -79,51 +79,49 @@ class HeadBackward {
     return {kept_.shares + (tile.head.number * o_.queries + tile.begin) * o_.keys, o_.keys};
   }
 
-  // Weights and gradients of the scores of n queries from `first` on, and what these give queries.
-  void back_to_queries(Tile& tile, std::int64_t first, std::int64_t n) const {
+  // The tile's weights, and gradients of its scores.
+  void to_scores(Tile& tile) const {
     const ProductLoops<T>& product = product_loops<T>();
-    const std::int64_t wide = tile.right - tile.left, line = first - tile.begin;
-    const auto seen_here = [&](std::int64_t query) {
-      return std::clamp<std::int64_t>(seen(o_, query) - tile.left, 0, wide);
+    const auto products = [&](T* out, const Operand<T>& x, const Across<T>& keys) {
+      multiply_seen(o_, out, step_, x, tile.head, keys, tile.begin, tile.end, tile.left,
+                    tile.right);
     };
-    const std::int64_t visible = seen_here(first + n - 1);
-    if (visible == 0 || !(scored_ || again_)) return;
-    // The sums over queries read whole blocks of keys, which fewer queries may not fill.
-    const std::int64_t filled = seen_here(first + attention_block - 1);
-    T* ds = tile.ds + line * step_;
-    if (scored_) {
-      product.multiply(ds, dy_.of(tile.head) + first * dy_.row, tile.values_across.at + tile.left,
-                       nullptr, {n, visible, o_.width, dy_.row, 1, tile.values_across.step, step_});
-    }
+    if (scored_) products(tile.ds, dy_, tile.values_across);
+    if (again_) products(tile.shares_room, x_.q, tile.keys_across);
+    const Rows<T> shares = weights(tile);
+    const ScoreRows<T> rows{tile.shares_room,      step_,     tile.begin,
+                            tile.end - tile.begin, tile.left, tile.right - tile.left};
     const double scale = score_scale(o_);
-    if (again_) {
-      const ScoreRows<T> rows{tile.shares_room + line * step_, step_, first, n, tile.left, wide};
-      product.multiply(rows.at, x_.q.of(tile.head) + first * x_.q.row,
-                       tile.keys_across.at + tile.left, nullptr,
-                       {n, visible, o_.width, x_.q.row, 1, tile.keys_across.step, step_});
-      for (std::int64_t i = 0; i < n; ++i) {
-        const RowSums<T> sums = kept_.sums.from(tile.head.number * o_.queries + first + i);
+    for (std::int64_t i = 0; i < rows.rows; ++i) {
+      // The sums over queries read whole blocks of keys.
+      const std::int64_t block_end = i / attention_block * attention_block + attention_block;
+      const std::int64_t count = rows.count(o_, i), filled = rows.count(o_, block_end - 1);
+      T* ds = tile.ds + i * step_;
+      if (again_ && filled > 0) {
+        const RowSums<T> sums = kept_.sums.from(tile.head.number * o_.queries + tile.begin + i);
         shares_again(o_, c_, tile.head, sums, rows, i, filled);
         tile.dropping.draw(tile.head, rows, i);
         if (scored_) {
-          tile.dropping.drop_gradient(ds + i * step_);
-          product.softmax_backward_part(ds + i * step_, rows.row(i), tile.totals[line + i], scale,
-                                        rows.count(o_, i), filled);
+          tile.dropping.drop_gradient(ds);
+          product.softmax_backward_part(ds, rows.row(i), tile.totals[i], scale, count, filled);
         }
         tile.dropping.drop(rows.row(i));
-      }
-    } else {
-      const Rows<T> shares = weights(tile);
-      for (std::int64_t i = 0; i < n; ++i) {
-        product.softmax_backward_scaled(ds + i * step_, shares.at + (line + i) * shares.step, scale,
-                                        seen_here(first + i), filled);
+      } else if (scored_ && filled > 0) {
+        product.softmax_backward_scaled(ds, shares.at + i * shares.step, scale, count, filled);
       }
     }
-    if (!dx_.q) return;
-    T* dq = dx_.q.of(tile.head) + first * dx_.q.row;
-    product.multiply(dq, ds, tile.keys.at + tile.left * tile.keys.step,
-                     tile.left > 0 ? dq : nullptr,
+  }
+
+  // What the gradients of the tile's scores give its queries.
+  void back_to_queries(const Tile& tile) const {
+    const T* keys = tile.keys.at + tile.left * tile.keys.step;
+    each_block(o_, tile.begin, tile.end, tile.left, tile.right - tile.left,
+               [&](std::int64_t first, std::int64_t n, std::int64_t visible) {
+                 T* dq = dx_.q.of(tile.head) + first * dx_.q.row;
+                 product_loops<T>().multiply(
+                     dq, tile.ds + (first - tile.begin) * step_, keys, tile.left > 0 ? dq : nullptr,
                      {n, o_.width, visible, step_, 1, tile.keys.step, dx_.q.row, dx_.q.row});
+               });
   }
 
   // What a block of keys and values from j on gets from the tile's queries.
@@ -155,8 +153,9 @@ class HeadBackward {
   const bool again_ = bool(kept_.sums), scored_ = dx_.q || dx_.k;
   const std::int64_t held_ = std::min(tile_queries, o_.queries);
   const std::int64_t wide_ = again_ ? std::min(tile_keys, o_.keys) : o_.keys;
-  const std::int64_t step_ = padded<T>(wide_), keys_step_ = padded<T>(o_.keys);
-  const std::int64_t rows_room_ = std::max(o_.queries, o_.keys) * padded<T>(o_.width);
+  const std::int64_t step_ = padded<T>(wide_);
+  const std::int64_t across_room_ = Across<T>::room(o_.keys, o_.width);
+  const std::int64_t rows_room_ = Rows<T>::room(std::max(o_.queries, o_.keys), o_.width);
 };
 
 }  // namespace peal::cpu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Heads of attention: where one's rows lie in queries, keys and values, heads * width elements
-// apart, which the small products take as they are, and the copies of what these want otherwise.
+// apart, which the small products take as they are on the left, and copies for the right.
 // Thread safety: pure functions but for what they are told to write.
 #pragma once
 
@@ -84,27 +84,48 @@ inline double score_scale(const AttentionGeometry& o) {
   return 1 / std::sqrt(static_cast<double>(o.width));
 }
 
-// From row to row of what is copied: whole vectors, and one more, since rows a power of two apart
-// meet in few of a cache's sets.
-template <class T>
-std::int64_t padded(std::int64_t n) {
-  const std::int64_t lanes = product_loops<T>().lanes;
-  return (n + lanes - 1) / lanes * lanes + lanes;
+// Queries [begin, end) in blocks that see alike of `wide` keys from `key` on: f(first, count, how
+// many of the keys the last of them sees). Those that see all are one block.
+template <class F>
+void each_block(const AttentionGeometry& o, std::int64_t begin, std::int64_t end, std::int64_t key,
+                std::int64_t wide, F&& f) {
+  while (begin < end) {
+    const bool all = seen(o, begin) >= key + wide;
+    const std::int64_t n = all ? end - begin : std::min(attention_block, end - begin);
+    const std::int64_t visible = std::min(wide, seen(o, begin + n - 1) - key);
+    if (visible > 0) f(begin, n, visible);
+    begin += n;
+  }
 }
 
-// A head's rows as the right operand of a product.
+// n elements in whole vectors.
+template <class T>
+std::int64_t vectors(std::int64_t n) {
+  const std::int64_t lanes = product_loops<T>().lanes;
+  return (n + lanes - 1) / lanes * lanes;
+}
+
+// From row to row of scores: whole vectors, and one more, since rows a power of two apart meet in
+// few of a cache's sets.
+template <class T>
+std::int64_t padded(std::int64_t n) {
+  return vectors<T>(n) + product_loops<T>().lanes;
+}
+
+// A head's rows as the right operand of a product, copied so that they lie one behind the other.
 template <class T>
 struct Rows {
   const T* at;
   std::int64_t step;
+  static std::int64_t room(std::int64_t count, std::int64_t width) {
+    return count * vectors<T>(width);
+  }
 };
 
-// As they lie, or copied to `room` where whole vectors would reach over a row's end.
 template <class T>
 Rows<T> rows_of(const AttentionGeometry& o, const Operand<T>& x, const Head& head, T* room) {
   if (!x) return {};
-  if (o.width % product_loops<T>().lanes == 0) return {x.of(head), x.row};
-  const std::int64_t step = padded<T>(o.width);
+  const std::int64_t step = vectors<T>(o.width);
   for (std::int64_t i = 0; i < x.count; ++i) {
     std::fill(std::copy_n(x.of(head) + i * x.row, o.width, room + i * step), room + (i + 1) * step,
               T(0));
@@ -112,11 +133,44 @@ Rows<T> rows_of(const AttentionGeometry& o, const Operand<T>& x, const Head& hea
   return {room, step};
 }
 
+// The same across, in panels as wide as a product's tile: all rows of one, then the next.
 template <class T>
-Rows<T> transposed(const AttentionGeometry& o, const Operand<T>& x, const Head& head, T* room) {
-  const std::int64_t step = padded<T>(x.count);
-  product_loops<T>().transpose(room, x.of(head), x.count, o.width, x.row, step);
-  return {room, step};
+struct Across {
+  const T* at;
+  std::int64_t rows;
+  // From a column that begins one.
+  const T* panel(std::int64_t column) const { return at + column * rows; }
+  static std::int64_t room(std::int64_t count, std::int64_t width) {
+    const std::int64_t wide = product_loops<T>().columns;
+    return (count + wide - 1) / wide * wide * width;
+  }
+};
+
+template <class T>
+Across<T> across(const AttentionGeometry& o, const Operand<T>& x, const Head& head, T* room) {
+  const ProductLoops<T>& loops = product_loops<T>();
+  for (std::int64_t i = 0; i < x.count; i += loops.columns) {
+    loops.transpose(room + i * o.width, x.of(head) + i * x.row,
+                    std::min(loops.columns, x.count - i), o.width, x.row, loops.columns);
+  }
+  return {room, o.width};
+}
+
+// Products of queries [begin, end) of x with keys [left, right), where they are seen; the first of
+// both goes to out[0], from row to row `step`. A panel of keys, which the first cache holds, meets
+// all queries. REQUIRES: left begins a panel.
+template <class T>
+void multiply_seen(const AttentionGeometry& o, T* out, std::int64_t step, const Operand<T>& x,
+                   const Head& head, const Across<T>& keys, std::int64_t begin, std::int64_t end,
+                   std::int64_t left, std::int64_t right) {
+  const ProductLoops<T>& loops = product_loops<T>();
+  for (std::int64_t key = left; key < right; key += loops.columns) {
+    const std::int64_t wide = std::min(loops.columns, right - key);
+    each_block(o, begin, end, key, wide, [&](std::int64_t first, std::int64_t n, std::int64_t m) {
+      loops.multiply(out + (first - begin) * step + key - left, x.of(head) + first * x.row,
+                     keys.panel(key), nullptr, {n, m, o.width, x.row, 1, loops.columns, step});
+    });
+  }
 }
 
 }  // namespace peal::cpu
