@@ -109,6 +109,30 @@ inline OpCost cost_of(const Tensor& out, const Tensor& a, const Tensor& b, bool 
   return cost_of_products(count_of(out) * 2 * k, operand_bytes(out, a, b), a);
 }
 
+// grid_sample: of each result the products; backward to the image and to the weights of its
+// elements.
+inline OpCost cost_of(const GridGeometry& o, const Tensor& y, const Tensor& x, const Tensor& grid) {
+  return {count_of(y) * 2 * static_cast<double>(o.elements()), operand_bytes(y, x, grid)};
+}
+inline OpCost cost_of(const GridGeometry& o, const Tensor& dx, const Tensor& dgrid,
+                      const Tensor& dy, const Tensor& x, const Tensor& grid) {
+  const int passes = (dx.defined() ? 1 : 0) + (dgrid.defined() ? 1 : 0);
+  return {count_of(dy) * 2 * static_cast<double>(o.elements()) * passes,
+          operand_bytes(dx, dgrid, dy, x, grid)};
+}
+
+// row_distances, and back to both rows: a difference, and a product that is added, once or twice.
+inline double differences_of(const RowPairs& o) {
+  return static_cast<double>(o.count()) * static_cast<double>(o.width);
+}
+inline OpCost cost_of(const RowPairs& o, const Tensor& y, const Tensor& x) {
+  return {3 * differences_of(o), operand_bytes(y, x)};
+}
+inline OpCost cost_of(const RowPairs& o, const Tensor& dx, const Tensor& dy, const Tensor& y,
+                      const Tensor& x) {
+  return {4 * differences_of(o), operand_bytes(dx, dy, y, x)};
+}
+
 // The products of one pass over all windows: forward, to the input, or to the weight.
 inline double flops_of(const Conv2dGeometry& o) {
   return 2.0 * static_cast<double>(o.batch * o.out_channels * o.out_height * o.out_width) *

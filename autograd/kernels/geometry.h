@@ -56,6 +56,26 @@ struct AveragePool2d {
   bool counts_padding;
 };
 
+// Images read at places (ops/grid_sample.h, whose names and order these are).
+enum class GridTaps : std::uint8_t { bilinear, nearest, bicubic };
+enum class GridEdge : std::uint8_t { zeros, border, reflection };
+struct GridGeometry {
+  std::int64_t batch, channels, in_height, in_width, out_height, out_width;
+  GridTaps taps;
+  GridEdge edge;
+  bool align_corners;
+  // Elements that a place is made of.
+  std::int64_t elements() const {
+    return taps == GridTaps::nearest ? 1 : taps == GridTaps::bilinear ? 4 : 16;
+  }
+};
+
+// Each two of so many rows, once: of 0 and 1, 0 and 2, ...
+struct RowPairs {
+  std::int64_t rows, width;
+  std::int64_t count() const { return rows * (rows - 1) / 2; }
+};
+
 struct ClassTargets {
   std::int64_t ignored;  // rows of this target have loss 0
   double smoothing;

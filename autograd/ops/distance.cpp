@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/op_name.h>
+#include <peal/autograd/core/trace.h>
+#include <peal/autograd/grad.h>
+#include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
@@ -11,7 +14,9 @@
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
 #include <peal/autograd/ops/spread.h>
+#include <peal/autograd/ops/strided.h>
 #include <peal/autograd/ops/windows.h>
+#include <peal/autograd/tape.h>
 
 #include <cmath>
 #include <vector>
@@ -29,6 +34,38 @@ Tensor norm_along(std::string_view op, const Tensor& x, double p, int dim) {
 Tensor root(const Tensor& squares) {
   const Tensor none = le(squares, 0);
   return where(none, 0.0, sqrt(where(none, 1.0, squares)));
+}
+
+// pdist made of ops, which have gradients of gradients, and which every device has.
+Tensor distances_by_ops(std::string_view op, const Tensor& x, double p) {
+  std::vector<std::int64_t> first, second;
+  for (std::int64_t i = 0; i < x.size(0); ++i) {
+    for (std::int64_t j = i + 1; j < x.size(0); ++j) {
+      first.push_back(i);
+      second.push_back(j);
+    }
+  }
+  const auto chosen = [&](const std::vector<std::int64_t>& rows) {
+    return index_select(x, 0, index_of_places(rows, x.device()));
+  };
+  return squeeze(norm_along(op, chosen(first) - chosen(second), p, 1), 1);
+}
+
+Tensor distances_by_kernel(std::string_view op, const Tensor& x) {
+  const TraceSpan span(op);
+  const RowPairs pairs{x.size(0), x.size(1)};
+  const Tensor y = Tensor::empty({pairs.count()}, x.dtype(), x.device());
+  kernels(x.device()).row_distances(op, x, pairs, y, x);
+  return record(op, y, {x}, [op, pairs, x = save(x), y = save(y)](const Tensor& g) {
+    if (backward_is_recorded()) {
+      const Tensor rows = reshaped(x(), x().shape());  // without the graph before it
+      return autograd::grad({distances_by_ops(op, rows, 2)}, {rows},
+                            {.grad_outputs = {g}, .create_graph = true})[0];
+    }
+    Tensor dx = Tensor::empty(x().shape(), g.dtype(), g.device());
+    kernels(g.device()).row_distances_backward(op, g, pairs, dx, g, y(), x());
+    return dx;
+  });
 }
 
 }  // namespace
@@ -71,19 +108,9 @@ Tensor pdist(const Tensor& x, double p) {
   const OpName name(op);
   check_floating(op, x);
   PEAL_CHECK(x.dim() == 2, op, ": expected rows [N, D], got shape ", x.shape());
-  std::vector<std::int64_t> first, second;
-  for (std::int64_t i = 0; i < x.size(0); ++i) {
-    for (std::int64_t j = i + 1; j < x.size(0); ++j) {
-      first.push_back(i);
-      second.push_back(j);
-    }
-  }
   const Tensor wide = cast(x, computed_in(x.dtype()));
-  const auto chosen = [&](const std::vector<std::int64_t>& rows) {
-    return index_select(wide, 0, index_of_places(rows, x.device()));
-  };
-  const Tensor norms = norm_along(op, chosen(first) - chosen(second), p, 1);
-  return cast(squeeze(norms, 1), x.dtype());
+  const bool by_kernel = p == 2 && kernels(x.device()).row_distances;
+  return cast(by_kernel ? distances_by_kernel(op, wide) : distances_by_ops(op, wide, p), x.dtype());
 }
 
 Tensor cosine_similarity(const Tensor& a, const Tensor& b, int dim, double eps) {

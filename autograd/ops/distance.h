@@ -17,7 +17,8 @@ Tensor pairwise_distance(const Tensor& a, const Tensor& b, double p = 2, double 
 // The gradient where a distance is 0 is 0.
 Tensor cdist(const Tensor& a, const Tensor& b, double p = 2);
 // The p-norms of each two rows of x [N, D], once each: of 0 and 1, 0 and 2, ... to [N (N - 1) / 2].
-// It takes the memory of all differences. The gradient where a distance is 0 is 0.
+// It takes the memory of all differences, but for p = 2 on the CPU. The gradient where a distance
+// is 0 is 0.
 Tensor pdist(const Tensor& x, double p = 2);
 // The cosine of the angle along dim, which goes; a length below eps counts as eps.
 Tensor cosine_similarity(const Tensor& a, const Tensor& b, int dim = 1, double eps = 1e-8);

@@ -2,6 +2,8 @@
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/op_name.h>
 #include <peal/autograd/core/trace.h>
+#include <peal/autograd/grad.h>
+#include <peal/autograd/kernels/table.h>
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/binary_math.h>
 #include <peal/autograd/ops/check.h>
@@ -12,6 +14,7 @@
 #include <peal/autograd/ops/math.h>
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/strided.h>
+#include <peal/autograd/tape.h>
 
 #include <vector>
 
@@ -20,7 +23,7 @@ namespace {
 
 // An element that a place is made of, along one dimension: which, in range, and what it counts.
 struct GridTap {
-  Tensor from, weight;
+  Tensor from, weight, inside;
 };
 
 // One dimension of an image.
@@ -60,10 +63,9 @@ class GridLine {
     return clamp(inside, 0, size_ - 1);
   }
 
-  // A weight is multiplied rather than chosen where it does not count, so that its NaN stays.
   GridTap tap(const Tensor& place, const Tensor& weight) const {
     const Tensor inside = ge(place, 0) & le(place, size_ - 1);
-    return {cast(where(inside, place, 0.0), DType::i64), weight * cast(inside, weight.dtype())};
+    return {cast(where(inside, place, 0.0), DType::i64), weight, inside};
   }
 
   // Keys, "Cubic convolution interpolation for digital image processing", 1981.
@@ -83,6 +85,77 @@ class GridLine {
   GridSampleOptions o_;
 };
 
+// Made of ops, which have gradients of gradients, and which every device has.
+Tensor sampled_by_ops(const Tensor& x, const Tensor& grid, const GridSampleOptions& options) {
+  const std::int64_t n = x.size(0), channels = x.size(1), height = x.size(2), width = x.size(3);
+  const std::int64_t places = grid.size(1) * grid.size(2);
+  const auto along = [&](int which, std::int64_t size) {
+    return GridLine(size, options).taps(reshaped(select(grid, 3, which), {n, places}));
+  };
+  const std::vector<GridTap> rows = along(1, height), columns = along(0, width);
+  // All channels of an element beside each other, so that each place reads a few rows.
+  const Tensor elements = reshaped(permute(x, {0, 2, 3, 1}), {n * height * width, channels});
+  const Tensor image = reshaped(arange(n, DType::i64, x.device()) * (height * width), {n, 1});
+  Tensor y;
+  for (const GridTap& row : rows) {
+    const Tensor line = image + row.from * width;
+    for (const GridTap& column : columns) {
+      const Tensor from = reshaped(line + column.from, {n * places});
+      const Tensor weight = reshaped(row.weight * column.weight, {n * places, 1});
+      Tensor value = index_select(elements, 0, from);
+      if (options.padding_mode == GridPadding::zeros) {
+        value = where(reshaped(row.inside & column.inside, {n * places, 1}), value, 0.0);
+      }
+      const Tensor part = value * weight;
+      y = y.defined() ? y + part : part;
+    }
+  }
+  return permute(reshaped(y, {n, grid.size(1), grid.size(2), channels}), {0, 3, 1, 2});
+}
+
+Tensor sampled_by_kernel(std::string_view op, const Tensor& x, const Tensor& grid,
+                         const GridSampleOptions& options) {
+  const GridGeometry o{.batch = x.size(0),
+                       .channels = x.size(1),
+                       .in_height = x.size(2),
+                       .in_width = x.size(3),
+                       .out_height = grid.size(1),
+                       .out_width = grid.size(2),
+                       .taps = static_cast<GridTaps>(options.mode),
+                       .edge = static_cast<GridEdge>(options.padding_mode),
+                       .align_corners = options.align_corners};
+  const Tensor y =
+      Tensor::empty({o.batch, o.channels, o.out_height, o.out_width}, x.dtype(), x.device());
+  kernels(x.device()).grid_sample(op, x, o, y, x, grid);
+  return record(op, y, {x, grid},
+                [op, o, options, x = save(x), grid = save(grid)](const Tensor& g, Needs needs) {
+                  Tensors grads(2);
+                  Tensors inputs{x(), grid()};
+                  if (backward_is_recorded()) {
+                    Tensors wanted;
+                    for (std::size_t i = 0; i < 2; ++i) {
+                      // Not the graph before them, which is under way.
+                      inputs[i] = reshaped(inputs[i], inputs[i].shape());
+                      if (needs[i]) wanted.push_back(inputs[i]);
+                    }
+                    const Tensors found =
+                        autograd::grad({sampled_by_ops(inputs[0], inputs[1], options)}, wanted,
+                                       {.grad_outputs = {g}, .create_graph = true});
+                    for (std::size_t i = 0, next = 0; i < 2; ++i) {
+                      if (needs[i]) grads[i] = found[next++];
+                    }
+                    return grads;
+                  }
+                  for (std::size_t i = 0; i < 2; ++i) {
+                    if (needs[i])
+                      grads[i] = Tensor::empty(inputs[i].shape(), g.dtype(), g.device());
+                  }
+                  kernels(g.device())
+                      .grid_sample_backward(op, g, o, grads[0], grads[1], g, inputs[0], inputs[1]);
+                  return grads;
+                });
+}
+
 }  // namespace
 
 Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions& options) {
@@ -100,29 +173,10 @@ Tensor grid_sample(const Tensor& x, const Tensor& grid, const GridSampleOptions&
              ": expected a grid [", x.size(0), ", h, w, 2] for an image of shape ", x.shape(),
              ", got shape ", grid.shape());
   const DType within = computed_in(x.dtype());
-  const std::int64_t n = x.size(0), channels = x.size(1), height = x.size(2), width = x.size(3);
-  const std::int64_t places = grid.size(1) * grid.size(2);
-  const Tensor wide = cast(grid, within);
-  const auto along = [&](int which, std::int64_t size) {
-    return GridLine(size, options).taps(reshaped(select(wide, 3, which), {n, places}));
-  };
-  const std::vector<GridTap> rows = along(1, height), columns = along(0, width);
-  // All channels of an element beside each other, so that each place reads a few rows.
-  const Tensor elements =
-      reshaped(permute(cast(x, within), {0, 2, 3, 1}), {n * height * width, channels});
-  const Tensor image = reshaped(arange(n, DType::i64, x.device()) * (height * width), {n, 1});
-  Tensor y;
-  for (const GridTap& row : rows) {
-    const Tensor line = image + row.from * width;
-    for (const GridTap& column : columns) {
-      const Tensor from = reshaped(line + column.from, {n * places});
-      const Tensor weight = reshaped(row.weight * column.weight, {n * places, 1});
-      const Tensor part = index_select(elements, 0, from) * weight;
-      y = y.defined() ? y + part : part;
-    }
-  }
-  y = reshaped(y, {n, grid.size(1), grid.size(2), channels});
-  return cast(permute(y, {0, 3, 1, 2}), x.dtype());
+  const Tensor image = cast(x, within), places = cast(grid, within);
+  const Tensor y = kernels(x.device()).grid_sample ? sampled_by_kernel(op, image, places, options)
+                                                   : sampled_by_ops(image, places, options);
+  return cast(y, x.dtype());
 }
 
 Tensor affine_grid(const Tensor& theta, const Shape& size, bool align_corners) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ops compute, against the definitions written out in plain loops.
+#include <peal/autograd/grad.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/tape.h>
 
@@ -392,4 +393,27 @@ TEST_CASE("in-place arithmetic") {
   add_(x, ones({3}), 0.5);
   mul_(x, 2);
   CHECK(doubles(x) == std::vector<double>{3, 5, 7});
+}
+
+TEST_CASE("places outside of an image read nothing of it") {
+  const double inf = std::numeric_limits<double>::infinity(), none = std::nan("");
+  for (const GridMode mode : {GridMode::bilinear, GridMode::nearest, GridMode::bicubic}) {
+    const Tensor x = full({1, 2, 3, 2}, mode == GridMode::nearest ? none : inf, DType::f64);
+    x.set_requires_grad();
+    const Tensor grid = Tensor::from(std::vector<double>{-9, 0, 3, 3, 0, inf, 8, -8}, {1, 2, 2, 2});
+    grid.set_requires_grad();
+    const Tensor y = grid_sample(x, grid, {.mode = mode});
+    CHECK(doubles(y) == std::vector<double>(8, 0.0));
+    y.backward(ones({1, 2, 2, 2}, DType::f64));
+    CHECK(doubles(x.grad()) == std::vector<double>(12, 0.0));
+    CHECK(doubles(grid.grad()) == std::vector<double>(8, 0.0));
+    // The gradient that is recorded is made of ops.
+    const Tensor slope =
+        autograd::grad({grid_sample(x, grid, {.mode = mode})}, {grid},
+                       {.grad_outputs = {ones({1, 2, 2, 2}, DType::f64)}, .create_graph = true})[0];
+    CHECK(doubles(slope) == std::vector<double>(8, 0.0));
+    const Tensor nowhere = full({1, 1, 1, 2}, none, DType::f64);
+    CHECK(std::isnan(
+        doubles(grid_sample(ones({1, 1, 3, 2}, DType::f64), nowhere, {.mode = mode}))[0]));
+  }
 }

@@ -150,6 +150,25 @@ TEST_CASE("erf of erfinv is the number again, as near to 1 as numbers come") {
   }
 }
 
+TEST_CASE("erfinv has the digits of its type") {
+  std::vector<float> x;
+  for (int k = -999; k <= 999; k += 2) x.push_back(static_cast<float>(k) / 1001);
+  for (int k = 1; k <= 24; ++k) {
+    for (const float sign : {-1.0f, 1.0f}) {
+      x.push_back(sign * (1 - std::ldexp(1.0f, -k)));
+      x.push_back(sign * std::ldexp(1.0f, -3 * k));
+    }
+  }
+  const Tensor narrow = Tensor::from(x, {std::ssize(x)}), wide = cast(narrow, DType::f64);
+  const Doubles found = doubles(erfinv(narrow)), exact = doubles(erfinv(wide)),
+                again = doubles(erf(erfinv(wide)));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    CAPTURE(x[i]);
+    CHECK(found[i] == doctest::Approx(exact[i]).epsilon(5e-7).scale(0));
+    CHECK(again[i] == doctest::Approx(static_cast<double>(x[i])).epsilon(1e-14).scale(0));
+  }
+}
+
 TEST_CASE("polygamma of an order that no type holds is an error") {
   CHECK(error_of([] { polygamma(-1, ones({2})); }) ==
         "polygamma: expected a derivative of order 0 to 170, got -1");

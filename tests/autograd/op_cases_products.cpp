@@ -136,6 +136,8 @@ void add_distances(Table& table) {
   for (const double p : {1., 2., 3., 1.5}) {
     table.one(concat("F.pdist(x[0], ", p, ")"), {5, 3}, [p](T x) { return pdist(x, p); });
   }
+  table.one("F.pdist(x[0] * 3)", {4, 2}, [](T x) { return pdist(x * 3); });
+  table.one("F.pdist(x[0])", {45, 67}, [](T x) { return pdist(x); });
   table.one("F.pdist(x[0], math.inf)", {2, 3},
             [](T x) { return pdist(x, std::numeric_limits<double>::infinity()); });
   table.one("F.pdist(x[0], 0) + x[0].sum()", {4, 3}, [](T x) { return pdist(x, 0) + sum(x); });

@@ -149,6 +149,11 @@ struct NormLoops {
   void (*combine)(T* out, const T* dy, const T* w, const T* x, double p, double q, double r,
                   std::int64_t n);
   double (*dot)(const T* a, const T* b, std::int64_t n);
+  // out [count] = how far a [n] is from each of `rows` [count, n]
+  void (*distances)(T* out, const T* a, const T* rows, std::int64_t count, std::int64_t n);
+  // da and drows += what comes from those distances, 0 where one is 0; the rows `step` apart
+  void (*distances_backward)(T* da, T* drows, const T* dout, const T* out, const T* a,
+                             const T* rows, std::int64_t count, std::int64_t n, std::int64_t step);
   // plain += dy and centred += dy (x - mean) inverse, element by element
   void (*add_moments)(T* plain, T* centred, const T* dy, const T* x, T mean, T inverse,
                       std::int64_t n);

@@ -93,6 +93,37 @@ PEAL_ELEMENT float logarithm_of_one_and(float x) {
   return 2.0f * (sum * square * ratio + ratio);
 }
 
+// log x for a normal x > 0: x = 2^n (1 + r) with 1 + r from the root of a half to that of 2, and
+// log(1 + r) by the polynomial of Moshier's Cephes (logf).
+PEAL_ELEMENT float logarithm(float x) {
+  const auto bits = __builtin_bit_cast(std::int32_t, x);
+  const std::int32_t power = (bits - 0x3f3504f3) >> 23;
+  const float n = static_cast<float>(power);
+  const float r = __builtin_bit_cast(float, bits - (power << 23)) - 1.0f, square = r * r;
+  float sum = 7.0376836292e-2f;
+  sum = sum * r - 1.1514610310e-1f;
+  sum = sum * r + 1.1676998740e-1f;
+  sum = sum * r - 1.2420140846e-1f;
+  sum = sum * r + 1.4249322787e-1f;
+  sum = sum * r - 1.6668057665e-1f;
+  sum = sum * r + 2.0000714765e-1f;
+  sum = sum * r - 2.4999993993e-1f;
+  sum = sum * r + 3.3333331174e-1f;
+  return n * 0.693359375f + (r + (sum * r * square - n * 2.12194440e-4f - 0.5f * square));
+}
+
+// For |x| < 1 the guess that special_functions.h begins with, which has all digits of f32.
+PEAL_ELEMENT float inverse_error_function(float x) {
+  const float size = x < 0 ? -x : x;
+  const float log = -logarithm((1.0f - size) * (1.0f + size));
+  const float root = __builtin_sqrtf(log < 5.0f ? 9.0f : log);
+  const float near = functor::erfinv_over_x_near(log - 2.5f);
+  const float y = x * (log < 5.0f ? near : functor::erfinv_over_x_far(root - 3.0f));
+  // Where the number is 1, or none, or beyond.
+  const float outside = size == 1.0f ? x * __builtin_inff() : __builtin_nanf("");
+  return size < 1.0f ? y : outside;
+}
+
 // Near 0 by Taylor's series, so that the relative error stays small there.
 PEAL_ELEMENT float hyperbolic_tangent(float x) {
   const float size = x < 0 ? -x : x, square = x * x;
@@ -152,6 +183,10 @@ struct Gelu {
     return n.distribution + x * n.density;
   }
 };
+struct InverseErrorFunction {
+  PEAL_ELEMENT float operator()(float x) const { return inverse_error_function(x); }
+  PEAL_ELEMENT float slope(float y) const { return 0.886226925f * exponential(y * y); }
+};
 struct GeluTanh {
   PEAL_ELEMENT float operator()(float x) const { return x * logistic(gelu_argument(x)); }
   PEAL_ELEMENT float slope(float x) const {
@@ -179,6 +214,8 @@ bool math(Pointwise op, float* out, const float* x, float s, float t, std::int64
       return math_loop(Gelu{}, out, x, n), true;
     case Pointwise::gelu_tanh:
       return math_loop(GeluTanh{}, out, x, n), true;
+    case Pointwise::erfinv:
+      return math_loop(InverseErrorFunction{}, out, x, n), true;
 #define PEAL_CASE(name) \
   case Pointwise::name: \
     return math_loop(Of<Pointwise::name>{s, t}, out, x, n), true;
@@ -202,6 +239,8 @@ bool math_backward(Pointwise op, float* dx, const float* dy, const float* x, flo
       return slope_loop(Gelu{}, dx, dy, x, n), true;
     case Pointwise::gelu_tanh:
       return slope_loop(GeluTanh{}, dx, dy, x, n), true;
+    case Pointwise::erfinv:
+      return slope_loop(InverseErrorFunction{}, dx, dy, x, n), true;
 #define PEAL_CASE(name) \
   case Pointwise::name: \
     return slope_loop(Of<Pointwise::name>{s, t}, dx, dy, x, n), true;

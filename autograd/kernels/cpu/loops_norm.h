@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums and affine maps for normalisations. Sums go over blocks of 1024 in lanes of T, the blocks in
-// double. Part of loops_body.h, and under its rule about symbols.
+// Sums and affine maps for normalisations, and distances of rows. Sums go over blocks of 1024 in
+// lanes of T, the blocks in double. Part of loops_body.h, and under its rule about symbols.
 #pragma once
 
 #include <peal/autograd/kernels/cpu/loops.h>
@@ -45,6 +45,34 @@ struct DotTerm {
 template <class T>
 double dot(const T* a, const T* b, std::int64_t n) {
   return blocked_sum<T>(n, DotTerm<T>{a, b});
+}
+
+template <class T>
+struct AwayTerm {
+  const T *a, *b;
+  PEAL_ELEMENT T operator()(std::int64_t i) const { return (a[i] - b[i]) * (a[i] - b[i]); }
+};
+template <class T>
+void distances(T* out, const T* a, const T* rows, std::int64_t count, std::int64_t n) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    out[i] = static_cast<T>(__builtin_sqrt(blocked_sum<T>(n, AwayTerm<T>{a, rows + i * n})));
+  }
+}
+template <class T>
+void distances_backward(T* __restrict da, T* __restrict drows, const T* dout, const T* out,
+                        const T* a, const T* rows, std::int64_t count, std::int64_t n,
+                        std::int64_t step) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const T slope = out[i] == T(0) ? T(0) : dout[i] / out[i];
+    const T* row = rows + i * step;
+    T* drow = drows + i * step;
+#pragma omp simd
+    for (std::int64_t k = 0; k < n; ++k) {
+      const T pull = slope * (a[k] - row[k]);
+      da[k] += pull;
+      drow[k] -= pull;
+    }
+  }
 }
 
 template <class T, bool weighted>
@@ -127,6 +155,8 @@ constexpr NormLoops<T> norm_loops_here = {.squares = squares<T>,
                                           .scale_shift = scale_shift<T>,
                                           .combine = combine<T>,
                                           .dot = dot<T>,
+                                          .distances = distances<T>,
+                                          .distances_backward = distances_backward<T>,
                                           .add_moments = add_moments<T>};
 
 }  // namespace
