@@ -158,7 +158,9 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& target,
     return cast(loss, logits.dtype());
   }
   const Tensor rows = target_rows(op, logits, target, places);
-  return cast(weighted(op, log_softmax(cast(x, within)), rows, places, options), logits.dtype());
+  check_class_rows(op, x, rows);
+  const Tensor counted = counting(cast(x, within), rows, options.ignore_index);
+  return cast(weighted(op, log_softmax(counted), rows, places, options), logits.dtype());
 }
 
 Tensor cross_entropy(const Tensor& logits, const Tensor& target, Reduction reduction,

@@ -26,13 +26,7 @@ struct Counted {
 
 Counted check_targets(std::string_view op, const Tensor& x, const Tensor& target,
                       std::int64_t ignored) {
-  check_floating(op, x);
-  PEAL_CHECK(x.dim() == 2, op, ": expected [N, classes], got shape ", x.shape());
-  PEAL_CHECK(target.dtype() == DType::i64 && target.dim() == 1 && target.size(0) == x.size(0), op,
-             ": expected an i64 target [", x.size(0), "], got ", target.dtype(), " ",
-             target.shape());
-  PEAL_CHECK(target.device() == x.device(), op, ": input on ", x.device(), " and target on ",
-             target.device(), "; put both on one device");
+  check_class_rows(op, x, target);
   if (x.device().type != DeviceType::cpu) {
     const Tensor counted = Tensor::empty({}, DType::f64, x.device());
     kernels(x.device()).check_indices(op, target, counted, target, x.size(1), ignored);
@@ -86,18 +80,26 @@ Tensor constant_gradient(std::string_view op, const Shape& shape, const Tensor& 
   return dx;
 }
 
-// x where its row counts, else 0: what is in a row that is ignored, or comes back to it, may be NaN
-// or infinite, and would not go away by a factor of 0.
-Tensor counting(const Tensor& x, const Tensor& target, const ClassTargets& classes) {
-  return where(unsqueeze(ne(target, classes.ignored), 1), x, 0.0);
-}
-
 // A row's gradient beside its logits.
 Tensor beside(const Tensor& g, const Tensor& target, const ClassTargets& classes) {
-  return counting(g.dim() == 0 ? g : unsqueeze(g, 1), target, classes);
+  return counting(g.dim() == 0 ? g : unsqueeze(g, 1), target, classes.ignored);
 }
 
 }  // namespace
+
+void check_class_rows(std::string_view op, const Tensor& x, const Tensor& target) {
+  check_floating(op, x);
+  PEAL_CHECK(x.dim() == 2, op, ": expected [N, classes], got shape ", x.shape());
+  PEAL_CHECK(target.dtype() == DType::i64 && target.dim() == 1 && target.size(0) == x.size(0), op,
+             ": expected an i64 target [", x.size(0), "], got ", target.dtype(), " ",
+             target.shape());
+  PEAL_CHECK(target.device() == x.device(), op, ": input on ", x.device(), " and target on ",
+             target.device(), "; put both on one device");
+}
+
+Tensor counting(const Tensor& x, const Tensor& target, std::int64_t ignore_index) {
+  return where(unsqueeze(ne(target, ignore_index), 1), x, 0.0);
+}
 
 Tensor log_softmax(const Tensor& x, int dim) {
   if (widens(x)) return log_softmax(widened(x), dim);
@@ -171,7 +173,7 @@ Tensor row_cross_entropy(const Tensor& logits, const Tensor& target, Reduction r
           const Tensor total = sum(sharp, {1}, true);
           const double s = classes.smoothing, even = s / static_cast<double>(scores.size(1));
           const Tensor less = s == 0 ? sharp : sharp * (1 - s) + total * even;
-          const Tensor slope = less - softmax(counting(scores, target(), classes)) * total;
+          const Tensor slope = less - softmax(counting(scores, target(), classes.ignored)) * total;
           return cast(slope * beside(row, target(), classes), dtype);
         }
         // Over the logits, the largest array of many a model, where they are not needed any more.

@@ -157,6 +157,30 @@ TEST_CASE("the mean over no row that counts is NaN, and the sum is 0") {
   CHECK(some.item<double>() == 0);
 }
 
+TEST_CASE("what is in a row that is ignored reaches nothing, with a weight of classes or without") {
+  const Tensor weight = vector({1, 2, 4}), target = index({2, -100, 0});
+  for (const double smoothing : {0.0, 0.25}) {
+    for (const Tensor& each : {Tensor(), weight}) {
+      const CrossEntropyOptions options{.weight = each, .label_smoothing = smoothing};
+      Tensor x = Tensor::from(Doubles{0, 1, 2, NAN, INFINITY, 0, 1, 0, 1}, {3, 3});
+      Tensor rest = Tensor::from(Doubles{0, 1, 2, 1, 0, 1}, {2, 3});
+      x.set_requires_grad();
+      rest.set_requires_grad();
+      const Tensor loss = cross_entropy(x, target, options);
+      const Tensor expected = cross_entropy(rest, index({2, 0}), options);
+      CHECK(loss.item<double>() == doctest::Approx(expected.item<double>()).epsilon(1e-14));
+      loss.backward();
+      expected.backward();
+      const Doubles found = doubles(x.grad()), wanted = doubles(rest.grad());
+      CHECK(distance(Doubles(found.begin(), found.begin() + 3),
+                     Doubles(wanted.begin(), wanted.begin() + 3)) < 1e-14);
+      CHECK(Doubles(found.begin() + 3, found.begin() + 6) == Doubles{0, 0, 0});
+      CHECK(distance(Doubles(found.begin() + 6, found.end()),
+                     Doubles(wanted.begin() + 3, wanted.end())) < 1e-14);
+    }
+  }
+}
+
 TEST_CASE("binary cross entropies are finite to the ends") {
   const Tensor x = vector({0, 1, 0.5}).set_requires_grad();
   const Tensor each = binary_cross_entropy(x, vector({1, 0, 1}), {.reduction = Reduction::none});
