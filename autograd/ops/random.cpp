@@ -46,6 +46,14 @@ Tensor fine_uniform(std::string_view op, const Shape& shape, Device device, Gene
   return high + low * 0x1p-24;
 }
 
+// On a CPU, where the host has the elements at hand; a NaN is no number from `low` to `high`.
+void check_each(std::string_view op, const char* what, const Tensor& x, double low, double high) {
+  if (x.device().type != DeviceType::cpu) return;
+  const NoGrad guard;
+  PEAL_CHECK(all(logical_and(ge(x, low), le(x, high))).item<bool>(), op, ": expected ", what,
+             " from ", low, " to ", high, ", and one of shape ", x.shape(), " is none");
+}
+
 // f64 in [0, infinity), of rate 1.
 Tensor exponentials(std::string_view op, const Shape& shape, Device device, Generator& generator) {
   return neg(log(1 - fine_uniform(op, shape, device, generator)));
@@ -89,6 +97,7 @@ Tensor normal(double mean, double deviation, const Shape& shape, DType dtype, De
 Tensor normal(const Tensor& mean, const Tensor& deviation, Generator& generator) {
   const OpName op("normal");
   check_alike("normal", mean, deviation);
+  check_each("normal", "deviations", deviation, 0, INFINITY);
   const Shape shape = broadcast("normal", mean.shape(), deviation.shape());
   return randn(shape, mean.dtype(), mean.device(), generator) * deviation.detach() + mean.detach();
 }
@@ -132,6 +141,7 @@ Tensor randperm(std::int64_t n, DType dtype, Device device, Generator& generator
 Tensor bernoulli(const Tensor& x, Generator& generator) {
   const OpName op("bernoulli");
   check_floating("bernoulli", x);
+  check_each("bernoulli", "probabilities", x, 0, 1);
   return cast(lt(fine_uniform("bernoulli", x.shape(), x.device(), generator), x.detach()),
               x.dtype());
 }

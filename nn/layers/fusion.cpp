@@ -180,7 +180,7 @@ std::vector<Neighbours> neighbours(Module& model, const Tensor& x, Tensor& y) {
 double distance(const Tensor& a, const Tensor& b) {
   const auto wide = [](const Tensor& x) { return cast(x.detach(), DType::f64); };
   const auto largest = [](const Tensor& x) { return amax(abs(x)).item<double>(); };
-  return a.numel() == 0 ? 0 : largest(wide(a) - wide(b)) / std::max(largest(wide(a)), 1e-30);
+  return largest(wide(a) - wide(b)) / std::max(largest(wide(a)), 1e-30);
 }
 
 }  // namespace
@@ -194,6 +194,8 @@ std::vector<std::pair<std::string, std::string>> fuse_eval(Module& model, const 
   const NoGrad guard;
   Tensor before;
   const std::vector<Neighbours> pairs = neighbours(model, x, before);
+  PEAL_CHECK(before.numel() > 0, "fuse_eval: outputs of shape ", before.shape(),
+             " show no difference; give an x of at least one sample");
   const auto put_back = [&] {
     for (const Neighbours& pair : pairs) {
       model.replace_child(pair.layer_path, pair.layer);

@@ -36,8 +36,9 @@ Linear fuse_linear_bn_eval(const Linear& linear, const BatchNorm& norm);
 // gave: that one becomes the fused layer, and the norm an Identity (both by replace_child). Layers
 // that have hooks, are called twice or are of a derived class stay. Gives the paths of those that
 // were folded. Error, and the model is as it was, where any of it is in training, where a forward
-// throws, and where it gives other outputs for x then, because something else reads what a folded
-// layer gives. REQUIRES: model.eval() before; x is no constant, as it has to show that difference.
+// throws, where it gives outputs without elements, and where it gives other outputs for x then,
+// because something else reads what a folded layer gives. REQUIRES: model.eval() before; x is no
+// constant, as it has to show that difference.
 std::vector<std::pair<std::string, std::string>> fuse_eval(Module& model, const Tensor& x);
 
 }  // namespace peal::nn

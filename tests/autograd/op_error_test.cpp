@@ -241,3 +241,17 @@ TEST_CASE("log_softmax keeps small differences beside large logits") {
   CHECK(y.data<float>()[0] == doctest::Approx(-0.69314718).epsilon(1e-6));
   CHECK(y.data<float>()[2] == doctest::Approx(-0.31326169).epsilon(1e-6));
 }
+
+TEST_CASE("draws refuse what is no probability or deviation") {
+  for (const double p : {-0.25, 1.25, double(NAN)}) {
+    CHECK(error_of([&] {
+            bernoulli(full({3}, p));
+          }).starts_with("bernoulli: expected probabilities from 0 to 1"));
+  }
+  for (const double deviation : {-0.5, double(NAN)}) {
+    CHECK(error_of([&] {
+            normal(zeros({3}), full({3}, deviation));
+          }).starts_with("normal: expected deviations from 0 to inf"));
+  }
+  CHECK(bernoulli(Tensor::zeros({0})).numel() == 0);
+}

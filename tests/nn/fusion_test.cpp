@@ -184,3 +184,13 @@ TEST_CASE("a model is left as it was where something else reads what a layer giv
   both.eval();
   CHECK(nn::fuse_eval(both, x).empty());
 }
+
+TEST_CASE("an x without samples shows no difference, and nothing is folded by it") {
+  nn::Sequential model(nn::Linear(3, 4), nn::BatchNorm1d(4));
+  model.eval();
+  check_has(error_of([&] {
+              nn::fuse_eval(model, Tensor::zeros({0, 3}));
+            }),
+            "fuse_eval: outputs of shape [0, 4] show no difference");
+  CHECK(model.get_submodule("1").as<nn::BatchNorm>() != nullptr);
+}
