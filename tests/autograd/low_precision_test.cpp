@@ -173,7 +173,7 @@ TEST_CASE("large operands") {
       {{{300, 301}}, [](const Tensors& x) { return gelu(x[0]); }},
       {{{7, 5, 83, 61}}, [](const Tensors& x) { return max_pool2d(x[0], 2); }},
       {{{7, 5, 33, 61}}, [](const Tensors& x) { return max_pool2d(x[0], 3, {.padding = 1}); }},
-      // One run of a channel, and several that begin within a plane.
+      // Several images at once, and a plane in parts.
       {{{21, 5, 7, 9}, {5}, {5}},
        [](const Tensors& x) { return batch_norm(x[0], {}, {}, x[1], x[2], {.training = true}); }},
       {{{9, 3, 97, 83}, {3}, {3}},

@@ -175,6 +175,19 @@ TEST_CASE("pooling") {
             {{1, 3, 65, 17}}) < 1e-6);
 }
 
+TEST_CASE("batch norm of channels in blocks") {
+  const auto f = [](const Tensors& x) {
+    // A mean that is far from 0 beside the deviation.
+    return batch_norm(x[0] + 30.0, {}, {}, x[1], x[2], {.training = true});
+  };
+  // Several blocks of small planes and of one channel; images in groups; a plane in parts.
+  for (const Shape& x : {Shape{11, 300, 4, 4}, Shape{9, 90, 7, 7}, Shape{3, 5, 33, 32},
+                         Shape{2, 3, 65, 64}, Shape{2, 2, 1, 2}}) {
+    CAPTURE(concat(x));
+    CHECK(f32_error(f, {x, {x[1]}, {x[1]}}) < 1e-4);
+  }
+}
+
 TEST_CASE("sizes that are split over threads") {
   CHECK(f32_error([](const Tensors& x) { return gelu(x[0]) + tanh(x[0]) * exp(x[0]); },
                   {{100003}}) < 1e-6);

@@ -1,34 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
 // Normalisation by channel of [N, C, plane] in any floating type.
 #include <peal/autograd/kernels/cpu/batch_norm_columns.h>
-#include <peal/autograd/kernels/cpu/channel_runs.h>
+#include <peal/autograd/kernels/cpu/channel_blocks.h>
 #include <peal/autograd/kernels/cpu/table.h>
 #include <peal/autograd/kernels/cpu/widening.h>
 
 namespace peal::cpu {
+namespace {
+
+// dx of a block, from each channel's ChannelGradient.
+template <class T, class Gradient>
+void combine_block(const ChannelBlocks<T>& blocks, const typename ChannelBlocks<T>::Block& block,
+                   const Tensor& dx, const Tensor& dy, const Tensor& x, const Gradient& gradient) {
+  using Real = functor::computed<T>;
+  ChannelsOwn<Real> scale, slope, shift;
+  for (std::int64_t k = 0; k < block.channels; ++k) {
+    const ChannelGradient o = gradient(block.first + k);
+    const auto at = static_cast<std::size_t>(k);
+    scale[at] = static_cast<Real>(o.scale);
+    slope[at] = static_cast<Real>(o.slope);
+    shift[at] = static_cast<Real>(o.shift);
+  }
+  blocks.each_image(block, [&](const auto& part) {
+    const Real* slopes = blocks.read(dy.data<T>(), part, block.room);
+    const Real* values = blocks.read(x.data<T>(), part, block.more);
+    Real* out = blocks.written(dx.data<T>(), part, block.room);
+    plane_loops<Real>().combine(out, slopes, values, scale.data(), slope.data(), shift.data(),
+                                part.planes);
+    blocks.write(dx.data<T>(), part, out);
+  });
+}
+
+}  // namespace
 
 bool channel_statistics(const Tensor& mean, const Tensor& variance, const Tensor& x) {
   const Planes planes(x);
   if (planes.are_columns()) return widening<column_statistics, 2>(mean, variance, x);
   return with_floating(x.dtype(), [&]<class T>() {
-    using Real = functor::computed<T>;
-    const ChannelRuns<T> runs(planes);
-    const T* from = x.data<T>();
-    const auto count = static_cast<double>(planes.count());
-    runs.each_channel([&](std::int64_t c, Real* room, Real*) {
-      double total = 0, squares = 0;
-      const Real* run = nullptr;
-      runs.each([&](std::int64_t at, std::int64_t n) {
-        run = runs.read(from, c, at, n, room);
-        total += real_loops<Real>().sum(run, n);
+    const ChannelBlocks<T> blocks(planes);
+    blocks.each([&](const auto& block) {
+      ChannelsOwn<double> means{}, squares{};
+      std::int64_t count = 0;
+      blocks.each_group(block, [&](const auto& part) {
+        plane_loops<functor::computed<T>>().add_statistics(
+            means.data(), squares.data(), count, blocks.read(x.data<T>(), part, block.room),
+            part.planes);
+        count += part.planes.count();
       });
-      const double centre = total / count;
-      runs.each([&](std::int64_t at, std::int64_t n) {
-        if (!runs.one()) run = runs.read(from, c, at, n, room);
-        squares += norm_loops<Real>().squares(run, centre, n);
-      });
-      set_element(mean, c, centre);
-      set_element(variance, c, squares / count);
+      for (std::int64_t k = 0; k < block.channels; ++k) {
+        const auto at = static_cast<std::size_t>(k);
+        set_element(mean, block.first + k, means[at]);
+        set_element(variance, block.first + k, squares[at] / static_cast<double>(count));
+      }
     });
   });
 }
@@ -41,16 +64,19 @@ bool batch_norm(const Tensor& y, const Tensor& x, const Tensor& mean, const Tens
   }
   return with_floating(x.dtype(), [&]<class T>() {
     using Real = functor::computed<T>;
-    const ChannelRuns<T> runs(planes);
-    const T* from = x.data<T>();
-    T* to = y.data<T>();
-    runs.each_channel([&](std::int64_t c, Real* room, Real*) {
-      const ChannelMap map(c, mean, variance, weight, bias, eps);
-      runs.each([&](std::int64_t at, std::int64_t n) {
-        const Real* run = runs.read(from, c, at, n, room);
-        Real* out = runs.written(to, c, at, room);
-        norm_loops<Real>().scale_shift(out, run, map.scale, map.shift, n);
-        runs.write(to, c, at, n, out);
+    const ChannelBlocks<T> blocks(planes);
+    blocks.each([&](const auto& block) {
+      ChannelsOwn<Real> scale, shift;
+      for (std::int64_t k = 0; k < block.channels; ++k) {
+        const ChannelMap map(block.first + k, mean, variance, weight, bias, eps);
+        scale[static_cast<std::size_t>(k)] = static_cast<Real>(map.scale);
+        shift[static_cast<std::size_t>(k)] = static_cast<Real>(map.shift);
+      }
+      blocks.each_image(block, [&](const auto& part) {
+        const Real* values = blocks.read(x.data<T>(), part, block.room);
+        Real* out = blocks.written(y.data<T>(), part, block.room);
+        plane_loops<Real>().scale_shift(out, values, scale.data(), shift.data(), part.planes);
+        blocks.write(y.data<T>(), part, out);
       });
     });
   });
@@ -66,36 +92,32 @@ bool batch_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& 
   }
   return with_floating(x.dtype(), [&]<class T>() {
     using Real = functor::computed<T>;
-    const NormLoops<Real>& norm = norm_loops<Real>();
-    const ChannelRuns<T> runs(planes);
-    const T *from = x.data<T>(), *grad = dy.data<T>();
-    T* to = dx.defined() ? dx.data<T>() : nullptr;
-    runs.each_channel([&](std::int64_t c, Real* room, Real* more) {
-      const double centre = element(mean, c, 0);
-      const double inverse = 1 / std::sqrt(element(variance, c, 0) + eps);
-      double plain = 0, centred = 0;
-      const Real *slopes = nullptr, *values = nullptr;
-      const auto read = [&](std::int64_t at, std::int64_t n) {
-        slopes = runs.read(grad, c, at, n, room);
-        values = runs.read(from, c, at, n, more);
-      };
-      runs.each([&](std::int64_t at, std::int64_t n) {
-        read(at, n);
-        double sums[2];
-        norm.moments(slopes, nullptr, values, centre, sums, n);
-        plain += sums[0];
-        centred += sums[1];
+    const ChannelBlocks<T> blocks(planes);
+    blocks.each([&](const auto& block) {
+      ChannelsOwn<Real> centres;
+      for (std::int64_t k = 0; k < block.channels; ++k) {
+        centres[static_cast<std::size_t>(k)] = static_cast<Real>(element(mean, block.first + k, 0));
+      }
+      ChannelsOwn<double> plain{}, normal{};
+      blocks.each_group(block, [&](const auto& part) {
+        const Real* slopes = blocks.read(dy.data<T>(), part, block.room);
+        const Real* values = blocks.read(x.data<T>(), part, block.more);
+        plane_loops<Real>().add_moments(plain.data(), normal.data(), slopes, values, centres.data(),
+                                        part.planes);
       });
-      set_element(dweight, c, centred * inverse);
-      set_element(dbias, c, plain);
-      if (to == nullptr) return;
-      const ChannelGradient o(centre, inverse, element(weight, c, 1), plain, centred * inverse,
-                              own ? static_cast<double>(planes.count()) : 0);
-      runs.each([&](std::int64_t at, std::int64_t n) {
-        if (!runs.one()) read(at, n);
-        Real* out = runs.written(to, c, at, room);
-        norm.combine(out, slopes, nullptr, values, o.scale, o.slope, o.shift, n);
-        runs.write(to, c, at, n, out);
+      const auto inverse_of = [&](std::int64_t c) {
+        return 1 / std::sqrt(element(variance, c, 0) + eps);
+      };
+      for (std::int64_t k = 0; k < block.channels; ++k) {
+        const auto at = static_cast<std::size_t>(k);
+        set_element(dweight, block.first + k, normal[at] *= inverse_of(block.first + k));
+        set_element(dbias, block.first + k, plain[at]);
+      }
+      if (!dx.defined()) return;
+      combine_block<T>(blocks, block, dx, dy, x, [&](std::int64_t c) {
+        const auto at = static_cast<std::size_t>(c - block.first);
+        return ChannelGradient(element(mean, c, 0), inverse_of(c), element(weight, c, 1), plain[at],
+                               normal[at], own ? static_cast<double>(planes.count()) : 0);
       });
     });
   });
@@ -144,18 +166,10 @@ bool merged_batch_norm_backward(const Tensor& dx, const Tensor& dy, const Tensor
     return widening<merged_columns_backward, 1>(dx, dy, x, merged, sums, weight, eps);
   }
   return with_floating(x.dtype(), [&]<class T>() {
-    using Real = functor::computed<T>;
-    const ChannelRuns<T> runs(planes);
-    const T *from = x.data<T>(), *grad = dy.data<T>();
-    T* to = dx.data<T>();
-    runs.each_channel([&](std::int64_t c, Real* room, Real* more) {
-      const ChannelGradient o = merged_gradient(c, merged, sums, weight, eps);
-      runs.each([&](std::int64_t at, std::int64_t n) {
-        const Real* slopes = runs.read(grad, c, at, n, room);
-        const Real* values = runs.read(from, c, at, n, more);
-        Real* out = runs.written(to, c, at, room);
-        norm_loops<Real>().combine(out, slopes, nullptr, values, o.scale, o.slope, o.shift, n);
-        runs.write(to, c, at, n, out);
+    const ChannelBlocks<T> blocks(planes);
+    blocks.each([&](const auto& block) {
+      combine_block<T>(blocks, block, dx, dy, x, [&](std::int64_t c) {
+        return merged_gradient(c, merged, sums, weight, eps);
       });
     });
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/kernels/cpu/batch_norm_columns.h>
-#include <peal/autograd/kernels/cpu/channel_runs.h>
+#include <peal/autograd/kernels/cpu/channel_blocks.h>
 #include <peal/autograd/kernels/cpu/columns.h>
 
 #include <array>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of columns.h, in the namespace PEAL_LEVEL. This file is compiled with several
-// instruction sets, so nothing in it may have a linker symbol that another file shares (a test
-// looks at the symbols).
+// The loops of columns.h and planes.h, in the namespace PEAL_LEVEL. This file is compiled with
+// several instruction sets, so nothing in it may have a linker symbol that another file shares (a
+// test looks at the symbols).
 #include <peal/autograd/kernels/cpu/columns.h>
+#include <peal/autograd/kernels/cpu/planes_body.h>
 
 namespace peal::cpu::PEAL_LEVEL {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/autograd/kernels/cpu/channel_runs.h>
+#include <peal/autograd/kernels/cpu/channel_blocks.h>
 #include <peal/autograd/kernels/cpu/convolution_winograd.h>
 #include <peal/autograd/kernels/cpu/loops.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
@@ -206,15 +206,23 @@ void sum_over_tiles(const KernelSums& to, const Tensor& dy, const TiledPlanes& d
 
 // [out] from [N, out, H, W].
 void sum_channels(const Tensor& sums, const Tensor& dy) {
-  const ChannelRuns<BFloat16> runs(
+  const ChannelBlocks<BFloat16> blocks(
       Planes(dy.detach({dy.size(0), dy.size(1), dy.size(2) * dy.size(3)})));
-  const auto* from = dy.data<BFloat16>();
-  runs.each_channel([&](std::int64_t c, float* room, float*) {
-    double total = 0;
-    runs.each([&](std::int64_t at, std::int64_t n) {
-      total += real_loops<float>().sum(runs.read(from, c, at, n, room), n);
+  blocks.each([&](const auto& block) {
+    ChannelsOwn<double> totals{};
+    blocks.each_group(block, [&](const auto& part) {
+      const PlaneBlock& o = part.planes;
+      const float* values = blocks.read(dy.data<BFloat16>(), part, block.room);
+      for (std::int64_t image = 0; image < o.images; ++image) {
+        for (std::int64_t k = 0; k < o.channels; ++k) {
+          totals[static_cast<std::size_t>(k)] +=
+              real_loops<float>().sum(values + image * o.stride + k * o.size, o.size);
+        }
+      }
     });
-    set_element(sums, c, total);
+    for (std::int64_t k = 0; k < block.channels; ++k) {
+      set_element(sums, block.first + k, totals[static_cast<std::size_t>(k)]);
+    }
   });
 }
 

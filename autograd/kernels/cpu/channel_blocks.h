@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// The channels of x [N, C, plane] in blocks of those that lie together, image by image: from one
+// plane to the next of the same channel it is often a power of two, so that few of them fit a cache
+// at once, and none is read ahead. f32 and f64 are read where they lie; f16 and bf16 are widened
+// into a buffer, so that what is computed in f32 never leaves the caches. And what normalisation
+// does with a channel, from tensors of one number a channel, in any floating type. Thread safety:
+// as of the tensors.
+#pragma once
+
+#include <peal/autograd/kernels/cpu/loops.h>
+#include <peal/autograd/kernels/cpu/parallel.h>
+#include <peal/autograd/kernels/cpu/planes.h>
+#include <peal/autograd/kernels/dispatch.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+
+namespace peal::cpu {
+
+struct Planes {
+  std::int64_t batch, channels, size;
+  explicit Planes(const Tensor& x) : batch(x.size(0)), channels(x.size(1)), size(x.size(2)) {}
+  std::int64_t count() const { return batch * size; }  // of elements a channel
+  // Planes of one element are columns of a matrix (batch_norm_columns.h).
+  bool are_columns() const { return size == 1; }
+};
+
+// So many channels of a block at most, each with a number.
+inline constexpr std::int64_t channel_block = 256;
+template <class T>
+using ChannelsOwn = std::array<T, std::size_t{channel_block}>;
+
+template <class T>
+class ChannelBlocks {
+ public:
+  using Real = functor::computed<T>;
+
+  // Elements of a block, from element `at` of x on.
+  struct Part {
+    std::int64_t at;
+    PlaneBlock planes;
+  };
+  // Channels `first` and those behind it, and room for what a thread widens of two tensors.
+  struct Block {
+    std::int64_t first, channels;
+    Real *room, *more;
+  };
+
+  explicit ChannelBlocks(const Planes& planes)
+      : planes_(planes), length_(std::clamp<std::int64_t>(planes.size, 1, together)) {
+    width_ = std::clamp<std::int64_t>(together / length_, 1, channel_block);
+    images_ = std::clamp<std::int64_t>(summed / length_, 1, images);
+  }
+
+  // f(block) over all channels. A channel's sums have one order, for any number of threads.
+  template <class F>
+  void each(F&& f) const {
+    const std::int64_t room = widens ? images_ * width_ * length_ : 0;
+    parallel_for(planes_.channels, planes_.count(), [&](std::int64_t begin, std::int64_t end) {
+      const auto both = std::make_unique_for_overwrite<Real[]>(static_cast<std::size_t>(2 * room));
+      for (std::int64_t c = begin; c < end; c += width_) {
+        f(Block{c, std::min(width_, end - c), both.get(), both.get() + room});
+      }
+    });
+  }
+  // f(part), some images at once, so that small planes are summed together.
+  template <class F>
+  void each_group(const Block& block, F&& f) const {
+    for (std::int64_t image = 0; image < planes_.batch; image += images_) {
+      each_part(block, image, std::min(images_, planes_.batch - image), f);
+    }
+  }
+  // f(part), image by image from the last on, which is the one that a cache still has.
+  template <class F>
+  void each_image(const Block& block, F&& f) const {
+    for (std::int64_t image = planes_.batch - 1; image >= 0; --image) each_part(block, image, 1, f);
+  }
+
+  const Real* read(const T* x, const Part& part, Real* room) const {
+    if constexpr (widens) {
+      const PlaneBlock& o = part.planes;
+      for (std::int64_t image = 0; image < o.images; ++image) {
+        width_loops<T>().widen(room + image * o.stride,
+                               x + part.at + image * planes_.channels * planes_.size, o.stride);
+      }
+      return room;
+    } else {
+      return x + part.at;
+    }
+  }
+  // Where a part of one image is to be computed that write() then brings to y.
+  Real* written(T* y, const Part& part, Real* room) const {
+    if constexpr (widens) {
+      return room;
+    } else {
+      return y + part.at;
+    }
+  }
+  void write(T* y, const Part& part, const Real* values) const {
+    if constexpr (widens) width_loops<T>().narrow(y + part.at, values, part.planes.stride);
+  }
+
+ private:
+  static constexpr bool widens = !std::is_same_v<T, Real>;
+  static constexpr std::int64_t together = 4096;  // elements of an image in a block
+  static constexpr std::int64_t summed = 1024, images = 8;
+
+  template <class F>
+  void each_part(const Block& block, std::int64_t image, std::int64_t count, F&& f) const {
+    const std::int64_t whole = planes_.channels * planes_.size;
+    const std::int64_t first = image * whole + block.first * planes_.size;
+    for (std::int64_t begin = 0; begin < planes_.size; begin += length_) {
+      const std::int64_t size = std::min(length_, planes_.size - begin);
+      const std::int64_t stride = widens ? block.channels * size : whole;
+      f(Part{first + begin, {count, stride, block.channels, size}});
+    }
+  }
+
+  Planes planes_;
+  std::int64_t length_, width_, images_;  // of a part: of a plane, channels, images
+};
+
+// Number i, which may not be there.
+inline double element(const Tensor& x, std::int64_t i, double otherwise) {
+  double value = otherwise;
+  if (x.defined()) {
+    with_floating(x.dtype(), [&]<class T>() {
+      value = static_cast<double>(static_cast<functor::computed<T>>(x.data<T>()[i]));
+    });
+  }
+  return value;
+}
+inline void set_element(const Tensor& x, std::int64_t i, double value) {
+  if (!x.defined()) return;
+  with_floating(x.dtype(), [&]<class T>() {
+    x.data<T>()[i] = static_cast<T>(static_cast<functor::computed<T>>(value));
+  });
+}
+
+// y = scale x + shift.
+struct ChannelMap {
+  double scale, shift;
+  ChannelMap(std::int64_t c, const Tensor& mean, const Tensor& variance, const Tensor& weight,
+             const Tensor& bias, double eps)
+      : scale(element(weight, c, 1) / std::sqrt(element(variance, c, 0) + eps)),
+        shift(element(bias, c, 0) - element(mean, c, 0) * scale) {}
+};
+
+// dx = scale dy + slope x + shift, from the sums over `count` elements of dy ("plain") and of dy n
+// ("normal"), n = (x - centre) inverse: weight inverse (dy - mean(dy) - n mean(dy n)). count = 0:
+// centre and inverse are no functions of x, so that it is weight inverse dy.
+struct ChannelGradient {
+  double scale, slope, shift;
+  ChannelGradient(double centre, double inverse, double weight, double plain, double normal,
+                  double count)
+      : scale(inverse * weight),
+        slope(count > 0 ? -scale * inverse * normal / count : 0),
+        shift(count > 0 ? -slope * centre - scale * plain / count : 0) {}
+};
+
+// The same over parts of which merge_statistics and a sum have told.
+inline ChannelGradient merged_gradient(std::int64_t c, const Tensor& merged, const Tensor& sums,
+                                       const Tensor& weight, double eps) {
+  const std::int64_t channels = sums.size(1);
+  const double inverse = 1 / std::sqrt(element(merged, channels + c, 0) + eps);
+  return {element(merged, c, 0),          inverse,
+          element(weight, c, 1),          element(sums, c, 0),
+          element(sums, channels + c, 0), element(merged, 3 * channels, 1)};
+}
+
+}  // namespace peal::cpu
