@@ -104,7 +104,8 @@ PEAL_ELEMENT MishShare<C> mish_share(C x) {
 template <class M, class C>
 PEAL_ELEMENT C mish_slope(C x) {
   const MishShare<C> at = mish_share<M>(x);
-  return at.share + x * at.power * (at.power + C(1)) * at.over * at.over;
+  // Beyond 20 the rest is nothing, and the bounded power does not say so.
+  return at.share + (x > C(20) ? C(0) : x * at.power * (at.power + C(1)) * at.over * at.over);
 }
 
 // Klambauer et al., "Self-normalizing neural networks", 2017.
@@ -115,7 +116,7 @@ inline constexpr C selu_scale = C(1.0507009873554804934193349852946);
 
 template <class C>
 PEAL_ELEMENT C hardswish_slope(C x) {
-  return x <= C(-3) ? C(0) : x < C(3) ? x / C(3) + C(0.5) : C(1);
+  return x <= C(-3) ? C(0) : x >= C(3) ? C(1) : x / C(3) + C(0.5);
 }
 
 // A function of f64 (special_functions.h) in the type that is computed in.

@@ -238,3 +238,17 @@ TEST_CASE("sinc of 16 bits has the angle of f32") {
     CHECK(std::abs(found[i] - exact[i]) <= 1e-3f * std::abs(exact[i]) + 1e-7f);
   }
 }
+
+TEST_CASE("mish has a slope of 1 however large x is, and hardswish one of NaN for a NaN") {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const std::vector<double> values{20, 21, 1e10, 1e18, 1e30, -1e30};
+    const Tensor x = cast(Tensor::from(values, {6}), dtype).set_requires_grad();
+    sum(mish(x)).backward();
+    const auto slopes = cast(x.grad(), DType::f64).to_vector<double>();
+    for (std::size_t i = 0; i < 5; ++i) CHECK(slopes[i] == doctest::Approx(1).epsilon(1e-14));
+    CHECK(std::abs(slopes[5]) < 1e-6);
+    const Tensor none = full({20}, NAN, dtype).set_requires_grad();
+    sum(hardswish(none)).backward();
+    CHECK(all(isnan(none.grad())).item<bool>());
+  }
+}
