@@ -92,8 +92,8 @@ Module& Module::operator=(const Module& other) {
 
 Tensor Module::forward(const Tensor& x) {
   PEAL_CHECK(concrete_ != nullptr, class_name(),
-             " has no forward(const Tensor&): it takes other "
-             "arguments, or this is a copy made through a Module&");
+             " has no forward(const Tensor&): it takes other arguments, or its tensor by value, or "
+             "this is a copy made through a Module&");
   return concrete_->forward(x);
 }
 

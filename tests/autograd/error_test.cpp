@@ -22,6 +22,12 @@ Tensor classes(std::vector<std::int64_t> values) {
 
 }  // namespace
 
+TEST_CASE("a check without a text quotes its condition") {
+  const int ranks = 3;
+  CHECK(error_of([&] { PEAL_CHECK(ranks % 2 == 0); }) == "expected ranks % 2 == 0");
+  CHECK(error_of([&] { PEAL_CHECK(ranks % 2 == 0, ranks, " ranks"); }) == "3 ranks");
+}
+
 TEST_CASE("arithmetic") {
   CHECK(error_of([] {
           z({2, 3}) + z({2, 4});

@@ -386,6 +386,7 @@ TEST_CASE("a module without a one-tensor forward says so") {
   CHECK(net.forward(input(), input()).to_vector<float>() == std::vector<float>{2, -4});
   nn::Module any = net;
   check_has(error_of([&] { any(input()); }), "TwoArguments has no forward(const Tensor&)");
+  check_has(error_of([&] { any(input()); }), "or its tensor by value");
 }
 
 TEST_CASE("hooks see input and output, may change them, and can be removed") {
