@@ -144,7 +144,6 @@ struct NormLoops {
   // y = (x - mean) inverse w + b; w and b, or either, may be null
   void (*normalise)(T* y, const T* x, double mean, double inverse, const T* w, const T* b,
                     std::int64_t n);
-  void (*scale_shift)(T* y, const T* x, double scale, double shift, std::int64_t n);
   // out = p dy w + q x + r; w may be null, out may be dy
   void (*combine)(T* out, const T* dy, const T* w, const T* x, double p, double q, double r,
                   std::int64_t n);

@@ -119,13 +119,6 @@ void normalise(T* y, const T* x, double mean, double inverse, const T* w, const 
 }
 
 template <class T>
-void scale_shift(T* y, const T* x, double scale, double shift, std::int64_t n) {
-  const T factor = static_cast<T>(scale), summand = static_cast<T>(shift);
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] = x[i] * factor + summand;
-}
-
-template <class T>
 void combine(T* out, const T* dy, const T* w, const T* x, double p, double q, double r,
              std::int64_t n) {
   const T a = static_cast<T>(p), b = static_cast<T>(q), c = static_cast<T>(r);
@@ -152,7 +145,6 @@ template <class T>
 constexpr NormLoops<T> norm_loops_here = {.squares = squares<T>,
                                           .moments = moments<T>,
                                           .normalise = normalise<T>,
-                                          .scale_shift = scale_shift<T>,
                                           .combine = combine<T>,
                                           .dot = dot<T>,
                                           .distances = distances<T>,
