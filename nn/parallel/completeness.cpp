@@ -51,7 +51,7 @@ void Reducer::agree_when(std::size_t first) {
     const bool ends = first_of_static() || (came_[p] == Came::unseen && p != first);
     mine[times * p + (begins ? 0 : ends ? 2 : 1)] = true;
   }
-  mine[times * count] = first_of_static();
+  mine[times * count] = first_of_static() || following_;  // what all know for good needs all
   const std::vector<bool> any =
       any_rank(group_, mine, {"when gradients come", tag_of(plan_.size() + 2)});
   disputed_.clear();

@@ -120,6 +120,27 @@ TEST_CASE("a rank whose first batch comes later than another's, before a layer t
   }
 }
 
+TEST_CASE("a rank without a batch in the second step, where steps are alike and ranks are not") {
+  two([](const Group& group, int rank) {
+    Both both(group, {.static_graph = true, .order = start_order(Net())});
+    nn::Join join(*both.ddp);
+    int step = 0;
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      const int batches = rank == 1 && epoch == 0 ? 1 : 2;
+      for (int k = 0; join.next(k < batches); ++k) {
+        if (join.active()) {
+          both.backward(rank, step, rank == 0);
+        } else {
+          REQUIRE(join.follow());
+        }
+        both.check(step, step == 1 ? 1 : 3, 1);
+        ++step;
+      }
+    }
+    CHECK(step == 6);
+  });
+}
+
 TEST_CASE("told: a parameter without a gradient on one rank, before a layer that meets") {
   const std::string message = failure([](const Group& group, int rank) {
     Both both(group, {});
