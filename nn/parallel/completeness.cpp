@@ -40,7 +40,8 @@ void Reducer::hold_buckets(std::size_t first) {
 }
 
 // Of each parameter a bit for each time at which a rank has its gradient: when backward begins, as
-// the graph shows it, or when backward is over, for all that this rank knows.
+// the graph shows it, or when backward is over, for all that this rank knows. The last is no time
+// of its own where a recomputed segment may still bring the gradient: then all hold its bucket.
 void Reducer::agree_when(std::size_t first) {
   constexpr std::size_t times = 3;
   const std::size_t count = parameters_.size();
@@ -56,7 +57,9 @@ void Reducer::agree_when(std::size_t first) {
       any_rank(group_, mine, {"when gradients come", tag_of(plan_.size() + 2)});
   disputed_.clear();
   for (std::size_t p = 0; p < count; ++p) {
-    if (any[times * p] + any[times * p + 1] + any[times * p + 2] > 1) disputed_.push_back(p);
+    const bool may_come = any[times * p + 2] && !options_.static_graph;
+    const int several = any[times * p] + any[times * p + 1] + any[times * p + 2];
+    if (may_come || several > 1) disputed_.push_back(p);
   }
   settled_ = options_.static_graph && !any[times * count];
 }
