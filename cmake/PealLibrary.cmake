@@ -13,7 +13,7 @@ target_compile_options(peal_options INTERFACE
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict
     $<$<NOT:$<BOOL:${CMAKE_DISABLE_PRECOMPILE_HEADERS}>>:-Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds>>)
 if(PEAL_SANITIZE)
-  set(sanitize -fsanitize=${PEAL_SANITIZE} -fno-omit-frame-pointer -g)
+  set(sanitize -fsanitize=${PEAL_SANITIZE} -fno-omit-frame-pointer -g1)  # lines are all that reports need
   if(PEAL_SANITIZE MATCHES undefined)
     list(APPEND sanitize -fno-sanitize-recover=undefined)
   endif()

@@ -16,6 +16,10 @@ std::optional<MasterAddress> master_address(const Rank& rank, const Environment&
   };
   const std::string host = value("MASTER_ADDR"), digits = value("MASTER_PORT");
   if (rank.launcher != "torchrun" || (host.empty() && digits.empty())) return std::nullopt;
+  // A script under srun or mpirun sets them too: its ranks have MPI, which goes between nodes. What
+  // torchrun itself starts there has one launcher's rank for all.
+  const bool by_mpi = !value("PMIX_RANK").empty() || !value("PMI_RANK").empty();
+  if (by_mpi && value("TORCHELASTIC_RUN_ID").empty()) return std::nullopt;
   PEAL_CHECK(!host.empty() && !digits.empty(), "[launch] the environment has ",
              host.empty() ? "MASTER_PORT but no MASTER_ADDR" : "MASTER_ADDR but no MASTER_PORT",
              ": set both, for rank 0 listens there");

@@ -21,8 +21,9 @@ struct MasterAddress {
   std::string run;  // tells jobs apart that could have the port
 };
 
-// Where the variables say that ranks meet; nothing where they don't. Under torchrun its agent has
-// the port, and the next one is taken. Ranks that are all on one node meet at its loopback device,
+// Where the variables say that ranks meet; nothing where they don't, or where MPI's launcher
+// started each rank (PMIX_RANK, PMI_RANK) and no torchrun did. Under torchrun its agent has the
+// port, and the next one is taken. Ranks that are all on one node meet at its loopback device,
 // whatever the variables call it. Error for one of the two without the other, and for a port that
 // is none.
 std::optional<MasterAddress> master_address(const Rank& rank, const Environment& env);

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Ranks that are started by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT alone, as torchrun and scripts do: they meet, their
 # sums are right, mismatches and deaths end all of them, and nothing remains.
-#   torchrun_test.sh PROGRAM (tests/mpi/endings.cpp)
+#   torchrun_test.sh PROGRAM (tests/mpi/endings.cpp) [PEAL_RUN]
 set -euo pipefail
 
-program=${1:?usage: torchrun_test.sh PROGRAM}
+program=${1:?usage: torchrun_test.sh PROGRAM [PEAL_RUN]}
+peal_run=${2-}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export PEAL_LOG=warning OMP_NUM_THREADS=1 PEAL_TIMEOUT=${PEAL_TIMEOUT-30}
@@ -64,4 +65,13 @@ refuses() { # refuses TEXT VARIABLES...
 refuses 'MASTER_PORT but no MASTER_ADDR' RANK=0 WORLD_SIZE=2 MASTER_PORT=5
 refuses "MASTER_PORT is '65536', expected a port" RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=65536
 PEAL_TIMEOUT=1 refuses 'waited 1 s (PEAL_TIMEOUT)' RANK=0 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT="$(free_port)"
+
+# A script under a launcher of MPI's, which sets the variables as well: MPI's word counts, as between nodes.
+if [[ -n $peal_run ]]; then
+  # shellcheck disable=SC2016
+  timeout 60 "$peal_run" -n 2 bash -c 'RANK=$PMIX_RANK WORLD_SIZE=2 MASTER_ADDR=no-such-host.invalid MASTER_PORT=20000 \
+    exec env -u OMPI_COMM_WORLD_RANK -u OMPI_COMM_WORLD_SIZE -u OMPI_COMM_WORLD_LOCAL_RANK -u OMPI_COMM_WORLD_LOCAL_SIZE \
+    "$0" sums' "$program" >"$folder/0" 2>&1 || fail 'the variables under a launcher of MPI'
+  grep -q 'sums of 2 ranks are right' "$folder/0" || fail 'sums under a launcher of MPI'
+fi
 echo 'ranks meet without MPI'
