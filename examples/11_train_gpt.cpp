@@ -146,7 +146,10 @@ void use(launch::Job& job, const launch::TrainingArguments& arguments, const Cho
   const std::string words = beside(arguments.resume);
   const auto load = [&]() -> Vocabulary {
     if (setting("byte_pairs") > 0) return data::BytePairs::load(words);
-    if (setting("pieces") > 0) return data::SentencePieceProcessor::load(words);
+    // A checkpoint from before there were pieces has none.
+    if (saved.contains("pieces") && setting("pieces") > 0) {
+      return data::SentencePieceProcessor::load(words);
+    }
     return data::CharacterVocabulary::load(words);
   };
   const Vocabulary vocabulary = load();

@@ -10,6 +10,9 @@
 #include <peal/autograd/ops/promotion.h>
 #include <peal/autograd/tape.h>
 
+#include <cstddef>
+#include <cstdint>
+
 namespace peal {
 namespace {
 
@@ -167,7 +170,10 @@ void add_(const Tensor& x, const Tensor& y, double alpha) {
   PEAL_CHECK(x.shape() == y.shape(), "add_: expected shape ", x.shape(), ", got ", y.shape());
   const double by = checked_number("add_", x, alpha);
   // Elements that overlap elsewhere would be read after they were written.
-  const bool apart = x.storage() != y.storage() || x.raw() == y.raw();
+  const auto bytes = static_cast<std::size_t>(x.numel()) * size_of(x.dtype());
+  const auto to = reinterpret_cast<std::uintptr_t>(x.raw()),
+             from = reinterpret_cast<std::uintptr_t>(y.raw());
+  const bool apart = to == from || to + bytes <= from || from + bytes <= to;
   kernels(x.device()).axpy("add_", x, x, apart ? y : y.detach().clone(), by);
   x.storage()->bump_version();
 }

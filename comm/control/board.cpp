@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 namespace peal::comm {
@@ -14,16 +15,33 @@ namespace peal::comm {
 // All-zero bytes, which is what fresh memory is, are a valid empty board.
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(Row) % 8 == 0);
 
-Board::Board(void* memory, int world, std::shared_ptr<SharedSegment> segment)
-    : header_(static_cast<Header*>(memory)), world_(world), segment_(std::move(segment)) {}
+namespace {
 
-Board::~Board() {
-  if (!segment_) munmap(header_, bytes_for(world_));
+// A recorder for each of these ranks, in their order; of none, for all.
+std::vector<int> recorders_of(int world, const std::vector<int>& ranks) {
+  std::vector<int> recorders(static_cast<std::size_t>(world), -1);
+  if (ranks.empty()) std::iota(recorders.begin(), recorders.end(), 0);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    recorders.at(static_cast<std::size_t>(ranks[i])) = static_cast<int>(i);
+  }
+  return recorders;
 }
 
-std::size_t Board::bytes_for(int world) {
-  return sizeof(Header) +
-         static_cast<std::size_t>(world) * (sizeof(Words) + sizeof(FlightRecorder));
+}  // namespace
+
+Board::Board(void* memory, std::vector<int> recorder_of, std::shared_ptr<SharedSegment> segment)
+    : header_(static_cast<Header*>(memory)),
+      world_(static_cast<int>(recorder_of.size())),
+      recorder_of_(std::move(recorder_of)),
+      segment_(std::move(segment)) {}
+
+Board::~Board() {
+  if (!segment_) munmap(header_, bytes_for(world_, recorder_of_.size()));
+}
+
+std::size_t Board::bytes_for(int world, std::size_t recorders) {
+  return sizeof(Header) + static_cast<std::size_t>(world) * sizeof(Words) +
+         recorders * sizeof(FlightRecorder);
 }
 
 std::size_t Board::at(int rank) const {
@@ -31,19 +49,27 @@ std::size_t Board::at(int rank) const {
   return static_cast<std::size_t>(rank);
 }
 
+std::size_t Board::recorder(int rank) const {
+  const int place = recorder_of_[at(rank)];
+  PEAL_CHECK(place >= 0, "board: rank ", rank, " has its flight recorder on another node");
+  return static_cast<std::size_t>(place);
+}
+
 // The system gives pages as they are used, zeroed.
 std::shared_ptr<Board> Board::in_memory(int world) {
-  const std::size_t bytes = bytes_for(world);
+  std::vector<int> recorders = recorders_of(world, {});
+  const std::size_t bytes = bytes_for(world, recorders.size());
   void* const memory =
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   PEAL_CHECK(memory != MAP_FAILED, "board: no memory for ", bytes, " bytes");
-  return std::shared_ptr<Board>(new Board(memory, world, nullptr));
+  return std::shared_ptr<Board>(new Board(memory, std::move(recorders), nullptr));
 }
 
-std::shared_ptr<Board> Board::shared(Rendezvous& node, int world) {
-  auto segment = SharedSegment::between_processes(node, bytes_for(world), "board");
+std::shared_ptr<Board> Board::shared(Rendezvous& node, int world, const std::vector<int>& here) {
+  const std::size_t recorders = here.empty() ? static_cast<std::size_t>(world) : here.size();
+  auto segment = SharedSegment::between_processes(node, bytes_for(world, recorders), "board");
   void* const memory = segment->data();
-  return std::shared_ptr<Board>(new Board(memory, world, std::move(segment)));
+  return std::shared_ptr<Board>(new Board(memory, recorders_of(world, here), std::move(segment)));
 }
 
 void Board::publish(int rank, const Row& row) {

@@ -18,6 +18,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace peal::comm {
 
@@ -37,8 +38,10 @@ class Board {
  public:
   // In ordinary memory: for threads, and for a world of one.
   static std::shared_ptr<Board> in_memory(int world);
-  // For the ranks of `node`, which all call this, collective. NoSharedMemory as SharedSegment's.
-  static std::shared_ptr<Board> shared(Rendezvous& node, int world);
+  // For the ranks of `node`, which all call this, collective: they are `here` of the world, and
+  // have flight recorders; by default all. NoSharedMemory as SharedSegment's.
+  static std::shared_ptr<Board> shared(Rendezvous& node, int world,
+                                       const std::vector<int>& here = {});
   ~Board();
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
@@ -52,9 +55,12 @@ class Board {
   void finished(int rank, std::uint64_t group, std::uint64_t sequence, const Finished& what);
   // Nothing where the rank has not finished it, or long ago.
   std::optional<Finished> finished(int rank, std::uint64_t group, std::uint64_t sequence) const;
-  // What a rank has begun last, and how far that came. finished()'s thread writes.
-  FlightRecorder& flight(int rank) { return flights()[at(rank)]; }
-  const FlightRecorder& flight(int rank) const { return flights()[at(rank)]; }
+  // Whether the rank has a recorder on this board: those of a node's board are its own ranks'.
+  bool has_flight(int rank) const { return recorder_of_[at(rank)] >= 0; }
+  // What a rank has begun last, and how far that came. finished()'s thread writes. Error: the rank
+  // has none here.
+  FlightRecorder& flight(int rank) { return flights()[recorder(rank)]; }
+  const FlightRecorder& flight(int rank) const { return flights()[recorder(rank)]; }
   // Of all who are to write the records of the node's ranks down, the first.
   bool take_flight() { return header_->flight_taken.exchange(1) == 0; }
   // Of two ranks that call it, the later sees all that the earlier wrote before.
@@ -101,8 +107,9 @@ class Board {
     std::atomic<std::uint32_t> passed;
     std::atomic<std::int64_t> stall_word;  // when it was last taken; 0: never
   };
-  Board(void* memory, int world, std::shared_ptr<SharedSegment> segment);
-  static std::size_t bytes_for(int world);
+  Board(void* memory, std::vector<int> recorder_of, std::shared_ptr<SharedSegment> segment);
+  static std::size_t bytes_for(int world, std::size_t recorders);
+  std::size_t recorder(int rank) const;
   std::size_t at(int rank) const;  // of the ranks' slots
   Words* slots() const { return reinterpret_cast<Words*>(header_ + 1); }
   FlightRecorder* flights() const { return reinterpret_cast<FlightRecorder*>(slots() + world_); }
@@ -111,6 +118,7 @@ class Board {
   Header* header_;
   std::mutex publishing_;  // this process's
   int world_;
+  std::vector<int> recorder_of_;            // by rank; -1: none
   std::shared_ptr<SharedSegment> segment_;  // null: ordinary memory
 };
 

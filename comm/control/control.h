@@ -71,7 +71,7 @@ class Control {
     board_->finished(rank_, group, sequence, what);
   }
   FlightRecorder& flight() { return board_->flight(rank_); }
-  // Of a rank of this node.
+  bool has_flight(int rank) const { return board_->has_flight(rank); }  // this node's ranks
   const FlightRecorder& flight(int rank) const { return board_->flight(rank); }
   bool take_flight() { return board_->take_flight(); }
   // This rank, of how many: the world's.

@@ -54,9 +54,10 @@ void GroupBody::write_flight_of_failure() const noexcept {
     Control& control = lane->control();
     const auto why = control.poisoned();
     if (options.flight.empty() || !why || inherited() || !control.take_flight()) return;
-    for (int each = 0; each < control.world(); ++each) {  // those on other nodes have no rows here
-      const bool here = each == control.rank() || control.flight(each).size() > 0;
-      if (here) comm::write_flight(options.flight, record_of(*this, each, *why));
+    for (int each = 0; each < control.world(); ++each) {
+      if (!control.has_flight(each)) continue;  // on another node
+      const bool begun = each == control.rank() || control.flight(each).size() > 0;
+      if (begun) comm::write_flight(options.flight, record_of(*this, each, *why));
     }
   } catch (const std::exception& error) {
     log_error(error.what());

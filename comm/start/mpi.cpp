@@ -35,7 +35,7 @@ ProcessGroup mpi_group(MPI_Comm communicator, const ProcessGroup::Options& optio
   std::shared_ptr<Board> board;
   PartOfRendezvous neighbours(everyone, met.here);
   try {
-    board = world > 1 ? Board::shared(neighbours, world) : Board::in_memory(world);
+    board = world > 1 ? Board::shared(neighbours, world, met.here) : Board::in_memory(world);
   } catch (const NoSharedMemory& error) {  // the job can run without: peers' deaths are still seen
     log_warning(error.what(), "; going on, but a rank's error will not reach the others");
     board = Board::in_memory(world);

@@ -126,7 +126,7 @@ SentencePieceProcessor SentencePieceProcessor::train(const std::vector<std::stri
   check_done(sentencepiece::SentencePieceTrainer::Train(
                  {{"vocab_size", std::to_string(pieces)},
                   {"model_type", options.model_type},
-                  {"character_coverage", std::to_string(options.character_coverage)},
+                  {"character_coverage", concat(options.character_coverage)},
                   {"normalization_rule_name", options.normalization_rule_name},
                   {"remove_extra_whitespaces", flag(options.remove_extra_whitespaces)},
                   {"byte_fallback", flag(options.byte_fallback)},

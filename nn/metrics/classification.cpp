@@ -72,7 +72,7 @@ void TopKAccuracy::add(const Tensor& scores, const Tensor& classes, std::vector<
   const Places places = places_of("TopKAccuracy", scores, classes);
   const std::int64_t count = places.scores.size(1);
   for_each_place("TopKAccuracy", places, ignored_, [&](const double* row, std::int64_t c) {
-    std::int64_t above = std::isnan(row[c]) ? count : 0;
+    std::int64_t above = std::isnan(row[c]) ? k_ : 0;
     for (std::int64_t j = 0; j < count; ++j) {  // a NaN is above all
       above += j < c ? !(row[j] < row[c]) : !(row[j] <= row[c]);
     }

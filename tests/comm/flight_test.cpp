@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <doctest/doctest.h>
+#include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 #include <nlohmann/json.hpp>
 #include "failing_run.h"
@@ -24,6 +25,7 @@ using namespace peal;
 using namespace peal::comm;
 using peal::testing::contains;
 using peal::testing::content_of;
+using peal::testing::error_of;
 using peal::testing::failure;
 using peal::testing::Folder;
 using peal::testing::wait_until;
@@ -119,6 +121,19 @@ TEST_CASE("who reads while a rank writes sees whole rows") {
   }
   writer.join();
   CHECK(flight.read().back().number == 19'999);
+}
+
+TEST_CASE("a node's board keeps rows of its own ranks alone") {
+  Alone alone;
+  const auto board = Board::shared(alone, 5, {3, 1});
+  board->flight(3).begin(0, 41, {}, "");
+  board->flight(1).begin(0, 42, {}, "");
+  CHECK(board->flight(3).read().at(0).sequence == 41);
+  CHECK(board->flight(1).read().at(0).sequence == 42);
+  CHECK(board->has_flight(1));
+  CHECK_FALSE(board->has_flight(4));
+  CHECK(error_of([&] { board->flight(0); }) ==
+        "board: rank 0 has its flight recorder on another node");
 }
 
 TEST_CASE("the rows of a process that was killed can be read") {

@@ -68,11 +68,11 @@ TEST_CASE("metrics of classes by hand") {
   // Of scores that are equal, or NaN, the first are the largest.
   for (const auto& row : std::vector<std::vector<float>>{{1, 1, 1}, {NAN, 1, 2}, {0, NAN, 0}}) {
     nn::Accuracy best;
-    nn::TopKAccuracy top1(1), all(3);
+    nn::TopKAccuracy top1(1), all(3), beyond(10);
     for (const std::int64_t c : {0, 1, 2}) {
       const Tensor of_class = Tensor::from<std::int64_t>({c}, {1});
       for (nn::Metric* each : {static_cast<nn::Metric*>(&best), static_cast<nn::Metric*>(&top1),
-                               static_cast<nn::Metric*>(&all)}) {
+                               static_cast<nn::Metric*>(&all), static_cast<nn::Metric*>(&beyond)}) {
         each->update(Tensor::from(row, {1, 3}), of_class);
       }
     }
@@ -80,6 +80,7 @@ TEST_CASE("metrics of classes by hand") {
     CHECK(best.value() == 1.0 / 3);
     CHECK(top1.value() == (numbers == 3 ? 1.0 / 3 : 0.0));
     CHECK(all.value() == numbers / 3);
+    CHECK(beyond.value() == numbers / 3);
   }
   nn::ConfusionMatrix confusion(3);
   confusion.update(scores, classes);
