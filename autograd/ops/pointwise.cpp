@@ -146,7 +146,7 @@ Tensor gradient_of_ops(Pointwise f, const Tensor& g, const Tensor& at, double s,
     case Pointwise::hardsigmoid:
       return where(lt(abs(at), 3), g / 6.0, zero());
     case Pointwise::hardswish:
-      return where(le(at, -3), zero(), where(lt(at, 3), g * (at / 3.0 + 0.5), g));
+      return where(le(at, -3), zero(), where(ge(at, 3), g, g * (at / 3.0 + 0.5)));
     case Pointwise::softsign: {
       const Tensor size = 1.0 + abs(at);
       return g / (size * size);

@@ -54,7 +54,8 @@ Tensor products_of_others(const Tensor& x, int at) {
 }
 
 // The product of the others is what each is multiplied with: all of them over it, unless it, or
-// another, is 0. To be differentiated in turn it is made without asking what is 0.
+// another, is 0. Beside a 0, to be differentiated in turn, it is made without asking what is 0: by
+// products of parts, which may leave the range of f32 where the whole does not.
 Tensor product_over(const Tensor& x, const OverDims& over) {
   if (widens(x)) return product_over(widened(x), over);
   TraceSpan span("prod");
@@ -63,12 +64,13 @@ Tensor product_over(const Tensor& x, const OverDims& over) {
   kernels(x.device()).reduce("prod", x, Reduce::prod, out, x, over.mask);
   return record("prod", out, {x}, [x = save(x), over](const Tensor& g) {
     const Tensor wide = cast(x(), computed_in(x().dtype())), none = eq(wide, 0);
-    if (backward_is_recorded() && wide.numel() > 0) {
-      const bool all = over.reduced == wide.numel();
-      const Tensor others = all ? products_of_others(reshaped(wide, {wide.numel()}), 0)
-                                : products_of_others(wide, std::countr_zero(over.mask));
-      const Tensor along = cast(reshaped(g, over.kept), wide.dtype());
-      return cast(along * reshaped(others, wide.shape()), g.dtype());
+    if (backward_is_recorded() && any(none).item<bool>()) {
+      const Tensor exact = cast(wide, DType::f64);
+      const bool all = over.reduced == exact.numel();
+      const Tensor others = all ? products_of_others(reshaped(exact, {exact.numel()}), 0)
+                                : products_of_others(exact, std::countr_zero(over.mask));
+      const Tensor along = cast(reshaped(g, over.kept), DType::f64);
+      return cast(along * reshaped(others, exact.shape()), g.dtype());
     }
     const OverDims keeping(wide.shape(), over.mask, true);
     const Tensor zeros = sum_over("prod", none, keeping), safe = where(none, 1.0, wide);

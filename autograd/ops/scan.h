@@ -9,6 +9,8 @@ namespace peal {
 
 // Running sums and products; of integers and bool as i64.
 Tensor cumsum(const Tensor& x, int dim);
+// Where its gradient is to be differentiated in turn, and an element is 0, that takes the square of
+// a line's length in memory, for each line.
 Tensor cumprod(const Tensor& x, int dim);
 // log(sum of e^x).
 Tensor logcumsumexp(const Tensor& x, int dim);

@@ -250,5 +250,15 @@ TEST_CASE("mish has a slope of 1 however large x is, and hardswish one of NaN fo
     const Tensor none = full({20}, NAN, dtype).set_requires_grad();
     sum(hardswish(none)).backward();
     CHECK(all(isnan(none.grad())).item<bool>());
+    const Tensor recorded =
+        autograd::grad({sum(hardswish(none))}, {none}, {.create_graph = true})[0];
+    CHECK(all(isnan(recorded)).item<bool>());
   }
+}
+
+TEST_CASE("by nearest, grid_sample's places have no slope, beside NaN either") {
+  const Tensor image = full({1, 1, 1, 1}, NAN),
+               grid = Tensor::zeros({1, 1, 1, 2}).set_requires_grad();
+  sum(grid_sample(image, grid, {.mode = GridMode::nearest})).backward();
+  CHECK(grid.grad().to_vector<float>() == std::vector<float>{0, 0});
 }

@@ -274,6 +274,19 @@ TEST_CASE("products differentiate in turn where elements are 0") {
   }
 }
 
+TEST_CASE(
+    "the gradient of a product is the same where it is recorded, though its parts leave f32") {
+  const Tensor x = cat({full({100}, 0.25F), full({100}, 4.0F)}).requires_grad_();
+  const auto gradient = [&](bool recorded) {
+    return autograd::grad({prod(x)}, {x}, {.create_graph = recorded})[0].detach();
+  };
+  CHECK(gradient(false).to_vector<float>() == gradient(true).to_vector<float>());
+  CHECK(gradient(true)[0].item<float>() == 4);
+  const Tensor one = tensor({0.0F, 1e30F, 1e30F, 1e-30F, 1e-30F}).requires_grad_();
+  const Tensor slopes = autograd::grad({prod(one)}, {one}, {.create_graph = true})[0];
+  CHECK(slopes[0].item<float>() == doctest::Approx(1));
+}
+
 TEST_CASE("gradients of gradients over the table of ops") {
   std::set<std::string> refused;
   int held = 0;

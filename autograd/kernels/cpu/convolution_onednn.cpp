@@ -302,6 +302,10 @@ struct Chunks {
     if (images >= o.batch || 4 * weights > images * elements) images = o.batch;
     const std::int64_t parts = (o.batch + images - 1) / images;
     images = (o.batch + parts - 1) / parts;  // even ones
+    if (images < least_images && o.batch >= least_images) {
+      const std::int64_t fewer = o.batch / least_images;
+      images = (o.batch + fewer - 1) / fewer;
+    }
   }
 
   // f(prepared for the chunk, its first image, one past its last)

@@ -149,6 +149,10 @@ class GridSampler {
   void pull(T* dgrid, const Places& places, const Part& part, const T* grid) const {
     const T* at = coordinates(grid, part);
     T* to = coordinates(dgrid, part);
+    if constexpr (how == GridTaps::nearest) {  // 0 beside NaN, too
+      std::fill_n(to, 2 * part.count, T{0});
+      return;
+    }
     for (std::int64_t p = 0; p < part.count; ++p) {
       GridTap<T> rows[side], columns[side];
       row_(at[2 * p + 1], rows);

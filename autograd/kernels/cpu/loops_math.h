@@ -17,8 +17,8 @@ PEAL_ELEMENT V power_of_two(I n) {  // for n in [-126, 127]
   return __builtin_bit_cast(V, (n + 127) << 23);
 }
 
-// e^x = part 2^whole: x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by Taylor's series to the
-// seventh power (the rest is below 2^-26).
+// e^x = part 2^whole: x = n ln 2 + r with |r| <= ln 2 / 2, and e^r by a polynomial of the sixth
+// degree.
 template <class V, class I>
 struct Reduced {
   V part;
