@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every op's gradient in f64 against central differences, at odd shapes.
+#include <peal/autograd/grad.h>
 #include <peal/autograd/ops/ops.h>
 
 #include "gradcheck.h"
