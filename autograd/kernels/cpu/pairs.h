@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of bf16 with sums in f32, by dot products of pairs (AVX512_BF16, VDPBF16PS): what a
 // product sums over is taken two elements at a time, which lie together. A tile of the result stays
-// in registers while it is summed, and is rounded as it leaves them. Compiled for the CPUs that have the instruction, and called on no others. Thread
-// safety: pure functions but for what they are told to write.
+// in registers while it is summed, and is rounded as it leaves them. Compiled for the CPUs that
+// have the instruction, and called on no others. Thread safety: pure functions but for what they
+// are told to write.
 #pragma once
 
 #include <cstdint>
