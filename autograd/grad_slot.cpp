@@ -2,6 +2,7 @@
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/tape.h>
 
 #include <utility>
 
@@ -63,6 +64,7 @@ void GradSlot::complete() {
     accumulate(run_hooks(gradient_hooks_, "a leaf", std::exchange(pending_, Tensor())));
   }
   if (!defined_) return;
+  completed_in_ = backward_number();
   hooks_.run([this](const Hook& hook) { hook(place_); });
   if (!final_hook_) return;
   const Hook hook = final_hook_;  // which may take itself off, and set another

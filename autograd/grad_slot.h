@@ -59,6 +59,8 @@ class GradSlot {
   void drop_pending() { pending_ = Tensor(); }
   // For the tape: the gradient of this backward is all there.
   void complete();
+  // The last backward of which it was (backward_number()); 0: none.
+  std::uint64_t completed_in() const { return completed_in_; }
 
   std::int64_t expected = 0;  // scratch of the walk: contributions still to come
   bool touched = false;       // scratch of the walk: one of them had a value
@@ -70,6 +72,7 @@ class GradSlot {
   Tensor place_;
   bool placed_by_other_ = false;
   bool defined_ = false;
+  std::uint64_t completed_in_ = 0;
   std::uint64_t next_id_ = 1;
   GradientHooks gradient_hooks_;
   Tensor pending_;  // what they will see

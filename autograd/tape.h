@@ -143,6 +143,8 @@ void after_backward(std::function<void()> f);
 // Which backward is under way on this thread, the outermost; 0 outside of one. No two backwards of
 // the process have the same number.
 std::uint64_t backward_number();
+// That of the last one that has begun, on any thread: those to come have greater ones.
+std::uint64_t last_backward_number();
 
 // For the function that an op records: whether what it computes is recorded in turn (grad.h), so
 // that it has to be made of recorded ops, not of kernels.

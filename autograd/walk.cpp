@@ -33,6 +33,8 @@ void left(GradSlot& slot) {
 
 }  // namespace
 
+std::uint64_t last_backward_number() { return walks.load(std::memory_order_relaxed); }
+
 Wanted::Wanted(const Tensors& inputs) : grads(inputs.size()) {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     PEAL_CHECK(inputs[i].defined() && inputs[i].requires_grad(), "grad: input ", i,

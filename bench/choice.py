@@ -58,7 +58,7 @@ def results(what, ranks, registered):
     for first, last, iterations in ranges():
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "out.json")
-            command = [HERE.parent / "launch/tools/peal-run", "-n", str(ranks), options.build / "bench/perf" / (what + "_perf"),
+            command = [HERE.parent / "launch/tools/peal-mpirun", "-n", str(ranks), options.build / "bench/perf" / (what + "_perf"),
                        "-b", str(first), "-e", str(last), "-f", str(options.factor), "-n", str(iterations),
                        "-R", registered, "--algo", "all", "-J", path]
             done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)

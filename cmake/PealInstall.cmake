@@ -8,7 +8,7 @@ add_library(peal::peal ALIAS peal)
 target_link_libraries(peal INTERFACE ${libraries})
 
 # Before anything is copied: what is not built would end an installation half way.
-set(whole ${libraries})
+set(whole ${libraries} peal-run)
 if(PEAL_TOOLS)
   list(APPEND whole peal-schedule)
 endif()
@@ -35,7 +35,8 @@ install(CODE "
     get_filename_component(folder \"\${header}\" DIRECTORY)
     file(INSTALL \"\${ROOT}/\${header}\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/peal/\${folder}\")
   endforeach()")
-install(PROGRAMS "${PROJECT_SOURCE_DIR}/launch/tools/peal-run" DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS peal-run RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(PROGRAMS "${PROJECT_SOURCE_DIR}/launch/tools/peal-mpirun" DESTINATION ${CMAKE_INSTALL_BINDIR})
 
 configure_package_config_file(cmake/pealConfig.cmake.in "${PROJECT_BINARY_DIR}/pealConfig.cmake"
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/peal)

@@ -71,6 +71,9 @@ endfunction()
 # file shares: peal_symbols_test() looks.
 function(peal_vector_levels target prefix)
   set(options -O3 -fopenmp-simd -fno-math-errno -fno-trapping-math)
+  if(PEAL_SANITIZE MATCHES thread)
+    list(REMOVE_ITEM options -O3) # loops of one thread each, slow to compile with checks
+  endif()
   set(sources ${prefix}_baseline.cpp)
   set_source_files_properties(${prefix}_baseline.cpp PROPERTIES COMPILE_OPTIONS "${options}")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

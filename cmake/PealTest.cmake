@@ -43,7 +43,7 @@ function(peal_mpi_test name)
   peal_precompile(${name} FROM peal_test_main)
   foreach(ranks ${arg_RANKS})
     add_test(NAME ${name}_np${ranks}
-      COMMAND "${PROJECT_SOURCE_DIR}/launch/tools/peal-run" -n ${ranks} $<TARGET_FILE:${name}>)
+      COMMAND "${PROJECT_SOURCE_DIR}/launch/tools/peal-mpirun" -n ${ranks} $<TARGET_FILE:${name}>)
     set_tests_properties(${name}_np${ranks} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "mpi;${arg_LABELS}"
       PROCESSORS 2 ENVIRONMENT "OMP_NUM_THREADS=1;PEAL_TIMEOUT=30;PEAL_LOG=warning;${arg_ENV}")
   endforeach()

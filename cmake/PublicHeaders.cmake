@@ -7,6 +7,7 @@ set(faces peal.h
   autograd/ops/ops.h
   comm/comm.h
   comm/algorithms/table.h comm/draw/draw.h comm/simulate/simulate.h comm/verify/verify.h  # plans as values
+  comm/pipeline/draw.h comm/pipeline/verify.h
   comm/store/open_store.h
   data/data.h
   launch/command_line.h launch/job.h launch/training/accumulation.h launch/training/across_processes.h

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
 #include <peal/data/bad_samples.h>
 
 #include <cstddef>
@@ -9,17 +10,6 @@
 
 namespace peal::data {
 namespace {
-
-// Of the exception that is handled.
-std::string words_of_failure() {
-  try {
-    throw;
-  } catch (const std::exception& failure) {
-    return failure.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
 
 // Why it cannot be had alone; nothing where it can.
 std::optional<std::string> failure_of(const Dataset& dataset, std::int64_t sample,

@@ -63,6 +63,7 @@ class StreamShard {
   // This rank's next sample, or nothing at the end of the stream. What the source throws passes on,
   // and the next call goes on where it threw.
   std::optional<T> next() {
+    take_up();
     if (at_ == end_ && !read_round()) return std::nullopt;
     return round_[at_++];
   }
@@ -76,13 +77,18 @@ class StreamShard {
     const bool open = at_ < end_;
     const auto begin = static_cast<std::int64_t>(begin_of(round_.size()));
     const std::int64_t ahead = open ? of_round_ : reading_ ? std::ssize(round_) : 0;
-    return {{"consumed", Tensor::scalar(read_ - ahead, Device{})},
-            {"taken", Tensor::scalar(open ? static_cast<std::int64_t>(at_) - begin : 0, Device{})},
+    const std::int64_t consumed = taking_up_ ? skip_ : read_ - ahead;
+    const std::int64_t taken = taking_up_ ? skip_of_round_
+                               : open     ? static_cast<std::int64_t>(at_) - begin
+                                          : 0;
+    return {{"consumed", Tensor::scalar(consumed, Device{})},
+            {"taken", Tensor::scalar(taken, Device{})},
             {"world", Tensor::scalar(std::int64_t{options_.place.world}, Device{})},
             {"round", Tensor::scalar(static_cast<std::int64_t>(size_of_round()), Device{})}};
   }
   // Reads what was consumed, and leaves it out. Errors: a shard that has read already, a stream
-  // that ends before, a round that was left open in another world or batch_size.
+  // that ends before, a round that was left open in another world or batch_size. Where the source
+  // throws, the next call, of next() or with the same state, goes on there.
   void load_state_dict(const NamedTensors& state) {
     StateReader reader("StreamShard", state);
     const auto consumed = reader.number<std::int64_t>("consumed");
@@ -90,7 +96,8 @@ class StreamShard {
     const auto world = reader.number<std::int64_t>("world");
     const auto round = reader.number<std::int64_t>("round");
     reader.finish();
-    PEAL_CHECK(read_ == 0,
+    const bool goes_on = taking_up_ && consumed == skip_ && taken == skip_of_round_;
+    PEAL_CHECK(read_ == 0 || goes_on,
                "[data] stream: a shard takes up a stream at its start, and this one has "
                "read ",
                read_, " samples");
@@ -98,14 +105,10 @@ class StreamShard {
                               round == static_cast<std::int64_t>(size_of_round())),
                "[data] stream: it was left within a batch, which another world or batch_size does "
                "not have; save its state after whole batches");
-    while (read_ < consumed) {
-      PEAL_CHECK(read(), "[data] stream: it ended after ", read_,
-                 " samples, and it had been left "
-                 "after ",
-                 consumed);
-    }
-    if (taken == 0 || !read_round()) return;
-    at_ = std::min(end_, at_ + static_cast<std::size_t>(taken));
+    skip_ = consumed;
+    skip_of_round_ = taken;
+    taking_up_ = true;
+    take_up();
   }
 
  private:
@@ -120,6 +123,20 @@ class StreamShard {
                                  (size_of_round() / static_cast<std::size_t>(world)));
   }
   bool fills() const { return !options_.drop_last && !options_.exact; }
+
+  void take_up() {
+    if (!taking_up_) return;
+    while (read_ < skip_) {
+      PEAL_CHECK(read(), "[data] stream: it ended after ", read_,
+                 " samples, and it had been left "
+                 "after ",
+                 skip_);
+    }
+    if (skip_of_round_ > 0 && read_round()) {
+      at_ = std::min(end_, at_ + static_cast<std::size_t>(skip_of_round_));
+    }
+    taking_up_ = false;
+  }
 
   std::optional<T> read() {
     if (ended_) return std::nullopt;
@@ -157,6 +174,10 @@ class StreamShard {
   std::int64_t read_ = 0, of_round_ = 0;  // samples of the stream
   std::size_t at_ = 0, end_ = 0;          // of this rank, in the round
   bool ended_ = false, reading_ = false;  // a round, of which the source may have thrown some
+  // Of a state that was loaded: its samples of the stream, and of this rank in the round after
+  // them; and whether some of them are still to be left out, as the source has thrown.
+  std::int64_t skip_ = 0, skip_of_round_ = 0;
+  bool taking_up_ = false;
 };
 
 // Which parts of a source that has `parts` of them this reader reads, in order: each has one reader

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first program over several ranks: each brings its rank number, all leave with the sum.
 //
-// Run it:   launch/tools/peal-run -n 3 build/release/examples/03_all_reduce
+// Run it:   launch/tools/peal-mpirun -n 3 build/release/examples/03_all_reduce
 #include <peal/autograd/ops/ops.h>
 #include <peal/launch/job.h>
 

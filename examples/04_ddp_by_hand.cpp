@@ -3,7 +3,7 @@
 // by hand, beside peal's DistributedDataParallel, which does the same while backward still runs.
 // Both end with equal parameters.
 //
-// Run it:   launch/tools/peal-run -n 2 build/release/examples/04_ddp_by_hand
+// Run it:   launch/tools/peal-mpirun -n 2 build/release/examples/04_ddp_by_hand
 #include <peal/autograd/ops/ops.h>
 #include <peal/launch/job.h>
 #include <peal/nn/models/mlp.h>

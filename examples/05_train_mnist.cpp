@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The main job: BasicNet on MNIST-like images, on as many ranks as the launcher starts.
 //
-//   launch/tools/peal-run -n 2 build/release/examples/05_train_mnist --data fashion --epochs 1
+//   launch/tools/peal-mpirun -n 2 build/release/examples/05_train_mnist --data fashion --epochs 1
 //
 // Each rank trains on its own shard with DistributedDataParallel and evaluates its own part of the
-// test set; rank 0 reports. The loop, its checkpoints (--save, --resume), mixed precision and
-// profile are the Trainer's: launch/training/trainer.h.
+// test set; rank 0 reports. The loop, its checkpoints (--save run/ --resume auto: the run goes on
+// where it was stopped), mixed precision and profile are the Trainer's: launch/training/trainer.h.
 #include <peal/autograd/ops/ops.h>
 #include <peal/data/loader.h>
 #include <peal/data/mnist.h>
@@ -55,6 +55,7 @@ int main(int argc, char** argv) {
   if (const auto status = line.parse(argc, argv)) return *status;
 
   return launch::run_main([&](launch::Job& job) {
+    launch::find_resume(job, arguments);
     const Device device = job.device(arguments.device);
     const bool only_judges = !arguments.evaluate.empty();
     const auto test = open_data(only_judges ? arguments.evaluate : data_name, samples, false);

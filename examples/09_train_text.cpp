@@ -2,9 +2,9 @@
 // Texts of classes, as ULMFiT learns them: first a language model (AWD-LSTM) of all the texts, then
 // a classifier on its encoder, thawed layer by layer.
 //
-//   launch/tools/peal-run -n 2 build/release/examples/09_train_text --data reviews.tar.gz
+//   launch/tools/peal-mpirun -n 2 build/release/examples/09_train_text --data reviews.tar.gz
 //     --epochs 3 --save words.safetensors
-//   launch/tools/peal-run -n 2 build/release/examples/09_train_text --data reviews.tar.gz
+//   launch/tools/peal-mpirun -n 2 build/release/examples/09_train_text --data reviews.tar.gz
 //     --stage classifier --from words.safetensors --epochs 5 --save films.safetensors
 //   build/release/examples/09_train_text --resume films.safetensors --evaluate my_review.txt
 //
@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
   if (const auto status = line.parse(argc, argv)) return *status;
 
   return launch::run_main([&](launch::Job& job) {
+    launch::find_resume(job, o.run);
     if (!o.run.evaluate.empty())
       o.stage = texts::settings_of(launch::checkpoint_to_evaluate(o.run), o)["stage"];
     PEAL_CHECK(!o.run.evaluate.empty() || !o.data.empty(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of a table: who of the people in UCI's Adult earns more than 50,000 dollars a year?
 //
-//   launch/tools/peal-run -n 2 build/release/examples/10_train_table --data adult --epochs 5
+//   launch/tools/peal-mpirun -n 2 build/release/examples/10_train_table --data adult --epochs 5
 //     --save adult.safetensors
 //   build/release/examples/10_train_table --resume adult.safetensors --evaluate others.csv
 //
@@ -78,12 +78,15 @@ int main(int argc, char** argv) {
   if (const auto status = line.parse(argc, argv)) return *status;
 
   return launch::run_main([&](launch::Job& job) {
+    launch::find_resume(job, arguments);
     const Device device = job.device(arguments.device);
     const bool only_judges = !arguments.evaluate.empty();
     PEAL_CHECK(only_judges || !folder.empty(),
                "10_train_table: where are adult.data and adult.test? Name their folder by --data");
     const std::filesystem::path here(folder);
-    const auto beside = [](const std::string& model) { return model + ".table.json"; };
+    const auto beside = [](const std::string& model) {
+      return launch::beside(model, ".table.json");
+    };
     const auto train =
         only_judges ? std::nullopt : std::optional(read_people(here / "adult.data", job));
     const data::TableStatistics statistics =

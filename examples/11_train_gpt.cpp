@@ -2,7 +2,7 @@
 // A GPT on a text of any kind, by characters, or by byte pairs or pieces (sentencepiece) that it
 // learns of it.
 //
-//   launch/tools/peal-run -n 2 build/release/examples/11_train_gpt --data shakespeare.txt
+//   launch/tools/peal-mpirun -n 2 build/release/examples/11_train_gpt --data shakespeare.txt
 //     --epochs 5 --save shakespeare.safetensors
 //   build/release/examples/11_train_gpt --resume shakespeare.safetensors --generate "ROMEO:"
 //   build/release/examples/11_train_gpt --resume shakespeare.safetensors --evaluate hamlet.txt
@@ -79,7 +79,7 @@ data::TokenIds encoded(const Vocabulary& vocabulary, const std::string& text,
 } catch (const Error& error) {
   throw Error(concat("11_train_gpt: ", from, ": ", error.what()));
 }
-std::string beside(const std::string& model) { return model + ".vocabulary"; }
+std::string beside(const std::string& model) { return launch::beside(model, ".vocabulary"); }
 void save(const Vocabulary& vocabulary, const std::string& path) {
   std::visit([&](const auto& kind) { kind.save(path); }, vocabulary);
 }
@@ -272,6 +272,7 @@ int main(int argc, char** argv) {
   launch::add_training_options(line, arguments);
   if (const auto status = line.parse(argc, argv)) return *status;
   return launch::run_main([&](launch::Job& job) {
+    launch::find_resume(job, arguments);
     c.data.empty() || !arguments.evaluate.empty() ? use(job, arguments, c)
                                                   : learn(job, arguments, c);
   });

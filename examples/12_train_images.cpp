@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Images of any classes: a residual network on folders of JPEG and PNG files, CIFAR-10's or others.
 //
-//   launch/tools/peal-run -n 2 build/release/examples/12_train_images --data cifar10-images.tar.gz
-//     --epochs 3 --batch-size 64 --save cifar.safetensors
+//   launch/tools/peal-mpirun -n 2 build/release/examples/12_train_images
+//     --data cifar10-images.tar.gz --epochs 3 --batch-size 64 --save cifar.safetensors
 //   build/release/examples/12_train_images --resume cifar.safetensors --evaluate photos
 //
 // --data is a folder or archive (.tar, .tar.gz) with train/<class>/ and test/<class>/ in it. Images
@@ -191,6 +191,7 @@ int main(int argc, char** argv) {
   if (const auto status = line.parse(argc, argv)) return *status;
 
   return launch::run_main([&](launch::Job& job) {
+    launch::find_resume(job, arguments);
     if (!arguments.evaluate.empty()) return judge(job, arguments);
     const Device device = job.device(arguments.device);
     const auto train = open_part(folder, "train");

@@ -11,6 +11,28 @@ int share(const Cores& cores, const Rank& rank) {
   return std::max(1, cores.machine / std::max(1, rank.local_world));
 }
 
+// The cores, so that those of a share stand together: of each NUMA node the whole shares that it
+// has, then what all have left.
+std::vector<std::vector<int>> in_dealing_order(const std::vector<std::vector<int>>& cores,
+                                               const std::vector<std::vector<int>>& numa_nodes,
+                                               std::size_t share) {
+  std::vector<std::vector<std::vector<int>>> by_node(numa_nodes.size() + 1);  // last: of none
+  for (const std::vector<int>& core : cores) {
+    const auto holds = [&](const std::vector<int>& cpus) {
+      return std::ranges::count(cpus, core.front()) > 0;
+    };
+    const auto node = std::ranges::find_if(numa_nodes, holds) - numa_nodes.begin();
+    by_node[static_cast<std::size_t>(node)].push_back(core);
+  }
+  std::vector<std::vector<int>> whole, left;
+  for (const auto& here : by_node) {
+    const std::size_t fitting = here.size() / share * share;
+    for (std::size_t i = 0; i < here.size(); ++i) (i < fitting ? whole : left).push_back(here[i]);
+  }
+  whole.insert(whole.end(), left.begin(), left.end());
+  return whole;
+}
+
 }  // namespace
 
 Cores cores() {
@@ -19,6 +41,20 @@ Cores cores() {
   result.allowed = std::max(1, count_cores(result.cpus));
   result.machine = std::min(std::max(result.allowed, count_cores(allowed_cpus(1))), cpu_quota());
   return result;
+}
+
+std::vector<int> even_share(const std::vector<std::vector<int>>& cores,
+                            const std::vector<std::vector<int>>& numa_nodes, int local_rank,
+                            int local_world) {
+  const std::size_t share = cores.size() / static_cast<std::size_t>(local_world);
+  std::vector<int> cpus;
+  if (share == 0 || local_world == 1) return cpus;
+  const auto dealt = in_dealing_order(cores, numa_nodes, share);
+  const auto first = static_cast<std::size_t>(local_rank) * share;
+  for (std::size_t core = first; core < first + share; ++core)
+    cpus.insert(cpus.end(), dealt[core].begin(), dealt[core].end());
+  std::ranges::sort(cpus);
+  return cpus;
 }
 
 int intra_op_threads(int allowed, int machine, int local_world) {
@@ -38,7 +74,7 @@ std::string binding_warning(const Cores& cores, const Rank& rank) {
   if (rank.launcher == "Slurm") {
     flags = concat("pass `--cpus-per-task=", fair, "` to srun");
   } else if (rank.launcher == "Open MPI") {
-    flags = concat("start with `peal-run -n ", rank.world,
+    flags = concat("start with `peal-mpirun -n ", rank.world,
                    " PROGRAM ...`, or pass `--map-by slot:PE=", fair, " --bind-to core` to mpirun");
   } else {
     flags = concat("tell the launcher (", rank.launcher, ") to bind no rank, or each to ", fair,

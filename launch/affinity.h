@@ -29,6 +29,13 @@ struct Cores {
 // 1 at least.
 Cores cores();
 
+// The cpus for a rank that a launcher binds: its even share of its node's cores (cpus_by_core()),
+// next to one another, and within one NUMA node (cpus_by_numa_node()) for as many ranks as there is
+// room for: memory of another one is slower. Empty where that is all of them, or less than one.
+std::vector<int> even_share(const std::vector<std::vector<int>>& cores,
+                            const std::vector<std::vector<int>>& numa_nodes, int local_rank,
+                            int local_world);
+
 // Threads that an op should use on a rank: max(1, min(allowed, machine / local_world)). Bound to
 // its share a rank uses all of that; unbound it takes no more than its share, so that ranks don't
 // crowd each other out.

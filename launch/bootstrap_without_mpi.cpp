@@ -9,7 +9,8 @@ bool mpi_was_started() { return false; }
 bool start_mpi() {
   fail(
       "[launch] the environment says that there are several ranks, but this build has no MPI; "
-      "configure with -DPEAL_MPI=ON, or start the program alone");
+      "configure with -DPEAL_MPI=ON, or start them without it: by peal-run, or by `srun "
+      "--mpi=none` with MASTER_ADDR and MASTER_PORT set");
 }
 
 void finish_mpi() {}

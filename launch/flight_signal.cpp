@@ -33,9 +33,16 @@ struct Signalled {
   ForkMark mark;
 };
 
+// The thread outlives main(). In a child the parent's ranks are none, and another thread of the
+// parent may have held the lock: it begins with one of its own.
 Signalled& signalled() {
-  static auto& all = *new Signalled;  // the thread outlives main()
-  return all;
+  static std::atomic<Signalled*> all{new Signalled};
+  Signalled* now = all;
+  while (now->mark.inherited()) {
+    auto fresh = std::make_unique<Signalled>();
+    if (all.compare_exchange_strong(now, fresh.get())) return *fresh.release();
+  }
+  return *now;
 }
 
 void on_signal(int) {
@@ -70,6 +77,7 @@ void listen() {
   if (!ours && before.sa_handler != SIG_DFL) return;  // the program's own
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return;
+  fcntl(ends[1], F_SETFL, O_NONBLOCK);  // a handler must not wait: more bytes say no more
   try {
     std::thread([from = ends[0]] {
       for (char byte = 0; ::read(from, &byte, 1) == 1 || errno == EINTR;) show_all();
@@ -92,11 +100,6 @@ void listen() {
 FlightSignal::FlightSignal(const comm::ProcessGroup& group) {
   Signalled& all = signalled();
   const std::lock_guard lock(all.mutex);
-  if (all.mark.inherited()) {  // the parent's ranks are none of this process
-    all.groups.clear();
-    all.listens = false;
-    all.mark = ForkMark();
-  }
   number_ = ++all.last;
   all.groups[number_] = &group;
   if (!all.listens) listen();
@@ -104,6 +107,7 @@ FlightSignal::FlightSignal(const comm::ProcessGroup& group) {
 }
 
 FlightSignal::~FlightSignal() {
+  if (mark_.inherited()) return;
   const std::lock_guard lock(signalled().mutex);
   signalled().groups.erase(number_);
 }

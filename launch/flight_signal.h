@@ -5,6 +5,7 @@
 // all of its ranks, to the process's end. Thread safety: any thread.
 #pragma once
 
+#include <peal/autograd/core/fork.h>
 #include <peal/comm/group/process_group.h>
 
 #include <cstdint>
@@ -21,6 +22,7 @@ class FlightSignal {
 
  private:
   std::uint64_t number_;
+  ForkMark mark_;
 };
 
 }  // namespace peal::launch

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/core/lone_ranks.h>
 #include <peal/autograd/intra_op.h>
@@ -10,9 +11,11 @@
 #include <peal/launch/devices.h>
 #include <peal/launch/flight_signal.h>
 #include <peal/launch/job.h>
+#include <peal/launch/terminated.h>
 #include <peal/launch/torchrun.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -25,8 +28,6 @@ namespace {
 const char* environment(const char* name) { return std::getenv(name); }
 
 }  // namespace
-
-constexpr const char* no_exception = "an exception that is no std::exception";
 
 Job::Job() : where_(discover(environment)) {
   const auto master = mpi_was_started() ? std::nullopt : master_address(where_, environment);
@@ -65,7 +66,7 @@ Job::Job(comm::ProcessGroup group)
              .world = group.world(),
              .local_rank = group.rank(),
              .local_world = group.world(),
-             .launcher = group.transport() == "shm" ? "processes" : "threads",
+             .launcher = group.transport() == "threads" ? "threads" : "processes",
              .node_said = true},
       group_(std::move(group)) {
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
@@ -164,33 +165,39 @@ void tell_everyone(const Job* job, const std::string& what) {
   if (job == nullptr || job->inherited()) return log_error(what);
   const std::string told = what.starts_with("[") ? what : concat("[rank ", job->rank(), "] ", what);
   job->group().poison(told);
-  if (comm::body_of(job->group()).lane->control().is_to_tell(told)) log_error(what);
+  const comm::Control& control = comm::body_of(job->group()).lane->control();
+  if (control.is_to_tell(told)) log_error(what);
   comm::body_of(job->group()).write_flight_of_failure();
   try {  // where everybody was when it happened
     job->group().write_trace();
   } catch (const std::exception& second) {
     log_error(second.what());
   }
+  control.leave(std::chrono::milliseconds(500));
 }
 
 }  // namespace
 
 int run_main(const std::function<void(Job&)>& f) {
   std::unique_ptr<Job> job;
+  int status = 0;
   try {
     job = std::make_unique<Job>();
-    f(*job);
+    try {
+      f(*job);
+    } catch (const Terminated& end) {
+      if (job->is_main() && !job->inherited()) log_warning(end.what());
+      status = 128 + end.signal;
+    }
     if (!job->inherited()) {
       // Nobody is done while another may still fail.
       job->group().barrier("the end of its program").wait();
       job->group().write_trace();
     }
     job.reset();
-    return 0;
-  } catch (const std::exception& error) {
-    tell_everyone(job.get(), error.what());
+    return status;
   } catch (...) {
-    tell_everyone(job.get(), no_exception);
+    tell_everyone(job.get(), words_of_failure());
   }
   // Neither MPI's shutdown nor static destructors may wait for ranks that are gone.
   std::fflush(nullptr);
@@ -204,12 +211,9 @@ void rank0_first(const comm::ProcessGroup& group, const std::function<void()>& f
     try {
       const auto busy = group.busy();
       f();
-    } catch (const std::exception& caught) {
-      error = std::current_exception();
-      message = concat("!", caught.what());
     } catch (...) {
       error = std::current_exception();
-      message = concat("!", no_exception);
+      message = concat("!", words_of_failure());
     }
   }
   const std::string said = group.all_gather_object(message)[0];

@@ -77,8 +77,9 @@ class Job {
   std::unique_ptr<FlightSignal> flight_signal_;  // null: a rank that is alone
 };
 
-// Makes a Job and runs f. The exit status: 0, or 1 after an error that was logged. A child by
-// fork() within f that leaves it ends alike, and says nothing to the other ranks.
+// Makes a Job and runs f. The exit status: 0, 1 after an error that was logged, or 128 and the
+// signal of Terminated (terminated.h). A child by fork() within f that leaves it ends alike, and
+// says nothing to the other ranks.
 int run_main(const std::function<void(Job&)>& f);
 
 // Rank 0 runs f alone (to download, to unpack, to build a vocabulary), then the others, who find

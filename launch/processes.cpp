@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/log.h>
+#include <peal/launch/process_end.h>
 #include <peal/launch/process_of_rank.h>
 #include <peal/launch/processes.h>
+#include <peal/launch/secret.h>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -14,7 +16,6 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
-#include <random>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -25,11 +26,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-
-std::string draw_secret() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());
-}
 
 std::vector<std::string> open_files() {
   std::vector<std::string> paths;
@@ -117,22 +113,13 @@ struct ProcessContext::Ranks {
 
 void ProcessContext::Ranks::throw_exited(int rank) const {
   const Child& child = children[static_cast<std::size_t>(rank)];
-  const std::string who = concat("[launch] rank ", rank, " (process ", child.pid, ")");
-  if (!WIFSIGNALED(child.status)) {
-    const int code = WEXITSTATUS(child.status);
-    throw ProcessExitedException(
-        concat(who, " ended with exit code ", code, " before its function returned"), rank,
-        child.pid, code, "");
-  }
-  const int signal = WTERMSIG(child.status);
-  const char* const short_name = sigabbrev_np(signal);
-  const std::string name =
-      short_name == nullptr ? concat("signal ", signal) : concat("SIG", short_name);
-  const std::string advice =
-      signal == SIGKILL ? "; where nobody did that, the machine had no memory left (dmesg says so)"
-                        : "";
-  throw ProcessExitedException(concat(who, " was ended by ", name, advice), rank, child.pid,
-                               -signal, name);
+  const bool by_signal = WIFSIGNALED(child.status);
+  const std::string message =
+      concat("[launch] rank ", rank, " (process ", child.pid, ") ", process_end(child.status),
+             by_signal ? "" : " before its function returned");
+  throw ProcessExitedException(message, rank, child.pid,
+                               by_signal ? -WTERMSIG(child.status) : WEXITSTATUS(child.status),
+                               by_signal ? signal_name(WTERMSIG(child.status)) : "");
 }
 
 // Who failed by itself; else a process that is gone without a word; else who failed before there
@@ -181,7 +168,7 @@ ProcessContext start_processes(int ranks, const std::function<void(Job&)>& f, mi
   PEAL_CHECK(obstacle.empty(), "[launch] start_processes: ", obstacle);
   auto started = std::make_unique<ProcessContext::Ranks>(ranks, grace);
   started->children.reserve(static_cast<std::size_t>(ranks));
-  const std::string secret = draw_secret();
+  const std::string secret = fresh_secret();
   const pid_t parent = getpid();
   std::cout.flush();
   std::fflush(nullptr);  // or each would write what lies there

@@ -15,7 +15,7 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-// mpirun puts a pipe between the ranks and the terminal; peal-run, which sees the terminal, says
+// mpirun puts a pipe between the ranks and the terminal; peal-mpirun, which sees the terminal, says
 // so.
 bool at_terminal() {
   const char* said = std::getenv("PEAL_PROGRESS");

@@ -150,8 +150,9 @@ void check_world(const Rank& from_env, int mpi_rank, int mpi_world) {
     advice = ", or unset RANK and WORLD_SIZE";
     if (mpi_world == 1) advice += " to train alone";
   } else if (names == &slurm) {
-    advice =
-        concat(" inside the job, or with `srun --mpi=pmix -n ", from_env.world, " PROGRAM ...`");
+    advice = concat(" inside the job, or with `srun --mpi=pmix -n ", from_env.world,
+                    " PROGRAM ...`, or without MPI: `srun --mpi=none -n ", from_env.world,
+                    " PROGRAM ...` with MASTER_ADDR (rank 0's node) and MASTER_PORT set");
   } else {
     advice = ", with the mpirun of the MPI that the program was built with";
   }

@@ -3,10 +3,12 @@
 //
 // Launchers tell their processes through environment variables. Only the innermost launcher counts:
 // mpirun inside a batch job is Open MPI's world and not Slurm's, and torchrun under srun is
-// torchrun's. A variable that is set, but partial or garbage, is an error and never a guess; where
-// MPI runs as well, check_world() holds its world against the environment's, for a launcher that
-// MPI does not know would otherwise start as many lonely trainings as ranks. Pure: reads nothing
-// but the function handed in. Thread safety: free functions without state.
+// torchrun's. Whether ranks then meet by MPI or without it is not said here (torchrun.h): under
+// srun it is MPI where srun speaks PMI, and else MASTER_ADDR. A variable that is set, but partial
+// or garbage, is an error and never a guess; where MPI runs as well, check_world() holds its world
+// against the environment's, for a launcher that MPI does not know would otherwise start as many
+// lonely trainings as ranks. Pure: reads nothing but the function handed in. Thread safety: free
+// functions without state.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
 #include <peal/launch/spawned_rank.h>
 
 #include <exception>
@@ -28,15 +29,10 @@ void run_spawned(const comm::ProcessGroup& group, const std::function<void(Job&)
   Job job(group);
   try {
     f(job);
-  } catch (const std::exception& error) {
-    const std::string message = named(job.rank(), error.what());
+  } catch (...) {
+    const std::string message = named(job.rank(), words_of_failure());
     if (failed) failed(message, !group.poisoned());
     group.poison(message);  // before the job's end would say less
-    std::throw_with_nested(Error(message));
-  } catch (...) {
-    const std::string message = named(job.rank(), "an exception that is no std::exception");
-    if (failed) failed(message, !group.poisoned());
-    group.poison(message);
     std::throw_with_nested(Error(message));
   }
 }

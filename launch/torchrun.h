@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks by environment variables, without MPI (PyTorch: init_method="env://"): what torchrun and
-// scripts set, RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. They meet at a TCP store, which rank
-// 0 serves, and their messages go through the memory of the node. Thread safety: the main thread.
+// scripts set, RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; or the last two beside what srun
+// --mpi=none sets. They meet at a TCP store, which rank 0 serves; their messages go through the
+// memory of a node, and over TCP between nodes. Thread safety: the main thread.
 #pragma once
 
 #include <peal/comm/group/process_group.h>
 #include <peal/comm/store/rendezvous.h>
-#include <peal/comm/store/store.h>
+#include <peal/comm/store/tcp_store.h>
 #include <peal/launch/rank.h>
 
 #include <memory>
@@ -18,14 +19,15 @@ namespace peal::launch {
 struct MasterAddress {
   std::string host;
   int port = 0;
-  std::string run;  // tells jobs apart that could have the port
+  std::string
+      run;  // tells jobs apart that could have the port: torchrun's, or Slurm's job and step
 };
 
-// Where the variables say that ranks meet; nothing where they don't, or where MPI's launcher
-// started each rank (PMIX_RANK, PMI_RANK) and no torchrun did. Under torchrun its agent has the
-// port, and the next one is taken. Ranks that are all on one node meet at its loopback device,
-// whatever the variables call it. Error for one of the two without the other, and for a port that
-// is none.
+// Where the variables say that ranks of torchrun or of a Slurm step meet; nothing where they don't,
+// or where MPI's launcher, or srun for MPI, started each rank (PMIX_RANK, PMI_RANK) and no torchrun
+// did. Under torchrun its agent has the port, and the next one is taken. Ranks that are all on one
+// node meet at its loopback device, whatever the variables call it. Error for one of the two
+// without the other, and for a port that is none.
 std::optional<MasterAddress> master_address(const Rank& rank, const Environment& env);
 
 class RanksByStore {
@@ -41,8 +43,9 @@ class RanksByStore {
 
  private:
   comm::ProcessGroup::Options options_;
-  std::unique_ptr<comm::Store> store_;
+  std::unique_ptr<comm::TcpStore> store_;
   comm::StoreRendezvous ranks_;
+  std::string secret_;
 };
 
 }  // namespace peal::launch

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/lone_ranks.h>
+#include <peal/autograd/core/safetensors_checksum.h>
 #include <peal/nn/checkpoint.h>
 
 #include <algorithm>
@@ -8,17 +9,12 @@
 #include <sstream>
 
 namespace peal::nn {
-namespace {
-
-constexpr std::string_view own_prefix = "peal.";
-const std::string parts_key = "peal.parts";
-// Of the first format: model keys without a prefix, the generator as text.
-const std::string old_seed_key = "peal.generator.seed", old_offset_key = "peal.generator.offset";
 
 // What a file holds: parts in their order, or a model alone.
-struct Content {
+struct CheckpointContent {
   std::vector<std::pair<std::string, NamedTensors>> parts;
   Metadata metadata;
+  std::string checksum = {};
   bool is_checkpoint = true;
 
   NamedTensors* find(std::string_view name) {
@@ -28,6 +24,13 @@ struct Content {
     return nullptr;
   }
 };
+
+namespace {
+
+constexpr std::string_view own_prefix = "peal.";
+const std::string parts_key = "peal.parts";
+// Of the first format: model keys without a prefix, the generator as text.
+const std::string old_seed_key = "peal.generator.seed", old_offset_key = "peal.generator.offset";
 
 std::int64_t old_number(const std::filesystem::path& path, Metadata& metadata,
                         const std::string& key) {
@@ -40,7 +43,7 @@ std::int64_t old_number(const std::filesystem::path& path, Metadata& metadata,
   return static_cast<std::int64_t>(number);
 }
 
-void split_old(const std::filesystem::path& path, Safetensors& file, Content& content) {
+void split_old(const std::filesystem::path& path, Safetensors& file, CheckpointContent& content) {
   const auto seed = old_number(path, content.metadata, old_seed_key);
   const auto offset = old_number(path, content.metadata, old_offset_key);
   content.parts = {{"model", {}}, {"optimizer", {}}};
@@ -60,7 +63,7 @@ void split_old(const std::filesystem::path& path, Safetensors& file, Content& co
 }
 
 void split(const std::filesystem::path& path, Safetensors& file, const std::string& names,
-           Content& content) {
+           CheckpointContent& content) {
   std::istringstream words(names);
   for (std::string name; words >> name;) content.parts.emplace_back(name, NamedTensors());
   for (auto& [name, tensor] : file.tensors) {
@@ -73,10 +76,11 @@ void split(const std::filesystem::path& path, Safetensors& file, const std::stri
   }
 }
 
-Content read(const std::filesystem::path& path) {
+CheckpointContent read(const std::filesystem::path& path) {
   Safetensors file = load_safetensors(path);
-  Content content;
+  CheckpointContent content;
   content.metadata = std::move(file.metadata);
+  content.checksum = std::move(file.checksum);
   if (const auto node = content.metadata.extract(parts_key); !node.empty()) {
     split(path, file, node.mapped(), content);
   } else if (content.metadata.contains(old_seed_key)) {
@@ -111,6 +115,31 @@ void check_distinct(std::string_view what, const std::vector<Part>& parts) {
   }
 }
 
+Metadata with_checksum(Metadata metadata) {
+  metadata[std::string(checksum_key)];
+  return metadata;
+}
+
+// Of tensors that are the parts' own.
+Snapshot gather(std::string_view what, const std::vector<Part>& parts, const Metadata& metadata) {
+  warn_of_lone_ranks();
+  check_distinct(what, parts);
+  for (const auto& [name, text] : metadata) {
+    PEAL_CHECK(!name.starts_with(own_prefix), what, ": metadata '", name, "' starts with '",
+               own_prefix, "', which is peal's own; rename it");
+  }
+  Snapshot all{{}, metadata};
+  std::string names;
+  for (const Part& part : parts) {
+    names += (names.empty() ? "" : " ") + part.name();
+    for (auto& [name, tensor] : part.state_dict()) {
+      all.tensors.emplace_back(part.name() + "." + name, std::move(tensor));
+    }
+  }
+  all.metadata[parts_key] = names;
+  return all;
+}
+
 }  // namespace
 
 void Part::check_name() const {
@@ -126,11 +155,11 @@ void Part::load_state_dict(const NamedTensors& state) const {
 
 void save_model(const std::filesystem::path& path, const Module& model, const Metadata& metadata) {
   warn_of_lone_ranks();
-  save_safetensors(path, model.state_dict(), metadata);
+  save_safetensors(path, model.state_dict(), with_checksum(metadata));
 }
 
 void load_model(const std::filesystem::path& path, Module& model) {
-  Content content = read(path);
+  CheckpointContent content = read(path);
   const NamedTensors* const state = content.find("model");
   if (state == nullptr) {
     std::vector<std::string> names;
@@ -143,35 +172,40 @@ void load_model(const std::filesystem::path& path, Module& model) {
 
 void save(const std::filesystem::path& path, const std::vector<Part>& parts,
           const Metadata& metadata) {
-  warn_of_lone_ranks();
-  check_distinct(concat("save ", path.string()), parts);
-  for (const auto& [name, text] : metadata) {
-    PEAL_CHECK(!name.starts_with(own_prefix), "save ", path.string(), ": metadata '", name,
-               "' starts with '", own_prefix, "', which is peal's own; rename it");
-  }
-  NamedTensors all;
-  std::string names;
-  for (const Part& part : parts) {
-    names += (names.empty() ? "" : " ") + part.name();
-    for (auto& [name, tensor] : part.state_dict()) {
-      all.emplace_back(part.name() + "." + name, std::move(tensor));
-    }
-  }
-  Metadata texts = metadata;
-  texts[parts_key] = names;
-  save_safetensors(path, all, texts);
+  save_snapshot(path, gather(concat("save ", path.string()), parts, metadata));
 }
 
-Checkpoint load(const std::filesystem::path& path, const std::vector<Part>& parts, bool strict) {
-  check_distinct(concat("load ", path.string()), parts);
-  Content content = read(path);
-  PEAL_CHECK(content.is_checkpoint, "load ", path.string(),
+Snapshot snapshot(const std::vector<Part>& parts, const Metadata& metadata) {
+  Snapshot now = gather("snapshot", parts, metadata);
+  for (auto& [name, tensor] : now.tensors) {
+    tensor = tensor.device() == Device{} ? tensor.detach().clone() : tensor.detach().to(Device{});
+  }
+  return now;
+}
+
+void save_snapshot(const std::filesystem::path& path, const Snapshot& snapshot) {
+  save_safetensors(path, snapshot.tensors, with_checksum(snapshot.metadata));
+}
+
+CheckpointFile::CheckpointFile(const std::filesystem::path& path)
+    : path_(path), content_(std::make_shared<CheckpointContent>(read(path))) {
+  PEAL_CHECK(content_->is_checkpoint, "load ", path.string(),
              ": this is a model, not a checkpoint (its metadata has no '", parts_key,
              "'); use load_model");
+}
+
+const Metadata& CheckpointFile::metadata() const { return content_->metadata; }
+
+const std::string& CheckpointFile::checksum() const { return content_->checksum; }
+
+bool CheckpointFile::has(std::string_view part) const { return content_->find(part) != nullptr; }
+
+Checkpoint CheckpointFile::load(const std::vector<Part>& parts, bool strict) const {
+  check_distinct(concat("load ", path_.string()), parts);
   Checkpoint checkpoint;
-  checkpoint.metadata = std::move(content.metadata);
+  checkpoint.metadata = content_->metadata;
   std::vector<std::string> there;
-  for (const auto& [name, tensors] : content.parts) {
+  for (const auto& [name, tensors] : content_->parts) {
     there.push_back(name);
     if (std::none_of(parts.begin(), parts.end(),
                      [&, &own = name](const Part& part) { return part.name() == own; })) {
@@ -179,20 +213,24 @@ Checkpoint load(const std::filesystem::path& path, const std::vector<Part>& part
     }
   }
   for (const Part& part : parts) {
-    if (content.find(part.name()) == nullptr) checkpoint.missing_parts.push_back(part.name());
+    if (content_->find(part.name()) == nullptr) checkpoint.missing_parts.push_back(part.name());
   }
   PEAL_CHECK(!strict || (checkpoint.missing_parts.empty() && checkpoint.unexpected_parts.empty()),
-             "load ", path.string(), ": its parts are ", list_of(there),
+             "load ", path_.string(), ": its parts are ", list_of(there),
              "; missing: ", list_of(checkpoint.missing_parts),
              "; not asked for: ", list_of(checkpoint.unexpected_parts),
              " (strict = false passes over both)");
   for (const Part& part : parts) {
-    const NamedTensors* const state = content.find(part.name());
+    const NamedTensors* const state = content_->find(part.name());
     if (state == nullptr) continue;
-    naming(concat(path.string(), ": part '", part.name(), "'"),
+    naming(concat(path_.string(), ": part '", part.name(), "'"),
            [&] { part.load_state_dict(*state); });
   }
   return checkpoint;
+}
+
+Checkpoint load(const std::filesystem::path& path, const std::vector<Part>& parts, bool strict) {
+  return CheckpointFile(path).load(parts, strict);
 }
 
 }  // namespace peal::nn

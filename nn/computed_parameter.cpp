@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/nn/computed_parameter.h>
+#include <peal/nn/module_hooks.h>
 
 namespace peal::nn {
 namespace {
@@ -23,6 +24,7 @@ void stand_for(const Tensor& weight, const Tensor& value) {
 void compute_before_forward(Module& module, const Tensor& weight,
                             std::function<Tensor(bool training)> compute) {
   stand_for(weight, weight.detach());
+  module.hooks()->computes_parameters = true;
   module.register_forward_pre_hook(
       [weight, compute = std::move(compute)](Module& here, const Tensors&) -> Module::Replaced {
         stand_for(weight, compute(here.training()));

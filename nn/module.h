@@ -230,6 +230,8 @@ class Module {
   void remove_hook(std::uint64_t id);
   // Whether a call runs any. A parent that computes with a child's parameters itself asks before.
   bool has_hooks() const;
+  // Its forward computes with what is made of its parameters just before (computed_parameter.h).
+  bool computes_parameters() const;
 
  protected:
   // What stands in the parentheses: "in_features=5, out_features=7, bias=True".
@@ -253,6 +255,8 @@ class Module {
   struct Body;
   class Place;
   class HookedCall;
+  friend void compute_before_forward(Module& module, const Tensor& weight,
+                                     std::function<Tensor(bool training)> compute);
   // While it lives, this thread runs the module's forward. A module that is called in another's
   // forward, is a child of none and would be trained was forgotten, mostly: it is told, once.
   class Running {

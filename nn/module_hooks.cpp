@@ -114,6 +114,7 @@ class Module::HookedCall {
 };
 
 bool Module::has_hooks() const { return !hooks()->empty(); }
+bool Module::computes_parameters() const { return hooks()->computes_parameters; }
 
 std::shared_ptr<Module::HookedCall> Module::before_forward(Tensors& inputs) {
   auto call = std::make_shared<HookedCall>(target(), hooks());

@@ -15,6 +15,7 @@ struct ModuleHooks {
   HookList<Module::BackwardPreHook> before_backward;
   HookList<Module::BackwardHook> after_backward;
   std::uint64_t next = 1;
+  bool computes_parameters = false;  // one of before_forward does
 
   bool in_backward() const { return !before_backward.empty() || !after_backward.empty(); }
   bool empty() const { return before_forward.empty() && after_forward.empty() && !in_backward(); }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <peal/nn/amp/grad_scaler.h>
+#include <peal/nn/background_save.h>
 #include <peal/nn/checkpoint.h>
+#include <peal/nn/checkpoint_folder.h>
 #include <peal/nn/functional.h>
 #include <peal/nn/init.h>
 #include <peal/nn/layers/layers.h>
@@ -43,7 +45,13 @@
 #include <peal/nn/parallel/ddp.h>
 #include <peal/nn/parallel/join.h>
 #include <peal/nn/parallel/local_sgd.h>
+#include <peal/nn/parallel/outer_step.h>
+#include <peal/nn/parallel/pipeline/pipe.h>
 #include <peal/nn/parallel/power_sgd.h>
+#include <peal/nn/parallel/sharded/fsdp.h>
+#include <peal/nn/parallel/sharded/memory_estimate.h>
+#include <peal/nn/parallel/sharded/sharded_ddp.h>
+#include <peal/nn/parallel/sharded/zero_redundancy_optimizer.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
 #include <peal/nn/parameter_vector.h>
 #include <peal/nn/weight_norm.h>

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <system_error>
 
 namespace peal::testing {
 
@@ -29,6 +30,19 @@ struct Folder {
   }
   std::filesystem::path path;
 };
+
+// The file there whose name ends so; empty where there is none, or several.
+inline std::filesystem::path path_ending(const std::filesystem::path& folder,
+                                         const std::string& ending) {
+  std::filesystem::path found;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    if (!entry.path().string().ends_with(ending)) continue;
+    if (!found.empty()) return {};
+    found = entry.path();
+  }
+  return found;
+}
 
 inline std::string content_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);

@@ -29,20 +29,41 @@ std::string host_name() {
   return name;
 }
 
-// Whether `name` is what create() calls a temporary file of `target` on this host:
-// target.HOST.PID.N.tmp. Other hosts' are theirs: where locks stay within a host, as on some
-// network file systems, a file at work there looks like one that was left.
-bool is_temporary_of(std::string_view name, std::string_view target) {
-  const auto digits_then = [&](std::string_view end) {
-    const std::size_t count = std::min(name.find_first_not_of("0123456789"), name.size());
-    const bool right = count > 0 && name.substr(count).starts_with(end);
-    name.remove_prefix(right ? count + end.size() : 0);
+// Of target.HOST.PID.N.tmp, as create() calls a temporary file, target.HOST; nothing of others.
+std::string_view target_and_host(std::string_view name) {
+  const auto ends = [&](std::string_view end) {
+    const bool right = name.ends_with(end);
+    name.remove_suffix(right ? end.size() : name.size());
     return right;
   };
-  const std::string begin = concat(target, ".", host_name(), ".");
-  if (!name.starts_with(begin)) return false;
-  name.remove_prefix(begin.size());
-  return digits_then(".") && digits_then(".tmp") && name.empty();
+  const auto ends_with_number = [&] {
+    const std::size_t last = name.find_last_not_of("0123456789");
+    const bool right = last != std::string_view::npos && last + 1 < name.size();
+    name.remove_suffix(right ? name.size() - last - 1 : name.size());
+    return right;
+  };
+  const bool is_one =
+      ends(".tmp") && ends_with_number() && ends(".") && ends_with_number() && ends(".");
+  return is_one ? name : std::string_view();
+}
+
+// Other hosts' are theirs: where locks stay within a host, as on some network file systems, a file
+// at work there looks like one that was left. A host's name may have dots, as a target's may.
+bool is_temporary_of(const std::function<bool(std::string_view target)>& is_target,
+                     std::string_view name, bool of_all_hosts) {
+  const std::string_view both = target_and_host(name);
+  const std::string here = "." + host_name();
+  if (!of_all_hosts) {
+    return both.size() > here.size() && both.ends_with(here) &&
+           is_target(both.substr(0, both.size() - here.size()));
+  }
+  for (std::size_t dot = both.find('.', 1); dot < both.size(); dot = both.find('.', dot + 1))
+    if (dot + 1 < both.size() && is_target(both.substr(0, dot))) return true;
+  return false;
+}
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
 }
 
 bool same_file(const struct stat& a, const struct stat& b) {
@@ -67,7 +88,8 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path) {
                ": something that is not a regular file stands there; name another path");
     path_ = std::filesystem::canonical(path);
   }
-  remove_stale();
+  remove_stale_temporaries(folder_of(path_),
+                           [own = path_.filename().string()](auto name) { return name == own; });
   for (int i = 0; !create(i); ++i) {
   }
   struct stat old;
@@ -83,7 +105,7 @@ AtomicFile::AtomicFile(const std::filesystem::path& path) : path_(path) {
   }
 }
 
-// False where the name is taken, or was while remove_stale() of another process held it for stale.
+// False where the name is taken, or was while another process held it for stale.
 bool AtomicFile::create(int number) {
   temporary_ = path_;
   temporary_ += concat(".", host_name(), ".", ::getpid(), ".", number, ".tmp");
@@ -97,14 +119,14 @@ bool AtomicFile::create(int number) {
   return false;
 }
 
-void AtomicFile::remove_stale() const {
-  const auto folder = path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".");
-  const std::string target = path_.filename().string();
+void remove_stale_temporaries(const std::filesystem::path& folder,
+                              const std::function<bool(std::string_view target)>& is_target,
+                              bool of_all_hosts) {
   std::error_code error;
   std::filesystem::directory_iterator entries(folder, error), end;
   for (; !error && entries != end; entries.increment(error)) {
     const std::filesystem::path& entry = entries->path();
-    if (!is_temporary_of(entry.filename().string(), target)) continue;
+    if (!is_temporary_of(is_target, entry.filename().string(), of_all_hosts)) continue;
     // To write, which an exclusive lock on NFS takes.
     constexpr int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     int file = ::open(entry.c_str(), O_RDWR | flags);
@@ -139,19 +161,33 @@ void AtomicFile::write(const void* data, std::size_t bytes) {
   }
 }
 
-void AtomicFile::commit() {
-  if (::fsync(file_) != 0) fail_at("flushing to the disk");
+void AtomicFile::overwrite(std::uint64_t at, const void* data, std::size_t bytes) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t n = ::pwrite(file_, next, bytes, static_cast<off_t>(at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail_at("writing");
+    next += n;
+    at += static_cast<std::uint64_t>(n);
+    bytes -= static_cast<std::size_t>(n);
+  }
+}
+
+void AtomicFile::commit(Flush flush) {
+  if (flush == Flush::yes && ::fsync(file_) != 0) fail_at("flushing to the disk");
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_at("renaming");
   ::close(file_);
   file_ = -1;
-  // Some file systems cannot flush a folder; the rename then lasts as soon as they get to it.
-  std::filesystem::path folder = path_.parent_path();
-  if (folder.empty()) folder = ".";
+  if (flush == Flush::no) return;
+  flush_folder(folder_of(path_));
+}
+
+// Where it cannot be, what was renamed there lasts as soon as the file system gets to it.
+void flush_folder(const std::filesystem::path& folder) {
   const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (handle >= 0) {
-    ::fsync(handle);
-    ::close(handle);
-  }
+  if (handle < 0) return;
+  ::fsync(handle);
+  ::close(handle);
 }
 
 }  // namespace peal

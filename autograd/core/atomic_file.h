@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <string_view>
 
 namespace peal {
 
@@ -26,17 +28,31 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(const void* data, std::size_t bytes);
-  // REQUIRES: called once, last.
-  void commit();
+  // Of what was written, from byte `at` on.
+  void overwrite(std::uint64_t at, const void* data, std::size_t bytes);
+  // REQUIRES: called once, last. What is not flushed is as whole whatever becomes of processes, but
+  // not after a power cut, and is there at once, however slow the disk.
+  enum class Flush { no, yes };
+  void commit(Flush flush = Flush::yes);
 
  private:
   [[noreturn]] void fail_at(const char* action) const;
   bool create(int number);
-  void remove_stale() const;
 
   std::filesystem::path path_, temporary_;
   int file_ = -1;
   std::uint64_t written_ = 0;
 };
+
+// What processes of this host that were killed left in this folder, of files whose names is_target
+// takes: for files that are written once, under names that no later AtomicFile has. `of_all_hosts`:
+// other hosts', too, which may go by other names by now. REQUIRES for that: none of theirs is at
+// work there, which a lock of this kind may not tell.
+void remove_stale_temporaries(const std::filesystem::path& folder,
+                              const std::function<bool(std::string_view target)>& is_target,
+                              bool of_all_hosts = false);
+
+// Flushes the entries of a folder to the disk, as far as its file system can.
+void flush_folder(const std::filesystem::path& folder);
 
 }  // namespace peal

@@ -9,7 +9,9 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <set>
+#include <utility>
 
 namespace peal {
 
@@ -29,15 +31,39 @@ std::vector<int> allowed_cpus(int pid) {
 }
 
 // Siblings share one list, which so names their core.
-int count_cores(const std::vector<int>& cpus) {
-  std::set<std::string> names;
+std::vector<std::vector<int>> cpus_by_core(const std::vector<int>& cpus) {
+  std::vector<std::vector<int>> cores;
+  std::map<std::string, std::size_t> places;
   for (const int cpu : cpus) {
     std::ifstream file(
         concat("/sys/devices/system/cpu/cpu", cpu, "/topology/thread_siblings_list"));
     std::string siblings;
-    names.insert(std::getline(file, siblings) ? siblings : concat(cpu));
+    if (!std::getline(file, siblings)) siblings = concat(cpu);
+    const auto [place, first] = places.try_emplace(siblings, cores.size());
+    if (first) cores.emplace_back();
+    cores[place->second].push_back(cpu);
   }
-  return static_cast<int>(names.size());
+  return cores;
+}
+
+// `online` lists the nodes, and each one's `cpulist` its cpus.
+std::vector<std::vector<int>> cpus_by_numa_node(const std::string& folder) {
+  const auto listed = [&](const std::string& name) {
+    std::ifstream file(concat(folder, "/", name));
+    std::string list;
+    std::getline(file, list);
+    return parse_cpu_list(list);
+  };
+  std::vector<std::vector<int>> nodes;
+  for (const int node : listed("online")) {
+    std::vector<int> cpus = listed(concat("node", node, "/cpulist"));
+    if (!cpus.empty()) nodes.push_back(std::move(cpus));  // one of memory alone has none
+  }
+  return nodes;
+}
+
+int count_cores(const std::vector<int>& cpus) {
+  return static_cast<int>(cpus_by_core(cpus).size());
 }
 
 // `QUOTA PERIOD` in microseconds, or `max PERIOD`.

@@ -17,6 +17,14 @@ namespace peal {
 // kernel won't say.
 std::vector<int> allowed_cpus(int pid = 0);
 
+// The cpus by the core that they are on; cores by their first cpu.
+std::vector<std::vector<int>> cpus_by_core(const std::vector<int>& cpus);
+
+// The cpus of each NUMA node that has any, as the kernel lists them in `folder`; nothing where it
+// lists none.
+std::vector<std::vector<int>> cpus_by_numa_node(
+    const std::string& folder = "/sys/devices/system/node");
+
 // How many cores the cpus are on.
 int count_cores(const std::vector<int>& cpus);
 

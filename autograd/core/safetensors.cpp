@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/autograd/core/atomic_file.h>
 #include <peal/autograd/core/safetensors.h>
+#include <peal/autograd/core/safetensors_checksum.h>
+#include <peal/autograd/core/safetensors_format.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <set>
 #include <system_error>
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -19,25 +20,10 @@
 namespace peal {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the format is little-endian");
-
+using namespace safetensors_format;
 using Json = nlohmann::ordered_json;
 
-constexpr std::uint64_t length_bytes = 8;
 constexpr std::uint64_t largest_header = 100'000'000;  // the limit that other readers have
-
-struct TypeName {
-  DType dtype;
-  const char* name;
-};
-constexpr std::array type_names{
-    TypeName{DType::f32, "F32"},   TypeName{DType::f64, "F64"}, TypeName{DType::f16, "F16"},
-    TypeName{DType::bf16, "BF16"}, TypeName{DType::i32, "I32"}, TypeName{DType::i64, "I64"},
-    TypeName{DType::u8, "U8"},     TypeName{DType::i8, "I8"},   TypeName{DType::boolean, "BOOL"}};
-
-std::uint64_t bytes_of(const Tensor& tensor) {
-  return static_cast<std::uint64_t>(tensor.numel()) * size_of(tensor.dtype());
-}
 
 // One tensor of the header, checked as far as it can be alone.
 struct Entry {
@@ -45,6 +31,7 @@ struct Entry {
   DType dtype;
   Shape shape;
   std::uint64_t begin, end;
+  Tensor elements = {};
 };
 
 // Reads `bytes` bytes from `at` of the file on.
@@ -66,14 +53,19 @@ class Reader {
         entries.push_back(entry(name, value));
       }
     }
-    check_layout(entries);
-    for (const Entry& entry : entries) {
+    for (const std::size_t i : check_layout(entries)) {
+      const Entry& entry = entries[i];
       Tensor tensor = Tensor::empty(entry.shape, entry.dtype, Device{});
       if (entry.end > entry.begin) {
         source_(data_ + entry.begin, tensor.raw(), entry.end - entry.begin);
+        sum_.add(tensor.raw(), entry.end - entry.begin);
       }
-      if (entry.dtype == DType::boolean) check_booleans(entry, tensor);
-      result.tensors.emplace_back(entry.name, std::move(tensor));
+      entries[i].elements = std::move(tensor);
+    }
+    result.checksum = check_sum(result.metadata);
+    for (Entry& entry : entries) {
+      if (entry.dtype == DType::boolean) check_booleans(entry);
+      result.tensors.emplace_back(std::move(entry.name), std::move(entry.elements));
     }
     return result;
   }
@@ -89,16 +81,18 @@ class Reader {
   }
 
   Json read_header() {
-    check(size_ >= length_bytes, "expected at least 8 bytes, got ", size_);
+    check(size_ >= length_bytes, "expected at least 8 bytes, got ", size_,
+          ": truncated, or not a safetensors file; copy it again or name another");
     std::uint64_t length = 0;
     source_(0, &length, length_bytes);
     check(length <= size_ - length_bytes, "a header of ", length, " bytes in a file of ", size_,
-          ": truncated, or not a safetensors file");
+          ": truncated, or not a safetensors file; copy it again or name another");
     check(length <= largest_header, "a header of ", length, " bytes; at most ", largest_header,
           " are allowed");
     data_ = length_bytes + length;
     std::string text(length, '\0');
     source_(length_bytes, text.data(), length);
+    sum_header(length, text);
     std::set<std::string> names;  // of the outer object: JSON itself would keep the last of two
     const auto unique = [&](int depth, Json::parse_event_t event, Json& parsed) {
       if (event == Json::parse_event_t::key && depth == 1) {
@@ -114,6 +108,32 @@ class Reader {
     } catch (const Json::exception& error) {
       fail(concat("safetensors ", file_, ": the header is not JSON: ", error.what()));
     }
+  }
+
+  void sum_header(std::uint64_t length, std::string text) {
+    sum_.add(&length, length_bytes);
+    if (const auto digits = place_of_digits(text)) {
+      expected_ = checksum_text(text.substr(*digits, no_digits.size()));
+      text.replace(*digits, no_digits.size(), no_digits);
+    }
+    sum_.add(text.data(), text.size());
+  }
+
+  // After all bytes; what was looked at is no metadata of the caller's. The sum, or nothing where
+  // the file has none.
+  std::string check_sum(Metadata& metadata) const {
+    const auto node = metadata.extract(std::string(checksum_key));
+    if (node.empty()) return {};
+    check(!expected_.empty() || !is_checksum(node.mapped()), "it has the checksum ", node.mapped(),
+          ", and a header that peal has not written: it was changed after it was saved; name "
+          "another, or leave '",
+          checksum_key, "' out of its metadata");
+    check(node.mapped() == expected_, "__metadata__: '", checksum_key,
+          "': expected crc32: and 8 digits, got '", node.mapped(), "'");
+    const std::string got = checksum_text(sum_.digits());
+    check(got == expected_, "expected the checksum ", expected_, ", which it says, got ", got,
+          ": it is damaged, or was changed after it was saved; copy it again or name another");
+    return expected_;
   }
 
   Metadata metadata(const Json& value) const {
@@ -163,37 +183,41 @@ class Reader {
     entry.end = offsets[1].get<std::uint64_t>();
     check_tensor(entry.begin <= entry.end && entry.end <= size_ - data_, name, "data_offsets [",
                  entry.begin, ", ", entry.end, "] are outside the file's ", size_ - data_,
-                 " bytes of elements");
+                 " bytes of elements: truncated or damaged; copy it again or name another");
     check_tensor(entry.end - entry.begin == bytes, name, entry.dtype, " ", entry.shape, " takes ",
                  bytes, " bytes, its data_offsets [", entry.begin, ", ", entry.end, "] hold ",
                  entry.end - entry.begin);
     return entry;
   }
 
-  // The tensors cover the data exactly: no overlap, no gap, nothing behind the last.
-  void check_layout(const std::vector<Entry>& entries) const {
-    std::vector<const Entry*> order;
-    for (const Entry& entry : entries) order.push_back(&entry);
-    std::sort(order.begin(), order.end(), [](const Entry* a, const Entry* b) {
-      return std::pair(a->begin, a->end) < std::pair(b->begin, b->end);
+  // The tensors cover the data exactly: no overlap, no gap, nothing behind the last. Returns the
+  // entries' numbers as they lie in the file.
+  std::vector<std::size_t> check_layout(const std::vector<Entry>& entries) const {
+    std::vector<std::size_t> order(entries.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return std::pair(entries[a].begin, entries[a].end) <
+             std::pair(entries[b].begin, entries[b].end);
     });
     std::uint64_t at = 0;
     std::string before = "the header";
-    for (const Entry* entry : order) {
-      check_tensor(entry->begin >= at, entry->name, "starts at ", entry->begin, ", inside ", before,
+    for (const std::size_t i : order) {
+      const Entry& entry = entries[i];
+      check_tensor(entry.begin >= at, entry.name, "starts at ", entry.begin, ", inside ", before,
                    ", which ends at ", at, ": overlapping offsets");
-      check_tensor(entry->begin == at, entry->name, "starts at ", entry->begin, ", but ", before,
-                   " ends at ", at, ": ", entry->begin - at, " bytes belong to no tensor");
-      at = entry->end;
-      before = "tensor '" + entry->name + "'";
+      check_tensor(entry.begin == at, entry.name, "starts at ", entry.begin, ", but ", before,
+                   " ends at ", at, ": ", entry.begin - at, " bytes belong to no tensor");
+      at = entry.end;
+      before = "tensor '" + entry.name + "'";
     }
     check(at == size_ - data_, size_ - data_ - at, " bytes after ", before, " belong to no tensor");
+    return order;
   }
 
   // Any other byte in a bool is undefined behaviour to read.
-  void check_booleans(const Entry& entry, const Tensor& tensor) const {
-    const auto* bytes = static_cast<const std::uint8_t*>(tensor.raw());
-    for (std::int64_t i = 0; i < tensor.numel(); ++i) {
+  void check_booleans(const Entry& entry) const {
+    const auto* bytes = static_cast<const std::uint8_t*>(entry.elements.raw());
+    for (std::int64_t i = 0; i < entry.elements.numel(); ++i) {
       check_tensor(bytes[i] <= 1, entry.name, "element ", i, " of a BOOL: expected 0 or 1, got ",
                    static_cast<int>(bytes[i]));
     }
@@ -213,62 +237,17 @@ class Reader {
   std::uint64_t size_;
   Source source_;
   std::uint64_t data_ = 0;  // where elements start
+  RunningChecksum sum_;
+  std::string expected_;  // empty: the header says none
 };
 
-}  // namespace
-
-void save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
-                      const Metadata& metadata) {
-  const auto check = [&](bool condition, const std::string& name, std::string_view problem) {
-    PEAL_CHECK(condition, "save ", path.string(), ": tensor '", name, "' ", problem);
-  };
-  std::vector<std::size_t> order(tensors.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    order[i] = i;
-    check(tensors[i].second.defined(), tensors[i].first, "has no value");
-  }
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return size_of(tensors[a].second.dtype()) > size_of(tensors[b].second.dtype());
-  });
-  std::vector<std::uint64_t> begins(tensors.size());
-  std::uint64_t at = 0;
-  for (const std::size_t i : order) {
-    begins[i] = at;
-    at += bytes_of(tensors[i].second);
-  }
-
-  Json header = Json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
-  std::set<std::string_view> names{"__metadata__"};
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const auto& [name, tensor] = tensors[i];
-    check(names.insert(name).second, name, "is there twice, or has the format's own name");
-    const auto type = std::find_if(
-        type_names.begin(), type_names.end(),
-        [dtype = tensor.dtype()](const TypeName& known) { return known.dtype == dtype; });
-    header[name] = {
-        {"dtype", type->name},
-        {"shape", std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end())},
-        {"data_offsets", {begins[i], begins[i] + bytes_of(tensor)}}};
-  }
-  std::string text;
-  try {
-    text = header.dump();
-  } catch (const Json::exception& error) {
-    fail(concat("save ", path.string(), ": a name or metadata is not UTF-8: ", error.what()));
-  }
-  text.resize((text.size() + 7) / 8 * 8, ' ');
-
-  AtomicFile file(path);
-  const std::uint64_t length = text.size();
-  file.write(&length, length_bytes);
-  file.write(text.data(), text.size());
-  for (const std::size_t i : order) {
-    const Tensor here = tensors[i].second.detach().to(Device{});
-    if (here.numel() > 0) file.write(here.raw(), bytes_of(here));
-  }
-  file.commit();
+[[noreturn]] void fail_to_read(const std::string& name, const std::string& what) {
+  const int number = errno;
+  throw UnreadableFile(
+      concat("safetensors ", name, ": ", what, ": ", std::generic_category().message(number)));
 }
+
+}  // namespace
 
 Safetensors parse_safetensors(std::span<const std::uint8_t> content, std::string_view name) {
   return Reader(name, content.size(),
@@ -281,20 +260,21 @@ Safetensors parse_safetensors(std::span<const std::uint8_t> content, std::string
 Safetensors load_safetensors(const std::filesystem::path& path) {
   const std::string name = path.string();
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  PEAL_CHECK(file >= 0, "safetensors ", name,
+  PEAL_CHECK(file >= 0 || errno != ENOENT, "safetensors ", name,
              ": cannot open: ", std::generic_category().message(errno));
+  if (file < 0) fail_to_read(name, "cannot open");
   const std::shared_ptr<void> close(nullptr, [file](void*) { ::close(file); });
-  std::error_code error;
-  const std::uint64_t size = std::filesystem::file_size(path, error);
-  PEAL_CHECK(!error, "safetensors ", name, ": cannot read: ", error.message());
+  struct stat status;  // of the file that is read: another one may have its name by now
+  if (::fstat(file, &status) != 0) fail_to_read(name, "cannot read");
+  PEAL_CHECK(S_ISREG(status.st_mode), "safetensors ", name, ": cannot read: it is no regular file");
+  const auto size = static_cast<std::uint64_t>(status.st_size);
   return Reader(name, size,
                 [&](std::uint64_t at, void* to, std::uint64_t bytes) {
                   char* next = static_cast<char*>(to);
                   while (bytes > 0) {
                     const ssize_t n = ::pread(file, next, bytes, static_cast<off_t>(at));
                     if (n < 0 && errno == EINTR) continue;
-                    PEAL_CHECK(n >= 0, "safetensors ", name, ": reading at byte ", at, ": ",
-                               std::generic_category().message(errno));
+                    if (n < 0) fail_to_read(name, concat("reading at byte ", at));
                     PEAL_CHECK(n > 0, "safetensors ", name, ": ended at byte ", at, " of ", size,
                                ": it was cut while it was read");
                     next += n;

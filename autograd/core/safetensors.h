@@ -10,6 +10,7 @@
 // without state; two writers of one path leave one of the two files whole.
 #pragma once
 
+#include <peal/autograd/core/error.h>
 #include <peal/autograd/core/tensor.h>
 
 #include <cstdint>
@@ -30,6 +31,16 @@ using Metadata = std::map<std::string, std::string>;
 struct Safetensors {
   NamedTensors tensors;  // on the CPU, in the header's order
   Metadata metadata;
+  // "crc32:..." of what was read (safetensors_checksum.h); empty where the file has none. Two
+  // copies of one whole file have the same.
+  std::string checksum = {};
+};
+
+// A file that is there, and that the system does not let this process read, now at least (rights,
+// too many open files, a disk that does not answer): nothing is said about what it holds.
+class UnreadableFile : public Error {
+ public:
+  using Error::Error;
 };
 
 // Replaces `path` whole or not at all (atomic_file.h). Tensors may be on any device. The header is
@@ -40,6 +51,7 @@ void save_safetensors(const std::filesystem::path& path, const NamedTensors& ten
                       const Metadata& metadata = {});
 
 // Reads f32, f64, f16, bf16, i32, i64, u8, i8 and bool; another type is an error that names it.
+// UnreadableFile.
 Safetensors load_safetensors(const std::filesystem::path& path);
 
 // The same from memory; `name` stands for the file in errors.

@@ -16,6 +16,12 @@ StorageRef Storage::wrap(void* data, std::size_t bytes, Device device,
   return std::make_shared<Storage>(data, bytes, device, std::move(release), false);
 }
 
+StorageRef Storage::without_bytes(std::size_t bytes, Device device, std::function<void()> absent) {
+  auto storage = std::make_shared<Storage>(nullptr, bytes, device, nullptr, true);
+  storage->absent_ = std::move(absent);
+  return storage;
+}
+
 Storage::~Storage() {
   if (owned_) {
     if (data_ != nullptr) memory_space(device_).release(device_, data_, bytes_);
@@ -25,6 +31,7 @@ Storage::~Storage() {
 }
 
 std::byte* Storage::data() const {
+  if (!has_bytes() && absent_) absent_();
   PEAL_CHECK(has_bytes(), "storage: its ", bytes_, " bytes are dropped; regain() them before use");
   return static_cast<std::byte*>(data_);
 }

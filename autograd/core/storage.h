@@ -34,6 +34,9 @@ class Storage {
   // Somebody else's memory; `release` (may be empty) runs when the last handle goes.
   static StorageRef wrap(void* data, std::size_t bytes, Device device,
                          std::function<void()> release);
+  // Bytes of the allocator's that are dropped from the start. Who reads them then gets the Error
+  // that `absent` throws, which knows what they are.
+  static StorageRef without_bytes(std::size_t bytes, Device device, std::function<void()> absent);
 
   Storage(void* data, std::size_t bytes, Device device, std::function<void()> release, bool owned)
       : data_(data), bytes_(bytes), device_(device), release_(std::move(release)), owned_(owned) {}
@@ -55,9 +58,9 @@ class Storage {
     while (now < mine && !version_.compare_exchange_weak(now, mine, std::memory_order_relaxed)) {
     }
   }
-  // How often these values were given to all ranks as theirs (the root of a broadcast in place).
-  // They stay, and so does the version; but who keeps more digits of them than these bytes do, as
-  // an optimizer's masters, starts again from what the others got.
+  // How often all ranks were given the same values here, by a broadcast. Those of its root stay,
+  // and so does the version; but who keeps more digits of them than these bytes do, as an
+  // optimizer's masters, starts again from what all have.
   std::uint64_t broadcasts() const { return broadcasts_.load(std::memory_order_relaxed); }
   void count_broadcast() { broadcasts_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -72,14 +75,19 @@ class Storage {
   // Bytes of the allocator's, which nobody reaches but through this. Not so what is wrapped.
   bool owned() const { return owned_; }
 
+  // It is this rank's piece of what all ranks have together (sharded parameters): what looks at
+  // several elements at once, a norm say, sees too few of them here. For good.
+  bool is_piece() const { return piece_; }
+  void mark_piece() { piece_ = true; }
+
  private:
   void* data_;
   std::size_t bytes_;
   Device device_;
   std::atomic<std::uint64_t> version_{0}, newest_{0};
   std::optional<std::uint64_t> dropped_;  // the version at the last drop(), until restored()
-  std::function<void()> release_;
-  bool owned_;
+  std::function<void()> release_, absent_;
+  bool owned_, piece_ = false;
   std::atomic<std::uint64_t> broadcasts_{0};
 };
 

@@ -41,7 +41,7 @@ Tensor averaged(std::string_view op, const Tensor& x, Pair kernel, const AvgPool
                   kernel.array(), stride.array(), o.padding.array(), o.count_include_pad});
 }
 
-// Zeros before and behind a dimension so that every window lies in it, for pad().
+// Zeros before and behind a dimension so that every window lies in it, for padded().
 std::vector<std::int64_t> whole_windows(std::string_view op, std::int64_t size,
                                         const PoolWindows& o) {
   PEAL_CHECK(o.kernel >= 1 && o.stride >= 1 && o.padding >= 0 && 2 * o.padding <= o.kernel &&
@@ -68,7 +68,7 @@ Tensor divided_by(std::string_view op, const Tensor& x, const Kernel& kernel, co
   }
   Options whole;
   whole.stride = o.stride;
-  return pool(pad(x, pads), kernel, whole) *
+  return pool(padded(x, pads), kernel, whole) *
          (static_cast<double>(cells) / static_cast<double>(*o.divisor_override));
 }
 

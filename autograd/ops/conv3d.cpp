@@ -68,10 +68,10 @@ Tensor conv3d(const Tensor& input, const Tensor& weight, const Tensor& bias,
       zeros.insert(zeros.end(), {all / 2, all - all / 2});
     }
     o.padding = 0;
-    x = pad(x, zeros);
+    x = padded(x, zeros);
   }
   const Shape out = convolved_sizes(form3d, x, weight, bias, o);
-  if (o.padding.depth > 0) x = pad(x, {0, 0, 0, 0, o.padding.depth, o.padding.depth});
+  if (o.padding.depth > 0) x = padded(x, {0, 0, 0, 0, o.padding.depth, o.padding.depth});
   const DepthWindows windows{out[0], weight.size(2), o.stride.depth, o.dilation.depth};
   const Tensor kernel = reshaped(
       weight, {weight.size(0), weight.size(1) * weight.size(2), weight.size(3), weight.size(4)});

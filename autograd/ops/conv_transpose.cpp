@@ -68,7 +68,7 @@ Tensor transposed(std::string_view op, const Tensor& x, const Tensor& weight, co
       reached = i == 3 ? Shape{0, size} : Shape{size, reached[1]};
       pads.insert(pads.end(), {-o.padding[d], sizes[i - 2] - (size - o.padding[d])});
     }
-    return pad(transposed(op, x, weight, reached, whole), pads);
+    return padded(transposed(op, x, weight, reached, whole), pads);
   }
   const Conv2dGeometry geometry{x.size(0),         weight.size(1) * o.groups,
                                 sizes[0],          sizes[1],

@@ -31,7 +31,7 @@ void even_out(const ConvForm& form, Tensor& x, const Tensor& weight, Conv2dOptio
     behind.insert(behind.end(), {0, all % 2});
   }
   options.padding = Pair(before[0], before[1]);
-  x = pad(x, behind);
+  x = padded(x, behind);
 }
 
 Conv2dGeometry geometry_of(const Tensor& x, const Tensor& weight, const Tensor& bias,

@@ -18,6 +18,8 @@ struct Conv2dOptions {
 
 // x [N, C, H, W], weight [O, C / groups, kH, kW], bias [O] or undefined -> [N, O, H', W'],
 // H' = (H + 2 padding - dilation (kH - 1) - 1) / stride + 1 (cross-correlation, as in PyTorch).
+// On the CPU an infinite element may make NaN of results up to three beside those that see it
+// (Winograd's algorithm, docs/decisions/0009-winograd-convolution.md).
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias = {},
               const Conv2dOptions& options = {});
 

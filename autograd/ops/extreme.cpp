@@ -5,6 +5,7 @@
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/index.h>
+#include <peal/autograd/ops/nearness.h>
 #include <peal/autograd/ops/over_dims.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
@@ -20,7 +21,11 @@ Tensor extreme_over(std::string_view op, Reduce which, const Tensor& x, const Ov
   const Tensor y = Tensor::empty(over.result, x.dtype(), x.device());
   kernels(x.device()).reduce(op, x, which, y, x, over.mask);
   return record(op, y, {x}, [op, x = save(x), y = save(y), over](const Tensor& g) {
-    const Tensor equal = cast(eq(x(), reshaped(y(), over.kept)), g.dtype());
+    const Tensor largest = reshaped(y(), over.kept);
+    const Tensor same = eq(x(), largest);
+    // A NaN, which equals nothing, is the result of those that it is among.
+    const Tensor equal =
+        cast(is_floating(g.dtype()) ? same | (isnan(x()) & isnan(largest)) : same, g.dtype());
     const Tensor count = sum_over(op, equal, OverDims(equal.shape(), over.mask, true));
     return reshaped(g, over.kept) * (equal / count);
   });

@@ -39,7 +39,7 @@ void scale(std::span<const Tensor> list, double factor, Tensors* found) {
 
 }  // namespace
 
-double norm_of(std::span<const Tensor> list, double p) {
+double power_sum_of(std::span<const Tensor> list, double p) {
   TraceSpan span("norm_of");
   Tensors sums;
   for (const auto& [device, part] : by_device(list)) {
@@ -56,7 +56,12 @@ double norm_of(std::span<const Tensor> list, double p) {
     }
     if (std::isnan(total)) break;
   }
-  return std::isinf(p) ? total : std::pow(total, 1 / p);
+  return total;
+}
+
+double norm_of(std::span<const Tensor> list, double p) {
+  const double sum = power_sum_of(list, p);
+  return std::isinf(p) ? sum : std::pow(sum, 1 / p);
 }
 
 void scale_all(std::span<const Tensor> list, double factor) { scale(list, factor, nullptr); }

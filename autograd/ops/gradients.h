@@ -13,6 +13,9 @@ namespace peal {
 // The norm of order p >= 1, or of infinite order the largest magnitude, of all elements together; 0
 // of none, NaN where one is NaN. Summed in f64.
 double norm_of(std::span<const Tensor> list, double p);
+// The same before its root is taken, which parts of a model add up: the sum of magnitudes to the
+// power of p, or the largest of them.
+double power_sum_of(std::span<const Tensor> list, double p);
 
 // Scales all so that their norm is at most `most` (each x *= most / (norm + 1e-6) where that is
 // below 1 or NaN), and counts a version. Returns the norm before, f64, where the tensors are;

@@ -21,11 +21,13 @@ namespace {
 using Mode = InterpolateMode;
 
 // Of each element of a result, along one dimension: `most` elements it is made of, and what each
-// counts (empty: all of it, where there is one).
+// counts (empty: all of it, where there is one). Filled up: some may stand there for none, which
+// count 0, be they an infinity.
 struct Taps {
   std::int64_t most;
   std::vector<std::int64_t> from;
   std::vector<double> weights;
+  bool filled_up = false;
 };
 
 // From which place of the input an element is read: by what a step is, in the input.
@@ -96,7 +98,7 @@ Taps filtered_taps(const Steps1d& o, bool is_cubic) {
   const double step = o.step(), wide = std::max(step, 1.0), reach = (is_cubic ? 2 : 1) * wide;
   std::vector<std::vector<double>> weights;
   std::vector<std::int64_t> firsts;
-  Taps taps{1, {}, {}};
+  Taps taps{1, {}, {}, true};
   for (std::int64_t i = 0; i < o.out; ++i) {
     const double middle = step * (static_cast<double>(i) + 0.5);
     const auto first = std::max<std::int64_t>(static_cast<std::int64_t>(middle - reach + 0.5), 0);
@@ -133,8 +135,10 @@ Tensor resampled(const Tensor& x, int dim, const Taps& taps) {
     if (i == dim) apart.push_back(taps.most);
     if (i > dim) weights.push_back(1);
   }
-  const Tensor w = Tensor::from(taps.weights, {out, taps.most}, x.device()).to(x.dtype());
-  return sum(reshaped(found, apart) * reshaped(w, weights), {dim + 1});
+  const Tensor w =
+      reshaped(Tensor::from(taps.weights, {out, taps.most}, x.device()).to(x.dtype()), weights);
+  const Tensor each = reshaped(found, apart);
+  return sum((taps.filled_up ? where(eq(w, 0), 0.0, each) : each) * w, {dim + 1});
 }
 
 Tensor mean_of_shares(const Tensor& x, const std::vector<std::int64_t>& sizes) {

@@ -53,7 +53,9 @@ struct InterpolateOptions {
   std::optional<bool> align_corners{};
   // Whether places are counted by the sizes, where they are by scale_factor.
   std::optional<bool> recompute_scale_factor{};
-  bool antialias = false;  // of bilinear and bicubic: where it gets smaller, of all that is there
+  // Of bilinear and bicubic: where it gets smaller, of all that is there. An element with a weight
+  // of 0 is not looked at.
+  bool antialias = false;
 };
 
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);

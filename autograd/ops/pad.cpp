@@ -74,7 +74,7 @@ Shape with_images(const Tensor& x, std::int64_t c, std::int64_t h, std::int64_t 
 
 }  // namespace
 
-Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, PadMode mode, double value) {
+Tensor padded(const Tensor& x, const std::vector<std::int64_t>& pads, PadMode mode, double value) {
   constexpr std::string_view op = "pad";
   const OpName name(op);
   PEAL_CHECK(pads.size() % 2 == 0 && static_cast<int>(pads.size()) <= 2 * x.dim(), op,
@@ -87,6 +87,11 @@ Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, PadMode mode,
                                   : padded_by_own(y, dim, pads[i], pads[i + 1], mode);
   }
   return y;
+}
+
+Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, PadMode mode, double value) {
+  const Tensor y = padded(x, pads, mode, value);
+  return y.storage() == x.storage() ? y.clone() : y;
 }
 
 Tensor pixel_shuffle(const Tensor& x, std::int64_t factor) {

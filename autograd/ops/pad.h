@@ -18,6 +18,9 @@ enum class PadMode : std::uint8_t { constant, reflect, replicate, circular };
 // Of a reflection less than the size, of a circle at most the size. `value` is the constant.
 Tensor pad(const Tensor& x, const std::vector<std::int64_t>& pads, PadMode mode = PadMode::constant,
            double value = 0);
+// The same for ops that read it alone: x itself, or a view of it, where nothing is added.
+Tensor padded(const Tensor& x, const std::vector<std::int64_t>& pads,
+              PadMode mode = PadMode::constant, double value = 0);
 
 // [..., C r^2, H, W] -> [..., C, H r, W r], and back (Shi et al., "Real-time single image and video
 // super-resolution using an efficient sub-pixel convolutional neural network", 2016).

@@ -8,6 +8,7 @@
 #include <peal/autograd/ops/check.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/concatenate.h>
+#include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/matmul.h>
 #include <peal/autograd/ops/product.h>
 #include <peal/autograd/ops/recurrent.h>
@@ -185,6 +186,13 @@ Tensor checked_lengths(std::string_view op, const Tensor& lengths, const Tensor&
   return lengths.detach().to(x.device());
 }
 
+// x with zeros behind each sequence's end: whatever stands there (a NaN, memory that nobody has
+// written), times a gradient of 0, is 0.
+Tensor without_padding(const Tensor& x, const Tensor& lengths) {
+  const Tensor place = reshaped(arange(x.size(0), DType::i64, x.device()), {x.size(0), 1});
+  return where(reshaped(lt(place, lengths), {x.size(0), x.size(1), 1}), x, 0.0);
+}
+
 RecurrentResult run_recurrent(std::string_view op, RecurrentCell cell, SequenceInputs in,
                               const RecurrentOptions& options) {
   const OpName name(op);
@@ -204,6 +212,7 @@ RecurrentResult run_recurrent(std::string_view op, RecurrentCell cell, SequenceI
     in[i] = Tensor::zeros({o.batch, o.hidden}, x.dtype(), x.device());
   }
   const Tensor lengths = checked_lengths(op, options.lengths, x);
+  if (lengths.defined()) in[at_x] = without_padding(x, lengths);
   TraceSpan span(op);
   const std::int64_t plane = o.batch * o.hidden;
   const Shape all_states{o.steps + 1, o.batch, o.hidden}, all_steps{o.steps, o.batch, o.hidden};

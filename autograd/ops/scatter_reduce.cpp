@@ -6,6 +6,7 @@
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/indices.h>
+#include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/scatter.h>
 #include <peal/autograd/ops/scattered.h>
 #include <peal/autograd/ops/written.h>
@@ -16,8 +17,33 @@
 namespace peal {
 namespace {
 
-// Products: a source's gradient is the product of all others, which is found without dividing by
-// the one that is 0, where there is one.
+Tensor multiply_at(const Tensor& x, int dim, const Tensor& index, const Tensor& source);
+
+// A source's gradient is the product of all others: of all that are not 0, over it unless it is 0;
+// and 0 beside a 0, even where that product leaves the type's range. To be differentiated in turn,
+// an only 0 beside counts with its value, and products are f64, as in prod(). Two or more beside
+// make a constant 0, which is right for the second derivatives, and not for third ones.
+Tensor gradient_of_factors(const Tensor& g, const Tensor& x, int dim, const Tensor& index,
+                           const Tensor& source) {
+  const Tensor zero = eq(source, 0), others = where(zero, 1, source);
+  const auto beside = [&](const Tensor& each) {
+    const Tensor none = Tensor::zeros(g.shape(), each.dtype(), g.device());
+    return gathered(add_at(none, dim, index, each), dim, index) - each;
+  };
+  const Tensor count = beside(cast(zero, DType::f32));
+  const auto without = [&](const Tensor& factors, DType dtype) {
+    const Tensor all = multiply_at(cast(x, dtype), dim, index, factors);
+    return gathered(cast(g, dtype) * all, dim, index) / factors;
+  };
+  if (!backward_is_recorded() || !any(zero).item<bool>()) {
+    return where(eq(count, 0), without(others, g.dtype()), 0.0);
+  }
+  const Tensor exact = cast(source, DType::f64);
+  const Tensor factor =
+      where(eq(count, 0), 1.0, where(eq(count, 1), beside(where(zero, exact, 0.0)), 0.0));
+  return cast(without(where(zero, 1, exact), DType::f64) * factor, g.dtype());
+}
+
 Tensor multiply_at(const Tensor& x, int dim, const Tensor& index, const Tensor& source) {
   const OpName name("scatter_reduce");
   const Tensor out = written(x, [&](const Tensor& to) {
@@ -30,14 +56,7 @@ Tensor multiply_at(const Tensor& x, int dim, const Tensor& index, const Tensor& 
         const Tensor at = index(), from = source();
         const Tensor ones_like_x = full(g.shape(), 1, g.dtype(), g.device());
         if (needs[0]) grads[0] = g * multiply_at(ones_like_x, dim, at, from);
-        if (needs[1]) {
-          const Tensor zero = eq(from, 0), others = where(zero, 1, from);
-          const Tensor none = Tensor::zeros(g.shape(), DType::f32, g.device());
-          const Tensor zeros = gathered(add_at(none, dim, at, cast(zero, DType::f32)), dim, at);
-          const Tensor all = gathered(g * multiply_at(x(), dim, at, others), dim, at);
-          const Tensor slope = where(eq(zeros, 0), all / others, 0);
-          grads[1] = where(zero & eq(zeros, 1), all, slope);
-        }
+        if (needs[1]) grads[1] = gradient_of_factors(g, x(), dim, at, from);
         return grads;
       });
 }

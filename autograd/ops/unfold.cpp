@@ -78,9 +78,9 @@ Tensor unfold(const Tensor& input, Pair kernel, const UnfoldOptions& o) {
              "shape ", input.shape());
   return with_batch(input, 2, [&](const Tensor& x) {
     const Columns columns = columns_of(op, {x.size(2), x.size(3)}, kernel, o);
-    const Tensor padded = pad(x, {o.padding[1], o.padding[1], o.padding[0], o.padding[0]});
+    const Tensor wide = padded(x, {o.padding[1], o.padding[1], o.padding[0], o.padding[0]});
     const Tensor cells =
-        index_select(flatten(padded, 2), 2, index_of_places(columns.places, x.device()));
+        index_select(flatten(wide, 2), 2, index_of_places(columns.places, x.device()));
     return reshaped(cells, {x.size(0), x.size(1) * kernel[0] * kernel[1],
                             columns.windows[0] * columns.windows[1]});
   });
@@ -103,8 +103,8 @@ Tensor fold(const Tensor& input, Pair output_size, Pair kernel, const UnfoldOpti
     const Tensor sums = index_add(Tensor::zeros({n, c, h * w}, x.dtype(), x.device()), 2,
                                   index_of_places(columns.places, x.device()),
                                   reshaped(x, {n, c, cells * windows}));
-    return pad(reshaped(sums, {n, c, h, w}),
-               {-o.padding[1], -o.padding[1], -o.padding[0], -o.padding[0]});
+    return padded(reshaped(sums, {n, c, h, w}),
+                  {-o.padding[1], -o.padding[1], -o.padding[0], -o.padding[0]});
   });
 }
 

@@ -225,7 +225,7 @@ def peers(what, ranks, board, most):
 
 def mine(what, ranks, board, most):
     program = options.build / "bench" / "peers" / "peal_collectives"
-    start = [HERE.parents[1] / "launch" / "tools" / "peal-run", "-n", ranks, "--bind-to", "none", program]
+    start = [HERE.parents[1] / "launch" / "tools" / "peal-mpirun", "-n", ranks, "--bind-to", "none", program]
     yield Arm("peal", ranks, start + [what, board("heap"), most, "heap"])
     yield Arm("peal, ordinary buffers", ranks, start + [what, board("ordinary"), most, "ordinary"])
     yield Arm("peal, messages", ranks, start + [what, board("messages"), most, "ordinary"], {"PEAL_SHARED_MEMORY": "0"})
@@ -234,7 +234,7 @@ def mine(what, ranks, board, most):
 def limit(ranks, board, most):
     """What memory lets through at best: every rank of an all_reduce has to load and store as much as it has."""
     program = options.build / "bench" / "peers" / "peal_collectives"
-    start = [HERE.parents[1] / "launch" / "tools" / "peal-run", "-n", ranks, "--bind-to", "none", program]
+    start = [HERE.parents[1] / "launch" / "tools" / "peal-mpirun", "-n", ranks, "--bind-to", "none", program]
     return Arm("memory's limit", ranks, start + ["update", board("update"), most, "heap"])
 
 

@@ -74,7 +74,7 @@ print(f"ms a step of {options.ranks} ranks, medians of {options.pairs} turns; ra
 print(f"{'':<20} {'alone':>9} {'barrier':>9} {'DDP':>9}  {'DDP / barrier':>20}  {'peal / PyTorch, DDP':>20}")
 for model in options.what:
     batch, steps = MODELS[model][0], options.steps or MODELS[model][1]
-    programs = {"peal": start([HERE.parents[1] / "launch" / "tools" / "peal-run", "-n", options.ranks,
+    programs = {"peal": start([HERE.parents[1] / "launch" / "tools" / "peal-mpirun", "-n", options.ranks,
                                options.build / "bench" / "ddp_step", "--on-demand", "--model", model, "--batch", batch,
                                "--steps", steps, "--arms", ",".join(ARMS)], environment)}
     if has_torch:

@@ -9,8 +9,9 @@
 #   exposed      the step less that of ranks that train alone, pair by pair: communication that compute does not hide
 #                (the network's own work on the ranks' cores is a part of it)
 #   last bucket  the wire's time for it: when it is sent, nothing is left to compute
-#   beyond it    what is exposed more than that, as a share of the wire's time; the aim is 0.10
+#   beyond it    what is exposed more than that, as a share of the wire's time
 #   waits        how long peal did nothing but wait for gradients
+#   not hidden   what it waited more than for the last bucket, as a share of the wire's time; the aim is 0.10
 #
 # Needs root, iproute2 and Open MPI.
 #
@@ -28,9 +29,11 @@ import subprocess
 import sys
 import tempfile
 
+sys.dont_write_bytecode = True
+from two_hosts import PLACES, call, connect, limit, need  # noqa: E402
+
 BATCHES = {"basicnet": (64, 5), "mlp": (128, 20), "resnet18": (32, 1), "gpt": (8, 2)}  # of a rank; steps of a turn
 HERE = pathlib.Path(__file__).resolve().parent
-PLACES = [("peal-a", "peal-va", "10.77.0.1"), ("peal-b", "peal-vb", "10.77.0.2")]
 
 parser = argparse.ArgumentParser()
 parser.add_argument("build", type=pathlib.Path)
@@ -41,42 +44,7 @@ parser.add_argument("--bucket-kib", type=int, help="of peal's DDP; default: its 
 parser.add_argument("--python", default="/usr/bin/python3", help="the interpreter that has torch")
 parser.add_argument("--json", type=pathlib.Path)
 options = parser.parse_args()
-for needed in ("ip", "tc", "mpirun"):
-    if not shutil.which(needed) or os.geteuid() != 0:
-        print(f"SKIPPED: overlap.py makes network namespaces: it needs root, and {needed} is "
-              f"{'there' if shutil.which(needed) else 'not installed'}")
-        sys.exit(77)
-
-
-def call(*words, check=True):
-    return subprocess.run([str(word) for word in words], check=check, capture_output=True, text=True)
-
-
-def remove():
-    for space, _, _ in PLACES:
-        call("ip", "netns", "del", space, check=False)
-
-
-def connect():
-    remove()
-    atexit.register(remove)
-    for space, _, _ in PLACES:
-        call("ip", "netns", "add", space)
-    call("ip", "link", "add", PLACES[0][1], "type", "veth", "peer", "name", PLACES[1][1])
-    for space, link, address in PLACES:
-        call("ip", "link", "set", link, "netns", space)
-        call("ip", "-n", space, "addr", "add", f"{address}/24", "dev", link)
-        call("ip", "-n", space, "link", "set", link, "up")
-        call("ip", "-n", space, "link", "set", "lo", "up")
-
-
-def shape(bytes_a_second):
-    """Of both directions."""
-    for space, link, _ in PLACES:
-        rate = f"{int(bytes_a_second * 8)}bit"
-        limits = ["rate", rate, "burst", "256kb", "latency", "20ms"]
-        call("tc", "-n", space, "qdisc", "replace", "dev", link, "root", "tbf", *limits)
-
+need("overlap.py", "ip", "tc", "mpirun")
 
 folder = pathlib.Path(tempfile.mkdtemp(prefix="peal-overlap."))
 atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -179,15 +147,15 @@ def row_of(arm, times, last_ms, wire):
 def text_of(row):
     return (f"{row['step']:9.2f}" + "".join(f" {row[name]:{width}.2f}" if name in row else f" {'':{width}}" for name, width in
                                             (("exposed", 10), ("of_wire", 8), ("last_bucket", 12), ("beyond_it", 10),
-                                             ("waits", 9))))
+                                             ("waits", 9), ("not_hidden", 11))))
 
 
 results = []
 print(f"{'':<9} {'wire ms':>8}  {'program':<8}{'arm':<6} {'step ms':>9} {'exposed ms':>10} {'of wire':>8} {'last bucket':>12} "
-      f"{'beyond it':>10} {'waits ms':>9}  {'peal / PyTorch':>20}")
+      f"{'beyond it':>10} {'waits ms':>9} {'not hidden':>11}  {'peal / PyTorch':>20}")
 for model in options.what:
     batch, steps = BATCHES[model]
-    shape(1.25e9)
+    limit(f"{int(1.25e9) * 8}bit")
     programs = [start_peal(model, batch, steps)] + ([start_torch(model, batch, steps)] if has_torch else [])
     for program in programs[::-1]:  # until all stand still
         program.turn("alone")
@@ -195,7 +163,7 @@ for model in options.what:
     alone = statistics.median(programs[0].turn("alone")[0] for _ in range(5))
     # A step is forward, backward and the optimizer; backward is about six tenths of it.
     wire = options.share * 0.6 * alone
-    shape(bytes_sent / wire * 1e3)
+    limit(f"{int(bytes_sent / wire * 1e3) * 8}bit")
     times = {p.name: {arm: [] for arm in ARMS[p.name]} for p in programs}
     last, waits = {}, {arm: [] for arm in ARMS["peal"]}
     for pair in range(options.pairs):
@@ -213,6 +181,7 @@ for model in options.what:
             row = row_of(arm, times[program.name], last[program.name, arm] / bytes_sent * wire, wire)
             if program.name == "peal" and arm != "alone":
                 row["waits"] = statistics.median(waits[arm])
+                row["not_hidden"] = max(0.0, (row["waits"] - row["last_bucket"]) / wire)
             line = f"{model:<9} {wire:8.1f}  {program.name:<8}{arm:<6} {text_of(row)}"
             if program.name == "peal" and has_torch and arm in ARMS["PyTorch"]:
                 ratios = sorted(a / b for a, b in zip(times["peal"][arm], times["PyTorch"][arm]))

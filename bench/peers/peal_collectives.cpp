@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // peal's collectives, timed as collective_turns.h says: what native_collectives.cpp is for an MPI.
 //
-//   peal-run -n N peal_collectives OPERATION BOARD MOST_BYTES heap|ordinary
+//   peal-mpirun -n N peal_collectives OPERATION BOARD MOST_BYTES heap|ordinary
 //
 // heap: the buffers are memory for collectives (ProcessGroup::allocate); ordinary: any other.
 #include <peal/autograd/core/error.h>

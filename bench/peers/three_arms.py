@@ -57,7 +57,7 @@ def figures(options, what, program, batch, run, *save):
     found = {"peal": figure_of(what, [*program, "--batch-size", batch, "--export", run, *save])}
     found["PyTorch"] = figure_of(what, [options.python, *sys.argv, "--run", run])
     if options.ranks > 1:
-        launcher = [HERE.parents[1] / "launch" / "tools" / "peal-run", "-n", options.ranks]
+        launcher = [HERE.parents[1] / "launch" / "tools" / "peal-mpirun", "-n", options.ranks]
         found[f"peal, {options.ranks} ranks"] = figure_of(
             what, [*launcher, *program, "--batch-size", batch // options.ranks])
     return found

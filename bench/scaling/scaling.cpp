@@ -12,7 +12,7 @@
 // from the step of one rank and the machine's messages as both are measured here; where ranks
 // outnumber the cores, it takes compute to be slower by as much. Start it with peal-run or mpirun:
 //
-//   launch/tools/peal-run -n 4 build/release/bench/scaling/scaling --model mlp --plot scaling.svg
+//   launch/tools/peal-mpirun -n 4 build/release/bench/scaling/scaling --model mlp --plot out.svg
 #include <peal/bench/clock.h>
 #include <peal/bench/machine_measurement.h>
 #include <peal/bench/scaling/profile.h>

@@ -11,19 +11,26 @@
 // all others into scratch. Then it adds them and its own in the order of ranks, in one combination.
 // all_reduce, round 2: it sends the sum to all others, and receives theirs.
 //
-// What it is for: f16 and bf16. What travels are inputs and finished sums, so both can go as the
-// two bytes that they are, while the sum is made in f32 and rounded once. An algorithm that passes
-// on partial sums has to send them in f32, or rounds them at every hop.
+// reduce: all blocks are the root's. They come a chunk at a time, so that what has come of one
+// stays in its caches until it is added, and takes no more memory than that.
+//
+// What it is for. First, f16 and bf16: what travels are inputs and finished sums, so both can go as
+// the two bytes that they are, while the sum is made in f32 and rounded once. An algorithm that
+// passes on partial sums has to send them in f32, or rounds them at every hop. Second, sums that
+// have the same bits however a tensor is cut: every element is reduced by the same tree,
+// ((0 + 1) + 2) + .., so it is by this that messages reduce in deterministic mode.
 //
 // Cost a rank, n elements: one round, n(p-1)/p sent and added; an all_reduce two rounds and twice
-// as much sent. Scratch for n elements. p-1 messages at a time: for few ranks, or large blocks.
-// Every element is reduced by the same tree, ((0 + 1) + 2) + ..
+// as much sent. Scratch for n elements. p-1 messages at a time: for few ranks, or large blocks. A
+// reduce in k chunks: k rounds, the root receives and adds n(p-1), and has scratch for p chunks.
 //
 // Source: of common use; the exchange is that of a personalised all-to-all.
 
+#include <peal/comm/algorithms/compose.h>
 #include <peal/comm/algorithms/entry.h>
 #include <peal/comm/algorithms/meeting.h>
 
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -71,6 +78,35 @@ inline Program direct_all_reduce(const Problem& problem) {
   return program;
 }
 
+inline Program direct_reduce(const Problem& problem) {
+  const int p = problem.world, rank = problem.rank, root = problem.root;
+  const Blocks chunk = Blocks::balanced(problem.counts[0], chunks(problem), problem.align);
+  Program program;
+  if (p == 1) {
+    add(program, {copy(out(chunk.all()), in(chunk.all()))});
+    return program;
+  }
+  const std::int64_t longest = chunk.largest();
+  for (int c = 0; c < chunk.size(); ++c) {
+    if (rank != root) {
+      add(program, {send(root, in(chunk[c]))});
+      continue;
+    }
+    std::vector<Span> sources(static_cast<std::size_t>(p), in(chunk[c]));
+    Round round;
+    for (int k = 1; k < p; ++k) {
+      const int from = wrap(rank + k, p);
+      const Span arriving = scratch({k * longest, chunk[c].count});
+      sources[static_cast<std::size_t>(from)] = arriving;
+      round.push_back(recv(from, arriving));
+    }
+    add(program, std::move(round));
+    add_combination(program, {out(chunk[c])}, sources);
+  }
+  if (rank == root) program.scratch = p * longest;
+  return program;
+}
+
 inline constexpr Entry direct_all_reduce_entry{
     .what = Collective::all_reduce,
     .name = "direct",
@@ -79,6 +115,19 @@ inline constexpr Entry direct_all_reduce_entry{
       const Terms t(problem);
       return {t.twice(t.p > 1 ? 2 : 0), t.equal};
     },
+    .at_once = true,
+};
+
+inline constexpr Entry direct_reduce_entry{
+    .what = Collective::reduce,
+    .name = "direct",
+    .make = direct_reduce,
+    .costs = [](const Problem& problem) -> ClosedForm {
+      const Terms t(problem);
+      if (t.p == 1) return {{}, true};
+      return {{t.k, t.n, t.n * t.others, t.n * t.others}, true};
+    },
+    .pipelined = true,
     .at_once = true,
 };
 

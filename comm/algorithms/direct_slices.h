@@ -111,9 +111,7 @@ inline Program direct_slices_gather(const Problem& problem) {
 // than its meetings.
 inline ClosedForm costs_of_direct_slices(const Problem& problem) {
   const Terms t(problem);
-  const bool reduces = problem.what == Collective::all_reduce ||
-                       problem.what == Collective::reduce ||
-                       problem.what == Collective::reduce_scatter;
+  const bool reduces = is_reduction(problem.what);
   const bool sliced = problem.what != Collective::reduce_scatter;
   return {{t.p > 1 ? 2 : 0, 0, 0, reduces ? t.block * t.others : 0},
           !reduces || !sliced || t.equal};

@@ -52,7 +52,9 @@ struct Entry {
   // Of one by messages: the name of that which runs where the ranks of each node share memory. It
   // sends the same between nodes.
   std::string_view in_memory{};
-  bool at_once = false;  // each sum is one combination of all ranks' elements (plan.h)
+  // Each sum is one combination of all ranks' elements (plan.h), from rank 0 to the last: one tree
+  // of additions, whatever the place of an element and the size of the buffer.
+  bool at_once = false;
 };
 
 struct Terms {

@@ -45,6 +45,7 @@ constexpr Entry entries[] = {
     direct_all_reduce_entry,
     binomial_reduce_entry,
     chain_reduce_entry,
+    direct_reduce_entry,
     binomial_broadcast_entry,
     scatter_ring_broadcast_entry,
     chain_broadcast_entry,

@@ -169,11 +169,4 @@ bool Board::take_stall_word(std::chrono::milliseconds apart) {
   return header_->stall_word.compare_exchange_strong(last, now);
 }
 
-bool Board::anyone_works() const {
-  for (int rank = 0; rank < world_; ++rank) {
-    if (works(rank)) return true;
-  }
-  return false;
-}
-
 }  // namespace peal::comm

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,6 +31,8 @@ struct Row {
       0;                     // of (collective, dtype, op, root, counts); equal on ranks that agree
   char text[104] = {};       // the operation in words
   char waits_for[128] = {};  // the messages that it still needs, in words
+  // The only thread of the process that has used groups waits for it, for as long as it takes.
+  std::uint64_t alone = 0;
 
   bool operator==(const Row&) const = default;
 };
@@ -61,8 +64,21 @@ class Board {
   // has none here.
   FlightRecorder& flight(int rank) { return flights()[recorder(rank)]; }
   const FlightRecorder& flight(int rank) const { return flights()[recorder(rank)]; }
-  // Of all who are to write the records of the node's ranks down, the first.
-  bool take_flight() { return header_->flight_taken.exchange(1) == 0; }
+  // Of all who are to write the records of the node's ranks down, one at a time, until one has: the
+  // rank takes that from nobody, or from a writer that does not come to its end.
+  bool take_flight(int rank, int from = nobody) {
+    std::int32_t before = from + 1;
+    return header_->flight_writer.compare_exchange_strong(before, rank + 1);
+  }
+  int flight_writer() const { return header_->flight_writer - 1; }
+  void end_flight(int rank, bool written) {
+    std::int32_t own = rank + 1;
+    if (written) header_->flight_writer = Header::no_more;
+    if (!written) header_->flight_writer.compare_exchange_strong(own, 0);
+  }
+  bool flight_written() const { return header_->flight_writer == Header::no_more; }
+  // Of those who could not, the first.
+  bool take_flight_word() { return header_->flight_word_taken.exchange(1) == 0; }
   // Of two ranks that call it, the later sees all that the earlier wrote before.
   void meet_passing() { header_->passed.fetch_add(1); }
 
@@ -83,7 +99,10 @@ class Board {
   void begin_work(int rank) { slot(rank).works.fetch_add(1); }
   void end_work(int rank) { slot(rank).works.fetch_sub(1); }
   bool works(int rank) const { return slot(rank).works.load() > 0; }
-  bool anyone_works() const;
+
+  // A rank has told what there is to tell of a failure, and is about to end.
+  void leave(int rank) { slot(rank).left = 1; }
+  bool has_left(int rank) const { return slot(rank).left != 0; }
 
  private:
   struct alignas(64) Words {
@@ -95,6 +114,7 @@ class Board {
       std::atomic<std::uint64_t> signature, call[2];
     } finished[remembered];
     std::atomic<std::int32_t> works;
+    std::atomic<std::uint32_t> left;
   };
   // Who poisons takes a place, writes there, and then says that it has: the first to say so wins.
   struct alignas(64) Header {
@@ -103,7 +123,9 @@ class Board {
     std::atomic<std::uint32_t> winner;  // its place and 1; 0: all is well
     std::atomic<char> message[places][message_bytes];
     std::atomic<std::int32_t> rank[places];  // and 1; 0: nobody
-    std::atomic<std::uint32_t> word_taken, flight_taken;
+    std::atomic<std::uint32_t> word_taken, flight_word_taken;
+    static constexpr std::int32_t no_more = std::numeric_limits<std::int32_t>::max();
+    std::atomic<std::int32_t> flight_writer;  // and 1; 0: nobody; no_more: one has written
     std::atomic<std::uint32_t> passed;
     std::atomic<std::int64_t> stall_word;  // when it was last taken; 0: never
   };

@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <iterator>
+#include <numeric>
 #include <string_view>
 #include <thread>
 #include <tuple>
@@ -20,6 +22,16 @@ namespace {
 
 constexpr std::string_view rule =
     "all ranks must make the same calls with the same arguments in the same order";
+
+// By proc(5) the state stands behind the name, which may have any letters.
+bool is_stopped(int pid) {
+  std::ifstream file(concat("/proc/", pid, "/stat"));
+  const std::string line{std::istreambuf_iterator<char>(file), {}};
+  const auto name_ends = line.rfind(')');
+  if (name_ends == line.npos || name_ends + 2 >= line.size()) return false;
+  const char state = line[name_ends + 2];
+  return state == 'T' || state == 't';
+}
 
 }  // namespace
 
@@ -59,12 +71,75 @@ std::string pid_namespace() {
   return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : "unknown";
 }
 
-std::unique_ptr<Control> Control::subset(const std::vector<int>& ranks) const {
-  std::vector<int> here;
-  std::copy_if(here_.begin(), here_.end(), std::back_inserter(here), [&](int rank) {
-    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+void Control::reach_far(Transport& world) {
+  std::vector<int> everyone(static_cast<std::size_t>(board_->world()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  std::ranges::copy_if(everyone, std::back_inserter(elsewhere_), [&](int rank) {
+    return rank != rank_ && std::ranges::find(here_, rank) == here_.end();
   });
-  return std::unique_ptr<Control>(new Control(board_, rank_, std::move(here), watched_));
+  if (elsewhere_.empty()) return;  // on all ranks: who is elsewhere for one has it elsewhere too
+  far_ = std::make_shared<FarBoard>(world.subset(everyone, FarBoard::group));
+}
+
+std::unique_ptr<Control> Control::subset(const std::vector<int>& ranks) const {
+  const auto among = [&](const std::vector<int>& some) {
+    std::vector<int> both;
+    std::ranges::copy_if(some, std::back_inserter(both),
+                         [&](int rank) { return std::ranges::find(ranks, rank) != ranks.end(); });
+    return both;
+  };
+  auto part = std::unique_ptr<Control>(new Control(board_, rank_, among(here_), watched_));
+  part->elsewhere_ = among(elsewhere_);
+  part->far_ = far_;
+  return part;
+}
+
+std::vector<int> Control::peers() const {
+  std::vector<int> all = here_;
+  all.insert(all.end(), elsewhere_.begin(), elsewhere_.end());
+  std::erase(all, rank_);
+  return all;
+}
+
+// Of ranks that are elsewhere the board has nothing.
+std::optional<Row> Control::read(int peer) const {
+  auto row = board_->read(peer);
+  return row || !far_ ? row : far_->row(peer);
+}
+
+std::optional<Finished> Control::finished_by(int peer, std::uint64_t group,
+                                             std::uint64_t sequence) const {
+  auto done = board_->finished(peer, group, sequence);
+  return done || !far_ ? done : far_->finished(peer, group, sequence);
+}
+
+std::optional<bool> Control::has_begun(int peer, std::uint64_t group, std::uint64_t sequence,
+                                       const CallPlace& waits_in) const {
+  const bool far = std::ranges::find(elsewhere_, peer) != elsewhere_.end();
+  return comm::has_begun(far ? far_->calls(peer) : board_->flight(peer).read(), group, sequence,
+                         waits_in);
+}
+
+void Control::meet_far(const Row& mine) {
+  if (elsewhere_.empty()) return;
+  far_->tell(elsewhere_, mine, board_->flight(rank_));
+  next_hearing_ = {};
+  hear_far();
+}
+
+void Control::hear_far() {
+  if (elsewhere_.empty()) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_hearing_) return;
+  next_hearing_ = now + between_hearings;
+  if (const auto failure = far_->hear(elsewhere_)) board_->poison(*failure);
+}
+
+// Who heard it from another leaves it to that one.
+void Control::fail_far() {
+  if (elsewhere_.empty()) return;
+  if (board_->poisoner() == rank_) far_->tell_failure(elsewhere_, *board_->poisoned());
+  far_->abandon();
 }
 
 bool Control::is_to_tell(const std::string& message) const {
@@ -78,13 +153,26 @@ bool Control::is_to_tell(const std::string& message) const {
   return board_->take_word();
 }
 
+void Control::leave(std::chrono::milliseconds patience) const {
+  using Clock = std::chrono::steady_clock;
+  board_->leave(rank_);
+  const auto has_left = [&](const Watched::Process& process) {
+    pollfd polled{process.descriptor, POLLIN, 0};
+    return board_->has_left(process.rank) || poll(&polled, 1, 0) > 0;
+  };
+  for (const auto begin = Clock::now();
+       !std::ranges::all_of(watched_->processes, has_left) && Clock::now() - begin < patience;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 void Control::lament(const Peer& peer) {
   // A rank that fails says why before it goes: its word is better than ours.
   if (const auto message = board_->poisoned()) fail(*message);
-  const std::string message = concat("rank ", peer.rank, " (process ", peer.pid,
+  const std::string message = concat("[comm] rank ", peer.rank, " (process ", peer.pid,
                                      ") has died; the job cannot go on without it");
-  board_->poison(concat("[comm] ", message));
-  fail(concat("[comm] rank ", rank_, ": ", message));
+  board_->poison(message, rank_);
+  fail(board_->poisoned().value_or(message));  // another may have been faster
 }
 
 std::optional<Peer> Control::first_gone() const {
@@ -100,6 +188,22 @@ std::optional<Peer> Control::first_gone() const {
   return std::nullopt;
 }
 
+bool Control::anyone_works() const {
+  std::vector<int> working;  // processes of ranks that say so
+  for (int rank = 0; rank < board_->world(); ++rank) {
+    if (!board_->works(rank)) continue;
+    const auto process = std::ranges::find(watched_->processes, rank, &Watched::Process::rank);
+    if (process == watched_->processes.end()) return true;  // one that is this process
+    working.push_back(process->pid);
+  }
+  if (working.empty()) return false;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - states_seen_.load() < std::chrono::milliseconds(10)) return one_moves_;
+  one_moves_ = !std::ranges::all_of(working, is_stopped);
+  states_seen_ = now;
+  return one_moves_;
+}
+
 void Control::check() {
   if (const auto message = board_->poisoned()) fail(*message);
   const auto now = std::chrono::steady_clock::now();
@@ -113,18 +217,26 @@ void Control::compare_finished(int peer, std::uint64_t group, std::uint64_t end,
                                Describe describe) const {
   const std::uint64_t begin = end > Board::remembered ? end - Board::remembered : 0;
   bool agreed_before = begin == 0;
-  for (std::uint64_t sequence = begin; sequence < end; ++sequence) {
+  const auto check = [&](std::uint64_t sequence, const Finished& theirs) {
     const auto mine = board_->finished(rank_, group, sequence);
-    const auto theirs = board_->finished(peer, group, sequence);
-    if (!mine || !theirs) continue;
-    if (mine->signature == theirs->signature) {
+    if (!mine) return;
+    if (mine->signature == theirs.signature) {
       agreed_before = true;
-      continue;
+      return;
     }
-    const auto& [low, high] = rank_ < peer ? std::tie(*mine, *theirs) : std::tie(*theirs, *mine);
+    const auto& [low, high] = rank_ < peer ? std::tie(*mine, theirs) : std::tie(theirs, *mine);
     fail(concat("[comm] rank ", std::min(rank_, peer), " has finished ", describe(low, sequence),
                 ", but rank ", std::max(rank_, peer), " has finished ", describe(high, sequence),
                 agreed_before ? "" : ", and they differed before", ": ", rule));
+  };
+  // There may be many that are elsewhere, and each has told a few of its calls.
+  std::vector<std::pair<std::uint64_t, Finished>> told;
+  if (far_) told = far_->finished(peer, group);
+  for (const auto& [sequence, theirs] : told) {
+    if (sequence >= begin && sequence < end) check(sequence, theirs);
+  }
+  for (std::uint64_t sequence = begin; told.empty() && sequence < end; ++sequence) {
+    if (const auto theirs = board_->finished(peer, group, sequence)) check(sequence, *theirs);
   }
 }
 
@@ -136,32 +248,45 @@ void Control::compare_finished(std::uint64_t group, std::uint64_t end, Describe 
 }
 
 void Control::compare(const Row& mine, Describe describe) const {
-  for (const int peer : here_) {
-    if (peer == rank_) continue;
-    compare_finished(peer, mine.group, mine.sequence, describe);
-    const auto theirs = read(peer);
-    // A row without words is of none: who had one out has taken it back.
-    if (theirs && theirs->text[0] != 0 && theirs->group == mine.group &&
-        theirs->sequence == mine.sequence && theirs->signature != mine.signature) {
-      const bool we_first = rank_ < peer;
-      const bool alike = std::string_view(mine.text) == std::string_view(theirs->text);
-      fail(concat("[comm] rank ", std::min(rank_, peer), " is in ",
-                  std::string_view(we_first ? mine.text : theirs->text), ", but rank ",
-                  std::max(rank_, peer), " is in ",
-                  std::string_view(we_first ? theirs->text : mine.text),
-                  alike ? ", and their calls before this one differed" : "", ": ", rule));
-    }
-    const auto done = board_->finished(peer, mine.group, mine.sequence);
-    PEAL_CHECK(!done || done->signature == mine.signature, "[comm] rank ", rank_, " is in ",
-               std::string_view(mine.text), ", but rank ", peer, " has finished ",
-               describe(*done, mine.sequence), ": ", rule);
+  for (const int peer : peers()) compare(peer, mine, describe);
+}
+
+void Control::compare(int peer, const Row& mine, Describe describe) const {
+  compare_finished(peer, mine.group, mine.sequence, describe);
+  const auto theirs = read(peer);
+  // A row without words is of none: who had one out has taken it back.
+  if (theirs && theirs->text[0] != 0 && theirs->group == mine.group &&
+      theirs->sequence == mine.sequence && theirs->signature != mine.signature) {
+    const bool we_first = rank_ < peer;
+    const bool alike = std::string_view(mine.text) == std::string_view(theirs->text);
+    fail(concat(
+        "[comm] rank ", std::min(rank_, peer), " is in ",
+        std::string_view(we_first ? mine.text : theirs->text), ", but rank ", std::max(rank_, peer),
+        " is in ", std::string_view(we_first ? theirs->text : mine.text),
+        alike ? ", and these differ in their parts, or those before them" : "", ": ", rule));
   }
+  const auto done = finished_by(peer, mine.group, mine.sequence);
+  PEAL_CHECK(!done || done->signature == mine.signature, "[comm] rank ", rank_, " is in ",
+             std::string_view(mine.text), ", but rank ", peer, " has finished ",
+             describe(*done, mine.sequence), ": ", rule);
+}
+
+void Control::fail_crossed(const Row& mine, std::string_view my_group, int peer, const Row& theirs,
+                           std::string_view their_group) const {
+  const auto place = [](const Row& row, std::string_view group) {
+    return concat(" is in ", std::string_view(row.text), " of ", group);
+  };
+  const bool we_first = rank_ < peer;
+  fail(concat("[comm] rank ", std::min(rank_, peer),
+              we_first ? place(mine, my_group) : place(theirs, their_group), ", but rank ",
+              std::max(rank_, peer), we_first ? place(theirs, their_group) : place(mine, my_group),
+              ", and neither has come to the other's call: ", rule));
 }
 
 std::string Control::describe() const {
   std::string text;
   for (const int peer : here_) {
-    const auto row = read(peer);
+    const auto row = board_->read(peer);
     if (board_->works(peer)) {
       text += concat("\n  rank ", peer, ": works");
       continue;
@@ -172,6 +297,10 @@ std::string Control::describe() const {
     }
     text += concat("\n  rank ", peer, ": ", std::string_view(row->text));
     if (row->waits_for[0] != 0) text += concat(", for ", std::string_view(row->waits_for));
+  }
+  for (const int peer : elsewhere_) {
+    const auto row = read(peer);
+    if (row) text += concat("\n  rank ", peer, ", elsewhere: ", std::string_view(row->text));
   }
   return text;
 }

@@ -5,8 +5,8 @@
 // differ.
 //
 // Peers on the same node are watched through pidfds, which become readable at the moment of death;
-// a group and its sub-groups share them. Peers on other nodes are found by the deadline alone until
-// the plane reaches across nodes.
+// a group and its sub-groups share them. Peers with which this rank shares no memory say by
+// messages what they wait for, and why they fail (far_board.h).
 //
 // A rank may say that it works (Busy): for as long as it does, and its process lives, nobody on its
 // node takes the silence for a failure. Thread safety: check(), poison(), busy() and what only
@@ -15,12 +15,14 @@
 
 #include <peal/autograd/core/fork.h>
 #include <peal/comm/control/board.h>
+#include <peal/comm/control/far_board.h>
 
 #include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -62,6 +64,10 @@ class Control {
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
 
+  // Of a whole world: reaches the ranks that the board does not carry, over a transport of its
+  // ranks. Collective; before the first operation.
+  void reach_far(Transport& world);
+
   // For a sub-group of these ranks of the world.
   std::unique_ptr<Control> subset(const std::vector<int>& ranks) const;
 
@@ -73,14 +79,33 @@ class Control {
   FlightRecorder& flight() { return board_->flight(rank_); }
   bool has_flight(int rank) const { return board_->has_flight(rank); }  // this node's ranks
   const FlightRecorder& flight(int rank) const { return board_->flight(rank); }
-  bool take_flight() { return board_->take_flight(); }
+  bool take_flight(int from) { return board_->take_flight(rank_, from); }
+  int flight_writer() const { return board_->flight_writer(); }
+  void end_flight(bool written) { board_->end_flight(rank_, written); }
+  bool flight_written() const { return board_->flight_written(); }
+  bool take_flight_word() { return board_->take_flight_word(); }
   // This rank, of how many: the world's.
   int rank() const { return rank_; }
   int world() const { return board_->world(); }
   Row own_row() const { return board_->read(rank_).value_or(Row{}); }
   void publish(const Row& row) { board_->publish(rank_, row); }
-  std::optional<Row> read(int peer) const { return board_->read(peer); }
+  // Of a peer without common memory, what it said last.
+  std::optional<Row> read(int peer) const;
+  // The others of the group.
+  std::vector<int> peers() const;
+  // Whether a peer, which waits in a call, has come to that one; nothing where that is not known.
+  std::optional<bool> has_begun(int peer, std::uint64_t group, std::uint64_t sequence,
+                                const CallPlace& waits_in) const;
+  // Groups of one world.
+  bool shares_board(const Control& other) const { return board_ == other.board_; }
   void poison(const std::string& message) { board_->poison(message, rank_); }
+  // To and from ranks without common memory: what this one waits for, and what they do. One that
+  // has failed poisons the board. By who may use the transport, one thread at a time.
+  void meet_far(const Row& mine);
+  // What they do alone, once in a second at most: for a rank that never waits.
+  void hear_far();
+  // That this rank's group has failed, where it is this rank that knows why.
+  void fail_far();
   std::optional<std::string> poisoned() const { return board_->poisoned(); }
   bool is_poisoned() const { return board_->is_poisoned(); }
 
@@ -88,13 +113,18 @@ class Control {
   // alone says; what the group was poisoned with is told once on a node, by the rank whose it is,
   // or by another where that one says nothing for a second.
   bool is_to_tell(const std::string& message) const;
+  // At the end of a rank that knows of a failure: until all others of its node have come here too,
+  // or are gone, but not for longer. A launcher that ends a job with the first rank that fails
+  // (mpirun) would else end ranks that have not seen yet what there was.
+  void leave(std::chrono::milliseconds patience) const;
 
   // Of all ranks of the node, and so often, one is to tell people that something stalls.
   bool take_stall_word(std::chrono::milliseconds apart) { return board_->take_stall_word(apart); }
 
   [[nodiscard]] Busy busy() { return {board_, rank_}; }
-  // Somebody of this node says that it works.
-  bool anyone_works() const { return board_->anyone_works(); }
+  // Somebody of this node says that it works, and its process does not stand still, stopped by a
+  // signal (SIGSTOP): that one says so for ever. The system is asked at most every 10 ms.
+  bool anyone_works() const;
 
   // A peer's process is gone, which may have come to its end; throws and poisons nothing.
   bool anyone_gone() const { return first_gone().has_value(); }
@@ -105,6 +135,10 @@ class Control {
   // over a second.
   using Describe = std::string (*)(const Finished&, std::uint64_t sequence);
   void compare(const Row& mine, Describe describe) const;
+  // Throws: this rank and a peer wait in calls of different groups of both, named in words, each
+  // of which the other has not come to.
+  [[noreturn]] void fail_crossed(const Row& mine, std::string_view my_group, int peer,
+                                 const Row& theirs, std::string_view their_group) const;
   // Throws where what ranks have finished before number `end` differs. Of several that end with
   // this the last sees all.
   void compare_finished(std::uint64_t group, std::uint64_t end, Describe describe) const;
@@ -129,13 +163,21 @@ class Control {
   static std::shared_ptr<const Watched> watch(int rank, const std::vector<Peer>& processes);
   std::optional<Peer> first_gone() const;
   [[noreturn]] void lament(const Peer& peer);
+  std::optional<Finished> finished_by(int peer, std::uint64_t group, std::uint64_t sequence) const;
   void compare_finished(int peer, std::uint64_t group, std::uint64_t end, Describe describe) const;
+  void compare(int peer, const Row& mine, Describe describe) const;
 
   std::shared_ptr<Board> board_;
   int rank_;
-  std::vector<int> here_;
+  std::vector<int> here_, elsewhere_;  // the group's ranks, by whether the board carries them
+  std::shared_ptr<FarBoard> far_;      // null: it carries all
   std::shared_ptr<const Watched> watched_;
   std::atomic<std::chrono::steady_clock::time_point> next_look_{};
+  mutable std::atomic<std::chrono::steady_clock::time_point> states_seen_{};
+  mutable std::atomic<bool> one_moves_{true};  // then, of those that said that they work
+  static constexpr std::chrono::seconds between_hearings{1};
+  std::chrono::steady_clock::time_point next_hearing_ =
+      std::chrono::steady_clock::now() + between_hearings;
 };
 
 }  // namespace peal::comm

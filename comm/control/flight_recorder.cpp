@@ -4,11 +4,23 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <optional>
 
 namespace peal::comm {
 
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
+
+// Numbers of messages and of collectives lie apart: those of messages have the highest bit.
+std::optional<bool> has_begun(const std::vector<FlightRow>& rows, std::uint64_t group,
+                              std::uint64_t sequence, const CallPlace& waits_in) {
+  std::optional<bool> begun;
+  for (const FlightRow& row : rows) {
+    const bool waited = row.group == waits_in.group && row.sequence == waits_in.sequence;
+    if (row.state == FlightState::under_way && !waited) return std::nullopt;
+    if (row.group != group || row.sequence >> 63 != sequence >> 63) continue;
+    begun = begun.value_or(false) || row.sequence >= sequence;
+  }
+  return begun;
+}
 
 std::int64_t FlightRecorder::now() {
   using std::chrono::steady_clock;
@@ -17,20 +29,27 @@ std::int64_t FlightRecorder::now() {
       .count();
 }
 
-// The label comes first: who sees the row sees it whole.
+void FlightRecorder::keep_label(std::uint64_t number, std::string_view label) {
+  std::uint64_t words[Label::words - 1] = {};
+  std::size_t bytes = std::min(label.size(), sizeof words);
+  // No letter of UTF-8, of four bytes at most, is cut in two.
+  const auto cuts = [&](std::size_t at) {
+    return at < label.size() && (static_cast<unsigned char>(label[at]) & 0xc0) == 0x80;
+  };
+  for (int i = 0; i < 3 && cuts(bytes); ++i) --bytes;
+  std::memcpy(words, label.data(), bytes);
+  Label& place = labels_[number % labels_kept];
+  place.number.store(0, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < std::size(words); ++i) {
+    place.word[i].store(words[i], std::memory_order_release);
+  }
+  place.number.store(number + 1, std::memory_order_release);
+}
+
 std::uint64_t FlightRecorder::begin(std::uint64_t group, std::uint64_t sequence,
                                     const Finished& what, std::string_view label) {
   const std::uint64_t number = next_.load(std::memory_order_relaxed);
-  if (!label.empty()) {
-    std::uint64_t words[Label::words - 1] = {};
-    std::memcpy(words, label.data(), std::min(label.size(), sizeof words));
-    Label& place = labels_[number % labels_kept];
-    place.number.store(0, std::memory_order_relaxed);
-    for (std::size_t i = 0; i < std::size(words); ++i) {
-      place.word[i].store(words[i], std::memory_order_release);
-    }
-    place.number.store(number + 1, std::memory_order_release);
-  }
+  if (!label.empty()) keep_label(number, label);
   write(number, group, sequence, what, now(), 0, FlightState::under_way);
   return number;
 }

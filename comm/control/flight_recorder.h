@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,15 @@ struct FlightRow {
   std::string label{};  // what the caller says that it is for; its beginning
 };
 
+struct CallPlace {
+  std::uint64_t group, sequence;
+};
+// Whether a rank with these rows, which waits in a call, has come to that call of that group.
+// Nothing where they do not say: because none is of the group, or because the rank has more under
+// way, whose continuations may make calls, too.
+std::optional<bool> has_begun(const std::vector<FlightRow>& rows, std::uint64_t group,
+                              std::uint64_t sequence, const CallPlace& waits_in);
+
 // All-zero bytes are one without rows.
 class FlightRecorder {
  public:
@@ -51,8 +61,10 @@ class FlightRecorder {
   // Does nothing for a row that is no longer kept.
   void end(std::uint64_t number, FlightState state);
   // Begun and done.
-  void over(std::uint64_t group, std::uint64_t sequence, const Finished& what) {
+  void over(std::uint64_t group, std::uint64_t sequence, const Finished& what,
+            std::string_view label = {}) {
     const std::uint64_t number = next_.load(std::memory_order_relaxed);
+    if (!label.empty()) keep_label(number, label);
     const std::int64_t time = number % 32 == 0 ? now() : 0;
     write(number, group, sequence, what, time, time, FlightState::done);
   }
@@ -92,6 +104,8 @@ class FlightRecorder {
     place.stamp.store(stamp(number, state), std::memory_order_release);
     next_.store(number + 1, std::memory_order_release);
   }
+  // Before its row is written: who sees the row sees its label whole.
+  void keep_label(std::uint64_t number, std::string_view label);
   std::string label_of(std::uint64_t number) const;
 
   alignas(64) std::atomic<std::uint64_t> next_;

@@ -65,6 +65,7 @@ Buffers::Buffers(const CollectiveCall& call, const Plan* plan, Transport& transp
   }
   reads_in_ = call.reads_in(transport.rank());
   writes_out_ = call.writes_out(transport.rank());
+  broadcasts_ = call.what == Collective::broadcast;
 }
 
 Buffers::Buffers(const MessageCall& call, const Plan* plan, Transport& transport,
@@ -204,7 +205,7 @@ void Buffers::gather() {
 
 void Buffers::scatter() {
   for (const Piece& piece : scattered_) {
-    count_written(piece.data.storage, writes_out_);
+    count_written(piece.data.storage, writes_out_, broadcasts_);
     if (!writes_out_) continue;
     const View here = out_.given.part(piece.at, piece.data.count);
     if (elsewhere(piece.data)) {
@@ -265,7 +266,7 @@ void Buffers::close(CallerOrder& caller) {
     hand_back(up_.back().round);
   }
   scatter();
-  count_written(out_.given.storage, writes_out_);
+  count_written(out_.given.storage, writes_out_, broadcasts_);
   if (staging_) staging_->close(caller);
 }
 

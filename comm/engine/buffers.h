@@ -127,7 +127,7 @@ class Buffers {
   double factor_ = 1;
   std::int64_t divisor_ = 1;
   bool multiplies_ = false, divides_ = false;  // here, and not in the library below
-  bool reads_in_ = true, writes_out_ = true;
+  bool reads_in_ = true, writes_out_ = true, broadcasts_ = false;
   Side in_, out_;
   std::span<const Piece> gathered_, scattered_;
   int beside_;  // ranks that do the same in the same memory

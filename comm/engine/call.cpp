@@ -4,6 +4,7 @@
 #include <peal/comm/schedule/mix.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 namespace peal::comm {
@@ -19,17 +20,20 @@ std::optional<std::int64_t> in_place(const View& in, const View& out) {
   return in.at - out.at;
 }
 
+// A rank's own buffers may have another size.
+std::int64_t CollectiveCall::bytes(int world) const {
+  const std::int64_t rows = what == Collective::all_to_all ? world : 1;
+  return elements() / rows * static_cast<std::int64_t>(size_of(dtype()));
+}
+
 bool CollectiveCall::writes_out(int rank) const {
   return what != Collective::broadcast || rank != root || !in_place(in, out);
 }
 
-void count_written(const StorageRef& storage, bool written) {
+void count_written(const StorageRef& storage, bool written, bool broadcast) {
   if (storage == nullptr) return;
-  if (written) {
-    storage->bump_version();
-  } else {
-    storage->count_broadcast();
-  }
+  if (written) storage->bump_version();
+  if (broadcast) storage->count_broadcast();
 }
 
 NativeCall native_call(const CollectiveCall& call, DeviceType where) {
@@ -42,13 +46,26 @@ bool scales_widened(const CollectiveCall& call) {
   return call.op == ReduceOp::premul_sum && computed_in(call.dtype()) != call.dtype();
 }
 
+namespace {
+
+// Nothing where all are alike; the first few of many.
+std::string parts(const std::vector<std::int64_t>& counts) {
+  constexpr std::size_t most = 4;
+  if (std::ranges::adjacent_find(counts, std::not_equal_to()) == counts.end()) return {};
+  std::string text = " in parts of";
+  for (std::size_t i = 0; i < std::min(most, counts.size()); ++i) text += concat(" ", counts[i]);
+  return counts.size() > most ? text + " ..." : text;
+}
+
+}  // namespace
+
 std::string describe(const CollectiveCall& call, std::uint64_t sequence, std::string_view label) {
   std::string text = concat(name(call.what), " #", sequence);
   if (call.what == Collective::barrier)
     return label.empty() ? text : concat(text, " (", label, ")");
   text += " (";
   if (call.reduces()) text += concat(name(call.op), " of ");
-  text += concat(call.elements(), " ", call.dtype());
+  text += concat(call.elements(), " ", call.dtype(), parts(call.counts));
   if (!call.gathered.empty()) text += concat(" in ", call.gathered.size(), " pieces");
   if (call.root != 0) text += concat(", root ", call.root);
   if (!label.empty()) text += concat("; ", label);
@@ -73,6 +90,18 @@ std::string describe(const Call& call, std::uint64_t sequence, std::string_view 
     return describe(*replay, sequence, label);
   }
   return describe(std::get<CollectiveCall>(call), sequence, label);
+}
+
+Counted counted(const CollectiveCall& call, int world) {
+  return {OperationCounters::kind(call.what), static_cast<std::uint64_t>(call.bytes(world))};
+}
+
+Counted counted(const Call& call, int world) {
+  if (const auto* const message = std::get_if<MessageCall>(&call)) {
+    return {OperationCounters::kind(message->direction), message->data.bytes()};
+  }
+  if (std::holds_alternative<ReplayCall>(call)) return {OperationCounters::replay, 0};
+  return counted(std::get<CollectiveCall>(call), world);
 }
 
 std::uint64_t signature(const CollectiveCall& call) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <peal/autograd/core/view.h>
+#include <peal/comm/record/operation_counters.h>
 #include <peal/comm/schedule/plan.h>
 #include <peal/comm/transport/transport.h>
 
@@ -38,20 +39,19 @@ struct CollectiveCall {
   std::vector<Piece> gathered{}, scattered{};
 
   DType dtype() const { return out.storage ? out.dtype : in.dtype; }
-  bool reduces() const {
-    return what == Collective::all_reduce || what == Collective::reduce ||
-           what == Collective::reduce_scatter;
-  }
+  bool reduces() const { return is_reduction(what); }
   // Of the group, not of this rank alone.
   std::int64_t elements() const;
+  // Of a rank of a world of so many, equal on all: what PEAL_ALGO's ranges speak of, and counters.
+  std::int64_t bytes(int world) const;
   // A broadcast reads the root's input alone, and in place it leaves that as it is.
   bool reads_in(int rank) const { return what != Collective::broadcast || rank == root; }
   bool writes_out(int rank) const;
 };
 
-// Of memory to write, once that is over: a version, where it was written; what the root of a
-// broadcast keeps as it was counts as given to all.
-void count_written(const StorageRef& storage, bool written);
+// Of memory to write, once that is over: a version, where it was written; and that all ranks have
+// these values of a broadcast, the root too, which keeps what it had.
+void count_written(const StorageRef& storage, bool written, bool broadcast);
 
 // The two overlap: in == out + this many elements.
 std::optional<std::int64_t> in_place(const View& in, const View& out);
@@ -91,6 +91,14 @@ std::string describe(const MessageCall& call);
 // "replay #17 of a graph with 4 collectives, the first ..."; the label is the first.
 std::string describe(const ReplayCall& call, std::uint64_t sequence, std::string_view label);
 std::string describe(const Call& call, std::uint64_t sequence, std::string_view label);
+
+// How each rank of a world of so many counts it.
+struct Counted {
+  OperationCounters::Kind kind;
+  std::uint64_t bytes;
+};
+Counted counted(const CollectiveCall& call, int world);
+Counted counted(const Call& call, int world);
 
 // A hash of what all ranks must agree on: collective, type, reduction, root, counts. Ranks that
 // disagree use different channels, so their messages never meet. Of messages the type alone: sizes

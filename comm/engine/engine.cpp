@@ -151,7 +151,23 @@ void Engine::add(const std::shared_ptr<Lane>& lane) {
   ++groups_;
 }
 
+// While one thread alone uses groups, where that waits nothing more is called.
+void Engine::note_thread() {
+  const auto me = std::this_thread::get_id();
+  if (user_.load(std::memory_order_relaxed) == me) return;
+  auto first = std::thread::id();
+  if (!user_.compare_exchange_strong(first, me) && first != me) several_use_ = true;
+}
+
+const Lane* Engine::lane_of(std::uint64_t id, const Control& world) const {
+  const auto found = std::ranges::find_if(lanes_, [&](const auto& lane) {
+    return lane->id() == id && lane->control().shares_board(world);
+  });
+  return found == lanes_.end() ? nullptr : found->get();
+}
+
 void Engine::submit(const OperationRef& operation) {
+  note_thread();
   locked(Nesting::starts, [&](Lane::Ended& ended) {
     const std::shared_ptr<Lane>& lane = operation->lane;
     lane->transport().check_thread();
@@ -197,16 +213,18 @@ std::uint64_t Engine::sequence(const Lane& lane) {
 }
 
 Exchange Engine::exchange(Lane& lane, const Immediate& what, const std::byte* in, std::byte* out,
-                          std::size_t bytes) {
+                          std::size_t bytes, std::string_view label) {
+  note_thread();
   const std::lock_guard lock(mutex_);
-  return may_exchange(lane) ? lane.exchange(what, in, out, bytes) : Exchange();
+  return may_exchange(lane) ? lane.exchange(what, in, out, bytes, label) : Exchange();
 }
 
 Exchange Engine::exchange_known(Lane& lane, const AllReduceKey& what, const std::byte* in,
-                                std::byte* out, std::size_t bytes) {
+                                std::byte* out, std::size_t bytes, std::string_view label) {
+  note_thread();
   const std::lock_guard lock(mutex_);
   const Immediate* const known = lane.all_reduces().find(what);
-  return known != nullptr && may_exchange(lane) ? lane.exchange(*known, in, out, bytes)
+  return known != nullptr && may_exchange(lane) ? lane.exchange(*known, in, out, bytes, label)
                                                 : Exchange();
 }
 
@@ -281,9 +299,10 @@ void Engine::progress() {
   });
 }
 
-void Engine::look(Operation& operation) {
+void Engine::look(Operation& operation, Waits waits) {
+  const bool alone = waits == Waits::to_the_end && !several_use_;
   locked(Nesting::waits, [&](Lane::Ended& ended) {
-    if (!operation.retired) operation.lane->watch(operation, ended);
+    if (!operation.retired) operation.lane->watch(operation, alone, ended);
   });
 }
 
@@ -292,6 +311,16 @@ bool Engine::is_over(const Operation& operation) const {
   if (operation.settled) return true;
   return operation.retired && runner_.load() == std::this_thread::get_id() &&
          std::find(running_.begin(), running_.end(), &operation) != running_.end();
+}
+
+// The board without the lock, whose holder may wait for others, and sees it then. The first lane of
+// the world that still is there is the one with the most ranks to tell.
+void Engine::poison(const Lane& lane, const std::string& message) {
+  lane.control().poison(message);
+  const std::lock_guard lock(mutex_);
+  for (const auto& each : lanes_) {
+    if (each->control().shares_board(lane.control())) each->tell_failure();
+  }
 }
 
 void Engine::abort(const std::shared_ptr<Lane>& lane, const std::string& message) {
@@ -304,25 +333,37 @@ void Engine::abort(const std::shared_ptr<Lane>& lane, const std::string& message
 void Engine::wait_until(Operation& operation, bool handed_over,
                         std::optional<std::chrono::milliseconds> timeout) {
   if (!handed_over) refuse_captured(operation);
+  note_thread();
+  const Waits waits = timeout ? Waits::for_a_while : Waits::to_the_end;
   const auto nap = operation.lane->transport().limits().nap;
   const auto over = [&] {
     const bool ordered = handed_over && operation.ordered && !operation.lane->ended_by_watchdog();
     return ordered || is_over(operation);
   };
-  const auto end = timeout ? steady_clock::now() + *timeout : steady_clock::time_point{};
+  const auto end = timeout ? end_after(*timeout) : steady_clock::time_point::max();
+  std::optional<steady_clock::time_point> since;
+  const auto note = [&] {
+    if (since) note_wait(operation, steady_clock::now() - *since);
+    since.reset();
+  };
   for (Spins spins(crowded_); !over();) {
+    if (!since) since = steady_clock::now();
     progress();
     if (over()) break;
     spins.ask();
-    if (timeout && steady_clock::now() >= end) give_up(operation, *timeout);
+    if (timeout && steady_clock::now() >= end) {
+      note();
+      give_up(operation, *timeout);
+    }
     if (nap.count() > 0) {
       std::this_thread::sleep_for(nap);
-      look(operation);
+      look(operation, waits);
       continue;
     }
     if (spins.gives_way()) give_way();
-    if (spins.looks()) look(operation);
+    if (spins.looks()) look(operation, waits);
   }
+  note();
   if (operation.retired && operation.error) std::rethrow_exception(operation.error);
   if (operation.threw) std::rethrow_exception(operation.thrown);
 }
@@ -331,7 +372,7 @@ void Engine::wait_until(Operation& operation, bool handed_over,
 void Engine::give_up(Operation& operation, std::chrono::milliseconds timeout) {
   std::string message;
   locked(Nesting::waits, [&](Lane::Ended& ended) {
-    if (!operation.retired) operation.lane->watch(operation, ended);
+    if (!operation.retired) operation.lane->watch(operation, false, ended);
     if (!operation.retired) message = operation.lane->not_done_after(operation, timeout);
   });
   if (!message.empty()) fail(message);
@@ -354,7 +395,7 @@ bool Engine::test(Operation& operation) {
   locked(Nesting::waits, [&](Lane::Ended& ended) {
     if (operation.retired || now < operation.next_look) return;
     operation.next_look = now + std::chrono::milliseconds(1);
-    operation.lane->watch(operation, ended);
+    operation.lane->watch(operation, false, ended);
   });
   return is_over(operation);
 }

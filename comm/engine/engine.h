@@ -30,6 +30,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -53,11 +54,14 @@ class Engine {
   std::uint64_t sequence(const Lane& lane);
   // Runs a collective now, where nothing else is under way (Lane::exchange()).
   Exchange exchange(Lane& lane, const Immediate& what, const std::byte* in, std::byte* out,
-                    std::size_t bytes);
+                    std::size_t bytes, std::string_view label);
   // The same of an all_reduce that is known; refused where it is not.
   Exchange exchange_known(Lane& lane, const AllReduceKey& what, const std::byte* in, std::byte* out,
-                          std::size_t bytes);
+                          std::size_t bytes, std::string_view label);
   void know(Lane& lane, const CollectiveCall& call, Immediate what);
+  // Counts a call that has nothing to do.
+  void count(Lane& lane, const CollectiveCall& call);
+  OperationCounters counters(const Lane& lane);
   // Puts the operation, whole, into the graph that the calling thread captures (captured.h). Error
   // that poisons nobody where that fails.
   void capture(const OperationRef& operation);
@@ -80,9 +84,13 @@ class Engine {
   void attach(const std::shared_ptr<Lane>& lane, std::unique_ptr<Transport> transport);
   // True once it has settled. Makes progress, and looks at the control plane every millisecond.
   bool test(Operation& operation);
+  // Of that number, and of the same world. REQUIRES: the lock.
+  const Lane* lane_of(std::uint64_t id, const Control& world) const;
   // At once if it has retired, else when it does. Dropped where it has failed.
   void then(const OperationRef& operation, std::function<void()> f);
-  // Poisons the group; what is in flight in the lane fails now.
+  // Poisons the group; the ranks that do not see its board are told, too.
+  void poison(const Lane& lane, const std::string& message);
+  // The same; what is in flight in the lane fails now.
   void abort(const std::shared_ptr<Lane>& lane, const std::string& message);
   // While it lives, nothing goes forward.
   [[nodiscard]] std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
@@ -110,9 +118,12 @@ class Engine {
   void wait_until(Operation& operation, bool handed_over,
                   std::optional<std::chrono::milliseconds> timeout = {});
   void give_up(Operation& operation, std::chrono::milliseconds timeout);
+  void note_wait(const Operation& operation, std::chrono::nanoseconds time);
   bool advance_beside();
   bool is_over(const Operation& operation) const;
-  void look(Operation& operation);
+  enum class Waits { for_a_while, to_the_end };
+  void look(Operation& operation, Waits waits = Waits::for_a_while);
+  void note_thread();
 
   std::mutex mutex_;
   std::vector<std::shared_ptr<Lane>> lanes_;
@@ -122,6 +133,8 @@ class Engine {
   // The thread that runs continuations, and of which operations, the innermost last.
   std::atomic<std::thread::id> runner_{};
   std::vector<const Operation*> running_;
+  std::atomic<std::thread::id> user_{};  // the first thread that used a group, and waited
+  std::atomic<bool> several_use_{false};
   std::shared_ptr<Entrance> entrance_ = std::make_shared<Entrance>();
   std::shared_ptr<Recorder> recorder_;
   bool crowded_;

@@ -42,14 +42,18 @@ void Execution::go_on_from(const Exchange& exchange) {
   now_ = at_.plan;
 }
 
+void Execution::give_up() {
+  for (const Posted& each : posted_) held_ = !transport_.cancel(each.ticket) || held_;
+  posted_.clear();
+}
+
 // A library, or a device, may still write the memory of one that ends before its time.
 Execution::~Execution() {
-  bool held = false;
-  for (const Posted& each : posted_) held = !transport_.cancel(each.ticket) || held;
+  give_up();
   const bool under_way = state_ == State::runs || state_ == State::handed_over;
   // By others, who go on.
   const bool reached = state_ == State::runs ? one_sided() : state_ == State::made && begun_before_;
-  if (held || reached || (under_way && !quiet())) buffers_.quarantine();
+  if (held_ || reached || (under_way && !quiet())) buffers_.quarantine();
 }
 
 bool Execution::stay() {

@@ -57,6 +57,9 @@ class Execution {
   bool advance();
   // The same, until it is handed over; true once it is. What is left then is not looked at.
   bool hand_over();
+  // After a failure: its messages are called back, as far as the transport can. Nothing else is
+  // called then.
+  void give_up();
   // It lies in a graph that the thread captures: its memory is the graph's, and its end is none of
   // the host's.
   void leave_capture();
@@ -154,6 +157,7 @@ class Execution {
   bool begun_before_ = false;  // go_on_from()
   std::vector<Posted> posted_;
   std::size_t over_ = 0;  // of those
+  bool held_ = false;     // one could not be called back
   std::vector<Message> messages_;
   int source_ = any_source;
   std::shared_ptr<Recorder> recorder_;  // null but under PEAL_TRACE

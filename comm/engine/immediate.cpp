@@ -53,12 +53,13 @@ bool is_plain(const View& view) { return !view.storage || view.device().type == 
 
 }  // namespace
 
-Immediate::Immediate(const CollectiveCall& call, std::shared_ptr<const Plan> its_plan)
+Immediate::Immediate(const CollectiveCall& call, std::shared_ptr<const Plan> its_plan, int world)
     : plan(std::move(its_plan)),
       dtype(call.dtype()),
       op(call.op),
       averages(call.op == ReduceOp::avg && call.reduces()),
-      signature(comm::signature(call)) {
+      signature(comm::signature(call)),
+      counted(comm::counted(call, world)) {
   const Finished all = finished(call, signature);
   words[0] = all.call[0];
   words[1] = all.call[1];
@@ -75,7 +76,7 @@ bool can_be_immediate(const CollectiveCall& call, const Plan& plan) {
 }
 
 Exchange Lane::exchange(const Immediate& what, const std::byte* in, std::byte* out,
-                        std::size_t bytes) {
+                        std::size_t bytes, std::string_view label) {
   Exchange now;
   const bool alone = queue_.empty() && broken_.empty() && !released_ && !device_transport_ &&
                      !recorder_ && window_turns_ == window_turn_ && !control_->is_poisoned();
@@ -101,7 +102,8 @@ Exchange Lane::exchange(const Immediate& what, const std::byte* in, std::byte* o
     if (walk(now.at, window_.get(), run)) {
       ++window_turn_;
       control_->finished(id_, now.channel.sequence, finished);
-      control_->flight().over(id_, now.channel.sequence, finished);
+      control_->flight().over(id_, now.channel.sequence, finished, label);
+      counters_.note_call(what.counted.kind, what.counted.bytes);
       now.algorithm = now.at.plan->entry;
       now.state = Exchange::State::over;
     } else {
@@ -109,7 +111,9 @@ Exchange Lane::exchange(const Immediate& what, const std::byte* in, std::byte* o
     }
   } catch (const std::exception& error) {  // the others go on without it
     FlightRecorder& flight = control_->flight();
-    flight.end(flight.begin(id_, now.channel.sequence, finished, {}), FlightState::failed);
+    flight.end(flight.begin(id_, now.channel.sequence, finished, label), FlightState::failed);
+    counters_.note_call(what.counted.kind, what.counted.bytes);
+    counters_.note_failure(what.counted.kind);
     broken_ = concat("[comm] ", who_, ", ", describe(finished, now.channel.sequence), ", round ",
                      now.at.round, ": ", error.what());
     control_->poison(broken_);

@@ -26,10 +26,11 @@ struct Immediate {
   bool averages = false;
   std::uint64_t signature = 0;  // the call's
   std::uint64_t words[2] = {};  // of Finished
+  Counted counted{};
 
   Immediate() = default;
   // REQUIRES: can_be_immediate(call, *plan).
-  Immediate(const CollectiveCall& call, std::shared_ptr<const Plan> plan);
+  Immediate(const CollectiveCall& call, std::shared_ptr<const Plan> plan, int world);
 };
 
 // It is a one-sided program that takes no memory, on the caller's own buffers, of the CPU, which

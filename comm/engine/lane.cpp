@@ -2,6 +2,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/log.h>
 #include <peal/comm/engine/branch.h>
+#include <peal/comm/engine/engine.h>
 #include <peal/comm/engine/lane.h>
 #include <peal/comm/schedule/mix.h>
 
@@ -127,6 +128,7 @@ void Lane::compare_finished(std::uint64_t end) const {
 }
 
 void Lane::submit(const OperationRef& operation, Ended& ended) {
+  if (broken_.empty()) control_->hear_far();
   if (broken_.empty() && control_->poisoned()) fail_all(*control_->poisoned(), ended);
   if (!broken_.empty()) fail(broken_);
   PEAL_CHECK(!released_, "[comm] ", who_, ", ", describe(*operation),
@@ -134,6 +136,8 @@ void Lane::submit(const OperationRef& operation, Ended& ended) {
   queue_.push_back(operation);
   operation->flight = control_->flight().begin(id_, operation->channel.sequence,
                                                finished(*operation), operation->label);
+  const auto [kind, bytes] = counted(operation->execution.call(), transport_->world());
+  counters_.note_call(kind, bytes);
   try {
     if (operation->execution.enters()) entrance_->join(*operation);
     operation->execution.take_place();
@@ -155,12 +159,21 @@ void Lane::fail_all(const std::string& message, Ended& ended) {
   for (const OperationRef& operation : queue_) {
     operation->error = std::make_exception_ptr(Error(message));
     if (entrance_) entrance_->leave(*operation);
+    // Now, for who holds its Work may want the memory. What lies in a device's queue ends below.
+    if (!operation->execution.stream_ordered()) operation->execution.give_up();
     let_go(operation, ended);
   }
   // What waits in a device's queue would wait for ever. Last: who waits for the queue finds the
   // error.
   if (device_transport_ && !queue_.empty()) device_transport_->abandon();
+  if (control_->is_poisoned()) tell_failure();
   queue_.clear();
+}
+
+// Both may have ranks to tell.
+void Lane::tell_failure() {
+  control_->fail_far();
+  transport_->abandon();
 }
 
 // This rank's fault, and everyone's failure; but for what follows from the watchdog's end.
@@ -206,6 +219,9 @@ void Lane::let_go(const OperationRef& operation, Ended& ended) {
   const bool failed = operation->error != nullptr;
   if (operation->flight) {
     control_->flight().end(*operation->flight, failed ? FlightState::failed : FlightState::done);
+  }
+  if (failed) {
+    counters_.note_failure(counted(operation->execution.call(), transport_->world()).kind);
   }
   for (auto& f : operation->continuations) {
     (failed ? ended.gone : ended.due).push_back({operation, std::move(f)});
@@ -313,15 +329,18 @@ bool Lane::advance_hosts(Ended& ended) {
   return left;
 }
 
-Row Lane::publish_row_of(const Operation& pending) {
-  const Row row = row_of(pending, id_, needs_of(pending));
+Row Lane::publish_row_of(const Operation& pending, bool alone) {
+  Row row = row_of(pending, id_, needs_of(pending));
+  row.alone = alone ? 1 : 0;
   if (!row_is_out_ || control_->own_row() != row) control_->publish(row);
   row_is_out_ = true;
   return row;
 }
 
-std::string Lane::not_done_after(const Operation& waited, milliseconds timeout) {
-  publish_row_of(waited);
+std::string Lane::not_done_after(Operation& waited, milliseconds timeout) {
+  publish_row_of(waited, false);
+  waited.had_waited = Clock::now() - waited.first_look;
+  waited.first_look = {};
   return concat("[comm] ", who_, ": ", describe(waited), " is not done after the ",
                 seconds(timeout), " s that were to be waited for it",
                 waits(needs_of(waited), *control_));
@@ -331,26 +350,46 @@ std::string Lane::not_done_after(const Operation& waited, milliseconds timeout) 
 void Lane::warn_of_stall(Operation& waited, Clock::duration idle) {
   waited.next_warning = 2 * idle;
   if (control_->anyone_works() || !control_->take_stall_word(stall_warning_)) return;
-  publish_row_of(waited);
+  publish_row_of(waited, false);
   log_warning("[comm] ", who_, ": ", describe(waited), " has not moved for ", seconds(idle),
               " s, and is an error after ", seconds(deadline_), " s (PEAL_TIMEOUT)",
               waits(needs_of(waited), *control_));
 }
 
-void Lane::watch(Operation& waited, Ended& ended) {
+// A rank that waits in one group, and a peer in another that both are in, wait for each other where
+// neither has made the other's call, nor has a thread that could.
+void Lane::compare_groups(const Row& mine) const {
+  if (mine.alone == 0) return;
+  for (const int peer : control_->peers()) {
+    const auto theirs = control_->read(peer);
+    if (!theirs || theirs->alone == 0 || theirs->group == id_) continue;
+    const Lane* const other = engine_->lane_of(theirs->group, *control_);
+    if (other == nullptr || other->sequence_ > theirs->sequence) continue;
+    const auto begun =
+        control_->has_begun(peer, id_, mine.sequence, {theirs->group, theirs->sequence});
+    if (begun != std::optional(false)) continue;
+    control_->fail_crossed(mine, group_name_, peer, *theirs, other->group_name_);
+  }
+}
+
+void Lane::watch(Operation& waited, bool alone, Ended& ended) {
   const auto now = Clock::now();
-  if (waited.first_look == Clock::time_point{}) waited.first_look = now;
+  if (waited.first_look == Clock::time_point{}) waited.first_look = now - waited.had_waited;
   // A rank that computes for long before it waits has not been waiting.
   const auto idle = now - std::max(waited.first_look, last_progress_);
   try {
-    if (idle > std::min(publish_after, deadline_ / 2) && now >= next_comparison_) {
+    const milliseconds quiet = std::min(publish_after, deadline_ / 4);
+    if (idle > quiet && now >= next_comparison_) {
       next_comparison_ = now + between_comparisons;
       // The first collective that is not done is the one that holds up the rest.
-      const auto ordered = [](const OperationRef& o) { return !is_message(o->execution.call()); };
-      const auto first = std::find_if(queue_.begin(), queue_.end(), ordered);
+      const auto ordered = [](const Operation& o) { return !is_message(o.execution.call()); };
+      const auto first =
+          std::ranges::find_if(queue_, [&](const OperationRef& o) { return ordered(*o); });
       const Operation& pending = first == queue_.end() ? waited : **first;
-      const Row row = publish_row_of(pending);
+      const Row row = publish_row_of(pending, alone && ordered(waited));
+      control_->meet_far(row);
       if (first != queue_.end()) control_->compare(row, describe);
+      if (idle > 2 * quiet) compare_groups(row);
     }
     control_->check();
     if (device_transport_) device_transport_->queue()->check();

@@ -29,6 +29,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace peal::comm {
@@ -100,6 +101,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void set_recorder(std::shared_ptr<Recorder> recorder) { recorder_ = std::move(recorder); }
   const std::shared_ptr<Recorder>& recorder() const { return recorder_; }
   bool pending() const { return !queue_.empty(); }
+  // In messages: "the world", "the group of ranks 0, 2".
+  void set_group_name(std::string name) { group_name_ = std::move(name); }
   // Before the first operation.
   void set_stall_warning(std::chrono::milliseconds after) { stall_warning_ = after; }
   // Its ranks are on several nodes. Before the first operation.
@@ -138,16 +141,23 @@ class Lane : public std::enable_shared_from_this<Lane> {
   // The same of what devices have no part in. True where some of that is left.
   bool advance_hosts(Ended& ended);
   // Runs it; refused where anything else is under way. An operation must go on with one that is
-  // begun. `in`, `out`: as Window::begin; `bytes`: of `out`. Error when the group fails.
-  Exchange exchange(const Immediate& what, const std::byte* in, std::byte* out, std::size_t bytes);
+  // begun. `in`, `out`: as Window::begin; `bytes`: of `out`; `label`: for the flight recorder.
+  // Error when the group fails.
+  Exchange exchange(const Immediate& what, const std::byte* in, std::byte* out, std::size_t bytes,
+                    std::string_view label);
   ImmediateAllReduces& all_reduces() { return all_reduces_; }
+  // Of all that was begun here.
+  OperationCounters& counters() { return counters_; }
+  const OperationCounters& counters() const { return counters_; }
   // Looks whether waiting for the operation is still worth it; if not, everything in the lane
-  // fails.
-  void watch(Operation& waited, Ended& ended);
+  // fails. `alone`: as Row's.
+  void watch(Operation& waited, bool alone, Ended& ended);
   // Why who waits for it goes on without it, for which it has waited for so long; tells the others
-  // what that is.
-  std::string not_done_after(const Operation& waited, std::chrono::milliseconds timeout);
+  // what that is. Until somebody waits for it again, its deadline does not run.
+  std::string not_done_after(Operation& waited, std::chrono::milliseconds timeout);
   void fail_all(const std::string& message, Ended& ended);
+  // Of a group that is poisoned: to ranks that do not see its board. Never waits.
+  void tell_failure();
   // After a failure: the transports wait for nobody any more.
   void abandon();
   // The watchdog has no more to do with it, once its queue is forgotten.
@@ -162,7 +172,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
 
  private:
   std::string needs_of(const Operation& operation) const;
-  Row publish_row_of(const Operation& pending);
+  Row publish_row_of(const Operation& pending, bool alone);
+  void compare_groups(const Row& mine) const;
   void warn_of_stall(Operation& waited, Operation::Clock::duration idle);
   void fail_by(const Operation& operation, const std::exception& error, Ended& ended);
   void let_go(const OperationRef& operation, Ended& ended);
@@ -183,12 +194,13 @@ class Lane : public std::enable_shared_from_this<Lane> {
   std::atomic<bool> ended_by_watchdog_{false};
   CopyStreams copies_;
   std::chrono::milliseconds deadline_, stall_warning_{10'000};
-  std::string who_;
+  std::string who_, group_name_;
   std::uint64_t id_;
   std::uint64_t sequence_ = 0, history_ = 0;  // and the signatures of all so far
   std::shared_ptr<Recorder> recorder_;
   std::deque<OperationRef> queue_;
   ImmediateAllReduces all_reduces_;
+  OperationCounters counters_;
   // Sends whose data is still on its way from a device: later ones must not overtake them.
   std::vector<const Operation*> late_;
   std::string broken_;  // the message that ended the group

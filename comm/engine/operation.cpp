@@ -70,6 +70,13 @@ bool is_overdue(Operation::Clock::duration idle, Operation::Clock::time_point no
   return idle >= deadline && now - last_work >= deadline / 2;
 }
 
+Operation::Clock::time_point end_after(std::chrono::milliseconds timeout) {
+  using Clock = Operation::Clock;
+  const auto now = Clock::now();
+  const auto most = std::chrono::floor<std::chrono::milliseconds>(Clock::time_point::max() - now);
+  return timeout < most ? now + timeout : Clock::time_point::max();
+}
+
 std::string seconds(Operation::Clock::duration time) {
   const auto milliseconds = std::chrono::round<std::chrono::milliseconds>(time);
   return concat(static_cast<double>(milliseconds.count()) / 1e3);

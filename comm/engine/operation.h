@@ -41,7 +41,8 @@ struct Operation {
   std::uint64_t window_turn = 0;  // of those that use the group's window
   std::string label;  // what the caller says it is for: "bucket 3: fc1.weight, fc1.bias"
   Execution execution;
-  Clock::time_point first_look{};    // since when somebody has waited for it
+  Clock::time_point first_look{};    // since when somebody has waited for it, without a break
+  Clock::duration had_waited{};      // before that, by who then went on without it
   Clock::time_point next_look{};     // of who polls it
   Clock::duration next_warning{};    // once it has stalled for so long; 0: there was none
   std::atomic<bool> ordered{false};  // it has tensors on a device, and is handed over
@@ -71,6 +72,8 @@ Row row_of(const Operation& operation, std::uint64_t group, std::string_view nee
 bool is_overdue(Operation::Clock::duration idle, Operation::Clock::time_point now,
                 std::chrono::milliseconds deadline, const Control& control,
                 Operation::Clock::time_point& last_work);
+// When so much time, 0 or more, has passed; where that is more than there is, at the end of it.
+Operation::Clock::time_point end_after(std::chrono::milliseconds timeout);
 // For messages: "0.25", and what it and the ranks of this node wait for, behind a semicolon.
 std::string seconds(Operation::Clock::duration time);
 std::string waits(std::string_view needs, const Control& control);

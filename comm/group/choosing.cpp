@@ -5,7 +5,6 @@
 #include <peal/comm/group/group_body.h>
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -117,14 +116,14 @@ std::shared_ptr<const Plan> GroupBody::choose_anew(const CollectiveCall& call, T
 Choice GroupBody::choose_algorithm(const CollectiveCall& call, Transport& transport,
                                    std::string_view named, bool in_order) {
   const DeviceType where = transport.device().type;
-  // Of a rank, from the counts, which all ranks share; a rank's own buffers may have another size.
-  const std::int64_t rows = call.what == Collective::all_to_all ? world : 1;
   const auto element = static_cast<std::int64_t>(size_of(call.dtype()));
-  const std::int64_t bytes =
-      std::accumulate(call.counts.begin(), call.counts.end(), std::int64_t{0}) / rows * element;
+  const std::int64_t bytes = call.bytes(world);
   const Window* const window = in_order && where == DeviceType::cpu ? lane->window() : nullptr;
   const bool shared = window != nullptr && window->joins_all() && !scales_widened(call);
-  const bool native = in_order && transport.has_native(native_call(call, where));
+  // A library's own sums are made as it likes.
+  const bool sums_as_wanted = !options.deterministic || !call.reduces() ||
+                              (transport.native() != nullptr && transport.native()->sums_by_rank());
+  const bool native = in_order && sums_as_wanted && transport.has_native(native_call(call, where));
   Choice choice;
   if (named.empty()) {
     choice = selection.choose(call.what, bytes, {shared, native, where != DeviceType::cpu});
@@ -135,6 +134,7 @@ Choice GroupBody::choose_algorithm(const CollectiveCall& call, Transport& transp
     }
   } else {
     const NamedAlgorithm wanted = parse_algorithm(call.what, named, "run");
+    selection.check_admitted(call.what, wanted.name, "run");
     choice = {wanted.name, wanted.chunk, true, "named in the call"};
     PEAL_CHECK(native || wanted.name != "native", "[comm] ", name(call.what), ": the transport ",
                transport.name(), " has none of its own for these arguments");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The collectives as users call them: each checks its sizes, and says what is to be run.
+#include <peal/comm/group/agree.h>
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/reduce/reduce_op.h>
 
@@ -200,23 +201,41 @@ Work ProcessGroup::all_to_all_single(const View& out, const View& in,
                                      const std::vector<std::int64_t>& out_counts,
                                      const std::vector<std::int64_t>& in_counts,
                                      const Label& label) const {
-  checked_total(body(), out_counts, "all_to_all_single");
-  checked_total(body(), in_counts, "all_to_all_single");
   const auto ranks = static_cast<std::int64_t>(world());
-  // Of each rank what it gives to all, and then what it wants of all.
-  const Tensor told = Tensor::zeros({ranks * ranks * 2}, DType::i64, Device{});
-  std::int64_t* const mine = told.data<std::int64_t>() + rank() * ranks * 2;
-  std::ranges::copy(in_counts, mine);
-  std::ranges::copy(out_counts, mine + ranks);
-  all_gather(told, told.view().part(rank() * ranks * 2, ranks * 2)).wait();
+  std::string wrong;  // of this rank's own
+  try {
+    check_like(out, in, "all_to_all_single");
+    const std::int64_t wanted = checked_total(body(), out_counts, "all_to_all_single, out_counts"),
+                       given = checked_total(body(), in_counts, "all_to_all_single, in_counts");
+    PEAL_CHECK(in.count == given && out.count == wanted, "all_to_all_single: expected in of ",
+               given, " and out of ", wanted, " elements, got ", in.count, " and ", out.count);
+  } catch (const Error& error) {
+    wrong = error.what();
+  }
+  // Of each rank what it gives to all, what it wants of all, and whether anything is wrong.
+  const std::int64_t row = 2 * ranks + 1;
+  const Tensor told = Tensor::zeros({ranks, row}, DType::i64, Device{});
+  std::int64_t* const mine = told.data<std::int64_t>() + rank() * row;
+  if (wrong.empty()) {
+    std::ranges::copy(in_counts, mine);
+    std::ranges::copy(out_counts, mine + ranks);
+  }
+  mine[2 * ranks] = wrong.empty() ? 0 : 1;
+  all_gather(told, told.view().part(rank() * row, row)).wait();
   const std::int64_t* const of_all = told.data<std::int64_t>();
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    if (of_all[r * row + 2 * ranks] == 0) continue;
+    agree_unless(*this, concat("[comm] ", body().lane->who()), "", wrong, "");
+  }
   std::vector<std::int64_t> counts;
   for (std::int64_t from = 0; from < ranks; ++from) {
     for (std::int64_t to = 0; to < ranks; ++to) {
-      const std::int64_t given = of_all[from * ranks * 2 + to];
-      const std::int64_t wanted = of_all[to * ranks * 2 + ranks + from];
-      PEAL_CHECK(given == wanted, "[comm] ", body().lane->who(), ", all_to_all_single: rank ", from,
-                 " gives rank ", to, " ", given, " elements, but that one expects ", wanted);
+      const std::int64_t given = of_all[from * row + to];
+      const std::int64_t wanted = of_all[to * row + ranks + from];
+      PEAL_CHECK(given == wanted, "[comm] ", body().lane->who(), ", all_to_all_single: rank ",
+                 global_rank(static_cast<int>(from)), " gives rank ",
+                 global_rank(static_cast<int>(to)), " ", given, " elements, but that one expects ",
+                 wanted);
       counts.push_back(given);
     }
   }
@@ -242,6 +261,10 @@ Work ProcessGroup::run(Collective what, std::shared_ptr<const Plan> plan, const 
              ", run: the program talks to rank ", plan->highest_peer, " of a world of ", world());
   PEAL_CHECK(!plan->from_any, "run: a schedule names the rank of every message");
   if (call.reduces()) check_reduction(call.dtype(), op);
+  PEAL_CHECK(!call.reduces() || !group.options.deterministic, "[comm] ", group.lane->who(),
+             ", run: ", name(what), " by the schedule ", plan->name,
+             ", which is none of the table: in deterministic mode (PEAL_DETERMINISTIC=1) sums are "
+             "made by those that are known to add from rank 0 to the last");
   PEAL_CHECK(op != ReduceOp::premul_sum, "run: premul_sum needs a factor");
   Transport& transport = group.route(call);
   if (!group.captures(transport)) {

@@ -7,8 +7,11 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <exception>
 #include <string_view>
+#include <thread>
+#include <utility>
 
 namespace peal::comm {
 namespace {
@@ -18,11 +21,16 @@ FlightRecord record_of(const GroupBody& group, int rank, std::string_view why) {
   const FlightRecorder& flight = group.lane->control().flight(rank);
   char host[256] = "unknown";
   gethostname(host, sizeof host - 1);
-  FlightRecord record{.rank = rank,
+  using std::chrono::system_clock;
+  const auto written = std::chrono::nanoseconds(system_clock::now().time_since_epoch());
+  FlightRecord record{.run = group.found.run,
+                      .rank = rank,
                       .world = group.lane->control().world(),
                       .host = host,
                       .why = std::string(why),
+                      .over = group.lane->control().is_poisoned(),
                       .now = FlightRecorder::now(),
+                      .written = written.count(),
                       .begun = flight.size()};
   for (const FlightRow& row : flight.read()) {
     record.operations.push_back({.number = row.number,
@@ -49,18 +57,33 @@ void ProcessGroup::write_flight(const std::string& folder, const std::string& wh
 }
 
 // The first of the node's ranks to come here writes for all of them: others may be dead or stopped.
+// It may die over it, or fail: then another does. So may it be slow, as the disk is, and the others
+// would be no faster: one at a time goes on without the one before.
 void GroupBody::write_flight_of_failure() const noexcept {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds patience{500};
+  Control& control = lane->control();
   try {
-    Control& control = lane->control();
     const auto why = control.poisoned();
-    if (options.flight.empty() || !why || inherited() || !control.take_flight()) return;
+    if (options.flight.empty() || !why || inherited()) return;
+    int writer = Board::nobody;
+    for (auto since = Clock::now(); !control.flight_written();) {
+      const int now = control.flight_writer();
+      if (std::exchange(writer, now) != now) since = Clock::now();
+      const bool waited = now == Board::nobody || Clock::now() - since > patience;
+      if (waited && control.take_flight(now)) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (control.flight_written()) return;
     for (int each = 0; each < control.world(); ++each) {
       if (!control.has_flight(each)) continue;  // on another node
       const bool begun = each == control.rank() || control.flight(each).size() > 0;
       if (begun) comm::write_flight(options.flight, record_of(*this, each, *why));
     }
+    control.end_flight(true);
   } catch (const std::exception& error) {
-    log_error(error.what());
+    control.end_flight(false);
+    if (control.take_flight_word()) log_error(error.what());
   }
 }
 

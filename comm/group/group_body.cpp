@@ -19,6 +19,8 @@ GroupBody::GroupBody(std::unique_ptr<Transport> transport, std::unique_ptr<Contr
       engine(std::move(shared)),
       nodes(std::move(where)),
       unwinding_(std::uncaught_exceptions()) {
+  PEAL_CHECK(wanted.deadline.count() >= 1, "[comm] rank ", rank, " of ", world,
+             ": expected a deadline of 1 ms at least, got ", wanted.deadline.count(), " ms");
   const bool whole_world = members.empty();
   // Of several worlds in a process the first one has the files; of the others, and of the groups
   // within them, nothing is recorded.
@@ -33,6 +35,9 @@ GroupBody::GroupBody(std::unique_ptr<Transport> transport, std::unique_ptr<Contr
     recorder->add_group(id, members);
     lane->set_recorder(recorder);
   }
+  std::string listed;
+  for (const int member : members) listed += concat(listed.empty() ? "" : ", ", member);
+  lane->set_group_name(whole_world ? "the world" : concat("the group of ranks ", listed));
   lane->set_stall_warning(options.stall_warning);
   lane->transport().set_hopeless([control = &lane->control()] { control->check(); });
   if (nodes.node.empty()) nodes = single_node(world);

@@ -29,8 +29,9 @@ struct Entry;
 // What rank 0 of a world has found where it runs, and all of that world, and of groups within it,
 // go by.
 struct Found {
-  std::string tuning{};  // what it has read (tuning.h)
-  bool crowded = false;  // its node has more ranks than cores
+  std::string tuning{};   // what it has read (tuning.h)
+  bool crowded = false;   // its node has more ranks than cores
+  std::uint64_t run = 0;  // of this world, as in its flight records
 };
 
 struct GroupBody : std::enable_shared_from_this<GroupBody> {

@@ -70,6 +70,7 @@ Work GroupBody::start(CollectiveCall call, const Label& label, std::string_view 
   }
   if (nothing_to_do) {
     next_channel(call, transport);
+    engine->count(*lane, call);
     return {};
   }
   refuse_inherited();
@@ -91,8 +92,8 @@ Work GroupBody::all_reduce(const View& out, const View& in, ReduceOp op, const L
     std::byte* const to = out.data();
     const std::size_t bytes = in.bytes();
     if (from == to || from >= to + bytes || to >= from + bytes) {
-      exchange =
-          engine->exchange_known(*lane, {in.dtype, op, in.count, label.tag}, from, to, bytes);
+      exchange = engine->exchange_known(*lane, {in.dtype, op, in.count, label.tag}, from, to, bytes,
+                                        label.text);
     }
   }
   if (exchange.state == Exchange::State::over) {
@@ -115,9 +116,9 @@ Work GroupBody::start_in_window(CollectiveCall call, std::shared_ptr<const Plan>
                                 std::string_view label, bool may_be_known) {
   Exchange exchange;
   if (may_be_immediate() && can_be_immediate(call, *plan)) {
-    Immediate immediate(call, plan);
-    exchange =
-        engine->exchange(*lane, immediate, call.in.data(), call.out.data(), call.out.bytes());
+    Immediate immediate(call, plan, world);
+    exchange = engine->exchange(*lane, immediate, call.in.data(), call.out.data(), call.out.bytes(),
+                                label);
     const bool all_reduce = call.what == Collective::all_reduce;
     if (all_reduce && may_be_known) engine->know(*lane, call, std::move(immediate));
   }
@@ -127,7 +128,7 @@ Work GroupBody::start_in_window(CollectiveCall call, std::shared_ptr<const Plan>
     return submit(std::move(call), std::move(plan), lane->transport(), channel, label, turn);
   }
   if (exchange.state == Exchange::State::begun) return go_on(std::move(call), exchange, label);
-  count_written(call.out.storage, call.writes_out(rank));
+  count_written(call.out.storage, call.writes_out(rank), call.what == Collective::broadcast);
   return Work(lane->serial(), exchange.algorithm);
 }
 

@@ -57,6 +57,11 @@ ProcessGroup ProcessGroup::new_group(const std::vector<int>& ranks,
     }
     list += concat(list.empty() ? "" : " ", r);
   }
+  const auto most = std::chrono::milliseconds(std::chrono::seconds(1'000'000'000));
+  if (deadline && (deadline->count() < 1 || *deadline > most)) {
+    wrong = concat("expected a deadline of 1 ms at least, and at most ", most.count(), " ms, got ",
+                   deadline->count(), " ms");
+  }
   const std::uint64_t number = body().sequence();
   // Also: nothing earlier is pending on any member.
   agree_unless(*this, "new_group: the list of ranks", list, wrong, "all must give the same");

@@ -2,6 +2,7 @@
 // Messages between two ranks: programs of one step, on channels past every collective's number.
 #include <peal/comm/group/group_body.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -56,50 +57,61 @@ Work ProcessGroup::recv(const View& data, int from, int tag) const {
   return message(body(), call);
 }
 
-// Rank 0 hears from all, and then lets them go. The words are messages, which take no number: ranks
-// that are elsewhere among their calls are not disturbed.
+// Rank 0 tells all that it is there, hears from all, and then lets them go. The words are messages,
+// which take no number: ranks that are elsewhere among their calls are not disturbed.
 void ProcessGroup::monitored_barrier(std::chrono::milliseconds timeout) const {
   GroupBody& group = body();
+  if (group.world == 1) return;
+  group.refuse_inherited();
+  Transport& transport = group.lane->transport();
+  if (!group.captures(transport)) group.refuse_capture("monitored_barrier", transport);
   // Past every tag of the user's, and of the clocks' (trace.cpp).
   constexpr Channel channel{(std::uint64_t{1} << 63) | (std::uint64_t{1} << 17), 0xBA22};
-  const Tensor words = Tensor::zeros({group.world}, DType::u8, Device{});
-  const auto pass_word = [&](Direction direction, int peer) {
-    const MessageCall call{direction, words.view().part(peer, 1), peer};
-    return group.submit(call, plan_of(call), group.lane->transport(), channel, "");
+  const Tensor words = Tensor::zeros({3 * group.world}, DType::u8, Device{});
+  const auto pass_word = [&](Direction direction, int peer, int number) {
+    const MessageCall call{direction, words.view().part(3 * peer + number, 1), peer};
+    return group.submit(call, plan_of(call), transport, channel, "");
   };
-  if (group.rank != 0) {
-    pass_word(Direction::send, 0).wait();
-    return pass_word(Direction::recv, 0).wait();
-  }
-  std::vector<Work> words_of;
-  for (int peer = 1; peer < group.world; ++peer) {
-    words_of.push_back(pass_word(Direction::recv, peer));
-  }
-  const auto end = Operation::Clock::now() + timeout;
-  std::string missing;
-  for (int peer = 1; peer < group.world; ++peer) {
-    const Work& word = words_of[static_cast<std::size_t>(peer - 1)];
+  timeout = std::max(timeout, std::chrono::milliseconds(0));
+  const auto end = end_after(timeout);
+  // Whether it is there in time; throws where it has failed.
+  const auto comes = [&](const Work& word) {
     while (!word.test() && Operation::Clock::now() < end) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
-    if (word.test()) {
-      word.wait();  // throws where it has failed
-    } else {
-      missing += concat(missing.empty() ? "" : ", ", global_rank(peer));
-    }
-  }
-  if (!missing.empty()) {
-    const std::string message = concat("[comm] ", group.lane->who(),
-                                       ", monitored_barrier: these ranks have not come within ",
-                                       seconds(timeout), " s: ", missing);
+    if (!word.test()) return false;
+    word.wait();
+    return true;
+  };
+  const auto give_up = [&](const std::string& missing) {
+    const std::string message =
+        concat("[comm] ", group.lane->who(), ", monitored_barrier: ",
+               missing.find(',') == missing.npos ? "this rank has" : "these ranks have",
+               " not come within ", seconds(timeout), " s: ", missing);
     group.engine->abort(group.lane, message);
     fail(message);
+  };
+  if (group.rank != 0) {
+    const Work here = pass_word(Direction::recv, 0, 0), go = pass_word(Direction::recv, 0, 1);
+    const Work mine = pass_word(Direction::send, 0, 2);
+    if (!comes(here)) give_up(concat(global_rank(0)));
+    return Work::all({mine, go}).wait();  // rank 0 sees to their end
   }
-  std::vector<Work> answers;
+  std::vector<Work> heard, said;
   for (int peer = 1; peer < group.world; ++peer) {
-    answers.push_back(pass_word(Direction::send, peer));
+    said.push_back(pass_word(Direction::send, peer, 0));
+    heard.push_back(pass_word(Direction::recv, peer, 2));
   }
-  Work::all(std::move(answers)).wait();
+  std::string missing;
+  for (int peer = 1; peer < group.world; ++peer) {
+    if (comes(heard[static_cast<std::size_t>(peer - 1)])) continue;
+    missing += concat(missing.empty() ? "" : ", ", global_rank(peer));
+  }
+  if (!missing.empty()) give_up(missing);
+  for (int peer = 1; peer < group.world; ++peer) {
+    said.push_back(pass_word(Direction::send, peer, 1));
+  }
+  Work::all(std::move(said)).wait();
 }
 
 Work ProcessGroup::batch_isend_irecv(const std::vector<P2POp>& ops) const {

@@ -67,10 +67,10 @@ std::string ProcessGroup::scatter_object(const std::vector<std::string>& texts, 
   const bool here = rank() == root;
   const Tensor sizes = Tensor::zeros({world()}, DType::i64, Device{});
   std::string joined;
-  if (here) {
-    PEAL_CHECK(static_cast<int>(texts.size()) == world(),
-               "scatter_object: expected a text for each of ", world(), " ranks, got ",
-               texts.size());
+  const auto count = static_cast<std::int64_t>(texts.size());
+  if (here && count != world()) {
+    sizes.data<std::int64_t>()[0] = -1 - count;  // the others wait for a word
+  } else if (here) {
     for (std::size_t r = 0; r < texts.size(); ++r) {
       sizes.data<std::int64_t>()[r] = static_cast<std::int64_t>(texts[r].size());
       joined += texts[r];
@@ -78,6 +78,8 @@ std::string ProcessGroup::scatter_object(const std::vector<std::string>& texts, 
   }
   broadcast(sizes, root).wait();
   const auto counts = sizes.to_vector<std::int64_t>();
+  PEAL_CHECK(counts[0] >= 0, "scatter_object: expected a text for each of ", world(),
+             " ranks, got ", -1 - counts[0], " on rank ", root);
   const Tensor mine = room_for(counts[static_cast<std::size_t>(rank())]);
   scatter_v(mine, bytes_of(joined), counts, root).wait();
   return text_of(mine);

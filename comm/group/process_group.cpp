@@ -6,10 +6,13 @@
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/group/group_rendezvous.h>
 #include <peal/comm/group/tuning.h>
+#include <peal/comm/group/wire_version.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <random>
 #include <set>
 #include <utility>
 #include <vector>
@@ -17,7 +20,13 @@
 namespace peal::comm {
 namespace {
 
-constexpr std::string_view wire_version = "peal 1";  // ranks of other versions are turned away
+// Larger for a world that begins later; below a millisecond by chance, and not as large as may be.
+std::uint64_t new_run() {
+  constexpr std::uint64_t below = (1 << 20) - 1;
+  std::random_device random;
+  const std::chrono::nanoseconds now = std::chrono::system_clock::now().time_since_epoch();
+  return (static_cast<std::uint64_t>(now.count()) & ~below) | (random() & below);
+}
 
 // The agreement itself runs on the defaults, which do not depend on the options. A world's rank 0
 // tells the others what it has found.
@@ -25,22 +34,26 @@ void agree_on_options(const ProcessGroup& group, bool whole_world) {
   GroupBody& body = body_of(group);
   const ProcessGroup::Options& options = body.options;
   const std::string mine =
-      concat(wire_version, ", world ", body.world, ", PEAL_TIMEOUT ", options.deadline.count(),
+      concat(wire_version(), ", world ", body.world, ", PEAL_TIMEOUT ", options.deadline.count(),
              " ms, PEAL_ALGO '", options.algorithms, "', PEAL_TRACE '", options.trace,
-             "', PEAL_SHARED_MEMORY ", options.shared_memory ? 1 : 0);
+             "', PEAL_SHARED_MEMORY ", options.shared_memory ? 1 : 0, ", PEAL_DETERMINISTIC ",
+             options.deterministic ? 1 : 0);
   const bool tells = whole_world && body.world > 1 && body.rank == 0;
   const std::string told = tells ? read_tuning(options.tuning) : std::string();
-  std::uint64_t crowded = body.engine->crowded() ? 1 : 0;
+  std::uint64_t word = whole_world && body.rank == 0 ? new_run() << 1 : 0;
+  word |= body.engine->crowded() ? 1 : 0;
   std::string heard = agree(
       group, concat("[comm] ", body.lane->who(), ": what ranks must have in common at start-up"),
-      mine, "start them from one binary with one environment", told, &crowded);
-  if (whole_world) body.found = {.tuning = std::move(heard), .crowded = crowded != 0};
+      mine, "start them from one binary with one environment", told, &word);
+  if (whole_world) {
+    body.found = {.tuning = std::move(heard), .crowded = (word & 1) != 0, .run = word >> 1};
+  }
   const auto& node = body.nodes.node;
   const int nodes = static_cast<int>(std::set(node.begin(), node.end()).size());
   body.selection = Selection(options.algorithms, body.world, nodes,
                              measured_for(body.found.tuning, body.lane->transport().name(),
                                           body.world, nodes, body.found.crowded),
-                             body.found.crowded);
+                             body.found.crowded, options.deterministic);
 }
 
 // Ranks of one node give themselves a window; where there is no memory for it on any, messages do.
@@ -67,6 +80,14 @@ void share_memory(const ProcessGroup& group) {
   }
 }
 
+// What a variable says of a switch, or where it is not set, `otherwise`.
+bool switched(std::string_view variable, const char* said, bool otherwise) {
+  if (said == nullptr) return otherwise;
+  const std::string_view text = said;
+  PEAL_CHECK(text == "0" || text == "1", variable, ": expected 0 or 1, got '", text, "'");
+  return text == "1";
+}
+
 }  // namespace
 
 ProcessGroup::Options ProcessGroup::Options::from_environment() {
@@ -74,11 +95,10 @@ ProcessGroup::Options ProcessGroup::Options::from_environment() {
   if (const char* algorithms = std::getenv("PEAL_ALGO")) options.algorithms = algorithms;
   if (const char* folder = std::getenv("PEAL_TRACE")) options.trace = folder;
   if (const char* folder = std::getenv("PEAL_FLIGHT")) options.flight = folder;
-  if (const char* shared = std::getenv("PEAL_SHARED_MEMORY")) {
-    const std::string_view said = shared;
-    PEAL_CHECK(said == "0" || said == "1", "PEAL_SHARED_MEMORY: expected 0 or 1, got '", said, "'");
-    options.shared_memory = said == "1";
-  }
+  options.shared_memory =
+      switched("PEAL_SHARED_MEMORY", std::getenv("PEAL_SHARED_MEMORY"), options.shared_memory);
+  options.deterministic =
+      switched("PEAL_DETERMINISTIC", std::getenv("PEAL_DETERMINISTIC"), options.deterministic);
   const TuningPath tuning = tuning_path();
   std::error_code none;  // where the user may not look there is no file
   if (tuning.by_user || std::filesystem::exists(tuning.path, none)) options.tuning = tuning.path;
@@ -102,6 +122,7 @@ ProcessGroup make_group(std::unique_ptr<Transport> transport, std::unique_ptr<Co
                         Topology nodes, std::vector<int> members, std::uint64_t id,
                         const Found& found) {
   const bool whole_world = members.empty();
+  if (whole_world) control->reach_far(*transport);
   ProcessGroup group = group_of(
       std::make_shared<GroupBody>(std::move(transport), std::move(control), std::move(engine),
                                   options, std::move(nodes), std::move(members), id));
@@ -153,7 +174,7 @@ void ProcessGroup::progress() const {
   body().engine->progress();
 }
 void ProcessGroup::poison(const std::string& message) const {
-  if (!body().inherited()) body().lane->control().poison(message);
+  if (!body().inherited()) body().engine->poison(*body().lane, message);
 }
 void ProcessGroup::abort(const std::string& message) const {
   if (!body().inherited()) body().engine->abort(body().lane, message);
@@ -168,6 +189,11 @@ void ProcessGroup::check() const {
 }
 bool ProcessGroup::poisoned() const { return body().lane->control().poisoned().has_value(); }
 std::uint64_t ProcessGroup::sequence() const { return body().sequence(); }
+
+OperationCounters ProcessGroup::counters() const {
+  body().refuse_inherited();
+  return body().engine->counters(*body().lane);
+}
 
 void ProcessGroup::attach(std::unique_ptr<Transport> transport) const {
   GroupBody& group = body();

@@ -16,21 +16,24 @@
 // Those that such a transport moves can be captured in a graph (autograd/core/graph.h); others are
 // an Error there. When a rank fails, dies, or calls something else than the others, every rank gets
 // an Error that says which rank and what, and the group is of no further use: within seconds, but
-// where a rank leaves out a call in one group and waits in another, which ends by PEAL_TIMEOUT.
+// where ranks wait in calls of different groups and a process has several threads that use groups,
+// which ends by PEAL_TIMEOUT.
 //
 // A child by fork() has no part in a group of several: what it calls is an Error there, and the end
 // of its handles, and of what it holds, is nothing to the others.
 //
-// Environment: PEAL_ALGO (selection.h), PEAL_TUNING (tuning.h), PEAL_DEBUG (algo: rank 0 logs what
-// runs collectives), PEAL_TIMEOUT (seconds an operation may take; default 600), PEAL_TRACE (a
-// folder for what the ranks did and when; recorder.h), PEAL_FLIGHT (a folder for the last
-// operations of every rank, written when one fails; flight_record.h). Thread safety: one thread at
-// a time issues collectives.
+// Environment: PEAL_ALGO (selection.h), PEAL_DETERMINISTIC (1: the bits of sums do not depend on
+// sizes; selection.h), PEAL_TUNING (tuning.h), PEAL_DEBUG (algo: rank 0 logs what runs
+// collectives), PEAL_TIMEOUT (seconds an operation may take; default 600), PEAL_TRACE (a folder for
+// what the ranks did and when; recorder.h), PEAL_FLIGHT (a folder for the last operations of every
+// rank, written when one fails; flight_record.h). Thread safety: one thread at a time issues
+// collectives.
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
 #include <peal/comm/group/label.h>
 #include <peal/comm/group/work.h>
+#include <peal/comm/record/operation_counters.h>
 #include <peal/comm/reduce/reduce_op.h>
 #include <peal/comm/schedule/plan.h>
 #include <peal/comm/schedule/schedule.h>
@@ -72,6 +75,10 @@ class ProcessGroup {
     bool shared_memory = true;   // ranks of one node use it; as PEAL_SHARED_MEMORY, 0 or 1
     std::string tuning{};        // a file of tuning.h, rank 0's; empty: what is built in
     bool tells_choices = false;  // as PEAL_DEBUG=algo, rank 0's
+    // As PEAL_DETERMINISTIC, 0 or 1: every sum is made from rank 0 to the last, so that its bits do
+    // not depend on how tensors are cut into messages, nor on what else travels with them
+    // (selection.h). Slower where messages do it, above all between nodes.
+    bool deterministic = false;
     static Options from_environment();
   };
 
@@ -126,7 +133,9 @@ class ProcessGroup {
   // Done when every rank has called it.
   [[nodiscard]] Work barrier(const Label& label = {}) const;
   // Waits until every rank has called it (PyTorch: monitored_barrier). Where some have not when
-  // rank 0 has waited for `timeout`, the group fails, with an error that names them all.
+  // rank 0 has waited for `timeout`, the group fails, with an error that names them all; where rank
+  // 0 has not when another has waited for so long, with one that says so. Error in a graph that is
+  // captured.
   void monitored_barrier(std::chrono::milliseconds timeout) const;
   // root's data becomes the reduction over all ranks; the others' keeps its value.
   [[nodiscard]] Work reduce(const View& data, int root = 0, ReduceOp op = ReduceOp::sum,
@@ -151,7 +160,8 @@ class ProcessGroup {
 
   // The same by this rank's own numbers: out_counts[s] elements come from rank s, in_counts[d] go
   // to rank d (PyTorch: all_to_all_single with splits). The ranks tell each other first, and wait
-  // for that; where two of them disagree, all are told so.
+  // for that; where two of them disagree, or the sizes of one are not those of its numbers, all are
+  // told so, and the group goes on.
   [[nodiscard]] Work all_to_all_single(const View& out, const View& in,
                                        const std::vector<std::int64_t>& out_counts,
                                        const std::vector<std::int64_t>& in_counts,
@@ -215,8 +225,8 @@ class ProcessGroup {
   std::string broadcast_object(const std::string& mine, int root = 0) const;
 
   // A group over some ranks of this one, in this order; empty on ranks that are not listed. Every
-  // rank of this group calls it, with the same list, and the same deadline, where it is not to be
-  // this group's.
+  // rank of this group calls it, with the same list, and the same deadline (a millisecond at least,
+  // at most 1e9 s), where it is not to be this group's.
   ProcessGroup new_group(const std::vector<int>& ranks,
                          std::optional<std::chrono::milliseconds> deadline = {}) const;
   // Groups of the ranks with equal colour, ordered by key, then rank; empty for a negative colour
@@ -245,8 +255,11 @@ class ProcessGroup {
   // Tells every other rank that this one has failed; their pending and later operations throw the
   // message.
   void poison(const std::string& message) const;
-  // As poison(), and what this rank has in flight in the group fails at once: its buffers are the
-  // caller's again, and wait() throws the message (NCCL: ncclCommAbort).
+  // As poison(), and what this rank has in flight in the group fails at once: wait() throws the
+  // message (NCCL: ncclCommAbort). Its buffers hold no result, and are the caller's again, but for
+  // those that others may still write, to the process's end: over MPI, whose requests cannot be
+  // called back, and in memory of allocate(); on a device, until its queue is empty. Their memory
+  // is kept from all that is allocated later; nothing keeps the caller from it.
   void abort(const std::string& message) const;
   // Flight recorder: the last operations that this rank has begun, of all groups of its world, and
   // how far they came, as a table. Any thread, whatever the ranks are stuck in.
@@ -254,6 +267,13 @@ class ProcessGroup {
   // The same of the last 2048, for `peal-schedule flight`: files in the folder, this rank's. `why`
   // goes along. Error where they cannot be written.
   void write_flight(const std::string& folder, const std::string& why) const;
+  // How many calls of each collective, and messages, this rank has begun in the group, of how many
+  // bytes, how many of them failed, and how long it waited (operation_counters.h). Any thread.
+  //
+  //   const auto before = group.counters();
+  //   ...
+  //   fmt::print("{}", group.counters() - before);
+  OperationCounters counters() const;
   // While what is returned lives, this rank says that it works, on something that the others wait
   // for: to them it has not failed, however long it takes, as long as its process lives. On one
   // node: to ranks on others it is silent.

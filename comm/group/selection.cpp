@@ -112,17 +112,44 @@ std::string Rules::text() const {
   return text;
 }
 
-Selection::Selection(std::string_view user, int world, int nodes, Measured measured, bool crowded)
+Selection::Selection(std::string_view user, int world, int nodes, Measured measured, bool crowded,
+                     bool deterministic)
     : world_(world),
+      deterministic_(deterministic),
       user_(user, "PEAL_ALGO"),
       measured_(std::move(measured)),
       shared_(default_rules(world, nodes, true, crowded)),
-      messages_(default_rules(world, nodes, false, crowded)) {}
+      messages_(default_rules(world, nodes, false, crowded)) {
+  for (const Rules::Rule& rule : user_.all())
+    check_admitted(rule.what, rule.algorithm, "PEAL_ALGO");
+}
+
+bool Selection::admits(const Entry& entry) const {
+  return !deterministic_ || !is_reduction(entry.what) || entry.at_once;
+}
+
+void Selection::check_admitted(Collective what, std::string_view algorithm,
+                               std::string_view who) const {
+  const Entry* const entry = find(what, algorithm);
+  if (entry != nullptr ? admits(*entry) : !deterministic_ || !is_reduction(what)) return;
+  std::string others;
+  for (const Entry& other : all_algorithms()) {
+    if (other.what == what && admits(other)) {
+      others += concat(others.empty() ? "" : ", ", other.name);
+    }
+  }
+  fail(concat(who, ": ", name(what), " by ", algorithm,
+              ": in deterministic mode (PEAL_DETERMINISTIC=1) every sum is made from rank 0 to the "
+              "last, whatever the size of the message and the place in it, ",
+              entry != nullptr ? "and this algorithm adds in other orders"
+                               : "and of a library's own collectives nobody knows it",
+              "; choose one of ", others, ", or none"));
+}
 
 bool Selection::serves(const Rules::Rule& rule, const Means& means) const {
   if (rule.algorithm == "native") return means.native;
   const Entry* const entry = find(rule.what, rule.algorithm);
-  return entry->supports(world_) && (means.shared || !entry->one_sided);
+  return entry->supports(world_) && (means.shared || !entry->one_sided) && admits(*entry);
 }
 
 Choice Selection::choose(Collective what, std::int64_t bytes, const Means& means) const {
@@ -144,7 +171,9 @@ Choice Selection::choose(Collective what, std::int64_t bytes, const Means& means
   const Rules& table = means.shared ? shared_ : messages_;
   if (const auto* rule = table.find(what, bytes, fits)) return chosen(*rule, "built in");
   for (const Entry& entry : algorithms()) {
-    if (entry.what == what && entry.supports(world_)) return {entry.name, 0, false, "built in"};
+    if (entry.what == what && entry.supports(world_) && admits(entry)) {
+      return {entry.name, 0, false, "built in"};
+    }
   }
   fail(concat("selection: no algorithm for ", name(what), " of ", world_, " ranks"));
 }

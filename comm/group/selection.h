@@ -11,7 +11,14 @@
 // ones where the ranks share no memory). `chain/65536`: in chunks of so many bytes.
 //
 // Only what all ranks see alike may decide: the tables are equal on all of them, and buffers have
-// no say. Thread safety: values.
+// no say.
+//
+// Deterministic mode (ProcessGroup::Options::deterministic): reductions go by those algorithms
+// alone that make each sum at once, from rank 0 to the last (Entry::at_once). The others add in an
+// order that depends on where an element stands (ring), or in one of their own
+// (recursive_doubling), so that floating-point sums change with the place, or where the choice
+// changes with the size. Rules of tables for such are passed over; the user's are an Error. Thread
+// safety: values.
 #pragma once
 
 #include <peal/comm/schedule/schedule.h>
@@ -69,8 +76,9 @@ class Rules {
 
 // What a call can be run with.
 struct Means {
-  bool shared = false;     // memory that its ranks share
-  bool native = false;     // a collective of the transport's own
+  bool shared = false;  // memory that its ranks share
+  // A collective of the transport's own; in deterministic mode one that sums as the mode wants.
+  bool native = false;
   bool on_device = false;  // the transport is a device's
 };
 
@@ -91,16 +99,21 @@ class Selection {
 
   Selection() = default;  // whatever the group, the first of those that there are
   // For so many ranks on so many nodes; `crowded`: as default_rules(). Error that shows the part of
-  // `user` that it cannot read.
+  // `user` that it cannot read, or that deterministic mode does not admit.
   Selection(std::string_view user, int world, int nodes, Measured measured = {},
-            bool crowded = false);
+            bool crowded = false, bool deterministic = false);
 
   Choice choose(Collective what, std::int64_t bytes, const Means& means) const;
+  // Error that begins with `who` where deterministic mode does not admit the algorithm, or
+  // `native`.
+  void check_admitted(Collective what, std::string_view algorithm, std::string_view who) const;
 
  private:
   bool serves(const Rules::Rule& rule, const Means& means) const;
+  bool admits(const Entry& entry) const;
 
   int world_ = 1;
+  bool deterministic_ = false;
   Rules user_;
   Measured measured_;
   Rules shared_, messages_;  // built in

@@ -66,9 +66,10 @@ void Work::wait() const {
 }
 
 void Work::wait(std::chrono::milliseconds timeout) const {
-  const auto end = Operation::Clock::now() + timeout;
+  using std::chrono::milliseconds;
+  timeout = std::max(timeout, milliseconds(0));
+  const auto end = end_after(timeout);
   const auto left = [&] {
-    using std::chrono::milliseconds;
     return std::max(milliseconds(0),
                     std::chrono::ceil<milliseconds>(end - Operation::Clock::now()));
   };

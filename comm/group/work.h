@@ -43,7 +43,8 @@ class Work {
   // as far as it is known.
   void wait() const;
   // The same, for so long at most: then an Error that says what the ranks of this node wait for.
-  // The work goes on, and can be waited for again; ProcessGroup::abort() ends it.
+  // The work goes on, and can be waited for again, and its deadline (PEAL_TIMEOUT) runs only while
+  // it is; ProcessGroup::abort() ends it.
   void wait(std::chrono::milliseconds timeout) const;
   // As wait(), and until the host may use the result.
   void synchronize() const;

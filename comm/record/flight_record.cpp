@@ -1,30 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/atomic_file.h>
 #include <peal/autograd/core/error.h>
 #include <peal/comm/record/flight_record.h>
 
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
+#include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <system_error>
 
 namespace peal::comm {
 namespace {
 
-// A JSON string. Bytes that are no ASCII stay as they are.
+// Bytes of the letter of UTF-8 that the text begins with; 0 where it begins with none.
+std::size_t letter_of(std::string_view text) {
+  const auto byte = [&](std::size_t i) -> unsigned {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
+  };
+  const auto follow = [&](std::size_t bytes) {
+    for (std::size_t i = 1; i < bytes; ++i) {
+      if ((byte(i) & 0xc0) != 0x80) return std::size_t{0};
+    }
+    return bytes;
+  };
+  const unsigned first = byte(0), second = byte(1);
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first < 0xe0) return follow(2);
+  // Neither longer than need be, nor half of a pair of UTF-16, nor past the last letter.
+  const bool wrong = (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
+                     (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f);
+  if (wrong || first < 0xe0 || first > 0xf4) return 0;
+  return follow(first < 0xf0 ? 3 : 4);
+}
+
+// A JSON string. What is no UTF-8 becomes the replacement character.
 std::string in_quotes(std::string_view text) {
   std::string all = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
+  while (!text.empty()) {
+    const std::size_t bytes = letter_of(text);
+    const char c = text.front();
+    if (bytes == 0) {
+      all += "\xef\xbf\xbd";
+    } else if (c == '"' || c == '\\') {
       all += concat("\\", c);
     } else if (static_cast<unsigned char>(c) < 0x20) {
       all += fmt::format("\\u{:04x}", static_cast<int>(c));
     } else {
-      all += c;
+      all += text.substr(0, bytes);
     }
+    text.remove_prefix(std::max<std::size_t>(bytes, 1));
   }
   return all + "\"";
 }
@@ -34,30 +56,23 @@ std::string in_seconds(std::int64_t nanoseconds) {
 }
 
 void write_whole(const std::string& path, const std::string& text) {
-  const std::string aside = concat(path, ".", getpid());
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::unique_ptr<std::FILE, Close> file(std::fopen(aside.c_str(), "w"));
-  PEAL_CHECK(file, "PEAL_FLIGHT: cannot write ", aside, ": ", std::strerror(errno));
-  const bool good = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size() &&
-                    std::fflush(file.get()) == 0;
-  const int why = errno;
-  file.reset();
-  const bool whole = good && std::rename(aside.c_str(), path.c_str()) == 0;
-  const int after = good ? errno : why;
-  if (!whole) std::remove(aside.c_str());
-  PEAL_CHECK(whole, "PEAL_FLIGHT: cannot write ", path, ": ", std::strerror(after));
+  try {
+    AtomicFile file(path);
+    file.write(text.data(), text.size());
+    file.commit(AtomicFile::Flush::no);  // a launcher ends the job soon after the first failure
+  } catch (const Error& error) {
+    fail(concat("PEAL_FLIGHT: ", error.what()));
+  }
 }
 
 }  // namespace
 
 std::string json(const FlightRecord& record) {
   std::string all = fmt::format(
-      "{{\"peal_flight\":1,\"rank\":{},\"world\":{},\"host\":{},\"why\":{},\"now\":{},\"begun\":{},"
-      "\n\"operations\":[",
-      record.rank, record.world, in_quotes(record.host), in_quotes(record.why), record.now,
-      record.begun);
+      "{{\"peal_flight\":2,\"run\":\"{:x}\",\"rank\":{},\"world\":{},\"host\":{},\"why\":{},"
+      "\"over\":{},\"now\":{},\"written\":{},\"begun\":{},\n\"operations\":[",
+      record.run, record.rank, record.world, in_quotes(record.host), in_quotes(record.why),
+      record.over, record.now, record.written, record.begun);
   std::string_view between = "\n";
   for (const auto& one : record.operations) {
     all += fmt::format(
@@ -92,7 +107,8 @@ std::string text(const FlightRecord& record, std::size_t most) {
 void write_flight(const std::string& folder, const FlightRecord& record) {
   std::error_code ignored;  // opening the files says what is wrong
   std::filesystem::create_directories(folder, ignored);
-  const std::string path = concat(folder, "/rank-", record.rank, ".flight");
+  const std::string path =
+      fmt::format("{}/{:016x}.rank-{}.flight", folder, record.run, record.rank);
   write_whole(path + ".txt", text(record));
   write_whole(path + ".json", json(record));
 }

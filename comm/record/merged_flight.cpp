@@ -60,9 +60,29 @@ struct CallOfRanks {
   }
 };
 
+using Records = std::map<int, const FlightRecord*>;  // by rank
+
+// Whether a rank was asked after a moment of another's, or can do nothing any more. Of ranks on
+// several nodes the clocks may differ by so much.
+bool is_after(const FlightRecord& record, const FlightRecord& other, std::int64_t moment) {
+  constexpr std::int64_t most_apart = 1'000'000'000;
+  if (record.over) return true;
+  if (record.host == other.host) return record.now >= moment;
+  return record.written >= other.written - (other.now - moment) + most_apart;
+}
+
+// When it began or ended; where that is not known, by when it had.
+std::int64_t begun_by(const Flown& one, const FlightRecord& record) {
+  return one.begin == 0 ? record.now : one.begin;
+}
+std::int64_t ended_by(const Flown& one, const FlightRecord& record) {
+  return one.end == 0 ? record.now : one.end;
+}
+
 struct GroupOfRanks {
   std::set<int> ranks;
   std::map<std::uint64_t, CallOfRanks> calls;  // by sequence
+  Records records;
 };
 
 // The world has all ranks; another group those of which something is kept.
@@ -73,6 +93,7 @@ std::map<std::uint64_t, GroupOfRanks> groups_of(const std::vector<FlightRecord>&
       if (one.message) continue;
       GroupOfRanks& group = groups[one.group];
       group.ranks.insert(record.rank);
+      group.records[record.rank] = &record;
       group.calls[one.sequence].of[record.rank] = &one;
     }
   }
@@ -91,7 +112,11 @@ std::map<std::uint64_t, GroupOfRanks> groups_of(const std::vector<FlightRecord>&
       const bool forgot = record.begun > record.operations.size();
       for (auto& [sequence, call] : group.calls) {
         if (call.of.contains(record.rank)) continue;
-        if (!forgot || (first && sequence > *first)) call.without.push_back(record.rank);
+        const bool late = std::ranges::any_of(call.of, [&](const auto& had) {
+          const FlightRecord& other = *group.records.at(had.first);
+          return is_after(record, other, begun_by(*had.second, other));
+        });
+        if (late && (!forgot || (first && sequence > *first))) call.without.push_back(record.rank);
       }
     }
   }
@@ -130,9 +155,19 @@ std::optional<FlightDifference> difference(std::uint64_t id, const GroupOfRanks&
   for (const auto& [sequence, call] : group.calls) {
     std::vector<int> over, under_way;
     const Flown* one = nullptr;
+    // A rank that was asked before another had it done may have done it as well.
+    const auto was_late = [&](int rank) {
+      return std::ranges::all_of(call.of, [&](const auto& had) {
+        const FlightRecord& other = *group.records.at(had.first);
+        return !had.second->done() ||
+               is_after(*group.records.at(rank), other, ended_by(*had.second, other));
+      });
+    };
     for (const auto& [rank, operation] : call.of) {
-      (operation->done() ? over : under_way).push_back(rank);
-      if (!operation->done()) one = operation;
+      if (operation->done()) over.push_back(rank);
+      if (operation->done() || !was_late(rank)) continue;
+      under_way.push_back(rank);
+      one = operation;
     }
     if (one == nullptr) continue;
     return FlightDifference{

@@ -53,6 +53,11 @@ bool has_root(Collective what) {
          what == Collective::gather || what == Collective::scatter;
 }
 
+bool is_reduction(Collective what) {
+  return what == Collective::all_reduce || what == Collective::reduce ||
+         what == Collective::reduce_scatter;
+}
+
 bool has_in_place(Collective what) { return what != Collective::all_to_all; }
 
 std::string_view name(Collective what) {

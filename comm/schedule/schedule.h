@@ -85,6 +85,8 @@ std::string_view name(Collective what);
 std::string_view name(Buffer buffer);
 std::string_view name(Kind kind);
 bool has_root(Collective what);
+// all_reduce, reduce, reduce_scatter.
+bool is_reduction(Collective what);
 bool has_in_place(Collective what);
 // Needs no other rank. What is not may have `nobody` as its peer too: a receive from any source.
 constexpr bool is_local(Kind kind) { return kind == Kind::copy || kind == Kind::reduce; }

@@ -37,8 +37,9 @@ ProcessGroup mpi_group(MPI_Comm communicator, const ProcessGroup::Options& optio
   try {
     board = world > 1 ? Board::shared(neighbours, world, met.here) : Board::in_memory(world);
   } catch (const NoSharedMemory& error) {  // the job can run without: peers' deaths are still seen
-    log_warning(error.what(), "; going on, but a rank's error will not reach the others");
+    log_warning(error.what(), "; going on, but ranks tell each other of errors by messages alone");
     board = Board::in_memory(world);
+    met.here = {rank};
   }
 
   // Of groups over parts of the job each would have a rank 0 and its file.

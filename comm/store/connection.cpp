@@ -68,7 +68,7 @@ bool Connection::pump() {
   }
   for (std::size_t room = head_bytes + most_; in_.size() < room;) {
     char buffer[65536];
-    const auto moved = recv(socket_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+    const auto moved = ::recv(socket_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
     if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
     if (moved < 0 && errno == EINTR) continue;
     if (moved <= 0) return false;
@@ -142,7 +142,8 @@ Addresses::Addresses(const std::string& host, int port, bool listens, std::strin
   const int code = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(),
                                &hints, &first_);
   if (code != 0) {
-    problem = concat("the name ", host, " is not known: ", gai_strerror(code));
+    problem = concat("the name ", host, " is not known: ", gai_strerror(code),
+                     "; name a host or an address that is known here (MASTER_ADDR)");
     first_ = nullptr;
   }
 }

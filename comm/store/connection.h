@@ -24,6 +24,7 @@ class Socket {
   Socket(Socket&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }
   Socket& operator=(Socket&& other) noexcept;
   int get() const { return descriptor_; }
+  int release() { return std::exchange(descriptor_, -1); }  // the caller's from now on
   explicit operator bool() const { return descriptor_ >= 0; }
 
  private:

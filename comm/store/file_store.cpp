@@ -73,6 +73,7 @@ FileStore::FileStore(fs::path folder, int rank, int world, Patience patience)
 }
 
 FileStore::~FileStore() {
+  if (mark_.inherited()) return;
   std::error_code ignored;
   if (root_.empty() && read(presence(rank_)).value_or("").find(session_) != std::string::npos) {
     fs::remove(presence(rank_), ignored);

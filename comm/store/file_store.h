@@ -9,10 +9,12 @@
 // session and by their key, and appear whole or not at all; numbers are added under a lock of their
 // file, which whoever reads a value takes as well. What a run that failed has left does no harm.
 //
-// Two jobs at once need a folder each: a rank that finds its own file taken over says so.
+// Two jobs at once need a folder each: a rank that finds its own file taken over says so. A child
+// by fork() leaves its parent's files where they are.
 // Thread safety: as Store.
 #pragma once
 
+#include <peal/autograd/core/fork.h>
 #include <peal/comm/store/store.h>
 
 #include <cstdint>
@@ -54,6 +56,7 @@ class FileStore : public Store {
   int rank_, world_;
   Patience patience_;
   std::string session_, root_;  // this rank's, and rank 0's once it is known
+  ForkMark mark_;
 };
 
 }  // namespace peal::comm

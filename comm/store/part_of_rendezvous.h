@@ -28,6 +28,7 @@ class PartOfRendezvous : public Rendezvous {
     for (const int rank : ranks_) part.push_back(all[static_cast<std::size_t>(rank)]);
     return part;
   }
+  void check() override { whole_.check(); }
 
  private:
   Rendezvous& whole_;

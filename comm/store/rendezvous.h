@@ -20,6 +20,9 @@ class Rendezvous {
   // Everyone's text, by rank. Collective; texts may differ in length. An Error says which rank is
   // missing or what is wrong; the rendezvous is then of no further use.
   virtual std::vector<std::string> exchange(const std::string& mine) = 0;
+  // For who waits for the others elsewhere: Error where one of them is known to be gone. Never
+  // waits.
+  virtual void check() {}
 };
 
 // Over a store, which must outlive it.
@@ -33,6 +36,7 @@ class StoreRendezvous : public Rendezvous {
   // Rank 0, which may be the one that serves the store, returns when all have got the texts; they
   // are in the store no more then.
   std::vector<std::string> exchange(const std::string& mine) override;
+  void check() override { store_.check(); }
 
  private:
   Store& store_;

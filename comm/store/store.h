@@ -35,6 +35,9 @@ class Store {
   virtual std::int64_t add(const std::string& key, std::int64_t amount) = 0;
   // Forgets keys; those that are not there are no error.
   virtual void remove(const std::vector<std::string>& keys) = 0;
+  // Error where a process that used the store is known to have died; the store is then of no
+  // further use. Never waits. Over files nothing is known of processes.
+  virtual void check() {}
   // 0, 1, 2 ... for each call on this object with this name: makes keys that were not used before,
   // and that are equal on ranks which come to it in one order.
   std::uint64_t generation(const std::string& name) { return generations_[name]++; }

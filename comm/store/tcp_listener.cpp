@@ -16,10 +16,12 @@
 namespace peal::comm {
 namespace {
 
-constexpr std::size_t most_guests = 4096;           // who have not shown that they are ranks,
-constexpr std::size_t most_of_guest = 512;          // in at most so many bytes
-constexpr int most_logged = 20;                     // strangers
-constexpr std::chrono::seconds longest_silence{2};  // of a guest, where descriptors run out
+constexpr std::size_t most_guests = 4096;               // who have not shown that they are ranks,
+constexpr std::size_t most_of_guest = 512;              // in at most so many bytes
+constexpr int most_logged = 20;                         // strangers
+constexpr std::chrono::seconds longest_silence{2};      // of a guest, where descriptors run out
+constexpr std::chrono::milliseconds between_tries{20};  // until there may be descriptors again
+constexpr std::chrono::seconds mixed_up_for{10};        // jobs of one start
 
 std::string reason() { return std::strerror(errno); }
 
@@ -76,6 +78,7 @@ TcpListener::TcpListener(const std::string& host, int port, int world, std::stri
     : run_(std::move(run)),
       secret_(std::move(secret)),
       came_(static_cast<std::size_t>(world)),
+      left_(came_.size()),
       missing_(came_.size() - 1) {
   where_ = concat("[store] rank 0 of ", world, " at ", host, " port ", port);
   listen(host, port);
@@ -85,11 +88,21 @@ TcpListener::TcpListener(const std::string& host, int port, int world, std::stri
 void TcpListener::listen(const std::string& host, int port) {
   // A host's own name may stand for an address that the others do not reach: every device, then.
   const bool every = host != "localhost" && !is_numeric(host);
+  if (every && secret_.empty() && came_.size() > 1) {
+    log_warning(
+        where_,
+        " listens on all devices of this machine, and without a secret: whoever reaches the "
+        "port can be a rank; set PEAL_STORE_SECRET on all ranks, or name an address "
+        "(MASTER_ADDR) in place of a host");
+  }
+  bool taken = false;
   std::string problem = "no address to listen at";
   const Addresses addresses(every ? "" : host, port, true, problem);
   // An IPv6 socket serves IPv4 as well: the rank that connects may know the host by either.
   for (const int family : {AF_INET6, AF_INET}) {
-    for (const addrinfo* a = addresses.first(); a != nullptr && !socket_; a = a->ai_next) {
+    // At another address than the one that is taken the others would not look for it.
+    for (const addrinfo* a = addresses.first(); a != nullptr && !socket_ && !taken;
+         a = a->ai_next) {
       if (a->ai_family != family) continue;
       Socket socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
       const int on = 1, off = 0;
@@ -98,6 +111,7 @@ void TcpListener::listen(const std::string& host, int port) {
         setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
       if (!socket || bind(socket.get(), a->ai_addr, a->ai_addrlen) != 0 ||
           ::listen(socket.get(), SOMAXCONN) != 0) {
+        taken = errno == EADDRINUSE;
         problem = errno == EADDRNOTAVAIL
                       ? "this machine has no such address; name one that it has, or the machine, "
                         "to listen on all its devices"
@@ -107,8 +121,13 @@ void TcpListener::listen(const std::string& host, int port) {
       socket_ = std::move(socket);
     }
   }
-  PEAL_CHECK(socket_, where_, " cannot listen: ", problem,
-             "; choose a free port, or end the job that has it");
+  if (!socket_) {
+    const std::string message = concat(where_, " cannot listen: ", problem,
+                                       "; choose a free port (MASTER_PORT), or end the job that "
+                                       "has it");
+    if (taken) throw PortTaken(message);
+    fail(message);
+  }
   port_ = port_of(socket_.get());
 }
 
@@ -120,6 +139,14 @@ void TcpListener::close() {
 void TcpListener::look_at(std::vector<pollfd>& polled) const {
   if (open() && !starved_) polled.push_back({socket_.get(), POLLIN, 0});
   for (const Guest& guest : guests_) polled.push_back(guest.connection->polled());
+}
+
+std::optional<TcpListener::Clock::time_point> TcpListener::next_look() const {
+  if (!open()) return std::nullopt;
+  if (std::ranges::any_of(guests_, &Guest::again)) return Clock::now();
+  if (starved_) return Clock::now() + between_tries;
+  if (missing_ == 0) return all_came_ + mixed_up_for;
+  return std::nullopt;
 }
 
 void TcpListener::accept_guests() {
@@ -157,12 +184,17 @@ std::vector<TcpListener::Arrival> TcpListener::arrivals() {
   if (!open()) return arrived;
   accept_guests();
   for (Guest& guest : guests_) {
+    if (guest.again) {  // the ranks have been heard since
+      judge(guest);
+      continue;
+    }
     const bool there = guest.connection->pump();
     try {
-      if (const auto frame = guest.connection->take()) {
+      while (guest.connection && !guest.again) {
+        const auto frame = guest.connection->take();
+        if (!frame && !there) guest.connection.reset();
+        if (!frame) break;
         if (hear(guest, *frame)) arrived.push_back({guest.said.rank, std::move(guest.connection)});
-      } else if (!there) {
-        guest.connection.reset();
       }
     } catch (const Error& error) {  // it speaks as no rank does
       log_stranger(error.what());
@@ -170,13 +202,16 @@ std::vector<TcpListener::Arrival> TcpListener::arrivals() {
     }
   }
   std::erase_if(guests_, [](const Guest& guest) { return !guest.connection; });
-  if (missing_ == 0) close();
+  if (missing_ > 0) return arrived;
+  if (all_came_ == Clock::time_point{}) all_came_ = Clock::now();
+  const bool named = !run_.empty() || !secret_.empty() || came_.size() == 1;
+  if (named || Clock::now() >= all_came_ + mixed_up_for) close();
   return arrived;
 }
 
 std::string TcpListener::objection_to(const Hello& hello) const {
   if (hello.run != run_) return concat("it is of the run '", hello.run, "', this is '", run_, "'");
-  if (hello.world != came_.size() || hello.rank == 0 || hello.rank >= hello.world) {
+  if (hello.world != came_.size() || hello.rank >= hello.world) {
     return concat("it is rank ", hello.rank, " of ", hello.world, ", here is a world of ",
                   came_.size());
   }
@@ -201,7 +236,9 @@ bool TcpListener::hear(Guest& guest, const Frame& frame) {
     PEAL_CHECK(words.size() == 2, "[store] ", guest.connection->peer(), " said ", words.size(),
                " words of itself; expected 2");
     hello = {frame.rank, frame.world, std::move(words[0]), std::move(words[1])};
-    if (const std::string objection = objection_to(hello); !objection.empty()) {
+    std::string objection = objection_to(hello);
+    if (objection.empty() && hello.rank == 0) objection = met_twice(0);
+    if (!objection.empty()) {
       const bool other_run = hello.run != run_;
       turn_away(guest, objection,
                 other_run ? concat("it is of the run '", hello.run, "', which this is not") : "");
@@ -223,15 +260,38 @@ bool TcpListener::hear(Guest& guest, const Frame& frame) {
     }
     welcome.body = proof_of_root(secret_, hello, guest.nonce);
   }
-  if (!came_[hello.rank].empty()) {
-    turn_away(guest, concat("rank ", hello.rank, " is here already, from ", came_[hello.rank]));
-    return false;
-  }
+  guest.again = !came_[hello.rank].empty();
+  if (guest.again) return false;
   guest.connection->send(welcome);
   guest.connection->pump();
   came_[hello.rank] = guest.connection->peer();
   --missing_;
   return true;
+}
+
+void TcpListener::leaves(std::size_t rank) {
+  left_[rank] = true;
+  if (std::ranges::count(left_, false) == 1) close();  // rank 0's own
+}
+
+void TcpListener::judge(Guest& guest) {
+  if (left_[guest.said.rank]) return guest.connection.reset();
+  turn_away(guest, met_twice(guest.said.rank));
+}
+
+// A second one of its rank.
+std::string TcpListener::met_twice(std::uint32_t rank) {
+  if (!run_.empty() || !secret_.empty()) {
+    return concat("rank ", rank, " is here already",
+                  rank == 0 ? std::string() : concat(", from ", came_[rank]));
+  }
+  const std::string what =
+      concat("two processes are rank ", rank, " of ", came_.size(), " at port ", port_,
+             ", so two jobs have met there, and their ranks look alike; give each job a port "
+             "(MASTER_PORT), a run (TORCHELASTIC_RUN_ID, or tcp://HOST:PORT/RUN) or a secret "
+             "(PEAL_STORE_SECRET) of its own");
+  if (crossing_.empty()) crossing_ = concat(where_, ": ", what);
+  return what;
 }
 
 // It is told why, or what may be told.

@@ -4,8 +4,12 @@
 #include <peal/comm/store/tcp_server.h>
 
 #include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 namespace peal::comm {
@@ -18,13 +22,16 @@ constexpr std::chrono::milliseconds nap{20};
 TcpServer::TcpServer(const std::string& host, int port, int world, std::string run,
                      std::string secret)
     : listener_(host, port, world, std::move(run), std::move(secret)),
-      ranks_(static_cast<std::size_t>(world)) {
+      ranks_(static_cast<std::size_t>(world)),
+      bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  PEAL_CHECK(bell_, listener_.where(), ": no eventfd: ", std::strerror(errno));
   ranks_[0].came = true;
   thread_ = std::jthread([this](const std::stop_token& stop) { serve(stop); });
 }
 
 TcpServer::~TcpServer() {
   thread_.request_stop();
+  wake();
   thread_.join();
   for (std::size_t r = 1; r < ranks_.size(); ++r) {
     Rank& rank = ranks_[r];
@@ -46,21 +53,43 @@ TcpServer::~TcpServer() {
     std::this_thread::sleep_for(nap);
 }
 
+void TcpServer::wake() const {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(bell_.get(), &one, sizeof one);
+}
+
+std::optional<TcpServer::Clock::time_point> TcpServer::next_look() const {
+  auto next = listener_.next_look();
+  for (const Rank& rank : ranks_) {
+    const bool waits = rank.connection && !rank.wanted.empty();
+    if (waits && (!next || rank.until < *next)) next = rank.until;
+  }
+  return next;
+}
+
 void TcpServer::serve(const std::stop_token& stop) {
   std::vector<pollfd> polled;
   while (!stop.stop_requested()) {
+    int timeout = -1;
     {
       const std::lock_guard lock(mutex_);
       let_in();
       for (std::size_t r = 1; r < ranks_.size(); ++r) hear(ranks_[r], static_cast<int>(r));
       answer_waiting();
-      polled.clear();
+      polled.assign(1, {bell_.get(), POLLIN, 0});
       listener_.look_at(polled);
       for (const Rank& rank : ranks_) {
         if (rank.connection) polled.push_back(rank.connection->polled());
       }
+      if (const auto next = next_look()) {
+        using std::chrono::milliseconds;
+        const auto left = std::chrono::ceil<milliseconds>(*next - Clock::now()) + milliseconds(1);
+        timeout = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 3'600'000));
+      }
     }
-    poll(polled.data(), polled.size(), static_cast<int>(nap.count()));
+    poll(polled.data(), polled.size(), timeout);
+    std::uint64_t rings = 0;
+    [[maybe_unused]] const auto heard = ::read(bell_.get(), &rings, sizeof rings);
   }
 }
 
@@ -74,6 +103,15 @@ void TcpServer::let_in() {
   } catch (const Error& error) {
     fail_all(error.what());
   }
+  if (listener_.crossing().empty()) return;
+  fail_all(listener_.crossing());
+  if (at_crossing_) std::exchange(at_crossing_, nullptr)(listener_.crossing());
+}
+
+void TcpServer::at_crossing(std::function<void(const std::string&)> f) {
+  const std::lock_guard lock(mutex_);
+  at_crossing_ = std::move(f);
+  wake();
 }
 
 void TcpServer::hear(Rank& rank, int number) {
@@ -92,7 +130,7 @@ void TcpServer::hear(Rank& rank, int number) {
   if (there || !rank.connection) return;
   rank.connection.reset();
   fail_all(concat(listener_.where(), ": rank ", number,
-                  " has closed its connection: its process has ended"));
+                  " has closed its connection: its process has ended, or failed"));
 }
 
 void TcpServer::obey(Rank& rank, const Frame& request) {
@@ -104,6 +142,7 @@ void TcpServer::obey(Rank& rank, const Frame& request) {
   switch (request.kind) {
     case Frame::bye:
       rank.connection.reset();
+      listener_.leaves(static_cast<std::size_t>(&rank - ranks_.data()));
       return;
     case Frame::set:
       need(2);
@@ -158,7 +197,8 @@ void TcpServer::answer_waiting() {
     }
     rank.wanted.clear();
     rank.connection->send(answer);
-    rank.connection->pump();
+    rank.connection->pump();  // which may have got the next request
+    wake();
   }
 }
 
@@ -226,6 +266,11 @@ std::optional<std::vector<std::string>> TcpServer::get(const std::vector<std::st
   }
   PEAL_CHECK(values || failure_.empty(), failure_);
   return values;
+}
+
+void TcpServer::check() {
+  const std::lock_guard lock(mutex_);
+  PEAL_CHECK(failure_.empty(), failure_);
 }
 
 std::string TcpServer::missing(const std::vector<std::string>& keys) {

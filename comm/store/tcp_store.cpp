@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
 #include <peal/comm/store/hmac.h>
 #include <peal/comm/store/tcp_store.h>
 
@@ -19,7 +20,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t longest_run = 256;
 constexpr std::chrono::seconds one_attempt{5};
-constexpr std::chrono::seconds grace{2};  // for rank 0 to say what was missing
+constexpr std::chrono::seconds silence{5};  // of one who waits, before it says for what
+constexpr std::chrono::seconds grace{2};    // for rank 0 to say what was missing
+// Rank 0 answers by a thread of its own. Who does not, so long or so often, is another program.
+constexpr std::chrono::seconds most_silence{15};
+constexpr int most_silent_ends = 75;
 
 // TCP may connect a socket that asks for a port in vain with itself.
 bool is_its_own_peer(int descriptor) {
@@ -67,12 +72,41 @@ TcpStore::TcpStore(std::string host, int port, int rank, int world, Patience pat
   PEAL_CHECK(run_.size() <= longest_run, "[store] a run of ", run_.size(),
              " bytes; expected at most ", longest_run);
   if (rank_ != 0) return;
-  server_ = std::make_unique<TcpServer>(host_, port_, world_, run_, secret_);
+  try {
+    server_ = std::make_unique<TcpServer>(host_, port_, world_, run_, secret_);
+  } catch (const PortTaken&) {
+    tell_who_has_the_port();
+    throw;
+  }
   port_ = server_->port();
 }
 
+// Where that is another job like this one, it may have taken ranks of this one for its own.
+void TcpStore::tell_who_has_the_port() const {
+  if (!run_.empty() || !secret_.empty() || world_ == 1) return;
+  try {
+    const Deadline deadline(*this);
+    std::string problem;
+    const auto connection = try_to_connect(deadline, problem);
+    if (!connection) return;
+    connection->send(frame_of(Hello{0, static_cast<std::uint32_t>(world_)}));
+    const auto end = Clock::now() + grace;
+    while (connection->pump() && !connection->take() && Clock::now() < end) wait_for(*connection);
+  } catch (const Error&) {  // it is no store
+  }
+}
+
+void TcpStore::at_crossing(std::function<void(const std::string&)> f) {
+  if (server_) server_->at_crossing(std::move(f));
+}
+
+// A child has neither the server's thread nor a word in its parent's connection.
 TcpStore::~TcpStore() {
-  if (!root_) return;
+  if (mark_.inherited()) {
+    static_cast<void>(server_.release());
+    return;
+  }
+  if (!root_ || std::uncaught_exceptions() > unwinding_) return;
   root_->send({.kind = Frame::bye});
   root_->pump();
 }
@@ -113,15 +147,25 @@ void TcpStore::connect() {
   const Deadline deadline(*this);
   std::chrono::milliseconds nap{5};
   std::string problem = "nobody listens there";
-  for (;;) {
+  const auto start = Clock::now();
+  bool told = false;
+  for (int silent_ends = 0;;) {
     if (auto connection = try_to_connect(deadline, problem)) {
       if (introduce(*connection, deadline)) {
         root_ = std::move(connection);
         return;
       }
       problem = "it closed the connection without a word";
+      PEAL_CHECK(++silent_ends < most_silent_ends, who(), ": who listens there has closed ",
+                 silent_ends,
+                 " connections without a word, and is not rank 0: another program has "
+                 "the port; choose a free one (MASTER_PORT)");
     }
     deadline.check([&] { return concat("rank 0 (", problem, ")"); });
+    if (!told && Clock::now() - start > silence) {
+      log_warning(who(), " waits for rank 0, and so far in vain: ", problem);
+      told = true;
+    }
     std::this_thread::sleep_for(nap);
     nap = std::min(2 * nap, std::chrono::milliseconds(200));
   }
@@ -132,6 +176,7 @@ bool TcpStore::introduce(Connection& connection, const Deadline& deadline) const
   const Hello hello{static_cast<std::uint32_t>(rank_), static_cast<std::uint32_t>(world_), run_,
                     secret_.empty() ? "" : nonce()};
   std::string drawn;  // by rank 0
+  const auto start = Clock::now();
   connection.send(frame_of(hello));
   for (bool there = true; there;) {
     there = connection.pump();
@@ -153,6 +198,12 @@ bool TcpStore::introduce(Connection& connection, const Deadline& deadline) const
       return true;
     }
     deadline.check([] { return "rank 0 to answer"; });
+    PEAL_CHECK(Clock::now() - start < most_silence, who(),
+               ": who listens there has said nothing "
+               "for ",
+               most_silence.count(),
+               " s, and is not rank 0: another program has the "
+               "port; choose a free one (MASTER_PORT)");
     if (there) wait_for(connection);
   }
   return false;
@@ -173,10 +224,26 @@ std::string TcpStore::ask(Frame::Kind kind, const std::vector<std::string>& word
       failed_ = false;
       return std::move(said->body);
     }
-    PEAL_CHECK(open, who(), ": rank 0 has closed its connection: its process or its store is gone");
+    check_open(open);
     deadline.check([] { return "rank 0's answer"; });
     wait_for(*root_);
   }
+}
+
+void TcpStore::check_open(bool open) const {
+  PEAL_CHECK(open, who(), ": rank 0 has closed its connection: its process or its store is gone");
+}
+
+// What rank 0 says unasked is why its store ends.
+void TcpStore::check() {
+  refuse_inherited();
+  if (server_) return server_->check();
+  if (!root_ || failed_) return;
+  const bool open = root_->pump();
+  const auto said = root_->take();
+  failed_ = said || !open;
+  if (said) fail(said->body);
+  check_open(open);
 }
 
 void TcpStore::check_size(const std::string& key, const std::string& value) const {
@@ -185,7 +252,14 @@ void TcpStore::check_size(const std::string& key, const std::string& value) cons
              most_store_bytes, " with the key, and that not empty");
 }
 
+void TcpStore::refuse_inherited() const {
+  PEAL_CHECK(!mark_.inherited(), who(),
+             ": a child by fork has no store, for its connection is its parent's; call it in the "
+             "parent, or start the child as a program of its own");
+}
+
 void TcpStore::set(const std::string& key, const std::string& value) {
+  refuse_inherited();
   check_size(key, value);
   if (server_) {
     server_->set(key, value);
@@ -195,6 +269,7 @@ void TcpStore::set(const std::string& key, const std::string& value) {
 }
 
 std::vector<std::string> TcpStore::multi_get(const std::vector<std::string>& keys) {
+  refuse_inherited();
   if (keys.empty()) return {};
   if (!server_) {
     std::vector<std::string> words = {concat(patience_.deadline.count())};
@@ -212,12 +287,14 @@ std::vector<std::string> TcpStore::multi_get(const std::vector<std::string>& key
 }
 
 std::int64_t TcpStore::add(const std::string& key, std::int64_t amount) {
+  refuse_inherited();
   check_size(key, "");
   return server_ ? server_->add(key, amount)
                  : number_in(key, ask(Frame::add, {key, concat(amount)}));
 }
 
 void TcpStore::remove(const std::vector<std::string>& keys) {
+  refuse_inherited();
   if (server_) {
     server_->remove(keys);
   } else {

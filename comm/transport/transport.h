@@ -80,6 +80,9 @@ class NativeCollectives {
   virtual Ticket start(const NativeCall& call) = 0;
   // Whether start() itself divides (avg) or multiplies (premul_sum).
   virtual bool scales(const NativeCall& call) const = 0;
+  // Every sum is made at once, from rank 0 to the last, whatever the sizes: deterministic mode
+  // takes it.
+  virtual bool sums_by_rank() const { return false; }
 };
 
 // The device on which messages lie, and its queue. Most are *stream-ordered* (NCCL): what is posted

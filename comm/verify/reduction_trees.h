@@ -3,7 +3,10 @@
 
 // The reduction trees of a symbolic run, each kept once, so that equal numbers are equal trees.
 // Leaf r is rank r's contribution; an inner node combines two trees that share no contributor. The
-// order of its two operands is not part of a node: a + b and b + a are the same bits.
+// order of its two operands is not part of a node: a + b and b + a are the same bits. Numbers are
+// of one run; hashes are equal for equal trees of any run.
+
+#include <peal/comm/schedule/mix.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -20,9 +23,14 @@ class ReductionTrees {
   // The trees 0 .. world-1 are the leaves.
   explicit ReductionTrees(int world) : words_((static_cast<std::size_t>(world) + 63) / 64) {
     contributors_.resize(static_cast<std::size_t>(world) * words_);
-    for (int r = 0; r < world; ++r) row(r)[r / 64] |= std::uint64_t{1} << (r % 64);
+    for (int r = 0; r < world; ++r) {
+      row(r)[r / 64] |= std::uint64_t{1} << (r % 64);
+      hashes_.push_back(mixed(0, static_cast<std::uint64_t>(r)));
+    }
     trees_ = world;
   }
+
+  std::uint64_t hash(int tree) const { return hashes_[static_cast<std::size_t>(tree)]; }
 
   bool has(int tree, int rank) const { return row(tree)[rank / 64] >> (rank % 64) & 1; }
 
@@ -35,6 +43,8 @@ class ReductionTrees {
     if (fresh && disjoint(a, b)) {
       contributors_.resize(contributors_.size() + words_);
       for (std::size_t w = 0; w < words_; ++w) row(trees_)[w] = row(a)[w] | row(b)[w];
+      const auto [less, more] = std::minmax({hash(a), hash(b)});
+      hashes_.push_back(mixed(less, more));
       known->second = trees_++;
     }
     last_key_ = key;
@@ -42,6 +52,10 @@ class ReductionTrees {
   }
 
  private:
+  static std::uint64_t mixed(std::uint64_t state, std::uint64_t word) {
+    mix(state, word);
+    return state;
+  }
   std::uint64_t* row(int tree) { return &contributors_[static_cast<std::size_t>(tree) * words_]; }
   const std::uint64_t* row(int tree) const {
     return &contributors_[static_cast<std::size_t>(tree) * words_];
@@ -52,6 +66,7 @@ class ReductionTrees {
 
   std::size_t words_;                        // of a row
   std::vector<std::uint64_t> contributors_;  // a row a tree, a bit a rank
+  std::vector<std::uint64_t> hashes_;        // of the trees
   int trees_ = 0;
   std::unordered_map<std::uint64_t, int> known_;
   std::uint64_t last_key_ = ~std::uint64_t{0};  // neighbours in a buffer mostly have equal trees

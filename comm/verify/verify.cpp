@@ -89,7 +89,7 @@ class SymbolicRun {
     }
   }
 
-  bool run();  // throws Rejected; else says whether all elements have one tree
+  Verdict run();  // throws Rejected
 
  private:
   Problem problem_of(int rank) const {
@@ -119,7 +119,7 @@ class SymbolicRun {
   void simulate();
   [[noreturn]] void reject_waiting();
 
-  bool check_results();
+  Verdict check_results();
   void check_heard();
 
   const Problem& problem_;
@@ -328,7 +328,7 @@ void SymbolicRun::check_heard() {
   }
 }
 
-bool SymbolicRun::check_results() {
+Verdict SymbolicRun::check_results() {
   bool one_tree = true;
   int first_tree = ReductionTrees::none;
   std::vector<int> tree_of(static_cast<std::size_t>(Blocks(problem_.counts).total()),
@@ -362,10 +362,12 @@ bool SymbolicRun::check_results() {
       }
     }
   }
-  return one_tree;
+  const bool reduced = one_tree && first_tree != ReductionTrees::none;
+  return {
+      .ok = true, .why = {}, .one_tree = one_tree, .tree = reduced ? trees_.hash(first_tree) : 0};
 }
 
-bool SymbolicRun::run() {
+Verdict SymbolicRun::run() {
   simulate();
   return check_results();
 }
@@ -381,10 +383,9 @@ Verdict verify(const Problem& problem, std::span<const Program> programs, Aliasi
     if (programs.size() != static_cast<std::size_t>(problem.world)) {
       reject("expected ", problem.world, " programs, one a rank, got ", programs.size());
     }
-    const bool one_tree = SymbolicRun(problem, programs, aliasing).run();
-    return {true, {}, one_tree};
+    return SymbolicRun(problem, programs, aliasing).run();
   } catch (const Rejected& rejected) {
-    return {false, rejected.why, false};
+    return {.ok = false, .why = rejected.why};
   }
 }
 

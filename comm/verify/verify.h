@@ -38,6 +38,7 @@
 
 #include <peal/comm/schedule/schedule.h>
 
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -51,6 +52,8 @@ struct Verdict {
   // If ok: every element is reduced by the same tree, so that results do not depend on where in the
   // buffer a value stands. Deterministic mode admits no other plans.
   bool one_tree = false;
+  // Of that tree, a hash; equal in two verdicts where it is the same tree. 0: there is not one.
+  std::uint64_t tree = 0;
   explicit operator bool() const { return ok; }
 };
 

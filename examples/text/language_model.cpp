@@ -42,6 +42,9 @@ Tensor next_words(nn::DistributedDataParallel& model, const data::Batch& batch) 
 }  // namespace
 
 void language_model(launch::Job& job, Options& o) {
+  PEAL_CHECK(o.run.save_every == 0, "09_train_text: --save-every ", o.run.save_every,
+             ": a language model keeps the words before a batch, which are in no checkpoint; "
+             "leave it out, and it is saved after each epoch");
   const std::string& before = o.run.resume.empty() ? o.from : o.run.resume;
   if (!before.empty()) settings_of(before, o);
   const bool judges = !o.run.evaluate.empty();

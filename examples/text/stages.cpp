@@ -19,7 +19,9 @@ void print(const std::string& line) {
   std::fflush(stdout);  // at once, where it goes to a file
 }
 
-std::string words_beside(const std::string& checkpoint) { return checkpoint + ".words"; }
+std::string words_beside(const std::string& checkpoint) {
+  return launch::beside(checkpoint, ".words");
+}
 
 Metadata settings_of(const std::string& file, Options& o) {
   Metadata saved = load_safetensors(file).metadata;

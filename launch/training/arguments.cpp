@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/launch/training/arguments.h>
+#include <peal/nn/checkpoint_folder.h>
 
 #include <filesystem>
 #include <system_error>
@@ -18,8 +19,21 @@ void add_training_options(CommandLine& line, TrainingArguments& arguments) {
   line.option("--precision", &arguments.precision,
               "what the model computes in: f32, bf16 or f16; its parameters stay f32")
       .one_of({"f32", "bf16", "f16"});
-  line.option("--save", &arguments.save, "checkpoint to write after each epoch (safetensors)");
-  line.option("--resume", &arguments.resume, "checkpoint to go on from").existing_file();
+  line.option("--save", &arguments.save,
+              "checkpoint to write after each epoch, and at SIGTERM (safetensors): a file to "
+              "replace, or a folder (run/) for the newest of them");
+  line.option("--keep", &arguments.keep, "how many checkpoints stay in a folder").positive();
+  line.option(
+      "--keep-highest", &arguments.keep_highest,
+      "a metric: the checkpoint after the epoch where it was highest stays, too (accuracy)");
+  line.option("--keep-lowest", &arguments.keep_lowest,
+              "a metric: the checkpoint after the epoch where it was lowest stays, too");
+  line.option("--save-every", &arguments.save_every,
+              "steps after which to write one within an epoch, too (0: none)")
+      .not_negative();
+  line.option("--resume", &arguments.resume,
+              "checkpoint to go on from, or a folder: its newest that is whole; auto: that of the "
+              "folder --save, and from the start where there is none");
   line.option("--evaluate", &arguments.evaluate,
               "data to judge the model of --resume by, instead of training");
   line.option("--seed", &arguments.seed, "of parameters, order and dropout");
@@ -50,10 +64,11 @@ Metadata settings_of(const TrainingArguments& arguments, int world, const Metada
   for (const auto& [name, value] : own) {
     PEAL_CHECK(!name.starts_with("peal."), "[launch] the setting '", name,
                "' starts with 'peal.', which is peal's own; rename it");
-    const bool taken = all.contains(name) || name == "epoch" || name == "epochs";
+    const bool taken =
+        all.contains(name) || name == "epoch" || name == "epochs" || name == nn::measure_key;
     PEAL_CHECK(!taken, "[launch] the setting '", name,
                "' is one of each training's own (seed, world, batch_size, precision, epoch, "
-               "epochs); rename it");
+               "epochs, measure); rename it");
   }
   all.insert(own.begin(), own.end());
   return all;

@@ -15,7 +15,16 @@ namespace peal::launch {
 
 struct TrainingArguments {
   std::string device = "cpu", precision = "f32";  // choose_device(); f32, bf16 or f16
-  std::string save, resume, json, trace;          // files; empty: none
+  std::string json, trace;                        // files; empty: none
+  // Where checkpoints go (a file, or a folder: checkpoints.h), and which one to go on from: a file,
+  // a folder's newest, or "auto" (find_resume()). Empty: none.
+  std::string save, resume;
+  bool resume_auto = false;  // it was "auto", and a run that has ended is no error
+  int keep = 3;              // checkpoints in a folder
+  // The metric by which the best checkpoint of a folder stays beside them; empty: none does. One of
+  // the two.
+  std::string keep_highest, keep_lowest;
+  std::int64_t save_every = 0;   // steps; 0: after each epoch alone
   std::string evaluate;          // what to judge the model of `resume` by, instead of training
   int epochs = 1;                // counted from the start, also of a resumed run
   std::int64_t batch_size = 32;  // samples a rank and step

@@ -1,39 +1,95 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoints of a training: rank 0 saves after an epoch, all ranks take a run up where it was
-// left, each in its own stream of random numbers too, and a run is not taken up by another one
-// (other data, another number of ranks). Thread safety: one thread.
+// The checkpoints of a training: rank 0 saves, while the training goes on; all ranks take a run up
+// where it was left, in an epoch too, each in its own stream of random numbers; and a run is not
+// taken up by another one (of other data). In the world that it was saved in it goes on bit for
+// bit; in another one with the same state, and with each sample of the epoch once, where the loader
+// can.
+//
+// Where it saves: a file, which each checkpoint replaces, or a folder ("run/"), in which each is a
+// file of its own, and the newest stay (nn/checkpoint_folder.h).
+//
+// What goes wrong on rank 0 while it saves is an Error on all ranks, in the next save() or wait();
+// the checkpoint before it stays. Thread safety: one thread.
 #pragma once
 
 #include <peal/launch/job.h>
+#include <peal/launch/training/folder_lock.h>
+#include <peal/nn/background_save.h>
 #include <peal/nn/checkpoint.h>
+#include <peal/nn/checkpoint_folder.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace peal::launch {
 
+struct TrainingArguments;
+
+// How far a training has come.
+struct Position {
+  int epoch = 0;          // the one that is under way; between two, the one to come
+  std::int64_t step = 0;  // batches that this rank has learnt from, in all
+  // Of them, and in that epoch: how many, and the sum of their losses.
+  std::int64_t batches = 0;
+  double loss_sum = 0;
+  NamedTensors loader = {};  // the training loader's state; none between epochs
+};
+
+// The file that --resume names, on all ranks: of a folder its newest that is whole, and for "auto"
+// that of the folder --save, or nothing where there is none yet. It takes the place of
+// arguments.resume; what programs look for in the checkpoint they do after it. Collective: rank 0
+// looks. Errors, on all ranks: no such file or folder, no whole one, or a rank that has no such
+// file, as where the folder is not shared.
+void find_resume(const Job& job, TrainingArguments& arguments);
+
+// Whether checkpoints in `save` are files of a folder: where it is one, or ends in '/'.
+bool saves_in_folder(const std::string& save);
+
+// Where a program keeps what a checkpoint, or a folder of them, is of no use without:
+// FILE.ending, or FOLDER/checkpoint.ending for each checkpoint in it.
+std::string beside(const std::string& checkpoint, const std::string& ending);
+
 class Checkpoints {
  public:
-  // `settings` are what a run must share with the one it goes on from, to be that run. REQUIRES:
-  // what the parts are of lives as long. Error for two parts of one name, and one called "random".
-  Checkpoints(Job& job, std::vector<nn::Part> parts, Metadata settings);
+  // `settings` are what a run must share with the one it goes on from, to be that run, but for
+  // "world". `keep` is of a folder, and so is `best`: the one of the highest measure stays, too.
+  // REQUIRES: what the parts are of lives as long. Error for two
+  // parts of one name, and one called "random", "loader" or "progress".
+  Checkpoints(Job& job, std::vector<nn::Part> parts, Metadata settings, int keep = 3,
+              bool best = false);
 
-  // Error where nothing can be saved: rather now than after an epoch.
-  void try_to_save(const std::string& path) const;
-  // Collective. `next_epoch` is the first that is still to come.
-  // `more` goes along, for resume().
-  void save(const std::string& path, int next_epoch, const Metadata& more = {}) const;
-  // Loads the parts; the first epoch that is still to come. Errors: what nn::load finds, other
-  // settings, and a run that has `epochs` or more behind it.
-  int resume(const std::string& path, int epochs, Metadata* all = nullptr) const;
+  // Collective. Error, on all ranks, where nothing can be saved: rather now than after an epoch. It
+  // waits for a save that is under way, as save() does.
+  // A folder is this run's from now on: Error that names another one that saves there.
+  void try_to_save(const std::string& save);
+  // Collective. Copies all that there is to save, and goes on; rank 0 writes it in the background,
+  // after the one before it. `more` goes along, for resume(). `measure`: how good it is, rank 0's.
+  void save(const std::string& save, const Position& at, const Metadata& more = {},
+            std::optional<double> measure = {});
+  // Collective. Until what was saved is written. Error, on all ranks and once, where it could not
+  // be.
+  void wait();
+  // Collective. Loads the parts of a file, and says where its run was. Errors, on all ranks: a file
+  // that is not whole or not equal on all, what nn::load finds, other settings, and a run that has
+  // `epochs` or more behind it.
+  Position resume(const std::string& path, int epochs, Metadata* all = nullptr) const;
 
  private:
-  // With the part "random", which has the word number of each rank's stream that comes next.
-  std::vector<nn::Part> parts_and(nn::Part random) const;
+  std::vector<nn::Part> parts_and(std::vector<nn::Part> more) const;
+  std::string next_file(const std::string& save, std::int64_t step);
+  void check_settings(const std::string& path, const Metadata& saved) const;
 
   Job& job_;
   std::vector<nn::Part> parts_;
   Metadata settings_;
+  int keep_;
+  bool best_;
+  // Rank 0's; the first two of where it saves, if that is a folder.
+  std::optional<nn::CheckpointFolder> folder_;
+  std::optional<FolderLock> lock_;
+  nn::BackgroundSave saving_;
 };
 
 }  // namespace peal::launch

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
 #include <peal/launch/training/dispatch_reader.h>
 #include <peal/launch/training/dispatcher.h>
 
@@ -96,17 +97,6 @@ NamedTensors receive(const comm::ProcessGroup& group, int from, std::vector<std:
   }
   if (!messages.empty()) group.batch_isend_irecv(messages).wait();
   return tensors;
-}
-
-// Of the exception that is handled.
-std::string words_of_failure() {
-  try {
-    throw;
-  } catch (const std::exception& failure) {
-    return failure.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
 }
 
 void check_options(const data::LoaderOptions& options) {

@@ -21,10 +21,20 @@
 //   {.parts = {{"scheduler", scheduler}, {"ema", ema}},
 //    .after_step = [&] { scheduler.step(); ema.update(); }}
 //
+// Checkpoints are written while the training goes on: after each epoch, and where that is asked for
+// (arguments.save_every) within one, from where a resumed run goes on with the batch after the last
+// one it learnt from, to the same last bit.
+//
+// SIGTERM at any rank of a training that saves (Slurm and Kubernetes send it some time before
+// SIGKILL) has all ranks save once more, after the same step, and leave fit() by Terminated
+// (launch/terminated.h), of which run_main() makes exit status 143. A second one ends at once.
+//
 // What a model keeps from one batch to the next begins anew with each epoch and each evaluation
-// (Module::reset()). After construction each rank draws from a stream of its own (dropout differs
-// between ranks, not between runs). Collective in all; what rank 0 alone does (report, save) needs
-// no words. Thread safety: one thread.
+// (Module::reset()), and where a run goes on, for it is in no checkpoint: save such a model after
+// epochs alone, but for SIGTERM. After
+// construction each rank draws from a stream of its own (dropout differs between ranks, not between
+// runs). Collective in all; what rank 0 alone does (report, save) needs no words. Thread safety:
+// one thread.
 #pragma once
 
 #include <peal/data/loader.h>
@@ -33,6 +43,7 @@
 #include <peal/launch/training/checkpoints.h>
 #include <peal/launch/training/evaluation.h>
 #include <peal/launch/training/report.h>
+#include <peal/launch/training/termination.h>
 #include <peal/nn/amp/grad_scaler.h>
 #include <peal/nn/optim/optimizer.h>
 #include <peal/nn/parallel/ddp.h>
@@ -40,6 +51,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,17 +87,19 @@ struct TrainerOptions {
 
 class Trainer {
  public:
-  // Resumes, where that is asked for: then the optimizer has the rates of the checkpoint. With
-  // arguments.lr, too, each group starts from the rate that it was made with here instead, and has
-  // come as far from it as in the checkpoint (Optimizer::set_base_lr). Errors: those of
-  // settings_of() and Checkpoints. REQUIRES: all outlive it.
+  // Resumes, where that is asked for (by find_resume(), too): then the optimizer has the rates of
+  // the checkpoint. With arguments.lr, too, each group starts from the rate that it was made with
+  // here instead, and has come as far from it as in the checkpoint (Optimizer::set_base_lr).
+  // Errors: those of settings_of() and Checkpoints, and a metric to keep the best checkpoint by
+  // that there is not. REQUIRES: all outlive it.
   Trainer(Job& job, const TrainingArguments& arguments, nn::DistributedDataParallel& model,
           nn::Optimizer& optimizer, TrainerOptions options = {});
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
   // Trains for the epochs that are still to come, and judges the model on `test` after each. After
-  // an exception the epoch that was under way is still to come. Error for an empty test set.
+  // an exception the epoch that was under way is still to come. Error for an empty test set;
+  // Terminated after SIGTERM, once all is saved.
   void fit(data::DataLoader& training, data::DataLoader& test, const Loss& loss);
   void fit(data::DataLoader& training, data::DataLoader& test, const Step& loss);
   // The metrics over another set. Collective; exact where the loader's shard is.
@@ -93,7 +107,10 @@ class Trainer {
   const std::vector<EpochReport>& epochs() const { return epochs_; }
 
  private:
-  EpochReport train_epoch(data::DataLoader& loader, int epoch, const Step& loss);
+  EpochReport train_epoch(data::DataLoader& loader, const Step& loss, Termination* termination);
+  void save(const Position& at, std::optional<double> measure = {});
+  std::optional<double> measure(const std::vector<Value>& found) const;
+  [[noreturn]] void leave(const Position& at);
   Tensor step(const data::Batch& batch, const Step& loss);
   Tensor forward(const data::Batch& batch) const;
   void tell(const std::string& line) const;
@@ -106,8 +123,8 @@ class Trainer {
   TrainerOptions options_;
   Checkpoints checkpoints_;
   std::vector<EpochReport> epochs_;
-  int next_epoch_ = 0;
-  std::int64_t steps_ = 0;
+  Position at_;             // that fit() goes on from
+  std::int64_t steps_ = 0;  // by this object
 };
 
 }  // namespace peal::launch

@@ -53,6 +53,11 @@ void GradScaler::unscale_(Optimizer& optimizer) {
              found != found_.end() && found->second.stepped ? "unscale_ after step"
                                                             : "unscale_ a second time",
              " for one optimizer since the last update");
+  if (!group_) {
+    check_not_pieces("GradScaler: unscale_ without a group", optimizer.parameters(),
+                     "give the scaler the wrapper's group, so that all ranks leave out a step that "
+                     "one cannot take");
+  }
   const NoGrad guard;
   std::vector<Tensor> grads;
   for (const Tensor& parameter : optimizer.parameters()) {

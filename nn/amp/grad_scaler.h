@@ -45,7 +45,8 @@ class GradScaler {
   Tensor scale(const Tensor& loss) const;
   // Divides the gradients by the scale, and finds out whether all are finite. Collective with a
   // group. Error when it or step was called before for this optimizer since the last update, and
-  // for f16 gradients, which what comes out might not fit into: keep such parameters in f32.
+  // for f16 gradients, which what comes out might not fit into: keep such parameters in f32; and
+  // without a group for pieces of sharded parameters, of which each rank has others.
   void unscale_(Optimizer& optimizer);
   // optimizer.step() if all gradients are finite; unscales first where that was not done. Returns
   // whether it took the step. Error when called twice since the last update.

@@ -12,7 +12,7 @@ GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels, const GroupNorm
              " groups do not divide ", channels, " channels");
   if (!settings.affine) return;
   weight = add_parameter("weight", ones({channels}));
-  bias = add_parameter("bias", Tensor::zeros({channels}));
+  if (settings.bias) bias = add_parameter("bias", Tensor::zeros({channels}));
 }
 
 template <int dims>
@@ -21,7 +21,7 @@ InstanceNorm<dims>::InstanceNorm(std::int64_t channels, const InstanceNormSettin
   PEAL_CHECK(channels > 0, "InstanceNorm", dims, "d: channels must be positive, got ", channels);
   if (settings.affine) {
     weight = add_parameter("weight", ones({channels}));
-    bias = add_parameter("bias", Tensor::zeros({channels}));
+    if (settings.bias) bias = add_parameter("bias", Tensor::zeros({channels}));
   }
   if (settings.track) {
     running_mean = add_buffer("running_mean", Tensor::zeros({channels}));

@@ -13,6 +13,7 @@ namespace peal::nn {
 struct GroupNormSettings {
   double eps = 1e-5;
   bool affine = true;  // with a weight of ones and a bias of zeros, both [channels]
+  bool bias = true;    // false: with the weight alone
 };
 
 // x [N, C, ...].
@@ -22,7 +23,7 @@ class GroupNorm : public Module {
   Tensor forward(const Tensor& x) override { return group_norm(x, groups_, weight, bias, eps_); }
   std::string extra_repr() const override;
 
-  Tensor weight, bias;
+  Tensor weight, bias;  // undefined where there are none
 
  private:
   std::int64_t groups_, channels_;
@@ -35,6 +36,7 @@ struct InstanceNormSettings {
   // With running_mean and running_var, which evaluation takes, and num_batches_tracked, which is
   // there for its key alone, as in PyTorch.
   bool track = false;
+  bool bias = true;  // false: an affine one has the weight alone
 };
 
 // What those below share: x [N, C, ...], or [C, ...] of one sample.

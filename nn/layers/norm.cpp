@@ -22,7 +22,7 @@ BatchNorm::BatchNorm(std::int64_t channels, const BatchNormSettings& settings)
   PEAL_CHECK(channels > 0, "BatchNorm: channels must be positive, got ", channels);
   if (settings.affine) {
     weight = add_parameter("weight", ones({channels}));
-    bias = add_parameter("bias", Tensor::zeros({channels}));
+    if (settings.bias) bias = add_parameter("bias", Tensor::zeros({channels}));
   }
   if (settings.track) {
     running_mean = add_buffer("running_mean", Tensor::zeros({channels}));
@@ -38,10 +38,8 @@ BatchNorm::BatchNorm(const Sharing& sharing)
     const bool trained = tensor.requires_grad();
     return add_parameter(name, tensor).set_requires_grad(trained);
   };
-  if (other.weight.defined()) {
-    weight = share("weight", other.weight);
-    bias = share("bias", other.bias);
-  }
+  if (other.weight.defined()) weight = share("weight", other.weight);
+  if (other.bias.defined()) bias = share("bias", other.bias);
   if (other.running_mean.defined()) {
     running_mean = add_buffer("running_mean", other.running_mean);
     running_var = add_buffer("running_var", other.running_var);

@@ -38,6 +38,7 @@ struct BatchNormSettings {
   std::optional<double> momentum = 0.1;
   bool affine = true;  // with a weight of ones and a bias of zeros, both [channels]
   bool track = true;   // with running_mean, running_var and num_batches_tracked
+  bool bias = true;    // false: with the weight alone
 };
 
 // What those below share: normalises by channel, with the batch's statistics while training and

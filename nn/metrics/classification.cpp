@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/ops/choose.h>
+#include <peal/autograd/ops/concatenate.h>
+#include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/loss.h>
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
+#include <peal/autograd/ops/softmax.h>
 #include <peal/nn/metrics/classification.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 namespace peal::nn {
 namespace {
@@ -51,6 +57,21 @@ void for_each_place(const char* who, const Places& places, std::int64_t ignored,
 
 double share(double part, double whole) {
   return whole > 0 ? part / whole : std::numeric_limits<double>::quiet_NaN();
+}
+
+// How often a score of one that is of the class is above one that is not, in halves.
+double halves_above(std::vector<std::pair<double, bool>>& scored) {
+  std::ranges::sort(scored);
+  double halves = 0, below = 0;
+  for (std::size_t i = 0, end = 0; i < scored.size(); i = end) {
+    double of_class = 0, others = 0;
+    for (; end < scored.size() && scored[end].first == scored[i].first; ++end) {
+      (scored[end].second ? of_class : others) += 1;
+    }
+    halves += of_class * (2 * below + others);
+    below += others;
+  }
+  return halves;
 }
 
 std::int64_t best_of(const double* row, std::int64_t count) {
@@ -160,6 +181,63 @@ double ClassScore::of(const std::vector<double>& sums) const {
   double total = 0;
   for (std::int64_t c = 0; c < classes(); ++c) total += of_class(sums, c);
   return total / static_cast<double>(classes());
+}
+
+AUROC::AUROC(std::int64_t classes, std::int64_t ignore_index)
+    : Metric(0), classes_(classes), ignored_(ignore_index) {
+  PEAL_CHECK(classes >= 2, "AUROC: expected at least two classes, got ", classes);
+}
+
+// A row a place: the scores by which it is in order (of two classes one, else one for each), and
+// its class.
+void AUROC::add(const Tensor& scores, const Tensor& classes, std::vector<double>& sums) {
+  Tensor each = scores;
+  if (classes_ == 2 && scores.shape() == classes.shape()) {
+    const Tensor one = cast(scores, DType::f64);
+    each = stack({zeros_like(one), one}, 1);
+  }
+  const Places places = places_of("AUROC", each, classes);
+  PEAL_CHECK(places.scores.size(1) == classes_, "AUROC: expected scores of ", classes_,
+             " classes, got shape ", scores.shape());
+  const Tensor shares = classes_ == 2 ? places.scores : softmax(places.scores, 1);
+  std::vector<double> rows;
+  for_each_place("AUROC", {shares, places.classes}, ignored_, [&](const double* row, auto c) {
+    if (classes_ == 2) {
+      rows.push_back(row[1] - row[0]);
+    } else {
+      rows.insert(rows.end(), row, row + classes_);
+    }
+    PEAL_CHECK(!std::isnan(rows.back()), "AUROC: the score of a place of class ", c,
+               " is NaN, of which there is no order");
+    rows.push_back(static_cast<double>(c));
+  });
+  sums.insert(sums.end(), rows.begin(), rows.end());
+}
+
+double AUROC::of(const std::vector<double>& sums) const {
+  const std::int64_t first = classes_ == 2 ? 1 : 0;
+  const auto width = static_cast<std::size_t>(classes_ - first) + 1;
+  double total = 0;
+  for (std::int64_t c = first; c < classes_; ++c) {
+    std::vector<std::pair<double, bool>> scored;
+    for (std::size_t at = 0; at < sums.size(); at += width) {
+      scored.emplace_back(sums[at + static_cast<std::size_t>(c - first)],
+                          sums[at + width - 1] == static_cast<double>(c));
+    }
+    const auto there = static_cast<double>(
+        std::ranges::count_if(scored, [](const auto& each) { return each.second; }));
+    const double pairs = there * (static_cast<double>(scored.size()) - there);
+    total += share(halves_above(scored) / 2, pairs);
+  }
+  return total / static_cast<double>(classes_ - first);
+}
+
+std::vector<double> AUROC::over(const comm::ProcessGroup& group) const {
+  std::vector<double> all;
+  for (const std::vector<double>& each : gather(group)) {
+    all.insert(all.end(), each.begin(), each.end());
+  }
+  return all;
 }
 
 }  // namespace peal::nn

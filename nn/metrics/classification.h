@@ -106,4 +106,23 @@ using Precision = ClassScoreOf<Score::precision>;
 using Recall = ClassScoreOf<Score::recall>;
 using F1Score = ClassScoreOf<Score::f1>;
 
+// The area under the curve of true over false positives (torchmetrics: AUROC; fastai: RocAuc): how
+// often a place of the class scores above one of another class, equals counting half, which is
+// counted and so exact (Hanley and McNeil, 1982). Of two classes, class 1's; of more, the mean of
+// each class against the rest, by softmax. NaN where a class has no place, or all. Scores may also
+// be [N, ...] as the classes are: of class 1. Keeps every place that counts, and on all ranks those
+// of all. Error for a score that is NaN: it has no place in an order.
+class AUROC : public Metric {
+ public:
+  explicit AUROC(std::int64_t classes = 2, std::int64_t ignore_index = -100);
+
+ protected:
+  void add(const Tensor& scores, const Tensor& classes, std::vector<double>& sums) override;
+  double of(const std::vector<double>& sums) const override;
+  std::vector<double> over(const comm::ProcessGroup& group) const override;
+
+ private:
+  std::int64_t classes_, ignored_;
+};
+
 }  // namespace peal::nn

@@ -14,12 +14,24 @@ void RegressionMetric::add(const Tensor& output, const Tensor& target, std::vect
   const auto wanted = cast(target, DType::f64).to_vector<double>();
   for (std::size_t i = 0; i < y.size(); ++i) {
     const double away = y[i] - wanted[i];
-    sums[count] += 1;
-    sums[absolute] += std::abs(away);
-    sums[squared] += away * away;
-    sums[targets] += wanted[i];
-    sums[squared_targets] += wanted[i] * wanted[i];
+    merge(sums, {1, std::abs(away), away * away, wanted[i], 0});
   }
+}
+
+void RegressionMetric::merge(std::vector<double>& sums, const std::vector<double>& more) {
+  if (more[count] == 0) return;
+  const double apart = more[mean] - sums[mean], all = sums[count] + more[count];
+  sums[spread] += more[spread] + apart * apart * (sums[count] * more[count] / all);
+  sums[mean] += apart * (more[count] / all);
+  sums[count] = all;
+  sums[absolute] += more[absolute];
+  sums[squared] += more[squared];
+}
+
+std::vector<double> RegressionMetric::over(const comm::ProcessGroup& group) const {
+  std::vector<double> all(sums().size(), 0);
+  for (const std::vector<double>& each : gather(group)) merge(all, each);
+  return all;
 }
 
 double MeanSquaredError::of(const std::vector<double>& sums) const {
@@ -33,7 +45,7 @@ double MeanAbsoluteError::of(const std::vector<double>& sums) const {
 }
 double R2Score::of(const std::vector<double>& sums) const {
   if (sums[count] < 2) return std::numeric_limits<double>::quiet_NaN();
-  return 1 - sums[squared] / (sums[squared_targets] - sums[targets] * sums[targets] / sums[count]);
+  return 1 - sums[squared] / sums[spread];
 }
 
 }  // namespace peal::nn

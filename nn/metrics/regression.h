@@ -10,8 +10,12 @@ class RegressionMetric : public Metric {
  protected:
   RegressionMetric() : Metric(5) {}
   void add(const Tensor& output, const Tensor& target, std::vector<double>& sums) override;
-  // What sums hold.
-  enum Sum : std::uint8_t { count, absolute, squared, targets, squared_targets };
+  std::vector<double> over(const comm::ProcessGroup& group) const override;
+  // What sums hold: of output - target how many, the sums of absolutes and squares; of targets the
+  // mean, and the sum of the squares of what they are away from it, merged as Chan, Golub and
+  // LeVeque (1979) do: of large targets that differ little, sums of squares would keep nothing.
+  enum Sum : std::uint8_t { count, absolute, squared, mean, spread };
+  static void merge(std::vector<double>& sums, const std::vector<double>& more);
 };
 
 // The mean of (output - target)^2, its root, and the mean of |output - target|.

@@ -36,7 +36,8 @@ Adafactor::Names Adafactor::names() {
           {"maximize"},
           {},
           {"row_var", "col_var", "variance"},
-          {}};
+          {},
+          true};
 }
 std::vector<double> Adafactor::settings_of(const AdafactorOptions& o) {
   check_decay(o.beta2_decay);

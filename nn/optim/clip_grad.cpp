@@ -3,6 +3,7 @@
 #include <peal/autograd/ops/gradients.h>
 #include <peal/autograd/ops/math.h>
 #include <peal/nn/optim/clip_grad.h>
+#include <peal/nn/optim/optimizer.h>
 
 namespace peal::nn {
 namespace {
@@ -22,6 +23,7 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
   PEAL_CHECK(max_norm >= 0 && norm_type >= 1,
              "clip_grad_norm_: expected max_norm >= 0 and norm_type >= 1, got ", max_norm, " and ",
              norm_type);
+  check_not_pieces("clip_grad_norm_", parameters, "call the wrapper's clip_grad_norm_()");
   const NoGrad guard;
   return clip_norm(gradients(parameters), norm_type, max_norm);
 }

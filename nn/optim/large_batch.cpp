@@ -38,7 +38,8 @@ LARS::Names LARS::names() {
           {"nesterov", "maximize"},
           {},
           {"momentum_buffer"},
-          {}};
+          {},
+          true};
 }
 std::vector<double> LARS::settings_of(const LARSOptions& o) {
   return {o.lr,  o.momentum,           o.weight_decay,      o.trust_coefficient,
@@ -66,7 +67,8 @@ void LARS::update_one(const Stepped& one, const Tensor& g, bool fresh, const Now
 LAMB::Names LAMB::names() {
   return {"LAMB",       {{"lr"}, {"beta1", 0, 1}, {"beta2", 0, 1}, {"eps"}, {"weight_decay"}},
           {"maximize"}, {"exp_avg", "exp_avg_sq"},
-          {},           {}};
+          {},           {},
+          true};
 }
 std::vector<double> LAMB::settings_of(const LAMBOptions& o) {
   return {o.lr, o.beta1, o.beta2, o.eps, o.weight_decay, o.maximize ? 1.0 : 0};

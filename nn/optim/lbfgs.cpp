@@ -44,7 +44,8 @@ LBFGS::LBFGS(const Parameters& parameters, const LBFGSOptions& o)
                  {"strong_wolfe", "maximize"},
                  {},
                  {},
-                 {}}) {
+                 {},
+                 true}) {
   const std::int64_t most = o.max_eval == 0 ? o.max_iter * 5 / 4 : o.max_eval;
   add_group(parameters, {o.lr, static_cast<double>(o.max_iter), static_cast<double>(most),
                          o.tolerance_grad, o.tolerance_change, static_cast<double>(o.history_size),

@@ -60,7 +60,8 @@ Muon::Names Muon::names() {
           {"nesterov", "maximize"},
           {"momentum_buffer"},
           {},
-          {}};
+          {},
+          true};
 }
 std::vector<double> Muon::settings_of(const MuonOptions& o) {
   return {o.lr,

@@ -16,6 +16,16 @@ void check_setting(std::string_view what, double value, double low, double high)
              high, ", got ", value);
 }
 
+void check_not_pieces(std::string_view who, std::span<const Tensor> parameters,
+                      std::string_view instead) {
+  for (const Tensor& parameter : parameters) {
+    PEAL_CHECK(!parameter.storage()->is_piece(), who, ": expected whole parameters, got one of [",
+               parameter.numel(),
+               "], this rank's piece of a sharded parameter, so that the ranks' ",
+               "results would differ; ", instead);
+  }
+}
+
 Optimizer::Optimizer(Names names) : names_of_(std::move(names)), state_names_(names_of_.states) {
   for (const Setting& setting : names_of_.settings) setting_names_.push_back(setting.name);
   for (const std::string_view flag : names_of_.flags) {
@@ -57,6 +67,11 @@ Parameters::Parameters(const NamedTensors& named) {
 void Optimizer::add_group(const Parameters& parameters, std::vector<double> settings) {
   check(settings);
   const std::vector<Tensor>& tensors = parameters.tensors;
+  if (names_of_.needs_whole) {
+    check_not_pieces(name(), tensors,
+                     "take an optimizer that changes each element by itself, AdamW for example, or "
+                     "DDP with a ZeroRedundancyOptimizer");
+  }
   PEAL_CHECK(!tensors.empty(), name(), ": there are no parameters",
              groups_.empty() ? " (a module has those that add_parameter and add have registered)"
                              : concat(" in group ", groups_.size()));
@@ -103,7 +118,11 @@ bool Optimizer::is_behind(const State& state, const Tensor& parameter) {
 void Optimizer::follow(State& state, const Tensor& parameter) {
   const Tensor& master = state.master;
   if (!master.defined()) return;
-  if (!state.seen) {
+  // Tensors that share storage share its version: who wrote may have written another.
+  const bool shared = state.seen && parameter.storage()->bytes() > parameter.view().bytes() &&
+                      state.seen->broadcasts == parameter.storage()->broadcasts() &&
+                      state.seen->storage.lock() == parameter.storage();
+  if (!state.seen || (shared && is_behind(state, parameter))) {
     const Tensor wide = cast(parameter, DType::f32);
     master.copy_(where(eq(cast(master, parameter.dtype()), parameter), master, wide));
   } else if (is_behind(state, parameter)) {
@@ -169,6 +188,7 @@ bool Optimizer::make_state(std::size_t i) {
 }
 
 Tensor Optimizer::gradient(std::size_t i) const {
+  if (is_elsewhere(i)) return {};
   Tensor grad = parameters_[i].grad();
   if (!grad.defined()) return grad;
   grad = cast(grad, parameters_[i].dtype());  // it may be kept in fewer bits (MixedPrecision)

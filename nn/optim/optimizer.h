@@ -10,8 +10,9 @@
 // becomes the master rounded. When somebody else wrote the parameter since, or a collective
 // did, the whole master starts again from it, on the root of a broadcast too: replicas whose
 // parameters were made equal have equal masters. After loading, only those elements of the master
-// start again that do not round to the parameter's, so that a resumed run goes on with the digits
-// that it had.
+// start again that do not round to the parameter's, so that a run goes on with the digits that it
+// had. The same holds, except after a broadcast, of a parameter that is a part of a larger storage,
+// whose other parts others may have written.
 //
 // Parameters come in groups, each with settings of its own, numbers by PyTorch's names:
 //
@@ -86,6 +87,10 @@ class Optimizer {
 
   // Of all groups, in their order.
   const std::vector<Tensor>& parameters() const { return parameters_; }
+  // As they were given, or their numbers.
+  const std::vector<std::string>& parameter_names() const { return names_; }
+  // Of the tensors that it has for that parameter once that has had a step, master included.
+  std::int64_t state_bytes(std::size_t parameter) const;
   std::size_t group_count() const { return groups_.size(); }
   // By name ("lr", "weight_decay", ...); Error that lists the names for another, and for a value
   // that makes no sense.
@@ -107,13 +112,21 @@ class Optimizer {
   // and so on, "groups.g.parameters" (how many) and, where there was a schedule,
   // "groups.g.initial_lr"; and for each parameter that has had a step, by its name or number,
   // "fc1.weight.step" and its tensors, "fc1.weight.exp_avg" for example, and "fc1.weight.master".
-  // These share storage with the optimizer.
-  NamedTensors state_dict() const;
+  // These share storage with the optimizer. Error where parameters are pieces of sharded ones,
+  // whose state lies with all ranks (parallel/sharded/fsdp.h).
+  virtual NamedTensors state_dict() const;
+  // What of it this rank has.
+  NamedTensors local_state_dict() const;
+  // Whether "exp_avg" or "master", say, is what a tensor of state is called, and not a number.
+  bool keeps_tensor(std::string_view state) const;
+  // For state_dict() of an optimizer whose state lies with several ranks (parallel/sharded/
+  // zero_redundancy_optimizer.h), before it, on all of them. Others have nothing to do.
+  virtual void consolidate_state_dict(int /*to*/ = 0) {}
   // REQUIRES: made with the same parameters in the same groups, and in the same order unless they
   // have names. Takes settings and state; a parameter may come without tensors that its settings
   // want, which then start from zero. Parameters with names take a state by numbers too, in order.
   // Error that lists every key and shape that does not fit; then nothing has changed.
-  void load_state_dict(const NamedTensors& state);
+  virtual void load_state_dict(const NamedTensors& state);
 
  protected:
   struct State {
@@ -146,6 +159,8 @@ class Optimizer {
     std::vector<std::string_view> states, states_at_times;
     // Numbers of a parameter beside its count of steps, and what they begin with.
     std::vector<std::pair<std::string_view, double>> numbers;
+    // A step looks at several elements together, so that it needs whole parameters, not pieces.
+    bool needs_whole = false;
   };
 
   // A derived constructor adds its groups.
@@ -191,6 +206,7 @@ class Optimizer {
   std::string called(std::size_t parameter) const;  // "parameter fc1.weight of shape [128, 9216]"
 
  private:
+  friend class OptimizerShards;  // of parameters that other ranks step
   struct Group {
     std::vector<double> settings;
     std::int64_t parameters;  // how many
@@ -222,6 +238,11 @@ class Optimizer {
     std::size_t count = 0;
     bool whole = true;
   };
+  bool is_elsewhere(std::size_t parameter) const {
+    return parameter < elsewhere_.size() && elsewhere_[parameter];
+  }
+  NamedTensors group_state() const;
+  NamedTensors state_of(std::size_t parameter) const;
   bool wants(std::size_t parameter, std::size_t k) const;
   bool maximizes(std::size_t group) const;
   Wanted wanted_state(std::size_t parameter) const;
@@ -245,10 +266,16 @@ class Optimizer {
   std::vector<std::string> names_;     // by parameter: as given, or its number
   std::vector<std::size_t> group_of_;  // by parameter
   std::vector<State> states_;          // by parameter
+  // By parameter: another rank steps it, so it has no state here. Those behind the last: none does.
+  std::vector<bool> elsewhere_;
   std::shared_ptr<Optimizer*> self_ = std::make_shared<Optimizer*>(this);  // for graphs
 };
 
 // Error unless low <= value < high. `what` is "SGD: momentum", for example.
 void check_setting(std::string_view what, double value, double low, double high);
+// Error where one is this rank's piece of a sharded parameter (Storage::is_piece), as `who` wants
+// what all ranks have of it; `instead` says what to do.
+void check_not_pieces(std::string_view who, std::span<const Tensor> parameters,
+                      std::string_view instead);
 
 }  // namespace peal::nn

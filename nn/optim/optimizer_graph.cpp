@@ -21,7 +21,7 @@ void Optimizer::check_state(std::size_t i, const Graph& graph) const {
 
 void Optimizer::capture(Graph& graph) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (parameters_[i].grad().defined()) check_state(i, graph);
+    if (!is_elsewhere(i) && parameters_[i].grad().defined()) check_state(i, graph);
   }
   std::vector<std::vector<double>> numbers;
   for (const State& state : states_) numbers.push_back(state.numbers);

@@ -9,7 +9,7 @@
 
 namespace peal::nn {
 
-NamedTensors Optimizer::state_dict() const {
+NamedTensors Optimizer::group_state() const {
   NamedTensors result;
   const auto add = [&](std::string key, auto value) {
     result.emplace_back(std::move(key), Tensor::scalar(value, Device{}));
@@ -24,21 +24,55 @@ NamedTensors Optimizer::state_dict() const {
     if (groups_[g].initial_lr) add(prefix + "initial_lr", *groups_[g].initial_lr);
     add(prefix + "parameters", groups_[g].parameters);
   }
-  for (std::size_t i = 0; i < states_.size(); ++i) {
-    const State& state = states_[i];
-    if (state.step == 0) continue;
-    const std::string prefix = names_[i] + ".";
-    add(prefix + "step", state.step);
-    for (std::size_t k = 0; k < state.tensors.size(); ++k) {
-      if (!state.tensors[k].defined()) continue;
-      result.emplace_back(prefix + std::string(state_names_[k]), state.tensors[k]);
-    }
-    for (std::size_t k = 0; k < state.numbers.size(); ++k) {
-      add(prefix + std::string(names_of_.numbers[k].first), state.numbers[k]);
-    }
-    if (state.master.defined()) result.emplace_back(prefix + "master", state.master);
+  return result;
+}
+
+// Nothing, where it has had no step.
+NamedTensors Optimizer::state_of(std::size_t i) const {
+  NamedTensors result;
+  const State& state = states_[i];
+  if (state.step == 0) return result;
+  const std::string prefix = names_[i] + ".";
+  result.emplace_back(prefix + "step", Tensor::scalar(state.step, Device{}));
+  for (std::size_t k = 0; k < state.tensors.size(); ++k) {
+    if (!state.tensors[k].defined()) continue;
+    result.emplace_back(prefix + std::string(state_names_[k]), state.tensors[k]);
   }
-  for (auto& [key, tensor] : own_state()) result.emplace_back(key, tensor);
+  for (std::size_t k = 0; k < state.numbers.size(); ++k) {
+    result.emplace_back(prefix + std::string(names_of_.numbers[k].first),
+                        Tensor::scalar(state.numbers[k], Device{}));
+  }
+  if (state.master.defined()) result.emplace_back(prefix + "master", state.master);
+  return result;
+}
+
+std::int64_t Optimizer::state_bytes(std::size_t i) const {
+  const Tensor& parameter = parameters_[i];
+  std::int64_t elements = is_low_precision(parameter.dtype()) ? parameter.numel() : 0;
+  for (std::size_t k = 0; k < state_names_.size(); ++k) {
+    if (wants(i, k)) elements += state_shape(k, parameter.shape()).numel();
+  }
+  return elements * static_cast<std::int64_t>(size_of(computed_in(parameter.dtype())));
+}
+
+bool Optimizer::keeps_tensor(std::string_view state) const {
+  return state == "master" ||
+         std::find(state_names_.begin(), state_names_.end(), state) != state_names_.end();
+}
+
+NamedTensors Optimizer::state_dict() const {
+  check_not_pieces(concat(name(), ": state_dict"), parameters_,
+                   "take the wrapper's optimizer_state_dict(), on all ranks, or its "
+                   "saved(optimizer) as a part of a checkpoint");
+  return local_state_dict();
+}
+
+NamedTensors Optimizer::local_state_dict() const {
+  NamedTensors result = group_state();
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    for (auto& entry : state_of(i)) result.push_back(std::move(entry));
+  }
+  for (auto& entry : own_state()) result.push_back(std::move(entry));
   return result;
 }
 
@@ -83,7 +117,8 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     const auto take_copy = [&](std::string_view name, const Shape& shape) {
       const Tensor tensor =
           reader.tensor(prefix + std::string(name), shape, computed_in(parameter.dtype()));
-      return tensor.defined() ? tensor.to(parameter.device()).clone() : tensor;
+      if (!tensor.defined() || is_elsewhere(i)) return Tensor();
+      return tensor.to(parameter.device()).clone();
     };
     // Settings may have changed since the state was made, so what is there counts, if it is whole.
     const auto there = [&](std::string_view name) {
@@ -101,6 +136,7 @@ void Optimizer::load_state_dict(const NamedTensors& state) {
     if (is_low_precision(parameter.dtype())) {
       states[i].master = take_copy("master", parameter.shape());
     }
+    if (is_elsewhere(i)) states[i] = {};  // it was looked at, as on the rank that keeps it
   }
   const std::function<void()> take_own = read_own_state(reader);
   reader.finish(

@@ -30,6 +30,12 @@ std::shared_ptr<void> take_divided(const std::shared_ptr<GradSlot>& slot, double
   return {nullptr, [slot, id](void*) { slot->gradient_hooks().remove(id); }};
 }
 
+// Until what is returned goes, `came` becomes true where the slot gets a gradient.
+std::shared_ptr<void> note_gradient(const std::shared_ptr<GradSlot>& slot, bool& came) {
+  const std::uint64_t id = slot->add_hook([&came](const Tensor&) { came = true; });
+  return {nullptr, [slot, id](void*) { slot->remove_hook(id); }};
+}
+
 constexpr const char* shared_weights =
     "backward(loss, samples): the loss goes through another wrapper, too, whose gradients would be "
     "multiplied as this one's, and averaged as of a loss without samples; give each wrapper a "
@@ -53,14 +59,20 @@ void Reducer::backward(const Tensor& loss, double samples, const std::vector<Ten
   const auto left = std::find_if(parameters_.begin(), parameters_.end(), has_gradient);
   const auto weighed = weights_.weigh(samples, loss.dtype(),
                                       left != parameters_.end() ? left->first : "", synchronizing_);
-  std::vector<std::shared_ptr<void>> divided;
+  std::vector<std::shared_ptr<void>> hooks;
   for (const auto& slot : leaves) {
-    if (weighed.factor != 0) divided.push_back(take_divided(slot, weighed.factor));
+    if (weighed.factor != 0) hooks.push_back(take_divided(slot, weighed.factor));
   }
+  bool aside = false;  // an ignored parameter got a gradient
+  for (const Tensor& tensor : others) hooks.push_back(note_gradient(tensor.body().slot, aside));
   if (!loss.requires_grad()) fail_without_model();
   const std::uint64_t before = steps_;
   loss.backward(full(loss.shape(), weighed.factor, loss.dtype(), loss.device()));
-  if (steps_ == before && backward_ == 0) fail_without_model();
+  if (steps_ != before || backward_ != 0) return;
+  if (!aside) fail_without_model();
+  weights_.check_unheard();  // no rank waits for it
+  // It was no step. Under no_sync() a loss through the model is none either, so there all count.
+  if (synchronizing_) weights_.take_back(weighed);
 }
 
 // The others are in a step that this rank has not begun.
@@ -133,7 +145,9 @@ void Reducer::leave_out_shared() {
                "of those of an earlier step, which Join with divide_by_initial_world_size = false "
                "cannot tell apart; call zero_grad() between"));
   }
-  for (std::size_t b = 0; b < buckets_->size(); ++b) (*buckets_)[b].buffer.zero_();
+  for (std::size_t b = 0; b < buckets_->size(); ++b) {
+    if (plan_[b].owner == everyone) (*buckets_)[b].buffer.zero_();
+  }
 }
 
 }  // namespace peal::nn

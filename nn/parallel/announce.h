@@ -4,12 +4,14 @@
 // so first: the reducer, and layers that have collectives of their own (synchronised batch norm):
 //
 //   announce(group, {.what = Announcement::What::all_reduce, .count = 2 * channels,
-//                    .dtype = sums.dtype(), .tag = label.tag});
+//                    .dtype = sums.dtype(), .tag = label.tag}, label.text);
 //   group.all_reduce(sums, comm::ReduceOp::sum, label);
 //
-// As long as every rank has a batch, and where nobody joins, that does nothing and costs a look at
-// a number. Else the lowest rank that has one broadcasts it, and those without follow. So nothing
-// rests on steps being alike. Thread safety: as of the group.
+// As long as every rank has a batch, and where nobody joins, nobody is told. Else the lowest rank
+// that has one broadcasts it, and those without follow. So nothing rests on steps being alike.
+//
+// What a layer announces, reducers hear before it is sent (before_layers()): their buckets are to
+// be sent at the same places among such collectives on all ranks. Thread safety: as of the group.
 #pragma once
 
 #include <peal/autograd/core/dtype.h>
@@ -18,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 
 namespace peal::nn {
 
@@ -43,11 +46,19 @@ struct Announcement {
   bool weighted = false, stale = false;
 };
 
-// To those who follow over this group, if any do.
-void announce(const comm::ProcessGroup& group, const Announcement& what);
+// To those who follow over this group, if any do. `layer`: how a layer calls its collective.
+void announce(const comm::ProcessGroup& group, const Announcement& what,
+              std::string_view layer = "a layer's");
 
 // Until what is returned goes, announcements over the group, of this rank, go to `listener`.
 [[nodiscard]] std::shared_ptr<void> listen(const comm::ProcessGroup& group,
                                            std::function<void(const Announcement&)> listener);
+
+using BeforeLayer = std::function<void(std::string_view layer)>;
+// Until what is returned goes, f is called before each collective of a layer over the group, on
+// this rank, also where the rank only follows; and, of no layer, before a step of which one of
+// several wrappers is the first. Those that were given first are called first.
+[[nodiscard]] std::shared_ptr<void> before_layers(const comm::ProcessGroup& group, BeforeLayer f);
+void call_before_layer(const comm::ProcessGroup& group, std::string_view layer);
 
 }  // namespace peal::nn

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 namespace peal::nn {
@@ -48,6 +49,7 @@ class Packing {
     Bucket& bucket = open_[key];
     bucket.dtype = parameter.dtype;
     bucket.part = parameter.part;
+    bucket.owner = parameter.owner;
     const std::int64_t line = 64 / size;
     const std::int64_t at = (bucket.count + line - 1) / line * line;
     bucket.entries.push_back({static_cast<int>(i), at});
@@ -70,8 +72,10 @@ class Packing {
   std::vector<Bucket> closed;
 
  private:
-  using Key = std::pair<DType, int>;  // dtype and part
-  static Key key_of(const ParameterSpec& parameter) { return {parameter.dtype, parameter.part}; }
+  using Key = std::tuple<DType, int, int>;  // dtype, part and owner
+  static Key key_of(const ParameterSpec& parameter) {
+    return {parameter.dtype, parameter.part, parameter.owner};
+  }
   static std::int64_t bytes_of(const ParameterSpec& parameter) {
     return parameter.shape.numel() * static_cast<std::int64_t>(size_of(parameter.dtype));
   }
@@ -115,7 +119,9 @@ std::string describe(std::span<const ParameterSpec> parameters, std::span<const 
                    "\n");
   }
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    text += concat("bucket ", b, " of ", buckets[b].count, " ", buckets[b].dtype, ":");
+    const std::string owner =
+        buckets[b].owner == everyone ? "" : concat(" for rank ", buckets[b].owner);
+    text += concat("bucket ", b, " of ", buckets[b].count, " ", buckets[b].dtype, owner, ":");
     for (const auto& entry : buckets[b].entries)
       text += concat(" ", entry.parameter, "@", entry.at);
     text += '\n';

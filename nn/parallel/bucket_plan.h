@@ -8,6 +8,9 @@
 // (Reducer::arrival). The first bucket of a dtype and device is small, so that communication starts
 // early. Buckets are numbered in the order in which they close, and are launched in that order on
 // every rank. (PyTorch's Reducer: Li et al., "PyTorch Distributed", VLDB 2020, section 3.2.3.)
+//
+// A bucket also says by which collective it travels: one of everyone's is all-reduced, one that has
+// an owner is reduced to that rank, which alone needs the gradients (sharded/sharded_ddp.h).
 // Thread safety: pure functions and values.
 #pragma once
 
@@ -21,6 +24,8 @@
 
 namespace peal::nn {
 
+inline constexpr int everyone = -1;
+
 struct ParameterSpec {
   std::string name;
   Shape shape;
@@ -28,6 +33,7 @@ struct ParameterSpec {
   bool requires_grad = true;
   bool delayed = false;  // comes into the last buckets
   int part = 0;          // of a model on several devices: which, in the order in which they come
+  int owner = everyone;  // the rank that gets its gradient; a bucket holds those of one owner
 };
 
 struct Bucket {
@@ -40,6 +46,7 @@ struct Bucket {
   int part = 0;
   std::vector<Entry> entries;
   std::int64_t count = 0;  // elements, gaps between entries included
+  int owner = everyone;
   bool operator==(const Bucket&) const = default;
 };
 

@@ -53,6 +53,11 @@ struct GradBucket {
   // 1 where neither samples count nor ranks have no batch; for a hook that keeps a part of it for
   // another step. Where samples count the first call of a step is collective, and waits for all.
   std::function<double()> factor{};
+  // During the call: parameters of it may turn out unused by all ranks (unused.h), whose gradients
+  // are then not what the hook makes of them, but what they were. A hook that keeps something of
+  // them sets `taken_back`, which is called for each, by its place, when the step is done.
+  bool may_be_unused = false;
+  std::function<void(std::size_t place)> taken_back{};
 };
 
 // For a hook that keeps something between steps: of the wrapper that calls it first, for as long as

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Completeness: when a parameter's gradient is whole. It may come in several parts, or not at all.
+#include <peal/autograd/core/error.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/nn/parallel/any_rank.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/reducer.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace peal::nn {
@@ -29,42 +32,55 @@ void Reducer::expect_unused(std::size_t first) {
 
 // A bucket that is sent before a layer's collective on one rank is so on all. Where they differ in
 // when a gradient of it is complete, it is sent when backward has visited everything.
-void Reducer::hold_buckets(std::size_t first) {
+void Reducer::hold_buckets(std::size_t first, std::string_view layer) {
   held_.clear();
-  if (!layers_meet_ || !(options_.static_graph || options_.find_unused_parameters)) return;
-  if (!settled_ && !captured_) agree_when(first);
+  const bool alike = !options_.static_graph && !options_.find_unused_parameters;
+  if (!layers_meet_ || alike) return;
+  if (!foreseen_) {
+    PEAL_CHECK(!captured_,
+               "[ddp] where buckets are sent, among the collectives of layers that have their own, "
+               "is agreed on in a call, which a captured step does without; call the step as it is "
+               "captured (in train() alike) before the capture");
+    agree_when(first, layer.empty() ? step_ : concat(step_, ", before ", layer));
+  }
   for (const std::size_t p : disputed_) {
     ++flights_[bucket_of_[p]].waiting;
     held_.push_back(bucket_of_[p]);
   }
+  // What was foreseen as the last step ended is of this one alone, which may end otherwise.
+  if (!captured_) foreseen_ = settled_;
 }
 
 // Of each parameter a bit for each time at which a rank has its gradient: when backward begins, as
 // the graph shows it, or when backward is over, for all that this rank knows. The last is no time
 // of its own where a recomputed segment may still bring the gradient: then all hold its bucket.
-void Reducer::agree_when(std::size_t first) {
+// With static_graph these are the same in each step, once a rank has had its first.
+void Reducer::agree_when(std::size_t first, std::string_view where) {
   constexpr std::size_t times = 3;
   const std::size_t count = parameters_.size();
+  const bool is_static = options_.static_graph, knows = !first_of_static();
   std::vector<bool> mine(times * count + 1, false);
-  for (std::size_t p = 0; p < count && !following_; ++p) {
+  for (std::size_t p = 0; p < count && (is_static || !following_); ++p) {
     if (bucket_of_[p] == nowhere) continue;
-    const bool begins = came_[p] == Came::zeros && !first_of_static();
-    const bool ends = first_of_static() || (came_[p] == Came::unseen && p != first);
+    const bool begins = is_static ? knows && expected_[p] == 0 : came_[p] == Came::zeros;
+    const bool ends = is_static ? !knows : came_[p] == Came::unseen && p != first;
     mine[times * p + (begins ? 0 : ends ? 2 : 1)] = true;
   }
-  mine[times * count] = first_of_static() || following_;  // what all know for good needs all
-  const std::vector<bool> any =
-      any_rank(group_, mine, {"when gradients come", tag_of(plan_.size() + 2)});
+  mine[times * count] = !knows;  // what all know for good needs all
+  text_.assign(where).append(", when gradients come");
+  const std::vector<bool> any = any_rank(group_, mine, {text_, tag_of(plan_.size() + 2)});
   disputed_.clear();
   for (std::size_t p = 0; p < count; ++p) {
     const bool may_come = any[times * p + 2] && !options_.static_graph;
     const int several = any[times * p] + any[times * p + 1] + any[times * p + 2];
     if (may_come || several > 1) disputed_.push_back(p);
   }
-  settled_ = options_.static_graph && !any[times * count];
+  foreseen_ = is_static;
+  settled_ = is_static && !any[times * count];
 }
 
 void Reducer::stand_in(std::size_t parameter) {
+  if (!parameters_[parameter].second.grad().defined()) left_.forget(parameter);
   unused_.stand_in(parameter, plan_[bucket_of_[parameter]].dtype);
   came_[parameter] = Came::zeros;
   --flights_[bucket_of_[parameter]].waiting;
@@ -122,18 +138,37 @@ void Reducer::complete_rest() {
   learnt_ = true;
 }
 
+// By all ranks, in the step under way.
+bool Reducer::may_be_unused(std::size_t bucket) const {
+  const auto& entries = plan_[bucket].entries;
+  return agrees_unused() || std::any_of(entries.begin(), entries.end(), [&](const auto& entry) {
+           return unused_.nowhere(static_cast<std::size_t>(entry.parameter));
+         });
+}
+
 void Reducer::settle_unused() {
-  if (options_.static_graph ? !agreed_ : options_.find_unused_parameters) {
-    unused_.agree(tag_of(plan_.size()));
-    agreed_ = true;
+  if (agrees_unused()) {
+    // With static_graph each rank's first counts, which may come later than others'.
+    agreed_ = !unused_.agree(tag_of(plan_.size()), first_of_static());
   }
+  const bool unsettled = options_.static_graph && layers_meet_ && !settled_;
+  if (unsettled && !captured_) agree_when(nowhere, step_);
   const std::size_t stranger = unused_.surprise();
   if (stranger < parameters_.size()) {
     fail_everywhere(group_, concat(step_, ": ", parameters_[stranger].first,
-                                   " was used, under no_sync(), and by no rank in the first step: "
+                                   " was used, under no_sync(), and by no rank in its first step: "
                                    "with static_graph each step is to be as that"));
   }
-  unused_.settle();
+  for (const std::size_t p : unused_.settle()) {
+    const GradBucket& bucket = (*buckets_)[bucket_of_[p]];
+    if (!bucket.taken_back) continue;
+    const auto& entries = plan_[bucket_of_[p]].entries;
+    const auto at = std::find_if(entries.begin(), entries.end(), [&](const auto& entry) {
+      return static_cast<std::size_t>(entry.parameter) == p;
+    });
+    bucket.taken_back(static_cast<std::size_t>(at - entries.begin()));
+  }
+  for (std::size_t b = 0; b < buckets_->size(); ++b) (*buckets_)[b].taken_back = nullptr;
 }
 
 }  // namespace peal::nn

@@ -26,6 +26,9 @@ std::string obstacle_in(const Module& model, const MemberList& members, const DD
     check(options.mixed_precision);
     PEAL_CHECK(options.measure_every >= 0, "measure_every: expected 0 or more steps, got ",
                options.measure_every);
+    PEAL_CHECK(!options.owner_of || !sends_by_hook(members.parameters, options.mixed_precision),
+               "mixed_precision: reduce_dtype makes a communication hook, which gradients that go "
+               "to one owner each do not go through; leave it out");
     for (std::size_t p = 0; p < members.parameters.size(); ++p) {
       const auto& [name, tensor] = members.parameters[p];
       PEAL_CHECK(!members.trained[p] || !tensor.grad_slot().has_final_hook(), name,

@@ -68,10 +68,14 @@ struct DDPOptions {
   bool broadcast_buffers = true;  // false: they stay each rank's own after the start
   // Parameters may get no gradient in a step: on some ranks, where they get the average with zeros
   // in its place; or on all, where their gradient stays what it was. Costs a small collective at
-  // the end of each step.
+  // the end of each step; and one when it begins, where layers have collectives of their own over
+  // the group (SyncBatchNorm). All ranks call these equally often, in forward and in backward, and
+  // the first use of a parameter (a tied one has several) lies between the same two of them on all
+  // ranks that use it; else all get an Error.
   bool find_unused_parameters = false;
   // Each backward is as the first was, on the same rank: unused parameters, and gradients that come
-  // in several parts (recomputed segments), are known from then on, and cost nothing.
+  // in several parts (recomputed segments), are known from then on, and cost nothing once each rank
+  // has had its first. Of such layers the same holds.
   bool static_graph = false;
   // Names of parameters in the order in which their gradients come, as an earlier run's arrival()
   // gave it: overlap is best then. Without it: the reverse order of registration.
@@ -90,6 +94,11 @@ struct DDPOptions {
   // Every so many steps it is measured where their time goes (get_ddp_logging_data()); 0: never,
   // but in a run under PEAL_TRACE, where each is. Costs such a step a small collective.
   std::int64_t measure_every = 0;
+  // Which rank gets the average of a parameter's gradient, and `everyone` (bucket_plan.h) where all
+  // do, as without this. On the others it is freed as soon as it was sent: after a backward that
+  // communicates they have none. For sharded/sharded_ddp.h, which says what that goes with. The
+  // same on all ranks.
+  std::function<int(const Tensor& parameter)> owner_of{};
 };
 
 class DistributedDataParallel : public Module {
@@ -142,6 +151,8 @@ class DistributedDataParallel : public Module {
   // Other leaves (x, ignored parameters, a head outside of the wrapper) get the gradients of
   // loss.backward(), unless `samples` is 0 or the graph does not show them (a recomputed segment
   // outside of the wrapper); functions of register_hook() see those of a loss that was multiplied.
+  // One that goes through ignored parameters alone, on all ranks, is no step: nothing is sent, and
+  // its samples do not count (under no_sync() they do).
   // Errors: a number that is none; gradients of an earlier step (both on all ranks, but under
   // no_sync() once samples are counted); another wrapper on the way (on all; it ends the group).
   void backward(const Tensor& loss, double samples);

@@ -20,14 +20,6 @@ bool has(const NamedTensors& list, const Tensor& tensor) {
                      [&](const auto& other) { return other.second.same_as(tensor); });
 }
 
-// A gradient that has more bytes than what it is to travel in, or the end.
-auto wide_in(const NamedTensors& parameters, const MixedPrecision& settings) {
-  return std::find_if(parameters.begin(), parameters.end(), [&](const auto& parameter) {
-    const DType own = settings.gradient_of(parameter.second.dtype());
-    return size_of(own) > size_of(settings.reduce_dtype.value_or(own));
-  });
-}
-
 // Those of `now` that are not among `before`.
 NamedTensors joined(const NamedTensors& before, NamedTensors now) {
   std::erase_if(now, [&](const auto& named) { return has(before, named.second); });
@@ -35,10 +27,6 @@ NamedTensors joined(const NamedTensors& before, NamedTensors now) {
 }
 
 }  // namespace
-
-bool DistributedDataParallel::State::narrows(const MemberList& list) const {
-  return wide_in(list.parameters, options.mixed_precision) != list.parameters.end();
-}
 
 void DistributedDataParallel::State::look_for_newcomers() {
   if (!members.changed()) return;
@@ -67,11 +55,14 @@ std::string DistributedDataParallel::State::obstacle_to(const MemberList& now) c
     }
   }
   const auto wide = wide_in(now.parameters, options.mixed_precision);
-  if (wide == now.parameters.end() || hooked || !reducer.has_comm_hook()) return {};
+  if (wide == now.parameters.end() || hooked) return {};
+  if (!options.owner_of && !reducer.has_comm_hook()) return {};
   return concat("the gradient of ", wide->first, " is ", wide->second.dtype(),
                 ", for which mixed_precision has a hook, as its reduce_dtype is ",
                 *options.mixed_precision.reduce_dtype,
-                "; register no other, or leave reduce_dtype out");
+                options.owner_of ? "; gradients that go to one owner each go through none: leave "
+                                   "reduce_dtype out"
+                                 : "; register no other, or leave reduce_dtype out");
 }
 
 void DistributedDataParallel::State::exchange_members() {
@@ -95,7 +86,7 @@ void DistributedDataParallel::State::exchange_members() {
   const bool same_buffers =
       now.buffers.size() == before.buffers.size() && joined(before.buffers, now.buffers).empty();
   reducer.exchange(now.parameters, std::move(planned.buckets));
-  if (!hooked && narrows(now)) {
+  if (!hooked && sends_by_hook(now.parameters, options.mixed_precision)) {
     set_hook();
     hooked = true;
   }

@@ -1,33 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/graph.h>
 #include <peal/comm/group/agree.h>
-#include <peal/comm/group/group_body.h>
 #include <peal/nn/parallel/compress_hooks.h>
 #include <peal/nn/parallel/ddp_state.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/make_equal.h>
+#include <peal/nn/parallel/same_calls.h>
 #include <peal/nn/parallel/step_clock.h>
-#include <peal/nn/parallel/sync_batch_norm.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace peal::nn {
-namespace {
-
-// Whether a layer of it has collectives of its own over the group.
-bool has_layers_that_meet(const Module& module, const comm::ProcessGroup& group) {
-  const std::vector<Module> all = module.modules();
-  return std::any_of(all.begin(), all.end(), [&](Module each) {
-    const auto* const norm = each.as<SyncBatchNorm>();
-    return norm != nullptr && &comm::body_of(norm->group()) == &comm::body_of(group);
-  });
-}
-
-}  // namespace
 
 DistributedDataParallel::State::State(const Module& wrapped, const DDPOptions& chosen,
                                       Members members_of, Planned planned,
@@ -39,7 +26,7 @@ DistributedDataParallel::State::State(const Module& wrapped, const DDPOptions& c
       specs(std::move(planned.specs)),
       caps(planned.caps),
       members(std::move(members_of)),
-      hooked(sends_by_hook(options.mixed_precision) || narrows(members.list())),
+      hooked(sends_by_hook(members.list().parameters, options.mixed_precision)),
       learns_(learns_order(options) && group.world() > 1),
       reducer(members.list().parameters, std::move(planned.buckets), group, tag,
               {options.find_unused_parameters, options.static_graph}) {
@@ -55,6 +42,9 @@ DistributedDataParallel::State::State(const Module& wrapped, const DDPOptions& c
                               if (buffer_sync) buffer_sync->ask(reducer.step_name());
                             },
                         .end = [this] { end(); }});
+  if (group.world() > 1) {
+    layers_ = before_layers(group, [this](std::string_view layer) { before_layer(layer); });
+  }
 }
 
 // What looks at the values of members.
@@ -97,9 +87,16 @@ void DistributedDataParallel::State::prepare() {
   } else if (learns_ && reducer.step() > planned_in_) {
     learn_order();
   }
-  if (group.world() > 1 && (options.find_unused_parameters || options.static_graph)) {
-    reducer.set_layers_meet(has_layers_that_meet(module, group));
-  }
+}
+
+// Within a recomputed segment, perhaps: what it computes is recorded, and where that is of rounded
+// parameters no step can begin yet.
+void DistributedDataParallel::State::before_layer(std::string_view layer) {
+  if (!layer.empty()) reducer.set_layers_meet();
+  if (!rounded_.expired() || !reducer.awaits()) return;
+  const NoGrad guard;
+  const Autocast as_in_backward(DType::bf16, false);  // the segment's own is on
+  with_advice([&] { reducer.begin_before(layer); });
 }
 
 void DistributedDataParallel::State::learn_order() {
@@ -191,7 +188,10 @@ void DistributedDataParallel::State::set_actives(int divisor, int lowest, bool a
   if (buffer_sync && !stale) buffer_sync->set_root(root_, all_active_);
 }
 
+// As those who have a batch, in a backward.
 void DistributedDataParallel::State::follow(const Announcement& where) {
+  const NoGrad guard;
+  const Autocast as_in_backward(DType::bf16, false);
   if (where.what == Announcement::What::next) stale = where.stale;
   if (where.what != Announcement::What::buffers) return reducer.follow(where);
   buffer_sync->ask("before a forward");

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace peal::nn {
@@ -50,13 +51,12 @@ struct DistributedDataParallel::State {
   bool hooked;         // by mixed precision
 
  private:
+  void before_layer(std::string_view layer);
   void prepare();
   void end();
   void learn_order();
   void exchange_members();
   std::string obstacle_to(const MemberList& now) const;
-  // Some gradient has more bytes than what it is to travel in.
-  bool narrows(const MemberList& list) const;
   void set_hook();
   void make_buffer_sync();
   void settle();
@@ -74,7 +74,10 @@ struct DistributedDataParallel::State {
       nullptr, [this](void*) { restore_gradients(members.list().parameters); }};
 
  public:
-  Reducer reducer;  // the last: it calls the rest
+  Reducer reducer;  // it calls the rest
+
+ private:
+  std::shared_ptr<void> layers_;  // the last: they call the reducer
 };
 
 }  // namespace peal::nn

@@ -3,6 +3,7 @@
 // of gradients moves along.
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/grad_slot.h>
+#include <peal/autograd/tape.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/reducer.h>
 
@@ -37,6 +38,7 @@ void Reducer::exchange(std::vector<Bucket> plan) {
     flights_.assign(plan_.size(), {});
     came_.assign(parameters_.size(), Came::all);
     buckets_.emplace(parameters_, plan_, group_, complete_);
+    watch_left();
   } catch (const std::exception& error) {
     buckets_.reset();  // and check_whole() finds none
     group_.check();    // where another was first, its words are everybody's
@@ -68,11 +70,15 @@ void Reducer::exchange(NamedTensors parameters, std::vector<Bucket> plan) {
   }
   parameters_ = std::move(parameters);
   unused_.exchange(parameters_);
+  for (const std::size_t p : newcomers_) {
+    const GradSlot& slot = parameters_[p].second.grad_slot();
+    if (slot.defined() && slot.completed_in() > before_step_) unused_.note_use(p);
+  }
   parts_.assign(parameters_.size(), 0);
   hidden_.assign(parameters_.size(), false);
   arrived_.assign(parameters_.size(), 0);
   expected_.clear();
-  agreed_ = learnt_ = settled_ = false;
+  agreed_ = learnt_ = foreseen_ = settled_ = false;
   exchange(std::move(plan));
 }
 
@@ -96,13 +102,13 @@ void Reducer::unwatch() {
   watched_.clear();
 }
 
-// Of parameters that the reducer has only now, gradients may be there already, as nothing told of
-// them.
+// Of parameters that the reducer has only now, gradients of this backward may be there already, as
+// nothing told of them. Those of earlier ones, from before a freeze perhaps, are none of it.
 void Reducer::take_complete(std::size_t first) {
   for (const std::size_t p : newcomers_) {
     if (bucket_of_[p] == nowhere || p == first) continue;
     const GradSlot& slot = parameters_[p].second.grad_slot();
-    if (slot.expected > 0 || !slot.defined()) continue;
+    if (slot.expected > 0 || slot.completed_in() != backward_number() || !slot.defined()) continue;
     unused_.note_use(p);
     parts_[p] = 1;
     came_[p] = Came::all;

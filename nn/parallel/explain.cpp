@@ -97,8 +97,9 @@ std::string explain(const Explained& wrapper) {
   for (const std::string& name : options.ignored) option(true, name + " is each rank's own");
   for (std::size_t b = 0; b < reducer.buckets().size(); ++b) {
     const Bucket& bucket = reducer.buckets()[b];
-    text += fmt::format("  bucket {}: {} {}:", b, bucket.dtype,
-                        size_text(bucket.count * static_cast<std::int64_t>(size_of(bucket.dtype))));
+    text += fmt::format("  bucket {}: {} {}{}:", b, bucket.dtype,
+                        size_text(bucket.count * static_cast<std::int64_t>(size_of(bucket.dtype))),
+                        bucket.owner == everyone ? "" : concat(" for rank ", bucket.owner));
     for (const auto& entry : bucket.entries) {
       text += ' ' + specs[static_cast<std::size_t>(entry.parameter)].name;
     }

@@ -6,8 +6,9 @@
 
 namespace peal::nn {
 
-void fail_everywhere(const comm::ProcessGroup& group, std::string_view what) {
-  const std::string message = concat("[ddp] rank ", group.global_rank(group.rank()), ": ", what);
+void fail_everywhere(const comm::ProcessGroup& group, std::string_view what, std::string_view who) {
+  const std::string message =
+      concat("[", who, "] rank ", group.global_rank(group.rank()), ": ", what);
   group.poison(message);
   fail(message);
 }

@@ -9,8 +9,9 @@
 
 namespace peal::nn {
 
-// Poisons the group with "[ddp] rank R: what", and throws that. R is this rank's number in the
+// Poisons the group with "[who] rank R: what", and throws that. R is this rank's number in the
 // world, whichever group it is.
-[[noreturn]] void fail_everywhere(const comm::ProcessGroup& group, std::string_view what);
+[[noreturn]] void fail_everywhere(const comm::ProcessGroup& group, std::string_view what,
+                                  std::string_view who = "ddp");
 
 }  // namespace peal::nn

@@ -3,6 +3,7 @@
 // everything, and divided by what counts.
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/tape.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/missing.h>
 #include <peal/nn/parallel/reducer.h>
@@ -24,6 +25,10 @@ void Reducer::launch() {
   const comm::Label label(text_, tag_of(now));
   announce(group_, {.what = Announcement::What::bucket, .wrapper = tag_});
   if (step_clock_) step_clock_->sends(now, label);
+  if (plan_[now].owner != everyone) {
+    flights_[now].work = reduce_to_owner(now, label);
+    return;
+  }
   if (!hook_) {
     flights_[now].work = group_.all_reduce(buckets_->sent(now), comm::ReduceOp::avg, label);
     return;
@@ -33,6 +38,8 @@ void Reducer::launch() {
   bucket.averaged = Averaged::over_all;
   bucket.wrapper = self_;
   bucket.factor = [this] { return weights_.factor_now(divisor_); };
+  bucket.may_be_unused = may_be_unused(now);
+  bucket.taken_back = nullptr;  // a step that failed may have left it
   const std::shared_ptr<void> reset(nullptr, [&](void*) {
     bucket.label = {};
     bucket.factor = nullptr;
@@ -40,6 +47,34 @@ void Reducer::launch() {
   flights_[now].work = hook_(bucket);
   if (step_clock_ && bucket.buffer.device() == Device{}) {
     step_clock_->sent_by_hook(now, flights_[now].work);
+  }
+}
+
+// Averages the bucket at its owner. Others give it up, each as soon as it was sent.
+comm::Work Reducer::reduce_to_owner(std::size_t now, const comm::Label& label) {
+  for (std::size_t b = 0; b < now; ++b) {
+    const bool there = buckets_->is_elsewhere(b) && (*buckets_)[b].buffer.defined();
+    if (there && flights_[b].work.test()) buckets_->release(b);
+  }
+  if (buckets_->is_elsewhere(now)) {
+    buckets_->collect(now);
+  } else {
+    check_not_on_top(now);
+  }
+  return group_.reduce((*buckets_)[now].buffer, plan_[now].owner, comm::ReduceOp::avg, label);
+}
+
+// The others have given up their parts of what an earlier step left, so what was added to it cannot
+// be averaged apart.
+void Reducer::check_not_on_top(std::size_t bucket) const {
+  for (const auto& entry : plan_[bucket].entries) {
+    const auto p = static_cast<std::size_t>(entry.parameter);
+    if (!left_.has(p)) continue;
+    fail_everywhere(group_, concat(step_, ": ", parameters_[p].first,
+                                   " still has the gradient of an earlier step, which its owner "
+                                   "alone keeps, and to which nothing can be averaged; call "
+                                   "zero_grad() before, or run the backwards before the last one "
+                                   "under no_sync()"));
   }
 }
 
@@ -74,6 +109,9 @@ void Reducer::close() {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   for (Flight& flight : flights_) flight.work = {};
+  for (std::size_t b = 0; b < buckets_->size(); ++b) {
+    if (buckets_->is_elsewhere(b)) buckets_->release(b);
+  }
   const bool raised = buckets_->has_flag() && buckets_->flag_raised();
   const bool suspicion = any_suspicion();
   if (raised) {
@@ -86,8 +124,10 @@ void Reducer::close() {
   if (raised || suspicion) compare_missing(group_, parameters_, missing(), step_, advice());
   scale();
   settle_unused();
+  left_.note();
   shared_ = true;
   added_ = false;
+  before_step_ = last_backward_number();
   if (step_clock_) step_clock_->step_ends();
   if (listener_.end) listener_.end();
 }
@@ -99,6 +139,7 @@ void Reducer::scale() {
   for (std::size_t b = 0; b < buckets_->size(); ++b) {
     GradBucket& bucket = (*buckets_)[b];
     if (as_it_is || (!weighted && bucket.averaged == Averaged::not_at_all)) continue;
+    if (!bucket.buffer.defined()) continue;  // another rank's
     if (bucket.averaged == Averaged::over_some) {
       fail_everywhere(group_, concat(step_,
                                      ": the hook averages over some of the ranks, which goes "

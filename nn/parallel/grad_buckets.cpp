@@ -41,25 +41,49 @@ void GradBuckets::add(const NamedTensors& parameters, const Bucket& plan,
   bucket.is_last = is_last;
   const auto first = static_cast<std::size_t>(plan.entries.front().parameter);
   const Device device = parameters[first].second.device();
+  const bool shared = plan.owner == everyone;
+  const bool elsewhere = !shared && plan.owner != group.rank();
+  plans_.push_back(elsewhere ? plan : Bucket{});
   if (is_last && device == Device{}) {
     const auto line = 64 / static_cast<std::int64_t>(size_of(plan.dtype));
-    const std::int64_t at = (plan.count + line - 1) / line * line;
+    const std::int64_t at = shared ? (plan.count + line - 1) / line * line : 0;
+    flag_is_apart_ = !shared;
     flagged_ = group.allocate({at + line}, plan.dtype, device);
     flag_ = flagged_.detach({1}, at);
     const std::int64_t digits = size_of(plan.dtype) >= 4 ? SampleWeights::digits : 0;
     if (digits > 0) digits_ = flagged_.detach({digits}, at + 1);
     tail_ = flagged_.detach({1 + digits}, at);
-    bucket.buffer = flagged_.detach({plan.count});
-  } else {
+    if (shared) bucket.buffer = flagged_.detach({plan.count});
+  } else if (shared) {
     bucket.buffer = group.allocate({plan.count}, plan.dtype, device);
   }
+  // Memory of a group is allocated by all of its ranks alike.
+  if (!shared && !elsewhere) bucket.buffer = Tensor::zeros({plan.count}, plan.dtype, device);
   std::string& name = names_.emplace_back(concat("bucket ", number, ":"));
   for (const auto& [parameter, at] : plan.entries) {
     const auto& [own, tensor] = parameters[static_cast<std::size_t>(parameter)];
     name += concat(bucket.parameters.empty() ? " " : ", ", own);
-    tensor.grad_slot().place(bucket.buffer.detach(tensor.shape(), at));
+    if (!elsewhere) tensor.grad_slot().place(bucket.buffer.detach(tensor.shape(), at));
     bucket.parameters.push_back(tensor);
     bucket.names.push_back(own);
+  }
+}
+
+void GradBuckets::collect(std::size_t bucket) {
+  const Bucket& plan = plans_[bucket];
+  GradBucket& here = buckets_[bucket];
+  const Tensor& first = here.parameters.front();
+  if (plan.entries.size() == 1 && first.grad().defined()) {
+    here.buffer = first.grad().detach({plan.count});  // it stays where it is
+  } else {
+    here.buffer = Tensor::zeros({plan.count}, plan.dtype, first.device());
+  }
+  for (std::size_t i = 0; i < here.parameters.size(); ++i) {
+    const Tensor grad = here.parameters[i].grad();
+    if (!grad.defined()) continue;
+    const Tensor place = here.buffer.detach(grad.shape(), plan.entries[i].at);
+    if (plan.entries.size() > 1) place.copy_(grad);
+    here.parameters[i].grad_slot().clear();
   }
 }
 
@@ -67,7 +91,7 @@ void GradBuckets::give_back() {
   for (GradBucket& bucket : buckets_) {
     for (const Tensor& parameter : bucket.parameters) {
       parameter.grad_slot().remove_final_hook();
-      parameter.grad_slot().unplace();
+      if (!is_elsewhere(bucket.index)) parameter.grad_slot().unplace();
     }
     bucket.parameters.clear();
     bucket.buffer = {};
@@ -79,6 +103,7 @@ void GradBuckets::leave() noexcept {
   for (const GradBucket& bucket : buckets_) {
     for (const Tensor& parameter : bucket.parameters) {
       parameter.grad_slot().remove_final_hook();
+      if (is_elsewhere(bucket.index)) continue;
       try {
         parameter.grad_slot().unplace();
       } catch (const std::exception& error) {

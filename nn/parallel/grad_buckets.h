@@ -2,7 +2,11 @@
 // Gradient buckets: the memory of a bucket plan. Each parameter's gradient slot is placed in it, so
 // a bucket is sent from where gradients accumulate and received where the optimizer reads
 // (docs/decisions/0005-gradients-live-in-buckets.md). A final hook at each parameter tells when its
-// gradient is complete. Thread safety: the thread that runs backward.
+// gradient is complete.
+//
+// Of a bucket that is another rank's alone there is memory only while it is sent: until then the
+// gradients have memory of their own, and then they are gone. Thread safety: the thread that runs
+// backward.
 #pragma once
 
 #include <peal/autograd/core/safetensors.h>
@@ -40,9 +44,12 @@ class GradBuckets {
   // What the average of a bucket is over: its memory and, where the last one lies on the CPU,
   // behind that an element of its own, by which a rank tells the others that gradients are missing.
   const Tensor& sent(std::size_t bucket) const {
-    return flagged_.defined() && bucket + 1 == size() ? flagged_ : buckets_[bucket].buffer;
+    const bool flagged = flagged_.defined() && !flag_is_apart_ && bucket + 1 == size();
+    return flagged ? flagged_ : buckets_[bucket].buffer;
   }
   bool has_flag() const { return flag_.defined(); }
+  // The last bucket does not go to all, and so the flag not with it.
+  bool flag_is_apart() const { return flag_is_apart_; }
   // Beside the flag, where that is of a type that holds them: digits of a count (SampleWeights).
   bool has_digits() const { return digits_.defined(); }
   const Tensor& digits() const { return digits_; }
@@ -52,6 +59,10 @@ class GradBuckets {
   void raise_flag();
   bool flag_raised() const;
   void lower_flag();
+  // Another rank's: it has a buffer from collect(), which takes the gradients, to release().
+  bool is_elsewhere(std::size_t bucket) const { return !plans_[bucket].entries.empty(); }
+  void collect(std::size_t bucket);
+  void release(std::size_t bucket) { buckets_[bucket].buffer = {}; }
   // "bucket 0: fc2.bias, fc2.weight"
   const std::string& name(std::size_t bucket) const { return names_[bucket]; }
 
@@ -61,7 +72,9 @@ class GradBuckets {
   void leave() noexcept;
 
   std::vector<GradBucket> buckets_;
+  std::vector<Bucket> plans_;              // by bucket: of another rank's; else without entries
   Tensor flagged_, flag_, digits_, tail_;  // of the last bucket
+  bool flag_is_apart_ = false;
   std::vector<std::string> names_;
 };
 

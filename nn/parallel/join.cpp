@@ -69,6 +69,12 @@ void check(const std::vector<DistributedDataParallel>& ddps) {
     for (std::size_t j = 0; j < i; ++j) {
       PEAL_CHECK(!ddps[i].same_as(ddps[j]), "wrapper ", i, " is wrapper ", j, " once more");
     }
+    const std::vector<Bucket>& plan = ddps[i].reducer().buckets();
+    PEAL_CHECK(std::all_of(plan.begin(), plan.end(),
+                           [](const Bucket& bucket) { return bucket.owner == everyone; }),
+               "gradients of wrapper ", i,
+               " go to one owner each (ShardedDDP), and a rank without "
+               "a batch would still have those of its last step; use DistributedDataParallel");
     check_layers(ddps[i]);
   }
 }
@@ -254,6 +260,8 @@ void Join::take_part(const Announcement& in) {
   const auto zeros = [&](std::int64_t count) {
     return Tensor::zeros({count}, in.dtype, ddps_[0].device());
   };
+  const bool of_layer = in.what == What::all_gather || in.what == What::all_reduce;
+  if (of_layer) call_before_layer(group_, "a layer's");  // so its wrappers know that layers meet
   if (in.what == What::all_gather) {
     const Tensor all = zeros(in.count * group_.world());
     group_

@@ -5,6 +5,7 @@
 #include <peal/autograd/tape.h>
 #include <peal/nn/parallel/mixed_precision.h>
 
+#include <algorithm>
 #include <initializer_list>
 #include <string_view>
 #include <utility>
@@ -54,9 +55,18 @@ Tensor rounded(const Tensor& master, const MixedPrecision& settings) {
 
 }  // namespace
 
-bool sends_by_hook(const MixedPrecision& settings) {
+NamedTensors::const_iterator wide_in(const NamedTensors& parameters,
+                                     const MixedPrecision& settings) {
+  return std::find_if(parameters.begin(), parameters.end(), [&](const auto& parameter) {
+    const DType own = settings.gradient_of(parameter.second.dtype());
+    return size_of(own) > size_of(settings.reduce_dtype.value_or(own));
+  });
+}
+
+bool sends_by_hook(const NamedTensors& parameters, const MixedPrecision& settings) {
   const auto dtype = settings.travels_in();
-  return dtype && is_low(*dtype) && !settings.keep_low_precision_grads;
+  if (dtype && is_low(*dtype) && !settings.keep_low_precision_grads) return true;
+  return wide_in(parameters, settings) != parameters.end();
 }
 
 void check(const MixedPrecision& settings) {

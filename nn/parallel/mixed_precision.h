@@ -38,8 +38,11 @@ struct MixedPrecision {
   }
 };
 
+// A parameter whose gradient has more bytes than what it is to travel in, or the end.
+NamedTensors::const_iterator wide_in(const NamedTensors& parameters,
+                                     const MixedPrecision& settings);
 // Whether a hook is to convert what travels.
-bool sends_by_hook(const MixedPrecision& settings);
+bool sends_by_hook(const NamedTensors& parameters, const MixedPrecision& settings);
 // Error for what makes no sense.
 void check(const MixedPrecision& settings);
 

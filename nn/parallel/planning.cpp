@@ -30,7 +30,8 @@ std::vector<int> numbers_of(const std::vector<std::string>& names, const NamedTe
 }
 
 // Devices have other numbers on other ranks; which of the model's own it is, all say alike.
-std::vector<ParameterSpec> specs_of(const MemberList& members, const DDPOptions& options) {
+std::vector<ParameterSpec> specs_of(const MemberList& members, const DDPOptions& options,
+                                    int world) {
   std::vector<ParameterSpec> specs;
   std::vector<Device> devices;
   for (std::size_t p = 0; p < members.parameters.size(); ++p) {
@@ -39,8 +40,12 @@ std::vector<ParameterSpec> specs_of(const MemberList& members, const DDPOptions&
     const auto part = static_cast<int>(device - devices.begin());
     if (device == devices.end()) devices.push_back(tensor.device());
     const DType dtype = options.mixed_precision.gradient_of(tensor.dtype());
-    specs.push_back(
-        {name, tensor.shape(), dtype, members.trained[p], among(options.delayed, name), part});
+    const bool owned = options.owner_of && world > 1;
+    const int owner = owned ? options.owner_of(tensor) : everyone;
+    PEAL_CHECK(owner >= everyone && owner < world, name, " is said to be rank ", owner,
+               "'s, and there are ", world);
+    specs.push_back({name, tensor.shape(), dtype, members.trained[p], among(options.delayed, name),
+                     part, owner});
   }
   return specs;
 }
@@ -58,7 +63,7 @@ std::string dtypes_of(const MixedPrecision& settings) {
 
 Planned plan_of(const MemberList& members, const DDPOptions& options,
                 const comm::ProcessGroup& group, std::span<const int> order) {
-  Planned planned{specs_of(members, options), {}, {}};
+  Planned planned{specs_of(members, options, group.world()), {}, {}};
   const std::vector<int> given = numbers_of(options.order, members.parameters);
   planned.caps =
       chosen_caps(planned.specs, options.buckets,

@@ -151,6 +151,17 @@ comm::Work PowerSGD::State::run(GradBucket& bucket) {
   // next.
   const bool keeps = options.use_error_feedback;
   const double factor = keeps && bucket.factor ? bucket.factor() : 1;
+  // What is kept of a parameter that no rank uses in this step is for its next.
+  if (bucket.may_be_unused && factor != 0) {
+    std::vector<std::pair<Kept*, Kept>> before;
+    for (const Part& part : layout.parts) {
+      before.emplace_back(part.kept, part.kept != nullptr ? *part.kept : Kept());
+    }
+    bucket.taken_back = [before = std::move(before), keep = shared_from_this()](std::size_t place) {
+      const auto& [kept, was] = before[place];
+      if (kept != nullptr) *kept = was;
+    };
+  }
   const Tensor first = Tensor::empty({layout.first}, memory.dtype(), memory.device());
   const Tensor q = Tensor::empty({layout.second}, memory.dtype(), memory.device());
   const auto p_of = [first](const Part& part) {

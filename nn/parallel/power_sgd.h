@@ -16,8 +16,9 @@
 //   ddp.register_comm_hook(power.hook());
 //
 // What is left out is kept as a part of the mean gradient: it counts once, whatever the next step's
-// sum is divided by (samples, ranks that have a batch). It is each rank's own: for a run that goes
-// on bit by bit each rank saves its state. Thread safety: the thread that runs backward.
+// sum is divided by (samples, ranks that have a batch), and of a parameter that no rank uses in a
+// step it stays for the next. It is each rank's own: for a run that goes on bit by bit each rank
+// saves its state. Thread safety: the thread that runs backward.
 #pragma once
 
 #include <peal/autograd/core/safetensors.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/core/log.h>
+#include <peal/autograd/grad_slot.h>
 #include <peal/autograd/tape.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/reducer.h>
@@ -27,9 +28,22 @@ Reducer::Reducer(NamedTensors parameters, std::vector<Bucket> plan, comm::Proces
       hidden_(parameters_.size(), false),
       weights_(group_, tag),
       divisor_(group_.world()),
+      before_step_(last_backward_number()),
       arrived_(parameters_.size(), 0),
       complete_([this](std::size_t parameter) { with_advice([&] { on_complete(parameter); }); }) {
   buckets_.emplace(parameters_, plan_, group_, complete_);
+  watch_left();
+}
+
+// Of parameters that are this rank's alone.
+void Reducer::watch_left() {
+  std::vector<bool> own(parameters_.size(), false);
+  for (const Bucket& bucket : plan_) {
+    for (const auto& entry : bucket.entries) {
+      own[static_cast<std::size_t>(entry.parameter)] = bucket.owner == group_.rank();
+    }
+  }
+  left_.watch(parameters_, own);
 }
 
 Reducer::~Reducer() {
@@ -44,6 +58,10 @@ void Reducer::set_comm_hook(CommHook hook) {
   PEAL_CHECK(hook != nullptr, "[ddp] set_comm_hook: expected a hook, got none");
   PEAL_CHECK(backward_ == 0 || next_ == 0,
              "[ddp] set_comm_hook: a backward is under way, and has sent buckets");
+  PEAL_CHECK(std::all_of(plan_.begin(), plan_.end(),
+                         [](const Bucket& bucket) { return bucket.owner == everyone; }),
+             "[ddp] set_comm_hook: gradients go to one owner each, and through no hook; use "
+             "DistributedDataParallel for it");
   hook_ = std::move(hook);
   for (std::size_t b = 0; buckets_ && b < buckets_->size(); ++b) {
     (*buckets_)[b].averaged = Averaged::over_all;  // until it says otherwise
@@ -60,10 +78,37 @@ void Reducer::check_not_left() const {
                      flights_.size(), " buckets were launched; the ranks cannot go on together"));
 }
 
-// The number that the parameter has then.
-std::size_t Reducer::begin(std::size_t first) {
+bool Reducer::awaits() const {
+  if (!buckets_ || !synchronizing_) return false;
+  if (backward_number() == 0 || backward_ == backward_number()) return false;
+  if (came_first_.defined()) return true;
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    if (bucket_of_[p] != nowhere && parameters_[p].second.grad_slot().expected > 0) return true;
+  }
+  return std::any_of(watched_.begin(), watched_.end(),
+                     [](const Tensor& stranger) { return stranger.grad_slot().expected > 0; });
+}
+
+void Reducer::begin_before(std::string_view layer) {
+  if (weights_.others_weigh()) fail_shared_weights();
+  const bool is_other = weights_.is_open() && !weights_.weighing();
+  if (is_other && !came_first_.defined()) end_weights(nowhere);
+  begin(layer);
+}
+
+// With the first gradient. The number that the parameter has then.
+std::size_t Reducer::begin_all(std::size_t first) {
   const bool watched = first >= parameters_.size();
-  const Tensor tensor = watched ? watched_[first - parameters_.size()] : parameters_[first].second;
+  came_first_ = watched ? watched_[first - parameters_.size()] : parameters_[first].second;
+  const std::shared_ptr<void> over(nullptr, [this](void*) { came_first_ = {}; });
+  // Which wrapper's gradient is the first may be another on other ranks.
+  if (layers_meet_) call_before_layer(group_, {});
+  if (backward_ != backward_number()) begin();
+  return place_of(came_first_);
+}
+
+// `layer`: whose collective comes before the first gradient.
+void Reducer::begin(std::string_view layer) {
   check_not_left();
   backward_ = backward_number();
   next_ = 0;
@@ -80,16 +125,21 @@ std::size_t Reducer::begin(std::size_t first) {
   } else {
     number_step();
   }
+  PEAL_CHECK(
+      !captured_ || std::all_of(plan_.begin(), plan_.end(),
+                                [](const Bucket& b) { return b.owner == everyone; }),
+      "[ddp] a step in which gradients go to one owner each, and are freed elsewhere, cannot "
+      "lie in a captured graph");
   after_backward([this] { with_advice([this] { finish(); }); });
   announce(group_, place(Announcement::What::begin));
   prepare();
-  first = place_of(tensor);
+  const std::size_t first = came_first_.defined() ? place_of(came_first_) : nowhere;
   open();
   take_complete(first);
   ask_missing(first);
   expect_unused(first);
-  hold_buckets(first);
-  return first;
+  hold_buckets(first, layer);
+  launch_ready();  // what nobody uses, before any layer
 }
 
 void Reducer::prepare() {
@@ -117,9 +167,10 @@ void Reducer::on_complete(std::size_t parameter) {
   if (weights_.others_weigh()) fail_shared_weights();
   if (backward_ != backward_number()) {
     if (weights_.is_open() && !weights_.weighing()) end_weights(parameter);
-    if (synchronizing_) parameter = begin(parameter);
+    if (synchronizing_) parameter = begin_all(parameter);
   }
-  if (parameter >= parameters_.size() || bucket_of_[parameter] == nowhere) return;  // a stranger's
+  // Of a stranger that is none of the step's.
+  if (parameter >= parameters_.size() || bucket_of_[parameter] == nowhere) return;
   unused_.note_use(parameter);
   if (!synchronizing_) return note_own(parameter);
   arrived_[parameter] = ++clock_;

@@ -21,6 +21,12 @@
 // recomputed segments) is complete after as many, and anything else is an Error. Without it, one
 // that gets another part when its bucket has gone is an Error.
 //
+// Layers may have collectives of their own over the group (synchronised batch norm, announce.h).
+// With either option, of any wrapper that the backward goes through, ranks come to these and to
+// their gradients in other orders. So the steps of all wrappers begin before whichever comes first,
+// and with such an option a bucket whose gradients are complete at other times on some ranks waits
+// for the end of backward.
+//
 // The plan can be exchanged when a step begins, by all ranks alike (planning.h says when):
 // gradients that are there move along. Thread safety: the thread that runs backward.
 #pragma once
@@ -31,6 +37,7 @@
 #include <peal/nn/parallel/bucket_plan.h>
 #include <peal/nn/parallel/comm_hook.h>
 #include <peal/nn/parallel/grad_buckets.h>
+#include <peal/nn/parallel/left_gradients.h>
 #include <peal/nn/parallel/sample_weights.h>
 #include <peal/nn/parallel/unused.h>
 
@@ -39,6 +46,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace peal::nn {
@@ -77,9 +85,14 @@ class Reducer {
   // Takes the times of steps from now on.
   void set_clock(std::unique_ptr<StepClock> clock);
   StepClock* clock() const { return step_clock_.get(); }  // null: nothing is measured
-  // Layers of the model have collectives of their own over the group, between the buckets: these
-  // are sent at the same places among them on all ranks. In prepare(), the same on all ranks.
-  void set_layers_meet(bool meet) { layers_meet_ = meet; }
+  // On all ranks: layers have collectives of their own over the group from now on, forwards' and
+  // backwards'.
+  void set_layers_meet() { layers_meet_ = true; }
+  // A backward is under way that will come to gradients, and their step has not begun.
+  bool awaits() const;
+  // It begins now, before the collective of that layer; or, of none, before another wrapper's step.
+  // REQUIRES: awaits().
+  void begin_before(std::string_view layer);
   // What a synchronised forward gave.
   void note_forward(const Tensors& outputs);
 
@@ -112,6 +125,9 @@ class Reducer {
   void watch(const Tensor& stranger);
 
   const std::vector<Bucket>& buckets() const { return plan_; }
+  const Tensor& parameter(int number) const {
+    return parameters_[static_cast<std::size_t>(number)].second;
+  }
   // The parameters, by number, in the order in which the last parts of their gradients came in the
   // last backward that communicated; on a rank without a batch none.
   std::vector<int> arrival() const;
@@ -148,7 +164,8 @@ class Reducer {
   void begin_without_batch(bool weighted);
   void leave_out_shared();
   void check_not_left() const;
-  std::size_t begin(std::size_t first);
+  std::size_t begin_all(std::size_t first);
+  void begin(std::string_view layer = {});
   void prepare();
   std::size_t place_of(const Tensor& parameter) const;
   void unwatch();
@@ -158,12 +175,15 @@ class Reducer {
   void open();
   std::uint64_t tag_of(std::size_t bucket) const;
   void expect_unused(std::size_t first);
-  void hold_buckets(std::size_t first);
-  void agree_when(std::size_t first);
+  void hold_buckets(std::size_t first, std::string_view layer = {});
+  void agree_when(std::size_t first, std::string_view where);
   bool counts(std::size_t parameter, std::size_t bucket);
   void stand_in(std::size_t parameter);
   void launch_ready();
   void launch();
+  comm::Work reduce_to_owner(std::size_t bucket, const comm::Label& label);
+  void check_not_on_top(std::size_t bucket) const;
+  void watch_left();
   void finish();
   void close();
   void scale();
@@ -178,6 +198,10 @@ class Reducer {
   bool any_suspicion();
   void note_hidden();
   void complete_rest();
+  bool agrees_unused() const {
+    return options_.static_graph ? !agreed_ : options_.find_unused_parameters;
+  }
+  bool may_be_unused(std::size_t bucket) const;
   void settle_unused();
   std::string advice() const;
   [[noreturn]] void fail_part(std::size_t parameter, std::size_t bucket) const;
@@ -198,15 +222,17 @@ class Reducer {
   std::vector<std::size_t> newcomers_;  // parameters that this step's beginning has brought
   std::vector<std::int64_t> parts_;     // by parameter: how many its gradient had in this backward
   std::vector<std::int64_t> expected_;  // and in the first; empty before its end
-  bool agreed_ = false;                 // with static_graph: which parameters any rank uses
-  bool layers_meet_ = false;
-  std::vector<std::size_t> disputed_;  // parameters that are complete at other times on some ranks
-  bool settled_ = false;               // with static_graph: they are these from now on
-  std::vector<std::size_t> held_;      // buckets that wait for the end of backward therefore
-  std::vector<bool> hidden_;           // got gradients though no graph had shown them
-  std::vector<bool> shown_;            // by the graph of this backward; empty: nobody looked
-  bool suspects_ = false;              // that a gradient will be missing here
-  Tensor suspected_;                   // and whether any rank does, when asked_ is over
+  bool agreed_ = false;                 // with static_graph, for good: which ones any rank uses
+  bool layers_meet_ = false;            // some have, since there is this reducer
+  std::vector<std::size_t> disputed_;   // parameters that are complete at other times on some ranks
+  // With static_graph: they are these in the next step alone; and from now on.
+  bool foreseen_ = false, settled_ = false;
+  std::vector<std::size_t> held_;  // buckets that wait for the end of backward therefore
+  std::vector<bool> hidden_;       // got gradients though no graph had shown them
+  LeftGradients left_;             // of this rank's own
+  std::vector<bool> shown_;        // by the graph of this backward; empty: nobody looked
+  bool suspects_ = false;          // that a gradient will be missing here
+  Tensor suspected_;               // and whether any rank does, when asked_ is over
   comm::Work asked_;
   bool learnt_ = false;                 // there was a step, which would have hidden some
   std::vector<Forward> forwards_;       // that a backward may still go through for the first time
@@ -222,6 +248,10 @@ class Reducer {
   bool shared_ = false, added_ = false;
   std::size_t next_ = 0;        // the bucket to launch next
   std::uint64_t backward_ = 0;  // the one under way (tape.h), 0: none
+  // The last one before the step that may come: a gradient from before it, of a parameter that
+  // joins, is no use of the step.
+  std::uint64_t before_step_;
+  Tensor came_first_;  // whose gradient begins it, in the meantime
   bool synchronizing_ = true;
   bool captured_ = false;  // the backward under way lies in a graph: nothing was sent
   std::string step_;       // "step 3", as labels have it

@@ -55,8 +55,11 @@ bool Reducer::averages_over_all() {
   return false;
 }
 
-// A hook sends the bucket without it.
-bool Reducer::flag_goes_alone() { return hook_ && buckets_->has_flag() && averages_over_all(); }
+// A hook sends the bucket without it, and one that goes to its owner tells nobody else.
+bool Reducer::flag_goes_alone() {
+  if (!buckets_->has_flag()) return false;
+  return buckets_->flag_is_apart() || (hook_ && averages_over_all());
+}
 
 // Where no flag travels with the sums, as the host does not look at those of a device, a word goes
 // to all ranks while backward goes on: whether the graph leaves a parameter out that no recomputed

@@ -13,7 +13,8 @@ std::string advised(std::string_view message) {
   constexpr std::string_view of_buckets =
       ". Or a parameter may have got no gradient on some rank, whose bucket then comes later "
       "there: "
-      "find_unused_parameters takes such steps";
+      "find_unused_parameters takes such steps. Or one rank uses a parameter, a tied one perhaps, "
+      "before the layer, and another only behind it: use it before the layer on all of them";
   const bool differ = has("all ranks must make the same calls") && has(synchronised_layer);
   if (!differ || has(advice)) return std::string(message);
   return concat(message, advice, has(", backward") && has("bucket ") ? of_buckets : "");

@@ -57,9 +57,10 @@ SampleWeights::Weighed SampleWeights::weigh(double samples, DType of_loss,
   // As many as the loss's type makes of them: what is divided by is what was multiplied by.
   const double factor =
       cast(cast(Tensor::scalar(samples * scale_, Device{}), of_loss), DType::f64).item<double>();
+  const double counted = samples_;
   samples_ += factor;
   const SampleWeights* const before = std::exchange(weighs_here, this);
-  return {is_wrong ? 0 : factor, {nullptr, [before](void*) { weighs_here = before; }}};
+  return {is_wrong ? 0 : factor, counted, {nullptr, [before](void*) { weighs_here = before; }}};
 }
 
 bool SampleWeights::weighing() const { return weighs_here == this; }
@@ -142,6 +143,13 @@ void SampleWeights::check() {
   const std::string wrong = wrong_;
   forget();
   fail_sum(group_, wrong);
+}
+
+void SampleWeights::check_unheard() {
+  if (wrong_.empty()) return;
+  const std::string wrong = wrong_;
+  forget();
+  fail(concat("[ddp] ", what, ": ", wrong));
 }
 
 double SampleWeights::factor(int divisor) {

@@ -31,6 +31,7 @@ class SampleWeights {
   // A loss is to be multiplied by `factor`, while `weighing` lives.
   struct Weighed {
     double factor;
+    double before;  // the count without it
     std::shared_ptr<void> weighing;
   };
   // `gradient` names a parameter that has one already, or is empty. Collective, until a step is
@@ -41,6 +42,8 @@ class SampleWeights {
   bool is_open() const { return is_open_; }
   bool weighing() const;
   bool others_weigh() const;
+  // That loss was no step, and has given this count no gradient.
+  void take_back(const Weighed& weighed) { samples_ = weighed.before; }
   // The gradients were given up.
   void forget() {
     samples_ = 0;
@@ -65,6 +68,9 @@ class SampleWeights {
   void take(const Tensor& where);
   // Waits for what was sent. Error on all ranks where a rank's is none, and the group goes on.
   void check();
+  // Of a backward that is no step: Error where its number of samples is none, of which nobody
+  // hears.
+  void check_unheard();
   // What to multiply averages over the ranks with, of which `divisor` is the number that counts
   // where samples do not.
   double factor(int divisor);

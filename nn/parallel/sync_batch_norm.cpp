@@ -72,10 +72,12 @@ Tensor SyncBatchNorm::apply(const Tensor& x, const BatchNormOptions& options) {
   const auto gather = [&](const Tensor& rows) {
     const Meeting& here = *meeting_;
     const std::int64_t row = rows.size(1);
-    announce(here.group, {.what = Announcement::What::all_gather,
-                          .count = row,
-                          .dtype = rows.dtype(),
-                          .tag = here.forward_tag});
+    announce(here.group,
+             {.what = Announcement::What::all_gather,
+              .count = row,
+              .dtype = rows.dtype(),
+              .tag = here.forward_tag},
+             here.forward);
     with_advice([&] {
       const comm::InStream stays;
       here.group
@@ -85,10 +87,12 @@ Tensor SyncBatchNorm::apply(const Tensor& x, const BatchNormOptions& options) {
     });
   };
   const auto add_up = [meeting = meeting_](const Tensor& sums) {
-    announce(meeting->group, {.what = Announcement::What::all_reduce,
-                              .count = sums.numel(),
-                              .dtype = sums.dtype(),
-                              .tag = meeting->backward_tag});
+    announce(meeting->group,
+             {.what = Announcement::What::all_reduce,
+              .count = sums.numel(),
+              .dtype = sums.dtype(),
+              .tag = meeting->backward_tag},
+             meeting->backward);
     with_advice([&] {
       const comm::InStream stays;
       meeting->group

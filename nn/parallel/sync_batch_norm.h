@@ -20,6 +20,7 @@
 // the group is the wrapper's. Whether an input wants a gradient does not matter: a rank takes part
 // in backward wherever it took part in forward with gradients on. Statistics are f32, also of f16
 // and bf16, and f64 of f64. Where a rank leaves a call out, all get an Error that names the layer.
+// What else ranks use of a model may differ (DDPOptions::find_unused_parameters says how far).
 // Thread safety: as of Module and of the group.
 #pragma once
 

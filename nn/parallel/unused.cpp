@@ -23,12 +23,13 @@ void Unused::exchange(const NamedTensors& parameters) {
         std::find_if(parameters_.begin(), parameters_.end(),
                      [&, &tensor = tensor](const Tensor& t) { return t.same_as(tensor); });
     const auto place = static_cast<std::size_t>(old - parameters_.begin());
-    used.push_back(old != parameters_.end() ? used_[place] : tensor.grad().defined());
+    used.push_back(old != parameters_.end() && used_[place]);
     tensors.push_back(tensor);
   }
   parameters_ = std::move(tensors);
   used_ = std::move(used);
   anywhere_.assign(parameters_.size(), true);
+  goes_on_ = false;
   stood_in_.clear();
 }
 
@@ -42,8 +43,14 @@ void Unused::stand_in(std::size_t parameter, DType dtype) {
   }
 }
 
-void Unused::agree(std::uint64_t tag) {
-  anywhere_ = any_rank(group_, used_, {"which parameters were used", tag});
+bool Unused::agree(std::uint64_t tag, bool goes_on) {
+  std::vector<bool> mine = used_;
+  for (std::size_t i = 0; goes_on_ && i < mine.size(); ++i) mine[i] = mine[i] || anywhere_[i];
+  mine.push_back(goes_on);
+  anywhere_ = any_rank(group_, mine, {"which parameters were used", tag});
+  goes_on_ = anywhere_.back();
+  anywhere_.pop_back();
+  return goes_on_;
 }
 
 std::size_t Unused::surprise() const {
@@ -53,17 +60,21 @@ std::size_t Unused::surprise() const {
   return used_.size();
 }
 
-void Unused::settle() {
+std::vector<std::size_t> Unused::settle() {
+  std::vector<std::size_t> taken_back;
   for (const auto& [parameter, before] : stood_in_) {
     if (anywhere_[parameter]) continue;
-    if (before.defined()) {
-      parameters_[parameter].grad().copy_(before);
+    const Tensor grad = parameters_[parameter].grad();  // none where it is another rank's
+    if (before.defined() && grad.defined()) {
+      grad.copy_(before);
     } else {
       parameters_[parameter].grad_slot().clear();
     }
+    taken_back.push_back(parameter);
   }
   stood_in_.clear();
   std::fill(used_.begin(), used_.end(), false);
+  return taken_back;
 }
 
 }  // namespace peal::nn

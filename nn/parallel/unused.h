@@ -20,8 +20,7 @@ class Unused {
  public:
   Unused(const NamedTensors& parameters, comm::ProcessGroup group);
 
-  // Of other parameters from now on. A use of one that stays still counts; one that is new has been
-  // used if it has a gradient.
+  // Of other parameters from now on. A use of one that stays still counts.
   void exchange(const NamedTensors& parameters);
   // A gradient came.
   void note_use(std::size_t parameter) { used_[parameter] = true; }
@@ -30,12 +29,15 @@ class Unused {
   // An exception has left the backward.
   void forget() { stood_in_.clear(); }
 
-  // Collective: which parameters any rank has used since the last step.
-  void agree(std::uint64_t tag);
+  // Collective: which parameters any rank has used since the last step; and in those before it, as
+  // long as they ended with `goes_on` on any rank, which is returned.
+  bool agree(std::uint64_t tag, bool goes_on = false);
   // One that was used here, but not when ranks agreed; or none (the number of parameters).
   std::size_t surprise() const;
-  // The step has its gradients: takes back what stood in for nothing.
-  void settle();
+  // As the ranks last agreed: none of them used it.
+  bool nowhere(std::size_t parameter) const { return !anywhere_[parameter]; }
+  // The step has its gradients: takes back what stood in for nothing. Of which parameters.
+  std::vector<std::size_t> settle();
 
  private:
   struct StoodIn {
@@ -45,6 +47,7 @@ class Unused {
   std::vector<Tensor> parameters_;
   comm::ProcessGroup group_;
   std::vector<bool> used_, anywhere_;
+  bool goes_on_ = false;
   std::vector<StoodIn> stood_in_;
 };
 

@@ -192,6 +192,34 @@ TEST_CASE("attention: scores of a row that are large and alike share as small on
   }
 }
 
+TEST_CASE("attention: the largest scores share, however large they are") {
+  constexpr std::int64_t queries = 64, width = 3;
+  for (const std::int64_t keys : {5, 500}) {  // shares that are kept, and that are made again
+    const Tensor q = Tensor::zeros({queries, width}), k = Tensor::zeros({keys, width}),
+                 v = full({keys, width}, 6, DType::f32);
+    for (std::int64_t i = 0; i < queries; ++i) {
+      q.data<float>()[i * width] = 1e5f * static_cast<float>(i + 1);
+    }
+    // Two that are alike, of 1e10 times i + 1 over the root of 3, and 0 elsewhere.
+    for (const std::int64_t large : {1, 3}) {
+      k.data<float>()[large * width] = 1e5f;
+      v.data<float>()[large * width + 1] = static_cast<float>(2 * large);
+    }
+    for (const Tensor& x : {q, k, v}) x.set_requires_grad();
+    const Tensor y = scaled_dot_product_attention(q, k, v, AttentionOptions());
+    y.backward(full(y.shape(), 1, DType::f32));
+    const std::vector<float> found = y.detach().to_vector<float>(),
+                             grads = v.grad().to_vector<float>();
+    for (std::int64_t i = 0; i < y.numel(); ++i) {
+      CHECK(found[static_cast<std::size_t>(i)] == (i % width == 1 ? 4.0f : 6.0f));
+    }
+    for (std::int64_t i = 0; i < v.numel(); ++i) {
+      const bool shares = i / width == 1 || i / width == 3;
+      CHECK(grads[static_cast<std::size_t>(i)] == (shares ? 32.0f : 0.0f));
+    }
+  }
+}
+
 TEST_CASE("attention: a result that backward reads must not change before") {
   const auto leaf = [](std::int64_t tokens) { return normal<float>({tokens, 8}, 1); };
   const std::pair<std::int64_t, AttentionOptions> cases[] = {

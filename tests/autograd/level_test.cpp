@@ -87,13 +87,13 @@ void check(Level level, std::int64_t n) {
   same(
       [&](Level l, T* out) {
         auto& mask = l == level ? mask_two : mask_one;
-        real_loops<T>(l).dropout(out, mask.data(), a.data<T>(), {5, 12}, 4, 1u << 31, 2.0, n);
+        masked_loops<T>(l).dropout(out, mask.data(), a.data<T>(), {5, 12}, 4, 1u << 31, 2.0, n);
       },
       0);
   CHECK(mask_one == mask_two);
   same(
       [&](Level l, T* out) {
-        real_loops<T>(l).dropout_backward(out, b.data<T>(), mask_one.data(), 2.0, n);
+        masked_loops<T>(l).dropout_backward(out, b.data<T>(), mask_one.data(), 2.0, n);
       },
       0);
 }
@@ -201,9 +201,9 @@ void check_shares_again(Level level) {
       const Tensor x = normal<float>({160}, 7), expected = x.clone();
       float* to = expected.data<float>();
       for (std::int64_t i = 0; i < n; ++i) {
-        to[i] = i < count ? 0.75f * std::exp(0.5f * to[i] - 1.25f) : 0.0f;
+        to[i] = i < count ? 0.75f * std::exp(0.5f * (to[i] - 2.5f)) : 0.0f;
       }
-      math_loops(level).exp_part(x.data<float>(), 0.5f, 1.25f, 0.75f, count, n);
+      math_loops(level).exp_part(x.data<float>(), 0.5f, 2.5f, 0.75f, count, n);
       CHECK(distance(Tensor::from(std::vector<float>(x.data<float>(), x.data<float>() + n), {n}),
                      Tensor::from(std::vector<float>(to, to + n), {n})) < 1e-6);
       CHECK(x.data<float>()[(n + 15) / 16 * 16] == to[(n + 15) / 16 * 16]);
@@ -270,7 +270,7 @@ void check_width(Level level) {
   CHECK(wrong == 0);
 }
 
-// Lengths past the buffers that the loops go through.
+// Lengths past what is widened together.
 template <class T>
 void check_narrow(Level level) {
   for (const std::int64_t n : {1, 17, 1023, 1024, 2500}) {
@@ -302,7 +302,125 @@ void check_narrow(Level level) {
   }
 }
 
+// What the loops of bf16 give is what those of f32 give of the same, rounded: of every bf16 there
+// is, numbers or not.
+class InBf16 {
+ public:
+  InBf16(Level level, std::int64_t n) : level_(level), n_(n) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      left_.emplace_back().bits = static_cast<std::uint16_t>(i * 40503);
+      right_.emplace_back().bits = static_cast<std::uint16_t>(i * 25173 + 13849);
+      wide_left_.push_back(left_.back());
+      wide_right_.push_back(right_.back());
+    }
+  }
+
+  // f(loops' type, out, left, right) in both; out holds what left does.
+  template <class F>
+  void check(const std::string& what, F&& f) const {
+    std::vector<BFloat16> got = left_;
+    std::vector<float> expected = wide_left_;
+    f(BFloat16(), got.data(), left_.data(), right_.data());
+    f(float(), expected.data(), wide_left_.data(), wide_right_.data());
+    CAPTURE(what);
+    CHECK(differences(got, expected) == 0);
+  }
+  static int differences(const std::vector<BFloat16>& got, const std::vector<float>& expected) {
+    int wrong = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      wrong += std::isnan(expected[i]) ? !std::isnan(static_cast<float>(got[i]))
+                                       : got[i].bits != BFloat16(expected[i]).bits;
+    }
+    return wrong;
+  }
+
+  void check_all() const {
+    for (const Binary op :
+         {Binary::add, Binary::sub, Binary::mul, Binary::div, Binary::relu_backward}) {
+      for (const Repeat repeat : {Repeat::none, Repeat::left, Repeat::right}) {
+        check("binary", [&]<class T>(T, T* out, const T* a, const T* b) {
+          loops<T>(level_).binary(op, repeat, out, a, b, n_);
+        });
+      }
+      check("binary in place", [&]<class T>(T, T* out, const T*, const T* b) {
+        loops<T>(level_).binary(op, Repeat::none, out, out, b, n_);
+      });
+    }
+    for (const Unary op : {Unary::add_scalar, Unary::mul_scalar, Unary::div_scalar, Unary::relu}) {
+      check("unary", [&]<class T>(T, T* out, const T*, const T* b) {
+        loops<T>(level_).unary(op, out, b, 0.3, n_);
+      });
+    }
+    check("axpy", [&]<class T>(T, T* out, const T*, const T* b) {
+      loops<T>(level_).axpy(out, b, 0.3, n_);
+    });
+    for (const Pointwise op : {Pointwise::gelu, Pointwise::gelu_tanh, Pointwise::tanh,
+                               Pointwise::sigmoid, Pointwise::silu, Pointwise::softplus}) {
+      check("math", [&]<class T>(T, T* out, const T*, const T* b) {
+        CHECK(pointwise_loops<T>(level_).math(op, out, b, 1, 20, n_));
+      });
+      check("math_backward", [&]<class T>(T, T* out, const T* a, const T* b) {
+        pointwise_loops<T>(level_).math_backward(op, out, a, b, 1, 20, n_);
+      });
+    }
+    std::vector<std::uint8_t> kept(left_.size()), kept_wide = kept;
+    check("dropout", [&]<class T>(T, T* out, const T*, const T* b) {
+      masked_loops<T>(level_).dropout(out,
+                                      std::is_same_v<T, float> ? kept_wide.data() : kept.data(), b,
+                                      {5, 12}, 4, 1u << 31, 1.25, n_);
+    });
+    CHECK(kept == kept_wide);
+    check("dropout_backward", [&]<class T>(T, T* out, const T* a, const T*) {
+      masked_loops<T>(level_).dropout_backward(out, a, kept.data(), 1.25, n_);
+    });
+  }
+
+ private:
+  Level level_;
+  std::int64_t n_;
+  std::vector<BFloat16> left_, right_;
+  std::vector<float> wide_left_, wide_right_;
+};
+
+// One plane of few values, so that there are ties, and NaN among them; windows that lie apart.
+void check_pooling(Level level) {
+  for (const std::int64_t kernel : {2, 3}) {
+    for (const std::int64_t width : {2, 5, 16, 24, 33, 64, 66}) {
+      Pool2dGeometry o;
+      o.planes = 1;
+      o.in_height = 2 * kernel + 1, o.in_width = std::max(width, kernel);
+      o.kernel = o.stride = {kernel, kernel};
+      o.out_height = o.in_height / kernel, o.out_width = o.in_width / kernel;
+      const auto in = static_cast<std::size_t>(o.in_height * o.in_width);
+      const auto out = static_cast<std::size_t>(o.out_height * o.out_width);
+      std::vector<BFloat16> x(in), y(out), dx(in);
+      std::vector<float> wide(in), largest(out), spread(in);
+      for (std::size_t i = 0; i < in; ++i) {
+        const auto value = static_cast<int>(i * 2654435761u >> 8) % 7 - 3;
+        wide[i] = value == 3 ? NAN : value == 2 ? -0.0f : static_cast<float>(value);
+        x[i] = BFloat16(wide[i]);
+      }
+      std::vector<std::uint8_t> place(out), place_wide(out);
+      masked_loops<BFloat16>(level).max_pool(o, y.data(), place.data(), x.data());
+      masked_loops<float>(level).max_pool(o, largest.data(), place_wide.data(), wide.data());
+      CHECK(place == place_wide);
+      CHECK(InBf16::differences(y, largest) == 0);
+      masked_loops<BFloat16>(level).max_pool_backward(o, dx.data(), y.data(), place.data());
+      masked_loops<float>(level).max_pool_backward(o, spread.data(), largest.data(), place.data());
+      CHECK(InBf16::differences(dx, spread) == 0);
+    }
+  }
+}
+
 }  // namespace
+
+TEST_CASE("bf16 is computed as f32 and rounded, at every level") {
+  for (const Level level : {Level::baseline, Level::avx2, Level::avx512}) {
+    if (level > best_level()) continue;
+    for (const std::int64_t n : {1, 37, 64, 100, 65536}) InBf16(level, n).check_all();
+    check_pooling(level);
+  }
+}
 
 TEST_CASE("two-byte types widen and narrow alike at every level") {
   for (const Level level : {Level::baseline, Level::avx2, Level::avx512}) {

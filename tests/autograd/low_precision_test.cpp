@@ -161,6 +161,15 @@ TEST_CASE("large operands") {
        [](const Tensors& x) { return scaled_dot_product_attention(x[0], x[1], x[2], 4, true); }},
       {{{1, 67, 64}, {1, 900, 64}, {1, 900, 64}},
        [](const Tensors& x) { return scaled_dot_product_attention(x[0], x[1], x[2], 4); }},
+      // Whole pairs of elements and of keys; heads wider than a panel, and queries other than keys.
+      {{{2, 70, 210}}, [](const Tensors& x) { return self_attention(x[0], 5, true); }},
+      {{{1, 134, 396}}, [](const Tensors& x) { return self_attention(x[0], 2); }},
+      {{{2, 67, 64}, {2, 158, 64}, {2, 158, 64}},
+       [](const Tensors& x) { return scaled_dot_product_attention(x[0], x[1], x[2], 2, true); }},
+      {{{3, 91, 20}, {3, 30, 20}, {3, 30, 20}},
+       [](const Tensors& x) { return scaled_dot_product_attention(x[0], x[1], x[2], 2, true); }},
+      {{{1, 1, 64}, {1, 6, 64}, {1, 6, 64}},
+       [](const Tensors& x) { return scaled_dot_product_attention(x[0], x[1], x[2], 4); }},
       {{{1, 67, 64}, {1, 70, 64}, {1, 70, 64}, {67, 70}},
        [](const Tensors& x) {
          return scaled_dot_product_attention(x[0], x[1], x[2], {.attn_mask = x[3].detach()}) +
@@ -178,6 +187,13 @@ TEST_CASE("large operands") {
        [](const Tensors& x) { return batch_norm(x[0], {}, {}, x[1], x[2], {.training = true}); }},
       {{{9, 3, 97, 83}, {3}, {3}},
        [](const Tensors& x) { return batch_norm(x[0], {}, {}, x[1], x[2], {.training = true}); }},
+      // More channels than a block has, of planes that are one vector and not.
+      {{{5, 300, 4, 4}, {300}, {300}},
+       [](const Tensors& x) { return batch_norm(x[0], {}, {}, x[1], x[2], {.training = true}); }},
+      {{{6, 33, 3, 7}, {33}, {33}},
+       [](const Tensors& x) {
+         return batch_norm(x[0], full({33}, 0.25), full({33}, 1.5), x[1], x[2]);
+       }},
       {{{40, 32, 13, 9}, {48, 32, 3, 3}, {48}},
        [](const Tensors& x) { return conv2d(x[0], x[1], x[2], {.padding = 1}); }},
       // By Winograd's algorithm: rows of tiles that fill a panel and that do not, of one image and
@@ -212,6 +228,27 @@ TEST_CASE("large operands") {
         CAPTURE(i);
         CHECK(distance(narrow[i].grad(), wide[i].grad()) < bound);
       }
+    }
+  }
+}
+
+// Queries and what they see odd in number, so that the last row that is seen has no partner.
+TEST_CASE("keys and values that no query sees count for nothing, be they a NaN") {
+  for (const DType dtype : both) {
+    CAPTURE(concat(dtype));
+    Tensors first;
+    for (const float behind : {0.0F, NAN}) {
+      Tensors x;
+      for (const std::int64_t tokens : {67, 158, 158}) {
+        const Tensor all = normal<float>({1, tokens, 64}, static_cast<unsigned>(x.size()) + 1);
+        std::fill(all.data<float>() + 67 * 64, all.data<float>() + all.numel(), behind);
+        x.push_back(cast(all, dtype).set_requires_grad());
+      }
+      const Tensor y = scaled_dot_product_attention(x[0], x[1], x[2], 2, true);
+      y.backward(cast(normal<float>(y.shape(), 9), dtype));
+      const Tensors found{y.detach(), x[0].grad(), x[1].grad(), x[2].grad()};
+      if (first.empty()) first = found;
+      for (std::size_t i = 0; i < found.size(); ++i) CHECK(equal(found[i], first[i]));
     }
   }
 }

@@ -212,6 +212,56 @@ TEST_CASE("a NaN is the largest and the smallest, and clamp lets it through") {
   CHECK((s[0] == 0 && s[2] == 1 && s[3] == 1 && std::isnan(s[4])));
 }
 
+TEST_CASE("a largest that is a NaN has its gradient where the NaN is") {
+  using Floats = std::vector<float>;
+  for (const auto& largest : {+[](const Tensor& x) { return max(x); },
+                              +[](const Tensor& x) { return amin(x, {0}, false); }}) {
+    const Tensor x = Tensor::from(Floats{1, NAN, 3, NAN}, {4}).set_requires_grad();
+    largest(x).backward();
+    CHECK(x.grad().to_vector<float>() == Floats{0, 0.5, 0, 0.5});
+  }
+}
+
+TEST_CASE("what a pad by nothing returns is no view") {
+  const Tensor x = Tensor::from(std::vector<float>{1, 2, 3}, {3});
+  for (const std::vector<std::int64_t>& pads :
+       {std::vector<std::int64_t>{0, 0}, std::vector<std::int64_t>{0, -1}}) {
+    const Tensor y = pad(x, pads);
+    y.zero_();
+    CHECK(x.to_vector<float>() == std::vector<float>{1, 2, 3});
+  }
+}
+
+TEST_CASE("what stands behind a sequence's end counts for nothing, be it a NaN") {
+  const Tensor lengths = Tensor::from<std::int64_t>({2, 3}, {2});
+  const RecurrentWeights weights{test::normal<double>({8, 2}, 1), test::normal<double>({8, 2}, 2),
+                                 test::normal<double>({8}, 3), test::normal<double>({8}, 4)};
+  Tensors first;
+  for (const double behind : {0.0, static_cast<double>(NAN)}) {
+    Tensor x = test::normal<double>({3, 2, 2}, 5);
+    x.data<double>()[8] = x.data<double>()[9] = behind;  // the first sequence's last step
+    x.set_requires_grad();
+    const Tensor ih = weights.ih.clone().set_requires_grad();
+    const RecurrentResult made =
+        lstm(x, {}, {}, {ih, weights.hh, weights.bias_ih, weights.bias_hh}, {.lengths = lengths});
+    (sum(made.y) + sum(made.c)).backward();
+    const Tensors all{made.y.detach(), made.h.detach(), x.grad(), ih.grad()};
+    if (first.empty()) first = all;
+    for (std::size_t i = 0; i < all.size(); ++i) CHECK(equal(all[i], first[i]));
+  }
+}
+
+TEST_CASE("an infinity counts in what an antialiased image is made of there, and nowhere else") {
+  const Tensor x = Tensor::from(std::vector<double>{1, 1, INFINITY, 1, 1, 1}, {1, 1, 1, 6});
+  const InterpolateOptions options{
+      .size = {1, 4}, .mode = InterpolateMode::bilinear, .antialias = true};
+  const std::vector<double> y = interpolate(x, options).to_vector<double>();
+  CHECK(y[0] == doctest::Approx(1));  // of two, where others are of three
+  CHECK(y[1] == INFINITY);
+  CHECK(y[2] == INFINITY);
+  CHECK(y[3] == doctest::Approx(1));
+}
+
 TEST_CASE("a saved input that is overwritten is noticed") {
   const Tensor x = test::normal<float>({3}, 1);
   x.set_requires_grad();

@@ -10,7 +10,11 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/time.h>
+
+#include <atomic>
 #include <cmath>
+#include <csignal>
 #include <stdexcept>
 #include <vector>
 
@@ -231,5 +235,74 @@ TEST_CASE("steps, norms and scales of a list have the same bits for any number o
       CHECK(stepped(dtype, threads, false) == alone);
       CHECK_FALSE(stepped(dtype, threads, false, INFINITY).finite);
     }
+  }
+}
+
+namespace {
+
+std::atomic<int> alarms{0};
+
+// SIGALRM every 50 us while it lives, with a handler on the stack of whoever it comes to.
+class Alarms {
+ public:
+  Alarms() {
+    struct sigaction ours {};
+    ours.sa_handler = [](int) { ++alarms; };
+    ours.sa_flags = SA_RESTART;
+    sigaction(SIGALRM, &ours, &before_);
+    const itimerval often{{0, 50}, {0, 50}};
+    setitimer(ITIMER_REAL, &often, nullptr);
+  }
+  ~Alarms() {
+    const itimerval never{};
+    setitimer(ITIMER_REAL, &never, nullptr);
+    sigaction(SIGALRM, &before_, nullptr);
+  }
+
+ private:
+  struct sigaction before_;
+};
+
+}  // namespace
+
+TEST_CASE("signals are held while oneDNN works, and for good on workers; but not faults") {
+  const auto held = [](int signal) {
+    sigset_t now;
+    pthread_sigmask(SIG_BLOCK, nullptr, &now);
+    return sigismember(&now, signal) == 1;
+  };
+  const bool before = held(SIGTERM);
+  {
+    const cpu::HeldSignals holding;
+    for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGALRM, SIGPROF}) CHECK(held(signal));
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) CHECK_FALSE(held(fault));
+  }
+  CHECK_FALSE(before);
+  CHECK(held(SIGTERM) == before);
+  omp_set_num_threads(3);
+  std::atomic<int> open{0};
+  cpu::parallel_for(3, cpu::worth_a_thread, [&](std::int64_t, std::int64_t) {
+    if (omp_get_thread_num() != 0 && !held(SIGTERM)) ++open;
+  });
+  CHECK(open == 0);
+}
+
+TEST_CASE("a signal in the middle of a product or a convolution writes into nobody's memory") {
+  for (const int threads : {1, 2}) {
+    omp_set_num_threads(threads);
+    const Tensor a = randn({24, 1500}), b = randn({1500, 40}), x = randn({8, 3, 20, 20}),
+                 weight = randn({12, 3, 5, 5});
+    const auto product = matmul(a, b).to_vector<float>();
+    const auto convolved = conv2d(x, weight).to_vector<float>();
+    alarms = 0;
+    const Alarms ringing;
+    bool same = true;
+    for (int i = 0; i < 1000 || alarms < 200; ++i) {
+      // Blocks beside oneDNN's own, which would be written over.
+      const std::vector<std::vector<char>> neighbours(8, std::vector<char>(3000 + 512 * (i % 8)));
+      same = same && matmul(a, b).to_vector<float>() == product;
+      if (i % 8 == 0) same = same && conv2d(x, weight).to_vector<float>() == convolved;
+    }
+    CHECK(same);
   }
 }

@@ -274,6 +274,42 @@ TEST_CASE("products differentiate in turn where elements are 0") {
   }
 }
 
+TEST_CASE("scattered products differentiate in turn where elements are 0") {
+  const Tensor index = Tensor::from<std::int64_t>({0, 0, 1}, {3});
+  const auto scattered = [&](const Tensor& source) {
+    return sum(scatter_reduce(full({2}, 1, DType::f64), 0, index, source, ScatterReduce::prod));
+  };
+  for (const double first : {4, 0}) {
+    for (const double second : {3, 0}) {
+      CHECK(doubles(autograd::hessian(scattered, leaf({first, second, 2}))) ==
+            Doubles{0, 1, 0, 1, 0, 0, 0, 0, 0});
+    }
+  }
+  const Tensor x = leaf({0, 3, 2});
+  CHECK(doubles(autograd::grad({scattered(x)}, {x})[0]) == Doubles{3, 0, 1});
+}
+
+TEST_CASE("beside a 0 the gradient of a scattered product is 0, though the rest leaves the range") {
+  struct Case {
+    DType dtype;
+    Doubles source, expected;
+  };
+  for (const auto& [dtype, source, expected] : {Case{DType::f32, {1e30, 1e30, 0}, {0, 0, INFINITY}},
+                                                {DType::f16, {300, 300, 0}, {0, 0, INFINITY}},
+                                                {DType::f32, {1e30, 1e30, 0, 0}, {0, 0, 0, 0}},
+                                                {DType::f32, {-0.5, 4, 0}, {0, 0, -2}}}) {
+    CAPTURE(concat(dtype, " ", source.size()));
+    const auto n = static_cast<std::int64_t>(source.size());
+    const Tensor index = Tensor::zeros({n}, DType::i64), one = full({1}, 1, dtype);
+    const Tensor x = cast(Tensor::from(source, {n}), dtype).set_requires_grad();
+    for (const bool recorded : {false, true}) {
+      const Tensor y = scatter_reduce(one, 0, index, x, ScatterReduce::prod);
+      const Tensor slopes = autograd::grad({y}, {x}, {.create_graph = recorded})[0];
+      CHECK(doubles(slopes) == expected);
+    }
+  }
+}
+
 TEST_CASE(
     "the gradient of a product is the same where it is recorded, though its parts leave f32") {
   const Tensor x = cat({full({100}, 0.25F), full({100}, 4.0F)}).requires_grad_();

@@ -9,7 +9,7 @@ DEADLINE = 200  # seconds
 
 
 class Runner:
-    """`launcher` is peal-run, `folder` that of the programs."""
+    """`launcher` is peal-mpirun, `folder` that of the programs."""
 
     def __init__(self, launcher, folder):
         self.launcher, self.folder = launcher, folder

@@ -192,8 +192,9 @@ TEST_CASE("calls alike after calls that differed are told apart in words") {
   board->publish(1, theirs);
   const auto in_words = [](const Finished&, std::uint64_t) { return std::string(); };
   const std::string text =
-      "rank 0 is in all_reduce #7, but rank 1 is in all_reduce #7, and their calls before this "
-      "one differed: ";
+      "rank 0 is in all_reduce #7, but rank 1 is in all_reduce #7, and these differ in their "
+      "parts, "
+      "or those before them: ";
   CHECK(contains(error_of([&] { first.compare(mine, in_words); }), text));
   CHECK(contains(error_of([&] { second.compare(theirs, in_words); }), text));
 }
@@ -253,6 +254,17 @@ TEST_CASE("a rank that dies at its work is no reason to wait") {
   CHECK(contains(error, "has died"));
 }
 
+TEST_CASE("a rank that is stopped at its work is not waited for") {
+  const auto board = shared_board(2);
+  Child worker([&] { board->begin_work(1); });
+  const Control control(board, 0, {0, 1}, {{1, worker.pid()}});
+  wait_until([&] { return control.anyone_works(); });
+  kill(worker.pid(), SIGSTOP);
+  wait_until([&] { return !control.anyone_works(); });
+  kill(worker.pid(), SIGCONT);
+  wait_until([&] { return control.anyone_works(); });
+}
+
 TEST_CASE("a sub-group's switchboard goes with the last of its ranks") {
   Switchboard board(4);
   auto first = board.child(7, 2);
@@ -283,4 +295,36 @@ TEST_CASE("of ranks that end with one message the one whose it is tells it, and 
   one.poison("gone");
   CHECK(other.is_to_tell("gone"));
   CHECK_FALSE(one.is_to_tell("gone"));
+}
+
+TEST_CASE("of ranks that see a death one tells it, and who tells waits for nobody") {
+  const auto board = Board::in_memory(3);
+  Child peer([] {});
+  const std::vector<Peer> processes{{2, peer.pid()}};
+  const std::string death = concat("[comm] rank 2 (process ", peer.pid(), ") has died");
+  Control one(board, 0, {0, 1, 2}, processes), other(board, 1, {0, 1, 2}, processes);
+  peer.end();
+  std::string mine = "nothing", theirs = "nothing";
+  wait_until([&] { return (mine = error_of([&] { one.check(); })) != "nothing"; });
+  wait_until([&] { return (theirs = error_of([&] { other.check(); })) != "nothing"; });
+  CHECK(contains(mine, death));
+  CHECK(mine == theirs);
+  CHECK(board->poisoner() == 0);
+  CHECK(one.is_to_tell(mine));
+  CHECK_FALSE(other.is_to_tell(theirs));
+}
+
+TEST_CASE("a rank that leaves after a failure waits until the others do, or are gone") {
+  const auto board = shared_board(3);
+  Child leaves([&] { board->leave(1); }), dies([] {}), stays([] {});
+  const Control control(board, 0, {0, 1, 2}, {{1, leaves.pid()}, {2, dies.pid()}});
+  CHECK_FALSE(board->has_left(0));
+  dies.end();
+  control.leave(std::chrono::hours(1));  // as long as the test may take
+  CHECK(board->has_left(0));
+  const auto other = shared_board(2);
+  const Control alone(other, 0, {0, 1}, {{1, stays.pid()}});
+  alone.leave(milliseconds(20));
+  CHECK(other->has_left(0));
+  CHECK_FALSE(other->has_left(1));
 }

@@ -2,15 +2,19 @@
 // The flight recorder: its rows, while they are written and after a rank is gone; what it leaves
 // where a group fails; and where merged records begin to differ.
 #include <peal/comm/control/board.h>
+#include <peal/comm/group/group_body.h>
 #include <peal/comm/record/flight_record.h>
 #include <peal/comm/start/threads.h>
 
+#include <dlfcn.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,9 +32,12 @@ using peal::testing::content_of;
 using peal::testing::error_of;
 using peal::testing::failure;
 using peal::testing::Folder;
+using peal::testing::path_ending;
 using peal::testing::wait_until;
 
 namespace {
+
+std::atomic<int> flushes{0};
 
 class Alone : public Rendezvous {
  public:
@@ -57,15 +64,22 @@ FlightRecord record(int rank, int world, const std::vector<std::string>& calls, 
 
 }  // namespace
 
+// The system's own, counted.
+extern "C" int fsync(int file) {
+  ++flushes;
+  return reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "fsync"))(file);
+}
+
 TEST_CASE("rows are kept until later ones need their place, and end once") {
   const auto board = Board::in_memory(2);
   FlightRecorder& flight = board->flight(1);
   CHECK(flight.read().empty());
   const std::uint64_t first = flight.begin(7, 3, {.signature = 5, .call = {6, 8}}, "bucket 3: a");
   const std::uint64_t second = flight.begin(7, 4, {}, std::string(100, 'x'));
-  flight.over(0, 9, {.signature = 1, .call = {}});
+  flight.over(0, 9, {.signature = 1, .call = {}}, "bucket 4: b");
+  flight.over(0, 10, {.signature = 1, .call = {}});
   auto rows = flight.read();
-  REQUIRE(rows.size() == 3);
+  REQUIRE(rows.size() == 4);
   CHECK(rows[0].number == first);
   CHECK(rows[0].group == 7);
   CHECK(rows[0].sequence == 3);
@@ -76,8 +90,9 @@ TEST_CASE("rows are kept until later ones need their place, and end once") {
   CHECK(rows[0].begin > 0);
   CHECK(rows[0].end == 0);
   CHECK(rows[1].label == std::string(56, 'x'));
-  CHECK(rows[2].label.empty());
+  CHECK(rows[2].label == "bucket 4: b");
   CHECK(rows[2].state == FlightState::done);
+  CHECK(rows[3].label.empty());
   flight.end(first, FlightState::done);
   flight.end(second, FlightState::failed);
   rows = flight.read();
@@ -88,12 +103,37 @@ TEST_CASE("rows are kept until later ones need their place, and end once") {
   flight.end(first, FlightState::failed);  // its place is another's
   rows = flight.read();
   CHECK(rows.size() == FlightRecorder::kept);
-  CHECK(rows[0].number == 3);
+  CHECK(rows[0].number == 4);
   for (const FlightRow& row : rows) {
     CHECK(row.state == FlightState::done);
     CHECK(row.label.empty());
   }
   CHECK(board->flight(0).read().empty());
+}
+
+TEST_CASE("a label that is too long ends with a whole letter, and what is none is replaced") {
+  const auto board = Board::in_memory(1);
+  const std::string letters[] = {"\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x99\x82"};
+  for (const std::string& letter : letters) {
+    for (std::size_t cut = 0; cut <= letter.size(); ++cut) {  // bytes that have room
+      const std::string before(56 - cut, 'x');
+      board->flight(0).begin(0, 0, {}, before + letter + "more");
+      const std::string kept = board->flight(0).read().back().label;
+      CHECK(kept == (cut == letter.size() ? before + letter : before));
+    }
+  }
+  // Bytes of the user's own that are no text.
+  board->flight(0).begin(0, 0, {}, std::string(80, '\xa0'));
+  CHECK(board->flight(0).read().back().label.size() >= 53);
+  const std::string wrong[] = {"\xff",    "\xc3", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80",
+                               "\xe2\x82"};
+  for (const std::string& bytes : wrong) {
+    FlightRecord made{.why = concat("a\"", bytes, "\xf0\x9f\x99\x82", "\n\\")};
+    std::string replaced;
+    for (std::size_t i = 0; i < bytes.size(); ++i) replaced += "\xef\xbf\xbd";
+    CHECK(nlohmann::json::parse(json(made)).at("why") ==
+          concat("a\"", replaced, "\xf0\x9f\x99\x82", "\n\\"));
+  }
 }
 
 TEST_CASE("who reads while a rank writes sees whole rows") {
@@ -152,6 +192,20 @@ TEST_CASE("the rows of a process that was killed can be read") {
   CHECK(rows[0].label == "its last");
 }
 
+TEST_CASE("whether a rank has come to a call is not known while it has more under way") {
+  const auto row = [](std::uint64_t group, std::uint64_t sequence, FlightState state) {
+    return FlightRow{.group = group, .sequence = sequence, .state = state};
+  };
+  const CallPlace barrier{7, 3};
+  std::vector<FlightRow> rows{row(7, 3, FlightState::under_way)};
+  CHECK(has_begun(rows, 5, 9, barrier) == std::nullopt);  // nothing of that group
+  rows.push_back(row(5, 8, FlightState::done));
+  CHECK(has_begun(rows, 5, 9, barrier) == std::optional(false));
+  CHECK(has_begun(rows, 5, 8, barrier) == std::optional(true));
+  rows.back().state = FlightState::under_way;  // what follows it may be call 9
+  CHECK(has_begun(rows, 5, 9, barrier) == std::nullopt);
+}
+
 TEST_CASE("calls, messages and groups within groups are in the table in words") {
   run_ranks(3, [](const ProcessGroup& group) {
     const Tensor few = Tensor::zeros({4}), many = Tensor::zeros({300'000});
@@ -161,8 +215,13 @@ TEST_CASE("calls, messages and groups within groups are in the table in words") 
     if (group.rank() == 2) group.recv(few, 0, 9).wait();
     const ProcessGroup part = group.new_group({0, 2});
     if (part) part.broadcast(few, 1).wait();
+    // Some are over within their call.
+    for (int i = 0; i < 20; ++i) {
+      group.all_reduce(few, ReduceOp::sum, concat("bucket ", i, ": part")).wait();
+    }
     const std::string table = group.flight();
     CAPTURE(table);
+    for (int i = 0; i < 20; ++i) CHECK(contains(table, concat("; bucket ", i, ": part)")));
     CHECK(contains(table, concat("rank ", group.rank(), " of 3")));
     CHECK(contains(table, "(sum of 4 f32)"));
     CHECK(contains(table, "(max of 300000 f32; bucket 3: fc1.weight)"));
@@ -184,17 +243,98 @@ TEST_CASE("a group that fails leaves the records of all ranks, and they show whe
     group.all_reduce(Tensor::zeros({group.rank() == 1 ? 5 : 4})).wait();
   });
   CHECK(contains(error, "must make the same calls"));
-  std::vector<FlightRecord> records;
+  std::uint64_t run = 0;
   for (int rank = 0; rank < 3; ++rank) {
-    const auto path = folder.path / "records" / concat("rank-", rank, ".flight");
-    CHECK(contains(content_of(path.string() + ".txt"), concat("rank ", rank, " of 3")));
-    const auto json = nlohmann::json::parse(content_of(path.string() + ".json"));
+    const auto file = [&](const char* kind) {
+      return path_ending(options.flight, concat(".rank-", rank, ".flight.", kind));
+    };
+    CHECK(contains(content_of(file("txt")), concat("rank ", rank, " of 3")));
+    const auto json = nlohmann::json::parse(content_of(file("json")));
     CHECK(json.at("rank") == rank);
+    CHECK(json.at("over") == true);
     CHECK(contains(json.at("why"), "must make the same calls"));
+    const std::uint64_t mine = std::stoull(std::string(json.at("run")), nullptr, 16);
+    CHECK((rank == 0 || mine == run));
+    run = mine;
     const auto& last = json.at("operations").back();
     CHECK(last.at("state") != "done");
     CHECK(contains(last.at("text"), rank == 1 ? "(sum of 5 f32)" : "(sum of 4 f32)"));
   }
+  CHECK(run > 0);
+}
+
+TEST_CASE("runs that fail one after the other leave files of their own, the later the larger") {
+  const Folder folder;
+  ProcessGroup::Options options;
+  options.flight = folder.path.string();
+  std::vector<std::filesystem::path> first;
+  for (const int ranks : {3, 2}) {
+    failure(ranks, options, [](const ProcessGroup& group) {
+      group.barrier().wait();
+      group.all_reduce(Tensor::zeros({group.rank() == 1 ? 5 : 4})).wait();
+    });
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path)) {
+      const bool known = std::ranges::count(first, entry.path()) > 0;
+      if (ranks == 3) first.push_back(entry.path());
+      if (ranks == 2 && !known) {
+        for (const auto& earlier : first) CHECK(entry.path().filename() > earlier.filename());
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  CHECK(first.size() == 6);
+  CHECK(folder.entries() == 10);
+}
+
+TEST_CASE("who takes the node's records and cannot write them leaves them to another") {
+  const auto board = Board::in_memory(3);
+  CHECK(board->take_flight(0));
+  CHECK_FALSE(board->take_flight(1));
+  board->end_flight(0, false);
+  CHECK_FALSE(board->flight_written());
+  CHECK(board->take_flight_word());
+  CHECK_FALSE(board->take_flight_word());
+  CHECK(board->take_flight(1));
+  board->end_flight(1, true);
+  CHECK(board->flight_written());
+  CHECK_FALSE(board->take_flight(0));
+}
+
+TEST_CASE("of those who wait for a slow writer of the records one goes on, and no more") {
+  const auto board = Board::in_memory(3);
+  CHECK(board->take_flight(0));
+  CHECK(board->take_flight(1, board->flight_writer()));
+  CHECK_FALSE(board->take_flight(2, 0));  // which has seen the first alone
+  CHECK(board->flight_writer() == 1);
+  board->end_flight(0, false);  // the slow one fails: that is the other's no more
+  CHECK(board->flight_writer() == 1);
+  board->end_flight(1, true);
+  board->end_flight(0, false);
+  CHECK(board->flight_written());
+}
+
+TEST_CASE("a rank that has taken the records and never writes them costs nobody's") {
+  const Folder folder;
+  ProcessGroup::Options options;
+  options.flight = folder.path.string();
+  failure(3, options, [](const ProcessGroup& group) {
+    if (group.rank() == 0) CHECK(body_of(group).lane->control().take_flight(Board::nobody));
+    group.barrier().wait();
+    group.all_reduce(Tensor::zeros({group.rank() == 1 ? 5 : 4})).wait();
+  });
+  CHECK(folder.entries() == 6);
+}
+
+TEST_CASE("records are there without a wait for the disk") {
+  const Folder folder;
+  ProcessGroup::Options options;
+  options.flight = folder.path.string();
+  flushes = 0;
+  failure(2, options, [](const ProcessGroup& group) {
+    group.all_reduce(Tensor::zeros({group.rank() == 1 ? 5 : 4})).wait();
+  });
+  CHECK(folder.entries() == 4);
+  CHECK(flushes == 0);
 }
 
 TEST_CASE("without a folder nothing is written, and a group that ends well leaves nothing") {
@@ -230,4 +370,53 @@ TEST_CASE("merged records name the first difference, the gravest first") {
   CHECK(contains(table, "  done      on 0-2      all_reduce #0"));
   CHECK(contains(table, "> under way on 0,2      all_reduce #1"));
   CHECK(contains(table, "  under way on 1        broadcast #1"));
+}
+
+TEST_CASE("what ranks that were asked at different moments had not done yet is no difference") {
+  const auto said = [](const std::vector<FlightRecord>& records) {
+    const MergedFlight all = merged(records);
+    return all.differences.empty() ? "" : all.differences[0].text;
+  };
+  // Each call takes from 10 i to 10 i + 5.
+  const auto asked = [](int rank, std::int64_t now, const std::vector<std::string>& calls,
+                        const std::string& host = "here") {
+    FlightRecord made = record(rank, 2, calls);
+    made.host = host;
+    made.now = now;
+    made.written = now;
+    for (auto& one : made.operations) {
+      one.begin = 10 * static_cast<std::int64_t>(one.number);
+      const bool ended = one.begin + 5 <= now;
+      one.end = ended ? one.begin + 5 : 0;
+      if (!ended) one.state = "under way";
+    }
+    return made;
+  };
+  const std::vector<std::string> two{"all_reduce", "barrier"},
+      four{"all_reduce", "barrier", "all_reduce", "barrier"};
+  // Rank 0 was asked when it was in #1, rank 1 when it had done #3.
+  CHECK(said({asked(0, 13, two), asked(1, 39, four)}).empty());
+  // It is still there when rank 1 has long done it; or has not come to the next that rank 1 has.
+  CHECK(said({asked(0, 13, two), asked(1, 15, two)}).empty());
+  FlightRecord late = asked(0, 13, two);
+  late.now = late.written = 60;
+  CHECK(said({late, asked(1, 39, four)}) ==
+        "rank 1 did all_reduce #2, but rank 0 has not come to it");
+  CHECK(said({late, asked(1, 15, two)}) ==
+        "barrier #1 has not come to its end on rank 0, but has on rank 1");
+  // Of ranks whose world has failed there will be no more.
+  FlightRecord failed = asked(0, 13, two);
+  failed.over = true;
+  CHECK(said({failed, asked(1, 39, four)}) ==
+        "rank 1 did all_reduce #2, but rank 0 has not come to it");
+  // Clocks of other nodes may differ by a second.
+  late = asked(0, 13, two, "there");
+  late.written = 60;
+  CHECK(said({late, asked(1, 39, four)}).empty());
+  late.written = 1'000'000'060;
+  CHECK(said({late, asked(1, 39, four)}) ==
+        "rank 1 did all_reduce #2, but rank 0 has not come to it");
+  // Other calls are other calls, whenever they were made.
+  CHECK(said({asked(0, 13, {"all_reduce", "broadcast"}), asked(1, 39, four)}) ==
+        "rank 0 is in broadcast #1, but rank 1 did barrier #1");
 }

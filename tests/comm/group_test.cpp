@@ -28,13 +28,13 @@ using peal::testing::failure;
 namespace {
 
 // The threads transport, and whether it is there.
-class Counted : public ThreadsTransport {
+class Alive : public ThreadsTransport {
  public:
-  Counted(std::shared_ptr<Switchboard> board, int rank, std::atomic<int>& alive)
+  Alive(std::shared_ptr<Switchboard> board, int rank, std::atomic<int>& alive)
       : ThreadsTransport(std::move(board), rank), alive_(alive) {
     ++alive_;
   }
-  ~Counted() override { --alive_; }
+  ~Alive() override { --alive_; }
   bool test(Ticket ticket) override {
     ++tests;
     return ThreadsTransport::test(ticket);
@@ -61,7 +61,7 @@ TEST_CASE("ranks whose options differ are turned away at start-up, and leave not
     auto& engine = engines[static_cast<std::size_t>(rank)] = std::make_shared<Engine>(true);
     threads.emplace_back([&, rank] {
       try {
-        make_group(std::make_unique<Counted>(switchboard, rank, alive),
+        make_group(std::make_unique<Alive>(switchboard, rank, alive),
                    std::make_unique<Control>(board, rank, everyone, std::vector<Peer>{}), engine,
                    {.algorithms = rank == 2 ? "all_reduce=ring" : ""});
       } catch (const Error& error) {
@@ -117,8 +117,8 @@ TEST_CASE("posting many messages asks for each of them once, not for all that ar
   std::atomic<int> alive{0}, ready{0};
   int tests = 0;
   const auto run = [&](int rank) {
-    auto transport = std::make_unique<Counted>(switchboard, rank, alive);
-    const Counted& counted = *transport;
+    auto transport = std::make_unique<Alive>(switchboard, rank, alive);
+    const Alive& counted = *transport;
     const ProcessGroup group = make_group(
         std::move(transport),
         std::make_unique<Control>(board, rank, std::vector<int>{0, 1}, std::vector<Peer>{}),

@@ -65,10 +65,20 @@ TEST_CASE("texts are gathered, scattered and sent, of any length") {
   }
 }
 
-TEST_CASE("a text for each rank, or an error") {
-  CHECK(contains(failure(2, patient(true),
-                         [](const ProcessGroup& group) { group.scatter_object({"one"}, 0); }),
-                 "scatter_object: expected a text for each of 2 ranks, got 1"));
+TEST_CASE("a text for each rank, or an error on all, who go on") {
+  for (const int world : {1, 2, 3}) {
+    run_ranks(world, patient(true), [&](const ProcessGroup& group) {
+      for (int root = 0; root < world; ++root) {
+        for (const int count : {0, world + 1}) {
+          const bool here = group.rank() == root;
+          const std::vector<std::string> texts(static_cast<std::size_t>(here ? count : world));
+          CHECK(contains(error_of([&] { group.scatter_object(texts, root); }),
+                         concat("scatter_object: expected a text for each of ", world,
+                                " ranks, got ", count, " on rank ", root)));
+        }
+      }
+    });
+  }
 }
 
 TEST_CASE("unequal parts are gathered and scattered") {
@@ -135,9 +145,31 @@ TEST_CASE("an all_to_all by each rank's own numbers") {
     std::vector<std::int64_t> wanted = counts;
     if (group.rank() == 2) wanted[0] = 3;
     std::string said = error_of([&] {
-      group.all_to_all_single(Tensor::zeros({5}), Tensor::zeros({3}), wanted, counts).wait();
+      const std::int64_t sum = wanted[0] + 2;
+      group.all_to_all_single(Tensor::zeros({sum}), Tensor::zeros({3}), wanted, counts).wait();
     });
     PEAL_CHECK(contains(said, "rank 0 gives rank 2 1 elements, but that one expects 3"), said);
+    // What one rank alone has wrong, all are told; and the group goes on.
+    const auto told = [&](std::int64_t out, std::int64_t in, DType dtype,
+                          const std::vector<std::int64_t>& given, const std::string& text) {
+      const bool mine = group.rank() == 1;
+      said = error_of([&] {
+        group
+            .all_to_all_single(Tensor::zeros({mine ? out : 3}, mine ? dtype : DType::f32),
+                               Tensor::zeros({mine ? in : 3}), counts, mine ? given : counts)
+            .wait();
+      });
+      PEAL_CHECK(contains(said, ": rank 1: ") && contains(said, text), said);
+    };
+    told(4, 3, DType::f32, counts, "expected in of 3 and out of 3 elements, got 3 and 4");
+    told(3, 2, DType::f32, counts, "expected in of 3 and out of 3 elements, got 2 and 3");
+    told(3, 3, DType::f64, counts, "in is f32, out is f64");
+    told(3, 3, DType::f32, {1, 2}, "in_counts: expected a count for each of 3 ranks, got 2");
+    told(3, 3, DType::f32, {1, 3, -1}, "expected counts of 0 and more, got -1 for rank 2");
+    const Tensor one = Tensor::zeros({3});
+    group.all_to_all_single(one, Tensor::from(std::vector<float>(3, 1), {3}), counts, counts)
+        .wait();
+    PEAL_CHECK(one.to_vector<float>() == std::vector<float>(3, 1), "another result");
   });
   CHECK(error == "nothing");
 }

@@ -55,6 +55,25 @@ case ${2:?} in
     refuses 'expected a root below 4, got 9' broadcast chain --root 9
     refuses 'expected rank:late_us:slowdown' all_reduce ring --simulate --straggler 1
     ;;
+  pipeline)
+    says 'makespan 33, work 24: bubble 9, 27.3 % of the time, 37.5 % of the work; by formula (p-1)(F+B) = 9' \
+      pipeline --stages 4 --micro 8 --kind 1f1b
+    says 'in their layers: 4 3 2 1; at most, by formula: 4 3 2 1' pipeline --stages 4 --micro 8 --kind 1f1b
+    says '22     B4       F7       |        B6' pipeline
+    says 'makespan 25.5, work 24: bubble 1.5' pipeline --kind zb-v --verify
+    says 'right: each micro-batch through every part once' pipeline --kind zb-v --verify
+    says 'in their layers: 5.5 4.5 3.5 2.5' pipeline --kind interleaved --draw pipe.svg
+    holds pipe.svg 'interleaved: 4 stages of 2 chunks, 8 micro-batches' '>stash 11 at most</text>' '</svg>'
+    says '  recv 1B0 from 1' pipeline --stages 2 --micro 2 --programs
+    says 'makespan 6.5' pipeline --stages 2 --micro 1 --message 0.25
+    says 'zb-h1              27        3    11.1 %    12.5 %         3  (p-1)(F+I-W)  4 4 4 4' pipeline --kind all
+    says '7168 proofs, 0 faults' pipeline --verify --all
+    refuses "there is no pipeline schedule 'dualpipe'; there are: gpipe 1f1b interleaved zb-h1 zb-v" pipeline --kind dualpipe
+    refuses 'expected 2 chunks of a stage, got 3' pipeline --kind zb-v --chunks 3
+    refuses 'expected at least one micro-batch, got 0' pipeline --micro 0
+    refuses '--all goes with --verify' pipeline --all
+    refuses '--kind all compares' pipeline --kind all --verify
+    ;;
   verify)
     says 'all, by the clock' verify --all --ranks 1-12
     says 'bruck' verify all_to_all --ranks 1,5,8
@@ -123,20 +142,26 @@ case ${2:?} in
     row() { # row NUMBER SIGNATURE STATE TEXT
       echo "{\"number\":$1,\"group\":\"0\",\"sequence\":$1,\"signature\":\"$2\",\"message\":false,\"state\":\"$3\",\"begin\":1,\"end\":0,\"text\":\"$4\"}"
     }
-    record() { # record RANK ROWS
-      echo "{\"peal_flight\":1,\"rank\":$1,\"world\":3,\"host\":\"here\",\"why\":\"a test\",\"now\":9,\"begun\":2,\"operations\":[$2]}"
+    record() { # record RANK ROWS [RUN]: its file
+      echo "{\"peal_flight\":2,\"run\":\"${3-b2}\",\"rank\":$1,\"world\":3,\"host\":\"here\",\"why\":\"a test\",\"over\":false,\"now\":9,\"written\":9,\"begun\":2,\"operations\":[$2]}" \
+        >"records/${3-b2}.rank-$1.flight.json"
     }
     first=$(row 0 aa done 'all_reduce #0 (sum of 4 f32)')
-    record 0 "$first" >records/rank-0.flight.json
-    record 1 "$first" >records/rank-1.flight.json
+    record 0 "$first"
+    record 1 "$first"
     says $'2 of 3 ranks; without a file: 2\nwritten because: a test' flight records
     says 'no difference' flight records
-    record 1 "$first,$(row 1 ffffffffffffffff 'under way' 'barrier #1')" >records/rank-1.flight.json
-    record 2 "$first,$(row 1 bb 'under way' 'broadcast #1 (4 f32)')" >records/rank-2.flight.json
+    record 1 "$first,$(row 1 ffffffffffffffff 'under way' 'barrier #1')"
+    record 2 "$first,$(row 1 bb 'under way' 'broadcast #1 (4 f32)')"
+    refuses 'first difference: rank 1 is in barrier #1, but rank 2 is in broadcast #1 (4 f32)' flight records
+    # Another run's records, of this world or another, are no part of it.
+    record 0 "$(row 0 cc done 'all_gather #0 (of an earlier run)')" a1
+    record 2 "$(row 0 cc done 'all_gather #0 (of an earlier run)')" a1
+    refuses 'run 00000000000000b2; left out: 2 files of an earlier run' flight records
     refuses 'first difference: rank 1 is in barrier #1, but rank 2 is in broadcast #1 (4 f32)' flight records
     refuses 'start the ranks with PEAL_FLIGHT=nothing' flight nothing
-    echo '{"peal_flight":2}' >records/rank-0.flight.json
-    refuses 'rank-0.flight.json: not what PEAL_FLIGHT leaves: it is of version 2' flight records
+    echo '{"peal_flight":1}' >records/b2.rank-0.flight.json
+    refuses 'b2.rank-0.flight.json: not what PEAL_FLIGHT leaves: it is of version 1' flight records
     ;;
   calibrate)
     export PEAL_TUNING=$folder/tuning PEAL_LOG=warning

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Groups of processes that a store brings together, without MPI.
-#include <peal/comm/start/processes.h>
-
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +13,7 @@
 #include <doctest/doctest.h>
 #include <peal/tests/segments.h>
 #include "collective_cases.h"
-#include "store_ranks.h"
+#include "process_ranks.h"
 
 using namespace peal;
 using namespace peal::comm;
@@ -24,46 +22,6 @@ using namespace peal::testing;
 namespace {
 
 const ProcessGroup::Options quick{.deadline = std::chrono::seconds(60)};
-
-// f on a process for each rank. One that ends with an error says it in a file.
-class Processes {
- public:
-  Processes(int world, const ProcessGroup::Options& options,
-            const std::function<void(const ProcessGroup&)>& f) {
-    for (int rank = 0; rank < world; ++rank) {
-      children_.push_back(in_process([&, rank] {
-        const std::string error = error_of([&] {
-          const auto ranks = files_in(folder_.path / "store")(rank, world);
-          {
-            const ProcessGroup group = processes_group(*ranks, options);
-            f(group);
-            group.barrier().wait();
-          }
-          ranks->exchange("the end");
-        });
-        std::ofstream(file(rank)) << error;
-        PEAL_CHECK(error == "nothing", error);
-      }));
-    }
-  }
-  pid_t pid(int rank) const { return children_[static_cast<std::size_t>(rank)]; }
-  // "nothing", an error, or how the process ended.
-  std::vector<std::string> ends() {
-    std::vector<std::string> said;
-    for (std::size_t rank = 0; rank < children_.size(); ++rank) {
-      int status = 0;
-      REQUIRE(waitpid(children_[rank], &status, 0) == children_[rank]);
-      said.push_back(WIFSIGNALED(status) ? concat("signal ", WTERMSIG(status))
-                                         : content_of(file(static_cast<int>(rank))));
-    }
-    return said;
-  }
-
- private:
-  std::string file(int rank) const { return folder_.path / concat("rank ", rank); }
-  Folder folder_;
-  std::vector<pid_t> children_;
-};
 
 void check_well(const std::vector<std::string>& ends) {
   for (const std::string& end : ends) CHECK(end == "nothing");
@@ -157,19 +115,134 @@ TEST_CASE("a rank that does not come is found by the deadline, and named") {
   check_has(ends[0], "16 B from rank 1");
 }
 
-TEST_CASE("processes that pretend to be on several nodes are told so") {
+TEST_CASE("a rank that dies before all are joined is named at once by those of its node") {
+  // Once all have told where they listen, rank 1 dies, and rank 2, of another node, stands still.
+  class Leaving : public Rendezvous {
+   public:
+    explicit Leaving(Rendezvous& ranks) : ranks_(ranks) {}
+    int rank() const override { return ranks_.rank(); }
+    int world() const override { return ranks_.world(); }
+    std::vector<std::string> exchange(const std::string& mine) override {
+      auto said = ranks_.exchange(mine);
+      const bool listens = mine.find("net:[") != mine.npos;
+      if (listens && rank() == 1) ::raise(SIGKILL);
+      if (listens && rank() == 2) ::pause();
+      return said;
+    }
+
+   private:
+    Rendezvous& ranks_;
+  };
+  const auto before = segments();
   const Folder folder;
   std::vector<pid_t> children;
-  for (int rank = 0; rank < 2; ++rank) {
+  for (int rank = 0; rank < 3; ++rank) {
     children.push_back(in_process([&, rank] {
-      ::setenv("PEAL_NODE", rank == 0 ? "one" : "two", 1);
-      const auto ranks = files_in(folder.path / "store")(rank, 2);
-      const std::string error = error_of([&] { (void)processes_group(*ranks, quick); });
-      PEAL_CHECK(contains(error, "rank 1 is on another node than rank 0"), error);
-      ranks->exchange("the end");
+      ::setenv("PEAL_NODE", concat(rank / 2).c_str(), 1);
+      const auto ranks = files_in(folder.path / "store")(rank, 3);
+      Leaving leaving(*ranks);
+      std::ofstream(folder.path / concat("rank ", rank)) << error_of([&] {
+        static_cast<void>(processes_group(leaving, {.deadline = std::chrono::seconds(20)}));
+      });
     }));
   }
-  for (const pid_t child : children) CHECK(ended_well(child));
+  int status = 0;
+  for (const int rank : {0, 1, 2}) {
+    if (rank == 2) ::kill(children[2], SIGKILL);
+    REQUIRE(waitpid(children[static_cast<std::size_t>(rank)], &status, 0) > 0);
+  }
+  check_has(content_of(folder.path / "rank 0"),
+            concat("rank 1 (process ", children[1], ") has died"));
+  check_nothing_remains(before);
+}
+
+TEST_CASE("between nodes every operation, type and reduction is exact, by TCP") {
+  const auto before = segments();
+  for (const int on_a_node : {1, 2}) {
+    for (const int world : {3, 5}) {
+      CAPTURE(world);
+      Processes ranks(
+          world, quick,
+          [&](const ProcessGroup& group) {
+            PEAL_CHECK(group.transport() == "tcp", "another transport");
+            PEAL_CHECK(group.nodes().node.back() == (world - 1) / on_a_node, "other nodes");
+            const comm::testing::Tally tally = comm::testing::check_collectives(group);
+            PEAL_CHECK(tally.cases > 2000 && tally.compared > 100000, "too few cases");
+            const auto back = group.new_group({world - 1, 0});
+            if (!back) return;
+            const Tensor x = Tensor::from(std::vector<float>{1}, {1});
+            back.all_reduce(x).wait();
+            PEAL_CHECK(x.item<float>() == 2, "the sum of two of them: ", x.item<float>());
+          },
+          on_a_node);
+      check_well(ranks.ends());
+    }
+  }
+  check_nothing_remains(before);
+}
+
+TEST_CASE("a process that dies on another node is named, and so is an error there") {
+  const auto before = segments();
+  for (const int microseconds : {50, 3000, 40'000}) {
+    Processes ranks(
+        4, quick,
+        [&](const ProcessGroup& group) {
+          const Tensor few = Tensor::zeros({16}), many = Tensor::zeros({300'000});
+          group.barrier().wait();
+          if (group.rank() == 3) ualarm(static_cast<useconds_t>(microseconds), 0);
+          for (;;) {
+            for (const Tensor& data : {few, many}) group.all_reduce(data).wait();
+          }
+        },
+        2);
+    const auto ends = ranks.ends();
+    CHECK(ends[3] == concat("signal ", SIGALRM));
+    for (const std::size_t rank : {0, 1, 2}) {
+      const bool seen =
+          contains(ends[rank], concat("rank 3 (process ", ranks.pid(3), ") has died"));
+      const bool cut = contains(ends[rank], "rank 3 (") && contains(ends[rank], "it is gone");
+      CHECK_MESSAGE((seen || cut), ends[rank]);
+    }
+  }
+  Processes failing(
+      4, quick,
+      [](const ProcessGroup& group) {
+        if (group.rank() == 2) {
+          const std::string message = "[rank 2] no more samples";
+          group.poison(message);
+          throw Error(message);
+        }
+        group.barrier().wait();
+      },
+      2);
+  for (const std::string& end : failing.ends()) check_has(end, "[rank 2] no more samples");
+  check_nothing_remains(before);
+}
+
+TEST_CASE("after an abort nothing is written into what the group had in flight") {
+  int asked[2], sent[2];
+  REQUIRE((pipe(asked) == 0 && pipe(sent) == 0));
+  Processes ranks(2, quick, [&](const ProcessGroup& group) {
+    char byte = 0;
+    const ProcessGroup part = group.new_group({0, 1});
+    const Tensor data = Tensor::zeros({4}), other = Tensor::zeros({4});
+    if (group.rank() == 1) {
+      PEAL_CHECK(read(asked[0], &byte, 1) == 1, "no pipe");
+      group.send(Tensor::from(std::vector<float>(4, 7), {4}), 0).wait();
+      PEAL_CHECK(write(sent[1], &byte, 1) == 1, "no pipe");
+      while (!group.poisoned()) usleep(1000);
+      fail("rank 0 has given up");
+    }
+    const Work work = group.recv(data, 1), still = part.recv(other, 1);
+    PEAL_CHECK(write(asked[1], &byte, 1) == 1 && read(sent[0], &byte, 1) == 1, "no pipe");
+    group.abort("rank 0 gives up");  // the message is there, and not yet looked at
+    while (!still.test()) usleep(1000);
+    PEAL_CHECK(data.to_vector<float>() == std::vector<float>(4, 0), "written after the abort");
+    work.wait();
+  });
+  const auto ends = ranks.ends();
+  CHECK(ends[0] == "rank 0 gives up");
+  for (const int end : {asked[0], asked[1], sent[0], sent[1]}) close(end);
 }
 
 TEST_CASE("a child by fork of a rank has no group, and another world may follow in one process") {

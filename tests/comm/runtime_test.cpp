@@ -176,34 +176,44 @@ TEST_CASE("an exception on one rank reaches all with its own message") {
 }
 
 TEST_CASE("calls that differ never meet, and both are named") {
-  const auto differ = [](const std::function<void(const ProcessGroup&, bool)>& call) {
-    const std::string message =
-        failure(2, {}, [&](const ProcessGroup& group) { call(group, group.rank() == 0); });
+  using Calls = void (*)(const ProcessGroup& group, bool first);
+  constexpr Calls all[] = {
+      [](const ProcessGroup& group, bool first) {  // sizes
+        const Tensor data = Tensor::zeros({first ? 4000 : 4001});
+        group.all_reduce(data, ReduceOp::sum, "bucket 3: fc1.weight").wait();
+      },
+      [](const ProcessGroup& group, bool first) {  // reductions
+        const Tensor data = Tensor::zeros({4});
+        group.all_reduce(data, first ? ReduceOp::sum : ReduceOp::max).wait();
+      },
+      [](const ProcessGroup& group, bool first) {  // types
+        const Tensor data = Tensor::zeros({4}, first ? DType::f32 : DType::i32);
+        group.all_reduce(data).wait();
+      },
+      [](const ProcessGroup& group, bool first) {  // purposes
+        const Tensor data = Tensor::zeros({4});
+        group.all_reduce(data, ReduceOp::sum, {"of step", first ? 1u : 2u}).wait();
+      },
+      [](const ProcessGroup& group, bool first) {  // one rank is done at once, and goes on
+        const Tensor data = Tensor::zeros({first ? 0 : 4});
+        group.all_reduce(data).wait();
+        group.barrier().wait();
+      },
+  };
+  std::string messages[std::size(all)];
+  std::vector<std::thread> runs;  // beside each other, as ranks look at each other after a second
+  for (std::size_t i = 0; i < std::size(all); ++i) {
+    runs.emplace_back([&messages, &all, i] {
+      messages[i] =
+          failure(2, {}, [&](const ProcessGroup& group) { all[i](group, group.rank() == 0); });
+    });
+  }
+  for (std::thread& run : runs) run.join();
+  for (const std::string& message : messages) {
     CAPTURE(message);
     CHECK(contains(message, "#"));
     CHECK(contains(message, "same order"));
-  };
-  differ([](const ProcessGroup& group, bool first) {  // sizes
-    const Tensor data = Tensor::zeros({first ? 4000 : 4001});
-    group.all_reduce(data, ReduceOp::sum, "bucket 3: fc1.weight").wait();
-  });
-  differ([](const ProcessGroup& group, bool first) {  // reductions
-    const Tensor data = Tensor::zeros({4});
-    group.all_reduce(data, first ? ReduceOp::sum : ReduceOp::max).wait();
-  });
-  differ([](const ProcessGroup& group, bool first) {  // types
-    const Tensor data = Tensor::zeros({4}, first ? DType::f32 : DType::i32);
-    group.all_reduce(data).wait();
-  });
-  differ([](const ProcessGroup& group, bool first) {  // purposes
-    const Tensor data = Tensor::zeros({4});
-    group.all_reduce(data, ReduceOp::sum, {"of step", first ? 1u : 2u}).wait();
-  });
-  differ([](const ProcessGroup& group, bool first) {  // one rank is done at once, and goes on
-    const Tensor data = Tensor::zeros({first ? 0 : 4});
-    group.all_reduce(data).wait();
-    group.barrier().wait();
-  });
+  }
 }
 
 TEST_CASE("a poll sees what a wait would see") {

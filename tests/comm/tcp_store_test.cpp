@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store over TCP: who is let in, who is turned away, and what the others learn of who has gone.
 #include <peal/comm/store/connection.h>
+#include <peal/comm/store/tcp_listener.h>
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -65,6 +66,17 @@ Socket at_some_port(bool listens, int& port) {
   return holder;
 }
 
+// A child by fork() that calls the store and lets go of it.
+void end_in_child(std::unique_ptr<Tcp>& store) {
+  const pid_t child = in_process([&] {
+    alarm(30);
+    const std::string error = error_of([&] { store->store.set("a child", "was here"); });
+    PEAL_CHECK(contains(error, "a child by fork has no store"), error);
+    store.reset();
+  });
+  PEAL_CHECK(ended_well(child), "the child has failed");
+}
+
 }  // namespace
 
 // The system's own, counted.
@@ -109,6 +121,31 @@ TEST_CASE("a process that is killed between two exchanges is named, and all are 
   lost->exchange("");
   lost.reset();
   CHECK(ended_well(left));
+}
+
+TEST_CASE("a child by fork has no store, and its end is nothing to the others") {
+  auto root = std::make_unique<Tcp>("localhost", 0, 0, 2);
+  const pid_t other = in_process([&] {
+    auto store = std::make_unique<Tcp>("localhost", root->port(), 1, 2);
+    store->exchange("");
+    end_in_child(store);
+    PEAL_CHECK(store->exchange("again")[0] == "of rank 0", "another text");
+  });
+  root->exchange("");
+  end_in_child(root);
+  root->exchange("of rank 0");
+  CHECK(ended_well(other));
+
+  // Over files, before the others have come.
+  const Folder folder;
+  auto first = std::make_unique<Files>(folder.path, 0, 2);
+  CHECK(ended_well(in_process([&] { first.reset(); })));
+  const auto errors = on_ranks(2, [&](int rank) {
+    if (rank == 0) return check_exchanges(*first);
+    Files second(folder.path, 1, 2, {.deadline = milliseconds(20'000)});
+    check_exchanges(second);
+  });
+  for (const std::string& error : errors) CHECK(error == "nothing");
 }
 
 TEST_CASE("strangers are turned away, and do no harm") {
@@ -259,6 +296,86 @@ TEST_CASE("a port that is taken, or at which nobody listens") {
   CHECK(contains(refused, "for rank 0 (Connection refused)"));
 }
 
+TEST_CASE("jobs that look alike and meet at one port are told so, on all their ranks") {
+  const std::string twice = "two processes are rank 1 of 2 at port", advice = "(PEAL_STORE_SECRET)";
+  {
+    Tcp root("localhost", 0, 0, 2);
+    const auto errors = on_ranks(3, [&](int thread) {
+      const auto until_it_fails = [](Rendezvous& ranks) {
+        for (;;) ranks.exchange("");
+      };
+      if (thread == 0) return until_it_fails(root);
+      Tcp rank("localhost", root.port(), 1, 2);
+      until_it_fails(rank);
+    });
+    for (const std::string& error : errors) {
+      CAPTURE(error);
+      CHECK(contains(error, twice));
+      CHECK(contains(error, advice));
+    }
+  }
+  {  // the other job's rank 0
+    Tcp root("localhost", 0, 0, 2);
+    std::string told;
+    root.store.at_crossing([&](const std::string& what) { told = what; });
+    const std::string taken = error_of([&] { Tcp("localhost", root.port(), 0, 2); });
+    CHECK(contains(taken, "cannot listen: Address already in use"));
+    const std::string error = error_of([&] { root.exchange(""); });
+    CAPTURE(error);
+    CHECK(contains(error, "two processes are rank 0 of 2 at port"));
+    CHECK(told == error);
+  }
+  OverTcp tcp;  // those of one name can't, but for one whose rank 0 comes in vain
+  const auto root = tcp.make(0, 2);
+  CHECK(contains(error_of([&] { Tcp("localhost", tcp.port(), 0, 2, {}, "run 1"); }), "in use"));
+  CHECK(contains(error_of([&] { Tcp("localhost", tcp.port(), 0, 2); }), "in use"));
+  const auto errors = on_ranks(
+      2, [&](int rank) { rank == 0 ? check_exchanges(*root) : check_exchanges(*tcp.make(1, 2)); });
+  for (const std::string& error : errors) CHECK(error == "nothing");
+}
+
+TEST_CASE("one store may follow another at one port, whoever is first") {
+  auto root = std::make_unique<Tcp>("localhost", 0, 0, 3);
+  const int port = root->port();
+  std::promise<void> first_again;
+  const auto errors = on_ranks(3, [&](int rank) {
+    for (int turn = 0; turn < 2; ++turn) {
+      if (rank == 0 && turn == 1) {
+        first_again.get_future().wait();  // rank 1 has been at the first store again
+        root.reset();
+        root = std::make_unique<Tcp>("localhost", port, 0, 3);
+      }
+      auto own = rank == 0 ? nullptr : std::make_unique<Tcp>("localhost", port, rank, 3);
+      if (rank == 1 && turn == 1) {
+        Tcp early("localhost", port, 1, 3, {.deadline = milliseconds(300)});
+        const std::string error = error_of([&] { early.exchange(""); });
+        first_again.set_value();
+        PEAL_CHECK(contains(error, "waited 0.3 s"), error);
+      }
+      check_exchanges(rank == 0 ? *root : *own, 2);
+    }
+  });
+  for (const std::string& error : errors) CHECK(error == "nothing");
+}
+
+TEST_CASE("another program at the port is told from a rank 0 that is late") {
+  int silent = 0, curt = 0;
+  const Socket holder = at_some_port(true, silent), closes = at_some_port(true, curt);
+  std::atomic<bool> over{false};
+  std::thread closer([&] {
+    while (!over) {
+      pollfd polled{closes.get(), POLLIN, 0};
+      if (poll(&polled, 1, 20) > 0) const Socket taken(accept(closes.get(), nullptr, nullptr));
+    }
+  });
+  const auto errors = on_ranks(
+      2, [&](int thread) { Tcp("127.0.0.1", thread == 0 ? silent : curt, 1, 2).exchange(""); });
+  over = true;
+  closer.join();
+  CHECK(contains(errors[0], "has said nothing for 15 s, and is not rank 0: another program has"));
+  CHECK(contains(errors[1], "connections without a word, and is not rank 0: another program has"));
+}
+
 TEST_CASE("rank 0 listens at the address that is named, and at no other") {
   const auto reaches = [](const char* host, int port) {
     const Socket socket(::socket(AF_INET, SOCK_STREAM, 0));
@@ -279,6 +396,11 @@ TEST_CASE("rank 0 listens at the address that is named, and at no other") {
     });
     for (const std::string& error : errors) CHECK(error == "nothing");
   }
+  const auto said = [](const std::string& secret) {
+    return stderr_of([&] { TcpStore("any-name.invalid", 0, 0, 2, {}, "", secret); });
+  };
+  check_has(said(""), "listens on all devices of this machine, and without a secret");
+  CHECK(said("a secret").empty());
   const TcpStore everywhere("0.0.0.0", 0, 0, 2);
   CHECK(reaches("127.0.0.1", everywhere.port()));
   CHECK(reaches("127.0.0.2", everywhere.port()));
@@ -327,6 +449,60 @@ TEST_CASE("where descriptors run out all are told, with what to do") {
     told += contains(error, "ulimit -n") ? 1 : 0;
   }
   CHECK(told > 0);
+  close(channel[0]);
+  close(channel[1]);
+}
+
+// Ranks that only say who they are: a process of this one's has no room for so many stores.
+TEST_CASE("1100 ranks and 1024 open files end with what to do") {
+  constexpr int world = 1100;
+  rlimit limit{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const rlimit many{std::min<rlim_t>(limit.rlim_max, world + 200), limit.rlim_max};
+  int channel[2];
+  REQUIRE(pipe(channel) == 0);
+  const Folder folder;
+  const pid_t root = in_process([&] {
+    const rlimit few{1024, limit.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &few);
+    Tcp store("127.0.0.1", 0, 0, world, {.deadline = milliseconds(60'000)}, "run 1");
+    const int port = store.port();
+    PEAL_CHECK(write(channel[1], &port, sizeof port) == sizeof port, "no pipe");
+    std::ofstream(folder.path / "told") << error_of([&] { store.exchange("here"); });
+  });
+  int port = 0;
+  REQUIRE(read(channel[0], &port, sizeof port) == sizeof port);
+  if (many.rlim_cur < world + 200 || setrlimit(RLIMIT_NOFILE, &many) != 0) {
+    MESSAGE("left out: this user may not open so many files");
+    kill(root, SIGKILL);
+    waitpid(root, nullptr, 0);
+    return;
+  }
+  Tcp rank_1("127.0.0.1", port, 1, world, {.deadline = milliseconds(60'000)}, "run 1");
+  rank_1.store.set("here", "");
+  std::vector<std::unique_ptr<Connection>> others;
+  for (std::uint32_t rank = 2; rank < world; ++rank) {
+    Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    if (connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) break;
+    others.push_back(std::make_unique<Connection>(std::move(socket), "rank 0", 4096));
+    others.back()->send(frame_of(Hello{rank, world, "run 1", ""}));
+    others.back()->pump();
+  }
+  const std::string first = error_of([&] { rank_1.exchange(""); });
+  CHECK(ended_well(root));
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  const std::string told = content_of(folder.path / "told");
+  MESSAGE("rank 0: " << told);
+  MESSAGE("rank 1: " << first);
+  for (const std::string& error : {told, first}) {
+    check_has(error, "rank 0 of 1100 at 127.0.0.1 port ");
+    check_has(error, " of 1100 ranks there: Too many open files; raise the limit of open files");
+    check_has(error, "(ulimit -n) to 1164 at least");
+  }
   close(channel[0]);
   close(channel[1]);
 }

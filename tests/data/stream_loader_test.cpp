@@ -8,6 +8,7 @@
 #include <peal/autograd/core/stateful.h>
 #include <peal/data/stream_loader.h>
 
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -53,7 +54,7 @@ struct Parts : StreamDataset {
     return samples;
   }
   Samples lengths;
-  std::int64_t bad = -1;
+  std::atomic<std::int64_t> bad = -1;  // readers run ahead of who sets it
   bool slow = false;
 };
 

@@ -218,6 +218,67 @@ TEST_CASE("a source that throws once loses no sample, and moves none to another 
   }
 }
 
+TEST_CASE("a source that throws while a state is taken up loses no sample, and gives none twice") {
+  using Shard = StreamShard<std::int64_t>;
+  enum class Then { next, load, save };  // what the shard does after it
+  for (const Then then : {Then::next, Then::load, Then::save}) {
+    for (std::int64_t taken = 1; taken < 6; ++taken) {
+      for (std::int64_t at = 0; at < 12; ++at) {  // the sample before which it throws
+        const auto source = [&](bool throws) {
+          return [at, throws, next = std::int64_t{0}]() mutable -> std::optional<std::int64_t> {
+            if (next == at && std::exchange(throws, false)) throw peal::Error("not now");
+            return next < 12 ? std::optional(next++) : std::nullopt;
+          };
+        };
+        const StreamOptions options{.batch_size = 3, .place = {1, 2}};
+        Shard whole(source(false), options), left(source(false), options);
+        Samples expected, got;
+        for (std::int64_t k = 0; k < 6; ++k) {
+          const std::int64_t sample = whole.next().value();
+          if (k < taken) left.next();
+          if (k >= taken) expected.push_back(sample);
+        }
+        Shard shard(source(true), options), saved(source(false), options);
+        const peal::NamedTensors state = left.state_dict();
+        bool told = false;
+        try {
+          shard.load_state_dict(state);
+        } catch (const peal::Error&) {
+          told = true;
+          if (then == Then::load) shard.load_state_dict(state);
+          if (then == Then::save) saved.load_state_dict(shard.state_dict());
+        }
+        Shard& rest = then == Then::save && told ? saved : shard;
+        while (got.size() < expected.size()) {
+          try {
+            got.push_back(rest.next().value());
+          } catch (const peal::Error&) {
+            REQUIRE(!std::exchange(told, true));
+          }
+        }
+        CAPTURE(taken);
+        CAPTURE(at);
+        CHECK(got == expected);
+        CHECK(!rest.next());
+      }
+    }
+  }
+}
+
+TEST_CASE("a stream that is shorter than what a state left out says so until it is another") {
+  const auto source = [](std::int64_t n) {
+    return [n, next = std::int64_t{0}]() mutable -> std::optional<std::int64_t> {
+      return next < n ? std::optional(next++) : std::nullopt;
+    };
+  };
+  StreamShard<std::int64_t> longer(source(9), {.batch_size = 4}), shorter(source(3), {});
+  for (int k = 0; k < 4; ++k) longer.next();
+  constexpr const char* text =
+      "[data] stream: it ended after 3 samples, and it had been left after 4";
+  CHECK_THROWS_WITH_AS(shorter.load_state_dict(longer.state_dict()), text, peal::Error);
+  CHECK_THROWS_WITH_AS(shorter.next(), text, peal::Error);
+}
+
 TEST_CASE("the parts of a source are a partition over ranks and workers") {
   for (const int world : {1, 2, 3}) {
     for (const int workers : {0, 1, 4}) {

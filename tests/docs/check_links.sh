@@ -30,7 +30,7 @@ while IFS= read -r document; do
     if [[ -n $file ]]; then file=$folder/$file; else file=$document; fi
     if [[ ! -e $file ]]; then
       report "$document: a link to $target: no such file"
-    elif [[ -n $anchor ]] && ! anchors "$file" | grep -qxF -e "$anchor"; then
+    elif [[ -n $anchor ]] && ! grep -qxF -e "$anchor" <<<"$(anchors "$file")"; then
       report "$document: a link to $target: no such heading"
     fi
   done < <(sed 's/`[^`]*`//g' <<<"$prose" | grep -oE '\]\([^)]*\)' | sed 's/^](//; s/)$//' || true)

@@ -12,7 +12,7 @@ cd "${1:?usage: check_variables.sh ROOT}"
 read_in() {
   {
     grep -rhoE --include='*.cpp' --include='*.h' --include='*.cu' 'getenv\("PEAL_[A-Z_]+"' "$@" || true
-    grep -rhoE --include='*.sh' --include='peal-run' '\$\{PEAL_[A-Z_]+[-:}]' "$@" || true
+    grep -rhoE --include='*.sh' --include='peal-mpirun' '\$\{PEAL_[A-Z_]+[-:}]' "$@" || true
   } | grep -oE 'PEAL_[A-Z_]+' | sort -u
 }
 

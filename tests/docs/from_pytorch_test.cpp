@@ -7,6 +7,7 @@
 #include <peal/autograd/grad.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/tape.h>
+#include <peal/comm/group/device_mesh.h>
 #include <peal/data/data.h>
 #include <peal/launch/job.h>
 #include <peal/nn/nn.h>

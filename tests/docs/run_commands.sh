@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs what README.md and docs/HACKING.md show in their ```sh blocks and a build at hand can do in a moment: programs of
-# the build, under peal-run or not (a training for one short epoch), and the checks of style. What installs, configures,
+# the build, under peal-mpirun or not (a training for one short epoch), and the checks of style. What installs, configures,
 # builds or tests is run by tests/run.sh and .ci/run themselves; of it only the programs of the tree must be there.
 #   run_commands.sh ROOT BUILD     the build takes the place of build/release
 set -euo pipefail
@@ -21,7 +21,7 @@ while IFS= read -r line; do
     *' docs/pictures') line=${line/docs\/pictures/pictures} && mkdir pictures ;;
     *05_train_mnist\ *) line=$(sed 's/ --epochs [0-9]*//' <<<"$line")' --epochs 1 --train-samples 128' ;;
   esac
-  if [[ $line =~ ^([A-Z_]+=[^ ]+ )*(launch/tools/peal-run|build/release/[^b]|tests/style/) ]]; then
+  if [[ $line =~ ^([A-Z_]+=[^ ]+ )*(launch/tools/peal-mpirun|build/release/[^b]|tests/style/) ]]; then
     run=$((run + 1))
     bash -c "$line" >output 2>&1 </dev/null || {
       printf 'FAILED: %s\n' "$line" && cat output

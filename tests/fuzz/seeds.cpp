@@ -2,6 +2,8 @@
 // Writes what the fuzzers start from: a few small good files of each format, and one of each kind
 // of damage. Argument 1: the folder; each format gets a folder in it.
 #include <peal/autograd/core/safetensors.h>
+#include <peal/comm/transport/tcp/frame.h>
+#include <peal/comm/transport/tcp/hello.h>
 #include <peal/data/shards/tar_index.h>
 #include <peal/tests/data/encode.h>
 #include <zlib.h>
@@ -196,6 +198,48 @@ void write_json_lines(const fs::path& folder) {
                            0, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0});
 }
 
+// The last bytes of tcp_fuzz.cpp's inputs.
+constexpr std::uint8_t half = 128, one_receive_late = half | 1;
+
+// What rank 1 says to rank 0, which has posted what tcp_fuzz.cpp says, in two halves.
+void write_tcp(const fs::path& folder) {
+  using comm::TcpFrame;
+  using Kind = TcpFrame::Kind;
+  fs::create_directories(folder);
+  const auto write_frames = [&](const char* name, std::initializer_list<TcpFrame> frames,
+                                std::uint8_t how = half) {
+    Bytes bytes;
+    std::uint32_t number = 0;
+    for (TcpFrame frame : frames) {
+      frame.frame = number++;
+      for (const std::byte byte : encode(frame)) bytes.push_back(static_cast<std::uint8_t>(byte));
+      bytes.resize(bytes.size() + frame.content(), 'x');
+    }
+    bytes.push_back(how);
+    write(folder / name, bytes);
+  };
+  const auto of = [](Kind kind, std::uint64_t number, std::uint64_t bytes) {
+    return TcpFrame{.kind = kind,
+                    .parcel = {.group = 5,
+                               .channel = {.sequence = 7, .signature = 9},
+                               .number = number,
+                               .bytes = bytes,
+                               .from = 1}};
+  };
+  write_frames("whole", {of(Kind::whole, 0, 5), of(Kind::whole, 1, 1000)});
+  write_frames("parts", {of(Kind::whole, 0, 5), of(Kind::offer, 1, 1000), of(Kind::part, 1, 600),
+                         of(Kind::part, 1, 400), of(Kind::end, 1, 0), of(Kind::accept, 0, 0)});
+  write_frames("early", {of(Kind::whole, 0, 5), of(Kind::offer, 1, 1000), of(Kind::part, 1, 3000)},
+               one_receive_late);
+  write_frames("late", {of(Kind::whole, 0, 5), of(Kind::whole, 1, 1000)}, one_receive_late);
+  write_frames("other", {of(Kind::whole, 3, 7), of(Kind::offer, 4, 5), of(Kind::met, 0, 0)});
+  write_frames("failure", {of(Kind::failure, 0, 9), of(Kind::bye, 0, 0)});
+  const comm::TcpHello hello{.from = 1, .to = 0, .world = 2, .nonce = std::string(32, 'a')};
+  Bytes said = bytes_of(encode(hello, "a key"));
+  said.push_back(half);
+  write(folder / "hello", said);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -207,6 +251,7 @@ int main(int argc, char** argv) try {
   write_images(fs::path(argv[1]) / "image");
   write_safetensors(fs::path(argv[1]) / "safetensors");
   write_tar(fs::path(argv[1]) / "tar");
+  write_tcp(fs::path(argv[1]) / "tcp");
   write_json_lines(fs::path(argv[1]) / "jsonl");
   return 0;
 } catch (const std::exception& error) {

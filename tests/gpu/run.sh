@@ -74,18 +74,18 @@ sanitize() {
 ranks() {
   local n what log status=0
   for n in 1 2 3; do
-    timeout 300 launch/tools/peal-run -n "$n" "$build/tests/gpu/gpu_ranks" || status=1
-    PEAL_CUDA_TRANSPORT=mpi timeout 300 launch/tools/peal-run -n "$n" "$build/tests/gpu/gpu_ranks" || status=1
-    timeout 300 launch/tools/peal-run -n "$n" "$build/tests/gpu/gpu_ipc" || status=1
+    timeout 300 launch/tools/peal-mpirun -n "$n" "$build/tests/gpu/gpu_ranks" || status=1
+    PEAL_CUDA_TRANSPORT=mpi timeout 300 launch/tools/peal-mpirun -n "$n" "$build/tests/gpu/gpu_ranks" || status=1
+    timeout 300 launch/tools/peal-mpirun -n "$n" "$build/tests/gpu/gpu_ipc" || status=1
     # shellcheck disable=SC2016 # each rank's own shell expands it
-    timeout 300 launch/tools/peal-run -n "$n" bash -c \
+    timeout 300 launch/tools/peal-mpirun -n "$n" bash -c \
       'NCCL_HOSTID=$OMPI_COMM_WORLD_RANK NCCL_SOCKET_IFNAME=lo exec "$0"' "$build/tests/gpu/gpu_ranks" || status=1
   done
   for what in fails "does not come" "calls something else" "reduces otherwise"; do  # the ranks leave without MPI_Finalize: no exit code
     log="$out/ranks-${what// /-}.log"
     # By mail what differs is not seen before it is reduced.
     PEAL_ALGO=$([[ $what == reduces* ]] && echo all_reduce=ring) \
-      PEAL_TIMEOUT=8 timeout 60 launch/tools/peal-run -n 2 "$build/tests/gpu/gpu_ipc_failure" \
+      PEAL_TIMEOUT=8 timeout 60 launch/tools/peal-mpirun -n 2 "$build/tests/gpu/gpu_ipc_failure" \
       --test-case="a rank that $what" >"$log" 2>&1
     cat "$log"
     grep -q "all was well" "$log" || status=1
@@ -95,14 +95,14 @@ ranks() {
 
 # Ranks that share a GPU take turns on it; under MPS they run beside each other, which CUDA IPC wants.
 bandwidth() {
-  timeout 300 launch/tools/peal-run -n 2 "$build/bench/perf/all_reduce_perf" --device cuda -b 1K -e 64M -f 4 -R 2
+  timeout 300 launch/tools/peal-mpirun -n 2 "$build/bench/perf/all_reduce_perf" --device cuda -b 1K -e 64M -f 4 -R 2
 }
 
 train() {
   local data=${PEAL_MNIST:-synthetic}
   timeout 300 "$build/examples/05_train_mnist" --data "$data" --device cpu --seed 0 &&
     timeout 300 "$build/examples/05_train_mnist" --data "$data" --device cuda --seed 0 &&
-    timeout 300 launch/tools/peal-run -n 2 "$build/examples/05_train_mnist" --data "$data" --device cuda --seed 0
+    timeout 300 launch/tools/peal-mpirun -n 2 "$build/examples/05_train_mnist" --data "$data" --device cuda --seed 0
 }
 
 stage build build

@@ -32,15 +32,16 @@ echo "$output"
 [[ $output == $'1 thread, 1 hook, 1 leaf, defined 1\nvalue, accuracy 0.5\nsum 21, gradient 2 4 8\nerror: shape of 3' ]] || fail "the outside program printed: $output"
 grep -q "a prefix/include" "$folder/commands" || fail "the outside program was built without the installed headers"
 ! grep -rn --include='*.cmake' -e "$build" "$prefix" || fail "the installed package points into the build folder"
-"$prefix/bin/peal-run" --help | grep -q '^usage: peal-run' || fail "peal-run is not installed"
+"$prefix/bin/peal-mpirun" --help | grep -q '^usage: peal-mpirun' || fail "peal-mpirun is not installed"
+[[ $("$prefix/bin/peal-run" -n 2 --tag sh -c 'echo rank' | sort) == $'[0] rank\n[1] rank' ]] || fail "peal-run is not installed"
 
 # What is public, printed; and nothing of the rooms inside, but what
-# an optimizer's step and a reduction are named by.
+# an optimizer's step and a reduction are named by, and what a group counts.
 cd "$prefix/include/peal"
 headers=$(find . -name '*.h*' -printf '%P\n' | LC_ALL=C sort)
 printf '%d headers are public:\n%s\n' "$(wc -l <<<"$headers")" "$headers"
 inside=$(grep -E '^(autograd/kernels|comm/(control|engine|record|reduce|transport)|launch/tools|tests)/|/group_body|/cuda/' <<<"$headers" |
-  grep -vxE 'autograd/kernels/steps[.]h|comm/reduce/reduce_op[.]h' || true)
+  grep -vxE 'autograd/kernels/steps[.]h|comm/(reduce/reduce_op|record/operation_counters)[.]h' || true)
 [[ -z $inside ]] || fail "these are no faces, and are installed: $inside"
 for face in peal.h comm/comm.h data/data.h nn/nn.h; do
   grep -qx "$face" <<<"$headers" || fail "there is no <peal/$face>"

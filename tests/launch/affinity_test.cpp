@@ -3,8 +3,15 @@
 #include <doctest/doctest.h>
 #include <peal/launch/affinity.h>
 #include <sched.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <limits>
+#include <set>
+#include <string>
+#include <vector>
 
 using namespace peal;
 using namespace peal::launch;
@@ -15,6 +22,13 @@ Cores bound_to(int allowed, int machine) {
   Cores cores{{}, allowed, machine};
   for (int cpu = 0; cpu < allowed; ++cpu) cores.cpus.push_back(cpu);
   return cores;
+}
+
+// So many cores of a cpu each.
+std::vector<std::vector<int>> machine(int cores) {
+  std::vector<std::vector<int>> all;
+  for (int cpu = 0; cpu < cores; ++cpu) all.push_back({cpu});
+  return all;
 }
 
 bool mentions(const std::string& text, const char* part) {
@@ -31,6 +45,89 @@ TEST_CASE("an op gets the rank's share, and no more than it may use") {
   CHECK(intra_op_threads(2, 2, 3) == 1);     // more ranks than cores
   CHECK(intra_op_threads(64, 4, 1) == 4);    // a container's quota
   CHECK(intra_op_threads(0, 0, 0) == 1);
+}
+
+TEST_CASE("ranks get even shares of the cores, whole and apart") {
+  const std::vector<std::vector<int>> cores{{0, 4}, {1, 5}, {2, 6}, {3, 7}};
+  for (const auto& nodes : {std::vector<std::vector<int>>{}, {{0, 1, 2, 3, 4, 5, 6, 7}}}) {
+    CHECK(even_share(cores, nodes, 0, 2) == std::vector<int>{0, 1, 4, 5});
+    CHECK(even_share(cores, nodes, 1, 2) == std::vector<int>{2, 3, 6, 7});
+    CHECK(even_share(cores, nodes, 2, 3) == std::vector<int>{2, 6});
+    CHECK(even_share(cores, nodes, 3, 4) == std::vector<int>{3, 7});
+    CHECK(even_share(cores, nodes, 0, 1).empty());  // all
+    CHECK(even_share(cores, nodes, 4, 5).empty());  // less than one
+  }
+}
+
+TEST_CASE("a rank's share lies in one NUMA node where it fits") {
+  // Two nodes whose cpus take turns, as many machines of two sockets number them.
+  const std::vector<std::vector<int>> turns{{0, 2, 4, 6}, {1, 3, 5, 7}};
+  const auto eight = machine(8);
+  CHECK(even_share(eight, turns, 0, 2) == std::vector<int>{0, 2, 4, 6});
+  CHECK(even_share(eight, turns, 1, 2) == std::vector<int>{1, 3, 5, 7});
+  CHECK(even_share(eight, turns, 1, 4) == std::vector<int>{4, 6});
+  CHECK(even_share(eight, turns, 2, 4) == std::vector<int>{1, 3});
+  // Shares of two for three ranks: two fit into the first node, one into the second.
+  CHECK(even_share(eight, turns, 1, 3) == std::vector<int>{4, 6});
+  CHECK(even_share(eight, turns, 2, 3) == std::vector<int>{1, 3});
+  // Shares of three for four ranks of 2 x 7 cores: four whole ones, and nobody gets what is left.
+  const std::vector<std::vector<int>> blocks{{0, 1, 2, 3, 4, 5, 6}, {7, 8, 9, 10, 11, 12, 13}};
+  CHECK(even_share(machine(14), blocks, 1, 4) == std::vector<int>{3, 4, 5});
+  CHECK(even_share(machine(14), blocks, 2, 4) == std::vector<int>{7, 8, 9});
+  CHECK(even_share(machine(14), blocks, 3, 4) == std::vector<int>{10, 11, 12});
+  // Shares of four for three ranks: one each, and the third has what both have left.
+  CHECK(even_share(machine(14), blocks, 0, 3) == std::vector<int>{0, 1, 2, 3});
+  CHECK(even_share(machine(14), blocks, 1, 3) == std::vector<int>{7, 8, 9, 10});
+  CHECK(even_share(machine(14), blocks, 2, 3) == std::vector<int>{4, 5, 6, 11});
+  // The process may use some of the second node alone; and cores of no node count as the last.
+  CHECK(even_share({{7}, {8}, {10}, {12}}, blocks, 1, 2) == std::vector<int>{10, 12});
+  CHECK(even_share({{0}, {7}, {8}, {99}}, blocks, 0, 2) == std::vector<int>{7, 8});
+  CHECK(even_share({{0}, {7}, {8}, {99}}, blocks, 1, 2) == std::vector<int>{0, 99});
+}
+
+TEST_CASE("shares are even, and nobody's twice, on every machine") {
+  for (int size = 1; size <= 24; ++size) {
+    for (int nodes = 1; nodes <= 4; ++nodes) {
+      std::vector<std::vector<int>> by_node(static_cast<std::size_t>(nodes));
+      for (int cpu = 0; cpu < size; ++cpu)
+        by_node[static_cast<std::size_t>(cpu * 7 % size % nodes)].push_back(cpu);
+      for (int ranks = 2; ranks <= size; ++ranks) {
+        CAPTURE(size);
+        CAPTURE(nodes);
+        CAPTURE(ranks);
+        std::set<int> taken;
+        int within = 0, fitting = 0;
+        for (const auto& node : by_node) fitting += static_cast<int>(node.size()) / (size / ranks);
+        for (int rank = 0; rank < ranks; ++rank) {
+          const auto share = even_share(machine(size), by_node, rank, ranks);
+          CHECK(share.size() == static_cast<std::size_t>(size / ranks));
+          taken.insert(share.begin(), share.end());
+          within += std::ranges::any_of(
+              by_node, [&](const auto& node) { return std::ranges::includes(node, share); });
+        }
+        CHECK(taken.size() == static_cast<std::size_t>(ranks * (size / ranks)));
+        CHECK(within >= std::min(ranks, fitting));
+      }
+    }
+  }
+}
+
+TEST_CASE("NUMA nodes are read as the kernel lists them") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("peal-numa-" + std::to_string(::getpid()));
+  const auto write = [&](const std::string& name, const std::string& text) {
+    const std::filesystem::path path = folder / name;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text;
+  };
+  CHECK(cpus_by_numa_node(folder).empty());  // a kernel without NUMA
+  write("online", "0-1,8\n");
+  write("node0/cpulist", "0-1,4-5\n");
+  write("node1/cpulist", "\n");  // memory alone
+  write("node8/cpulist", "2-3,6-7\n");
+  CHECK(cpus_by_numa_node(folder) == std::vector<std::vector<int>>{{0, 1, 4, 5}, {2, 3, 6, 7}});
+  std::filesystem::remove_all(folder);
+  for (const auto& node : cpus_by_numa_node()) CHECK(!node.empty());  // this machine
 }
 
 TEST_CASE("cpus are listed as the kernel does") {
@@ -81,7 +178,7 @@ TEST_CASE("a rank bound to far fewer cores than its share is warned, with the fl
   const std::string warning = binding_warning(bound_to(1, 64), rank);
   CHECK(mentions(warning, "[launch] rank 1 is bound to 1 of 64 cores (cpus 0)"));
   CHECK(mentions(warning, "its share among 2 ranks on this node is 32"));
-  CHECK(mentions(warning, "`peal-run -n 4 PROGRAM ...`"));
+  CHECK(mentions(warning, "`peal-mpirun -n 4 PROGRAM ...`"));
   CHECK(mentions(warning, "--map-by slot:PE=32 --bind-to core"));
   CHECK(mentions(binding_warning(bound_to(1, 64), {0, 2, 0, 2, "Slurm"}), "--cpus-per-task=32"));
   CHECK(mentions(binding_warning(bound_to(16, 64), rank), "bound to 16 of 64"));

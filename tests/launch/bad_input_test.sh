@@ -122,10 +122,20 @@ printf '\xff\xff\xff\xff\0\0\0\0{}' >header
 refused 'a header beyond the file' 'safetensors header: a header of 4294967295 bytes in a file of 10: truncated, or' \
   -- "$trainer" --data good --resume header
 
-# Text in a checkpoint that is wrong: as long as the right one, so that the rest of the file stays as it is.
 "$trainer" --data good --save whole >log 2>&1 || { cat log; echo 'FAILED: it cannot save'; exit 1; }
+cp whole flipped
+byte=$(tail -c 1000 whole | head -c 1 | od -An -tu1)
+printf "\\x$(printf %02x $((byte ^ 16)))" | dd of=flipped bs=1 seek=$(($(wc -c <whole) - 1000)) conv=notrunc status=none
+refused 'a bit that is another one' 'safetensors flipped: expected the checksum crc32:' ', which it says, got crc32:' \
+  'copy it again or name another' -- "$trainer" --data good --resume flipped --epochs 2
+head -c -1 whole >truncated
+refused 'a byte less' 'safetensors truncated: ' 'truncated or damaged; copy it again or name another' \
+  -- "$trainer" --data good --resume truncated --epochs 2
+
+# Text in a checkpoint that is wrong: as long as the right one, so that the rest of the file stays as it is, and of a
+# time before checksums.
 damage() {
-  LC_ALL=C sed "1s/$1/$2/" whole >damaged
+  LC_ALL=C sed "1s/$1/$2/; 1s/peal.checksum/none.checksum/" whole >damaged
   ! cmp -s whole damaged || { echo "FAILED: whole has no $1"; failures=$((failures + 1)); }
 }
 damage '"epoch":"1"' '"epoch":"x"'

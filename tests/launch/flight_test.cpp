@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // SIGUSR1 shows what ranks hang in, and the records of a rank that is killed are among those of a
-// failure.
+// failure, also where it is killed while it writes them.
 #include <doctest/doctest.h>
 #include <peal/launch/processes.h>
 #include <peal/launch/spawn.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
+#include <dlfcn.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -21,6 +24,9 @@ using namespace peal::testing;
 using launch::Job;
 
 namespace {
+
+// Of all processes: the first to rename a record is killed there. Null: none is.
+std::atomic<int>* renamers = nullptr;
 
 void wait_for(const std::filesystem::path& path, const std::string& part) {
   while (!contains(content_of(path), part)) {
@@ -45,11 +51,47 @@ void wait_until_here(const std::filesystem::path& folder) {
 
 }  // namespace
 
+// The C library's own, but for that.
+extern "C" int rename(const char* from, const char* to) noexcept {
+  if (renamers != nullptr && contains(to, ".flight.") && renamers->fetch_add(1) == 0) {
+    ::kill(getpid(), SIGKILL);
+  }
+  using Call = int(const char*, const char*);
+  return reinterpret_cast<Call*>(dlsym(RTLD_NEXT, "rename"))(from, to);
+}
+
+TEST_CASE("who is killed while it writes the records leaves them to the others") {
+  const Folder folder;
+  void* const memory =
+      mmap(nullptr, sizeof *renamers, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  setenv("PEAL_FLIGHT", folder.path.c_str(), 1);
+  renamers = new (memory) std::atomic<int>{0};
+  auto context = launch::start_processes(
+      3,
+      [&](Job& job) {
+        job.group().barrier().wait();
+        if (job.rank() == 1) fail("rank 1 fails");
+        job.group().barrier().wait();
+      },
+      std::chrono::seconds(20));
+  unsetenv("PEAL_FLIGHT");
+  CHECK_THROWS_AS(context.join(), launch::ProcessException);
+  CHECK(renamers->load() > 1);
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string text =
+        content_of(path_ending(folder.path, concat(".rank-", rank, ".flight.txt")));
+    CHECK(contains(text, "rank 1 fails"));
+  }
+  renamers = nullptr;
+  munmap(memory, sizeof *renamers);
+}
+
 TEST_CASE("a signal writes what each rank is in, and a death what all were in") {
   const Folder folder;
   setenv("PEAL_FLIGHT", (folder.path / "records").c_str(), 1);
   const auto file = [&](int rank) {
-    return folder.path / "records" / concat("rank-", rank, ".flight.txt");
+    return path_ending(folder.path / "records", concat(".rank-", rank, ".flight.txt"));
   };
   auto context = launch::start_processes(3, [&](Job& job) { hang(job, folder.path); });
   unsetenv("PEAL_FLIGHT");

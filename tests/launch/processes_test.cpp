@@ -11,6 +11,7 @@
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/ddp.h>
+#include <peal/tests/comm/process_ranks.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 #include <peal/tests/segments.h>
@@ -125,6 +126,18 @@ TEST_CASE("each process has a job of its own, and a copy of what f captures") {
     CHECK(captured == 7);
   }
   check_nothing_remains(before);
+}
+
+TEST_CASE("ranks whose messages go over TCP are processes, too") {
+  Processes ranks(
+      2, {.deadline = milliseconds(60'000)},
+      [](const comm::ProcessGroup& group) {
+        PEAL_CHECK(group.transport() == "tcp", "over ", group.transport());
+        const Job job(group);
+        PEAL_CHECK(job.where().launcher == "processes", job.where().launcher);
+      },
+      1);
+  for (const std::string& end : ranks.ends()) CHECK(end == "nothing");
 }
 
 TEST_CASE("a rank that is killed before there is a group is named, not those that miss it") {

@@ -140,6 +140,8 @@ TEST_CASE("a world that MPI does not share is an error that says how to start") 
   CHECK(error(mpich, 0, 1).find("the mpirun of the MPI that the program was built with") !=
         std::string::npos);
   CHECK(error(slurm_step, 0, 1).find("`srun --mpi=pmix -n 14 PROGRAM ...`") != std::string::npos);
+  CHECK(error(slurm_step, 0, 1).find("`srun --mpi=none -n 14 PROGRAM ...` with MASTER_ADDR") !=
+        std::string::npos);
   CHECK(error(torchrun, 4, 6).find("RANK) says rank 5, but MPI says rank 4 of 6") !=
         std::string::npos);
 }

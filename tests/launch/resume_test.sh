@@ -36,6 +36,24 @@ if [[ $status -ne 1 ]] ||
   cat other.log
   exit 1
 fi
+
+# A run that saves after each step into a folder, killed twelve times at most, goes on from the newest checkpoint that is
+# whole each time, and ends as the one that was not.
+rm -rf run
+for ((round = 0; round <= 12; ++round)); do
+  status=0 limit=()
+  if [[ $round -lt 12 ]]; then
+    limit=(timeout --signal=KILL "$(awk -v r=$round 'BEGIN { srand(r); print 0.5 + 0.1 * r + rand() / 2 }')")
+  fi
+  PEAL_LOG=info "${limit[@]}" "$trainer" --data synthetic --train-samples 120 --batch-size 16 --epochs 3 --save run \
+    --resume auto --save-every 1 --keep 2 >killed.log 2>&1 || status=$?
+  ! grep -q 'passed over' killed.log || { cat killed.log; echo 'FAILED: a killed save left a checkpoint half'; exit 1; }
+  [[ $status -eq 137 ]] || break
+done
+[[ $status -eq 0 ]] || { cat killed.log; echo "FAILED: killed $round times, exit status $status"; exit 1; }
+cmp whole "$(ls run/*.safetensors | sort -V | tail -n 1)" || { echo 'FAILED: a killed run ends otherwise'; exit 1; }
+"$trainer" --data synthetic --train-samples 120 --batch-size 16 --epochs 3 --save run --resume auto >ended.log 2>&1 &&
+  grep -q 'all 3 epochs are done' ended.log || { cat ended.log; echo 'FAILED: a run that has ended is no error'; exit 1; }
 same --precision f16 --seed 5 --
 if [[ -n $launcher ]]; then same -- "$launcher" -n 2; fi
 echo 'resumed trainings end as whole ones'

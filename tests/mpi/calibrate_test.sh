@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # calibrate measures a machine, compares it with real collectives, and peal-schedule reads its file.
-# Arguments: peal-run, calibrate, peal-schedule, the number of ranks.
+# Arguments: peal-mpirun, calibrate, peal-schedule, the number of ranks.
 set -euo pipefail
 
 run=$1 calibrate=$2 schedule=$3 ranks=$4

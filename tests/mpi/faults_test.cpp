@@ -116,7 +116,7 @@ TEST_CASE("where tags end at 65535, all tags of users differ, and no collective 
 TEST_CASE("an MPI with too few tags is an error at the start") {
   const Pretend limit(below_mpi().highest_tag, 32767);
   const std::string error = error_of([] { (void)comm::mpi_group(MPI_COMM_WORLD); });
-  CAPTURE(error);
+  MESSAGE("MPI_TAG_UB of 32767: " << error);
   CHECK(contains(error, "tags up to 32767 (MPI_TAG_UB), expected 65535 at least"));
 }
 

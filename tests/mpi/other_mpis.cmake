@@ -33,12 +33,12 @@ foreach(launcher ${others})
   target_link_libraries(mpi_collectives_over_${name} PRIVATE peal_collective_cases doctest::doctest)
   foreach(ranks 2 3)
     add_test(NAME mpi_collectives_over_${name}_np${ranks}
-      COMMAND "${PROJECT_SOURCE_DIR}/launch/tools/peal-run" -n ${ranks} $<TARGET_FILE:mpi_collectives_over_${name}>)
+      COMMAND "${PROJECT_SOURCE_DIR}/launch/tools/peal-mpirun" -n ${ranks} $<TARGET_FILE:mpi_collectives_over_${name}>)
     add_test(NAME mpi_native_over_${name}_np${ranks}
-      COMMAND "${PROJECT_SOURCE_DIR}/launch/tools/peal-run" -n ${ranks} $<TARGET_FILE:mpi_collectives_over_${name}>
+      COMMAND "${PROJECT_SOURCE_DIR}/launch/tools/peal-mpirun" -n ${ranks} $<TARGET_FILE:mpi_collectives_over_${name}>
         --test-case=every*)
     add_test(NAME mpi_endings_over_${name}_np${ranks}
-      COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/endings_test.sh" "${PROJECT_SOURCE_DIR}/launch/tools/peal-run"
+      COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/endings_test.sh" "${PROJECT_SOURCE_DIR}/launch/tools/peal-mpirun"
         $<TARGET_FILE:mpi_endings_over_${name}> ${ranks})
     foreach(test collectives native endings)
       set_tests_properties(mpi_${test}_over_${name}_np${ranks} PROPERTIES TIMEOUT 300 LABELS mpi

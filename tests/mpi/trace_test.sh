@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # PEAL_TRACE over MPI: three ranks leave a file each, peal-schedule draws them, and a folder that cannot be written is an
-# error before anything runs. Arguments: peal-run, a program of some collectives, peal-schedule, the tests of MPI.
+# error before anything runs. Arguments: peal-mpirun, a program of some collectives, peal-schedule, the tests of MPI.
 set -euo pipefail
 
 run=$1 program=$2 schedule=$3 tests=$4

@@ -90,6 +90,122 @@ TEST_CASE("a head that is new or thawed is averaged in eval() as well") {
   }
 }
 
+TEST_CASE("of a thawed head that a step leaves out, an old gradient is none of the step's") {
+  const std::string message = failure([](const Group& group, int rank) {
+    Net net;
+    DDP ddp(net, group);
+    loss(ddp, rank + 1).backward();
+    net.requires_grad_("head", false);
+    loss(ddp, rank + 1).backward();
+    net.requires_grad_("head", true);
+    *net.with_head = false;
+    loss(ddp, rank + 1).backward();
+  });
+  CHECK(message.find("no gradient came for head.weight, head.bias") != std::string::npos);
+  // By when it is thawed: before the forward, or behind it.
+  for (const bool late : {false, true}) {
+    two([&](const Group& group, int rank) {
+      Net net;
+      DDP ddp(net, group, {.find_unused_parameters = true});
+      loss(ddp, rank + 1).backward();
+      net.requires_grad_("head", false);
+      loss(ddp, rank + 1).backward();
+      const Tensor grad = net.child("head").parameters()[0].grad();
+      const Tensor own = full(grad.shape(), rank + 0.5);
+      grad.copy_(own);
+      *net.with_head = false;
+      if (!late) net.requires_grad_("head", true);
+      const Tensor y = loss(ddp, rank + 1);
+      if (late) net.requires_grad_("head", true);
+      y.backward();
+      CHECK(net.child("head").parameters()[0].grad().to_vector<float>() == own.to_vector<float>());
+    });
+  }
+}
+
+TEST_CASE("a use of a thawed head under no_sync counts for the step that ends the accumulation") {
+  two([](const Group& group, int rank) {
+    Net net, alone;
+    make_whole(net);
+    make_whole(alone);
+    DDP ddp(net, group, {.find_unused_parameters = true});
+    net.requires_grad_("head", false);
+    loss(ddp, 1).backward();
+    net.zero_grad();
+    net.requires_grad_("head", true);
+    {
+      const auto guard = ddp.no_sync();
+      loss(ddp, rank + 1).backward();
+    }
+    *net.with_head = false;
+    loss(ddp, rank + 2).backward();
+    loss(alone, rank + 1).backward();
+    *alone.with_head = false;
+    loss(alone, rank + 2).backward();
+    check_averaged(net, alone, group);
+  });
+}
+
+TEST_CASE("of a head that is used past the wrapper since it was thawed, the gradient is averaged") {
+  two([](const Group& group, int rank) {
+    Net net;
+    make_whole(net);
+    DDP ddp(net, group, {.find_unused_parameters = true});
+    net.requires_grad_("head", false);
+    *net.with_head = false;
+    loss(ddp, 1).backward();
+    net.requires_grad_("head", true);
+    {
+      const auto guard = ddp.no_sync();
+      sum(net.child("head")(full({2, 3}, rank + 1.))).backward();
+    }
+    loss(ddp, rank + 2).backward();
+    CHECK(net.child("head").parameters()[0].grad().to_vector<float>() ==
+          std::vector<float>(6, 3.F));
+    check_all_equal(net, group, true);
+  });
+}
+
+TEST_CASE("of a head that joins and is left out, a gradient from before the last step stays") {
+  for (const bool follows : {false, true}) {  // that step, on one rank
+    two([&](const Group& group, int rank) {
+      Net net;
+      DDP ddp(net, group, {.find_unused_parameters = true});
+      nn::Linear head = filled(1);
+      sum(head(full({2, 3}, rank + 1.))).backward();
+      const std::vector<float> own = head.weight.grad().to_vector<float>();
+      nn::Join join(ddp);
+      REQUIRE(join.next(rank == 0 || !follows));
+      if (join.active()) {
+        loss(ddp, rank + 1).backward();
+      } else {
+        REQUIRE(join.follow());
+      }
+      REQUIRE(join.next(true));
+      net.replace_child("head", head);
+      *net.with_head = false;
+      loss(ddp, rank + 1).backward();
+      CHECK(head.weight.grad().to_vector<float>() == own);
+    });
+  }
+}
+
+TEST_CASE("of a head that was trained before there was a wrapper, a gradient stays in its first") {
+  two([](const Group& group, int rank) {
+    Net net;
+    loss(net, rank + 1).backward();
+    net.child("body").zero_grad();
+    const std::vector<float> own = net.child("head").parameters()[0].grad().to_vector<float>();
+    net.requires_grad_("head", false);
+    DDP ddp(net, group, {.find_unused_parameters = true});
+    net.requires_grad_("head", true);
+    *net.with_head = false;
+    loss(ddp, rank + 1).backward();
+    CHECK(net.child("head").parameters()[0].grad().to_vector<float>() == own);
+    CHECK(same_everywhere(net.child("body").parameters()[0].grad(), group));
+  });
+}
+
 TEST_CASE("a parameter that another wrapper has taken is told before anything moves") {
   two([](const Group& group, int rank) {
     nn::Linear shared(3, 2);

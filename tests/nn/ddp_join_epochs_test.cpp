@@ -5,7 +5,10 @@
 #include <peal/nn/parallel/join.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "ddp_ranks.h"
 
@@ -38,6 +41,51 @@ void check_equal(const nn::Module& net, const Group& group) {
 }
 
 }  // namespace
+
+TEST_CASE("static_graph: what the first backward of any rank uses counts, whenever that comes") {
+  struct Parts : nn::Module {
+    nn::Linear a = add("a", nn::Linear(3, 2)), b = add("b", nn::Linear(3, 2)),
+               c = add("c", nn::Linear(3, 2));
+    Tensor run(const Tensor& x, int rank) {
+      const Tensor y = a(x);
+      return rank == 0 ? y + c(x) : rank == 3 ? y + b(x) : y;
+    }
+  };
+  ranks(4, [](const Group& group, int rank) {
+    Parts net, alone;
+    make_whole(net);
+    make_whole(alone);
+    DDP ddp(net, group, {.buckets = apart, .static_graph = true});
+    nn::Join join(ddp);
+    // Who has a batch, by turn: rank 0's first comes when rank 3, which alone uses b, has none.
+    const std::vector<std::vector<int>> turns{{1, 3}, {0, 1, 2}, {0, 1, 2, 3}, {0, 1, 2, 3}};
+    for (std::size_t turn = 0; turn < turns.size(); ++turn) {
+      CAPTURE(turn);
+      const auto& now = turns[turn];
+      REQUIRE(join.next(std::find(now.begin(), now.end(), rank) != now.end()));
+      net.zero_grad();
+      alone.zero_grad();
+      if (join.active()) {
+        const Tensor x = full({2, 3}, rank + 1.);
+        const Tensor y = ddp.call(&Parts::run, x, rank), z = alone.run(x, rank);
+        sum(y * y).backward();
+        sum(z * z).backward();
+      } else {
+        REQUIRE(join.follow());
+      }
+      const NamedTensors mine = net.named_parameters(), theirs = alone.named_parameters();
+      for (std::size_t i = 0; i < mine.size(); ++i) {
+        CAPTURE(mine[i].first);
+        const Tensor own = theirs[i].second.grad(), got = mine[i].second.grad();
+        const Tensor sum = own.defined() ? own.clone() : Tensor::zeros(mine[i].second.shape());
+        group.all_reduce(sum, comm::ReduceOp::avg).wait();
+        const bool no_use_yet = turn == 0 && mine[i].first.starts_with("c.");
+        REQUIRE(got.defined() == !no_use_yet);
+        if (got.defined()) CHECK(got.to_vector<float>() == sum.to_vector<float>());
+      }
+    }
+  });
+}
 
 TEST_CASE("one Join serves all epochs, also where forwards have no backward") {
   enum class Extra { none, forward, skipped };

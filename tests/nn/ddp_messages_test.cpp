@@ -94,10 +94,11 @@ TEST_CASE("told: synchronised batch norm that some ranks call, where models choo
       const Tensor of = in_forward || rank != 1 ? y : net.fc(randn({4, 3}));
       sum(of * of).backward();
     });
-    check_all_have(texts,
-                   {" is in ", "but rank ", "step 1, ", "which buffers were written",
-                    in_forward ? "SyncBatchNorm norm, forward" : "SyncBatchNorm norm, backward",
-                    "a batch without samples ([0, C, ...])", "find_unused_parameters allows"});
+    check_all_have(
+        texts, {" is in ", "but rank ", "step 1, ",
+                in_forward ? "which buffers were written" : "forwards without a backward: 1, when",
+                in_forward ? "SyncBatchNorm norm, forward" : "before SyncBatchNorm norm, backward",
+                "a batch without samples ([0, C, ...])", "find_unused_parameters allows"});
   }
 }
 

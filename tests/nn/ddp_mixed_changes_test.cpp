@@ -43,6 +43,25 @@ void check_all_equal(const nn::Module& model, const Group& group) {
 
 }  // namespace
 
+TEST_CASE("gradients that go to one owner each, and would need a hook for their reduce_dtype") {
+  two([](const Group& group, int) {
+    const nn::DDPOptions options{.mixed_precision = {.reduce_dtype = DType::f32},
+                                 .owner_of = [](const Tensor&) { return 0; }};
+    Net wide;
+    wide.to(DType::f64);
+    CHECK_THROWS_WITH(DDP(wide, group, options),
+                      doctest::Contains("reduce_dtype makes a communication hook"));
+    Net net;
+    DDP ddp(net, group, options);
+    loss_of(ddp(x_of(0))).backward();
+    net.add_parameter("extra", ones({2}, DType::f64));
+    CHECK_THROWS_WITH(
+        loss_of(ddp(x_of(0))).backward(),
+        doctest::Contains("the gradient of extra is f64, for which mixed_precision has a hook"));
+    group.barrier().wait();  // and the group goes on
+  });
+}
+
 TEST_CASE("a part that joins is rounded, through forward and through a call by name") {
   for (const bool kept : {false, true}) {
     for (const bool by_name : {false, true}) {

@@ -228,7 +228,7 @@ class Reference {
     return nn::from_int8(nn::to_int8(wide)).detach(x.shape());
   }
 
-  Tensor combined(std::size_t b, const Tensors& all) {
+  Tensor combined(std::size_t b, const Tensors& all, const std::vector<int>& unused) {
     const DType dtype = all[0].dtype();
     if (!case_.low && (case_.hook == Hook::average || case_.hook == Hook::local ||
                        (case_.hook == Hook::power && synchronised_ < 2))) {
@@ -241,7 +241,7 @@ class Reference {
     }
     std::vector<std::vector<double>> wide;
     for (const Tensor& x : all) wide.push_back(cast(x, DType::f64).to_vector<double>());
-    const auto got = power_.step(b, plan_[b], shapes_, wide, factor_);
+    const auto got = power_.step(b, plan_[b], shapes_, wide, factor_, unused);
     return cast(Tensor::from(got, all[0].shape()), dtype);
   }
 
@@ -252,7 +252,15 @@ class Reference {
     if (noop && case_.over == Over::ranks) return;
     Tensors memories;
     for (int rank = 0; rank < world_; ++rank) memories.push_back(memory_of(rank, bucket));
-    const Tensor both = noop ? Tensor() : combined(b, memories);
+    const auto untouched = [&](const std::string& name) {
+      return !extra_anywhere && name.find("extra") == 0;
+    };
+    std::vector<int> unused;
+    const NamedTensors named = model(0).named_parameters();
+    for (std::size_t p = 0; p < named.size(); ++p) {
+      if (untouched(named[p].first)) unused.push_back(static_cast<int>(p));
+    }
+    const Tensor both = noop ? Tensor() : combined(b, memories, unused);
     if (!noop && factor_ != 1) mul_(both, factor_);
     for (int rank = 0; rank < world_; ++rank) {
       const Tensor out = noop ? memories[static_cast<std::size_t>(rank)] : both;
@@ -261,8 +269,7 @@ class Reference {
       const NamedTensors parameters = model(rank).named_parameters();
       for (const auto& [parameter, at] : bucket.entries) {
         const auto& [name, tensor] = parameters[static_cast<std::size_t>(parameter)];
-        const bool untouched = !extra_anywhere && name.find("extra") == 0;
-        if (untouched) continue;
+        if (untouched(name)) continue;
         tensor.zero_grad();
         tensor.grad_slot().accumulate(out.detach(tensor.shape(), at).clone());
       }

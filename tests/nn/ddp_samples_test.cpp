@@ -324,6 +324,69 @@ TEST_CASE("a backward over samples multiplies nothing but what its wrapper avera
   });
 }
 
+TEST_CASE("a loss over samples that goes through ignored parameters alone is as without samples") {
+  struct Own : nn::Module {
+    nn::Linear shared = add("shared", nn::Linear(3, 2)), own = add("own", nn::Linear(3, 2));
+    bool recompute = false;
+    Tensor forward(const Tensor& x) override { return shared(x) + aside(x); }
+    Tensor aside(const Tensor& x) { return recompute ? again(own, x) : own(x); }
+  };
+  for (const bool recompute : {false, true}) {
+    two([&](const Group& group, int rank) {
+      Own model, alone;
+      make_whole(model);
+      make_whole(alone);
+      model.recompute = recompute;
+      DDP ddp(model, group, {.ignored = {"own.weight", "own.bias"}});
+      const Tensor x =
+          full({2, 3}, rank + 1.).set_requires_grad();  // so that a segment is recorded
+      const auto check_own = [&](double samples) {
+        ddp.backward(sum(model.aside(x) * model.aside(x)), samples);
+        sum(alone.own(x) * alone.own(x)).backward();
+        const auto got = model.own.weight.grad().to_vector<float>();
+        if (samples > 0) CHECK(got == alone.own.weight.grad().to_vector<float>());
+        CHECK(!model.shared.weight.grad().defined());
+        ddp.zero_grad();
+        alone.zero_grad();
+      };
+      const auto check_shared = [&] {
+        ddp.backward(loss(ddp, rank + 1), samples_of(rank));
+        for (const int r : {0, 1}) (loss(alone, r + 1) * samples_of(r)).backward();
+        const auto got = model.shared.weight.grad().to_vector<float>();
+        const auto sum = alone.shared.weight.grad().to_vector<float>();
+        for (std::size_t k = 0; k < got.size(); ++k) {
+          CHECK(got[k] == doctest::Approx(sum[k] / 6).epsilon(1e-6));
+        }
+        ddp.zero_grad();
+        alone.zero_grad();
+      };
+      check_own(3);
+      check_own(rank == 0 ? 5 : 0);
+      check_shared();
+      check_own(7);
+      check_own(rank == 0 ? 0 : 2);
+      check_shared();
+      // A number that is none is told where no other rank waits to hear it, too.
+      CHECK_THROWS_WITH(check_own(-1), doctest::Contains("expected a number of samples"));
+      ddp.zero_grad();
+      ddp.backward(loss(ddp, 1), 2);
+      CHECK_THROWS_WITH(check_own(2), doctest::Contains("call zero_grad() before the first"));
+      ddp.zero_grad();
+      alone.zero_grad();
+      check_shared();
+      {  // In an accumulation, too, its samples are none of the sum's.
+        const auto guard = ddp.no_sync();
+        ddp.backward(loss(ddp, rank + 1), 4);
+      }
+      ddp.backward(sum(model.aside(x) * model.aside(x)), 4);
+      ddp.backward(loss(ddp, rank + 2), 4);
+      for (const int r : {0, 1}) (loss(alone, r + 1) + loss(alone, r + 2)).backward();
+      CHECK(model.shared.weight.grad().to_vector<float>() ==
+            (alone.shared.weight.grad() / 4.0).to_vector<float>());
+    });
+  }
+}
+
 TEST_CASE("what PowerSGD left out counts once, whatever the next sum is divided by") {
   struct One : nn::Module {
     Tensor w = add_parameter("w", Tensor::zeros({8, 8}));

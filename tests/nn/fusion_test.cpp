@@ -21,7 +21,7 @@ void as_trained(const nn::BatchNorm& norm) {
   if (!norm.weight.defined()) return;
   const NoGrad guard;
   norm.weight.detach().copy_(rand(norm.weight.shape()) + 0.5);
-  norm.bias.detach().copy_(randn(norm.bias.shape()));
+  if (norm.bias.defined()) norm.bias.detach().copy_(randn(norm.bias.shape()));
 }
 void train_all(nn::Module& model) {
   model.apply([](nn::Module& module) {
@@ -99,6 +99,7 @@ TEST_CASE("a batch norm folded into the layer before it") {
   check_folded(nn::Conv3d(2, 4, 2), nn::BatchNorm3d(4), randn({2, 2, 4, 3, 5}));
   check_folded(nn::Linear(5, 7), nn::BatchNorm1d(7), randn({6, 5}));
   check_folded(nn::Linear(5, 7, false), nn::BatchNorm1d(7), randn({6, 5}));
+  check_folded(nn::Linear(5, 7), nn::BatchNorm1d(7, {.bias = false}), randn({6, 5}));
 }
 
 TEST_CASE("what cannot be folded is told") {

@@ -112,6 +112,41 @@ TEST_CASE("metrics of classes by hand") {
   CHECK(pixels.value() == 0.5);
 }
 
+TEST_CASE("the area under the curve by hand") {
+  nn::AUROC area;
+  CHECK(std::isnan(area.value()));
+  // scikit-learn's example: pairs above 3 of 4.
+  area.update(Tensor::from<float>({0.1F, 0.4F, 0.35F, 0.8F}, {4}),
+              Tensor::from<std::int64_t>({0, 0, 1, 1}, {4}));
+  CHECK(area.value() == 0.75);
+  area.reset();
+  CHECK(std::isnan(area.value()));
+  // Equals count half; a place that is ignored does not; scores of two classes by their difference.
+  area.update(Tensor::from<float>({0, 1, 5, 6, 3, 3, 9, 0}, {4, 2}),
+              Tensor::from<std::int64_t>({0, 1, 1, -100}, {4}));
+  CHECK(area.value() == 0.25);
+  // Each class against the rest: 2 of 2, 1 of 2, 1 of 2 pairs.
+  nn::AUROC three(3);
+  const Tensor likely = log(Tensor::from<double>({.8, .1, .1, .1, .3, .6, .3, .4, .3}, {3, 3}));
+  three.update(likely, Tensor::from<std::int64_t>({0, 1, 2}, {3}));
+  CHECK(three.value() == doctest::Approx((1 + 0.5 + 0.5) / 3));
+  check_has(
+      error_of([&] {
+        area.update(Tensor::from<float>({NAN, 0}, {2}), Tensor::from<std::int64_t>({0, 1}, {2}));
+      }),
+      "AUROC: the score of a place of class 0 is NaN");
+  CHECK(area.value() == 0.25);  // nothing of what was refused
+}
+
+TEST_CASE("the share of explained variance keeps its digits far from 0") {
+  nn::R2Score near, far;
+  const Tensor y = Tensor::from<double>({1, 2, 3, 5}, {4}),
+               t = Tensor::from<double>({1, 4, 3, 4}, {4});
+  near.update(y, t);
+  far.update(y + 1e9, t + 1e9);
+  CHECK(far.value() == doctest::Approx(near.value()).epsilon(1e-6));
+}
+
 TEST_CASE("metrics of numbers by hand") {
   const Tensor y = Tensor::from<float>({1, 2, 3, 5}, {2, 2}),
                t = Tensor::from<float>({1, 4, 3, 4}, {2, 2});
@@ -131,10 +166,10 @@ TEST_CASE("metrics of numbers by hand") {
 }
 
 TEST_CASE("ranks that share samples out, evenly or not, have the number of one") {
-  const std::vector<Make> of_classes = {make<nn::Accuracy>(),         make<nn::ErrorRate>(),
-                                        make<nn::TopKAccuracy>(2),    make<nn::Perplexity>(),
-                                        make<nn::ConfusionMatrix>(3), make<nn::Precision>(3),
-                                        make<nn::Recall>(3),          make<nn::F1Score>(3)};
+  const std::vector<Make> of_classes = {
+      make<nn::Accuracy>(),   make<nn::ErrorRate>(),        make<nn::TopKAccuracy>(2),
+      make<nn::Perplexity>(), make<nn::ConfusionMatrix>(3), make<nn::Precision>(3),
+      make<nn::Recall>(3),    make<nn::F1Score>(3),         make<nn::AUROC>(3)};
   const std::vector<Make> of_numbers = {make<nn::RMSE>(), make<nn::MeanAbsoluteError>(),
                                         make<nn::R2Score>()};
   const auto judge = [](const Make& each, const Tensor& y, const Tensor& t,

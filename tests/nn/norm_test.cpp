@@ -53,6 +53,37 @@ TEST_CASE("BatchNorm has PyTorch's keys, counts batches, and stands still in eva
   check_has(error_of([&] { norm(randn({2, 3, 1, 1})); }), "BatchNorm1d: expected [N, C] or");
 }
 
+TEST_CASE("a norm without a bias has the weight alone, and shifts nothing") {
+  const std::vector<nn::Module> norms{nn::BatchNorm1d(4, {.track = false, .bias = false}),
+                                      nn::BatchNorm2d(4, {.track = false, .bias = false}),
+                                      nn::BatchNorm3d(4, {.track = false, .bias = false}),
+                                      nn::GroupNorm(2, 4, {.bias = false}),
+                                      nn::InstanceNorm1d(4, {.affine = true, .bias = false}),
+                                      nn::InstanceNorm2d(4, {.affine = true, .bias = false}),
+                                      nn::InstanceNorm3d(4, {.affine = true, .bias = false}),
+                                      nn::LayerNorm(Shape{4, 2}, {.bias = false})};
+  const Shape shapes[] = {{3, 4, 2}, {3, 4, 2, 2}, {3, 4, 2, 2, 1}, {3, 4, 2},
+                          {3, 4, 2}, {3, 4, 2, 2}, {3, 4, 2, 2, 2}, {3, 4, 2}};
+  for (std::size_t i = 0; i < norms.size(); ++i) {
+    nn::Module norm = norms[i];
+    CAPTURE(norm.repr());
+    CHECK(keys(norm) == std::vector<std::string>{"weight"});
+    CHECK(norm.repr().find("bias=False") != std::string::npos);
+    const Tensor weight = norm.parameters()[0], y = norm(randn(shapes[i]));
+    // Each is of mean 0, over what it normalises; twice the weight is twice the output.
+    CHECK(std::abs(mean(y).item<float>()) < 1e-6);
+    sum(y * y).backward();
+    CHECK(weight.grad().shape() == weight.shape());
+    const NoGrad guard;
+    const Tensor x = randn(shapes[i]), once = norm(x);
+    mul_(weight.detach(), 2);
+    CHECK(allclose(norm(x), once * 2.0));
+  }
+  CHECK(keys(nn::BatchNorm2d(4, {.affine = false, .track = false})).empty());
+  CHECK(keys(nn::GroupNorm(2, 4, {.affine = false})).empty());
+  CHECK(keys(nn::InstanceNorm2d(4)).empty());
+}
+
 TEST_CASE("a momentum of none averages over all batches, also after loading") {
   nn::BatchNorm1d norm(1, {.momentum = std::nullopt});
   norm(Tensor::from<float>({0, 2}, {2, 1}));

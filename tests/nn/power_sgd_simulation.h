@@ -58,9 +58,10 @@ struct PowerSGDSimulation {
     return state;
   }
 
-  // What all ranks get for what each has, which is multiplied with `factor` then.
+  // What all ranks get for what each has, which is multiplied with `factor` then. Parameters that
+  // no rank has used are no part of the step.
   Wide step(std::size_t b, const nn::Bucket& bucket, const std::vector<Shape>& shapes,
-            std::vector<Wide> x, double factor = 1) {
+            std::vector<Wide> x, double factor = 1, const std::vector<int>& unused = {}) {
     if (factor == 0) return x[0];
     const auto world = static_cast<double>(x.size());
     for (std::size_t rank = 0; rank < x.size(); ++rank) {
@@ -76,6 +77,10 @@ struct PowerSGDSimulation {
       const Shape& shape = shapes[static_cast<std::size_t>(parameter)];
       if (!sends_factors(shape)) continue;
       const std::int64_t rows = shape[0], columns = shape.numel() / rows;
+      if (std::find(unused.begin(), unused.end(), parameter) != unused.end()) {
+        row += r * columns;
+        continue;
+      }
       const auto place = [&, at = at](std::int64_t i, std::int64_t j) {
         return static_cast<std::size_t>(at + i * columns + j);
       };

@@ -2,6 +2,7 @@
 // safetensors: what is written comes back and is laid out as the format says; every way in which a
 // file can be wrong is an error that says so; a failed save leaves the old file.
 #include <peal/autograd/core/safetensors.h>
+#include <peal/autograd/core/safetensors_checksum.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
@@ -201,11 +202,63 @@ TEST_CASE("random damage is read or refused, never worse") {
   CHECK(refused < 5000);  // damage to the elements alone cannot be seen
 }
 
+TEST_CASE("with a checksum each bit that is another one, and each byte less, is an error") {
+  const Folder folder;
+  const auto path = folder.path / "f";
+  const NamedTensors tensors{{"b", Tensor::from<std::uint8_t>({7, 8}, {2})},
+                             {"a", Tensor::from<float>({1.0f, -2.0f}, {2})}};
+  const Metadata asked{{std::string(checksum_key), ""}, {"epoch", "3"}};
+  save_safetensors(path, tensors, asked);
+  const Safetensors loaded = load_safetensors(path);
+  check_equal(loaded.tensors, tensors);
+  CHECK(loaded.metadata == Metadata{{"epoch", "3"}});
+  const std::string sum = loaded.checksum;
+  CHECK(sum.size() == 14);
+  CHECK(sum.starts_with("crc32:"));
+  const std::string good = content_of(path);
+  CHECK(contains(good, sum));
+
+  const std::size_t name = good.find(checksum_key);
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    Bytes file(good.begin(), good.end());
+    file[bit / 8] ^= static_cast<std::uint8_t>(1 << bit % 8);
+    INFO("bit ", bit);
+    const bool in_name = bit / 8 >= name && bit / 8 < name + checksum_key.size();
+    // Without that name it is a file that has none, and all the rest of it is right.
+    CHECK((error_of_file(file).starts_with("safetensors F: ") || in_name));
+  }
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    INFO("size ", size);
+    check_has(error_of_file({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)}),
+              "copy it again or name another");
+  }
+  Bytes file(good.begin(), good.end());
+  file[file.size() - 3] ^= 4;  // of a float
+  check_has(error_of_file(file),
+            "safetensors F: expected the checksum " + sum + ", which it says, got crc32:");
+  check_has(error_of_file(file), "damaged, or was changed after it was saved; copy it again or");
+
+  save_safetensors(path, tensors, {{"peal.checksum\":\"crc32:01234567\"", ""}});  // a mean name
+  CHECK(load_safetensors(path).checksum.empty());
+  check_equal(load_safetensors(path).tensors, tensors);
+  check_has(error_of_file(file_of("{\"__metadata__\":{\"peal.checksum\":\"crc32:12\"}}", 0)),
+            "__metadata__: 'peal.checksum': expected crc32: and 8 digits, got 'crc32:12'");
+  // Of a program that has written the header anew, and kept the metadata.
+  check_has(
+      error_of_file(file_of("{\"__metadata__\": {\"peal.checksum\": \"crc32:0a1b2c3d\"}}", 0)),
+      "it has the checksum crc32:0a1b2c3d, and a header that peal has not written: it was "
+      "changed after it was saved");
+}
+
 TEST_CASE("a file that is not there, and a folder") {
   const Folder folder;
   check_has(error_of([&] { load_safetensors(folder.path / "none"); }),
             "none: cannot open: No such");
-  check_has(error_of([&] { load_safetensors(folder.path); }), "cannot read");
+  check_has(error_of([&] { load_safetensors(folder.path); }), "cannot read: it is no regular file");
+  std::filesystem::create_symlink("loop", folder.path / "loop");  // also for root
+  CHECK_THROWS_AS(load_safetensors(folder.path / "loop"), UnreadableFile);
+  check_has(error_of([&] { load_safetensors(folder.path / "loop"); }),
+            "loop: cannot open: Too many");
   check_has(error_of([&] { save_safetensors(folder.path / "no" / "f", {}); }),
             "opening a temporary file beside it failed after 0 bytes: No such file");
   check_has(error_of([&] { save_safetensors(folder.path, {}); }), "not a regular file");

@@ -211,6 +211,10 @@ TEST_CASE("one that stands in two places is converted once, and a norm itself be
     CHECK(net.named_parameters().size() == 2);
     nn::Module norm = nn::convert_sync_batchnorm(nn::BatchNorm3d(2), group);
     CHECK(norm.as<nn::SyncBatchNorm>() != nullptr);
+    nn::Module bare = nn::convert_sync_batchnorm(nn::BatchNorm2d(2, {.bias = false}), group);
+    REQUIRE(bare.named_parameters().size() == 1);
+    CHECK(bare.named_parameters()[0].first == "weight");
+    CHECK(bare.repr().find("bias=False") != std::string::npos);
   });
 }
 

@@ -151,6 +151,7 @@ TEST_CASE("it is batch norm over the whole batch, in f32") {
 
 TEST_CASE("without weights, without running statistics, and with their average over all batches") {
   CHECK(worst_of({channels, 4}, DType::f64, {.affine = false}) < 1e-12);
+  CHECK(worst_of({channels, 4}, DType::f64, {.bias = false}) < 1e-12);
   CHECK(worst_of({channels, 4}, DType::f64, {.track = false}) < 1e-12);
   CHECK(worst_of({channels, 4}, DType::f64, {.eps = 0.1, .momentum = std::nullopt}) < 1e-12);
 }

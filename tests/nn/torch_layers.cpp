@@ -78,6 +78,9 @@ void write_norms(Writer& write) {
       },
       randn({3, 3, 4, 4}));
   write(
+      "nn.BatchNorm2d(3, bias=False)", [] { return nn::BatchNorm2d(3, {.bias = false}); },
+      randn({2, 3, 5, 4}));
+  write(
       "nn.LayerNorm(5)", [] { return nn::LayerNorm(5); }, randn({3, 4, 5}));
   write(
       "nn.LayerNorm((4, 5), 0.1)",

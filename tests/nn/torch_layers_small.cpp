@@ -15,6 +15,12 @@ void write_group_norms(LayerWriter& write) {
       "nn.GroupNorm(3, 6, 0.1, False)",
       [] { return nn::GroupNorm(3, 6, {.eps = 0.1, .affine = false}); }, randn({2, 6, 3, 4}));
   write(
+      "nn.GroupNorm(2, 6, bias=False)", [] { return nn::GroupNorm(2, 6, {.bias = false}); },
+      randn({3, 6, 5}));
+  write(
+      "nn.InstanceNorm2d(3, affine=True, bias=False)",
+      [] { return nn::InstanceNorm2d(3, {.affine = true, .bias = false}); }, randn({2, 3, 4, 5}));
+  write(
       "nn.InstanceNorm1d(3)", [] { return nn::InstanceNorm1d(3); }, randn({2, 3, 5}));
   write(
       "nn.InstanceNorm1d(3, affine=True)", [] { return nn::InstanceNorm1d(3, {.affine = true}); },

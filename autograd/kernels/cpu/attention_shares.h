@@ -19,8 +19,9 @@ namespace peal::cpu {
 // Elements before a first row of shares that can be read (Dropping), and keep it on a cache line.
 constexpr std::int64_t rows_lead = 16;
 
-// What rows' exponentials were shifted and multiplied by. Apart, as beside a score of -1e9, which a
-// mask may make of all, the logarithm of a sum of 500 would be lost.
+// What rows' exponentials were shifted (in f32 before the scale) and multiplied by. Apart, as
+// beside a score of -1e9, which a mask may make of all, the logarithm of a sum of 500 would be
+// lost.
 template <class T>
 struct RowSums {
   T *largest = nullptr, *inverse = nullptr;
@@ -148,8 +149,8 @@ class Dropping {
     n_ = rows.count(o_, i);
     const std::int64_t at = (head.number * o_.queries + rows.query + i) * o_.keys + rows.key;
     first_ = at % block;
-    real_loops<T>().dropout(weights_.get(), kept_.get(), rows.row(i) - first_, c_.words,
-                            at - first_, c_.threshold, c_.factor, n_ + first_);
+    masked_loops<T>().dropout(weights_.get(), kept_.get(), rows.row(i) - first_, c_.words,
+                              at - first_, c_.threshold, c_.factor, n_ + first_);
   }
   // The shares, as values are weighed with them.
   void drop(T* shares) const {
@@ -158,7 +159,7 @@ class Dropping {
   // From the weights' gradient that of the shares.
   void drop_gradient(T* gradient) const {
     if (!c_.drops()) return;
-    real_loops<T>().dropout_backward(gradient, gradient, kept_.get() + first_, c_.factor, n_);
+    masked_loops<T>().dropout_backward(gradient, gradient, kept_.get() + first_, c_.factor, n_);
   }
 
  private:

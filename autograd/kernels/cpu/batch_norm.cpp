@@ -22,11 +22,11 @@ void combine_block(const ChannelBlocks<T>& blocks, const typename ChannelBlocks<
     shift[at] = static_cast<Real>(o.shift);
   }
   blocks.each_image(block, [&](const auto& part) {
-    const Real* slopes = blocks.read(dy.data<T>(), part, block.room);
-    const Real* values = blocks.read(x.data<T>(), part, block.more);
-    Real* out = blocks.written(dx.data<T>(), part, block.room);
-    plane_loops<Real>().combine(out, slopes, values, scale.data(), slope.data(), shift.data(),
-                                part.planes);
+    const auto* slopes = blocks.read(dy.data<T>(), part, block.room);
+    const auto* values = blocks.read(x.data<T>(), part, block.more);
+    auto* out = blocks.written(dx.data<T>(), part, block.room);
+    blocks.loops().combine(out, slopes, values, scale.data(), slope.data(), shift.data(),
+                           part.planes);
     blocks.write(dx.data<T>(), part, out);
   });
 }
@@ -42,9 +42,8 @@ bool channel_statistics(const Tensor& mean, const Tensor& variance, const Tensor
       ChannelsOwn<double> means{}, squares{};
       std::int64_t count = 0;
       blocks.each_group(block, [&](const auto& part) {
-        plane_loops<functor::computed<T>>().add_statistics(
-            means.data(), squares.data(), count, blocks.read(x.data<T>(), part, block.room),
-            part.planes);
+        blocks.loops().add_statistics(means.data(), squares.data(), count,
+                                      blocks.read(x.data<T>(), part, block.room), part.planes);
         count += part.planes.count();
       });
       for (std::int64_t k = 0; k < block.channels; ++k) {
@@ -73,9 +72,9 @@ bool batch_norm(const Tensor& y, const Tensor& x, const Tensor& mean, const Tens
         shift[static_cast<std::size_t>(k)] = static_cast<Real>(map.shift);
       }
       blocks.each_image(block, [&](const auto& part) {
-        const Real* values = blocks.read(x.data<T>(), part, block.room);
-        Real* out = blocks.written(y.data<T>(), part, block.room);
-        plane_loops<Real>().scale_shift(out, values, scale.data(), shift.data(), part.planes);
+        const auto* values = blocks.read(x.data<T>(), part, block.room);
+        auto* out = blocks.written(y.data<T>(), part, block.room);
+        blocks.loops().scale_shift(out, values, scale.data(), shift.data(), part.planes);
         blocks.write(y.data<T>(), part, out);
       });
     });
@@ -100,10 +99,10 @@ bool batch_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& 
       }
       ChannelsOwn<double> plain{}, normal{};
       blocks.each_group(block, [&](const auto& part) {
-        const Real* slopes = blocks.read(dy.data<T>(), part, block.room);
-        const Real* values = blocks.read(x.data<T>(), part, block.more);
-        plane_loops<Real>().add_moments(plain.data(), normal.data(), slopes, values, centres.data(),
-                                        part.planes);
+        const auto* slopes = blocks.read(dy.data<T>(), part, block.room);
+        const auto* values = blocks.read(x.data<T>(), part, block.more);
+        blocks.loops().add_moments(plain.data(), normal.data(), slopes, values, centres.data(),
+                                   part.planes);
       });
       const auto inverse_of = [&](std::int64_t c) {
         return 1 / std::sqrt(element(variance, c, 0) + eps);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The channels of x [N, C, plane] in blocks of those that lie together, image by image: from one
 // plane to the next of the same channel it is often a power of two, so that few of them fit a cache
-// at once, and none is read ahead. f32 and f64 are read where they lie; f16 and bf16 are widened
-// into a buffer, so that what is computed in f32 never leaves the caches. And what normalisation
+// at once, and none is read ahead. They are read where they lie, but f16, which is widened into a
+// buffer, so that what is computed in f32 never leaves the caches. And what normalisation
 // does with a channel, from tensors of one number a channel, in any floating type. Thread safety:
 // as of the tensors.
 #pragma once
@@ -37,7 +37,9 @@ using ChannelsOwn = std::array<T, std::size_t{channel_block}>;
 template <class T>
 class ChannelBlocks {
  public:
-  using Real = functor::computed<T>;
+  static constexpr bool widens = std::is_same_v<T, Half>;
+  // What loops over planes read and write.
+  using Value = std::conditional_t<widens, float, T>;
 
   // Elements of a block, from element `at` of x on.
   struct Part {
@@ -47,7 +49,7 @@ class ChannelBlocks {
   // Channels `first` and those behind it, and room for what a thread widens of two tensors.
   struct Block {
     std::int64_t first, channels;
-    Real *room, *more;
+    Value *room, *more;
   };
 
   explicit ChannelBlocks(const Planes& planes)
@@ -61,7 +63,7 @@ class ChannelBlocks {
   void each(F&& f) const {
     const std::int64_t room = widens ? images_ * width_ * length_ : 0;
     parallel_for(planes_.channels, planes_.count(), [&](std::int64_t begin, std::int64_t end) {
-      const auto both = std::make_unique_for_overwrite<Real[]>(static_cast<std::size_t>(2 * room));
+      const auto both = std::make_unique_for_overwrite<Value[]>(static_cast<std::size_t>(2 * room));
       for (std::int64_t c = begin; c < end; c += width_) {
         f(Block{c, std::min(width_, end - c), both.get(), both.get() + room});
       }
@@ -80,7 +82,8 @@ class ChannelBlocks {
     for (std::int64_t image = planes_.batch - 1; image >= 0; --image) each_part(block, image, 1, f);
   }
 
-  const Real* read(const T* x, const Part& part, Real* room) const {
+  static const PlaneLoops<Value>& loops() { return plane_loops<Value>(); }
+  const Value* read(const T* x, const Part& part, Value* room) const {
     if constexpr (widens) {
       const PlaneBlock& o = part.planes;
       for (std::int64_t image = 0; image < o.images; ++image) {
@@ -93,19 +96,18 @@ class ChannelBlocks {
     }
   }
   // Where a part of one image is to be computed that write() then brings to y.
-  Real* written(T* y, const Part& part, Real* room) const {
+  Value* written(T* y, const Part& part, Value* room) const {
     if constexpr (widens) {
       return room;
     } else {
       return y + part.at;
     }
   }
-  void write(T* y, const Part& part, const Real* values) const {
+  void write(T* y, const Part& part, const Value* values) const {
     if constexpr (widens) width_loops<T>().narrow(y + part.at, values, part.planes.stride);
   }
 
  private:
-  static constexpr bool widens = !std::is_same_v<T, Real>;
   static constexpr std::int64_t together = 4096;  // elements of an image in a block
   static constexpr std::int64_t summed = 1024, images = 8;
 

@@ -5,6 +5,8 @@
 // Compiled for each vector level. Thread safety: pure functions.
 #pragma once
 
+#include <peal/autograd/core/half.h>
+
 #include <cstdint>
 
 namespace peal::cpu {
@@ -36,5 +38,8 @@ struct ColumnLoops {
 // Of the current level.
 template <class T>
 const ColumnLoops<T>& column_loops();
+
+// The sums alone, of bf16: widened in registers, over as many rows in f32.
+void sum_columns(double* total, const BFloat16* x, const Columns& columns);
 
 }  // namespace peal::cpu

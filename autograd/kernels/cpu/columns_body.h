@@ -14,18 +14,19 @@ constexpr std::int64_t rows_of_block = 64;
 #define PEAL_BY_WIDTH(f, ...) \
   columns.width == column_block ? f<T, true>(__VA_ARGS__) : f<T, false>(__VA_ARGS__)
 
-// Of each column the sum of term(element, k), which T holds for a block of rows.
+// Of each column the sum of term(element, k), which f32 or f64 holds for a block of rows.
 template <class T, bool whole, class Term>
 void total_of(double* total, const T* x, const Columns& columns, const Term& term) {
   const std::int64_t width = whole ? column_block : columns.width;
   for (std::int64_t k = 0; k < width; ++k) total[k] = 0;
+  using Real = functor::computed<T>;
   for (std::int64_t row = 0; row < columns.rows;) {
     const std::int64_t left = columns.rows - row;
     const std::int64_t end = row + (left < rows_of_block ? left : rows_of_block);
-    T part[column_block] = {};
+    Real part[column_block] = {};
     for (; row < end; ++row, x += columns.stride) {
 #pragma omp simd
-      for (std::int64_t k = 0; k < width; ++k) part[k] += term(x[k], k);
+      for (std::int64_t k = 0; k < width; ++k) part[k] += term(Real(x[k]), k);
     }
     for (std::int64_t k = 0; k < width; ++k) total[k] += static_cast<double>(part[k]);
   }
@@ -33,7 +34,7 @@ void total_of(double* total, const T* x, const Columns& columns, const Term& ter
 
 template <class T, bool whole>
 void sums_of(double* total, const T* x, const Columns& columns) {
-  total_of<T, whole>(total, x, columns, [](T value, std::int64_t) { return value; });
+  total_of<T, whole>(total, x, columns, [](auto value, std::int64_t) { return value; });
 }
 template <class T>
 void sums(double* total, const T* x, const Columns& columns) {
@@ -113,5 +114,11 @@ constexpr ColumnLoops<T> column_loops_here = {.sums = sums<T>,
 
 const ColumnLoops<float>& column_loops_f32() { return column_loops_here<float>; }
 const ColumnLoops<double>& column_loops_f64() { return column_loops_here<double>; }
+void column_sums_bf16(double* total, const BFloat16* x, const Columns& columns) {
+  sums(total, x, columns);
+}
+const PlaneLoops<float>& plane_loops_f32() { return plane_loops_here<float>; }
+const PlaneLoops<double>& plane_loops_f64() { return plane_loops_here<double>; }
+const PlaneLoops<BFloat16>& plane_loops_bf16() { return plane_loops_here<BFloat16>; }
 
 }  // namespace peal::cpu::PEAL_LEVEL

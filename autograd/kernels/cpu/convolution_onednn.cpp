@@ -4,12 +4,14 @@
 #include <peal/autograd/kernels/cpu/channels_last.h>
 #include <peal/autograd/kernels/cpu/convolution.h>
 #include <peal/autograd/kernels/cpu/convolution_winograd.h>
+#include <peal/autograd/kernels/cpu/held_signals.h>
 #include <peal/autograd/kernels/cpu/onednn.h>
 #include <peal/autograd/kernels/cpu/table.h>
 
 #include <omp.h>
 
 #include <memory>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -161,7 +163,8 @@ class Convolution {
     dnnl::primitive run;
   };
   // By Winograd where it is the fastest, which oneDNN by itself takes only from 32 images on; with
-  // x as forward arranged it, if there is code for that.
+  // x as forward arranged it, if there is code for that: its reference loops, a thousand times as
+  // slow, take whatever they are given.
   void prepare(ToWeights& product, bool with_bias) {
     const auto made = [&](dnnl::algorithm way) {
       try {
@@ -169,7 +172,7 @@ class Convolution {
       } catch (const dnnl::error&) {
         return false;
       }
-      return true;
+      return std::string_view(product.desc.impl_info_str()).rfind("ref", 0) != 0;
     };
     const bool may_be_winograd = algorithm() == dnnl::algorithm::convolution_auto;
     if (may_be_winograd && geometry_.batch >= least_images &&
@@ -230,6 +233,7 @@ class Convolution {
                   std::unordered_map<int, memory> arguments) {
     const Tensor scratch = room(scratch_desc);
     if (scratch.numel() > 0) arguments.emplace(DNNL_ARG_SCRATCHPAD, on(scratch_desc, scratch));
+    const HeldSignals held;  // it may be a product
     primitive.execute(stream(), arguments);
     stream().wait();
   }

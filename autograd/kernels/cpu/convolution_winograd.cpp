@@ -34,10 +34,13 @@ std::uint16_t* bits_of(const Tensor& x) { return static_cast<std::uint16_t*>(x.r
 struct Positions {
   std::int64_t step;
   Tensor room;
+  std::uint16_t* first;  // asked for once, not for each row of tiles
   explicit Positions(std::int64_t elements)
-      : step(elements + apart), room(Tensor::empty({positions * step / 2}, DType::i32, Device{})) {}
-  std::uint16_t* bits() const { return bits_of(room); }
-  Bf16Pair* pairs() const { return room.data<Bf16Pair>(); }
+      : step(elements + apart),
+        room(Tensor::empty({positions * step / 2}, DType::i32, Device{})),
+        first(bits_of(room)) {}
+  std::uint16_t* bits() const { return first; }
+  Bf16Pair* pairs() const { return reinterpret_cast<Bf16Pair*>(first); }
 };
 
 // The rows of tiles of all images, in blocks that panels have room for.
@@ -54,29 +57,31 @@ void convolve(const Tensor& y, const TiledPlanes& y_planes, const Tensor& x,
               const Tensor& bias) {
   const std::int64_t from = x_planes.channels, to = y_planes.channels;
   const TileBlocks blocks(batch, y_planes);
+  const std::uint16_t* images = bits_of(x);
+  std::uint16_t* results = bits_of(y);
+  const float* added = bias.defined() ? bias.data<float>() : nullptr;
   parallel_for(blocks.count, positions * from * to * 2, [&](std::int64_t begin, std::int64_t end) {
     const Positions tiles(from * pair_columns);
     const std::int64_t step = result_rows * pair_columns + apart;
-    const Tensor sums = Tensor::empty({positions, step}, DType::f32, Device{});
+    const Tensor room = Tensor::empty({positions, step}, DType::f32, Device{});
+    float* sums = room.data<float>();
     for (std::int64_t i = begin; i < end; ++i) {
       const TileRows rows = blocks.block(i);
       for (std::int64_t c = 0; c < from; c += 2) {
-        avx512bf16::tiles_to_pairs(tiles.pairs() + c / 2 * pair_columns, tiles.step / 2, bits_of(x),
-                                   c, x_planes, rows);
+        avx512bf16::tiles_to_pairs(tiles.pairs() + c / 2 * pair_columns, tiles.step / 2, images, c,
+                                   x_planes, rows);
       }
       for (std::int64_t first = 0; first < to; first += result_rows) {
         const std::int64_t count = std::min(result_rows, to - first);
         for (std::int64_t p = 0; p < positions; ++p) {
           avx512bf16::multiply_pairs(
-              {sums.data<float>() + p * step, nullptr},
-              kernels.pairs() + (p * kernels.step + first * from) / 2,
+              {sums + p * step, nullptr}, kernels.pairs() + (p * kernels.step + first * from) / 2,
               tiles.pairs() + p * tiles.step / 2, nullptr,
               {count, rows.count * y_planes.across, from / 2, from / 2, 1, pair_columns, 0});
         }
         for (std::int64_t c = first; c < first + count; ++c) {
-          avx512bf16::sums_to_results(bits_of(y), sums.data<float>() + (c - first) * pair_columns,
-                                      step, bias.defined() ? bias.data<float>()[c] : 0.0f, c,
-                                      y_planes, rows);
+          avx512bf16::sums_to_results(results, sums + (c - first) * pair_columns, step,
+                                      added != nullptr ? added[c] : 0.0f, c, y_planes, rows);
         }
       }
     }
@@ -182,6 +187,7 @@ void sum_over_tiles(const KernelSums& to, const Tensor& dy, const TiledPlanes& d
   const TileBlocks blocks(batch, dy_planes);
   constexpr std::int64_t together = summed_tiles / pair_columns;
   const Positions tiles(in * summed_tiles), grads(out * summed_tiles);
+  const std::uint16_t *images = bits_of(x), *slopes = bits_of(dy);
   for (std::int64_t first = 0; first < blocks.count; first += together) {
     const std::int64_t count = std::min(together, blocks.count - first);
     const std::int64_t pairs = count * pair_columns / 2;
@@ -195,10 +201,10 @@ void sum_over_tiles(const KernelSums& to, const Tensor& dy, const TiledPlanes& d
       });
     };
     each_row(in, [&](std::int64_t c, std::int64_t at, const TileRows& rows) {
-      avx512bf16::tiles_to_row(tiles.bits() + at, tiles.step, bits_of(x), c, x_planes, rows);
+      avx512bf16::tiles_to_row(tiles.bits() + at, tiles.step, images, c, x_planes, rows);
     });
     each_row(out, [&](std::int64_t c, std::int64_t at, const TileRows& rows) {
-      avx512bf16::gradients_to_row(grads.bits() + at, grads.step, bits_of(dy), c, dy_planes, rows);
+      avx512bf16::gradients_to_row(grads.bits() + at, grads.step, slopes, c, dy_planes, rows);
     });
     add_products(to, to.turned ? tiles : grads, to.turned ? grads : tiles, pairs, first == 0);
   }
@@ -211,14 +217,7 @@ void sum_channels(const Tensor& sums, const Tensor& dy) {
   blocks.each([&](const auto& block) {
     ChannelsOwn<double> totals{};
     blocks.each_group(block, [&](const auto& part) {
-      const PlaneBlock& o = part.planes;
-      const float* values = blocks.read(dy.data<BFloat16>(), part, block.room);
-      for (std::int64_t image = 0; image < o.images; ++image) {
-        for (std::int64_t k = 0; k < o.channels; ++k) {
-          totals[static_cast<std::size_t>(k)] +=
-              real_loops<float>().sum(values + image * o.stride + k * o.size, o.size);
-        }
-      }
+      blocks.loops().add_sums(totals.data(), dy.data<BFloat16>() + part.at, part.planes);
     });
     for (std::int64_t k = 0; k < block.channels; ++k) {
       set_element(sums, block.first + k, totals[static_cast<std::size_t>(k)]);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions of bf16 by Winograd's algorithm (winograd_pairs.h), in the layout that tensors have:
 // 2.25 times fewer multiplications than by definition, of operands that are rounded once more,
-// after their transform. For the CPUs on which bf16 is multiplied by AVX512_BF16 alone. Uses the
-// calling thread's OpenMP threads; how many they are changes no bit of a result. Thread safety: as
-// of the tensors.
+// after their transform. All results of a tile are NaN where it holds an infinity (0009). For the
+// CPUs on which bf16 is multiplied by AVX512_BF16 alone. Uses the calling thread's OpenMP threads;
+// how many they are changes no bit of a result. Thread safety: as of the tensors.
 #pragma once
 
 #include <peal/autograd/kernels/table.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/kernels/cpu/gemm.h>
+#include <peal/autograd/kernels/cpu/held_signals.h>
 #include <peal/autograd/kernels/cpu/panels.h>
 
 #include <dnnl.h>
@@ -13,6 +14,7 @@ void gemm(float* out, const float* a, const float* b, const Product& o, bool add
   if (belongs_in_panels(o) && multiply_in_panels(out, a, b, add ? out : nullptr, o.step_out(), o)) {
     return;
   }
+  const HeldSignals held;
   const dnnl_status_t status =
       dnnl_sgemm(o.transpose_a ? 'T' : 'N', o.transpose_b ? 'T' : 'N', o.m, o.n, o.k, 1.0f, a,
                  o.step_a(), b, o.step_b(), add ? 1.0f : 0.0f, out, o.step_out());

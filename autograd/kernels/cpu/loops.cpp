@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/kernels/cpu/loops.h>
-#include <peal/autograd/kernels/cpu/rounding.h>
+#include <peal/autograd/kernels/functors.h>
+
+#include <type_traits>
 
 namespace peal::cpu {
 
@@ -19,6 +21,10 @@ namespace peal::cpu {
   extern template const ProductLoops<float>& all_product_loops<float>();   \
   extern template const ProductLoops<double>& all_product_loops<double>(); \
   template <class T>                                                       \
+  const MaskedLoops<T>& all_masked_loops();                                \
+  template <class T>                                                       \
+  const PointwiseLoops<T>& all_pointwise_loops();                          \
+  template <class T>                                                       \
   const Loops<T>& all_loops();                                             \
   template <class T>                                                       \
   const RealLoops<T>& all_real_loops();                                    \
@@ -31,6 +37,7 @@ PEAL_DECLARE_LEVEL(baseline)
 #if defined(__x86_64__)
 PEAL_DECLARE_LEVEL(avx2)
 PEAL_DECLARE_LEVEL(avx512)
+PEAL_DECLARE_LEVEL(avx512bf16)  // of bf16 alone, and no level by itself
 #endif
 #undef PEAL_DECLARE_LEVEL
 
@@ -85,32 +92,23 @@ const ProductLoops<T>& product_loops() {
   return chosen;
 }
 
+// With the CPU's own rounding to bf16 where it has one, at the level that it belongs to.
 #if defined(__x86_64__)
-namespace {
-
-// Those of AVX-512, with the CPU's own rounding where it has one.
-template <class T>
-const WidthLoops<T>& widest_width_loops() {
-  static const WidthLoops<T> widest = [] {
-    WidthLoops<T> all = avx512::all_width_loops<T>();
-    if constexpr (std::is_same_v<T, BFloat16>) {
-      if (__builtin_cpu_supports("avx512bf16")) all.narrow = avx512bf16::round_to_bf16;
-    }
-    return all;
-  }();
-  return widest;
-}
-
-}  // namespace
+#define PEAL_OF_LEVEL(loops, level)                                            \
+  if constexpr (std::is_same_v<T, BFloat16>) {                                 \
+    static const bool rounds = __builtin_cpu_supports("avx512bf16") != 0;      \
+    if (level == Level::avx512 && rounds) return avx512bf16::all_##loops<T>(); \
+  }                                                                            \
+  if (level == Level::avx512) return avx512::all_##loops<T>();                 \
+  if (level == Level::avx2) return avx2::all_##loops<T>();                     \
+  return baseline::all_##loops<T>()
+#else
+#define PEAL_OF_LEVEL(loops, level) return baseline::all_##loops<T>()
 #endif
 
 template <class T>
 const WidthLoops<T>& width_loops(Level level) {
-#if defined(__x86_64__)
-  if (level == Level::avx512) return widest_width_loops<T>();
-  if (level == Level::avx2) return avx2::all_width_loops<T>();
-#endif
-  return baseline::all_width_loops<T>();
+  PEAL_OF_LEVEL(width_loops, level);
 }
 
 template <class T>
@@ -119,22 +117,39 @@ const WidthLoops<T>& width_loops() {
   return chosen;
 }
 
-template <class T>
-const Loops<T>& narrow_loops(Level level);  // loops_narrow.cpp
+const Loops<Half>& half_loops(Level level);  // loops_half.cpp
 
 template <class T>
 const Loops<T>& loops(Level level) {
-  if constexpr (std::is_same_v<T, float> || std::is_same_v<T, double>) {
-#if defined(__x86_64__)
-    if (level == Level::avx512) return avx512::all_loops<T>();
-    if (level == Level::avx2) return avx2::all_loops<T>();
-#endif
-  }
-  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>) {
-    return narrow_loops<T>(level);
+  if constexpr (std::is_same_v<T, Half>) {
+    return half_loops(level);
+  } else if constexpr (std::is_floating_point_v<functor::computed<T>>) {
+    PEAL_OF_LEVEL(loops, level);
   } else {
     return baseline::all_loops<T>();
   }
+}
+
+template <class T>
+const MaskedLoops<T>& masked_loops(Level level) {
+  PEAL_OF_LEVEL(masked_loops, level);
+}
+
+template <class T>
+const PointwiseLoops<T>& pointwise_loops(Level level) {
+  PEAL_OF_LEVEL(pointwise_loops, level);
+}
+
+template <class T>
+const MaskedLoops<T>& masked_loops() {
+  static const MaskedLoops<T>& chosen = masked_loops<T>(current_level());
+  return chosen;
+}
+
+template <class T>
+const PointwiseLoops<T>& pointwise_loops() {
+  static const PointwiseLoops<T>& chosen = pointwise_loops<T>(current_level());
+  return chosen;
 }
 
 template <class T>
@@ -170,6 +185,17 @@ PEAL_LOOPS(std::int64_t)
 PEAL_LOOPS(std::uint8_t)
 PEAL_LOOPS(std::int8_t)
 #undef PEAL_LOOPS
+#undef PEAL_OF_LEVEL
+template const MaskedLoops<float>& masked_loops<float>(Level level);
+template const MaskedLoops<double>& masked_loops<double>(Level level);
+template const MaskedLoops<BFloat16>& masked_loops<BFloat16>(Level level);
+template const MaskedLoops<float>& masked_loops<float>();
+template const MaskedLoops<double>& masked_loops<double>();
+template const MaskedLoops<BFloat16>& masked_loops<BFloat16>();
+template const PointwiseLoops<float>& pointwise_loops<float>(Level level);
+template const PointwiseLoops<BFloat16>& pointwise_loops<BFloat16>(Level level);
+template const PointwiseLoops<float>& pointwise_loops<float>();
+template const PointwiseLoops<BFloat16>& pointwise_loops<BFloat16>();
 template const WidthLoops<Half>& width_loops<Half>(Level level);
 template const WidthLoops<BFloat16>& width_loops<BFloat16>(Level level);
 template const WidthLoops<Half>& width_loops<Half>();

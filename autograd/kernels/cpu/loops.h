@@ -33,15 +33,30 @@ struct RealLoops {
   void (*adam)(T* p, const T* g, T* m, T* v, const AdamStep& options, std::int64_t n);
   // Tensors of state that the rule has not are null.
   void (*rule_step)(T* p, const T* g, T* a, T* b, T* c, const RuleStep& options, std::int64_t n);
+};
+
+// For float, double and BFloat16: what keeps a byte beside each result.
+template <class T>
+struct MaskedLoops {
   // `first` is a multiple of 4: the place of element 0 in the range of words.
   void (*dropout)(T* y, std::uint8_t* mask, const T* x, RandomRange words, std::int64_t first,
                   std::uint32_t threshold, double scale, std::int64_t n);
   void (*dropout_backward)(T* dx, const T* dy, const std::uint8_t* mask, double scale,
                            std::int64_t n);
-  // One plane; index is the place in the window, row by row.
+  // One plane; index is the place in the window, row by row. The gradients of BFloat16 are not
+  // summed in f32, so its windows lie apart: kernel <= stride.
   void (*max_pool)(const Pool2dGeometry& geometry, T* y, std::uint8_t* index, const T* x);
   void (*max_pool_backward)(const Pool2dGeometry& geometry, T* dx, const T* dy,
                             const std::uint8_t* index);
+};
+
+// For float and BFloat16: functions of one element that are made of exponentials.
+template <class T>
+struct PointwiseLoops {
+  // False, and nothing done, where the function is not one of these; out may be x, dx may be dy.
+  bool (*math)(Pointwise op, T* out, const T* x, float s, float t, std::int64_t n);
+  bool (*math_backward)(Pointwise op, T* dx, const T* dy, const T* x, float s, float t,
+                        std::int64_t n);
 };
 
 // For Half and BFloat16: to f32, and back with one rounding. Tiny numbers are not flushed to zero.
@@ -57,17 +72,12 @@ struct SoftmaxRows {
   std::int64_t rows, n, row_x, row_out, count;
   bool causal;
   float scale;
-  // Of each row, where they are wanted: the largest of scale x, and the sum of exponentials of what
-  // is less than it by so much.
+  // Of each row, where they are wanted: the largest of x, and the sum of exp(scale (x - largest)).
   float *largest = nullptr, *total = nullptr;
 };
 
-// For float alone: what is made of exponentials.
+// For float alone: sums and shares of exponentials.
 struct MathLoops {
-  // False, and nothing done, where the function is not one of these; out may be x, dx may be dy.
-  bool (*math)(Pointwise op, float* out, const float* x, float s, float t, std::int64_t n);
-  bool (*math_backward)(Pointwise op, float* dx, const float* dy, const float* x, float s, float t,
-                        std::int64_t n);
   // out = exp(x - shift), and the sum of it; out may be x. Here and below shift is the largest
   // there is, or near it, and what is no normal number is 0.
   double (*exp_shifted)(float* out, const float* x, float shift, std::int64_t n);
@@ -79,7 +89,7 @@ struct MathLoops {
   // out = softmax of scale x over what is seen, 0 elsewhere. x is overwritten, and may be out.
   // scale, count > 0.
   void (*softmax_scaled)(float* out, float* x, const SoftmaxRows& o);
-  // x = factor exp(scale x - shift) over the first `count`, 0 from there to n. In whole vectors,
+  // x = factor exp(scale (x - shift)) over the first `count`, 0 from there to n. In whole vectors,
   // which x has room for.
   void (*exp_part)(float* x, float scale, float shift, float factor, std::int64_t count,
                    std::int64_t n);
@@ -171,6 +181,10 @@ template <class T>
 const Loops<T>& loops();
 template <class T>
 const RealLoops<T>& real_loops();
+template <class T>
+const MaskedLoops<T>& masked_loops();
+template <class T>
+const PointwiseLoops<T>& pointwise_loops();
 
 // Of a given one, for the tests. REQUIRES: level <= best_level().
 template <class T>
@@ -184,5 +198,9 @@ template <class T>
 const Loops<T>& loops(Level level);
 template <class T>
 const RealLoops<T>& real_loops(Level level);
+template <class T>
+const MaskedLoops<T>& masked_loops(Level level);
+template <class T>
+const PointwiseLoops<T>& pointwise_loops(Level level);
 
 }  // namespace peal::cpu

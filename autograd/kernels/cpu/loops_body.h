@@ -4,9 +4,10 @@
 // inline, no function of the standard library is called, and everything else is in a namespace of
 // the level's own (a test looks at the symbols).
 #include <peal/autograd/kernels/cpu/loops.h>
+#include <peal/autograd/kernels/cpu/loops_elementwise.h>
+#include <peal/autograd/kernels/cpu/loops_masked.h>
 #include <peal/autograd/kernels/cpu/loops_math.h>
 #include <peal/autograd/kernels/cpu/loops_norm.h>
-#include <peal/autograd/kernels/cpu/loops_pool.h>
 #include <peal/autograd/kernels/cpu/loops_product.h>
 #include <peal/autograd/kernels/cpu/loops_recurrent.h>
 #include <peal/autograd/kernels/cpu/loops_softmax.h>
@@ -15,94 +16,8 @@
 #include <peal/autograd/kernels/functors.h>
 #include <peal/autograd/kernels/rules.h>
 
-#if defined(__SSE2__)
-#include <immintrin.h>
-#endif
-
 namespace peal::cpu::PEAL_LEVEL {
 namespace {
-
-template <class T, class F>
-void binary_loop(F f, Repeat repeat, T* out, const T* a, const T* b, std::int64_t n) {
-  switch (repeat) {
-    case Repeat::none:
-#pragma omp simd
-      for (std::int64_t i = 0; i < n; ++i) {
-        out[i] = f(a[i], b[i]);
-      }
-      break;
-    case Repeat::left: {
-      const T left = *a;
-#pragma omp simd
-      for (std::int64_t i = 0; i < n; ++i) out[i] = f(left, b[i]);
-      break;
-    }
-    case Repeat::right: {
-      const T right = *b;
-#pragma omp simd
-      for (std::int64_t i = 0; i < n; ++i) out[i] = f(a[i], right);
-      break;
-    }
-  }
-}
-
-template <class T>
-void binary(Binary op, Repeat repeat, T* out, const T* a, const T* b, std::int64_t n) {
-  switch (op) {
-    case Binary::add:
-      return binary_loop(functor::Add{}, repeat, out, a, b, n);
-    case Binary::sub:
-      return binary_loop(functor::Sub{}, repeat, out, a, b, n);
-    case Binary::mul:
-      return binary_loop(functor::Mul{}, repeat, out, a, b, n);
-    case Binary::div:
-      if constexpr (std::is_floating_point_v<T>) {
-        return binary_loop(functor::Div{}, repeat, out, a, b, n);
-      }
-      return;
-    case Binary::relu_backward:
-      return binary_loop(functor::ReluBackward{}, repeat, out, a, b, n);
-  }
-}
-
-template <class T, class F>
-void unary_loop(F f, T* out, const T* x, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) out[i] = f(x[i]);
-}
-
-template <class T>
-void unary(Unary op, T* out, const T* x, double s, std::int64_t n) {
-  const T scalar = static_cast<T>(s);
-  switch (op) {
-    case Unary::add_scalar:
-      return unary_loop(functor::AddScalar<T>{scalar}, out, x, n);
-    case Unary::mul_scalar:
-      return unary_loop(functor::MulScalar<T>{scalar}, out, x, n);
-    case Unary::div_scalar:
-      if constexpr (std::is_floating_point_v<T>) {
-        return unary_loop(functor::DivScalar<T>{scalar}, out, x, n);
-      }
-      return;
-    case Unary::relu:
-      return unary_loop(functor::Relu<T>{scalar}, out, x, n);
-  }
-}
-
-template <class T>
-void axpy(T* x, const T* y, double alpha, std::int64_t n) {
-  const T scale = static_cast<T>(alpha);
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) {
-    x[i] = static_cast<T>(x[i] + scale * y[i]);
-  }
-}
-
-template <class T>
-void fill(T* out, double value, std::int64_t n) {
-  const T element = static_cast<T>(value);
-  for (std::int64_t i = 0; i < n; ++i) out[i] = element;
-}
 
 // Blocks of 1024 are summed in 64 lanes of T, blocks in double: fast, and as exact as pairwise.
 template <class T>
@@ -175,91 +90,27 @@ void rule_step(T* __restrict p, const T* __restrict g, T* __restrict a, T* __res
   });
 }
 
-// Philox (rng.h has it for one block), a block in each lane of 64 bits: only the lower halves
-// count, as they do for the multiplication.
-using Wide = Vector<std::uint64_t>;
-PEAL_ELEMENT Wide multiply_low_halves(const Wide& a, std::uint32_t b) {
-#if defined(__AVX512F__)
-  return (Wide)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64(b));
-#elif defined(__AVX2__)
-  return (Wide)_mm256_mul_epu32((__m256i)a, _mm256_set1_epi64x(b));
-#elif defined(__SSE2__)
-  return (Wide)_mm_mul_epu32((__m128i)a, _mm_set1_epi64x(b));
-#else
-  return (a & 0xffffffffu) * std::uint64_t{b};
-#endif
-}
-// The words of as many blocks as a vector has lanes, from block `first` on, in order.
-template <std::size_t... I>
-PEAL_ELEMENT void philox_blocks(std::uint64_t seed, std::uint64_t first, std::uint32_t* word,
-                                std::index_sequence<I...> all) {
-  const Wide counter = Wide{I...} + first;
-  Wide c0 = counter, c1 = counter >> 32, c2 = {}, c3 = {};
-  std::uint32_t k0 = static_cast<std::uint32_t>(seed), k1 = static_cast<std::uint32_t>(seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const Wide p0 = multiply_low_halves(c0, 0xD2511F53u), p1 = multiply_low_halves(c2, 0xCD9E8D57u);
-    c0 = (p1 >> 32) ^ c1 ^ std::uint64_t{k0};
-    c2 = (p0 >> 32) ^ c3 ^ std::uint64_t{k1};
-    c1 = p1;
-    c3 = p0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  const Wide front = (c0 & 0xffffffffu) | (c1 << 32), back = (c2 & 0xffffffffu) | (c3 << 32);
-  store(word, zip_low(front, back, all));
-  store(word + 2 * sizeof...(I), zip_high(front, back, all));
-}
-
-template <class T>
-void dropout(T* __restrict y, std::uint8_t* __restrict mask, const T* __restrict x,
-             RandomRange words, std::int64_t first, std::uint32_t threshold, double scale,
-             std::int64_t n) {
-  constexpr std::int64_t chunk = 4 * lanes<std::uint64_t>;
-  const functor::Dropout<T> f{threshold, static_cast<T>(scale)};
-  std::uint64_t block = (words.offset + static_cast<std::uint64_t>(first)) / 4;
-  for (std::int64_t i = 0; i < n; i += chunk, block += lanes<std::uint64_t>) {
-    std::uint32_t word[chunk];
-    philox_blocks(words.seed, block, word, Lanes<std::uint64_t>{});
-    const std::int64_t left = n - i < chunk ? n - i : chunk;
-    if (left == chunk) {  // a fixed count, so that it becomes vectors
-      for (int l = 0; l < chunk; ++l) mask[i + l] = f.keeps(word[l]) ? 1 : 0;
-      for (int l = 0; l < chunk; ++l) y[i + l] = f(x[i + l], f.keeps(word[l]));
-    } else {
-      for (std::int64_t l = 0; l < left; ++l) {
-        mask[i + l] = f.keeps(word[l]) ? 1 : 0;
-        y[i + l] = f(x[i + l], mask[i + l] != 0);
-      }
-    }
-  }
-}
-
-template <class T>
-void dropout_backward(T* dx, const T* dy, const std::uint8_t* mask, double scale, std::int64_t n) {
-  const functor::Dropout<T> f{0, static_cast<T>(scale)};
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) dx[i] = f(dy[i], mask[i] != 0);
-}
-
-template <class T>
-constexpr Loops<T> loops_here = {
-    .binary = binary<T>, .unary = unary<T>, .axpy = axpy<T>, .fill = fill<T>};
 template <class T>
 constexpr RealLoops<T> real_loops_here = {.sum = sum<T>,
                                           .add_to_doubles = add_to_doubles<T>,
                                           .max = max<T>,
                                           .sgd = sgd<T>,
                                           .adam = adam<T>,
-                                          .rule_step = rule_step<T>,
-                                          .dropout = dropout<T>,
-                                          .dropout_backward = dropout_backward<T>,
-                                          .max_pool = max_pool<T>,
-                                          .max_pool_backward = max_pool_backward<T>};
+                                          .rule_step = rule_step<T>};
 
 }  // namespace
 
 template <class T>
 const Loops<T>& all_loops() {
   return loops_here<T>;
+}
+template <class T>
+const MaskedLoops<T>& all_masked_loops() {
+  return masked_loops_here<T>;
+}
+template <class T>
+const PointwiseLoops<T>& all_pointwise_loops() {
+  return pointwise_loops_here<T>;
 }
 template <class T>
 const RealLoops<T>& all_real_loops() {
@@ -289,6 +140,12 @@ template const NormLoops<float>& all_norm_loops<float>();
 template const NormLoops<double>& all_norm_loops<double>();
 template const Loops<float>& all_loops<float>();
 template const Loops<double>& all_loops<double>();
+template const Loops<BFloat16>& all_loops<BFloat16>();
+template const MaskedLoops<float>& all_masked_loops<float>();
+template const MaskedLoops<double>& all_masked_loops<double>();
+template const MaskedLoops<BFloat16>& all_masked_loops<BFloat16>();
+template const PointwiseLoops<float>& all_pointwise_loops<float>();
+template const PointwiseLoops<BFloat16>& all_pointwise_loops<BFloat16>();
 template const RealLoops<float>& all_real_loops<float>();
 template const RealLoops<double>& all_real_loops<double>();
 #ifdef PEAL_ALL_DTYPES

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <peal/autograd/kernels/cpu/loops.h>
+#include <peal/autograd/kernels/cpu/loops_width.h>
 #include <peal/autograd/kernels/pointwise_functions.h>
 
 #include <cstdint>
@@ -195,10 +196,9 @@ struct GeluTanh {
   }
 };
 
-template <class F>
-void math_loop(F f, float* out, const float* x, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) out[i] = f(x[i]);
+template <class T, class F>
+void math_loop(F f, T* out, const T* x, std::int64_t n) {
+  in_strips(out, n, [=](std::int64_t i) { return f(static_cast<float>(x[i])); });
 }
 
 // The functions that are made of Vectors alone, and those of them whose slopes are not products.
@@ -208,7 +208,8 @@ void math_loop(F f, float* out, const float* x, std::int64_t n) {
   each(silu) each(mish) each(softplus) each(logsigmoid) each(elu) each(selu) each(celu) \
       each(tanhshrink)
 
-bool math(Pointwise op, float* out, const float* x, float s, float t, std::int64_t n) {
+template <class T>
+bool math(Pointwise op, T* out, const T* x, float s, float t, std::int64_t n) {
   switch (op) {
     case Pointwise::gelu:
       return math_loop(Gelu{}, out, x, n), true;
@@ -226,14 +227,15 @@ bool math(Pointwise op, float* out, const float* x, float s, float t, std::int64
   }
 }
 
-template <class F>
-void slope_loop(F f, float* dx, const float* dy, const float* x, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) dx[i] = dy[i] * f.slope(x[i]);
+template <class T, class F>
+void slope_loop(F f, T* dx, const T* dy, const T* x, std::int64_t n) {
+  in_strips(dx, n, [=](std::int64_t i) {
+    return static_cast<float>(dy[i]) * f.slope(static_cast<float>(x[i]));
+  });
 }
 
-bool math_backward(Pointwise op, float* dx, const float* dy, const float* x, float s, float t,
-                   std::int64_t n) {
+template <class T>
+bool math_backward(Pointwise op, T* dx, const T* dy, const T* x, float s, float t, std::int64_t n) {
   switch (op) {
     case Pointwise::gelu:
       return slope_loop(Gelu{}, dx, dy, x, n), true;
@@ -252,6 +254,10 @@ bool math_backward(Pointwise op, float* dx, const float* dy, const float* x, flo
 }
 #undef PEAL_VECTOR_SLOPES
 #undef PEAL_VECTOR_FUNCTIONS
+
+template <class T>
+constexpr PointwiseLoops<T> pointwise_loops_here = {.math = math<T>,
+                                                    .math_backward = math_backward<T>};
 
 }  // namespace
 }  // namespace peal::cpu::PEAL_LEVEL

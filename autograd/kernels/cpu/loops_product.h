@@ -214,7 +214,7 @@ bool change_scores(T* x, double factor, const T* added, const bool* shown, std::
     if (shown != nullptr) {
       Bytes<T> flags;
       load(flags, shown + i);
-      value = __builtin_convertvector(flags, Vector<Integer<T>>) != 0 ? value : none;
+      value = integers_of<T>(flags) != 0 ? value : none;
     }
     left |= value != none;
     store(x + i, value);

@@ -83,7 +83,7 @@ void softmax_rows(float* out, float* x, const SoftmaxRows& o, std::int64_t first
     }
   }
 #pragma GCC unroll 4
-  for (int r = 0; r < rows; ++r) most[r] = Floats{} + largest_lane<float>(most[r]) * o.scale;
+  for (int r = 0; r < rows; ++r) most[r] = Floats{} + largest_lane<float>(most[r]);
   for (std::int64_t i = 0; i < end; i += wide) {
     const Ints place = upwards + static_cast<std::int32_t>(i);
 #pragma GCC unroll 4
@@ -91,7 +91,9 @@ void softmax_rows(float* out, float* x, const SoftmaxRows& o, std::int64_t first
       Floats value;
       load(value, x + r * o.row_x + i);
       value = place < count[r] ? value : nothing;
-      value = falling_exponential_of<Floats, Ints>(value * o.scale - most[r]);
+      // Scaled last: of large scores, whose products round by more than an exponential bears, one
+      // may be rounded and the other, in a fused multiply-add, not.
+      value = falling_exponential_of<Floats, Ints>((value - most[r]) * o.scale);
       store(x + r * o.row_x + i, value);
       part[r] += value;
     }
@@ -145,15 +147,13 @@ void exp_part(float* x, float scale, float shift, float factor, std::int64_t cou
   for (; i < count; i += wide) {
     Floats value;
     load(value, x + i);
-    value = factor * falling_exponential_of<Floats, Ints>(value * scale - shift);
+    value = factor * falling_exponential_of<Floats, Ints>((value - shift) * scale);
     store(x + i, upwards + static_cast<std::int32_t>(i) < seen ? value : Floats{});
   }
   for (; i < n; ++i) x[i] = 0.0f;
 }
 
-constexpr MathLoops math_loops_here = {.math = math,
-                                       .math_backward = math_backward,
-                                       .exp_shifted = exp_shifted,
+constexpr MathLoops math_loops_here = {.exp_shifted = exp_shifted,
                                        .sum_of_exp = sum_of_exp,
                                        .exp_scaled = exp_scaled,
                                        .softmax_scaled = softmax_scaled,

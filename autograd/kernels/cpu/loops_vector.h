@@ -27,6 +27,8 @@ template <class T>
 struct VectorOf {
   typedef T type __attribute__((vector_size(vector_bytes)));
   typedef std::uint8_t bytes __attribute__((vector_size(lanes<T>)));
+  typedef std::uint16_t shorts __attribute__((vector_size(2 * lanes<T>)));
+  typedef std::uint32_t words __attribute__((vector_size(4 * lanes<T>)));
 };
 template <class T>
 using Vector = typename VectorOf<T>::type;
@@ -50,7 +52,21 @@ PEAL_ELEMENT void load(V& value, const T* from) {
 }
 template <class V, class T>
 PEAL_ELEMENT void store(T* to, const V& value) {
-  __builtin_memcpy(to, &value, sizeof value);
+  __builtin_memcpy(static_cast<void*>(to), &value, sizeof value);
+}
+// Bytes as integers, and back. Step by step: GCC 12 takes steps of more than twice the size apart
+// into single elements.
+template <class T>
+PEAL_ELEMENT Vector<Integer<T>> integers_of(const Bytes<T>& x) {
+  const auto shorts = __builtin_convertvector(x, typename VectorOf<T>::shorts);
+  const auto words = __builtin_convertvector(shorts, typename VectorOf<T>::words);
+  return __builtin_convertvector(words, Vector<Integer<T>>);
+}
+template <class T>
+PEAL_ELEMENT Bytes<T> bytes_of(const Vector<Integer<T>>& x) {
+  const auto words = __builtin_convertvector(x, typename VectorOf<T>::words);
+  const auto shorts = __builtin_convertvector(words, typename VectorOf<T>::shorts);
+  return __builtin_convertvector(shorts, Bytes<T>);
 }
 template <class V, std::size_t... I>
 PEAL_ELEMENT V evens(const V& a, const V& b, std::index_sequence<I...>) {

@@ -2,6 +2,7 @@
 #include <peal/autograd/kernels/cpu/bf16.h>
 #include <peal/autograd/kernels/cpu/loops.h>
 #include <peal/autograd/kernels/cpu/onednn.h>
+#include <peal/autograd/kernels/cpu/pair_panels.h>
 
 #include <omp.h>
 
@@ -64,6 +65,10 @@ bool multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor&
       out.numel() == 0 || o.k == 0 || (o.bias && !is_bf16(bias))) {
     return false;
   }
+  if (o.batch == 1 &&
+      multiply_in_pair_panels(out, a, b, bias, {o.m, o.n, o.k, o.transpose_a, o.transpose_b})) {
+    return true;
+  }
   o.threads = omp_get_max_threads();
   try {
     const Prepared& product = prepared(o);
@@ -79,20 +84,16 @@ bool multiply(const Tensor& out, const Tensor& a, const Tensor& b, const Tensor&
   return true;
 }
 
-bool uses(dnnl::cpu_isa wanted) {
-  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
-  return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
-}
-
 }  // namespace
 
 bool multiplies_bf16() {
   static const bool does = [] {
-    if (!uses(dnnl::cpu_isa::avx512_core_bf16) || current_level() != Level::avx512) return false;
+    if (!onednn_uses(dnnl::cpu_isa::avx512_core_bf16) || current_level() != Level::avx512)
+      return false;
 #if defined(__x86_64__)
     // Intel's cores with AMX, of which a virtual machine may hide just that.
     const bool slow = __builtin_cpu_is("intel") != 0 && __builtin_cpu_supports("avx512fp16") != 0 &&
-                      !uses(dnnl::cpu_isa::avx512_core_amx);
+                      !onednn_uses(dnnl::cpu_isa::avx512_core_amx);
     return !slow || std::getenv("PEAL_CPU_LEVEL") != nullptr;
 #else
     return true;
@@ -102,7 +103,7 @@ bool multiplies_bf16() {
 }
 
 bool multiplies_bf16_in_pairs() {
-  static const bool does = multiplies_bf16() && !uses(dnnl::cpu_isa::avx512_core_amx);
+  static const bool does = multiplies_bf16() && !onednn_uses(dnnl::cpu_isa::avx512_core_amx);
   return does;
 }
 

@@ -19,6 +19,12 @@ inline dnnl::stream& onednn_stream() {
   return mine;
 }
 
+// Whether it compiles for `wanted` here.
+inline bool onednn_uses(dnnl::cpu_isa wanted) {
+  const auto isa = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
+}
+
 // The tensor's elements, laid out as `desc` says.
 inline dnnl::memory onednn_memory(const dnnl::memory::desc& desc, const Tensor& tensor) {
   return dnnl::memory(desc, onednn_engine(), tensor.raw());

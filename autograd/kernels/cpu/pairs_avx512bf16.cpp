@@ -73,6 +73,18 @@ void row_of_tiles(const PairResult& to, const Bf16Pair* a, const Bf16Pair* b, co
   }
 }
 
+// Rows p and p + 1 of n elements some pairs before they are read: the CPU does not foresee parts of
+// rows.
+void ask_for_rows(const std::uint16_t* from, std::int64_t row, std::int64_t k, std::int64_t p,
+                  std::int64_t n) {
+  constexpr std::int64_t soon = 16, line = 32;
+  for (std::int64_t i = p + soon; i < p + soon + 2 && i < k; ++i) {
+    for (std::int64_t j = 0; j < n; j += line) {
+      _mm_prefetch(reinterpret_cast<const char*>(from + i * row + j), _MM_HINT_T0);
+    }
+  }
+}
+
 // Two rows' elements side by side.
 __m512i joined(__m256i first, __m256i second) {
   return _mm512_or_si512(_mm512_cvtepu16_epi32(first),
@@ -100,6 +112,7 @@ void join_rows(Bf16Pair* to, const std::uint16_t* from, std::int64_t row, std::i
                std::int64_t n) {
   for (std::int64_t p = 0; p < k; p += 2, to += pair_columns) {
     const std::uint16_t *first = from + p * row, *second = first + row;
+    ask_for_rows(from, row, k, p, n);
     for (std::int64_t j = 0; j < n; j += lanes) {
       const __mmask16 there = first_lanes(n - j);
       const __m256i below = p + 1 < k ? _mm256_maskz_loadu_epi16(there, second + j) : __m256i{};

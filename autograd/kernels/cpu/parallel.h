@@ -2,8 +2,12 @@
 // parallel_for: splits [0, n) over the calling thread's OpenMP threads where the work is worth it.
 // Which elements a thread gets never changes a result: kernels split only what is independent. The
 // first exception of f on any thread is thrown to the caller, once all have ended. Thread safety:
-// callers on several threads get teams of their own.
+// callers on several threads get teams of their own. Workers run no signal handlers
+// (held_signals.h), so that a profiler whose timers signal threads (SIGPROF) does not see them;
+// perf does.
 #pragma once
+
+#include <peal/autograd/kernels/cpu/held_signals.h>
 
 #include <omp.h>
 
@@ -34,6 +38,7 @@ void parallel_for(std::int64_t n, std::int64_t cost, F&& f) {
     const std::int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
     const std::int64_t begin = std::min(n, grains * me / team * grain);
     const std::int64_t end = std::min(n, grains * (me + 1) / team * grain);
+    if (me != 0) hold_signals_of_worker();
     try {
       if (begin < end) f(begin, end);
     } catch (...) {

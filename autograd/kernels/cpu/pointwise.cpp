@@ -50,13 +50,18 @@ bool pointwise(Pointwise op, const Tensor& out, const Tensor& x, double s, doubl
     const Real first = static_cast<Real>(s), second = static_cast<Real>(t);
     const auto compute = [&](Real* y, const Real* in, std::int64_t n) {
       if constexpr (std::is_same_v<Real, float>) {
-        if (math_loops().math(op, y, in, first, second, n)) return;
+        if (pointwise_loops<float>().math(op, y, in, first, second, n)) return;
       }
       with_function<Real>(op, first, second, [&](auto f) {
         for (std::int64_t i = 0; i < n; ++i) y[i] = f(in[i]);
       });
     };
     parallel_for(out.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
+      if constexpr (std::is_same_v<T, BFloat16>) {
+        if (pointwise_loops<T>().math(op, to + begin, from + begin, first, second, end - begin)) {
+          return;
+        }
+      }
       const WideRoom<T> room(room_elements);
       each_room<T>(begin, end, [&](std::int64_t at, std::int64_t n) {
         const Real* in = room.read(from + at, n);
@@ -75,13 +80,19 @@ bool pointwise_backward(Pointwise op, const Tensor& dx, const Tensor& dy, const 
     const Real first = static_cast<Real>(s), second = static_cast<Real>(t);
     const auto compute = [&](Real* out, const Real* slopes, const Real* in, std::int64_t n) {
       if constexpr (std::is_same_v<Real, float>) {
-        if (math_loops().math_backward(op, out, slopes, in, first, second, n)) return;
+        if (pointwise_loops<float>().math_backward(op, out, slopes, in, first, second, n)) return;
       }
       with_slope<Real>(op, first, second, [&](auto f) {
         for (std::int64_t i = 0; i < n; ++i) out[i] = slopes[i] * f(in[i]);
       });
     };
     parallel_for(dx.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
+      if constexpr (std::is_same_v<T, BFloat16>) {
+        if (pointwise_loops<T>().math_backward(op, to + begin, grad + begin, from + begin, first,
+                                               second, end - begin)) {
+          return;
+        }
+      }
       const WideRoom<T> room(room_elements), other(room_elements);
       each_room<T>(begin, end, [&](std::int64_t at, std::int64_t n) {
         const Real *slopes = room.read(grad + at, n), *in = other.read(from + at, n);

@@ -83,12 +83,12 @@ bool max_pool2d(const Pool2dGeometry& o, const Tensor& y, const Tensor& x, const
     const T* from = x.data<T>();
     T* to = y.data<T>();
     std::uint8_t* where = index.data<std::uint8_t>();
-    const auto pool = o.plain() ? real_loops<Real>().max_pool : max_pool_cells<Real>;
+    const auto pool = o.plain() ? masked_loops<Real>().max_pool : max_pool_cells<Real>;
     parallel_for(o.planes, in, [&](std::int64_t begin, std::int64_t end) {
-      if constexpr (std::is_same_v<T, Real>) {
+      if constexpr (!std::is_same_v<T, Half>) {
         if (halved(o)) {
-          return pool(stacked(o, end - begin), to + begin * out, where + begin * out,
-                      from + begin * in);
+          return masked_loops<T>().max_pool(stacked(o, end - begin), to + begin * out,
+                                            where + begin * out, from + begin * in);
         }
       }
       const WideRoom<T> wide(in), result(out);
@@ -110,12 +110,12 @@ bool max_pool2d_backward(const Pool2dGeometry& o, const Tensor& dx, const Tensor
     const T* from = dy.data<T>();
     const std::uint8_t* where = index.data<std::uint8_t>();
     const auto pool =
-        o.plain() ? real_loops<Real>().max_pool_backward : max_pool_cells_backward<Real>;
+        o.plain() ? masked_loops<Real>().max_pool_backward : max_pool_cells_backward<Real>;
     parallel_for(o.planes, in, [&](std::int64_t begin, std::int64_t end) {
-      if constexpr (std::is_same_v<T, Real>) {
+      if constexpr (!std::is_same_v<T, Half>) {
         if (halved(o)) {
-          return pool(stacked(o, end - begin), to + begin * in, from + begin * out,
-                      where + begin * out);
+          return masked_loops<T>().max_pool_backward(stacked(o, end - begin), to + begin * in,
+                                                     from + begin * out, where + begin * out);
         }
       }
       const WideRoom<T> wide(out), result(in);

@@ -55,11 +55,15 @@ bool dropout(const Tensor& y, const Tensor& mask, const Tensor& x, RandomRange w
     const T* from = x.data<T>();
     std::uint8_t* kept = mask.data<std::uint8_t>();
     parallel_for(x.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
+      if constexpr (!std::is_same_v<T, Half>) {
+        return masked_loops<T>().dropout(to + begin, kept + begin, from + begin, words, begin,
+                                         threshold, scale, end - begin);
+      }
       const WideRoom<T> room(room_elements), result(room_elements);
       each_room<T>(begin, end, [&](std::int64_t at, std::int64_t n) {
         const Real* in = room.read(from + at, n);
         result.write(to + at, n, [&](Real* out) {
-          real_loops<Real>().dropout(out, kept + at, in, words, at, threshold, scale, n);
+          masked_loops<Real>().dropout(out, kept + at, in, words, at, threshold, scale, n);
         });
       });
     });
@@ -73,11 +77,15 @@ bool dropout_backward(const Tensor& dx, const Tensor& dy, const Tensor& mask, do
     const T* from = dy.data<T>();
     const std::uint8_t* kept = mask.data<std::uint8_t>();
     parallel_for(dx.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
+      if constexpr (!std::is_same_v<T, Half>) {
+        return masked_loops<T>().dropout_backward(to + begin, from + begin, kept + begin, scale,
+                                                  end - begin);
+      }
       const WideRoom<T> room(room_elements);
       each_room<T>(begin, end, [&](std::int64_t at, std::int64_t n) {
         const Real* in = room.read(from + at, n);
         room.write(to + at, n, [&](Real* out) {
-          real_loops<Real>().dropout_backward(out, in, kept + at, scale, n);
+          masked_loops<Real>().dropout_backward(out, in, kept + at, scale, n);
         });
       });
     });

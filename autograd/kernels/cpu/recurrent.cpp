@@ -64,7 +64,7 @@ struct GateRows {
     if constexpr (wide) {
       for (std::int64_t i = 0; i < n; ++i) h[i] = std::tanh(x[i]);
     } else {
-      math_loops().math(Pointwise::tanh, h, x, 0, 0, n);
+      pointwise_loops<float>().math(Pointwise::tanh, h, x, 0, 0, n);
     }
   }
   void slope(RecurrentCell cell, T* dx, const T* dh, const T* h, std::int64_t n) const {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/kernels/cpu/columns.h>
 #include <peal/autograd/kernels/cpu/loops.h>
 #include <peal/autograd/kernels/cpu/parallel.h>
 #include <peal/autograd/kernels/cpu/runs.h>
@@ -36,29 +37,45 @@ void store(T* out, const double* total, double scale, std::int64_t n) {
   }
 }
 
+// Few rows of any number of columns.
+void add_some_rows(double* total, const BFloat16* x, const Columns& o) {
+  for (std::int64_t c = 0; c < o.width; c += column_block) {
+    const std::int64_t n = std::min(column_block, o.width - c);
+    double sums[column_block];
+    sum_columns(sums, x + c, {o.rows, o.stride, n});
+    for (std::int64_t k = 0; k < n; ++k) total[c + k] += sums[k];
+  }
+}
+
 // A bias's gradient: the rows of a matrix [rows, width], in low precision too. Threads take parts
 // of the columns, whose sums stay in the first cache.
 template <class T>
 void add_rows(double* total, const T* x, std::int64_t rows, std::int64_t width) {
   using Real = typename WideRoom<T>::Real;
   constexpr std::int64_t part = 256, line = 64 / sizeof(T);
-  parallel_for((width + part - 1) / part, rows * std::min(width, part),
-               [&](std::int64_t first, std::int64_t last) {
-                 const WideRoom<T> room(part);
-                 for (std::int64_t at = first * part; at < std::min(last * part, width);
-                      at += part) {
-                   const std::int64_t n = std::min(part, width - at);
-                   for (std::int64_t row = 0; row < rows; ++row) {
-                     const T *here = x + row * width + at,
-                             *soon = x + std::min(row + 16, rows - 1) * width + at;
-                     // The CPU does not foresee parts of rows.
-                     for (std::int64_t i = 0; width > part && i < n; i += line) {
-                       __builtin_prefetch(soon + i);
-                     }
-                     real_loops<Real>().add_to_doubles(total + at, room.read(here, n), n);
-                   }
-                 }
-               });
+  constexpr std::int64_t step = std::is_same_v<T, BFloat16> ? 16 : 1;
+  parallel_for(
+      (width + part - 1) / part, rows * std::min(width, part),
+      [&](std::int64_t first, std::int64_t last) {
+        const WideRoom<T> room(part);
+        for (std::int64_t at = first * part; at < std::min(last * part, width); at += part) {
+          const std::int64_t n = std::min(part, width - at);
+          for (std::int64_t row = 0; row < rows; row += step) {
+            const T* here = x + row * width + at;
+            // The CPU does not foresee parts of rows.
+            for (std::int64_t next = row + 16; next < std::min(row + 16 + step, rows); ++next) {
+              for (std::int64_t i = 0; width > part && i < n; i += line) {
+                __builtin_prefetch(x + next * width + at + i);
+              }
+            }
+            if constexpr (std::is_same_v<T, BFloat16>) {
+              add_some_rows(total + at, here, {std::min(step, rows - row), width, n});
+            } else {
+              real_loops<Real>().add_to_doubles(total + at, room.read(here, n), n);
+            }
+          }
+        }
+      });
 }
 
 template <class T>

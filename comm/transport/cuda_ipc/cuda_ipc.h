@@ -83,6 +83,7 @@ class CudaIpcTransport : public Transport,
   bool has(const NativeCall&) const override { return true; }
   Ticket start(const NativeCall& call) override;
   bool scales(const NativeCall&) const override { return true; }
+  bool sums_by_rank() const override { return true; }
   Device device() const override { return device_; }
   Stream stream() const override { return stream_; }
   QueueTail& tail() override { return *tail_; }

@@ -5,6 +5,7 @@
 // returns the exit status: 0, or 1 where a schedule is not right. Throw Error for what cannot be
 // asked.
 
+#include <peal/comm/pipeline/simulate.h>
 #include <peal/comm/record/training_steps.h>
 #include <peal/comm/simulate/simulate.h>
 #include <peal/launch/tools/schedule/collective_times.h>
@@ -60,6 +61,15 @@ int native(const std::vector<comm::Collective>& wanted);
 // Damages: drop, shift, peer, count, twice, merge, swap; empty: any.
 int break_schedule(comm::Collective what, const ShowOptions& options, const std::string& how,
                    std::uint64_t seed);
+
+struct PipelineOptions {
+  std::string kind = "1f1b";                      // or "all"
+  int stages = 4, micro_batches = 8, chunks = 0;  // 0: as many as the kind has at least
+  comm::pipeline::Costs costs;
+  bool verify = false, all = false, programs = false;
+  std::string draw;  // file
+};
+int pipeline_schedule(const PipelineOptions& options);
 
 struct VerifyOptions {
   std::string only;  // a collective, or empty for all

@@ -10,6 +10,7 @@
 #include <exception>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -31,12 +32,15 @@ FlightRecord read_one(const std::string& path) {
   PEAL_CHECK(file.good(), "cannot read ", path);
   try {
     const auto json = nlohmann::json::parse(file);
-    PEAL_CHECK(json.at("peal_flight") == 1, "it is of version ", json.at("peal_flight").dump());
-    FlightRecord record{.rank = json.at("rank"),
+    PEAL_CHECK(json.at("peal_flight") == 2, "it is of version ", json.at("peal_flight").dump());
+    FlightRecord record{.run = from_hex(json.at("run")),
+                        .rank = json.at("rank"),
                         .world = json.at("world"),
                         .host = json.at("host"),
                         .why = json.at("why"),
+                        .over = json.at("over"),
                         .now = json.at("now"),
+                        .written = json.at("written"),
                         .begun = json.at("begun")};
     for (const auto& one : json.at("operations")) {
       record.operations.push_back({.number = one.at("number"),
@@ -55,6 +59,34 @@ FlightRecord read_one(const std::string& path) {
   }
 }
 
+// Those of earlier runs are no part of what happened in it.
+void leave_newest_run(std::vector<FlightRecord>& records) {
+  std::set<std::uint64_t> earlier;
+  for (const FlightRecord& record : records) earlier.insert(record.run);
+  const std::uint64_t newest = *earlier.rbegin();
+  earlier.erase(newest);
+  const auto left_out = std::erase_if(records, [&](const auto& r) { return r.run != newest; });
+  if (left_out == 0) return;
+  fmt::print("run {:016x}; left out: {} of {}\n", newest,
+             left_out == 1 ? "1 file" : concat(left_out, " files"),
+             earlier.size() == 1 ? "an earlier run" : concat(earlier.size(), " earlier runs"));
+}
+
+// How far apart the moments lie at which ranks were asked, where those went on.
+void print_moments(const std::vector<FlightRecord>& records) {
+  std::vector<std::int64_t> moments;
+  for (const FlightRecord& record : records) {
+    if (!record.over) moments.push_back(record.written);
+  }
+  if (moments.empty()) return;
+  const auto [first, last] = std::ranges::minmax(moments);
+  if (first == last) return;
+  fmt::print(
+      "ranks that went on were asked within {:.3f} s; what one had not done yet counts only "
+      "where another had before\n",
+      static_cast<double>(last - first) * 1e-9);
+}
+
 }  // namespace
 
 int flight(const FlightOptions& options) {
@@ -64,8 +96,9 @@ int flight(const FlightOptions& options) {
     const std::string path = entry.path();
     if (path.ends_with(".flight.json")) records.push_back(read_one(path));
   }
-  PEAL_CHECK(!records.empty(), "no file rank-R.flight.json in ", options.folder,
+  PEAL_CHECK(!records.empty(), "no file RUN.rank-R.flight.json in ", options.folder,
              "; start the ranks with PEAL_FLIGHT=", options.folder);
+  leave_newest_run(records);
   std::ranges::sort(records, {}, &FlightRecord::rank);
   const int world = records[0].world;
   std::string missing;
@@ -81,6 +114,7 @@ int flight(const FlightOptions& options) {
     said.push_back(record.why);
     fmt::print("written because: {}\n", record.why);
   }
+  print_moments(records);
   const comm::MergedFlight all = comm::merged(records, options.around);
   fmt::print("{}", all.table);
   return all.differences.empty() ? 0 : 1;

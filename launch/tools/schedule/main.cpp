@@ -104,6 +104,30 @@ int run(int argc, char** argv) {
                "and leaves in this folder what `peal-schedule trace` shows");
   }
 
+  PipelineOptions piped;
+  CommandLine& piping = line.command(
+      "pipeline", "shows how micro-batches go through the stages of a pipeline, and what is idle",
+      [&] { status = pipeline_schedule(piped); });
+  piping.option("--kind", &piped.kind,
+                "gpipe, 1f1b, interleaved, zb-h1, zb-v; all: a table of them");
+  piping.option("--stages", &piped.stages, "ranks of the pipeline");
+  piping.option("--micro", &piped.micro_batches, "micro-batches that a batch is cut into");
+  piping
+      .option("--chunks", &piped.chunks, "parts of the model that a rank has; default: the kind's")
+      .not_negative();
+  piping.option("--forward", &piped.costs.forward, "what it costs a rank, for a micro-batch")
+      .positive();
+  piping.option("--input", &piped.costs.input, "the same of backward to its input").positive();
+  piping.option("--weight", &piped.costs.weight, "the same of backward to its weights").positive();
+  piping
+      .option("--message", &piped.costs.message, "of an activation or a gradient, beside all else")
+      .not_negative();
+  piping.flag("--verify", &piped.verify, "prove it right");
+  piping.flag("--all", &piped.all,
+              "with --verify: every kind, 1 to 16 stages, 1 to 64 micro-batches");
+  piping.flag("--programs", &piped.programs, "every step of every rank, messages included");
+  piping.option("--draw", &piped.draw, "SVG file of who computes what when");
+
   VerifyOptions verified;
   std::string ranks = "1-16";
   bool all = false;

@@ -9,6 +9,7 @@
 #include <peal/nn/models/mlp.h>
 #include <peal/nn/nn.h>
 #include <peal/nn/parallel/ddp.h>
+#include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <atomic>
 #include <chrono>
@@ -179,6 +180,8 @@ TEST_CASE("what the host moves cannot be captured, and everything goes on") {
       CHECK(contains(error, "attach NCCL"));
       CHECK(contains(refused([&] { group.send(x, 1 - group.rank()).wait(); }), "send to rank"));
       CHECK(contains(refused([&] { group.barrier().wait(); }), "barrier #"));
+      CHECK(contains(refused([&] { group.monitored_barrier(std::chrono::seconds(60)); }),
+                     "monitored_barrier: it cannot be captured in a graph"));
       CHECK_FALSE(graph.captured());
       CHECK(group.sequence() == before);
       CHECK_FALSE(group.poisoned());
@@ -386,4 +389,48 @@ TEST_CASE("buffers are rank 0's after each replay, as after each call") {
     return result;
   };
   CHECK(train_norm(true) == train_norm(false));
+}
+
+TEST_CASE(
+    "a captured step keeps buckets in their places among the sums of synchronised batch norm") {
+  // Rank 0 alone takes the branch: its buckets are the first of the plan, and complete at the end.
+  struct Net : nn::Module {
+    nn::Linear in = add("in", nn::Linear(3, 4));
+    nn::BatchNorm1d norm = add("norm", nn::BatchNorm1d(4));
+    nn::Linear out = add("out", nn::Linear(4, 2)), branch = add("branch", nn::Linear(3, 3));
+    Tensor run(const Tensor& x, bool takes) { return out(norm(in(takes ? branch(x) : x))); }
+  };
+  const auto train_branch = [](bool captured) {
+    std::vector<float> result;
+    on_devices(2, {}, true, [&](const ProcessGroup& group) {
+      const Device device = context().device;
+      manual_seed(1);
+      Net net;
+      net.to(device);
+      nn::convert_sync_batchnorm(net, group);
+      nn::DistributedDataParallel model(
+          net, group, {.buckets = {.first_bytes = 1, .bytes = 1}, .static_graph = true});
+      const Tensor x = randn({4, 3}, DType::f32, Device{}).to(device);
+      Graph graph(captured ? device : Device{}, 1);  // one call before it
+      for (int i = 0; i < 4; ++i) {
+        graph.run([&] {
+          for (const Tensor& parameter : net.parameters()) parameter.zero_grad();
+          const Tensor y = model.call(&Net::run, x * (group.rank() + 1), group.rank() == 0);
+          sum(y * y).backward();
+        });
+      }
+      CHECK(graph.captured() == captured);
+      group.barrier().wait();
+      std::vector<float> all;
+      for (const Tensor& parameter : net.parameters()) {
+        const auto some = parameter.grad().to_vector<float>();
+        all.insert(all.end(), some.begin(), some.end());
+      }
+      if (group.rank() == 0) result = all;
+    });
+    return result;
+  };
+  const auto calls = train_branch(false), graph = train_branch(true);
+  REQUIRE(graph.size() == calls.size());
+  for (std::size_t i = 0; i < graph.size(); ++i) CHECK(std::abs(graph[i] - calls[i]) < 1e-4f);
 }

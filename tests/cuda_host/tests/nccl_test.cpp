@@ -35,6 +35,7 @@
 #include "collective_cases.h"
 #include "collective_values.h"
 #include "failing_run.h"
+#include "mismatch_cases.h"
 #include "nccl_for_tests.h"
 #include "on_rank.h"
 #include "queued.h"
@@ -72,6 +73,21 @@ TEST_CASE("every operation, type and reduction is exact over NCCL") {
                            << " elements compared, none wrong, "
                            << cuda_host::nccl_collectives() - before << " collectives of NCCL's");
     CHECK(cases > 2000);
+  }
+}
+
+TEST_CASE("ranks whose calls differ over NCCL are all told who calls what") {
+  for (const comm::testing::Mismatch& mismatch : comm::testing::mismatches()) {
+    std::vector<std::string> errors(3);
+    CHECK(error_of([&] {
+            over_nccl(3, comm::testing::before_the_deadline, [&](const ProcessGroup& group) {
+              std::string& error = errors[static_cast<std::size_t>(group.rank())];
+              error = error_of([&] { mismatch.run(group, group.rank() == 2, context().device); });
+              throw Error(error);
+            });
+          }) != "nothing");
+    MESSAGE("NCCL's stand-in, " << mismatch.what << ": " << errors[0]);
+    for (const std::string& error : errors) comm::testing::check_mismatch(mismatch, error);
   }
 }
 
@@ -163,6 +179,28 @@ TEST_CASE("who moves what: NCCL's own, schedules over it, and the CPU's transpor
                 sending.synchronize();
               }) == std::pair(0, 0));
       });
+}
+
+TEST_CASE("in deterministic mode sums by rank stand in for NCCL's own, and the rest stays NCCL's") {
+  over_nccl(3, {.deterministic = true}, [](const ProcessGroup& group) {
+    const auto number = [](int rank, std::int64_t i) {
+      return static_cast<float>(0.1 + 1.7 * rank + 1e-3 * static_cast<double>(i * (rank + 1)));
+    };
+    for (const std::int64_t count : {1, 40, 5000}) {
+      const Tensor data = comm::testing::filled(
+          count, DType::f32, [&](std::int64_t i) { return number(group.rank(), i); });
+      const Work work = group.all_reduce(data);
+      CHECK(work.algorithm() == "direct");
+      work.synchronize();
+      std::vector<float> want;
+      for (std::int64_t i = 0; i < count; ++i) {
+        want.push_back(number(0, i) + number(1, i) + number(2, i));
+      }
+      CHECK((data.to_vector<float>() == want));
+      CHECK(group.reduce(data, 1).algorithm() == "direct");
+      CHECK(group.broadcast(data).algorithm() == "native");
+    }
+  });
 }
 
 TEST_CASE("memory for collectives is known to NCCL while it lives") {

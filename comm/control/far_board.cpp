@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/comm/control/far_board.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+
+namespace peal::comm {
+namespace {
+
+constexpr Channel channel{};
+
+}  // namespace
+
+// As it goes over the wire, between ranks of one version. It is small enough for every library to
+// send it at once, whether or not anybody has a receive for it.
+struct FarBoard::Word {
+  struct Call {
+    std::uint64_t group, sequence;
+    Finished what;
+    FlightState state;
+  };
+  char failure[512] = {};  // empty: it has not failed
+  Row row{};
+  std::uint64_t calls = 0;  // so many of them
+  Call call[calls_told] = {};
+};
+
+FarBoard::FarBoard(std::unique_ptr<Transport> transport) : transport_(std::move(transport)) {
+  static_assert(std::is_trivially_copyable_v<Word> && sizeof(Word) < 4000);
+}
+
+// What the library below may still touch is left to it.
+FarBoard::~FarBoard() {
+  for (Sent& each : sent_) {
+    if (!transport_->cancel(each.ticket)) static_cast<void>(each.word.release());
+  }
+  for (auto& [rank, inbox] : inboxes_) {
+    if (inbox.ticket && !transport_->cancel(*inbox.ticket)) {
+      static_cast<void>(inbox.word.release());
+    }
+  }
+}
+
+// Another thread may have to leave the library to the one that has it.
+bool FarBoard::may_send() const {
+  try {
+    transport_->check_thread();
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+void FarBoard::send(const std::vector<int>& ranks, std::unique_ptr<Word> word) {
+  std::vector<Message> messages;
+  for (const int rank : ranks) {
+    messages.push_back(
+        {Direction::send, rank, reinterpret_cast<std::byte*>(word.get()), sizeof(Word)});
+  }
+  try {
+    sent_.push_back({0, std::move(word)});
+    sent_.back().ticket = transport_->post(channel, messages);
+  } catch (const Error&) {  // nothing was sent
+    static_cast<void>(sent_.back().word.release());
+    sent_.pop_back();
+  }
+  drop_sent();
+}
+
+void FarBoard::drop_sent() {
+  std::erase_if(sent_, [&](Sent& each) {
+    try {
+      return transport_->test(each.ticket);
+    } catch (const Error&) {
+      if (!transport_->cancel(each.ticket)) static_cast<void>(each.word.release());
+      return true;
+    }
+  });
+}
+
+void FarBoard::tell(const std::vector<int>& ranks, const Row& row, const FlightRecorder& flight) {
+  const bool told = told_.text[0] != 0 && told_.group == row.group &&
+                    told_.sequence == row.sequence && told_.signature == row.signature &&
+                    told_.alone == row.alone;
+  if (told || !may_send()) return;
+  drop_sent();
+  if (!sent_.empty()) return;  // who takes in nothing gets no more
+  told_ = row;
+  auto word = std::make_unique<Word>();
+  word->row = row;
+  std::vector<FlightRow> calls = flight.read();
+  if (calls.size() > calls_told) {
+    calls.erase(calls.begin(), calls.end() - static_cast<std::ptrdiff_t>(calls_told));
+  }
+  for (const FlightRow& each : calls) {
+    word->call[word->calls++] = {each.group, each.sequence, each.what, each.state};
+  }
+  send(ranks, std::move(word));
+}
+
+void FarBoard::tell_failure(const std::vector<int>& ranks, const std::string& why) {
+  if (told_failure_ || !may_send()) return;
+  told_failure_ = true;
+  auto word = std::make_unique<Word>();
+  const std::size_t length = std::min(why.size(), sizeof word->failure - 1);
+  std::memcpy(word->failure, why.data(), length);
+  send(ranks, std::move(word));
+}
+
+// Of what comes from elsewhere nothing is believed that memory depends on.
+void FarBoard::take(int rank, Word& word, std::optional<std::string>& failure) {
+  word.failure[sizeof word.failure - 1] = word.row.text[sizeof word.row.text - 1] =
+      word.row.waits_for[sizeof word.row.waits_for - 1] = 0;
+  if (word.failure[0] != 0) {
+    failure = word.failure;
+    return;
+  }
+  Heard heard{.row = word.row};
+  for (std::size_t i = 0; i < std::min<std::uint64_t>(word.calls, calls_told); ++i) {
+    const Word::Call& each = word.call[i];
+    heard.calls.push_back(
+        {.group = each.group, .sequence = each.sequence, .what = each.what, .state = each.state});
+  }
+  const std::lock_guard lock(mutex_);
+  heard_[rank] = std::move(heard);
+}
+
+std::optional<std::string> FarBoard::hear(const std::vector<int>& ranks) {
+  std::optional<std::string> failure;
+  if (!may_send()) return failure;
+  drop_sent();
+  for (const int rank : ranks) {
+    Inbox& inbox = inboxes_[rank];
+    try {
+      while (!inbox.over && !failure) {
+        if (!inbox.ticket) {
+          if (!inbox.word) inbox.word = std::make_unique<Word>();
+          const Message message{Direction::recv, rank,
+                                reinterpret_cast<std::byte*>(inbox.word.get()), sizeof(Word)};
+          inbox.ticket = transport_->post(channel, {&message, 1});
+        }
+        if (!transport_->test(*inbox.ticket)) break;
+        inbox.ticket.reset();
+        take(rank, *inbox.word, failure);
+      }
+    } catch (const Error&) {
+      inbox.over = true;
+    }
+  }
+  return failure;
+}
+
+std::optional<Row> FarBoard::row(int rank) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = heard_.find(rank);
+  return found == heard_.end() ? std::nullopt : found->second.row;
+}
+
+std::optional<Finished> FarBoard::finished(int rank, std::uint64_t group,
+                                           std::uint64_t sequence) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = heard_.find(rank);
+  if (found == heard_.end()) return std::nullopt;
+  for (const FlightRow& each : found->second.calls) {
+    if (each.group == group && each.sequence == sequence && each.state == FlightState::done) {
+      return each.what;
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<std::pair<std::uint64_t, Finished>> FarBoard::finished(int rank,
+                                                                   std::uint64_t group) const {
+  std::vector<std::pair<std::uint64_t, Finished>> calls;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = heard_.find(rank);
+    if (found == heard_.end()) return calls;
+    for (const FlightRow& each : found->second.calls) {
+      if (each.group == group && each.state == FlightState::done) {
+        calls.emplace_back(each.sequence, each.what);
+      }
+    }
+  }
+  std::ranges::sort(calls, {}, [](const auto& call) { return call.first; });
+  return calls;
+}
+
+std::vector<FlightRow> FarBoard::calls(int rank) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = heard_.find(rank);
+  return found == heard_.end() ? std::vector<FlightRow>() : found->second.calls;
+}
+
+}  // namespace peal::comm

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// FarBoard: the board (board.h) of ranks that share no memory: those of other nodes, and of a node
+// without room in /dev/shm. What there lies in memory goes as messages here, over a transport of
+// the control plane's own (MPI: a duplicated communicator): from a rank that waits for long what it
+// waits for and its last calls, and from one that fails why. A word is true whenever it is heard,
+// for the numbers of calls never come again. Nothing is sent while calls end in time, but looked
+// for: a rank for which the others wait, call after call, waits for nobody, and their words would
+// pile up there. Ranks that are gone are passed over: who waits for them hears of it elsewhere.
+//
+// Thread safety: tell() and hear() as the transport's; the rest from any thread.
+#pragma once
+
+#include <peal/comm/control/board.h>
+#include <peal/comm/transport/transport.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace peal::comm {
+
+class FarBoard {
+ public:
+  static constexpr std::uint64_t group = 0x6c6f72746e6f63;  // the transport's
+  static constexpr std::size_t calls_told = 48;
+
+  // `transport`: of all ranks of the world, for this alone.
+  explicit FarBoard(std::unique_ptr<Transport> transport);
+  ~FarBoard();
+  FarBoard(const FarBoard&) = delete;
+  FarBoard& operator=(const FarBoard&) = delete;
+
+  // This rank's row and the last of its calls, to these ranks; once for each call, and only once
+  // all has gone that was sent before.
+  void tell(const std::vector<int>& ranks, const Row& row, const FlightRecorder& flight);
+  // Why this rank has failed. Once.
+  void tell_failure(const std::vector<int>& ranks, const std::string& why);
+  // Takes in what these ranks have told; the message of one that has failed.
+  std::optional<std::string> hear(const std::vector<int>& ranks);
+  // After a failure: the destructor waits for nobody.
+  void abandon() { transport_->abandon(); }
+
+  // What a rank told last. Nothing: not heard of.
+  std::optional<Row> row(int rank) const;
+  std::optional<Finished> finished(int rank, std::uint64_t group, std::uint64_t sequence) const;
+  // All that it said it has finished of that group, by number, in that order.
+  std::vector<std::pair<std::uint64_t, Finished>> finished(int rank, std::uint64_t group) const;
+  std::vector<FlightRow> calls(int rank) const;
+
+ private:
+  struct Word;
+  struct Sent {
+    Ticket ticket;
+    std::unique_ptr<Word> word;
+  };
+  struct Heard {
+    std::optional<Row> row{};
+    std::vector<FlightRow> calls{};
+  };
+  struct Inbox {
+    std::optional<Ticket> ticket{};
+    std::unique_ptr<Word> word{};
+    bool over = false;  // nothing comes from there any more
+  };
+  bool may_send() const;
+  void send(const std::vector<int>& ranks, std::unique_ptr<Word> word);
+  void drop_sent();
+  void take(int rank, Word& word, std::optional<std::string>& failure);
+
+  std::unique_ptr<Transport> transport_;
+  std::deque<Sent> sent_;
+  std::map<int, Inbox> inboxes_;
+  Row told_;
+  bool told_failure_ = false;
+  mutable std::mutex mutex_;  // of what follows
+  std::map<int, Heard> heard_;
+};
+
+}  // namespace peal::comm

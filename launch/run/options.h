@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options of peal-run. They end where the program's name begins; what follows is the program's.
+// Thread safety: free functions without state.
+#pragma once
+
+#include <peal/launch/run/hosts.h>
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace peal::launch {
+
+struct Options {
+  int ranks = 0;            // on all hosts together
+  std::vector<Host> hosts;  // empty: this machine alone
+  std::string rsh;          // what starts a command on another host: the words before its name
+  std::vector<std::string> exported;  // NAME or NAME=VALUE, for other hosts
+  std::string gpus;  // as CUDA_VISIBLE_DEVICES has them; empty: that is not touched
+  bool tag = false;
+  bool bind = true;
+  double grace = 10, term_grace = 30;  // seconds
+  int max_restarts = 0;
+  bool elastic = false;
+  int min_ranks = 1;
+  std::string address;  // of rank 0's host, for the others; empty: its name
+  int port = 0;         // 0: a free one
+  std::vector<std::string> program;
+};
+
+// The options, or the status to end with: after --help, or a mistake, which was printed.
+std::variant<Options, int> parse_options(const std::vector<std::string>& arguments);
+
+}  // namespace peal::launch

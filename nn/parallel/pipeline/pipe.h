@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pipe: a Sequential cut over the ranks of a group, trained with micro-batches by any schedule of
+// comm/pipeline (pipeline parallelism; PyTorch: PipelineStage and its schedules, FairScale: Pipe).
+//
+//   nn::Pipe pipe(group, model, {.kind = comm::pipeline::Kind::zb_v, .micro_batches = 8});
+//   nn::AdamW optimizer(pipe.local().named_parameters());     // of this rank's layers alone
+//   const auto loss = [](const Tensor& y, const Tensor& t) { return sum(square(y - t)); };
+//   ...
+//   optimizer.zero_grad();
+//   const double mean = pipe.step(x, target, loss);            // forward and backward
+//   optimizer.step();
+//
+// One divisor. The loss is a sum over the rows (or tokens) of a micro-batch, and step() divides by
+// what the whole batch has, once: so gradients are those of one process, however the batch is cut,
+// and of ragged micro-batches too (10 rows in 4: 3, 3, 2, 2). Gradients add up over several steps,
+// as ever; who divides by what they all have gives that number to each.
+//
+// What differs from one process: layers that look at a whole batch see micro-batches (BatchNorm),
+// and dropout draws for each of them. What a layer draws is a function of its place in the model,
+// the micro-batch and the random numbers' state when the step began: so it does not depend on the
+// cut, the schedule or the ranks, and all ranks leave a step with the same state, as they came. A
+// parameter that two parts share is an Error.
+//
+// Every rank makes the whole model; those of its layers that others have can be let go. Layers keep
+// their names ("5.weight" is the weight of layer 5 on whichever rank), so states of all ranks
+// together are that of the model.
+//
+// Backward in two (ZB-H1, ZB-V) walks a part's graph twice: once to its input alone, and once to
+// the weights, where what lies between is computed again. The second walk is the only one that
+// hooks of parameters see.
+//
+// Shapes of activations travel with them, and may differ by micro-batch: a `recv` of the schedule
+// asks for the shape, and the elements are received where they are needed, by a tag of their own.
+// Between parts goes one tensor, of a floating type, on the CPU. Between nodes messages move while
+// ranks compute; within a node when ranks look after them, which they do after each layer.
+//
+// Several pipelines on shares of a batch (data parallel besides) average their gradients once a
+// step; DistributedDataParallel would do so at every micro-batch:
+//
+//   const comm::DeviceMesh mesh(group, {2, 4}, {"dp", "pp"});
+//   nn::Pipe pipe(mesh.get_group("pp"), model, {.micro_batches = 8});
+//   ...
+//   pipe.step(x, target, loss);                                // of this pipeline's share
+//   for (const Tensor& p : pipe.local().parameters()) {
+//     mesh.get_group("dp").all_reduce(p.grad().view(), comm::ReduceOp::avg).wait();
+//   }
+//
+// Thread safety: one thread. All ranks call step() alike; what fails on one rank ends the group
+// with its message.
+#pragma once
+
+#include <peal/comm/group/process_group.h>
+#include <peal/comm/pipeline/pipeline.h>
+#include <peal/nn/layers/sequential.h>
+#include <peal/nn/parallel/pipeline/balance.h>
+
+#include <functional>
+#include <map>
+#include <vector>
+
+namespace peal::nn {
+
+struct PipeOptions {
+  comm::pipeline::Kind kind = comm::pipeline::Kind::one_f_one_b;
+  int micro_batches = 1;
+  int chunks = 0;  // parts of a rank; 0: as many as the kind has at least
+  // Layers of each part, in order; empty: balance_by_count().
+  std::vector<int> balance{};
+};
+
+class Pipe {
+ public:
+  // Of a part's output and the rows of the target that belong to it: the sum, one element.
+  using Loss = std::function<Tensor(const Tensor& output, const Tensor& target)>;
+
+  // Collective: Error on all ranks where models or options differ.
+  Pipe(comm::ProcessGroup group, Sequential model, const PipeOptions& options);
+
+  // Forward and backward of a batch. Collective. x and target have as many rows on all ranks; only
+  // the first part reads those of x, only the last those of target. Fewer rows than micro-batches
+  // are a micro-batch each. Returns the loss over the divisor (0: the rows of x), on all ranks.
+  // Error under NoGrad.
+  double step(const Tensor& x, const Tensor& target, const Loss& loss, double divisor = 0);
+  // The loss alone, without gradients; layers train or evaluate as they are set. Collective.
+  double evaluate(const Tensor& x, const Tensor& target, const Loss& loss, double divisor = 0);
+
+  // This rank's layers, by their names in the model.
+  Sequential local() const { return local_; }
+  const comm::pipeline::Problem& problem() const { return problem_; }
+  // The most micro-batches, times parts, that were kept at a time in the last step.
+  int stash() const { return stash_; }
+
+ private:
+  friend class PipeStep;
+  // Of so many micro-batches, this rank's.
+  struct Plan {
+    comm::pipeline::Problem problem;
+    comm::pipeline::Program program;
+  };
+  struct Layer {
+    int place;  // in the model
+    Module module;
+  };
+  const Plan& plan_of(int micro_batches);
+  double run(const Tensor& x, const Tensor& target, const Loss& loss, double divisor, bool trains);
+
+  comm::ProcessGroup group_;
+  comm::pipeline::Problem problem_;
+  std::map<int, Plan> plans_;  // by micro-batches, as they were needed
+  Sequential local_;
+  std::vector<std::vector<Layer>> parts_;  // layers of each; empty where another rank has it
+  int layers_ = 0;                         // of the model
+  int stash_ = 0;
+};
+
+}  // namespace peal::nn

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/grad_slot.h>
+#include <peal/nn/parallel/fail_everywhere.h>
+#include <peal/nn/parallel/sharded/flat_parameter.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace peal::nn {
+namespace {
+
+// A flat tensor without bytes, and what whoever reads it then is told.
+Tensor without_bytes(std::int64_t count, DType dtype, Device device, std::string why) {
+  auto body = std::make_shared<TensorBody>();
+  body->storage = Storage::without_bytes(static_cast<std::size_t>(count) * size_of(dtype), device,
+                                         [why = std::move(why)] { fail(why); });
+  body->shape = {count};
+  body->dtype = dtype;
+  return Tensor(std::move(body));
+}
+
+}  // namespace
+
+FlatParameter::FlatParameter(FlatPlan plan, const NamedTensors& parameters,
+                             comm::ProcessGroup group, const std::function<void()>& complete)
+    : plan_(std::move(plan)), group_(std::move(group)), complete_(complete) {
+  for (const auto& entry : plan_.entries) {
+    const auto& [name, tensor] = parameters[static_cast<std::size_t>(entry.parameter)];
+    names_ += concat(names_.empty() ? "" : ", ", name);
+    own_.push_back({this, tensor});
+  }
+  const Device device = own_.front().parameter.device();
+  const std::int64_t whole = plan_.chunk * group_.world();
+  whole_ = without_bytes(
+      whole, plan_.dtype, device,
+      concat("[fsdp] ", names_, " are sharded, and not gathered here: call the model through its ",
+             "wrapper (a hook that reads them comes behind the wrapper's), take the wrapper's ",
+             "state_dict(), or read them within summon_full_parameters(); an optimizer is to have ",
+             "the wrapper's local_parameters()"));
+  gradient_ = without_bytes(
+      whole, plan_.dtype, device,
+      concat("[fsdp] the gradients of ", names_, " are reduced, and each rank has its part: those ",
+             "of local_parameters(), which an optimizer is to have; clip by the wrapper's ",
+             "clip_grad_norm_(), and give a GradScaler the group"));
+  chunk_ = Tensor::zeros({plan_.chunk}, plan_.dtype, device);
+  chunk_.storage()->mark_piece();
+  for (std::size_t e = 0; e < own_.size(); ++e) {
+    const Tensor& parameter = own_[e].parameter;
+    const Piece piece = piece_of(plan_, plan_.entries[e], parameter.numel(), group_.rank());
+    const Tensor mine = chunk_.detach({piece.count}, piece.at);
+    if (piece.count > 0) mine.copy_(parameter.detach({piece.count}, piece.first));
+    if (plan_.trained) mine.set_requires_grad();
+    pieces_.emplace_back(parameters[static_cast<std::size_t>(plan_.entries[e].parameter)].first,
+                         mine);
+  }
+  for (std::size_t e = 0; e < own_.size(); ++e) {
+    const Tensor& parameter = own_[e].parameter;
+    parameter.rebind(whole_.detach(parameter.shape(), plan_.entries[e].at));
+    if (!plan_.trained) continue;
+    GradSlot& slot = parameter.grad_slot();
+    slot.place(gradient_.detach(parameter.shape(), plan_.entries[e].at));
+    slot.set_final_hook([own = &own_[e]](const Tensor&) { own->flat->note(*own); });
+  }
+}
+
+FlatParameter::~FlatParameter() {
+  gathering_ = reducing_ = {};
+  for (const Own& own : own_) {
+    if (!plan_.trained) continue;
+    own.parameter.grad_slot().remove_final_hook();
+    own.parameter.grad_slot().clear();
+    own.parameter.grad_slot().unplace();
+  }
+}
+
+void FlatParameter::gather(const comm::Label& label) {
+  const std::uint64_t now = chunk_.storage()->version();
+  unchanged_ = gathered_at_ == now;
+  gathered_at_ = now;
+  whole_.storage()->regain();
+  in_flight_ = true;
+  if (plan_.chunk > 0) gathering_ = group_.all_gather(whole_.view(), chunk_.view(), label);
+}
+
+void FlatParameter::wait() {
+  if (!std::exchange(in_flight_, false)) return;
+  std::exchange(gathering_, {}).wait();
+  if (unchanged_) whole_.storage()->restored();
+  whole_at_ = whole_.storage()->version();
+}
+
+void FlatParameter::free() {
+  wait();
+  Storage& whole = *whole_.storage();
+  if (plan_.chunk > 0 && whole.has_bytes() && whole.version() != whole_at_) {
+    fail_everywhere(group_,
+                    concat("a forward or a backward wrote into ", names_,
+                           ", of which each rank keeps a part, so that what it wrote is lost "
+                           "(Embedding's max_norm, or clamping): write between steps, within "
+                           "summon_full_parameters() or into local_parameters()"),
+                    "fsdp");
+  }
+  whole.drop();
+}
+
+void FlatParameter::write_back() {
+  if (plan_.chunk == 0 || whole_.storage()->version() == whole_at_) return;
+  chunk_.copy_(whole_.detach({plan_.chunk}, plan_.chunk * group_.rank()));
+  gathered_at_ = chunk_.storage()->version();
+  whole_at_ = whole_.storage()->version();
+}
+
+std::string FlatParameter::changed() const {
+  std::string text;
+  for (std::size_t e = 0; e < own_.size(); ++e) {
+    if (own_[e].parameter.requires_grad() == plan_.trained) continue;
+    text += concat(text.empty() ? "" : ", ", pieces_[e].first);
+  }
+  return text;
+}
+
+void FlatParameter::note(Own& own) {
+  if (!std::exchange(own.came, true)) ++came_;
+  complete_();
+}
+
+void FlatParameter::begin_backward() {
+  came_ = 0;
+  for (Own& own : own_) own.came = false;
+  reconcile();
+}
+
+void FlatParameter::reconcile() {
+  if (gradients_ == Gradients::none) return;
+  for (std::size_t e = 0; e < own_.size(); ++e) {
+    GradSlot& slot = own_[e].parameter.grad_slot();
+    const Tensor& piece = pieces_[e].second;
+    if (slot.defined() && piece.grad_slot().defined()) continue;
+    slot.clear();
+    piece.zero_grad();
+  }
+  if (has_some()) return;
+  gradient_.storage()->drop();
+  gradients_ = Gradients::none;
+}
+
+bool FlatParameter::has_some() const {
+  return std::any_of(own_.begin(), own_.end(),
+                     [](const Own& own) { return own.parameter.grad_slot().defined(); });
+}
+
+void FlatParameter::close_gradients() {
+  if (gradients_ != Gradients::whole) return;
+  gradients_ = Gradients::none;
+  for (std::size_t e = 0; e < own_.size(); ++e) {
+    if (!pieces_[e].second.grad_slot().defined()) continue;
+    const Tensor& whole = own_[e].parameter;
+    whole.grad_slot().accumulate(Tensor::zeros(whole.shape(), whole.dtype(), whole.device()));
+    gradients_ = Gradients::reduced;
+  }
+  gradient_.storage()->drop();
+}
+
+void FlatParameter::open_gradients() {
+  if (gradients_ == Gradients::whole) return;
+  for (const Own& own : own_) own.parameter.grad_slot().clear();
+  gradient_.storage()->regain();
+  const std::int64_t padding = plan_.chunk * group_.world() - plan_.count;
+  if (padding > 0) gradient_.detach({padding}, plan_.count).zero_();
+  gradients_ = Gradients::whole;
+}
+
+std::string FlatParameter::missing() const {
+  std::string text;
+  for (std::size_t e = 0; e < own_.size(); ++e) {
+    if (!own_[e].parameter.grad_slot().defined())
+      text += concat(text.empty() ? "" : ", ", pieces_[e].first);
+  }
+  return text;
+}
+
+void FlatParameter::reduce(const comm::Label& label) {
+  if (plan_.chunk == 0) return;
+  const View all = gradient_.view();
+  const View mine = all.part(plan_.chunk * group_.rank(), plan_.chunk);
+  reducing_ = group_.reduce_scatter(mine, all, comm::ReduceOp::avg, label);
+}
+
+void FlatParameter::settle() {
+  std::exchange(reducing_, {}).wait();
+  for (std::size_t e = 0; e < own_.size(); ++e) {
+    const Tensor& piece = pieces_[e].second;
+    const std::int64_t at = piece.body().at + plan_.chunk * group_.rank();
+    const Tensor before = piece.grad_slot().grad();
+    if (before.defined() && !before.storage()->has_bytes()) piece.zero_grad();  // keep()'s
+    piece.grad_slot().accumulate(gradient_.detach(piece.shape(), at));
+  }
+  gradient_.storage()->drop();
+  gradients_ = Gradients::reduced;
+}
+
+// The parameters and the pieces have gradients alike, so that zero_grad() of either is seen.
+void FlatParameter::keep() {
+  if (gradients_ != Gradients::whole) return;
+  const auto zeros_like = [](const Tensor& x) {
+    return Tensor::zeros(x.shape(), x.dtype(), x.device());
+  };
+  for (std::size_t e = 0; e < own_.size(); ++e) {
+    const Tensor &whole = own_[e].parameter, &piece = pieces_[e].second;
+    const bool there = whole.grad_slot().defined(), kept = piece.grad_slot().defined();
+    if (there && !kept) {
+      piece.grad_slot().accumulate(without_bytes(
+          piece.numel(), piece.dtype(), piece.device(),
+          concat("[fsdp] the gradient of ", pieces_[e].first,
+                 " is not averaged yet: the last backward was under no_sync(); the next one that "
+                 "is not averages the sum, or zero_grad() drops it")));
+    }
+    if (kept && !there) whole.grad_slot().accumulate(zeros_like(whole));
+  }
+}
+
+}  // namespace peal::nn

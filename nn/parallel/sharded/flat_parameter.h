@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flat parameter: the memory of one of a unit's flat plans, on one rank. The rank keeps its chunk;
+// the whole comes by an all-gather, where the unit's modules read it, and goes again. Gradients are
+// written into one such whole, too, and their average goes into the chunk's.
+//
+// The model's parameters look into the whole, with their names and shapes, for good. While it is
+// freed they have no bytes: whoever reads one then gets an Error that names it. The same holds of
+// their gradients: once these are reduced, a parameter says that it has one, and reading that is
+// an Error. What has bytes always, and what an optimizer trains, are the rank's pieces, flat runs
+// of the chunk, of which some may be empty.
+//
+// Where a whole is gathered again and the chunks were not written meanwhile, it is what it was, and
+// what saved it for backward may read it (core/storage.h). Chunks are written alike on all ranks,
+// as optimizers and load_state_dict do it, empty pieces too. Thread safety: one thread.
+#pragma once
+
+#include <peal/autograd/core/safetensors.h>
+#include <peal/comm/group/process_group.h>
+#include <peal/nn/parallel/sharded/shard_plan.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace peal::nn {
+
+class FlatParameter {
+ public:
+  // Takes the chunk out of the parameters' values, which go: the model's parameters, of whose
+  // numbers the plan is. `complete` is called with each gradient that is complete. Communicates
+  // nothing. REQUIRES: `complete` outlives this.
+  FlatParameter(FlatPlan plan, const NamedTensors& parameters, comm::ProcessGroup group,
+                const std::function<void()>& complete);
+  // Parameters stay without bytes; nothing hears of their gradients any more.
+  ~FlatParameter();
+  FlatParameter(const FlatParameter&) = delete;
+  FlatParameter& operator=(const FlatParameter&) = delete;
+
+  // The whole: its all-gather starts, and is over; and its memory goes back.
+  void gather(const comm::Label& label);
+  void wait();
+  void free();
+  // The whole that is there is of other values than the chunks.
+  bool stale() const { return gathered_at_ != chunk_.storage()->version(); }
+  // Who wrote into the whole: the chunk gets this rank's part of it. What is written and not given
+  // back by this would be lost with free(), which is an Error on all ranks.
+  void write_back();
+  // Names of those that are frozen now and were not when the plan was made, or otherwise.
+  std::string changed() const;
+
+  // Before a backward: gradients that zero_grad() has dropped, of the model or of the pieces, are
+  // dropped on the other side as well.
+  void begin_backward();
+  void reconcile();
+  // Of this backward or those before, not averaged yet.
+  bool has_some() const;
+  // After a backward that opened memory for gradients of which none came.
+  void close_gradients();
+  // Before the first gradient of a backward: memory for them.
+  void open_gradients();
+  // All have come in this backward.
+  bool complete() const { return came_ == plan_.entries.size(); }
+  // Some are to be reduced, of this backward or of those before; and names of those that are not
+  // there.
+  bool waits() const { return gradients_ == Gradients::whole; }
+  std::string missing() const;
+  // The reduce-scatter of the average starts, and is over.
+  void reduce(const comm::Label& label);
+  void settle();
+  // A backward is over that reduced nothing: gradients stay where they are, and go with the next.
+  void keep();
+
+  const FlatPlan& plan() const { return plan_; }
+  const NamedTensors& pieces() const { return pieces_; }
+  // "fc1.weight, fc1.bias"
+  const std::string& names() const { return names_; }
+
+ private:
+  struct Own {
+    FlatParameter* flat;
+    Tensor parameter;
+    bool came = false;  // its gradient, in this backward
+  };
+  void note(Own& own);
+  // Reduced: the model's parameters say that they have some, and these have no bytes.
+  enum class Gradients : std::uint8_t { none, whole, reduced };
+
+  FlatPlan plan_;
+  comm::ProcessGroup group_;
+  const std::function<void()>& complete_;
+  std::string names_;
+  std::vector<Own> own_;     // by entry
+  NamedTensors pieces_;      // by entry
+  Tensor whole_, gradient_;  // [world * chunk]
+  Tensor chunk_;             // [chunk]
+  comm::Work gathering_, reducing_;
+  bool in_flight_ = false;
+  std::optional<std::uint64_t> gathered_at_;  // the chunk's version then
+  bool unchanged_ = false;                    // since the gather before
+  std::uint64_t whole_at_ = 0;                // the version of what was gathered
+  std::size_t came_ = 0;
+  Gradients gradients_ = Gradients::none;
+};
+
+}  // namespace peal::nn

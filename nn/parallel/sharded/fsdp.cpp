@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/grad_slot.h>
+#include <peal/comm/group/agree.h>
+#include <peal/comm/schedule/mix.h>
+#include <peal/nn/parallel/fail_everywhere.h>
+#include <peal/nn/parallel/make_equal.h>
+#include <peal/nn/parallel/planning.h>
+#include <peal/nn/parallel/sharded/fsdp_state.h>
+
+#include <exception>
+#include <utility>
+
+namespace peal::nn {
+namespace {
+
+void check_shardable(const NamedTensors& parameters) {
+  for (const auto& [name, tensor] : parameters) {
+    const auto& [first, leader] = parameters.front();
+    PEAL_CHECK(tensor.device() == leader.device(), name, " lies on ", tensor.device(), ", and ",
+               first, " on ", leader.device(), "; a sharded model lies on one device");
+    if (!tensor.requires_grad()) continue;
+    PEAL_CHECK(!tensor.grad_slot().has_final_hook(), name,
+               " already belongs to a distributed wrapper; destroy that one first");
+    PEAL_CHECK(!tensor.grad().defined(), name,
+               " has a gradient; call zero_grad() before the model is wrapped");
+  }
+}
+
+// Such a parameter is made before the unit is gathered, of parameters that would not be there.
+void check_computes_nothing(const Module& model, const std::vector<UnitPlan>& units) {
+  for (const UnitPlan& unit : units) {
+    const Module module = model.get_submodule(unit.path);
+    PEAL_CHECK(!module.computes_parameters(), name_of(unit), " is a ", module.class_name(),
+               " whose weight is computed of its parameters before its forward (weight_norm, "
+               "spectral_norm), and so before they are gathered: let the unit be a module around "
+               "it");
+  }
+}
+
+std::string compared(const ModelOutline& outline, const std::vector<UnitPlan>& units,
+                     const MemberList& members, const FSDPOptions& options, int world) {
+  std::string text = describe(outline.parameters, {}) + describe(outline, units, world);
+  for (const auto& [name, tensor] : members.buffers) {
+    text += concat("buffer ", name, " ", tensor.dtype(), " ", tensor.shape(), "\n");
+  }
+  return text + concat("broadcast_buffers ", options.broadcast_buffers, "\nreshard_after_forward ",
+                       options.schedule.reshard_after_forward, "\nforward_prefetch ",
+                       options.schedule.forward_prefetch, "\nbackward_prefetch ",
+                       options.schedule.backward_prefetch, "\n");
+}
+
+}  // namespace
+
+FullyShardedDataParallel::FullyShardedDataParallel(Module wrapped, comm::ProcessGroup group,
+                                                   const FSDPOptions& options)
+    : Module(std::move(wrapped)) {
+  PEAL_CHECK(bool(group),
+             "[fsdp] expected a process group, got none; where this is one of new_group() or "
+             "split(), the rank is not in it, and wraps nothing");
+  stay();
+  const Module plain = static_cast<const Module&>(*this);
+  ModelOutline outline;
+  std::vector<UnitPlan> units;
+  MemberList members;
+  const std::string obstacle = why_not([&] {
+    check_shardable(plain.named_parameters());
+    members = Members(plain, {}).list();
+    outline = outline_of(plain, members);
+    units = plan_units(outline, options.wrap, group.world());
+    check_computes_nothing(plain, units);
+  });
+  comm::agree_unless(group, "[fsdp] the model",
+                     compared(outline, units, members, options, group.world()), obstacle,
+                     "build the same model with the same options on every rank");
+  std::vector<std::pair<Module, std::vector<std::uint64_t>>> hooked;
+  try {  // from here on the model is changed
+    make_equal(group, members.parameters);
+    make_equal(group, members.buffers);
+    std::uint64_t tag = 1;
+    comm::mix(tag, group.sequence());
+    state_ = std::make_shared<State>(plain, options, members, std::move(outline), std::move(units),
+                                     group, tag);
+    for (std::size_t u = 0; u < state_->plan.size(); ++u) {
+      Module module = plain.get_submodule(state_->plan[u].path);
+      auto ids = State::hook(state_, module, static_cast<int>(u));
+      hooked.emplace_back(std::move(module), std::move(ids));
+    }
+  } catch (const std::exception& error) {
+    if (group.world() == 1) throw;
+    group.check();  // where another was first, its words are everybody's
+    fail_everywhere(group, concat("the model could not be sharded: ", error.what()), "fsdp");
+  }
+  hooks_ = std::shared_ptr<void>(nullptr, [hooked = std::move(hooked)](void*) mutable {
+    for (auto& [module, ids] : hooked) {
+      for (const std::uint64_t id : ids) module.remove_hook(id);
+    }
+  });
+}
+
+NamedTensors FullyShardedDataParallel::local_parameters() const {
+  NamedTensors all(state_->outline.parameters.size());
+  for (const State::Unit& unit : state_->units) {
+    for (const FlatParameter& flat : unit.flats) {
+      for (std::size_t e = 0; e < flat.pieces().size(); ++e) {
+        all[static_cast<std::size_t>(flat.plan().entries[e].parameter)] = flat.pieces()[e];
+      }
+    }
+  }
+  return all;
+}
+
+FullyShardedDataParallel::NoSync::NoSync(std::shared_ptr<State> state)
+    : state_(std::move(state)), before_(std::exchange(state_->synchronizing, false)) {}
+
+FullyShardedDataParallel::NoSync::~NoSync() { state_->synchronizing = before_; }
+
+FullyShardedDataParallel::NoSync FullyShardedDataParallel::no_sync() { return NoSync(state_); }
+
+std::shared_ptr<void> FullyShardedDataParallel::summon_full_parameters() {
+  return State::summon(state_);
+}
+
+ShardedState FullyShardedDataParallel::saved() const {
+  FullyShardedDataParallel fsdp = *this;
+  return ShardedState(
+      group(), "the model",
+      [state = state_](std::optional<int> to) {
+        state->check_idle("state_dict");
+        return state->gathered(to);
+      },
+      [fsdp](const NamedTensors& given) mutable { fsdp.load_state_dict(given); });
+}
+
+ShardedState FullyShardedDataParallel::saved(Optimizer& optimizer) const {
+  return ShardedState(
+      group(), "the optimizer",
+      [state = state_, &optimizer](std::optional<int> to) {
+        return state->gathered(optimizer, to);
+      },
+      [fsdp = *this, &optimizer](const NamedTensors& given) {
+        fsdp.load_optimizer_state_dict(optimizer, given);
+      });
+}
+
+const std::vector<UnitPlan>& FullyShardedDataParallel::units() const { return state_->plan; }
+
+const UnitActions& FullyShardedDataParallel::actions() const { return state_->actions; }
+
+std::string FullyShardedDataParallel::explain() const {
+  return describe(state_->outline, state_->plan, state_->group.world());
+}
+
+const comm::ProcessGroup& FullyShardedDataParallel::group() const { return state_->group; }
+
+}  // namespace peal::nn

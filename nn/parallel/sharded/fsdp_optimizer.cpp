@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// An optimizer's state, of pieces and of whole parameters.
+#include <peal/autograd/core/error.h>
+#include <peal/nn/optim/optimizer.h>
+#include <peal/nn/parallel/sharded/fsdp_state.h>
+
+#include <utility>
+
+namespace peal::nn {
+
+bool FullyShardedDataParallel::State::with_parameter(
+    std::string_view key,
+    const std::function<void(const FlatParameter&, std::size_t, const ParameterSpec&)>& f) const {
+  const std::string_view name = key.substr(0, key.rfind('.'));
+  for (const Unit& unit : units) {
+    for (const FlatParameter& flat : unit.flats) {
+      for (std::size_t e = 0; e < flat.pieces().size(); ++e) {
+        const auto p = static_cast<std::size_t>(flat.plan().entries[e].parameter);
+        if (outline.parameters[p].name != name) continue;
+        f(flat, e, outline.parameters[p]);
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+NamedTensors FullyShardedDataParallel::optimizer_state_dict(const Optimizer& optimizer) const {
+  return state_->gathered(optimizer, {});
+}
+
+NamedTensors FullyShardedDataParallel::State::gathered(const Optimizer& optimizer,
+                                                       std::optional<int> to) const {
+  const NoGrad guard;
+  const bool takes = !to || *to == group.rank();
+  NamedTensors state = optimizer.local_state_dict();
+  for (auto& [key, tensor] : state) {
+    if (tensor.dim() == 0) continue;  // a number, the same everywhere
+    const bool found = with_parameter(key, [&, &key = key, &tensor = tensor](
+                                               const FlatParameter& flat, std::size_t entry,
+                                               const ParameterSpec& parameter) {
+      const auto& at = flat.plan().entries[entry];
+      const Shape mine = flat.pieces()[entry].second.shape();
+      PEAL_CHECK(tensor.shape() == mine, "[fsdp] optimizer_state_dict: ", key, ": of a piece ",
+                 mine, " expected a state of that shape, got ", tensor.shape());
+      std::vector<std::int64_t> counts;
+      for (int rank = 0; rank < group.world(); ++rank) {
+        counts.push_back(piece_of(flat.plan(), at, parameter.shape.numel(), rank).count);
+      }
+      const Tensor whole = Tensor::empty(parameter.shape, tensor.dtype(), tensor.device());
+      group
+          .all_gather_v(whole.view(), tensor.view(), counts, {concat("optimizer state ", key), tag})
+          .wait();
+      if (takes) tensor = whole;
+    });
+    PEAL_CHECK(found, "[fsdp] optimizer_state_dict: ", key,
+               " is of no parameter of the model; make the optimizer of local_parameters()");
+  }
+  return takes ? state : NamedTensors();
+}
+
+void FullyShardedDataParallel::load_optimizer_state_dict(Optimizer& optimizer,
+                                                         const NamedTensors& state) const {
+  const NoGrad guard;
+  NamedTensors mine = state;
+  for (auto& [key, tensor] : mine) {
+    if (key.starts_with("groups.")) continue;
+    state_->with_parameter(
+        key, [&, &key = key, &tensor = tensor](const FlatParameter& flat, std::size_t entry,
+                                               const ParameterSpec& parameter) {
+          const std::string_view what = std::string_view(key).substr(parameter.name.size() + 1);
+          if (!optimizer.keeps_tensor(what)) return;
+          PEAL_CHECK(tensor.shape() == parameter.shape, "[fsdp] load_optimizer_state_dict: ", key,
+                     ": expected ", parameter.shape, ", got ", tensor.shape());
+          const Piece piece = piece_of(flat.plan(), flat.plan().entries[entry],
+                                       parameter.shape.numel(), state_->group.rank());
+          tensor = tensor.detach({piece.count}, piece.first);
+        });
+  }
+  optimizer.load_state_dict(mine);
+}
+
+}  // namespace peal::nn

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of FSDP, which all handles of a wrapper share: its units' memory, and the executor that
+// does what the schedule says when modules' hooks tell where the model is. Thread safety: the
+// thread that runs forward and backward.
+#pragma once
+
+#include <peal/nn/parallel/buffer_sync.h>
+#include <peal/nn/parallel/members.h>
+#include <peal/nn/parallel/sharded/flat_parameter.h>
+#include <peal/nn/parallel/sharded/fsdp.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace peal::nn {
+
+// What is planned of a model that has these members.
+ModelOutline outline_of(const Module& model, const MemberList& members);
+
+struct FullyShardedDataParallel::State {
+  // Takes the parameters' values apart. Communicates nothing.
+  State(const Module& model, const FSDPOptions& chosen, const MemberList& members, ModelOutline of,
+        std::vector<UnitPlan> planned, const comm::ProcessGroup& over, std::uint64_t tag_of);
+
+  // Hooks of the unit's module; what is returned takes them off again.
+  static std::vector<std::uint64_t> hook(const std::shared_ptr<State>& state, Module& module,
+                                         int unit);
+  // Parameters are all there until it goes.
+  static std::shared_ptr<void> summon(const std::shared_ptr<State>& state);
+  // Of one unit, between steps.
+  void bring(int unit);
+  void take_away(int unit);
+  void check_idle(std::string_view what) const;
+  // The whole model's, on rank `to`, or on all where there is none. Collective.
+  NamedTensors gathered(std::optional<int> to);
+  NamedTensors gathered(const Optimizer& optimizer, std::optional<int> to) const;
+  // f(flat, entry, parameter) of the parameter whose name the key begins with: "fc1.bias" of
+  // "fc1.bias.exp_avg". Whether there is one.
+  bool with_parameter(std::string_view key,
+                      const std::function<void(const FlatParameter& flat, std::size_t entry,
+                                               const ParameterSpec& parameter)>& f) const;
+
+  const Module module;
+  const comm::ProcessGroup group;
+  const FSDPOptions options;
+  const std::uint64_t tag;
+  const ModelOutline outline;
+  const std::vector<UnitPlan> plan;
+  bool synchronizing = true;
+  UnitActions actions;
+
+  struct Unit {
+    std::string name;
+    std::function<void()> complete;
+    std::deque<FlatParameter> flats;  // which stay where they are
+    bool reduced = false;             // in this backward
+  };
+  std::vector<Unit> units;
+
+ private:
+  void check_not_thawed(int unit) const;
+  void before_forward(int unit);
+  void after_forward(int unit, bool wants);
+  void begin_backward();
+  void before_backward(int unit);
+  void on_complete(int unit);
+  void end_backward();
+  void reduce_rest();
+  void check_all_came(const Unit& unit) const;
+  void run(const UnitActions& list);
+  void act(const UnitAction& action);
+  bool stale(int unit) const;
+
+  UnitSchedule schedule_;
+  std::optional<BufferSync> buffer_sync_;
+  std::uint64_t backward_ = 0;  // the one under way (tape.h), 0: none
+  bool in_sync_ = true;         // it is to reduce
+  bool summoned_ = false;
+  std::uint64_t forwards_ = 0, backwards_ = 0;
+  std::string text_;  // of the last label
+};
+
+}  // namespace peal::nn

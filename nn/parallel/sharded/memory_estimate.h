@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory estimate: what parameters, gradients and optimizer state take on each rank, before
+// anything is started (DeepSpeed: estimate_zero2_model_states_mem_needs). It follows the placement
+// of whole parameters, so it is that of the run, byte for byte, and not only the formula to which
+// it comes where parameters can be shared out evenly:
+//
+//   per parameter in f32 with Adam            on N ranks, and in bf16 (with f32 masters)
+//   DDP      4 + 4 + 8 bytes = 16             2 + 2 + 12 = 16
+//   ZeRO-1   8 + 8 / N                        4 + 12 / N
+//   ZeRO-2   4 + 12 / N                       2 + 14 / N
+//   FSDP     16 / N                           16 / N
+//
+// (Rajbhandari et al., "ZeRO", SC 2020, figure 1.) Activations come on top, and buffers; with
+// ZeRO-2 what a rank has of others' gradients until their buckets are full and sent; with FSDP the
+// whole units that are there while a step runs, and their gradients (in_step). Thread safety: pure
+// functions.
+#pragma once
+
+#include <peal/nn/module.h>
+#include <peal/nn/optim/optimizer.h>
+#include <peal/nn/parallel/sharded/wrap_policy.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace peal::nn {
+
+// What is shared out: nothing (DDP), the optimizer's state (ZeroRedundancyOptimizer), gradients,
+// too (ShardedDDP).
+enum class Sharded : std::uint8_t { nothing, state, gradients };
+
+struct MemoryEstimate {  // bytes of a rank
+  std::int64_t parameters = 0, gradients = 0, state = 0;
+  // FSDP's, on top of these, where a step has the most: whole parameters of the model's own unit
+  // and of the two largest others, and as much of whole gradients, of which some are being reduced.
+  // For the schedule as it is by itself, and units that are not within one another.
+  std::int64_t in_step = 0;
+  std::int64_t total() const { return parameters + gradients + state; }
+  bool operator==(const MemoryEstimate&) const = default;
+};
+
+// By rank, once each trained parameter has had a step. The optimizer is the plain one, over all
+// parameters; frozen ones have neither gradient nor state.
+std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, Sharded sharded, int world);
+
+// Of FullyShardedDataParallel, with units by that policy; the optimizer is one that changes each
+// element by itself, over parameters of the model. Chunks are counted with what pads them.
+std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, const Module& model,
+                                            const WrapPolicy& wrap, int world);
+
+// A table of what the rank that needs the most takes, for each way, in MiB; and with FSDP.
+std::string describe_memory(const Optimizer& optimizer, int world);
+std::string describe_memory(const Optimizer& optimizer, const Module& model, const WrapPolicy& wrap,
+                            int world);
+
+}  // namespace peal::nn

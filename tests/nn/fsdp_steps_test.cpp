@@ -1,0 +1,499 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of FSDP that are not the plain one: accumulated, clipped, with frozen, tied and unused
+// parameters, recomputed, left out by a rank.
+#include <peal/autograd/checkpoint.h>
+#include <peal/nn/optim/clip_grad.h>
+#include <peal/nn/optim/sgd.h>
+
+#include <limits>
+#include <string_view>
+
+#include "fsdp_ranks.h"
+
+using namespace peal;
+using namespace peal::testing;
+
+namespace {
+
+SmallConv make_conv() { return {}; }
+nn::GPT make_gpt() { return small_gpt(); }
+
+bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+struct Quiet {
+  explicit Quiet(FSDP& fsdp) : scope(fsdp.no_sync()) {}
+  FSDP::NoSync scope;
+};
+
+// Two parts, which a forward calls as often as it is told, and a head.
+struct TwoParts : nn::Module {
+  nn::Linear a = add("a", nn::Linear(3, 3));
+  nn::Linear b = add("b", nn::Linear(3, 3));
+  nn::Linear head = add("head", nn::Linear(3, 2));
+  int times_a = 1, times_b = 1;
+  Tensor forward(const Tensor& x) override {
+    Tensor y = x;
+    for (int k = 0; k < times_a; ++k) y = a(y);
+    for (int k = 0; k < times_b; ++k) y = b(y);
+    return head(y);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("microbatches, reduced each or only the last, are one batch") {
+  for (const int world : {1, 2, 3}) {
+    for (const bool deferred : {false, true}) {
+      for (const bool reshard : {false, true}) {
+        ranks(world, [&](const Group& group, int rank) {
+          SmallConv model = fresh(make_conv), whole = fresh(make_conv);
+          FSDP fsdp(model, group,
+                    {.wrap = nn::wrap_by_type({"Linear"}),
+                     .schedule = {.reshard_after_forward = reshard}});
+          nn::AdamW optimizer(fsdp.local_parameters()), expected(whole.parameters());
+          for (int step = 0; step < 3; ++step) {
+            optimizer.zero_grad();
+            expected.zero_grad();
+            for (int k = 0; k < 4; ++k) {
+              const Batch batch = batch_of(model, 2 * world, 4 * step + k);
+              mul(loss_of(whole, batch), 0.25).backward();
+              const auto backward = [&] {
+                mul(loss_of(fsdp, rows_of(batch, rank, world)), 0.25).backward();
+              };
+              if (deferred && k < 3) {
+                const auto scope = fsdp.no_sync();
+                backward();
+                for (const auto& action : fsdp.actions()) {
+                  CHECK(action.what != nn::UnitAction::What::reduce);
+                }
+              } else {
+                backward();
+              }
+            }
+            optimizer.step();
+            expected.step();
+          }
+          CHECK(difference(fsdp.state_dict(), whole.state_dict()) < 1e-12);
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("zero_grad of the model, and of the optimizer, drop what there is") {
+  two([](const Group& group, int rank) {
+    for (const bool of_model : {false, true}) {
+      for (const bool synchronised : {false, true}) {
+        SmallConv model = fresh(make_conv), whole = fresh(make_conv);
+        FSDP fsdp(model, group);
+        nn::SGD optimizer(fsdp.local_parameters(), {.lr = 0.1});
+        nn::SGD expected(whole.parameters(), {.lr = 0.1});
+        {
+          const auto scope = synchronised ? nullptr : std::make_unique<Quiet>(fsdp);
+          loss_of(fsdp, batch_of(model, 2, 50)).backward();
+        }
+        if (of_model) {
+          fsdp.zero_grad();
+        } else {
+          optimizer.zero_grad();
+        }
+        const Batch batch = batch_of(model, 4, 3);
+        loss_of(fsdp, rows_of(batch, rank, 2)).backward();
+        loss_of(whole, batch).backward();
+        optimizer.step();
+        expected.step();
+        CHECK(difference(fsdp.state_dict(), whole.state_dict()) < 1e-12);
+      }
+    }
+  });
+}
+
+TEST_CASE("frozen parameters are gathered, never reduced, and stay") {
+  for (const bool reshard : {false, true}) {
+    ranks(3, [&](const Group& group, int rank) {
+      SmallConv model = fresh(make_conv), whole = fresh(make_conv);
+      for (SmallConv* each : {&model, &whole}) {
+        each->requires_grad_("conv2", false);       // a unit, between trained ones
+        each->requires_grad_("fc1.weight", false);  // beside a bias that is trained
+      }
+      FSDP fsdp(model, group,
+                {.wrap = nn::wrap_by_type({"Conv2d", "Linear"}),
+                 .schedule = {.reshard_after_forward = reshard}});
+      nn::AdamW optimizer(fsdp.local_parameters()), expected(whole.parameters());
+      for (int step = 0; step < 5; ++step) {
+        optimizer.zero_grad();
+        expected.zero_grad();
+        const Batch batch = batch_of(model, 6, step);
+        loss_of(fsdp, rows_of(batch, rank, 3)).backward();
+        loss_of(whole, batch).backward();
+        optimizer.step();
+        expected.step();
+        for (const auto& [what, unit] : fsdp.actions()) {
+          const bool of_frozen = fsdp.units()[static_cast<std::size_t>(unit)].path == "conv2";
+          CHECK(!(of_frozen && what == nn::UnitAction::What::reduce));
+        }
+      }
+      for (const auto& [name, piece] : fsdp.local_parameters()) {
+        const bool frozen = name.starts_with("conv2") || name == "fc1.weight";
+        CHECK(piece.requires_grad() == !frozen);
+        CHECK(piece.grad().defined() == !frozen);
+      }
+      CHECK(difference(fsdp.state_dict(), whole.state_dict()) < 1e-12);
+    });
+  }
+}
+
+TEST_CASE("a frozen weight is there until backward has come through it") {
+  struct Adapted : nn::Module {
+    nn::Linear frozen = add("frozen", nn::Linear(4, 4));
+    Tensor scale = add_parameter("scale", full({4}, 2.0));
+    Adapted() { frozen.requires_grad_(false); }
+    Tensor forward(const Tensor& x) override { return tanh(frozen(x)) * scale; }
+  };
+  two([](const Group& group, int rank) {
+    nn::Sequential model{nn::Linear(3, 4), Adapted()}, whole{nn::Linear(3, 4), Adapted()};
+    model.to(DType::f64);
+    whole.to(DType::f64);
+    whole.load_state_dict(model.state_dict());
+    FSDP fsdp(model, group, {.wrap = nn::wrap_by_name({"1"})});
+    const Tensor x = randn({4, 3}, DType::f64);
+    sum(fsdp(x.rows(2 * rank, 2 * rank + 2)) * 2).backward();
+    sum(whole(x)).backward();
+    nn::SGD optimizer(fsdp.local_parameters(), {.lr = 0.1}),
+        expected(whole.parameters(), {.lr = 0.1});
+    optimizer.step();
+    expected.step();
+    CHECK(difference(fsdp.state_dict(), whole.state_dict()) < 1e-12);
+  });
+}
+
+TEST_CASE(
+    "states of a model and its optimizer go on at another number of ranks, and in one process") {
+  std::vector<Batch> batches;
+  for (int step = 0; step < 10; ++step) batches.push_back(batch_of(fresh(make_conv), 12, step));
+  const auto train = [&](nn::Module& net, nn::Optimizer& optimizer, int rank, int world, int from) {
+    for (int step = from; step < from + 5; ++step) {
+      optimizer.zero_grad();
+      loss_of(net, rows_of(batches[static_cast<std::size_t>(step)], rank, world)).backward();
+      optimizer.step();
+    }
+  };
+  SmallConv whole = fresh(make_conv);
+  nn::AdamW reference(whole.named_parameters(), {.lr = 1e-2});
+  train(whole, reference, 0, 1, 0);
+  NamedTensors model_state, optimizer_state;
+  const auto copied = [](const NamedTensors& state) {
+    NamedTensors copies;
+    for (const auto& [name, tensor] : state) copies.emplace_back(name, tensor.clone());
+    return copies;
+  };
+  const NamedTensors halfway = copied(whole.state_dict());
+  const NamedTensors moments = copied(reference.state_dict());
+  train(whole, reference, 0, 1, 5);
+  for (const int world : {4, 1, 2, 3}) {
+    // What the run before saved, the first time one process's.
+    const NamedTensors from = model_state.empty() ? halfway : model_state;
+    const NamedTensors state = optimizer_state.empty() ? moments : optimizer_state;
+    ranks(world, [&](const Group& group, int rank) {
+      SmallConv model = fresh(make_conv);
+      const auto policy = nn::wrap_by_type({world % 2 == 0 ? "Linear" : "Conv2d"});
+      FSDP fsdp(model, group, {.wrap = policy});
+      nn::AdamW optimizer(fsdp.local_parameters(), {.lr = 1});
+      fsdp.load_state_dict(from);
+      fsdp.load_optimizer_state_dict(optimizer, state);
+      const NamedTensors same = fsdp.state_dict(),
+                         moments_of = fsdp.optimizer_state_dict(optimizer);
+      CHECK(difference(same, from) == 0);
+      REQUIRE(moments_of.size() == state.size());
+      for (std::size_t i = 0; i < state.size(); ++i) {
+        CHECK(moments_of[i].first == state[i].first);
+        CHECK(moments_of[i].second.shape() == state[i].second.shape());
+        if (state[i].second.dtype() != DType::f64) continue;
+        CHECK(moments_of[i].second.to_vector<double>() == state[i].second.to_vector<double>());
+      }
+      if (rank == 0) {
+        model_state = copied(same);
+        optimizer_state = copied(moments_of);
+      }
+      train(fsdp, optimizer, rank, world, 5);
+      CHECK(difference(fsdp.state_dict(), whole.state_dict()) < 1e-10);
+    });
+  }
+  SmallConv plain = fresh(make_conv);
+  nn::AdamW optimizer(plain.named_parameters());
+  plain.load_state_dict(model_state);
+  optimizer.load_state_dict(optimizer_state);
+  train(plain, optimizer, 0, 1, 5);
+  CHECK(difference(plain.state_dict(), whole.state_dict()) < 1e-10);
+}
+
+TEST_CASE("a tied parameter whose two modules are units is of neither, and trained once") {
+  two([](const Group& group, int rank) {
+    nn::GPT model = fresh(make_gpt), whole = fresh(make_gpt);
+    FSDP fsdp(model, group, {.wrap = nn::wrap_by_type({"Embedding", "Linear", "LayerNorm"})});
+    CHECK(has(fsdp.explain(), "tied lm_head.weight is transformer.wte.weight"));
+    CHECK(fsdp.units()[0].flats.size() == 1);
+    CHECK(fsdp.units()[0].flats[0].entries.size() == 1);
+    nn::AdamW optimizer(fsdp.local_parameters()), expected(whole.parameters());
+    for (int step = 0; step < 5; ++step) {
+      optimizer.zero_grad();
+      expected.zero_grad();
+      const Batch batch = batch_of(model, 4, step);
+      loss_of(fsdp, rows_of(batch, rank, 2)).backward();
+      loss_of(whole, batch).backward();
+      optimizer.step();
+      expected.step();
+    }
+    const NamedTensors state = fsdp.state_dict();
+    CHECK(difference(state, whole.state_dict()) < 1e-12);
+    CHECK(state.front().second.raw() == state.back().second.raw());  // still tied
+  });
+}
+
+TEST_CASE("the norm of gradients is the whole model's, on every rank") {
+  struct Ones : nn::Module {
+    Tensor w = add_parameter("w", full({8}, 1.0, DType::f64));
+    Tensor s = add_parameter("s", full({}, 1.0, DType::f64));
+    Tensor forward(const Tensor& x) override { return sum(x * w) + s; }
+  };
+  for (int world = 1; world <= 4; ++world) {
+    ranks(world, [&](const Group& group, int rank) {
+      Ones ones;
+      FSDP fsdp(ones, group);
+      const auto backward = [&] {
+        fsdp.zero_grad();
+        fsdp(full({8}, 1.0, DType::f64)).backward();
+      };
+      backward();
+      CHECK(fsdp.clip_grad_norm_(1.0) == 3.0);
+      for (const auto& [name, piece] : fsdp.local_parameters()) {
+        for (const double g : piece.grad().to_vector<double>()) CHECK(g == 1.0 / (3.0 + 1e-6));
+      }
+      backward();
+      CHECK(fsdp.clip_grad_norm_(5.0, std::numeric_limits<double>::infinity()) == 1.0);
+      CHECK(fsdp.clip_grad_norm_(5.0, 1.0) == 9.0);
+      // Of a model, beside one process.
+      SmallConv model = fresh(make_conv), whole = fresh(make_conv);
+      FSDP sharded(model, group, {.wrap = nn::wrap_by_type({"Linear"})});
+      const Batch batch = batch_of(model, 2 * world, 1);
+      loss_of(sharded, rows_of(batch, rank, world)).backward();
+      loss_of(whole, batch).backward();
+      for (const double p : {1.0, 2.0, 3.0}) {
+        const double norm = nn::clip_grad_norm_(whole.parameters(), 0.1, p).item<double>();
+        CHECK(std::abs(sharded.clip_grad_norm_(0.1, p) - norm) < 1e-12);
+      }
+    });
+  }
+}
+
+TEST_CASE("ranks that run different units all hear which") {
+  for (const bool grads : {false, true}) {
+    const auto all = failures(2, [&](const Group& group, int rank) {
+      TwoParts model;
+      (rank == 0 ? model.times_a : model.times_b) = 0;
+      const GradMode mode(grads);
+      FSDP fsdp(model, group, {.wrap = nn::wrap_by_name({"a", "b"})});
+      fsdp(full({2, 3}, 1.0));
+    });
+    for (const std::string& message : all) {
+      CAPTURE(message);
+      CHECK(has(message, "forward 1, parameters of unit a"));
+      CHECK(has(message, "forward 1, parameters of unit b"));
+    }
+  }
+}
+
+TEST_CASE("a rank that leaves out a backward is found out in the next forward") {
+  const auto all = failures(2, [&](const Group& group, int rank) {
+    SmallConv model;
+    FSDP fsdp(model, group, {.wrap = nn::wrap_by_name({"fc1"})});
+    const Tensor y = sum(fsdp(full({2, 1, 8, 8}, 1.0)));
+    if (rank == 0) y.backward();
+    fsdp(full({2, 1, 8, 8}, 1.0));
+  });
+  for (const std::string& message : all) {
+    CAPTURE(message);
+    CHECK(has(message, "backward 1, parameters of unit fc1"));
+    CHECK(has(message, "forward 2, parameters of unit fc1"));
+  }
+}
+
+TEST_CASE("a parameter without a gradient beside others is an Error by name") {
+  struct Half : nn::Module {
+    nn::Linear a = add("a", nn::Linear(3, 2));
+    Tensor unused = add_parameter("unused", full({2}, 1.0));
+    Tensor forward(const Tensor& x) override { return a(x); }
+  };
+  const auto all = failures(2, [&](const Group& group, int) {
+    Half model;
+    FSDP fsdp(model, group);
+    sum(fsdp(full({2, 3}, 1.0))).backward();
+  });
+  for (const std::string& message : all) {
+    CAPTURE(message);
+    CHECK(has(message, "unused of the model got no gradient"));
+  }
+}
+
+TEST_CASE("a unit that no rank uses is not touched; one that is used twice is whole") {
+  two([](const Group& group, int rank) {
+    TwoParts model, whole;
+    model.to(DType::f64);
+    whole.to(DType::f64);
+    whole.load_state_dict(model.state_dict());
+    for (TwoParts* each : {&model, &whole}) {
+      each->times_a = 2;
+      each->times_b = 0;
+    }
+    FSDP fsdp(model, group, {.wrap = nn::wrap_by_type({"Linear"})});
+    const auto x = randn({4, 3}, DType::f64);
+    sum(fsdp(x.rows(2 * rank, 2 * rank + 2)) * 2).backward();
+    sum(whole(x)).backward();
+    nn::SGD optimizer(fsdp.local_parameters(), {.lr = 0.1}),
+        expected(whole.parameters(), {.lr = 0.1});
+    optimizer.step();
+    expected.step();
+    for (const auto& [name, piece] : fsdp.local_parameters()) {
+      CHECK(piece.grad().defined() == !name.starts_with("b."));
+    }
+    CHECK(difference(fsdp.state_dict(), whole.state_dict()) < 1e-12);
+  });
+}
+
+TEST_CASE("several forwards before their backwards") {
+  two([](const Group& group, int rank) {
+    for (const bool reshard : {false, true}) {
+      SmallConv model = fresh(make_conv), whole = fresh(make_conv);
+      FSDP fsdp(
+          model, group,
+          {.wrap = nn::wrap_by_type({"Linear"}), .schedule = {.reshard_after_forward = reshard}});
+      const Batch one = batch_of(model, 4, 1), other = batch_of(model, 4, 2);
+      const auto check = [&] {
+        nn::SGD optimizer(fsdp.local_parameters(), {.lr = 0.1});
+        nn::SGD expected(whole.parameters(), {.lr = 0.1});
+        optimizer.step();
+        expected.step();
+        CHECK(difference(fsdp.state_dict(), whole.state_dict()) < 1e-12);
+        fsdp.zero_grad();
+        whole.zero_grad();
+      };
+      // One backward through both, then one each.
+      for (const bool together : {true, false}) {
+        const auto backward = [&](nn::Module& net, const Batch& first, const Batch& second) {
+          const Tensor a = loss_of(net, first), b = loss_of(net, second);
+          if (together) return (a + b).backward();
+          a.backward();
+          b.backward();
+        };
+        backward(fsdp, rows_of(one, rank, 2), rows_of(other, rank, 2));
+        backward(whole, one, other);
+        check();
+      }
+      // One that no backward follows; then the values have changed.
+      loss_of(fsdp, rows_of(one, rank, 2));
+      fsdp.load_state_dict(fresh(make_conv).state_dict());
+      whole.load_state_dict(fresh(make_conv).state_dict());
+      loss_of(fsdp, rows_of(one, rank, 2)).backward();
+      loss_of(whole, one).backward();
+      check();
+    }
+  });
+}
+
+TEST_CASE("a forward that no backward follows leaves nothing old behind a step") {
+  ranks(3, [](const Group& group, int rank) {
+    for (const bool reshard : {false, true}) {
+      CAPTURE(reshard);
+      SmallConv model = fresh(make_conv), whole = fresh(make_conv);
+      FSDP fsdp(
+          model, group,
+          {.wrap = nn::wrap_by_type({"Linear"}), .schedule = {.reshard_after_forward = reshard}});
+      nn::SGD optimizer(fsdp.local_parameters(), {.lr = 0.1}),
+          expected(whole.parameters(), {.lr = 0.1});
+      for (int step = 0; step < 3; ++step) {
+        const Batch batch = batch_of(model, 6, step);
+        optimizer.zero_grad();
+        expected.zero_grad();
+        loss_of(fsdp, rows_of(batch, rank, 3)).backward();
+        loss_of(whole, batch).backward();
+        loss_of(fsdp, rows_of(batch, rank, 3));  // keeps the model's own unit
+        optimizer.step();
+        expected.step();
+        CAPTURE(step);
+        if (step != 0) CHECK(difference(fsdp.state_dict(), whole.state_dict()) < 1e-12);
+      }
+    }
+  });
+}
+
+TEST_CASE("recomputed units are gathered for it, within and around what is recomputed") {
+  struct Recomputed : nn::Module {
+    nn::Linear a = add("a", nn::Linear(3, 4));
+    nn::Linear b = add("b", nn::Linear(4, 4));
+    nn::Linear d = add("d", nn::Linear(4, 4));
+    nn::Linear c = add("c", nn::Linear(4, 2));
+    Tensor forward(const Tensor& x) override {
+      return c(checkpoint([this](const Tensor& y) { return tanh(d(tanh(b(tanh(a(y)))))); }, x));
+    }
+  };
+  ranks(3, [](const Group& group, int rank) {
+    manual_seed(3);
+    Recomputed model, whole;
+    model.to(DType::f64);
+    whole.to(DType::f64);
+    whole.load_state_dict(model.state_dict());
+    FSDP fsdp(model, group, {.wrap = nn::wrap_by_name({"a", "b", "d"})});
+    const std::vector<nn::UnitSchedule::Unit> units(4);
+    nn::SGD optimizer(fsdp.local_parameters(), {.lr = 0.1}),
+        expected(whole.parameters(), {.lr = 0.1});
+    for (int step = 0; step < 3; ++step) {
+      const Tensor x = randn({6, 3}, DType::f64);
+      optimizer.zero_grad();
+      expected.zero_grad();
+      sum(square(fsdp(x.rows(2 * rank, 2 * rank + 2)))).backward();
+      CHECK(nn::fault_in(fsdp.actions(), units, 2) == "");
+      mul(sum(square(whole(x))), 1.0 / 3).backward();
+      optimizer.step();
+      expected.step();
+    }
+    CHECK(difference(fsdp.state_dict(), whole.state_dict()) < 1e-12);
+  });
+}
+
+TEST_CASE("two ranks in f32: the bits of DDP, statistics too") {
+  struct Normed : nn::Module {
+    nn::Conv2d conv = add("conv", nn::Conv2d(1, 3, 3));
+    nn::BatchNorm2d norm = add("norm", nn::BatchNorm2d(3));
+    nn::Linear fc = add("fc", nn::Linear(108, 3));
+    Tensor forward(const Tensor& x) override { return fc(flatten(relu(norm(conv(x))), 1)); }
+  };
+  two([](const Group& group, int rank) {
+    manual_seed(5);
+    Normed model, other;
+    other.load_state_dict(model.state_dict());
+    FSDP fsdp(model, group, {.wrap = nn::wrap_by_type({"Conv2d", "BatchNorm2d", "Linear"})});
+    DDP ddp(other, group);
+    nn::AdamW optimizer(fsdp.local_parameters()), expected(other.parameters());
+    for (int step = 0; step < 10; ++step) {
+      manual_seed(static_cast<std::uint64_t>(10 * step + rank));
+      const Tensor x = randn({2, 1, 8, 8}), y = randint(0, 3, {2});
+      optimizer.zero_grad();
+      expected.zero_grad();
+      cross_entropy(fsdp(x), y).backward();
+      cross_entropy(ddp(x), y).backward();
+      optimizer.step();
+      expected.step();
+    }
+    const NamedTensors mine = fsdp.state_dict(), theirs = other.state_dict();
+    REQUIRE(mine.size() == theirs.size());
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      CAPTURE(mine[i].first);
+      CHECK(std::string(static_cast<const char*>(mine[i].second.raw()),
+                        mine[i].second.view().bytes()) ==
+            std::string(static_cast<const char*>(theirs[i].second.raw()),
+                        theirs[i].second.view().bytes()));
+    }
+  });
+}
