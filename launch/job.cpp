@@ -164,15 +164,19 @@ namespace {
 void tell_everyone(const Job* job, const std::string& what) {
   if (job == nullptr || job->inherited()) return log_error(what);
   const std::string told = what.starts_with("[") ? what : concat("[rank ", job->rank(), "] ", what);
-  job->group().poison(told);
-  const comm::Control& control = comm::body_of(job->group()).lane->control();
+  comm::GroupBody& body = comm::body_of(job->group());
+  comm::Control& control = body.lane->control();
+  control.poison(told);
   if (control.is_to_tell(told)) log_error(what);
-  comm::body_of(job->group()).write_flight_of_failure();
+  job->group().poison(told);  // other nodes, too
+  body.write_flight_of_failure();
   try {  // where everybody was when it happened
     job->group().write_trace();
   } catch (const std::exception& second) {
     log_error(second.what());
   }
+  body.engine->end_beside();  // nothing else sends from here on
+  body.lane->transport().leave();
   control.leave(std::chrono::milliseconds(500));
 }
 

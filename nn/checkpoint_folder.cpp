@@ -36,21 +36,23 @@ std::optional<std::int64_t> number_of(std::string_view name) {
   return is_one ? std::optional(number) : std::nullopt;
 }
 
-std::optional<double> measure_in(const Metadata& metadata) {
+// The number that is called so; nothing where there is none, or another one.
+std::optional<double> measure_in(const Metadata& metadata, std::string_view name) {
   const auto text = metadata.find(measure_key);
   if (text == metadata.end()) return std::nullopt;
   double measure = 0;
   const char* const end = text->second.data() + text->second.size();
   const auto [stop, error] = std::from_chars(text->second.data(), end, measure);
-  const bool is_one = error == std::errc() && stop == end && !std::isnan(measure);
+  const bool is_one = error == std::errc() && std::string_view(stop, end) == concat(" ", name) &&
+                      !std::isnan(measure);
   return is_one ? std::optional(measure) : std::nullopt;
 }
 
 // Empty where the file is whole, or why it is not. UnreadableFile where that cannot be told.
-std::string fault_of(const std::filesystem::path& path, std::optional<double>* measure = nullptr) {
+std::string fault_of(const std::filesystem::path& path, Metadata* metadata = nullptr) {
   try {
     const CheckpointFile file(path);
-    if (measure != nullptr) *measure = measure_in(file.metadata());
+    if (metadata != nullptr) *metadata = file.metadata();
     if (file.checksum().empty())
       return concat("load ", path.string(), ": it has no checksum that could say it is whole");
     return {};
@@ -80,8 +82,8 @@ void make_folder(const std::filesystem::path& folder) {
 
 }  // namespace
 
-CheckpointFolder::CheckpointFolder(std::filesystem::path folder, int keep, bool best)
-    : folder_(std::move(folder)), keep_(keep), best_(best) {
+CheckpointFolder::CheckpointFolder(std::filesystem::path folder, int keep, std::string best)
+    : folder_(std::move(folder)), keep_(keep), best_(std::move(best)) {
   PEAL_CHECK(keep >= 1, "checkpoints in ", folder_.string(),
              ": expected to keep at least 1 of them, got ", keep);
 }
@@ -140,14 +142,18 @@ const CheckpointFolder::Found& CheckpointFolder::look(const std::filesystem::pat
       before->second.written == now.written) {
     return before->second;
   }
-  std::string fault;
   try {
-    fault = fault_of(path, &now.measure);
-  } catch (const UnreadableFile& unread) {  // it stays, as one that is not whole does
-    fault = unread.what();
+    Metadata metadata;
+    const std::string fault = fault_of(path, &metadata);
+    now.whole = fault.empty();
+    now.measure = measure_in(metadata, best_);
+    if (!now.whole)
+      log_warning("a checkpoint does not count as kept, for it is not whole: ", fault);
+  } catch (const UnreadableFile& error) {
+    now.unread = true;
+    log_warning("a checkpoint does not count as kept, for whether it is whole cannot be told now: ",
+                error.what());
   }
-  now.whole = fault.empty();
-  if (!now.whole) log_warning("a checkpoint does not count as kept, for it is not whole: ", fault);
   return found_[path] = now;
 }
 
@@ -167,15 +173,17 @@ void CheckpointFolder::remove_old(bool alone, std::optional<double> measure) {
   const auto all = files();
   if (!all.empty()) {  // just written
     std::error_code error;
-    found_[all.front()] = {std::filesystem::file_size(all.front(), error),
-                           std::filesystem::last_write_time(all.front(), error), true, measure};
+    found_[all.front()] = {.size = std::filesystem::file_size(all.front(), error),
+                           .written = std::filesystem::last_write_time(all.front(), error),
+                           .whole = true,
+                           .measure = measure};
   }
-  const auto stays = best_ ? best() : std::nullopt;
+  const auto stays = best_.empty() ? std::nullopt : best();
   int kept = 0;
   for (const auto& path : all) {
     std::error_code error;
     if (kept == keep_) {
-      if (path == stays) continue;
+      if (path == stays || (!best_.empty() && look(path).unread)) continue;  // it may be the best
       found_.erase(path);
       if (!std::filesystem::remove(path, error) && error)
         log_warning("cannot remove the old checkpoint ", path.string(), ": ", error.message());
@@ -183,6 +191,7 @@ void CheckpointFolder::remove_old(bool alone, std::optional<double> measure) {
     }
     kept += look(path).whole;
   }
+  std::erase_if(found_, [](const auto& entry) { return entry.second.unread; });  // another try
   remove_stale_temporaries(
       folder_, [](std::string_view name) { return number_of(name).has_value(); }, alone);
 }

@@ -12,8 +12,8 @@
 // The files are called checkpoint-N-step-S.safetensors. N counts the saves, whichever run made
 // them, so the newest is the one that was written last, also where a run went back to an older one;
 // S is a number of the caller's. A file is whole by its checksum, not by its name or date. Where
-// asked for, the best of them stays beside the newest: the one whose metadata have the highest
-// number as "measure", such as an accuracy.
+// asked for, the best of them stays beside the newest: the one with the highest number of a name,
+// which stand in its metadata as "measure" ("0.875 highest accuracy"). Others do not compete.
 //
 // Thread safety: one thread, and one that saves a folder's files; others may read them.
 #pragma once
@@ -22,6 +22,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace peal::nn {
@@ -30,8 +31,8 @@ inline constexpr const char* measure_key = "measure";
 
 class CheckpointFolder {
  public:
-  // Error for keep < 1. `best`: that one stays, too.
-  explicit CheckpointFolder(std::filesystem::path folder, int keep = 3, bool best = false);
+  // Error for keep < 1. `best`: what the measure is called by which the best stays, too.
+  explicit CheckpointFolder(std::filesystem::path folder, int keep = 3, std::string best = {});
 
   const std::filesystem::path& path() const { return folder_; }
   // The files, the newest first, whole or not; none where there is no folder.
@@ -44,8 +45,9 @@ class CheckpointFolder {
   // Where the next one goes. Makes the folder; Error where it cannot be made.
   std::filesystem::path next(std::int64_t step) const;
   // Removes what is older than the `keep` newest files that are whole, and what killed saves left;
-  // one that is not whole, and newer, stays, and is named in a warning. REQUIRES: the newest is
-  // whole, as after a save: it is not read, nor is what was read before and has not changed since.
+  // one that is not whole, and newer, stays, and is named in a warning, as does one that cannot be
+  // read now and may be the best. REQUIRES: the newest is whole, as after a save: it is not read,
+  // nor is what was read before and has not changed since.
   // `alone`: nobody else saves there, on any host, so that what killed saves left is whosever.
   // `measure`: the newest one's, if it has any.
   void remove_old(bool alone = false, std::optional<double> measure = {});
@@ -60,14 +62,14 @@ class CheckpointFolder {
   struct Found {
     std::uintmax_t size = 0;
     std::filesystem::file_time_type written = {};
-    bool whole = false;
+    bool whole = false, unread = false;  // the latter: that could not be told
     std::optional<double> measure = {};
   };
   const Found& look(const std::filesystem::path& path);
 
   std::filesystem::path folder_;
   int keep_;
-  bool best_;
+  std::string best_;
   std::map<std::filesystem::path, Found> found_;  // look()'s
 };
 

@@ -55,7 +55,7 @@ class Reader {
     }
     for (const std::size_t i : check_layout(entries)) {
       const Entry& entry = entries[i];
-      Tensor tensor = Tensor::empty(entry.shape, entry.dtype, Device{});
+      Tensor tensor = room_for(entry);
       if (entry.end > entry.begin) {
         source_(data_ + entry.begin, tensor.raw(), entry.end - entry.begin);
         sum_.add(tensor.raw(), entry.end - entry.begin);
@@ -71,6 +71,16 @@ class Reader {
   }
 
  private:
+  // Its size is the file's, so nothing but memory can be missing.
+  Tensor room_for(const Entry& entry) const {
+    try {
+      return Tensor::empty(entry.shape, entry.dtype, Device{});
+    } catch (const Error& error) {
+      throw UnreadableFile(
+          concat("safetensors ", file_, ": tensor '", entry.name, "': ", error.what()));
+    }
+  }
+
   template <class... Parts>
   void check(bool condition, const Parts&... parts) const {
     PEAL_CHECK(condition, "safetensors ", file_, ": ", parts...);

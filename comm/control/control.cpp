@@ -77,6 +77,7 @@ void Control::reach_far(Transport& world) {
   std::ranges::copy_if(everyone, std::back_inserter(elsewhere_), [&](int rank) {
     return rank != rank_ && std::ranges::find(here_, rank) == here_.end();
   });
+  far_everyone_ = elsewhere_;
   if (elsewhere_.empty()) return;  // on all ranks: who is elsewhere for one has it elsewhere too
   far_ = std::make_shared<FarBoard>(world.subset(everyone, FarBoard::group));
 }
@@ -90,6 +91,7 @@ std::unique_ptr<Control> Control::subset(const std::vector<int>& ranks) const {
   };
   auto part = std::unique_ptr<Control>(new Control(board_, rank_, among(here_), watched_));
   part->elsewhere_ = among(elsewhere_);
+  part->far_everyone_ = far_everyone_;
   part->far_ = far_;
   return part;
 }
@@ -121,24 +123,24 @@ std::optional<bool> Control::has_begun(int peer, std::uint64_t group, std::uint6
 }
 
 void Control::meet_far(const Row& mine) {
-  if (elsewhere_.empty()) return;
+  if (!far_) return;
   far_->tell(elsewhere_, mine, board_->flight(rank_));
   next_hearing_ = {};
   hear_far();
 }
 
 void Control::hear_far() {
-  if (elsewhere_.empty()) return;
+  if (!far_) return;
   const auto now = std::chrono::steady_clock::now();
   if (now < next_hearing_) return;
   next_hearing_ = now + between_hearings;
-  if (const auto failure = far_->hear(elsewhere_)) board_->poison(*failure);
+  if (const auto failure = far_->hear(far_everyone_)) board_->poison(*failure);
 }
 
 // Who heard it from another leaves it to that one.
 void Control::fail_far() {
-  if (elsewhere_.empty()) return;
-  if (board_->poisoner() == rank_) far_->tell_failure(elsewhere_, *board_->poisoned());
+  if (!far_) return;
+  if (board_->poisoner() == rank_) far_->tell_failure(far_everyone_, *board_->poisoned());
   far_->abandon();
 }
 
@@ -287,6 +289,12 @@ std::string Control::describe() const {
   std::string text;
   for (const int peer : here_) {
     const auto row = board_->read(peer);
+    const auto process = std::ranges::find(watched_->processes, peer, &Watched::Process::rank);
+    if (process != watched_->processes.end() && is_stopped(process->pid)) {
+      text += concat("\n  rank ", peer, ": its process (", process->pid,
+                     ") stands still, stopped by a signal (SIGCONT lets it go on) or a debugger");
+      continue;
+    }
     if (board_->works(peer)) {
       text += concat("\n  rank ", peer, ": works");
       continue;

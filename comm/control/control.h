@@ -102,9 +102,11 @@ class Control {
   // To and from ranks without common memory: what this one waits for, and what they do. One that
   // has failed poisons the board. By who may use the transport, one thread at a time.
   void meet_far(const Row& mine);
-  // What they do alone, once in a second at most: for a rank that never waits.
+  // From all of the world that shares none, and alone, once in a second at most: for a rank that
+  // never waits.
   void hear_far();
-  // That this rank's group has failed, where it is this rank that knows why.
+  // That this rank's group has failed, where it is this rank that knows why: to all of the world,
+  // for it fails with any of its groups.
   void fail_far();
   std::optional<std::string> poisoned() const { return board_->poisoned(); }
   bool is_poisoned() const { return board_->is_poisoned(); }
@@ -170,6 +172,7 @@ class Control {
   std::shared_ptr<Board> board_;
   int rank_;
   std::vector<int> here_, elsewhere_;  // the group's ranks, by whether the board carries them
+  std::vector<int> far_everyone_;      // the world's that it does not
   std::shared_ptr<FarBoard> far_;      // null: it carries all
   std::shared_ptr<const Watched> watched_;
   std::atomic<std::chrono::steady_clock::time_point> next_look_{};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <set>
 #include <type_traits>
 #include <utility>
 
@@ -35,9 +36,7 @@ FarBoard::FarBoard(std::unique_ptr<Transport> transport) : transport_(std::move(
 
 // What the library below may still touch is left to it.
 FarBoard::~FarBoard() {
-  for (Sent& each : sent_) {
-    if (!transport_->cancel(each.ticket)) static_cast<void>(each.word.release());
-  }
+  for (Sent& each : sent_) give_up(each);
   for (auto& [rank, inbox] : inboxes_) {
     if (inbox.ticket && !transport_->cancel(*inbox.ticket)) {
       static_cast<void>(inbox.word.release());
@@ -55,18 +54,22 @@ bool FarBoard::may_send() const {
   }
 }
 
-void FarBoard::send(const std::vector<int>& ranks, std::unique_ptr<Word> word) {
-  std::vector<Message> messages;
+void FarBoard::give_up(Sent& sent) {
+  if (transport_->cancel(sent.ticket)) return;
+  static_cast<void>(new std::shared_ptr<Word>(std::move(sent.word)));
+}
+
+void FarBoard::send(const std::vector<int>& ranks, const std::shared_ptr<Word>& word) {
   for (const int rank : ranks) {
-    messages.push_back(
-        {Direction::send, rank, reinterpret_cast<std::byte*>(word.get()), sizeof(Word)});
-  }
-  try {
-    sent_.push_back({0, std::move(word)});
-    sent_.back().ticket = transport_->post(channel, messages);
-  } catch (const Error&) {  // nothing was sent
-    static_cast<void>(sent_.back().word.release());
-    sent_.pop_back();
+    const Message message{Direction::send, rank, reinterpret_cast<std::byte*>(word.get()),
+                          sizeof(Word)};
+    try {
+      sent_.push_back({rank, 0, word});
+      sent_.back().ticket = transport_->post(channel, {&message, 1});
+    } catch (const Error&) {  // nothing was sent, or what was is the library's
+      static_cast<void>(new std::shared_ptr<Word>(word));
+      sent_.pop_back();
+    }
   }
   drop_sent();
 }
@@ -76,21 +79,29 @@ void FarBoard::drop_sent() {
     try {
       return transport_->test(each.ticket);
     } catch (const Error&) {
-      if (!transport_->cancel(each.ticket)) static_cast<void>(each.word.release());
+      give_up(each);
       return true;
     }
   });
 }
 
 void FarBoard::tell(const std::vector<int>& ranks, const Row& row, const FlightRecorder& flight) {
-  const bool told = told_.text[0] != 0 && told_.group == row.group &&
-                    told_.sequence == row.sequence && told_.signature == row.signature &&
-                    told_.alone == row.alone;
-  if (told || !may_send()) return;
+  const auto is_told = [&](int rank) {
+    const auto told = told_.find(rank);
+    return told != told_.end() && told->second.group == row.group &&
+           told->second.sequence == row.sequence && told->second.signature == row.signature &&
+           told->second.alone == row.alone;
+  };
+  if (std::ranges::all_of(ranks, is_told) || !may_send()) return;
   drop_sent();
-  if (!sent_.empty()) return;  // who takes in nothing gets no more
-  told_ = row;
-  auto word = std::make_unique<Word>();
+  std::set<int> full;  // who takes in nothing gets no more
+  for (const Sent& each : sent_) full.insert(each.to);
+  std::vector<int> untold;
+  std::ranges::copy_if(ranks, std::back_inserter(untold),
+                       [&](int rank) { return !is_told(rank) && !full.contains(rank); });
+  if (untold.empty()) return;
+  for (const int rank : untold) told_[rank] = row;
+  const auto word = std::make_shared<Word>();
   word->row = row;
   std::vector<FlightRow> calls = flight.read();
   if (calls.size() > calls_told) {
@@ -99,16 +110,16 @@ void FarBoard::tell(const std::vector<int>& ranks, const Row& row, const FlightR
   for (const FlightRow& each : calls) {
     word->call[word->calls++] = {each.group, each.sequence, each.what, each.state};
   }
-  send(ranks, std::move(word));
+  send(untold, word);
 }
 
 void FarBoard::tell_failure(const std::vector<int>& ranks, const std::string& why) {
   if (told_failure_ || !may_send()) return;
   told_failure_ = true;
-  auto word = std::make_unique<Word>();
+  const auto word = std::make_shared<Word>();
   const std::size_t length = std::min(why.size(), sizeof word->failure - 1);
   std::memcpy(word->failure, why.data(), length);
-  send(ranks, std::move(word));
+  send(ranks, word);
 }
 
 // Of what comes from elsewhere nothing is believed that memory depends on.

@@ -36,8 +36,8 @@ class FarBoard {
   FarBoard(const FarBoard&) = delete;
   FarBoard& operator=(const FarBoard&) = delete;
 
-  // This rank's row and the last of its calls, to these ranks; once for each call, and only once
-  // all has gone that was sent before.
+  // This rank's row and the last of its calls, to these ranks; once for each call, and to each only
+  // once all has gone that it was sent before.
   void tell(const std::vector<int>& ranks, const Row& row, const FlightRecorder& flight);
   // Why this rank has failed. Once.
   void tell_failure(const std::vector<int>& ranks, const std::string& why);
@@ -56,8 +56,9 @@ class FarBoard {
  private:
   struct Word;
   struct Sent {
+    int to;
     Ticket ticket;
-    std::unique_ptr<Word> word;
+    std::shared_ptr<Word> word;  // one for all whom it goes to
   };
   struct Heard {
     std::optional<Row> row{};
@@ -69,14 +70,15 @@ class FarBoard {
     bool over = false;  // nothing comes from there any more
   };
   bool may_send() const;
-  void send(const std::vector<int>& ranks, std::unique_ptr<Word> word);
+  void send(const std::vector<int>& ranks, const std::shared_ptr<Word>& word);
+  void give_up(Sent& sent);
   void drop_sent();
   void take(int rank, Word& word, std::optional<std::string>& failure);
 
   std::unique_ptr<Transport> transport_;
   std::deque<Sent> sent_;
   std::map<int, Inbox> inboxes_;
-  Row told_;
+  std::map<int, Row> told_;  // to whom
   bool told_failure_ = false;
   mutable std::mutex mutex_;  // of what follows
   std::map<int, Heard> heard_;

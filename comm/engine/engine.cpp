@@ -313,8 +313,8 @@ bool Engine::is_over(const Operation& operation) const {
          std::find(running_.begin(), running_.end(), &operation) != running_.end();
 }
 
-// The board without the lock, whose holder may wait for others, and sees it then. The first lane of
-// the world that still is there is the one with the most ranks to tell.
+// The board without the lock, whose holder may wait for others, and sees it then. Each lane's
+// transport ends.
 void Engine::poison(const Lane& lane, const std::string& message) {
   lane.control().poison(message);
   const std::lock_guard lock(mutex_);
@@ -341,13 +341,13 @@ void Engine::wait_until(Operation& operation, bool handed_over,
     return ordered || is_over(operation);
   };
   const auto end = timeout ? end_after(*timeout) : steady_clock::time_point::max();
-  std::optional<steady_clock::time_point> since;
+  steady_clock::time_point since{};  // the epoch: it has not waited yet
   const auto note = [&] {
-    if (since) note_wait(operation, steady_clock::now() - *since);
-    since.reset();
+    if (since != steady_clock::time_point{}) note_wait(operation, steady_clock::now() - since);
+    since = {};
   };
   for (Spins spins(crowded_); !over();) {
-    if (!since) since = steady_clock::now();
+    if (since == steady_clock::time_point{}) since = steady_clock::now();
     progress();
     if (over()) break;
     spins.ask();

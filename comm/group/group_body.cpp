@@ -66,13 +66,14 @@ GroupBody::~GroupBody() {
     engine->set_recorder(nullptr);
   }
   const int before = std::this_thread::get_id() == maker_ ? unwinding_ : 0;
-  const bool failed = lane->control().poisoned().has_value() || std::uncaught_exceptions() > before;
+  bool failed = lane->control().poisoned().has_value() || std::uncaught_exceptions() > before;
   if (!failed) {
     try {  // the last chance to see it
       lane->compare_finished(sequence());
     } catch (const Error& error) {
       log_error(error.what());
-      lane->control().poison(error.what());
+      engine->poison(*lane, error.what());
+      failed = true;
     }
   }
   write_flight_of_failure();

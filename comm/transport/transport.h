@@ -162,6 +162,9 @@ class Transport {
   // After a failure: the destructor must wait for nobody, and what is in the device's queue ends.
   // Of a stream-ordered one from any thread, also while another stands in post() or test().
   virtual void abandon() = 0;
+  // After that, where the process ends without destructors: what ranks of other nodes are to be
+  // told goes, for a moment at most. Nothing is posted afterwards.
+  virtual void leave() {}
 
   // Its parts, null where it has none.
   virtual NativeCollectives* native() = 0;

@@ -20,6 +20,17 @@ set -euo pipefail
 [[ -n ${SLURM_JOB_ID-} ]] || { echo "slurm.sh: this is no job of Slurm's: start it with sbatch" >&2 && exit 2; }
 [[ " $* " == *' --save'[\ =]* ]] || set -- "$@" --save "run-$SLURM_JOB_ID/"
 [[ " $* " == *' --resume'[\ =]* ]] || set -- "$@" --resume auto
+save='' before=''
+for word in "$@"; do
+  [[ $before != --save ]] || save=$word
+  [[ $word != --save=* ]] || save=${word#*=}
+  before=$word
+done
+# What is saved there, and when it was.
+saved() {
+  find "$save" -maxdepth 1 -type f \( -name 'checkpoint-*.safetensors' -o -path "$save" \) -printf '%p %T@\n' 2>/dev/null | sort
+}
+before=$(saved) || true
 
 # Rank 0 is on the first node. Its port is below those that systems give to who asks for any, and another one than that of
 # the jobs before and after this one, which may share the node.
@@ -34,9 +45,13 @@ status=0
 srun --mpi=none --export=ALL --cpus-per-task="${SLURM_CPUS_PER_TASK:-1}" --cpu-bind=cores --kill-on-bad-exit=0 --wait=60 \
   "$@" || status=$?
 
-# 128 and SIGTERM. Where the whole job is to end (scancel), this script gets a SIGTERM of its own and does not come here.
-if [[ $status -eq 143 ]]; then
-  echo "slurm.sh: saved at SIGTERM; the job goes back into the queue"
+# 128 and SIGTERM. Where the whole job is to end (scancel), this script gets a SIGTERM of its own and does not come here. A
+# start that has saved nothing would come as far again, and so for ever.
+if [[ $status -eq 143 && $(saved || true) == "$before" ]]; then
+  echo "slurm.sh: ended by SIGTERM before anything was saved in '$save'; the job does not go back into the queue: give it a" \
+    "longer --time, or a --signal=TERM@SECONDS that leaves a step and a save more" >&2
+elif [[ $status -eq 143 ]]; then
+  echo "slurm.sh: ended by SIGTERM; the job goes back into the queue, to go on from what it has saved"
   scontrol requeue "$SLURM_JOB_ID" || echo "slurm.sh: it cannot; start it again with the same --save and --resume auto" >&2
 fi
 exit "$status"

@@ -71,10 +71,13 @@ void Supervisor::read_orders() {
   unsigned char signal = 0;
   if (read(orders_, &signal, 1) != 1) {
     orders_ = -1;
-    return enter(Stage::cut);
+    if (stage_ < Stage::killed) return enter(Stage::cut);
+    stage_ = Stage::cut;  // with the deadline of those that are killed already
+    return;
   }
   const bool ends = signal != SIGUSR1 && signal != SIGUSR2 && signal != SIGCONT;
   if (ends) {
+    hurried_ = hurried_ || all_over();  // as in hear()
     ordered_ = ordered_ || outcome_.signal == 0;
     shall_end(signal);
   }

@@ -97,8 +97,10 @@ int run(const Options& options) {
       return outcome.code;
     }
     if (options.elastic) {
-      for (std::size_t member = 0; member < outcome.lost.size(); ++member)
-        host_of(shares[here ? 0 : member]).slots -= outcome.lost[member];
+      for (std::size_t member = 0; member < outcome.lost.size(); ++member) {
+        int& left = host_of(shares[here ? 0 : member]).slots;
+        left = outcome.lost_hosts[member] ? 0 : left - outcome.lost[member];
+      }
       if (here) attempt.gpus = without_lost(attempt.gpus, outcome.lost);
     }
     const int world = std::min(options.ranks, slots(hosts));

@@ -29,16 +29,13 @@ void Output::write_some() {
   }
 }
 
-void Output::flush(int stop) {
+void Output::flush(int wakes, const std::function<bool()>& hurries) {
   while (waits()) {
     pollfd files[]{{.fd = fd_, .events = POLLOUT, .revents = 0},
-                   {.fd = stop, .events = POLLIN, .revents = 0}};
-    if (poll(files, 2, -1) < 0) continue;
-    if (files[0].revents != 0) {
-      write_some();
-    } else if (files[1].revents != 0) {
-      return;
-    }
+                   {.fd = wakes, .events = POLLIN, .revents = 0}};
+    const int ready = poll(files, 2, hurries() ? 0 : -1);
+    if (ready == 0) return;
+    if (ready > 0 && files[0].revents != 0) write_some();
   }
 }
 

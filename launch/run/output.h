@@ -26,8 +26,9 @@ class Output {
   bool broken() const { return broken_; }
   // As much as has room without waiting, once poll() says that there is some.
   void write_some();
-  // All of it, unless there is no room, and something comes to be read from `stop`.
-  void flush(int stop);
+  // All of it, or as much as there is room for, once it hurries; which is asked anew when something
+  // comes to be read from `wakes`.
+  void flush(int wakes, const std::function<bool()>& hurries);
 
  private:
   static constexpr std::size_t most = 1 << 16;

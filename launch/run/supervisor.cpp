@@ -90,14 +90,14 @@ bool Supervisor::is_last() const {
 }
 
 // The kernel may be seconds about a killed process's memory, and about its GPU's; an agent waits as
-// long for it, and says then what it leaves. Who ends for a signal, and not since another failed,
-// may be about to save.
+// long for it, and says then what it leaves, which may take the way here long. Who ends for a
+// signal, and not since another failed, may be about to save.
 std::chrono::nanoseconds Supervisor::patience() const {
   const bool saves = outcome_.signal == SIGTERM && outcome_.code == 0;
   if (stage_ == Stage::terminated && saves) return patience_.term;
   if (stage_ < Stage::killed) return patience_.grace;
   const auto kernel = std::max<std::chrono::nanoseconds>(patience_.grace, std::chrono::seconds(5));
-  return is_last() ? kernel : kernel + std::chrono::seconds(2);
+  return is_last() ? kernel : kernel + std::chrono::seconds(10);
 }
 
 void Supervisor::next_stage() {
@@ -185,6 +185,7 @@ void Supervisor::failed(Member& member, int status, const std::string& what, int
   if (lost ? outcome_.signal != 0 || stage_ >= Stage::killed : ended_by_us()) return;
   if (struck && first_exit_) --members_[*std::exchange(first_exit_, std::nullopt)].lost;
   member.lost = std::min(member.lost + ranks, member.ranks);
+  member.host_lost = lost;
   if (!struck && (!member.agent || member.told)) {
     first_exit_ = static_cast<std::size_t>(&member - members_.data());
   }
@@ -206,14 +207,20 @@ void Supervisor::pass_output_on() {
   }
 }
 
-// What lies there still. It is not waited for the ends of the streams: who is no child of anybody
-// here may have them too.
+// What lies there still. Once a signal comes that should end this process nobody's reading is
+// waited for. It is not waited for the ends of the streams: who is no child of anybody here may
+// have them too.
 void Supervisor::finish_output() {
-  const auto flush = [&] {
-    for (Output* output : {&out_, &err_}) output->flush(signals_.fd());
-  };
-  // One that comes from now on ends the waiting for readers.
   while (const std::optional<int> signal = signals_.next()) hear(*signal);
+  bool hurried = false;
+  const auto hurries = [&] {
+    while (const std::optional<int> signal = signals_.next())
+      hurried = hurried || (*signal != SIGCHLD && *signal != SIGUSR1 && *signal != SIGUSR2);
+    return hurried;
+  };
+  const auto flush = [&] {
+    for (Output* output : {&out_, &err_}) output->flush(signals_.fd(), hurries);
+  };
   for (Lines& lines : lines_) {
     for (int reads = 0; reads < Lines::reads_of_a_pipe && lines.read_some(); ++reads) flush();
     lines.end();
@@ -268,7 +275,10 @@ Outcome Supervisor::run() {
   // Who ends this host's part beside the launcher takes the host from the job.
   if (is_agent_ && (outcome_.code == 0 || ended_by_orders())) out_.add(done_record());
   finish_output();
-  for (const Member& member : members_) outcome_.lost.push_back(member.lost);
+  for (const Member& member : members_) {
+    outcome_.lost.push_back(member.lost);
+    outcome_.lost_hosts.push_back(member.host_lost);
+  }
   return outcome_;
 }
 

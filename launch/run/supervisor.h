@@ -36,6 +36,7 @@ struct Outcome {
   bool stuck = false;  // one does not end by SIGKILL either: nothing can take its place
   // How many ranks failed by themselves, and not since another had; by process that was started.
   std::vector<int> lost;
+  std::vector<bool> lost_hosts;  // by process, too: an agent's, which nothing is heard of any more
 };
 
 // How long ranks have to end by themselves.
@@ -75,6 +76,7 @@ class Supervisor {
     int lost = 0;  // of its ranks
     // Of an agent:
     bool agent = false;
+    bool host_lost = false;
     // It is there; it has told of a failure, and all that it had to tell.
     bool answers = false, told = false, done = false;
     int ranks = 1;

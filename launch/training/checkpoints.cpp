@@ -93,12 +93,12 @@ constexpr const char* what_saves = "[launch] checkpoint";
 }  // namespace
 
 Checkpoints::Checkpoints(Job& job, std::vector<nn::Part> parts, Metadata settings, int keep,
-                         bool best)
+                         std::string best)
     : job_(job),
       parts_(std::move(parts)),
       settings_(std::move(settings)),
       keep_(keep),
-      best_(best) {
+      best_(std::move(best)) {
   std::set<std::string> names{"random", "loader", "progress"};
   for (const nn::Part& part : parts_) {
     PEAL_CHECK(names.insert(part.name()).second, "[launch] two parts of a checkpoint are called '",
@@ -126,6 +126,9 @@ std::string Checkpoints::next_file(const std::string& save, std::int64_t step) {
 void Checkpoints::try_to_save(const std::string& save) {
   on_rank_0(job_, what_saves, [&] {
     saving_.wait();
+    PEAL_CHECK(best_.empty() || saves_in_folder(save), "save ", save, ": the best checkpoint (",
+               best_, ") stays in a folder, and this is a file, which each save replaces; name ",
+               save, "/");
     AtomicFile probe(next_file(save, 0));
   });
 }
@@ -151,7 +154,7 @@ void Checkpoints::save(const std::string& save, const Position& at, const Metada
     metadata.insert(more.begin(), more.end());
     metadata["epoch"] = std::to_string(at.epoch);
     metadata["step"] = std::to_string(at.step);
-    if (measure) metadata[nn::measure_key] = concat(*measure);
+    if (measure) metadata[nn::measure_key] = concat(*measure, " ", best_);
     const std::string file = next_file(save, at.step);
     std::function<void()> then;
     if (saves_in_folder(save))

@@ -54,18 +54,20 @@ std::string beside(const std::string& checkpoint, const std::string& ending);
 class Checkpoints {
  public:
   // `settings` are what a run must share with the one it goes on from, to be that run, but for
-  // "world". `keep` is of a folder, and so is `best`: the one of the highest measure stays, too.
-  // REQUIRES: what the parts are of lives as long. Error for two
-  // parts of one name, and one called "random", "loader" or "progress".
+  // "world". `keep` is of a folder, and so is `best`, the name of a measure: of the files that have
+  // one of this name the highest stays, too. REQUIRES: what the parts are of lives as long. Error
+  // for two parts of one name, and one called "random", "loader" or "progress".
   Checkpoints(Job& job, std::vector<nn::Part> parts, Metadata settings, int keep = 3,
-              bool best = false);
+              std::string best = {});
 
-  // Collective. Error, on all ranks, where nothing can be saved: rather now than after an epoch. It
-  // waits for a save that is under way, as save() does.
+  // Collective. Error, on all ranks, where nothing can be saved, or the best shall stay and `save`
+  // is no folder: rather now than after an epoch. It waits for a save that is under way, as save()
+  // does.
   // A folder is this run's from now on: Error that names another one that saves there.
   void try_to_save(const std::string& save);
   // Collective. Copies all that there is to save, and goes on; rank 0 writes it in the background,
-  // after the one before it. `more` goes along, for resume(). `measure`: how good it is, rank 0's.
+  // after the one before it. `more` goes along, for resume(). `measure`: how good it is, rank 0's;
+  // for a folder whose best stays.
   void save(const std::string& save, const Position& at, const Metadata& more = {},
             std::optional<double> measure = {});
   // Collective. Until what was saved is written. Error, on all ranks and once, where it could not
@@ -85,7 +87,7 @@ class Checkpoints {
   std::vector<nn::Part> parts_;
   Metadata settings_;
   int keep_;
-  bool best_;
+  std::string best_;
   // Rank 0's; the first two of where it saves, if that is a folder.
   std::optional<nn::CheckpointFolder> folder_;
   std::optional<FolderLock> lock_;

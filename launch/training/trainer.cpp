@@ -56,6 +56,9 @@ void check_kept(const TrainingArguments& arguments, const std::vector<NamedMetri
              "[launch] trainer: the best checkpoint is that of the "
              "highest ",
              highest, " or of the lowest ", lowest, ", not of both; name one");
+  PEAL_CHECK((highest.empty() && lowest.empty()) || !arguments.save.empty(),
+             "[launch] trainer: the best checkpoint by ", highest, lowest,
+             " stays in the folder of --save, and there is none; name it (--save run/)");
   std::string names;
   for (const NamedMetric& each : metrics) {
     if (each.name == highest + lowest) return;
@@ -65,6 +68,12 @@ void check_kept(const TrainingArguments& arguments, const std::vector<NamedMetri
              "[launch] trainer: expected a metric to keep the best "
              "checkpoint by (",
              names, "), got ", highest, lowest);
+}
+
+// By what the best checkpoint is found, in words that tell it from others; empty where none stays.
+std::string best_by(const TrainingArguments& arguments) {
+  if (!arguments.keep_highest.empty()) return "highest " + arguments.keep_highest;
+  return arguments.keep_lowest.empty() ? "" : "lowest " + arguments.keep_lowest;
 }
 
 // While it lives, what is computed is traced.
@@ -94,7 +103,7 @@ Trainer::Trainer(Job& job, const TrainingArguments& arguments, nn::DistributedDa
                    and_parts({{"model", model}, {"optimizer", optimizer}, {"scaler", scaler_}},
                              options_.parts),
                    settings_of(arguments, job.world(), options_.settings), arguments.keep,
-                   !arguments.keep_highest.empty() || !arguments.keep_lowest.empty()) {
+                   best_by(arguments)) {
   if (options_.metrics.empty()) {
     options_.metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}};
   }

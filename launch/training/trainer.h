@@ -91,7 +91,7 @@ class Trainer {
   // the checkpoint. With arguments.lr, too, each group starts from the rate that it was made with
   // here instead, and has come as far from it as in the checkpoint (Optimizer::set_base_lr).
   // Errors: those of settings_of() and Checkpoints, and a metric to keep the best checkpoint by
-  // that there is not. REQUIRES: all outlive it.
+  // that there is not, or no folder for it. REQUIRES: all outlive it.
   Trainer(Job& job, const TrainingArguments& arguments, nn::DistributedDataParallel& model,
           nn::Optimizer& optimizer, TrainerOptions options = {});
   Trainer(const Trainer&) = delete;

@@ -6,7 +6,6 @@
 #include <peal/autograd/ops/permute.h>
 #include <peal/autograd/ops/reduce.h>
 #include <peal/autograd/ops/shape.h>
-#include <peal/autograd/ops/softmax.h>
 #include <peal/nn/metrics/classification.h>
 
 #include <algorithm>
@@ -188,8 +187,7 @@ AUROC::AUROC(std::int64_t classes, std::int64_t ignore_index)
   PEAL_CHECK(classes >= 2, "AUROC: expected at least two classes, got ", classes);
 }
 
-// A row a place: the scores by which it is in order (of two classes one, else one for each), and
-// its class.
+// A row a place: its scores and its class.
 void AUROC::add(const Tensor& scores, const Tensor& classes, std::vector<double>& sums) {
   Tensor each = scores;
   if (classes_ == 2 && scores.shape() == classes.shape()) {
@@ -199,37 +197,51 @@ void AUROC::add(const Tensor& scores, const Tensor& classes, std::vector<double>
   const Places places = places_of("AUROC", each, classes);
   PEAL_CHECK(places.scores.size(1) == classes_, "AUROC: expected scores of ", classes_,
              " classes, got shape ", scores.shape());
-  const Tensor shares = classes_ == 2 ? places.scores : softmax(places.scores, 1);
   std::vector<double> rows;
-  for_each_place("AUROC", {shares, places.classes}, ignored_, [&](const double* row, auto c) {
-    if (classes_ == 2) {
-      rows.push_back(row[1] - row[0]);
-    } else {
-      rows.insert(rows.end(), row, row + classes_);
-    }
-    PEAL_CHECK(!std::isnan(rows.back()), "AUROC: the score of a place of class ", c,
-               " is NaN, of which there is no order");
+  for_each_place("AUROC", places, ignored_, [&](const double* row, auto c) {
+    PEAL_CHECK(std::none_of(row, row + classes_, [](double s) { return std::isnan(s); }),
+               "AUROC: a score of a place of class ", c, " is NaN, of which there is no order");
+    const bool ordered = classes_ == 2 ? !std::isnan(row[1] - row[0])
+                                       : std::isfinite(*std::max_element(row, row + classes_));
+    PEAL_CHECK(ordered, "AUROC: the logits of a place of class ", c,
+               " are infinite, and have no softmax, so there is no order of them");
+    rows.insert(rows.end(), row, row + classes_);
     rows.push_back(static_cast<double>(c));
   });
   sums.insert(sums.end(), rows.begin(), rows.end());
 }
 
 double AUROC::of(const std::vector<double>& sums) const {
-  const std::int64_t first = classes_ == 2 ? 1 : 0;
-  const auto width = static_cast<std::size_t>(classes_ - first) + 1;
+  const auto count = static_cast<std::size_t>(classes_), width = count + 1;
+  bool logits = false;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    logits |= i % width < count && !(sums[i] >= 0 && sums[i] <= 1);
+  }
+  std::vector<double> rows = sums;  // by what places are in order for each class
+  for (std::size_t at = 0; logits && at < rows.size(); at += width) {
+    double* const row = &rows[at];
+    if (count == 2) {
+      row[1] -= row[0];
+      continue;
+    }
+    const double most = *std::max_element(row, row + count);
+    double all = 0;
+    for (std::size_t i = 0; i < count; ++i) all += row[i] = std::exp(row[i] - most);
+    for (std::size_t i = 0; i < count; ++i) row[i] /= all;
+  }
+  const std::size_t first = count == 2 ? 1 : 0;
   double total = 0;
-  for (std::int64_t c = first; c < classes_; ++c) {
+  for (std::size_t c = first; c < count; ++c) {
     std::vector<std::pair<double, bool>> scored;
-    for (std::size_t at = 0; at < sums.size(); at += width) {
-      scored.emplace_back(sums[at + static_cast<std::size_t>(c - first)],
-                          sums[at + width - 1] == static_cast<double>(c));
+    for (std::size_t at = 0; at < rows.size(); at += width) {
+      scored.emplace_back(rows[at + c], rows[at + count] == static_cast<double>(c));
     }
     const auto there = static_cast<double>(
         std::ranges::count_if(scored, [](const auto& each) { return each.second; }));
     const double pairs = there * (static_cast<double>(scored.size()) - there);
     total += share(halves_above(scored) / 2, pairs);
   }
-  return total / static_cast<double>(classes_ - first);
+  return total / static_cast<double>(count - first);
 }
 
 std::vector<double> AUROC::over(const comm::ProcessGroup& group) const {

@@ -109,9 +109,11 @@ using F1Score = ClassScoreOf<Score::f1>;
 // The area under the curve of true over false positives (torchmetrics: AUROC; fastai: RocAuc): how
 // often a place of the class scores above one of another class, equals counting half, which is
 // counted and so exact (Hanley and McNeil, 1982). Of two classes, class 1's; of more, the mean of
-// each class against the rest, by softmax. NaN where a class has no place, or all. Scores may also
-// be [N, ...] as the classes are: of class 1. Keeps every place that counts, and on all ranks those
-// of all. Error for a score that is NaN: it has no place in an order.
+// each class against the rest. Scores are probabilities where all that came lie in [0, 1], else
+// logits, of which softmax is taken, as torchmetrics does for each batch; they may also be shaped
+// as the classes are: of class 1. NaN where a class has no place, or all. Keeps every place that
+// counts, and on all ranks those of all. Error for a score that is NaN: it has no place in an
+// order; nor have infinite logits, but for one of two classes, or -inf beside a finite one.
 class AUROC : public Metric {
  public:
   explicit AUROC(std::int64_t classes = 2, std::int64_t ignore_index = -100);

@@ -2,6 +2,7 @@
 #include <peal/autograd/ops/choose.h>
 #include <peal/nn/metrics/regression.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -14,11 +15,11 @@ void RegressionMetric::add(const Tensor& output, const Tensor& target, std::vect
   const auto wanted = cast(target, DType::f64).to_vector<double>();
   for (std::size_t i = 0; i < y.size(); ++i) {
     const double away = y[i] - wanted[i];
-    merge(sums, {1, std::abs(away), away * away, wanted[i], 0});
+    merge(sums, std::array{1.0, std::abs(away), away * away, wanted[i], 0.0});
   }
 }
 
-void RegressionMetric::merge(std::vector<double>& sums, const std::vector<double>& more) {
+void RegressionMetric::merge(std::vector<double>& sums, std::span<const double> more) {
   if (more[count] == 0) return;
   const double apart = more[mean] - sums[mean], all = sums[count] + more[count];
   sums[spread] += more[spread] + apart * apart * (sums[count] * more[count] / all);
@@ -45,6 +46,7 @@ double MeanAbsoluteError::of(const std::vector<double>& sums) const {
 }
 double R2Score::of(const std::vector<double>& sums) const {
   if (sums[count] < 2) return std::numeric_limits<double>::quiet_NaN();
+  if (sums[spread] == 0) return sums[squared] == 0 ? 1 : 0;
   return 1 - sums[squared] / sums[spread];
 }
 

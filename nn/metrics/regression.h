@@ -4,6 +4,9 @@
 
 #include <peal/nn/metrics/metric.h>
 
+#include <span>
+#include <vector>
+
 namespace peal::nn {
 
 class RegressionMetric : public Metric {
@@ -15,7 +18,7 @@ class RegressionMetric : public Metric {
   // mean, and the sum of the squares of what they are away from it, merged as Chan, Golub and
   // LeVeque (1979) do: of large targets that differ little, sums of squares would keep nothing.
   enum Sum : std::uint8_t { count, absolute, squared, mean, spread };
-  static void merge(std::vector<double>& sums, const std::vector<double>& more);
+  static void merge(std::vector<double>& sums, std::span<const double> more);
 };
 
 // The mean of (output - target)^2, its root, and the mean of |output - target|.
@@ -33,6 +36,7 @@ class MeanAbsoluteError : public RegressionMetric {
 };
 
 // 1 - the sum of (output - target)^2 over that of (target - its mean)^2; NaN of fewer than two.
+// Where targets do not differ, 1 if all are met, else 0 (as scikit-learn and torchmetrics say).
 class R2Score : public RegressionMetric {
  protected:
   double of(const std::vector<double>& sums) const override;

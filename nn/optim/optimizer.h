@@ -89,7 +89,8 @@ class Optimizer {
   const std::vector<Tensor>& parameters() const { return parameters_; }
   // As they were given, or their numbers.
   const std::vector<std::string>& parameter_names() const { return names_; }
-  // Of the tensors that it has for that parameter once that has had a step, master included.
+  // Of the tensors that there are for that parameter once it has had a step, master included, on
+  // the rank that steps it.
   std::int64_t state_bytes(std::size_t parameter) const;
   std::size_t group_count() const { return groups_.size(); }
   // By name ("lr", "weight_decay", ...); Error that lists the names for another, and for a value

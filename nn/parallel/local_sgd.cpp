@@ -78,6 +78,12 @@ PeriodicModelAverager::PeriodicModelAverager(comm::ProcessGroup group,
 }
 
 void PeriodicModelAverager::average_parameters(const std::vector<Tensor>& parameters) {
+  for (const Tensor& parameter : parameters) {
+    PEAL_CHECK(!parameter.storage()->is_piece(),
+               "PeriodicModelAverager: expected whole parameters, got one of [", parameter.numel(),
+               "], this rank's piece of a sharded parameter; ",
+               "ranks of one sharded model have no models of their own to average");
+  }
   if (!std::exchange(agreed_, true)) {
     comm::agree(group_, "[ddp] PeriodicModelAverager",
                 concat("period ", options_.period, "\nwarmup_steps ", options_.warmup_steps,

@@ -58,6 +58,7 @@ Tensor rounded(const Tensor& master, const MixedPrecision& settings) {
 NamedTensors::const_iterator wide_in(const NamedTensors& parameters,
                                      const MixedPrecision& settings) {
   return std::find_if(parameters.begin(), parameters.end(), [&](const auto& parameter) {
+    if (!parameter.second.requires_grad()) return false;  // it has no gradient to send
     const DType own = settings.gradient_of(parameter.second.dtype());
     return size_of(own) > size_of(settings.reduce_dtype.value_or(own));
   });

@@ -38,7 +38,7 @@ struct MixedPrecision {
   }
 };
 
-// A parameter whose gradient has more bytes than what it is to travel in, or the end.
+// A parameter with a gradient of more bytes than what it is to travel in, or the end.
 NamedTensors::const_iterator wide_in(const NamedTensors& parameters,
                                      const MixedPrecision& settings);
 // Whether a hook is to convert what travels.

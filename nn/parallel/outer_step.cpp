@@ -46,6 +46,8 @@ OuterStep::OuterStep(std::string_view who, comm::ProcessGroup group, const Param
   agree(why_not([&] {
     PEAL_CHECK(period_ > 0, "expected a period of 1 step or more, got ", period_);
     all = named(parameters_);
+    check_not_pieces(who_, parameters_.tensors,
+                     "ranks of one sharded model have no models of their own to average");
   }));
   make_equal(group_, all);
   for (const auto& [name, tensor] : all) {
@@ -55,10 +57,11 @@ OuterStep::OuterStep(std::string_view who, comm::ProcessGroup group, const Param
 }
 
 void OuterStep::agree(const std::string& wrong) {
-  std::string mine = concat("period ", period_, "\nlr ", options_.lr, "\nmomentum ",
-                            options_.momentum, "\ndampening ", options_.dampening, "\nmaximize ",
-                            options_.maximize, "\nweight_decay ", options_.weight_decay,
-                            "\nnesterov ", options_.nesterov, "\nstep ", steps_);
+  std::string mine =
+      concat("period ", period_, "\nlr ", options_.lr, "\nmomentum ", options_.momentum,
+             "\ndampening ", options_.dampening, "\nmaximize ", options_.maximize,
+             "\nweight_decay ", options_.weight_decay, "\nnesterov ", options_.nesterov, "\nstep ",
+             steps_, "\nloaded at step ", loaded_);
   for (const auto& [name, tensor] : wrong.empty() ? named(parameters_) : NamedTensors()) {
     mine += concat("\n", name, " ", tensor.dtype(), " ", tensor.shape());
   }
@@ -149,7 +152,7 @@ void OuterStep::load_state_dict(const NamedTensors& state) {
   }
   outer_->load_state_dict(of_outer);
   for (std::size_t i = 0; i < begin.size(); ++i) begin_[i].detach().copy_(begin[i]);
-  steps_ = steps;
+  steps_ = loaded_ = steps;
   agreed_ = false;
 }
 

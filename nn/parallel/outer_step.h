@@ -59,7 +59,7 @@ class OuterStep {
   SGDOptions options_;
   std::vector<Tensor> begin_;
   std::unique_ptr<SGD> outer_;
-  std::int64_t steps_ = 0;
+  std::int64_t steps_ = 0, loaded_ = 0;  // those that the state had which was loaded
   bool agreed_ = false;  // all ranks have these options and what was loaded, and are in this step
 };
 

@@ -261,8 +261,11 @@ TEST_CASE("a rank that is stopped at its work is not waited for") {
   wait_until([&] { return control.anyone_works(); });
   kill(worker.pid(), SIGSTOP);
   wait_until([&] { return !control.anyone_works(); });
+  CHECK(contains(control.describe(),
+                 concat("rank 1: its process (", worker.pid(), ") stands still, stopped by")));
   kill(worker.pid(), SIGCONT);
   wait_until([&] { return control.anyone_works(); });
+  CHECK(contains(control.describe(), "rank 1: works"));
 }
 
 TEST_CASE("a sub-group's switchboard goes with the last of its ranks") {

@@ -47,35 +47,48 @@ float number(int rank, std::int64_t i) {
   return static_cast<float>(std::ldexp(unit, static_cast<int>(state % 9)));
 }
 
-void fill(const Tensor& data, int rank) {
-  for (std::int64_t i = 0; i < data.numel(); ++i) {
-    if (data.dtype() == DType::f32) {
-      data.data<float>()[i] = number(rank, i);
-    } else {
-      data.data<BFloat16>()[i] = BFloat16(number(rank, i));
-    }
+// A factor with which products are rounded.
+constexpr double third = 1.0 / 3;
+
+void store(const Tensor& data, std::int64_t i, float value) {
+  if (data.dtype() == DType::f16) {
+    data.data<Half>()[i] = Half(value);
+  } else if (data.dtype() == DType::bf16) {
+    data.data<BFloat16>()[i] = BFloat16(value);
+  } else {
+    data.data<float>()[i] = value;
   }
+}
+
+float stored(DType dtype, float value) {
+  if (dtype == DType::f16) return Half(value);
+  return dtype == DType::bf16 ? static_cast<float>(BFloat16(value)) : value;
+}
+
+void fill(const Tensor& data, int rank) {
+  for (std::int64_t i = 0; i < data.numel(); ++i) store(data, i, number(rank, i));
 }
 
 std::string bits(const Tensor& data) {
   return {static_cast<const char*>(data.raw()), data.view().bytes()};
 }
 
-// From rank 0 to the last, in f32, divided at the end, and rounded once.
+// From rank 0 to the last, in f32, multiplied before or divided at the end, and rounded once.
 std::string by_rank(int world, DType dtype, ReduceOp op) {
   const Tensor all = Tensor::zeros({many}, dtype, Device{});
   for (std::int64_t i = 0; i < many; ++i) {
-    const auto of = [&](int rank) -> float {
-      return dtype == DType::f32 ? number(rank, i) : BFloat16(number(rank, i));
+    const auto of = [&](int rank) {
+      // In memory: no compiler makes one with the sum.
+      const volatile float product = stored(dtype, number(rank, i)) *
+                                     (op == ReduceOp::premul_sum ? static_cast<float>(third) : 1);
+      return static_cast<float>(product);
     };
     float sum = of(0);
-    for (int rank = 1; rank < world; ++rank) sum += of(rank);
-    if (op == ReduceOp::avg) sum /= static_cast<float>(world);
-    if (dtype == DType::f32) {
-      all.data<float>()[i] = sum;
-    } else {
-      all.data<BFloat16>()[i] = BFloat16(sum);
+    for (int rank = 1; rank < world; ++rank) {
+      sum = op == ReduceOp::prod ? sum * of(rank) : sum + of(rank);
     }
+    if (op == ReduceOp::avg) sum /= static_cast<float>(world);
+    store(all, i, sum);
   }
   return bits(all);
 }
@@ -95,7 +108,8 @@ Way in_buckets(std::int64_t size) {
   return [size](const ProcessGroup& group, const View& data, ReduceOp op) {
     std::vector<Work> works;
     for (const View& piece : cut(data, size)) {
-      works.push_back(group.all_reduce(piece, op));
+      works.push_back(op == ReduceOp::premul_sum ? group.all_reduce_premultiplied(piece, third)
+                                                 : group.all_reduce(piece, op));
       if (works.size() < 8) continue;
       Work::all(std::exchange(works, {})).wait();
     }
@@ -186,7 +200,15 @@ void check_all_ways(const ProcessGroup& group) {
     for (const auto& [name, way] : ways()) {
       check_bits(group, name, way, DType::f32, ReduceOp::sum, allocated);
       check_bits(group, name, way, DType::f32, ReduceOp::avg, allocated);
+      check_bits(group, name, way, DType::f32, ReduceOp::prod, allocated);
       check_bits(group, name, way, DType::bf16, ReduceOp::avg, allocated);
+      check_bits(group, name, way, DType::f16, ReduceOp::sum, allocated);
+    }
+    for (const std::int64_t size : {std::int64_t{7}, std::int64_t{1000}, many}) {
+      for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+        check_bits(group, concat("in buckets of ", size), in_buckets(size), dtype,
+                   ReduceOp::premul_sum, allocated);
+      }
     }
   }
   check_bits(group, "in buckets of 1", in_buckets(1), DType::f32, ReduceOp::sum);

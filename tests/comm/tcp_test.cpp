@@ -82,10 +82,11 @@ class Ours {
       : ours_(ends.ours), other_(ends.other) {
     std::vector<std::unique_ptr<Line>> lines;
     lines.push_back(ring_to_itself(0));
-    auto line = std::make_unique<TcpLine>(1, "rank 1 (there)", ends.ours, between_checks);
+    auto made = std::make_unique<TcpLine>(1, "rank 1 (there)", ends.ours, between_checks);
+    line = made.get();
     const auto watch = std::make_shared<TcpWatch>();
     watch->add(*line);
-    lines.push_back(std::move(line));
+    lines.push_back(std::move(made));
     room = std::make_unique<Mailroom>(0, std::move(lines), [watch] { watch->ask(); });
   }
   ~Ours() {
@@ -127,6 +128,7 @@ class Ours {
   Ticket sends(std::string& data) const { return posts(Direction::send, data); }
 
   std::unique_ptr<Mailroom> room;
+  TcpLine* line;  // of the room
   MailGroup group{.id = 5, .rank = 0, .members = {0, 1}};
 
  private:
@@ -359,6 +361,26 @@ TEST_CASE("a failure is told in the words of the rank that failed") {
   CHECK(contains(heard, "of our own"));
 }
 
+TEST_CASE("a rank that ends in the middle of a large message says why, and sends no more of it") {
+  Ours ours;
+  std::string large(std::size_t{8} << 20, 'l');
+  const Ticket ticket = ours.sends(large);
+  CHECK(ours.hears_frame(0).kind == TcpFrame::Kind::offer);
+  ours.says(frame_of(TcpFrame::Kind::accept, 0, 0));
+  CHECK_FALSE(ours.room->test(ticket));  // the system has no room for more
+  ours.room->tell("no more samples");
+  std::string heard;
+  for (bool all = false; !all;) {
+    all = ours.line->leave(*ours.room);
+    for (std::string more = ours.hears(); !more.empty(); more = ours.hears()) heard += more;
+  }
+  CHECK(contains(heard, "no more samples"));
+  CHECK(heard.size() < large.size() / 2);
+  ours.room->leave();
+  CHECK_FALSE(ours.room->test(ticket));
+  CHECK(ours.hears().empty());
+}
+
 TEST_CASE("a large message that is given up in the middle leaves a stream that others use") {
   Ours ours;
   std::string large(std::size_t{8} << 20, 'l'), small(3, 's');
@@ -525,6 +547,32 @@ TEST_CASE("a rank that says that it has failed, and then does other things, is h
   for (const std::string& error : errors) check_has(error, "the disk of rank 0 is full");
 }
 
+TEST_CASE("what ranks have finished in a group, and is found to differ at its end, all hear of") {
+  const ProcessGroup::Options options{.deadline = std::chrono::seconds(60), .shared_memory = false};
+  std::atomic<int> told{0};
+  const auto errors = on_mailrooms(
+      Lines::both, 4, options,
+      [&](const ProcessGroup& group) {
+        ProcessGroup part = group.new_group({0, 1, 2, 3});
+        const std::string error = error_of([&] {
+          const Tensor few = Tensor::zeros({4});
+          if (group.rank() >= 2) group.recv(few, 0).wait();
+          part.broadcast(few, group.rank()).wait();
+          part = {};
+          for (const auto until = Clock::now() + std::chrono::seconds(20);
+               told < 2 && Clock::now() < until;) {
+            std::this_thread::sleep_for(milliseconds(1));
+          }
+          PEAL_CHECK(told == 2, "told ", told.load());
+          group.check();
+        });
+        if (group.rank() >= 2) ++told;
+        throw Error(error);
+      },
+      false);
+  for (const std::string& error : errors) check_has(error, "must make the same calls");
+}
+
 TEST_CASE("a rank for which the others wait, call after call, hears them all the while") {
   const ProcessGroup::Options options{.deadline = std::chrono::seconds(60), .shared_memory = false};
   const auto errors = on_mailrooms(
@@ -558,6 +606,33 @@ TEST_CASE("words for a rank that takes none of them in do not pile up") {
   heard += ours.hears().size();
   CHECK(heard > TcpLine::window / 2);
   CHECK(heard <= TcpLine::window + TcpFrame::size);  // and one that is offered
+}
+
+TEST_CASE("words for one rank wait for no other that takes none of them in") {
+  const Ends full = in_memory(), read = in_memory();
+  std::vector<std::unique_ptr<Line>> lines;
+  lines.push_back(ring_to_itself(0));
+  lines.push_back(std::make_unique<TcpLine>(1, "rank 1 (there)", full.ours));
+  lines.push_back(std::make_unique<TcpLine>(2, "rank 2 (there)", read.ours));
+  {
+    FarBoard far(
+        std::make_unique<MailTransport>(std::make_shared<Mailroom>(0, std::move(lines)), "tcp"));
+    const auto board = Board::in_memory(3);
+    constexpr std::size_t words = 150;  // more than a connection has room for
+    std::size_t first = 0, heard = 0;
+    std::vector<char> room(65536);
+    Row row{.text = "barrier"};
+    for (row.sequence = 0; row.sequence < words; ++row.sequence) {
+      far.tell({1, 2}, row, board->flight(0));
+      const auto got = recv(read.other, room.data(), room.size(), MSG_DONTWAIT);
+      REQUIRE(got > 0);
+      heard += static_cast<std::size_t>(got);
+      if (first == 0) first = heard;
+    }
+    CHECK(heard == words * first);
+  }
+  close(full.other);
+  close(read.other);
 }
 
 TEST_CASE("what was sent arrives, though its sender leaves and has not read all that came") {

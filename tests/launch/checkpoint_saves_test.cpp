@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where and how checkpoints of a run are saved: one run a folder, nothing half left behind, and
 // what goes wrong on rank 0 is an Error on all.
+#include <peal/autograd/ops/ops.h>
 #include <peal/comm/start/threads.h>
+#include <peal/data/loader.h>
 #include <peal/launch/training/checkpoints.h>
+#include <peal/launch/training/trainer.h>
 #include <peal/nn/checkpoint_folder.h>
+#include <peal/nn/layers/linear.h>
+#include <peal/nn/optim/sgd.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
+#include "points.h"
 #include "rank_errors.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -64,6 +71,7 @@ TEST_CASE("two runs do not save into one folder, and a dead one holds none") {
     }
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
     CHECK((WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 77));
   };
   as_another_user(concat("another run saves there (host ", host, ", process ", other, ")"));
@@ -197,4 +205,65 @@ TEST_CASE("what fails in the background fails on all ranks, and the checkpoint b
   REQUIRE(files.size() == 1);
   CHECK(nn::CheckpointFolder(path).latest().value().filename() ==
         "checkpoint-1-step-4.safetensors");
+}
+
+TEST_CASE("the checkpoint of the best epoch stays, by the metric that is named") {
+  struct Given : nn::Metric {
+    Given() : Metric(1) {}
+    void add(const Tensor&, const Tensor&, std::vector<double>& sums) override {
+      sums[0] = std::vector{0.5, 0.9, 0.1, 0.4}.at(epoch++);
+    }
+    double of(const std::vector<double>& sums) const override { return sums[0]; }
+    std::size_t epoch = 0;
+  };
+  const auto kept_in = [](const std::string& save, const std::string& highest,
+                          const std::string& lowest, int epochs) {
+    launch::Job job;
+    nn::Linear net(2, 3);
+    nn::DistributedDataParallel model(net, job.group());
+    nn::SGD optimizer(net.parameters(), {.lr = 0.1});
+    data::DataLoader training(std::make_shared<testing::Points>(12), {.batch_size = 4});
+    data::DataLoader test(std::make_shared<testing::Points>(12), {.batch_size = 12});
+    launch::TrainingArguments arguments;
+    arguments.epochs = epochs;
+    arguments.save = save;
+    arguments.resume = epochs > 4 ? "auto" : "";
+    arguments.keep = 1;
+    arguments.keep_highest = highest;
+    arguments.keep_lowest = lowest;
+    launch::Trainer trainer(job, arguments, model, optimizer,
+                            {.metrics = {{"given", std::make_shared<Given>()}}});
+    trainer.fit(training, test, [](const Tensor& output, const Tensor& y) {
+      return nll_loss(log_softmax(output), y);
+    });
+    std::vector<std::string> names;
+    for (const auto& path : nn::CheckpointFolder(save).files()) names.push_back(path.stem());
+    return names;
+  };
+  const auto kept = [&](const std::string& highest, const std::string& lowest) {
+    const Folder folder;
+    return kept_in(folder.path / "run/", highest, lowest, 4);
+  };
+  using Names = std::vector<std::string>;
+  CHECK(kept("", "") == Names{"checkpoint-4-step-12"});
+  CHECK(kept("given", "") == Names{"checkpoint-4-step-12", "checkpoint-2-step-6"});
+  CHECK(kept("", "given") == Names{"checkpoint-4-step-12", "checkpoint-3-step-9"});
+  CHECK_THROWS_WITH_AS(kept("accuracy", ""),
+                       "[launch] trainer: expected a metric to keep the best checkpoint by "
+                       "(given), got accuracy",
+                       Error);
+  CHECK_THROWS_AS(kept("given", "given"), Error);
+  // A run that goes on by another measure does not compare it with the one before.
+  const Folder folder;
+  CHECK(kept_in(folder.path / "run/", "given", "", 4) ==
+        Names{"checkpoint-4-step-12", "checkpoint-2-step-6"});
+  CHECK(kept_in(folder.path / "run/", "", "given", 8) ==
+        Names{"checkpoint-8-step-24", "checkpoint-7-step-21"});
+  // Where each checkpoint takes the place of the one before, none stays.
+  testing::check_has(
+      testing::error_of([&] { kept_in(folder.path / "run.safetensors", "given", "", 4); }),
+      concat("save ", (folder.path / "run.safetensors").string(),
+             ": the best checkpoint (highest given) stays in a folder"));
+  testing::check_has(testing::error_of([&] { kept_in("", "", "given", 4); }),
+                     "stays in the folder of --save, and there is none");
 }

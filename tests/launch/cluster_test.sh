@@ -28,7 +28,7 @@ for ((task = 0; task < SLURM_NTASKS; ++task)); do
   node=$((task / 2))
   echo "$MASTER_ADDR $MASTER_PORT $PEAL_STORE_SECRET $*" >>ranks
   SLURM_PROCID=$task SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=$SLURM_NTASKS SLURM_LOCALID=$((task % 2)) SLURM_NODEID=$node \
-    SLURM_STEP_TASKS_PER_NODE='2(x2)' PEAL_NODE=node-$node timeout 60 "$@" &
+    SLURM_STEP_TASKS_PER_NODE='2(x2)' PEAL_NODE=node-$node timeout 100 "$@" &
   pids+=($!)
 done
 echo "${pids[*]}" >tasks
@@ -67,7 +67,7 @@ done
 
 submit 24007 "$program" sums
 [[ $status -eq 0 && $(cat out) == 'sums of 4 ranks are right' ]] || fail "four ranks: $status"
-for option in --mpi=none --export=ALL --cpus-per-task=3; do
+for option in --mpi=none --export=ALL --cpus-per-task=3 --kill-on-bad-exit=0 --wait=60; do
   grep -qE "^srun .*$option( |$)" calls || fail "srun is not given $option"
 done
 [[ $(cut -d ' ' -f 1-2,4- ranks | sort -u) == "localhost 20007 $program sums --save run-24007/ --resume auto" ]] ||
@@ -83,9 +83,16 @@ submit 24008 "$program" sums --save=mine/ --resume mine/
 submit 7 "$program" differ
 [[ $status -eq 1 ]] || fail "ranks that fail: $status"
 ! grep -q requeue calls || fail 'a job that has failed goes back into the queue'
-submit 7 bash -c 'exit 143'
+# shellcheck disable=SC2016
+saves='mkdir -p "$0"; echo "$SLURM_PROCID" >"$0/checkpoint-1-step-$SLURM_JOB_ID.safetensors"; exit 143'
+submit 7 bash -c "$saves" run-7/ --save run-7/
 [[ $status -eq 143 ]] && grep -qx 'scontrol requeue 7' calls || fail "ended by SIGTERM: $status"
-requeue_status=1 submit 7 bash -c 'exit 143'
+submit 7 bash -c "${saves/checkpoint-1/other}" run-7/ --save=run-7/
+[[ $status -eq 143 ]] && ! grep -q requeue calls && grep -q 'before anything was saved' out ||
+  fail "ended by SIGTERM, and nothing was saved: $status"
+submit 7 bash -c 'echo saved >file; exit 143' - --save file
+[[ $status -eq 143 ]] && grep -qx 'scontrol requeue 7' calls || fail "ended by SIGTERM, with a file: $status"
+requeue_status=1 submit 8 bash -c "$saves" run-7/ --save run-7/
 [[ $status -eq 143 ]] && grep -q 'start it again' out || fail "a job that may not go back into the queue: $status"
 submit 7
 [[ $status -eq 2 ]] || fail "without a program: $status"
@@ -93,19 +100,23 @@ submit 7
 # SIGTERM at each task, as --signal has Slurm send it: the training saves, goes back into the queue, and goes on from there.
 if [[ -n $training ]]; then
   export PEAL_LOG=info
+  newest() { find run-9 -name '*.safetensors' 2>/dev/null | sort -V | tail -n 1; }
   for start in 1 2; do
     rm -f tasks out
-    submit 9 "$training" --data synthetic --train-samples 24000 --batch-size 16 --epochs 2 &
+    before=$(newest) || true
+    # It may be any epoch by the time that SIGTERM comes.
+    submit 9 "$training" --data synthetic --train-samples 24000 --batch-size 16 --epochs 40 &
     job=$!
     for ((look = 0; look < 1200; ++look)); do
       ! grep -qs 'first training step done' out || break
       sleep 0.05
     done
+    [[ $look -lt 1200 ]] || fail "start $start does not begin"
     # shellcheck disable=SC2046
     kill -TERM $(cat tasks)
     wait "$job"
     grep -qx 'scontrol requeue 9' calls || fail "start $start does not end as one that has saved"
-    [[ $(find run-9 -name '*.safetensors' | wc -l) -eq $start ]] || fail "start $start has not saved"
+    [[ $(newest) != "$before" ]] || fail "start $start has not saved"
     [[ $start -eq 1 ]] || grep -q 'going on after step' out || fail 'it does not go on'
   done
 fi

@@ -8,7 +8,7 @@ set -euo pipefail
 program=${1:?usage: messages_test.sh PROGRAM OTHER_BUILD} other_build=${2:?}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-export PEAL_LOG=warning OMP_NUM_THREADS=1 PEAL_TIMEOUT=4
+export PEAL_LOG=warning OMP_NUM_THREADS=1 PEAL_TIMEOUT=30
 before=$(find /dev/shm -maxdepth 1 -name 'peal-*' | sort)
 failed() {
   echo "FAILED: $*"
@@ -26,7 +26,7 @@ trouble() { # TITLE: the next one, at a port of its own
 }
 start() { # NAME RANK COMMAND...: of two
   RANK=$2 WORLD_SIZE=2 LOCAL_RANK=${local_rank-$2} LOCAL_WORLD_SIZE=${local_world-2} MASTER_PORT=$port \
-    MASTER_ADDR=${master-localhost} timeout --foreground 30 "${@:3}" >"$folder/$1" 2>&1 &
+    MASTER_ADDR=${master-localhost} timeout --foreground 60 "${@:3}" >"$folder/$1" 2>&1 &
   process[$1]=$!
 }
 ended() { # STATUS NAME...: those that were started
@@ -46,7 +46,10 @@ says() { # NAME TEXT...
   done
 }
 
-# Told below: it waits for its deadline beside the others.
+# Told below: they wait for their deadlines beside the others.
+port=$(free_port)
+PEAL_STORE_SECRET=one PEAL_TIMEOUT=7 start 'rank 0 of one secret' 0 "$program" sums
+PEAL_STORE_SECRET=another PEAL_TIMEOUT=7 start 'rank 1 of another' 1 "$program" sums
 port=$(free_port)
 nowhere=$port
 master=no-such-host.invalid PEAL_TIMEOUT=7 local_rank=0 local_world=1 start 'rank 1 of nowhere' 1 "$program" sums
@@ -66,11 +69,9 @@ says 'rank 0' "rank 0 of 2 at 127.0.0.1 port $port cannot listen: Address alread
 says 'rank 1' "rank 1 of 2 at 127.0.0.1 port $port was turned away: it has no secret .PEAL_STORE_SECRET."
 
 trouble 'a secret that differs'
-PEAL_STORE_SECRET=one start 'rank 0' 0 "$program" sums
-PEAL_STORE_SECRET=another start 'rank 1' 1 "$program" sums
-ended 1 'rank 1' 'rank 0'
-says 'rank 1' "was turned away: it came as rank 1, and its secret .PEAL_STORE_SECRET. is another" 'start all ranks with one'
-says 'rank 0' 'waited 4 s .PEAL_TIMEOUT. for .*rank 1 did not connect; .*its secret .PEAL_STORE_SECRET. is another'
+ended 1 'rank 1 of another' 'rank 0 of one secret'
+says 'rank 1 of another' "was turned away: it came as rank 1, and its secret .PEAL_STORE_SECRET. is another" 'start all ranks with one'
+says 'rank 0 of one secret' 'waited 7 s .PEAL_TIMEOUT. for .*rank 1 did not connect; .*its secret .PEAL_STORE_SECRET. is another'
 
 trouble 'ranks of different builds'
 start 'rank 0' 0 "$program" sums
@@ -88,7 +89,7 @@ if "${apart[@]}" mount -t tmpfs none /dev/shm 2>/dev/null; then
   "${apart[@]}" bash -c 'mount -t tmpfs -o size=4k none /dev/shm
     for rank in 0 1; do
       RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=$2 \
-        timeout --foreground 30 "$1" sums >"$3/rank $rank" 2>&1 &
+        timeout --foreground 60 "$1" sums >"$3/rank $rank" 2>&1 &
     done
     wait' - "$program" "$port" "$folder"
   for rank in 0 1; do

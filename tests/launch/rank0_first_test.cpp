@@ -23,10 +23,10 @@ namespace {
 void rank0_takes_long() {
   std::atomic<bool> done{false};
   std::atomic<int> late{0};
-  comm::run_ranks(3, {.deadline = milliseconds(2000)}, [&](const comm::ProcessGroup& group) {
+  comm::run_ranks(3, {.deadline = milliseconds(4000)}, [&](const comm::ProcessGroup& group) {
     launch::rank0_first(group, [&] {
       if (group.rank() == 0) {
-        std::this_thread::sleep_for(milliseconds(3000));
+        std::this_thread::sleep_for(milliseconds(5000));
         done = true;
       } else if (done) {
         ++late;
@@ -39,10 +39,10 @@ void rank0_takes_long() {
 // Its failure after long work is everyone's.
 void rank0_fails_late() {
   std::atomic<int> told{0};
-  comm::run_ranks(3, {.deadline = milliseconds(2000)}, [&](const comm::ProcessGroup& group) {
+  comm::run_ranks(3, {.deadline = milliseconds(4000)}, [&](const comm::ProcessGroup& group) {
     try {
       launch::rank0_first(group, [&] {
-        std::this_thread::sleep_for(milliseconds(3000));
+        std::this_thread::sleep_for(milliseconds(5000));
         fail("no such host");
       });
     } catch (const Error& error) {
@@ -83,7 +83,7 @@ TEST_CASE("what one rank does while the others wait may take longer than the dea
 
 TEST_CASE("a failure that is no std::exception is everyone's, too") {
   std::atomic<int> told{0}, itself{0};
-  comm::run_ranks(3, {.deadline = milliseconds(2000)}, [&](const comm::ProcessGroup& group) {
+  comm::run_ranks(3, {.deadline = milliseconds(30000)}, [&](const comm::ProcessGroup& group) {
     try {
       launch::rank0_first(group, [] { throw 42; });
     } catch (const Error& error) {
@@ -119,7 +119,7 @@ TEST_CASE("a Job that is made while an exception is on its way ends as any other
 
 TEST_CASE("what it gives is each rank's own") {
   std::atomic<int> before{0}, right{0};
-  comm::run_ranks(3, {.deadline = milliseconds(2000)}, [&](const comm::ProcessGroup& group) {
+  comm::run_ranks(3, {.deadline = milliseconds(30000)}, [&](const comm::ProcessGroup& group) {
     const std::string mine = launch::rank0_first(group, [&] {
       return std::to_string(group.rank()) + (before++ == 0 ? " first" : " later");
     });

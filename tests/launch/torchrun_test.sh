@@ -88,6 +88,11 @@ on_a_node=2 run 4 differ
 on_a_node=1 run 2 throw
 [[ $statuses == '1 1 ' ]] || fail "throw on two nodes: $statuses"
 grep -q '\[rank 1\] no more samples' "$folder/0" || fail 'throw on two nodes: rank 0 was not told why'
+on_a_node=1 run 3 interrupt
+[[ $statuses == '1 1 1 ' ]] || fail "interrupt on three nodes: $statuses"
+for rank in 0 1; do
+  grep -q '\[rank 2\] no more samples' "$folder/$rank" || fail "interrupt on three nodes: rank $rank was not told why"
+done
 on_a_node=2 run 4 die 5000
 [[ $statuses == '1 1 1 137 ' ]] || fail "die on two nodes: $statuses"
 grep -Eq 'rank 3 \(.*(it is gone|has died)' "$folder/0" "$folder/1" || fail 'die on two nodes: nobody there named rank 3'

@@ -7,7 +7,6 @@
 #include <peal/data/loader.h>
 #include <peal/launch/job.h>
 #include <peal/launch/training/trainer.h>
-#include <peal/nn/checkpoint_folder.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/optim/adam.h>
@@ -354,40 +353,4 @@ TEST_CASE("what a program keeps beside a checkpoint is written with it, not befo
   CHECK(saves == 0);
   fit();
   CHECK(saves == 2);
-}
-
-TEST_CASE("the checkpoint of the best epoch stays, by the metric that is named") {
-  struct Given : nn::Metric {
-    Given() : Metric(1) {}
-    void add(const Tensor&, const Tensor&, std::vector<double>& sums) override {
-      sums[0] = std::vector{0.5, 0.9, 0.1, 0.4}.at(epoch++);
-    }
-    double of(const std::vector<double>& sums) const override { return sums[0]; }
-    std::size_t epoch = 0;
-  };
-  const auto kept = [](const std::string& highest, const std::string& lowest) {
-    const Folder folder;
-    Program program;
-    program.arguments.epochs = 4;
-    program.arguments.save = folder.path / "run/";
-    program.arguments.keep = 1;
-    program.arguments.keep_highest = highest;
-    program.arguments.keep_lowest = lowest;
-    launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer,
-                            {.metrics = {{"given", std::make_shared<Given>()}}});
-    trainer.fit(program.training, program.test, loss_of);
-    std::vector<std::string> names;
-    for (const auto& path : nn::CheckpointFolder(folder.path / "run").files())
-      names.push_back(path.stem());
-    return names;
-  };
-  using Names = std::vector<std::string>;
-  CHECK(kept("", "") == Names{"checkpoint-4-step-12"});
-  CHECK(kept("given", "") == Names{"checkpoint-4-step-12", "checkpoint-2-step-6"});
-  CHECK(kept("", "given") == Names{"checkpoint-4-step-12", "checkpoint-3-step-9"});
-  CHECK_THROWS_WITH_AS(kept("accuracy", ""),
-                       "[launch] trainer: expected a metric to keep the best checkpoint by "
-                       "(given), got accuracy",
-                       Error);
-  CHECK_THROWS_AS(kept("given", "given"), Error);
 }

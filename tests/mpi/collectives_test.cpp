@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same cases as over threads, over MPI.
 #include <peal/comm/start/mpi.h>
+#include <peal/comm/transport/mpi/mpi.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -97,6 +101,43 @@ TEST_CASE("a large message keeps its place") {
   for (std::int64_t i = 0; i < count; ++i)
     wrong += data.data<float>()[i] != static_cast<float>(i % 1000) * ranks;
   CHECK(wrong == 0);
+}
+
+TEST_CASE("a receive that nothing has come for is called back, and MPI keeps nothing of it") {
+  using namespace comm;
+  const ProcessGroup& everyone = peal::testing::job().group();
+  const auto transport =
+      MpiTransport::duplicate(MPI_COMM_WORLD, MpiTransport::largest_piece, Patience{});
+  const int rank = transport->rank(), world = transport->world();
+  if (world < 2) return;
+  const int to = (rank + 1) % world, from = (rank + world - 1) % world;
+  static std::byte buffers[3][64];  // MPI has one for ever
+  std::byte mine[64];
+  std::fill(std::begin(mine), std::end(mine), std::byte(rank));
+  const auto receive = [&](std::byte* data) {
+    const Message message{Direction::recv, from, data, 64};
+    return transport->post({}, {&message, 1});
+  };
+  const Ticket first = receive(buffers[0]);
+  CHECK_FALSE(transport->test(first));
+  CHECK(transport->cancel(first));
+  CHECK(transport->open(first).empty());
+  everyone.barrier().wait();
+  // What comes later is another's.
+  const Ticket second = receive(buffers[1]);
+  const Message message{Direction::send, to, mine, sizeof mine};
+  const Ticket sent = transport->post({}, {&message, 1});
+  for (bool done = false, gone = false; !done || !gone;) {
+    done = done || transport->test(second);
+    gone = gone || transport->test(sent);
+  }
+  CHECK(buffers[1][63] == std::byte(from));
+  CHECK(buffers[0][63] == std::byte{0});
+  everyone.barrier().wait();
+  // After a failure MPI is asked for nothing.
+  const Ticket last = receive(buffers[2]);
+  transport->abandon();
+  CHECK_FALSE(transport->cancel(last));
 }
 
 TEST_CASE("rank 0 goes first, and its failure is everyone's") {

@@ -78,3 +78,16 @@ TEST_CASE("why a rank fails is heard on other nodes") {
   }
   job().group().barrier().wait();
 }
+
+TEST_CASE("why a rank fails in a group is heard by the rest of the world") {
+  const Pretend nodes([](int rank) { return rank; });
+  const auto group = mpi_group(MPI_COMM_WORLD, before_the_deadline);
+  const auto part = group.new_group({1, 2});
+  if (group.rank() == 2) {
+    part.abort("[rank 2] no more samples");
+    job().group().barrier().wait();  // what else it does tells nobody
+  } else {
+    check_has(error_of([&] { group.barrier().wait(); }), "[rank 2] no more samples");
+    job().group().barrier().wait();
+  }
+}

@@ -5,6 +5,7 @@
 //   endings fork             the same, after a child of each rank has left the program
 //   endings differ           the last rank calls one with an element less
 //   endings throw            the last rank throws where the others call one more
+//   endings interrupt        it throws in the middle of a large one
 //   endings die MICROSECONDS  collectives without an end, until that long after the first ones the
 //                            last rank kills itself, wherever it then is
 #include <peal/autograd/core/error.h>
@@ -79,9 +80,9 @@ int main(int argc, char** argv) {
   const std::string_view how = argc > 1 ? argv[1] : "";
   const int microseconds = argc > 2 ? std::atoi(argv[2]) : 0;
   const bool known = how == "sums" || how == "fork" || how == "differ" || how == "throw" ||
-                     (how == "die" && microseconds > 0);
+                     how == "interrupt" || (how == "die" && microseconds > 0);
   if (!known) {
-    std::fputs("endings sums|fork|differ|throw|die MICROSECONDS\n", stderr);
+    std::fputs("endings sums|fork|differ|throw|interrupt|die MICROSECONDS\n", stderr);
     return 2;
   }
   return launch::run_main([&](launch::Job& job) {
@@ -100,6 +101,12 @@ int main(int argc, char** argv) {
     if (how == "throw") {
       PEAL_CHECK(group.rank() != group.world() - 1, "no more samples");
       group.barrier().wait();
+    }
+    if (how == "interrupt") {
+      const comm::Work work = group.all_reduce(Tensor::zeros({16'000'000}));
+      for (int i = 0; i < 100; ++i) work.test();
+      PEAL_CHECK(group.rank() != group.world() - 1, "no more samples");
+      work.wait();
     }
     say_right(group);
   });

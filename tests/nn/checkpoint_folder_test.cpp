@@ -141,7 +141,9 @@ TEST_CASE("one that cannot be read now is not passed over, and not removed") {
   const std::string said = stderr_of([&] { save(run, 3); });
   CHECK(step_of(run.latest().value()) == 3);
   CHECK(run.files().size() == 3);
-  check_has(said, "does not count as kept, for it is not whole: safetensors " + loop.string());
+  check_has(said,
+            "does not count as kept, for whether it is whole cannot be told now: safetensors " +
+                loop.string());
   CHECK(std::filesystem::is_symlink(loop));
 }
 
@@ -164,43 +166,37 @@ TEST_CASE("what killed saves of other hosts left goes where nobody else saves") 
   for (const std::string& name : others) CHECK(std::filesystem::exists(folder.path / name));
 }
 
-TEST_CASE("the best stays beside the newest, also of a run that was stopped") {
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they need more than a limit
+TEST_CASE("no memory for the newest is no reason to go on from an older one") {
   const Folder folder;
-  State state;
-  const auto save_measured = [&](nn::CheckpointFolder& run, int step,
-                                 std::optional<double> measure) {
-    Metadata metadata;
-    if (measure) metadata[nn::measure_key] = concat(*measure);
-    nn::save(run.next(step), {{"state", state}}, metadata);
-    run.remove_old(false, measure);
-  };
-  const auto steps_in = [&] {
-    std::vector<char> steps;
-    for (const std::string& name : names_in(nn::CheckpointFolder(folder.path)))
-      steps.push_back(name[name.find("step-") + 5]);
-    return steps;
-  };
-  nn::CheckpointFolder run(folder.path, 1, true);
-  CHECK(!run.best());
-  save_measured(run, 1, -0.25);
-  save_measured(run, 2, 0.75);
-  CHECK(steps_in() == std::vector<char>{'2'});  // the best is the last
-  save_measured(run, 3, 0.5);
-  save_measured(run, 4, {});
-  CHECK(steps_in() == std::vector<char>{'4', '2'});
-  nn::CheckpointFolder again(folder.path, 1, true);  // knows of no measure before it reads
-  save_measured(again, 5, 0.5);
-  CHECK(steps_in() == std::vector<char>{'5', '2'});
-  CHECK(again.best() == run.best());
-  save_measured(again, 6, 0.75);
-  CHECK(steps_in() == std::vector<char>{'6'});  // of equals the newest
-  save_measured(again, 7, {});
-  const auto cut = again.best().value();
-  std::filesystem::resize_file(cut, std::filesystem::file_size(cut) - 1);
-  const std::string said = stderr_of([&] { save_measured(again, 8, 0.1); });
-  check_has(said, "does not count as kept, for it is not whole: ");
-  CHECK(steps_in() == std::vector<char>{'8'});
+  nn::CheckpointFolder run(folder.path, 2);
+  save(run, 1);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const State large(1 << 24, 1);  // stays, so that another one needs as much memory again
+    nn::save(run.next(2), {{"state", large}});
+    std::int64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    rlimit limit;
+    ::getrlimit(RLIMIT_AS, &limit);
+    limit.rlim_cur = static_cast<rlim_t>(pages * ::sysconf(_SC_PAGESIZE) + (1 << 25));
+    ::setrlimit(RLIMIT_AS, &limit);
+    const std::string message = error_of([&] { run.latest(); });
+    const bool right = contains(message, "whether the newest of them is whole cannot be told: ") &&
+                       contains(message, "tensor 'state.t0': allocator: the system has no ");
+    if (!right) [[maybe_unused]]
+      const auto told = ::write(2, message.data(), message.size());
+    ::_exit(right ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(run.latest().value() == run.files()[0]);
+  CHECK(run.files().size() == 2);
 }
+#endif
 
 TEST_CASE("one that is not whole does not count as kept") {
   const Folder folder;

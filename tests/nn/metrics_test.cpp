@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -125,17 +126,40 @@ TEST_CASE("the area under the curve by hand") {
   area.update(Tensor::from<float>({0, 1, 5, 6, 3, 3, 9, 0}, {4, 2}),
               Tensor::from<std::int64_t>({0, 1, 1, -100}, {4}));
   CHECK(area.value() == 0.25);
-  // Each class against the rest: 2 of 2, 1 of 2, 1 of 2 pairs.
-  nn::AUROC three(3);
-  const Tensor likely = log(Tensor::from<double>({.8, .1, .1, .1, .3, .6, .3, .4, .3}, {3, 3}));
-  three.update(likely, Tensor::from<std::int64_t>({0, 1, 2}, {3}));
-  CHECK(three.value() == doctest::Approx((1 + 0.5 + 0.5) / 3));
+  // Each class against the rest: 2 of 2, 1 of 2, 1 of 2 pairs; by probabilities, and by logits.
+  const Tensor likely = Tensor::from<double>({.8, .1, .1, .1, .3, .6, .3, .4, .3}, {3, 3});
+  const Tensor moved = log(likely) + Tensor::from<double>({5, -3, 1}, {3, 1});
+  for (const Tensor& scores : {likely, log(likely), moved}) {
+    nn::AUROC three(3);
+    three.update(scores, Tensor::from<std::int64_t>({0, 1, 2}, {3}));
+    CHECK(three.value() == doctest::Approx((1 + 0.5 + 0.5) / 3));
+  }
+  // Probabilities that are far apart by their ratio alone are no equals.
+  nn::AUROC tiny;
+  tiny.update(Tensor::from<double>({1, 1e-30, 1, 1e-20}, {2, 2}),
+              Tensor::from<std::int64_t>({0, 1}, {2}));
+  CHECK(tiny.value() == 1);
   check_has(
       error_of([&] {
         area.update(Tensor::from<float>({NAN, 0}, {2}), Tensor::from<std::int64_t>({0, 1}, {2}));
       }),
-      "AUROC: the score of a place of class 0 is NaN");
+      "AUROC: a score of a place of class 0 is NaN");
   CHECK(area.value() == 0.25);  // nothing of what was refused
+  const float inf = std::numeric_limits<float>::infinity();
+  check_has(
+      error_of([&] {
+        area.update(Tensor::from<float>({inf, inf}, {1, 2}), Tensor::from<std::int64_t>({1}, {1}));
+      }),
+      "AUROC: the logits of a place of class 1 are infinite");
+  nn::AUROC several(3);
+  check_has(error_of([&] {
+              several.update(Tensor::from<float>({inf, 0, 1}, {1, 3}),
+                             Tensor::from<std::int64_t>({2}, {1}));
+            }),
+            "AUROC: the logits of a place of class 2 are infinite");
+  several.update(Tensor::from<float>({-inf, 0, 2, 1, 0, 0, 0, 3, 0}, {3, 3}),
+                 Tensor::from<std::int64_t>({2, 0, 1}, {3}));
+  CHECK(several.value() == 1);
 }
 
 TEST_CASE("the share of explained variance keeps its digits far from 0") {
@@ -144,6 +168,11 @@ TEST_CASE("the share of explained variance keeps its digits far from 0") {
                t = Tensor::from<double>({1, 4, 3, 4}, {4});
   near.update(y, t);
   far.update(y + 1e9, t + 1e9);
+  nn::R2Score constant;
+  constant.update(t * 0.0, t * 0.0);
+  CHECK(constant.value() == 1);
+  constant.update(t * 0.0 + 1.0, t * 0.0);
+  CHECK(constant.value() == 0);
   CHECK(far.value() == doctest::Approx(near.value()).epsilon(1e-6));
 }
 

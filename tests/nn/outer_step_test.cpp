@@ -2,6 +2,7 @@
 // Outer optimizers of local SGD: the published numbers, states, and ranks that differ.
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/start/threads.h>
+#include <peal/nn/parallel/local_sgd.h>
 #include <peal/nn/parallel/outer_step.h>
 #include <peal/tests/errors.h>
 
@@ -206,6 +207,40 @@ TEST_CASE("ranks that loaded states that differ are told") {
     const std::string error = error_of([&] { outer.step(); });
     CHECK(contains(error, "[outer] DiLoCo is 'outer.0.momentum_buffer of digest"));
     CHECK(contains(error, "load the same state, on every rank"));
+  });
+}
+
+TEST_CASE("ranks that go on from different steps of a period are told") {
+  run_ranks(2, [](const Group& group) {
+    nn::DiLoCo outer(group, NamedTensors{{"w", parameter(1)}}, {.sync_every = 4});
+    NamedTensors early;
+    for (int step = 1; step <= 2; ++step) {
+      outer.step();
+      if (step > 1 && group.rank() == 0) continue;
+      early.clear();
+      for (const auto& [name, tensor] : outer.state_dict()) {
+        early.emplace_back(name, tensor.clone());
+      }
+    }
+    outer.load_state_dict(early);  // of step 1 on rank 0, of step 2 on rank 1
+    const std::string error = error_of([&] {
+      for (int step = 0; step < 3; ++step) outer.step();
+    });
+    CHECK(contains(error, "loaded at step 1' on rank 0 and 'loaded at step 2' on rank 1"));
+  });
+}
+
+TEST_CASE("pieces of a sharded model are averaged by nobody") {
+  run_ranks(2, [](const Group& group) {
+    const Tensor piece = parameter(1);
+    piece.storage()->mark_piece();
+    CHECK(contains(error_of([&] {
+                     nn::DiLoCo outer(group, NamedTensors{{"w", piece}}, {});
+                   }),
+                   "ranks of one sharded model have no models of their own"));
+    nn::PeriodicModelAverager averager(group, {.period = 1});
+    CHECK(contains(error_of([&] { averager.average_parameters({piece}); }),
+                   "ranks of one sharded model have no models of their own"));
   });
 }
 

@@ -6,12 +6,14 @@
 #include <peal/nn/layers/activation.h>
 #include <peal/nn/layers/dropout.h>
 #include <peal/nn/layers/linear.h>
+#include <peal/nn/optim/clip_grad.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/pipeline/pipe.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -259,6 +261,35 @@ TEST_CASE("what layers draw does not depend on how the model is cut") {
   }
 }
 
+TEST_CASE("every layer, micro-batch and step draws numbers of its own, and so does every seed") {
+  struct Draws : nn::Module {
+    explicit Draws(std::vector<float>& all) : seen(all) {}
+    Tensor forward(const Tensor& x) override {
+      seen.push_back(rand({1}).item<float>());
+      return x * 1.0;
+    }
+    std::vector<float>& seen;
+  };
+  std::vector<float> seen;
+  ranks(1, [&](const Group& group, int) {
+    for (const std::uint64_t seed : {1, 5, 9, 13}) {  // offsets grow by four a step
+      manual_seed(seed);
+      nn::Sequential net{Draws(seen), nn::Linear(5, 2), Draws(seen), Draws(seen)};
+      nn::Pipe pipe(group, net, {.kind = Kind::gpipe, .micro_batches = 3});
+      const auto loss = [&](const Tensor& y, const Tensor&) {
+        seen.push_back(rand({1}).item<float>());
+        return sum(y);
+      };
+      const Tensor x = Tensor::zeros({3, 5});
+      manual_seed(seed);
+      for (int step = 0; step < 4; ++step) pipe.step(x, x, loss);
+    }
+  });
+  REQUIRE(seen.size() == std::size_t{4 * 4 * 3 * 4});
+  std::ranges::sort(seen);
+  CHECK(std::ranges::adjacent_find(seen) == seen.end());
+}
+
 TEST_CASE("the loss alone, and a batch of fewer rows than micro-batches") {
   for (const Kind kind : comm::pipeline::all_kinds) {
     ranks(3, [kind](const Group& group, int) {
@@ -271,6 +302,26 @@ TEST_CASE("the loss alone, and a batch of fewer rows than micro-batches") {
         for (const Tensor& p : pipe.local().parameters()) PEAL_CHECK(!p.grad().defined());
         PEAL_CHECK(std::abs(pipe.step(x, target, squares) - expected) < 1e-12);
         for (Tensor& p : pipe.local().parameters()) p.zero_grad();
+      }
+    });
+  }
+}
+
+TEST_CASE("gradients are clipped by the norm of all ranks' layers") {
+  for (const double norm_type : {2.0, 1.0, std::numeric_limits<double>::infinity()}) {
+    nn::Sequential whole = model();
+    (squares(whole(numbers({rows, 5}, 0.3)), numbers({rows, 2}, 0.2)) * (1.0 / rows)).backward();
+    std::map<std::string, std::vector<double>> expected;
+    const double norm = nn::clip_grad_norm_(whole.parameters(), 0.01, norm_type).item<double>();
+    for (const auto& [name, p] : whole.named_parameters()) {
+      expected[name] = p.grad().to_vector<double>();
+    }
+    ranks(3, [&](const Group& group, int) {
+      nn::Pipe pipe(group, model(), {.kind = Kind::zb_v, .micro_batches = 2});
+      pipe.step(numbers({rows, 5}, 0.3), numbers({rows, 2}, 0.2), squares);
+      PEAL_CHECK(std::abs(pipe.clip_grad_norm_(0.01, norm_type) - norm) < 1e-10);
+      for (const auto& [name, p] : pipe.local().named_parameters()) {
+        PEAL_CHECK(farthest(p.grad().to_vector<double>(), expected.at(name)) < 1e-12, name);
       }
     });
   }
@@ -344,8 +395,32 @@ TEST_CASE("a rank that fails in the middle of a step tells the others") {
     pipe.step(numbers({n, 5}, 0.1), numbers({n, 2}, 0.2), squares);
   });
   for (const std::string& error : said) {
-    CHECK(error.find("expected batches of as many rows on all ranks, got 8 here and 4 on rank 0") !=
+    CHECK(error.find("here step() of 8 rows, its call 1, on rank 0 step() of 4 rows") !=
           error.npos);
+  }
+  // So are calls that differ, though their tags do not.
+  const auto other = heard(2, [](const Group& group, int rank) {
+    nn::Pipe pipe(group, model(), {.micro_batches = 2});
+    const Tensor x = numbers({4, 5}, 0.1), target = numbers({4, 2}, 0.2);
+    if (rank == 0) {
+      pipe.evaluate(x, target, squares);
+    } else {
+      pipe.step(x, target, squares);
+    }
+  });
+  for (const std::string& error : other) {
+    CHECK(error.find("here step() of 4 rows, its call 1, on rank 0 evaluate() of 4 rows") !=
+          error.npos);
+  }
+  const auto without = heard(2, [](const Group& group, int rank) {
+    nn::Pipe pipe(group, model(), {.micro_batches = 2});
+    const Tensor x = numbers({4, 5}, 0.1), target = numbers({4, 2}, 0.2);
+    if (rank == 0) return static_cast<void>(pipe.step(x, target, squares));
+    const NoGrad guard;
+    pipe.step(x, target, squares);
+  });
+  for (const std::string& error : without) {
+    CHECK(error.find("step() under NoGrad trains nothing") != error.npos);
   }
 }
 

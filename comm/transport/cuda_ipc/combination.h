@@ -30,6 +30,11 @@ constexpr bool narrow = std::same_as<T, Half> || std::same_as<T, BFloat16>;
 template <class T>
 using Computed = std::conditional_t<narrow<T>, float, T>;
 
+// Never one with the sum that follows (FMA): a factor has the bits that it has on the CPU, whatever
+// the place of its element.
+__device__ inline float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+__device__ inline double rounded_product(double a, double b) { return __dmul_rn(a, b); }
+
 // Elements of all ranks, made one: from[0] (+) from[1] (+) ..., written to each of `to`.
 template <class T>
 struct Combination {
@@ -46,7 +51,7 @@ struct Combination {
   __device__ C first(T value) const {
     const C wide = static_cast<C>(value);
     if constexpr (std::is_floating_point_v<C>) {
-      return wide * before;
+      return rounded_product(wide, before);
     } else if constexpr (std::same_as<T, bool>) {
       return wide;
     } else {

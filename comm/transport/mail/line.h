@@ -14,7 +14,6 @@
 
 #include <peal/comm/transport/mail/parcel.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -61,10 +60,11 @@ class Line {
   virtual void add_met(std::size_t bytes) = 0;
   // This rank's group has failed: the other one is told, where it would not know. Never waits.
   virtual void tell(const std::string& why) { static_cast<void>(why); }
-  // The mailroom goes: what remains to be said, until then at most. Nothing is sent afterwards.
-  virtual void leave(Mailroom& room, std::chrono::steady_clock::time_point until) {
+  // The mailroom goes: sends some more of what remains to be said. True once that was all; nothing
+  // is sent afterwards.
+  virtual bool leave(Mailroom& room) {
     static_cast<void>(room);
-    static_cast<void>(until);
+    return true;
   }
   // Once it has left: whether the other one has, too. What comes until then is dropped.
   virtual bool ended() { return true; }

@@ -40,6 +40,7 @@ class MailTransport : public Transport {
   void set_hopeless(std::function<void()> hopeless) override { hopeless_ = std::move(hopeless); }
   // The ranks of other nodes are told why.
   void abandon() override;
+  void leave() override { mailroom_->leave(); }
   NativeCollectives* native() override { return nullptr; }
   DeviceQueue* queue() override { return nullptr; }
   SymmetricMemory* memory() override { return nullptr; }

@@ -12,13 +12,17 @@ namespace peal::comm {
 Mailroom::Mailroom(int rank, std::vector<std::unique_ptr<Line>> lines, std::function<void()> ask)
     : rank_(rank), lines_(std::move(lines)), ask_(std::move(ask)) {}
 
-Mailroom::~Mailroom() {
+Mailroom::~Mailroom() { leave(); }
+
+void Mailroom::leave() {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(left_, true)) return;
   constexpr std::chrono::milliseconds longest{200};
   const auto until = std::chrono::steady_clock::now() + longest;
-  for (const auto& line : lines_) line->leave(*this, until);
   // All are asked each time, so that none waits for one that waits for another.
   const auto one_goes_on = [&] {
-    return std::ranges::count_if(lines_, [](const auto& line) { return !line->ended(); }) > 0;
+    const auto goes_on = [&](const auto& line) { return !line->leave(*this) || !line->ended(); };
+    return std::ranges::count_if(lines_, goes_on) > 0;
   };
   while (one_goes_on() && std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -163,6 +167,7 @@ void Mailroom::tell(const std::string& why) {
 
 void Mailroom::look() {
   ++looks_;
+  if (left_) return;
   if (ask_) ask_();
   for (const auto& line : lines_) line->take_in(*this);
   for (const auto& line : lines_) line->write(*this);

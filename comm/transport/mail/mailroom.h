@@ -50,6 +50,9 @@ class Mailroom {
   void forget(std::uint64_t group);
   // The ranks of other nodes hear of a failure that this one knows of. Once.
   void tell(const std::string& why);
+  // What is to be told goes, 200 ms at most; nothing is sent or received afterwards. The destructor
+  // does it, and who ends its process without one.
+  void leave();
 
   // For lines. A whole message or an offer has come, from that rank: where the content of a whole
   // one belongs, who calls puts it there at once; null: nowhere.
@@ -103,7 +106,7 @@ class Mailroom {
   Ticket next_ = 1;
   std::uint64_t looks_ = 0;
   std::string trouble_;
-  bool told_ = false, lines_are_over_ = false;
+  bool told_ = false, left_ = false, lines_are_over_ = false;
 };
 
 }  // namespace peal::comm

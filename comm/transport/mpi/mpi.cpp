@@ -3,6 +3,7 @@
 #include <peal/comm/transport/mpi/mpi.h>
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <utility>
 
@@ -224,10 +225,46 @@ bool MpiTransport::test(Ticket ticket) {
   return true;
 }
 
+// Receives that nothing has come for yet; one whose message is just coming ends by that. For a
+// moment only, and no more once one did not end. After a failure MPI is not asked: it may wait for
+// a peer that is dead.
+void MpiTransport::call_back(Ticket ticket) {
+  using Clock = std::chrono::steady_clock;
+  if (abandoned_ || !broken_.empty() || !calls_back_ || !threads_.allowed()) return;
+  try {
+    patience_.hopeless();
+  } catch (const Error&) {
+    return;
+  }
+  const auto turn = threads_.turn();
+  std::vector<std::size_t> called;  // their places
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const bool receives = !parts_[i].native && parts_[i].message.direction == Direction::recv;
+    if (parts_[i].ticket != ticket || !receives) continue;
+    if (MPI_Cancel(&requests_[i]) == MPI_SUCCESS) called.push_back(i);
+  }
+  if (called.empty()) return;
+  const auto until = Clock::now() + std::chrono::milliseconds(5);
+  const auto is_over = [&](std::size_t i) {
+    int done = 0;
+    if (MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) calls_back_ = false;
+    if (!calls_back_ || done == 0) return false;
+    requests_[i] = MPI_REQUEST_NULL;
+    --at(ticket).open;
+    return true;
+  };
+  do {
+    std::erase_if(called, is_over);
+  } while (!called.empty() && calls_back_ && Clock::now() < until);
+  calls_back_ = calls_back_ && called.empty();
+  drop_done(0);
+}
+
 // MPI has no way to take back a message that has begun, least of all from a peer that is dead. What
 // cannot be shown to be done is left to MPI for ever, with everything it may read or write.
 bool MpiTransport::cancel(Ticket ticket) {
   Posted& posted = at(ticket);
+  if (posted.open != 0) call_back(ticket);
   const bool all = posted.open == 0;
   if (!all) {
     static std::mutex mutex;

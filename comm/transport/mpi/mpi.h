@@ -93,6 +93,7 @@ class MpiTransport : public Transport, private NativeCollectives {
   void ask(std::size_t first, std::size_t count);
   void note(const Part& part, const MPI_Status& status);
   void drop_done(std::size_t first);
+  void call_back(Ticket ticket);
   Posted& at(Ticket ticket) { return slots_[static_cast<std::size_t>(ticket)]; }
 
   MpiThreads threads_;
@@ -101,7 +102,7 @@ class MpiTransport : public Transport, private NativeCollectives {
   std::size_t piece_;
   Patience patience_;
   int rank_ = 0, world_ = 1;
-  bool abandoned_ = false;
+  bool abandoned_ = false, calls_back_ = true;
   // A ticket is a slot's number. Slots are used again, and so is the memory of their lists.
   std::string broken_;  // why a message was never posted
   std::deque<Posted> slots_;

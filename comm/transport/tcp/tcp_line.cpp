@@ -3,7 +3,6 @@
 #include <peal/comm/transport/mail/mailroom.h>
 #include <peal/comm/transport/tcp/tcp_line.h>
 
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -16,7 +15,6 @@ namespace peal::comm {
 namespace {
 
 constexpr std::size_t input = 2 * TcpFrame::largest_whole;  // more than the longest that is kept
-constexpr int most_turns = 16;                              // others have their turn, too
 constexpr std::uint64_t nobodys = ~std::uint64_t{0};        // no message has that number
 
 }  // namespace
@@ -33,22 +31,24 @@ void TcpLine::tell(const std::string& why) { failure_ = why.substr(0, TcpFrame::
 
 // What is to be told goes if that takes no time; who does not hear it learns that this rank is
 // gone.
-void TcpLine::leave(Mailroom& room, Clock::time_point until) {
-  if (socket_.inherited()) return;
+bool TcpLine::leave(Mailroom& room) {
+  if (left_ || socket_.inherited()) return true;
+  writable_ = true;
   write(room);
-  while (over_.empty() && (sent_ < out_.size() || sending_.left > 0) && Clock::now() < until) {
-    pollfd polled{socket_.get(), POLLOUT, 0};
-    poll(&polled, 1, 10);
-    readable_ = writable_ = true;
+  const bool all = waiting_.empty() && failure_.empty() && sent_ == out_.size();
+  if (over_.empty() && (!all || sending_.left > 0)) {
+    readable_ = true;
     take_in(room);  // the other one may wait for room, too
-    write(room);
+    return false;
   }
-  if (sending_.left == 0 && over_.empty()) {
+  left_ = true;
+  if (over_.empty()) {
     append(TcpFrame::Kind::bye);
     writable_ = true;
     write(room);
   }
   shutdown(socket_.get(), SHUT_WR);
+  return true;
 }
 
 // Where a connection is closed with something unread, or something comes later, the system resets

@@ -47,7 +47,7 @@ class TcpLine : public Line {
   void add_met(std::size_t bytes) override { met_ += charge(bytes); }
   void tell(const std::string& why) override;
   std::string over() const override { return over_; }
-  void leave(Mailroom& room, std::chrono::steady_clock::time_point until) override;
+  bool leave(Mailroom& room) override;
   bool ended() override;
 
  private:
@@ -61,6 +61,7 @@ class TcpLine : public Line {
     std::uint64_t at;  // once so much is written
     std::uint64_t number;
   };
+  static constexpr int most_turns = 16;  // of the system; others have their turn, too
   // What a whole message takes of the window.
   static std::size_t charge(std::size_t bytes) { return TcpFrame::size + bytes; }
 
@@ -94,7 +95,8 @@ class TcpLine : public Line {
   std::uint64_t sent_whole_ = 0, peers_met_ = 0;
   std::uint32_t frames_out_ = 0;
   std::string failure_;  // to be told
-  int problem_ = 0;      // of the system's, that a write has met
+  bool left_ = false;
+  int problem_ = 0;  // of the system's, that a write has met
   const Clock::duration between_checks_;
   Clock::time_point checked_{};
   bool may_lack_answers_ = false;    // to what was written

@@ -32,11 +32,12 @@ void TcpLine::append(TcpFrame::Kind kind, const Parcel& parcel, const void* cont
   queued_ += frame.content();
 }
 
-// What can follow what is there; nothing while a part is under way, whose bytes come next.
+// What can follow what is there; nothing while a part is under way, whose bytes come next. The word
+// that this rank has failed comes after what was posted before it, but for parts of messages, which
+// nobody needs any more.
 void TcpLine::fill() {
-  if (sending_.left == 0 && !failure_.empty()) {
-    append(TcpFrame::Kind::failure, {.bytes = failure_.size()}, failure_.data());
-    failure_.clear();
+  if (!failure_.empty()) {
+    std::erase_if(waiting_, [](const auto& each) { return each.what == Outgoing::What::parts; });
   }
   while (sending_.left == 0 && !waiting_.empty() && out_.size() < most_queued) {
     const auto [what, number] = waiting_.front();
@@ -51,6 +52,10 @@ void TcpLine::fill() {
       case Outgoing::What::answer:
         append(TcpFrame::Kind::accept, {.number = number});
     }
+  }
+  if (sending_.left == 0 && !failure_.empty() && waiting_.empty()) {
+    append(TcpFrame::Kind::failure, {.bytes = failure_.size()}, failure_.data());
+    failure_.clear();
   }
   if (sending_.left == 0 && met_ - told_met_ >= window / 4) append(TcpFrame::Kind::met);
 }
@@ -88,7 +93,7 @@ void TcpLine::begin_part(std::uint64_t number) {
 }
 
 void TcpLine::write(Mailroom& room) {
-  while (over_.empty() && writable_) {
+  for (int turn = 0; turn < most_turns && over_.empty() && writable_; ++turn) {
     fill();
     if (sent_ == out_.size() && sending_.left == 0) break;
     if (!move(room)) break;

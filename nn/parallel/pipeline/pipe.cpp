@@ -5,6 +5,7 @@
 #include <peal/comm/group/agree.h>
 #include <peal/comm/schedule/mix.h>
 #include <peal/comm/schedule/schedule.h>
+#include <peal/nn/parallel/clip_over_ranks.h>
 #include <peal/nn/parallel/pipeline/pipe.h>
 
 #include <algorithm>
@@ -20,6 +21,11 @@ namespace peal::nn {
 
 namespace pipeline = comm::pipeline;
 
+// What the sender of a message is in: tags are the same in every call.
+struct PipeCall {
+  std::int64_t number, trains, rows;
+  bool operator==(const PipeCall&) const = default;
+};
 namespace {
 
 using Layers = std::vector<std::pair<std::string, Module>>;
@@ -73,28 +79,36 @@ std::string lines_of(const PipeOptions& options, const std::vector<int>& balance
   return lines;
 }
 
-// A tensor's type and shape, and the rows of the sender's batch, as one message of a size that is
-// known.
-constexpr std::int64_t header_words = 3 + Shape::max_dims;
-Tensor header_of(const Tensor& tensor, std::int64_t rows) {
-  std::vector<std::int64_t> words{static_cast<std::int64_t>(tensor.dtype()), rows, tensor.dim()};
+std::string in_words(const PipeCall& call) {
+  return concat(call.trains != 0 ? "step()" : "evaluate()", " of ", call.rows, " rows, its call ",
+                call.number);
+}
+
+// That, and a tensor's type and shape, as one message of a size that is known.
+constexpr std::int64_t header_words = 5 + Shape::max_dims;
+Tensor header_of(const Tensor& tensor, const PipeCall& call) {
+  std::vector<std::int64_t> words{call.number, call.trains, call.rows,
+                                  static_cast<std::int64_t>(tensor.dtype()), tensor.dim()};
   for (const std::int64_t size : tensor.shape()) words.push_back(size);
   words.resize(header_words);
   return Tensor::from(words, {header_words}, Device{});
 }
-std::int64_t rows_of(const Tensor& header) { return header.data<std::int64_t>()[1]; }
+PipeCall mark_of(const Tensor& header) {
+  const auto* words = header.data<std::int64_t>();
+  return {words[0], words[1], words[2]};
+}
 Tensor empty_of(const Tensor& header) {
   const auto* words = header.data<std::int64_t>();
-  return Tensor::empty(Shape(std::span(words + 3, static_cast<std::size_t>(words[2]))),
-                       static_cast<DType>(words[0]), Device{});
+  return Tensor::empty(Shape(std::span(words + 5, static_cast<std::size_t>(words[4]))),
+                       static_cast<DType>(words[3]), Device{});
 }
 
 // While it lives, random numbers are those of a layer and a micro-batch in a step.
 class Drawing {
  public:
   Drawing(const Generator& step, int layer, int micro_batch) : before_(context().generator) {
-    std::uint64_t seed = step.seed;
-    for (const std::uint64_t word : {step.offset, static_cast<std::uint64_t>(layer),
+    std::uint64_t seed = 0;
+    for (const std::uint64_t word : {step.seed, step.offset, static_cast<std::uint64_t>(layer),
                                      static_cast<std::uint64_t>(micro_batch)}) {
       comm::mix(seed, word);
     }
@@ -176,7 +190,7 @@ class PipeStep {
     const auto node = made_.extract(label(step.action));
     const Tensor& tensor = node.mapped();
     const int to = step.peer, first = tag(node.key());
-    sent_.push_back(pipe_.group_.send(header_of(tensor, x_.size(0)).view(), to, first));
+    sent_.push_back(pipe_.group_.send(header_of(tensor, call_).view(), to, first));
     if (tensor.numel() > 0) sent_.push_back(pipe_.group_.send(tensor.view(), to, first + 1));
   }
 
@@ -191,10 +205,10 @@ class PipeStep {
     if (const auto here = made_.extract(which)) return here.mapped();
     const Asked asked = asked_.extract(which).mapped();
     asked.work.wait();
-    PEAL_CHECK(rows_of(asked.header) == x_.size(0),
-               "pipe: expected batches of as many rows on all ", "ranks, got ", x_.size(0),
-               " here and ", rows_of(asked.header), " on rank ",
-               pipe_.group_.global_rank(asked.from));
+    const PipeCall theirs = mark_of(asked.header);
+    PEAL_CHECK(theirs == call_, "pipe: all ranks make the same calls with as many rows: here ",
+               in_words(call_), ", on rank ", pipe_.group_.global_rank(asked.from), " ",
+               in_words(theirs));
     const Tensor tensor = empty_of(asked.header);
     if (tensor.numel() > 0) {
       pipe_.group_.recv(tensor.view(), asked.from, tag(which) + 1).wait();
@@ -269,6 +283,7 @@ class PipeStep {
   const Pipe::Loss& loss_;
   double divisor_, sum_ = 0;
   bool trains_;
+  const PipeCall call_{pipe_.calls_, trains_ ? 1 : 0, x_.size(0)};
   const Generator start_ = context().generator;
   comm::Blocks rows_;
   std::map<std::pair<int, int>, Entry> kept_;  // the stash, by part and micro-batch
@@ -312,20 +327,24 @@ Pipe::Pipe(comm::ProcessGroup group, Sequential model, const PipeOptions& option
 }
 
 const Pipe::Plan& Pipe::plan_of(int micro_batches) {
-  const auto [at, fresh] = plans_.try_emplace(micro_batches);
-  if (fresh) {
-    Plan& plan = at->second;
-    plan.problem = problem_;
-    plan.problem.micro_batches = micro_batches;
-    plan.program = pipeline::schedule(plan.problem)[static_cast<std::size_t>(group_.rank())];
-  }
-  return at->second;
+  const auto known = plans_.find(micro_batches);
+  if (known != plans_.end()) return known->second;
+  Plan plan{problem_, {}};
+  plan.problem.micro_batches = micro_batches;
+  plan.program = pipeline::schedule(plan.problem)[static_cast<std::size_t>(group_.rank())];
+  return plans_.emplace(micro_batches, std::move(plan)).first->second;
 }
 
 double Pipe::run(const Tensor& x, const Tensor& target, const Loss& loss, double divisor,
                  bool trains) {
   double mean = 0;
+  ++calls_;
   try {
+    PEAL_CHECK(!trains || context().grad_enabled,
+               "pipe: step() under NoGrad trains nothing; for the loss alone call evaluate()");
+    PEAL_CHECK(x.defined() && target.defined(),
+               "pipe: expected x and target on every rank, got no ", x.defined() ? "target" : "x",
+               "; a rank that reads neither gives some of as many rows");
     PEAL_CHECK(x.dim() > 0 && target.dim() > 0 && x.size(0) == target.size(0),
                "pipe: expected as many rows of the target as of x, got shapes ", target.shape(),
                " and ", x.shape());
@@ -346,19 +365,26 @@ double Pipe::run(const Tensor& x, const Tensor& target, const Loss& loss, double
   }
   context().generator.reserve(1);                       // the next step draws others
   const Tensor total = Tensor::scalar(mean, Device{});  // 0 but where the last part is
-  group_.all_reduce(total.view()).wait();
+  group_.all_reduce(total.view(), comm::ReduceOp::sum, "the loss of a pipe").wait();
   return total.item<double>();
 }
 
 double Pipe::step(const Tensor& x, const Tensor& target, const Loss& loss, double divisor) {
-  PEAL_CHECK(context().grad_enabled,
-             "pipe: step() under NoGrad trains nothing; for the loss alone call evaluate()");
   return run(x, target, loss, divisor, true);
 }
 
 double Pipe::evaluate(const Tensor& x, const Tensor& target, const Loss& loss, double divisor) {
   const NoGrad guard;
   return run(x, target, loss, divisor, false);
+}
+
+double Pipe::clip_grad_norm_(double max_norm, double norm_type) {
+  Tensors gradients;
+  for (const Tensor& parameter : local_.parameters()) {
+    const Tensor grad = parameter.grad();
+    if (grad.defined() && grad.numel() > 0) gradients.push_back(grad);
+  }
+  return clip_over_ranks(gradients, group_, max_norm, norm_type, "the norm of a pipe's gradients");
 }
 
 }  // namespace peal::nn

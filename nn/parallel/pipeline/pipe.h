@@ -8,6 +8,7 @@
 //   ...
 //   optimizer.zero_grad();
 //   const double mean = pipe.step(x, target, loss);            // forward and backward
+//   pipe.clip_grad_norm_(1.0);                                 // of all ranks' layers
 //   optimizer.step();
 //
 // One divisor. The loss is a sum over the rows (or tokens) of a micro-batch, and step() divides by
@@ -18,10 +19,11 @@
 // What differs from one process: layers that look at a whole batch see micro-batches (BatchNorm),
 // and dropout draws for each of them. What a layer draws is a function of its place in the model,
 // the micro-batch and the random numbers' state when the step began: so it does not depend on the
-// cut, the schedule or the ranks, and all ranks leave a step with the same state, as they came. A
-// parameter that two parts share is an Error.
+// cut, the schedule or the ranks, where these came with one state (manual_seed() of the same seed),
+// and they leave a step with one. A parameter that two parts share is an Error.
 //
-// Every rank makes the whole model; those of its layers that others have can be let go. Layers keep
+// Every rank makes the whole model; those of its layers that others have can be let go, and are not
+// trained here: run the pipe, not the model. Layers keep
 // their names ("5.weight" is the weight of layer 5 on whichever rank), so states of all ranks
 // together are that of the model.
 //
@@ -54,6 +56,7 @@
 #include <peal/nn/layers/sequential.h>
 #include <peal/nn/parallel/pipeline/balance.h>
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <vector>
@@ -84,7 +87,12 @@ class Pipe {
   // The loss alone, without gradients; layers train or evaluate as they are set. Collective.
   double evaluate(const Tensor& x, const Tensor& target, const Loss& loss, double divisor = 0);
 
-  // This rank's layers, by their names in the model.
+  // As nn::clip_grad_norm_() of the gradients of all ranks' layers. Collective. Returns the norm
+  // before, the same on all ranks.
+  double clip_grad_norm_(double max_norm, double norm_type = 2.0);
+
+  // This rank's layers, by their names in the model. nn::clip_grad_norm_() of their parameters
+  // would bound each rank's by a norm of its own.
   Sequential local() const { return local_; }
   const comm::pipeline::Problem& problem() const { return problem_; }
   // The most micro-batches, times parts, that were kept at a time in the last step.
@@ -110,6 +118,7 @@ class Pipe {
   Sequential local_;
   std::vector<std::vector<Layer>> parts_;  // layers of each; empty where another rank has it
   int layers_ = 0;                         // of the model
+  std::int64_t calls_ = 0;                 // of step() and evaluate()
   int stash_ = 0;
 };
 

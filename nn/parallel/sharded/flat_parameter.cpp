@@ -36,8 +36,9 @@ FlatParameter::FlatParameter(FlatPlan plan, const NamedTensors& parameters,
   whole_ = without_bytes(
       whole, plan_.dtype, device,
       concat("[fsdp] ", names_, " are sharded, and not gathered here: call the model through its ",
-             "wrapper (a hook that reads them comes behind the wrapper's), take the wrapper's ",
-             "state_dict(), or read them within summon_full_parameters(); an optimizer is to have ",
+             "wrapper (a hook that reads them comes behind the wrapper's), take or load the ",
+             "wrapper's state_dict(), or read them within summon_full_parameters(); an optimizer "
+             "is to have ",
              "the wrapper's local_parameters()"));
   gradient_ = without_bytes(
       whole, plan_.dtype, device,

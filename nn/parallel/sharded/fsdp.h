@@ -35,7 +35,9 @@
 //   nn::load("run.safetensors", parts);                                // all ranks
 //
 // Steps are the same on all ranks, and so are the units that they run: a rank that calls another,
-// or leaves out a backward, is an Error on all that names both. A parameter that gets no gradient
+// or leaves out a backward, is an Error on all that names both. So are evaluations, by as many
+// batches; where ranks have different numbers of them (an `exact` loader), hold what
+// summon_full_parameters() returns meanwhile. A parameter that gets no gradient
 // though others of its unit do is an Error by name. A unit that no rank uses costs nothing. Units
 // are called as modules (operator() or call()), as their hooks are what gathers; a forward pre-hook
 // that was there before the wrapper does not see parameters of its unit. Buffers are rank 0's after

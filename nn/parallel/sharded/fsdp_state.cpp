@@ -118,7 +118,8 @@ void FullyShardedDataParallel::State::check_not_thawed(int unit) const {
     fail_everywhere(group,
                     concat(names, " of ", here.name,
                            " wants a gradient now, and was frozen when the model was sharded: thaw "
-                           "it before, or take the state_dict() and shard a plain model again"),
+                           "it before; to thaw one in the middle, take the state_dict() first and "
+                           "shard a plain model again, or go on so from a checkpoint"),
                     "fsdp");
   }
 }
@@ -213,7 +214,8 @@ void FullyShardedDataParallel::State::check_all_came(const Unit& unit) const {
           ? "freeze what is not trained before the model is sharded, or give it a unit of its own"
           : concat(frozen,
                    " was frozen after the model was sharded, which goes with whole units alone: "
-                   "take the state_dict(), and shard a plain model again");
+                   "take the state_dict() before and shard a plain model again, or go on so from a "
+                   "checkpoint");
   fail_everywhere(group,
                   concat("step ", backwards_, ": ", missing, " of ", unit.name,
                          " got no gradient, and others of the unit did: ", advice),

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is asked of sharded parameters as a whole: their values by name, and the norm of gradients.
 #include <peal/autograd/core/error.h>
-#include <peal/autograd/ops/gradients.h>
+#include <peal/nn/parallel/clip_over_ranks.h>
 #include <peal/nn/parallel/sharded/fsdp_state.h>
 
-#include <cmath>
 #include <map>
 #include <utility>
 
@@ -55,10 +54,7 @@ void FullyShardedDataParallel::zero_grad() {
 }
 
 double FullyShardedDataParallel::clip_grad_norm_(double max_norm, double norm_type) {
-  PEAL_CHECK(max_norm >= 0 && norm_type >= 1,
-             "clip_grad_norm_: expected max_norm >= 0 and norm_type >= 1, got ", max_norm, " and ",
-             norm_type);
-  const NoGrad guard;
+  check_clipping(max_norm, norm_type);
   for (State::Unit& unit : state_->units) {
     for (FlatParameter& flat : unit.flats) {
       if (!flat.plan().trained) continue;
@@ -71,16 +67,8 @@ double FullyShardedDataParallel::clip_grad_norm_(double max_norm, double norm_ty
   for (const auto& [name, piece] : local_parameters()) {
     if (piece.grad().defined()) gradients.push_back(piece.grad());
   }
-  const bool largest = std::isinf(norm_type);
-  const Tensor sum = Tensor::scalar(power_sum_of(gradients, norm_type), Device{});
-  state_->group
-      .all_reduce(sum, largest ? comm::ReduceOp::max : comm::ReduceOp::sum,
-                  {"the norm of sharded gradients", state_->tag})
-      .wait();
-  const double norm = largest ? sum.item<double>() : std::pow(sum.item<double>(), 1 / norm_type);
-  const double factor = max_norm / (norm + 1e-6);
-  if (!(factor >= 1)) scale_all(gradients, factor);
-  return norm;
+  return clip_over_ranks(gradients, state_->group, max_norm, norm_type,
+                         {"the norm of sharded gradients", state_->tag});
 }
 
 }  // namespace peal::nn

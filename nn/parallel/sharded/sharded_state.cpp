@@ -26,7 +26,8 @@ NamedTensors ShardedState::state_dict() const {
   if (!*there_ && group_.world() == 1) return gather_({});
   PEAL_CHECK(there_->has_value(), "[fsdp] rank ", group_.global_rank(group_.rank()),
              ": state_dict: the state of ", what_, " lies with ", group_.world(),
-             " ranks; call consolidate_state_dict(to) on all of them before each save, and save on "
+             " ranks; call consolidate_state_dict(to) of the part (nn::Part) on all of them before "
+             "each save, and save on "
              "rank `to` alone");
   return *std::exchange(*there_, std::nullopt);
 }

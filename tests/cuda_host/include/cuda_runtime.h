@@ -192,6 +192,15 @@ inline void sincospif(float x, float* sine, float* cosine) {
   *sine = static_cast<float>(s);
   *cosine = static_cast<float>(c);
 }
+// In memory: what is read from there, no compiler makes one with a sum.
+inline float __fmul_rn(float x, float y) {
+  const volatile float product = x * y;
+  return product;
+}
+inline double __dmul_rn(double x, double y) {
+  const volatile double product = x * y;
+  return product;
+}
 inline float __expf(float x) { return std::exp(x); }
 inline float __logf(float x) { return std::log(x); }
 inline float __fdividef(float x, float y) { return x / y; }

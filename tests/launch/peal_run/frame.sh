@@ -21,6 +21,8 @@ ends() {
 # says TEXT: on stderr.
 says() { grep -qF -e "$1" err || failed "it does not say: $1"; }
 silent() { [[ ! -s err ]] || failed "it says something"; }
+# dead PROCESS: it has ended, if nobody has asked how, too
+dead() { [[ ! -e /proc/$1 ]] || grep -q '^State:[[:space:]]*Z' "/proc/$1/status"; }
 # gone FILE: none of the processes that stand in it is there any more.
 gone() {
   local process

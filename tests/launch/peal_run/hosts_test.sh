@@ -22,6 +22,20 @@ cd /
 exec env -i PATH=/usr/bin:/bin THERE="$host" sh -c "exec $*"
 TEXT
 chmod +x rsh/rsh
+# A connection that stands still: what is there may yet tell what it leaves, which is waited for beside what follows.
+# shellcheck disable=SC2016
+stands_still() {
+  mkdir still
+  cd still
+  ends 3 --rsh "$folder/rsh/rsh" --grace 0.3 --hosts a,b:2 sh -c 'echo $$ >>pids
+    until test "$(cat pids | wc -l)" -eq 3; do sleep 0.02; done
+    if test $RANK -eq 1; then kill -STOP $PPID; echo stopped >stopped; fi
+    test $RANK -ne 0 || { until test -e stopped; do sleep 0.02; done; exit 3; }
+    exec sleep 1000'
+  while read -r process; do until_true dead "$process"; done <pids
+}
+stands_still &
+still=$!
 remote() { ends "$1" --rsh "$PWD/rsh/rsh -o BatchMode=yes" --grace 0.3 "${@:2}"; }
 # shellcheck disable=SC2016
 {
@@ -107,15 +121,18 @@ ends 3 --rsh "$PWD/rsh/rsh" --hosts a,b:2 --elastic --min-ranks 3 --max-restarts
 says 'is not started again: 2 ranks are left'
 ends 127 --hosts a,b --rsh no-such-rsh true
 says "cannot start 'no-such-rsh'"
+rm -f pids
 remote 255 --hosts a,away:2 sh -c 'echo $$ >pids; exec sleep 1000'
 says 'rsh: Could not resolve hostname away'
 says 'host away (ranks 1 to 2) could not be reached'
-gone pids
+[[ ! -e pids ]] || gone pids  # rank 0 may not have begun
 # One that says that all is well, and has started nothing.
 remote 255 --hosts mute true
 says 'host mute (rank 0) could not be reached'
+rm -f pids
 remote 255 --hosts a,mute:2 sh -c 'echo $$ >pids; exec sleep 1000'
 says 'host mute (ranks 1 to 2) could not be reached'
+[[ ! -e pids ]] || gone pids
 # One that ends, and leaves somebody with its output; and one that never reads what it is told.
 remote 255 --hosts noisy true
 says 'host noisy (rank 0) could not be reached'
@@ -129,17 +146,11 @@ wait "$job" || true
 mkdir folder
 (cd folder && timeout 60 "$peal_run" --rsh ../rsh/rsh --hosts bare true 2>../err) && failed 'no folder there'
 says 'host bare: no folder '
-# A connection that ends; and one that stands still.
+# A connection that ends.
 rm -f pids
 remote 137 --hosts a,b:2 sh -c "$stay"'; test $RANK -ne 1 || kill -KILL $PPID; exec sleep 1000'
 says 'host b (ranks 1 to 2) was lost: the connection was ended by SIGKILL'
 gone pids
-rm -f pids
-remote 3 --hosts a,b:2 sh -c "$stay"'
-  if test $RANK -eq 1; then kill -STOP $PPID; echo stopped >stopped; fi
-  test $RANK -ne 0 || { until test -e stopped; do sleep 0.02; done; exit 3; }
-  exec sleep 1000'
-while read -r process; do until_true test ! -e "/proc/$process"; done <pids
 
 # Signals, and the end of peal-run itself.
 begin() {
@@ -171,12 +182,17 @@ begin sh -c 'sh -c "echo \$\$ >>pids; exec sleep 1000" & echo $$ >>pids; exec sl
 until_true lines_in 6 pids
 kill -KILL "$job"
 wait "$job" || true
-while read -r process; do until_true test ! -e "/proc/$process"; done <pids
+while read -r process; do until_true dead "$process"; done <pids
 
 # A stopped process of a rank's on another host hears SIGTERM too.
-begin sh -c 'sh -c "trap \"echo TERM >>heard; exit 0\" TERM; echo \$\$ >>pids; kill -STOP \$\$; while :; do sleep 0.05; done" &
-  trap "wait; exit 0" TERM; wait; wait'
-sleep 0.2
+begin sh -c 'trap "wait; exit 0" TERM
+  sh -c "trap \"echo TERM >>heard; exit 0\" TERM; echo \$\$ >>pids; kill -STOP \$\$; while :; do sleep 0.05; done" &
+  wait; wait'
+stopped() {
+  local process
+  while read -r process; do grep -q '^State:[[:space:]]*T' "/proc/$process/status" || return 1; done <pids
+}
+until_true stopped
 kill -TERM "$job"
 finish 0
 [[ $(wc -l <heard) -eq 3 ]] || failed 'a stopped process has not heard SIGTERM'
@@ -185,6 +201,14 @@ finish 0
 rm -f ranks
 remote 0 --hosts a:2,b:2 --elastic sh -c 'echo "$THERE $RANK of $WORLD_SIZE" >>ranks
   test $WORLD_SIZE -ne 4 || { test $RANK -ne 3 || kill -KILL $PPID; exec sleep 1000; }'
+[[ $(tail -n 2 ranks | sort) == $'a 0 of 2\na 1 of 2' ]] || failed "ranks: $(cat ranks)"
+# There is none, whatever room such a host has left.
+rm -f ranks
+remote 0 -n 4 --hosts a:2,b:4 --elastic --max-restarts 1 sh -c 'echo "$THERE $RANK of $WORLD_SIZE" >>ranks
+  test $WORLD_SIZE -eq 4 || exit 0
+  until test "$(cat ranks | wc -l)" -ge 4; do sleep 0.02; done
+  test $RANK -ne 3 || kill -KILL $PPID
+  exec sleep 1000'
 [[ $(tail -n 2 ranks | sort) == $'a 0 of 2\na 1 of 2' ]] || failed "ranks: $(cat ranks)"
 # Also where that is seen later than a failure that came of it, and as an exit code; or where somebody else ends the part of the
 # job there. The other host's ranks are all there again.
@@ -206,6 +230,7 @@ remote 0 -n 2 --hosts a:2,b:2 --elastic --max-restarts 1 sh -c 'echo "$THERE $RA
   test "$THERE $RANK" != "a 1" || exit 3'
 [[ $(tail -n 2 ranks | sort) == $'a 0 of 2\nb 1 of 2' ]] || failed "ranks: $(cat ranks)"
 
+wait "$still" || failed 'a connection that stands still'
 if [[ -n $program ]]; then
   remote 0 --hosts a,b:2 --master-addr 127.0.0.1 "$program" sums
   [[ $(cat out) == 'sums of 3 ranks are right' ]] || failed 'sums'

@@ -30,11 +30,13 @@ ends 0 -n 2 --tag sh -c 'sh -c "trap \"echo ended; exit\" TERM; echo \$\$ >>pids
 [[ $(sort out) == $'[0] ended\n[1] ended' ]] || failed 'what was left behind'
 # Who is none of the job's may write for ever into a rank's stream.
 rm -f pids
-timeout 60 "$peal_run" --tag sh -c 'echo $$ >pids; until test -e others; do sleep 0.02; done; sleep 0.3; exit 3' >/dev/null 2>err &
+timeout 60 "$peal_run" --tag sh -c 'echo $$ >pids; until test -e others; do sleep 0.02; done; exit 3' >/dev/null 2>err &
 job=$!
 until_true test -s pids
 yes >"/proc/$(cat pids)/fd/1" 2>/dev/null &
 stranger=$!
+writes() { [[ $(sed -n 's/^wchar: //p' "/proc/$stranger/io") -gt 100000 ]]; }
+until_true writes
 : >others
 status=0
 wait "$job" || status=$?
@@ -66,5 +68,17 @@ reader=$!
 wait "$job" || status=$?
 kill "$reader"
 [[ $status -eq 137 ]] || failed "exit status $status, expected 137"
+# What ranks have written before they ended is there, whatever the user's signals meanwhile.
+mkfifo late
+exec 4<>late
+rm -f pid
+"$peal_run" --tag sh -c 'echo $$ >pid; head -c 40000 /dev/zero | tr "\0" "\n"' >late 2>err &
+job=$!
+until_true sh -c 'test -s pid && ! test -e /proc/$(cat pid)'
+kill -USR1 "$job"
+heard() { ! grep -q '^ShdPnd:.*[1-9a-f]' "/proc/$job/status"; }
+until_true heard
+[[ $(timeout 30 head -n 40000 <&4 | wc -l) -eq 40000 ]] || failed 'lines that were written are lost'
+wait "$job" || failed 'all was well'
 }
 echo 'lines are whole'

@@ -37,7 +37,7 @@ wait "$job" || status=$?
 
 # Elastic: without those that failed by themselves, and with all others.
 rm -f ranks
-ends 0 -n 4 --elastic --grace 5 sh -c "$program"'
+ends 0 -n 4 --elastic --grace 20 sh -c "$program"'
   test $WORLD_SIZE -gt 2 || exit 0
   echo $$ >process.$RANK.of.$WORLD_SIZE
   test $RANK -ne 1 || { kill -KILL $$; }
@@ -49,7 +49,7 @@ says 'starts again, 1 of 3, with 3 ranks'
 says 'starts again, 2 of 3, with 2 ranks'
 # abort(), as after an Error that nobody catches, is no failure of its own once another rank has failed; nor is SIGPIPE.
 rm -f ranks process.*
-ends 0 -n 3 --elastic --max-restarts 1 --grace 5 sh -c "$program"'
+ends 0 -n 3 --elastic --max-restarts 1 --grace 20 sh -c "$program"'
   test $WORLD_SIZE -eq 3 || exit 0
   ulimit -c 0
   echo $$ >process.$RANK
@@ -61,7 +61,7 @@ says 'starts again, 1 of 1, with 2 ranks'
 # Nor is an exit code that is seen before the end by a signal that it came of.
 for hosts in '' 'localhost:3'; do
   rm -f ranks process.*
-  ends 0 -n 3 ${hosts:+--hosts "$hosts"} --elastic --max-restarts 1 --grace 5 sh -c "$program"'
+  ends 0 -n 3 ${hosts:+--hosts "$hosts"} --elastic --max-restarts 1 --grace 20 sh -c "$program"'
     test $WORLD_SIZE -eq 3 || exit 0
     echo $$ >process.$RANK
     test $RANK -ne 0 || exit 1

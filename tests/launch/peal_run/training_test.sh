@@ -7,16 +7,22 @@ set -euo pipefail
 source "$(dirname "$0")/frame.sh" "$@"
 # shellcheck disable=SC2016
 {
-train=("$program" --data synthetic --train-samples 240 --batch-size 16 --epochs 4)
-ends 0 -n 2 "${train[@]}" --save whole
-# Rank 1 ends three checkpoints after each of its first three starts, or soon after that; there are more than thirty.
-PEAL_LOG=info ends 0 -n 2 --max-restarts 3 bash -c '
-  if [[ $RANK == 1 && $TORCHELASTIC_RESTART_COUNT -lt 3 ]]; then
-    checkpoints() { find run -name "*.safetensors" 2>/dev/null | wc -l; }
-    enough=$(($(checkpoints) + 3))
-    { until [[ $(checkpoints) -ge $enough ]]; do sleep 0.02; done; kill -KILL $$; } &
-  fi
-  exec "$@"' - "${train[@]}" --save run/ --save-every 1 --keep 100 --resume auto
+# Rank 1 ends three checkpoints after each of its first three starts, or soon after that; there are eight an epoch, and where
+# that is seen too late they are tried to be more.
+for epochs in 4 16 64; do
+  rm -rf run whole
+  train=("$program" --data synthetic --train-samples 240 --batch-size 16 --epochs "$epochs")
+  ends 0 -n 2 "${train[@]}" --save whole
+  PEAL_LOG=info ends 0 -n 2 --max-restarts 3 bash -c '
+    if [[ $RANK == 1 && $TORCHELASTIC_RESTART_COUNT -lt 3 ]]; then
+      shopt -s nullglob
+      files=(run/*.safetensors)
+      enough=$((${#files[@]} + 3))
+      { until files=(run/*.safetensors) && [[ ${#files[@]} -ge $enough ]]; do sleep 0.02; done; kill -KILL $$; } &
+    fi
+    exec "$@"' - "${train[@]}" --save run/ --save-every 1 --keep 1000 --resume auto
+  [[ $(grep -cE 'rank 1 .* was ended by SIGKILL' err) -ne 3 ]] || break
+done
 [[ $(grep -cE 'rank 1 .* was ended by SIGKILL' err) -eq 3 ]] || failed 'rank 1 was not ended three times'
 says 'starts again, 3 of 3, with 2 ranks'
 # Each start after the first goes on from further than the one before it.
@@ -27,8 +33,10 @@ sort -V -u from | cmp - from || failed 'a start does not go on from where the on
 cmp whole "$(find run -name '*.safetensors' | sort -V | tail -n 1)" || failed 'it ended otherwise'
 
 # SIGTERM has it save once more, after a step, and end; a second one ends it at once.
+newest() { find terminated -name '*.safetensors' 2>/dev/null | sort -V | tail -n 1; }
 for start in 1 2; do
-  PEAL_LOG=info "$peal_run" -n 2 "$program" --data synthetic --train-samples 24000 --batch-size 16 --epochs 2 \
+  before=$(newest) || true
+  PEAL_LOG=info "$peal_run" -n 2 "$program" --data synthetic --train-samples 24000 --batch-size 16 --epochs 40 \
     --save terminated/ --resume auto >out 2>err &
   job=$!
   until_true grep -q 'first training step done' out
@@ -37,7 +45,7 @@ for start in 1 2; do
   wait "$job" || status=$?
   [[ $status -eq 143 ]] || failed "exit status $status, expected 143"
   says 'SIGTERM: ends after step'
-  [[ $(find terminated -name '*.safetensors' | wc -l) -eq $start ]] || failed 'it has not saved'
+  [[ $(newest) != "$before" ]] || failed 'it has not saved'
   [[ $start -eq 1 ]] || says 'going on after step'
 done
 }

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clipping over ranks (gradient clipping; Megatron-LM: clip_grad_norm_ over model-parallel ranks):
+// as nn::clip_grad_norm_(), where each rank has gradients that no other has, pieces or layers. What
+// a wrapper's own clip_grad_norm_() does. Thread safety: as of the gradients.
+#pragma once
+
+#include <peal/autograd/core/tensor.h>
+#include <peal/comm/group/process_group.h>
+
+namespace peal::nn {
+
+// Collective. Returns the norm before, of all ranks' gradients as one long vector, the same on all
+// ranks. Error for settings that nn::clip_grad_norm_() refuses.
+double clip_over_ranks(const Tensors& gradients, const comm::ProcessGroup& group, double max_norm,
+                       double norm_type, const comm::Label& label);
+// That Error; for who has to look at other things first.
+void check_clipping(double max_norm, double norm_type);
+
+}  // namespace peal::nn
