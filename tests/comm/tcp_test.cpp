@@ -531,6 +531,7 @@ TEST_CASE("a rank that says that it has failed, and then does other things, is h
       Lines::tcp, 3, options,
       [&](const ProcessGroup& group) {
         const std::string error = error_of([&] {
+          group.barrier().wait();  // all are there, and count what they hear from here on
           if (group.rank() != 0) group.recv(Tensor::zeros({4}), 0).wait();
           group.poison("the disk of rank 0 is full");
           for (const auto until = Clock::now() + std::chrono::seconds(20);
@@ -553,8 +554,9 @@ TEST_CASE("what ranks have finished in a group, and is found to differ at its en
   const auto errors = on_mailrooms(
       Lines::both, 4, options,
       [&](const ProcessGroup& group) {
-        ProcessGroup part = group.new_group({0, 1, 2, 3});
         const std::string error = error_of([&] {
+          group.barrier().wait();  // all are there, and count what they hear from here on
+          ProcessGroup part = group.new_group({0, 1, 2, 3});
           const Tensor few = Tensor::zeros({4});
           if (group.rank() >= 2) group.recv(few, 0).wait();
           part.broadcast(few, group.rank()).wait();
