@@ -40,6 +40,7 @@
 #include <peal/nn/optim/schedules.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/pad_sequence.h>
+#include <peal/nn/parallel/adascale.h>
 #include <peal/nn/parallel/compress_hooks.h>
 #include <peal/nn/parallel/data_parallel.h>
 #include <peal/nn/parallel/ddp.h>
