@@ -2,6 +2,7 @@
 #include <peal/autograd/core/graph.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/arithmetic.h>
+#include <peal/autograd/ops/choose.h>
 #include <peal/autograd/tape.h>
 
 #include <utility>
@@ -54,6 +55,7 @@ void GradSlot::set_final_hook(Hook hook) {
 }
 
 void GradSlot::receive(Tensor grad, bool had_one) {
+  if (grad.dtype() != dtype_) grad = cast(grad, dtype_);  // its keeper has it in other bits
   const bool aside = had_one ? pending_.defined() : !gradient_hooks_.empty();
   if (!aside) return accumulate(std::move(grad));
   pending_ = pending_.defined() ? add(pending_, grad) : std::move(grad);

@@ -50,6 +50,8 @@ std::vector<ParameterSpec> specs_of(const MemberList& members, const DDPOptions&
   return specs;
 }
 
+}  // namespace
+
 std::string dtypes_of(const MixedPrecision& settings) {
   const auto text = [](const std::optional<DType>& dtype) {
     return dtype ? concat(*dtype) : std::string("own");
@@ -58,8 +60,6 @@ std::string dtypes_of(const MixedPrecision& settings) {
                 " buffers ", text(settings.buffer_dtype), " inputs ", settings.cast_forward_inputs,
                 " kept ", settings.keep_low_precision_grads);
 }
-
-}  // namespace
 
 Planned plan_of(const MemberList& members, const DDPOptions& options,
                 const comm::ProcessGroup& group, std::span<const int> order) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/grad_slot.h>
+#include <peal/autograd/ops/choose.h>
+#include <peal/autograd/tape.h>
 #include <peal/nn/parallel/fail_everywhere.h>
 #include <peal/nn/parallel/sharded/flat_parameter.h>
 
@@ -21,31 +23,53 @@ Tensor without_bytes(std::int64_t count, DType dtype, Device device, std::string
   return Tensor(std::move(body));
 }
 
+std::string where_to_read(const std::string& names) {
+  return concat("[fsdp] ", names,
+                " are sharded, and not gathered here: call the model through its ",
+                "wrapper (a hook that reads them comes behind the wrapper's), take or load the ",
+                "wrapper's state_dict(), or read them within summon_full_parameters(); an ",
+                "optimizer is to have the wrapper's local_parameters()");
+}
+
+// A parameter's gradient is kept in that type. REQUIRES: there is none.
+void set_slot_of(const Tensor& parameter, DType dtype) {
+  TensorBody& body = parameter.body();
+  if (!body.slot || body.slot->dtype() == dtype) return;
+  body.slot = std::make_shared<GradSlot>(body.shape, dtype, parameter.device());
+}
+
+// Of a parameter, as its gradient is kept.
+Tensor zero_gradient(const Tensor& parameter) {
+  return Tensor::zeros(parameter.shape(), parameter.grad_slot().dtype(), parameter.device());
+}
+
 }  // namespace
 
 FlatParameter::FlatParameter(FlatPlan plan, const NamedTensors& parameters,
-                             comm::ProcessGroup group, const std::function<void()>& complete)
+                             comm::ProcessGroup group, const MixedPrecision& precision,
+                             const std::function<void()>& complete)
     : plan_(std::move(plan)), group_(std::move(group)), complete_(complete) {
   for (const auto& entry : plan_.entries) {
     const auto& [name, tensor] = parameters[static_cast<std::size_t>(entry.parameter)];
     names_ += concat(names_.empty() ? "" : ", ", name);
     own_.push_back({this, tensor});
   }
+  const bool mixed = is_floating(plan_.dtype);
+  const DType masters = plan_.dtype;
+  const DType computes = mixed ? precision.param_dtype.value_or(masters) : masters;
+  const DType travels = mixed ? precision.travels_in().value_or(masters) : masters;
   const Device device = own_.front().parameter.device();
-  const std::int64_t whole = plan_.chunk * group_.world();
-  whole_ = without_bytes(
-      whole, plan_.dtype, device,
-      concat("[fsdp] ", names_, " are sharded, and not gathered here: call the model through its ",
-             "wrapper (a hook that reads them comes behind the wrapper's), take or load the ",
-             "wrapper's state_dict(), or read them within summon_full_parameters(); an optimizer "
-             "is to have ",
-             "the wrapper's local_parameters()"));
+  const std::int64_t count = plan_.chunk * group_.world();
+  whole_.memory = without_bytes(count, masters, device, where_to_read(names_));
+  if (computes != masters) {
+    other_.memory = without_bytes(count, computes, device, where_to_read(names_));
+  }
   gradient_ = without_bytes(
-      whole, plan_.dtype, device,
+      count, travels, device,
       concat("[fsdp] the gradients of ", names_, " are reduced, and each rank has its part: those ",
              "of local_parameters(), which an optimizer is to have; clip by the wrapper's ",
              "clip_grad_norm_(), and give a GradScaler the group"));
-  chunk_ = Tensor::zeros({plan_.chunk}, plan_.dtype, device);
+  chunk_ = Tensor::zeros({plan_.chunk}, masters, device);
   chunk_.storage()->mark_piece();
   for (std::size_t e = 0; e < own_.size(); ++e) {
     const Tensor& parameter = own_[e].parameter;
@@ -56,10 +80,12 @@ FlatParameter::FlatParameter(FlatPlan plan, const NamedTensors& parameters,
     pieces_.emplace_back(parameters[static_cast<std::size_t>(plan_.entries[e].parameter)].first,
                          mine);
   }
+  look();
+  turn();
+  if (!plan_.trained) return;
   for (std::size_t e = 0; e < own_.size(); ++e) {
     const Tensor& parameter = own_[e].parameter;
-    parameter.rebind(whole_.detach(parameter.shape(), plan_.entries[e].at));
-    if (!plan_.trained) continue;
+    set_slot_of(parameter, travels);
     GradSlot& slot = parameter.grad_slot();
     slot.place(gradient_.detach(parameter.shape(), plan_.entries[e].at));
     slot.set_final_hook([own = &own_[e]](const Tensor&) { own->flat->note(*own); });
@@ -68,34 +94,53 @@ FlatParameter::FlatParameter(FlatPlan plan, const NamedTensors& parameters,
 
 FlatParameter::~FlatParameter() {
   gathering_ = reducing_ = {};
+  if (whole_.memory.dtype() != plan_.dtype) turn();
   for (const Own& own : own_) {
     if (!plan_.trained) continue;
     own.parameter.grad_slot().remove_final_hook();
     own.parameter.grad_slot().clear();
     own.parameter.grad_slot().unplace();
+    set_slot_of(own.parameter, plan_.dtype);
   }
 }
 
+void FlatParameter::look() {
+  for (std::size_t e = 0; e < own_.size(); ++e) {
+    const Tensor& parameter = own_[e].parameter;
+    parameter.body().dtype = whole_.memory.dtype();
+    parameter.rebind(whole_.memory.detach(parameter.shape(), plan_.entries[e].at));
+  }
+}
+
+void FlatParameter::turn() {
+  if (!other_.memory.defined()) return;
+  std::swap(whole_, other_);
+  look();
+}
+
 void FlatParameter::gather(const comm::Label& label) {
+  const NoGrad guard;
   const std::uint64_t now = chunk_.storage()->version();
-  unchanged_ = gathered_at_ == now;
-  gathered_at_ = now;
-  whole_.storage()->regain();
+  unchanged_ = whole_.gathered_at == now;
+  whole_.gathered_at = now;
+  whole().regain();
   in_flight_ = true;
-  if (plan_.chunk > 0) gathering_ = group_.all_gather(whole_.view(), chunk_.view(), label);
+  if (plan_.chunk == 0) return;
+  sent_ = cast(chunk_, whole_.memory.dtype());
+  gathering_ = group_.all_gather(whole_.memory.view(), sent_.view(), label);
 }
 
 void FlatParameter::wait() {
   if (!std::exchange(in_flight_, false)) return;
   std::exchange(gathering_, {}).wait();
-  if (unchanged_) whole_.storage()->restored();
-  whole_at_ = whole_.storage()->version();
+  sent_ = {};
+  if (unchanged_) whole().restored();
+  whole_.at = whole().version();
 }
 
 void FlatParameter::free() {
   wait();
-  Storage& whole = *whole_.storage();
-  if (plan_.chunk > 0 && whole.has_bytes() && whole.version() != whole_at_) {
+  if (plan_.chunk > 0 && whole().has_bytes() && whole().version() != whole_.at) {
     fail_everywhere(group_,
                     concat("a forward or a backward wrote into ", names_,
                            ", of which each rank keeps a part, so that what it wrote is lost "
@@ -103,14 +148,14 @@ void FlatParameter::free() {
                            "summon_full_parameters() or into local_parameters()"),
                     "fsdp");
   }
-  whole.drop();
+  whole().drop();
 }
 
 void FlatParameter::write_back() {
-  if (plan_.chunk == 0 || whole_.storage()->version() == whole_at_) return;
-  chunk_.copy_(whole_.detach({plan_.chunk}, plan_.chunk * group_.rank()));
-  gathered_at_ = chunk_.storage()->version();
-  whole_at_ = whole_.storage()->version();
+  if (plan_.chunk == 0 || whole().version() == whole_.at) return;
+  chunk_.copy_(whole_.memory.detach({plan_.chunk}, plan_.chunk * group_.rank()));
+  whole_.gathered_at = chunk_.storage()->version();
+  whole_.at = whole().version();
 }
 
 std::string FlatParameter::changed() const {
@@ -158,7 +203,7 @@ void FlatParameter::close_gradients() {
   for (std::size_t e = 0; e < own_.size(); ++e) {
     if (!pieces_[e].second.grad_slot().defined()) continue;
     const Tensor& whole = own_[e].parameter;
-    whole.grad_slot().accumulate(Tensor::zeros(whole.shape(), whole.dtype(), whole.device()));
+    whole.grad_slot().accumulate(zero_gradient(whole));
     gradients_ = Gradients::reduced;
   }
   gradient_.storage()->drop();
@@ -190,13 +235,14 @@ void FlatParameter::reduce(const comm::Label& label) {
 }
 
 void FlatParameter::settle() {
+  const NoGrad guard;
   std::exchange(reducing_, {}).wait();
   for (std::size_t e = 0; e < own_.size(); ++e) {
     const Tensor& piece = pieces_[e].second;
     const std::int64_t at = piece.body().at + plan_.chunk * group_.rank();
     const Tensor before = piece.grad_slot().grad();
     if (before.defined() && !before.storage()->has_bytes()) piece.zero_grad();  // keep()'s
-    piece.grad_slot().accumulate(gradient_.detach(piece.shape(), at));
+    piece.grad_slot().accumulate(cast(gradient_.detach(piece.shape(), at), piece.dtype()));
   }
   gradient_.storage()->drop();
   gradients_ = Gradients::reduced;
@@ -205,9 +251,6 @@ void FlatParameter::settle() {
 // The parameters and the pieces have gradients alike, so that zero_grad() of either is seen.
 void FlatParameter::keep() {
   if (gradients_ != Gradients::whole) return;
-  const auto zeros_like = [](const Tensor& x) {
-    return Tensor::zeros(x.shape(), x.dtype(), x.device());
-  };
   for (std::size_t e = 0; e < own_.size(); ++e) {
     const Tensor &whole = own_[e].parameter, &piece = pieces_[e].second;
     const bool there = whole.grad_slot().defined(), kept = piece.grad_slot().defined();
@@ -218,7 +261,7 @@ void FlatParameter::keep() {
                  " is not averaged yet: the last backward was under no_sync(); the next one that "
                  "is not averages the sum, or zero_grad() drops it")));
     }
-    if (kept && !there) whole.grad_slot().accumulate(zeros_like(whole));
+    if (kept && !there) whole.grad_slot().accumulate(zero_gradient(whole));
   }
 }
 

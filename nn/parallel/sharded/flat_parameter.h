@@ -11,11 +11,18 @@
 //
 // Where a whole is gathered again and the chunks were not written meanwhile, it is what it was, and
 // what saved it for backward may read it (core/storage.h). Chunks are written alike on all ranks,
-// as optimizers and load_state_dict do it, empty pieces too. Thread safety: one thread.
+// as optimizers and load_state_dict do it, empty pieces too.
+//
+// With mixed precision (mixed_precision.h) the chunk and the pieces are masters, in the model's
+// type. The whole is of the type that is computed in, as the model's parameters are then, and of
+// the masters' type, in memory of its own, where values are read and written between steps. Whole
+// gradients are, and add up, in the type that they travel in; the pieces' are of the masters' type.
+// Thread safety: one thread.
 #pragma once
 
 #include <peal/autograd/core/safetensors.h>
 #include <peal/comm/group/process_group.h>
+#include <peal/nn/parallel/mixed_precision.h>
 #include <peal/nn/parallel/sharded/shard_plan.h>
 
 #include <cstddef>
@@ -33,7 +40,7 @@ class FlatParameter {
   // numbers the plan is. `complete` is called with each gradient that is complete. Communicates
   // nothing. REQUIRES: `complete` outlives this.
   FlatParameter(FlatPlan plan, const NamedTensors& parameters, comm::ProcessGroup group,
-                const std::function<void()>& complete);
+                const MixedPrecision& precision, const std::function<void()>& complete);
   // Parameters stay without bytes; nothing hears of their gradients any more.
   ~FlatParameter();
   FlatParameter(const FlatParameter&) = delete;
@@ -44,7 +51,10 @@ class FlatParameter {
   void wait();
   void free();
   // The whole that is there is of other values than the chunks.
-  bool stale() const { return gathered_at_ != chunk_.storage()->version(); }
+  bool stale() const { return whole_.gathered_at != chunk_.storage()->version(); }
+  // The model's parameters look at the masters' whole from now on, and at the other again. Neither
+  // is there then.
+  void turn();
   // Who wrote into the whole: the chunk gets this rank's part of it. What is written and not given
   // back by this would be lost with free(), which is an Error on all ranks.
   void write_back();
@@ -84,6 +94,14 @@ class FlatParameter {
     Tensor parameter;
     bool came = false;  // its gradient, in this backward
   };
+  // What is gathered, [world * chunk], and of which version of the chunk it was, and its own then.
+  struct Whole {
+    Tensor memory;
+    std::optional<std::uint64_t> gathered_at{};
+    std::uint64_t at = 0;
+  };
+  Storage& whole() const { return *whole_.memory.storage(); }
+  void look();  // at the whole
   void note(Own& own);
   // Reduced: the model's parameters say that they have some, and these have no bytes.
   enum class Gradients : std::uint8_t { none, whole, reduced };
@@ -92,15 +110,15 @@ class FlatParameter {
   comm::ProcessGroup group_;
   const std::function<void()>& complete_;
   std::string names_;
-  std::vector<Own> own_;     // by entry
-  NamedTensors pieces_;      // by entry
-  Tensor whole_, gradient_;  // [world * chunk]
-  Tensor chunk_;             // [chunk]
+  std::vector<Own> own_;  // by entry
+  NamedTensors pieces_;   // by entry
+  Whole whole_, other_;   // the one that parameters look at; none: they are one
+  Tensor gradient_;       // [world * chunk]
+  Tensor chunk_;          // [chunk]
+  Tensor sent_;           // the chunk in the whole's type, while it is gathered
   comm::Work gathering_, reducing_;
   bool in_flight_ = false;
-  std::optional<std::uint64_t> gathered_at_;  // the chunk's version then
-  bool unchanged_ = false;                    // since the gather before
-  std::uint64_t whole_at_ = 0;                // the version of what was gathered
+  bool unchanged_ = false;  // the chunk, since the gather before
   std::size_t came_ = 0;
   Gradients gradients_ = Gradients::none;
 };

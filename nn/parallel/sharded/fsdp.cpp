@@ -38,6 +38,13 @@ void check_computes_nothing(const Module& model, const std::vector<UnitPlan>& un
   }
 }
 
+void check_precision(const MixedPrecision& settings) {
+  check(settings);
+  PEAL_CHECK(!settings.keep_low_precision_grads,
+             "mixed_precision: keep_low_precision_grads is DistributedDataParallel's; a sharded "
+             "gradient is in its master's type");
+}
+
 std::string compared(const ModelOutline& outline, const std::vector<UnitPlan>& units,
                      const MemberList& members, const FSDPOptions& options, int world) {
   std::string text = describe(outline.parameters, {}) + describe(outline, units, world);
@@ -47,7 +54,8 @@ std::string compared(const ModelOutline& outline, const std::vector<UnitPlan>& u
   return text + concat("broadcast_buffers ", options.broadcast_buffers, "\nreshard_after_forward ",
                        options.schedule.reshard_after_forward, "\nforward_prefetch ",
                        options.schedule.forward_prefetch, "\nbackward_prefetch ",
-                       options.schedule.backward_prefetch, "\n");
+                       options.schedule.backward_prefetch, "\nmixed_precision ",
+                       dtypes_of(options.mixed_precision), "\n");
 }
 
 }  // namespace
@@ -64,6 +72,7 @@ FullyShardedDataParallel::FullyShardedDataParallel(Module wrapped, comm::Process
   std::vector<UnitPlan> units;
   MemberList members;
   const std::string obstacle = why_not([&] {
+    check_precision(options.mixed_precision);
     check_shardable(plain.named_parameters());
     members = Members(plain, {}).list();
     outline = outline_of(plain, members);
@@ -77,6 +86,9 @@ FullyShardedDataParallel::FullyShardedDataParallel(Module wrapped, comm::Process
   try {  // from here on the model is changed
     make_equal(group, members.parameters);
     make_equal(group, members.buffers);
+    if (options.mixed_precision.buffer_dtype) {
+      convert_buffers(members.buffers, *options.mixed_precision.buffer_dtype);
+    }
     std::uint64_t tag = 1;
     comm::mix(tag, group.sequence());
     state_ = std::make_shared<State>(plain, options, members, std::move(outline), std::move(units),
@@ -148,7 +160,9 @@ const std::vector<UnitPlan>& FullyShardedDataParallel::units() const { return st
 const UnitActions& FullyShardedDataParallel::actions() const { return state_->actions; }
 
 std::string FullyShardedDataParallel::explain() const {
-  return describe(state_->outline, state_->plan, state_->group.world());
+  const MixedPrecision& precision = state_->options.mixed_precision;
+  return describe(state_->outline, state_->plan, state_->group.world()) +
+         (precision.any() ? concat("mixed precision: ", dtypes_of(precision), "\n") : "");
 }
 
 const comm::ProcessGroup& FullyShardedDataParallel::group() const { return state_->group; }

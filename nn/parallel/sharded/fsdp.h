@@ -25,6 +25,11 @@
 // What a forward writes into parameters (Embedding's max_norm) is an Error: write between steps,
 // within summon_full_parameters() or, element by element, into the pieces.
 //
+// With mixed_precision (mixed_precision.h) the pieces stay masters of the model's type, and so do
+// their gradients and all states. Units are gathered and computed in param_dtype, of which the
+// model's parameters are then, and given inputs in it; whole gradients add up, under no_sync() too,
+// and are sent in reduce_dtype. Within summon_full_parameters() the model is of its own type.
+//
 // Checkpoints (nn/checkpoint.h) have its states as parts, which load into the plain model and its
 // optimizer, too, and at any number of ranks; all ranks bring them together before one saves, as
 // those of launch/ do by themselves:
@@ -49,6 +54,7 @@
 
 #include <peal/comm/group/process_group.h>
 #include <peal/nn/module.h>
+#include <peal/nn/parallel/mixed_precision.h>
 #include <peal/nn/parallel/sharded/shard_plan.h>
 #include <peal/nn/parallel/sharded/sharded_state.h>
 #include <peal/nn/parallel/sharded/unit_schedule.h>
@@ -65,6 +71,8 @@ struct FSDPOptions {
   WrapPolicy wrap{};  // none: the model is one unit
   ScheduleOptions schedule{};
   bool broadcast_buffers = true;  // false: they stay each rank's own after the start
+  // The types in which the model computes, and gradients and buffers are.
+  MixedPrecision mixed_precision{};
 };
 
 class FullyShardedDataParallel : public Module {

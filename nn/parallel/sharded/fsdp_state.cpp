@@ -64,7 +64,8 @@ FullyShardedDataParallel::State::State(const Module& model, const FSDPOptions& c
     unit.name = name_of(plan[u]);
     unit.complete = [this, u] { on_complete(static_cast<int>(u)); };
     for (const FlatPlan& flat : plan[u].flats) {
-      unit.flats.emplace_back(flat, members.parameters, group, unit.complete);
+      unit.flats.emplace_back(flat, members.parameters, group, options.mixed_precision,
+                              unit.complete);
     }
   }
   if (group.world() > 1 && options.broadcast_buffers && !members.buffers.empty()) {
@@ -76,10 +77,13 @@ std::vector<std::uint64_t> FullyShardedDataParallel::State::hook(
     const std::shared_ptr<State>& state, Module& module, int unit) {
   const std::weak_ptr<State> weak = state;
   std::vector<std::uint64_t> ids;
-  ids.push_back(module.register_forward_pre_hook([weak, unit](Module&, const Tensors&) -> Replaced {
-    if (const auto here = weak.lock()) here->before_forward(unit);
-    return std::nullopt;
-  }));
+  ids.push_back(
+      module.register_forward_pre_hook([weak, unit](Module&, const Tensors& inputs) -> Replaced {
+        const auto here = weak.lock();
+        if (!here) return std::nullopt;
+        here->before_forward(unit);
+        return here->rounded(inputs);
+      }));
   ids.push_back(module.register_forward_hook(
       [weak, unit](Module&, const Tensors&, const Tensors& outputs) -> Replaced {
         if (const auto here = weak.lock()) here->after_forward(unit, any_wants(outputs));
@@ -137,6 +141,14 @@ void FullyShardedDataParallel::State::before_forward(int unit) {
     }
   }
   run(schedule_.before_forward(unit, context().grad_enabled));
+}
+
+// Summoned, the model is of its own type.
+std::optional<Tensors> FullyShardedDataParallel::State::rounded(const Tensors& inputs) const {
+  if (!options.mixed_precision.param_dtype || summoned_) return std::nullopt;
+  Tensors all = inputs;
+  for (Tensor& each : all) each = rounded_input(each, options.mixed_precision);
+  return all;
 }
 
 void FullyShardedDataParallel::State::after_forward(int unit, bool wants) {
@@ -296,8 +308,14 @@ void FullyShardedDataParallel::State::check_idle(std::string_view what) const {
 }
 
 // What a forward without a backward has left, of any unit, may be older than the chunks.
-void FullyShardedDataParallel::State::bring(int unit) {
+void FullyShardedDataParallel::State::turn() {
   for (int each = 0; each < static_cast<int>(units.size()); ++each) run(schedule_.drop(each));
+  for (Unit& unit : units) {
+    for (FlatParameter& flat : unit.flats) flat.turn();
+  }
+}
+
+void FullyShardedDataParallel::State::bring(int unit) {
   for (const UnitAction::What what : {UnitAction::What::gather, UnitAction::What::use}) {
     act({what, unit});
   }
@@ -308,6 +326,7 @@ void FullyShardedDataParallel::State::take_away(int unit) { act({UnitAction::Wha
 std::shared_ptr<void> FullyShardedDataParallel::State::summon(const std::shared_ptr<State>& state) {
   state->check_idle("summon_full_parameters");
   const int count = static_cast<int>(state->units.size());
+  state->turn();
   for (int unit = 0; unit < count; ++unit) state->bring(unit);
   state->summoned_ = true;
   return {nullptr, [state, count](void*) {
@@ -318,6 +337,7 @@ std::shared_ptr<void> FullyShardedDataParallel::State::summon(const std::shared_
               }
               state->take_away(unit);
             }
+            state->turn();
           }};
 }
 

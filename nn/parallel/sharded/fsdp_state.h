@@ -32,7 +32,9 @@ struct FullyShardedDataParallel::State {
                                          int unit);
   // Parameters are all there until it goes.
   static std::shared_ptr<void> summon(const std::shared_ptr<State>& state);
-  // Of one unit, between steps.
+  // Between steps: parameters are those of the masters, or again those that are computed with; and
+  // those of one unit are there, of all ranks.
+  void turn();
   void bring(int unit);
   void take_away(int unit);
   void check_idle(std::string_view what) const;
@@ -65,6 +67,7 @@ struct FullyShardedDataParallel::State {
  private:
   void check_not_thawed(int unit) const;
   void before_forward(int unit);
+  std::optional<Tensors> rounded(const Tensors& inputs) const;
   void after_forward(int unit, bool wants);
   void begin_backward();
   void before_backward(int unit);

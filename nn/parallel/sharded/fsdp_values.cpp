@@ -17,6 +17,7 @@ NamedTensors FullyShardedDataParallel::state_dict() const {
 NamedTensors FullyShardedDataParallel::State::gathered(std::optional<int> to) {
   const NoGrad guard;
   const bool takes = !to || *to == group.rank();
+  turn();
   NamedTensors all = module.state_dict();
   std::map<std::pair<const Storage*, std::int64_t>, Tensor> copies;  // tied ones stay tied
   const auto copy_those_there = [&] {
@@ -31,6 +32,7 @@ NamedTensors FullyShardedDataParallel::State::gathered(std::optional<int> to) {
     if (takes) copy_those_there();
     take_away(unit);
   }
+  turn();
   if (!takes) return {};
   for (auto& [name, tensor] : all) {
     tensor = tensor.numel() == 0 ? Tensor::zeros(tensor.shape(), tensor.dtype(), tensor.device())
