@@ -45,10 +45,9 @@ Tensor zero_gradient(const Tensor& parameter) {
 
 }  // namespace
 
-FlatParameter::FlatParameter(FlatPlan plan, const NamedTensors& parameters,
-                             comm::ProcessGroup group, const MixedPrecision& precision,
-                             const std::function<void()>& complete)
-    : plan_(std::move(plan)), group_(std::move(group)), complete_(complete) {
+FlatParameter::FlatParameter(FlatPlan plan, const NamedTensors& parameters, ShardGroups groups,
+                             const MixedPrecision& precision, const std::function<void()>& complete)
+    : plan_(std::move(plan)), groups_(std::move(groups)), complete_(complete) {
   for (const auto& entry : plan_.entries) {
     const auto& [name, tensor] = parameters[static_cast<std::size_t>(entry.parameter)];
     names_ += concat(names_.empty() ? "" : ", ", name);
@@ -59,7 +58,7 @@ FlatParameter::FlatParameter(FlatPlan plan, const NamedTensors& parameters,
   const DType computes = mixed ? precision.param_dtype.value_or(masters) : masters;
   const DType travels = mixed ? precision.travels_in().value_or(masters) : masters;
   const Device device = own_.front().parameter.device();
-  const std::int64_t count = plan_.chunk * group_.world();
+  const std::int64_t count = plan_.chunk * groups_.shards.world();
   whole_.memory = without_bytes(count, masters, device, where_to_read(names_));
   if (computes != masters) {
     other_.memory = without_bytes(count, computes, device, where_to_read(names_));
@@ -73,7 +72,7 @@ FlatParameter::FlatParameter(FlatPlan plan, const NamedTensors& parameters,
   chunk_.storage()->mark_piece();
   for (std::size_t e = 0; e < own_.size(); ++e) {
     const Tensor& parameter = own_[e].parameter;
-    const Piece piece = piece_of(plan_, plan_.entries[e], parameter.numel(), group_.rank());
+    const Piece piece = piece_of(plan_, plan_.entries[e], parameter.numel(), groups_.shards.rank());
     const Tensor mine = chunk_.detach({piece.count}, piece.at);
     if (piece.count > 0) mine.copy_(parameter.detach({piece.count}, piece.first));
     if (plan_.trained) mine.set_requires_grad();
@@ -127,7 +126,7 @@ void FlatParameter::gather(const comm::Label& label) {
   in_flight_ = true;
   if (plan_.chunk == 0) return;
   sent_ = cast(chunk_, whole_.memory.dtype());
-  gathering_ = group_.all_gather(whole_.memory.view(), sent_.view(), label);
+  gathering_ = groups_.shards.all_gather(whole_.memory.view(), sent_.view(), label);
 }
 
 void FlatParameter::wait() {
@@ -141,7 +140,7 @@ void FlatParameter::wait() {
 void FlatParameter::free() {
   wait();
   if (plan_.chunk > 0 && whole().has_bytes() && whole().version() != whole_.at) {
-    fail_everywhere(group_,
+    fail_everywhere(groups_.all,
                     concat("a forward or a backward wrote into ", names_,
                            ", of which each rank keeps a part, so that what it wrote is lost "
                            "(Embedding's max_norm, or clamping): write between steps, within "
@@ -153,7 +152,7 @@ void FlatParameter::free() {
 
 void FlatParameter::write_back() {
   if (plan_.chunk == 0 || whole().version() == whole_.at) return;
-  chunk_.copy_(whole_.memory.detach({plan_.chunk}, plan_.chunk * group_.rank()));
+  chunk_.copy_(whole_.memory.detach({plan_.chunk}, plan_.chunk * groups_.shards.rank()));
   whole_.gathered_at = chunk_.storage()->version();
   whole_.at = whole().version();
 }
@@ -213,7 +212,7 @@ void FlatParameter::open_gradients() {
   if (gradients_ == Gradients::whole) return;
   for (const Own& own : own_) own.parameter.grad_slot().clear();
   gradient_.storage()->regain();
-  const std::int64_t padding = plan_.chunk * group_.world() - plan_.count;
+  const std::int64_t padding = plan_.chunk * groups_.shards.world() - plan_.count;
   if (padding > 0) gradient_.detach({padding}, plan_.count).zero_();
   gradients_ = Gradients::whole;
 }
@@ -230,16 +229,23 @@ std::string FlatParameter::missing() const {
 void FlatParameter::reduce(const comm::Label& label) {
   if (plan_.chunk == 0) return;
   const View all = gradient_.view();
-  const View mine = all.part(plan_.chunk * group_.rank(), plan_.chunk);
-  reducing_ = group_.reduce_scatter(mine, all, comm::ReduceOp::avg, label);
+  const View mine = all.part(plan_.chunk * groups_.shards.rank(), plan_.chunk);
+  reducing_ = groups_.shards.reduce_scatter(mine, all, comm::ReduceOp::avg, label);
 }
 
-void FlatParameter::settle() {
+void FlatParameter::settle(const comm::Label& label) {
+  std::exchange(reducing_, {}).wait();
+  if (plan_.chunk == 0 || !groups_.replicas) return;
+  const View mine = gradient_.view().part(plan_.chunk * groups_.shards.rank(), plan_.chunk);
+  reducing_ = groups_.replicas.all_reduce(mine, comm::ReduceOp::avg, label);
+}
+
+void FlatParameter::finish() {
   const NoGrad guard;
   std::exchange(reducing_, {}).wait();
   for (std::size_t e = 0; e < own_.size(); ++e) {
     const Tensor& piece = pieces_[e].second;
-    const std::int64_t at = piece.body().at + plan_.chunk * group_.rank();
+    const std::int64_t at = piece.body().at + plan_.chunk * groups_.shards.rank();
     const Tensor before = piece.grad_slot().grad();
     if (before.defined() && !before.storage()->has_bytes()) piece.zero_grad();  // keep()'s
     piece.grad_slot().accumulate(cast(gradient_.detach(piece.shape(), at), piece.dtype()));

@@ -34,12 +34,19 @@
 
 namespace peal::nn {
 
+// Whom a model is shared between.
+struct ShardGroups {
+  comm::ProcessGroup all;         // who train it
+  comm::ProcessGroup shards;      // each of these has another chunk
+  comm::ProcessGroup replicas{};  // and each of these the same one; none: nobody else has it
+};
+
 class FlatParameter {
  public:
   // Takes the chunk out of the parameters' values, which go: the model's parameters, of whose
   // numbers the plan is. `complete` is called with each gradient that is complete. Communicates
   // nothing. REQUIRES: `complete` outlives this.
-  FlatParameter(FlatPlan plan, const NamedTensors& parameters, comm::ProcessGroup group,
+  FlatParameter(FlatPlan plan, const NamedTensors& parameters, ShardGroups groups,
                 const MixedPrecision& precision, const std::function<void()>& complete);
   // Parameters stay without bytes; nothing hears of their gradients any more.
   ~FlatParameter();
@@ -77,9 +84,11 @@ class FlatParameter {
   // there.
   bool waits() const { return gradients_ == Gradients::whole; }
   std::string missing() const;
-  // The reduce-scatter of the average starts, and is over.
+  // The reduce-scatter of the average starts, and is over. Between replicas an all-reduce of the
+  // chunk follows, which finish() waits for; then the pieces have it, and the whole goes.
   void reduce(const comm::Label& label);
-  void settle();
+  void settle(const comm::Label& label);
+  void finish();
   // A backward is over that reduced nothing: gradients stay where they are, and go with the next.
   void keep();
 
@@ -107,7 +116,7 @@ class FlatParameter {
   enum class Gradients : std::uint8_t { none, whole, reduced };
 
   FlatPlan plan_;
-  comm::ProcessGroup group_;
+  ShardGroups groups_;
   const std::function<void()>& complete_;
   std::string names_;
   std::vector<Own> own_;  // by entry

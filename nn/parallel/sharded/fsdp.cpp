@@ -45,6 +45,32 @@ void check_precision(const MixedPrecision& settings) {
              "gradient is in its master's type");
 }
 
+// Of the ranks in this one's row and column; the others look at theirs.
+ShardGroups groups_of(const comm::ProcessGroup& group, const comm::DeviceMesh& mesh) {
+  if (mesh.ndim() == 0) return {group, group};
+  PEAL_CHECK(mesh.ndim() == 2, "device_mesh: expected two dimensions, replicas and shards, got ",
+             mesh.describe(), "; for shards alone leave it out");
+  const auto names = mesh.mesh_dim_names();
+  const comm::ProcessGroup replicas = mesh.get_group(names[0]), shards = mesh.get_group(names[1]);
+  bool fits = mesh.size() == group.world();
+  for (int r = 0; fits && r < replicas.world(); ++r) {
+    fits = replicas.global_rank(r) == group.global_rank(r * shards.world() + shards.rank());
+  }
+  for (int s = 0; fits && s < shards.world(); ++s) {
+    fits = shards.global_rank(s) == group.global_rank(replicas.rank() * shards.world() + s);
+  }
+  PEAL_CHECK(fits, "device_mesh: ", mesh.describe(), " is not of this group of ", group.world(),
+             " ranks: make it of the group that the model is given");
+  if (replicas.world() == 1) return {group, shards};
+  return {group, shards, replicas};
+}
+
+std::string describe(const ShardGroups& groups) {
+  return groups.replicas
+             ? concat(groups.replicas.world(), " replicas of ", groups.shards.world(), " shards\n")
+             : std::string();
+}
+
 std::string compared(const ModelOutline& outline, const std::vector<UnitPlan>& units,
                      const MemberList& members, const FSDPOptions& options, int world) {
   std::string text = describe(outline.parameters, {}) + describe(outline, units, world);
@@ -71,16 +97,18 @@ FullyShardedDataParallel::FullyShardedDataParallel(Module wrapped, comm::Process
   ModelOutline outline;
   std::vector<UnitPlan> units;
   MemberList members;
+  ShardGroups groups{group, group};
   const std::string obstacle = why_not([&] {
     check_precision(options.mixed_precision);
     check_shardable(plain.named_parameters());
     members = Members(plain, {}).list();
     outline = outline_of(plain, members);
-    units = plan_units(outline, options.wrap, group.world());
+    groups = groups_of(group, options.device_mesh);
+    units = plan_units(outline, options.wrap, groups.shards.world());
     check_computes_nothing(plain, units);
   });
   comm::agree_unless(group, "[fsdp] the model",
-                     compared(outline, units, members, options, group.world()), obstacle,
+                     compared(outline, units, members, options, groups.shards.world()), obstacle,
                      "build the same model with the same options on every rank");
   std::vector<std::pair<Module, std::vector<std::uint64_t>>> hooked;
   try {  // from here on the model is changed
@@ -92,7 +120,7 @@ FullyShardedDataParallel::FullyShardedDataParallel(Module wrapped, comm::Process
     std::uint64_t tag = 1;
     comm::mix(tag, group.sequence());
     state_ = std::make_shared<State>(plain, options, members, std::move(outline), std::move(units),
-                                     group, tag);
+                                     std::move(groups), tag);
     for (std::size_t u = 0; u < state_->plan.size(); ++u) {
       Module module = plain.get_submodule(state_->plan[u].path);
       auto ids = State::hook(state_, module, static_cast<int>(u));
@@ -161,10 +189,11 @@ const UnitActions& FullyShardedDataParallel::actions() const { return state_->ac
 
 std::string FullyShardedDataParallel::explain() const {
   const MixedPrecision& precision = state_->options.mixed_precision;
-  return describe(state_->outline, state_->plan, state_->group.world()) +
+  return describe(state_->outline, state_->plan, state_->groups.shards.world()) +
+         describe(state_->groups) +
          (precision.any() ? concat("mixed precision: ", dtypes_of(precision), "\n") : "");
 }
 
-const comm::ProcessGroup& FullyShardedDataParallel::group() const { return state_->group; }
+const comm::ProcessGroup& FullyShardedDataParallel::group() const { return state_->groups.all; }
 
 }  // namespace peal::nn

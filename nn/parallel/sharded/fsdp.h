@@ -30,6 +30,14 @@
 // model's parameters are then, and given inputs in it; whole gradients add up, under no_sync() too,
 // and are sent in reduce_dtype. Within summon_full_parameters() the model is of its own type.
 //
+// With a device_mesh of two dimensions (HSDP, HYBRID_SHARD) the model is cut over the second one's
+// ranks alone, and the first one's have replicas of the same part: units are gathered within a row
+// of the mesh, a node say, and gradients reduced there, and then averaged, a part each, between the
+// rows. Averages, states and rank 0's values are those of all ranks, as without.
+//
+//   const comm::DeviceMesh mesh(group, {2, 4}, {"replicate", "shard"});
+//   nn::FullyShardedDataParallel fsdp(gpt, group, {.device_mesh = mesh});
+//
 // Checkpoints (nn/checkpoint.h) have its states as parts, which load into the plain model and its
 // optimizer, too, and at any number of ranks; all ranks bring them together before one saves, as
 // those of launch/ do by themselves:
@@ -52,6 +60,7 @@
 // state_dict() before. Thread safety: as of Module.
 #pragma once
 
+#include <peal/comm/group/device_mesh.h>
 #include <peal/comm/group/process_group.h>
 #include <peal/nn/module.h>
 #include <peal/nn/parallel/mixed_precision.h>
@@ -73,6 +82,8 @@ struct FSDPOptions {
   bool broadcast_buffers = true;  // false: they stay each rank's own after the start
   // The types in which the model computes, and gradients and buffers are.
   MixedPrecision mixed_precision{};
+  // Of the wrapper's group, replicas by shards (HYBRID_SHARD); none: one shard a rank.
+  comm::DeviceMesh device_mesh{};
 };
 
 class FullyShardedDataParallel : public Module {
@@ -128,6 +139,7 @@ class FullyShardedDataParallel : public Module {
   const UnitActions& actions() const;
   // The plan's table, for people.
   std::string explain() const;
+  // Of all ranks.
   const comm::ProcessGroup& group() const;
 
  private:

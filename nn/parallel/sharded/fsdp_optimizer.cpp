@@ -32,7 +32,7 @@ NamedTensors FullyShardedDataParallel::optimizer_state_dict(const Optimizer& opt
 NamedTensors FullyShardedDataParallel::State::gathered(const Optimizer& optimizer,
                                                        std::optional<int> to) const {
   const NoGrad guard;
-  const bool takes = !to || *to == group.rank();
+  const bool takes = !to || *to == groups.all.rank();
   NamedTensors state = optimizer.local_state_dict();
   for (auto& [key, tensor] : state) {
     if (tensor.dim() == 0) continue;  // a number, the same everywhere
@@ -44,11 +44,11 @@ NamedTensors FullyShardedDataParallel::State::gathered(const Optimizer& optimize
       PEAL_CHECK(tensor.shape() == mine, "[fsdp] optimizer_state_dict: ", key, ": of a piece ",
                  mine, " expected a state of that shape, got ", tensor.shape());
       std::vector<std::int64_t> counts;
-      for (int rank = 0; rank < group.world(); ++rank) {
+      for (int rank = 0; rank < groups.shards.world(); ++rank) {
         counts.push_back(piece_of(flat.plan(), at, parameter.shape.numel(), rank).count);
       }
       const Tensor whole = Tensor::empty(parameter.shape, tensor.dtype(), tensor.device());
-      group
+      groups.shards
           .all_gather_v(whole.view(), tensor.view(), counts, {concat("optimizer state ", key), tag})
           .wait();
       if (takes) tensor = whole;
@@ -73,7 +73,7 @@ void FullyShardedDataParallel::load_optimizer_state_dict(Optimizer& optimizer,
           PEAL_CHECK(tensor.shape() == parameter.shape, "[fsdp] load_optimizer_state_dict: ", key,
                      ": expected ", parameter.shape, ", got ", tensor.shape());
           const Piece piece = piece_of(flat.plan(), flat.plan().entries[entry],
-                                       parameter.shape.numel(), state_->group.rank());
+                                       parameter.shape.numel(), state_->groups.shards.rank());
           tensor = tensor.detach({piece.count}, piece.first);
         });
   }

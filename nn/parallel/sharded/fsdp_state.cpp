@@ -49,10 +49,10 @@ ModelOutline outline_of(const Module& model, const MemberList& members) {
 
 FullyShardedDataParallel::State::State(const Module& model, const FSDPOptions& chosen,
                                        const MemberList& members, ModelOutline of,
-                                       std::vector<UnitPlan> planned,
-                                       const comm::ProcessGroup& over, std::uint64_t tag_of)
+                                       std::vector<UnitPlan> planned, ShardGroups over,
+                                       std::uint64_t tag_of)
     : module(model),
-      group(over),
+      groups(std::move(over)),
       options(chosen),
       tag(tag_of),
       outline(std::move(of)),
@@ -64,12 +64,12 @@ FullyShardedDataParallel::State::State(const Module& model, const FSDPOptions& c
     unit.name = name_of(plan[u]);
     unit.complete = [this, u] { on_complete(static_cast<int>(u)); };
     for (const FlatPlan& flat : plan[u].flats) {
-      unit.flats.emplace_back(flat, members.parameters, group, options.mixed_precision,
+      unit.flats.emplace_back(flat, members.parameters, groups, options.mixed_precision,
                               unit.complete);
     }
   }
-  if (group.world() > 1 && options.broadcast_buffers && !members.buffers.empty()) {
-    buffer_sync_.emplace(module, members.buffers, group, tag);
+  if (groups.all.world() > 1 && options.broadcast_buffers && !members.buffers.empty()) {
+    buffer_sync_.emplace(module, members.buffers, groups.all, tag);
   }
 }
 
@@ -119,7 +119,7 @@ void FullyShardedDataParallel::State::check_not_thawed(int unit) const {
   for (const FlatParameter& flat : here.flats) {
     const std::string names = flat.plan().trained ? "" : flat.changed();
     if (names.empty()) continue;
-    fail_everywhere(group,
+    fail_everywhere(groups.all,
                     concat(names, " of ", here.name,
                            " wants a gradient now, and was frozen when the model was sharded: thaw "
                            "it before; to thaw one in the middle, take the state_dict() first and "
@@ -162,7 +162,7 @@ void FullyShardedDataParallel::State::begin_backward() {
       (in_sync_ && buffer_sync_) ||
       std::any_of(units.begin(), units.end(), [](const Unit& unit) { return unit.reduced; });
   if (backward_ != 0 && begun) {
-    fail_everywhere(group,
+    fail_everywhere(groups.all,
                     "an earlier backward was left by an exception; what it has begun to reduce "
                     "is lost, and the ranks cannot go on together",
                     "fsdp");
@@ -192,7 +192,7 @@ void FullyShardedDataParallel::State::before_backward(int unit) {
 void FullyShardedDataParallel::State::on_complete(int unit) {
   Unit& here = units[static_cast<std::size_t>(unit)];
   if (here.reduced) {
-    fail_everywhere(group,
+    fail_everywhere(groups.all,
                     concat("step ", backwards_, ": a parameter of ", here.name,
                            " got another part of its gradient after it was reduced: it is used in "
                            "several segments that run a backward of their own; let these be "
@@ -206,7 +206,8 @@ void FullyShardedDataParallel::State::on_complete(int unit) {
     here.reduced = in_sync_;
     run(schedule_.complete(unit, in_sync_));
   }
-  group.progress();
+  groups.shards.progress();
+  if (groups.replicas) groups.replicas.progress();
 }
 
 // Where some of a unit's gradients are to be reduced, all are.
@@ -228,7 +229,7 @@ void FullyShardedDataParallel::State::check_all_came(const Unit& unit) const {
                    " was frozen after the model was sharded, which goes with whole units alone: "
                    "take the state_dict() before and shard a plain model again, or go on so from a "
                    "checkpoint");
-  fail_everywhere(group,
+  fail_everywhere(groups.all,
                   concat("step ", backwards_, ": ", missing, " of ", unit.name,
                          " got no gradient, and others of the unit did: ", advice),
                   "fsdp");
@@ -257,6 +258,7 @@ void FullyShardedDataParallel::State::reduce_rest() {
 void FullyShardedDataParallel::State::end_backward() {
   if (in_sync_) reduce_rest();
   run(schedule_.end_backward());
+  finish_settled();
   for (Unit& unit : units) {
     for (FlatParameter& flat : unit.flats) {
       if (flat.plan().trained) flat.keep();
@@ -273,33 +275,51 @@ void FullyShardedDataParallel::State::run(const UnitActions& list) {
   }
 }
 
+comm::Label FullyShardedDataParallel::State::label(int unit, std::size_t flat,
+                                                   std::string_view what) {
+  const bool back = backward_ != 0;
+  text_ = concat(back ? "backward " : "forward ", back ? backwards_ : forwards_, ", ", what, " of ",
+                 units[static_cast<std::size_t>(unit)].name);
+  std::uint64_t call = tag;
+  for (const std::uint64_t word : {forwards_, backwards_, static_cast<std::uint64_t>(unit), flat,
+                                   what == "parameters" ? 1ul : 0ul}) {
+    comm::mix(call, word);
+  }
+  return {text_, call};
+}
+
+// While replicas average the chunks of one unit the next is reduced.
+void FullyShardedDataParallel::State::finish_settled() {
+  Unit* const unit = std::exchange(settled_, nullptr);
+  if (unit == nullptr) return;
+  for (FlatParameter& flat : unit->flats) {
+    if (flat.plan().trained) flat.finish();
+  }
+}
+
 void FullyShardedDataParallel::State::act(const UnitAction& action) {
   using What = UnitAction::What;
   Unit& unit = units[static_cast<std::size_t>(action.unit)];
-  const bool gathers = action.what == What::gather;
+  if (action.what == What::settle) finish_settled();
   for (std::size_t f = 0; f < unit.flats.size(); ++f) {
     FlatParameter& flat = unit.flats[f];
-    if (gathers || action.what == What::reduce) {
-      text_ =
-          concat(backward_ != 0 ? "backward " : "forward ", backward_ != 0 ? backwards_ : forwards_,
-                 gathers ? ", parameters" : ", gradients", " of ", unit.name);
-      std::uint64_t call = tag;
-      for (const std::uint64_t word :
-           {forwards_, backwards_, static_cast<std::uint64_t>(action.unit), f,
-            gathers ? 1ul : 0ul}) {
-        comm::mix(call, word);
-      }
-      const comm::Label label(text_, call);
-      if (gathers) flat.gather(label);
-      if (!gathers && flat.plan().trained) flat.reduce(label);
+    if (action.what == What::gather) {
+      flat.gather(label(action.unit, f, "parameters"));
     } else if (action.what == What::use) {
       flat.wait();
     } else if (action.what == What::free) {
       flat.free();
-    } else if (flat.plan().trained) {
-      flat.settle();
+    } else if (!flat.plan().trained) {
+      continue;
+    } else if (action.what == What::reduce) {
+      flat.reduce(label(action.unit, f, "gradients"));
+    } else {
+      flat.settle(label(action.unit, f, "gradients between replicas"));
     }
   }
+  if (action.what != What::settle) return;
+  settled_ = &unit;
+  if (!groups.replicas) finish_settled();
 }
 
 void FullyShardedDataParallel::State::check_idle(std::string_view what) const {

@@ -25,7 +25,7 @@ ModelOutline outline_of(const Module& model, const MemberList& members);
 struct FullyShardedDataParallel::State {
   // Takes the parameters' values apart. Communicates nothing.
   State(const Module& model, const FSDPOptions& chosen, const MemberList& members, ModelOutline of,
-        std::vector<UnitPlan> planned, const comm::ProcessGroup& over, std::uint64_t tag_of);
+        std::vector<UnitPlan> planned, ShardGroups over, std::uint64_t tag_of);
 
   // Hooks of the unit's module; what is returned takes them off again.
   static std::vector<std::uint64_t> hook(const std::shared_ptr<State>& state, Module& module,
@@ -48,7 +48,7 @@ struct FullyShardedDataParallel::State {
                                                const ParameterSpec& parameter)>& f) const;
 
   const Module module;
-  const comm::ProcessGroup group;
+  const ShardGroups groups;
   const FSDPOptions options;
   const std::uint64_t tag;
   const ModelOutline outline;
@@ -77,10 +77,13 @@ struct FullyShardedDataParallel::State {
   void check_all_came(const Unit& unit) const;
   void run(const UnitActions& list);
   void act(const UnitAction& action);
+  void finish_settled();
+  comm::Label label(int unit, std::size_t flat, std::string_view what);
   bool stale(int unit) const;
 
   UnitSchedule schedule_;
   std::optional<BufferSync> buffer_sync_;
+  Unit* settled_ = nullptr;     // whose gradients replicas are averaging
   std::uint64_t backward_ = 0;  // the one under way (tape.h), 0: none
   bool in_sync_ = true;         // it is to reduce
   bool summoned_ = false;

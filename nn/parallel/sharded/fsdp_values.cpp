@@ -16,7 +16,7 @@ NamedTensors FullyShardedDataParallel::state_dict() const {
 
 NamedTensors FullyShardedDataParallel::State::gathered(std::optional<int> to) {
   const NoGrad guard;
-  const bool takes = !to || *to == group.rank();
+  const bool takes = !to || *to == groups.all.rank();
   turn();
   NamedTensors all = module.state_dict();
   std::map<std::pair<const Storage*, std::int64_t>, Tensor> copies;  // tied ones stay tied
@@ -69,7 +69,7 @@ double FullyShardedDataParallel::clip_grad_norm_(double max_norm, double norm_ty
   for (const auto& [name, piece] : local_parameters()) {
     if (piece.grad().defined()) gradients.push_back(piece.grad());
   }
-  return clip_over_ranks(gradients, state_->group, max_norm, norm_type,
+  return clip_over_ranks(gradients, state_->groups.shards, max_norm, norm_type,
                          {"the norm of sharded gradients", state_->tag});
 }
 
