@@ -153,6 +153,11 @@ void Part::load_state_dict(const NamedTensors& state) const {
   load_(state);
 }
 
+LocalState Part::local_state() const {
+  if (local_) return local_();
+  return model_.empty() ? whole_state(save_, load_) : whole_model_state(model_, save_, load_);
+}
+
 void save_model(const std::filesystem::path& path, const Module& model, const Metadata& metadata) {
   warn_of_lone_ranks();
   save_safetensors(path, model.state_dict(), with_checksum(metadata));

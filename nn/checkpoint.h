@@ -16,13 +16,16 @@
 //
 // Files are replaced whole or not at all, and have a checksum
 // (autograd/core/safetensors_checksum.h), so that one that was damaged since is an error, and loads
-// nothing. A folder of several: checkpoint_folder.h; while the training goes on: background_save.h.
+// nothing. A folder of several: checkpoint_folder.h; while the training goes on: background_save.h;
+// each rank its own part: parallel/sharded/sharded_checkpoint.h.
 // Thread safety: as of the parts; with several ranks one saves and all load.
 #pragma once
 
 #include <peal/autograd/core/stateful.h>
+#include <peal/nn/local_state.h>
 #include <peal/nn/module.h>
 
+#include <concepts>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -66,6 +69,8 @@ class Part {
   }
   // Error for an object that is const.
   void load_state_dict(const NamedTensors& state) const;
+  // What this rank has of it, and wants.
+  LocalState local_state() const;
 
  private:
   template <class Pointer>
@@ -73,6 +78,11 @@ class Part {
     save_ = [object] { return std::as_const(*object).state_dict(); };
     if constexpr (requires(const NamedTensors& state) { object->load_state_dict(state); }) {
       load_ = [object](const NamedTensors& state) { object->load_state_dict(state); };
+    }
+    if constexpr (requires { object->local_state(); }) {
+      local_ = [object] { return object->local_state(); };
+    } else if constexpr (std::derived_from<std::remove_cvref_t<decltype(*object)>, Module>) {
+      model_ = object->class_name();
     }
     if constexpr (requires { object->consolidate_state_dict(0); }) {
       consolidate_ = [object] { object->consolidate_state_dict(0); };
@@ -84,6 +94,8 @@ class Part {
   std::function<NamedTensors()> save_;
   std::function<void(const NamedTensors&)> load_;
   std::function<void()> consolidate_;
+  std::function<LocalState()> local_;
+  std::string model_;  // what it is called, where it is one
 };
 
 // What came with the parts, and where file and caller differ.

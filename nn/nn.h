@@ -51,6 +51,7 @@
 #include <peal/nn/parallel/power_sgd.h>
 #include <peal/nn/parallel/sharded/fsdp.h>
 #include <peal/nn/parallel/sharded/memory_estimate.h>
+#include <peal/nn/parallel/sharded/sharded_checkpoint.h>
 #include <peal/nn/parallel/sharded/sharded_ddp.h>
 #include <peal/nn/parallel/sharded/zero_redundancy_optimizer.h>
 #include <peal/nn/parallel/sync_batch_norm.h>

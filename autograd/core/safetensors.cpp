@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/safetensors.h>
 #include <peal/autograd/core/safetensors_checksum.h>
+#include <peal/autograd/core/safetensors_file.h>
 #include <peal/autograd/core/safetensors_format.h>
 
 #include <algorithm>
@@ -42,18 +43,23 @@ class Reader {
   Reader(std::string_view file, std::uint64_t size, Source source)
       : file_(file), size_(size), source_(std::move(source)) {}
 
-  Safetensors read() {
+  // What the header says, and the entries' numbers as they lie in the file.
+  std::vector<std::size_t> open(std::vector<Entry>& entries, Metadata& metadata_of) {
     const Json header = read_header();
-    Safetensors result;
-    std::vector<Entry> entries;
     for (const auto& [name, value] : header.items()) {
       if (name == "__metadata__") {
-        result.metadata = metadata(value);
+        metadata_of = metadata(value);
       } else {
         entries.push_back(entry(name, value));
       }
     }
-    for (const std::size_t i : check_layout(entries)) {
+    return check_layout(entries);
+  }
+
+  Safetensors read() {
+    Safetensors result;
+    std::vector<Entry> entries;
+    for (const std::size_t i : open(entries, result.metadata)) {
       const Entry& entry = entries[i];
       Tensor tensor = room_for(entry);
       if (entry.end > entry.begin) {
@@ -64,10 +70,38 @@ class Reader {
     }
     result.checksum = check_sum(result.metadata);
     for (Entry& entry : entries) {
-      if (entry.dtype == DType::boolean) check_booleans(entry);
+      if (entry.dtype == DType::boolean) check_booleans(entry.name, entry.elements);
       result.tensors.emplace_back(std::move(entry.name), std::move(entry.elements));
     }
     return result;
+  }
+
+  // After open(), and as often as wanted: all other bytes.
+  std::string check_rest(Metadata metadata_of) {
+    const RunningChecksum of_header = sum_;
+    std::vector<char> block(std::size_t{1} << 20);
+    for (std::uint64_t at = data_; at < size_;) {
+      const std::uint64_t bytes = std::min<std::uint64_t>(block.size(), size_ - at);
+      source_(at, block.data(), bytes);
+      sum_.add(block.data(), bytes);
+      at += bytes;
+    }
+    std::string checksum = check_sum(metadata_of);
+    sum_ = of_header;
+    return checksum;
+  }
+
+  // Elements of an entry, from `begin` on, as many as there is room for.
+  void read_range(const Entry& entry, std::int64_t begin, const Tensor& into) const {
+    check_tensor(
+        into.dtype() == entry.dtype && begin >= 0 && into.numel() <= entry.shape.numel() - begin,
+        entry.name, "asked for ", into.numel(), " elements of ", into.dtype(), " from ", begin,
+        " on, of ", entry.dtype, " ", entry.shape);
+    if (into.numel() == 0) return;
+    const auto size = static_cast<std::uint64_t>(size_of(entry.dtype));
+    source_(data_ + entry.begin + static_cast<std::uint64_t>(begin) * size, into.raw(),
+            static_cast<std::uint64_t>(into.numel()) * size);
+    if (entry.dtype == DType::boolean) check_booleans(entry.name, into);
   }
 
  private:
@@ -225,10 +259,10 @@ class Reader {
   }
 
   // Any other byte in a bool is undefined behaviour to read.
-  void check_booleans(const Entry& entry) const {
-    const auto* bytes = static_cast<const std::uint8_t*>(entry.elements.raw());
-    for (std::int64_t i = 0; i < entry.elements.numel(); ++i) {
-      check_tensor(bytes[i] <= 1, entry.name, "element ", i, " of a BOOL: expected 0 or 1, got ",
+  void check_booleans(const std::string& name, const Tensor& elements) const {
+    const auto* bytes = static_cast<const std::uint8_t*>(elements.raw());
+    for (std::int64_t i = 0; i < elements.numel(); ++i) {
+      check_tensor(bytes[i] <= 1, name, "element ", i, " of a BOOL: expected 0 or 1, got ",
                    static_cast<int>(bytes[i]));
     }
   }
@@ -267,7 +301,9 @@ Safetensors parse_safetensors(std::span<const std::uint8_t> content, std::string
       .read();
 }
 
-Safetensors load_safetensors(const std::filesystem::path& path) {
+namespace {
+
+Reader reader_of(const std::filesystem::path& path, std::uint64_t& size) {
   const std::string name = path.string();
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   PEAL_CHECK(file >= 0 || errno != ENOENT, "safetensors ", name,
@@ -277,22 +313,63 @@ Safetensors load_safetensors(const std::filesystem::path& path) {
   struct stat status;  // of the file that is read: another one may have its name by now
   if (::fstat(file, &status) != 0) fail_to_read(name, "cannot read");
   PEAL_CHECK(S_ISREG(status.st_mode), "safetensors ", name, ": cannot read: it is no regular file");
-  const auto size = static_cast<std::uint64_t>(status.st_size);
-  return Reader(name, size,
-                [&](std::uint64_t at, void* to, std::uint64_t bytes) {
-                  char* next = static_cast<char*>(to);
-                  while (bytes > 0) {
-                    const ssize_t n = ::pread(file, next, bytes, static_cast<off_t>(at));
-                    if (n < 0 && errno == EINTR) continue;
-                    if (n < 0) fail_to_read(name, concat("reading at byte ", at));
-                    PEAL_CHECK(n > 0, "safetensors ", name, ": ended at byte ", at, " of ", size,
-                               ": it was cut while it was read");
-                    next += n;
-                    at += static_cast<std::uint64_t>(n);
-                    bytes -= static_cast<std::uint64_t>(n);
-                  }
-                })
-      .read();
+  size = static_cast<std::uint64_t>(status.st_size);
+  return {name, size, [=](std::uint64_t at, void* to, std::uint64_t bytes) {
+            (void)close;
+            char* next = static_cast<char*>(to);
+            while (bytes > 0) {
+              const ssize_t n = ::pread(file, next, bytes, static_cast<off_t>(at));
+              if (n < 0 && errno == EINTR) continue;
+              if (n < 0) fail_to_read(name, concat("reading at byte ", at));
+              PEAL_CHECK(n > 0, "safetensors ", name, ": ended at byte ", at, " of ", size,
+                         ": it was cut while it was read");
+              next += n;
+              at += static_cast<std::uint64_t>(n);
+              bytes -= static_cast<std::uint64_t>(n);
+            }
+          }};
+}
+
+}  // namespace
+
+Safetensors load_safetensors(const std::filesystem::path& path) {
+  std::uint64_t size = 0;
+  return reader_of(path, size).read();
+}
+
+struct SafetensorsFile::Body {
+  std::uint64_t size = 0;
+  Reader reader;
+  std::vector<Entry> entries = {};
+  Metadata metadata = {};
+};
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) {
+  std::uint64_t size = 0;
+  Reader reader = reader_of(path, size);
+  body_ = std::make_shared<Body>(Body{size, std::move(reader)});
+  body_->reader.open(body_->entries, body_->metadata);
+  for (const Entry& entry : body_->entries) {
+    tensors_.push_back({entry.name, entry.dtype, entry.shape});
+  }
+}
+
+std::uint64_t SafetensorsFile::bytes() const { return body_->size; }
+
+const Metadata& SafetensorsFile::metadata() const { return body_->metadata; }
+
+std::string SafetensorsFile::checksum() const {
+  const auto found = body_->metadata.find(std::string(checksum_key));
+  return found == body_->metadata.end() ? "" : found->second;
+}
+
+void SafetensorsFile::check() const { (void)body_->reader.check_rest(body_->metadata); }
+
+void SafetensorsFile::read(std::string_view name, std::int64_t begin, const Tensor& into) const {
+  const auto found = std::find_if(body_->entries.begin(), body_->entries.end(),
+                                  [&](const Entry& entry) { return entry.name == name; });
+  PEAL_CHECK(found != body_->entries.end(), "safetensors: it has no tensor '", name, "'");
+  body_->reader.read_range(*found, begin, into);
 }
 
 }  // namespace peal

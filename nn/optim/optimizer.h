@@ -32,6 +32,7 @@
 
 #include <peal/autograd/core/safetensors.h>
 #include <peal/autograd/ops/optimizer.h>
+#include <peal/nn/local_state.h>
 
 #include <array>
 #include <cstdint>
@@ -128,6 +129,9 @@ class Optimizer {
   // want, which then start from zero. Parameters with names take a state by numbers too, in order.
   // Error that lists every key and shape that does not fit; then nothing has changed.
   virtual void load_state_dict(const NamedTensors& state);
+  // This rank's part, for a sharded checkpoint: all, where no others have some. REQUIRES: the
+  // optimizer outlives it.
+  virtual LocalState local_state();
 
  protected:
   struct State {

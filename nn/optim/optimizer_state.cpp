@@ -76,6 +76,11 @@ NamedTensors Optimizer::local_state_dict() const {
   return result;
 }
 
+LocalState Optimizer::local_state() {
+  return whole_state([this] { return state_dict(); },
+                     [this](const NamedTensors& state) { load_state_dict(state); });
+}
+
 void Optimizer::load_state_dict(const NamedTensors& state) {
   StateReader reader(name(), state);
   std::vector<Group> groups = groups_;

@@ -169,7 +169,8 @@ ShardedState FullyShardedDataParallel::saved() const {
         state->check_idle("state_dict");
         return state->gathered(to);
       },
-      [fsdp](const NamedTensors& given) mutable { fsdp.load_state_dict(given); });
+      [fsdp](const NamedTensors& given) mutable { fsdp.load_state_dict(given); },
+      State::local_state(state_));
 }
 
 ShardedState FullyShardedDataParallel::saved(Optimizer& optimizer) const {
@@ -180,7 +181,8 @@ ShardedState FullyShardedDataParallel::saved(Optimizer& optimizer) const {
       },
       [fsdp = *this, &optimizer](const NamedTensors& given) {
         fsdp.load_optimizer_state_dict(optimizer, given);
-      });
+      },
+      State::local_state(state_, optimizer));
 }
 
 const std::vector<UnitPlan>& FullyShardedDataParallel::units() const { return state_->plan; }

@@ -41,6 +41,9 @@ struct FullyShardedDataParallel::State {
   // The whole model's, on rank `to`, or on all where there is none. Collective.
   NamedTensors gathered(std::optional<int> to);
   NamedTensors gathered(const Optimizer& optimizer, std::optional<int> to) const;
+  // This rank's part of both.
+  static LocalState local_state(const std::shared_ptr<State>& state);
+  static LocalState local_state(const std::shared_ptr<State>& state, Optimizer& optimizer);
   // f(flat, entry, parameter) of the parameter whose name the key begins with: "fc1.bias" of
   // "fc1.bias.exp_avg". Whether there is one.
   bool with_parameter(std::string_view key,

@@ -6,11 +6,13 @@
 
 namespace peal::nn {
 
-ShardedState::ShardedState(comm::ProcessGroup group, std::string what, Gather gather, Load load)
+ShardedState::ShardedState(comm::ProcessGroup group, std::string what, Gather gather, Load load,
+                           LocalState local)
     : group_(std::move(group)),
       what_(std::move(what)),
       gather_(std::move(gather)),
       load_(std::move(load)),
+      local_(std::move(local)),
       there_(std::make_shared<std::optional<NamedTensors>>()) {}
 
 void ShardedState::consolidate_state_dict(int to) {

@@ -9,6 +9,7 @@
 #include <bit>
 #include <exception>
 #include <sstream>
+#include <unordered_map>
 
 namespace peal::nn {
 namespace {
@@ -235,6 +236,43 @@ NamedTensors OptimizerShards::state_dict(const Optimizer& optimizer) const {
   }
   for (auto& entry : optimizer.own_state()) whole.push_back(entry);
   return whole;
+}
+
+LocalState OptimizerShards::local_state(Optimizer& optimizer) const {
+  if (group_.world() == 1) return optimizer.Optimizer::local_state();
+  const auto save = [this, &optimizer] {
+    PEAL_CHECK(
+        placement_.owners.size() == optimizer.parameters_.size(),
+        "[zero] local_state: parameters have joined since the last step; take a step before");
+    std::vector<LocalTensor> mine;
+    for (auto& [key, tensor] : optimizer.group_state()) mine.push_back({key, {}, tensor});
+    for (std::size_t p = 0; p < placement_.owners.size(); ++p) {
+      if (placement_.owners[p] != group_.rank()) continue;
+      for (auto& [key, tensor] : optimizer.state_of(p)) {
+        mine.push_back({key, tensor.shape(), tensor, 0});
+      }
+    }
+    for (auto& [key, tensor] : optimizer.own_state()) {
+      mine.push_back({key, tensor.shape(), tensor});
+    }
+    return mine;
+  };
+  // What other ranks own they look at.
+  const auto want = [this, &optimizer](const std::vector<SavedTensor>& saved) {
+    std::unordered_map<std::string, std::size_t> numbers;  // by name, and by number
+    for (std::size_t p = 0; p < optimizer.names_.size(); ++p) numbers[optimizer.names_[p]] = p;
+    for (std::size_t p = 0; p < optimizer.names_.size(); ++p) {
+      numbers.emplace(std::to_string(p), p);
+    }
+    WantedRanges ranges = all_of(saved);
+    for (std::size_t i = 0; i < saved.size(); ++i) {
+      const auto found = numbers.find(saved[i].name.substr(0, saved[i].name.rfind('.')));
+      if (found != numbers.end() && optimizer.is_elsewhere(found->second)) ranges[i].reset();
+    }
+    return ranges;
+  };
+  return {save, want,
+          [&optimizer](const NamedTensors& state) { optimizer.load_state_dict(state); }};
 }
 
 }  // namespace peal::nn

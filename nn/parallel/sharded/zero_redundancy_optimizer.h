@@ -56,6 +56,8 @@ class OptimizerShards {
   void consolidate(const Optimizer& optimizer, int to);
   void forget() { gathered_.clear(); }
   NamedTensors state_dict(const Optimizer& optimizer) const;
+  // What this rank owns of it.
+  LocalState local_state(Optimizer& optimizer) const;
 
   const Placement& placement() const { return placement_; }
   const comm::ProcessGroup& group() const { return group_; }
@@ -111,6 +113,9 @@ class ZeroRedundancyOptimizer : public Inner {
     shards_.place(*this);
     Inner::load_state_dict(state);
   }
+
+  // What this rank owns, for a sharded checkpoint (sharded_checkpoint.h): nothing to consolidate.
+  LocalState local_state() override { return shards_.local_state(*this); }
 
   const Placement& placement() const { return shards_.placement(); }
   const comm::ProcessGroup& group() const { return shards_.group(); }
