@@ -68,7 +68,7 @@ std::string digits_of(std::string text) {
   return sum.digits();
 }
 
-CheckpointIndex read(const Json& json) {
+CheckpointIndex index_of(const Json& json) {
   PEAL_CHECK(json.is_object() && json.value("format", "") == index_format,
              "it is no index of a sharded checkpoint");
   PEAL_CHECK(json.at("version") == index_version, "expected version ", index_version, ", got ",
@@ -115,7 +115,7 @@ std::string to_json(const CheckpointIndex& index) {
 
 CheckpointIndex index_of_json(const std::string& text, const std::string& path) {
   try {
-    CheckpointIndex index = read(Json::parse(text));
+    CheckpointIndex index = index_of(Json::parse(text));
     const std::size_t at = place_in(text);
     PEAL_CHECK(is_checksum(index.checksum) && at != std::string::npos, "it has no checksum");
     const std::string got = checksum_text(digits_of(text));

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/nn/parallel/sharded/checkpoint_index.h>
+#include <peal/nn/parallel/sharded/checkpoint_ranks.h>
+#include <peal/nn/parallel/sharded/sharded_checkpoint.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace peal::nn {
+
+namespace {
+
+// What load_sharded() has of one part.
+struct Loading {
+  const Part* part;
+  LocalState local;
+  std::vector<SavedTensor> saved = {};
+  std::vector<const CheckpointIndex::Entry*> entries = {};
+  WantedRanges wanted = {};
+  NamedTensors pieces = {};
+  NamedTensors before = {};  // to go back to
+};
+
+struct Source {
+  std::filesystem::path folder;
+  CheckpointIndex index;
+};
+
+Source source_of(const std::filesystem::path& path) {
+  if (std::filesystem::is_regular_file(path)) return {path.parent_path(), index_of_file(path)};
+  const std::filesystem::path file = path / sharded_index_name;
+  PEAL_CHECK(std::filesystem::exists(file), file.string(),
+             ": there is none, so this is no folder of a sharded checkpoint, or its first save was "
+             "not finished");
+  return {path, index_of_json(checkpointed::text_of(file), file.string())};
+}
+
+std::vector<Loading> parts_of(const CheckpointIndex& index, const std::vector<Part>& parts,
+                              bool strict, Checkpoint& checkpoint) {
+  checkpointed::check_names(parts, {});
+  checkpoint.metadata = index.metadata;
+  const auto is_there = [&](const Part& part) {
+    return std::ranges::find(index.parts, part.name()) != index.parts.end();
+  };
+  std::vector<Loading> all;
+  for (const Part& part : parts) {
+    if (!is_there(part)) checkpoint.missing_parts.push_back(part.name());
+    if (is_there(part)) all.push_back({&part, part.local_state()});
+  }
+  for (const std::string& name : index.parts) {
+    if (std::ranges::none_of(parts, [&](const Part& part) { return part.name() == name; })) {
+      checkpoint.unexpected_parts.push_back(name);
+    }
+  }
+  PEAL_CHECK(!strict || (checkpoint.missing_parts.empty() && checkpoint.unexpected_parts.empty()),
+             "its parts are ", checkpointed::list_of(index.parts),
+             "; missing: ", checkpointed::list_of(checkpoint.missing_parts),
+             "; not asked for: ", checkpointed::list_of(checkpoint.unexpected_parts),
+             " (strict = false passes over both)");
+  for (Loading& loading : all) {
+    const std::string prefix = loading.part->name() + ".";
+    for (const auto& entry : index.tensors) {
+      if (!entry.tensor.name.starts_with(prefix)) continue;
+      loading.saved.push_back(entry.tensor);
+      loading.saved.back().name.erase(0, prefix.size());
+      loading.entries.push_back(&entry);
+    }
+  }
+  return all;
+}
+
+// f(), with the part named in what goes wrong.
+template <class F>
+void of_part(const Loading& loading, F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    fail(concat("part '", loading.part->name(), "': ", error.what()));
+  }
+}
+
+// Opens each file, compares it with the index, and looks at all bytes of this rank's share.
+std::vector<SafetensorsFile> open_files(const Source& source, const checkpointed::Ranks& ranks) {
+  std::vector<SafetensorsFile> files;
+  for (std::size_t f = 0; f < source.index.files.size(); ++f) {
+    const auto& expected = source.index.files[f];
+    const SafetensorsFile& file = files.emplace_back(source.folder / expected.name);
+    PEAL_CHECK(file.bytes() == expected.bytes && file.checksum() == expected.checksum,
+               expected.name, ": the index has ", expected.bytes, " bytes with the checksum ",
+               expected.checksum, ", and the file ", file.bytes(), " with ", file.checksum(),
+               ": it is another one, or was cut short; copy the whole folder again");
+    if (f % static_cast<std::size_t>(ranks.world()) == static_cast<std::size_t>(ranks.rank())) {
+      file.check();
+    }
+  }
+  return files;
+}
+
+void read_pieces(Loading& loading, const std::vector<SafetensorsFile>& files) {
+  for (std::size_t i = 0; i < loading.saved.size(); ++i) {
+    if (!loading.wanted[i]) continue;
+    const auto [begin, count] = *loading.wanted[i];
+    const SavedTensor& saved = loading.saved[i];
+    const Tensor piece = Tensor::empty({count}, saved.dtype, Device{});
+    for (const auto& run : loading.entries[i]->runs) {
+      const std::int64_t from = std::max(begin, run.begin);
+      const std::int64_t end = std::min(begin + count, run.end);
+      if (from >= end) continue;
+      files[run.file].read(run.tensor, from - run.begin, piece.detach({end - from}, from - begin));
+    }
+    const bool whole = count == saved.shape.numel();
+    loading.pieces.emplace_back(saved.name, whole ? piece.detach(saved.shape) : piece);
+  }
+}
+
+// What can still go wrong is tried, and taken back where a rank has found something.
+void try_to_load(std::vector<Loading>& all, const checkpointed::Ranks& ranks) {
+  std::vector<Loading*> tried;
+  try {
+    ranks.together([&] {
+      for (Loading& loading : all) {
+        if (loading.local.checked) continue;
+        of_part(loading, [&] {
+          for (const LocalTensor& local : loading.local.save()) {
+            loading.before.emplace_back(local.key, local.elements);
+          }
+          tried.push_back(&loading);
+          loading.local.load(loading.pieces);
+        });
+      }
+      return std::string();
+    });
+  } catch (...) {
+    for (std::size_t i = tried.size(); i-- > 0;) tried[i]->local.load(tried[i]->before);
+    throw;
+  }
+}
+
+}  // namespace
+
+Checkpoint load_sharded(const std::filesystem::path& folder, const std::vector<Part>& parts,
+                        const comm::ProcessGroup& group, bool strict) {
+  const checkpointed::Ranks ranks{group, concat("load ", folder.string())};
+  Source source;
+  ranks.together(
+      [&] {
+        source = source_of(folder);
+        check_covered(source.index, "its index");
+        return source.index.checksum;
+      },
+      "these are two checkpoints; let all ranks see one folder, or copy one to all");
+  Checkpoint checkpoint;
+  std::vector<Loading> all;
+  ranks.together([&] {
+    all = parts_of(source.index, parts, strict, checkpoint);
+    for (Loading& loading : all) {
+      of_part(loading, [&] {
+        PEAL_CHECK(loading.local.load != nullptr,
+                   "the object is const, so it can be saved but not loaded");
+        loading.wanted = loading.local.want(loading.saved);
+      });
+    }
+    const std::vector<SafetensorsFile> files = open_files(source, ranks);
+    for (Loading& loading : all) of_part(loading, [&] { read_pieces(loading, files); });
+    return std::string();
+  });
+  try_to_load(all, ranks);
+  // In their order: an optimizer's masters are to be younger than its model.
+  ranks.together([&] {
+    for (const Loading& loading : all) {
+      of_part(loading, [&] { loading.local.load(loading.pieces); });
+    }
+    return std::string();
+  });
+  return checkpoint;
+}
+
+}  // namespace peal::nn
