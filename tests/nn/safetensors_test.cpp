@@ -3,6 +3,7 @@
 // file can be wrong is an error that says so; a failed save leaves the old file.
 #include <peal/autograd/core/safetensors.h>
 #include <peal/autograd/core/safetensors_checksum.h>
+#include <peal/autograd/core/safetensors_file.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
@@ -309,4 +310,38 @@ TEST_CASE("a save through a link replaces what it points to") {
   save_safetensors(folder.path / "link", one_of_each());
   CHECK(std::filesystem::is_symlink(folder.path / "link"));
   check_equal(load_safetensors(folder.path / "real").tensors, one_of_each());
+}
+
+TEST_CASE("a file is read in parts, and its checksum by itself") {
+  const Folder folder;
+  const auto path = folder.path / "parts";
+  std::vector<std::int64_t> values(300'000);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int64_t>(i);
+  save_safetensors(path,
+                   {{"u", Tensor::from(std::vector<std::uint8_t>{1, 2, 3}, {3})},
+                    {"x", Tensor::from(values, {3, 100'000})}},
+                   {{"peal.checksum", ""}, {"epoch", "3"}});
+  const SafetensorsFile file(path);
+  CHECK(file.bytes() == std::filesystem::file_size(path));
+  CHECK(file.checksum() == load_safetensors(path).checksum);
+  CHECK(file.metadata().at("epoch") == "3");
+  REQUIRE(file.tensors().size() == 2);
+  CHECK(file.tensors()[1].name == "x");
+  CHECK(file.tensors()[1].shape == Shape{3, 100'000});
+  for (int twice = 0; twice < 2; ++twice) file.check();
+  const Tensor some = Tensor::empty({3}, DType::i64, Device{});
+  file.read("x", 99'999, some);
+  CHECK(some.to_vector<std::int64_t>() == std::vector<std::int64_t>{99'999, 100'000, 100'001});
+  const Tensor bytes = Tensor::empty({1}, DType::u8, Device{});
+  file.read("u", 2, bytes);
+  CHECK(bytes.to_vector<std::uint8_t>() == std::vector<std::uint8_t>{3});
+  check_has(error_of([&] { file.read("x", 299'998, some); }), "asked for 3 elements of i64");
+  check_has(error_of([&] { file.read("x", 0, bytes); }), "asked for 1 elements of u8");
+  check_has(error_of([&] { file.read("y", 0, some); }), "it has no tensor 'y'");
+
+  std::string content = content_of(path);
+  content.back() = static_cast<char>(content.back() ^ 1);
+  std::ofstream(path, std::ios::binary) << content;
+  const SafetensorsFile damaged(path);  // the header is whole
+  check_has(error_of([&] { damaged.check(); }), "expected the checksum");
 }

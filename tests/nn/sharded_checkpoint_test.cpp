@@ -145,6 +145,47 @@ TEST_CASE("the same world gets back its very bits, and what was there before has
   CHECK(std::filesystem::exists(folder.path / "shard-3-rank-2-of-3.safetensors"));
 }
 
+// A master has digits that its parameter has not, and starts again where that is younger.
+TEST_CASE("masters of a model in bf16 keep their digits") {
+  const auto in_bf16 = [] {
+    nn::GPT model = fresh(small_gpt);
+    model.to(DType::bf16);
+    return model;
+  };
+  for (const How how : {How::units, How::zero}) {
+    CAPTURE(name_of(how));
+    const Folder folder;
+    two([&](const Group& group, int) {
+      Training training(how, group, in_bf16()), other(how, group, in_bf16());
+      training.steps(0, before);
+      nn::save_sharded(folder.path, training.parts, group);
+      other.steps(7, 9);
+      nn::load_sharded(folder.path, other.parts, group);
+      CHECK(difference(other.moments(), training.moments()) == 0);
+      training.steps(before, after);
+      other.steps(before, after);
+      CHECK(difference(other.values(), training.values()) == 0);
+      CHECK(difference(other.moments(), training.moments()) == 0);
+    });
+  }
+}
+
+TEST_CASE("tied weights are written once, and are there by both names") {
+  const Folder folder;
+  save_by(How::units, 2, folder.path);
+  const nn::CheckpointIndex index =
+      nn::index_of_json(content_of(folder.path / nn::sharded_index_name), "index");
+  int found = 0;
+  for (const auto& [tensor, runs] : index.tensors) {
+    if (tensor.name != "model.transformer.wte.weight" && tensor.name != "model.lm_head.weight") {
+      continue;
+    }
+    ++found;
+    for (const auto& run : runs) CHECK(run.tensor == index.tensors[0].runs[0].tensor);
+  }
+  CHECK(found == 2);
+}
+
 TEST_CASE("a rank's file has its own elements alone, and the index says which") {
   const Folder folder;
   ranks(4, [&](const Group& group, int) {
