@@ -149,6 +149,7 @@ namespace {
 // The handle and all its copies look at `value` from now on.
 void become(const Tensor& tensor, const Tensor& value) {
   TensorBody& body = tensor.body();
+  if (body.storage->is_piece()) value.storage()->mark_piece();
   body.storage = value.storage();
   body.at = value.body().at;
   body.dtype = value.dtype();

@@ -55,5 +55,7 @@
 #include <peal/nn/parallel/sharded/sharded_ddp.h>
 #include <peal/nn/parallel/sharded/zero_redundancy_optimizer.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
+#include <peal/nn/parallel/tensor/cross_entropy.h>
+#include <peal/nn/parallel/tensor/tensor_parallel.h>
 #include <peal/nn/parameter_vector.h>
 #include <peal/nn/weight_norm.h>

@@ -17,8 +17,6 @@ class Dropout : public Module {
 
   Tensor forward(const Tensor& x) override { return dropout(x, p_, training()); }
   std::string extra_repr() const override;
-
- protected:
   double p() const { return p_; }
 
  private:

@@ -30,6 +30,7 @@ class Embedding : public Module {
   // index [...] of i64 -> [..., width].
   Tensor forward(const Tensor& index) override;
   std::string extra_repr() const override;
+  const EmbeddingSettings& settings() const { return settings_; }  // padding_idx from the front
 
   Tensor weight;
 

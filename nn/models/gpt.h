@@ -49,7 +49,8 @@ struct GptCache {
 };
 
 // Attention of each token to itself and those before it: c_attn gives queries, keys and values side
-// by side. REQUIRES: heads divides width.
+// by side, of all heads or, where c_attn is cut over ranks (parallel/tensor/), of this rank's.
+// REQUIRES: heads divides width.
 struct GptAttention : Module {
   Linear c_attn, c_proj;
   Dropout resid_dropout;
@@ -66,18 +67,27 @@ struct GptAttention : Module {
   // With what was seen before, which then has x, too. REQUIRES: nothing was, or x is one token.
   Tensor attend(const Tensor& x, GptCache::Layer* seen) {
     const double dropped = training() ? attn_pdrop_ : 0;
+    const Tensor qkv = c_attn(x);
+    const std::int64_t heads = heads_of(qkv, x.size(-1));
     if (seen == nullptr) {
-      return resid_dropout(c_proj(self_attention(c_attn(x), heads_, true, dropped)));
+      return resid_dropout(c_proj(self_attention(qkv, heads, true, dropped)));
     }
-    const Tensors parts = split(c_attn(x), x.size(2), -1);
+    const Tensors parts = split(qkv, qkv.size(-1) / 3, -1);
     const bool first = !seen->keys.defined();
     seen->keys = first ? parts[1] : cat({seen->keys, parts[1]}, 1);
     seen->values = first ? parts[2] : cat({seen->values, parts[2]}, 1);
     return resid_dropout(c_proj(scaled_dot_product_attention(parts[0], seen->keys, seen->values,
-                                                             heads_, /*causal=*/first, dropped)));
+                                                             heads, /*causal=*/first, dropped)));
   }
 
  private:
+  std::int64_t heads_of(const Tensor& qkv, std::int64_t width) const {
+    PEAL_CHECK(heads_ * qkv.size(-1) % (3 * width) == 0, "GptAttention: ", qkv.size(-1),
+               " features of ", heads_, " heads of queries, keys and values, ", 3 * width,
+               " in all, are no whole number of heads");
+    return heads_ * qkv.size(-1) / (3 * width);
+  }
+
   std::int64_t heads_;
   double attn_pdrop_;
 };

@@ -10,9 +10,10 @@
 namespace peal::nn {
 
 // Collective. Returns the norm before, of all ranks' gradients as one long vector, the same on all
-// ranks. Error for settings that nn::clip_grad_norm_() refuses.
+// ranks; `replicated` are those that every rank has alike, which count once. Error for settings
+// that nn::clip_grad_norm_() refuses.
 double clip_over_ranks(const Tensors& gradients, const comm::ProcessGroup& group, double max_norm,
-                       double norm_type, const comm::Label& label);
+                       double norm_type, const comm::Label& label, const Tensors& replicated = {});
 // That Error; for who has to look at other things first.
 void check_clipping(double max_norm, double norm_type);
 

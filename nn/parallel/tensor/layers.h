@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensor-parallel layers (Megatron-LM: ColumnParallelLinear, RowParallelLinear,
+// VocabParallelEmbedding; Shoeybi et al., 2019, section 3): a layer whose weight is cut over the
+// ranks of a group, each of which computes with its part.
+//
+//   ColumnParallelLinear   weight [out / P, in], bias [out / P]: x whole -> y, a part of the
+//   features RowParallelLinear      weight [out, in / P], bias [out] whole: a part of x's features
+//   -> y whole VocabParallelEmbedding weight [count / P, width]: index whole -> y whole
+//
+// So column, what acts on each feature by itself, row, is one all-reduce in forward and one in
+// backward. With sequence_parallel what is whole is a part of the sequence instead (dimension 1 of
+// [B, T, width]), and the all-reduce is an all-gather and a reduce-scatter, of as many bytes.
+//
+// P ranks are equal to one, values and gradients. Each draws the whole weight's random numbers, as
+// the plain layer does, and keeps its part: how a model begins does not depend on the cut, nor does
+// what is drawn next, where ranks begin with one state (manual_seed() of the same seed).
+// parallelize_module() (tensor_parallel.h) makes these of a model's plain layers.
+//
+// Dropout of what each rank has a part of must draw other numbers on each: ForkedGenerator
+// (forked_generator.h). Outside of such regions all draw the same, as they do by themselves.
+// Thread safety: as of Module and of the group.
+#pragma once
+
+#include <peal/comm/group/process_group.h>
+#include <peal/nn/layers/embedding.h>
+#include <peal/nn/layers/linear.h>
+#include <peal/nn/module.h>
+#include <peal/nn/parallel/tensor/cut.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace peal::nn {
+
+struct ColwiseParallel {
+  bool gather_output = false;      // all features on every rank; not of several parts
+  bool sequence_parallel = false;  // x is this rank's part of the sequence
+  // The features are so many parts side by side, each of so many heads; a rank has whole heads, as
+  // many of each part. 0: any features.
+  std::int64_t parts = 1, heads = 0;
+};
+
+struct RowwiseParallel {
+  bool input_is_parallel = true;   // false: x has all features; of an Embedding it is not read
+  bool sequence_parallel = false;  // y is this rank's part of the sequence
+};
+
+// What these have in common: which of their own parameters are cut, and how.
+class TensorParallelLayer : public Module {
+ public:
+  const comm::ProcessGroup& group() const { return group_; }
+  // None for one that is whole, the same on all ranks.
+  std::optional<Cut> cut_of(std::string_view parameter) const;
+
+ protected:
+  TensorParallelLayer(comm::ProcessGroup group, std::string name);
+  // Registers the rank's part, trained where the whole was.
+  Tensor add_part(const char* parameter, const Tensor& part, const Cut& cut, bool trained);
+
+  const std::string& name() const { return name_; }
+
+ private:
+  comm::ProcessGroup group_;
+  std::string name_;  // for errors and traces
+  std::vector<std::pair<std::string, Cut>> cuts_;
+};
+
+class ColumnParallelLinear : public TensorParallelLayer {
+ public:
+  ColumnParallelLinear(std::int64_t in, std::int64_t out, comm::ProcessGroup group,
+                       const ColwiseParallel& style = {}, bool bias = true);
+  // Of a plain layer, whose values it takes over; `path` is for errors. `weight`: this rank's part,
+  // where another layer has it too (tied weights).
+  ColumnParallelLinear(const Linear& whole, comm::ProcessGroup group, const ColwiseParallel& style,
+                       std::string_view path = "", const Tensor& weight = {});
+  // How its weight is cut. Error where it cannot be.
+  static Cut cut(const Linear& whole, int world, const ColwiseParallel& style,
+                 std::string_view path = "");
+
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+
+  Tensor weight, bias;  // this rank's; bias is undefined where there is none
+
+ private:
+  ColwiseParallel style_;
+};
+
+class RowParallelLinear : public TensorParallelLayer {
+ public:
+  RowParallelLinear(std::int64_t in, std::int64_t out, comm::ProcessGroup group,
+                    const RowwiseParallel& style = {}, bool bias = true);
+  RowParallelLinear(const Linear& whole, comm::ProcessGroup group, const RowwiseParallel& style,
+                    std::string_view path = "", const Tensor& weight = {});
+  static Cut cut(const Linear& whole, int world, std::string_view path = "");
+
+  Tensor forward(const Tensor& x) override;
+  std::string extra_repr() const override;
+
+  Tensor weight, bias;
+
+ private:
+  RowwiseParallel style_;
+};
+
+class VocabParallelEmbedding : public TensorParallelLayer {
+ public:
+  VocabParallelEmbedding(std::int64_t count, std::int64_t width, comm::ProcessGroup group,
+                         const RowwiseParallel& style = {}, const EmbeddingSettings& settings = {});
+  VocabParallelEmbedding(const Embedding& whole, comm::ProcessGroup group,
+                         const RowwiseParallel& style, std::string_view path = "",
+                         const Tensor& weight = {});
+  // Error for one with max_norm: it writes rows as they are looked up.
+  static Cut cut(const Embedding& whole, int world, std::string_view path = "");
+
+  // The same index on all ranks.
+  Tensor forward(const Tensor& index) override;
+  std::string extra_repr() const override;
+
+  Tensor weight;
+
+ private:
+  RowwiseParallel style_;
+  std::optional<std::int64_t> padding_;  // among all rows
+};
+
+}  // namespace peal::nn

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/grad_slot.h>
+#include <peal/comm/group/agree.h>
+#include <peal/nn/parallel/make_equal.h>
+#include <peal/nn/parallel/planning.h>
+#include <peal/nn/parallel/tensor/regions.h>
+#include <peal/nn/parallel/tensor/tensor_parallel.h>
+
+#include <algorithm>
+#include <memory>
+#include <typeinfo>
+#include <unordered_map>
+
+namespace peal::nn {
+namespace {
+
+constexpr std::string_view tp = "[tp] ";
+
+struct ModulePlace {
+  std::string path;
+  Module module;
+  const ParallelStyle* style = nullptr;  // null: stays
+};
+
+// All places, also of a module that has several.
+void places_below(const Module& parent, const std::string& prefix, std::vector<ModulePlace>& all) {
+  for (auto& [name, child] : parent.named_children()) {
+    all.push_back({prefix + name, child});
+    places_below(child, prefix + name + ".", all);
+  }
+}
+
+// Name by name; `*` is any one.
+bool matches(std::string_view pattern, std::string_view path) {
+  while (true) {
+    const std::string_view a = pattern.substr(0, pattern.find('.')),
+                           b = path.substr(0, path.find('.'));
+    if (a != "*" && a != b) return false;
+    if (a.size() == pattern.size() || b.size() == path.size()) {
+      return a.size() == pattern.size() && b.size() == path.size();
+    }
+    pattern.remove_prefix(a.size() + 1);
+    path.remove_prefix(b.size() + 1);
+  }
+}
+
+// Of peal's own class, not one derived from it, whose forward would be lost.
+template <class M>
+M* exactly(Module& module) {
+  M* const found = module.as<M>();
+  return found != nullptr && typeid(*found) == typeid(M) ? found : nullptr;
+}
+
+bool replaced(ModulePlace& place) {
+  if (place.style == nullptr || std::holds_alternative<PrepareModuleOutput>(*place.style)) {
+    return false;
+  }
+  return !std::holds_alternative<SequenceParallel>(*place.style) ||
+         exactly<Dropout>(place.module) != nullptr;
+}
+
+// What the plan makes of the tree, without a change to it: how each tensor that is cut is.
+class Surgery {
+ public:
+  Surgery(const Module& module, int world, const TensorParallelPlan& plan) : world_(world) {
+    places_below(module, "", places_);
+    for (const auto& [pattern, style] : plan) give(pattern, style);
+    for (ModulePlace& place : places_) check(place);
+    for (ModulePlace& place : places_) check_ties(place);
+    for (auto& [name, own] : module.named_parameters()) {
+      if (name.find('.') == std::string::npos) check_whole(name, own);
+    }
+  }
+
+  std::string text() const {
+    std::string all;
+    for (const ModulePlace& place : places_) {
+      if (place.style == nullptr) continue;
+      all += concat(place.path, " style ", place.style->index());
+      if (const auto* column = std::get_if<ColwiseParallel>(place.style)) {
+        all +=
+            concat(" gather_output ", column->gather_output, " sequence ",
+                   column->sequence_parallel, " parts ", column->parts, " heads ", column->heads);
+      } else if (const auto* row = std::get_if<RowwiseParallel>(place.style)) {
+        all += concat(" input_is_parallel ", row->input_is_parallel, " sequence ",
+                      row->sequence_parallel);
+      } else if (const auto* output = std::get_if<PrepareModuleOutput>(place.style)) {
+        all += concat(" shard_dim ", output->shard_dim);
+      }
+      all += "\n";
+    }
+    return all;
+  }
+
+  void operate(Module& module, const comm::ProcessGroup& group);
+
+ private:
+  struct Cutting {
+    Cut cut;
+    std::string path;
+    Tensor part{};  // once it is made
+  };
+
+  void give(const std::string& pattern, const ParallelStyle& style) {
+    PEAL_CHECK(!pattern.empty(), "a plan names modules below the model, got an empty path");
+    bool any = false;
+    for (ModulePlace& place : places_) {
+      if (!matches(pattern, place.path)) continue;
+      PEAL_CHECK(place.style == nullptr, place.path, " is named by two entries of the plan, '",
+                 pattern, "' is one");
+      place.style = &style;
+      any = true;
+    }
+    PEAL_CHECK(any, "the plan's '", pattern, "' is no module of the model");
+  }
+
+  void check(ModulePlace& place) {
+    if (!replaced(place)) return;
+    Module& module = place.module;
+    PEAL_CHECK(!module.has_hooks(), place.path,
+               " has hooks, which the layer in its place would not have; register them afterwards");
+    const auto* const column = std::get_if<ColwiseParallel>(place.style);
+    if (Linear* const linear = exactly<Linear>(module)) {
+      if (column != nullptr) {
+        cut(linear->weight, ColumnParallelLinear::cut(*linear, world_, *column, place.path),
+            place.path, "weight");
+        if (linear->bias.defined()) {
+          cut(linear->bias, {linear->bias.shape(), 0, column->parts}, place.path, "bias");
+        }
+      } else {
+        cut(linear->weight, RowParallelLinear::cut(*linear, world_, place.path), place.path,
+            "weight");
+      }
+    } else if (Embedding* const table = exactly<Embedding>(module); table && column == nullptr) {
+      cut(table->weight, VocabParallelEmbedding::cut(*table, world_, place.path), place.path,
+          "weight");
+    } else {
+      PEAL_CHECK(std::holds_alternative<SequenceParallel>(*place.style), place.path, " is a ",
+                 module.class_name(), ", which ",
+                 column != nullptr ? "ColwiseParallel does not cut; it cuts Linear"
+                                   : "RowwiseParallel does not cut; it cuts Linear and Embedding");
+    }
+  }
+
+  void cut(const Tensor& tensor, const Cut& how, const std::string& path, const char* which) {
+    const std::string name = path + "." + which;
+    if (tensor.requires_grad()) {
+      PEAL_CHECK(!tensor.grad_slot().has_final_hook(), name,
+                 " already belongs to a distributed wrapper; cut the model before it is wrapped");
+      PEAL_CHECK(!tensor.grad().defined(), name,
+                 " has a gradient; call zero_grad() before the model is cut");
+    }
+    const auto [found, is_new] = cuts_.try_emplace(&tensor.body(), Cutting{how, name});
+    const Cutting& before = found->second;
+    PEAL_CHECK(is_new || (before.cut == how && how.dim == 0 && which == std::string_view("weight")),
+               name, " is ", before.path, ", too, and is cut otherwise there");
+  }
+
+  void check_ties(ModulePlace& place) {
+    if (replaced(place)) return;
+    for (auto& [name, own] : place.module.named_parameters()) {
+      if (name.find('.') == std::string::npos) check_whole(place.path + "." + name, own);
+    }
+  }
+
+  void check_whole(const std::string& name, const Tensor& tensor) const {
+    const auto found = cuts_.find(&tensor.body());
+    PEAL_CHECK(found == cuts_.end(), name, " is ", found->second.path,
+               ", too, which the plan cuts: name all modules that have it");
+  }
+
+  Module made(ModulePlace& place, const comm::ProcessGroup& group);
+
+  int world_;
+  std::vector<ModulePlace> places_;
+  std::unordered_map<const TensorBody*, Cutting> cuts_;
+};
+
+template <class Layer, class Whole, class Style>
+Module cut_layer(const Whole& whole, const comm::ProcessGroup& group, const Style& style,
+                 const std::string& path, Tensor& part) {
+  const Layer layer(whole, group, style, path, part);
+  part = layer.weight;
+  Module module = layer;
+  module.train(whole.training());
+  return module;
+}
+
+Module Surgery::made(ModulePlace& place, const comm::ProcessGroup& group) {
+  if (Dropout* const dropout = exactly<Dropout>(place.module)) {
+    Module module = ParallelDropout(dropout->p(), group);
+    module.train(dropout->training());
+    return module;
+  }
+  const auto part = [&](const Tensor& weight) -> Tensor& { return cuts_.at(&weight.body()).part; };
+  if (Embedding* const table = exactly<Embedding>(place.module)) {
+    return cut_layer<VocabParallelEmbedding>(*table, group, std::get<RowwiseParallel>(*place.style),
+                                             place.path, part(table->weight));
+  }
+  const Linear& linear = *exactly<Linear>(place.module);
+  if (const auto* column = std::get_if<ColwiseParallel>(place.style)) {
+    return cut_layer<ColumnParallelLinear>(linear, group, *column, place.path, part(linear.weight));
+  }
+  return cut_layer<RowParallelLinear>(linear, group, std::get<RowwiseParallel>(*place.style),
+                                      place.path, part(linear.weight));
+}
+
+// The gradients of the module's own parameters, each of a part of the sequence, add up over ranks.
+// Looked at before each forward, as a parameter that was converted or thawed has another slot.
+void add_up_gradients(Module& module, const comm::ProcessGroup& group, const std::string& path) {
+  if (group.world() == 1) return;
+  using Slots = std::unordered_map<std::string, std::weak_ptr<GradSlot>>;
+  const auto look = [group, path, slots = std::make_shared<Slots>()](Module& here) {
+    for (const auto& [name, parameter] : here.named_parameters()) {
+      const std::shared_ptr<GradSlot>& slot = parameter.body().slot;
+      std::weak_ptr<GradSlot>& seen = (*slots)[name];
+      if (!slot || seen.lock() == slot) continue;
+      seen = slot;
+      parameter.register_hook([group, whose = concat(path, ".", name)](const Tensor& g) {
+        return reduce_from_tensor_parallel_region(g, group, whose);
+      });
+    }
+  };
+  module.register_forward_pre_hook([look](Module& here, const Tensors&) -> Module::Replaced {
+    look(here);
+    return std::nullopt;
+  });
+}
+
+void cut_output(Module& module, const comm::ProcessGroup& group, int dim, const std::string& path) {
+  module.register_forward_hook(
+      [group, dim, path](Module&, const Tensors&, const Tensors& outputs) -> Module::Replaced {
+        Tensors cut;
+        for (const Tensor& each : outputs) {
+          cut.push_back(scatter_to_tensor_parallel_region(each, group, dim, path));
+        }
+        return cut;
+      });
+}
+
+void Surgery::operate(Module& module, const comm::ProcessGroup& group) {
+  std::vector<std::pair<Module, Module>> done;  // a module of several places is one in all of them
+  for (ModulePlace& place : places_) {
+    if (place.style == nullptr) continue;
+    const auto same = std::find_if(done.begin(), done.end(), [&](const auto& pair) {
+      return pair.first.same_as(place.module);
+    });
+    const bool again = same != done.end();
+    if (replaced(place)) {
+      Module now = again ? same->second : made(place, group);
+      if (!again) done.emplace_back(place.module, now);
+      module.replace_child(place.path, std::move(now));
+      continue;
+    }
+    if (again) continue;
+    if (const auto* output = std::get_if<PrepareModuleOutput>(place.style)) {
+      cut_output(place.module, group, output->shard_dim, place.path);
+    } else {
+      add_up_gradients(place.module, group, place.path);
+    }
+    done.emplace_back(place.module, place.module);
+  }
+}
+
+std::string outline(const NamedTensors& tensors) {
+  std::string all;
+  for (const auto& [name, tensor] : tensors) {
+    all += concat(name, " ", tensor.dtype(), " ", tensor.shape(),
+                  tensor.requires_grad() ? "\n" : " frozen\n");
+  }
+  return all;
+}
+
+std::string outline(const Module& module) {
+  return outline(module.named_parameters()) + outline(module.named_buffers());
+}
+
+}  // namespace
+
+TensorParallel::TensorParallel(Module module, comm::ProcessGroup group)
+    : Module(std::move(module)), group_(std::move(group)) {
+  PEAL_CHECK(bool(group_), tp, "expected a process group, got none");
+  stay();
+  const std::string wrong = why_not([&] {
+    for (auto& [path, each] : named_modules()) {
+      const auto* const layer = each.as<TensorParallelLayer>();
+      PEAL_CHECK(layer == nullptr || (layer->group().world() == group_.world() &&
+                                      layer->group().rank() == group_.rank()),
+                 path, " is cut over another group");
+    }
+  });
+  comm::agree_unless(group_, "[tp] the model", outline(*this), wrong,
+                     "build the same model with the same plan on every rank");
+  NamedTensors whole = named_buffers();
+  for (const auto& [name, parameter] : named_parameters()) {
+    if (!cut_of(name)) whole.emplace_back(name, parameter);
+  }
+  make_equal(group_, whole);
+}
+
+TensorParallel parallelize_module(Module module, const comm::ProcessGroup& group,
+                                  const TensorParallelPlan& plan) {
+  PEAL_CHECK(bool(group), tp, "expected a process group, got none");
+  std::optional<Surgery> surgery;
+  const std::string wrong = why_not([&] { surgery.emplace(module, group.world(), plan); });
+  comm::agree_unless(group, "[tp] the model",
+                     (surgery ? surgery->text() : std::string()) + outline(module), wrong,
+                     "build the same model with the same plan on every rank");
+  make_equal(group, module.named_parameters());
+  make_equal(group, module.named_buffers());
+  surgery->operate(module, group);
+  return TensorParallel(std::move(module), group);
+}
+
+}  // namespace peal::nn

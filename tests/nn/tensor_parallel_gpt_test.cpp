@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPT cut by a plan, trained beside one process: alone, with data parallel besides, and with
+// sequences cut; and its state, which is the plain model's.
+#include <peal/comm/group/device_mesh.h>
+#include <peal/nn/checkpoint.h>
+#include <peal/nn/optim/clip_grad.h>
+#include <peal/nn/parallel/tensor/cross_entropy.h>
+#include <peal/nn/parallel/tensor/tensor_parallel.h>
+#include <peal/tests/errors.h>
+
+#include "fsdp_ranks.h"
+
+using namespace peal;
+using namespace peal::testing;
+
+namespace {
+
+constexpr std::int64_t vocabulary = 12, heads = 4;
+constexpr int steps = 20;
+constexpr nn::AdamWOptions adam{.lr = 1e-2, .eps = 1e-6};
+constexpr double most = 0.5;  // norm of the gradients
+
+nn::GPT gpt_of_four_heads() { return nn::GPT({vocabulary, 8, heads, 2, 8}); }
+
+Batch tokens_of(int step) {
+  manual_seed(static_cast<std::uint64_t>(step) + 100);
+  return {randint(0, vocabulary, {4, 8}), randint(0, vocabulary, {4, 8})};
+}
+
+nn::TensorParallelPlan plan(bool gather, bool sequence = false) {
+  const std::string block = "transformer.h.*.";
+  nn::TensorParallelPlan all{
+      {"transformer.wte", nn::RowwiseParallel{}},
+      {block + "attn.c_attn",
+       nn::ColwiseParallel{.sequence_parallel = sequence, .parts = 3, .heads = heads}},
+      {block + "attn.c_proj", nn::RowwiseParallel{.sequence_parallel = sequence}},
+      {block + "mlp.c_fc", nn::ColwiseParallel{.sequence_parallel = sequence}},
+      {block + "mlp.c_proj", nn::RowwiseParallel{.sequence_parallel = sequence}},
+      {"lm_head", nn::ColwiseParallel{.gather_output = gather, .sequence_parallel = sequence}}};
+  if (!sequence) return all;
+  all.emplace_back("transformer.drop", nn::PrepareModuleOutput{});
+  for (const char* each : {"ln_1", "ln_2", "attn.resid_dropout", "mlp.dropout"}) {
+    all.emplace_back(block + each, nn::SequenceParallel{});
+  }
+  all.emplace_back("transformer.ln_f", nn::SequenceParallel{});
+  return all;
+}
+
+// What one process has after each of the steps, once.
+struct Trained {
+  std::vector<double> losses, norms;
+  NamedTensors start, state, moments;
+};
+
+NamedTensors copies(NamedTensors tensors) {
+  for (auto& [name, tensor] : tensors) tensor = tensor.clone();
+  return tensors;
+}
+
+const Trained& by_one_process() {
+  static const Trained trained = [] {
+    Trained all;
+    nn::GPT gpt = fresh(gpt_of_four_heads);
+    all.start = copies(gpt.state_dict());
+    nn::AdamW optimizer(gpt.named_parameters(), adam);
+    for (int step = 0; step < steps; ++step) {
+      optimizer.zero_grad();
+      const Tensor loss = loss_of(gpt, tokens_of(step));
+      loss.backward();
+      all.losses.push_back(loss.item<double>());
+      all.norms.push_back(nn::clip_grad_norm_(gpt.parameters(), most).item<double>());
+      optimizer.step();
+    }
+    all.state = copies(gpt.state_dict());
+    all.moments = copies(optimizer.state_dict());
+    return all;
+  }();
+  return trained;
+}
+
+Tensor cut_loss(nn::Module& model, const Batch& batch, const Group& group) {
+  return nn::vocab_parallel_cross_entropy(model(batch.x), batch.y, group);
+}
+
+NamedTensors only_tensors(const NamedTensors& state) {
+  NamedTensors some;
+  for (const auto& each : state) {
+    if (each.second.dim() > 0) some.push_back(each);
+  }
+  return some;
+}
+
+void check_is_one_process(nn::TensorParallel& tp, const nn::AdamW& optimizer) {
+  CHECK(difference(tp.state_dict(), by_one_process().state) < 1e-10);
+  CHECK(difference(only_tensors(tp.optimizer_state_dict(optimizer)),
+                   only_tensors(by_one_process().moments)) < 1e-10);
+}
+
+// `gather`: whole logits on every rank, or a loss of each one's part.
+void train_cut(const Group& group, bool gather, bool sequence) {
+  const Trained& one = by_one_process();
+  nn::GPT gpt = fresh(gpt_of_four_heads);
+  nn::TensorParallel tp = nn::parallelize_module(gpt, group, plan(gather, sequence));
+  CHECK(difference(tp.state_dict(), one.start) == 0);
+  nn::AdamW optimizer(tp.named_parameters(), adam);
+  for (std::size_t step = 0; step < steps; ++step) {
+    optimizer.zero_grad();
+    const Batch batch = tokens_of(static_cast<int>(step));
+    const Tensor loss = gather ? loss_of(tp, batch) : cut_loss(tp, batch, group);
+    loss.backward();
+    PEAL_CHECK(std::abs(loss.item<double>() - one.losses[step]) < 1e-10, "loss of step ", step);
+    PEAL_CHECK(std::abs(tp.clip_grad_norm_(most) - one.norms[step]) < 1e-10, "norm of step ", step);
+    optimizer.step();
+  }
+  check_is_one_process(tp, optimizer);
+}
+
+}  // namespace
+
+TEST_CASE("a GPT over 1, 2 and 4 ranks trains as one process") {
+  by_one_process();
+  for (const int world : {1, 2, 4}) {
+    for (const bool gather : {true, false}) {
+      CAPTURE(world);
+      CAPTURE(gather);
+      ranks(world, [&](const Group& group, int) { train_cut(group, gather, false); });
+    }
+  }
+}
+
+TEST_CASE("with the sequence cut between layers, too") {
+  by_one_process();
+  for (const int world : {2, 4}) {
+    CAPTURE(world);
+    ranks(world, [&](const Group& group, int) { train_cut(group, world == 2, true); });
+  }
+}
+
+TEST_CASE("data parallel over one dimension of a mesh and tensor parallel over the other") {
+  by_one_process();
+  ranks(4, [](const Group& group, int) {
+    const Trained& one = by_one_process();
+    const comm::DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
+    nn::GPT gpt = fresh(gpt_of_four_heads);
+    nn::TensorParallel tp = nn::parallelize_module(gpt, mesh.get_group("tp"), plan(true));
+    DDP ddp(tp, mesh.get_group("dp"), {.buckets = apart});
+    nn::AdamW optimizer(tp.named_parameters(), adam);
+    for (std::size_t step = 0; step < steps; ++step) {
+      optimizer.zero_grad();
+      const Batch mine = rows_of(tokens_of(static_cast<int>(step)), mesh.get_local_rank("dp"), 2);
+      loss_of(ddp, mine).backward();
+      PEAL_CHECK(std::abs(tp.clip_grad_norm_(most) - one.norms[step]) < 1e-10, "step ", step);
+      optimizer.step();
+    }
+    check_is_one_process(tp, optimizer);
+  });
+}
+
+namespace {
+
+template <class Model>
+double fourth_loss(Model& model, nn::AdamW& optimizer) {
+  optimizer.zero_grad();
+  loss_of(model, tokens_of(3)).backward();
+  optimizer.step();
+  return loss_of(model, tokens_of(4)).template item<double>();
+}
+
+}  // namespace
+
+TEST_CASE("states go from ranks to one process, and to other numbers of ranks") {
+  NamedTensors model, moments;  // of two ranks, after three steps
+  double loss = 0;              // of them, after the fourth
+  ranks(2, [&](const Group& group, int rank) {
+    nn::TensorParallel tp = nn::parallelize_module(fresh(gpt_of_four_heads), group, plan(true));
+    nn::AdamW optimizer(tp.named_parameters(), adam);
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      loss_of(tp, tokens_of(step)).backward();
+      optimizer.step();
+    }
+    check_has(error_of([&] { optimizer.state_dict(); }), "optimizer_state_dict()");
+    const nn::Part whole{"model", tp}, state{"optimizer", tp.saved(optimizer)};
+    for (const nn::Part& part : {whole, state}) part.consolidate_state_dict();
+    if (rank == 0) {
+      model = copies(whole.state_dict());
+      moments = copies(state.state_dict());
+    } else {
+      check_has(error_of([&] { whole.state_dict(); }), "lies with 2 ranks");
+    }
+    const double after = fourth_loss(tp, optimizer);
+    if (rank == 0) loss = after;
+  });
+  nn::GPT plain = fresh(gpt_of_four_heads);
+  nn::AdamW optimizer(plain.named_parameters(), adam);
+  plain.load_state_dict(model);
+  optimizer.load_state_dict(moments);
+  CHECK(std::abs(fourth_loss(plain, optimizer) - loss) < 1e-10);
+  ranks(4, [&](const Group& group, int) {
+    nn::TensorParallel tp = nn::parallelize_module(gpt_of_four_heads(), group, plan(true));
+    tp.to(DType::f64);
+    nn::AdamW mine(tp.named_parameters(), adam);
+    nn::Part{"model", tp}.load_state_dict(model);
+    nn::Part{"optimizer", tp.saved(mine)}.load_state_dict(moments);
+    CHECK(difference(tp.state_dict(), model) == 0);
+    check_has(error_of([&] { mine.state_dict(); }), "optimizer_state_dict()");  // also converted
+    PEAL_CHECK(std::abs(fourth_loss(tp, mine) - loss) < 1e-10);
+    NamedTensors wrong = model;
+    wrong[0].second = wrong[0].second.rows(0, 4);
+    check_has(error_of([&] { tp.load_state_dict(wrong); }),
+              "transformer.wte.weight: expected [12, 8], got [4, 8]");
+    check_has(error_of([&] { tp.load_state_dict({}); }), "missing: transformer.wte.weight");
+  });
+}
+
+TEST_CASE("a cut GPT continues text with a cache, and refuses heads that do not divide") {
+  nn::GPT plain = fresh(gpt_of_four_heads);
+  const Batch batch = tokens_of(0);
+  const Tensor expected = plain.next(batch.x).detach();
+  ranks(4, [&](const Group& group, int) {
+    nn::GPT gpt = fresh(gpt_of_four_heads);
+    nn::parallelize_module(gpt, group, plan(true));
+    const NoGrad guard;
+    nn::GptCache cache;
+    gpt.next(slice(batch.x, 1, 0, 5), &cache);
+    CHECK(cache.layers[0].keys.shape() == Shape{4, 5, 2});
+    Tensor last;
+    for (int at = 5; at < 8; ++at) last = gpt.next(slice(batch.x, 1, at, at + 1), &cache);
+    CHECK(difference({{"", last}}, {{"", expected}}) < 1e-12);
+  });
+  ranks(3, [](const Group& group, int) {
+    const std::string told =
+        error_of([&] { nn::parallelize_module(gpt_of_four_heads(), group, plan(true)); });
+    check_has(told, "transformer.h.0.attn.c_attn: 4 heads do not divide among 3 tensor-parallel");
+  });
+}
