@@ -138,6 +138,30 @@ Device Job::device(const std::string& text) {
   return chosen;
 }
 
+const comm::ProcessGroup& Job::shrink() {
+  const auto refuse = [&](const std::string& why) {
+    fail(concat("[launch] rank ", rank(), " of ", world(), ": shrink() ", why));
+  };
+  if (started_mpi_) {
+    refuse(
+        "is not for ranks that MPI started, whose launcher ends them all when one dies: start "
+        "them by peal-run --keep-survivors, or again from a checkpoint, by peal-run "
+        "--max-restarts or --elastic");
+  }
+  if (!by_store_) {
+    refuse(
+        "is for ranks that are processes of their own, started by peal-run --keep-survivors or by "
+        "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; these were not");
+  }
+  flight_signal_.reset();  // it has the old group
+  group_ = by_store_->shrink(group_);
+  where_.rank = group_.rank();
+  where_.world = group_.world();
+  context().log_tag = concat("rank ", rank());
+  if (world() > 1) flight_signal_ = std::make_unique<FlightSignal>(group_);
+  return group_;
+}
+
 Job::~Job() {
   flight_signal_.reset();
   if (inherited()) return;  // a child's end is not the rank's

@@ -49,6 +49,29 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   const comm::ProcessGroup& group() const { return group_; }
+  // Recovery from the death of ranks, without a start from the beginning (NCCL: ncclCommShrink;
+  // MPI's ULFM: MPIX_Comm_shrink): group() is then a new group of the ranks that are left, in their
+  // old order, and rank() and world() are its. Every rank that lives calls it, when a collective
+  // has thrown; a rank whose process has ended is gone. Where none is, the new group is as large as
+  // the old one. It does not interrupt the others: a rank that failed by itself, while they wait
+  // for it in a collective, says so first, by group().poison().
+  //
+  //   try {
+  //     step(job.group());
+  //   } catch (const Error&) {
+  //     job.shrink();                    // again, if that throws since one more has died
+  //     model = DDP(..., job.group());   // broadcasts rank 0's parameters
+  //   }
+  //
+  // The old group, and what was made from it, stays failed: make DDP and sub-groups again, and call
+  // device() for collectives on devices, which go through the CPU until then. Cores and device of
+  // this process stay as they are, and so where()'s local_rank.
+  //
+  // Error, with the ranks, where one that lives does not come within PEAL_TIMEOUT. Error for ranks
+  // that MPI started, whose launcher ends them all, for threads and children of one process, and
+  // for ranks on several nodes: start such a job again, from a checkpoint (peal-run
+  // --max-restarts). The launcher must leave who is left alone: peal-run --keep-survivors.
+  const comm::ProcessGroup& shrink();
   const Rank& where() const { return where_; }
   int rank() const { return where_.rank; }
   int world() const { return where_.world; }

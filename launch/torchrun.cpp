@@ -4,8 +4,10 @@
 #include <peal/comm/start/processes.h>
 #include <peal/launch/torchrun.h>
 
+#include <algorithm>
 #include <charconv>
 #include <string_view>
+#include <utility>
 
 namespace peal::launch {
 
@@ -57,14 +59,39 @@ RanksByStore::RanksByStore(const Rank& rank, const MasterAddress& master, const 
       store_(std::make_unique<comm::TcpStore>(master.host, master.port, rank.rank, rank.world,
                                               comm::Patience{.deadline = options_.deadline},
                                               master.run, secret)),
-      ranks_(*store_, rank.rank, rank.world, "job"),
+      ranks_(std::make_unique<comm::StoreRendezvous>(*store_, rank.rank, rank.world, "job")),
+      run_(master.run),
       secret_(secret) {}
 
-comm::ProcessGroup RanksByStore::group() {
-  comm::ProcessGroup group = comm::processes_group(ranks_, options_, secret_);
+void RanksByStore::hear_of_crossing(const comm::ProcessGroup& group) {
   store_->at_crossing([body = comm::body_of(group).weak_from_this()](const std::string& message) {
     if (const auto here = body.lock()) here->lane->control().poison(message);
   });
+}
+
+comm::ProcessGroup RanksByStore::group() {
+  survivors_ = std::make_unique<comm::Survivors>(*ranks_);
+  comm::ProcessGroup group = comm::processes_group(*ranks_, options_, secret_);
+  hear_of_crossing(group);
+  return group;
+}
+
+comm::ProcessGroup RanksByStore::shrink(const comm::ProcessGroup& now) {
+  comm::body_of(now).refuse_inherited();
+  if (!first_) first_ = now;
+  auto left =
+      survivors_->meet(comm::body_of(first_).lane->control(), options_.deadline, run_, secret_);
+  // What this rank has in flight there would never end.
+  now.abort(
+      "[launch] shrink() has made another group of the ranks that are left: this one is over");
+  const auto own = std::ranges::find(left.ranks, first_.rank()) - left.ranks.begin();
+  auto ranks = std::make_unique<comm::StoreRendezvous>(*left.store, static_cast<int>(own),
+                                                       static_cast<int>(left.ranks.size()), "job");
+  comm::ProcessGroup group = comm::processes_group(*ranks, options_, secret_);
+  left.started();
+  ranks_ = std::move(ranks);
+  store_ = std::move(left.store);
+  hear_of_crossing(group);
   return group;
 }
 

@@ -46,6 +46,7 @@ Outcome run_here(const Options& options, const Attempt& attempt, Signals& signal
                   .term_grace = options.term_grace,
                   .program = options.program};
   Supervisor supervisor(signals, patience_of(options.grace, options.term_grace), host_name());
+  if (options.keep_survivors) supervisor.keep_survivors();
   // A terminal speaks to one process group, which is none of theirs: who reads it would be stopped.
   return run_part(part, supervisor, isatty(STDIN_FILENO) == 0);
 }

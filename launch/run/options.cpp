@@ -24,7 +24,7 @@ constexpr const char* ssh =
     "-o ServerAliveCountMax=3";
 
 // Those without a value.
-constexpr std::string_view flags[] = {"-h", "--help", "--tag", "--elastic"};
+constexpr std::string_view flags[] = {"-h", "--help", "--tag", "--elastic", "--keep-survivors"};
 
 // How many of the arguments are peal-run's own.
 std::size_t own(const std::vector<std::string>& arguments) {
@@ -85,6 +85,10 @@ std::variant<Options, int> parse_options(const std::vector<std::string>& argumen
             "start again without the ranks that have failed, as long as --min-ranks are left; on "
             "this machine without their --gpus, too");
   line.option("--min-ranks", &options.min_ranks, "the fewest ranks to go on with").positive();
+  line.flag("--keep-survivors", &options.keep_survivors,
+            "leave the ranks alone that are left when one has failed, for a program that goes on "
+            "with them (Job::shrink); the exit status is 0 if one of them ends well. On this "
+            "machine");
   line.option("--hosts", &hosts,
               "hosts to start on, each with how many ranks, as a,b:2 (1 where it does not say): "
               "filled in this order");
@@ -127,6 +131,11 @@ std::variant<Options, int> parse_options(const std::vector<std::string>& argumen
   if (options.min_ranks > options.ranks) {
     return mistake("--min-ranks is " + std::to_string(options.min_ranks) + ", and -n " +
                    std::to_string(options.ranks));
+  }
+  if (options.keep_survivors && !options.hosts.empty()) {
+    return mistake(
+        "--keep-survivors is for one machine, and there are --hosts; --max-restarts "
+        "and --elastic start such a job again");
   }
   if (options.elastic && options.max_restarts == 0) {
     options.max_restarts = options.ranks - options.min_ranks;  // each loses a rank at least

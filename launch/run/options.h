@@ -24,6 +24,7 @@ struct Options {
   int max_restarts = 0;
   bool elastic = false;
   int min_ranks = 1;
+  bool keep_survivors = false;
   std::string address;  // of rank 0's host, for the others; empty: its name
   int port = 0;         // 0: a free one
   std::vector<std::string> program;

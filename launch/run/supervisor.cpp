@@ -180,7 +180,7 @@ bool Supervisor::ended_by_us() const { return outcome_.signal != 0 || stage_ > S
 // came of theirs: a rank that is killed takes its time, a connection more, and its peers see that.
 void Supervisor::failed(Member& member, int status, const std::string& what, int ranks, bool lost) {
   const bool struck = lost || is_struck(status);
-  if (outcome_.code != 0 && !struck) return;
+  if (outcome_.code != 0 && !struck && !keeps_survivors_) return;
   if (outcome_.code == 0) outcome_.code = exit_code(status);
   if (lost ? outcome_.signal != 0 || stage_ >= Stage::killed : ended_by_us()) return;
   if (struck && first_exit_) --members_[*std::exchange(first_exit_, std::nullopt)].lost;
@@ -194,7 +194,18 @@ void Supervisor::failed(Member& member, int status, const std::string& what, int
   } else {
     say(what);
   }
-  if (stage_ == Stage::running) enter(Stage::leaving);
+  if (stage_ == Stage::running && !keeps_survivors_) enter(Stage::leaving);
+}
+
+// The end of a rank's program is a barrier of all that are left then: one that has ended well tells
+// that the job has.
+void Supervisor::forgive() {
+  const bool well = std::ranges::any_of(
+      members_, [](const Member& member) { return member.over && member.status == 0; });
+  if (!keeps_survivors_ || !well || outcome_.code == 0 || outcome_.signal != 0 || outcome_.stuck)
+    return;
+  say("the ranks that were left have ended well: exit status 0");
+  outcome_.code = 0;
 }
 
 void Supervisor::pass_output_on() {
@@ -268,6 +279,7 @@ Outcome Supervisor::run() {
     if (stage_ != Stage::running && !all_over() && Clock::now() >= deadline_) next_stage();
   }
   outcome_.stuck = outcome_.stuck || stuck_elsewhere_;
+  forgive();
   // One that is stuck would be taken for left behind by a rank; the destructor ends those.
   const int left =
       outcome_.stuck ? 0 : orphans_.end(patience_.grace, [this] { return hears_end(); });

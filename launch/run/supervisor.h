@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Supervisor: watches over processes that are one job (mpirun, torchrun's agent). Where one ends
 // with a failure, the others are given a moment, in which their collectives fail and they say so,
-// then SIGTERM, then SIGKILL, and who is there then still, in the kernel, is left behind. A signal
+// then SIGTERM, then SIGKILL, and who is there then still, in the kernel, is left behind; or they
+// are left alone, as they go on without it (keep_survivors()). A signal
 // that should end this process goes to all of them, and a second SIGINT, or another signal a second
 // later, ends them at once; SIGUSR1 and SIGUSR2 go to all as well. SIGTERM goes to nobody twice: a
 // training that saves takes the second for impatience (training/termination.h). When all have ended
@@ -62,6 +63,9 @@ class Supervisor {
   void start(const std::string& name, Command command, const std::string& tag);
   // An agent for so many ranks, which reads `plan` first.
   void start_agent(const std::string& name, int ranks, Command command, const std::string& plan);
+  // Where a rank fails the others go on for as long as they like, and if one of them ends well, the
+  // job has ended well. Before run(); not for agents.
+  void keep_survivors() { keeps_survivors_ = true; }
   // Until all have ended.
   Outcome run();
 
@@ -100,6 +104,7 @@ class Supervisor {
   void hear_record(Member& member, std::string_view record);
   void reap();
   bool ended_by_us() const;
+  void forgive();
   bool ended_by_orders() const { return outcome_.signal == 0 || ordered_; }
   void failed(Member& member, int status, const std::string& what, int ranks = 1,
               bool lost = false);
@@ -123,6 +128,7 @@ class Supervisor {
   bool hurried_ = false;  // somebody wants it to be over, and no rank is left to be told
   bool ordered_ = false;  // the signal that should end all came from the launcher
   bool sent_term_ = false;
+  bool keeps_survivors_ = false;
   bool stuck_elsewhere_ = false;            // an agent has told it
   std::chrono::nanoseconds waits_{};        // from the stage's beginning to deadline_
   Clock::time_point deadline_, signalled_;  // the latter: when the first signal came

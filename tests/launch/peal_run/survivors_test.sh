@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Job::shrink() and peal-run --keep-survivors: ranks go on without those that were killed, and nothing of the job remains.
+#   survivors_test.sh PEAL_RUN PROGRAM (tests/launch/shrink_ranks.cpp) [PEAL_MPIRUN]
+set -euo pipefail
+mpirun=${3-}
+# shellcheck source=tests/launch/peal_run/frame.sh
+source "$(dirname "$0")/frame.sh" "$@"
+segments() { find /dev/shm /tmp -maxdepth 1 -name '*peal*' -user "$(id -un)" | sort; }
+before=$(segments)
+right() { [[ $(cat out) == "sums of $1 ranks are right" ]] || failed "not the sums of $1 ranks"; }
+
+# LOST RANKS...: of so many ranks these are killed
+goes_on() {
+  local world=$1 rank
+  shift
+  ends 0 -n "$world" --keep-survivors "$program" die "$@"
+  right $((world - $#))
+  for rank in "$@"; do grep -qE "rank $rank \(host .*\) was ended by SIGKILL" err || failed "rank $rank is not named"; done
+  says 'the ranks that were left have ended well: exit status 0'
+}
+goes_on 3 1
+goes_on 3 0
+goes_on 2 1
+goes_on 2 0
+goes_on 4 0 2
+
+# One more dies, at some moment of the others' shrink().
+for after in 0 300 1000 2500 5000 10000; do
+  for second in 0 2; do
+    DIES_AFTER=$after ends 0 -n 4 --keep-survivors "$program" twice 1 $second
+    right 2
+  done
+done
+
+# Where nobody is dead the group is as large as before.
+ends 0 -n 3 --keep-survivors "$program" none
+right 3
+silent
+# One that lives and does not come is named.
+PEAL_TIMEOUT=1 ends 1 -n 3 --keep-survivors "$program" absent
+says 'in shrink() for rank 2 of the first world: every rank that lives must call it, or end'
+# Without the option the others are ended, and the status is of the first that failed; it is too where nobody ends well.
+ends 137 -n 2 --grace 0.2 sh -c 'test "$RANK" -ne 1 || kill -KILL $$; exec sleep 1000'
+ends 137 -n 2 --keep-survivors sh -c 'echo $$ >pid.$RANK; test "$RANK" -ne 1 || kill -KILL $$
+  until test -s pid.1 && test ! -e /proc/$(cat pid.1); do sleep 0.02; done; exit 4'
+says ') ended with exit code 4'
+ends 2 -n 2 --keep-survivors --hosts localhost:2 true
+says '--keep-survivors is for one machine'
+
+# Who cannot says what to do instead.
+ends 1 "$program" refused
+says 'is for ranks that are processes of their own, started by peal-run --keep-survivors'
+if [[ -n $mpirun ]]; then
+  status=0
+  "$mpirun" -n 2 "$program" refused >out 2>err || status=$?
+  [[ $status -ne 0 ]] || failed 'shrink() over MPI'
+  says 'shrink() is not for ranks that MPI started'
+  says 'peal-run --max-restarts or --elastic'
+fi
+[[ $(segments) == "$before" ]] || failed "left behind: $(segments)"
