@@ -27,6 +27,7 @@ struct LocalTensor {
   Tensor elements;  // those that lie here, in order
   // The first of them, of the flattened whole; none: this is the whole, and the same on all ranks.
   std::optional<std::int64_t> begin = {};
+  bool saved_elsewhere = false;  // another rank has the same elements, and saves them
 };
 
 struct ElementRange {

@@ -13,10 +13,10 @@
 
 namespace peal::testing {
 
-enum class How { plain, ddp, zero, fsdp, units };
+enum class How { plain, ddp, zero, fsdp, units, hybrid };
 
 inline const char* name_of(How how) {
-  constexpr const char* names[] = {"plain", "ddp", "zero", "fsdp", "fsdp of units"};
+  constexpr const char* names[] = {"plain", "ddp", "zero", "fsdp", "fsdp of units", "hsdp"};
   return names[static_cast<int>(how)];
 }
 
@@ -31,10 +31,15 @@ struct Training {
     if (how == How::ddp || how == How::zero) {
       whole = std::make_unique<DDP>(model, group);
     }
-    if (how == How::fsdp || how == How::units) {
+    if (how == How::fsdp || how == How::units || how == How::hybrid) {
       const nn::WrapPolicy wrap =
           how == How::units ? nn::wrap_by_type({"GptBlock"}) : nn::WrapPolicy{};
-      fsdp = std::make_unique<FSDP>(model, group, nn::FSDPOptions{.wrap = wrap});
+      nn::FSDPOptions settings{.wrap = wrap};
+      if (how == How::hybrid) {  // two replicas
+        settings.device_mesh =
+            comm::DeviceMesh(group, {2, group.world() / 2}, {"replicate", "shard"});
+      }
+      fsdp = std::make_unique<FSDP>(model, group, settings);
       optimizer = std::make_unique<nn::AdamW>(fsdp->local_parameters(), options);
       parts = {{"model", *fsdp}, {"optimizer", fsdp->saved(*optimizer)}};
       return;

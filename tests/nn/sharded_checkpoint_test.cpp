@@ -68,6 +68,15 @@ struct Five : nn::Module {
 
 }  // namespace
 
+TEST_CASE("of replicas that have the same pieces the first saves them, and all load") {
+  const Folder folder;
+  save_by(How::hybrid, 4, folder.path);
+  check_goes_on(How::plain, 1, folder.path);
+  check_goes_on(How::units, 3, folder.path);
+  check_goes_on(How::hybrid, 4, folder.path);
+  check_goes_on(How::hybrid, 2, folder.path);
+}
+
 TEST_CASE("saved by FSDP at 1, 2 and 4 ranks, it goes on at any number in any wrapper") {
   for (const int world : {4, 2, 1}) {
     const Folder folder;

@@ -16,6 +16,11 @@ void write_piece(const Tensor& to, const Tensor& from) {
   to.copy_(cast(from, to.dtype()).to(to.device()));
 }
 
+// Of several that have the same elements the first saves them.
+bool another_replica(const ShardGroups& groups) {
+  return groups.replicas && groups.replicas.rank() > 0;
+}
+
 }  // namespace
 
 LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<State>& state) {
@@ -28,7 +33,7 @@ LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<St
     return state->with_parameter(name + ".", [&](const FlatParameter& flat, std::size_t entry,
                                                  const ParameterSpec& parameter) {
       const Piece piece = piece_of(flat.plan(), flat.plan().entries[entry], parameter.shape.numel(),
-                                   state->group.rank());
+                                   state->groups.shards.rank());
       f(flat.pieces()[entry].second, ElementRange{piece.first, piece.count});
     });
   };
@@ -40,6 +45,7 @@ LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<St
       with_piece(key, [&](const Tensor& piece, const ElementRange& range) {
         local.elements = piece;
         local.begin = range.begin;
+        local.saved_elsewhere = another_replica(state->groups);
       });
       mine.push_back(std::move(local));
     }
@@ -86,8 +92,9 @@ LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<St
                        " expected a state of that shape, ", "got ", local.shape);
             local.shape = parameter.shape;
             local.begin = piece_of(flat.plan(), flat.plan().entries[entry], parameter.shape.numel(),
-                                   state->group.rank())
+                                   state->groups.shards.rank())
                               .first;
+            local.saved_elsewhere = another_replica(state->groups);
           });
       PEAL_CHECK(found, "[fsdp] saving ", key,
                  ", which is of no parameter of the model; make the optimizer of "
@@ -109,7 +116,7 @@ LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<St
             PEAL_CHECK(shape == parameter.shape, "[fsdp] loading ", key, ": expected ",
                        parameter.shape, ", got ", shape);
             const Piece piece = piece_of(flat.plan(), flat.plan().entries[entry],
-                                         parameter.shape.numel(), state->group.rank());
+                                         parameter.shape.numel(), state->groups.shards.rank());
             ranges[i] = ElementRange{piece.first, piece.count};
           });
     }

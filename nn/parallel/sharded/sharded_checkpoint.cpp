@@ -115,7 +115,8 @@ Shard shard_of(const std::vector<Part>& parts, const checkpointed::Ranks& ranks,
       PEAL_CHECK(local.elements.defined(), key, " has no value");
       CheckpointIndex::Entry entry{{key, local.elements.dtype(), local.shape}, {}};
       const std::int64_t count = local.elements.numel(), begin = local.begin.value_or(0);
-      if (count > 0 && (local.begin || ranks.rank() == 0)) {
+      const bool saves = local.begin ? !local.saved_elsewhere : ranks.rank() == 0;
+      if (count > 0 && saves) {
         const Tensor& tensor = local.elements;
         const auto [name, fresh] =
             written.try_emplace({tensor.storage().get(), tensor.body().at, count}, key);
