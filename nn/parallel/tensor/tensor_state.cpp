@@ -114,6 +114,24 @@ NamedTensors only_on(std::optional<int> to, const comm::ProcessGroup& group, Nam
   return !to || *to == group.rank() ? std::move(state) : NamedTensors();
 }
 
+// Sharded checkpoints are of runs of elements.
+LocalState no_runs(const std::string& what) {
+  const auto refuse = [what] {
+    fail(concat("[tp] a sharded checkpoint of ", what,
+                " of a tensor-parallel model: its layers are cut by columns as well, which are no "
+                "runs of elements; save it in a checkpoint of one file (nn/checkpoint.h)"));
+  };
+  return {[refuse]() -> std::vector<LocalTensor> {
+            refuse();
+            return {};
+          },
+          [refuse](const std::vector<SavedTensor>&) -> WantedRanges {
+            refuse();
+            return {};
+          },
+          [refuse](const NamedTensors&) { refuse(); }};
+}
+
 }  // namespace
 
 ShardedState TensorParallel::saved() const {
@@ -121,7 +139,8 @@ ShardedState TensorParallel::saved() const {
   return ShardedState(
       group_, "the model",
       [here](std::optional<int> to) { return only_on(to, here.group(), here.state_dict()); },
-      [here](const NamedTensors& state) mutable { here.load_state_dict(state); });
+      [here](const NamedTensors& state) mutable { here.load_state_dict(state); },
+      no_runs("the model"));
 }
 
 ShardedState TensorParallel::saved(Optimizer& optimizer) const {
@@ -133,7 +152,8 @@ ShardedState TensorParallel::saved(Optimizer& optimizer) const {
       },
       [here, &optimizer](const NamedTensors& state) {
         here.load_optimizer_state_dict(optimizer, state);
-      });
+      },
+      no_runs("the optimizer"));
 }
 
 }  // namespace peal::nn
