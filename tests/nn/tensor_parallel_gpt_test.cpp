@@ -137,23 +137,25 @@ TEST_CASE("with the sequence cut between layers, too") {
 }
 
 TEST_CASE("data parallel over one dimension of a mesh and tensor parallel over the other") {
-  by_one_process();
-  ranks(4, [](const Group& group, int) {
-    const Trained& one = by_one_process();
-    const comm::DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
-    nn::GPT gpt = fresh(gpt_of_four_heads);
-    nn::TensorParallel tp = nn::parallelize_module(gpt, mesh.get_group("tp"), plan(true));
-    DDP ddp(tp, mesh.get_group("dp"), {.buckets = apart});
-    nn::AdamW optimizer(tp.named_parameters(), adam);
-    for (std::size_t step = 0; step < steps; ++step) {
-      optimizer.zero_grad();
-      const Batch mine = rows_of(tokens_of(static_cast<int>(step)), mesh.get_local_rank("dp"), 2);
-      loss_of(ddp, mine).backward();
-      PEAL_CHECK(std::abs(tp.clip_grad_norm_(most) - one.norms[step]) < 1e-10, "step ", step);
-      optimizer.step();
-    }
-    check_is_one_process(tp, optimizer);
-  });
+  const Trained& one = by_one_process();
+  for (const bool sequence : {false, true}) {
+    CAPTURE(sequence);
+    ranks(4, [&](const Group& group, int) {
+      const comm::DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
+      nn::TensorParallel tp = nn::parallelize_module(fresh(gpt_of_four_heads), mesh.get_group("tp"),
+                                                     plan(true, sequence));
+      DDP ddp(tp, mesh.get_group("dp"), {.buckets = apart});
+      nn::AdamW optimizer(tp.named_parameters(), adam);
+      for (std::size_t step = 0; step < steps; ++step) {
+        optimizer.zero_grad();
+        const Batch all = tokens_of(static_cast<int>(step));
+        loss_of(ddp, rows_of(all, mesh.get_local_rank("dp"), 2)).backward();
+        PEAL_CHECK(std::abs(tp.clip_grad_norm_(most) - one.norms[step]) < 1e-10, "step ", step);
+        optimizer.step();
+      }
+      check_is_one_process(tp, optimizer);
+    });
+  }
 }
 
 namespace {

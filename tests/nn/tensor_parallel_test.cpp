@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor-parallel functions and layers against one process: values, gradients, random numbers,
 // norms, and what is refused.
+#include <peal/autograd/checkpoint.h>
 #include <peal/autograd/grad.h>
 #include <peal/nn/optim/clip_grad.h>
 #include <peal/nn/optim/muon.h>
@@ -312,4 +313,41 @@ TEST_CASE("ranks in other calls are told whose they are") {
     check_has(message, "fc1, all_reduce");
     check_has(message, "fc2, all_reduce");
   }
+}
+
+TEST_CASE("a rank that fails between the layers tells the others") {
+  for (const std::string& message : failures(3, [](const Group&group, int rank) {
+         nn::ColumnParallelLinear up(even, even, group);
+         nn::RowParallelLinear down(even, even, group);
+         group.barrier().wait();  // all ranks are there
+         const Tensor hidden = up(ones({1, even}));
+         PEAL_CHECK(rank != 1, "the hidden layer is too deep");
+         sum(down(hidden)).backward();
+       })) {
+    check_has(message, "the hidden layer is too deep");
+  }
+}
+
+TEST_CASE("what is computed again in backward sends again, and drops the same") {
+  ranks(2, [](const Group& group, int) {
+    nn::ColumnParallelLinear up(even, 24, group);
+    nn::ParallelDropout drop(0.5, group);
+    nn::RowParallelLinear down(24, even, group);
+    const auto block = [&](const Tensor& x) { return down(drop(tanh(up(x)))); };
+    const Generator before = context().generator;
+    std::vector<std::vector<float>> seen[2];
+    for (const bool again : {false, true}) {
+      context().generator = before;
+      const Tensor x = test::normal<float>({3, even}, 4);
+      x.set_requires_grad();
+      const Tensor y = again ? checkpoint(block, x) : block(x);
+      sum(y * y).backward();
+      for (const Tensor& each : {y.detach(), x.grad(), up.weight.grad(), down.bias.grad()}) {
+        seen[again ? 1 : 0].push_back(each.to_vector<float>());
+      }
+      up.zero_grad();
+      down.zero_grad();
+    }
+    CHECK(seen[0] == seen[1]);
+  });
 }
