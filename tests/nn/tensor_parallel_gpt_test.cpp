@@ -215,7 +215,7 @@ TEST_CASE("states go from ranks to one process, and to other numbers of ranks") 
   });
 }
 
-TEST_CASE("a cut GPT continues text with a cache, and refuses heads that do not divide") {
+TEST_CASE("a cut GPT continues text with a cache, and refuses what does not divide") {
   nn::GPT plain = fresh(gpt_of_four_heads);
   const Batch batch = tokens_of(0);
   const Tensor expected = plain.next(batch.x).detach();
@@ -229,6 +229,13 @@ TEST_CASE("a cut GPT continues text with a cache, and refuses heads that do not 
     Tensor last;
     for (int at = 5; at < 8; ++at) last = gpt.next(slice(batch.x, 1, at, at + 1), &cache);
     CHECK(difference({{"", last}}, {{"", expected}}) < 1e-12);
+  });
+  ranks(2, [&](const Group& group, int) {
+    nn::TensorParallel tp =
+        nn::parallelize_module(gpt_of_four_heads(), group, plan(true, /*sequence=*/true));
+    check_has(error_of([&] { tp(slice(batch.x, 1, 0, 7)); }),
+              "transformer.drop: dimension 1 of shape [4, 7, 8] has 7 places, which do not divide "
+              "among 2 ranks");
   });
   ranks(3, [](const Group& group, int) {
     const std::string told =
