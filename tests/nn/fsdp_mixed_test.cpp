@@ -255,7 +255,7 @@ TEST_CASE("inputs are given in param_dtype, unless they are to stay; buffers are
   });
 }
 
-TEST_CASE("frozen and tied parameters in bf16 are as in f32") {
+TEST_CASE("beside frozen parameters in bf16 others train as in f32") {
   ranks(3, [](const Group& group, int rank) {
     Whole model, whole;
     for (Whole* each : {&model, &whole}) each->requires_grad_("a", false);

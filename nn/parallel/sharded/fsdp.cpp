@@ -8,13 +8,20 @@
 #include <peal/nn/parallel/planning.h>
 #include <peal/nn/parallel/sharded/fsdp_state.h>
 
+#include <algorithm>
 #include <exception>
+#include <unordered_set>
 #include <utility>
 
 namespace peal::nn {
 namespace {
 
-void check_shardable(const NamedTensors& parameters) {
+bool is_among(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+void check_shardable(NamedTensors parameters, const std::vector<std::string>& ignored) {
+  std::erase_if(parameters, [&](const auto& each) { return is_among(ignored, each.first); });
   for (const auto& [name, tensor] : parameters) {
     const auto& [first, leader] = parameters.front();
     PEAL_CHECK(tensor.device() == leader.device(), name, " lies on ", tensor.device(), ", and ",
@@ -71,12 +78,36 @@ std::string describe(const ShardGroups& groups) {
              : std::string();
 }
 
+// What lies within these modules, by all of its names: also by one that is tied to it from outside.
+std::vector<std::string> names_within(const Module& model, const std::vector<std::string>& paths) {
+  const auto all = model.named_modules();
+  std::unordered_set<const TensorBody*> inside;
+  for (const std::string& path : paths) {
+    const bool there = std::any_of(all.begin(), all.end(),
+                                   [&](const auto& module) { return module.first == path; });
+    PEAL_CHECK(there && !path.empty(), "ignored_modules: the model has no module '", path,
+               "' below it");
+    const Module module = model.get_submodule(path);
+    for (const NamedTensors& tensors : {module.named_parameters(), module.named_buffers()}) {
+      for (const auto& [name, tensor] : tensors) inside.insert(&tensor.body());
+    }
+  }
+  std::vector<std::string> names;
+  for (const NamedTensors& tensors : {model.named_parameters(), model.named_buffers()}) {
+    for (const auto& [name, tensor] : tensors) {
+      if (inside.contains(&tensor.body())) names.push_back(name);
+    }
+  }
+  return names;
+}
+
 std::string compared(const ModelOutline& outline, const std::vector<UnitPlan>& units,
                      const MemberList& members, const FSDPOptions& options, int world) {
   std::string text = describe(outline.parameters, {}) + describe(outline, units, world);
   for (const auto& [name, tensor] : members.buffers) {
     text += concat("buffer ", name, " ", tensor.dtype(), " ", tensor.shape(), "\n");
   }
+  for (const std::string& path : options.ignored_modules) text += "ignored " + path + "\n";
   return text + concat("broadcast_buffers ", options.broadcast_buffers, "\nreshard_after_forward ",
                        options.schedule.reshard_after_forward, "\nforward_prefetch ",
                        options.schedule.forward_prefetch, "\nbackward_prefetch ",
@@ -97,11 +128,13 @@ FullyShardedDataParallel::FullyShardedDataParallel(Module wrapped, comm::Process
   ModelOutline outline;
   std::vector<UnitPlan> units;
   MemberList members;
+  std::vector<std::string> ignored;
   ShardGroups groups{group, group};
   const std::string obstacle = why_not([&] {
     check_precision(options.mixed_precision);
-    check_shardable(plain.named_parameters());
-    members = Members(plain, {}).list();
+    ignored = names_within(plain, options.ignored_modules);
+    check_shardable(plain.named_parameters(), ignored);
+    members = Members(plain, ignored).list();
     outline = outline_of(plain, members);
     groups = groups_of(group, options.device_mesh);
     units = plan_units(outline, options.wrap, groups.shards.world());
@@ -121,6 +154,9 @@ FullyShardedDataParallel::FullyShardedDataParallel(Module wrapped, comm::Process
     comm::mix(tag, group.sequence());
     state_ = std::make_shared<State>(plain, options, members, std::move(outline), std::move(units),
                                      std::move(groups), tag);
+    for (const auto& [name, tensor] : plain.named_parameters()) {
+      if (is_among(ignored, name)) state_->ignored.emplace_back(name, tensor);
+    }
     for (std::size_t u = 0; u < state_->plan.size(); ++u) {
       Module module = plain.get_submodule(state_->plan[u].path);
       auto ids = State::hook(state_, module, static_cast<int>(u));
@@ -139,8 +175,14 @@ FullyShardedDataParallel::FullyShardedDataParallel(Module wrapped, comm::Process
 }
 
 NamedTensors FullyShardedDataParallel::local_parameters() const {
-  NamedTensors all(state_->outline.parameters.size());
-  for (const State::Unit& unit : state_->units) {
+  NamedTensors all = state_->pieces();
+  all.insert(all.end(), state_->ignored.begin(), state_->ignored.end());
+  return all;
+}
+
+NamedTensors FullyShardedDataParallel::State::pieces() const {
+  NamedTensors all(outline.parameters.size());
+  for (const Unit& unit : units) {
     for (const FlatParameter& flat : unit.flats) {
       for (std::size_t e = 0; e < flat.pieces().size(); ++e) {
         all[static_cast<std::size_t>(flat.plan().entries[e].parameter)] = flat.pieces()[e];

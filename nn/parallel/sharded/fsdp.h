@@ -38,6 +38,10 @@
 //   const comm::DeviceMesh mesh(group, {2, 4}, {"replicate", "shard"});
 //   nn::FullyShardedDataParallel fsdp(gpt, group, {.device_mesh = mesh});
 //
+// Modules of ignored_modules (experts that each rank has others of, a frozen table) are left alone:
+// not made equal, cut, gathered, rounded or reduced. Gradients of theirs are this rank's own, and
+// so is what a state has of them.
+//
 // Checkpoints (nn/checkpoint.h) have its states as parts, which load into the plain model and its
 // optimizer, too, and at any number of ranks; all ranks bring them together before one saves, as
 // those of launch/ do by themselves:
@@ -79,6 +83,8 @@ class Optimizer;
 struct FSDPOptions {
   WrapPolicy wrap{};  // none: the model is one unit
   ScheduleOptions schedule{};
+  // Paths of modules whose parameters and buffers, and those of modules below, are each rank's own.
+  std::vector<std::string> ignored_modules{};
   bool broadcast_buffers = true;  // false: they stay each rank's own after the start
   // The types in which the model computes, and gradients and buffers are.
   MixedPrecision mixed_precision{};
@@ -95,7 +101,8 @@ class FullyShardedDataParallel : public Module {
                            const FSDPOptions& options = {});
 
   // This rank's part of each parameter, by its name: [elements], a run of the parameter's, which
-  // may be none. For optimizers; their gradients are the averages.
+  // may be none. For optimizers; their gradients are the averages. After them the parameters of
+  // ignored_modules, as they are.
   NamedTensors local_parameters() const;
 
   // While one of these lives, backward adds gradients up without communication, in memory for all
@@ -106,7 +113,8 @@ class FullyShardedDataParallel : public Module {
   // Drops all gradients, of the model and of the pieces. What drops one side alone, an optimizer's
   // or a plain Module's zero_grad(), is carried over to the other when the next backward begins.
   void zero_grad();
-  // As nn::clip_grad_norm_() of all gradients of all ranks, each element once. Collective. Returns
+  // As nn::clip_grad_norm_() of all gradients of all ranks, each element once, but for those of
+  // ignored_modules, which it neither counts nor scales. Collective. Returns
   // the norm before, the same on all ranks. Error where they are not averaged yet. A GradScaler
   // needs the group, and LARS, as LAMB, whole matrices.
   double clip_grad_norm_(double max_norm, double norm_type = 2.0);

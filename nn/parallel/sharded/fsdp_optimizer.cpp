@@ -4,6 +4,7 @@
 #include <peal/nn/optim/optimizer.h>
 #include <peal/nn/parallel/sharded/fsdp_state.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace peal::nn {
@@ -53,7 +54,10 @@ NamedTensors FullyShardedDataParallel::State::gathered(const Optimizer& optimize
           .wait();
       if (takes) tensor = whole;
     });
-    PEAL_CHECK(found, "[fsdp] optimizer_state_dict: ", key,
+    const bool own = std::any_of(ignored.begin(), ignored.end(), [&, &key = key](const auto& each) {
+      return key.starts_with(each.first + ".");
+    });
+    PEAL_CHECK(found || own, "[fsdp] optimizer_state_dict: ", key,
                " is of no parameter of the model; make the optimizer of local_parameters()");
   }
   return takes ? state : NamedTensors();

@@ -38,6 +38,7 @@ struct FullyShardedDataParallel::State {
   void bring(int unit);
   void take_away(int unit);
   void check_idle(std::string_view what) const;
+  NamedTensors pieces() const;  // of this rank, by the outline
   // The whole model's, on rank `to`, or on all where there is none. Collective.
   NamedTensors gathered(std::optional<int> to);
   NamedTensors gathered(const Optimizer& optimizer, std::optional<int> to) const;
@@ -56,6 +57,7 @@ struct FullyShardedDataParallel::State {
   const std::uint64_t tag;
   const ModelOutline outline;
   const std::vector<UnitPlan> plan;
+  NamedTensors ignored;  // parameters of ignored_modules
   bool synchronizing = true;
   UnitActions actions;
 

@@ -66,7 +66,7 @@ double FullyShardedDataParallel::clip_grad_norm_(double max_norm, double norm_ty
     }
   }
   Tensors gradients;
-  for (const auto& [name, piece] : local_parameters()) {
+  for (const auto& [name, piece] : state_->pieces()) {
     if (piece.grad().defined()) gradients.push_back(piece.grad());
   }
   return clip_over_ranks(gradients, state_->groups.shards, max_norm, norm_type,
