@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Job::shrink() and peal-run --keep-survivors: ranks go on without those that were killed, and nothing of the job remains.
-#   survivors_test.sh PEAL_RUN PROGRAM (tests/launch/shrink_ranks.cpp) [PEAL_MPIRUN]
+#   survivors_test.sh PEAL_RUN PROGRAM (tests/launch/shrink_ranks.cpp) EXAMPLE (examples/13_shrink.cpp, or '') [PEAL_MPIRUN]
 set -euo pipefail
-mpirun=${3-}
+example=${3-} mpirun=${4-}
 # shellcheck source=tests/launch/peal_run/frame.sh
 source "$(dirname "$0")/frame.sh" "$@"
 segments() { find /dev/shm /tmp -maxdepth 1 -name '*peal*' -user "$(id -un)" | sort; }
@@ -24,6 +24,27 @@ goes_on 3 0
 goes_on 2 1
 goes_on 2 0
 goes_on 4 0 2
+
+# Without peal-run: ranks by their variables alone.
+port=$("$peal_run" sh -c 'echo $MASTER_PORT')
+pids=()
+for rank in 0 1 2; do
+  RANK=$rank WORLD_SIZE=3 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=3 MASTER_ADDR=localhost MASTER_PORT=$port timeout 60 "$program" die 0 \
+    >"out.$rank" 2>"err.$rank" &
+  pids+=($!)
+done
+statuses=
+for rank in 0 1 2; do
+  status=0
+  wait "${pids[rank]}" || status=$?
+  statuses+="$status "
+done
+[[ $statuses == '137 0 0 ' && $(cat out.1) == 'sums of 2 ranks are right' ]] || failed "by variables: $statuses $(cat err.*)"
+# The example.
+if [[ -n $example ]]; then
+  ends 0 -n 3 --keep-survivors "$example"
+  [[ $(sort out) == $'rank 0 of 2, once 3, is done with step 20\nrank 1 of 2, once 3, is done with step 20' ]] || failed 'the example'
+fi
 
 # One more dies, at some moment of the others' shrink().
 for after in 0 300 1000 2500 5000 10000; do
@@ -51,6 +72,8 @@ says '--keep-survivors is for one machine'
 # Who cannot says what to do instead.
 ends 1 "$program" refused
 says 'is for ranks that are processes of their own, started by peal-run --keep-survivors'
+ends 1 -n 2 --keep-survivors sh -c "PEAL_NODE=node-\$RANK exec '$program' refused"
+says 'shrink() is for ranks that see each other'"'"'s processes, on one node, but the ranks are on several nodes'
 if [[ -n $mpirun ]]; then
   status=0
   "$mpirun" -n 2 "$program" refused >out 2>err || status=$?
