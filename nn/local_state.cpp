@@ -2,7 +2,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/nn/local_state.h>
 
-#include <set>
+#include <map>
 #include <unordered_map>
 #include <utility>
 
@@ -48,15 +48,18 @@ void check_fits(std::string_view who, const NamedTensors& own,
   const auto place_of = [](const Tensor& tensor) {
     return Place{tensor.storage().get(), tensor.body().at};
   };
-  std::set<Place> reached;  // by some name: the other names of a tied tensor need not come
+  std::map<Place, Shape> reached;  // by some name: the other names of a tied tensor need not come
   for (const auto& [key, tensor] : own) {
-    if (given.contains(key)) reached.insert(place_of(tensor));
+    if (given.contains(key) && tensor.numel() > 0) {
+      reached.emplace(place_of(tensor), tensor.shape());
+    }
   }
   std::vector<std::string> faults;
   for (const auto& [key, tensor] : own) {
     const auto found = given.find(key);
     if (found == given.end()) {
-      if (tensor.numel() > 0 && reached.contains(place_of(tensor))) continue;
+      const auto tied = reached.find(place_of(tensor));
+      if (tensor.numel() > 0 && tied != reached.end() && tied->second == tensor.shape()) continue;
       faults.push_back(concat("missing: ", key, " ", tensor.dtype(), " ", tensor.shape()));
       continue;
     }

@@ -11,7 +11,9 @@
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <system_error>
 #include <tuple>
@@ -52,21 +54,35 @@ namespace {
 
 constexpr std::string_view shard_begin = "shard-", shard_end = ".safetensors";
 
-bool is_shard(std::string_view name) {
-  return name.starts_with(shard_begin) && name.ends_with(shard_end) &&
-         name.find("-rank-") != std::string_view::npos;
+// The number of a file that is called as shard_name() says; nothing for others.
+std::optional<int> number_of(std::string_view name) {
+  const char* at = name.data();
+  const char* const end = at + name.size();
+  int number = -1;
+  for (const std::string_view before :
+       {shard_begin, std::string_view("-rank-"), std::string_view("-of-")}) {
+    if (!std::string_view(at, end).starts_with(before)) return std::nullopt;
+    at += before.size();
+    int read = -1;
+    const auto [rest, problem] = std::from_chars(at, end, read);
+    if (problem != std::errc() || read < 0) return std::nullopt;
+    if (number < 0) number = read;
+    at = rest;
+  }
+  return std::string_view(at, end) == shard_end ? std::optional(number) : std::nullopt;
 }
+
+bool is_shard(std::string_view name) { return number_of(name).has_value(); }
 
 // Higher than that of any file that is there.
 int next_number(const std::filesystem::path& folder) {
   int highest = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (!is_shard(name)) continue;
-    int number = 0;
-    std::from_chars(name.data() + shard_begin.size(), name.data() + name.size(), number);
-    highest = std::max(highest, number);
+    highest = std::max(highest, number_of(name).value_or(0));
   }
+  PEAL_CHECK(highest < std::numeric_limits<int>::max(), folder.string(),
+             " has a shard with the highest number that there is; save into another folder");
   return highest + 1;
 }
 
@@ -131,9 +147,13 @@ Shard shard_of(const std::vector<Part>& parts, const checkpointed::Ranks& ranks,
 
 // Makes the folder, and says the number of this save.
 int begin_save(const std::filesystem::path& folder) {
-  if (std::filesystem::create_directories(folder)) {
-    flush_folder(folder.has_parent_path() ? folder.parent_path() : std::filesystem::path("."));
+  std::vector<std::filesystem::path> fresh;
+  for (std::filesystem::path at = std::filesystem::absolute(folder).lexically_normal();
+       !std::filesystem::exists(at); at = at.parent_path()) {
+    fresh.push_back(at.has_filename() ? at.parent_path() : at.parent_path().parent_path());
   }
+  std::filesystem::create_directories(folder);
+  for (const std::filesystem::path& above : fresh) flush_folder(above);
   return next_number(folder);
 }
 
@@ -164,7 +184,7 @@ void write_index(const std::filesystem::path& folder, const std::vector<std::str
   file.commit();
   remove_others(folder, all.files);
   try {
-    remove_stale_temporaries(folder, is_shard);
+    remove_stale_temporaries(folder, is_shard, true);
   } catch (const std::exception&) {  // as above
   }
 }
@@ -196,9 +216,11 @@ void save_sharded(const std::filesystem::path& folder, const std::vector<Part>& 
       "save the same parts on every rank");
   if (group) number = std::stoi(group.broadcast_object(std::to_string(number)));
   const std::filesystem::path mine = folder / shard_name(number, ranks.rank(), ranks.world());
+  std::vector<std::string> texts(1);
   try {
     ranks.together([&] {
       write_shard(mine, shard);
+      texts[0] = to_json(shard.index);  // fails for words that are no UTF-8
       return std::string();
     });
   } catch (...) {
@@ -206,7 +228,6 @@ void save_sharded(const std::filesystem::path& folder, const std::vector<Part>& 
     throw;
   }
   // From here on an index may name the file, so only rank 0 removes any.
-  std::vector<std::string> texts{to_json(shard.index)};
   if (group) texts = group.gather_object(texts[0]);
   ranks.together([&] {
     if (ranks.rank() != 0) return std::string();
