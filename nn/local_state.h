@@ -48,6 +48,8 @@ struct LocalState {
   // found; `checked`: there is no such thing.
   std::function<void(const NamedTensors& pieces)> load;
   bool checked = false;
+  // load() writes into no memory that save() gave: to go back, that needs no copy.
+  bool replaces = false;
 };
 
 // All of a state, as the same on all ranks.

@@ -77,8 +77,10 @@ NamedTensors Optimizer::local_state_dict() const {
 }
 
 LocalState Optimizer::local_state() {
-  return whole_state([this] { return state_dict(); },
-                     [this](const NamedTensors& state) { load_state_dict(state); });
+  LocalState all = whole_state([this] { return state_dict(); },
+                               [this](const NamedTensors& state) { load_state_dict(state); });
+  all.replaces = true;
+  return all;
 }
 
 void Optimizer::load_state_dict(const NamedTensors& state) {

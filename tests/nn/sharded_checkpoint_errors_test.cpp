@@ -231,6 +231,35 @@ TEST_CASE("a state that an optimizer cannot take is found before the model is lo
   }
 }
 
+TEST_CASE("what was loaded before a part that cannot be is taken back, in place too") {
+  const Folder folder;
+  two([&](const Group& group, int) {
+    Training training(How::zero, group);
+    nn::ExponentialMovingAverage average(training.model, {.decay = 0.5});
+    const std::vector<nn::Part> parts{{"average", average}, {"optimizer", *training.optimizer}};
+    const auto step = [&] {
+      training.step(0);
+      average.update();
+    };
+    step();
+    nn::save_sharded(folder.path, parts, group);
+    group.barrier().wait();
+    if (group.rank() == 0) {
+      change_index(folder.path, [](nn::CheckpointIndex& index) {
+        entry(index, "optimizer.transformer.ln_f.bias.exp_avg").tensor.name += "_wrong";
+      });
+    }
+    group.barrier().wait();
+    step();
+    NamedTensors before;
+    for (const auto& [key, tensor] : average.state_dict()) before.emplace_back(key, tensor.clone());
+    const NamedTensors moments = training.moments();
+    check_has(error_of([&] { nn::load_sharded(folder.path, parts, group); }), "exp_avg_wrong");
+    CHECK(difference(average.state_dict(), before) == 0);
+    CHECK(difference(training.moments(), moments) == 0);
+  });
+}
+
 TEST_CASE("a rank that cannot write: all raise what it says, and the checkpoint before stays") {
   for (const int bad : {0, 1}) {
     check_fails(

@@ -15,7 +15,7 @@ namespace peal::testing {
 
 enum class How { plain, ddp, zero, fsdp, units, hybrid };
 
-inline const char* name_of(How how) {
+inline std::string name_of(How how) {
   constexpr const char* names[] = {"plain", "ddp", "zero", "fsdp", "fsdp of units", "hsdp"};
   return names[static_cast<int>(how)];
 }

@@ -51,6 +51,10 @@
 //   if (group.rank() == 0) nn::save("run.safetensors", parts);
 //   nn::load("run.safetensors", parts);                                // all ranks
 //
+// Or each rank saves its own part, and nothing is brought together (sharded_checkpoint.h):
+//
+//   nn::save_sharded("run.checkpoint", parts, group);                  // all ranks
+//
 // Steps are the same on all ranks, and so are the units that they run: a rank that calls another,
 // or leaves out a backward, is an Error on all that names both. So are evaluations, by as many
 // batches; where ranks have different numbers of them (an `exact` loader), hold what

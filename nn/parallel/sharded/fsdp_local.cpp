@@ -74,7 +74,7 @@ LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<St
       if (!sharded) write_piece(own.at(key), tensor);
     }
   };
-  return {save, want, load, true};
+  return {.save = save, .want = want, .load = load, .checked = true};
 }
 
 LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<State>& state,
@@ -137,7 +137,7 @@ LocalState FullyShardedDataParallel::State::local_state(const std::shared_ptr<St
     }
     optimizer.load_state_dict(mine);
   };
-  return {save, want, load};
+  return {.save = save, .want = want, .load = load, .replaces = true};
 }
 
 }  // namespace peal::nn

@@ -113,25 +113,26 @@ void read_pieces(Loading& loading, const std::vector<SafetensorsFile>& files) {
   }
 }
 
-// What can still go wrong is tried, and taken back where a rank has found something.
-void try_to_load(std::vector<Loading>& all, const checkpointed::Ranks& ranks) {
-  std::vector<Loading*> tried;
+// What can still go wrong comes first, and is taken back where a rank has found something.
+void load_unchecked(std::vector<Loading>& all, const checkpointed::Ranks& ranks) {
+  std::vector<Loading*> changed;
   try {
     ranks.together([&] {
       for (Loading& loading : all) {
         if (loading.local.checked) continue;
         of_part(loading, [&] {
           for (const LocalTensor& local : loading.local.save()) {
-            loading.before.emplace_back(local.key, local.elements);
+            loading.before.emplace_back(
+                local.key, loading.local.replaces ? local.elements : local.elements.clone());
           }
-          tried.push_back(&loading);
+          changed.push_back(&loading);
           loading.local.load(loading.pieces);
         });
       }
       return std::string();
     });
   } catch (...) {
-    for (std::size_t i = tried.size(); i-- > 0;) tried[i]->local.load(tried[i]->before);
+    for (std::size_t i = changed.size(); i-- > 0;) changed[i]->local.load(changed[i]->before);
     throw;
   }
 }
@@ -164,10 +165,10 @@ Checkpoint load_sharded(const std::filesystem::path& folder, const std::vector<P
     for (Loading& loading : all) of_part(loading, [&] { read_pieces(loading, files); });
     return std::string();
   });
-  try_to_load(all, ranks);
-  // In their order: an optimizer's masters are to be younger than its model.
+  load_unchecked(all, ranks);
   ranks.together([&] {
     for (const Loading& loading : all) {
+      if (!loading.local.checked) continue;
       of_part(loading, [&] { loading.local.load(loading.pieces); });
     }
     return std::string();

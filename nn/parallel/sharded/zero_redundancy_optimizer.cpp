@@ -271,8 +271,8 @@ LocalState OptimizerShards::local_state(Optimizer& optimizer) const {
     }
     return ranges;
   };
-  return {save, want,
-          [&optimizer](const NamedTensors& state) { optimizer.load_state_dict(state); }};
+  const auto load = [&optimizer](const NamedTensors& state) { optimizer.load_state_dict(state); };
+  return {.save = save, .want = want, .load = load, .replaces = true};
 }
 
 }  // namespace peal::nn

@@ -20,7 +20,8 @@
 // State. consolidate_state_dict(), on all ranks, brings it together on one; there state_dict() is
 // that of the optimizer by itself, key for key and bit for bit, which goes into one process, DDP or
 // any number of ranks, and back. On others, and once there was another step, it is an Error.
-// Checkpoints of launch/ consolidate by themselves; who saves by hand does it before.
+// Checkpoints of launch/ consolidate by themselves; who saves by hand does it before. In a sharded
+// checkpoint (sharded_checkpoint.h) owners save theirs, and nothing is consolidated.
 //
 // All ranks step alike, with the same settings: where they differ all get an Error. A group of one
 // does nothing of all this. Thread safety: as of Optimizer and of the group.
