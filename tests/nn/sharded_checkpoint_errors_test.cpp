@@ -141,6 +141,57 @@ TEST_CASE("a damaged, cut or missing file is an Error on all ranks, and nothing 
   }
 }
 
+TEST_CASE("a copy that is damaged where one rank alone reads it is an Error on all ranks") {
+  const Folder folder;
+  two([&](const Group& group, int) {
+    Training training(How::units, group);
+    nn::save_sharded(folder.path / "0", training.parts, group);
+  });
+  fs::copy(folder.path / "0", folder.path / "1");
+  // Rank 1 reads the other file of its copy for the checksums alone.
+  for (const auto& [of, damaged] : {std::pair{0, 1}, {1, 0}}) {
+    const fs::path path = shard(folder.path / std::to_string(of), damaged);
+    const std::string whole = content_of(path);
+    change_byte(path, fs::file_size(path) - 1);
+    two([&](const Group& group, int rank) {
+      Training training(How::ddp, group);
+      const NamedTensors values = training.values();
+      const nn::Part model = training.parts[0];
+      const std::string error = error_of(
+          [&] { nn::load_sharded(folder.path / std::to_string(rank), {model}, group, false); });
+      check_has(error, concat("rank ", of));
+      check_has(error, concat("rank-", damaged));
+      CHECK(difference(training.values(), values) == 0);
+    });
+    write(path, whole);
+  }
+}
+
+TEST_CASE(
+    "words that are no UTF-8 on one rank are an Error on all, and nothing of the save stays") {
+  const Folder folder;
+  two([&](const Group& group, int rank) {
+    Training training(How::ddp, group);
+    const Metadata metadata{{"host", rank == 1 ? "caf\xe9" : "cafe"}};
+    check_has(error_of([&] {
+                nn::save_sharded(folder.path / "run/new/", training.parts, group, metadata);
+              }),
+              "rank 1");
+  });
+  CHECK(fs::is_empty(folder.path / "run/new"));
+}
+
+TEST_CASE("files that are called nearly as shards stay") {
+  const Folder folder;
+  two([&](const Group& group, int rank) {
+    Training training(How::ddp, group);
+    if (rank == 0) write(folder.path / "shard-backup-rank-0.safetensors", "mine");
+    group.barrier().wait();
+    nn::save_sharded(folder.path, training.parts, group);
+  });
+  CHECK(content_of(folder.path / "shard-backup-rank-0.safetensors") == "mine");
+}
+
 TEST_CASE("what is no index, or a damaged one, is an Error on all ranks") {
   const auto with_index = [](const std::function<void(const fs::path&)>& f) {
     return [f](const fs::path& folder) { f(folder / nn::sharded_index_name); };

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/log.h>
 #include <peal/nn/parallel/sharded/checkpoint_index.h>
 #include <peal/nn/parallel/sharded/checkpoint_ranks.h>
 #include <peal/nn/parallel/sharded/sharded_checkpoint.h>
@@ -79,60 +80,99 @@ void of_part(const Loading& loading, F&& f) {
   }
 }
 
-// Opens each file, compares it with the index, and looks at all bytes of this rank's share.
-std::vector<SafetensorsFile> open_files(const Source& source, const checkpointed::Ranks& ranks) {
-  std::vector<SafetensorsFile> files;
-  for (std::size_t f = 0; f < source.index.files.size(); ++f) {
-    const auto& expected = source.index.files[f];
-    const SafetensorsFile& file = files.emplace_back(source.folder / expected.name);
-    PEAL_CHECK(file.bytes() == expected.bytes && file.checksum() == expected.checksum,
-               expected.name, ": the index has ", expected.bytes, " bytes with the checksum ",
-               expected.checksum, ", and the file ", file.bytes(), " with ", file.checksum(),
-               ": it is another one, or was cut short; copy the whole folder again");
-    if (f % static_cast<std::size_t>(ranks.world()) == static_cast<std::size_t>(ranks.rank())) {
-      file.check();
-    }
-  }
-  return files;
-}
-
-void read_pieces(Loading& loading, const std::vector<SafetensorsFile>& files) {
+// f(run, begin, end, piece) with each part of a run in that file which this rank wants: elements of
+// the flattened tensor, and where they belong.
+template <class F>
+void with_wanted(const Loading& loading, std::size_t file, F&& f) {
+  std::size_t next = 0;
   for (std::size_t i = 0; i < loading.saved.size(); ++i) {
     if (!loading.wanted[i]) continue;
     const auto [begin, count] = *loading.wanted[i];
-    const SavedTensor& saved = loading.saved[i];
-    const Tensor piece = Tensor::empty({count}, saved.dtype, Device{});
+    const Tensor piece = loading.pieces[next++].second.detach({count});
     for (const auto& run : loading.entries[i]->runs) {
       const std::int64_t from = std::max(begin, run.begin);
       const std::int64_t end = std::min(begin + count, run.end);
-      if (from >= end) continue;
-      files[run.file].read(run.tensor, from - run.begin, piece.detach({end - from}, from - begin));
+      if (run.file == file && from < end)
+        f(run, from, end, piece.detach({end - from}, from - begin));
     }
-    const bool whole = count == saved.shape.numel();
-    loading.pieces.emplace_back(saved.name, whole ? piece.detach(saved.shape) : piece);
   }
 }
 
-// What can still go wrong comes first, and is taken back where a rank has found something.
+SafetensorsFile open_file(const Source& source, const CheckpointIndex::File& expected) {
+  SafetensorsFile file(source.folder / expected.name);
+  PEAL_CHECK(file.bytes() == expected.bytes && file.checksum() == expected.checksum, expected.name,
+             ": the index has ", expected.bytes, " bytes with the checksum ", expected.checksum,
+             ", and the file ", file.bytes(), " with ", file.checksum(),
+             ": it is another one, or was cut short; copy the whole folder again");
+  file.check();
+  return file;
+}
+
+// Of each file that this rank reads from all bytes are looked at, for its copy may be another than
+// the other ranks'; and those that nobody may read from are shared out. One after the other, as
+// there may be more than a process may have open.
+void read_pieces(std::vector<Loading>& all, const Source& source,
+                 const checkpointed::Ranks& ranks) {
+  for (Loading& loading : all) {
+    for (std::size_t i = 0; i < loading.saved.size(); ++i) {
+      if (!loading.wanted[i]) continue;
+      const SavedTensor& saved = loading.saved[i];
+      const std::int64_t count = loading.wanted[i]->count;
+      const Shape shape = count == saved.shape.numel() ? saved.shape : Shape{count};
+      loading.pieces.emplace_back(saved.name, Tensor::empty(shape, saved.dtype, Device{}));
+    }
+  }
+  const auto world = static_cast<std::size_t>(ranks.world());
+  for (std::size_t f = 0; f < source.index.files.size(); ++f) {
+    bool wanted = f % world == static_cast<std::size_t>(ranks.rank());
+    for (const Loading& loading : all) {
+      with_wanted(loading, f, [&](const auto&...) { wanted = true; });
+    }
+    if (!wanted) continue;
+    const SafetensorsFile file = open_file(source, source.index.files[f]);
+    for (const Loading& loading : all) {
+      of_part(loading, [&] {
+        with_wanted(loading, f,
+                    [&](const auto& run, std::int64_t from, std::int64_t /*end*/,
+                        const Tensor& into) { file.read(run.tensor, from - run.begin, into); });
+      });
+    }
+  }
+}
+
+// Takes back what was loaded. What cannot be stays: the Error on its way says what led there.
+void take_back(const std::vector<Loading*>& changed) {
+  for (std::size_t i = changed.size(); i-- > 0;) {
+    try {
+      changed[i]->local.load(changed[i]->before);
+    } catch (const std::exception& error) {
+      log_warning("part '", changed[i]->part->name(),
+                  "' keeps what was loaded into it: ", error.what());
+    }
+  }
+}
+
+// What can still go wrong comes first, and is taken back where a rank has found something. One part
+// after the other on all ranks, as loading one may be collective.
 void load_unchecked(std::vector<Loading>& all, const checkpointed::Ranks& ranks) {
   std::vector<Loading*> changed;
   try {
-    ranks.together([&] {
-      for (Loading& loading : all) {
-        if (loading.local.checked) continue;
+    for (Loading& loading : all) {
+      if (loading.local.checked) continue;
+      ranks.together([&] {
         of_part(loading, [&] {
           for (const LocalTensor& local : loading.local.save()) {
             loading.before.emplace_back(
                 local.key, loading.local.replaces ? local.elements : local.elements.clone());
           }
-          changed.push_back(&loading);
           loading.local.load(loading.pieces);
+          changed.push_back(&loading);
         });
-      }
-      return std::string();
-    });
+        return std::string();
+      });
+    }
   } catch (...) {
-    for (std::size_t i = changed.size(); i-- > 0;) changed[i]->local.load(changed[i]->before);
+    take_back(changed);
     throw;
   }
 }
@@ -147,7 +187,7 @@ Checkpoint load_sharded(const std::filesystem::path& folder, const std::vector<P
       [&] {
         source = source_of(folder);
         check_covered(source.index, "its index");
-        return source.index.checksum;
+        return source.index.checksum.empty() ? to_json(source.index) : source.index.checksum;
       },
       "these are two checkpoints; let all ranks see one folder, or copy one to all");
   Checkpoint checkpoint;
@@ -161,8 +201,7 @@ Checkpoint load_sharded(const std::filesystem::path& folder, const std::vector<P
         loading.wanted = loading.local.want(loading.saved);
       });
     }
-    const std::vector<SafetensorsFile> files = open_files(source, ranks);
-    for (Loading& loading : all) of_part(loading, [&] { read_pieces(loading, files); });
+    read_pieces(all, source, ranks);
     return std::string();
   });
   load_unchecked(all, ranks);
