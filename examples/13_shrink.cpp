@@ -15,20 +15,35 @@
 
 using namespace peal;
 
+namespace {
+
+// Rank 0's state for all. They have the same tensors there: each has had a step, or none has.
+void take_from_rank_0(const comm::ProcessGroup& group, nn::Optimizer& optimizer) {
+  NamedTensors state;
+  for (const auto& [name, tensor] : optimizer.state_dict()) {
+    state.emplace_back(name, tensor.clone());
+    group.broadcast(state.back().second).wait();
+  }
+  optimizer.load_state_dict(state);
+}
+
+}  // namespace
+
 int main() {
   return launch::run_main([](launch::Job& job) {
     const int victim = job.world() > 1 ? job.world() - 1 : -1, before = job.world();
     nn::Linear model(4, 1);
-    nn::SGD optimizer(model.parameters(), {.lr = 0.05});
+    nn::SGD optimizer(model.parameters(), {.lr = 0.01, .momentum = 0.9});
     std::optional<nn::DistributedDataParallel> ddp;
     int step = 0;
     for (bool agreed = false; step < 20;) {
       try {
         if (!agreed) {
           // A rank may have finished a step that the others have not: rank 0's state is that of
-          // all, the step's number too; DDP sends its parameters.
+          // all, the step's number and the optimizer's too; DDP sends its parameters.
           step = std::stoi(job.group().broadcast_object(std::to_string(step)));
           ddp.emplace(model, job.group());
+          take_from_rank_0(job.group(), optimizer);
           agreed = true;
         }
         if (step == 10 && job.rank() == victim && job.world() == before) std::raise(SIGKILL);
@@ -39,8 +54,10 @@ int main() {
         ++step;
       } catch (const Error& error) {
         std::fprintf(stderr, "step %d: %s\n", step, error.what());
+        const int world = job.world();
         ddp.reset();   // it has the old group
         job.shrink();  // throws where the ranks that are left do not come: then the job ends
+        if (job.world() == world) throw;  // nobody has died: it would come again
         agreed = false;
       }
     }

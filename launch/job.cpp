@@ -148,13 +148,19 @@ const comm::ProcessGroup& Job::shrink() {
         "them by peal-run --keep-survivors, or again from a checkpoint, by peal-run "
         "--max-restarts or --elastic");
   }
+  const bool by_program = where_.launcher == "threads" || where_.launcher == "processes";
+  if (world() == 1 && !by_store_ && !by_program) {  // nobody to lose; as where nobody has died
+    group_.abort("[launch] shrink() has made another group: this one is over");
+    return group_ = comm::ProcessGroup::alone();
+  }
   if (!by_store_) {
     refuse(
         "is for ranks that are processes of their own, started by peal-run --keep-survivors or by "
         "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; these were not");
   }
-  flight_signal_.reset();  // it has the old group
-  group_ = by_store_->shrink(group_);
+  comm::ProcessGroup left = by_store_->shrink(group_);
+  flight_signal_.reset();  // it has the old group, which SIGUSR1 shows until then
+  group_ = std::move(left);
   where_.rank = group_.rank();
   where_.world = group_.world();
   context().log_tag = concat("rank ", rank());

@@ -57,20 +57,32 @@ class Job {
   // for it in a collective, says so first, by group().poison().
   //
   //   try {
-  //     step(job.group());
+  //     step(*model);
   //   } catch (const Error&) {
-  //     job.shrink();                    // again, if that throws since one more has died
-  //     model = DDP(..., job.group());   // broadcasts rank 0's parameters
+  //     const int before = job.world();
+  //     model.reset();                          // the old wrapper goes first
+  //     job.shrink();                           // again, if that throws since one more has died
+  //     if (job.world() == before) throw;       // nobody has: it would come again
+  //     model.emplace(net, job.group());        // gives all rank 0's parameters and buffers
+  //     load the last checkpoint, or give all rank 0's optimizer.state_dict()
+  //     make loaders again: job.place() is another
   //   }
+  //
+  // Ranks may be one step apart: with the last collective of a step one may be through, and another
+  // not. So all that steps change is to come from one rank: the optimizer's state, else replicas
+  // differ from then on, and schedules, GradScaler and the number of the step
+  // (examples/13_shrink.cpp).
   //
   // The old group, and what was made from it, stays failed: make DDP and sub-groups again, and call
   // device() for collectives on devices, which go through the CPU until then. Cores and device of
-  // this process stay as they are, and so where()'s local_rank.
+  // this process stay as they are, and so where()'s local_rank. PEAL_TRACE has what came before the
+  // first shrink() alone.
   //
-  // Error, with the ranks, where one that lives does not come within PEAL_TIMEOUT. Error for ranks
-  // that MPI started, whose launcher ends them all, for threads and children of one process, and
-  // for ranks on several nodes: start such a job again, from a checkpoint (peal-run
-  // --max-restarts). The launcher must leave who is left alone: peal-run --keep-survivors.
+  // Error, with the ranks, where one that lives does not come within PEAL_TIMEOUT, which does not
+  // run while it says that it works (ProcessGroup::busy()). Error for ranks that MPI started, whose
+  // launcher ends them all, for threads and children of one process, and for ranks on several
+  // nodes: start such a job again, from a checkpoint (peal-run --max-restarts). The launcher must
+  // leave who is left alone: peal-run --keep-survivors.
   const comm::ProcessGroup& shrink();
   const Rank& where() const { return where_; }
   int rank() const { return where_.rank; }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -78,9 +79,17 @@ comm::ProcessGroup RanksByStore::group() {
 
 comm::ProcessGroup RanksByStore::shrink(const comm::ProcessGroup& now) {
   comm::body_of(now).refuse_inherited();
-  if (!first_) first_ = now;
-  auto left =
-      survivors_->meet(comm::body_of(first_).lane->control(), options_.deadline, run_, secret_);
+  if (!first_) {
+    first_ = now;
+    left_.resize(static_cast<std::size_t>(now.world()));
+    std::iota(left_.begin(), left_.end(), 0);
+  }
+  const auto works = [&, &control = comm::body_of(now).lane->control()](int rank) {
+    const auto place = std::ranges::find(left_, rank);
+    return place != left_.end() && control.works(static_cast<int>(place - left_.begin()));
+  };
+  auto left = survivors_->meet(comm::body_of(first_).lane->control(), options_.deadline, works,
+                               run_, secret_);
   // What this rank has in flight there would never end.
   now.abort(
       "[launch] shrink() has made another group of the ranks that are left: this one is over");
@@ -89,6 +98,7 @@ comm::ProcessGroup RanksByStore::shrink(const comm::ProcessGroup& now) {
                                                        static_cast<int>(left.ranks.size()), "job");
   comm::ProcessGroup group = comm::processes_group(*ranks, options_, secret_);
   left.started();
+  left_ = std::move(left.ranks);
   ranks_ = std::move(ranks);
   store_ = std::move(left.store);
   hear_of_crossing(group);

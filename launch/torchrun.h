@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace peal::launch {
 
@@ -56,6 +57,7 @@ class RanksByStore {
   std::unique_ptr<comm::StoreRendezvous> ranks_;
   std::string run_, secret_;
   comm::ProcessGroup first_;  // after a shrink(), on whose board all later ones meet
+  std::vector<int> left_;     // ranks of first_, by their rank now
 };
 
 }  // namespace peal::launch

@@ -206,6 +206,12 @@ bool Control::anyone_works() const {
   return one_moves_;
 }
 
+bool Control::works(int rank) const {
+  if (!board_->works(rank)) return false;
+  const auto process = std::ranges::find(watched_->processes, rank, &Watched::Process::rank);
+  return process == watched_->processes.end() || !is_stopped(process->pid);
+}
+
 void Control::check() {
   if (const auto message = board_->poisoned()) fail(*message);
   const auto now = std::chrono::steady_clock::now();

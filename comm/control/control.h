@@ -127,6 +127,8 @@ class Control {
   // Somebody of this node says that it works, and its process does not stand still, stopped by a
   // signal (SIGSTOP): that one says so for ever. The system is asked at most every 10 ms.
   bool anyone_works() const;
+  // The same of one rank of this node.
+  bool works(int rank) const;
 
   // A peer's process is gone, which may have come to its end; throws and poisons nothing.
   bool anyone_gone() const { return first_gone().has_value(); }

@@ -97,10 +97,19 @@ bool Survivors::is_gone(int rank) const {
   return descriptor < 0 || (poll(&polled, 1, 0) > 0 && (polled.revents & POLLIN) != 0);
 }
 
-void Survivors::check(const std::vector<int>& ranks) const {
+// Who is in a later call has given this one up, and never comes to it again.
+void Survivors::check_call(int rank, const std::optional<Row>& row, std::uint64_t call) const {
+  PEAL_CHECK(!row || row->group != shrink_row || row->sequence <= call, "[comm] rank ", rank_,
+             " of the first world is in its shrink() ", call, ", but rank ", rank, " is in its ",
+             row->sequence, ": call shrink() again");
+}
+
+void Survivors::check(const Control& control, const std::vector<int>& ranks,
+                      std::uint64_t call) const {
   for (const int rank : ranks) {
     PEAL_CHECK(!is_gone(rank), "[comm] rank ", rank, " of the first world has died while rank ",
                rank_, " was in shrink() with it: call shrink() again");
+    check_call(rank, control.read(rank), call);
   }
 }
 
@@ -112,7 +121,7 @@ Survivors::Left Survivors::open(Control& control, const std::shared_ptr<const Ro
   watches.hopeless = [this, ranks, &control, mine, starts = left.starts] {
     if (!*starts) return;
     say_on_board(control, *mine);
-    check(ranks);
+    check(control, ranks, mine->sequence);
   };
   const auto own = std::ranges::find(ranks, rank_);
   PEAL_CHECK(own != ranks.end(), "[comm] rank ", rank_,
@@ -125,7 +134,8 @@ Survivors::Left Survivors::open(Control& control, const std::shared_ptr<const Ro
 }
 
 Survivors::Left Survivors::meet(Control& control, std::chrono::milliseconds deadline,
-                                const std::string& run, const std::string& secret) {
+                                const std::function<bool(int)>& works, const std::string& run,
+                                const std::string& secret) {
   PEAL_CHECK(
       obstacle_.empty(), "[comm] rank ", rank_, ": shrink() is for ranks that see each ",
       "other's processes, on one node, but ", obstacle_,
@@ -138,7 +148,7 @@ Survivors::Left Survivors::meet(Control& control, std::chrono::milliseconds dead
   mine->sequence = call;
   std::snprintf(mine->text, sizeof mine->text, "shrink(), call %llu",
                 static_cast<unsigned long long>(call));
-  for (const auto begin = SurvivorsClock::now();;) {
+  for (auto begin = SurvivorsClock::now();;) {
     say_on_board(control, *mine);
     std::vector<int> left, missing;
     for (int rank = 0; rank < world_; ++rank) {
@@ -151,9 +161,7 @@ Survivors::Left Survivors::meet(Control& control, std::chrono::milliseconds dead
                     patience, this_run, secret);
       }
       if (gone) continue;
-      PEAL_CHECK(!in_shrink || row->sequence <= call, "[comm] rank ", rank_,
-                 " of the first world is in its shrink() ", call, ", but rank ", rank,
-                 " is in its ", row->sequence, ": call shrink() again");
+      check_call(rank, row, call);
       left.push_back(rank);
       if (!in_shrink || row->sequence < call) missing.push_back(rank);
     }
@@ -164,11 +172,15 @@ Survivors::Left Survivors::meet(Control& control, std::chrono::milliseconds dead
       say_on_board(control, *mine);
       return opened;
     }
-    PEAL_CHECK(SurvivorsClock::now() - begin < deadline, "[comm] rank ", rank_,
-               " of the first world has waited ", std::chrono::duration<double>(deadline).count(),
-               " s (PEAL_TIMEOUT) in shrink() for ",
-               missing.empty() ? listed_ranks({left.front()}) : listed_ranks(missing),
-               " of the first world: every rank that lives must call it, or end");
+    if (std::ranges::any_of(missing, works)) begin = SurvivorsClock::now();
+    if (SurvivorsClock::now() - begin >= deadline) {
+      control.publish({});  // who comes now would take this rank for one that is here
+      fail(concat("[comm] rank ", rank_, " of the first world has waited ",
+                  std::chrono::duration<double>(deadline).count(),
+                  " s (PEAL_TIMEOUT) in shrink() for ",
+                  missing.empty() ? listed_ranks({left.front()}) : listed_ranks(missing),
+                  " of the first world: every rank that lives must call it, or end"));
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }

@@ -18,7 +18,9 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,15 +45,19 @@ class Survivors {
   Survivors& operator=(const Survivors&) = delete;
 
   // Collective over who is left, who have called it as often. `control`: of the world's group.
-  // `run` and `secret` as TcpStore's. Error, with the ranks, where some that live have not come
-  // within the deadline; where this rank cannot watch the others' processes, for they are on
-  // several nodes or in several namespaces; and where others are in a later call.
-  Left meet(Control& control, std::chrono::milliseconds deadline, const std::string& run,
+  // `works`: whether a rank of the first world says so now (Control::works()): while one that has
+  // not come does, the deadline does not run. `run` and `secret` as TcpStore's. Error, with the
+  // ranks, where some that live have not come within the deadline; where this rank cannot watch the
+  // others' processes, for they are on several nodes or in several namespaces; and where others are
+  // in a later call, however far this one is.
+  Left meet(Control& control, std::chrono::milliseconds deadline,
+            const std::function<bool(int)>& works, const std::string& run,
             const std::string& secret);
 
  private:
   bool is_gone(int rank) const;
-  void check(const std::vector<int>& ranks) const;
+  void check(const Control& control, const std::vector<int>& ranks, std::uint64_t call) const;
+  void check_call(int rank, const std::optional<Row>& row, std::uint64_t call) const;
   Left open(Control& control, const std::shared_ptr<const Row>& mine, const std::vector<int>& ranks,
             int port, const Patience& patience, const std::string& run, const std::string& secret);
 

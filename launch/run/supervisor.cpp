@@ -128,6 +128,8 @@ void Supervisor::shall_end(int signal) {
   if (outcome_.signal != 0) return;
   outcome_.signal = signal;
   signalled_ = Clock::now();
+  // The job has gone on without those that had failed: what comes of it is up to who is left.
+  if (keeps_survivors_ && !all_over()) outcome_.code = 0;
 }
 
 void Supervisor::hear(int signal) {
@@ -151,6 +153,7 @@ void Supervisor::hear(int signal) {
 // Of several at once a signal was sooner: who fails since another is gone needs time to see it.
 void Supervisor::reap() {
   std::vector<Member*> ends;
+  bool well = false;
   int status = 0;
   for (pid_t process; (process = waitpid(-1, &status, WNOHANG)) > 0;) {
     const auto member = std::ranges::find(members_, process, &Member::process);
@@ -159,6 +162,7 @@ void Supervisor::reap() {
     member->status = status;
     if (!member->agent) warden_.forget_if_empty(process);
     if (status != 0 || member->agent) ends.push_back(&*member);
+    well = well || status == 0;
   }
   std::ranges::stable_partition(ends,
                                 [](const Member* member) { return is_struck(member->status); });
@@ -171,6 +175,8 @@ void Supervisor::reap() {
                     process_end(member->status, oom_kills_.since_begin())));
     }
   }
+  // Of several at once nobody knows who was first.
+  left_well_ = left_well_ || (well && outcome_.code != 0);
 }
 
 bool Supervisor::ended_by_us() const { return outcome_.signal != 0 || stage_ > Stage::leaving; }
@@ -180,14 +186,17 @@ bool Supervisor::ended_by_us() const { return outcome_.signal != 0 || stage_ > S
 // came of theirs: a rank that is killed takes its time, a connection more, and its peers see that.
 void Supervisor::failed(Member& member, int status, const std::string& what, int ranks, bool lost) {
   const bool struck = lost || is_struck(status);
-  if (outcome_.code != 0 && !struck && !keeps_survivors_) return;
+  const bool later = outcome_.code != 0 && !struck;
+  if (later && !keeps_survivors_) return;
   if (outcome_.code == 0) outcome_.code = exit_code(status);
   if (lost ? outcome_.signal != 0 || stage_ >= Stage::killed : ended_by_us()) return;
   if (struck && first_exit_) --members_[*std::exchange(first_exit_, std::nullopt)].lost;
-  member.lost = std::min(member.lost + ranks, member.ranks);
-  member.host_lost = lost;
-  if (!struck && (!member.agent || member.told)) {
-    first_exit_ = static_cast<std::size_t>(&member - members_.data());
+  if (!later) {
+    member.lost = std::min(member.lost + ranks, member.ranks);
+    member.host_lost = lost;
+    if (!struck && (!member.agent || member.told)) {
+      first_exit_ = static_cast<std::size_t>(&member - members_.data());
+    }
   }
   if (is_agent_) {
     out_.add(failure_record(status, what));
@@ -197,13 +206,11 @@ void Supervisor::failed(Member& member, int status, const std::string& what, int
   if (stage_ == Stage::running && !keeps_survivors_) enter(Stage::leaving);
 }
 
-// The end of a rank's program is a barrier of all that are left then: one that has ended well tells
-// that the job has.
+// The end of a rank's program is a barrier of all that are left then: one that has ended well, once
+// another had failed, tells that the job has.
 void Supervisor::forgive() {
-  const bool well = std::ranges::any_of(
-      members_, [](const Member& member) { return member.over && member.status == 0; });
-  if (!keeps_survivors_ || !well || outcome_.code == 0 || outcome_.signal != 0 || outcome_.stuck)
-    return;
+  const bool has_failed = outcome_.code != 0 && outcome_.signal == 0 && !outcome_.stuck;
+  if (!keeps_survivors_ || !left_well_ || !has_failed) return;
   say("the ranks that were left have ended well: exit status 0");
   outcome_.code = 0;
 }

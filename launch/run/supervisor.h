@@ -64,7 +64,8 @@ class Supervisor {
   // An agent for so many ranks, which reads `plan` first.
   void start_agent(const std::string& name, int ranks, Command command, const std::string& plan);
   // Where a rank fails the others go on for as long as they like, and if one of them ends well, the
-  // job has ended well. Before run(); not for agents.
+  // job has ended well. After a signal that should end the job, what has failed before it counts no
+  // more. Before run(); not for agents.
   void keep_survivors() { keeps_survivors_ = true; }
   // Until all have ended.
   Outcome run();
@@ -129,6 +130,7 @@ class Supervisor {
   bool ordered_ = false;  // the signal that should end all came from the launcher
   bool sent_term_ = false;
   bool keeps_survivors_ = false;
+  bool left_well_ = false;                  // one has ended well since another had failed
   bool stuck_elsewhere_ = false;            // an agent has told it
   std::chrono::nanoseconds waits_{};        // from the stage's beginning to deadline_
   Clock::time_point deadline_, signalled_;  // the latter: when the first signal came

@@ -61,6 +61,44 @@ silent
 # One that lives and does not come is named.
 PEAL_TIMEOUT=1 ends 1 -n 3 --keep-survivors "$program" absent
 says 'in shrink() for rank 2 of the first world: every rank that lives must call it, or end'
+# One that works is waited for, in the first world and in a later one.
+PEAL_TIMEOUT=2 ends 0 -n 3 --keep-survivors "$program" busy
+right 2
+# Who comes when the others have given up throws as soon as it sees them in their next call.
+PEAL_TIMEOUT=2 ends 0 -n 3 --keep-survivors "$program" late
+right 3
+says 'call shrink() again'
+# One net and one optimizer over a death; rank 0 is a step ahead.
+for lost in 0 2; do
+  ends 0 -n 3 --keep-survivors "$program" trains $lost
+  [[ $(cat out) == '2 ranks train on' ]] || failed 'the training'
+done
+# Who has ended well before another failed does not speak for those that were left.
+ends 3 -n 2 --keep-survivors sh -c 'echo $$ >early.$RANK; test "$RANK" -ne 0 || exit 0
+  until test -s early.0 && test ! -e /proc/$(cat early.0); do sleep 0.02; done; exit 3'
+# A signal ends a job that has gone on as it ends any: who saves has --term-grace for it, and its status counts.
+term_comes() {
+  local status=0 lost
+  rm -f saves lost
+  "$peal_run" -n 2 --keep-survivors --grace 0.2 --term-grace 20 sh -c "$1" >out 2>err &
+  local job=$!
+  until_true test -s saves
+  until_true test -s lost
+  lost=$(cat lost)
+  until_true test ! -e "/proc/$lost"
+  kill -TERM "$job"
+  wait "$job" || status=$?
+  [[ $status -eq $2 ]] || failed "SIGTERM after a death: exit status $status, expected $2"
+}
+for code in 0 143; do
+  term_comes 'test "$RANK" -ne 1 || { echo $$ >lost; kill -KILL $$; }
+    trap "sleep 1; exit '$code'" TERM; echo $$ >saves; while :; do sleep 0.05; done' $code
+done
+# Who ends since another was killed is not lost: the job starts again with it.
+ends 0 -n 2 --keep-survivors --elastic --max-restarts 1 --min-ranks 1 sh -c 'test "$WORLD_SIZE" -eq 2 || exit 0
+  echo $$ >lost.$RANK; test "$RANK" -ne 1 || kill -KILL $$
+  until test -s lost.1 && test ! -e /proc/$(cat lost.1); do sleep 0.02; done; exit 1'
+says 'starts again, 1 of 1, with 1 rank'
 # Without the option the others are ended, and the status is of the first that failed; it is too where nobody ends well.
 ends 137 -n 2 --grace 0.2 sh -c 'test "$RANK" -ne 1 || kill -KILL $$; exec sleep 1000'
 ends 137 -n 2 --keep-survivors sh -c 'echo $$ >pid.$RANK; test "$RANK" -ne 1 || kill -KILL $$
@@ -69,8 +107,11 @@ says ') ended with exit code 4'
 ends 2 -n 2 --keep-survivors --hosts localhost:2 true
 says '--keep-survivors is for one machine'
 
+# A world of one has nobody to lose.
+ends 0 -n 1 --keep-survivors "$program" none
+right 1
 # Who cannot says what to do instead.
-ends 1 "$program" refused
+ends 1 "$program" threads
 says 'is for ranks that are processes of their own, started by peal-run --keep-survivors'
 ends 1 -n 2 --keep-survivors sh -c "PEAL_NODE=node-\$RANK exec '$program' refused"
 says 'shrink() is for ranks that see each other'"'"'s processes, on one node, but the ranks are on several nodes'
