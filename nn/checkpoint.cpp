@@ -132,7 +132,9 @@ Snapshot gather(std::string_view what, const std::vector<Part>& parts, const Met
   std::string names;
   for (const Part& part : parts) {
     names += (names.empty() ? "" : " ") + part.name();
-    for (auto& [name, tensor] : part.state_dict()) {
+    NamedTensors state = part.state_dict();
+    check_no_pieces(concat(what, ": part '", part.name(), "'"), state);
+    for (auto& [name, tensor] : state) {
       all.tensors.emplace_back(part.name() + "." + name, std::move(tensor));
     }
   }
@@ -160,7 +162,9 @@ LocalState Part::local_state() const {
 
 void save_model(const std::filesystem::path& path, const Module& model, const Metadata& metadata) {
   warn_of_lone_ranks();
-  save_safetensors(path, model.state_dict(), with_checksum(metadata));
+  const NamedTensors state = model.state_dict();
+  check_no_pieces(concat("save ", path.string()), state);
+  save_safetensors(path, state, with_checksum(metadata));
 }
 
 void load_model(const std::filesystem::path& path, Module& model) {

@@ -19,6 +19,15 @@ std::vector<LocalTensor> everywhere(const NamedTensors& state) {
 
 }  // namespace
 
+void check_no_pieces(std::string_view who, const NamedTensors& state) {
+  for (const auto& [key, tensor] : state) {
+    PEAL_CHECK(!tensor.defined() || !tensor.storage()->is_piece(), who, ": ", key, " ",
+               tensor.shape(),
+               " is this rank's piece of a tensor-parallel model, and the other ranks' would be "
+               "lost; save state_dict() or saved() of what parallelize_module() returned");
+  }
+}
+
 WantedRanges all_of(const std::vector<SavedTensor>& saved) {
   WantedRanges ranges;
   for (const SavedTensor& tensor : saved) ranges.push_back(ElementRange{0, tensor.shape.numel()});
@@ -32,7 +41,11 @@ LocalState whole_state(std::function<NamedTensors()> save,
 
 LocalState whole_model_state(std::string who, std::function<NamedTensors()> save,
                              std::function<void(const NamedTensors&)> load) {
-  return {[save] { return everywhere(save()); },
+  return {[who, save] {
+            const NamedTensors state = save();
+            check_no_pieces(who, state);
+            return everywhere(state);
+          },
           [who = std::move(who), save](const std::vector<SavedTensor>& saved) {
             check_fits(who, save(), saved);
             return all_of(saved);

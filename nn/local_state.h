@@ -59,6 +59,9 @@ LocalState whole_state(std::function<NamedTensors()> save,
 LocalState whole_model_state(std::string who, std::function<NamedTensors()> save,
                              std::function<void(const NamedTensors&)> load);
 
+// Error where one is this rank's piece (Storage::is_piece): the other ranks' would be lost.
+void check_no_pieces(std::string_view who, const NamedTensors& state);
+
 WantedRanges all_of(const std::vector<SavedTensor>& saved);
 // Error that lists what is missing, too many, or of another shape or kind of type, as of
 // Module::load_state_dict(). `own` may have no bytes.

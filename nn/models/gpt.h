@@ -21,6 +21,7 @@
 #include <peal/autograd/ops/ops.h>
 #include <peal/nn/init.h>
 #include <peal/nn/layers/layers.h>
+#include <peal/nn/layers/side_by_side.h>
 #include <peal/nn/models/gpt2_state.h>
 
 #include <cmath>
@@ -81,7 +82,12 @@ struct GptAttention : Module {
   }
 
  private:
-  std::int64_t heads_of(const Tensor& qkv, std::int64_t width) const {
+  std::int64_t heads_of(const Tensor& qkv, std::int64_t width) {
+    const auto* const some = qkv.size(-1) == 3 * width ? nullptr : c_attn.as<SideBySide>();
+    PEAL_CHECK(some == nullptr || some->parts() == 3,
+               "GptAttention: c_attn gives queries, keys and values side by side: expected a cut "
+               "with .parts = 3, got ",
+               some->parts());
     PEAL_CHECK(heads_ * qkv.size(-1) % (3 * width) == 0, "GptAttention: ", qkv.size(-1),
                " features of ", heads_, " heads of queries, keys and values, ", 3 * width,
                " in all, are no whole number of heads");
@@ -226,6 +232,8 @@ struct GPT : Module {
     PEAL_CHECK(tokens.dim() == 2 && tokens.size(1) > 0,
                "GPT: expected tokens [B, T], T above 0, got shape ", tokens.shape());
     const Tensor all = cache == nullptr ? transformer(tokens) : states(tokens, cache);
+    // Where ranks have parts of the sequence (parallel/tensor/), the head brings them together.
+    if (all.size(1) != tokens.size(1)) return select(lm_head(all), 1, tokens.size(1) - 1);
     return select(lm_head(narrow(all, 1, tokens.size(1) - 1, 1)), 1, 0);
   }
   // What the head makes logits of: [B, T, width].

@@ -215,6 +215,88 @@ TEST_CASE("states go from ranks to one process, and to other numbers of ranks") 
   });
 }
 
+TEST_CASE("of a cut model its parts alone are not saved") {
+  ranks(2, [](const Group& group, int rank) {
+    nn::GPT gpt = gpt_of_four_heads();
+    nn::TensorParallel tp = nn::parallelize_module(gpt, group, plan(true));
+    const nn::Part parts{"model", gpt}, whole{"model", tp};
+    const std::string piece = "transformer.wte.weight [6, 8] is this rank's piece";
+    check_has(error_of([&] { nn::snapshot({parts}); }), "snapshot: part 'model': " + piece);
+    check_has(error_of([&] { nn::save_model("/none/model", gpt); }), piece);
+    check_has(error_of([&] { parts.local_state().save(); }), piece);
+    whole.consolidate_state_dict();
+    if (rank == 0) CHECK(nn::snapshot({whole}).tensors.size() == tp.named_parameters().size() + 1);
+  });
+}
+
+TEST_CASE("gradients of norms in cut sequences add up where DDP computes in bf16") {
+  for (const bool keep : {false, true}) {
+    CAPTURE(keep);
+    ranks(4, [&](const Group& group, int) {
+      const comm::DeviceMesh mesh(group, {2, 2}, {"dp", "tp"});
+      const Group over = mesh.get_group("tp");
+      nn::TensorParallel tp = nn::parallelize_module(gpt_of_four_heads(), over, plan(true, true));
+      DDP ddp(tp, mesh.get_group("dp"),
+              {.mixed_precision = {.param_dtype = DType::bf16, .keep_low_precision_grads = keep}});
+      for (int step = 0; step < 2; ++step) {
+        loss_of(ddp, rows_of(tokens_of(step), mesh.get_local_rank("dp"), 2)).backward();
+        for (const auto& [name, parameter] : tp.named_parameters()) {
+          if (name.find("ln_") == std::string::npos) continue;
+          PEAL_CHECK(same_everywhere(cast(parameter.grad(), DType::f32), over), name);
+        }
+      }
+    });
+  }
+}
+
+TEST_CASE("a sequence-parallel parameter must be seen before another stands for it") {
+  ranks(2, [](const Group& group, int) {
+    nn::GPT gpt = gpt_of_four_heads();
+    gpt.transformer.ln_f.weight.set_requires_grad(false);
+    nn::TensorParallel tp = nn::parallelize_module(gpt, group, plan(true, true));
+    gpt.transformer.ln_f.weight.set_requires_grad();
+    DDP ddp(tp, Group::alone(), {.mixed_precision = {.param_dtype = DType::bf16}});
+    check_has(error_of([&] { ddp(tokens_of(0).x); }),
+              "transformer.ln_f.weight: another tensor stands for it");
+    {
+      const NoGrad guard;
+      tp(tokens_of(0).x);
+    }
+    CHECK(error_of([&] { ddp(tokens_of(0).x); }) == "nothing");
+  });
+}
+
+TEST_CASE("with dropout what is whole stays the same on all ranks") {
+  for (const bool sequence : {false, true}) {
+    CAPTURE(sequence);
+    ranks(2, [&](const Group& group, int) {
+      nn::GptSettings settings{vocabulary, 8, heads, 2, 8};
+      settings.embd_pdrop = settings.attn_pdrop = settings.resid_pdrop = 0.1;
+      nn::TensorParallel tp =
+          nn::parallelize_module(nn::GPT(settings), group, plan(true, sequence));
+      nn::AdamW optimizer(tp.named_parameters(), adam);
+      for (int step = 0; step < 3; ++step) {
+        optimizer.zero_grad();
+        loss_of(tp, tokens_of(step)).backward();
+        optimizer.step();
+      }
+      for (const auto& [name, parameter] : tp.named_parameters()) {
+        PEAL_CHECK(tp.cut_of(name) || same_everywhere(parameter.detach(), group), name);
+      }
+    });
+  }
+}
+
+TEST_CASE("queries, keys and values that are cut as one part are an error") {
+  ranks(2, [](const Group& group, int) {
+    nn::TensorParallel tp = nn::parallelize_module(
+        gpt_of_four_heads(), group,
+        {{"transformer.h.*.attn.c_attn", nn::ColwiseParallel{.heads = heads}},
+         {"transformer.h.*.attn.c_proj", nn::RowwiseParallel{}}});
+    check_has(error_of([&] { tp(tokens_of(0).x); }), "expected a cut with .parts = 3, got 1");
+  });
+}
+
 TEST_CASE("a cut GPT continues text with a cache, and refuses what does not divide") {
   nn::GPT plain = fresh(gpt_of_four_heads);
   const Batch batch = tokens_of(0);
@@ -231,8 +313,9 @@ TEST_CASE("a cut GPT continues text with a cache, and refuses what does not divi
     CHECK(difference({{"", last}}, {{"", expected}}) < 1e-12);
   });
   ranks(2, [&](const Group& group, int) {
-    nn::TensorParallel tp =
-        nn::parallelize_module(gpt_of_four_heads(), group, plan(true, /*sequence=*/true));
+    nn::GPT gpt = fresh(gpt_of_four_heads);
+    nn::TensorParallel tp = nn::parallelize_module(gpt, group, plan(true, /*sequence=*/true));
+    CHECK(difference({{"", gpt.next(batch.x).detach()}}, {{"", expected}}) < 1e-12);
     check_has(error_of([&] { tp(slice(batch.x, 1, 0, 7)); }),
               "transformer.drop: dimension 1 of shape [4, 7, 8] has 7 places, which do not divide "
               "among 2 ranks");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor-parallel functions and layers against one process: values, gradients, random numbers,
 // norms, and what is refused.
+#include <peal/autograd/autocast.h>
 #include <peal/autograd/checkpoint.h>
 #include <peal/autograd/grad.h>
 #include <peal/nn/optim/clip_grad.h>
@@ -134,6 +135,21 @@ TEST_CASE("each alone gathers its output, or cuts its input") {
       sum(y * y).backward();
       sum(z * z).backward();
       CHECK(far(gradient_of(x), gradient_of(same)) < 1e-4);
+    }
+  });
+}
+
+TEST_CASE("a row layer gives the type that a linear layer does") {
+  two([](const Group& group, int) {
+    for (const bool sequence : {false, true}) {
+      nn::Linear plain(even, 6);
+      nn::RowParallelLinear row(plain, group,
+                                {.input_is_parallel = false, .sequence_parallel = sequence});
+      const Autocast lower(DType::bf16);
+      const Tensor x = test::normal<float>({2, 2, even}, 4), y = row(x);
+      CHECK(y.dtype() == plain(x).dtype());
+      sum(y).backward();
+      CHECK(row.bias.grad().dtype() == DType::f32);
     }
   });
 }
@@ -302,6 +318,36 @@ TEST_CASE("plans that cannot be followed are errors on every rank, by layer and 
                 nn::parallelize_module(net, group, {{"fc", column}, {"tied", column}});
               }),
               "fc has hooks");
+  });
+}
+
+TEST_CASE("a model that is cut in several calls keeps every rank's parts") {
+  two([](const Group& group, int) {
+    TwoLayers net;
+    const NamedTensors start = net.state_dict();
+    nn::parallelize_module(net, group, {{"fc1", nn::ColwiseParallel{}}});
+    nn::TensorParallel tp = nn::parallelize_module(net, group, {{"fc2", nn::RowwiseParallel{}}});
+    CHECK(difference(tp.state_dict(), start) == 0);
+  });
+}
+
+TEST_CASE("SequenceParallel is of no module with named or cut ones below it") {
+  struct Outer : nn::Module {
+    TwoLayers net = add("net", TwoLayers());
+  };
+  two([](const Group& group, int) {
+    Outer outer;
+    const nn::ColwiseParallel column;
+    check_has(error_of([&] {
+                nn::parallelize_module(outer, group,
+                                       {{"net", nn::SequenceParallel{}}, {"net.fc1", column}});
+              }),
+              "net.fc1, which the plan names, is within net, which is SequenceParallel");
+    nn::parallelize_module(outer, group, {{"net.fc1", column}});
+    check_has(error_of([&] {
+                nn::parallelize_module(outer, group, {{"net", nn::SequenceParallel{}}});
+              }),
+              "net.fc1, which is cut, is within net, which is SequenceParallel");
   });
 }
 

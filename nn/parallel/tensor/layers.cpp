@@ -54,6 +54,15 @@ std::optional<Cut> TensorParallelLayer::cut_of(std::string_view parameter) const
   return std::nullopt;
 }
 
+std::optional<Cut> cut_of(const Module& model, std::string_view parameter) {
+  const std::size_t dot = parameter.rfind('.');
+  const bool own = dot == std::string_view::npos;
+  Module owner = model.get_submodule(own ? std::string_view() : parameter.substr(0, dot));
+  const auto* const layer = owner.as<TensorParallelLayer>();
+  if (layer == nullptr) return std::nullopt;
+  return layer->cut_of(own ? parameter : parameter.substr(dot + 1));
+}
+
 Tensor TensorParallelLayer::add_part(const char* parameter, const Tensor& part, const Cut& cut,
                                      bool trained) {
   cuts_.emplace_back(parameter, cut);
@@ -135,9 +144,11 @@ Tensor RowParallelLinear::forward(const Tensor& x) {
       style_.input_is_parallel ? x : scatter_to_tensor_parallel_region(x, group(), -1, name());
   const Tensor y = left_region(linear(in, weight), group(), style_.sequence_parallel, name());
   if (!bias.defined()) return y;
-  // Added once, to the sum. To a part of the sequence: the ranks' gradients of it add up.
-  return y +
-         (style_.sequence_parallel ? copy_to_tensor_parallel_region(bias, group(), name()) : bias);
+  // Added once, to the sum. To a part of the sequence: the ranks' gradients of it add up. In y's
+  // type, as Linear does, and its gradients add up in its own.
+  const Tensor once =
+      style_.sequence_parallel ? copy_to_tensor_parallel_region(bias, group(), name()) : bias;
+  return y + cast(once, y.dtype());
 }
 
 std::string RowParallelLinear::extra_repr() const {

@@ -3,9 +3,11 @@
 // VocabParallelEmbedding; Shoeybi et al., 2019, section 3): a layer whose weight is cut over the
 // ranks of a group, each of which computes with its part.
 //
-//   ColumnParallelLinear   weight [out / P, in], bias [out / P]: x whole -> y, a part of the
-//   features RowParallelLinear      weight [out, in / P], bias [out] whole: a part of x's features
-//   -> y whole VocabParallelEmbedding weight [count / P, width]: index whole -> y whole
+// clang-format off
+//   ColumnParallelLinear    weight [out / P, in], bias [out / P]: x whole -> a part of y's features
+//   RowParallelLinear       weight [out, in / P], bias [out] whole: a part of x's features -> y whole
+//   VocabParallelEmbedding  weight [count / P, width]: index whole -> y whole
+// clang-format on
 //
 // So column, what acts on each feature by itself, row, is one all-reduce in forward and one in
 // backward. With sequence_parallel what is whole is a part of the sequence instead (dimension 1 of
@@ -24,6 +26,7 @@
 #include <peal/comm/group/process_group.h>
 #include <peal/nn/layers/embedding.h>
 #include <peal/nn/layers/linear.h>
+#include <peal/nn/layers/side_by_side.h>
 #include <peal/nn/module.h>
 #include <peal/nn/parallel/tensor/cut.h>
 
@@ -69,7 +72,10 @@ class TensorParallelLayer : public Module {
   std::vector<std::pair<std::string, Cut>> cuts_;
 };
 
-class ColumnParallelLinear : public TensorParallelLayer {
+// How a parameter of the model, by its path, is cut; none for one that is whole.
+std::optional<Cut> cut_of(const Module& model, std::string_view parameter);
+
+class ColumnParallelLinear : public TensorParallelLayer, public SideBySide {
  public:
   ColumnParallelLinear(std::int64_t in, std::int64_t out, comm::ProcessGroup group,
                        const ColwiseParallel& style = {}, bool bias = true);
@@ -83,6 +89,7 @@ class ColumnParallelLinear : public TensorParallelLayer {
 
   Tensor forward(const Tensor& x) override;
   std::string extra_repr() const override;
+  std::int64_t parts() const override { return style_.parts; }
 
   Tensor weight, bias;  // this rank's; bias is undefined where there is none
 

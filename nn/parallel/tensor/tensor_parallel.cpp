@@ -66,6 +66,7 @@ class Surgery {
   Surgery(const Module& module, int world, const TensorParallelPlan& plan) : world_(world) {
     places_below(module, "", places_);
     for (const auto& [pattern, style] : plan) give(pattern, style);
+    for (const ModulePlace& place : places_) check_below(place);
     for (ModulePlace& place : places_) check(place);
     for (ModulePlace& place : places_) check_ties(place);
     for (auto& [name, own] : module.named_parameters()) {
@@ -113,6 +114,22 @@ class Surgery {
       any = true;
     }
     PEAL_CHECK(any, "the plan's '", pattern, "' is no module of the model");
+  }
+
+  // Gradients of cut parameters are this rank's, and others' below would add up twice.
+  void check_below(const ModulePlace& outer) const {
+    if (outer.style == nullptr || !std::holds_alternative<SequenceParallel>(*outer.style)) return;
+    for (const ModulePlace& inner : places_) {
+      if (!inner.path.starts_with(outer.path + ".")) continue;
+      Module below = inner.module;
+      PEAL_CHECK(inner.style == nullptr && below.as<TensorParallelLayer>() == nullptr, inner.path,
+                 below.as<TensorParallelLayer>() ? ", which is cut, is within "
+                                                 : ", which the plan names, is within ",
+                 outer.path, ", which is SequenceParallel; name the modules below it one by one");
+    }
+    Module own = outer.module;
+    PEAL_CHECK(own.as<TensorParallelLayer>() == nullptr, outer.path,
+               " is cut already, and is not SequenceParallel as well");
   }
 
   void check(ModulePlace& place) {
@@ -207,21 +224,44 @@ Module Surgery::made(ModulePlace& place, const comm::ProcessGroup& group) {
 }
 
 // The gradients of the module's own parameters, each of a part of the sequence, add up over ranks.
-// Looked at before each forward, as a parameter that was converted or thawed has another slot.
+// Looked at now, as another tensor may stand for a parameter in each forward (DDP's
+// mixed_precision), and before each, as one that was converted or thawed has another slot.
 void add_up_gradients(Module& module, const comm::ProcessGroup& group, const std::string& path) {
   if (group.world() == 1) return;
-  using Slots = std::unordered_map<std::string, std::weak_ptr<GradSlot>>;
+  struct Seen {
+    std::weak_ptr<GradSlot> slot;
+    std::uint64_t hook;
+    std::weak_ptr<void> there;  // while a slot has the hook, this one or one that took it along
+  };
+  using Slots = std::unordered_map<std::string, std::vector<Seen>>;
   const auto look = [group, path, slots = std::make_shared<Slots>()](Module& here) {
     for (const auto& [name, parameter] : here.named_parameters()) {
       const std::shared_ptr<GradSlot>& slot = parameter.body().slot;
-      std::weak_ptr<GradSlot>& seen = (*slots)[name];
-      if (!slot || seen.lock() == slot) continue;
-      seen = slot;
-      parameter.register_hook([group, whose = concat(path, ".", name)](const Tensor& g) {
+      std::vector<Seen>& seen = (*slots)[name];
+      const std::string whose = concat(path, ".", name);
+      if (!slot) {
+        const bool leaf_adds_up = std::any_of(
+            seen.begin(), seen.end(), [](const Seen& each) { return !each.there.expired(); });
+        PEAL_CHECK(!parameter.requires_grad() || leaf_adds_up, tp, whose,
+                   ": another tensor stands for it in this forward, and the ranks' gradients of it "
+                   "would not add up; convert and thaw the model before parallelize_module(), or "
+                   "run it once by itself afterwards");
+        continue;
+      }
+      if (std::any_of(seen.begin(), seen.end(),
+                      [&](const Seen& each) { return each.slot.lock() == slot; })) {
+        continue;
+      }
+      for (const Seen& each : seen) parameter.remove_hook(each.hook);  // one that was taken along
+      std::erase_if(seen, [](const Seen& each) { return each.there.expired(); });
+      const std::shared_ptr<void> there = std::make_shared<char>();
+      const std::uint64_t hook = parameter.register_hook([group, whose, there](const Tensor& g) {
         return reduce_from_tensor_parallel_region(g, group, whose);
       });
+      seen.push_back({slot, hook, there});
     }
   };
+  look(module);
   module.register_forward_pre_hook([look](Module& here, const Tensors&) -> Module::Replaced {
     look(here);
     return std::nullopt;
@@ -276,39 +316,48 @@ std::string outline(const Module& module) {
   return outline(module.named_parameters()) + outline(module.named_buffers());
 }
 
+void check_group(const Module& module, const comm::ProcessGroup& group) {
+  for (auto& [path, each] : module.named_modules()) {
+    const auto* const layer = each.as<TensorParallelLayer>();
+    PEAL_CHECK(layer == nullptr || (layer->group().world() == group.world() &&
+                                    layer->group().rank() == group.rank()),
+               path, " is cut over another group");
+  }
+}
+
+// What is cut, by an earlier call, is each rank's own.
+void make_whole_equal(const Module& module, const comm::ProcessGroup& group) {
+  NamedTensors whole = module.named_buffers();
+  for (const auto& [name, parameter] : module.named_parameters()) {
+    if (!cut_of(module, name)) whole.emplace_back(name, parameter);
+  }
+  make_equal(group, whole);
+}
+
 }  // namespace
 
 TensorParallel::TensorParallel(Module module, comm::ProcessGroup group)
     : Module(std::move(module)), group_(std::move(group)) {
   PEAL_CHECK(bool(group_), tp, "expected a process group, got none");
   stay();
-  const std::string wrong = why_not([&] {
-    for (auto& [path, each] : named_modules()) {
-      const auto* const layer = each.as<TensorParallelLayer>();
-      PEAL_CHECK(layer == nullptr || (layer->group().world() == group_.world() &&
-                                      layer->group().rank() == group_.rank()),
-                 path, " is cut over another group");
-    }
-  });
+  const std::string wrong = why_not([&] { check_group(*this, group_); });
   comm::agree_unless(group_, "[tp] the model", outline(*this), wrong,
                      "build the same model with the same plan on every rank");
-  NamedTensors whole = named_buffers();
-  for (const auto& [name, parameter] : named_parameters()) {
-    if (!cut_of(name)) whole.emplace_back(name, parameter);
-  }
-  make_equal(group_, whole);
+  make_whole_equal(*this, group_);
 }
 
 TensorParallel parallelize_module(Module module, const comm::ProcessGroup& group,
                                   const TensorParallelPlan& plan) {
   PEAL_CHECK(bool(group), tp, "expected a process group, got none");
   std::optional<Surgery> surgery;
-  const std::string wrong = why_not([&] { surgery.emplace(module, group.world(), plan); });
+  const std::string wrong = why_not([&] {
+    check_group(module, group);
+    surgery.emplace(module, group.world(), plan);
+  });
   comm::agree_unless(group, "[tp] the model",
                      (surgery ? surgery->text() : std::string()) + outline(module), wrong,
                      "build the same model with the same plan on every rank");
-  make_equal(group, module.named_parameters());
-  make_equal(group, module.named_buffers());
+  make_whole_equal(module, group);
   surgery->operate(module, group);
   return TensorParallel(std::move(module), group);
 }

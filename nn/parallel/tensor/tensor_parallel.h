@@ -11,8 +11,7 @@
 //       {"transformer.h.*.attn.c_proj", nn::RowwiseParallel{}},
 //       {"transformer.h.*.mlp.c_fc", nn::ColwiseParallel{}},
 //       {"transformer.h.*.mlp.c_proj", nn::RowwiseParallel{}},
-//       {"lm_head", nn::ColwiseParallel{.gather_output = true}}});   // has wte's weight: both are
-//       cut
+//       {"lm_head", nn::ColwiseParallel{.gather_output = true}}});  // wte's weight: both are cut
 //   nn::DistributedDataParallel ddp(tp, mesh.get_group("dp"));
 //   nn::AdamW optimizer(tp.named_parameters(), {.lr = 1e-3});
 //   cross_entropy(ddp(x), y).backward();    // the same x on the ranks of "tp"
@@ -23,26 +22,36 @@
 // stands for any one name. Linear becomes ColumnParallelLinear or RowParallelLinear, and Embedding,
 // by RowwiseParallel, VocabParallelEmbedding (layers.h), in their places; handles of the model
 // stand for the new ones, and keys stay. What is not named is whole, and the same on all ranks. The
-// ranks of the group train on the same batches: give samplers the "dp" place.
+// ranks of the group train on the same batches: give samplers the "dp" place. A plan may be of one
+// block of the model, and the next call's of others: what is cut stays as it is.
 //
 // Sequence parallelism (Korthikanti et al., 2022): between the regions of cut layers each rank has
 // a part of the sequence. ColwiseParallel and RowwiseParallel around such regions have
 // sequence_parallel, norms and dropouts in them are SequenceParallel, and what comes before is cut
 // by PrepareModuleOutput:
 //
-//       {"transformer.drop", nn::PrepareModuleOutput{}}, {"transformer.h.*.ln_1",
-//       nn::SequenceParallel{}}, ... {"transformer.ln_f", nn::SequenceParallel{}}
+//       {"transformer.drop", nn::PrepareModuleOutput{}},
+//       {"transformer.h.*.ln_1", nn::SequenceParallel{}}, ...
+//       {"transformer.ln_f", nn::SequenceParallel{}}
 //
-// Dropout of what is whole draws the same on all ranks, and needs nothing. Of parts of the features
-// it must draw other numbers on each: a Dropout of the model is given SequenceParallel, and code of
-// one's own a ForkedGenerator. Attention's own probabilities (attn_pdrop of GPT) are dropped
-// without either, so that the heads of one rank drop the places that those of another do.
+// The ranks divide the sequence, so that text is not made of it token by token: that does a plain
+// GPT, or one cut without sequences, that loads state_dict().
+//
+// Dropout of what is whole must draw the same on all ranks of the group, and does where their
+// generators are of one seed: manual_seed() the same within "tp", and another for each place of
+// "dp", as by manual_seed(seed + mesh.get_local_rank("dp")), once the model is built. It is not
+// checked: with a seed for each rank of the job what is to be alike drifts apart. Of parts of the
+// features it must draw other numbers on each, and does, of that same seed: a Dropout of the model
+// is given SequenceParallel, and code of one's own a ForkedGenerator. Attention's own probabilities
+// (attn_pdrop of GPT) are dropped without either, so that the heads of one rank drop the places
+// that those of another do.
 //
 // Optimizers are given named_parameters(), of which cut ones are this rank's parts. Those that look
 // at several elements together (Muon, Adafactor, LAMB, LARS, LBFGS) refuse them, and so do
 // nn::clip_grad_norm_ and a GradScaler without the group. A checkpoint has saved() of model and
 // optimizer as parts, as of FSDP (sharded/fsdp.h), which load into the plain ones, and at any
-// number of ranks. Thread safety: as of Module.
+// number of ranks. A handle of the model itself, or DDP's, has this rank's parts alone, and to save
+// one is an Error. Thread safety: as of Module.
 #pragma once
 
 #include <peal/comm/group/process_group.h>
@@ -63,7 +72,8 @@ namespace peal::nn {
 class Optimizer;
 
 // Of a module that is run on a part of the sequence: the ranks' gradients of its parameters add up;
-// a Dropout becomes a ParallelDropout.
+// a Dropout becomes a ParallelDropout. Not of one with named or cut modules below it: name those
+// one by one.
 struct SequenceParallel {};
 // The module's output, the same on all ranks, is cut along that dimension, which is the sequence's.
 struct PrepareModuleOutput {
@@ -103,14 +113,19 @@ class TensorParallel : public Module {
   const comm::ProcessGroup& group() const { return group_; }
 
  private:
+  // On that rank, in host memory, a tensor at a time, and nothing on others; on all where none is
+  // given.
+  NamedTensors gathered(std::optional<int> to) const;
+  NamedTensors gathered(const Optimizer& optimizer, std::optional<int> to) const;
+
   comm::ProcessGroup group_;
 };
 
 // Collective. Values become rank 0's, and layers are cut by the plan. Error, the same on all ranks,
 // and nothing is changed, where models or plans differ; for a path of no module, one that two
 // entries name, and a module that its style does not cut (a class derived from Linear, one with
-// hooks); where sizes or heads do not divide among the ranks; and for a tied weight of which only
-// some places are cut, or in different ways.
+// hooks), or that lies below a SequenceParallel one; where sizes or heads do not divide among the
+// ranks; and for a tied weight of which only some places are cut, or in different ways.
 TensorParallel parallelize_module(Module module, const comm::ProcessGroup& group,
                                   const TensorParallelPlan& plan);
 

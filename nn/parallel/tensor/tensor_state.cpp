@@ -10,12 +10,7 @@
 namespace peal::nn {
 
 std::optional<Cut> TensorParallel::cut_of(std::string_view parameter) const {
-  const std::size_t dot = parameter.rfind('.');
-  const bool own = dot == std::string_view::npos;
-  Module owner = get_submodule(own ? std::string_view() : parameter.substr(0, dot));
-  const auto* const layer = owner.as<TensorParallelLayer>();
-  if (layer == nullptr) return std::nullopt;
-  return layer->cut_of(own ? parameter : parameter.substr(dot + 1));
+  return nn::cut_of(*this, parameter);
 }
 
 double TensorParallel::clip_grad_norm_(double max_norm, double norm_type) {
@@ -28,21 +23,33 @@ double TensorParallel::clip_grad_norm_(double max_norm, double norm_type) {
                          "the norm of a tensor-parallel model's gradients", whole);
 }
 
-NamedTensors TensorParallel::state_dict() const {
+namespace {
+
+// One rank's alone goes to the host, so that a device has no two of them at a time.
+Tensor kept(Tensor whole, std::optional<int> to, const comm::ProcessGroup& group) {
+  if (!to) return whole;
+  return *to == group.rank() ? whole.to(Device{}) : Tensor();
+}
+
+}  // namespace
+
+NamedTensors TensorParallel::state_dict() const { return gathered({}); }
+
+NamedTensors TensorParallel::gathered(std::optional<int> to) const {
   const NoGrad guard;
   NamedTensors state = Module::state_dict();
-  std::unordered_map<const void*, Tensor> gathered;  // a tied one once
+  std::unordered_map<const void*, Tensor> wholes;  // a tied one once
   for (auto& [name, tensor] : state) {
     const auto cut = cut_of(name);
     if (!cut) {
-      tensor = tensor.clone();
+      tensor = to && *to != group_.rank() ? Tensor() : kept(tensor.clone(), to, group_);
       continue;
     }
-    Tensor& whole = gathered[tensor.raw()];
-    if (!whole.defined()) whole = whole_of(tensor, *cut, group_, name);
-    tensor = whole;
+    const auto [found, is_new] = wholes.try_emplace(tensor.raw());
+    if (is_new) found->second = kept(whole_of(tensor, *cut, group_, name), to, group_);
+    tensor = found->second;
   }
-  return state;
+  return to && *to != group_.rank() ? NamedTensors() : state;
 }
 
 IncompatibleKeys TensorParallel::load_state_dict(const NamedTensors& state, bool strict) {
@@ -74,6 +81,10 @@ const Tensor* parameter_of(const NamedTensors& parameters, std::string_view key)
 }  // namespace
 
 NamedTensors TensorParallel::optimizer_state_dict(const Optimizer& optimizer) const {
+  return gathered(optimizer, {});
+}
+
+NamedTensors TensorParallel::gathered(const Optimizer& optimizer, std::optional<int> to) const {
   const NoGrad guard;
   const NamedTensors parameters = named_parameters();
   NamedTensors state = optimizer.local_state_dict();
@@ -87,9 +98,9 @@ NamedTensors TensorParallel::optimizer_state_dict(const Optimizer& optimizer) co
     PEAL_CHECK(tensor.shape() == parameter->shape(), "[tp] optimizer_state_dict: ", key,
                ": of a part ", parameter->shape(), " expected a state of that shape, got ",
                tensor.shape());
-    tensor = whole_of(tensor, *cut, group_, key);
+    tensor = kept(whole_of(tensor, *cut, group_, key), to, group_);
   }
-  return state;
+  return to && *to != group_.rank() ? NamedTensors() : state;
 }
 
 void TensorParallel::load_optimizer_state_dict(Optimizer& optimizer,
@@ -109,10 +120,6 @@ void TensorParallel::load_optimizer_state_dict(Optimizer& optimizer,
 }
 
 namespace {
-
-NamedTensors only_on(std::optional<int> to, const comm::ProcessGroup& group, NamedTensors state) {
-  return !to || *to == group.rank() ? std::move(state) : NamedTensors();
-}
 
 // Sharded checkpoints are of runs of elements.
 LocalState no_runs(const std::string& what) {
@@ -137,8 +144,7 @@ LocalState no_runs(const std::string& what) {
 ShardedState TensorParallel::saved() const {
   TensorParallel here = *this;
   return ShardedState(
-      group_, "the model",
-      [here](std::optional<int> to) { return only_on(to, here.group(), here.state_dict()); },
+      group_, "the model", [here](std::optional<int> to) { return here.gathered(to); },
       [here](const NamedTensors& state) mutable { here.load_state_dict(state); },
       no_runs("the model"));
 }
@@ -147,9 +153,7 @@ ShardedState TensorParallel::saved(Optimizer& optimizer) const {
   const TensorParallel here = *this;
   return ShardedState(
       group_, "the optimizer",
-      [here, &optimizer](std::optional<int> to) {
-        return only_on(to, here.group(), here.optimizer_state_dict(optimizer));
-      },
+      [here, &optimizer](std::optional<int> to) { return here.gathered(optimizer, to); },
       [here, &optimizer](const NamedTensors& state) {
         here.load_optimizer_state_dict(optimizer, state);
       },
