@@ -6,7 +6,7 @@ set -euo pipefail
 example=${3-} mpirun=${4-}
 # shellcheck source=tests/launch/peal_run/frame.sh
 source "$(dirname "$0")/frame.sh" "$@"
-segments() { find /dev/shm /tmp -maxdepth 1 -name '*peal*' -user "$(id -un)" | sort; }
+segments() { find /dev/shm -maxdepth 1 -name 'peal-*' | sort; }
 before=$(segments)
 right() { [[ $(cat out) == "sums of $1 ranks are right" ]] || failed "not the sums of $1 ranks"; }
 
