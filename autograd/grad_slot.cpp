@@ -27,6 +27,14 @@ void GradSlot::unplace() {
   placed_by_other_ = false;
 }
 
+void GradSlot::keep_in(DType dtype, bool casts) {
+  PEAL_CHECK(!defined_, "gradient: there is one in ", dtype_, ", which is not to be kept in ",
+             dtype, " from now on; drop it before");
+  unplace();
+  dtype_ = dtype;
+  casts_ = casts;
+}
+
 void GradSlot::accumulate(Tensor grad) {
   PEAL_CHECK(grad.shape() == shape_ && grad.dtype() == dtype_, "gradient: expected ", dtype_, " ",
              shape_, ", got ", grad.dtype(), " ", grad.shape());
@@ -55,7 +63,7 @@ void GradSlot::set_final_hook(Hook hook) {
 }
 
 void GradSlot::receive(Tensor grad, bool had_one) {
-  if (grad.dtype() != dtype_) grad = cast(grad, dtype_);  // its keeper has it in other bits
+  if (casts_ && grad.dtype() != dtype_) grad = cast(grad, dtype_);
   const bool aside = had_one ? pending_.defined() : !gradient_hooks_.empty();
   if (!aside) return accumulate(std::move(grad));
   pending_ = pending_.defined() ? add(pending_, grad) : std::move(grad);

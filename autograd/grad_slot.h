@@ -38,6 +38,10 @@ class GradSlot {
   // Gives up a place of somebody else's; a defined value is copied to storage of its own.
   void unplace();
 
+  // Of that type from now on; `casts`: what a backward brings in another becomes it. Hooks stay.
+  // REQUIRES: there is none.
+  void keep_in(DType dtype, bool casts);
+
   // Overwrites or adds. Takes `grad` itself as storage where nobody else holds it and no place is
   // set.
   void accumulate(Tensor grad);
@@ -71,7 +75,7 @@ class GradSlot {
   Device device_;
   Tensor place_;
   bool placed_by_other_ = false;
-  bool defined_ = false;
+  bool defined_ = false, casts_ = false;
   std::uint64_t completed_in_ = 0;
   std::uint64_t next_id_ = 1;
   GradientHooks gradient_hooks_;

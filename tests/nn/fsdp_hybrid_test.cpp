@@ -4,6 +4,8 @@
 #include <peal/nn/optim/sgd.h>
 
 #include <array>
+#include <bit>
+#include <cstdint>
 #include <string_view>
 
 #include "fsdp_ranks.h"
@@ -130,6 +132,24 @@ TEST_CASE("replicas start as rank 0, stay equal, and talk within rows but for a 
   });
 }
 
+TEST_CASE("a norm is one sum of all ranks, and so the same bits on all") {
+  ranks(4, [&](const Group& group, int rank) {
+    SmallConv model = fresh(make_conv);
+    const DeviceMesh mesh = mesh_of(group, {2, 2});
+    FSDP fsdp(model, group, {.device_mesh = mesh});
+    loss_of(fsdp, rows_of(batch_of(model, 4, 1), rank, 4)).backward();
+    const auto before = group.counters(), row_before = mesh.get_group("shard").counters();
+    const double norm = fsdp.clip_grad_norm_(0.01);
+    const auto all = group.counters() - before;
+    const auto row = mesh.get_group("shard").counters() - row_before;
+    CHECK(all[Collective::all_reduce].calls == 1);
+    CHECK(row[Collective::all_reduce].calls == 0);
+    const std::string bits = concat(std::bit_cast<std::uint64_t>(norm));
+    for (const std::string& each : group.all_gather_object(bits)) CHECK(each == bits);
+    CHECK(fsdp.clip_grad_norm_(0.01) == doctest::Approx(0.01).epsilon(1e-3));
+  });
+}
+
 TEST_CASE("states of a mesh load at other meshes, and go on the same") {
   NamedTensors model_state, optimizer_state, end;
   const auto train = [](FSDP& fsdp, nn::AdamW& optimizer, const SmallConv& model,
@@ -209,6 +229,17 @@ TEST_CASE("a mesh that is not of two dimensions, or of other ranks, is an Error 
               return DeviceMesh(group.split(0, -group.rank()), {2, 2});
             }),
             "is not of this group of 4 ranks"));
+}
+
+TEST_CASE("a mesh that one rank leaves out of its options is an Error on all") {
+  const auto all = failures(2, [](const Group& group, int rank) {
+    const DeviceMesh mesh = mesh_of(group, {1, 2});
+    SmallConv model;
+    nn::FSDPOptions options;
+    if (rank == 0) options.device_mesh = mesh;
+    FSDP fsdp(model, group, options);
+  });
+  for (const std::string& each : all) CHECK(has(each, "device_mesh"));
 }
 
 TEST_CASE("a rank, or a whole replica, that leaves out a part of the model is an Error on all") {

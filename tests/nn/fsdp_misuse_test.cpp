@@ -208,6 +208,39 @@ TEST_CASE("a backward that an exception has left ends the steps") {
   }
 }
 
+TEST_CASE("what such a backward has in flight is not dropped under way") {
+  for (const bool clips : {false, true}) {
+    const auto all = failures(2, [&](const Group& group, int rank) {
+      SmallConv model = fresh(make_conv);
+      FSDP fsdp(model, group, {.wrap = nn::wrap_by_type({"Linear"})});
+      model.conv1.weight.grad_slot().add_hook(
+          [](const Tensor&) { throw std::runtime_error("left"); });
+      CHECK_THROWS_WITH(loss_of(fsdp, batch_of(model, 2, rank)).backward(), "left");
+      group.barrier().wait();  // both have left it
+      if (clips) {
+        fsdp.clip_grad_norm_(1.0);
+      } else {
+        fsdp.zero_grad();
+      }
+    });
+    for (const std::string& message : all) {
+      check_has(message, "an earlier backward was left by an exception");
+    }
+  }
+  two([](const Group& group, int rank) {
+    {
+      SmallConv model = fresh(make_conv);
+      FSDP fsdp(model, group, {.wrap = nn::wrap_by_type({"Linear"})});
+      model.conv1.weight.grad_slot().add_hook(
+          [](const Tensor&) { throw std::runtime_error("left"); });
+      CHECK_THROWS_WITH(loss_of(fsdp, batch_of(model, 2, rank)).backward(), "left");
+    }
+    const Tensor one = full({2}, 1.0);  // with the wrapper gone ranks go on
+    group.all_reduce(one).wait();
+    CHECK(one.to_vector<float>() == std::vector<float>{2, 2});
+  });
+}
+
 TEST_CASE("what is called outside of a forward of the model does not pile up") {
   two([](const Group& group, int) {
     SmallConv model = fresh(make_conv);

@@ -2,6 +2,7 @@
 // FSDP with mixed precision: units that are gathered, computed and reduced in fewer bits than the
 // masters have.
 #include <peal/nn/optim/sgd.h>
+#include <peal/tests/errors.h>
 
 #include <string_view>
 
@@ -227,6 +228,61 @@ TEST_CASE("the model is of its own type within summon_full_parameters(), and whe
   });
 }
 
+TEST_CASE("a state_dict() or a summon that fails leaves the model as it was") {
+  std::atomic<int> came = 0;
+  failures(2, [&](const Group& group, int) {
+    Whole model;
+    FSDP fsdp(model, group, {.wrap = nn::wrap_by_name({"b"}), .mixed_precision = in_bf16});
+    group.abort("no more gathers");
+    for (int k = 0; k < 2; ++k) {
+      check_has(error_of([&] { fsdp.state_dict(); }), "no more gathers");
+      CHECK(model.a.weight.dtype() == DType::bf16);
+      check_has(error_of([&] { const auto there = fsdp.summon_full_parameters(); }),
+                "no more gathers");
+      CHECK(model.a.weight.dtype() == DType::bf16);
+    }
+    ++came;
+  });
+  CHECK(came > 0);
+}
+
+TEST_CASE("hooks of gradients that were there before run in any type, and stay") {
+  two([](const Group& group, int) {
+    for (const nn::MixedPrecision& mixed :
+         {nn::MixedPrecision(), in_bf16, nn::MixedPrecision{.reduce_dtype = DType::bf16}}) {
+      nn::Linear model(2, 3);
+      make_whole(model);
+      GradSlot& slot = model.weight.grad_slot();
+      int after = 0;
+      const std::uint64_t id = slot.add_hook([&](const Tensor&) { ++after; });
+      model.weight.register_hook([](const Tensor& g) { return mul(g, 2.0); });
+      {
+        FSDP fsdp(model, group, {.mixed_precision = mixed});
+        sum(fsdp(full({1, 2}, 3.0))).backward();
+        for (const auto& [name, piece] : fsdp.local_parameters()) {
+          if (piece.numel() == 0) continue;
+          for (const float value : piece.grad().to_vector<float>()) {
+            CHECK(value == (name == "weight" ? 6 : 1));
+          }
+        }
+        slot.remove_hook(id);
+        fsdp.zero_grad();
+        sum(fsdp(full({1, 2}, 3.0))).backward();
+      }
+      CHECK(after == 1);
+      CHECK(&model.weight.grad_slot() == &slot);
+      CHECK(slot.dtype() == DType::f32);
+    }
+  });
+}
+
+TEST_CASE("without a wrapper a gradient in another type than its leaf's stays an Error") {
+  const Tensor x = full({2}, 1.0).set_requires_grad();
+  const Tensor y =
+      record("wrong", x.detach().clone(), {x}, [](const Tensor& g) { return cast(g, DType::f64); });
+  check_has(error_of([&] { sum(y).backward(); }), "gradient: expected f32");
+}
+
 TEST_CASE("inputs are given in param_dtype, unless they are to stay; buffers are converted") {
   struct Sees : nn::Module {
     nn::BatchNorm2d norm = add("norm", nn::BatchNorm2d(1));
@@ -267,6 +323,29 @@ TEST_CASE("beside frozen parameters in bf16 others train as in f32") {
     optimizer.step();
     expected.step();
     CHECK(difference(fsdp.state_dict(), whole.state_dict()) == 0);
+  });
+}
+
+TEST_CASE("tied parameters in bf16 train as in f32, and stay tied") {
+  struct Tied : nn::Module {
+    nn::Linear a = add("a", nn::Linear(2, 2, false));
+    nn::Linear b = add("b", nn::Linear(a.weight));
+    Tied() { make_whole(*this); }
+    Tensor forward(const Tensor& x) override { return b(a(x)); }
+  };
+  two([](const Group& group, int rank) {
+    Tied model, whole;
+    FSDP fsdp(model, group, {.wrap = nn::wrap_by_name({"b"}), .mixed_precision = in_bf16});
+    for (int r = 0; r < 2; ++r) sum(whole(row(r, 1))).backward();
+    mul(sum(fsdp(row(rank, 1))), 2.0).backward();
+    nn::SGD optimizer(fsdp.local_parameters(), {.lr = 1.0});
+    nn::SGD expected(whole.parameters(), {.lr = 1.0});
+    optimizer.step();
+    expected.step();
+    const NamedTensors state = fsdp.state_dict();
+    REQUIRE(state.size() == 2);
+    CHECK(state[0].second.raw() == state[1].second.raw());
+    CHECK(difference(state, whole.state_dict()) == 0);
   });
 }
 

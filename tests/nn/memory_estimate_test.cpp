@@ -142,13 +142,19 @@ TEST_CASE("what is estimated of FSDP is what each rank has") {
 
 TEST_CASE("a step of FSDP has no more whole units and gradients at once than is estimated") {
   const nn::WrapPolicy policy = nn::wrap_by_type({"Linear"});
-  for (const int world : {1, 2, 3, 4}) {
-    ranks(world, [&](const Group& group, int) {
+  for (const auto& [replicas, world] :
+       {std::pair(1, 1), std::pair(1, 2), std::pair(1, 3), std::pair(1, 4), std::pair(2, 2)}) {
+    ranks(replicas * world, [&, replicas = replicas, world = world](const Group& group, int) {
+      CAPTURE(replicas);
       CAPTURE(world);
       nn::Sequential model = nn::mlp({8, 8, 8, 8, 8, 8, 8, 8});
       const nn::SGD plain(model.named_parameters(), {.lr = 0.1});
       const auto expected = estimate_memory(plain, model, policy, world);
-      nn::FullyShardedDataParallel fsdp(model, group, {.wrap = policy});
+      nn::FSDPOptions options{.wrap = policy};
+      if (replicas > 1) {
+        options.device_mesh = {group, {replicas, world}, {"replicate", "shard"}};
+      }
+      nn::FullyShardedDataParallel fsdp(model, group, options);
       std::int64_t most = 0;
       for (const Tensor& parameter : model.parameters()) {
         parameter.grad_slot().add_hook([&](const Tensor&) {

@@ -7,6 +7,7 @@
 #include <peal/nn/parallel/sharded/flat_parameter.h>
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 #include <utility>
 
@@ -23,19 +24,15 @@ Tensor without_bytes(std::int64_t count, DType dtype, Device device, std::string
   return Tensor(std::move(body));
 }
 
-std::string where_to_read(const std::string& names) {
+std::string where_to_read(const std::string& names, bool mixed) {
   return concat("[fsdp] ", names,
                 " are sharded, and not gathered here: call the model through its ",
                 "wrapper (a hook that reads them comes behind the wrapper's), take or load the ",
                 "wrapper's state_dict(), or read them within summon_full_parameters(); an ",
-                "optimizer is to have the wrapper's local_parameters()");
-}
-
-// A parameter's gradient is kept in that type. REQUIRES: there is none.
-void set_slot_of(const Tensor& parameter, DType dtype) {
-  TensorBody& body = parameter.body();
-  if (!body.slot || body.slot->dtype() == dtype) return;
-  body.slot = std::make_shared<GradSlot>(body.shape, dtype, parameter.device());
+                "optimizer is to have the wrapper's local_parameters()",
+                mixed ? "; with param_dtype a forward and its backward are both within "
+                        "summon_full_parameters(), or both outside"
+                      : "");
 }
 
 // Of a parameter, as its gradient is kept.
@@ -59,10 +56,9 @@ FlatParameter::FlatParameter(FlatPlan plan, const NamedTensors& parameters, Shar
   const DType travels = mixed ? precision.travels_in().value_or(masters) : masters;
   const Device device = own_.front().parameter.device();
   const std::int64_t count = plan_.chunk * groups_.shards.world();
-  whole_.memory = without_bytes(count, masters, device, where_to_read(names_));
-  if (computes != masters) {
-    other_.memory = without_bytes(count, computes, device, where_to_read(names_));
-  }
+  const std::string where = where_to_read(names_, computes != masters);
+  whole_.memory = without_bytes(count, masters, device, where);
+  if (computes != masters) other_.memory = without_bytes(count, computes, device, where);
   gradient_ = without_bytes(
       count, travels, device,
       concat("[fsdp] the gradients of ", names_, " are reduced, and each rank has its part: those ",
@@ -80,26 +76,32 @@ FlatParameter::FlatParameter(FlatPlan plan, const NamedTensors& parameters, Shar
                          mine);
   }
   look();
-  turn();
+  turn(false);
   if (!plan_.trained) return;
   for (std::size_t e = 0; e < own_.size(); ++e) {
     const Tensor& parameter = own_[e].parameter;
-    set_slot_of(parameter, travels);
     GradSlot& slot = parameter.grad_slot();
+    slot.keep_in(travels, computes != masters || travels != masters);
     slot.place(gradient_.detach(parameter.shape(), plan_.entries[e].at));
     slot.set_final_hook([own = &own_[e]](const Tensor&) { own->flat->note(*own); });
   }
 }
 
 FlatParameter::~FlatParameter() {
-  gathering_ = reducing_ = {};
-  if (whole_.memory.dtype() != plan_.dtype) turn();
+  // Their memory goes; an exception may have left them under way.
+  for (const comm::Work* work : {&gathering_, &reducing_}) {
+    try {
+      work->wait();
+    } catch (const std::exception&) {  // failed, and so over
+    }
+  }
+  turn(true);
   for (const Own& own : own_) {
     if (!plan_.trained) continue;
-    own.parameter.grad_slot().remove_final_hook();
-    own.parameter.grad_slot().clear();
-    own.parameter.grad_slot().unplace();
-    set_slot_of(own.parameter, plan_.dtype);
+    GradSlot& slot = own.parameter.grad_slot();
+    slot.remove_final_hook();
+    slot.clear();
+    slot.keep_in(plan_.dtype, false);
   }
 }
 
@@ -111,8 +113,9 @@ void FlatParameter::look() {
   }
 }
 
-void FlatParameter::turn() {
-  if (!other_.memory.defined()) return;
+void FlatParameter::turn(bool to_masters) {
+  const bool there = (whole_.memory.dtype() == plan_.dtype) == to_masters;
+  if (!other_.memory.defined() || there) return;
   std::swap(whole_, other_);
   look();
 }
@@ -120,9 +123,9 @@ void FlatParameter::turn() {
 void FlatParameter::gather(const comm::Label& label) {
   const NoGrad guard;
   const std::uint64_t now = chunk_.storage()->version();
+  whole().regain();  // where it throws, nothing is gathered
   unchanged_ = whole_.gathered_at == now;
   whole_.gathered_at = now;
-  whole().regain();
   in_flight_ = true;
   if (plan_.chunk == 0) return;
   sent_ = cast(chunk_, whole_.memory.dtype());
@@ -147,6 +150,15 @@ void FlatParameter::free() {
                            "summon_full_parameters() or into local_parameters()"),
                     "fsdp");
   }
+  whole().drop();
+}
+
+void FlatParameter::abandon() {
+  try {
+    wait();
+  } catch (const std::exception&) {  // failed, and so over
+  }
+  sent_ = {};
   whole().drop();
 }
 
@@ -234,22 +246,29 @@ void FlatParameter::reduce(const comm::Label& label) {
 }
 
 void FlatParameter::settle(const comm::Label& label) {
+  const NoGrad guard;
   std::exchange(reducing_, {}).wait();
   if (plan_.chunk == 0 || !groups_.replicas) return;
-  const View mine = gradient_.view().part(plan_.chunk * groups_.shards.rank(), plan_.chunk);
-  reducing_ = groups_.replicas.all_reduce(mine, comm::ReduceOp::avg, label);
+  reduced_ = gradient_.detach({plan_.chunk}, plan_.chunk * groups_.shards.rank()).clone();
+  gradient_.storage()->drop();
+  gradients_ = Gradients::reduced;
+  reducing_ = groups_.replicas.all_reduce(reduced_.view(), comm::ReduceOp::avg, label);
 }
 
 void FlatParameter::finish() {
   const NoGrad guard;
   std::exchange(reducing_, {}).wait();
+  const Tensor apart = std::exchange(reduced_, {});
+  const Tensor& from = apart.defined() ? apart : gradient_;
+  const std::int64_t mine = apart.defined() ? 0 : plan_.chunk * groups_.shards.rank();
   for (std::size_t e = 0; e < own_.size(); ++e) {
     const Tensor& piece = pieces_[e].second;
-    const std::int64_t at = piece.body().at + plan_.chunk * groups_.shards.rank();
     const Tensor before = piece.grad_slot().grad();
     if (before.defined() && !before.storage()->has_bytes()) piece.zero_grad();  // keep()'s
-    piece.grad_slot().accumulate(cast(gradient_.detach(piece.shape(), at), piece.dtype()));
+    piece.grad_slot().accumulate(
+        cast(from.detach(piece.shape(), mine + piece.body().at), piece.dtype()));
   }
+  if (apart.defined()) return;
   gradient_.storage()->drop();
   gradients_ = Gradients::reduced;
 }

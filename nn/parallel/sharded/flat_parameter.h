@@ -57,11 +57,15 @@ class FlatParameter {
   void gather(const comm::Label& label);
   void wait();
   void free();
-  // The whole that is there is of other values than the chunks.
-  bool stale() const { return whole_.gathered_at != chunk_.storage()->version(); }
-  // The model's parameters look at the masters' whole from now on, and at the other again. Neither
-  // is there then.
-  void turn();
+  // The whole that is there is of other values than the chunks, or is not there after all.
+  bool stale() const {
+    return whole_.gathered_at != chunk_.storage()->version() || !whole().has_bytes();
+  }
+  // What an exception has left of it goes, whatever state it is in.
+  void abandon();
+  // The model's parameters look at the masters' whole from now on, or at the other. Neither is
+  // there then.
+  void turn(bool to_masters);
   // Who wrote into the whole: the chunk gets this rank's part of it. What is written and not given
   // back by this would be lost with free(), which is an Error on all ranks.
   void write_back();
@@ -85,7 +89,8 @@ class FlatParameter {
   bool waits() const { return gradients_ == Gradients::whole; }
   std::string missing() const;
   // The reduce-scatter of the average starts, and is over. Between replicas an all-reduce of the
-  // chunk follows, which finish() waits for; then the pieces have it, and the whole goes.
+  // chunk follows, in memory of its own, which finish() waits for. Then the pieces have it; the
+  // whole goes before that all-reduce, or here.
   void reduce(const comm::Label& label);
   void settle(const comm::Label& label);
   void finish();
@@ -123,6 +128,7 @@ class FlatParameter {
   NamedTensors pieces_;   // by entry
   Whole whole_, other_;   // the one that parameters look at; none: they are one
   Tensor gradient_;       // [world * chunk]
+  Tensor reduced_;        // [chunk], of it, while replicas average
   Tensor chunk_;          // [chunk]
   Tensor sent_;           // the chunk in the whole's type, while it is gathered
   comm::Work gathering_, reducing_;

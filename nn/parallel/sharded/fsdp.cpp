@@ -107,6 +107,12 @@ std::string compared(const ModelOutline& outline, const std::vector<UnitPlan>& u
   for (const auto& [name, tensor] : members.buffers) {
     text += concat("buffer ", name, " ", tensor.dtype(), " ", tensor.shape(), "\n");
   }
+  text += "device_mesh";
+  for (std::size_t d = 0; d < options.device_mesh.shape().size(); ++d) {
+    text +=
+        concat(" ", options.device_mesh.mesh_dim_names()[d], " ", options.device_mesh.shape()[d]);
+  }
+  text += "\n";
   for (const std::string& path : options.ignored_modules) text += "ignored " + path + "\n";
   return text + concat("broadcast_buffers ", options.broadcast_buffers, "\nreshard_after_forward ",
                        options.schedule.reshard_after_forward, "\nforward_prefetch ",

@@ -28,7 +28,9 @@
 // With mixed_precision (mixed_precision.h) the pieces stay masters of the model's type, and so do
 // their gradients and all states. Units are gathered and computed in param_dtype, of which the
 // model's parameters are then, and given inputs in it; whole gradients add up, under no_sync() too,
-// and are sent in reduce_dtype. Within summon_full_parameters() the model is of its own type.
+// and are sent in reduce_dtype. Within summon_full_parameters() the model is of its own type; so
+// with param_dtype a forward within belongs to a backward within. Hooks of gradients see them in
+// the type that these travel in.
 //
 // With a device_mesh of two dimensions (HSDP, HYBRID_SHARD) the model is cut over the second one's
 // ranks alone, and the first one's have replicas of the same part: units are gathered within a row
@@ -116,6 +118,8 @@ class FullyShardedDataParallel : public Module {
 
   // Drops all gradients, of the model and of the pieces. What drops one side alone, an optimizer's
   // or a plain Module's zero_grad(), is carried over to the other when the next backward begins.
+  // Error on all ranks, as of clip_grad_norm_(), where an exception has left a backward that had
+  // begun to reduce.
   void zero_grad();
   // As nn::clip_grad_norm_() of all gradients of all ranks, each element once, but for those of
   // ignored_modules, which it neither counts nor scales. Collective. Returns

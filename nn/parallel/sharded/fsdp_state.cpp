@@ -157,16 +157,20 @@ void FullyShardedDataParallel::State::after_forward(int unit, bool wants) {
   run(schedule_.after_forward(unit, wants));
 }
 
-void FullyShardedDataParallel::State::begin_backward() {
+void FullyShardedDataParallel::State::check_not_left() const {
   const bool begun =
       (in_sync_ && buffer_sync_) ||
       std::any_of(units.begin(), units.end(), [](const Unit& unit) { return unit.reduced; });
-  if (backward_ != 0 && begun) {
+  if (backward_ != 0 && backward_ != backward_number() && begun) {
     fail_everywhere(groups.all,
                     "an earlier backward was left by an exception; what it has begun to reduce "
                     "is lost, and the ranks cannot go on together",
                     "fsdp");
   }
+}
+
+void FullyShardedDataParallel::State::begin_backward() {
+  check_not_left();
   backward_ = backward_number();
   in_sync_ = synchronizing;
   ++backwards_;
@@ -328,10 +332,10 @@ void FullyShardedDataParallel::State::check_idle(std::string_view what) const {
 }
 
 // What a forward without a backward has left, of any unit, may be older than the chunks.
-void FullyShardedDataParallel::State::turn() {
+void FullyShardedDataParallel::State::turn(bool to_masters) {
   for (int each = 0; each < static_cast<int>(units.size()); ++each) run(schedule_.drop(each));
   for (Unit& unit : units) {
-    for (FlatParameter& flat : unit.flats) flat.turn();
+    for (FlatParameter& flat : unit.flats) flat.turn(to_masters);
   }
 }
 
@@ -343,11 +347,27 @@ void FullyShardedDataParallel::State::bring(int unit) {
 
 void FullyShardedDataParallel::State::take_away(int unit) { act({UnitAction::What::free, unit}); }
 
+void FullyShardedDataParallel::State::at_masters(const std::function<void()>& f) {
+  turn(true);
+  try {
+    f();
+  } catch (...) {
+    for (Unit& unit : units) {
+      for (FlatParameter& flat : unit.flats) {
+        flat.abandon();
+        flat.turn(false);
+      }
+    }
+    throw;
+  }
+}
+
 std::shared_ptr<void> FullyShardedDataParallel::State::summon(const std::shared_ptr<State>& state) {
   state->check_idle("summon_full_parameters");
   const int count = static_cast<int>(state->units.size());
-  state->turn();
-  for (int unit = 0; unit < count; ++unit) state->bring(unit);
+  state->at_masters([&] {
+    for (int unit = 0; unit < count; ++unit) state->bring(unit);
+  });
   state->summoned_ = true;
   return {nullptr, [state, count](void*) {
             state->summoned_ = false;
@@ -357,7 +377,7 @@ std::shared_ptr<void> FullyShardedDataParallel::State::summon(const std::shared_
               }
               state->take_away(unit);
             }
-            state->turn();
+            state->turn(false);
           }};
 }
 

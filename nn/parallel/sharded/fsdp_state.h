@@ -34,9 +34,13 @@ struct FullyShardedDataParallel::State {
   static std::shared_ptr<void> summon(const std::shared_ptr<State>& state);
   // Between steps: parameters are those of the masters, or again those that are computed with; and
   // those of one unit are there, of all ranks.
-  void turn();
+  void turn(bool to_masters);
   void bring(int unit);
   void take_away(int unit);
+  // Turns to the masters and does f; where that throws, all is again as it was.
+  void at_masters(const std::function<void()>& f);
+  // Error on all ranks where an exception has left a backward that had begun to reduce.
+  void check_not_left() const;
   void check_idle(std::string_view what) const;
   NamedTensors pieces() const;  // of this rank, by the outline
   // The whole model's, on rank `to`, or on all where there is none. Collective.

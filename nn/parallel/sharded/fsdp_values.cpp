@@ -17,8 +17,7 @@ NamedTensors FullyShardedDataParallel::state_dict() const {
 NamedTensors FullyShardedDataParallel::State::gathered(std::optional<int> to) {
   const NoGrad guard;
   const bool takes = !to || *to == groups.all.rank();
-  turn();
-  NamedTensors all = module.state_dict();
+  NamedTensors all;
   std::map<std::pair<const Storage*, std::int64_t>, Tensor> copies;  // tied ones stay tied
   const auto copy_those_there = [&] {
     for (auto& [name, tensor] : all) {
@@ -27,12 +26,15 @@ NamedTensors FullyShardedDataParallel::State::gathered(std::optional<int> to) {
       if (!copy.defined()) copy = tensor.clone();
     }
   };
-  for (int unit = 0; unit < static_cast<int>(units.size()); ++unit) {
-    bring(unit);
-    if (takes) copy_those_there();
-    take_away(unit);
-  }
-  turn();
+  at_masters([&] {
+    all = module.state_dict();
+    for (int unit = 0; unit < static_cast<int>(units.size()); ++unit) {
+      bring(unit);
+      if (takes) copy_those_there();
+      take_away(unit);
+    }
+  });
+  turn(false);
   if (!takes) return {};
   for (auto& [name, tensor] : all) {
     tensor = tensor.numel() == 0 ? Tensor::zeros(tensor.shape(), tensor.dtype(), tensor.device())
@@ -47,6 +49,7 @@ IncompatibleKeys FullyShardedDataParallel::load_state_dict(const NamedTensors& s
 }
 
 void FullyShardedDataParallel::zero_grad() {
+  state_->check_not_left();
   Module::zero_grad();
   for (State::Unit& unit : state_->units) {
     for (FlatParameter& flat : unit.flats) {
@@ -57,6 +60,7 @@ void FullyShardedDataParallel::zero_grad() {
 
 double FullyShardedDataParallel::clip_grad_norm_(double max_norm, double norm_type) {
   check_clipping(max_norm, norm_type);
+  state_->check_not_left();
   for (State::Unit& unit : state_->units) {
     for (FlatParameter& flat : unit.flats) {
       if (!flat.plan().trained) continue;
@@ -69,8 +73,12 @@ double FullyShardedDataParallel::clip_grad_norm_(double max_norm, double norm_ty
   for (const auto& [name, piece] : state_->pieces()) {
     if (piece.grad().defined()) gradients.push_back(piece.grad());
   }
-  return clip_over_ranks(gradients, state_->groups.shards, max_norm, norm_type,
-                         {"the norm of sharded gradients", state_->tag});
+  // One sum for all, so that replicas, whose rows may add up in other orders, scale by one factor.
+  const ShardGroups& groups = state_->groups;
+  const bool counts = !groups.replicas || groups.replicas.rank() == 0;
+  return clip_over_ranks(counts ? gradients : Tensors(), groups.all, max_norm, norm_type,
+                         {"the norm of sharded gradients", state_->tag},
+                         counts ? Tensors() : gradients);
 }
 
 }  // namespace peal::nn

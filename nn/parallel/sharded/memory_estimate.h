@@ -34,7 +34,8 @@ struct MemoryEstimate {  // bytes of a rank
   std::int64_t parameters = 0, gradients = 0, state = 0;
   // FSDP's, on top of these, where a step has the most: whole parameters of the model's own unit
   // and of the two largest others, and as much of whole gradients, of which some are being reduced.
-  // For the schedule as it is by itself, and units that are not within one another.
+  // For the schedule as it is by itself, in the model's type, and units that are not within one
+  // another. Over a mesh, where `world` is a row's, a unit's chunk comes on top.
   std::int64_t in_step = 0;
   std::int64_t total() const { return parameters + gradients + state; }
   bool operator==(const MemoryEstimate&) const = default;
