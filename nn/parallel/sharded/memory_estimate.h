@@ -46,7 +46,9 @@ struct MemoryEstimate {  // bytes of a rank
 std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, Sharded sharded, int world);
 
 // Of FullyShardedDataParallel, with units by that policy; the optimizer is one that changes each
-// element by itself, over parameters of the model. Chunks are counted with what pads them.
+// element by itself, over parameters of the model. Chunks are counted with what pads them. With a
+// device_mesh `world` is the number of its shards; mixed_precision is not counted, nor ignored
+// modules.
 std::vector<MemoryEstimate> estimate_memory(const Optimizer& optimizer, const Module& model,
                                             const WrapPolicy& wrap, int world);
 

@@ -37,7 +37,7 @@ struct UnitAction {
     free,    // their memory goes back
     reduce,  // the reduce-scatter of its gradients starts
     settle,  // it is over: the shards' gradients have it, and the memory of the whole ones goes
-             // back
+             // back; where there are replicas, these average first, until the next settle
   };
   What what;
   int unit;
