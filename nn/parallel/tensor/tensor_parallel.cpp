@@ -236,13 +236,14 @@ void add_up_gradients(Module& module, const comm::ProcessGroup& group, const std
   using Slots = std::unordered_map<std::string, std::vector<Seen>>;
   const auto look = [group, path, slots = std::make_shared<Slots>()](Module& here) {
     for (const auto& [name, parameter] : here.named_parameters()) {
+      if (!parameter.requires_grad()) continue;  // frozen: it is seen once it is thawed
       const std::shared_ptr<GradSlot>& slot = parameter.body().slot;
       std::vector<Seen>& seen = (*slots)[name];
       const std::string whose = concat(path, ".", name);
       if (!slot) {
         const bool leaf_adds_up = std::any_of(
             seen.begin(), seen.end(), [](const Seen& each) { return !each.there.expired(); });
-        PEAL_CHECK(!parameter.requires_grad() || leaf_adds_up, tp, whose,
+        PEAL_CHECK(leaf_adds_up, tp, whose,
                    ": another tensor stands for it in this forward, and the ranks' gradients of it "
                    "would not add up; convert and thaw the model before parallelize_module(), or "
                    "run it once by itself afterwards");
