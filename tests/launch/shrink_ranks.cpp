@@ -201,6 +201,7 @@ void run(launch::Job& job, std::string_view how, const std::vector<int>& ranks) 
     } catch (const Error& error) {
       std::fprintf(stderr, "%s\n", error.what());
     }
+    if (first.contains(before)) kill(getpid(), SIGKILL);  // another death was heard before its own
     if (twice && before == ranks[1]) {
       std::thread([] {
         const int wait = std::atoi(std::getenv("DIES_AFTER"));
