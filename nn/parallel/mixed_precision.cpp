@@ -36,9 +36,8 @@ void set_slot(const Tensor& parameter, DType dtype) {
   PEAL_CHECK(!body.slot->has_final_hook(), "[ddp] a parameter of shape ", body.shape,
              " already belongs to a distributed wrapper; destroy that one first");
   const Tensor before = body.slot->grad();
-  const auto old =
-      std::exchange(body.slot, std::make_shared<GradSlot>(body.shape, dtype, parameter.device()));
-  body.slot->gradient_hooks() = std::move(old->gradient_hooks());
+  body.slot->clear();
+  body.slot->keep_in(dtype, false);
   if (before.defined()) body.slot->accumulate(cast(before, dtype));
 }
 

@@ -113,6 +113,28 @@ TEST_CASE("ranks without a batch keep gradients of parts that join in the type o
   });
 }
 
+TEST_CASE("hooks after accumulation stay where gradients are kept in fewer bits, and afterwards") {
+  two([](const Group& group, int rank) {
+    Net net;
+    const Tensor parameter = net.parameters()[0];
+    GradSlot& slot = parameter.grad_slot();
+    int after = 0;
+    slot.add_hook([&](const Tensor&) { ++after; });
+    {
+      DDP ddp(net, group,
+              {.mixed_precision = {.param_dtype = DType::bf16, .keep_low_precision_grads = true}});
+      loss_of(ddp(x_of(rank))).backward();
+      CHECK(parameter.grad().dtype() == DType::bf16);
+    }
+    CHECK(after == 1);
+    CHECK(&parameter.grad_slot() == &slot);
+    CHECK(parameter.grad().dtype() == DType::f32);
+    net.zero_grad();
+    loss_of(net(x_of(rank))).backward();
+    CHECK(after == 2);
+  });
+}
+
 TEST_CASE("a user's hook on a parameter that is thawed after the wrap stays on it") {
   two([](const Group& group, int rank) {
     Net net;
