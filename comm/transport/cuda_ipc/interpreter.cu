@@ -10,6 +10,9 @@
 namespace peal::comm::ipc {
 namespace {
 
+// Of a block: memory of peers is far, so many accesses must be on their way.
+constexpr int threads = 512;
+
 // What moves are given to do: elements of this block's strip.
 class Strip {
  public:
@@ -62,7 +65,7 @@ __device__ void combine(const Run& run, const FlatStep& step, const Strip& strip
 
 // T: the elements' type; std::byte for a program that combines nothing.
 template <class T>
-__global__ void interpret(const __grid_constant__ Run run) {
+__global__ __launch_bounds__(threads) void interpret(const __grid_constant__ Run run) {
   Signals signals(run.group, run.lie);
   for (FlatCursor now;;) {
     const FlatStep& step = run.program.step[now.step];
@@ -97,10 +100,10 @@ __global__ void interpret(const __grid_constant__ Run run) {
 
 void run_program(Device device, int blocks, DType dtype, const Run& run) {
   if (!run.program.combines()) {
-    cuda::launch(device, blocks, cuda::block, interpret<std::byte>, run);
+    cuda::launch(device, blocks, threads, interpret<std::byte>, run);
     return;
   }
-  visit(dtype, [&]<class T>() { cuda::launch(device, blocks, cuda::block, interpret<T>, run); });
+  visit(dtype, [&]<class T>() { cuda::launch(device, blocks, threads, interpret<T>, run); });
 }
 
 }  // namespace peal::comm::ipc
