@@ -36,7 +36,37 @@ const std::vector<Pairing> pairings = {
 double magnitude(double x) { return std::abs(x); }
 double with_a_half(double x) { return std::abs(x) + 0.5; }
 
+// The numbers of f32 half way from each number of T to the next one of its bits.
+template <class T>
+Tensor middles() {
+  const Tensor out = Tensor::empty({1 << 16}, DType::f32, Device{});
+  for (std::uint32_t i = 0; i < 1 << 16; ++i) {
+    T low, high;
+    low.bits = static_cast<std::uint16_t>(i);
+    high.bits = static_cast<std::uint16_t>(i + 1);
+    out.data<float>()[i] = static_cast<float>(low) / 2 + static_cast<float>(high) / 2;
+  }
+  return out;
+}
+
+template <class T>
+Tensor every() {
+  const Tensor out = Tensor::empty({1 << 16}, dtype_of<T>, Device{});
+  for (std::uint32_t i = 0; i < 1 << 16; ++i) {
+    out.data<T>()[i].bits = static_cast<std::uint16_t>(i);
+  }
+  return out;
+}
+
 }  // namespace
+
+// A device has instructions for it, the host has arithmetic: the same numbers.
+TEST_CASE("every number of two bytes, and what lies half way between two") {
+  on_both(&Kernels::cast, 0, 1, random(DType::f32, {1 << 16}, 1), every<Half>());
+  on_both(&Kernels::cast, 0, 1, random(DType::f32, {1 << 16}, 1), every<BFloat16>());
+  on_both(&Kernels::cast, 0, 1, random(DType::f16, {1 << 16}, 1), middles<Half>());
+  on_both(&Kernels::cast, 0, 1, random(DType::bf16, {1 << 16}, 1), middles<BFloat16>());
+}
 
 TEST_CASE("fill, arange and expand") {
   for (const DType dtype : all_types) {
