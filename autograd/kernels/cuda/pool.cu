@@ -28,20 +28,66 @@ struct Pixels {
   }
 };
 
-// Outputs [first, last] whose window of `kernel` cells may reach the input at `place` (padding
-// added), along one dimension.
-struct Reach {
-  std::int64_t first, last;
-  __device__ Reach(std::int64_t place, std::int64_t extent, std::int64_t stride, std::int64_t out) {
-    const std::int64_t past = place - extent + 1;  // where a window begins that ends here
-    first = past <= 0 ? 0 : (past + stride - 1) / stride;
-    last = place / stride < out - 1 ? place / stride : out - 1;
+// Of windows along one dimension, in 32 bits: divisions of 64 take a hundred instructions.
+struct Side {
+  int in, out, kernel, padding;
+  Divisor stride, dilation;
+
+  Side(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t padding,
+       std::int64_t stride, std::int64_t dilation)
+      : in(narrow(in)),
+        out(narrow(out)),
+        kernel(narrow(kernel)),
+        padding(narrow(padding)),
+        // A larger one has only its multiple 0 in the plane.
+        stride(std::min(stride, most)),
+        dilation(std::min(dilation, most)) {
+    PEAL_CHECK(in + 2 * padding < most, "cuda: max_pool2d of a side of ", in, " and padding of ",
+               padding, ", expected less than 2^30 together");
   }
+  // The first cell of output `place`; what lies outside of the input is left out by the caller.
+  __device__ int begin(int place) const { return place * static_cast<int>(stride.by) - padding; }
+
+  // Outputs [first, last] whose window may reach `place`, which counts the padding.
+  __device__ int first(int place) const {
+    const int past = place - (kernel - 1) * static_cast<int>(dilation.by);  // the earliest begin
+    return past <= 0 ? 0 : quotient(past + static_cast<int>(stride.by) - 1, stride);
+  }
+  __device__ int last(int place) const {
+    const int fit = quotient(place, stride);
+    return fit < out - 1 ? fit : out - 1;
+  }
+  // Which cell of the window of `output` lies at `place`; -1 where none does.
+  __device__ int cell(int output, int place) const {
+    const int distance = place - output * static_cast<int>(stride.by);
+    const int cell = quotient(distance, dilation);
+    return cell * static_cast<int>(dilation.by) == distance ? cell : -1;
+  }
+
+ private:
+  static constexpr std::int64_t most = std::int64_t{1} << 30;
+  static int narrow(std::int64_t n) { return static_cast<int>(std::min(n, most)); }
+  // As in Divisor, of what surely has 31 bits.
+  __device__ static int quotient(int n, const Divisor& divisor) {
+    const auto small = static_cast<std::uint32_t>(n);
+    const auto high = static_cast<std::uint32_t>((std::uint64_t{small} * divisor.multiplier) >> 32);
+    return static_cast<int>((high + small) >> divisor.shift);
+  }
+};
+
+struct Sides {
+  Side rows, columns;
+  explicit Sides(const Pool2dGeometry& o)
+      : rows(o.in_height, o.out_height, o.kernel[0], o.padding[0], o.stride[0], o.dilation[0]),
+        columns(o.in_width, o.out_width, o.kernel[1], o.padding[1], o.stride[1], o.dilation[1]) {}
+  // Elements of a plane may be more than 32 bits count.
+  __device__ std::int64_t in_plane() const { return std::int64_t{rows.in} * columns.in; }
+  __device__ std::int64_t out_plane() const { return std::int64_t{rows.out} * columns.out; }
 };
 
 template <class T>
 struct MaxPool {
-  Pool2dGeometry o;
+  Sides o;
   Pixels pixels;
   T* y;
   const T* x;
@@ -49,19 +95,23 @@ struct MaxPool {
   __device__ void operator()(std::int64_t i) const {
     using C = computed<T>;
     const Pixel out = pixels.find(i);
-    const T* plane = x + out.plane * o.in_height * o.in_width;
+    const T* plane = x + out.plane * o.in_plane();
+    const int top = o.rows.begin(static_cast<int>(out.row));
+    const int left = o.columns.begin(static_cast<int>(out.column));
     C best = -std::numeric_limits<C>::infinity();
-    int where = 0, cell = 0;
+    int where = 0;
     bool any = false;
-    for (std::int64_t p = 0; p < o.kernel[0]; ++p) {
-      const std::int64_t row = out.row * o.stride[0] - o.padding[0] + p * o.dilation[0];
-      for (std::int64_t q = 0; q < o.kernel[1]; ++q, ++cell) {
-        const std::int64_t column = out.column * o.stride[1] - o.padding[1] + q * o.dilation[1];
-        if (row < 0 || row >= o.in_height || column < 0 || column >= o.in_width) continue;
-        const C value = static_cast<C>(plane[row * o.in_width + column]);
+    for (int p = 0; p < o.rows.kernel; ++p) {
+      const int row = top + p * static_cast<int>(o.rows.dilation.by);
+      if (row < 0 || row >= o.rows.in) continue;
+      const T* line = plane + std::int64_t{row} * o.columns.in;
+      for (int q = 0; q < o.columns.kernel; ++q) {
+        const int column = left + q * static_cast<int>(o.columns.dilation.by);
+        if (column < 0 || column >= o.columns.in) continue;
+        const C value = static_cast<C>(line[column]);
         if (!any || value > best || value != value) {
           best = value;
-          where = cell;
+          where = p * o.columns.kernel + q;
         }
         any = true;
       }
@@ -73,27 +123,25 @@ struct MaxPool {
 
 template <class T>
 struct MaxPoolBackward {
-  Pool2dGeometry o;
+  Sides o;
   Pixels pixels;
   T* dx;
   const T* dy;
   const std::uint8_t* index;
   __device__ void operator()(std::int64_t i) const {
     const Pixel in = pixels.find(i);
-    const std::int64_t row = in.row + o.padding[0], column = in.column + o.padding[1];
-    const Reach rows(row, (o.kernel[0] - 1) * o.dilation[0] + 1, o.stride[0], o.out_height);
-    const Reach columns(column, (o.kernel[1] - 1) * o.dilation[1] + 1, o.stride[1], o.out_width);
+    const int row = static_cast<int>(in.row) + o.rows.padding;
+    const int column = static_cast<int>(in.column) + o.columns.padding;
+    const int first = o.columns.first(column), last = o.columns.last(column);
     computed<T> total = 0;
-    for (std::int64_t r = rows.first; r <= rows.last; ++r) {
-      const std::int64_t down = row - r * o.stride[0];
-      if (o.dilation[0] != 1 && down % o.dilation[0] != 0) continue;
-      const std::int64_t p = o.dilation[0] == 1 ? down : down / o.dilation[0];
-      for (std::int64_t c = columns.first; c <= columns.last; ++c) {
-        const std::int64_t right = column - c * o.stride[1];
-        if (o.dilation[1] != 1 && right % o.dilation[1] != 0) continue;
-        const std::int64_t q = o.dilation[1] == 1 ? right : right / o.dilation[1];
-        const std::int64_t at = (in.plane * o.out_height + r) * o.out_width + c;
-        if (index[at] == p * o.kernel[1] + q) total += static_cast<computed<T>>(dy[at]);
+    for (int r = o.rows.first(row); r <= o.rows.last(row); ++r) {
+      const int p = o.rows.cell(r, row);
+      if (p < 0) continue;
+      const std::int64_t line = in.plane * o.out_plane() + std::int64_t{r} * o.columns.out;
+      for (int c = first; c <= last; ++c) {
+        const int q = o.columns.cell(c, column);
+        if (q < 0 || index[line + c] != p * o.columns.kernel + q) continue;
+        total += static_cast<computed<T>>(dy[line + c]);
       }
     }
     dx[i] = static_cast<T>(total);
@@ -105,7 +153,7 @@ struct MaxPoolBackward {
 bool max_pool2d(const Pool2dGeometry& o, const Tensor& y, const Tensor& x, const Tensor& index) {
   return with_floating(x.dtype(), [&]<class T>() {
     for_each(x, y.numel(),
-             MaxPool<T>{o,
+             MaxPool<T>{Sides(o),
                         {o.out_height, o.out_width},
                         pointer<T>(y),
                         pointer<const T>(x),
@@ -117,7 +165,7 @@ bool max_pool2d_backward(const Pool2dGeometry& o, const Tensor& dx, const Tensor
                          const Tensor& index) {
   return with_floating(dx.dtype(), [&]<class T>() {
     for_each(dx, dx.numel(),
-             MaxPoolBackward<T>{o,
+             MaxPoolBackward<T>{Sides(o),
                                 {o.in_height, o.in_width},
                                 pointer<T>(dx),
                                 pointer<const T>(dy),
@@ -145,6 +193,17 @@ __device__ Window window(const AveragePool2d& o, int d, std::int64_t i) {
   const std::int64_t first = begin > 0 ? begin : 0, last = end < in ? end : in;
   return {first, last, o.counts_padding ? end - begin : last - first};
 }
+
+// Outputs [first, last] whose window of `kernel` cells may reach the input at `place` (padding
+// added), along one dimension.
+struct Reach {
+  std::int64_t first, last;
+  __device__ Reach(std::int64_t place, std::int64_t extent, std::int64_t stride, std::int64_t out) {
+    const std::int64_t past = place - extent + 1;  // where a window begins that ends here
+    first = past <= 0 ? 0 : (past + stride - 1) / stride;
+    last = place / stride < out - 1 ? place / stride : out - 1;
+  }
+};
 
 // The outputs whose windows lie over an input.
 __device__ Reach reach(const AveragePool2d& o, int d, std::int64_t place) {
