@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <set>
@@ -36,12 +37,13 @@ struct Block {
   bool of_slab;
   bool in_use = false;
   std::vector<cudaStream_t> used_on{};  // further streams
+  std::size_t marks = 0;                // that a released block waits for
 };
 
-// Released, but maybe still in use on further streams.
-struct Resting {
+// Where a further stream is done with a released block.
+struct Mark {
+  cudaEvent_t event;
   void* data;
-  std::vector<cudaEvent_t> events;
 };
 
 double mebibytes(std::size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
@@ -222,16 +224,15 @@ class Cache {
 
   // Until its further streams have come to where they are now.
   void rest(Device device, void* data, Block& block) {
-    Resting resting{data, {}};
+    const std::vector<cudaStream_t> streams = std::exchange(block.used_on, {});
+    block.marks = streams.size();
     const bool here = cudaSetDevice(device.index) == cudaSuccess;
-    for (cudaStream_t stream : block.used_on) {
+    for (cudaStream_t stream : streams) {
       cudaEvent_t event = nullptr;
       if (!here || cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) return;
-      resting.events.push_back(event);
       if (cudaEventRecord(event, stream) != cudaSuccess) return;  // lost, as the device is
+      resting_[stream].push_back({event, data});
     }
-    block.used_on.clear();
-    resting_.push_back(std::move(resting));
   }
 
   // Blocks whose further streams are done can be given out again. REQUIRES: nothing is captured.
@@ -243,20 +244,18 @@ class Cache {
       rest(device, data, block);
       return true;
     });
-    for (std::size_t i = 0; i < resting_.size();) {
-      auto& events = resting_[i].events;
-      while (!events.empty() && cudaEventQuery(events.back()) == cudaSuccess) {
-        static_cast<void>(cudaEventDestroy(events.back()));
-        events.pop_back();
+    // A stream comes to its marks in their order, so behind one that is not reached none is asked.
+    for (auto& [stream, marks] : resting_) {
+      for (; !marks.empty(); marks.pop_front()) {
+        const auto [event, data] = marks.front();
+        if (cudaEventQuery(event) != cudaSuccess) {
+          static_cast<void>(cudaGetLastError());  // cudaErrorNotReady is none
+          break;
+        }
+        static_cast<void>(cudaEventDestroy(event));
+        Block& block = blocks_.at(data);
+        if (--block.marks == 0) put(data, block);
       }
-      if (!events.empty()) {
-        static_cast<void>(cudaGetLastError());  // cudaErrorNotReady is none
-        ++i;
-        continue;
-      }
-      put(resting_[i].data, blocks_.at(resting_[i].data));
-      resting_[i] = std::move(resting_.back());
-      resting_.pop_back();
     }
   }
 
@@ -281,7 +280,7 @@ class Cache {
   std::unordered_map<void*, Block> blocks_;
   std::map<Key, std::vector<void*>> free_;
   std::map<Owner, std::vector<std::pair<std::byte*, std::size_t>>> slabs_;  // what is left of them
-  std::vector<Resting> resting_;
+  std::unordered_map<cudaStream_t, std::deque<Mark>> resting_;
   std::vector<void*> waiting_;  // released while work was captured, and used on further streams
   std::unordered_map<cudaStream_t, int> captured_;  // streams that allocate from a pool
   int pools_ = general;
