@@ -267,8 +267,9 @@ TEST_CASE("layer_norm, and back") {
             random(dtype, matrix, 7), x, mean, inverse, weight);
   };
   for (const DType dtype : floating_types) {
-    for (const std::int64_t width : {2, 31, 33, 768, 1025}) check(dtype, dtype, 3, width);
+    for (const std::int64_t width : {2, 31, 33, 768, 1025, 1032}) check(dtype, dtype, 3, width);
     check(dtype, computed_in(dtype), 5, 40);
+    check(dtype, computed_in(dtype), 2, 4104);  // more than threads keep
     check(dtype, dtype, 0, 40);
     check(dtype, dtype, 200, 40);  // gradients in parts
   }
