@@ -26,8 +26,6 @@ failed=()
 
 command -v nvidia-smi >/dev/null || { echo "tests/gpu/run.sh: no nvidia-smi: this machine has no NVIDIA GPU" >&2; exit 1; }
 export PATH=$PATH:/usr/local/cuda/bin
-# On one machine mpirun starts nothing by ssh, but wants to find it.
-command -v ssh >/dev/null || export OMPI_MCA_plm_rsh_agent=false
 
 # stage NAME LIMIT COMMAND... : of at most LIMIT seconds, and of those that are left.
 stage() {

@@ -64,6 +64,13 @@ expect 'a host that is gone is found' 7 '<oob_tcp_keepalive_time><5>' -n 1 --hos
 expect 'the own way to find it is kept' 7 '!<oob_tcp_keepalive_time><5>' -n 1 --host a,b --mca oob_tcp_keepalive_time 9 prog
 expect 'this host is not looked after' 7 '!oob_tcp_keepalive' -n 1 prog
 SLURM_JOB_NUM_NODES=2 expect 'a Slurm node that is gone is found' 7 '<oob_tcp_keepalive_time><5>' -n 1 prog
+mkdir "$folder/without ssh"
+for tool in bash env awk cat id seq sort wc; do ln -s "$(command -v "$tool")" "$folder/without ssh"; done
+cp "$folder/mpirun" "$folder/without ssh"
+without_ssh() { PATH="$folder/without ssh" "$@"; }
+before=without_ssh expect 'one host needs no ssh' 7 '<--mca><plm_rsh_agent><false>' -n 1 prog
+before=without_ssh expect 'several hosts do' 7 '!plm_rsh_agent' -n 1 --host a,b prog
+before=without_ssh expect 'the own way to other hosts is kept' 7 '!<false>' -n 1 --mca plm_rsh_agent myssh prog
 expect 'several programs are not bound' 7 '<--bind-to><none>' -n 1 prog : -n 1 other
 SLURM_JOB_NUM_NODES=2 expect 'several Slurm nodes are not bound' 7 '<--bind-to><none>' -n 1 prog
 if [[ $machine == *[,-]* ]]; then
