@@ -44,6 +44,19 @@ DeviceDescription description(Device device) {
   return {properties.name, uuid, properties.totalGlobalMem, properties.multiProcessorCount};
 }
 
+// What `after` gets from now on comes behind what `before`, a stream of `device`, has.
+void follow(cudaStream_t after, Device device, cudaStream_t before) {
+  use(device);
+  cudaEvent_t event = nullptr;
+  PEAL_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  const cudaError_t recorded = cudaEventRecord(event, before);
+  const cudaError_t waits =
+      recorded == cudaSuccess ? cudaStreamWaitEvent(after, event, 0) : recorded;
+  static_cast<void>(cudaEventDestroy(event));  // once it is reached
+  PEAL_CHECK(waits == cudaSuccess, "cuda: ordering a copy from or to ", device, ": ",
+             cudaGetErrorString(waits));
+}
+
 const MemorySpace memory = {
     [](Device device, std::size_t bytes) { return allocate(device, bytes, stream_on(device)); },
     [](Device device, void* data, std::size_t) { release(device, data); },
@@ -52,10 +65,17 @@ const MemorySpace memory = {
     },
     [](void* dst, Device to, const void* src, Device from, std::size_t bytes, bool wait) {
       if (bytes == 0) return;
-      if (to.type == from.type && to != from)  // two devices: the other's order ends here
-        PEAL_CUDA_CHECK(cudaStreamSynchronize(stream_on(from)));
+      // Between two devices it is in the order of both, so the source's memory goes to nobody else
+      // before it was read.
+      const bool between = to.type == from.type && to != from;
+      const cudaStream_t source = between ? stream_on(from) : nullptr;
       const cudaStream_t stream = stream_on(to.type == DeviceType::cuda ? to : from);
+      if (between) {
+        follow(stream, from, source);
+        use(to);
+      }
       PEAL_CUDA_CHECK(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream));
+      if (between) follow(source, to, stream);
       if (!wait) return;
       PEAL_CUDA_CHECK(cudaStreamSynchronize(stream));
       check_fault(to.type == DeviceType::cuda ? to : from);

@@ -11,6 +11,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <thread>
 
@@ -35,4 +36,28 @@ TEST_CASE("an error of earlier work is not blamed on the kernel that is told of 
       testing::error_of([] { cuda::launch_failed(cudaErrorIllegalAddress, nullptr, 1, 32); });
   CHECK(error.find("could not start") != std::string::npos);
   CHECK(error.find("or one of work before it") != std::string::npos);
+}
+
+TEST_CASE("a copy to another device reads its source before that is given out again") {
+  constexpr std::int64_t n = std::int64_t{1} << 20;
+  const Device first{DeviceType::cuda, 0}, second{DeviceType::cuda, 1};
+  const auto filled = [](float value) {
+    const Tensor out = Tensor::empty({n}, DType::f32, Device{});
+    std::fill_n(out.data<float>(), n, value);
+    return out;
+  };
+  const Tensor to = Tensor::empty({n}, DType::f32, second), host = filled(0);
+  const void* where = nullptr;
+  {
+    const Tensor from = Tensor::empty({n}, DType::f32, first);
+    where = from.raw();
+    from.copy_(filled(1));
+    to.copy_(from, true);
+  }
+  const Tensor other = Tensor::empty({n}, DType::f32, first);
+  REQUIRE(other.raw() == where);
+  other.copy_(filled(2));
+  host.copy_(to);
+  CHECK(host.data<float>()[0] == 1);
+  CHECK(host.data<float>()[n - 1] == 1);
 }
