@@ -25,6 +25,7 @@ class DrawnSampler : public Sampler {
   }
   std::int64_t size() const override { return places_.size(); }
   std::int64_t place(std::int64_t k) const override { return places_.place(k); }
+  Place whose() const override { return places_.whose(); }
   bool exact() const override { return places_.exact(); }
   void set_epoch(std::int64_t epoch) override { places_.set_epoch(epoch); }
   std::optional<std::int64_t> epoch() const override { return places_.epoch(); }

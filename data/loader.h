@@ -102,6 +102,16 @@ class DataLoader {
   std::int64_t left() const { return size() - (within() ? batches_taken_ : 0); }
 
   const Dataset& dataset() const { return *dataset_; }
+  // What it was made of, for who makes another like it (launch::Accelerator): null where there is
+  // no sampler or no plan; the options have the seed that there is.
+  const DatasetRef& dataset_ref() const { return dataset_; }
+  const std::shared_ptr<Sampler>& sampler() const { return sampler_; }
+  const BatchPlan& plan() const { return plan_; }
+  LoaderOptions options() const {
+    LoaderOptions all = options_;
+    all.seed = seed_;
+    return all;
+  }
   // Batches of the coming epoch, or of the one that is open.
   std::int64_t size() const;
   // Samples handed out in the running epoch, for DistributedSampler::consumed_after(); 0 when it is

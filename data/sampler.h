@@ -15,6 +15,7 @@
 // DistributedSampler is a value, written by one thread.
 #pragma once
 
+#include <peal/autograd/core/place.h>
 #include <peal/autograd/core/safetensors.h>
 #include <peal/data/planned.h>
 
@@ -76,6 +77,8 @@ class Sampler {
   // Where the k-th of indices() stands among the samples of all ranks in this epoch; -1 where it
   // comes again, to make ranks equal. By default there is one rank.
   virtual std::int64_t place(std::int64_t k) const { return k; }
+  // Which rank's share of them all indices() are. One rank's, by default.
+  virtual Place whose() const { return {}; }
   // Whether every sample is to come once, as evaluation wants it: a loader then lets none stand in
   // for another.
   virtual bool exact() const { return false; }
@@ -145,6 +148,7 @@ class DistributedSampler : public Sampler {
     const std::int64_t at = options_.consumed + rank_ + k * world_;
     return at < size_ ? at : -1;
   }
+  Place whose() const override { return {rank_, world_}; }
   bool exact() const override { return options_.exact; }
   const ShardOptions& options() const { return options_; }
 

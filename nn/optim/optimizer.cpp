@@ -64,13 +64,15 @@ Parameters::Parameters(const NamedTensors& named) {
   }
 }
 
+constexpr const char* instead_of_pieces =
+    "take an optimizer that changes each element by itself, AdamW for example, or DDP with a "
+    "ZeroRedundancyOptimizer";
+
 void Optimizer::add_group(const Parameters& parameters, std::vector<double> settings) {
   check(settings);
   const std::vector<Tensor>& tensors = parameters.tensors;
   if (names_of_.needs_whole) {
-    check_not_pieces(name(), tensors,
-                     "take an optimizer that changes each element by itself, AdamW for example, or "
-                     "DDP with a ZeroRedundancyOptimizer");
+    check_not_pieces(name(), tensors, instead_of_pieces);
   }
   PEAL_CHECK(!tensors.empty(), name(), ": there are no parameters",
              groups_.empty() ? " (a module has those that add_parameter and add have registered)"
@@ -100,6 +102,26 @@ void Optimizer::add_group(const Parameters& parameters, std::vector<double> sett
   group_of_.resize(parameters_.size(), groups_.size());
   groups_.push_back({std::move(settings), static_cast<std::int64_t>(tensors.size()), std::nullopt});
   states_.resize(parameters_.size());
+}
+
+void Optimizer::exchange_parameters(const std::vector<Tensor>& others) {
+  PEAL_CHECK(others.size() == parameters_.size(), name(), ": exchange_parameters: expected ",
+             parameters_.size(), " parameters, got ", others.size());
+  for (const State& state : states_) {
+    PEAL_CHECK(state.step == 0, name(), ": exchange_parameters after a step, of which there is ",
+               "state; exchange them before the first");
+  }
+  if (names_of_.needs_whole) {
+    check_not_pieces(name(), others, instead_of_pieces);
+  }
+  std::unordered_set<const TensorBody*> seen;
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    PEAL_CHECK(others[i].is_leaf() && is_floating(others[i].dtype()), name(), ": what replaces ",
+               called(i), " is not a floating leaf");
+    PEAL_CHECK(seen.insert(&others[i].body()).second, name(), ": what replaces ", called(i),
+               " comes twice");
+  }
+  parameters_ = others;
 }
 
 std::string Optimizer::called(std::size_t i) const {

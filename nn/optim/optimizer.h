@@ -88,6 +88,11 @@ class Optimizer {
 
   // Of all groups, in their order.
   const std::vector<Tensor>& parameters() const { return parameters_; }
+  // Others in the place of the parameters, one for one, for an optimizer that was made before a
+  // wrapper which keeps pieces of them (parallel/sharded/fsdp.h: local_parameters()). Names, groups
+  // and settings stay. Errors, and nothing has changed: another number of them, a step that was
+  // taken, and those of the constructor.
+  void exchange_parameters(const std::vector<Tensor>& others);
   // As they were given, or their numbers.
   const std::vector<std::string>& parameter_names() const { return names_; }
   // Of the tensors that there are for that parameter once it has had a step, master included, on

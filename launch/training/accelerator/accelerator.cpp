@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
+#include <peal/autograd/ops/ops.h>
+#include <peal/autograd/tape.h>
+#include <peal/comm/group/agree.h>
+#include <peal/launch/training/accelerator/accelerator.h>
+#include <peal/nn/optim/clip_grad.h>
+
+#include <algorithm>
+#include <exception>
+
+namespace peal::launch {
+namespace {
+
+std::string in_text(const AcceleratorOptions& options) {
+  return concat("strategy ", options.strategy, "\nmixed_precision ", options.mixed_precision,
+                "\ngradient_accumulation_steps ", options.gradient_accumulation_steps,
+                "\nlast_group ", static_cast<int>(options.last_group), "\nsplit_batches ",
+                options.split_batches, "\neven_batches ", options.even_batches,
+                "\nscheduler_counts_updates ", options.scheduler_counts_updates, "\n");
+}
+
+}  // namespace
+
+Accelerator::Accelerator(Job& job, AcceleratorOptions options)
+    : job_(job), options_(std::move(options)) {
+  std::optional<Accumulation> groups;
+  std::optional<DType> precision;
+  std::string wrong;
+  try {
+    strategy_ = strategy_of(options_.strategy, job.world());
+    precision = precision_of(options_.mixed_precision);
+    groups.emplace(options_.gradient_accumulation_steps, options_.last_group);
+  } catch (...) {
+    wrong = words_of_failure();
+  }
+  comm::agree_unless(job.group(), "[accelerator] the options", in_text(options_), wrong,
+                     "give all ranks the same");
+  device_ = job.device(options_.device);
+  state_ = std::make_shared<GradientState>(job.group(), *groups,
+                                           options_.gradient_accumulation_steps, precision);
+}
+
+Accelerator::Turn Accelerator::accumulate(const std::vector<std::shared_ptr<ModelBody>>& models) {
+  GradientState& state = *state_;
+  // Outside of a loader nobody knows which batch is the last: there is always another.
+  const LoaderBody* const loader = state.loaders.empty() ? nullptr : state.loaders.back();
+  state.turn =
+      state.groups.next(loader == nullptr ? state.accumulation_steps : loader->loader->left());
+  state.trained = models.size() == 1 ? models[0] : nullptr;
+  std::vector<std::shared_ptr<void>> local;
+  for (const auto& model : models) {
+    if (!state.sync()) local.push_back(PreparedModel(model).no_sync());
+  }
+  return Turn(std::move(local), state.turn.wanted);
+}
+
+void Accelerator::backward(const Tensor& loss) { backward(loss, state_->samples()); }
+
+void Accelerator::backward(const Tensor& loss, double samples) {
+  GradientState& state = *state_;
+  state.update_scaler();
+  if (!state.turn.wanted) return;
+  auto model = state.trained.lock();
+  if (!model && state.models.size() == 1) model = state.models[0];
+  const Tensor scaled = state.scaler.scale(loss);
+  if (model) return PreparedModel(model).backward(scaled, samples);
+  (state.turn.group > 1 ? mul(scaled, 1.0 / static_cast<double>(state.turn.group)) : scaled)
+      .backward();
+}
+
+Tensor Accelerator::clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
+                                    double norm_type) {
+  if (!state_->sync()) return {};
+  for (const auto& optimizer : state_->optimizers) {
+    const auto& theirs = optimizer->inner.parameters();
+    const bool any = std::any_of(parameters.begin(), parameters.end(), [&](const Tensor& each) {
+      return optimizer->pieces_of ||
+             std::any_of(theirs.begin(), theirs.end(),
+                         [&](const Tensor& other) { return other.same_as(each); });
+    });
+    if (any) unscale(*state_, *optimizer);
+  }
+  for (const auto& model : state_->models) {
+    if (are_all_of(*model, parameters)) {
+      return PreparedModel(model).clip_grad_norm_(max_norm, norm_type);
+    }
+  }
+  PEAL_CHECK(strategy_ != Strategy::zero2 && strategy_ != Strategy::fsdp,
+             "[accelerator] clip_grad_norm_: with the strategy '", word_of(strategy_),
+             "' each rank has a part of the gradients, and a norm is that of all parameters of one "
+             "prepared model; got ",
+             parameters.size(), " others; give it model.parameters()");
+  return nn::clip_grad_norm_(parameters, max_norm, norm_type);
+}
+
+void Accelerator::clip_grad_value_(const std::vector<Tensor>& parameters, double bound) {
+  if (!state_->sync()) return;
+  for (const auto& optimizer : state_->optimizers) unscale(*state_, *optimizer);
+  std::vector<Tensor> here;
+  for (const auto& model : state_->models) {
+    nn::FullyShardedDataParallel* const sharded = PreparedModel(model).fsdp();
+    if (sharded == nullptr || !any_is_of(*model, parameters)) continue;
+    PEAL_CHECK(are_all_of(*model, parameters),
+               "[accelerator] clip_grad_value_: with the strategy 'fsdp' give it all parameters of "
+               "one prepared model, model.parameters()");
+    for (const auto& [name, piece] : sharded->local_parameters()) here.push_back(piece);
+    return nn::clip_grad_value_(here, bound);
+  }
+  nn::clip_grad_value_(parameters, bound);
+}
+
+bool Accelerator::optimizer_step_was_skipped() const {
+  const auto& all = state_->optimizers;
+  return std::any_of(all.begin(), all.end(), [](const auto& each) { return each->skipped; });
+}
+
+}  // namespace peal::launch

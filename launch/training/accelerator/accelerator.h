@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accelerator (Accelerate has it by this name): the loop stays the program's own, and device,
+// precision, the ranks' shares, gradient accumulation, clipping and the strategy come from here:
+//
+//   launch::Accelerator accelerator(job, {.mixed_precision = "bf16",
+//                                         .gradient_accumulation_steps = 4, .strategy = "ddp"});
+//   auto [model, optimizer, training, scheduler] =
+//       accelerator.prepare(net, adam, loader, schedule);   // any of them, in any order
+//   for (const data::Batch& batch : training) {
+//     const auto turn = accelerator.accumulate(model);
+//     const Tensor loss = loss_of(model(batch.x), batch.y);
+//     accelerator.backward(loss);
+//     if (accelerator.sync_gradients()) accelerator.clip_grad_norm_(model.parameters(), 1.0);
+//     optimizer.step();
+//     scheduler.step();
+//     optimizer.zero_grad();
+//   }
+//
+// It has no machinery of its own: wrappers, loaders, scaler and checkpoints are those of nn/, data/
+// and this folder, and what the prepared ones know of each other is gradient_state.h.
+//
+// Gradients of a step are those of the mean over all its samples, of all ranks and batches, also
+// where these differ in size: a loss is the mean over its batch, and counts by the batch's samples
+// (or by what backward(loss, samples) says: labels, tokens). So P ranks with G batches of b each
+// train as one with a batch of P * G * b. At the end of an epoch the batches that are left make a
+// step of their own, of as many.
+//
+// Samples. A rank gets every world-th batch of the loader's (data::Way::batches); where that does
+// not add up, the first samples come again (even_batches), or ranks have unequally many. With
+// split_batches each of the loader's batches is all ranks'. Ranks draw the same numbers until the
+// first model is prepared, so models begin alike, and then each its own, so dropout differs.
+//
+// All ranks make the same calls. Thread safety: a rank's thread.
+#pragma once
+
+#include <peal/launch/job.h>
+#include <peal/launch/training/accelerator/gradient_state.h>
+#include <peal/launch/training/accelerator/prepared_loader.h>
+#include <peal/launch/training/accelerator/prepared_model.h>
+#include <peal/launch/training/accelerator/prepared_optimizer.h>
+#include <peal/launch/training/accelerator/strategy.h>
+#include <peal/nn/parallel/ddp.h>
+#include <peal/nn/parallel/sharded/fsdp.h>
+
+#include <concepts>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace peal::launch {
+
+struct AcceleratorOptions {
+  std::string device = "cpu";          // as Job::device()
+  std::string mixed_precision = "no";  // "bf16" or "fp16": models compute in it, by Autocast
+  std::int64_t gradient_accumulation_steps = 1;
+  // What becomes of batches that are left at an epoch's end (Accelerate: sync_with_dataloader).
+  LastGroup last_group = LastGroup::keep;
+  std::string strategy = "ddp";  // strategy.h
+  bool split_batches = false;    // the loader's batch_size is of all ranks together
+  bool even_batches = true;      // ranks have equally many
+  // A step of the optimizer is one of the scheduler, for schedules made for updates. Else it is as
+  // many as there are ranks, or with split_batches one.
+  bool scheduler_counts_updates = false;
+  nn::DDPOptions ddp = {};    // of the wrapper, but for "fsdp"
+  nn::FSDPOptions fsdp = {};  // of "fsdp"
+};
+
+// What was given to prepare() in one call, and what became of it, in its order.
+struct Preparing {
+  std::vector<nn::Module> models;
+  std::vector<nn::Optimizer*> optimizers;
+  std::vector<data::DataLoader*> loaders;
+  std::vector<nn::LRScheduler*> schedulers;
+};
+struct Prepared {
+  std::vector<PreparedModel> models;
+  std::vector<PreparedOptimizer> optimizers;
+  std::vector<PreparedLoader> loaders;
+  std::vector<PreparedScheduler> schedulers;
+};
+
+class Accelerator {
+ public:
+  // Collective. Errors, on all ranks: options that differ or make no sense.
+  explicit Accelerator(Job& job, AcceleratorOptions options = {});
+  Accelerator(const Accelerator&) = delete;
+  Accelerator& operator=(const Accelerator&) = delete;
+
+  // A model, optimizer, DataLoader or LRScheduler becomes a PreparedModel, PreparedOptimizer,
+  // PreparedLoader, PreparedScheduler; several come as a tuple, in the order given. A model and
+  // what trains it are given in one call with "zero2" and "fsdp". Optimizers are made of the
+  // model's parameters, before. Optimizers and schedulers must live on; loaders are made again,
+  // from their set and options. Collective. Errors, on all ranks: as of the wrappers; what they
+  // give differs; a loader by a plan, or by a sampler of another world, of several ranks.
+  template <class... T>
+  auto prepare(T&&... given) {
+    Preparing all;
+    (note<T>(all, given), ...);
+    Prepared made = prepare_all(all);
+    Next next;
+    if constexpr (sizeof...(T) == 1) {
+      return take<std::remove_cvref_t<T>...>(made, next);
+    } else {
+      return std::tuple{take<std::remove_cvref_t<T>>(made, next)...};
+    }
+  }
+
+  // For one batch: while what is returned lives, it is that batch's turn, and backward sends
+  // nothing unless the batch ends a step.
+  class Turn {
+   public:
+    explicit Turn(std::vector<std::shared_ptr<void>> local, bool wanted)
+        : local_(std::move(local)), wanted_(wanted) {}
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+    // False: the batch is of a group that LastGroup::drop leaves out; backward does nothing.
+    bool wanted() const { return wanted_; }
+
+   private:
+    std::vector<std::shared_ptr<void>> local_;
+    bool wanted_;
+  };
+  template <std::same_as<PreparedModel>... More>
+  [[nodiscard]] Turn accumulate(const PreparedModel& model, const More&... more) {
+    return accumulate(std::vector<std::shared_ptr<ModelBody>>{model.body(), more.body()...});
+  }
+  // Whether the batch under way ends a step. True outside of accumulate().
+  bool sync_gradients() const { return state_->sync(); }
+  // Backward without communication, whatever the turn is.
+  [[nodiscard]] std::shared_ptr<void> no_sync(PreparedModel& model) const {
+    return model.no_sync();
+  }
+  // The batch's loss, a mean over its samples: those of the batch that a prepared loader gave last,
+  // or as many as are named. Where models are several, and the turn is not of one of them, each
+  // batch of a step counts alike instead.
+  void backward(const Tensor& loss);
+  void backward(const Tensor& loss, double samples);
+
+  // As nn::clip_grad_norm_ and nn::clip_grad_value_, of the step's gradients as they are (unscaled,
+  // of all ranks). Where the batch does not end a step nothing happens, and no tensor is returned.
+  // Errors: with "zero2" and "fsdp" others than all parameters of one prepared model (a bound for
+  // values: any, of their own gradients).
+  Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
+                         double norm_type = 2.0);
+  void clip_grad_value_(const std::vector<Tensor>& parameters, double bound);
+  // Whether the last step was left out, since gradients were not finite.
+  bool optimizer_step_was_skipped() const;
+  // What models compute in, for what a program computes beside them (a loss of its own).
+  [[nodiscard]] Autocast autocast() const {
+    return Autocast(state_->lowered.value_or(DType::bf16), state_->lowered.has_value());
+  }
+  nn::GradScaler& scaler() {
+    state_->update_scaler();
+    return state_->scaler;
+  }
+  std::int64_t gradient_accumulation_steps() const { return state_->accumulation_steps; }
+  const nn::Module& unwrap_model(const PreparedModel& model) const { return model.unwrap(); }
+
+  Device device() const { return device_; }
+  int process_index() const { return job_.rank(); }
+  int local_process_index() const { return job_.where().local_rank; }
+  int num_processes() const { return job_.world(); }
+  bool is_main_process() const { return job_.rank() == 0; }
+  bool is_local_main_process() const { return job_.where().local_rank == 0; }
+  Strategy strategy() const { return strategy_; }
+  const AcceleratorOptions& options() const { return options_; }
+  Job& job() const { return job_; }
+  const comm::ProcessGroup& group() const { return job_.group(); }
+
+ private:
+  struct Next {
+    std::size_t model = 0, optimizer = 0, loader = 0, scheduler = 0;
+  };
+  template <class T, class Given>
+  static void note(Preparing& all, Given& given) {
+    using Plain = std::remove_cvref_t<T>;
+    if constexpr (std::derived_from<Plain, nn::Module>) {
+      static_assert(!std::same_as<Plain, PreparedModel>, "prepare: this model is prepared already");
+      all.models.push_back(nn::Module(given));
+    } else {
+      static_assert(std::is_lvalue_reference_v<T>,
+                    "prepare: give optimizers, loaders and schedulers names, they must live on");
+      if constexpr (std::derived_from<Plain, nn::Optimizer>) {
+        all.optimizers.push_back(&given);
+      } else if constexpr (std::derived_from<Plain, nn::LRScheduler>) {
+        all.schedulers.push_back(&given);
+      } else {
+        static_assert(std::derived_from<Plain, data::DataLoader>,
+                      "prepare takes models, optimizers, data::DataLoaders and nn::LRSchedulers");
+        all.loaders.push_back(&given);
+      }
+    }
+  }
+  template <class T>
+  static auto take(Prepared& made, Next& next) {
+    if constexpr (std::derived_from<T, nn::Module>) {
+      return made.models.at(next.model++);
+    } else if constexpr (std::derived_from<T, nn::Optimizer>) {
+      return made.optimizers.at(next.optimizer++);
+    } else if constexpr (std::derived_from<T, nn::LRScheduler>) {
+      return made.schedulers.at(next.scheduler++);
+    } else {
+      return made.loaders.at(next.loader++);
+    }
+  }
+  Prepared prepare_all(const Preparing& given);
+  std::shared_ptr<OptimizerBody> begin_optimizer(nn::Optimizer& optimizer);
+  std::shared_ptr<ModelBody> wrap(const nn::Module& model,
+                                  const std::vector<std::shared_ptr<OptimizerBody>>& optimizers);
+  void give_pieces(OptimizerBody& optimizer) const;
+  std::shared_ptr<LoaderBody> share(const data::DataLoader& loader, std::uint64_t seed) const;
+  Turn accumulate(const std::vector<std::shared_ptr<ModelBody>>& models);
+
+  Job& job_;
+  AcceleratorOptions options_;
+  Strategy strategy_ = Strategy::ddp;
+  Device device_;
+  std::shared_ptr<GradientState> state_;
+  bool own_stream_ = false;  // this rank draws its own random numbers
+};
+
+}  // namespace peal::launch

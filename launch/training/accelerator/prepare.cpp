@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// What prepare() does, for each strategy.
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
+#include <peal/comm/group/agree.h>
+#include <peal/launch/training/accelerator/accelerator.h>
+
+#include <algorithm>
+#include <map>
+#include <sstream>
+#include <unordered_set>
+
+namespace peal::launch {
+namespace {
+
+using Bodies = std::unordered_set<const TensorBody*>;
+
+Bodies parameters_of(const nn::Module& model) {
+  Bodies all;
+  for (const Tensor& parameter : model.parameters()) all.insert(&parameter.body());
+  return all;
+}
+
+bool trains(const nn::Optimizer& optimizer, const Bodies& parameters) {
+  const auto& all = optimizer.parameters();
+  return std::any_of(all.begin(), all.end(), [&](const Tensor& parameter) {
+    return parameters.contains(&parameter.body());
+  });
+}
+
+std::string outline_of(const Preparing& given) {
+  std::string text;
+  for (const nn::Module& model : given.models) text += concat("model ", model.class_name(), "\n");
+  for (const nn::Optimizer* each : given.optimizers) {
+    text += concat("optimizer of ", each->parameters().size(), " parameters\n");
+  }
+  for (const data::DataLoader* each : given.loaders) {
+    text += concat("loader of ", each->dataset().size(), " samples, batch_size ",
+                   each->options().batch_size, "\n");
+  }
+  for (const nn::LRScheduler* each : given.schedulers) {
+    text += concat("scheduler after ", each->steps(), " steps\n");
+  }
+  return text;
+}
+
+// Of optimizers: that each trains what is prepared, and is new.
+void check_optimizers(const Preparing& given, const GradientState& state) {
+  Bodies prepared;
+  for (const auto& model : state.models) {
+    for (const auto& [name, parameter] : model->before) prepared.insert(&parameter.body());
+  }
+  for (const nn::Module& model : given.models) prepared.merge(parameters_of(model));
+  for (const nn::Optimizer* optimizer : given.optimizers) {
+    for (const auto& other : state.optimizers) {
+      PEAL_CHECK(&other->inner != optimizer, "prepare: an optimizer is prepared already");
+    }
+    for (std::size_t p = 0; p < optimizer->parameters().size(); ++p) {
+      PEAL_CHECK(prepared.contains(&optimizer->parameters()[p].body()),
+                 "prepare: the optimizer's parameter ", optimizer->parameter_names()[p],
+                 " of shape ", optimizer->parameters()[p].shape(),
+                 " is none of a prepared model's, so its gradients would not be averaged; prepare "
+                 "the model that has it, in the same call");
+    }
+  }
+}
+
+void check_models(const Preparing& given, const GradientState& state, Strategy strategy) {
+  for (const nn::Module& model : given.models) {
+    const Bodies own = parameters_of(model);
+    for (const auto& other : state.models) {
+      PEAL_CHECK(!any_is_of(*other, model.parameters()), "prepare: the model ", model.class_name(),
+                 " has parameters of one that is prepared already");
+    }
+    if (strategy != Strategy::zero2) continue;
+    const auto trainers =
+        std::count_if(given.optimizers.begin(), given.optimizers.end(),
+                      [&](const nn::Optimizer* each) { return trains(*each, own); });
+    PEAL_CHECK(trainers == 1,
+               "prepare: with the strategy 'zero2' a model's gradients go to the "
+               "ranks that step its parameters, so it is given with the one optimizer that trains "
+               "it; ",
+               model.class_name(), " has ", trainers, " in this call");
+  }
+}
+
+void check_loaders(const Preparing& given, Place here) {
+  for (const data::DataLoader* loader : given.loaders) {
+    if (here.world == 1 || loader->plan()) continue;
+    const auto& shard = loader->options().shard;
+    if (!loader->sampler() && !shard) continue;
+    const Place place = loader->sampler() ? loader->sampler()->whose() : *shard;
+    PEAL_CHECK(place.rank == here.rank && place.world == here.world, "prepare: the loader's ",
+               loader->sampler() ? "sampler" : "shard", " is of rank ", place.rank, " of ",
+               place.world, ", and this is rank ", here.rank, " of ", here.world,
+               loader->sampler() ? "; make a DistributedSampler of job.place(), or leave the order "
+                                   "to the loader (.shuffle = true)"
+                                 : "; leave the shard out, prepare() gives each rank its own");
+  }
+}
+
+}  // namespace
+
+Prepared Accelerator::prepare_all(const Preparing& given) {
+  std::string wrong;
+  try {
+    check_models(given, *state_, strategy_);
+    check_optimizers(given, *state_);
+    check_loaders(given, job_.place());
+  } catch (...) {
+    wrong = words_of_failure();
+  }
+  comm::agree_unless(job_.group(), "[accelerator]", outline_of(given), wrong,
+                     "give prepare() the same on every rank");
+  Prepared made;
+  for (const nn::Module& model : given.models) {  // optimizers see where their parameters are then
+    nn::Module moved = model;
+    const auto all = moved.parameters();
+    const bool away = std::any_of(all.begin(), all.end(), [this](const Tensor& parameter) {
+      return parameter.device() != device_;
+    });
+    if (away) moved.to(device_);
+  }
+  std::vector<std::shared_ptr<OptimizerBody>> optimizers;
+  for (nn::Optimizer* each : given.optimizers) optimizers.push_back(begin_optimizer(*each));
+  for (const nn::Module& each : given.models) {
+    state_->models.push_back(wrap(each, optimizers));
+    made.models.emplace_back(state_->models.back());
+  }
+  for (const auto& each : optimizers) {
+    give_pieces(*each);
+    state_->optimizers.push_back(each);
+    made.optimizers.emplace_back(each);
+  }
+  std::string seeds;
+  for (const data::DataLoader* each : given.loaders) seeds += concat(*each->options().seed, " ");
+  if (!seeds.empty()) seeds = job_.group().all_gather_object(seeds)[0];
+  std::istringstream in(seeds);
+  for (const data::DataLoader* each : given.loaders) {
+    std::uint64_t seed = 0;
+    in >> seed;
+    made.loaders.emplace_back(share(*each, seed), state_);
+  }
+  const bool once = options_.scheduler_counts_updates || options_.split_batches;
+  for (nn::LRScheduler* each : given.schedulers) {
+    made.schedulers.emplace_back(*each, state_, once ? 1 : job_.world());
+  }
+  if (!own_stream_ && !given.models.empty() && job_.world() > 1) {
+    manual_seed(context().generator.seed * 1000003 + static_cast<std::uint64_t>(job_.rank()) + 1);
+    own_stream_ = true;
+  }
+  return made;
+}
+
+std::shared_ptr<OptimizerBody> Accelerator::begin_optimizer(nn::Optimizer& optimizer) {
+  auto body = std::make_shared<OptimizerBody>(
+      OptimizerBody{.inner = optimizer, .shards = {}, .pieces_of = {}, .state = state_});
+  if (strategy_ == Strategy::zero1 || strategy_ == Strategy::zero2) {
+    body->shards.emplace(job_.group());
+    body->shards->place(optimizer);
+  }
+  return body;
+}
+
+std::shared_ptr<ModelBody> Accelerator::wrap(
+    const nn::Module& model, const std::vector<std::shared_ptr<OptimizerBody>>& optimizers) {
+  const auto wrapped = [&]() -> ModelBody::Wrapper {
+    if (strategy_ == Strategy::fsdp) {
+      return nn::FullyShardedDataParallel(model, job_.group(), options_.fsdp);
+    }
+    if (strategy_ == Strategy::zero2) {
+      const Bodies own = parameters_of(model);
+      const auto owner = std::find_if(optimizers.begin(), optimizers.end(),
+                                      [&](const auto& each) { return trains(each->inner, own); });
+      return nn::ShardedDDP(model, *(*owner)->shards, options_.ddp);
+    }
+    return nn::DistributedDataParallel(model, job_.group(), options_.ddp);
+  };
+  NamedTensors before = model.named_parameters();
+  return std::make_shared<ModelBody>(ModelBody{
+      .plain = model, .before = std::move(before), .wrapper = wrapped(), .state = state_});
+}
+
+// An optimizer of a sharded model's parameters trains this rank's pieces of them.
+void Accelerator::give_pieces(OptimizerBody& optimizer) const {
+  for (const auto& model : state_->models) {
+    nn::FullyShardedDataParallel* const sharded = PreparedModel(model).fsdp();
+    if (sharded == nullptr || !any_is_of(*model, optimizer.inner.parameters())) continue;
+    std::map<std::string, Tensor> pieces;
+    for (const auto& [name, piece] : sharded->local_parameters()) pieces[name] = piece;
+    std::map<const TensorBody*, Tensor> in_place;
+    for (const auto& [name, parameter] : model->before) in_place[&parameter.body()] = pieces[name];
+    std::vector<Tensor> all = optimizer.inner.parameters();
+    for (Tensor& each : all) {
+      const auto found = in_place.find(&each.body());
+      if (found != in_place.end()) each = found->second;
+    }
+    optimizer.inner.exchange_parameters(all);
+    optimizer.pieces_of = model;
+  }
+}
+
+std::shared_ptr<LoaderBody> Accelerator::share(const data::DataLoader& loader,
+                                               std::uint64_t seed) const {
+  data::LoaderOptions options = loader.options();
+  options.seed = seed;
+  options.device = device_;
+  auto body = std::make_shared<LoaderBody>();
+  body->nominal = options.batch_size;
+  if (loader.plan()) {
+    body->loader = std::make_unique<data::DataLoader>(loader.dataset_ref(), loader.plan(), options);
+  } else if (loader.sampler()) {
+    body->loader =
+        std::make_unique<data::DataLoader>(loader.dataset_ref(), loader.sampler(), options);
+  } else {
+    if (job_.world() > 1 && !options.shard) {
+      options.shard = job_.place();
+      options.way = options_.split_batches ? data::Way::split : data::Way::batches;
+      options.exact = !options_.even_batches && !options.drop_last;
+    }
+    if (options.way == data::Way::split) body->nominal = options.batch_size / job_.world();
+    body->loader = std::make_unique<data::DataLoader>(loader.dataset_ref(), options);
+  }
+  return body;
+}
+
+}  // namespace peal::launch

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/launch/training/accelerator/prepared_loader.h>
+
+#include <algorithm>
+
+namespace peal::launch {
+
+double GradientState::samples() const {
+  return loaders.empty() ? 1 : static_cast<double>(loaders.back()->samples);
+}
+
+double GradientState::nominal_samples() const {
+  return loaders.empty() ? 1 : static_cast<double>(loaders.back()->nominal);
+}
+
+// Until what is returned goes, it is the innermost with an epoch under way.
+std::shared_ptr<void> PreparedLoader::open() {
+  state_->loaders.push_back(body_.get());
+  return {nullptr, [state = state_, loader = body_.get()](void*) {
+            auto& all = state->loaders;
+            const auto last = std::find(all.rbegin(), all.rend(), loader);
+            if (last != all.rend()) all.erase(std::next(last).base());
+          }};
+}
+
+std::optional<data::Batch> PreparedLoader::next() {
+  if (!body_->opened) body_->opened = open();
+  auto batch = loader().next();
+  if (batch) {
+    body_->samples = batch->size();
+  } else {
+    body_->opened.reset();
+  }
+  return batch;
+}
+
+void PreparedLoader::set_epoch(std::int64_t epoch) {
+  body_->opened.reset();
+  loader().set_epoch(epoch);
+}
+
+PreparedLoader::Iterator PreparedLoader::begin() {
+  body_->opened.reset();
+  return {*this, open()};
+}
+
+PreparedLoader::Iterator::Iterator(PreparedLoader& of, std::shared_ptr<void> opened)
+    : body_(of.body_), opened_(std::move(opened)), at_(of.loader().begin()) {
+  note();
+}
+
+PreparedLoader::Iterator& PreparedLoader::Iterator::operator++() {
+  ++at_;
+  note();
+  return *this;
+}
+
+void PreparedLoader::Iterator::note() {
+  if (at_ == std::default_sentinel) {
+    opened_.reset();
+  } else {
+    body_->samples = at_->size();
+  }
+}
+
+}  // namespace peal::launch

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// PreparedLoader: what Accelerator::prepare() makes of a data::DataLoader (Accelerate:
+// DataLoaderShard): this rank's part of the same batches, on the device, and a word to the
+// accelerator which batch is under way and whether it is the epoch's last. Loops may lie in each
+// other, an evaluation in a training; the innermost counts.
+//
+//   for (const data::Batch& batch : training) ...
+//   while (const auto batch = training.next()) ...     // the same
+//
+// Thread safety: as of DataLoader.
+#pragma once
+
+#include <peal/data/loader.h>
+#include <peal/launch/training/accelerator/gradient_state.h>
+
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace peal::launch {
+
+struct LoaderBody {
+  std::unique_ptr<data::DataLoader> loader;
+  std::int64_t nominal = 1;      // samples of a batch of this rank
+  std::int64_t samples = 0;      // of the batch under way
+  std::shared_ptr<void> opened;  // by next()
+};
+
+class PreparedLoader {
+ public:
+  PreparedLoader(std::shared_ptr<LoaderBody> body, std::shared_ptr<GradientState> state)
+      : body_(std::move(body)), state_(std::move(state)) {}
+
+  // An epoch as a range, as DataLoader::begin().
+  class Iterator;
+  Iterator begin();
+  std::default_sentinel_t end() const { return {}; }
+  // As of DataLoader.
+  std::optional<data::Batch> next();
+  std::int64_t size() const { return loader().size(); }
+  std::int64_t left() const { return loader().left(); }
+  bool has_next() const { return loader().has_next(); }
+  std::int64_t epoch() const { return loader().epoch(); }
+  void set_epoch(std::int64_t epoch);
+  void skip_first_batches(std::int64_t count) { loader().skip_first_batches(count); }
+  std::vector<std::int64_t> places() const { return loader().places(); }
+  const data::Dataset& dataset() const { return loader().dataset(); }
+  NamedTensors state_dict() const { return loader().state_dict(); }
+  void load_state_dict(const NamedTensors& state) { loader().load_state_dict(state); }
+  // This rank's.
+  data::DataLoader& loader() const { return *body_->loader; }
+
+ private:
+  std::shared_ptr<void> open();
+
+  std::shared_ptr<LoaderBody> body_;
+  std::shared_ptr<GradientState> state_;
+};
+
+class PreparedLoader::Iterator {
+ public:
+  using difference_type = std::ptrdiff_t;
+  using value_type = data::Batch;
+  using iterator_concept = std::input_iterator_tag;
+
+  Iterator(PreparedLoader& of, std::shared_ptr<void> opened);
+  data::Batch& operator*() const { return *at_; }
+  data::Batch* operator->() const { return &*at_; }
+  Iterator& operator++();
+  void operator++(int) { ++*this; }
+  bool operator==(std::default_sentinel_t) const { return at_ == std::default_sentinel; }
+
+ private:
+  void note();
+
+  std::shared_ptr<LoaderBody> body_;
+  std::shared_ptr<void> opened_;  // until the epoch is over, or left
+  data::DataLoader::Iterator at_;
+};
+
+}  // namespace peal::launch

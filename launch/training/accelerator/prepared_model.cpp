@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/ops/gradients.h>
+#include <peal/autograd/ops/ops.h>
+#include <peal/autograd/tape.h>
+#include <peal/launch/training/accelerator/prepared_model.h>
+#include <peal/nn/optim/clip_grad.h>
+
+#include <cmath>
+#include <unordered_set>
+
+namespace peal::launch {
+namespace {
+
+using DDP = nn::DistributedDataParallel;
+using FSDP = nn::FullyShardedDataParallel;
+
+nn::Module module_of(const ModelBody& body) {
+  return std::visit([](const auto& wrapper) { return nn::Module(wrapper); }, body.wrapper);
+}
+
+std::shared_ptr<GradientState> state_of(const ModelBody& body) {
+  auto state = body.state.lock();
+  PEAL_CHECK(state,
+             "[accelerator] a prepared model is of no use without the Accelerator that "
+             "prepared it, which is gone; let that live as long");
+  return state;
+}
+
+Tensor times(const Tensor& loss, double factor) { return mul(loss, factor); }
+
+std::vector<Tensor> gradients_of(const NamedTensors& parameters) {
+  std::vector<Tensor> all;
+  for (const auto& [name, parameter] : parameters) {
+    if (const Tensor gradient = parameter.grad(); gradient.defined() && gradient.numel() > 0) {
+      all.push_back(gradient);
+    }
+  }
+  return all;
+}
+
+// FullyShardedDataParallel averages over ranks. So a loss counts by its samples, in units that all
+// ranks have alike, and what came is divided by all samples once these are known: before the
+// backward, if it is the only one, else after the last.
+void backward_by_samples(ModelBody& body, FSDP& fsdp, const Tensor& loss, double samples) {
+  PEAL_CHECK(samples >= 0 && std::isfinite(samples),
+             "[accelerator] backward: expected a number of samples, got ", samples);
+  const auto state = state_of(body);
+  const double unit = state->nominal_samples() * static_cast<double>(state->accumulation_steps);
+  const double before = body.samples;
+  body.samples += samples;
+  if (body.local > 0) return times(loss, samples / unit).backward();
+  const Tensor total = Tensor::scalar(body.samples, Device{});
+  fsdp.group().all_reduce(total, comm::ReduceOp::sum, "samples of the step").wait();
+  const double ranks = fsdp.group().world(), all = total.item<double>();
+  body.samples = 0;
+  if (all == 0) return times(loss, 0).backward();
+  if (before == 0) return times(loss, samples * ranks / all).backward();
+  times(loss, samples / unit).backward();
+  const NoGrad guard;
+  scale_all(gradients_of(fsdp.local_parameters()), ranks * unit / all);
+}
+
+}  // namespace
+
+PreparedModel::PreparedModel(std::shared_ptr<ModelBody> body)
+    : nn::Module(module_of(*body)), body_(std::move(body)) {
+  stay();
+}
+
+const std::optional<DType>& PreparedModel::lowered() const { return state_of(*body_)->lowered; }
+
+Tensor PreparedModel::widened_output(const Tensor& output) {
+  const bool is_low =
+      output.defined() && (output.dtype() == DType::f16 || output.dtype() == DType::bf16);
+  return is_low ? cast(output, DType::f32) : output;
+}
+
+Tensor PreparedModel::forward(const Tensor& x) {
+  if (!lowered()) return nn::Module::forward(x);
+  const Autocast guard(*lowered());
+  return widened_output(nn::Module::forward(x));
+}
+
+std::shared_ptr<void> PreparedModel::no_sync() {
+  auto wrapped = std::visit(
+      [](auto& wrapper) -> std::shared_ptr<void> {
+        struct Held {
+          explicit Held(std::remove_reference_t<decltype(wrapper)>& of) : local(of.no_sync()) {}
+          decltype(wrapper.no_sync()) local;
+        };
+        return std::make_shared<Held>(wrapper);
+      },
+      body_->wrapper);
+  ++body_->local;
+  return {nullptr, [body = body_, wrapped](void*) mutable {
+            wrapped.reset();
+            --body->local;
+          }};
+}
+
+void PreparedModel::backward(const Tensor& loss, double samples) {
+  if (FSDP* const sharded = fsdp()) return backward_by_samples(*body_, *sharded, loss, samples);
+  ddp()->backward(loss, samples);
+}
+
+Tensor PreparedModel::clip_grad_norm_(double max_norm, double norm_type) {
+  if (auto* const owned = std::get_if<nn::ShardedDDP>(&body_->wrapper)) {
+    return owned->clip_grad_norm_(max_norm, norm_type);
+  }
+  if (FSDP* const sharded = fsdp()) {
+    return Tensor::scalar(sharded->clip_grad_norm_(max_norm, norm_type), Device{});
+  }
+  return nn::clip_grad_norm_(parameters(), max_norm, norm_type);
+}
+
+NamedTensors PreparedModel::state_dict() const {
+  return fsdp() != nullptr ? fsdp()->state_dict() : nn::Module::state_dict();
+}
+
+nn::IncompatibleKeys PreparedModel::load_state_dict(const NamedTensors& state, bool strict) {
+  return fsdp() != nullptr ? fsdp()->load_state_dict(state, strict)
+                           : nn::Module::load_state_dict(state, strict);
+}
+
+nn::Part PreparedModel::part(std::string name) const {
+  return std::visit([&](auto& wrapper) { return nn::Part(std::move(name), wrapper); },
+                    body_->wrapper);
+}
+
+DDP* PreparedModel::ddp() const {
+  if (auto* const found = std::get_if<DDP>(&body_->wrapper)) return found;
+  return std::get_if<nn::ShardedDDP>(&body_->wrapper);
+}
+
+FSDP* PreparedModel::fsdp() const { return std::get_if<FSDP>(&body_->wrapper); }
+
+namespace {
+
+// How many of them are the model's.
+std::size_t how_many_of(const ModelBody& model, const std::vector<Tensor>& parameters) {
+  std::unordered_set<const TensorBody*> own;
+  for (const auto& [name, parameter] : model.before) own.insert(&parameter.body());
+  std::unordered_set<const TensorBody*> found;
+  for (const Tensor& parameter : parameters) {
+    if (own.contains(&parameter.body())) found.insert(&parameter.body());
+  }
+  return found.size();
+}
+
+}  // namespace
+
+bool are_all_of(const ModelBody& model, const std::vector<Tensor>& parameters) {
+  return parameters.size() == model.before.size() &&
+         how_many_of(model, parameters) == parameters.size();
+}
+
+bool any_is_of(const ModelBody& model, const std::vector<Tensor>& parameters) {
+  return how_many_of(model, parameters) > 0;
+}
+
+}  // namespace peal::launch

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strategies (Lightning: strategy="ddp"; Accelerate: DistributedType): which of the wrappers of
+// nn/parallel trains a model, by a word, so that one program has them all. Each gives the result of
+// "ddp":
+//
+//   word    a rank keeps, of N            wrapper                          optimizer
+//   none    all; for a world of one       DistributedDataParallel, alone   as it is
+//   ddp     all                           DistributedDataParallel          as it is
+//   zero1   1/N of optimizer state        DistributedDataParallel          shared out
+//   zero2   and 1/N of gradients          ShardedDDP                       shared out
+//   fsdp    and 1/N of parameters         FullyShardedDataParallel         of this rank's pieces
+//
+// Thread safety: pure functions.
+#pragma once
+
+#include <peal/autograd/core/dtype.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace peal::launch {
+
+enum class Strategy : std::uint8_t { none, ddp, zero1, zero2, fsdp };
+
+// Error for another word, that names the nearest of these and all, and for "none" of several ranks,
+// which would train apart.
+Strategy strategy_of(const std::string& word, int world);
+std::string_view word_of(Strategy strategy);
+
+// What models compute in: nothing for "no" (or "f32"); "bf16", "fp16" (or "f16"). Error as above.
+std::optional<DType> precision_of(const std::string& word);
+
+// The one of `words` that takes the fewest letters to change, add or leave out to become `word`; of
+// equals the first.
+std::string_view nearest_word(std::string_view word, const std::vector<std::string_view>& words);
+
+}  // namespace peal::launch
