@@ -49,7 +49,9 @@ struct Sums {
   std::int64_t units, n, parts, size;  // n: elements of a unit
   std::int64_t tiles;                  // units, or squares of columns
 
-  explicit Sums(const Tensor& x) : batch(x.size(0)), channels(x.size(1)), plane(x.size(2)) {
+  // Of planes that are whole packs of `pack` elements, unless it is 1.
+  Sums(const Tensor& x, std::int64_t pack)
+      : batch(x.size(0)), channels(x.size(1)), plane(x.size(2)) {
     by_columns = plane.by < 8;
     units = by_columns ? channels * plane.by : channels;
     n = by_columns ? batch : batch * plane.by;
@@ -60,6 +62,7 @@ struct Sums {
         std::max((n + most - 1) / most, 1024 / std::max<std::int64_t>(tiles, 1));
     parts = std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(n / least, 1));
     size = std::max<std::int64_t>((n + parts - 1) / parts, 1);
+    size = (size + pack - 1) / pack * pack;
     parts = std::max<std::int64_t>((n + size - 1) / size, 1);
   }
   std::int64_t tasks() const { return tiles * parts; }
@@ -67,22 +70,24 @@ struct Sums {
     return units / std::max<std::int64_t>(channels, 1) * parts;
   }
 
-  // Where element i of a unit is.
+  // Where element i of a unit is, or a pack of N of a channel, which has less than 2^31 elements.
+  template <int N>
   __device__ std::int64_t at(std::int64_t unit, std::int64_t i) const {
-    if (by_columns) return i * units + unit;
-    const std::int64_t image = plane.quotient(i);
+    if (N == 1 && by_columns) return i * units + unit;
+    const std::int64_t image =
+        N == 1 ? plane.quotient(i) : plane.short_quotient(static_cast<int>(i));
     return (image * channels + unit) * plane.by + i - image * plane.by;
   }
 };
 
-// One task: the elements first, first + step, ... below last of `unit`, for this thread; the sum of
+// One task: the packs at first, first + step, ... below last of `unit`, for this thread; the sum of
 // all threads of the unit by total().
 struct Task {
   std::int64_t unit, part, first, last;
   int step, column;
   bool by_columns, any;
 
-  __device__ Task(const Sums& sums, std::int64_t number) {
+  __device__ Task(const Sums& sums, std::int64_t number, int pack) {
     by_columns = sums.by_columns;
     part = number / sums.tiles;
     const std::int64_t tile = number - part * sums.tiles;
@@ -90,8 +95,8 @@ struct Task {
     column = thread % columns;
     unit = by_columns ? tile * columns + column : tile;
     any = unit < sums.units;
-    step = by_columns ? lines : block;
-    first = part * sums.size + (by_columns ? thread / columns : thread);
+    step = by_columns ? lines : block * pack;
+    first = part * sums.size + (by_columns ? thread / columns : thread * pack);
     last = (part + 1) * sums.size < sums.n ? (part + 1) * sums.size : sums.n;
     if (!any) last = first;
   }
@@ -113,21 +118,40 @@ struct Task {
 };
 
 template <class T>
+std::int64_t pack_of(const Tensor& x, const Tensor& other) {
+  const auto on_boundary = [](const Tensor& tensor) {
+    return reinterpret_cast<std::uintptr_t>(tensor.raw()) % 16 == 0;
+  };
+  const std::int64_t plane = x.size(2);
+  const bool packs = plane >= 8 && plane % pack_size<T> == 0 && (x.size(0) * plane) >> 31 == 0;
+  return packs && on_boundary(x) && on_boundary(other) ? pack_size<T> : 1;
+}
+
+template <int N, class T>
+__device__ Pack<T, N> pack_at(const T* data, std::int64_t i) {
+  return *reinterpret_cast<const Pack<T, N>*>(data + i);
+}
+
+template <int N, class T>
 __global__ void moments_of_parts(Sums sums, Moments<computed<T>>* parts, const T* x) {
   using C = computed<T>;
   for (std::int64_t number = blockIdx.x; number < sums.tiles * sums.parts; number += gridDim.x) {
-    const Task task(sums, number);
+    const Task task(sums, number, N);
     C total = 0, squares = 0;
     for (std::int64_t i = task.first; i < task.last; i += task.step) {
-      total += static_cast<C>(x[sums.at(task.unit, i)]);
+      const auto pack = pack_at<N>(x, sums.at<N>(task.unit, i));
+      for (int k = 0; k < N; ++k) total += static_cast<C>(pack.at[k]);
     }
     const std::int64_t begin = task.part * sums.size;
     const std::int64_t end = begin + sums.size < sums.n ? begin + sums.size : sums.n;
     const C count = static_cast<C>(end - begin);
     const C mean = task.total(total, C(0)) / count;
     for (std::int64_t i = task.first; i < task.last; i += task.step) {
-      const C distance = static_cast<C>(x[sums.at(task.unit, i)]) - mean;
-      squares += distance * distance;
+      const auto pack = pack_at<N>(x, sums.at<N>(task.unit, i));
+      for (int k = 0; k < N; ++k) {
+        const C distance = static_cast<C>(pack.at[k]) - mean;
+        squares += distance * distance;
+      }
     }
     squares = task.total(squares, C(0));
     if (task.writes()) parts[task.unit * sums.parts + task.part] = {count, mean, squares};
@@ -167,11 +191,13 @@ Tensor workspace(const Tensor& x, std::int64_t count, std::size_t size) {
 }  // namespace
 
 bool channel_statistics(const Tensor& mean, const Tensor& variance, const Tensor& x) {
-  const Sums sums(x);
   return with_floating(x.dtype(), [&]<class T>() {
     using M = Moments<computed<T>>;
+    const std::int64_t pack = pack_of<T>(x, x);
+    const Sums sums(x, pack);
     const Tensor parts = workspace(x, sums.units * sums.parts, sizeof(M));
-    launch(x, std::min<std::int64_t>(sums.tasks(), 1 << 20), block, moments_of_parts<T>, sums,
+    launch(x, std::min<std::int64_t>(sums.tasks(), 1 << 20), block,
+           pack == 1 ? moments_of_parts<1, T> : moments_of_parts<pack_size<T>, T>, sums,
            pointer<M>(parts), pointer<const T>(x));
     launch(x, warps(sums.channels), block, finish_moments<T>, sums.channels,
            sums.results_a_channel(), pointer<const M>(parts), Either<T>(mean), Either<T>(variance));
@@ -234,20 +260,23 @@ bool batch_norm(const Tensor& y, const Tensor& x, const Tensor& mean, const Tens
 namespace {
 
 // The sums of dy and of dy (x - mean).
-template <class T>
+template <int N, class T>
 __global__ void gradients_of_parts(Sums sums, Pair<computed<T>>* parts, const T* dy, const T* x,
                                    Either<T> mean) {
   using C = computed<T>;
   for (std::int64_t number = blockIdx.x; number < sums.tiles * sums.parts; number += gridDim.x) {
-    const Task task(sums, number);
+    const Task task(sums, number, N);
     Pair<C> sum{C(0), C(0)};
     if (task.any) {
       const C centre =
           mean.read(sums.by_columns ? sums.plane.quotient(task.unit) : task.unit, C(0));
       for (std::int64_t i = task.first; i < task.last; i += task.step) {
-        const std::int64_t at = sums.at(task.unit, i);
-        const C g = static_cast<C>(dy[at]);
-        sum = sum + Pair<C>{g, g * (static_cast<C>(x[at]) - centre)};
+        const std::int64_t at = sums.at<N>(task.unit, i);
+        const auto dys = pack_at<N>(dy, at), xs = pack_at<N>(x, at);
+        for (int k = 0; k < N; ++k) {
+          const C g = static_cast<C>(dys.at[k]);
+          sum = sum + Pair<C>{g, g * (static_cast<C>(xs.at[k]) - centre)};
+        }
       }
     }
     sum = task.total(sum, Pair<C>{C(0), C(0)});
@@ -305,12 +334,14 @@ struct NormaliseBackward {
 bool batch_norm_backward(const Tensor& dx, const Tensor& dweight, const Tensor& dbias,
                          const Tensor& dy, const Tensor& x, const Tensor& mean,
                          const Tensor& variance, const Tensor& weight, double eps, bool own) {
-  const Sums sums(x);
   return with_floating(x.dtype(), [&]<class T>() {
     using C = computed<T>;
+    const std::int64_t pack = pack_of<T>(x, dy);
+    const Sums sums(x, pack);
     const Tensor parts = workspace(x, sums.units * sums.parts, sizeof(Pair<C>));
     const Tensor coefficients = workspace(x, sums.channels, sizeof(Coefficients<C>));
-    launch(x, std::min<std::int64_t>(sums.tasks(), 1 << 20), block, gradients_of_parts<T>, sums,
+    launch(x, std::min<std::int64_t>(sums.tasks(), 1 << 20), block,
+           pack == 1 ? gradients_of_parts<1, T> : gradients_of_parts<pack_size<T>, T>, sums,
            pointer<Pair<C>>(parts), pointer<const T>(dy), pointer<const T>(x), Either<T>(mean));
     launch(x, warps(sums.channels), block, finish_gradients<T>, sums.channels,
            sums.results_a_channel(), static_cast<double>(sums.batch * sums.plane.by),

@@ -33,10 +33,13 @@ struct Divisor {
   }
   // n >= 0.
   __host__ __device__ std::int64_t quotient(std::int64_t n) const {
-    if (((n | by) >> 31) != 0) return n / by;
+    return ((n | by) >> 31) != 0 ? n / by : short_quotient(static_cast<int>(n));
+  }
+  // REQUIRES: by < 2^31 and n >= 0.
+  __host__ __device__ int short_quotient(int n) const {
     const auto small = static_cast<std::uint32_t>(n);
     const auto high = static_cast<std::uint32_t>((std::uint64_t{small} * multiplier) >> 32);
-    return (high + small) >> shift;
+    return static_cast<int>((high + small) >> shift);
   }
 };
 

@@ -51,28 +51,22 @@ struct Side {
   // Outputs [first, last] whose window may reach `place`, which counts the padding.
   __device__ int first(int place) const {
     const int past = place - (kernel - 1) * static_cast<int>(dilation.by);  // the earliest begin
-    return past <= 0 ? 0 : quotient(past + static_cast<int>(stride.by) - 1, stride);
+    return past <= 0 ? 0 : stride.short_quotient(past + static_cast<int>(stride.by) - 1);
   }
   __device__ int last(int place) const {
-    const int fit = quotient(place, stride);
+    const int fit = stride.short_quotient(place);
     return fit < out - 1 ? fit : out - 1;
   }
   // Which cell of the window of `output` lies at `place`; -1 where none does.
   __device__ int cell(int output, int place) const {
     const int distance = place - output * static_cast<int>(stride.by);
-    const int cell = quotient(distance, dilation);
+    const int cell = dilation.short_quotient(distance);
     return cell * static_cast<int>(dilation.by) == distance ? cell : -1;
   }
 
  private:
   static constexpr std::int64_t most = std::int64_t{1} << 30;
   static int narrow(std::int64_t n) { return static_cast<int>(std::min(n, most)); }
-  // As in Divisor, of what surely has 31 bits.
-  __device__ static int quotient(int n, const Divisor& divisor) {
-    const auto small = static_cast<std::uint32_t>(n);
-    const auto high = static_cast<std::uint32_t>((std::uint64_t{small} * divisor.multiplier) >> 32);
-    return static_cast<int>((high + small) >> divisor.shift);
-  }
 };
 
 struct Sides {
