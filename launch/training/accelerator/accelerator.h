@@ -39,11 +39,14 @@
 #include <peal/launch/training/accelerator/prepared_model.h>
 #include <peal/launch/training/accelerator/prepared_optimizer.h>
 #include <peal/launch/training/accelerator/strategy.h>
+#include <peal/launch/training/across_processes.h>
 #include <peal/nn/parallel/ddp.h>
 #include <peal/nn/parallel/sharded/fsdp.h>
 
 #include <concepts>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -65,6 +68,9 @@ struct AcceleratorOptions {
   // A step of the optimizer is one of the scheduler, for schedules made for updates. Else it is as
   // many as there are ranks, or with split_batches one.
   bool scheduler_counts_updates = false;
+  // Where save_state() saves, in the folder PROJECT_DIR/checkpoints; and how many stay, 0: all.
+  std::string project_dir = ".";
+  int total_limit = 0;
   nn::DDPOptions ddp = {};    // of the wrapper, but for "fsdp"
   nn::FSDPOptions fsdp = {};  // of "fsdp"
 };
@@ -160,6 +166,54 @@ class Accelerator {
   std::int64_t gradient_accumulation_steps() const { return state_->accumulation_steps; }
   const nn::Module& unwrap_model(const PreparedModel& model) const { return model.unwrap(); }
 
+  // All ranks' rows, rank 0's first; of numbers [], one of each. Ranks have equally many.
+  // Collective.
+  Tensor gather(const Tensor& tensor) const;
+  // The same of what was found for each sample of the batch under way, in the order of one rank and
+  // without samples that came again, so that an epoch's are each there once. Collective. Errors:
+  // outside of a prepared loader; a number, which cannot be taken apart any more.
+  Tensor gather_for_metrics(const Tensor& rows) const;
+  // The ranks' tensors as one: sum, avg, max ... Collective; the tensor stays as it is.
+  Tensor reduce(const Tensor& tensor, comm::ReduceOp op = comm::ReduceOp::sum) const;
+  Tensor pad_across_processes(const Tensor& tensor, int dim = 0, double value = 0,
+                              bool pad_first = false) const {
+    return launch::pad_across_processes(group(), tensor, dim, value, pad_first);
+  }
+  template <class All>
+  All split_between_processes(const All& all, bool apply_padding = false) const {
+    return launch::split_between_processes(all, job_.place(), apply_padding);
+  }
+  void wait_for_everyone() const { group().barrier("wait_for_everyone").wait(); }
+  // f on rank 0 (of each node) before the others, whatever its time, and what it gives. If it
+  // throws there, all ranks throw. Collective.
+  template <class F>
+  auto main_process_first(F&& f) const {
+    return rank0_first(group(), std::forward<F>(f));
+  }
+  void local_main_process_first(const std::function<void()>& f) const;
+  // On rank 0 alone, as a line.
+  void print(const std::string& text) const;
+  // A wish of any rank (to stop early, say), which all hear of: check_trigger() says whether there
+  // was one since it last said so. Collective.
+  void set_trigger() { triggered_ = true; }
+  bool check_trigger();
+  // Leaves out the first batches of the epoch that comes.
+  void skip_first_batches(PreparedLoader& loader, std::int64_t count) const {
+    loader.skip_first_batches(count);
+  }
+
+  // What save_state() saves beside what was prepared. REQUIRES: it outlives this.
+  template <Stateful T>
+  void register_for_checkpointing(T& object) {
+    registered_.emplace_back(concat("object_", registered_.size()), object);
+  }
+  // A checkpoint of models, optimizers, schedulers, scaler, loaders, random numbers and what was
+  // registered (checkpoints.h), in `to`, a file or a folder (FOLDER/); where that is empty, in the
+  // project's. Collective. Error within a step.
+  void save_state(const std::string& to = {});
+  // The file, a folder's newest that is whole, or the project's newest. Collective.
+  void load_state(const std::string& from = {});
+
   Device device() const { return device_; }
   int process_index() const { return job_.rank(); }
   int local_process_index() const { return job_.where().local_rank; }
@@ -214,6 +268,8 @@ class Accelerator {
   void give_pieces(OptimizerBody& optimizer) const;
   std::shared_ptr<LoaderBody> share(const data::DataLoader& loader, std::uint64_t seed) const;
   Turn accumulate(const std::vector<std::shared_ptr<ModelBody>>& models);
+  std::string project_folder() const { return options_.project_dir + "/checkpoints/"; }
+  std::vector<nn::Part> parts();
 
   Job& job_;
   AcceleratorOptions options_;
@@ -221,6 +277,22 @@ class Accelerator {
   Device device_;
   std::shared_ptr<GradientState> state_;
   bool own_stream_ = false;  // this rank draws its own random numbers
+  bool triggered_ = false;
+  std::deque<PreparedLoader> loaders_;  // what was prepared
+  std::deque<PreparedScheduler> schedulers_;
+  std::vector<nn::Part> registered_;
+  std::int64_t saves_ = 0;
 };
+
+// The seed of this rank's random numbers, the same on all ranks until models are prepared.
+// `reproducible`: operations give the same bits each time, too.
+void set_seed(std::uint64_t seed, bool reproducible = false);
+
+// f(batch_size), again with nine tenths of it as long as memory runs out on any rank: all ranks try
+// the same sizes (128, 115, 103, 92, ...). Gives the one that was enough. Collective. Error where a
+// batch of one is too large. What f has made is to go with it, and a rank that runs out of memory
+// where others wait for it in a collective of f is an Error on all.
+std::int64_t find_executable_batch_size(const comm::ProcessGroup& group, std::int64_t starting,
+                                        const std::function<void(std::int64_t batch_size)>& f);
 
 }  // namespace peal::launch

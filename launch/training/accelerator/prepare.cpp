@@ -146,6 +146,8 @@ Prepared Accelerator::prepare_all(const Preparing& given) {
   for (nn::LRScheduler* each : given.schedulers) {
     made.schedulers.emplace_back(*each, state_, once ? 1 : job_.world());
   }
+  loaders_.insert(loaders_.end(), made.loaders.begin(), made.loaders.end());
+  schedulers_.insert(schedulers_.end(), made.schedulers.begin(), made.schedulers.end());
   if (!own_stream_ && !given.models.empty() && job_.world() > 1) {
     manual_seed(context().generator.seed * 1000003 + static_cast<std::uint64_t>(job_.rank()) + 1);
     own_stream_ = true;

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints of all that was prepared.
+#include <peal/autograd/core/error.h>
+#include <peal/launch/training/accelerator/accelerator.h>
+#include <peal/launch/training/arguments.h>
+#include <peal/launch/training/checkpoints.h>
+
+#include <filesystem>
+#include <limits>
+
+namespace peal::launch {
+namespace {
+
+std::string numbered(const char* name, std::size_t number) {
+  return number == 0 ? std::string(name) : concat(name, "_", number);
+}
+
+}  // namespace
+
+// Schedulers after optimizers, whose rates they start from.
+std::vector<nn::Part> Accelerator::parts() {
+  std::vector<nn::Part> all;
+  for (std::size_t i = 0; i < state_->models.size(); ++i) {
+    all.push_back(PreparedModel(state_->models[i]).part(numbered("model", i)));
+  }
+  for (std::size_t i = 0; i < state_->optimizers.size(); ++i) {
+    all.push_back(PreparedOptimizer(state_->optimizers[i]).part(numbered("optimizer", i)));
+  }
+  for (std::size_t i = 0; i < schedulers_.size(); ++i) {
+    all.emplace_back(numbered("scheduler", i), schedulers_[i]);
+  }
+  all.emplace_back("scaler", scaler());
+  for (std::size_t i = 0; i < loaders_.size(); ++i) {
+    all.emplace_back(concat("loader_", i), loaders_[i]);
+  }
+  all.insert(all.end(), registered_.begin(), registered_.end());
+  return all;
+}
+
+void Accelerator::save_state(const std::string& to) {
+  PEAL_CHECK(state_->sync(),
+             "[accelerator] save_state: a step is under way, whose gradients no "
+             "checkpoint has; save where sync_gradients() is true");
+  const int keep =
+      options_.total_limit > 0 ? options_.total_limit : std::numeric_limits<int>::max();
+  Checkpoints checkpoints(job_, parts(), {}, keep);
+  checkpoints.save(to.empty() ? project_folder() : to, {.epoch = 0, .step = saves_++});
+  checkpoints.wait();
+}
+
+void Accelerator::load_state(const std::string& from) {
+  TrainingArguments where;
+  where.resume = from.empty() ? project_folder() : from;
+  find_resume(job_, where);
+  const Checkpoints checkpoints(job_, parts(), {});
+  saves_ = checkpoints.resume(where.resume, std::numeric_limits<int>::max()).step + 1;
+}
+
+}  // namespace peal::launch

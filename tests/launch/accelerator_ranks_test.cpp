@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Accelerator: what ranks do together beside training, and runs that go on where they stopped.
+#include <peal/tests/folder.h>
+
+#include <atomic>
+#include <new>
+
+#include "accelerator_ranks.h"
+
+using namespace peal;
+using namespace peal::testing;
+
+namespace {
+
+data::DatasetRef numbers(std::int64_t n) {
+  Numbers x;
+  for (std::int64_t i = 0; i < n; ++i) x.push_back(static_cast<double>(i));
+  return std::make_shared<data::TensorDataset>(Tensor::from(x, {n}, Device{}));
+}
+
+}  // namespace
+
+TEST_CASE("gather_for_metrics gives each sample once, whatever the numbers are") {
+  for (const int world : {1, 2, 3}) {
+    for (const auto& [n, batch] : std::vector<std::pair<std::int64_t, std::int64_t>>{
+             {1, 5}, {9, 5}, {30, 4}, {33, 1}, {97, 16}, {99, 16}, {512, 16}}) {
+      const auto found = on_ranks(world, [n = n, batch = batch](launch::Job& job) {
+        launch::Accelerator accelerator(job);
+        data::DataLoader loader(numbers(n), {.batch_size = batch});
+        auto test = accelerator.prepare(loader);
+        Numbers all;
+        for (const data::Batch& each : test) {
+          for (const double v : accelerator.gather_for_metrics(each.x).to_vector<double>()) {
+            all.push_back(v);
+          }
+        }
+        return all;
+      });
+      for (const Numbers& all : found) {
+        CAPTURE(world);
+        CAPTURE(n);
+        REQUIRE(std::ssize(all) == n);
+        for (std::int64_t i = 0; i < n; ++i) CHECK(all[static_cast<std::size_t>(i)] == i);
+      }
+    }
+  }
+  CHECK(failure_of(2, [](launch::Job& job) {
+          launch::Accelerator accelerator(job);
+          data::DataLoader loader(numbers(9), {.batch_size = 5});
+          auto test = accelerator.prepare(loader);
+          for (const data::Batch& each : test) accelerator.gather_for_metrics(mean(each.x));
+        }).find("expected a row for each sample") != std::string::npos);
+}
+
+TEST_CASE("ranks gather, reduce, pad and share out") {
+  on_ranks(2, [](launch::Job& job) {
+    launch::Accelerator accelerator(job);
+    const bool first = accelerator.is_main_process();
+    const Tensor mine = Tensor::from(first ? Numbers{1, 2} : Numbers{3, 4}, {2}, Device{});
+    CHECK(accelerator.gather(mine).to_vector<double>() == Numbers{1, 2, 3, 4});
+    CHECK(accelerator.gather(sum(mine)).to_vector<double>() == Numbers{3, 7});
+    CHECK(accelerator.reduce(mine).to_vector<double>() == Numbers{4, 6});
+    CHECK(accelerator.reduce(mine, comm::ReduceOp::avg).to_vector<double>() == Numbers{2, 3});
+    CHECK(accelerator.reduce(mine, comm::ReduceOp::max).to_vector<double>() == Numbers{3, 4});
+    const Tensor longer =
+        Tensor::from(first ? Numbers{1} : Numbers{3, 4}, {first ? 1 : 2}, Device{});
+    CHECK(accelerator.gather(accelerator.pad_across_processes(longer)).to_vector<double>() ==
+          Numbers{1, 0, 3, 4});
+    const std::vector<std::string> all{"A", "B", "C"};
+    CHECK(accelerator.split_between_processes(all, true) ==
+          (first ? std::vector<std::string>{"A", "B"} : std::vector<std::string>{"C", "C"}));
+    if (!first) accelerator.set_trigger();
+    CHECK(accelerator.check_trigger());
+    CHECK(!accelerator.check_trigger());
+    accelerator.wait_for_everyone();
+    return 0;
+  });
+}
+
+TEST_CASE("the main process is first, and its failure is everybody's") {
+  std::atomic<int> done{0};
+  on_ranks(3, [&](launch::Job& job) {
+    launch::Accelerator accelerator(job);
+    const int place = accelerator.main_process_first([&] { return done++; });
+    CHECK((place == 0) == accelerator.is_main_process());
+    accelerator.local_main_process_first([&] { ++done; });
+    return 0;
+  });
+  CHECK(done == 6);
+  CHECK(failure_of(2, [](launch::Job& job) {
+          launch::Accelerator accelerator(job);
+          accelerator.local_main_process_first([] { throw Error("no disk"); });
+        }).find("no disk") != std::string::npos);
+}
+
+TEST_CASE("where memory runs out on one rank, all try the same smaller batch") {
+  const auto tried = on_ranks(2, [](launch::Job& job) {
+    std::vector<std::int64_t> sizes;
+    launch::find_executable_batch_size(job.group(), 128, [&](std::int64_t size) {
+      sizes.push_back(size);
+      if (job.rank() == 1 && size > 90) throw std::bad_alloc();
+    });
+    return sizes;
+  });
+  CHECK(tried[0] == std::vector<std::int64_t>{128, 115, 103, 92, 82});
+  CHECK(tried[1] == tried[0]);
+}
+
+TEST_CASE("a run that goes on from a saved state is the one that did not stop") {
+  for (const char* strategy : {"ddp", "zero1", "zero2", "fsdp"}) {
+    CAPTURE(strategy);
+    const Folder folder;
+    // Five batches of an epoch of six, and then the rest of two epochs.
+    const auto run = [&](launch::Job& job, bool stop, bool go_on) {
+      launch::Accelerator accelerator(
+          job, {.strategy = strategy, .project_dir = folder.path.string(), .total_limit = 2});
+      Regression net;
+      nn::AdamW adam(net.named_parameters(), {.lr = 0.01});
+      nn::StepLR schedule(adam, 3, 0.9);
+      data::DataLoader loader(line(48), {.batch_size = 4, .shuffle = true, .seed = 3});
+      auto [model, optimizer, training, scheduler] =
+          accelerator.prepare(net, adam, loader, schedule);
+      int batches = 0;
+      if (go_on) accelerator.load_state();
+      while (training.epoch() < 2) {
+        for (const data::Batch& batch : training) {
+          const auto turn = accelerator.accumulate(model);
+          accelerator.backward(squared(model(dropout(batch.x, 0.1, true)), batch.y));
+          optimizer.step();
+          scheduler.step();
+          optimizer.zero_grad();
+          if (++batches == 5 && stop) {
+            accelerator.save_state();
+            return values_of(model);
+          }
+        }
+      }
+      return values_of(model);
+    };
+    const auto whole = on_ranks(2, [&](launch::Job& job) { return run(job, false, false); });
+    on_ranks(2, [&](launch::Job& job) { return run(job, true, false); });
+    const auto resumed = on_ranks(2, [&](launch::Job& job) { return run(job, false, true); });
+    CHECK(farthest(whole[0], resumed[0]) < 1e-12);
+    CHECK(resumed[0] == resumed[1]);
+  }
+}
