@@ -10,7 +10,7 @@ target_link_libraries(peal INTERFACE ${libraries})
 # Before anything is copied: what is not built would end an installation half way.
 set(whole ${libraries} peal-run)
 if(PEAL_TOOLS)
-  list(APPEND whole peal-schedule)
+  list(APPEND whole peal-schedule peal-command peal-estimate-memory peal-test)
 endif()
 list(TRANSFORM whole REPLACE "(.+)" "[[$<TARGET_FILE:\\1>]]")  # paths may hold spaces
 list(JOIN whole " " whole)

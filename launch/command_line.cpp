@@ -3,6 +3,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <cstdio>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -32,6 +34,27 @@ CLI::Validator above(bool zero) {
     return std::string(zero ? "expected 0 or more" : "expected more than 0") + ", got " + text;
   };
   return CLI::Validator(check, zero ? "NONNEGATIVE" : "POSITIVE");
+}
+
+// Of "TEXT:{core,none}", the type of an option that is one of some words.
+std::string values_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const std::size_t begin = type.find('{'), end = type.find('}');
+  if (begin == type.npos || end == type.npos) return "";
+  return "=" + type.substr(begin + 1, end - begin - 1);
+}
+
+void list_words(const CLI::App& app, const std::string& path) {
+  std::string words;
+  for (const CLI::App* command : app.get_subcommands({})) words += " " + command->get_name();
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_snames()) words += " -" + name + values_of(*option);
+    for (const std::string& name : option->get_lnames()) words += " --" + name + values_of(*option);
+  }
+  std::printf("%s:%s\n", path.c_str(), words.c_str());
+  for (const CLI::App* command : app.get_subcommands({})) {
+    list_words(*command, path + (path.empty() ? "" : " ") + command->get_name());
+  }
 }
 
 }  // namespace
@@ -83,6 +106,10 @@ CommandLine& CommandLine::command(const std::string& name, const std::string& wh
 }
 
 std::optional<int> CommandLine::parse(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == list_words_option) {
+    list_words(parser_->app, "");
+    return 0;
+  }
   try {
     parser_->app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -123,6 +150,11 @@ CommandLine::Option& CommandLine::Option::existing_file() {
 
 CommandLine::Option& CommandLine::Option::last_counts() {
   cli(option_).take_last();
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::environment(const std::string& name) {
+  cli(option_).envname(name);
   return *this;
 }
 

@@ -21,6 +21,11 @@
 
 namespace peal::launch {
 
+// Asks a program for its words, for the completion of a shell: lines of "COMMAND: WORDS", the first
+// without a command, for what stands before one; a word is a command, or an option with the values
+// that it may have, --bind-to=core,none.
+inline constexpr const char* list_words_option = "--list-words";
+
 class CommandLine {
  public:
   // What an option is read into. It holds the default, which the help shows where it is above 0, or
@@ -38,6 +43,8 @@ class CommandLine {
     Option& existing_file();
     // It may be given several times, and the last one counts (getopt).
     Option& last_counts();
+    // Where it is not given, the variable's value is read like it, if there is one.
+    Option& environment(const std::string& name);
     // A heading of the help.
     Option& group(const std::string& title);
 
@@ -61,8 +68,9 @@ class CommandLine {
   CommandLine& command(const std::string& name, const std::string& what, std::function<void()> run,
                        const std::string& group = "");
 
-  // Reads the arguments. Nothing, and the program goes on; or the status that it has to end with,
-  // after --help (0) or a mistake, which was printed.
+  // Reads the arguments. Where list_words_option is all that there is, it prints what could stand
+  // in its place, and that is all. Nothing, and the program goes on; or the status that it has to
+  // end with, after --help (0) or a mistake, which was printed.
   std::optional<int> parse(int argc, char** argv);
 
  private:

@@ -22,12 +22,17 @@ bool at_terminal() {
   return said != nullptr ? std::string_view(said) == "live" : isatty(STDERR_FILENO) != 0;
 }
 
+bool is_wanted() {
+  const char* said = std::getenv("PEAL_PROGRESS");
+  return said == nullptr || std::string_view(said) != "none";
+}
+
 }  // namespace
 
 ProgressBar::ProgressBar(std::string title, std::int64_t total, bool shown)
     : title_(std::move(title)),
       total_(std::max<std::int64_t>(total, 1)),
-      shown_(shown),
+      shown_(shown && is_wanted()),
       terminal_(at_terminal()),
       start_(Clock::now()) {}
 

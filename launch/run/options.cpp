@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
 #include <peal/launch/command_line.h>
 #include <peal/launch/run/options.h>
 
@@ -6,12 +7,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
 
 namespace peal::launch {
 namespace {
 
 constexpr const char* what =
-    "peal-run [options] PROGRAM [arguments]\n\n"
+    " [options] PROGRAM [arguments]\n\n"
     "Starts PROGRAM as the ranks of a job, on this machine or several, without MPI, and watches "
     "over "
     "them.\n"
@@ -39,27 +41,42 @@ std::size_t own(const std::vector<std::string>& arguments) {
   return std::min(at, arguments.size());
 }
 
-int mistake(const std::string& text) {
-  std::fprintf(stderr, "peal-run: %s\n", text.c_str());
+int mistake(const std::string& name, const std::string& text) {
+  std::fprintf(stderr, "%s: %s\n", name.c_str(), text.c_str());
   return 2;
 }
 
 // Other hosts cannot get what is not here.
-void warn_of_missing(const std::vector<std::string>& exported) {
-  for (const std::string& name : exported) {
+void warn_of_missing(const Options& options) {
+  for (const std::string& name : options.exported) {
     if (name.find('=') == name.npos && std::getenv(name.c_str()) == nullptr)
-      std::fprintf(stderr, "peal-run: -x %s: there is no such variable here, to hand on\n",
-                   name.c_str());
+      std::fprintf(stderr, "%s: -x %s: there is no such variable here, to hand on\n",
+                   options.name.c_str(), name.c_str());
   }
+}
+
+// What is left of the command line, and what is wrong with it.
+std::string take_program(Options& options, std::vector<std::string> rest, const Caller& caller) {
+  const bool ended = !rest.empty() && rest[0] == "--";
+  if (ended) rest.erase(rest.begin());
+  if (!caller.program.empty()) {
+    options.program = {caller.program};
+    return rest.empty() ? "" : concat("what is '", rest[0], "'? it takes options alone");
+  }
+  options.program = std::move(rest);
+  if (!options.program.empty()) return "";
+  return concat("which program? usage: ", caller.name, " [-n RANKS] [options] PROGRAM [arguments]");
 }
 
 }  // namespace
 
-std::variant<Options, int> parse_options(const std::vector<std::string>& arguments) {
+std::variant<Options, int> parse_options(const std::vector<std::string>& arguments,
+                                         const Caller& caller) {
   Options options;
+  options.name = caller.name;
   std::string bind = "core", hosts;
   options.rsh = ssh;
-  CommandLine line(what);
+  CommandLine line(caller.name + (caller.what.empty() ? what : caller.what));
   line.option("-n,--np", &options.ranks, "ranks (1, or as many as --hosts have room for)")
       .positive();
   line.option("--gpus", &options.gpus,
@@ -101,41 +118,44 @@ std::variant<Options, int> parse_options(const std::vector<std::string>& argumen
               "an address of the first host that the others reach (its name)");
   line.option("--master-port", &options.port, "where rank 0 listens (0: a free port)")
       .between(0, 65535);
+  if (caller.fill_in) {
+    line.option("--config", &options.config,
+                "file of what is not said here, as `peal config` writes it (PEAL_CONFIG, or the "
+                "user's own); none: there is none");
+  }
 
   const std::size_t count = own(arguments);
   std::vector<std::string> ours(arguments.begin(),
                                 arguments.begin() + static_cast<std::ptrdiff_t>(count));
-  ours.insert(ours.begin(), "peal-run");
+  ours.insert(ours.begin(), caller.name);
   std::ranges::replace(ours, "-np", "--np");  // mpirun's
   std::vector<char*> words;
   for (std::string& word : ours) words.push_back(word.data());
   if (const auto status = line.parse(static_cast<int>(words.size()), words.data())) {
     return *status == 0 ? 0 : 2;
   }
-  options.program.assign(arguments.begin() + static_cast<std::ptrdiff_t>(count), arguments.end());
-  if (!options.program.empty() && options.program[0] == "--") {
-    options.program.erase(options.program.begin());
-  }
   options.bind = bind == "core";
-  if (options.program.empty()) {
-    return mistake("which program? usage: peal-run [-n RANKS] [options] PROGRAM [arguments]");
-  }
+  const std::string unclear = take_program(
+      options, {arguments.begin() + static_cast<std::ptrdiff_t>(count), arguments.end()}, caller);
+  if (!unclear.empty()) return mistake(options.name, unclear);
   if (!hosts.empty()) options.hosts = parse_hosts(hosts);
-  warn_of_missing(options.exported);
+  if (caller.fill_in) caller.fill_in(options);
+  warn_of_missing(options);
   const int room = slots(options.hosts);
   if (options.ranks == 0) options.ranks = std::max(room, 1);
   if (room > 0 && options.ranks > room) {
-    return mistake("-n is " + std::to_string(options.ranks) + ", and --hosts has room for " +
-                   std::to_string(room) + "; say how many a host takes, as a:4");
+    return mistake(options.name, "-n is " + std::to_string(options.ranks) +
+                                     ", and --hosts has room for " + std::to_string(room) +
+                                     "; say how many a host takes, as a:4");
   }
   if (options.min_ranks > options.ranks) {
-    return mistake("--min-ranks is " + std::to_string(options.min_ranks) + ", and -n " +
-                   std::to_string(options.ranks));
+    return mistake(options.name, "--min-ranks is " + std::to_string(options.min_ranks) +
+                                     ", and -n " + std::to_string(options.ranks));
   }
   if (options.keep_survivors && !options.hosts.empty()) {
-    return mistake(
-        "--keep-survivors is for one machine, and there are --hosts; --max-restarts "
-        "and --elastic start such a job again");
+    return mistake(options.name,
+                   "--keep-survivors is for one machine, and there are --hosts; --max-restarts "
+                   "and --elastic start such a job again");
   }
   if (options.elastic && options.max_restarts == 0) {
     options.max_restarts = options.ranks - options.min_ranks;  // each loses a rank at least

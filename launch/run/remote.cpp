@@ -92,6 +92,7 @@ void enter(const Part& part) {
 Outcome run_on_hosts(const Options& options, const Attempt& attempt, const std::vector<Host>& hosts,
                      const std::vector<Share>& shares, Signals& signals) {
   Supervisor supervisor(signals, patience_of(options.grace, options.term_grace), host_name());
+  supervisor.set_name(options.name);
   for (const Share& share : shares) {
     const std::string& host = hosts[static_cast<std::size_t>(share.host)].name;
     const std::string plan = encode({.attempt = attempt,

@@ -42,7 +42,7 @@ bool Supervisor::all_over() const {
   return std::ranges::all_of(members_, [](const Member& member) { return member.over; });
 }
 
-void Supervisor::say(const std::string& text) { err_.add("peal-run: " + text + "\n"); }
+void Supervisor::say(const std::string& text) { err_.add(name_ + ": " + text + "\n"); }
 
 void Supervisor::start(const std::string& name, Command command, const std::string& tag) {
   std::optional<Pipe> out, err;

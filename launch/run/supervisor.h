@@ -58,6 +58,8 @@ class Supervisor {
   Supervisor(Signals& signals, const Patience& patience, std::string host, int orders = -1);
   ~Supervisor();  // those that still run are ended
 
+  // Of the command, for what it says.
+  void set_name(std::string name) { name_ = std::move(name); }
   // `name` is for people. Its output comes by lines with `tag` before them, or as it is where
   // there is no tag. CannotStart.
   void start(const std::string& name, Command command, const std::string& tag);
@@ -117,7 +119,7 @@ class Supervisor {
 
   Signals& signals_;
   Patience patience_;
-  std::string host_;
+  std::string host_, name_ = "peal-run";
   const bool is_agent_;
   int orders_;
   Warden warden_;  // before orphans_, of which it is none

@@ -15,10 +15,11 @@ void add_training_options(CommandLine& line, TrainingArguments& arguments) {
   line.option("--lr", &arguments.lr,
               "the optimizer's learning rate; without it a resumed run goes on with its own")
       .not_negative();
-  line.option("--device", &arguments.device, "cpu, cuda or cuda:N");
+  line.option("--device", &arguments.device, "cpu, cuda or cuda:N").environment("PEAL_DEVICE");
   line.option("--precision", &arguments.precision,
               "what the model computes in: f32, bf16 or f16; its parameters stay f32")
-      .one_of({"f32", "bf16", "f16"});
+      .one_of({"f32", "bf16", "f16"})
+      .environment("PEAL_PRECISION");
   line.option("--save", &arguments.save,
               "checkpoint to write after each epoch, and at SIGTERM (safetensors): a file to "
               "replace, or a folder (run/) for the newest of them");

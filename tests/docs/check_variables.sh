@@ -11,7 +11,7 @@ cd "${1:?usage: check_variables.sh ROOT}"
 # Names that C++ reads in these folders, PEAL_... alone; and, of scripts, those that fall back: ${PEAL_X-...}.
 read_in() {
   {
-    grep -rhoE --include='*.cpp' --include='*.h' --include='*.cu' 'getenv\("PEAL_[A-Z_]+"' "$@" || true
+    grep -rhoE --include='*.cpp' --include='*.h' --include='*.cu' '(getenv|environment)\("PEAL_[A-Z_]+"' "$@" || true
     grep -rhoE --include='*.sh' --include='peal-mpirun' '\$\{PEAL_[A-Z_]+[-:}]' "$@" || true
   } | grep -oE 'PEAL_[A-Z_]+' | sort -u
 }

@@ -34,6 +34,11 @@ grep -q "a prefix/include" "$folder/commands" || fail "the outside program was b
 ! grep -rn --include='*.cmake' -e "$build" "$prefix" || fail "the installed package points into the build folder"
 "$prefix/bin/peal-mpirun" --help | grep -q '^usage: peal-mpirun' || fail "peal-mpirun is not installed"
 [[ $("$prefix/bin/peal-run" -n 2 --tag sh -c 'echo rank' | sort) == $'[0] rank\n[1] rank' ]] || fail "peal-run is not installed"
+[[ $(PEAL_CONFIG=none PEAL_LOG=warning "$prefix/bin/peal" launch -n 2 --tag sh -c 'echo rank' | sort) == $'[0] rank\n[1] rank' ]] ||
+  fail "peal is not installed"
+"$prefix/bin/peal" estimate-memory BasicNet | grep -q 18.31 || fail "peal-estimate-memory is not installed"
+"$prefix/bin/peal" test --help | grep -q 'peal test' || fail "peal test is not installed"
+"$prefix/bin/peal" schedule list | grep -q all_reduce || fail "peal-schedule is not installed"
 
 # What is public, printed; and nothing of the rooms inside, but what
 # an optimizer's step and a reduction are named by, and what a group counts.
