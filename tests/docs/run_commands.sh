@@ -21,7 +21,7 @@ while IFS= read -r line; do
     *' docs/pictures') line=${line/docs\/pictures/pictures} && mkdir pictures ;;
     *05_train_mnist\ *) line=$(sed 's/ --epochs [0-9]*//' <<<"$line")' --epochs 1 --train-samples 128' ;;
   esac
-  if [[ $line =~ ^([A-Z_]+=[^ ]+ )*(launch/tools/peal-mpirun|build/release/[^b]|tests/style/) ]]; then
+  if [[ $line =~ ^([A-Z_]+=[^ ]+ )*(launch/tools/peal-mpirun|build/release/([^b]|bin/)|tests/style/) ]]; then
     run=$((run + 1))
     bash -c "$line" >output 2>&1 </dev/null || {
       printf 'FAILED: %s\n' "$line" && cat output

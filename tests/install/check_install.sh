@@ -36,9 +36,9 @@ grep -q "a prefix/include" "$folder/commands" || fail "the outside program was b
 [[ $("$prefix/bin/peal-run" -n 2 --tag sh -c 'echo rank' | sort) == $'[0] rank\n[1] rank' ]] || fail "peal-run is not installed"
 [[ $(PEAL_CONFIG=none PEAL_LOG=warning "$prefix/bin/peal" launch -n 2 --tag sh -c 'echo rank' | sort) == $'[0] rank\n[1] rank' ]] ||
   fail "peal is not installed"
-"$prefix/bin/peal" estimate-memory BasicNet | grep -q 18.31 || fail "peal-estimate-memory is not installed"
-"$prefix/bin/peal" test --help | grep -q 'peal test' || fail "peal test is not installed"
-"$prefix/bin/peal" schedule list | grep -q all_reduce || fail "peal-schedule is not installed"
+[[ $("$prefix/bin/peal" estimate-memory BasicNet) == *18.31* ]] || fail "peal-estimate-memory is not installed"
+[[ $(PEAL_CONFIG=none "$prefix/bin/peal" test -n 2) == *'Test is a success!'* ]] || fail "peal test is not installed"
+[[ $("$prefix/bin/peal" schedule list) == *all_reduce* ]] || fail "peal-schedule is not installed"
 
 # What is public, printed; and nothing of the rooms inside, but what
 # an optimizer's step and a reduction are named by, and what a group counts.

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <peal/launch/command_line.h>
 
+#include <cstdlib>
 #include <functional>
 
 using peal::launch::CommandLine;
@@ -100,4 +101,33 @@ TEST_CASE("a command runs with its own options, and one has to be named") {
   CHECK(read_command(settings, {"work"}) > 0);
   CHECK(read_command(settings, {"sleep"}) > 0);
   CHECK(settings.ran == "hardrest ");
+}
+
+TEST_CASE("an option that is not given takes its variable's value, which is checked like it") {
+  std::string kind = "plain";
+  const auto read = [&](std::vector<std::string> words) {
+    kind = "plain";
+    CommandLine line("Reads words.");
+    line.option("--kind", &kind).one_of({"plain", "fancy"}).environment("THE_KIND");
+    words.insert(words.begin(), "program");
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    return line.parse(static_cast<int>(argv.size()), argv.data()).value_or(-1);
+  };
+  CHECK(read({}) == -1);
+  CHECK(kind == "plain");
+  setenv("THE_KIND", "fancy", 1);
+  CHECK(read({}) == -1);
+  CHECK(kind == "fancy");
+  CHECK(read({"--kind", "plain"}) == -1);
+  CHECK(kind == "plain");
+  setenv("THE_KIND", "odd", 1);
+  CHECK(read({}) > 0);
+  unsetenv("THE_KIND");
+}
+
+TEST_CASE("who asks for the words gets them, and the program does nothing") {
+  Settings settings;
+  CHECK(read_command(settings, {"--list-words"}) == 0);
+  CHECK(settings.ran.empty());
 }

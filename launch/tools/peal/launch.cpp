@@ -64,7 +64,7 @@ class Defaults {
 
   static std::string said(const char* name) {
     const char* const value = std::getenv(name);
-    return value != nullptr && *value != 0 ? value : "the program's choice";
+    return value != nullptr && *value != 0 ? value : "as the program says";
   }
 
   static std::string which_gpus(const Options& options) {
