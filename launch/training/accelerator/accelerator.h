@@ -64,7 +64,9 @@ struct AcceleratorOptions {
   LastGroup last_group = LastGroup::keep;
   std::string strategy = "ddp";  // strategy.h
   bool split_batches = false;    // the loader's batch_size is of all ranks together
-  bool even_batches = true;      // ranks have equally many
+  // Ranks have equally many. Else each sample comes once and ranks may have a batch more than
+  // others: for loops in which nothing is sent at each batch, neither gradients nor what is found.
+  bool even_batches = true;
   // A step of the optimizer is one of the scheduler, for schedules made for updates. Else it is as
   // many as there are ranks, or with split_batches one.
   bool scheduler_counts_updates = false;
