@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Learner (fastai has it by this name): a model, its data, a loss and an optimizer, and the fits of
+// fastai, with its schedules and numbers, on any number of ranks.
+//
+//   launch::Learner learner(job, {&training, &validation}, net,
+//                           {.loss = nn::CrossEntropyLoss{},
+//                            .metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}},
+//                            .tell = print});
+//   const double lr = learner.lr_find().valley;
+//   learner.fit_one_cycle(5, lr);
+//   learner.recorder().plot_loss("loss.svg");
+//
+// Loaders are each rank's shard (data::LoaderOptions::shard; `exact` for validation). On several
+// ranks a fit wraps the model for as long as it runs, unless a distrib_ctx() has done so; what the
+// program holds of the model stays the module that it made. Collective in all; rank 0 alone tells.
+// Thread safety: the rank's thread.
+#pragma once
+
+#include <peal/launch/training/learner/schedule.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace peal::launch {
+
+struct Loaders {
+  data::DataLoader* training = nullptr;
+  data::DataLoader* validation = nullptr;  // null: no validation
+};
+
+// Makes an optimizer of these groups, one for each, in order.
+using OptimizerFactory =
+    std::function<std::unique_ptr<nn::Optimizer>(const std::vector<nn::Parameters>& groups)>;
+template <class Made, class Options>
+OptimizerFactory optimizer_of(Options options) {
+  return [options](const std::vector<nn::Parameters>& groups) -> std::unique_ptr<nn::Optimizer> {
+    std::vector<nn::ParameterGroup<Options>> all;
+    for (const nn::Parameters& each : groups) all.push_back({each, options});
+    return std::make_unique<Made>(all);
+  };
+}
+
+struct LearnerOptions {
+  Loop::LossFunction loss;
+  Loop::ForwardFunction forward = nullptr;  // null: model(batch.x)
+  // Null: fastai's Adam (beta2 0.99, eps 1e-5, decoupled weight decay of 0.01).
+  OptimizerFactory optimizer = nullptr;
+  double lr = 1e-3;
+  std::vector<NamedMetric> metrics = {};
+  std::vector<std::shared_ptr<Callback>> callbacks = {};
+  // Layer groups, the first layers first, by paths of modules; every parameter is in one. None: all
+  // are one group.
+  std::vector<std::vector<std::string>> groups = {};
+  std::vector<double> moms = {0.95, 0.85, 0.95};
+  std::function<void(const std::string&)> tell = nullptr;  // gets rank 0's lines
+};
+
+struct OneCycle {
+  double div = 25, div_final = 1e5, pct_start = 0.25;
+};
+
+// While it lives, the model is wrapped for all ranks.
+struct DistribOptions {
+  bool sync_bn = true;  // batch norms become SyncBatchNorms
+};
+
+// What lr_find() saw, and suggests.
+struct LearningRates {
+  std::vector<double> lrs, losses;  // all that was tried; smooth losses
+  double valley = 0, valley_loss = 0;
+  void plot(const std::filesystem::path& path) const;
+};
+// Where the longest fall of the losses is about half over (fastai: valley): an
+// index. Error where none falls.
+std::size_t valley(const std::vector<double>& losses);
+
+class Learner : public Loop {
+ public:
+  // Errors: no loss, no training loader, groups that leave a parameter out or name one twice.
+  Learner(Job& job, Loaders loaders, nn::Module model, LearnerOptions options);
+
+  void fit(int epochs, std::optional<Rates> lr = {}, std::shared_ptr<Callback> more = nullptr);
+  void fit_one_cycle(int epochs, std::optional<Rates> lr_max = {}, OneCycle cycle = {});
+  void fit_flat_cos(int epochs, std::optional<Rates> lr = {}, double div_final = 1e5,
+                    double pct_start = 0.75);
+  void fit_sgdr(int cycles, int cycle_len, std::optional<Rates> lr_max = {}, int cycle_mult = 2);
+  // One cycle of the last group alone, then one of all groups at rates of their own.
+  void fine_tune(int epochs, double base_lr = 2e-3, int freeze_epochs = 1, double lr_mult = 100,
+                 double pct_start = 0.3, double div = 5);
+  // Rates from start to end over num_it batches; afterwards model, optimizer, random numbers,
+  // records and the training loader are as before.
+  LearningRates lr_find(double start_lr = 1e-7, double end_lr = 10, int num_it = 100);
+
+  // Groups before number n (from the end where it is below 0) learn nothing, but for norms.
+  void freeze_to(int n);
+  void freeze() { freeze_to(-1); }
+  void unfreeze() { freeze_to(0); }
+
+  // valid_loss and metrics over the loader, or that of the validation.
+  std::vector<Value> validate(data::DataLoader* loader = nullptr);
+  Learner& to_bf16();
+  Learner& to_fp16();
+  // Wraps the model for all ranks until what is returned goes, exceptions included; within another
+  // one, and of one rank, nothing happens.
+  [[nodiscard]] std::shared_ptr<void> distrib_ctx(const DistribOptions& options = {});
+  Recorder& recorder() { return *recorder_; }
+  // The optimizer is made anew by the next fit.
+  void reset_optimizer() { optimizer.reset(); }
+
+ private:
+  void create_optimizer();
+  // By group of the optimizer, of rates by layer group.
+  std::vector<double> by_optimizer_group(const Rates& rates) const;
+  void fit_with(int epochs, std::map<std::string, std::vector<Phase>> settings);
+  std::map<std::string, std::vector<Phase>> cosines(const Rates& rates, double pct, double div,
+                                                    double div_final) const;
+
+  LearnerOptions options_;
+  std::shared_ptr<Recorder> recorder_;
+  std::vector<std::vector<std::string>> groups_;  // names of parameters
+  std::vector<std::string> norms_;                // of parameters of norms
+  std::vector<std::size_t> layer_group_of_;       // by group of the optimizer
+};
+
+}  // namespace peal::launch

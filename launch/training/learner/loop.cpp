@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
+#include <peal/autograd/grad_slot.h>
+#include <peal/autograd/ops/ops.h>
+#include <peal/launch/training/learner/loop.h>
+#include <peal/nn/parallel/ddp.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <utility>
+
+namespace peal::launch {
+
+template <Event before, class F>
+void Loop::with_events(F&& f) {
+  constexpr auto number = static_cast<std::uint8_t>(before);
+  try {
+    call(before);
+    f();
+  } catch (const CancelException<before>&) {
+    call(static_cast<Event>(number + 1));
+  }
+  call(static_cast<Event>(number + 2));
+}
+
+void Loop::call(Event event) {
+  auto in_order = callbacks;  // a copy: a callback may add others
+  std::stable_sort(in_order.begin(), in_order.end(),
+                   [](const auto& a, const auto& b) { return a->order() < b->order(); });
+  for (const auto& each : in_order) each->on(event, *this);
+}
+
+void Loop::run(int number_of_epochs) {
+  epochs = number_of_epochs;
+  epoch = 0;
+  train_iter = 0;
+  samples = 0;
+  iters = training_loader->size();
+  try {
+    optimizer->zero_grad();
+    with_events<Event::before_fit>([&] {
+      for (epoch = 0; epoch < epochs; ++epoch) {
+        with_events<Event::before_epoch>([&] { one_epoch(); });
+      }
+    });
+  } catch (const std::exception& error) {
+    // The others are in a collective, and would wait.
+    if (job.world() > 1 && !job.group().poisoned()) {
+      job.group().poison(concat("[launch] learner: rank ", job.rank(), ": ", error.what()));
+    }
+    throw;
+  }
+}
+
+void Loop::run_validation(data::DataLoader& loader) {
+  with_events<Event::before_epoch>([&] { validate(loader); });
+}
+
+void Loop::one_epoch() {
+  train();
+  if (validation_loader != nullptr) validate(*validation_loader);
+}
+
+void Loop::train() {
+  training = true;
+  model.train();
+  model.reset();
+  with_events<Event::before_train>([&] { all_batches(*training_loader); });
+}
+
+void Loop::validate(data::DataLoader& loader) {
+  const NoGrad guard;
+  training = false;
+  // Forwards without synchronisation have left each rank buffers of its own.
+  if (auto* const ddp = model.as<nn::DistributedDataParallel>()) ddp->sync_buffers();
+  model.eval();
+  model.reset();
+  with_events<Event::before_validate>([&] { all_batches(loader); });
+}
+
+void Loop::all_batches(data::DataLoader& loader) {
+  iter = 0;
+  iters = loader.size();
+  for (const data::Batch& each : loader) {
+    batch = each;
+    output = loss = Tensor();
+    with_events<Event::before_batch>([&] { one_batch(); });
+    ++iter;
+  }
+}
+
+void Loop::one_batch() {
+  {
+    const Autocast precision(lowered.value_or(DType::bf16), lowered.has_value());
+    output = forward ? forward(model, batch) : model(batch.x);
+    call(Event::after_pred);
+    if (batch.y.defined()) loss = loss_function(output, batch.y);
+    call(Event::after_loss);
+  }
+  if (!training || !loss.defined()) return;
+  with_events<Event::before_backward>([&] { backward(); });
+  ++train_iter;
+  if (!sync_gradients) return;
+  with_events<Event::before_step>([&] { step(); });
+  optimizer->zero_grad();
+  samples = 0;
+}
+
+// After the last batch of a step, gradients are those of the mean over its samples.
+void Loop::backward() {
+  const auto mine = static_cast<double>(batch.size());
+  const bool first = samples == 0;
+  samples += mine;
+  const Tensor value = scaler ? scaler->scale(loss) : loss;
+  if (auto* const ddp = model.as<nn::DistributedDataParallel>()) {
+    if (sync_gradients) return ddp->backward(value, mine);
+    const auto local = ddp->no_sync();
+    return ddp->backward(value, mine);
+  }
+  if (first && sync_gradients) return value.backward();
+  (value * mine).backward();
+  if (!sync_gradients) return;
+  for (const Tensor& parameter : optimizer->parameters()) {
+    if (parameter.grad().defined()) parameter.grad().copy_(parameter.grad() * (1 / samples));
+  }
+}
+
+void Loop::step() {
+  if (!scaler) return optimizer->step();
+  scaler->step(*optimizer);
+  scaler->update();
+}
+
+bool Loop::agreed(bool mine) const {
+  if (job.world() == 1) return mine;
+  return job.group().broadcast_object(mine ? "yes" : "no") == "yes";
+}
+
+double Loop::pct_train() const {
+  const auto whole =
+      static_cast<double>(epochs * std::max<std::int64_t>(training_loader->size(), 1));
+  return (static_cast<double>(epoch) * whole / epochs + static_cast<double>(iter)) / whole;
+}
+
+}  // namespace peal::launch

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
+#include <peal/launch/training/learner/plot.h>
+#include <peal/launch/training/learner/recorder.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <utility>
+
+namespace peal::launch {
+namespace {
+
+// The sum of each, over all ranks.
+std::pair<double, double> summed_over_ranks(const Job& job, double a, double b) {
+  if (job.world() == 1) return {a, b};
+  const Tensor both = Tensor::from(std::vector<double>{a, b}, {2}, Device{});
+  job.group().all_reduce(both, comm::ReduceOp::sum, {"recorder"}).wait();
+  return {both.data<double>()[0], both.data<double>()[1]};
+}
+
+std::vector<double> counted(std::size_t count, std::size_t from = 0) {
+  std::vector<double> numbers;
+  for (std::size_t i = from; i < count; ++i) numbers.push_back(static_cast<double>(i));
+  return numbers;
+}
+
+}  // namespace
+
+double SmoothLoss::value() const {
+  return left_ == 1 ? std::numeric_limits<double>::quiet_NaN() : sum_ / (1 - left_);
+}
+
+std::string table_row(const std::vector<std::string>& texts,
+                      const std::vector<std::string>& names) {
+  std::string row;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    row += fmt::format("{}{:<{}}", i == 0 ? "" : "  ", texts[i],
+                       std::max<std::size_t>(8, names.at(i).size()));
+  }
+  return row;
+}
+
+std::string clock_text(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds);
+  const std::int64_t hours = whole / 3600, minutes = whole / 60 % 60, rest = whole % 60;
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, rest);
+  return fmt::format("{:02}:{:02}", minutes, rest);
+}
+
+Recorder::Recorder(std::vector<NamedMetric> metrics, std::function<void(const std::string&)> tell)
+    : metrics_(std::move(metrics)), tell_(std::move(tell)) {}
+
+std::vector<std::string> Recorder::names() const {
+  std::vector<std::string> all{"epoch", "train_loss"};
+  if (validates_) {
+    all.emplace_back("valid_loss");
+    for (const NamedMetric& each : metrics_) all.push_back(each.name);
+  }
+  all.emplace_back("time");
+  return all;
+}
+
+void Recorder::tell_row(const Loop& loop, const std::vector<std::string>& texts) const {
+  if (loop.job.is_main() && tell_ && !silent) tell_(table_row(texts, names()));
+}
+
+void Recorder::before_fit(Loop& loop) {
+  batch_losses.clear();
+  losses.clear();
+  lrs.clear();
+  epochs.clear();
+  settings.clear();
+  ends_of_epochs_.clear();
+  smooth_.reset();
+  main_ = loop.job.is_main();
+  validates_ = loop.validation_loader != nullptr;
+  tell_row(loop, names());
+}
+
+void Recorder::before_epoch(Loop&) {
+  start_ = std::chrono::steady_clock::now();
+  validation.clear();
+}
+
+void Recorder::before_validate(Loop&) {
+  loss_sum_ = loss_samples_ = 0;
+  for (const NamedMetric& each : metrics_) each.metric->reset();
+}
+
+void Recorder::after_batch(Loop& loop) {
+  if (!loop.loss.defined()) return;
+  const double samples = static_cast<double>(loop.batch.size());
+  const double sum = samples == 0 ? 0 : loop.loss.detach().item<double>() * samples;
+  if (!loop.training) {
+    loss_sum_ += sum;
+    loss_samples_ += samples;
+    for (const NamedMetric& each : metrics_) each.metric->update(loop.output, loop.batch.y);
+    return;
+  }
+  const auto [all_sum, all_samples] = summed_over_ranks(loop.job, sum, samples);
+  batch_losses.push_back(all_sum / all_samples);
+  smooth_.add(batch_losses.back());
+  losses.push_back(smooth_.value());
+  lrs.push_back(loop.optimizer->lr(loop.optimizer->group_count() - 1));
+}
+
+void Recorder::after_validate(Loop& loop) {
+  const auto [sum, samples] = summed_over_ranks(loop.job, loss_sum_, loss_samples_);
+  if (samples == 0) return;  // all batches were cancelled, or there are none
+  validation = {{"valid_loss", sum / samples}};
+  for (const NamedMetric& each : metrics_) {
+    validation.push_back({each.name, each.metric->value(loop.job.group())});
+  }
+}
+
+void Recorder::after_epoch(Loop& loop) {
+  loop.values = {{"train_loss", smooth_.value()}};
+  loop.values.insert(loop.values.end(), validation.begin(), validation.end());
+  if (!loop.training && loop.epochs == 0) return;  // a validation alone
+  epochs.push_back(loop.values);
+  ends_of_epochs_.push_back(static_cast<double>(losses.size()));
+  std::vector<std::string> texts{fmt::format("{}", loop.epoch)};
+  for (const Value& each : loop.values) texts.push_back(fmt::format("{:.6f}", each.value));
+  // An epoch that was cancelled has no values to show.
+  while (texts.size() + 1 < names().size()) texts.emplace_back("");
+  texts.push_back(
+      clock_text(std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count()));
+  tell_row(loop, texts);
+}
+
+void Recorder::plot_loss(const std::filesystem::path& path, std::size_t skip_start) const {
+  if (!main_) return;
+  const std::size_t from = std::min(skip_start, losses.size());
+  Plot plot{.title = "Loss", .x_title = "batch", .y_title = "loss"};
+  plot.lines.push_back({"train",
+                        counted(losses.size(), from),
+                        {losses.begin() + static_cast<std::ptrdiff_t>(from), losses.end()}});
+  Line valid{"valid", {}, {}};
+  for (std::size_t e = 0; e < epochs.size(); ++e) {
+    for (const Value& each : epochs[e]) {
+      if (each.name != "valid_loss") continue;
+      valid.x.push_back(ends_of_epochs_[e]);
+      valid.y.push_back(each.value);
+    }
+  }
+  if (!valid.x.empty()) {
+    if (valid.x.size() == 1) plot.marked = {"valid", valid.x, valid.y};
+    plot.lines.push_back(std::move(valid));
+  }
+  save_svg(path, plot);
+}
+
+void Recorder::plot_sched(const std::filesystem::path& path) const {
+  if (!main_) return;
+  Plot plot{.title = "Schedule", .x_title = "batch", .y_title = "setting"};
+  for (const auto& [name, numbers] : settings) {
+    plot.lines.push_back({name, counted(numbers.size()), numbers});
+  }
+  if (plot.lines.empty()) plot.lines.push_back({"lr", counted(lrs.size()), lrs});
+  if (plot.lines.size() == 1) plot.y_title = plot.lines[0].name;
+  save_svg(path, plot);
+}
+
+void CSVLogger::before_fit(Loop& loop) {
+  headed_ = append_ && std::filesystem::exists(path_);
+  if (loop.job.is_main() && !append_) std::ofstream(path_, std::ios::trunc);
+}
+
+void CSVLogger::after_epoch(Loop& loop) {
+  if (!loop.job.is_main()) return;
+  std::ofstream file(path_, std::ios::app);
+  std::string heads = "epoch", texts = fmt::format("{}", loop.epoch);
+  for (const Value& each : loop.values) {
+    heads += "," + each.name;
+    texts += fmt::format(",{}", each.value);
+  }
+  if (!std::exchange(headed_, true)) file << heads << '\n';
+  file << texts << '\n';
+  PEAL_CHECK(file.flush(), path_.string(), ": cannot be written");
+}
+
+}  // namespace peal::launch
