@@ -193,6 +193,8 @@ std::vector<Value> Learner::validate(data::DataLoader* loader) {
   if (loader == nullptr) loader = validation_loader;
   PEAL_CHECK(loader != nullptr, "[launch] learner: there is no loader to validate with");
   epochs = 0;
+  trial = true;
+  const std::shared_ptr<void> over(nullptr, [this](void*) { trial = false; });
   run_validation(*loader);
   PEAL_CHECK(!recorder_->validation.empty(),
              "[launch] learner: no rank has a sample to validate with");

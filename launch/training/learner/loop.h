@@ -78,7 +78,8 @@ class Loop {
   Tensor output, loss;         // loss: one element, undefined without y
   bool sync_gradients = true;  // false: the batch's gradients wait for those of the next
   double samples = 0;          // of this rank in the step under way
-  std::vector<Value> values;   // of the last epoch, the same on all ranks
+  bool trial = false;  // a search for rates, or a validation alone: nothing is stopped or saved
+  std::vector<Value> values;  // of the last epoch, the same on all ranks
 
  private:
   // f between an event and what comes after it, cancelled or not.

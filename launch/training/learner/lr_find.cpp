@@ -50,7 +50,7 @@ class Unchanged {
     for (const auto& list : {learner.model.named_parameters(), learner.model.named_buffers()}) {
       for (const auto& [name, tensor] : list) tensors_.emplace_back(tensor, tensor.clone());
     }
-    learner.recorder().silent = true;
+    learner.recorder().silent = learner.trial = true;
   }
   ~Unchanged() {
     const NoGrad guard;
@@ -61,6 +61,7 @@ class Unchanged {
     learner_.training_loader->load_state_dict(loader_);
     context().generator = generator_;
     learner_.values = values_;
+    learner_.trial = false;
   }
   Unchanged(const Unchanged&) = delete;
   Unchanged& operator=(const Unchanged&) = delete;

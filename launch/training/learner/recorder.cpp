@@ -165,12 +165,13 @@ void Recorder::plot_sched(const std::filesystem::path& path) const {
 }
 
 void CSVLogger::before_fit(Loop& loop) {
+  if (loop.trial) return;
   headed_ = append_ && std::filesystem::exists(path_);
   if (loop.job.is_main() && !append_) std::ofstream(path_, std::ios::trunc);
 }
 
 void CSVLogger::after_epoch(Loop& loop) {
-  if (!loop.job.is_main()) return;
+  if (loop.trial || !loop.job.is_main()) return;
   std::ofstream file(path_, std::ios::app);
   std::string heads = "epoch", texts = fmt::format("{}", loop.epoch);
   for (const Value& each : loop.values) {
