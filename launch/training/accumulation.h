@@ -50,6 +50,8 @@ class Accumulation {
   // nobody knows how many, 1 for some and 0 for none say when a group that is kept ends; how many
   // batches it has (`group`) and whether it is dropped are not known then.
   Turn next(std::int64_t left);
+  // A group has begun, and lacks batches.
+  bool is_open() const { return taken_ > 0; }
 
   // "batches" (i64): of the group that is open. A run that is taken up within a group needs what
   // its batches left, too: Gradients.

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,8 @@ class LRScheduler {
   // For a run that goes on: how many steps there were.
   void set_steps(std::int64_t steps);
   std::int64_t steps() const { return steps_; }
+  // The last that there is a rate for, of a schedule that ends (OneCycleLR).
+  const std::optional<std::int64_t>& last_step() const { return last_step_; }
   // The groups' rates.
   std::vector<double> get_last_lr() const;
   // "steps"; the rates that schedules start from are the optimizer's to save. Loading sets the
@@ -41,11 +44,15 @@ class LRScheduler {
   NamedTensors state_dict() const;
   void load_state_dict(const NamedTensors& state);
 
+ protected:
+  void ends_at(std::int64_t step) { last_step_ = step; }
+
  private:
   Optimizer& optimizer_;
   std::vector<Schedule> schedules_;  // by group, or one for all
   std::vector<std::pair<std::string, std::function<double(std::int64_t)>>> others_;
   std::int64_t steps_ = 0;
+  std::optional<std::int64_t> last_step_;
 };
 
 }  // namespace peal::nn

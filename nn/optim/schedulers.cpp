@@ -38,6 +38,7 @@ OneCycleLR::OneCycleLR(Optimizer& optimizer, const std::vector<double>& max_lr,
                        const OneCycleOptions& options)
     : LRScheduler(with_momentum("OneCycleLR", options.cycle_momentum, optimizer),
                   one_cycles(max_lr, options)) {
+  ends_at(options.total_steps);
   if (options.cycle_momentum) {
     also(momentum_of("OneCycleLR", optimizer), one_cycle_momentum(options));
   }

@@ -9,6 +9,7 @@ set -euo pipefail
 usage='usage: run_commands.sh ROOT BUILD'
 root=$(realpath "${1:?$usage}") build=$(realpath "${2:?$usage}")
 scratch=$(mktemp -d)
+export PEAL_CONFIG=none  # whose machine this is may have a config of his own
 trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/build"
 ln -s "$root"/{.ci,.clang-format,autograd,bench,comm,data,docs,examples,launch,nn,peal.h,tests,README.md} "$scratch"

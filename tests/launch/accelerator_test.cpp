@@ -207,4 +207,10 @@ TEST_CASE("what is asked for wrongly is an Error on all ranks") {
           Regression net;
           accelerator.prepare(net);
         }).find("the one optimizer that trains it") != std::string::npos);
+  CHECK(failure_of(2, [](launch::Job& job) {
+          launch::Accelerator accelerator(job);
+          const data::BatchPlan plan = [](std::int64_t) { return data::Batches{{0, 1}, {2}}; };
+          data::DataLoader loader(line(4), plan);
+          accelerator.prepare(loader);
+        }).find("a loader by a plan does not say which of the 2 ranks") != std::string::npos);
 }

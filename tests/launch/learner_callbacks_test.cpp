@@ -15,6 +15,7 @@
 
 #include "points.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -97,6 +98,55 @@ TEST_CASE("a training without gain stops, and the best model comes back, on all 
       }
     }
   });
+}
+
+TEST_CASE("a validation that another callback cancels leaves no numbers of the one before") {
+  struct Cancel : launch::Callback {
+    void before_validate(launch::Loop& loop) override {
+      if (loop.epoch == 1) throw launch::CancelValidException();
+    }
+  };
+  launch::Job job;
+  manual_seed(3);
+  nn::Linear net(2, 3);
+  data::DataLoader training(std::make_shared<Points>(8), {.batch_size = 4}),
+      validation(std::make_shared<Points>(7), {.batch_size = 4});
+  launch::Learner learner(
+      job, {&training, &validation}, net,
+      {.loss = nn::CrossEntropyLoss{}, .callbacks = {std::make_shared<Cancel>()}});
+  learner.fit(2);
+  const auto& epochs = learner.recorder().epochs;
+  REQUIRE(epochs.size() == 2);
+  CHECK(epochs[0].size() == 2);
+  CHECK(epochs[1].size() == 1);  // train_loss
+}
+
+TEST_CASE("a search for rates leaves the scale of losses as it was") {
+  launch::Job job;
+  manual_seed(3);
+  nn::Linear net(2, 3);
+  data::DataLoader training(std::make_shared<Points>(32), {.batch_size = 4});
+  launch::Learner learner(job, {&training}, net,
+                          {.loss = [](const Tensor& output, const Tensor& y) {
+                            return nn::CrossEntropyLoss{}(output, y) * 1e6;  // f16 overflows
+                          }});
+  learner.to_fp16();
+  const double before = learner.scaler->get_scale();
+  double lowest = before;
+  struct Watch : launch::Callback {
+    explicit Watch(double& l) : lowest(l) {}
+    void after_step(launch::Loop& loop) override {
+      lowest = std::min(lowest, loop.scaler->get_scale());
+    }
+    double& lowest;
+  };
+  learner.callbacks.push_back(std::make_shared<Watch>(lowest));
+  try {
+    learner.lr_find(1e-7, 10, 20);
+  } catch (const Error&) {  // no loss fell
+  }
+  CHECK(lowest < before);
+  CHECK(learner.scaler->get_scale() == before);
 }
 
 TEST_CASE("distrib_ctx wraps, and puts back what was there, also after an exception") {

@@ -189,3 +189,84 @@ TEST_CASE("what a callback throws on one rank is an error on all") {
   CHECK_THROWS_AS(comm::run_ranks(2, run), Error);
   for (const std::string& each : errors) testing::check_has(each, "a callback's own");
 }
+
+TEST_CASE("a cancel on one rank alone is an error on all") {
+  for (const launch::Event at :
+       {launch::Event::before_step, launch::Event::after_pred, launch::Event::after_epoch}) {
+    std::string errors[2];
+    const auto run = [&](const comm::ProcessGroup& group) {
+      launch::Job job(group);
+      Program p(job);
+      auto options = p.options();
+      options.callbacks = {std::make_shared<Each>([&](launch::Event event, launch::Loop&) {
+        if (job.rank() == 0 || event != at) return;
+        if (at == launch::Event::before_step) throw launch::CancelStepException();
+        if (at == launch::Event::after_pred) throw launch::CancelBatchException();
+        throw launch::CancelFitException();
+      })};
+      launch::Learner learner(job, {&p.training}, p.net, options);
+      errors[job.rank()] = testing::error_of([&] { learner.fit(1); });
+    };
+    CHECK_THROWS_AS(comm::run_ranks(2, run), Error);
+    for (const std::string& each : errors) CHECK(each != "nothing");
+  }
+}
+
+TEST_CASE("a cancel on all ranks, or on one in a batch of the validation, is none") {
+  comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    Program p(job);
+    auto options = p.options();
+    options.callbacks = {std::make_shared<Each>([&](launch::Event event, launch::Loop& loop) {
+      if (event == launch::Event::before_step) throw launch::CancelStepException();
+      if (event != launch::Event::after_pred || loop.training) return;
+      if (job.rank() == 1 && loop.iter == 0) throw launch::CancelBatchException();
+    })};
+    launch::Learner learner(job, {&p.training, &p.validation}, p.net, options);
+    const Tensor before = p.net.a.weight.clone();
+    learner.fit(1);
+    CHECK(sum(abs(p.net.a.weight - before)).item<float>() == 0);
+    CHECK(learner.recorder().epochs.size() == 1);
+  });
+}
+
+TEST_CASE("loaders that are not each rank's share are errors on all ranks, which go on") {
+  comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    Program p(job);
+    const auto points = std::make_shared<Points>(7);
+    data::DataLoader whole(points, {.batch_size = 2});
+    data::DataLoader padded(points, {.batch_size = 2, .shard = job.place()});
+    data::DataLoader uneven(points, {.batch_size = 1, .shard = job.place(), .exact = true});
+    data::DataLoader other(points, {.batch_size = 1, .shard = Place{0, 2}});
+    const auto error = [&](data::DataLoader& training, data::DataLoader& validation) {
+      launch::Learner learner(job, {&training, &validation}, p.net, p.options());
+      return testing::error_of([&] { learner.fit(1); });
+    };
+    testing::check_has(error(whole, p.validation), ".shard = job.place()");
+    testing::check_has(error(p.training, whole), ".shard = job.place()");
+    testing::check_has(error(p.training, padded), ".exact = true");
+    testing::check_has(error(uneven, p.validation), "leave out .exact");
+    testing::check_has(error(other, p.validation), "rank 1 of 2");
+    launch::Learner learner(job, {&p.training, &p.validation}, p.net, p.options());
+    testing::check_has(testing::error_of([&] { learner.validate(&whole); }),
+                       ".shard = job.place()");
+    learner.fit(1);
+  });
+}
+
+TEST_CASE("what a callback throws on one rank in a validation alone is an error on all") {
+  std::string errors[2];
+  const auto run = [&](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    Program p(job);
+    auto options = p.options();
+    options.callbacks = {std::make_shared<Each>([&](launch::Event event, launch::Loop&) {
+      if (job.rank() == 1 && event == launch::Event::before_batch) fail("a callback's own");
+    })};
+    launch::Learner learner(job, {&p.training, &p.validation}, p.net, options);
+    errors[job.rank()] = testing::error_of([&] { learner.validate(); });
+  };
+  CHECK_THROWS_AS(comm::run_ranks(2, run), Error);
+  for (const std::string& each : errors) testing::check_has(each, "a callback's own");
+}

@@ -66,7 +66,7 @@ const KnownModel& model_named(const std::string& name) {
     list += " " + model.name;
   }
   fail(concat("there is no model '", name, "'", did_you_mean(lower(name), names),
-              " There are:", list));
+              " (there are:", list, ")"));
 }
 
 }  // namespace peal::launch

@@ -3,6 +3,7 @@
 #include <peal/launch/command_line.h>
 #include <peal/launch/tools/peal/ask.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <system_error>
@@ -82,7 +83,9 @@ int config_command(int argc, char** argv) {
   line.option("--file", &file, "where it is (PEAL_CONFIG, else the user's own)");
   if (const auto status = line.parse(argc, argv)) return *status == 0 ? 0 : 2;
   const auto found = file.empty() ? config_path() : fs::path(file);
-  PEAL_CHECK(found, "there is no place for the file: HOME is not set; name one by --file");
+  PEAL_CHECK(found, "there is no place for the file: ",
+             std::getenv("PEAL_CONFIG") != nullptr ? "PEAL_CONFIG is none" : "HOME is not set",
+             "; name one by --file");
   const fs::path path = *found;
   if (!only_shows) {
     std::error_code none;

@@ -4,16 +4,21 @@
 #include <peal/autograd/core/device.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/log.h>
+#include <peal/launch/run/part.h>
 #include <peal/launch/run/start.h>
 #include <peal/launch/tools/peal/build.h>
 #include <peal/launch/tools/peal/config.h>
 #include <peal/launch/tools/peal/launch.h>
+
+#include <fcntl.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 namespace peal::launch {
@@ -38,6 +43,7 @@ class Defaults {
     if (!found_.path) return use_all_devices(options, here);
     const Config& config = found_.config;
     if (here) options.hosts = hosts_of(config);
+    if (here && !config.hosts.empty()) check_fit(options);
     if (here && options.ranks == 0) options.ranks = config.ranks_per_node * config.nodes;
     if (options.gpus.empty()) options.gpus = config.gpus;
     offer("PEAL_DEVICE", config.device);
@@ -52,6 +58,15 @@ class Defaults {
   }
 
  private:
+  // Hosts that no command line has named, by which these would be explained.
+  void check_fit(const Options& options) const {
+    const int room = slots(options.hosts);
+    PEAL_CHECK(options.ranks <= room, found_.path->string(), ": nodes and ranks_per_node are for ",
+               room, " ranks, and -n is ", options.ranks, "; make ranks_per_node larger there");
+    PEAL_CHECK(!options.keep_survivors, found_.path->string(), ": hosts are ", found_.config.hosts,
+               ", and --keep-survivors is for one machine; --config none starts on this one");
+  }
+
   // Where nothing is said there is a rank for each.
   static void use_all_devices(Options& options, bool here) {
     int devices = device_count(DeviceType::cuda);
@@ -99,20 +114,60 @@ int start(const std::vector<std::string>& arguments, Caller caller,
   return start_ranks(arguments, caller);
 }
 
-// Ranks that mpirun starts, for which alone that is; what goes wrong is said.
-bool collectives_over_mpi(int ranks) {
+// Ranks that mpirun starts, for which alone that is. The exit status; what goes wrong is said.
+int collectives_over_mpi(const Options& options) {
   std::fflush(stdout);
   if (std::system("command -v mpirun >/dev/null") != 0) {
     fmt::print("--  collectives over mpi: not tried, no mpirun is found\n");
-    return true;
+    return 0;
   }
-  const std::string command =
-      concat(shell_word(own_folder() + "/peal-mpirun"), " -n ", ranks, " ",
-             shell_word(own_folder() + "/peal-test"), " collectives </dev/null");
-  if (std::system(command.c_str()) == 0) return true;
-  fmt::print(stderr, "peal test: collectives over mpi failed: {}\n", command);
-  return false;
+  const OpenFile nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  Signals signals;
+  Supervisor supervisor(signals, patience_of(options.grace, options.term_grace), host_name());
+  supervisor.set_name("peal test");
+  // Ranks that have met have deadlines, but an mpirun that does not start them has none.
+  Command command{
+      .words = {"timeout", "-k", "10", "600", own_folder() + "/peal-mpirun", "-n",
+                std::to_string(options.ranks), own_folder() + "/peal-test", "collectives"},
+      .environment = own_environment(),
+      .in = nothing.fd()};
+  supervisor.start("collectives over mpi", std::move(command), "");
+  const Outcome outcome = supervisor.run();
+  if (outcome.code == 124 && outcome.signal == 0) {
+    fmt::print(stderr,
+               "peal test: mpirun has not ended within 600 s; try it by itself: mpirun -n {} "
+               "true\n",
+               options.ranks);
+  }
+  return outcome.code;
 }
+
+// A folder for what the ranks save (TMPDIR), which is removed however they have ended.
+class RanksFolder {
+ public:
+  RanksFolder() : before_(std::getenv("TMPDIR") != nullptr ? std::getenv("TMPDIR") : "") {
+    std::error_code none;
+    std::string name = std::filesystem::temp_directory_path(none) / "peal-test-XXXXXX";
+    if (none || mkdtemp(name.data()) == nullptr) return;  // a rank will say so
+    path_ = name;
+    setenv("TMPDIR", name.c_str(), 1);
+  }
+  ~RanksFolder() {
+    if (path_.empty()) return;
+    std::error_code none;
+    std::filesystem::remove_all(path_, none);
+    if (before_.empty()) {
+      unsetenv("TMPDIR");
+    } else {
+      setenv("TMPDIR", before_.c_str(), 1);
+    }
+  }
+  RanksFolder(const RanksFolder&) = delete;
+  RanksFolder& operator=(const RanksFolder&) = delete;
+
+ private:
+  std::string before_, path_;
+};
 
 }  // namespace
 
@@ -126,17 +181,23 @@ int test_command(const std::vector<std::string>& arguments) {
                 .what =
                     " [options]\n\nStarts ranks as `peal launch` does, and checks on them that "
                     "collectives, samplers, training and resuming are right.\nThe exit status is "
-                    "0 where all is well, and 1 where it is not, which is then said."};
-  int ranks = 0;  // none were started
-  bool here = false;
-  const int status = start(arguments, caller, [&](const Options& options) {
-    ranks = options.ranks;
-    here = options.hosts.empty();
+                    "0 where all is well, 1 where a check fails, which is then said, and else "
+                    "`peal launch`'s."};
+  Options used;  // without ranks: none were started
+  std::optional<RanksFolder> folder;
+  int status = start(arguments, caller, [&](const Options& options) {
+    PEAL_CHECK(options.max_restarts == 0 && !options.elastic && !options.keep_survivors,
+               "what fails is to be seen: --max-restarts, --elastic and --keep-survivors are for "
+               "`peal launch`");
+    used = options;
+    if (used.hosts.empty()) folder.emplace();
     offer("PEAL_LOG", "warning");  // a line of each check is enough
     offer("PEAL_PROGRESS", "none");
   });
-  if (status != 0 || ranks == 0) return status;
-  if (here && build::has_mpi && !collectives_over_mpi(ranks)) return 1;
+  folder.reset();
+  if (status != 0 || used.ranks == 0) return status;
+  if (used.hosts.empty() && build::has_mpi) status = collectives_over_mpi(used);
+  if (status != 0) return status;
   fmt::print("Test is a success! You are ready for your distributed training!\n");
   return 0;
 }

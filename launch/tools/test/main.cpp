@@ -3,10 +3,12 @@
 // whatever the ranks were started by.
 #include <peal/autograd/core/device.h>
 #include <peal/autograd/core/error.h>
+#include <peal/launch/terminated.h>
 #include <peal/launch/tools/test/checks.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -26,9 +28,20 @@ void run(Job& job, const Check& check) {
     const std::string seen = check.run(job);
     job.group().barrier().wait();
     say(job, concat("ok  ", check.name, ": ", seen));
+  } catch (const Terminated&) {
+    throw;  // an end that was asked for is none that a check has found
   } catch (const std::exception& error) {
     throw Error(concat("peal test: ", check.name, ": ", error.what()));
   }
+}
+
+// Where a training would be: as it was told, else on GPUs where every rank sees one.
+Device device_of(Job& job) {
+  const char* const said = std::getenv("PEAL_DEVICE");
+  if (said != nullptr && *said != 0) return job.device(said);
+  const bool sees = device_count(DeviceType::cuda) > 0;
+  const auto all = job.group().all_gather_object(sees ? "yes" : "no");
+  return std::ranges::count(all, "no") == 0 ? job.device("cuda") : Device{};
 }
 
 bool on_one_node(const Job& job) {
@@ -69,8 +82,7 @@ int main(int argc, char** argv) {
       return run(job, {concat("collectives over ", job.group().transport()),
                        [](Job& ranks) { return check_collectives(ranks.group()); }});
     }
-    const bool has_gpus = device_count(DeviceType::cuda) > 0;
-    const Device device = has_gpus ? job.device("cuda") : Device{};
+    const Device device = device_of(job);
     for (const Check& check : checks(job, device)) run(job, check);
     if (!on_one_node(job))
       say(job, "--  resuming: not tried, ranks of several nodes may share no folder");

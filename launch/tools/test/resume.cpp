@@ -55,9 +55,13 @@ data::DatasetRef points(std::int64_t count) {
 
 struct Interrupted {};
 
-// The model after it, as bytes. With `fails_at` the training ends before that step instead, and
-// there is nothing.
-std::string run(Job& job, const TrainingArguments& arguments, int fails_at = 0) {
+struct Run {
+  int steps = 0;           // that it took
+  std::string model = {};  // after it, as bytes
+};
+
+// With `fails_at` the training ends before that step instead, and there is no model.
+Run run(Job& job, const TrainingArguments& arguments, int fails_at = 0) {
   manual_seed(3);
   nn::Sequential net(nn::Linear(8, 16), nn::ReLU(), nn::Dropout(0.2), nn::Linear(16, 3));
   nn::DistributedDataParallel model(net, job.group());
@@ -67,21 +71,22 @@ std::string run(Job& job, const TrainingArguments& arguments, int fails_at = 0) 
                             {.batch_size = 4, .shuffle = true, .shard = job.place(), .seed = 1});
   data::DataLoader test(set, {.batch_size = 12, .shard = job.place(), .exact = true});
   Trainer trainer(job, arguments, model, optimizer);
-  int step = 0;
+  Run result;
   try {
     trainer.fit(training, test, [&](const Tensor& output, const Tensor& y) {
-      if (++step == fails_at) throw Interrupted();
+      if (result.steps + 1 == fails_at) throw Interrupted();
+      ++result.steps;
       return cross_entropy(output, y);
     });
   } catch (const Interrupted&) {
-    return "";
+    return result;
   }
-  std::string bytes;
   for (const auto& [name, tensor] : net.state_dict()) {
     const auto values = tensor.to_vector<float>();
-    bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    result.model.append(reinterpret_cast<const char*>(values.data()),
+                        values.size() * sizeof(float));
   }
-  return bytes;
+  return result;
 }
 
 }  // namespace
@@ -91,15 +96,22 @@ std::string check_resume(Job& job) {
   TrainingArguments arguments;
   arguments.epochs = epochs;
   arguments.batch_size = 4;
-  const std::string whole = run(job, arguments);
+  const Run whole = run(job, arguments);
   arguments.save = (folder.path() / "run").string() + "/";
   arguments.save_every = 2;
-  const int fails_at = steps + 4;  // in the second epoch, one step behind a checkpoint
-  run(job, arguments, fails_at);
+  const int saved_at = steps + 2, fails_at = saved_at + 2;  // in the second epoch
+  const int done = run(job, arguments, fails_at).steps;
+  PEAL_CHECK(done == fails_at - 1, "a run that was to stop before step ", fails_at, " took ", done,
+             " on rank ", job.rank());
   job.group().barrier().wait();
   arguments.resume = arguments.save;
-  const std::string resumed = run(job, arguments);
-  PEAL_CHECK(resumed == whole, "a run that was stopped before step ", fails_at,
+  const Run resumed = run(job, arguments);
+  // All is seeded: one that begins anew ends with the same bits.
+  const int left = epochs * steps - saved_at;
+  PEAL_CHECK(resumed.steps == left, "a run that was stopped before step ", fails_at,
+             " and went on took ", resumed.steps, " steps on rank ", job.rank(), ", expected ",
+             left, ", those after the checkpoint of step ", saved_at);
+  PEAL_CHECK(resumed.model == whole.model, "a run that was stopped before step ", fails_at,
              " and went on has other parameters on rank ", job.rank(),
              " than one that was not, expected the same bits");
   job.group().barrier().wait();

@@ -21,6 +21,24 @@ std::string in_text(const AcceleratorOptions& options) {
                 "\nscheduler_counts_updates ", options.scheduler_counts_updates, "\n");
 }
 
+// What optimizers have in the place of these: a sharded model's pieces, or themselves.
+std::vector<Tensor> as_trained(const GradientState& state, std::vector<Tensor> parameters) {
+  for (const auto& model : state.models) {
+    nn::FullyShardedDataParallel* const sharded = PreparedModel(model).fsdp();
+    if (sharded == nullptr || !any_is_of(*model, parameters)) continue;
+    for (const auto& [name, piece] : sharded->local_parameters()) parameters.push_back(piece);
+  }
+  return parameters;
+}
+
+bool trains_any(const OptimizerBody& optimizer, const std::vector<Tensor>& trained) {
+  const auto& theirs = optimizer.inner.parameters();
+  return std::any_of(trained.begin(), trained.end(), [&](const Tensor& each) {
+    return std::any_of(theirs.begin(), theirs.end(),
+                       [&](const Tensor& other) { return other.same_as(each); });
+  });
+}
+
 }  // namespace
 
 Accelerator::Accelerator(Job& job, AcceleratorOptions options)
@@ -53,35 +71,65 @@ Accelerator::Turn Accelerator::accumulate(const std::vector<std::shared_ptr<Mode
   for (const auto& model : models) {
     if (!state.sync()) local.push_back(PreparedModel(model).no_sync());
   }
-  return Turn(std::move(local), state.turn.wanted);
+  return Turn(state_, std::move(local));
 }
 
-void Accelerator::backward(const Tensor& loss) { backward(loss, state_->samples()); }
+std::shared_ptr<ModelBody> Accelerator::model_of_backward() {
+  GradientState& state = *state_;
+  auto model = state.trained.lock();
+  if (!model && state.models.size() == 1) model = state.models[0];
+  const auto& all = state.optimizers;
+  const bool any = std::any_of(all.begin(), all.end(), [](const auto& o) { return o->unscaled; });
+  if (!model || !any) return model;
+  std::vector<Tensor> own;
+  for (const auto& [name, parameter] : model->before) own.push_back(parameter);
+  const std::vector<Tensor> trained = as_trained(state, std::move(own));
+  for (const auto& each : all) {
+    PEAL_CHECK(!each->unscaled || !trains_any(*each, trained),
+               "[accelerator] backward: with mixed_precision 'fp16' the model's gradients were "
+               "clipped, and no step followed; new ones, which are scaled, cannot be added to "
+               "them; call the optimizer's step() (it leaves out what is not finite), or its "
+               "zero_grad() in the same turn");
+  }
+  return model;
+}
+
+void Accelerator::backward(const Tensor& loss) {
+  GradientState& state = *state_;
+  state.update_scaler();
+  if (!state.turn.wanted) return;
+  const auto model = model_of_backward();
+  const Tensor scaled = state.scaler.scale(loss);
+  if (model) return PreparedModel(model).backward(scaled, state.samples());
+  (state.turn.group > 1 ? mul(scaled, 1.0 / static_cast<double>(state.turn.group)) : scaled)
+      .backward();
+}
 
 void Accelerator::backward(const Tensor& loss, double samples) {
   GradientState& state = *state_;
   state.update_scaler();
   if (!state.turn.wanted) return;
-  auto model = state.trained.lock();
-  if (!model && state.models.size() == 1) model = state.models[0];
-  const Tensor scaled = state.scaler.scale(loss);
-  if (model) return PreparedModel(model).backward(scaled, samples);
-  (state.turn.group > 1 ? mul(scaled, 1.0 / static_cast<double>(state.turn.group)) : scaled)
-      .backward();
+  const auto model = model_of_backward();
+  PEAL_CHECK(model, "[accelerator] backward: ", samples,
+             " samples were named, and the turn is not of one prepared model (",
+             state.models.size(),
+             " are prepared), whose gradients could be weighed by them; take "
+             "accumulate(model) of the one, or backward(loss)");
+  PreparedModel(model).backward(state.scaler.scale(loss), samples);
+}
+
+// Other optimizers' gradients are of another step, or of none yet.
+void Accelerator::unscale_gradients_of(const std::vector<Tensor>& parameters) {
+  const std::vector<Tensor> trained = as_trained(*state_, parameters);
+  for (const auto& each : state_->optimizers) {
+    if (trains_any(*each, trained)) unscale(*state_, *each);
+  }
 }
 
 Tensor Accelerator::clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
                                     double norm_type) {
   if (!state_->sync()) return {};
-  for (const auto& optimizer : state_->optimizers) {
-    const auto& theirs = optimizer->inner.parameters();
-    const bool any = std::any_of(parameters.begin(), parameters.end(), [&](const Tensor& each) {
-      return optimizer->pieces_of ||
-             std::any_of(theirs.begin(), theirs.end(),
-                         [&](const Tensor& other) { return other.same_as(each); });
-    });
-    if (any) unscale(*state_, *optimizer);
-  }
+  unscale_gradients_of(parameters);
   for (const auto& model : state_->models) {
     if (are_all_of(*model, parameters)) {
       return PreparedModel(model).clip_grad_norm_(max_norm, norm_type);
@@ -97,7 +145,7 @@ Tensor Accelerator::clip_grad_norm_(const std::vector<Tensor>& parameters, doubl
 
 void Accelerator::clip_grad_value_(const std::vector<Tensor>& parameters, double bound) {
   if (!state_->sync()) return;
-  for (const auto& optimizer : state_->optimizers) unscale(*state_, *optimizer);
+  unscale_gradients_of(parameters);
   std::vector<Tensor> here;
   for (const auto& model : state_->models) {
     nn::FullyShardedDataParallel* const sharded = PreparedModel(model).fsdp();

@@ -121,14 +121,19 @@ class Accelerator {
   // nothing unless the batch ends a step.
   class Turn {
    public:
-    explicit Turn(std::vector<std::shared_ptr<void>> local, bool wanted)
-        : local_(std::move(local)), wanted_(wanted) {}
+    Turn(std::shared_ptr<GradientState> state, std::vector<std::shared_ptr<void>> local)
+        : state_(std::move(state)), local_(std::move(local)), wanted_(state_->turn.wanted) {}
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
+    ~Turn() {
+      state_->turn = {};
+      state_->trained.reset();
+    }
     // False: the batch is of a group that LastGroup::drop leaves out; backward does nothing.
     bool wanted() const { return wanted_; }
 
    private:
+    std::shared_ptr<GradientState> state_;
     std::vector<std::shared_ptr<void>> local_;
     bool wanted_;
   };
@@ -144,7 +149,8 @@ class Accelerator {
   }
   // The batch's loss, a mean over its samples: those of the batch that a prepared loader gave last,
   // or as many as are named. Where models are several, and the turn is not of one of them, each
-  // batch of a step counts alike instead.
+  // batch of a step counts alike instead; naming a number is an Error then, and so is, with fp16,
+  // a backward of a model whose gradients were clipped and then neither stepped with nor zeroed.
   void backward(const Tensor& loss);
   void backward(const Tensor& loss, double samples);
 
@@ -270,6 +276,9 @@ class Accelerator {
   void give_pieces(OptimizerBody& optimizer) const;
   std::shared_ptr<LoaderBody> share(const data::DataLoader& loader, std::uint64_t seed) const;
   Turn accumulate(const std::vector<std::shared_ptr<ModelBody>>& models);
+  // Whose gradients a backward adds to, if that is one model; Error as of backward().
+  std::shared_ptr<ModelBody> model_of_backward();
+  void unscale_gradients_of(const std::vector<Tensor>& parameters);
   std::string project_folder() const { return options_.project_dir + "/checkpoints/"; }
   std::vector<nn::Part> parts();
 

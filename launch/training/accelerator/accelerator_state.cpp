@@ -38,9 +38,9 @@ std::vector<nn::Part> Accelerator::parts() {
 }
 
 void Accelerator::save_state(const std::string& to) {
-  PEAL_CHECK(state_->sync(),
+  PEAL_CHECK(!state_->groups.is_open(),
              "[accelerator] save_state: a step is under way, whose gradients no "
-             "checkpoint has; save where sync_gradients() is true");
+             "checkpoint has; save after the batch that ends it");
   const int keep =
       options_.total_limit > 0 ? options_.total_limit : std::numeric_limits<int>::max();
   Checkpoints checkpoints(job_, parts(), {}, keep);

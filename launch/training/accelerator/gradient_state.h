@@ -37,10 +37,7 @@ struct GradientState {
   double samples() const;
   double nominal_samples() const;
   // The scale moves once a step, after all optimizers' parts of it.
-  void update_scaler() {
-    if (scale_is_due) scaler.update();
-    scale_is_due = false;
-  }
+  void update_scaler();
 
   comm::ProcessGroup group;
   Accumulation groups;

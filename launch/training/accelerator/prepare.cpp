@@ -87,7 +87,12 @@ void check_models(const Preparing& given, const GradientState& state, Strategy s
 
 void check_loaders(const Preparing& given, Place here) {
   for (const data::DataLoader* loader : given.loaders) {
-    if (here.world == 1 || loader->plan()) continue;
+    if (here.world == 1) continue;
+    PEAL_CHECK(!loader->plan(), "prepare: a loader by a plan does not say which of the ",
+               here.world,
+               " ranks its batches are for, and each would train on all; leave the batches to the "
+               "loader (.batch_size, .shuffle = true), or give it a DistributedSampler of "
+               "job.place()");
     const auto& shard = loader->options().shard;
     if (!loader->sampler() && !shard) continue;
     const Place place = loader->sampler() ? loader->sampler()->whose() : *shard;

@@ -4,6 +4,21 @@
 #include <algorithm>
 
 namespace peal::launch {
+namespace {
+
+// The loader gave the batch under way: loops that were opened in its own, and left early, are over,
+// and it is there again where another's batch took it for such a one.
+void be_innermost(GradientState& state, const LoaderBody* loader) {
+  auto& all = state.loaders;
+  const auto last = std::find(all.rbegin(), all.rend(), loader);
+  if (last == all.rend()) {
+    all.push_back(loader);
+  } else {
+    all.erase(last.base(), all.end());
+  }
+}
+
+}  // namespace
 
 double GradientState::samples() const {
   return loaders.empty() ? 1 : static_cast<double>(loaders.back()->samples);
@@ -27,6 +42,7 @@ std::optional<data::Batch> PreparedLoader::next() {
   if (!body_->opened) body_->opened = open();
   auto batch = loader().next();
   if (batch) {
+    be_innermost(*state_, body_.get());
     body_->samples = batch->size();
   } else {
     body_->opened.reset();
@@ -45,7 +61,7 @@ PreparedLoader::Iterator PreparedLoader::begin() {
 }
 
 PreparedLoader::Iterator::Iterator(PreparedLoader& of, std::shared_ptr<void> opened)
-    : body_(of.body_), opened_(std::move(opened)), at_(of.loader().begin()) {
+    : body_(of.body_), state_(of.state_), opened_(std::move(opened)), at_(of.loader().begin()) {
   note();
 }
 
@@ -59,6 +75,7 @@ void PreparedLoader::Iterator::note() {
   if (at_ == std::default_sentinel) {
     opened_.reset();
   } else {
+    be_innermost(*state_, body_.get());
     body_->samples = at_->size();
   }
 }

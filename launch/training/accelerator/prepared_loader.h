@@ -2,7 +2,7 @@
 // PreparedLoader: what Accelerator::prepare() makes of a data::DataLoader (Accelerate:
 // DataLoaderShard): this rank's part of the same batches, on the device, and a word to the
 // accelerator which batch is under way and whether it is the epoch's last. Loops may lie in each
-// other, an evaluation in a training; the innermost counts.
+// other, an evaluation in a training; the loader that gave a batch last counts.
 //
 //   for (const data::Batch& batch : training) ...
 //   while (const auto batch = training.next()) ...     // the same
@@ -77,6 +77,7 @@ class PreparedLoader::Iterator {
   void note();
 
   std::shared_ptr<LoaderBody> body_;
+  std::shared_ptr<GradientState> state_;
   std::shared_ptr<void> opened_;  // until the epoch is over, or left
   data::DataLoader::Iterator at_;
 };

@@ -42,21 +42,27 @@ std::vector<Tensor> gradients_of(const NamedTensors& parameters) {
 
 // FullyShardedDataParallel averages over ranks. So a loss counts by its samples, in units that all
 // ranks have alike, and what came is divided by all samples once these are known: before the
-// backward, if it is the only one, else after the last.
+// backward, if it is the only one, else after the last. Which of these it is, is what all ranks
+// have alike: how many backwards there were, not of how many samples.
 void backward_by_samples(ModelBody& body, FSDP& fsdp, const Tensor& loss, double samples) {
   PEAL_CHECK(samples >= 0 && std::isfinite(samples),
              "[accelerator] backward: expected a number of samples, got ", samples);
-  const auto state = state_of(body);
-  const double unit = state->nominal_samples() * static_cast<double>(state->accumulation_steps);
-  const double before = body.samples;
+  if (body.backwards == 0) {
+    const auto state = state_of(body);
+    body.unit = state->nominal_samples() * static_cast<double>(state->accumulation_steps);
+  }
+  ++body.backwards;
   body.samples += samples;
+  const double unit = body.unit;
   if (body.local > 0) return times(loss, samples / unit).backward();
   const Tensor total = Tensor::scalar(body.samples, Device{});
   fsdp.group().all_reduce(total, comm::ReduceOp::sum, "samples of the step").wait();
   const double ranks = fsdp.group().world(), all = total.item<double>();
+  const bool is_only = body.backwards == 1;
   body.samples = 0;
+  body.backwards = 0;
   if (all == 0) return times(loss, 0).backward();
-  if (before == 0) return times(loss, samples * ranks / all).backward();
+  if (is_only) return times(loss, samples * ranks / all).backward();
   times(loss, samples / unit).backward();
   const NoGrad guard;
   scale_all(gradients_of(fsdp.local_parameters()), ranks * unit / all);

@@ -15,6 +15,7 @@
 #include <peal/nn/parallel/sharded/sharded_ddp.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -29,8 +30,11 @@ struct ModelBody {
   NamedTensors before;  // its parameters then
   Wrapper wrapper;
   std::weak_ptr<GradientState> state;
-  int local = 0;       // no_sync() that live
-  double samples = 0;  // of backwards that are not averaged yet, of FullyShardedDataParallel
+  int local = 0;  // no_sync() that live
+  // Of backwards that are not averaged yet, of FullyShardedDataParallel: how many they are, what
+  // their losses are weighed in, and their samples.
+  int backwards = 0;
+  double unit = 1, samples = 0;
 };
 
 class PreparedModel : public nn::Module {
@@ -40,7 +44,8 @@ class PreparedModel : public nn::Module {
   Tensor forward(const Tensor& x) override;
   template <class F, class... Args>
   auto call(F&& f, const Args&... args) {
-    const Autocast guard(lowered().value_or(DType::bf16), lowered().has_value());
+    std::optional<Autocast> guard;  // where there is none, the program's own holds
+    if (lowered()) guard.emplace(*lowered());
     auto result = nn::Module::call(std::forward<F>(f), args...);
     if (lowered()) nn::each_tensor(result, [](Tensor& each) { each = widened_output(each); });
     return result;

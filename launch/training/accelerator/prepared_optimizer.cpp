@@ -17,8 +17,15 @@ GradientState& alive(const OptimizerBody& body, std::shared_ptr<GradientState>& 
 
 }  // namespace
 
+void GradientState::update_scaler() {
+  if (!scale_is_due) return;
+  scaler.update();
+  scale_is_due = false;
+  for (const auto& each : optimizers) each->unscaled = false;  // what comes next is scaled
+}
+
 void unscale(GradientState& state, OptimizerBody& optimizer) {
-  if (optimizer.unscaled) return;
+  if (optimizer.unscaled || state.lowered != DType::f16) return;
   state.scaler.unscale_(optimizer.inner);
   optimizer.unscaled = true;
 }
@@ -42,7 +49,11 @@ void PreparedOptimizer::step() {
 
 void PreparedOptimizer::zero_grad() {
   std::shared_ptr<GradientState> held;
-  if (alive(*body_, held).sync()) body_->inner.zero_grad();
+  GradientState& state = alive(*body_, held);
+  if (!state.sync()) return;
+  body_->inner.zero_grad();
+  // Clipped, and left without a step.
+  if (body_->unscaled) state.scale_is_due = true;
 }
 
 NamedTensors PreparedOptimizer::state_dict() const {
@@ -83,7 +94,9 @@ void PreparedScheduler::step() {
   if (!state_->sync()) return;
   const auto& all = state_->optimizers;
   if (std::any_of(all.begin(), all.end(), [](const auto& each) { return each->skipped; })) return;
-  inner_->set_steps(inner_->steps() + steps_);
+  std::int64_t next = inner_->steps() + steps_;
+  if (inner_->last_step()) next = std::max(inner_->steps(), std::min(next, *inner_->last_step()));
+  inner_->set_steps(next);
 }
 
 }  // namespace peal::launch

@@ -76,7 +76,8 @@ class PreparedScheduler {
 
   // Nothing within a step, nor where an optimizer left it out. Else by how many the accelerator's
   // options say: as many as there are ranks, as Accelerate has it, since a schedule for the batches
-  // of one rank is through with them in an epoch then.
+  // of one rank is through with them in an epoch then. A schedule that ends (OneCycleLR) stays at
+  // its last step: several at once may be more than it has left.
   void step();
   std::vector<double> get_last_lr() const { return inner_->get_last_lr(); }
   std::int64_t steps() const { return inner_->steps(); }

@@ -10,8 +10,8 @@
 //
 // A Cancel...Exception leaves what it names: its after_cancel event comes, and its after event in
 // any case. All ranks call the same events, and cancel alike: decide by what all have (loop.values,
-// agreed()), else the next collective is an Error that says where ranks are apart. Any other
-// exception ends the training on all ranks. Thread safety: the rank's thread.
+// agreed()), else all get an Error, in a batch of the validation excepted, where a rank may cancel
+// alone. Any other exception ends the training on all ranks. Thread safety: the rank's thread.
 #pragma once
 
 #include <cstdint>

@@ -91,8 +91,8 @@ class Learner : public Loop {
   // One cycle of the last group alone, then one of all groups at rates of their own.
   void fine_tune(int epochs, double base_lr = 2e-3, int freeze_epochs = 1, double lr_mult = 100,
                  double pct_start = 0.3, double div = 5);
-  // Rates from start to end over num_it batches; afterwards model, optimizer, random numbers,
-  // records and the training loader are as before.
+  // Rates from start to end over num_it batches; afterwards model, optimizer, scaler, random
+  // numbers, records and the training loader are as before.
   LearningRates lr_find(double start_lr = 1e-7, double end_lr = 10, int num_it = 100);
 
   // Groups before number n (from the end where it is below 0) learn nothing, but for norms.

@@ -2,6 +2,7 @@
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
+#include <peal/comm/group/agree.h>
 #include <peal/launch/training/learner/loop.h>
 #include <peal/nn/parallel/ddp.h>
 
@@ -11,6 +12,32 @@
 #include <utility>
 
 namespace peal::launch {
+namespace {
+
+// What is wrong with a loader's share of the data on several ranks; empty where nothing is. A plan
+// says for itself what is each rank's.
+std::string wrong_share(const data::DataLoader& loader, Place here, bool validates) {
+  if (loader.plan()) return "";
+  const data::LoaderOptions options = loader.options();
+  const data::Sampler* const sampler = loader.sampler().get();
+  if (sampler == nullptr && !options.shard) {
+    return "every rank has all of the data; shard it (.shard = job.place())";
+  }
+  const Place share = sampler != nullptr ? sampler->whose() : *options.shard;
+  if (share.rank != here.rank || share.world != here.world) {
+    return concat("its ", sampler != nullptr ? "sampler" : "shard", " is of rank ", share.rank,
+                  " of ", share.world, ", and this is rank ", here.rank, " of ", here.world,
+                  sampler != nullptr ? "; make a DistributedSampler of job.place()"
+                                     : "; give it .shard = job.place()");
+  }
+  const bool even = options.way == data::Way::samples && loader.dataset().size() % here.world == 0;
+  if (validates && sampler == nullptr && !options.exact && !even) {
+    return "some samples would count twice, to make ranks equal; count each once (.exact = true)";
+  }
+  return "";
+}
+
+}  // namespace
 
 template <Event before, class F>
 void Loop::with_events(F&& f) {
@@ -19,6 +46,8 @@ void Loop::with_events(F&& f) {
     call(before);
     f();
   } catch (const CancelException<before>&) {
+    // In a validation, batches have nothing in common.
+    if (before != Event::before_batch || training) in_step(name_of(static_cast<Event>(number + 1)));
     call(static_cast<Event>(number + 1));
   }
   call(static_cast<Event>(number + 2));
@@ -31,19 +60,28 @@ void Loop::call(Event event) {
   for (const auto& each : in_order) each->on(event, *this);
 }
 
-void Loop::run(int number_of_epochs) {
-  epochs = number_of_epochs;
-  epoch = 0;
-  train_iter = 0;
-  samples = 0;
-  iters = training_loader->size();
+void Loop::in_step(std::string_view where) const {
+  if (job.world() == 1) return;
+  comm::agree(job.group(), "[launch] learner: the training",
+              concat("in ", where, ", epoch ", epoch, ", after ", train_iter, " batches"),
+              "cancel on all ranks or on none, by what all have (loop.values, loop.agreed())");
+}
+
+void Loop::check_share(const data::DataLoader& loader, bool validates) const {
+  if (job.world() == 1) return;
+  // Each batch that is learnt from is a step of all ranks.
+  const std::string mine = validates ? "there" : concat("of ", loader.size(), " batches");
+  comm::agree_unless(job.group(),
+                     validates ? "[launch] learner: the validation loader"
+                               : "[launch] learner: the training loader",
+                     mine, wrong_share(loader, job.place(), validates),
+                     "give every rank equally many (leave out .exact)");
+}
+
+template <class F>
+void Loop::with_others(F&& f) const {
   try {
-    optimizer->zero_grad();
-    with_events<Event::before_fit>([&] {
-      for (epoch = 0; epoch < epochs; ++epoch) {
-        with_events<Event::before_epoch>([&] { one_epoch(); });
-      }
-    });
+    f();
   } catch (const std::exception& error) {
     // The others are in a collective, and would wait.
     if (job.world() > 1 && !job.group().poisoned()) {
@@ -53,8 +91,28 @@ void Loop::run(int number_of_epochs) {
   }
 }
 
+void Loop::run(int number_of_epochs) {
+  check_share(*training_loader, false);
+  if (validation_loader != nullptr) check_share(*validation_loader, true);
+  epochs = number_of_epochs;
+  epoch = 0;
+  train_iter = 0;
+  samples = 0;
+  iters = training_loader->size();
+  with_others([&] {
+    optimizer->zero_grad();
+    with_events<Event::before_fit>([&] {
+      for (epoch = 0; epoch < epochs; ++epoch) {
+        with_events<Event::before_epoch>([&] { one_epoch(); });
+      }
+    });
+    in_step(name_of(Event::after_fit));
+  });
+}
+
 void Loop::run_validation(data::DataLoader& loader) {
-  with_events<Event::before_epoch>([&] { validate(loader); });
+  check_share(loader, true);
+  with_others([&] { with_events<Event::before_epoch>([&] { validate(loader); }); });
 }
 
 void Loop::one_epoch() {

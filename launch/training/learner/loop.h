@@ -16,8 +16,10 @@
 //
 // On several ranks the model is wrapped in DistributedDataParallel; each loss is the mean over the
 // rank's batch and counts by its samples, so gradients are those of the mean over all samples of
-// the step, of all ranks and of the batches that were accumulated. What escapes on one rank is an
-// Error on all. Thread safety: the rank's thread.
+// the step, of all ranks and of the batches that were accumulated. Loaders are each rank's share of
+// the data (Error on all ranks where one has all of it, or where a validation's would repeat
+// samples). What escapes on one rank, or a cancel on some ranks alone, is an Error on all. Thread
+// safety: the rank's thread.
 #pragma once
 
 #include <peal/data/loader.h>
@@ -33,6 +35,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace peal::launch {
@@ -85,6 +88,13 @@ class Loop {
   // f between an event and what comes after it, cancelled or not.
   template <Event before, class F>
   void with_events(F&& f);
+  // What f throws on this rank is an Error on all.
+  template <class F>
+  void with_others(F&& f) const;
+  // Error on all ranks where some are elsewhere: who cancels asks, and the end of a run, so that a
+  // training without cancels has no collectives for it within.
+  void in_step(std::string_view where) const;
+  void check_share(const data::DataLoader& loader, bool validates) const;
   void one_epoch();
   void train();
   void validate(data::DataLoader& loader);

@@ -50,11 +50,13 @@ class Unchanged {
     for (const auto& list : {learner.model.named_parameters(), learner.model.named_buffers()}) {
       for (const auto& [name, tensor] : list) tensors_.emplace_back(tensor, tensor.clone());
     }
+    if (learner.scaler) scaler_ = learner.scaler->state_dict();
     learner.recorder().silent = learner.trial = true;
   }
   ~Unchanged() {
     const NoGrad guard;
     for (const auto& [tensor, before] : tensors_) tensor.copy_(before);
+    if (learner_.scaler) learner_.scaler->load_state_dict(scaler_);
     if (learner_.optimizer) learner_.optimizer->zero_grad();
     learner_.optimizer = optimizer_;
     learner_.recorder() = recorder_;
@@ -70,7 +72,7 @@ class Unchanged {
   Learner& learner_;
   std::shared_ptr<nn::Optimizer> optimizer_;
   Recorder recorder_;
-  NamedTensors loader_;
+  NamedTensors loader_, scaler_;
   Generator generator_;
   std::vector<Value> values_;
   std::vector<std::pair<Tensor, Tensor>> tensors_;

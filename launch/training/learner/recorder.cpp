@@ -82,10 +82,8 @@ void Recorder::before_fit(Loop& loop) {
 
 void Recorder::before_epoch(Loop&) {
   start_ = std::chrono::steady_clock::now();
+  // Here, not before the validation, which another callback may cancel first.
   validation.clear();
-}
-
-void Recorder::before_validate(Loop&) {
   loss_sum_ = loss_samples_ = 0;
   for (const NamedMetric& each : metrics_) each.metric->reset();
 }

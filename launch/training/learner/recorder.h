@@ -45,7 +45,6 @@ class Recorder : public Callback {
   int order() const override { return 50; }
   void before_fit(Loop& loop) override;
   void before_epoch(Loop& loop) override;
-  void before_validate(Loop& loop) override;
   void after_batch(Loop& loop) override;
   void after_validate(Loop& loop) override;
   void after_epoch(Loop& loop) override;

@@ -31,6 +31,8 @@ ends 0 estimate-memory BasicNet --ranks 2 --dtypes f32
 [[ $(grep -c '^BasicNet' out) == 1 ]] && prints fsdp || failed "the file's strategy"
 ends 2 estimate-memory BasicNt
 says "did you mean 'basicnet'?"
+ends 2 estimate-memory zzz
+says "there is no model 'zzz' (there are: BasicNet"
 ends 2 estimate-memory BasicNet --strategy zero
 ends 2 estimate-memory BasicNet --dtypes f31
 ends 2 estimate-memory

@@ -42,6 +42,9 @@ ends 0 config --default --force
 ends 0 config --default --file deep/down.json
 cmp $file deep/down.json || failed 'two defaults'
 
+PEAL_CONFIG=none ends 2 config --default
+says 'PEAL_CONFIG is none'
+
 # wrong TEXT MESSAGE: a file that launch refuses.
 wrong() {
   echo "$1" >wrong.json

@@ -37,6 +37,10 @@ done
 echo '{"nodes": 2, "hosts": "localhost,other", "ranks_per_node": 1}' >two.json
 ends 0 launch --config two.json --hosts localhost:3 sh -c 'echo $WORLD_SIZE'
 [[ $(sort -u out) == 3 ]] || failed 'hosts of the command line'
+ends 2 launch -n 4 --config two.json true
+says 'two.json: nodes and ranks_per_node are for 2 ranks, and -n is 4'
+ends 2 launch --keep-survivors --config two.json true
+says 'two.json: hosts are localhost,other, and --keep-survivors'
 ends 0 launch -n 2 --hosts localhost:2 --config none "$program" sums
 prints 'sums of 2 ranks are right'
 ends 2 launch --config nowhere.json true
