@@ -57,14 +57,14 @@ inline Tensor squared(const Tensor& out, const Tensor& y) { return mean((out - y
 inline Numbers values_of(const nn::Module& model) {
   Numbers all;
   for (const auto& [name, tensor] : model.state_dict()) {
-    for (const double value : tensor.to_vector<double>()) all.push_back(value);
+    for (const double value : cast(tensor, DType::f64).to_vector<double>()) all.push_back(value);
   }
   return all;
 }
 inline Numbers values_of(const launch::PreparedModel& model) {
   Numbers all;
   for (const auto& [name, tensor] : model.state_dict()) {
-    for (const double value : tensor.to_vector<double>()) all.push_back(value);
+    for (const double value : cast(tensor, DType::f64).to_vector<double>()) all.push_back(value);
   }
   return all;
 }

@@ -230,7 +230,10 @@ class Cache {
     for (cudaStream_t stream : streams) {
       cudaEvent_t event = nullptr;
       if (!here || cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) return;
-      if (cudaEventRecord(event, stream) != cudaSuccess) return;  // lost, as the device is
+      if (cudaEventRecord(event, stream) != cudaSuccess) {  // the block is lost, as the device is
+        static_cast<void>(cudaEventDestroy(event));
+        return;
+      }
       resting_[stream].push_back({event, data});
     }
   }
@@ -248,11 +251,12 @@ class Cache {
     for (auto& [stream, marks] : resting_) {
       for (; !marks.empty(); marks.pop_front()) {
         const auto [event, data] = marks.front();
-        if (cudaEventQuery(event) != cudaSuccess) {
-          static_cast<void>(cudaGetLastError());  // cudaErrorNotReady is none
-          break;
-        }
+        const cudaError_t status = cudaEventQuery(event);
+        if (status != cudaSuccess)
+          static_cast<void>(cudaGetLastError());  // not reached is no error
+        if (status == cudaErrorNotReady) break;
         static_cast<void>(cudaEventDestroy(event));
+        if (status != cudaSuccess) continue;  // never will be: that block is lost, others are not
         Block& block = blocks_.at(data);
         if (--block.marks == 0) put(data, block);
       }

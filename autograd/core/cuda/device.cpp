@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/context.h>
 #include <peal/autograd/core/cuda/allocator.h>
 #include <peal/autograd/core/cuda/check.h>
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/core/cuda/fault.h>
+#include <peal/autograd/core/graph.h>
 
 #include <fmt/format.h>
 
@@ -68,6 +70,8 @@ const MemorySpace memory = {
       // Between two devices it is in the order of both, so the source's memory goes to nobody else
       // before it was read.
       const bool between = to.type == from.type && to != from;
+      PEAL_CHECK(!between || context().graph == nullptr, "copy from ", from, " to ", to,
+                 ": this thread captures a graph, which is of one device; copy before it or after");
       const cudaStream_t source = between ? stream_on(from) : nullptr;
       const cudaStream_t stream = stream_on(to.type == DeviceType::cuda ? to : from);
       if (between) {

@@ -11,7 +11,7 @@ namespace {
 
 // Enough blocks for so many bytes of each, and as many on all ranks.
 int blocks_for(std::int64_t bytes, int most) {
-  constexpr std::int64_t enough = std::int64_t{16} << 10;  // four loads a thread
+  constexpr std::int64_t enough = std::int64_t{16} << 10;  // two loads a thread
   return static_cast<int>(std::clamp<std::int64_t>((bytes + enough - 1) / enough, 1, most));
 }
 

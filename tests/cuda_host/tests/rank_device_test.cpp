@@ -4,6 +4,7 @@
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/core/cuda/launch.h>
+#include <peal/autograd/core/graph.h>
 #include <peal/autograd/core/tensor.h>
 #include <peal/autograd/ops/ops.h>
 
@@ -60,4 +61,16 @@ TEST_CASE("a copy to another device reads its source before that is given out ag
   host.copy_(to);
   CHECK(host.data<float>()[0] == 1);
   CHECK(host.data<float>()[n - 1] == 1);
+}
+
+TEST_CASE("a copy to another device is no part of a graph of one device, and says so") {
+  const Device first{DeviceType::cuda, 0}, second{DeviceType::cuda, 1};
+  const Tensor from = full({4}, 1.0, DType::f32, first),
+               to = Tensor::empty({4}, DType::f32, second);
+  Graph graph(first, 1);
+  graph.run([&] { sum(from); });
+  const std::string error = testing::error_of([&] { graph.run([&] { to.copy_(from, true); }); });
+  CHECK(error.find("a graph, which is of one device") != std::string::npos);
+  to.copy_(from, true);
+  CHECK(to.to_vector<float>() == std::vector<float>(4, 1.0f));
 }
