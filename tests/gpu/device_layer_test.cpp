@@ -3,6 +3,7 @@
 #include <peal/autograd/core/cuda/allocator.h>
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/core/graph.h>
+#include <peal/autograd/core/out_of_memory.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/autograd/tape.h>
@@ -96,6 +97,7 @@ TEST_CASE("where a device has no memory left, the error says what is held") {
       error.find("cuda:0 has no memory left for 4294967296.0 MiB: tensors of this process hold ") !=
       std::string::npos);
   CHECK(error.find("make the batch smaller") != std::string::npos);
+  CHECK_THROWS_AS(Tensor::empty({std::int64_t{1} << 50}, DType::f32, gpu), OutOfMemory);
   CHECK(error_of([] {
           Tensor::empty({1}, DType::f32, {DeviceType::cuda, 60});
         }).find("cuda:60 asked for, but only ") != std::string::npos);

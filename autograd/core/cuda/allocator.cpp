@@ -3,6 +3,7 @@
 #include <peal/autograd/core/cuda/check.h>
 #include <peal/autograd/core/cuda/device.h>
 #include <peal/autograd/core/cuda/relaxed.h>
+#include <peal/autograd/core/out_of_memory.h>
 
 #include <algorithm>
 #include <array>
@@ -214,7 +215,7 @@ class Cache {
       largest = std::max(largest, block.size);
       ++count;
     }
-    fail(fmt::format(
+    throw OutOfMemory(fmt::format(
         "cuda: {} has no memory left for {:.1f} MiB: tensors of this process hold {:.1f} MiB in "
         "{} blocks (the largest {:.1f} MiB), its cache {:.1f} MiB, and {:.1f} of the device's "
         "{:.1f} MiB are free; make the batch smaller, or see what else uses the device",

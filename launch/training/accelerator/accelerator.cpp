@@ -120,6 +120,7 @@ void Accelerator::backward(const Tensor& loss, double samples) {
 
 // Other optimizers' gradients are of another step, or of none yet.
 void Accelerator::unscale_gradients_of(const std::vector<Tensor>& parameters) {
+  if (state_->lowered != DType::f16) return;
   const std::vector<Tensor> trained = as_trained(*state_, parameters);
   for (const auto& each : state_->optimizers) {
     if (trains_any(*each, trained)) unscale(*state_, *each);

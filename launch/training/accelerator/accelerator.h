@@ -299,7 +299,8 @@ class Accelerator {
 // `reproducible`: operations give the same bits each time, too.
 void set_seed(std::uint64_t seed, bool reproducible = false);
 
-// f(batch_size), again with nine tenths of it as long as memory runs out on any rank: all ranks try
+// f(batch_size), again with nine tenths of it as long as memory runs out on any rank
+// (std::bad_alloc, or OutOfMemory of a device): all ranks try
 // the same sizes (128, 115, 103, 92, ...). Gives the one that was enough. Collective. Error where a
 // batch of one is too large. What f has made is to go with it, and a rank that runs out of memory
 // where others wait for it in a collective of f is an Error on all.

@@ -4,6 +4,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/failure_words.h>
 #include <peal/autograd/core/log.h>
+#include <peal/autograd/core/out_of_memory.h>
 #include <peal/comm/group/agree.h>
 #include <peal/launch/training/accelerator/accelerator.h>
 
@@ -78,6 +79,8 @@ std::int64_t find_executable_batch_size(const comm::ProcessGroup& group, std::in
     try {
       f(size);
     } catch (const std::bad_alloc&) {
+      fits = false;
+    } catch (const OutOfMemory&) {
       fits = false;
     }
     const Tensor all = Tensor::scalar(fits ? 1.0f : 0.0f, Device{});
