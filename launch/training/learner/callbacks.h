@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Callbacks that trainings often want (fastai has them by these names). What they decide is decided
-// once, by rank 0, for all. Thread safety: the rank's thread.
+// Callbacks that trainings often want (fastai has them by these names). What epochs have shown is
+// judged once, by rank 0, for all. Thread safety: the rank's thread.
 #pragma once
 
 #include <peal/launch/training/accumulation.h>
@@ -13,8 +13,9 @@
 
 namespace peal::launch {
 
-// A step of the optimizer is of so many of a rank's samples, or the first batch that reaches them;
-// an epoch's last step may be of fewer (LastGroup::keep). Each sample counts alike.
+// A step of the optimizer is of so many of a rank's samples (ranks' batches are of equal sizes), or
+// the first batch that reaches them; an epoch's last step may be of fewer (LastGroup::keep). Each
+// sample counts alike.
 class GradientAccumulation : public Callback {
  public:
   // Error for less than one sample.

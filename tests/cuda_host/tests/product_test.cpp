@@ -73,15 +73,3 @@ TEST_CASE("two layers with gelu between them at a block's widths") {
          random(dtype, {hidden}, 3), weight(dtype, width, hidden, 4), random(dtype, {width}, 5)});
   }
 }
-
-TEST_CASE("large layers of low precision whose rows are of odd lengths") {
-  // Words, as of a vocabulary, and a width: each alone, and both.
-  for (const auto& [words, wide] :
-       std::vector<std::pair<std::int64_t, std::int64_t>>{{1023, 512}, {1024, 513}, {1023, 513}}) {
-    CAPTURE(words);
-    CAPTURE(wide);
-    check([](const Tensors& t) { return linear(t[0], t[1], t[2]); },
-          {random(DType::bf16, {520, wide}, 1), weight(DType::bf16, words, wide, 2),
-           random(DType::bf16, {words}, 3)});
-  }
-}
