@@ -4,9 +4,9 @@
 #include <fmt/core.h>
 #include <peal/autograd/core/error.h>
 #include <peal/launch/command_line.h>
+#include <peal/launch/nearest.h>
 #include <peal/launch/tools/estimate_memory/models.h>
 #include <peal/launch/tools/peal/config.h>
-#include <peal/launch/tools/peal/nearest.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/parallel/sharded/memory_estimate.h>
 

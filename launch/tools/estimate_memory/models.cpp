@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/launch/nearest.h>
 #include <peal/launch/tools/estimate_memory/models.h>
-#include <peal/launch/tools/peal/nearest.h>
 #include <peal/nn/models/alexnet.h>
 #include <peal/nn/models/awd_lstm.h>
 #include <peal/nn/models/basic_net.h>

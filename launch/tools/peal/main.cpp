@@ -4,13 +4,13 @@
 #include <fmt/core.h>
 #include <peal/autograd/core/error.h>
 #include <peal/launch/command_line.h>
+#include <peal/launch/nearest.h>
 #include <peal/launch/run/remote.h>
 #include <peal/launch/tools/peal/ask.h>
 #include <peal/launch/tools/peal/build.h>
 #include <peal/launch/tools/peal/completion.h>
 #include <peal/launch/tools/peal/environment_report.h>
 #include <peal/launch/tools/peal/launch.h>
-#include <peal/launch/tools/peal/nearest.h>
 
 #include <unistd.h>
 

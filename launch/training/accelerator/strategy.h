@@ -33,8 +33,4 @@ std::string_view word_of(Strategy strategy);
 // What models compute in: nothing for "no" (or "f32"); "bf16", "fp16" (or "f16"). Error as above.
 std::optional<DType> precision_of(const std::string& word);
 
-// The one of `words` that takes the fewest letters to change, add or leave out to become `word`; of
-// equals the first.
-std::string_view nearest_word(std::string_view word, const std::vector<std::string_view>& words);
-
 }  // namespace peal::launch

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/launch/tools/peal/nearest.h>
+#include <peal/launch/nearest.h>
 
 #include <algorithm>
 #include <cstddef>
