@@ -5,19 +5,40 @@
 // step cannot, or would round more than f32 does, kernels do it after.
 #include <peal/autograd/kernels/cuda/cublaslt.h>
 #include <peal/autograd/kernels/cuda/table.h>
+#include <peal/autograd/kernels/cuda/whole_matrix.h>
+
+#include <optional>
 
 namespace peal::cuda {
 namespace {
 
+void* address(const Tensor& x) { return x.defined() ? x.raw() : nullptr; }
+
 bool product(const RowProduct& o, const Tensor& out, const Tensor& a, const Tensor& b,
              const Tensor& bias, bool add) {
-  return multiply(o, {a.dtype(), out.dtype()}, out.device(),
-                  {out.raw(), a.raw(), b.raw(), bias.defined() ? bias.raw() : nullptr}, 1, add);
+  const ProductTypes types{a.dtype(), out.dtype()};
+  const std::optional<RowProduct> whole = whole_product(o, a.dtype());
+  if (!whole) {
+    return multiply(o, types, out.device(), {out.raw(), a.raw(), b.raw(), address(bias)}, 1, add);
+  }
+  if (bias.defined()) return false;  // its vector would have to be longer, too
+  const auto matrix = [](const Tensor& x, std::int64_t rows, std::int64_t columns,
+                         bool transposed) {
+    return transposed ? WholeMatrix(x, columns, rows) : WholeMatrix(x, rows, columns);
+  };
+  const WholeMatrix first = matrix(a, whole->m, whole->k, o.transpose_a),
+                    second = matrix(b, whole->k, whole->n, o.transpose_b),
+                    result(out, whole->m, whole->n);
+  const ProductData data{add ? result.filled() : result.raw(), first.filled(), second.filled()};
+  if (!multiply(*whole, types, out.device(), data, 1, add)) return false;
+  result.take_back();
+  return true;
 }
 
 // cuBLASLt does not say how exact its tanh is: enough for results that keep 11 bits or 8.
 bool may_end_with_gelu(const Tensor& out, const RowProduct& o) {
-  return is_low_precision(out.dtype()) && out.numel() > 0 && o.k > 0;
+  return is_low_precision(out.dtype()) && out.numel() > 0 && o.k > 0 &&
+         !whole_product(o, out.dtype());
 }
 
 }  // namespace
@@ -39,7 +60,8 @@ bool matmul_and_sums(const Tensor& out, const Tensor& a, const Tensor& b, bool t
   const RowProduct o = dense_product(out.size(0), out.size(1), a.size(transpose_a ? 0 : 1),
                                      transpose_a, transpose_b);
   const ProductData data{out.raw(), a.raw(), b.raw(), nullptr, sums.raw()};
-  if (out.numel() > 0 && o.k > 0 && multiply(o, {a.dtype(), out.dtype()}, out.device(), data)) {
+  if (out.numel() > 0 && o.k > 0 && !whole_product(o, a.dtype()) &&
+      multiply(o, {a.dtype(), out.dtype()}, out.device(), data)) {
     return true;
   }
   return matmul(out, a, b, transpose_a, transpose_b, {}) &&
@@ -50,7 +72,6 @@ bool matmul_gelu(const Tensor& out, const Tensor& kept, const Tensor& a, const T
                  const Tensor& bias) {
   if (!has_product(out.dtype())) return false;
   const RowProduct o = dense_product(out.size(0), out.size(1), a.size(1), false, true);
-  const auto address = [](const Tensor& x) { return x.defined() ? x.raw() : nullptr; };
   const ProductData data{out.raw(), a.raw(),    b.raw(),      address(bias),
                          nullptr,   Gelu::made, address(kept)};
   if (may_end_with_gelu(out, o) && multiply(o, {a.dtype(), out.dtype()}, out.device(), data)) {

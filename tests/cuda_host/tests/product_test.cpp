@@ -73,3 +73,12 @@ TEST_CASE("two layers with gelu between them at a block's widths") {
          random(dtype, {hidden}, 3), weight(dtype, width, hidden, 4), random(dtype, {width}, 5)});
   }
 }
+
+TEST_CASE("large layers of low precision whose rows are of odd lengths") {
+  // Words, as of a vocabulary, and a width.
+  check([](const Tensors& t) { return linear(t[0], t[1], t[2]); },
+        {random(DType::bf16, {520, 512}, 1), weight(DType::bf16, 1023, 512, 2),
+         random(DType::bf16, {1023}, 3)});
+  check([](const Tensors& t) { return linear(t[0], t[1]); },
+        {random(DType::bf16, {520, 513}, 1), weight(DType::bf16, 1023, 513, 2)});
+}
