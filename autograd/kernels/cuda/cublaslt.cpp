@@ -107,11 +107,11 @@ struct Epilogue {
   const void *vector, *matrix;
   explicit Epilogue(const ProductData& data)
       : vector(data.bias != nullptr ? data.bias : data.sums), matrix(data.gelu_input) {
-    const bool biased = data.bias != nullptr, summed = data.sums != nullptr;
+    const bool biased = data.bias != nullptr;
     switch (data.gelu) {
       case Gelu::none:
         if (biased) kind = CUBLASLT_EPILOGUE_BIAS;
-        if (summed) kind = CUBLASLT_EPILOGUE_BGRADB;
+        if (data.sums != nullptr) kind = CUBLASLT_EPILOGUE_BGRADB;
         break;
       case Gelu::made:
         kind = biased ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
@@ -119,7 +119,7 @@ struct Epilogue {
         kind = biased ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
         break;
       case Gelu::slope:
-        kind = summed ? CUBLASLT_EPILOGUE_DGELU_BGRAD : CUBLASLT_EPILOGUE_DGELU;
+        kind = CUBLASLT_EPILOGUE_DGELU;
         break;
     }
   }

@@ -27,8 +27,7 @@ struct ProductData {
   const void *a, *b;
   // Only for a batch of one, of out's type, and not both.
   const void* bias = nullptr;  // [n], added to every row
-  // [m], becomes the sums of a's rows (of its transpose, by the flag); with gelu's slope [n], the
-  // sums of out's columns.
+  // [m], becomes the sums of a's rows (of its transpose, by the flag). Without gelu.
   void* sums = nullptr;
   Gelu gelu = Gelu::none;
   void* gelu_input =

@@ -49,14 +49,19 @@ template <int threads, class C, class Load>
 __device__ RowSum<C> row_sum(std::int64_t width, int thread, const Load& load) {
   constexpr C lowest = -std::numeric_limits<C>::infinity();
   C largest = lowest, total = 0;
-  for (std::int64_t i = thread; i < width; i += threads) {
-    const C x = load(i);
-    if (x > largest) {
-      total = total * std::exp(largest - x) + C(1);
-      largest = x;
-    } else {
-      total += x == largest ? C(1) : std::exp(x - largest);
+  constexpr int at_once = 8;  // elements on their way, and for one new maximum
+  for (std::int64_t i = thread; i < width; i += at_once * threads) {
+    C x[at_once], most = lowest;
+    for (int k = 0; k < at_once; ++k) {
+      x[k] = i + k * threads < width ? load(i + k * threads) : lowest;
+      most = Larger{}(most, x[k]);
     }
+    if (most > largest) {
+      total *= std::exp(largest - most);
+      largest = most;
+    }
+    // What is beside the row adds 0, or something to a sum that a first maximum makes 0.
+    for (int k = 0; k < at_once; ++k) total += x[k] == largest ? C(1) : std::exp(x[k] - largest);
   }
   const C mine = largest;
   largest = group_reduce(largest, Larger{}, lowest, threads);

@@ -37,7 +37,7 @@ struct Operation {
   std::int64_t aux_leading;
   // The bits that CUBLASLT_EPILOGUE_... are made of.
   bool has(std::uint32_t bits) const { return (epilogue & bits) == bits; }
-  bool has_vector() const { return has(4) || has(16) || has(512); }
+  bool has_vector() const { return has(4) || has(512); }
   bool sums_rows_of_d() const { return has(16); }
   bool has_aux() const { return has(128); }
 };
