@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/autocast.h>
+#include <peal/autograd/core/error.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/group/agree.h>
@@ -37,6 +38,13 @@ std::string wrong_share(const data::DataLoader& loader, Place here, bool validat
   return "";
 }
 
+std::string wrong_start(const data::DataLoader& loader, Start start) {
+  if (start.iter == 0 || (loader.taken() == 0 && loader.consumed() > 0)) return "";
+  return concat("the run is to begin after ", start.iter, " batches of epoch ", start.epoch,
+                ", and the training loader stands at the beginning of one; load its state, or "
+                "leave them out (skip_first_batches)");
+}
+
 }  // namespace
 
 template <Event before, class F>
@@ -67,15 +75,21 @@ void Loop::in_step(std::string_view where) const {
               "cancel on all ranks or on none, by what all have (loop.values, loop.agreed())");
 }
 
-void Loop::check_share(const data::DataLoader& loader, bool validates) const {
-  if (job.world() == 1) return;
+void Loop::check_share(const data::DataLoader& loader, bool validates, Start start) const {
+  std::string wrong = validates ? "" : wrong_start(loader, start);
+  if (job.world() == 1) {
+    PEAL_CHECK(wrong.empty(), "[launch] learner: ", wrong);
+    return;
+  }
   // Each batch that is learnt from is a step of all ranks.
-  const std::string mine = validates ? "there" : concat("of ", loader.size(), " batches");
+  const std::string mine = validates ? "there"
+                                     : concat("of ", loader.size(), " batches, from batch ",
+                                              start.iter, " of epoch ", start.epoch);
+  if (wrong.empty()) wrong = wrong_share(loader, job.place(), validates);
   comm::agree_unless(job.group(),
                      validates ? "[launch] learner: the validation loader"
                                : "[launch] learner: the training loader",
-                     mine, wrong_share(loader, job.place(), validates),
-                     "give every rank equally many (leave out .exact)");
+                     mine, wrong, "give every rank equally many (leave out .exact)");
 }
 
 template <class F>
@@ -91,18 +105,19 @@ void Loop::with_others(F&& f) const {
   }
 }
 
-void Loop::run(int number_of_epochs) {
-  check_share(*training_loader, false);
+void Loop::run(int number_of_epochs, Start start) {
+  check_share(*training_loader, false, start);
   if (validation_loader != nullptr) check_share(*validation_loader, true);
   epochs = number_of_epochs;
-  epoch = 0;
+  epoch = start.epoch;
+  iter = over_ = start.iter;
   train_iter = 0;
   samples = 0;
-  iters = training_loader->size();
+  iters = training_iters_ = start.iter + training_loader->size();
   with_others([&] {
     optimizer->zero_grad();
     with_events<Event::before_fit>([&] {
-      for (epoch = 0; epoch < epochs; ++epoch) {
+      for (; epoch < epochs; ++epoch) {
         with_events<Event::before_epoch>([&] { one_epoch(); });
       }
     });
@@ -124,7 +139,7 @@ void Loop::train() {
   training = true;
   model.train();
   model.reset();
-  with_events<Event::before_train>([&] { all_batches(*training_loader); });
+  with_events<Event::before_train>([&] { all_batches(*training_loader, std::exchange(over_, 0)); });
 }
 
 void Loop::validate(data::DataLoader& loader) {
@@ -137,9 +152,9 @@ void Loop::validate(data::DataLoader& loader) {
   with_events<Event::before_validate>([&] { all_batches(loader); });
 }
 
-void Loop::all_batches(data::DataLoader& loader) {
-  iter = 0;
-  iters = loader.size();
+void Loop::all_batches(data::DataLoader& loader, std::int64_t over) {
+  iter = over;
+  iters = over + loader.size();
   for (const data::Batch& each : loader) {
     batch = each;
     output = loss = Tensor();
@@ -196,9 +211,8 @@ bool Loop::agreed(bool mine) const {
 }
 
 double Loop::pct_train() const {
-  const auto whole =
-      static_cast<double>(epochs * std::max<std::int64_t>(training_loader->size(), 1));
-  return (static_cast<double>(epoch) * whole / epochs + static_cast<double>(iter)) / whole;
+  const auto of_epoch = static_cast<double>(std::max<std::int64_t>(training_iters_, 1));
+  return (epoch + static_cast<double>(iter) / of_epoch) / epochs;
 }
 
 }  // namespace peal::launch

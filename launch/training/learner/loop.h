@@ -18,8 +18,12 @@
 // rank's batch and counts by its samples, so gradients are those of the mean over all samples of
 // the step, of all ranks and of the batches that were accumulated. Loaders are each rank's share of
 // the data (Error on all ranks where one has all of it, or where a validation's would repeat
-// samples). What escapes on one rank, or a cancel on some ranks alone, is an Error on all. Thread
-// safety: the rank's thread.
+// samples). What escapes on one rank, or a cancel on some ranks alone, is an Error on all.
+//
+// A run can begin where another one stopped (Start): what it computes from there on is that run's,
+// bit for bit, where model, optimizer, random numbers and loader are as they were. Where that was
+// is `epoch` and `iter` after a batch, and a callback that ends a run there (after so many steps,
+// say) throws CancelFitException from after_batch. Thread safety: the rank's thread.
 #pragma once
 
 #include <peal/data/loader.h>
@@ -40,6 +44,13 @@
 
 namespace peal::launch {
 
+// Where a run begins: in which epoch, and after how many of its batches. The training loader stands
+// there: its state was loaded (load_state_dict), or they were left out (skip_first_batches).
+struct Start {
+  int epoch = 0;
+  std::int64_t iter = 0;
+};
+
 class Loop {
  public:
   using LossFunction = std::function<Tensor(const Tensor& output, const Tensor& y)>;
@@ -50,8 +61,9 @@ class Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  // Epochs of training, each with a validation where there is a loader for it. Collective.
-  void run(int number_of_epochs);
+  // Epochs of training up to that number, each with a validation where there is a loader for it.
+  // Collective. Error, on all ranks, where their starts differ, or a loader stands elsewhere.
+  void run(int number_of_epochs, Start start = {});
   // One validation, with its events. Collective.
   void run_validation(data::DataLoader& loader);
   void call(Event event);
@@ -75,7 +87,7 @@ class Loop {
   // Where it is.
   bool training = false;
   int epoch = 0, epochs = 0;
-  std::int64_t iter = 0, iters = 0;  // of the loader that runs
+  std::int64_t iter = 0, iters = 0;  // of the loader that runs, in its whole epoch
   std::int64_t train_iter = 0;       // batches learnt from in this run
   data::Batch batch;
   Tensor output, loss;         // loss: one element, undefined without y
@@ -94,14 +106,17 @@ class Loop {
   // Error on all ranks where some are elsewhere: who cancels asks, and the end of a run, so that a
   // training without cancels has no collectives for it within.
   void in_step(std::string_view where) const;
-  void check_share(const data::DataLoader& loader, bool validates) const;
+  void check_share(const data::DataLoader& loader, bool validates, Start start = {}) const;
   void one_epoch();
   void train();
   void validate(data::DataLoader& loader);
-  void all_batches(data::DataLoader& loader);
+  void all_batches(data::DataLoader& loader, std::int64_t over = 0);
   void one_batch();
   void backward();
   void step();
+
+  std::int64_t over_ = 0;            // of the first epoch's batches, before this run
+  std::int64_t training_iters_ = 0;  // in an epoch
 };
 
 }  // namespace peal::launch
