@@ -16,10 +16,8 @@ using namespace peal;
 
 int main() {
   return launch::run_main([](launch::Job& job) {
-    data::DataLoader training(data::synthetic_digits(640, 1),
-                              {.batch_size = 32, .shuffle = true, .shard = job.place()});
-    data::DataLoader validation(data::synthetic_digits(200, 2),
-                                {.batch_size = 50, .shard = job.place(), .exact = true});
+    data::DataLoader training(data::synthetic_digits(640, 1), {.batch_size = 32, .shuffle = true});
+    data::DataLoader validation(data::synthetic_digits(200, 2), {.batch_size = 50});
     manual_seed(0);
     launch::Learner learner(job, {&training, &validation}, nn::BasicNet(),
                             {.loss = nn::NLLLoss{},

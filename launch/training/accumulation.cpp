@@ -26,6 +26,12 @@ Accumulation::Turn Accumulation::next(std::int64_t left) {
   return {true, step, group};
 }
 
+Accumulation::Turn Accumulation::told(bool step) {
+  const std::int64_t group = ++taken_;
+  if (step) taken_ = 0;
+  return {true, step, group};
+}
+
 NamedTensors Accumulation::state_dict() const {
   return {{"batches", Tensor::scalar(taken_, Device{})}};
 }

@@ -50,6 +50,8 @@ class Accumulation {
   // nobody knows how many, 1 for some and 0 for none say when a group that is kept ends; how many
   // batches it has (`group`) and whether it is dropped are not known then.
   Turn next(std::int64_t left);
+  // The same where somebody else says which batch ends a group, of however many batches.
+  Turn told(bool step);
   // A group has begun, and lacks batches.
   bool is_open() const { return taken_ > 0; }
 

@@ -131,12 +131,12 @@ TEST_CASE("a search for rates leaves the scale of losses as it was") {
                             return nn::CrossEntropyLoss{}(output, y) * 1e6;  // f16 overflows
                           }});
   learner.to_fp16();
-  const double before = learner.scaler->get_scale();
+  const double before = learner.accelerator().scaler().get_scale();
   double lowest = before;
   struct Watch : launch::Callback {
     explicit Watch(double& l) : lowest(l) {}
     void after_step(launch::Loop& loop) override {
-      lowest = std::min(lowest, loop.scaler->get_scale());
+      lowest = std::min(lowest, loop.accelerator().scaler().get_scale());
     }
     double& lowest;
   };
@@ -146,7 +146,7 @@ TEST_CASE("a search for rates leaves the scale of losses as it was") {
   } catch (const Error&) {  // no loss fell
   }
   CHECK(lowest < before);
-  CHECK(learner.scaler->get_scale() == before);
+  CHECK(learner.accelerator().scaler().get_scale() == before);
 }
 
 TEST_CASE("distrib_ctx wraps, and puts back what was there, also after an exception") {
@@ -163,7 +163,6 @@ TEST_CASE("distrib_ctx wraps, and puts back what was there, also after an except
     try {
       const auto context = learner.distrib_ctx();
       CHECK(is_sync());
-      CHECK(learner.model.as<nn::DistributedDataParallel>() != nullptr);
       CHECK(learner.distrib_ctx() == nullptr);
       learner.fit(1);
       fail("anything");

@@ -7,7 +7,6 @@
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/optim/adam.h>
-#include <peal/nn/parallel/ddp.h>
 #include <peal/tests/errors.h>
 
 #include "points.h"
@@ -68,7 +67,7 @@ Saved ran(launch::Job& job, const std::optional<Saved>& from, std::int64_t stop 
   loop.loss_function = nn::CrossEntropyLoss{};
   loop.training_loader = &training;
   loop.model = net;
-  if (job.world() > 1) loop.model = nn::DistributedDataParallel(net, job.group());
+  loop.prepare();
   launch::Start start;
   if (from) {
     net.load_state_dict(from->model);
@@ -80,6 +79,7 @@ Saved ran(launch::Job& job, const std::optional<Saved>& from, std::int64_t stop 
   Saved saved;
   loop.callbacks = {std::make_shared<Stop>(stop, start.epoch * per_epoch + start.iter, saved)};
   loop.run(all_epochs, start);
+  loop.release();
   saved.model = copied(net.state_dict());
   saved.optimizer = copied(loop.optimizer->state_dict());
   saved.generator = context().generator;
@@ -125,7 +125,7 @@ TEST_CASE("a loader that does not stand where the run is to begin is an error on
     loop.optimizer = std::make_shared<nn::AdamW>(net.named_parameters());
     loop.loss_function = nn::CrossEntropyLoss{};
     loop.training_loader = &training;
-    loop.model = nn::DistributedDataParallel(net, job.group());
+    loop.model = net;
     testing::check_has(testing::error_of([&] { loop.run(2, {.epoch = 1, .iter = 1}); }),
                        "skip_first_batches");
     testing::check_has(testing::error_of([&] { loop.run(2, {.epoch = job.rank()}); }),

@@ -55,7 +55,7 @@ Accelerator::Accelerator(Job& job, AcceleratorOptions options)
   }
   comm::agree_unless(job.group(), "[accelerator] the options", in_text(options_), wrong,
                      "give all ranks the same");
-  device_ = job.device(options_.device);
+  if (!options_.device.empty()) device_ = job.device(options_.device);
   state_ = std::make_shared<GradientState>(job.group(), *groups,
                                            options_.gradient_accumulation_steps, precision);
 }
@@ -71,6 +71,14 @@ Accelerator::Turn Accelerator::accumulate(const std::vector<std::shared_ptr<Mode
   for (const auto& model : models) {
     if (!state.sync()) local.push_back(PreparedModel(model).no_sync());
   }
+  return Turn(state_, std::move(local));
+}
+
+Accelerator::Turn Accelerator::turn(const PreparedModel& model, bool ends_step) {
+  state_->turn = state_->groups.told(ends_step);
+  state_->trained = model.body();
+  std::vector<std::shared_ptr<void>> local;
+  if (!ends_step) local.push_back(PreparedModel(model).no_sync());
   return Turn(state_, std::move(local));
 }
 

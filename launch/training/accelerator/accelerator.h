@@ -57,7 +57,8 @@
 namespace peal::launch {
 
 struct AcceleratorOptions {
-  std::string device = "cpu";          // as Job::device()
+  // As Job::device(); models and batches go there. Empty: they stay where they are.
+  std::string device = "cpu";
   std::string mixed_precision = "no";  // "bf16" or "fp16": models compute in it, by Autocast
   std::int64_t gradient_accumulation_steps = 1;
   // What becomes of batches that are left at an epoch's end (Accelerate: sync_with_dataloader).
@@ -117,6 +118,18 @@ class Accelerator {
     }
   }
 
+  // A loader that is this rank's share already, as it is: batches on the device where it puts them.
+  // It is none of what save_state() saves. REQUIRES: it outlives what is returned.
+  PreparedLoader as_prepared(data::DataLoader& share) const;
+  // Forgets all that was prepared, which nobody uses any more, so that other models can be trained
+  // (Accelerate: free_memory, clear): the program's model and optimizer are plain again. With
+  // "fsdp" the parameters have no values then: take the model's state_dict() before.
+  void free_memory();
+
+  // From now on each rank draws random numbers of its own, as once a model is prepared. Of several
+  // ranks, and once.
+  void draw_apart();
+
   // For one batch: while what is returned lives, it is that batch's turn, and backward sends
   // nothing unless the batch ends a step.
   class Turn {
@@ -141,7 +154,9 @@ class Accelerator {
   [[nodiscard]] Turn accumulate(const PreparedModel& model, const More&... more) {
     return accumulate(std::vector<std::shared_ptr<ModelBody>>{model.body(), more.body()...});
   }
-  // Whether the batch under way ends a step. True outside of accumulate().
+  // The same where the program itself says which batch ends a step, by its samples or tokens, say.
+  [[nodiscard]] Turn turn(const PreparedModel& model, bool ends_step);
+  // Whether the batch under way ends a step. True outside of a turn.
   bool sync_gradients() const { return state_->sync(); }
   // Backward without communication, whatever the turn is.
   [[nodiscard]] std::shared_ptr<void> no_sync(PreparedModel& model) const {

@@ -5,11 +5,13 @@
 #include <peal/autograd/core/failure_words.h>
 #include <peal/comm/group/agree.h>
 #include <peal/launch/training/accelerator/accelerator.h>
+#include <peal/launch/training/share.h>
 
 #include <algorithm>
 #include <map>
 #include <sstream>
 #include <unordered_set>
+#include <utility>
 
 namespace peal::launch {
 namespace {
@@ -93,15 +95,8 @@ void check_loaders(const Preparing& given, Place here) {
                " ranks its batches are for, and each would train on all; leave the batches to the "
                "loader (.batch_size, .shuffle = true), or give it a DistributedSampler of "
                "job.place()");
-    const auto& shard = loader->options().shard;
-    if (!loader->sampler() && !shard) continue;
-    const Place place = loader->sampler() ? loader->sampler()->whose() : *shard;
-    PEAL_CHECK(place.rank == here.rank && place.world == here.world, "prepare: the loader's ",
-               loader->sampler() ? "sampler" : "shard", " is of rank ", place.rank, " of ",
-               place.world, ", and this is rank ", here.rank, " of ", here.world,
-               loader->sampler() ? "; make a DistributedSampler of job.place(), or leave the order "
-                                   "to the loader (.shuffle = true)"
-                                 : "; leave the shard out, prepare() gives each rank its own");
+    const std::string wrong = wrong_place(*loader, here);
+    PEAL_CHECK(wrong.empty(), "prepare: of a loader, ", wrong);
   }
 }
 
@@ -122,10 +117,11 @@ Prepared Accelerator::prepare_all(const Preparing& given) {
   for (const nn::Module& model : given.models) {  // optimizers see where their parameters are then
     nn::Module moved = model;
     const auto all = moved.parameters();
+    if (options_.device.empty() && !all.empty()) device_ = all.front().device();
     const bool away = std::any_of(all.begin(), all.end(), [this](const Tensor& parameter) {
       return parameter.device() != device_;
     });
-    if (away) moved.to(device_);
+    if (away && !options_.device.empty()) moved.to(device_);
   }
   std::vector<std::shared_ptr<OptimizerBody>> optimizers;
   for (nn::Optimizer* each : given.optimizers) optimizers.push_back(begin_optimizer(*each));
@@ -153,11 +149,13 @@ Prepared Accelerator::prepare_all(const Preparing& given) {
   }
   loaders_.insert(loaders_.end(), made.loaders.begin(), made.loaders.end());
   schedulers_.insert(schedulers_.end(), made.schedulers.begin(), made.schedulers.end());
-  if (!own_stream_ && !given.models.empty() && job_.world() > 1) {
-    manual_seed(context().generator.seed * 1000003 + static_cast<std::uint64_t>(job_.rank()) + 1);
-    own_stream_ = true;
-  }
+  if (!given.models.empty()) draw_apart();
   return made;
+}
+
+void Accelerator::draw_apart() {
+  if (job_.world() == 1 || std::exchange(own_stream_, true)) return;
+  manual_seed(context().generator.seed * 1000003 + static_cast<std::uint64_t>(job_.rank()) + 1);
 }
 
 std::shared_ptr<OptimizerBody> Accelerator::begin_optimizer(nn::Optimizer& optimizer) {
@@ -212,7 +210,7 @@ std::shared_ptr<LoaderBody> Accelerator::share(const data::DataLoader& loader,
                                                std::uint64_t seed) const {
   data::LoaderOptions options = loader.options();
   options.seed = seed;
-  options.device = device_;
+  if (!options_.device.empty()) options.device = device_;
   auto body = std::make_shared<LoaderBody>();
   body->nominal = options.batch_size;
   if (loader.plan()) {
@@ -222,14 +220,36 @@ std::shared_ptr<LoaderBody> Accelerator::share(const data::DataLoader& loader,
         std::make_unique<data::DataLoader>(loader.dataset_ref(), loader.sampler(), options);
   } else {
     if (job_.world() > 1 && !options.shard) {
-      options.shard = job_.place();
-      options.way = options_.split_batches ? data::Way::split : data::Way::batches;
-      options.exact = !options_.even_batches && !options.drop_last;
+      const auto way = options_.split_batches ? data::Way::split : data::Way::batches;
+      const bool exact = !options_.even_batches && !options.drop_last;
+      options = shared_out(options, job_.place(), way, exact);
     }
     if (options.way == data::Way::split) body->nominal = options.batch_size / job_.world();
     body->loader = std::make_unique<data::DataLoader>(loader.dataset_ref(), options);
   }
   return body;
+}
+
+PreparedLoader Accelerator::as_prepared(data::DataLoader& share) const {
+  auto body = std::make_shared<LoaderBody>();
+  const data::LoaderOptions options = share.options();
+  body->nominal = options.batch_size;
+  if (options.way == data::Way::split) body->nominal = options.batch_size / job_.world();
+  body->loader = std::shared_ptr<data::DataLoader>(&share, [](data::DataLoader*) {});
+  return {std::move(body), state_};
+}
+
+void Accelerator::free_memory() {
+  GradientState& state = *state_;
+  for (const auto& each : state.optimizers) state.scale_is_due |= each->unscaled;
+  state.update_scaler();
+  state.groups = Accumulation(options_.gradient_accumulation_steps, options_.last_group);
+  state.turn = {};
+  state.loaders.clear();
+  state.models.clear();
+  state.optimizers.clear();
+  loaders_.clear();
+  schedulers_.clear();
 }
 
 }  // namespace peal::launch

@@ -23,7 +23,7 @@
 namespace peal::launch {
 
 struct LoaderBody {
-  std::unique_ptr<data::DataLoader> loader;
+  std::shared_ptr<data::DataLoader> loader;
   std::int64_t nominal = 1;      // samples of a batch of this rank
   std::int64_t samples = 0;      // of the batch under way
   std::shared_ptr<void> opened;  // by next()

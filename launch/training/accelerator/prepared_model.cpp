@@ -71,11 +71,11 @@ void backward_by_samples(ModelBody& body, FSDP& fsdp, const Tensor& loss, double
 }  // namespace
 
 PreparedModel::PreparedModel(std::shared_ptr<ModelBody> body)
-    : nn::Module(module_of(*body)), body_(std::move(body)) {
+    : nn::Module(module_of(*body)), prepared_(std::move(body)) {
   stay();
 }
 
-const std::optional<DType>& PreparedModel::lowered() const { return state_of(*body_)->lowered; }
+const std::optional<DType>& PreparedModel::lowered() const { return state_of(*prepared_)->lowered; }
 
 Tensor PreparedModel::widened_output(const Tensor& output) {
   const bool is_low =
@@ -98,21 +98,32 @@ std::shared_ptr<void> PreparedModel::no_sync() {
         };
         return std::make_shared<Held>(wrapper);
       },
-      body_->wrapper);
-  ++body_->local;
-  return {nullptr, [body = body_, wrapped](void*) mutable {
+      prepared_->wrapper);
+  ++prepared_->local;
+  return {nullptr, [body = prepared_, wrapped](void*) mutable {
             wrapped.reset();
             --body->local;
           }};
 }
 
 void PreparedModel::backward(const Tensor& loss, double samples) {
-  if (FSDP* const sharded = fsdp()) return backward_by_samples(*body_, *sharded, loss, samples);
+  if (FSDP* const sharded = fsdp()) return backward_by_samples(*prepared_, *sharded, loss, samples);
+  const int before =
+      std::exchange(prepared_->backwards, prepared_->local > 0 ? prepared_->backwards + 1 : 0);
+  // One rank's only batch: the mean over its samples is the loss.
+  const bool is_all = before == 0 && prepared_->local == 0 && samples > 0 && std::isfinite(samples);
+  if (is_all && state_of(*prepared_)->group.world() == 1) return loss.backward();
   ddp()->backward(loss, samples);
 }
 
+std::shared_ptr<void> PreparedModel::whole() {
+  if (FSDP* const sharded = fsdp()) return sharded->summon_full_parameters();
+  ddp()->sync_buffers();
+  return nullptr;
+}
+
 Tensor PreparedModel::clip_grad_norm_(double max_norm, double norm_type) {
-  if (auto* const owned = std::get_if<nn::ShardedDDP>(&body_->wrapper)) {
+  if (auto* const owned = std::get_if<nn::ShardedDDP>(&prepared_->wrapper)) {
     return owned->clip_grad_norm_(max_norm, norm_type);
   }
   if (FSDP* const sharded = fsdp()) {
@@ -132,15 +143,15 @@ nn::IncompatibleKeys PreparedModel::load_state_dict(const NamedTensors& state, b
 
 nn::Part PreparedModel::part(std::string name) const {
   return std::visit([&](auto& wrapper) { return nn::Part(std::move(name), wrapper); },
-                    body_->wrapper);
+                    prepared_->wrapper);
 }
 
 DDP* PreparedModel::ddp() const {
-  if (auto* const found = std::get_if<DDP>(&body_->wrapper)) return found;
-  return std::get_if<nn::ShardedDDP>(&body_->wrapper);
+  if (auto* const found = std::get_if<DDP>(&prepared_->wrapper)) return found;
+  return std::get_if<nn::ShardedDDP>(&prepared_->wrapper);
 }
 
-FSDP* PreparedModel::fsdp() const { return std::get_if<FSDP>(&body_->wrapper); }
+FSDP* PreparedModel::fsdp() const { return std::get_if<FSDP>(&prepared_->wrapper); }
 
 namespace {
 

@@ -30,10 +30,9 @@ struct ModelBody {
   NamedTensors before;  // its parameters then
   Wrapper wrapper;
   std::weak_ptr<GradientState> state;
-  int local = 0;  // no_sync() that live
-  // Of backwards that are not averaged yet, of FullyShardedDataParallel: how many they are, what
-  // their losses are weighed in, and their samples.
-  int backwards = 0;
+  int local = 0;      // no_sync() that live
+  int backwards = 0;  // that are not averaged yet
+  // Of them, of FullyShardedDataParallel: what their losses are weighed in, and their samples.
   double unit = 1, samples = 0;
 };
 
@@ -57,6 +56,10 @@ class PreparedModel : public nn::Module {
   // As DistributedDataParallel::backward(loss, samples), whatever the strategy is: the mean over
   // all samples, of all ranks, and of the backwards under no_sync() before it.
   void backward(const Tensor& loss, double samples);
+  // Until what is returned goes, every rank has the whole model, with "fsdp", too, and rank 0's
+  // buffers: for evaluations of however many batches, and for saving by one rank. What is written
+  // meanwhile is kept; write the same on all ranks. Collective; between steps.
+  [[nodiscard]] std::shared_ptr<void> whole();
   // The norm of all gradients, of all ranks, which is at most max_norm afterwards; the norm before
   // is returned, f64, the same on all ranks. Collective.
   Tensor clip_grad_norm_(double max_norm, double norm_type = 2.0);
@@ -68,17 +71,17 @@ class PreparedModel : public nn::Module {
   nn::Part part(std::string name) const;
 
   // The model, without what prepare() put round it.
-  const nn::Module& unwrap() const { return body_->plain; }
+  const nn::Module& unwrap() const { return prepared_->plain; }
   // The wrapper: of "fsdp" the second, of other strategies the first; the other is null.
   nn::DistributedDataParallel* ddp() const;
   nn::FullyShardedDataParallel* fsdp() const;
-  const std::shared_ptr<ModelBody>& body() const { return body_; }
+  const std::shared_ptr<ModelBody>& body() const { return prepared_; }
 
  private:
   const std::optional<DType>& lowered() const;
   static Tensor widened_output(const Tensor& output);
 
-  std::shared_ptr<ModelBody> body_;
+  std::shared_ptr<ModelBody> prepared_;
 };
 
 // Whether these are all parameters of that model, in whatever order.

@@ -2,7 +2,6 @@
 #include <peal/autograd/core/error.h>
 #include <peal/launch/training/learner/callbacks.h>
 #include <peal/nn/checkpoint.h>
-#include <peal/nn/optim/clip_grad.h>
 
 #include <cmath>
 
@@ -22,8 +21,7 @@ void GradientAccumulation::before_backward(Loop& loop) {
 void GradientAccumulation::after_fit(Loop& loop) { loop.sync_gradients = true; }
 
 void GradientClip::before_step(Loop& loop) {
-  if (loop.scaler) loop.scaler->unscale_(*loop.optimizer);
-  nn::clip_grad_norm_(loop.optimizer->parameters(), max_norm_, norm_type_);
+  loop.accelerator().clip_grad_norm_(loop.model.parameters(), max_norm_, norm_type_);
 }
 
 TrackerCallback::TrackerCallback(std::string monitor, double min_delta)
@@ -73,6 +71,7 @@ void SaveModelCallback::after_epoch(Loop& loop) {
   TrackerCallback::after_epoch(loop);
   if (!new_best()) return;
   saved_ = true;
+  const auto whole = loop.whole_model();
   if (!loop.job.is_main()) return;
   const auto busy = loop.job.group().busy();
   nn::save_model(path_, loop.model);
@@ -81,6 +80,7 @@ void SaveModelCallback::after_epoch(Loop& loop) {
 void SaveModelCallback::after_fit(Loop& loop) {
   if (!saved_) return;
   loop.agreed(true);  // rank 0 has written
+  const auto whole = loop.whole_model();
   nn::load_model(path_, loop.model);
 }
 

@@ -37,7 +37,10 @@ OptimizerFactory fastai_adam() {
 }  // namespace
 
 Learner::Learner(Job& j, Loaders loaders, nn::Module m, LearnerOptions options)
-    : Loop(j),
+    : Loop(j, {.device = options.device,
+               .strategy = options.strategy,
+               .ddp = options.ddp,
+               .fsdp = options.fsdp}),
       options_(std::move(options)),
       recorder_(std::make_shared<Recorder>(options_.metrics, options_.tell)) {
   model = std::move(m);
@@ -124,14 +127,17 @@ void Learner::fit(int number, std::optional<Rates> lr, std::shared_ptr<Callback>
   create_optimizer();
   const std::vector<double> rates = by_optimizer_group(lr.value_or(Rates(options_.lr)));
   for (std::size_t g = 0; g < rates.size(); ++g) optimizer->set_lr(rates[g], g);
-  const auto wrapped = distrib_ctx({.sync_bn = false});
   struct Restore {
-    std::vector<std::shared_ptr<Callback>>& list;
-    std::vector<std::shared_ptr<Callback>> before = list;
-    ~Restore() { list = before; }
-  } const restore{callbacks};
+    Learner& learner;
+    std::vector<std::shared_ptr<Callback>> before = learner.callbacks;
+    ~Restore() {
+      learner.callbacks = before;
+      learner.abandon();  // of a fit that an exception ended
+    }
+  } const restore{*this};
   if (more) callbacks.push_back(std::move(more));
   run(number);
+  release();
 }
 
 void Learner::fit_with(int number, std::map<std::string, std::vector<Phase>> settings) {
@@ -202,14 +208,16 @@ std::vector<Value> Learner::validate(data::DataLoader* loader) {
 }
 
 Learner& Learner::to_bf16() {
-  lowered = DType::bf16;
-  scaler.reset();
+  AcceleratorOptions changed = accelerator_options();
+  changed.mixed_precision = "bf16";
+  accelerate(std::move(changed));
   return *this;
 }
 
 Learner& Learner::to_fp16() {
-  lowered = DType::f16;
-  scaler = std::make_unique<nn::GradScaler>(nn::GradScalerOptions{}, job.group());
+  AcceleratorOptions changed = accelerator_options();
+  changed.mixed_precision = "fp16";
+  accelerate(std::move(changed));
   return *this;
 }
 

@@ -10,9 +10,11 @@
 //   learner.fit_one_cycle(5, lr);
 //   learner.recorder().plot_loss("loss.svg");
 //
-// Loaders are each rank's shard (data::LoaderOptions::shard; `exact` for validation). On several
-// ranks a fit wraps the model for as long as it runs, unless a distrib_ctx() has done so; what the
-// program holds of the model stays the module that it made. Collective in all; rank 0 alone tells.
+// On several ranks loaders are whole, and each rank takes its part, or are each rank's shard
+// already (data::LoaderOptions::shard; `exact` for validation). A fit has the model wrapped for as
+// long as it runs, by the strategy; what the program holds of the model stays the module that it
+// made, and has all values when the fit is over. With "zero1", "zero2" and "fsdp" each fit has an
+// optimizer made anew, with the state of the one before. Collective in all; rank 0 alone tells.
 // Thread safety: the rank's thread.
 #pragma once
 
@@ -56,6 +58,11 @@ struct LearnerOptions {
   // are one group.
   std::vector<std::vector<std::string>> groups = {};
   std::vector<double> moms = {0.95, 0.85, 0.95};
+  // Of the Accelerator; without a device the model and batches stay where they are.
+  std::string device = {};
+  std::string strategy = "ddp";
+  nn::DDPOptions ddp = {};
+  nn::FSDPOptions fsdp = {};
   std::function<void(const std::string&)> tell = nullptr;  // gets rank 0's lines
 };
 
@@ -63,7 +70,6 @@ struct OneCycle {
   double div = 25, div_final = 1e5, pct_start = 0.25;
 };
 
-// While it lives, the model is wrapped for all ranks.
 struct DistribOptions {
   bool sync_bn = true;  // batch norms become SyncBatchNorms
 };
@@ -104,14 +110,20 @@ class Learner : public Loop {
   std::vector<Value> validate(data::DataLoader* loader = nullptr);
   Learner& to_bf16();
   Learner& to_fp16();
-  // Wraps the model for all ranks until what is returned goes, exceptions included; within another
-  // one, and of one rank, nothing happens.
+  // Until what is returned goes, exceptions included, the model's layers are such as several ranks
+  // train together. Within another one, and of one rank, nothing happens.
   [[nodiscard]] std::shared_ptr<void> distrib_ctx(const DistribOptions& options = {});
   Recorder& recorder() { return *recorder_; }
   // The optimizer is made anew by the next fit.
   void reset_optimizer() { optimizer.reset(); }
 
+  void prepare() override;
+  void release() override;
+  void abandon() noexcept override;
+
  private:
+  // The optimizer is shared out, or trains pieces.
+  bool shards_optimizer() { return accelerator().strategy() > Strategy::ddp; }
   void create_optimizer();
   // By group of the optimizer, of rates by layer group.
   std::vector<double> by_optimizer_group(const Rates& rates) const;
@@ -124,6 +136,7 @@ class Learner : public Loop {
   std::vector<std::vector<std::string>> groups_;  // names of parameters
   std::vector<std::string> norms_;                // of parameters of norms
   std::vector<std::size_t> layer_group_of_;       // by group of the optimizer
+  std::weak_ptr<void> context_;                   // that distrib_ctx() gave
 };
 
 }  // namespace peal::launch

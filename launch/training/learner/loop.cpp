@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/autocast.h>
+#include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
-#include <peal/autograd/grad_slot.h>
-#include <peal/autograd/ops/ops.h>
 #include <peal/comm/group/agree.h>
 #include <peal/launch/training/learner/loop.h>
-#include <peal/nn/parallel/ddp.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -13,39 +11,6 @@
 #include <utility>
 
 namespace peal::launch {
-namespace {
-
-// What is wrong with a loader's share of the data on several ranks; empty where nothing is. A plan
-// says for itself what is each rank's.
-std::string wrong_share(const data::DataLoader& loader, Place here, bool validates) {
-  if (loader.plan()) return "";
-  const data::LoaderOptions options = loader.options();
-  const data::Sampler* const sampler = loader.sampler().get();
-  if (sampler == nullptr && !options.shard) {
-    return "every rank has all of the data; shard it (.shard = job.place())";
-  }
-  const Place share = sampler != nullptr ? sampler->whose() : *options.shard;
-  if (share.rank != here.rank || share.world != here.world) {
-    return concat("its ", sampler != nullptr ? "sampler" : "shard", " is of rank ", share.rank,
-                  " of ", share.world, ", and this is rank ", here.rank, " of ", here.world,
-                  sampler != nullptr ? "; make a DistributedSampler of job.place()"
-                                     : "; give it .shard = job.place()");
-  }
-  const bool even = options.way == data::Way::samples && loader.dataset().size() % here.world == 0;
-  if (validates && sampler == nullptr && !options.exact && !even) {
-    return "some samples would count twice, to make ranks equal; count each once (.exact = true)";
-  }
-  return "";
-}
-
-std::string wrong_start(const data::DataLoader& loader, Start start) {
-  if (start.iter == 0 || (loader.taken() == 0 && loader.consumed() > 0)) return "";
-  return concat("the run is to begin after ", start.iter, " batches of epoch ", start.epoch,
-                ", and the training loader stands at the beginning of one; load its state, or "
-                "leave them out (skip_first_batches)");
-}
-
-}  // namespace
 
 template <Event before, class F>
 void Loop::with_events(F&& f) {
@@ -75,23 +40,6 @@ void Loop::in_step(std::string_view where) const {
               "cancel on all ranks or on none, by what all have (loop.values, loop.agreed())");
 }
 
-void Loop::check_share(const data::DataLoader& loader, bool validates, Start start) const {
-  std::string wrong = validates ? "" : wrong_start(loader, start);
-  if (job.world() == 1) {
-    PEAL_CHECK(wrong.empty(), "[launch] learner: ", wrong);
-    return;
-  }
-  // Each batch that is learnt from is a step of all ranks.
-  const std::string mine = validates ? "there"
-                                     : concat("of ", loader.size(), " batches, from batch ",
-                                              start.iter, " of epoch ", start.epoch);
-  if (wrong.empty()) wrong = wrong_share(loader, job.place(), validates);
-  comm::agree_unless(job.group(),
-                     validates ? "[launch] learner: the validation loader"
-                               : "[launch] learner: the training loader",
-                     mine, wrong, "give every rank equally many (leave out .exact)");
-}
-
 template <class F>
 void Loop::with_others(F&& f) const {
   try {
@@ -106,8 +54,8 @@ void Loop::with_others(F&& f) const {
 }
 
 void Loop::run(int number_of_epochs, Start start) {
-  check_share(*training_loader, false, start);
-  if (validation_loader != nullptr) check_share(*validation_loader, true);
+  share_loaders(start);
+  if (!prepared_) prepare();
   epochs = number_of_epochs;
   epoch = start.epoch;
   iter = over_ = start.iter;
@@ -115,7 +63,7 @@ void Loop::run(int number_of_epochs, Start start) {
   samples = 0;
   iters = training_iters_ = start.iter + training_loader->size();
   with_others([&] {
-    optimizer->zero_grad();
+    prepared_->zero_grad();
     with_events<Event::before_fit>([&] {
       for (; epoch < epochs; ++epoch) {
         with_events<Event::before_epoch>([&] { one_epoch(); });
@@ -125,9 +73,10 @@ void Loop::run(int number_of_epochs, Start start) {
   });
 }
 
-void Loop::run_validation(data::DataLoader& loader) {
-  check_share(loader, true);
-  with_others([&] { with_events<Event::before_epoch>([&] { validate(loader); }); });
+void Loop::run_validation(data::DataLoader& with) {
+  data::DataLoader& share = shares_.to_validate(job, with);
+  accelerator();
+  with_others([&] { with_events<Event::before_epoch>([&] { validate(share); }); });
 }
 
 void Loop::one_epoch() {
@@ -142,20 +91,20 @@ void Loop::train() {
   with_events<Event::before_train>([&] { all_batches(*training_loader, std::exchange(over_, 0)); });
 }
 
-void Loop::validate(data::DataLoader& loader) {
+void Loop::validate(data::DataLoader& with) {
   const NoGrad guard;
   training = false;
-  // Forwards without synchronisation have left each rank buffers of its own.
-  if (auto* const ddp = model.as<nn::DistributedDataParallel>()) ddp->sync_buffers();
+  const auto whole = whole_model();  // ranks may have different numbers of batches
   model.eval();
   model.reset();
-  with_events<Event::before_validate>([&] { all_batches(loader); });
+  with_events<Event::before_validate>([&] { all_batches(with); });
 }
 
-void Loop::all_batches(data::DataLoader& loader, std::int64_t over) {
+void Loop::all_batches(data::DataLoader& of, std::int64_t over) {
+  loader = &of;
   iter = over;
-  iters = over + loader.size();
-  for (const data::Batch& each : loader) {
+  iters = over + of.size();
+  for (const data::Batch& each : accelerator_->as_prepared(of)) {
     batch = each;
     output = loss = Tensor();
     with_events<Event::before_batch>([&] { one_batch(); });
@@ -165,7 +114,7 @@ void Loop::all_batches(data::DataLoader& loader, std::int64_t over) {
 
 void Loop::one_batch() {
   {
-    const Autocast precision(lowered.value_or(DType::bf16), lowered.has_value());
+    const Autocast precision = accelerator_->autocast();
     output = forward ? forward(model, batch) : model(batch.x);
     call(Event::after_pred);
     if (batch.y.defined()) loss = loss_function(output, batch.y);
@@ -175,34 +124,16 @@ void Loop::one_batch() {
   with_events<Event::before_backward>([&] { backward(); });
   ++train_iter;
   if (!sync_gradients) return;
-  with_events<Event::before_step>([&] { step(); });
-  optimizer->zero_grad();
+  with_events<Event::before_step>([&] { prepared_->step(); });
+  prepared_->zero_grad();
   samples = 0;
 }
 
-// After the last batch of a step, gradients are those of the mean over its samples.
 void Loop::backward() {
   const auto mine = static_cast<double>(batch.size());
-  const bool first = samples == 0;
   samples += mine;
-  const Tensor value = scaler ? scaler->scale(loss) : loss;
-  if (auto* const ddp = model.as<nn::DistributedDataParallel>()) {
-    if (sync_gradients) return ddp->backward(value, mine);
-    const auto local = ddp->no_sync();
-    return ddp->backward(value, mine);
-  }
-  if (first && sync_gradients) return value.backward();
-  (value * mine).backward();
-  if (!sync_gradients) return;
-  for (const Tensor& parameter : optimizer->parameters()) {
-    if (parameter.grad().defined()) parameter.grad().copy_(parameter.grad() * (1 / samples));
-  }
-}
-
-void Loop::step() {
-  if (!scaler) return optimizer->step();
-  scaler->step(*optimizer);
-  scaler->update();
+  const auto turn = accelerator_->turn(*prepared_model_, sync_gradients);
+  accelerator_->backward(loss, mine);
 }
 
 bool Loop::agreed(bool mine) const {

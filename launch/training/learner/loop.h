@@ -14,23 +14,27 @@
 //     after_epoch                                            for each epoch
 //   after_fit
 //
-// On several ranks the model is wrapped in DistributedDataParallel; each loss is the mean over the
-// rank's batch and counts by its samples, so gradients are those of the mean over all samples of
-// the step, of all ranks and of the batches that were accumulated. Loaders are each rank's share of
-// the data (Error on all ranks where one has all of it, or where a validation's would repeat
-// samples). What escapes on one rank, or a cancel on some ranks alone, is an Error on all.
+// It stands on an Accelerator, which has device, precision, the strategy by which ranks share the
+// work, and the averages: a run has model and optimizer prepared, and what happens in a batch goes
+// through it. Each loss is the mean over the rank's batch and counts by its samples, so gradients
+// are those of the mean over all samples of the step, of all ranks and of the batches that were
+// accumulated. On several ranks each draws its own dropout. A loader that is each rank's share
+// stays as it is; of one that is whole each rank takes its part (share.h), a validation each sample
+// once. What escapes on one rank, or a cancel on some ranks alone, is an Error on all.
 //
 // A run can begin where another one stopped (Start): what it computes from there on is that run's,
-// bit for bit, where model, optimizer, random numbers and loader are as they were. Where that was
-// is `epoch` and `iter` after a batch, and a callback that ends a run there (after so many steps,
-// say) throws CancelFitException from after_batch. Thread safety: the rank's thread.
+// bit for bit, where model, optimizer, random numbers and loader are as they were: prepare() comes
+// first, from which on each rank draws numbers of its own, and then what is loaded. Where the other
+// one stopped is `epoch` and `iter` after a batch, and a callback that ends a run there (after so
+// many steps, say) throws CancelFitException from after_batch. Thread safety: the rank's thread.
 #pragma once
 
 #include <peal/data/loader.h>
 #include <peal/launch/job.h>
+#include <peal/launch/training/accelerator/accelerator.h>
 #include <peal/launch/training/evaluation.h>
 #include <peal/launch/training/learner/events.h>
-#include <peal/nn/amp/grad_scaler.h>
+#include <peal/launch/training/learner/shares.h>
 #include <peal/nn/module.h>
 #include <peal/nn/optim/optimizer.h>
 
@@ -44,28 +48,47 @@
 
 namespace peal::launch {
 
-// Where a run begins: in which epoch, and after how many of its batches. The training loader stands
-// there: its state was loaded (load_state_dict), or they were left out (skip_first_batches).
-struct Start {
-  int epoch = 0;
-  std::int64_t iter = 0;
-};
-
 class Loop {
  public:
   using LossFunction = std::function<Tensor(const Tensor& output, const Tensor& y)>;
   using ForwardFunction = std::function<Tensor(nn::Module& model, const data::Batch& batch)>;
 
-  explicit Loop(Job& j) : job(j) {}
+  // Options of the Accelerator; how many batches a step has is the loop's to say (sync_gradients).
+  explicit Loop(Job& j, AcceleratorOptions options = {.device = ""});
   virtual ~Loop() = default;
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
   // Epochs of training up to that number, each with a validation where there is a loader for it.
-  // Collective. Error, on all ranks, where their starts differ, or a loader stands elsewhere.
+  // Prepares what is not yet. Collective. Errors, on all ranks: their starts differ, or a loader
+  // stands elsewhere; loaders that are other ranks' shares, or repeat samples in a validation.
   void run(int number_of_epochs, Start start = {});
   // One validation, with its events. Collective.
-  void run_validation(data::DataLoader& loader);
+  void run_validation(data::DataLoader& with);
+
+  // The one on which all is done. Collective where it is made: by the first call after the
+  // constructor or accelerate(), which chooses other options while nothing is prepared.
+  Accelerator& accelerator();
+  void accelerate(AcceleratorOptions options);
+  const AcceleratorOptions& accelerator_options() const { return options_; }
+  // Makes model and optimizer what the strategy trains, until release() makes the model the plain
+  // one again, with all its values on every rank. Both are collective. An optimizer of "zero1",
+  // "zero2" or "fsdp" cannot be used after that; take prepared_optimizer()->state_dict() before.
+  virtual void prepare();
+  virtual void release();
+  // The same after an exception, without a word to other ranks, who may be gone: of "fsdp" the
+  // model has no values then, and reading one says so.
+  virtual void abandon() noexcept;
+  // Of loaders that are whole the parts of this rank, from now on. Collective; so does run().
+  void share_loaders(Start start = {});
+  // Null while they are not prepared.
+  PreparedModel* prepared_model() { return prepared_model_ ? &*prepared_model_ : nullptr; }
+  PreparedOptimizer* prepared_optimizer() { return prepared_ ? &*prepared_ : nullptr; }
+  // Until what is returned goes, every rank has all of the model, and may save it. Collective.
+  [[nodiscard]] std::shared_ptr<void> whole_model() {
+    return prepared_model_ ? prepared_model_->whole() : nullptr;
+  }
+
   void call(Event event);
   // Rank 0's decision, on all ranks. Collective.
   bool agreed(bool mine) const;
@@ -74,15 +97,14 @@ class Loop {
 
   // What it trains, with what.
   Job& job;
-  nn::Module model;
-  std::shared_ptr<nn::Optimizer> optimizer;
+  nn::Module model;                          // while it is prepared, as it is then
+  std::shared_ptr<nn::Optimizer> optimizer;  // its rates can be set always
   LossFunction loss_function;
   ForwardFunction forward;  // null: model(batch.x)
   data::DataLoader* training_loader = nullptr;
   data::DataLoader* validation_loader = nullptr;  // null: no validation
+  data::DataLoader* loader = nullptr;             // that runs
   std::vector<std::shared_ptr<Callback>> callbacks;
-  std::optional<DType> lowered;            // ops compute in it, by Autocast
-  std::unique_ptr<nn::GradScaler> scaler;  // null: losses are not scaled
 
   // Where it is.
   bool training = false;
@@ -106,15 +128,19 @@ class Loop {
   // Error on all ranks where some are elsewhere: who cancels asks, and the end of a run, so that a
   // training without cancels has no collectives for it within.
   void in_step(std::string_view where) const;
-  void check_share(const data::DataLoader& loader, bool validates, Start start = {}) const;
   void one_epoch();
   void train();
-  void validate(data::DataLoader& loader);
-  void all_batches(data::DataLoader& loader, std::int64_t over = 0);
+  void validate(data::DataLoader& with);
+  void all_batches(data::DataLoader& of, std::int64_t over = 0);
   void one_batch();
   void backward();
-  void step();
 
+  AcceleratorOptions options_;
+  std::unique_ptr<Accelerator> accelerator_;
+  nn::Module plain_;
+  std::optional<PreparedModel> prepared_model_;
+  std::optional<PreparedOptimizer> prepared_;
+  Shares shares_;
   std::int64_t over_ = 0;            // of the first epoch's batches, before this run
   std::int64_t training_iters_ = 0;  // in an epoch
 };

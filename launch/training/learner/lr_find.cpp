@@ -50,13 +50,19 @@ class Unchanged {
     for (const auto& list : {learner.model.named_parameters(), learner.model.named_buffers()}) {
       for (const auto& [name, tensor] : list) tensors_.emplace_back(tensor, tensor.clone());
     }
-    if (learner.scaler) scaler_ = learner.scaler->state_dict();
+    scaler_ = learner.accelerator().scaler().state_dict();
     learner.recorder().silent = learner.trial = true;
   }
   ~Unchanged() {
     const NoGrad guard;
-    for (const auto& [tensor, before] : tensors_) tensor.copy_(before);
-    if (learner_.scaler) learner_.scaler->load_state_dict(scaler_);
+    for (const auto& [tensor, before] : tensors_) {
+      if (tensor.storage()->has_bytes()) {
+        tensor.copy_(before);
+      } else {  // an exception has left a sharded one without
+        tensor.rebind(before);
+      }
+    }
+    learner_.accelerator().scaler().load_state_dict(scaler_);
     if (learner_.optimizer) learner_.optimizer->zero_grad();
     learner_.optimizer = optimizer_;
     learner_.recorder() = recorder_;
@@ -104,6 +110,8 @@ LearningRates Learner::lr_find(double start_lr, double end_lr, int num_it) {
              " is no rise from above 0");
   num_it = std::max(num_it, 6);
   LearningRates found;
+  share_loaders();
+  accelerator().draw_apart();  // from here on, and not from within the search
   {
     const Unchanged guard(*this);
     const std::int64_t batches = std::max<std::int64_t>(training_loader->size(), 1);

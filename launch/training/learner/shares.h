@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loaders of a loop (loop.h) on several ranks: one that is whole is replaced by this rank's part of
+// it, the same one whenever it is asked for, and ranks agree that what they have fits together.
+// Thread safety: the rank's thread.
+#pragma once
+
+#include <peal/data/loader.h>
+#include <peal/launch/job.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace peal::launch {
+
+// Where a run begins: in which epoch, and after how many of its batches. The training loader stands
+// there: its state was loaded (load_state_dict), or they were left out (skip_first_batches).
+struct Start {
+  int epoch = 0;
+  std::int64_t iter = 0;
+};
+
+class Shares {
+ public:
+  // To learn from: ranks have equally many batches, as each is a step of all. A part of a whole one
+  // begins in the epoch of that, after start.iter batches. Collective. Errors, on all ranks: a
+  // share of another rank's, starts or numbers of batches that differ, a share that does not stand
+  // there.
+  data::DataLoader& to_train(const Job& job, data::DataLoader& loader, Start start);
+  // To validate with, each sample once. Collective. Errors, on all ranks: a share of another
+  // rank's, or one in which samples come again.
+  data::DataLoader& to_validate(const Job& job, data::DataLoader& loader);
+
+ private:
+  data::DataLoader& of(const Job& job, data::DataLoader& loader, bool exact);
+
+  // By the whole loader that each is made of.
+  struct Made {
+    const data::DataLoader* whole;
+    bool exact;
+    std::unique_ptr<data::DataLoader> share;
+  };
+  std::vector<Made> made_;
+};
+
+}  // namespace peal::launch
