@@ -180,6 +180,8 @@ std::shared_ptr<ModelBody> Accelerator::wrap(
                                       [&](const auto& each) { return trains(each->inner, own); });
       return nn::ShardedDDP(model, *(*owner)->shards, options_.ddp);
     }
+    const bool is_alone = job_.world() == 1 && strategy_ <= Strategy::ddp;
+    if (is_alone && !options_.ddp.mixed_precision.any()) return model;
     return nn::DistributedDataParallel(model, job_.group(), options_.ddp);
   };
   NamedTensors before = model.named_parameters();

@@ -28,7 +28,7 @@ std::shared_ptr<GradientState> state_of(const ModelBody& body) {
   return state;
 }
 
-Tensor times(const Tensor& loss, double factor) { return mul(loss, factor); }
+Tensor times(const Tensor& loss, double factor) { return factor == 1 ? loss : mul(loss, factor); }
 
 std::vector<Tensor> gradients_of(const NamedTensors& parameters) {
   std::vector<Tensor> all;
@@ -40,32 +40,39 @@ std::vector<Tensor> gradients_of(const NamedTensors& parameters) {
   return all;
 }
 
-// FullyShardedDataParallel averages over ranks. So a loss counts by its samples, in units that all
-// ranks have alike, and what came is divided by all samples once these are known: before the
-// backward, if it is the only one, else after the last. Which of these it is, is what all ranks
-// have alike: how many backwards there were, not of how many samples.
-void backward_by_samples(ModelBody& body, FSDP& fsdp, const Tensor& loss, double samples) {
+// Of FullyShardedDataParallel, which averages over ranks, and of one rank's own model. A loss
+// counts by its samples, in units that all ranks have alike, and what came is divided by all
+// samples once these are known: before the backward, if it is the only one, else after the last.
+// Which of these it is, is what all ranks have alike: how many backwards there were, not of how
+// many samples.
+void backward_by_samples(ModelBody& body, const Tensor& loss, double samples) {
   PEAL_CHECK(samples >= 0 && std::isfinite(samples),
              "[accelerator] backward: expected a number of samples, got ", samples);
+  const auto state = state_of(body);
   if (body.backwards == 0) {
-    const auto state = state_of(body);
+    body.samples = 0;
     body.unit = state->nominal_samples() * static_cast<double>(state->accumulation_steps);
   }
   ++body.backwards;
   body.samples += samples;
   const double unit = body.unit;
   if (body.local > 0) return times(loss, samples / unit).backward();
-  const Tensor total = Tensor::scalar(body.samples, Device{});
-  fsdp.group().all_reduce(total, comm::ReduceOp::sum, "samples of the step").wait();
-  const double ranks = fsdp.group().world(), all = total.item<double>();
+  const double ranks = state->group.world();
+  double all = body.samples;
+  if (ranks > 1) {
+    const Tensor total = Tensor::scalar(all, Device{});
+    state->group.all_reduce(total, comm::ReduceOp::sum, "samples of the step").wait();
+    all = total.item<double>();
+  }
   const bool is_only = body.backwards == 1;
-  body.samples = 0;
   body.backwards = 0;
   if (all == 0) return times(loss, 0).backward();
   if (is_only) return times(loss, samples * ranks / all).backward();
   times(loss, samples / unit).backward();
   const NoGrad guard;
-  scale_all(gradients_of(fsdp.local_parameters()), ranks * unit / all);
+  const auto* const sharded = std::get_if<FSDP>(&body.wrapper);
+  scale_all(gradients_of(sharded != nullptr ? sharded->local_parameters() : body.before),
+            ranks * unit / all);
 }
 
 }  // namespace
@@ -92,11 +99,15 @@ Tensor PreparedModel::forward(const Tensor& x) {
 std::shared_ptr<void> PreparedModel::no_sync() {
   auto wrapped = std::visit(
       [](auto& wrapper) -> std::shared_ptr<void> {
-        struct Held {
-          explicit Held(std::remove_reference_t<decltype(wrapper)>& of) : local(of.no_sync()) {}
-          decltype(wrapper.no_sync()) local;
-        };
-        return std::make_shared<Held>(wrapper);
+        if constexpr (requires { wrapper.no_sync(); }) {
+          struct Held {
+            explicit Held(std::remove_reference_t<decltype(wrapper)>& of) : local(of.no_sync()) {}
+            decltype(wrapper.no_sync()) local;
+          };
+          return std::make_shared<Held>(wrapper);
+        } else {
+          return nullptr;
+        }
       },
       prepared_->wrapper);
   ++prepared_->local;
@@ -107,18 +118,16 @@ std::shared_ptr<void> PreparedModel::no_sync() {
 }
 
 void PreparedModel::backward(const Tensor& loss, double samples) {
-  if (FSDP* const sharded = fsdp()) return backward_by_samples(*prepared_, *sharded, loss, samples);
-  const int before =
-      std::exchange(prepared_->backwards, prepared_->local > 0 ? prepared_->backwards + 1 : 0);
-  // One rank's only batch: the mean over its samples is the loss.
-  const bool is_all = before == 0 && prepared_->local == 0 && samples > 0 && std::isfinite(samples);
-  if (is_all && state_of(*prepared_)->group.world() == 1) return loss.backward();
-  ddp()->backward(loss, samples);
+  if (DDP* const wrapper = ddp()) return wrapper->backward(loss, samples);
+  ModelBody& body = *prepared_;
+  // Gradients that were given up count no longer.
+  if (fsdp() == nullptr && gradients_of(body.before).empty()) body.backwards = 0;
+  backward_by_samples(body, loss, samples);
 }
 
 std::shared_ptr<void> PreparedModel::whole() {
-  if (FSDP* const sharded = fsdp()) return sharded->summon_full_parameters();
-  ddp()->sync_buffers();
+  if (fsdp() != nullptr) return fsdp()->summon_full_parameters();
+  if (ddp() != nullptr) ddp()->sync_buffers();
   return nullptr;
 }
 

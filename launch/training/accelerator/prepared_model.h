@@ -24,15 +24,16 @@
 namespace peal::launch {
 
 struct ModelBody {
-  using Wrapper =
-      std::variant<nn::DistributedDataParallel, nn::ShardedDDP, nn::FullyShardedDataParallel>;
+  // The last: the model itself, of one rank.
+  using Wrapper = std::variant<nn::DistributedDataParallel, nn::ShardedDDP,
+                               nn::FullyShardedDataParallel, nn::Module>;
   nn::Module plain;     // before
   NamedTensors before;  // its parameters then
   Wrapper wrapper;
   std::weak_ptr<GradientState> state;
   int local = 0;      // no_sync() that live
   int backwards = 0;  // that are not averaged yet
-  // Of them, of FullyShardedDataParallel: what their losses are weighed in, and their samples.
+  // Of them, where there is no DistributedDataParallel: what losses are weighed in, and samples.
   double unit = 1, samples = 0;
 };
 
@@ -72,7 +73,8 @@ class PreparedModel : public nn::Module {
 
   // The model, without what prepare() put round it.
   const nn::Module& unwrap() const { return prepared_->plain; }
-  // The wrapper: of "fsdp" the second, of other strategies the first; the other is null.
+  // The wrapper: of "fsdp" the second, of other strategies the first; the other is null, and both
+  // are of one rank with "none" or "ddp".
   nn::DistributedDataParallel* ddp() const;
   nn::FullyShardedDataParallel* fsdp() const;
   const std::shared_ptr<ModelBody>& body() const { return prepared_; }

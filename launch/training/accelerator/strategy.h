@@ -4,13 +4,14 @@
 // "ddp":
 //
 //   word    a rank keeps, of N            wrapper                          optimizer
-//   none    all; for a world of one       DistributedDataParallel, alone   as it is
+//   none    all; for a world of one       none                             as it is
 //   ddp     all                           DistributedDataParallel          as it is
 //   zero1   1/N of optimizer state        DistributedDataParallel          shared out
 //   zero2   and 1/N of gradients          ShardedDDP                       shared out
 //   fsdp    and 1/N of parameters         FullyShardedDataParallel         of this rank's pieces
 //
-// Thread safety: pure functions.
+// Of one rank "ddp" is as "none", but for a mixed_precision of its options. Thread safety: pure
+// functions.
 #pragma once
 
 #include <peal/autograd/core/dtype.h>

@@ -71,6 +71,8 @@ class Loop {
   Accelerator& accelerator();
   void accelerate(AcceleratorOptions options);
   const AcceleratorOptions& accelerator_options() const { return options_; }
+  // What the model computes in, as these options say; of one rank's own, too.
+  std::optional<DType> lowered() const { return precision_of(options_.mixed_precision); }
   // Makes model and optimizer what the strategy trains, until release() makes the model the plain
   // one again, with all its values on every rank. Both are collective. An optimizer of "zero1",
   // "zero2" or "fsdp" cannot be used after that; take prepared_optimizer()->state_dict() before.

@@ -24,6 +24,7 @@ class LRFinder : public Callback {
   }
   void after_batch(Loop& loop) override {
     if (!loop.loss.defined()) return;  // a batch that was cancelled
+    recorder_.catch_up(loop);
     const double loss = recorder_.losses.back();
     best_ = std::min(best_, loss);
     if (loss > 4 * best_ || loop.train_iter >= num_it_) throw CancelFitException();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/ops/ops.h>
 #include <peal/launch/training/learner/plot.h>
 #include <peal/launch/training/learner/recorder.h>
 
@@ -12,6 +13,8 @@
 
 namespace peal::launch {
 namespace {
+
+constexpr std::size_t most_waiting = 256;
 
 // The sum of each, over all ranks.
 std::pair<double, double> summed_over_ranks(const Job& job, double a, double b) {
@@ -75,6 +78,9 @@ void Recorder::before_fit(Loop& loop) {
   settings.clear();
   ends_of_epochs_.clear();
   smooth_.reset();
+  waiting_.clear();
+  samples_.clear();
+  of_rank_.clear();
   main_ = loop.job.is_main();
   validates_ = loop.validation_loader != nullptr;
   tell_row(loop, names());
@@ -91,18 +97,45 @@ void Recorder::before_epoch(Loop&) {
 void Recorder::after_batch(Loop& loop) {
   if (!loop.loss.defined()) return;
   const double samples = static_cast<double>(loop.batch.size());
-  const double sum = samples == 0 ? 0 : loop.loss.detach().item<double>() * samples;
   if (!loop.training) {
-    loss_sum_ += sum;
+    loss_sum_ += samples == 0 ? 0 : loop.loss.detach().item<double>() * samples;
     loss_samples_ += samples;
     for (const NamedMetric& each : metrics_) each.metric->update(loop.output, loop.batch.y);
     return;
   }
-  const auto [all_sum, all_samples] = summed_over_ranks(loop.job, sum, samples);
-  batch_losses.push_back(all_sum / all_samples);
-  smooth_.add(batch_losses.back());
-  losses.push_back(smooth_.value());
+  waiting_.push_back(loop.loss.detach());
+  samples_.push_back(samples);
+  if (waiting_.size() == most_waiting) take_waiting();
   lrs.push_back(loop.optimizer->lr(loop.optimizer->group_count() - 1));
+}
+
+// All at once, which waits for a device once.
+void Recorder::take_waiting() {
+  if (waiting_.empty()) return;
+  for (Tensor& each : waiting_) each = each.detach({1});
+  const auto numbers = cast(cat(waiting_).to(Device{}), DType::f64).to_vector<double>();
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    of_rank_.push_back(samples_[i] == 0 ? 0 : numbers[i] * samples_[i]);
+    of_rank_.push_back(samples_[i]);
+  }
+  waiting_.clear();
+  samples_.clear();
+}
+
+void Recorder::catch_up(const Loop& loop) {
+  take_waiting();
+  if (of_rank_.empty()) return;
+  const Tensor all = Tensor::from(of_rank_, {std::ssize(of_rank_)}, Device{});
+  of_rank_.clear();
+  if (loop.job.world() > 1) {
+    loop.job.group().all_reduce(all, comm::ReduceOp::sum, {"losses of batches"}).wait();
+  }
+  const auto sums = all.to_vector<double>();
+  for (std::size_t i = 0; i < sums.size(); i += 2) {
+    batch_losses.push_back(sums[i] / sums[i + 1]);
+    smooth_.add(batch_losses.back());
+    losses.push_back(smooth_.value());
+  }
 }
 
 void Recorder::after_validate(Loop& loop) {
@@ -115,6 +148,7 @@ void Recorder::after_validate(Loop& loop) {
 }
 
 void Recorder::after_epoch(Loop& loop) {
+  catch_up(loop);  // of an epoch that was cancelled while it trained
   loop.values = {{"train_loss", smooth_.value()}};
   loop.values.insert(loop.values.end(), validation.begin(), validation.end());
   if (!loop.training && loop.epochs == 0) return;  // a validation alone

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recorder (fastai has it by this name): losses, rates and metrics of a training, as numbers, as a
 // table with a row an epoch, and as plots. Losses are means over the samples of all ranks, so every
-// rank records the same as one rank with their batches together. Thread safety: the rank's thread.
+// rank records the same as one rank with their batches together. A batch costs no wait, for a
+// device or for other ranks: losses are looked at, and brought together, when the epoch's training
+// is over, or where catch_up() asks for them. Thread safety: the rank's thread.
 #pragma once
 
 #include <peal/launch/training/learner/loop.h>
@@ -46,10 +48,15 @@ class Recorder : public Callback {
   void before_fit(Loop& loop) override;
   void before_epoch(Loop& loop) override;
   void after_batch(Loop& loop) override;
+  void after_train(Loop& loop) override { catch_up(loop); }
   void after_validate(Loop& loop) override;
   void after_epoch(Loop& loop) override;
+  void after_fit(Loop& loop) override { catch_up(loop); }
+  // Records the losses of all batches so far. Collective.
+  void catch_up(const Loop& loop);
 
   // Of each batch that was learnt from: the loss itself, its smooth mean, the last group's rate.
+  // Losses as far as catch_up() or the end of an epoch's training.
   std::vector<double> batch_losses, losses, lrs;
   // Of each epoch: train_loss (smooth), valid_loss, metrics, as in the table.
   std::vector<std::vector<Value>> epochs;
@@ -66,10 +73,14 @@ class Recorder : public Callback {
  private:
   std::vector<std::string> names() const;
   void tell_row(const Loop& loop, const std::vector<std::string>& texts) const;
+  void take_waiting();
 
   std::vector<NamedMetric> metrics_;
   std::function<void(const std::string&)> tell_;
   SmoothLoss smooth_;
+  Tensors waiting_;              // losses of this rank that nobody has looked at
+  std::vector<double> of_rank_;  // losses times samples, and samples, of batches before these
+  std::vector<double> samples_;  // of the waiting ones
   double loss_sum_ = 0, loss_samples_ = 0;  // of this rank's validation
   std::vector<double> ends_of_epochs_;      // in batches
   bool validates_ = false, main_ = true;

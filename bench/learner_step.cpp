@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// learner_step: what a training step costs under the Accelerator and the Learner, beside a loop by
+// hand (with DistributedDataParallel, of several ranks). A perceptron of 784-512-512-10 on random
+// data; epochs of the three take turns, and the medians of their ratios, turn by turn, are printed,
+// of wall and of processor time; rank 0's.
+//
+//   learner_step [--turns 15] [--batches 50] [--batch 128]
+//   peal-mpirun -n 2 learner_step
+#include <peal/data/tensor_dataset.h>
+#include <peal/launch/command_line.h>
+#include <peal/launch/training/learner/learner.h>
+#include <peal/nn/models/mlp.h>
+#include <peal/nn/nn.h>
+
+#include <peal/bench/clock.h>
+
+#include <fmt/core.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace peal;
+using bench::Seconds;
+
+struct Settings {
+  int turns = 15;
+  std::int64_t batches = 50, batch = 128;
+};
+
+// A model, and the data for it, the same for all.
+struct Work {
+  Work(launch::Job& job, const Settings& settings)
+      : loader(
+            [&] {
+              const std::int64_t n = settings.batches * settings.batch * job.world();
+              manual_seed(1);
+              const Tensor x = randn({n, 784});
+              std::vector<std::int64_t> classes;
+              for (std::int64_t i = 0; i < n; ++i) classes.push_back(i * 7 % 10);
+              return std::make_shared<data::TensorDataset>(x, Tensor::from(classes, {n}));
+            }(),
+            {.batch_size = settings.batch, .shuffle = true, .shard = job.place(), .seed = 1}) {
+    manual_seed(2);
+    net = nn::mlp({784, 512, 512, 10});
+  }
+  nn::Module net;
+  data::DataLoader loader;
+};
+
+using Epoch = std::function<void()>;
+const nn::AdamWOptions adam{.lr = 1e-3};
+
+// Numbers that a program looks at once an epoch, as the Learner does.
+Epoch by_hand(launch::Job& job, const Settings& settings) {
+  const auto work = std::make_shared<Work>(job, settings);
+  if (job.world() > 1) work->net = nn::DistributedDataParallel(work->net, job.group());
+  const auto optimizer = std::make_shared<nn::AdamW>(work->net.named_parameters(), adam);
+  return [work, optimizer] {
+    for (const data::Batch& batch : work->loader) {
+      cross_entropy(work->net(batch.x), batch.y).backward();
+      optimizer->step();
+      optimizer->zero_grad();
+    }
+  };
+}
+
+Epoch by_accelerator(launch::Job& job, const Settings& settings) {
+  struct Prepared {
+    Prepared(launch::Job& job, const Settings& settings)
+        : work(job, settings), adamw(work.net.named_parameters(), adam), accelerator(job) {}
+    Work work;
+    nn::AdamW adamw;
+    launch::Accelerator accelerator;
+  };
+  const auto all = std::make_shared<Prepared>(job, settings);
+  auto prepared = all->accelerator.prepare(all->work.net, all->adamw, all->work.loader);
+  return [all, prepared]() mutable {
+    auto& [model, optimizer, loader] = prepared;
+    for (const data::Batch& batch : loader) {
+      const auto turn = all->accelerator.accumulate(model);
+      all->accelerator.backward(cross_entropy(model(batch.x), batch.y));
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+  };
+}
+
+Epoch by_learner(launch::Job& job, const Settings& settings) {
+  const auto work = std::make_shared<Work>(job, settings);
+  const auto learner = std::make_shared<launch::Learner>(
+      job, launch::Loaders{&work->loader}, work->net,
+      launch::LearnerOptions{.loss = nn::CrossEntropyLoss{},
+                             .optimizer = launch::optimizer_of<nn::AdamW>(adam)});
+  return [work, learner] { learner->fit(1, adam.lr); };
+}
+
+double median(std::vector<double> all) {
+  std::sort(all.begin(), all.end());
+  return all[all.size() / 2];
+}
+
+void measure(launch::Job& job, const Settings& settings) {
+  omp_set_num_threads(1);
+  const std::array<std::pair<const char*, Epoch>, 3> arms{
+      {{"loop", by_hand(job, settings)},
+       {"accelerator", by_accelerator(job, settings)},
+       {"learner", by_learner(job, settings)}}};
+  const auto timed = [&](const Epoch& epoch) {
+    job.group().barrier().wait();
+    const bench::Clock clock;
+    epoch();
+    return clock.since_start();
+  };
+  for (const auto& [name, epoch] : arms) epoch();
+  std::array<std::vector<double>, 3> wall, processor;
+  std::vector<double> ms;
+  for (int turn = 0; turn < settings.turns; ++turn) {
+    std::array<Seconds, 3> spent;
+    for (std::size_t k = 0; k < arms.size(); ++k) {
+      const std::size_t a = (k + static_cast<std::size_t>(turn)) % arms.size();
+      spent[a] = timed(arms[a].second);
+    }
+    ms.push_back(spent[0].wall / static_cast<double>(settings.batches) * 1e3);
+    for (std::size_t a = 0; a < arms.size(); ++a) {
+      wall[a].push_back(spent[a].wall / spent[0].wall);
+      processor[a].push_back(spent[a].processor / spent[0].processor);
+    }
+  }
+  if (!job.is_main()) return;
+  fmt::print("mlp, batch {}, {} rank(s): a step of a loop by hand {:.3f} ms, median of {}\n",
+             settings.batch, job.world(), median(ms), settings.turns);
+  for (std::size_t a = 1; a < arms.size(); ++a) {
+    fmt::print("{:<12} wall {:.4f}, processor {:.4f} times the loop's\n", arms[a].first,
+               median(wall[a]), median(processor[a]));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Settings settings;
+  launch::CommandLine line("A step under the Accelerator and the Learner, beside a loop by hand");
+  line.option("--turns", &settings.turns, "of which the medians count").positive();
+  line.option("--batches", &settings.batches, "of an epoch, of each rank").positive();
+  line.option("--batch", &settings.batch, "samples").positive();
+  if (const auto status = line.parse(argc, argv)) return *status;
+  return launch::run_main([&](launch::Job& job) { measure(job, settings); });
+}
