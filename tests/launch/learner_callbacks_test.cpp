@@ -68,6 +68,35 @@ TEST_CASE("accumulated batches of any sizes train as one, on one rank and on two
   });
 }
 
+TEST_CASE("where the backward that ends a step is cancelled, its gradients go into the next step") {
+  struct Cancel : launch::Callback {
+    void before_backward(launch::Loop& loop) override {
+      if (loop.iter == 1) throw launch::CancelBackwardException();
+    }
+    int order() const override { return 20; }
+    void after_step(launch::Loop& loop) override {
+      steps += loop.iter == 3 ? 1 : loop.iter == 2 ? 10 : 100;
+    }
+    int steps = 0;
+  };
+  comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    manual_seed(3);
+    nn::Linear net(2, 3);
+    data::DataLoader training(std::make_shared<Points>(16), {.batch_size = 2});
+    const auto cancel = std::make_shared<Cancel>();
+    launch::Learner learner(
+        job, {&training}, net,
+        {.loss = nn::CrossEntropyLoss{},
+         .callbacks = {std::make_shared<launch::GradientAccumulation>(4), cancel}});
+    learner.fit(1);
+    CHECK(cancel->steps == 11);  // after the third and the fourth batch
+    const auto weights = net.weight.detach().to_vector<float>();
+    const auto all = group.all_gather_object(concat(weights[0], " ", weights[5]));
+    CHECK(all[0] == all[1]);
+  });
+}
+
 TEST_CASE("a training without gain stops, and the best model comes back, on all ranks") {
   const testing::Folder folder;
   comm::run_ranks(2, [&](const comm::ProcessGroup& group) {

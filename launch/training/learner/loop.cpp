@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/autocast.h>
 #include <peal/autograd/core/context.h>
-#include <peal/autograd/core/error.h>
 #include <peal/comm/group/agree.h>
 #include <peal/launch/training/learner/loop.h>
 
@@ -121,9 +120,14 @@ void Loop::one_batch() {
     call(Event::after_loss);
   }
   if (!training || !loss.defined()) return;
-  with_events<Event::before_backward>([&] { backward(); });
+  bool learnt = false;
+  with_events<Event::before_backward>([&] {
+    backward();
+    learnt = true;
+  });
   ++train_iter;
-  if (!sync_gradients) return;
+  // Without the backward that averages them, gradients of the batches before wait for the next.
+  if (!sync_gradients || (!learnt && samples > 0)) return;
   with_events<Event::before_step>([&] { prepared_->step(); });
   prepared_->zero_grad();
   samples = 0;

@@ -42,11 +42,14 @@ void Loop::prepare() {
   model = trained;
 }
 
-// Of "fsdp" what a rank has of the model goes with the wrapper.
+// Of "fsdp" what a rank has of the model goes with the wrapper; of others a step under way may have
+// left each rank buffers of its own.
 void Loop::release() {
   if (!prepared_) return;
   std::map<std::string, Tensor> values;
-  if (prepared_model_->fsdp() != nullptr) {
+  if (prepared_model_->fsdp() == nullptr) {
+    static_cast<void>(whole_model());
+  } else {
     for (auto& [name, tensor] : prepared_model_->state_dict()) values[name] = tensor;
   }
   Loop::abandon();
@@ -56,6 +59,9 @@ void Loop::release() {
 
 void Loop::abandon() noexcept {
   if (!prepared_) return;
+  for (Tensor* each : {&output, &loss}) {  // how they were computed holds on to the wrapper
+    if (each->defined()) *each = each->detach();
+  }
   model = plain_;
   prepared_model_.reset();
   prepared_.reset();

@@ -96,6 +96,7 @@ FlatParameter::~FlatParameter() {
     }
   }
   turn(true);
+  whole().drop();  // what a step that failed has left there
   for (const Own& own : own_) {
     if (!plan_.trained) continue;
     GradSlot& slot = own.parameter.grad_slot();
