@@ -3,6 +3,7 @@
 #include <peal/autograd/core/failure_words.h>
 #include <peal/launch/training/dispatch_reader.h>
 #include <peal/launch/training/dispatcher.h>
+#include <peal/launch/training/tensor_words.h>
 
 #include <cstdint>
 #include <exception>
@@ -12,35 +13,6 @@
 
 namespace peal::launch {
 namespace {
-
-// What a batch is, as numbers: how many tensors, and of each its type, its sizes and its name. None
-// is the end of the epoch, after which come the number of the next and of its batches.
-std::vector<std::int64_t> described(const NamedTensors& tensors) {
-  std::vector<std::int64_t> words{std::ssize(tensors)};
-  for (const auto& [name, tensor] : tensors) {
-    words.push_back(static_cast<std::int64_t>(tensor.dtype()));
-    words.push_back(tensor.dim());
-    for (const std::int64_t size : tensor.shape()) words.push_back(size);
-    words.push_back(std::ssize(name));
-    words.insert(words.end(), name.begin(), name.end());
-  }
-  return words;
-}
-
-NamedTensors like(const std::vector<std::int64_t>& words) {
-  auto at = words.begin();
-  NamedTensors tensors(static_cast<std::size_t>(*at++));
-  for (auto& [name, tensor] : tensors) {
-    const auto dtype = static_cast<DType>(*at++);
-    Shape shape;
-    for (std::int64_t dims = *at++; dims > 0; --dims) shape.push_back(*at++);
-    for (std::int64_t length = *at++; length > 0; --length) {
-      name.push_back(static_cast<char>(*at++));
-    }
-    tensor = Tensor::empty(shape, dtype, Device{});
-  }
-  return tensors;
-}
 
 NamedTensors tensors_of(const data::Batch& batch) {
   NamedTensors all{{"x", batch.x.detach().to(Device{})}};

@@ -63,9 +63,7 @@ Accelerator::Accelerator(Job& job, AcceleratorOptions options)
 Accelerator::Turn Accelerator::accumulate(const std::vector<std::shared_ptr<ModelBody>>& models) {
   GradientState& state = *state_;
   // Outside of a loader nobody knows which batch is the last: there is always another.
-  const LoaderBody* const loader = state.loaders.empty() ? nullptr : state.loaders.back();
-  state.turn =
-      state.groups.next(loader == nullptr ? state.accumulation_steps : loader->loader->left());
+  state.turn = state.groups.next(state.loaders.empty() ? state.accumulation_steps : state.left());
   state.trained = models.size() == 1 ? models[0] : nullptr;
   std::vector<std::shared_ptr<void>> local;
   for (const auto& model : models) {

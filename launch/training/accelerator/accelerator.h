@@ -48,6 +48,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -66,7 +67,8 @@ struct AcceleratorOptions {
   std::string strategy = "ddp";  // strategy.h
   bool split_batches = false;    // the loader's batch_size is of all ranks together
   // Ranks have equally many. Else each sample comes once and ranks may have a batch more than
-  // others: for loops in which nothing is sent at each batch, neither gradients nor what is found.
+  // others: for loops in which nothing is sent at each batch, neither gradients nor what is found,
+  // or those of join_uneven_inputs().
   bool even_batches = true;
   // A step of the optimizer is one of the scheduler, for schedules made for updates. Else it is as
   // many as there are ranks, or with split_batches one.
@@ -162,6 +164,12 @@ class Accelerator {
   [[nodiscard]] std::shared_ptr<void> no_sync(PreparedModel& model) const {
     return model.no_sync();
   }
+  // While what is returned lives, ranks may have different numbers of batches in their loops
+  // (uneven_inputs.h); with even_batches loaders deal so, or so no longer, meanwhile, but for those
+  // by a sampler or a plan. Of one rank without effect. Collective. Errors, on all ranks: other
+  // strategies than "ddp", "fp16", within a step; with even_batches within an epoch.
+  [[nodiscard]] std::shared_ptr<void> join_uneven_inputs(const std::vector<PreparedModel>& models,
+                                                         std::optional<bool> even_batches = {});
   // The batch's loss, a mean over its samples: those of the batch that a prepared loader gave last,
   // or as many as are named. Where models are several, and the turn is not of one of them, each
   // batch of a step counts alike instead; naming a number is an Error then, and so is, with fp16,

@@ -20,6 +20,7 @@ namespace peal::launch {
 struct LoaderBody;
 struct ModelBody;
 struct OptimizerBody;
+class UnevenInputs;
 
 struct GradientState {
   GradientState(comm::ProcessGroup ranks, Accumulation accumulation, std::int64_t steps,
@@ -36,6 +37,8 @@ struct GradientState {
   // loader.
   double samples() const;
   double nominal_samples() const;
+  // How many batches come after the one under way, of a loader with an epoch under way.
+  std::int64_t left() const;
   // The scale moves once a step, after all optimizers' parts of it.
   void update_scaler();
 
@@ -48,6 +51,7 @@ struct GradientState {
   Accumulation::Turn turn = {};
   std::weak_ptr<ModelBody> trained;                // of the turn, where it is of one model
   std::vector<const LoaderBody*> loaders;          // with an epoch under way, innermost last
+  UnevenInputs* uneven = nullptr;                  // while inputs are joined
   std::vector<std::shared_ptr<ModelBody>> models;  // all
   std::vector<std::shared_ptr<OptimizerBody>> optimizers;
 };

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/launch/training/accelerator/prepared_loader.h>
+#include <peal/launch/training/accelerator/uneven_inputs.h>
 
 #include <algorithm>
+#include <exception>
 
 namespace peal::launch {
 namespace {
@@ -28,10 +30,20 @@ double GradientState::nominal_samples() const {
   return loaders.empty() ? 1 : static_cast<double>(loaders.back()->nominal);
 }
 
+std::int64_t GradientState::left() const {
+  return uneven != nullptr ? uneven->left(*loaders.back()) : loaders.back()->left();
+}
+
 // Until what is returned goes, it is the innermost with an epoch under way.
 std::shared_ptr<void> PreparedLoader::open() {
+  if (state_->uneven != nullptr) state_->uneven->begin(*body_);
   state_->loaders.push_back(body_.get());
-  return {nullptr, [state = state_, loader = body_.get()](void*) {
+  const int unwinding = std::uncaught_exceptions();
+  LoaderBody* const loader = body_.get();  // not null, as next() asks whether it is open
+  return {loader, [state = state_, loader, unwinding](void*) {
+            if (state->uneven != nullptr) {
+              state->uneven->end(*loader, std::uncaught_exceptions() > unwinding);
+            }
             auto& all = state->loaders;
             const auto last = std::find(all.rbegin(), all.rend(), loader);
             if (last != all.rend()) all.erase(std::next(last).base());
@@ -41,6 +53,7 @@ std::shared_ptr<void> PreparedLoader::open() {
 std::optional<data::Batch> PreparedLoader::next() {
   if (!body_->opened) body_->opened = open();
   auto batch = loader().next();
+  if (state_->uneven != nullptr) state_->uneven->turn(*body_, batch.has_value());
   if (batch) {
     be_innermost(*state_, body_.get());
     body_->samples = batch->size();
@@ -72,6 +85,7 @@ PreparedLoader::Iterator& PreparedLoader::Iterator::operator++() {
 }
 
 void PreparedLoader::Iterator::note() {
+  if (state_->uneven != nullptr) state_->uneven->turn(*body_, at_ != std::default_sentinel);
   if (at_ == std::default_sentinel) {
     opened_.reset();
   } else {

@@ -27,6 +27,9 @@ struct LoaderBody {
   std::int64_t nominal = 1;      // samples of a batch of this rank
   std::int64_t samples = 0;      // of the batch under way
   std::shared_ptr<void> opened;  // by next()
+
+  // Batches to come of its epoch.
+  std::int64_t left() const { return loader->left(); }
 };
 
 class PreparedLoader {
@@ -52,6 +55,7 @@ class PreparedLoader {
   void load_state_dict(const NamedTensors& state) { loader().load_state_dict(state); }
   // This rank's.
   data::DataLoader& loader() const { return *body_->loader; }
+  const std::shared_ptr<LoaderBody>& body() const { return body_; }
 
  private:
   std::shared_ptr<void> open();
