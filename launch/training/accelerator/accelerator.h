@@ -252,6 +252,9 @@ class Accelerator {
   bool is_main_process() const { return job_.rank() == 0; }
   bool is_local_main_process() const { return job_.where().local_rank == 0; }
   Strategy strategy() const { return strategy_; }
+  bool has_prepared(const PreparedModel& model) const {
+    return model.body()->state.lock() == state_;
+  }
   const AcceleratorOptions& options() const { return options_; }
   Job& job() const { return job_; }
   const comm::ProcessGroup& group() const { return job_.group(); }

@@ -40,7 +40,7 @@ std::vector<Tensor> gradients_of(const NamedTensors& parameters) {
   return all;
 }
 
-// Of FullyShardedDataParallel, which averages over ranks, and of one rank's own model. A loss
+// Of FullyShardedDataParallel, which averages over ranks, and of a rank's own model. A loss
 // counts by its samples, in units that all ranks have alike, and what came is divided by all
 // samples once these are known: before the backward, if it is the only one, else after the last.
 // Which of these it is, is what all ranks have alike: how many backwards there were, not of how
@@ -56,8 +56,8 @@ void backward_by_samples(ModelBody& body, const Tensor& loss, double samples) {
   ++body.backwards;
   body.samples += samples;
   const double unit = body.unit;
-  if (body.local > 0) return times(loss, samples / unit).backward();
-  const double ranks = state->group.world();
+  if (body.local > body.apart) return times(loss, samples / unit).backward();
+  const double ranks = body.apart > 0 ? 1 : state->group.world();
   double all = body.samples;
   if (ranks > 1) {
     const Tensor total = Tensor::scalar(all, Device{});
@@ -111,15 +111,15 @@ std::shared_ptr<void> PreparedModel::no_sync() {
       },
       prepared_->wrapper);
   ++prepared_->local;
-  return {nullptr, [body = prepared_, wrapped](void*) mutable {
+  return {prepared_.get(), [body = prepared_, wrapped](void*) mutable {
             wrapped.reset();
             --body->local;
           }};
 }
 
 void PreparedModel::backward(const Tensor& loss, double samples) {
-  if (DDP* const wrapper = ddp()) return wrapper->backward(loss, samples);
   ModelBody& body = *prepared_;
+  if (ddp() != nullptr && body.apart == 0) return ddp()->backward(loss, samples);
   // Gradients that were given up count no longer.
   if (fsdp() == nullptr && gradients_of(body.before).empty()) body.backwards = 0;
   backward_by_samples(body, loss, samples);

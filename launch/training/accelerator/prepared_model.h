@@ -32,8 +32,9 @@ struct ModelBody {
   Wrapper wrapper;
   std::weak_ptr<GradientState> state;
   int local = 0;      // no_sync() that live
+  int apart = 0;      // those of them of a LocalSGD: nothing is averaged over ranks
   int backwards = 0;  // that are not averaged yet
-  // Of them, where there is no DistributedDataParallel: what losses are weighed in, and samples.
+  // Of them, where no DistributedDataParallel averages: what losses are weighed in, and samples.
   double unit = 1, samples = 0;
 };
 

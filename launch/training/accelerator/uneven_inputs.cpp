@@ -192,6 +192,9 @@ std::shared_ptr<void> Accelerator::join_uneven_inputs(const std::vector<Prepared
                "finite, and one that has no batch takes no part; take 'bf16', or even_batches");
     PEAL_CHECK(state_->uneven == nullptr, "inputs are joined already; leave the other context");
     PEAL_CHECK(!state_->groups.is_open(), "a step is under way; end it before");
+    for (const PreparedModel& model : models) {
+      PEAL_CHECK(model.body()->apart == 0, "a model is in a LocalSGD; leave that before");
+    }
     std::vector<nn::Part> others;
     for (const auto& each : state_->optimizers) {
       others.push_back(PreparedOptimizer(each).part("optimizer"));
