@@ -63,6 +63,7 @@ class StreamLoader {
   // Error: what reading threw, with the sample and the part; after one, every call throws it again,
   // until set_epoch() or load_state_dict().
   std::optional<Batch> next();
+  const StreamLoaderOptions& options() const { return options_; }
   // Those that were passed over in the epoch that is open or was open last, since it was opened.
   const std::vector<PassedOver>& bad_samples() const { return bad_samples_; }
   // Whether a batch of epoch() is still to come, as DataLoader::has_next(), or an error; reads it

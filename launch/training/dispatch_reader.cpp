@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <mutex>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -102,8 +103,20 @@ class SetReader : public LoaderReader {
 
   std::optional<data::Batch> next(int rank) override {
     auto batch = LoaderReader::next(rank);
+    rank_ = rank;
     if (!batch && rank == 0 && epoch() == dealing_->taken_up + 1) dealing_->before.clear();
     return batch;
+  }
+  std::vector<std::int64_t> places() const override {
+    data::Deal how = dealing_->deal();
+    how.place.rank = rank_;
+    const std::int64_t last = loader().consumed() - 1;  // of all ranks' in turn
+    auto places = data::dealt_places(dealing_->dataset->size(), how,
+                                     dealing_->dealt_before(epoch()), last / world());
+    for (const data::BadSample& bad : loader().bad_samples()) {
+      if (bad.batch == last) places[static_cast<std::size_t>(bad.row)] = -1;
+    }
+    return places;
   }
   void set_epoch(std::int64_t epoch) override {
     dealing_->before.clear();
@@ -157,6 +170,7 @@ class SetReader : public LoaderReader {
   }
 
   std::shared_ptr<Dealing> dealing_;
+  int rank_ = 0;  // the last one's
 };
 
 class StreamReader : public DispatchReader {
@@ -170,7 +184,13 @@ class StreamReader : public DispatchReader {
   std::optional<data::Batch> next(int rank) override {
     if (rank == 0) read_round();
     if (round_.empty()) return std::nullopt;
-    return round_[static_cast<std::size_t>(rank)];
+    rank_ = static_cast<std::size_t>(rank);
+    return round_[rank_];
+  }
+  std::vector<std::int64_t> places() const override {
+    std::vector<std::int64_t> places(static_cast<std::size_t>(round_[rank_].size()), -1);
+    if (begins_[rank_] >= 0) std::iota(places.begin(), places.end(), begins_[rank_]);
+    return places;
   }
   std::int64_t size() const override { return -1; }
   std::int64_t epoch() const override { return epoch_; }
@@ -211,14 +231,20 @@ class StreamReader : public DispatchReader {
     ended_ = !batch;
     if (ended_) return false;
     ++read_;
+    begins_.push_back(samples_);
+    samples_ += batch->size();
     if (first_.size() < world_) first_.push_back(*batch);
     round_.push_back(std::move(*batch));
-    if (round_.size() > world_) round_.erase(round_.begin());
+    if (round_.size() > world_) {
+      round_.erase(round_.begin());
+      begins_.erase(begins_.begin());
+    }
     return true;
   }
   // None at the end of the stream, which so is the end of an epoch.
   void read_round() {
     round_.clear();
+    begins_.clear();
     while (round_.size() < world_ && read_one()) {
     }
     if (round_.size() == world_) return;
@@ -226,19 +252,23 @@ class StreamReader : public DispatchReader {
       round_.clear();
       first_.clear();
       ended_ = false;  // it may begin again
-      read_ = 0;
+      read_ = samples_ = 0;
       ++epoch_;
       return;
     }
-    for (std::size_t i = 0; round_.size() < world_; ++i)
+    for (std::size_t i = 0; round_.size() < world_; ++i) {
       round_.push_back(first_[i % first_.size()]);
+      begins_.push_back(-1);
+    }
   }
 
   Source source_;
   bool drop_last_;
   std::size_t world_;
   std::vector<data::Batch> first_, round_;  // of a pass, by rank
-  std::int64_t epoch_ = 0, read_ = 0;
+  std::vector<std::int64_t> begins_;        // places of the round's first samples
+  std::size_t rank_ = 0;                    // the last one's
+  std::int64_t epoch_ = 0, read_ = 0, samples_ = 0;
   bool ended_ = false;  // and what it had goes to the ranks
 };
 

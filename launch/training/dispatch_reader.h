@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace peal::launch {
 
@@ -17,6 +18,9 @@ class DispatchReader {
   virtual ~DispatchReader() = default;
   // The next batch of that rank, or nothing at the end of an epoch. Asked for rank 0, 1, and so on.
   virtual std::optional<data::Batch> next(int rank) = 0;
+  // Where the samples of the last one stand in the order of the epoch, -1 for those that come
+  // again; none where nobody knows.
+  virtual std::vector<std::int64_t> places() const { return {}; }
   // Batches of a rank in the epoch that is open or comes; -1 where nobody knows.
   virtual std::int64_t size() const = 0;
   virtual std::int64_t epoch() const = 0;

@@ -46,8 +46,13 @@ void send_words(const comm::ProcessGroup& group, const std::vector<std::int64_t>
       .wait();
 }
 
-void send(const comm::ProcessGroup& group, const NamedTensors& tensors, int to) {
-  const Tensor text = words_of(described(tensors)), length = words_of({text.numel()});
+// Behind what the tensors are, their samples' places, and last how many these are.
+void send(const comm::ProcessGroup& group, const NamedTensors& tensors,
+          const std::vector<std::int64_t>& places, int to) {
+  std::vector<std::int64_t> words = described(tensors);
+  words.insert(words.end(), places.begin(), places.end());
+  words.push_back(std::ssize(places));
+  const Tensor text = words_of(words), length = words_of({text.numel()});
   std::vector<comm::P2POp> messages{{comm::Direction::send, length, to},
                                     {comm::Direction::send, text, to}};
   for (const auto& [name, tensor] : tensors) {
@@ -127,7 +132,11 @@ std::optional<data::Batch> Dispatcher::next() {
   if (!reader_) {
     std::vector<std::int64_t> words;
     const NamedTensors tensors = receive(group_, 0, words);
-    if (!tensors.empty()) return batch_of(tensors);
+    if (!tensors.empty()) {
+      places_.assign(words.end() - 1 - words.back(), words.end() - 1);
+      return batch_of(tensors);
+    }
+    places_.clear();
     epoch_ = words.at(1);
     size_ = words.at(2);
     return std::nullopt;
@@ -146,10 +155,14 @@ std::optional<data::Batch> Dispatcher::next() {
 
 std::optional<data::Batch> Dispatcher::send_round() {
   std::optional<data::Batch> own = reader_->next(0);
-  if (own) epoch_ = reader_->epoch();
+  places_.clear();
+  if (own) {
+    epoch_ = reader_->epoch();
+    places_ = reader_->places();
+  }
   for (int to = 1; own && to < group_.world(); ++to) {
     const auto batch = reader_->next(to);
-    send(group_, tensors_of(*batch), to);
+    send(group_, tensors_of(*batch), reader_->places(), to);
   }
   if (own) return batch_of(tensors_of(*own));
   for (int to = 1; to < group_.world(); ++to) reader_->next(to);  // their epochs end, too
@@ -157,6 +170,14 @@ std::optional<data::Batch> Dispatcher::send_round() {
   size_ = reader_->size();
   for (int to = 1; to < group_.world(); ++to) send_words(group_, {0, epoch_, size_}, to);
   return std::nullopt;
+}
+
+const std::vector<std::int64_t>& Dispatcher::places() const {
+  PEAL_CHECK(
+      !places_.empty(),
+      "[launch] dispatcher: nobody knows where the last batch's samples stand in the order of "
+      "all ranks: it was made by a plan of the program's own, or there is none under way");
+  return places_;
 }
 
 std::int64_t Dispatcher::size() const {

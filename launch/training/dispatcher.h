@@ -21,6 +21,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace peal::launch {
 
@@ -50,7 +51,12 @@ class Dispatcher {
   // rank 0's reader throws, and where its epoch ends within a round.
   std::optional<data::Batch> next();
 
+  // Where the samples of the last batch stand in the order of all ranks in this epoch, -1 for those
+  // that come again (data::DataLoader::places()). Error by a loader whose plan is the program's.
+  const std::vector<std::int64_t>& places() const;
+
   // Each rank's batches of the epoch that comes or is open. Error of a stream, which does not say.
+  bool has_size() const { return size_ >= 0; }
   std::int64_t size() const;
   std::int64_t epoch() const { return epoch_; }
   // The epoch to open next, from its start. Collective. Error of a stream that was begun.
@@ -73,6 +79,7 @@ class Dispatcher {
   comm::ProcessGroup group_;
   std::unique_ptr<DispatchReader> reader_;  // rank 0's
   std::int64_t epoch_ = 0, size_ = 0;       // on every rank
+  std::vector<std::int64_t> places_;
 };
 
 }  // namespace peal::launch

@@ -38,6 +38,8 @@
 #include <peal/launch/training/accelerator/prepared_loader.h>
 #include <peal/launch/training/accelerator/prepared_model.h>
 #include <peal/launch/training/accelerator/prepared_optimizer.h>
+#include <peal/launch/training/accelerator/prepared_plateau.h>
+#include <peal/launch/training/accelerator/prepared_stream.h>
 #include <peal/launch/training/accelerator/strategy.h>
 #include <peal/launch/training/across_processes.h>
 #include <peal/nn/parallel/ddp.h>
@@ -86,12 +88,16 @@ struct Preparing {
   std::vector<nn::Optimizer*> optimizers;
   std::vector<data::DataLoader*> loaders;
   std::vector<nn::LRScheduler*> schedulers;
+  std::vector<std::shared_ptr<StreamBody>> streams;
+  std::vector<nn::ReduceLROnPlateau*> plateaus;
 };
 struct Prepared {
   std::vector<PreparedModel> models;
   std::vector<PreparedOptimizer> optimizers;
   std::vector<PreparedLoader> loaders;
   std::vector<PreparedScheduler> schedulers;
+  std::vector<PreparedStream> streams;
+  std::vector<PreparedPlateau> plateaus;
 };
 
 class Accelerator {
@@ -102,7 +108,8 @@ class Accelerator {
   Accelerator& operator=(const Accelerator&) = delete;
 
   // A model, optimizer, DataLoader or LRScheduler becomes a PreparedModel, PreparedOptimizer,
-  // PreparedLoader, PreparedScheduler; several come as a tuple, in the order given. A model and
+  // PreparedLoader, PreparedScheduler; several come as a tuple, in the order given. So do a
+  // StreamLoader and a Dispatcher (prepared_stream.h), and a ReduceLROnPlateau. A model and
   // what trains it are given in one call with "zero2" and "fsdp". Optimizers are made of the
   // model's parameters, before. Optimizers and schedulers must live on; loaders are made again,
   // from their set and options. Collective. Errors, on all ranks: as of the wrappers; what they
@@ -261,8 +268,11 @@ class Accelerator {
 
  private:
   struct Next {
-    std::size_t model = 0, optimizer = 0, loader = 0, scheduler = 0;
+    std::size_t model = 0, optimizer = 0, loader = 0, scheduler = 0, stream = 0, plateau = 0;
   };
+  template <class T>
+  static constexpr bool is_stream =
+      std::same_as<T, data::StreamLoader> || std::same_as<T, Dispatcher>;
   template <class T, class Given>
   static void note(Preparing& all, Given& given) {
     using Plain = std::remove_cvref_t<T>;
@@ -276,9 +286,14 @@ class Accelerator {
         all.optimizers.push_back(&given);
       } else if constexpr (std::derived_from<Plain, nn::LRScheduler>) {
         all.schedulers.push_back(&given);
+      } else if constexpr (std::same_as<Plain, nn::ReduceLROnPlateau>) {
+        all.plateaus.push_back(&given);
+      } else if constexpr (is_stream<Plain>) {
+        all.streams.push_back(stream_of(given));
       } else {
         static_assert(std::derived_from<Plain, data::DataLoader>,
-                      "prepare takes models, optimizers, data::DataLoaders and nn::LRSchedulers");
+                      "prepare takes models, optimizers, data::DataLoaders, nn::LRSchedulers, "
+                      "data::StreamLoaders, Dispatchers and nn::ReduceLROnPlateau");
         all.loaders.push_back(&given);
       }
     }
@@ -291,6 +306,10 @@ class Accelerator {
       return made.optimizers.at(next.optimizer++);
     } else if constexpr (std::derived_from<T, nn::LRScheduler>) {
       return made.schedulers.at(next.scheduler++);
+    } else if constexpr (std::same_as<T, nn::ReduceLROnPlateau>) {
+      return made.plateaus.at(next.plateau++);
+    } else if constexpr (is_stream<T>) {
+      return made.streams.at(next.stream++);
     } else {
       return made.loaders.at(next.loader++);
     }
@@ -317,6 +336,8 @@ class Accelerator {
   bool triggered_ = false;
   std::deque<PreparedLoader> loaders_;  // what was prepared
   std::deque<PreparedScheduler> schedulers_;
+  std::deque<PreparedStream> streams_;
+  std::deque<PreparedPlateau> plateaus_;
   std::vector<nn::Part> registered_;
   std::int64_t saves_ = 0;
 };

@@ -30,7 +30,7 @@ Tensor Accelerator::gather_for_metrics(const Tensor& rows) const {
              "[accelerator] gather_for_metrics: expected a row for each sample, got a number, of "
              "which those that came again cannot be taken away any more; gather the rows, and "
              "then make the number of them");
-  return gather_in_order(group(), rows.detach(), state_->loaders.back()->loader->places());
+  return gather_in_order(group(), rows.detach(), state_->loaders.back()->places());
 }
 
 Tensor Accelerator::reduce(const Tensor& tensor, comm::ReduceOp op) const {

@@ -29,9 +29,15 @@ std::vector<nn::Part> Accelerator::parts() {
   for (std::size_t i = 0; i < schedulers_.size(); ++i) {
     all.emplace_back(numbered("scheduler", i), schedulers_[i]);
   }
+  for (std::size_t i = 0; i < plateaus_.size(); ++i) {
+    all.emplace_back(numbered("plateau", i), plateaus_[i]);
+  }
   all.emplace_back("scaler", scaler());
   for (std::size_t i = 0; i < loaders_.size(); ++i) {
     all.emplace_back(concat("loader_", i), loaders_[i]);
+  }
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    all.emplace_back(concat("stream_", i), streams_[i]);
   }
   all.insert(all.end(), registered_.begin(), registered_.end());
   return all;

@@ -44,6 +44,7 @@ std::string outline_of(const Preparing& given) {
   for (const nn::LRScheduler* each : given.schedulers) {
     text += concat("scheduler after ", each->steps(), " steps\n");
   }
+  text += concat(given.streams.size(), " streams, ", given.plateaus.size(), " plateaus\n");
   return text;
 }
 
@@ -108,6 +109,10 @@ Prepared Accelerator::prepare_all(const Preparing& given) {
     check_models(given, *state_, strategy_);
     check_optimizers(given, *state_);
     check_loaders(given, job_.place());
+    for (const auto& stream : given.streams) {
+      const std::string why = stream->wrong(job_.place());
+      PEAL_CHECK(why.empty(), why);
+    }
   } catch (...) {
     wrong = words_of_failure();
   }
@@ -147,6 +152,13 @@ Prepared Accelerator::prepare_all(const Preparing& given) {
   for (nn::LRScheduler* each : given.schedulers) {
     made.schedulers.emplace_back(*each, state_, once ? 1 : job_.world());
   }
+  for (const auto& each : given.streams) {
+    each->device = device_;
+    made.streams.emplace_back(each, state_);
+  }
+  for (nn::ReduceLROnPlateau* each : given.plateaus) made.plateaus.emplace_back(*each, state_);
+  streams_.insert(streams_.end(), made.streams.begin(), made.streams.end());
+  plateaus_.insert(plateaus_.end(), made.plateaus.begin(), made.plateaus.end());
   loaders_.insert(loaders_.end(), made.loaders.begin(), made.loaders.end());
   schedulers_.insert(schedulers_.end(), made.schedulers.begin(), made.schedulers.end());
   if (!given.models.empty()) draw_apart();

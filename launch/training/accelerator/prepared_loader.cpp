@@ -34,32 +34,33 @@ std::int64_t GradientState::left() const {
   return uneven != nullptr ? uneven->left(*loaders.back()) : loaders.back()->left();
 }
 
-// Until what is returned goes, it is the innermost with an epoch under way.
-std::shared_ptr<void> PreparedLoader::open() {
-  if (state_->uneven != nullptr) state_->uneven->begin(*body_);
-  state_->loaders.push_back(body_.get());
+std::shared_ptr<void> begin_loop(const std::shared_ptr<GradientState>& state, LoaderBody* loop) {
+  if (state->uneven != nullptr) state->uneven->begin(*loop);
+  state->loaders.push_back(loop);
   const int unwinding = std::uncaught_exceptions();
-  LoaderBody* const loader = body_.get();  // not null, as next() asks whether it is open
-  return {loader, [state = state_, loader, unwinding](void*) {
+  // It is not null, so that who has it knows that a loop is under way.
+  return {loop, [state, loop, unwinding](void*) {
             if (state->uneven != nullptr) {
-              state->uneven->end(*loader, std::uncaught_exceptions() > unwinding);
+              state->uneven->end(*loop, std::uncaught_exceptions() > unwinding);
             }
             auto& all = state->loaders;
-            const auto last = std::find(all.rbegin(), all.rend(), loader);
+            const auto last = std::find(all.rbegin(), all.rend(), loop);
             if (last != all.rend()) all.erase(std::next(last).base());
           }};
 }
 
+void take_turn(GradientState& state, LoaderBody& loop, const data::Batch* batch) {
+  if (state.uneven != nullptr) state.uneven->turn(loop, batch != nullptr);
+  if (batch == nullptr) return;
+  be_innermost(state, &loop);
+  loop.samples = batch->size();
+}
+
 std::optional<data::Batch> PreparedLoader::next() {
-  if (!body_->opened) body_->opened = open();
+  if (!body_->opened) body_->opened = begin_loop(state_, body_.get());
   auto batch = loader().next();
-  if (state_->uneven != nullptr) state_->uneven->turn(*body_, batch.has_value());
-  if (batch) {
-    be_innermost(*state_, body_.get());
-    body_->samples = batch->size();
-  } else {
-    body_->opened.reset();
-  }
+  take_turn(*state_, *body_, batch ? &*batch : nullptr);
+  if (!batch) body_->opened.reset();
   return batch;
 }
 
@@ -70,7 +71,7 @@ void PreparedLoader::set_epoch(std::int64_t epoch) {
 
 PreparedLoader::Iterator PreparedLoader::begin() {
   body_->opened.reset();
-  return {*this, open()};
+  return {*this, begin_loop(state_, body_.get())};
 }
 
 PreparedLoader::Iterator::Iterator(PreparedLoader& of, std::shared_ptr<void> opened)
@@ -85,13 +86,9 @@ PreparedLoader::Iterator& PreparedLoader::Iterator::operator++() {
 }
 
 void PreparedLoader::Iterator::note() {
-  if (state_->uneven != nullptr) state_->uneven->turn(*body_, at_ != std::default_sentinel);
-  if (at_ == std::default_sentinel) {
-    opened_.reset();
-  } else {
-    be_innermost(*state_, body_.get());
-    body_->samples = at_->size();
-  }
+  const bool is_over = at_ == std::default_sentinel;
+  take_turn(*state_, *body_, is_over ? nullptr : &*at_);
+  if (is_over) opened_.reset();
 }
 
 }  // namespace peal::launch

@@ -22,15 +22,25 @@
 
 namespace peal::launch {
 
+// What a loop over batches is for the accelerator: of a loader, or another source of them.
 struct LoaderBody {
+  virtual ~LoaderBody() = default;
+
   std::shared_ptr<data::DataLoader> loader;
   std::int64_t nominal = 1;      // samples of a batch of this rank
   std::int64_t samples = 0;      // of the batch under way
   std::shared_ptr<void> opened;  // by next()
 
-  // Batches to come of its epoch.
-  std::int64_t left() const { return loader->left(); }
+  // Batches to come of its epoch; where it does not know how many, 1 for some.
+  virtual std::int64_t left() const { return loader->left(); }
+  virtual bool knows_left() const { return true; }
+  virtual std::vector<std::int64_t> places() const { return loader->places(); }
 };
+
+// Until what is returned goes, that loop is the innermost with an epoch under way.
+std::shared_ptr<void> begin_loop(const std::shared_ptr<GradientState>& state, LoaderBody* loop);
+// It has taken a batch, or there is none.
+void take_turn(GradientState& state, LoaderBody& loop, const data::Batch* batch);
 
 class PreparedLoader {
  public:
@@ -58,8 +68,6 @@ class PreparedLoader {
   const std::shared_ptr<LoaderBody>& body() const { return body_; }
 
  private:
-  std::shared_ptr<void> open();
-
   std::shared_ptr<LoaderBody> body_;
   std::shared_ptr<GradientState> state_;
 };

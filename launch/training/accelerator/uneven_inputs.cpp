@@ -41,19 +41,22 @@ UnevenInputs::UnevenInputs(std::shared_ptr<GradientState> state,
 
 void UnevenInputs::begin(const LoaderBody& loader) {
   if (loop_ != nullptr || state_->loaders.size() != depth_) return;
-  const std::int64_t left = loader.left();
-  const auto both = greatest(state_->group, {left, -left}, "batches of an uneven loop");
-  most_ = both[0];
-  least_ = -both[1];
-  turns_ = 0;
+  turns_ = most_ = least_ = 0;
+  if (loader.knows_left()) {
+    const std::int64_t left = loader.left();
+    const auto both = greatest(state_->group, {left, -left}, "batches of an uneven loop");
+    most_ = both[0];
+    least_ = -both[1];
+  }
   was_uneven_ = had_last_ = false;
   loop_ = &loader;
 }
 
 void UnevenInputs::turn(const LoaderBody& loader, bool has_batch) {
   if (loop_ != &loader) return;
-  while (join_.next(has_batch, has_batch ? loader.left() : 0)) {
+  while (join_.next(has_batch, has_batch && loader.knows_left() ? loader.left() : 0)) {
     ++turns_;
+    if (!loader.knows_left()) ask_left(loader, has_batch);
     had_last_ = join_.active();
     was_uneven_ = was_uneven_ || join_.active_ranks() < state_->group.world();
     if (has_batch) return;
@@ -61,6 +64,12 @@ void UnevenInputs::turn(const LoaderBody& loader, bool has_batch) {
   }
   loop_ = nullptr;
   if (was_uneven_) finish();
+}
+
+// Whether any rank has another batch after this turn.
+void UnevenInputs::ask_left(const LoaderBody& loader, bool has_batch) {
+  const std::int64_t left = has_batch ? loader.left() : 0;
+  most_ = turns_ + greatest(state_->group, {left}, "whether there is another batch")[0];
 }
 
 // What is not averaged yet, of batches that this rank had, goes into the first backward.
@@ -126,13 +135,17 @@ namespace {
 class Joined {
  public:
   Joined(std::shared_ptr<GradientState> state, std::shared_ptr<UnevenInputs> inputs,
-         const std::deque<PreparedLoader>& loaders)
-      : state_(std::move(state)), inputs_(std::move(inputs)), loaders_(loaders) {}
+         const std::deque<PreparedLoader>& loaders, const std::deque<PreparedStream>& streams)
+      : state_(std::move(state)),
+        inputs_(std::move(inputs)),
+        loaders_(loaders),
+        streams_(streams) {}
   Joined(const Joined&) = delete;
   Joined& operator=(const Joined&) = delete;
   ~Joined() {
     // Loops by next() that were left.
     for (const PreparedLoader& loader : loaders_) loader.body()->opened.reset();
+    for (const PreparedStream& stream : streams_) stream.body()->opened.reset();
     if (state_->uneven == inputs_.get()) state_->uneven = nullptr;
     try {
       for (const auto& body : changed_) {
@@ -160,10 +173,11 @@ class Joined {
       body->loader = std::move(other);
       changed_.push_back(body);
     }
+    any_stays = any_stays || !streams_.empty();
     if (any_stays && state_->group.rank() == 0) {
       log_warning(
           "[accelerator] join_uneven_inputs: even_batches says nothing about loaders by a "
-          "sampler or a plan, which stay as they are");
+          "sampler or a plan, and of streams, which stay as they are");
     }
   }
 
@@ -171,6 +185,7 @@ class Joined {
   std::shared_ptr<GradientState> state_;
   std::shared_ptr<UnevenInputs> inputs_;
   const std::deque<PreparedLoader>& loaders_;
+  const std::deque<PreparedStream>& streams_;
   std::vector<std::shared_ptr<LoaderBody>> changed_;
   bool even_ = true;  // as it was
 };
@@ -200,8 +215,10 @@ std::shared_ptr<void> Accelerator::join_uneven_inputs(const std::vector<Prepared
       others.push_back(PreparedOptimizer(each).part("optimizer"));
     }
     for (PreparedScheduler& each : schedulers_) others.emplace_back("scheduler", each);
+    for (PreparedPlateau& each : plateaus_) others.emplace_back("plateau", each);
     joined = std::make_shared<Joined>(
-        state_, std::make_shared<UnevenInputs>(state_, models, std::move(others)), loaders_);
+        state_, std::make_shared<UnevenInputs>(state_, models, std::move(others)), loaders_,
+        streams_);
     if (even_batches) joined->set_even(*even_batches);
   } catch (...) {
     wrong = words_of_failure();

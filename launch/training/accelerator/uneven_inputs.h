@@ -50,6 +50,7 @@ class UnevenInputs {
   std::int64_t left(const LoaderBody& loader) const;
 
  private:
+  void ask_left(const LoaderBody& loader, bool has_batch);
   void follow();
   void finish();
 
@@ -59,6 +60,7 @@ class UnevenInputs {
   nn::Join join_;
   std::size_t depth_;                 // loops that were under way before
   const LoaderBody* loop_ = nullptr;  // the joined one
+  // Of the rank with the most batches and of the one with the least, as far as they know.
   std::int64_t turns_ = 0, most_ = 0, least_ = 0;
   bool was_uneven_ = false, had_last_ = false;
 };
