@@ -14,11 +14,14 @@ namespace peal::launch {
 namespace {
 
 std::string in_text(const AcceleratorOptions& options) {
-  return concat("strategy ", options.strategy, "\nmixed_precision ", options.mixed_precision,
-                "\ngradient_accumulation_steps ", options.gradient_accumulation_steps,
-                "\nlast_group ", static_cast<int>(options.last_group), "\nsplit_batches ",
-                options.split_batches, "\neven_batches ", options.even_batches,
-                "\nscheduler_counts_updates ", options.scheduler_counts_updates, "\n");
+  std::string trackers;
+  for (const LogWith& each : options.log_with) trackers += concat("log_with ", each.name, "\n");
+  return trackers + concat("strategy ", options.strategy, "\nmixed_precision ",
+                           options.mixed_precision, "\ngradient_accumulation_steps ",
+                           options.gradient_accumulation_steps, "\nlast_group ",
+                           static_cast<int>(options.last_group), "\nsplit_batches ",
+                           options.split_batches, "\neven_batches ", options.even_batches,
+                           "\nscheduler_counts_updates ", options.scheduler_counts_updates, "\n");
 }
 
 // What optimizers have in the place of these: a sharded model's pieces, or themselves.
@@ -49,6 +52,7 @@ Accelerator::Accelerator(Job& job, AcceleratorOptions options)
   try {
     strategy_ = strategy_of(options_.strategy, job.world());
     precision = precision_of(options_.mixed_precision);
+    trackers_.emplace(options_.log_with);
     groups.emplace(options_.gradient_accumulation_steps, options_.last_group);
   } catch (...) {
     wrong = words_of_failure();

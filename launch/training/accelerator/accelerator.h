@@ -42,6 +42,7 @@
 #include <peal/launch/training/accelerator/prepared_stream.h>
 #include <peal/launch/training/accelerator/strategy.h>
 #include <peal/launch/training/across_processes.h>
+#include <peal/launch/training/tracker.h>
 #include <peal/nn/parallel/ddp.h>
 #include <peal/nn/parallel/sharded/fsdp.h>
 
@@ -78,8 +79,9 @@ struct AcceleratorOptions {
   // Where save_state() saves, in the folder PROJECT_DIR/checkpoints; and how many stay, 0: all.
   std::string project_dir = ".";
   int total_limit = 0;
-  nn::DDPOptions ddp = {};    // of the wrapper, but for "fsdp"
-  nn::FSDPOptions fsdp = {};  // of "fsdp"
+  std::vector<LogWith> log_with = {};  // "csv", "jsonl", objects: tracker.h
+  nn::DDPOptions ddp = {};             // of the wrapper, but for "fsdp"
+  nn::FSDPOptions fsdp = {};           // of "fsdp"
 };
 
 // What was given to prepare() in one call, and what became of it, in its order.
@@ -240,6 +242,15 @@ class Accelerator {
     loader.skip_first_batches(count);
   }
 
+  // A run begins, whose figures log() tells to the trackers of log_with, on rank 0; or it goes on,
+  // as after load_state(), and files get more lines. Collective; Error on all ranks, where one
+  // cannot be made, or ranks differ.
+  void init_trackers(const std::string& run, const Metadata& config = {}, bool goes_on = false);
+  // On rank 0; nothing on others. Errors: before init_trackers(); what a tracker throws.
+  void log(const std::vector<Value>& values, std::optional<std::int64_t> step = {}) const;
+  // The run is over, and trackers have told all. Collective; Error as above.
+  void end_training();
+
   // What save_state() saves beside what was prepared. REQUIRES: it outlives this.
   template <Stateful T>
   void register_for_checkpointing(T& object) {
@@ -336,6 +347,7 @@ class Accelerator {
   bool triggered_ = false;
   std::deque<PreparedLoader> loaders_;  // what was prepared
   std::deque<PreparedScheduler> schedulers_;
+  std::optional<Trackers> trackers_;
   std::deque<PreparedStream> streams_;
   std::deque<PreparedPlateau> plateaus_;
   std::vector<nn::Part> registered_;

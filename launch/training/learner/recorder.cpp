@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <utility>
 
@@ -197,22 +196,16 @@ void Recorder::plot_sched(const std::filesystem::path& path) const {
 }
 
 void CSVLogger::before_fit(Loop& loop) {
-  if (loop.trial) return;
-  headed_ = append_ && std::filesystem::exists(path_);
-  if (loop.job.is_main() && !append_) std::ofstream(path_, std::ios::trunc);
+  if (!loop.trial && loop.job.is_main()) rows_.emplace(path_, append_);
 }
 
 void CSVLogger::after_epoch(Loop& loop) {
-  if (loop.trial || !loop.job.is_main()) return;
-  std::ofstream file(path_, std::ios::app);
-  std::string heads = "epoch", texts = fmt::format("{}", loop.epoch);
+  if (loop.trial || !rows_) return;
+  CsvRows::Cells cells{{"epoch", fmt::format("{}", loop.epoch)}};
   for (const Value& each : loop.values) {
-    heads += "," + each.name;
-    texts += fmt::format(",{}", each.value);
+    cells.emplace_back(each.name, fmt::format("{}", each.value));
   }
-  if (!std::exchange(headed_, true)) file << heads << '\n';
-  file << texts << '\n';
-  PEAL_CHECK(file.flush(), path_.string(), ": cannot be written");
+  rows_->write(cells);
 }
 
 }  // namespace peal::launch

@@ -6,12 +6,14 @@
 // is over, or where catch_up() asks for them. Thread safety: the rank's thread.
 #pragma once
 
+#include <peal/launch/training/csv_rows.h>
 #include <peal/launch/training/learner/loop.h>
 
 #include <chrono>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -98,7 +100,8 @@ class CSVLogger : public Callback {
 
  private:
   std::filesystem::path path_;
-  bool append_, headed_ = false;
+  bool append_;
+  std::optional<CsvRows> rows_;
 };
 
 }  // namespace peal::launch
