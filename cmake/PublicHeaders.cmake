@@ -14,7 +14,7 @@ set(faces peal.h
   launch/training/dispatcher.h launch/training/evaluation.h launch/training/trainer.h
   launch/training/accelerator/accelerator.h autograd/core/out_of_memory.h
   launch/training/accelerator/local_sgd.h
-  launch/training/learner/callbacks.h launch/training/learner/learner.h
+  launch/training/learner/callbacks.h launch/training/learner/exported.h launch/training/learner/learner.h
   nn/nn.h)
 if(PEAL_MPI)
   list(APPEND faces comm/start/mpi.h)

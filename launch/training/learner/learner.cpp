@@ -51,7 +51,12 @@ Learner::Learner(Job& j, Loaders loaders, nn::Module m, LearnerOptions options)
   callbacks = options_.callbacks;
   callbacks.push_back(recorder_);
   PEAL_CHECK(loss_function, "[launch] learner: there is no loss; name one (.loss)");
-  PEAL_CHECK(training_loader != nullptr, "[launch] learner: there is no loader to train with");
+  reading_ = reading_of(loss_function);
+  if (options_.activation) {
+    reading_.activation_name = "own";
+    reading_.activation = options_.activation;
+  }
+  if (options_.decodes) reading_.decodes = options_.decodes;
   PEAL_CHECK(options_.moms.size() == 3, "[launch] learner: expected 3 momenta, got ",
              options_.moms.size());
   auto paths = options_.groups;
@@ -124,6 +129,7 @@ void Learner::freeze_to(int n) {
 
 void Learner::fit(int number, std::optional<Rates> lr, std::shared_ptr<Callback> more) {
   PEAL_CHECK(number >= 1, "[launch] learner: expected 1 epoch or more, got ", number);
+  PEAL_CHECK(training_loader != nullptr, "[launch] learner: there is no loader to train with");
   create_optimizer();
   const std::vector<double> rates = by_optimizer_group(lr.value_or(Rates(options_.lr)));
   for (std::size_t g = 0; g < rates.size(); ++g) optimizer->set_lr(rates[g], g);

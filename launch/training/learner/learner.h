@@ -18,8 +18,10 @@
 // Thread safety: the rank's thread.
 #pragma once
 
+#include <peal/launch/training/learner/predictions.h>
 #include <peal/launch/training/learner/schedule.h>
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -63,6 +65,10 @@ struct LearnerOptions {
   std::string strategy = "ddp";
   nn::DDPOptions ddp = {};
   nn::FSDPOptions fsdp = {};
+  // How outputs are read (outputs.h). Null: as the loss says.
+  std::function<Tensor(const Tensor&)> activation = nullptr, decodes = nullptr;
+  std::vector<std::string> classes = {};  // their names, in the order of their numbers
+  Metadata settings = {};                 // what the model is used by, for export_to()
   std::function<void(const std::string&)> tell = nullptr;  // gets rank 0's lines
 };
 
@@ -86,7 +92,8 @@ std::size_t valley(const std::vector<double>& losses);
 
 class Learner : public Loop {
  public:
-  // Errors: no loss, no training loader, groups that leave a parameter out or name one twice.
+  // Without a training loader it does all but to train. Errors: no loss, groups that leave a
+  // parameter out or name one twice.
   Learner(Job& job, Loaders loaders, nn::Module model, LearnerOptions options);
 
   void fit(int epochs, std::optional<Rates> lr = {}, std::shared_ptr<Callback> more = nullptr);
@@ -108,6 +115,24 @@ class Learner : public Loop {
 
   // valid_loss and metrics over the loader, or that of the validation.
   std::vector<Value> validate(data::DataLoader* loader = nullptr);
+  // What the model says about all samples of the loader, or of that of the validation: a validation
+  // with its events. Errors: losses without targets; of several ranks, a loader by a plan.
+  Predictions get_preds(data::DataLoader* loader = nullptr, const PredictionOptions& options = {});
+  // The same about one sample x [...], or of one row of several inputs, by this rank alone.
+  Prediction predict(const Tensor& x);
+  Prediction predict(const data::Batch& sample);
+  // A table of the layers: what comes out of each for the first batch of the data set, how many
+  // parameters it has, and whether they learn. By this rank alone.
+  std::string summary();
+
+  // The model, and the optimizer, in a file, which rank 0 writes; and back, on all ranks. Errors,
+  // on all ranks: the file cannot be written or read, or is not the same on all; a model or
+  // optimizer that it does not fit.
+  void save(const std::filesystem::path& file, bool with_opt = true);
+  void load(const std::filesystem::path& file, bool with_opt = true);
+  // The model to be used elsewhere (exported.h): its state, classes and settings, by rank 0.
+  void export_to(const std::filesystem::path& file);
+
   Learner& to_bf16();
   Learner& to_fp16();
   // Until what is returned goes, exceptions included, the model's layers are such as several ranks
@@ -125,6 +150,7 @@ class Learner : public Loop {
   // The optimizer is shared out, or trains pieces.
   bool shards_optimizer() { return accelerator().strategy() > Strategy::ddp; }
   void create_optimizer();
+  Device device_of_model() const;
   // By group of the optimizer, of rates by layer group.
   std::vector<double> by_optimizer_group(const Rates& rates) const;
   void fit_with(int epochs, std::map<std::string, std::vector<Phase>> settings);
@@ -133,6 +159,7 @@ class Learner : public Loop {
 
   LearnerOptions options_;
   std::shared_ptr<Recorder> recorder_;
+  OutputReading reading_;
   std::vector<std::vector<std::string>> groups_;  // names of parameters
   std::vector<std::string> norms_;                // of parameters of norms
   std::vector<std::size_t> layer_group_of_;       // by group of the optimizer

@@ -109,6 +109,7 @@ std::size_t valley(const std::vector<double>& losses) {
 LearningRates Learner::lr_find(double start_lr, double end_lr, int num_it) {
   PEAL_CHECK(start_lr > 0 && end_lr > start_lr, "[launch] lr_find: from ", start_lr, " to ", end_lr,
              " is no rise from above 0");
+  PEAL_CHECK(training_loader != nullptr, "[launch] lr_find: there is no loader to train with");
   num_it = std::max(num_it, 6);
   LearningRates found;
   share_loaders();

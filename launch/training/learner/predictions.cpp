@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/autocast.h>
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/ops/ops.h>
+#include <peal/launch/training/across_processes.h>
+#include <peal/launch/training/learner/learner.h>
+#include <peal/launch/training/learner/predictions.h>
+
+#include <memory>
+#include <sstream>
+#include <string_view>
+
+namespace peal::launch {
+namespace {
+
+// On the CPU, and in f32 where it was computed in low precision.
+Tensor kept(const Tensor& x) {
+  const bool low = x.dtype() == DType::bf16 || x.dtype() == DType::f16;
+  return (low ? cast(x, DType::f32) : x).detach().to(Device{});
+}
+
+// A rank without a sample has no tensor, and needs one of no rows that looks like the others'.
+Tensor joined_rows(const comm::ProcessGroup& group, const Tensors& parts) {
+  const Tensor mine = parts.empty() ? Tensor() : cat(parts);
+  if (group.world() == 1) return mine;
+  std::string words;  // the type, and sizes behind the rows
+  if (mine.defined()) {
+    words = std::to_string(static_cast<int>(mine.dtype()));
+    for (int d = 1; d < mine.dim(); ++d) words += ' ' + std::to_string(mine.size(d));
+  }
+  for (const std::string& theirs : group.all_gather_object(words)) {
+    if (theirs.empty() || mine.defined()) continue;
+    std::istringstream numbers(theirs);
+    int dtype = 0;
+    numbers >> dtype;
+    std::vector<std::int64_t> shape{0};
+    for (std::int64_t size = 0; numbers >> size;) shape.push_back(size);
+    return Tensor::empty(Shape(shape), static_cast<DType>(dtype), Device{});
+  }
+  return mine;
+}
+
+// Where the rows of the batch under way belong: with an "order", row r is sample order[r] of it.
+std::vector<std::int64_t> places_of_rows(const data::DataLoader& loader, const data::Batch& batch,
+                                         std::int64_t before) {
+  std::vector<std::int64_t> of_samples;
+  if (loader.plan()) {
+    for (std::int64_t k = 0; k < batch.size(); ++k) of_samples.push_back(before + k);
+  } else {
+    of_samples = loader.places();
+  }
+  PEAL_CHECK(std::ssize(of_samples) == batch.size(), "[launch] learner: get_preds: a batch of ",
+             batch.size(), " samples has ", of_samples.size(), " places");
+  for (const auto& [name, tensor] : batch.more) {
+    if (name != "order") continue;
+    std::vector<std::int64_t> of_rows;
+    for (const std::int64_t sample : tensor.to(Device{}).to_vector<std::int64_t>()) {
+      of_rows.push_back(of_samples.at(static_cast<std::size_t>(sample)));
+    }
+    return of_rows;
+  }
+  return of_samples;
+}
+
+}  // namespace
+
+void GatherPreds::before_validate(Loop&) {
+  predictions_.clear();
+  targets_.clear();
+  inputs_.clear();
+  losses_.clear();
+  places_.clear();
+}
+
+void GatherPreds::before_batch(Loop& loop) {
+  if (!options_.with_targets) loop.batch.y = Tensor();
+}
+
+void GatherPreds::after_loss(Loop& loop) {
+  PEAL_CHECK(loop.batch.y.defined() || !options_.with_loss,
+             "[launch] learner: get_preds: batches have no y, so samples have no losses");
+  const auto places = places_of_rows(loader_, loop.batch, std::ssize(places_));
+  places_.insert(places_.end(), places.begin(), places.end());
+  predictions_.push_back(kept(reading_.activation(loop.output)));
+  if (loop.batch.y.defined()) targets_.push_back(kept(loop.batch.y));
+  if (options_.with_input) inputs_.push_back(kept(loop.batch.x));
+  if (options_.with_loss) {
+    losses_.push_back(kept(loss_of_each(loop.loss_function, loop.output, loop.batch.y)));
+  }
+}
+
+void GatherPreds::after_validate(Loop& loop) {
+  const comm::ProcessGroup& group = loop.job.group();
+  const auto all = [&](const Tensors& parts) {
+    const Tensor rows = joined_rows(group, parts);
+    return rows.defined() ? gather_in_order(group, rows, places_) : rows;
+  };
+  found_ = {all(predictions_), all(targets_), {}, all(inputs_), all(losses_)};
+  PEAL_CHECK(found_.predictions.defined(),
+             "[launch] learner: get_preds: no rank has a sample to say something about");
+  if (options_.with_decoded) found_.decoded = reading_.decodes(found_.predictions);
+}
+
+Predictions Learner::get_preds(data::DataLoader* loader, const PredictionOptions& options) {
+  if (loader == nullptr) loader = validation_loader;
+  PEAL_CHECK(loader != nullptr, "[launch] learner: there is no loader to predict by");
+  PEAL_CHECK(!loader->plan() || job.world() == 1, "[launch] learner: get_preds of ", job.world(),
+             " ranks: a loader by a plan does not say where its samples belong; give a loader by "
+             "options (.shard = job.place(), .exact = true)");
+  PEAL_CHECK(options.with_targets || !options.with_loss,
+             "[launch] learner: get_preds: there are no losses without targets");
+  const auto gather = std::make_shared<GatherPreds>(reading_, options, *loader);
+  const auto before = callbacks;
+  const std::shared_ptr<void> over(nullptr, [&](void*) {
+    callbacks = before;
+    trial = false;
+  });
+  callbacks.push_back(gather);
+  epochs = 0;
+  trial = true;
+  run_validation(*loader);
+  return gather->found();
+}
+
+Prediction Learner::predict(const Tensor& x) {
+  return predict(data::Batch{unsqueeze(x, 0), Tensor()});
+}
+
+Prediction Learner::predict(const data::Batch& sample) {
+  PEAL_CHECK(sample.x.defined() && sample.x.dim() >= 1 && sample.size() == 1,
+             "[launch] learner: predict takes one sample, x [1, ...]");
+  const NoGrad guard;
+  const bool trained = model.training();
+  const std::shared_ptr<void> over(nullptr, [&](void*) { model.train(trained); });
+  model.eval();
+  model.reset();
+  const data::Batch here = sample.to(device_of_model());
+  Tensor output;
+  {
+    const Autocast precision(lowered.value_or(DType::bf16), lowered.has_value());
+    output = kept(reading_.activation(forward ? forward(model, here) : model(here.x)));
+  }
+  PEAL_CHECK(output.dim() >= 1 && output.size(0) == 1, "[launch] learner: predict: of one sample ",
+             "the model gave ", output.shape(), "; expected [1, ...]");
+  Prediction found{select(reading_.decodes(output), 0, 0), select(output, 0, 0), {}};
+  if (options_.classes.empty() || found.decoded.numel() != 1) return found;
+  if (found.decoded.dtype() != DType::i64) return found;
+  const auto number = static_cast<std::size_t>(found.decoded.item<std::int64_t>());
+  PEAL_CHECK(number < options_.classes.size(), "[launch] learner: predict: the model gave class ",
+             number, ", and there are names of ", options_.classes.size());
+  found.label = options_.classes[number];
+  return found;
+}
+
+Device Learner::device_of_model() const {
+  const NamedTensors parameters = model.named_parameters();
+  return parameters.empty() ? Device{} : parameters.front().second.device();
+}
+
+}  // namespace peal::launch
