@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <ostream>
 #include <string_view>
 
 namespace peal::launch {
@@ -17,9 +18,11 @@ namespace {
 
 // mpirun puts a pipe between the ranks and the terminal; peal-mpirun, which sees the terminal, says
 // so.
-bool at_terminal() {
+bool is_live(const ProgressOutput& to) {
+  if (to.live) return *to.live;
   const char* said = std::getenv("PEAL_PROGRESS");
-  return said != nullptr ? std::string_view(said) == "live" : isatty(STDERR_FILENO) != 0;
+  if (said != nullptr) return std::string_view(said) == "live";
+  return to.stream == nullptr && isatty(STDERR_FILENO) != 0;
 }
 
 bool is_wanted() {
@@ -29,17 +32,19 @@ bool is_wanted() {
 
 }  // namespace
 
-ProgressBar::ProgressBar(std::string title, std::int64_t total, bool shown)
+ProgressBar::ProgressBar(std::string title, std::int64_t total, bool shown,
+                         const ProgressOutput& to)
     : title_(std::move(title)),
       total_(std::max<std::int64_t>(total, 1)),
+      stream_(to.stream),
       shown_(shown && is_wanted()),
-      terminal_(at_terminal()),
+      live_(is_live(to)),
       start_(Clock::now()) {}
 
 void ProgressBar::update(std::int64_t done, const std::string& note) {
   if (!shown_) return;
   const auto now = Clock::now();
-  if (terminal_) {
+  if (live_) {
     if (now - drawn_ < std::chrono::milliseconds(100)) return;
     drawn_ = now;
     draw(done, note, false);
@@ -49,8 +54,8 @@ void ProgressBar::update(std::int64_t done, const std::string& note) {
   }
 }
 
-void ProgressBar::finish(const std::string& note) {
-  if (shown_) draw(total_, note, true);
+void ProgressBar::leave(std::int64_t done, const std::string& note) {
+  if (shown_) draw(done, note, true);
 }
 
 void ProgressBar::draw(std::int64_t done, const std::string& note, bool last) {
@@ -60,14 +65,15 @@ void ProgressBar::draw(std::int64_t done, const std::string& note, bool last) {
   const double left = part > 0 ? spent / part - spent : 0;
   std::string bar;
   for (int i = 0; i < width; ++i) bar += i < static_cast<int>(part * width) ? "█" : "░";
-  const std::string line =
+  std::string line =
       fmt::format("{} {} {:3.0f} %  {}/{}  {:.0f} s{}  {}", title_, bar, part * 100, done, total_,
                   spent, last ? "" : fmt::format(", {:.0f} s left", left), note);
-  if (terminal_) {
-    std::fprintf(stderr, "\r\033[K%s%s", line.c_str(), last ? "\n" : "");
-  } else {
-    std::fprintf(stderr, "%s\n", line.c_str());
+  line = live_ ? "\r\033[K" + line + (last ? "\n" : "") : line + "\n";
+  if (stream_ != nullptr) {
+    *stream_ << line << std::flush;
+    return;
   }
+  std::fputs(line.c_str(), stderr);
   std::fflush(stderr);
 }
 

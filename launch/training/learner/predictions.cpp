@@ -16,8 +16,7 @@ namespace {
 
 // On the CPU, and in f32 where it was computed in low precision.
 Tensor kept(const Tensor& x) {
-  const bool low = x.dtype() == DType::bf16 || x.dtype() == DType::f16;
-  return (low ? cast(x, DType::f32) : x).detach().to(Device{});
+  return (is_low_precision(x.dtype()) ? cast(x, DType::f32) : x).detach().to(Device{});
 }
 
 // A rank without a sample has no tensor, and needs one of no rows that looks like the others'.
