@@ -11,6 +11,7 @@
 #include <peal/autograd/ops/ops.h>
 #include <peal/data/loader.h>
 #include <peal/data/tables/encoded.h>
+#include <peal/examples/adult.h>
 #include <peal/launch/job.h>
 #include <peal/launch/training/export_run.h>
 #include <peal/launch/training/trainer.h>
@@ -31,29 +32,10 @@ using namespace peal;
 
 namespace {
 
-// Of adult.data and adult.test, which have no row of names; a "?" is a missing word.
 data::Table read_people(const std::filesystem::path& file, const launch::Job& job) {
   launch::check_all_read(file, job.world());
-  data::Table people = data::read_table(
-      file,
-      {.names = {"age", "workclass", "fnlwgt", "education", "education-num", "marital-status",
-                 "occupation", "relationship", "race", "sex", "capital-gain", "capital-loss",
-                 "hours-per-week", "native-country", "income"},
-       .skip_initial_space = true,
-       .comment = '|'},
-      {"?"});
-  // Those of adult.test end in a full stop.
-  people.map("income", [](std::string_view word) {
-    return std::string(word.substr(0, word.find_last_not_of(". ") + 1));
-  });
-  return people;
+  return adult::read_people(file);
 }
-
-const data::TableColumns columns{
-    .categories = {"workclass", "education", "marital-status", "occupation", "relationship", "race",
-                   "sex", "native-country"},
-    .numbers = {"age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week"},
-    .target = "income"};
 
 Tensor predict(nn::DistributedDataParallel& model, const data::Batch& batch) {
   return model.call(&nn::TabularModel::predict, batch.x, batch["numbers"]);
@@ -90,7 +72,7 @@ int main(int argc, char** argv) {
     const auto train =
         only_judges ? std::nullopt : std::optional(read_people(here / "adult.data", job));
     const data::TableStatistics statistics =
-        train ? data::statistics_of(*train, columns)
+        train ? data::statistics_of(*train, adult::columns)
               : data::load_statistics(beside(launch::checkpoint_to_evaluate(arguments)));
     const auto test_set = data::encoded(
         read_people(only_judges ? std::filesystem::path(arguments.evaluate) : here / "adult.test",

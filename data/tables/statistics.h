@@ -72,6 +72,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> embedding_sizes(const TableSt
 
 // As JSON; the file is replaced whole or not at all. Errors: not writable; a word that is no UTF-8.
 void save_statistics(const std::filesystem::path& path, const TableStatistics& statistics);
+std::string text_of(const TableStatistics& statistics);  // the file's
 // Error for a file that is not one of these.
 TableStatistics load_statistics(const std::filesystem::path& path);
 // The same of text; `name` stands for the file in errors.

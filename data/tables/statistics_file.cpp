@@ -42,7 +42,7 @@ Scaling scaling_in(const json& text) {
 
 }  // namespace
 
-void save_statistics(const std::filesystem::path& path, const TableStatistics& statistics) {
+std::string text_of(const TableStatistics& statistics) {
   json out{{"format", format_of_statistics},
            {"categories", json::array()},
            {"numbers", json::array()},
@@ -58,12 +58,20 @@ void save_statistics(const std::filesystem::path& path, const TableStatistics& s
                               {"deviation", column.deviation},
                               {"has_missing", column.has_missing}});
   }
+  try {
+    return out.dump(1) + "\n";
+  } catch (const json::exception& error) {
+    fail(concat("[data] a word of the table is no UTF-8 (", error.what(),
+                "); convert the table (iconv)"));
+  }
+}
+
+void save_statistics(const std::filesystem::path& path, const TableStatistics& statistics) {
   std::string text;
   try {
-    text = out.dump(1) + "\n";
-  } catch (const json::exception& error) {
-    fail(concat("[data] ", path.string(), ": a word of the table is no UTF-8 (", error.what(),
-                "); convert the table (iconv)"));
+    text = text_of(statistics);
+  } catch (const Error& error) {
+    fail(concat(error.what(), "; ", path.string(), " was not written"));
   }
   AtomicFile file(path);
   file.write(text.data(), text.size());

@@ -49,7 +49,7 @@ OptimizerFactory optimizer_of(Options options) {
 }
 
 struct LearnerOptions {
-  Loop::LossFunction loss;
+  Loop::LossFunction loss = nullptr;
   Loop::ForwardFunction forward = nullptr;  // null: model(batch.x)
   // Null: fastai's Adam (beta2 0.99, eps 1e-5, decoupled weight decay of 0.01).
   OptimizerFactory optimizer = nullptr;
@@ -138,6 +138,13 @@ class Learner : public Loop {
   // Until what is returned goes, exceptions included, the model's layers are such as several ranks
   // train together. Within another one, and of one rank, nothing happens.
   [[nodiscard]] std::shared_ptr<void> distrib_ctx(const DistribOptions& options = {});
+  // The model runs on several devices of this process while what is returned lives, each on its
+  // part of a batch (nn/parallel/data_parallel.h); `another` makes one like it. A forward of one's
+  // own calls nn::DataParallel's call(), as another is on the first device alone. Error for several
+  // ranks.
+  [[nodiscard]] std::shared_ptr<void> parallel_ctx(std::vector<Device> devices,
+                                                   const std::function<nn::Module()>& another);
+  const std::vector<std::string>& classes() const { return options_.classes; }
   Recorder& recorder() { return *recorder_; }
   // The optimizer is made anew by the next fit.
   void reset_optimizer() { optimizer.reset(); }
