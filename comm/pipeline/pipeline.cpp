@@ -23,15 +23,21 @@ constexpr std::string_view kind_names[] = {"gpipe", "1f1b", "interleaved", "zb-h
 // the sender's action `sent`, and needed by the receiver's action `needed`.
 struct Message {
   Action action;
-  int from, to;
+  int from, to, skip;
   double made;
   std::size_t sent, needed;
 };
 
+// The part that a result is for.
+int other_end(const Action& action, int skip) {
+  if (skip != no_part) return skip;
+  return action.part + (action.pass == Pass::forward ? 1 : -1);
+}
+
 // The action that the result is for; backward in two or in one, as the schedule has it.
-Action consumer(const Problem& problem, const Action& made) {
+Action consumer(const Problem& problem, const Action& made, int skip) {
   Action next = made;
-  next.part += made.pass == Pass::forward ? 1 : -1;
+  next.part = other_end(made, skip);
   if (made.pass != Pass::forward) {
     next.pass = splits_backward(problem.kind) ? Pass::input : Pass::backward;
   }
@@ -52,10 +58,12 @@ std::vector<Message> messages(const Problem& problem, const std::vector<Program>
     const auto& times = nominal.ranks[static_cast<std::size_t>(rank)];
     for (std::size_t k = 0; k < times.size(); ++k) {
       const Action& action = times[k].action;
-      const int to = receiver(problem, action);
-      if (to == no_rank) continue;
-      all.push_back(
-          {action, rank, to, times[k].end, k + 1, place.at(key(consumer(problem, action)))});
+      for (const int skip : takers(problem, action)) {
+        const int to = receiver(problem, action, skip);
+        if (to == no_rank) continue;
+        all.push_back({action, rank, to, skip, times[k].end, k + 1,
+                       place.at(key(consumer(problem, action, skip)))});
+      }
     }
   }
   std::ranges::stable_sort(all, {}, &Message::made);
@@ -114,6 +122,21 @@ void validate(const Problem& problem) {
         refuse(problem, "one chunk of a stage (interleaved and zb-v have several)", problem.chunks);
       }
   }
+  for (const Skip& skip : problem.skips) {
+    const std::string one = "a skip from part " + std::to_string(skip.from);
+    if (skip.from < 0) refuse(problem, "skips from part 0 on", skip.from);
+    if (skip.to < skip.from + 2 || skip.to > problem.last_part()) {
+      refuse(
+          problem,
+          one + " to go past the next, to part " + std::to_string(problem.last_part()) + " at most",
+          skip.to);
+    }
+    const auto times = std::ranges::count(problem.skips, skip);
+    if (times > 1) {
+      refuse(problem, one + " to part " + std::to_string(skip.to) + " once",
+             static_cast<int>(times));
+    }
+  }
 }
 
 Problem make_problem(Kind kind, int stages, int micro_batches, int chunks) {
@@ -137,20 +160,32 @@ std::string text(const Action& action, const Problem& problem) {
 
 std::string text(const Step& step) {
   const std::string action = text(step.action);
+  const std::string skip = step.skip == no_part ? "" : " for " + std::to_string(step.skip);
   switch (step.verb) {
     case Verb::run:
       return action;
     case Verb::send:
-      return "send " + action + " to " + std::to_string(step.peer);
+      return "send " + action + " to " + std::to_string(step.peer) + skip;
     case Verb::recv:
-      return "recv " + action + " from " + std::to_string(step.peer);
+      return "recv " + action + " from " + std::to_string(step.peer) + skip;
   }
   return action;
 }
 
-int receiver(const Problem& problem, const Action& action) {
+std::vector<int> takers(const Problem& problem, const Action& action) {
+  if (action.pass == Pass::weight) return {};
+  std::vector<int> all{no_part};
+  for (const Skip& skip : problem.skips) {
+    const bool forward = action.pass == Pass::forward;
+    if ((forward ? skip.from : skip.to) == action.part)
+      all.push_back(forward ? skip.to : skip.from);
+  }
+  return all;
+}
+
+int receiver(const Problem& problem, const Action& action, int skip) {
   if (action.pass == Pass::weight) return no_rank;
-  const int next = action.part + (action.pass == Pass::forward ? 1 : -1);
+  const int next = other_end(action, skip);
   if (next < 0 || next > problem.last_part()) return no_rank;
   const int to = problem.rank_of(next);
   return to == problem.rank_of(action.part) ? no_rank : to;
@@ -178,7 +213,7 @@ std::vector<Program> schedule(const Problem& problem) {
       const std::vector<std::size_t> at = places(queue, rank);
       for (std::size_t i = 0; i < queue.size(); ++i) {
         const Verb verb = queue[i]->from == rank ? Verb::send : Verb::recv;
-        before[at[i]].push_back({verb, queue[i]->action, peer});
+        before[at[i]].push_back({verb, queue[i]->action, peer, queue[i]->skip});
       }
     }
     Program& program = programs.emplace_back();

@@ -25,6 +25,13 @@
 // A receive is posted before the action before the one that needs it, where the order of the queue
 // allows, so that a message travels while its receiver computes.
 //
+// Skips. A part may give something to a later one than the next, past those between them: a skip
+// connection (torchgpipe: skippable). It is made with the F of the part that it comes from and goes
+// straight to the rank of the part that takes it, whose F waits for it; its gradient is made with
+// that part's B or I, and goes straight back. Such a message names the part at its other end:
+// `send 0F3 to 2 for 5`. What comes before a part comes later than what it skips, so that skips
+// make no schedule longer, and orders do not depend on them.
+//
 // Stash. What a part keeps between F and the end of its backward (B, or W) is one entry of its
 // rank's stash.
 //
@@ -46,11 +53,18 @@ Kind kind_named(std::string_view name);
 // Backward in two: I and W.
 constexpr bool splits_backward(Kind kind) { return kind == Kind::zb_h1 || kind == Kind::zb_v; }
 
+// From a part to one behind the next.
+struct Skip {
+  int from = 0, to = 0;
+  bool operator==(const Skip&) const = default;
+};
+
 struct Problem {
   Kind kind = Kind::one_f_one_b;
   int stages = 1;
   int micro_batches = 1;
-  int chunks = 1;  // of a stage: interleaved has at least 2, ZB-V 2, the others 1
+  int chunks = 1;             // of a stage: interleaved has at least 2, ZB-V 2, the others 1
+  std::vector<Skip> skips{};  // each once
 
   int parts() const { return stages * chunks; }
   int last_part() const { return parts() - 1; }
@@ -71,19 +85,24 @@ std::string text(const Action& action);                          // "2F3"
 std::string text(const Action& action, const Problem& problem);  // "F3" where a rank has one part
 
 enum class Verb : std::uint8_t { run, send, recv };
-inline constexpr int no_rank = -1;
+inline constexpr int no_rank = -1, no_part = -1;
 struct Step {
   Verb verb = Verb::run;
   Action action;
   int peer = no_rank;  // of a message
+  int skip = no_part;  // of a skip's message: the part at its other end
   bool operator==(const Step&) const = default;
 };
 std::string text(const Step& step);  // "2F3", "send 2F3 to 1", "recv 2I3 from 3"
 
 using Program = std::vector<Step>;
 
-// The rank that an action's result is sent to; no_rank where no other rank needs it.
-int receiver(const Problem& problem, const Action& action);
+// The parts that an action's result is for: the next, or the one before, first, as no_part; then
+// those at the other ends of its skips.
+std::vector<int> takers(const Problem& problem, const Action& action);
+// The rank that an action's result is sent to, for the next part or for that of a skip; no_rank
+// where no other rank needs it.
+int receiver(const Problem& problem, const Action& action, int skip = no_part);
 
 // A program for each rank.
 std::vector<Program> schedule(const Problem& problem);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,9 +19,16 @@ struct Refused {
 struct Cell {
   bool forward = false, gradient = false, weight = false;  // done
   bool backward_in_one = false;
-  bool activation_here = false, gradient_here = false;  // what F, and what B or I, waits for
-  bool forward_sent = false, gradient_sent = false, activation_asked = false,
-       gradient_asked = false;
+};
+
+// What leads from a part to the next, or to that of a skip.
+struct Link {
+  int from, to;
+};
+
+// How far one micro-batch has come on a link: an activation one way, a gradient the other.
+struct Passage {
+  bool here = false, sent = false, asked = false;
 };
 
 class Proof {
@@ -29,9 +37,18 @@ class Proof {
       : problem_(problem),
         programs_(programs),
         cells_(static_cast<std::size_t>(problem.parts() * problem.micro_batches)),
+        links_(links_of(problem)),
+        ways_(links_.size() * static_cast<std::size_t>(2 * problem.micro_batches)),
+        into_(static_cast<std::size_t>(problem.parts())),
+        out_of_(into_.size()),
         queues_(static_cast<std::size_t>(problem.stages * problem.stages)),
         next_(static_cast<std::size_t>(problem.stages)),
-        stash_(next_.size()) {}
+        stash_(next_.size()) {
+    for (Index link = 0; link < links_.size(); ++link) {
+      into_[index(links_[link].to)].push_back(link);
+      out_of_[index(links_[link].from)].push_back(link);
+    }
+  }
 
   void prove() {
     if (programs_.size() != next_.size()) {
@@ -59,6 +76,34 @@ class Proof {
     return cells_[index(part * problem_.micro_batches + micro_batch)];
   }
   Cell& cell(const Action& a) { return cell(a.part, a.micro_batch); }
+  static std::vector<Link> links_of(const Problem& problem) {
+    std::vector<Link> links;
+    for (int part = 0; part < problem.last_part(); ++part) links.push_back({part, part + 1});
+    for (const Skip& skip : problem.skips) links.push_back({skip.from, skip.to});
+    return links;
+  }
+  Passage& passage(Index link, const Action& a, bool forward) {
+    return ways_[(2 * link + (forward ? 1 : 0)) * index(problem_.micro_batches) +
+                 index(a.micro_batch)];
+  }
+  bool all_here(const std::vector<Index>& links, const Action& a, bool forward) {
+    return std::ranges::all_of(links, [&](Index link) { return passage(link, a, forward).here; });
+  }
+  // Which the step's message goes along; none where there is no such skip.
+  std::optional<Index> link_of(const Step& step) const {
+    const bool forward = step.action.pass == Pass::forward;
+    const int mine = step.action.part;
+    const int other = step.skip != no_part ? step.skip : mine + (forward ? 1 : -1);
+    for (Index link = 0; link < links_.size(); ++link) {
+      const bool skips = link >= index(problem_.last_part());
+      const auto [from, to] = links_[link];
+      if (skips == (step.skip != no_part) && from == (forward ? mine : other) &&
+          to == (forward ? other : mine)) {
+        return link;
+      }
+    }
+    return {};
+  }
   // The messages that `rank` has posted to `peer` and that have not moved.
   std::deque<Step>& queue(int rank, int peer) {
     return queues_[index(rank * problem_.stages + peer)];
@@ -82,6 +127,7 @@ class Proof {
       }
       if (program[step].verb == Verb::run) {
         if (program[step].peer != no_rank) refuse(rank, "an action without a peer");
+        if (program[step].skip != no_part) refuse(rank, "an action for no skip");
         if (!run(rank, program[step].action)) return;
       } else if (program[step].verb > Verb::recv) {
         refuse(rank, "a step that is one of run, send and recv");
@@ -99,20 +145,20 @@ class Proof {
     switch (a.pass) {
       case Pass::forward:
         if (c.forward) refuse(rank, "an action that was not run before");
-        if (a.part > 0 && !c.activation_here) return false;
+        if (!all_here(into_[index(a.part)], a, true)) return false;
         c.forward = true;
         keep(rank);
-        if (a.part < problem_.last_part()) hand_over(rank, a);
+        hand_over(rank, out_of_[index(a.part)], a, true);
         return true;
       case Pass::backward:
       case Pass::input:
         if (c.gradient) refuse(rank, "an action that was not run before");
         if (!c.forward) refuse(rank, "its forward before it");
-        if (a.part < problem_.last_part() && !c.gradient_here) return false;
+        if (!all_here(out_of_[index(a.part)], a, false)) return false;
         c.gradient = true;
         c.backward_in_one = a.pass == Pass::backward;
         if (c.backward_in_one) release(rank, c);
-        if (a.part > 0) hand_over(rank, a);
+        hand_over(rank, into_[index(a.part)], a, false);
         return true;
       case Pass::weight:
         if (c.weight) refuse(rank, "an action that was not run before");
@@ -134,23 +180,22 @@ class Proof {
     --stash_[index(rank)];
   }
 
-  // To the next part on the same rank; what another rank needs has to be sent.
-  void hand_over(int rank, const Action& a) {
-    if (receiver(problem_, a) == no_rank) arrive(rank, a);
-  }
-  void arrive(int rank, const Action& a) {
-    if (a.pass == Pass::forward) {
-      cell(a.part + 1, a.micro_batch).activation_here = true;
-    } else {
-      cell(a.part - 1, a.micro_batch).gradient_here = true;
+  // To parts on the same rank; what another rank needs has to be sent.
+  void hand_over(int rank, const std::vector<Index>& links, const Action& a, bool forward) {
+    for (const Index link : links) {
+      const auto [from, to] = links_[link];
+      if (problem_.rank_of(from) != problem_.rank_of(to)) continue;
+      passage(link, a, forward).here = true;
+      wake_.push_back(rank);
     }
-    wake_.push_back(rank);
   }
 
   void post(int rank, const Step& step) {
     const Action& a = step.action;
     const bool sends = step.verb == Verb::send, forward = a.pass == Pass::forward;
-    const int from = problem_.rank_of(a.part), to = receiver(problem_, a);
+    const std::optional<Index> link = link_of(step);
+    const int from = problem_.rank_of(a.part);
+    const int to = link ? receiver(problem_, a, step.skip) : no_rank;
     if (to == no_rank) refuse(rank, "a result that another rank needs");
     const int me = sends ? from : to, peer = sends ? to : from;
     if (rank != me || step.peer != peer) {
@@ -162,8 +207,8 @@ class Proof {
     if (sends && !(made && (forward || c.backward_in_one == (a.pass == Pass::backward)))) {
       refuse(rank, "to have run it before");
     }
-    bool& posted = forward ? (sends ? c.forward_sent : c.activation_asked)
-                           : (sends ? c.gradient_sent : c.gradient_asked);
+    Passage& way = passage(*link, a, forward);
+    bool& posted = sends ? way.sent : way.asked;
     if (posted) refuse(rank, "a message that was not posted before");
     posted = true;
     queue(rank, peer).push_back(step);
@@ -174,13 +219,14 @@ class Proof {
     std::deque<Step>&mine = queue(a, b), &others = queue(b, a);
     while (!mine.empty() && !others.empty()) {
       const Step &one = mine.front(), &other = others.front();
-      if (one.verb == other.verb || one.action != other.action) {
+      if (one.verb == other.verb || one.action != other.action || one.skip != other.skip) {
         throw Refused{where(a) + ": the messages of ranks " + std::to_string(a) + " and " +
                       std::to_string(b) + " do not meet: the first that rank " + std::to_string(a) +
                       " has posted is " + text(one) + ", that of rank " + std::to_string(b) + " " +
                       text(other)};
       }
-      arrive(one.verb == Verb::recv ? a : b, one.action);
+      passage(*link_of(one), one.action, one.action.pass == Pass::forward).here = true;
+      wake_.push_back(one.verb == Verb::recv ? a : b);
       mine.pop_front();
       others.pop_front();
     }
@@ -211,6 +257,9 @@ class Proof {
   const Problem& problem_;
   std::span<const Program> programs_;
   std::vector<Cell> cells_;  // by part and micro-batch
+  const std::vector<Link> links_;
+  std::vector<Passage> ways_;                      // by link, direction and micro-batch
+  std::vector<std::vector<Index>> into_, out_of_;  // links, by part
   std::vector<std::deque<Step>> queues_;
   std::vector<Index> next_;  // step, by rank
   std::vector<int> stash_;

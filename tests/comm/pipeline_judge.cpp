@@ -24,6 +24,12 @@ Number loss_gradient(Number y, int i) { return 5 * y + static_cast<Number>(i); }
 Number input_gradient(int part, Number x, Number g) { return g * weight_of(part) + (x >> 3); }
 Number weight_gradient(Number x, Number g) { return x * (g ^ (g >> 5)); }
 
+// What goes past parts, and what its gradient is.
+Number skip_of(Number x) { return (x >> 1) + 13; }
+Number with_skip(Number x, Number skip) { return x + 11 * skip; }
+Number skip_gradient(Number input_gradient) { return 11 * (input_gradient ^ 5); }
+Number with_skip_gradient(Number g, Number skip) { return g + 17 * skip; }
+
 struct Result {
   std::map<int, Number> losses, input_gradients;  // by micro-batch
   std::map<int, Number> weight_gradients;         // by part
@@ -33,23 +39,36 @@ struct Result {
 Result expected(const Problem& problem) {
   Result result;
   for (int i = 0; i < problem.micro_batches; ++i) {
-    std::vector<Number> x{data_of(i)};
-    for (int part = 0; part < problem.parts(); ++part) x.push_back(forward_of(part, x.back()));
-    result.losses[i] = x.back();
-    Number g = loss_gradient(x.back(), i);
+    std::vector<Number> x, to_input(static_cast<std::size_t>(problem.parts()));
+    Number y = data_of(i);
+    for (int part = 0; part < problem.parts(); ++part) {
+      for (const Skip& skip : problem.skips) {
+        if (skip.to == part) y = with_skip(y, skip_of(x[static_cast<std::size_t>(skip.from)]));
+      }
+      x.push_back(y);
+      y = forward_of(part, y);
+    }
+    result.losses[i] = y;
+    Number g = loss_gradient(y, i);
     for (int part = problem.parts() - 1; part >= 0; --part) {
+      for (const Skip& skip : problem.skips) {
+        if (skip.from != part) continue;
+        g = with_skip_gradient(g, skip_gradient(to_input[static_cast<std::size_t>(skip.to)]));
+      }
       const Number kept = x[static_cast<std::size_t>(part)];
       result.weight_gradients[part] += weight_gradient(kept, g);
-      g = input_gradient(part, kept, g);
+      g = to_input[static_cast<std::size_t>(part)] = input_gradient(part, kept, g);
     }
     result.input_gradients[i] = g;
   }
   return result;
 }
 
-// An activation or a gradient, by the part that makes it.
-using Label = std::tuple<bool, int, int>;
-Label label(const Action& a) { return {a.pass == Pass::forward, a.part, a.micro_batch}; }
+// An activation or a gradient, by the part that makes it, and that of the skip that it is for.
+using Label = std::tuple<bool, int, int, int>;
+Label label(const Action& a, int skip = no_part) {
+  return {a.pass == Pass::forward, a.part, skip, a.micro_batch};
+}
 
 struct Entry {
   Number x = 0, g = 0;
@@ -89,10 +108,17 @@ class World {
     if (step.verb != Verb::run) return true;
     const Action& a = step.action;
     if (a.pass == Pass::weight) return true;
-    if (a.pass == Pass::forward) {
-      return a.part <= 0 || r.here.contains({true, a.part - 1, a.micro_batch});
+    const bool forward = a.pass == Pass::forward;
+    for (const Skip& skip : problem_.skips) {
+      const auto [from, to] = skip;
+      if (a.part == (forward ? to : from) &&
+          !r.here.contains({forward, forward ? from : to, a.part, a.micro_batch})) {
+        return false;
+      }
     }
-    return a.part >= problem_.last_part() || r.here.contains({false, a.part + 1, a.micro_batch});
+    if (forward) return a.part <= 0 || r.here.contains({true, a.part - 1, no_part, a.micro_batch});
+    return a.part >= problem_.last_part() ||
+           r.here.contains({false, a.part + 1, no_part, a.micro_batch});
   }
 
   void step(std::size_t rank) {
@@ -112,9 +138,17 @@ class World {
     if (a.pass != Pass::weight) {
       const int last = problem_.last_part();
       e.g = a.part == last ? loss_gradient(forward_of(last, e.x), a.micro_batch)
-                           : take(r, {false, a.part + 1, a.micro_batch});
+                           : take(r, {false, a.part + 1, no_part, a.micro_batch});
+      for (const Skip& skip : problem_.skips) {
+        if (skip.from != a.part) continue;
+        e.g = with_skip_gradient(e.g, take(r, {false, skip.to, a.part, a.micro_batch}));
+      }
       e.has_gradient = true;
-      give(r, a, input_gradient(a.part, e.x, e.g));
+      const Number to_input = input_gradient(a.part, e.x, e.g);
+      for (const Skip& skip : problem_.skips) {
+        if (skip.to == a.part) give(r, a, skip_gradient(to_input), skip.from);
+      }
+      give(r, a, to_input);
     }
     if (a.pass == Pass::input) return;
     if (!e.has_gradient) throw Bad{text(a) + " has no gradient"};
@@ -165,11 +199,17 @@ class World {
   void forward(std::size_t rank, const Action& a) {
     Rank& r = ranks_[rank];
     const int i = a.micro_batch;
-    const Number x = a.part == 0 ? data_of(i) : take(r, {true, a.part - 1, i});
+    Number x = a.part == 0 ? data_of(i) : take(r, {true, a.part - 1, no_part, i});
+    for (const Skip& skip : problem_.skips) {
+      if (skip.to == a.part) x = with_skip(x, take(r, {true, skip.from, a.part, i}));
+    }
     r.stash[{a.part, i}] = {x};
     r.most = std::max(r.most, static_cast<int>(r.stash.size()));
     if (!room_.empty() && r.most > room_[rank]) {
       throw Bad{"rank " + std::to_string(rank) + " is out of memory"};
+    }
+    for (const Skip& skip : problem_.skips) {
+      if (skip.from == a.part) give(r, a, skip_of(x), skip.to);
     }
     give(r, a, forward_of(a.part, x));
   }
@@ -180,17 +220,17 @@ class World {
     return value;
   }
 
-  void give(Rank& r, const Action& a, Number value) {
+  void give(Rank& r, const Action& a, Number value, int skip = no_part) {
     const bool forward = a.pass == Pass::forward;
-    const int next = a.part + (forward ? 1 : -1);
+    const int next = skip != no_part ? skip : a.part + (forward ? 1 : -1);
     if (next > problem_.last_part()) {
       result_.losses[a.micro_batch] = value;
     } else if (next < 0) {
       result_.input_gradients[a.micro_batch] = value;
     } else if (problem_.rank_of(next) == problem_.rank_of(a.part)) {
-      r.here[label(a)] = value;
+      r.here[label(a, skip)] = value;
     } else {
-      r.made[label(a)] = value;
+      r.made[label(a, skip)] = value;
     }
   }
 
@@ -199,7 +239,7 @@ class World {
     if (step.peer < 0 || step.peer >= problem_.stages || step.peer == rank) {
       throw Bad{text(step) + ": there is no such peer"};
     }
-    Post post{sends, label(step.action), 0};
+    Post post{sends, label(step.action, step.skip), 0};
     if (sends) {
       auto& made = ranks_[static_cast<std::size_t>(rank)].made;
       const auto found = made.find(post.label);

@@ -27,7 +27,14 @@ class Mutator {
   Problem problem() {
     const Kind kind = all_kinds[below(std::size(all_kinds))];
     const int chunks = kind == Kind::interleaved ? 2 + below(2) : 0;
-    return make_problem(kind, 2 + below(3), 1 + below(6), chunks);
+    Problem problem = make_problem(kind, 2 + below(3), 1 + below(6), chunks);
+    for (int i = below(3); i > 0 && problem.parts() > 2; --i) {
+      const int from = below(static_cast<std::size_t>(problem.parts() - 2));
+      const int most = problem.last_part() - from - 1;
+      const Skip skip{from, from + 2 + below(static_cast<std::size_t>(most))};
+      if (!std::ranges::count(problem.skips, skip)) problem.skips.push_back(skip);
+    }
+    return problem;
   }
 
   // The name of what was done to the programs, or empty if it could not be done.
@@ -36,7 +43,7 @@ class Mutator {
     const auto place = [this](const Program& p) { return p.begin() + below(p.size()); };
     const auto at = program.begin() + below(program.size());
     Step& step = *at;
-    switch (below(12)) {
+    switch (below(13)) {
       case 0:
         program.erase(at);
         return "drop a step";
@@ -81,6 +88,9 @@ class Mutator {
       case 10:
         step.verb = static_cast<Verb>(below(3));
         return "change a verb";
+      case 11:
+        step.skip = below(static_cast<std::size_t>(problem.parts() + 1)) - 1;
+        return "change a skip";
       default:
         std::swap(program, programs[static_cast<std::size_t>(below(programs.size()))]);
         return "swap ranks";
@@ -131,7 +141,7 @@ TEST_CASE("the verifier rejects every mutant that the judge finds bad") {
   }
   MESSAGE("of ", wanted, " mutants: judged bad ", all.bad, ", rejected though harmless ",
           all.rejected_harmless, ", accepted ", all.accepted);
-  CHECK(tallies.size() == 12);
+  CHECK(tallies.size() == 13);
   CHECK(all.bad > wanted / 2);
   CHECK(all.accepted > 0);
   CHECK(all.rejected_harmless < wanted / 4);

@@ -143,6 +143,80 @@ TEST_CASE("numbers go through every schedule as through one process") {
   }
 }
 
+// Up to every pair of parts that a skip can have.
+std::vector<Skip> skips_of(const Problem& problem, int stride) {
+  std::vector<Skip> skips;
+  int next = 0;
+  for (int from = 0; from < problem.parts(); ++from) {
+    for (int to = from + 2; to < problem.parts(); ++to) {
+      if (next++ % stride == 0) skips.push_back({from, to});
+    }
+  }
+  return skips;
+}
+
+TEST_CASE("skips go straight to the part that takes them, in every schedule") {
+  int proven = 0, messages = 0;
+  for (const Kind kind : all_kinds) {
+    for (const int chunks : chunks_of(kind)) {
+      for (int stages = 1; stages <= 6; ++stages) {
+        for (const int micro_batches : {1, 2, 3, 5, 8, 13}) {
+          for (const int stride : {1, 3}) {
+            Problem problem = make_problem(kind, stages, micro_batches, chunks);
+            const double without = simulate(problem, schedule(problem)).makespan;
+            problem.skips = skips_of(problem, stride);
+            const std::vector<Program> programs = schedule(problem);
+            const Verdict verdict = verify(problem, programs);
+            CHECK_MESSAGE(verdict.ok, name(kind), " ", stages, " x ", micro_batches, ": ",
+                          verdict.why);
+            const auto judgement = testing::judge(problem, programs, 7);
+            CHECK_MESSAGE(judgement.good, name(kind), " ", stages, " x ", micro_batches, ": ",
+                          judgement.why);
+            CHECK(simulate(problem, programs).makespan == without);
+            ++proven;
+            for (const Program& program : programs) {
+              for (const Step& step : program) messages += step.skip != no_part;
+            }
+          }
+        }
+      }
+    }
+  }
+  MESSAGE(proven, " schedules with skips proven, of ", messages, " messages");
+  CHECK(messages > 0);
+}
+
+TEST_CASE("the messages of skips, and what skips there cannot be") {
+  Problem problem = make_problem(Kind::gpipe, 3, 1);
+  problem.skips = {{0, 2}};
+  std::string said;
+  for (const Program& program : schedule(problem)) {
+    for (const Step& step : program) said += text(step) + ", ";
+    said += "| ";
+  }
+  CHECK(said ==
+        "0F0, send 0F0 to 1, recv 1B0 from 1, send 0F0 to 2 for 2, recv 2B0 from 2 for 0, 0B0, | "
+        "recv 0F0 from 0, 1F0, send 1F0 to 2, recv 2B0 from 2, 1B0, send 1B0 to 0, | "
+        "recv 0F0 from 0 for 2, recv 1F0 from 1, 2F0, 2B0, send 2B0 to 0 for 0, send 2B0 to 1, | ");
+  auto programs = schedule(problem);
+  programs[2][0].skip = 1;
+  CHECK(verify(problem, programs).why.find("expected a result that another rank needs") !=
+        std::string::npos);
+  const auto refused = [](const char* message, const std::vector<Skip>& skips) {
+    Problem problem = make_problem(Kind::gpipe, 3, 1);
+    problem.skips = skips;
+    CHECK_THROWS_WITH_AS(validate(problem), message, std::invalid_argument);
+  };
+  refused(
+      "pipeline gpipe: expected a skip from part 0 to go past the next, to part 2 at most, got 1",
+      {{0, 1}});
+  refused(
+      "pipeline gpipe: expected a skip from part 1 to go past the next, to part 2 at most, got 3",
+      {{1, 3}});
+  refused("pipeline gpipe: expected skips from part 0 on, got -1", {{-1, 2}});
+  refused("pipeline gpipe: expected a skip from part 0 to part 2 once, got 2", {{0, 2}, {0, 2}});
+}
+
 TEST_CASE("messages that take time delay what waits for them") {
   const Problem two = make_problem(Kind::one_f_one_b, 2, 1);
   CHECK(simulate(two, schedule(two), {.message = 0.25}).makespan == 6.5);
