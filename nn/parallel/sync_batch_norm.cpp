@@ -3,15 +3,13 @@
 #include <peal/comm/group/in_stream.h>
 #include <peal/comm/schedule/mix.h>
 #include <peal/nn/parallel/announce.h>
+#include <peal/nn/parallel/convert_batch_norm.h>
 #include <peal/nn/parallel/same_calls.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <string>
-#include <typeinfo>
 #include <utility>
-#include <vector>
 
 namespace peal::nn {
 namespace {
@@ -110,57 +108,13 @@ Tensor SyncBatchNorm::apply(const Tensor& x, const BatchNormOptions& options) {
   }
 }
 
-namespace {
-
-// Null where it is none of peal's that are to be converted.
-BatchNorm* convertible(Module& module, const std::string& path) {
-  auto* const norm = module.as<BatchNorm>();
-  if (norm == nullptr || module.as<SyncBatchNorm>() != nullptr) return nullptr;
-  const std::type_info& type = typeid(*norm);
-  const std::string where = concat("convert_sync_batchnorm", path.empty() ? "" : ": ", path);
-  PEAL_CHECK(
-      type == typeid(BatchNorm1d) || type == typeid(BatchNorm2d) || type == typeid(BatchNorm3d),
-      where, " is a ", module.class_name(),
-      ", whose own forward would be lost; replace it by hand (Module::replace_child)");
-  PEAL_CHECK(!module.has_hooks(), where,
-             " has hooks, which the SyncBatchNorm in its place would not have; convert first, and "
-             "register them then");
-  return norm;
-}
-
-struct Place {
-  std::string path;
-  Module old;
-};
-
-}  // namespace
-
 Module convert_sync_batchnorm(Module module, const comm::ProcessGroup& group) {
-  if (const BatchNorm* const norm = convertible(module, "")) return SyncBatchNorm(*norm, group, "");
-  std::vector<Place> places;
-  const auto look = [&](const auto& self, const Module& parent, const std::string& prefix) -> void {
-    for (auto& [name, child] : parent.named_children()) {
-      if (convertible(child, prefix + name) != nullptr) {
-        places.push_back({prefix + name, child});
-      } else {
-        self(self, child, prefix + name + ".");
-      }
-    }
-  };
-  look(look, module, "");
-  std::vector<std::pair<Module, Module>> made;  // one with several places is one in all of them
-  for (Place& place : places) {
-    const auto same = std::find_if(made.begin(), made.end(),
-                                   [&](const auto& pair) { return pair.first.same_as(place.old); });
-    if (same != made.end()) {
-      module.replace_child(place.path, same->second);
-      continue;
-    }
-    const Module now = SyncBatchNorm(*place.old.as<BatchNorm>(), group, place.path);
-    made.emplace_back(place.old, now);
-    module.replace_child(place.path, now);
-  }
-  return module;
+  return convert_batch_norm(
+      std::move(module), "convert_sync_batchnorm",
+      [](Module& norm) { return norm.as<SyncBatchNorm>() != nullptr; },
+      [&](const BatchNorm& norm, const std::string& path) {
+        return SyncBatchNorm(norm, group, path);
+      });
 }
 
 }  // namespace peal::nn

@@ -1,25 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pipe: whatever the schedule, the ranks and the micro-batches, a step is that of one process.
-#include <peal/autograd/ops/ops.h>
 #include <peal/comm/group/device_mesh.h>
-#include <peal/comm/pipeline/simulate.h>
-#include <peal/nn/layers/activation.h>
 #include <peal/nn/layers/dropout.h>
-#include <peal/nn/layers/linear.h>
 #include <peal/nn/optim/clip_grad.h>
-#include <peal/nn/optim/sgd.h>
-#include <peal/nn/parallel/pipeline/pipe.h>
 
-#include <algorithm>
-#include <cmath>
-#include <functional>
 #include <limits>
-#include <map>
-#include <optional>
-#include <string>
-#include <vector>
 
-#include "ddp_ranks.h"
+#include "pipe_ranks.h"
 
 using namespace peal;
 using namespace peal::testing;
@@ -27,91 +14,17 @@ using comm::pipeline::Kind;
 
 namespace {
 
-constexpr std::int64_t rows = 10;
-
-// Sixteen layers of uneven widths, the same on all ranks.
-nn::Sequential model() {
-  manual_seed(3);
-  nn::Sequential net;
-  const std::int64_t widths[] = {5, 7, 4, 6, 6, 3, 8, 5, 2};
-  for (int i = 0; i < 8; ++i) {
-    net.push_back(nn::Linear(widths[i], widths[i + 1]));
-    net.push_back(nn::Tanh());
-  }
-  net.to(DType::f64);
-  return net;
-}
-
-Tensor numbers(const Shape& shape, double scale) {
-  std::vector<double> values;
-  for (std::int64_t i = 0; i < shape.numel(); ++i) {
-    values.push_back(scale * static_cast<double>((i * 7 + 3) % 11 - 5));
-  }
-  return Tensor::from(values, shape);
-}
-
-Tensor squares(const Tensor& y, const Tensor& target) {
-  const Tensor off = y - target;
-  return sum(off * off);
-}
-
-struct Trained {
-  std::vector<double> losses;
-  std::vector<std::map<std::string, std::vector<double>>> parameters;  // after each step
-};
-
 constexpr int most_steps = 20;
-constexpr nn::SGDOptions sgd{.lr = 0.1, .momentum = 0.9};
+
+nn::Sequential model() { return uneven_model(); }
 
 const Trained& by_one_process() {
-  static const Trained trained = [] {
-    nn::Sequential net = model();
-    nn::SGD optimizer(net.named_parameters(), sgd);
-    Trained all;
-    for (int step = 0; step < most_steps; ++step) {
-      optimizer.zero_grad();
-      const Tensor loss =
-          squares(net(numbers({rows, 5}, 0.1 + step)), numbers({rows, 2}, 0.2)) * (1.0 / rows);
-      loss.backward();
-      all.losses.push_back(loss.item<double>());
-      optimizer.step();
-      auto& parameters = all.parameters.emplace_back();
-      for (const auto& [name, p] : net.named_parameters()) {
-        parameters[name] = p.to_vector<double>();
-      }
-    }
-    return all;
-  }();
+  static const Trained trained = trained_alone(model, most_steps);
   return trained;
 }
 
-double farthest(const std::vector<double>& a, const std::vector<double>& b) {
-  REQUIRE(a.size() == b.size());
-  double most = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
-  return most;
-}
-
-// Errors of a rank are of all; what it checks is told by exceptions, for ranks are threads.
 void check_like_one_process(const Group& group, const nn::PipeOptions& options, int steps = 2) {
-  const Trained& one = by_one_process();
-  nn::Pipe pipe(group, model(), options);
-  std::optional<nn::SGD> optimizer;  // a rank may have no parameters
-  if (!pipe.local().parameters().empty()) optimizer.emplace(pipe.local().named_parameters(), sgd);
-  for (int step = 0; step < steps; ++step) {
-    if (optimizer) optimizer->zero_grad();
-    const double loss = pipe.step(numbers({rows, 5}, 0.1 + step), numbers({rows, 2}, 0.2), squares);
-    const double off = std::abs(loss - one.losses[static_cast<std::size_t>(step)]);
-    PEAL_CHECK(off < 1e-10, "step ", step, ": loss off by ", off);
-    if (optimizer) optimizer->step();
-  }
-  for (const auto& [name, p] : pipe.local().named_parameters()) {
-    const double off = farthest(p.to_vector<double>(),
-                                one.parameters[static_cast<std::size_t>(steps - 1)].at(name));
-    PEAL_CHECK(off < 1e-10, name, " is off by ", off);
-  }
-  const int bound = stash_bound(pipe.problem(), group.rank());
-  PEAL_CHECK(pipe.stash() <= bound, "stash ", pipe.stash(), ", by formula ", bound);
+  check_like(by_one_process(), model, group, options, steps);
 }
 
 }  // namespace
@@ -344,176 +257,7 @@ TEST_CASE("pipelines on shares of a batch, averaged once a step, are one process
       optimizer.step();
     }
     for (const auto& [name, p] : pipe.local().named_parameters()) {
-      PEAL_CHECK(farthest(p.to_vector<double>(), one.parameters[2].at(name)) < 1e-10, name);
+      PEAL_CHECK(farthest(p.to_vector<double>(), one.states[2].at(name)) < 1e-10, name);
     }
   });
-}
-
-// What each rank hears of a failure of one of them, whose own error is the first.
-std::vector<std::string> heard(int world, const std::function<void(const Group&, int rank)>& f) {
-  std::vector<std::string> all(static_cast<std::size_t>(world));
-  try {
-    ranks(world, [&](const Group& group, int rank) {
-      try {
-        f(group, rank);
-      } catch (const Error& error) {
-        all[static_cast<std::size_t>(rank)] = error.what();
-      }
-    });
-  } catch (const Error&) {  // of the barrier at the end of a group that has failed
-  }
-  return all;
-}
-
-TEST_CASE("a rank that fails in the middle of a step tells the others") {
-  struct Failing : nn::Module {
-    Tensor forward(const Tensor& x) override {
-      PEAL_CHECK(calls++ != 2, "no output today");
-      return x * 1.0;
-    }
-    int calls = 0;
-  };
-  for (const Kind kind : {Kind::one_f_one_b, Kind::zb_v}) {
-    const auto said = heard(3, [&](const Group& group, int rank) {
-      nn::Sequential net = model();
-      nn::Sequential failing;
-      int i = 0;
-      for (const auto& [name, layer] : net.named_children()) {
-        failing.push_back(i++ == 7 && rank == 1 ? nn::Module(Failing()) : layer);
-      }
-      nn::PipeOptions options{.kind = kind, .micro_batches = 4, .balance = {6, 4, 6}};
-      if (kind == Kind::zb_v) options.balance = {3, 6, 2, 2, 2, 1};
-      nn::Pipe pipe(group, failing, options);
-      pipe.step(numbers({rows, 5}, 0.1), numbers({rows, 2}, 0.2), squares);
-    });
-    for (const std::string& error : said) CHECK(error.find("no output today") != error.npos);
-  }
-  // Batches that differ are found by who gets the first activation.
-  const auto said = heard(2, [](const Group& group, int rank) {
-    nn::Pipe pipe(group, model(), {.micro_batches = 2});
-    const std::int64_t n = 4 << rank;
-    pipe.step(numbers({n, 5}, 0.1), numbers({n, 2}, 0.2), squares);
-  });
-  for (const std::string& error : said) {
-    CHECK(error.find("here step() of 8 rows, its call 1, on rank 0 step() of 4 rows") !=
-          error.npos);
-  }
-  // So are calls that differ, though their tags do not.
-  const auto other = heard(2, [](const Group& group, int rank) {
-    nn::Pipe pipe(group, model(), {.micro_batches = 2});
-    const Tensor x = numbers({4, 5}, 0.1), target = numbers({4, 2}, 0.2);
-    if (rank == 0) {
-      pipe.evaluate(x, target, squares);
-    } else {
-      pipe.step(x, target, squares);
-    }
-  });
-  for (const std::string& error : other) {
-    CHECK(error.find("here step() of 4 rows, its call 1, on rank 0 evaluate() of 4 rows") !=
-          error.npos);
-  }
-  const auto without = heard(2, [](const Group& group, int rank) {
-    nn::Pipe pipe(group, model(), {.micro_batches = 2});
-    const Tensor x = numbers({4, 5}, 0.1), target = numbers({4, 2}, 0.2);
-    if (rank == 0) return static_cast<void>(pipe.step(x, target, squares));
-    const NoGrad guard;
-    pipe.step(x, target, squares);
-  });
-  for (const std::string& error : without) {
-    CHECK(error.find("step() under NoGrad trains nothing") != error.npos);
-  }
-}
-
-TEST_CASE("what one rank alone has wrong all are told at the start, and the group goes on") {
-  ranks(2, [](const Group& group, int rank) {
-    const auto refused = [&](const nn::Sequential& net, const nn::PipeOptions& options) {
-      try {
-        nn::Pipe pipe(group, net, options);
-      } catch (const Error& error) {
-        return std::string(error.what());
-      }
-      return std::string("nothing");
-    };
-    const auto check = [](const std::string& error, const char* part) {
-      PEAL_CHECK(error.find(part) != error.npos, "got: ", error);
-    };
-    check(refused(model(), {.chunks = rank == 1 ? 2 : 0}), "expected one chunk of a stage");
-    check(refused(rank == 1 ? nn::Sequential(nn::Tanh()) : model(), {}), "rank 1");
-    nn::Sequential longer = model();
-    if (rank == 0) longer.push_back(nn::Tanh());
-    check(refused(longer, {.balance = {8, 8}}), "the 17 layers");
-    const Tensor weight = full({2, 2}, 1.0);
-    const Tensor other = rank == 1 ? weight : full({2, 2}, 1.0);
-    check(refused(nn::Sequential(nn::Linear(weight), nn::Linear(other)), {}), "is tied to");
-    check_like_one_process(group, {.micro_batches = 2});
-  });
-}
-
-TEST_CASE("what a pipe refuses") {
-  const auto x = Tensor::zeros({2, 5}, DType::f64);
-  CHECK(failure([&](const Group& group, int) {
-          nn::Pipe pipe(group, model(), {.micro_batches = 3});
-          const auto none = Tensor::zeros({0, 5}, DType::f64);
-          pipe.step(none, none, squares);
-        }).find("expected a row at least, got shape [0, 5]") != std::string::npos);
-  CHECK(failure([&](const Group& group, int) {
-          nn::Pipe pipe(group, model(), {.micro_batches = 2});
-          const NoGrad guard;
-          pipe.step(x, x, squares);
-        }).find("step() under NoGrad trains nothing") != std::string::npos);
-  CHECK(failure([&](const Group& group, int) {
-          nn::Pipe pipe(group, nn::Sequential(nn::Tanh()), {});
-        }).find("expected a layer for each of 2 parts at least, got 1") != std::string::npos);
-  CHECK(failure([&](const Group& group, int) {
-          nn::Pipe pipe(group, model(), {.balance = {3, 4}});
-        }).find("expected a balance of 2 parts that have the 16 layers") != std::string::npos);
-  CHECK(failure([&](const Group& group, int) {
-          nn::Pipe pipe(group, model(), {.chunks = 2});
-        }).find("pipeline 1f1b: expected one chunk of a stage") != std::string::npos);
-  CHECK(failure([&](const Group& group, int rank) {
-          nn::Pipe pipe(group, model(), {.micro_batches = 1 + rank});
-        }).find("build the same model, with the same options, on every rank") != std::string::npos);
-  CHECK(failure([&](const Group& group, int) {
-          const Tensor weight = full({2, 2}, 1.0);
-          nn::Pipe pipe(group, nn::Sequential(nn::Linear(weight), nn::Linear(weight)), {});
-        }).find("1.weight of part 1 is tied to 0.weight of part 0") != std::string::npos);
-  CHECK(failure([&](const Group& group, int) {
-          nn::Pipe pipe(group, model(), {});
-          pipe.step(x, Tensor::zeros({3, 2}), squares);
-        }).find("expected as many rows of the target as of x") != std::string::npos);
-}
-
-TEST_CASE("balance by count and by size") {
-  using Parts = std::vector<int>;
-  CHECK(nn::balance_by_count(10, 4) == Parts{3, 3, 2, 2});
-  CHECK(nn::balance_by_count(3, 3) == Parts{1, 1, 1});
-  CHECK(nn::balance_by_size(std::vector<std::int64_t>{1, 2, 3, 4, 5, 6}, 2) == Parts{4, 2});
-  CHECK(nn::balance_by_size(std::vector<std::int64_t>{10, 1, 1, 1}, 3) == Parts{1, 2, 1});
-  CHECK(nn::balance_by_size(std::vector<std::int64_t>{0, 0, 0}, 2) == Parts{2, 1});
-  // As good as the best of all cuts.
-  std::uint32_t state = 1;
-  for (int round = 0; round < 200; ++round) {
-    std::vector<std::int64_t> weights;
-    for (int i = 0; i < 7; ++i) weights.push_back((state = state * 1664525u + 1013904223u) >> 28);
-    const auto largest = [&](const Parts& cut) {
-      std::int64_t most = 0;
-      std::size_t next = 0;
-      for (const int layers : cut) {
-        std::int64_t sum = 0;
-        for (int i = 0; i < layers; ++i) sum += weights[next++];
-        most = std::max(most, sum);
-      }
-      CHECK(next == weights.size());
-      return most;
-    };
-    std::int64_t best = 1 << 20;
-    for (int a = 1; a < 6; ++a) {
-      for (int b = 1; a + b < 7; ++b) best = std::min(best, largest({a, b, 7 - a - b}));
-    }
-    CHECK(largest(nn::balance_by_size(weights, 3)) == best);
-  }
-  CHECK_THROWS_WITH_AS(nn::balance_by_count(2, 3),
-                       "pipe: expected a layer for each of 3 parts at least, got 2; take fewer "
-                       "ranks or chunks",
-                       Error);
 }

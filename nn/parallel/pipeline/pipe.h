@@ -16,8 +16,9 @@
 // and of ragged micro-batches too (10 rows in 4: 3, 3, 2, 2). Gradients add up over several steps,
 // as ever; who divides by what they all have gives that number to each.
 //
-// What differs from one process: layers that look at a whole batch see micro-batches (BatchNorm),
-// and dropout draws for each of them. What a layer draws is a function of its place in the model,
+// What differs from one process: layers that look at a whole batch see micro-batches (BatchNorm;
+// its running statistics can be those of the whole batch: deferred_batch_norm.h), and dropout draws
+// for each of them. What a layer draws is a function of its place in the model,
 // the micro-batch and the random numbers' state when the step began: so it does not depend on the
 // cut, the schedule or the ranks, where these came with one state (manual_seed() of the same seed),
 // and they leave a step with one. A parameter that two parts share is an Error.
@@ -33,8 +34,15 @@
 //
 // Shapes of activations travel with them, and may differ by micro-batch: a `recv` of the schedule
 // asks for the shape, and the elements are received where they are needed, by a tag of their own.
-// Between parts goes one tensor, of a floating type, on the CPU. Between nodes messages move while
-// ranks compute; within a node when ranks look after them, which they do after each layer.
+// Between parts goes one tensor, of a floating type, on the CPU; and what layers stash for later
+// ones (skippable.h), from rank to rank past those between, as the schedule has it. Between nodes
+// messages move while ranks compute; within a node when ranks look after them, which they do after
+// each layer.
+//
+// Checkpointing (autograd/checkpoint.h): of a micro-batch that is checkpointed a part keeps what
+// goes in and what comes out, and computes it anew when its gradient comes: with the same random
+// numbers, and without counting it again in running statistics. A backward in two computes it anew
+// twice.
 //
 // Several pipelines on shares of a batch (data parallel besides) average their gradients once a
 // step; DistributedDataParallel would do so at every micro-batch:
@@ -55,13 +63,22 @@
 #include <peal/comm/pipeline/pipeline.h>
 #include <peal/nn/layers/sequential.h>
 #include <peal/nn/parallel/pipeline/balance.h>
+#include <peal/nn/parallel/pipeline/balance_by_time.h>
+#include <peal/nn/parallel/pipeline/deferred_batch_norm.h>
+#include <peal/nn/parallel/pipeline/skippable.h>
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <string>
 #include <vector>
 
 namespace peal::nn {
+
+// Of which micro-batches nothing is kept between a part's layers (FairScale: checkpoint).
+// `except_last`: of all but the last, whose backward comes first in GPipe: what was computed anew
+// would be kept at once.
+enum class CheckpointMode : std::uint8_t { never, except_last, always };
 
 struct PipeOptions {
   comm::pipeline::Kind kind = comm::pipeline::Kind::one_f_one_b;
@@ -69,6 +86,10 @@ struct PipeOptions {
   int chunks = 0;  // parts of a rank; 0: as many as the kind has at least
   // Layers of each part, in order; empty: balance_by_count().
   std::vector<int> balance{};
+  CheckpointMode checkpoint = CheckpointMode::never;
+  // convert_deferred_batch_norm() of the model, whose running statistics then move once a call.
+  bool deferred_batch_norm = false;
+  bool keep_outputs = false;  // of step() and evaluate(), for outputs()
 };
 
 class Pipe {
@@ -86,6 +107,13 @@ class Pipe {
   double step(const Tensor& x, const Tensor& target, const Loss& loss, double divisor = 0);
   // The loss alone, without gradients; layers train or evaluate as they are set. Collective.
   double evaluate(const Tensor& x, const Tensor& target, const Loss& loss, double divisor = 0);
+
+  // The last part's output of the batch, all micro-batches as one tensor, without gradients; on the
+  // rank that has that part, and with `broadcast` on all. Undefined elsewhere. Collective.
+  Tensor forward(const Tensor& x, bool broadcast = false);
+  // With PipeOptions::keep_outputs, the same of the last step() or evaluate(), without its graph.
+  // Collective where it is broadcast; on all ranks alike.
+  Tensor outputs(bool broadcast = false) const;
 
   // As nn::clip_grad_norm_() of the gradients of all ranks' layers. Collective. Returns the norm
   // before, the same on all ranks.
@@ -109,15 +137,29 @@ class Pipe {
     int place;  // in the model
     Module module;
   };
+  // A skip between two parts; its messages are numbered behind those of activations (pipe_step.h).
+  struct Line {
+    std::string name;
+    int from, to, number;
+  };
+  struct Given;
+  void add_skips(const std::vector<SkipRoute>& routes, const std::vector<int>& balance);
   const Plan& plan_of(int micro_batches);
-  double run(const Tensor& x, const Tensor& target, const Loss& loss, double divisor, bool trains);
+  bool checkpoints(int micro_batch, int of) const;
+  // The loss, where the last part is.
+  double run(const Given& given);
+  double run_with_loss(const Given& given);
+  Tensor shared_outputs(bool broadcast) const;
 
   comm::ProcessGroup group_;
+  PipeOptions options_;
   comm::pipeline::Problem problem_;
+  std::vector<Line> skips_;
   std::map<int, Plan> plans_;  // by micro-batches, as they were needed
   Sequential local_;
   std::vector<std::vector<Layer>> parts_;  // layers of each; empty where another rank has it
   int layers_ = 0;                         // of the model
+  Tensor outputs_;                         // of the last call that kept them
   std::int64_t calls_ = 0;                 // of step() and evaluate()
   int stash_ = 0;
 };
