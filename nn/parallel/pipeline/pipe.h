@@ -41,8 +41,8 @@
 //
 // Checkpointing (autograd/checkpoint.h): of a micro-batch that is checkpointed a part keeps what
 // goes in and what comes out, and computes it anew when its gradient comes: with the same random
-// numbers, and without counting it again in running statistics. A backward in two computes it anew
-// twice.
+// numbers, and without counting it again in running statistics. Of a backward in two, the first
+// half then does all, and the second nothing.
 //
 // Several pipelines on shares of a batch (data parallel besides) average their gradients once a
 // step; DistributedDataParallel would do so at every micro-batch:
@@ -76,8 +76,7 @@
 namespace peal::nn {
 
 // Of which micro-batches nothing is kept between a part's layers (FairScale: checkpoint).
-// `except_last`: of all but the last, whose backward comes first in GPipe: what was computed anew
-// would be kept at once.
+// `except_last`: of all but the last, which is then computed once.
 enum class CheckpointMode : std::uint8_t { never, except_last, always };
 
 struct PipeOptions {

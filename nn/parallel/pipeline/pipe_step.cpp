@@ -134,28 +134,34 @@ void PipeStep::compute(const Action& a) {
   if (a.pass == Pass::forward) return forward(a);
   const std::pair key(a.part, a.micro_batch);
   Entry& entry = kept_.at(key);
-  if (a.pass != Pass::weight) entry.end = end_of(a, entry);
-  if (a.pass == Pass::input) {
-    Tensors wanted;
-    for (const Tensor& input : entry.inputs) {
-      if (a.part > 0 && input.requires_grad()) wanted.push_back(input);
-    }
-    Tensors gradients(wanted.size());
-    if (entry.end.requires_grad() && !wanted.empty()) {
-      gradients = autograd::grad({entry.end}, wanted, {.retain_graph = true, .allow_unused = true});
-    }
-    return give_gradients(a, entry, gradients);
+  const auto walk = [&] {
+    if (entry.end.defined() && entry.end.requires_grad()) entry.end.backward();
+  };
+  if (a.pass == Pass::weight) {
+    walk();
+  } else {
+    entry.end = end_of(a, entry);
+    // What is computed anew is so once: the first half of a backward then does all of it.
+    const bool whole = a.pass == Pass::backward || entry.anew;
+    if (whole) walk();
+    if (a.part > 0) give_gradients(a, entry, gradients_of_inputs(entry, whole));
+    if (whole) entry = {};
   }
-  if (entry.end.requires_grad()) entry.end.backward();
-  if (a.pass == Pass::backward) {
-    Tensors gradients;
-    for (const Tensor& input : entry.inputs) {
-      if (input.requires_grad()) gradients.push_back(input.grad());
-    }
-    give_gradients(a, entry, gradients);
-  }
-  kept_.erase(key);
+  if (a.pass != Pass::input) kept_.erase(key);
   pipe_.group_.progress();
+}
+
+// Of those that want one, in order; undefined where the outputs do not depend on it. `walked`: a
+// backward has left them.
+Tensors PipeStep::gradients_of_inputs(const Entry& entry, bool walked) {
+  Tensors wanted, gradients;
+  for (const Tensor& input : entry.inputs) {
+    if (!input.requires_grad()) continue;
+    wanted.push_back(input);
+    gradients.push_back(walked ? input.grad() : Tensor());
+  }
+  if (walked || wanted.empty() || !entry.end.requires_grad()) return gradients;
+  return autograd::grad({entry.end}, wanted, {.retain_graph = true, .allow_unused = true});
 }
 
 void PipeStep::forward(const Action& a) {
@@ -170,8 +176,8 @@ void PipeStep::forward(const Action& a) {
   const auto layers = [this, part = a.part, i](const Tensors& inputs) {
     return through(part, i, inputs);
   };
-  const bool again = trains() && pipe_.checkpoints(i, problem_.micro_batches);
-  entry.outputs = again ? checkpoint(layers, entry.inputs) : layers(entry.inputs);
+  entry.anew = trains() && pipe_.checkpoints(i, problem_.micro_batches);
+  entry.outputs = entry.anew ? checkpoint(layers, entry.inputs) : layers(entry.inputs);
   std::size_t next = 1;
   for (const Pipe::Line& line : pipe_.skips_) {
     if (line.from != a.part) continue;
@@ -236,9 +242,8 @@ Tensor PipeStep::end_of(const Action& a, const Entry& entry) {
                     [seeds = std::move(seeds)](const Tensors&, Needs) { return seeds; });
 }
 
-// Those of the inputs that want one, in order; zeros where the outputs do not depend on one.
+// Zeros where the outputs do not depend on an input.
 void PipeStep::give_gradients(const Action& a, const Entry& entry, const Tensors& gradients) {
-  if (a.part == 0) return;
   std::size_t next_input = 0, next_gradient = 0;
   const auto give = [&](int line) {
     const Tensor& input = entry.inputs[next_input++];

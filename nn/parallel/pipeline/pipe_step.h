@@ -47,7 +47,8 @@ class PipeStep {
   // outputs (of the last part: the loss over the divisor); then skips.
   struct Entry {
     Tensors inputs, outputs;
-    Tensor end;  // from which backward goes: it gives all outputs their gradients
+    bool anew = false;  // it is checkpointed
+    Tensor end;         // from which backward goes: it gives all outputs their gradients
   };
   struct Asked {
     Tensor header;
@@ -67,6 +68,7 @@ class PipeStep {
   Tensors through(int part, int i, const Tensors& inputs);
   Tensor loss_of(const Tensor& y, int i);
   Tensor end_of(const Action& action, const Entry& entry);
+  static Tensors gradients_of_inputs(const Entry& entry, bool walked);
   void give_gradients(const Action& action, const Entry& entry, const Tensors& gradients);
   bool trains() const { return call_.what == PipeCall::What::step; }
 
