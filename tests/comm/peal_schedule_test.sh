@@ -65,6 +65,10 @@ case ${2:?} in
     says 'in their layers: 5.5 4.5 3.5 2.5' pipeline --kind interleaved --draw pipe.svg
     holds pipe.svg 'interleaved: 4 stages of 2 chunks, 8 micro-batches' '>stash 11 at most</text>' '</svg>'
     says '  recv 1B0 from 1' pipeline --stages 2 --micro 2 --programs
+    says '  send 2B0 to 0 for 0' pipeline --stages 3 --micro 1 --skip 0-2 --programs
+    says 'right: each micro-batch through every part once' pipeline --kind zb-v --skip 0-2,0-7,3-6 --verify
+    refuses "expected skips as 0-2,1-3, got '0-2-3'" pipeline --skip 0-2-3
+    refuses 'expected a skip from part 0 to go past the next, to part 3 at most, got 1' pipeline --skip 0-1
     says 'makespan 6.5' pipeline --stages 2 --micro 1 --message 0.25
     says 'zb-h1              27        3    11.1 %    12.5 %         3  (p-1)(F+I-W)  4 4 4 4' pipeline --kind all
     says '7168 proofs, 0 faults' pipeline --verify --all

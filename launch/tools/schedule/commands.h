@@ -67,7 +67,8 @@ struct PipelineOptions {
   int stages = 4, micro_batches = 8, chunks = 0;  // 0: as many as the kind has at least
   comm::pipeline::Costs costs;
   bool verify = false, all = false, programs = false;
-  std::string draw;  // file
+  std::string skips;  // "0-2,1-3": parts
+  std::string draw;   // file
 };
 int pipeline_schedule(const PipelineOptions& options);
 

@@ -115,6 +115,7 @@ int run(int argc, char** argv) {
   piping
       .option("--chunks", &piped.chunks, "parts of the model that a rank has; default: the kind's")
       .not_negative();
+  piping.option("--skip", &piped.skips, "from which part past others to which: 0-2,1-3");
   piping.option("--forward", &piped.costs.forward, "what it costs a rank, for a micro-batch")
       .positive();
   piping.option("--input", &piped.costs.input, "the same of backward to its input").positive();

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <sstream>
 
 namespace peal::launch {
 namespace {
@@ -90,6 +91,20 @@ int compare_kinds(const PipelineOptions& options) {
   return 0;
 }
 
+std::vector<pipeline::Skip> skips_of(const std::string& text) {
+  std::vector<pipeline::Skip> skips;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    pipeline::Skip skip;
+    char dash = 0;
+    std::istringstream pair(word);
+    PEAL_CHECK(pair >> skip.from >> dash >> skip.to && dash == '-' && pair.peek() == EOF,
+               "pipeline: expected skips as 0-2,1-3, got '", text, "'");
+    skips.push_back(skip);
+  }
+  return skips;
+}
+
 // All that the tests of the tree prove a part of.
 int prove_all() {
   constexpr int most_stages = 16, most_micro_batches = 64, most_chunks = 4;
@@ -138,13 +153,16 @@ int pipeline_schedule(const PipelineOptions& options) {
   if (options.all) return prove_all();
   if (options.kind == "all") {
     PEAL_CHECK(
-        !options.verify && !options.programs && options.draw.empty() && options.chunks == 0,
-        "pipeline: --kind all compares; --verify, --programs, --draw and --chunks want one kind");
+        !options.verify && !options.programs && options.draw.empty() && options.chunks == 0 &&
+            options.skips.empty(),
+        "pipeline: --kind all compares; --verify, --programs, --draw, --chunks and --skip want one "
+        "kind");
     return compare_kinds(options);
   }
-  return show_one(make_problem(pipeline::kind_named(options.kind), options.stages,
-                               options.micro_batches, options.chunks),
-                  options);
+  pipeline::Problem problem = make_problem(pipeline::kind_named(options.kind), options.stages,
+                                           options.micro_batches, options.chunks);
+  problem.skips = skips_of(options.skips);
+  return show_one(problem, options);
 }
 
 }  // namespace peal::launch
