@@ -48,4 +48,33 @@ Parcel parcel_of(const Tensor& header) {
   return {Tensor::empty(shape, static_cast<DType>(words[4]), Device{}), words[3] != 0};
 }
 
+namespace {
+
+bool has_elements(const Tensor& tensor) { return tensor.defined() && tensor.numel() > 0; }
+
+}  // namespace
+
+Tensor broadcast_tensor(const comm::ProcessGroup& group, const Tensor& mine, int root,
+                        const comm::Label& label) {
+  const bool here = root == group.rank();
+  const Tensor header = here ? header_of({mine, false}, {}) : empty_header();
+  group.broadcast(header.view(), root, label).wait();
+  const Tensor all = here ? mine : parcel_of(header).tensor;
+  if (has_elements(all)) group.broadcast(all.view(), root, label).wait();
+  return all;
+}
+
+void send_tensor(const comm::ProcessGroup& group, const Tensor& tensor, int to) {
+  group.send(header_of({tensor, false}, {}).view(), to).wait();
+  if (has_elements(tensor)) group.send(tensor.view(), to, 1).wait();
+}
+
+Tensor recv_tensor(const comm::ProcessGroup& group, int from) {
+  const Tensor header = empty_header();
+  group.recv(header.view(), from).wait();
+  const Tensor tensor = parcel_of(header).tensor;
+  if (has_elements(tensor)) group.recv(tensor.view(), from, 1).wait();
+  return tensor;
+}
+
 }  // namespace peal::nn

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <peal/autograd/core/tensor.h>
+#include <peal/comm/group/process_group.h>
 
 #include <cstdint>
 #include <string>
@@ -32,5 +33,11 @@ Tensor header_of(const Parcel& parcel, const PipeCall& call);
 PipeCall call_of(const Tensor& header);
 // Its elements are still to come.
 Parcel parcel_of(const Tensor& header);
+
+// A tensor on the CPU, or none, to who does not know its shape. All wait.
+Tensor broadcast_tensor(const comm::ProcessGroup& group, const Tensor& mine, int root,
+                        const comm::Label& label);
+void send_tensor(const comm::ProcessGroup& group, const Tensor& tensor, int to);
+Tensor recv_tensor(const comm::ProcessGroup& group, int from);
 
 }  // namespace peal::nn

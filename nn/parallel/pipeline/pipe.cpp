@@ -118,8 +118,10 @@ Pipe::Pipe(comm::ProcessGroup group, Sequential model, const PipeOptions& option
   for (int part = 0; part < problem_.parts(); ++part) {
     std::vector<Layer>& kept = parts_.emplace_back();
     for (int i = 0; i < balance[static_cast<std::size_t>(part)]; ++i, ++layers_) {
-      if (problem_.rank_of(part) != group_.rank()) continue;
       const auto& [name, layer] = layers[static_cast<std::size_t>(layers_)];
+      names_.push_back(name);
+      rank_of_.push_back(problem_.rank_of(part));
+      if (problem_.rank_of(part) != group_.rank()) continue;
       kept.push_back({layers_, layer});
       own.emplace_back(name, layer);
     }
@@ -246,14 +248,7 @@ Tensor Pipe::outputs(bool broadcast) const {
 Tensor Pipe::shared_outputs(bool broadcast) const {
   if (!broadcast) return outputs_;
   const int root = problem_.rank_of(problem_.last_part());
-  const bool here = root == group_.rank();
-  const Tensor header = here ? header_of({outputs_, false}, {}) : empty_header();
-  group_.broadcast(header.view(), root, "the outputs of a pipe").wait();
-  const Tensor all = here ? outputs_ : parcel_of(header).tensor;
-  if (all.defined() && all.numel() > 0) {
-    group_.broadcast(all.view(), root, "the outputs of a pipe").wait();
-  }
-  return all;
+  return broadcast_tensor(group_, outputs_, root, "the outputs of a pipe");
 }
 
 double Pipe::clip_grad_norm_(double max_norm, double norm_type) {

@@ -26,7 +26,15 @@
 // Every rank makes the whole model; those of its layers that others have can be let go, and are not
 // trained here: run the pipe, not the model. Layers keep
 // their names ("5.weight" is the weight of layer 5 on whichever rank), so states of all ranks
-// together are that of the model.
+// together are that of the model. A checkpoint (nn/checkpoint.h) has them as parts, and loads into
+// the plain model and its optimizer, and into a pipe of any ranks, schedule and balance. In a
+// sharded one (sharded/sharded_checkpoint.h) each rank saves its own:
+//
+//   std::vector<nn::Part> parts{{"model", pipe.saved()}, {"optimizer", pipe.saved(optimizer)}};
+//   for (const nn::Part& part : parts) part.consolidate_state_dict();  // all ranks
+//   if (group.rank() == 0) nn::save("run.safetensors", parts);
+//   nn::load("run.safetensors", parts);                                // all ranks
+//   nn::save_sharded("run.checkpoint", parts, group);                  // or so: all ranks
 //
 // Backward in two (ZB-H1, ZB-V) walks a part's graph twice: once to its input alone, and once to
 // the weights, where what lies between is computed again. The second walk is the only one that
@@ -66,14 +74,20 @@
 #include <peal/nn/parallel/pipeline/balance_by_time.h>
 #include <peal/nn/parallel/pipeline/deferred_batch_norm.h>
 #include <peal/nn/parallel/pipeline/skippable.h>
+#include <peal/nn/parallel/sharded/sharded_state.h>
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace peal::nn {
+
+class Optimizer;
 
 // Of which micro-batches nothing is kept between a part's layers (FairScale: checkpoint).
 // `except_last`: of all but the last, which is then computed once.
@@ -118,6 +132,16 @@ class Pipe {
   // before, the same on all ranks.
   double clip_grad_norm_(double max_norm, double norm_type = 2.0);
 
+  // Of all ranks' layers, on all; and a whole one, the same on all, of which each takes its own.
+  // Collective.
+  NamedTensors state_dict() const;
+  void load_state_dict(const NamedTensors& state);
+  // Both as parts of a checkpoint. REQUIRES: the pipe outlives them, and so does the optimizer, one
+  // of local().named_parameters() with the same groups and settings on all ranks, whose steps go
+  // parameter by parameter.
+  ShardedState saved();
+  ShardedState saved(Optimizer& optimizer);
+
   // This rank's layers, by their names in the model. nn::clip_grad_norm_() of their parameters
   // would bound each rank's by a norm of its own.
   Sequential local() const { return local_; }
@@ -149,6 +173,13 @@ class Pipe {
   double run(const Given& given);
   double run_with_loss(const Given& given);
   Tensor shared_outputs(bool broadcast) const;
+  // pipe_state.cpp
+  int place_of(std::string_view key) const;
+  bool lies_elsewhere(std::string_view key) const;
+  NamedTensors own_of(const NamedTensors& whole) const;
+  NamedTensors gathered(const NamedTensors& mine, std::optional<int> to) const;
+  std::pair<NamedTensors, NamedTensors> state_of(const Optimizer& optimizer) const;
+  void load_state_of(Optimizer& optimizer, const NamedTensors& state) const;
 
   comm::ProcessGroup group_;
   PipeOptions options_;
@@ -158,8 +189,10 @@ class Pipe {
   Sequential local_;
   std::vector<std::vector<Layer>> parts_;  // layers of each; empty where another rank has it
   int layers_ = 0;                         // of the model
-  Tensor outputs_;                         // of the last call that kept them
-  std::int64_t calls_ = 0;                 // of step() and evaluate()
+  std::vector<std::string> names_;         // of those, and which rank has each
+  std::vector<int> rank_of_;
+  Tensor outputs_;          // of the last call that kept them
+  std::int64_t calls_ = 0;  // of step() and evaluate()
   int stash_ = 0;
 };
 
