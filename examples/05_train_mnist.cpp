@@ -5,13 +5,14 @@
 //
 // Each rank trains on its own shard with DistributedDataParallel and evaluates its own part of the
 // test set; rank 0 reports. The loop, its checkpoints (--save run/ --resume auto: the run goes on
-// where it was stopped), mixed precision and profile are the Trainer's: launch/training/trainer.h.
+// where it was stopped), mixed precision and profile are the EpochTrainer's:
+// launch/training/epoch_trainer.h.
 #include <peal/autograd/ops/ops.h>
 #include <peal/data/loader.h>
 #include <peal/data/mnist.h>
 #include <peal/data/synthetic_digits.h>
 #include <peal/launch/job.h>
-#include <peal/launch/training/trainer.h>
+#include <peal/launch/training/epoch_trainer.h>
 #include <peal/nn/models/basic_net.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/parallel/ddp.h>
@@ -43,7 +44,7 @@ void print(const std::string& line) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  launch::TrainingArguments arguments;
+  launch::RunArguments arguments;
   std::string data_name = "fashion";
   std::int64_t samples = 0;
   launch::CommandLine line(
@@ -84,7 +85,7 @@ int main(int argc, char** argv) {
                                       .device = device});
     nn::AdamW optimizer(model.named_parameters(), {.lr = arguments.lr.value_or(1e-3)});
 
-    launch::Trainer trainer(
+    launch::EpochTrainer trainer(
         job, arguments, model, optimizer,
         {.settings = {{"data", data_name}, {"train_samples", std::to_string(train->size())}},
          .tell = print});

@@ -13,8 +13,8 @@
 #include <peal/data/tables/encoded.h>
 #include <peal/examples/adult.h>
 #include <peal/launch/job.h>
+#include <peal/launch/training/epoch_trainer.h>
 #include <peal/launch/training/export_run.h>
-#include <peal/launch/training/trainer.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/models/tabular.h>
 #include <peal/nn/optim/adam.h>
@@ -49,7 +49,7 @@ void print(const std::string& line) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  launch::TrainingArguments arguments;
+  launch::RunArguments arguments;
   arguments.batch_size = 64;
   std::string folder, run_file;
   launch::CommandLine line(
@@ -114,7 +114,7 @@ int main(int argc, char** argv) {
     if (!run_file.empty()) {
       launch::export_run(run_file, model, training, testing, arguments.epochs, scheduler);
     }
-    launch::Trainer trainer(
+    launch::EpochTrainer trainer(
         job, arguments, model, optimizer,
         {.settings = {{"data", "adult"}, {"train_samples", std::to_string(train_set->size())}},
          .tell = print,

@@ -16,8 +16,8 @@
 #include <peal/data/text/sentence_piece.h>
 #include <peal/data/text/token_file.h>
 #include <peal/launch/job.h>
+#include <peal/launch/training/epoch_trainer.h>
 #include <peal/launch/training/export_run.h>
-#include <peal/launch/training/trainer.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/models/generate.h>
 #include <peal/nn/optim/adam.h>
@@ -130,7 +130,7 @@ void print_sample(launch::Job& job, nn::GPT& gpt, const Vocabulary& vocabulary, 
 }
 
 // What is asked of a model that there is.
-void use(launch::Job& job, const launch::TrainingArguments& arguments, const Choices& c) {
+void use(launch::Job& job, const launch::RunArguments& arguments, const Choices& c) {
   PEAL_CHECK(!c.prompt.empty() || !arguments.evaluate.empty(),
              "11_train_gpt: what shall it learn? Name a text by --data");
   PEAL_CHECK(!arguments.resume.empty(),
@@ -175,7 +175,7 @@ void use(launch::Job& job, const launch::TrainingArguments& arguments, const Cho
   print_sample(job, gpt, vocabulary, c, arguments.seed);
 }
 
-void learn(launch::Job& job, const launch::TrainingArguments& arguments, const Choices& c) {
+void learn(launch::Job& job, const launch::RunArguments& arguments, const Choices& c) {
   const Device device = job.device(arguments.device);
   const std::string text = read_text(c.data, job);
   std::size_t cut = text.size() - text.size() / 10;
@@ -219,23 +219,23 @@ void learn(launch::Job& job, const launch::TrainingArguments& arguments, const C
   if (!c.run_file.empty()) {
     launch::export_run(c.run_file, model, training, testing, arguments.epochs, scheduler);
   }
-  launch::TrainingArguments now = arguments;
+  launch::RunArguments now = arguments;
   if (c.until > 0) now.epochs = std::min(c.until, arguments.epochs);
-  launch::Trainer trainer(job, now, model, optimizer,
-                          {.settings = {{"data", c.data},
-                                        {"tokens", std::to_string(train_ids.size())},
-                                        {"byte_pairs", std::to_string(c.byte_pairs)},
-                                        {"pieces", std::to_string(c.pieces)},
-                                        {"layers", std::to_string(c.layers)},
-                                        {"heads", std::to_string(c.heads)},
-                                        {"width", std::to_string(c.width)},
-                                        {"block", std::to_string(c.block)},
-                                        {"dropout", std::to_string(c.dropout)}},
-                           .tell = print,
-                           .parts = {{"scheduler", scheduler}},
-                           .metrics = metrics(),
-                           .after_step = [&] { scheduler.step(); },
-                           .before_save = [&] { save(vocabulary, beside(arguments.save)); }});
+  launch::EpochTrainer trainer(job, now, model, optimizer,
+                               {.settings = {{"data", c.data},
+                                             {"tokens", std::to_string(train_ids.size())},
+                                             {"byte_pairs", std::to_string(c.byte_pairs)},
+                                             {"pieces", std::to_string(c.pieces)},
+                                             {"layers", std::to_string(c.layers)},
+                                             {"heads", std::to_string(c.heads)},
+                                             {"width", std::to_string(c.width)},
+                                             {"block", std::to_string(c.block)},
+                                             {"dropout", std::to_string(c.dropout)}},
+                                .tell = print,
+                                .parts = {{"scheduler", scheduler}},
+                                .metrics = metrics(),
+                                .after_step = [&] { scheduler.step(); },
+                                .before_save = [&] { save(vocabulary, beside(arguments.save)); }});
   trainer.fit(training, testing, [](const Tensor& logits, const Tensor& tokens) {
     return cross_entropy(flatten(logits, 0, 1), flatten(tokens));
   });
@@ -245,7 +245,7 @@ void learn(launch::Job& job, const launch::TrainingArguments& arguments, const C
 }  // namespace
 
 int main(int argc, char** argv) {
-  launch::TrainingArguments arguments;
+  launch::RunArguments arguments;
   Choices c;
   launch::CommandLine line(
       "Trains a GPT on a text; start it with peal-run or mpirun for several ranks.");

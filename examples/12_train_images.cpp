@@ -16,8 +16,8 @@
 #include <peal/data/images/random_transforms.h>
 #include <peal/data/loader.h>
 #include <peal/launch/job.h>
+#include <peal/launch/training/epoch_trainer.h>
 #include <peal/launch/training/export_run.h>
-#include <peal/launch/training/trainer.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/models/resnet.h>
 #include <peal/nn/models/xresnet.h>
@@ -132,7 +132,7 @@ bool has_folders(const fs::path& path) {
                      [](const fs::directory_entry& entry) { return entry.is_directory(); });
 }
 
-void judge(launch::Job& job, const launch::TrainingArguments& arguments) {
+void judge(launch::Job& job, const launch::RunArguments& arguments) {
   const Autocast precision = launch::autocast(arguments);
   const Device device = job.device(arguments.device);
   const std::string& file = launch::checkpoint_to_evaluate(arguments);
@@ -170,7 +170,7 @@ void judge(launch::Job& job, const launch::TrainingArguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  launch::TrainingArguments arguments;
+  launch::RunArguments arguments;
   arguments.batch_size = 64;
   std::string folder, name = "resnet18", run_file;
   std::int64_t size = 32;
@@ -227,9 +227,9 @@ int main(int argc, char** argv) {
     if (!run_file.empty()) {
       launch::export_run(run_file, model, training, testing, arguments.epochs, scheduler);
     }
-    launch::TrainingArguments now = arguments;
+    launch::RunArguments now = arguments;
     if (until > 0) now.epochs = std::min(until, arguments.epochs);
-    launch::Trainer trainer(
+    launch::EpochTrainer trainer(
         job, now, model, optimizer,
         {.settings = {{"data", folder},
                       {"train_samples", std::to_string(train->size())},

@@ -79,7 +79,7 @@ nn::Schedule cycles(double rate, std::int64_t steps, int epochs, int single) {
 
 void fit(launch::Job& job, const Options& o, const data::Vocabulary& words,
          nn::DistributedDataParallel& model, nn::Optimizer& optimizer, nn::LRScheduler& scheduler,
-         data::DataLoader& training, data::DataLoader& testing, launch::TrainerOptions options,
+         data::DataLoader& training, data::DataLoader& testing, launch::EpochTrainerOptions options,
          const launch::Step& loss) {
   if (!o.export_file.empty()) {
     launch::export_run(o.export_file, model, training, testing, o.run.epochs, scheduler);
@@ -95,9 +95,9 @@ void fit(launch::Job& job, const Options& o, const data::Vocabulary& words,
   options.parts = {{"scheduler", scheduler}};
   options.after_step = [&] { scheduler.step(); };
   options.before_save = [&] { words.save(words_beside(o.run.save)); };
-  launch::TrainingArguments now = o.run;
+  launch::RunArguments now = o.run;
   if (o.until > 0) now.epochs = std::min(o.until, now.epochs);
-  launch::Trainer(job, now, model, optimizer, options).fit(training, testing, loss);
+  launch::EpochTrainer(job, now, model, optimizer, options).fit(training, testing, loss);
 }
 
 }  // namespace texts

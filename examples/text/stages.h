@@ -5,7 +5,7 @@
 #include <peal/data/text/text_files.h>
 #include <peal/data/text/vocabulary.h>
 #include <peal/launch/job.h>
-#include <peal/launch/training/trainer.h>
+#include <peal/launch/training/epoch_trainer.h>
 #include <peal/nn/models/awd_lstm.h>
 #include <peal/nn/optim/scheduler.h>
 
@@ -17,7 +17,7 @@ namespace texts {
 using namespace peal;
 
 struct Options {
-  launch::TrainingArguments run;
+  launch::RunArguments run;
   std::string stage = "lm", data, from, export_file;
   std::int64_t emb = 400, hidden = 1152, layers = 3, seq_len = 72, max_words = 60000, min_count = 3;
   double drop = 1;
@@ -40,10 +40,10 @@ std::vector<data::TokenIds> numbers_of(const data::TextFiles& files, const data:
                                        launch::Job& job);
 // One cycle for each of the first `single` epochs, half as high each time, and one for the rest.
 nn::Schedule cycles(double rate, std::int64_t steps, int epochs, int single);
-// Runs the Trainer, with what both stages save.
+// Runs the EpochTrainer, with what both stages save.
 void fit(launch::Job& job, const Options& o, const data::Vocabulary& words,
          nn::DistributedDataParallel& model, nn::Optimizer& optimizer, nn::LRScheduler& scheduler,
-         data::DataLoader& training, data::DataLoader& testing, launch::TrainerOptions options,
+         data::DataLoader& training, data::DataLoader& testing, launch::EpochTrainerOptions options,
          const launch::Step& loss);
 
 }  // namespace texts

@@ -25,7 +25,7 @@
 
 namespace peal::launch {
 
-struct TrainingArguments;
+struct RunArguments;
 
 // How far a training has come.
 struct Position {
@@ -42,7 +42,7 @@ struct Position {
 // arguments.resume; what programs look for in the checkpoint they do after it. Collective: rank 0
 // looks. Errors, on all ranks: no such file or folder, no whole one, or a rank that has no such
 // file, as where the folder is not shared.
-void find_resume(const Job& job, TrainingArguments& arguments);
+void find_resume(const Job& job, RunArguments& arguments);
 
 // Whether checkpoints in `save` are files of a folder: where it is one, or ends in '/'.
 bool saves_in_folder(const std::string& save);

@@ -4,8 +4,8 @@
 #include <peal/autograd/core/failure_words.h>
 #include <peal/autograd/core/log.h>
 #include <peal/comm/group/agree.h>
-#include <peal/launch/training/arguments.h>
 #include <peal/launch/training/checkpoints.h>
+#include <peal/launch/training/run_arguments.h>
 #include <peal/nn/checkpoint_folder.h>
 
 #include <filesystem>
@@ -54,7 +54,7 @@ std::string beside(const std::string& checkpoint, const std::string& ending) {
   return (fs::path(checkpoint).parent_path() / ("checkpoint" + ending)).string();
 }
 
-void find_resume(const Job& job, TrainingArguments& arguments) {
+void find_resume(const Job& job, RunArguments& arguments) {
   if (arguments.resume.empty()) return;
   const bool automatic = arguments.resume == "auto";
   const std::string what = concat("[launch] --resume ", arguments.resume);

@@ -16,7 +16,7 @@ std::string line_of(int epoch, const EpochReport& report) {
                              report.seconds, report.samples_per_second, report.exposed * 100);
 }
 
-void write_json(const std::string& path, const TrainingArguments& arguments, int world,
+void write_json(const std::string& path, const RunArguments& arguments, int world,
                 const Metadata& settings, const std::vector<EpochReport>& epochs) {
   nlohmann::json out(settings_of(arguments, world, settings));
   out["world"] = world;

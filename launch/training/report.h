@@ -4,8 +4,8 @@
 #pragma once
 
 #include <peal/autograd/core/safetensors.h>
-#include <peal/launch/training/arguments.h>
 #include <peal/launch/training/evaluation.h>
+#include <peal/launch/training/run_arguments.h>
 
 #include <string>
 #include <vector>
@@ -24,7 +24,7 @@ struct EpochReport {
 std::string line_of(int epoch, const EpochReport& report);
 
 // Errors: the file cannot be written, a setting has a name that settings_of() refuses.
-void write_json(const std::string& path, const TrainingArguments& arguments, int world,
+void write_json(const std::string& path, const RunArguments& arguments, int world,
                 const Metadata& settings, const std::vector<EpochReport>& epochs);
 
 }  // namespace peal::launch

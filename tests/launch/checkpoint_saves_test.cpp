@@ -5,7 +5,7 @@
 #include <peal/comm/start/threads.h>
 #include <peal/data/loader.h>
 #include <peal/launch/training/checkpoints.h>
-#include <peal/launch/training/trainer.h>
+#include <peal/launch/training/epoch_trainer.h>
 #include <peal/nn/checkpoint_folder.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/optim/sgd.h>
@@ -224,15 +224,15 @@ TEST_CASE("the checkpoint of the best epoch stays, by the metric that is named")
     nn::SGD optimizer(net.parameters(), {.lr = 0.1});
     data::DataLoader training(std::make_shared<testing::Points>(12), {.batch_size = 4});
     data::DataLoader test(std::make_shared<testing::Points>(12), {.batch_size = 12});
-    launch::TrainingArguments arguments;
+    launch::RunArguments arguments;
     arguments.epochs = epochs;
     arguments.save = save;
     arguments.resume = epochs > 4 ? "auto" : "";
     arguments.keep = 1;
     arguments.keep_highest = highest;
     arguments.keep_lowest = lowest;
-    launch::Trainer trainer(job, arguments, model, optimizer,
-                            {.metrics = {{"given", std::make_shared<Given>()}}});
+    launch::EpochTrainer trainer(job, arguments, model, optimizer,
+                                 {.metrics = {{"given", std::make_shared<Given>()}}});
     trainer.fit(training, test, [](const Tensor& output, const Tensor& y) {
       return nll_loss(log_softmax(output), y);
     });

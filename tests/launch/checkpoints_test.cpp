@@ -8,7 +8,7 @@
 #include <peal/data/loader.h>
 #include <peal/launch/processes.h>
 #include <peal/launch/terminated.h>
-#include <peal/launch/training/trainer.h>
+#include <peal/launch/training/epoch_trainer.h>
 #include <peal/nn/checkpoint_folder.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/optim/adam.h>
@@ -78,7 +78,7 @@ enum class With { sgd, adam, zero };  // zero: adam, whose state lies with all r
 
 // A rank's program: dropout, a shuffled loader, a schedule, and one of these optimizers. The last
 // rank gets SIGTERM in its step of that number. Whether it ended the training.
-bool train(const comm::ProcessGroup& group, launch::TrainingArguments arguments, With with,
+bool train(const comm::ProcessGroup& group, launch::RunArguments arguments, With with,
            Seen* seen = nullptr, std::int64_t terminated = -1) {
   launch::Job job(group);
   arguments.batch_size = 3;
@@ -103,7 +103,7 @@ bool train(const comm::ProcessGroup& group, launch::TrainingArguments arguments,
       {.batch_size = arguments.batch_size, .shuffle = true, .shard = job.place(), .seed = 1});
   data::DataLoader test(std::make_shared<Points>(12),
                         {.batch_size = 12, .shard = job.place(), .exact = true});
-  launch::Trainer trainer(
+  launch::EpochTrainer trainer(
       job, arguments, model, *optimizer,
       {.parts = {{"scheduler", scheduler}}, .after_step = [&] { scheduler.step(); }});
   const launch::Step loss = [&](nn::DistributedDataParallel& ddp, const data::Batch& batch) {
@@ -121,9 +121,9 @@ bool train(const comm::ProcessGroup& group, launch::TrainingArguments arguments,
   return false;
 }
 
-launch::TrainingArguments arguments_of(int epochs, const std::string& save,
-                                       const std::string& resume = "") {
-  launch::TrainingArguments arguments;
+launch::RunArguments arguments_of(int epochs, const std::string& save,
+                                  const std::string& resume = "") {
+  launch::RunArguments arguments;
   arguments.epochs = epochs;
   arguments.save = save;
   arguments.resume = resume;
@@ -132,7 +132,7 @@ launch::TrainingArguments arguments_of(int epochs, const std::string& save,
   return arguments;
 }
 
-void run(int world, const launch::TrainingArguments& arguments, With with = With::adam,
+void run(int world, const launch::RunArguments& arguments, With with = With::adam,
          Seen* seen = nullptr) {
   comm::run_ranks(world,
                   [&](const comm::ProcessGroup& group) { train(group, arguments, with, seen); });

@@ -6,9 +6,9 @@
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/start/threads.h>
 #include <peal/data/loader.h>
-#include <peal/launch/training/arguments.h>
 #include <peal/launch/training/evaluation.h>
 #include <peal/launch/training/report.h>
+#include <peal/launch/training/run_arguments.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/ddp.h>
@@ -170,7 +170,7 @@ TEST_CASE("ranks with their share of each batch learn what one process learns fr
 }
 
 TEST_CASE("arguments come from the command line, and decide what models compute in") {
-  launch::TrainingArguments arguments;
+  launch::RunArguments arguments;
   launch::CommandLine line("Trains.");
   launch::add_training_options(line, arguments);
   std::vector<std::string> words{"train", "--epochs", "3",           "--batch-size", "64",

@@ -4,7 +4,7 @@
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/data/loader.h>
-#include <peal/launch/training/trainer.h>
+#include <peal/launch/training/epoch_trainer.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/tests/folder.h>
@@ -37,11 +37,11 @@ Outcome train(int epochs, const std::string& resume, const std::string& save) {
                             {.batch_size = 4, .shard = job.place()});
   data::DataLoader test(std::make_shared<testing::Points>(24),
                         {.shard = job.place(), .exact = true});
-  launch::TrainingArguments arguments;
+  launch::RunArguments arguments;
   arguments.epochs = epochs;
   arguments.resume = resume;
   arguments.save = save;
-  launch::Trainer trainer(job, arguments, model, optimizer);
+  launch::EpochTrainer trainer(job, arguments, model, optimizer);
   Outcome outcome;
   outcome.offset_before = context().generator.offset;
   outcome.order_before = model.order();

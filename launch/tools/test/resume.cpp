@@ -5,7 +5,7 @@
 #include <peal/data/loader.h>
 #include <peal/data/tensor_dataset.h>
 #include <peal/launch/tools/test/checks.h>
-#include <peal/launch/training/trainer.h>
+#include <peal/launch/training/epoch_trainer.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/optim/adam.h>
 
@@ -61,7 +61,7 @@ struct Run {
 };
 
 // With `fails_at` the training ends before that step instead, and there is no model.
-Run run(Job& job, const TrainingArguments& arguments, int fails_at = 0) {
+Run run(Job& job, const RunArguments& arguments, int fails_at = 0) {
   manual_seed(3);
   nn::Sequential net(nn::Linear(8, 16), nn::ReLU(), nn::Dropout(0.2), nn::Linear(16, 3));
   nn::DistributedDataParallel model(net, job.group());
@@ -70,7 +70,7 @@ Run run(Job& job, const TrainingArguments& arguments, int fails_at = 0) {
   data::DataLoader training(set,
                             {.batch_size = 4, .shuffle = true, .shard = job.place(), .seed = 1});
   data::DataLoader test(set, {.batch_size = 12, .shard = job.place(), .exact = true});
-  Trainer trainer(job, arguments, model, optimizer);
+  EpochTrainer trainer(job, arguments, model, optimizer);
   Run result;
   try {
     trainer.fit(training, test, [&](const Tensor& output, const Tensor& y) {
@@ -93,7 +93,7 @@ Run run(Job& job, const TrainingArguments& arguments, int fails_at = 0) {
 
 std::string check_resume(Job& job) {
   const SharedFolder folder(job);
-  TrainingArguments arguments;
+  RunArguments arguments;
   arguments.epochs = epochs;
   arguments.batch_size = 4;
   const Run whole = run(job, arguments);

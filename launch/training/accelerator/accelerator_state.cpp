@@ -2,8 +2,8 @@
 // Checkpoints of all that was prepared.
 #include <peal/autograd/core/error.h>
 #include <peal/launch/training/accelerator/accelerator.h>
-#include <peal/launch/training/arguments.h>
 #include <peal/launch/training/checkpoints.h>
+#include <peal/launch/training/run_arguments.h>
 
 #include <filesystem>
 #include <limits>
@@ -55,7 +55,7 @@ void Accelerator::save_state(const std::string& to) {
 }
 
 void Accelerator::load_state(const std::string& from) {
-  TrainingArguments where;
+  RunArguments where;
   where.resume = from.empty() ? project_folder() : from;
   find_resume(job_, where);
   const Checkpoints checkpoints(job_, parts(), {});

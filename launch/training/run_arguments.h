@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training arguments: what every training program lets its user choose, with one spelling and one
-// set of defaults, for the command line and for the Trainer. Thread safety: a value.
+// set of defaults, for the command line and for the EpochTrainer. Thread safety: a value.
 #pragma once
 
 #include <peal/autograd/autocast.h>
@@ -13,7 +13,7 @@
 
 namespace peal::launch {
 
-struct TrainingArguments {
+struct RunArguments {
   std::string device = "cpu", precision = "f32";  // choose_device(); f32, bf16 or f16
   std::string json, trace;                        // files; empty: none
   // Where checkpoints go (a file, or a folder: checkpoints.h), and which one to go on from: a file,
@@ -35,21 +35,21 @@ struct TrainingArguments {
 };
 
 // The checkpoint whose model --evaluate judges: --resume. Error where none is named.
-const std::string& checkpoint_to_evaluate(const TrainingArguments& arguments);
+const std::string& checkpoint_to_evaluate(const RunArguments& arguments);
 
 // What each of `world` ranks is about to read. Error where there are several and it is a pipe, of
 // which each would get a part.
 void check_all_read(const std::string& path, int world);
 
 // --device, --precision, --save, ... of this line are read into `arguments`.
-void add_training_options(CommandLine& line, TrainingArguments& arguments);
+void add_training_options(CommandLine& line, RunArguments& arguments);
 
 // What makes a run the one it is: the seed, the world, the batch size and the precision, and what
 // the program names of its own (its data), for checkpoints and figures. Error for a name of `own`
 // that either has for itself.
-Metadata settings_of(const TrainingArguments& arguments, int world, const Metadata& own);
+Metadata settings_of(const RunArguments& arguments, int world, const Metadata& own);
 
 // While it lives, models compute in the precision that was asked for. Parameters stay f32.
-Autocast autocast(const TrainingArguments& arguments);
+Autocast autocast(const RunArguments& arguments);
 
 }  // namespace peal::launch

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
-#include <peal/launch/training/arguments.h>
+#include <peal/launch/training/run_arguments.h>
 #include <peal/nn/checkpoint_folder.h>
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 
 namespace peal::launch {
 
-void add_training_options(CommandLine& line, TrainingArguments& arguments) {
+void add_training_options(CommandLine& line, RunArguments& arguments) {
   line.option("--epochs", &arguments.epochs, "how often the training set is gone through")
       .positive();
   line.option("--batch-size", &arguments.batch_size, "samples a rank and step").positive();
@@ -43,7 +43,7 @@ void add_training_options(CommandLine& line, TrainingArguments& arguments) {
   line.option("--trace", &arguments.trace, "file for rank 0's ops as a picture (ui.perfetto.dev)");
 }
 
-const std::string& checkpoint_to_evaluate(const TrainingArguments& arguments) {
+const std::string& checkpoint_to_evaluate(const RunArguments& arguments) {
   PEAL_CHECK(!arguments.resume.empty(), "[launch] --evaluate ", arguments.evaluate,
              " judges a model that there is: name its checkpoint by --resume");
   return arguments.resume;
@@ -57,7 +57,7 @@ void check_all_read(const std::string& path, int world) {
              "first");
 }
 
-Metadata settings_of(const TrainingArguments& arguments, int world, const Metadata& own) {
+Metadata settings_of(const RunArguments& arguments, int world, const Metadata& own) {
   Metadata all{{"seed", std::to_string(arguments.seed)},
                {"world", std::to_string(world)},
                {"batch_size", std::to_string(arguments.batch_size)},
@@ -75,7 +75,7 @@ Metadata settings_of(const TrainingArguments& arguments, int world, const Metada
   return all;
 }
 
-Autocast autocast(const TrainingArguments& arguments) {
+Autocast autocast(const RunArguments& arguments) {
   return Autocast(arguments.precision == "f16" ? DType::f16 : DType::bf16,
                   arguments.precision != "f32");
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainer: the loop of a supervised training on any number of ranks, with progress, mixed
+// EpochTrainer: the loop of a supervised training on any number of ranks, with progress, mixed
 // precision, evaluation, checkpoints, profile and figures as its arguments ask for them. It owns
 // nothing that it trains: the program makes model, optimizer and loaders, and reads like a paper's
 // page; this runs them.
 //
-//   launch::Trainer trainer(job, arguments, model, optimizer,
+//   launch::EpochTrainer trainer(job, arguments, model, optimizer,
 //                           {.settings = {{"data", "digits"}}, .tell = print});
 //   trainer.fit(training, test, [](const Tensor& out, const Tensor& y) { return nll_loss(out, y);
 //   });
@@ -39,10 +39,10 @@
 
 #include <peal/data/loader.h>
 #include <peal/launch/job.h>
-#include <peal/launch/training/arguments.h>
 #include <peal/launch/training/checkpoints.h>
 #include <peal/launch/training/evaluation.h>
 #include <peal/launch/training/report.h>
+#include <peal/launch/training/run_arguments.h>
 #include <peal/launch/training/termination.h>
 #include <peal/nn/amp/grad_scaler.h>
 #include <peal/nn/optim/optimizer.h>
@@ -64,7 +64,7 @@ using Loss = std::function<Tensor(const Tensor& output, const Tensor& y)>;
 // Of a batch; one element. It calls the model.
 using Step = std::function<Tensor(nn::DistributedDataParallel& model, const data::Batch& batch)>;
 
-struct TrainerOptions {
+struct EpochTrainerOptions {
   // What else makes a run what it is (its data), as settings_of() takes it: a resumed run's are the
   // same.
   Metadata settings = {};
@@ -85,17 +85,17 @@ struct TrainerOptions {
   std::function<void()> before_save = nullptr;
 };
 
-class Trainer {
+class EpochTrainer {
  public:
   // Resumes, where that is asked for (by find_resume(), too): then the optimizer has the rates of
   // the checkpoint. With arguments.lr, too, each group starts from the rate that it was made with
   // here instead, and has come as far from it as in the checkpoint (Optimizer::set_base_lr).
   // Errors: those of settings_of() and Checkpoints, and a metric to keep the best checkpoint by
   // that there is not, or no folder for it. REQUIRES: all outlive it.
-  Trainer(Job& job, const TrainingArguments& arguments, nn::DistributedDataParallel& model,
-          nn::Optimizer& optimizer, TrainerOptions options = {});
-  Trainer(const Trainer&) = delete;
-  Trainer& operator=(const Trainer&) = delete;
+  EpochTrainer(Job& job, const RunArguments& arguments, nn::DistributedDataParallel& model,
+               nn::Optimizer& optimizer, EpochTrainerOptions options = {});
+  EpochTrainer(const EpochTrainer&) = delete;
+  EpochTrainer& operator=(const EpochTrainer&) = delete;
 
   // Trains for the epochs that are still to come, and judges the model on `test` after each. After
   // an exception the epoch that was under way is still to come. Error for an empty test set;
@@ -116,11 +116,11 @@ class Trainer {
   void tell(const std::string& line) const;
 
   Job& job_;
-  TrainingArguments arguments_;
+  RunArguments arguments_;
   nn::DistributedDataParallel& model_;
   nn::Optimizer& optimizer_;
   nn::GradScaler scaler_;
-  TrainerOptions options_;
+  EpochTrainerOptions options_;
   Checkpoints checkpoints_;
   std::vector<EpochReport> epochs_;
   Position at_;             // that fit() goes on from

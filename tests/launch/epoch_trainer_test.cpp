@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Trainer by itself: what a resumed run goes on with, a fit that fails or comes twice, and what
-// a program adds to a training.
+// The EpochTrainer by itself: what a resumed run goes on with, a fit that fails or comes twice, and
+// what a program adds to a training.
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/stateful.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/data/loader.h>
 #include <peal/launch/job.h>
-#include <peal/launch/training/trainer.h>
+#include <peal/launch/training/epoch_trainer.h>
 #include <peal/nn/layers/linear.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/optim/adam.h>
@@ -31,8 +31,8 @@ using testing::content_of;
 using testing::Folder;
 using testing::Points;
 
-static_assert(!std::is_copy_constructible_v<launch::Trainer>);
-static_assert(!std::is_copy_assignable_v<launch::Trainer>);
+static_assert(!std::is_copy_constructible_v<launch::EpochTrainer>);
+static_assert(!std::is_copy_assignable_v<launch::EpochTrainer>);
 
 namespace {
 
@@ -54,7 +54,7 @@ struct Program {
   data::DataLoader training{std::make_shared<Points>(12),
                             {.batch_size = 4, .shuffle = true, .shard = Place{}, .seed = 1}};
   data::DataLoader test{std::make_shared<Points>(12), {.batch_size = 12}};
-  launch::TrainingArguments arguments;
+  launch::RunArguments arguments;
   std::vector<std::string> told;
   launch::Tell tell = [this](const std::string& line) { told.push_back(line); };
 
@@ -72,7 +72,7 @@ TEST_CASE("a resumed run keeps the rate of each group, and ends as one that was 
     program.arguments.epochs = epochs;
     program.arguments.save = folder.path / save;
     if (*resume != 0) program.arguments.resume = folder.path / resume;
-    launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer);
+    launch::EpochTrainer trainer(program.job, program.arguments, program.model, program.optimizer);
     trainer.fit(program.training, program.test, loss_of);
     CHECK(program.optimizer.lr(0) == 0.1);
     CHECK(program.optimizer.lr(1) == 0.01);
@@ -89,8 +89,8 @@ TEST_CASE(
   Program program;
   program.arguments.epochs = 3;
   program.arguments.profile = true;
-  launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer,
-                          {.tell = program.tell});
+  launch::EpochTrainer trainer(program.job, program.arguments, program.model, program.optimizer,
+                               {.tell = program.tell});
   int steps = 0;
   const auto loss = [&](const Tensor& output, const Tensor& y) {
     CHECK(context().trace);
@@ -124,11 +124,11 @@ TEST_CASE("a run is taken up whose parameters' names have blanks") {
     Blank net;
     nn::DistributedDataParallel model(net, job.group());
     nn::AdamW optimizer(net.named_parameters(), {.lr = 0.1});
-    launch::TrainingArguments arguments;
+    launch::RunArguments arguments;
     arguments.epochs = resumes ? 2 : 1;
     arguments.save = folder.path / "run";
     if (resumes) arguments.resume = folder.path / "run";
-    launch::Trainer trainer(job, arguments, model, optimizer);
+    launch::EpochTrainer trainer(job, arguments, model, optimizer);
     data::DataLoader training{std::make_shared<Points>(12), {.batch_size = 4}};
     data::DataLoader test{std::make_shared<Points>(12), {.batch_size = 12}};
     CHECK_NOTHROW(trainer.fit(training, test, loss_of));
@@ -142,15 +142,15 @@ TEST_CASE("a setting of a name that is taken is an error before the training") {
     const std::string words = concat("[launch] the setting '", name,
                                      "' is one of each training's own (seed, world, batch_size, "
                                      "precision, epoch, epochs, measure); rename it");
-    CHECK_THROWS_WITH_AS(launch::Trainer(program.job, program.arguments, program.model,
-                                         program.optimizer, {.settings = {{name, "1"}}}),
+    CHECK_THROWS_WITH_AS(launch::EpochTrainer(program.job, program.arguments, program.model,
+                                              program.optimizer, {.settings = {{name, "1"}}}),
                          words.c_str(), Error);
     CHECK_THROWS_WITH_AS(
         launch::write_json("/nowhere/at/all", program.arguments, 1, {{name, "1"}}, {}),
         words.c_str(), Error);
   }
-  CHECK_THROWS_WITH_AS(launch::Trainer(program.job, program.arguments, program.model,
-                                       program.optimizer, {.settings = {{"peal.parts", "1"}}}),
+  CHECK_THROWS_WITH_AS(launch::EpochTrainer(program.job, program.arguments, program.model,
+                                            program.optimizer, {.settings = {{"peal.parts", "1"}}}),
                        "[launch] the setting 'peal.parts' starts with 'peal.', which is peal's "
                        "own; rename it",
                        Error);
@@ -159,7 +159,7 @@ TEST_CASE("a setting of a name that is taken is an error before the training") {
 TEST_CASE("an epoch without a batch is an error") {
   Program program;
   data::DataLoader none(std::make_shared<Points>(5), {.batch_size = 12, .drop_last = true});
-  launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer);
+  launch::EpochTrainer trainer(program.job, program.arguments, program.model, program.optimizer);
   CHECK_THROWS_WITH_AS(trainer.fit(none, program.test, loss_of),
                        "[launch] trainer: epoch 1 has no batch to learn from, of 5 samples; are "
                        "they fewer than a batch, and drop_last is set?",
@@ -170,7 +170,7 @@ TEST_CASE("an epoch without a batch is an error") {
 TEST_CASE("an empty test set is an error before the training, not after an epoch of it") {
   Program program;
   data::DataLoader none(std::make_shared<Points>(0), {.batch_size = 12});
-  launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer);
+  launch::EpochTrainer trainer(program.job, program.arguments, program.model, program.optimizer);
   CHECK_THROWS_WITH_AS(trainer.fit(program.training, none, loss_of),
                        "[launch] trainer: the test set is empty, and the model is judged on it "
                        "after each epoch",
@@ -193,11 +193,12 @@ TEST_CASE("a program's own parts are stepped, saved and taken up") {
     }
     nn::LRScheduler scheduler(program.optimizer, nn::linear_lr(1, 0.1, 9));
     nn::ExponentialMovingAverage ema(program.net, {.decay = 0.5});
-    launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer,
-                            {.parts = {{"scheduler", scheduler}, {"ema", ema}}, .after_step = [&] {
-                               scheduler.step();
-                               ema.update();
-                             }});
+    launch::EpochTrainer trainer(
+        program.job, program.arguments, program.model, program.optimizer,
+        {.parts = {{"scheduler", scheduler}, {"ema", ema}}, .after_step = [&] {
+           scheduler.step();
+           ema.update();
+         }});
     trainer.fit(program.training, program.test, loss_of);
     CHECK(scheduler.steps() == epochs * 3);
     CHECK(ema.updates() == epochs * 3);
@@ -219,15 +220,16 @@ TEST_CASE("a loss of model and batch, what the model gives, and what it is judge
   Program program;
   program.arguments.epochs = 2;
   int forwards = 0;
-  launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer,
-                          {.tell = program.tell,
-                           .forward =
-                               [&](nn::DistributedDataParallel& model, const data::Batch& batch) {
-                                 ++forwards;
-                                 return log_softmax(model(batch.x));
-                               },
-                           .metrics = {{"error rate", std::make_shared<nn::ErrorRate>()},
-                                       {"accuracy", std::make_shared<nn::Accuracy>()}}});
+  launch::EpochTrainer trainer(
+      program.job, program.arguments, program.model, program.optimizer,
+      {.tell = program.tell,
+       .forward =
+           [&](nn::DistributedDataParallel& model, const data::Batch& batch) {
+             ++forwards;
+             return log_softmax(model(batch.x));
+           },
+       .metrics = {{"error rate", std::make_shared<nn::ErrorRate>()},
+                   {"accuracy", std::make_shared<nn::Accuracy>()}}});
   std::vector<double> losses;
   trainer.fit(program.training, program.test,
               [&](nn::DistributedDataParallel& model, const data::Batch& batch) {
@@ -251,7 +253,7 @@ TEST_CASE("a loss of model and batch, what the model gives, and what it is judge
   // The same by a loss of the output, through forward.
   Program other;
   other.arguments.epochs = 2;
-  launch::Trainer by_output(
+  launch::EpochTrainer by_output(
       other.job, other.arguments, other.model, other.optimizer,
       {.forward = [](nn::DistributedDataParallel& model, const data::Batch& batch) {
         return log_softmax(model(batch.x));
@@ -266,8 +268,8 @@ TEST_CASE("after_step comes after steps alone, not where one was left out") {
   Program program;
   program.arguments.precision = "f16";
   int after = 0, losses = 0;
-  launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer,
-                          {.after_step = [&] { ++after; }});
+  launch::EpochTrainer trainer(program.job, program.arguments, program.model, program.optimizer,
+                               {.after_step = [&] { ++after; }});
   trainer.fit(program.training, program.test, [&](const Tensor& output, const Tensor& y) {
     const Tensor loss = loss_of(output, y);
     return ++losses == 2 ? loss * std::numeric_limits<double>::infinity() : loss;
@@ -286,18 +288,20 @@ TEST_CASE("a rate that is asked for is a resumed run's, each group's in its prop
   const Folder folder;
   Program program;
   program.arguments.save = folder.path / "part";
-  launch::Trainer(program.job, program.arguments, program.model, program.optimizer)
+  launch::EpochTrainer(program.job, program.arguments, program.model, program.optimizer)
       .fit(program.training, program.test, loss_of);
   program.optimizer.set_lr(0.5, 0);
   program.optimizer.set_lr(0.05, 1);
   program.arguments.resume = program.arguments.save;
   program.arguments.epochs = 2;
   program.arguments.lr = 0.5;
-  const launch::Trainer asked(program.job, program.arguments, program.model, program.optimizer);
+  const launch::EpochTrainer asked(program.job, program.arguments, program.model,
+                                   program.optimizer);
   CHECK(program.optimizer.lr(0) == 0.5);
   CHECK(program.optimizer.lr(1) == 0.05);
   program.arguments.lr.reset();
-  const launch::Trainer not_asked(program.job, program.arguments, program.model, program.optimizer);
+  const launch::EpochTrainer not_asked(program.job, program.arguments, program.model,
+                                       program.optimizer);
   CHECK(program.optimizer.lr(0) == 0.1);
   CHECK(program.optimizer.lr(1) == 0.01);
 }
@@ -307,9 +311,10 @@ TEST_CASE("two parts of one name are an error before the training") {
   for (const std::string name : {"model", "random"}) {
     const std::string words =
         "[launch] two parts of a checkpoint are called '" + name + "'; rename one";
-    CHECK_THROWS_WITH_AS(launch::Trainer(program.job, program.arguments, program.model,
-                                         program.optimizer, {.parts = {{name, program.training}}}),
-                         words.c_str(), Error);
+    CHECK_THROWS_WITH_AS(
+        launch::EpochTrainer(program.job, program.arguments, program.model, program.optimizer,
+                             {.parts = {{name, program.training}}}),
+        words.c_str(), Error);
   }
 }
 
@@ -327,7 +332,8 @@ TEST_CASE("a checkpoint of before, with one offset for all ranks, is taken up") 
        {"random", RandomState{}}},
       {{"epoch", "1"}, {"seed", "0"}, {"world", "1"}, {"batch_size", "32"}, {"precision", "f32"}});
   const auto saved = context().generator.offset;
-  const launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer);
+  const launch::EpochTrainer trainer(program.job, program.arguments, program.model,
+                                     program.optimizer);
   CHECK(saved > 0);
   CHECK(context().generator.offset == saved);
 }
@@ -338,11 +344,11 @@ TEST_CASE("what a program keeps beside a checkpoint is written with it, not befo
   program.arguments.epochs = 2;
   program.arguments.save = folder.path / "saved";
   int saves = 0, steps = 0;
-  launch::Trainer trainer(program.job, program.arguments, program.model, program.optimizer,
-                          {.before_save = [&] {
-                            CHECK(std::filesystem::exists(program.arguments.save) == (saves > 0));
-                            ++saves;
-                          }});
+  launch::EpochTrainer trainer(
+      program.job, program.arguments, program.model, program.optimizer, {.before_save = [&] {
+        CHECK(std::filesystem::exists(program.arguments.save) == (saves > 0));
+        ++saves;
+      }});
   const auto fit = [&] {
     trainer.fit(program.training, program.test, [&](const Tensor& output, const Tensor& y) {
       if (++steps == 2) fail("a step of the first epoch");

@@ -6,7 +6,7 @@
 #include <peal/autograd/profile.h>
 #include <peal/launch/progress_bar.h>
 #include <peal/launch/terminated.h>
-#include <peal/launch/training/trainer.h>
+#include <peal/launch/training/epoch_trainer.h>
 #include <peal/nn/metrics/classification.h>
 
 #include <fmt/format.h>
@@ -50,7 +50,7 @@ std::vector<std::string> names_of(const std::string& text) {
   return names;
 }
 
-void check_kept(const TrainingArguments& arguments, const std::vector<NamedMetric>& metrics) {
+void check_kept(const RunArguments& arguments, const std::vector<NamedMetric>& metrics) {
   const std::string &highest = arguments.keep_highest, &lowest = arguments.keep_lowest;
   PEAL_CHECK(highest.empty() || lowest.empty(),
              "[launch] trainer: the best checkpoint is that of the "
@@ -71,7 +71,7 @@ void check_kept(const TrainingArguments& arguments, const std::vector<NamedMetri
 }
 
 // By what the best checkpoint is found, in words that tell it from others; empty where none stays.
-std::string best_by(const TrainingArguments& arguments) {
+std::string best_by(const RunArguments& arguments) {
   if (!arguments.keep_highest.empty()) return "highest " + arguments.keep_highest;
   return arguments.keep_lowest.empty() ? "" : "lowest " + arguments.keep_lowest;
 }
@@ -91,8 +91,9 @@ class Tracing {
 
 }  // namespace
 
-Trainer::Trainer(Job& job, const TrainingArguments& arguments, nn::DistributedDataParallel& model,
-                 nn::Optimizer& optimizer, TrainerOptions options)
+EpochTrainer::EpochTrainer(Job& job, const RunArguments& arguments,
+                           nn::DistributedDataParallel& model, nn::Optimizer& optimizer,
+                           EpochTrainerOptions options)
     : job_(job),
       arguments_(arguments),
       model_(model),
@@ -127,7 +128,7 @@ Trainer::Trainer(Job& job, const TrainingArguments& arguments, nn::DistributedDa
 }
 
 // Of what the model was found to be worth, the number of which more is better, if one was named.
-std::optional<double> Trainer::measure(const std::vector<Value>& found) const {
+std::optional<double> EpochTrainer::measure(const std::vector<Value>& found) const {
   const std::string &highest = arguments_.keep_highest, &lowest = arguments_.keep_lowest;
   for (const auto& [name, value] : found) {
     if (std::isnan(value)) continue;
@@ -137,7 +138,7 @@ std::optional<double> Trainer::measure(const std::vector<Value>& found) const {
   return std::nullopt;
 }
 
-void Trainer::save(const Position& at, std::optional<double> measure) {
+void EpochTrainer::save(const Position& at, std::optional<double> measure) {
   if (arguments_.save.empty()) return;
   checkpoints_.wait();  // what lies beside a checkpoint is written after the one before it
   if (job_.is_main() && options_.before_save) {
@@ -147,23 +148,23 @@ void Trainer::save(const Position& at, std::optional<double> measure) {
   checkpoints_.save(arguments_.save, at, {{order_name, text_of(model_.order())}}, measure);
 }
 
-Tensor Trainer::forward(const data::Batch& batch) const {
+Tensor EpochTrainer::forward(const data::Batch& batch) const {
   return options_.forward ? options_.forward(model_, batch) : model_(batch.x);
 }
 
-std::vector<Value> Trainer::evaluate(data::DataLoader& loader) {
+std::vector<Value> EpochTrainer::evaluate(data::DataLoader& loader) {
   const Autocast precision = autocast(arguments_);
   return launch::evaluate(model_, loader, job_.group(), options_.metrics,
                           [this](const data::Batch& batch) { return forward(batch); });
 }
 
-void Trainer::fit(data::DataLoader& training, data::DataLoader& test, const Loss& loss) {
+void EpochTrainer::fit(data::DataLoader& training, data::DataLoader& test, const Loss& loss) {
   fit(training, test, [&](nn::DistributedDataParallel&, const data::Batch& batch) {
     return loss(forward(batch), batch.y);
   });
 }
 
-void Trainer::fit(data::DataLoader& training, data::DataLoader& test, const Step& loss) {
+void EpochTrainer::fit(data::DataLoader& training, data::DataLoader& test, const Step& loss) {
   if (at_.epoch >= arguments_.epochs) {
     return tell(
         concat("all ", arguments_.epochs, " epochs are done; there is nothing left to train"));
@@ -213,15 +214,15 @@ void Trainer::fit(data::DataLoader& training, data::DataLoader& test, const Step
   if (termination && (termination->asked() || termination->asked())) leave(at_);
 }
 
-void Trainer::leave(const Position& at) {
+void EpochTrainer::leave(const Position& at) {
   checkpoints_.wait();
   throw Terminated(SIGTERM, concat("[launch] SIGTERM: ends after step ", at.step, ", which ",
                                    arguments_.save, " has; go on from there by --resume ",
                                    saves_in_folder(arguments_.save) ? "auto" : arguments_.save));
 }
 
-EpochReport Trainer::train_epoch(data::DataLoader& loader, const Step& loss,
-                                 Termination* termination) {
+EpochReport EpochTrainer::train_epoch(data::DataLoader& loader, const Step& loss,
+                                      Termination* termination) {
   Position now = at_;  // at_ stays, for another try after an exception
   ProgressBar bar(concat("epoch ", now.epoch + 1), now.batches + loader.size(), job_.is_main());
   if (options_.before_epoch) options_.before_epoch(now.epoch);
@@ -265,7 +266,7 @@ EpochReport Trainer::train_epoch(data::DataLoader& loader, const Step& loss,
   return report;
 }
 
-Tensor Trainer::step(const data::Batch& batch, const Step& loss) {
+Tensor EpochTrainer::step(const data::Batch& batch, const Step& loss) {
   optimizer_.zero_grad();
   const Tensor value = [&] {
     const Autocast guard = autocast(arguments_);
@@ -278,7 +279,7 @@ Tensor Trainer::step(const data::Batch& batch, const Step& loss) {
   return value;
 }
 
-void Trainer::tell(const std::string& line) const {
+void EpochTrainer::tell(const std::string& line) const {
   if (job_.is_main() && options_.tell) options_.tell(line);
 }
 
