@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/launch/command_line.h>
+#include <peal/launch/nearest.h>
 
 #include <CLI/CLI.hpp>
 
@@ -34,6 +35,20 @@ CLI::Validator above(bool zero) {
     return std::string(zero ? "expected 0 or more" : "expected more than 0") + ", got " + text;
   };
   return CLI::Validator(check, zero ? "NONNEGATIVE" : "POSITIVE");
+}
+
+// For an option that there is not, the nearest that there is.
+std::string nearest_of_app(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  std::string found;
+  for (const std::string& word : app.remaining()) {
+    if (word.starts_with("--")) found += did_you_mean(word.substr(0, word.find('=')), names);
+  }
+  for (const CLI::App* command : app.get_subcommands()) found += nearest_of_app(*command);
+  return found;
 }
 
 // Of "TEXT:{core,none}", the type of an option that is one of some words.
@@ -85,6 +100,10 @@ CommandLine::Option CommandLine::option(const std::string& name, Value value,
         if (std::is_same_v<decltype(variable), std::uint64_t*>) {
           option->check(above(true));
         }
+        using Type = std::remove_pointer_t<decltype(variable)>;
+        if (std::is_same_v<Type, bool> || std::is_same_v<Type, std::optional<bool>>) {
+          option->expected(0, 1)->default_str("true");
+        }
         return Option(option);
       },
       value);
@@ -112,6 +131,9 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
   }
   try {
     parser_->app.parse(argc, argv);
+  } catch (const CLI::ExtrasError& error) {
+    const std::string words = error.what() + nearest_of_app(parser_->app);
+    return parser_->app.exit(CLI::ParseError(words, CLI::ExitCodes::ExtrasError));
   } catch (const CLI::ParseError& error) {
     return parser_->app.exit(error);
   }

@@ -29,9 +29,11 @@ inline constexpr const char* list_words_option = "--list-words";
 class CommandLine {
  public:
   // What an option is read into. It holds the default, which the help shows where it is above 0, or
-  // is text; an optional one stays empty where the option is not given.
-  using Value = std::variant<int*, std::int64_t*, std::uint64_t*, double*, std::optional<double>*,
-                             std::string*, std::vector<std::string>*>;
+  // is text; an optional one stays empty where the option is not given. A bool is true where its
+  // option stands alone, or what follows: --shuffle, --shuffle false.
+  using Value = std::variant<int*, std::int64_t*, std::uint64_t*, double*, bool*,
+                             std::optional<std::int64_t>*, std::optional<double>*,
+                             std::optional<bool>*, std::string*, std::vector<std::string>*>;
 
   class Option {
    public:
@@ -70,7 +72,8 @@ class CommandLine {
 
   // Reads the arguments. Where list_words_option is all that there is, it prints what could stand
   // in its place, and that is all. Nothing, and the program goes on; or the status that it has to
-  // end with, after --help (0) or a mistake, which was printed.
+  // end with, after --help (0) or a mistake, which was printed: of an option that there is not,
+  // with the nearest.
   std::optional<int> parse(int argc, char** argv);
 
  private:

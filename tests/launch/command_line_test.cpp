@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <functional>
+#include <optional>
 
 using peal::launch::CommandLine;
 
@@ -17,7 +18,9 @@ struct Settings {
   double lr = 0.1;
   std::string name = "plain", file;
   std::vector<std::string> words;
-  bool fast = false;
+  bool fast = false, shuffle = false, dear = true;
+  std::optional<bool> maybe;
+  std::optional<std::int64_t> count;
   std::string ran;
 };
 
@@ -33,6 +36,10 @@ int read(Settings& settings, std::vector<std::string> words) {
   line.option("-l,--least", &settings.least).last_counts();
   line.option("words", &settings.words);
   line.flag("--fast", &settings.fast, "sooner");
+  line.option("--shuffle", &settings.shuffle);
+  line.option("--dear", &settings.dear);
+  line.option("--maybe", &settings.maybe);
+  line.option("--count", &settings.count);
   words.insert(words.begin(), "program");
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -63,6 +70,20 @@ TEST_CASE("what is given is read, and what is not keeps its default") {
   CHECK(settings.name == "fancy");
   CHECK(settings.words == std::vector<std::string>{"one", "two"});
   CHECK(settings.fast);
+}
+
+TEST_CASE("a bool may stand alone, and what is optional stays empty") {
+  Settings settings;
+  CHECK(read(settings, {"--shuffle", "--dear", "false"}) == -1);
+  CHECK(settings.shuffle);
+  CHECK(!settings.dear);
+  CHECK(!settings.maybe);
+  CHECK(!settings.count);
+  CHECK(read(settings, {"--maybe", "--count", "3", "--shuffle=false"}) == -1);
+  CHECK(settings.maybe == true);
+  CHECK(settings.count == 3);
+  CHECK(!settings.shuffle);
+  CHECK(read(settings, {"--shuffle", "perhaps"}) > 0);
 }
 
 TEST_CASE("what is given twice is a mistake, or the last one counts") {

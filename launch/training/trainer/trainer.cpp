@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/core/error.h>
+#include <peal/launch/terminated.h>
+#include <peal/launch/training/accelerator/strategy.h>
+#include <peal/launch/training/trainer/trainer_steps.h>
+#include <peal/launch/training/trainer/updates.h>
+#include <peal/nn/checkpoint.h>
+#include <peal/nn/loss.h>
+#include <peal/nn/parallel/ddp.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <utility>
+
+namespace peal::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::int64_t trainable_parameters(const nn::Module& model) {
+  std::int64_t all = 0;
+  for (const Tensor& each : model.parameters()) all += each.requires_grad() ? each.numel() : 0;
+  return all;
+}
+
+}  // namespace
+
+Trainer::Trainer(Job& j, nn::Module m, TrainingArguments args, TrainerOptions options)
+    : Loop(j),
+      args_(std::move(args)),
+      options_(std::move(options)),
+      plain_(std::move(m)),
+      steps_(std::make_shared<TrainerSteps>(*this, j)) {
+  args_.check();
+  check_options();
+  strategy_of(args_.strategy, job.world());
+  if (args_.gradient_checkpointing) options_.gradient_checkpointing_enable();
+  if (args_.full_determinism) context().deterministic = true;
+  if (args_.tf32) context().allow_tf32 = true;
+  plain_.to(job.device(args_.device));
+  model = plain_;
+  callbacks.push_back(steps_);
+  forward = options_.forward;
+  loss_function = options_.loss;
+  if (!loss_function) {
+    loss_function = nn::CrossEntropyLoss{.label_smoothing = args_.label_smoothing_factor};
+  }
+  if (options_.compute_loss) {
+    forward = [this](nn::Module& net, const data::Batch& given) {
+      LossAndOutput found = options_.compute_loss(net, given);
+      steps_->computed = std::move(found.loss);
+      return found.output;
+    };
+    loss_function = [this](const Tensor&, const Tensor&) { return steps_->computed; };
+  }
+  if (args_.bf16) lowered = DType::bf16;
+  if (args_.fp16) {
+    lowered = DType::f16;
+    scaler = std::make_unique<nn::GradScaler>(nn::GradScalerOptions{}, job.group());
+  }
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::check_options() const {
+  const bool own = options_.loss || options_.compute_loss;
+  PEAL_CHECK(!(options_.loss && options_.compute_loss),
+             "[trainer] loss and compute_loss: the loss is given once; leave one out");
+  PEAL_CHECK(!(options_.forward && options_.compute_loss),
+             "[trainer] forward and compute_loss: the latter calls the model; leave one out");
+  PEAL_CHECK(!own || args_.label_smoothing_factor == 0,
+             "[trainer] label_smoothing_factor is of the cross entropy that is the loss where none "
+             "is given, and one is; smooth in it, or leave it out");
+  PEAL_CHECK(!args_.gradient_checkpointing || options_.gradient_checkpointing_enable,
+             "[trainer] gradient_checkpointing: the model has to do it; say how "
+             "(.gradient_checkpointing_enable)");
+  PEAL_CHECK(args_.eval_strategy == "no" || options_.eval_dataset, "[trainer] eval_strategy ",
+             args_.eval_strategy, ": there is no data to evaluate with (.eval_dataset)");
+  if (!args_.group_by_length || !options_.train_dataset) return;
+  PEAL_CHECK(std::ssize(options_.lengths) == options_.train_dataset->size(),
+             "[trainer] group_by_length: expected the lengths of ", options_.train_dataset->size(),
+             " samples (.lengths), got ", options_.lengths.size());
+}
+
+void Trainer::tell(const std::string& line) const {
+  if (job.is_main() && options_.tell) options_.tell(line);
+}
+
+void Trainer::log(std::vector<Value> values) {
+  values.push_back({"epoch", state_.epoch});
+  state_.log_history.push_back({state_.global_step, std::move(values)});
+  tell(state_.log_history.back().in_text());
+  steps_->call(&TrainerCallback::on_log);
+}
+
+void Trainer::banner() const {
+  const std::int64_t batch = args_.per_device_train_batch_size;
+  const std::int64_t steps = args_.gradient_accumulation_steps;
+  tell("***** Running training *****");
+  tell("  Num examples = " + with_commas(options_.train_dataset->size()));
+  tell("  Num Epochs = " + with_commas(state_.num_train_epochs));
+  tell("  Instantaneous batch size per device = " + with_commas(batch));
+  tell("  Total train batch size (w. parallel, distributed & accumulation) = " +
+       with_commas(batch * steps * job.world()));
+  tell(concat("  Gradient Accumulation steps = ", steps));
+  tell("  Total optimization steps = " + with_commas(state_.max_steps));
+  tell("  Number of trainable parameters = " + with_commas(trainable_parameters(plain_)));
+  if (state_.global_step == 0) return;
+  tell("  Continuing training from checkpoint, will skip to saved global_step");
+  tell(concat("  Continuing training from epoch ", epoch));
+  tell(concat("  Continuing training from global step ", state_.global_step));
+}
+
+TrainOutput Trainer::train() {
+  PEAL_CHECK(options_.train_dataset, "[trainer] there is no data to train with (.train_dataset)");
+  const auto begun = Clock::now();
+  state_ = {};
+  steps_->losses = StepLosses(job);
+  train_loader_ = loader_of_training();
+  training_loader = train_loader_.get();
+  const TrainingLength length =
+      length_of_training(training_loader->size(), args_.gradient_accumulation_steps,
+                         args_.num_train_epochs, args_.max_steps);
+  updates_ = state_.max_steps = length.updates;
+  state_.num_train_epochs = length.epochs;
+  create_optimizer();
+  create_scheduler();
+  const auto wrapped = wrap();
+  make_checkpoints();
+  manual_seed(static_cast<std::uint64_t>(args_.seed) * 1000003 +
+              static_cast<std::uint64_t>(job.rank()) + 1);
+  const Start start = begin();
+  const std::int64_t before = state_.global_step;
+  epoch = start.epoch;
+  banner();
+  if (args_.eval_on_start) evaluate();
+  if (before < state_.max_steps) {
+    const bool saves = args_.save_strategy != "no";
+    if (saves) steps_->termination.emplace(job.group());
+    steps_->bar.emplace("training", state_.max_steps, job.is_main() && !args_.disable_tqdm);
+    run(state_.num_train_epochs, start);
+    steps_->bar->finish("");
+    if (steps_->terminated) save_checkpoint();
+  }
+  if (auto* const ddp = model.as<nn::DistributedDataParallel>()) ddp->sync_buffers();
+  if (checkpoints_) checkpoints_->wait();
+  // The second call hears what the first has asked.
+  auto& termination = steps_->termination;
+  if (termination && (termination->asked() || termination->asked())) {
+    throw Terminated(SIGTERM,
+                     concat("[trainer] SIGTERM: ends after step ", state_.global_step, ", which ",
+                            folder(), " has; go on from there by --resume_from_checkpoint true"));
+  }
+  termination.reset();
+  if (args_.load_best_model_at_end) load_best_model();
+  const double seconds = std::chrono::duration<double>(Clock::now() - begun).count();
+  const auto updates = static_cast<double>(state_.global_step - before);
+  const double samples =
+      updates * static_cast<double>(args_.per_device_train_batch_size *
+                                    args_.gradient_accumulation_steps * job.world());
+  TrainOutput output{.global_step = state_.global_step, .training_loss = steps_->losses.of_all()};
+  output.metrics = {{"train_runtime", seconds},
+                    {"train_samples_per_second", samples / seconds},
+                    {"train_steps_per_second", updates / seconds},
+                    {"train_loss", output.training_loss}};
+  log(output.metrics);
+  steps_->call(&TrainerCallback::on_train_end);
+  return output;
+}
+
+void Trainer::save_model(const std::string& path) {
+  const std::string to =
+      path.empty() ? (std::filesystem::path(args_.output_dir) / "model.safetensors").string()
+                   : path;
+  if (!job.is_main()) return;
+  const auto busy = job.group().busy();
+  if (const auto parent = std::filesystem::path(to).parent_path(); !parent.empty())
+    std::filesystem::create_directories(parent);
+  nn::save_model(to, plain_);
+}
+
+}  // namespace peal::launch

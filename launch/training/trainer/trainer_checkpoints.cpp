@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Trainer's checkpoints: when there is one more, where a run goes on, and the best.
+#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
+#include <peal/comm/group/agree.h>
+#include <peal/launch/training/run_arguments.h>
+#include <peal/launch/training/trainer/trainer_steps.h>
+#include <peal/nn/parallel/ddp.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <sstream>
+#include <utility>
+
+namespace peal::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* state_name = "trainer_state";
+constexpr const char* order_of_gradients = "order of gradients";
+
+std::vector<std::string> lines_of_text(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream all(text);
+  for (std::string line; std::getline(all, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string best_by(const TrainingArguments& args) {
+  if (args.best_metric().empty()) return "";
+  return (args.best_is_greatest() ? "highest " : "lowest ") + args.best_metric();
+}
+
+int kept(const TrainingArguments& args) {
+  const std::int64_t all = std::numeric_limits<int>::max();
+  return static_cast<int>(std::min(all, args.save_total_limit.value_or(all)));
+}
+
+// "run/checkpoint-500" names the file of step 500 in "run", as checkpoint-N-step-500.
+std::string file_of_step(const std::string& named) {
+  const fs::path path(named);
+  const std::string name = path.filename().string(), prefix = "checkpoint-";
+  std::error_code none;
+  if (fs::exists(path, none) || !name.starts_with(prefix)) return named;
+  const std::string end = concat("-step-", name.substr(prefix.size()), ".safetensors");
+  for (const fs::path& each : nn::CheckpointFolder(path.parent_path()).files()) {
+    if (each.filename().string().ends_with(end)) return each.string();
+  }
+  return named;
+}
+
+}  // namespace
+
+std::string Trainer::folder() const {
+  return args_.output_dir.ends_with('/') ? args_.output_dir : args_.output_dir + "/";
+}
+
+void Trainer::make_checkpoints() {
+  Metadata settings = options_.settings;
+  settings["seed"] = std::to_string(args_.seed);
+  settings["world"] = std::to_string(job.world());
+  settings["per_device_train_batch_size"] = std::to_string(args_.per_device_train_batch_size);
+  settings["gradient_accumulation_steps"] = std::to_string(args_.gradient_accumulation_steps);
+  settings["precision"] = args_.fp16 ? "f16" : args_.bf16 ? "bf16" : "f32";
+  std::vector<nn::Part> parts{{"model", plain_},
+                              {"optimizer", *optimizer},
+                              {"scheduler", *scheduler_},
+                              {"losses", steps_->losses}};
+  if (scaler) parts.emplace_back("scaler", *scaler);
+  checkpoints_ = std::make_unique<Checkpoints>(job, std::move(parts), std::move(settings),
+                                               kept(args_), best_by(args_));
+}
+
+// Collective.
+void Trainer::clear_output_dir() const {
+  std::string wrong;
+  if (job.is_main()) {
+    const auto busy = job.group().busy();
+    try {
+      const auto files = nn::CheckpointFolder(folder()).files();
+      PEAL_CHECK(files.empty() || args_.overwrite_output_dir, files.size(),
+                 " checkpoints of another run are there; go on from them "
+                 "(resume_from_checkpoint true), remove them (overwrite_output_dir), or name "
+                 "another folder");
+      for (const fs::path& each : files) fs::remove(each);
+    } catch (...) {
+      wrong = words_of_failure();
+    }
+  }
+  comm::agree_unless(job.group(), concat("[trainer] output_dir ", args_.output_dir), "", wrong, "");
+}
+
+Start Trainer::begin() {
+  const bool saves = args_.save_strategy != "no";
+  RunArguments where;
+  const std::string& from = args_.resume_from_checkpoint;
+  where.save = args_.output_dir.empty() ? "" : folder();
+  where.resume = from == "true" || from == "True" ? "auto" : file_of_step(from);
+  find_resume(job, where);
+  if (where.resume.empty()) {
+    if (saves) clear_output_dir();
+    if (saves) checkpoints_->try_to_save(folder());
+    return {};
+  }
+  Metadata saved;
+  const Position at = checkpoints_->resume(where.resume, std::numeric_limits<int>::max(), &saved);
+  PEAL_CHECK(saved.contains(state_name), where.resume, ": it is no checkpoint of a Trainer");
+  const TrainingArguments& args = args_;
+  const std::int64_t planned = state_.max_steps;
+  state_.read_json(saved[state_name]);
+  auto* const ddp = model.as<nn::DistributedDataParallel>();
+  if (ddp != nullptr) ddp->set_order(lines_of_text(saved[order_of_gradients]));
+  const std::int64_t whole = training_loader->size();
+  std::int64_t over = 0;  // batches of this epoch
+  if (at.loader.empty()) {
+    training_loader->set_epoch(at.epoch);
+  } else {
+    training_loader->load_state_dict(at.loader);
+    over = whole - training_loader->size();
+  }
+  // In another world the updates so far are as many of this one's as the samples are.
+  const auto updates_of = [&](std::int64_t batches) {
+    return (batches + args.gradient_accumulation_steps - 1) / args.gradient_accumulation_steps;
+  };
+  const std::int64_t an_epoch = updates_of(whole);
+  const std::int64_t done = at.epoch * an_epoch + an_epoch - updates_of(whole - over);
+  schedule_ahead_ = args.max_steps > 0 ? 0 : done - state_.global_step;
+  state_.max_steps = planned - schedule_ahead_;
+  const std::int64_t to_come = state_.max_steps - state_.global_step;
+  state_.num_train_epochs =
+      static_cast<int>((done + std::max<std::int64_t>(to_come, 0) + an_epoch - 1) / an_epoch);
+  scheduler_->set_steps(scheduler_->steps());
+  if (saves) checkpoints_->try_to_save(folder());
+  return {.epoch = at.epoch, .iter = over};
+}
+
+void Trainer::save_checkpoint(bool epoch_is_left) {
+  if (!checkpoints_) return;
+  Position at{.epoch = epoch, .step = state_.global_step};
+  if (training_loader->has_next() && !epoch_is_left) {
+    at.loader = training_loader->state_dict();
+  } else {
+    ++at.epoch;
+  }
+  Metadata more{{state_name, state_.to_json()}};
+  if (auto* const ddp = model.as<nn::DistributedDataParallel>())
+    more[order_of_gradients] = fmt::format("{}", fmt::join(ddp->order(), "\n"));
+  std::optional<double> measure;
+  if (judged_at_ == state_.global_step) measure = args_.best_is_greatest() ? judged_ : -judged_;
+  checkpoints_->save(folder(), at, more, measure);
+}
+
+void Trainer::load_best_model() {
+  std::string best, wrong;
+  if (job.is_main()) {
+    const auto busy = job.group().busy();
+    try {
+      const auto found = nn::CheckpointFolder(folder(), kept(args_), best_by(args_)).best();
+      if (found) best = found->string();
+    } catch (...) {
+      wrong = words_of_failure();
+    }
+  }
+  comm::agree_unless(job.group(), "[trainer] load_best_model_at_end", "", wrong, "");
+  best = job.group().broadcast_object(best);
+  if (best.empty()) return;  // no checkpoint was evaluated
+  tell(
+      fmt::format("Loading best model from {} (score: {}).", best, state_.best_metric.value_or(0)));
+  try {
+    nn::load_model(best, plain_);
+  } catch (...) {
+    wrong = words_of_failure();
+  }
+  comm::agree_unless(job.group(), "[trainer] load_best_model_at_end", "", wrong, "");
+}
+
+}  // namespace peal::launch

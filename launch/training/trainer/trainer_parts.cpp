@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a Trainer makes of its arguments: loaders, the optimizer, the schedule, the wrapped model.
+#include <peal/autograd/core/error.h>
+#include <peal/data/batches.h>
+#include <peal/launch/training/accelerator/strategy.h>
+#include <peal/launch/training/trainer/trainer_steps.h>
+#include <peal/launch/training/trainer/updates.h>
+#include <peal/nn/layers/norm.h>
+#include <peal/nn/optim/adafactor.h>
+#include <peal/nn/optim/adam.h>
+#include <peal/nn/optim/sgd.h>
+#include <peal/nn/parallel/ddp.h>
+
+#include <cmath>
+#include <set>
+#include <utility>
+
+namespace peal::launch {
+namespace {
+
+// Biases, and all of norms, do not decay.
+std::set<std::string> names_without_decay(const nn::Module& model) {
+  std::set<std::string> names;
+  for (auto& [path, module] : model.named_modules()) {
+    nn::Module here = module;
+    if (here.as<nn::BatchNorm>() == nullptr && here.as<nn::LayerNorm>() == nullptr) continue;
+    for (const char* each : {"weight", "bias"})
+      names.insert(path.empty() ? each : path + "." + each);
+  }
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    if (name == "bias" || name.ends_with(".bias")) names.insert(name);
+  }
+  return names;
+}
+
+OptimizerFactory optimizer_of_arguments(const TrainingArguments& args) {
+  const double lr = args.learning_rate;
+  if (args.optim == "sgd") return optimizer_of<nn::SGD>(nn::SGDOptions{.lr = lr});
+  if (args.optim == "adafactor") return optimizer_of<nn::Adafactor>(nn::AdafactorOptions{.lr = lr});
+  return optimizer_of<nn::AdamW>(nn::AdamWOptions{
+      .lr = lr, .beta1 = args.adam_beta1, .beta2 = args.adam_beta2, .eps = args.adam_epsilon});
+}
+
+struct Unwrapped {
+  Loop& loop;
+  nn::Module plain;
+  ~Unwrapped() {
+    loop.model = nn::Module();
+    loop.model = plain;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<data::DataLoader> Trainer::loader_of_training() const {
+  const data::DatasetRef& set = options_.train_dataset;
+  const std::int64_t batch = args_.per_device_train_batch_size;
+  const auto seed = static_cast<std::uint64_t>(args_.data_seed.value_or(args_.seed));
+  data::LoaderOptions options{.seed = seed,
+                              .workers = static_cast<int>(args_.dataloader_num_workers),
+                              .prefetch = static_cast<int>(args_.dataloader_prefetch_factor),
+                              .device = plain_.parameters().at(0).device()};
+  if (!args_.group_by_length) {
+    options.batch_size = batch;
+    options.shuffle = true;
+    options.shard = job.place();
+    options.drop_last = args_.dataloader_drop_last;
+    return std::make_unique<data::DataLoader>(set, options);
+  }
+  const auto tail = args_.dataloader_drop_last ? data::Tail::drop : data::Tail::fill;
+  return std::make_unique<data::DataLoader>(
+      set,
+      [=, lengths = options_.lengths, place = job.place()](std::int64_t number) {
+        const auto order = data::shard(set->size(), 1, 0, {.seed = seed, .epoch = number});
+        return data::batch_shard(data::by_length(order, lengths, batch), batch, place, tail);
+      },
+      options);
+}
+
+std::unique_ptr<data::DataLoader> Trainer::loader_of(const data::DatasetRef& dataset) const {
+  return std::make_unique<data::DataLoader>(
+      dataset, data::LoaderOptions{.batch_size = args_.per_device_eval_batch_size,
+                                   .shard = job.place(),
+                                   .workers = static_cast<int>(args_.dataloader_num_workers),
+                                   .prefetch = static_cast<int>(args_.dataloader_prefetch_factor),
+                                   .exact = true,
+                                   .device = plain_.parameters().at(0).device()});
+}
+
+void Trainer::create_optimizer() {
+  const std::set<std::string> bare = names_without_decay(plain_);
+  NamedTensors decaying, others;
+  for (const auto& [name, parameter] : plain_.named_parameters()) {
+    (bare.contains(name) ? others : decaying).emplace_back(name, parameter);
+  }
+  std::vector<nn::Parameters> groups;
+  std::vector<double> decays;
+  for (const auto& [part, decay] : {std::pair{&decaying, args_.weight_decay}, {&others, 0.0}}) {
+    if (part->empty()) continue;
+    groups.emplace_back(*part);
+    decays.push_back(decay);
+  }
+  const bool own = options_.optimizer != nullptr;
+  optimizer = own ? options_.optimizer(groups) : optimizer_of_arguments(args_)(groups);
+  PEAL_CHECK(optimizer && optimizer->group_count() == groups.size(),
+             "[trainer] the optimizer must have a group for each of the ", groups.size(),
+             " that it is made of");
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    if (optimizer->has_setting("weight_decay"))
+      optimizer->set_setting("weight_decay", decays[g], g);
+    optimizer->set_lr(args_.learning_rate, g);
+  }
+}
+
+void Trainer::create_scheduler() {
+  const std::int64_t updates = updates_;
+  const std::int64_t warm_up =
+      args_.warmup_steps > 0
+          ? args_.warmup_steps
+          : static_cast<std::int64_t>(std::ceil(args_.warmup_ratio * static_cast<double>(updates)));
+  std::function<double(std::int64_t)> factor =
+      schedule_of(args_.lr_scheduler_type, warm_up, updates, args_.learning_rate);
+  if (options_.lr_scheduler) {
+    factor = [own = options_.lr_scheduler, updates](std::int64_t done) {
+      return own(done, updates);
+    };
+  }
+  schedule_ahead_ = 0;
+  scheduler_ = std::make_unique<nn::LRScheduler>(
+      *optimizer, nn::lambda_lr([this, factor = std::move(factor)](std::int64_t done) {
+        return factor(done + schedule_ahead_);
+      }));
+}
+
+std::shared_ptr<void> Trainer::wrap() {
+  const Strategy strategy = strategy_of(args_.strategy, job.world());
+  PEAL_CHECK(strategy == Strategy::ddp || strategy == Strategy::none || job.world() == 1,
+             "[trainer] the strategy '", args_.strategy,
+             "' is the Accelerator's alone so far; take 'ddp', or an Accelerator");
+  if (job.world() == 1) return nullptr;
+  auto unwrapped = std::make_shared<Unwrapped>(*this, plain_);
+  nn::DDPOptions options{.broadcast_buffers = args_.ddp_broadcast_buffers,
+                         .find_unused_parameters = args_.ddp_find_unused_parameters};
+  if (args_.ddp_bucket_cap_mb)
+    options.buckets.bytes = static_cast<std::int64_t>(*args_.ddp_bucket_cap_mb * (1 << 20));
+  model = nn::DistributedDataParallel(plain_, job.group(), options);
+  return unwrapped;
+}
+
+}  // namespace peal::launch

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/ops/ops.h>
+#include <peal/launch/training/trainer/trainer_steps.h>
+#include <peal/nn/optim/clip_grad.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+namespace peal::launch {
+namespace {
+
+// Whether a number of updates is over once more: `every` of them, or a part of all.
+bool is_due(std::int64_t step, double every, std::int64_t all) {
+  const double steps = every < 1 ? std::ceil(every * static_cast<double>(all)) : every;
+  return step % std::max<std::int64_t>(1, static_cast<std::int64_t>(steps)) == 0;
+}
+
+}  // namespace
+
+void StepLosses::add(const Tensor& loss, double samples) {
+  const NoGrad guard;
+  const Tensor value = mul(cast(loss.detach().reshape({}), DType::f64), samples);
+  group_ = group_.defined() ? group_ + value : value;
+  samples_ += samples;
+}
+
+void StepLosses::end_step() {
+  const NoGrad guard;
+  if (!group_.defined()) return;
+  const Tensor mean = mul(group_, samples_ == 0 ? 0 : 1 / samples_);
+  since_ = since_.defined() ? since_ + mean : mean;
+  group_ = Tensor();
+  samples_ = 0;
+  ++steps_;
+}
+
+namespace {
+
+double mean_over_ranks(const Job& job, double mine) {
+  if (job.world() == 1) return mine;
+  const Tensor sum = Tensor::scalar(mine, Device{});
+  job.group().all_reduce(sum, comm::ReduceOp::sum, {"trainer's losses"}).wait();
+  return sum.item<double>() / job.world();
+}
+
+}  // namespace
+
+double StepLosses::take() {
+  const double sum = mean_over_ranks(*job_, since_.defined() ? since_.item<double>() : 0);
+  const auto steps = static_cast<double>(std::max<std::int64_t>(steps_, 1));
+  before_ += sum;
+  steps_before_ += std::exchange(steps_, 0);
+  since_ = Tensor();
+  return sum / steps;
+}
+
+double StepLosses::of_all() const {
+  const double sum = before_ + mean_over_ranks(*job_, since_.defined() ? since_.item<double>() : 0);
+  return sum / static_cast<double>(std::max<std::int64_t>(steps_ + steps_before_, 1));
+}
+
+void StepLosses::consolidate_state_dict(int) {
+  all_ = Tensor::empty({job_->world()}, DType::f64, Device{});
+  const double mine = since_.defined() ? since_.item<double>() : 0;
+  job_->group().all_gather(all_, Tensor::scalar(mine, Device{})).wait();
+}
+
+NamedTensors StepLosses::state_dict() const {
+  return {{"since", all_},
+          {"before", Tensor::scalar(before_, Device{})},
+          {"steps", Tensor::scalar(steps_, Device{})},
+          {"steps_before", Tensor::scalar(steps_before_, Device{})}};
+}
+
+// In another world the mean over ranks stays what it was.
+void StepLosses::load_state_dict(const NamedTensors& state) {
+  StateReader reader("losses of steps", state);
+  const auto found = std::find_if(state.begin(), state.end(),
+                                  [](const auto& entry) { return entry.first == "since"; });
+  const std::int64_t ranks = found == state.end() ? 1 : found->second.numel();
+  const Tensor since = reader.tensor("since", {ranks}, DType::f64);
+  const auto before = reader.number<double>("before");
+  const auto steps = reader.number<std::int64_t>("steps");
+  const auto steps_before = reader.number<std::int64_t>("steps_before");
+  reader.finish();
+  const auto all = since.to_vector<double>();
+  double mine = 0;
+  if (ranks == job_->world()) {
+    mine = all[static_cast<std::size_t>(job_->rank())];
+  } else {
+    for (const double each : all) mine += each / static_cast<double>(ranks);
+  }
+  since_ = Tensor::scalar(mine, Device{});
+  before_ = before;
+  steps_ = steps;
+  steps_before_ = steps_before;
+}
+
+void TrainerSteps::call(Moment moment) {
+  for (const auto& each : trainer_.options_.callbacks) (each.get()->*moment)(trainer_, control_);
+}
+
+void TrainerSteps::before_fit(Loop& loop) {
+  loop.sync_gradients = true;
+  control_ = {};
+  batches_ = learnt_ = 0;
+  call(&TrainerCallback::on_train_begin);
+}
+
+void TrainerSteps::before_epoch(Loop&) {
+  if (judging) return;
+  control_.should_epoch_stop = false;
+  call(&TrainerCallback::on_epoch_begin);
+}
+
+void TrainerSteps::before_batch(Loop& loop) {
+  computed = Tensor();
+  if (loop.training && batches_ == 0) call(&TrainerCallback::on_step_begin);
+}
+
+// What compute_loss gave counts whether there is a y or not.
+void TrainerSteps::after_pred(Loop& loop) { loop.loss = computed; }
+
+void TrainerSteps::before_backward(Loop& loop) {
+  loop.sync_gradients = batches_ + 1 >= trainer_.args_.gradient_accumulation_steps ||
+                        !loop.training_loader->has_next();
+  losses.add(loop.loss, static_cast<double>(loop.batch.size()));
+}
+
+void TrainerSteps::before_step(Loop& loop) {
+  const double most = trainer_.args_.max_grad_norm;
+  if (most > 0) {
+    if (loop.scaler) loop.scaler->unscale_(*loop.optimizer);
+    norm_ = nn::clip_grad_norm_(loop.optimizer->parameters(), most);
+  }
+  scale_ = loop.scaler ? loop.scaler->get_scale() : 1;
+  call(&TrainerCallback::on_pre_optimizer_step);
+}
+
+void TrainerSteps::after_step(Loop& loop) {
+  const bool skipped = loop.scaler && loop.scaler->get_scale() < scale_;
+  if (!skipped) trainer_.scheduler_->step();
+  call(&TrainerCallback::on_optimizer_step);
+}
+
+void TrainerSteps::after_batch(Loop& loop) {
+  if (!loop.training) return;
+  PEAL_CHECK(loop.loss.defined() || !loop.output.defined(),
+             "[trainer] a batch has no y, so there is no loss to learn from; give compute_loss");
+  if (std::exchange(learnt_, loop.train_iter) == loop.train_iter) return;  // it was cancelled
+  ++batches_;
+  if (!loop.sync_gradients) return call(&TrainerCallback::on_substep_end);
+  batches_ = 0;
+  losses.end_step();
+  TrainerState& state = trainer_.state_;
+  ++state.global_step;
+  state.epoch = loop.epoch + static_cast<double>(loop.iter + 1) / static_cast<double>(loop.iters);
+  if (bar) bar->update(state.global_step, fmt::format("epoch {:.2f}", state.epoch));
+  call(&TrainerCallback::on_step_end);
+  wish_by_step();
+  agree();
+  act(false);
+  terminated = termination && termination->asked();
+  if (terminated || control_.should_training_stop || control_.should_epoch_stop)
+    throw CancelTrainException();
+}
+
+void TrainerSteps::after_epoch(Loop&) {
+  if (judging) return;
+  if (!terminated) {
+    call(&TrainerCallback::on_epoch_end);
+    wish_by_epoch();
+    agree();
+    act(true);
+  }
+  if (terminated || control_.should_training_stop) throw CancelFitException();
+}
+
+bool TrainerSteps::past_delay() const {
+  const TrainingArguments& args = trainer_.args_;
+  const TrainerState& state = trainer_.state_;
+  const bool by_steps = args.eval_strategy == "steps";
+  return (by_steps ? static_cast<double>(state.global_step) : state.epoch) >= args.eval_delay;
+}
+
+void TrainerSteps::wish_by_step() {
+  const TrainingArguments& args = trainer_.args_;
+  const TrainerState& state = trainer_.state_;
+  const auto due = [&](const std::string& strategy, double every) {
+    return strategy == "steps" && is_due(state.global_step, every, state.max_steps);
+  };
+  if (args.logging_first_step && state.global_step == 1) control_.should_log = true;
+  if (due(args.logging_strategy, args.logging_steps)) control_.should_log = true;
+  if (due(args.eval_strategy, args.evaluation_steps()) && past_delay())
+    control_.should_evaluate = true;
+  if (due(args.save_strategy, args.save_steps)) control_.should_save = true;
+  if (state.global_step < state.max_steps) return;
+  control_.should_training_stop = true;
+  if (args.save_strategy == "steps") control_.should_save = true;  // the last one, too
+}
+
+void TrainerSteps::wish_by_epoch() {
+  const TrainingArguments& args = trainer_.args_;
+  if (args.logging_strategy == "epoch") control_.should_log = true;
+  if (args.eval_strategy == "epoch" && past_delay()) control_.should_evaluate = true;
+  if (args.save_strategy == "epoch") control_.should_save = true;
+}
+
+// Where there are no callbacks of users, all ranks wish for the same.
+void TrainerSteps::agree() {
+  if (trainer_.job.world() == 1 || trainer_.options_.callbacks.empty()) return;
+  bool* const wishes[] = {&control_.should_training_stop, &control_.should_epoch_stop,
+                          &control_.should_log, &control_.should_evaluate, &control_.should_save};
+  std::vector<std::int32_t> mine;
+  for (const bool* each : wishes) mine.push_back(*each ? 1 : 0);
+  const Tensor all = Tensor::from(mine, {std::ssize(mine)}, Device{});
+  trainer_.job.group().all_reduce(all, comm::ReduceOp::max, {"trainer's wishes"}).wait();
+  const auto found = all.to_vector<std::int32_t>();
+  for (std::size_t i = 0; i < found.size(); ++i) *wishes[i] = found[i] != 0;
+}
+
+void TrainerSteps::act(bool epoch_is_over) {
+  if (std::exchange(control_.should_log, false) && losses.steps() > 0) log_losses();
+  if (std::exchange(control_.should_evaluate, false)) {
+    trainer_.evaluate();
+    agree();  // what on_evaluate wishes for
+  }
+  if (std::exchange(control_.should_save, false)) {
+    trainer_.save_checkpoint(epoch_is_over && control_.should_epoch_stop);
+    call(&TrainerCallback::on_save);
+    agree();
+  }
+}
+
+void TrainerSteps::log_losses() {
+  std::vector<Value> values{{"loss", losses.take()}};
+  if (norm_.defined()) values.push_back({"grad_norm", norm_.item<double>()});
+  values.push_back({"learning_rate", trainer_.scheduler_->get_last_lr()[0]});
+  trainer_.log(std::move(values));
+}
+
+}  // namespace peal::launch

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the Trainer does at the events of the loop: it counts updates and their losses, calls the
+// Trainer's callbacks, and logs, evaluates, saves and stops as they and the arguments want it.
+// Thread safety: the rank's thread.
+#pragma once
+
+#include <peal/launch/progress_bar.h>
+#include <peal/launch/training/termination.h>
+#include <peal/launch/training/trainer/trainer.h>
+
+#include <optional>
+
+namespace peal::launch {
+
+// The mean losses of steps that were not logged yet, each rank's; a part of checkpoints.
+class StepLosses {
+ public:
+  explicit StepLosses(const Job& job) : job_(&job) {}
+  void add(const Tensor& loss, double samples);  // a batch's
+  void end_step();
+  std::int64_t steps() const { return steps_; }  // since take()
+  // The mean over ranks and those steps. Collective.
+  double take();
+  // The mean over ranks and all steps. Collective.
+  double of_all() const;
+
+  void consolidate_state_dict(int to);
+  NamedTensors state_dict() const;
+  void load_state_dict(const NamedTensors& state);
+
+ private:
+  const Job* job_;
+  Tensor group_, since_;  // f64, of the step under way and of those that are over
+  double samples_ = 0;    // of the step under way
+  double before_ = 0;     // the mean over ranks of the sum of the steps before
+  std::int64_t steps_ = 0, steps_before_ = 0;
+  Tensor all_;  // since_ of all ranks
+};
+
+class TrainerSteps : public Callback {
+ public:
+  TrainerSteps(Trainer& trainer, const Job& job) : losses(job), trainer_(trainer) {}
+  int order() const override { return 40; }
+  void before_fit(Loop& loop) override;
+  void before_epoch(Loop& loop) override;
+  void after_epoch(Loop& loop) override;
+  void before_batch(Loop& loop) override;
+  void after_pred(Loop& loop) override;
+  void before_backward(Loop& loop) override;
+  void before_step(Loop& loop) override;
+  void after_step(Loop& loop) override;
+  void after_batch(Loop& loop) override;
+
+  using Moment = void (TrainerCallback::*)(Trainer&, TrainerControl&);
+  void call(Moment moment);
+
+  StepLosses losses;
+  Tensor computed;       // compute_loss' of the batch under way
+  bool judging = false;  // an evaluation is under way, of which its own callback takes care
+  bool terminated = false;
+  std::optional<Termination> termination;
+  std::optional<ProgressBar> bar;
+
+ private:
+  void wish_by_step();
+  void wish_by_epoch();
+  // All ranks' wishes become each one's. Collective.
+  void agree();
+  // Logs, evaluates and saves, as was wished for.
+  void act(bool epoch_is_over);
+  void log_losses();
+  bool past_delay() const;
+
+  Trainer& trainer_;
+  TrainerControl control_;
+  std::int64_t batches_ = 0;  // of the step under way
+  std::int64_t learnt_ = 0;   // loop.train_iter, as it was seen last
+  Tensor norm_;
+  double scale_ = 0;
+};
+
+}  // namespace peal::launch

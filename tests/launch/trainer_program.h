@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// A small training by the Trainer, for its tests.
+#pragma once
+
+#include <peal/autograd/ops/ops.h>
+#include <peal/launch/training/trainer/trainer.h>
+#include <peal/nn/layers/linear.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace peal::testing {
+
+// Sample i is (i, 1), of class i mod 3.
+struct Numbered : data::Dataset {
+  explicit Numbered(std::int64_t n) : count(n) {}
+  std::int64_t size() const override { return count; }
+  data::Batch get(std::span<const std::int64_t> indices) const override {
+    std::vector<float> x;
+    std::vector<std::int64_t> y;
+    for (const std::int64_t index : indices) {
+      x.push_back(static_cast<float>(index));
+      x.push_back(1);
+      y.push_back(index % 3);
+    }
+    const auto n = std::ssize(indices);
+    return {Tensor::from(x, {n, 2}, Device{}), Tensor::from(y, {n}, Device{})};
+  }
+  std::int64_t count;
+};
+
+// Which samples were learnt from, of all ranks.
+struct SeenSamples {
+  void add(const Tensor& x) {
+    const std::lock_guard lock(mutex);
+    for (const float each : x.select(1, 0).to_vector<float>())
+      all.insert(static_cast<std::int64_t>(each));
+  }
+  std::mutex mutex;
+  std::multiset<std::int64_t> all;
+};
+
+inline nn::Linear small_net() {
+  manual_seed(3);
+  return nn::Linear(2, 3);
+}
+
+// Drops out at training, and writes down what it saw then.
+inline launch::Loop::ForwardFunction forward_with(double rate, SeenSamples* seen = nullptr) {
+  return [rate, seen](nn::Module& net, const data::Batch& batch) {
+    if (net.training() && seen != nullptr) seen->add(batch.x);
+    return dropout(net(batch.x / 16.0), rate, net.training());
+  };
+}
+
+inline std::vector<float> weights_of(const nn::Module& net) {
+  std::vector<float> all;
+  for (const Tensor& each : net.parameters()) {
+    const auto some = each.detach().to_vector<float>();
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
+// A number of each log that has it.
+inline std::vector<double> logged(const launch::TrainerState& state, const std::string& name) {
+  std::vector<double> all;
+  for (const launch::TrainerLog& log : state.log_history) {
+    if (const auto found = log.find(name)) all.push_back(*found);
+  }
+  return all;
+}
+
+}  // namespace peal::testing

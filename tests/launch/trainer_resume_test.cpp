@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the Trainer goes on with where it was stopped: to the same last bit in as many ranks, and in
+// another world with each sample once; and what is left after things that end a training.
+#include <peal/comm/start/threads.h>
+#include <peal/launch/terminated.h>
+#include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
+
+#include "trainer_program.h"
+
+#include <sys/resource.h>
+
+#include <atomic>
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace peal;
+using testing::check_has;
+using testing::error_of;
+using testing::Folder;
+using testing::forward_with;
+using testing::logged;
+using testing::Numbered;
+using testing::path_ending;
+using testing::SeenSamples;
+using testing::small_net;
+using testing::weights_of;
+
+namespace {
+
+launch::TrainingArguments saving(const std::string& folder) {
+  return {.output_dir = folder,
+          .per_device_train_batch_size = 2,
+          .learning_rate = 0.1,
+          .num_train_epochs = 1,
+          .logging_steps = 2,
+          .save_steps = 1,
+          .disable_tqdm = true};
+}
+
+struct AtStep : launch::TrainerCallback {
+  explicit AtStep(std::function<void(std::int64_t)> f) : then(std::move(f)) {}
+  void on_step_end(launch::Trainer& trainer, launch::TrainerControl&) override {
+    then(trainer.state().global_step);
+  }
+  std::function<void(std::int64_t)> then;
+};
+
+struct Run {
+  std::vector<float> weights;
+  std::vector<double> losses, rates;
+  std::int64_t steps = 0, max_steps = 0;
+};
+
+// Rank 0's, of a training on so many samples.
+Run run(int world, const launch::TrainingArguments& arguments, std::int64_t samples,
+        SeenSamples* seen = nullptr, const std::function<void(std::int64_t)>& at_step = {}) {
+  Run found;
+  comm::run_ranks(world, [&](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    launch::TrainerOptions options{.train_dataset = std::make_shared<Numbered>(samples),
+                                   .forward = forward_with(0.3, seen)};
+    if (at_step) options.callbacks = {std::make_shared<AtStep>(at_step)};
+    nn::Linear net = small_net();
+    launch::Trainer trainer(job, net, arguments, options);
+    trainer.train();
+    if (!job.is_main()) return;
+    found = {weights_of(net), logged(trainer.state(), "loss"),
+             logged(trainer.state(), "learning_rate"), trainer.state().global_step,
+             trainer.state().max_steps};
+  });
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("from each checkpoint on, a run is the one that was not interrupted, bit for bit") {
+  // Batches an epoch, and of one update: the last of an epoch is of fewer.
+  for (const auto& [world, batches, accumulated] :
+       {std::tuple{1, 5, 2}, {1, 3, 1}, {2, 5, 2}, {3, 2, 3}}) {
+    const Folder folder;
+    auto arguments = saving(folder.path);
+    arguments.gradient_accumulation_steps = accumulated;
+    arguments.num_train_epochs = 3;
+    arguments.warmup_steps = 2;
+    const std::int64_t samples = 2 * world * batches;
+    SeenSamples all;
+    const Run whole = run(world, arguments, samples, &all);
+    CHECK(whole.steps == 3 * ((batches + accumulated - 1) / accumulated));
+    CHECK(static_cast<std::int64_t>(all.all.size()) == 3 * samples);
+    for (std::int64_t step = 1; step < whole.steps; ++step) {
+      CAPTURE(step);
+      auto again = arguments;
+      again.save_strategy = "no";
+      again.resume_from_checkpoint = folder.path / concat("checkpoint-", step);
+      const Run resumed = run(world, again, samples);
+      CHECK(resumed.weights == whole.weights);
+      CHECK(resumed.losses == whole.losses);
+      CHECK(resumed.rates == whole.rates);
+      CHECK(resumed.steps == whole.steps);
+    }
+  }
+}
+
+TEST_CASE("in another world no sample is lost or seen twice, and the rate goes on where it was") {
+  constexpr std::int64_t samples = 20;
+  const Folder folder;
+  SeenSamples before;
+  // Stops by an exception after two of five updates.
+  const auto stop = [](std::int64_t step) {
+    if (step == 3) fail("stopped");
+  };
+  CHECK_THROWS_AS(run(2, saving(folder.path), samples, &before, stop), Error);
+  for (const int world : {1, 3}) {
+    const Folder copy;
+    std::filesystem::copy(folder.path, copy.path);
+    auto arguments = saving(copy.path);
+    arguments.resume_from_checkpoint = copy.path / "checkpoint-2";
+    arguments.logging_steps = 1;
+    SeenSamples after;
+    const Run resumed = run(world, arguments, samples, &after);
+    CHECK(after.all.size() == 12);
+    // What the two updates of the checkpoint saw, and no others, are missing.
+    for (std::int64_t i = 0; i < samples; ++i) {
+      CHECK(after.all.count(i) <= 1);
+      CHECK(after.all.count(i) + before.all.count(i) >= 1);
+    }
+    CHECK(resumed.steps == resumed.max_steps);
+    CHECK(resumed.steps == 2 + 12 / (2 * world));
+    const double a_step = 0.1 / (world == 1 ? 10 : 4), at = 0.1 * 3 / 5;
+    const double from = world == 1 ? at : 0.05;  // 2 of 4 updates there are over
+    CHECK(resumed.rates[1] == doctest::Approx(from - a_step));
+    CHECK(resumed.rates.back() == doctest::Approx(0).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("an exception in a callback, or a full disk, costs the steps since the last checkpoint") {
+  constexpr std::int64_t samples = 20;
+  for (const bool full : {false, true}) {
+    const Folder folder, other;
+    auto arguments = saving(folder.path);
+    arguments.save_steps = 2;
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    const auto old = std::signal(SIGXFSZ, SIG_IGN);
+    const auto happens = [&](std::int64_t step) {
+      if (step != 4) return;
+      if (!full) fail("a callback's own");
+      rlimit little = before;
+      little.rlim_cur = 64;
+      setrlimit(RLIMIT_FSIZE, &little);
+    };
+    const std::string error = error_of([&] { run(2, arguments, samples, nullptr, happens); });
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, old);
+    if (full) {
+      check_has(error, "checkpoint");
+    } else {
+      check_has(error, "a callback's own");
+    }
+    CHECK(path_ending(folder.path, "-step-4.safetensors").empty());
+    arguments.resume_from_checkpoint = "true";
+    const Run resumed = run(2, arguments, samples);
+    arguments.resume_from_checkpoint = "";
+    arguments.output_dir = other.path;
+    const Run whole = run(2, arguments, samples);
+    CHECK(resumed.weights == whole.weights);
+    CHECK(resumed.losses == whole.losses);
+  }
+}
+
+TEST_CASE("SIGTERM at one rank has all save after the same step, and end") {
+  const Folder folder, other;
+  auto arguments = saving(folder.path);
+  arguments.save_steps = 500;
+  arguments.num_train_epochs = 2;
+  const auto doctests = std::signal(SIGTERM, SIG_DFL);
+  const auto happens = [](std::int64_t step) {
+    static std::atomic<bool> once{false};
+    if (step == 2 && !once.exchange(true)) ::raise(SIGTERM);
+  };
+  check_has(error_of([&] { run(2, arguments, 20, nullptr, happens); }),
+            "[trainer] SIGTERM: ends after step ");
+  std::signal(SIGTERM, doctests);
+  arguments.resume_from_checkpoint = "true";
+  const Run resumed = run(2, arguments, 20);
+  arguments.resume_from_checkpoint = "";
+  arguments.output_dir = other.path;
+  const Run whole = run(2, arguments, 20);
+  CHECK(resumed.weights == whole.weights);
+  CHECK(resumed.losses == whole.losses);
+}
+
+TEST_CASE("checkpoints of another run are gone on from, or removed, if that is asked for") {
+  const Folder folder;
+  auto arguments = saving(folder.path);
+  run(1, arguments, 8);
+  CHECK(folder.entries() >= 4);
+  check_has(error_of([&] { run(2, arguments, 8); }), "4 checkpoints of another run are there");
+  arguments.overwrite_output_dir = true;
+  arguments.save_steps = 500;
+  const Run whole = run(1, arguments, 8);
+  CHECK(!path_ending(folder.path, "-step-4.safetensors").empty());
+  CHECK(path_ending(folder.path, "-step-3.safetensors").empty());
+  // One that is over has nothing left to do, or more where it is asked for.
+  arguments.resume_from_checkpoint = "true";
+  CHECK(run(1, arguments, 8).weights == whole.weights);
+  arguments.seed = 7;
+  check_has(error_of([&] { run(1, arguments, 8); }), "it was saved with seed 42");
+}
