@@ -105,6 +105,30 @@ TEST_CASE("from each checkpoint on, a run is the one that was not interrupted, b
   }
 }
 
+TEST_CASE("with every strategy a run goes on as it was, and all of them end alike") {
+  std::vector<float> of_ddp;
+  for (const char* strategy : {"ddp", "zero1", "zero2", "fsdp"}) {
+    CAPTURE(strategy);
+    const Folder folder;
+    auto arguments = saving(folder.path);
+    arguments.strategy = strategy;
+    arguments.num_train_epochs = 2;
+    arguments.weight_decay = 0.1;
+    const Run whole = run(2, arguments, 12);
+    if (of_ddp.empty()) of_ddp = whole.weights;
+    for (std::size_t i = 0; i < of_ddp.size(); ++i)
+      CHECK(whole.weights[i] == doctest::Approx(of_ddp[i]).epsilon(1e-5));
+    for (const int step : {2, 3}) {
+      auto again = arguments;
+      again.save_strategy = "no";
+      again.resume_from_checkpoint = folder.path / concat("checkpoint-", step);
+      const Run resumed = run(2, again, 12);
+      CHECK(resumed.weights == whole.weights);
+      CHECK(resumed.losses == whole.losses);
+    }
+  }
+}
+
 TEST_CASE("in another world no sample is lost or seen twice, and the rate goes on where it was") {
   constexpr std::int64_t samples = 20;
   const Folder folder;

@@ -7,7 +7,6 @@
 #include <peal/launch/training/trainer/updates.h>
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/loss.h>
-#include <peal/nn/parallel/ddp.h>
 
 #include <chrono>
 #include <cmath>
@@ -25,10 +24,24 @@ std::int64_t trainable_parameters(const nn::Module& model) {
   return all;
 }
 
+// The model goes to its device before, and batches come there.
+AcceleratorOptions accelerated_by(const TrainingArguments& args) {
+  AcceleratorOptions options{.device = "",
+                             .mixed_precision = args.fp16   ? "fp16"
+                                                : args.bf16 ? "bf16"
+                                                            : "no",
+                             .strategy = args.strategy};
+  options.ddp.broadcast_buffers = args.ddp_broadcast_buffers;
+  options.ddp.find_unused_parameters = args.ddp_find_unused_parameters;
+  if (args.ddp_bucket_cap_mb)
+    options.ddp.buckets.bytes = static_cast<std::int64_t>(*args.ddp_bucket_cap_mb * (1 << 20));
+  return options;
+}
+
 }  // namespace
 
 Trainer::Trainer(Job& j, nn::Module m, TrainingArguments args, TrainerOptions options)
-    : Loop(j),
+    : Loop(j, accelerated_by(args)),
       args_(std::move(args)),
       options_(std::move(options)),
       plain_(std::move(m)),
@@ -54,11 +67,6 @@ Trainer::Trainer(Job& j, nn::Module m, TrainingArguments args, TrainerOptions op
       return found.output;
     };
     loss_function = [this](const Tensor&, const Tensor&) { return steps_->computed; };
-  }
-  if (args_.bf16) lowered = DType::bf16;
-  if (args_.fp16) {
-    lowered = DType::f16;
-    scaler = std::make_unique<nn::GradScaler>(nn::GradScalerOptions{}, job.group());
   }
 }
 
@@ -127,7 +135,8 @@ TrainOutput Trainer::train() {
   state_.num_train_epochs = length.epochs;
   create_optimizer();
   create_scheduler();
-  const auto wrapped = wrap();
+  const std::shared_ptr<void> prepared(nullptr, [this](void*) { abandon(); });
+  prepare();
   make_checkpoints();
   manual_seed(static_cast<std::uint64_t>(args_.seed) * 1000003 +
               static_cast<std::uint64_t>(job.rank()) + 1);
@@ -144,8 +153,7 @@ TrainOutput Trainer::train() {
     steps_->bar->finish("");
     if (steps_->terminated) save_checkpoint();
   }
-  if (auto* const ddp = model.as<nn::DistributedDataParallel>()) ddp->sync_buffers();
-  if (checkpoints_) checkpoints_->wait();
+  checkpoints_->wait();
   // The second call hears what the first has asked.
   auto& termination = steps_->termination;
   if (termination && (termination->asked() || termination->asked())) {
@@ -154,6 +162,8 @@ TrainOutput Trainer::train() {
                             folder(), " has; go on from there by --resume_from_checkpoint true"));
   }
   termination.reset();
+  if (auto* const ddp = prepared_model()->ddp()) ddp->sync_buffers();
+  release();
   if (args_.load_best_model_at_end) load_best_model();
   const double seconds = std::chrono::duration<double>(Clock::now() - begun).count();
   const auto updates = static_cast<double>(state_.global_step - before);
@@ -174,6 +184,7 @@ void Trainer::save_model(const std::string& path) {
   const std::string to =
       path.empty() ? (std::filesystem::path(args_.output_dir) / "model.safetensors").string()
                    : path;
+  const auto whole = whole_model();
   if (!job.is_main()) return;
   const auto busy = job.group().busy();
   if (const auto parent = std::filesystem::path(to).parent_path(); !parent.empty())

@@ -102,7 +102,7 @@ class Trainer : public Loop {
   std::vector<Value> evaluate(const data::DatasetRef& dataset = nullptr,
                               const std::string& prefix = "eval");
   PredictionOutput predict(const data::DatasetRef& dataset, const std::string& prefix = "test");
-  // Rank 0 writes the model (nn::save_model) into output_dir, or to that path.
+  // Rank 0 writes the model (nn::save_model) into output_dir, or to that path. Collective.
   void save_model(const std::string& path = "");
 
   const TrainingArguments& args() const { return args_; }
@@ -123,7 +123,6 @@ class Trainer : public Loop {
   std::unique_ptr<data::DataLoader> loader_of(const data::DatasetRef& dataset) const;
   void create_optimizer();
   void create_scheduler();
-  std::shared_ptr<void> wrap();
   // trainer_checkpoints.cpp
   void make_checkpoints();
   Start begin();  // where the run begins: at 0, or what was resumed

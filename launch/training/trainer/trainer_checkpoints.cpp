@@ -5,7 +5,6 @@
 #include <peal/comm/group/agree.h>
 #include <peal/launch/training/run_arguments.h>
 #include <peal/launch/training/trainer/trainer_steps.h>
-#include <peal/nn/parallel/ddp.h>
 
 #include <fmt/format.h>
 
@@ -66,11 +65,11 @@ void Trainer::make_checkpoints() {
   settings["per_device_train_batch_size"] = std::to_string(args_.per_device_train_batch_size);
   settings["gradient_accumulation_steps"] = std::to_string(args_.gradient_accumulation_steps);
   settings["precision"] = args_.fp16 ? "f16" : args_.bf16 ? "bf16" : "f32";
-  std::vector<nn::Part> parts{{"model", plain_},
-                              {"optimizer", *optimizer},
+  std::vector<nn::Part> parts{prepared_model()->part("model"),
+                              prepared_optimizer()->part("optimizer"),
                               {"scheduler", *scheduler_},
+                              {"scaler", accelerator().scaler()},
                               {"losses", steps_->losses}};
-  if (scaler) parts.emplace_back("scaler", *scaler);
   checkpoints_ = std::make_unique<Checkpoints>(job, std::move(parts), std::move(settings),
                                                kept(args_), best_by(args_));
 }
@@ -112,7 +111,7 @@ Start Trainer::begin() {
   const TrainingArguments& args = args_;
   const std::int64_t planned = state_.max_steps;
   state_.read_json(saved[state_name]);
-  auto* const ddp = model.as<nn::DistributedDataParallel>();
+  auto* const ddp = prepared_model()->ddp();
   if (ddp != nullptr) ddp->set_order(lines_of_text(saved[order_of_gradients]));
   const std::int64_t whole = training_loader->size();
   std::int64_t over = 0;  // batches of this epoch
@@ -147,7 +146,7 @@ void Trainer::save_checkpoint(bool epoch_is_left) {
     ++at.epoch;
   }
   Metadata more{{state_name, state_.to_json()}};
-  if (auto* const ddp = model.as<nn::DistributedDataParallel>())
+  if (auto* const ddp = prepared_model()->ddp())
     more[order_of_gradients] = fmt::format("{}", fmt::join(ddp->order(), "\n"));
   std::optional<double> measure;
   if (judged_at_ == state_.global_step) measure = args_.best_is_greatest() ? judged_ : -judged_;

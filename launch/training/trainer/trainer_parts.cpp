@@ -2,14 +2,12 @@
 // What a Trainer makes of its arguments: loaders, the optimizer, the schedule, the wrapped model.
 #include <peal/autograd/core/error.h>
 #include <peal/data/batches.h>
-#include <peal/launch/training/accelerator/strategy.h>
 #include <peal/launch/training/trainer/trainer_steps.h>
 #include <peal/launch/training/trainer/updates.h>
 #include <peal/nn/layers/norm.h>
 #include <peal/nn/optim/adafactor.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/sgd.h>
-#include <peal/nn/parallel/ddp.h>
 
 #include <cmath>
 #include <set>
@@ -40,15 +38,6 @@ OptimizerFactory optimizer_of_arguments(const TrainingArguments& args) {
   return optimizer_of<nn::AdamW>(nn::AdamWOptions{
       .lr = lr, .beta1 = args.adam_beta1, .beta2 = args.adam_beta2, .eps = args.adam_epsilon});
 }
-
-struct Unwrapped {
-  Loop& loop;
-  nn::Module plain;
-  ~Unwrapped() {
-    loop.model = nn::Module();
-    loop.model = plain;
-  }
-};
 
 }  // namespace
 
@@ -130,21 +119,6 @@ void Trainer::create_scheduler() {
       *optimizer, nn::lambda_lr([this, factor = std::move(factor)](std::int64_t done) {
         return factor(done + schedule_ahead_);
       }));
-}
-
-std::shared_ptr<void> Trainer::wrap() {
-  const Strategy strategy = strategy_of(args_.strategy, job.world());
-  PEAL_CHECK(strategy == Strategy::ddp || strategy == Strategy::none || job.world() == 1,
-             "[trainer] the strategy '", args_.strategy,
-             "' is the Accelerator's alone so far; take 'ddp', or an Accelerator");
-  if (job.world() == 1) return nullptr;
-  auto unwrapped = std::make_shared<Unwrapped>(*this, plain_);
-  nn::DDPOptions options{.broadcast_buffers = args_.ddp_broadcast_buffers,
-                         .find_unused_parameters = args_.ddp_find_unused_parameters};
-  if (args_.ddp_bucket_cap_mb)
-    options.buckets.bytes = static_cast<std::int64_t>(*args_.ddp_bucket_cap_mb * (1 << 20));
-  model = nn::DistributedDataParallel(plain_, job.group(), options);
-  return unwrapped;
 }
 
 }  // namespace peal::launch

@@ -2,7 +2,6 @@
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/launch/training/trainer/trainer_steps.h>
-#include <peal/nn/optim/clip_grad.h>
 
 #include <fmt/format.h>
 
@@ -134,17 +133,12 @@ void TrainerSteps::before_backward(Loop& loop) {
 
 void TrainerSteps::before_step(Loop& loop) {
   const double most = trainer_.args_.max_grad_norm;
-  if (most > 0) {
-    if (loop.scaler) loop.scaler->unscale_(*loop.optimizer);
-    norm_ = nn::clip_grad_norm_(loop.optimizer->parameters(), most);
-  }
-  scale_ = loop.scaler ? loop.scaler->get_scale() : 1;
+  if (most > 0) norm_ = loop.accelerator().clip_grad_norm_(loop.model.parameters(), most);
   call(&TrainerCallback::on_pre_optimizer_step);
 }
 
 void TrainerSteps::after_step(Loop& loop) {
-  const bool skipped = loop.scaler && loop.scaler->get_scale() < scale_;
-  if (!skipped) trainer_.scheduler_->step();
+  if (!loop.accelerator().optimizer_step_was_skipped()) trainer_.scheduler_->step();
   call(&TrainerCallback::on_optimizer_step);
 }
 

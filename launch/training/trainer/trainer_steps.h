@@ -76,7 +76,6 @@ class TrainerSteps : public Callback {
   std::int64_t batches_ = 0;  // of the step under way
   std::int64_t learnt_ = 0;   // loop.train_iter, as it was seen last
   Tensor norm_;
-  double scale_ = 0;
 };
 
 }  // namespace peal::launch
