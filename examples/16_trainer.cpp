@@ -17,7 +17,7 @@
 using namespace peal;
 
 int main(int argc, char** argv) {
-  launch::TrainingArguments arguments{.output_dir = "trainer_output/"};
+  launch::TrainingArguments arguments{.do_train = true, .do_eval = true};
   std::string folder;
   launch::CommandLine line("Trains BasicNet on digits.");
   line.option("--data", &folder, "folder with MNIST's files; without it digits are drawn");
@@ -29,13 +29,14 @@ int main(int argc, char** argv) {
       if (!folder.empty()) return data::mnist(folder, train);
       return data::synthetic_digits(train ? 640 : 200, train ? 1 : 2);
     };
-    launch::Trainer trainer(job, nn::BasicNet(), arguments,
-                            {.train_dataset = digits(true),
-                             .eval_dataset = digits(false),
-                             .loss = nn::NLLLoss{},
-                             .compute_metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}},
-                             .tell = [](const std::string& text) { std::puts(text.c_str()); }});
-    trainer.train();
-    trainer.evaluate();
+    launch::Trainer trainer(
+        job, nn::BasicNet(), arguments,
+        {.train_dataset = digits(true),
+         .eval_dataset = digits(false),
+         .loss = nn::NLLLoss{},
+         .compute_metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}},
+         .tell = [](const std::string& text) { std::puts(text.c_str()), std::fflush(stdout); }});
+    if (arguments.do_train) trainer.train();
+    if (arguments.do_eval) trainer.evaluate();
   });
 }

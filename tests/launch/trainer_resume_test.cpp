@@ -9,9 +9,12 @@
 #include "trainer_program.h"
 
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
@@ -194,6 +197,30 @@ TEST_CASE("an exception in a callback, or a full disk, costs the steps since the
     CHECK(resumed.weights == whole.weights);
     CHECK(resumed.losses == whole.losses);
   }
+}
+
+TEST_CASE("Ctrl-C costs the steps since the last checkpoint") {
+  const Folder folder, other;
+  auto arguments = saving(folder.path);
+  arguments.save_steps = 2;
+  std::fflush(stdout);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::signal(SIGINT, SIG_DFL);
+    const auto happens = [](std::int64_t step) {
+      if (step == 5) ::raise(SIGINT);
+    };
+    run(1, arguments, 20, nullptr, happens);
+    ::_exit(3);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status));
+  arguments.resume_from_checkpoint = "true";
+  const Run resumed = run(1, arguments, 20);
+  arguments.resume_from_checkpoint = "";
+  arguments.output_dir = other.path;
+  CHECK(resumed.weights == run(1, arguments, 20).weights);
 }
 
 TEST_CASE("SIGTERM at one rank has all save after the same step, and end") {

@@ -239,6 +239,27 @@ TEST_CASE("evaluations and predictions have each sample once, in order") {
   }
 }
 
+TEST_CASE("logs as lines of JSON, and the model by itself") {
+  const Folder folder;
+  launch::Job job;
+  auto arguments = quiet();
+  arguments.output_dir = folder.path / "run";
+  arguments.logging_steps = 2;
+  arguments.report_to = "json";
+  arguments.run_name = "first";
+  nn::Linear net = small_net();
+  launch::Trainer trainer(job, net, arguments, {.train_dataset = std::make_shared<Numbered>(16)});
+  trainer.train();
+  const std::string lines = testing::content_of(folder.path / "run/log.jsonl");
+  CHECK(lines.starts_with("{\"loss\":"));
+  check_has(lines, "\"learning_rate\":0.05,\"epoch\":0.5,\"step\":2,\"run\":\"first\"}\n{\"loss\"");
+  trainer.save_model();
+  nn::Linear other = small_net();
+  nn::load_model(folder.path / "run/model.safetensors", other);
+  CHECK(weights_of(other) == weights_of(net));
+  CHECK(weights_of(small_net()) != weights_of(net));
+}
+
 TEST_CASE("the best model is back at the end, and its checkpoint stays beside the limit") {
   const Folder folder;
   launch::Job job;

@@ -8,6 +8,7 @@
 #include <peal/tests/folder.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <fstream>
 #include <set>
 #include <string>
@@ -79,6 +80,26 @@ TEST_CASE("every argument is a field, a flag and a key, once each") {
     CHECK(again == keyed);
   }
   CHECK(names.contains("resume_from_checkpoint"));
+}
+
+// After a change of the table that was meant: PEAL_UPDATE=1 build/.../launch_training_arguments.
+TEST_CASE("the page of the arguments is the table") {
+  std::string page =
+      "# TrainingArguments\n\n"
+      "What a training by the `Trainer` ([trainer.h](../launch/training/trainer/trainer.h)) lets "
+      "its user choose. "
+      "Each is a field of\n`launch::TrainingArguments`, a flag of the command line "
+      "(`--learning_rate 1e-3`, "
+      "`--learning-rate=1e-3`) and a key of the\nfile of JSON that `--arguments` names. This page "
+      "is made from "
+      "[the table](../launch/training/trainer/argument_table.h).\n\n"
+      "| argument | | default | may be |\n|---|---|---|---|\n";
+  for (const launch::ArgumentRow& row : launch::argument_rows()) {
+    page += "| `" + row.name + "` | " + row.help + " | `" + row.standard + "` | " +
+            (row.allowed.empty() ? row.type : row.allowed) + " |\n";
+  }
+  if (std::getenv("PEAL_UPDATE") != nullptr) std::ofstream(PEAL_ARGUMENTS_PAGE) << page;
+  CHECK(testing::content_of(PEAL_ARGUMENTS_PAGE) == page);
 }
 
 TEST_CASE("dashes are as good as underscores, and a bool may stand alone") {

@@ -49,7 +49,8 @@
   ROW(std::int64_t, dataloader_num_workers, 0, at_least(0), "threads that make batches")                              \
   ROW(std::int64_t, dataloader_prefetch_factor, 2, at_least(1), "batches ahead, a worker")                            \
   ROW(bool, dataloader_drop_last, false, any(), "leaves out a last batch that is not full")                           \
-  ROW(std::string, run_name, "", any(), "of the run, in its log")                                                     \
+  ROW(std::string, report_to, "none", words({"none", "json"}), "json: each log is a line of output_dir/log.jsonl")    \
+  ROW(std::string, run_name, "", any(), "what the run is called in these lines")                                      \
   ROW(bool, disable_tqdm, false, any(), "no progress bar")                                                            \
   ROW(bool, load_best_model_at_end, false, any(), "the model is that of the best checkpoint, after the training")     \
   ROW(std::string, metric_for_best_model, "", any(), "what the best is judged by: loss, or a metric's name")          \

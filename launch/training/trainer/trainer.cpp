@@ -11,6 +11,9 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace peal::launch {
@@ -100,7 +103,18 @@ void Trainer::log(std::vector<Value> values) {
   values.push_back({"epoch", state_.epoch});
   state_.log_history.push_back({state_.global_step, std::move(values)});
   tell(state_.log_history.back().in_text());
+  if (args_.report_to == "json" && job.is_main()) report(state_.log_history.back());
   steps_->call(&TrainerCallback::on_log);
+}
+
+void Trainer::report(const TrainerLog& found) const {
+  const std::filesystem::path path = std::filesystem::path(args_.output_dir) / "log.jsonl";
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream file(path, std::ios::app);
+  nlohmann::ordered_json line = nlohmann::ordered_json::parse(found.to_json());
+  if (!args_.run_name.empty()) line["run"] = args_.run_name;
+  file << line.dump() << '\n';
+  PEAL_CHECK(file.flush(), path.string(), ": cannot be written");
 }
 
 void Trainer::banner() const {

@@ -119,6 +119,7 @@ class Trainer : public Loop {
   void tell(const std::string& line) const;
   // A line for people, an entry of the history, and on_log.
   void log(std::vector<Value> values);
+  void report(const TrainerLog& found) const;  // report_to
   std::unique_ptr<data::DataLoader> loader_of_training() const;
   std::unique_ptr<data::DataLoader> loader_of(const data::DatasetRef& dataset) const;
   void create_optimizer();

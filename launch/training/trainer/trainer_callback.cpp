@@ -41,6 +41,19 @@ std::string TrainerLog::in_text() const {
   return "{" + text + "}";
 }
 
+namespace {
+
+Json json_of(const TrainerLog& log) {
+  Json entry;
+  for (const auto& [name, value] : log.values) entry[name] = value;
+  entry["step"] = log.step;
+  return entry;
+}
+
+}  // namespace
+
+std::string TrainerLog::to_json() const { return json_of(*this).dump(); }
+
 std::string TrainerState::to_json() const {
   Json all;
   all["epoch"] = epoch;
@@ -50,12 +63,7 @@ std::string TrainerState::to_json() const {
   all["best_metric"] = best_metric ? Json(*best_metric) : Json(nullptr);
   all["best_global_step"] = best_global_step;
   all["log_history"] = Json::array();
-  for (const TrainerLog& log : log_history) {
-    Json entry;
-    for (const auto& [name, value] : log.values) entry[name] = value;
-    entry["step"] = log.step;
-    all["log_history"].push_back(std::move(entry));
-  }
+  for (const TrainerLog& log : log_history) all["log_history"].push_back(json_of(log));
   return all.dump();
 }
 

@@ -218,11 +218,15 @@ void TrainerSteps::agree() {
   for (std::size_t i = 0; i < found.size(); ++i) *wishes[i] = found[i] != 0;
 }
 
+// Each may bring new wishes (on_log, on_evaluate), which all have to know of.
 void TrainerSteps::act(bool epoch_is_over) {
-  if (std::exchange(control_.should_log, false) && losses.steps() > 0) log_losses();
+  if (std::exchange(control_.should_log, false) && losses.steps() > 0) {
+    log_losses();
+    agree();
+  }
   if (std::exchange(control_.should_evaluate, false)) {
     trainer_.evaluate();
-    agree();  // what on_evaluate wishes for
+    agree();
   }
   if (std::exchange(control_.should_save, false)) {
     trainer_.save_checkpoint(epoch_is_over && control_.should_epoch_stop);
