@@ -2,7 +2,8 @@
 // learner_step: what a training step costs under the Accelerator and the Learner, beside a loop by
 // hand (with DistributedDataParallel, of several ranks). A perceptron of 784-512-512-10 on random
 // data; epochs of the three take turns, and the medians of their ratios, turn by turn, are printed,
-// of wall and of processor time; rank 0's.
+// of wall and of processor time; rank 0's. A fit's beginning and end, in which the model is wrapped
+// and a plain one again, is no step, and is printed beside them.
 //
 //   learner_step [--turns 15] [--batches 50] [--batch 128]
 //   peal-mpirun -n 2 learner_step
@@ -56,20 +57,25 @@ struct Work {
   data::DataLoader loader;
 };
 
-using Epoch = std::function<void()>;
+// How long the steps took, and what came before and after them.
+struct Times {
+  Seconds steps, around{};
+};
+using Epoch = std::function<Times()>;
 const nn::AdamWOptions adam{.lr = 1e-3};
 
-// Numbers that a program looks at once an epoch, as the Learner does.
 Epoch by_hand(launch::Job& job, const Settings& settings) {
   const auto work = std::make_shared<Work>(job, settings);
   if (job.world() > 1) work->net = nn::DistributedDataParallel(work->net, job.group());
   const auto optimizer = std::make_shared<nn::AdamW>(work->net.named_parameters(), adam);
-  return [work, optimizer] {
+  return [work, optimizer]() -> Times {
+    const bench::Clock clock;
     for (const data::Batch& batch : work->loader) {
       cross_entropy(work->net(batch.x), batch.y).backward();
       optimizer->step();
       optimizer->zero_grad();
     }
+    return {clock.since_start()};
   };
 }
 
@@ -83,7 +89,8 @@ Epoch by_accelerator(launch::Job& job, const Settings& settings) {
   };
   const auto all = std::make_shared<Prepared>(job, settings);
   auto prepared = all->accelerator.prepare(all->work.net, all->adamw, all->work.loader);
-  return [all, prepared]() mutable {
+  return [all, prepared]() mutable -> Times {
+    const bench::Clock clock;
     auto& [model, optimizer, loader] = prepared;
     for (const data::Batch& batch : loader) {
       const auto turn = all->accelerator.accumulate(model);
@@ -91,16 +98,31 @@ Epoch by_accelerator(launch::Job& job, const Settings& settings) {
       optimizer.step();
       optimizer.zero_grad();
     }
+    return {clock.since_start()};
   };
 }
 
 Epoch by_learner(launch::Job& job, const Settings& settings) {
+  struct Steps : launch::Callback {
+    int order() const override { return 100; }
+    void before_train(launch::Loop&) override { clock = bench::Clock(); }
+    void after_train(launch::Loop&) override { spent = clock.since_start(); }
+    bench::Clock clock;
+    Seconds spent;
+  };
+  const auto steps = std::make_shared<Steps>();
   const auto work = std::make_shared<Work>(job, settings);
   const auto learner = std::make_shared<launch::Learner>(
       job, launch::Loaders{&work->loader}, work->net,
       launch::LearnerOptions{.loss = nn::CrossEntropyLoss{},
-                             .optimizer = launch::optimizer_of<nn::AdamW>(adam)});
-  return [work, learner] { learner->fit(1, adam.lr); };
+                             .optimizer = launch::optimizer_of<nn::AdamW>(adam),
+                             .callbacks = {steps}});
+  return [work, learner, steps]() -> Times {
+    const bench::Clock clock;
+    learner->fit(1, adam.lr);
+    const Seconds all = clock.since_start(), own = steps->spent;
+    return {own, {all.wall - own.wall, all.processor - own.processor}};
+  };
 }
 
 double median(std::vector<double> all) {
@@ -116,23 +138,22 @@ void measure(launch::Job& job, const Settings& settings) {
        {"learner", by_learner(job, settings)}}};
   const auto timed = [&](const Epoch& epoch) {
     job.group().barrier().wait();
-    const bench::Clock clock;
-    epoch();
-    return clock.since_start();
+    return epoch();
   };
   for (const auto& [name, epoch] : arms) epoch();
   std::array<std::vector<double>, 3> wall, processor;
-  std::vector<double> ms;
+  std::vector<double> ms, around_ms;
   for (int turn = 0; turn < settings.turns; ++turn) {
-    std::array<Seconds, 3> spent;
+    std::array<Times, 3> spent;
     for (std::size_t k = 0; k < arms.size(); ++k) {
       const std::size_t a = (k + static_cast<std::size_t>(turn)) % arms.size();
       spent[a] = timed(arms[a].second);
     }
-    ms.push_back(spent[0].wall / static_cast<double>(settings.batches) * 1e3);
+    around_ms.push_back(spent[2].around.processor * 1e3);
+    ms.push_back(spent[0].steps.wall / static_cast<double>(settings.batches) * 1e3);
     for (std::size_t a = 0; a < arms.size(); ++a) {
-      wall[a].push_back(spent[a].wall / spent[0].wall);
-      processor[a].push_back(spent[a].processor / spent[0].processor);
+      wall[a].push_back(spent[a].steps.wall / spent[0].steps.wall);
+      processor[a].push_back(spent[a].steps.processor / spent[0].steps.processor);
     }
   }
   if (!job.is_main()) return;
@@ -142,6 +163,7 @@ void measure(launch::Job& job, const Settings& settings) {
     fmt::print("{:<12} wall {:.4f}, processor {:.4f} times the loop's\n", arms[a].first,
                median(wall[a]), median(processor[a]));
   }
+  fmt::print("a fit's beginning and end: {:.2f} ms of processor time\n", median(around_ms));
 }
 
 }  // namespace
