@@ -28,6 +28,7 @@ Accelerator& Loop::accelerator() {
 }
 
 void Loop::share_loaders(Start start) {
+  PEAL_CHECK(training_loader != nullptr, "[launch] learner: there is no loader to train with");
   training_loader = &shares_.to_train(job, *training_loader, start);
   if (validation_loader == nullptr) return;
   validation_loader = &shares_.to_validate(job, *validation_loader);
