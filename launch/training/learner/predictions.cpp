@@ -79,7 +79,7 @@ void GatherPreds::before_batch(Loop& loop) {
 void GatherPreds::after_loss(Loop& loop) {
   PEAL_CHECK(loop.batch.y.defined() || !options_.with_loss,
              "[launch] learner: get_preds: batches have no y, so samples have no losses");
-  const auto places = places_of_rows(loader_, loop.batch, std::ssize(places_));
+  const auto places = places_of_rows(*loop.loader, loop.batch, std::ssize(places_));
   places_.insert(places_.end(), places.begin(), places.end());
   predictions_.push_back(kept(reading_.activation(loop.output)));
   if (loop.batch.y.defined()) targets_.push_back(kept(loop.batch.y));
@@ -106,10 +106,10 @@ Predictions Learner::get_preds(data::DataLoader* loader, const PredictionOptions
   PEAL_CHECK(loader != nullptr, "[launch] learner: there is no loader to predict by");
   PEAL_CHECK(!loader->plan() || job.world() == 1, "[launch] learner: get_preds of ", job.world(),
              " ranks: a loader by a plan does not say where its samples belong; give a loader by "
-             "options (.shard = job.place(), .exact = true)");
+             "options");
   PEAL_CHECK(options.with_targets || !options.with_loss,
              "[launch] learner: get_preds: there are no losses without targets");
-  const auto gather = std::make_shared<GatherPreds>(reading_, options, *loader);
+  const auto gather = std::make_shared<GatherPreds>(reading_, options);
   const auto before = callbacks;
   const std::shared_ptr<void> over(nullptr, [&](void*) {
     callbacks = before;
@@ -137,7 +137,7 @@ Prediction Learner::predict(const data::Batch& sample) {
   const data::Batch here = sample.to(device_of_model());
   Tensor output;
   {
-    const Autocast precision(lowered.value_or(DType::bf16), lowered.has_value());
+    const Autocast precision(lowered().value_or(DType::bf16), lowered().has_value());
     output = kept(reading_.activation(forward ? forward(model, here) : model(here.x)));
   }
   PEAL_CHECK(output.dim() >= 1 && output.size(0) == 1, "[launch] learner: predict: of one sample ",

@@ -38,9 +38,8 @@ struct Prediction {
 // its order, and there is one rank.
 class GatherPreds : public Callback {
  public:
-  // REQUIRES: the loader, of the validation, outlives it.
-  GatherPreds(OutputReading reading, PredictionOptions options, const data::DataLoader& loader)
-      : reading_(std::move(reading)), options_(options), loader_(loader) {}
+  GatherPreds(OutputReading reading, PredictionOptions options)
+      : reading_(std::move(reading)), options_(options) {}
   // Before all others.
   int order() const override { return -100; }
   void before_validate(Loop& loop) override;
@@ -54,7 +53,6 @@ class GatherPreds : public Callback {
  private:
   OutputReading reading_;
   PredictionOptions options_;
-  const data::DataLoader& loader_;
   Tensors predictions_, targets_, inputs_, losses_;
   std::vector<std::int64_t> places_;
   Predictions found_;

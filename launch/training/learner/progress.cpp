@@ -8,6 +8,12 @@
 
 namespace peal::launch {
 
+void ProgressCallback::before_fit(Loop&) {
+  smooth_.reset();
+  has_loss_ = false;
+  last_ = Tensor();
+}
+
 // A pass begins with its first batch.
 void ProgressCallback::before_batch(Loop& loop) {
   if (bar_) return;
@@ -22,6 +28,11 @@ void ProgressCallback::before_batch(Loop& loop) {
 void ProgressCallback::after_batch(Loop& loop) {
   done_ = loop.iter + 1;
   samples_ += loop.batch.size();
+  if (loop.training && loop.loss.defined()) {
+    has_loss_ = last_.defined();
+    if (has_loss_) smooth_.add(last_.item<double>());
+    last_ = loop.loss.detach();
+  }
   if (bar_) bar_->update(done_, note(loop));
 }
 
@@ -32,11 +43,7 @@ void ProgressCallback::end(const Loop& loop) {
 
 std::string ProgressCallback::note(const Loop& loop) const {
   std::string text;
-  for (const auto& each : loop.callbacks) {
-    const auto recorder = std::dynamic_pointer_cast<Recorder>(each);
-    if (!recorder || !loop.training || recorder->losses.empty()) continue;
-    text = fmt::format("loss {:.4f}, ", recorder->losses.back());
-  }
+  if (loop.training && has_loss_) text = fmt::format("loss {:.4f}, ", smooth_.value());
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   const double rate = static_cast<double>(samples_ * loop.job.world()) / std::max(seconds, 1e-9);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ProgressCallback (fastai has it by this name): a bar for each pass over the data, with the smooth
-// loss, samples a second of all ranks and the time that is left. Rank 0's alone; at a terminal one
-// line that changes, elsewhere a line every tenth of the way (progress_bar.h). The table of epochs
-// is LearnerOptions::tell's. Thread safety: the rank's thread.
+// ProgressCallback (fastai has it by this name): a bar for each pass over the data, with rank 0's
+// smooth loss, a batch late, so that no device is waited for, samples a second of all ranks and the
+// time that is left. Rank 0's alone; at a terminal one line that changes, elsewhere a line every
+// tenth of the way (progress_bar.h). The table of epochs is LearnerOptions::tell's. Thread safety:
+// the rank's thread.
 #pragma once
 
 #include <peal/launch/progress_bar.h>
@@ -18,7 +19,8 @@ namespace peal::launch {
 class ProgressCallback : public Callback {
  public:
   explicit ProgressCallback(const ProgressOutput& to = {}) : to_(to) {}
-  int order() const override { return 55; }  // after the Recorder, which has the loss
+  int order() const override { return 55; }
+  void before_fit(Loop& loop) override;
   void before_batch(Loop& loop) override;
   void after_batch(Loop& loop) override;
   void after_train(Loop& loop) override { end(loop); }
@@ -32,6 +34,9 @@ class ProgressCallback : public Callback {
   std::string note(const Loop& loop) const;
 
   ProgressOutput to_;
+  SmoothLoss smooth_;
+  bool has_loss_ = false;
+  Tensor last_;  // a loss that nobody has looked at
   std::optional<ProgressBar> bar_;
   std::int64_t done_ = 0, samples_ = 0;  // batches; samples of this rank
   std::chrono::steady_clock::time_point start_;

@@ -124,7 +124,7 @@ std::string Learner::summary() {
   NotedLayers layers(model);
   {
     const NoGrad guard;
-    const Autocast precision(lowered.value_or(DType::bf16), lowered.has_value());
+    const Autocast precision(lowered().value_or(DType::bf16), lowered().has_value());
     model.eval();
     model.reset();
     if (forward) {
