@@ -22,6 +22,7 @@
 #include <peal/nn/models/tabular.h>
 #include <peal/nn/models/text_classifier.h>
 #include <peal/nn/models/vgg.h>
+#include <peal/nn/models/vision.h>
 #include <peal/nn/models/xresnet.h>
 #include <peal/nn/module.h>
 #include <peal/nn/optim/adafactor.h>

@@ -62,10 +62,12 @@ Tensor masked_concat_pool(const Tensor& outputs, const Tensor& padding, std::int
   const Tensor mean = sum(where(hidden, 0, outputs), {1}) / count;
   const Tensor largest =
       max(where(hidden, -std::numeric_limits<double>::infinity(), outputs), 1).values;
-  // Where in [N L, D] each text ends.
-  const Tensor behind =
-      sum(cast(slice(padding, 1, std::max<std::int64_t>(0, length - bptt)), DType::i64), {1});
-  const Tensor last = arange(n, DType::i64, behind.device()) * length + (length - 1) - behind;
+  // Where in [N L, D] each text ends: behind the last token among the last bptt, as padding may
+  // stand before a text there as well.
+  const Tensor end = slice(padding, 1, std::max<std::int64_t>(0, length - bptt));
+  const Tensor places = arange(end.size(1), DType::i64, end.device());
+  const Tensor token = max(where(end, -1, expand_as(places, end)), 1).values;
+  const Tensor last = arange(n, DType::i64, end.device()) * length + length - end.size(1) + token;
   return cat({index_select(reshape(outputs, {n * length, width}), 0, last), largest, mean}, 1);
 }
 

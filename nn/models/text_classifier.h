@@ -40,8 +40,8 @@ class SentenceEncoder : public Module {
   std::int64_t bptt_, max_len_, pad_;
 };
 
-// [N, 3 D]: of outputs [N, L, D] the last, the largest and the mean of those that are no padding,
-// of which the last bptt tokens have what stands behind a text.
+// [N, 3 D]: of outputs [N, L, D] the last, the largest and the mean of those that are no padding. A
+// text ends among the last bptt tokens.
 Tensor masked_concat_pool(const Tensor& outputs, const Tensor& padding, std::int64_t bptt);
 
 // Child "layers": LinBnDrops of these widths, dropout ps before each.

@@ -300,6 +300,9 @@ TEST_CASE("what a classifier says of a text does not depend on the texts beside 
     const Tensor alone = model(slice(all.rows(row, row + 1), 1, begins[row], ends[row]));
     CHECK(largest_difference(alone, together.rows(row, row + 1)) < 1e-5);
   }
+  // Of 7 and 3 tokens: padding stands before a text, among the last seq_len tokens.
+  const Tensor uneven = tensor({{2, 5, 6, 7, 8, 9, 10}, {1, 1, 1, 1, 4, 5, 6}});
+  CHECK(largest_difference(model(tensor({{4, 5, 6}})), model(uneven).rows(1, 2)) < 1e-5);
   // The one of 8 tokens as fastai pads it, beside one of 9: nothing of it is in the last part.
   const Tensor short_of = tensor(
       {{2, 5, 6, 7, 8, 9, 10, 11, 3}, {2, 9, 4, 7, 8, 5, 5, 6, 1}, {1, 1, 1, 1, 1, 1, 1, 1, 4}});

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 
 namespace peal::launch {
 
@@ -33,6 +34,14 @@ class DataLoaders {
   // No validation: null. Error, on all ranks: fewer samples than a batch of all ranks.
   DataLoaders(const Job& job, data::DatasetRef training, data::DatasetRef validation = nullptr,
               const DataLoadersOptions& options = {});
+
+  // Of loaders that were made otherwise; those of test_dl() are by the options.
+  DataLoaders(const Job& job, std::unique_ptr<data::DataLoader> training,
+              std::unique_ptr<data::DataLoader> validation, const DataLoadersOptions& options)
+      : place_(job.place()),
+        options_(options),
+        training_(std::move(training)),
+        validation_(std::move(validation)) {}
 
   data::DataLoader& train() { return *training_; }
   // REQUIRES: there is one.

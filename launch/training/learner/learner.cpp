@@ -57,6 +57,7 @@ Learner::Learner(Job& j, Loaders loaders, nn::Module m, LearnerOptions options)
     reading_.activation = options_.activation;
   }
   if (options_.decodes) reading_.decodes = options_.decodes;
+  if (options_.moms.empty()) options_.moms = {0.95, 0.85, 0.95};
   PEAL_CHECK(options_.moms.size() == 3, "[launch] learner: expected 3 momenta, got ",
              options_.moms.size());
   auto paths = options_.groups;

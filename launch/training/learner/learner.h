@@ -59,7 +59,7 @@ struct LearnerOptions {
   // Layer groups, the first layers first, by paths of modules; every parameter is in one. None: all
   // are one group.
   std::vector<std::vector<std::string>> groups = {};
-  std::vector<double> moms = {0.95, 0.85, 0.95};
+  std::vector<double> moms = {};  // of fit_one_cycle; none: 0.95, 0.85, 0.95
   // Of the Accelerator; without a device the model and batches stay where they are.
   std::string device = {};
   std::string strategy = "ddp";
