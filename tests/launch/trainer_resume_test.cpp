@@ -66,6 +66,7 @@ Run run(int world, const launch::TrainingArguments& arguments, std::int64_t samp
     launch::Job job(group);
     launch::TrainerOptions options{.train_dataset = std::make_shared<Numbered>(samples),
                                    .forward = forward_with(0.3, seen)};
+    for (std::int64_t i = 0; i < samples; ++i) options.lengths.push_back(i % 5);
     if (at_step) options.callbacks = {std::make_shared<AtStep>(at_step)};
     nn::Linear net = small_net();
     launch::Trainer trainer(job, net, arguments, options);
@@ -130,6 +131,52 @@ TEST_CASE("with every strategy a run goes on as it was, and all of them end alik
       CHECK(resumed.losses == whole.losses);
     }
   }
+}
+
+TEST_CASE("a checkpoint after an epoch, and one that leaves the rest of an epoch out") {
+  for (const bool leaves : {false, true}) {
+    const Folder folder;
+    auto arguments = saving(folder.path);
+    arguments.num_train_epochs = 3;
+    arguments.save_strategy = "epoch";
+    const auto train = [&](SeenSamples& seen) {
+      std::vector<float> weights;
+      comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
+        launch::Job job(group);
+        nn::Linear net = small_net();
+        struct Leave : launch::TrainerCallback {
+          void on_step_end(launch::Trainer& trainer, launch::TrainerControl& control) override {
+            if (trainer.state().global_step == 2) control.should_epoch_stop = true;
+          }
+        };
+        launch::TrainerOptions options{.train_dataset = std::make_shared<Numbered>(12),
+                                       .forward = forward_with(0.3, &seen)};
+        if (leaves) options.callbacks = {std::make_shared<Leave>()};
+        launch::Trainer trainer(job, net, arguments, options);
+        trainer.train();
+        if (job.is_main()) weights = weights_of(net);
+      });
+      return weights;
+    };
+    SeenSamples all, rest;
+    const auto whole = train(all);
+    CHECK(all.all.size() == (leaves ? 32 : 36));
+    const int step = leaves ? 2 : 3;
+    arguments.save_strategy = "no";
+    arguments.resume_from_checkpoint = folder.path / concat("checkpoint-", step);
+    CHECK(train(rest) == whole);
+    CHECK(rest.all.size() == 24);
+  }
+}
+
+TEST_CASE("batches of like length go on as they were") {
+  const Folder folder;
+  auto arguments = saving(folder.path);
+  arguments.group_by_length = true;
+  const Run whole = run(2, arguments, 24);
+  arguments.resume_from_checkpoint = folder.path / "checkpoint-3";
+  arguments.save_strategy = "no";
+  CHECK(run(2, arguments, 24).weights == whole.weights);
 }
 
 TEST_CASE("in another world no sample is lost or seen twice, and the rate goes on where it was") {
@@ -243,6 +290,26 @@ TEST_CASE("SIGTERM at one rank has all save after the same step, and end") {
   const Run whole = run(2, arguments, 20);
   CHECK(resumed.weights == whole.weights);
   CHECK(resumed.losses == whole.losses);
+  // The files are the same bytes.
+  const auto last = [](const Folder& of) {
+    return testing::content_of(path_ending(of.path, "-step-10.safetensors"));
+  };
+  CHECK(!last(folder).empty());
+  CHECK(last(folder) == last(other));
+}
+
+TEST_CASE("the model of a checkpoint, without a training") {
+  const Folder folder;
+  auto arguments = saving(folder.path);
+  const Run whole = run(1, arguments, 8);
+  arguments.resume_from_checkpoint = "true";
+  comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    nn::Linear net = small_net();
+    launch::Trainer trainer(job, net, arguments, {});
+    trainer.load_model();
+    CHECK(weights_of(net) == whole.weights);
+  });
 }
 
 TEST_CASE("checkpoints of another run are gone on from, or removed, if that is asked for") {

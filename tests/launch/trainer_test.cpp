@@ -260,6 +260,35 @@ TEST_CASE("logs as lines of JSON, and the model by itself") {
   CHECK(weights_of(small_net()) != weights_of(net));
 }
 
+TEST_CASE("a profile is of the steps alone, and an exception ends it") {
+  const Folder folder;
+  launch::Job job;
+  auto arguments = quiet();
+  arguments.eval_strategy = "steps";
+  arguments.profile = true;
+  arguments.trace = folder.path / "trace.json";
+  std::string told;
+  int at_step = 0;
+  launch::Trainer trainer(
+      job, small_net(), arguments,
+      {.train_dataset = std::make_shared<Numbered>(16),
+       .eval_dataset = std::make_shared<Numbered>(5),
+       .callbacks = {std::make_shared<Names>(
+           [&](const std::string& name, launch::Trainer& t, launch::TrainerControl&) {
+             if (name == "on_step_end") CHECK(context().trace);
+             if (name == "on_evaluate") CHECK(context().trace);  // again
+             if (name == "on_step_end" && t.state().global_step == at_step) fail("at a step");
+           })},
+       .tell = [&](const std::string& line) { told += line; }});
+  trainer.train();
+  CHECK(!context().trace);
+  check_has(told, "a step, rank 0:");
+  CHECK(std::filesystem::exists(folder.path / "trace.json"));
+  at_step = 2;
+  CHECK(error_of([&] { trainer.train(); }) == "at a step");
+  CHECK(!context().trace);
+}
+
 TEST_CASE("the best model is back at the end, and its checkpoint stays beside the limit") {
   const Folder folder;
   launch::Job job;
@@ -412,6 +441,55 @@ TEST_CASE("batches of like length, each sample once") {
     group.barrier().wait();
     CHECK(seen.all.size() == 16);
     CHECK(std::set<std::int64_t>(seen.all.begin(), seen.all.end()).size() == 16);
+  });
+}
+
+TEST_CASE("every strategy evaluates, keeps the best and saves the model as one rank does") {
+  std::vector<double> of_one;
+  for (const char* strategy : {"none", "ddp", "zero1", "zero2", "fsdp"}) {
+    const int world = of_one.empty() ? 1 : 2;
+    CAPTURE(strategy);
+    const Folder folder;
+    comm::run_ranks(world, [&](const comm::ProcessGroup& group) {
+      launch::Job job(group);
+      auto arguments = quiet();
+      arguments.per_device_train_batch_size = 4 / world;
+      arguments.strategy = strategy;
+      arguments.output_dir = folder.path;
+      arguments.eval_strategy = arguments.save_strategy = "steps";
+      arguments.save_steps = arguments.eval_steps.emplace(1);
+      arguments.load_best_model_at_end = true;
+      nn::Linear net = small_net();
+      launch::Trainer trainer(job, net, arguments,
+                              {.train_dataset = std::make_shared<Numbered>(16),
+                               .eval_dataset = std::make_shared<Numbered>(5),
+                               .forward = forward_with(0)});
+      trainer.train();
+      trainer.save_model();
+      const auto again = trainer.evaluate();
+      CHECK(again[0].value == doctest::Approx(*trainer.state().best_metric).epsilon(1e-5));
+      const auto found = logged(trainer.state(), "eval_loss");
+      if (!job.is_main()) return;
+      if (of_one.empty()) of_one = found;
+      REQUIRE(found.size() == of_one.size());
+      for (std::size_t i = 0; i < found.size(); ++i)
+        CHECK(found[i] == doctest::Approx(of_one[i]).epsilon(1e-5));
+      nn::Linear other = small_net();
+      nn::load_model(folder.path / "model.safetensors", other);
+      CHECK(weights_of(other) == weights_of(net));
+    });
+  }
+}
+
+TEST_CASE("arguments that differ between ranks are an error on all") {
+  comm::run_ranks(2, [](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    auto arguments = quiet();
+    arguments.max_steps = job.rank() + 1;
+    check_has(error_of([&] { launch::Trainer(job, small_net(), arguments, {}); }),
+              "\"max_steps\": 2");
+    arguments.max_steps = job.rank() - 1;
+    check_has(error_of([&] { launch::Trainer(job, small_net(), arguments, {}); }), "rank 1");
   });
 }
 

@@ -3,10 +3,8 @@
 // not been interrupted: each rank where it was in its own stream of random numbers.
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/ops/ops.h>
-#include <peal/data/loader.h>
-#include <peal/launch/training/epoch_trainer.h>
+#include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/layers/linear.h>
-#include <peal/nn/optim/sgd.h>
 #include <peal/tests/folder.h>
 #include <peal/tests/launch/points.h>
 
@@ -23,36 +21,52 @@ namespace {
 
 struct Outcome {
   std::vector<double> losses;                          // of each step, on this rank
-  std::uint64_t offset_before = 0, offset_after = 0;   // of this rank's stream, around fit()
+  std::uint64_t offset_before = 0, offset_after = 0;   // of this rank's stream, around the steps
   std::vector<std::string> order_before, order_after;  // of DDP's plan
 };
 
-Outcome train(int epochs, const std::string& resume, const std::string& save) {
+struct Look : launch::TrainerCallback {
+  explicit Look(Outcome& o) : outcome(o) {}
+  void on_train_begin(launch::Trainer& trainer, launch::TrainerControl&) override {
+    outcome.offset_before = context().generator.offset;
+    outcome.order_before = trainer.prepared_model()->ddp()->order();
+  }
+  void on_epoch_end(launch::Trainer& trainer, launch::TrainerControl& control) override {
+    outcome.offset_after = context().generator.offset;
+    outcome.order_after = trainer.prepared_model()->ddp()->order();
+    if (stops) control.should_training_stop = true;
+  }
+  Outcome& outcome;
+  bool stops = false;
+};
+
+// Two epochs, or one of them.
+Outcome train(bool stops, const std::string& resume, const std::string& save) {
   launch::Job& job = testing::job();
   manual_seed(3);
-  nn::Linear net(2, 3);
-  nn::DistributedDataParallel model(net, job.group());
-  nn::SGD optimizer(model.named_parameters(), {.lr = 0.1});
-  data::DataLoader training(std::make_shared<testing::Points>(24),
-                            {.batch_size = 4, .shard = job.place()});
-  data::DataLoader test(std::make_shared<testing::Points>(24),
-                        {.shard = job.place(), .exact = true});
-  launch::RunArguments arguments;
-  arguments.epochs = epochs;
-  arguments.resume = resume;
-  arguments.save = save;
-  launch::EpochTrainer trainer(job, arguments, model, optimizer);
   Outcome outcome;
-  outcome.offset_before = context().generator.offset;
-  outcome.order_before = model.order();
-  trainer.fit(training, test, [&](const Tensor& output, const Tensor& y) {
-    for (int i = 0; i < job.rank(); ++i) context().generator.reserve(8);
-    Tensor loss = nll_loss(log_softmax(dropout(output, 0.3, true)), y);
-    outcome.losses.push_back(loss.item<double>());
-    return loss;
-  });
-  outcome.offset_after = context().generator.offset;
-  outcome.order_after = model.order();
+  const auto look = std::make_shared<Look>(outcome);
+  look->stops = stops;
+  const launch::TrainingArguments arguments{.output_dir = save,
+                                            .per_device_train_batch_size = 4,
+                                            .learning_rate = 0.1,
+                                            .num_train_epochs = 2,
+                                            .save_strategy = save.empty() ? "no" : "epoch",
+                                            .disable_tqdm = true,
+                                            .optim = "sgd",
+                                            .resume_from_checkpoint = resume};
+  launch::Trainer trainer(job, nn::Linear(2, 3), arguments,
+                          {.train_dataset = std::make_shared<testing::Points>(24),
+                           .loss =
+                               [&](const Tensor& output, const Tensor& y) {
+                                 for (int i = 0; i < job.rank(); ++i)
+                                   context().generator.reserve(8);
+                                 Tensor loss = nll_loss(log_softmax(dropout(output, 0.3, true)), y);
+                                 outcome.losses.push_back(loss.item<double>());
+                                 return loss;
+                               },
+                           .callbacks = {look}});
+  trainer.train();
   return outcome;
 }
 
@@ -61,9 +75,9 @@ Outcome train(int epochs, const std::string& resume, const std::string& save) {
 TEST_CASE("a resumed run draws on each rank what the uninterrupted one does") {
   const Folder mine;
   const std::string path = testing::job().group().all_gather_object(mine.path / "checkpoint")[0];
-  const Outcome whole = train(2, "", "");
-  const Outcome first = train(1, "", path);
-  const Outcome second = train(2, path, "");
+  const Outcome whole = train(false, "", "");
+  const Outcome first = train(true, "", path);
+  const Outcome second = train(false, path, "");
   CHECK(second.offset_before == first.offset_after);
   CHECK(second.offset_after == whole.offset_after);
   std::vector<double> parts = first.losses;

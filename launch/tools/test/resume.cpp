@@ -2,12 +2,10 @@
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/ops/ops.h>
-#include <peal/data/loader.h>
 #include <peal/data/tensor_dataset.h>
 #include <peal/launch/tools/test/checks.h>
-#include <peal/launch/training/epoch_trainer.h>
+#include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/layers/layers.h>
-#include <peal/nn/optim/adam.h>
 
 #include <unistd.h>
 
@@ -55,29 +53,35 @@ data::DatasetRef points(std::int64_t count) {
 
 struct Interrupted {};
 
+// Ends the training after that step.
+struct Interrupt : TrainerCallback {
+  explicit Interrupt(int step) : after(step) {}
+  void on_step_end(Trainer& trainer, TrainerControl&) override {
+    if (trainer.state().global_step == after) throw Interrupted();
+  }
+  int after;
+};
+
 struct Run {
   int steps = 0;           // that it took
   std::string model = {};  // after it, as bytes
 };
 
-// With `fails_at` the training ends before that step instead, and there is no model.
-Run run(Job& job, const RunArguments& arguments, int fails_at = 0) {
+// With `ends_at` the training ends after that step instead, and there is no model.
+Run run(Job& job, const TrainingArguments& arguments, int ends_at = 0) {
   manual_seed(3);
   nn::Sequential net(nn::Linear(8, 16), nn::ReLU(), nn::Dropout(0.2), nn::Linear(16, 3));
-  nn::DistributedDataParallel model(net, job.group());
-  nn::AdamW optimizer(net.named_parameters(), {.lr = 0.01});
-  const data::DatasetRef set = points(4 * steps * job.world());
-  data::DataLoader training(set,
-                            {.batch_size = 4, .shuffle = true, .shard = job.place(), .seed = 1});
-  data::DataLoader test(set, {.batch_size = 12, .shard = job.place(), .exact = true});
-  EpochTrainer trainer(job, arguments, model, optimizer);
   Run result;
+  Trainer trainer(job, net, arguments,
+                  {.train_dataset = points(4 * steps * job.world()),
+                   .loss =
+                       [&](const Tensor& output, const Tensor& y) {
+                         ++result.steps;
+                         return cross_entropy(output, y);
+                       },
+                   .callbacks = {std::make_shared<Interrupt>(ends_at)}});
   try {
-    trainer.fit(training, test, [&](const Tensor& output, const Tensor& y) {
-      if (result.steps + 1 == fails_at) throw Interrupted();
-      ++result.steps;
-      return cross_entropy(output, y);
-    });
+    trainer.train();
   } catch (const Interrupted&) {
     return result;
   }
@@ -93,29 +97,33 @@ Run run(Job& job, const RunArguments& arguments, int fails_at = 0) {
 
 std::string check_resume(Job& job) {
   const SharedFolder folder(job);
-  RunArguments arguments;
-  arguments.epochs = epochs;
-  arguments.batch_size = 4;
+  TrainingArguments arguments{.per_device_train_batch_size = 4,
+                              .learning_rate = 0.01,
+                              .num_train_epochs = epochs,
+                              .logging_strategy = "no",
+                              .save_strategy = "no",
+                              .disable_tqdm = true};
   const Run whole = run(job, arguments);
-  arguments.save = (folder.path() / "run").string() + "/";
-  arguments.save_every = 2;
-  const int saved_at = steps + 2, fails_at = saved_at + 2;  // in the second epoch
-  const int done = run(job, arguments, fails_at).steps;
-  PEAL_CHECK(done == fails_at - 1, "a run that was to stop before step ", fails_at, " took ", done,
+  arguments.output_dir = (folder.path() / "run").string();
+  arguments.save_strategy = "steps";
+  arguments.save_steps = 2;
+  const int saved_at = steps + 2, ends_at = saved_at + 1;  // in the second epoch
+  const int done = run(job, arguments, ends_at).steps;
+  PEAL_CHECK(done == ends_at, "a run that was to stop after step ", ends_at, " took ", done,
              " on rank ", job.rank());
   job.group().barrier().wait();
-  arguments.resume = arguments.save;
+  arguments.resume_from_checkpoint = "true";
   const Run resumed = run(job, arguments);
   // All is seeded: one that begins anew ends with the same bits.
   const int left = epochs * steps - saved_at;
-  PEAL_CHECK(resumed.steps == left, "a run that was stopped before step ", fails_at,
+  PEAL_CHECK(resumed.steps == left, "a run that was stopped after step ", ends_at,
              " and went on took ", resumed.steps, " steps on rank ", job.rank(), ", expected ",
              left, ", those after the checkpoint of step ", saved_at);
-  PEAL_CHECK(resumed.model == whole.model, "a run that was stopped before step ", fails_at,
+  PEAL_CHECK(resumed.model == whole.model, "a run that was stopped after step ", ends_at,
              " and went on has other parameters on rank ", job.rank(),
              " than one that was not, expected the same bits");
   job.group().barrier().wait();
-  return concat("stopped before step ", fails_at, " of ", epochs * steps, ", the same bits");
+  return concat("stopped after step ", ends_at, " of ", epochs * steps, ", the same bits");
 }
 
 }  // namespace peal::launch

@@ -51,6 +51,8 @@
   ROW(bool, dataloader_drop_last, false, any(), "leaves out a last batch that is not full")                           \
   ROW(std::string, report_to, "none", words({"none", "json"}), "json: each log is a line of output_dir/log.jsonl")    \
   ROW(std::string, run_name, "", any(), "what the run is called in these lines")                                      \
+  ROW(bool, profile, false, any(), "tells time, rates and memory by op, of rank 0's steps")                           \
+  ROW(std::string, trace, "", any(), "file for rank 0's ops as a picture (ui.perfetto.dev)")                          \
   ROW(bool, disable_tqdm, false, any(), "no progress bar")                                                            \
   ROW(bool, load_best_model_at_end, false, any(), "the model is that of the best checkpoint, after the training")     \
   ROW(std::string, metric_for_best_model, "", any(), "what the best is judged by: loss, or a metric's name")          \

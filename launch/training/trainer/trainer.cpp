@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
+#include <peal/comm/group/agree.h>
 #include <peal/launch/terminated.h>
 #include <peal/launch/training/accelerator/strategy.h>
+#include <peal/launch/training/learner/profiler.h>
 #include <peal/launch/training/trainer/trainer_steps.h>
 #include <peal/launch/training/trainer/updates.h>
 #include <peal/nn/checkpoint.h>
@@ -41,6 +44,13 @@ AcceleratorOptions accelerated_by(const TrainingArguments& args) {
   return options;
 }
 
+// What all ranks have to give alike.
+std::string alike_on_ranks(TrainingArguments args) {
+  args.device.clear();
+  args.disable_tqdm = false;
+  return args.to_json();
+}
+
 }  // namespace
 
 Trainer::Trainer(Job& j, nn::Module m, TrainingArguments args, TrainerOptions options)
@@ -49,15 +59,29 @@ Trainer::Trainer(Job& j, nn::Module m, TrainingArguments args, TrainerOptions op
       options_(std::move(options)),
       plain_(std::move(m)),
       steps_(std::make_shared<TrainerSteps>(*this, j)) {
-  args_.check();
-  check_options();
-  strategy_of(args_.strategy, job.world());
+  std::string wrong;
+  try {
+    args_.check();
+    check_options();
+    strategy_of(args_.strategy, job.world());
+  } catch (...) {
+    wrong = words_of_failure();
+  }
+  comm::agree_unless(job.group(), "[trainer] the arguments", alike_on_ranks(args_), wrong,
+                     "give all ranks the same");
   if (args_.gradient_checkpointing) options_.gradient_checkpointing_enable();
   if (args_.full_determinism) context().deterministic = true;
   if (args_.tf32) context().allow_tf32 = true;
   plain_.to(job.device(args_.device));
   model = plain_;
   callbacks.push_back(steps_);
+  if (args_.profile || !args_.trace.empty()) {
+    profiler_ = std::make_shared<Profiler>(
+        ProfilerOptions{.tell = args_.profile ? [this](const std::string& text) { tell(text); }
+                                              : std::function<void(const std::string&)>(),
+                        .trace = args_.trace});
+    callbacks.push_back(profiler_);
+  }
   forward = options_.forward;
   loss_function = options_.loss;
   if (!loss_function) {
@@ -117,7 +141,7 @@ void Trainer::report(const TrainerLog& found) const {
   PEAL_CHECK(file.flush(), path.string(), ": cannot be written");
 }
 
-void Trainer::banner() const {
+void Trainer::banner(std::int64_t trainable) const {
   const std::int64_t batch = args_.per_device_train_batch_size;
   const std::int64_t steps = args_.gradient_accumulation_steps;
   tell("***** Running training *****");
@@ -128,7 +152,7 @@ void Trainer::banner() const {
        with_commas(batch * steps * job.world()));
   tell(concat("  Gradient Accumulation steps = ", steps));
   tell("  Total optimization steps = " + with_commas(state_.max_steps));
-  tell("  Number of trainable parameters = " + with_commas(trainable_parameters(plain_)));
+  tell("  Number of trainable parameters = " + with_commas(trainable));
   if (state_.global_step == 0) return;
   tell("  Continuing training from checkpoint, will skip to saved global_step");
   tell(concat("  Continuing training from epoch ", epoch));
@@ -149,7 +173,14 @@ TrainOutput Trainer::train() {
   state_.num_train_epochs = length.epochs;
   create_optimizer();
   create_scheduler();
-  const std::shared_ptr<void> prepared(nullptr, [this](void*) { abandon(); });
+  const std::int64_t trainable = trainable_parameters(plain_);
+  // What an exception leaves.
+  const std::shared_ptr<void> prepared(nullptr, [this](void*) {
+    if (profiler_) profiler_->pause();
+    steps_->termination.reset();
+    steps_->bar.reset();
+    abandon();
+  });
   prepare();
   make_checkpoints();
   manual_seed(static_cast<std::uint64_t>(args_.seed) * 1000003 +
@@ -157,9 +188,11 @@ TrainOutput Trainer::train() {
   const Start start = begin();
   const std::int64_t before = state_.global_step;
   epoch = start.epoch;
-  banner();
-  if (args_.eval_on_start) evaluate();
-  if (before < state_.max_steps) {
+  banner(trainable);
+  if (args_.eval_on_start && before == 0) evaluate();
+  if (before >= state_.max_steps) {
+    tell(concat("all ", before, " steps are done; there is nothing left to train"));
+  } else {
     const bool saves = args_.save_strategy != "no";
     if (saves) steps_->termination.emplace(job.group());
     steps_->bar.emplace("training", state_.max_steps, job.is_main() && !args_.disable_tqdm);

@@ -46,6 +46,7 @@
 
 namespace peal::launch {
 
+class Profiler;
 class TrainerSteps;
 
 // A loss of one element, the mean over a batch, and what the model gave.
@@ -87,9 +88,9 @@ struct PredictionOutput {
 
 class Trainer : public Loop {
  public:
-  // Moves the model to the device that the arguments name. Errors: those of
-  // TrainingArguments::check(); a loss as well as compute_loss or
-  // label_smoothing_factor; group_by_length without a length for each sample;
+  // Moves the model to the device that the arguments name. Collective. Errors, on all ranks: those
+  // of TrainingArguments::check(), and arguments that differ between ranks; a loss as well as
+  // compute_loss or label_smoothing_factor; group_by_length without a length for each sample;
   // gradient_checkpointing that nobody enables.
   Trainer(Job& job, nn::Module model, TrainingArguments args, TrainerOptions options);
   ~Trainer() override;
@@ -102,6 +103,9 @@ class Trainer : public Loop {
   std::vector<Value> evaluate(const data::DatasetRef& dataset = nullptr,
                               const std::string& prefix = "eval");
   PredictionOutput predict(const data::DatasetRef& dataset, const std::string& prefix = "test");
+  // The model of the checkpoint that resume_from_checkpoint names, to evaluate it without a
+  // training. Collective. Error where there is none.
+  void load_model();
   // Rank 0 writes the model (nn::save_model) into output_dir, or to that path. Collective.
   void save_model(const std::string& path = "");
 
@@ -127,21 +131,25 @@ class Trainer : public Loop {
   // trainer_checkpoints.cpp
   void make_checkpoints();
   Start begin();  // where the run begins: at 0, or what was resumed
+  void scale_updates(const Position& at, std::int64_t whole, std::int64_t over);
   void clear_output_dir() const;
   // epoch_is_left: what is to come of the epoch is left out.
   void save_checkpoint(bool epoch_is_left = false);
   void load_best_model();
+  void load_everywhere(const std::string& path, const char* why);
+  std::string found_checkpoint() const;  // that resume_from_checkpoint names; empty for none
   std::string folder() const;
   // trainer_evaluation.cpp
   std::vector<Value> judge(data::DataLoader& loader, const std::string& prefix, Judged& judged);
   void note_best(const std::vector<Value>& found);
-  void banner() const;
+  void banner(std::int64_t trainable) const;
 
   TrainingArguments args_;
   TrainerOptions options_;
   TrainerState state_;
   nn::Module plain_;  // the model without what wraps it
   std::shared_ptr<TrainerSteps> steps_;
+  std::shared_ptr<Profiler> profiler_;  // null: none is asked for
   std::unique_ptr<data::DataLoader> train_loader_;
   std::unique_ptr<nn::LRScheduler> scheduler_;
   std::unique_ptr<Checkpoints> checkpoints_;

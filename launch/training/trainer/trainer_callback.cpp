@@ -43,6 +43,10 @@ std::string TrainerLog::in_text() const {
 
 namespace {
 
+bool is_a_time(const std::string& name) {
+  return name.ends_with("_runtime") || name.ends_with("_per_second");
+}
+
 Json json_of(const TrainerLog& log) {
   Json entry;
   for (const auto& [name, value] : log.values) entry[name] = value;
@@ -63,7 +67,10 @@ std::string TrainerState::to_json() const {
   all["best_metric"] = best_metric ? Json(*best_metric) : Json(nullptr);
   all["best_global_step"] = best_global_step;
   all["log_history"] = Json::array();
-  for (const TrainerLog& log : log_history) all["log_history"].push_back(json_of(log));
+  for (TrainerLog log : log_history) {
+    std::erase_if(log.values, [](const Value& each) { return is_a_time(each.name); });
+    all["log_history"].push_back(json_of(log));
+  }
   return all.dump();
 }
 

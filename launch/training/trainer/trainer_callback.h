@@ -55,7 +55,8 @@ struct TrainerState {
   std::optional<double> best_metric = {};
   std::int64_t best_global_step = 0;
 
-  // For checkpoints: what a run that goes on has to know. Error for text that is none of it.
+  // For checkpoints: what a run that goes on has to know, without how long it took, so that equal
+  // runs have equal files. Error for text that is none of it.
   std::string to_json() const;
   void read_json(const std::string& text);
 };

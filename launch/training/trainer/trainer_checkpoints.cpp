@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* state_name = "trainer_state";
+constexpr const char* ahead_name = "schedule ahead";  // Trainer::schedule_ahead_
 constexpr const char* order_of_gradients = "order of gradients";
 
 std::vector<std::string> lines_of_text(const std::string& text) {
@@ -93,24 +94,31 @@ void Trainer::clear_output_dir() const {
   comm::agree_unless(job.group(), concat("[trainer] output_dir ", args_.output_dir), "", wrong, "");
 }
 
-Start Trainer::begin() {
-  const bool saves = args_.save_strategy != "no";
+std::string Trainer::found_checkpoint() const {
   RunArguments where;
   const std::string& from = args_.resume_from_checkpoint;
   where.save = args_.output_dir.empty() ? "" : folder();
   where.resume = from == "true" || from == "True" ? "auto" : file_of_step(from);
   find_resume(job, where);
-  if (where.resume.empty()) {
+  return where.resume;
+}
+
+Start Trainer::begin() {
+  const bool saves = args_.save_strategy != "no";
+  const std::string found = found_checkpoint();
+  if (found.empty()) {
     if (saves) clear_output_dir();
     if (saves) checkpoints_->try_to_save(folder());
     return {};
   }
   Metadata saved;
-  const Position at = checkpoints_->resume(where.resume, std::numeric_limits<int>::max(), &saved);
-  PEAL_CHECK(saved.contains(state_name), where.resume, ": it is no checkpoint of a Trainer");
-  const TrainingArguments& args = args_;
+  const Position at = checkpoints_->resume(found, std::numeric_limits<int>::max(), &saved);
+  PEAL_CHECK(saved.contains(state_name) && saved.contains(ahead_name), found,
+             ": it is no checkpoint of a Trainer");
   const std::int64_t planned = state_.max_steps;
+  const int planned_epochs = state_.num_train_epochs;
   state_.read_json(saved[state_name]);
+  state_.num_train_epochs = planned_epochs;
   auto* const ddp = prepared_model()->ddp();
   if (ddp != nullptr) ddp->set_order(lines_of_text(saved[order_of_gradients]));
   const std::int64_t whole = training_loader->size();
@@ -121,31 +129,37 @@ Start Trainer::begin() {
     training_loader->load_state_dict(at.loader);
     over = whole - training_loader->size();
   }
-  // In another world the updates so far are as many of this one's as the samples are.
-  const auto updates_of = [&](std::int64_t batches) {
-    return (batches + args.gradient_accumulation_steps - 1) / args.gradient_accumulation_steps;
-  };
-  const std::int64_t an_epoch = updates_of(whole);
-  const std::int64_t done = at.epoch * an_epoch + an_epoch - updates_of(whole - over);
-  schedule_ahead_ = args.max_steps > 0 ? 0 : done - state_.global_step;
+  schedule_ahead_ = std::stoll(saved[ahead_name]);
+  if (saved["world"] != std::to_string(job.world())) scale_updates(at, whole, over);
   state_.max_steps = planned - schedule_ahead_;
-  const std::int64_t to_come = state_.max_steps - state_.global_step;
-  state_.num_train_epochs =
-      static_cast<int>((done + std::max<std::int64_t>(to_come, 0) + an_epoch - 1) / an_epoch);
   scheduler_->set_steps(scheduler_->steps());
   if (saves) checkpoints_->try_to_save(folder());
   return {.epoch = at.epoch, .iter = over};
 }
 
+// In another world the updates so far are as many of this one's as the samples are. With max_steps
+// they are what they are, and epochs are as many as that takes.
+void Trainer::scale_updates(const Position& at, std::int64_t whole, std::int64_t over) {
+  const auto updates_of = [&](std::int64_t batches) {
+    return (batches + args_.gradient_accumulation_steps - 1) / args_.gradient_accumulation_steps;
+  };
+  const std::int64_t an_epoch = updates_of(whole);
+  const std::int64_t done = at.epoch * an_epoch + an_epoch - updates_of(whole - over);
+  schedule_ahead_ = args_.max_steps > 0 ? 0 : done - state_.global_step;
+  if (args_.max_steps <= 0) return;
+  const std::int64_t to_come = std::max<std::int64_t>(args_.max_steps - state_.global_step, 0);
+  state_.num_train_epochs = static_cast<int>((done + to_come + an_epoch - 1) / an_epoch);
+}
+
 void Trainer::save_checkpoint(bool epoch_is_left) {
   if (!checkpoints_) return;
   Position at{.epoch = epoch, .step = state_.global_step};
-  if (training_loader->has_next() && !epoch_is_left) {
+  if (!steps_->epoch_ended && !epoch_is_left) {
     at.loader = training_loader->state_dict();
   } else {
     ++at.epoch;
   }
-  Metadata more{{state_name, state_.to_json()}};
+  Metadata more{{state_name, state_.to_json()}, {ahead_name, std::to_string(schedule_ahead_)}};
   if (auto* const ddp = prepared_model()->ddp())
     more[order_of_gradients] = fmt::format("{}", fmt::join(ddp->order(), "\n"));
   std::optional<double> measure;
@@ -169,12 +183,25 @@ void Trainer::load_best_model() {
   if (best.empty()) return;  // no checkpoint was evaluated
   tell(
       fmt::format("Loading best model from {} (score: {}).", best, state_.best_metric.value_or(0)));
+  load_everywhere(best, "load_best_model_at_end");
+}
+
+void Trainer::load_everywhere(const std::string& path, const char* why) {
+  std::string wrong;
   try {
-    nn::load_model(best, plain_);
+    nn::load_model(path, plain_);
   } catch (...) {
     wrong = words_of_failure();
   }
-  comm::agree_unless(job.group(), "[trainer] load_best_model_at_end", "", wrong, "");
+  comm::agree_unless(job.group(), concat("[trainer] ", why), "", wrong, "");
+}
+
+void Trainer::load_model() {
+  const std::string found = found_checkpoint();
+  PEAL_CHECK(!found.empty(),
+             "[trainer] load_model: there is no checkpoint; name it "
+             "(resume_from_checkpoint)");
+  load_everywhere(found, "load_model");
 }
 
 }  // namespace peal::launch

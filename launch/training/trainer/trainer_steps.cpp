@@ -107,13 +107,14 @@ void TrainerSteps::call(Moment moment) {
 void TrainerSteps::before_fit(Loop& loop) {
   loop.sync_gradients = true;
   control_ = {};
+  terminated = false;
   batches_ = learnt_ = 0;
   call(&TrainerCallback::on_train_begin);
 }
 
 void TrainerSteps::before_epoch(Loop&) {
   if (judging) return;
-  control_.should_epoch_stop = false;
+  control_.should_epoch_stop = epoch_ended = false;
   call(&TrainerCallback::on_epoch_begin);
 }
 
@@ -144,6 +145,7 @@ void TrainerSteps::after_step(Loop& loop) {
 
 void TrainerSteps::after_batch(Loop& loop) {
   if (!loop.training) return;
+  epoch_ended = !loop.training_loader->has_next();  // asked later, it is of the next epoch
   PEAL_CHECK(loop.loss.defined() || !loop.output.defined(),
              "[trainer] a batch has no y, so there is no loss to learn from; give compute_loss");
   if (std::exchange(learnt_, loop.train_iter) == loop.train_iter) return;  // it was cancelled

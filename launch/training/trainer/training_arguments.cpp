@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <limits>
@@ -148,6 +149,16 @@ std::string content_of_file(const std::string& path) {
   return all.str();
 }
 
+void read_precision(TrainingArguments& arguments) {
+  const char* const named = std::getenv("PEAL_PRECISION");
+  if (named == nullptr || *named == 0 || arguments.bf16 || arguments.fp16) return;
+  const std::string precision = named;
+  PEAL_CHECK(precision == "f32" || precision == "bf16" || precision == "f16",
+             "PEAL_PRECISION: expected f32, bf16 or f16, got '", precision, "'");
+  arguments.bf16 = precision == "bf16";
+  arguments.fp16 = precision == "f16";
+}
+
 // The word behind "--arguments", if it is there.
 std::string file_of_arguments(int argc, char** argv) {
   constexpr std::string_view option = "--arguments";
@@ -254,6 +265,7 @@ void add_arguments(CommandLine& line, TrainingArguments& arguments) {
   each_argument(arguments, [&](const Row& row, auto& value) {
     CommandLine::Option option = line.option(names_of_option(row.name), &value, row.help);
     if (!row.check.words.empty()) option.one_of(row.check.words);
+    if (row.name == std::string_view("device")) option.environment("PEAL_DEVICE");
     option.group("Training");
   });
 }
@@ -268,6 +280,7 @@ std::optional<int> parse_arguments(CommandLine& line, TrainingArguments& argumen
       arguments.load_json(file);
     }
     if (const auto status = line.parse(argc, argv)) return status;
+    read_precision(arguments);
     arguments.check();
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

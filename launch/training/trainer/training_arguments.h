@@ -60,7 +60,8 @@ std::vector<ArgumentRow> argument_rows();
 // where its option stands alone.
 void add_arguments(CommandLine& line, TrainingArguments& arguments);
 // Adds them, and --arguments FILE, of which those are read first that are in it (as JSON); then the
-// line. As CommandLine::parse(); what check() finds is a mistake, too.
+// line. What neither says PEAL_DEVICE and PEAL_PRECISION do, which `peal launch` sets. As
+// CommandLine::parse(); what check() finds is a mistake, too.
 std::optional<int> parse_arguments(CommandLine& line, TrainingArguments& arguments, int argc,
                                    char** argv);
 

@@ -5,8 +5,8 @@
 #include <peal/comm/store/open_store.h>
 #include <peal/comm/verify/verify.h>
 #include <peal/launch/command_line.h>
-#include <peal/launch/training/epoch_trainer.h>
 #include <peal/launch/training/evaluation.h>
+#include <peal/launch/training/trainer/trainer.h>
 #include <peal/peal.h>
 #if __has_include(<peal/comm/start/mpi.h>)
 #include <peal/comm/start/mpi.h>
