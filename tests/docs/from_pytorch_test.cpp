@@ -10,6 +10,7 @@
 #include <peal/comm/group/device_mesh.h>
 #include <peal/data/data.h>
 #include <peal/launch/job.h>
+#include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/nn.h>
 #include <peal/tests/folder.h>
 
