@@ -5,6 +5,7 @@
 #include <peal/comm/verify/well_formed.h>
 
 #include <deque>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -90,6 +91,7 @@ class SymbolicRun {
   }
 
   Verdict run();  // throws Rejected
+  Contents contents();
 
  private:
   Problem problem_of(int rank) const {
@@ -372,21 +374,52 @@ Verdict SymbolicRun::run() {
   return check_results();
 }
 
-}  // namespace
+Contents SymbolicRun::contents() {
+  Contents all;
+  for (int rank = 0; rank < problem_.world; ++rank) {
+    std::vector<Held>& mine = all.emplace_back();
+    const Cell* result = cells(rank, out({}));
+    for (Index at = 0; at < out_count(problem_of(rank)); ++at) {
+      Held& held = mine.emplace_back();
+      if (result[at].tree == ReductionTrees::none) continue;
+      held.element = result[at].element;
+      for (int r = 0; r < problem_.world; ++r) {
+        if (trees_.has(result[at].tree, r)) held.contributors.push_back(r);
+      }
+    }
+  }
+  return all;
+}
 
-Verdict verify(const Problem& problem, std::span<const Program> programs, Aliasing aliasing) {
+Verdict verified(const Problem& problem, std::span<const Program> programs, Aliasing aliasing,
+                 Contents* contents) {
   Problem first = problem;
   first.rank = 0;
   validate(first);
   if (aliasing == Aliasing::in_place) in_place_offset(first);
+  std::optional<SymbolicRun> run;
+  Verdict verdict;
   try {
     if (programs.size() != static_cast<std::size_t>(problem.world)) {
       reject("expected ", problem.world, " programs, one a rank, got ", programs.size());
     }
-    return SymbolicRun(problem, programs, aliasing).run();
+    verdict = run.emplace(problem, programs, aliasing).run();
   } catch (const Rejected& rejected) {
-    return {.ok = false, .why = rejected.why};
+    verdict = {.ok = false, .why = rejected.why};
   }
+  if (contents != nullptr) *contents = run ? run->contents() : Contents{};
+  return verdict;
+}
+
+}  // namespace
+
+Verdict verify(const Problem& problem, std::span<const Program> programs, Aliasing aliasing) {
+  return verified(problem, programs, aliasing, nullptr);
+}
+
+Verdict verify(const Problem& problem, std::span<const Program> programs, Aliasing aliasing,
+               Contents& contents) {
+  return verified(problem, programs, aliasing, &contents);
 }
 
 }  // namespace peal::comm

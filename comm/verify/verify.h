@@ -41,6 +41,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace peal::comm {
 
@@ -61,5 +62,18 @@ struct Verdict {
 // messages. Throws std::invalid_argument if the problem itself is not valid, or has no in-place
 // form.
 Verdict verify(const Problem& problem, std::span<const Program> programs, Aliasing aliasing);
+
+// What stands in an element of a rank's `out`: which element of the problem it is, as the verifier
+// numbers them (through the whole result, or through the sender's `in` for all_to_all), and the
+// ranks whose contributions it has, ascending; none where nothing was written.
+struct Held {
+  std::int64_t element = 0;
+  std::vector<int> contributors;
+  bool operator==(const Held&) const = default;
+};
+// By rank: its `out`, as the run left it, or as far as it came where the verdict is no.
+using Contents = std::vector<std::vector<Held>>;
+Verdict verify(const Problem& problem, std::span<const Program> programs, Aliasing aliasing,
+               Contents& contents);
 
 }  // namespace peal::comm

@@ -104,6 +104,20 @@ case ${2:?} in
     says 'copies scratch[0..1] to out[0..1]; copies scratch[0..1] to out[0..1] of rank 1' explain all_reduce direct_slices --ranks 2
     refuses 'there is no rank 7 among 4' explain all_reduce ring --rank 7
     ;;
+  view)
+    says 'wrote ring.html' view all_reduce ring --ranks 5 --output ring.html
+    holds ring.html '<title>all_reduce by ring, 5 ranks, 10 elements</title>' '"command":"peal-schedule view all_reduce ring' '</html>'
+    if grep -nE 'https?://' ring.html | grep -vF 'http://www.w3.org/2000/svg'; then echo 'the page needs a network'; exit 1; fi
+    says 'wrote two.html' view all_reduce ring --ranks 8 --beside recursive_doubling --output two.html
+    holds two.html '"algorithm":"recursive_doubling"'
+    says 'wrote many.html' view all_reduce ring --ranks 64 --output many.html
+    [[ $(stat -c %s many.html) -le 1500000 ]] || { echo 'a page of more than 1.5 MB'; exit 1; }
+    says 'wrote broken.html' view all_reduce ring --ranks 4 --break drop --output broken.html
+    holds broken.html 'deadlock, expected every message to meet its partner' '"waiting":[['
+    refuses '--break shows one schedule, --beside two' view all_reduce ring --break drop --beside swing --output no.html
+    refuses '--output is required' view all_reduce ring
+    refuses 'it needs a power of two' view all_reduce ring --ranks 6 --beside swing --output no.html
+    ;;
   native)
     says 'mpi                              f32      f64      f16      bf16     i32      i64      u8       i8       bool' native
     says '  all_reduce sum, prod           native   native   as f32   as f32   native   native   native   native   schedule' native

@@ -55,6 +55,16 @@ void run_between_threads(const comm::Entry& entry, const World& world,
                          const std::string& folder);
 int explain(comm::Collective what, const ShowOptions& options, int rank);
 
+struct ViewOptions {
+  ShowOptions shown;
+  std::string beside;       // another algorithm
+  std::string how;          // a damage, "any", or empty: the schedule as it is
+  std::uint64_t which = 1;  // of the damages
+  std::string output;       // file
+  std::string command;      // that asks for the page, which says so
+};
+int view(comm::Collective what, const ViewOptions& options);
+
 // What each transport runs natively.
 int native(const std::vector<comm::Collective>& wanted);
 

@@ -70,6 +70,34 @@ void add_problem(CommandLine& line, ShowOptions& options) {
   line.option("--chunk", &options.chunk, "elements of a chunk in a pipeline");
 }
 
+// What was asked for, as it is typed.
+std::string asked(int argc, char** argv) {
+  std::string all = "peal-schedule";
+  for (int i = 1; i < argc; ++i) all += std::string(" ") + argv[i];
+  return all;
+}
+
+// peal-schedule view
+void add_views(CommandLine& line, ViewOptions& viewed, int& status) {
+  CommandLine& viewing = line.command(
+      "view", "writes a page, one HTML file, in which a schedule is stepped and played", [] {});
+  const auto add_output = [&viewed](CommandLine& one) {
+    one.option("--output", &viewed.output, "HTML file").required();
+  };
+  for (const comm::Collective what : comm::all_collectives) {
+    CommandLine& one = viewing.command(
+        std::string(name(what)), "shows a schedule",
+        [&status, &viewed, what] { status = view(what, viewed); }, "Collectives");
+    add_problem(one, viewed.shown);
+    add_machine(one, viewed.shown.machine);
+    one.option("--beside", &viewed.beside, "another algorithm, to be played beside it");
+    one.option("--break", &viewed.how,
+               "damages it: drop, shift, peer, count, twice, merge, swap; or any");
+    one.option("--which", &viewed.which, "of the damages, a number").positive();
+    add_output(one);
+  }
+}
+
 int run(int argc, char** argv) {
   CommandLine line("Schedules of collective algorithms: peal-schedule all_reduce ring --ranks 5");
   int status = 0;
@@ -179,6 +207,10 @@ int run(int argc, char** argv) {
   breaking.option("--how", &how, "drop, shift, peer, count, twice, merge, swap; default: any");
   breaking.option("--seed", &seed, "which of the damages");
   breaking.option("--draw", &broken.draw, "SVG file of the damaged schedule");
+
+  ViewOptions viewed;
+  viewed.command = asked(argc, argv);
+  add_views(line, viewed, status);
 
   TraceOptions traced;
   CommandLine& tracing = line.command("trace", "shows a run that was measured under PEAL_TRACE",

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loom: ranks as columns, the blocks of their buffers below each other, messages as they fly.
+// What stands in the blocks is made again here, from the messages alone, and compared at the end
+// with what the verifier has (schedule_json.h says how the data are written).
+'use strict';
+
+const IN = 0, OUT = 1;
+const RECV_REDUCE = 2, REDUCE = 4, AWAIT = 6;
+
+// HTML, or SVG, of these attributes and children.
+function node(space, name, attributes, children) {
+  const made = space ? document.createElementNS(space, name) : document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+const html = (name, attributes = {}, ...children) => node(null, name, attributes, children);
+const svg = (name, attributes = {}, ...children) =>
+  node('http://www.w3.org/2000/svg', name, attributes, children);
+const rectangle = (x, y, width, height, look) => svg('rect', { x, y, width, height, ...look });
+const written = (x, y, text, look = {}) => svg('text', { x, y, ...look }, text);
+const round = (value) => Math.round(value * 100) / 100;
+
+const counted = (n, what) => `${n} ${what}${n === 1 ? '' : 's'}`;
+
+// "0-2,5" of the bits 0, 1, 2 and 5.
+function rankList(who) {
+  const parts = [];
+  for (let r = 0; who >> BigInt(r); ++r) {
+    if (!(who >> BigInt(r) & 1n)) continue;
+    let last = r;
+    while (who >> BigInt(last + 1) & 1n) ++last;
+    parts.push(last === r ? `${r}` : `${r}\u2013${last}`);
+    r = last;
+  }
+  return parts.join(',');
+}
+
+function ranksOf(who) {
+  const ranks = [];
+  for (let r = 0; who >> BigInt(r); ++r) if (who >> BigInt(r) & 1n) ranks.push(r);
+  return ranks;
+}
+
+// Neighbours are far apart where there are few, and no two are equal.
+function rankColour(rank, ranks) {
+  return `hsl(${Math.round(360 * rank / ranks + 212) % 360} 68% ${ranks > 6 && rank % 2 ? 62 : 54}%)`;
+}
+
+// The numbers of an event by name.
+const event = ([row, kind, from, to, by, fromBuffer, fromCell, fromCells, toBuffer, toCell, toCells,
+  fromRound, toRound]) => ({
+  row, kind, from, to, by, fromBuffer, fromCell, fromCells, toBuffer, toCell, toCells, fromRound, toRound,
+  adds: kind === RECV_REDUCE || kind === REDUCE,
+  message: kind !== REDUCE && kind !== 3,
+});
+
+// What stands in every cell after so many rows: {who: bits of ranks, what: element, wrong}, or null.
+class Replay {
+  constructor(schedule) {
+    this.schedule = schedule;
+    this.news = schedule.collective === 'barrier';
+    this.rows = Array.from({ length: schedule.rows }, () => []);
+    for (const numbers of schedule.events) this.rows[numbers[0]].push(event(numbers));
+    this.at = -1;
+  }
+
+  cellCount(rank, buffer) {
+    const size = this.schedule.sizes[rank][buffer];
+    const edges = this.schedule.buffers[buffer].edges;
+    let count = 0;
+    while (count + 1 < edges.length && edges[count] < size) ++count;
+    return count;
+  }
+
+  start() {
+    const { ranks, buffers, first } = this.schedule;
+    this.cells = [];
+    for (let r = 0; r < ranks; ++r) {
+      this.cells.push(buffers.map((buffer, b) => Array.from({ length: this.cellCount(r, b) }, (_, c) =>
+        b === IN || (this.news && b === OUT)
+          ? { who: 1n << BigInt(r), what: this.news ? 0 : first[r] + buffer.edges[c], wrong: false }
+          : null)));
+    }
+    this.at = 0;
+  }
+
+  // All of a row are concurrent: what they read is what was there before.
+  step(row) {
+    const writes = [];
+    for (const e of this.rows[row]) {
+      if (e.kind === AWAIT && !this.news) continue;
+      for (let i = 0; i < Math.min(e.fromCells, e.toCells); ++i) {
+        writes.push([e, i, this.cells[e.from][e.fromBuffer][e.fromCell + i] || null]);
+      }
+    }
+    for (const [e, i, got] of writes) {
+      const cells = this.cells[e.to][e.toBuffer], at = e.toCell + i;
+      if (at < cells.length) cells[at] = this.put(cells[at], got, e.adds);
+    }
+  }
+
+  put(there, got, adds) {
+    if (this.news) return { who: there.who | got.who, what: 0, wrong: false };
+    if (!adds) return got;
+    if (!got || !there) return { ...(got || there || { who: 0n, what: -1 }), wrong: true };
+    const wrong = there.wrong || got.wrong || there.what !== got.what || (there.who & got.who) !== 0n;
+    return { who: there.who | got.who, what: there.what, wrong };
+  }
+
+  after(rows) {
+    if (this.at < 0 || this.at > rows) this.start();
+    while (this.at < rows) this.step(this.at++);
+    return this.cells;
+  }
+
+  // Whether a cell of `out` is what the verifier ends with; nothing where it has no word on it.
+  right(rank, cell, held) {
+    const last = this.schedule.final && this.schedule.final[rank][cell];
+    if (!last) return undefined;
+    const who = BigInt('0x' + last[1]);
+    return who === 0n ? held === null : held !== null && !held.wrong && held.what === last[0] && held.who === who;
+  }
+
+  // Cells of `out` that end otherwise than the verifier says, of all that it speaks of.
+  differences() {
+    const cells = this.after(this.schedule.rows);
+    let different = 0, all = 0;
+    (this.schedule.final || []).forEach((mine, rank) => mine.forEach((_, c) => {
+      ++all;
+      if (!this.right(rank, c, cells[rank][OUT][c])) ++different;
+    }));
+    return { different, all };
+  }
+}
+
+const severalNodes = ({ nodes }) => nodes && Math.max(...nodes) > 0 && new Set(nodes).size < nodes.length;
+
+// Where everything stands in the picture.
+class LoomLayout {
+  constructor(schedule, replay, small) {
+    const { ranks, buffers } = schedule;
+    this.schedule = schedule;
+    this.pitch = Math.max(15, Math.min(150, 900 / ranks));
+    this.column = this.pitch * (ranks > 16 ? 0.8 : 0.64);
+    this.counts = buffers.map((_, b) => {
+      let most = 0;
+      for (let r = 0; r < ranks; ++r) most = Math.max(most, replay.cellCount(r, b));
+      return most;
+    });
+    this.left = small ? 8 : 84;
+    this.top = small ? 30 : schedule.circle.length ? 104 : schedule.waiting.length || severalNodes(schedule) ? 62 : 30;
+    const most = Math.max(1, this.counts[IN], this.counts[OUT]);
+    this.cell = Math.max(4.5, Math.min(46, 400 / most));
+    this.tops = [this.top, this.top, 0, 0];
+    let y = this.top + most * this.cell;
+    for (const b of [2, 3]) {
+      this.tops[b] = y + 16;
+      if (this.counts[b]) y += 16 + this.counts[b] * this.height(b);
+    }
+    this.bottom = y;
+    this.width = this.left + ranks * this.pitch + (small ? 4 : 12);
+    this.total = y + 30;
+  }
+
+  height(buffer) {
+    return buffer < 2 ? this.cell : Math.max(4, Math.min(24, 200 / this.counts[buffer]));
+  }
+  x(rank) { return this.left + rank * this.pitch + (this.pitch - this.column) / 2; }
+  centre(rank) { return this.x(rank) + this.column / 2; }
+  // `in` stands left of `out`, and is narrow.
+  span(rank, buffer) {
+    const x = this.x(rank), both = this.counts[IN] && this.counts[OUT];
+    if (buffer === IN && both) return [x, this.column * 0.2];
+    if (buffer === OUT && both) return [x + this.column * 0.26, this.column * 0.74];
+    return [x, this.column];
+  }
+  box(rank, buffer, cell, cells = 1) {
+    const [x, width] = this.span(rank, buffer), height = this.height(buffer);
+    return { x, y: this.tops[buffer] + cell * height, width, height: cells * height };
+  }
+}
+
+class Loom {
+  // `small`: a frame of the strip.
+  constructor(schedule, replay, small = false) {
+    this.schedule = schedule;
+    this.replay = replay;
+    this.small = small;
+    this.layout = new LoomLayout(schedule, replay, small);
+    this.reduces = ['all_reduce', 'reduce', 'reduce_scatter', 'barrier'].includes(schedule.collective);
+    const { width, total } = this.layout;
+    this.svg = svg('svg', { viewBox: `0 0 ${round(width)} ${round(total)}`, role: 'img' });
+    this.drawn = new Map();
+    this.drawStill();
+    this.flights = svg('g');
+    this.svg.append(this.flights);
+    this.row = -1;
+  }
+
+  drawStill() {
+    const { layout, schedule } = this, { ranks } = schedule;
+    if (severalNodes(schedule) && !this.small) this.drawNodes();
+    for (let r = 0; r < ranks; ++r) {
+      if (ranks <= 32 || r % 4 === 0) {
+        this.svg.append(written(layout.centre(r), layout.top - 12, ranks > 12 ? `${r}` : `rank ${r}`,
+          { 'text-anchor': 'middle', 'font-size': ranks > 32 ? 11 : 13, 'font-weight': 600 }));
+      }
+      this.svg.append(rectangle(layout.x(r), layout.top - 8, layout.column, 4, { fill: rankColour(r, ranks) }));
+    }
+    schedule.buffers.forEach((buffer, b) => this.drawBuffer(buffer, b));
+  }
+
+  drawNodes() {
+    const { layout, schedule } = this, nodes = schedule.nodes;
+    for (let r = 0; r < nodes.length;) {
+      let end = r;
+      while (end < nodes.length && nodes[end] === nodes[r]) ++end;
+      const x = layout.left + r * layout.pitch + 3;
+      this.svg.append(rectangle(x, layout.top - 46, (end - r) * layout.pitch - 6, layout.bottom - layout.top + 54,
+        { class: 'node', rx: 8 }), written(x + 8, layout.top - 32, `node ${nodes[r]}`, { class: 'soft', 'font-size': 12 }));
+      r = end;
+    }
+  }
+
+  drawBuffer(buffer, b) {
+    const { layout, schedule } = this, count = layout.counts[b];
+    if (!count) return;
+    const height = layout.height(b);
+    if (!this.small) this.nameCells(buffer, b, count, height);
+    for (let r = 0; r < schedule.ranks; ++r) {
+      for (let c = 0; c < this.replay.cellCount(r, b); ++c) this.drawCell(r, b, c);
+    }
+  }
+
+  nameCells(buffer, b, count, height) {
+    const { layout } = this;
+    if (b > OUT || (b === IN && !layout.counts[OUT])) {
+      this.svg.append(written(layout.left - 8, layout.tops[b] - 4, buffer.name, { class: 'soft', 'text-anchor': 'end', 'font-size': 12 }));
+    } else if (b === OUT && layout.counts[IN]) {
+      this.svg.append(written(layout.left - 8, layout.top - 6, 'in | out', { class: 'soft', 'text-anchor': 'end', 'font-size': 12 }));
+    }
+    if (count <= 24 && (b !== IN || !layout.counts[OUT])) {
+      for (let c = 0; c < count; ++c) {
+        const [from, to] = [buffer.edges[c], buffer.edges[c + 1] - 1];
+        const said = this.replay.news ? 'has heard of' : from === to ? `[${from}]` : `[${from}\u2013${to}]`;
+        this.svg.append(written(layout.left - 8, layout.tops[b] + (c + 0.5) * height + 4, said,
+          { class: 'soft', 'text-anchor': 'end', 'font-size': Math.min(12, height + 2) }));
+      }
+    }
+  }
+
+  drawCell(rank, buffer, cell) {
+    const { x, y, width, height } = this.layout.box(rank, buffer, cell);
+    this.svg.append(rectangle(round(x), round(y), round(width), round(height), { class: 'cell' }));
+    const group = svg('g');
+    this.svg.append(group);
+    this.drawn.set(`${rank} ${buffer} ${cell}`, { group, key: '' });
+  }
+
+  // Who contributed, each in a place of its own: a sum that is whole has all colours.
+  stripes(held, x, y, width, height, whole = !this.reduces) {
+    const { ranks } = this.schedule, all = svg('g');
+    if (!held) return all;
+    const who = ranksOf(held.who);
+    if (whole) {
+      for (const r of who) all.append(rectangle(round(x), round(y), round(width), round(height), { fill: rankColour(r, ranks) }));
+      return all;
+    }
+    if (ranks > 16) {  // as many as a bar is long
+      all.append(rectangle(round(x), round(y), round(width), round(height),
+        { fill: who.length === 1 ? rankColour(who[0], ranks) : 'var(--now)', opacity: 0.25 + 0.75 * who.length / ranks }));
+      return all;
+    }
+    for (const r of who) {
+      all.append(rectangle(round(x + width * r / ranks), round(y), round(width / ranks + 0.2), round(height), { fill: rankColour(r, ranks) }));
+    }
+    return all;
+  }
+
+  label(held) {
+    if (!held) return '';
+    if (this.reduces && !this.replay.news) return (held.who & (held.who - 1n)) ? `\u03A3 ${rankList(held.who)}` : `${rankList(held.who)}`;
+    return rankList(held.who);
+  }
+
+  fill(rank, buffer, cell, held) {
+    const drawn = this.drawn.get(`${rank} ${buffer} ${cell}`);
+    const right = buffer === OUT ? this.replay.right(rank, cell, held) && held !== null : false;
+    const key = held ? `${held.who} ${held.what} ${held.wrong} ${right}` : '';
+    if (drawn.key === key) return;
+    drawn.key = key;
+    const { x, y, width, height } = this.layout.box(rank, buffer, cell);
+    const parts = [this.stripes(held, x, y, width, height, buffer === IN || !this.reduces)];
+    const edges = this.schedule.buffers[buffer].edges, elements = edges[cell + 1] - edges[cell];
+    if (held && elements > 1 && elements <= 4 && height > 15 && buffer !== IN && !this.replay.news) {
+      for (let i = 1; i < elements; ++i) {
+        const at = round(y + height * i / elements);
+        parts.push(svg('path', { class: 'element', d: `M${round(x)} ${at}h${round(width)}` }));
+      }
+    }
+    if (right) parts.push(rectangle(round(x + 0.8), round(y + 0.8), round(width - 1.6), round(height - 1.6), { class: 'done' }));
+    if (held && held.wrong) parts.push(rectangle(round(x + 1), round(y + 1), round(width - 2), round(height - 2), { class: 'wrong' }));
+    const text = this.label(held), size = Math.min(13, height - 3);
+    if (!(buffer === IN && this.layout.counts[OUT]) && size >= 8 && text.length * size * 0.58 < width) {
+      parts.push(written(round(x + width / 2), round(y + height / 2 + size * 0.36), text, { class: 'label', 'font-size': size }));
+    }
+    drawn.group.replaceChildren(...parts);
+  }
+
+  show(position) {
+    const { schedule } = this;
+    const row = Math.min(Math.floor(position), schedule.rows);
+    const cells = this.replay.after(row);
+    if (row !== this.row || this.small) {
+      this.row = row;
+      cells.forEach((buffers, r) => buffers.forEach((all, b) => all.forEach((held, c) => this.fill(r, b, c, held))));
+    }
+    this.flights.replaceChildren();
+    this.taken = new Map();
+    if (row < schedule.rows) for (const e of this.replay.rows[row]) this.fly(e, cells, position - row);
+    if (schedule.waiting.length) this.drawStuck(row);
+    this.svg.setAttribute('aria-label', this.spoken(row));
+  }
+
+  spoken(row) {
+    const { schedule } = this;
+    const moves = row < schedule.rows ? this.replay.rows[row].filter((e) => e.message).length : 0;
+    const whole = this.replay.after(row).map((buffers, r) => buffers[OUT].filter((held, c) => held && this.replay.right(r, c, held)).length);
+    return `${schedule.title}. ${row < schedule.rows ? `Before step ${row + 1} of ${schedule.rows}, in which ${counted(moves, 'message')} fly` : 'The end'}.` +
+      (schedule.final ? ` Finished blocks by rank: ${whole.join(', ')}.` : '');
+  }
+
+  // From the middle of what is read to the middle of what is written, by an arc that leaves the
+  // columns between them to be read.
+  path(a, b, e) {
+    const right = b.x >= a.x, far = Math.abs(e.from - e.to);
+    const x0 = e.from === e.to ? a.x + a.width / 2 : right ? a.x + a.width : a.x;
+    const x1 = e.from === e.to ? b.x + b.width / 2 : right ? b.x : b.x + b.width;
+    const y0 = a.y + a.height / 2, y1 = b.y + b.height / 2;
+    const lift = e.from === e.to ? 0 : far > 1 ? Math.min(34, 8 + 6 * far) * (right ? -1 : 1) : 0;
+    return { x0, y0, x1, y1, cx: (x0 + x1) / 2, cy: (y0 + y1) / 2 + lift };
+  }
+
+  fly(e, cells, share) {
+    const empty = e.kind === AWAIT || (e.fromCells === 0 && e.toCells === 0);
+    const a = empty && !this.replay.news ? this.header(e.from) : this.layout.box(e.from, e.fromBuffer, e.fromCell, Math.max(1, e.fromCells));
+    const b = empty && !this.replay.news ? this.header(e.to) : this.layout.box(e.to, e.toBuffer, e.toCell, Math.max(1, e.toCells));
+    const { x0, y0, x1, y1, cx, cy } = this.path(a, b, e);
+    const dim = this.schedule.ranks > 24 ? 0.5 : 1;
+    this.flights.append(svg('path', { class: e.adds ? 'arrow' : 'arrow replaces', 'stroke-width': 1.5 * dim,
+      d: `M${round(x0)} ${round(y0)}Q${round(cx)} ${round(cy)} ${round(x1)} ${round(y1)}` }));
+    const angle = Math.atan2(y1 - cy, x1 - cx), size = 6 * dim;
+    const corner = (turn) => `${round(x1 - size * Math.cos(angle + turn))} ${round(y1 - size * Math.sin(angle + turn))}`;
+    this.flights.append(svg('path', { class: 'head', d: `M${round(x1)} ${round(y1)}L${corner(0.5)}L${corner(-0.5)}z` }));
+    if (empty && !this.replay.news) return;
+    const s = share * share * (3 - 2 * share), t = 0.12 + 0.76 * s;
+    const x = (1 - t) * (1 - t) * x0 + 2 * t * (1 - t) * cx + t * t * x1;
+    const y = (1 - t) * (1 - t) * y0 + 2 * t * (1 - t) * cy + t * t * y1;
+    this.packet(e, cells, x, y);
+  }
+
+  packet(e, cells, x, y) {
+    const { ranks } = this.schedule, count = Math.max(1, e.fromCells), most = Math.min(count, 8);
+    const width = ranks > 24 ? 8 : e.message ? Math.max(18, this.layout.pitch * 0.3) : 12, height = Math.min(7, this.layout.cell) * (most > 3 ? 0.6 : 1) + 1;
+    const left = x - width / 2, top = y - most * height / 2;
+    this.flights.append(rectangle(round(left - 1), round(top - 1), round(width + 2), round(most * height + 2), { class: 'packet', rx: 2 }));
+    for (let i = 0; i < most; ++i) {
+      const held = cells[e.from][e.fromBuffer][e.fromCell + Math.floor(i * count / most)];
+      this.flights.append(this.stripes(held, left, top + i * height, width, height - 0.6));
+    }
+    if (e.adds && ranks <= 24) {
+      this.flights.append(svg('circle', { class: 'sign', cx: round(left + width), cy: round(top), r: 5.5 }),
+        written(round(left + width), round(top + 3.8), '+', { 'text-anchor': 'middle', 'font-size': 11, 'font-weight': 700 }));
+    }
+  }
+
+  header(rank) { return { x: this.layout.x(rank), y: this.layout.top - 10, width: this.layout.column, height: 8 }; }
+
+  // Ranks that wait for ever, from the row on in which they do; in the end the circle too.
+  drawStuck(row) {
+    const { layout, schedule } = this;
+    const waits = schedule.waiting.filter(([since]) => since <= row);
+    const framed = new Set();
+    for (const [, rank, peer, kind, buffer, cell, cells] of waits) {
+      const sends = kind === 0 || kind === 5;
+      if (!framed.has(rank)) {
+        framed.add(rank);
+        this.flights.append(rectangle(layout.x(rank) - 6, layout.top - 28, layout.column + 12, layout.bottom - layout.top + 34, { class: 'stuck', rx: 6 }));
+        const peers = [...new Set(waits.filter((w) => w[1] === rank).map((w) => w[2]))];
+        this.flights.append(written(layout.centre(rank), layout.top - 34, `waits for ${peers.join(', ')}`,
+          { class: 'stuck-word', 'text-anchor': 'middle', 'font-size': 13 }));
+      }
+      const box = cells ? layout.box(rank, buffer, cell, cells) : this.header(rank);
+      const side = peer > rank ? 1 : -1, x = side > 0 ? box.x + box.width : box.x, y = box.y + box.height / 2;
+      const length = (layout.pitch - layout.column) * 0.8 * side;
+      const tip = sends ? x + length : x, tail = sends ? x : x + length;
+      this.flights.append(svg('path', { class: 'stuck', 'stroke-dasharray': '4 3', d: `M${round(tail)} ${round(y)}H${round(tip)}` }),
+        this.stuckHead(tip, y, sends ? side : -side),
+        written(round(x + length * 0.55), round(y - 6), '?', { class: 'stuck-word', 'text-anchor': 'middle', 'font-size': 15 }));
+    }
+    if (row >= Math.max(...schedule.waiting.map((w) => w[0]))) this.drawCircle();
+  }
+
+  stuckHead(x, y, side) {
+    return svg('path', { class: 'stuck-head', d: `M${round(x)} ${round(y)}l${-7 * side} -4v8z` });
+  }
+
+  drawCircle() {
+    const { layout, schedule } = this, { circle } = schedule;
+    circle.forEach((rank, i) => {
+      const next = circle[(i + 1) % circle.length];
+      const x0 = layout.centre(rank), x1 = layout.centre(next), y = layout.top - 50;
+      const lift = Math.min(34, 12 + Math.abs(next - rank) * 6) * (x1 > x0 ? 1 : 0.55), shift = x1 > x0 ? 6 : -6;
+      this.flights.append(svg('path', { class: 'stuck', d: `M${round(x0 + shift)} ${y}C${round(x0 + shift)} ${round(y - lift * 1.3)} ${round(x1 - shift)} ${round(y - lift * 1.3)} ${round(x1 - shift)} ${y - 7}` }),
+        svg('path', { class: 'stuck-head', d: `M${round(x1 - shift)} ${y}l-4.5 -9h9z` }));
+    });
+  }
+}

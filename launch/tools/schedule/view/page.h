@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Page: one HTML file that needs nothing else, with its style, its program and the data that it
+// shows in it.
+//
+// Thread safety: a pure function.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace peal::launch {
+
+// Written by embed.cmake, of the files of these names.
+extern const std::string_view page_html, page_css, loom_js, lanes_js, page_js;
+
+// `data` is {"title", "command", "views": [...]}, the views made by schedule_json(),
+// pipeline_json() and step_json(). Error where the page is larger than 1.5 MB, which a browser
+// opens at once.
+std::string page(const nlohmann::json& data);
+
+}  // namespace peal::launch
