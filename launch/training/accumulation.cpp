@@ -17,6 +17,8 @@ Accumulation::Accumulation(std::int64_t batches, LastGroup last) : batches_(batc
 }
 
 Accumulation::Turn Accumulation::next(std::int64_t left) {
+  PEAL_CHECK(left >= 0, "[launch] accumulation: expected 0 or more batches to come, got ", left,
+             "; a group that waits for batches that never come would never end");
   const bool whole = last_ == LastGroup::carry || taken_ + 1 + left >= batches_;
   if (last_ == LastGroup::drop && taken_ == 0 && !whole) return {false, false, 0};
   const std::int64_t group = whole ? batches_ : taken_ + 1 + left;

@@ -2,6 +2,9 @@
 // LocalSGD under the Accelerator: ranks train as models of their own do, whose parameters are
 // averaged every few batches and at the end.
 #include <peal/launch/training/accelerator/local_sgd.h>
+#include <peal/tests/errors.h>
+
+#include <optional>
 
 #include "accelerator_ranks.h"
 
@@ -165,4 +168,32 @@ TEST_CASE("LocalSGD that makes no sense is an Error on all ranks") {
   CHECK(of("ddp", 0, false, false).find("1 or more batches, got 0") != std::string::npos);
   CHECK(of("ddp", 2, true, false).find("in another LocalSGD already") != std::string::npos);
   CHECK(of("ddp", 2, false, true).find("give all ranks the same") != std::string::npos);
+}
+
+TEST_CASE("LocalSGD ends between steps, and where it is left within one ranks are equal too") {
+  for (const bool ends : {true, false}) {
+    const auto found = on_ranks(2, [&](launch::Job& job) {
+      launch::Accelerator accelerator(job, {.gradient_accumulation_steps = 2});
+      Regression net;
+      nn::SGD sgd(net.parameters(), {.lr = 0.05});
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      const auto batch = [&] {
+        const auto turn = accelerator.accumulate(model);
+        accelerator.backward(mean(model(full({2, 1}, job.rank() + 1.0, DType::f64))));
+        optimizer.step();
+        optimizer.zero_grad();
+      };
+      std::optional<launch::LocalSGD> local_sgd;
+      local_sgd.emplace(accelerator, model, 100);
+      for (int each = 0; each < 3; ++each) batch();
+      if (ends) {
+        check_has(error_of([&] { local_sgd->end(); }), "a step is under way");
+        batch();
+        local_sgd->end();
+      }
+      local_sgd.reset();
+      return values_of(model);
+    });
+    CHECK(found[0] == found[1]);
+  }
 }

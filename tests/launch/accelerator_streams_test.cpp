@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Accelerator over streams and dispatchers: their ends are known, what is found is gathered,
 // ranks train as one, and runs go on where they stopped. And ReduceLROnPlateau of several ranks.
+#include <peal/nn/checkpoint.h>
 #include <peal/tests/folder.h>
 
 #include "accelerator_ranks.h"
@@ -243,4 +244,28 @@ TEST_CASE("a plateau is one step of any number of ranks, of one measure") {
           auto [model, optimizer, scheduler] = accelerator.prepare(net, sgd, plateau);
           scheduler.step(0.25 + job.rank());
         }).find("the measure is '0.25' on rank 0 and '1.25' on rank 1") != std::string::npos);
+}
+
+TEST_CASE("streams and plateaus that were freed are in no state after that") {
+  const Folder folder;
+  on_ranks(2, [&](launch::Job& job) {
+    launch::Accelerator accelerator(job);
+    Regression net, other;
+    nn::SGD sgd(net.parameters(), {.lr = 1}), other_sgd(other.parameters(), {.lr = 1});
+    nn::ReduceLROnPlateau plateau(sgd);
+    data::StreamLoader loader(parts_of({9, 7}), {.place = job.place()}),
+        other_loader(parts_of({4, 4}), {.place = job.place()});
+    { const auto freed = accelerator.prepare(net, sgd, plateau, loader); }
+    accelerator.save_state((folder.path / "before").string());
+    accelerator.free_memory();
+    const auto prepared = accelerator.prepare(other, other_sgd, other_loader);
+    accelerator.save_state((folder.path / "after").string());
+    return 0;
+  });
+  const nn::CheckpointFile before(folder.path / "before"), after(folder.path / "after");
+  CHECK(before.has("plateau"));
+  CHECK(before.has("stream_0"));
+  CHECK(!after.has("plateau"));
+  CHECK(after.has("stream_0"));
+  CHECK(!after.has("stream_1"));
 }

@@ -3,6 +3,8 @@
 // that are left early, batches outside of accumulate(), schedules that end.
 #include <peal/tests/folder.h>
 
+#include <peal/nn/layers/norm.h>
+
 #include "accelerator_ranks.h"
 
 using namespace peal;
@@ -192,4 +194,31 @@ TEST_CASE("OneCycleLR is at its end when several ranks have made all its steps")
     return schedule.steps();
   });
   CHECK(steps == std::vector<std::int64_t>(4, 10));
+}
+
+TEST_CASE("a whole model has rank 0's buffers, with every strategy") {
+  struct WithNorm : nn::Module {
+    nn::Linear inner = add("inner", nn::Linear(1, 3));
+    nn::BatchNorm1d norm = add("norm", nn::BatchNorm1d(3));
+    Tensor forward(const Tensor& x) override { return norm(inner(x)); }
+  };
+  for (const char* strategy : {"ddp", "zero1", "zero2", "fsdp"}) {
+    const auto found = on_ranks(2, [&](launch::Job& job) {
+      launch::Accelerator accelerator(job, {.strategy = strategy});
+      WithNorm net;
+      nn::SGD sgd(net.parameters(), {.lr = 0.05});
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      const NoGrad guard;
+      const Numbers x{1.0 + job.rank(), 2.0};
+      model(cast(Tensor::from(x, {2, 1}, Device{}), DType::f32));
+      const auto means = [&] { return net.norm.running_mean.to_vector<float>(); };
+      const auto own = means();
+      const auto whole = model.whole();
+      return std::pair(own, means());
+    });
+    CAPTURE(strategy);
+    CHECK(found[0].first != found[1].first);
+    CHECK(found[0].second == found[0].first);
+    CHECK(found[1].second == found[0].first);
+  }
 }

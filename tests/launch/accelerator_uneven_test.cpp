@@ -192,6 +192,58 @@ TEST_CASE("a loop within a joined one is each rank's own, and one may be left ea
   CHECK(found[0] == found[1]);
 }
 
+TEST_CASE("epochs after one that was left early are whole, and all their steps are made") {
+  for (const std::int64_t steps : {1, 2}) {
+    const auto run = [&](launch::Job& job) {
+      launch::Accelerator accelerator(job, {.gradient_accumulation_steps = steps});
+      Regression net;
+      nn::SGD sgd(net.parameters(), {.lr = 0.05});
+      data::DataLoader loader(line(40), {.batch_size = 4 / job.world()});
+      auto [training, model, optimizer] = accelerator.prepare(loader, net, sgd);
+      const auto joined = accelerator.join_uneven_inputs({model});
+      for (int epoch = 0; epoch < 3; ++epoch) {
+        int batches = 0;
+        for (const data::Batch& batch : training) {
+          const auto turn = accelerator.accumulate(model);
+          accelerator.backward(squared(model(batch.x), batch.y));
+          optimizer.step();
+          optimizer.zero_grad();
+          if (++batches == 4 && epoch == 0) break;
+        }
+        CHECK(batches == (epoch == 0 ? 4 : 10));
+      }
+      return values_of(model);
+    };
+    const Numbers expected = on_ranks(1, run)[0];
+    for (const Numbers& found : on_ranks(2, run)) {
+      CAPTURE(steps);
+      CHECK(farthest(expected, found) < 1e-10);
+    }
+  }
+}
+
+TEST_CASE("a loop is joined where another one, by next(), was under way before the context") {
+  const auto found = on_ranks(2, [](launch::Job& job) {
+    launch::Accelerator accelerator(job, {.even_batches = false});
+    Regression net;
+    nn::SGD sgd(net.parameters(), {.lr = 0.05});
+    data::DataLoader loader(line(18), {.batch_size = 4});
+    auto [training, model, optimizer] = accelerator.prepare(loader, net, sgd);
+    CHECK(training.next().has_value());
+    const auto joined = accelerator.join_uneven_inputs({model});
+    int batches = 0;
+    for (const data::Batch& batch : training) {  // three on rank 0, two on rank 1
+      accelerator.backward(squared(model(batch.x), batch.y));
+      optimizer.step();
+      optimizer.zero_grad();
+      ++batches;
+    }
+    CHECK(batches == 3 - job.rank());
+    return values_of(model);
+  });
+  CHECK(found[0] == found[1]);
+}
+
 TEST_CASE("what cannot be right with uneven inputs is an Error on all ranks") {
   const auto of = [](const launch::AcceleratorOptions& options, bool clips, bool gathers) {
     return failure_of(2, [&](launch::Job& job) {

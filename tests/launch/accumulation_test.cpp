@@ -95,6 +95,7 @@ TEST_CASE("the last group is kept, dropped or carried over") {
   CHECK(groups.next(0).step);
   CHECK(!groups.next(1).step);
   check_has(error_of([] { Accumulation(0); }), "expected at least 1 batch a group, got 0");
+  check_has(error_of([] { Accumulation(2).next(-1); }), "0 or more batches to come, got -1");
   check_has(error_of([&] {
               groups.load_state_dict({{"batches", Tensor::scalar(std::int64_t{3})}});
             }),

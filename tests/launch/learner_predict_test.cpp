@@ -254,3 +254,19 @@ TEST_CASE("the summary has a line a layer, and what learns") {
   CHECK(training.epoch() == 0);
   CHECK(!net.child("0").has_hooks());
 }
+
+TEST_CASE("predictions by a whole loader are those of one rank, before the first fit") {
+  const auto points = std::make_shared<Points>(7);
+  for (const int world : {2, 3}) {
+    comm::run_ranks(world, [&](const comm::ProcessGroup& group) {
+      launch::Job job(group), alone;
+      nn::Linear net = made_net();
+      data::DataLoader loader(points, {.batch_size = 2});
+      launch::Learner learner(job, {nullptr, &loader}, net, with_cross_entropy()),
+          one(alone, {nullptr, &loader}, net, with_cross_entropy());
+      const auto found = learner.get_preds(), expected = one.get_preds();
+      CHECK(max(abs(found.predictions - expected.predictions)).item<float>() < 1e-6f);
+      check_equal(found.targets, expected.targets);
+    });
+  }
+}

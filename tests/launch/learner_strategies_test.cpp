@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -262,6 +263,80 @@ TEST_CASE("a scale that is too large is all ranks', and steps are left out alike
       CHECK(learner.accelerator().scaler().get_scale() < 65536);
       const auto all = group.all_gather_object(
           concat(learner.accelerator().scaler().get_scale(), " ", numbers_of(net)[0]));
+      CHECK(all[0] == all[1]);
+    });
+  }
+}
+
+TEST_CASE("a validation is of the loader it is given, also where another one was in its place") {
+  is_alike([](launch::Job& job, const std::string& strategy) {
+    Program p(job);
+    launch::Learner learner(job, {&p.training}, p.net, p.options(strategy));
+    std::vector<double> all;
+    std::optional<data::DataLoader> set;  // always at the same address
+    for (const std::int64_t size : {7, 12}) {
+      set.emplace(std::make_shared<Wide>(size), data::LoaderOptions{.batch_size = 2});
+      all.push_back(learner.validate(&*set)[0].value);
+    }
+    CHECK(all[0] != all[1]);
+    return all;
+  });
+}
+
+TEST_CASE("the epoch of a whole loader is that of its parts") {
+  is_alike([](launch::Job& job, const std::string& strategy) {
+    Program p(job);
+    launch::Learner learner(job, {&p.training}, p.net, p.options(strategy));
+    learner.fit(1, 0.1);
+    p.training.set_epoch(5);
+    learner.training_loader = &p.training;
+    learner.fit(1, 0.1);
+    CHECK(learner.training_loader->epoch() == 6);
+    return numbers_of(p.net);
+  });
+}
+
+TEST_CASE("with split_batches a batch of a whole loader is all ranks'") {
+  is_alike([](launch::Job& job, const std::string& strategy) {
+    Program p(job);
+    data::DataLoader training(std::make_shared<Wide>(24),
+                              {.batch_size = 6, .shuffle = true, .seed = 1});
+    launch::Learner learner(job, {&training}, p.net, p.options(strategy));
+    launch::AcceleratorOptions options = learner.accelerator_options();
+    options.split_batches = true;
+    learner.accelerate(options);
+    learner.fit(2, 0.1);
+    CHECK(learner.train_iter == 8);
+    options.even_batches = false;
+    testing::check_has(testing::error_of([&] { learner.accelerate(options); }),
+                       "even_batches = false");
+    return numbers_of(p.net);
+  });
+}
+
+TEST_CASE("after a fit all ranks have the same buffers, also where the last batch was cancelled") {
+  struct WithNorm : nn::Module {
+    nn::Linear a = add("a", nn::Linear(2, 3));
+    nn::BatchNorm1d norm = add("norm", nn::BatchNorm1d(3));
+    Tensor forward(const Tensor& x) override { return norm(a(x)); }
+  };
+  for (const std::string& strategy : strategies) {
+    CAPTURE(strategy);
+    comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
+      launch::Job job(group);
+      manual_seed(3);
+      WithNorm net;
+      data::DataLoader training(std::make_shared<Points>(24), {.batch_size = 4});
+      launch::LearnerOptions options{.loss = nn::CrossEntropyLoss{}, .strategy = strategy};
+      options.callbacks = {std::make_shared<Each>([](launch::Event event, launch::Loop& loop) {
+        if (event != launch::Event::after_pred || loop.iter + 1 < loop.iters) return;
+        throw launch::CancelBatchException();
+      })};
+      launch::Learner learner(job, {&training}, net, options);
+      learner.fit(1);
+      std::string mine;
+      for (const double each : numbers_of(net)) mine += concat(each, " ");
+      const auto all = group.all_gather_object(mine);
       CHECK(all[0] == all[1]);
     });
   }

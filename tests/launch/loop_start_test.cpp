@@ -12,6 +12,7 @@
 #include "points.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -134,4 +135,91 @@ TEST_CASE("a loader that does not stand where the run is to begin is an error on
     loop.run(2, {.epoch = 1, .iter = 1});
     CHECK(loop.train_iter == 1);
   });
+}
+
+TEST_CASE("a run that begins with an epoch is not the rest of one") {
+  comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    nn::Linear net(2, 3);
+    const auto points = std::make_shared<Points>(16);
+    data::DataLoader samples(points, {.batch_size = 2, .shard = job.place()});
+    data::DataLoader batches(points,
+                             {.batch_size = 2, .shard = job.place(), .way = data::Way::batches});
+    launch::Loop loop(job);
+    loop.optimizer = std::make_shared<nn::AdamW>(net.named_parameters());
+    loop.loss_function = nn::CrossEntropyLoss{};
+    loop.model = net;
+    for (data::DataLoader* each : {&samples, &batches}) {
+      loop.training_loader = each;
+      each->skip_first_batches(1);
+      testing::check_has(testing::error_of([&] { loop.run(1); }), "stands within epoch 0");
+      testing::check_has(testing::error_of([&] { loop.run(1, {.iter = 3}); }),
+                         "does not stand there");
+      each->set_epoch(0);
+      loop.run(1);
+      CHECK(loop.train_iter == 4);
+    }
+  });
+}
+
+namespace {
+
+// Does f in that event, and writes down the batches.
+struct At : launch::Callback {
+  At(launch::Event e, std::function<void(launch::Loop&)> g) : at(e), f(std::move(g)) {}
+  int order() const override { return 70; }
+  void on(launch::Event event, launch::Loop& loop) override {
+    if (event == launch::Event::after_batch) iters.push_back(loop.iter);
+    if (event == at) f(loop);
+  }
+  launch::Event at;
+  std::function<void(launch::Loop&)> f;
+  std::vector<std::int64_t> iters;
+};
+
+}  // namespace
+
+TEST_CASE("where the first epoch is cancelled before its batches, the next one is whole") {
+  for (const launch::Event at : {launch::Event::before_epoch, launch::Event::before_train}) {
+    launch::Job job;
+    nn::Linear net(2, 3);
+    data::DataLoader training(std::make_shared<Points>(10), {.batch_size = 2});
+    launch::Loop loop(job);
+    loop.optimizer = std::make_shared<nn::AdamW>(net.named_parameters());
+    loop.loss_function = nn::CrossEntropyLoss{};
+    loop.training_loader = &training;
+    loop.model = net;
+    const auto cancels = std::make_shared<At>(at, [](launch::Loop& here) {
+      if (here.epoch == 0) throw launch::CancelEpochException();
+    });
+    loop.callbacks = {cancels};
+    training.skip_first_batches(2);
+    loop.run(2, {.iter = 2});
+    CHECK(cancels->iters == std::vector<std::int64_t>{0, 1, 2, 3, 4});
+  }
+}
+
+TEST_CASE(
+    "after a fit that was left, also by a search for rates, the next one is of whole epochs") {
+  launch::Job job;
+  manual_seed(3);
+  nn::Linear net(2, 3);
+  data::DataLoader training(std::make_shared<Points>(20), {.batch_size = 2});
+  launch::Learner learner(job, {&training}, net, {.loss = nn::CrossEntropyLoss{}});
+  bool left = false;
+  learner.callbacks.push_back(
+      std::make_shared<At>(launch::Event::after_batch, [&](launch::Loop& loop) {
+        if (left || loop.train_iter < 3) return;
+        left = true;
+        throw launch::CancelFitException();
+      }));
+  learner.fit(1);
+  CHECK(learner.train_iter == 3);
+  try {
+    learner.lr_find(1e-4, 1, 10);
+  } catch (const Error&) {  // no loss fell
+  }
+  learner.fit(1);
+  CHECK(learner.train_iter == 10);
+  CHECK(training.epoch() == 2);
 }

@@ -23,8 +23,8 @@ LocalSGD::LocalSGD(Accelerator& accelerator, PreparedModel model, std::int64_t l
                local_sgd_steps);
     PEAL_CHECK(accelerator.has_prepared(model_),
                "the model is none that this accelerator has prepared");
-    PEAL_CHECK(accelerator.strategy() <= Strategy::ddp,
-               "with the strategy '", word_of(accelerator.strategy()),
+    PEAL_CHECK(accelerator.strategy() <= Strategy::ddp, "with the strategy '",
+               word_of(accelerator.strategy()),
                "' no rank has a whole model, with its optimizer, that it could train by itself; "
                "take 'ddp'");
     PEAL_CHECK(body.apart == 0, "the model is in another LocalSGD already");
@@ -52,7 +52,14 @@ LocalSGD::LocalSGD(Accelerator& accelerator, PreparedModel model, std::int64_t l
 LocalSGD::~LocalSGD() {
   if (!apart_) return;
   try {
-    if (std::uncaught_exceptions() == unwinding_) end();
+    if (std::uncaught_exceptions() == unwinding_) {
+      if (in_step()) {
+        log_warning(
+            "[accelerator] LocalSGD was left within a step, whose gradients are each rank's own; "
+            "end the step before");
+      }
+      finish();
+    }
   } catch (...) {
     log_warning("[accelerator] LocalSGD was left, and then: ", words_of_failure());
   }
@@ -65,6 +72,18 @@ void LocalSGD::step() {
 
 void LocalSGD::end() {
   if (!apart_) return;
+  PEAL_CHECK(!in_step(),
+             "[accelerator] LocalSGD::end: a step is under way, whose gradients are each rank's "
+             "own; end the step before");
+  finish();
+}
+
+bool LocalSGD::in_step() const {
+  const auto state = model_.body()->state.lock();
+  return state && state->groups.is_open();
+}
+
+void LocalSGD::finish() {
   leave();
   last_->average_parameters(model_.parameters());
 }

@@ -40,16 +40,19 @@ class LocalSGD {
            bool enabled = true);
   LocalSGD(const LocalSGD&) = delete;
   LocalSGD& operator=(const LocalSGD&) = delete;
-  // end(), unless an Error is on its way, when nobody is waited for. A group that fails meanwhile
-  // fails again in what comes next.
+  // end(), unless an Error is on its way, when nobody is waited for; within a step the mean all the
+  // same, and a warning. A group that fails meanwhile fails again in what comes next.
   ~LocalSGD();
 
   // After each batch, of all ranks equally many. Collective in every local_sgd_steps-th.
   void step();
   // The last mean; gradients are averaged again from here. Collective. Nothing the second time.
+  // Error within a step of the accelerator's, of whose batches gradients are each rank's own.
   void end();
 
  private:
+  bool in_step() const;
+  void finish();
   void leave();
 
   PreparedModel model_;

@@ -259,11 +259,14 @@ void Accelerator::free_memory() {
   state.update_scaler();
   state.groups = Accumulation(options_.gradient_accumulation_steps, options_.last_group);
   state.turn = {};
+  state.trained.reset();
   state.loaders.clear();
   state.models.clear();
   state.optimizers.clear();
   loaders_.clear();
   schedulers_.clear();
+  streams_.clear();
+  plateaus_.clear();
 }
 
 }  // namespace peal::launch

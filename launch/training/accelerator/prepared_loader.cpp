@@ -34,8 +34,9 @@ std::int64_t GradientState::left() const {
   return uneven != nullptr ? uneven->left(*loaders.back()) : loaders.back()->left();
 }
 
-std::shared_ptr<void> begin_loop(const std::shared_ptr<GradientState>& state, LoaderBody* loop) {
-  if (state->uneven != nullptr) state->uneven->begin(*loop);
+std::shared_ptr<void> begin_loop(const std::shared_ptr<GradientState>& state, LoaderBody* loop,
+                                 std::int64_t batches) {
+  if (state->uneven != nullptr) state->uneven->begin(*loop, batches);
   state->loaders.push_back(loop);
   const int unwinding = std::uncaught_exceptions();
   // It is not null, so that who has it knows that a loop is under way.
@@ -57,7 +58,7 @@ void take_turn(GradientState& state, LoaderBody& loop, const data::Batch* batch)
 }
 
 std::optional<data::Batch> PreparedLoader::next() {
-  if (!body_->opened) body_->opened = begin_loop(state_, body_.get());
+  if (!body_->opened) body_->opened = begin_loop(state_, body_.get(), body_->left());
   auto batch = loader().next();
   take_turn(*state_, *body_, batch ? &*batch : nullptr);
   if (!batch) body_->opened.reset();
@@ -71,11 +72,14 @@ void PreparedLoader::set_epoch(std::int64_t epoch) {
 
 PreparedLoader::Iterator PreparedLoader::begin() {
   body_->opened.reset();
-  return {*this, begin_loop(state_, body_.get())};
+  return Iterator(*this);
 }
 
-PreparedLoader::Iterator::Iterator(PreparedLoader& of, std::shared_ptr<void> opened)
-    : body_(of.body_), state_(of.state_), opened_(std::move(opened)), at_(of.loader().begin()) {
+// The loader first: what it has left before is of an epoch that may have been left.
+PreparedLoader::Iterator::Iterator(PreparedLoader& of)
+    : body_(of.body_), state_(of.state_), at_(of.loader().begin()) {
+  const std::int64_t batches = at_ == std::default_sentinel ? 0 : body_->left() + 1;
+  opened_ = begin_loop(state_, body_.get(), batches);
   note();
 }
 

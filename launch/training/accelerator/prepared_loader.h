@@ -37,8 +37,10 @@ struct LoaderBody {
   virtual std::vector<std::int64_t> places() const { return loader->places(); }
 };
 
-// Until what is returned goes, that loop is the innermost with an epoch under way.
-std::shared_ptr<void> begin_loop(const std::shared_ptr<GradientState>& state, LoaderBody* loop);
+// Until what is returned goes, that loop is the innermost with an epoch under way; `batches` is how
+// many it has, where it knows that.
+std::shared_ptr<void> begin_loop(const std::shared_ptr<GradientState>& state, LoaderBody* loop,
+                                 std::int64_t batches);
 // It has taken a batch, or there is none.
 void take_turn(GradientState& state, LoaderBody& loop, const data::Batch* batch);
 
@@ -78,7 +80,7 @@ class PreparedLoader::Iterator {
   using value_type = data::Batch;
   using iterator_concept = std::input_iterator_tag;
 
-  Iterator(PreparedLoader& of, std::shared_ptr<void> opened);
+  explicit Iterator(PreparedLoader& of);
   data::Batch& operator*() const { return *at_; }
   data::Batch* operator->() const { return &*at_; }
   Iterator& operator++();
@@ -90,8 +92,8 @@ class PreparedLoader::Iterator {
 
   std::shared_ptr<LoaderBody> body_;
   std::shared_ptr<GradientState> state_;
-  std::shared_ptr<void> opened_;  // until the epoch is over, or left
   data::DataLoader::Iterator at_;
+  std::shared_ptr<void> opened_;  // until the epoch is over, or left
 };
 
 }  // namespace peal::launch

@@ -126,7 +126,10 @@ void PreparedModel::backward(const Tensor& loss, double samples) {
 }
 
 std::shared_ptr<void> PreparedModel::whole() {
-  if (fsdp() != nullptr) return fsdp()->summon_full_parameters();
+  if (fsdp() != nullptr) {
+    fsdp()->sync_buffers();
+    return fsdp()->summon_full_parameters();
+  }
   if (ddp() != nullptr) ddp()->sync_buffers();
   return nullptr;
 }

@@ -135,7 +135,10 @@ std::shared_ptr<StreamBody> stream_of(Dispatcher& dispatcher) {
 }
 
 std::optional<data::Batch> PreparedStream::next() {
-  if (!body_->opened) body_->opened = begin_loop(state_, body_.get());
+  if (!body_->opened) {
+    const std::int64_t batches = body_->knows_left() ? body_->left() : 0;
+    body_->opened = begin_loop(state_, body_.get(), batches);
+  }
   auto batch = body_->next();
   if (batch) *batch = batch->to(body_->device);
   take_turn(*state_, *body_, batch ? &*batch : nullptr);

@@ -39,12 +39,12 @@ UnevenInputs::UnevenInputs(std::shared_ptr<GradientState> state,
       join_(wrappers_of(models)),
       depth_(state_->loaders.size()) {}
 
-void UnevenInputs::begin(const LoaderBody& loader) {
-  if (loop_ != nullptr || state_->loaders.size() != depth_) return;
+// A loop that was under way before may be over meanwhile.
+void UnevenInputs::begin(const LoaderBody& loader, std::int64_t batches) {
+  if (loop_ != nullptr || state_->loaders.size() > depth_) return;
   turns_ = most_ = least_ = 0;
   if (loader.knows_left()) {
-    const std::int64_t left = loader.left();
-    const auto both = greatest(state_->group, {left, -left}, "batches of an uneven loop");
+    const auto both = greatest(state_->group, {batches, -batches}, "batches of an uneven loop");
     most_ = both[0];
     least_ = -both[1];
   }

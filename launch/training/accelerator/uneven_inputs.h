@@ -12,7 +12,8 @@
 // with the most batches, so steps of several batches end at the same turn everywhere, and gradients
 // are those of the mean over the samples that there are.
 //
-// Loops are joined that begin outside of others; one within (an evaluation) is each rank's own. In
+// Loops are joined that begin outside of others, in the context: one within (an evaluation) is each
+// rank's own, and so is what goes on, by next(), with an epoch that was under way before. In
 // the body of a turn that some ranks have no batch for, whatever else all ranks have to call is an
 // Error on all of them: gather() and its like belong behind the loop. A rank that leaves the loop
 // early has no more batches; before the turns are over for which all have one, all leave alike.
@@ -38,8 +39,9 @@ class UnevenInputs {
   UnevenInputs(std::shared_ptr<GradientState> state, const std::vector<PreparedModel>& models,
                std::vector<nn::Part> others);
 
-  // A loop over that loader begins. Collective, where it is joined.
-  void begin(const LoaderBody& loader);
+  // A loop over that loader begins, of so many batches, where it knows that. Collective, where it
+  // is joined.
+  void begin(const LoaderBody& loader, std::int64_t batches);
   // It has taken a batch, or found that there is none: then this is over when no rank has one.
   // Collective, where the loop is joined.
   void turn(const LoaderBody& loader, bool has_batch);
@@ -58,7 +60,7 @@ class UnevenInputs {
   std::vector<PreparedModel> models_;
   std::vector<nn::Part> others_;
   nn::Join join_;
-  std::size_t depth_;                 // loops that were under way before
+  std::size_t depth_;                 // at most so many loops are under way outside
   const LoaderBody* loop_ = nullptr;  // the joined one
   // Of the rank with the most batches and of the one with the least, as far as they know.
   std::int64_t turns_ = 0, most_ = 0, least_ = 0;

@@ -57,15 +57,16 @@ void Loop::run(int number_of_epochs, Start start) {
   if (!prepared_) prepare();
   epochs = number_of_epochs;
   epoch = start.epoch;
-  iter = over_ = start.iter;
+  iter = start.iter;
   train_iter = 0;
   samples = 0;
   iters = training_iters_ = start.iter + training_loader->size();
   with_others([&] {
     prepared_->zero_grad();
     with_events<Event::before_fit>([&] {
-      for (; epoch < epochs; ++epoch) {
-        with_events<Event::before_epoch>([&] { one_epoch(); });
+      for (std::int64_t over = start.iter; epoch < epochs; ++epoch, over = 0) {
+        if (epoch > start.epoch) leave_out_rest(start);
+        with_events<Event::before_epoch>([&] { one_epoch(over); });
       }
     });
     in_step(name_of(Event::after_fit));
@@ -74,20 +75,29 @@ void Loop::run(int number_of_epochs, Start start) {
 
 void Loop::run_validation(data::DataLoader& with) {
   data::DataLoader& share = shares_.to_validate(job, with);
-  accelerator();
+  if (const Device there = accelerator().device(); !options_.device.empty() && !prepared_) {
+    model.to(there);
+  }
   with_others([&] { with_events<Event::before_epoch>([&] { validate(share); }); });
 }
 
-void Loop::one_epoch() {
-  train();
+// The first epoch may have been cancelled before its batches came; the next one is whole.
+void Loop::leave_out_rest(Start start) const {
+  data::DataLoader& training = *training_loader;
+  if (start.iter == 0 || training.taken() > 0 || training.consumed() == 0) return;
+  training.set_epoch(training.epoch() + 1);
+}
+
+void Loop::one_epoch(std::int64_t over) {
+  train(over);
   if (validation_loader != nullptr) validate(*validation_loader);
 }
 
-void Loop::train() {
+void Loop::train(std::int64_t over) {
   training = true;
   model.train();
   model.reset();
-  with_events<Event::before_train>([&] { all_batches(*training_loader, std::exchange(over_, 0)); });
+  with_events<Event::before_train>([&] { all_batches(*training_loader, over); });
 }
 
 void Loop::validate(data::DataLoader& with) {
@@ -104,7 +114,7 @@ void Loop::all_batches(data::DataLoader& of, std::int64_t over) {
   iter = over;
   iters = over + of.size();
   for (const data::Batch& each : accelerator_->as_prepared(of)) {
-    batch = each;
+    batch = options_.device.empty() ? each : each.to(accelerator_->device());
     output = loss = Tensor();
     with_events<Event::before_batch>([&] { one_batch(); });
     ++iter;

@@ -53,7 +53,8 @@ class Loop {
   using LossFunction = std::function<Tensor(const Tensor& output, const Tensor& y)>;
   using ForwardFunction = std::function<Tensor(nn::Module& model, const data::Batch& batch)>;
 
-  // Options of the Accelerator; how many batches a step has is the loop's to say (sync_gradients).
+  // Options of the Accelerator; how many batches a step has is the loop's to say (sync_gradients),
+  // and ranks have equally many (even_batches).
   explicit Loop(Job& j, AcceleratorOptions options = {.device = ""});
   virtual ~Loop() = default;
   Loop(const Loop&) = delete;
@@ -130,8 +131,9 @@ class Loop {
   // Error on all ranks where some are elsewhere: who cancels asks, and the end of a run, so that a
   // training without cancels has no collectives for it within.
   void in_step(std::string_view where) const;
-  void one_epoch();
-  void train();
+  void leave_out_rest(Start start) const;
+  void one_epoch(std::int64_t over);  // so many of its batches were before this run
+  void train(std::int64_t over);
   void validate(data::DataLoader& with);
   void all_batches(data::DataLoader& of, std::int64_t over = 0);
   void one_batch();
@@ -143,7 +145,6 @@ class Loop {
   std::optional<PreparedModel> prepared_model_;
   std::optional<PreparedOptimizer> prepared_;
   Shares shares_;
-  std::int64_t over_ = 0;            // of the first epoch's batches, before this run
   std::int64_t training_iters_ = 0;  // in an epoch
 };
 

@@ -18,6 +18,9 @@ void Loop::accelerate(AcceleratorOptions options) {
   PEAL_CHECK(options.gradient_accumulation_steps == 1,
              "[launch] learner: gradient_accumulation_steps ", options.gradient_accumulation_steps,
              ": a callback says which batch ends a step; take GradientAccumulation");
+  PEAL_CHECK(options.even_batches,
+             "[launch] learner: even_batches = false: each batch is a step of all ranks, so they "
+             "have equally many; leave it out");
   options_ = std::move(options);
   accelerator_.reset();
 }
@@ -29,7 +32,8 @@ Accelerator& Loop::accelerator() {
 
 void Loop::share_loaders(Start start) {
   PEAL_CHECK(training_loader != nullptr, "[launch] learner: there is no loader to train with");
-  training_loader = &shares_.to_train(job, *training_loader, start);
+  const auto way = options_.split_batches ? data::Way::split : data::Way::batches;
+  training_loader = &shares_.to_train(job, *training_loader, start, way);
   if (validation_loader == nullptr) return;
   validation_loader = &shares_.to_validate(job, *validation_loader);
 }
@@ -51,6 +55,7 @@ void Loop::release() {
   if (prepared_model_->fsdp() == nullptr) {
     static_cast<void>(whole_model());
   } else {
+    prepared_model_->fsdp()->sync_buffers();
     for (auto& [name, tensor] : prepared_model_->state_dict()) values[name] = tensor;
   }
   Loop::abandon();

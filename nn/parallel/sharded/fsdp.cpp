@@ -209,6 +209,8 @@ std::shared_ptr<void> FullyShardedDataParallel::summon_full_parameters() {
   return State::summon(state_);
 }
 
+void FullyShardedDataParallel::sync_buffers() { state_->sync_buffers(); }
+
 ShardedState FullyShardedDataParallel::saved() const {
   FullyShardedDataParallel fsdp = *this;
   return ShardedState(

@@ -131,6 +131,9 @@ class FullyShardedDataParallel : public Module {
   // is then kept, each rank its own part: write the same on all. Collective; not in a forward or a
   // backward.
   [[nodiscard]] std::shared_ptr<void> summon_full_parameters();
+  // All buffers become rank 0's now, but for those of ignored_modules; nothing without
+  // broadcast_buffers. Collective.
+  void sync_buffers();
   // The plain model's, by its keys, on every rank, in memory of its own. Collective: one unit after
   // the other is gathered.
   NamedTensors state_dict() const;

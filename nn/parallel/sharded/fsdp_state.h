@@ -32,6 +32,9 @@ struct FullyShardedDataParallel::State {
                                          int unit);
   // Parameters are all there until it goes.
   static std::shared_ptr<void> summon(const std::shared_ptr<State>& state);
+  void sync_buffers() {
+    if (buffer_sync_) buffer_sync_->send_all();
+  }
   // Between steps: parameters are those of the masters, or again those that are computed with; and
   // those of one unit are there, of all ranks.
   void turn(bool to_masters);
