@@ -8,7 +8,7 @@
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/metrics/classification.h>
-#include <peal/nn/parallel/sync_batch_norm.h>
+#include <peal/nn/optim/adam.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
@@ -185,6 +185,45 @@ TEST_CASE("a cancel on one rank alone is an error on all, and so is what a callb
       if (at != launch::Event::after_loss) continue;
       for (const std::string& each : errors) testing::check_has(each, "a callback's own");
     }
+  }
+}
+
+TEST_CASE("what a cancel has left of a step counts no longer in the next run") {
+  is_alike([&](launch::Job& job, const std::string& strategy) {
+    Program p(job);
+    launch::Loop loop(job, {.device = "", .strategy = strategy});
+    loop.model = p.net;
+    loop.optimizer = std::make_shared<nn::AdamW>(p.net.named_parameters());
+    loop.loss_function = nn::CrossEntropyLoss{};
+    loop.training_loader = &p.training;
+    bool cancels = true;
+    loop.callbacks = {std::make_shared<launch::GradientAccumulation>(12 / job.world()),
+                      std::make_shared<Each>([&](launch::Event event, launch::Loop& here) {
+                        if (!cancels || event != launch::Event::after_backward) return;
+                        CHECK(!here.sync_gradients);
+                        throw launch::CancelFitException();
+                      })};
+    loop.prepare();
+    loop.run(1);
+    cancels = false;
+    loop.run(1);
+    loop.release();
+    return numbers_of(p.net);
+  });
+}
+
+TEST_CASE("models that differ are an error on all ranks, each time") {
+  for (const std::string& strategy : strategies) {
+    comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
+      launch::Job job(group);
+      nn::Linear net(2, 3 + job.rank());
+      data::DataLoader training(std::make_shared<Points>(8), {.batch_size = 2});
+      launch::Learner learner(job, {&training}, net,
+                              {.loss = nn::CrossEntropyLoss{}, .strategy = strategy});
+      const std::string first = testing::error_of([&] { learner.fit(1); });
+      testing::check_has(first, "f32 [");
+      CHECK(testing::error_of([&] { learner.fit(1); }) == first);
+    });
   }
 }
 

@@ -52,6 +52,7 @@ void PreparedOptimizer::zero_grad() {
   GradientState& state = alive(*body_, held);
   if (!state.sync()) return;
   body_->inner.zero_grad();
+  if (body_->pieces_of) body_->pieces_of->backwards = 0;  // whose samples count no longer
   // Clipped, and left without a step.
   if (body_->unscaled) state.scale_is_due = true;
 }

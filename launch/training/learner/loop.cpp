@@ -60,6 +60,7 @@ void Loop::run(int number_of_epochs, Start start) {
   iter = start.iter;
   train_iter = 0;
   samples = 0;
+  sync_gradients = true;
   iters = training_iters_ = start.iter + training_loader->size();
   with_others([&] {
     prepared_->zero_grad();

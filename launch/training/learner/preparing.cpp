@@ -41,10 +41,15 @@ void Loop::share_loaders(Start start) {
 void Loop::prepare() {
   model.zero_grad();
   plain_ = model;
-  auto [trained, stepped] = accelerator().prepare(plain_, *optimizer);
-  prepared_model_.emplace(trained);
-  prepared_.emplace(stepped);
-  model = trained;
+  try {
+    auto [trained, stepped] = accelerator().prepare(plain_, *optimizer);
+    prepared_model_.emplace(trained);
+    prepared_.emplace(stepped);
+    model = trained;
+  } catch (...) {
+    accelerator().free_memory();
+    throw;
+  }
 }
 
 // Of "fsdp" what a rank has of the model goes with the wrapper; of others a step under way may have
