@@ -31,6 +31,13 @@ struct Normed : nn::Module {
   Tensor forward(const Tensor& x) override { return b(norm(a(x))); }
 };
 
+// In a fit, of several ranks.
+struct IsWrapped : launch::Callback {
+  void before_fit(launch::Loop& loop) override {
+    CHECK(loop.model.as<nn::DistributedDataParallel>() != nullptr);
+  }
+};
+
 // One epoch of plain SGD over ten points; the weight afterwards.
 std::vector<float> trained(launch::Job& job, std::int64_t batch, std::int64_t n_acc) {
   manual_seed(3);
@@ -193,6 +200,7 @@ TEST_CASE("distrib_ctx wraps, and puts back what was there, also after an except
       const auto context = learner.distrib_ctx();
       CHECK(is_sync());
       CHECK(learner.distrib_ctx() == nullptr);
+      learner.callbacks.push_back(std::make_shared<IsWrapped>());
       learner.fit(1);
       fail("anything");
     } catch (const Error&) {
