@@ -3,6 +3,7 @@
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/nn/module_body.h>
+#include <peal/nn/module_keys.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -74,17 +75,17 @@ NamedTensors Module::state_dict() const {
   return state;
 }
 
-IncompatibleKeys Module::load_state_dict(const NamedTensors& state, bool strict) {
-  std::unordered_map<std::string_view, const Tensor*> given;
-  for (const auto& [name, tensor] : state) given.emplace(name, &tensor);
-  const NamedTensors all = state_dict();
+IncompatibleKeys check_keys(const Module& module, const std::vector<SavedTensor>& saved,
+                            bool strict) {
+  std::unordered_map<std::string_view, const SavedTensor*> given;
+  for (const SavedTensor& each : saved) given.emplace(each.name, &each);
+  const NamedTensors all = module.state_dict();
   std::unordered_map<const void*, Shape> reached;  // where what comes by some name lies
   for (const auto& [name, own] : all) {
     if (given.contains(name)) reached.emplace(own.raw(), own.shape());
   }
   std::vector<std::string> faults;
   IncompatibleKeys passed_over;
-  std::vector<std::pair<Tensor, Tensor>> copies;  // to, from
   for (const auto& [name, own] : all) {
     const auto found = given.find(name);
     if (found == given.end()) {
@@ -94,34 +95,46 @@ IncompatibleKeys Module::load_state_dict(const NamedTensors& state, bool strict)
       passed_over.missing_keys.push_back(name);
       continue;
     }
-    const Tensor& from = *found->second;
-    if (from.shape() != own.shape()) {
+    const SavedTensor& from = *found->second;
+    if (from.shape != own.shape()) {
       faults.push_back(
-          concat("wrong shape: ", name, ": expected ", own.shape(), ", got ", from.shape()));
-    } else if (from.dtype() != own.dtype() &&
-               !(is_floating(from.dtype()) && is_floating(own.dtype()))) {
+          concat("wrong shape: ", name, ": expected ", own.shape(), ", got ", from.shape));
+    } else if (from.dtype != own.dtype() &&
+               !(is_floating(from.dtype) && is_floating(own.dtype()))) {
       faults.push_back(
-          concat("wrong type: ", name, ": expected ", own.dtype(), ", got ", from.dtype()));
-    } else {
-      copies.emplace_back(own, from);
+          concat("wrong type: ", name, ": expected ", own.dtype(), ", got ", from.dtype));
     }
     given.erase(found);
   }
-  for (const auto& [name, tensor] : state) {
-    if (!given.contains(name)) continue;
+  for (const SavedTensor& each : saved) {
+    if (!given.contains(each.name)) continue;
     if (strict) {
-      faults.push_back(concat("unexpected: ", name, " ", tensor.dtype(), " ", tensor.shape()));
+      faults.push_back(concat("unexpected: ", each.name, " ", each.dtype, " ", each.shape));
     }
-    passed_over.unexpected_keys.push_back(name);
+    passed_over.unexpected_keys.push_back(each.name);
   }
   if (!faults.empty()) {
-    std::string message = concat("load_state_dict: ", class_name(), ": ", faults.size(),
+    std::string message = concat("load_state_dict: ", module.class_name(), ": ", faults.size(),
                                  faults.size() == 1 ? " difference" : " differences");
     for (const std::string& fault : faults) message += "\n  " + fault;
     fail(std::move(message));
   }
+  return passed_over;
+}
+
+IncompatibleKeys Module::load_state_dict(const NamedTensors& state, bool strict) {
+  std::vector<SavedTensor> saved;
+  std::unordered_map<std::string_view, const Tensor*> given;
+  for (const auto& [name, tensor] : state) {
+    saved.push_back({name, tensor.dtype(), tensor.shape()});
+    given.emplace(name, &tensor);
+  }
+  IncompatibleKeys passed_over = check_keys(*this, saved, strict);
   const NoGrad guard;
-  for (const auto& [own, from] : copies) own.copy_(cast(from, own.dtype()));
+  for (const auto& [name, own] : state_dict()) {
+    const auto found = given.find(name);
+    if (found != given.end()) own.copy_(cast(*found->second, own.dtype()));
+  }
   return passed_over;
 }
 

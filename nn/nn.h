@@ -12,6 +12,7 @@
 #include <peal/nn/loss.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/metrics/regression.h>
+#include <peal/nn/model_shards.h>
 #include <peal/nn/models/alexnet.h>
 #include <peal/nn/models/awd_lstm.h>
 #include <peal/nn/models/basic_net.h>

@@ -242,6 +242,12 @@ class Accelerator {
     loader.skip_first_batches(count);
   }
 
+  // The model alone, as Hugging Face's libraries read it, in the folder's files of at most so many
+  // bytes (nn/model_shards.h; nn::load_checkpoint_in_model() takes it). Collective; Error on all
+  // ranks.
+  void save_model(const PreparedModel& model, const std::string& folder,
+                  std::int64_t max_shard_size = 5'000'000'000) const;
+
   // A run begins, whose figures log() tells to the trackers of log_with, on rank 0; or it goes on,
   // as after load_state(), and files get more lines. Collective; Error on all ranks, where one
   // cannot be made, or ranks differ.

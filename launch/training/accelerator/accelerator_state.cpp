@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints of all that was prepared.
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/failure_words.h>
+#include <peal/comm/group/agree.h>
 #include <peal/launch/training/accelerator/accelerator.h>
 #include <peal/launch/training/checkpoints.h>
 #include <peal/launch/training/run_arguments.h>
+#include <peal/nn/model_shards.h>
 
 #include <filesystem>
 #include <limits>
@@ -52,6 +55,22 @@ void Accelerator::save_state(const std::string& to) {
   Checkpoints checkpoints(job_, parts(), {}, keep);
   checkpoints.save(to.empty() ? project_folder() : to, {.epoch = 0, .step = saves_++});
   checkpoints.wait();
+}
+
+void Accelerator::save_model(const PreparedModel& model, const std::string& folder,
+                             std::int64_t max_shard_size) const {
+  const NamedTensors state = model.state_dict();
+  std::string wrong;
+  if (is_main_process()) {
+    const auto busy = group().busy();
+    try {
+      nn::save_model_shards(folder, state, {.max_shard_size = max_shard_size});
+    } catch (...) {
+      wrong = words_of_failure();
+    }
+  }
+  comm::agree_unless(group(), "[accelerator] save_model", concat("'", folder, "'"), wrong,
+                     "give all ranks the same");
 }
 
 void Accelerator::load_state(const std::string& from) {

@@ -153,7 +153,7 @@ Prepared Accelerator::prepare_all(const Preparing& given) {
     made.schedulers.emplace_back(*each, state_, once ? 1 : job_.world());
   }
   for (const auto& each : given.streams) {
-    each->device = device_;
+    if (!options_.device.empty()) each->device = device_;
     made.streams.emplace_back(each, state_);
   }
   for (nn::ReduceLROnPlateau* each : given.plateaus) made.plateaus.emplace_back(*each, state_);

@@ -7,6 +7,7 @@
 #include <peal/launch/training/accelerator/prepared_model.h>
 #include <peal/nn/optim/clip_grad.h>
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_set>
 
@@ -180,8 +181,14 @@ std::size_t how_many_of(const ModelBody& model, const std::vector<Tensor>& param
 
 }  // namespace
 
+// model.parameters() gives them in the model's own order, at each step.
 bool are_all_of(const ModelBody& model, const std::vector<Tensor>& parameters) {
-  return parameters.size() == model.before.size() &&
+  const auto& own = model.before;
+  if (parameters.size() != own.size()) return false;
+  const auto is_own = [](const Tensor& each, const auto& mine) {
+    return each.same_as(mine.second);
+  };
+  return std::equal(parameters.begin(), parameters.end(), own.begin(), is_own) ||
          how_many_of(model, parameters) == parameters.size();
 }
 

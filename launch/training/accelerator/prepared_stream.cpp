@@ -140,7 +140,7 @@ std::optional<data::Batch> PreparedStream::next() {
     body_->opened = begin_loop(state_, body_.get(), batches);
   }
   auto batch = body_->next();
-  if (batch) *batch = batch->to(body_->device);
+  if (batch && body_->device) *batch = batch->to(*body_->device);
   take_turn(*state_, *body_, batch ? &*batch : nullptr);
   if (!batch) body_->opened.reset();
   return batch;

@@ -39,7 +39,7 @@ struct StreamBody : LoaderBody {
   // What is wrong with it on this rank, if anything is.
   virtual std::string wrong(Place) const { return {}; }
 
-  Device device;
+  std::optional<Device> device;  // none: batches stay where they are
 };
 
 // REQUIRES: it outlives what is returned.
