@@ -2,6 +2,8 @@
 // The Accelerator where ranks have different numbers of batches: they train as one rank does that
 // has all samples once, and end with the same model, optimizer and schedule.
 #include <peal/nn/layers/norm.h>
+#include <peal/nn/layers/sequential.h>
+#include <peal/nn/parallel/sync_batch_norm.h>
 
 #include "accelerator_ranks.h"
 
@@ -158,6 +160,66 @@ TEST_CASE("buffers are those of a rank that had a batch") {
   });
   CHECK(found[0] == found[1]);
   CHECK(found[0] == found[2]);
+}
+
+TEST_CASE("with a synchronised batch norm, and the most batches on the last rank, too") {
+  // Rank r has 10 + r batches of its own part of a stream.
+  struct Part : data::StreamDataset {
+    std::int64_t parts() const override { return 4; }
+    Reader read(std::int64_t part, std::int64_t from, const data::Draws&) const override {
+      return [=, k = from]() mutable -> std::optional<data::Batch> {
+        if (k >= 2 * (10 + part)) return std::nullopt;
+        const double x = static_cast<double>((100 * part + k++) * 37 % 41) / 20 - 1;
+        return data::Batch{Tensor::from(Numbers{x}, {1, 1}, Device{}), {}};
+      };
+    }
+  };
+  const auto normed_net = [] {
+    nn::Sequential net(nn::Linear(1, 3), nn::BatchNorm1d(3));
+    net.to(DType::f64);
+    return net;
+  };
+  const auto loss_of = [](const Tensor& out) { return mean(out * out * out); };
+  struct End {
+    Numbers values;
+    std::vector<Tensor> x;
+  };
+  const auto found = on_ranks(4, [&](launch::Job& job) {
+    launch::Accelerator accelerator(job);
+    nn::Sequential net = normed_net();
+    nn::Module normed = nn::convert_sync_batchnorm(net, job.group());
+    nn::SGD sgd(normed.parameters(), {.lr = 0.05, .momentum = 0.9});
+    data::StreamLoader loader(std::make_shared<Part>(), {.batch_size = 2, .place = job.place()});
+    auto [training, model, optimizer] = accelerator.prepare(loader, normed, sgd);
+    End end;
+    const auto joined = accelerator.join_uneven_inputs({model});
+    for (const data::Batch& batch : training) {
+      end.x.push_back(batch.x);
+      accelerator.backward(loss_of(model(batch.x)));
+      accelerator.clip_grad_norm_(model.parameters(), 0.1);
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    end.values = values_of(model);
+    return end;
+  });
+  manual_seed(1);
+  nn::Sequential net = normed_net();
+  nn::SGD sgd(net.parameters(), {.lr = 0.05, .momentum = 0.9});
+  for (std::size_t turn = 0; turn < 13; ++turn) {
+    std::vector<Tensor> x;
+    for (const End& end : found) {
+      if (turn < end.x.size()) x.push_back(end.x[turn]);
+    }
+    sgd.zero_grad();
+    loss_of(net(cat(x))).backward();
+    nn::clip_grad_norm_(net.parameters(), 0.1);
+    sgd.step();
+  }
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    CHECK(found[rank].x.size() == 10 + rank);
+    CHECK(farthest(values_of(net), found[rank].values) < 1e-10);
+  }
 }
 
 TEST_CASE("a loop within a joined one is each rank's own, and one may be left early") {
