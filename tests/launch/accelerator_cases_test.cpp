@@ -150,6 +150,36 @@ TEST_CASE("labels that are left out weigh nothing, however ranks and batches cut
   }
 }
 
+TEST_CASE("a step without any label leaves the model as it is") {
+  for (const std::string& strategy : strategies) {
+    for (const std::int64_t steps : {1, 2}) {
+      on_ranks(2, [&](launch::Job& job) {
+        launch::Accelerator accelerator(
+            job, {.gradient_accumulation_steps = steps, .strategy = strategy});
+        Regression net;
+        nn::SGD sgd(net.parameters(), {.lr = 0.05});
+        auto [model, optimizer] = accelerator.prepare(net, sgd);
+        const Numbers before = values_of(model);
+        const auto step = [&](double labels) {
+          for (std::int64_t batch = 0; batch < steps; ++batch) {
+            const auto turn = accelerator.accumulate(model);
+            const Tensor out = model(full({1, 1}, job.rank() + 1.0, DType::f64));
+            accelerator.backward(sum(out) * (labels > 0 ? 1.0 : 0.0), labels);
+            optimizer.step();
+            optimizer.zero_grad();
+          }
+        };
+        step(0);
+        CHECK(values_of(model) == before);
+        step(1);
+        CHECK(std::isfinite(farthest(values_of(model), before)));
+        CHECK(values_of(model) != before);
+        return 0;
+      });
+    }
+  }
+}
+
 TEST_CASE("with fp16 a step of two batches is exact, or left out whole on all ranks") {
   for (const std::string& strategy : strategies) {
     CAPTURE(strategy);
