@@ -38,31 +38,10 @@ void check_tags(const pipeline::Problem& problem, std::size_t skips) {
              " parts and skips times micro-batches, got ", lines, " times ", problem.micro_batches);
 }
 
-// What belongs to two parts would be two tensors, of which each gets a part of the gradient.
-void check_ties(const Layers& layers, const std::vector<int>& balance) {
-  std::map<const TensorBody*, std::pair<int, std::string>> owner;
-  std::size_t next = 0;
-  for (int part = 0; part < static_cast<int>(balance.size()); ++part) {
-    for (int i = 0; i < balance[static_cast<std::size_t>(part)]; ++i) {
-      const auto& [name, layer] = layers[next++];
-      auto owned = layer.named_parameters();
-      const auto buffers = layer.named_buffers();
-      owned.insert(owned.end(), buffers.begin(), buffers.end());
-      for (const auto& [below, tensor] : owned) {
-        const std::string whole = name + "." + below;
-        const auto [first, fresh] = owner.try_emplace(&tensor.body(), part, whole);
-        PEAL_CHECK(fresh || first->second.first == part, "pipe: ", whole, " of part ", part,
-                   " is tied to ", first->second.second, " of part ", first->second.first,
-                   "; balance the model so that both are in one part, or untie them");
-      }
-    }
-  }
-}
-
 // What all ranks have to have alike.
 std::string lines_of(const PipeOptions& options, const std::vector<int>& balance,
                      const Sequential& model, std::size_t layers,
-                     const std::vector<SkipRoute>& skips) {
+                     const std::vector<SkipRoute>& skips, const std::string& ties) {
   constexpr const char* checkpoints[] = {"never", "except_last", "always"};
   std::string lines =
       concat(name(options.kind), ", ", options.micro_batches, " micro-batches, ", options.chunks,
@@ -73,6 +52,7 @@ std::string lines_of(const PipeOptions& options, const std::vector<int>& balance
   for (const SkipRoute& skip : skips) {
     lines += concat("\nskip ", skip.name, " from layer ", skip.from, " to ", skip.to);
   }
+  lines += ties;
   for (const auto& [name, tensor] : model.named_parameters()) {
     lines += concat("\n", name, " ", tensor.shape(), " ", tensor.dtype());
   }
@@ -92,7 +72,7 @@ Pipe::Pipe(comm::ProcessGroup group, Sequential model, const PipeOptions& option
   Layers layers = model.named_children();
   std::vector<int> balance = options.balance;
   std::vector<SkipRoute> skips;
-  std::string wrong;
+  std::string wrong, ties;
   try {
     problem_ =
         pipeline::make_problem(options.kind, group_.world(), options.micro_batches, options.chunks);
@@ -100,7 +80,11 @@ Pipe::Pipe(comm::ProcessGroup group, Sequential model, const PipeOptions& option
       balance = balance_by_count(static_cast<int>(layers.size()), problem_.parts());
     }
     check_balance(balance, problem_.parts(), layers.size());
-    check_ties(layers, balance);
+    for (int layer = 0; layer < static_cast<int>(layers.size()); ++layer) {
+      names_.push_back(layers[static_cast<std::size_t>(layer)].first);
+      rank_of_.push_back(problem_.rank_of(part_of(layer, balance)));
+    }
+    ties = add_ties(layers);
     skips = skip_routes(layers);
     check_tags(problem_, skips.size());
     add_skips(skips, balance);
@@ -112,21 +96,20 @@ Pipe::Pipe(comm::ProcessGroup group, Sequential model, const PipeOptions& option
     wrong = error.what();
   }
   comm::agree_unless(group_, "[pipe] the pipeline",
-                     lines_of(options, balance, model, layers.size(), skips), wrong,
+                     lines_of(options, balance, model, layers.size(), skips, ties), wrong,
                      "build the same model, with the same options, on every rank");
   Layers own;
   for (int part = 0; part < problem_.parts(); ++part) {
     std::vector<Layer>& kept = parts_.emplace_back();
     for (int i = 0; i < balance[static_cast<std::size_t>(part)]; ++i, ++layers_) {
       const auto& [name, layer] = layers[static_cast<std::size_t>(layers_)];
-      names_.push_back(name);
-      rank_of_.push_back(problem_.rank_of(part));
       if (problem_.rank_of(part) != group_.rank()) continue;
       kept.push_back({layers_, layer});
       own.emplace_back(name, layer);
     }
   }
   local_ = Sequential(own);
+  make_ties_equal();
 }
 
 // Those that stay within a part are nobody's business.
@@ -204,8 +187,13 @@ double Pipe::run(const Given& given) {
                    .divisor = given.divisor > 0 ? given.divisor : static_cast<double>(rows),
                    .keeps_outputs = keeps},
                   given.what);
+    const bool trains = given.what == PipeCall::What::step;
+    const Tensors before = trains ? set_ties_aside() : Tensors();
     mean = step.run();
-    if (given.what == PipeCall::What::step) stash_ = step.stash();
+    if (trains) {
+      add_up_ties(before);
+      stash_ = step.stash();
+    }
     const bool last = problem_.rank_of(problem_.last_part()) == group_.rank();
     outputs_ = keeps && last ? cat(step.outputs()) : Tensor();
     if (options_.deferred_batch_norm) commit_batch_norm(local_);
@@ -252,12 +240,16 @@ Tensor Pipe::shared_outputs(bool broadcast) const {
 }
 
 double Pipe::clip_grad_norm_(double max_norm, double norm_type) {
-  Tensors gradients;
-  for (const Tensor& parameter : local_.parameters()) {
+  Tensors gradients, counted_elsewhere;  // none of these on rank 0, which would count them
+  for (const auto& [name, parameter] : local_.named_parameters()) {
     const Tensor grad = parameter.grad();
-    if (grad.defined() && grad.numel() > 0) gradients.push_back(grad);
+    if (!grad.defined() || grad.numel() == 0) continue;
+    const auto tie = std::ranges::find(ties_, name, &Tie::name);
+    const bool counts = tie == ties_.end() || tie->is_home(group_.rank());
+    (counts ? gradients : counted_elsewhere).push_back(grad);
   }
-  return clip_over_ranks(gradients, group_, max_norm, norm_type, "the norm of a pipe's gradients");
+  return clip_over_ranks(gradients, group_, max_norm, norm_type, "the norm of a pipe's gradients",
+                         counted_elsewhere);
 }
 
 }  // namespace peal::nn

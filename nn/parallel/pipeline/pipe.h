@@ -21,7 +21,12 @@
 // for each of them. What a layer draws is a function of its place in the model,
 // the micro-batch and the random numbers' state when the step began: so it does not depend on the
 // cut, the schedule or the ranks, where these came with one state (manual_seed() of the same seed),
-// and they leave a step with one. A parameter that two parts share is an Error.
+// and they leave a step with one.
+//
+// A parameter that layers of several ranks share (tied: an embedding, and the last layer's weight)
+// is one on each of them. All begin with that of the first of these ranks, and after each step have
+// the gradient of all: so they stay equal, with optimizers that step them alike. A step costs one
+// message to that rank and one back. A buffer that ranks share is an Error.
 //
 // Every rank makes the whole model; those of its layers that others have can be let go, and are not
 // trained here: run the pipe, not the model. Layers keep
@@ -165,7 +170,22 @@ class Pipe {
     std::string name;
     int from, to, number;
   };
+  // A parameter that layers of several ranks share: its name on this one, and the first in the
+  // model.
+  struct Tie {
+    Tensor parameter;
+    std::string name, first;
+    std::vector<int> ranks;
+    bool is_home(int rank) const;  // it counts there
+  };
   struct Given;
+  // pipe_ties.cpp. add_ties() gives what ranks compare.
+  std::string add_ties(const std::vector<std::pair<std::string, Module>>& layers);
+  Tensor met(const Tie& tie, const Tensor& mine,
+             const std::function<Tensor(const Tensor&, const Tensor&)>& f) const;
+  void make_ties_equal() const;
+  Tensors set_ties_aside() const;
+  void add_up_ties(const Tensors& before) const;
   void add_skips(const std::vector<SkipRoute>& routes, const std::vector<int>& balance);
   const Plan& plan_of(int micro_batches);
   bool checkpoints(int micro_batch, int of) const;
@@ -177,6 +197,7 @@ class Pipe {
   int place_of(std::string_view key) const;
   bool lies_elsewhere(std::string_view key) const;
   NamedTensors own_of(const NamedTensors& whole) const;
+  const Tie* tie_of(std::string_view key, std::string Tie::*name) const;
   NamedTensors gathered(const NamedTensors& mine, std::optional<int> to) const;
   std::pair<NamedTensors, NamedTensors> state_of(const Optimizer& optimizer) const;
   void load_state_of(Optimizer& optimizer, const NamedTensors& state) const;
@@ -185,6 +206,7 @@ class Pipe {
   PipeOptions options_;
   comm::pipeline::Problem problem_;
   std::vector<Line> skips_;
+  std::vector<Tie> ties_;
   std::map<int, Plan> plans_;  // by micro-batches, as they were needed
   Sequential local_;
   std::vector<std::vector<Layer>> parts_;  // layers of each; empty where another rank has it

@@ -50,6 +50,12 @@ NamedTensors Pipe::own_of(const NamedTensors& whole) const {
   return own;
 }
 
+// Of whose state the key is, where that is a tied parameter of this rank by that name.
+const Pipe::Tie* Pipe::tie_of(std::string_view key, std::string Tie::*name) const {
+  const auto found = std::ranges::find(ties_, key.substr(0, key.rfind('.')), name);
+  return found == ties_.end() ? nullptr : &*found;
+}
+
 // All ranks', in the model's order: on rank `to`, or on all where there is none.
 NamedTensors Pipe::gathered(const NamedTensors& mine, std::optional<int> to) const {
   std::string keys;
@@ -82,7 +88,8 @@ NamedTensors Pipe::state_dict() const { return gathered(local_.state_dict(), {})
 
 void Pipe::load_state_dict(const NamedTensors& state) { local_.load_state_dict(own_of(state)); }
 
-// What it has of this rank's parameters, and its groups as they are of the whole model.
+// What it has of this rank's parameters, and its groups as they are of the whole model; of tied
+// ones one rank has it, by their first name, as the model's own optimizer would.
 std::pair<NamedTensors, NamedTensors> Pipe::state_of(const Optimizer& optimizer) const {
   std::set<std::string> known;
   for (const auto& [name, tensor] : local_.named_parameters()) known.insert(name);
@@ -96,11 +103,23 @@ std::pair<NamedTensors, NamedTensors> Pipe::state_of(const Optimizer& optimizer)
   }
   NamedTensors groups, own;
   std::vector<std::int64_t> counts;
+  std::size_t at = 0;
   for (auto& [key, tensor] : optimizer.local_state_dict()) {
     if (!key.starts_with(of_groups)) {
-      own.emplace_back(key, tensor);
+      const Tie* const tie = tie_of(key, &Tie::name);
+      if (tie == nullptr) {
+        own.emplace_back(key, tensor);
+      } else if (tie->is_home(group_.rank())) {
+        own.emplace_back(tie->first + key.substr(key.rfind('.')), tensor);
+      }
     } else if (is_count(key)) {
-      counts.push_back(tensor.item<std::int64_t>());
+      const std::size_t end = at + static_cast<std::size_t>(tensor.item<std::int64_t>());
+      std::int64_t counted = 0;
+      for (; at < end; ++at) {
+        const auto tie = std::ranges::find(ties_, optimizer.parameter_names()[at], &Tie::name);
+        counted += tie == ties_.end() || tie->is_home(group_.rank());
+      }
+      counts.push_back(counted);
       groups.emplace_back(key, Tensor());
     } else if (tensor.numel() == 1) {
       settings += concat(key, " ", tensor.item<double>(), "\n");
@@ -122,7 +141,14 @@ std::pair<NamedTensors, NamedTensors> Pipe::state_of(const Optimizer& optimizer)
 }
 
 void Pipe::load_state_of(Optimizer& optimizer, const NamedTensors& state) const {
-  NamedTensors own = own_of(state);
+  NamedTensors own;
+  for (const auto& [key, tensor] : state) {
+    if (const Tie* const tie = tie_of(key, &Tie::first)) {
+      own.emplace_back(tie->name + key.substr(key.rfind('.')), tensor);
+    } else if (!lies_elsewhere(key)) {
+      own.emplace_back(key, tensor);
+    }
+  }
   for (const auto& [key, count] : optimizer.local_state_dict()) {
     if (!is_count(key)) continue;
     for (auto& [name, tensor] : own) {
@@ -165,7 +191,8 @@ ShardedState Pipe::saved(Optimizer& optimizer) {
   const auto want = [this](const std::vector<SavedTensor>& saved) {
     WantedRanges ranges = all_of(saved);
     for (std::size_t i = 0; i < saved.size(); ++i) {
-      if (lies_elsewhere(saved[i].name)) ranges[i].reset();
+      const bool here = !lies_elsewhere(saved[i].name) || tie_of(saved[i].name, &Tie::first);
+      if (!here) ranges[i].reset();
     }
     return ranges;
   };

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tied parameters of a pipe: layers of several ranks share one, and a step is that of one process.
+#include <peal/nn/checkpoint.h>
+#include <peal/nn/optim/adam.h>
+#include <peal/nn/optim/clip_grad.h>
+
+#include <unistd.h>
+#include <filesystem>
+
+#include "pipe_ranks.h"
+
+using namespace peal;
+using namespace peal::testing;
+using comm::pipeline::Kind;
+
+namespace {
+
+// A weight in the first, the middle and the last layers, a bias in two, and more between.
+nn::Sequential model() {
+  manual_seed(11);
+  const Tensor wide = randn({6, 6}) * 0.3, bias = randn({6}) * 0.1;
+  nn::Sequential net{nn::Linear(5, 6), nn::Linear(wide, bias), nn::Tanh(), nn::Linear(6, 6),
+                     nn::Tanh(),       nn::Linear(wide),       nn::Tanh(), nn::Linear(6, 6),
+                     nn::Tanh(),       nn::Linear(wide, bias), nn::Tanh(), nn::Linear(6, 2)};
+  net.to(DType::f64);
+  return net;
+}
+
+constexpr nn::AdamWOptions adam{.lr = 0.01, .weight_decay = 0.1};
+
+struct File {
+  File() : path(std::filesystem::temp_directory_path() / concat("peal_pipe_ties_", getpid())) {}
+  ~File() { std::filesystem::remove(path); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  const std::filesystem::path path;
+};
+
+Tensor loss_of(nn::Sequential& net, int step) {
+  return squares(net(input_of(step)), target_of()) * (1.0 / rows);
+}
+
+}  // namespace
+
+TEST_CASE("tied parameters of every schedule are those of one process, at 1 to 4 ranks") {
+  const Trained one = trained_alone(model, 3);
+  for (const auto mode : {nn::CheckpointMode::never, nn::CheckpointMode::always}) {
+    every_schedule({1, 4}, [&](const Group& group, nn::PipeOptions options) {
+      options.checkpoint = mode;
+      check_like(one, model, group, options, 3);
+    });
+  }
+}
+
+TEST_CASE("gradients of tied parameters add up over steps, and are clipped as one") {
+  nn::Sequential whole = model();
+  for (int step = 0; step < 2; ++step) loss_of(whole, step).backward();
+  const double norm = nn::clip_grad_norm_(whole.parameters(), 0.01).item<double>();
+  State expected;
+  for (const auto& [name, p] : whole.named_parameters()) {
+    expected[name] = p.grad().to_vector<double>();
+  }
+  for (const Kind kind : comm::pipeline::all_kinds) {
+    CAPTURE(name(kind));
+    ranks(4, [&](const Group& group, int rank) {
+      nn::Pipe pipe(group, model(), {.kind = kind, .micro_batches = 3});
+      for (int step = 0; step < 2; ++step) pipe.step(input_of(step), target_of(), squares);
+      const double got = pipe.clip_grad_norm_(0.01);
+      PEAL_CHECK(std::abs(got - norm) < 1e-10, "norm ", got, ", of one process ", norm);
+      for (const auto& [name, p] : pipe.local().named_parameters()) {
+        const bool is_wide = name == "5.weight" || name == "9.weight";
+        const std::string first = is_wide ? "1.weight" : name == "9.bias" ? "1.bias" : name;
+        PEAL_CHECK(farthest(p.grad().to_vector<double>(), expected.at(first)) < 1e-12, "rank ",
+                   rank, ": ", name);
+      }
+    });
+  }
+}
+
+TEST_CASE("tied parameters begin alike, and may be frozen") {
+  ranks(3, [](const Group& group, int rank) {
+    nn::Sequential net = model();
+    net.child("5").get_parameter("weight").copy_(full({6, 6}, rank + 1.0, DType::f64));
+    net.requires_grad_("1.bias", false);
+    nn::Pipe pipe(group, net, {.micro_batches = 2});
+    for (const auto& [name, p] : pipe.local().named_parameters()) {
+      if (name == "1.weight" || name == "5.weight" || name == "9.weight") {
+        PEAL_CHECK(p.to_vector<double>()[0] == 1, "rank ", rank, ": ", name);
+      }
+    }
+    pipe.step(input_of(0), target_of(), squares);
+    for (const auto& [name, p] : pipe.local().named_parameters()) {
+      if (p.requires_grad()) PEAL_CHECK(p.grad().defined(), name);
+    }
+  });
+}
+
+TEST_CASE("a state has tied parameters and their optimizer's state once") {
+  const File file;
+  const auto alone = [](nn::Sequential& net, nn::AdamW& optimizer, int step) {
+    optimizer.zero_grad();
+    const Tensor loss = loss_of(net, step);
+    loss.backward();
+    optimizer.step();
+    return loss.item<double>();
+  };
+  nn::Sequential net = model();
+  nn::AdamW optimizer(net.named_parameters(), adam);
+  std::vector<double> losses;
+  for (int step = 0; step < 4; ++step) losses.push_back(alone(net, optimizer, step));
+  for (const Kind kind : {Kind::one_f_one_b, Kind::zb_v}) {
+    for (const int world : {3, 2}) {  // saves, and goes on
+      ranks(world, [&](const Group& group, int rank) {
+        nn::Pipe pipe(group, model(), {.kind = kind, .micro_batches = 3});
+        nn::AdamW own(pipe.local().named_parameters(), adam);
+        const std::vector<nn::Part> parts{{"model", pipe.saved()}, {"optimizer", pipe.saved(own)}};
+        const int first = world == 3 ? 0 : 2;
+        if (first > 0) nn::load(file.path, parts);
+        for (int step = first; step < first + 2; ++step) {
+          own.zero_grad();
+          const double loss = pipe.step(input_of(step), target_of(), squares);
+          const double off = std::abs(loss - losses[static_cast<std::size_t>(step)]);
+          PEAL_CHECK(off < 1e-10, "step ", step, ": loss off by ", off);
+          own.step();
+        }
+        if (first > 0) return;
+        for (const nn::Part& part : parts) part.consolidate_state_dict();
+        if (rank == 0) nn::save(file.path, parts);
+      });
+    }
+    nn::Sequential resumed = model();
+    nn::AdamW whole(resumed.named_parameters(), adam);
+    nn::load(file.path, {{"model", resumed}, {"optimizer", whole}});
+    for (int step = 2; step < 4; ++step) {
+      CHECK(std::abs(alone(resumed, whole, step) - losses[static_cast<std::size_t>(step)]) < 1e-10);
+    }
+  }
+}
