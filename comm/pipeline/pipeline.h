@@ -4,7 +4,7 @@
 // Pipeline schedules are values. A model is cut into parts, one after the other, and a rank has one
 // or several of them; a batch is cut into micro-batches, which go through the parts. Which part of
 // which micro-batch a rank computes when, and what it then sends to whom, is a Program: a pure
-// function of four small integers. So it can be printed, verified, costed and drawn before anything
+// function of small integers. So it can be printed, verified, costed and drawn before anything
 // runs.
 //
 // Vocabulary. A stage is a rank of the pipeline; a chunk is one of the parts that it has. Parts are

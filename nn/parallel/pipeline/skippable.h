@@ -25,7 +25,8 @@
 // numbers, is passed on and gets none.
 //
 // Without Pipe the same model runs as it is: what is stashed waits in the thread until it is
-// popped. Thread safety: as of Module.
+// popped. A layer that is computed again by a checkpoint() of the caller's own would pop what is
+// gone; Pipe's checkpoints (PipeOptions::checkpoint) keep it. Thread safety: as of Module.
 #pragma once
 
 #include <peal/nn/module.h>
