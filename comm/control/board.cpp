@@ -13,7 +13,7 @@
 namespace peal::comm {
 
 // All-zero bytes, which is what fresh memory is, are a valid empty board.
-static_assert(std::atomic<std::uint64_t>::is_always_lock_free && sizeof(Row) % 8 == 0);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 namespace {
 
@@ -72,31 +72,59 @@ std::shared_ptr<Board> Board::shared(Rendezvous& node, int world, const std::vec
   return std::shared_ptr<Board>(new Board(memory, recorders_of(world, here), std::move(segment)));
 }
 
-void Board::publish(int rank, const Row& row) {
-  Words& here = slot(rank);
-  std::uint64_t words[Words::count];
-  std::memcpy(words, &row, sizeof row);
-  const std::lock_guard lock(publishing_);
-  const std::uint64_t stamp = here.stamp.load(std::memory_order_relaxed);
-  here.stamp.store(stamp + 1);
-  for (int i = 0; i < Words::count; ++i) here.word[i].store(words[i]);
-  here.stamp.store(stamp + 2);
+template <class T>
+void Board::Published<T>::write(const T& value) {
+  std::uint64_t words[count];
+  std::memcpy(words, &value, sizeof value);
+  const std::uint64_t before = stamp.load(std::memory_order_relaxed);
+  stamp.store(before + 1);
+  for (int i = 0; i < count; ++i) word[i].store(words[i]);
+  stamp.store(before + 2);
 }
 
-std::optional<Row> Board::read(int rank) const {
-  const Words& here = slot(rank);
+template <class T>
+std::optional<T> Board::Published<T>::read() const {
   for (int attempt = 0; attempt < 100; ++attempt) {
-    const std::uint64_t before = here.stamp.load();
+    const std::uint64_t before = stamp.load();
     if (before == 0) return std::nullopt;
-    std::uint64_t words[Words::count];
-    for (int i = 0; i < Words::count; ++i) words[i] = here.word[i].load();
-    if (before % 2 == 0 && here.stamp.load() == before) {
-      Row row;
-      std::memcpy(&row, words, sizeof row);
-      return row;
+    std::uint64_t words[count];
+    for (int i = 0; i < count; ++i) words[i] = word[i].load();
+    if (before % 2 == 0 && stamp.load() == before) {
+      T value;
+      std::memcpy(&value, words, sizeof value);
+      return value;
     }
   }
-  return std::nullopt;  // its writer died in the middle
+  return std::nullopt;
+}
+
+void Board::publish(int rank, const Row& row) {
+  const std::lock_guard lock(publishing_);
+  slot(rank).row.write(row);
+}
+
+std::optional<Row> Board::read(int rank) const { return slot(rank).row.read(); }
+
+WorkName Board::begin_work(int rank, std::string_view what) {
+  WorkName name;
+  std::memcpy(name.text, what.data(), std::min(what.size(), sizeof name.text - 1));
+  const std::lock_guard lock(publishing_);
+  Words& here = slot(rank);
+  const WorkName before = here.work.read().value_or(WorkName{});
+  here.work.write(name);
+  here.works.fetch_add(1);
+  return before;
+}
+
+void Board::end_work(int rank, const WorkName& before) {
+  const std::lock_guard lock(publishing_);
+  slot(rank).works.fetch_sub(1);
+  slot(rank).work.write(before);
+}
+
+std::string Board::work(int rank) const {
+  const auto name = slot(rank).work.read();
+  return name ? name->text : "";
 }
 
 namespace {

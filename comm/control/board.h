@@ -19,6 +19,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace peal::comm {
@@ -35,6 +37,11 @@ struct Row {
   std::uint64_t alone = 0;
 
   bool operator==(const Row&) const = default;
+};
+
+// What a rank says that it works on; empty: it does not say.
+struct WorkName {
+  char text[64] = {};
 };
 
 class Board {
@@ -95,20 +102,32 @@ class Board {
   bool word_taken() const { return header_->word_taken.load() != 0; }
   bool is_poisoned() const { return header_->winner.load(std::memory_order_acquire) != 0; }
 
-  // A rank says that it works, and when it is done: as often as it began.
-  void begin_work(int rank) { slot(rank).works.fetch_add(1); }
-  void end_work(int rank) { slot(rank).works.fetch_sub(1); }
+  // A rank says that it works, and on what, and when it is done: as often as it began. The name is
+  // then what it was before, which the beginning gives.
+  WorkName begin_work(int rank, std::string_view what = {});
+  void end_work(int rank, const WorkName& before = {});
   bool works(int rank) const { return slot(rank).works.load() > 0; }
+  std::string work(int rank) const;
 
   // A rank has told what there is to tell of a failure, and is about to end.
   void leave(int rank) { slot(rank).left = 1; }
   bool has_left(int rank) const { return slot(rank).left != 0; }
 
  private:
-  struct alignas(64) Words {
-    static constexpr int count = sizeof(Row) / 8;
+  // A value, by one writer at a time, for any readers.
+  template <class T>
+  struct Published {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 8 == 0);
+    static constexpr int count = sizeof(T) / 8;
     std::atomic<std::uint64_t> stamp;  // odd while being written; 0: never
     std::atomic<std::uint64_t> word[count];
+    void write(const T& value);
+    // Nothing: never written, or its writer died in the middle.
+    std::optional<T> read() const;
+  };
+  struct alignas(64) Words {
+    Published<Row> row;
+    Published<WorkName> work;
     struct Place {
       std::atomic<std::uint64_t> key;  // of (group, sequence); 0: none
       std::atomic<std::uint64_t> signature, call[2];

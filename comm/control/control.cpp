@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
+#include <exception>
 #include <fstream>
 #include <iterator>
 #include <numeric>
@@ -20,8 +22,15 @@
 namespace peal::comm {
 namespace {
 
+constexpr std::chrono::milliseconds most_apart{1000};  // beats of a heart
+
 constexpr std::string_view rule =
     "all ranks must make the same calls with the same arguments in the same order";
+
+// Behind that somebody works.
+std::string in_brackets(const std::string& work) {
+  return work.empty() ? "" : concat(" (", work, ")");
+}
 
 // By proc(5) the state stands behind the name, which may have any letters.
 bool is_stopped(int pid) {
@@ -71,7 +80,25 @@ std::string pid_namespace() {
   return length > 0 ? std::string(target, static_cast<std::size_t>(length)) : "unknown";
 }
 
-void Control::reach_far(Transport& world) {
+Busy::Busy(std::shared_ptr<Board> board, int rank, std::string_view what,
+           std::shared_ptr<Heartbeat> heart)
+    : board_(std::move(board)), rank_(rank), heart_(std::move(heart)) {
+  before_ = board_->begin_work(rank_, what);
+  if (heart_) heart_->begin();
+}
+
+// The thread is its parent's.
+Busy::~Busy() {
+  if (!board_) return;
+  if (mark_.inherited()) {
+    static_cast<void>(new std::shared_ptr<Heartbeat>(std::move(heart_)));
+    return;
+  }
+  if (heart_) heart_->end();
+  board_->end_work(rank_, before_);
+}
+
+void Control::reach_far(Transport& world, std::chrono::milliseconds deadline) {
   std::vector<int> everyone(static_cast<std::size_t>(board_->world()));
   std::iota(everyone.begin(), everyone.end(), 0);
   std::ranges::copy_if(everyone, std::back_inserter(elsewhere_), [&](int rank) {
@@ -80,6 +107,17 @@ void Control::reach_far(Transport& world) {
   far_everyone_ = elsewhere_;
   if (elsewhere_.empty()) return;  // on all ranks: who is elsewhere for one has it elsewhere too
   far_ = std::make_shared<FarBoard>(world.subset(everyone, FarBoard::group));
+  if (!far_->travels_beside()) return;
+  // Who is silent for three of them works no more, and of the deadline there is half left then.
+  const auto apart = std::min(most_apart, std::max(deadline / 8, std::chrono::milliseconds(1)));
+  heart_ = std::make_shared<Heartbeat>(
+      [far = far_, board = board_, rank = rank_, everyone = far_everyone_, apart] {
+        try {
+          far->tell_work(everyone, board->work(rank), apart);
+        } catch (const std::exception&) {  // for want of memory: the next may have it
+        }
+      },
+      apart);
 }
 
 std::unique_ptr<Control> Control::subset(const std::vector<int>& ranks) const {
@@ -93,6 +131,7 @@ std::unique_ptr<Control> Control::subset(const std::vector<int>& ranks) const {
   part->elsewhere_ = among(elsewhere_);
   part->far_everyone_ = far_everyone_;
   part->far_ = far_;
+  part->heart_ = heart_;
   return part;
 }
 
@@ -137,6 +176,11 @@ void Control::hear_far() {
   if (const auto failure = far_->hear(far_everyone_)) board_->poison(*failure);
 }
 
+void Control::hear_beside() const {
+  if (!far_ || !far_->travels_beside()) return;
+  if (const auto failure = far_->hear(far_everyone_)) board_->poison(*failure);
+}
+
 // Who heard it from another leaves it to that one.
 void Control::fail_far() {
   if (!far_) return;
@@ -171,8 +215,10 @@ void Control::leave(std::chrono::milliseconds patience) const {
 void Control::lament(const Peer& peer) {
   // A rank that fails says why before it goes: its word is better than ours.
   if (const auto message = board_->poisoned()) fail(*message);
-  const std::string message = concat("[comm] rank ", peer.rank, " (process ", peer.pid,
-                                     ") has died; the job cannot go on without it");
+  const std::string message = concat(
+      "[comm] rank ", peer.rank, " (process ", peer.pid, ") has died",
+      board_->works(peer.rank) ? concat(" at its work", in_brackets(board_->work(peer.rank))) : "",
+      "; the job cannot go on without it");
   board_->poison(message, rank_);
   fail(board_->poisoned().value_or(message));  // another may have been faster
 }
@@ -191,6 +237,7 @@ std::optional<Peer> Control::first_gone() const {
 }
 
 bool Control::anyone_works() const {
+  if (far_ && far_->anyone_works()) return true;
   std::vector<int> working;  // processes of ranks that say so
   for (int rank = 0; rank < board_->world(); ++rank) {
     if (!board_->works(rank)) continue;
@@ -291,30 +338,57 @@ void Control::fail_crossed(const Row& mine, std::string_view my_group, int peer,
               ", and neither has come to the other's call: ", rule));
 }
 
-std::string Control::describe() const {
-  std::string text;
-  for (const int peer : here_) {
-    const auto row = board_->read(peer);
-    const auto process = std::ranges::find(watched_->processes, peer, &Watched::Process::rank);
-    if (process != watched_->processes.end() && is_stopped(process->pid)) {
-      text += concat("\n  rank ", peer, ": its process (", process->pid,
-                     ") stands still, stopped by a signal (SIGCONT lets it go on) or a debugger");
-      continue;
-    }
-    if (board_->works(peer)) {
-      text += concat("\n  rank ", peer, ": works");
-      continue;
-    }
-    if (!row || row->text[0] == 0) {
-      text += concat("\n  rank ", peer, ": waits for nothing that it has said");
-      continue;
-    }
-    text += concat("\n  rank ", peer, ": ", std::string_view(row->text));
-    if (row->waits_for[0] != 0) text += concat(", for ", std::string_view(row->waits_for));
+std::string Control::describe_here(int peer) const {
+  const auto row = board_->read(peer);
+  const auto process = std::ranges::find(watched_->processes, peer, &Watched::Process::rank);
+  const std::string work = board_->works(peer) ? in_brackets(board_->work(peer)) : "";
+  if (process != watched_->processes.end() && is_stopped(process->pid)) {
+    return concat("its process (", process->pid,
+                  ") stands still, stopped by a signal (SIGCONT lets it go on) or a debugger",
+                  work.empty() ? "" : ", at its work", work);
   }
+  if (board_->works(peer)) return concat("works", work);
+  if (!row || row->text[0] == 0) return "waits for nothing that it has said";
+  return concat(std::string_view(row->text), row->waits_for[0] != 0 ? ", for " : "",
+                std::string_view(row->waits_for));
+}
+
+// It may have said both that it waits and that it works, of several groups or threads.
+std::string Control::describe_elsewhere(int peer) const {
+  const auto work = far_->work(peer);
+  if (work && work->goes_on()) return concat("works", in_brackets(work->name));
+  const auto row = read(peer);
+  if (row && row->text[0] != 0) return std::string(row->text);
+  if (!work) return "";
+  const std::chrono::duration<double> since = std::chrono::steady_clock::now() - work->heard;
+  return concat("said ", std::round(since.count() * 10) / 10, " s ago that it works",
+                in_brackets(work->name),
+                ", and nothing since: it is done, stands still, is gone, or cannot be heard");
+}
+
+std::string Control::describe() const {
+  constexpr int most_silent = 8;
+  std::string text;
+  for (const int peer : here_) text += concat("\n  rank ", peer, ": ", describe_here(peer));
+  int silent = 0;
   for (const int peer : elsewhere_) {
-    const auto row = read(peer);
-    if (row) text += concat("\n  rank ", peer, ", elsewhere: ", std::string_view(row->text));
+    const std::string said = describe_elsewhere(peer);
+    if (!said.empty()) text += concat("\n  rank ", peer, ", elsewhere: ", said);
+    if (!said.empty() || ++silent > most_silent) continue;
+    text += concat("\n  rank ", peer, ", elsewhere: has said nothing");
+  }
+  if (silent > most_silent) {
+    text += concat("\n  and so have ", silent - most_silent, " more, elsewhere");
+  }
+  return text;
+}
+
+std::string Control::describe_far_work() const {
+  std::string text;
+  for (const int peer : elsewhere_) {
+    const auto work = far_->work(peer);
+    if (!work || !work->goes_on()) continue;
+    text += concat("\n  rank ", peer, ", elsewhere: works", in_brackets(work->name));
   }
   return text;
 }

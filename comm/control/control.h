@@ -8,14 +8,16 @@
 // a group and its sub-groups share them. Peers with which this rank shares no memory say by
 // messages what they wait for, and why they fail (far_board.h).
 //
-// A rank may say that it works (Busy): for as long as it does, and its process lives, nobody on its
-// node takes the silence for a failure. Thread safety: check(), poison(), busy() and what only
+// A rank may say that it works (Busy): for as long as it does, and its process lives and moves,
+// nobody takes the silence for a failure. On its node that is seen; elsewhere it is heard, by
+// messages now and then (heartbeat.h). Thread safety: check(), poison(), busy() and what only
 // reads, and publish(), from any thread; finished() by one.
 #pragma once
 
 #include <peal/autograd/core/fork.h>
 #include <peal/comm/control/board.h>
 #include <peal/comm/control/far_board.h>
+#include <peal/comm/control/heartbeat.h>
 
 #include <atomic>
 #include <chrono>
@@ -36,22 +38,22 @@ struct Peer {
 // Of this process: ids mean the same only to processes of one namespace.
 std::string pid_namespace();
 
-// While it lives, this rank says that it works: the others' deadlines do not run. One that a child
-// by fork inherited says nothing when it goes.
+// While it lives, this rank says that it works, and on what: the others' deadlines do not run. One
+// that a child by fork inherited says nothing when it goes.
 class Busy {
  public:
-  Busy(std::shared_ptr<Board> board, int rank) : board_(std::move(board)), rank_(rank) {
-    board_->begin_work(rank_);
-  }
-  ~Busy() {
-    if (board_ && !mark_.inherited()) board_->end_work(rank_);
-  }
+  // `heart`: null where all ranks see the board.
+  Busy(std::shared_ptr<Board> board, int rank, std::string_view what,
+       std::shared_ptr<Heartbeat> heart);
+  ~Busy();
   Busy(Busy&&) = default;
   Busy& operator=(Busy&&) = delete;
 
  private:
   std::shared_ptr<Board> board_;
   int rank_;
+  WorkName before_;
+  std::shared_ptr<Heartbeat> heart_;
   ForkMark mark_;
 };
 
@@ -65,8 +67,9 @@ class Control {
   Control& operator=(const Control&) = delete;
 
   // Of a whole world: reaches the ranks that the board does not carry, over a transport of its
-  // ranks. Collective; before the first operation.
-  void reach_far(Transport& world);
+  // ranks. A rank that works says so often enough for their deadline. Collective; before the first
+  // operation.
+  void reach_far(Transport& world, std::chrono::milliseconds deadline);
 
   // For a sub-group of these ranks of the world.
   std::unique_ptr<Control> subset(const std::vector<int>& ranks) const;
@@ -105,6 +108,8 @@ class Control {
   // From all of the world that shares none, and alone, once in a second at most: for a rank that
   // never waits.
   void hear_far();
+  // The same at once, where a thread beside the program's may.
+  void hear_beside() const;
   // That this rank's group has failed, where it is this rank that knows why: to all of the world,
   // for it fails with any of its groups.
   void fail_far();
@@ -123,9 +128,10 @@ class Control {
   // Of all ranks of the node, and so often, one is to tell people that something stalls.
   bool take_stall_word(std::chrono::milliseconds apart) { return board_->take_stall_word(apart); }
 
-  [[nodiscard]] Busy busy() { return {board_, rank_}; }
-  // Somebody of this node says that it works, and its process does not stand still, stopped by a
-  // signal (SIGSTOP): that one says so for ever. The system is asked at most every 10 ms.
+  [[nodiscard]] Busy busy(std::string_view what = {}) { return {board_, rank_, what, heart_}; }
+  // Somebody says that it works: of this node, and its process does not stand still, stopped by a
+  // signal (SIGSTOP): that one says so for ever; or elsewhere, lately. The system is asked at most
+  // every 10 ms.
   bool anyone_works() const;
   // The same of one rank of this node.
   bool works(int rank) const;
@@ -148,6 +154,8 @@ class Control {
   void compare_finished(std::uint64_t group, std::uint64_t end, Describe describe) const;
   // What every rank that said something is waiting for, a line each; for a deadline's message.
   std::string describe() const;
+  // Those that have said lately that they work, of ranks elsewhere, a line each.
+  std::string describe_far_work() const;
 
  private:
   // The processes of the node, for all groups within one.
@@ -167,6 +175,8 @@ class Control {
   static std::shared_ptr<const Watched> watch(int rank, const std::vector<Peer>& processes);
   std::optional<Peer> first_gone() const;
   [[noreturn]] void lament(const Peer& peer);
+  std::string describe_here(int peer) const;
+  std::string describe_elsewhere(int peer) const;
   std::optional<Finished> finished_by(int peer, std::uint64_t group, std::uint64_t sequence) const;
   void compare_finished(int peer, std::uint64_t group, std::uint64_t end, Describe describe) const;
   void compare(int peer, const Row& mine, Describe describe) const;
@@ -176,6 +186,7 @@ class Control {
   std::vector<int> here_, elsewhere_;  // the group's ranks, by whether the board carries them
   std::vector<int> far_everyone_;      // the world's that it does not
   std::shared_ptr<FarBoard> far_;      // null: it carries all
+  std::shared_ptr<Heartbeat> heart_;   // null: nobody elsewhere, or no thread that may tell them
   std::shared_ptr<const Watched> watched_;
   std::atomic<std::chrono::steady_clock::time_point> next_look_{};
   mutable std::atomic<std::chrono::steady_clock::time_point> states_seen_{};

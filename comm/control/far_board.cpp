@@ -24,7 +24,9 @@ struct FarBoard::Word {
     Finished what;
     FlightState state;
   };
-  char failure[512] = {};  // empty: it has not failed
+  char failure[512] = {};   // empty: it has not failed
+  std::uint64_t apart = 0;  // ms until it says again that it works; 0: it waits
+  WorkName work{};
   Row row{};
   std::uint64_t calls = 0;  // so many of them
   Call call[calls_told] = {};
@@ -85,7 +87,23 @@ void FarBoard::drop_sent() {
   });
 }
 
+// Who takes in nothing gets no more.
+std::vector<int> FarBoard::without_full(const std::vector<int>& ranks) const {
+  std::set<int> full;
+  for (const Sent& each : sent_) full.insert(each.to);
+  std::vector<int> others;
+  std::ranges::copy_if(ranks, std::back_inserter(others),
+                       [&](int rank) { return !full.contains(rank); });
+  return others;
+}
+
+void FarBoard::abandon() {
+  const std::lock_guard lock(moving_);
+  transport_->abandon();
+}
+
 void FarBoard::tell(const std::vector<int>& ranks, const Row& row, const FlightRecorder& flight) {
+  const std::lock_guard lock(moving_);
   const auto is_told = [&](int rank) {
     const auto told = told_.find(rank);
     return told != told_.end() && told->second.group == row.group &&
@@ -94,11 +112,8 @@ void FarBoard::tell(const std::vector<int>& ranks, const Row& row, const FlightR
   };
   if (std::ranges::all_of(ranks, is_told) || !may_send()) return;
   drop_sent();
-  std::set<int> full;  // who takes in nothing gets no more
-  for (const Sent& each : sent_) full.insert(each.to);
-  std::vector<int> untold;
-  std::ranges::copy_if(ranks, std::back_inserter(untold),
-                       [&](int rank) { return !is_told(rank) && !full.contains(rank); });
+  std::vector<int> untold = without_full(ranks);
+  std::erase_if(untold, is_told);
   if (untold.empty()) return;
   for (const int rank : untold) told_[rank] = row;
   const auto word = std::make_shared<Word>();
@@ -113,7 +128,19 @@ void FarBoard::tell(const std::vector<int>& ranks, const Row& row, const FlightR
   send(untold, word);
 }
 
+void FarBoard::tell_work(const std::vector<int>& ranks, const std::string& work,
+                         std::chrono::milliseconds apart) {
+  const std::lock_guard lock(moving_);
+  if (told_failure_ || !may_send()) return;
+  drop_sent();
+  const auto word = std::make_shared<Word>();
+  word->apart = static_cast<std::uint64_t>(std::max<std::int64_t>(apart.count(), 1));
+  std::memcpy(word->work.text, work.data(), std::min(work.size(), sizeof word->work.text - 1));
+  send(without_full(ranks), word);
+}
+
 void FarBoard::tell_failure(const std::vector<int>& ranks, const std::string& why) {
+  const std::lock_guard lock(moving_);
   if (told_failure_ || !may_send()) return;
   told_failure_ = true;
   const auto word = std::make_shared<Word>();
@@ -125,9 +152,18 @@ void FarBoard::tell_failure(const std::vector<int>& ranks, const std::string& wh
 // Of what comes from elsewhere nothing is believed that memory depends on.
 void FarBoard::take(int rank, Word& word, std::optional<std::string>& failure) {
   word.failure[sizeof word.failure - 1] = word.row.text[sizeof word.row.text - 1] =
-      word.row.waits_for[sizeof word.row.waits_for - 1] = 0;
+      word.row.waits_for[sizeof word.row.waits_for - 1] =
+          word.work.text[sizeof word.work.text - 1] = 0;
   if (word.failure[0] != 0) {
     failure = word.failure;
+    return;
+  }
+  constexpr std::uint64_t longest = 60'000;
+  if (word.apart > 0) {
+    const std::lock_guard lock(mutex_);
+    heard_[rank].work = {
+        word.work.text, std::chrono::steady_clock::now(),
+        std::chrono::milliseconds(static_cast<std::int64_t>(std::min(word.apart, longest)))};
     return;
   }
   Heard heard{.row = word.row};
@@ -141,6 +177,7 @@ void FarBoard::take(int rank, Word& word, std::optional<std::string>& failure) {
 }
 
 std::optional<std::string> FarBoard::hear(const std::vector<int>& ranks) {
+  const std::lock_guard lock(moving_);
   std::optional<std::string> failure;
   if (!may_send()) return failure;
   drop_sent();
@@ -169,6 +206,20 @@ std::optional<Row> FarBoard::row(int rank) const {
   const std::lock_guard lock(mutex_);
   const auto found = heard_.find(rank);
   return found == heard_.end() ? std::nullopt : found->second.row;
+}
+
+std::optional<FarBoard::Work> FarBoard::work(int rank) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = heard_.find(rank);
+  return found == heard_.end() ? std::nullopt : found->second.work;
+}
+
+bool FarBoard::anyone_works() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(heard_, [](const auto& each) {
+    const std::optional<Work>& work = each.second.work;
+    return work && work->goes_on();
+  });
 }
 
 std::optional<Finished> FarBoard::finished(int rank, std::uint64_t group,

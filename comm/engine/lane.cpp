@@ -179,8 +179,9 @@ void Lane::tell_failure() {
 // This rank's fault, and everyone's failure; but for what follows from the watchdog's end.
 void Lane::fail_by(const Operation& operation, const std::exception& error, Ended& ended) {
   if (ended_by_watchdog()) return fail_all(watchdogs_reason(*control_), ended);
-  const std::string message =
-      concat("[comm] ", who_, ", ", describe(operation), ": ", error.what());
+  control_->hear_beside();  // what a rank that is gone had said
+  const std::string message = concat("[comm] ", who_, ", ", describe(operation), ": ", error.what(),
+                                     control_->describe_far_work());
   control_->poison(message);
   fail_all(message, ended);
 }
@@ -346,11 +347,18 @@ std::string Lane::not_done_after(Operation& waited, milliseconds timeout) {
                 waits(needs_of(waited), *control_));
 }
 
-// Once a node, and less and less often.
+// Once a job, by the node of the first rank that waits in this call, and less and less often.
 void Lane::warn_of_stall(Operation& waited, Clock::duration idle) {
   waited.next_warning = 2 * idle;
+  const Row mine = publish_row_of(waited, false);
+  const auto tells = [&](int peer) {
+    if (peer > control_->rank() || control_->has_flight(peer)) return false;
+    const auto theirs = control_->read(peer);
+    return theirs && theirs->text[0] != 0 && theirs->group == mine.group &&
+           theirs->sequence == mine.sequence;
+  };
+  if (std::ranges::any_of(control_->peers(), tells)) return;
   if (control_->anyone_works() || !control_->take_stall_word(stall_warning_)) return;
-  publish_row_of(waited, false);
   log_warning("[comm] ", who_, ": ", describe(waited), " has not moved for ", seconds(idle),
               " s, and is an error after ", seconds(deadline_), " s (PEAL_TIMEOUT)",
               waits(needs_of(waited), *control_));

@@ -73,6 +73,7 @@ void WatchedQueue::look() noexcept {
     if (full < patience && !waits) return;
     if (const auto message = control_.poisoned()) fail(*message);
     if (full >= patience) {
+      control_.hear_beside();
       control_.check();
       const bool overdue = is_overdue(full, now, deadline_, control_, last_work_);
       PEAL_CHECK(!overdue, "[comm] ", who_, ": the queue of ", transport_.name(),
@@ -175,6 +176,7 @@ void WatchedQueue::close_question() {
 // Throws where waiting for it is of no more use. The device has come to it, and not to its end, as
 // far as it says anything.
 void WatchedQueue::judge(const Operation& operation, Clock::time_point now) {
+  control_.hear_beside();
   control_.check();
   if (judged_ != &operation) {
     judged_ = &operation;

@@ -122,7 +122,7 @@ ProcessGroup make_group(std::unique_ptr<Transport> transport, std::unique_ptr<Co
                         Topology nodes, std::vector<int> members, std::uint64_t id,
                         const Found& found) {
   const bool whole_world = members.empty();
-  if (whole_world) control->reach_far(*transport);
+  if (whole_world) control->reach_far(*transport, options.deadline);
   ProcessGroup group = group_of(
       std::make_shared<GroupBody>(std::move(transport), std::move(control), std::move(engine),
                                   options, std::move(nodes), std::move(members), id));
@@ -179,9 +179,9 @@ void ProcessGroup::poison(const std::string& message) const {
 void ProcessGroup::abort(const std::string& message) const {
   if (!body().inherited()) body().engine->abort(body().lane, message);
 }
-std::shared_ptr<void> ProcessGroup::busy() const {
+std::shared_ptr<void> ProcessGroup::busy(std::string_view what) const {
   body().refuse_inherited();
-  return std::make_shared<Busy>(body().lane->control().busy());
+  return std::make_shared<Busy>(body().lane->control().busy(what));
 }
 void ProcessGroup::check() const {
   body().refuse_inherited();

@@ -67,8 +67,8 @@ class ProcessGroup {
     std::string algorithms{};  // as PEAL_ALGO
     std::string trace{};       // as PEAL_TRACE: a folder, or empty
     std::string flight{};      // as PEAL_FLIGHT: a folder, or empty
-    // Who waits for longer than this logs once a node, and again after twice as long each time, who
-    // waits for whom.
+    // Who waits for longer than this logs, and again after twice as long each time, who waits for
+    // whom: one rank for all that wait in that call.
     std::chrono::milliseconds stall_warning{10'000};
     // Of device memory that is staged, how many bytes are copied at a time; the ranks' may differ.
     std::size_t segment = std::size_t{4} << 20;
@@ -275,9 +275,13 @@ class ProcessGroup {
   //   fmt::print("{}", group.counters() - before);
   OperationCounters counters() const;
   // While what is returned lives, this rank says that it works, on something that the others wait
-  // for: to them it has not failed, however long it takes, as long as its process lives. On one
-  // node: to ranks on others it is silent.
-  [[nodiscard]] std::shared_ptr<void> busy() const;
+  // for: to them it has not failed, however long it takes, as long as its process lives and moves.
+  // Ranks of other nodes hear it now and then (a heartbeat), over MPI where it has threads
+  // (MPI_THREAD_MULTIPLE, which a Job asks for). `what`: for messages, in a few words, of which the
+  // first 63 bytes are kept: "saves a checkpoint".
+  //
+  //   const auto busy = group.busy("unpacks the data");
+  [[nodiscard]] std::shared_ptr<void> busy(std::string_view what = {}) const;
   // Throws what has failed on any rank, or which rank's process is gone.
   void check() const;
   // True after a failure on any rank: collectives only throw, and nothing may wait for the others.
