@@ -7,6 +7,7 @@
 #pragma once
 
 #include <peal/comm/group/agree.h>
+#include <peal/comm/group/coalescing.h>
 #include <peal/comm/group/device_mesh.h>
 #include <peal/comm/group/process_group.h>
 #include <peal/comm/group/selection.h>

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives over lists of tensors: those of one type are packed into one buffer, which travels as
-// one operation, and unpacked from it.
+// one operation, and unpacked from it; and lists of calls, of which those alike do so.
+#include <peal/comm/group/coalescing.h>
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/reduce/reduce_op.h>
 
 #include <algorithm>
+#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -161,6 +163,133 @@ Work ProcessGroup::reduce_scatter_coalesced(const std::vector<View>& out,
          .scattered = std::move(packing.part)},
         label));
   }
+  return Work::all(std::move(works));
+}
+
+void CoalescedCalls::add(Collective what, const View& out, const View& in, ReduceOp op, int root,
+                         bool may_join) {
+  const auto found = std::ranges::find_if(alike_, [&](const Alike& each) {
+    return may_join && each.what == what && each.op == op && each.root == root;
+  });
+  Alike& place = found != alike_.end() ? *found : alike_.emplace_back(Alike{what, op, root});
+  place.out.push_back(out);
+  place.in.push_back(in);
+}
+
+void CoalescedCalls::all_reduce(const View& data, ReduceOp op) {
+  add(Collective::all_reduce, data, data, op, 0, true);
+}
+void CoalescedCalls::broadcast(const View& data, int root) {
+  add(Collective::broadcast, data, data, ReduceOp::sum, root, true);
+}
+void CoalescedCalls::all_gather(const View& out, const View& in) {
+  add(Collective::all_gather, out, in, ReduceOp::sum, 0, true);
+}
+void CoalescedCalls::reduce_scatter(const View& out, const View& in, ReduceOp op) {
+  add(Collective::reduce_scatter, out, in, op, 0, true);
+}
+void CoalescedCalls::reduce(const View& data, int root, ReduceOp op) {
+  add(Collective::reduce, data, data, op, root, false);
+}
+void CoalescedCalls::gather(const View& out, const View& in, int root) {
+  add(Collective::gather, out, in, ReduceOp::sum, root, false);
+}
+void CoalescedCalls::scatter(const View& out, const View& in, int root) {
+  add(Collective::scatter, out, in, ReduceOp::sum, root, false);
+}
+void CoalescedCalls::all_to_all(const View& out, const View& in) {
+  add(Collective::all_to_all, out, in, ReduceOp::sum, 0, false);
+}
+void CoalescedCalls::send(const View& data, int to, int tag) {
+  messages_.push_back({Direction::send, data, to, tag});
+}
+void CoalescedCalls::recv(const View& data, int from, int tag) {
+  messages_.push_back({Direction::recv, data, from, tag});
+}
+
+namespace {
+
+// What a call reads or writes.
+struct Used {
+  const std::byte *begin, *end;
+  bool writes;
+  std::size_t call;
+};
+
+void note_used(std::vector<Used>& all, const View& view, bool writes, std::size_t call) {
+  if (!view.storage || view.count == 0) return;
+  all.push_back({view.data(), view.data() + view.bytes(), writes, call});
+}
+
+// Within a call they may overlap as it says itself. `used` is by where it begins.
+bool any_clash(const std::vector<Used>& used) {
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    for (std::size_t k = i + 1; k < used.size() && used[k].begin < used[i].end; ++k) {
+      if (used[i].call != used[k].call && (used[i].writes || used[k].writes)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+// A root's buffer is nothing on the others, which give what they like.
+void CoalescedCalls::check(const ProcessGroup& group) const {
+  std::vector<Used> used;
+  std::size_t call = 0;
+  for (const Alike& each : alike_) {
+    const bool is_root = group.rank() == each.root;
+    for (std::size_t k = 0; k < each.out.size(); ++k, ++call) {
+      const bool none_out = each.what == Collective::gather && !is_root;
+      const bool none_in = each.what == Collective::scatter && !is_root;
+      if (!none_out) note_used(used, each.out[k], true, call);
+      if (!none_in) note_used(used, each.in[k], false, call);
+    }
+  }
+  for (const P2POp& op : messages_) {
+    note_used(used, op.data, op.direction == Direction::recv, call++);
+  }
+  std::ranges::sort(used, std::less<>(), &Used::begin);
+  PEAL_CHECK(!any_clash(used), "[comm] rank ", group.rank(), ", coalescing: two of the ", call,
+             " calls use one memory, and one of them writes there: they have no order; wait for "
+             "the first before the second is called");
+}
+
+Work CoalescedCalls::start(const ProcessGroup& group, const Alike& calls, const Label& label) {
+  const bool one = calls.out.size() == 1;
+  const View &out = calls.out[0], &in = calls.in[0];
+  switch (calls.what) {
+    case Collective::all_reduce:
+      if (one) return group.all_reduce(out, calls.op, label);
+      return group.all_reduce_coalesced(calls.out, calls.op, label);
+    case Collective::broadcast:
+      if (one) return group.broadcast(out, calls.root, label);
+      return group.broadcast_coalesced(calls.out, calls.root, label);
+    case Collective::all_gather:
+      if (one) return group.all_gather(out, in, label);
+      return group.all_gather_coalesced(calls.out, calls.in, label);
+    case Collective::reduce_scatter:
+      if (one) return group.reduce_scatter(out, in, calls.op, label);
+      return group.reduce_scatter_coalesced(calls.out, calls.in, calls.op, label);
+    case Collective::reduce:
+      return group.reduce(out, calls.root, calls.op, label);
+    case Collective::gather:
+      return group.gather(out, in, calls.root, label);
+    case Collective::scatter:
+      return group.scatter(out, in, calls.root, label);
+    default:
+      return group.all_to_all(out, in, label);
+  }
+}
+
+Work coalescing(const ProcessGroup& group, const std::function<void(CoalescedCalls&)>& list,
+                const Label& label) {
+  CoalescedCalls calls;
+  list(calls);
+  calls.check(group);
+  std::vector<Work> works;
+  for (const auto& each : calls.alike_) works.push_back(CoalescedCalls::start(group, each, label));
+  if (!calls.messages_.empty()) works.push_back(group.batch_isend_irecv(calls.messages_));
   return Work::all(std::move(works));
 }
 
