@@ -81,7 +81,7 @@ std::string binding_warning(const Cores& cores, const Rank& rank) {
                    " cores");
   }
   return concat("[launch] rank ", rank.rank, " is bound to ", cores.allowed, " of ", cores.machine,
-                " cores (cpus ", cpu_list(cores.cpus), "), and its share among ", rank.local_world,
+                " cores, and its share among ", rank.local_world,
                 rank.local_world == 1 ? " rank" : " ranks", " on this node is ", fair, ": ", flags);
 }
 

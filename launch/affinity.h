@@ -44,8 +44,9 @@ int intra_op_threads(int allowed, int machine, int local_world);
 // One line for the log: rank 0 may use cpus 0-3 (4 of 64 cores), 4 threads an op.
 std::string binding_report(const Cores& cores, const Rank& rank, int threads);
 
-// Empty, or a warning with the flags to use: when a launcher bound the rank to at most half of its
-// share of the cores. Alone there is no launcher, and a subset (taskset) was meant.
+// Empty, or a warning with the flags to use, alike for ranks that are bound alike: when a launcher
+// bound the rank to at most half of its share of the cores. Alone there is no launcher, and a
+// subset (taskset) was meant.
 std::string binding_warning(const Cores& cores, const Rank& rank);
 
 }  // namespace peal::launch

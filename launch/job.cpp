@@ -12,6 +12,7 @@
 #include <peal/launch/flight_signal.h>
 #include <peal/launch/job.h>
 #include <peal/launch/terminated.h>
+#include <peal/launch/told_once.h>
 #include <peal/launch/torchrun.h>
 
 #include <algorithm>
@@ -76,20 +77,21 @@ Job::Job(comm::ProcessGroup group)
   if (world() > 1) flight_signal_ = std::make_unique<FlightSignal>(group_);
 }
 
-void Job::report(const std::string& mine) const {
-  constexpr int most_lines = 8;
-  const auto reports = group_.all_gather_object(mine);
-  if (!is_main() || world() == 1) return;
-  for (int r = 0; r < std::min(world(), most_lines); ++r)
-    if (!reports[static_cast<std::size_t>(r)].empty())
-      log_info(reports[static_cast<std::size_t>(r)]);
+// What several have to say alike is told once, and of what differs the first lines.
+void Job::report(LogLevel level, const std::string& mine) const {
+  constexpr std::size_t most_lines = 8;
+  const auto reports = told_once(group_.all_gather_object(mine));
+  if (!is_main()) return;
+  for (std::size_t i = 0; i < std::min(reports.size(), most_lines); ++i) {
+    log_line(level, reports[i]);
+  }
 }
 
 void Job::report_binding() const {
   const Cores here = cores();
   const std::string warning = binding_warning(here, where_);
-  if (!warning.empty()) log_warning(warning);
-  report(binding_report(here, where_, num_threads()));
+  report(LogLevel::warning, warning);
+  if (world() > 1) report(LogLevel::info, binding_report(here, where_, num_threads()));
 }
 
 // How collectives on the devices go: as PEAL_CUDA_TRANSPORT says, else over NCCL where each rank
@@ -123,7 +125,8 @@ void Job::attach(Device device, bool own) {
 Device Job::device(const std::string& text) {
   const Device chosen = choose_device(text, where_, device_count(DeviceType::cuda));
   const DeviceDescription description = describe(chosen);
-  report(chosen.type == DeviceType::cpu ? "" : device_report(chosen, description, where_));
+  const bool tells = world() > 1 && chosen.type != DeviceType::cpu;
+  report(LogLevel::info, tells ? device_report(chosen, description, where_) : "");
   // As NCCL sees it: a process with an NCCL_HOSTID of its own has its device for itself.
   const char* host = std::getenv("NCCL_HOSTID");
   const std::string own = description.uuid.empty() || host == nullptr
@@ -243,7 +246,7 @@ void rank0_first(const comm::ProcessGroup& group, const std::function<void()>& f
   std::string message;
   if (group.rank() == 0) {
     try {
-      const auto busy = group.busy();
+      const auto busy = group.busy("rank0_first");
       f();
     } catch (...) {
       error = std::current_exception();

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <peal/autograd/core/fork.h>
+#include <peal/autograd/core/log.h>
 #include <peal/autograd/core/place.h>
 #include <peal/comm/group/process_group.h>
 #include <peal/launch/rank.h>
@@ -99,7 +100,7 @@ class Job {
   Device device(const std::string& text);
 
  private:
-  void report(const std::string& mine) const;
+  void report(LogLevel level, const std::string& mine) const;
   void report_binding() const;
   void attach(Device device, bool own);
 
@@ -119,7 +120,7 @@ int run_main(const std::function<void(Job&)>& f);
 
 // Rank 0 runs f alone (to download, to unpack, to build a vocabulary), then the others, who find
 // its work done. If it throws on rank 0, every rank throws. A world of one runs it once. It may
-// take longer than PEAL_TIMEOUT, but to ranks on other nodes (ProcessGroup::busy()).
+// take longer than PEAL_TIMEOUT (ProcessGroup::busy()).
 void rank0_first(const comm::ProcessGroup& group, const std::function<void()>& f);
 
 // The same of an f that gives something, which is each rank's own.

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Accelerator where a loop is not the plain one: ranks without labels, two optimizers, loops
 // that are left early, batches outside of accumulate(), schedules that end.
-#include <peal/tests/folder.h>
-
 #include <peal/nn/layers/norm.h>
+#include <peal/tests/folder.h>
 
 #include "accelerator_ranks.h"
 

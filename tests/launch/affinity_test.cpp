@@ -176,7 +176,7 @@ TEST_CASE("a process that is bound to one cpu knows it") {
 TEST_CASE("a rank bound to far fewer cores than its share is warned, with the flag to use") {
   const Rank rank{1, 4, 1, 2, "Open MPI"};
   const std::string warning = binding_warning(bound_to(1, 64), rank);
-  CHECK(mentions(warning, "[launch] rank 1 is bound to 1 of 64 cores (cpus 0)"));
+  CHECK(mentions(warning, "[launch] rank 1 is bound to 1 of 64 cores, and its share"));
   CHECK(mentions(warning, "its share among 2 ranks on this node is 32"));
   CHECK(mentions(warning, "`peal-mpirun -n 4 PROGRAM ...`"));
   CHECK(mentions(warning, "--map-by slot:PE=32 --bind-to core"));
