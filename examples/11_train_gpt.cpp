@@ -116,7 +116,7 @@ std::vector<launch::NamedMetric> metrics() {
 void print_sample(launch::Job& job, nn::GPT& gpt, const Vocabulary& vocabulary, const Choices& c,
                   std::uint64_t seed) {
   if (c.prompt.empty() || !job.is_main()) return;
-  const auto busy = job.group().busy();  // the others wait at the end
+  const auto busy = job.group().busy("generates");  // the others wait at the end
   const data::TokenIds ids = encoded(vocabulary, c.prompt, "--generate");
   const Device device = gpt.lm_head.weight.device();
   const Tensor text = nn::generate(gpt, Tensor::from(ids, {1, std::ssize(ids)}, device),

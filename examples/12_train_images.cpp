@@ -154,7 +154,7 @@ void judge(launch::Job& job, const launch::RunArguments& arguments) {
   if (!has_folders(arguments.evaluate)) {
     const auto images = data::image_files(arguments.evaluate);
     if (!job.is_main()) return;
-    const auto busy = job.group().busy();  // the others wait at the end
+    const auto busy = job.group().busy("predicts");  // the others wait at the end
     return print_classes(net, transformed(images, size, false), classes, device);
   }
   const auto images = data::image_folder(arguments.evaluate, {}, classes);

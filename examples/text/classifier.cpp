@@ -70,7 +70,7 @@ void classifier(launch::Job& job, Options& o) {
   net.to(device);
   if (judges && test.labels.empty()) {
     if (!job.is_main()) return;
-    const auto busy = job.group().busy();  // the others wait at the end
+    const auto busy = job.group().busy("predicts");  // the others wait at the end
     const Autocast precision = launch::autocast(o.run);
     return print_classes(net, test, told, classes, device);
   }

@@ -70,7 +70,7 @@ template <class F>
 void on_rank_0(const Job& job, std::string_view what, F&& f) {
   std::string wrong;
   if (job.is_main()) {
-    const auto busy = job.group().busy();
+    const auto busy = job.group().busy(what);
     try {
       f();
     } catch (...) {
@@ -185,7 +185,7 @@ Position Checkpoints::resume(const std::string& path, int epochs, Metadata* all)
   std::optional<nn::CheckpointFile> file;
   std::string wrong;
   {
-    const auto busy = job_.group().busy();
+    const auto busy = job_.group().busy("reads a checkpoint");
     try {
       file.emplace(path);
     } catch (...) {

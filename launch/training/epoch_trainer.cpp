@@ -142,7 +142,7 @@ void EpochTrainer::save(const Position& at, std::optional<double> measure) {
   if (arguments_.save.empty()) return;
   checkpoints_.wait();  // what lies beside a checkpoint is written after the one before it
   if (job_.is_main() && options_.before_save) {
-    const auto busy = job_.group().busy();
+    const auto busy = job_.group().busy("before_save");
     options_.before_save();
   }
   checkpoints_.save(arguments_.save, at, {{order_name, text_of(model_.order())}}, measure);

@@ -60,7 +60,7 @@ void find_resume(const Job& job, RunArguments& arguments) {
   const std::string what = concat("[launch] --resume ", arguments.resume);
   std::string found, wrong;
   if (job.is_main()) {
-    const auto busy = job.group().busy();
+    const auto busy = job.group().busy("looks for a checkpoint");
     try {
       found = found_by(arguments.resume, arguments.save);
     } catch (...) {

@@ -42,7 +42,7 @@ Tensor Accelerator::reduce(const Tensor& tensor, comm::ReduceOp op) const {
 void Accelerator::local_main_process_first(const std::function<void()>& f) const {
   std::string wrong;
   if (is_local_main_process()) {
-    const auto busy = group().busy();
+    const auto busy = group().busy("local_main_process_first");
     try {
       f();
     } catch (...) {

@@ -73,7 +73,7 @@ void SaveModelCallback::after_epoch(Loop& loop) {
   saved_ = true;
   const auto whole = loop.whole_model();
   if (!loop.job.is_main()) return;
-  const auto busy = loop.job.group().busy();
+  const auto busy = loop.job.group().busy("saves the best model");
   nn::save_model(path_, loop.model);
 }
 

@@ -27,7 +27,7 @@ struct Ranks {
   void together(F&& f, const std::string& advice = {}) const {
     std::string wrong, mine;
     {
-      const auto busy = group ? group.busy() : nullptr;
+      const auto busy = group ? group.busy("a checkpoint of shards") : nullptr;
       try {
         mine = f();
       } catch (...) {
