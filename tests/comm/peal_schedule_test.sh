@@ -114,6 +114,13 @@ case ${2:?} in
     [[ $(stat -c %s many.html) -le 1500000 ]] || { echo 'a page of more than 1.5 MB'; exit 1; }
     says 'wrote broken.html' view all_reduce ring --ranks 4 --break drop --output broken.html
     holds broken.html 'deadlock, expected every message to meet its partner' '"waiting":[['
+    says 'wrote pipe.html' view pipeline --kind gpipe --beside 1f1b --output pipe.html
+    holds pipe.html '<title>gpipe: 4 stages, 8 micro-batches, beside 1f1b</title>' 'by formula (p-1)(F+B) = 9'
+    says 'ran 3 times' all_reduce ring --ranks 3 --count 300 --run measured
+    says 'wrote measured.html' view trace measured --output measured.html
+    holds measured.html '"name":"model"' '"name":"measured"' 'by ring, 3 ranks: model'
+    refuses 'there is no step of data-parallel training' view trace measured --step 0 --output no.html
+    refuses 'there is no operation 99 among ' view trace measured --operation 99 --output no.html
     refuses '--break shows one schedule, --beside two' view all_reduce ring --break drop --beside swing --output no.html
     refuses '--output is required' view all_reduce ring
     refuses 'it needs a power of two' view all_reduce ring --ranks 6 --beside swing --output no.html

@@ -10,12 +10,14 @@
 #include <peal/launch/tools/schedule/damage.h>
 #include <peal/launch/tools/schedule/view/cells.h>
 #include <peal/launch/tools/schedule/view/page.h>
+#include <peal/launch/tools/schedule/view/pipeline_json.h>
 #include <peal/launch/tools/schedule/view/schedule_json.h>
+#include <peal/launch/tools/schedule/view/step_json.h>
 #include <peal/tests/errors.h>
 
 #include <nlohmann/json.hpp>
 
-#include <bitset>
+#include <algorithm>
 #include <set>
 #include <string>
 #include <tuple>
@@ -230,6 +232,60 @@ TEST_CASE("damaged schedules are shown as far as they come") {
       }
     }
   }
+}
+
+TEST_CASE("a pipeline's page has its actions, when they run and whom they are for") {
+  for (const pipeline::Kind kind : pipeline::all_kinds) {
+    const pipeline::Problem problem = make_problem(kind, 4, 8);
+    const auto programs = schedule(problem);
+    const pipeline::Run run = simulate(problem, programs, {.message = 0.25});
+    const json all = launch::pipeline_json({.problem = problem,
+                                            .run = run,
+                                            .verdict = verify(problem, programs),
+                                            .message = 0.25,
+                                            .title = "four",
+                                            .note = ""});
+    INFO(name(kind));
+    CHECK(all["verdict"]["ok"] == true);
+    CHECK(all["makespan"].get<double>() == doctest::Approx(run.makespan));
+    std::multiset<std::tuple<int, int, std::string>> sent, shown;  // from, to, what
+    for (int r = 0; r < 4; ++r) {
+      const auto& mine = all["ranks"][static_cast<std::size_t>(r)];
+      CHECK(mine.size() == run.ranks[static_cast<std::size_t>(r)].size());
+      for (const json& a : mine) {
+        if (a[5] >= 0) shown.emplace(r, a[5].get<int>(), a[6].get<std::string>());
+      }
+      for (const pipeline::Step& step : programs[static_cast<std::size_t>(r)]) {
+        if (step.verb == pipeline::Verb::send) {
+          sent.emplace(r, step.peer, text(step.action, problem));
+        }
+      }
+    }
+    CHECK(sent == shown);
+  }
+}
+
+TEST_CASE("a measured step's page has its buckets and the ops beside them, from the step's begin") {
+  StepBucket bucket{.bytes = 32, .label = "w", .held_by = "w", .time = {}, .phases = {}};
+  bucket.time = {.ready = 5, .sent = 5.5, .over = 0, .collectives = {{}}};
+  bucket.time.collectives[0].begin = bucket.time.collectives[0].first = 5.5;
+  bucket.time.collectives[0].end = 8;
+  TrainingStep step{.model = 1, .step = 3, .ranks = {}};
+  for (const int rank : {0, 1}) {
+    step.ranks.push_back(
+        {.rank = rank, .times = {rank, 1, 3, 2, 4, 6, 9}, .ops = {}, .buckets = {bucket}});
+    step.ranks.back().ops.push_back({rank, 4, 6, true, true, "matmul"});
+  }
+  const json all = launch::step_json(step, {{{{5.5, 7}}}, {{}}}, "three");
+  CHECK(all["end"] == 7'000'000'000);
+  const json& lanes = all["ranks"][0]["lanes"];
+  CHECK(lanes[0]["bars"] == json{{1, 2'000'000'000, 4'000'000'000, "matmul"},
+                                 {2, 4'000'000'000, 7'000'000'000, "waits for gradients"}});
+  CHECK(lanes[1]["bars"] ==
+        json{{3, 3'000'000'000, 3'500'000'000, ""}, {6, 3'500'000'000, 6'000'000'000, ""}});
+  CHECK(lanes[1]["model"] == json{{3'500'000'000, 5'000'000'000}});
+  CHECK(all["ranks"][1]["lanes"][1]["model"].empty());
+  CHECK(all["ranks"][1]["exposed"] == 3'000'000'000);
 }
 
 TEST_CASE("a page is whole, and no text in it ends it early") {

@@ -55,16 +55,6 @@ void run_between_threads(const comm::Entry& entry, const World& world,
                          const std::string& folder);
 int explain(comm::Collective what, const ShowOptions& options, int rank);
 
-struct ViewOptions {
-  ShowOptions shown;
-  std::string beside;       // another algorithm
-  std::string how;          // a damage, "any", or empty: the schedule as it is
-  std::uint64_t which = 1;  // of the damages
-  std::string output;       // file
-  std::string command;      // that asks for the page, which says so
-};
-int view(comm::Collective what, const ViewOptions& options);
-
 // What each transport runs natively.
 int native(const std::vector<comm::Collective>& wanted);
 
@@ -81,6 +71,10 @@ struct PipelineOptions {
   std::string draw;   // file
 };
 int pipeline_schedule(const PipelineOptions& options);
+// "1f1b: 4 stages, 8 micro-batches", and what of its time is idle.
+std::string pipeline_title(const comm::pipeline::Problem& problem);
+std::string bubble_text(const comm::pipeline::Problem& problem, const comm::pipeline::Run& run,
+                        const comm::pipeline::Costs& costs);
 
 struct VerifyOptions {
   std::string only;  // a collective, or empty for all
@@ -111,6 +105,28 @@ int trace(const TraceOptions& options);
 // asked for with its buckets, and drawn.
 void print_steps(const std::vector<comm::TrainingStep>& steps);
 void show_step(const std::vector<comm::TrainingStep>& steps, const TraceOptions& options);
+// 0: the median one. Error where there is none of this number.
+const comm::TrainingStep& step_chosen(const std::vector<comm::TrainingStep>& steps, int number);
+std::string step_title(const comm::TrainingStep& step);
+// -1: of those that move most, the median. Error where it is not whole, or left no steps.
+std::size_t operation_chosen(const std::vector<comm::MeasuredCollective>& all, int number);
+// The model runs the recorded programs, from the moments at which the ranks began.
+comm::Simulation modelled(const comm::MeasuredCollective& one, const MachineOptions& options);
+std::string beside_model(const comm::MeasuredCollective& one, const comm::Simulation& simulated);
+
+struct ViewOptions {
+  ShowOptions shown;
+  PipelineOptions piped;
+  TraceOptions traced;
+  std::string beside;       // another algorithm
+  std::string how;          // a damage, "any", or empty: the schedule as it is
+  std::uint64_t which = 1;  // of the damages
+  std::string output;       // file
+  std::string command;      // that asks for the page, which says so
+};
+int view(comm::Collective what, const ViewOptions& options);
+int view_pipeline(const ViewOptions& options);
+int view_trace(const ViewOptions& options);
 
 struct FlightOptions {
   std::string folder;  // of the files that PEAL_FLIGHT left

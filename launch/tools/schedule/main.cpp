@@ -70,6 +70,24 @@ void add_problem(CommandLine& line, ShowOptions& options) {
   line.option("--chunk", &options.chunk, "elements of a chunk in a pipeline");
 }
 
+void add_pipeline(CommandLine& line, PipelineOptions& options) {
+  line.option("--kind", &options.kind,
+              "gpipe, 1f1b, interleaved, zb-h1, zb-v; all: a table of them");
+  line.option("--stages", &options.stages, "ranks of the pipeline");
+  line.option("--micro", &options.micro_batches, "micro-batches that a batch is cut into");
+  line.option("--chunks", &options.chunks,
+              "parts of the model that a rank has; default: the kind's")
+      .not_negative();
+  line.option("--skip", &options.skips, "from which part past others to which: 0-2,1-3");
+  line.option("--forward", &options.costs.forward, "what it costs a rank, for a micro-batch")
+      .positive();
+  line.option("--input", &options.costs.input, "the same of backward to its input").positive();
+  line.option("--weight", &options.costs.weight, "the same of backward to its weights").positive();
+  line.option("--message", &options.costs.message,
+              "of an activation or a gradient, beside all else")
+      .not_negative();
+}
+
 // What was asked for, as it is typed.
 std::string asked(int argc, char** argv) {
   std::string all = "peal-schedule";
@@ -96,6 +114,23 @@ void add_views(CommandLine& line, ViewOptions& viewed, int& status) {
     one.option("--which", &viewed.which, "of the damages, a number").positive();
     add_output(one);
   }
+  CommandLine& piping =
+      viewing.command("pipeline", "shows how micro-batches go through the stages of a pipeline",
+                      [&status, &viewed] { status = view_pipeline(viewed); });
+  add_pipeline(piping, viewed.piped);
+  piping.option("--beside", &viewed.beside, "another kind, to be played beside it");
+  add_output(piping);
+  CommandLine& tracing = viewing.command(
+      "trace",
+      "shows a run that was measured under PEAL_TRACE, beside the model: a step of data-parallel "
+      "training, where there is one, or an operation",
+      [&status, &viewed] { status = view_trace(viewed); });
+  tracing.option("folder", &viewed.traced.folder, "what PEAL_TRACE named").required();
+  tracing.option("--operation", &viewed.traced.operation, "a number of peal-schedule trace's list");
+  tracing.option("--step", &viewed.traced.step, "of training, by its number; 0: the median one")
+      .not_negative();
+  add_machine(tracing, viewed.traced.machine);
+  add_output(tracing);
 }
 
 int run(int argc, char** argv) {
@@ -136,21 +171,7 @@ int run(int argc, char** argv) {
   CommandLine& piping = line.command(
       "pipeline", "shows how micro-batches go through the stages of a pipeline, and what is idle",
       [&] { status = pipeline_schedule(piped); });
-  piping.option("--kind", &piped.kind,
-                "gpipe, 1f1b, interleaved, zb-h1, zb-v; all: a table of them");
-  piping.option("--stages", &piped.stages, "ranks of the pipeline");
-  piping.option("--micro", &piped.micro_batches, "micro-batches that a batch is cut into");
-  piping
-      .option("--chunks", &piped.chunks, "parts of the model that a rank has; default: the kind's")
-      .not_negative();
-  piping.option("--skip", &piped.skips, "from which part past others to which: 0-2,1-3");
-  piping.option("--forward", &piped.costs.forward, "what it costs a rank, for a micro-batch")
-      .positive();
-  piping.option("--input", &piped.costs.input, "the same of backward to its input").positive();
-  piping.option("--weight", &piped.costs.weight, "the same of backward to its weights").positive();
-  piping
-      .option("--message", &piped.costs.message, "of an activation or a gradient, beside all else")
-      .not_negative();
+  add_pipeline(piping, piped);
   piping.flag("--verify", &piped.verify, "prove it right");
   piping.flag("--all", &piped.all,
               "with --verify: every kind, 1 to 16 stages, 1 to 64 micro-batches");

@@ -11,9 +11,26 @@
 #include <sstream>
 
 namespace peal::launch {
-namespace {
 
 namespace pipeline = comm::pipeline;
+
+std::string pipeline_title(const pipeline::Problem& problem) {
+  return fmt::format("{}: {} stages{}, {} micro-batches", name(problem.kind), problem.stages,
+                     problem.chunks > 1 ? fmt::format(" of {} chunks", problem.chunks) : "",
+                     problem.micro_batches);
+}
+
+std::string bubble_text(const pipeline::Problem& problem, const pipeline::Run& run,
+                        const pipeline::Costs& costs) {
+  const auto formula = bubble_formula(problem, costs);
+  return fmt::format(
+      "makespan {:g}, work {:g}: bubble {:g}, {:.1f} % of the time, {:.1f} % of the work; {}",
+      run.makespan, run.work, run.bubble(), 100 * run.bubble() / run.makespan,
+      100 * run.bubble() / run.work,
+      formula ? fmt::format("by formula {} = {:g}", formula->text, formula->value) : "no formula");
+}
+
+namespace {
 
 // Of a rank's layers.
 std::string shares(const pipeline::Problem& problem, const std::vector<int>& stash) {
@@ -30,28 +47,11 @@ std::vector<int> bounds(const pipeline::Problem& problem) {
   return all;
 }
 
-std::string title(const pipeline::Problem& problem) {
-  return fmt::format("{}: {} stages{}, {} micro-batches", name(problem.kind), problem.stages,
-                     problem.chunks > 1 ? fmt::format(" of {} chunks", problem.chunks) : "",
-                     problem.micro_batches);
-}
-
-std::string bubble_text(const pipeline::Run& run) {
-  return fmt::format(
-      "makespan {:g}, work {:g}: bubble {:g}, {:.1f} % of the time, {:.1f} % of the work",
-      run.makespan, run.work, run.bubble(), 100 * run.bubble() / run.makespan,
-      100 * run.bubble() / run.work);
-}
-
 int show_one(const pipeline::Problem& problem, const PipelineOptions& options) {
   const std::vector<pipeline::Program> programs = schedule(problem);
   const pipeline::Run run = simulate(problem, programs, options.costs);
-  const auto formula = bubble_formula(problem, options.costs);
-  const std::string bubble =
-      bubble_text(run) + (formula
-                              ? fmt::format("; by formula {} = {:g}", formula->text, formula->value)
-                              : "; no formula");
-  fmt::print("{}\n", title(problem));
+  const std::string bubble = bubble_text(problem, run, options.costs);
+  fmt::print("{}\n", pipeline_title(problem));
   if (!options.programs && !options.verify && options.draw.empty()) {
     fmt::print("{}\n", draw(problem, run));
   }
@@ -71,7 +71,8 @@ int show_one(const pipeline::Problem& problem, const PipelineOptions& options) {
                    : "wrong: " + verdict.why);
     status = verdict.ok ? 0 : 1;
   }
-  if (!options.draw.empty()) write_file(options.draw, svg(problem, run, title(problem), bubble));
+  if (!options.draw.empty())
+    write_file(options.draw, svg(problem, run, pipeline_title(problem), bubble));
   return status;
 }
 
@@ -132,7 +133,7 @@ int prove_all() {
           ++proven;
           exact += formula.has_value() && why.empty();
           wrong += !why.empty();
-          if (first.empty() && !why.empty()) first = title(problem) + ": " + why;
+          if (first.empty() && !why.empty()) first = pipeline_title(problem) + ": " + why;
         }
       }
       fmt::print("{:<12} {:>6} {:>7} {:>9} {:>7}\n", name(kind), chunks, proven, exact, wrong);

@@ -31,7 +31,9 @@ void print_rank(const comm::TrainingStep& step, const comm::StepRank& rank) {
   }
 }
 
-const comm::TrainingStep& chosen(const std::vector<comm::TrainingStep>& steps, int number) {
+}  // namespace
+
+const comm::TrainingStep& step_chosen(const std::vector<comm::TrainingStep>& steps, int number) {
   PEAL_CHECK(!steps.empty(),
              "there is no step of data-parallel training in this trace: expected a run of "
              "nn::DistributedDataParallel");
@@ -42,8 +44,6 @@ const comm::TrainingStep& chosen(const std::vector<comm::TrainingStep>& steps, i
              " to ", steps.back().step);
   return *found;
 }
-
-}  // namespace
 
 void print_steps(const std::vector<comm::TrainingStep>& steps) {
   fmt::print("{:>4} {:>8} {:>6} {:>11} {:>11}\n", "step", "buckets", "ranks", "took", "exposed");
@@ -59,11 +59,15 @@ void print_steps(const std::vector<comm::TrainingStep>& steps) {
       "nothing but waiting for\ngradients, on the rank with most.\n");
 }
 
+std::string step_title(const comm::TrainingStep& step) {
+  return fmt::format("step {}, {} ranks: forward and backward {}, exposed {}", step.step,
+                     step.ranks.size(), seconds_text(step.end() - step.begin()),
+                     seconds_text(most_exposed(step)));
+}
+
 void show_step(const std::vector<comm::TrainingStep>& steps, const TraceOptions& options) {
-  const comm::TrainingStep& step = chosen(steps, options.step);
-  const std::string said = fmt::format(
-      "step {}, {} ranks: forward and backward {}, exposed {}", step.step, step.ranks.size(),
-      seconds_text(step.end() - step.begin()), seconds_text(most_exposed(step)));
+  const comm::TrainingStep& step = step_chosen(steps, options.step);
+  const std::string said = step_title(step);
   fmt::print("{}\n", said);
   for (const comm::StepRank& rank : step.ranks) print_rank(step, rank);
   if (!options.draw.empty()) write_file(options.draw, svg(picture(step), said));

@@ -66,7 +66,7 @@ void print_unfinished(const comm::MeasuredRun& run) {
 }
 
 // The median in time of those that move the most bytes.
-std::size_t chosen(const std::vector<MeasuredCollective>& all) {
+std::size_t most_moving(const std::vector<MeasuredCollective>& all) {
   PEAL_CHECK(!all.empty(), "there is no collective in this trace: ranks that are alone have none");
   const auto most = std::ranges::max_element(all, {}, &MeasuredCollective::bytes)->bytes;
   std::vector<std::pair<double, std::size_t>> best;
@@ -80,31 +80,10 @@ std::size_t chosen(const std::vector<MeasuredCollective>& all) {
   return best[best.size() / 2].second;
 }
 
-// The model runs the recorded programs, from the moments at which the ranks began.
-comm::Simulation model(const MeasuredCollective& one, MachineOptions options) {
-  const int ranks = static_cast<int>(one.parts.size());
-  comm::Machine machine = options.machine(ranks);
-  for (int r = 0; r < ranks; ++r) {
-    const MeasuredPart* part = one.parts[static_cast<std::size_t>(r)];
-    if (part == nullptr) continue;
-    machine.stragglers.push_back({.rank = r, .late = part->begin - one.begin, .slowdown = 1});
-  }
-  const auto programs = comm::programs(one);
-  return simulate(
-      ranks, [&](int rank) { return programs[static_cast<std::size_t>(rank)]; },
-      static_cast<int>(one.first().element), machine, comm::Record::timeline);
-}
-
 void show_one(const MeasuredCollective& one, std::size_t number, const TraceOptions& options) {
   const comm::Timeline measured = timeline(one);
-  const auto& text = one.first().text;
-  PEAL_CHECK(one.bytes > 0, text, " left no steps: it ran inside ", one.first().algorithm);
-  PEAL_CHECK(std::ranges::count(one.parts, nullptr) == 0 && one.end > 0, text,
-             " is not whole: choose another with --operation");
-  const comm::Simulation simulated = model(one, options.machine);
-  const std::string said = fmt::format(
-      "{} by {}, {} ranks: model {}, measured {}", text, one.first().algorithm, one.parts.size(),
-      seconds_text(simulated.seconds), seconds_text(one.end - one.begin));
+  const comm::Simulation simulated = modelled(one, options.machine);
+  const std::string said = beside_model(one, simulated);
   fmt::print("{}: {}\n", number, said);
   const std::vector<comm::NamedTimeline> both{{"model", &simulated.timeline},
                                               {"measured", &measured}};
@@ -115,6 +94,38 @@ void show_one(const MeasuredCollective& one, std::size_t number, const TraceOpti
 }
 
 }  // namespace
+
+std::size_t operation_chosen(const std::vector<comm::MeasuredCollective>& all, int number) {
+  PEAL_CHECK(number < static_cast<int>(all.size()), "there is no operation ", number, " among ",
+             all.size());
+  const std::size_t index = number >= 0 ? static_cast<std::size_t>(number) : most_moving(all);
+  const MeasuredCollective& one = all[index];
+  const auto& text = one.first().text;
+  PEAL_CHECK(one.bytes > 0, text, " left no steps: it ran inside ", one.first().algorithm);
+  PEAL_CHECK(std::ranges::count(one.parts, nullptr) == 0 && one.end > 0, text,
+             " is not whole: choose another with --operation");
+  return index;
+}
+
+comm::Simulation modelled(const comm::MeasuredCollective& one, const MachineOptions& options) {
+  const int ranks = static_cast<int>(one.parts.size());
+  comm::Machine machine = options.machine(ranks);
+  for (int r = 0; r < ranks; ++r) {
+    const comm::MeasuredPart* part = one.parts[static_cast<std::size_t>(r)];
+    if (part == nullptr) continue;
+    machine.stragglers.push_back({.rank = r, .late = part->begin - one.begin, .slowdown = 1});
+  }
+  const auto programs = comm::programs(one);
+  return simulate(
+      ranks, [&](int rank) { return programs[static_cast<std::size_t>(rank)]; },
+      static_cast<int>(one.first().element), machine, comm::Record::timeline);
+}
+
+std::string beside_model(const comm::MeasuredCollective& one, const comm::Simulation& simulated) {
+  return fmt::format("{} by {}, {} ranks: model {}, measured {}", one.first().text,
+                     one.first().algorithm, one.parts.size(), seconds_text(simulated.seconds),
+                     seconds_text(one.end - one.begin));
+}
 
 int trace(const TraceOptions& options) {
   const comm::MeasuredRun run = comm::read_measured(options.folder);
@@ -133,11 +144,8 @@ int trace(const TraceOptions& options) {
     print_unfinished(run);
   }
   if (options.step >= 0) show_step(steps, options);
-  PEAL_CHECK(options.operation < static_cast<int>(all.size()), "there is no operation ",
-             options.operation, " among ", all.size());
   if (options.operation >= 0 || (options.step < 0 && !options.draw.empty())) {
-    const auto number =
-        options.operation >= 0 ? static_cast<std::size_t>(options.operation) : chosen(all);
+    const std::size_t number = operation_chosen(all, options.operation);
     show_one(all[number], number, options);
   }
   if (!options.json.empty() && options.operation < 0) {

@@ -151,7 +151,7 @@ class LoomLayout {
     this.left = small ? 8 : 84;
     this.top = small ? 30 : schedule.circle.length ? 104 : schedule.waiting.length || severalNodes(schedule) ? 62 : 30;
     const most = Math.max(1, this.counts[IN], this.counts[OUT]);
-    this.cell = Math.max(4.5, Math.min(46, 400 / most));
+    this.cell = Math.max(4.5, Math.min(64, 400 / most));
     this.tops = [this.top, this.top, 0, 0];
     let y = this.top + most * this.cell;
     for (const b of [2, 3]) {
@@ -243,7 +243,8 @@ class Loom {
     if (count <= 24 && (b !== IN || !layout.counts[OUT])) {
       for (let c = 0; c < count; ++c) {
         const [from, to] = [buffer.edges[c], buffer.edges[c + 1] - 1];
-        const said = this.replay.news ? 'has heard of' : from === to ? `[${from}]` : `[${from}\u2013${to}]`;
+        const range = from === to ? `[${from}]` : `[${from}\u2013${to}]`;
+        const said = this.replay.news ? 'has heard of' : range.length > 10 ? `block ${c}` : range;
         this.svg.append(written(layout.left - 8, layout.tops[b] + (c + 0.5) * height + 4, said,
           { class: 'soft', 'text-anchor': 'end', 'font-size': Math.min(12, height + 2) }));
       }
@@ -305,6 +306,7 @@ class Loom {
     if (!(buffer === IN && this.layout.counts[OUT]) && size >= 8 && text.length * size * 0.58 < width) {
       parts.push(written(round(x + width / 2), round(y + height / 2 + size * 0.36), text, { class: 'label', 'font-size': size }));
     }
+    if (buffer === IN && this.layout.counts[OUT]) parts[0].setAttribute('opacity', 0.55);
     drawn.group.replaceChildren(...parts);
   }
 

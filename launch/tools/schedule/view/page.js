@@ -21,8 +21,8 @@ class ScheduleView {
     this.section = html('section', { class: 'view told' },
       html('div', { class: 'wide' }, html('h2', {}, schedule.title), this.facts(), this.verdict()), picture, told);
     if (schedule.timelines.length) {
-      this.times = new Timelines(schedule, whole);
-      this.section.append(html('figure', { class: 'wide' }, this.times.svg,
+      this.lanes = new Timelines(schedule, whole);
+      this.section.append(html('figure', { class: 'wide' }, this.lanes.svg,
         legend(['var(--send)', 'sends'], ['var(--receive)', 'receives'], ['var(--local)', 'adds, copies']),
         html('figcaption', {}, 'Pale: it waits for its partner. Framed: the step above.')));
     }
@@ -66,10 +66,11 @@ class ScheduleView {
     const { ranks, waiting } = this.schedule;
     const entries = ranks <= 16 ? Array.from({ length: ranks }, (_, r) => [rankColour(r, ranks), `${r}`]) : [];
     const made = legend(...entries);
-    if (entries.length) made.prepend(this.loom.reduces ? 'A block has a stripe of each rank whose part is in it:' : 'Whose data:');
+    if (this.replay.news) made.prepend('A rank has a stripe of each rank that it has heard of:');
+    else if (entries.length) made.prepend(this.loom.reduces ? 'A block has a stripe of each rank whose part is in it:' : 'Whose data:');
     else made.prepend(this.loom.reduces ? 'The fuller the colour, the more ranks are in it.' : 'A colour a rank.');
-    made.append('Full arrow: is added. Dashed: replaces. Framed: as it shall be in the end.');
-    if (waiting.length) made.append('Red: waits for ever.');
+    made.append(html('span', {}, `Full arrow: is added. Dashed: replaces.${this.schedule.final ? ' Framed: as it shall be in the end.' : ''}`));
+    if (waiting.length) made.append(html('span', {}, 'Red: waits for ever.'));
     return made;
   }
 
@@ -89,7 +90,7 @@ class ScheduleView {
     if (row === this.told) return;
     this.told = row;
     const rounds = this.rounds(row);
-    if (this.times) this.times.show(rounds);
+    if (this.lanes) this.lanes.show(rounds);
     this.list.replaceChildren(...this.sentences(row, rounds));
   }
 
@@ -122,7 +123,7 @@ class ScheduleView {
   }
 }
 
-const makers = { schedule: ScheduleView };
+const makers = { schedule: ScheduleView, pipeline: PipelineView, step: StepView };
 
 class Player {
   constructor(views) {
@@ -214,11 +215,17 @@ function savePicture(views) {
 function begin() {
   document.querySelector('h1').textContent = data.title;
   $('command').textContent = data.command;
-  const whole = Math.max(1, ...data.views.flatMap((v) => (v.timelines || []).map((t) => t.end)));
+  const whole = Math.max(1, ...data.views.flatMap((v) => [v.makespan || 0, ...(v.timelines || []).map((t) => t.end)]));
   const views = data.views.map((view) => new makers[view.kind](view, whole));
   $('views').append(...views.map((v) => v.section));
-  if (views.length > 1) $('views').classList.add('several');
-  const intro = { schedule: 'Ranks are columns, and time is the slider: each step shows what stands in the blocks of every rank and, on arrows, the messages that fly next. Left and right step, space plays.' };
+  if (views.every((v) => v.times)) {  // one clock for all
+    const times = [...new Set(views.flatMap((v) => v.times))].sort((a, b) => a - b);
+    for (const view of views) view.times = times;
+  }
+  if (views.length > 1) $('views').classList.add('several'); else views[0].section.querySelector('h2').remove();
+  const intro = { schedule: 'Ranks are columns, and time is the slider: each step shows what stands in the blocks of every rank and, on arrows, the messages that fly next. Left and right step, space plays.',
+    pipeline: 'Above, what each rank computes now, what it keeps for backward, and the results that fly to its neighbours; below, the whole of it in time. Left and right step, space plays.',
+    step: 'What was measured: on each rank the ops of forward and backward above, and below them the buckets of gradients, from the moment at which each was ready. Red is time in which a rank only waits. Left and right step, space plays.' };
   $('intro').textContent = data.views[0].intro || intro[data.views[0].kind] || '';
   const player = new Player(views);
   if (views.length === 1 && views[0].framed) {

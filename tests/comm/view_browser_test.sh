@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The pages of peal-schedule view in a browser: no errors, the slider and the keys move the picture, and what the page
+# has replayed at the end is what the verifier has. Argument: the program. Where there is no Chromium (Debian's package
+# chromium) it exits with 77, which ctest shows as skipped.
+set -euo pipefail
+shopt -s inherit_errexit
+
+program=$(realpath "${1:?usage: view_browser_test.sh PROGRAM}")
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
+if [[ -z $browser ]]; then
+  echo 'SKIPPED: there is no chromium here, so no page was opened in a browser'
+  exit 77
+fi
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+cd "$folder"
+
+# Moves the slider and presses keys, and says what has become of it; appended to a page.
+cat >drive.html <<'SCRIPT'
+<script>
+addEventListener('load', () => {
+  const slider = document.getElementById('time'), said = () => document.getElementById('now').textContent;
+  const picture = () => document.querySelector('figure svg').innerHTML, seen = new Set(), words = new Set();
+  for (let at = 0; at <= Number(slider.max); ++at) {
+    slider.value = at;
+    slider.dispatchEvent(new Event('input'));
+    seen.add(picture());
+    words.add(said());
+  }
+  const last = picture(), press = (key) => slider.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+  press('Home');
+  const first = picture();
+  press('ArrowRight');
+  const second = picture();
+  press('End');
+  const different = [...document.querySelectorAll('.verdict')].map((v) => v.dataset.different);
+  const labels = [...document.querySelectorAll('svg[role=img]')].every((s) => s.getAttribute('aria-label'));
+  console.log(`DRIVEN stops ${Number(slider.max) + 1} pictures ${seen.size} words ${words.size} ` +
+    `keys ${first !== last && second !== first && picture() === last} different ${different} labels ${labels}`);
+});
+</script>
+SCRIPT
+
+opens() { # opens PAGE PATTERN: the console has nothing but one line, which matches
+  local page=$1 pattern=$2 console
+  cat "$page" drive.html >driven.html
+  timeout 60 "$browser" --headless --no-sandbox --disable-gpu --enable-logging=stderr --user-data-dir="$folder/profile" \
+    --virtual-time-budget=3000 --dump-dom "file://$folder/driven.html" >dom.html 2>log || { cat log; exit 1; }
+  console=$(grep ':CONSOLE' log || true)
+  [[ $(wc -l <<<"$console") -eq 1 && $console =~ $pattern ]] || {
+    echo "expected '$pattern' alone on the console of $page, got:"
+    printf '%s\n' "$console"
+    exit 1
+  }
+}
+
+whole='keys true different 0 labels true'
+"$program" view all_reduce ring --ranks 5 --output page.html
+opens page.html "DRIVEN stops 10 pictures 10 words 10 $whole"
+"$program" view all_to_all bruck --ranks 6 --output page.html
+opens page.html "$whole"
+"$program" view barrier dissemination --ranks 5 --output page.html
+opens page.html "$whole"
+"$program" view all_reduce direct_slices --ranks 4 --output page.html
+opens page.html "$whole"
+"$program" view all_reduce ring --ranks 8 --beside recursive_doubling --output page.html
+opens page.html 'different 0,0 labels true'
+"$program" view all_reduce ring --ranks 4 --break drop --output page.html
+opens page.html 'keys true different  labels true'
+grep -qF 'waits for ever' dom.html || { echo 'the page does not say who waits'; exit 1; }
+"$program" view pipeline --kind zb-v --output page.html
+opens page.html 'keys true different  labels true'
+"$program" all_reduce ring --ranks 3 --count 300 --run measured
+"$program" view trace measured --output page.html
+opens page.html 'keys true different  labels true'
