@@ -42,9 +42,9 @@ addEventListener('load', () => {
 </script>
 SCRIPT
 
-opens() { # opens PAGE PATTERN: the console has nothing but one line, which matches
+opens() { # opens PAGE PATTERN [SCRIPT]: the console has nothing but one line, which matches
   local page=$1 pattern=$2 console
-  cat "$page" drive.html >driven.html
+  cat "$page" "${3-drive.html}" >driven.html
   timeout 60 "$browser" --headless --no-sandbox --disable-gpu --enable-logging=stderr --user-data-dir="$folder/profile" \
     --virtual-time-budget=3000 --dump-dom "file://$folder/driven.html" >dom.html 2>log || { cat log; exit 1; }
   console=$(grep ':CONSOLE' log || true)
@@ -55,9 +55,38 @@ opens() { # opens PAGE PATTERN: the console has nothing but one line, which matc
   }
 }
 
+# Every message of a page left out, doubled, sent elsewhere or late; what its judge finds, and that it finds nothing in
+# the schedule as it is. Appended to a page.
+cat >break.html <<'SCRIPT'
+<script>
+addEventListener('load', () => {
+  const whole = data.views[0], sorted = (all) => JSON.stringify(all.map(String).sort());
+  const again = new Clock(programsOf(whole));
+  const same = sorted(again.events) === sorted(whole.events) && again.rows === whole.rows && !again.waiting.length;
+  const found = {}, next = document.getElementById('next'), click = (e) => e.dispatchEvent(new MouseEvent('click'));
+  programsOf(whole).forEach((rounds, rank) => rounds.forEach((steps, round) => steps.forEach((step, at) => {
+    if (!gives(step)) return;
+    for (const how of Object.keys(DAMAGES)) {
+      const { verdict } = broken(whole, how, rank, round, at);
+      found[how] = (found[how] || 0) + (verdict.ok ? 0 : 1);
+    }
+  })));
+  click(document.getElementById('first'));
+  click(next);
+  click(document.querySelector('[data-how=drop]'));
+  const said = document.querySelector('.verdict.wrong').textContent;
+  click(document.getElementById('whole'));
+  console.log(`BROKEN clock ${same} judge ${JSON.stringify(judged(whole, programsOf(whole)))} found ${JSON.stringify(found)} ` +
+    `says ${/The judge in this page: deadlock/.test(said)} whole ${document.querySelector('.verdict').dataset.different}`);
+});
+</script>
+SCRIPT
+
 whole='keys true different 0 labels true'
 "$program" view all_reduce ring --ranks 5 --output page.html
 opens page.html "DRIVEN stops 10 pictures 10 words 10 $whole"
+# 5 ranks send 8 messages each.
+opens page.html 'BROKEN clock true judge .*"" found .*drop.*:40,.*double.*:40,.*redirect.*:40,.*late.*says true whole 0' break.html
 "$program" view all_to_all bruck --ranks 6 --output page.html
 opens page.html "$whole"
 "$program" view barrier dissemination --ranks 5 --output page.html

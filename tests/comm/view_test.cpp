@@ -42,6 +42,7 @@ ViewedSchedule viewed(const Entry& entry, const World& world) {
           .programs = world.programs(entry),
           .world = &world,
           .damage = {},
+          .wanted = nullptr,
           .timelines = {}};
 }
 
@@ -145,7 +146,9 @@ void check_rounds(const json& all, const std::vector<Program>& programs) {
       return static_cast<int>(step.kind) == e[1] && step.peer == e[2];
     }));
   }
-  CHECK(sides + all["waiting"].size() == steps);
+  // Who waits for ever never comes to the rounds behind.
+  if (all["waiting"].empty()) CHECK(sides == steps);
+  CHECK(sides + all["waiting"].size() <= steps);
 }
 
 }  // namespace
@@ -194,6 +197,7 @@ TEST_CASE("a schedule that is stuck says who waits, and the circle if there is o
                        .programs = {},
                        .world = &world,
                        .damage = "none of it",
+                       .wanted = nullptr,
                        .timelines = {}};
   const Block all{0, 2};
   stuck.programs = {{0, {{recv(2, out(all))}, {send(1, out(all))}}},
@@ -212,26 +216,36 @@ TEST_CASE("a schedule that is stuck says who waits, and the circle if there is o
 }
 
 TEST_CASE("damaged schedules are shown as far as they come") {
+  int pages = 0;
   for (const Entry& entry : all_algorithms()) {
     if (entry.what != Collective::all_reduce || !entry.supports(4)) continue;
     const World world{.what = entry.what, .ranks = 4, .counts = {8}};
     for (const char* how : {"drop", "shift", "peer", "count", "twice", "merge", "swap"}) {
       for (const std::uint64_t which : {1, 2, 3}) {
-        INFO(entry.name, ", ", how, " ", which);
-        if (entry.one_sided && std::string(how) == "peer") continue;
+        INFO(entry.name, ", ", std::string(how), " ", which);
         ViewedSchedule one = viewed(entry, world);
         Damaged found;
-        if (!error_of([&] { found = launch::damaged(world, one.programs, how, which); }).empty())
-          continue;
+        const std::string error =
+            error_of([&] { found = launch::damaged(world, one.programs, how, which); });
+        if (contains(error, "none did any harm")) continue;  // there is nothing of the kind to do
+        REQUIRE(error == "nothing");
+        ++pages;
         one.programs = found.programs;
         one.damage = found.damage;
+        Contents wanted;
+        CHECK(verify(world.problem(), world.programs(entry), Aliasing::out_of_place, wanted).ok);
+        one.wanted = &wanted;
         const json all = schedule_json(one);
+        for (const json& mine : all["final"]) {
+          for (const json& cell : mine) CHECK(cell[1] == "f");
+        }
         CHECK(all["verdict"]["why"] == found.verdict.why);
         CHECK(all["rows"] > 0);
         check_rounds(all, one.programs);
       }
     }
   }
+  CHECK(pages > 200);
 }
 
 TEST_CASE("a pipeline's page has its actions, when they run and whom they are for") {
@@ -316,6 +330,7 @@ TEST_CASE("a page is whole, and no text in it ends it early") {
                       .programs = {},
                       .world = &world,
                       .damage = {},
+                      .wanted = nullptr,
                       .timelines = {}};
   many.programs.resize(65);
   CHECK(contains(error_of([&] { (void)schedule_json(many); }), "at most 64 ranks, got 65"));

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Pictures over time: a lane a rank, time from left to right, and a line that goes along.
 
 const NUMBER = new Intl.NumberFormat('en', { maximumSignificantDigits: 4 });

@@ -256,7 +256,7 @@ class Loom {
     this.svg.append(rectangle(round(x), round(y), round(width), round(height), { class: 'cell' }));
     const group = svg('g');
     this.svg.append(group);
-    this.drawn.set(`${rank} ${buffer} ${cell}`, { group, key: '' });
+    this.drawn.set(`${rank} ${buffer} ${cell}`, { group, key: ' false undefined' });
   }
 
   // Who contributed, each in a place of its own: a sum that is whole has all colours.
@@ -281,14 +281,27 @@ class Loom {
 
   label(held) {
     if (!held) return '';
-    if (this.reduces && !this.replay.news) return (held.who & (held.who - 1n)) ? `\u03A3 ${rankList(held.who)}` : `${rankList(held.who)}`;
-    return rankList(held.who);
+    const ranks = rankList(held.who), { collective } = this.schedule;
+    if (this.reduces && !this.replay.news) return (held.who & (held.who - 1n)) ? `\u03A3 ${ranks}` : ranks;
+    if (collective === 'all_to_all') return `${ranks}\u2192${this.receiver(held)}`;
+    if (collective === 'broadcast' || collective === 'scatter') return `[${held.what}]`;
+    return ranks;
+  }
+
+  // Of an all_to_all: for whom an element is.
+  receiver({ who, what }) {
+    const { counts, ranks } = this.schedule, row = Number(ranksOf(who)[0]) * ranks;
+    if (!counts) return '?';
+    let to = 0;
+    for (let end = counts[row]; what >= end; end += counts[row + to]) ++to;
+    return to;
   }
 
   fill(rank, buffer, cell, held) {
     const drawn = this.drawn.get(`${rank} ${buffer} ${cell}`);
-    const right = buffer === OUT ? this.replay.right(rank, cell, held) && held !== null : false;
-    const key = held ? `${held.who} ${held.what} ${held.wrong} ${right}` : '';
+    const known = buffer === OUT ? this.replay.right(rank, cell, held) : undefined, right = known && held !== null;
+    const wrong = (held && held.wrong) || (known === false && this.row >= this.schedule.rows);
+    const key = `${held ? `${held.who} ${held.what}` : ''} ${wrong} ${right}`;
     if (drawn.key === key) return;
     drawn.key = key;
     const { x, y, width, height } = this.layout.box(rank, buffer, cell);
@@ -301,9 +314,9 @@ class Loom {
       }
     }
     if (right) parts.push(rectangle(round(x + 0.8), round(y + 0.8), round(width - 1.6), round(height - 1.6), { class: 'done' }));
-    if (held && held.wrong) parts.push(rectangle(round(x + 1), round(y + 1), round(width - 2), round(height - 2), { class: 'wrong' }));
+    if (wrong) parts.push(rectangle(round(x + 1), round(y + 1), round(width - 2), round(height - 2), { class: 'wrong' }));
     const text = this.label(held), size = Math.min(13, height - 3);
-    if (!(buffer === IN && this.layout.counts[OUT]) && size >= 8 && text.length * size * 0.58 < width) {
+    if (!this.small && !(buffer === IN && this.layout.counts[OUT]) && size >= 8 && text.length * size * 0.58 < width) {
       parts.push(written(round(x + width / 2), round(y + height / 2 + size * 0.36), text, { class: 'label', 'font-size': size }));
     }
     if (buffer === IN && this.layout.counts[OUT]) parts[0].setAttribute('opacity', 0.55);
@@ -314,7 +327,7 @@ class Loom {
     const { schedule } = this;
     const row = Math.min(Math.floor(position), schedule.rows);
     const cells = this.replay.after(row);
-    if (row !== this.row || this.small) {
+    if (row !== this.row) {
       this.row = row;
       cells.forEach((buffers, r) => buffers.forEach((all, b) => all.forEach((held, c) => this.fill(r, b, c, held))));
     }

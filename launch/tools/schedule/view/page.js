@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The page: one slider for all its views.
 
 const data = JSON.parse(document.getElementById('data').textContent);
@@ -33,7 +34,7 @@ class ScheduleView {
 
   facts() {
     const { costs, timelines, rows } = this.schedule;
-    const parts = [[rows, 'steps'], [costs.rounds, 'rounds with a message'], [costs.sent, 'elements sent'], [costs.reduced, 'added, by the rank with most']];
+    const parts = [[rows, rows === 1 ? 'step' : 'steps'], [costs.rounds, 'rounds with a message'], [costs.sent, 'elements sent'], [costs.reduced, 'added, by the rank with most']];
     const line = html('p', { class: 'facts' });
     for (const [n, said] of parts) line.append(html('b', {}, `${n}`), ` ${said}, `);
     for (const t of timelines) line.append(`${t.name} `, html('b', {}, duration(t.end)), ', ');
@@ -47,13 +48,19 @@ class ScheduleView {
     const box = html('div', { class: verdict.ok ? 'verdict' : 'verdict wrong' });
     if (damage) box.append(html('div', {}, html('b', {}, 'Damage: '), damage + '.'));
     if (!verdict.ok) {
-      box.append(html('div', {}, html('b', {}, 'The verifier: '), verdict.why + '.'));
+      box.append(html('div', {}, html('b', {}, `${this.schedule.judge || 'The verifier'}: `), verdict.why + '.'));
       const stuck = [...new Set(waiting.map((w) => w[1]))].sort((a, b) => a - b);
+      const { different, all } = this.replay.differences();
+      if (all) box.append(html('div', {}, html('b', {}, 'In the end: '), different ? `${different} of ${all} blocks are not as they shall be, framed in dashes.` : 'all blocks are as they shall be, and yet it is wrong.'));
       if (stuck.length) box.append(html('div', {}, html('b', {}, 'Stuck: '), `${stuck.length === 1 ? 'rank' : 'ranks'} ${stuck.join(', ')}` +
         (circle.length ? `; ranks ${[...circle, circle[0]].join(' \u2192 ')} wait for each other in a circle.` : '; no circle: in the end all wait for a rank that has finished.')));
       return box;
     }
     const { different, all } = this.replay.differences();
+    if (this.schedule.judge) {
+      box.append(html('div', {}, `${this.schedule.judge} finds nothing wrong: this does no harm.`));
+      return box;
+    }
     box.append('Proven right: no deadlock even without buffers, no race, all replicas the same bits' +
       (verdict.one_tree ? ', and every element is reduced by the same tree. ' : '. ') +
       (different ? `But this page, which has replayed all messages, differs in ${different} of ${all} blocks.`
@@ -74,6 +81,32 @@ class ScheduleView {
     return made;
   }
 
+  // Where the reader breaks what is right, a message of the step that is shown.
+  offerDamage(done) {
+    this.victims = html('select', { id: 'victim', 'aria-label': 'Which message' });
+    const buttons = Object.entries(DAMAGES).map(([how, [said]]) => {
+      const button = html('button', { type: 'button', 'data-how': how }, said);
+      button.addEventListener('click', () => {
+        const e = this.sends[this.victims.selectedIndex];
+        if (e) done(broken(this.schedule, how, e.from, e.fromRound, this.placeOf(e)));
+      });
+      return button;
+    });
+    this.section.append(html('div', { class: 'wide breaker' }, html('h3', {}, 'Break it'), 'Of this step, the message ', this.victims, ' ', ...buttons));
+  }
+
+  offerRepair(done) {
+    const button = html('button', { type: 'button', id: 'whole' }, 'Whole again');
+    button.addEventListener('click', done);
+    this.section.append(html('div', { class: 'wide breaker' }, button));
+  }
+
+  // Of a message among the steps of its sender's round.
+  placeOf(e) {
+    return programsOf(this.schedule)[e.from][e.fromRound].findIndex((step) =>
+      gives(step) && step.peer === e.to && (!step.src || (step.src[0] === e.fromBuffer && step.src[1] === e.fromCell)));
+  }
+
   // "rank round" of all that happens in a row.
   rounds(row) {
     const rounds = new Set();
@@ -91,6 +124,11 @@ class ScheduleView {
     this.told = row;
     const rounds = this.rounds(row);
     if (this.lanes) this.lanes.show(rounds);
+    if (this.victims) {
+      this.sends = (this.replay.rows[row] || []).filter((e) => e.message);
+      this.victims.replaceChildren(...this.sends.map((e) => html('option', {}, `from rank ${e.from} to rank ${e.to}`)));
+      for (const button of this.section.querySelectorAll('.breaker button')) button.disabled = this.sends.length === 0;
+    }
     this.list.replaceChildren(...this.sentences(row, rounds));
   }
 
@@ -144,6 +182,16 @@ class Player {
     click('play', () => this.playing ? this.pause() : this.play());
     addEventListener('hashchange', () => this.readAddress());
     if (!this.readAddress()) this.go(Math.max(...views.map((v) => v.opening)));
+  }
+
+  // Another view instead of the only one.
+  replace(view) {
+    this.pause();
+    this.views[0].section.replaceWith(view.section);
+    this.views = [view];
+    this.stops = view.stops;
+    this.slider.max = this.stops;
+    this.go(view.opening);
   }
 
   readAddress() {
@@ -212,11 +260,24 @@ function savePicture(views) {
   URL.revokeObjectURL(link.href);
 }
 
+// All steps as small pictures, where there are few of one view.
+function drawStrip(player) {
+  const [view] = player.views, framed = player.views.length === 1 && view.framed, frames = document.querySelector('.frames');
+  $('strip').hidden = !framed;
+  frames.replaceChildren();
+  for (let stop = 0; framed && stop <= view.stops; ++stop) {
+    const button = html('button', { type: 'button', 'data-stop': stop }, html('h3', {}, view.said(stop)), view.frame(stop));
+    button.addEventListener('click', () => { player.pause(); player.go(stop); scrollTo({ top: 0 }); });
+    frames.append(button);
+  }
+  player.go(player.position);
+}
+
 function begin() {
   document.querySelector('h1').textContent = data.title;
   $('command').textContent = data.command;
-  const whole = Math.max(1, ...data.views.flatMap((v) => [v.makespan || 0, ...(v.timelines || []).map((t) => t.end)]));
-  const views = data.views.map((view) => new makers[view.kind](view, whole));
+  const clock = Math.max(1, ...data.views.flatMap((v) => [v.makespan || 0, ...(v.timelines || []).map((t) => t.end)]));
+  const views = data.views.map((view) => new makers[view.kind](view, clock));
   $('views').append(...views.map((v) => v.section));
   if (views.every((v) => v.times)) {  // one clock for all
     const times = [...new Set(views.flatMap((v) => v.times))].sort((a, b) => a - b);
@@ -228,16 +289,22 @@ function begin() {
     step: 'What was measured: on each rank the ops of forward and backward above, and below them the buckets of gradients, from the moment at which each was ready. Red is time in which a rank only waits. Left and right step, space plays.' };
   $('intro').textContent = data.views[0].intro || intro[data.views[0].kind] || '';
   const player = new Player(views);
-  if (views.length === 1 && views[0].framed) {
-    $('strip').hidden = false;
-    for (let stop = 0; stop <= views[0].stops; ++stop) {
-      const button = html('button', { type: 'button', 'data-stop': stop }, html('h3', {}, views[0].said(stop)), views[0].frame(stop));
-      button.addEventListener('click', () => { player.pause(); player.go(stop); scrollTo({ top: 0 }); });
-      document.querySelector('.frames').append(button);
-    }
-    player.go(player.position);
+  const [only] = views;
+  if (views.length === 1 && only.schedule) {
+    const whole = only.schedule;
+    const show = (schedule) => {
+      const view = new ScheduleView(schedule, clock);
+      view.section.querySelector('h2').remove();
+      if (schedule !== whole) view.offerRepair(() => show(whole)); else offer(view);
+      player.replace(view);
+      drawStrip(player);
+    };
+    const offer = (view) => { if (whole.verdict && whole.verdict.ok && whole.ranks <= 16 && !view.replay.news) view.offerDamage(show); };
+    offer(only);
+    only.told = -1;
   }
-  $('save').addEventListener('click', () => savePicture(views));
+  drawStrip(player);
+  $('save').addEventListener('click', () => savePicture(player.views));
   $('theme').addEventListener('click', () => {
     const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
     document.documentElement.dataset.theme = dark ? 'light' : 'dark';

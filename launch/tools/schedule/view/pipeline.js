@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A pipeline: above, what each rank computes now, what it keeps, and what flies between them; below,
 // all that it computes, from left to right.
 

@@ -102,6 +102,7 @@ class ScheduleWriter {
              {"damage", viewed_.damage}};
     if (viewed_.world != nullptr) {
       all["nodes"] = viewed_.world->nodes.node;
+      all["counts"] = viewed_.world->counts;
       all["verdict"] = prove();
     }
     cut();
@@ -112,7 +113,7 @@ class ScheduleWriter {
     all["sizes"] =
         barrier_ ? json(std::vector<Sizes>(sizes_.size(), Sizes{0, 1, 0, 0})) : json(sizes_);
     all["first"] = first_elements(viewed_.what, sizes_);
-    if (verdict_.ok) all["final"] = final_contents();
+    if (!contents_.empty()) all["final"] = final_contents();
     all["events"] = events();
     all["waiting"] = waiting();
     all["circle"] = circle_of(rows_.waiting);
@@ -127,6 +128,9 @@ class ScheduleWriter {
     const comm::Problem problem = viewed_.world->problem();
     verdict_ = verify(problem, viewed_.programs, comm::Aliasing::out_of_place, contents_);
     json all{{"ok", verdict_.ok}, {"why", verdict_.why}, {"one_tree", verdict_.one_tree}};
+    if (!verdict_.ok) {
+      contents_ = viewed_.wanted != nullptr ? *viewed_.wanted : comm::Contents{};
+    }
     if (has_in_place(viewed_.what)) {
       const auto in_place = verify(problem, viewed_.programs, comm::Aliasing::in_place);
       all["in_place"] = in_place.ok;
@@ -142,12 +146,10 @@ class ScheduleWriter {
         cells_.cut(buffer, size[static_cast<std::size_t>(buffer)]);
       }
     }
-    if (verdict_.ok) {
-      for (const auto& held : contents_) {
-        for (std::size_t i = 1; i < held.size(); ++i) {
-          if (!go_together(held[i - 1], held[i])) {
-            cells_.cut(Buffer::out, static_cast<std::int64_t>(i));
-          }
+    for (const auto& held : contents_) {
+      for (std::size_t i = 1; i < held.size(); ++i) {
+        if (!go_together(held[i - 1], held[i])) {
+          cells_.cut(Buffer::out, static_cast<std::int64_t>(i));
         }
       }
     }

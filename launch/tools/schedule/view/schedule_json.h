@@ -8,7 +8,8 @@
 //             whose; `by` is who runs it, of a message the sender
 //   waiting   [row, rank, peer, kind, buffer, cell, cells, round]
 //   bars      [rank, kind, round, begin, waits, moves], in nanoseconds, the last two from there on
-//   final     by rank and cell of `out`: [element, contributors as a hexadecimal number of bits]
+//   final     by rank and cell of `out`, what shall stand there: [element, contributors as a
+//             hexadecimal number of bits]
 //
 // kinds are those of comm::Kind, buffers those of comm::Buffer, in their order. A barrier moves
 // nothing but news: there `out` is one cell, which holds who is known to have come.
@@ -35,6 +36,9 @@ struct ViewedSchedule {
   // whose record does not say.
   const World* world = nullptr;
   std::string damage;  // what was done to it, in words
+  // What shall stand in `out` at the end, where the schedule itself does not bring it about; null:
+  // what it does.
+  const comm::Contents* wanted = nullptr;
   std::vector<comm::NamedTimeline> timelines;
 };
 

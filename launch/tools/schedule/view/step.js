@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A measured step of data-parallel training: on each rank the ops of forward and backward above, its
 // buckets below, and in red the time in which it does nothing but wait.
 

@@ -33,6 +33,7 @@ json whole(const comm::Entry& entry, const World& world, const ViewOptions& opti
                         .programs = world.programs(entry),
                         .world = &world,
                         .damage = {},
+                        .wanted = nullptr,
                         .timelines = {}};
   const auto simulation = simulate(
       world.ranks, [&](int rank) { return viewed.programs[static_cast<std::size_t>(rank)]; }, f32,
@@ -42,14 +43,18 @@ json whole(const comm::Entry& entry, const World& world, const ViewOptions& opti
 }
 
 json broken(const comm::Entry& entry, const World& world, const ViewOptions& options) {
+  const auto valid = world.programs(entry);
   const Damaged found =
-      damaged(world, world.programs(entry), options.how == "any" ? "" : options.how, options.which);
+      damaged(world, valid, options.how == "any" ? "" : options.how, options.which);
+  comm::Contents wanted;
+  (void)verify(world.problem(), valid, comm::Aliasing::out_of_place, wanted);
   return schedule_json({.what = world.what,
                         .algorithm = std::string(entry.name),
                         .title = world.text(entry) + ", damaged",
                         .programs = found.programs,
                         .world = &world,
                         .damage = found.damage,
+                        .wanted = &wanted,
                         .timelines = {}});
 }
 
@@ -67,6 +72,7 @@ json operation(const comm::MeasuredCollective& one, const MachineOptions& machin
                         .programs = programs(one),
                         .world = nullptr,
                         .damage = {},
+                        .wanted = nullptr,
                         .timelines = {{"model", &simulated.timeline}, {"measured", &measured}}});
 }
 
