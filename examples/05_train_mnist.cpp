@@ -1,29 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main job: BasicNet on MNIST-like images, on as many ranks as the launcher starts.
+// BasicNet on Fashion-MNIST, on MNIST or on digits drawn for the purpose, with one rank or several:
 //
-//   launch/tools/peal-mpirun -n 2 build/release/examples/05_train_mnist --data fashion --epochs 1
+//   launch/tools/peal-mpirun -n 2 build/release/examples/05_train_mnist --data fashion
 //
 // Each rank trains on its own shard with DistributedDataParallel and evaluates its own part of the
-// test set; rank 0 reports. The loop, its checkpoints (--save run/ --resume auto: the run goes on
-// where it was stopped), mixed precision and profile are the EpochTrainer's:
-// launch/training/epoch_trainer.h.
-#include <peal/autograd/ops/ops.h>
-#include <peal/data/loader.h>
+// test set; rank 0 reports. The loop, its checkpoints (--save_strategy epoch
+// --resume_from_checkpoint true: the run goes on where it was stopped), mixed precision and profile
+// are the Trainer's: launch/training/trainer/trainer.h. Its arguments are options, all of them:
+// docs/training-arguments.md.
 #include <peal/data/mnist.h>
 #include <peal/data/synthetic_digits.h>
 #include <peal/launch/job.h>
-#include <peal/launch/training/epoch_trainer.h>
+#include <peal/launch/training/trainer/trainer.h>
+#include <peal/nn/loss.h>
+#include <peal/nn/metrics/classification.h>
 #include <peal/nn/models/basic_net.h>
-#include <peal/nn/optim/adam.h>
-#include <peal/nn/parallel/ddp.h>
+
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <memory>
 #include <string>
 
 using namespace peal;
 
 namespace {
+
+const auto program_start = std::chrono::steady_clock::now();
 
 // To train on, or to test on.
 data::DatasetRef open_data(const std::string& name, std::int64_t samples, bool train) {
@@ -41,55 +46,60 @@ void print(const std::string& line) {
   std::fflush(stdout);  // at once, where it goes to a file
 }
 
+// How long it took to begin.
+struct FirstStep : launch::TrainerCallback {
+  void on_step_end(launch::Trainer& trainer, launch::TrainerControl&) override {
+    if (std::exchange(is_done, true) || !trainer.job.is_main()) return;
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - program_start;
+    print(fmt::format("first training step done {:.2f} s after the program's start", time.count()));
+  }
+  bool is_done = false;
+};
+
+// What is best here, where transformers' defaults are for models that were trained before.
+const launch::TrainingArguments defaults{.do_train = true,
+                                         .eval_strategy = "epoch",
+                                         .per_device_train_batch_size = 32,
+                                         .per_device_eval_batch_size = 250,
+                                         .learning_rate = 1e-3,
+                                         .weight_decay = 1e-2,
+                                         .max_grad_norm = 0,
+                                         .num_train_epochs = 1,
+                                         .lr_scheduler_type = "constant",
+                                         .logging_strategy = "epoch",
+                                         .save_strategy = "no"};
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  launch::RunArguments arguments;
+  launch::TrainingArguments arguments = defaults;
   std::string data_name = "fashion";
   std::int64_t samples = 0;
   launch::CommandLine line(
-      "Trains BasicNet on MNIST-like images; start it with peal-run or mpirun for several ranks.");
+      "Trains BasicNet on MNIST-like images, or with --do_train false judges the model of "
+      "--resume_from_checkpoint; start it with peal-run or mpirun for several ranks.");
   line.option("--data", &data_name, "fashion, synthetic, or a folder with MNIST's IDX files");
   line.option("--train-samples", &samples,
               "how many synthetic digits to draw (0: 12000), and as many, up to 2000, to test on");
-  launch::add_training_options(line, arguments);
-  if (const auto status = line.parse(argc, argv)) return *status;
+  if (const auto status = launch::parse_arguments(line, arguments, argc, argv)) return *status;
 
   return launch::run_main([&](launch::Job& job) {
-    launch::find_resume(job, arguments);
-    const Device device = job.device(arguments.device);
-    const bool only_judges = !arguments.evaluate.empty();
-    const auto test = open_data(only_judges ? arguments.evaluate : data_name, samples, false);
-    data::DataLoader testing(
-        test, {.batch_size = 250, .shard = job.place(), .exact = true, .device = device});
-
-    manual_seed(arguments.seed);  // parameters are drawn where the model is made
-    nn::BasicNet net;
-    net.to(device);
-    nn::DistributedDataParallel model(net, job.group());
-    if (only_judges) {
-      nn::load_model(launch::checkpoint_to_evaluate(arguments), model);
-      const Autocast precision = launch::autocast(arguments);
-      const double share = launch::accuracy(model, testing, job.group());
-      if (job.is_main()) {
-        print(concat(arguments.evaluate, ": ", test->size(), " samples, ",
-                     launch::in_words({{"accuracy", share}})));
-      }
-      return;
-    }
-    const auto train = open_data(data_name, samples, true);
-    data::DataLoader training(train, {.batch_size = arguments.batch_size,
-                                      .shuffle = true,
-                                      .shard = job.place(),
-                                      .seed = arguments.seed,
-                                      .device = device});
-    nn::AdamW optimizer(model.named_parameters(), {.lr = arguments.lr.value_or(1e-3)});
-
-    launch::EpochTrainer trainer(
-        job, arguments, model, optimizer,
-        {.settings = {{"data", data_name}, {"train_samples", std::to_string(train->size())}},
+    const auto train = arguments.do_train ? open_data(data_name, samples, true) : nullptr;
+    manual_seed(static_cast<std::uint64_t>(arguments.seed));  // parameters are drawn from it
+    launch::Trainer trainer(
+        job, nn::BasicNet(), arguments,
+        {.train_dataset = train,
+         .eval_dataset = open_data(data_name, samples, false),
+         .loss = nn::NLLLoss{},
+         .compute_metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}},
+         .callbacks = {std::make_shared<FirstStep>()},
+         .settings = {{"data", data_name}, {"train_samples", std::to_string(samples)}},
          .tell = print});
-    trainer.fit(training, testing,
-                [](const Tensor& output, const Tensor& y) { return nll_loss(output, y); });
+    if (arguments.do_train) {
+      trainer.train();
+    } else {
+      trainer.load_model();
+      trainer.evaluate();
+    }
   });
 }

@@ -29,7 +29,7 @@ step "3/4 build: cmake --build --preset release --target 05_train_mnist"
 cmake --build --preset release --target 05_train_mnist -j "$(env -u OMP_NUM_THREADS nproc)"
 
 train=(launch/tools/peal-mpirun -n 2 build/release/examples/05_train_mnist
-  --data fashion --epochs 1 --batch-size 32 --lr 1e-3)
+  --data fashion --num_train_epochs 1 --per_device_train_batch_size 32 --learning_rate 1e-3)
 step "4/4 train: ${train[*]}"
 "${train[@]}"
 

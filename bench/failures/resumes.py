@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 # Trainings that are killed and go on. First the whole job, with SIGKILL at moments of chance, while it saves after each
-# step (--save FOLDER/ --save-every 1 --resume auto): each checkpoint that is there must be whole, the newest never older
+# step (--output_dir FOLDER --save_steps 1 --resume_from_checkpoint true): each checkpoint that is there must be whole, the newest never older
 # than before, the next start must go on from it, and the end must equal that of a training that was left alone, bit for
 # bit. Then one rank of a job under peal-run --max-restarts, again and again: the training ends by itself, in the same bits.
 #
@@ -49,7 +49,8 @@ def train(name, *more):
     """A training by this launcher, with these options of the training's or, before "--", the launcher's."""
     own = more[:more.index("--")] if "--" in more else ()
     return [*launcher(name, options.build, options.ranks), *own, options.build / "examples" / "05_train_mnist",
-            "--data", "synthetic", "--train-samples", options.samples, "--batch-size", 16, "--epochs", options.epochs,
+            "--data", "synthetic", "--train-samples", options.samples, "--per_device_train_batch_size", 16, "--num_train_epochs",
+            options.epochs, "--save_strategy", "steps", "--save_steps", 1,
             *more[len(own) + bool(own):]]
 
 
@@ -70,21 +71,21 @@ def is_whole(file):
 
 def figures(text):
     """Of the last epoch, which one start of a training comes to the end of, or the last two."""
-    return set(re.findall(rf"epoch {options.epochs}: (loss [0-9.]+, test accuracy [0-9.]+)", text))
+    return set(re.findall(rf"'(eval_loss': [0-9.]+, 'eval_accuracy': [0-9.]+).*'epoch': {options.epochs}\.0", text))
 
 
 class Alone:
     """A training by this launcher that was left alone."""
 
     def __init__(self, name, folder):
-        file = folder / f"whole-{name}"
-        job = Job(train(name, "--save", file), folder / f"{name}.log")
+        whole = folder / f"whole-{name}"
+        job = Job(train(name, "--output_dir", whole), folder / f"{name}.log")
         start = time.monotonic()
         if job.wait(options.limit) != 0:
             job.kill()
             sys.exit(f"resumes.py: a training that nobody kills fails: {job.said()}")
         self.seconds = time.monotonic() - start
-        self.bytes, self.figures = file.read_bytes(), figures(job.said())
+        self.bytes, self.figures = newest_first(whole)[0].read_bytes(), figures(job.said())
 
     def is_equal(self, run, said, what):
         files = newest_first(run)
@@ -94,7 +95,7 @@ class Alone:
             fault(f"{what}: it ended with {figures(said)}, and left alone with {self.figures}")
 
 
-SAVING = ("--save-every", 1, "--keep", 3, "--resume", "auto")
+SAVING = ("--save_total_limit", 3, "--resume_from_checkpoint", "true")
 
 
 def kill_whole_jobs(name, kills, folder):
@@ -103,7 +104,7 @@ def kill_whole_jobs(name, kills, folder):
     run, said = folder / "run", ""
     while True:
         before = newest_first(run)
-        job = Job(train(name, "--save", f"{run}/", *SAVING), folder / f"{name}-{done}-{ended}.log", PEAL_LOG="info")
+        job = Job(train(name, "--output_dir", run, *SAVING), folder / f"{name}-{done}-{ended}.log", PEAL_LOG="info")
         # The last training is left alone.
         status = job.wait(random.uniform(0.05, alone.seconds) if done < kills else options.limit)
         at_kill = newest_first(run)
@@ -152,7 +153,7 @@ def kill_ranks(kills, folder):
     run = folder / "run"
     while done < kills:
         log = folder / f"ranks-{ended}.log"
-        words = train("peal-run", "--max-restarts", kills, "--", "--save", f"{run}/", *SAVING)
+        words = train("peal-run", "--max-restarts", kills, "--", "--output_dir", run, *SAVING)
         job = Job(words, log, PEAL_LOG="info")
         here = 0  # kills of this job
         end = time.monotonic() + options.limit * (1 + kills)

@@ -20,7 +20,7 @@ run=0 left=0 failures=0
 while IFS= read -r line; do
   case $line in
     *' docs/pictures') line=${line/docs\/pictures/pictures} && mkdir pictures ;;
-    *05_train_mnist\ *) line=$(sed 's/ --epochs [0-9]*//' <<<"$line")' --epochs 1 --train-samples 128' ;;
+    *05_train_mnist\ *) line=$(sed 's/ --num_train_epochs [0-9]*//' <<<"$line")' --num_train_epochs 1 --train-samples 128' ;;
   esac
   if [[ $line =~ ^([A-Z_]+=[^ ]+ )*(launch/tools/peal-mpirun|build/release/([^b]|bin/)|tests/style/) ]]; then
     run=$((run + 1))

@@ -73,8 +73,8 @@ data_folder good
 
 mkdir tests
 cp good/t10k-* tests
-"$trainer" --data good --save judge >log 2>&1
-"$trainer" --resume judge --evaluate tests >log 2>&1 || { cat log; echo 'FAILED: a test set alone is refused'; exit 1; }
+"$trainer" --data good --output_dir judge --save_strategy epoch >log 2>&1
+"$trainer" --do_train false --resume_from_checkpoint judge --data tests >log 2>&1 || { cat log; echo 'FAILED: a test set alone is refused'; exit 1; }
 
 data_folder cut
 gzip cut/train-images-idx3-ubyte
@@ -100,37 +100,38 @@ refused 'other counts' 'counts: images and labels differ in number' 'holds 40 im
 
 refused 'no such folder' 'nowhere: no such folder; it should hold the four IDX files' -- "$trainer" --data nowhere
 refused 'no such device' 'gpu' -- "$trainer" --data good --device gpu
-refused 'no such checkpoint' 'nowhere' -- "$trainer" --data good --resume nowhere
-refused 'no folder to save in' 'save nowhere/c: opening a temporary file beside it failed' 'No such file' \
-  -- "$trainer" --data good --save nowhere/c
-! grep -q 'epoch 1' log || { echo 'FAILED: it trained before it looked where to save'; failures=$((failures + 1)); }
+refused 'no such checkpoint' 'nowhere' -- "$trainer" --data good --resume_from_checkpoint nowhere
+refused 'no folder to save in' 'good/t10k-labels-idx1-ubyte/run' 'Not a directory' \
+  -- "$trainer" --data good --output_dir good/t10k-labels-idx1-ubyte/run --save_strategy epoch
+! grep -q 'first training step' log || { echo 'FAILED: it trained before it looked where to save'; failures=$((failures + 1)); }
 
-ours='"__metadata__":{"peal.parts":"model optimizer scaler random","epoch":"1"}'
+ours='"__metadata__":{"peal.parts":"model optimizer scheduler scaler losses random","epoch":"1"}'
 safetensors "{$ours,"'"model.fc1.weight":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},'\
 '"model.head.weight":{"dtype":"F32","shape":[1],"data_offsets":[24,28]}}' 28 >other
 refused 'a checkpoint of another model' "load other: part 'model': " 'BasicNet: ' 'missing: conv1.weight f32 [32, 1, 3, 3]' \
   'wrong shape: fc1.weight: expected [128, 9216], got [2, 3]' 'unexpected: head.weight f32 [1]' \
-  -- "$trainer" --data good --resume other
+  -- "$trainer" --data good --resume_from_checkpoint other
 safetensors '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}' \
   12 >overlapping
 refused 'overlapping offsets' "safetensors overlapping: tensor 'b': starts at 4, inside tensor 'a', which ends at 8" \
-  -- "$trainer" --data good --resume overlapping
+  -- "$trainer" --data good --resume_from_checkpoint overlapping
 safetensors '{"a":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}' 8 >outside
 refused 'offsets out of range' "safetensors outside: tensor 'a': data_offsets [4, 12] are outside the file's 8 bytes" \
-  -- "$trainer" --data good --resume outside
+  -- "$trainer" --data good --resume_from_checkpoint outside
 printf '\xff\xff\xff\xff\0\0\0\0{}' >header
 refused 'a header beyond the file' 'safetensors header: a header of 4294967295 bytes in a file of 10: truncated, or' \
-  -- "$trainer" --data good --resume header
+  -- "$trainer" --data good --resume_from_checkpoint header
 
-"$trainer" --data good --save whole >log 2>&1 || { cat log; echo 'FAILED: it cannot save'; exit 1; }
+"$trainer" --data good --output_dir saved --save_strategy epoch >log 2>&1 || { cat log; echo 'FAILED: it cannot save'; exit 1; }
+cp saved/*.safetensors whole
 cp whole flipped
 byte=$(tail -c 1000 whole | head -c 1 | od -An -tu1)
 printf "\\x$(printf %02x $((byte ^ 16)))" | dd of=flipped bs=1 seek=$(($(wc -c <whole) - 1000)) conv=notrunc status=none
 refused 'a bit that is another one' 'safetensors flipped: expected the checksum crc32:' ', which it says, got crc32:' \
-  'copy it again or name another' -- "$trainer" --data good --resume flipped --epochs 2
+  'copy it again or name another' -- "$trainer" --data good --resume_from_checkpoint flipped --num_train_epochs 2
 head -c -1 whole >truncated
 refused 'a byte less' 'safetensors truncated: ' 'truncated or damaged; copy it again or name another' \
-  -- "$trainer" --data good --resume truncated --epochs 2
+  -- "$trainer" --data good --resume_from_checkpoint truncated --num_train_epochs 2
 
 # Text in a checkpoint that is wrong: as long as the right one, so that the rest of the file stays as it is, and of a
 # time before checksums.
@@ -140,10 +141,10 @@ damage() {
 }
 damage '"epoch":"1"' '"epoch":"x"'
 refused 'a damaged epoch' "damaged: its epoch is 'x', which is no such number" \
-  -- "$trainer" --data good --resume damaged --epochs 2
+  -- "$trainer" --data good --resume_from_checkpoint damaged --num_train_epochs 2
 damage ' scaler ' ' staler '
 refused 'a part of another name' "load damaged: the tensor 'scaler.scale' belongs to none of the parts" \
-  -- "$trainer" --data good --resume damaged --epochs 2
+  -- "$trainer" --data good --resume_from_checkpoint damaged --num_train_epochs 2
 
 # A disk that holds one checkpoint (14.5 MB) but not two: the second save fails. In namespaces of its own, so that
 # the mount is gone with the shell, and no right is needed where the system lets users have such.
@@ -152,16 +153,17 @@ set -euo pipefail
 trainer=$1
 mkdir disk
 mount -t tmpfs -o size=20M tmpfs disk
-"$trainer" --data good --save disk/c >first 2>&1
-cp disk/c kept
+train=("$trainer" --data good --output_dir disk/run --save_strategy epoch)
+"${train[@]}" >first 2>&1
+cp disk/run/*.safetensors kept
 status=0
-"$trainer" --data good --save disk/c --resume disk/c --epochs 2 >second 2>&1 || status=$?
+"${train[@]}" --resume_from_checkpoint true --num_train_epochs 2 >second 2>&1 || status=$?
 [[ $status -ne 0 && $status -lt 128 ]] || { echo "FAILED: a full disk: exit status $status"; exit 1; }
-grep -q 'save .*disk/c: writing failed after [0-9]* bytes: No space left on device; make room there' second ||
+grep -q 'save .*disk/run/.*: writing failed after [0-9]* bytes: No space left on device; make room there' second ||
   { echo 'FAILED: a full disk: it does not say so'; cat second; exit 1; }
-cmp disk/c kept || { echo 'FAILED: a full disk: the old checkpoint is not whole'; exit 1; }
-[[ $(ls -A disk) == c ]] || { echo 'FAILED: a full disk: left behind:'; ls -A disk; exit 1; }
-"$trainer" --data good --resume disk/c --epochs 2 >third 2>&1 ||
+cmp disk/run/*.safetensors kept || { echo 'FAILED: a full disk: the old checkpoint is not whole'; exit 1; }
+[[ $(ls -A disk/run | wc -l) -eq 2 ]] || { echo 'FAILED: a full disk: left behind:'; ls -A disk/run; exit 1; }
+"$trainer" --data good --resume_from_checkpoint disk/run --num_train_epochs 2 >third 2>&1 ||
   { echo 'FAILED: the old checkpoint cannot be gone on from'; cat third; exit 1; }
 EOF
 namespaces=(unshare -m)
@@ -174,8 +176,8 @@ fi
 
 if [[ -n $launcher ]]; then
   refused 'other counts, two ranks' 'images and labels differ in number' -- "$launcher" -n 2 "$trainer" --data counts
-  refused 'no folder to save in, two ranks' 'save nowhere/c: opening a temporary file' \
-    -- "$launcher" -n 2 "$trainer" --data good --save nowhere/c
+  refused 'no folder to save in, two ranks' 'good/t10k-labels-idx1-ubyte/run' \
+    -- "$launcher" -n 2 "$trainer" --data good --output_dir good/t10k-labels-idx1-ubyte/run --save_strategy epoch
 fi
 [[ $failures -eq 0 ]] || exit 1
 echo 'every bad input was refused'

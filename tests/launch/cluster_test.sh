@@ -105,7 +105,7 @@ if [[ -n $training ]]; then
     rm -f tasks out
     before=$(newest) || true
     # It may be any epoch by the time that SIGTERM comes.
-    submit 9 "$training" --data synthetic --train-samples 24000 --batch-size 16 --epochs 40 &
+    submit 9 "$training" --data synthetic --train-samples 24000 --per_device_train_batch_size 16 --num_train_epochs 40 &
     job=$!
     for ((look = 0; look < 1200; ++look)); do
       ! grep -qs 'first training step done' out || break

@@ -90,6 +90,7 @@ TEST_CASE("from each checkpoint on, a run is the one that was not interrupted, b
     arguments.gradient_accumulation_steps = accumulated;
     arguments.num_train_epochs = 3;
     arguments.warmup_steps = 2;
+    arguments.fp16 = accumulated == 1;
     const std::int64_t samples = 2 * world * batches;
     SeenSamples all;
     const Run whole = run(world, arguments, samples, &all);
@@ -166,6 +167,33 @@ TEST_CASE("a checkpoint after an epoch, and one that leaves the rest of an epoch
     arguments.resume_from_checkpoint = folder.path / concat("checkpoint-", step);
     CHECK(train(rest) == whole);
     CHECK(rest.all.size() == 24);
+  }
+}
+
+TEST_CASE("what comes at an epoch's end comes once, wherever a run was stopped") {
+  const Folder folder;
+  auto arguments = saving(folder.path);
+  arguments.num_train_epochs = 2;
+  arguments.logging_strategy = arguments.eval_strategy = "epoch";
+  const auto train = [&] {
+    std::vector<double> found;
+    launch::Job job;
+    launch::Trainer trainer(job, small_net(), arguments,
+                            {.train_dataset = std::make_shared<Numbered>(6),
+                             .eval_dataset = std::make_shared<Numbered>(5),
+                             .forward = forward_with(0.3)});
+    trainer.train();
+    for (const char* name : {"loss", "eval_loss"}) {
+      for (const double each : logged(trainer.state(), name)) found.push_back(each);
+    }
+    return found;
+  };
+  const auto whole = train();
+  CHECK(whole.size() == 4);
+  arguments.save_strategy = "no";
+  for (int step = 1; step < 6; ++step) {
+    arguments.resume_from_checkpoint = folder.path / concat("checkpoint-", step);
+    CHECK(train() == whole);
   }
 }
 

@@ -24,7 +24,7 @@ running() { [[ -r /proc/$1/stat && $(sed 's/.*) //; s/ .*//' "/proc/$1/stat" 2>/
 worst=0
 for ((run = 1; run <= times; ++run)); do
   : >"$log"  # here, not by the job: else the first look could find the last run's lines
-  mpirun --oversubscribe -n "$ranks" "$trainer" --data synthetic --train-samples 4000 --epochs 1000 >>"$log" 2>&1 &
+  mpirun --oversubscribe -n "$ranks" "$trainer" --data synthetic --train-samples 4000 --num_train_epochs 1000 >>"$log" 2>&1 &
   job=$!
   for ((wait = 0; wait < 300; ++wait)); do
     grep -q 'first training step' "$log" && break

@@ -18,10 +18,11 @@
 //     on_epoch_end [on_log] [on_evaluate] [on_save]          for each epoch
 //   on_train_end
 //
-// After an update whose gradients were not finite (fp16) on_optimizer_step comes as well, and the
-// schedule stays. Each callback is called on every rank. A wish of one rank (should_save = true,
-// say) is that of all: it is heard at the end of the update or epoch. What a callback throws ends
-// the training on all ranks. Thread safety: the rank's thread.
+// A checkpoint of an epoch's last update is saved at the epoch's end, once what comes there is
+// over. After an update whose gradients were not finite (fp16) on_optimizer_step comes as well, and
+// the schedule stays. Each callback is called on every rank. A wish of one rank (should_save =
+// true, say) is that of all: it is heard at the end of the update or epoch. What a callback throws
+// ends the training on all ranks. Thread safety: the rank's thread.
 #pragma once
 
 #include <peal/launch/training/evaluation.h>

@@ -153,6 +153,7 @@ void Trainer::scale_updates(const Position& at, std::int64_t whole, std::int64_t
 
 void Trainer::save_checkpoint(bool epoch_is_left) {
   if (!checkpoints_) return;
+  accelerator().scaler();  // whose scale moves when it is asked for next
   Position at{.epoch = epoch, .step = state_.global_step};
   if (!steps_->epoch_ended && !epoch_is_left) {
     at.loader = training_loader->state_dict();

@@ -230,6 +230,9 @@ void TrainerSteps::act(bool epoch_is_over) {
     trainer_.evaluate();
     agree();
   }
+  // After an epoch's last step it waits for what comes at the epoch's end: a run that goes on from
+  // there begins with the next epoch.
+  if (epoch_ended && !epoch_is_over) return;
   if (std::exchange(control_.should_save, false)) {
     trainer_.save_checkpoint(epoch_is_over && control_.should_epoch_stop);
     call(&TrainerCallback::on_save);

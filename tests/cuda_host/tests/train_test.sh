@@ -8,13 +8,17 @@ shift 3
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 for device in cpu cuda; do
-  "$run" -n "$ranks" "$program" --data synthetic --train-samples 64 --batch-size 8 --epochs 1 --device "$device" \
-    --json "$folder/$device.json" "$@"
+  "$run" -n "$ranks" "$program" --data synthetic --train-samples 64 --per_device_train_batch_size 8 --device "$device" \
+    --report_to json --output_dir "$folder/$device" "$@"
 done
 python3 - "$folder" <<'PYTHON'
 import json, sys
-of = {device: json.load(open(f"{sys.argv[1]}/{device}.json"))["epochs"][0] for device in ("cpu", "cuda")}
-cpu, cuda = ((epoch["loss"], epoch["test_accuracy"]) for epoch in (of["cpu"], of["cuda"]))
+def figures(device):
+    all = {}
+    for line in open(f"{sys.argv[1]}/{device}/log.jsonl"):
+        all.update(json.loads(line))
+    return all["loss"], all["eval_accuracy"]
+cpu, cuda = figures("cpu"), figures("cuda")
 print(f"loss and accuracy: cpu {cpu}, cuda {cuda}")
 # One image of 64 may lie on the edge between two classes.
 if abs(cpu[0] - cuda[0]) > 1e-3 * cpu[0] or abs(cpu[1] - cuda[1]) > 1.5 / 64:

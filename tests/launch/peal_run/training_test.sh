@@ -11,8 +11,9 @@ source "$(dirname "$0")/frame.sh" "$@"
 # that is seen too late they are tried to be more.
 for epochs in 4 16 64; do
   rm -rf run whole
-  train=("$program" --data synthetic --train-samples 240 --batch-size 16 --epochs "$epochs")
-  ends 0 -n 2 "${train[@]}" --save whole
+  train=("$program" --data synthetic --train-samples 240 --per_device_train_batch_size 16 --num_train_epochs "$epochs"
+    --save_strategy steps --save_steps 1)
+  ends 0 -n 2 "${train[@]}" --output_dir whole
   PEAL_LOG=info ends 0 -n 2 --max-restarts 3 bash -c '
     if [[ $RANK == 1 && $TORCHELASTIC_RESTART_COUNT -lt 3 ]]; then
       shopt -s nullglob
@@ -20,7 +21,7 @@ for epochs in 4 16 64; do
       enough=$((${#files[@]} + 3))
       { until files=(run/*.safetensors) && [[ ${#files[@]} -ge $enough ]]; do sleep 0.02; done; kill -KILL $$; } &
     fi
-    exec "$@"' - "${train[@]}" --save run/ --save-every 1 --keep 1000 --resume auto
+    exec "$@"' - "${train[@]}" --output_dir run --resume_from_checkpoint true
   [[ $(grep -cE 'rank 1 .* was ended by SIGKILL' err) -ne 3 ]] || break
 done
 [[ $(grep -cE 'rank 1 .* was ended by SIGKILL' err) -eq 3 ]] || failed 'rank 1 was not ended three times'
@@ -30,14 +31,15 @@ grep -oE 'going on after (step|epoch) [0-9]+.* of run/.*' err >resumed || failed
 [[ $(grep -cE 'after (step|epoch) [1-9]' resumed) -eq 3 && $(wc -l <resumed) -eq 3 ]] || failed 'not each start goes on'
 sed 's/.* of //' resumed >from
 sort -V -u from | cmp - from || failed 'a start does not go on from where the one before it was'
-cmp whole "$(find run -name '*.safetensors' | sort -V | tail -n 1)" || failed 'it ended otherwise'
+newest() { find "$1" -name '*.safetensors' 2>/dev/null | sort -V | tail -n 1; }
+cmp "$(newest whole)" "$(newest run)" || failed 'it ended otherwise'
 
 # SIGTERM has it save once more, after a step, and end; a second one ends it at once.
-newest() { find terminated -name '*.safetensors' 2>/dev/null | sort -V | tail -n 1; }
 for start in 1 2; do
-  before=$(newest) || true
-  PEAL_LOG=info "$peal_run" -n 2 "$program" --data synthetic --train-samples 24000 --batch-size 16 --epochs 40 \
-    --save terminated/ --resume auto >out 2>err &
+  before=$(newest terminated) || true
+  : >out  # which says so of another
+  PEAL_LOG=info "$peal_run" -n 2 "$program" --data synthetic --train-samples 24000 --per_device_train_batch_size 16 \
+    --num_train_epochs 40 --output_dir terminated --save_strategy epoch --resume_from_checkpoint true >out 2>err &
   job=$!
   until_true grep -q 'first training step done' out
   kill -TERM "$job"
@@ -45,7 +47,7 @@ for start in 1 2; do
   wait "$job" || status=$?
   [[ $status -eq 143 ]] || failed "exit status $status, expected 143"
   says 'SIGTERM: ends after step'
-  [[ $(newest) != "$before" ]] || failed 'it has not saved'
+  [[ $(newest terminated) != "$before" ]] || failed 'it has not saved'
   [[ $start -eq 1 ]] || says 'going on after step'
 done
 }
