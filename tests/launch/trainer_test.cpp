@@ -404,6 +404,55 @@ TEST_CASE("a loss of one's own, smoothed labels, and accumulated batches of uneq
         doctest::Approx(mean(squares * squares).item<double>()).epsilon(1e-6));
 }
 
+TEST_CASE("losses count by their labels, in whichever batches and ranks these are") {
+  // Samples of 99 labels, of which some are not there.
+  struct Labels : data::Dataset {
+    explicit Labels(std::vector<std::int64_t> c) : counts(std::move(c)) {}
+    std::int64_t size() const override { return std::ssize(counts); }
+    data::Batch get(std::span<const std::int64_t> indices) const override {
+      std::vector<std::int64_t> y;
+      for (const std::int64_t index : indices) {
+        for (std::int64_t i = 0; i < 99; ++i)
+          y.push_back(i < counts[static_cast<std::size_t>(index)] ? 0 : -100);
+      }
+      const auto n = std::ssize(indices);
+      return {ones({n, 1}), Tensor::from(y, {n, 99}, Device{})};
+    }
+    std::vector<std::int64_t> counts;
+  };
+  for (const auto& [world, accumulated] : {std::pair{1, 2}, {2, 1}}) {
+    for (const auto& [counts, wanted] :
+         {std::pair{std::vector<std::int64_t>{1, 99}, 1.03}, {{0, 99}, 1.0}}) {
+      CAPTURE(world);
+      CAPTURE(wanted);
+      comm::run_ranks(world, [&, counts = counts, wanted = wanted,
+                              accumulated = accumulated](const comm::ProcessGroup& group) {
+        launch::Job job(group);
+        auto arguments = quiet();
+        arguments.per_device_train_batch_size = arguments.per_device_eval_batch_size = 1;
+        arguments.gradient_accumulation_steps = accumulated;
+        arguments.learning_rate = 1;
+        arguments.lr_scheduler_type = "constant";
+        arguments.max_grad_norm = 0;
+        arguments.optim = "sgd";
+        nn::Linear net(Tensor::from(std::vector<float>{1}, {1, 1}));
+        launch::Trainer trainer(job, net, arguments,
+                                {.train_dataset = std::make_shared<Labels>(counts),
+                                 .loss = [](const Tensor& output, const Tensor& y) {
+                                   const double here =
+                                       sum(cast(y != -100, DType::f64)).item<double>();
+                                   return sum(output) * (here == 1 ? 4.0 : here / here);
+                                 }});
+        trainer.train();
+        CHECK(logged(trainer.state(), "loss").at(0) == doctest::Approx(wanted));
+        CHECK(net.weight.detach().item<float>() == doctest::Approx(1 - wanted));
+        CHECK(trainer.evaluate(std::make_shared<Labels>(counts))[0].value ==
+              doctest::Approx(wanted * (1 - wanted)));
+      });
+    }
+  }
+}
+
 TEST_CASE("fp16: an update whose gradients are not finite counts, and the schedule stays") {
   launch::Job job;
   auto arguments = quiet();

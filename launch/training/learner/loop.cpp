@@ -148,7 +148,7 @@ void Loop::backward() {
   const auto mine = static_cast<double>(batch.size());
   samples += mine;
   const auto turn = accelerator_->turn(*prepared_model_, sync_gradients);
-  accelerator_->backward(loss, mine);
+  accelerator_->backward(loss, items ? items(batch) : mine);
 }
 
 bool Loop::agreed(bool mine) const {

@@ -104,6 +104,8 @@ class Loop {
   std::shared_ptr<nn::Optimizer> optimizer;  // its rates can be set always
   LossFunction loss_function;
   ForwardFunction forward;  // null: model(batch.x)
+  // What a batch's loss is the mean over, and counts by in its step; null: its samples.
+  std::function<double(const data::Batch& batch)> items = nullptr;
   data::DataLoader* training_loader = nullptr;
   data::DataLoader* validation_loader = nullptr;  // null: no validation
   data::DataLoader* loader = nullptr;             // that runs

@@ -2,6 +2,7 @@
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/failure_words.h>
+#include <peal/autograd/ops/ops.h>
 #include <peal/comm/group/agree.h>
 #include <peal/launch/terminated.h>
 #include <peal/launch/training/accelerator/strategy.h>
@@ -42,6 +43,12 @@ AcceleratorOptions accelerated_by(const TrainingArguments& args) {
   if (args.ddp_bucket_cap_mb)
     options.ddp.buckets.bytes = static_cast<std::int64_t>(*args.ddp_bucket_cap_mb * (1 << 20));
   return options;
+}
+
+double labels_of(const data::Batch& batch) {
+  if (!batch.y.defined() || batch.y.dtype() != DType::i64) return static_cast<double>(batch.size());
+  const NoGrad guard;
+  return sum(cast(batch.y != -100, DType::f64)).item<double>();
 }
 
 // What all ranks have to give alike.
@@ -87,6 +94,8 @@ Trainer::Trainer(Job& j, nn::Module m, TrainingArguments args, TrainerOptions op
   if (!loss_function) {
     loss_function = nn::CrossEntropyLoss{.label_smoothing = args_.label_smoothing_factor};
   }
+  if (!options_.num_items_in_batch) options_.num_items_in_batch = labels_of;
+  items = [this](const data::Batch&) { return steps_->items; };
   if (options_.compute_loss) {
     forward = [this](nn::Module& net, const data::Batch& given) {
       LossAndOutput found = options_.compute_loss(net, given);

@@ -13,10 +13,10 @@
 //
 // Each rank learns from its share of the samples, so a step is of per_device_train_batch_size times
 // gradient_accumulation_steps times the ranks, and gradients are those of the mean over all of its
-// samples. An epoch's last step may be of fewer batches. What is evaluated and predicted has each
-// sample once.
+// labels, however these lie in batches and ranks. An epoch's last step may be of fewer batches.
+// What is evaluated and predicted has each sample once.
 //
-// Logs. "loss" is the mean over the steps since the last log, and over ranks; beside it stand
+// Logs. "loss" is the mean over the steps since the last log, each of all ranks; beside it stand
 // "grad_norm" (before it was clipped), "learning_rate" (of the step to come) and "epoch".
 //
 // Checkpoints (checkpoints.h) are files of output_dir, whole or not there, written while the
@@ -61,6 +61,9 @@ struct TrainerOptions {
   Loop::ForwardFunction forward = nullptr;  // null: model(batch.x)
   // In the place of both, for losses that need more than output and y.
   std::function<LossAndOutput(nn::Module& model, const data::Batch& batch)> compute_loss = nullptr;
+  // What a batch's loss is the mean over, by which it counts among those of its step (transformers:
+  // num_items_in_batch). Null: the classes of y (i64) that are not -100, or else the samples.
+  std::function<double(const data::Batch& batch)> num_items_in_batch = nullptr;
   std::vector<NamedMetric> compute_metrics = {};  // of evaluations, as "eval_NAME"
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
   OptimizerFactory optimizer = nullptr;  // null: as `optim` says; its rate is learning_rate

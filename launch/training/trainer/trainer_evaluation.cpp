@@ -19,10 +19,9 @@ struct Trainer::Judged : Callback {
   Judged(Trainer& of, bool keeps_rows) : trainer(of), keeps(keeps_rows) {}
   int order() const override { return 40; }
   void after_batch(Loop& loop) override {
-    const auto here = static_cast<double>(loop.batch.size());
-    if (loop.loss.defined() && here > 0) {
+    if (const double here = trainer.steps_->items; loop.loss.defined() && here > 0) {
       loss_sum += loop.loss.detach().item<double>() * here;
-      samples += here;
+      items += here;
     }
     if (loop.batch.y.defined()) {
       for (const NamedMetric& each : trainer.options_.compute_metrics)
@@ -38,7 +37,7 @@ struct Trainer::Judged : Callback {
   Trainer& trainer;
   bool keeps;
   data::DataLoader* loader = nullptr;
-  double loss_sum = 0, samples = 0;
+  double loss_sum = 0, items = 0;
   std::vector<Tensor> outputs, labels;
   std::vector<std::int64_t> places;
 };
@@ -119,13 +118,13 @@ std::vector<Value> Trainer::judge(data::DataLoader& loader, const std::string& p
     const std::shared_ptr<void> over(nullptr, [this](void*) { steps_->judging = false; });
     run_validation(loader);
   }
-  const std::vector<double> mine{judged.loss_sum, judged.samples};
+  const std::vector<double> mine{judged.loss_sum, judged.items};
   const Tensor sums = Tensor::from(mine, {2}, Device{});
   job.group().all_reduce(sums, comm::ReduceOp::sum, {"trainer's evaluation"}).wait();
-  const double samples = sums.data<double>()[1];
+  const double all_items = sums.data<double>()[1];
   std::vector<Value> found;
-  if (samples > 0) {
-    found.push_back({prefix + "_loss", sums.data<double>()[0] / samples});
+  if (all_items > 0) {
+    found.push_back({prefix + "_loss", sums.data<double>()[0] / all_items});
     for (const NamedMetric& each : options_.compute_metrics)
       found.push_back({prefix + "_" + each.name, each.metric->value(job.group())});
   }

@@ -21,82 +21,96 @@ bool is_due(std::int64_t step, double every, std::int64_t all) {
 
 }  // namespace
 
-void StepLosses::add(const Tensor& loss, double samples) {
+void StepLosses::add(const Tensor& loss, double items) {
   const NoGrad guard;
-  const Tensor value = mul(cast(loss.detach().reshape({}), DType::f64), samples);
+  const Tensor value = mul(cast(loss.detach().reshape({}), DType::f64), items);
   group_ = group_.defined() ? group_ + value : value;
-  samples_ += samples;
+  items_ += items;
 }
 
 void StepLosses::end_step() {
-  const NoGrad guard;
   if (!group_.defined()) return;
-  const Tensor mean = mul(group_, samples_ == 0 ? 0 : 1 / samples_);
-  since_ = since_.defined() ? since_ + mean : mean;
-  group_ = Tensor();
-  samples_ = 0;
-  ++steps_;
+  sums_.push_back(std::exchange(group_, Tensor()));
+  all_items_.push_back(std::exchange(items_, 0));
 }
 
-namespace {
-
-double mean_over_ranks(const Job& job, double mine) {
-  if (job.world() == 1) return mine;
-  const Tensor sum = Tensor::scalar(mine, Device{});
-  job.group().all_reduce(sum, comm::ReduceOp::sum, {"trainer's losses"}).wait();
-  return sum.item<double>() / job.world();
+std::vector<double> StepLosses::numbers() const {
+  std::vector<double> all;
+  for (std::size_t i = 0; i < sums_.size(); ++i) {
+    all.push_back(sums_[i].item<double>());
+    all.push_back(all_items_[i]);
+  }
+  return all;
 }
 
-}  // namespace
+double StepLosses::sum_over_ranks() const {
+  if (sums_.empty()) return 0;
+  const std::vector<double> mine = numbers();
+  const Tensor all = Tensor::from(mine, {std::ssize(mine)}, Device{});
+  if (job_->world() > 1)
+    job_->group().all_reduce(all, comm::ReduceOp::sum, {"trainer's losses"}).wait();
+  double sum = 0;
+  for (std::size_t i = 0; i < mine.size(); i += 2) {
+    const double items = all.data<double>()[i + 1];
+    sum += items == 0 ? 0 : all.data<double>()[i] / items;
+  }
+  return sum;
+}
 
 double StepLosses::take() {
-  const double sum = mean_over_ranks(*job_, since_.defined() ? since_.item<double>() : 0);
-  const auto steps = static_cast<double>(std::max<std::int64_t>(steps_, 1));
+  const double sum = sum_over_ranks();
+  const std::int64_t count = steps();
   before_ += sum;
-  steps_before_ += std::exchange(steps_, 0);
-  since_ = Tensor();
-  return sum / steps;
+  steps_before_ += count;
+  sums_.clear();
+  all_items_.clear();
+  return sum / static_cast<double>(std::max<std::int64_t>(count, 1));
 }
 
 double StepLosses::of_all() const {
-  const double sum = before_ + mean_over_ranks(*job_, since_.defined() ? since_.item<double>() : 0);
-  return sum / static_cast<double>(std::max<std::int64_t>(steps_ + steps_before_, 1));
+  const double sum = before_ + sum_over_ranks();
+  return sum / static_cast<double>(std::max<std::int64_t>(steps() + steps_before_, 1));
 }
 
 void StepLosses::consolidate_state_dict(int) {
-  all_ = Tensor::empty({job_->world()}, DType::f64, Device{});
-  const double mine = since_.defined() ? since_.item<double>() : 0;
-  job_->group().all_gather(all_, Tensor::scalar(mine, Device{})).wait();
+  std::vector<double> mine = numbers();
+  mine.insert(mine.begin(), static_cast<double>(steps()));
+  const auto size = std::ssize(mine);
+  gathered_ = Tensor::empty({job_->world(), size}, DType::f64, Device{});
+  job_->group().all_gather(gathered_, Tensor::from(mine, {size}, Device{})).wait();
 }
 
 NamedTensors StepLosses::state_dict() const {
-  return {{"since", all_},
+  return {{"since", gathered_},
           {"before", Tensor::scalar(before_, Device{})},
-          {"steps", Tensor::scalar(steps_, Device{})},
           {"steps_before", Tensor::scalar(steps_before_, Device{})}};
 }
 
-// In another world the mean over ranks stays what it was.
+// In another world rank 0 takes all that the others had.
 void StepLosses::load_state_dict(const NamedTensors& state) {
   StateReader reader("losses of steps", state);
   const auto found = std::find_if(state.begin(), state.end(),
                                   [](const auto& entry) { return entry.first == "since"; });
-  const std::int64_t ranks = found == state.end() ? 1 : found->second.numel();
-  const Tensor since = reader.tensor("since", {ranks}, DType::f64);
+  const bool fits = found != state.end() && found->second.dim() == 2;
+  const std::int64_t ranks = fits ? found->second.size(0) : 1,
+                     size = fits ? found->second.size(1) : 1;
+  const Tensor since = reader.tensor("since", {ranks, size}, DType::f64);
   const auto before = reader.number<double>("before");
-  const auto steps = reader.number<std::int64_t>("steps");
   const auto steps_before = reader.number<std::int64_t>("steps_before");
   reader.finish();
   const auto all = since.to_vector<double>();
-  double mine = 0;
-  if (ranks == job_->world()) {
-    mine = all[static_cast<std::size_t>(job_->rank())];
-  } else {
-    for (const double each : all) mine += each / static_cast<double>(ranks);
+  *this = StepLosses(*job_);
+  for (std::int64_t at = 1; at + 1 < size; at += 2) {
+    double sum = 0, items = 0;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      if (ranks == job_->world() ? rank != job_->rank() : job_->rank() != 0) continue;
+      sum += all[static_cast<std::size_t>(rank * size + at)];
+      items += all[static_cast<std::size_t>(rank * size + at + 1)];
+    }
+    sums_.push_back(Tensor::scalar(sum, Device{}));
+    all_items_.push_back(items);
   }
-  since_ = Tensor::scalar(mine, Device{});
   before_ = before;
-  steps_ = steps;
   steps_before_ = steps_before;
 }
 
@@ -126,10 +140,16 @@ void TrainerSteps::before_batch(Loop& loop) {
 // What compute_loss gave counts whether there is a y or not.
 void TrainerSteps::after_pred(Loop& loop) { loop.loss = computed; }
 
+// A mean over nothing is no number; a loss of 0 has the gradients that others wait for.
+void TrainerSteps::after_loss(Loop& loop) {
+  items = trainer_.options_.num_items_in_batch(loop.batch);
+  if (items == 0 && loop.loss.defined()) loop.loss = mul(sum(loop.output), 0);
+}
+
 void TrainerSteps::before_backward(Loop& loop) {
   loop.sync_gradients = batches_ + 1 >= trainer_.args_.gradient_accumulation_steps ||
                         !loop.training_loader->has_next();
-  losses.add(loop.loss, static_cast<double>(loop.batch.size()));
+  losses.add(loop.loss, items);
 }
 
 void TrainerSteps::before_step(Loop& loop) {

@@ -8,20 +8,24 @@
 #include <peal/launch/training/termination.h>
 #include <peal/launch/training/trainer/trainer.h>
 
+#include <cstdint>
+#include <iterator>
 #include <optional>
+#include <vector>
 
 namespace peal::launch {
 
-// The mean losses of steps that were not logged yet, each rank's; a part of checkpoints.
+// The losses of steps, of all ranks together: of each step the sum of batches' losses times what
+// they are means over, and the sum of these. A part of checkpoints.
 class StepLosses {
  public:
   explicit StepLosses(const Job& job) : job_(&job) {}
-  void add(const Tensor& loss, double samples);  // a batch's
+  void add(const Tensor& loss, double items);  // a batch's
   void end_step();
-  std::int64_t steps() const { return steps_; }  // since take()
-  // The mean over ranks and those steps. Collective.
+  std::int64_t steps() const { return std::ssize(sums_); }  // since take()
+  // The mean of those steps' losses. Collective.
   double take();
-  // The mean over ranks and all steps. Collective.
+  // The mean of all steps' losses. Collective.
   double of_all() const;
 
   void consolidate_state_dict(int to);
@@ -29,12 +33,17 @@ class StepLosses {
   void load_state_dict(const NamedTensors& state);
 
  private:
+  std::vector<double> numbers() const;  // this rank's: of each step the sum, then the items
+  double sum_over_ranks() const;
+
   const Job* job_;
-  Tensor group_, since_;  // f64, of the step under way and of those that are over
-  double samples_ = 0;    // of the step under way
-  double before_ = 0;     // the mean over ranks of the sum of the steps before
-  std::int64_t steps_ = 0, steps_before_ = 0;
-  Tensor all_;  // since_ of all ranks
+  Tensor group_;  // f64, of the step under way
+  double items_ = 0;
+  std::vector<Tensor> sums_;  // of steps since take(); f64 []
+  std::vector<double> all_items_;
+  double before_ = 0;  // the sum of the losses of the steps before
+  std::int64_t steps_before_ = 0;
+  Tensor gathered_;  // [ranks, 1 + 2 steps] of all ranks: how many steps, and numbers()
 };
 
 class TrainerSteps : public Callback {
@@ -46,6 +55,7 @@ class TrainerSteps : public Callback {
   void after_epoch(Loop& loop) override;
   void before_batch(Loop& loop) override;
   void after_pred(Loop& loop) override;
+  void after_loss(Loop& loop) override;
   void before_backward(Loop& loop) override;
   void before_step(Loop& loop) override;
   void after_step(Loop& loop) override;
@@ -55,6 +65,7 @@ class TrainerSteps : public Callback {
   void call(Moment moment);
 
   StepLosses losses;
+  double items = 0;      // what the loss of the batch under way is the mean over
   Tensor computed;       // compute_loss' of the batch under way
   bool judging = false;  // an evaluation is under way, of which its own callback takes care
   bool terminated = false;
