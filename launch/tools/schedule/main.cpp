@@ -78,7 +78,6 @@ void add_pipeline(CommandLine& line, PipelineOptions& options) {
   line.option("--chunks", &options.chunks,
               "parts of the model that a rank has; default: the kind's")
       .not_negative();
-  line.option("--skip", &options.skips, "from which part past others to which: 0-2,1-3");
   line.option("--forward", &options.costs.forward, "what it costs a rank, for a micro-batch")
       .positive();
   line.option("--input", &options.costs.input, "the same of backward to its input").positive();
@@ -172,6 +171,7 @@ int run(int argc, char** argv) {
       "pipeline", "shows how micro-batches go through the stages of a pipeline, and what is idle",
       [&] { status = pipeline_schedule(piped); });
   add_pipeline(piping, piped);
+  piping.option("--skip", &piped.skips, "from which part past others to which: 0-2,1-3");
   piping.flag("--verify", &piped.verify, "prove it right");
   piping.flag("--all", &piped.all,
               "with --verify: every kind, 1 to 16 stages, 1 to 64 micro-batches");
