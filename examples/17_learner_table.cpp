@@ -44,17 +44,16 @@ void train(launch::Job& job, const Options& options) {
   const std::filesystem::path folder(options.data);
   const data::Table people = adult::read_people(folder / "adult.data");
   const data::TableStatistics statistics = data::statistics_of(people, adult::columns);
-  const Device device = job.device(options.device);
   launch::DataLoaders dls(job, data::encoded(people, statistics),
                           data::encoded(adult::read_people(folder / "adult.test"), statistics),
-                          {.batch_size = options.batch_size, .device = device});
+                          {.batch_size = options.batch_size});
   launch::set_seed(0);
   launch::Learner learner =
       launch::tabular_learner(job, dls, statistics,
                               {.metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}},
                                .callbacks = {std::make_shared<launch::ProgressCallback>()},
+                               .device = options.device,
                                .tell = print});
-  learner.model.to(device);
   const auto all_ranks = learner.distrib_ctx();
   const double lr = learner.lr_find().valley;
   if (job.is_main()) print(fmt::format("learning rate {:.1e}", lr));
@@ -92,7 +91,7 @@ int main(int argc, char** argv) {
   line.option("--predict", &options.rows, "rows to judge, as those of adult.test");
   line.option("--epochs", &options.epochs, "of the one cycle").positive();
   line.option("--batch-size", &options.batch_size, "of each rank").positive();
-  line.option("--device", &options.device, "cpu, cuda or cuda:N");
+  line.option("--device", &options.device, "to train on: cpu, cuda or cuda:N");
   if (const auto status = line.parse(argc, argv)) return *status;
   return launch::run_main([&](launch::Job& job) {
     PEAL_CHECK(!options.data.empty() || (!options.loaded.empty() && !options.rows.empty()),

@@ -10,6 +10,12 @@
 #include <peal/comm/group/device_mesh.h>
 #include <peal/data/data.h>
 #include <peal/launch/job.h>
+#include <peal/launch/training/learner/exported.h>
+#include <peal/launch/training/learner/mixup.h>
+#include <peal/launch/training/learner/progress.h>
+#include <peal/launch/training/learner/tabular.h>
+#include <peal/launch/training/learner/text.h>
+#include <peal/launch/training/learner/vision.h>
 #include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/nn.h>
 #include <peal/tests/folder.h>

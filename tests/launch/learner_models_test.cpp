@@ -12,9 +12,13 @@
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
+#include "points.h"
+
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace peal;
@@ -275,6 +279,15 @@ TEST_CASE("a classifier begins with a language model's encoder, and two ranks le
       }
       const auto found = learner.get_preds();
       CHECK(found.targets.to_vector<std::int64_t>() == texts_of(9).classes);
+      const auto exported = folder.path / concat("texts", world);
+      learner.export_to(exported);
+      auto loaded = launch::load_text_classifier_learner(job, exported);
+      CHECK(launch::vocabulary_in(exported).words() == words.words());
+      CHECK(
+          max(abs(loaded.get_preds(&dls.valid()).predictions - found.predictions)).item<float>() ==
+          0);
+      const auto one = loaded.predict(Tensor::from(texts_of(9).texts[4], {9}, Device{}));
+      CHECK(max(abs(one.predictions - select(found.predictions, 0, 4))).item<float>() < 1e-6f);
       if (!job.is_main()) return;
       losses[world] = learner.recorder().batch_losses;
       said[world] = found.predictions.to_vector<float>();
@@ -290,4 +303,39 @@ TEST_CASE("a classifier begins with a language model's encoder, and two ranks le
   launch::Learner other(job, {}, net, {.loss = nn::CrossEntropyLoss{}});
   testing::check_has(testing::error_of([&] { launch::save_encoder(other, folder.path / "none"); }),
                      "expected the learner of a language model");
+  other.export_to(folder.path / "points");
+  testing::check_has(
+      testing::error_of([&] { launch::load_text_classifier_learner(job, folder.path / "points"); }),
+      "was not exported by a learner of texts");
+}
+
+TEST_CASE("within a fit that shares the optimizer out the model alone is saved, whole") {
+  struct Save : launch::Callback {
+    explicit Save(std::filesystem::path f) : file(std::move(f)) {}
+    void after_epoch(launch::Loop& loop) override {
+      auto& learner = dynamic_cast<launch::Learner&>(loop);
+      testing::check_has(testing::error_of([&] { learner.save(file); }), "do it after the fit");
+      learner.save(file, false);
+    }
+    std::filesystem::path file;
+  };
+  const testing::Folder folder;
+  for (const char* strategy : {"zero1", "fsdp"}) {
+    comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
+      launch::Job job(group);
+      manual_seed(3);
+      nn::Linear net(2, 3);
+      data::DataLoader training(std::make_shared<testing::Points>(8), {.batch_size = 2});
+      const auto file = folder.path / strategy;
+      launch::Learner learner(job, {&training}, net,
+                              {.loss = nn::CrossEntropyLoss{},
+                               .callbacks = {std::make_shared<Save>(file)},
+                               .strategy = strategy});
+      learner.fit(1, 0.1);
+      nn::Linear other(2, 3);
+      launch::Learner loaded(job, {}, other, {.loss = nn::CrossEntropyLoss{}});
+      loaded.load(file, false);
+      CHECK(sum(abs(other.weight - net.weight)).item<float>() == 0);
+    });
+  }
 }

@@ -127,7 +127,7 @@ class Learner : public Loop {
 
   // The model, and the optimizer, in a file, which rank 0 writes; and back, on all ranks. Errors,
   // on all ranks: the file cannot be written or read, or is not the same on all; a model or
-  // optimizer that it does not fit.
+  // optimizer that it does not fit; an optimizer within a fit by "zero1", "zero2" or "fsdp".
   void save(const std::filesystem::path& file, bool with_opt = true);
   void load(const std::filesystem::path& file, bool with_opt = true);
   // The model to be used elsewhere (exported.h): its state, classes and settings, by rank 0.
@@ -157,6 +157,7 @@ class Learner : public Loop {
   // The optimizer is shared out, or trains pieces.
   bool shards_optimizer() { return accelerator().strategy() > Strategy::ddp; }
   void create_optimizer();
+  void check_saves_optimizer(bool with_opt);
   Device device_of_model() const;
   // By group of the optimizer, of rates by layer group.
   std::vector<double> by_optimizer_group(const Rates& rates) const;

@@ -71,7 +71,17 @@ Exported exported_in(const std::filesystem::path& file, Metadata metadata) {
 
 }  // namespace
 
+// In a fit, pieces of the state lie with all ranks.
+void Learner::check_saves_optimizer(bool with_opt) {
+  PEAL_CHECK(!with_opt || prepared_optimizer() == nullptr || !shards_optimizer(),
+             "[launch] learner: within a fit by \"", accelerator_options().strategy,
+             "\" the optimizer is not saved or loaded; do it after the fit, or the model alone "
+             "(with_opt = false)");
+}
+
 void Learner::save(const std::filesystem::path& file, bool with_opt) {
+  check_saves_optimizer(with_opt);
+  const auto whole = whole_model();
   std::vector<nn::Part> parts{{"model", model}};
   if (with_opt) {
     create_optimizer();
@@ -81,6 +91,7 @@ void Learner::save(const std::filesystem::path& file, bool with_opt) {
 }
 
 void Learner::load(const std::filesystem::path& file, bool with_opt) {
+  check_saves_optimizer(with_opt);
   const nn::CheckpointFile read = read_alike(job, file);
   PEAL_CHECK(read.has("model"), "[launch] learner: ", file.string(), " has no part 'model'");
   PEAL_CHECK(!with_opt || read.has("optimizer"), "[launch] learner: ", file.string(),
@@ -90,6 +101,7 @@ void Learner::load(const std::filesystem::path& file, bool with_opt) {
     create_optimizer();
     parts.emplace_back("optimizer", *optimizer);
   }
+  const auto whole = whole_model();
   read.load(parts, false);
 }
 
@@ -107,6 +119,7 @@ void Learner::export_to(const std::filesystem::path& file) {
   }
   all[activation_key] = reading_.activation_name;
   all[model_key] = model.class_name();
+  const auto whole = whole_model();
   write_checkpoint(job, file, {{"model", model}}, all);
 }
 

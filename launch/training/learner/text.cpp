@@ -3,6 +3,7 @@
 #include <peal/autograd/ops/arithmetic.h>
 #include <peal/autograd/ops/permute.h>
 #include <peal/comm/group/agree.h>
+#include <peal/launch/training/learner/exported.h>
 #include <peal/launch/training/learner/text.h>
 #include <peal/nn/checkpoint.h>
 #include <peal/nn/loss.h>
@@ -10,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <memory>
+#include <sstream>
 #include <utility>
 
 namespace peal::launch {
@@ -17,14 +19,62 @@ namespace {
 
 using nlohmann::json;
 
-// What is exported: the words a line each, and the model's sizes.
+constexpr const char* words_key = "words";  // a line each
+constexpr const char* lstm_key = "awd_lstm";
+constexpr const char* classifier_key = "text_classifier";
+
+std::string text_of_lstm(const nn::AwdLstmSettings& model) {
+  return json{
+      {"vocabulary", model.vocabulary}, {"emb_sz", model.emb_sz},       {"n_hid", model.n_hid},
+      {"n_layers", model.n_layers},     {"pad_token", model.pad_token}, {"bidir", model.bidir},
+      {"output_p", model.output_p},     {"hidden_p", model.hidden_p},   {"input_p", model.input_p},
+      {"embed_p", model.embed_p},       {"weight_p", model.weight_p}}
+      .dump();
+}
+
+nn::AwdLstmSettings lstm_of_text(const std::string& text) {
+  const json all = json::parse(text);
+  nn::AwdLstmSettings model = nn::awd_lstm_classifier(all.at("vocabulary"));
+  all.at("emb_sz").get_to(model.emb_sz);
+  all.at("n_hid").get_to(model.n_hid);
+  all.at("n_layers").get_to(model.n_layers);
+  all.at("pad_token").get_to(model.pad_token);
+  all.at("bidir").get_to(model.bidir);
+  all.at("output_p").get_to(model.output_p);
+  all.at("hidden_p").get_to(model.hidden_p);
+  all.at("input_p").get_to(model.input_p);
+  all.at("embed_p").get_to(model.embed_p);
+  all.at("weight_p").get_to(model.weight_p);
+  return model;
+}
+
+std::string text_of_classifier(const nn::TextClassifierSettings& settings) {
+  return json{{"seq_len", settings.seq_len},
+              {"max_len", settings.max_len},
+              {"lin_ftrs", settings.lin_ftrs},
+              {"ps", settings.ps}}
+      .dump();
+}
+
+nn::TextClassifierSettings classifier_of_text(const std::string& text) {
+  const json all = json::parse(text);
+  return {all.at("seq_len"), all.at("max_len"), all.at("lin_ftrs"), all.at("ps")};
+}
+
 void note_text_settings(LearnerOptions& options, const data::Vocabulary& words,
                         const nn::AwdLstmSettings& model) {
   std::string lines;
   for (const std::string& word : words.words()) lines += word + '\n';
-  options.settings["words"] = lines;
-  options.settings["awd_lstm"] =
-      json{{"emb_sz", model.emb_sz}, {"n_hid", model.n_hid}, {"n_layers", model.n_layers}}.dump();
+  options.settings[words_key] = lines;
+  options.settings[lstm_key] = text_of_lstm(model);
+}
+
+const std::string& text_setting_in(const Exported& there, const std::filesystem::path& file,
+                                   const char* name) {
+  const auto found = there.settings.find(name);
+  PEAL_CHECK(found != there.settings.end(), "[launch] learner: ", file.string(),
+             " was not exported by a learner of texts: it has no '", name, "'");
+  return found->second;
 }
 
 void complete_text(LearnerOptions& options) {
@@ -95,6 +145,7 @@ Learner text_classifier_learner(Job& job, Loaders loaders, const data::Vocabular
   const nn::AwdLstmSettings sizes = encoder.value_or(nn::awd_lstm_classifier(words.size(), 0.5));
   complete_text(options);
   note_text_settings(options, words, sizes);
+  options.settings[classifier_key] = text_of_classifier(settings);
   options.classes = std::move(classes);
   if (options.groups.empty()) {
     options.groups = {{"0.module.encoder", "0.module.encoder_dp"}};
@@ -105,6 +156,29 @@ Learner text_classifier_learner(Job& job, Loaders loaders, const data::Vocabular
   }
   const std::int64_t outputs = std::ssize(options.classes);
   return Learner(job, loaders, nn::AwdTextClassifier(sizes, outputs, settings), std::move(options));
+}
+
+data::Vocabulary vocabulary_in(const std::filesystem::path& file) {
+  std::vector<std::string> words;
+  std::istringstream lines(text_setting_in(exported(file), file, words_key));
+  for (std::string line; std::getline(lines, line);) words.push_back(line);
+  return data::Vocabulary::of_words(std::move(words));
+}
+
+Learner load_text_classifier_learner(Job& job, const std::filesystem::path& file,
+                                     LearnerOptions options) {
+  const Exported there = exported(file);
+  std::optional<nn::Module> model;
+  try {
+    model = nn::AwdTextClassifier(lstm_of_text(text_setting_in(there, file, lstm_key)),
+                                  std::ssize(there.classes),
+                                  classifier_of_text(text_setting_in(there, file, classifier_key)));
+  } catch (const json::exception& error) {
+    fail(concat("[launch] learner: ", file.string(),
+                ": the sizes of its model are not what was exported: ", error.what()));
+  }
+  complete_text(options);
+  return load_learner(job, file, *model, std::move(options));
 }
 
 void save_encoder(Learner& learner, const std::filesystem::path& file) {

@@ -80,6 +80,12 @@ Learner text_classifier_learner(Job& job, Loaders loaders, const data::Vocabular
                                 std::optional<nn::AwdLstmSettings> encoder = {},
                                 const nn::TextClassifierSettings& settings = {});
 
+// Without data, of what such a learner has exported, and the words that it knows. Errors: as of
+// load_learner(); a file of another learner.
+Learner load_text_classifier_learner(Job& job, const std::filesystem::path& file,
+                                     LearnerOptions options = {});
+data::Vocabulary vocabulary_in(const std::filesystem::path& file);
+
 // The encoder of either, in a file that rank 0 writes, and back. Collective. Errors, on all ranks:
 // another model; a file that cannot be written or read, or is of another size.
 void save_encoder(Learner& learner, const std::filesystem::path& file);
