@@ -116,6 +116,9 @@ case ${2:?} in
     holds broken.html 'deadlock, expected every message to meet its partner' '"waiting":[['
     says 'wrote pipe.html' view pipeline --kind gpipe --beside 1f1b --output pipe.html
     holds pipe.html '<title>gpipe: 4 stages, 8 micro-batches, beside 1f1b</title>' 'by formula (p-1)(F+B) = 9'
+    says 'wrote wins.html' view compare all_reduce --ranks 2-8 --bytes 1K-1M --output wins.html
+    holds wins.html '<title>all_reduce: who wins, by size and ranks</title>' '"name":"circulant"'
+    refuses 'a barrier has no sizes' view compare barrier --output no.html
     says 'ran 3 times' all_reduce ring --ranks 3 --count 300 --run measured
     says 'wrote measured.html' view trace measured --output measured.html
     holds measured.html '"name":"model"' '"name":"measured"' 'by ring, 3 ranks: model'

@@ -100,6 +100,8 @@ opens page.html 'keys true different  labels true'
 grep -qF 'waits for ever' dom.html || { echo 'the page does not say who waits'; exit 1; }
 "$program" view pipeline --kind zb-v --output page.html
 opens page.html 'keys true different  labels true'
+"$program" view compare all_reduce --ranks 2-8 --bytes 1K-1M --output page.html
+opens page.html 'DRIVEN stops 11 pictures 11 words 11 keys true different  labels true'
 "$program" all_reduce ring --ranks 3 --count 300 --run measured
 "$program" view trace measured --output page.html
 opens page.html 'keys true different  labels true'

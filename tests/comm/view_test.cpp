@@ -9,6 +9,7 @@
 #include <peal/comm/verify/verify.h>
 #include <peal/launch/tools/schedule/damage.h>
 #include <peal/launch/tools/schedule/view/cells.h>
+#include <peal/launch/tools/schedule/view/compare_json.h>
 #include <peal/launch/tools/schedule/view/page.h>
 #include <peal/launch/tools/schedule/view/pipeline_json.h>
 #include <peal/launch/tools/schedule/view/schedule_json.h>
@@ -277,6 +278,30 @@ TEST_CASE("a pipeline's page has its actions, when they run and whom they are fo
     }
     CHECK(sent == shown);
   }
+}
+
+TEST_CASE("a page of who wins has what the closed forms count, where there is a plan") {
+  Machine machine;
+  machine.between = {.latency = 2e-6, .rate = 1e-9, .gap = 1e-7};
+  machine.reduce = 2e-9;
+  const json all = launch::compare_json(Collective::all_reduce, {4, 6}, {64, 4096}, machine);
+  CHECK(all["machine"] ==
+        json{{"latency", 2e-6}, {"gap", 1e-7}, {"per_byte", 1e-9}, {"reduce", 2e-9}});
+  std::set<std::string> names;
+  for (const json& one : all["algorithms"]) {
+    const std::string name = one["name"];
+    names.insert(name);
+    CHECK(one["costs"].size() == 2);
+    // 6 rounds of a message of a fourth; 10 of a sixth, rounded up.
+    if (name == "ring") CHECK(one["costs"][0][1] == json{6, 6, 6 * 256, 3 * 256});
+    if (name == "ring") CHECK(one["costs"][1][1] == json{10, 10, 10 * 171, 5 * 171});
+    if (name == "direct") CHECK(one["costs"][0][0] == json{2, 6, 24, 12});
+    if (name == "swing") CHECK(one["costs"][1] == json{nullptr, nullptr});
+  }
+  CHECK(names.contains("ring"));
+  CHECK(names.contains("direct"));
+  CHECK(names.contains("swing"));
+  CHECK_FALSE(names.contains("direct_slices"));  // in shared memory
 }
 
 TEST_CASE("a measured step's page has its buckets and the ops beside them, from the step's begin") {

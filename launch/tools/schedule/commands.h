@@ -118,6 +118,7 @@ struct ViewOptions {
   ShowOptions shown;
   PipelineOptions piped;
   TraceOptions traced;
+  CompareOptions compared;
   std::string beside;       // another algorithm
   std::string how;          // a damage, "any", or empty: the schedule as it is
   std::uint64_t which = 1;  // of the damages
@@ -127,6 +128,7 @@ struct ViewOptions {
 int view(comm::Collective what, const ViewOptions& options);
 int view_pipeline(const ViewOptions& options);
 int view_trace(const ViewOptions& options);
+int view_compare(comm::Collective what, const ViewOptions& options);
 
 struct FlightOptions {
   std::string folder;  // of the files that PEAL_FLIGHT left

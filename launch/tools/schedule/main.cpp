@@ -94,8 +94,13 @@ std::string asked(int argc, char** argv) {
   return all;
 }
 
+// What view compare is asked about, in text.
+struct ViewedSizes {
+  std::string collective = "all_reduce", ranks = "2-16", bytes = "64-256M";
+};
+
 // peal-schedule view
-void add_views(CommandLine& line, ViewOptions& viewed, int& status) {
+void add_views(CommandLine& line, ViewOptions& viewed, ViewedSizes& sizes, int& status) {
   CommandLine& viewing = line.command(
       "view", "writes a page, one HTML file, in which a schedule is stepped and played", [] {});
   const auto add_output = [&viewed](CommandLine& one) {
@@ -119,6 +124,17 @@ void add_views(CommandLine& line, ViewOptions& viewed, int& status) {
   add_pipeline(piping, viewed.piped);
   piping.option("--beside", &viewed.beside, "another kind, to be played beside it");
   add_output(piping);
+  CommandLine& comparing = viewing.command(
+      "compare", "shows which algorithm wins, by size and ranks, on a machine that one turns",
+      [&status, &viewed, &sizes] {
+        viewed.compared.ranks = parse_ranks(sizes.ranks);
+        viewed.compared.bytes = parse_sizes(sizes.bytes);
+        status = view_compare(collective_named(sizes.collective), viewed);
+      });
+  comparing.option("collective", &sizes.collective);
+  comparing.option("--ranks", &sizes.ranks);
+  comparing.option("--bytes", &sizes.bytes, "of the buffer");
+  add_output(comparing);
   CommandLine& tracing = viewing.command(
       "trace",
       "shows a run that was measured under PEAL_TRACE, beside the model: a step of data-parallel "
@@ -230,8 +246,9 @@ int run(int argc, char** argv) {
   breaking.option("--draw", &broken.draw, "SVG file of the damaged schedule");
 
   ViewOptions viewed;
+  ViewedSizes viewed_sizes;
   viewed.command = asked(argc, argv);
-  add_views(line, viewed, status);
+  add_views(line, viewed, viewed_sizes, status);
 
   TraceOptions traced;
   CommandLine& tracing = line.command("trace", "shows a run that was measured under PEAL_TRACE",

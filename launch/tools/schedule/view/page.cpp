@@ -32,7 +32,12 @@ std::string page(const nlohmann::json& data) {
   put(text, "@TITLE@", comm::escaped(data.at("title").get<std::string>()));
   put(text, "@CSS@", page_css);
   std::string script(loom_js);
-  script.append(lanes_js).append(pipeline_js).append(step_js).append(breaker_js).append(page_js);
+  script.append(lanes_js)
+      .append(pipeline_js)
+      .append(step_js)
+      .append(breaker_js)
+      .append(compare_js)
+      .append(page_js);
   put(text, "@SCRIPT@", script);
   put(text, "@DATA@", inside_script(data));
   PEAL_CHECK(text.size() <= most_bytes, "view: expected a page of at most ", most_bytes,

@@ -161,7 +161,7 @@ class ScheduleView {
   }
 }
 
-const makers = { schedule: ScheduleView, pipeline: PipelineView, step: StepView };
+const makers = { schedule: ScheduleView, pipeline: PipelineView, step: StepView, compare: CompareView };
 
 class Player {
   constructor(views) {
@@ -286,7 +286,8 @@ function begin() {
   if (views.length > 1) $('views').classList.add('several'); else views[0].section.querySelector('h2').remove();
   const intro = { schedule: 'Ranks are columns, and time is the slider: each step shows what stands in the blocks of every rank and, on arrows, the messages that fly next. Left and right step, space plays.',
     pipeline: 'Above, what each rank computes now, what it keeps for backward, and the results that fly to its neighbours; below, the whole of it in time. Left and right step, space plays.',
-    step: 'What was measured: on each rank the ops of forward and backward above, and below them the buckets of gradients, from the moment at which each was ready. Red is time in which a rank only waits. Left and right step, space plays.' };
+    step: 'What was measured: on each rank the ops of forward and backward above, and below them the buckets of gradients, from the moment at which each was ready. Red is time in which a rank only waits. Left and right step, space plays.',
+    compare: 'The slider is the size of the buffer; a click on a field chooses the number of ranks. Turn the machine, and see who wins where.' };
   $('intro').textContent = data.views[0].intro || intro[data.views[0].kind] || '';
   const player = new Player(views);
   const [only] = views;

@@ -4,6 +4,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/launch/tools/schedule/commands.h>
 #include <peal/launch/tools/schedule/damage.h>
+#include <peal/launch/tools/schedule/view/compare_json.h>
 #include <peal/launch/tools/schedule/view/page.h>
 #include <peal/launch/tools/schedule/view/pipeline_json.h>
 #include <peal/launch/tools/schedule/view/schedule_json.h>
@@ -135,6 +136,17 @@ int view_pipeline(const ViewOptions& options) {
   const std::string title = views[0].at("title");
   write_page(options, options.beside.empty() ? title : title + ", beside " + options.beside,
              std::move(views));
+  return 0;
+}
+
+int view_compare(comm::Collective what, const ViewOptions& options) {
+  const CompareOptions& compared = options.compared;
+  PEAL_CHECK(what != comm::Collective::barrier, "compare: a barrier has no sizes");
+  PEAL_CHECK(!compared.bytes.empty() && !compared.ranks.empty(),
+             "compare: expected sizes and ranks");
+  json shown = compare_json(what, compared.ranks, compared.bytes, compared.machine.machine(1));
+  const std::string title = shown.at("title");
+  write_page(options, title, json::array({std::move(shown)}));
   return 0;
 }
 
