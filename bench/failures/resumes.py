@@ -79,7 +79,7 @@ class Alone:
 
     def __init__(self, name, folder):
         whole = folder / f"whole-{name}"
-        job = Job(train(name, "--output_dir", whole), folder / f"{name}.log")
+        job = Job(train(name, "--output_dir", whole, "--overwrite_output_dir", "true"), folder / f"{name}.log")
         start = time.monotonic()
         if job.wait(options.limit) != 0:
             job.kill()

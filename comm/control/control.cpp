@@ -236,11 +236,11 @@ std::optional<Peer> Control::first_gone() const {
   return std::nullopt;
 }
 
-bool Control::anyone_works() const {
+bool Control::anyone_works(bool but_me) const {
   if (far_ && far_->anyone_works()) return true;
   std::vector<int> working;  // processes of ranks that say so
   for (int rank = 0; rank < board_->world(); ++rank) {
-    if (!board_->works(rank)) continue;
+    if (!board_->works(rank) || (but_me && rank == rank_)) continue;
     const auto process = std::ranges::find(watched_->processes, rank, &Watched::Process::rank);
     if (process == watched_->processes.end()) return true;  // one that is this process
     working.push_back(process->pid);
@@ -358,12 +358,13 @@ std::string Control::describe_elsewhere(int peer) const {
   const auto work = far_->work(peer);
   if (work && work->goes_on()) return concat("works", in_brackets(work->name));
   const auto row = read(peer);
-  if (row && row->text[0] != 0) return std::string(row->text);
-  if (!work) return "";
+  const std::string waited = row && row->text[0] != 0 ? std::string(row->text) : "";
+  if (!work) return waited;  // a row that comes later takes the work's place
   const std::chrono::duration<double> since = std::chrono::steady_clock::now() - work->heard;
   return concat("said ", std::round(since.count() * 10) / 10, " s ago that it works",
                 in_brackets(work->name),
-                ", and nothing since: it is done, stands still, is gone, or cannot be heard");
+                ", and nothing since: it is done, stands still, is gone, or cannot be heard",
+                waited.empty() ? "" : concat("; before, it waited: ", waited));
 }
 
 std::string Control::describe() const {

@@ -131,8 +131,8 @@ class Control {
   [[nodiscard]] Busy busy(std::string_view what = {}) { return {board_, rank_, what, heart_}; }
   // Somebody says that it works: of this node, and its process does not stand still, stopped by a
   // signal (SIGSTOP): that one says so for ever; or elsewhere, lately. The system is asked at most
-  // every 10 ms.
-  bool anyone_works() const;
+  // every 10 ms. but_me: who waits himself is kept from no deadline by a word of his own.
+  bool anyone_works(bool but_me = false) const;
   // The same of one rank of this node.
   bool works(int rank) const;
 

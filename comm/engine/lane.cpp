@@ -358,7 +358,7 @@ void Lane::warn_of_stall(Operation& waited, Clock::duration idle) {
            theirs->sequence == mine.sequence;
   };
   if (std::ranges::any_of(control_->peers(), tells)) return;
-  if (control_->anyone_works() || !control_->take_stall_word(stall_warning_)) return;
+  if (control_->anyone_works(true) || !control_->take_stall_word(stall_warning_)) return;
   log_warning("[comm] ", who_, ": ", describe(waited), " has not moved for ", seconds(idle),
               " s, and is an error after ", seconds(deadline_), " s (PEAL_TIMEOUT)",
               waits(needs_of(waited), *control_));

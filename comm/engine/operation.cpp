@@ -66,7 +66,7 @@ Row row_of(const Operation& operation, std::uint64_t group, std::string_view nee
 bool is_overdue(Operation::Clock::duration idle, Operation::Clock::time_point now,
                 std::chrono::milliseconds deadline, const Control& control,
                 Operation::Clock::time_point& last_work) {
-  if (idle >= deadline / 2 && control.anyone_works()) last_work = now;
+  if (idle >= deadline / 2 && control.anyone_works(true)) last_work = now;
   return idle >= deadline && now - last_work >= deadline / 2;
 }
 

@@ -6,6 +6,7 @@
 #include <peal/comm/reduce/reduce_op.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <string_view>
 #include <utility>
@@ -288,8 +289,18 @@ Work coalescing(const ProcessGroup& group, const std::function<void(CoalescedCal
   list(calls);
   calls.check(group);
   std::vector<Work> works;
-  for (const auto& each : calls.alike_) works.push_back(CoalescedCalls::start(group, each, label));
-  if (!calls.messages_.empty()) works.push_back(group.batch_isend_irecv(calls.messages_));
+  try {
+    for (const auto& each : calls.alike_)
+      works.push_back(CoalescedCalls::start(group, each, label));
+    if (!calls.messages_.empty()) works.push_back(group.batch_isend_irecv(calls.messages_));
+  } catch (const std::exception& error) {
+    // What has begun has no Work, and others would wait for the rest.
+    if (!works.empty()) {
+      group.abort(concat("[comm] rank ", group.rank(),
+                         ", coalescing, of which a part had begun: ", error.what()));
+    }
+    throw;
+  }
   return Work::all(std::move(works));
 }
 

@@ -77,11 +77,18 @@ TEST_CASE("a heart beats while somebody works, soon at first, and is still at on
 
 TEST_CASE("who works on another node is waited for, and not who stands still, or is gone") {
   Processes working(3, impatient, while_rank_0([] { works_for(milliseconds(4000)); }), 1);
-  Processes stopped(3, impatient, while_rank_0([] {
-                      works_for(milliseconds(1000));
-                      raise(SIGSTOP);
-                    }),
-                    1);
+  // Which once waited for the others, long enough to have said for what.
+  const auto stops = while_rank_0([] {
+    works_for(milliseconds(1000));
+    raise(SIGSTOP);
+  });
+  Processes stopped(
+      3, impatient,
+      [stops](const ProcessGroup& group) {
+        if (group.rank() != 0) works_for(milliseconds(1500));
+        stops(group);
+      },
+      1);
   Processes killed(2, {.deadline = std::chrono::seconds(60)}, while_rank_0([] {
                      works_for(milliseconds(1000));
                      raise(SIGKILL);
@@ -113,6 +120,24 @@ TEST_CASE("who works on another node is waited for, and not who stands still, or
   CAPTURE(of_silent[1]);
   CHECK(contains(of_silent[1], "PEAL_TIMEOUT"));
   CHECK(contains(of_silent[1], "rank 0, elsewhere: has said nothing"));
+}
+
+TEST_CASE("who waits at its work is kept from no deadline by its own word") {
+  Processes waits(
+      2, impatient,
+      [](const ProcessGroup& group) {
+        const Tensor x = Tensor::zeros({1}, DType::f32, Device{});
+        if (group.rank() == 0) {
+          const auto busy = group.busy("downloads");
+          group.recv(x.view(), 1).wait();
+        }
+        group.barrier().wait();
+      },
+      1);
+  for (const std::string& end : waits.ends()) {
+    CAPTURE(end);
+    CHECK(contains(end, "PEAL_TIMEOUT"));
+  }
 }
 
 TEST_CASE("of several nodes whose ranks wait in one call one warns of the stall") {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <peal/autograd/ops/ops.h>
+#include <peal/comm/start/threads.h>
 #include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/layers/linear.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -75,6 +77,51 @@ inline std::vector<double> logged(const launch::TrainerState& state, const std::
     if (const auto found = log.find(name)) all.push_back(*found);
   }
   return all;
+}
+
+inline launch::TrainingArguments saving(const std::string& folder) {
+  return {.output_dir = folder,
+          .per_device_train_batch_size = 2,
+          .learning_rate = 0.1,
+          .num_train_epochs = 1,
+          .logging_steps = 2,
+          .save_steps = 1,
+          .disable_tqdm = true};
+}
+
+struct AtStep : launch::TrainerCallback {
+  explicit AtStep(std::function<void(std::int64_t)> f) : then(std::move(f)) {}
+  void on_step_end(launch::Trainer& trainer, launch::TrainerControl&) override {
+    then(trainer.state().global_step);
+  }
+  std::function<void(std::int64_t)> then;
+};
+
+struct Run {
+  std::vector<float> weights;
+  std::vector<double> losses, rates;
+  std::int64_t steps = 0, max_steps = 0;
+};
+
+// Rank 0's, of a training on so many samples.
+inline Run run(int world, const launch::TrainingArguments& arguments, std::int64_t samples,
+               SeenSamples* seen = nullptr, const std::function<void(std::int64_t)>& at_step = {}) {
+  Run found;
+  comm::run_ranks(world, [&](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    launch::TrainerOptions options{.train_dataset = std::make_shared<Numbered>(samples),
+                                   .forward = forward_with(0.3, seen)};
+    for (std::int64_t i = 0; i < samples; ++i) options.lengths.push_back(i % 5);
+    if (at_step) options.callbacks = {std::make_shared<AtStep>(at_step)};
+    nn::Linear net = small_net();
+    launch::Trainer trainer(job, net, arguments, options);
+    trainer.train();
+    if (!job.is_main()) return;
+    found = {weights_of(net), logged(trainer.state(), "loss"),
+             logged(trainer.state(), "learning_rate"), trainer.state().global_step,
+             trainer.state().max_steps};
+  });
+  return found;
 }
 
 }  // namespace peal::testing

@@ -15,12 +15,12 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 using namespace peal;
+using testing::AtStep;
 using testing::check_has;
 using testing::error_of;
 using testing::Folder;
@@ -28,58 +28,12 @@ using testing::forward_with;
 using testing::logged;
 using testing::Numbered;
 using testing::path_ending;
+using testing::Run;
+using testing::run;
+using testing::saving;
 using testing::SeenSamples;
 using testing::small_net;
 using testing::weights_of;
-
-namespace {
-
-launch::TrainingArguments saving(const std::string& folder) {
-  return {.output_dir = folder,
-          .per_device_train_batch_size = 2,
-          .learning_rate = 0.1,
-          .num_train_epochs = 1,
-          .logging_steps = 2,
-          .save_steps = 1,
-          .disable_tqdm = true};
-}
-
-struct AtStep : launch::TrainerCallback {
-  explicit AtStep(std::function<void(std::int64_t)> f) : then(std::move(f)) {}
-  void on_step_end(launch::Trainer& trainer, launch::TrainerControl&) override {
-    then(trainer.state().global_step);
-  }
-  std::function<void(std::int64_t)> then;
-};
-
-struct Run {
-  std::vector<float> weights;
-  std::vector<double> losses, rates;
-  std::int64_t steps = 0, max_steps = 0;
-};
-
-// Rank 0's, of a training on so many samples.
-Run run(int world, const launch::TrainingArguments& arguments, std::int64_t samples,
-        SeenSamples* seen = nullptr, const std::function<void(std::int64_t)>& at_step = {}) {
-  Run found;
-  comm::run_ranks(world, [&](const comm::ProcessGroup& group) {
-    launch::Job job(group);
-    launch::TrainerOptions options{.train_dataset = std::make_shared<Numbered>(samples),
-                                   .forward = forward_with(0.3, seen)};
-    for (std::int64_t i = 0; i < samples; ++i) options.lengths.push_back(i % 5);
-    if (at_step) options.callbacks = {std::make_shared<AtStep>(at_step)};
-    nn::Linear net = small_net();
-    launch::Trainer trainer(job, net, arguments, options);
-    trainer.train();
-    if (!job.is_main()) return;
-    found = {weights_of(net), logged(trainer.state(), "loss"),
-             logged(trainer.state(), "learning_rate"), trainer.state().global_step,
-             trainer.state().max_steps};
-  });
-  return found;
-}
-
-}  // namespace
 
 TEST_CASE("from each checkpoint on, a run is the one that was not interrupted, bit for bit") {
   // Batches an epoch, and of one update: the last of an epoch is of fewer.
@@ -135,12 +89,15 @@ TEST_CASE("with every strategy a run goes on as it was, and all of them end alik
 }
 
 TEST_CASE("a checkpoint after an epoch, and one that leaves the rest of an epoch out") {
-  for (const bool leaves : {false, true}) {
+  for (const auto& [leaves, saves] :
+       {std::pair(false, "epoch"), std::pair(true, "epoch"), std::pair(true, "steps")}) {
+    CAPTURE(leaves);
+    CAPTURE(saves);
     const Folder folder;
     auto arguments = saving(folder.path);
     arguments.num_train_epochs = 3;
-    arguments.save_strategy = "epoch";
-    const auto train = [&](SeenSamples& seen) {
+    arguments.save_strategy = saves;
+    const auto train = [&, leave = leaves](SeenSamples& seen) {
       std::vector<float> weights;
       comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
         launch::Job job(group);
@@ -152,7 +109,7 @@ TEST_CASE("a checkpoint after an epoch, and one that leaves the rest of an epoch
         };
         launch::TrainerOptions options{.train_dataset = std::make_shared<Numbered>(12),
                                        .forward = forward_with(0.3, &seen)};
-        if (leaves) options.callbacks = {std::make_shared<Leave>()};
+        if (leave) options.callbacks = {std::make_shared<Leave>()};
         launch::Trainer trainer(job, net, arguments, options);
         trainer.train();
         if (job.is_main()) weights = weights_of(net);
@@ -205,6 +162,18 @@ TEST_CASE("batches of like length go on as they were") {
   arguments.resume_from_checkpoint = folder.path / "checkpoint-3";
   arguments.save_strategy = "no";
   CHECK(run(2, arguments, 24).weights == whole.weights);
+  // In another world it leaves out what two ranks saw in three steps: 6 batches of the 12.
+  const auto rest_of = [&](int world) {
+    SeenSamples seen;
+    run(world, arguments, 24, &seen);
+    return seen.all;
+  };
+  const auto of_two = rest_of(2);
+  CHECK(of_two.size() == 12);
+  CHECK(rest_of(1) == of_two);
+  CHECK(rest_of(3) == of_two);
+  check_has(error_of([&] { run(4, arguments, 24); }),
+            "with group_by_length 6 batches of its epoch are over, which 4 ranks cannot");
 }
 
 TEST_CASE("in another world no sample is lost or seen twice, and the rate goes on where it was") {
@@ -326,6 +295,56 @@ TEST_CASE("SIGTERM at one rank has all save after the same step, and end") {
   CHECK(last(folder) == last(other));
 }
 
+TEST_CASE("SIGTERM at an epoch's last step leaves nothing out of what comes at its end") {
+  const Folder folder, other;
+  const auto doctests = std::signal(SIGTERM, SIG_DFL);
+  const auto train = [&](const Folder& of, bool ends) {
+    auto arguments = saving(of.path);
+    arguments.num_train_epochs = 2;
+    arguments.logging_strategy = arguments.eval_strategy = "epoch";
+    if (!ends) arguments.resume_from_checkpoint = "true";
+    launch::TrainerOptions options{.train_dataset = std::make_shared<Numbered>(6),
+                                   .eval_dataset = std::make_shared<Numbered>(5),
+                                   .forward = forward_with(0.3)};
+    if (ends) {
+      options.callbacks = {std::make_shared<AtStep>([](std::int64_t step) {
+        if (step == 3) ::raise(SIGTERM);
+      })};
+    }
+    launch::Job job;
+    launch::Trainer trainer(job, small_net(), arguments, options);
+    trainer.train();
+    return std::pair(logged(trainer.state(), "loss"), logged(trainer.state(), "eval_loss"));
+  };
+  check_has(error_of([&] { train(folder, true); }), "[trainer] SIGTERM: ends after step 3");
+  std::signal(SIGTERM, doctests);
+  const auto resumed = train(folder, false), whole = train(other, false);
+  CHECK(whole.second.size() == 2);
+  CHECK(resumed == whole);
+}
+
+TEST_CASE("early stopping waits as long in a run that goes on") {
+  const Folder folder;
+  auto arguments = saving(folder.path);
+  arguments.num_train_epochs = 10;
+  arguments.learning_rate = 0;
+  arguments.eval_strategy = "steps";
+  arguments.eval_steps = 1;
+  arguments.metric_for_best_model = "loss";
+  const auto train = [&] {
+    launch::Job job;
+    launch::Trainer trainer(job, small_net(), arguments,
+                            {.train_dataset = std::make_shared<Numbered>(6),
+                             .eval_dataset = std::make_shared<Numbered>(5),
+                             .callbacks = {std::make_shared<launch::EarlyStopping>(3)}});
+    return trainer.train().global_step;
+  };
+  CHECK(train() == 4);
+  arguments.save_strategy = "no";
+  arguments.resume_from_checkpoint = folder.path / "checkpoint-3";
+  CHECK(train() == 4);
+}
+
 TEST_CASE("the model of a checkpoint, without a training") {
   const Folder folder;
   auto arguments = saving(folder.path);
@@ -338,22 +357,4 @@ TEST_CASE("the model of a checkpoint, without a training") {
     trainer.load_model();
     CHECK(weights_of(net) == whole.weights);
   });
-}
-
-TEST_CASE("checkpoints of another run are gone on from, or removed, if that is asked for") {
-  const Folder folder;
-  auto arguments = saving(folder.path);
-  run(1, arguments, 8);
-  CHECK(folder.entries() >= 4);
-  check_has(error_of([&] { run(2, arguments, 8); }), "4 checkpoints of another run are there");
-  arguments.overwrite_output_dir = true;
-  arguments.save_steps = 500;
-  const Run whole = run(1, arguments, 8);
-  CHECK(!path_ending(folder.path, "-step-4.safetensors").empty());
-  CHECK(path_ending(folder.path, "-step-3.safetensors").empty());
-  // One that is over has nothing left to do, or more where it is asked for.
-  arguments.resume_from_checkpoint = "true";
-  CHECK(run(1, arguments, 8).weights == whole.weights);
-  arguments.seed = 7;
-  check_has(error_of([&] { run(1, arguments, 8); }), "it was saved with seed 42");
 }

@@ -4,6 +4,7 @@
 #include <peal/autograd/core/context.h>
 #include <peal/comm/start/threads.h>
 #include <peal/launch/training/accelerator/accelerator.h>
+#include <peal/nn/layers/group_norm.h>
 #include <peal/nn/loss.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/optim/sgd.h>
@@ -340,6 +341,36 @@ TEST_CASE("early stopping, and a metric that there is not") {
   arguments.metric_for_best_model = "acuracy";
   launch::Trainer lost(job, small_net(), arguments, options);
   check_has(error_of([&] { lost.train(); }), "there is no eval_acuracy; an evaluation finds");
+}
+
+TEST_CASE("norms and biases do not decay, and an optimizer of one's own keeps its decay") {
+  launch::Job job;
+  auto arguments = quiet();
+  arguments.max_steps = 1;
+  struct Normed : nn::Module {
+    nn::Linear first = add("first", nn::Linear(2, 3));
+    nn::RMSNorm norm = add("norm", nn::RMSNorm({3}));
+    Tensor forward(const Tensor& x) override { return norm(first(x)); }
+  };
+  launch::TrainerOptions options{.train_dataset = std::make_shared<Numbered>(4)};
+  const auto decays = [&] {
+    launch::Trainer trainer(job, Normed(), arguments, options);
+    trainer.train();
+    std::vector<double> found;
+    for (std::size_t g = 0; g < trainer.optimizer->group_count(); ++g) {
+      found.push_back(trainer.optimizer->setting("weight_decay", g));
+    }
+    // The first weight, its bias and the norm's: the last two stand in the second group.
+    const auto& all = trainer.optimizer->parameters();
+    REQUIRE(all.size() == 3);
+    CHECK(all[0].dim() == 2);
+    return found;
+  };
+  arguments.weight_decay = 0.5;
+  CHECK(decays() == std::vector<double>{0.5, 0.0});
+  arguments.weight_decay = 0;
+  options.optimizer = launch::optimizer_of<nn::SGD>(nn::SGDOptions{.weight_decay = 0.25});
+  CHECK(decays() == std::vector<double>{0.25, 0.25});
 }
 
 TEST_CASE("a wish of one rank is all ranks'") {

@@ -102,6 +102,24 @@ TEST_CASE("a pipe's running statistics are those of the mini-batch, in every sch
   }
 }
 
+TEST_CASE("statistics of what is no step are in none") {
+  const nn::PipeOptions options{.micro_batches = 3, .deferred_batch_norm = true};
+  const auto after = [&](const Group& group, bool more) {
+    nn::Sequential net = deferred();
+    nn::Pipe pipe(group, net, options);
+    if (more) {
+      const std::vector<std::int64_t> times = nn::profile_times(net, input_of(3), 0);
+      pipe.local().train();
+      PEAL_CHECK(!times.empty(), "no times");
+    }
+    pipe.step(input_of(0), target_of(), squares);
+    return state_of(pipe.local());
+  };
+  ranks(2, [&](const Group& group, int) {
+    PEAL_CHECK(after(group, true) == after(group, false), "other statistics");
+  });
+}
+
 TEST_CASE("evaluate() of layers that train moves them, and of others does not") {
   ranks(2, [](const Group& group, int rank) {
     nn::Pipe pipe(group, plain(), {.micro_batches = 4, .deferred_batch_norm = true});

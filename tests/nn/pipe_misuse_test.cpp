@@ -73,6 +73,18 @@ TEST_CASE("a rank that fails in the middle of a step tells the others") {
   }
 }
 
+TEST_CASE("ranks that give unequally many rows, fewer than micro-batches, are told") {
+  const auto said = heard(4, [](const Group& group, int rank) {
+    nn::Pipe pipe(group, model(), {.micro_batches = 4});
+    const std::int64_t own = rank == 3 ? 3 : 2;
+    pipe.step(numbers({own, 5}, 0.1), numbers({own, 2}, 0.2), squares);
+  });
+  for (const std::string& error : said) {
+    CAPTURE(error);
+    CHECK(error.find("all ranks make the same calls") != error.npos);
+  }
+}
+
 TEST_CASE("what one rank alone has wrong all are told at the start, and the group goes on") {
   ranks(2, [](const Group& group, int rank) {
     const auto refused = [&](const nn::Sequential& net, const nn::PipeOptions& options) {

@@ -95,6 +95,40 @@ TEST_CASE("tied parameters begin alike, and may be frozen") {
   });
 }
 
+TEST_CASE("a tied parameter that is frozen on one of its ranks alone is an Error on all") {
+  for (const int frozen : {0, 2}) {
+    const auto said = heard(3, [&](const Group& group, int rank) {
+      nn::Pipe pipe(group, model(), {.micro_batches = 2});
+      for (const auto& [name, p] : pipe.local().named_parameters()) {
+        const bool tied = name == "1.weight" || name == "5.weight" || name == "9.weight";
+        if (rank == frozen && tied) p.set_requires_grad(false);
+      }
+      pipe.step(input_of(0), target_of(), squares);
+    });
+    for (const std::string& error : said) {
+      CAPTURE(error);
+      CHECK(error.find("is frozen on this rank, and where it is tied to it") != error.npos);
+    }
+  }
+}
+
+TEST_CASE("tied parameters are one after a state in which they are not") {
+  ranks(3, [](const Group& group, int rank) {
+    nn::Pipe pipe(group, model(), {.micro_batches = 2});
+    NamedTensors state = pipe.state_dict();
+    for (auto& [name, tensor] : state) {
+      if (name == "1.weight") tensor = full({6, 6}, 5.0, DType::f64);
+      if (name == "9.weight") tensor = full({6, 6}, 9.0, DType::f64);
+    }
+    pipe.load_state_dict(state);
+    for (const auto& [name, p] : pipe.local().named_parameters()) {
+      if (name == "1.weight" || name == "5.weight" || name == "9.weight") {
+        PEAL_CHECK(p.to_vector<double>()[0] == 5, "rank ", rank, ": ", name);
+      }
+    }
+  });
+}
+
 TEST_CASE("a state has tied parameters and their optimizer's state once") {
   const File file;
   const auto alone = [](nn::Sequential& net, nn::AdamW& optimizer, int step) {

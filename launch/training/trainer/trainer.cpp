@@ -6,6 +6,7 @@
 #include <peal/comm/group/agree.h>
 #include <peal/launch/terminated.h>
 #include <peal/launch/training/accelerator/strategy.h>
+#include <peal/launch/training/csv_rows.h>
 #include <peal/launch/training/learner/profiler.h>
 #include <peal/launch/training/trainer/trainer_steps.h>
 #include <peal/launch/training/trainer/updates.h>
@@ -16,7 +17,6 @@
 #include <cmath>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -143,11 +143,9 @@ void Trainer::log(std::vector<Value> values) {
 void Trainer::report(const TrainerLog& found) const {
   const std::filesystem::path path = std::filesystem::path(args_.output_dir) / "log.jsonl";
   std::filesystem::create_directories(path.parent_path());
-  std::ofstream file(path, std::ios::app);
   nlohmann::ordered_json line = nlohmann::ordered_json::parse(found.to_json());
   if (!args_.run_name.empty()) line["run"] = args_.run_name;
-  file << line.dump() << '\n';
-  PEAL_CHECK(file.flush(), path.string(), ": cannot be written");
+  append_line(path, line.dump());
 }
 
 void Trainer::banner(std::int64_t trainable) const {

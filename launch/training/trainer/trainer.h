@@ -22,10 +22,11 @@
 // Checkpoints (checkpoints.h) are files of output_dir, whole or not there, written while the
 // training goes on. A run that goes on from one (resume_from_checkpoint) is, in as many ranks, the
 // one that was not interrupted, to the same last bit; in another world it goes on with the samples
-// of the epoch that nobody has seen, each once, and with the schedule where it was. SIGTERM at any
-// rank of a training that saves has all save after the same step and leave train() by Terminated
-// (terminated.h). What else ends a training, an exception of a callback or a full disk, leaves the
-// checkpoints that there are.
+// of the epoch that nobody has seen, each once, and with the schedule where it was (by
+// group_by_length, within an epoch, an Error where its ranks cannot leave out alike what is over).
+// SIGTERM at any rank of a training that saves has all save after the same step and leave train()
+// by Terminated (terminated.h). What else ends a training, an exception of a callback or a full
+// disk, leaves the checkpoints that there are.
 //
 // What a model keeps from one batch to the next begins anew after an evaluation, and where a run
 // goes on. Collective in all; rank 0 alone tells. Thread safety: the rank's thread.
@@ -99,8 +100,8 @@ class Trainer : public Loop {
   ~Trainer() override;
 
   // From the beginning, or where resume_from_checkpoint says, to the end. Errors also: no
-  // train_dataset; output_dir has checkpoints of another run, and neither are they resumed nor is
-  // overwrite_output_dir set; those of Checkpoints. Terminated after SIGTERM.
+  // train_dataset; output_dir has checkpoints of another run, and neither is one of them resumed
+  // nor is overwrite_output_dir set; those of Checkpoints. Terminated after SIGTERM.
   TrainOutput train();
   // "eval_loss", "eval_NAME" of metrics, and times, over a data set, or eval_dataset.
   std::vector<Value> evaluate(const data::DatasetRef& dataset = nullptr,
@@ -134,10 +135,12 @@ class Trainer : public Loop {
   // trainer_checkpoints.cpp
   void make_checkpoints();
   Start begin();  // where the run begins: at 0, or what was resumed
+  Start take_up(const std::string& found);
+  void leave_out_seen(const std::string& found, int in_epoch, std::int64_t world);
   void scale_updates(const Position& at, std::int64_t whole, std::int64_t over);
-  void clear_output_dir() const;
-  // epoch_is_left: what is to come of the epoch is left out.
-  void save_checkpoint(bool epoch_is_left = false);
+  // Of files of other runs than the one that saved `resumed`, or an Error that there are some.
+  void clear_output_dir(const std::string& resumed) const;
+  void save_checkpoint();
   void load_best_model();
   void load_everywhere(const std::string& path, const char* why);
   std::string found_checkpoint() const;  // that resume_from_checkpoint names; empty for none

@@ -106,21 +106,25 @@ void EarlyStopping::on_train_begin(Trainer& trainer, TrainerControl&) {
              "[trainer] EarlyStopping: there is no metric to judge by; name it "
              "(metric_for_best_model), and when to evaluate (eval_strategy)");
   waited_ = 0;
-  best_ = trainer.state().best_metric;
+  best_.reset();
+  for (const TrainerLog& each : trainer.state().log_history) judge(trainer.args(), each);
 }
 
 void EarlyStopping::on_evaluate(Trainer& trainer, TrainerControl& control) {
-  const auto found = trainer.state().log_history.back().find(trainer.args().best_metric());
-  if (!found) return;  // of another data set
-  const bool greatest = trainer.args().best_is_greatest();
-  const double gain = !best_ ? 0 : greatest ? *found - *best_ : *best_ - *found;
-  if (!best_ || gain > threshold_) {
+  judge(trainer.args(), trainer.state().log_history.back());
+  if (waited_ >= patience_) control.should_training_stop = true;
+}
+
+void EarlyStopping::judge(const TrainingArguments& args, const TrainerLog& log) {
+  const auto found = log.find(args.best_metric());
+  if (!found) return;  // of another data set, or no evaluation
+  const double gain = !best_ ? 0 : args.best_is_greatest() ? *found - *best_ : *best_ - *found;
+  if (!std::isnan(*found) && (!best_ || gain > threshold_)) {
     best_ = found;
     waited_ = 0;
   } else {
     ++waited_;
   }
-  if (waited_ >= patience_) control.should_training_stop = true;
 }
 
 }  // namespace peal::launch

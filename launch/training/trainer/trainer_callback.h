@@ -36,6 +36,7 @@
 namespace peal::launch {
 
 class Trainer;
+struct TrainingArguments;
 
 // What was found at a step: numbers by name, in the order of their finding.
 struct TrainerLog {
@@ -90,8 +91,9 @@ class TrainerCallback {
 };
 
 // Ends the training after so many evaluations in which the metric for the best model was not better
-// than the best before by more than the threshold (transformers: EarlyStoppingCallback). Error at
-// the beginning where there is no such metric.
+// than the best before by more than the threshold (transformers: EarlyStoppingCallback). A run that
+// goes on has waited as long as it had when it was saved. Error at the beginning where there is no
+// such metric.
 class EarlyStopping : public TrainerCallback {
  public:
   explicit EarlyStopping(int patience = 1, double threshold = 0)
@@ -100,6 +102,8 @@ class EarlyStopping : public TrainerCallback {
   void on_evaluate(Trainer& trainer, TrainerControl& control) override;
 
  private:
+  void judge(const TrainingArguments& args, const TrainerLog& log);
+
   int patience_, waited_ = 0;
   double threshold_;
   std::optional<double> best_ = {};

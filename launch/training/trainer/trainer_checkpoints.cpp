@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <sstream>
@@ -76,12 +77,16 @@ void Trainer::make_checkpoints() {
 }
 
 // Collective.
-void Trainer::clear_output_dir() const {
+void Trainer::clear_output_dir(const std::string& resumed) const {
   std::string wrong;
   if (job.is_main()) {
     const auto busy = job.group().busy();
     try {
-      const auto files = nn::CheckpointFolder(folder()).files();
+      std::error_code none;
+      const bool own =
+          !resumed.empty() && fs::equivalent(fs::absolute(resumed).parent_path(), folder(), none);
+      std::vector<fs::path> files;
+      if (!own) files = nn::CheckpointFolder(folder()).files();
       PEAL_CHECK(files.empty() || args_.overwrite_output_dir, files.size(),
                  " checkpoints of another run are there; go on from them "
                  "(resume_from_checkpoint true), remove them (overwrite_output_dir), or name "
@@ -106,11 +111,14 @@ std::string Trainer::found_checkpoint() const {
 Start Trainer::begin() {
   const bool saves = args_.save_strategy != "no";
   const std::string found = found_checkpoint();
-  if (found.empty()) {
-    if (saves) clear_output_dir();
-    if (saves) checkpoints_->try_to_save(folder());
-    return {};
-  }
+  // Nothing is removed there where another run still saves, or where this one cannot go on.
+  if (saves) checkpoints_->try_to_save(folder());
+  const Start start = found.empty() ? Start{} : take_up(found);
+  if (saves) clear_output_dir(found);
+  return start;
+}
+
+Start Trainer::take_up(const std::string& found) {
   Metadata saved;
   const Position at = checkpoints_->resume(found, std::numeric_limits<int>::max(), &saved);
   PEAL_CHECK(saved.contains(state_name) && saved.contains(ahead_name), found,
@@ -127,14 +135,26 @@ Start Trainer::begin() {
     training_loader->set_epoch(at.epoch);
   } else {
     training_loader->load_state_dict(at.loader);
+    if (args_.group_by_length) leave_out_seen(found, at.epoch, std::stoll(saved["world"]));
     over = whole - training_loader->size();
   }
   schedule_ahead_ = std::stoll(saved[ahead_name]);
   if (saved["world"] != std::to_string(job.world())) scale_updates(at, whole, over);
   state_.max_steps = planned - schedule_ahead_;
   scheduler_->set_steps(scheduler_->steps());
-  if (saves) checkpoints_->try_to_save(folder());
   return {.epoch = at.epoch, .iter = over};
+}
+
+// The plan's state counts the batches of one rank. They are dealt out in turn, so what any world
+// has seen of them are the first ones.
+void Trainer::leave_out_seen(const std::string& found, int in_epoch, std::int64_t world) {
+  if (world == job.world()) return;
+  const std::int64_t seen = training_loader->consumed() * world;
+  PEAL_CHECK(seen % job.world() == 0, found, ": with group_by_length ", seen,
+             " batches of its epoch are over, which ", job.world(),
+             " ranks cannot leave out alike; go on in ", world,
+             " ranks, or from a checkpoint of an epoch's end");
+  training_loader->resume(in_epoch, seen / job.world());
 }
 
 // In another world the updates so far are as many of this one's as the samples are. With max_steps
@@ -151,11 +171,11 @@ void Trainer::scale_updates(const Position& at, std::int64_t whole, std::int64_t
   state_.num_train_epochs = static_cast<int>((done + to_come + an_epoch - 1) / an_epoch);
 }
 
-void Trainer::save_checkpoint(bool epoch_is_left) {
+void Trainer::save_checkpoint() {
   if (!checkpoints_) return;
   accelerator().scaler();  // whose scale moves when it is asked for next
   Position at{.epoch = epoch, .step = state_.global_step};
-  if (!steps_->epoch_ended && !epoch_is_left) {
+  if (!steps_->epoch_ended) {
     at.loader = training_loader->state_dict();
   } else {
     ++at.epoch;
@@ -168,22 +188,31 @@ void Trainer::save_checkpoint(bool epoch_is_left) {
   checkpoints_->save(folder(), at, more, measure);
 }
 
+// The score is that of the file: there may have been a better evaluation, after which none was
+// saved.
 void Trainer::load_best_model() {
   std::string best, wrong;
+  double score = 0;
   if (job.is_main()) {
     const auto busy = job.group().busy();
     try {
       const auto found = nn::CheckpointFolder(folder(), kept(args_), best_by(args_)).best();
-      if (found) best = found->string();
+      if (found) {
+        best = found->string();
+        const std::string measure = nn::CheckpointFile(*found).metadata().at(nn::measure_key);
+        score = (args_.best_is_greatest() ? 1 : -1) * std::strtod(measure.c_str(), nullptr);
+      }
     } catch (...) {
       wrong = words_of_failure();
     }
   }
   comm::agree_unless(job.group(), "[trainer] load_best_model_at_end", "", wrong, "");
   best = job.group().broadcast_object(best);
-  if (best.empty()) return;  // no checkpoint was evaluated
-  tell(
-      fmt::format("Loading best model from {} (score: {}).", best, state_.best_metric.value_or(0)));
+  if (best.empty()) {
+    tell("load_best_model_at_end: no checkpoint was evaluated; the model is that of the last step");
+    return;
+  }
+  tell(fmt::format("Loading best model from {} (score: {}).", best, score));
   load_everywhere(best, "load_best_model_at_end");
 }
 

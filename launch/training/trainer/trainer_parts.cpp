@@ -4,6 +4,7 @@
 #include <peal/data/batches.h>
 #include <peal/launch/training/trainer/trainer_steps.h>
 #include <peal/launch/training/trainer/updates.h>
+#include <peal/nn/layers/group_norm.h>
 #include <peal/nn/layers/norm.h>
 #include <peal/nn/optim/adafactor.h>
 #include <peal/nn/optim/adam.h>
@@ -16,12 +17,18 @@
 namespace peal::launch {
 namespace {
 
+bool is_norm(nn::Module& module) {
+  const auto is = [&]<class... Norms>() { return ((module.as<Norms>() != nullptr) || ...); };
+  return is.operator()<nn::BatchNorm, nn::LayerNorm, nn::GroupNorm, nn::RMSNorm, nn::InstanceNorm1d,
+                       nn::InstanceNorm2d, nn::InstanceNorm3d>();
+}
+
 // Biases, and all of norms, do not decay.
 std::set<std::string> names_without_decay(const nn::Module& model) {
   std::set<std::string> names;
   for (auto& [path, module] : model.named_modules()) {
     nn::Module here = module;
-    if (here.as<nn::BatchNorm>() == nullptr && here.as<nn::LayerNorm>() == nullptr) continue;
+    if (!is_norm(here)) continue;
     for (const char* each : {"weight", "bias"})
       names.insert(path.empty() ? each : path + "." + each);
   }
@@ -95,7 +102,8 @@ void Trainer::create_optimizer() {
              "[trainer] the optimizer must have a group for each of the ", groups.size(),
              " that it is made of");
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    if (optimizer->has_setting("weight_decay"))
+    // A default of 0 does not undo what the program's own has.
+    if ((!own || args_.weight_decay > 0) && optimizer->has_setting("weight_decay"))
       optimizer->set_setting("weight_decay", decays[g], g);
     optimizer->set_lr(args_.learning_rate, g);
   }

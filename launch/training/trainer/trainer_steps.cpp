@@ -181,6 +181,7 @@ void TrainerSteps::after_batch(Loop& loop) {
   wish_by_step();
   agree();
   act(false);
+  epoch_ended = epoch_ended || control_.should_epoch_stop;
   terminated = termination && termination->asked();
   if (terminated || control_.should_training_stop || control_.should_epoch_stop)
     throw CancelTrainException();
@@ -188,7 +189,7 @@ void TrainerSteps::after_batch(Loop& loop) {
 
 void TrainerSteps::after_epoch(Loop&) {
   if (judging) return;
-  if (!terminated) {
+  if (!terminated || epoch_ended) {
     call(&TrainerCallback::on_epoch_end);
     wish_by_epoch();
     agree();
@@ -252,9 +253,9 @@ void TrainerSteps::act(bool epoch_is_over) {
   }
   // After an epoch's last step it waits for what comes at the epoch's end: a run that goes on from
   // there begins with the next epoch.
-  if (epoch_ended && !epoch_is_over) return;
+  if ((epoch_ended || control_.should_epoch_stop) && !epoch_is_over) return;
   if (std::exchange(control_.should_save, false)) {
-    trainer_.save_checkpoint(epoch_is_over && control_.should_epoch_stop);
+    trainer_.save_checkpoint();
     call(&TrainerCallback::on_save);
     agree();
   }

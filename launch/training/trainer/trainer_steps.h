@@ -69,7 +69,7 @@ class TrainerSteps : public Callback {
   Tensor computed;       // compute_loss' of the batch under way
   bool judging = false;  // an evaluation is under way, of which its own callback takes care
   bool terminated = false;
-  bool epoch_ended = false;  // its last batch is over
+  bool epoch_ended = false;  // its last batch is over, or what is to come of it is left out
   std::optional<Termination> termination;
   std::optional<ProgressBar> bar;
 

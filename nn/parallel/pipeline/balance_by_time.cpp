@@ -5,6 +5,7 @@
 #include <peal/comm/group/agree.h>
 #include <peal/nn/parallel/pipeline/balance.h>
 #include <peal/nn/parallel/pipeline/balance_by_time.h>
+#include <peal/nn/parallel/pipeline/deferred_batch_norm.h>
 #include <peal/nn/parallel/pipeline/skippable.h>
 
 #include <algorithm>
@@ -23,11 +24,12 @@ using Clock = std::chrono::steady_clock;
 // Puts back, in the end, what a forward changes.
 class Unchanged {
  public:
-  explicit Unchanged(const Module& model) : buffers_(model.buffers()) {
+  explicit Unchanged(const Module& model) : model_(model), buffers_(model.buffers()) {
     for (const Tensor& buffer : buffers_) before_.push_back(buffer.detach().clone());
   }
   ~Unchanged() {
     context().generator = generator_;
+    drop_batch_norm(model_);
     for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(before_[i]);
   }
   Unchanged(const Unchanged&) = delete;
@@ -35,6 +37,7 @@ class Unchanged {
 
  private:
   const Generator generator_ = context().generator;
+  const Module model_;
   const Tensors buffers_;
   Tensors before_;
 };

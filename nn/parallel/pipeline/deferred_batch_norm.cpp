@@ -85,6 +85,8 @@ void DeferredBatchNorm::commit() {
   move_running(running_var, done.squares * (1 / (done.count - 1)), done.momentum);
 }
 
+void DeferredBatchNorm::drop() { *pending_ = {}; }
+
 Module convert_deferred_batch_norm(Module module) {
   return convert_batch_norm(
       std::move(module), "convert_deferred_batch_norm",
@@ -95,6 +97,12 @@ Module convert_deferred_batch_norm(Module module) {
 void commit_batch_norm(const Module& module) {
   for (Module& each : module.modules()) {
     if (auto* const norm = each.as<DeferredBatchNorm>()) norm->commit();
+  }
+}
+
+void drop_batch_norm(const Module& module) {
+  for (Module& each : module.modules()) {
+    if (auto* const norm = each.as<DeferredBatchNorm>()) norm->drop();
   }
 }
 

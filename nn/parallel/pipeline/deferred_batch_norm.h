@@ -27,6 +27,8 @@ class DeferredBatchNorm : public BatchNorm {
   Tensor forward(const Tensor& x) override;
   // The mini-batch has ended. Nothing where it had no forward in training.
   void commit();
+  // What was gathered is of no mini-batch.
+  void drop();
 
  private:
   struct Pending;  // of the micro-batches so far; copies of a module share it
@@ -41,5 +43,7 @@ class DeferredBatchNorm : public BatchNorm {
 Module convert_deferred_batch_norm(Module module);
 // commit() of every one below.
 void commit_batch_norm(const Module& module);
+// drop() of every one below.
+void drop_batch_norm(const Module& module);
 
 }  // namespace peal::nn

@@ -180,6 +180,7 @@ double Pipe::run(const Given& given) {
     const Plan& plan =
         plan_of(static_cast<int>(std::min<std::int64_t>(rows, problem_.micro_batches)));
     const bool keeps = given.loss == nullptr || options_.keep_outputs;
+    if (options_.deferred_batch_norm) drop_batch_norm(local_);  // of a step that failed, say
     PipeStep step(*this, plan,
                   {.x = given.x.detach(),
                    .target = given.target,

@@ -2,6 +2,8 @@
 // What a pipe has as a whole: the model's state and an optimizer's, whose parts lie with the ranks
 // that have the layers.
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/ops/ops.h>
+#include <peal/autograd/tape.h>
 #include <peal/comm/group/agree.h>
 #include <peal/nn/optim/optimizer.h>
 #include <peal/nn/parallel/pipeline/parcel.h>
@@ -86,7 +88,15 @@ NamedTensors Pipe::gathered(const NamedTensors& mine, std::optional<int> to) con
 
 NamedTensors Pipe::state_dict() const { return gathered(local_.state_dict(), {}); }
 
-void Pipe::load_state_dict(const NamedTensors& state) { local_.load_state_dict(own_of(state)); }
+void Pipe::load_state_dict(const NamedTensors& state) {
+  local_.load_state_dict(own_of(state));
+  const NoGrad guard;
+  for (const Tie& tie : ties_) {  // one value on all ranks, as one process has one tensor
+    for (const auto& [key, value] : state) {
+      if (key == tie.first) tie.parameter.copy_(cast(value, tie.parameter.dtype()));
+    }
+  }
+}
 
 // What it has of this rank's parameters, and its groups as they are of the whole model; of tied
 // ones one rank has it, by their first name, as the model's own optimizer would.

@@ -72,7 +72,8 @@ double PipeStep::run() {
 
 // A header has this one, its elements the next: all messages of a step differ.
 int PipeStep::tag(const Label& label) const {
-  const int place = label.line * problem_.micro_batches + label.micro_batch;
+  // By the number that all have: ranks with unequally many rows are to meet, and be told.
+  const int place = label.line * pipe_.problem_.micro_batches + label.micro_batch;
   return 2 * (2 * place + (label.forward ? 1 : 0));
 }
 

@@ -111,13 +111,17 @@ void Pipe::add_up_ties(const Tensors& before) const {
   const NoGrad guard;
   for (std::size_t i = 0; i < ties_.size(); ++i) {
     const Tie& tie = ties_[i];
-    if (!tie.parameter.requires_grad()) continue;
-    const Tensor mine = tie.parameter.grad();
+    const bool trained = tie.parameter.requires_grad();
+    const Tensor mine = trained ? tie.parameter.grad() : Tensor();
     const Tensor all =
         met(tie, mine.defined() ? mine.detach() : mine, [](const Tensor& sum, const Tensor& next) {
           if (!sum.defined() || !next.defined()) return sum.defined() ? sum : next;
           return sum + next;
         });
+    PEAL_CHECK(trained || !all.defined(), "pipe: ", tie.name,
+               " is frozen on this rank, and where it is tied to it (first: ", tie.first,
+               ") it is not; freeze it on all of their ranks");
+    if (!trained) continue;
     if (mine.defined()) tie.parameter.zero_grad();
     for (const Tensor& part : {before[i], all}) {
       if (part.defined()) tie.parameter.grad_slot().accumulate(part.clone());
