@@ -308,7 +308,7 @@ TEST_CASE("SIGTERM at an epoch's last step leaves nothing out of what comes at i
                                    .forward = forward_with(0.3)};
     if (ends) {
       options.callbacks = {std::make_shared<AtStep>([](std::int64_t step) {
-        if (step == 3) ::raise(SIGTERM);
+        if (step == 2) ::raise(SIGTERM);  // all hear of it at the end of the next
       })};
     }
     launch::Job job;
