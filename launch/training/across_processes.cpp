@@ -7,6 +7,7 @@
 #include <peal/launch/training/across_processes.h>
 
 #include <cstddef>
+#include <sstream>
 #include <string>
 
 namespace peal::launch {
@@ -58,6 +59,27 @@ Tensor gathered(const comm::ProcessGroup& group, const Tensor& mine) {
   Tensor all = Tensor::empty(Shape(shape), mine.dtype(), mine.device());
   group.all_gather(all, mine).wait();
   return all;
+}
+
+// A rank without a sample has no tensor, and needs one of no rows that looks like the others'.
+Tensor joined_rows(const comm::ProcessGroup& group, const Tensors& parts) {
+  const Tensor mine = parts.empty() ? Tensor() : cat(parts);
+  if (group.world() == 1) return mine;
+  std::string words;  // the type, and sizes behind the rows
+  if (mine.defined()) {
+    words = std::to_string(static_cast<int>(mine.dtype()));
+    for (int d = 1; d < mine.dim(); ++d) words += ' ' + std::to_string(mine.size(d));
+  }
+  for (const std::string& theirs : group.all_gather_object(words)) {
+    if (theirs.empty() || mine.defined()) continue;
+    std::istringstream numbers(theirs);
+    int dtype = 0;
+    numbers >> dtype;
+    std::vector<std::int64_t> shape{0};
+    for (std::int64_t size = 0; numbers >> size;) shape.push_back(size);
+    return Tensor::empty(Shape(shape), static_cast<DType>(dtype), Device{});
+  }
+  return mine;
 }
 
 }  // namespace
@@ -125,6 +147,12 @@ Tensor gather_in_order(const comm::ProcessGroup& group, const Tensor& rows,
     chosen.push_back(row);
   }
   return index_select(all, 0, Tensor::from(chosen, {std::ssize(chosen)}, all.device()));
+}
+
+Tensor gather_in_order(const comm::ProcessGroup& group, const std::vector<Tensor>& parts,
+                       const std::vector<std::int64_t>& places) {
+  const Tensor rows = joined_rows(group, parts);
+  return rows.defined() ? gather_in_order(group, rows, places) : rows;
 }
 
 }  // namespace peal::launch

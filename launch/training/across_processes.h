@@ -58,5 +58,9 @@ Tensor pad_across_processes(const comm::ProcessGroup& group, const Tensor& tenso
 // pad_across_processes(), not a place for each row, two rows for one place.
 Tensor gather_in_order(const comm::ProcessGroup& group, const Tensor& rows,
                        std::span<const std::int64_t> places);
+// The same of parts (those of each batch, say). A rank without one has rows as the others have, and
+// no tensor comes where no rank has any. For one call an epoch.
+Tensor gather_in_order(const comm::ProcessGroup& group, const std::vector<Tensor>& parts,
+                       const std::vector<std::int64_t>& places);
 
 }  // namespace peal::launch

@@ -70,6 +70,40 @@ inline std::vector<float> weights_of(const nn::Module& net) {
   return all;
 }
 
+// Which says nothing, saves nothing and logs each step.
+inline launch::TrainingArguments quiet() {
+  return {.per_device_train_batch_size = 4,
+          .learning_rate = 0.1,
+          .num_train_epochs = 1,
+          .logging_steps = 1,
+          .save_strategy = "no",
+          .disable_tqdm = true};
+}
+
+// Calls a function at each event, by name.
+struct Names : launch::TrainerCallback {
+  using Heard = std::function<void(const char*, launch::Trainer&, launch::TrainerControl&)>;
+  explicit Names(Heard f) : heard(std::move(f)) {}
+#define HEARD(event)                                                               \
+  void event(launch::Trainer& trainer, launch::TrainerControl& control) override { \
+    heard(#event, trainer, control);                                               \
+  }
+  HEARD(on_train_begin)
+  HEARD(on_train_end)
+  HEARD(on_epoch_begin)
+  HEARD(on_epoch_end)
+  HEARD(on_step_begin)
+  HEARD(on_substep_end)
+  HEARD(on_pre_optimizer_step)
+  HEARD(on_optimizer_step)
+  HEARD(on_step_end)
+  HEARD(on_log)
+  HEARD(on_evaluate)
+  HEARD(on_save)
+#undef HEARD
+  Heard heard;
+};
+
 // A number of each log that has it.
 inline std::vector<double> logged(const launch::TrainerState& state, const std::string& name) {
   std::vector<double> all;

@@ -20,6 +20,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace peal::launch {
@@ -32,6 +33,10 @@ struct Exported {
 };
 // What stands beside the model. Error for a file that is damaged, or none of these.
 Exported exported(const std::filesystem::path& file);
+
+// Of its settings, by name. Error where there is none: it was exported by another than `maker`.
+std::string setting_of(const Exported& there, const std::filesystem::path& file, const char* name,
+                       std::string_view maker);
 
 // A learner without data, to predict and to judge by loaders that are given then: of this model,
 // which gets the file's state, with the file's classes and settings. Collective. Errors, on all

@@ -8,7 +8,6 @@
 #include <peal/launch/training/learner/predictions.h>
 
 #include <memory>
-#include <sstream>
 #include <string_view>
 
 namespace peal::launch {
@@ -17,27 +16,6 @@ namespace {
 // On the CPU, and in f32 where it was computed in low precision.
 Tensor kept(const Tensor& x) {
   return (is_low_precision(x.dtype()) ? cast(x, DType::f32) : x).detach().to(Device{});
-}
-
-// A rank without a sample has no tensor, and needs one of no rows that looks like the others'.
-Tensor joined_rows(const comm::ProcessGroup& group, const Tensors& parts) {
-  const Tensor mine = parts.empty() ? Tensor() : cat(parts);
-  if (group.world() == 1) return mine;
-  std::string words;  // the type, and sizes behind the rows
-  if (mine.defined()) {
-    words = std::to_string(static_cast<int>(mine.dtype()));
-    for (int d = 1; d < mine.dim(); ++d) words += ' ' + std::to_string(mine.size(d));
-  }
-  for (const std::string& theirs : group.all_gather_object(words)) {
-    if (theirs.empty() || mine.defined()) continue;
-    std::istringstream numbers(theirs);
-    int dtype = 0;
-    numbers >> dtype;
-    std::vector<std::int64_t> shape{0};
-    for (std::int64_t size = 0; numbers >> size;) shape.push_back(size);
-    return Tensor::empty(Shape(shape), static_cast<DType>(dtype), Device{});
-  }
-  return mine;
 }
 
 // Where the rows of the batch under way belong: with an "order", row r is sample order[r] of it.
@@ -91,10 +69,7 @@ void GatherPreds::after_loss(Loop& loop) {
 
 void GatherPreds::after_validate(Loop& loop) {
   const comm::ProcessGroup& group = loop.job.group();
-  const auto all = [&](const Tensors& parts) {
-    const Tensor rows = joined_rows(group, parts);
-    return rows.defined() ? gather_in_order(group, rows, places_) : rows;
-  };
+  const auto all = [&](const Tensors& parts) { return gather_in_order(group, parts, places_); };
   found_ = {all(predictions_), all(targets_), {}, all(inputs_), all(losses_)};
   PEAL_CHECK(found_.predictions.defined(),
              "[launch] learner: get_preds: no rank has a sample to say something about");

@@ -127,6 +127,14 @@ Exported exported(const std::filesystem::path& file) {
   return exported_in(file, nn::CheckpointFile(file).metadata());
 }
 
+std::string setting_of(const Exported& there, const std::filesystem::path& file, const char* name,
+                       std::string_view maker) {
+  const auto found = there.settings.find(name);
+  PEAL_CHECK(found != there.settings.end(), "[launch] ", maker, ": ", file.string(),
+             " was not exported by a ", maker, ": it has no '", name, "'");
+  return found->second;
+}
+
 Learner load_learner(Job& job, const std::filesystem::path& file, nn::Module model,
                      LearnerOptions options) {
   const nn::CheckpointFile read = read_alike(job, file);

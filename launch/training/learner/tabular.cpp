@@ -14,6 +14,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* table_maker = "tabular_learner";
 constexpr const char* statistics_key = "statistics";
 constexpr const char* tabular_key = "tabular";  // TabularSettings
 
@@ -70,14 +71,6 @@ void complete(const data::TableStatistics& statistics, LearnerOptions& options,
   };
 }
 
-const std::string& setting_in(const Exported& file, const std::filesystem::path& path,
-                              const char* name) {
-  const auto found = file.settings.find(name);
-  PEAL_CHECK(found != file.settings.end(), "[launch] tabular_learner: ", path.string(),
-             " was not exported by a tabular_learner: it has no '", name, "'");
-  return found->second;
-}
-
 }  // namespace
 
 Learner tabular_learner(Job& job, Loaders loaders, const data::TableStatistics& statistics,
@@ -89,16 +82,17 @@ Learner tabular_learner(Job& job, Loaders loaders, const data::TableStatistics& 
 }
 
 data::TableStatistics statistics_in(const std::filesystem::path& file) {
-  return data::parse_statistics(setting_in(exported(file), file, statistics_key), file.string());
+  return data::parse_statistics(setting_of(exported(file), file, statistics_key, table_maker),
+                                file.string());
 }
 
 Learner load_tabular_learner(Job& job, const std::filesystem::path& file, LearnerOptions options) {
   const Exported there = exported(file);
   const auto statistics =
-      data::parse_statistics(setting_in(there, file, statistics_key), file.string());
+      data::parse_statistics(setting_of(there, file, statistics_key, table_maker), file.string());
   nn::TabularSettings settings;
   try {
-    settings = settings_of_text(setting_in(there, file, tabular_key));
+    settings = settings_of_text(setting_of(there, file, tabular_key, table_maker));
   } catch (const json::exception& error) {
     fail(concat("[launch] tabular_learner: ", file.string(), ": '", tabular_key,
                 "' is not what was exported: ", error.what()));

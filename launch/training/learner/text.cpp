@@ -19,6 +19,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* text_maker = "learner of texts";
 constexpr const char* words_key = "words";  // a line each
 constexpr const char* lstm_key = "awd_lstm";
 constexpr const char* classifier_key = "text_classifier";
@@ -67,14 +68,6 @@ void note_text_settings(LearnerOptions& options, const data::Vocabulary& words,
   for (const std::string& word : words.words()) lines += word + '\n';
   options.settings[words_key] = lines;
   options.settings[lstm_key] = text_of_lstm(model);
-}
-
-const std::string& text_setting_in(const Exported& there, const std::filesystem::path& file,
-                                   const char* name) {
-  const auto found = there.settings.find(name);
-  PEAL_CHECK(found != there.settings.end(), "[launch] learner: ", file.string(),
-             " was not exported by a learner of texts: it has no '", name, "'");
-  return found->second;
 }
 
 void complete_text(LearnerOptions& options) {
@@ -160,7 +153,7 @@ Learner text_classifier_learner(Job& job, Loaders loaders, const data::Vocabular
 
 data::Vocabulary vocabulary_in(const std::filesystem::path& file) {
   std::vector<std::string> words;
-  std::istringstream lines(text_setting_in(exported(file), file, words_key));
+  std::istringstream lines(setting_of(exported(file), file, words_key, text_maker));
   for (std::string line; std::getline(lines, line);) words.push_back(line);
   return data::Vocabulary::of_words(std::move(words));
 }
@@ -170,9 +163,9 @@ Learner load_text_classifier_learner(Job& job, const std::filesystem::path& file
   const Exported there = exported(file);
   std::optional<nn::Module> model;
   try {
-    model = nn::AwdTextClassifier(lstm_of_text(text_setting_in(there, file, lstm_key)),
-                                  std::ssize(there.classes),
-                                  classifier_of_text(text_setting_in(there, file, classifier_key)));
+    model = nn::AwdTextClassifier(
+        lstm_of_text(setting_of(there, file, lstm_key, text_maker)), std::ssize(there.classes),
+        classifier_of_text(setting_of(there, file, classifier_key, text_maker)));
   } catch (const json::exception& error) {
     fail(concat("[launch] learner: ", file.string(),
                 ": the sizes of its model are not what was exported: ", error.what()));

@@ -74,8 +74,9 @@ Trainer::Trainer(Job& j, nn::Module m, TrainingArguments args, TrainerOptions op
   } catch (...) {
     wrong = words_of_failure();
   }
-  comm::agree_unless(job.group(), "[trainer] the arguments", alike_on_ranks(args_), wrong,
-                     "give all ranks the same");
+  comm::agree_unless(job.group(), "[trainer] the arguments",
+                     concat(alike_on_ranks(args_), ", callbacks: ", options_.callbacks.size()),
+                     wrong, "give all ranks the same");
   if (args_.gradient_checkpointing) options_.gradient_checkpointing_enable();
   if (args_.full_determinism) context().deterministic = true;
   if (args_.tf32) context().allow_tf32 = true;

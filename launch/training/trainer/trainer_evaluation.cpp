@@ -9,7 +9,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <sstream>
 #include <utility>
 
 namespace peal::launch {
@@ -29,8 +28,8 @@ struct Trainer::Judged : Callback {
     }
     trainer.steps_->call(&TrainerCallback::on_prediction_step);
     if (!keeps) return;
-    outputs.push_back(loop.output.detach());
-    if (loop.batch.y.defined()) labels.push_back(loop.batch.y);
+    outputs.push_back(loop.output.detach().to(Device{}));
+    if (loop.batch.y.defined()) labels.push_back(loop.batch.y.to(Device{}));
     for (const std::int64_t place : loader->places()) places.push_back(place);
   }
 
@@ -80,27 +79,6 @@ struct WhereItIs {
   Tensor output, loss;
   std::vector<std::shared_ptr<Callback>> callbacks;
 };
-
-// All ranks' rows in the order of the set. Rank 0 has some where any has; others without learn
-// from it what a row is.
-Tensor in_order(const Job& job, const std::vector<Tensor>& rows,
-                const std::vector<std::int64_t>& places) {
-  std::ostringstream mine;
-  if (!rows.empty()) {
-    mine << static_cast<int>(rows[0].dtype());
-    for (int d = 1; d < rows[0].dim(); ++d) mine << ' ' << rows[0].size(d);
-  }
-  const std::string row = job.group().broadcast_object(mine.str());
-  if (row.empty()) return {};
-  if (!rows.empty()) return gather_in_order(job.group(), cat(rows, 0), places);
-  std::istringstream numbers(row);
-  int dtype = 0;
-  numbers >> dtype;
-  std::vector<std::int64_t> shape{0};
-  for (std::int64_t size = 0; numbers >> size;) shape.push_back(size);
-  return gather_in_order(job.group(),
-                         Tensor::empty(Shape(shape), static_cast<DType>(dtype), Device{}), places);
-}
 
 }  // namespace
 
@@ -186,8 +164,8 @@ PredictionOutput Trainer::predict(const data::DatasetRef& dataset, const std::st
   Judged judged(*this, true);
   PredictionOutput output;
   output.metrics = judge(*loader, prefix, judged);
-  output.predictions = in_order(job, judged.outputs, judged.places);
-  output.label_ids = in_order(job, judged.labels, judged.places);
+  output.predictions = gather_in_order(job.group(), judged.outputs, judged.places);
+  output.label_ids = gather_in_order(job.group(), judged.labels, judged.places);
   steps_->call(&TrainerCallback::on_predict);
   return output;
 }

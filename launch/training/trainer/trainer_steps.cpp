@@ -32,6 +32,12 @@ void StepLosses::end_step() {
   if (!group_.defined()) return;
   sums_.push_back(std::exchange(group_, Tensor()));
   all_items_.push_back(std::exchange(items_, 0));
+  constexpr std::int64_t most = 1000;  // where logs are rare, neither memory nor checkpoints grow
+  if (std::ssize(sums_) < most) return;
+  folded_ += sum_over_ranks();
+  folded_steps_ += std::ssize(sums_);
+  sums_.clear();
+  all_items_.clear();
 }
 
 std::vector<double> StepLosses::numbers() const {
@@ -58,23 +64,24 @@ double StepLosses::sum_over_ranks() const {
 }
 
 double StepLosses::take() {
-  const double sum = sum_over_ranks();
+  const double sum = std::exchange(folded_, 0) + sum_over_ranks();
   const std::int64_t count = steps();
   before_ += sum;
   steps_before_ += count;
+  folded_steps_ = 0;
   sums_.clear();
   all_items_.clear();
   return sum / static_cast<double>(std::max<std::int64_t>(count, 1));
 }
 
 double StepLosses::of_all() const {
-  const double sum = before_ + sum_over_ranks();
+  const double sum = before_ + folded_ + sum_over_ranks();
   return sum / static_cast<double>(std::max<std::int64_t>(steps() + steps_before_, 1));
 }
 
 void StepLosses::consolidate_state_dict(int) {
   std::vector<double> mine = numbers();
-  mine.insert(mine.begin(), static_cast<double>(steps()));
+  mine.insert(mine.begin(), static_cast<double>(std::ssize(sums_)));
   const auto size = std::ssize(mine);
   gathered_ = Tensor::empty({job_->world(), size}, DType::f64, Device{});
   job_->group().all_gather(gathered_, Tensor::from(mine, {size}, Device{})).wait();
@@ -82,6 +89,8 @@ void StepLosses::consolidate_state_dict(int) {
 
 NamedTensors StepLosses::state_dict() const {
   return {{"since", gathered_},
+          {"folded", Tensor::scalar(folded_, Device{})},
+          {"folded_steps", Tensor::scalar(folded_steps_, Device{})},
           {"before", Tensor::scalar(before_, Device{})},
           {"steps_before", Tensor::scalar(steps_before_, Device{})}};
 }
@@ -95,7 +104,8 @@ void StepLosses::load_state_dict(const NamedTensors& state) {
   const std::int64_t ranks = fits ? found->second.size(0) : 1,
                      size = fits ? found->second.size(1) : 1;
   const Tensor since = reader.tensor("since", {ranks, size}, DType::f64);
-  const auto before = reader.number<double>("before");
+  const auto folded = reader.number<double>("folded"), before = reader.number<double>("before");
+  const auto folded_steps = reader.number<std::int64_t>("folded_steps");
   const auto steps_before = reader.number<std::int64_t>("steps_before");
   reader.finish();
   const auto all = since.to_vector<double>();
@@ -110,6 +120,8 @@ void StepLosses::load_state_dict(const NamedTensors& state) {
     sums_.push_back(Tensor::scalar(sum, Device{}));
     all_items_.push_back(items);
   }
+  folded_ = folded;
+  folded_steps_ = folded_steps;
   before_ = before;
   steps_before_ = steps_before;
 }

@@ -21,8 +21,8 @@ class StepLosses {
  public:
   explicit StepLosses(const Job& job) : job_(&job) {}
   void add(const Tensor& loss, double items);  // a batch's
-  void end_step();
-  std::int64_t steps() const { return std::ssize(sums_); }  // since take()
+  void end_step();                             // all ranks add theirs up now and then: collective
+  std::int64_t steps() const { return folded_steps_ + std::ssize(sums_); }  // since take()
   // The mean of those steps' losses. Collective.
   double take();
   // The mean of all steps' losses. Collective.
@@ -39,7 +39,11 @@ class StepLosses {
   const Job* job_;
   Tensor group_;  // f64, of the step under way
   double items_ = 0;
-  std::vector<Tensor> sums_;  // of steps since take(); f64 []
+  // The sum of the losses of steps since take(), as all ranks know it, and of those after them what
+  // this rank had: f64 [], and of how many items.
+  double folded_ = 0;
+  std::int64_t folded_steps_ = 0;
+  std::vector<Tensor> sums_;
   std::vector<double> all_items_;
   double before_ = 0;  // the sum of the losses of the steps before
   std::int64_t steps_before_ = 0;
