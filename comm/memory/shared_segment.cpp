@@ -65,7 +65,7 @@ std::string reason_and_advice(int problem, std::size_t rank) {
   return forbidden ? who + "; start all ranks as one user" : who;
 }
 
-// A file in /dev/shm. It has a name for an instant, or until this ends.
+// A file in /dev/shm. It has a name only where it needs one, and until this ends.
 class File {
  public:
   File() = default;
@@ -79,15 +79,19 @@ class File {
   // A new one, which has no pages yet. The number of an error, or 0.
   int create(std::size_t bytes) {
     close();
-    // Another's may lie there under any name: of a job that was killed, or of another namespace.
-    for (int attempt = 0; file_ < 0 && attempt < 100; ++attempt) {
-      const std::string name = "/peal-" + random_name();
-      file_ = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
-      if (file_ >= 0) name_ = name;
-      if (file_ < 0 && errno != EEXIST) return errno;
+    // Without a name from its first moment, so that whoever is killed leaves none.
+    file_ = ::open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (file_ < 0) {  // a file system that has no such files; or the reason is told below
+      if (const int problem = create_named(); problem != 0) return problem;
+      unlink();
     }
-    if (file_ < 0) return EEXIST;
-    return ftruncate(file_, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+    return resize(bytes);
+  }
+  // The same, with a name until unlink().
+  int create_with_name(std::size_t bytes) {
+    close();
+    const int problem = create_named();
+    return problem != 0 ? problem : resize(bytes);
   }
   // Nothing remains of it if all that have it open are killed.
   void unlink() {
@@ -131,6 +135,22 @@ class File {
   const std::string& name() const { return name_; }
 
  private:
+  int create_named() {
+    // Another's may lie there under any name: of a job that was killed, or of another namespace.
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      const std::string name = "/peal-" + random_name();
+      file_ = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
+      if (file_ >= 0) {
+        name_ = name;
+        return 0;
+      }
+      if (errno != EEXIST) return errno;
+    }
+    return EEXIST;
+  }
+  int resize(std::size_t bytes) const {
+    return ftruncate(file_, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  }
   void close() {
     if (file_ >= 0) ::close(file_);
     file_ = -1;
@@ -205,12 +225,11 @@ std::shared_ptr<SharedSegment> SharedSegment::between_processes(Rendezvous& rank
   const bool makes = ranks.rank() == 0;
   File file;
   int problem = makes ? file.create(bytes) : 0;
-  file.unlink();
   const std::string place = ranks.exchange(makes && problem == 0 ? file.place() : "")[0];
   if (!makes) file.open_place(place);
   const auto opened = ranks.exchange(file.is_open() ? "yes" : "no");
   const bool needs_name = std::ranges::count(opened, "yes") != ranks.world();
-  if (makes && problem == 0 && needs_name) problem = file.create(bytes);
+  if (makes && problem == 0 && needs_name) problem = file.create_with_name(bytes);
   const std::string said =
       ranks.exchange(problem != 0 ? concat("!", std::strerror(problem)) : file.name())[0];
   void* memory = MAP_FAILED;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared-memory segment: bytes that all ranks of a node have, and that go with the last of them.
-// Its name in /dev/shm is gone as soon as it is made, for the others open it through the maker's
-// files in /proc, so that nothing is left of a job that is killed. Where they cannot, in other
+// It has no name in /dev/shm, for the others open it through the maker's files in /proc, so that
+// nothing is left of a job that is killed. Where they cannot, in other
 // namespaces, it has one until all have mapped it. Ranks that are threads of one process have
 // ordinary memory. Thread safety: create() as its rendezvous; else a constant.
 #pragma once

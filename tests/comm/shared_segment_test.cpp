@@ -29,6 +29,7 @@ namespace {
 
 int names_taken = 0;              // of the next names, how many are somebody's
 int refusal = 0;                  // what making one ends with, or 0
+bool nameless = true;             // files can be made without a name
 std::vector<std::string> theirs;  // files in /dev/shm
 std::string ours;
 int named_at_all = 0;  // how many of our names others have opened
@@ -85,10 +86,15 @@ extern "C" int shm_open(const char* name, int flags, mode_t mode) {
 extern "C" int open(const char* path, int flags, ...) {
   std::va_list rest;
   va_start(rest, flags);
-  const auto mode = (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+  const bool makes = (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+  const auto mode = makes ? va_arg(rest, mode_t) : 0;
   va_end(rest);
   if (no_proc && std::string_view(path).starts_with("/proc/")) {
     errno = EACCES;
+    return -1;
+  }
+  if (std::string_view(path) == "/dev/shm" && makes && (refusal != 0 || !nameless)) {
+    errno = refusal != 0 ? refusal : EOPNOTSUPP;
     return -1;
   }
   using Open = int(const char*, int, ...);
@@ -96,24 +102,30 @@ extern "C" int open(const char* path, int flags, ...) {
   return system(path, flags, mode);
 }
 
-TEST_CASE("a segment has no name when the others open it, but where they need one") {
+TEST_CASE("a segment has a name only where the others need one, or the file system") {
   for (const bool needed : {false, true}) {
-    const Folder folder;
-    no_proc = needed;
-    named_at_all = 0;
-    ours.clear();
-    CHECK(errors_of_two(folder) == std::vector<std::string>(2, "nothing"));
-    no_proc = false;
-    CHECK(named_at_all == (needed ? 1 : 0));
-    CHECK_FALSE(ours.empty());
-    CHECK_FALSE(fs::exists(ours));
+    for (const bool can : {true, false}) {
+      const Folder folder;
+      no_proc = needed;
+      nameless = can;
+      named_at_all = 0;
+      ours.clear();
+      CHECK(errors_of_two(folder) == std::vector<std::string>(2, "nothing"));
+      no_proc = false;
+      nameless = true;
+      CHECK(named_at_all == (needed ? 1 : 0));
+      CHECK(ours.empty() == (can && !needed));  // a rank that is killed leaves none
+      if (!ours.empty()) CHECK_FALSE(fs::exists(ours));
+    }
   }
 }
 
 TEST_CASE("files of others keep their names and what is in them") {
   const Folder folder;
   names_taken = 3;
+  nameless = false;
   CHECK(errors_of_two(folder) == std::vector<std::string>(2, "nothing"));
+  nameless = true;
   CHECK(names_taken == 0);
   REQUIRE(theirs.size() == 3);
   for (const std::string& path : theirs) {

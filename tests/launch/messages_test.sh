@@ -9,7 +9,8 @@ program=${1:?usage: messages_test.sh PROGRAM OTHER_BUILD} other_build=${2:?}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export PEAL_LOG=warning OMP_NUM_THREADS=1 PEAL_TIMEOUT=30
-before=$(find /dev/shm -maxdepth 1 -name 'peal-*' | sort)
+# shellcheck source=tests/segments.sh
+source "$(dirname "$0")/../segments.sh"
 failed() {
   echo "FAILED: $*"
   exit 1
@@ -106,6 +107,6 @@ ended 1 'rank 1 of nowhere'
 says 'rank 1 of nowhere' "at no-such-host.invalid port $nowhere waits for rank 0, and so far in vain: the name" \
   'waited 7 s .PEAL_TIMEOUT. for rank 0' 'the name no-such-host.invalid is not known: .*; name a host or an address .*MASTER_ADDR'
 
-[[ $(comm -13 <(echo "$before") <(find /dev/shm -maxdepth 1 -name 'peal-*' | sort)) == '' ]] || failed 'a segment remains'
+[[ -z $(remaining_segments) ]] || failed "a segment remains: $(remaining_segments)"
 echo
 echo 'all ended, and said why'

@@ -11,8 +11,8 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export PEAL_LOG=warning OMP_NUM_THREADS=1 PEAL_TIMEOUT=${PEAL_TIMEOUT-30}
 fail() { echo "torchrun_test: $*" >&2; cat "$folder"/* >&2; exit 1; }
-segments() { find /dev/shm -maxdepth 1 -name 'peal-*' | sort; }
-before=$(segments)
+# shellcheck source=tests/segments.sh
+source "$(dirname "$0")/../segments.sh"
 
 # shellcheck source=tests/launch/ports.sh
 source "$(dirname "$0")/ports.sh"
@@ -106,7 +106,7 @@ for moment in 150 5000 20011; do
   [[ $statuses == '1 1 137 ' ]] || fail "die: $statuses"
   grep -q 'rank 2 (process [0-9]*) has died' "$folder"/* || fail 'die: nobody named rank 2'
 done
-[[ $(comm -13 <(echo "$before") <(segments)) == '' ]] || fail 'a segment remains'
+[[ -z $(remaining_segments) ]] || fail "a segment remains: $(remaining_segments)"
 
 # Two jobs at one port, whose ranks look alike: one that has come twice ends them all, wherever they then are. Rank 0 comes
 # again once the others work: a rank 1 that came after its end would wait for another one.

@@ -18,25 +18,15 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 fail() { echo "endings_test: $*" >&2; cat "$log" >&2; exit 1; }
-segments() { find /dev/shm -maxdepth 1 -name 'peal-*' | sort; }
-# A job's names are there for a moment, those of jobs beside this one too.
-nothing_remains() {
-  local name wait
-  for name in $(comm -13 <(echo "$before") <(segments)); do
-    for ((wait = 0; wait < 50; ++wait)); do
-      [[ -e $name ]] || continue 2
-      sleep 0.1
-    done
-    fail "$name remains"
-  done
-}
+# shellcheck source=tests/segments.sh
+source "$(dirname "$0")/../segments.sh"
+nothing_remains() { [[ -z $(remaining_segments) ]] || fail "it remains: $(remaining_segments)"; }
 # run PROGRAM ARGUMENTS...: its status
 run() {
   status=0
   timeout --foreground 60 "$launcher" -n "$ranks" "$@" >"$log" 2>&1 || status=$?
   [[ $status -ne 124 ]] || fail "it has not ended after 60 s: $*"
 }
-before=$(segments)
 
 run "$program" sums
 [[ $status -eq 0 && $(<"$log") == "sums of $ranks ranks are right" ]] || fail "sums: status $status"

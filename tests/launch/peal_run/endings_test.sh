@@ -202,8 +202,6 @@ while read -r process; do until_true dead "$process"; done <pids
 for job in "$stuck" "$stuck_there"; do wait "$job" || failed 'one that does not end by SIGKILL'; done
 # A program of peal: its ranks say themselves what they miss, and leave no memory behind.
 if [[ -n $program ]]; then
-  segments() { find /dev/shm -maxdepth 1 -name 'peal-*' | sort; }
-  before=$(segments)
   ends 1 -n 3 "$program" differ
   says 'must make the same calls'
   ! grep -q 'SIGTERM' err || failed 'they had to be ended'
@@ -217,7 +215,7 @@ if [[ -n $program ]]; then
   PEAL_TIMEOUT=2 ends 1 -n 3 --grace 1 sh -c 'test $RANK -ne 2 || kill -STOP $$; exec "$0" sums' "$program"
   says '(PEAL_TIMEOUT)'
   grep -qE 'peal-run: rank [01] .* ended with exit code 1' err || failed 'no rank that waited is named'
-  [[ $(comm -13 <(echo "$before") <(segments)) == '' ]] || failed 'a segment remains'
+  [[ -z $(remaining_segments) ]] || failed "a segment remains: $(remaining_segments)"
 fi
 }
 echo 'jobs end'

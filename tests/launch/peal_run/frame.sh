@@ -3,6 +3,8 @@
 # shellcheck disable=SC2034
 # What the tests of peal-run share; each sources it, and is then in an empty folder of its own.
 peal_run=${1:?usage: NAME_test.sh PEAL_RUN PROGRAM (tests/mpi/endings.cpp)} program=${2-}
+# shellcheck source=tests/segments.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../../segments.sh"
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder" || exit

@@ -6,8 +6,6 @@ set -euo pipefail
 example=${3-} mpirun=${4-}
 # shellcheck source=tests/launch/peal_run/frame.sh
 source "$(dirname "$0")/frame.sh" "$@"
-segments() { find /dev/shm -maxdepth 1 -name 'peal-*' | sort; }
-before=$(segments)
 right() { [[ $(cat out) == "sums of $1 ranks are right" ]] || failed "not the sums of $1 ranks"; }
 
 # LOST RANKS...: of so many ranks these are killed
@@ -122,4 +120,4 @@ if [[ -n $mpirun ]]; then
   says 'shrink() is not for ranks that MPI started'
   says 'peal-run --max-restarts or --elastic'
 fi
-[[ $(segments) == "$before" ]] || failed "left behind: $(segments)"
+[[ -z $(remaining_segments) ]] || failed "left behind: $(remaining_segments)"
