@@ -103,11 +103,14 @@ std::vector<View> cut(const View& data, std::int64_t size) {
   return pieces;
 }
 
-// A few under way at a time.
+// A few under way at a time. Two hundred are as good as thousands: what is left goes as one.
 Way in_buckets(std::int64_t size) {
   return [size](const ProcessGroup& group, const View& data, ReduceOp op) {
+    const std::int64_t small = std::min(200 * size, data.count);
+    std::vector<View> pieces = cut(data.part(0, small), size);
+    if (small < data.count) pieces.push_back(data.part(small, data.count - small));
     std::vector<Work> works;
-    for (const View& piece : cut(data, size)) {
+    for (const View& piece : pieces) {
       works.push_back(op == ReduceOp::premul_sum ? group.all_reduce_premultiplied(piece, third)
                                                  : group.all_reduce(piece, op));
       if (works.size() < 8) continue;

@@ -95,7 +95,7 @@ TEST_CASE("a part is added while the next ones are on their way") {
     transport.held = rank == 0;
     const Work work = group.run(Collective::all_reduce, plan[rank], out, in);
     if (rank == 0) {
-      testing::wait_until([&] {
+      peal::testing::wait_until([&] {
         group.progress();
         return out.data<float>()[0] == 3;
       });

@@ -22,8 +22,6 @@ namespace {
 const Span from{self, Buffer::in, 0, 8}, to{self, Buffer::out, 0, 8},
     shared{self, Buffer::room, 0, 8};
 
-void write_text(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
-
 // Two ranks and a step of one bucket; rank 1 comes 2 us later to its collective.
 std::string file_of(int rank) {
   const int late = rank * 2000;
@@ -62,7 +60,7 @@ TEST_CASE("the phases of a bucket add up") {
 TEST_CASE("what training noted is read, and who was last") {
   const peal::testing::Folder folder;
   for (const int rank : {0, 1}) {
-    write_text(folder.path / ("rank-" + std::to_string(rank) + ".trace"), file_of(rank));
+    std::ofstream(folder.path / ("rank-" + std::to_string(rank) + ".trace")) << file_of(rank);
   }
   const MeasuredRun run = read_measured(folder.path);
   const auto steps = training_steps(run);
@@ -104,7 +102,8 @@ TEST_CASE("a note that is damaged is an error with its line") {
   const peal::testing::Folder folder;
   const std::string path = folder.path / "rank-0.trace";
   const auto fails = [&](const std::string& line) {
-    write_text(path, "peal-trace 1\nrun 1\nrank 0 of 1\nclock c\n" + line + "\ndropped 0\nend\n");
+    std::ofstream(path) << "peal-trace 1\nrun 1\nrank 0 of 1\nclock c\n"
+                        << line << "\ndropped 0\nend\n";
     return error_of([&] { read_trace_file(path); });
   };
   CHECK(contains(fails("op sideways 0 1 2 matmul"),

@@ -16,7 +16,7 @@ using namespace peal::testing;
 
 namespace {
 
-struct Twice : nn::Module {
+struct UsedTwice : nn::Module {
   nn::Linear in = add("in", nn::Linear(3, 3)), out = add("out", nn::Linear(3, 2));
   Tensor forward(const Tensor& x) override { return out(in(relu(in(x)))); }
 };
@@ -32,7 +32,7 @@ struct Tied : nn::Module {
 
 TEST_CASE("a parameter that is used several times, and one by two names") {
   two([](const Group& group, int rank) {
-    Twins<Twice> twice(group, {.buckets = apart});
+    Twins<UsedTwice> twice(group, {.buckets = apart});
     loss(*twice.ddp, rank + 1).backward();
     loss(twice.alone, rank + 1).backward();
     check_averaged(twice.model, twice.alone, group);
@@ -47,7 +47,7 @@ TEST_CASE("a parameter that is used several times, and one by two names") {
 
 TEST_CASE("two forwards and one backward; one forward and two backwards") {
   two([](const Group& group, int rank) {
-    Twins<Twice> pair(group, {.buckets = apart});
+    Twins<UsedTwice> pair(group, {.buckets = apart});
     for (nn::Module* model :
          {static_cast<nn::Module*>(pair.ddp.get()), static_cast<nn::Module*>(&pair.alone)}) {
       const Tensor first = loss(*model, rank + 1), second = loss(*model, rank + 2);
@@ -97,7 +97,7 @@ TEST_CASE("whether ranks meet is decided where backward runs, not where forward 
 
 TEST_CASE("accumulation, then clipping, gives the same bits on all ranks") {
   two([](const Group& group, int rank) {
-    Twins<Twice> pair(group);
+    Twins<UsedTwice> pair(group);
     {
       const auto guard = pair.ddp->no_sync();
       loss(*pair.ddp, rank + 1).backward();
@@ -116,7 +116,7 @@ TEST_CASE("accumulation, then clipping, gives the same bits on all ranks") {
 TEST_CASE("an optimizer that was made before the wrap steps with the average") {
   two([](const Group& group, int rank) {
     const auto train = [&](bool before) {
-      Twice model;
+      UsedTwice model;
       make_whole(model);
       std::unique_ptr<nn::SGD> optimizer;
       if (before) optimizer = std::make_unique<nn::SGD>(model.parameters(), nn::SGDOptions{});
@@ -162,7 +162,7 @@ TEST_CASE("empty parameters, and a bucket of nothing else") {
 
 TEST_CASE("gradients from before the wrap are part of the average") {
   two([](const Group& group, int rank) {
-    Twice model, alone;
+    UsedTwice model, alone;
     make_whole(model);
     make_whole(alone);
     loss(model, rank + 1).backward();
@@ -176,7 +176,7 @@ TEST_CASE("gradients from before the wrap are part of the average") {
 
 TEST_CASE("hooks of the user see a rank's own gradient, and may change it") {
   two([](const Group& group, int rank) {
-    Twins<Twice> pair(group, {.buckets = apart});
+    Twins<UsedTwice> pair(group, {.buckets = apart});
     std::vector<float> seen;
     std::string order;
     const Tensor weight = pair.model.out.weight;
@@ -198,8 +198,8 @@ TEST_CASE("hooks of the user see a rank's own gradient, and may change it") {
 
 TEST_CASE("a wrapped model may be frozen for a while, and go on") {
   two([](const Group& group, int rank) {
-    Twins<Twice> judge(group, {.buckets = apart});
-    Twins<Twice> maker(group);
+    Twins<UsedTwice> judge(group, {.buckets = apart});
+    Twins<UsedTwice> maker(group);
     for (int k = 0; k < 2; ++k) {
       judge.model.zero_grad();
       judge.alone.zero_grad();

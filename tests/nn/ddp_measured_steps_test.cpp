@@ -29,7 +29,7 @@ namespace {
 double now() { return static_cast<double>(comm::Recorder::now()) * 1e-9; }
 void rest() { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }
 
-constexpr double nearly = 1e-6;  // seconds: what rounding of times may leave
+constexpr double rounding = 1e-6;  // seconds: what rounding of times may leave
 
 // x, and f() in backward.
 Tensor at_backward(const Tensor& x, std::function<void()> f) {
@@ -96,7 +96,7 @@ TEST_CASE("wrappers of one backward have their own times") {
     REQUIRE(of_second.step == 1);
     REQUIRE(of_first.buckets.size() == 1);
     // It was over when the second one's had yet to begin.
-    CHECK(of_first.buckets[0].slowest + of_first.buckets[0].wire <= over - begin + nearly);
+    CHECK(of_first.buckets[0].slowest + of_first.buckets[0].wire <= over - begin + rounding);
     CHECK(of_second.buckets[0].last_rank == 1);
   });
 }
@@ -157,7 +157,7 @@ TEST_CASE("a step that failed leaves nothing to the next") {
     const double took = now() - begin;
     const nn::DDPLoggingData& data = ddp.get_ddp_logging_data();
     REQUIRE(data.step == 2);
-    CHECK(data.forward_compute_time <= took + nearly);
+    CHECK(data.forward_compute_time <= took + rounding);
   });
 }
 
@@ -180,7 +180,7 @@ TEST_CASE("a forward that no step follows is no part of the next step's") {
       y.backward();
       const double took = now() - begin;
       CHECK(ddp.get_ddp_logging_data().forward_compute_time > 0);
-      CHECK(ddp.get_ddp_logging_data().forward_compute_time <= took + nearly);
+      CHECK(ddp.get_ddp_logging_data().forward_compute_time <= took + rounding);
     }
     // Several before a backward are one.
     const Tensor one = loss(ddp, rank);

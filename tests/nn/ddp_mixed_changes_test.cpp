@@ -16,13 +16,13 @@ using namespace peal::testing;
 
 namespace {
 
-struct Net : nn::Module {
+struct NetWithHead : nn::Module {
   nn::Linear body = add("body", nn::Linear(3, 3)), head = add("head", nn::Linear(3, 2));
   Tensor forward(const Tensor& x) override { return child("head")(body(x)); }
   Tensor twice(const Tensor& x) { return forward(x) + forward(x); }
 };
 
-Tensor loss_of(const Tensor& y) {
+Tensor square_loss(const Tensor& y) {
   const Tensor wide = cast(y, DType::f32);
   return sum(wide * wide);
 }
@@ -47,16 +47,16 @@ TEST_CASE("gradients that go to one owner each, and would need a hook for their 
   two([](const Group& group, int) {
     const nn::DDPOptions options{.mixed_precision = {.reduce_dtype = DType::f32},
                                  .owner_of = [](const Tensor&) { return 0; }};
-    Net wide;
+    NetWithHead wide;
     wide.to(DType::f64);
     CHECK_THROWS_WITH(DDP(wide, group, options),
                       doctest::Contains("reduce_dtype makes a communication hook"));
-    Net net;
+    NetWithHead net;
     DDP ddp(net, group, options);
-    loss_of(ddp(x_of(0))).backward();
+    square_loss(ddp(x_of(0))).backward();
     net.add_parameter("extra", ones({2}, DType::f64));
     CHECK_THROWS_WITH(
-        loss_of(ddp(x_of(0))).backward(),
+        square_loss(ddp(x_of(0))).backward(),
         doctest::Contains("the gradient of extra is f64, for which mixed_precision has a hook"));
     group.barrier().wait();  // and the group goes on
   });
@@ -67,7 +67,7 @@ TEST_CASE("a part that joins is rounded, through forward and through a call by n
     for (const bool by_name : {false, true}) {
       for (const bool thawed : {false, true}) {
         two([&](const Group& group, int rank) {
-          Net net;
+          NetWithHead net;
           if (thawed) net.requires_grad_("head", false);
           DDP ddp(
               net, group,
@@ -81,9 +81,9 @@ TEST_CASE("a part that joins is rounded, through forward and through a call by n
               }
             }
             ddp.zero_grad();
-            const Tensor y = by_name ? ddp.call(&Net::twice, x_of(rank)) : ddp(x_of(rank));
+            const Tensor y = by_name ? ddp.call(&NetWithHead::twice, x_of(rank)) : ddp(x_of(rank));
             CHECK(y.dtype() == DType::bf16);
-            loss_of(y).backward();
+            square_loss(y).backward();
             if (k > 0) check_all_equal(net, group);
           }
         });
@@ -94,7 +94,7 @@ TEST_CASE("a part that joins is rounded, through forward and through a call by n
 
 TEST_CASE("ranks without a batch keep gradients of parts that join in the type of the others'") {
   two([](const Group& group, int rank) {
-    Net net;
+    NetWithHead net;
     DDP ddp(net, group,
             {.mixed_precision = {.param_dtype = DType::bf16, .keep_low_precision_grads = true}});
     nn::Join join(ddp);
@@ -103,7 +103,7 @@ TEST_CASE("ranks without a batch keep gradients of parts that join in the type o
       if (turn == 1) net.replace_child("head", nn::Linear(3, 2));
       ddp.zero_grad();
       if (join.active()) {
-        loss_of(ddp(x_of(rank))).backward();
+        square_loss(ddp(x_of(rank))).backward();
       } else {
         CHECK(join.follow());
       }
@@ -115,7 +115,7 @@ TEST_CASE("ranks without a batch keep gradients of parts that join in the type o
 
 TEST_CASE("hooks after accumulation stay where gradients are kept in fewer bits, and afterwards") {
   two([](const Group& group, int rank) {
-    Net net;
+    NetWithHead net;
     const Tensor parameter = net.parameters()[0];
     GradSlot& slot = parameter.grad_slot();
     int after = 0;
@@ -123,38 +123,38 @@ TEST_CASE("hooks after accumulation stay where gradients are kept in fewer bits,
     {
       DDP ddp(net, group,
               {.mixed_precision = {.param_dtype = DType::bf16, .keep_low_precision_grads = true}});
-      loss_of(ddp(x_of(rank))).backward();
+      square_loss(ddp(x_of(rank))).backward();
       CHECK(parameter.grad().dtype() == DType::bf16);
     }
     CHECK(after == 1);
     CHECK(&parameter.grad_slot() == &slot);
     CHECK(parameter.grad().dtype() == DType::f32);
     net.zero_grad();
-    loss_of(net(x_of(rank))).backward();
+    square_loss(net(x_of(rank))).backward();
     CHECK(after == 2);
   });
 }
 
 TEST_CASE("a user's hook on a parameter that is thawed after the wrap stays on it") {
   two([](const Group& group, int rank) {
-    Net net;
+    NetWithHead net;
     net.requires_grad_("head", false);
     int calls = 0;
     {
       DDP ddp(net, group,
               {.mixed_precision = {.param_dtype = DType::bf16, .keep_low_precision_grads = true}});
-      loss_of(ddp(x_of(rank))).backward();
+      square_loss(ddp(x_of(rank))).backward();
       net.requires_grad_("head", true);
       ddp.zero_grad();
-      loss_of(ddp(x_of(rank))).backward();
+      square_loss(ddp(x_of(rank))).backward();
       net.head.weight.grad_slot().add_hook([&](const Tensor&) { ++calls; });
       net.requires_grad_("head", false);
       ddp.zero_grad();
-      loss_of(ddp(x_of(rank))).backward();
+      square_loss(ddp(x_of(rank))).backward();
       CHECK(calls == 0);
       net.requires_grad_("head", true);
       ddp.zero_grad();
-      loss_of(ddp(x_of(rank))).backward();
+      square_loss(ddp(x_of(rank))).backward();
       CHECK(calls == 1);
     }
   });
@@ -162,21 +162,21 @@ TEST_CASE("a user's hook on a parameter that is thawed after the wrap stays on i
 
 TEST_CASE("a wrapper with kept types may go when another has taken a part that had left it") {
   two([](const Group& group, int rank) {
-    Net net;
+    NetWithHead net;
     const nn::DDPOptions options{
         .mixed_precision = {.param_dtype = DType::bf16, .keep_low_precision_grads = true}};
     std::unique_ptr<DDP> whole = std::make_unique<DDP>(net, group, options);
-    loss_of((*whole)(x_of(rank))).backward();
+    square_loss((*whole)(x_of(rank))).backward();
     net.requires_grad_("head", false);
     whole->zero_grad();
-    loss_of((*whole)(x_of(rank))).backward();  // head leaves the plan
+    square_loss((*whole)(x_of(rank))).backward();  // head leaves the plan
     net.requires_grad_("head", true);
     nn::Linear head = net.head;
     DDP part(head, group, options);
     whole.reset();  // no terminate(), and the part's gradients stay as they are
     CHECK(head.weight.grad_slot().dtype() == DType::bf16);
     part.zero_grad();
-    loss_of(part(x_of(rank))).backward();
+    square_loss(part(x_of(rank))).backward();
     check_all_equal(head, group);
   });
 }
@@ -218,7 +218,7 @@ TEST_CASE("a segment that is computed again in backward is rounded as it was in 
       const_cast<Again*>(ddp->as<Again>())->wrapper = ddp;
       const Tensor x = x_of(rank).clone();
       x.set_requires_grad();  // the segment is reached by way of it
-      loss_of((*ddp)(x)).backward();
+      square_loss((*ddp)(x)).backward();
       for (const Tensor& p : net.parameters()) {
         REQUIRE(p.grad().defined());
         gradients[recomputes ? 1 : 0].push_back(p.grad().to_vector<float>());
@@ -229,11 +229,11 @@ TEST_CASE("a segment that is computed again in backward is rounded as it was in 
   });
   // One that holds on to it in its own backward is told.
   CHECK_THROWS_WITH(two([](const Group& group, int rank) {
-                      Net net;
+                      NetWithHead net;
                       DDP ddp(net, group, {.mixed_precision = {.param_dtype = DType::bf16}});
                       const Tensor y = ddp(x_of(rank));
                       const auto scope = ddp.rounded();
-                      loss_of(y).backward();
+                      square_loss(y).backward();
                     }),
                     doctest::Contains("let rounded() go before it"));
 }
@@ -274,7 +274,7 @@ TEST_CASE("gradients of f64 that join a model travel in f32 where reduce_dtype s
 TEST_CASE(
     "scopes of rounded parameters may end in any order, and begin where nothing is recorded") {
   two([](const Group& group, int rank) {
-    Net net, whole;
+    NetWithHead net, whole;
     make_whole(net);
     make_whole(whole);
     const nn::DDPOptions options{.mixed_precision = {.param_dtype = DType::bf16}};
@@ -297,8 +297,8 @@ TEST_CASE(
       }
       y = ddp(x_of(rank));
     }
-    loss_of(y).backward();
-    loss_of(plain(x_of(rank))).backward();
+    square_loss(y).backward();
+    square_loss(plain(x_of(rank))).backward();
     const auto mine = net.parameters(), theirs = whole.parameters();
     for (std::size_t i = 0; i < mine.size(); ++i) {
       REQUIRE(mine[i].grad().defined());
@@ -321,7 +321,7 @@ TEST_CASE("synchronised statistics in bf16 are the same bits on all ranks, and a
         const std::uint64_t before = group.sequence();
         ddp.zero_grad();
         manual_seed(static_cast<std::uint64_t>(7 * rank + k + 1));
-        loss_of(ddp(randn({4, 3}))).backward();
+        square_loss(ddp(randn({4, 3}))).backward();
         calls[broadcast ? 1 : 0] = group.sequence() - before;
       }
       for (const auto& [name, buffer] : net.named_buffers()) {

@@ -19,15 +19,8 @@ using comm::Collective;
 using comm::DeviceMesh;
 using Mesh = std::array<int, 2>;
 
-SmallConv make_conv() { return {}; }
-nn::GPT make_gpt() { return small_gpt(); }
-
 DeviceMesh mesh_of(const Group& group, const Mesh& shape) {
   return {group, {shape[0], shape[1]}, {"replicate", "shard"}};
-}
-
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 // A backward of each microbatch, of which the last alone is reduced.
@@ -95,7 +88,7 @@ TEST_CASE("replicas start as rank 0, stay equal, and talk within rows but for a 
     model.to(DType::f64);
     const DeviceMesh mesh = mesh_of(group, {2, 2});
     FSDP fsdp(model, group, {.device_mesh = mesh});
-    CHECK(has(fsdp.explain(), "2 replicas of 2 shards"));
+    CHECK(contains(fsdp.explain(), "2 replicas of 2 shards"));
     const auto texts_of = [&](const NamedTensors& tensors) {
       std::string text;
       for (const auto& [name, tensor] : tensors) {
@@ -215,20 +208,20 @@ TEST_CASE("a mesh that is not of two dimensions, or of other ranks, is an Error 
     for (const std::string& each : all) CHECK(each == all[0]);
     return all[0];
   };
-  CHECK(has(told([](const Group& group) { return DeviceMesh(group, {4}); }),
-            "device_mesh: expected two dimensions, replicas and shards, got dim_0 4"));
-  CHECK(has(told([](const Group& group) {
-              return DeviceMesh(group, {1, 2, 2});
-            }),
-            "device_mesh: expected two dimensions"));
-  CHECK(has(told([](const Group& group) {
-              return DeviceMesh(group.split(group.rank() / 2), {1, 2});
-            }),
-            "is not of this group of 4 ranks"));
-  CHECK(has(told([](const Group& group) {
-              return DeviceMesh(group.split(0, -group.rank()), {2, 2});
-            }),
-            "is not of this group of 4 ranks"));
+  CHECK(contains(told([](const Group& group) { return DeviceMesh(group, {4}); }),
+                 "device_mesh: expected two dimensions, replicas and shards, got dim_0 4"));
+  CHECK(contains(told([](const Group& group) {
+                   return DeviceMesh(group, {1, 2, 2});
+                 }),
+                 "device_mesh: expected two dimensions"));
+  CHECK(contains(told([](const Group& group) {
+                   return DeviceMesh(group.split(group.rank() / 2), {1, 2});
+                 }),
+                 "is not of this group of 4 ranks"));
+  CHECK(contains(told([](const Group& group) {
+                   return DeviceMesh(group.split(0, -group.rank()), {2, 2});
+                 }),
+                 "is not of this group of 4 ranks"));
 }
 
 TEST_CASE("a mesh that one rank leaves out of its options is an Error on all") {
@@ -239,7 +232,7 @@ TEST_CASE("a mesh that one rank leaves out of its options is an Error on all") {
     if (rank == 0) options.device_mesh = mesh;
     FSDP fsdp(model, group, options);
   });
-  for (const std::string& each : all) CHECK(has(each, "device_mesh"));
+  for (const std::string& each : all) CHECK(contains(each, "device_mesh"));
 }
 
 TEST_CASE("a rank, or a whole replica, that leaves out a part of the model is an Error on all") {
@@ -252,7 +245,7 @@ TEST_CASE("a rank, or a whole replica, that leaves out a part of the model is an
       sum(fsdp(full({1, 3}, 1.0))).backward();
       group.barrier().wait();
     });
-    for (const std::string& each : all) CHECK(has(each, "all ranks must make the same calls"));
+    for (const std::string& each : all) CHECK(contains(each, "all ranks must make the same calls"));
   }
 }
 
@@ -265,6 +258,6 @@ TEST_CASE("what one rank finds wrong is told to those that wait for it in rows a
     group.barrier().wait();
   });
   for (const std::string& each : all) {
-    CHECK(has(each, "[fsdp] rank 3: step 1: b.weight, b.bias of the model got no gradient"));
+    CHECK(contains(each, "[fsdp] rank 3: step 1: b.weight, b.bias of the model got no gradient"));
   }
 }

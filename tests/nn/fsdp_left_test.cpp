@@ -11,11 +11,7 @@
 using namespace peal;
 using namespace peal::testing;
 
-namespace {
-
-SmallConv make_conv() { return {}; }
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("after zero_grad() of the wrapper an optimizer has nothing to step with") {
   for (int world = 1; world <= 2; ++world) {

@@ -14,9 +14,6 @@ using namespace peal::testing;
 
 namespace {
 
-SmallConv make_conv() { return {}; }
-nn::WrapPolicy layers() { return nn::wrap_by_type({"Conv2d", "Linear"}); }
-
 // `shared` is used in one segment with a backward of its own, or in two.
 struct Segments : nn::Module {
   nn::Linear stem = add("stem", nn::Linear(3, 3));
@@ -83,7 +80,7 @@ TEST_CASE("a thawed parameter, and one that is frozen beside others, are Errors 
   const auto thawed = failures(2, [](const Group& group, int rank) {
     SmallConv model = fresh(make_conv);
     model.requires_grad_("conv2", false);
-    FSDP fsdp(model, group, {.wrap = layers()});
+    FSDP fsdp(model, group, {.wrap = wrap_layers()});
     loss_of(fsdp, batch_of(model, 2, rank)).backward();
     model.requires_grad_("conv2.bias", true);
     {
@@ -97,7 +94,7 @@ TEST_CASE("a thawed parameter, and one that is frozen beside others, are Errors 
   }
   const auto frozen = failures(2, [](const Group& group, int rank) {
     SmallConv model = fresh(make_conv);
-    FSDP fsdp(model, group, {.wrap = layers()});
+    FSDP fsdp(model, group, {.wrap = wrap_layers()});
     model.requires_grad_("fc1.weight", false);
     loss_of(fsdp, batch_of(model, 2, rank)).backward();
   });
@@ -110,7 +107,7 @@ TEST_CASE("a thawed parameter, and one that is frozen beside others, are Errors 
 TEST_CASE("a whole unit may be frozen for a step") {
   two([](const Group& group, int rank) {
     SmallConv model = fresh(make_conv), whole = fresh(make_conv);
-    FSDP fsdp(model, group, {.wrap = layers()});
+    FSDP fsdp(model, group, {.wrap = wrap_layers()});
     nn::AdamW optimizer(fsdp.local_parameters()), expected(whole.parameters());
     for (int step = 0; step < 4; ++step) {
       for (SmallConv* each : {&model, &whole}) each->requires_grad_("conv2", step % 2 == 0);
@@ -129,7 +126,7 @@ TEST_CASE("a whole unit may be frozen for a step") {
 TEST_CASE("what looks at more than a rank's pieces refuses them") {
   two([](const Group& group, int rank) {
     SmallConv model = fresh(make_conv);
-    FSDP fsdp(model, group, {.wrap = layers()});
+    FSDP fsdp(model, group, {.wrap = wrap_layers()});
     const NamedTensors pieces = fsdp.local_parameters();
     nn::AdamW optimizer(pieces);
     loss_of(fsdp, batch_of(model, 2, rank)).backward();
@@ -149,7 +146,7 @@ TEST_CASE("what looks at more than a rank's pieces refuses them") {
 TEST_CASE("with the group a scaler leaves a step out on all ranks") {
   two([](const Group& group, int rank) {
     SmallConv model = fresh(make_conv);
-    FSDP fsdp(model, group, {.wrap = layers()});
+    FSDP fsdp(model, group, {.wrap = wrap_layers()});
     nn::AdamW optimizer(fsdp.local_parameters());
     nn::GradScaler scaler({}, group);
     const NamedTensors before = fsdp.state_dict();

@@ -46,10 +46,6 @@ Batch images(int rows, int step) {
   return {randn({rows, 1, 8, 8}), randint(0, 3, {rows})};
 }
 
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
-
 struct Deferred {
   explicit Deferred(FSDP& fsdp) : scope(fsdp.no_sync()) {}
   FSDP::NoSync scope;
@@ -306,7 +302,7 @@ TEST_CASE("inputs are given in param_dtype, unless they are to stay; buffers are
       for (const auto& [name, buffer] : model.named_buffers()) {
         if (is_floating(buffer.dtype())) CHECK(buffer.dtype() == DType::bf16);
       }
-      CHECK(has(fsdp.explain(), "parameters bf16"));
+      CHECK(contains(fsdp.explain(), "parameters bf16"));
     }
   });
 }
@@ -356,15 +352,15 @@ TEST_CASE("precisions that make no sense, or differ between ranks, are an Error 
       FSDP fsdp(model, group, {.mixed_precision = mixed(rank)});
     });
   };
-  CHECK(has(told([](int) {
-              return nn::MixedPrecision{.param_dtype = DType::bf16,
-                                        .keep_low_precision_grads = true};
-            }),
-            "keep_low_precision_grads is DistributedDataParallel's"));
-  CHECK(has(told([](int) { return nn::MixedPrecision{.param_dtype = DType::i32}; }),
-            "param_dtype: expected f16 or bf16, got i32"));
-  CHECK(has(told([](int rank) {
-              return nn::MixedPrecision{.param_dtype = rank == 0 ? DType::bf16 : DType::f16};
-            }),
-            "mixed_precision parameters bf16"));
+  CHECK(contains(told([](int) {
+                   return nn::MixedPrecision{.param_dtype = DType::bf16,
+                                             .keep_low_precision_grads = true};
+                 }),
+                 "keep_low_precision_grads is DistributedDataParallel's"));
+  CHECK(contains(told([](int) { return nn::MixedPrecision{.param_dtype = DType::i32}; }),
+                 "param_dtype: expected f16 or bf16, got i32"));
+  CHECK(contains(told([](int rank) {
+                   return nn::MixedPrecision{.param_dtype = rank == 0 ? DType::bf16 : DType::f16};
+                 }),
+                 "mixed_precision parameters bf16"));
 }

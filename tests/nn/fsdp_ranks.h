@@ -7,6 +7,7 @@
 #include <peal/nn/models/gpt.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/parallel/sharded/fsdp.h>
+#include <peal/tests/errors.h>
 
 #include <cmath>
 
@@ -28,7 +29,9 @@ struct SmallConv : nn::Module {
   }
 };
 
-inline nn::GPT small_gpt() { return nn::GPT({11, 6, 2, 3, 5}); }
+inline SmallConv make_conv() { return {}; }
+inline nn::GPT make_gpt() { return nn::GPT({11, 6, 2, 3, 5}); }
+inline nn::WrapPolicy wrap_layers() { return nn::wrap_by_type({"Conv2d", "Linear"}); }
 
 // A batch of a step, of which each rank takes its rows.
 struct Batch {

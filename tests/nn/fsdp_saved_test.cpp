@@ -12,9 +12,6 @@ using namespace peal::testing;
 
 namespace {
 
-SmallConv make_conv() { return {}; }
-nn::WrapPolicy layers() { return nn::wrap_by_type({"Conv2d", "Linear"}); }
-
 NamedTensors copied(const NamedTensors& state) {
   NamedTensors copies;
   for (const auto& [name, tensor] : state) copies.emplace_back(name, tensor.clone());
@@ -70,7 +67,7 @@ TEST_CASE("a checkpoint that rank 0 saves goes on at another number of ranks, an
   for (const bool by_wrapper : {false, true}) {
     ranks(2, [&](const Group& group, int rank) {
       SmallConv model = fresh(make_conv);
-      FSDP fsdp(model, group, {.wrap = layers()});
+      FSDP fsdp(model, group, {.wrap = wrap_layers()});
       nn::AdamW optimizer(fsdp.local_parameters());
       const std::vector<nn::Part> parts{
           by_wrapper ? nn::Part("model", fsdp) : nn::Part("model", fsdp.saved()),
@@ -114,7 +111,7 @@ TEST_CASE("what one rank alone has of a state is not saved for the whole") {
   for (const int world : {1, 2}) {
     ranks(world, [&](const Group& group, int rank) {
       SmallConv model = fresh(make_conv);
-      FSDP fsdp(model, group, {.wrap = layers()});
+      FSDP fsdp(model, group, {.wrap = wrap_layers()});
       nn::AdamW optimizer(fsdp.local_parameters());
       loss_of(fsdp, batch_of(model, 2, rank)).backward();
       optimizer.step();

@@ -15,13 +15,6 @@ using namespace peal::testing;
 
 namespace {
 
-SmallConv make_conv() { return {}; }
-nn::GPT make_gpt() { return small_gpt(); }
-
-bool has(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
-
 struct Quiet {
   explicit Quiet(FSDP& fsdp) : scope(fsdp.no_sync()) {}
   FSDP::NoSync scope;
@@ -233,7 +226,7 @@ TEST_CASE("a tied parameter whose two modules are units is of neither, and train
   two([](const Group& group, int rank) {
     nn::GPT model = fresh(make_gpt), whole = fresh(make_gpt);
     FSDP fsdp(model, group, {.wrap = nn::wrap_by_type({"Embedding", "Linear", "LayerNorm"})});
-    CHECK(has(fsdp.explain(), "tied lm_head.weight is transformer.wte.weight"));
+    CHECK(contains(fsdp.explain(), "tied lm_head.weight is transformer.wte.weight"));
     CHECK(fsdp.units()[0].flats.size() == 1);
     CHECK(fsdp.units()[0].flats[0].entries.size() == 1);
     nn::AdamW optimizer(fsdp.local_parameters()), expected(whole.parameters());
@@ -299,8 +292,8 @@ TEST_CASE("ranks that run different units all hear which") {
     });
     for (const std::string& message : all) {
       CAPTURE(message);
-      CHECK(has(message, "forward 1, parameters of unit a"));
-      CHECK(has(message, "forward 1, parameters of unit b"));
+      CHECK(contains(message, "forward 1, parameters of unit a"));
+      CHECK(contains(message, "forward 1, parameters of unit b"));
     }
   }
 }
@@ -315,8 +308,8 @@ TEST_CASE("a rank that leaves out a backward is found out in the next forward") 
   });
   for (const std::string& message : all) {
     CAPTURE(message);
-    CHECK(has(message, "backward 1, parameters of unit fc1"));
-    CHECK(has(message, "forward 2, parameters of unit fc1"));
+    CHECK(contains(message, "backward 1, parameters of unit fc1"));
+    CHECK(contains(message, "forward 2, parameters of unit fc1"));
   }
 }
 
@@ -333,7 +326,7 @@ TEST_CASE("a parameter without a gradient beside others is an Error by name") {
   });
   for (const std::string& message : all) {
     CAPTURE(message);
-    CHECK(has(message, "unused of the model got no gradient"));
+    CHECK(contains(message, "unused of the model got no gradient"));
   }
 }
 

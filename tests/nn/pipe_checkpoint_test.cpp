@@ -15,8 +15,6 @@ using nn::CheckpointMode;
 
 namespace {
 
-nn::Sequential model() { return uneven_model(); }
-
 // With layers that draw, and that count what they see.
 nn::Sequential remembering() {
   manual_seed(5);
@@ -75,11 +73,11 @@ struct Probe : nn::Module {
 }  // namespace
 
 TEST_CASE("steps of every schedule with checkpoints are those of one process") {
-  const Trained one = trained_alone(model, 3);
+  const Trained one = trained_alone(uneven_model, 3);
   for (const auto mode : {CheckpointMode::always, CheckpointMode::except_last}) {
     every_schedule({1, 4, 7}, [&](const Group& group, nn::PipeOptions options) {
       options.checkpoint = mode;
-      check_like(one, model, group, options, 3);
+      check_like(one, uneven_model, group, options, 3);
     });
   }
 }
@@ -135,7 +133,7 @@ TEST_CASE("forwards of a layer, and how many of them are kept") {
 TEST_CASE("ranks that checkpoint differently are told") {
   CHECK(failure([](const Group& group, int rank) {
           nn::Pipe pipe(
-              group, model(),
+              group, uneven_model(),
               {.checkpoint = rank == 0 ? CheckpointMode::always : CheckpointMode::except_last});
         }).find("checkpoint always' on rank 0") != std::string::npos);
 }

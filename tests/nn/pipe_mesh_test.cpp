@@ -23,7 +23,7 @@ struct Up : nn::Skippable {
   Tensor forward(const Tensor& x) override { return x + pop(skips().pop[0]); }
 };
 
-nn::Sequential model() {
+nn::Sequential mesh_model() {
   manual_seed(9);
   nn::Sequential net{nn::Linear(5, 6), Down("outer"),    nn::Linear(6, 4), nn::Tanh(),
                      Down("inner"),    nn::Linear(4, 4), Up("inner"),      nn::Linear(4, 6),
@@ -35,13 +35,13 @@ nn::Sequential model() {
 }  // namespace
 
 TEST_CASE("pipelines on unequal shares of a batch, summed once a step, are one process") {
-  const Trained one = trained_alone(model, 3);
+  const Trained one = trained_alone(mesh_model, 3);
   for (const Kind kind : comm::pipeline::all_kinds) {
     for (const auto mode : {nn::CheckpointMode::never, nn::CheckpointMode::always}) {
       CAPTURE(name(kind));
       CHECK_NOTHROW(ranks(4, [&](const Group& group, int) {
         const comm::DeviceMesh mesh(group, {2, 2}, {"dp", "pp"});
-        nn::Pipe pipe(mesh.get_group("pp"), model(),
+        nn::Pipe pipe(mesh.get_group("pp"), mesh_model(),
                       {.kind = kind, .micro_batches = 3, .checkpoint = mode, .keep_outputs = true});
         nn::SGD optimizer(pipe.local().named_parameters(), sgd);
         const bool first = mesh.get_local_rank("dp") == 0;

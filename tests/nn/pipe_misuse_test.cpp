@@ -8,12 +8,6 @@ using namespace peal;
 using namespace peal::testing;
 using comm::pipeline::Kind;
 
-namespace {
-
-nn::Sequential model() { return uneven_model(); }
-
-}  // namespace
-
 TEST_CASE("a rank that fails in the middle of a step tells the others") {
   struct Failing : nn::Module {
     Tensor forward(const Tensor& x) override {
@@ -24,7 +18,7 @@ TEST_CASE("a rank that fails in the middle of a step tells the others") {
   };
   for (const Kind kind : {Kind::one_f_one_b, Kind::zb_v}) {
     const auto said = heard(3, [&](const Group& group, int rank) {
-      nn::Sequential net = model();
+      nn::Sequential net = uneven_model();
       nn::Sequential failing;
       int i = 0;
       for (const auto& [name, layer] : net.named_children()) {
@@ -39,7 +33,7 @@ TEST_CASE("a rank that fails in the middle of a step tells the others") {
   }
   // Batches that differ are found by who gets the first activation.
   const auto said = heard(2, [](const Group& group, int rank) {
-    nn::Pipe pipe(group, model(), {.micro_batches = 2});
+    nn::Pipe pipe(group, uneven_model(), {.micro_batches = 2});
     const std::int64_t n = 4 << rank;
     pipe.step(numbers({n, 5}, 0.1), numbers({n, 2}, 0.2), squares);
   });
@@ -49,7 +43,7 @@ TEST_CASE("a rank that fails in the middle of a step tells the others") {
   }
   // So are calls that differ, though their tags do not.
   const auto other = heard(2, [](const Group& group, int rank) {
-    nn::Pipe pipe(group, model(), {.micro_batches = 2});
+    nn::Pipe pipe(group, uneven_model(), {.micro_batches = 2});
     const Tensor x = numbers({4, 5}, 0.1), target = numbers({4, 2}, 0.2);
     if (rank == 0) {
       pipe.evaluate(x, target, squares);
@@ -62,7 +56,7 @@ TEST_CASE("a rank that fails in the middle of a step tells the others") {
           error.npos);
   }
   const auto without = heard(2, [](const Group& group, int rank) {
-    nn::Pipe pipe(group, model(), {.micro_batches = 2});
+    nn::Pipe pipe(group, uneven_model(), {.micro_batches = 2});
     const Tensor x = numbers({4, 5}, 0.1), target = numbers({4, 2}, 0.2);
     if (rank == 0) return static_cast<void>(pipe.step(x, target, squares));
     const NoGrad guard;
@@ -75,7 +69,7 @@ TEST_CASE("a rank that fails in the middle of a step tells the others") {
 
 TEST_CASE("ranks that give unequally many rows, fewer than micro-batches, are told") {
   const auto said = heard(4, [](const Group& group, int rank) {
-    nn::Pipe pipe(group, model(), {.micro_batches = 4});
+    nn::Pipe pipe(group, uneven_model(), {.micro_batches = 4});
     const std::int64_t own = rank == 3 ? 3 : 2;
     pipe.step(numbers({own, 5}, 0.1), numbers({own, 2}, 0.2), squares);
   });
@@ -98,28 +92,28 @@ TEST_CASE("what one rank alone has wrong all are told at the start, and the grou
     const auto check = [](const std::string& error, const char* part) {
       PEAL_CHECK(error.find(part) != error.npos, "got: ", error);
     };
-    check(refused(model(), {.chunks = rank == 1 ? 2 : 0}), "expected one chunk of a stage");
-    check(refused(rank == 1 ? nn::Sequential(nn::Tanh()) : model(), {}), "rank 1");
-    nn::Sequential longer = model();
+    check(refused(uneven_model(), {.chunks = rank == 1 ? 2 : 0}), "expected one chunk of a stage");
+    check(refused(rank == 1 ? nn::Sequential(nn::Tanh()) : uneven_model(), {}), "rank 1");
+    nn::Sequential longer = uneven_model();
     if (rank == 0) longer.push_back(nn::Tanh());
     check(refused(longer, {.balance = {8, 8}}), "the 17 layers");
     const Tensor weight = full({2, 2}, 1.0);
     const Tensor other = rank == 1 ? weight : full({2, 2}, 1.0);
     check(refused(nn::Sequential(nn::Linear(weight), nn::Linear(other)), {}),
           "build the same model, with the same options, on every rank");
-    check_like(trained_alone(model, 2), model, group, {.micro_batches = 2}, 2);
+    check_like(trained_alone(uneven_model, 2), uneven_model, group, {.micro_batches = 2}, 2);
   });
 }
 
 TEST_CASE("what a pipe refuses") {
   const auto x = Tensor::zeros({2, 5}, DType::f64);
   CHECK(failure([&](const Group& group, int) {
-          nn::Pipe pipe(group, model(), {.micro_batches = 3});
+          nn::Pipe pipe(group, uneven_model(), {.micro_batches = 3});
           const auto none = Tensor::zeros({0, 5}, DType::f64);
           pipe.step(none, none, squares);
         }).find("expected a row at least, got shape [0, 5]") != std::string::npos);
   CHECK(failure([&](const Group& group, int) {
-          nn::Pipe pipe(group, model(), {.micro_batches = 2});
+          nn::Pipe pipe(group, uneven_model(), {.micro_batches = 2});
           const NoGrad guard;
           pipe.step(x, x, squares);
         }).find("step() under NoGrad trains nothing") != std::string::npos);
@@ -127,13 +121,13 @@ TEST_CASE("what a pipe refuses") {
           nn::Pipe pipe(group, nn::Sequential(nn::Tanh()), {});
         }).find("expected a layer for each of 2 parts at least, got 1") != std::string::npos);
   CHECK(failure([&](const Group& group, int) {
-          nn::Pipe pipe(group, model(), {.balance = {3, 4}});
+          nn::Pipe pipe(group, uneven_model(), {.balance = {3, 4}});
         }).find("expected a balance of 2 parts that have the 16 layers") != std::string::npos);
   CHECK(failure([&](const Group& group, int) {
-          nn::Pipe pipe(group, model(), {.chunks = 2});
+          nn::Pipe pipe(group, uneven_model(), {.chunks = 2});
         }).find("pipeline 1f1b: expected one chunk of a stage") != std::string::npos);
   CHECK(failure([&](const Group& group, int rank) {
-          nn::Pipe pipe(group, model(), {.micro_batches = 1 + rank});
+          nn::Pipe pipe(group, uneven_model(), {.micro_batches = 1 + rank});
         }).find("build the same model, with the same options, on every rank") != std::string::npos);
   CHECK(failure([&](const Group& group, int) {
           const nn::BatchNorm1d norm(2);
@@ -141,7 +135,7 @@ TEST_CASE("what a pipe refuses") {
         }).find("the buffer 0.running_mean of rank 0 is tied to 1.running_mean of rank 1") !=
         std::string::npos);
   CHECK(failure([&](const Group& group, int) {
-          nn::Pipe pipe(group, model(), {});
+          nn::Pipe pipe(group, uneven_model(), {});
           pipe.step(x, Tensor::zeros({3, 2}), squares);
         }).find("expected as many rows of the target as of x") != std::string::npos);
 }

@@ -8,12 +8,10 @@ using comm::pipeline::Kind;
 
 namespace {
 
-nn::Sequential model() { return uneven_model(); }
-
 void check_outputs(const Tensor& got, const Tensor& x, bool here) {
   PEAL_CHECK(got.defined() == here, "expected outputs ", here ? "here" : "elsewhere");
   if (!here) return;
-  nn::Sequential whole = model();
+  nn::Sequential whole = uneven_model();
   const Tensor expected = whole(x);
   PEAL_CHECK(got.shape() == expected.shape() && !got.requires_grad(), "got shape ", got.shape());
   PEAL_CHECK(farthest(got.to_vector<double>(), expected.to_vector<double>()) < 1e-12);
@@ -24,7 +22,7 @@ void check_outputs(const Tensor& got, const Tensor& x, bool here) {
 TEST_CASE("outputs of every schedule, of ragged micro-batches and of few rows") {
   every_schedule({1, 4}, [](const Group& group, nn::PipeOptions options) {
     options.keep_outputs = true;
-    nn::Pipe pipe(group, model(), options);
+    nn::Pipe pipe(group, uneven_model(), options);
     const int last = options.kind == Kind::zb_v ? 0 : group.world() - 1;
     const bool here = group.rank() == last;
     for (const std::int64_t n : {10, 3}) {
@@ -42,9 +40,9 @@ TEST_CASE("outputs of every schedule, of ragged micro-batches and of few rows") 
 }
 
 TEST_CASE("forward() leaves no gradient, and training goes on") {
-  const Trained one = trained_alone(model, 1);
+  const Trained one = trained_alone(uneven_model, 1);
   ranks(3, [&](const Group& group, int) {
-    nn::Pipe pipe(group, model(), {.micro_batches = 4});
+    nn::Pipe pipe(group, uneven_model(), {.micro_batches = 4});
     pipe.forward(input_of(2));
     for (const Tensor& p : pipe.local().parameters()) PEAL_CHECK(!p.grad().defined());
     const double loss = pipe.step(input_of(0), target_of(), squares);
@@ -54,16 +52,16 @@ TEST_CASE("forward() leaves no gradient, and training goes on") {
 
 TEST_CASE("what outputs refuse") {
   CHECK(failure([](const Group& group, int) {
-          nn::Pipe pipe(group, model(), {.micro_batches = 2});
+          nn::Pipe pipe(group, uneven_model(), {.micro_batches = 2});
           pipe.step(input_of(0), target_of(), squares);
           pipe.outputs();
         }).find("outputs() needs PipeOptions::keep_outputs") != std::string::npos);
   CHECK(failure([](const Group& group, int) {
-          nn::Pipe pipe(group, model(), {.micro_batches = 2});
+          nn::Pipe pipe(group, uneven_model(), {.micro_batches = 2});
           pipe.forward({});
         }).find("expected x on every rank, got no x") != std::string::npos);
   const auto said = heard(2, [](const Group& group, int rank) {
-    nn::Pipe pipe(group, model(), {.micro_batches = 2});
+    nn::Pipe pipe(group, uneven_model(), {.micro_batches = 2});
     if (rank == 0) {
       pipe.forward(input_of(0));
     } else {

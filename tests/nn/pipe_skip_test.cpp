@@ -46,7 +46,7 @@ struct PopMore : nn::Skippable {
 };
 
 // Of 16 layers: past one part or all, between neighbours, two of one pair, and within a part.
-nn::Sequential model() {
+nn::Sequential skip_model() {
   manual_seed(3);
   nn::Sequential net{nn::Linear(5, 6), Stash({"long", "twin"}), nn::Linear(6, 7), nn::Tanh(),
                      StashMore(),      nn::Linear(7, 4),        Stash({"near"}),  Pop({"near"}),
@@ -57,7 +57,7 @@ nn::Sequential model() {
 }
 
 const Trained& by_one_process() {
-  static const Trained trained = trained_alone(model, 3);
+  static const Trained trained = trained_alone(skip_model, 3);
   return trained;
 }
 
@@ -66,18 +66,18 @@ const Trained& by_one_process() {
 TEST_CASE("skips of every schedule are those of one process, at 1 to 4 ranks") {
   by_one_process();
   every_schedule({1, 4, 7}, [](const Group& group, const nn::PipeOptions& options) {
-    check_like(by_one_process(), model, group, options, 3);
+    check_like(by_one_process(), skip_model, group, options, 3);
   });
   for (const auto mode : {nn::CheckpointMode::always, nn::CheckpointMode::except_last}) {
     every_schedule({3}, [mode](const Group& group, nn::PipeOptions options) {
       options.checkpoint = mode;
-      check_like(by_one_process(), model, group, options, 3);
+      check_like(by_one_process(), skip_model, group, options, 3);
     });
   }
   ranks(3, [](const Group& group, int) {
-    check_like(by_one_process(), model, group,
+    check_like(by_one_process(), skip_model, group,
                {.kind = Kind::interleaved, .micro_batches = 5, .chunks = 4}, 3);
-    check_like(by_one_process(), model, group, {.micro_batches = 5, .balance = {2, 12, 2}}, 3);
+    check_like(by_one_process(), skip_model, group, {.micro_batches = 5, .balance = {2, 12, 2}}, 3);
   });
 }
 
@@ -109,7 +109,7 @@ TEST_CASE("a skip goes past the ranks between") {
   };
   CHECK(of_middle(true) == of_middle(false));
   ranks(3, [](const Group& group, int) {
-    const nn::Pipe pipe(group, model(), {.micro_batches = 2, .balance = {2, 3, 11}});
+    const nn::Pipe pipe(group, skip_model(), {.micro_batches = 2, .balance = {2, 3, 11}});
     // The twins go along as one; "same" and "whole" go to the next part.
     PEAL_CHECK((pipe.problem().skips == std::vector<comm::pipeline::Skip>{{0, 2}}));
   });
@@ -180,9 +180,9 @@ TEST_CASE("a forward that does not do what its class declares is an Error on all
 
 TEST_CASE("the loss alone and outputs of a model with skips") {
   every_schedule({4}, [](const Group& group, nn::PipeOptions options) {
-    nn::Sequential whole = model();
+    nn::Sequential whole = skip_model();
     const Tensor x = input_of(1), y = whole(x);
-    nn::Pipe pipe(group, model(), options);
+    nn::Pipe pipe(group, skip_model(), options);
     const double expected = squares(y, target_of()).item<double>() / rows;
     PEAL_CHECK(std::abs(pipe.evaluate(x, target_of(), squares) - expected) < 1e-10);
     const Tensor outputs = pipe.forward(x, true);

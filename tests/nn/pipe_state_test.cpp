@@ -17,8 +17,6 @@ using comm::pipeline::Kind;
 
 namespace {
 
-nn::Sequential model() { return uneven_model(); }
-
 constexpr nn::AdamWOptions adam{.lr = 0.01, .weight_decay = 0.1};
 
 struct Folder {
@@ -34,7 +32,7 @@ struct Folder {
 
 struct Training {
   Training(const Group& group, const nn::PipeOptions& options)
-      : pipe(group, model(), options),
+      : pipe(group, uneven_model(), options),
         optimizer(pipe.local().named_parameters(), adam),
         parts{{"model", pipe.saved()}, {"optimizer", pipe.saved(optimizer)}} {}
   double step(int number) {
@@ -59,7 +57,7 @@ double alone(nn::Sequential& net, nn::AdamW& optimizer, int number) {
 // Of four steps by one process.
 const std::vector<double>& losses() {
   static const std::vector<double> all = [] {
-    nn::Sequential net = model();
+    nn::Sequential net = uneven_model();
     nn::AdamW optimizer(net.named_parameters(), adam);
     std::vector<double> losses;
     for (int step = 0; step < 4; ++step) losses.push_back(alone(net, optimizer, step));
@@ -88,7 +86,7 @@ TEST_CASE("a pipe's checkpoint goes on in one process, and in other pipes") {
   });
   for (const auto& from : {file, shards}) {
     CAPTURE(from.string());
-    nn::Sequential net = model();
+    nn::Sequential net = uneven_model();
     nn::AdamW optimizer(net.named_parameters(), adam);
     if (from == file) {
       nn::load(from, {{"model", net}, {"optimizer", optimizer}});
@@ -110,7 +108,7 @@ TEST_CASE("a pipe's checkpoint goes on in one process, and in other pipes") {
     }
   }
   // What one process saves, a pipe loads.
-  nn::Sequential net = model();
+  nn::Sequential net = uneven_model();
   nn::AdamW optimizer(net.named_parameters(), adam);
   for (int step = 0; step < 2; ++step) alone(net, optimizer, step);
   nn::save(file, {{"model", net}, {"optimizer", optimizer}});
@@ -124,8 +122,8 @@ TEST_CASE("a pipe's checkpoint goes on in one process, and in other pipes") {
 TEST_CASE("state_dict() is the model's on all ranks, in its order") {
   for (const Kind kind : {Kind::gpipe, Kind::interleaved, Kind::zb_v}) {
     ranks(3, [kind](const Group& group, int rank) {
-      nn::Pipe pipe(group, model(), {.kind = kind, .micro_batches = 2});
-      const NamedTensors whole = pipe.state_dict(), expected = model().state_dict();
+      nn::Pipe pipe(group, uneven_model(), {.kind = kind, .micro_batches = 2});
+      const NamedTensors whole = pipe.state_dict(), expected = uneven_model().state_dict();
       PEAL_CHECK(whole.size() == expected.size(), "got ", whole.size(), " tensors");
       NamedTensors other;
       for (std::size_t i = 0; i < whole.size(); ++i) {
@@ -135,7 +133,7 @@ TEST_CASE("state_dict() is the model's on all ranks, in its order") {
       }
       pipe.load_state_dict(other);
       for (const auto& [name, values] : state_of(pipe.local())) {
-        const auto before = state_of(model()).at(name);
+        const auto before = state_of(uneven_model()).at(name);
         for (std::size_t i = 0; i < values.size(); ++i) PEAL_CHECK(values[i] == 2 * before[i]);
       }
       other.emplace_back("16.weight", full({1}, 1.0, DType::f64));
@@ -154,7 +152,7 @@ TEST_CASE("an optimizer that is not a pipe's, or differs between ranks, is an Er
   const auto says = [](const std::function<std::unique_ptr<nn::AdamW>(nn::Pipe&, int rank)>& make,
                        const char* part) {
     const auto said = heard(2, [&](const Group& group, int rank) {
-      nn::Pipe pipe(group, model(), {.micro_batches = 2});
+      nn::Pipe pipe(group, uneven_model(), {.micro_batches = 2});
       const auto optimizer = make(pipe, rank);
       pipe.saved(*optimizer).consolidate_state_dict(0);
     });

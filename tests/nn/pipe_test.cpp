@@ -16,15 +16,13 @@ namespace {
 
 constexpr int most_steps = 20;
 
-nn::Sequential model() { return uneven_model(); }
-
 const Trained& by_one_process() {
-  static const Trained trained = trained_alone(model, most_steps);
+  static const Trained trained = trained_alone(uneven_model, most_steps);
   return trained;
 }
 
 void check_like_one_process(const Group& group, const nn::PipeOptions& options, int steps = 2) {
-  check_like(by_one_process(), model, group, options, steps);
+  check_like(by_one_process(), uneven_model, group, options, steps);
 }
 
 }  // namespace
@@ -60,7 +58,7 @@ TEST_CASE("twenty steps of every schedule are those of one process") {
 
 TEST_CASE("layers keep their names, and any balance will do") {
   ranks(3, [](const Group& group, int rank) {
-    nn::Pipe pipe(group, model(), {.micro_batches = 3, .balance = {2, 13, 1}});
+    nn::Pipe pipe(group, uneven_model(), {.micro_batches = 3, .balance = {2, 13, 1}});
     const auto named = pipe.local().named_parameters();
     if (rank == 0) PEAL_CHECK(named.size() == 2 && named[1].first == "0.bias");
     if (rank == 1) PEAL_CHECK(named.size() == 14 && named[0].first == "2.weight");
@@ -134,7 +132,7 @@ TEST_CASE("what layers draw does not depend on how the model is cut") {
     std::uint64_t next = 0;  // of the generator
   };
   const auto net = [] {
-    nn::Sequential net = model();
+    nn::Sequential net = uneven_model();
     for (int i = 0; i < 4; ++i) {
       net.push_back(nn::Linear(2, 2));
       net.push_back(nn::Dropout(0.5));
@@ -206,10 +204,10 @@ TEST_CASE("every layer, micro-batch and step draws numbers of its own, and so do
 TEST_CASE("the loss alone, and a batch of fewer rows than micro-batches") {
   for (const Kind kind : comm::pipeline::all_kinds) {
     ranks(3, [kind](const Group& group, int) {
-      nn::Pipe pipe(group, model(), {.kind = kind, .micro_batches = 4});
+      nn::Pipe pipe(group, uneven_model(), {.kind = kind, .micro_batches = 4});
       for (const std::int64_t few : {1, 2, 3, 9}) {
         const Tensor x = numbers({few, 5}, 0.3), target = numbers({few, 2}, 0.2);
-        nn::Sequential whole = model();
+        nn::Sequential whole = uneven_model();
         const double expected = squares(whole(x), target).item<double>() / static_cast<double>(few);
         PEAL_CHECK(std::abs(pipe.evaluate(x, target, squares) - expected) < 1e-12);
         for (const Tensor& p : pipe.local().parameters()) PEAL_CHECK(!p.grad().defined());
@@ -222,7 +220,7 @@ TEST_CASE("the loss alone, and a batch of fewer rows than micro-batches") {
 
 TEST_CASE("gradients are clipped by the norm of all ranks' layers") {
   for (const double norm_type : {2.0, 1.0, std::numeric_limits<double>::infinity()}) {
-    nn::Sequential whole = model();
+    nn::Sequential whole = uneven_model();
     (squares(whole(numbers({rows, 5}, 0.3)), numbers({rows, 2}, 0.2)) * (1.0 / rows)).backward();
     std::map<std::string, std::vector<double>> expected;
     const double norm = nn::clip_grad_norm_(whole.parameters(), 0.01, norm_type).item<double>();
@@ -230,7 +228,7 @@ TEST_CASE("gradients are clipped by the norm of all ranks' layers") {
       expected[name] = p.grad().to_vector<double>();
     }
     ranks(3, [&](const Group& group, int) {
-      nn::Pipe pipe(group, model(), {.kind = Kind::zb_v, .micro_batches = 2});
+      nn::Pipe pipe(group, uneven_model(), {.kind = Kind::zb_v, .micro_batches = 2});
       pipe.step(numbers({rows, 5}, 0.3), numbers({rows, 2}, 0.2), squares);
       PEAL_CHECK(std::abs(pipe.clip_grad_norm_(0.01, norm_type) - norm) < 1e-10);
       for (const auto& [name, p] : pipe.local().named_parameters()) {
@@ -244,7 +242,7 @@ TEST_CASE("pipelines on shares of a batch, averaged once a step, are one process
   ranks(4, [](const Group& group, int) {
     const Trained& one = by_one_process();
     const comm::DeviceMesh mesh(group, {2, 2}, {"dp", "pp"});
-    nn::Pipe pipe(mesh.get_group("pp"), model(), {.kind = Kind::zb_v, .micro_batches = 2});
+    nn::Pipe pipe(mesh.get_group("pp"), uneven_model(), {.kind = Kind::zb_v, .micro_batches = 2});
     nn::SGD optimizer(pipe.local().named_parameters(), sgd);
     const std::int64_t half = rows / 2, at = mesh.get_local_rank("dp") * half;
     for (int step = 0; step < 3; ++step) {

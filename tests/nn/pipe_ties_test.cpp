@@ -16,7 +16,7 @@ using comm::pipeline::Kind;
 namespace {
 
 // A weight in the first, the middle and the last layers, a bias in two, and more between.
-nn::Sequential model() {
+nn::Sequential tied_model() {
   manual_seed(11);
   const Tensor wide = randn({6, 6}) * 0.3, bias = randn({6}) * 0.1;
   nn::Sequential net{nn::Linear(5, 6), nn::Linear(wide, bias), nn::Tanh(), nn::Linear(6, 6),
@@ -26,7 +26,7 @@ nn::Sequential model() {
   return net;
 }
 
-constexpr nn::AdamWOptions adam{.lr = 0.01, .weight_decay = 0.1};
+constexpr nn::AdamWOptions tied_adam{.lr = 0.01, .weight_decay = 0.1};
 
 struct File {
   File() : path(std::filesystem::temp_directory_path() / concat("peal_pipe_ties_", getpid())) {}
@@ -43,17 +43,17 @@ Tensor loss_of(nn::Sequential& net, int step) {
 }  // namespace
 
 TEST_CASE("tied parameters of every schedule are those of one process, at 1 to 4 ranks") {
-  const Trained one = trained_alone(model, 3);
+  const Trained one = trained_alone(tied_model, 3);
   for (const auto mode : {nn::CheckpointMode::never, nn::CheckpointMode::always}) {
     every_schedule({1, 4}, [&](const Group& group, nn::PipeOptions options) {
       options.checkpoint = mode;
-      check_like(one, model, group, options, 3);
+      check_like(one, tied_model, group, options, 3);
     });
   }
 }
 
 TEST_CASE("gradients of tied parameters add up over steps, and are clipped as one") {
-  nn::Sequential whole = model();
+  nn::Sequential whole = tied_model();
   for (int step = 0; step < 2; ++step) loss_of(whole, step).backward();
   const double norm = nn::clip_grad_norm_(whole.parameters(), 0.01).item<double>();
   State expected;
@@ -63,7 +63,7 @@ TEST_CASE("gradients of tied parameters add up over steps, and are clipped as on
   for (const Kind kind : comm::pipeline::all_kinds) {
     CAPTURE(name(kind));
     ranks(4, [&](const Group& group, int rank) {
-      nn::Pipe pipe(group, model(), {.kind = kind, .micro_batches = 3});
+      nn::Pipe pipe(group, tied_model(), {.kind = kind, .micro_batches = 3});
       for (int step = 0; step < 2; ++step) pipe.step(input_of(step), target_of(), squares);
       const double got = pipe.clip_grad_norm_(0.01);
       PEAL_CHECK(std::abs(got - norm) < 1e-10, "norm ", got, ", of one process ", norm);
@@ -79,7 +79,7 @@ TEST_CASE("gradients of tied parameters add up over steps, and are clipped as on
 
 TEST_CASE("tied parameters begin alike, and may be frozen") {
   ranks(3, [](const Group& group, int rank) {
-    nn::Sequential net = model();
+    nn::Sequential net = tied_model();
     net.child("5").get_parameter("weight").copy_(full({6, 6}, rank + 1.0, DType::f64));
     net.requires_grad_("1.bias", false);
     nn::Pipe pipe(group, net, {.micro_batches = 2});
@@ -98,7 +98,7 @@ TEST_CASE("tied parameters begin alike, and may be frozen") {
 TEST_CASE("a tied parameter that is frozen on one of its ranks alone is an Error on all") {
   for (const int frozen : {0, 2}) {
     const auto said = heard(3, [&](const Group& group, int rank) {
-      nn::Pipe pipe(group, model(), {.micro_batches = 2});
+      nn::Pipe pipe(group, tied_model(), {.micro_batches = 2});
       for (const auto& [name, p] : pipe.local().named_parameters()) {
         const bool tied = name == "1.weight" || name == "5.weight" || name == "9.weight";
         if (rank == frozen && tied) p.set_requires_grad(false);
@@ -114,7 +114,7 @@ TEST_CASE("a tied parameter that is frozen on one of its ranks alone is an Error
 
 TEST_CASE("tied parameters are one after a state in which they are not") {
   ranks(3, [](const Group& group, int rank) {
-    nn::Pipe pipe(group, model(), {.micro_batches = 2});
+    nn::Pipe pipe(group, tied_model(), {.micro_batches = 2});
     NamedTensors state = pipe.state_dict();
     for (auto& [name, tensor] : state) {
       if (name == "1.weight") tensor = full({6, 6}, 5.0, DType::f64);
@@ -138,15 +138,15 @@ TEST_CASE("a state has tied parameters and their optimizer's state once") {
     optimizer.step();
     return loss.item<double>();
   };
-  nn::Sequential net = model();
-  nn::AdamW optimizer(net.named_parameters(), adam);
+  nn::Sequential net = tied_model();
+  nn::AdamW optimizer(net.named_parameters(), tied_adam);
   std::vector<double> losses;
   for (int step = 0; step < 4; ++step) losses.push_back(alone(net, optimizer, step));
   for (const Kind kind : {Kind::one_f_one_b, Kind::zb_v}) {
     for (const int world : {3, 2}) {  // saves, and goes on
       ranks(world, [&](const Group& group, int rank) {
-        nn::Pipe pipe(group, model(), {.kind = kind, .micro_batches = 3});
-        nn::AdamW own(pipe.local().named_parameters(), adam);
+        nn::Pipe pipe(group, tied_model(), {.kind = kind, .micro_batches = 3});
+        nn::AdamW own(pipe.local().named_parameters(), tied_adam);
         const std::vector<nn::Part> parts{{"model", pipe.saved()}, {"optimizer", pipe.saved(own)}};
         const int first = world == 3 ? 0 : 2;
         if (first > 0) nn::load(file.path, parts);
@@ -162,8 +162,8 @@ TEST_CASE("a state has tied parameters and their optimizer's state once") {
         if (rank == 0) nn::save(file.path, parts);
       });
     }
-    nn::Sequential resumed = model();
-    nn::AdamW whole(resumed.named_parameters(), adam);
+    nn::Sequential resumed = tied_model();
+    nn::AdamW whole(resumed.named_parameters(), tied_adam);
     nn::load(file.path, {{"model", resumed}, {"optimizer", whole}});
     for (int step = 2; step < 4; ++step) {
       CHECK(std::abs(alone(resumed, whole, step) - losses[static_cast<std::size_t>(step)]) < 1e-10);

@@ -24,7 +24,7 @@ inline constexpr int rows_of_all = 12;  // of a batch, for 1 to 4 ranks
 
 // One rank's. Its lm_head is tied to wte.
 struct Training {
-  explicit Training(How way, const Group& over = {}, nn::GPT net = fresh(small_gpt))
+  explicit Training(How way, const Group& over = {}, nn::GPT net = fresh(make_gpt))
       : how(way), group(over), model(net) {
     const nn::AdamWOptions options{.lr = 0.01, .weight_decay = 0.1};
     if (how == How::plain) whole = std::make_unique<nn::Module>(model);

@@ -157,7 +157,7 @@ TEST_CASE("the same world gets back its very bits, and what was there before has
 // A master has digits that its parameter has not, and starts again where that is younger.
 TEST_CASE("masters of a model in bf16 keep their digits") {
   const auto in_bf16 = [] {
-    nn::GPT model = fresh(small_gpt);
+    nn::GPT model = fresh(make_gpt);
     model.to(DType::bf16);
     return model;
   };

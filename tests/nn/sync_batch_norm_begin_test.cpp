@@ -23,11 +23,11 @@ namespace {
 
 using Takes = std::vector<bool>;  // by rank: whether its loss goes through `out`
 
-struct Net : nn::Module {
+struct NetWithEnd : nn::Module {
   nn::Linear in = add("in", nn::Linear(3, 4));
   nn::BatchNorm1d norm = add("norm", nn::BatchNorm1d(4));
   nn::Linear out = add("out", nn::Linear(4, 2));
-  Net() { to(DType::f64); }
+  NetWithEnd() { to(DType::f64); }
   Tensor middle(const Tensor& x) { return norm(in(x)); }
   Tensor run(const Tensor& x, bool takes) { return takes ? out(middle(x)) : middle(x); }
   Tensor recomputed(const Tensor& x, bool takes) {
@@ -45,7 +45,7 @@ Tensor batch(int rank, int step) {
 Tensor loss_of(const Tensor& y) { return sum(y * y); }
 
 // The sum of all ranks' losses, of a model that has the batches of those in `active`.
-Tensor loss_of_all(Net& alone, int step, const Takes& takes, const Takes& active) {
+Tensor loss_of_all(NetWithEnd& alone, int step, const Takes& takes, const Takes& active) {
   Tensors parts;
   for (std::size_t r = 0; r < takes.size(); ++r) {
     if (active[r]) parts.push_back(batch(static_cast<int>(r), step));
@@ -63,8 +63,8 @@ Tensor loss_of_all(Net& alone, int step, const Takes& takes, const Takes& active
 }
 
 // A model under DDP, and the same alone.
-struct Both {
-  Both(const Group& group, nn::DDPOptions options)
+struct BothWithEnd {
+  BothWithEnd(const Group& group, nn::DDPOptions options)
       : world(static_cast<std::size_t>(group.world())) {
     net.load_state_dict(alone.state_dict());
     nn::convert_sync_batchnorm(net, group);
@@ -72,7 +72,8 @@ struct Both {
     ddp = std::make_unique<DDP>(net, group, options);
   }
   Tensor loss(int rank, int step, const Takes& takes) {
-    return loss_of(ddp->call(&Net::run, batch(rank, step), takes[static_cast<std::size_t>(rank)]));
+    return loss_of(
+        ddp->call(&NetWithEnd::run, batch(rank, step), takes[static_cast<std::size_t>(rank)]));
   }
   Tensor loss_alone(int step, const Takes& takes) {
     return loss_of_all(alone, step, takes, Takes(world, true)) / static_cast<double>(world);
@@ -90,7 +91,7 @@ struct Both {
   }
 
   std::size_t world;
-  Net net, alone;
+  NetWithEnd net, alone;
   std::unique_ptr<DDP> ddp;
 };
 
@@ -120,7 +121,7 @@ void for_each_option(int world, const std::function<void(const Group&, int rank,
 TEST_CASE("a rank whose loss leaves out what stands behind the last layer that meets") {
   for (const int world : {2, 3, 5}) {
     for_each_option(world, [&](const Group& group, int rank, bool is_static) {
-      Both both(group, options_of(is_static));
+      BothWithEnd both(group, options_of(is_static));
       for (int step = 0; step < 6; ++step) {
         const Takes takes = takes_of(world, step, is_static);
         both.loss(rank, step, takes).backward();
@@ -137,7 +138,7 @@ TEST_CASE(
   for_each_option(2, [](const Group& group, int rank, bool is_static) {
     nn::DDPOptions options = options_of(is_static);
     options.broadcast_buffers = false;
-    Both both(group, options);
+    BothWithEnd both(group, options);
     for (int step = 0; step < 9; step += 3) {
       {
         const auto guard = both.ddp->no_sync();
@@ -160,7 +161,7 @@ TEST_CASE(
 
 TEST_CASE("the same over samples") {
   for_each_option(3, [](const Group& group, int rank, bool is_static) {
-    Both both(group, options_of(is_static));
+    BothWithEnd both(group, options_of(is_static));
     for (int step = 0; step < 4; ++step) {
       const Takes takes = takes_of(3, step, is_static);
       // Of four samples on each rank, and so the average.
@@ -174,7 +175,7 @@ TEST_CASE("the same over samples") {
 TEST_CASE("the same where ranks run out of batches, or begin later") {
   for (const int one : {0, 2}) {  // rank 0 has its first batch in the second epoch
     for_each_option(3, [&](const Group& group, int rank, bool is_static) {
-      Both both(group, options_of(is_static));
+      BothWithEnd both(group, options_of(is_static));
       nn::Join join(*both.ddp);
       int step = 0;
       for (int epoch = 0; epoch < 3; ++epoch) {
@@ -199,10 +200,10 @@ TEST_CASE("the same where ranks run out of batches, or begin later") {
 
 TEST_CASE("the same where the layer is recomputed in backward") {
   for_each_option(2, [](const Group& group, int rank, bool is_static) {
-    Both both(group, options_of(is_static));
+    BothWithEnd both(group, options_of(is_static));
     for (int step = 0; step < 4; ++step) {
       const Takes takes = takes_of(2, step, is_static);
-      loss_of(both.ddp->call(&Net::recomputed, batch(rank, step), takes[rank == 0 ? 0 : 1]))
+      loss_of(both.ddp->call(&NetWithEnd::recomputed, batch(rank, step), takes[rank == 0 ? 0 : 1]))
           .backward();
       both.loss_alone(step, takes).backward();
       both.check();
@@ -305,7 +306,7 @@ void check_two_wrappers(bool net_first, int always) {
     before_alone.load_state_dict(before.state_dict());
     std::unique_ptr<DDP> made;
     if (!net_first) made = std::make_unique<DDP>(before, group, options);
-    Both both(group, (always & 1) != 0 ? nn::DDPOptions() : options_of(is_static));
+    BothWithEnd both(group, (always & 1) != 0 ? nn::DDPOptions() : options_of(is_static));
     if (net_first) made = std::make_unique<DDP>(before, group, options);
     // By step and rank: bit 0, the loss takes `out`; bit 1, it takes `extra`, behind all else.
     const int uses[6][2] = {{3, 0}, {0, 3}, {1, 2}, {2, 1}, {3, 3}, {0, 2}};
@@ -316,7 +317,7 @@ void check_two_wrappers(bool net_first, int always) {
       const auto takes = [&](int r, int bit) { return ((now[r] | always) >> bit & 1) != 0; };
       const Tensor x = batch(rank, step);
       const Tensor h = made->call([&](const Tensor& t) { return before.body(t); }, x);
-      const Tensor y = both.ddp->call(&Net::run, h, takes(rank, 0));
+      const Tensor y = both.ddp->call(&NetWithEnd::run, h, takes(rank, 0));
       const Tensor loss = loss_of(y);
       (takes(rank, 1) ? loss + loss_of(before.extra(x)) : loss).backward();
 

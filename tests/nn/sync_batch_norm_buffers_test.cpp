@@ -12,7 +12,7 @@ using namespace peal::testing;
 
 namespace {
 
-struct Net : nn::Module {
+struct TwoNorms : nn::Module {
   nn::Linear fc = add("fc", nn::Linear(3, 4));
   nn::BatchNorm1d norm = add("norm", nn::BatchNorm1d(4)),
                   second = add("second", nn::BatchNorm1d(4));
@@ -28,7 +28,7 @@ void step(DDP& ddp, int rank) {
   sum(y * y).backward();
 }
 
-void check_equal(const Net& net, const Group& group) {
+void check_equal(const TwoNorms& net, const Group& group) {
   for (const auto& [name, buffer] : net.named_buffers()) {
     CAPTURE(name);
     CHECK(same_everywhere(buffer, group));
@@ -40,7 +40,7 @@ void check_equal(const Net& net, const Group& group) {
 TEST_CASE("running statistics of synchronised layers are not sent, and plain ones are") {
   for (const bool synchronised : {true, false}) {
     ranks(3, [&](const Group& group, int rank) {
-      Net net;
+      TwoNorms net;
       if (synchronised) nn::convert_sync_batchnorm(net, group);
       DDP ddp(net, group);
       manual_seed(static_cast<std::uint64_t>(rank));
@@ -57,7 +57,7 @@ TEST_CASE("running statistics of synchronised layers are not sent, and plain one
 
 TEST_CASE("what somebody else writes into them is sent") {
   two([](const Group& group, int rank) {
-    Net net;
+    TwoNorms net;
     nn::convert_sync_batchnorm(net, group);
     DDP ddp(net, group);
     manual_seed(static_cast<std::uint64_t>(rank));
@@ -76,7 +76,7 @@ TEST_CASE("what somebody else writes into them is sent") {
 
 TEST_CASE("those of a layer over another group are sent") {
   ranks(4, [](const Group& group, int rank) {
-    Net net;
+    TwoNorms net;
     const Group half = group.split(rank / 2);
     nn::convert_sync_batchnorm(net, half);
     DDP ddp(net, group);
@@ -88,7 +88,7 @@ TEST_CASE("those of a layer over another group are sent") {
 
 TEST_CASE("ranks that had no batch get them, for two epochs, with accumulation") {
   two([](const Group& group, int rank) {
-    Net net;
+    TwoNorms net;
     nn::convert_sync_batchnorm(net, group);
     DDP ddp(net, group);
     manual_seed(static_cast<std::uint64_t>(rank));

@@ -21,11 +21,11 @@ namespace {
 
 // A branch that some calls take, first in forward, and first in the plan, too: before layers whose
 // gradients come before the norm's collective in backward.
-struct Net : nn::Module {
+struct NetWithBranch : nn::Module {
   nn::Linear in = add("in", nn::Linear(3, 4));
   nn::BatchNorm1d norm = add("norm", nn::BatchNorm1d(4));
   nn::Linear out = add("out", nn::Linear(4, 2)), branch = add("branch", nn::Linear(3, 3));
-  Net() { to(DType::f64); }
+  NetWithBranch() { to(DType::f64); }
   Tensor before(const Tensor& x, bool takes) { return takes ? branch(x) : x; }
   Tensor after(const Tensor& x) { return out(norm(in(x))); }
   Tensor beside(const Tensor& x, bool takes) {
@@ -43,8 +43,8 @@ struct Net : nn::Module {
 };
 
 // A model on two ranks, and the same on one that has the batches of both.
-struct Both {
-  Both(const Group& group, nn::DDPOptions options) {
+struct BothWithBranch {
+  BothWithBranch(const Group& group, nn::DDPOptions options) {
     net.load_state_dict(alone.state_dict());
     nn::convert_sync_batchnorm(net, group);
     options.buckets = apart;
@@ -58,7 +58,7 @@ struct Both {
   }
   static Tensor loss(const Tensor& y) { return sum(y * y); }
   void backward(int rank, int step, bool takes) {
-    loss(ddp->call(&Net::all, x(rank, step), takes)).backward();
+    loss(ddp->call(&NetWithBranch::all, x(rank, step), takes)).backward();
   }
   // Gradients are those of the ranks in `active`, of which those in `takes` take the branch.
   void check(int step, int active, int takes) {
@@ -83,7 +83,7 @@ struct Both {
     net.zero_grad();
   }
 
-  Net net, alone;
+  NetWithBranch net, alone;
   std::unique_ptr<DDP> ddp;
 };
 
@@ -91,7 +91,7 @@ struct Both {
 
 TEST_CASE("ranks that use other parameters in each step, before a layer that meets") {
   two([](const Group& group, int rank) {
-    Both both(group, {.find_unused_parameters = true});
+    BothWithBranch both(group, {.find_unused_parameters = true});
     const int taken[] = {3, 1, 2, 0, 1, 3, 2, 2, 0, 3};
     int step = 0;
     for (const int takes : taken) {
@@ -103,7 +103,7 @@ TEST_CASE("ranks that use other parameters in each step, before a layer that mee
 
 TEST_CASE("ranks that use other parameters in every step, before a layer that meets") {
   two([](const Group& group, int rank) {
-    Both both(group, {.static_graph = true, .order = start_order(Net())});
+    BothWithBranch both(group, {.static_graph = true, .order = start_order(NetWithBranch())});
     for (int step = 0; step < 4; ++step) {
       both.backward(rank, step, rank == 0);
       both.check(step, 3, 1);
@@ -114,7 +114,7 @@ TEST_CASE("ranks that use other parameters in every step, before a layer that me
 TEST_CASE("a rank whose first batch comes later than another's, before a layer that meets") {
   for (const bool is_static : {false, true}) {
     two([&](const Group& group, int rank) {
-      Both both(group, {.find_unused_parameters = !is_static, .static_graph = is_static});
+      BothWithBranch both(group, {.find_unused_parameters = !is_static, .static_graph = is_static});
       nn::Join join(*both.ddp);
       int step = 0;
       for (int epoch = 0; epoch < 3; ++epoch) {  // rank 1 has no batch in the first
@@ -133,7 +133,7 @@ TEST_CASE("a rank whose first batch comes later than another's, before a layer t
 
 TEST_CASE("a rank without a batch in the second step, where steps are alike and ranks are not") {
   two([](const Group& group, int rank) {
-    Both both(group, {.static_graph = true, .order = start_order(Net())});
+    BothWithBranch both(group, {.static_graph = true, .order = start_order(NetWithBranch())});
     nn::Join join(*both.ddp);
     int step = 0;
     for (int epoch = 0; epoch < 3; ++epoch) {
@@ -154,12 +154,12 @@ TEST_CASE("a rank without a batch in the second step, where steps are alike and 
 
 TEST_CASE("a recomputed segment that some ranks leave out, behind a layer that meets") {
   two([](const Group& group, int rank) {
-    Both both(group, {.find_unused_parameters = true});
+    BothWithBranch both(group, {.find_unused_parameters = true});
     const int taken[] = {1, 3, 2, 0, 1, 3};  // both have had it from the second step on
     int step = 0;
     for (const int takes : taken) {
       const auto has = [&](int r) { return (takes >> r & 1) != 0; };
-      both.loss(both.ddp->call(&Net::hidden, both.x(rank, step), has(rank))).backward();
+      both.loss(both.ddp->call(&NetWithBranch::hidden, both.x(rank, step), has(rank))).backward();
       const Tensor y = both.alone.norm(both.alone.in(cat({both.x(0, step), both.x(1, step)})));
       Tensor total = Tensor::zeros({}, DType::f64);
       for (const int r : {0, 1}) {
@@ -174,8 +174,8 @@ TEST_CASE("a recomputed segment that some ranks leave out, behind a layer that m
 
 TEST_CASE("told: a parameter without a gradient on one rank, before a layer that meets") {
   const std::string message = failure([](const Group& group, int rank) {
-    Both both(group, {});
-    const Tensor y = both.ddp->call(&Net::beside, both.x(rank, 0), rank == 0);
+    BothWithBranch both(group, {});
+    const Tensor y = both.ddp->call(&NetWithBranch::beside, both.x(rank, 0), rank == 0);
     both.loss(y).backward();
   });
   CAPTURE(message);
@@ -187,7 +187,7 @@ TEST_CASE("told: a parameter without a gradient on one rank, before a layer that
 
 TEST_CASE("ranks that use the same parameters send buckets as these fill") {
   two([](const Group& group, int rank) {
-    Both both(group, {.find_unused_parameters = true});
+    BothWithBranch both(group, {.find_unused_parameters = true});
     std::vector<std::size_t> at_norm;  // buckets that were sent when the gradient of `in` came
     std::size_t sent = 0;
     both.ddp->register_comm_hook([&](nn::GradBucket& bucket) {

@@ -69,6 +69,7 @@ inline Tensor indices(const Shape& shape, std::int64_t below, unsigned seed) {
   return out;
 }
 
+inline double magnitude(double x) { return std::abs(x); }
 inline Tensor map(const Tensor& x, double (*f)(double)) {
   visit(x.dtype(), [&]<class T>() {
     for (std::int64_t i = 0; i < x.numel(); ++i) {

@@ -33,7 +33,6 @@ const std::vector<Pairing> pairings = {
     {{2, 1, 2, 1, 2, 1, 2, 3}, {2, 1, 2, 1, 2, 1, 2, 1}, {1, 1, 2, 1, 1, 1, 2, 3}},
 };
 
-double magnitude(double x) { return std::abs(x); }
 double with_a_half(double x) { return std::abs(x) + 0.5; }
 
 // The numbers of f32 half way from each number of T to the next one of its bits.

@@ -24,7 +24,6 @@ std::int64_t size_of_number(std::size_t i) {
 }
 constexpr std::size_t count = 66;
 
-double magnitude(double x) { return std::abs(x); }
 // Far above the square of any mean, so that a variance does not cancel out.
 double mean_square(double x) { return std::abs(x) + 20; }
 

@@ -11,7 +11,7 @@ using namespace peal::test;
 
 namespace {
 
-constexpr Device gpu{DeviceType::cuda, 0};
+constexpr Device accelerator{DeviceType::cuda, 0};
 
 // The simulator's products are slow.
 #ifdef PEAL_TEST_ON_GPU
@@ -44,7 +44,8 @@ Tensors results(const F& f, const Tensors& x, DType dtype, Device device) {
 template <class F>
 void check(const F& f, const Tensors& x) {
   const DType dtype = x[0].dtype();
-  const Tensors expected = results(f, x, DType::f32, Device{}), got = results(f, x, dtype, gpu);
+  const Tensors expected = results(f, x, DType::f32, Device{}),
+                got = results(f, x, dtype, accelerator);
   for (std::size_t i = 0; i < expected.size(); ++i) {
     CAPTURE(i);
     CHECK(distance(got[i], expected[i]) <= bound_of(dtype));
