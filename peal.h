@@ -2,7 +2,7 @@
 // All of peal that a training program needs: tensors and their operations, models, DDP, data, and
 // the job that knows which rank this is. A program that wants less includes peal/nn/nn.h,
 // peal/comm/comm.h, peal/data/data.h or peal/autograd/ops/ops.h; one that wants the training loop
-// too, peal/launch/training/epoch_trainer.h.
+// too, peal/launch/training/trainer/trainer.h.
 #pragma once
 
 #include <peal/autograd/autocast.h>

@@ -11,7 +11,7 @@ set(faces peal.h
   comm/store/open_store.h
   data/data.h
   launch/command_line.h launch/job.h launch/training/accumulation.h launch/training/across_processes.h
-  launch/training/dispatcher.h launch/training/evaluation.h launch/training/epoch_trainer.h
+  launch/training/dispatcher.h launch/training/evaluation.h
   launch/training/accelerator/accelerator.h autograd/core/out_of_memory.h
   launch/training/accelerator/local_sgd.h
   launch/training/learner/callbacks.h launch/training/learner/exported.h launch/training/learner/learner.h

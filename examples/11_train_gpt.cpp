@@ -3,12 +3,14 @@
 // learns of it.
 //
 //   launch/tools/peal-mpirun -n 2 build/release/examples/11_train_gpt --data shakespeare.txt
-//     --epochs 5 --save shakespeare.safetensors
-//   build/release/examples/11_train_gpt --resume shakespeare.safetensors --generate "ROMEO:"
-//   build/release/examples/11_train_gpt --resume shakespeare.safetensors --evaluate hamlet.txt
+//     --num_train_epochs 5 --output_dir run --save_strategy epoch
+//   build/release/examples/11_train_gpt --resume_from_checkpoint run --generate "ROMEO:"
+//   build/release/examples/11_train_gpt --resume_from_checkpoint run --do_train false
+//     --data hamlet.txt
 //
 // The last tenth of the text is what the model is judged on after each epoch. The characters,
-// merges or pieces are saved beside the model.
+// merges or pieces are saved beside the checkpoints. The Trainer's arguments are options, all of
+// them: docs/training-arguments.md.
 #include <peal/autograd/ops/ops.h>
 #include <peal/data/formats/gzip.h>
 #include <peal/data/loader.h>
@@ -16,15 +18,13 @@
 #include <peal/data/text/sentence_piece.h>
 #include <peal/data/text/token_file.h>
 #include <peal/launch/job.h>
-#include <peal/launch/training/epoch_trainer.h>
-#include <peal/launch/training/export_run.h>
+#include <peal/launch/training/read_by_all.h>
+#include <peal/launch/training/trainer/export_run.h>
+#include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/models/generate.h>
-#include <peal/nn/optim/adam.h>
-#include <peal/nn/optim/scheduler.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -40,7 +40,6 @@ struct Choices {
   std::string data, prompt, run_file;
   std::int64_t byte_pairs = 0, pieces = 0, layers = 4, heads = 4, width = 128, block = 64;
   std::int64_t length = 300, top_k = 0;
-  int until = 0;
   double dropout = 0, temperature = 0.8, top_p = 1;
 };
 
@@ -103,18 +102,9 @@ struct TokenPerplexity : nn::Perplexity {
     Perplexity::add(flatten(logits, 0, 1), flatten(tokens), sums);
   }
 };
-struct TokenLoss : TokenPerplexity {
-  double of(const std::vector<double>& sums) const override {
-    return std::log(Perplexity::of(sums));
-  }
-};
-std::vector<launch::NamedMetric> metrics() {
-  return {{"loss", std::make_shared<TokenLoss>()},
-          {"perplexity", std::make_shared<TokenPerplexity>()}};
-}
 
 void print_sample(launch::Job& job, nn::GPT& gpt, const Vocabulary& vocabulary, const Choices& c,
-                  std::uint64_t seed) {
+                  std::int64_t seed) {
   if (c.prompt.empty() || !job.is_main()) return;
   const auto busy = job.group().busy("generates");  // the others wait at the end
   const data::TokenIds ids = encoded(vocabulary, c.prompt, "--generate");
@@ -124,59 +114,53 @@ void print_sample(launch::Job& job, nn::GPT& gpt, const Vocabulary& vocabulary, 
                                     .temperature = c.temperature,
                                     .top_k = c.top_k,
                                     .top_p = c.top_p,
-                                    .seed = seed});
+                                    .seed = static_cast<std::uint64_t>(seed)});
   const auto all = text.to_vector<std::int64_t>();
   print(std::visit([&](const auto& kind) { return kind.decode(all); }, vocabulary));
 }
 
+// Of training, and of what is judged: what both have.
+launch::TrainerOptions trainer_options() {
+  return {.loss =
+              [](const Tensor& logits, const Tensor& tokens) {
+                return cross_entropy(flatten(logits, 0, 1), flatten(tokens));
+              },
+          .compute_metrics = {{"perplexity", std::make_shared<TokenPerplexity>()}},
+          .tell = print};
+}
+
 // What is asked of a model that there is.
-void use(launch::Job& job, const launch::RunArguments& arguments, const Choices& c) {
-  PEAL_CHECK(!c.prompt.empty() || !arguments.evaluate.empty(),
+void use(launch::Job& job, const launch::TrainingArguments& arguments, const Choices& c) {
+  PEAL_CHECK(!c.prompt.empty() || !c.data.empty(),
              "11_train_gpt: what shall it learn? Name a text by --data");
-  PEAL_CHECK(!arguments.resume.empty(),
-             "11_train_gpt: --evaluate and --generate use a model that "
-             "there is: name its checkpoint by --resume");
-  const Metadata saved = load_safetensors(arguments.resume).metadata;
-  const auto setting = [&](const std::string& name) {
-    const auto found = saved.find(name);
-    PEAL_CHECK(found != saved.end(), "11_train_gpt: ", arguments.resume, " has no setting '", name,
-               "'; is it a checkpoint of another program, or of an older version of this one?");
-    return std::stoll(found->second);
+  const std::string model = launch::checkpoint_to_judge(job, arguments);
+  const auto setting = [&](const char* name) {
+    return std::stoll(launch::setting_in(model, name));
   };
-  const std::string words = beside(arguments.resume);
-  const auto load = [&]() -> Vocabulary {
-    if (setting("byte_pairs") > 0) return data::BytePairs::load(words);
-    // A checkpoint from before there were pieces has none.
-    if (saved.contains("pieces") && setting("pieces") > 0) {
-      return data::SentencePieceProcessor::load(words);
-    }
-    return data::CharacterVocabulary::load(words);
-  };
-  const Vocabulary vocabulary = load();
+  const Vocabulary vocabulary = [&]() -> Vocabulary {
+    if (setting("byte_pairs") > 0) return data::BytePairs::load(beside(model));
+    if (setting("pieces") > 0) return data::SentencePieceProcessor::load(beside(model));
+    return data::CharacterVocabulary::load(beside(model));
+  }();
   nn::GPT gpt({.vocabulary = size_of(vocabulary),
                .width = setting("width"),
                .heads = setting("heads"),
                .layers = setting("layers"),
                .positions = setting("block")});
-  nn::load_model(arguments.resume, gpt);
-  const Device device = job.device(arguments.device);
-  gpt.to(device);
-  if (!arguments.evaluate.empty()) {
-    const auto ids = encoded(vocabulary, read_text(arguments.evaluate, job), arguments.evaluate);
-    data::DataLoader loader(
-        windows_of(ids, size_of(vocabulary), gpt.positions(), Last::judged, arguments.evaluate),
-        {.batch_size = 32, .shard = job.place(), .exact = true, .device = device});
-    const Autocast precision = launch::autocast(arguments);
-    const auto found = launch::evaluate(gpt, loader, job.group(), metrics());
-    if (job.is_main()) {
-      print(concat(arguments.evaluate, ": ", ids.size(), " tokens, ", launch::in_words(found)));
-    }
+  nn::load_model(model, gpt);
+  gpt.to(job.device(arguments.device));
+  if (!c.data.empty()) {
+    const auto ids = encoded(vocabulary, read_text(c.data, job), c.data);
+    launch::TrainerOptions options = trainer_options();
+    options.eval_dataset =
+        windows_of(ids, size_of(vocabulary), gpt.positions(), Last::judged, c.data);
+    if (job.is_main()) print(concat(c.data, ": ", ids.size(), " tokens"));
+    launch::Trainer(job, gpt, arguments, options).evaluate();
   }
   print_sample(job, gpt, vocabulary, c, arguments.seed);
 }
 
-void learn(launch::Job& job, const launch::RunArguments& arguments, const Choices& c) {
-  const Device device = job.device(arguments.device);
+void learn(launch::Job& job, const launch::TrainingArguments& arguments, const Choices& c) {
   const std::string text = read_text(c.data, job);
   std::size_t cut = text.size() - text.size() / 10;
   while (cut < text.size() && (text[cut] & 0xC0) == 0x80) ++cut;  // not within a character
@@ -186,19 +170,8 @@ void learn(launch::Job& job, const launch::RunArguments& arguments, const Choice
   const Vocabulary vocabulary = learnt_of(text, first, c);
   const data::TokenIds train_ids = encoded(vocabulary, first, c.data),
                        test_ids = encoded(vocabulary, last, c.data);
-  data::DataLoader training(
-      windows_of(train_ids, size_of(vocabulary), c.block, Last::learnt, c.data),
-      {.batch_size = arguments.batch_size,
-       .shuffle = true,
-       .shard = job.place(),
-       .seed = arguments.seed,
-       .device = device});
-  data::DataLoader testing(
-      windows_of(test_ids, size_of(vocabulary), c.block, Last::judged,
-                 "the last tenth of " + c.data),
-      {.batch_size = 32, .shard = job.place(), .exact = true, .device = device});
 
-  manual_seed(arguments.seed);  // parameters are drawn where the model is made
+  manual_seed(static_cast<std::uint64_t>(arguments.seed));  // parameters are drawn from it
   nn::GPT gpt({.vocabulary = size_of(vocabulary),
                .width = c.width,
                .heads = c.heads,
@@ -207,49 +180,51 @@ void learn(launch::Job& job, const launch::RunArguments& arguments, const Choice
                .embd_pdrop = c.dropout,
                .attn_pdrop = c.dropout,
                .resid_pdrop = c.dropout});
-  gpt.to(device);
-  nn::DistributedDataParallel model(gpt, job.group());
-  const double rate = arguments.lr.value_or(1e-3);
-  nn::AdamW optimizer(model.named_parameters(), {.lr = rate, .beta2 = 0.99, .weight_decay = 0.1});
-  // Up and down again over all epochs, also of a run that stops before.
-  nn::LRScheduler scheduler(optimizer,
-                            nn::one_cycle_lr({.max_lr = rate,
-                                              .total_steps = training.size() * arguments.epochs + 1,
-                                              .pct_start = 0.1}));
-  if (!c.run_file.empty()) {
-    launch::export_run(c.run_file, model, training, testing, arguments.epochs, scheduler);
-  }
-  launch::RunArguments now = arguments;
-  if (c.until > 0) now.epochs = std::min(c.until, arguments.epochs);
-  launch::EpochTrainer trainer(job, now, model, optimizer,
-                               {.settings = {{"data", c.data},
-                                             {"tokens", std::to_string(train_ids.size())},
-                                             {"byte_pairs", std::to_string(c.byte_pairs)},
-                                             {"pieces", std::to_string(c.pieces)},
-                                             {"layers", std::to_string(c.layers)},
-                                             {"heads", std::to_string(c.heads)},
-                                             {"width", std::to_string(c.width)},
-                                             {"block", std::to_string(c.block)},
-                                             {"dropout", std::to_string(c.dropout)}},
-                                .tell = print,
-                                .parts = {{"scheduler", scheduler}},
-                                .metrics = metrics(),
-                                .after_step = [&] { scheduler.step(); },
-                                .before_save = [&] { save(vocabulary, beside(arguments.save)); }});
-  trainer.fit(training, testing, [](const Tensor& logits, const Tensor& tokens) {
-    return cross_entropy(flatten(logits, 0, 1), flatten(tokens));
-  });
+  launch::TrainerOptions options = trainer_options();
+  options.train_dataset = windows_of(train_ids, size_of(vocabulary), c.block, Last::learnt, c.data);
+  options.eval_dataset = windows_of(test_ids, size_of(vocabulary), c.block, Last::judged,
+                                    "the last tenth of " + c.data);
+  // Up and down again over all epochs.
+  options.lr_scheduler = [](std::int64_t done, std::int64_t updates) {
+    return nn::one_cycle_lr({.max_lr = 1, .total_steps = updates + 1, .pct_start = 0.1})(1, done);
+  };
+  options.settings = {{"data", c.data},
+                      {"tokens", std::to_string(train_ids.size())},
+                      {"byte_pairs", std::to_string(c.byte_pairs)},
+                      {"pieces", std::to_string(c.pieces)},
+                      {"layers", std::to_string(c.layers)},
+                      {"heads", std::to_string(c.heads)},
+                      {"width", std::to_string(c.width)},
+                      {"block", std::to_string(c.block)},
+                      {"dropout", std::to_string(c.dropout)}};
+  options.save_processing = [&](const std::string& folder) { save(vocabulary, beside(folder)); };
+  if (!c.run_file.empty()) options.callbacks = {std::make_shared<launch::ExportRun>(c.run_file)};
+  launch::Trainer(job, gpt, arguments, options).train();
   print_sample(job, gpt, vocabulary, c, arguments.seed);
 }
+
+const launch::TrainingArguments defaults{.do_train = true,
+                                         .eval_strategy = "epoch",
+                                         .per_device_train_batch_size = 32,
+                                         .per_device_eval_batch_size = 32,
+                                         .learning_rate = 1e-3,
+                                         .weight_decay = 0.1,
+                                         .adam_beta2 = 0.99,
+                                         .max_grad_norm = 0,
+                                         .num_train_epochs = 1,
+                                         .logging_strategy = "epoch",
+                                         .save_strategy = "no",
+                                         .seed = 0};
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  launch::RunArguments arguments;
+  launch::TrainingArguments arguments = defaults;
   Choices c;
   launch::CommandLine line(
-      "Trains a GPT on a text; start it with peal-run or mpirun for several ranks.");
-  line.option("--data", &c.data, "text to learn");
+      "Trains a GPT on a text, or with --do_train false judges the model of "
+      "--resume_from_checkpoint by one; start it with peal-run or mpirun for several ranks.");
+  line.option("--data", &c.data, "text to learn, or to judge by; none: only --generate");
   line.option("--byte-pairs", &c.byte_pairs, "merges to learn of the text (0: by characters)")
       .not_negative();
   line.option("--pieces", &c.pieces, "pieces of sentencepiece to learn of the text (0: none)")
@@ -259,8 +234,6 @@ int main(int argc, char** argv) {
   line.option("--width", &c.width, "numbers that a token is, between blocks").positive();
   line.option("--block", &c.block, "tokens that it looks at together").positive();
   line.option("--dropout", &c.dropout, "share that is dropped, everywhere").between(0, 1);
-  line.option("--until", &c.until,
-              "epoch to stop after, for a run to be taken up later (0: the last)");
   line.option("--generate", &c.prompt, "beginning of a text to go on with, at the end");
   line.option("--length", &c.length, "tokens to generate").not_negative();
   line.option("--temperature", &c.temperature, "0: the likeliest token").not_negative();
@@ -269,11 +242,8 @@ int main(int argc, char** argv) {
   line.option(
       "--export", &c.run_file,
       "file for first weights, batches and rates, of one rank (bench/peers/gpt_accuracy.py)");
-  launch::add_training_options(line, arguments);
-  if (const auto status = line.parse(argc, argv)) return *status;
+  if (const auto status = launch::parse_arguments(line, arguments, argc, argv)) return *status;
   return launch::run_main([&](launch::Job& job) {
-    launch::find_resume(job, arguments);
-    c.data.empty() || !arguments.evaluate.empty() ? use(job, arguments, c)
-                                                  : learn(job, arguments, c);
+    c.data.empty() || !arguments.do_train ? use(job, arguments, c) : learn(job, arguments, c);
   });
 }

@@ -2,28 +2,27 @@
 // Images of any classes: a residual network on folders of JPEG and PNG files, CIFAR-10's or others.
 //
 //   launch/tools/peal-mpirun -n 2 build/release/examples/12_train_images
-//     --data cifar10-images.tar.gz --epochs 3 --batch-size 64 --save cifar.safetensors
-//   build/release/examples/12_train_images --resume cifar.safetensors --evaluate photos
+//     --data cifar10-images.tar.gz --num_train_epochs 3 --output_dir run --save_strategy epoch
+//   build/release/examples/12_train_images --resume_from_checkpoint run --do_train false
+//     --data photos
 //
 // --data is a folder or archive (.tar, .tar.gz) with train/<class>/ and test/<class>/ in it. Images
 // of other sizes than --size are cropped at random to train on, and to their middle to judge; those
-// of this size are shifted a little. What is evaluated is a folder of such folders, or files whose
+// of this size are shifted a little. What is judged is a folder of such folders, or files whose
 // classes nobody knows: then each one's likeliest class is printed. The names of the classes are in
-// the checkpoint.
+// the checkpoint. The Trainer's arguments are options, all of them: docs/training-arguments.md.
 #include <peal/autograd/ops/ops.h>
 #include <peal/data/images/image_folder.h>
 #include <peal/data/images/mixup.h>
 #include <peal/data/images/random_transforms.h>
-#include <peal/data/loader.h>
 #include <peal/launch/job.h>
-#include <peal/launch/training/epoch_trainer.h>
-#include <peal/launch/training/export_run.h>
+#include <peal/launch/training/trainer/export_run.h>
+#include <peal/launch/training/trainer/trainer.h>
+#include <peal/nn/loss.h>
 #include <peal/nn/metrics/classification.h>
 #include <peal/nn/models/resnet.h>
 #include <peal/nn/models/xresnet.h>
-#include <peal/nn/optim/scheduler.h>
 #include <peal/nn/optim/sgd.h>
-#include <peal/nn/parallel/ddp.h>
 #include <peal/nn/parallel/sync_batch_norm.h>
 
 #include <fmt/ranges.h>
@@ -108,20 +107,13 @@ std::vector<std::string> classes_of(const std::string& joined) {
 }
 
 // Of images whose classes nobody knows.
-void print_classes(nn::Module& model, const data::ImageFilesRef& images,
-                   const std::vector<std::string>& classes, Device device) {
-  model.eval();
-  const NoGrad guard;
-  data::DataLoader loader(images, {.batch_size = 32, .device = device});
-  std::int64_t at = 0;
-  for (const data::Batch& batch : loader) {
-    const auto [shares, likeliest] = max(softmax(model(batch.x)), -1);
-    const Tensor share = shares.to(Device{}), which = likeliest.to(Device{});
-    for (std::int64_t i = 0; i < batch.size(); ++i, ++at) {
-      print(fmt::format("{}: {} ({:.1f} %)", images->item(at).path,
-                        classes[static_cast<std::size_t>(which.data<std::int64_t>()[i])],
-                        100 * share.data<float>()[i]));
-    }
+void print_classes(const Tensor& predictions, const data::ImageFilesRef& images,
+                   const std::vector<std::string>& classes) {
+  const auto [shares, likeliest] = max(softmax(cast(predictions, DType::f32)), -1);
+  for (std::int64_t i = 0; i < images->size(); ++i) {
+    const auto which = likeliest.data<std::int64_t>()[i];
+    print(fmt::format("{}: {} ({:.1f} %)", images->item(i).path,
+                      classes[static_cast<std::size_t>(which)], 100 * shares.data<float>()[i]));
   }
 }
 
@@ -132,68 +124,62 @@ bool has_folders(const fs::path& path) {
                      [](const fs::directory_entry& entry) { return entry.is_directory(); });
 }
 
-void judge(launch::Job& job, const launch::RunArguments& arguments) {
-  const Autocast precision = launch::autocast(arguments);
-  const Device device = job.device(arguments.device);
-  const std::string& file = launch::checkpoint_to_evaluate(arguments);
-  const Metadata saved = load_safetensors(file).metadata;
-  const auto setting = [&](const std::string& name) {
-    const auto found = saved.find(name);
-    PEAL_CHECK(found != saved.end(), "12_train_images: ", file, " has no setting '", name,
-               "'; is it a checkpoint of another program, or of an older version of this one?");
-    return found->second;
-  };
-  const std::vector<std::string> classes = classes_of(setting("classes"));
-  const std::int64_t size = std::stoll(setting("size"));
-  nn::Module net = make_model(setting("model"), std::ssize(classes), size);
-  nn::load_model(file, net);
-  net.to(device);
-  net.eval();
-  // In low precision the norms' own f32 is closer to what training judged by.
-  if (!context().autocast) nn::fuse_eval(net, randn({2, 3, size, size}).to(device));
-  if (!has_folders(arguments.evaluate)) {
-    const auto images = data::image_files(arguments.evaluate);
-    if (!job.is_main()) return;
-    const auto busy = job.group().busy("predicts");  // the others wait at the end
-    return print_classes(net, transformed(images, size, false), classes, device);
+void judge(launch::Job& job, launch::TrainingArguments arguments, const std::string& data) {
+  const std::string model = launch::checkpoint_to_judge(job, arguments);
+  const auto classes = classes_of(launch::setting_in(model, "classes"));
+  const std::int64_t size = std::stoll(launch::setting_in(model, "size"));
+  const bool are_sorted = has_folders(data);
+  const auto images = are_sorted ? data::image_folder(data, {}, classes) : data::image_files(data);
+  arguments.eval_strategy = "no";
+  launch::TrainerOptions options{
+      .eval_dataset = transformed(images, size, false),
+      .loss = nn::CrossEntropyLoss{.ignore_index = -1},  // of images whose classes nobody knows
+      .tell = print};
+  if (are_sorted) options.compute_metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}};
+  launch::Trainer trainer(job,
+                          make_model(launch::setting_in(model, "model"), std::ssize(classes), size),
+                          arguments, options);
+  trainer.load_model();
+  if (are_sorted) {
+    trainer.evaluate();
+  } else {
+    const auto found = trainer.predict(options.eval_dataset);
+    if (job.is_main()) print_classes(found.predictions, images, classes);
   }
-  const auto images = data::image_folder(arguments.evaluate, {}, classes);
-  data::DataLoader loader(
-      transformed(images, size, false),
-      {.batch_size = 100, .shard = job.place(), .workers = 1, .exact = true, .device = device});
-  const auto found =
-      launch::evaluate(net, loader, job.group(), {{"accuracy", std::make_shared<nn::Accuracy>()}});
-  if (!job.is_main()) return;
-  print(concat(arguments.evaluate, ": ", images->size(), " images, ", launch::in_words(found)));
 }
+
+const launch::TrainingArguments defaults{.do_train = true,
+                                         .eval_strategy = "epoch",
+                                         .per_device_train_batch_size = 64,
+                                         .per_device_eval_batch_size = 100,
+                                         .learning_rate = 0.1,
+                                         .max_grad_norm = 0,
+                                         .num_train_epochs = 1,
+                                         .logging_strategy = "epoch",
+                                         .save_strategy = "no",
+                                         .seed = 0,
+                                         .dataloader_num_workers = 1};
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  launch::RunArguments arguments;
-  arguments.batch_size = 64;
+  launch::TrainingArguments arguments = defaults;
   std::string folder, name = "resnet18", run_file;
   std::int64_t size = 32;
-  int until = 0;
-  double mixup = 0, smoothing = 0;
+  double mixup = 0;
   launch::CommandLine line(
-      "Trains a residual network on folders of images; start it with peal-run or mpirun for "
-      "several ranks.");
-  line.option("--data", &folder, "folder or archive with train/<class>/ and test/<class>/");
+      "Trains a residual network on folders of images, or with --do_train false judges others by "
+      "the model of --resume_from_checkpoint; start it with peal-run or mpirun for several ranks.");
+  line.option("--data", &folder,
+              "folder or archive with train/<class>/ and test/<class>/, or images to judge");
   line.option("--model", &name, "resnet18, resnet34, resnet50 or xresnet18");
   line.option("--size", &size, "pixels of a side").positive();
   line.option("--mixup", &mixup, "alpha of mixup (0: none)");
-  line.option("--label-smoothing", &smoothing, "share of the loss that all classes have");
-  line.option("--until", &until,
-              "epoch to stop after, for a run to be taken up later (0: the last)");
   line.option("--export", &run_file, "file for first weights, batches and rates, of one rank");
-  launch::add_training_options(line, arguments);
-  if (const auto status = line.parse(argc, argv)) return *status;
+  if (const auto status = launch::parse_arguments(line, arguments, argc, argv)) return *status;
 
   return launch::run_main([&](launch::Job& job) {
-    launch::find_resume(job, arguments);
-    if (!arguments.evaluate.empty()) return judge(job, arguments);
-    const Device device = job.device(arguments.device);
+    if (!arguments.do_train) return judge(job, arguments, folder);
     const auto train = open_part(folder, "train");
     const auto test = open_part(folder, "test", train->classes());
     const std::int64_t classes = std::ssize(train->classes());
@@ -201,48 +187,31 @@ int main(int argc, char** argv) {
     if (mixup > 0) {
       learnt = std::make_shared<data::Mixed>(learnt, data::MixOptions{classes, mixup, 0});
     }
-    data::DataLoader training(learnt, {.batch_size = arguments.batch_size,
-                                       .shuffle = true,
-                                       .shard = job.place(),
-                                       .seed = arguments.seed,
-                                       .workers = 1,
-                                       .device = device});
-    data::DataLoader testing(
-        transformed(test, size, false),
-        {.batch_size = 100, .shard = job.place(), .workers = 1, .exact = true, .device = device});
 
-    manual_seed(arguments.seed);  // parameters are drawn where the model is made
+    manual_seed(static_cast<std::uint64_t>(arguments.seed));  // parameters are drawn from it
     nn::Module net = make_model(name, classes, size);
-    net.to(device);
     if (job.world() > 1) nn::convert_sync_batchnorm(net, job.group());
-    nn::DistributedDataParallel model(net, job.group());
-    const double rate = arguments.lr.value_or(0.1);
-    nn::SGD optimizer(model.parameters(),
-                      {.lr = rate, .momentum = 0.9, .weight_decay = 5e-4, .nesterov = true});
-    // Up and down again over all epochs, also of a run that stops before.
-    nn::LRScheduler scheduler(
-        optimizer,
-        nn::one_cycle_lr({.max_lr = rate, .total_steps = training.size() * arguments.epochs + 1}));
-
-    if (!run_file.empty()) {
-      launch::export_run(run_file, model, training, testing, arguments.epochs, scheduler);
-    }
-    launch::RunArguments now = arguments;
-    if (until > 0) now.epochs = std::min(until, arguments.epochs);
-    launch::EpochTrainer trainer(
-        job, now, model, optimizer,
-        {.settings = {{"data", folder},
-                      {"train_samples", std::to_string(train->size())},
-                      {"classes", fmt::format("{}", fmt::join(train->classes(), "/"))},
-                      {"model", name},
-                      {"size", std::to_string(size)},
-                      {"mixup", fmt::format("{}", mixup)},
-                      {"label-smoothing", fmt::format("{}", smoothing)}},
-         .tell = print,
-         .parts = {{"scheduler", scheduler}},
-         .after_step = [&] { scheduler.step(); }});
-    trainer.fit(training, testing, [&](const Tensor& output, const Tensor& y) {
-      return cross_entropy(output, y, Reduction::mean, -100, smoothing);
-    });
+    const double smoothing = arguments.label_smoothing_factor;
+    launch::TrainerOptions options{
+        .train_dataset = learnt,
+        .eval_dataset = transformed(test, size, false),
+        .compute_metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}},
+        .optimizer = launch::optimizer_of<nn::SGD>(
+            nn::SGDOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 5e-4, .nesterov = true}),
+        // Up and down again over all epochs.
+        .lr_scheduler =
+            [](std::int64_t done, std::int64_t updates) {
+              return nn::one_cycle_lr({.max_lr = 1, .total_steps = updates + 1})(1, done);
+            },
+        .settings = {{"data", folder},
+                     {"train_samples", std::to_string(train->size())},
+                     {"classes", fmt::format("{}", fmt::join(train->classes(), "/"))},
+                     {"model", name},
+                     {"size", std::to_string(size)},
+                     {"mixup", fmt::format("{}", mixup)},
+                     {"label_smoothing_factor", fmt::format("{}", smoothing)}},
+        .tell = print};
+    if (!run_file.empty()) options.callbacks = {std::make_shared<launch::ExportRun>(run_file)};
+    launch::Trainer(job, net, arguments, options).train();
   });
 }

@@ -38,22 +38,22 @@ def train_in_torch(path):
     words = state["lm_head.weight"].shape[0]
     model = GPT2(words, options.width, options.heads, options.layers, options.block, linear=nn.Linear)
     model.load_state_dict(state)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr, betas=(0.9, 0.99), weight_decay=0.1)
+    optimizer = three_arms.adamw([list(model.named_parameters())], model, 0.1, betas=(0.9, 0.99))
 
     def loss_of(x, y, reduction="mean"):
         return F.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction=reduction)
 
-    rates = iter(tensors["rates"][:, 0].tolist())
+    rates = iter(tensors["rates"])
     for epoch in range(options.epochs):
         for x, y in batches(tensors, f"train.{epoch}", "x", "y"):
-            optimizer.param_groups[0]["lr"] = next(rates)
+            three_arms.set_rates(optimizer, next(rates))
             optimizer.zero_grad()
             loss_of(x, y).backward()
             optimizer.step()
     with torch.no_grad():
         # What the last window tells once more is -100, which counts for nothing.
         sums = [(loss_of(x, y, "sum").item(), (y >= 0).sum().item()) for x, y in batches(tensors, "test", "x", "y")]
-    print(f"test loss {sum(loss for loss, _ in sums) / sum(count for _, count in sums):.5f}")
+    print(f"eval_loss {sum(loss for loss, _ in sums) / sum(count for _, count in sums):.5f}")
 
 
 if options.run:
@@ -64,10 +64,10 @@ if options.run:
 seeds = []
 with tempfile.TemporaryDirectory() as folder:
     for seed in range(options.seeds):
-        program = [options.build / "examples" / "11_train_gpt", "--data", options.data, "--epochs", options.epochs,
-                   "--lr", options.lr, "--seed", seed]
+        program = [options.build / "examples" / "11_train_gpt", "--data", options.data, "--num_train_epochs",
+                   options.epochs, "--learning_rate", options.lr, "--seed", seed]
         for name in ("layers", "heads", "width", "block"):
             program += [f"--{name}", getattr(options, name)]
-        seeds.append(three_arms.figures(options, "test loss", program, options.batch, pathlib.Path(folder) / "run"))
+        seeds.append(three_arms.figures(options, "eval_loss", program, options.batch, pathlib.Path(folder) / "run"))
         print(f"seed {seed}:", ", ".join(f"{arm} {value:.4f}" for arm, value in seeds[-1].items()), flush=True)
 three_arms.print_means(seeds, digits=4)

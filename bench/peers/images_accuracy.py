@@ -42,12 +42,13 @@ def train_in_torch(path):
         stage = re.match(r"layer(\d)\.(\d)\.(.*)", key)
         own[f"layers.{2 * int(stage[1]) - 2 + int(stage[2])}.{stage[3]}" if stage else key] = value
     model.load_state_dict(own)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    groups = [{"params": part} for part, _ in three_arms.halves(model.named_parameters(), model)]
+    optimizer = torch.optim.SGD(groups, lr=1, momentum=0.9, weight_decay=5e-4, nesterov=True)
     step = 0
     for epoch in range(options.epochs):
         model.train()
         for x, y in batches(tensors, f"train.{epoch}", "x", "y"):
-            optimizer.param_groups[0]["lr"] = tensors["rates"][step, 0].item()
+            three_arms.set_rates(optimizer, tensors["rates"][step])
             step += 1
             optimizer.zero_grad()
             F.cross_entropy(model(x), y).backward()
@@ -55,7 +56,7 @@ def train_in_torch(path):
     model.eval()
     with torch.no_grad():
         right = torch.cat([model(x).argmax(1) == y for x, y in batches(tensors, "test", "x", "y")])
-    print(f"accuracy {100 * right.double().mean().item():.2f}")
+    print(f"eval_accuracy {right.double().mean().item():.5f}")
 
 
 if options.run:
@@ -79,8 +80,8 @@ with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
     unpack(folder)
     for seed in range(options.seeds):
-        program = [options.build / "examples" / "12_train_images", "--data", folder, "--epochs", options.epochs,
-                   "--lr", options.lr, "--seed", seed]
-        seeds.append(three_arms.figures(options, "accuracy", program, options.batch, folder / "run"))
-        print(f"seed {seed}:", ", ".join(f"{arm} {value:.2f} %" for arm, value in seeds[-1].items()), flush=True)
-three_arms.print_means(seeds, " %")
+        program = [options.build / "examples" / "12_train_images", "--data", folder, "--num_train_epochs",
+                   options.epochs, "--learning_rate", options.lr, "--seed", seed]
+        seeds.append(three_arms.figures(options, "eval_accuracy", program, options.batch, folder / "run"))
+        print(f"seed {seed}:", ", ".join(f"{arm} {value:.2%}" for arm, value in seeds[-1].items()), flush=True)
+three_arms.print_means(seeds, digits=5)

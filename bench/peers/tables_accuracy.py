@@ -33,12 +33,12 @@ def train_in_torch(path):
     sizes = [tuple(state[f"embeds.{i}.weight"].shape) for i in range(tensors["test.0.x"].shape[1])]
     model = TabularModel(sizes, tensors["test.0.numbers"].shape[1])
     model.load_state_dict(state)
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = three_arms.adamw([list(model.named_parameters())], model, 1e-2)
     step = 0
     for epoch in range(options.epochs):
         model.train()
         for x, numbers, y in batches(tensors, f"train.{epoch}", "x", "numbers", "y"):
-            optimizer.param_groups[0]["lr"] = tensors["rates"][step, 0].item()
+            three_arms.set_rates(optimizer, tensors["rates"][step])
             step += 1
             optimizer.zero_grad()
             F.cross_entropy(model(x, numbers), y).backward()
@@ -46,7 +46,7 @@ def train_in_torch(path):
     model.eval()
     with torch.no_grad():
         right = torch.cat([model(x, numbers).argmax(1) == y for x, numbers, y in batches(tensors, "test", "x", "numbers", "y")])
-    print(f"accuracy {right.double().mean().item() * 100:.3f}")
+    print(f"eval_accuracy {right.double().mean().item():.5f}")
 
 
 if options.run:
@@ -57,8 +57,8 @@ if options.run:
 seeds = []
 with tempfile.TemporaryDirectory() as folder:
     for seed in range(options.seeds):
-        program = [options.build / "examples" / "10_train_table", "--data", options.data, "--epochs", options.epochs,
-                   "--lr", options.lr, "--seed", seed]
-        seeds.append(three_arms.figures(options, "accuracy", program, options.batch, pathlib.Path(folder) / "run"))
-        print(f"seed {seed}:", ", ".join(f"{arm} {value:.2f} %" for arm, value in seeds[-1].items()), flush=True)
-three_arms.print_means(seeds, " %")
+        program = [options.build / "examples" / "10_train_table", "--data", options.data, "--num_train_epochs",
+                   options.epochs, "--learning_rate", options.lr, "--seed", seed]
+        seeds.append(three_arms.figures(options, "eval_accuracy", program, options.batch, pathlib.Path(folder) / "run"))
+        print(f"seed {seed}:", ", ".join(f"{arm} {value:.2%}" for arm, value in seeds[-1].items()), flush=True)
+three_arms.print_means(seeds, digits=5)

@@ -59,25 +59,25 @@ def train_in_torch(path):
     masks[id(encoder.encoder.weight)] = (words, 1)
     if lm:
         model = torch.nn.Sequential(encoder, fastai.LinearDecoder(words, options.emb, output_p, encoder.encoder))
-        groups = [list(model.parameters())]
+        groups = [list(model.named_parameters())]
     else:
         model = torch.nn.Sequential(fastai.SentenceEncoder(SEQ_LEN, encoder, 1, 20 * SEQ_LEN),
                                     fastai.PoolingLinearClassifier([3 * options.emb, 50, 2], [output_p, 0.1], SEQ_LEN))
-        groups = [[encoder.encoder.weight], *[list(rnn.parameters()) for rnn in encoder.rnns], list(model[1].parameters())]
+        groups = [[("weight", encoder.encoder.weight)], *[list(rnn.named_parameters()) for rnn in encoder.rnns],
+                  list(model[1].named_parameters())]
     fastai.load_state(model, state)
     encoder.reset()
     rates = tensors["rates"]
-    optimizer = torch.optim.AdamW([{"params": group} for group in groups], betas=(0.9, 0.99), weight_decay=0.1)
+    optimizer = three_arms.adamw(groups, model, 0.1, betas=(0.9, 0.99))
     step = 0
     for epoch in range(options.epochs[0 if lm else 1]):
         for g, group in enumerate(groups):
-            for parameter in group:
+            for _, parameter in group:
                 parameter.requires_grad_(lm or epoch >= options.unfreeze or g + epoch + 1 >= len(groups))
         model.train()
         encoder.reset()
         for x, y in batches(tensors, f"train.{epoch}", "x", "y"):
-            for group, rate in zip(optimizer.param_groups, rates[step]):
-                group["lr"] = rate.item()
+            three_arms.set_rates(optimizer, rates[step])
             step += 1
             optimizer.zero_grad()
             if lm:
@@ -96,7 +96,7 @@ def train_in_torch(path):
             made = model(x)
             total += (F.cross_entropy(made[0].flatten(0, 1), y.flatten(), reduction="sum") if lm else (made.argmax(1) == y).sum()).item()
             count += y.numel()
-    print(f"perplexity {torch.tensor(total / count).exp().item():.4f}" if lm else f"accuracy {100 * total / count:.2f}")
+    print(f"eval_perplexity {torch.tensor(total / count).exp().item():.4f}" if lm else f"eval_accuracy {total / count:.5f}")
 
 
 if options.run:
@@ -123,13 +123,13 @@ with tempfile.TemporaryDirectory() as name:
              "--max-words", options.max_words]
     for seed in range(options.seeds):
         for stage, at in STAGES.items():
-            own = shape if stage == "lm" else ["--from", folder / "lm", "--unfreeze", options.unfreeze]
+            own = shape if stage == "lm" else ["--from", folder / f"lm_{seed}", "--unfreeze", options.unfreeze]
             program = [options.build / "examples" / "09_train_text", "--stage", stage, "--data", folder, "--drop", options.drop,
-                       "--seed", seed, "--epochs", options.epochs[at], "--lr", options.lr[at], *own]
-            save = ["--save", folder / "lm"] if stage == "lm" else []
-            found = three_arms.figures(options, "perplexity|accuracy", program, options.batch[at], folder / f"run_{seed}", *save)
+                       "--seed", seed, "--num_train_epochs", options.epochs[at], "--learning_rate", options.lr[at], *own]
+            save = ["--output_dir", folder / f"lm_{seed}", "--save_strategy", "epoch"] if stage == "lm" else []
+            found = three_arms.figures(options, "eval_perplexity|eval_accuracy", program, options.batch[at], folder / f"run_{seed}", *save)
             seeds[stage].append(found)
-            print(f"seed {seed}, {stage}:", ", ".join(f"{arm} {value:.2f}" for arm, value in found.items()), flush=True)
+            print(f"seed {seed}, {stage}:", ", ".join(f"{arm} {value:.4f}" for arm, value in found.items()), flush=True)
 for stage, found in seeds.items():
-    print(f"{stage}, perplexity:" if stage == "lm" else f"{stage}, accuracy in %:")
-    three_arms.print_means(found)
+    print(f"{stage}, perplexity:" if stage == "lm" else f"{stage}, accuracy:")
+    three_arms.print_means(found, digits=4)

@@ -4,12 +4,14 @@
 #include <peal/autograd/intra_op.h>
 #include <peal/data/text/rules.h>
 #include <peal/data/text/tokenizer.h>
-#include <peal/launch/training/export_run.h>
+#include <peal/launch/training/trainer/export_run.h>
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <memory>
 #include <utility>
 
 namespace texts {
@@ -23,17 +25,14 @@ std::string words_beside(const std::string& checkpoint) {
   return launch::beside(checkpoint, ".words");
 }
 
-Metadata settings_of(const std::string& file, Options& o) {
-  Metadata saved = load_safetensors(file).metadata;
+void take_sizes(const std::string& checkpoint, const std::string& stage, Options& o) {
+  const std::string its = launch::setting_in(checkpoint, "stage");
+  PEAL_CHECK(its == stage, "09_train_text: ", checkpoint, ": expected a checkpoint of the stage ",
+             stage, ", got one of ", its);
   for (const auto& [name, size] :
        {std::pair("emb", &o.emb), std::pair("hidden", &o.hidden), std::pair("layers", &o.layers),
-        std::pair("seq_len", &o.seq_len)}) {
-    PEAL_CHECK(saved.contains(name) && saved.contains("stage"), "09_train_text: ", file,
-               " has no setting '", name,
-               "'; is it a checkpoint of another program, or of an older version of this one?");
-    *size = std::stoll(saved[name]);
-  }
-  return saved;
+        std::pair("seq_len", &o.seq_len)})
+    *size = std::stoll(launch::setting_in(checkpoint, name));
 }
 
 NamedTensors state_of(const std::string& file, const std::string& before) {
@@ -66,24 +65,21 @@ std::vector<data::TokenIds> numbers_of(const data::TextFiles& files, const data:
   return all;
 }
 
-nn::Schedule cycles(double rate, std::int64_t steps, int epochs, int single) {
-  std::vector<nn::Schedule> all;
-  std::vector<std::int64_t> ends;
-  for (int epoch = 0, length = 0; epoch < epochs; epoch += length, rate /= 2) {
-    length = epoch < single ? 1 : epochs - epoch;
-    if (epoch > 0) ends.push_back(epoch * steps);
-    all.push_back(nn::one_cycle_lr({rate, std::max<std::int64_t>(2, steps * length)}));
-  }
-  return nn::sequential(all, ends);
+namespace {
+
+// The factor of the rate after `done` of so many updates.
+double cycles(std::int64_t done, std::int64_t updates, int epochs, int single) {
+  const std::int64_t steps = std::max<std::int64_t>(1, updates / epochs);
+  const auto over = static_cast<int>(std::min<std::int64_t>(done / steps, epochs - 1));
+  const int begun = std::min(over, single), length = over < single ? 1 : epochs - single;
+  const auto cycle = std::max<std::int64_t>(2, steps * length + updates - steps * epochs);
+  return nn::one_cycle_lr({std::pow(0.5, begun), cycle})(1, done - begun * steps);
 }
 
-void fit(launch::Job& job, const Options& o, const data::Vocabulary& words,
-         nn::DistributedDataParallel& model, nn::Optimizer& optimizer, nn::LRScheduler& scheduler,
-         data::DataLoader& training, data::DataLoader& testing, launch::EpochTrainerOptions options,
-         const launch::Step& loss) {
-  if (!o.export_file.empty()) {
-    launch::export_run(o.export_file, model, training, testing, o.run.epochs, scheduler);
-  }
+}  // namespace
+
+void run(launch::Job& job, const Options& o, const data::Vocabulary& words, nn::Module net,
+         launch::TrainerOptions options, int single) {
   options.settings.insert({{"data", o.data},
                            {"stage", o.stage},
                            {"emb", std::to_string(o.emb)},
@@ -92,12 +88,20 @@ void fit(launch::Job& job, const Options& o, const data::Vocabulary& words,
                            {"seq_len", std::to_string(o.seq_len)},
                            {"drop", fmt::format("{}", o.drop)}});
   options.tell = print;
-  options.parts = {{"scheduler", scheduler}};
-  options.after_step = [&] { scheduler.step(); };
-  options.before_save = [&] { words.save(words_beside(o.run.save)); };
-  launch::RunArguments now = o.run;
-  if (o.until > 0) now.epochs = std::min(o.until, now.epochs);
-  launch::EpochTrainer(job, now, model, optimizer, options).fit(training, testing, loss);
+  options.save_processing = [&](const std::string& folder) { words.save(words_beside(folder)); };
+  const int epochs = static_cast<int>(std::ceil(o.run.num_train_epochs));
+  options.lr_scheduler = [=](std::int64_t done, std::int64_t updates) {
+    return cycles(done, updates, epochs, single);
+  };
+  if (!o.export_file.empty())
+    options.callbacks.push_back(std::make_shared<launch::ExportRun>(o.export_file));
+  launch::Trainer trainer(job, net, o.run, options);
+  if (o.run.do_train) {
+    trainer.train();
+  } else {
+    trainer.load_model();
+    trainer.evaluate();
+  }
 }
 
 }  // namespace texts

@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # A training as a job of Slurm's, whose ranks srun starts, without MPI. Options of sbatch's own stand before the script:
 #   sbatch --nodes=4 --partition=NAME launch/cluster/slurm.sh PROGRAM [arguments]
-# PROGRAM is at one path on all nodes, and takes the options of training programs: without --save it is given run-JOB/, a
-# folder that all nodes have to see, and without --resume auto; or, where an option has an underscore, as the Trainer's do,
-# without --output_dir, --save_strategy and --resume_from_checkpoint that folder, epoch and true. Two minutes before its time is up, three at most, all ranks
-# get SIGTERM: they save, and the job goes back into the queue under its number, to go on from there. docs/cluster.md says
-# what else to set.
+# PROGRAM is at one path on all nodes, and takes the Trainer's options (docs/training-arguments.md): without --output_dir it
+# is given run-JOB/, a folder that all nodes have to see, without --save_strategy epoch, and without
+# --resume_from_checkpoint true. Two minutes before its time is up, three at most, all ranks get SIGTERM: they save, and the
+# job goes back into the queue under its number, to go on from there. docs/cluster.md says what else to set.
 #SBATCH --job-name=peal
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=2
@@ -19,24 +18,28 @@ set -euo pipefail
 
 [[ $# -gt 0 ]] || { echo "usage: sbatch [options] slurm.sh PROGRAM [arguments]" >&2 && exit 2; }
 [[ -n ${SLURM_JOB_ID-} ]] || { echo "slurm.sh: this is no job of Slurm's: start it with sbatch" >&2 && exit 2; }
-# The Trainer's options have underscores.
-if [[ " $*" =~ \ --[a-z]+_[a-z_]+ ]]; then
-  folder=--output_dir resume=--resume_from_checkpoint newest=true
-  [[ " $* " == *' --save_strategy'[\ =]* ]] || set -- "$@" --save_strategy epoch
-else
-  folder=--save resume=--resume newest=auto
-fi
-[[ " $* " == *" $folder"[\ =]* ]] || set -- "$@" "$folder" "run-$SLURM_JOB_ID/"
-[[ " $* " == *" $resume"[\ =]* ]] || set -- "$@" "$resume" "$newest"
+# given OPTION VALUE: the option, where the arguments do not have it, in either of its spellings.
+given() {
+  local option
+  for option in "$1" "${1//_/-}"; do
+    [[ " $arguments " != *" --$option"[\ =]* ]] || return 0
+  done
+  words+=("--$1" "$2")
+}
+arguments=$* words=("$@")
+given output_dir "run-$SLURM_JOB_ID/"
+given save_strategy epoch
+given resume_from_checkpoint true
+set -- "${words[@]}"
 save='' before=''
 for word in "$@"; do
-  [[ $before != "$folder" ]] || save=$word
-  [[ $word != "$folder"=* ]] || save=${word#*=}
+  [[ ! $before =~ ^--output[_-]dir$ ]] || save=$word
+  [[ ! $word =~ ^--output[_-]dir= ]] || save=${word#*=}
   before=$word
 done
 # What is saved there, and when it was.
 saved() {
-  find "$save" -maxdepth 1 -type f \( -name 'checkpoint-*.safetensors' -o -path "$save" \) -printf '%p %T@\n' 2>/dev/null | sort
+  find "$save" -maxdepth 1 -type f -name 'checkpoint-*.safetensors' -printf '%p %T@\n' 2>/dev/null | sort
 }
 before=$(saved) || true
 
@@ -60,6 +63,6 @@ if [[ $status -eq 143 && $(saved || true) == "$before" ]]; then
     "longer --time, or a --signal=TERM@SECONDS that leaves a step and a save more" >&2
 elif [[ $status -eq 143 ]]; then
   echo "slurm.sh: ended by SIGTERM; the job goes back into the queue, to go on from what it has saved"
-  scontrol requeue "$SLURM_JOB_ID" || echo "slurm.sh: it cannot; start it again with the same $folder and $resume $newest" >&2
+  scontrol requeue "$SLURM_JOB_ID" || echo "slurm.sh: it cannot; start it again with the same --output_dir and --resume_from_checkpoint true" >&2
 fi
 exit "$status"

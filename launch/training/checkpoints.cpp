@@ -47,10 +47,6 @@ struct Places : OfRanks {
   }
 };
 
-struct Progress : OfRanks {
-  Progress() : OfRanks{{{"loss_sums", DType::f64}, {"batches", DType::i64}}} {}
-};
-
 // A state that is handed on as it is.
 struct Kept {
   NamedTensors state;
@@ -140,15 +136,9 @@ void Checkpoints::save(const std::string& save, const Position& at, const Metada
   Places places;
   places.numbers = {
       {"offsets", gathered(job_, static_cast<std::int64_t>(context().generator.offset))}};
-  Progress progress;
   Kept loader{at.loader};
   std::vector<nn::Part> all = parts_and({{"random", places}});
-  if (!at.loader.empty()) {
-    progress.numbers = {{"loss_sums", gathered(job_, at.loss_sum)},
-                        {"batches", gathered(job_, at.batches)}};
-    all.emplace_back("loader", loader);
-    all.emplace_back("progress", progress);
-  }
+  if (!at.loader.empty()) all.emplace_back("loader", loader);
   on_rank_0(job_, what_saves, [&] {
     Metadata metadata = settings_;
     metadata.insert(more.begin(), more.end());
@@ -181,7 +171,7 @@ void Checkpoints::check_settings(const std::string& path, const Metadata& saved)
   }
 }
 
-Position Checkpoints::resume(const std::string& path, int epochs, Metadata* all) const {
+Position Checkpoints::resume(const std::string& path, Metadata* all) const {
   std::optional<nn::CheckpointFile> file;
   std::string wrong;
   {
@@ -198,14 +188,11 @@ Position Checkpoints::resume(const std::string& path, int epochs, Metadata* all)
   const Metadata& metadata = file->metadata();
   check_settings(path, metadata);  // before a part finds that it is another run's, in its own words
   Places places;
-  Progress progress;
-  Kept loader;
+  Kept loader, older;
   std::vector<nn::Part> more{{"random", places}};
   const bool within = file->has("loader");
-  if (within) {
-    more.emplace_back("loader", loader);
-    more.emplace_back("progress", progress);
-  }
+  if (within) more.emplace_back("loader", loader);
+  if (file->has("progress")) more.emplace_back("progress", older);  // which had sums of losses
   file->load(parts_and(more));
   std::vector<std::string> names{"epoch"};
   for (const auto& [name, here] : settings_) names.push_back(name);
@@ -216,28 +203,14 @@ Position Checkpoints::resume(const std::string& path, int epochs, Metadata* all)
   Position at;
   at.epoch = static_cast<int>(number_of(path, "epoch", metadata.at("epoch")));
   if (metadata.contains("step")) at.step = number_of(path, "step", metadata.at("step"));
-  PEAL_CHECK(at.epoch < epochs, path, ": its run has ", at.epoch,
-             " epochs behind it; ask for more with --epochs (now ", epochs,
-             ", counted from the start)");
   const auto rank = static_cast<std::size_t>(job_.rank());
-  // Of another world: a stream that nobody drew from before may begin anywhere, and sums of losses
-  // are added up in the end.
+  // Of another world: a stream that nobody drew from before may begin anywhere.
   const auto offsets = places.numbers[0].second.to_vector<std::int64_t>();
   const auto offset = offsets.size() == 1     ? offsets[0]
                       : rank < offsets.size() ? offsets[rank]
                                               : std::ranges::max(offsets);
   context().generator.offset = static_cast<std::uint64_t>(offset);
-  if (within) {
-    const auto sums = progress.numbers[0].second.to_vector<double>();
-    const auto batches = progress.numbers[1].second.to_vector<std::int64_t>();
-    const bool same_world = std::ssize(sums) == job_.world();
-    for (std::size_t r = 0; r < std::min(sums.size(), batches.size()); ++r) {
-      if (same_world ? r != rank : rank != 0) continue;
-      at.loss_sum += sums[r];
-      at.batches += batches[r];
-    }
-    at.loader = loader.state;
-  }
+  if (within) at.loader = loader.state;
   if (all != nullptr) *all = metadata;
   if (job_.is_main()) {
     log_info(

@@ -25,24 +25,21 @@
 
 namespace peal::launch {
 
-struct RunArguments;
-
 // How far a training has come.
 struct Position {
-  int epoch = 0;          // the one that is under way; between two, the one to come
-  std::int64_t step = 0;  // batches that this rank has learnt from, in all
-  // Of them, and in that epoch: how many, and the sum of their losses.
-  std::int64_t batches = 0;
-  double loss_sum = 0;
+  int epoch = 0;             // the one that is under way; between two, the one to come
+  std::int64_t step = 0;     // batches that this rank has learnt from, in all
   NamedTensors loader = {};  // the training loader's state; none between epochs
 };
 
-// The file that --resume names, on all ranks: of a folder its newest that is whole, and for "auto"
-// that of the folder --save, or nothing where there is none yet. It takes the place of
-// arguments.resume; what programs look for in the checkpoint they do after it. Collective: rank 0
+// The file to go on from, on all ranks: of a folder its newest that is whole, and for "true" that
+// of `folder`, or none ("") where there is none yet, as where `from` is empty. Collective: rank 0
 // looks. Errors, on all ranks: no such file or folder, no whole one, or a rank that has no such
 // file, as where the folder is not shared.
-void find_resume(const Job& job, RunArguments& arguments);
+std::string find_resume(const Job& job, const std::string& from, const std::string& folder = "");
+
+// What a checkpoint says of its run. Error where it has no such setting, or is none.
+std::string setting_in(const std::string& checkpoint, const std::string& name);
 
 // Whether checkpoints in `save` are files of a folder: where it is one, or ends in '/'.
 bool saves_in_folder(const std::string& save);
@@ -74,9 +71,8 @@ class Checkpoints {
   // be.
   void wait();
   // Collective. Loads the parts of a file, and says where its run was. Errors, on all ranks: a file
-  // that is not whole or not equal on all, what nn::load finds, other settings, and a run that has
-  // `epochs` or more behind it.
-  Position resume(const std::string& path, int epochs, Metadata* all = nullptr) const;
+  // that is not whole or not equal on all, what nn::load finds, and other settings.
+  Position resume(const std::string& path, Metadata* all = nullptr) const;
 
  private:
   std::vector<nn::Part> parts_and(std::vector<nn::Part> more) const;

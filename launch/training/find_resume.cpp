@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What --save and --resume name: files and folders.
+// What a run goes on from, and what lies beside it: files and folders.
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/failure_words.h>
 #include <peal/autograd/core/log.h>
 #include <peal/comm/group/agree.h>
 #include <peal/launch/training/checkpoints.h>
-#include <peal/launch/training/run_arguments.h>
+#include <peal/nn/checkpoint.h>
 #include <peal/nn/checkpoint_folder.h>
 
 #include <filesystem>
@@ -26,21 +26,24 @@ std::string newest_in(const std::string& folder) {
   return found ? found->string() : std::string();
 }
 
-// On rank 0, of what the arguments say.
-std::string found_by(const std::string& resume, const std::string& save) {
+// On rank 0.
+std::string found_by(const std::string& from, const std::string& folder) {
   std::error_code none;
-  if (resume == "auto") {
-    PEAL_CHECK(!save.empty(), "goes on in the folder of --save, and there is none; name it");
-    PEAL_CHECK(!fs::exists(save, none) || is_folder(save), "goes on in the folder of --save, and ",
-               save, " is none; name a folder, or go on from the file by --resume ", save);
-    return newest_in(save);
+  if (from == "true") {
+    PEAL_CHECK(!folder.empty(),
+               "true goes on in the folder of the checkpoints, and there is none; name it "
+               "(output_dir)");
+    PEAL_CHECK(!fs::exists(folder, none) || is_folder(folder),
+               "true goes on in the folder of the checkpoints, and ", folder,
+               " is none; name a folder (output_dir), or go on from the file itself");
+    return newest_in(folder);
   }
-  PEAL_CHECK(fs::exists(resume, none), "no such checkpoint or folder; see what is there by ls");
-  if (!is_folder(resume)) return resume;
-  std::string newest = newest_in(resume);
+  PEAL_CHECK(fs::exists(from, none), "no such checkpoint or folder; see what is there by ls");
+  if (!is_folder(from)) return from;
+  std::string newest = newest_in(from);
   PEAL_CHECK(!newest.empty(),
-             "no checkpoint is in that folder (checkpoint-N-step-S.safetensors); "
-             "name another, or begin anew by --resume auto");
+             "no checkpoint is in that folder (checkpoint-N-step-S.safetensors); name another, or "
+             "let true begin anew where there is none");
   return newest;
 }
 
@@ -54,15 +57,22 @@ std::string beside(const std::string& checkpoint, const std::string& ending) {
   return (fs::path(checkpoint).parent_path() / ("checkpoint" + ending)).string();
 }
 
-void find_resume(const Job& job, RunArguments& arguments) {
-  if (arguments.resume.empty()) return;
-  const bool automatic = arguments.resume == "auto";
-  const std::string what = concat("[launch] --resume ", arguments.resume);
+std::string setting_in(const std::string& checkpoint, const std::string& name) {
+  const nn::CheckpointFile file(checkpoint);
+  const auto found = file.metadata().find(name);
+  PEAL_CHECK(found != file.metadata().end(), checkpoint, " has no setting '", name,
+             "'; is it a checkpoint of another program, or of an older version of this one?");
+  return found->second;
+}
+
+std::string find_resume(const Job& job, const std::string& from, const std::string& folder) {
+  if (from.empty()) return "";
+  const std::string what = concat("[launch] resume from ", from);
   std::string found, wrong;
   if (job.is_main()) {
     const auto busy = job.group().busy("looks for a checkpoint");
     try {
-      found = found_by(arguments.resume, arguments.save);
+      found = found_by(from, folder);
     } catch (...) {
       wrong = words_of_failure();
     }
@@ -76,11 +86,9 @@ void find_resume(const Job& job, RunArguments& arguments) {
                    "one folder, or copy the file to each");
   }
   comm::agree_unless(job.group(), what, "", wrong, "");
-  if (automatic && !arguments.save.ends_with('/')) arguments.save += '/';
-  if (automatic && found.empty() && job.is_main())
-    log_info("nothing to go on from in ", arguments.save, ": from the start");
-  arguments.resume_auto = automatic || arguments.resume_auto;
-  arguments.resume = found;
+  if (found.empty() && job.is_main())
+    log_info("nothing to go on from in ", folder, ": from the start");
+  return found;
 }
 
 }  // namespace peal::launch

@@ -11,12 +11,12 @@ if [[ ! -f $data/adult.data || ! -f $data/adult.test ]]; then
   exit 77
 fi
 check() {
-  "$@" --data "$data" --epochs 2 | tee log
-  awk '/^epoch 2:/ { sub(/.*test accuracy /, ""); found = $1 + 0 } END { exit !(found >= 84.0) }' log ||
+  "$@" --data "$data" --num_train_epochs 2 | tee log
+  awk '/eval_accuracy/ { sub(/.*.eval_accuracy.: /, ""); found = $1 + 0 } END { exit !(found >= 0.84) }' log ||
     { echo 'FAILED: less than 84.0 % of the test file'; exit 1; }
 }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
-check "$program" --batch-size 64
-if [[ -n $launcher ]]; then check "$launcher" -n 2 "$program" --batch-size 32; fi
+check "$program" --per_device_train_batch_size 64
+if [[ -n $launcher ]]; then check "$launcher" -n 2 "$program" --per_device_train_batch_size 32; fi

@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where and how checkpoints of a run are saved: one run a folder, nothing half left behind, and
 // what goes wrong on rank 0 is an Error on all.
-#include <peal/autograd/ops/ops.h>
 #include <peal/comm/start/threads.h>
-#include <peal/data/loader.h>
 #include <peal/launch/training/checkpoints.h>
-#include <peal/launch/training/epoch_trainer.h>
 #include <peal/nn/checkpoint_folder.h>
-#include <peal/nn/layers/linear.h>
-#include <peal/nn/optim/sgd.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
-#include "points.h"
 #include "rank_errors.h"
 
 #include <memory>
@@ -130,37 +124,6 @@ TEST_CASE("what killed saves of a host that is gone left goes with the next save
   CHECK(nn::CheckpointFolder(folder.path).files().size() == 1);
 }
 
-TEST_CASE("without a world in its settings, too, sums are a rank's own, or all are added up") {
-  const Folder folder;
-  const std::string file = folder.path / "run.safetensors";
-  const auto position = [](int rank) {
-    return launch::Position{.step = 3,
-                            .batches = rank + 1,
-                            .loss_sum = 10.0 * (rank + 1),
-                            .loader = {{"at", Tensor::scalar(1.0)}}};
-  };
-  comm::run_ranks(3, [&](const comm::ProcessGroup& group) {
-    launch::Job job(group);
-    launch::Checkpoints checkpoints(job, {}, {});
-    checkpoints.save(file, position(job.rank()));
-    checkpoints.wait();
-  });
-  for (const int world : {1, 2, 3, 4}) {
-    CAPTURE(world);
-    std::vector<launch::Position> found(static_cast<std::size_t>(world));
-    comm::run_ranks(world, [&](const comm::ProcessGroup& group) {
-      launch::Job job(group);
-      found[static_cast<std::size_t>(job.rank())] =
-          launch::Checkpoints(job, {}, {}).resume(file, 1);
-    });
-    for (int rank = 0; rank < world; ++rank) {
-      const auto& at = found[static_cast<std::size_t>(rank)];
-      CHECK(at.batches == (world == 3 ? rank + 1 : rank == 0 ? 6 : 0));
-      CHECK(at.loss_sum == (world == 3 ? 10.0 * (rank + 1) : rank == 0 ? 60.0 : 0.0));
-    }
-  }
-}
-
 TEST_CASE("whatever is thrown on rank 0 as it saves is an Error on all ranks") {
   const Folder folder;
   struct State {
@@ -207,63 +170,13 @@ TEST_CASE("what fails in the background fails on all ranks, and the checkpoint b
         "checkpoint-1-step-4.safetensors");
 }
 
-TEST_CASE("the checkpoint of the best epoch stays, by the metric that is named") {
-  struct Given : nn::Metric {
-    Given() : Metric(1) {}
-    void add(const Tensor&, const Tensor&, std::vector<double>& sums) override {
-      sums[0] = std::vector{0.5, 0.9, 0.1, 0.4}.at(epoch++);
-    }
-    double of(const std::vector<double>& sums) const override { return sums[0]; }
-    std::size_t epoch = 0;
-  };
-  const auto kept_in = [](const std::string& save, const std::string& highest,
-                          const std::string& lowest, int epochs) {
-    launch::Job job;
-    nn::Linear net(2, 3);
-    nn::DistributedDataParallel model(net, job.group());
-    nn::SGD optimizer(net.parameters(), {.lr = 0.1});
-    data::DataLoader training(std::make_shared<testing::Points>(12), {.batch_size = 4});
-    data::DataLoader test(std::make_shared<testing::Points>(12), {.batch_size = 12});
-    launch::RunArguments arguments;
-    arguments.epochs = epochs;
-    arguments.save = save;
-    arguments.resume = epochs > 4 ? "auto" : "";
-    arguments.keep = 1;
-    arguments.keep_highest = highest;
-    arguments.keep_lowest = lowest;
-    launch::EpochTrainer trainer(job, arguments, model, optimizer,
-                                 {.metrics = {{"given", std::make_shared<Given>()}}});
-    trainer.fit(training, test, [](const Tensor& output, const Tensor& y) {
-      return nll_loss(log_softmax(output), y);
-    });
-    std::vector<std::string> names;
-    for (const auto& path : nn::CheckpointFolder(save).files()) names.push_back(path.stem());
-    return names;
-  };
-  const auto kept = [&](const std::string& highest, const std::string& lowest) {
-    const Folder folder;
-    return kept_in(folder.path / "run/", highest, lowest, 4);
-  };
-  using Names = std::vector<std::string>;
-  CHECK(kept("", "") == Names{"checkpoint-4-step-12"});
-  CHECK(kept("given", "") == Names{"checkpoint-4-step-12", "checkpoint-2-step-6"});
-  CHECK(kept("", "given") == Names{"checkpoint-4-step-12", "checkpoint-3-step-9"});
-  CHECK_THROWS_WITH_AS(kept("accuracy", ""),
-                       "[launch] trainer: expected a metric to keep the best checkpoint by "
-                       "(given), got accuracy",
-                       Error);
-  CHECK_THROWS_AS(kept("given", "given"), Error);
-  // A run that goes on by another measure does not compare it with the one before.
+TEST_CASE("where each checkpoint takes the place of the one before, no best one stays") {
   const Folder folder;
-  CHECK(kept_in(folder.path / "run/", "given", "", 4) ==
-        Names{"checkpoint-4-step-12", "checkpoint-2-step-6"});
-  CHECK(kept_in(folder.path / "run/", "", "given", 8) ==
-        Names{"checkpoint-8-step-24", "checkpoint-7-step-21"});
-  // Where each checkpoint takes the place of the one before, none stays.
-  testing::check_has(
-      testing::error_of([&] { kept_in(folder.path / "run.safetensors", "given", "", 4); }),
-      concat("save ", (folder.path / "run.safetensors").string(),
-             ": the best checkpoint (highest given) stays in a folder"));
-  testing::check_has(testing::error_of([&] { kept_in("", "", "given", 4); }),
-                     "stays in the folder of --save, and there is none");
+  const std::string file = folder.path / "run.safetensors";
+  for (const std::string& error : errors_of(2, [&](launch::Job& job) {
+         launch::Checkpoints(job, {}, {}, 1, "highest given").try_to_save(file);
+       })) {
+    check_has(error,
+              concat("save ", file, ": the best checkpoint (highest given) stays in a folder"));
+  }
 }

@@ -70,13 +70,14 @@ submit 24007 "$program" sums
 for option in --mpi=none --export=ALL --cpus-per-task=3 --kill-on-bad-exit=0 --wait=60; do
   grep -qE "^srun .*$option( |$)" calls || fail "srun is not given $option"
 done
-[[ $(cut -d ' ' -f 1-2,4- ranks | sort -u) == "localhost 20007 $program sums --save run-24007/ --resume auto" ]] ||
+[[ $(cut -d ' ' -f 1-2,4- ranks | sort -u) == "localhost 20007 $program sums --output_dir run-24007/ --save_strategy epoch --resume_from_checkpoint true" ]] ||
   fail 'where they meet, or their arguments'
 [[ $(cut -d ' ' -f 3 ranks | sort -u) =~ ^[0-9a-f]{32}$ ]] || fail 'no secret'
 secret=$(cut -d ' ' -f 3 ranks | sort -u)
-submit 24008 "$program" sums --save=mine/ --resume mine/
-[[ $status -eq 0 && $(cut -d ' ' -f 2,4- ranks | sort -u) == "20008 $program sums --save=mine/ --resume mine/" ]] ||
-  fail 'the own --save and --resume are not kept'
+own=(--output_dir=mine/ --save-strategy steps --resume_from_checkpoint mine/)
+submit 24008 "$program" sums "${own[@]}"
+[[ $status -eq 0 && $(cut -d ' ' -f 2,4- ranks | sort -u) == "20008 $program sums ${own[*]}" ]] ||
+  fail 'the own options are not kept'
 [[ $(cut -d ' ' -f 3 ranks | sort -u) != "$secret" ]] || fail 'two jobs have one secret'
 ! grep -q requeue calls || fail 'a job that is done goes back into the queue'
 
@@ -85,14 +86,12 @@ submit 7 "$program" differ
 ! grep -q requeue calls || fail 'a job that has failed goes back into the queue'
 # shellcheck disable=SC2016
 saves='mkdir -p "$0"; echo "$SLURM_PROCID" >"$0/checkpoint-1-step-$SLURM_JOB_ID.safetensors"; exit 143'
-submit 7 bash -c "$saves" run-7/ --save run-7/
+submit 7 bash -c "$saves" run-7/ --output_dir run-7/
 [[ $status -eq 143 ]] && grep -qx 'scontrol requeue 7' calls || fail "ended by SIGTERM: $status"
-submit 7 bash -c "${saves/checkpoint-1/other}" run-7/ --save=run-7/
+submit 7 bash -c "${saves/checkpoint-1/other}" run-7/ --output-dir=run-7/
 [[ $status -eq 143 ]] && ! grep -q requeue calls && grep -q 'before anything was saved' out ||
   fail "ended by SIGTERM, and nothing was saved: $status"
-submit 7 bash -c 'echo saved >file; exit 143' - --save file
-[[ $status -eq 143 ]] && grep -qx 'scontrol requeue 7' calls || fail "ended by SIGTERM, with a file: $status"
-requeue_status=1 submit 8 bash -c "$saves" run-7/ --save run-7/
+requeue_status=1 submit 8 bash -c "$saves" run-7/ --output_dir run-7/
 [[ $status -eq 143 ]] && grep -q 'start it again' out || fail "a job that may not go back into the queue: $status"
 submit 7
 [[ $status -eq 2 ]] || fail "without a program: $status"

@@ -31,22 +31,22 @@ reviews 40 0 set/train
 reviews 15 100 set/test
 (cd set && tar czf ../set.tar.gz train test)
 
-small=("$program" --emb 12 --hidden 20 --layers 2 --seq-len 16 --min-count 2 --drop 0.3)
-packed=("${small[@]}" --batch-size 8 --lr 0.03 --epochs 4 --data set.tar.gz)
-words=("${small[@]}" --batch-size 8 --lr 0.03 --epochs 4 --data set)
-run words.log "${words[@]}" --save words
-holds "$(last words.log) < 6" words.log 'it knows little of what comes next'
+small=("$program" --emb 12 --hidden 20 --layers 2 --seq-len 16 --min-count 2 --drop 0.3 --save_strategy epoch)
+eight=(--per_device_train_batch_size 8 --per_device_eval_batch_size 8)
+judge=("$program" --do_train false --resume_from_checkpoint)
+words=("${small[@]}" "${eight[@]}" --learning_rate 0.03 --num_train_epochs 4)
+run words.log "${words[@]}" --data set --output_dir words
+holds "$(last eval_perplexity words.log) < 6" words.log 'it knows little of what comes next'
 grep -qF 'set/test: 30 texts, 1230 tokens, 0 of them unknown words' words.log || { cat words.log; failed 'tokens are not counted'; }
-run packed.log "${packed[@]}" --until 1 --export exported
-diff <(figures words.log | head -n 1) <(figures packed.log) || failed 'an archive is another set than its folders'
+run packed.log "${words[@]}" --data set.tar.gz --output_dir packed --export exported
+diff <(figures words.log) <(figures packed.log) || failed 'an archive is another set than its folders'
 grep -q '"train.3.0.x"' <(head -c 100000 exported | tr ',' '\n') || failed 'batches of the last epoch are not exported'
-run parts.log "${words[@]}" --until 2 --save parts
-run parts.log "${words[@]}" --resume parts --save parts
-diff <(figures words.log | tail -n 2) <(figures parts.log) || failed 'a language model that is taken up goes on otherwise'
-cmp words parts || failed 'a language model that is taken up ends otherwise'
-cmp words.words parts.words
-run judged.log "$program" --resume words --evaluate set/test --batch-size 8
-grep -qF "set/test: perplexity $(last words.log)" judged.log || { cat judged.log; failed 'texts are judged otherwise than while training'; }
+run parts.log "${words[@]}" --data set --resume_from_checkpoint words/checkpoint-2-*.safetensors --output_dir parts
+diff <(figures words.log | tail -n 6) <(figures parts.log) || failed 'a language model that is taken up goes on otherwise'
+same_end words parts || failed 'a language model that is taken up ends otherwise'
+cmp words/checkpoint.words parts/checkpoint.words
+run judged.log "${judge[@]}" words --data set/test --per_device_eval_batch_size 8
+[[ $(figures judged.log) == "$(figures words.log | tail -n 2)" ]] || { cat judged.log; failed 'texts are judged otherwise than while training'; }
 
 # shortest RUN: tokens of the shortest text in what is exported of a training.
 shortest() {
@@ -57,91 +57,95 @@ shortest() {
     od -An -v -w8 -td8 -j $((8 + bytes + begin)) -N $((end - begin)) "$1"
   done | sort -n | sed -n '1s/ *//p'
 }
-begun=("$program" --stage classifier --from words --data set --lr 0.03 --epochs 4)
-classes=("${begun[@]}" --batch-size 8 --drop 0.3 --unfreeze 2)
-for size in 8 32; do run few.log "${begun[@]}" --batch-size $size --until 1 --export exported$size; done
+begun=("$program" --stage classifier --from words --data set --learning_rate 0.03)
+classes=("${begun[@]}" "${eight[@]}" --num_train_epochs 4 --drop 0.3 --unfreeze 2 --save_strategy epoch)
+for size in 8 32; do
+  run few.log "${begun[@]}" --per_device_train_batch_size $size --num_train_epochs 1 --export exported$size
+done
 [[ $(shortest exported8) == [1-9]* && $(shortest exported32) == "$(shortest exported8)" ]] ||
   failed "of 80 texts, 64 in an epoch, the shortest is $(shortest exported32); expected $(shortest exported8)"
-run whole.log "${classes[@]}" --save whole
-holds "$(last whole.log) >= 90" whole.log 'it does not tell the classes'
-run parts.log "${classes[@]}" --until 1 --save parts
-run parts.log "${classes[@]}" --until 3 --resume parts --save parts
-run parts.log "${classes[@]}" --resume parts --save parts
-diff <(figures whole.log | tail -n 1) <(figures parts.log) || failed 'a classifier that is taken up goes on otherwise'
-cmp whole parts || failed 'a classifier that is taken up ends otherwise'
-run judged.log "$program" --resume whole --evaluate set/test
-grep -qF "set/test: accuracy $(last whole.log) %" judged.log || { cat judged.log; failed 'a folder is judged otherwise than while training'; }
+run whole.log "${classes[@]}" --output_dir whole
+holds "$(last eval_accuracy whole.log) >= 0.9" whole.log 'it does not tell the classes'
+for epoch in 1 3; do
+  run parts.log "${classes[@]}" --resume_from_checkpoint whole/checkpoint-$epoch-*.safetensors --output_dir parts$epoch
+  same_end whole parts$epoch || failed 'a classifier that is taken up ends otherwise'
+done
+diff <(figures whole.log | tail -n 3) <(figures parts.log) || failed 'a classifier that is taken up goes on otherwise'
+run judged.log "${judge[@]}" whole --data set/test
+[[ $(last eval_accuracy judged.log) == "$(last eval_accuracy whole.log)" ]] ||
+  { cat judged.log; failed 'a folder is judged otherwise than while training'; }
+# told COMMAND...: of texts that nobody knows the classes of, a line each.
+told() { run judged.log "$@" && grep ' %)$' judged.log; }
 mkdir unsorted
 for text in set/test/*/*.txt; do cp "$text" "unsorted/$(tr / - <<<"$text")"; done
-run f32.log "$program" --resume whole --evaluate unsorted
-run judged.log "$program" --resume whole --evaluate unsorted --precision bf16
-! cmp -s f32.log judged.log || failed 'texts of unknown classes are judged in another precision than was asked for'
+[[ $(told "${judge[@]}" whole --data unsorted) != "$(told "${judge[@]}" whole --data unsorted --bf16)" ]] ||
+  failed 'texts of unknown classes are judged in another precision than was asked for'
 
-begun+=(--batch-size 8 --resume whole)
-refused 'whole: it was saved with unfreeze 2, and this run has 3' "${begun[@]}" --drop 0.3 --unfreeze 3
-refused 'whole: it was saved with drop 0.3, and this run has 0.2' "${begun[@]}" --drop 0.2 --unfreeze 2
+begun+=("${eight[@]}" --num_train_epochs 5 --resume_from_checkpoint whole --save_strategy epoch)
+refused 'it was saved with unfreeze 2, and this run has 3' "${begun[@]}" --drop 0.3 --unfreeze 3
+refused 'it was saved with drop 0.3, and this run has 0.2' "${begun[@]}" --drop 0.2 --unfreeze 2
 
 mkdir mine
 echo 'We found the music quite awful, indeed. We found the plot quite zyxtq, indeed.' >mine/a.txt
 echo 'The cast is lovely, the plot is superb, isn'"'"'t it?' >mine/b.txt
-run judged.log "$program" --resume whole --evaluate mine
+found=$(told "${judge[@]}" whole --data mine)
 grep -qF 'mine: 2 texts, 37 tokens, 2 of them unknown words' judged.log || { cat judged.log; failed 'unknown words are not counted'; }
-[[ $(sed '1d; s/ (.*//' judged.log) == $'mine/a.txt: bad\nmine/b.txt: good' ]] ||
+[[ $(sed 's/ (.*//' <<<"$found") == $'mine/a.txt: bad\nmine/b.txt: good' ]] ||
   { cat judged.log; failed 'texts of unknown classes are not told apart'; }
-run judged.log "$program" --resume whole --evaluate mine/b.txt
-grep -qE '^mine/b.txt: good \([0-9.]+ %\)$' judged.log
+[[ $(told "${judge[@]}" whole --data mine/b.txt) == 'mine/b.txt: good ('* ]] || failed 'one text is not judged'
 printf 'label,text\ngood,"The film is clever, isn'"'"'t it?"\nbad,"We found the ending quite dull, indeed."\n' >two.csv
-run judged.log "$program" --resume whole --evaluate two.csv
-grep -qF 'two.csv: accuracy 100.00 %' judged.log || { cat judged.log; failed 'a CSV file is not judged'; }
-
 gzip -k two.csv
-run judged.log "$program" --resume whole --evaluate two.csv.gz
-grep -qF 'two.csv.gz: accuracy 100.00 %' judged.log || { cat judged.log; failed 'a packed CSV file is not judged'; }
+for file in two.csv two.csv.gz; do
+  run judged.log "${judge[@]}" whole --data $file
+  [[ $(last eval_accuracy judged.log) == 1.0 ]] || { cat judged.log; failed 'a CSV file is not judged'; }
+done
 
 # A language model of other words goes on from the first, and knows more than one that begins.
 reviews 8 200 new/train
 reviews 8 300 new/test
 for file in new/*/*/*.txt; do sed -i 's/film/novel/; s/great/thrilling/' "$file"; done
-other=("${small[@]}" --batch-size 8 --data new --lr 0.001 --epochs 1)
-run cold.log "${other[@]}"
-run warm.log "${other[@]}" --from words
-holds "2 * $(last warm.log) < $(last cold.log)" warm.log "what the first one learnt helps nothing (alone: $(last cold.log))"
+other=("${small[@]}" "${eight[@]}" --data new --learning_rate 0.001 --num_train_epochs 1)
+run cold.log "${other[@]}" --output_dir cold
+run warm.log "${other[@]}" --output_dir warm --from words
+holds "2 * $(last eval_perplexity warm.log) < $(last eval_perplexity cold.log)" warm.log \
+  "what the first one learnt helps nothing (alone: $(last eval_perplexity cold.log))"
 
 mkdir -p empty other/flat set2/train/x
-refused 'empty: found no .txt file in it or below' "$program" --resume whole --evaluate empty
-refused 'none.txt: no such text, folder, archive or CSV file of texts' "$program" --resume whole --evaluate none.txt
+refused 'empty: found no .txt file in it or below' "${judge[@]}" whole --data empty
+refused 'none.txt: no such text, folder, archive or CSV file of texts' "${judge[@]}" whole --data none.txt
 cp mine/a.txt other/flat/
-refused "other/flat/a.txt: 'flat' is no class of the set: it knows bad, good" "$program" --resume whole --evaluate other
+refused "other/flat/a.txt: 'flat' is no class of the set: it knows bad, good" "${judge[@]}" whole --data other
 printf 'label,words\ngood,fine\n' >columns.csv
-refused "columns.csv: expected a column 'text' of texts, got the columns label, words" "$program" --resume whole --evaluate columns.csv
+refused "columns.csv: expected a column 'text' of texts, got the columns label, words" "${judge[@]}" whole --data columns.csv
 printf 'text,label\nfine,good\nbad,\n' >cells.csv
-refused "cells.csv, line 3: expected a class in 'label', got an empty cell" "$program" --resume whole --evaluate cells.csv
+refused "cells.csv, line 3: expected a class in 'label', got an empty cell" "${judge[@]}" whole --data cells.csv
 refused 'set2/train: found no .txt file in x' "$program" --data set2
 refused 'nowhere: no such text, folder, archive' "$program" --data nowhere
 refused 'where are the texts? Name their folder or archive by --data' "$program"
-refused 'judges a model that there is: name its checkpoint by --resume' "$program" --evaluate mine
+refused 'there is no model to judge; name its checkpoint (resume_from_checkpoint)' "$program" --do_train false --data mine
+refused 'save_strategy steps: a language model keeps the words before a batch' "$program" --data set --save_strategy steps
 refused 'a classifier begins with a language model: name its checkpoint by --from' "$program" --stage classifier --data set
-refused 'whole: expected a checkpoint of the stage lm, got one of classifier' "$program" --stage classifier --data set --from whole
+refused 'expected a checkpoint of the stage lm, got one of classifier' "$program" --stage classifier --data set --from whole
 
 if [[ -n $launcher ]]; then
-  sure=("$program" --emb 12 --hidden 20 --layers 2 --seq-len 16 --min-count 2 --drop 0 --lr 0.03 --epochs 2 --data set)
-  two=("$launcher" -n 2 "$program" --batch-size 4 --data set --lr 0.03 --epochs 4)
-  lm=("${two[@]}" --emb 12 --hidden 20 --layers 2 --seq-len 16 --min-count 2)
+  sure=("$program" --emb 12 --hidden 20 --layers 2 --seq-len 16 --min-count 2 --drop 0 --learning_rate 0.03
+    --num_train_epochs 2 --data set)
+  four=(--per_device_train_batch_size 4 --per_device_eval_batch_size 4)
+  two=("$launcher" -n 2 "$program" "${four[@]}" --data set --learning_rate 0.03 --num_train_epochs 4 --save_strategy epoch)
+  lm=("${two[@]}" --emb 12 --hidden 20 --layers 2 --seq-len 16 --min-count 2 --drop 0.3)
   # Nothing is dropped: two ranks learn what one process learns from batches as large as theirs together.
-  run one.log "${sure[@]}" --batch-size 8
-  run two.log "$launcher" -n 2 "${sure[@]}" --batch-size 4
+  run one.log "${sure[@]}" "${eight[@]}"
+  run two.log "$launcher" -n 2 "${sure[@]}" "${four[@]}"
   alike one.log two.log || failed 'two ranks learn otherwise than one process'
-  run two.log "${lm[@]}" --drop 0.3 --save words2
-  run parts.log "${lm[@]}" --drop 0.3 --until 2 --save parts
-  run parts.log "${lm[@]}" --drop 0.3 --resume parts --save parts
-  cmp words2 parts || failed 'a language model of two ranks that is taken up ends otherwise'
+  run two.log "${lm[@]}" --output_dir words2
+  run parts.log "${lm[@]}" --resume_from_checkpoint words2/checkpoint-2-*.safetensors --output_dir words2b
+  same_end words2 words2b || failed 'a language model of two ranks that is taken up ends otherwise'
   two+=(--stage classifier --from words --drop 0.3 --unfreeze 2)
-  run two.log "${two[@]}" --save whole2
-  holds "$(last two.log) >= 90" two.log 'two ranks do not tell the classes'
-  run parts.log "${two[@]}" --until 1 --save parts
-  run parts.log "${two[@]}" --resume parts --save parts
-  cmp whole2 parts || failed 'a classifier of two ranks that is taken up ends otherwise'
-  run judged.log "$launcher" -n 2 "$program" --resume whole2 --evaluate set/test
-  grep -qF "accuracy $(last two.log) %" judged.log || { cat judged.log; failed 'two ranks judge otherwise'; }
+  run two.log "${two[@]}" --output_dir whole2
+  holds "$(last eval_accuracy two.log) >= 0.9" two.log 'two ranks do not tell the classes'
+  run parts.log "${two[@]}" --resume_from_checkpoint whole2/checkpoint-1-*.safetensors --output_dir whole2b
+  same_end whole2 whole2b || failed 'a classifier of two ranks that is taken up ends otherwise'
+  run judged.log "$launcher" -n 2 "${judge[@]}" whole2 --data set/test
+  [[ $(last eval_accuracy judged.log) == "$(last eval_accuracy two.log)" ]] || { cat judged.log; failed 'two ranks judge otherwise'; }
 fi
 echo 'texts are learnt, taken up and judged'

@@ -223,6 +223,12 @@ TEST_CASE("what makes no sense is an error at once") {
   auto arguments = quiet();
   arguments.strategy = "zero";
   check_has(made(arguments, {}), "there is no strategy 'zero'");
+  for (const auto& [word, instead] : {std::pair("dp", "nn::DataParallel"),
+                                      {"pipeline", "nn::Pipe"},
+                                      {"tp", "nn::parallelize_module"}}) {
+    arguments.strategy = word;
+    check_has(made(arguments, {}), instead);
+  }
   arguments = quiet();
   arguments.group_by_length = true;
   check_has(made(arguments, {.train_dataset = std::make_shared<Numbered>(3)}), ".lengths");

@@ -85,6 +85,14 @@ TEST_CASE("with every strategy a run goes on as it was, and all of them end alik
       CHECK(resumed.weights == whole.weights);
       CHECK(resumed.losses == whole.losses);
     }
+    // What lies with all ranks is saved as one of a rank, which another strategy takes up.
+    auto other = arguments;
+    other.save_strategy = "no";
+    other.strategy = std::string(strategy) == "ddp" ? "zero1" : "ddp";
+    other.resume_from_checkpoint = folder.path / "checkpoint-3";
+    const Run taken_up = run(2, other, 12);
+    for (std::size_t i = 0; i < of_ddp.size(); ++i)
+      CHECK(taken_up.weights[i] == doctest::Approx(of_ddp[i]).epsilon(1e-5));
   }
 }
 

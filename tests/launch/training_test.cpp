@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a training program: evaluation by several ranks, arguments, and what is told.
+// The parts of a training program: evaluation by several ranks, and that ranks learn as one.
 #include <doctest/doctest.h>
-#include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/ops/ops.h>
 #include <peal/comm/start/threads.h>
 #include <peal/data/loader.h>
 #include <peal/launch/training/evaluation.h>
-#include <peal/launch/training/report.h>
-#include <peal/launch/training/run_arguments.h>
 #include <peal/nn/layers/layers.h>
 #include <peal/nn/optim/sgd.h>
 #include <peal/nn/parallel/ddp.h>
@@ -167,44 +164,4 @@ TEST_CASE("ranks with their share of each batch learn what one process learns fr
       });
     }
   }
-}
-
-TEST_CASE("arguments come from the command line, and decide what models compute in") {
-  launch::RunArguments arguments;
-  launch::CommandLine line("Trains.");
-  launch::add_training_options(line, arguments);
-  std::vector<std::string> words{"train", "--epochs", "3",           "--batch-size", "64",
-                                 "--lr",  "0.5",      "--precision", "f16",          "--seed",
-                                 "7",     "--save",   "here",        "--profile"};
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  REQUIRE(!line.parse(static_cast<int>(argv.size()), argv.data()));
-  CHECK(arguments.epochs == 3);
-  CHECK(arguments.batch_size == 64);
-  CHECK(arguments.lr == 0.5);
-  CHECK(arguments.seed == 7);
-  CHECK(arguments.save == "here");
-  CHECK(arguments.profile);
-  CHECK(arguments.device == "cpu");
-  const auto computes_in = [&](const char* precision) {
-    arguments.precision = precision;
-    const Autocast guard = launch::autocast(arguments);
-    return context().autocast;
-  };
-  CHECK(computes_in("f16") == DType::f16);
-  CHECK(computes_in("bf16") == DType::bf16);
-  CHECK(!computes_in("f32"));
-}
-
-TEST_CASE("an epoch is told in a line, and figures go to a file that can be written") {
-  const launch::EpochReport report{.loss = 0.5,
-                                   .seconds = 2,
-                                   .samples_per_second = 1500,
-                                   .exposed = 0.125,
-                                   .metrics = {{"accuracy", 0.875}, {"rmse", 0.25}}};
-  CHECK(launch::line_of(0, report) ==
-        "epoch 1: loss 0.5000, test accuracy 87.50 %, test rmse 0.2500, 2.0 s, 1500 samples/s, "
-        "communication exposed 12.5 %");
-  CHECK_THROWS_WITH_AS(launch::write_json("/nowhere/at/all", {}, 1, {}, {report}),
-                       "/nowhere/at/all: cannot be written", Error);
 }

@@ -5,11 +5,9 @@
 #include <peal/comm/group/agree.h>
 #include <peal/launch/training/accelerator/accelerator.h>
 #include <peal/launch/training/checkpoints.h>
-#include <peal/launch/training/run_arguments.h>
 #include <peal/nn/model_shards.h>
 
 #include <filesystem>
-#include <limits>
 
 namespace peal::launch {
 namespace {
@@ -74,11 +72,9 @@ void Accelerator::save_model(const PreparedModel& model, const std::string& fold
 }
 
 void Accelerator::load_state(const std::string& from) {
-  RunArguments where;
-  where.resume = from.empty() ? project_folder() : from;
-  find_resume(job_, where);
+  const std::string found = find_resume(job_, from.empty() ? project_folder() : from);
   const Checkpoints checkpoints(job_, parts(), {});
-  saves_ = checkpoints.resume(where.resume, std::numeric_limits<int>::max()).step + 1;
+  saves_ = checkpoints.resume(found).step + 1;
 }
 
 }  // namespace peal::launch

@@ -23,9 +23,24 @@ std::size_t number_among(const std::vector<std::string_view>& words, const std::
   return static_cast<std::size_t>(found - words.begin());
 }
 
+// Of words that others have, and that are the program's to write here; empty for all else.
+std::string instead_of(const std::string& word) {
+  if (word == "dp")
+    return "one process with several devices is nn::DataParallel around the model "
+           "(nn/parallel/data_parallel.h); with a rank for each device, take 'ddp'";
+  if (word == "pipeline" || word == "pp")
+    return "the stages are the program's to say: nn::Pipe (nn/parallel/pipeline/pipe.h)";
+  if (word == "tp")
+    return "which layers are cut is the program's to say: nn::parallelize_module "
+           "(nn/parallel/tensor/tensor_parallel.h)";
+  return "";
+}
+
 }  // namespace
 
 Strategy strategy_of(const std::string& word, int world) {
+  const std::string instead = instead_of(word);
+  PEAL_CHECK(instead.empty(), "[accelerator] '", word, "' is no strategy of this loop: ", instead);
   const auto strategy = static_cast<Strategy>(number_among(strategy_words, word, "strategy"));
   PEAL_CHECK(strategy != Strategy::none || world == 1,
              "[accelerator] the strategy 'none' is for "

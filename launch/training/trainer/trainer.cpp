@@ -123,6 +123,13 @@ void Trainer::check_options() const {
              "(.gradient_checkpointing_enable)");
   PEAL_CHECK(args_.eval_strategy == "no" || options_.eval_dataset, "[trainer] eval_strategy ",
              args_.eval_strategy, ": there is no data to evaluate with (.eval_dataset)");
+  PEAL_CHECK(args_.eval_strategy == "no" || options_.eval_dataset->size() > 0,
+             "[trainer] eval_strategy ", args_.eval_strategy,
+             ": the data to evaluate with is empty (.eval_dataset)");
+  check_settings();
+  PEAL_CHECK(!args_.group_by_length || !options_.train_dataloader,
+             "[trainer] group_by_length: the program's own loader (.train_dataloader) says what "
+             "is in a batch; leave one out");
   if (!args_.group_by_length || !options_.train_dataset) return;
   PEAL_CHECK(std::ssize(options_.lengths) == options_.train_dataset->size(),
              "[trainer] group_by_length: expected the lengths of ", options_.train_dataset->size(),
@@ -153,7 +160,7 @@ void Trainer::banner(std::int64_t trainable) const {
   const std::int64_t batch = args_.per_device_train_batch_size;
   const std::int64_t steps = args_.gradient_accumulation_steps;
   tell("***** Running training *****");
-  tell("  Num examples = " + with_commas(options_.train_dataset->size()));
+  tell("  Num examples = " + with_commas(train_loader_->dataset().size()));
   tell("  Num Epochs = " + with_commas(state_.num_train_epochs));
   tell("  Instantaneous batch size per device = " + with_commas(batch));
   tell("  Total train batch size (w. parallel, distributed & accumulation) = " +
@@ -168,11 +175,10 @@ void Trainer::banner(std::int64_t trainable) const {
 }
 
 TrainOutput Trainer::train() {
-  PEAL_CHECK(options_.train_dataset, "[trainer] there is no data to train with (.train_dataset)");
   const auto begun = Clock::now();
+  train_loader_ = get_train_dataloader();
   state_ = {};
   steps_->losses = StepLosses(job);
-  train_loader_ = loader_of_training();
   training_loader = train_loader_.get();
   const TrainingLength length =
       length_of_training(training_loader->size(), args_.gradient_accumulation_steps,

@@ -21,7 +21,8 @@
 //
 // Checkpoints (checkpoints.h) are files of output_dir, whole or not there, written while the
 // training goes on. A run that goes on from one (resume_from_checkpoint) is, in as many ranks, the
-// one that was not interrupted, to the same last bit; in another world it goes on with the samples
+// one that was not interrupted, to the same last bit (with another learning_rate the schedule goes
+// on where it was, from that one); in another world it goes on with the samples
 // of the epoch that nobody has seen, each once, and with the schedule where it was (by
 // group_by_length, within an epoch, an Error where its ranks cannot leave out alike what is over).
 // SIGTERM at any rank of a training that saves has all save after the same step and leave train()
@@ -55,8 +56,20 @@ struct LossAndOutput {
   Tensor loss, output;
 };
 
+// Parameters that learn at a rate of their own, learning_rate times lr_scale (fastai: layer groups
+// and a slice of rates).
+struct LayerGroup {
+  std::vector<Tensor> parameters = {};
+  double lr_scale = 1;
+};
+
 struct TrainerOptions {
   data::DatasetRef train_dataset = nullptr, eval_dataset = nullptr;
+  // In the place of those that the arguments make (transformers: get_train_dataloader,
+  // get_eval_dataloader): each gives this rank's share, of training or of what is evaluated.
+  std::function<std::unique_ptr<data::DataLoader>()> train_dataloader = nullptr;
+  std::function<std::unique_ptr<data::DataLoader>(const data::DatasetRef& dataset)>
+      eval_dataloader = nullptr;
   // Of output and y; null: the cross entropy, with label_smoothing_factor.
   Loop::LossFunction loss = nullptr;
   Loop::ForwardFunction forward = nullptr;  // null: model(batch.x)
@@ -68,13 +81,21 @@ struct TrainerOptions {
   std::vector<NamedMetric> compute_metrics = {};  // of evaluations, as "eval_NAME"
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
   OptimizerFactory optimizer = nullptr;  // null: as `optim` says; its rate is learning_rate
+  // Each parameter in one of them; none: all learn at learning_rate.
+  std::vector<LayerGroup> layer_groups = {};
   // What the rate is multiplied by after `done` of so many updates; null: as lr_scheduler_type
   // says.
   std::function<double(std::int64_t done, std::int64_t updates)> lr_scheduler = nullptr;
   std::vector<std::int64_t> lengths = {};  // of train_dataset's samples, for group_by_length
   std::function<void()> gradient_checkpointing_enable = nullptr;  // what that argument calls
-  // What else makes a run what it is (its data): a resumed one's are the same.
+  // What else makes a run what it is (its data): a resumed one's are the same. Of a checkpoint
+  // setting_in() gives them back.
   Metadata settings = {};
+  // What else a run has to remember (an ExponentialMovingAverage), loaded after the optimizer.
+  std::vector<nn::Part> parts = {};
+  // Keeps in the folder what its checkpoints are of no use without, a vocabulary say (transformers:
+  // processing_class). Rank 0's, before each checkpoint.
+  std::function<void(const std::string& folder)> save_processing = nullptr;
   std::function<void(const std::string&)> tell = nullptr;  // gets rank 0's lines
 };
 
@@ -90,12 +111,19 @@ struct PredictionOutput {
   std::vector<Value> metrics;
 };
 
+// The file that resume_from_checkpoint names, on all ranks; empty for none. Collective; errors as
+// of find_resume(). For a program that makes its model by what is beside a checkpoint.
+std::string find_checkpoint(const Job& job, const TrainingArguments& args);
+// The same where there has to be one, to judge its model.
+std::string checkpoint_to_judge(const Job& job, const TrainingArguments& args);
+
 class Trainer : public Loop {
  public:
   // Moves the model to the device that the arguments name. Collective. Errors, on all ranks: those
   // of TrainingArguments::check(), and arguments that differ between ranks; a loss as well as
-  // compute_loss or label_smoothing_factor; group_by_length without a length for each sample;
-  // gradient_checkpointing that nobody enables.
+  // compute_loss or label_smoothing_factor; group_by_length without a length for each sample, or
+  // with a train_dataloader; gradient_checkpointing that nobody enables; an empty eval_dataset
+  // that is to be evaluated; a setting that each run has for itself.
   Trainer(Job& job, nn::Module model, TrainingArguments args, TrainerOptions options);
   ~Trainer() override;
 
@@ -103,6 +131,10 @@ class Trainer : public Loop {
   // train_dataset; output_dir has checkpoints of another run, and neither is one of them resumed
   // nor is overwrite_output_dir set; those of Checkpoints. Terminated after SIGTERM.
   TrainOutput train();
+  // The loaders that these would have. Error where there is no such data.
+  std::unique_ptr<data::DataLoader> get_train_dataloader() const;
+  std::unique_ptr<data::DataLoader> get_eval_dataloader(
+      const data::DatasetRef& dataset = nullptr) const;
   // "eval_loss", "eval_NAME" of metrics, and times, over a data set, or eval_dataset.
   std::vector<Value> evaluate(const data::DatasetRef& dataset = nullptr,
                               const std::string& prefix = "eval");
@@ -128,8 +160,6 @@ class Trainer : public Loop {
   // A line for people, an entry of the history, and on_log.
   void log(std::vector<Value> values);
   void report(const TrainerLog& found) const;  // report_to
-  std::unique_ptr<data::DataLoader> loader_of_training() const;
-  std::unique_ptr<data::DataLoader> loader_of(const data::DatasetRef& dataset) const;
   void create_optimizer();
   void create_scheduler();
   // trainer_checkpoints.cpp
@@ -141,9 +171,11 @@ class Trainer : public Loop {
   // Of files of other runs than the one that saved `resumed`, or an Error that there are some.
   void clear_output_dir(const std::string& resumed) const;
   void save_checkpoint();
+  void keep_processing() const;
   void load_best_model();
   void load_everywhere(const std::string& path, const char* why);
-  std::string found_checkpoint() const;  // that resume_from_checkpoint names; empty for none
+  Metadata own_settings() const;  // that make a run what it is, besides the program's
+  void check_settings() const;    // the program's
   std::string folder() const;
   // trainer_evaluation.cpp
   std::vector<Value> judge(data::DataLoader& loader, const std::string& prefix, Judged& judged);
@@ -159,6 +191,7 @@ class Trainer : public Loop {
   std::unique_ptr<data::DataLoader> train_loader_;
   std::unique_ptr<nn::LRScheduler> scheduler_;
   std::unique_ptr<Checkpoints> checkpoints_;
+  std::vector<double> base_lrs_;     // of the optimizer's groups
   std::int64_t updates_ = 0;         // that the schedule is of
   std::int64_t schedule_ahead_ = 0;  // updates that another world's steps stand for
   std::int64_t judged_at_ = -1;      // the step of the last evaluation that has the best metric

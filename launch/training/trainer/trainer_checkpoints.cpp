@@ -3,7 +3,6 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/failure_words.h>
 #include <peal/comm/group/agree.h>
-#include <peal/launch/training/run_arguments.h>
 #include <peal/launch/training/trainer/trainer_steps.h>
 
 #include <fmt/format.h>
@@ -60,18 +59,38 @@ std::string Trainer::folder() const {
   return args_.output_dir.ends_with('/') ? args_.output_dir : args_.output_dir + "/";
 }
 
+Metadata Trainer::own_settings() const {
+  return {{"seed", std::to_string(args_.seed)},
+          {"world", std::to_string(job.world())},
+          {"per_device_train_batch_size", std::to_string(args_.per_device_train_batch_size)},
+          {"gradient_accumulation_steps", std::to_string(args_.gradient_accumulation_steps)},
+          {"precision", args_.fp16   ? "f16"
+                        : args_.bf16 ? "bf16"
+                                     : "f32"}};
+}
+
+void Trainer::check_settings() const {
+  Metadata own = own_settings();
+  for (const char* each :
+       {"epoch", "step", nn::measure_key, state_name, ahead_name, order_of_gradients})
+    own[each] = "";
+  for (const auto& [name, value] : options_.settings) {
+    PEAL_CHECK(!name.starts_with("peal."), "[trainer] the setting '", name,
+               "' starts with 'peal.', which is peal's own; rename it");
+    PEAL_CHECK(!own.contains(name), "[trainer] the setting '", name,
+               "' is one that each run has for itself; rename it");
+  }
+}
+
 void Trainer::make_checkpoints() {
-  Metadata settings = options_.settings;
-  settings["seed"] = std::to_string(args_.seed);
-  settings["world"] = std::to_string(job.world());
-  settings["per_device_train_batch_size"] = std::to_string(args_.per_device_train_batch_size);
-  settings["gradient_accumulation_steps"] = std::to_string(args_.gradient_accumulation_steps);
-  settings["precision"] = args_.fp16 ? "f16" : args_.bf16 ? "bf16" : "f32";
+  Metadata settings = own_settings();
+  settings.insert(options_.settings.begin(), options_.settings.end());
   std::vector<nn::Part> parts{prepared_model()->part("model"),
                               prepared_optimizer()->part("optimizer"),
                               {"scheduler", *scheduler_},
                               {"scaler", accelerator().scaler()},
                               {"losses", steps_->losses}};
+  parts.insert(parts.end(), options_.parts.begin(), options_.parts.end());
   checkpoints_ = std::make_unique<Checkpoints>(job, std::move(parts), std::move(settings),
                                                kept(args_), best_by(args_));
 }
@@ -99,18 +118,21 @@ void Trainer::clear_output_dir(const std::string& resumed) const {
   comm::agree_unless(job.group(), concat("[trainer] output_dir ", args_.output_dir), "", wrong, "");
 }
 
-std::string Trainer::found_checkpoint() const {
-  RunArguments where;
-  const std::string& from = args_.resume_from_checkpoint;
-  where.save = args_.output_dir.empty() ? "" : folder();
-  where.resume = from == "true" || from == "True" ? "auto" : file_of_step(from);
-  find_resume(job, where);
-  return where.resume;
+std::string find_checkpoint(const Job& job, const TrainingArguments& args) {
+  const std::string& from = args.resume_from_checkpoint;
+  return find_resume(job, from == "True" ? "true" : file_of_step(from), args.output_dir);
+}
+
+std::string checkpoint_to_judge(const Job& job, const TrainingArguments& args) {
+  std::string found = find_checkpoint(job, args);
+  PEAL_CHECK(!found.empty(),
+             "[trainer] there is no model to judge; name its checkpoint (resume_from_checkpoint)");
+  return found;
 }
 
 Start Trainer::begin() {
   const bool saves = args_.save_strategy != "no";
-  const std::string found = found_checkpoint();
+  const std::string found = find_checkpoint(job, args_);
   // Nothing is removed there where another run still saves, or where this one cannot go on.
   if (saves) checkpoints_->try_to_save(folder());
   const Start start = found.empty() ? Start{} : take_up(found);
@@ -120,7 +142,7 @@ Start Trainer::begin() {
 
 Start Trainer::take_up(const std::string& found) {
   Metadata saved;
-  const Position at = checkpoints_->resume(found, std::numeric_limits<int>::max(), &saved);
+  const Position at = checkpoints_->resume(found, &saved);
   PEAL_CHECK(saved.contains(state_name) && saved.contains(ahead_name), found,
              ": it is no checkpoint of a Trainer");
   const std::int64_t planned = state_.max_steps;
@@ -141,6 +163,7 @@ Start Trainer::take_up(const std::string& found) {
   schedule_ahead_ = std::stoll(saved[ahead_name]);
   if (saved["world"] != std::to_string(job.world())) scale_updates(at, whole, over);
   state_.max_steps = planned - schedule_ahead_;
+  for (std::size_t g = 0; g < base_lrs_.size(); ++g) optimizer->set_base_lr(base_lrs_[g], g);
   scheduler_->set_steps(scheduler_->steps());
   return {.epoch = at.epoch, .iter = over};
 }
@@ -171,8 +194,26 @@ void Trainer::scale_updates(const Position& at, std::int64_t whole, std::int64_t
   state_.num_train_epochs = static_cast<int>((done + to_come + an_epoch - 1) / an_epoch);
 }
 
+// Collective.
+void Trainer::keep_processing() const {
+  if (!options_.save_processing) return;
+  std::string wrong;
+  if (job.is_main()) {
+    const auto busy = job.group().busy("save_processing");
+    try {
+      options_.save_processing(folder());
+    } catch (...) {
+      wrong = words_of_failure();
+    }
+  }
+  comm::agree_unless(job.group(), "[trainer] save_processing", "", wrong, "");
+}
+
 void Trainer::save_checkpoint() {
   if (!checkpoints_) return;
+  PEAL_CHECK(!args_.output_dir.empty(),
+             "[trainer] should_save: a checkpoint needs a folder, and there is none; name it "
+             "(output_dir)");
   accelerator().scaler();  // whose scale moves when it is asked for next
   Position at{.epoch = epoch, .step = state_.global_step};
   if (!steps_->epoch_ended) {
@@ -185,6 +226,7 @@ void Trainer::save_checkpoint() {
     more[order_of_gradients] = fmt::format("{}", fmt::join(ddp->order(), "\n"));
   std::optional<double> measure;
   if (judged_at_ == state_.global_step) measure = args_.best_is_greatest() ? judged_ : -judged_;
+  keep_processing();
   checkpoints_->save(folder(), at, more, measure);
 }
 
@@ -226,12 +268,6 @@ void Trainer::load_everywhere(const std::string& path, const char* why) {
   comm::agree_unless(job.group(), concat("[trainer] ", why), "", wrong, "");
 }
 
-void Trainer::load_model() {
-  const std::string found = found_checkpoint();
-  PEAL_CHECK(!found.empty(),
-             "[trainer] load_model: there is no checkpoint; name it "
-             "(resume_from_checkpoint)");
-  load_everywhere(found, "load_model");
-}
+void Trainer::load_model() { load_everywhere(checkpoint_to_judge(job, args_), "load_model"); }
 
 }  // namespace peal::launch

@@ -22,6 +22,9 @@ struct Trainer::Judged : Callback {
       loss_sum += loop.loss.detach().item<double>() * here;
       items += here;
     }
+    // As of a model that is prepared, so that a judgement is the same before a training and in it.
+    const DType made = loop.output.dtype();
+    if (made == DType::bf16 || made == DType::f16) loop.output = cast(loop.output, DType::f32);
     if (loop.batch.y.defined()) {
       for (const NamedMetric& each : trainer.options_.compute_metrics)
         each.metric->update(loop.output, loop.batch.y);
@@ -118,13 +121,10 @@ std::vector<Value> Trainer::judge(data::DataLoader& loader, const std::string& p
 }
 
 std::vector<Value> Trainer::evaluate(const data::DatasetRef& dataset, const std::string& prefix) {
-  const data::DatasetRef& set = dataset ? dataset : options_.eval_dataset;
-  PEAL_CHECK(set && set->size() > 0,
-             "[trainer] there is no data to evaluate with (.eval_dataset), or it is empty");
+  const auto loader = get_eval_dataloader(dataset);
   tell("***** Running Evaluation *****");
-  tell("  Num examples = " + with_commas(set->size()));
+  tell("  Num examples = " + with_commas(loader->dataset().size()));
   tell("  Batch size = " + with_commas(args_.per_device_eval_batch_size));
-  const auto loader = loader_of(set);
   Judged judged(*this, false);
   std::vector<Value> found = judge(*loader, prefix, judged);
   log(found);
@@ -160,7 +160,7 @@ PredictionOutput Trainer::predict(const data::DatasetRef& dataset, const std::st
   tell("***** Running Prediction *****");
   tell("  Num examples = " + with_commas(dataset->size()));
   tell("  Batch size = " + with_commas(args_.per_device_eval_batch_size));
-  const auto loader = loader_of(dataset);
+  const auto loader = get_eval_dataloader(dataset);
   Judged judged(*this, true);
   PredictionOutput output;
   output.metrics = judge(*loader, prefix, judged);

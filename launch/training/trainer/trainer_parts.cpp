@@ -10,6 +10,7 @@
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/sgd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
@@ -46,10 +47,35 @@ OptimizerFactory optimizer_of_arguments(const TrainingArguments& args) {
       .lr = lr, .beta1 = args.adam_beta1, .beta2 = args.adam_beta2, .eps = args.adam_epsilon});
 }
 
+// All parameters, by the program's groups; Error where one is in none, or in two.
+std::vector<std::pair<NamedTensors, double>> named_groups(const nn::Module& model,
+                                                          const std::vector<LayerGroup>& groups) {
+  NamedTensors left = model.named_parameters();
+  if (groups.empty()) return {{left, 1.0}};
+  std::vector<std::pair<NamedTensors, double>> all;
+  for (const LayerGroup& group : groups) {
+    auto& [named, scale] = all.emplace_back(NamedTensors{}, group.lr_scale);
+    for (const Tensor& parameter : group.parameters) {
+      const auto found = std::find_if(left.begin(), left.end(), [&](const auto& each) {
+        return each.second.same_as(parameter);
+      });
+      PEAL_CHECK(found != left.end(), "[trainer] layer_groups: group ", all.size() - 1,
+                 " has a tensor that is no parameter of the model, or is in another group, too");
+      named.push_back(*found);
+      left.erase(found);
+    }
+  }
+  PEAL_CHECK(left.empty(), "[trainer] layer_groups: the parameter ", left[0].first,
+             " is in none; each has to be in one");
+  return all;
+}
+
 }  // namespace
 
-std::unique_ptr<data::DataLoader> Trainer::loader_of_training() const {
+std::unique_ptr<data::DataLoader> Trainer::get_train_dataloader() const {
   const data::DatasetRef& set = options_.train_dataset;
+  if (options_.train_dataloader) return options_.train_dataloader();
+  PEAL_CHECK(set, "[trainer] there is no data to train with (.train_dataset)");
   const std::int64_t batch = args_.per_device_train_batch_size;
   const auto seed = static_cast<std::uint64_t>(args_.data_seed.value_or(args_.seed));
   data::LoaderOptions options{.seed = seed,
@@ -73,28 +99,36 @@ std::unique_ptr<data::DataLoader> Trainer::loader_of_training() const {
       options);
 }
 
-std::unique_ptr<data::DataLoader> Trainer::loader_of(const data::DatasetRef& dataset) const {
+std::unique_ptr<data::DataLoader> Trainer::get_eval_dataloader(
+    const data::DatasetRef& dataset) const {
+  const data::DatasetRef& set = dataset ? dataset : options_.eval_dataset;
+  PEAL_CHECK(set && set->size() > 0,
+             "[trainer] there is no data to evaluate with (.eval_dataset), or it is empty");
+  if (options_.eval_dataloader) return options_.eval_dataloader(set);
   return std::make_unique<data::DataLoader>(
-      dataset, data::LoaderOptions{.batch_size = args_.per_device_eval_batch_size,
-                                   .shard = job.place(),
-                                   .workers = static_cast<int>(args_.dataloader_num_workers),
-                                   .prefetch = static_cast<int>(args_.dataloader_prefetch_factor),
-                                   .exact = true,
-                                   .device = plain_.parameters().at(0).device()});
+      set, data::LoaderOptions{.batch_size = args_.per_device_eval_batch_size,
+                               .shard = job.place(),
+                               .workers = static_cast<int>(args_.dataloader_num_workers),
+                               .prefetch = static_cast<int>(args_.dataloader_prefetch_factor),
+                               .exact = true,
+                               .device = plain_.parameters().at(0).device()});
 }
 
 void Trainer::create_optimizer() {
   const std::set<std::string> bare = names_without_decay(plain_);
-  NamedTensors decaying, others;
-  for (const auto& [name, parameter] : plain_.named_parameters()) {
-    (bare.contains(name) ? others : decaying).emplace_back(name, parameter);
-  }
   std::vector<nn::Parameters> groups;
   std::vector<double> decays;
-  for (const auto& [part, decay] : {std::pair{&decaying, args_.weight_decay}, {&others, 0.0}}) {
-    if (part->empty()) continue;
-    groups.emplace_back(*part);
-    decays.push_back(decay);
+  base_lrs_.clear();
+  for (const auto& [tensors, scale] : named_groups(plain_, options_.layer_groups)) {
+    NamedTensors decaying, others;
+    for (const auto& [name, parameter] : tensors)
+      (bare.contains(name) ? others : decaying).emplace_back(name, parameter);
+    for (const auto& [part, decay] : {std::pair{&decaying, args_.weight_decay}, {&others, 0.0}}) {
+      if (part->empty()) continue;
+      groups.emplace_back(*part);
+      decays.push_back(decay);
+      base_lrs_.push_back(args_.learning_rate * scale);
+    }
   }
   const bool own = options_.optimizer != nullptr;
   optimizer = own ? options_.optimizer(groups) : optimizer_of_arguments(args_)(groups);
@@ -105,7 +139,7 @@ void Trainer::create_optimizer() {
     // A default of 0 does not undo what the program's own has.
     if ((!own || args_.weight_decay > 0) && optimizer->has_setting("weight_decay"))
       optimizer->set_setting("weight_decay", decays[g], g);
-    optimizer->set_lr(args_.learning_rate, g);
+    optimizer->set_lr(base_lrs_[g], g);
   }
 }
 
