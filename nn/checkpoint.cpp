@@ -2,6 +2,7 @@
 #include <peal/autograd/core/lone_ranks.h>
 #include <peal/autograd/core/safetensors_checksum.h>
 #include <peal/nn/checkpoint.h>
+#include <peal/nn/module_keys.h>
 
 #include <algorithm>
 #include <charconv>
@@ -108,6 +109,12 @@ void naming(const std::string& what, F&& f) {
   }
 }
 
+std::vector<SavedTensor> outline_of_state(const NamedTensors& state) {
+  std::vector<SavedTensor> all;
+  for (const auto& [name, tensor] : state) all.push_back({name, tensor.dtype(), tensor.shape()});
+  return all;
+}
+
 void check_distinct(std::string_view what, const std::vector<Part>& parts) {
   std::set<std::string_view> seen;
   for (const Part& part : parts) {
@@ -176,7 +183,10 @@ void load_model(const std::filesystem::path& path, Module& model) {
     fail(concat("load ", path.string(),
                 ": this checkpoint has no part 'model', but: ", list_of(names)));
   }
-  naming(path.string(), [&] { model.load_state_dict(*state); });
+  naming(path.string(), [&] {
+    check_keys(model, outline_of_state(*state), true);
+    model.load_state_dict(taken_over(model.state_dict(), *state));
+  });
 }
 
 void save(const std::filesystem::path& path, const std::vector<Part>& parts,

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/deferred.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/autograd/ops/factory.h>
 #include <peal/autograd/ops/random.h>
@@ -22,6 +23,23 @@ void overwrite(const Tensor& x, const Tensor& values) {
   const NoGrad guard;
   x.copy_(cast(values, x.dtype()).to(x.device()));
 }
+
+// x becomes what `make` turns those drawn into, which it may write: now, or, where x has no memory
+// yet, once it has.
+template <class Draw, class Make>
+void overwrite(const Tensor& x, Draw draw, Make make) {
+  if (!is_deferred(x)) return overwrite(x, make(draw()));
+  const DeferInit scope;
+  defer_write(x, [drawn = draw(), make](const Tensor& all) {
+    Tensors values;
+    for (const Tensor& each : drawn) values.push_back(materialized(each));
+    overwrite(all, make(values));
+  });
+  x.storage()->bump_version();
+}
+
+Tensors nothing_drawn() { return {}; }
+Tensors drawn_normal(const Shape& shape) { return {randn(shape, DType::f64, Device{})}; }
 
 // x with erf(x) = y: Newton's steps from Winitzki's approximation (2008), good to 2e-3.
 double inverse_erf(double y) {
@@ -50,6 +68,74 @@ double xavier_deviation(std::string_view who, const Tensor& weight, double gain)
   return gain * std::sqrt(2.0 / static_cast<double>(both));
 }
 
+Tensor dirac_values(const Shape& shape, std::int64_t groups) {
+  const Tensor values = Tensor::zeros(shape, DType::f64, Device{});
+  std::int64_t window = 1, middle = 0;
+  for (int d = 2; d < shape.dim(); ++d) {
+    window *= shape[d];
+    middle = middle * shape[d] + shape[d] / 2;
+  }
+  const std::int64_t own = shape[0] / groups;
+  for (std::int64_t group = 0; group < groups && window > 0; ++group) {
+    for (std::int64_t i = 0; i < std::min(own, shape[1]); ++i) {
+      values.data<double>()[((group * own + i) * shape[1] + i) * window + middle] = 1;
+    }
+  }
+  return values;
+}
+
+// The rows of a column in the order of its keys: the first of them become 0.
+void thin_out(const Tensor& values, const Tensor& keys, double sparsity, double deviation) {
+  const std::int64_t rows = values.size(0), columns = values.size(1);
+  const auto none = static_cast<std::int64_t>(std::ceil(sparsity * static_cast<double>(rows)));
+  std::vector<std::int64_t> order(static_cast<std::size_t>(rows));
+  for (std::int64_t column = 0; column < columns; ++column) {
+    const double* key = keys.data<double>() + column * rows;
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(),
+              [&](std::int64_t a, std::int64_t b) { return key[a] < key[b]; });
+    for (std::int64_t i = 0; i < rows; ++i) {
+      double& value = values.data<double>()[order[static_cast<std::size_t>(i)] * columns + column];
+      value = i < none ? 0 : value * deviation;
+    }
+  }
+}
+
+// gain times what Gram and Schmidt make of the random matrix, in that shape.
+Tensor orthonormal(const Tensor& random, const Shape& shape, double gain) {
+  const std::int64_t rows = shape[0], columns = shape.numel() / rows;
+  const bool tall = rows > columns;
+  const auto count = static_cast<std::size_t>(tall ? columns : rows);
+  const auto length = static_cast<std::size_t>(tall ? rows : columns);
+  double* v = random.data<double>();
+  const auto product = [&](const double* a, const double* b) {
+    double total = 0;
+    for (std::size_t i = 0; i < length; ++i) total += a[i] * b[i];
+    return total;
+  };
+  // Twice, so that rounding does not tilt the vectors.
+  for (std::size_t k = 0; k < count; ++k) {
+    double* here = v + k * length;
+    for (int pass = 0; pass < 2; ++pass) {
+      for (std::size_t before = 0; before < k; ++before) {
+        const double* other = v + before * length;
+        const double share = product(here, other);
+        for (std::size_t i = 0; i < length; ++i) here[i] -= share * other[i];
+      }
+    }
+    const double scale = 1 / std::sqrt(product(here, here));
+    for (std::size_t i = 0; i < length; ++i) here[i] *= scale;
+  }
+  const Tensor values = Tensor::empty(shape, DType::f64, Device{});
+  double* to = values.data<double>();
+  for (std::size_t k = 0; k < count; ++k) {
+    for (std::size_t i = 0; i < length; ++i) {
+      to[tall ? i * count + k : k * length + i] = gain * v[k * length + i];
+    }
+  }
+  return values;
+}
+
 void symmetric_uniform(const Tensor& x, double deviation) {
   const double bound = std::sqrt(3.0) * deviation;
   init::uniform_(x, -bound, bound);
@@ -76,19 +162,28 @@ double fan_in_bound(const Shape& weight) {
 Tensor uniform(const Shape& shape, double bound) { return peal::uniform(shape, -bound, bound); }
 
 void uniform_(const Tensor& x, double low, double high) {
-  overwrite(x, peal::uniform(x.shape(), low, high, computed_in(x.dtype())));
+  overwrite(
+      x, [&] { return Tensors{peal::uniform(x.shape(), low, high, computed_in(x.dtype()))}; },
+      [](const Tensors& drawn) { return drawn[0]; });
 }
 
 void normal_(const Tensor& x, double mean, double deviation) {
-  const Tensor values = randn(x.shape(), DType::f64, Device{});
-  for (double* at = values.data<double>(); at != values.data<double>() + values.numel(); ++at) {
-    *at = mean + deviation * *at;
-  }
-  overwrite(x, values);
+  overwrite(
+      x, [&] { return drawn_normal(x.shape()); },
+      [mean, deviation](const Tensors& drawn) {
+        double* const begin = drawn[0].data<double>();
+        for (double* at = begin; at != begin + drawn[0].numel(); ++at) {
+          *at = mean + deviation * *at;
+        }
+        return drawn[0];
+      });
 }
 
 void constant_(const Tensor& x, double value) {
-  overwrite(x, full(x.shape(), value, x.dtype(), x.device()));
+  overwrite(x, nothing_drawn,
+            [value, shape = x.shape(), dtype = x.dtype(), device = x.device()](const Tensors&) {
+              return full(shape, value, dtype, device);
+            });
 }
 
 void zeros_(const Tensor& x) { init::constant_(x, 0); }
@@ -96,12 +191,14 @@ void ones_(const Tensor& x) { init::constant_(x, 1); }
 
 void eye_(const Tensor& matrix) {
   PEAL_CHECK(matrix.dim() == 2, "eye_: expected a matrix, got shape ", matrix.shape());
-  const Tensor values = Tensor::zeros(matrix.shape(), DType::f64, Device{});
-  const std::int64_t columns = matrix.size(1);
-  for (std::int64_t i = 0; i < std::min(matrix.size(0), columns); ++i) {
-    values.data<double>()[i * columns + i] = 1;
-  }
-  overwrite(matrix, values);
+  const auto ones_of = [shape = matrix.shape()](const Tensors&) {
+    const Tensor values = Tensor::zeros(shape, DType::f64, Device{});
+    for (std::int64_t i = 0; i < std::min(shape[0], shape[1]); ++i) {
+      values.data<double>()[i * shape[1] + i] = 1;
+    }
+    return values;
+  };
+  overwrite(matrix, nothing_drawn, ones_of);
 }
 
 void dirac_(const Tensor& weight, std::int64_t groups) {
@@ -110,42 +207,23 @@ void dirac_(const Tensor& weight, std::int64_t groups) {
              "dirac_: expected a weight [out, in, kernel ...] of 3 to 5 dimensions, got ", shape);
   PEAL_CHECK(groups > 0 && shape[0] % groups == 0, "dirac_: ", groups, " groups do not divide ",
              shape[0], " outputs");
-  const Tensor values = Tensor::zeros(shape, DType::f64, Device{});
-  std::int64_t window = 1, middle = 0;
-  for (int d = 2; d < shape.dim(); ++d) {
-    window *= shape[d];
-    middle = middle * shape[d] + shape[d] / 2;
-  }
-  const std::int64_t own = shape[0] / groups;
-  for (std::int64_t group = 0; group < groups && window > 0; ++group) {
-    for (std::int64_t i = 0; i < std::min(own, shape[1]); ++i) {
-      values.data<double>()[((group * own + i) * shape[1] + i) * window + middle] = 1;
-    }
-  }
-  overwrite(weight, values);
+  overwrite(weight, nothing_drawn,
+            [shape, groups](const Tensors&) { return dirac_values(shape, groups); });
 }
 
 void sparse_(const Tensor& matrix, double sparsity, double deviation) {
   PEAL_CHECK(matrix.dim() == 2 && sparsity >= 0 && sparsity <= 1,
              "sparse_: expected a matrix and a sparsity in [0, 1], got shape ", matrix.shape(),
              " and ", sparsity);
-  const std::int64_t rows = matrix.size(0), columns = matrix.size(1);
-  const auto none = static_cast<std::int64_t>(std::ceil(sparsity * static_cast<double>(rows)));
-  const Tensor values = randn(matrix.shape(), DType::f64, Device{});
-  // The rows of a column in the order of random numbers: the first of them become 0.
-  const Tensor keys = peal::uniform({columns, rows}, 0, 1, DType::f64, Device{});
-  std::vector<std::int64_t> order(static_cast<std::size_t>(rows));
-  for (std::int64_t column = 0; column < columns; ++column) {
-    const double* key = keys.data<double>() + column * rows;
-    std::iota(order.begin(), order.end(), 0);
-    std::sort(order.begin(), order.end(),
-              [&](std::int64_t a, std::int64_t b) { return key[a] < key[b]; });
-    for (std::int64_t i = 0; i < rows; ++i) {
-      double& value = values.data<double>()[order[static_cast<std::size_t>(i)] * columns + column];
-      value = i < none ? 0 : value * deviation;
-    }
-  }
-  overwrite(matrix, values);
+  const auto draw = [&] {
+    const Tensor values = randn(matrix.shape(), DType::f64, Device{});
+    return Tensors{values,
+                   peal::uniform({matrix.size(1), matrix.size(0)}, 0, 1, DType::f64, Device{})};
+  };
+  overwrite(matrix, draw, [sparsity, deviation](const Tensors& drawn) {
+    thin_out(drawn[0], drawn[1], sparsity, deviation);
+    return drawn[0];
+  });
 }
 
 void trunc_normal_(const Tensor& x, double mean, double deviation, double low, double high) {
@@ -157,11 +235,18 @@ void trunc_normal_(const Tensor& x, double mean, double deviation, double low, d
   const auto area = [&](double bound) {
     return std::erf((bound - mean) / deviation / std::numbers::sqrt2);
   };
-  const Tensor values = peal::uniform(x.shape(), area(low), area(high), DType::f64, Device{});
-  for (double* at = values.data<double>(); at != values.data<double>() + values.numel(); ++at) {
-    *at = std::clamp(mean + deviation * std::numbers::sqrt2 * inverse_erf(*at), low, high);
-  }
-  overwrite(x, values);
+  overwrite(
+      x,
+      [&] {
+        return Tensors{peal::uniform(x.shape(), area(low), area(high), DType::f64, Device{})};
+      },
+      [=](const Tensors& drawn) {
+        double* const begin = drawn[0].data<double>();
+        for (double* at = begin; at != begin + drawn[0].numel(); ++at) {
+          *at = std::clamp(mean + deviation * std::numbers::sqrt2 * inverse_erf(*at), low, high);
+        }
+        return drawn[0];
+      });
 }
 
 double calculate_gain(Nonlinearity nonlinearity, double slope) {
@@ -197,38 +282,14 @@ void kaiming_normal_(const Tensor& weight, const KaimingOptions& options) {
 void orthogonal_(const Tensor& weight, double gain) {
   check_weight("orthogonal_", weight.shape());
   const std::int64_t rows = weight.size(0), columns = weight.numel() / rows;
-  const bool tall = rows > columns;
-  const auto count = static_cast<std::size_t>(tall ? columns : rows);
-  const auto length = static_cast<std::size_t>(tall ? rows : columns);
-  const Tensor random =
-      randn({std::min(rows, columns), std::max(rows, columns)}, DType::f64, Device{});
-  double* v = random.data<double>();
-  const auto product = [&](const double* a, const double* b) {
-    double total = 0;
-    for (std::size_t i = 0; i < length; ++i) total += a[i] * b[i];
-    return total;
-  };
-  // Gram and Schmidt, twice, so that rounding does not tilt the vectors.
-  for (std::size_t k = 0; k < count; ++k) {
-    double* here = v + k * length;
-    for (int pass = 0; pass < 2; ++pass) {
-      for (std::size_t before = 0; before < k; ++before) {
-        const double* other = v + before * length;
-        const double share = product(here, other);
-        for (std::size_t i = 0; i < length; ++i) here[i] -= share * other[i];
-      }
-    }
-    const double scale = 1 / std::sqrt(product(here, here));
-    for (std::size_t i = 0; i < length; ++i) here[i] *= scale;
-  }
-  const Tensor values = Tensor::empty(weight.shape(), DType::f64, Device{});
-  double* to = values.data<double>();
-  for (std::size_t k = 0; k < count; ++k) {
-    for (std::size_t i = 0; i < length; ++i) {
-      to[tall ? i * count + k : k * length + i] = gain * v[k * length + i];
-    }
-  }
-  overwrite(weight, values);
+  overwrite(
+      weight,
+      [&] {
+        return drawn_normal({std::min(rows, columns), std::max(rows, columns)});
+      },
+      [shape = weight.shape(), gain](const Tensors& drawn) {
+        return orthonormal(drawn[0], shape, gain);
+      });
 }
 
 }  // namespace peal::nn::init

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/deferred.h>
 #include <peal/autograd/core/error.h>
 #include <peal/nn/local_state.h>
 
@@ -18,6 +19,17 @@ std::vector<LocalTensor> everywhere(const NamedTensors& state) {
 }
 
 }  // namespace
+
+NamedTensors taken_over(const NamedTensors& own, const NamedTensors& given) {
+  std::unordered_map<std::string_view, const Tensor*> mine;
+  for (const auto& [key, tensor] : own) mine.emplace(key, &tensor);
+  NamedTensors all = given;
+  for (auto& [key, tensor] : all) {
+    const auto found = mine.find(key);
+    if (found != mine.end() && take_over(*found->second, tensor)) tensor = *found->second;
+  }
+  return all;
+}
 
 void check_no_pieces(std::string_view who, const NamedTensors& state) {
   for (const auto& [key, tensor] : state) {
@@ -50,7 +62,10 @@ LocalState whole_model_state(std::string who, std::function<NamedTensors()> save
             check_fits(who, save(), saved);
             return all_of(saved);
           },
-          std::move(load), true};
+          load ? [save = std::move(save),
+                  load](const NamedTensors& pieces) { load(taken_over(save(), pieces)); }
+               : std::move(load),
+          true};
 }
 
 void check_fits(std::string_view who, const NamedTensors& own,

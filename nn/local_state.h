@@ -55,9 +55,14 @@ struct LocalState {
 // All of a state, as the same on all ranks.
 LocalState whole_state(std::function<NamedTensors()> save,
                        std::function<void(const NamedTensors&)> load);
-// The same of a model's tensors, which `load` takes where check_fits() finds nothing.
+// The same of a model's tensors, which `load` takes where check_fits() finds nothing. What it is
+// given is its own: parameters that have no memory yet (nn/empty_weights.h) take theirs.
 LocalState whole_model_state(std::string who, std::function<NamedTensors()> save,
                              std::function<void(const NamedTensors&)> load);
+
+// What to load into a model's own tensors, of which those without memory have now taken that of the
+// given ones, so that the model is there once. REQUIRES: these fit, and nobody else reads them.
+NamedTensors taken_over(const NamedTensors& own, const NamedTensors& given);
 
 // Error where one is this rank's piece (Storage::is_piece): the other ranks' would be lost.
 void check_no_pieces(std::string_view who, const NamedTensors& state);

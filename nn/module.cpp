@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The handle that a module is: its children, its class, and calls of its forward.
+#include <peal/autograd/core/deferred.h>
 #include <peal/autograd/core/log.h>
 #include <peal/nn/module_body.h>
 
@@ -102,9 +103,24 @@ Tensor Module::operator()(const Tensor& x) {
   return here.call([&here](const Tensor& input) { return here.forward(input); }, x);
 }
 
+namespace {
+
+// Those that have no values yet are called by their whole path in errors.
+void name_below(const std::string& name, const Module& child) {
+  if (!context().defer_init) return;
+  for (const auto& [path, tensor] : child.named_parameters()) {
+    if (!is_deferred(tensor)) continue;
+    std::string& known = tensor.storage()->deferred()->name;
+    if (known == path) known = name + "." + path;  // else it is tied to another, and called as that
+  }
+}
+
+}  // namespace
+
 std::shared_ptr<Module> Module::add_child(std::string name, Module child) {
   Body& here = body();
   here.check_name(*this, name);
+  name_below(name, child);
   child.stay();
   child.body_->has_parent = true;
   const std::shared_ptr<Module> slot = std::make_shared<Place>(std::move(child), target().body_);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tensors of a module: its parameters, buffers and state_dict, and their conversion.
+#include <peal/autograd/core/deferred.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/autograd/ops/choose.h>
 #include <peal/nn/module_body.h>
 #include <peal/nn/module_keys.h>
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
+#include <utility>
 
 namespace peal::nn {
 
@@ -14,6 +17,10 @@ Tensor Module::add_parameter(std::string name, Tensor value) {
   Body& here = body();
   here.check_name(*this, name);
   value.set_requires_grad();
+  if (is_deferred(value)) {
+    std::string& known = value.storage()->deferred()->name;
+    if (known.empty()) known = name;
+  }
   return here.parameters.emplace_back(std::move(name), std::move(value)).second;
 }
 
@@ -32,6 +39,7 @@ Tensor Module::add_buffer(std::string name, Tensor value, bool persistent) {
   here.check_name(*this, name);
   PEAL_CHECK(value.defined(), class_name(), ": buffer '", name, "' has no value");
   if (!persistent) here.not_persistent.insert(name);
+  materialize(value);  // small, and looked at while a model is built
   return here.buffers.emplace_back(std::move(name), std::move(value)).second;
 }
 
@@ -80,16 +88,18 @@ IncompatibleKeys check_keys(const Module& module, const std::vector<SavedTensor>
   std::unordered_map<std::string_view, const SavedTensor*> given;
   for (const SavedTensor& each : saved) given.emplace(each.name, &each);
   const NamedTensors all = module.state_dict();
-  std::unordered_map<const void*, Shape> reached;  // where what comes by some name lies
+  // Where what comes by some name lies; it may have no bytes yet.
+  const auto place_of = [](const Tensor& x) { return std::pair(x.storage().get(), x.body().at); };
+  std::map<std::pair<const Storage*, std::int64_t>, Shape> reached;
   for (const auto& [name, own] : all) {
-    if (given.contains(name)) reached.emplace(own.raw(), own.shape());
+    if (given.contains(name)) reached.emplace(place_of(own), own.shape());
   }
   std::vector<std::string> faults;
   IncompatibleKeys passed_over;
   for (const auto& [name, own] : all) {
     const auto found = given.find(name);
     if (found == given.end()) {
-      const auto tied = reached.find(own.raw());
+      const auto tied = reached.find(place_of(own));
       if (own.numel() > 0 && tied != reached.end() && tied->second == own.shape()) continue;
       if (strict) faults.push_back(concat("missing: ", name, " ", own.dtype(), " ", own.shape()));
       passed_over.missing_keys.push_back(name);
@@ -169,6 +179,18 @@ void become(const Tensor& tensor, const Tensor& value) {
   if (body.slot) body.slot = std::make_shared<GradSlot>(body.shape, body.dtype, value.device());
 }
 
+// As x becomes later, where it has no values yet: `convert` of those that it will have.
+Tensor converted(const Tensor& x, DType dtype, Device device,
+                 const std::function<Tensor(const Tensor&)>& convert) {
+  if (!is_deferred(x)) return convert(x.detach());
+  const Tensor later =
+      deferred(x.shape(), dtype, device, [from = unwritten_copy(x), convert](const Tensor& all) {
+        all.copy_(convert(materialized(from)));
+      });
+  later.storage()->deferred()->name = x.storage()->deferred()->name;
+  return later;
+}
+
 // A wrapper holds on to gradient slots, which a conversion replaces.
 void check_not_wrapped(const Module& module) {
   for (const auto& [name, tensor] : module.named_parameters()) {
@@ -185,7 +207,8 @@ void Module::to(DType dtype) {
   for (const NamedTensors& list : {named_parameters(), named_buffers()}) {
     for (const auto& [name, tensor] : list) {
       if (is_floating(tensor.dtype()) && tensor.dtype() != dtype) {
-        become(tensor, cast(tensor.detach(), dtype));
+        become(tensor, converted(tensor, dtype, tensor.device(),
+                                 [dtype](const Tensor& x) { return cast(x, dtype); }));
       }
     }
   }
@@ -195,7 +218,10 @@ void Module::to(Device device) {
   check_not_wrapped(*this);
   for (const NamedTensors& list : {named_parameters(), named_buffers()}) {
     for (const auto& [name, tensor] : list) {
-      if (tensor.device() != device) become(tensor, tensor.detach().to(device));
+      if (tensor.device() != device) {
+        become(tensor, converted(tensor, tensor.dtype(), device,
+                                 [device](const Tensor& x) { return x.to(device); }));
+      }
     }
   }
 }

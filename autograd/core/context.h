@@ -45,6 +45,8 @@ struct Context {
   bool cudnn_benchmark = false;
   // While a DetectAnomaly lives (autograd/anomaly.h), and which module's forward runs then.
   bool detect_anomaly = false;
+  // While a DeferInit lives (deferred.h): what starts new tensors is written down for later.
+  bool defer_init = false;
   std::string where;
   std::string log_tag;           // "rank 2": put before every log line
   std::shared_ptr<Trace> trace;  // null: nothing is recorded

@@ -2,6 +2,8 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/core/storage.h>
 
+#include <utility>
+
 namespace peal {
 
 StorageRef Storage::allocate(std::size_t bytes, Device device) {
@@ -47,6 +49,15 @@ void Storage::drop() {
 void Storage::regain() {
   if (data_ != nullptr || bytes_ == 0) return;
   data_ = memory_space(device_).allocate(device_, bytes_);
+  bump_version();
+}
+
+void Storage::take_bytes(Storage& from) {
+  PEAL_CHECK(
+      owned_ && from.owned_ && data_ == nullptr && from.bytes_ == bytes_ && from.device_ == device_,
+      "storage: ", bytes_, " bytes on ", device_, " cannot be taken from ", from.bytes_, " on ",
+      from.device_);
+  data_ = std::exchange(from.data_, nullptr);
   bump_version();
 }
 

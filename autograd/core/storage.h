@@ -25,6 +25,7 @@
 namespace peal {
 
 class Storage;
+struct Deferred;  // values that are yet to be made (deferred.h)
 using StorageRef = std::shared_ptr<Storage>;
 
 class Storage {
@@ -71,6 +72,9 @@ class Storage {
   // The values are again those that were there at the last drop(): so is the version, and what was
   // saved before may be read. Error where nothing was dropped and regained.
   void restored();
+  // The bytes of another storage, as many on the same device, which has none then. REQUIRES: both
+  // allocated here, this one without bytes; nobody reads the other any more.
+  void take_bytes(Storage& from);
   bool has_bytes() const { return bytes_ == 0 || data_ != nullptr; }
   // Bytes of the allocator's, which nobody reaches but through this. Not so what is wrapped.
   bool owned() const { return owned_; }
@@ -79,6 +83,10 @@ class Storage {
   // several elements at once, a norm say, sees too few of them here. For good.
   bool is_piece() const { return piece_; }
   void mark_piece() { piece_ = true; }
+
+  // What its values are to be made of, while they are not (deferred.h); null for all others.
+  const std::shared_ptr<Deferred>& deferred() const { return deferred_; }
+  void set_deferred(std::shared_ptr<Deferred> values) { deferred_ = std::move(values); }
 
  private:
   void* data_;
@@ -89,6 +97,7 @@ class Storage {
   std::function<void()> release_, absent_;
   bool owned_, piece_ = false;
   std::atomic<std::uint64_t> broadcasts_{0};
+  std::shared_ptr<Deferred> deferred_;
 };
 
 }  // namespace peal

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/deferred.h>
 #include <peal/autograd/core/in_place.h>
 #include <peal/autograd/core/op_name.h>
 #include <peal/autograd/core/recorded.h>
@@ -234,13 +235,15 @@ void Tensor::copy_(const Tensor& source, bool non_blocking) const& {
   check_source("copy_", source);
   PEAL_CHECK(source.shape() == shape() && source.dtype() == dtype(), "copy_: expected ", dtype(),
              " ", shape(), ", got ", source.dtype(), " ", source.shape());
-  copy_bytes(*this, source, non_blocking);
+  if (!defer_copy(*this, source)) copy_bytes(*this, source, non_blocking);
   body().storage->bump_version();
 }
 
 void Tensor::zero_() const& {
   check_in_place("zero_", *this);
-  memory_space(device()).zero(device(), raw(), bytes_of(shape(), dtype()));
+  if (!defer_write(*this, [](const Tensor& x) { x.zero_(); })) {
+    memory_space(device()).zero(device(), raw(), bytes_of(shape(), dtype()));
+  }
   body().storage->bump_version();
 }
 

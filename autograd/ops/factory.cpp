@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/deferred.h>
 #include <peal/autograd/core/in_place.h>
 #include <peal/autograd/core/op_name.h>
 #include <peal/autograd/kernels/table.h>
@@ -15,6 +16,16 @@
 #include <vector>
 
 namespace peal {
+namespace {
+
+void fill_with(const char* op, const Tensor& x, double value) {
+  const auto fill = [op, value](const Tensor& all) {
+    kernels(all.device()).fill(op, all, all, value);
+  };
+  if (!defer_write(x, fill)) fill(x);
+}
+
+}  // namespace
 
 Tensor full(const Shape& shape, Scalar value, std::optional<DType> dtype, Device device) {
   const OpName op("full");
@@ -23,8 +34,8 @@ Tensor full(const Shape& shape, Scalar value, std::optional<DType> dtype, Device
     return stretched_to("full", number("full", value, type, device), shape);
   }
   check_value("full", value.to<double>(), type);
-  Tensor out = Tensor::empty(shape, type, device);
-  kernels(device).fill("full", out, out, value.to<double>());
+  const Tensor out = empty_or_deferred(shape, type, device);
+  fill_with("full", out, value.to<double>());
   return out;
 }
 
@@ -33,10 +44,12 @@ Tensor ones(const Shape& shape, DType dtype, Device device) {
 }
 
 Tensor zeros(const Shape& shape, DType dtype, Device device) {
-  return Tensor::zeros(shape, dtype, device);
+  const Tensor out = empty_or_deferred(shape, dtype, device);
+  out.zero_();
+  return out;
 }
 Tensor empty(const Shape& shape, DType dtype, Device device) {
-  return Tensor::empty(shape, dtype, device);
+  return empty_or_deferred(shape, dtype, device);
 }
 
 Tensor zeros_like(const Tensor& x, std::optional<DType> dtype) {
@@ -135,7 +148,7 @@ void fill_(const Tensor& x, double value) {
   const OpName op("fill_");
   check_in_place("fill_", x);
   check_value("fill_", value, x.dtype());
-  kernels(x.device()).fill("fill_", x, x, value);
+  fill_with("fill_", x, value);
   x.storage()->bump_version();
 }
 

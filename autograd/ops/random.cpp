@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/deferred.h>
 #include <peal/autograd/core/in_place.h>
 #include <peal/autograd/core/op_name.h>
 #include <peal/autograd/kernels/table.h>
@@ -23,18 +24,25 @@
 namespace peal {
 namespace {
 
+// These two: `op` is text of the program's, as it may be looked at later.
 void fill_uniform(std::string_view op, const Tensor& x, double low, double high,
                   Generator& generator) {
   check_floating(op, x);
   PEAL_CHECK(low <= high, op, ": expected low <= high, got [", low, ", ", high, ")");
   const RandomRange words = generator.reserve(static_cast<std::uint64_t>(x.numel()));
-  kernels(x.device()).uniform(op, x, x, words, low, high);
+  const auto fill = [op, words, low, high](const Tensor& all) {
+    kernels(all.device()).uniform(op, all, all, words, low, high);
+  };
+  if (!defer_write(x, fill)) fill(x);
 }
 
 void fill_normal(std::string_view op, const Tensor& x, Generator& generator) {
   check_floating(op, x);
   const RandomRange words = generator.reserve(static_cast<std::uint64_t>(x.numel() + 1));
-  kernels(x.device()).normal(op, x, x, words);
+  const auto fill = [op, words](const Tensor& all) {
+    kernels(all.device()).normal(op, all, all, words);
+  };
+  if (!defer_write(x, fill)) fill(x);
 }
 
 // f64 in [0, 1), of 48 random bits: two draws of 24, exactly.
@@ -64,13 +72,13 @@ Tensor exponentials(std::string_view op, const Shape& shape, Device device, Gene
 Tensor uniform(const Shape& shape, double low, double high, DType dtype, Device device,
                Generator& generator) {
   const OpName op("uniform");
-  const Tensor out = Tensor::empty(shape, dtype, device);
+  const Tensor out = empty_or_deferred(shape, dtype, device);
   fill_uniform("uniform", out, low, high, generator);
   return out;
 }
 Tensor rand(const Shape& shape, DType dtype, Device device, Generator& generator) {
   const OpName op("rand");
-  const Tensor out = Tensor::empty(shape, dtype, device);
+  const Tensor out = empty_or_deferred(shape, dtype, device);
   fill_uniform("rand", out, 0, 1, generator);
   return out;
 }
@@ -80,7 +88,7 @@ Tensor rand_like(const Tensor& x, Generator& generator) {
 
 Tensor randn(const Shape& shape, DType dtype, Device device, Generator& generator) {
   const OpName op("randn");
-  const Tensor out = Tensor::empty(shape, dtype, device);
+  const Tensor out = empty_or_deferred(shape, dtype, device);
   fill_normal("randn", out, generator);
   return out;
 }
@@ -188,6 +196,15 @@ void normal_(const Tensor& x, double mean, double deviation, Generator& generato
   const OpName op("normal_");
   check_in_place("normal_", x);
   check_floating("normal_", x);
+  if (is_deferred(x)) {
+    PEAL_CHECK(deviation >= 0, "normal: a deviation must not be negative, got ", deviation);
+    const DeferInit scope;
+    const Tensor drawn = randn(x.shape(), x.dtype(), x.device(), generator);
+    defer_write(x, [drawn, mean, deviation](const Tensor& all) {
+      all.copy_(materialized(drawn) * deviation + mean);
+    });
+    return x.storage()->bump_version();
+  }
   x.detach().copy_(normal(mean, deviation, x.shape(), x.dtype(), x.device(), generator));
 }
 void bernoulli_(const Tensor& x, double probability, Generator& generator) {

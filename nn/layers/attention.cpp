@@ -102,7 +102,7 @@ MultiheadAttention::MultiheadAttention(std::int64_t width, std::int64_t heads,
     in_proj_weight = add_parameter("in_proj_weight", glorot(3 * width, width));
   }
   if (settings.bias) {
-    in_proj_bias = add_parameter("in_proj_bias", Tensor::zeros({width + 2 * kv}));
+    in_proj_bias = add_parameter("in_proj_bias", zeros({width + 2 * kv}));
     out_proj.bias.zero_();
   }
   out_proj = add("out_proj", out_proj);

@@ -12,7 +12,7 @@ GroupNorm::GroupNorm(std::int64_t groups, std::int64_t channels, const GroupNorm
              " groups do not divide ", channels, " channels");
   if (!settings.affine) return;
   weight = add_parameter("weight", ones({channels}));
-  if (settings.bias) bias = add_parameter("bias", Tensor::zeros({channels}));
+  if (settings.bias) bias = add_parameter("bias", zeros({channels}));
 }
 
 template <int dims>
@@ -21,12 +21,12 @@ InstanceNorm<dims>::InstanceNorm(std::int64_t channels, const InstanceNormSettin
   PEAL_CHECK(channels > 0, "InstanceNorm", dims, "d: channels must be positive, got ", channels);
   if (settings.affine) {
     weight = add_parameter("weight", ones({channels}));
-    if (settings.bias) bias = add_parameter("bias", Tensor::zeros({channels}));
+    if (settings.bias) bias = add_parameter("bias", zeros({channels}));
   }
   if (settings.track) {
-    running_mean = add_buffer("running_mean", Tensor::zeros({channels}));
+    running_mean = add_buffer("running_mean", zeros({channels}));
     running_var = add_buffer("running_var", ones({channels}));
-    num_batches_tracked = add_buffer("num_batches_tracked", Tensor::zeros({}, DType::i64));
+    num_batches_tracked = add_buffer("num_batches_tracked", zeros({}, DType::i64));
   }
 }
 

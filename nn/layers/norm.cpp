@@ -12,7 +12,7 @@ LayerNorm::LayerNorm(const Shape& shape, const LayerNormSettings& settings)
              shape);
   if (!settings.affine) return;
   weight = add_parameter("weight", ones(shape));
-  if (settings.bias) bias = add_parameter("bias", Tensor::zeros(shape));
+  if (settings.bias) bias = add_parameter("bias", zeros(shape));
 }
 
 Tensor LayerNorm::forward(const Tensor& x) { return layer_norm(x, shape_, weight, bias, eps_); }
@@ -22,12 +22,12 @@ BatchNorm::BatchNorm(std::int64_t channels, const BatchNormSettings& settings)
   PEAL_CHECK(channels > 0, "BatchNorm: channels must be positive, got ", channels);
   if (settings.affine) {
     weight = add_parameter("weight", ones({channels}));
-    if (settings.bias) bias = add_parameter("bias", Tensor::zeros({channels}));
+    if (settings.bias) bias = add_parameter("bias", zeros({channels}));
   }
   if (settings.track) {
-    running_mean = add_buffer("running_mean", Tensor::zeros({channels}));
+    running_mean = add_buffer("running_mean", zeros({channels}));
     running_var = add_buffer("running_var", ones({channels}));
-    num_batches_tracked = add_buffer("num_batches_tracked", Tensor::zeros({}, DType::i64));
+    num_batches_tracked = add_buffer("num_batches_tracked", zeros({}, DType::i64));
   }
 }
 

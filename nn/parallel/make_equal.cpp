@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/deferred.h>
 #include <peal/comm/group/agree.h>
 #include <peal/nn/parallel/any_rank.h>
 #include <peal/nn/parallel/make_equal.h>
@@ -39,6 +40,7 @@ std::array<std::uint64_t, 2> digest_of(const Tensor& tensor) {
 }
 
 void make_equal(const comm::ProcessGroup& group, const NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) materialize(tensor);
   if (group.world() == 1 || tensors.empty()) return;
   const std::vector<bool> differs = differing(group, tensors);
   std::vector<View> list;

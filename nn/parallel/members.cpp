@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/deferred.h>
 #include <peal/autograd/core/error.h>
 #include <peal/nn/parallel/members.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -98,11 +100,16 @@ MemberList Members::now() const {
                   {},
                   {}};
   for (const auto& [name, tensor] : list.parameters) list.trained.push_back(tensor.requires_grad());
-  std::unordered_map<const void*, std::string> first;
+  // By where values lie, or will lie.
+  const auto place_of = [](const Tensor& x) {
+    return is_deferred(x) ? std::pair<const void*, std::int64_t>(x.storage().get(), x.body().at)
+                          : std::pair<const void*, std::int64_t>(x.raw(), -1);
+  };
+  std::map<std::pair<const void*, std::int64_t>, std::string> first;
   for (const auto& [name, tensor] : module_.state_dict()) {
     const bool own = std::find(ignored_.begin(), ignored_.end(), name) != ignored_.end();
     if (own || tensor.numel() == 0) continue;
-    const auto [place, is_first] = first.emplace(tensor.raw(), name);
+    const auto [place, is_first] = first.emplace(place_of(tensor), name);
     if (!is_first) list.tied.emplace_back(name, place->second);
   }
   return list;

@@ -6,6 +6,7 @@
 #include <peal/comm/group/agree.h>
 #include <peal/launch/training/accelerator/accelerator.h>
 #include <peal/launch/training/share.h>
+#include <peal/nn/empty_weights.h>
 
 #include <algorithm>
 #include <map>
@@ -193,7 +194,10 @@ std::shared_ptr<ModelBody> Accelerator::wrap(
       return nn::ShardedDDP(model, *(*owner)->shards, options_.ddp);
     }
     const bool is_alone = job_.world() == 1 && strategy_ <= Strategy::ddp;
-    if (is_alone && !options_.ddp.mixed_precision.any()) return model;
+    if (is_alone && !options_.ddp.mixed_precision.any()) {
+      nn::materialize_module(model);  // as a wrapper does
+      return model;
+    }
     return nn::DistributedDataParallel(model, job_.group(), options_.ddp);
   };
   NamedTensors before = model.named_parameters();

@@ -2,6 +2,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/ops/concatenate.h>
 #include <peal/comm/group/agree.h>
+#include <peal/nn/empty_weights.h>
 #include <peal/nn/parallel/clip_over_ranks.h>
 #include <peal/nn/parallel/pipeline/parcel.h>
 #include <peal/nn/parallel/pipeline/pipe.h>
@@ -109,6 +110,7 @@ Pipe::Pipe(comm::ProcessGroup group, Sequential model, const PipeOptions& option
     }
   }
   local_ = Sequential(own);
+  materialize_module(local_);  // of a model that was made empty nobody needs the rest
   make_ties_equal();
 }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/deferred.h>
 #include <peal/autograd/core/error.h>
 #include <peal/autograd/grad_slot.h>
 #include <peal/comm/group/agree.h>
@@ -151,13 +152,15 @@ FullyShardedDataParallel::FullyShardedDataParallel(Module wrapped, comm::Process
                      "build the same model with the same options on every rank");
   std::vector<std::pair<Module, std::vector<std::uint64_t>>> hooked;
   try {  // from here on the model is changed
-    make_equal(group, members.parameters);
     make_equal(group, members.buffers);
     if (options.mixed_precision.buffer_dtype) {
       convert_buffers(members.buffers, *options.mixed_precision.buffer_dtype);
     }
     std::uint64_t tag = 1;
     comm::mix(tag, group.sequence());
+    for (const auto& [name, tensor] : plain.named_parameters()) {
+      if (is_among(ignored, name)) materialize(tensor);
+    }
     state_ = std::make_shared<State>(plain, options, members, std::move(outline), std::move(units),
                                      std::move(groups), tag);
     for (const auto& [name, tensor] : plain.named_parameters()) {

@@ -40,6 +40,10 @@
 //   const comm::DeviceMesh mesh(group, {2, 4}, {"replicate", "shard"});
 //   nn::FullyShardedDataParallel fsdp(gpt, group, {.device_mesh = mesh});
 //
+// A model that was made without memory for its parameters (nn/empty_weights.h) gets its values
+// here, those that it would have had, a unit at a time, each cut before the next: no rank has the
+// whole.
+//
 // Modules of ignored_modules (experts that each rank has others of, a frozen table) are left alone:
 // not made equal, cut, gathered, rounded or reduced. Gradients of theirs are this rank's own, and
 // so is what a state has of them.

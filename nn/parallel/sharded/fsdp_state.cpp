@@ -4,6 +4,7 @@
 #include <peal/autograd/tape.h>
 #include <peal/comm/schedule/mix.h>
 #include <peal/nn/parallel/fail_everywhere.h>
+#include <peal/nn/parallel/make_equal.h>
 #include <peal/nn/parallel/sharded/fsdp_state.h>
 
 #include <algorithm>
@@ -16,6 +17,16 @@ std::vector<UnitSchedule::Unit> scheduled(const std::vector<UnitPlan>& plan) {
   std::vector<UnitSchedule::Unit> units;
   for (const UnitPlan& unit : plan) units.push_back({unit.trained(), unit.frozen()});
   return units;
+}
+
+NamedTensors parameters_of(const UnitPlan& unit, const MemberList& members) {
+  NamedTensors all;
+  for (const FlatPlan& flat : unit.flats) {
+    for (const auto& entry : flat.entries) {
+      all.push_back(members.parameters[static_cast<std::size_t>(entry.parameter)]);
+    }
+  }
+  return all;
 }
 
 bool any_wants(const Tensors& tensors) {
@@ -63,6 +74,7 @@ FullyShardedDataParallel::State::State(const Module& model, const FSDPOptions& c
     Unit& unit = units[u];
     unit.name = name_of(plan[u]);
     unit.complete = [this, u] { on_complete(static_cast<int>(u)); };
+    make_equal(groups.all, parameters_of(plan[u], members));
     for (const FlatPlan& flat : plan[u].flats) {
       unit.flats.emplace_back(flat, members.parameters, groups, options.mixed_precision,
                               unit.complete);

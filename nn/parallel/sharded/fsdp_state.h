@@ -23,7 +23,8 @@ namespace peal::nn {
 ModelOutline outline_of(const Module& model, const MemberList& members);
 
 struct FullyShardedDataParallel::State {
-  // Takes the parameters' values apart. Communicates nothing.
+  // Collective: parameters become rank 0's, and are taken apart, a unit after the other, so that of
+  // those that had no values yet (nn/empty_weights.h) no more than one unit is whole.
   State(const Module& model, const FSDPOptions& chosen, const MemberList& members, ModelOutline of,
         std::vector<UnitPlan> planned, ShardGroups over, std::uint64_t tag_of);
 

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/deferred.h>
+#include <peal/autograd/core/error.h>
+
+#include <memory>
+
+namespace peal {
+namespace {
+
+std::size_t bytes_wanted(const Shape& shape, DType dtype) {
+  return static_cast<std::size_t>(shape.numel()) * size_of(dtype);
+}
+
+Tensor looking_at(StorageRef storage, std::int64_t at, const Shape& shape, DType dtype) {
+  auto body = std::make_shared<TensorBody>();
+  body->storage = std::move(storage);
+  body->at = at;
+  body->shape = shape;
+  body->dtype = dtype;
+  return Tensor(std::move(body));
+}
+
+// Writing down is over, whatever the thread is in the middle of.
+class Plainly {
+ public:
+  Plainly() : before_(context()) {
+    context().defer_init = false;
+    context().grad_enabled = false;
+    context().autocast.reset();
+  }
+  ~Plainly() {
+    context().defer_init = before_.defer_init;
+    context().grad_enabled = before_.grad_enabled;
+    context().autocast = before_.autocast;
+  }
+  Plainly(const Plainly&) = delete;
+  Plainly& operator=(const Plainly&) = delete;
+
+ private:
+  const Context before_;
+};
+
+void make(const StorageRef& storage) {
+  const std::shared_ptr<Deferred> values = storage->deferred();
+  if (!values) return;
+  const Plainly guard;
+  storage->set_deferred(nullptr);
+  try {
+    storage->regain();
+    for (const auto& [at, shape, dtype, fill] : values->writes) {
+      fill(looking_at(storage, at, shape, dtype));
+    }
+  } catch (...) {
+    storage->drop();
+    storage->set_deferred(values);
+    throw;
+  }
+}
+
+// Somebody wants to read it.
+void read_early(const StorageRef& storage) {
+  const std::shared_ptr<Deferred>& values = storage->deferred();
+  PEAL_CHECK(values, "storage: its ", storage->bytes(),
+             " bytes are dropped; regain() them before use");
+  if (context().defer_init) return make(storage);
+  const std::string who =
+      values->name.empty() ? concat("a tensor of ", storage->bytes(), " bytes") : values->name;
+  fail(concat(who,
+              " has no values yet: it was made within init_empty_weights() or a DeferInit; call "
+              "nn::materialize_module() of the model, wrap it (FullyShardedDataParallel makes its "
+              "values unit by unit) or load a checkpoint into it before values are used"));
+}
+
+Tensor without_values(std::size_t bytes, const Shape& shape, DType dtype, Device device,
+                      std::int64_t at, std::shared_ptr<Deferred> values) {
+  const auto own = std::make_shared<std::weak_ptr<Storage>>();
+  StorageRef storage = Storage::without_bytes(bytes, device, [own] { read_early(own->lock()); });
+  *own = storage;
+  storage->set_deferred(std::move(values));
+  return looking_at(std::move(storage), at, shape, dtype);
+}
+
+bool is_all_of_it(const Tensor& x) {
+  return bytes_wanted(x.shape(), x.dtype()) == x.storage()->bytes();
+}
+
+}  // namespace
+
+bool is_deferred(const Tensor& x) { return x.storage()->deferred() != nullptr; }
+
+void materialize(const Tensor& x) { make(x.storage()); }
+
+Tensor unwritten_copy(const Tensor& x) {
+  return without_values(x.storage()->bytes(), x.shape(), x.dtype(), x.device(), x.body().at,
+                        std::make_shared<Deferred>(*x.storage()->deferred()));
+}
+
+Tensor materialized(const Tensor& x) {
+  if (!is_deferred(x)) return x.detach().clone();
+  const Tensor copy = unwritten_copy(x);
+  materialize(copy);
+  return copy;
+}
+
+Tensor empty_or_deferred(const Shape& shape, DType dtype, Device device) {
+  const Context& here = context();
+  const bool now = !here.defer_init || here.graph != nullptr || shape.numel() == 0;
+  if (now) return Tensor::empty(shape, dtype, device);
+  return without_values(bytes_wanted(shape, dtype), shape, dtype, device, 0,
+                        std::make_shared<Deferred>());
+}
+
+Tensor deferred(const Shape& shape, DType dtype, Device device, Fill fill) {
+  auto values = std::make_shared<Deferred>();
+  values->writes.push_back({0, shape, dtype, std::move(fill)});
+  return without_values(bytes_wanted(shape, dtype), shape, dtype, device, 0, std::move(values));
+}
+
+bool defer_write(const Tensor& x, Fill fill) {
+  const std::shared_ptr<Deferred>& values = x.storage()->deferred();
+  if (!values) return false;
+  if (is_all_of_it(x)) values->writes.clear();  // nobody will have seen them
+  values->writes.push_back({x.body().at, x.shape(), x.dtype(), std::move(fill)});
+  return true;
+}
+
+bool defer_copy(const Tensor& to, const Tensor& from) {
+  if (!is_deferred(to)) return false;
+  if (is_deferred(from)) {
+    return defer_write(
+        to, [values = unwritten_copy(from)](const Tensor& x) { x.copy_(materialized(values)); });
+  }
+  if (is_all_of_it(to)) {  // what would be made is overwritten
+    from.raw();            // Error where it cannot be read
+    to.storage()->set_deferred(nullptr);
+    to.storage()->regain();
+  } else {
+    materialize(to);
+  }
+  return false;
+}
+
+bool take_over(const Tensor& to, const Tensor& from) {
+  const Storage& theirs = *from.storage();
+  const bool fits = is_deferred(to) && is_all_of_it(to) && !is_deferred(from) &&
+                    is_all_of_it(from) && theirs.owned() && theirs.has_bytes() &&
+                    to.dtype() == from.dtype() && to.shape() == from.shape() &&
+                    to.device() == from.device();
+  if (!fits) return false;
+  to.storage()->set_deferred(nullptr);
+  to.storage()->take_bytes(*from.storage());
+  return true;
+}
+
+}  // namespace peal
