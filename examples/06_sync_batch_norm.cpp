@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batch norm where the batch lies on several ranks, by hand and by peal: what each rank knows
 // alone, what it needs from the others, and that the result is that of one rank with the whole
-// batch. The ranks are threads, so that nothing has to be launched. docs/book/06-batch-norm.md
+// batch. The ranks are threads, so that nothing has to be launched. docs/book/08-batch-norm.md
 // explains it.
 //
 // Run it:   build/release/examples/06_sync_batch_norm

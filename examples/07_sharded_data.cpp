@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who sees which sample: the shards of an epoch as plain values, in the forms that training
 // programs know, and an epoch that begins on three ranks and ends on four. Nothing is launched and
-// nothing is sent: every rank can work out its part by itself. docs/book/07-sharded-data.md
+// nothing is sent: every rank can work out its part by itself. docs/book/09-sharded-data.md
 // explains it.
 //
 // Run it:   build/release/examples/07_sharded_data

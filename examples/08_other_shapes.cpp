@@ -2,7 +2,7 @@
 // Steps of data-parallel training that are not the plain one: ranks that this program starts
 // itself, ranks with a batch less than others, gradients that travel in fewer bytes, one rank that
 // reads for all, and several devices without ranks. The numbers are small enough to check by hand.
-// docs/book/10-other-shapes.md explains it.
+// docs/book/07-data-parallel.md explains it.
 //
 // Run it:   build/release/examples/08_other_shapes
 #include <peal/autograd/ops/ops.h>
