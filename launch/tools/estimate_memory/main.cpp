@@ -5,6 +5,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/launch/command_line.h>
 #include <peal/launch/nearest.h>
+#include <peal/launch/tools/estimate_memory/draw.h>
 #include <peal/launch/tools/estimate_memory/models.h>
 #include <peal/launch/tools/peal/config.h>
 #include <peal/nn/optim/adam.h>
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <fstream>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -80,7 +82,8 @@ Ranks estimate(const nn::Module& model, const std::string& strategy, int ranks) 
 }
 
 void print_shares(const KnownModel& known, const std::vector<std::string>& dtypes,
-                  const std::vector<std::string>& strategies, int ranks) {
+                  const std::vector<std::string>& strategies, int ranks,
+                  std::vector<MemoryBar>& bars) {
   nn::Module model = known.make();
   for (const std::string& name : dtypes) {
     model.to(dtype_named(name));
@@ -91,8 +94,17 @@ void print_shares(const KnownModel& known, const std::vector<std::string>& dtype
       fmt::print("{:<12} {:<6} {:<8} {:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f}\n",
                  known.name, name, strategy, megabytes(most.parameters), megabytes(most.gradients),
                  megabytes(most.state), megabytes(most.total()), megabytes(most.in_step));
+      bars.push_back({fmt::format("{} {} {}", known.name, name, strategy), most});
     }
   }
+}
+
+void write_picture(const std::string& path, const std::string& picture) {
+  std::ofstream file(path);
+  file << picture;
+  file.close();
+  PEAL_CHECK(file.good(), "--draw: cannot write ", path);
+  fmt::print("wrote {}\n", path);
 }
 
 std::vector<std::string> strategies_of(const std::string& said) {
@@ -109,7 +121,7 @@ std::vector<std::string> strategies_of(const std::string& said) {
 
 int run(int argc, char** argv) {
   std::vector<std::string> models;
-  std::string dtypes = "f32,f16", strategy, list;
+  std::string dtypes = "f32,f16", strategy, picture, list;
   int ranks = 0;
   for (const KnownModel& known : known_models()) list += " " + known.name;
   CommandLine line(
@@ -122,6 +134,7 @@ int run(int argc, char** argv) {
               "ddp, zero1, zero2, fsdp, some of them apart by commas, or all: what a rank has when "
               "it trains with AdamW (the config file's strategy, where there are --ranks)");
   line.option("--ranks", &ranks, "that share it (the config file's)").positive();
+  line.option("--draw", &picture, "a picture of that goes to this file (SVG)");
   if (const auto status = line.parse(argc, argv)) return *status == 0 ? 0 : 2;
 
   const auto types = words_of(dtypes);
@@ -129,6 +142,7 @@ int run(int argc, char** argv) {
   std::vector<const KnownModel*> known;
   for (const std::string& name : models) known.push_back(&model_named(name));
   if (strategy.empty() && ranks == 0) {
+    PEAL_CHECK(picture.empty(), "--draw: expected --strategy or --ranks, whose memory is drawn");
     fmt::print("{:<12} {:<6} {:>13} {:>11} {:>19}\n", "model", "dtype", "largest layer",
                "total size", "training using Adam");
     for (const KnownModel* const model : known) print_model(*model, types);
@@ -138,13 +152,20 @@ int run(int argc, char** argv) {
   if (strategy.empty()) strategy = found.path ? found.config.strategy : "all";
   if (ranks == 0) ranks = found.config.ranks_per_node * found.config.nodes;
   const auto strategies = strategies_of(strategy);
+  const std::string ranks_text = fmt::format("{} {}", ranks, ranks == 1 ? "rank" : "ranks");
+  std::vector<MemoryBar> bars;
   fmt::print(
-      "{} {}, MB of the one that has the most:\n{:<12} {:<6} {:<8} {:>11} {:>11} {:>11} "
+      "{}, MB of the one that has the most:\n{:<12} {:<6} {:<8} {:>11} {:>11} {:>11} "
       "{:>11} {:>11}\n",
-      ranks, ranks == 1 ? "rank" : "ranks", "model", "dtype", "strategy", "parameters", "gradients",
-      "AdamW", "in all", "in a step");
-  for (const KnownModel* const model : known) print_shares(*model, types, strategies, ranks);
+      ranks_text, "model", "dtype", "strategy", "parameters", "gradients", "AdamW", "in all",
+      "in a step");
+  for (const KnownModel* const model : known) {
+    print_shares(*model, types, strategies, ranks, bars);
+  }
   fmt::print("Activations and buffers come on top; what fsdp gathers in a step does, too.\n");
+  if (!picture.empty()) {
+    write_picture(picture, svg(bars, "Of " + ranks_text + ", the one that has the most"));
+  }
   return 0;
 }
 
