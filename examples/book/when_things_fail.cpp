@@ -98,10 +98,10 @@ void lost_message() {
   // The second message from rank 1 to rank 2 never comes.
   const comm::Wire wire{.faults = {{.from = 1, .to = 2, .nth = 1, .drop = true}}};
   const std::string told =
-      told_by(3, {.deadline = std::chrono::seconds(2), .algorithms = "all_reduce=ring"}, wire,
+      told_by(3, {.deadline = std::chrono::seconds(3), .algorithms = "all_reduce=ring"}, wire,
               [](const comm::ProcessGroup& group) { group.all_reduce(ones({12})).wait(); })[0];
   // Whose deadline is the first is chance; the list that follows is not.
-  fmt::print("after 2 seconds, what the ranks wait for:{}\n", told.substr(told.find('\n')));
+  fmt::print("after 3 seconds, what the ranks wait for:{}\n", told.substr(told.find('\n')));
 }
 
 namespace {
