@@ -213,10 +213,10 @@ Position Checkpoints::resume(const std::string& path, Metadata* all) const {
   if (within) at.loader = loader.state;
   if (all != nullptr) *all = metadata;
   if (job_.is_main()) {
-    log_info(
-        "going on after ",
-        within ? concat("step ", at.step, ", in epoch ", at.epoch + 1) : concat("epoch ", at.epoch),
-        " of ", path);
+    // Who saves with no epoch (the Accelerator) says nothing of where that was.
+    const std::string where =
+        within ? concat("step ", at.step, ", in epoch ", at.epoch + 1) : concat("epoch ", at.epoch);
+    log_info("going on ", within || at.epoch > 0 ? concat("after ", where, " of ") : "from ", path);
   }
   return at;
 }

@@ -17,6 +17,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace peal::launch {
@@ -28,9 +30,14 @@ struct NamedMetric {
 
 // What a metric came to.
 struct Value {
+  Value() = default;
+  template <class T>
+  requires std::is_arithmetic_v<T> Value(std::string of, T number)
+      : name(std::move(of)), value(static_cast<double>(number)) {}
+  bool operator==(const Value&) const = default;
+
   std::string name;
   double value = 0;
-  bool operator==(const Value&) const = default;
 };
 
 // What a model gives for a batch.

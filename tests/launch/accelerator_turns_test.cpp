@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Accelerator where a loop is not the plain one: ranks without labels, two optimizers, loops
 // that are left early, batches outside of accumulate(), schedules that end.
+#include <peal/nn/checkpoint.h>
 #include <peal/nn/layers/norm.h>
+#include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
 #include "accelerator_ranks.h"
@@ -220,4 +222,174 @@ TEST_CASE("a whole model has rank 0's buffers, with every strategy") {
     CHECK(found[0].second == found[0].first);
     CHECK(found[1].second == found[0].first);
   }
+}
+
+TEST_CASE("losses that are divided by hand, outside of accumulate(), add up as on one rank") {
+  // 21 samples in halves of 6 (the last of 3): the ranks' last batches differ in size.
+  Regression plain;
+  nn::SGD plain_sgd(plain.parameters(), {.lr = 0.05, .momentum = 0.9});
+  data::DataLoader all(line(21), {.batch_size = 6});
+  int step = 0;
+  for (const data::Batch& batch : all) {
+    (squared(plain(batch.x), batch.y) * 0.5).backward();
+    if (step++ % 2 == 0) continue;
+    plain_sgd.step();
+    plain_sgd.zero_grad();
+  }
+  for (const std::string strategy : {"ddp", "zero1", "fsdp"}) {
+    for (const int world : {1, 2, 3}) {
+      const auto found = on_ranks(world, [&](launch::Job& job) {
+        launch::Accelerator accelerator(job, {.strategy = strategy, .even_batches = false});
+        Regression net;
+        nn::SGD sgd(net.parameters(), {.lr = 0.05, .momentum = 0.9});
+        data::DataLoader loader(line(21), {.batch_size = 6 / world});
+        auto [model, optimizer, training] = accelerator.prepare(net, sgd, loader);
+        int at = 0;
+        while (at < 4) {
+          const auto batch = training.next();
+          // A rank without a batch has a part in the step all the same.
+          const Tensor x = batch ? batch->x : zeros({1, 1}, DType::f64);
+          const Tensor y = batch ? batch->y : zeros({1, 1}, DType::f64);
+          accelerator.backward(squared(model(x), y) * 0.5, batch ? double(batch->size()) : 0);
+          if (at++ % 2 == 0) continue;
+          optimizer.step();
+          optimizer.zero_grad();
+        }
+        return values_of(model);
+      });
+      CAPTURE(strategy);
+      CAPTURE(world);
+      for (const Numbers& each : found) CHECK(farthest(values_of(plain), each) < 1e-10);
+    }
+  }
+  check_has(failure_of(2,
+                       [](launch::Job& job) {
+                         launch::Accelerator accelerator(job, {.strategy = "zero2"});
+                         Regression net;
+                         nn::SGD sgd(net.parameters(), {.lr = 0.05});
+                         auto [model, optimizer] = accelerator.prepare(net, sgd);
+                         for (int at = 0; at < 2; ++at) {
+                           accelerator.backward(sum(model(zeros({1, 1}, DType::f64))));
+                         }
+                       }),
+            "run the backwards before the last one under no_sync()");
+}
+
+TEST_CASE(
+    "who skips what is over, after load_state(), skips it once, and an epoch has its length") {
+  const Folder folder;
+  const std::string middle = folder.path / "run" / "step_6", end = folder.path / "run" / "step_4";
+  for (const int world : {1, 2}) {
+    const auto trained = [&](const std::string& from, int begins_at, bool saves) {
+      return on_ranks(world, [&](launch::Job& job) {
+        int steps = begins_at;
+        launch::Accelerator accelerator(job);
+        Regression net;
+        nn::SGD sgd(net.parameters(), {.lr = 0.05, .momentum = 0.9});
+        data::DataLoader loader(line(32), {.batch_size = 8 / world, .shuffle = true, .seed = 1});
+        auto [model, optimizer, training] = accelerator.prepare(net, sgd, loader);
+        if (!from.empty()) accelerator.load_state(from);
+        CHECK(training.size() == 4);
+        const std::int64_t first = steps / training.size(), rest = steps % training.size();
+        for (std::int64_t epoch = first; epoch < 2; ++epoch) {
+          if (epoch == first) accelerator.skip_first_batches(training, rest);
+          if (epoch == first && rest == 2) {
+            check_has(testing::error_of([&] { training.skip_first_batches(1); }),
+                      "stands after 2 batches of epoch 1, and the first 1 of them");
+          }
+          std::int64_t batches = 0;
+          for (const data::Batch& batch : training) {
+            accelerator.backward(squared(model(batch.x), batch.y));
+            optimizer.step();
+            optimizer.zero_grad();
+            ++batches, ++steps;
+            if (saves && steps == 4) accelerator.save_state(end);
+            if (saves && steps == 6) accelerator.save_state(middle);
+          }
+          CHECK(batches == 4 - (epoch == first ? rest : 0));
+        }
+        return values_of(model);
+      });
+    };
+    const auto whole = trained("", 0, true);
+    CAPTURE(world);
+    for (const auto& [from, steps] : {std::pair{&middle, 6}, {&end, 4}}) {
+      CAPTURE(steps);
+      CHECK(trained(*from, steps, false) == whole);
+    }
+  }
+}
+
+TEST_CASE(
+    "a fold is forgotten when nobody has what it prepared, and the next one is as the first") {
+  const Folder folder;
+  for (const std::string strategy : {"ddp", "zero2", "fsdp"}) {
+    on_ranks(2, [&](launch::Job& job) {
+      launch::Accelerator accelerator(job, {.mixed_precision = "fp16", .strategy = strategy});
+      data::DataLoader others(line(8), {.batch_size = 2});
+      auto test = accelerator.prepare(others);
+      Numbers first;
+      for (int fold = 0; fold < 4; ++fold) {
+        nn::Linear net(1, 1);
+        for (const Tensor& each : net.parameters()) each.copy_(full(each.shape(), 0.5));
+        nn::SGD sgd(net.parameters(), {.lr = 0.05});
+        nn::ExponentialLR decay(sgd, 0.5);
+        data::DataLoader loader(line(8), {.batch_size = 2});
+        auto [model, optimizer, training, schedule] = accelerator.prepare(net, sgd, loader, decay);
+        for (const data::Batch& batch : training) {
+          const Tensor x = cast(batch.x, DType::f32), y = cast(batch.y, DType::f32);
+          accelerator.backward(squared(model(x), y) * (fold != 2 ? 1e-3 : INFINITY));
+          optimizer.step();
+          schedule.step();
+          optimizer.zero_grad();
+        }
+        // That the steps of a fold were left out says nothing about the next one's.
+        CHECK(schedule.steps() == (fold != 2 ? 4 : 0));
+        if (fold == 0) first = values_of(model);
+        if (fold == 1) CHECK(values_of(model) == first);
+        const std::string file = folder.path / strategy;
+        accelerator.save_state(file);
+        CHECK(!nn::CheckpointFile(file).has("model_1"));
+        CHECK(nn::CheckpointFile(file).has("loader_1"));  // beside that of the test
+        CHECK(!nn::CheckpointFile(file).has("loader_2"));
+        check_has(testing::error_of([&] { accelerator.prepare(net, sgd); }), "prepared already");
+      }
+      CHECK(test.size() == 2);
+      return 0;
+    });
+  }
+}
+
+TEST_CASE("several tensors are gathered in one call, and the number of batches a step is set") {
+  on_ranks(2, [](launch::Job& job) {
+    launch::Accelerator accelerator(job);
+    data::DataLoader loader(line(6), {.batch_size = 2});
+    Regression net;
+    auto [model, test] = accelerator.prepare(net, loader);
+    Numbers seen;
+    for (const data::Batch& batch : test) {
+      auto [x, y] = accelerator.gather_for_metrics(batch.x, batch.y);
+      CHECK(x.size(0) == y.size(0));
+      for (const double each : y.to_vector<double>()) seen.push_back(each);
+      auto [all, rows] = accelerator.gather(batch.x, batch.y);
+      CHECK(all.size(0) == 4);
+    }
+    CHECK(seen == line(6)->get(std::vector<std::int64_t>{0, 1, 2, 3, 4, 5}).y.to_vector<double>());
+    accelerator.set_gradient_accumulation_steps(2);
+    {
+      const auto turn = accelerator.accumulate(model);
+      CHECK(!accelerator.sync_gradients());
+      check_has(testing::error_of([&] { accelerator.set_gradient_accumulation_steps(1); }),
+                "a step is under way");
+    }
+    { const auto turn = accelerator.accumulate(model); }
+    CHECK(accelerator.gradient_accumulation_steps() == 2);
+    return 0;
+  });
+  check_has(failure_of(2,
+                       [](launch::Job& job) {
+                         launch::Accelerator accelerator(job);
+                         accelerator.set_gradient_accumulation_steps(1 + job.rank());
+                       }),
+            "set_gradient_accumulation_steps");
 }

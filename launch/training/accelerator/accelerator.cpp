@@ -84,6 +84,16 @@ Accelerator::Turn Accelerator::turn(const PreparedModel& model, bool ends_step) 
   return Turn(state_, std::move(local));
 }
 
+void Accelerator::set_gradient_accumulation_steps(std::int64_t steps) {
+  std::string wrong;
+  if (state_->groups.is_open()) wrong = "a step is under way; call it after the batch that ends it";
+  if (steps < 1) wrong = concat("expected 1 or more, got ", steps);
+  comm::agree_unless(job_.group(), "[accelerator] set_gradient_accumulation_steps",
+                     std::to_string(steps), wrong, "give all ranks the same");
+  options_.gradient_accumulation_steps = state_->accumulation_steps = steps;
+  state_->groups = Accumulation(steps, options_.last_group);
+}
+
 std::shared_ptr<ModelBody> Accelerator::model_of_backward() {
   GradientState& state = *state_;
   auto model = state.trained.lock();

@@ -113,8 +113,10 @@ class Accelerator {
   // PreparedLoader, PreparedScheduler; several come as a tuple, in the order given. So do a
   // StreamLoader and a Dispatcher (prepared_stream.h), and a ReduceLROnPlateau. A model and
   // what trains it are given in one call with "zero2" and "fsdp". Optimizers are made of the
-  // model's parameters, before. Optimizers and schedulers must live on; loaders are made again,
-  // from their set and options. Collective. Errors, on all ranks: as of the wrappers; what they
+  // model's parameters, before. Optimizers and schedulers must live on, as long as one has what
+  // this gave for them; of what nobody has any more (that of a fold that is over, say) the next
+  // prepare() forgets all but models without an optimizer. Loaders are made again, from their set
+  // and options. Collective. Errors, on all ranks: as of the wrappers; what they
   // give differs; a loader by a plan, or by a sampler of another world, of several ranks.
   template <class... T>
   auto prepare(T&&... given) {
@@ -180,9 +182,12 @@ class Accelerator {
   [[nodiscard]] std::shared_ptr<void> join_uneven_inputs(const std::vector<PreparedModel>& models,
                                                          std::optional<bool> even_batches = {});
   // The batch's loss, a mean over its samples: those of the batch that a prepared loader gave last,
-  // or as many as are named. Where models are several, and the turn is not of one of them, each
-  // batch of a step counts alike instead; naming a number is an Error then, and so is, with fp16,
-  // a backward of a model whose gradients were clipped and then neither stepped with nor zeroed.
+  // or as many as are named. Gradients of backwards outside of accumulate(), without zero_grad()
+  // between them, add up ("zero2" excepted), so who accumulates by hand divides losses by the
+  // number of batches; in a turn, and under no_sync(), that is done here. Where models are several,
+  // and the turn is not of one of them, each batch of a step counts alike instead; naming a number
+  // is an Error then, and so is, with fp16, a backward of a model whose gradients were clipped and
+  // then neither stepped with nor zeroed.
   void backward(const Tensor& loss);
   void backward(const Tensor& loss, double samples);
 
@@ -204,15 +209,28 @@ class Accelerator {
     return state_->scaler;
   }
   std::int64_t gradient_accumulation_steps() const { return state_->accumulation_steps; }
+  // From now on. Collective. Errors, on all ranks: less than 1, others than other ranks', within a
+  // step.
+  void set_gradient_accumulation_steps(std::int64_t steps);
   const nn::Module& unwrap_model(const PreparedModel& model) const { return model.unwrap(); }
 
   // All ranks' rows, rank 0's first; of numbers [], one of each. Ranks have equally many.
   // Collective.
   Tensor gather(const Tensor& tensor) const;
+  template <std::same_as<Tensor>... More>
+  auto gather(const Tensor& a, const Tensor& b, const More&... more) const {
+    return std::tuple{gather(a), gather(b), gather(more)...};
+  }
   // The same of what was found for each sample of the batch under way, in the order of one rank and
-  // without samples that came again, so that an epoch's are each there once. Collective. Errors:
-  // outside of a prepared loader; a number, which cannot be taken apart any more.
+  // without samples that came again, so that an epoch's are each there once. An nn::Metric that is
+  // given these counts all ranks' (value(), without the group). Collective. Errors: outside of a
+  // prepared loader; a number, which cannot be taken apart any more.
+  //   auto [outputs, classes] = accelerator.gather_for_metrics(model(batch.x), batch.y);
   Tensor gather_for_metrics(const Tensor& rows) const;
+  template <std::same_as<Tensor>... More>
+  auto gather_for_metrics(const Tensor& a, const Tensor& b, const More&... more) const {
+    return std::tuple{gather_for_metrics(a), gather_for_metrics(b), gather_for_metrics(more)...};
+  }
   // The ranks' tensors as one: sum, avg, max ... Collective; the tensor stays as it is.
   Tensor reduce(const Tensor& tensor, comm::ReduceOp op = comm::ReduceOp::sum) const;
   Tensor pad_across_processes(const Tensor& tensor, int dim = 0, double value = 0,
@@ -237,7 +255,8 @@ class Accelerator {
   // was one since it last said so. Collective.
   void set_trigger() { triggered_ = true; }
   bool check_trigger();
-  // Leaves out the first batches of the epoch that comes.
+  // Leaves out the first batches of the epoch that comes; after load_state() those that were over
+  // are left out already, and are among them.
   void skip_first_batches(PreparedLoader& loader, std::int64_t count) const {
     loader.skip_first_batches(count);
   }
@@ -263,8 +282,8 @@ class Accelerator {
     registered_.emplace_back(concat("object_", registered_.size()), object);
   }
   // A checkpoint of models, optimizers, schedulers, scaler, loaders, random numbers and what was
-  // registered (checkpoints.h), in `to`, a file or a folder (FOLDER/); where that is empty, in the
-  // project's. Collective. Error within a step.
+  // registered (checkpoints.h), in `to`, a file or a folder (FOLDER/), for which folders are made;
+  // where that is empty, in the project's. Collective. Error within a step.
   void save_state(const std::string& to = {});
   // The file, a folder's newest that is whole, or the project's newest. Collective.
   void load_state(const std::string& from = {});
@@ -332,6 +351,7 @@ class Accelerator {
     }
   }
   Prepared prepare_all(const Preparing& given);
+  void forget_unheld();
   std::shared_ptr<OptimizerBody> begin_optimizer(nn::Optimizer& optimizer);
   std::shared_ptr<ModelBody> wrap(const nn::Module& model,
                                   const std::vector<std::shared_ptr<OptimizerBody>>& optimizers);

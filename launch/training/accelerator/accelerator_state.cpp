@@ -50,6 +50,10 @@ void Accelerator::save_state(const std::string& to) {
              "checkpoint has; save after the batch that ends it");
   const int keep =
       options_.total_limit > 0 ? options_.total_limit : std::numeric_limits<int>::max();
+  const std::filesystem::path folder = std::filesystem::path(to).parent_path();
+  rank0_first(group(), [&] {
+    if (is_main_process() && !folder.empty()) std::filesystem::create_directories(folder);
+  });
   Checkpoints checkpoints(job_, parts(), {}, keep);
   checkpoints.save(to.empty() ? project_folder() : to, {.epoch = 0, .step = saves_++});
   checkpoints.wait();
@@ -74,7 +78,11 @@ void Accelerator::save_model(const PreparedModel& model, const std::string& fold
 void Accelerator::load_state(const std::string& from) {
   const std::string found = find_resume(job_, from.empty() ? project_folder() : from);
   const Checkpoints checkpoints(job_, parts(), {});
-  saves_ = checkpoints.resume(found).step + 1;
+  saves_ = checkpoints.resume(found, std::numeric_limits<int>::max()).step + 1;
+  // Saved after an epoch's last batch, and before the loop has ended: the next one comes.
+  for (PreparedLoader& each : loaders_) {
+    if (each.body()->in_epoch > 0 && !each.has_next()) each.set_epoch(each.epoch() + 1);
+  }
 }
 
 }  // namespace peal::launch

@@ -58,7 +58,9 @@ void check_optimizers(const Preparing& given, const GradientState& state) {
   for (const nn::Module& model : given.models) prepared.merge(parameters_of(model));
   for (const nn::Optimizer* optimizer : given.optimizers) {
     for (const auto& other : state.optimizers) {
-      PEAL_CHECK(&other->inner != optimizer, "prepare: an optimizer is prepared already");
+      PEAL_CHECK(&other->inner != optimizer,
+                 "prepare: an optimizer is prepared already; go on with what prepare() gave for "
+                 "it, or call free_memory() first");
     }
     for (std::size_t p = 0; p < optimizer->parameters().size(); ++p) {
       PEAL_CHECK(prepared.contains(&optimizer->parameters()[p].body()),
@@ -104,7 +106,28 @@ void check_loaders(const Preparing& given, Place here) {
 
 }  // namespace
 
+// All ranks have let go of the same. Optimizers and schedulers may be gone, and are not looked at.
+void Accelerator::forget_unheld() {
+  std::vector<std::weak_ptr<ModelBody>> trained;  // by those that nobody can step any more
+  std::erase_if(state_->optimizers, [&](const auto& each) {
+    if (each.use_count() > 1) return false;
+    trained.insert(trained.end(), each->trains.begin(), each->trains.end());
+    return true;
+  });
+  std::erase_if(state_->models, [&](const auto& model) {
+    return model.use_count() == 1 &&
+           std::any_of(trained.begin(), trained.end(),
+                       [&](const auto& each) { return each.lock() == model; });
+  });
+  const auto alone = [](const auto& each) { return !each.is_held(); };
+  std::erase_if(loaders_, alone);
+  std::erase_if(streams_, alone);
+  std::erase_if(schedulers_, alone);
+  std::erase_if(plateaus_, alone);
+}
+
 Prepared Accelerator::prepare_all(const Preparing& given) {
+  forget_unheld();
   std::string wrong;
   try {
     check_models(given, *state_, strategy_);
@@ -136,6 +159,9 @@ Prepared Accelerator::prepare_all(const Preparing& given) {
     made.models.emplace_back(state_->models.back());
   }
   for (const auto& each : optimizers) {
+    for (const auto& model : state_->models) {
+      if (any_is_of(*model, each->inner.parameters())) each->trains.push_back(model);
+    }
     give_pieces(*each);
     state_->optimizers.push_back(each);
     made.optimizers.emplace_back(each);
@@ -244,6 +270,7 @@ std::shared_ptr<LoaderBody> Accelerator::share(const data::DataLoader& loader,
     }
     if (options.way == data::Way::split) body->nominal = options.batch_size / job_.world();
     body->loader = std::make_unique<data::DataLoader>(loader.dataset_ref(), options);
+    body->in_epoch = body->loader->size();
   }
   return body;
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/error.h>
 #include <peal/launch/training/accelerator/prepared_loader.h>
 #include <peal/launch/training/accelerator/uneven_inputs.h>
 
@@ -63,6 +64,16 @@ std::optional<data::Batch> PreparedLoader::next() {
   take_turn(*state_, *body_, batch ? &*batch : nullptr);
   if (!batch) body_->opened.reset();
   return batch;
+}
+
+// Who goes on from a checkpoint leaves out what was over, and so has load_state().
+void PreparedLoader::skip_first_batches(std::int64_t count) {
+  const std::int64_t behind = body_->in_epoch > 0 ? body_->in_epoch - left() : 0;
+  PEAL_CHECK(count == 0 || count >= behind,
+             "[accelerator] skip_first_batches: the loader stands after ", behind,
+             " batches of epoch ", epoch(), ", and the first ", count,
+             " of them were to be left out; call it before the epoch, or with all that is over");
+  if (count > behind) loader().skip_first_batches(count - behind);
 }
 
 void PreparedLoader::set_epoch(std::int64_t epoch) {

@@ -28,6 +28,7 @@ struct LoaderBody {
 
   std::shared_ptr<data::DataLoader> loader;
   std::int64_t nominal = 1;      // samples of a batch of this rank
+  std::int64_t in_epoch = 0;     // batches of each epoch; 0: as the loader says
   std::int64_t samples = 0;      // of the batch under way
   std::shared_ptr<void> opened;  // by next()
 
@@ -55,12 +56,16 @@ class PreparedLoader {
   std::default_sentinel_t end() const { return {}; }
   // As of DataLoader.
   std::optional<data::Batch> next();
-  std::int64_t size() const { return loader().size(); }
+  // Batches of an epoch, also of one that begins within, after load_state() say; those to come.
+  std::int64_t size() const { return body_->in_epoch > 0 ? body_->in_epoch : loader().size(); }
   std::int64_t left() const { return loader().left(); }
   bool has_next() const { return loader().has_next(); }
   std::int64_t epoch() const { return loader().epoch(); }
   void set_epoch(std::int64_t epoch);
-  void skip_first_batches(std::int64_t count) { loader().skip_first_batches(count); }
+  // Leaves out the first batches of its epoch; those that load_state(), or another call, has left
+  // out are among them. By a sampler or a plan: so many of those to come. Error where it stands
+  // after more.
+  void skip_first_batches(std::int64_t count);
   std::vector<std::int64_t> places() const { return loader().places(); }
   const data::Dataset& dataset() const { return loader().dataset(); }
   NamedTensors state_dict() const { return loader().state_dict(); }
@@ -68,6 +73,8 @@ class PreparedLoader {
   // This rank's.
   data::DataLoader& loader() const { return *body_->loader; }
   const std::shared_ptr<LoaderBody>& body() const { return body_; }
+  // Whether there is another of these than this one.
+  bool is_held() const { return body_.use_count() > 1; }
 
  private:
   std::shared_ptr<LoaderBody> body_;

@@ -76,6 +76,24 @@ void backward_by_samples(ModelBody& body, const Tensor& loss, double samples) {
             ranks * unit / all);
 }
 
+// A step's gradients are there, which others are added to, as by hand: outside of a turn, and
+// without zero_grad(). All ranks have them then.
+bool adds_to_averaged(const ModelBody& body) {
+  if (!body.averaged || body.local > 0 || state_of(body)->uneven != nullptr) return false;
+  return std::get_if<DDP>(&body.wrapper) != nullptr &&
+         std::any_of(body.before.begin(), body.before.end(),
+                     [](const auto& each) { return each.second.grad().defined(); });
+}
+
+// What is there is as it shall be, and the average over ranks of a loss that is weighed before.
+void add_by_samples(const ModelBody& body, const Tensor& loss, double samples) {
+  const auto& group = state_of(body)->group;
+  const Tensor total = Tensor::scalar(samples, Device{});
+  group.all_reduce(total, comm::ReduceOp::sum, "samples of a backward").wait();
+  const double all = total.item<double>();
+  times(loss, all == 0 ? 0 : samples * group.world() / all).backward();
+}
+
 }  // namespace
 
 PreparedModel::PreparedModel(std::shared_ptr<ModelBody> body)
@@ -120,7 +138,11 @@ std::shared_ptr<void> PreparedModel::no_sync() {
 
 void PreparedModel::backward(const Tensor& loss, double samples) {
   ModelBody& body = *prepared_;
-  if (ddp() != nullptr && body.apart == 0) return ddp()->backward(loss, samples);
+  if (ddp() != nullptr && body.apart == 0) {
+    if (adds_to_averaged(body)) return add_by_samples(body, loss, samples);
+    body.averaged = body.local == 0;
+    return ddp()->backward(loss, samples);
+  }
   // Gradients that were given up count no longer.
   if (fsdp() == nullptr && gradients_of(body.before).empty()) body.backwards = 0;
   backward_by_samples(body, loss, samples);

@@ -34,6 +34,8 @@ struct ModelBody {
   int local = 0;      // no_sync() that live
   int apart = 0;      // those of them of a LocalSGD: nothing is averaged over ranks
   int backwards = 0;  // that are not averaged yet
+  // DistributedDataParallel has averaged gradients, which may be there still.
+  bool averaged = false;
   // Of them, where no DistributedDataParallel averages: what losses are weighed in, and samples.
   double unit = 1, samples = 0;
 };

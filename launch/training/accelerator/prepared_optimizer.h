@@ -29,6 +29,7 @@ struct OptimizerBody {
   std::optional<nn::OptimizerShards> shards;  // whose parameters are whose
   std::shared_ptr<ModelBody> pieces_of;       // a model of FullyShardedDataParallel
   std::weak_ptr<GradientState> state;
+  std::vector<std::weak_ptr<ModelBody>> trains = {};
   bool unscaled = false;  // in this step
   bool skipped = false;   // the last step
 };
@@ -84,8 +85,11 @@ class PreparedScheduler {
   nn::LRScheduler& unwrap() const { return *inner_; }
   NamedTensors state_dict() const { return inner_->state_dict(); }
   void load_state_dict(const NamedTensors& state) { inner_->load_state_dict(state); }
+  // Whether there is another of these than this one.
+  bool is_held() const { return alike_.use_count() > 1; }
 
  private:
+  std::shared_ptr<void> alike_ = std::make_shared<int>();
   nn::LRScheduler* inner_;
   std::shared_ptr<GradientState> state_;
   std::int64_t steps_;

@@ -25,8 +25,11 @@ class PreparedPlateau {
   nn::ReduceLROnPlateau& unwrap() const { return *inner_; }
   NamedTensors state_dict() const { return inner_->state_dict(); }
   void load_state_dict(const NamedTensors& state) { inner_->load_state_dict(state); }
+  // Whether there is another of these than this one.
+  bool is_held() const { return alike_.use_count() > 1; }
 
  private:
+  std::shared_ptr<void> alike_ = std::make_shared<int>();
   nn::ReduceLROnPlateau* inner_;
   std::shared_ptr<GradientState> state_;
 };

@@ -67,6 +67,8 @@ class PreparedStream {
   void load_state_dict(const NamedTensors& state);
   void consolidate_state_dict(int to = 0);
   const std::shared_ptr<StreamBody>& body() const { return body_; }
+  // Whether there is another of these than this one.
+  bool is_held() const { return body_.use_count() > 1; }
 
  private:
   std::shared_ptr<StreamBody> body_;

@@ -131,6 +131,11 @@ std::unique_ptr<data::DataLoader> with_even_batches(const data::DataLoader& load
 
 namespace {
 
+void exchange(LoaderBody& body, std::unique_ptr<data::DataLoader> other) {
+  body.loader = std::move(other);
+  body.in_epoch = data::DataLoader(body.loader->dataset_ref(), body.loader->options()).size();
+}
+
 // Until it goes, loops are joined, and loaders have other batches at their ends.
 class Joined {
  public:
@@ -149,7 +154,9 @@ class Joined {
     if (state_->uneven == inputs_.get()) state_->uneven = nullptr;
     try {
       for (const auto& body : changed_) {
-        if (auto other = with_even_batches(*body->loader, even_)) body->loader = std::move(other);
+        if (auto other = with_even_batches(*body->loader, even_)) {
+          exchange(*body, std::move(other));
+        }
       }
     } catch (...) {
       log_warning("[accelerator] join_uneven_inputs: a loader stays as it is: ",
@@ -170,7 +177,7 @@ class Joined {
       auto other = with_even_batches(*body->loader, even);
       any_stays = any_stays || body->loader->sampler() || body->loader->plan();
       if (!other) continue;
-      body->loader = std::move(other);
+      exchange(*body, std::move(other));
       changed_.push_back(body);
     }
     any_stays = any_stays || !streams_.empty();
