@@ -16,6 +16,7 @@
 #include "points.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -215,4 +216,96 @@ TEST_CASE("distrib_ctx wraps, and puts back what was there, also after an except
   data::DataLoader training(std::make_shared<Points>(8), {.batch_size = 2});
   launch::Learner learner(alone, {&training}, net, {.loss = nn::CrossEntropyLoss{}});
   CHECK(learner.distrib_ctx() == nullptr);
+}
+
+TEST_CASE("rates fall where nothing gets better, and a loss that is no number ends a fit for all") {
+  comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    manual_seed(3);
+    nn::Linear net(2, 3);
+    data::DataLoader training(std::make_shared<Points>(8), {.batch_size = 2, .shard = job.place()});
+    data::DataLoader validation(std::make_shared<Points>(7),
+                                {.batch_size = 2, .shard = job.place(), .exact = true});
+    launch::Learner learner(job, {&training, &validation}, net,
+                            {.loss = nn::CrossEntropyLoss{},
+                             .optimizer = launch::optimizer_of<nn::SGD>(nn::SGDOptions{})});
+    // Nothing is better by 100: after the first epoch each one is an epoch without a gain.
+    learner.fit(
+        6, 1e-3,
+        {.cbs = {std::make_shared<launch::ReduceLROnPlateau>("valid_loss", 100, 2, 10, 2e-5)}});
+    CHECK(learner.recorder().lrs.front() == doctest::Approx(1e-3));
+    CHECK(learner.recorder().lrs.at(5) == doctest::Approx(1e-3));  // two batches an epoch
+    CHECK(learner.recorder().lrs.at(6) == doctest::Approx(1e-4));
+    CHECK(learner.optimizer->lr() == doctest::Approx(2e-5));
+    learner.fit(1, 1e-3);  // the callback is gone, and the rate is what was asked for
+    CHECK(learner.optimizer->lr() == doctest::Approx(1e-3));
+    struct NaN : launch::Callback {  // on one rank, in the second batch
+      void after_loss(launch::Loop& loop) override {
+        if (loop.training && loop.iter == 1 && loop.job.rank() == 1) loop.loss = loop.loss * NAN;
+      }
+    };
+    const std::int64_t before = std::ssize(learner.recorder().batch_losses);
+    learner.fit(
+        3, 1e-3,
+        {.cbs = {std::make_shared<NaN>(), std::make_shared<launch::TerminateOnNaNCallback>()}});
+    CHECK(before == 2);
+    CHECK(learner.recorder().epochs.empty());
+    for (const float each : net.weight.detach().to_vector<float>()) CHECK(std::isfinite(each));
+  });
+}
+
+TEST_CASE("a fit has weight decay and an optimizer of its own where it asks for them") {
+  launch::Job job;
+  manual_seed(3);
+  nn::Sequential net(nn::Linear(2, 4), nn::GroupNorm(2, 4), nn::Linear(4, 3));
+  data::DataLoader training(std::make_shared<Points>(8), {.batch_size = 4});
+  launch::Learner learner(job, {&training}, net, {.loss = nn::CrossEntropyLoss{}, .wd = 0.3});
+  const auto decays = [&] {
+    std::vector<double> all;
+    for (std::size_t g = 0; g < learner.optimizer->group_count(); ++g) {
+      all.push_back(learner.optimizer->setting("weight_decay", g));
+      CHECK(std::ssize(learner.optimizer->parameters()) == 6);
+    }
+    return all;
+  };
+  learner.fit(1);
+  CHECK(decays() == std::vector<double>{0, 0.3});  // of biases and the norm; of two weights
+  const auto* const made = learner.optimizer.get();
+  learner.fit_one_cycle(1, 1e-3, {.wd = 0.2});
+  CHECK(decays() == std::vector<double>{0, 0.2});
+  learner.fit_flat_cos(1, 1e-3);
+  CHECK(decays() == std::vector<double>{0, 0.2});
+  CHECK(learner.optimizer.get() == made);
+  learner.fit(1, 1e-3, {.reset_opt = true});
+  CHECK(decays() == std::vector<double>{0, 0.3});
+}
+
+TEST_CASE("a fit begins with the order of gradients that the last one has learnt") {
+  struct Orders : launch::Callback {  // before the second step, which else would learn it
+    void before_batch(launch::Loop& loop) override {
+      if (loop.iter == 1) seen.push_back(loop.prepared_model()->ddp()->order());
+    }
+    std::vector<std::vector<std::string>> seen;
+  };
+  comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    manual_seed(3);
+    nn::Sequential net(nn::Linear(2, 4), nn::Linear(4, 3));
+    data::DataLoader training(std::make_shared<Points>(8), {.batch_size = 2, .shard = job.place()});
+    const auto orders = std::make_shared<Orders>();
+    launch::Learner learner(
+        job, {&training}, net,
+        {.loss = nn::CrossEntropyLoss{}, .callbacks = {orders}, .groups = {{"0"}, {"1"}}});
+    learner.fit(1);
+    learner.fit(1);
+    learner.freeze();  // others learn: the order is another one
+    learner.fit(1);
+    learner.unfreeze();
+    learner.fit(1);
+    REQUIRE(orders->seen.size() == 4);
+    CHECK(orders->seen[0].empty());
+    CHECK(orders->seen[1].size() == 4);
+    CHECK(orders->seen[2].empty());
+    CHECK(orders->seen[3].empty());
+  });
 }

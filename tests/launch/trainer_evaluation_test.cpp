@@ -31,9 +31,14 @@ TEST_CASE("evaluations and predictions have each sample once, in order") {
   for (const int world : {1, 2, 3}) {
     comm::run_ranks(world, [&](const comm::ProcessGroup& group) {
       launch::Job job(group);
-      launch::Trainer trainer(
-          job, small_net(), quiet(),
-          {.compute_metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}}});
+      launch::Trainer trainer(job, small_net(), quiet(),
+                              {.compute_metrics = {{"accuracy", std::make_shared<nn::Accuracy>()}},
+                               .compute_metrics_of_all = [](const launch::PredictionOutput& all) {
+                                 const Tensor right = argmax(all.predictions, 1) == all.label_ids;
+                                 return std::vector<launch::Value>{
+                                     {"again", mean(cast(right, DType::f64)).item<double>()},
+                                     {"samples", right.numel()}};
+                               }});
       for (const std::int64_t size : {101, 40, 7, 1}) {
         CAPTURE(size);
         const auto set = std::make_shared<Numbered>(size);
@@ -52,7 +57,11 @@ TEST_CASE("evaluations and predictions have each sample once, in order") {
         CHECK(found.metrics[0].name == "test_loss");
         CHECK(found.metrics[0].value ==
               doctest::Approx(cross_entropy(wanted, whole.y).item<double>()).epsilon(1e-5));
-        CHECK(trainer.evaluate(set)[1].name == "eval_accuracy");
+        const auto judged = trainer.evaluate(set);
+        CHECK(judged[1].name == "eval_accuracy");
+        CHECK(judged[2].name == "eval_again");
+        CHECK(judged[2].value == doctest::Approx(judged[1].value));
+        CHECK(judged[3] == launch::Value("eval_samples", size));
       }
     });
   }

@@ -142,3 +142,53 @@ TEST_CASE("checkpoints of another run are gone on from, or removed, if that is a
   arguments.seed = 7;
   check_has(error_of([&] { run(1, arguments, 8); }), "it was saved with seed 42");
 }
+
+TEST_CASE(
+    "metrics are told and kept as transformers' scripts do, and train() says where it goes on") {
+  const Folder folder;
+  auto arguments = saving(folder.path / "run");
+  comm::run_ranks(2, [&](const comm::ProcessGroup& group) {
+    launch::Job job(group);
+    std::string told;
+    launch::Trainer trainer(job, small_net(), arguments,
+                            {.train_dataset = std::make_shared<Numbered>(8),
+                             .tell = [&](const std::string& line) { told += line + "\n"; }});
+    auto found = trainer.train().metrics;
+    found.push_back({"train_samples", 8});
+    told.clear();
+    trainer.log_metrics("train", found);
+    trainer.save_metrics("train", found);
+    trainer.save_metrics("eval", {{"eval_loss", 0.5}});
+    trainer.save_state();
+    CHECK(trainer.is_world_process_zero() == (job.rank() == 0));
+    const std::vector<launch::Value> some{{"b_loss", 2.0}, {"a_runtime", 3723.456}, {"n", 12}};
+    trainer.log_metrics("some", some);
+    if (job.rank() == 0) {
+      check_has(told, "***** train metrics *****\n");
+      check_has(told, "  train_samples            =          8\n");
+      check_has(told,
+                "***** some metrics *****\n"
+                "  a_runtime = 1:02:03.46\n"
+                "  b_loss    =     2.0000\n"
+                "  n         =         12\n");
+    } else {
+      CHECK(told.empty());
+    }
+    // A callback of its own, and the run once more from its second step.
+    std::int64_t steps = 0;
+    trainer.add_callback(std::make_shared<testing::AtStep>([&](std::int64_t) { ++steps; }));
+    CHECK(trainer.state().global_step == 2);
+    trainer.train(folder.path / "run" / "checkpoint-1");
+    CHECK(steps == 1);
+    check_has(error_of([&] { trainer.train(concat("checkpoint-", 1 + job.rank())); }),
+              "what trains");
+  });
+  const auto read = [&](const char* name) {
+    return testing::content_of(folder.path / "run" / name);
+  };
+  check_has(read("train_results.json"), "\"train_samples\": 8.0");
+  check_has(read("all_results.json"), "\"eval_loss\": 0.5");
+  check_has(read("all_results.json"), "\"train_loss\": ");
+  CHECK(!testing::contains(read("eval_results.json"), "train_loss"));
+  check_has(read("trainer_state.json"), "log_history");
+}

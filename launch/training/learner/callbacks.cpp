@@ -3,6 +3,7 @@
 #include <peal/launch/training/learner/callbacks.h>
 #include <peal/nn/checkpoint.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace peal::launch {
@@ -61,6 +62,31 @@ void EarlyStoppingCallback::after_epoch(Loop& loop) {
   if (waited_ >= patience_) throw CancelFitException();
 }
 
+void ReduceLROnPlateau::before_fit(Loop& loop) {
+  TrackerCallback::before_fit(loop);
+  waited_ = 0;
+}
+
+void ReduceLROnPlateau::after_epoch(Loop& loop) {
+  if (loop.trial) return;
+  TrackerCallback::after_epoch(loop);
+  waited_ = new_best() ? 0 : waited_ + 1;
+  if (waited_ < patience_) return;
+  waited_ = 0;
+  for (std::size_t g = 0; g < loop.optimizer->group_count(); ++g) {
+    loop.optimizer->set_lr(std::max(loop.optimizer->lr(g) / factor_, min_lr_), g);
+  }
+}
+
+void TerminateOnNaNCallback::before_backward(Loop& loop) {
+  const double bad = std::isfinite(loop.loss.detach().item<double>()) ? 0 : 1;
+  const Tensor any = Tensor::scalar(bad, Device{});
+  if (loop.job.world() > 1) {
+    loop.job.group().all_reduce(any, comm::ReduceOp::max, {"a loss that is no number"}).wait();
+  }
+  if (any.item<double>() > 0) throw CancelFitException();
+}
+
 void SaveModelCallback::before_fit(Loop& loop) {
   TrackerCallback::before_fit(loop);
   saved_ = false;
@@ -74,6 +100,7 @@ void SaveModelCallback::after_epoch(Loop& loop) {
   const auto whole = loop.whole_model();
   if (!loop.job.is_main()) return;
   const auto busy = loop.job.group().busy("saves the best model");
+  if (path_.has_parent_path()) std::filesystem::create_directories(path_.parent_path());
   nn::save_model(path_, loop.model);
 }
 

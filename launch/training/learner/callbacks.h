@@ -70,6 +70,32 @@ class EarlyStoppingCallback : public TrackerCallback {
   int patience_, waited_ = 0;
 };
 
+// After `patience` epochs without a better value the rates become a `factor`-th, or min_lr. In a
+// fit with a schedule of rates that has the last word.
+class ReduceLROnPlateau : public TrackerCallback {
+ public:
+  explicit ReduceLROnPlateau(std::string monitor = "valid_loss", double min_delta = 0,
+                             int patience = 1, double factor = 10, double min_lr = 0)
+      : TrackerCallback(std::move(monitor), min_delta),
+        patience_(patience),
+        factor_(factor),
+        min_lr_(min_lr) {}
+  void before_fit(Loop& loop) override;
+  void after_epoch(Loop& loop) override;
+
+ private:
+  int patience_, waited_ = 0;
+  double factor_, min_lr_;
+};
+
+// Ends the training after a batch whose loss is no number, or infinite, on any rank: before it is
+// learnt from. Of several ranks a small collective a batch.
+class TerminateOnNaNCallback : public Callback {
+ public:
+  int order() const override { return -9; }
+  void before_backward(Loop& loop) override;
+};
+
 // Rank 0 saves the best model (nn::save_model); after the fit all ranks load it.
 class SaveModelCallback : public TrackerCallback {
  public:

@@ -50,9 +50,26 @@ void Learner::prepare() {
   }
   Loop::prepare();
   if (!state.empty()) prepared_optimizer()->load_state_dict(state);
+  // A fit need not learn again what the last one has: its second step would make new buckets.
+  auto* const ddp = prepared_model()->ddp();
+  if (ddp != nullptr && are_those_that_learn(order_)) ddp->set_order(order_);
+}
+
+bool Learner::are_those_that_learn(const std::vector<std::string>& names) const {
+  const std::set<std::string> all(names.begin(), names.end());
+  std::size_t learn = 0;
+  for (const auto& [name, parameter] : model.named_parameters()) {
+    if (!parameter.requires_grad()) continue;
+    if (!all.contains(name)) return false;
+    ++learn;
+  }
+  return learn > 0 && learn == all.size();
 }
 
 void Learner::release() {
+  if (const auto* const ddp = prepared_model() != nullptr ? prepared_model()->ddp() : nullptr) {
+    order_ = ddp->order();
+  }
   if (prepared_optimizer() == nullptr || !shards_optimizer()) return Loop::release();
   NamedTensors state;
   if (accelerator().strategy() == Strategy::fsdp) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
 #include <peal/launch/training/learner/learner.h>
-#include <peal/nn/layers/norm.h>
+#include <peal/launch/training/norms.h>
 #include <peal/nn/optim/adam.h>
 
 #include <algorithm>
@@ -12,21 +12,6 @@ namespace {
 
 bool begins_with_path(const std::string& name, const std::string& path) {
   return path.empty() || name == path || name.starts_with(path + ".");
-}
-
-bool is_named(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-std::vector<std::string> parameters_of_norms(const nn::Module& model) {
-  std::vector<std::string> names;
-  for (auto& [path, module] : model.named_modules()) {
-    nn::Module here = module;
-    if (here.as<nn::BatchNorm>() == nullptr && here.as<nn::LayerNorm>() == nullptr) continue;
-    for (const char* each : {"weight", "bias"})
-      names.push_back(path.empty() ? each : path + "." + each);
-  }
-  return names;
 }
 
 OptimizerFactory fastai_adam() {
@@ -83,18 +68,18 @@ Learner::Learner(Job& j, Loaders loaders, nn::Module m, LearnerOptions options)
 void Learner::create_optimizer() {
   if (optimizer) return;
   std::vector<nn::Parameters> all;
-  std::vector<bool> decays;
+  decays_.clear();
   layer_group_of_.clear();
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     for (const bool decay : {false, true}) {
       NamedTensors part;
       for (const std::string& name : groups_[g]) {
-        const bool bare = is_named(norms_, name) || name == "bias" || name.ends_with(".bias");
+        const bool bare = norms_.contains(name) || is_bias(name);
         if (bare != decay) part.emplace_back(name, model.get_parameter(name));
       }
       if (part.empty()) continue;
       all.emplace_back(part);
-      decays.push_back(decay);
+      decays_.push_back(decay);
       layer_group_of_.push_back(g);
     }
   }
@@ -102,10 +87,15 @@ void Learner::create_optimizer() {
   PEAL_CHECK(optimizer && optimizer->group_count() == all.size(),
              "[launch] learner: the optimizer must have a group for each of the ", all.size(),
              " that it is made of");
-  for (std::size_t g = 0; g < all.size(); ++g) {
-    if (!decays[g] && optimizer->has_setting("weight_decay")) {
-      optimizer->set_setting("weight_decay", 0, g);
-    }
+  set_decay(0, false);
+  if (options_.wd) set_decay(*options_.wd, true);
+}
+
+// Of the groups that decay, or of the others.
+void Learner::set_decay(double wd, bool of_decaying) {
+  if (!optimizer->has_setting("weight_decay")) return;
+  for (std::size_t g = 0; g < decays_.size(); ++g) {
+    if (decays_[g] == of_decaying) optimizer->set_setting("weight_decay", wd, g);
   }
 }
 
@@ -123,15 +113,15 @@ void Learner::freeze_to(int n) {
   const int first = n < 0 ? std::max(0, count + n) : n;
   for (int g = 0; g < count; ++g) {
     for (const std::string& name : groups_[static_cast<std::size_t>(g)]) {
-      model.requires_grad_(name, g >= first || is_named(norms_, name));
+      model.requires_grad_(name, g >= first || norms_.contains(name));
     }
   }
 }
 
-void Learner::fit(int number, std::optional<Rates> lr, std::shared_ptr<Callback> more) {
+void Learner::fit(int number, std::optional<Rates> lr, const FitOptions& fit) {
   PEAL_CHECK(number >= 1, "[launch] learner: expected 1 epoch or more, got ", number);
   PEAL_CHECK(training_loader != nullptr, "[launch] learner: there is no loader to train with");
-  create_optimizer();
+  begin_fit(fit);
   const std::vector<double> rates = by_optimizer_group(lr.value_or(Rates(options_.lr)));
   for (std::size_t g = 0; g < rates.size(); ++g) optimizer->set_lr(rates[g], g);
   struct Restore {
@@ -142,13 +132,24 @@ void Learner::fit(int number, std::optional<Rates> lr, std::shared_ptr<Callback>
       learner.abandon();  // of a fit that an exception ended
     }
   } const restore{*this};
-  if (more) callbacks.push_back(std::move(more));
+  callbacks.insert(callbacks.end(), fit.cbs.begin(), fit.cbs.end());
   run(number);
   release();
 }
 
-void Learner::fit_with(int number, std::map<std::string, std::vector<Phase>> settings) {
-  fit(number, {}, std::make_shared<ParamScheduler>(std::move(settings), *recorder_));
+// Before what the optimizer's groups are asked for.
+void Learner::begin_fit(const FitOptions& fit) {
+  if (fit.reset_opt) optimizer.reset();
+  create_optimizer();
+  if (fit.wd) set_decay(*fit.wd, true);
+}
+
+void Learner::fit_with(int number, std::map<std::string, std::vector<Phase>> settings,
+                       const FitOptions& fit) {
+  FitOptions with = fit;
+  with.reset_opt = false;  // it was
+  with.cbs.push_back(std::make_shared<ParamScheduler>(std::move(settings), *recorder_));
+  this->fit(number, {}, with);
 }
 
 std::map<std::string, std::vector<Phase>> Learner::cosines(const Rates& rates, double pct,
@@ -160,25 +161,28 @@ std::map<std::string, std::vector<Phase>> Learner::cosines(const Rates& rates, d
   return all;
 }
 
-void Learner::fit_one_cycle(int number, std::optional<Rates> lr_max, OneCycle cycle) {
-  create_optimizer();
+void Learner::fit_one_cycle(int number, std::optional<Rates> lr_max, OneCycle cycle,
+                            const FitOptions& fit) {
+  begin_fit(fit);
   auto settings =
       cosines(lr_max.value_or(Rates(options_.lr)), cycle.pct_start, cycle.div, cycle.div_final);
   const auto& moms = options_.moms;
   settings["mom"] = {combined_cos(cycle.pct_start, moms[0], moms[1], moms[2])};
-  fit_with(number, std::move(settings));
+  fit_with(number, std::move(settings), fit);
 }
 
-void Learner::fit_flat_cos(int number, std::optional<Rates> lr, double div_final,
-                           double pct_start) {
-  create_optimizer();
-  fit_with(number, cosines(lr.value_or(Rates(options_.lr)), pct_start, 1, div_final));
+void Learner::fit_flat_cos(int number, std::optional<Rates> lr, FlatCos flat,
+                           const FitOptions& fit) {
+  begin_fit(fit);
+  fit_with(number, cosines(lr.value_or(Rates(options_.lr)), flat.pct_start, 1, flat.div_final),
+           fit);
 }
 
-void Learner::fit_sgdr(int cycles, int cycle_len, std::optional<Rates> lr_max, int cycle_mult) {
+void Learner::fit_sgdr(int cycles, int cycle_len, std::optional<Rates> lr_max, int cycle_mult,
+                       const FitOptions& fit) {
   PEAL_CHECK(cycles >= 1 && cycle_len >= 1 && cycle_mult >= 1, "[launch] learner: fit_sgdr(",
              cycles, ", ", cycle_len, ") by ", cycle_mult, ": expected 1 or more of each");
-  create_optimizer();
+  begin_fit(fit);
   int number = 0;
   std::vector<double> shares;
   for (int i = 0, length = cycle_len; i < cycles; ++i, length *= cycle_mult) {
@@ -190,16 +194,19 @@ void Learner::fit_sgdr(int cycles, int cycle_len, std::optional<Rates> lr_max, i
   for (const double lr : by_optimizer_group(lr_max.value_or(Rates(options_.lr)))) {
     lrs.push_back(combine_scheds(shares, std::vector<Phase>(shares.size(), sched_cos(lr, 0))));
   }
-  fit_with(number, {{"lr", std::move(lrs)}});
+  fit_with(number, {{"lr", std::move(lrs)}}, fit);
 }
 
 void Learner::fine_tune(int number, double base_lr, int freeze_epochs, double lr_mult,
-                        double pct_start, double div) {
+                        double pct_start, double div, const FitOptions& fit) {
   freeze();
-  fit_one_cycle(freeze_epochs, slice(base_lr), {.pct_start = 0.99});
+  fit_one_cycle(freeze_epochs, slice(base_lr), OneCycle{.pct_start = 0.99}, fit);
   unfreeze();
   base_lr /= 2;
-  fit_one_cycle(number, slice(base_lr / lr_mult, base_lr), {.div = div, .pct_start = pct_start});
+  FitOptions then = fit;
+  then.reset_opt = false;
+  fit_one_cycle(number, slice(base_lr / lr_mult, base_lr),
+                OneCycle{.div = div, .pct_start = pct_start}, then);
 }
 
 std::vector<Value> Learner::validate(data::DataLoader* loader) {

@@ -25,6 +25,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,6 +55,7 @@ struct LearnerOptions {
   // Null: fastai's Adam (beta2 0.99, eps 1e-5, decoupled weight decay of 0.01).
   OptimizerFactory optimizer = nullptr;
   double lr = 1e-3;
+  std::optional<double> wd = {};  // weight decay, but of biases and norms; none: the optimizer's
   std::vector<NamedMetric> metrics = {};
   std::vector<std::shared_ptr<Callback>> callbacks = {};
   // Layer groups, the first layers first, by paths of modules; every parameter is in one. None: all
@@ -74,6 +76,15 @@ struct LearnerOptions {
 
 struct OneCycle {
   double div = 25, div_final = 1e5, pct_start = 0.25;
+};
+struct FlatCos {
+  double div_final = 1e5, pct_start = 0.75;
+};
+// What every fit takes.
+struct FitOptions {
+  std::optional<double> wd = {};                    // as of LearnerOptions, from this fit on
+  std::vector<std::shared_ptr<Callback>> cbs = {};  // of this fit alone
+  bool reset_opt = false;                           // the optimizer is made anew
 };
 
 struct DistribOptions {
@@ -96,14 +107,22 @@ class Learner : public Loop {
   // parameter out or name one twice.
   Learner(Job& job, Loaders loaders, nn::Module model, LearnerOptions options);
 
-  void fit(int epochs, std::optional<Rates> lr = {}, std::shared_ptr<Callback> more = nullptr);
-  void fit_one_cycle(int epochs, std::optional<Rates> lr_max = {}, OneCycle cycle = {});
-  void fit_flat_cos(int epochs, std::optional<Rates> lr = {}, double div_final = 1e5,
-                    double pct_start = 0.75);
-  void fit_sgdr(int cycles, int cycle_len, std::optional<Rates> lr_max = {}, int cycle_mult = 2);
+  void fit(int epochs, std::optional<Rates> lr = {}, const FitOptions& fit = {});
+  void fit_one_cycle(int epochs, std::optional<Rates> lr_max = {}, OneCycle cycle = {},
+                     const FitOptions& fit = {});
+  void fit_one_cycle(int epochs, std::optional<Rates> lr_max, const FitOptions& fit) {
+    fit_one_cycle(epochs, lr_max, OneCycle{}, fit);
+  }
+  void fit_flat_cos(int epochs, std::optional<Rates> lr = {}, FlatCos flat = {},
+                    const FitOptions& fit = {});
+  void fit_flat_cos(int epochs, std::optional<Rates> lr, const FitOptions& fit) {
+    fit_flat_cos(epochs, lr, FlatCos{}, fit);
+  }
+  void fit_sgdr(int cycles, int cycle_len, std::optional<Rates> lr_max = {}, int cycle_mult = 2,
+                const FitOptions& fit = {});
   // One cycle of the last group alone, then one of all groups at rates of their own.
   void fine_tune(int epochs, double base_lr = 2e-3, int freeze_epochs = 1, double lr_mult = 100,
-                 double pct_start = 0.3, double div = 5);
+                 double pct_start = 0.3, double div = 5, const FitOptions& fit = {});
   // Rates from start to end over num_it batches; afterwards model, optimizer, scaler, random
   // numbers, records and the training loader are as before.
   LearningRates lr_find(double start_lr = 1e-7, double end_lr = 10, int num_it = 100);
@@ -157,11 +176,15 @@ class Learner : public Loop {
   // The optimizer is shared out, or trains pieces.
   bool shards_optimizer() { return accelerator().strategy() > Strategy::ddp; }
   void create_optimizer();
+  void set_decay(double wd, bool of_decaying);
+  void begin_fit(const FitOptions& fit);
+  bool are_those_that_learn(const std::vector<std::string>& names) const;
   void check_saves_optimizer(bool with_opt);
   Device device_of_model() const;
   // By group of the optimizer, of rates by layer group.
   std::vector<double> by_optimizer_group(const Rates& rates) const;
-  void fit_with(int epochs, std::map<std::string, std::vector<Phase>> settings);
+  void fit_with(int epochs, std::map<std::string, std::vector<Phase>> settings,
+                const FitOptions& fit);
   std::map<std::string, std::vector<Phase>> cosines(const Rates& rates, double pct, double div,
                                                     double div_final) const;
 
@@ -169,8 +192,10 @@ class Learner : public Loop {
   std::shared_ptr<Recorder> recorder_;
   OutputReading reading_;
   std::vector<std::vector<std::string>> groups_;  // names of parameters
-  std::vector<std::string> norms_;                // of parameters of norms
+  std::set<std::string> norms_;                   // of parameters of norms
   std::vector<std::size_t> layer_group_of_;       // by group of the optimizer
+  std::vector<bool> decays_;                      // by group of the optimizer
+  std::vector<std::string> order_;                // of gradients, as the last fit has learnt it
   std::weak_ptr<void> context_;                   // that distrib_ctx() gave
 };
 

@@ -26,10 +26,15 @@ void Loop::with_events(F&& f) {
 }
 
 void Loop::call(Event event) {
-  auto in_order = callbacks;  // a copy: a callback may add others
-  std::stable_sort(in_order.begin(), in_order.end(),
-                   [](const auto& a, const auto& b) { return a->order() < b->order(); });
-  for (const auto& each : in_order) each->on(event, *this);
+  if (!in_order_ || seen_ != callbacks) {
+    auto sorted = std::make_shared<std::vector<std::shared_ptr<Callback>>>(callbacks);
+    std::stable_sort(sorted->begin(), sorted->end(),
+                     [](const auto& a, const auto& b) { return a->order() < b->order(); });
+    seen_ = callbacks;
+    in_order_ = std::move(sorted);
+  }
+  const auto in_order = in_order_;  // a callback may add others
+  for (const auto& each : *in_order) each->on(event, *this);
 }
 
 void Loop::in_step(std::string_view where) const {

@@ -142,6 +142,10 @@ class Loop {
   void backward();
 
   AcceleratorOptions options_;
+  // The callbacks as they were at the last event, and in their order, in which a loop under way
+  // holds on to them.
+  std::vector<std::shared_ptr<Callback>> seen_;
+  std::shared_ptr<const std::vector<std::shared_ptr<Callback>>> in_order_;
   std::unique_ptr<Accelerator> accelerator_;
   nn::Module plain_;
   std::optional<PreparedModel> prepared_model_;

@@ -118,7 +118,7 @@ LearningRates Learner::lr_find(double start_lr, double end_lr, int num_it) {
     const Unchanged guard(*this);
     const std::int64_t batches = std::max<std::int64_t>(training_loader->size(), 1);
     fit(static_cast<int>(num_it / batches + 1), {},
-        std::make_shared<LRFinder>(sched_exp(start_lr, end_lr), num_it, *recorder_));
+        {.cbs = {std::make_shared<LRFinder>(sched_exp(start_lr, end_lr), num_it, *recorder_)}});
     found.lrs = recorder_->lrs;
     found.losses = recorder_->losses;
   }

@@ -28,7 +28,9 @@ void write_checkpoint(const Job& job, const std::filesystem::path& file,
                       const std::vector<nn::Part>& parts, const Metadata& metadata) {
   for (const nn::Part& part : parts) part.consolidate_state_dict();
   rank0_first(job.group(), [&] {
-    if (job.is_main()) nn::save(file, parts, metadata);
+    if (!job.is_main()) return;
+    if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
+    nn::save(file, parts, metadata);
   });
 }
 

@@ -174,7 +174,22 @@ void Trainer::banner(std::int64_t trainable) const {
   tell(concat("  Continuing training from global step ", state_.global_step));
 }
 
+TrainOutput Trainer::train(const std::string& resume_from_checkpoint) {
+  args_.resume_from_checkpoint = resume_from_checkpoint;
+  return train();
+}
+
+void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
+  PEAL_CHECK(callback && !prepared_optimizer(),
+             "[trainer] add_callback: expected a callback, between trainings");
+  options_.callbacks.push_back(std::move(callback));
+}
+
 TrainOutput Trainer::train() {
+  comm::agree(job.group(), "[trainer] what trains",
+              concat("resume_from_checkpoint '", args_.resume_from_checkpoint,
+                     "', callbacks: ", options_.callbacks.size()),
+              "give all ranks the same");
   const auto begun = Clock::now();
   train_loader_ = get_train_dataloader();
   state_ = {};
@@ -201,6 +216,7 @@ TrainOutput Trainer::train() {
               static_cast<std::uint64_t>(job.rank()) + 1);
   const Start start = begin();
   const std::int64_t before = state_.global_step;
+  const double epochs_before = state_.epoch;
   epoch = start.epoch;
   banner(trainable);
   if (args_.eval_on_start && before == 0) evaluate();
@@ -229,8 +245,7 @@ TrainOutput Trainer::train() {
   const double seconds = std::chrono::duration<double>(Clock::now() - begun).count();
   const auto updates = static_cast<double>(state_.global_step - before);
   const double samples =
-      updates * static_cast<double>(args_.per_device_train_batch_size *
-                                    args_.gradient_accumulation_steps * job.world());
+      (state_.epoch - epochs_before) * static_cast<double>(options_.train_dataset->size());
   TrainOutput output{.global_step = state_.global_step, .training_loss = steps_->losses.of_all()};
   output.metrics = {{"train_runtime", seconds},
                     {"train_samples_per_second", samples / seconds},

@@ -63,6 +63,12 @@ struct LayerGroup {
   double lr_scale = 1;
 };
 
+// Of all samples, in their order, on all ranks; label_ids where there is a y.
+struct PredictionOutput {
+  Tensor predictions, label_ids;
+  std::vector<Value> metrics;
+};
+
 struct TrainerOptions {
   data::DatasetRef train_dataset = nullptr, eval_dataset = nullptr;
   // In the place of those that the arguments make (transformers: get_train_dataloader,
@@ -79,6 +85,9 @@ struct TrainerOptions {
   // num_items_in_batch). Null: the classes of y (i64) that are not -100, or else the samples.
   std::function<double(const data::Batch& batch)> num_items_in_batch = nullptr;
   std::vector<NamedMetric> compute_metrics = {};  // of evaluations, as "eval_NAME"
+  // Others, of what was predicted for all samples together (transformers: compute_metrics of an
+  // EvalPrediction): on every rank, of the same, without `metrics`.
+  std::function<std::vector<Value>(const PredictionOutput& all)> compute_metrics_of_all = nullptr;
   std::vector<std::shared_ptr<TrainerCallback>> callbacks = {};
   OptimizerFactory optimizer = nullptr;  // null: as `optim` says; its rate is learning_rate
   // Each parameter in one of them; none: all learn at learning_rate.
@@ -105,12 +114,6 @@ struct TrainOutput {
   std::vector<Value> metrics = {};
 };
 
-// Of all samples, in their order, on all ranks; label_ids where there is a y.
-struct PredictionOutput {
-  Tensor predictions, label_ids;
-  std::vector<Value> metrics;
-};
-
 // The file that resume_from_checkpoint names, on all ranks; empty for none. Collective; errors as
 // of find_resume(). For a program that makes its model by what is beside a checkpoint.
 std::string find_checkpoint(const Job& job, const TrainingArguments& args);
@@ -131,6 +134,8 @@ class Trainer : public Loop {
   // train_dataset; output_dir has checkpoints of another run, and neither is one of them resumed
   // nor is overwrite_output_dir set; those of Checkpoints. Terminated after SIGTERM.
   TrainOutput train();
+  // As if the argument had said so.
+  TrainOutput train(const std::string& resume_from_checkpoint);
   // The loaders that these would have. Error where there is no such data.
   std::unique_ptr<data::DataLoader> get_train_dataloader() const;
   std::unique_ptr<data::DataLoader> get_eval_dataloader(
@@ -144,6 +149,17 @@ class Trainer : public Loop {
   void load_model();
   // Rank 0 writes the model (nn::save_model) into output_dir, or to that path. Collective.
   void save_model(const std::string& path = "");
+  // "***** train metrics *****", and a line each, by name. Rank 0 tells.
+  void log_metrics(const std::string& split, const std::vector<Value>& metrics) const;
+  // output_dir/train_results.json, and their part of output_dir/all_results.json, by rank 0.
+  // Collective.
+  void save_metrics(const std::string& split, const std::vector<Value>& metrics,
+                    bool combined = true) const;
+  // output_dir/trainer_state.json, by rank 0. Collective.
+  void save_state() const;
+  // On every rank, between trainings.
+  void add_callback(std::shared_ptr<TrainerCallback> callback);
+  bool is_world_process_zero() const { return job.is_main(); }
 
   const TrainingArguments& args() const { return args_; }
   const TrainerState& state() const { return state_; }

@@ -42,6 +42,7 @@ struct Trainer::Judged : Callback {
   double loss_sum = 0, items = 0;
   std::vector<Tensor> outputs, labels;
   std::vector<std::int64_t> places;
+  PredictionOutput all = {};
 };
 
 namespace {
@@ -109,6 +110,14 @@ std::vector<Value> Trainer::judge(data::DataLoader& loader, const std::string& p
     for (const NamedMetric& each : options_.compute_metrics)
       found.push_back({prefix + "_" + each.name, each.metric->value(job.group())});
   }
+  if (judged.keeps) {
+    judged.all.predictions = gather_in_order(job.group(), judged.outputs, judged.places);
+    judged.all.label_ids = gather_in_order(job.group(), judged.labels, judged.places);
+  }
+  if (options_.compute_metrics_of_all) {
+    for (const Value& each : options_.compute_metrics_of_all(judged.all))
+      found.push_back({prefix + "_" + each.name, each.value});
+  }
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   const auto all = static_cast<double>(loader.dataset().size());
@@ -125,7 +134,7 @@ std::vector<Value> Trainer::evaluate(const data::DatasetRef& dataset, const std:
   tell("***** Running Evaluation *****");
   tell("  Num examples = " + with_commas(loader->dataset().size()));
   tell("  Batch size = " + with_commas(args_.per_device_eval_batch_size));
-  Judged judged(*this, false);
+  Judged judged(*this, options_.compute_metrics_of_all != nullptr);
   std::vector<Value> found = judge(*loader, prefix, judged);
   log(found);
   if (!dataset && prefix == "eval") note_best(found);
@@ -162,12 +171,10 @@ PredictionOutput Trainer::predict(const data::DatasetRef& dataset, const std::st
   tell("  Batch size = " + with_commas(args_.per_device_eval_batch_size));
   const auto loader = get_eval_dataloader(dataset);
   Judged judged(*this, true);
-  PredictionOutput output;
-  output.metrics = judge(*loader, prefix, judged);
-  output.predictions = gather_in_order(job.group(), judged.outputs, judged.places);
-  output.label_ids = gather_in_order(job.group(), judged.labels, judged.places);
+  std::vector<Value> found = judge(*loader, prefix, judged);
+  judged.all.metrics = std::move(found);
   steps_->call(&TrainerCallback::on_predict);
-  return output;
+  return judged.all;
 }
 
 }  // namespace peal::launch

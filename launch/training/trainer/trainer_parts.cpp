@@ -2,10 +2,9 @@
 // What a Trainer makes of its arguments: loaders, the optimizer, the schedule, the wrapped model.
 #include <peal/autograd/core/error.h>
 #include <peal/data/batches.h>
+#include <peal/launch/training/norms.h>
 #include <peal/launch/training/trainer/trainer_steps.h>
 #include <peal/launch/training/trainer/updates.h>
-#include <peal/nn/layers/group_norm.h>
-#include <peal/nn/layers/norm.h>
 #include <peal/nn/optim/adafactor.h>
 #include <peal/nn/optim/adam.h>
 #include <peal/nn/optim/sgd.h>
@@ -18,23 +17,11 @@
 namespace peal::launch {
 namespace {
 
-bool is_norm(nn::Module& module) {
-  const auto is = [&]<class... Norms>() { return ((module.as<Norms>() != nullptr) || ...); };
-  return is.operator()<nn::BatchNorm, nn::LayerNorm, nn::GroupNorm, nn::RMSNorm, nn::InstanceNorm1d,
-                       nn::InstanceNorm2d, nn::InstanceNorm3d>();
-}
-
 // Biases, and all of norms, do not decay.
 std::set<std::string> names_without_decay(const nn::Module& model) {
-  std::set<std::string> names;
-  for (auto& [path, module] : model.named_modules()) {
-    nn::Module here = module;
-    if (!is_norm(here)) continue;
-    for (const char* each : {"weight", "bias"})
-      names.insert(path.empty() ? each : path + "." + each);
-  }
+  std::set<std::string> names = parameters_of_norms(model);
   for (const auto& [name, parameter] : model.named_parameters()) {
-    if (name == "bias" || name.ends_with(".bias")) names.insert(name);
+    if (is_bias(name)) names.insert(name);
   }
   return names;
 }
