@@ -8,8 +8,7 @@
 #include <peal/autograd/ops/ops.h>
 #include <peal/data/tables/encoded.h>
 #include <peal/examples/adult.h>
-#include <peal/launch/command_line.h>
-#include <peal/launch/job.h>
+#include <peal/examples/learner_program.h>
 #include <peal/launch/training/accelerator/accelerator.h>
 #include <peal/launch/training/learner/data_loaders.h>
 #include <peal/launch/training/learner/progress.h>
@@ -20,25 +19,19 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
 
 using namespace peal;
+using learner_program::print;
 
 namespace {
 
-struct Options {
-  std::string data, exported, loaded, rows, device = "cpu";
+struct Options : learner_program::Options {
   int epochs = 3;
   std::int64_t batch_size = 64;
 };
-
-void print(const std::string& line) {
-  std::puts(line.c_str());
-  std::fflush(stdout);  // at once, where it goes to a file
-}
 
 void train(launch::Job& job, const Options& options) {
   const std::filesystem::path folder(options.data);
@@ -64,7 +57,7 @@ void train(launch::Job& job, const Options& options) {
 void predict(launch::Job& job, const Options& options) {
   launch::Learner learner = launch::load_tabular_learner(job, options.loaded);
   const auto rows =
-      data::encoded(adult::read_people(options.rows), launch::statistics_in(options.loaded));
+      data::encoded(adult::read_people(options.asked), launch::statistics_in(options.loaded));
   data::DataLoader loader(rows, {.batch_size = 1000, .shard = job.place(), .exact = true});
   const auto found = learner.get_preds(&loader, {.with_decoded = true});
   const Tensor right = eq(found.decoded, found.targets);
@@ -75,7 +68,7 @@ void predict(launch::Job& job, const Options& options) {
     print(fmt::format("row {}: {} ({:.1f} %)", row + 1, learner.classes().at(number),
                       100 * max(select(found.predictions, 0, row)).item<float>()));
   }
-  print(fmt::format("{}: {} rows, accuracy {:.2f} %", options.rows, rows->size(),
+  print(fmt::format("{}: {} rows, accuracy {:.2f} %", options.asked, rows->size(),
                     100 * mean(cast(right, DType::f32)).item<float>()));
 }
 
@@ -85,19 +78,14 @@ int main(int argc, char** argv) {
   Options options;
   launch::CommandLine line(
       "Trains a tabular Learner on UCI's Adult, or asks one that was exported.");
-  line.option("--data", &options.data, "folder with adult.data and adult.test");
-  line.option("--export", &options.exported, "file for the model and what it is used by");
-  line.option("--load", &options.loaded, "such a file, to judge --predict by");
-  line.option("--predict", &options.rows, "rows to judge, as those of adult.test");
   line.option("--epochs", &options.epochs, "of the one cycle").positive();
   line.option("--batch-size", &options.batch_size, "of each rank").positive();
-  line.option("--device", &options.device, "to train on: cpu, cuda or cuda:N");
-  if (const auto status = line.parse(argc, argv)) return *status;
-  return launch::run_main([&](launch::Job& job) {
-    PEAL_CHECK(!options.data.empty() || (!options.loaded.empty() && !options.rows.empty()),
-               "17_learner_table: name a folder to learn from (--data), or a model and rows to "
-               "judge (--load, --predict)");
-    if (options.loaded.empty()) return train(job, options);
-    predict(job, options);
-  });
+  return learner_program::run(
+      line, argc, argv, options,
+      {.data = "folder with adult.data and adult.test",
+       .asked = "rows to judge, as those of adult.test",
+       .missing = "17_learner_table: name a folder to learn from (--data), or a model and rows to "
+                  "judge (--load, --predict)"},
+      [&](launch::Job& job) { train(job, options); },
+      [&](launch::Job& job) { predict(job, options); });
 }

@@ -12,7 +12,7 @@
 #include <peal/autograd/ops/ops.h>
 #include <peal/data/images/image_folder.h>
 #include <peal/data/images/random_transforms.h>
-#include <peal/launch/command_line.h>
+#include <peal/examples/learner_program.h>
 #include <peal/launch/training/learner/data_loaders.h>
 #include <peal/launch/training/learner/exported.h>
 #include <peal/launch/training/learner/mixup.h>
@@ -25,28 +25,23 @@
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 using namespace peal;
+using learner_program::print;
 namespace fs = std::filesystem;
 
 namespace {
 
-struct Options {
-  std::string data, weights, exported, loaded, images, device = "cpu";
+struct Options : learner_program::Options {
+  std::string weights;
   int epochs = 3;
   std::int64_t batch_size = 64, size = 32;
   double lr = 2e-3, mixup = 0, smoothing = 0;
 };
-
-void print(const std::string& line) {
-  std::puts(line.c_str());
-  std::fflush(stdout);  // at once, where it goes to a file
-}
 
 nn::ResNet18 net_of(std::int64_t size, std::int64_t classes = 1000) {
   return nn::ResNet18({.num_classes = classes, .small_images = size <= 64});
@@ -102,7 +97,7 @@ void predict(launch::Job& job, const Options& options) {
   launch::Learner learner = launch::load_learner(
       job, options.loaded, launch::vision_model(net_of(size), std::ssize(file.classes)),
       {.loss = nn::CrossEntropyLoss{}});
-  const auto images = transformed(data::image_files(options.images), size, false);
+  const auto images = transformed(data::image_files(options.asked), size, false);
   data::DataLoader loader(images, {.batch_size = 32});
   // Of images whose classes nobody knows.
   const auto found = learner.get_preds(&loader, {.with_targets = false, .with_decoded = true});
@@ -120,24 +115,19 @@ void predict(launch::Job& job, const Options& options) {
 int main(int argc, char** argv) {
   Options options;
   launch::CommandLine line("Trains a vision Learner on images, or asks one that was exported.");
-  line.option("--data", &options.data, "folder or archive with train/<class>/ and test/<class>/");
   line.option("--weights", &options.weights, "a ResNet-18's, to begin with");
-  line.option("--export", &options.exported, "file for the model and what it is used by");
-  line.option("--load", &options.loaded, "such a file, to judge --predict by");
-  line.option("--predict", &options.images, "an image, or a folder of images");
   line.option("--epochs", &options.epochs, "of all layers").positive();
   line.option("--batch-size", &options.batch_size, "of each rank").positive();
   line.option("--size", &options.size, "pixels of a side").positive();
   line.option("--lr", &options.lr, "learning rate");
   line.option("--mixup", &options.mixup, "alpha of mixup (0: none)").not_negative();
   line.option("--label-smoothing", &options.smoothing, "share of the loss that all classes have");
-  line.option("--device", &options.device, "to train on: cpu, cuda or cuda:N");
-  if (const auto status = line.parse(argc, argv)) return *status;
-  return launch::run_main([&](launch::Job& job) {
-    PEAL_CHECK(!options.data.empty() || (!options.loaded.empty() && !options.images.empty()),
-               "18_learner_images: name images to learn from (--data), or a model and images to "
-               "judge (--load, --predict)");
-    if (options.loaded.empty()) return train(job, options);
-    predict(job, options);
-  });
+  return learner_program::run(
+      line, argc, argv, options,
+      {.data = "folder or archive with train/<class>/ and test/<class>/",
+       .asked = "an image, or a folder of images",
+       .missing = "18_learner_images: name images to learn from (--data), or a model and images to "
+                  "judge (--load, --predict)"},
+      [&](launch::Job& job) { train(job, options); },
+      [&](launch::Job& job) { predict(job, options); });
 }

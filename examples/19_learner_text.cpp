@@ -3,16 +3,15 @@
 // classifier begins with its encoder and is thawed layer by layer. As 09_train_text, which has
 // checkpoints, other files of texts and a loop that says more.
 //
-//   peal-run -n 2 build/release/examples/19_learner_text --data reviews.tar.gz --export
-//   films.learner build/release/examples/19_learner_text --load films.learner --predict
-//   my_review.txt
+//   peal-run -n 2 build/release/examples/19_learner_text --data reviews.tar.gz --export it.learner
+//   build/release/examples/19_learner_text --load it.learner --predict my_review.txt
 //
 // --data is a folder or archive with train/ and test/ in it, of folders of .txt files, one a class;
 // or a folder with train.csv and test.csv, columns "text" and "label".
 #include <peal/autograd/intra_op.h>
 #include <peal/data/text/text_files.h>
 #include <peal/data/text/tokenizer.h>
-#include <peal/launch/command_line.h>
+#include <peal/examples/learner_program.h>
 #include <peal/launch/training/learner/progress.h>
 #include <peal/launch/training/learner/text.h>
 #include <peal/nn/metrics/classification.h>
@@ -21,28 +20,22 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 using namespace peal;
+using learner_program::print;
 
 namespace {
 
-struct Options {
-  std::string data, exported, loaded, texts, device = "cpu";
+struct Options : learner_program::Options {
   std::int64_t batch_size = 64, emb = 400, hidden = 1152, layers = 3, seq_len = 72;
   std::int64_t min_count = 3;
   int lm_epochs = 1, epochs = 2;
   double drop = 1, lr = 2e-2;
 };
-
-void print(const std::string& line) {
-  std::puts(line.c_str());
-  std::fflush(stdout);  // at once, where it goes to a file
-}
 
 nn::AwdLstmSettings sized(nn::AwdLstmSettings settings, const Options& o) {
   settings.emb_sz = o.emb;
@@ -100,7 +93,7 @@ void train(launch::Job& job, const Options& o) {
 void predict(launch::Job& job, const Options& o) {
   launch::Learner learner = launch::load_text_classifier_learner(job, o.loaded);
   const data::Vocabulary words = launch::vocabulary_in(o.loaded);
-  const data::TextFiles files = data::read_texts(o.texts);
+  const data::TextFiles files = data::read_texts(o.asked);
   if (!job.is_main()) return;
   for (std::size_t k = 0; k < files.texts.size(); ++k) {
     const data::TokenIds numbers = words.numbers(data::tokenize(files.texts[k]));
@@ -116,10 +109,6 @@ void predict(launch::Job& job, const Options& o) {
 int main(int argc, char** argv) {
   Options o;
   launch::CommandLine line("Trains Learners of texts, or asks one that was exported.");
-  line.option("--data", &o.data, "folder or archive with train/ and test/, or their .csv files");
-  line.option("--export", &o.exported, "file for the classifier and what it is used by");
-  line.option("--load", &o.loaded, "such a file, to judge --predict by");
-  line.option("--predict", &o.texts, "a text file, or a folder of texts");
   line.option("--emb", &o.emb, "width of a word").positive();
   line.option("--hidden", &o.hidden, "width of a layer").positive();
   line.option("--layers", &o.layers, "how many").positive();
@@ -130,13 +119,11 @@ int main(int argc, char** argv) {
   line.option("--epochs", &o.epochs, "of all layers of the classifier").positive();
   line.option("--lr", &o.lr, "learning rate of the classifier's last layers").positive();
   line.option("--batch-size", &o.batch_size, "of each rank").positive();
-  line.option("--device", &o.device, "to train on: cpu, cuda or cuda:N");
-  if (const auto status = line.parse(argc, argv)) return *status;
-  return launch::run_main([&](launch::Job& job) {
-    PEAL_CHECK(!o.data.empty() || (!o.loaded.empty() && !o.texts.empty()),
-               "19_learner_text: name texts to learn from (--data), or a model and texts to judge "
-               "(--load, --predict)");
-    if (o.loaded.empty()) return train(job, o);
-    predict(job, o);
-  });
+  return learner_program::run(
+      line, argc, argv, o,
+      {.data = "folder or archive with train/ and test/, or their .csv files",
+       .asked = "a text file, or a folder of texts",
+       .missing = "19_learner_text: name texts to learn from (--data), or a model and texts to "
+                  "judge (--load, --predict)"},
+      [&](launch::Job& job) { train(job, o); }, [&](launch::Job& job) { predict(job, o); });
 }

@@ -10,6 +10,7 @@
 #include <peal/comm/group/device_mesh.h>
 #include <peal/data/data.h>
 #include <peal/launch/job.h>
+#include <peal/launch/training/learner/callbacks.h>
 #include <peal/launch/training/learner/exported.h>
 #include <peal/launch/training/learner/mixup.h>
 #include <peal/launch/training/learner/progress.h>
