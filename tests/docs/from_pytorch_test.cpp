@@ -17,6 +17,7 @@
 #include <peal/launch/training/learner/tabular.h>
 #include <peal/launch/training/learner/text.h>
 #include <peal/launch/training/learner/vision.h>
+#include <peal/launch/training/trainer/get_scheduler.h>
 #include <peal/launch/training/trainer/trainer.h>
 #include <peal/nn/nn.h>
 #include <peal/tests/folder.h>

@@ -179,8 +179,9 @@ TEST_CASE("a learner that was saved goes on as if it had not stopped") {
         return other.weight.detach().clone();
       };
       check_equal(learnt(1, true), learnt(2, false));
-      const auto nowhere = folder.path / "no folder" / "state";
       launch::Learner learner(job, {}, made_net(), with_cross_entropy());
+      learner.save(folder.path / "a" / "folder" / "state");  // which is made
+      const auto nowhere = folder.path / "a" / "folder" / "state" / "of a file";
       CHECK(testing::error_of([&] { learner.save(nowhere); }) != "nothing");
       CHECK(testing::error_of([&] { learner.load(nowhere); }) != "nothing");
     });

@@ -2,8 +2,11 @@
 // TrainingArguments as fields, flags and JSON, and how many updates they come to at which rates.
 #include <doctest/doctest.h>
 #include <peal/autograd/core/error.h>
+#include <peal/launch/training/trainer/get_scheduler.h>
 #include <peal/launch/training/trainer/training_arguments.h>
 #include <peal/launch/training/trainer/updates.h>
+#include <peal/nn/layers/linear.h>
+#include <peal/nn/optim/sgd.h>
 #include <peal/tests/errors.h>
 #include <peal/tests/folder.h>
 
@@ -216,6 +219,16 @@ TEST_CASE("rates of the schedules") {
   CHECK(rate("polynomial", 0, 100, 50, 1e-3) == doctest::Approx((1e-3 + 1e-7) / 2));
   CHECK(rate("polynomial", 0, 100, 100, 1e-3) == doctest::Approx(1e-7));
   CHECK(rate("inverse_sqrt", 100, 1000, 400, 1) == doctest::Approx(0.5));
+  nn::Linear net(1, 1);
+  nn::SGD sgd(net.named_parameters(), {.lr = 0.5});
+  nn::LambdaLR schedule = launch::get_linear_schedule_with_warmup(sgd, 10, 110);
+  CHECK(sgd.lr() == 0);
+  for (const auto& [done, wanted] : {std::pair{5, 0.25}, {10, 0.5}, {60, 0.25}, {120, 0.0}}) {
+    schedule.set_steps(done);
+    CHECK(sgd.lr() == doctest::Approx(wanted));
+  }
+  testing::check_has(testing::error_of([&] { launch::get_scheduler("linaer", sgd, 0, 9); }),
+                     "'linaer'");
   CHECK(launch::with_commas(1199882) == "1,199,882");
   CHECK(launch::with_commas(60) == "60");
   CHECK(launch::number_text(1) == "1.0");

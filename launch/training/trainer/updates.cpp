@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/error.h>
+#include <peal/launch/training/trainer/get_scheduler.h>
 #include <peal/launch/training/trainer/updates.h>
 
 #include <fmt/format.h>
@@ -82,6 +83,11 @@ Factor schedule_of(const std::string& type, std::int64_t warm_up, std::int64_t u
     if (done >= warm_up) return then(done);
     return static_cast<double>(done) / static_cast<double>(warm_up);
   };
+}
+
+nn::LambdaLR get_scheduler(const std::string& name, nn::Optimizer& optimizer,
+                           std::int64_t num_warmup_steps, std::int64_t num_training_steps) {
+  return {optimizer, schedule_of(name, num_warmup_steps, num_training_steps, optimizer.lr())};
 }
 
 std::string with_commas(std::int64_t number) {
