@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <peal/autograd/core/cores.h>
-#include <peal/autograd/core/error.h>
+#include <peal/autograd/core/told_warnings.h>
 #include <peal/launch/told_once.h>
 
 #include <algorithm>
@@ -16,19 +15,14 @@ std::vector<std::string> told_once(const std::vector<std::string>& by_rank) {
   for (int rank = 0; rank < static_cast<int>(by_rank.size()); ++rank) {
     const std::string& text = by_rank[static_cast<std::size_t>(rank)];
     if (text.empty()) continue;
-    std::string rest = text;
-    const std::string own = concat("rank ", rank, " ");
-    if (const auto at = rest.find(own); at != rest.npos) rest.replace(at, own.size(), "rank ");
+    const std::string rest = without_rank(text, rank);
     auto found = std::ranges::find(all, rest, &Alike::rest);
     if (found == all.end()) found = all.insert(all.end(), {text, rest, {}});
     found->ranks.push_back(rank);
   }
   std::vector<std::string> told;
   for (const Alike& each : all) {
-    const std::size_t times = each.ranks.size();
-    told.push_back(times == 1
-                       ? each.text
-                       : concat(each.text, " (x", times, ": ranks ", cpu_list(each.ranks), ")"));
+    told.push_back(each.text + in_brackets({each.ranks.size(), each.ranks}));
   }
   return told;
 }

@@ -2,6 +2,8 @@
 // A folder of its own for one test, gone with it.
 #pragma once
 
+#include <peal/autograd/core/told_warnings.h>
+
 #include <doctest/doctest.h>
 
 #include <fcntl.h>
@@ -56,6 +58,7 @@ std::string stderr_of(F&& f) {
   const int file = ::open((folder.path / "stderr").c_str(), O_CREAT | O_WRONLY, 0600);
   const int kept = ::dup(2);
   REQUIRE((file >= 0 && kept >= 0 && ::dup2(file, 2) == 2));
+  forget_told_warnings();  // else what an earlier one has seen would not come again
   f();
   ::dup2(kept, 2);
   ::close(kept);

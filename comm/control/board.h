@@ -7,6 +7,7 @@
 #pragma once
 
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/told_warnings.h>
 #include <peal/comm/control/flight_recorder.h>
 #include <peal/comm/memory/shared_segment.h>
 
@@ -97,6 +98,8 @@ class Board {
   int poisoner() const;  // the rank whose message it is; nobody: none, or it did not say
   // Of all who are to tell people the message, the first; and whether there was one.
   bool take_word() { return header_->word_taken.exchange(1) == 0; }
+  // Of the ranks' warnings; processes alone need it, for threads have the log's own.
+  ToldWarnings* told_warnings() { return segment_ ? &header_->warnings : nullptr; }
   // Once in so much time, over all ranks.
   bool take_stall_word(std::chrono::milliseconds apart);
   bool word_taken() const { return header_->word_taken.load() != 0; }
@@ -147,6 +150,7 @@ class Board {
     std::atomic<std::int32_t> flight_writer;  // and 1; 0: nobody; no_more: one has written
     std::atomic<std::uint32_t> passed;
     std::atomic<std::int64_t> stall_word;  // when it was last taken; 0: never
+    ToldWarnings warnings;
   };
   Board(void* memory, std::vector<int> recorder_of, std::shared_ptr<SharedSegment> segment);
   static std::size_t bytes_for(int world, std::size_t recorders);

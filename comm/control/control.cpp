@@ -81,20 +81,16 @@ std::string pid_namespace() {
 }
 
 Busy::Busy(std::shared_ptr<Board> board, int rank, std::string_view what,
-           std::shared_ptr<Heartbeat> heart)
-    : board_(std::move(board)), rank_(rank), heart_(std::move(heart)) {
+           const std::shared_ptr<Heartbeat>& heart)
+    : board_(std::move(board)), rank_(rank), heart_(heart) {
   before_ = board_->begin_work(rank_, what);
-  if (heart_) heart_->begin();
+  if (heart) heart->begin();
 }
 
-// The thread is its parent's.
+// In a child the thread is its parent's.
 Busy::~Busy() {
-  if (!board_) return;
-  if (mark_.inherited()) {
-    static_cast<void>(new std::shared_ptr<Heartbeat>(std::move(heart_)));
-    return;
-  }
-  if (heart_) heart_->end();
+  if (!board_ || mark_.inherited()) return;
+  if (const auto heart = heart_.lock()) heart->end();
   board_->end_work(rank_, before_);
 }
 
@@ -118,6 +114,14 @@ void Control::reach_far(Transport& world, std::chrono::milliseconds deadline) {
         }
       },
       apart);
+}
+
+void Control::end_beats() {
+  if (heart_) heart_->stop();
+}
+
+std::shared_ptr<ToldWarnings> Control::told_warnings() const {
+  return {board_, board_->told_warnings()};
 }
 
 std::unique_ptr<Control> Control::subset(const std::vector<int>& ranks) const {

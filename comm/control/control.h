@@ -44,7 +44,7 @@ class Busy {
  public:
   // `heart`: null where all ranks see the board.
   Busy(std::shared_ptr<Board> board, int rank, std::string_view what,
-       std::shared_ptr<Heartbeat> heart);
+       const std::shared_ptr<Heartbeat>& heart);
   ~Busy();
   Busy(Busy&&) = default;
   Busy& operator=(Busy&&) = delete;
@@ -53,7 +53,7 @@ class Busy {
   std::shared_ptr<Board> board_;
   int rank_;
   WorkName before_;
-  std::shared_ptr<Heartbeat> heart_;
+  std::weak_ptr<Heartbeat> heart_;  // it goes with the groups, whose messages it sends
   ForkMark mark_;
 };
 
@@ -128,7 +128,12 @@ class Control {
   // Of all ranks of the node, and so often, one is to tell people that something stalls.
   bool take_stall_word(std::chrono::milliseconds apart) { return board_->take_stall_word(apart); }
 
+  // Where the ranks of the node count their warnings; null where they are threads of one process.
+  std::shared_ptr<ToldWarnings> told_warnings() const;
+
   [[nodiscard]] Busy busy(std::string_view what = {}) { return {board_, rank_, what, heart_}; }
+  // The heart beats no more, whoever works on: when messages come to their end.
+  void end_beats();
   // Somebody says that it works: of this node, and its process does not stand still, stopped by a
   // signal (SIGSTOP): that one says so for ever; or elsewhere, lately. The system is asked at most
   // every 10 ms. but_me: who waits himself is kept from no deadline by a word of his own.

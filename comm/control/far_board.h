@@ -15,6 +15,7 @@
 #include <peal/comm/control/board.h>
 #include <peal/comm/transport/transport.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -62,8 +63,11 @@ class FarBoard {
     std::string name;
     std::chrono::steady_clock::time_point heard;
     std::chrono::milliseconds apart;
-    // It has said so again lately.
-    bool goes_on() const { return std::chrono::steady_clock::now() - heard < 3 * apart; }
+    // It has said so again lately. Who waits hears now and then alone, however often it is said.
+    bool goes_on() const {
+      constexpr std::chrono::milliseconds least{150};
+      return std::chrono::steady_clock::now() - heard < std::max(3 * apart, least);
+    }
   };
   std::optional<Work> work(int rank) const;
   bool anyone_works() const;

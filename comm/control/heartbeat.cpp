@@ -20,7 +20,7 @@ void Heartbeat::begin() {
   const std::lock_guard lock(mutex_);
   ++working_;
   sleeps_.notify_all();
-  if (thread_.joinable()) return;
+  if (stopped_ || thread_.joinable()) return;
   try {
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
   } catch (const std::system_error&) {  // there is no thread to be had now: the work goes on
@@ -30,6 +30,15 @@ void Heartbeat::begin() {
 void Heartbeat::end() {
   const std::lock_guard lock(mutex_);
   if (--working_ == 0) sleeps_.notify_all();
+}
+
+void Heartbeat::stop() {
+  std::jthread ended;  // joined without the lock, which it takes
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  thread_.request_stop();
+  sleeps_.notify_all();
+  ended = std::move(thread_);
 }
 
 void Heartbeat::run(const std::stop_token& stop) {

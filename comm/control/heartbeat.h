@@ -26,6 +26,8 @@ class Heartbeat {
   void begin();
   // It is done, as often as it began. After the last there is no beat under way.
   void end();
+  // For good, whoever works: from here on there is no beat. Waits for one that is under way.
+  void stop();
   std::chrono::milliseconds apart() const { return apart_; }
 
  private:
@@ -36,6 +38,7 @@ class Heartbeat {
   std::mutex mutex_;
   std::condition_variable_any sleeps_;
   int working_ = 0;
+  bool stopped_ = false;
   std::jthread thread_;  // the last member: it ends before the others do
 };
 

@@ -138,6 +138,7 @@ void Engine::end_beside() {
   const std::lock_guard lock(mutex_);
   ended = std::move(beside_);
   alone_ = true;
+  for (const auto& lane : lanes_) lane->control().end_beats();
 }
 
 void Engine::write(Recorder& recorder) {

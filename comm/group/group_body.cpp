@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/log.h>
+#include <peal/autograd/core/told_warnings.h>
 #include <peal/comm/group/group_body.h>
 #include <peal/comm/record/recorder.h>
 
@@ -47,6 +48,8 @@ GroupBody::GroupBody(std::unique_ptr<Transport> transport, std::unique_ptr<Contr
     lane->set_several_nodes();
   }
   engine->add(lane);
+  if (whole_world) told_warnings_ = lane->control().told_warnings();
+  if (told_warnings_) share_told_warnings(told_warnings_);
 }
 
 // What devices have in their queues ends first, unless somebody has failed: then nobody waits.
@@ -56,6 +59,7 @@ GroupBody::~GroupBody() {
     static_cast<void>(new std::shared_ptr<Engine>(std::move(engine)));
     return;
   }
+  if (told_warnings_) part_told_warnings(told_warnings_);
   if (traces) {
     try {
       note_ops(*this, *engine->recorder());

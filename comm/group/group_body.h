@@ -117,7 +117,8 @@ struct GroupBody : std::enable_shared_from_this<GroupBody> {
   std::mutex planning_;
   std::map<PlanKey, std::shared_ptr<const Plan>> plans_;
   ToldChoices told_;
-  struct LastChoice {  // most calls are like the one before
+  std::shared_ptr<ToldWarnings> told_warnings_;  // of a world of processes
+  struct LastChoice {                            // most calls are like the one before
     Collective what{};
     DType dtype{};
     ReduceOp op{};

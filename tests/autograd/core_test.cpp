@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/allocator.h>
 #include <peal/autograd/core/graph.h>
+#include <peal/autograd/core/log.h>
 #include <peal/autograd/core/stream.h>
+#include <peal/autograd/core/told_warnings.h>
 #include <peal/autograd/core/trace.h>
 #include <peal/tests/errors.h>
+#include <peal/tests/folder.h>
 
 #include "arrays.h"
 
@@ -13,6 +16,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -248,4 +253,41 @@ TEST_CASE("on the CPU, a graph calls its function each time") {
   for (int i = 0; i < 5; ++i) graph.run([&] { ++calls; });
   CHECK(calls == 5);
   CHECK(!graph.captured());
+}
+
+TEST_CASE("a warning in the same words is told once, and counted at the end") {
+  const std::string said = peal::testing::stderr_of([] {
+    for (const int rank : {0, 1, 3, 1}) {
+      context().log_tag = concat("rank ", rank);
+      log_warning("[x] rank ", rank, ", of 4, is slow");
+      log_info("news");
+    }
+    context() = {};
+    for (int i = 0; i < 3; ++i) log_warning("nobody's");
+    log_warning("once");
+    tell_repeated_warnings();
+    tell_repeated_warnings();  // there is nothing new
+    log_warning("nobody's");
+    tell_repeated_warnings();
+  });
+  CHECK(said ==
+        "[rank 0] warning: [x] rank 0, of 4, is slow\n[rank 0] news\n[rank 1] news\n"
+        "[rank 3] news\n[rank 1] news\nwarning: nobody's\nwarning: once\n"
+        "[rank 0] warning: [x] rank 0, of 4, is slow (x4: ranks 0-1,3)\n"
+        "warning: nobody's (x3)\nwarning: nobody's (x4)\n");
+}
+
+TEST_CASE("what a rank says of another is not what that says of itself") {
+  CHECK(without_rank("rank 3 waits", 3) == without_rank("rank 4 waits", 4));
+  CHECK(without_rank("rank 31 waits", 3) == "rank 31 waits");
+  CHECK(without_rank("rank 3 waits for rank 1", 3) != without_rank("rank 4 waits for rank 2", 4));
+}
+
+TEST_CASE("of more warnings than there are places all are told") {
+  const auto table = std::make_unique<ToldWarnings>();
+  for (std::uint64_t words = 1; words < 1000; ++words) CHECK(table->say(words, 0));
+  CHECK_FALSE(table->say(5, 1));
+  CHECK(table->times(5).ranks == std::vector<int>{0, 1});
+  CHECK(table->say(999, 0));  // which had no place
+  CHECK(table->times(999).times == 0);
 }

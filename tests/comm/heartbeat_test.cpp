@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks of other nodes that work, stand still or are gone.
+#include <peal/autograd/core/context.h>
+#include <peal/autograd/core/log.h>
+#include <peal/autograd/core/told_warnings.h>
+#include <peal/comm/control/far_board.h>
 #include <peal/comm/control/heartbeat.h>
 
 #include <fcntl.h>
@@ -7,10 +11,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <iterator>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -73,6 +81,54 @@ TEST_CASE("a heart beats while somebody works, soon at first, and is still at on
   heart.begin();
   wait_until([&] { return beats > last; });
   heart.end();
+}
+
+TEST_CASE("a heart that is stopped beats no more, whoever works") {
+  std::atomic<int> beats{0};
+  Heartbeat heart([&] { ++beats; }, milliseconds(5));
+  heart.begin();
+  wait_until([&] { return beats > 0; });
+  heart.stop();
+  const int last = beats;
+  heart.begin();
+  std::this_thread::sleep_for(milliseconds(50));
+  CHECK(beats == last);
+  heart.end();
+  heart.end();
+}
+
+TEST_CASE("a word that one works is of use until the next can have been heard") {
+  using Work = FarBoard::Work;
+  const auto ago = [](int ms) { return std::chrono::steady_clock::now() - milliseconds(ms); };
+  CHECK(Work{"", ago(60), milliseconds(2)}.goes_on());  // it is listened for every 50 ms
+  CHECK_FALSE(Work{"", ago(5000), milliseconds(2)}.goes_on());
+  CHECK(Work{"", ago(2000), milliseconds(1000)}.goes_on());
+  CHECK_FALSE(Work{"", ago(3500), milliseconds(1000)}.goes_on());
+}
+
+TEST_CASE("who still says that it works when its groups are gone beats no more") {
+  const auto threads = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+  };
+  const Folder folder;
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < 2; ++rank) {
+    children.push_back(in_process([&, rank] {
+      ::setenv("PEAL_NODE", concat(rank).c_str(), 1);
+      const auto ranks = files_in(folder.path / "store")(rank, 2);
+      const auto before = threads();
+      std::shared_ptr<void> busy;
+      {
+        const ProcessGroup group = processes_group(*ranks, {.deadline = std::chrono::seconds(60)});
+        if (rank == 0) busy = group.busy("outlives it");
+        group.barrier().wait();
+      }
+      ranks->exchange("the end");
+      wait_until([&] { return threads() == before; });
+      busy.reset();
+    }));
+  }
+  for (const pid_t child : children) CHECK(ended_well(child));
 }
 
 TEST_CASE("who works on another node is waited for, and not who stands still, or is gone") {
@@ -167,4 +223,27 @@ TEST_CASE("of several nodes whose ranks wait in one call one warns of the stall"
   for (const int rank : {1, 2})
     CHECK(contains(said, concat("rank ", rank, ", elsewhere: barrier")));
   CHECK(contains(said, "rank 3, elsewhere: has said nothing"));
+}
+
+TEST_CASE("a warning that all ranks of a node have is told once on it, and counted") {
+  const Folder folder;
+  const std::filesystem::path log = folder.path / "log";
+  Processes ranks(3, {.deadline = std::chrono::seconds(60)}, [&](const ProcessGroup& group) {
+    const int to = open(log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    PEAL_CHECK(dup2(to, STDERR_FILENO) == STDERR_FILENO, "no log");
+    context().log_tag = concat("rank ", group.rank());
+    for (int time = 0; time < 2; ++time) log_warning("rank ", group.rank(), " of 3 is slow");
+    if (group.rank() == 2) log_warning("mine alone");
+    group.barrier().wait();
+    tell_repeated_warnings();
+    group.barrier().wait();
+  });
+  for (const std::string& end : ranks.ends()) CHECK(end == "nothing");
+  const std::string said = content_of(log);
+  CAPTURE(said);
+  CHECK(std::ranges::count(said, '\n') == 3);
+  const auto first = said.find(" of 3 is slow\n");
+  REQUIRE(first != said.npos);
+  CHECK(contains(said.substr(first + 1), " of 3 is slow (x6: ranks 0-2)\n"));
+  CHECK(contains(said, "[rank 2] warning: mine alone\n"));
 }

@@ -2,6 +2,7 @@
 // Tuning files: what is read of good ones and of others, where they are, and that ranks choose by
 // rank 0's alone.
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/told_warnings.h>
 #include <peal/comm/group/tuning.h>
 #include <peal/comm/start/threads.h>
 #include <peal/tests/errors.h>
@@ -83,6 +84,7 @@ std::string logged(const Folder& folder, const std::function<void()>& f) {
     close(before);
     close(file);
   });
+  forget_told_warnings();
   f();
   std::ifstream log(path);
   return {std::istreambuf_iterator<char>(log), {}};
