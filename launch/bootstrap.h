@@ -13,7 +13,9 @@ namespace peal::launch {
 
 // True when the program called MPI_Init itself.
 bool mpi_was_started();
-// Starts MPI unless it was; true when this call did, and finish_mpi() is due.
+// Starts MPI unless it was; true when this call did, and finish_mpi() is due. MPI waits for all
+// ranks in both: a process for which that takes longer than PEAL_TIMEOUT (and than 5 s) says so and
+// ends.
 bool start_mpi();
 void finish_mpi();
 std::pair<int, int> mpi_world();  // rank and world of MPI_COMM_WORLD

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/log.h>
 #include <peal/comm/start/mpi.h>
 #include <peal/comm/transport/mpi/communicator.h>
 #include <peal/comm/transport/mpi/cuda_aware.h>
@@ -7,7 +9,51 @@
 
 #include <mpi.h>
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <stop_token>
+#include <string_view>
+#include <system_error>
+#include <thread>
+
 namespace peal::launch {
+namespace {
+
+// MPI's own start and end wait for all ranks, and know of no deadline: for one that is stopped
+// there, or never comes, for ever. Nobody can throw from within them; so where `call` takes longer
+// than PEAL_TIMEOUT this process says so and ends, and its launcher ends the others. A short one is
+// for calls of ranks that run; to start them takes seconds on a busy machine.
+template <class F>
+int in_time(std::string_view call, F&& f) {
+  using std::chrono::milliseconds;
+  constexpr milliseconds least{5000};
+  constexpr milliseconds longest = std::chrono::hours(24 * 365);  // of a clock that has an end
+  const milliseconds deadline =
+      std::clamp(comm::ProcessGroup::Options::from_environment().deadline, least, longest);
+  std::mutex mutex;
+  std::condition_variable_any sleeps;
+  std::jthread watch;
+  try {
+    watch = std::jthread([&, tag = context().log_tag](const std::stop_token& stop) {
+      context().log_tag = tag;
+      std::unique_lock lock(mutex);
+      sleeps.wait_for(lock, stop, deadline, [] { return false; });
+      if (stop.stop_requested()) return;
+      log_error("[launch] ", call, " has not come back for ",
+                std::chrono::duration<double>(deadline).count(),
+                " s (PEAL_TIMEOUT): it waits for all ranks, of which one has not come to it, "
+                "stands still (SIGSTOP), or cannot be reached");
+      std::_Exit(1);
+    });
+  } catch (const std::system_error&) {  // there is no thread to be had: without it, then
+  }
+  return f();
+}
+
+}  // namespace
 
 bool mpi_was_started() {
   int initialized = 0;
@@ -20,7 +66,9 @@ bool start_mpi() {
   // A thread of the engine's may call MPI beside the training thread, and beside what that asks MPI
   // for itself (comm/engine/progress_thread.h). Where MPI gives less, there is none.
   int provided = 0;
-  const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  const int code = in_time("MPI_Init_thread", [&] {
+    return MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  });
   PEAL_CHECK(code == MPI_SUCCESS, "[launch] MPI_Init_thread failed with code ", code);
   comm::return_errors(MPI_COMM_WORLD);  // nobody else's
   return true;
@@ -28,7 +76,7 @@ bool start_mpi() {
 
 void finish_mpi() {
   comm::leave_mpi();
-  MPI_Finalize();
+  in_time("MPI_Finalize", [] { return MPI_Finalize(); });
 }
 
 std::pair<int, int> mpi_world() {

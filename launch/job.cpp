@@ -3,6 +3,7 @@
 #include <peal/autograd/core/failure_words.h>
 #include <peal/autograd/core/log.h>
 #include <peal/autograd/core/lone_ranks.h>
+#include <peal/autograd/core/told_warnings.h>
 #include <peal/autograd/intra_op.h>
 #include <peal/comm/group/agree.h>
 #include <peal/comm/group/group_body.h>
@@ -42,6 +43,7 @@ Job::Job() : where_(discover(environment)) {
     group_ = by_store_->group();
     if (!where_.node_said) place_on_node(where_, group_.nodes().node);
   } else if (ranks_expected && !master) {
+    if (where_.world > 1) context().log_tag = concat("rank ", where_.rank);
     started_mpi_ = start_mpi();
     const auto [rank, world] = mpi_world();
     check_world(where_, rank, world);
@@ -232,10 +234,12 @@ int run_main(const std::function<void(Job&)>& f) {
       job->group().write_trace();
     }
     job.reset();
+    tell_repeated_warnings();
     return status;
   } catch (...) {
     tell_everyone(job.get(), words_of_failure());
   }
+  tell_repeated_warnings();
   // Neither MPI's shutdown nor static destructors may wait for ranks that are gone.
   std::fflush(nullptr);
   std::_Exit(1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <peal/autograd/core/context.h>
 #include <peal/autograd/core/error.h>
+#include <peal/autograd/core/told_warnings.h>
 #include <peal/comm/start/processes.h>
 #include <peal/comm/store/tcp_store.h>
 #include <peal/launch/process_of_rank.h>
@@ -112,6 +113,7 @@ void be_rank(const Start& start, pid_t parent) {
     tell(start, concat("[launch] rank ", start.rank, ": no thread: ", error.what()),
          &start.page->early);
   }
+  tell_repeated_warnings();
   std::cout.flush();
   std::fflush(nullptr);
   std::_Exit(well ? 0 : 1);

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # How a job over MPI ends: all sums are right and nothing is said; ranks that call different things are all told so; and
 # when a rank is killed in the middle of collectives in shared memory, the others name it where their launcher lets them,
-# none of them hangs, and nothing of peal remains in /dev/shm. The MPI is the one whose mpirun is on PATH.
+# none of them hangs, and nothing of peal remains in /dev/shm. One that stands still before MPI has begun is not waited for
+# without an end. The MPI is the one whose mpirun is on PATH.
 #   endings_test.sh PEAL_RUN PROGRAM RANKS [DEATHS]
 set -euo pipefail
 
@@ -38,6 +39,14 @@ grep -q "(sum of 256 f32).*but rank .*(sum of 255 f32)\|(sum of 255 f32).*but ra
   fail 'differ: nobody named both calls'
 nothing_remains
 echo "differ: $(grep -m1 'must make the same calls' "$log")"
+
+# A rank that stands still before it comes to MPI: MPI itself would wait for it for ever.
+# shellcheck disable=SC2016
+PEAL_TIMEOUT=2 run sh -c 'test "${OMPI_COMM_WORLD_RANK-${PMI_RANK-}}" != 1 || kill -STOP $$; exec "$0" sums' "$program"
+[[ $status -ne 0 ]] || fail 'stopped before MPI: the job ended with 0'
+! $heard || grep -q 'MPI_Init_thread has not come back for 5 s (PEAL_TIMEOUT)' "$log" || fail 'stopped before MPI: nobody said so'
+nothing_remains
+echo "stopped before MPI: $(grep -m1 'has not come back' "$log" || echo 'not said')"
 
 for ((death = 1; death <= deaths; ++death)); do
   run "$program" die $((death * 7919 % 30011 + 100))
