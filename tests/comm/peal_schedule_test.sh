@@ -118,6 +118,13 @@ case ${2:?} in
     holds pipe.html '<title>gpipe: 4 stages, 8 micro-batches, beside 1f1b</title>' 'by formula (p-1)(F+B) = 9'
     says 'wrote wins.html' view compare all_reduce --ranks 2-8 --bytes 1K-1M --output wins.html
     holds wins.html '<title>all_reduce: who wins, by size and ranks</title>' '"name":"circulant"'
+    says 'wrote skips.html' view pipeline --skip 0-2 --output skips.html
+    refuses "expected skips as 0-2,1-3, got '0:2'" view pipeline --skip 0:2 --output no.html
+    says 'wrote sampler.html' view sampler --samples 30 --ranks 3 --resumed 5 --output sampler.html
+    holds sampler.html '<title>Who reads what: 30 samples, 3 ranks, then 5</title>' '["consumed","12"]'
+    refuses "samples, batches, split, contiguous or dispatched, got 'by_turns'" view sampler --way by_turns --output no.html
+    says 'wrote memory.html' view memory --blocks 3 --width 32 --output memory.html
+    holds memory.html '<title>Memory ledger: 25056 parameters in 3 blocks, Adam, 4 ranks</title>' '"name":"ZeRO-2"'
     refuses 'a barrier has no sizes' view compare barrier --output no.html
     says 'ran 3 times' all_reduce ring --ranks 3 --count 300 --run measured
     says 'wrote measured.html' view trace measured --output measured.html

@@ -100,6 +100,14 @@ opens page.html 'keys true different  labels true'
 grep -qF 'waits for ever' dom.html || { echo 'the page does not say who waits'; exit 1; }
 "$program" view pipeline --kind zb-v --output page.html
 opens page.html 'keys true different  labels true'
+"$program" view pipeline --skip 0-2,1-3 --output page.html
+opens page.html 'keys true different  labels true'
+"$program" view sampler --samples 26 --ranks 3 --resumed 4 --taken 2 --output page.html
+opens page.html 'DRIVEN stops 7 pictures 7 words 7 keys true different ,, labels true'
+# Who skips two steps of four ranks goes past 16 samples, of which three ranks have read 12.
+grep -qF 'data-lost="4" data-repeated="2"' dom.html || { echo 'the page does not say what is lost'; exit 1; }
+"$program" view memory --blocks 4 --width 32 --output page.html
+opens page.html 'DRIVEN stops 10 pictures 10 words 10 keys true different  labels true'
 "$program" view compare all_reduce --ranks 2-8 --bytes 1K-1M --output page.html
 opens page.html 'DRIVEN stops 11 pictures 11 words 11 keys true different  labels true'
 "$program" all_reduce ring --ranks 3 --count 300 --run measured

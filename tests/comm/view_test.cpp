@@ -251,7 +251,8 @@ TEST_CASE("damaged schedules are shown as far as they come") {
 
 TEST_CASE("a pipeline's page has its actions, when they run and whom they are for") {
   for (const pipeline::Kind kind : pipeline::all_kinds) {
-    const pipeline::Problem problem = make_problem(kind, 4, 8);
+    pipeline::Problem problem = make_problem(kind, 4, 8);
+    problem.skips = {{0, 2}, {1, 3}};
     const auto programs = schedule(problem);
     const pipeline::Run run = simulate(problem, programs, {.message = 0.25});
     const json all = launch::pipeline_json({.problem = problem,
@@ -269,6 +270,7 @@ TEST_CASE("a pipeline's page has its actions, when they run and whom they are fo
       CHECK(mine.size() == run.ranks[static_cast<std::size_t>(r)].size());
       for (const json& a : mine) {
         if (a[5] >= 0) shown.emplace(r, a[5].get<int>(), a[6].get<std::string>());
+        for (const json& past : a[7]) shown.emplace(r, past.get<int>(), a[6].get<std::string>());
       }
       for (const pipeline::Step& step : programs[static_cast<std::size_t>(r)]) {
         if (step.verb == pipeline::Verb::send) {

@@ -71,6 +71,8 @@ struct PipelineOptions {
   std::string draw;   // file
 };
 int pipeline_schedule(const PipelineOptions& options);
+// Of this kind, and all else as asked for.
+comm::pipeline::Problem pipeline_problem(const std::string& kind, const PipelineOptions& options);
 // "1f1b: 4 stages, 8 micro-batches", and what of its time is idle.
 std::string pipeline_title(const comm::pipeline::Problem& problem);
 std::string bubble_text(const comm::pipeline::Problem& problem, const comm::pipeline::Run& run,

@@ -5,6 +5,7 @@
 #include <peal/autograd/core/error.h>
 #include <peal/launch/command_line.h>
 #include <peal/launch/tools/schedule/commands.h>
+#include <peal/launch/tools/schedule/view/lesson_views.h>
 
 #include <algorithm>
 #include <exception>
@@ -85,6 +86,7 @@ void add_pipeline(CommandLine& line, PipelineOptions& options) {
   line.option("--message", &options.costs.message,
               "of an activation or a gradient, beside all else")
       .not_negative();
+  line.option("--skip", &options.skips, "from which part past others to which: 0-2,1-3");
 }
 
 // What was asked for, as it is typed.
@@ -100,7 +102,8 @@ struct ViewedSizes {
 };
 
 // peal-schedule view
-void add_views(CommandLine& line, ViewOptions& viewed, ViewedSizes& sizes, int& status) {
+void add_views(CommandLine& line, ViewOptions& viewed, ViewedSizes& sizes, LessonOptions& lessons,
+               int& status) {
   CommandLine& viewing = line.command(
       "view", "writes a page, one HTML file, in which a schedule is stepped and played", [] {});
   const auto add_output = [&viewed](CommandLine& one) {
@@ -146,6 +149,7 @@ void add_views(CommandLine& line, ViewOptions& viewed, ViewedSizes& sizes, int& 
       .not_negative();
   add_machine(tracing, viewed.traced.machine);
   add_output(tracing);
+  add_lesson_views(viewing, lessons);
 }
 
 int run(int argc, char** argv) {
@@ -187,7 +191,6 @@ int run(int argc, char** argv) {
       "pipeline", "shows how micro-batches go through the stages of a pipeline, and what is idle",
       [&] { status = pipeline_schedule(piped); });
   add_pipeline(piping, piped);
-  piping.option("--skip", &piped.skips, "from which part past others to which: 0-2,1-3");
   piping.flag("--verify", &piped.verify, "prove it right");
   piping.flag("--all", &piped.all,
               "with --verify: every kind, 1 to 16 stages, 1 to 64 micro-batches");
@@ -247,8 +250,9 @@ int run(int argc, char** argv) {
 
   ViewOptions viewed;
   ViewedSizes viewed_sizes;
-  viewed.command = asked(argc, argv);
-  add_views(line, viewed, viewed_sizes, status);
+  LessonOptions lessons;
+  lessons.command = viewed.command = asked(argc, argv);
+  add_views(line, viewed, viewed_sizes, lessons, status);
 
   TraceOptions traced;
   CommandLine& tracing = line.command("trace", "shows a run that was measured under PEAL_TRACE",

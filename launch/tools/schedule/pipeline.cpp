@@ -149,6 +149,13 @@ int prove_all() {
 
 }  // namespace
 
+pipeline::Problem pipeline_problem(const std::string& kind, const PipelineOptions& options) {
+  pipeline::Problem problem = make_problem(pipeline::kind_named(kind), options.stages,
+                                           options.micro_batches, options.chunks);
+  problem.skips = skips_of(options.skips);
+  return problem;
+}
+
 int pipeline_schedule(const PipelineOptions& options) {
   PEAL_CHECK(!options.all || options.verify, "pipeline: --all goes with --verify");
   if (options.all) return prove_all();
@@ -160,10 +167,7 @@ int pipeline_schedule(const PipelineOptions& options) {
         "kind");
     return compare_kinds(options);
   }
-  pipeline::Problem problem = make_problem(pipeline::kind_named(options.kind), options.stages,
-                                           options.micro_batches, options.chunks);
-  problem.skips = skips_of(options.skips);
-  return show_one(problem, options);
+  return show_one(pipeline_problem(options.kind, options), options);
 }
 
 }  // namespace peal::launch

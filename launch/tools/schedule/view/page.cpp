@@ -37,6 +37,8 @@ std::string page(const nlohmann::json& data) {
       .append(step_js)
       .append(breaker_js)
       .append(compare_js)
+      .append(sampler_js)
+      .append(memory_js)
       .append(page_js);
   put(text, "@SCRIPT@", script);
   put(text, "@DATA@", inside_script(data));

@@ -161,7 +161,7 @@ class ScheduleView {
   }
 }
 
-const makers = { schedule: ScheduleView, pipeline: PipelineView, step: StepView, compare: CompareView };
+const makers = { schedule: ScheduleView, pipeline: PipelineView, step: StepView, compare: CompareView, sampler: SamplerView, memory: MemoryView };
 
 class Player {
   constructor(views) {

@@ -10,8 +10,8 @@ class PipelineView {
   constructor(data, whole) {
     this.data = data;
     this.whole = whole;
-    this.actions = data.ranks.map((mine) => mine.map(([pass, part, micro, begin, end, to, text]) =>
-      ({ pass, part, micro, begin, end, to, text })));
+    this.actions = data.ranks.map((mine) => mine.map(([pass, part, micro, begin, end, to, text, skips]) =>
+      ({ pass, part, micro, begin, end, to, text, skips })));
     const times = this.actions.flat().flatMap((a) => [a.begin, a.end]);
     this.times = [...new Set(times)].sort((a, b) => a - b);
     this.pace = Math.max(1, this.times.length / 40);
@@ -143,11 +143,16 @@ class PipelineView {
   }
 
   fly(a, rank, time) {
-    if (a.to < 0 || time < a.end - 1e-9 || time > a.end + this.flight) return;
-    const share = (time - a.end) / this.flight, from = this.boxOf(rank), to = this.boxOf(a.to), right = a.to > rank;
-    const x0 = right ? from.x + from.width : from.x, x1 = right ? to.x : to.x + to.width, y = a.pass === FORWARD ? 42 : 70;
+    for (const to of [a.to, ...a.skips]) this.flyTo(a, rank, to, time, to !== a.to);
+  }
+
+  // What skips others goes below them.
+  flyTo(a, rank, target, time, past) {
+    if (target < 0 || time < a.end - 1e-9 || time > a.end + this.flight) return;
+    const share = (time - a.end) / this.flight, from = this.boxOf(rank), to = this.boxOf(target), right = target > rank;
+    const x0 = right ? from.x + from.width : from.x, x1 = right ? to.x : to.x + to.width, y = (a.pass === FORWARD ? 42 : 70) + (past ? 66 : 0);
     const x = x0 + (x1 - x0) * share;
-    this.now.append(svg('path', { class: 'arrow', d: `M${round(x0)} ${y}H${round(x1)}` }), this.tip(x1, y, right),
+    this.now.append(svg('path', { class: past ? 'arrow replaces' : 'arrow', d: `M${round(x0)} ${y}H${round(x1)}` }), this.tip(x1, y, right),
       rectangle(round(x - 15), y - 9, 30, 18, { rx: 4, class: 'packet', style: `fill:${this.colour(a)}` }),
       svg('text', { x: round(x), y: y + 4, 'text-anchor': 'middle', 'font-size': 11, style: 'fill:#14181f' }, a.text));
   }
@@ -159,7 +164,8 @@ class PipelineView {
       const action = this.running(r, time), kept = this.keeps(r, time).length;
       const next = mine.find((a) => a.begin > time + 1e-9);
       if (action) {
-        const sends = action.to < 0 ? '' : `; its result goes to rank ${action.to}`;
+        const skips = action.skips.length ? ` and past others to ${action.skips.join(', ')}` : '';
+        const sends = action.to < 0 ? '' : `; its result goes to rank ${action.to}${skips}`;
         return `Rank ${r} computes ${action.text} until ${NUMBER.format(action.end)}${sends}. It keeps ${kept}.`;
       }
       return next ? `Rank ${r} is idle: it waits until ${NUMBER.format(next.begin)} for what ${next.text} needs. It keeps ${kept}.` : `Rank ${r} has finished.`;

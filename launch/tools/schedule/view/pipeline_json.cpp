@@ -12,6 +12,17 @@ using nlohmann::json;
 
 namespace {
 
+// The ranks that its result goes past others to.
+json skipped_to(const comm::pipeline::Problem& problem, const comm::pipeline::Action& action) {
+  json ranks = json::array();
+  for (const int skip : takers(problem, action)) {
+    if (skip == comm::pipeline::no_part) continue;
+    const int to = receiver(problem, action, skip);
+    if (to != comm::pipeline::no_rank) ranks.push_back(to);
+  }
+  return ranks;
+}
+
 // Shares that no binary fraction has are written shortly, and equal ones alike.
 double rounded(double time) { return std::round(time * 1e6) / 1e6; }
 
@@ -26,7 +37,7 @@ json pipeline_json(const ViewedPipeline& viewed) {
       const comm::pipeline::Action& action = one.action;
       mine.push_back({static_cast<int>(action.pass), action.part, action.micro_batch,
                       rounded(one.begin), rounded(one.end), receiver(problem, action),
-                      text(action, problem)});
+                      text(action, problem), skipped_to(problem, action)});
     }
     ranks.push_back(std::move(mine));
   }

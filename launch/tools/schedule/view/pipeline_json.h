@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the page shows of a pipeline, as JSON: by rank, in order, [pass, part, micro-batch, begin,
-// end, the rank that its result goes to or -1, its text]; passes are those of comm::pipeline::Pass.
+// end, the rank that its result goes to or -1, its text, the ranks that skips take it to]; passes
+// are those of comm::pipeline::Pass.
 //
 // Thread safety: a pure function.
 #pragma once

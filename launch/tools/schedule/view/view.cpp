@@ -122,8 +122,7 @@ int view_pipeline(const ViewOptions& options) {
   json views = json::array();
   for (const std::string& kind : {piped.kind, options.beside}) {
     if (kind.empty()) continue;
-    const pipeline::Problem problem =
-        make_problem(pipeline::kind_named(kind), piped.stages, piped.micro_batches, piped.chunks);
+    const pipeline::Problem problem = pipeline_problem(kind, piped);
     const auto programs = schedule(problem);
     const pipeline::Run run = simulate(problem, programs, piped.costs);
     views.push_back(pipeline_json({.problem = problem,

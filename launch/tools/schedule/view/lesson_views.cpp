@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <peal/launch/tools/schedule/commands.h>
+#include <peal/launch/tools/schedule/view/lesson_views.h>
+#include <peal/launch/tools/schedule/view/page.h>
+
+#include <nlohmann/json.hpp>
+
+#include <utility>
+
+namespace peal::launch {
+namespace {
+
+using nlohmann::json;
+
+void write_lesson(const LessonOptions& options, json view) {
+  const std::string title = view.at("title");
+  write_file(options.output, page({{"title", title},
+                                   {"command", options.command},
+                                   {"views", json::array({std::move(view)})}}));
+}
+
+void add_output(CommandLine& one, LessonOptions& options) {
+  one.option("--output", &options.output, "HTML file").required();
+}
+
+void add_sampler(CommandLine& viewing, LessonOptions& options) {
+  SamplerViewOptions& shown = options.sampler;
+  CommandLine& one = viewing.command(
+      "sampler",
+      "shows which rank reads which samples of an epoch that is left in the middle, and how other "
+      "ranks take it up",
+      [&options] { write_lesson(options, sampler_json(options.sampler)); });
+  one.option("--samples", &shown.samples, "of the data set");
+  one.option("--batch-size", &shown.batch_size,
+             "samples of a batch; with --way split of all ranks");
+  one.option("--ranks", &shown.ranks, "that begin the epoch");
+  one.option("--taken", &shown.taken, "steps that they take of it");
+  one.option("--resumed", &shown.resumed, "ranks that go on");
+  one.option("--way", &shown.way,
+             "how ranks share the order: samples (DistributedSampler), batches, split, dispatched "
+             "(as Accelerate does), contiguous (as fastai)");
+  one.option("--epoch", &shown.epoch, "its number").not_negative();
+  one.option("--seed", &shown.seed, "of the order");
+  one.flag("--sequential", &shown.sequential, "does not shuffle");
+  one.flag("--drop-last", &shown.drop_last, "leaves out what is no full step of all ranks");
+  one.flag("--exact", &shown.exact, "every sample once: ranks may differ by one");
+  add_output(one, options);
+}
+
+void add_memory(CommandLine& viewing, LessonOptions& options) {
+  MemoryViewOptions& shown = options.memory;
+  CommandLine& one = viewing.command(
+      "memory",
+      "shows what each rank holds over a step of training, by DDP, with checkpoints, by ZeRO-1, "
+      "ZeRO-2 and FSDP",
+      [&options] { write_lesson(options, memory_json(options.memory)); });
+  one.option("--ranks", &shown.ranks, "that share the model");
+  one.option("--blocks", &shown.blocks, "of the model, one behind the other");
+  one.option("--width", &shown.width, "of a block, which has four times as many hidden units");
+  one.option("--batch", &shown.batch, "rows of each rank");
+  one.option("--bucket-bytes", &shown.bucket_bytes, "at which a bucket of gradients is closed");
+  add_output(one, options);
+}
+
+}  // namespace
+
+void add_lesson_views(CommandLine& viewing, LessonOptions& options) {
+  add_sampler(viewing, options);
+  add_memory(viewing, options);
+}
+
+}  // namespace peal::launch

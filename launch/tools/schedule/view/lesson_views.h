@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pages of peal-schedule view that show no schedule, but what goes with one: who reads what of
+// the data, what each rank has in memory. Thread safety: none; one thread adds them to its command
+// line.
+#pragma once
+
+#include <peal/launch/command_line.h>
+#include <peal/launch/tools/schedule/view/memory_json.h>
+#include <peal/launch/tools/schedule/view/sampler_json.h>
+
+#include <string>
+
+namespace peal::launch {
+
+struct LessonOptions {
+  SamplerViewOptions sampler;
+  MemoryViewOptions memory;
+  std::string output;   // file
+  std::string command;  // that asks for the page, which says so
+};
+
+// As commands of `viewing`, each of which writes options.output.
+void add_lesson_views(CommandLine& viewing, LessonOptions& options);
+
+}  // namespace peal::launch

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the pages of peal-schedule view hold that show no schedule: their numbers are those that the
+// library computes, and what they say of them is so. That a browser shows it is
+// view_browser_test.sh.
+#include <doctest/doctest.h>
+#include <peal/data/batches.h>
+#include <peal/data/sampler.h>
+#include <peal/launch/tools/schedule/view/memory_json.h>
+#include <peal/launch/tools/schedule/view/sampler_json.h>
+#include <peal/tests/errors.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+using namespace peal;
+using launch::memory_json;
+using launch::MemoryViewOptions;
+using launch::sampler_json;
+using launch::SamplerViewOptions;
+using nlohmann::json;
+using peal::testing::contains;
+using peal::testing::error_of;
+
+namespace {
+
+// The samples of a rank in a phase of a page, one after the other.
+std::vector<std::int64_t> read_by(const json& phase, std::size_t rank) {
+  std::vector<std::int64_t> all;
+  for (const json& step : phase["steps"]) {
+    for (const json& one : step[rank]) all.push_back(one[0]);
+  }
+  return all;
+}
+
+// Which places of the order a phase reads, and that these samples stand there.
+std::multiset<std::int64_t> places_of(const json& phase, const json& order, std::int64_t& fills) {
+  std::multiset<std::int64_t> places;
+  for (const json& step : phase["steps"]) {
+    for (const json& batch : step) {
+      for (const json& one : batch) {
+        const std::int64_t place = one[1];
+        if (place < 0) ++fills;
+        if (place < 0) continue;
+        CHECK(order[static_cast<std::size_t>(place)] == one[0]);
+        places.insert(place);
+      }
+    }
+  }
+  return places;
+}
+
+}  // namespace
+
+TEST_CASE("a page of samplers: each is read once by all ranks together, wherever it was left") {
+  int pages = 0;
+  for (const char* way : {"samples", "batches", "split", "contiguous", "dispatched"}) {
+    for (const auto& [ranks, resumed] : {std::pair(3, 2), std::pair(2, 4), std::pair(2, 2)}) {
+      for (const bool exact : {false, true}) {
+        for (std::int64_t taken = 0; taken <= 2; ++taken) {
+          const SamplerViewOptions options{.samples = 37,
+                                           .batch_size = std::string(way) == "split" ? 12 : 2,
+                                           .ranks = ranks,
+                                           .resumed = resumed,
+                                           .taken = taken,
+                                           .epoch = 3,
+                                           .seed = 5,
+                                           .exact = exact,
+                                           .way = way};
+          INFO(std::string(way), ", ", ranks, " ranks, then ", resumed, ", ", exact, ", after ",
+               taken);
+          const json all = sampler_json(options);
+          CHECK(all["order"] == data::shard(37, 1, 0, {.seed = 5, .epoch = 3}));
+          const json& mine = all["ways"][0];
+          std::int64_t fills = 0;
+          auto places = places_of(mine["phases"][0], all["order"], fills);
+          places.merge(places_of(mine["phases"][1], all["order"], fills));
+          CHECK(places.size() == 37);
+          CHECK(std::set<std::int64_t>(places.begin(), places.end()).size() == 37);
+          CHECK(mine["lost"].empty());
+          CHECK(mine["repeated"].empty() == (fills == 0));
+          if (exact) CHECK(fills == 0);
+          // As many ranks as before: then skipping is as good, and only then.
+          const json& skipping = all["ways"][1];
+          if (ranks == resumed) CHECK(skipping["phases"] == mine["phases"]);
+          ++pages;
+        }
+      }
+    }
+  }
+  CHECK(pages == 90);
+}
+
+TEST_CASE("a page of samplers has what DistributedSampler gives each rank") {
+  const json all = sampler_json({.samples = 26, .ranks = 4, .resumed = 3, .taken = 2});
+  const json& state = all["ways"][0];
+  for (int rank = 0; rank < 4; ++rank) {
+    auto whole = data::shard(26, 4, rank);
+    whole.resize(4);  // two steps of two
+    CHECK(read_by(state["phases"][0], static_cast<std::size_t>(rank)) == whole);
+  }
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    CHECK(read_by(state["phases"][1], at) == data::shard(26, 3, rank, {.consumed = 16}));
+    const auto whole = data::shard(26, 3, rank);
+    const json& skipping = all["ways"][1]["phases"][1];
+    CHECK(read_by(skipping, at) == std::vector(whole.begin() + 4, whole.end()));
+    CHECK(read_by(all["ways"][2]["phases"][1], at) == whole);
+  }
+  CHECK(state["state"][1] == json{"consumed", "16"});
+  CHECK(state["bytes"] == 32);
+  // The new ranks skip 12 places of the order, of which the old ones have read 16.
+  CHECK(all["ways"][1]["lost"].empty());
+  CHECK(all["ways"][1]["repeated"].size() >= 4);
+  const json more = sampler_json({.samples = 26, .ranks = 3, .resumed = 4, .taken = 2});
+  CHECK(more["ways"][1]["lost"].size() == 4);
+  CHECK(contains(error_of([] { (void)sampler_json({.taken = 6}); }), "expected 0 to 5"));
+  CHECK(contains(error_of([] { (void)sampler_json({.way = "by_chance"}); }), "got 'by_chance'"));
+  CHECK(contains(error_of([] { (void)sampler_json({.samples = 401}); }), "1 to 400 samples"));
+}
+
+namespace {
+
+enum Part { parameters, gathered, gradients, buckets, state, activations };
+
+std::int64_t most(const json& rank, const std::vector<Part>& parts) {
+  std::int64_t found = 0;
+  for (const json& held : rank) {
+    std::int64_t sum = 0;
+    for (const Part part : parts) sum += held[part].get<std::int64_t>();
+    found = std::max(found, sum);
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("a memory ledger holds what the plans and the estimates say, and what is measured") {
+  constexpr std::int64_t width = 32, blocks = 5, ranks = 4;
+  const json all = memory_json(
+      {.width = width, .blocks = blocks, .batch = 64, .ranks = ranks, .bucket_bytes = 20000});
+  const std::int64_t block = 8 * width * width + 5 * width, elements = blocks * block;
+  CHECK(all["elements"] == elements);
+  REQUIRE(all["moments"].size() == 2 * blocks + 2);
+  const auto& ways = all["ways"];
+  REQUIRE(ways.size() == 5);
+  for (const json& way : ways) {
+    CAPTURE(way["name"].get<std::string>());
+    REQUIRE(way["ranks"].size() == ranks);
+    std::int64_t largest = 0;
+    for (const json& rank : way["ranks"]) {
+      REQUIRE(rank.size() == all["moments"].size());
+      CHECK(rank[0][activations] == 0);
+      CHECK(rank[0][gradients] == 0);
+      // In the end a rank has what the estimate says.
+      const json& end = rank.back();
+      largest = std::max<std::int64_t>(largest, end[parameters].get<std::int64_t>() +
+                                                    end[gradients].get<std::int64_t>() +
+                                                    end[state].get<std::int64_t>());
+    }
+    CHECK(largest == way["estimate"]);
+  }
+  const auto in_all = [](const json& way, Part part) {
+    std::int64_t sum = 0;
+    for (const json& rank : way["ranks"]) sum += rank.back()[part].get<std::int64_t>();
+    return sum;
+  };
+  CHECK(ways[0]["estimate"] == 16 * elements);
+  CHECK(in_all(ways[2], state) == 8 * elements);
+  CHECK(in_all(ways[3], gradients) == 4 * elements);
+  CHECK(in_all(ways[3], state) == 8 * elements);
+  // Two blocks are there at once; chunks are filled up.
+  const std::int64_t gathered_block = (block + ranks - 1) / ranks * ranks * 4;
+  CHECK(most(ways[4]["ranks"][0], {gathered}) == 2 * gathered_block);
+  CHECK(most(ways[4]["ranks"][0], {gradients}) < 3 * gathered_block);
+  CHECK(most(ways[4]["ranks"][0], {gradients}) > gathered_block);
+  // What is recomputed is not kept: here a block keeps about a tenth of it.
+  CHECK(2 * most(ways[1]["ranks"][0], {activations}) < most(ways[0]["ranks"][0], {activations}));
+  CHECK(ways[0]["ranks"][0][blocks][activations] > ways[0]["ranks"][0][1][activations]);
+  CHECK(contains(error_of([] { (void)memory_json({.ranks = 17}); }), "--ranks: expected 1 to 16"));
+}
